@@ -1,0 +1,200 @@
+//! Host arrays: the data that programs take and return on any device, as packed row-major bytes.
+
+use crate::dtype::{Class, DType};
+use crate::error::{Error, Result};
+use half::{bf16, f16};
+
+/// A packed row-major array in host memory. Elements below 8 bits lie lowest bits first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Array {
+    /// The type of an element.
+    pub dtype: DType,
+    /// Extents, outermost first.
+    pub shape: Vec<usize>,
+    /// The elements.
+    pub bytes: Vec<u8>,
+}
+
+impl Array {
+    /// All bits zero. An error where the size overflows or is over 64 GiB.
+    pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Array> {
+        let count = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d as u64)).filter(|n| *n < 1 << 36);
+        let Some(count) = count else {
+            return Err(Error::input("array.size", format!("an array of shape {shape:?} is too large")));
+        };
+        Ok(Array { dtype, shape: shape.to_vec(), bytes: vec![0; dtype.bytes_of(count) as usize] })
+    }
+
+    /// Every byte 0xA5 (a large or odd value in every type): what an output holds before a run that must write it all.
+    pub fn poisoned(dtype: DType, shape: &[usize]) -> Result<Array> {
+        let mut a = Array::zeros(dtype, shape)?;
+        a.bytes.fill(0xA5);
+        Ok(a)
+    }
+
+    /// Uniform in [-0.5, 0.5) for floats; the whole range for integers of up to 8 bits, else -128..128. Seeded.
+    pub fn random(dtype: DType, shape: &[usize], seed: u64) -> Result<Array> {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        Array::from_fn(dtype, shape, |_| match dtype.class() {
+            Class::Float => rng.f64() - 0.5,
+            Class::Bool => f64::from(u8::from(rng.bool())),
+            Class::Signed => rng.i64(if dtype.bits() == 4 { -8..8 } else { -128..128 }) as f64,
+            Class::Unsigned => rng.u64(0..1 << dtype.bits().min(8)) as f64,
+        })
+    }
+
+    /// Small integers in `-magnitude..=magnitude` (`0..=magnitude` for unsigned types): sums of their products stay
+    /// exact, so that results can be compared bit by bit. Seeded.
+    pub fn random_integers(dtype: DType, shape: &[usize], magnitude: i64, seed: u64) -> Result<Array> {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let low = if matches!(dtype.class(), Class::Unsigned | Class::Bool) { 0 } else { -magnitude };
+        Array::from_fn(dtype, shape, |_| rng.i64(low..=magnitude) as f64)
+    }
+
+    /// Each element from its flat position, rounded to the type.
+    pub fn from_fn(dtype: DType, shape: &[usize], mut f: impl FnMut(usize) -> f64) -> Result<Array> {
+        let mut a = Array::zeros(dtype, shape)?;
+        for i in 0..a.len() {
+            a.set(i, f(i));
+        }
+        Ok(a)
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The element at a flat position as f64 (s64 values beyond 2^53 round).
+    pub fn get(&self, i: usize) -> f64 {
+        let b = &self.bytes;
+        let n = self.dtype.bits() as usize / 8;
+        match self.dtype {
+            DType::F16 => f16::from_le_bytes(bytes(b, i * n)).to_f64(),
+            DType::Bf16 => bf16::from_le_bytes(bytes(b, i * n)).to_f64(),
+            DType::F32 | DType::Tf32 => f64::from(f32::from_le_bytes(bytes(b, i * n))),
+            DType::F64 => f64::from_le_bytes(bytes(b, i * n)),
+            DType::E4m3 => fp8_value(b[i], 4, 3),
+            DType::E5m2 => fp8_value(b[i], 5, 2),
+            DType::S8 => f64::from(b[i] as i8),
+            DType::U8 | DType::Bool => f64::from(b[i]),
+            DType::S4 => f64::from(((nibble(b, i) << 4) as i8) >> 4),
+            DType::U4 => f64::from(nibble(b, i)),
+            DType::B1 => f64::from(b[i / 8] >> (i % 8) & 1),
+            DType::S32 => f64::from(i32::from_le_bytes(bytes(b, i * n))),
+            DType::U32 => f64::from(u32::from_le_bytes(bytes(b, i * n))),
+            DType::S64 => i64::from_le_bytes(bytes(b, i * n)) as f64,
+        }
+    }
+
+    /// Writes the element at a flat position, rounded to nearest even (floats) or truncated and wrapped (integers).
+    pub fn set(&mut self, i: usize, value: f64) {
+        let n = self.dtype.bits() as usize / 8;
+        let mut put = |raw: &[u8]| self.bytes[i * n..i * n + n].copy_from_slice(raw);
+        match self.dtype {
+            DType::F16 => put(&f16::from_f64(value).to_le_bytes()),
+            DType::Bf16 => put(&bf16::from_f64(value).to_le_bytes()),
+            DType::F32 | DType::Tf32 => put(&(value as f32).to_le_bytes()),
+            DType::F64 => put(&value.to_le_bytes()),
+            DType::E4m3 => put(&[fp8_bits(value, 4, 3)]),
+            DType::E5m2 => put(&[fp8_bits(value, 5, 2)]),
+            DType::S8 | DType::U8 | DType::Bool => put(&[value as i64 as u8]),
+            DType::S32 | DType::U32 => put(&(value as i64 as u32).to_le_bytes()),
+            DType::S64 => put(&(value as i64).to_le_bytes()),
+            DType::S4 | DType::U4 => {
+                let shift = i % 2 * 4;
+                let byte = &mut self.bytes[i / 2];
+                *byte = *byte & !(0xF << shift) | ((value as i64 as u8 & 0xF) << shift);
+            }
+            DType::B1 => {
+                let byte = &mut self.bytes[i / 8];
+                *byte = *byte & !(1 << (i % 8)) | ((value as i64 as u8 & 1) << (i % 8));
+            }
+        }
+    }
+}
+
+fn bytes<const N: usize>(all: &[u8], at: usize) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(&all[at..at + N]);
+    out
+}
+
+fn nibble(all: &[u8], i: usize) -> u8 {
+    all[i / 2] >> (i % 2 * 4) & 0xF
+}
+
+/// The value of an 8-bit float (OCP 8-bit floating point specification: E4M3 has NaN at S.1111.111 and no infinity).
+pub fn fp8_value(bits: u8, exponent_bits: u32, mantissa_bits: u32) -> f64 {
+    let sign = if bits & 0x80 != 0 { -1.0 } else { 1.0 };
+    let exponent = i32::from(bits >> mantissa_bits & ((1 << exponent_bits) - 1));
+    let mantissa = f64::from(bits & ((1 << mantissa_bits) - 1));
+    let bias = (1 << (exponent_bits - 1)) - 1;
+    let scale = f64::from(1u32 << mantissa_bits);
+    if exponent_bits == 4 && bits & 0x7F == 0x7F {
+        return f64::NAN;
+    }
+    if exponent_bits == 5 && exponent == 31 {
+        return if mantissa == 0.0 { sign * f64::INFINITY } else { f64::NAN };
+    }
+    if exponent == 0 {
+        return sign * mantissa / scale * 2f64.powi(1 - bias);
+    }
+    sign * (1.0 + mantissa / scale) * 2f64.powi(exponent - bias)
+}
+
+/// The nearest 8-bit float, ties to even, saturating as `cvt.rn.satfinite` does.
+pub fn fp8_bits(value: f64, exponent_bits: u32, mantissa_bits: u32) -> u8 {
+    if value.is_nan() {
+        return 0x7F;
+    }
+    let largest = if exponent_bits == 4 { 0x7Eu8 } else { 0x7B };
+    let sign = if value.is_sign_negative() { 0x80u8 } else { 0 };
+    let magnitude = value.abs();
+    if magnitude >= fp8_value(largest, exponent_bits, mantissa_bits) {
+        return sign | largest;
+    }
+    // The codes are ordered by magnitude: find the last one not above, then choose the nearer neighbour.
+    let (mut low, mut high) = (0u8, largest);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if fp8_value(middle, exponent_bits, mantissa_bits) <= magnitude { low = middle } else { high = middle }
+    }
+    let below = magnitude - fp8_value(low, exponent_bits, mantissa_bits);
+    let above = fp8_value(high, exponent_bits, mantissa_bits) - magnitude;
+    let up = above < below || (above == below && low % 2 == 1);
+    sign | if up { high } else { low }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_come_back() {
+        for dtype in DType::ALL {
+            let values = [0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0];
+            let a = Array::from_fn(dtype, &[9], |i| values[i]).unwrap();
+            let back: Vec<f64> = (0..9).map(|i| a.get(i)).collect();
+            assert_eq!(back, values, "{dtype}");
+        }
+    }
+
+    #[test]
+    fn every_fp8_code_rounds_to_itself() {
+        for (e, m) in [(4, 3), (5, 2)] {
+            for code in 0..=255u8 {
+                let v = fp8_value(code, e, m);
+                if v.is_finite() {
+                    assert_eq!(fp8_bits(v, e, m), code, "{v}");
+                }
+            }
+        }
+        assert_eq!(fp8_value(fp8_bits(1e9, 4, 3), 4, 3), 448.0);
+    }
+}

@@ -1,0 +1,155 @@
+//! The types of data: names, widths and what kind of number each holds.
+
+use std::fmt;
+
+/// The type of one element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DType {
+    /// IEEE binary16.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// IEEE binary32.
+    F32,
+    /// IEEE binary64.
+    F64,
+    /// f32 storage of which tensor cores read the upper 19 bits.
+    Tf32,
+    /// 8-bit float, 4 exponent bits, no infinities.
+    E4m3,
+    /// 8-bit float, 5 exponent bits.
+    E5m2,
+    /// Signed 8-bit integer.
+    S8,
+    /// Unsigned 8-bit integer.
+    U8,
+    /// Signed 4-bit integer, two to a byte.
+    S4,
+    /// Unsigned 4-bit integer, two to a byte.
+    U4,
+    /// One bit, eight to a byte.
+    B1,
+    /// Signed 32-bit integer.
+    S32,
+    /// Unsigned 32-bit integer.
+    U32,
+    /// Signed 64-bit integer.
+    S64,
+    /// A truth value; only inside expressions, never in memory.
+    Bool,
+}
+
+/// What kind of number a type holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Floating point.
+    Float,
+    /// Two's complement.
+    Signed,
+    /// Unsigned.
+    Unsigned,
+    /// Truth value.
+    Bool,
+}
+
+impl DType {
+    /// Every type, in the order of the declaration.
+    pub const ALL: [DType; 16] = [
+        DType::F16,
+        DType::Bf16,
+        DType::F32,
+        DType::F64,
+        DType::Tf32,
+        DType::E4m3,
+        DType::E5m2,
+        DType::S8,
+        DType::U8,
+        DType::S4,
+        DType::U4,
+        DType::B1,
+        DType::S32,
+        DType::U32,
+        DType::S64,
+        DType::Bool,
+    ];
+
+    /// The name in programs and dumps.
+    pub fn name(self) -> &'static str {
+        match self {
+            DType::F16 => "f16",
+            DType::Bf16 => "bf16",
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+            DType::Tf32 => "tf32",
+            DType::E4m3 => "e4m3",
+            DType::E5m2 => "e5m2",
+            DType::S8 => "s8",
+            DType::U8 => "u8",
+            DType::S4 => "s4",
+            DType::U4 => "u4",
+            DType::B1 => "b1",
+            DType::S32 => "s32",
+            DType::U32 => "u32",
+            DType::S64 => "s64",
+            DType::Bool => "bool",
+        }
+    }
+
+    /// The type of that name.
+    pub fn parse(name: &str) -> Option<DType> {
+        DType::ALL.into_iter().find(|d| d.name() == name)
+    }
+
+    /// Bits that one element takes in memory.
+    pub fn bits(self) -> u32 {
+        match self {
+            DType::B1 => 1,
+            DType::S4 | DType::U4 => 4,
+            DType::S8 | DType::U8 | DType::E4m3 | DType::E5m2 | DType::Bool => 8,
+            DType::F16 | DType::Bf16 => 16,
+            DType::F32 | DType::Tf32 | DType::S32 | DType::U32 => 32,
+            DType::F64 | DType::S64 => 64,
+        }
+    }
+
+    /// Bytes that `count` elements take, packed and rounded up to a whole byte.
+    pub fn bytes_of(self, count: u64) -> u64 {
+        (count * u64::from(self.bits())).div_ceil(8)
+    }
+
+    /// What kind of number it holds.
+    pub fn class(self) -> Class {
+        match self {
+            DType::F16 | DType::Bf16 | DType::F32 | DType::F64 | DType::Tf32 | DType::E4m3 | DType::E5m2 => {
+                Class::Float
+            }
+            DType::S8 | DType::S4 | DType::S32 | DType::S64 => Class::Signed,
+            DType::U8 | DType::U4 | DType::B1 | DType::U32 => Class::Unsigned,
+            DType::Bool => Class::Bool,
+        }
+    }
+
+    /// Whether it is a floating-point type.
+    pub fn is_float(self) -> bool {
+        self.class() == Class::Float
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back() {
+        for d in DType::ALL {
+            assert_eq!(DType::parse(d.name()), Some(d));
+        }
+        assert_eq!(DType::parse("float32"), None);
+    }
+}

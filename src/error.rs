@@ -1,0 +1,169 @@
+//! One error type for the whole crate: whose fault, where, and what to try.
+//!
+//! A room says what is wrong in one [`Error`] and never panics on input. The fault decides who has to act
+//! ([`Fault`]); the code names the broken requirement (`split.2` is requirement 2 of `split`); labels underline
+//! the places in a printed program or in the user's own text; `help` is a step to try.
+
+use std::ops::Range;
+
+/// The crate's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Who has to act on an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// The program, the schedule, the text or the arguments are wrong.
+    Input,
+    /// The program is legal, but the target chip (or this version of the compiler for it) cannot run it.
+    Chip,
+    /// The machine at hand: no driver, one too old, no device, out of memory, a tool that is missing.
+    Machine,
+    /// warploom itself; please report it.
+    Bug,
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Fault::Input => "error in the input",
+            Fault::Chip => "not possible on this chip",
+            Fault::Machine => "this machine cannot",
+            Fault::Bug => "a fault of warploom itself",
+        })
+    }
+}
+
+/// An underlined place: a byte range of [`Error::text`] and what to say there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    /// Byte range in the text.
+    pub span: Range<usize>,
+    /// What is said beside the underline.
+    pub message: String,
+}
+
+/// What went wrong. Cheap to move: the details are boxed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.render())]
+pub struct Error(Box<Details>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Details {
+    fault: Fault,
+    code: String,
+    message: String,
+    context: Vec<String>,
+    text: Option<String>,
+    labels: Vec<Label>,
+    help: Vec<String>,
+}
+
+impl Error {
+    /// An error with its fault, the code of the broken requirement (`room.number` or `room.word`) and one sentence.
+    pub fn new(fault: Fault, code: impl Into<String>, message: impl Into<String>) -> Self {
+        Error(Box::new(Details {
+            fault,
+            code: code.into(),
+            message: message.into(),
+            context: Vec::new(),
+            text: None,
+            labels: Vec::new(),
+            help: Vec::new(),
+        }))
+    }
+
+    /// Shorthand for [`Fault::Input`].
+    pub fn input(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(Fault::Input, code, message)
+    }
+
+    /// Shorthand for [`Fault::Chip`].
+    pub fn chip(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(Fault::Chip, code, message)
+    }
+
+    /// Shorthand for [`Fault::Machine`].
+    pub fn machine(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(Fault::Machine, code, message)
+    }
+
+    /// Shorthand for [`Fault::Bug`].
+    pub fn bug(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(Fault::Bug, code, message)
+    }
+
+    /// Adds what was being done, outermost last: `in step 3, split i ? 7`.
+    #[must_use]
+    pub fn within(mut self, context: impl Into<String>) -> Self {
+        self.0.context.push(context.into());
+        self
+    }
+
+    /// Adds something to try.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.0.help.push(help.into());
+        self
+    }
+
+    /// The text that the labels point into; replaces an earlier one.
+    #[must_use]
+    pub fn text(mut self, text: impl Into<String>) -> Self {
+        self.0.text = Some(text.into());
+        self
+    }
+
+    /// Underlines a byte range of the text.
+    #[must_use]
+    pub fn label(mut self, span: Range<usize>, message: impl Into<String>) -> Self {
+        self.0.labels.push(Label { span, message: message.into() });
+        self
+    }
+
+    /// Who has to act.
+    pub fn fault(&self) -> Fault {
+        self.0.fault
+    }
+
+    /// The broken requirement, `room.number` or `room.word`.
+    pub fn code(&self) -> &str {
+        &self.0.code
+    }
+
+    /// The sentence alone.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// What was being done, innermost first.
+    pub fn context(&self) -> &[String] {
+        &self.0.context
+    }
+
+    /// What to try.
+    pub fn helps(&self) -> &[String] {
+        &self.0.help
+    }
+
+    /// The text that the labels point into.
+    pub fn source_text(&self) -> Option<&str> {
+        self.0.text.as_deref()
+    }
+
+    /// The underlined places.
+    pub fn labels(&self) -> &[Label] {
+        &self.0.labels
+    }
+
+    fn render(&self) -> String {
+        let d = &self.0;
+        let mut out = format!("{} [{}]: {}", d.fault, d.code, d.message);
+        for line in &d.context {
+            out.push_str(&format!("\n  {line}"));
+        }
+        for line in &d.help {
+            out.push_str(&format!("\n  try: {line}"));
+        }
+        out
+    }
+}

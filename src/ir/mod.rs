@@ -1,0 +1,48 @@
+//! The intermediate representation: one for all stages.
+//!
+//! # The stages
+//!
+//! | stage | made by | what it promises |
+//! |---|---|---|
+//! | Tensor | `te` | blocks over naive serial nests; every buffer whole |
+//! | Scheduled | `schedule` | the same meaning, read from top to bottom, plus placements on loops, blocks and buffers |
+//! | Lowered | `lower` | flat accesses, explicit threads, predicates, memory plan and synchronisation |
+//!
+//! [`verify`] holds a verifier for each. The first two stages are a [`Func`]; the third is `lower::Lowered`, whose
+//! kernels hold the same statements with the additions marked *(Lowered)* below.
+//!
+//! # The pieces
+//!
+//! - [`Index`]: integer arithmetic over loop variables. Exact, 64 bits, floor division. Everything that addresses.
+//! - [`Cond`]: comparisons of indices. Predicates.
+//! - [`Expr`]: data. Every operand of an operation has the operation's type; conversions are explicit casts.
+//! - [`Stmt`]: [`For`], [`Block`], [`Store`], [`If`], [`Sync`] *(Lowered)*. A body is a list of statements.
+//! - [`Buffer`]: named, typed, shaped, owned by the unit of its [`Scope`].
+//!
+//! A **loop** is referred to by its variable ([`Var`]); loops, blocks and buffers each have unique names, and steps,
+//! errors and dumps use those names alone. A [`Block`] is the unit of scheduling: its body speaks of its own
+//! iteration variables, each bound to an expression over the loops around it, so moving loops never touches a body.
+//! A block's `init` runs before its body whenever all its reduce iterators are 0. In Lowered a block is a label.
+//!
+//! **Placements** are fields, never statements: a loop's [`LoopKind`], [`For::pipeline`], [`For::tensorize`],
+//! [`For::raster`], [`For::notes`]; a block's [`Block::copy_with`] and [`Block::role`]; a buffer's [`Buffer::scope`],
+//! [`Buffer::storage_align`] and [`Buffer::swizzle`]. They change no meaning.
+
+pub mod buffer;
+pub mod expr;
+pub mod func;
+pub mod layout;
+pub mod print;
+pub mod region;
+pub mod simplify;
+pub mod stmt;
+pub mod verify;
+pub mod visit;
+
+pub use buffer::{Buffer, BufferId, Scope, StorageAlign};
+pub use expr::{BinOp, CmpOp, Cond, Expr, Index, IndexOp, Literal, UnOp, Var};
+pub use func::Func;
+pub use stmt::{
+    Axis, Block, BlockId, CopyKind, CopyWith, For, If, Iter, IterKind, LoopKind, Note, Pipeline, Raster, Role, RoleId,
+    Stmt, Store, Sync, Tensorize,
+};

@@ -1,0 +1,371 @@
+//! Statements: loops, blocks, stores, conditions and, in Lowered, synchronisation.
+
+use super::{BufferId, Cond, Expr, Index, Var};
+use std::collections::BTreeMap;
+
+/// The name of a block; the text is in [`super::Func::blocks`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockId(pub u32);
+
+/// A warp role; described in [`super::Func::roles`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RoleId(pub u32);
+
+/// A statement. A body is a list of statements that run in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Stmt {
+    /// A loop.
+    For(For),
+    /// A unit of scheduling; in Lowered a label.
+    Block(Block),
+    /// Writes a buffer.
+    Store(Store),
+    /// Runs its body where the condition holds.
+    If(If),
+    /// Orders accesses of different threads (Lowered).
+    Sync(Sync),
+}
+
+/// How a loop runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LoopKind {
+    /// One iteration after the other.
+    Serial,
+    /// Written out; local buffers may be indexed by its variable and stay in registers.
+    Unrolled,
+    /// As one vector access where alignment proves it, in pieces where not.
+    Vectorized,
+    /// Spread over the units of an axis.
+    Bound(Axis),
+}
+
+/// What a loop can be bound to. Levels from outermost: grid, cluster, warpgroup, warp, thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Axis {
+    /// `blockIdx.x`, fastest.
+    BlockX,
+    /// `blockIdx.y`.
+    BlockY,
+    /// `blockIdx.z`.
+    BlockZ,
+    /// The blocks of a cluster.
+    Cluster,
+    /// 128 consecutive threads.
+    Warpgroup,
+    /// 32 consecutive threads.
+    Warp,
+    /// `threadIdx.x`, fastest.
+    ThreadX,
+    /// `threadIdx.y`.
+    ThreadY,
+    /// `threadIdx.z`.
+    ThreadZ,
+}
+
+impl Axis {
+    /// Every axis, outermost level first.
+    pub const ALL: [Axis; 9] = [
+        Axis::BlockX,
+        Axis::BlockY,
+        Axis::BlockZ,
+        Axis::Cluster,
+        Axis::Warpgroup,
+        Axis::Warp,
+        Axis::ThreadX,
+        Axis::ThreadY,
+        Axis::ThreadZ,
+    ];
+
+    /// The name in steps and dumps.
+    pub fn name(self) -> &'static str {
+        match self {
+            Axis::BlockX => "blockIdx.x",
+            Axis::BlockY => "blockIdx.y",
+            Axis::BlockZ => "blockIdx.z",
+            Axis::Cluster => "cluster",
+            Axis::Warpgroup => "warpgroup",
+            Axis::Warp => "warp",
+            Axis::ThreadX => "threadIdx.x",
+            Axis::ThreadY => "threadIdx.y",
+            Axis::ThreadZ => "threadIdx.z",
+        }
+    }
+
+    /// The axis of that name.
+    pub fn parse(name: &str) -> Option<Axis> {
+        Axis::ALL.into_iter().find(|a| a.name() == name)
+    }
+
+    /// The level of the units that the axis tells apart: 0 grid (blocks of a grid), 1 cluster, 2 warpgroup, 3 warp, 4 thread.
+    pub fn level(self) -> u8 {
+        match self {
+            Axis::BlockX | Axis::BlockY | Axis::BlockZ => 0,
+            Axis::Cluster => 1,
+            Axis::Warpgroup => 2,
+            Axis::Warp => 3,
+            Axis::ThreadX | Axis::ThreadY | Axis::ThreadZ => 4,
+        }
+    }
+
+    /// Whether it tells blocks apart (a blockIdx or the cluster's blocks), rather than threads inside one.
+    pub fn is_block_level(self) -> bool {
+        self.level() <= 1
+    }
+}
+
+/// A loop from 0 to `extent`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct For {
+    /// Its variable, which is also its name.
+    pub var: Var,
+    /// The number of iterations.
+    pub extent: Index,
+    /// How it runs.
+    pub kind: LoopKind,
+    /// Placement of `bind L blockIdx.x persistent`: as many blocks as fit at once walk the iterations.
+    pub persistent: bool,
+    /// Placement of `bind L warpgroup alternate`: its iterations take turns and are left out of cooperative unions.
+    pub alternate: bool,
+    /// This loop walks two loops in a grouped order; their variables, not its own, stand in the body.
+    pub raster: Option<Raster>,
+    /// Placement: stages under this loop get slots.
+    pub pipeline: Option<Pipeline>,
+    /// Placement: the nest from here on is one instruction; the nest stays as its meaning.
+    pub tensorize: Option<Tensorize>,
+    /// Placement: annotations from the closed list of keys.
+    pub notes: BTreeMap<Note, i64>,
+    /// What runs.
+    pub body: Vec<Stmt>,
+}
+
+impl For {
+    /// A plain loop.
+    pub fn new(var: Var, extent: impl Into<Index>, kind: LoopKind, body: Vec<Stmt>) -> For {
+        For {
+            var,
+            extent: extent.into(),
+            kind,
+            persistent: false,
+            alternate: false,
+            raster: None,
+            pipeline: None,
+            tensorize: None,
+            notes: BTreeMap::new(),
+            body,
+        }
+    }
+
+    /// The axis it is bound to, if any.
+    pub fn axis(&self) -> Option<Axis> {
+        match self.kind {
+            LoopKind::Bound(a) => Some(a),
+            _ => None,
+        }
+    }
+
+    /// The variables that the body sees with their extents: the loop's own, or the rasterized pair.
+    pub fn defines(&self) -> Vec<(Var, Index)> {
+        match &self.raster {
+            None => vec![(self.var, self.extent.clone())],
+            Some(r) => vec![(r.outer, r.outer_extent.clone()), (r.inner, r.inner_extent.clone())],
+        }
+    }
+}
+
+/// `rasterize I J group=G`: groups of `group` rows of I, inside a group J outer and I inner.
+///
+/// Iteration t of the loop stands for `g = t / (group * J)`, `rows = min(group, I - g * group)`,
+/// `r = t - g * group * J`, `i = g * group + r % rows`, `j = r / rows`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Raster {
+    /// I.
+    pub outer: Var,
+    /// Extent of I.
+    pub outer_extent: Index,
+    /// J.
+    pub inner: Var,
+    /// Extent of J.
+    pub inner_extent: Index,
+    /// Rows of I in a group.
+    pub group: i64,
+}
+
+/// `pipeline L stages=N in_flight=M`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pipeline {
+    /// Slots of each stage directly under the loop.
+    pub stages: u32,
+    /// Batches of asynchronous instructions left running.
+    pub in_flight: u32,
+}
+
+/// `tensorize L ROW m=.. n=.. k=..`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensorize {
+    /// The instruction row's name.
+    pub row: String,
+    /// Which loop plays which of the row's dimensions, in the row's order.
+    pub dims: Vec<(String, Var)>,
+}
+
+/// The closed list of annotation keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Note {
+    /// Loop: unroll at most this many copies of the body.
+    UnrollLimit,
+    /// blockIdx loop: resident blocks per multiprocessor to compile for.
+    MinBlocks,
+    /// Loop over a stage: L2 eviction hint (0 normal, 1 first, 2 last).
+    L2Hint,
+    /// Loop over a stage: L2 promotion in bytes (64, 128, 256).
+    L2Promotion,
+    /// blockIdx loop: the kernel waits on (1) or releases (2) its neighbours in the stream early.
+    GridDependency,
+}
+
+impl Note {
+    /// Every key.
+    pub const ALL: [Note; 5] =
+        [Note::UnrollLimit, Note::MinBlocks, Note::L2Hint, Note::L2Promotion, Note::GridDependency];
+
+    /// The name in steps and dumps.
+    pub fn name(self) -> &'static str {
+        match self {
+            Note::UnrollLimit => "unroll_limit",
+            Note::MinBlocks => "min_blocks",
+            Note::L2Hint => "l2_hint",
+            Note::L2Promotion => "l2_promotion",
+            Note::GridDependency => "grid_dependency",
+        }
+    }
+
+    /// The key of that name.
+    pub fn parse(name: &str) -> Option<Note> {
+        Note::ALL.into_iter().find(|n| n.name() == name)
+    }
+}
+
+/// Whether an iterator of a block spans outputs or is summed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IterKind {
+    /// Each value writes its own elements.
+    Spatial,
+    /// The values combine into one element.
+    Reduce,
+}
+
+/// An iterator of a block.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Iter {
+    /// The variable that the block's body uses.
+    pub var: Var,
+    /// Its kind.
+    pub kind: IterKind,
+    /// Its domain is 0..extent.
+    pub extent: Index,
+    /// Its value, over the loops around the block.
+    pub binding: Index,
+}
+
+/// The unit of scheduling.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Block {
+    /// Its name.
+    pub name: BlockId,
+    /// Its iterators; empty in Lowered.
+    pub iters: Vec<Iter>,
+    /// Over the loops around the block; the block runs where it holds.
+    pub predicate: Cond,
+    /// Runs before the body whenever every reduce iterator is 0.
+    pub init: Option<Vec<Stmt>>,
+    /// Over the iterators.
+    pub body: Vec<Stmt>,
+    /// Placement: how this stage's copy is done.
+    pub copy_with: Option<CopyWith>,
+    /// Placement: the role whose warps run this stage.
+    pub role: Option<RoleId>,
+}
+
+/// `copy_with STAGE KIND [multicast=L]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyWith {
+    /// The mechanism.
+    pub kind: CopyKind,
+    /// The cluster loop whose blocks receive one copy together.
+    pub multicast: Option<Var>,
+}
+
+/// The mechanisms of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CopyKind {
+    /// Loads and stores through registers.
+    Sync,
+    /// cp.async of 4, 8 or 16 bytes a thread.
+    CpAsync,
+    /// One bulk tensor copy.
+    Tma,
+}
+
+impl CopyKind {
+    /// The name in steps and dumps.
+    pub fn name(self) -> &'static str {
+        match self {
+            CopyKind::Sync => "sync",
+            CopyKind::CpAsync => "cp_async",
+            CopyKind::Tma => "tma",
+        }
+    }
+
+    /// The mechanism of that name.
+    pub fn parse(name: &str) -> Option<CopyKind> {
+        [CopyKind::Sync, CopyKind::CpAsync, CopyKind::Tma].into_iter().find(|k| k.name() == name)
+    }
+}
+
+/// `specialize STAGES -> ROLE warps=W [regs=R]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Role {
+    /// Its name.
+    pub name: String,
+    /// Its number of warps.
+    pub warps: u32,
+    /// Registers a thread, if stated.
+    pub regs: Option<u32>,
+}
+
+/// `buffer[indices] = value`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Store {
+    /// What is written.
+    pub buffer: BufferId,
+    /// One index per dimension; in Lowered one flat element index.
+    pub indices: Vec<Index>,
+    /// Of the buffer's type, with `lanes` lanes.
+    pub value: Expr,
+    /// How many consecutive elements (Lowered; else 1).
+    pub lanes: u32,
+}
+
+/// A condition around statements.
+#[derive(Debug, Clone, PartialEq)]
+pub struct If {
+    /// The condition.
+    pub cond: Cond,
+    /// What runs where it holds.
+    pub body: Vec<Stmt>,
+}
+
+/// Synchronisation (Lowered), with the reason it is there: the dependence that it orders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sync {
+    /// All threads of the block.
+    Block {
+        /// The dependence, in words with the program's names.
+        reason: String,
+    },
+    /// The threads of each warp.
+    Warp {
+        /// The dependence, in words with the program's names.
+        reason: String,
+    },
+}

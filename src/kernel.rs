@@ -1,0 +1,97 @@
+//! What compiling yields: PTX text and everything that a launch needs. No LLVM and no driver here.
+
+use crate::dtype::DType;
+use serde::{Deserialize, Serialize};
+
+/// A compiled program: one PTX module, its kernels in launch order, its arguments and its workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernels {
+    /// The program's name.
+    pub name: String,
+    /// The target's name, `sm_90a`.
+    pub target: String,
+    /// The PTX ISA version times ten: 6.0 is 60.
+    pub ptx_version: u32,
+    /// The module's text.
+    pub text: String,
+    /// LLVM IR before optimisation, for dumps.
+    pub llvm: String,
+    /// What the caller passes, in order.
+    pub args: Vec<Arg>,
+    /// Global buffers that the launcher allocates once per load.
+    pub workspace: Vec<Workspace>,
+    /// In launch order.
+    pub kernels: Vec<Kernel>,
+}
+
+impl Kernels {
+    /// The module's PTX.
+    pub fn ptx(&self) -> &str {
+        &self.text
+    }
+}
+
+/// Whether a kernel reads or writes an argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Access {
+    /// Only read.
+    Read,
+    /// Only written.
+    Write,
+    /// Both.
+    ReadWrite,
+}
+
+/// An argument of the program: a device buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arg {
+    /// The parameter's name.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// Extents, outermost first.
+    pub shape: Vec<i64>,
+    /// Strides in elements.
+    pub strides: Vec<i64>,
+    /// Required alignment of the address in bytes.
+    pub align: u32,
+    /// Bytes that it must have at least.
+    pub bytes: u64,
+    /// How it is used.
+    pub access: Access,
+}
+
+/// A global buffer that lives only inside the program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workspace {
+    /// The buffer's name.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// What a kernel's parameter is: 64-bit device addresses all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Param {
+    /// The address of an argument.
+    Arg(usize),
+    /// The address of a workspace buffer.
+    Workspace(usize),
+}
+
+/// One entry point with its launch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
+    /// The name of the entry in the PTX.
+    pub entry: String,
+    /// Its parameters, in order.
+    pub params: Vec<Param>,
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads in x, y, z.
+    pub block: [u32; 3],
+    /// Blocks of a cluster in x, y, z; all 1 without clusters.
+    pub cluster: [u32; 3],
+    /// Dynamic shared memory in bytes (all shared memory is dynamic).
+    pub shared_bytes: u32,
+}

@@ -1,0 +1,41 @@
+#![doc = include_str!("ARCHITECTURE.md")]
+
+// In reading order. tests/it/tidy.rs holds which room may use which.
+pub mod array;
+pub mod dtype;
+pub mod dump;
+pub mod error;
+
+pub mod ir;
+pub mod te;
+
+pub mod target;
+
+pub mod intrin;
+
+pub mod schedule;
+
+pub mod loom;
+
+pub mod lower;
+
+pub mod machine;
+
+pub mod kernel;
+
+pub mod codegen;
+
+#[cfg(feature = "cuda")]
+pub mod runtime;
+
+pub mod reference;
+
+#[cfg(feature = "cuda")]
+pub mod measure;
+
+#[cfg(feature = "cli")]
+pub mod cli;
+
+pub use array::Array;
+pub use dtype::DType;
+pub use error::{Error, Result};

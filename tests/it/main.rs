@@ -1,0 +1,8 @@
+//! The one test binary: text cases, differential runs, the machine, ptxas, the GPU, and the tree itself.
+
+mod cases;
+mod differential;
+mod gpu;
+mod machine;
+mod ptxas;
+mod tidy;
