@@ -1,1 +1,3 @@
+//! The `warploom` command; everything is in [`warploom::cli`].
+
 fn main() {}
