@@ -36,6 +36,7 @@ pub mod print;
 pub mod region;
 pub mod simplify;
 pub mod stmt;
+pub mod typing;
 pub mod verify;
 pub mod visit;
 

@@ -1,1 +1,387 @@
-//! (being built)
+//! Programs as text, with the place of every name.
+//!
+//! The text says everything that a program means and how it is to run, one statement a line, in the order in which
+//! it runs. Indices print with as few parentheses as their tree needs, floating-point literals so that they parse
+//! back exactly. [`Printed::spans`] holds where each loop, block and buffer is introduced (its first span) and used,
+//! so that an error can [`underline`] them.
+
+mod expr;
+
+use super::{
+    Axis, Block, BlockId, Buffer, BufferId, Cond, Expr, For, Func, Index, IterKind, LoopKind, Stmt, Store, Sync, Var,
+};
+use crate::dtype::DType;
+use crate::error::Error;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// What a name in the text stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Node {
+    /// A loop's variable, or a block's iterator.
+    Loop(Var),
+    /// A block.
+    Block(BlockId),
+    /// A buffer.
+    Buffer(BufferId),
+}
+
+/// A printed program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Printed {
+    /// The text; every line ends with a newline.
+    pub text: String,
+    /// Byte ranges of the names, in the order of the text: where each is introduced, then where it is used.
+    pub spans: Vec<(Node, Range<usize>)>,
+}
+
+impl Printed {
+    /// Where a name is introduced.
+    pub fn introduced(&self, node: Node) -> Option<Range<usize>> {
+        self.spans.iter().find(|(n, _)| *n == node).map(|(_, span)| span.clone())
+    }
+}
+
+/// Prints a program with the places of its names.
+pub fn print(func: &Func) -> Printed {
+    let mut p = Printer::new(func);
+    p.program();
+    Printed { text: p.text, spans: p.spans }
+}
+
+/// Prints a program.
+pub fn func(func: &Func) -> String {
+    print(func).text
+}
+
+/// Prints an index.
+pub fn index(func: &Func, index: &Index) -> String {
+    let mut p = Printer::new(func);
+    p.index(index);
+    p.text
+}
+
+/// Prints a condition.
+pub fn cond(func: &Func, cond: &Cond) -> String {
+    let mut p = Printer::new(func);
+    p.cond(cond);
+    p.text
+}
+
+/// Prints an expression; a literal shows its type where nothing beside it does.
+pub fn expr(func: &Func, expr: &Expr) -> String {
+    expr_with(func, expr, None, &HashMap::new())
+}
+
+/// Prints an expression of which the type may be known, with other names for some variables.
+pub fn expr_with(func: &Func, expr: &Expr, expected: Option<DType>, names: &HashMap<Var, String>) -> String {
+    let mut p = Printer::new(func);
+    p.names = Some(names);
+    p.expr(expr, expected);
+    p.text
+}
+
+/// Prints statements.
+pub fn stmts(func: &Func, body: &[Stmt]) -> String {
+    let mut p = Printer::new(func);
+    p.body(body);
+    p.text
+}
+
+/// Attaches the printed program to an error and underlines where the given names are introduced. A name that does
+/// not stand in the program is passed over.
+pub fn underline(error: Error, func: &Func, nodes: &[(Node, &str)]) -> Error {
+    let printed = print(func);
+    let labels: Vec<_> = nodes.iter().filter_map(|(n, m)| Some((printed.introduced(*n)?, *m))).collect();
+    let error = error.text(printed.text);
+    labels.into_iter().fold(error, |e, (span, message)| e.label(span, message))
+}
+
+/// The text so far; statements append lines, expressions append to the line.
+struct Printer<'a> {
+    func: &'a Func,
+    text: String,
+    spans: Vec<(Node, Range<usize>)>,
+    depth: usize,
+    /// Names that replace those of the program.
+    names: Option<&'a HashMap<Var, String>>,
+}
+
+impl<'a> Printer<'a> {
+    fn new(func: &'a Func) -> Printer<'a> {
+        Printer { func, text: String::new(), spans: Vec::new(), depth: 0, names: None }
+    }
+
+    fn put(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    fn name(&mut self, node: Node, name: &str) {
+        let start = self.text.len();
+        self.put(name);
+        self.spans.push((node, start..self.text.len()));
+    }
+
+    // A malformed program prints too: verify shows it to the user.
+    fn var(&mut self, var: Var) {
+        let func = self.func;
+        let renamed = self.names.and_then(|names| names.get(&var));
+        match renamed.or_else(|| func.vars.get(var.0 as usize)) {
+            Some(name) => self.name(Node::Loop(var), name),
+            None => self.name(Node::Loop(var), &format!("?{}", var.0)),
+        }
+    }
+
+    fn block_name(&mut self, block: BlockId) {
+        let func = self.func;
+        match func.blocks.get(block.0 as usize) {
+            Some(name) => self.name(Node::Block(block), name),
+            None => self.name(Node::Block(block), &format!("?{}", block.0)),
+        }
+    }
+
+    fn buffer_name(&mut self, buffer: BufferId) {
+        let func = self.func;
+        match func.buffers.get(buffer.0 as usize) {
+            Some(b) => self.name(Node::Buffer(buffer), &b.name),
+            None => self.name(Node::Buffer(buffer), &format!("?{}", buffer.0)),
+        }
+    }
+
+    /// Starts a line.
+    fn line(&mut self) {
+        for _ in 0..self.depth {
+            self.put("  ");
+        }
+    }
+
+    fn end(&mut self) {
+        self.put("\n");
+    }
+
+    fn separated<T>(&mut self, items: &[T], mut f: impl FnMut(&mut Self, &T)) {
+        for (n, item) in items.iter().enumerate() {
+            if n > 0 {
+                self.put(", ");
+            }
+            f(self, item);
+        }
+    }
+
+    fn program(&mut self) {
+        let func = self.func;
+        self.put("func ");
+        self.put(&func.name);
+        self.put("(");
+        self.separated(&func.params, |p, &b| p.buffer(b));
+        self.put(")\n");
+        self.depth += 1;
+        for id in (0..func.buffers.len() as u32).map(BufferId).filter(|b| !func.params.contains(b)) {
+            self.line();
+            self.buffer(id);
+            self.end();
+        }
+        for role in &func.roles {
+            self.line();
+            self.put(&format!("role {} warps={}", role.name, role.warps));
+            if let Some(regs) = role.regs {
+                self.put(&format!(" regs={regs}"));
+            }
+            self.end();
+        }
+        self.body(&func.body);
+        self.depth -= 1;
+    }
+
+    /// `NAME: SCOPE TYPE[EXTENTS] PLACEMENTS`.
+    fn buffer(&mut self, id: BufferId) {
+        self.buffer_name(id);
+        let func = self.func;
+        let Some(b) = func.buffers.get(id.0 as usize) else { return };
+        self.put(&format!(": {} {}[", b.scope.name(), b.dtype));
+        self.separated(&b.shape, |p, extent| p.index(extent));
+        self.put("]");
+        self.placements(b);
+    }
+
+    fn placements(&mut self, b: &Buffer) {
+        if let Some(strides) = &b.strides {
+            self.put(" strides [");
+            self.separated(strides, |p, s| p.put(&s.to_string()));
+            self.put("]");
+        }
+        if b.align != 16 {
+            self.put(&format!(" align {}", b.align));
+        }
+        if let Some(a) = b.storage_align {
+            self.put(&format!(" storage_align {} {} {}", a.dim, a.factor, a.offset));
+        }
+        if let Some(s) = b.swizzle {
+            self.put(&format!(" swizzle {s}"));
+        }
+        if let Some(o) = b.offset {
+            self.put(&format!(" @{o}"));
+        }
+        if let Some(role) = b.role.and_then(|r| self.func.roles.get(r.0 as usize)) {
+            self.put(&format!(" role {}", role.name));
+        }
+    }
+
+    fn body(&mut self, body: &[Stmt]) {
+        for stmt in body {
+            self.line();
+            self.stmt(stmt);
+        }
+    }
+
+    fn indented(&mut self, body: &[Stmt]) {
+        self.depth += 1;
+        self.body(body);
+        self.depth -= 1;
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        match stmt {
+            Stmt::For(l) => self.for_loop(l),
+            Stmt::Block(b) => self.block(b),
+            Stmt::Store(s) => self.store(s),
+            Stmt::If(i) => {
+                self.put("if ");
+                self.cond(&i.cond);
+                self.end();
+                self.indented(&i.body);
+            }
+            Stmt::Sync(Sync::Block { reason }) => self.put(&format!("barrier  # {reason}\n")),
+            Stmt::Sync(Sync::Warp { reason }) => self.put(&format!("warp_barrier  # {reason}\n")),
+        }
+    }
+
+    fn for_loop(&mut self, l: &For) {
+        self.put("for ");
+        match &l.raster {
+            None => {
+                self.var(l.var);
+                self.put(" in 0..");
+                self.index(&l.extent);
+            }
+            Some(r) => {
+                self.put("(");
+                self.var(r.outer);
+                self.put(", ");
+                self.var(r.inner);
+                self.put(") in ");
+                self.index(&r.outer_extent);
+                self.put(" x ");
+                self.index(&r.inner_extent);
+                self.put(&format!(" grouped {} as ", r.group));
+                self.var(l.var);
+            }
+        }
+        match l.kind {
+            LoopKind::Serial => {}
+            LoopKind::Unrolled => self.put(" unrolled"),
+            LoopKind::Vectorized => self.put(" vectorized"),
+            LoopKind::Bound(axis) => self.axis(axis),
+        }
+        self.loop_placements(l);
+        self.end();
+        self.indented(&l.body);
+    }
+
+    fn axis(&mut self, axis: Axis) {
+        self.put(" @");
+        self.put(axis.name());
+    }
+
+    fn loop_placements(&mut self, l: &For) {
+        if l.persistent {
+            self.put(" persistent");
+        }
+        if l.alternate {
+            self.put(" alternate");
+        }
+        if let Some(p) = l.pipeline {
+            self.put(&format!(" pipeline {} in_flight {}", p.stages, p.in_flight));
+        }
+        if let Some(t) = &l.tensorize {
+            self.put(" tensorize ");
+            self.put(&t.row);
+            for (dim, var) in &t.dims {
+                self.put(&format!(" {dim}="));
+                self.var(*var);
+            }
+        }
+        for (note, value) in &l.notes {
+            self.put(&format!(" {}={value}", note.name()));
+        }
+    }
+
+    fn block(&mut self, b: &Block) {
+        self.put("block ");
+        self.block_name(b.name);
+        if !b.iters.is_empty() {
+            self.put("(");
+            self.separated(&b.iters, |p, it| {
+                if it.kind == IterKind::Reduce {
+                    p.put("reduce ");
+                }
+                p.var(it.var);
+                p.put(" = ");
+                p.index(&it.binding);
+            });
+            self.put(")");
+        }
+        self.block_placements(b);
+        self.end();
+        self.depth += 1;
+        if !b.predicate.is_true() {
+            self.line();
+            self.put("where ");
+            self.cond(&b.predicate);
+            self.end();
+        }
+        self.init(b);
+        self.body(&b.body);
+        self.depth -= 1;
+    }
+
+    fn block_placements(&mut self, b: &Block) {
+        if let Some(c) = &b.copy_with {
+            self.put(" copy_with ");
+            self.put(c.kind.name());
+            if let Some(v) = c.multicast {
+                self.put(" multicast=");
+                self.var(v);
+            }
+        }
+        if let Some(role) = b.role.and_then(|r| self.func.roles.get(r.0 as usize)) {
+            self.put(&format!(" role {}", role.name));
+        }
+    }
+
+    fn init(&mut self, b: &Block) {
+        let Some(init) = &b.init else { return };
+        self.line();
+        match init.as_slice() {
+            [Stmt::Store(s)] => {
+                self.put("init ");
+                self.store(s);
+            }
+            several => {
+                self.put("init\n");
+                self.indented(several);
+            }
+        }
+    }
+
+    fn store(&mut self, s: &Store) {
+        self.access(s.buffer, &s.indices, s.lanes);
+        self.put(" = ");
+        let expected = self.func.buffers.get(s.buffer.0 as usize).map(|b| b.dtype);
+        self.expr(&s.value, expected);
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests;

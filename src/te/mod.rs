@@ -1,1 +1,16 @@
-//! (being built)
+//! What to compute: placeholders, labelled blocks over naive serial nests, and ready-made programs.
+//!
+//! A program is built through [`Program`], by a builder ([`vec_add`], [`window_sum`], [`gemm`], [`batched_gemm`]), or
+//! from text with [`parse`]; all three come through [`Program::compute`], so they agree on every name:
+//!
+//! - the loops of a block are named as its iterators (`i`, `j`, `k`), or `LABEL_i` where an earlier block has a loop `i`;
+//! - the iterators inside a block are `vi`, `vj`, `vk`;
+//! - parameters are the inputs, then the outputs, each in the order of their declaration.
+//!
+//! The result is a [`crate::ir::Func`] of stage Tensor that passes [`crate::ir::verify`].
+
+mod build;
+mod program;
+
+pub use build::{Epilogue, GemmSpec, Layout, batched_gemm, gemm, gemm_with, vec_add, window_sum};
+pub use program::{Program, Reducer, Stage};

@@ -1,0 +1,318 @@
+//! Ready-made programs: vector addition, window sum, and matrix products with elementwise epilogues.
+
+use super::program::{Program, Reducer, Stage};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{BinOp, BufferId, Expr, Func, Index, UnOp, Var};
+
+/// `C[i] = A[i] + B[i]` over f32; block `C`, loop `i`.
+pub fn vec_add(n: i64) -> Result<Func> {
+    let mut p = Program::new("vec_add")?;
+    let (a, b) = (p.input("A", DType::F32, &[n])?, p.input("B", DType::F32, &[n])?);
+    p.compute(&Stage::new("C", DType::F32, &[("i", n)]).output(), |v| add(at(a, v), at(b, v)))?;
+    p.finish()
+}
+
+/// `B[i] = A[i] + A[i + 1] + A[i + 2]` over f32; block `C`, loop `i`. A has n + 3 elements, B has n.
+pub fn window_sum(n: i64) -> Result<Func> {
+    let mut p = Program::new("window_sum")?;
+    let a = p.input("A", DType::F32, &[n.saturating_add(3)])?;
+    p.compute(&Stage::new("B", DType::F32, &[("i", n)]).label("C").output(), |v| {
+        let element = |offset: i64| Expr::load(a, vec![v[0] + offset]);
+        add(add(element(0), element(1)), element(2))
+    })?;
+    p.finish()
+}
+
+/// How the operands of a matrix product lie, all row-major: A is [M, K] for N and [K, M] for T; B is [K, N] for N and
+/// [N, K] for T.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// A [M, K], B [K, N].
+    NN,
+    /// A [M, K], B [N, K].
+    NT,
+    /// A [K, M], B [K, N].
+    TN,
+    /// A [K, M], B [N, K].
+    TT,
+}
+
+impl Layout {
+    /// Every layout.
+    pub const ALL: [Layout; 4] = [Layout::NN, Layout::NT, Layout::TN, Layout::TT];
+
+    /// The two letters.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::NN => "NN",
+            Layout::NT => "NT",
+            Layout::TN => "TN",
+            Layout::TT => "TT",
+        }
+    }
+
+    /// The layout of that name.
+    pub fn parse(name: &str) -> Option<Layout> {
+        Layout::ALL.into_iter().find(|l| l.name() == name)
+    }
+
+    /// Whether A is stored [K, M].
+    pub fn a_transposed(self) -> bool {
+        matches!(self, Layout::TN | Layout::TT)
+    }
+
+    /// Whether B is stored [N, K].
+    pub fn b_transposed(self) -> bool {
+        matches!(self, Layout::NT | Layout::TT)
+    }
+}
+
+/// A matrix product: C[M, N] = A * B summed in `acc`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GemmSpec {
+    /// Rows of C.
+    pub m: i64,
+    /// Columns of C.
+    pub n: i64,
+    /// Length of the sums.
+    pub k: i64,
+    /// The type of A.
+    pub a: DType,
+    /// The type of B.
+    pub b: DType,
+    /// The type of products and sums.
+    pub acc: DType,
+    /// The type of C.
+    pub out: DType,
+    /// How A and B lie.
+    pub layout: Layout,
+}
+
+impl GemmSpec {
+    /// A product in one type.
+    pub fn of(m: i64, n: i64, k: i64, dtype: DType, layout: Layout) -> GemmSpec {
+        GemmSpec { m, n, k, a: dtype, b: dtype, acc: dtype, out: dtype, layout }
+    }
+}
+
+/// An elementwise step after a matrix product, in the accumulation type.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Epilogue {
+    /// Adds input `bias` [N], converted from C's type.
+    Bias,
+    /// max(x, 0).
+    Relu,
+    /// x/2 * (1 + erf(x / sqrt 2)); floating-point accumulation only.
+    Gelu,
+    /// Multiplies by a constant.
+    Scale(f64),
+    /// Adds input `residual` [M, N], converted from C's type.
+    Residual,
+}
+
+impl Epilogue {
+    /// The name in builder lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Epilogue::Bias => "bias",
+            Epilogue::Relu => "relu",
+            Epilogue::Gelu => "gelu",
+            Epilogue::Scale(_) => "scale",
+            Epilogue::Residual => "residual",
+        }
+    }
+
+    fn label(self) -> &'static str {
+        match self {
+            Epilogue::Bias => "add_bias",
+            Epilogue::Residual => "add_residual",
+            other => other.name(),
+        }
+    }
+}
+
+/// A matrix product. Where sums already have C's type it is one block `C` over loops i, j, k; else block `mma` sums
+/// into the global buffer `acc`, and block `out` converts over loops out_i, out_j.
+pub fn gemm(spec: &GemmSpec) -> Result<Func> {
+    gemm_with(spec, &[])
+}
+
+/// `batch` independent products: A, B and C each get a leading dimension; loop `b` around i, j, k.
+pub fn batched_gemm(batch: i64, spec: &GemmSpec) -> Result<Func> {
+    build_gemm("batched_gemm", Some(batch), spec, &[])
+}
+
+/// A matrix product with elementwise steps behind it, each a further block: `mma` sums into `acc`, each step writes a
+/// buffer of its block's name, and the last block writes C (block `out`, if C's type differs from the sums').
+/// Parameters: A, B, the steps' inputs in their order, C.
+pub fn gemm_with(spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Func> {
+    build_gemm("gemm", None, spec, epilogues)
+}
+
+fn build_gemm(name: &str, batch: Option<i64>, spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Func> {
+    for (n, e) in epilogues.iter().enumerate() {
+        if epilogues[..n].iter().any(|earlier| earlier.name() == e.name()) {
+            return Err(Error::input("te.epilogue", format!("{} stands twice", e.name())));
+        }
+        if let Epilogue::Scale(factor) = e
+            && !spec.acc.is_float()
+            && factor.fract() != 0.0
+        {
+            let message = format!("{factor} is not an integer, but the sums are of type {}", spec.acc);
+            return Err(Error::input("te.epilogue", message));
+        }
+    }
+    let mut p = Program::new(name)?;
+    let lead: Vec<(&str, i64)> = batch.map(|b| ("b", b)).into_iter().collect();
+    let spatial = [lead.as_slice(), &[("i", spec.m), ("j", spec.n)]].concat();
+    let shape_of = |dims: [i64; 2]| lead.iter().map(|l| l.1).chain(dims).collect::<Vec<_>>();
+    let (a_t, b_t) = (spec.layout.a_transposed(), spec.layout.b_transposed());
+    let a = p.input("A", spec.a, &shape_of(if a_t { [spec.k, spec.m] } else { [spec.m, spec.k] }))?;
+    let b = p.input("B", spec.b, &shape_of(if b_t { [spec.n, spec.k] } else { [spec.k, spec.n] }))?;
+    let inputs = epilogue_inputs(&mut p, spec, epilogues)?;
+    let product = |v: &[Var]| {
+        let (lead, i, j, k) = (&v[..lead.len()], v[v.len() - 3], v[v.len() - 2], v[v.len() - 1]);
+        let element = |buffer, x, y| Expr::load(buffer, lead.iter().chain([&x, &y]).map(|v| Index::Var(*v)).collect());
+        let left = if a_t { element(a, k, i) } else { element(a, i, k) };
+        let right = if b_t { element(b, j, k) } else { element(b, k, j) };
+        Expr::bin(BinOp::Mul, convert(spec.a, spec.acc, left), convert(spec.b, spec.acc, right))
+    };
+    let over = [("k", spec.k)];
+    let single = spec.acc == spec.out && epilogues.is_empty();
+    if single {
+        p.compute(&Stage::new("C", spec.acc, &spatial).reduce(Reducer::Sum, &over).output(), product)?;
+        return p.finish();
+    }
+    let mma = Stage::new("acc", spec.acc, &spatial).label("mma").reduce(Reducer::Sum, &over);
+    let mut value = p.compute(&mma, product)?;
+    for (n, (epilogue, input)) in epilogues.iter().zip(inputs).enumerate() {
+        let last = n + 1 == epilogues.len() && spec.acc == spec.out;
+        let mut stage = Stage::new(if last { "C" } else { epilogue.label() }, spec.acc, &spatial);
+        stage.label = epilogue.label();
+        stage.output = last;
+        value = p.compute(&stage, |v| apply(*epilogue, spec, at(value, v), input, v))?;
+    }
+    if spec.acc != spec.out {
+        let out = Stage::new("C", spec.out, &spatial).label("out").output();
+        p.compute(&out, |v| convert(spec.acc, spec.out, at(value, v)))?;
+    }
+    p.finish()
+}
+
+fn epilogue_inputs(p: &mut Program, spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Vec<Option<BufferId>>> {
+    let mut input = |e: &Epilogue| match e {
+        Epilogue::Bias => p.input("bias", spec.out, &[spec.n]).map(Some),
+        Epilogue::Residual => p.input("residual", spec.out, &[spec.m, spec.n]).map(Some),
+        _ => Ok(None),
+    };
+    epilogues.iter().map(&mut input).collect()
+}
+
+fn apply(epilogue: Epilogue, spec: &GemmSpec, x: Expr, input: Option<BufferId>, v: &[Var]) -> Expr {
+    let number = |value: f64| Expr::constant(spec.acc, value);
+    let other = |indices: &[Var]| input.map(|b| convert(spec.out, spec.acc, at(b, indices)));
+    match epilogue {
+        Epilogue::Bias => other(&v[v.len() - 1..]).map_or_else(|| x.clone(), |bias| add(x.clone(), bias)),
+        Epilogue::Residual => other(v).map_or_else(|| x.clone(), |residual| add(x.clone(), residual)),
+        Epilogue::Relu => Expr::bin(BinOp::Max, x, number(0.0)),
+        Epilogue::Scale(factor) => Expr::bin(BinOp::Mul, x, number(factor)),
+        Epilogue::Gelu => {
+            let scaled = Expr::bin(BinOp::Mul, x.clone(), number(std::f64::consts::FRAC_1_SQRT_2));
+            let half = Expr::bin(BinOp::Mul, x, number(0.5));
+            Expr::bin(BinOp::Mul, half, add(number(1.0), Expr::un(UnOp::Erf, scaled)))
+        }
+    }
+}
+
+fn at(buffer: BufferId, vars: &[Var]) -> Expr {
+    Expr::load(buffer, vars.iter().map(|v| Index::Var(*v)).collect())
+}
+
+fn add(a: Expr, b: Expr) -> Expr {
+    Expr::bin(BinOp::Add, a, b)
+}
+
+fn convert(from: DType, to: DType, value: Expr) -> Expr {
+    if from == to { value } else { Expr::cast(to, value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::print;
+
+    #[test]
+    fn seed_programs_print() {
+        assert_eq!(
+            print::func(&window_sum(1024).unwrap()),
+            "func window_sum(A: global f32[1027], B: global f32[1024])\n\
+             \x20 for i in 0..1024\n\
+             \x20   block C(vi = i)\n\
+             \x20     B[vi] = A[vi] + A[vi + 1] + A[vi + 2]\n"
+        );
+        assert_eq!(
+            print::func(&gemm(&GemmSpec::of(1024, 512, 2048, DType::F32, Layout::NN)).unwrap()),
+            "func gemm(A: global f32[1024, 2048], B: global f32[2048, 512], C: global f32[1024, 512])\n\
+             \x20 for i in 0..1024\n\
+             \x20   for j in 0..512\n\
+             \x20     for k in 0..2048\n\
+             \x20       block C(vi = i, vj = j, reduce vk = k)\n\
+             \x20         init C[vi, vj] = 0.0\n\
+             \x20         C[vi, vj] = C[vi, vj] + A[vi, vk]*B[vk, vj]\n"
+        );
+    }
+
+    #[test]
+    fn mixed_gemm_with_epilogues_prints() {
+        let spec = GemmSpec { acc: DType::F32, ..GemmSpec::of(64, 32, 16, DType::F16, Layout::TT) };
+        let func =
+            gemm_with(&spec, &[Epilogue::Bias, Epilogue::Gelu, Epilogue::Scale(0.5), Epilogue::Residual]).unwrap();
+        assert_eq!(
+            print::func(&func),
+            "func gemm(A: global f16[16, 64], B: global f16[32, 16], bias: global f16[32], \
+             residual: global f16[64, 32], C: global f16[64, 32])\n\
+             \x20 acc: global f32[64, 32]\n\
+             \x20 add_bias: global f32[64, 32]\n\
+             \x20 gelu: global f32[64, 32]\n\
+             \x20 scale: global f32[64, 32]\n\
+             \x20 add_residual: global f32[64, 32]\n\
+             \x20 for i in 0..64\n\
+             \x20   for j in 0..32\n\
+             \x20     for k in 0..16\n\
+             \x20       block mma(vi = i, vj = j, reduce vk = k)\n\
+             \x20         init acc[vi, vj] = 0.0\n\
+             \x20         acc[vi, vj] = acc[vi, vj] + f32(A[vk, vi])*f32(B[vj, vk])\n\
+             \x20 for add_bias_i in 0..64\n\
+             \x20   for add_bias_j in 0..32\n\
+             \x20     block add_bias(vi = add_bias_i, vj = add_bias_j)\n\
+             \x20       add_bias[vi, vj] = acc[vi, vj] + f32(bias[vj])\n\
+             \x20 for gelu_i in 0..64\n\
+             \x20   for gelu_j in 0..32\n\
+             \x20     block gelu(vi = gelu_i, vj = gelu_j)\n\
+             \x20       gelu[vi, vj] = add_bias[vi, vj]*0.5*(1.0 + erf(add_bias[vi, vj]*0.7071067811865476))\n\
+             \x20 for scale_i in 0..64\n\
+             \x20   for scale_j in 0..32\n\
+             \x20     block scale(vi = scale_i, vj = scale_j)\n\
+             \x20       scale[vi, vj] = gelu[vi, vj]*0.5\n\
+             \x20 for add_residual_i in 0..64\n\
+             \x20   for add_residual_j in 0..32\n\
+             \x20     block add_residual(vi = add_residual_i, vj = add_residual_j)\n\
+             \x20       add_residual[vi, vj] = scale[vi, vj] + f32(residual[vi, vj])\n\
+             \x20 for out_i in 0..64\n\
+             \x20   for out_j in 0..32\n\
+             \x20     block out(vi = out_i, vj = out_j)\n\
+             \x20       C[vi, vj] = f16(add_residual[vi, vj])\n"
+        );
+    }
+
+    #[test]
+    fn wrong_sizes_are_refused() {
+        for n in [0, -1, i64::MAX, i64::MIN] {
+            assert!(vec_add(n).is_err(), "{n}");
+            assert!(window_sum(n).is_err(), "{n}");
+            assert!(batched_gemm(n, &GemmSpec::of(8, 8, 8, DType::F32, Layout::NN)).is_err(), "{n}");
+        }
+        assert!(gemm(&GemmSpec::of(8, 8, 8, DType::Bool, Layout::NN)).is_err());
+    }
+}

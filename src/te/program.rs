@@ -1,0 +1,331 @@
+//! [`Program`]: inputs, then blocks that each compute one buffer. Every way to make a Tensor program ends here.
+
+use crate::dtype::{Class, DType};
+use crate::error::{Error, Result};
+use crate::ir::{
+    BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, Literal, LoopKind, Scope, Stmt,
+    Store, Var, typing,
+};
+
+/// The most elements of one buffer.
+pub const MAX_ELEMENTS: i64 = 1 << 36;
+/// The most dimensions of one buffer, and the most iterators of one block.
+pub const MAX_RANK: usize = 16;
+/// The most blocks of one program.
+pub const MAX_BLOCKS: usize = 256;
+
+/// How a reduction combines its values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reducer {
+    /// Adds; starts from 0.
+    Sum,
+    /// Takes the largest; starts from the smallest value of the type.
+    Max,
+    /// Takes the smallest; starts from the largest value of the type.
+    Min,
+}
+
+impl Reducer {
+    /// Every reducer.
+    pub const ALL: [Reducer; 3] = [Reducer::Sum, Reducer::Max, Reducer::Min];
+
+    /// The name in programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reducer::Sum => "sum",
+            Reducer::Max => "max",
+            Reducer::Min => "min",
+        }
+    }
+
+    /// The operation that combines.
+    pub fn op(self) -> BinOp {
+        match self {
+            Reducer::Sum => BinOp::Add,
+            Reducer::Max => BinOp::Max,
+            Reducer::Min => BinOp::Min,
+        }
+    }
+
+    /// The neutral element. Floating-point extremes are the infinities (448 for e4m3, which has none).
+    pub fn neutral(self, dtype: DType) -> Expr {
+        let range = typing::integer_range(dtype);
+        let infinity = if dtype == DType::E4m3 { 448.0 } else { f64::INFINITY };
+        let literal = match (self, range) {
+            (Reducer::Sum, None) => Literal::Float(0.0),
+            (Reducer::Sum, Some(_)) => Literal::Int(0),
+            (Reducer::Max, None) => Literal::Float(-infinity),
+            (Reducer::Min, None) => Literal::Float(infinity),
+            (Reducer::Max, Some((low, _))) => Literal::Int(low),
+            (Reducer::Min, Some((_, high))) => Literal::Int(high),
+        };
+        Expr::Const(dtype, literal)
+    }
+}
+
+/// What [`Program::compute`] makes: one buffer, one block that writes it, and the loops around.
+#[derive(Debug, Clone)]
+pub struct Stage<'a> {
+    /// The block's name.
+    pub label: &'a str,
+    /// The buffer that it writes.
+    pub buffer: &'a str,
+    /// The type of the buffer.
+    pub dtype: DType,
+    /// Whether the buffer is an output of the program.
+    pub output: bool,
+    /// One iterator per dimension of the buffer, with its extent.
+    pub spatial: &'a [(&'a str, i64)],
+    /// How values are combined over which further iterators.
+    pub reduce: Option<(Reducer, &'a [(&'a str, i64)])>,
+    /// Strides of an output in elements, if its rows are not packed.
+    pub strides: Option<Vec<i64>>,
+    /// Alignment of an output's base address in bytes; 16 unless stated.
+    pub align: u32,
+}
+
+impl<'a> Stage<'a> {
+    /// An intermediate, elementwise stage whose block has the buffer's name.
+    pub fn new(buffer: &'a str, dtype: DType, spatial: &'a [(&'a str, i64)]) -> Stage<'a> {
+        Stage { label: buffer, buffer, dtype, output: false, spatial, reduce: None, strides: None, align: 16 }
+    }
+
+    /// Names the block.
+    #[must_use]
+    pub fn label(mut self, label: &'a str) -> Self {
+        self.label = label;
+        self
+    }
+
+    /// Makes the buffer an output.
+    #[must_use]
+    pub fn output(mut self) -> Self {
+        self.output = true;
+        self
+    }
+
+    /// Makes it a reduction.
+    #[must_use]
+    pub fn reduce(mut self, reducer: Reducer, over: &'a [(&'a str, i64)]) -> Self {
+        self.reduce = Some((reducer, over));
+        self
+    }
+
+    /// The iterators with their kinds, spatial ones first.
+    fn axes(&self) -> impl Iterator<Item = (&'a str, i64, IterKind)> + use<'a> {
+        let over = self.reduce.map_or(&[] as &[_], |(_, over)| over);
+        let spatial = self.spatial.iter().map(|(name, extent)| (*name, *extent, IterKind::Spatial));
+        spatial.chain(over.iter().map(|(name, extent)| (*name, *extent, IterKind::Reduce)))
+    }
+
+    /// The block's init and body.
+    fn statements(&self, buffer: BufferId, at: Vec<Index>, value: Expr) -> (Option<Vec<Stmt>>, Vec<Stmt>) {
+        let store = |value| vec![Stmt::Store(Store { buffer, indices: at.clone(), value, lanes: 1 })];
+        match self.reduce {
+            None => (None, store(value)),
+            Some((r, _)) => {
+                let combined = Expr::bin(r.op(), Expr::load(buffer, at.clone()), value);
+                (Some(store(r.neutral(self.dtype))), store(combined))
+            }
+        }
+    }
+}
+
+/// A program being built.
+#[derive(Debug, Clone)]
+pub struct Program {
+    func: Func,
+    outputs: Vec<BufferId>,
+}
+
+impl Program {
+    /// An empty program.
+    pub fn new(name: &str) -> Result<Program> {
+        check_name("program", name)?;
+        Ok(Program { func: Func { name: name.to_string(), ..Func::default() }, outputs: Vec::new() })
+    }
+
+    /// The program so far.
+    pub fn func(&self) -> &Func {
+        &self.func
+    }
+
+    /// Adds an input with packed rows and 16-byte alignment.
+    pub fn input(&mut self, name: &str, dtype: DType, shape: &[i64]) -> Result<BufferId> {
+        self.input_with(name, dtype, shape, None, 16)
+    }
+
+    /// Adds an input of stated strides (in elements) and base alignment (in bytes).
+    pub fn input_with(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: &[i64],
+        strides: Option<Vec<i64>>,
+        align: u32,
+    ) -> Result<BufferId> {
+        let id = self.add_buffer(name, dtype, shape, strides, align)?;
+        self.func.params.push(id);
+        Ok(id)
+    }
+
+    /// Adds a block that computes a buffer. `value` receives the iterators (spatial, then reduced) and returns the
+    /// element, or the value to combine, in the type of the buffer.
+    pub fn compute(&mut self, stage: &Stage<'_>, value: impl FnOnce(&[Var]) -> Expr) -> Result<BufferId> {
+        self.check_stage(stage)?;
+        // Everything is made on a copy, so that a refused stage changes nothing.
+        let mut next = self.clone();
+        let shape: Vec<i64> = stage.spatial.iter().map(|(_, extent)| *extent).collect();
+        let buffer = next.add_buffer(stage.buffer, stage.dtype, &shape, stage.strides.clone(), stage.align)?;
+        let loops: Vec<Var> = stage.axes().map(|(name, ..)| next.loop_var(stage.label, name)).collect();
+        let vars: Vec<Var> = stage.axes().map(|(name, ..)| next.func.add_var(format!("v{name}"))).collect();
+        let value = value(&vars);
+        next.check_value(stage, &value)?;
+        let name = next.func.add_block(stage.label);
+        let iters = (stage.axes().zip(vars.iter().zip(&loops)))
+            .map(|((_, extent, kind), (v, l))| Iter { var: *v, kind, extent: extent.into(), binding: (*l).into() })
+            .collect();
+        let at = vars[..shape.len()].iter().map(|v| Index::Var(*v)).collect();
+        let (init, body) = stage.statements(buffer, at, value);
+        let block = Block { name, iters, predicate: Cond::TRUE, init, body, copy_with: None, role: None };
+        let mut nest = vec![Stmt::Block(block)];
+        for (extent, var) in stage.axes().map(|(_, extent, _)| extent).zip(loops).collect::<Vec<_>>().into_iter().rev()
+        {
+            nest = vec![Stmt::For(For::new(var, extent, LoopKind::Serial, nest))];
+        }
+        next.func.body.extend(nest);
+        if stage.output {
+            next.outputs.push(buffer);
+        }
+        *self = next;
+        Ok(buffer)
+    }
+
+    /// The finished program. An error if it has no output.
+    pub fn finish(mut self) -> Result<Func> {
+        if self.outputs.is_empty() {
+            let error = Error::input("te.output", format!("program {} has no output", self.func.name));
+            return Err(error.help("write `output` before the buffer that the caller receives"));
+        }
+        self.func.params.extend(self.outputs);
+        Ok(self.func)
+    }
+
+    fn add_buffer(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: &[i64],
+        strides: Option<Vec<i64>>,
+        align: u32,
+    ) -> Result<BufferId> {
+        check_name("buffer", name)?;
+        if self.func.find_buffer(name).is_some() {
+            return Err(Error::input("te.name", format!("there is already a buffer {name}")));
+        }
+        check_storage(name, dtype, shape, strides.as_deref(), align)?;
+        let shape = shape.iter().map(|e| Index::Int(*e)).collect();
+        let buffer = Buffer { strides, align, ..Buffer::new(name, dtype, shape, Scope::Global) };
+        Ok(self.func.add_buffer(buffer))
+    }
+
+    fn loop_var(&mut self, label: &str, name: &str) -> Var {
+        // The new nest is not in the body yet: names of its own iterators differ, so only earlier nests can clash.
+        let free = self.func.find_loop(name).is_none();
+        let base = if free { name.to_string() } else { format!("{label}_{name}") };
+        let unused = self.func.unused_loop_name(&base);
+        self.func.add_var(unused)
+    }
+
+    fn check_stage(&self, stage: &Stage<'_>) -> Result<()> {
+        check_name("block", stage.label)?;
+        if self.func.blocks.iter().any(|b| b == stage.label) {
+            return Err(Error::input("te.name", format!("there is already a block {}", stage.label)));
+        }
+        if self.func.blocks.len() == MAX_BLOCKS {
+            return Err(Error::input("te.limit", format!("a program has at most {MAX_BLOCKS} blocks")));
+        }
+        if !stage.output && (stage.strides.is_some() || stage.align != 16) {
+            let message = format!("{} is not an output: only parameters have strides and alignment", stage.buffer);
+            return Err(Error::input("te.storage", message));
+        }
+        if matches!(stage.reduce, Some((_, []))) {
+            return Err(Error::input("te.reduce", format!("block {} reduces over no iterator", stage.label)));
+        }
+        let axes: Vec<_> = stage.axes().collect();
+        if axes.len() > MAX_RANK {
+            return Err(Error::input("te.limit", format!("a block has at most {MAX_RANK} iterators")));
+        }
+        for (n, (name, extent, _)) in axes.iter().enumerate() {
+            check_name("iterator", name)?;
+            if axes[..n].iter().any(|(earlier, ..)| earlier == name) {
+                return Err(Error::input("te.name", format!("block {} has two iterators {name}", stage.label)));
+            }
+            if !(1..=MAX_ELEMENTS).contains(extent) {
+                let message = format!("iterator {name} has extent {extent}, not one from 1 to {MAX_ELEMENTS}");
+                return Err(Error::input("te.extent", message));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_value(&self, stage: &Stage<'_>, value: &Expr) -> Result<()> {
+        let found = typing::dtype_of(&self.func, value)?;
+        if found != stage.dtype {
+            let message = format!("block {} computes {found}, but {} is {}", stage.label, stage.buffer, stage.dtype);
+            return Err(Error::input("te.type", message).help(format!("convert: {}(...)", stage.dtype)));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a name can stand in a program: a letter or `_`, then letters, digits and `_`; at most 64.
+pub fn is_name(name: &str) -> bool {
+    name.len() <= 64
+        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+fn check_name(what: &str, name: &str) -> Result<()> {
+    if is_name(name) {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(64).collect();
+    let error = Error::input("te.name", format!("{shown:?} is not a name for a {what}"));
+    Err(error.help("use at most 64 letters, digits and `_`, not beginning with a digit"))
+}
+
+fn check_storage(name: &str, dtype: DType, shape: &[i64], strides: Option<&[i64]>, align: u32) -> Result<()> {
+    if dtype.class() == Class::Bool {
+        return Err(Error::input("te.type", format!("buffer {name}: bool does not exist in memory; use u8")));
+    }
+    if shape.len() > MAX_RANK {
+        return Err(Error::input("te.limit", format!("buffer {name} has more than {MAX_RANK} dimensions")));
+    }
+    if let Some(extent) = shape.iter().find(|e| **e < 1) {
+        return Err(Error::input("te.extent", format!("buffer {name} has an extent of {extent}; it must be positive")));
+    }
+    if !align.is_power_of_two() || !(1..=4096).contains(&align) || u64::from(align) < dtype.bytes_of(1) {
+        let message =
+            format!("buffer {name}: alignment {align} is not a power of two from {} to 4096", dtype.bytes_of(1));
+        return Err(Error::input("te.storage", message));
+    }
+    let too_large = || Error::input("te.limit", format!("buffer {name} has more than 2^36 elements"));
+    let packed = shape.iter().try_fold(1i64, |n, e| n.checked_mul(*e)).filter(|n| *n <= MAX_ELEMENTS);
+    packed.ok_or_else(too_large)?;
+    let Some(strides) = strides else { return Ok(()) };
+    if strides.len() != shape.len() {
+        let message = format!("buffer {name} has {} dimensions but {} strides", shape.len(), strides.len());
+        return Err(Error::input("te.storage", message));
+    }
+    // Each stride spans everything inside it, so that no two elements share an address.
+    let mut inner = 1i64;
+    for (extent, stride) in shape.iter().zip(strides).rev() {
+        if *stride < inner {
+            let message = format!("buffer {name}: a stride of {stride} overlaps the {inner} elements inside it");
+            return Err(Error::input("te.storage", message));
+        }
+        inner = stride.checked_mul(*extent).filter(|n| *n <= MAX_ELEMENTS).ok_or_else(too_large)?;
+    }
+    Ok(())
+}
