@@ -7,10 +7,14 @@
 //! - the iterators inside a block are `vi`, `vj`, `vk`;
 //! - parameters are the inputs, then the outputs, each in the order of their declaration.
 //!
+//! [`Known`] recognises what a builder made, so that it can be made again at another size.
+//!
 //! The result is a [`crate::ir::Func`] of stage Tensor that passes [`crate::ir::verify`].
 
 mod build;
+mod known;
 mod program;
 
 pub use build::{Epilogue, GemmSpec, Layout, batched_gemm, gemm, gemm_with, vec_add, window_sum};
+pub use known::Known;
 pub use program::{Program, Reducer, Stage};
