@@ -1,0 +1,50 @@
+//! Applying steps: each to a program that is not changed, yielding a new one.
+
+use super::{Step, limits};
+use crate::error::{Error, Result};
+use crate::ir::{Func, visit};
+
+/// The program after a step.
+///
+/// # Errors
+/// The broken requirement (`split.2`) with the program underlined, within `in step ..`.
+pub fn apply(func: &Func, step: &Step) -> Result<Func> {
+    complete(func, step).map(|(func, _)| func)
+}
+
+/// The program after a step, and the step with every name that it made stated: that step replays to the same program.
+///
+/// # Errors
+/// As [`apply`].
+pub fn complete(func: &Func, step: &Step) -> Result<(Func, Step)> {
+    let applied = (step.primitive().apply)(func, step.args()).map_err(|e| e.within(format!("in step `{step}`")))?;
+    if visit::loops(&applied.func.body).len() > limits::LOOPS {
+        let message = format!("more than {} loops after `{step}`", limits::LOOPS);
+        return Err(Error::input("step.limit", message));
+    }
+    Ok((applied.func, step.clone().with_names(applied.names)))
+}
+
+/// The program after all steps.
+///
+/// # Errors
+/// The first refusal, with the number of its step.
+pub fn apply_all(func: &Func, steps: &[Step]) -> Result<Func> {
+    complete_all(func, steps).map(|(func, _)| func)
+}
+
+/// The program after all steps, and the steps with every name stated.
+///
+/// # Errors
+/// As [`apply_all`].
+pub fn complete_all(func: &Func, steps: &[Step]) -> Result<(Func, Vec<Step>)> {
+    let mut func = func.clone();
+    let mut done = Vec::with_capacity(steps.len());
+    for (n, step) in steps.iter().enumerate() {
+        let (next, stated) =
+            complete(&func, step).map_err(|e| e.within(format!("step {} of {}", n + 1, steps.len())))?;
+        func = next;
+        done.push(stated);
+    }
+    Ok((func, done))
+}

@@ -1,0 +1,205 @@
+//! What every primitive needs: looking names up, making new ones, and refusing.
+//!
+//! A name that is not found is answered with the nearest one that is. A refusal has the code `primitive.N` of the
+//! broken requirement, a sentence with both sides of what was compared, and the loops, blocks and buffers concerned
+//! underlined in the printed program.
+
+use super::{Args, limits};
+use crate::error::{Error, Result};
+use crate::ir::print::{Node, underline};
+use crate::ir::{Block, BufferId, For, Func, Stmt, Var, visit};
+
+/// The loop of that name.
+///
+/// # Errors
+/// `step.loop` with the nearest name.
+pub fn loop_<'a>(func: &'a Func, name: &str) -> Result<&'a For> {
+    let known = visit::loops(&func.body);
+    func.find_loop(name).ok_or_else(|| unknown("loop", name, known.iter().map(|l| func.var_name(l.var))))
+}
+
+/// The loops of these names.
+///
+/// # Errors
+/// As [`loop_`]; `step.twice` where one is named twice.
+pub fn loops<'a>(func: &'a Func, names: &[String]) -> Result<Vec<&'a For>> {
+    for (n, name) in names.iter().enumerate() {
+        if names[..n].contains(name) {
+            return Err(Error::input("step.twice", format!("`{name}` is named twice")));
+        }
+    }
+    names.iter().map(|n| loop_(func, n)).collect()
+}
+
+/// The block of that name.
+///
+/// # Errors
+/// `step.block` with the nearest name.
+pub fn block<'a>(func: &'a Func, name: &str) -> Result<&'a Block> {
+    let known = visit::blocks(&func.body);
+    func.find_block(name).ok_or_else(|| unknown("block", name, known.iter().map(|b| func.block_name(b.name))))
+}
+
+/// The buffer of that name.
+///
+/// # Errors
+/// `step.buffer` with the nearest name.
+pub fn buffer(func: &Func, name: &str) -> Result<BufferId> {
+    func.find_buffer(name).ok_or_else(|| unknown("buffer", name, func.buffers.iter().map(|b| b.name.as_str())))
+}
+
+fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Error {
+    let guess = suggestion(name, known.clone());
+    let all: Vec<&str> = known.take(32).collect();
+    let error = Error::input(format!("step.{what}"), format!("there is no {what} `{name}`{guess}"));
+    if all.is_empty() { error } else { error.help(format!("the {what}s are {}", all.join(", "))) }
+}
+
+/// A refusal of requirement `number` of a primitive, with what it concerns underlined.
+pub fn refuse(
+    primitive: &str,
+    number: usize,
+    message: impl Into<String>,
+    func: &Func,
+    nodes: &[(Node, &str)],
+) -> Error {
+    underline(Error::input(format!("{primitive}.{number}"), message), func, nodes)
+}
+
+/// Names of new loops: those that the step states, else the defaults made unused. `freed` are loops that the step
+/// replaces, whose names can be used again.
+///
+/// # Errors
+/// `step.names` for a wrong count, a name in use, or one stated twice.
+pub fn new_loops(func: &Func, args: &Args, defaults: &[String], freed: &[Var]) -> Result<Vec<String>> {
+    new_loops_from(func, &args.names, defaults, freed)
+}
+
+/// [`new_loops`] where only a part of the names after `->` are loops.
+///
+/// # Errors
+/// As [`new_loops`].
+pub fn new_loops_from(func: &Func, stated: &[String], defaults: &[String], freed: &[Var]) -> Result<Vec<String>> {
+    let all = visit::loops(&func.body);
+    let kept = all.iter().flat_map(|l| l.defines().into_iter().map(|d| d.0).chain([l.var]));
+    let taken: Vec<&str> = kept.filter(|v| !freed.contains(v)).map(|v| func.var_name(v)).collect();
+    new_names("loop", stated, defaults, &taken)
+}
+
+/// The name of a new block: the first stated name, else the default made unused.
+///
+/// # Errors
+/// As [`new_loops`].
+pub fn new_block(func: &Func, stated: Option<&String>, default: &str) -> Result<String> {
+    let all = visit::blocks(&func.body);
+    let taken: Vec<&str> = all.iter().map(|b| func.block_name(b.name)).collect();
+    new_name("block", stated, default, &taken)
+}
+
+/// The name of a new stage, unused by blocks and by buffers.
+///
+/// # Errors
+/// As [`new_loops`].
+pub fn new_stage(func: &Func, stated: Option<&String>, default: &str) -> Result<String> {
+    let all = visit::blocks(&func.body);
+    let blocks = all.iter().map(|b| func.block_name(b.name));
+    let taken: Vec<&str> = blocks.chain(func.buffers.iter().map(|b| b.name.as_str())).collect();
+    new_name("stage", stated, default, &taken)
+}
+
+fn new_name(what: &str, stated: Option<&String>, default: &str, taken: &[&str]) -> Result<String> {
+    let stated: Vec<String> = stated.into_iter().cloned().collect();
+    let mut names = new_names(what, &stated, &[default.to_string()], taken)?;
+    names.pop().ok_or_else(|| Error::bug("step.names", "a name was not made"))
+}
+
+fn new_names(what: &str, stated: &[String], defaults: &[String], taken: &[&str]) -> Result<Vec<String>> {
+    if stated.is_empty() {
+        let mut out: Vec<String> = Vec::new();
+        for base in defaults {
+            out.push(unused(base, |n| taken.contains(&n) || out.iter().any(|o| o == n)));
+        }
+        return Ok(out);
+    }
+    if stated.len() != defaults.len() {
+        let message = format!("{} {what}s are made, {} names stand after `->`", defaults.len(), stated.len());
+        return Err(Error::input("step.names", message));
+    }
+    for (n, name) in stated.iter().enumerate() {
+        if taken.contains(&name.as_str()) || stated[..n].contains(name) {
+            return Err(Error::input("step.names", format!("the name `{name}` is in use")));
+        }
+        if !super::is_name(name) {
+            return Err(Error::input("step.names", format!("`{name}` is not a name")));
+        }
+    }
+    Ok(stated.to_vec())
+}
+
+fn unused(base: &str, taken: impl Fn(&str) -> bool) -> String {
+    let mut name: String = base.chars().take(limits::NAME).collect();
+    for n in 1u64.. {
+        if !taken(&name) {
+            break;
+        }
+        let suffix = format!("_{n}");
+        name = base.chars().take(limits::NAME - suffix.len()).chain(suffix.chars()).collect();
+    }
+    name
+}
+
+/// `; did you mean ..?`, or nothing where no known name is near.
+pub fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let near = known.map(|k| (distance(name, k), k)).min();
+    match near {
+        Some((d, k)) if d <= name.chars().count().max(3) / 3 => format!("; did you mean `{k}`?"),
+        _ => String::new(),
+    }
+}
+
+/// The number of single-character edits between two words (Wagner and Fischer's table, one row at a time).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().take(limits::NAME).collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().take(limits::NAME).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let change = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// The statements where a loop or block stands among its siblings: the body that holds it and its position there.
+pub fn siblings<'a>(body: &'a [Stmt], is: &dyn Fn(&Stmt) -> bool) -> Option<(&'a [Stmt], usize)> {
+    if let Some(at) = body.iter().position(is) {
+        return Some((body, at));
+    }
+    body.iter().flat_map(visit::children).find_map(|child| siblings(child, is))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_suggested() {
+        let known = ["split", "fuse", "reorder"];
+        assert_eq!(suggestion("spilt", known.into_iter()), "");
+        assert_eq!(suggestion("spli", known.into_iter()), "; did you mean `split`?");
+        assert_eq!(suggestion("reoder", known.into_iter()), "; did you mean `reorder`?");
+        assert_eq!(suggestion("banana", known.into_iter()), "");
+        assert_eq!(distance("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn default_names_are_made_unused() {
+        let names = new_names("loop", &[], &["i_0".into(), "i_0".into()], &["i_0"]).unwrap();
+        assert_eq!(names, ["i_0_1", "i_0_2"]);
+        let stated = ["a".to_string(), "a".to_string()];
+        assert_eq!(new_names("loop", &stated, &stated, &[]).unwrap_err().code(), "step.names");
+    }
+}

@@ -1,0 +1,257 @@
+//! The parser of steps: one a line or separated by `;`, `#` begins a comment. It reads the signatures alone.
+//!
+//! Errors underline the word in the user's text. No text makes it panic, and [`limits`] bound what a text can ask for.
+
+use super::primitive::{self, Form, Kind, Parameter, Primitive};
+use super::{Args, IndexMap, Step, Value, find, is_name, limits};
+use crate::error::{Error, Result};
+use std::ops::Range;
+
+/// Reads steps.
+///
+/// # Errors
+/// `step.limit`, `step.primitive`, `step.word`, `step.number`, `step.name`, `step.map`, `step.args`, with the place in
+/// the text underlined.
+pub fn parse(text: &str) -> Result<Vec<Step>> {
+    if text.len() > limits::TEXT {
+        let message = format!("a schedule of {} bytes; at most {} are read", text.len(), limits::TEXT);
+        return Err(Error::input("step.limit", message));
+    }
+    let mut steps = Vec::new();
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let code = line.find('#').map_or(line, |at| &line[..at]);
+        let mut at = start;
+        for piece in code.split_inclusive(';') {
+            let words = words(piece.trim_end_matches(';'), at);
+            if !words.is_empty() {
+                let step = step(&words).map_err(|e| underline(e, text, &words))?;
+                steps.push(step);
+            }
+            at += piece.len();
+        }
+        start += line.len();
+        if steps.len() > limits::STEPS {
+            return Err(Error::input("step.limit", format!("more than {} steps", limits::STEPS)));
+        }
+    }
+    Ok(steps)
+}
+
+/// Errors without a place of their own get the whole step.
+fn underline(error: Error, text: &str, words: &[Word]) -> Error {
+    let error = error.text(text);
+    match (error.labels().is_empty(), words.first(), words.last()) {
+        (true, Some(first), Some(last)) => error.label(first.span.start..last.span.end, "in this step"),
+        _ => error,
+    }
+}
+
+struct Word<'a> {
+    text: &'a str,
+    span: Range<usize>,
+}
+
+impl Word<'_> {
+    fn refuse(&self, code: &str, message: String) -> Error {
+        Error::input(code, message).label(self.span.clone(), "here")
+    }
+}
+
+/// Words between blanks; what stands in brackets is one word.
+fn words(piece: &str, offset: usize) -> Vec<Word<'_>> {
+    let mut out: Vec<Word> = Vec::new();
+    let mut begin: Option<usize> = None;
+    let mut depth = 0usize;
+    let mut push = |from: usize, to: usize| {
+        out.push(Word { text: &piece[from..to], span: offset + from..offset + to });
+    };
+    for (at, c) in piece.char_indices() {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if c.is_whitespace() && depth == 0 {
+            if let Some(from) = begin.take() {
+                push(from, at);
+            }
+        } else if begin.is_none() {
+            begin = Some(at);
+        }
+    }
+    if let Some(from) = begin {
+        push(from, piece.len());
+    }
+    out
+}
+
+fn step(words: &[Word]) -> Result<Step> {
+    let Some((head, rest)) = words.split_first() else {
+        return Err(Error::input("step.primitive", "an empty step"));
+    };
+    if words.len() > limits::WORDS {
+        let message = format!("a step of {} words; at most {} are read", words.len(), limits::WORDS);
+        return Err(Error::input("step.limit", message));
+    }
+    let Some(primitive) = primitive::find(head.text) else {
+        let known = primitive::ALL.iter().map(|p| p.name);
+        let guess = find::suggestion(head.text, known);
+        return Err(head.refuse("step.primitive", format!("there is no primitive `{}`{guess}", head.text)));
+    };
+    let args = Reader { primitive, words: rest, at: 0 }.read()?;
+    Step::new(primitive, args)
+}
+
+struct Reader<'a> {
+    primitive: &'static Primitive,
+    words: &'a [Word<'a>],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn read(mut self) -> Result<Args> {
+        let mut args = Args::new();
+        let places = |p: &&Parameter| matches!(p.form, Form::Place | Form::Optional);
+        for parameter in self.primitive.signature.iter().filter(places) {
+            self.options(&mut args)?;
+            if let Some(value) = self.value(parameter)? {
+                args = args.with(parameter.name, value);
+            }
+        }
+        self.options(&mut args)?;
+        if self.peek().is_some_and(|w| w.text == "->") {
+            self.at += 1;
+            self.options(&mut args)?;
+            while let Some(word) = self.peek() {
+                self.at += 1;
+                args.names.push(name(word)?);
+                self.options(&mut args)?;
+            }
+        }
+        match self.peek() {
+            None => Ok(args),
+            Some(word) => {
+                let message = format!("`{}` is unexpected: `{}`", word.text, self.primitive.usage());
+                Err(word.refuse("step.word", message))
+            }
+        }
+    }
+
+    fn peek(&self) -> Option<&'a Word<'a>> {
+        self.words.get(self.at)
+    }
+
+    /// Reads every `name=value` that stands here.
+    fn options(&mut self, args: &mut Args) -> Result<()> {
+        while let Some(word) = self.peek() {
+            let Some((key, value)) = word.text.split_once('=').filter(|_| !word.text.starts_with('[')) else {
+                break;
+            };
+            let set = |p: &&Parameter| matches!(p.form, Form::Option | Form::Setting);
+            let options: Vec<&Parameter> = self.primitive.signature.iter().filter(set).collect();
+            let Some(parameter) = options.iter().find(|p| p.name == key) else {
+                let guess = find::suggestion(key, options.iter().map(|p| p.name));
+                let message = format!("`{}` has no option `{key}`{guess}", self.primitive.name);
+                return Err(word.refuse("step.word", message));
+            };
+            if args.get(key).is_some() {
+                return Err(word.refuse("step.word", format!("`{key}` is stated twice")));
+            }
+            let value_word = Word { text: value, span: word.span.clone() };
+            *args = std::mem::take(args).with(parameter.name, single(self.primitive, parameter, &value_word)?);
+            self.at += 1;
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, parameter: &Parameter) -> Result<Option<Value>> {
+        let first = self.peek().filter(|w| w.text != "->");
+        let Some(word) = first else { return Ok(None) };
+        match parameter.kind {
+            Kind::Map => self.map(),
+            Kind::Factors => self.factors(),
+            kind if kind.is_list() => self.list(parameter),
+            Kind::Choice(choices) if parameter.form == Form::Optional && !choices.contains(&word.text) => Ok(None),
+            _ => {
+                self.at += 1;
+                single(self.primitive, parameter, word).map(Some)
+            }
+        }
+    }
+
+    fn map(&mut self) -> Result<Option<Value>> {
+        let [inputs, arrow, outputs, ..] = &self.words[self.at..] else { return Ok(None) };
+        if arrow.text != "->" {
+            let message = format!("`{}` where the `->` of an index map was expected", arrow.text);
+            return Err(arrow.refuse("step.word", message));
+        }
+        self.at += 3;
+        let map = IndexMap::parse(inputs.text, outputs.text);
+        map.map(|m| Some(Value::Map(m))).map_err(|e| e.label(inputs.span.start..outputs.span.end, "here"))
+    }
+
+    fn factors(&mut self) -> Result<Option<Value>> {
+        let mut factors = Vec::new();
+        while let Some(word) = self.peek().filter(|w| w.text != "->" && !w.text.contains('=')) {
+            factors.push(if word.text == "?" { None } else { Some(number(word)?) });
+            self.at += 1;
+        }
+        Ok((!factors.is_empty()).then_some(Value::Factors(factors)))
+    }
+
+    /// A list takes every word but those that the places after it need.
+    fn list(&mut self, parameter: &Parameter) -> Result<Option<Value>> {
+        let after = self.primitive.signature.iter().skip_while(|p| p.name != parameter.name).skip(1);
+        let needed = after.filter(|p| p.form == Form::Place).count();
+        let rest = &self.words[self.at..];
+        let end = rest.iter().position(|w| w.text == "->" || w.text.contains('=')).unwrap_or(rest.len());
+        let taken = &rest[..end.saturating_sub(needed)];
+        self.at += taken.len();
+        let names = taken.iter().map(name).collect::<Result<Vec<String>>>()?;
+        Ok((!names.is_empty()).then_some(Value::Words(names)))
+    }
+}
+
+fn single(primitive: &Primitive, parameter: &Parameter, word: &Word) -> Result<Value> {
+    match parameter.kind {
+        Kind::Int => number(word).map(Value::Int),
+        Kind::Choice(words) if !words.contains(&word.text) => {
+            let guess = find::suggestion(word.text, words.iter().copied());
+            let message = format!("`{}` is not one of {}{guess}", word.text, words.join(", "));
+            Err(word.refuse("step.word", message))
+        }
+        Kind::Choice(_) => Ok(Value::Word(word.text.to_string())),
+        Kind::Row if is_row(word.text) => Ok(Value::Word(word.text.to_string())),
+        Kind::Map | Kind::Factors => {
+            let message = format!("`{}` cannot be given as {}=..", primitive.name, parameter.name);
+            Err(word.refuse("step.word", message))
+        }
+        kind if kind.is_list() => Ok(Value::Words(vec![name(word)?])),
+        _ => name(word).map(Value::Word),
+    }
+}
+
+fn is_row(text: &str) -> bool {
+    text.len() <= limits::NAME && text.split('.').all(|part| !part.is_empty() && part.chars().all(is_name_char))
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+fn name(word: &Word) -> Result<String> {
+    if is_name(word.text) {
+        return Ok(word.text.to_string());
+    }
+    let message = format!("`{}` is not a name (letters, digits and _, at most {})", word.text, limits::NAME);
+    Err(word.refuse("step.name", message))
+}
+
+fn number(word: &Word) -> Result<i64> {
+    match word.text.parse::<i64>() {
+        Ok(n) if n.unsigned_abs() <= limits::NUMBER.unsigned_abs() => Ok(n),
+        Ok(_) => Err(word.refuse("step.limit", format!("{} is beyond {}", word.text, limits::NUMBER))),
+        Err(_) => Err(word.refuse("step.number", format!("`{}` is not a whole number", word.text))),
+    }
+}

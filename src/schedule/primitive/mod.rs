@@ -1,0 +1,205 @@
+//! The primitives, one file each, and what a signature can say.
+//!
+//! A primitive costs its file, a `mod` line and a line in [`ALL`]. Its file opens with what it does, its numbered
+//! *Requires*, what it *Preserves*, and a before -> after; then come the row, the check of everything, the rewrite,
+//! helpers and tests. Parser, printer, reference table and generators read only [`Primitive::signature`].
+
+use super::Args;
+use crate::error::Result;
+use crate::ir::Func;
+
+/// A row of the vocabulary.
+#[derive(Debug)]
+pub struct Primitive {
+    /// The first word of the step.
+    pub name: &'static str,
+    /// What it does, in one sentence.
+    pub about: &'static str,
+    /// What it takes, in the order of its text; the names that it makes ([`Form::Made`]) among them.
+    pub signature: &'static [Parameter],
+    /// What must hold, in words; requirement N is the N-th, counted from 1, and refuses with the code `name.N`.
+    pub requires: &'static [&'static str],
+    /// Checks every requirement, then rewrites. The function is not changed; a new one is returned.
+    pub apply: fn(&Func, &Args) -> Result<Applied>,
+}
+
+/// What a step yields.
+#[derive(Debug)]
+pub struct Applied {
+    /// The new program.
+    pub func: Func,
+    /// Every name after `->`, defaults filled in: the step with these names replays to the same program.
+    pub names: Vec<String>,
+}
+
+/// For steps that make no names.
+impl From<Func> for Applied {
+    fn from(func: Func) -> Applied {
+        Applied { func, names: Vec::new() }
+    }
+}
+
+/// A parameter of a primitive.
+#[derive(Debug, Clone, Copy)]
+pub struct Parameter {
+    /// Its name: in usage texts, in [`Args`], and before the `=` of options.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// Where it stands and whether it must.
+    pub form: Form,
+}
+
+/// Where a parameter stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// At its place; always.
+    Place,
+    /// At its place, or left out.
+    Optional,
+    /// As `name=value`, anywhere after the primitive; always.
+    Setting,
+    /// As `name=value`, or left out.
+    Option,
+    /// A name that the step makes, after `->`; a default is made where left out.
+    Made,
+}
+
+/// What a parameter takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The name of a loop.
+    Loop,
+    /// Names of loops.
+    Loops,
+    /// The name of a block.
+    Block,
+    /// Names of blocks.
+    Blocks,
+    /// The name of a buffer.
+    Buffer,
+    /// Names of buffers.
+    Buffers,
+    /// One name for a block and for the buffer that it fills.
+    Stage,
+    /// The name of a warp role.
+    Role,
+    /// The name of an instruction row.
+    Row,
+    /// Positive numbers, one of which may be `?`.
+    Factors,
+    /// A number.
+    Int,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// `[i, j] -> [..]`.
+    Map,
+}
+
+impl Kind {
+    /// In words, for messages.
+    pub fn describe(&self) -> String {
+        match self {
+            Kind::Loop => "a loop".into(),
+            Kind::Loops => "loops".into(),
+            Kind::Block => "a block".into(),
+            Kind::Blocks => "blocks".into(),
+            Kind::Buffer => "a buffer".into(),
+            Kind::Buffers => "buffers".into(),
+            Kind::Stage => "a name for the block and its buffer".into(),
+            Kind::Role => "a role".into(),
+            Kind::Row => "an instruction".into(),
+            Kind::Factors => "factors, positive numbers of which one may be `?`".into(),
+            Kind::Int => "a whole number".into(),
+            Kind::Choice(words) => format!("one of {}", words.join(", ")),
+            Kind::Map => "an index map such as `[i, j] -> [j, i]`".into(),
+        }
+    }
+
+    /// Whether several words belong to it.
+    pub fn is_list(&self) -> bool {
+        matches!(self, Kind::Loops | Kind::Blocks | Kind::Buffers | Kind::Factors)
+    }
+}
+
+impl Parameter {
+    /// A parameter that always stands at its place.
+    pub const fn place(name: &'static str, kind: Kind) -> Parameter {
+        Parameter { name, kind, form: Form::Place }
+    }
+
+    /// A parameter at its place that may be left out.
+    pub const fn optional(name: &'static str, kind: Kind) -> Parameter {
+        Parameter { name, kind, form: Form::Optional }
+    }
+
+    /// A `name=value` that must be stated.
+    pub const fn setting(name: &'static str, kind: Kind) -> Parameter {
+        Parameter { name, kind, form: Form::Setting }
+    }
+
+    /// A `name=value` that may be left out.
+    pub const fn option(name: &'static str, kind: Kind) -> Parameter {
+        Parameter { name, kind, form: Form::Option }
+    }
+
+    /// A name that the step makes.
+    pub const fn made(name: &'static str, kind: Kind) -> Parameter {
+        Parameter { name, kind, form: Form::Made }
+    }
+
+    /// Whether a step without it is refused.
+    pub fn is_demanded(&self) -> bool {
+        matches!(self.form, Form::Place | Form::Setting)
+    }
+
+    fn usage(&self) -> String {
+        let many = if self.kind.is_list() { ".." } else { "" };
+        let value = match self.kind {
+            Kind::Choice(words) => words.join("|"),
+            _ => self.name.to_uppercase(),
+        };
+        match self.form {
+            Form::Place => format!("{value}{many}"),
+            Form::Optional => format!("[{value}{many}]"),
+            Form::Setting => format!("{}={value}", self.name),
+            Form::Option => format!("[{}={value}]", self.name),
+            Form::Made => format!("{value}{many}"),
+        }
+    }
+}
+
+impl Primitive {
+    /// Its form: `split LOOP FACTORS.. [-> LOOPS..]`.
+    pub fn usage(&self) -> String {
+        let mut words = vec![self.name.to_string()];
+        let made = |p: &&Parameter| p.form == Form::Made;
+        let names: Vec<String> = self.signature.iter().filter(made).map(Parameter::usage).collect();
+        let mut arrow = false;
+        for parameter in self.signature {
+            if parameter.form != Form::Made {
+                words.push(parameter.usage());
+            } else if !arrow {
+                words.push(format!("[-> {}]", names.join(" ")));
+                arrow = true;
+            }
+        }
+        words.join(" ")
+    }
+
+    /// How many names can follow `->` (lists count as [`super::limits::WORDS`]).
+    pub fn most_names(&self) -> usize {
+        let made = self.signature.iter().filter(|p| p.form == Form::Made);
+        made.map(|p| if p.kind.is_list() { super::limits::WORDS } else { 1 }).sum()
+    }
+}
+
+/// The primitive of that name.
+pub fn find(name: &str) -> Option<&'static Primitive> {
+    ALL.iter().copied().find(|p| p.name == name)
+}
+
+pub mod split;
+
+/// The vocabulary, in the order of the reference table.
+pub static ALL: &[&Primitive] = &[&split::PRIMITIVE];

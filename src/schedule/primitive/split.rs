@@ -1,0 +1,118 @@
+//! `split LOOP FACTORS.. -> LOOPS..`: one loop becomes several nested ones with the same order of iterations.
+//!
+//! Requires:
+//! 1. Every factor is positive and at most one is left to infer (`?`).
+//! 2. The product of the factors covers the extent.
+//! 3. The loop is serial and carries no placement.
+//! 4. The extent is a constant.
+//!
+//! Preserves: every iteration and their order. Where the product is larger than the extent, the blocks inside get a
+//! predicate.
+//!
+//! ```text
+//! for i in 0..1024         split i ? 128 -> i0 i1       for i0 in 0..8
+//!   ..i..                                                 for i1 in 0..128
+//!                                                           ..i0*128 + i1..
+//! ```
+
+use super::{Applied, Kind, Parameter, Primitive};
+use crate::error::Result;
+use crate::ir::print::Node;
+use crate::ir::{Cond, For, Func, Index, LoopKind, Stmt, Var, visit};
+use crate::schedule::find::{loop_, new_loops, refuse};
+use crate::schedule::{Args, limits};
+
+/// The row.
+pub static PRIMITIVE: Primitive = Primitive {
+    name: "split",
+    about: "Makes nested loops of one, the last innermost; `?` is inferred.",
+    signature: &[
+        Parameter::place("loop", Kind::Loop),
+        Parameter::place("factors", Kind::Factors),
+        Parameter::made("loops", Kind::Loops),
+    ],
+    requires: &[
+        "every factor is positive and at most one is left to infer (`?`)",
+        "the product of the factors covers the extent",
+        "the loop is serial and carries no placement",
+        "the extent is a constant",
+    ],
+    apply,
+};
+
+fn apply(func: &Func, args: &Args) -> Result<Applied> {
+    let target = loop_(func, args.get_word("loop")?)?;
+    let node = [(Node::Loop(target.var), "this loop")];
+    let no = |number, message: String| refuse("split", number, message, func, &node);
+    let name = func.var_name(target.var).to_string();
+    if target.kind != LoopKind::Serial || has_placement(target) {
+        return Err(no(3, format!("loop `{name}` already carries a placement")));
+    }
+    let Some(extent) = target.extent.as_int() else {
+        return Err(no(4, format!("the extent of loop `{name}` is not a constant")));
+    };
+    let factors = args.get_factors("factors")?;
+    let Some(given) = product(factors) else {
+        return Err(no(1, "a factor is not positive, two are `?`, or their product is too large".into()));
+    };
+    let inferred = if given == 0 { 0 } else { (extent + given - 1).div_euclid(given).max(1) };
+    let factors: Vec<i64> = factors.iter().map(|f| f.unwrap_or(inferred)).collect();
+    let total = factors.iter().try_fold(1i64, |p, f| p.checked_mul(*f)).unwrap_or(i64::MAX);
+    if total < extent {
+        return Err(no(2, format!("the factors make {total} iterations of the {extent} of loop `{name}`")));
+    }
+    let defaults: Vec<String> = (0..factors.len()).map(|n| format!("{name}_{n}")).collect();
+    let names = new_loops(func, args, &defaults, &[target.var])?;
+    Ok(rewrite(func.clone(), target.var, extent, &factors, names))
+}
+
+/// Whether anything beyond a plain serial loop is attached.
+fn has_placement(l: &For) -> bool {
+    l.persistent
+        || l.alternate
+        || l.raster.is_some()
+        || l.pipeline.is_some()
+        || l.tensorize.is_some()
+        || !l.notes.is_empty()
+}
+
+/// The product of the given factors; `None` where the list breaks requirement 1.
+fn product(factors: &[Option<i64>]) -> Option<i64> {
+    let inferred = factors.iter().filter(|f| f.is_none()).count();
+    let mut given = factors.iter().flatten();
+    let product = given.try_fold(1i64, |p, f| p.checked_mul(*f).filter(|q| *f > 0 && *q <= limits::NUMBER))?;
+    (inferred <= 1).then_some(product)
+}
+
+fn rewrite(mut func: Func, var: Var, extent: i64, factors: &[i64], names: Vec<String>) -> Applied {
+    let vars: Vec<Var> = names.iter().map(|n| func.add_var(n.clone())).collect();
+    let mut value = Index::Int(0);
+    for (v, factor) in vars.iter().zip(factors) {
+        value = value * *factor + *v;
+    }
+    let exact = factors.iter().product::<i64>() == extent;
+    let within = if exact { Cond::TRUE } else { Cond::lt(value.clone(), extent) };
+    let body = std::mem::take(&mut func.body);
+    func.body = visit::rewrite(body, &mut |stmt| match stmt {
+        Stmt::For(l) if l.var == var => {
+            let mut body = visit::subst_body(l.body, &visit::Map::from([(var, value.clone())]));
+            guard(&mut body, &within);
+            for (v, factor) in vars.iter().zip(factors).rev() {
+                body = vec![Stmt::For(For::new(*v, *factor, LoopKind::Serial, body))];
+            }
+            body
+        }
+        other => vec![other],
+    });
+    Applied { func, names }
+}
+
+/// Adds the condition to the outermost blocks inside.
+fn guard(body: &mut [Stmt], within: &Cond) {
+    for stmt in body {
+        match stmt {
+            Stmt::Block(b) => b.predicate = std::mem::replace(&mut b.predicate, Cond::TRUE).and(within.clone()),
+            other => visit::children_mut(other).into_iter().for_each(|child| guard(child, within)),
+        }
+    }
+}
