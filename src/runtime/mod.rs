@@ -1,1 +1,33 @@
-//! (being built)
+//! Running compiled programs on a GPU: devices, typed buffers, modules, checked launches, events and graphs.
+//!
+//! What is promised here:
+//! - The driver is looked up when first needed ([`driver`]); a machine without one gets an error, never a crash.
+//! - A launch through [`Program::launch`] is checked: number, type, shape, size, alignment and device of every
+//!   argument, and that nothing written overlaps another argument (the PTX is compiled on that promise).
+//! - Work is asynchronous on the device's own stream; [`Device::synchronize`] and [`DeviceBuffer::download`] wait and
+//!   report what went wrong. After an error that the driver does not forget, every call says so at once.
+//! - [`probe`] reports on driver and devices and never fails.
+//!
+//! This room alone uses cust and libcuda. cust owns the context and the stream; calls whose failure must be survived
+//! go through our own prototypes with integer results (`driver/api.rs` says why).
+
+mod arguments;
+mod buffer;
+mod device;
+mod driver;
+mod event;
+mod graph;
+mod probe;
+mod program;
+mod resources;
+mod tensor_map;
+
+pub use buffer::DeviceBuffer;
+pub use device::{Device, DeviceInfo};
+pub use driver::api::TensorMap;
+pub use event::{Event, median};
+pub use graph::Graph;
+pub use probe::{DriverFacts, Probe, Trouble, probe};
+pub use program::{Program, RawStream};
+pub use resources::Resources;
+pub use tensor_map::{Swizzle, TensorMapSpec};

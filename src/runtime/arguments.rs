@@ -1,0 +1,233 @@
+//! The checks that stand before a launch: pure functions of what a program asks and what it is given.
+
+use super::buffer::describe;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::kernel::{Access, Arg, Kernel, Param};
+
+/// What is given for an argument.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Given<'a> {
+    pub(super) dtype: DType,
+    pub(super) shape: &'a [usize],
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    pub(super) same_device: bool,
+}
+
+/// Number, device, type, shape, size and alignment of each, and that nothing written overlaps anything else.
+pub(super) fn check(program: &str, args: &[Arg], given: &[Given]) -> Result<()> {
+    if args.len() != given.len() {
+        let names: Vec<&str> = args.iter().map(|a| a.name.as_str()).collect();
+        let message =
+            format!("{program} takes {} arguments ({}), and {} were given", args.len(), names.join(", "), given.len());
+        return Err(Error::input("launch.count", message));
+    }
+    for (arg, given) in args.iter().zip(given) {
+        one(program, arg, given)?;
+    }
+    overlaps(program, args, given)
+}
+
+fn one(program: &str, arg: &Arg, given: &Given) -> Result<()> {
+    let of = format!("argument {} of {program}", arg.name);
+    if !given.same_device {
+        return Err(Error::input("launch.device", format!("{of} lies on another device than the program")));
+    }
+    let shape_agrees =
+        arg.shape.len() == given.shape.len() && arg.shape.iter().zip(given.shape).all(|(a, g)| *a == *g as i64);
+    if arg.dtype != given.dtype || !shape_agrees {
+        let wanted: Vec<usize> = arg.shape.iter().map(|e| usize::try_from(*e).unwrap_or(0)).collect();
+        let code = if shape_agrees { "launch.dtype" } else { "launch.shape" };
+        let message =
+            format!("{of} is {}, and {} was given", describe(arg.dtype, &wanted), describe(given.dtype, given.shape));
+        return Err(Error::input(code, message));
+    }
+    if given.bytes < arg.bytes {
+        let message = format!("{of} needs {} bytes, and the buffer has {}", arg.bytes, given.bytes);
+        return Err(
+            Error::input("launch.size", message).help("the strides of the parameter leave gaps: allocate them too")
+        );
+    }
+    aligned(&of, arg, given.address)
+}
+
+fn aligned(of: &str, arg: &Arg, address: u64) -> Result<()> {
+    if !address.is_multiple_of(u64::from(arg.align.max(1))) {
+        let message = format!("{of} must lie at a multiple of {} bytes, and lies at {address:#x}", arg.align);
+        return Err(Error::input("launch.align", message));
+    }
+    Ok(())
+}
+
+/// For raw launches, where only addresses are known: their number and alignment.
+pub(super) fn check_raw(program: &str, args: &[Arg], addresses: &[u64]) -> Result<()> {
+    if args.len() != addresses.len() {
+        let message = format!("{program} takes {} arguments, and {} addresses were given", args.len(), addresses.len());
+        return Err(Error::input("launch.count", message));
+    }
+    args.iter()
+        .zip(addresses)
+        .try_for_each(|(arg, &address)| aligned(&format!("argument {} of {program}", arg.name), arg, address))
+}
+
+fn overlaps(program: &str, args: &[Arg], given: &[Given]) -> Result<()> {
+    for (i, written) in args.iter().enumerate().filter(|(_, a)| a.access != Access::Read) {
+        for (j, other) in args.iter().enumerate().filter(|(j, _)| *j != i) {
+            let (a, b) = (&given[i], &given[j]);
+            if a.address < b.address + other.bytes && b.address < a.address + written.bytes {
+                let message = format!("{program} writes {}, which overlaps {}", written.name, other.name);
+                return Err(Error::input("launch.overlap", message)
+                    .help("give every argument its own buffer: the code is compiled on that promise"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether code for `target` (`sm_90a`) runs on a device of compute capability `capability`.
+pub(super) fn check_target(target: &str, device: &str, capability: (u32, u32)) -> Result<()> {
+    let digits: String = target.trim_start_matches("sm_").chars().take_while(char::is_ascii_digit).collect();
+    let exact = target.ends_with('a');
+    let has = capability.0 * 10 + capability.1;
+    let runs = match digits.parse::<u32>() {
+        Ok(wants) if exact => wants == has,
+        Ok(wants) => wants <= has,
+        Err(_) => return Err(Error::bug("launch.target", format!("`{target}` is not the name of a target"))),
+    };
+    if runs {
+        return Ok(());
+    }
+    let message = format!("the program is compiled for {target}, and {device} is sm_{has}");
+    Err(Error::chip("launch.target", message).help(format!("compile for sm_{has}")))
+}
+
+/// What a kernel's launch must hold whatever the device: its parameters exist and its extents are not zero.
+pub(super) fn check_kernel(kernel: &Kernel, args: usize, workspace: usize) -> Result<()> {
+    let missing = kernel.params.iter().any(|param| match *param {
+        Param::Arg(i) => i >= args,
+        Param::Workspace(i) => i >= workspace,
+    });
+    if missing {
+        return Err(Error::bug(
+            "launch.params",
+            format!("kernel {} takes a parameter that is not there", kernel.entry),
+        ));
+    }
+    let zero = [kernel.grid, kernel.block, kernel.cluster].iter().flatten().any(|extent| *extent == 0);
+    if zero {
+        return Err(Error::bug("launch.extent", format!("kernel {} has a launch extent of zero", kernel.entry)));
+    }
+    let whole = kernel.grid.iter().zip(kernel.cluster).all(|(grid, cluster)| grid.is_multiple_of(cluster));
+    if !whole {
+        let message = format!(
+            "kernel {}: the grid {:?} is not a whole number of clusters {:?}",
+            kernel.entry, kernel.grid, kernel.cluster
+        );
+        return Err(Error::bug("launch.cluster", message));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Fault;
+
+    fn arg(name: &str, access: Access) -> Arg {
+        let (shape, strides) = (vec![4, 8], vec![8, 1]);
+        Arg { name: name.into(), dtype: DType::F32, shape, strides, align: 16, bytes: 128, access }
+    }
+
+    fn given(address: u64) -> Given<'static> {
+        Given { dtype: DType::F32, shape: &[4, 8], address, bytes: 128, same_device: true }
+    }
+
+    fn refusal(args: &[Arg], given: &[Given]) -> (String, String) {
+        let error = check("gemm", args, given).unwrap_err();
+        assert_eq!(error.fault(), Fault::Input);
+        (error.code().to_string(), error.message().to_string())
+    }
+
+    #[test]
+    fn what_fits_is_taken() {
+        let args = [arg("A", Access::Read), arg("B", Access::Read), arg("C", Access::Write)];
+        // Arguments that are only read may share a buffer.
+        assert_eq!(check("gemm", &args, &[given(0x1000), given(0x1000), given(0x1080)]), Ok(()));
+        assert_eq!(check_raw("gemm", &args, &[0x1000, 0x1000, 0x1080]), Ok(()));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_by_name() {
+        let args = [arg("A", Access::Read)];
+        let one = |change: fn(&mut Given)| {
+            let mut g = given(0x1000);
+            change(&mut g);
+            refusal(&args, &[g])
+        };
+        assert_eq!(refusal(&args, &[]).1, "gemm takes 1 arguments (A), and 0 were given");
+        assert_eq!(one(|g| g.dtype = DType::F16).1, "argument A of gemm is f32[4, 8], and f16[4, 8] was given");
+        assert_eq!(one(|g| g.dtype = DType::F16).0, "launch.dtype");
+        assert_eq!(one(|g| g.shape = &[8, 4]).1, "argument A of gemm is f32[4, 8], and f32[8, 4] was given");
+        assert_eq!(one(|g| g.shape = &[32]).0, "launch.shape");
+        assert_eq!(one(|g| g.bytes = 127).1, "argument A of gemm needs 128 bytes, and the buffer has 127");
+        assert_eq!(one(|g| g.same_device = false).0, "launch.device");
+        assert_eq!(
+            one(|g| g.address = 0x1008).1,
+            "argument A of gemm must lie at a multiple of 16 bytes, and lies at 0x1008"
+        );
+        assert_eq!(check_raw("gemm", &args, &[0x1008]).unwrap_err().code(), "launch.align");
+        assert_eq!(check_raw("gemm", &args, &[]).unwrap_err().code(), "launch.count");
+    }
+
+    #[test]
+    fn written_arguments_may_not_overlap() {
+        let args = [arg("A", Access::Read), arg("C", Access::ReadWrite)];
+        for address in [0x1000, 0x1070, 0xF90] {
+            assert_eq!(
+                refusal(&args, &[given(0x1000), given(address)]),
+                ("launch.overlap".into(), "gemm writes C, which overlaps A".into())
+            );
+        }
+        assert_eq!(check("gemm", &args, &[given(0x1000), given(0xF80)]), Ok(()));
+    }
+
+    #[test]
+    fn targets_run_where_they_may() {
+        for (target, capability, runs) in [
+            ("sm_70", (9, 0), true),
+            ("sm_90", (9, 0), true),
+            ("sm_90a", (9, 0), true),
+            ("sm_90a", (10, 0), false),
+            ("sm_90", (10, 0), true),
+            ("sm_90", (8, 9), false),
+            ("sm_75", (7, 0), false),
+        ] {
+            let checked = check_target(target, "the device", capability);
+            assert_eq!(checked.is_ok(), runs, "{target} {capability:?}");
+            if let Err(error) = checked {
+                assert_eq!(error.fault(), Fault::Chip);
+            }
+        }
+        assert_eq!(check_target("gfx90a", "x", (9, 0)).unwrap_err().fault(), Fault::Bug);
+    }
+
+    #[test]
+    fn kernels_that_cannot_be_launched_are_refused() {
+        let kernel = Kernel {
+            entry: "main".into(),
+            params: vec![Param::Arg(0), Param::Workspace(0)],
+            grid: [4, 1, 1],
+            block: [32, 1, 1],
+            cluster: [2, 1, 1],
+            shared_bytes: 0,
+        };
+        assert_eq!(check_kernel(&kernel, 1, 1), Ok(()));
+        assert_eq!(check_kernel(&kernel, 1, 0).unwrap_err().code(), "launch.params");
+        assert_eq!(check_kernel(&kernel, 0, 1).unwrap_err().code(), "launch.params");
+        let zero = Kernel { block: [0, 1, 1], ..kernel.clone() };
+        assert_eq!(check_kernel(&zero, 1, 1).unwrap_err().code(), "launch.extent");
+        let ragged = Kernel { grid: [5, 1, 1], ..kernel };
+        assert_eq!(check_kernel(&ragged, 1, 1).unwrap_err().code(), "launch.cluster");
+    }
+}

@@ -1,0 +1,137 @@
+//! Typed arrays in device memory: upload, download, poison.
+
+use super::device::Device;
+use super::driver::api;
+use crate::array::Array;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use std::ffi::c_void;
+
+/// A packed row-major array in device memory; freed when dropped. Its content changes through launches, which take it
+/// by shared reference: it is the program's access list that says what is written.
+#[derive(Debug)]
+pub struct DeviceBuffer {
+    device: Device,
+    dtype: DType,
+    shape: Vec<usize>,
+    address: u64,
+    bytes: usize,
+}
+
+impl Device {
+    /// Room for an array; its content is whatever lay there.
+    pub fn alloc(&self, dtype: DType, shape: &[usize]) -> Result<DeviceBuffer> {
+        let count = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d as u64)).filter(|n| *n < 1 << 40);
+        let count =
+            count.ok_or_else(|| Error::input("array.size", format!("an array of shape {shape:?} is too large")))?;
+        let bytes = dtype.bytes_of(count) as usize;
+        let mut address = 0;
+        let doing = format!("allocating {bytes} bytes on the device");
+        // The driver refuses an allocation of nothing; an empty array gets a byte that nobody uses.
+        // SAFETY: writes one address.
+        self.inner.call(&doing, || unsafe { api::cuMemAlloc_v2(&mut address, bytes.max(1)) })?;
+        Ok(DeviceBuffer { device: self.clone(), dtype, shape: shape.to_vec(), address, bytes })
+    }
+
+    /// A copy of a host array on the device.
+    pub fn upload(&self, array: &Array) -> Result<DeviceBuffer> {
+        let buffer = self.alloc(array.dtype, &array.shape)?;
+        buffer.write(array)?;
+        Ok(buffer)
+    }
+}
+
+impl DeviceBuffer {
+    /// The device that holds it.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The type of an element.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Extents, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Its device address; valid as long as the buffer.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Replaces the content by that of a host array of the same type and shape.
+    pub fn write(&self, array: &Array) -> Result<()> {
+        if array.dtype != self.dtype || array.shape != self.shape || array.bytes.len() != self.bytes {
+            let (given, own) = (describe(array.dtype, &array.shape), describe(self.dtype, &self.shape));
+            let message = format!(
+                "an array {given} of {} bytes cannot fill a device buffer {own} of {} bytes",
+                array.bytes.len(),
+                self.bytes
+            );
+            return Err(Error::input("buffer.write", message));
+        }
+        let from = array.bytes.as_ptr().cast::<c_void>();
+        // SAFETY: both sides have `bytes` bytes. The copy may return before it has landed: the default stream, on
+        // which it runs, is waited for, so that streams of other libraries see the data too.
+        self.device.inner.call("copying to the device", || unsafe {
+            match api::cuMemcpyHtoD_v2(self.address, from, self.bytes) {
+                0 => api::cuStreamSynchronize(std::ptr::null_mut()),
+                code => code,
+            }
+        })
+    }
+
+    /// Waits for the device's stream, then copies the content to the host.
+    pub fn download(&self) -> Result<Array> {
+        self.device.synchronize()?;
+        let mut array = Array { dtype: self.dtype, shape: self.shape.clone(), bytes: vec![0; self.bytes] };
+        let to = array.bytes.as_mut_ptr().cast::<c_void>();
+        // SAFETY: both sides have `bytes` bytes; this copy returns when it has landed.
+        let copy = || unsafe { api::cuMemcpyDtoH_v2(to, self.address, self.bytes) };
+        self.device.inner.call("copying from the device", copy)?;
+        Ok(array)
+    }
+
+    /// Fills every byte with 0xA5 (as [`Array::poisoned`]), on the device's stream.
+    pub fn poison(&self) -> Result<()> {
+        self.fill_bytes(0xA5)
+    }
+
+    /// Fills every byte, on the device's stream.
+    pub fn fill_bytes(&self, byte: u8) -> Result<()> {
+        let stream = self.device.raw_stream();
+        // SAFETY: the buffer has `bytes` bytes.
+        let fill = || unsafe { api::cuMemsetD8Async(self.address, byte, self.bytes, stream) };
+        self.device.inner.call("filling device memory", fill)
+    }
+
+    /// Another buffer with the same content, copied on the device's stream.
+    pub fn duplicate(&self) -> Result<DeviceBuffer> {
+        let copy = self.device.alloc(self.dtype, &self.shape)?;
+        let stream = self.device.raw_stream();
+        // SAFETY: both have `bytes` bytes and do not overlap.
+        let run = || unsafe { api::cuMemcpyDtoDAsync_v2(copy.address, self.address, self.bytes, stream) };
+        self.device.inner.call("copying on the device", run)?;
+        Ok(copy)
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `alloc` and freed once. The driver waits for work that uses it.
+        self.device.inner.release(|| unsafe { api::cuMemFree_v2(self.address) });
+    }
+}
+
+/// `f32[1024, 512]`.
+pub(super) fn describe(dtype: DType, shape: &[usize]) -> String {
+    format!("{dtype}{shape:?}")
+}

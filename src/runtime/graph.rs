@@ -1,0 +1,116 @@
+//! Graphs: launches recorded once and replayed together, so that gaps between short kernels shrink.
+
+use super::device::Device;
+use super::driver::{self, api, api::Handle};
+use crate::error::Result;
+use std::ffi::{CStr, c_char};
+
+/// Work recorded from a device's stream. The buffers and programs that it uses must outlive it.
+#[derive(Debug)]
+pub struct Graph {
+    device: Device,
+    graph: Handle,
+    exec: Handle,
+}
+
+impl Device {
+    /// Records what `work` puts on the device's stream, without running it.
+    ///
+    /// What cannot be recorded (allocating, waiting, copying to the host) fails inside `work`.
+    pub fn capture(&self, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
+        let stream = self.raw_stream();
+        // SAFETY: the stream lives and is not being captured: only this function captures, on one thread at a time.
+        let begin = || unsafe { api::cuStreamBeginCapture_v2(stream, api::CAPTURE_THREAD_LOCAL) };
+        self.inner.call("starting to record a graph", begin)?;
+        let worked = work();
+        let mut graph = Graph { device: self.clone(), graph: std::ptr::null_mut(), exec: std::ptr::null_mut() };
+        // The recording is ended also after a failure, else the stream would stay unusable.
+        // SAFETY: writes one handle.
+        let end = || unsafe { api::cuStreamEndCapture(stream, &mut graph.graph) };
+        let ended = self.inner.call("ending the recording of a graph", end);
+        worked?;
+        ended?;
+        let (source, exec) = (graph.graph, &mut graph.exec);
+        // SAFETY: the graph was just recorded.
+        let make = || unsafe { api::cuGraphInstantiateWithFlags(exec, source, 0) };
+        self.inner.call("building a graph", make)?;
+        Ok(graph)
+    }
+}
+
+impl Graph {
+    /// Puts the recorded work on the device's stream.
+    pub fn launch(&self) -> Result<()> {
+        let stream = self.device.raw_stream();
+        // SAFETY: the graph was built for this context.
+        self.device.inner.call("launching a graph", || unsafe { api::cuGraphLaunch(self.exec, stream) })
+    }
+
+    /// The names of the recorded kernels, in no promised order; empty where the driver (before CUDA 12.3) cannot tell.
+    pub fn kernel_names(&self) -> Vec<String> {
+        self.nodes().into_iter().filter_map(|node| self.name_of(node)).collect()
+    }
+
+    fn nodes(&self) -> Vec<Handle> {
+        let mut count = 0usize;
+        let graph = self.graph;
+        // SAFETY: with no room given, only the count is written.
+        let ask = || unsafe { api::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count) };
+        if self.device.inner.call("counting a graph's nodes", ask).is_err() {
+            return Vec::new();
+        }
+        let mut nodes: Vec<Handle> = vec![std::ptr::null_mut(); count];
+        // SAFETY: there is room for `count` handles.
+        let list = || unsafe { api::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count) };
+        if self.device.inner.call("listing a graph's nodes", list).is_err() {
+            return Vec::new();
+        }
+        nodes.truncate(count);
+        nodes
+    }
+
+    fn name_of(&self, node: Handle) -> Option<String> {
+        let driver = driver::driver().ok()?;
+        // SAFETY: the types are the prototypes of these names.
+        let (params_of, function_name, kernel_name) = unsafe {
+            (
+                driver.late::<api::KernelNodeParams>("cuGraphKernelNodeGetParams_v2", "12.0").ok()?,
+                driver.late::<api::NameOf>("cuFuncGetName", "12.3").ok()?,
+                driver.late::<api::NameOf>("cuKernelGetName", "12.3").ok()?,
+            )
+        };
+        let mut kind = -1;
+        // SAFETY: writes one int.
+        if unsafe { api::cuGraphNodeGetType(node, &mut kind) } != 0 || kind != api::NODE_KERNEL {
+            return None;
+        }
+        // SAFETY: all fields may be zero.
+        let mut params: api::KernelNode = unsafe { std::mem::zeroed() };
+        // SAFETY: the node is a kernel's, and the structure has the layout of version 2.
+        if unsafe { params_of(node, &mut params) } != 0 {
+            return None;
+        }
+        let mut name: *const c_char = std::ptr::null();
+        // SAFETY: the handles come from the driver; it writes a pointer to a name that lives as long as the kernel.
+        let code = unsafe {
+            match params.function.is_null() {
+                false => function_name(&mut name, params.function),
+                true => kernel_name(&mut name, params.kernel),
+            }
+        };
+        // SAFETY: a name that was written is a C string.
+        (code == 0 && !name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: each handle was made by `capture` and is destroyed once.
+        self.device.inner.release(|| unsafe {
+            if !self.exec.is_null() {
+                api::cuGraphExecDestroy(self.exec);
+            }
+            if self.graph.is_null() { 0 } else { api::cuGraphDestroy(self.graph) }
+        });
+    }
+}

@@ -1,0 +1,336 @@
+//! A compiled program on a device: module, workspace, and launches that are checked first.
+
+use super::arguments::{self, Given};
+use super::buffer::DeviceBuffer;
+use super::device::Device;
+use super::driver::{self, api, api::Handle, api::jit};
+use super::resources::{self, Resources};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::kernel::{Arg, Kernel, Kernels, Param};
+use std::ffi::{CString, c_int, c_uint, c_void};
+
+/// A stream of the driver (CUstream, which is also the runtime API's cudaStream_t).
+pub type RawStream = *mut c_void;
+
+/// Room for each of the driver's compilation logs.
+const LOG_BYTES: usize = 32 << 10;
+/// Shared memory that a launch may have without asking.
+const PLAIN_SHARED_BYTES: u32 = 48 << 10;
+/// Blocks of a cluster that every device with clusters can run.
+const PORTABLE_CLUSTER: u32 = 8;
+
+/// A program loaded on a device, with its workspace. Launches on the device's stream are in order; on several foreign
+/// streams at once they would share the workspace, so load the program once for each.
+#[derive(Debug)]
+pub struct Program {
+    device: Device,
+    module: Handle,
+    name: String,
+    args: Vec<Arg>,
+    kernels: Vec<Loaded>,
+    workspace: Vec<DeviceBuffer>,
+    compile_log: String,
+    compile_ms: f32,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    kernel: Kernel,
+    function: Handle,
+    resources: Resources,
+}
+
+// SAFETY: the driver's module, function and launch calls may come from any thread; every one of ours makes the
+// context current first.
+unsafe impl Send for Program {}
+// SAFETY: as above.
+unsafe impl Sync for Program {}
+
+impl Device {
+    /// Has the driver compile the program's PTX, and allocates its workspace.
+    ///
+    /// # Errors
+    /// A chip that cannot run the target; what the driver's compiler says, with its log; limits of the device that a
+    /// launch would break; memory.
+    pub fn load(&self, kernels: &Kernels) -> Result<Program> {
+        let within = |e: Error| e.within(format!("loading {} for {}", kernels.name, kernels.target));
+        self.load_checked(kernels).map_err(within)
+    }
+
+    fn load_checked(&self, kernels: &Kernels) -> Result<Program> {
+        arguments::check_target(&kernels.target, &self.info().name, self.info().capability)?;
+        for kernel in &kernels.kernels {
+            arguments::check_kernel(kernel, kernels.args.len(), kernels.workspace.len())?;
+        }
+        let mut program = self.compile(kernels)?;
+        for kernel in &kernels.kernels {
+            let loaded = program.prepare(kernel)?;
+            program.kernels.push(loaded);
+        }
+        for buffer in &kernels.workspace {
+            let bytes = usize::try_from(buffer.bytes)
+                .map_err(|_| Error::input("array.size", format!("the workspace {} is too large", buffer.name)))?;
+            program.workspace.push(self.alloc(DType::U8, &[bytes])?);
+        }
+        Ok(program)
+    }
+
+    /// Loads the module, with logs.
+    fn compile(&self, kernels: &Kernels) -> Result<Program> {
+        let image =
+            CString::new(kernels.text.as_str()).map_err(|_| Error::bug("launch.text", "the PTX holds a zero byte"))?;
+        let mut info = vec![0u8; LOG_BYTES];
+        let mut errors = vec![0u8; LOG_BYTES];
+        let size = || std::ptr::without_provenance_mut::<c_void>(LOG_BYTES);
+        let mut options = [
+            jit::INFO_LOG_BUFFER,
+            jit::INFO_LOG_BUFFER_SIZE_BYTES,
+            jit::ERROR_LOG_BUFFER,
+            jit::ERROR_LOG_BUFFER_SIZE_BYTES,
+            jit::LOG_VERBOSE,
+            jit::WALL_TIME,
+        ];
+        let mut values = [
+            info.as_mut_ptr().cast(),
+            size(),
+            errors.as_mut_ptr().cast(),
+            size(),
+            std::ptr::without_provenance_mut(1),
+            std::ptr::null_mut(),
+        ];
+        let mut module: Handle = std::ptr::null_mut();
+        let loaded = self.inner.call("compiling PTX", || {
+            let count = options.len() as c_uint;
+            // SAFETY: there are as many values as options; the buffers are as large as their sizes say and outlive
+            // the call; the image ends with a zero, by which the driver knows its end.
+            unsafe {
+                let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
+                api::cuModuleLoadDataEx(&mut module, image.as_ptr().cast(), count, options, values)
+            }
+        });
+        if let Err(error) = loaded {
+            return Err(explain(error, &log_text(&errors), &kernels.text));
+        }
+        Ok(Program {
+            device: self.clone(),
+            module,
+            name: kernels.name.clone(),
+            args: kernels.args.clone(),
+            kernels: Vec::new(),
+            workspace: Vec::new(),
+            compile_log: log_text(&info),
+            // The driver writes a float into the low half of the value's slot.
+            compile_ms: f32::from_bits(values[5].addr() as u32),
+        })
+    }
+}
+
+impl Program {
+    /// The program's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The device that it is loaded on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// What it takes, in order.
+    pub fn args(&self) -> &[Arg] {
+        &self.args
+    }
+
+    /// What each kernel takes of the device, in launch order.
+    pub fn resources(&self) -> Vec<&Resources> {
+        self.kernels.iter().map(|k| &k.resources).collect()
+    }
+
+    /// What the driver's compiler said (registers, spills); empty when the driver took the code from its cache.
+    pub fn compile_log(&self) -> &str {
+        &self.compile_log
+    }
+
+    /// Milliseconds that the driver's compiler took.
+    pub fn compile_ms(&self) -> f32 {
+        self.compile_ms
+    }
+
+    /// Checks the arguments, then puts the kernels on the device's stream. What goes wrong in the kernels is reported
+    /// by the next [`Device::synchronize`] or [`DeviceBuffer::download`].
+    pub fn launch(&self, buffers: &[&DeviceBuffer]) -> Result<()> {
+        self.check(buffers)?;
+        let addresses: Vec<u64> = buffers.iter().map(|b| b.address()).collect();
+        self.enqueue(self.device.raw_stream(), &addresses)
+    }
+
+    /// The checks of [`Program::launch`] alone.
+    pub fn check(&self, buffers: &[&DeviceBuffer]) -> Result<()> {
+        let given: Vec<Given> = buffers
+            .iter()
+            .map(|b| Given {
+                dtype: b.dtype(),
+                shape: b.shape(),
+                address: b.address(),
+                bytes: b.bytes() as u64,
+                same_device: b.device().is(&self.device),
+            })
+            .collect();
+        arguments::check(&self.name, &self.args, &given)
+    }
+
+    /// Puts the kernels on a stream of the caller's; only the number and alignment of the addresses are checked.
+    ///
+    /// # Safety
+    /// The stream must be of this device's primary context (or null) and outlive the work; each address must be of
+    /// device memory of at least [`Arg::bytes`] bytes that stays until the work is done; written arguments must not
+    /// overlap others; no other launch of this program may run at the same time if it has workspace.
+    pub unsafe fn launch_raw(&self, stream: RawStream, addresses: &[u64]) -> Result<()> {
+        arguments::check_raw(&self.name, &self.args, addresses)?;
+        self.enqueue(stream, addresses)
+    }
+
+    fn enqueue(&self, stream: RawStream, addresses: &[u64]) -> Result<()> {
+        self.kernels.iter().try_for_each(|loaded| {
+            let mut values = self.parameters(&loaded.kernel, addresses)?;
+            let mut params: Vec<*mut c_void> = values.iter_mut().map(|v| (v as *mut u64).cast()).collect();
+            loaded
+                .launch(&self.device, stream, &mut params)
+                .map_err(|e| e.within(format!("launching kernel {} of {}", loaded.kernel.entry, self.name)))
+        })
+    }
+
+    /// A kernel's parameters: 64-bit addresses of arguments and workspace.
+    fn parameters(&self, kernel: &Kernel, addresses: &[u64]) -> Result<Vec<u64>> {
+        let address = |param: &Param| match *param {
+            Param::Arg(i) => addresses.get(i).copied(),
+            Param::Workspace(i) => self.workspace.get(i).map(DeviceBuffer::address),
+        };
+        let missing = || Error::bug("launch.params", format!("kernel {} lacks a parameter", kernel.entry));
+        kernel.params.iter().map(|param| address(param).ok_or_else(missing)).collect()
+    }
+
+    /// Finds the entry, checks its limits and raises its shared memory, once.
+    fn prepare(&self, kernel: &Kernel) -> Result<Loaded> {
+        let inner = &self.device.inner;
+        let name = CString::new(kernel.entry.as_str())
+            .map_err(|_| Error::bug("launch.text", "a kernel's name holds a zero byte"))?;
+        let mut function: Handle = std::ptr::null_mut();
+        let doing = format!("looking up kernel {}", kernel.entry);
+        // SAFETY: writes one handle; the module lives.
+        inner.call(&doing, || unsafe { api::cuModuleGetFunction(&mut function, self.module, name.as_ptr()) })?;
+        resources::check_limits(kernel, self.device.info())?;
+        if kernel.shared_bytes > PLAIN_SHARED_BYTES {
+            self.set(function, api::function::MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared_bytes)?;
+        }
+        if kernel.cluster.iter().product::<u32>() > PORTABLE_CLUSTER {
+            self.set(function, api::function::NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)?;
+        }
+        let resources = Resources::query(&self.device, function, kernel)?;
+        Ok(Loaded { kernel: kernel.clone(), function, resources })
+    }
+
+    fn set(&self, function: Handle, attribute: c_int, value: u32) -> Result<()> {
+        // SAFETY: the function lives as long as the module.
+        let set = || unsafe { api::cuFuncSetAttribute(function, attribute, value as c_int) };
+        self.device.inner.call("raising a kernel's limit", set)
+    }
+}
+
+impl Loaded {
+    fn launch(&self, device: &Device, stream: RawStream, params: &mut [*mut c_void]) -> Result<()> {
+        if self.kernel.cluster != [1, 1, 1] {
+            return self.launch_cluster(device, stream, params);
+        }
+        let ([gx, gy, gz], [bx, by, bz]) = (self.kernel.grid, self.kernel.block);
+        let (shared, none) = (self.kernel.shared_bytes, std::ptr::null_mut());
+        // SAFETY: `params` has a pointer to a value for every parameter of the entry, in order; the driver copies
+        // the values before it returns.
+        device.inner.call("launching", || unsafe {
+            api::cuLaunchKernel(self.function, gx, gy, gz, bx, by, bz, shared, stream, params.as_mut_ptr(), none)
+        })
+    }
+
+    fn launch_cluster(&self, device: &Device, stream: RawStream, params: &mut [*mut c_void]) -> Result<()> {
+        // SAFETY: the type is the entry point's prototype.
+        let launch = unsafe { driver::driver()?.late::<api::LaunchKernelEx>("cuLaunchKernelEx", "11.8")? };
+        let mut cluster = resources::cluster_attribute(&self.kernel);
+        let config = resources::launch_config(&self.kernel, stream, &mut cluster);
+        // SAFETY: as above; the configuration and its attribute outlive the call.
+        device.inner.call("launching with clusters", || unsafe {
+            launch(&config, self.function, params.as_mut_ptr(), std::ptr::null_mut())
+        })
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let stream = self.device.raw_stream();
+        // The code may still be running.
+        // SAFETY: the module was loaded once and is unloaded once.
+        self.device.inner.release(|| unsafe {
+            api::cuStreamSynchronize(stream);
+            api::cuModuleUnload(self.module)
+        });
+    }
+}
+
+/// A log buffer up to its first zero.
+fn log_text(buffer: &[u8]) -> String {
+    let end = buffer.iter().position(|b| *b == 0).unwrap_or(buffer.len());
+    String::from_utf8_lossy(&buffer[..end]).trim_end().to_string()
+}
+
+/// Adds the compiler's words, and underlines the PTX line that they name.
+fn explain(error: Error, log: &str, text: &str) -> Error {
+    if log.is_empty() {
+        return error;
+    }
+    let error = error.within(format!("the driver's compiler says:\n{log}"));
+    match line_of(log).and_then(|line| span_of(text, line)) {
+        Some(span) => error.text(text).label(span, "here"),
+        None => error,
+    }
+}
+
+/// The number in the first `line N;` of a log (`ptxas application ptx input, line 12; error : ...`).
+fn line_of(log: &str) -> Option<usize> {
+    let (_, rest) = log.split_once("line ")?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+fn span_of(text: &str, line: usize) -> Option<std::ops::Range<usize>> {
+    let start = text.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum::<usize>();
+    let rest = text.get(start..).filter(|rest| !rest.is_empty())?;
+    Some(start..start + rest.find('\n').unwrap_or(rest.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::driver::code;
+
+    #[test]
+    fn a_refused_ptx_shows_the_compilers_words_and_its_line() {
+        let log = log_text(b"ptxas application ptx input, line 2; error   : Unknown symbol 'x'\n\0\0garbage");
+        let text = ".version 7.0\nbad x;\nret;\n";
+        let error = explain(code::error(218, "compiling PTX"), &log, text);
+        assert_eq!(
+            error.to_string(),
+            "a fault of warploom itself [driver.218]: compiling PTX: the driver's compiler refuses the PTX \
+             (CUDA_ERROR_INVALID_PTX 218)\n  the driver's compiler says:\nptxas application ptx input, line 2; \
+             error   : Unknown symbol 'x'"
+        );
+        assert_eq!(error.labels()[0].span, 13..19);
+        assert_eq!(explain(code::error(218, "x"), "", text).source_text(), None);
+    }
+
+    #[test]
+    fn lines_outside_the_text_are_not_underlined() {
+        assert_eq!(span_of("a\nb", 2), Some(2..3));
+        assert_eq!((span_of("a\nb", 0), span_of("a\nb", 3), span_of("", 1)), (None, None, None));
+        assert_eq!(line_of("no number"), None);
+    }
+}

@@ -1,0 +1,197 @@
+//! What a kernel takes of the device: registers, memory, and how many blocks run at once.
+
+use super::device::{Device, DeviceInfo};
+use super::driver::{self, api, api::Handle};
+use super::program::RawStream;
+use crate::error::{Error, Result};
+use crate::kernel::Kernel;
+use serde::{Deserialize, Serialize};
+use std::ffi::c_int;
+
+/// The figures of one kernel as compiled for the device at hand.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Resources {
+    /// The entry's name.
+    pub entry: String,
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Bytes of local memory of a thread: spilled registers or a stack frame. Good code has none.
+    pub local_bytes: u32,
+    /// Shared memory of a block in bytes, static and dynamic.
+    pub shared_bytes: u32,
+    /// Threads that a block may have at most with these registers.
+    pub max_threads: u32,
+    /// Threads of a block as launched.
+    pub threads: u32,
+    /// Blocks that a multiprocessor holds at once.
+    pub blocks_per_multiprocessor: u32,
+    /// Resident threads over those that the multiprocessor can hold, 0 to 1.
+    pub occupancy: f64,
+    /// Clusters that the device holds at once; none for a kernel without clusters.
+    pub clusters: Option<u32>,
+    /// The architecture that it was compiled for: 90.
+    pub binary_version: u32,
+}
+
+impl Resources {
+    pub(super) fn query(device: &Device, function: Handle, kernel: &Kernel) -> Result<Resources> {
+        let get = |attribute: c_int| -> Result<u32> {
+            let mut value = 0;
+            // SAFETY: writes one int; the function lives as long as its module.
+            let ask = || unsafe { api::cuFuncGetAttribute(&mut value, attribute, function) };
+            device.inner.call("asking for a kernel's resources", ask)?;
+            Ok(u32::try_from(value).unwrap_or(0))
+        };
+        let threads: u32 = kernel.block.iter().product();
+        let max_threads = get(api::function::MAX_THREADS_PER_BLOCK)?;
+        if threads > max_threads {
+            let message = format!(
+                "kernel {} is launched with {threads} threads a block, and as compiled it may have {}",
+                kernel.entry, max_threads
+            );
+            return Err(
+                Error::chip("launch.threads", message).help("use fewer threads a block, or smaller register tiles")
+            );
+        }
+        let blocks = blocks_per_multiprocessor(device, function, kernel)?;
+        let resident = device.info().threads_per_multiprocessor.max(1);
+        Ok(Resources {
+            entry: kernel.entry.clone(),
+            registers: get(api::function::NUM_REGS)?,
+            local_bytes: get(api::function::LOCAL_SIZE_BYTES)?,
+            shared_bytes: get(api::function::SHARED_SIZE_BYTES)?.saturating_add(kernel.shared_bytes),
+            max_threads,
+            threads,
+            blocks_per_multiprocessor: blocks,
+            occupancy: f64::from(blocks) * f64::from(threads) / f64::from(resident),
+            clusters: clusters(device, function, kernel)?,
+            binary_version: get(api::function::BINARY_VERSION)?,
+        })
+    }
+}
+
+fn blocks_per_multiprocessor(device: &Device, function: Handle, kernel: &Kernel) -> Result<u32> {
+    let threads: u32 = kernel.block.iter().product();
+    let mut blocks = 0;
+    // SAFETY: writes one int.
+    device.inner.call("asking for a kernel's occupancy", || unsafe {
+        let shared = kernel.shared_bytes as usize;
+        api::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, function, threads as c_int, shared)
+    })?;
+    if blocks < 1 {
+        let message = format!("not one block of kernel {} fits on a multiprocessor", kernel.entry);
+        return Err(Error::chip("launch.fit", message).help("use smaller tiles, fewer stages or fewer threads a block"));
+    }
+    Ok(u32::try_from(blocks).unwrap_or(0))
+}
+
+fn clusters(device: &Device, function: Handle, kernel: &Kernel) -> Result<Option<u32>> {
+    if kernel.cluster == [1, 1, 1] {
+        return Ok(None);
+    }
+    let driver = driver::driver()?;
+    // SAFETY: the type is the entry point's prototype.
+    let ask = unsafe { driver.late::<api::MaxActiveClusters>("cuOccupancyMaxActiveClusters", "11.8")? };
+    let mut attribute = cluster_attribute(kernel);
+    let config = launch_config(kernel, std::ptr::null_mut(), &mut attribute);
+    let mut count = 0;
+    // SAFETY: writes one int; the configuration and its attribute outlive the call.
+    let run = || unsafe { ask(&mut count, function, &config) };
+    device.inner.call("asking how many clusters fit", run)?;
+    if count < 1 {
+        let message = format!("not one cluster {:?} of kernel {} fits on the device", kernel.cluster, kernel.entry);
+        return Err(Error::chip("launch.fit", message).help("use a smaller cluster or smaller tiles"));
+    }
+    Ok(u32::try_from(count).ok())
+}
+
+/// The launch attribute that states a kernel's cluster.
+pub(super) fn cluster_attribute(kernel: &Kernel) -> api::LaunchAttribute {
+    api::LaunchAttribute { id: api::LAUNCH_CLUSTER_DIMENSION, padding: 0, cluster: kernel.cluster, rest: [0; 13] }
+}
+
+/// A launch with one attribute, which must outlive the configuration.
+pub(super) fn launch_config(
+    kernel: &Kernel,
+    stream: RawStream,
+    attribute: &mut api::LaunchAttribute,
+) -> api::LaunchConfig {
+    api::LaunchConfig {
+        grid: kernel.grid,
+        block: kernel.block,
+        shared_bytes: kernel.shared_bytes,
+        stream,
+        attributes: attribute,
+        attribute_count: 1,
+    }
+}
+
+/// The limits of the device that hold whatever the code is.
+pub(super) fn check_limits(kernel: &Kernel, device: &DeviceInfo) -> Result<()> {
+    if kernel.shared_bytes > device.shared_per_block {
+        let message = format!(
+            "kernel {} needs {} bytes of shared memory a block, and {} gives at most {}",
+            kernel.entry, kernel.shared_bytes, device.name, device.shared_per_block
+        );
+        return Err(Error::chip("launch.shared", message).help("use smaller tiles or fewer stages"));
+    }
+    if kernel.cluster != [1, 1, 1] && !device.clusters {
+        let message = format!("kernel {} runs in clusters of blocks, which {} lacks", kernel.entry, device.name);
+        return Err(Error::chip("launch.cluster", message).help("leave the cluster axis out of the schedule"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel() -> Kernel {
+        let entry = "main".to_string();
+        Kernel { entry, params: vec![], grid: [4, 2, 1], block: [32, 4, 1], cluster: [2, 1, 1], shared_bytes: 60000 }
+    }
+
+    fn device() -> DeviceInfo {
+        let name = "a device".to_string();
+        DeviceInfo {
+            ordinal: 0,
+            name,
+            capability: (8, 0),
+            multiprocessors: 1,
+            memory_bytes: 0,
+            clock_khz: 0,
+            memory_clock_khz: 0,
+            memory_bus_bits: 0,
+            l2_bytes: 0,
+            threads_per_multiprocessor: 2048,
+            registers_per_multiprocessor: 65536,
+            shared_per_multiprocessor: 167936,
+            shared_per_block: 49152,
+            clusters: false,
+            driver_version: 12000,
+        }
+    }
+
+    #[test]
+    fn limits_are_told_with_both_numbers() {
+        let error = check_limits(&kernel(), &device()).unwrap_err();
+        assert_eq!(
+            error.message(),
+            "kernel main needs 60000 bytes of shared memory a block, and a device gives at most 49152"
+        );
+        let small = Kernel { shared_bytes: 49152, ..kernel() };
+        assert_eq!(check_limits(&small, &device()).unwrap_err().code(), "launch.cluster");
+        assert_eq!(check_limits(&small, &DeviceInfo { clusters: true, ..device() }), Ok(()));
+        assert_eq!(check_limits(&Kernel { cluster: [1, 1, 1], ..small }, &device()), Ok(()));
+    }
+
+    #[test]
+    fn clusters_are_packed_as_the_driver_reads_them() {
+        let mut attribute = cluster_attribute(&kernel());
+        assert_eq!((attribute.id, attribute.cluster), (4, [2, 1, 1]));
+        let config = launch_config(&kernel(), std::ptr::null_mut(), &mut attribute);
+        assert_eq!((config.grid, config.block), ([4, 2, 1], [32, 4, 1]));
+        assert_eq!((config.shared_bytes, config.attribute_count), (60000, 1));
+        assert!(std::ptr::eq(config.attributes, &attribute));
+    }
+}

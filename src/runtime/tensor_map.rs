@@ -1,0 +1,153 @@
+//! Tensor maps: the descriptors by which a Hopper kernel copies boxes of an array (TMA).
+//!
+//! The rules checked here are those of `cuTensorMapEncodeTiled` in the CUDA Driver API reference; the driver itself
+//! answers all of them with "invalid value".
+
+use super::driver::{self, api, api::TensorMap, code};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+
+/// How the bytes of a box are permuted in shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Swizzle {
+    /// Not at all.
+    None,
+    /// Within 32 bytes.
+    B32,
+    /// Within 64 bytes.
+    B64,
+    /// Within 128 bytes.
+    B128,
+}
+
+/// What a tensor map describes; everything innermost dimension first, as the driver wants it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorMapSpec {
+    /// The type of an element.
+    pub dtype: DType,
+    /// Extents of the array.
+    pub extents: Vec<u64>,
+    /// Strides in bytes of all dimensions but the innermost, which is contiguous.
+    pub strides_bytes: Vec<u64>,
+    /// Extents of a box.
+    pub box_extents: Vec<u32>,
+    /// The permutation in shared memory.
+    pub swizzle: Swizzle,
+}
+
+impl TensorMapSpec {
+    /// Encodes the map of an array at a device address. What lies outside the array reads as zero.
+    pub fn encode(&self, address: u64) -> Result<TensorMap> {
+        let data_type = self.check(address)?;
+        // SAFETY: the type is the entry point's prototype.
+        let encode = unsafe { driver::driver()?.late::<api::TensorMapEncodeTiled>("cuTensorMapEncodeTiled", "12.0")? };
+        let mut map = TensorMap([0; 16]);
+        let ones = [1u32; 5];
+        let swizzle = match self.swizzle {
+            Swizzle::None => 0,
+            Swizzle::B32 => 1,
+            Swizzle::B64 => 2,
+            Swizzle::B128 => 3,
+        };
+        // Promotion 3 is 256 bytes; no interleaving; zeros outside.
+        // SAFETY: every array has the length that the rank says (`check`); the map is aligned by its type.
+        let result = unsafe {
+            encode(
+                &mut map,
+                data_type,
+                self.extents.len() as u32,
+                std::ptr::with_exposed_provenance_mut(address as usize),
+                self.extents.as_ptr(),
+                self.strides_bytes.as_ptr(),
+                self.box_extents.as_ptr(),
+                ones.as_ptr(),
+                0,
+                swizzle,
+                3,
+                0,
+            )
+        };
+        code::check(result, "encoding a tensor map")?;
+        Ok(map)
+    }
+
+    /// The driver's number of the element type, if everything else is as the driver wants it.
+    fn check(&self, address: u64) -> Result<i32> {
+        let refuse = |what: String| Err(Error::bug("tensor_map.shape", what));
+        let rank = self.extents.len();
+        if !(1..=5).contains(&rank) || self.strides_bytes.len() + 1 != rank || self.box_extents.len() != rank {
+            return refuse(format!(
+                "a tensor map of {rank} dimensions with {} strides and a box of {}",
+                self.strides_bytes.len(),
+                self.box_extents.len()
+            ));
+        }
+        if !address.is_multiple_of(16) {
+            return refuse(format!("a tensor map of an array at {address:#x}, not a multiple of 16"));
+        }
+        if let Some(stride) = self.strides_bytes.iter().find(|s| !s.is_multiple_of(16) || **s >= 1 << 40) {
+            return refuse(format!("a tensor map with a stride of {stride} bytes, not a multiple of 16 below 2^40"));
+        }
+        if let Some(extent) = self.extents.iter().find(|e| !(1..=1 << 32).contains(*e)) {
+            return refuse(format!("a tensor map with an extent of {extent}"));
+        }
+        if let Some(extent) = self.box_extents.iter().find(|e| !(1..=256).contains(*e)) {
+            return refuse(format!("a tensor map with a box extent of {extent}: 1 to 256 are possible"));
+        }
+        let Some((data_type, bytes)) = data_type(self.dtype) else {
+            return refuse(format!("a tensor map of {}", self.dtype));
+        };
+        let row = self.box_extents[0] * bytes;
+        let limit = match self.swizzle {
+            Swizzle::None => u32::MAX,
+            Swizzle::B32 => 32,
+            Swizzle::B64 => 64,
+            Swizzle::B128 => 128,
+        };
+        if !row.is_multiple_of(16) || row > limit {
+            return refuse(format!("a tensor map with box rows of {row} bytes: a multiple of 16 up to the swizzle"));
+        }
+        Ok(data_type)
+    }
+}
+
+/// CU_TENSOR_MAP_DATA_TYPE_* and the bytes of an element.
+fn data_type(dtype: DType) -> Option<(i32, u32)> {
+    match dtype {
+        DType::U8 | DType::S8 | DType::E4m3 | DType::E5m2 => Some((0, 1)),
+        DType::U32 => Some((2, 4)),
+        DType::S32 => Some((3, 4)),
+        DType::S64 => Some((5, 8)),
+        DType::F16 => Some((6, 2)),
+        DType::F32 => Some((7, 4)),
+        DType::F64 => Some((8, 8)),
+        DType::Bf16 => Some((9, 2)),
+        DType::Tf32 => Some((11, 4)),
+        DType::S4 | DType::U4 | DType::B1 | DType::Bool => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_driver_would_refuse_is_refused_with_the_reason() {
+        let good = TensorMapSpec {
+            dtype: DType::F16,
+            extents: vec![4096, 4096],
+            strides_bytes: vec![8192],
+            box_extents: vec![64, 128],
+            swizzle: Swizzle::B128,
+        };
+        assert_eq!(good.check(0x1000).ok(), Some(6));
+        let refused = |spec: TensorMapSpec, address| spec.check(address).unwrap_err().message().to_string();
+        assert!(refused(good.clone(), 8).contains("0x8"));
+        assert!(refused(TensorMapSpec { strides_bytes: vec![8200], ..good.clone() }, 0).contains("8200"));
+        assert!(refused(TensorMapSpec { strides_bytes: vec![], ..good.clone() }, 0).contains("0 strides"));
+        assert!(refused(TensorMapSpec { box_extents: vec![64, 257], ..good.clone() }, 0).contains("257"));
+        assert!(refused(TensorMapSpec { box_extents: vec![128, 64], ..good.clone() }, 0).contains("256 bytes"));
+        assert!(refused(TensorMapSpec { extents: vec![0, 1], ..good.clone() }, 0).contains("extent of 0"));
+        assert!(refused(TensorMapSpec { dtype: DType::S4, ..good }, 0).contains("s4"));
+    }
+}
