@@ -115,7 +115,8 @@ fn same(func: &Func, whole: &Expr, a: &Expr, b: &Expr) -> Result<(DType, u32)> {
     Ok((left, left_lanes))
 }
 
-fn unary_exists(op: UnOp, dtype: DType) -> bool {
+/// Whether the operation exists on a type.
+pub fn unary_exists(op: UnOp, dtype: DType) -> bool {
     match op {
         UnOp::Neg | UnOp::Abs => dtype != DType::Bool,
         UnOp::Not => !dtype.is_float(),
@@ -123,7 +124,8 @@ fn unary_exists(op: UnOp, dtype: DType) -> bool {
     }
 }
 
-fn binary_exists(op: BinOp, dtype: DType) -> bool {
+/// Whether the operation exists on a type.
+pub fn binary_exists(op: BinOp, dtype: DType) -> bool {
     match op {
         BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div | BinOp::Min | BinOp::Max => dtype != DType::Bool,
         BinOp::And | BinOp::Or | BinOp::Xor => !dtype.is_float(),

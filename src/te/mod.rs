@@ -14,7 +14,9 @@
 mod build;
 mod known;
 mod program;
+mod text;
 
 pub use build::{Epilogue, GemmSpec, Layout, batched_gemm, gemm, gemm_with, vec_add, window_sum};
 pub use known::Known;
-pub use program::{Program, Reducer, Stage};
+pub use program::{MAX_BLOCKS, MAX_ELEMENTS, MAX_RANK, Program, Reducer, Stage, is_name};
+pub use text::{MAX_TEXT, parse, print};

@@ -4,7 +4,7 @@ use crate::dtype::{Class, DType};
 use crate::error::{Error, Result};
 use crate::ir::{
     BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, Literal, LoopKind, Scope, Stmt,
-    Store, Var, typing,
+    Store, Var, typing, visit,
 };
 
 /// The most elements of one buffer.
@@ -131,6 +131,9 @@ impl<'a> Stage<'a> {
     }
 }
 
+/// The iterators of a stage: name, variable, extent.
+pub(super) type Iterators = Vec<(String, Var, i64)>;
+
 /// A program being built.
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -172,26 +175,44 @@ impl Program {
     /// Adds a block that computes a buffer. `value` receives the iterators (spatial, then reduced) and returns the
     /// element, or the value to combine, in the type of the buffer.
     pub fn compute(&mut self, stage: &Stage<'_>, value: impl FnOnce(&[Var]) -> Expr) -> Result<BufferId> {
+        self.compute_with(stage, |_, iterators| {
+            let vars: Vec<Var> = iterators.iter().map(|(_, var, _)| *var).collect();
+            Ok(value(&vars))
+        })
+    }
+
+    /// [`Program::compute`] with a value that may fail and sees the program so far and the iterators' names.
+    pub(super) fn compute_with(
+        &mut self,
+        stage: &Stage<'_>,
+        value: impl FnOnce(&Func, &Iterators) -> Result<Expr>,
+    ) -> Result<BufferId> {
         self.check_stage(stage)?;
         // Everything is made on a copy, so that a refused stage changes nothing.
         let mut next = self.clone();
+        let loops = next.loop_vars(stage);
+        let iterators: Iterators = (stage.axes())
+            .map(|(name, extent, _)| (name.to_string(), next.func.add_var(format!("v{name}")), extent))
+            .collect();
+        let value = value(&next.func, &iterators)?;
+        next.check_value(stage, &value)?;
         let shape: Vec<i64> = stage.spatial.iter().map(|(_, extent)| *extent).collect();
         let buffer = next.add_buffer(stage.buffer, stage.dtype, &shape, stage.strides.clone(), stage.align)?;
-        let loops: Vec<Var> = stage.axes().map(|(name, ..)| next.loop_var(stage.label, name)).collect();
-        let vars: Vec<Var> = stage.axes().map(|(name, ..)| next.func.add_var(format!("v{name}"))).collect();
-        let value = value(&vars);
-        next.check_value(stage, &value)?;
         let name = next.func.add_block(stage.label);
-        let iters = (stage.axes().zip(vars.iter().zip(&loops)))
-            .map(|((_, extent, kind), (v, l))| Iter { var: *v, kind, extent: extent.into(), binding: (*l).into() })
+        let iters = (stage.axes().zip(iterators.iter().zip(&loops)))
+            .map(|((_, extent, kind), ((_, v, _), l))| Iter {
+                var: *v,
+                kind,
+                extent: extent.into(),
+                binding: (*l).into(),
+            })
             .collect();
-        let at = vars[..shape.len()].iter().map(|v| Index::Var(*v)).collect();
+        let at = iterators[..shape.len()].iter().map(|(_, v, _)| Index::Var(*v)).collect();
         let (init, body) = stage.statements(buffer, at, value);
         let block = Block { name, iters, predicate: Cond::TRUE, init, body, copy_with: None, role: None };
         let mut nest = vec![Stmt::Block(block)];
-        for (extent, var) in stage.axes().map(|(_, extent, _)| extent).zip(loops).collect::<Vec<_>>().into_iter().rev()
-        {
-            nest = vec![Stmt::For(For::new(var, extent, LoopKind::Serial, nest))];
+        for ((_, _, extent), var) in iterators.iter().zip(loops).rev() {
+            nest = vec![Stmt::For(For::new(var, *extent, LoopKind::Serial, nest))];
         }
         next.func.body.extend(nest);
         if stage.output {
@@ -229,12 +250,17 @@ impl Program {
         Ok(self.func.add_buffer(buffer))
     }
 
-    fn loop_var(&mut self, label: &str, name: &str) -> Var {
-        // The new nest is not in the body yet: names of its own iterators differ, so only earlier nests can clash.
-        let free = self.func.find_loop(name).is_none();
-        let base = if free { name.to_string() } else { format!("{label}_{name}") };
-        let unused = self.func.unused_loop_name(&base);
-        self.func.add_var(unused)
+    /// The loops of a stage: named as its iterators, or `LABEL_ITERATOR` where an earlier loop has the name.
+    fn loop_vars(&mut self, stage: &Stage<'_>) -> Vec<Var> {
+        let earlier = visit::loops(&self.func.body);
+        let mut taken: Vec<String> = earlier.iter().map(|l| self.func.var_name(l.var).to_string()).collect();
+        let before = taken.len();
+        for (name, ..) in stage.axes() {
+            let choices = (1..).map(|n| format!("{}_{name}_{n}", stage.label));
+            let choices = [name.to_string(), format!("{}_{name}", stage.label)].into_iter().chain(choices);
+            taken.extend(choices.into_iter().find(|c| !taken.contains(c)));
+        }
+        taken.drain(before..).map(|name| self.func.add_var(name)).collect()
     }
 
     fn check_stage(&self, stage: &Stage<'_>) -> Result<()> {
@@ -279,9 +305,13 @@ impl Program {
     }
 }
 
-/// Whether a name can stand in a program: a letter or `_`, then letters, digits and `_`; at most 64.
+/// Words that text reads as something else.
+const RESERVED: [&str; 8] = ["and", "or", "not", "true", "false", "inf", "nan", "target"];
+
+/// Whether a name can stand in a program: a letter or `_`, then letters, digits and `_`; at most 64; not reserved.
 pub fn is_name(name: &str) -> bool {
     name.len() <= 64
+        && !RESERVED.contains(&name)
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
@@ -292,7 +322,8 @@ fn check_name(what: &str, name: &str) -> Result<()> {
     }
     let shown: String = name.chars().take(64).collect();
     let error = Error::input("te.name", format!("{shown:?} is not a name for a {what}"));
-    Err(error.help("use at most 64 letters, digits and `_`, not beginning with a digit"))
+    let help = "use at most 64 letters, digits and `_`, not beginning with a digit, and none of the words";
+    Err(error.help(format!("{help} {}", RESERVED.join(", "))))
 }
 
 fn check_storage(name: &str, dtype: DType, shape: &[i64], strides: Option<&[i64]>, align: u32) -> Result<()> {

@@ -1,0 +1,126 @@
+//! Builder lines: `gemm 1024x512x2048 f16>f32>f16 NT bias relu` and their kin.
+
+use super::at;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::Func;
+use crate::te::build::{Epilogue, GemmSpec, Layout, batched_gemm, gemm_with, vec_add, window_sum};
+use std::ops::Range;
+
+/// The words that begin a builder line.
+pub const NAMES: [&str; 4] = ["vec_add", "window_sum", "gemm", "batched_gemm"];
+
+type Word<'t> = (&'t str, Range<usize>);
+
+/// Reads the line that begins at `start`; nothing but comments may follow it.
+pub fn parse(text: &str, start: usize) -> Result<Func> {
+    let rest = &text[start..];
+    let end = rest.find(['\n', ';', '#']).unwrap_or(rest.len());
+    let behind = start + end;
+    if let Some(extra) = following(text, behind) {
+        return Err(at("te.syntax", extra, "nothing follows a builder line"));
+    }
+    let mut words = Vec::new();
+    let mut position = start;
+    for word in rest[..end].split_whitespace() {
+        let offset = text[position..].find(word).unwrap_or(0);
+        words.push((word, position + offset..position + offset + word.len()));
+        position += offset + word.len();
+    }
+    let whole = start..start + rest[..end].trim_end().len();
+    build(&words, &whole).map_err(|e| super::placed(e, whole))
+}
+
+/// The first thing after the line that is no comment.
+fn following(text: &str, from: usize) -> Option<Range<usize>> {
+    let mut position = from;
+    for line in text[from..].split_inclusive('\n') {
+        let code = line.split('#').next().unwrap_or("");
+        let word = code.trim_matches(|c: char| c == ';' || c.is_whitespace());
+        if !word.is_empty() {
+            let start = position + code.find(word).unwrap_or(0);
+            return Some(start..start + word.len());
+        }
+        position += line.len();
+    }
+    None
+}
+
+fn build(words: &[Word<'_>], whole: &Range<usize>) -> Result<Func> {
+    let arguments = words.get(1..).unwrap_or(&[]);
+    match (words.first().map(|w| w.0), arguments) {
+        (Some("vec_add"), [n]) => vec_add(sizes::<1>(n)?[0]),
+        (Some("window_sum"), [n]) => window_sum(sizes::<1>(n)?[0]),
+        (Some("gemm"), [size, types, layout, steps @ ..]) => {
+            let spec = spec(sizes::<3>(size)?, types, layout)?;
+            gemm_with(&spec, &epilogues(steps)?)
+        }
+        (Some("batched_gemm"), [size, types, layout]) => {
+            let [batch, m, n, k] = sizes::<4>(size)?;
+            batched_gemm(batch, &spec([m, n, k], types, layout)?)
+        }
+        _ => {
+            let error = at("te.syntax", whole.clone(), "this builder line has the wrong number of words");
+            let error = error.help("vec_add 1024").help("window_sum 1024");
+            Err(error.help("gemm 1024x512x2048 f16>f32>f16 NT bias relu").help("batched_gemm 8x64x64x64 f32 NN"))
+        }
+    }
+}
+
+fn sizes<const N: usize>((word, span): &Word<'_>) -> Result<[i64; N]> {
+    let numbers: Option<Vec<i64>> = word.split('x').map(number).collect();
+    let found = numbers.and_then(|n| <[i64; N]>::try_from(n).ok());
+    found.ok_or_else(|| {
+        let example = ["1024"; N].join("x");
+        at("te.syntax", span.clone(), format!("expected {N} positive integers, as in {example}"))
+    })
+}
+
+fn number(text: &str) -> Option<i64> {
+    text.parse().ok().filter(|v| *v > 0 && text.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// `T`, `T>ACC` or `A*B>ACC>OUT`.
+fn spec([m, n, k]: [i64; 3], types: &Word<'_>, (letters, span): &Word<'_>) -> Result<GemmSpec> {
+    let layout =
+        Layout::parse(letters).ok_or_else(|| at("te.syntax", span.clone(), "expected a layout: NN, NT, TN or TT"))?;
+    let parts: Option<Vec<DType>> = types.0.split(['>', '*']).map(DType::parse).collect();
+    let separators: String = types.0.chars().filter(|c| matches!(c, '>' | '*')).collect();
+    let spec = |a, b, acc, out| GemmSpec { m, n, k, a, b, acc, out, layout };
+    match (separators.as_str(), parts.as_deref()) {
+        ("", Some([t])) => Ok(spec(*t, *t, *t, *t)),
+        (">", Some([t, acc])) => Ok(spec(*t, *t, *acc, *acc)),
+        (">>", Some([t, acc, out])) => Ok(spec(*t, *t, *acc, *out)),
+        ("*>", Some([a, b, acc])) => Ok(spec(*a, *b, *acc, *acc)),
+        ("*>>", Some([a, b, acc, out])) => Ok(spec(*a, *b, *acc, *out)),
+        _ => {
+            let error = at("te.type", types.1.clone(), "expected types");
+            Err(error.help("f32").help("f16>f32>f16 for operands, sums and result").help("e4m3*e5m2>f32>f16"))
+        }
+    }
+}
+
+fn epilogues(words: &[Word<'_>]) -> Result<Vec<Epilogue>> {
+    let mut out = Vec::new();
+    let mut rest = words.iter();
+    while let Some((word, span)) = rest.next() {
+        out.push(match *word {
+            "bias" => Epilogue::Bias,
+            "relu" => Epilogue::Relu,
+            "gelu" => Epilogue::Gelu,
+            "residual" => Epilogue::Residual,
+            "scale" => {
+                let factor = rest.next().and_then(|(w, _)| w.parse::<f64>().ok()).filter(|v| v.is_finite());
+                Epilogue::Scale(factor.ok_or_else(|| at("te.syntax", span.clone(), "scale takes a number"))?)
+            }
+            _ => return Err(unknown_epilogue(word, span)),
+        });
+    }
+    Ok(out)
+}
+
+fn unknown_epilogue(word: &str, span: &Range<usize>) -> Error {
+    let shown: String = word.chars().take(40).collect();
+    let error = at("te.name", span.clone(), format!("there is no epilogue {shown}"));
+    error.help("use bias, relu, gelu, scale NUMBER or residual")
+}

@@ -1,0 +1,191 @@
+//! Statements: the program's name, its inputs and its blocks.
+
+use super::lexer::{Kind, Token};
+use super::syntax::{Cursor, Node, Op, Tree};
+use super::value::Names;
+use super::{at, placed};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::Func;
+use crate::te::program::{Program, Reducer, Stage};
+use std::ops::Range;
+
+/// Reads `program NAME` and the statements after it.
+pub fn program(text: &str, tokens: &[Token]) -> Result<Func> {
+    let mut c = Cursor::new(text, tokens);
+    c.next_statement();
+    if !c.take_word("program") {
+        return Err(c.unexpected("`program NAME` or a builder such as `gemm 64x64x64 f32 NN`"));
+    }
+    let (name, span) = c.name("the program's name")?;
+    let mut p = Program::new(name).map_err(|e| placed(e, span.clone()))?;
+    c.end_statement()?;
+    while c.next_statement() {
+        let keyword = c.is_word("input") && c.peek_at(1).kind == Kind::Name;
+        if keyword {
+            input(&mut c, &mut p)?
+        } else {
+            block(&mut c, &mut p)?
+        }
+        c.end_statement()?;
+    }
+    p.finish().map_err(|e| placed(e, span))
+}
+
+fn dtype(c: &mut Cursor<'_>) -> Result<DType> {
+    let (name, span) = c.name("a type")?;
+    DType::parse(name).ok_or_else(|| {
+        let all: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();
+        at("te.type", span, format!("{name} is not a type")).help(format!("the types are {}", all.join(", ")))
+    })
+}
+
+fn extents(c: &mut Cursor<'_>, what: &str) -> Result<Vec<i64>> {
+    c.list("[", "]", |c| c.integer(what).map(|(v, _)| v))
+}
+
+/// `[strides [STRIDE, ..]] [align BYTES]`
+fn storage(c: &mut Cursor<'_>) -> Result<(Option<Vec<i64>>, u32)> {
+    let strides = if c.take_word("strides") { Some(extents(c, "a stride")?) } else { None };
+    if !c.take_word("align") {
+        return Ok((strides, 16));
+    }
+    let (bytes, span) = c.integer("an alignment in bytes")?;
+    let align = u32::try_from(bytes).map_err(|_| at("te.storage", span, "this alignment is too large"))?;
+    Ok((strides, align))
+}
+
+fn input(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
+    c.take_word("input");
+    let (name, span) = c.name("a name")?;
+    let dtype = dtype(c)?;
+    let shape = extents(c, "an extent")?;
+    let (strides, align) = storage(c)?;
+    p.input_with(name, dtype, &shape, strides, align).map_err(|e| placed(e, span)).map(|_| ())
+}
+
+/// An iterator as written.
+struct Axis<'t> {
+    name: &'t str,
+    extent: Option<i64>,
+    span: Range<usize>,
+}
+
+fn axis<'t>(c: &mut Cursor<'t>) -> Result<Axis<'t>> {
+    let (name, span) = c.name("an iterator")?;
+    let extent = match c.peek().kind {
+        Kind::Int(_) => Some(c.integer("an extent")?.0),
+        _ => None,
+    };
+    Ok(Axis { name, extent, span })
+}
+
+fn block(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
+    let label = if matches!(c.peek_at(1).kind, Kind::Symbol(":")) {
+        let (label, _) = c.name("a label")?;
+        c.expect(":")?;
+        Some(label)
+    } else {
+        None
+    };
+    let output = c.is_word("output") && c.peek_at(1).kind == Kind::Name && c.take_word("output");
+    let (buffer, span) = c.name("`input`, or a block `[LABEL:] [output] BUFFER[..] TYPE = VALUE`")?;
+    let axes = c.list("[", "]", axis)?;
+    let dtype = dtype(c)?;
+    let (strides, align) = storage(c)?;
+    c.expect("=")?;
+    let reducer = reducer(c)?;
+    let value = c.expression()?;
+    let spatial = resolve(&axes, &value, p.func())?;
+    let over = reducer.as_ref().map(|(_, over)| resolve(over, &value, p.func())).transpose()?.unwrap_or_default();
+    let reduce = reducer.map(|(r, _)| (r, over.as_slice()));
+    let label = label.unwrap_or(buffer);
+    let stage = Stage { label, buffer, dtype, output, spatial: &spatial, reduce, strides, align };
+    let made = p.compute_with(&stage, |func, iterators| {
+        let names = Names::new(func, iterators);
+        let (expr, found) = names.datum(&value, Some(dtype))?;
+        if found != dtype {
+            let error = at("te.type", value.span.clone(), format!("this is {found}, but {buffer} is {dtype}"));
+            return Err(error.help(format!("convert it: {dtype}(..)")));
+        }
+        Ok(expr)
+    });
+    made.map_err(|e| placed(e, span)).map(|_| ())
+}
+
+/// `REDUCER(ITERATOR [EXTENT], ..)` with a value behind it; `max(a, b)` of data is told apart by what follows.
+fn reducer<'t>(c: &mut Cursor<'t>) -> Result<Option<(Reducer, Vec<Axis<'t>>)>> {
+    let Some(reducer) = Reducer::ALL.into_iter().find(|r| c.is_word(r.name())) else { return Ok(None) };
+    if reducer != Reducer::Sum && !is_axis_list(c) {
+        return Ok(None);
+    }
+    c.take_word(reducer.name());
+    Ok(Some((reducer, c.list("(", ")", axis)?)))
+}
+
+/// Whether `NAME ( NAME [INT], .. )` stands here and something other than the statement's end behind it.
+fn is_axis_list(c: &Cursor<'_>) -> bool {
+    let kind = |n: usize| c.peek_at(n).kind;
+    let mut n = 1;
+    if kind(n) != Kind::Symbol("(") {
+        return false;
+    }
+    loop {
+        n += 1;
+        if kind(n) != Kind::Name {
+            return false;
+        }
+        n += 1 + usize::from(matches!(kind(n + 1), Kind::Int(_)));
+        match kind(n) {
+            Kind::Symbol(",") => {}
+            Kind::Symbol(")") => return !matches!(kind(n + 1), Kind::Separator | Kind::End),
+            _ => return false,
+        }
+    }
+}
+
+/// The iterators with their extents: stated, or those of the dimensions that the value indexes by them plainly.
+fn resolve<'t>(axes: &[Axis<'t>], value: &Node, func: &Func) -> Result<Vec<(&'t str, i64)>> {
+    let extent = |axis: &Axis<'t>| {
+        if let Some(extent) = axis.extent {
+            return Ok((axis.name, extent));
+        }
+        let mut uses = Vec::new();
+        plain_uses(value, axis.name, func, &mut uses);
+        let Some((first, place)) = uses.first().cloned() else {
+            let error = at("te.extent", axis.span.clone(), format!("no plain index tells the extent of {}", axis.name));
+            return Err(error.help(format!("write it: {} 1024", axis.name)));
+        };
+        match uses.into_iter().find(|(e, _)| *e != first) {
+            None => Ok((axis.name, first)),
+            Some((other, elsewhere)) => {
+                let error = Error::input("te.extent", format!("{} has two extents", axis.name));
+                let error = error.label(place, first.to_string()).label(elsewhere, other.to_string());
+                Err(error.help(format!("write the one that is meant: {} {}", axis.name, first.min(other))))
+            }
+        }
+    };
+    axes.iter().map(extent).collect()
+}
+
+fn plain_uses(node: &Node, name: &str, func: &Func, out: &mut Vec<(i64, Range<usize>)>) {
+    match &node.tree {
+        Tree::Int(_) | Tree::Float(_) | Tree::Name(_) => {}
+        Tree::Call(_, inner) => inner.iter().for_each(|n| plain_uses(n, name, func, out)),
+        Tree::Prefix(_, a) => plain_uses(a, name, func, out),
+        // Indices hold no elements, but data do on both sides.
+        Tree::Infix(Op::FloorDiv | Op::FloorMod, ..) => {}
+        Tree::Infix(_, a, b) => {
+            plain_uses(a, name, func, out);
+            plain_uses(b, name, func, out);
+        }
+        Tree::Access(buffer, indices) => {
+            let Some(id) = func.find_buffer(buffer) else { return };
+            for (index, extent) in indices.iter().zip(&func.buffer(id).shape) {
+                if let (true, Some(extent)) = (index.tree == Tree::Name(name.to_string()), extent.as_int()) {
+                    out.push((extent, index.span.clone()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Expression trees to indices, conditions and data: names are resolved and every literal gets its type.
+
+use super::syntax::{Node, Op, Prefix, Tree};
+use super::{at, placed};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{BinOp, BufferId, CmpOp, Cond, Expr, Func, Index, IndexOp, Literal, UnOp, Var, typing};
+use crate::te::program::Iterators;
+use std::ops::Range;
+
+/// What names mean inside the value of a statement.
+pub struct Names<'a> {
+    /// The program so far, whose buffers can be read.
+    func: &'a Func,
+    /// The statement's iterators.
+    iterators: &'a Iterators,
+}
+
+/// The functions of one datum.
+pub const FUNCTIONS: [(&str, UnOp); 9] = [
+    ("abs", UnOp::Abs),
+    ("exp", UnOp::Exp),
+    ("exp2", UnOp::Exp2),
+    ("log", UnOp::Log),
+    ("log2", UnOp::Log2),
+    ("sqrt", UnOp::Sqrt),
+    ("rsqrt", UnOp::Rsqrt),
+    ("tanh", UnOp::Tanh),
+    ("erf", UnOp::Erf),
+];
+
+impl<'a> Names<'a> {
+    /// The names of a statement.
+    pub fn new(func: &'a Func, iterators: &'a Iterators) -> Names<'a> {
+        Names { func, iterators }
+    }
+
+    fn iterator(&self, name: &str) -> Option<Var> {
+        self.iterators.iter().find(|(n, ..)| n == name).map(|(_, v, _)| *v)
+    }
+
+    fn buffer(&self, name: &str, node: &Node) -> Result<BufferId> {
+        self.func.find_buffer(name).ok_or_else(|| {
+            let error = at("te.name", node.span.clone(), format!("there is no buffer {name} before this statement"));
+            error.help("declare it with `input`, or compute it in an earlier statement")
+        })
+    }
+
+    /// Whether a tree can be an index and depends on an iterator.
+    fn is_index(&self, node: &Node) -> bool {
+        fn only(names: &Names<'_>, node: &Node, found: &mut bool) -> bool {
+            match &node.tree {
+                Tree::Int(_) => true,
+                Tree::Name(n) => {
+                    let known = names.iterator(n).is_some();
+                    *found |= known;
+                    known
+                }
+                Tree::Prefix(Prefix::Neg, a) => only(names, a, found),
+                Tree::Infix(op, a, b) => index_op(*op).is_some() && only(names, a, found) && only(names, b, found),
+                Tree::Call(f, args) => {
+                    matches!(f.as_str(), "min" | "max") && args.iter().all(|a| only(names, a, found))
+                }
+                _ => false,
+            }
+        }
+        let mut found = false;
+        only(self, node, &mut found) && found
+    }
+
+    fn is_cond(&self, node: &Node) -> bool {
+        match &node.tree {
+            Tree::Name(n) => matches!(n.as_str(), "true" | "false"),
+            Tree::Infix(Op::LogicalAnd | Op::LogicalOr, ..) | Tree::Prefix(Prefix::LogicalNot, _) => true,
+            Tree::Infix(Op::Cmp(_), a, b) => {
+                let int = |n: &Node| matches!(n.tree, Tree::Int(_));
+                (self.is_index(a) && (self.is_index(b) || int(b))) || (self.is_index(b) && int(a))
+            }
+            _ => false,
+        }
+    }
+
+    fn index(&self, node: &Node) -> Result<Index> {
+        match &node.tree {
+            Tree::Int(v) => int64(*v, node).map(Index::Int),
+            Tree::Name(name) => self.iterator(name).map(Index::Var).ok_or_else(|| {
+                let all: Vec<&str> = self.iterators.iter().map(|(n, ..)| n.as_str()).collect();
+                at("te.name", node.span.clone(), format!("{name} is not an iterator of this statement"))
+                    .help(format!("its iterators are {}", all.join(", ")))
+            }),
+            Tree::Prefix(Prefix::Neg, a) => self.index_bin(IndexOp::Sub, Index::Int(0), self.index(a)?, node),
+            Tree::Infix(op, a, b) => match index_op(*op) {
+                Some(op) => self.index_pair(op, a, b, node),
+                None => Err(not_an_index(node)),
+            },
+            Tree::Call(f, args) => match (f.as_str(), args.as_slice()) {
+                ("min", [a, b]) => self.index_pair(IndexOp::Min, a, b, node),
+                ("max", [a, b]) => self.index_pair(IndexOp::Max, a, b, node),
+                _ => Err(not_an_index(node)),
+            },
+            _ => Err(not_an_index(node)),
+        }
+    }
+
+    fn index_pair(&self, op: IndexOp, a: &Node, b: &Node, node: &Node) -> Result<Index> {
+        let (left, right) = (self.index(a)?, self.index(b)?);
+        if matches!(op, IndexOp::FloorDiv | IndexOp::FloorMod) && !right.as_int().is_some_and(|v| v > 0) {
+            return Err(at("te.index", b.span.clone(), "an index is divided by positive constants only"));
+        }
+        // One spelling for a difference: `i + -1` is `i - 1`.
+        let flipped = right.as_int().filter(|v| *v < 0).and_then(i64::checked_neg);
+        match (op, flipped) {
+            (IndexOp::Add, Some(v)) => self.index_bin(IndexOp::Sub, left, Index::Int(v), node),
+            (IndexOp::Sub, Some(v)) => self.index_bin(IndexOp::Add, left, Index::Int(v), node),
+            _ => self.index_bin(op, left, right, node),
+        }
+    }
+
+    fn index_bin(&self, op: IndexOp, a: Index, b: Index, node: &Node) -> Result<Index> {
+        match Index::bin(op, a, b) {
+            Index::Bin(_, a, b) if a.as_int().is_some() && b.as_int().is_some() => {
+                Err(at("te.limit", node.span.clone(), "this index does not fit in 64 bits"))
+            }
+            index => Ok(index),
+        }
+    }
+
+    fn cond(&self, node: &Node) -> Result<Cond> {
+        let both = |a, b| Ok((Box::new(self.cond(a)?), Box::new(self.cond(b)?)));
+        match &node.tree {
+            Tree::Name(n) if n == "true" => Ok(Cond::Const(true)),
+            Tree::Name(n) if n == "false" => Ok(Cond::Const(false)),
+            Tree::Infix(Op::LogicalAnd, a, b) => both(a, b).map(|(a, b)| Cond::And(a, b)),
+            Tree::Infix(Op::LogicalOr, a, b) => both(a, b).map(|(a, b)| Cond::Or(a, b)),
+            Tree::Prefix(Prefix::LogicalNot, a) => Ok(Cond::Not(Box::new(self.cond(a)?))),
+            Tree::Infix(Op::Cmp(op), a, b) => Ok(Cond::cmp(*op, self.index(a)?, self.index(b)?)),
+            _ => {
+                let error = at("te.type", node.span.clone(), "`and`, `or` and `not` take comparisons of indices");
+                Err(error.help("for data write `&`, `|` and `~`, with parentheses around comparisons"))
+            }
+        }
+    }
+
+    /// The datum of a tree with its type. `expected` is the type that the place demands, for literals.
+    pub fn datum(&self, node: &Node, expected: Option<DType>) -> Result<(Expr, DType)> {
+        if self.is_cond(node) {
+            return Ok((Expr::Cond(Box::new(self.cond(node)?)), DType::Bool));
+        }
+        match &node.tree {
+            Tree::Int(_) | Tree::Float(_) => literal(&node.tree, &node.span, expected),
+            Tree::Name(name) => Err(self.lonely_name(name, node)),
+            Tree::Access(name, indices) => self.element(name, indices, node),
+            Tree::Call(name, arguments) => self.call(name, arguments, node, expected),
+            Tree::Prefix(prefix, a) => {
+                let op = if *prefix == Prefix::Neg { UnOp::Neg } else { UnOp::Not };
+                self.unary(op, a, node, expected)
+            }
+            Tree::Infix(Op::Cmp(op), a, b) => self.comparison(*op, a, b, node),
+            Tree::Infix(op, a, b) => self.binary(data_op(*op, node)?, a, b, node, expected),
+        }
+    }
+
+    fn lonely_name(&self, name: &str, node: &Node) -> Error {
+        if self.iterator(name).is_some() {
+            let error = at("te.type", node.span.clone(), format!("{name} is an index, not a datum"));
+            return error.help(format!("convert it: f32({name})"));
+        }
+        at(
+            "te.name",
+            node.span.clone(),
+            format!("{name} is neither an iterator nor an element `{name}[..]` of a buffer"),
+        )
+    }
+
+    fn element(&self, name: &str, indices: &[Node], node: &Node) -> Result<(Expr, DType)> {
+        let id = self.buffer(name, node)?;
+        let buffer = self.func.buffer(id);
+        if buffer.shape.len() != indices.len() {
+            let (dims, given) = (buffer.shape.len(), indices.len());
+            return Err(at(
+                "te.index",
+                node.span.clone(),
+                format!("{name} has {dims} dimensions, but {given} indices"),
+            ));
+        }
+        let indices = indices.iter().map(|i| self.index(i)).collect::<Result<_>>()?;
+        Ok((Expr::load(id, indices), buffer.dtype))
+    }
+
+    fn call(&self, name: &str, arguments: &[Node], node: &Node, expected: Option<DType>) -> Result<(Expr, DType)> {
+        if let Some(dtype) = DType::parse(name) {
+            return self.conversion(dtype, only_one(name, arguments, node)?);
+        }
+        if let Some((_, op)) = FUNCTIONS.iter().find(|(n, _)| *n == name) {
+            return self.unary(*op, only_one(name, arguments, node)?, node, expected);
+        }
+        match (name, arguments) {
+            ("min", [a, b]) => self.binary(BinOp::Min, a, b, node, expected),
+            ("max", [a, b]) => self.binary(BinOp::Max, a, b, node, expected),
+            ("select", [c, a, b]) => self.select(c, a, b, node, expected),
+            ("min" | "max", _) => Err(at("te.type", node.span.clone(), format!("{name} takes two arguments"))),
+            ("select", _) => Err(at("te.type", node.span.clone(), "select takes a condition and two values")),
+            _ => {
+                let names: Vec<&str> = FUNCTIONS.iter().map(|(n, _)| *n).collect();
+                let error = at("te.name", node.span.clone(), format!("there is no function {name}"));
+                Err(error.help(format!("use {}, min, max, select or a type", names.join(", "))))
+            }
+        }
+    }
+
+    fn conversion(&self, dtype: DType, inner: &Node) -> Result<(Expr, DType)> {
+        if matches!(inner.tree, Tree::Int(_) | Tree::Float(_)) {
+            return literal(&inner.tree, &inner.span, Some(dtype));
+        }
+        if self.is_index(inner) {
+            let index = self.index(inner)?;
+            // Folding may have left a constant, which is a literal.
+            let expr = match index.as_int() {
+                Some(v) => literal(&Tree::Int(v.into()), &inner.span, Some(dtype))?.0,
+                None => Expr::Index(dtype, Box::new(index)),
+            };
+            return self.typed(expr, inner);
+        }
+        let (value, _) = self.datum(inner, None)?;
+        Ok((Expr::cast(dtype, value), dtype))
+    }
+
+    fn unary(&self, op: UnOp, a: &Node, node: &Node, expected: Option<DType>) -> Result<(Expr, DType)> {
+        let (value, dtype) = self.datum(a, expected)?;
+        if !typing::unary_exists(op, dtype) {
+            return Err(at("te.type", node.span.clone(), format!("this operation does not exist on {dtype}")));
+        }
+        Ok((Expr::un(op, value), dtype))
+    }
+
+    fn pair(&self, a: &Node, b: &Node, expected: Option<DType>) -> Result<(Expr, Expr, DType)> {
+        let shared = self.evident(a).or_else(|| self.evident(b)).or(expected);
+        let ((left, left_type), (right, right_type)) = (self.datum(a, shared)?, self.datum(b, shared)?);
+        if left_type != right_type {
+            let error = Error::input("te.type", format!("operands of types {left_type} and {right_type}"));
+            let error = error.label(a.span.clone(), left_type.name()).label(b.span.clone(), right_type.name());
+            return Err(error.help(format!("convert one of them: {left_type}(..) or {right_type}(..)")));
+        }
+        Ok((left, right, left_type))
+    }
+
+    fn binary(&self, op: BinOp, a: &Node, b: &Node, node: &Node, expected: Option<DType>) -> Result<(Expr, DType)> {
+        let (left, right, dtype) = self.pair(a, b, expected)?;
+        if !typing::binary_exists(op, dtype) {
+            return Err(at("te.type", node.span.clone(), format!("this operation does not exist on {dtype}")));
+        }
+        Ok((Expr::bin(op, left, right), dtype))
+    }
+
+    fn comparison(&self, op: CmpOp, a: &Node, b: &Node, _node: &Node) -> Result<(Expr, DType)> {
+        let (left, right, _) = self.pair(a, b, None)?;
+        Ok((Expr::Cmp(op, Box::new(left), Box::new(right)), DType::Bool))
+    }
+
+    fn select(&self, c: &Node, a: &Node, b: &Node, _node: &Node, expected: Option<DType>) -> Result<(Expr, DType)> {
+        let (cond, cond_type) = self.datum(c, Some(DType::Bool))?;
+        if cond_type != DType::Bool {
+            return Err(at("te.type", c.span.clone(), format!("a condition is bool, but this is {cond_type}")));
+        }
+        let (left, right, dtype) = self.pair(a, b, expected)?;
+        Ok((Expr::select(cond, left, right), dtype))
+    }
+
+    fn typed(&self, expr: Expr, node: &Node) -> Result<(Expr, DType)> {
+        let dtype = typing::dtype_of(self.func, &expr).map_err(|e| placed(e, node.span.clone()))?;
+        Ok((expr, dtype))
+    }
+
+    /// The type that a tree shows without the help of its surroundings.
+    fn evident(&self, node: &Node) -> Option<DType> {
+        match &node.tree {
+            Tree::Int(_) | Tree::Float(_) => None,
+            Tree::Name(_) | Tree::Prefix(Prefix::LogicalNot, _) => Some(DType::Bool),
+            Tree::Infix(Op::Cmp(_) | Op::LogicalAnd | Op::LogicalOr, ..) => Some(DType::Bool),
+            Tree::Access(name, _) => self.func.find_buffer(name).map(|b| self.func.buffer(b).dtype),
+            Tree::Call(name, arguments) => DType::parse(name).or_else(|| {
+                let skip = usize::from(name == "select");
+                arguments.iter().skip(skip).find_map(|a| self.evident(a))
+            }),
+            Tree::Prefix(_, a) => self.evident(a),
+            Tree::Infix(_, a, b) => self.evident(a).or_else(|| self.evident(b)),
+        }
+    }
+}
+
+fn only_one<'n>(name: &str, arguments: &'n [Node], node: &Node) -> Result<&'n Node> {
+    match arguments {
+        [a] => Ok(a),
+        _ => Err(at("te.type", node.span.clone(), format!("{name} takes one argument"))),
+    }
+}
+
+fn index_op(op: Op) -> Option<IndexOp> {
+    Some(match op {
+        Op::Add => IndexOp::Add,
+        Op::Sub => IndexOp::Sub,
+        Op::Mul => IndexOp::Mul,
+        Op::FloorDiv => IndexOp::FloorDiv,
+        Op::FloorMod => IndexOp::FloorMod,
+        _ => return None,
+    })
+}
+
+fn data_op(op: Op, node: &Node) -> Result<BinOp> {
+    Ok(match op {
+        Op::Add => BinOp::Add,
+        Op::Sub => BinOp::Sub,
+        Op::Mul => BinOp::Mul,
+        Op::Div => BinOp::Div,
+        Op::And => BinOp::And,
+        Op::Or => BinOp::Or,
+        Op::Xor => BinOp::Xor,
+        Op::Shl => BinOp::Shl,
+        Op::Shr => BinOp::Shr,
+        _ => return Err(at("te.type", node.span.clone(), "this operation is for indices; data divide with `/`")),
+    })
+}
+
+fn not_an_index(node: &Node) -> Error {
+    let error = at("te.index", node.span.clone(), "this is not an index");
+    error.help("an index is made of iterators, integers, `+ - * // %`, min and max")
+}
+
+fn int64(value: i128, node: &Node) -> Result<i64> {
+    i64::try_from(value).map_err(|_| at("te.limit", node.span.clone(), "this integer does not fit in 64 bits"))
+}
+
+fn literal(tree: &Tree, span: &Range<usize>, expected: Option<DType>) -> Result<(Expr, DType)> {
+    let Some(dtype) = expected else {
+        let error = at("te.type", span.clone(), "nothing here says which type this literal has");
+        return Err(error.help("write its type around it: f32(1.0)"));
+    };
+    let wrong = || at("te.type", span.clone(), format!("this literal is not a value of type {dtype}"));
+    let literal = match (tree, typing::integer_range(dtype)) {
+        (Tree::Int(v), Some((low, high))) => {
+            Literal::Int(i64::try_from(*v).ok().filter(|v| (low..=high).contains(v)).ok_or_else(wrong)?)
+        }
+        (Tree::Int(v), None) => Literal::Float(*v as f64),
+        (Tree::Float(v), None) => Literal::Float(*v),
+        _ => return Err(wrong()),
+    };
+    Ok((Expr::Const(dtype, literal), dtype))
+}
