@@ -155,12 +155,14 @@ fn build_gemm(name: &str, batch: Option<i64>, spec: &GemmSpec, epilogues: &[Epil
         if epilogues[..n].iter().any(|earlier| earlier.name() == e.name()) {
             return Err(Error::input("te.epilogue", format!("{} stands twice", e.name())));
         }
-        if let Epilogue::Scale(factor) = e
-            && !spec.acc.is_float()
-            && factor.fract() != 0.0
-        {
-            let message = format!("{factor} is not an integer, but the sums are of type {}", spec.acc);
-            return Err(Error::input("te.epilogue", message));
+        let problem = match e {
+            _ if spec.acc.is_float() => None,
+            Epilogue::Scale(factor) if factor.fract() != 0.0 => Some(format!("{factor} is not an integer")),
+            Epilogue::Gelu => Some("gelu is for floating-point sums".to_string()),
+            _ => None,
+        };
+        if let Some(problem) = problem {
+            return Err(Error::input("te.epilogue", format!("{problem}, but the sums are of type {}", spec.acc)));
         }
     }
     let mut p = Program::new(name)?;

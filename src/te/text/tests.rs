@@ -153,7 +153,8 @@ fn refusals_underline_their_reason() {
     refused("gemm 8x8x8 float NN", "te.type");
     refused("gemm 8x8x8 f32 NN swish", "te.name");
     refused("gemm 8x8x8 f32 NN relu relu", "te.epilogue");
-    refused("gemm 8x8x8 s8>s32 NN gelu", "te.type");
+    refused("gemm 8x8x8 s8>s32 NN gelu", "te.epilogue");
+    refused("gemm 8x8x8 s8>s32 NN scale 0.5", "te.epilogue");
     assert_eq!(refused("vec_add 8\nsplit i 4", "te.syntax").0, ["split i 4"]);
 }
 
