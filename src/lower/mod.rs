@@ -1,6 +1,29 @@
 //! From Scheduled to Lowered: threads, memory and synchronisation made explicit, one named pass a line.
+//!
+//! [`lower`] first asks `admit` whether the chip and this version can run the program at all, then makes one kernel of
+//! every nest of the root ([`kernels`]) and runs [`PASSES`] on each. No pass knows what a GEMM is. The result says
+//! everything: code generation only translates.
 
-use crate::ir::{Axis, BufferId, Func, Var};
+mod admit;
+mod bind;
+mod blocks;
+mod compact;
+mod flatten;
+mod guards;
+mod kernels;
+mod order;
+mod plan;
+mod registers;
+mod vectors;
+mod verify;
+
+use crate::error::{Error, Result};
+use crate::ir::simplify::Env;
+use crate::ir::{Axis, BufferId, Func, Var, print};
+use crate::target::Target;
+use std::time::{Duration, Instant};
+
+pub use verify::verify;
 
 /// A lowered program: its kernels in launch order. Made by [`lower`] alone.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,7 +85,101 @@ impl LoweredKernel {
         [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ].map(|a| self.extent(a))
     }
 
-    fn extent(&self, axis: Axis) -> u32 {
+    /// The extent of a hardware axis, 1 if it does not occur.
+    pub fn extent(&self, axis: Axis) -> u32 {
         self.launch.iter().find(|l| l.axis == axis).map_or(1, |l| l.extent)
     }
+
+    /// The ranges of the launch variables.
+    pub fn env(&self) -> Env {
+        let mut env = Env::new();
+        for l in &self.launch {
+            env.bind(l.var, 0, i64::from(l.extent) - 1);
+        }
+        env
+    }
+
+    /// The variables of the thread axes with their extents.
+    pub fn thread_vars(&self) -> Vec<(Var, i64)> {
+        self.launch.iter().filter(|l| !l.axis.is_block_level()).map(|l| (l.var, i64::from(l.extent))).collect()
+    }
+}
+
+/// A pass over one kernel.
+pub struct Pass {
+    /// Its name in dumps.
+    pub name: &'static str,
+    /// What it promises of the program after it.
+    pub promise: &'static str,
+    run: fn(&mut LoweredKernel, &Target) -> Result<()>,
+}
+
+/// The passes, in order.
+pub const PASSES: &[Pass] = &[
+    Pass { name: "blocks", promise: "blocks are labels: bindings, predicates and inits are written out", run: blocks::run },
+    Pass { name: "bind", promise: "bound loops are hardware indices; a stage that leaves an axis out runs on one of its threads", run: bind::run },
+    Pass { name: "compact", promise: "shared and local buffers hold only what is in use at a time", run: compact::run },
+    Pass { name: "flatten", promise: "every buffer is flat, every access one element index", run: flatten::run },
+    Pass { name: "guards", promise: "no condition is left that always holds", run: guards::run },
+    Pass { name: "vectors", promise: "vectorized loops are accesses of a width that alignment proves", run: vectors::run },
+    Pass { name: "registers", promise: "local buffers are indexed by constants once unrolled loops are written out", run: registers::run },
+    Pass { name: "plan", promise: "shared buffers have offsets; buffers not in use together may share bytes", run: plan::run },
+    Pass { name: "order", promise: "a barrier between accesses of different threads that depend on each other, and nowhere else", run: order::run },
+];
+
+/// Lowers a Scheduled program for a target.
+pub fn lower(func: &Func, target: &Target) -> Result<Lowered> {
+    lower_traced(func, target, &mut |_| {})
+}
+
+/// What a pass did, for dumps.
+pub struct Trace<'a> {
+    /// The pass.
+    pub pass: &'static str,
+    /// The kernel after it.
+    pub kernel: &'a LoweredKernel,
+    /// How long it took.
+    pub time: Duration,
+}
+
+/// [`lower`], with `trace` called after every pass on every kernel.
+pub fn lower_traced(func: &Func, target: &Target, trace: &mut dyn FnMut(&Trace)) -> Result<Lowered> {
+    crate::ir::verify::verify(func)?;
+    admit::admit(func, target)?;
+    let mut kernels = kernels::split(func)?;
+    for kernel in &mut kernels {
+        for pass in PASSES {
+            let start = Instant::now();
+            (pass.run)(kernel, target).map_err(|e| e.within(format!("lowering {}, pass {}", kernel.func.name, pass.name)))?;
+            trace(&Trace { pass: pass.name, kernel, time: start.elapsed() });
+        }
+        admit::admit_kernel(kernel, target)?;
+        verify(kernel).map_err(|e| e.within(format!("lowering {}", kernel.func.name)))?;
+    }
+    let params = func.params.iter().map(|p| func.buffer(*p).name.clone()).collect();
+    Ok(Lowered { name: func.name.clone(), params, kernels })
+}
+
+/// A lowered program as text: per kernel its launch, its memory and its body.
+pub fn print(lowered: &Lowered) -> String {
+    lowered.kernels.iter().map(print_kernel).collect::<Vec<_>>().join("\n")
+}
+
+/// One kernel as text.
+pub fn print_kernel(kernel: &LoweredKernel) -> String {
+    let [gx, gy, gz] = kernel.grid();
+    let [bx, by, bz] = kernel.block();
+    let mut head = format!(
+        "# kernel {}: grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz}, shared {} bytes",
+        kernel.func.name, kernel.shared_bytes
+    );
+    if let Some(n) = kernel.min_blocks {
+        head.push_str(&format!(", at least {n} blocks a multiprocessor"));
+    }
+    format!("{head}\n{}", print::func(&kernel.func))
+}
+
+/// A fault of a pass itself.
+fn bug(pass: &str, message: impl std::fmt::Display) -> Error {
+    Error::bug(format!("lower.{pass}"), message.to_string())
 }

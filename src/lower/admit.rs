@@ -1,0 +1,108 @@
+//! The only place where a legal program is refused for its chip: what the target lacks, and what this version of the
+//! compiler does not lower yet, each named with the step that asked for it.
+
+use super::LoweredKernel;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{Axis, CopyKind, Func, LoopKind, Scope, Stmt, visit};
+use crate::target::Target;
+
+/// Refuses placements that are not lowered yet and types that the chip has no memory format for.
+pub fn admit(func: &Func, target: &Target) -> Result<()> {
+    let mut missing = Vec::new();
+    visit::walk(&func.body, &mut |s| match s {
+        Stmt::For(l) => placements_of_loop(func, l, &mut missing),
+        Stmt::Block(b) => {
+            if let Some(c) = b.copy_with.as_ref().filter(|c| c.kind != CopyKind::Sync) {
+                missing.push(format!("copy_with {} {}", func.block_name(b.name), c.kind.name()));
+            }
+            if let Some(role) = b.role.and_then(|r| func.roles.get(r.0 as usize)) {
+                missing.push(format!("specialize {} -> {}", func.block_name(b.name), role.name));
+            }
+        }
+        _ => {}
+    });
+    for b in &func.buffers {
+        if b.scope == Scope::Fragment {
+            missing.push(format!("set_scope {} fragment", b.name));
+        }
+        if let Some(width) = b.swizzle {
+            missing.push(format!("swizzle {} {width}", b.name));
+        }
+    }
+    if missing.is_empty() {
+        return types(func, target);
+    }
+    missing.dedup();
+    Err(Error::chip(
+        "admit.placement",
+        format!("this version does not lower these placements yet: {}", missing.join("; ")),
+    )
+    .help("leave these steps out to get the same program with ordinary code")
+    .help("`explain` prints the Scheduled program, and the CPU machine runs it"))
+}
+
+fn placements_of_loop(func: &Func, l: &crate::ir::For, missing: &mut Vec<String>) {
+    let name = func.var_name(l.var);
+    if let LoopKind::Bound(a @ (Axis::Cluster | Axis::Warpgroup | Axis::Warp)) = l.kind {
+        missing.push(format!("bind {name} {}", a.name()));
+    }
+    if l.persistent {
+        missing.push(format!("bind {name} blockIdx persistent"));
+    }
+    if let Some(p) = l.pipeline {
+        missing.push(format!("pipeline {name} stages={}", p.stages));
+    }
+    if let Some(t) = &l.tensorize {
+        missing.push(format!("tensorize {name} {}", t.row));
+    }
+    if l.raster.is_some() {
+        missing.push(format!("rasterize -> {name}"));
+    }
+}
+
+fn types(func: &Func, target: &Target) -> Result<()> {
+    let odd = |d: DType| {
+        matches!(d, DType::E4m3 | DType::E5m2 | DType::S4 | DType::U4 | DType::B1 | DType::Tf32 | DType::Bool)
+    };
+    match func.buffers.iter().find(|b| odd(b.dtype)) {
+        None => Ok(()),
+        Some(b) => Err(Error::chip(
+            "admit.type",
+            format!("buffer {} holds {}, which ordinary code for {} does not address yet", b.name, b.dtype, target.name),
+        )
+        .help("the CPU machine runs such programs; choose f16, bf16, f32, f64, s8, u8, s32, u32 or s64 for the GPU")),
+    }
+}
+
+/// Refuses a kernel that is over a limit of the chip.
+pub fn admit_kernel(kernel: &LoweredKernel, target: &Target) -> Result<()> {
+    let limits = &target.limits;
+    let (block, grid) = (kernel.block(), kernel.grid());
+    let threads: u64 = block.iter().map(|&n| u64::from(n)).product();
+    if threads > u64::from(limits.threads) {
+        return Err(over(kernel, "threads", format!("a block of {block:?} has {threads} threads; {} allows {}", target.name, limits.threads))
+            .help("split the loops bound to threadIdx with smaller factors"));
+    }
+    for d in 0..3 {
+        let axis = ["x", "y", "z"][d];
+        if block[d] > limits.block_dims[d] {
+            return Err(over(kernel, "block_dim", format!("threadIdx.{axis} has extent {}; {} allows {}", block[d], target.name, limits.block_dims[d])));
+        }
+        if u64::from(grid[d]) > limits.grid_dims[d] {
+            return Err(over(kernel, "grid_dim", format!("blockIdx.{axis} has extent {}; {} allows {}", grid[d], target.name, limits.grid_dims[d]))
+                .help("bind the longer loop to blockIdx.x, which allows the most"));
+        }
+    }
+    if kernel.shared_bytes > limits.shared_optin {
+        let list: Vec<String> = kernel.func.buffers.iter().filter(|b| b.scope == Scope::Shared)
+            .map(|b| format!("{} {} bytes", b.name, b.elements().map_or(0, |n| b.dtype.bytes_of(n as u64)))).collect();
+        return Err(over(kernel, "shared", format!("a block needs {} bytes of shared memory ({}); {} allows {}", kernel.shared_bytes, list.join(", "), target.name, limits.shared_optin))
+            .help("use smaller tiles, or compute_at a deeper loop"));
+    }
+    Ok(())
+}
+
+fn over(kernel: &LoweredKernel, what: &str, message: String) -> Error {
+    Error::chip(format!("admit.{what}"), message).within(format!("in kernel {}", kernel.func.name))
+}

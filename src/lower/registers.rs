@@ -1,0 +1,102 @@
+//! Local buffers become registers: every loop whose variable indexes one is unrolled.
+//!
+//! Registers have no addresses, so an index of a local buffer that still depends on a thread, or on a loop too long to
+//! write out, is refused here instead of becoming a local-memory frame.
+
+use super::LoweredKernel;
+use crate::error::{Error, Result};
+use crate::ir::{BufferId, Expr, Func, Index, LoopKind, Scope, Stmt, Var, visit};
+use crate::target::Target;
+use std::collections::BTreeSet;
+
+/// Statements that a kernel may have once its unrolled loops are written out.
+pub const MOST_STATEMENTS: i64 = 1 << 16;
+
+/// Runs the pass.
+pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
+    let mut indexing = BTreeSet::new();
+    visit::walk(&kernel.func.body, &mut |s| {
+        if let Stmt::Store(s) = s {
+            let mut note = |buffer: BufferId, index: &Index| {
+                if kernel.func.buffer(buffer).scope == Scope::Local {
+                    index.for_each_var(&mut |v| {
+                        indexing.insert((v, buffer));
+                    });
+                }
+            };
+            note(s.buffer, &s.indices[0]);
+            visit::walk_expr(&s.value, &mut |e| {
+                if let Expr::Load { buffer, indices, .. } = e {
+                    note(*buffer, &indices[0]);
+                }
+            });
+        }
+    });
+    for (var, buffer) in &indexing {
+        if let Some(l) = kernel.launch.iter().find(|l| l.var == *var) {
+            return Err(by_thread(&kernel.func, *buffer, l.axis.name()));
+        }
+    }
+    let vars: BTreeSet<Var> = indexing.iter().map(|(v, _)| *v).collect();
+    kernel.func.body = visit::rewrite(std::mem::take(&mut kernel.func.body), &mut |s| match s {
+        Stmt::For(mut l) => {
+            if vars.contains(&l.var) {
+                l.kind = LoopKind::Unrolled;
+            }
+            vec![Stmt::For(l)]
+        }
+        other => vec![other],
+    });
+    check_size(&kernel.func, &indexing)
+}
+
+fn by_thread(func: &Func, buffer: BufferId, axis: &str) -> Error {
+    let name = &func.buffer(buffer).name;
+    Error::input("lower.local_by_thread", format!("local buffer {name} is indexed by {axis}, but each thread has its own registers"))
+        .help(format!("set_scope {name} shared, so that threads can pass values"))
+        .help(format!("or compute_at the blocks of {name} under the loop bound to {axis}"))
+}
+
+fn check_size(func: &Func, indexing: &BTreeSet<(Var, BufferId)>) -> Result<()> {
+    let mut longest: Option<(&str, i64, Var)> = None;
+    let total = size(func, &func.body, &mut longest);
+    if total <= MOST_STATEMENTS {
+        return Ok(());
+    }
+    let (name, extent, var) = longest.unwrap_or(("?", 0, Var(0)));
+    let why = match indexing.iter().find(|(v, _)| *v == var) {
+        Some((_, b)) => format!("it indexes local buffer {}, and registers cannot be indexed at run time", func.buffer(*b).name),
+        None => "a step unrolls it".to_string(),
+    };
+    Err(Error::input(
+        "lower.unroll",
+        format!("written out, the kernel has {total} statements, over the limit of {MOST_STATEMENTS}; the longest unrolled loop is {name} with {extent} iterations: {why}"),
+    )
+    .help(format!("split {name} and keep its outer part serial and out of the local buffer's indices"))
+    .help("or keep the buffer in shared memory"))
+}
+
+/// Statements once unrolled loops are written out; saturates.
+fn size<'a>(func: &'a Func, body: &[Stmt], longest: &mut Option<(&'a str, i64, Var)>) -> i64 {
+    body.iter().fold(0i64, |sum, s| {
+        let n = match s {
+            Stmt::For(l) => {
+                let inside = size(func, &l.body, longest);
+                match (l.kind, l.extent.as_int()) {
+                    (LoopKind::Unrolled, Some(n)) => {
+                        if longest.is_none_or(|(_, m, _)| n > m) {
+                            *longest = Some((func.var_name(l.var), n, l.var));
+                        }
+                        inside.saturating_mul(n)
+                    }
+                    _ => inside.saturating_add(1),
+                }
+            }
+            Stmt::Block(b) => size(func, &b.body, longest),
+            Stmt::If(i) => size(func, &i.body, longest).saturating_add(1),
+            Stmt::Store(_) | Stmt::Sync(_) => 1,
+        };
+        sum.saturating_add(n)
+    })
+}
+
