@@ -1,10 +1,10 @@
-//! Drops conditions that always hold and statements that never run, and merges equal neighbours.
+//! Drops conditions that always hold, statements that never run, and loops that run once.
 
 use super::LoweredKernel;
 use super::blocks::guarded;
 use crate::error::Result;
 use crate::ir::simplify::{self, Env};
-use crate::ir::{Cond, Stmt};
+use crate::ir::{Cond, For, Index, Stmt, visit};
 use crate::target::Target;
 
 /// Runs the pass.
@@ -30,7 +30,7 @@ fn one(stmt: Stmt, env: &Env) -> Vec<Stmt> {
                 inner.bind(l.var, 0, n - 1);
             }
             l.body = body(l.body, &inner);
-            if l.body.is_empty() { Vec::new() } else { vec![Stmt::For(l)] }
+            if l.body.is_empty() { Vec::new() } else { unless_once(l, &inner) }
         }
         Stmt::Block(mut b) => {
             b.body = body(b.body, env);
@@ -48,4 +48,13 @@ fn one(stmt: Stmt, env: &Env) -> Vec<Stmt> {
         }
         other => vec![other],
     }
+}
+
+/// The loop, or its body where it runs once.
+pub fn unless_once(l: For, env: &Env) -> Vec<Stmt> {
+    if l.extent != Index::Int(1) {
+        return vec![Stmt::For(l)];
+    }
+    let body = visit::subst_body(l.body, &[(l.var, Index::Int(0))].into());
+    visit::map_body(body, &mut |i| simplify::simplify(i, env), &mut |e| e)
 }

@@ -15,6 +15,8 @@ mod order;
 mod plan;
 mod registers;
 mod vectors;
+#[cfg(test)]
+mod tests;
 mod verify;
 
 use crate::error::{Error, Result};

@@ -4,6 +4,7 @@
 //! every access in the loop is contiguous in its variable, starts at a multiple of w on a base that is aligned so,
 //! and runs under conditions that do not tell the w iterations apart. What is left runs unrolled.
 
+use super::guards::unless_once;
 use super::{LoweredKernel, bug};
 use crate::error::Result;
 use crate::ir::simplify::{self, Env};
@@ -22,27 +23,27 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
 }
 
 fn walk(func: &Func, body: Vec<Stmt>, env: &Env) -> Result<Vec<Stmt>> {
-    body.into_iter()
-        .map(|stmt| {
-            Ok(match stmt {
-                Stmt::For(l) if l.kind == LoopKind::Vectorized => vectorize(func, l, env)?,
-                Stmt::For(mut l) => {
-                    let inner = with_loop(env, &l);
-                    l.body = walk(func, l.body, &inner)?;
-                    Stmt::For(l)
-                }
-                Stmt::Block(mut b) => {
-                    b.body = walk(func, b.body, env)?;
-                    Stmt::Block(b)
-                }
-                Stmt::If(mut i) => {
-                    i.body = walk(func, i.body, env)?;
-                    Stmt::If(i)
-                }
-                other => other,
-            })
-        })
-        .collect()
+    let mut out = Vec::with_capacity(body.len());
+    for stmt in body {
+        match stmt {
+            Stmt::For(l) if l.kind == LoopKind::Vectorized => out.extend(vectorize(func, l, env)?),
+            Stmt::For(mut l) => {
+                let inner = with_loop(env, &l);
+                l.body = walk(func, l.body, &inner)?;
+                out.push(Stmt::For(l));
+            }
+            Stmt::Block(mut b) => {
+                b.body = walk(func, b.body, env)?;
+                out.push(Stmt::Block(b));
+            }
+            Stmt::If(mut i) => {
+                i.body = walk(func, i.body, env)?;
+                out.push(Stmt::If(i));
+            }
+            other => out.push(other),
+        }
+    }
+    Ok(out)
 }
 
 fn with_loop(env: &Env, l: &For) -> Env {
@@ -53,7 +54,7 @@ fn with_loop(env: &Env, l: &For) -> Env {
     inner
 }
 
-fn vectorize(func: &Func, mut l: For, env: &Env) -> Result<Stmt> {
+fn vectorize(func: &Func, mut l: For, env: &Env) -> Result<Vec<Stmt>> {
     let Some(extent) = l.extent.as_int() else {
         return Err(bug("vectors", format!("loop {} has no constant extent", func.var_name(l.var))));
     };
@@ -62,7 +63,7 @@ fn vectorize(func: &Func, mut l: For, env: &Env) -> Result<Stmt> {
     l.kind = LoopKind::Unrolled;
     let Some(width) = width else {
         l.body = walk(func, l.body, &inner)?;
-        return Ok(Stmt::For(l));
+        return Ok(vec![Stmt::For(l)]);
     };
     // The variable now counts vectors.
     let start = [(l.var, l.var * width)].into();
@@ -77,7 +78,7 @@ fn vectorize(func: &Func, mut l: For, env: &Env) -> Result<Stmt> {
         &mut |i| simplify::simplify(i, &inner),
         &mut |e| e,
     );
-    Ok(Stmt::For(l))
+    Ok(unless_once(l, &inner))
 }
 
 /// Powers of two above 1 that divide the extent, widest first.

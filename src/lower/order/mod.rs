@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::ir::{Sync, Stmt};
 use crate::target::Target;
 use conflict::{Level, Site, Sites};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs the pass.
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
@@ -85,6 +85,13 @@ struct Barrier {
     sync: Sync,
 }
 
+/// The last barrier of a warp in the list at hand: where it is among the barriers, and the accesses it came after. A
+/// barrier of the block that is needed further down for these accesses alone takes its place instead of following it.
+struct Weak {
+    at: usize,
+    seen: BTreeSet<usize>,
+}
+
 struct Walker<'a> {
     sites: &'a Sites<'a>,
 }
@@ -93,19 +100,33 @@ impl Walker<'_> {
     /// Walks a list; returns what is pending after it.
     fn list(&self, items: &[Item], pending: &Pending, out: &mut Vec<Barrier>) -> Pending {
         let mut pending = pending.clone();
+        let mut weak = None;
         for item in items {
             match &item.kind {
                 Kind::Whole(sites) => {
-                    self.barrier_before(item.number, sites, &mut pending, out);
+                    self.barrier_before(item.number, sites, &mut pending, &mut weak, out);
                     pending.extend(sites.iter().map(|s| (*s, false)));
+                    forget(&mut weak, sites);
                 }
-                Kind::Loop(inside) => self.repeated(item, inside, &mut pending, out),
+                Kind::Loop(inside) => {
+                    let barriers = out.len();
+                    self.repeated(item, inside, &mut pending, &mut weak, out);
+                    weak = weak.filter(|_| out.len() == barriers);
+                    forget(&mut weak, &item.sites());
+                }
             }
         }
         pending
     }
 
-    fn repeated(&self, item: &Item, inside: &[Item], pending: &mut Pending, out: &mut Vec<Barrier>) {
+    fn repeated(
+        &self,
+        item: &Item,
+        inside: &[Item],
+        pending: &mut Pending,
+        weak: &mut Option<Weak>,
+        out: &mut Vec<Barrier>,
+    ) {
         // What an iteration finds pending from the ones before it.
         let mut carried = Pending::new();
         loop {
@@ -127,7 +148,7 @@ impl Walker<'_> {
             *pending = end_with;
         } else {
             let before = out.len();
-            self.barrier_before(item.number, &item.sites(), pending, out);
+            self.barrier_before(item.number, &item.sites(), pending, weak, out);
             if out.len() == before {
                 out.extend(with);
                 *pending = end_with;
@@ -140,8 +161,17 @@ impl Walker<'_> {
     }
 
     /// Puts a barrier in front of a statement if one of its accesses depends on a pending one.
-    fn barrier_before(&self, number: usize, sites: &[usize], pending: &mut Pending, out: &mut Vec<Barrier>) {
+    fn barrier_before(
+        &self,
+        number: usize,
+        sites: &[usize],
+        pending: &mut Pending,
+        weak: &mut Option<Weak>,
+        out: &mut Vec<Barrier>,
+    ) {
         let mut worst: Option<(Level, String)> = None;
+        // Whether a barrier of the block where the last one of the warp stands would do as well.
+        let mut earlier = true;
         for &now in sites {
             for (&before, &in_step) in pending.iter() {
                 let level = self.sites.level(before, now);
@@ -150,18 +180,24 @@ impl Walker<'_> {
                     Level::Warp => !in_step,
                     Level::Block | Level::Unknown => true,
                 };
+                earlier &= !needed || weak.as_ref().is_some_and(|w| w.seen.contains(&before));
                 if needed && worst.as_ref().is_none_or(|(l, _)| rank(level) > rank(*l)) {
                     worst = Some((level, self.sites.reason(before, now)));
                 }
             }
         }
-        match worst {
-            None => {}
-            Some((Level::Warp, reason)) => {
+        match (worst, weak.take()) {
+            (None, kept) => *weak = kept,
+            (Some((Level::Warp, reason)), _) => {
                 pending.values_mut().for_each(|in_step| *in_step = true);
+                *weak = Some(Weak { at: out.len(), seen: pending.keys().copied().collect() });
                 out.push(Barrier { before: number, sync: Sync::Warp { reason } });
             }
-            Some((_, reason)) => {
+            (Some((_, reason)), Some(w)) if earlier => {
+                pending.retain(|site, _| !w.seen.contains(site));
+                out[w.at].sync = Sync::Block { reason };
+            }
+            (Some((_, reason)), _) => {
                 pending.clear();
                 out.push(Barrier { before: number, sync: Sync::Block { reason } });
             }
@@ -194,6 +230,15 @@ fn race(site: &Site, reason: String) -> Error {
         format!("different threads depend on each other inside one run of block {}: {reason}", site.block),
     )
     .help("cache what the other threads read in a stage of its own, or do not bind the loop between them")
+}
+
+/// These accesses happened again since.
+fn forget(weak: &mut Option<Weak>, sites: &[usize]) {
+    if let Some(w) = weak {
+        sites.iter().for_each(|s| {
+            w.seen.remove(s);
+        });
+    }
 }
 
 fn rank(level: Level) -> u8 {
