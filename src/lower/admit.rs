@@ -69,7 +69,10 @@ fn types(func: &Func, target: &Target) -> Result<()> {
         None => Ok(()),
         Some(b) => Err(Error::chip(
             "admit.type",
-            format!("buffer {} holds {}, which ordinary code for {} does not address yet", b.name, b.dtype, target.name),
+            format!(
+                "buffer {} holds {}, which ordinary code for {} does not address yet",
+                b.name, b.dtype, target.name
+            ),
         )
         .help("the CPU machine runs such programs; choose f16, bf16, f32, f64, s8, u8, s32, u32 or s64 for the GPU")),
     }
@@ -81,24 +84,51 @@ pub fn admit_kernel(kernel: &LoweredKernel, target: &Target) -> Result<()> {
     let (block, grid) = (kernel.block(), kernel.grid());
     let threads: u64 = block.iter().map(|&n| u64::from(n)).product();
     if threads > u64::from(limits.threads) {
-        return Err(over(kernel, "threads", format!("a block of {block:?} has {threads} threads; {} allows {}", target.name, limits.threads))
-            .help("split the loops bound to threadIdx with smaller factors"));
+        return Err(over(
+            kernel,
+            "threads",
+            format!("a block of {block:?} has {threads} threads; {} allows {}", target.name, limits.threads),
+        )
+        .help("split the loops bound to threadIdx with smaller factors"));
     }
     for d in 0..3 {
         let axis = ["x", "y", "z"][d];
         if block[d] > limits.block_dims[d] {
-            return Err(over(kernel, "block_dim", format!("threadIdx.{axis} has extent {}; {} allows {}", block[d], target.name, limits.block_dims[d])));
+            return Err(over(
+                kernel,
+                "block_dim",
+                format!("threadIdx.{axis} has extent {}; {} allows {}", block[d], target.name, limits.block_dims[d]),
+            ));
         }
         if u64::from(grid[d]) > limits.grid_dims[d] {
-            return Err(over(kernel, "grid_dim", format!("blockIdx.{axis} has extent {}; {} allows {}", grid[d], target.name, limits.grid_dims[d]))
-                .help("bind the longer loop to blockIdx.x, which allows the most"));
+            return Err(over(
+                kernel,
+                "grid_dim",
+                format!("blockIdx.{axis} has extent {}; {} allows {}", grid[d], target.name, limits.grid_dims[d]),
+            )
+            .help("bind the longer loop to blockIdx.x, which allows the most"));
         }
     }
     if kernel.shared_bytes > limits.shared_optin {
-        let list: Vec<String> = kernel.func.buffers.iter().filter(|b| b.scope == Scope::Shared)
-            .map(|b| format!("{} {} bytes", b.name, b.elements().map_or(0, |n| b.dtype.bytes_of(n as u64)))).collect();
-        return Err(over(kernel, "shared", format!("a block needs {} bytes of shared memory ({}); {} allows {}", kernel.shared_bytes, list.join(", "), target.name, limits.shared_optin))
-            .help("use smaller tiles, or compute_at a deeper loop"));
+        let list: Vec<String> = kernel
+            .func
+            .buffers
+            .iter()
+            .filter(|b| b.scope == Scope::Shared)
+            .map(|b| format!("{} {} bytes", b.name, b.elements().map_or(0, |n| b.dtype.bytes_of(n as u64))))
+            .collect();
+        return Err(over(
+            kernel,
+            "shared",
+            format!(
+                "a block needs {} bytes of shared memory ({}); {} allows {}",
+                kernel.shared_bytes,
+                list.join(", "),
+                target.name,
+                limits.shared_optin
+            ),
+        )
+        .help("use smaller tiles, or compute_at a deeper loop"));
     }
     Ok(())
 }

@@ -36,16 +36,24 @@ fn launch(func: &mut Func) -> Result<Vec<LaunchAxis>> {
         let Some(axis) = l.axis() else { continue };
         let name = func.var_name(l.var).to_string();
         let extent = l.extent.as_int().and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0).ok_or_else(|| {
-            Error::input("lower.extent", format!("loop {name} is bound to {}, but its extent is no positive 32-bit constant", axis.name()))
+            Error::input(
+                "lower.extent",
+                format!("loop {name} is bound to {}, but its extent is no positive 32-bit constant", axis.name()),
+            )
         })?;
         match found.iter().find(|(a, ..)| *a == axis) {
             None => found.push((axis, extent, name)),
             Some((_, n, other)) if *n != extent => {
                 return Err(Error::input(
                     "lower.extents",
-                    format!("{} has two extents in one kernel: {n} by loop {other} and {extent} by loop {name}", axis.name()),
+                    format!(
+                        "{} has two extents in one kernel: {n} by loop {other} and {extent} by loop {name}",
+                        axis.name()
+                    ),
                 )
-                .help(format!("split {name} so that its bound part has extent {n}; a predicate covers what is left over")));
+                .help(format!(
+                    "split {name} so that its bound part has extent {n}; a predicate covers what is left over"
+                )));
             }
             Some(_) => {}
         }
@@ -118,7 +126,8 @@ fn unbind(l: For, launch: &[LaunchAxis]) -> Vec<Stmt> {
 
 /// Guards a block that writes what others share and leaves a thread axis out.
 fn elect(block: Block, func: &Func, launch: &[LaunchAxis]) -> Block {
-    let shared = visit::writes(&block.body).iter().any(|b| matches!(func.buffer(*b).scope, Scope::Shared | Scope::Global));
+    let shared =
+        visit::writes(&block.body).iter().any(|b| matches!(func.buffer(*b).scope, Scope::Shared | Scope::Global));
     let guard = launch
         .iter()
         .filter(|x| shared && x.extent > 1 && !x.axis.is_block_level() && !mentions(&block.body, x.var))

@@ -28,13 +28,7 @@ fn label(block: Block) -> Block {
         inside.extend(guarded(first, visit::subst_body(init, &map)));
     }
     inside.extend(visit::subst_body(block.body, &map));
-    Block {
-        iters: Vec::new(),
-        predicate: Cond::TRUE,
-        init: None,
-        body: guarded(block.predicate, inside),
-        ..block
-    }
+    Block { iters: Vec::new(), predicate: Cond::TRUE, init: None, body: guarded(block.predicate, inside), ..block }
 }
 
 /// The statements under a condition, or as they are where it always holds.

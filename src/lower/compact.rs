@@ -33,11 +33,17 @@ fn in_use(kernel: &LoweredKernel, id: BufferId, threads: &[(Var, i64)]) -> Optio
     region.iter().all(|r| r.extent.as_int().is_some()).then_some(region)
 }
 
-fn region_of(func: &Func, body: &[Stmt], id: BufferId, touch: Touch, threads: &[(Var, i64)], env: &Env) -> Option<Region> {
+fn region_of(
+    func: &Func,
+    body: &[Stmt],
+    id: BufferId,
+    touch: Touch,
+    threads: &[(Var, i64)],
+    env: &Env,
+) -> Option<Region> {
     // The threads are ranged over by loops around the body, so that conditions on them tighten the region.
-    let around = threads
-        .iter()
-        .fold(body.to_vec(), |b, &(var, n)| vec![Stmt::For(For::new(var, n, LoopKind::Serial, b))]);
+    let around =
+        threads.iter().fold(body.to_vec(), |b, &(var, n)| vec![Stmt::For(For::new(var, n, LoopKind::Serial, b))]);
     region::touched(func, &around, id, touch, env)
 }
 
@@ -80,10 +86,7 @@ fn carried(func: &Func, l: &For, id: BufferId, threads: &[(Var, i64)], env: &Env
     }
     !reads.iter().zip(&writes).all(|(r, w)| {
         simplify::prove(&Cond::ge(r.min.clone(), w.min.clone()), env)
-            && simplify::prove(
-                &Cond::ge(w.min.clone() + w.extent.clone(), r.min.clone() + r.extent.clone()),
-                env,
-            )
+            && simplify::prove(&Cond::ge(w.min.clone() + w.extent.clone(), r.min.clone() + r.extent.clone()), env)
     })
 }
 

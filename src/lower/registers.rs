@@ -52,9 +52,12 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
 
 fn by_thread(func: &Func, buffer: BufferId, axis: &str) -> Error {
     let name = &func.buffer(buffer).name;
-    Error::input("lower.local_by_thread", format!("local buffer {name} is indexed by {axis}, but each thread has its own registers"))
-        .help(format!("set_scope {name} shared, so that threads can pass values"))
-        .help(format!("or compute_at the blocks of {name} under the loop bound to {axis}"))
+    Error::input(
+        "lower.local_by_thread",
+        format!("local buffer {name} is indexed by {axis}, but each thread has its own registers"),
+    )
+    .help(format!("set_scope {name} shared, so that threads can pass values"))
+    .help(format!("or compute_at the blocks of {name} under the loop bound to {axis}"))
 }
 
 fn check_size(func: &Func, indexing: &BTreeSet<(Var, BufferId)>) -> Result<()> {
@@ -65,7 +68,9 @@ fn check_size(func: &Func, indexing: &BTreeSet<(Var, BufferId)>) -> Result<()> {
     }
     let (name, extent, var) = longest.unwrap_or(("?", 0, Var(0)));
     let why = match indexing.iter().find(|(v, _)| *v == var) {
-        Some((_, b)) => format!("it indexes local buffer {}, and registers cannot be indexed at run time", func.buffer(*b).name),
+        Some((_, b)) => {
+            format!("it indexes local buffer {}, and registers cannot be indexed at run time", func.buffer(*b).name)
+        }
         None => "a step unrolls it".to_string(),
     };
     Err(Error::input(
@@ -99,4 +104,3 @@ fn size<'a>(func: &'a Func, body: &[Stmt], longest: &mut Option<(&'a str, i64, V
         sum.saturating_add(n)
     })
 }
-

@@ -2,9 +2,7 @@
 
 use super::*;
 use crate::dtype::DType;
-use crate::ir::{
-    BinOp, Block, Buffer, Cond, Expr, For, Index, Iter, IterKind, LoopKind, Scope, Stmt, Store, visit,
-};
+use crate::ir::{BinOp, Block, Buffer, Cond, Expr, For, Index, Iter, IterKind, LoopKind, Scope, Stmt, Store, visit};
 
 /// Builds a Func piece by piece.
 struct Make(Func);
@@ -15,7 +13,8 @@ impl Make {
     }
 
     fn buffer(&mut self, name: &str, shape: &[i64], scope: Scope) -> BufferId {
-        let id = self.0.add_buffer(Buffer::new(name, DType::F32, shape.iter().map(|n| Index::Int(*n)).collect(), scope));
+        let id =
+            self.0.add_buffer(Buffer::new(name, DType::F32, shape.iter().map(|n| Index::Int(*n)).collect(), scope));
         if scope == Scope::Global {
             self.0.params.push(id);
         }
@@ -58,11 +57,7 @@ fn window_sum() -> Func {
     let s = m.buffer("A_shared", &[1027], Scope::Shared);
     let [i0, i1, x0, x1] = m.vars(["i_0", "i_1", "ax0_0", "ax0_1"]);
     let at = i0 * 128 + (x0 * 128 + x1);
-    let fetch = m.block(
-        "A_shared",
-        Cond::lt(x0 * 128 + x1, 130),
-        store(s, vec![at.clone()], Expr::load(a, vec![at])),
-    );
+    let fetch = m.block("A_shared", Cond::lt(x0 * 128 + x1, 130), store(s, vec![at.clone()], Expr::load(a, vec![at])));
     let v = i0 * 128 + i1;
     let read = |d: i64| Expr::load(s, vec![v.clone() + d]);
     let sum = Expr::bin(BinOp::Add, Expr::bin(BinOp::Add, read(0), read(1)), read(2));
@@ -85,7 +80,11 @@ fn gemm() -> Func {
     let [at, av, bt, bv, zi, zj, wi, wj] = m.vars(["at", "av", "bt", "bv", "zi", "zj", "wi", "wj"]);
     let row = |i: Index| i0 * 32 + Index::Var(t).floordiv(8) * 4 + i;
     let col = |j: Index| j0 * 32 + Index::Var(t).floormod(8) * 4 + j;
-    let zero = m.block("C_init", Cond::TRUE, store(acc, vec![row(zi.into()), col(zj.into())], Expr::constant(DType::F32, 0.0)));
+    let zero = m.block(
+        "C_init",
+        Cond::TRUE,
+        store(acc, vec![row(zi.into()), col(zj.into())], Expr::constant(DType::F32, 0.0)),
+    );
     let flat = at * 4 + av;
     let from = vec![i0 * 32 + flat.clone().floordiv(8), k0 * 8 + flat.floormod(8)];
     let fetch_a = m.block("A_s", Cond::TRUE, store(sa, from.clone(), Expr::load(a, from)));
@@ -221,7 +220,8 @@ fn iterators_and_inits_are_written_out() {
     let c = m.buffer("C", &[8], Scope::Global);
     let [i, k, vi, vk] = m.vars(["i", "k", "vi", "vk"]);
     let name = m.0.add_block("C");
-    let iter = |var, kind, extent: i64, binding: Var| Iter { var, kind, extent: extent.into(), binding: binding.into() };
+    let iter =
+        |var, kind, extent: i64, binding: Var| Iter { var, kind, extent: extent.into(), binding: binding.into() };
     let sum = Expr::bin(BinOp::Add, Expr::load(c, vec![vi.into()]), Expr::load(a, vec![vi.into(), vk.into()]));
     let zero = store(c, vec![vi.into()], Expr::constant(DType::F32, 0.0));
     let block = Block {

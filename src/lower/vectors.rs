@@ -73,11 +73,7 @@ fn vectorize(func: &Func, mut l: For, env: &Env) -> Result<Vec<Stmt>> {
     });
     l.extent = Index::Int(extent / width);
     let inner = with_loop(env, &l);
-    l.body = visit::map_body(
-        visit::subst_body(body, &start),
-        &mut |i| simplify::simplify(i, &inner),
-        &mut |e| e,
-    );
+    l.body = visit::map_body(visit::subst_body(body, &start), &mut |i| simplify::simplify(i, &inner), &mut |e| e);
     Ok(unless_once(l, &inner))
 }
 

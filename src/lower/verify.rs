@@ -57,7 +57,9 @@ impl Check<'_> {
             Stmt::For(l) => self.looped(l, env),
             Stmt::Block(b) => {
                 if !b.iters.is_empty() || b.init.is_some() || b.predicate != Cond::TRUE {
-                    return Err(self.broken(format!("block {} is more than a label", self.kernel.func.block_name(b.name))));
+                    return Err(
+                        self.broken(format!("block {} is more than a label", self.kernel.func.block_name(b.name)))
+                    );
                 }
                 self.body(&b.body, env)
             }

@@ -13,7 +13,7 @@ mod conflict;
 
 use super::LoweredKernel;
 use crate::error::{Error, Result};
-use crate::ir::{Sync, Stmt};
+use crate::ir::{Stmt, Sync};
 use crate::target::Target;
 use conflict::{Level, Site, Sites};
 use std::collections::{BTreeMap, BTreeSet};
