@@ -5,12 +5,19 @@
 //! vocabulary, [`parse()`] reads steps, [`apply`] and [`apply_all`] run them, and [`reference()`] tabulates them.
 
 mod apply;
+mod copy;
+mod dataflow;
+mod digits;
 pub mod find;
 mod index_map;
 pub mod limits;
+#[cfg(test)]
+mod moves_tests;
+mod nest;
 mod parse;
 pub mod primitive;
 mod reference;
+mod refusal;
 mod step;
 
 pub use apply::{apply, apply_all, complete, complete_all};

@@ -199,7 +199,21 @@ pub fn find(name: &str) -> Option<&'static Primitive> {
     ALL.iter().copied().find(|p| p.name == name)
 }
 
+pub mod cache_read;
+pub mod cache_write;
+pub mod compute_at;
+pub mod compute_inline;
+pub mod reverse_compute_at;
+pub mod reverse_compute_inline;
 pub mod split;
 
 /// The vocabulary, in the order of the reference table.
-pub static ALL: &[&Primitive] = &[&split::PRIMITIVE];
+pub static ALL: &[&Primitive] = &[
+    &split::PRIMITIVE,
+    &cache_read::PRIMITIVE,
+    &cache_write::PRIMITIVE,
+    &compute_at::PRIMITIVE,
+    &reverse_compute_at::PRIMITIVE,
+    &compute_inline::PRIMITIVE,
+    &reverse_compute_inline::PRIMITIVE,
+];

@@ -1,0 +1,80 @@
+//! Stages that copy a buffer, or a box of it: what cache_read and cache_write add.
+
+use super::find;
+use super::nest;
+use crate::error::Result;
+use crate::ir::region::{Range, Region};
+use crate::ir::simplify;
+use crate::ir::{
+    Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Scope, Stmt, Store, Var, visit,
+};
+
+/// The names of a new copying stage.
+#[derive(Debug, Clone)]
+pub struct Made {
+    /// Of the block and its buffer.
+    pub stage: String,
+    /// Of its loops, one for each dimension.
+    pub loops: Vec<String>,
+}
+
+impl Made {
+    /// All names in the order in which a step states them.
+    pub fn all(&self) -> Vec<String> {
+        std::iter::once(self.stage.clone()).chain(self.loops.iter().cloned()).collect()
+    }
+}
+
+/// The names that a step states (stage, then perhaps loops), and defaults for the rest.
+pub fn names(func: &Func, stated: &[String], default: &str, rank: usize) -> Result<Made> {
+    let stage = find::new_stage(func, stated.first(), default)?;
+    let defaults: Vec<String> = (0..rank).map(|n| format!("{stage}_{n}")).collect();
+    let loops = find::new_loops_from(func, stated.get(1..).unwrap_or_default(), &defaults, &[])?;
+    Ok(Made { stage, loops })
+}
+
+/// A new buffer like another one.
+pub fn add_buffer(func: &mut Func, like: BufferId, name: &str, scope: Scope) -> BufferId {
+    let like = func.buffer(like);
+    let buffer = Buffer::new(name, like.dtype, like.shape.clone(), scope);
+    func.add_buffer(buffer)
+}
+
+/// A copying stage.
+#[derive(Debug)]
+pub struct Copy<'a> {
+    /// What is read.
+    pub from: BufferId,
+    /// What is written.
+    pub to: BufferId,
+    /// Which part of both.
+    pub region: Region,
+    /// The names of the block and its loops.
+    pub made: &'a Made,
+}
+
+/// The nest of a copying stage that will stand under the given loops.
+pub fn stage(func: &mut Func, copy: &Copy, under: &[Var]) -> Stmt {
+    let around: Vec<For> = visit::loops(&func.body).into_iter().filter(|l| under.contains(&l.var)).cloned().collect();
+    let mut env = nest::env_of(&around.iter().collect::<Vec<_>>());
+    let shape = func.buffer(copy.from).shape.clone();
+    let (mut loops, mut iters, mut predicate) = (Vec::new(), Vec::new(), Cond::TRUE);
+    for (n, ((Range { min, extent }, name), all)) in copy.region.iter().zip(&copy.made.loops).zip(shape).enumerate() {
+        let var = func.add_var(name.clone());
+        env.bind_loop(var, extent);
+        loops.push(For::new(var, extent.clone(), LoopKind::Serial, Vec::new()));
+        let binding = simplify::simplify(&(min.clone() + Index::Var(var)), &env);
+        for part in [Cond::ge(binding.clone(), 0), Cond::lt(binding.clone(), all.clone())] {
+            if !simplify::prove(&part, &env) {
+                predicate = predicate.and(part);
+            }
+        }
+        iters.push(Iter { var: func.add_var(format!("v{n}")), kind: IterKind::Spatial, extent: all, binding });
+    }
+    let at: Vec<Index> = iters.iter().map(|i| Index::Var(i.var)).collect();
+    let store = Store { buffer: copy.to, indices: at.clone(), value: Expr::load(copy.from, at), lanes: 1 };
+    let name = func.add_block(copy.made.stage.clone());
+    let body = vec![Stmt::Store(store)];
+    let block = Block { name, iters, predicate, init: None, body, copy_with: None, role: None };
+    nest::wrap(loops, Stmt::Block(block))
+}

@@ -1,0 +1,258 @@
+//! Who computes what: the nature of a block, who reads and writes a buffer, and where a statement stands.
+//!
+//! Text order stands for time: a statement that stands before another runs before it in every iteration of the loops
+//! around both. Moves are justified by it alone.
+
+use crate::ir::simplify;
+use crate::ir::{Block, BlockId, BufferId, Cond, Expr, For, Func, Index, IterKind, Stmt, Store, Var, visit};
+
+/// What a block computes, when it is one store of a well-behaved kind.
+#[derive(Debug, Clone)]
+pub struct Nature {
+    /// The buffer it writes.
+    pub output: BufferId,
+    /// Where, over its iterators.
+    pub at: Vec<Index>,
+    /// Whether it starts with an init and accumulates; else each element is computed at once from other buffers.
+    pub reduction: bool,
+}
+
+/// The nature of a block, or why it has none: running a block with a nature again gives the same elements again.
+pub fn nature(block: &Block) -> Result<Nature, String> {
+    let [Stmt::Store(store)] = block.body.as_slice() else {
+        return Err("its body is not one store".into());
+    };
+    let reduces = block.iters.iter().filter(|i| i.kind == IterKind::Reduce);
+    if reduces.clone().any(|i| store.indices.iter().any(|x| x.mentions(i.var))) {
+        return Err("a reduce iterator occurs in the index that it writes".into());
+    }
+    let reduction = block.init.is_some();
+    if !reduction && reduces.count() > 0 {
+        return Err("it reduces without an init".into());
+    }
+    if let Some(init) = &block.init {
+        match init.as_slice() {
+            [Stmt::Store(i)]
+                if i.buffer == store.buffer && i.indices == store.indices && !loads(&i.value, i.buffer) => {}
+            _ => return Err("its init is not one store to the place that its body writes".into()),
+        }
+    }
+    if loads_elsewhere(store, reduction) {
+        return Err("it reads what it writes".into());
+    }
+    Ok(Nature { output: store.buffer, at: store.indices.clone(), reduction })
+}
+
+fn loads_elsewhere(store: &Store, own_place_allowed: bool) -> bool {
+    let mut found = false;
+    visit::walk_expr(&store.value, &mut |e| {
+        if let Expr::Load { buffer, indices, .. } = e {
+            found |= *buffer == store.buffer && !(own_place_allowed && *indices == store.indices);
+        }
+    });
+    found
+}
+
+fn loads(value: &Expr, of: BufferId) -> bool {
+    let mut found = false;
+    visit::walk_expr(value, &mut |e| found |= matches!(e, Expr::Load { buffer, .. } if *buffer == of));
+    found
+}
+
+/// The buffers that a block reads, with its init, each once.
+pub fn block_reads(block: &Block) -> Vec<BufferId> {
+    let mut all = visit::reads(block.init.as_deref().unwrap_or_default());
+    all.extend(visit::reads(&block.body));
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// The buffers that a block writes, with its init, each once.
+pub fn block_writes(block: &Block) -> Vec<BufferId> {
+    let mut all = visit::writes(block.init.as_deref().unwrap_or_default());
+    all.extend(visit::writes(&block.body));
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// The index vectors with which a block reads a buffer, in the order of the text.
+pub fn reads_at(block: &Block, of: BufferId) -> Vec<Vec<Index>> {
+    let mut out = Vec::new();
+    for body in block.init.iter().chain([&block.body]) {
+        visit::walk(body, &mut |s| {
+            if let Stmt::Store(store) = s {
+                visit::walk_expr(&store.value, &mut |e| match e {
+                    Expr::Load { buffer, indices, .. } if *buffer == of => out.push(indices.clone()),
+                    _ => {}
+                });
+            }
+        });
+    }
+    out
+}
+
+/// The blocks that read a buffer, in the order of the text.
+pub fn readers(func: &Func, buffer: BufferId) -> Vec<&Block> {
+    visit::blocks(&func.body).into_iter().filter(|b| block_reads(b).contains(&buffer)).collect()
+}
+
+/// The blocks that write a buffer, in the order of the text.
+pub fn writers(func: &Func, buffer: BufferId) -> Vec<&Block> {
+    visit::blocks(&func.body).into_iter().filter(|b| block_writes(b).contains(&buffer)).collect()
+}
+
+/// The blocks in a body that read a buffer, in the order of the text.
+pub fn readers_in(body: &[Stmt], buffer: BufferId) -> Vec<BlockId> {
+    visit::blocks(body).into_iter().filter(|b| block_reads(b).contains(&buffer)).map(|b| b.name).collect()
+}
+
+/// The blocks in a body that write a buffer, in the order of the text.
+pub fn writers_in(body: &[Stmt], buffer: BufferId) -> Vec<BlockId> {
+    visit::blocks(body).into_iter().filter(|b| block_writes(b).contains(&buffer)).map(|b| b.name).collect()
+}
+
+/// The first block after `block` that writes what it reads (its own output aside).
+pub fn later_writer<'a>(func: &'a Func, block: &Block) -> Option<&'a Block> {
+    let own = block_writes(block);
+    let inputs: Vec<BufferId> = block_reads(block).into_iter().filter(|b| !own.contains(b)).collect();
+    let after = visit::blocks(&func.body).into_iter().skip(place(func, block.name).saturating_add(1));
+    after.into_iter().find(|w| block_writes(w).iter().any(|b| inputs.contains(b)))
+}
+
+/// The block's number in the order of the text.
+pub fn place(func: &Func, block: BlockId) -> usize {
+    visit::blocks(&func.body).iter().position(|b| b.name == block).unwrap_or(usize::MAX)
+}
+
+/// Where a statement stands: its position in the root, then in each loop around it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spot {
+    /// One position more than there are loops around.
+    pub steps: Vec<usize>,
+    /// The loops around, outermost first.
+    pub loops: Vec<Var>,
+}
+
+/// Where a block stands; `None` if it stands under anything but loops.
+pub fn spot_of_block(func: &Func, block: BlockId) -> Option<Spot> {
+    spot(&func.body, &|s| matches!(s, Stmt::Block(b) if b.name == block))
+}
+
+/// Where a loop stands; `None` if it stands under anything but loops.
+pub fn spot_of_loop(func: &Func, var: Var) -> Option<Spot> {
+    spot(&func.body, &|s| matches!(s, Stmt::For(l) if l.var == var))
+}
+
+fn spot(body: &[Stmt], is: &dyn Fn(&Stmt) -> bool) -> Option<Spot> {
+    for (position, stmt) in body.iter().enumerate() {
+        if is(stmt) {
+            return Some(Spot { steps: vec![position], loops: Vec::new() });
+        }
+        if let Stmt::For(l) = stmt
+            && let Some(mut inner) = spot(&l.body, is)
+        {
+            inner.steps.insert(0, position);
+            inner.loops.insert(0, l.var);
+            return Some(inner);
+        }
+    }
+    None
+}
+
+impl Spot {
+    /// How many of the innermost bodies around two different statements are shared: 0 when only the root is.
+    pub fn shared_loops(&self, other: &Spot) -> usize {
+        self.loops.iter().zip(&other.loops).take_while(|(a, b)| a == b).count()
+    }
+
+    /// Whether it stands under the loop.
+    pub fn under(&self, var: Var) -> bool {
+        self.loops.contains(&var)
+    }
+}
+
+/// The body that holds the statement at `steps`; the root's for one step.
+pub fn body_at<'a>(body: &'a [Stmt], steps: &[usize]) -> &'a [Stmt] {
+    match (steps, steps.first().and_then(|s| body.get(*s))) {
+        ([_, rest @ ..], Some(Stmt::For(l))) if !rest.is_empty() => body_at(&l.body, rest),
+        _ => body,
+    }
+}
+
+/// Puts a statement at `steps`, before what stands there.
+pub fn insert_at(body: &mut Vec<Stmt>, steps: &[usize], stmt: Stmt) {
+    match steps {
+        [] => body.push(stmt),
+        [last] => body.insert((*last).min(body.len()), stmt),
+        [first, rest @ ..] => {
+            if let Some(Stmt::For(l)) = body.get_mut(*first) {
+                insert_at(&mut l.body, rest, stmt);
+            }
+        }
+    }
+}
+
+/// The statements with all blocks left out that `keep` refuses, and loops that are empty then.
+pub fn only(body: &[Stmt], keep: &dyn Fn(&Block) -> bool) -> Vec<Stmt> {
+    visit::rewrite(body.to_vec(), &mut |s| match s {
+        Stmt::Block(b) if !keep(&b) => Vec::new(),
+        Stmt::For(l) if l.body.is_empty() => Vec::new(),
+        s => vec![s],
+    })
+}
+
+/// The variables that loops define, with their extents; `None` where an extent is not a constant.
+pub fn constant_vars(loops: &[&For]) -> Option<Vec<(Var, i64)>> {
+    loops.iter().flat_map(|l| l.defines()).map(|(v, e)| Some((v, e.as_int()?))).collect()
+}
+
+/// Whether a block's predicate says no more than that its iterators stay in their domains.
+pub fn bounded_by_domains(block: &Block, around: &[&For]) -> bool {
+    let mut env = super::nest::env_of(around);
+    let plain = env.clone();
+    for it in &block.iters {
+        env.assume(&Cond::lt(it.binding.clone(), it.extent.clone()));
+        env.assume(&Cond::ge(it.binding.clone(), 0));
+    }
+    let by_domain = |part: &Cond| block.iters.iter().any(|it| super::nest::says_domain(part, it, &plain));
+    block.predicate.conjuncts().into_iter().all(|part| by_domain(part) || simplify::prove(part, &env))
+}
+
+/// Whether the block's stores to `buffer` fill a box as the loops run, its iterators' domains aside.
+pub fn is_dense(writer: &Block, buffer: BufferId, loops: &[&For]) -> bool {
+    let Some(vars) = constant_vars(loops) else { return false };
+    let map: visit::Map = writer.iters.iter().map(|i| (i.var, i.binding.clone())).collect();
+    let env = super::nest::env_of(loops);
+    let mut dense = bounded_by_domains(writer, loops);
+    for body in writer.init.iter().chain([&writer.body]) {
+        visit::walk(body, &mut |s| match s {
+            Stmt::Store(s) if s.buffer == buffer => {
+                let at: Vec<Index> =
+                    s.indices.iter().map(|i| simplify::simplify(&visit::subst_index(i, &map), &env)).collect();
+                dense &= super::digits::image(&at, &vars).dense;
+            }
+            _ => {}
+        });
+    }
+    dense
+}
+
+/// Removes a buffer that nothing refers to any more; the others close up.
+pub fn remove_buffer(func: &mut Func, gone: BufferId) {
+    func.buffers.remove(gone.0 as usize);
+    let renumber = |b: BufferId| if b > gone { BufferId(b.0 - 1) } else { b };
+    for p in &mut func.params {
+        *p = renumber(*p);
+    }
+    let body = std::mem::take(&mut func.body);
+    let body = visit::map_body(body, &mut Index::clone, &mut |e| match e {
+        Expr::Load { buffer, indices, lanes } => Expr::Load { buffer: renumber(buffer), indices, lanes },
+        e => e,
+    });
+    func.body = visit::rewrite(body, &mut |s| match s {
+        Stmt::Store(store) => vec![Stmt::Store(Store { buffer: renumber(store.buffer), ..store })],
+        s => vec![s],
+    });
+}

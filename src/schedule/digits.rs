@@ -1,0 +1,287 @@
+//! Index maps read digit by digit: whether loops sweep a dense box, each point once.
+//!
+//! An index is a sum of coefficients times digits, a digit being `(v // low) % size` of one loop variable. Splits and
+//! fuses make nothing else, so most questions are answered from the digits; small maps that are anything else are
+//! answered by trying every point. Variables outside the map are constants of unknown value.
+
+use crate::ir::{Index, IndexOp, Var};
+use std::collections::{BTreeMap, HashSet};
+
+/// The largest map that is decided by enumeration.
+const ENUMERATED: i64 = 1 << 18;
+
+/// `(var // low) % size`, where `size` values occur.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Digit {
+    /// Of which variable.
+    pub var: Var,
+    /// Its unit.
+    pub low: i64,
+    /// How many values it takes.
+    pub size: i64,
+}
+
+/// A coefficient times a digit; `None` for something made of outside variables alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// The coefficient.
+    pub coefficient: i64,
+    /// What is multiplied.
+    pub digit: Option<Digit>,
+}
+
+/// A sum of parts and a constant.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// The parts; no digit occurs twice.
+    pub parts: Vec<Part>,
+    /// The constant.
+    pub constant: i64,
+}
+
+/// What a map from loops to indices does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// Different values of the variables that occur give different indices. False where unknown.
+    pub injective: bool,
+    /// The indices fill a box. False where unknown.
+    pub dense: bool,
+    /// The variables that occur.
+    pub mentioned: Vec<Var>,
+}
+
+/// Reads an index over variables with the given extents; `None` where it is not a sum of digits.
+pub fn parse(index: &Index, vars: &[(Var, i64)]) -> Option<Sum> {
+    if let Index::Int(v) = index {
+        return Some(Sum { parts: Vec::new(), constant: *v });
+    }
+    if !vars.iter().any(|(v, _)| index.mentions(*v)) {
+        return Some(Sum { parts: vec![Part { coefficient: 1, digit: None }], constant: 0 });
+    }
+    match index {
+        Index::Int(_) => None,
+        Index::Var(v) => {
+            let size = vars.iter().find(|(w, _)| w == v)?.1;
+            let digit = Digit { var: *v, low: 1, size };
+            Some(Sum { parts: vec![Part { coefficient: 1, digit: Some(digit) }], constant: 0 })
+        }
+        Index::Bin(op, a, b) => binary(*op, a, b, vars),
+    }
+}
+
+fn binary(op: IndexOp, a: &Index, b: &Index, vars: &[(Var, i64)]) -> Option<Sum> {
+    match op {
+        IndexOp::Add => add(parse(a, vars)?, parse(b, vars)?),
+        IndexOp::Sub => add(parse(a, vars)?, scale(parse(b, vars)?, -1)?),
+        IndexOp::Mul => match (a.as_int(), b.as_int()) {
+            (_, Some(c)) => scale(parse(a, vars)?, c),
+            (Some(c), _) => scale(parse(b, vars)?, c),
+            _ => None,
+        },
+        IndexOp::FloorDiv => Some(divide(&parse(a, vars)?, b.as_int()?)?.0),
+        IndexOp::FloorMod => Some(divide(&parse(a, vars)?, b.as_int()?)?.1),
+        IndexOp::Min | IndexOp::Max => None,
+    }
+}
+
+fn add(mut a: Sum, b: Sum) -> Option<Sum> {
+    a.constant = a.constant.checked_add(b.constant)?;
+    for part in b.parts {
+        match a.parts.iter_mut().find(|p| p.digit.is_some() && p.digit == part.digit) {
+            Some(same) => same.coefficient = same.coefficient.checked_add(part.coefficient)?,
+            None => a.parts.push(part),
+        }
+    }
+    a.parts.retain(|p| p.coefficient != 0);
+    merge(&mut a.parts);
+    Some(a)
+}
+
+/// Joins `(f // 8) * 8 + f % 8` back into `f`.
+fn merge(parts: &mut Vec<Part>) {
+    let joined = |a: &Part, b: &Part| {
+        let (x, y) = (a.digit?, b.digit?);
+        let adjacent = x.var == y.var && x.low.checked_mul(x.size)? == y.low;
+        (adjacent && a.coefficient.checked_mul(x.size)? == b.coefficient).then_some(Part {
+            coefficient: a.coefficient,
+            digit: Some(Digit { size: x.size.checked_mul(y.size)?, ..x }),
+        })
+    };
+    for i in 0..parts.len() {
+        for j in 0..parts.len() {
+            if i != j
+                && let Some(one) = joined(&parts[i], &parts[j])
+            {
+                parts[i] = one;
+                parts.remove(j);
+                return merge(parts);
+            }
+        }
+    }
+}
+
+fn scale(mut a: Sum, by: i64) -> Option<Sum> {
+    a.constant = a.constant.checked_mul(by)?;
+    for p in &mut a.parts {
+        p.coefficient = p.coefficient.checked_mul(by)?;
+    }
+    a.parts.retain(|p| p.coefficient != 0);
+    Some(a)
+}
+
+/// Quotient and remainder by a positive constant.
+fn divide(sum: &Sum, by: i64) -> Option<(Sum, Sum)> {
+    if by <= 0 {
+        return None;
+    }
+    let mut high = Sum { parts: Vec::new(), constant: sum.constant.div_euclid(by) };
+    let mut low = Sum { parts: Vec::new(), constant: sum.constant.rem_euclid(by) };
+    for part in &sum.parts {
+        let c = part.coefficient;
+        if c % by == 0 {
+            high.parts.push(Part { coefficient: c / by, ..*part });
+            continue;
+        }
+        let digit = part.digit?;
+        let q = if c > 0 && by % c == 0 { by / c } else { 0 };
+        if q > 0 && digit.size > q {
+            if digit.size % q != 0 {
+                return None;
+            }
+            let top = Digit { low: digit.low.checked_mul(q)?, size: digit.size / q, ..digit };
+            high.parts.push(Part { coefficient: 1, digit: Some(top) });
+            low.parts.push(Part { coefficient: c, digit: Some(Digit { size: q, ..digit }) });
+        } else {
+            low.parts.push(*part);
+        }
+    }
+    let (mut min, mut max) = (low.constant, low.constant);
+    for part in &low.parts {
+        let reach = part.coefficient.checked_mul(part.digit?.size - 1)?;
+        min = min.checked_add(reach.min(0))?;
+        max = max.checked_add(reach.max(0))?;
+    }
+    (min >= 0 && max < by).then_some((high, low))
+}
+
+/// What the map from `vars` (with their extents) to `indices` does.
+pub fn image(indices: &[Index], vars: &[(Var, i64)]) -> Image {
+    let mentioned: Vec<(Var, i64)> =
+        vars.iter().copied().filter(|(v, _)| indices.iter().any(|i| i.mentions(*v))).collect();
+    let sums: Option<Vec<Sum>> = indices.iter().map(|i| parse(i, vars)).collect();
+    let (mut injective, mut dense) = sums.as_deref().and_then(|s| by_digits(s, &mentioned)).unwrap_or((false, false));
+    if !(injective && dense)
+        && let Some((i, d)) = by_points(indices, sums.as_deref(), &mentioned)
+    {
+        (injective, dense) = (i, d);
+    }
+    Image { injective, dense, mentioned: mentioned.into_iter().map(|(v, _)| v).collect() }
+}
+
+fn by_digits(sums: &[Sum], vars: &[(Var, i64)]) -> Option<(bool, bool)> {
+    let mut of_var: BTreeMap<Var, Vec<Digit>> = BTreeMap::new();
+    let (mut injective, mut dense) = (true, true);
+    for sum in sums {
+        let mut parts: Vec<(i64, Digit)> =
+            sum.parts.iter().filter_map(|p| Some((p.coefficient, p.digit?))).filter(|(_, d)| d.size > 1).collect();
+        parts.sort_by_key(|(c, d)| (*c, d.var, d.low));
+        let mut reach = 1i64;
+        for (c, d) in parts {
+            if c <= 0 {
+                return None;
+            }
+            injective &= c >= reach;
+            dense &= c <= reach;
+            reach = reach.checked_add(c.checked_mul(d.size - 1)?)?;
+            of_var.entry(d.var).or_default().push(d);
+        }
+    }
+    for (var, extent) in vars.iter().filter(|(_, e)| *e > 1) {
+        let mut digits = of_var.remove(var).unwrap_or_default();
+        digits.sort_by_key(|d| d.low);
+        let mut low = 1i64;
+        for d in digits {
+            if d.low % low != 0 || d.low < low {
+                return None; // Overlapping digits are not independent.
+            }
+            injective &= d.low == low;
+            low = d.low.checked_mul(d.size)?;
+        }
+        injective &= low == *extent;
+    }
+    Some((injective, dense))
+}
+
+fn by_points(indices: &[Index], sums: Option<&[Sum]>, vars: &[(Var, i64)]) -> Option<(bool, bool)> {
+    let points = vars.iter().try_fold(1i64, |n, (_, e)| n.checked_mul(*e)).filter(|n| *n <= ENUMERATED)?;
+    let mut seen = HashSet::new();
+    let mut bounds: Vec<(i64, i64)> = vec![(i64::MAX, i64::MIN); indices.len()];
+    for point in 0..points {
+        let mut values: BTreeMap<Var, i64> = BTreeMap::new();
+        let mut rest = point;
+        for (v, e) in vars {
+            values.insert(*v, rest % e);
+            rest /= e;
+        }
+        let at: Vec<i64> = match sums {
+            Some(sums) => sums.iter().map(|s| value(s, &values)).collect::<Option<_>>()?,
+            None => indices.iter().map(|i| i.eval(&|v| values.get(&v).copied())).collect::<Option<_>>()?,
+        };
+        for (b, x) in bounds.iter_mut().zip(&at) {
+            *b = (b.0.min(*x), b.1.max(*x));
+        }
+        seen.insert(at);
+    }
+    let volume = bounds.iter().try_fold(1i64, |n, (lo, hi)| n.checked_mul(hi.checked_sub(*lo)?.checked_add(1)?));
+    Some((seen.len() as i64 == points, volume == Some(seen.len() as i64)))
+}
+
+fn value(sum: &Sum, values: &BTreeMap<Var, i64>) -> Option<i64> {
+    sum.parts.iter().try_fold(sum.constant, |total, p| {
+        let Some(d) = p.digit else { return Some(total) };
+        total.checked_add(p.coefficient.checked_mul(values.get(&d.var)?.div_euclid(d.low).rem_euclid(d.size))?)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const F: Var = Var(0);
+    const G: Var = Var(1);
+    const OUTSIDE: Var = Var(9);
+
+    fn check(indices: &[Index], vars: &[(Var, i64)], injective: bool, dense: bool) {
+        let got = image(indices, vars);
+        assert_eq!((got.injective, got.dense), (injective, dense), "{indices:?}");
+    }
+
+    #[test]
+    fn splits_and_fuses_are_tiles() {
+        check(&[F * 4 + G], &[(F, 1 << 20), (G, 4)], true, true);
+        check(&[F.into(), G + OUTSIDE * 7], &[(F, 3), (G, 5)], true, true);
+        let fused = Index::from(F);
+        check(&[fused.clone().floordiv(8), fused.clone().floormod(8)], &[(F, 1 << 24)], true, true);
+        // The cooperative fetch of a 64 x 8 tile: a fused loop, split again by threads and lanes.
+        let f = OUTSIDE * 512 + F * 4 + G;
+        check(&[f.clone().floordiv(8), f.floormod(8)], &[(F, 128), (G, 4)], true, true);
+    }
+
+    #[test]
+    fn gaps_overlaps_and_diagonals_are_seen() {
+        check(&[F * 2], &[(F, 8)], true, false);
+        check(&[F * 2 + G], &[(F, 8), (G, 3)], false, true);
+        check(&[F.into(), F.into()], &[(F, 4)], true, false);
+        check(&[Index::from(F).floordiv(4), Index::from(F).floormod(4)], &[(F, 13)], true, false);
+        check(&[Index::from(F).floordiv(4)], &[(F, 16)], false, true);
+        check(&[Index::from(0) - F], &[(F, 16)], true, true);
+    }
+
+    #[test]
+    fn parts_of_a_fused_loop_join_again() {
+        let f = Index::from(F);
+        let back = f.clone().floordiv(8) * 8 + f.floormod(8);
+        let sum = parse(&back, &[(F, 64)]).unwrap();
+        assert_eq!(sum.parts, [Part { coefficient: 1, digit: Some(Digit { var: F, low: 1, size: 64 }) }]);
+    }
+}

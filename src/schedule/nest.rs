@@ -1,0 +1,316 @@
+//! Taking a block out of its nest and putting it under loops of its own elsewhere.
+//!
+//! The loops that held nothing but the block go with it: those of its spatial iterators are replaced by loops over the
+//! wanted ranges, those of its reduce iterators are kept. An iterator that could leave its domain under the new loops
+//! gets a predicate.
+
+use super::digits;
+use crate::ir::region::Range;
+use crate::ir::simplify::{self, Env};
+use crate::ir::{Block, BlockId, BufferId, Cond, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Var, visit};
+
+/// Why a block cannot get new loops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stuck {
+    /// It stands inside an instruction's nest.
+    Tensorized(Var),
+    /// A loop that would vanish says how it is to run.
+    Placed(Var),
+    /// A loop of a reduce iterator is shared with other statements or with a spatial iterator.
+    Reduce(Var),
+    /// A part of its predicate says more than that its iterators stay in their domains.
+    Predicate(Cond),
+}
+
+impl Stuck {
+    /// The reason in words, with the program's names.
+    pub fn reason(&self, func: &Func, block: &str) -> String {
+        match self {
+            Stuck::Tensorized(v) => format!("it stands under {}, which is tensorized", func.var_name(*v)),
+            Stuck::Placed(v) => format!("its loop {} is already placed and would vanish", func.var_name(*v)),
+            Stuck::Reduce(v) => format!("its reduce loop {} is not its own", func.var_name(*v)),
+            Stuck::Predicate(c) => {
+                let c = crate::ir::print::cond(func, c);
+                format!("the predicate `{c}` of {block} is more than the domain of its iterators")
+            }
+        }
+    }
+}
+
+/// What moves with a block.
+#[derive(Debug, Clone)]
+pub struct Leaving {
+    /// Loops that hold nothing but the block, outermost first.
+    pub lost: Vec<Var>,
+    /// Those among them that run its reduce iterators.
+    pub kept: Vec<Var>,
+    /// What stays of its predicate.
+    pub predicate: Cond,
+}
+
+/// What would move with the block, or why it cannot.
+pub fn leaving(func: &Func, block: &Block) -> Result<Leaving, Stuck> {
+    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    if let Some(l) = around.iter().find(|l| l.tensorize.is_some()) {
+        return Err(Stuck::Tensorized(l.var));
+    }
+    let lost: Vec<&For> = around.iter().rev().take_while(|l| l.body.len() == 1).copied().collect();
+    let lost_vars: Vec<Var> = lost.iter().rev().map(|l| l.var).collect();
+    let (mut kept, mut spatial) = (Vec::new(), Vec::new());
+    for it in &block.iters {
+        let list = if it.kind == IterKind::Reduce { &mut kept } else { &mut spatial };
+        it.binding.for_each_var(&mut |v| list.push(v));
+    }
+    let defined = |v: Var, l: &For| l.defines().iter().any(|(d, _)| *d == v);
+    let shared = |v: &&Var| spatial.contains(v) || !lost.iter().any(|l| l.var == **v && l.raster.is_none());
+    if let Some(v) = kept.iter().find(shared) {
+        return Err(Stuck::Reduce(*v));
+    }
+    let vanishes = |l: &&&For| !kept.contains(&l.var) && is_placed(l);
+    if let Some(l) = lost.iter().find(vanishes) {
+        return Err(Stuck::Placed(l.var));
+    }
+    let gone = |v: Var| !kept.contains(&v) && lost.iter().any(|l| defined(v, l));
+    let predicate = remaining(block, &around, &gone).map_err(Stuck::Predicate)?;
+    kept.sort();
+    kept.dedup();
+    Ok(Leaving { lost: lost_vars, kept, predicate })
+}
+
+/// Whether a loop says how it is to run.
+pub fn is_placed(l: &For) -> bool {
+    l.kind != LoopKind::Serial
+        || l.pipeline.is_some()
+        || l.raster.is_some()
+        || l.tensorize.is_some()
+        || !l.notes.is_empty()
+}
+
+/// The predicate without what the domains of the spatial iterators say; an error where the rest mentions a variable
+/// that goes.
+fn remaining(block: &Block, around: &[&For], gone: &dyn Fn(Var) -> bool) -> Result<Cond, Cond> {
+    let plain = env_of(around);
+    let mut domains = plain.clone();
+    let spatial = || block.iters.iter().filter(|i| i.kind == IterKind::Spatial);
+    for it in spatial() {
+        domains.assume(&Cond::lt(it.binding.clone(), it.extent.clone()));
+        domains.assume(&Cond::ge(it.binding.clone(), 0));
+    }
+    let mut rest = Cond::TRUE;
+    for part in block.predicate.conjuncts() {
+        if spatial().any(|it| says_domain(part, it, &plain)) || simplify::prove(part, &domains) {
+            continue;
+        }
+        let mut lost = false;
+        part.for_each_index(&mut |i| i.for_each_var(&mut |v| lost |= gone(v)));
+        if lost {
+            return Err(part.clone());
+        }
+        rest = rest.and(part.clone());
+    }
+    Ok(rest)
+}
+
+/// Whether a condition is implied by an iterator staying below its extent.
+pub fn says_domain(part: &Cond, it: &Iter, env: &Env) -> bool {
+    match part {
+        Cond::Cmp(crate::ir::CmpOp::Lt, a, b) => {
+            simplify::equal(a, &it.binding, env) && simplify::prove(&Cond::ge(b.clone(), it.extent.clone()), env)
+        }
+        Cond::Cmp(crate::ir::CmpOp::Ge, a, b) => {
+            simplify::equal(a, &it.binding, env) && simplify::prove(&Cond::ge(Index::Int(0), b.clone()), env)
+        }
+        _ => false,
+    }
+}
+
+/// The ranges of the variables of constant loops.
+pub fn env_of(loops: &[&For]) -> Env {
+    let mut env = Env::new();
+    for (v, e) in loops.iter().flat_map(|l| l.defines()) {
+        if let Some(e) = e.as_int() {
+            env.bind(v, 0, (e - 1).max(0));
+        }
+    }
+    env
+}
+
+/// Takes a block out, with the loops that held nothing else (outermost first, bodies empty).
+pub fn take(func: &mut Func, name: BlockId) -> Option<(Block, Vec<For>)> {
+    take_from(&mut func.body, name)
+}
+
+fn take_from(body: &mut Vec<Stmt>, name: BlockId) -> Option<(Block, Vec<For>)> {
+    for position in 0..body.len() {
+        match &mut body[position] {
+            Stmt::Block(b) if b.name == name => {
+                let Stmt::Block(b) = body.remove(position) else { return None };
+                return Some((b, Vec::new()));
+            }
+            Stmt::For(l) => {
+                if let Some((block, mut lost)) = take_from(&mut l.body, name) {
+                    if l.body.is_empty()
+                        && let Stmt::For(l) = body.remove(position)
+                    {
+                        lost.insert(0, l);
+                    }
+                    return Some((block, lost));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The block under new loops over `ranges` (one for each spatial iterator, in order), then its kept loops.
+/// `env` knows the loops around the place where it will stand.
+pub fn renest(
+    func: &mut Func,
+    taken: (Block, Vec<For>),
+    leaving: &Leaving,
+    ranges: &[Range],
+    names: &[String],
+    env: &Env,
+) -> Stmt {
+    let (mut block, lost) = taken;
+    let mut env = env.clone();
+    let mut loops: Vec<For> = Vec::new();
+    let mut predicate = leaving.predicate.clone();
+    let spatial = block.iters.iter_mut().filter(|i| i.kind == IterKind::Spatial);
+    for ((it, range), name) in spatial.zip(ranges).zip(names) {
+        let var = func.add_var(name.clone());
+        if let Some(e) = range.extent.as_int() {
+            env.bind(var, 0, (e - 1).max(0));
+        }
+        loops.push(For::new(var, range.extent.clone(), LoopKind::Serial, Vec::new()));
+        it.binding = simplify::simplify(&(range.min.clone() + Index::Var(var)), &env);
+        for part in [Cond::ge(it.binding.clone(), 0), Cond::lt(it.binding.clone(), it.extent.clone())] {
+            if !simplify::prove(&part, &env) {
+                predicate = predicate.and(part);
+            }
+        }
+    }
+    block.predicate = predicate;
+    loops.extend(lost.into_iter().filter(|l| leaving.kept.contains(&l.var)));
+    wrap(loops, Stmt::Block(block))
+}
+
+/// A statement under loops, outermost first.
+pub fn wrap(loops: Vec<For>, stmt: Stmt) -> Stmt {
+    loops.into_iter().rev().fold(stmt, |inner, mut l| {
+        l.body = vec![inner];
+        Stmt::For(l)
+    })
+}
+
+/// A range for an iterator.
+#[derive(Debug, Clone)]
+pub struct Solved {
+    /// Contains every value that reaches the region; within the iterator's domain where `whole`.
+    pub range: Range,
+    /// Every value in the range (and the domain) reaches the region.
+    pub exact: bool,
+    /// The range is the iterator's whole domain.
+    pub whole: bool,
+}
+
+/// For each iterator of a block, the values for which `at` meets `region`. `full` says which dimensions of the region
+/// are the whole buffer.
+pub fn solve(iters: &[Iter], at: &[Index], region: &[Range], full: &[bool], env: &Env) -> Vec<Solved> {
+    let vars: Option<Vec<(Var, i64)>> = iters.iter().map(|i| Some((i.var, i.extent.as_int()?))).collect();
+    let vars = vars.unwrap_or_default();
+    let mut found: Vec<(digits::Digit, Range)> = Vec::new();
+    let mut unclear: Vec<Var> = Vec::new();
+    for ((index, range), full) in at.iter().zip(region).zip(full) {
+        let sum = digits::parse(index, &vars);
+        let single = sum.as_ref().and_then(|s| match s.parts.as_slice() {
+            [digits::Part { coefficient: 1, digit: Some(d) }] => Some((*d, s.constant)),
+            _ => None,
+        });
+        match single {
+            Some((d, c)) => {
+                let min = simplify::simplify(&(range.min.clone() - c), env);
+                found.push((d, Range { min, extent: range.extent.clone() }));
+            }
+            None if *full => {}
+            None => index.for_each_var(&mut |v| unclear.push(v)),
+        }
+    }
+    iters.iter().map(|it| solve_one(it, &found, unclear.contains(&it.var), env)).collect()
+}
+
+fn solve_one(it: &Iter, found: &[(digits::Digit, Range)], unclear: bool, env: &Env) -> Solved {
+    let whole = |exact| Solved { range: Range { min: Index::Int(0), extent: it.extent.clone() }, exact, whole: true };
+    let mut own: Vec<&(digits::Digit, Range)> = found.iter().filter(|(d, _)| d.var == it.var).collect();
+    own.sort_by_key(|(d, _)| d.low);
+    let Some(extent) = it.extent.as_int() else { return whole(own.is_empty() && !unclear) };
+    if own.is_empty() || unclear {
+        return whole(!unclear);
+    }
+    let Some((range, exact)) = from_digits(&own, extent, env) else { return whole(false) };
+    match range.extent.as_int() {
+        Some(e) if e >= extent => whole(exact && simplify::equal(&range.min, &Index::Int(0), env)),
+        _ => Solved { range, exact, whole: false },
+    }
+}
+
+/// Puts the ranges of a variable's digits together; `None` where they overlap. Digits that are missing are free.
+fn from_digits(own: &[&(digits::Digit, Range)], extent: i64, env: &Env) -> Option<(Range, bool)> {
+    if let [(d, range)] = own
+        && d.low == 1
+        && d.size == extent
+    {
+        return Some((range.clone(), true));
+    }
+    let mut min = Index::Int(0);
+    let (mut span, mut low, mut all_below_whole, mut exact) = (0i64, 1i64, true, true);
+    for (d, range) in own {
+        if d.low % low != 0 || d.low < low {
+            return None;
+        }
+        span = span.checked_add(low.checked_mul(d.low / low - 1)?)?;
+        let size = range.extent.as_int()?;
+        min = min + range.min.clone() * d.low;
+        span = span.checked_add(d.low.checked_mul(size.min(d.size) - 1)?)?;
+        exact &= size == 1 || all_below_whole;
+        all_below_whole &= size >= d.size && simplify::equal(&range.min, &Index::Int(0), env);
+        low = d.low.checked_mul(d.size)?;
+    }
+    if low < extent {
+        span = span.checked_add(low.checked_mul((extent - 1) / low)?)?;
+        exact &= all_below_whole;
+    }
+    Some((Range { min: simplify::simplify(&min, env), extent: Index::Int(span + 1) }, exact))
+}
+
+/// Which dimensions of a region are the whole buffer.
+pub fn full(func: &Func, buffer: BufferId, region: &[Range], env: &Env) -> Vec<bool> {
+    let shape = &func.buffer(buffer).shape;
+    let whole = |(r, e): (&Range, &Index)| {
+        simplify::equal(&r.min, &Index::Int(0), env) && simplify::prove(&Cond::ge(r.extent.clone(), e.clone()), env)
+    };
+    region.iter().zip(shape).map(whole).collect()
+}
+
+/// The loops around a loop and itself, outermost first, and their ranges.
+pub fn surroundings<'a>(func: &'a Func, l: &'a For) -> (Vec<&'a For>, Env) {
+    let mut around = visit::loops_around_loop(&func.body, l.var).unwrap_or_default();
+    around.push(l);
+    let env = env_of(&around);
+    (around, env)
+}
+
+/// `BLOCK_0`, `BLOCK_1`, .., one for each spatial iterator.
+pub fn default_names(func: &Func, block: &Block) -> Vec<String> {
+    let name = func.block_name(block.name);
+    let spatial = block.iters.iter().filter(|it| it.kind == IterKind::Spatial);
+    spatial.enumerate().map(|(n, _)| format!("{name}_{n}")).collect()
+}
+
+impl Leaving {
+    /// The loops that vanish.
+    pub fn freed(&self) -> Vec<Var> {
+        self.lost.iter().copied().filter(|v| !self.kept.contains(v)).collect()
+    }
+}

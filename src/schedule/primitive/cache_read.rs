@@ -1,0 +1,133 @@
+//! `cache_read BLOCK BUF SCOPE -> NAME`: BLOCK reads a copy of BUF instead of BUF. The copy is a new buffer NAME of the
+//! same shape and type in SCOPE, filled by a new block NAME in a nest of its own, whose loops are `NAME_0`, `NAME_1`, ..
+//! It stands before the root's nest that holds BLOCK; where a block of that nest writes BUF, in the innermost body
+//! around both, behind the last writer, and copies what BLOCK reads in that body.
+//!
+//! Requires:
+//! 1. BLOCK reads BUF and does not write it.
+//! 2. Every block that writes BUF stands before BLOCK.
+//! 3. BLOCK does not stand in a tensorized nest.
+//! 4. BLOCK and the last writer of BUF stand under nothing but loops.
+//!
+//! Preserves: BLOCK reads the same values; all others read and write what they did.
+//!
+//! ```text
+//!                                    for A_s_0 in 0..8: A_s: A_s[A_s_0] = A[A_s_0]
+//! for i in 0..8: C: C[i] = A[i]  ->  for i in 0..8: C: C[i] = A_s[i]
+//! ```
+
+use super::{Applied, Kind, Parameter, Primitive};
+use crate::error::{Error, Result};
+use crate::ir::print::Node;
+use crate::ir::region::{self, Region, Touch};
+use crate::ir::{Block, BufferId, Expr, Func, Index, Scope, visit};
+use crate::schedule::copy::{self, Copy};
+use crate::schedule::dataflow::{self, Spot};
+use crate::schedule::refusal::Refusal;
+use crate::schedule::{Args, find, nest};
+
+/// The row.
+pub static PRIMITIVE: Primitive = Primitive {
+    name: "cache_read",
+    about: "Lets a block read a copy of a buffer, made by a new stage.",
+    signature: &[
+        Parameter::place("block", Kind::Block),
+        Parameter::place("buffer", Kind::Buffer),
+        Parameter::place("scope", Kind::Choice(&["global", "shared", "fragment", "local"])),
+        Parameter::made("stage", Kind::Stage),
+        Parameter::made("loops", Kind::Loops),
+    ],
+    requires: &[
+        "BLOCK reads BUF and does not write it",
+        "every block that writes BUF stands before BLOCK",
+        "BLOCK does not stand in a tensorized nest",
+        "BLOCK and the last writer of BUF stand under nothing but loops",
+    ],
+    apply,
+};
+
+fn apply(func: &Func, args: &Args) -> Result<Applied> {
+    let refusal = Refusal::new("cache_read", func);
+    let block = find::block(func, args.get_word("block")?)?;
+    let from = find::buffer(func, args.get_word("buffer")?)?;
+    let scope = scope(args)?;
+    let place = check(refusal, func, block, from)?;
+    let region = copied(func, block, from, &place);
+    let default = format!("{}_{}", func.buffer(from).name, scope.name());
+    let made = copy::names(func, &args.names, &default, region.len())?;
+
+    let mut out = func.clone();
+    let to = copy::add_buffer(&mut out, from, &made.stage, scope);
+    visit::change_block(&mut out.body, block.name, &mut |b| {
+        let reads = |body: Vec<_>| {
+            visit::map_body(body, &mut Index::clone, &mut |e| match e {
+                Expr::Load { buffer, indices, lanes } if buffer == from => Expr::Load { buffer: to, indices, lanes },
+                e => e,
+            })
+        };
+        b.init = b.init.take().map(reads);
+        b.body = reads(std::mem::take(&mut b.body));
+    });
+    let stmt = copy::stage(&mut out, &Copy { from, to, region, made: &made }, &place.loops);
+    dataflow::insert_at(&mut out.body, &place.steps, stmt);
+    Ok(Applied { func: out, names: made.all() })
+}
+
+/// The scope that the step names.
+pub fn scope(args: &Args) -> Result<Scope> {
+    Scope::parse(args.get_word("scope")?).ok_or_else(|| Error::bug("step.args", "a scope that is none"))
+}
+
+/// Checks everything; where the copy goes.
+fn check(refusal: Refusal, func: &Func, block: &Block, from: BufferId) -> Result<Spot> {
+    let (name, buffer) = (func.block_name(block.name), &func.buffer(from).name);
+    let this = (Node::Block(block.name), "this block");
+    if !dataflow::block_reads(block).contains(&from) {
+        return Err(refusal.broken(
+            1,
+            format!("{name} does not read {buffer}"),
+            &[this, (Node::Buffer(from), "this buffer")],
+        ));
+    }
+    if dataflow::block_writes(block).contains(&from) {
+        return Err(refusal.broken(1, format!("{name} also writes {buffer}"), &[this]).help("cache_write"));
+    }
+    let writers = dataflow::writers(func, from);
+    let place = dataflow::place(func, block.name);
+    if let Some(w) = writers.iter().find(|w| dataflow::place(func, w.name) > place) {
+        let message = format!("{} writes {buffer} behind {name}", func.block_name(w.name));
+        return Err(refusal.broken(2, message, &[this, (Node::Block(w.name), "this writer")]));
+    }
+    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    if let Some(l) = around.iter().find(|l| l.tensorize.is_some()) {
+        let message = format!("{name} stands in the tensorized nest {}", func.var_name(l.var));
+        return Err(refusal.broken(3, message, &[this, (Node::Loop(l.var), "this loop")]));
+    }
+    let spot = dataflow::spot_of_block(func, block.name);
+    let last = writers.last().map(|w| dataflow::spot_of_block(func, w.name));
+    match (spot, last) {
+        (Some(spot), None) => Ok(before(&spot, 0)),
+        (Some(spot), Some(Some(last))) => Ok(before(&spot, spot.shared_loops(&last))),
+        _ => Err(refusal.broken(4, format!("{name} or the last writer of {buffer} stands under a condition"), &[this])),
+    }
+}
+
+/// Before the statement that holds the spot in the body under `depth` of its loops.
+fn before(spot: &Spot, depth: usize) -> Spot {
+    Spot {
+        steps: spot.steps.iter().take(depth + 1).copied().collect(),
+        loops: spot.loops.iter().take(depth).copied().collect(),
+    }
+}
+
+/// What is copied: of a buffer that the program computes, and inside a nest, what BLOCK reads; else everything.
+fn copied(func: &Func, block: &Block, from: BufferId, place: &Spot) -> Region {
+    let whole = region::whole(func.buffer(from));
+    if dataflow::writers(func, from).is_empty() {
+        return whole;
+    }
+    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let env = nest::env_of(around.get(..place.loops.len()).unwrap_or_default());
+    let body = dataflow::only(dataflow::body_at(&func.body, &place.steps), &|b| b.name == block.name);
+    region::touched(func, &body, from, Touch::Reads, &env).unwrap_or(whole)
+}

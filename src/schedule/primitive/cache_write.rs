@@ -1,0 +1,116 @@
+//! `cache_write BLOCK BUF SCOPE -> NAME`: BLOCK writes a new buffer NAME of BUF's shape and type in SCOPE instead of BUF,
+//! and a new block NAME behind the root's nest that holds BLOCK copies NAME to BUF, in loops `NAME_0`, `NAME_1`, ..
+//!
+//! Requires:
+//! 1. BLOCK writes BUF, not reading what was there before, and no other block writes it.
+//! 2. What BLOCK writes is a box without holes.
+//! 3. Every other block that reads BUF stands behind the root's nest that holds BLOCK.
+//! 4. BLOCK does not stand in a tensorized nest.
+//!
+//! Preserves: BUF holds the same values when others read it and at the end.
+//!
+//! ```text
+//! for i in 0..8: C: C[i] = A[i]  ->  for i in 0..8: C: C_l[i] = A[i]
+//!                                    for C_l_0 in 0..8: C_l: C[C_l_0] = C_l[C_l_0]
+//! ```
+
+use super::{Applied, Kind, Parameter, Primitive};
+use crate::error::Result;
+use crate::ir::print::Node;
+use crate::ir::region::{self, Region, Touch};
+use crate::ir::simplify::Env;
+use crate::ir::{Block, BufferId, Expr, Func, Index, Stmt, Store, visit};
+use crate::schedule::copy::{self, Copy};
+use crate::schedule::refusal::Refusal;
+use crate::schedule::{Args, dataflow, find};
+
+/// The row.
+pub static PRIMITIVE: Primitive = Primitive {
+    name: "cache_write",
+    about: "Lets a block write a new buffer, copied to the old one by a new stage.",
+    signature: &[
+        Parameter::place("block", Kind::Block),
+        Parameter::place("buffer", Kind::Buffer),
+        Parameter::place("scope", Kind::Choice(&["global", "shared", "fragment", "local"])),
+        Parameter::made("stage", Kind::Stage),
+        Parameter::made("loops", Kind::Loops),
+    ],
+    requires: &[
+        "BLOCK writes BUF, not reading what was there before, and no other block writes it",
+        "what BLOCK writes is a box without holes",
+        "every other block that reads BUF stands behind the root's nest that holds BLOCK",
+        "BLOCK does not stand in a tensorized nest",
+    ],
+    apply,
+};
+
+fn apply(func: &Func, args: &Args) -> Result<Applied> {
+    let refusal = Refusal::new("cache_write", func);
+    let block = find::block(func, args.get_word("block")?)?;
+    let to = find::buffer(func, args.get_word("buffer")?)?;
+    let scope = super::cache_read::scope(args)?;
+    let (root, region) = check(refusal, func, block, to)?;
+    let default = format!("{}_{}", func.buffer(to).name, scope.name());
+    let made = copy::names(func, &args.names, &default, region.len())?;
+
+    let mut out = func.clone();
+    let from = copy::add_buffer(&mut out, to, &made.stage, scope);
+    visit::change_block(&mut out.body, block.name, &mut |b| {
+        b.init = b.init.take().map(|body| renamed(body, to, from));
+        b.body = renamed(std::mem::take(&mut b.body), to, from);
+    });
+    let stmt = copy::stage(&mut out, &Copy { from, to, region, made: &made }, &[]);
+    dataflow::insert_at(&mut out.body, &[root + 1], stmt);
+    Ok(Applied { func: out, names: made.all() })
+}
+
+fn renamed(body: Vec<Stmt>, old: BufferId, new: BufferId) -> Vec<Stmt> {
+    let body = visit::map_body(body, &mut Index::clone, &mut |e| match e {
+        Expr::Load { buffer, indices, lanes } if buffer == old => Expr::Load { buffer: new, indices, lanes },
+        e => e,
+    });
+    visit::rewrite(body, &mut |s| match s {
+        Stmt::Store(s) if s.buffer == old => vec![Stmt::Store(Store { buffer: new, ..s })],
+        s => vec![s],
+    })
+}
+
+/// Checks everything; the root's nest that holds BLOCK, and what BLOCK writes.
+fn check(refusal: Refusal, func: &Func, block: &Block, to: BufferId) -> Result<(usize, Region)> {
+    let (name, buffer) = (func.block_name(block.name), &func.buffer(to).name);
+    let this = (Node::Block(block.name), "this block");
+    if !dataflow::block_writes(block).contains(&to) {
+        return Err(refusal.broken(
+            1,
+            format!("{name} does not write {buffer}"),
+            &[this, (Node::Buffer(to), "this buffer")],
+        ));
+    }
+    if block.init.is_none() && dataflow::block_reads(block).contains(&to) {
+        return Err(refusal.broken(1, format!("{name} reads what {buffer} held before"), &[this]));
+    }
+    if let Some(w) = dataflow::writers(func, to).into_iter().find(|w| w.name != block.name) {
+        let message = format!("{buffer} is also written by {}", func.block_name(w.name));
+        let error = refusal.broken(1, message, &[this, (Node::Block(w.name), "the other writer")]);
+        return Err(error.help("cache_write before decompose_reduction"));
+    }
+    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let region = region::touched(func, &func.body, to, Touch::Writes, &Env::new());
+    let Some(region) = region.filter(|_| dataflow::is_dense(block, to, &around)) else {
+        return Err(refusal.broken(2, format!("what {name} writes of {buffer} is no box without holes"), &[this]));
+    };
+    let holds = |s: &Stmt| visit::blocks(std::slice::from_ref(s)).iter().any(|b| b.name == block.name);
+    let root = func.body.iter().position(holds).unwrap_or_default();
+    let early = visit::blocks(func.body.get(..=root).unwrap_or_default());
+    let reads = |r: &&Block| r.name != block.name && dataflow::block_reads(r).contains(&to);
+    if let Some(r) = early.into_iter().find(reads) {
+        let message =
+            format!("{} reads {buffer} and does not stand behind the nest of {name}", func.block_name(r.name));
+        return Err(refusal.broken(3, message, &[this, (Node::Block(r.name), "this reader")]));
+    }
+    if let Some(l) = around.iter().find(|l| l.tensorize.is_some()) {
+        let message = format!("{name} stands in the tensorized nest {}", func.var_name(l.var));
+        return Err(refusal.broken(4, message, &[this, (Node::Loop(l.var), "this loop")]));
+    }
+    Ok((root, region))
+}

@@ -1,0 +1,175 @@
+//! `compute_at BLOCK LOOP [-> loops]`: the producer BLOCK moves under LOOP, before the first block there that reads
+//! what it writes, and computes in each iteration just the region that is read under LOOP. Its spatial iterators get
+//! new loops, one for each, named `BLOCK_0`, `BLOCK_1`, .. unless stated; its reduce loops move with it.
+//!
+//! The region of a *shared* buffer is taken over all iterations of the enclosing loops that are bound to `threadIdx`,
+//! `warp` or `warpgroup` (not `alternate`) so far, because the threads of a block fill it together. Where such a loop is
+//! bound later, each of its iterations fills what it reads itself: the same values, but no cooperation.
+//!
+//! Requires:
+//! 1. BLOCK computes one buffer, one element an iteration, and running it again gives the same.
+//! 2. The buffer is not a parameter.
+//! 3. No other block writes the buffer.
+//! 4. LOOP stands after BLOCK, and not around it.
+//! 5. Every block that reads the buffer stands under LOOP, and there is one.
+//! 6. No block after BLOCK writes what BLOCK reads.
+//! 7. Neither BLOCK nor LOOP stands in or is a tensorized nest.
+//! 8. The loops that vanish are not placed (bound, unrolled, pipelined, ..).
+//! 9. BLOCK's reduce loops hold nothing else and run no spatial iterator.
+//! 10. BLOCK's predicate says no more than that its spatial iterators stay in their domains.
+//!
+//! Preserves: every element that is read holds, when it is read, the value that it held before.
+//!
+//! ```text
+//! for i in 0..9: X: X[i] = f(A[i])              for j in 0..4
+//! for j in 0..4                            ->     for X_0 in 0..3: X: X[j*2 + X_0] = f(A[j*2 + X_0])
+//!   Y: Y[j] = X[j*2] + X[j*2 + 2]                 Y: Y[j] = X[j*2] + X[j*2 + 2]
+//! ```
+
+use super::{Applied, Kind, Parameter, Primitive};
+use crate::error::Result;
+use crate::ir::print::Node;
+use crate::ir::region::{self, Range, Region, Touch};
+use crate::ir::simplify::Env;
+use crate::ir::{Axis, Block, BufferId, For, Func, Iter, IterKind, Scope, Stmt, visit};
+use crate::schedule::Args;
+use crate::schedule::dataflow::{self, Nature};
+use crate::schedule::find;
+use crate::schedule::nest::{self, Leaving, Stuck};
+use crate::schedule::refusal::Refusal;
+
+/// The row.
+pub static PRIMITIVE: Primitive = Primitive {
+    name: "compute_at",
+    about: "Moves a producer under a loop of its readers, over the region that is read there.",
+    signature: &[
+        Parameter::place("block", Kind::Block),
+        Parameter::place("loop", Kind::Loop),
+        Parameter::made("loops", Kind::Loops),
+    ],
+    requires: &[
+        "BLOCK computes one buffer, one element an iteration, and running it again gives the same",
+        "the buffer is not a parameter",
+        "no other block writes the buffer",
+        "LOOP stands after BLOCK, and not around it",
+        "every block that reads the buffer stands under LOOP, and there is one",
+        "no block after BLOCK writes what BLOCK reads",
+        "neither BLOCK nor LOOP stands in or is a tensorized nest",
+        "the loops that vanish are not placed (bound, unrolled, pipelined, ..)",
+        "BLOCK's reduce loops hold nothing else and run no spatial iterator",
+        "BLOCK's predicate says no more than that its spatial iterators stay in their domains",
+    ],
+    apply,
+};
+
+fn apply(func: &Func, args: &Args) -> Result<Applied> {
+    let refusal = Refusal::new("compute_at", func);
+    let (b, l) = (find::block(func, args.get_word("block")?)?, find::loop_(func, args.get_word("loop")?)?);
+    let (nature, leaving) = check(refusal, func, b, l)?;
+    let (around, env) = nest::surroundings(func, l);
+    let Some(region) = needed(func, l, &around, nature.output, &env) else {
+        return Err(refusal.lost("the region read"));
+    };
+    let full = nest::full(func, nature.output, &region, &env);
+    let solved = nest::solve(&b.iters, &nature.at, &region, &full, &env);
+    let spatial = b.iters.iter().zip(solved).filter(|(it, _)| it.kind == IterKind::Spatial);
+    let ranges: Vec<Range> = spatial.map(|(it, s)| within_domain(s.range, it)).collect();
+    let names = find::new_loops(func, args, &nest::default_names(func, b), &leaving.freed())?;
+
+    let mut out = func.clone();
+    let Some(taken) = nest::take(&mut out, b.name) else { return Err(refusal.lost("the block")) };
+    let stmt = nest::renest(&mut out, taken, &leaving, &ranges, &names, &env);
+    let reads = |s: &Stmt| !dataflow::readers_in(std::slice::from_ref(s), nature.output).is_empty();
+    visit::change_loop(&mut out.body, l.var, &mut |l| {
+        let position = l.body.iter().position(reads).unwrap_or(0);
+        l.body.insert(position, stmt.clone());
+    });
+    Ok(Applied { func: out, names })
+}
+
+fn check(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<(Nature, Leaving)> {
+    let (name, at) = (func.block_name(block.name), func.var_name(l.var));
+    let this = (Node::Block(block.name), "this block");
+    let nature =
+        dataflow::nature(block).map_err(|why| refusal.broken(1, format!("{name} cannot move: {why}"), &[this]))?;
+    let buffer = &func.buffer(nature.output).name;
+    if func.params.contains(&nature.output) {
+        let message = format!("{name} writes {buffer}, which is a parameter: all of it must be written");
+        return Err(refusal
+            .broken(2, message, &[this])
+            .help(format!("cache_write {name} {buffer} .. first, or reverse_compute_at")));
+    }
+    if let Some(other) = dataflow::writers(func, nature.output).into_iter().find(|w| w.name != block.name) {
+        let message = format!("{buffer} is also written by {}", func.block_name(other.name));
+        return Err(refusal.broken(3, message, &[this, (Node::Block(other.name), "the other writer")]));
+    }
+    let spots = dataflow::spot_of_block(func, block.name).zip(dataflow::spot_of_loop(func, l.var));
+    let Some((from, to)) = spots else { return Err(refusal.lost(at)) };
+    if from.under(l.var) || to.steps < from.steps {
+        let message = format!("{at} stands {} {name}", if from.under(l.var) { "around" } else { "before" });
+        return Err(refusal.broken(4, message, &[this, (Node::Loop(l.var), "this loop")]));
+    }
+    check_consumers(refusal, func, block, l, nature.output)?;
+    if let Some(w) = dataflow::later_writer(func, block) {
+        let message = format!("{} writes what {name} reads, and stands after it", func.block_name(w.name));
+        return Err(refusal.broken(6, message, &[this, (Node::Block(w.name), "the writer")]));
+    }
+    let (around, _) = nest::surroundings(func, l);
+    let tensorized = around.iter().find(|l| l.tensorize.is_some()).map(|l| Stuck::Tensorized(l.var));
+    let leaving = tensorized.map_or_else(|| nest::leaving(func, block), Err);
+    let leaving = leaving.map_err(|stuck| {
+        let number = match stuck {
+            Stuck::Tensorized(_) => 7,
+            Stuck::Placed(_) => 8,
+            Stuck::Reduce(_) => 9,
+            Stuck::Predicate(_) => 10,
+        };
+        refusal.broken(number, format!("{name} cannot move: {}", stuck.reason(func, name)), &[this])
+    })?;
+    Ok((nature, leaving))
+}
+
+fn check_consumers(refusal: Refusal, func: &Func, block: &Block, l: &For, output: BufferId) -> Result<()> {
+    let (name, at, buffer) = (func.block_name(block.name), func.var_name(l.var), &func.buffer(output).name);
+    let under = dataflow::readers_in(&l.body, output);
+    let readers = dataflow::readers(func, output);
+    let outside = readers.iter().find(|r| r.name != block.name && !under.contains(&r.name));
+    if let Some(r) = outside {
+        let reader = func.block_name(r.name);
+        let message = format!("{reader} reads {buffer} and does not stand under {at}");
+        let nodes = [(Node::Block(block.name), "this block"), (Node::Block(r.name), "a reader outside the loop")];
+        return Err(refusal.broken(5, message, &nodes).help(format!("compute_at {reader} {at} first")));
+    }
+    if under.is_empty() {
+        let message = format!("nothing under {at} reads {buffer}, which {name} writes");
+        return Err(refusal.broken(5, message, &[(Node::Loop(l.var), "this loop")]));
+    }
+    Ok(())
+}
+
+/// The region of `buffer` that is read under `l`, over the threads that share the buffer.
+fn needed(func: &Func, l: &For, around: &[&For], buffer: BufferId, env: &Env) -> Option<Region> {
+    let region = region::touched(func, &l.body, buffer, Touch::Reads, env)?;
+    if func.buffer(buffer).scope != Scope::Shared {
+        return Some(region);
+    }
+    let cooperates = |l: &&&For| l.axis().is_some_and(|a: Axis| !a.is_block_level()) && !l.alternate;
+    let sharing: Vec<&For> = around.iter().filter(cooperates).copied().collect();
+    match dataflow::constant_vars(&sharing) {
+        Some(vars) => {
+            let still = |r: &Range| vars.iter().any(|(v, _)| r.min.mentions(*v) || r.extent.mentions(*v));
+            let whole = region::whole(func.buffer(buffer));
+            let shared = region::over(&region, &vars, env);
+            Some(shared.into_iter().zip(whole).map(|(r, all)| if still(&r) { all } else { r }).collect())
+        }
+        None => Some(region::whole(func.buffer(buffer))),
+    }
+}
+
+/// A range that is wider than the iterator's domain is the domain.
+fn within_domain(range: Range, it: &Iter) -> Range {
+    match (range.extent.as_int(), it.extent.as_int()) {
+        (Some(wanted), Some(all)) if wanted >= all => Range { min: 0.into(), extent: it.extent.clone() },
+        _ => range,
+    }
+}

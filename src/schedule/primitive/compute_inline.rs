@@ -1,0 +1,142 @@
+//! `compute_inline BLOCK`: the producer BLOCK vanishes; whoever read what it wrote computes it in place.
+//!
+//! Requires:
+//! 1. BLOCK computes one buffer, one element an iteration, each at once from other buffers (no reduction).
+//! 2. It writes at its plain iterators, each exactly once.
+//! 3. The buffer is not a parameter.
+//! 4. No other block writes the buffer.
+//! 5. A block reads the buffer, and all that do stand after BLOCK.
+//! 6. No block after BLOCK writes what BLOCK reads.
+//! 7. Neither BLOCK nor a reader stands in a tensorized nest.
+//! 8. BLOCK's loops that vanish are not placed.
+//! 9. BLOCK's predicate says no more than that its iterators stay in their domains.
+//!
+//! Preserves: each reader computes the value that it read.
+//!
+//! ```text
+//! for i in 0..8: X: X[i] = A[i]*2
+//! for j in 0..8: Y: Y[j] = X[j] + 1     ->    for j in 0..8: Y: Y[j] = A[j]*2 + 1
+//! ```
+
+use super::{Applied, Kind, Parameter, Primitive};
+use crate::error::Result;
+use crate::ir::print::Node;
+use crate::ir::{Block, BufferId, Expr, For, Func, Index, IterKind, Stmt, Var, visit};
+use crate::schedule::Args;
+use crate::schedule::dataflow;
+use crate::schedule::find;
+use crate::schedule::nest::{self, Stuck};
+use crate::schedule::refusal::Refusal;
+
+/// The row.
+pub static PRIMITIVE: Primitive = Primitive {
+    name: "compute_inline",
+    about: "Computes a producer's values where they are read.",
+    signature: &[Parameter::place("block", Kind::Block)],
+    requires: &[
+        "BLOCK computes one buffer, one element an iteration, each at once from other buffers (no reduction)",
+        "it writes at its plain iterators, each exactly once",
+        "the buffer is not a parameter",
+        "no other block writes the buffer",
+        "a block reads the buffer, and all that do stand after BLOCK",
+        "no block after BLOCK writes what BLOCK reads",
+        "neither BLOCK nor a reader stands in a tensorized nest",
+        "BLOCK's loops that vanish are not placed",
+        "BLOCK's predicate says no more than that its iterators stay in their domains",
+    ],
+    apply,
+};
+
+fn apply(func: &Func, args: &Args) -> Result<Applied> {
+    let refusal = Refusal::new("compute_inline", func);
+    let b = find::block(func, args.get_word("block")?)?;
+    let (buffer, vars) = check(refusal, func, b)?;
+    let [Stmt::Store(store)] = b.body.as_slice() else { return Err(refusal.lost("the store")) };
+
+    let mut out = func.clone();
+    nest::take(&mut out, b.name);
+    out.body = visit::map_body(std::mem::take(&mut out.body), &mut Index::clone, &mut |e| match e {
+        Expr::Load { buffer: from, indices, .. } if from == buffer => {
+            let mut map = unit_iterators(b);
+            map.extend(vars.iter().copied().zip(indices));
+            visit::subst_expr(&store.value, &map)
+        }
+        e => e,
+    });
+    dataflow::remove_buffer(&mut out, buffer);
+    Ok(out.into())
+}
+
+fn check(refusal: Refusal, func: &Func, block: &Block) -> Result<(BufferId, Vec<Var>)> {
+    let name = func.block_name(block.name);
+    let this = (Node::Block(block.name), "this block");
+    let nature = dataflow::nature(block)
+        .map_err(|why| refusal.broken(1, format!("{name} cannot be inlined: {why}"), &[this]))?;
+    if nature.reduction {
+        return Err(refusal.broken(1, format!("{name} cannot be inlined: it is a reduction"), &[this]));
+    }
+    let Some(vars) = plain_iterators(block, &nature.at) else {
+        return Err(refusal.broken(2, format!("{name} does not write at its plain iterators, each once"), &[this]));
+    };
+    let buffer = &func.buffer(nature.output).name;
+    if func.params.contains(&nature.output) {
+        return Err(refusal.broken(3, format!("{name} writes {buffer}, which is a parameter"), &[this]));
+    }
+    if let Some(w) = dataflow::writers(func, nature.output).into_iter().find(|w| w.name != block.name) {
+        let message = format!("{buffer} is also written by {}", func.block_name(w.name));
+        return Err(refusal.broken(4, message, &[this, (Node::Block(w.name), "the other writer")]));
+    }
+    check_readers(refusal, func, block, nature.output)?;
+    if let Some(w) = dataflow::later_writer(func, block) {
+        let message = format!("{} writes what {name} reads, and stands after it", func.block_name(w.name));
+        return Err(refusal.broken(6, message, &[this, (Node::Block(w.name), "the writer")]));
+    }
+    nest::leaving(func, block).map_err(|stuck| {
+        let number = match stuck {
+            Stuck::Tensorized(_) => 7,
+            Stuck::Placed(_) => 8,
+            Stuck::Reduce(_) | Stuck::Predicate(_) => 9,
+        };
+        refusal.broken(number, format!("{name} cannot be inlined: {}", stuck.reason(func, name)), &[this])
+    })?;
+    Ok((nature.output, vars))
+}
+
+fn check_readers(refusal: Refusal, func: &Func, block: &Block, output: BufferId) -> Result<()> {
+    let (name, buffer) = (func.block_name(block.name), &func.buffer(output).name);
+    let readers = dataflow::readers(func, output);
+    let place = dataflow::place(func, block.name);
+    let early = readers.iter().find(|r| dataflow::place(func, r.name) < place);
+    if let Some(r) = early {
+        let message = format!("{} reads {buffer} before {name} writes it", func.block_name(r.name));
+        return Err(refusal.broken(5, message, &[(Node::Block(r.name), "the early reader")]));
+    }
+    if readers.is_empty() {
+        return Err(refusal.broken(5, format!("nothing reads {buffer}"), &[(Node::Block(block.name), "its writer")]));
+    }
+    for r in readers {
+        let around: Vec<&For> = visit::loops_around(&func.body, r.name).unwrap_or_default();
+        if let Some(l) = around.iter().find(|l| l.tensorize.is_some()) {
+            let message =
+                format!("{} reads {buffer} in the tensorized nest {}", func.block_name(r.name), func.var_name(l.var));
+            return Err(refusal.broken(7, message, &[(Node::Block(r.name), "this reader")]));
+        }
+    }
+    Ok(())
+}
+
+/// The iterators in the order of the index, where it is all of them, each once (those of extent 1 may be missing).
+pub fn plain_iterators(block: &Block, at: &[Index]) -> Option<Vec<Var>> {
+    let vars: Vec<Var> = at.iter().map(Index::as_var).collect::<Option<_>>()?;
+    let distinct = (0..vars.len()).all(|i| !vars[..i].contains(&vars[i]));
+    let known = |it: &crate::ir::Iter| {
+        it.kind == IterKind::Spatial && (vars.contains(&it.var) || it.extent.as_int() == Some(1))
+    };
+    (distinct && block.iters.iter().all(known)).then_some(vars)
+}
+
+/// Iterators of extent 1 have the value 0.
+pub fn unit_iterators(block: &Block) -> visit::Map {
+    let unit = block.iters.iter().filter(|it| it.extent.as_int() == Some(1));
+    unit.map(|it| (it.var, Index::Int(0))).collect()
+}

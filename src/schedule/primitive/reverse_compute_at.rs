@@ -1,0 +1,284 @@
+//! `reverse_compute_at BLOCK LOOP [-> loops]`: the consumer BLOCK moves under LOOP, behind the last block there that
+//! writes what it reads, and in each iteration handles just the elements that are finished in it. Its spatial iterators
+//! get new loops, one for each, named `BLOCK_0`, `BLOCK_1`, .. unless stated; its reduce loops move with it.
+//!
+//! Requires:
+//! 1. BLOCK computes one buffer, one element an iteration, and running it again gives the same.
+//! 2. No other block writes that buffer, and none before BLOCK reads it.
+//! 3. LOOP stands before BLOCK, and not around it.
+//! 4. A block under LOOP writes what BLOCK reads; every other writer of what BLOCK reads stands before LOOP.
+//! 5. Those producers finish what they write within an iteration of LOOP: no loop of a reduce iterator of theirs is
+//!    LOOP or around it.
+//! 6. What a producer writes in an iteration is a box without holes, the same for all producers of a buffer.
+//! 7. BLOCK reads the producers' buffers at one place, such that a box of its spatial iterators is what the producers
+//!    finish.
+//! 8. Of a parameter the producers write all that BLOCK reads.
+//! 9. Neither BLOCK nor LOOP stands in or is a tensorized nest.
+//! 10. The loops that vanish are not placed (bound, unrolled, pipelined, ..).
+//! 11. BLOCK's reduce loops hold nothing else and run no spatial iterator.
+//! 12. BLOCK's predicate says no more than that its spatial iterators stay in their domains.
+//!
+//! Preserves: BLOCK handles every element that it handled before, after its inputs are final.
+//!
+//! ```text
+//! for i in 0..8                                 for i in 0..8
+//!   for j in 0..16: X: X[i, j] = f(A[i, j])       for j in 0..16: X: X[i, j] = f(A[i, j])
+//! for y0 in 0..8                           ->     for Y_0 in 0..1
+//!   for y1 in 0..16: Y: Y[y0, y1] = X[y0, y1]       for Y_1 in 0..16: Y: Y[i + Y_0, Y_1] = X[i + Y_0, Y_1]
+//! ```
+
+use super::{Applied, Kind, Parameter, Primitive};
+use crate::error::Result;
+use crate::ir::print::Node;
+use crate::ir::region::{self, Range, Region, Touch};
+use crate::ir::simplify::{self, Env};
+use crate::ir::{Block, BufferId, Cond, For, Func, IterKind, Stmt, visit};
+use crate::schedule::Args;
+use crate::schedule::dataflow;
+use crate::schedule::find;
+use crate::schedule::nest::{self, Leaving, Solved, Stuck};
+use crate::schedule::refusal::Refusal;
+
+/// The row.
+pub static PRIMITIVE: Primitive = Primitive {
+    name: "reverse_compute_at",
+    about: "Moves a consumer under a loop of its producers, over what is finished there.",
+    signature: &[
+        Parameter::place("block", Kind::Block),
+        Parameter::place("loop", Kind::Loop),
+        Parameter::made("loops", Kind::Loops),
+    ],
+    requires: &[
+        "BLOCK computes one buffer, one element an iteration, and running it again gives the same",
+        "no other block writes that buffer, and none before BLOCK reads it",
+        "LOOP stands before BLOCK, and not around it",
+        "a block under LOOP writes what BLOCK reads; every other writer of what BLOCK reads stands before LOOP",
+        "those producers finish what they write within an iteration of LOOP: no loop of a reduce iterator of theirs is LOOP or around it",
+        "what a producer writes in an iteration is a box without holes, the same for all producers of a buffer",
+        "BLOCK reads the producers' buffers at one place, such that a box of its spatial iterators is what the producers finish",
+        "of a parameter the producers write all that BLOCK reads",
+        "neither BLOCK nor LOOP stands in or is a tensorized nest",
+        "the loops that vanish are not placed (bound, unrolled, pipelined, ..)",
+        "BLOCK's reduce loops hold nothing else and run no spatial iterator",
+        "BLOCK's predicate says no more than that its spatial iterators stay in their domains",
+    ],
+    apply,
+};
+
+fn apply(func: &Func, args: &Args) -> Result<Applied> {
+    let refusal = Refusal::new("reverse_compute_at", func);
+    let (b, l) = (find::block(func, args.get_word("block")?)?, find::loop_(func, args.get_word("loop")?)?);
+    let leaving = check_order(refusal, func, b, l)?;
+    let (_, env) = nest::surroundings(func, l);
+    let ranges = finished(refusal, func, b, l, &env)?;
+    let names = find::new_loops(func, args, &nest::default_names(func, b), &leaving.freed())?;
+
+    let mut out = func.clone();
+    let Some(taken) = nest::take(&mut out, b.name) else { return Err(refusal.lost("the block")) };
+    let stmt = nest::renest(&mut out, taken, &leaving, &ranges, &names, &env);
+    let inputs = inputs(b);
+    let writes = |s: &Stmt| inputs.iter().any(|x| !dataflow::writers_in(std::slice::from_ref(s), *x).is_empty());
+    visit::change_loop(&mut out.body, l.var, &mut |l| {
+        let position = l.body.iter().rposition(writes).map_or(l.body.len(), |p| p + 1);
+        l.body.insert(position, stmt.clone());
+    });
+    Ok(Applied { func: out, names })
+}
+
+fn inputs(block: &Block) -> Vec<BufferId> {
+    let own = dataflow::block_writes(block);
+    dataflow::block_reads(block).into_iter().filter(|x| !own.contains(x)).collect()
+}
+
+/// Requirements 1 to 4 and 9 to 12.
+fn check_order(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<Leaving> {
+    let (name, at) = (func.block_name(block.name), func.var_name(l.var));
+    let this = (Node::Block(block.name), "this block");
+    let nature =
+        dataflow::nature(block).map_err(|why| refusal.broken(1, format!("{name} cannot move: {why}"), &[this]))?;
+    check_output(refusal, func, block, nature.output)?;
+    let spots = dataflow::spot_of_block(func, block.name).zip(dataflow::spot_of_loop(func, l.var));
+    let Some((from, to)) = spots else { return Err(refusal.lost(at)) };
+    if from.under(l.var) || from.steps < to.steps {
+        let message = format!("{at} stands {} {name}", if from.under(l.var) { "around" } else { "behind" });
+        return Err(refusal.broken(3, message, &[this, (Node::Loop(l.var), "this loop")]));
+    }
+    check_producers(refusal, func, block, l)?;
+    let (around, _) = nest::surroundings(func, l);
+    let tensorized = around.iter().find(|l| l.tensorize.is_some()).map(|l| Stuck::Tensorized(l.var));
+    tensorized.map_or_else(|| nest::leaving(func, block), Err).map_err(|stuck| {
+        let number = match stuck {
+            Stuck::Tensorized(_) => 9,
+            Stuck::Placed(_) => 10,
+            Stuck::Reduce(_) => 11,
+            Stuck::Predicate(_) => 12,
+        };
+        refusal.broken(number, format!("{name} cannot move: {}", stuck.reason(func, name)), &[this])
+    })
+}
+
+fn check_output(refusal: Refusal, func: &Func, block: &Block, output: BufferId) -> Result<()> {
+    let (name, buffer) = (func.block_name(block.name), &func.buffer(output).name);
+    let other = dataflow::writers(func, output).into_iter().find(|w| w.name != block.name);
+    let place = dataflow::place(func, block.name);
+    let early = dataflow::readers(func, output).into_iter().find(|r| dataflow::place(func, r.name) < place);
+    if let Some((o, verb)) = other.map(|o| (o, "written")).or(early.map(|e| (e, "read"))) {
+        let when = if verb == "read" { " before it is computed" } else { "" };
+        let message = format!("{buffer}, which {name} writes, is also {verb} by {}{when}", func.block_name(o.name));
+        return Err(refusal.broken(
+            2,
+            message,
+            &[(Node::Block(block.name), "this block"), (Node::Block(o.name), "the other")],
+        ));
+    }
+    Ok(())
+}
+
+fn check_producers(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<()> {
+    let (name, at) = (func.block_name(block.name), func.var_name(l.var));
+    let start = visit::blocks(&l.body).first().map_or(usize::MAX, |b| dataflow::place(func, b.name));
+    let mut under = 0;
+    for input in inputs(block) {
+        let inside = dataflow::writers_in(&l.body, input);
+        under += inside.len();
+        let late = |w: &&Block| !inside.contains(&w.name) && dataflow::place(func, w.name) > start;
+        if let Some(w) = dataflow::writers(func, input).into_iter().find(late) {
+            let writer = func.block_name(w.name);
+            let message = format!("{name} reads {}, which {writer} writes behind {at}", func.buffer(input).name);
+            let nodes = [(Node::Block(block.name), "this block"), (Node::Block(w.name), "a writer outside the loop")];
+            return Err(refusal.broken(4, message, &nodes).help(format!("reverse_compute_at {writer} {at} first")));
+        }
+        if !inside.is_empty()
+            && let Some(w) = dataflow::writers(func, input).into_iter().find(|w| !inside.contains(&w.name))
+        {
+            let message = format!("{} is written under {at} and outside it", func.buffer(input).name);
+            return Err(refusal.broken(4, message, &[(Node::Block(w.name), "a writer outside the loop")]));
+        }
+    }
+    if under == 0 {
+        let message = format!("nothing under {at} writes what {name} reads");
+        return Err(refusal.broken(4, message, &[(Node::Loop(l.var), "this loop")]));
+    }
+    Ok(())
+}
+
+/// The values of the spatial iterators whose inputs are final after an iteration of `l` (requirements 5 to 8).
+fn finished(refusal: Refusal, func: &Func, block: &Block, l: &For, env: &Env) -> Result<Vec<Range>> {
+    let name = func.block_name(block.name);
+    let this = (Node::Block(block.name), "this block");
+    let mut ranges: Vec<Option<Range>> = vec![None; block.iters.len()];
+    for input in inputs(block) {
+        let writers = dataflow::writers_in(&l.body, input);
+        if writers.is_empty() {
+            continue;
+        }
+        let region = written(refusal, func, l, input, env)?;
+        let full = nest::full(func, input, &region, env);
+        for at in dataflow::reads_at(block, input) {
+            let solved = nest::solve(&block.iters, &at, &region, &full, env);
+            if !solved.iter().zip(&mut ranges).all(|(s, r)| agree(s, r, env)) {
+                let buffer = &func.buffer(input).name;
+                let message = format!("what {name} reads of {buffer} is no box of its iterators");
+                return Err(refusal.broken(7, message, &[this, (Node::Buffer(input), "read here")]));
+            }
+        }
+        check_covered(refusal, func, block, l, input)?;
+    }
+    let mut out = Vec::new();
+    for (it, range) in block.iters.iter().zip(ranges) {
+        match (it.kind, range) {
+            (IterKind::Spatial, range) => out.push(range.unwrap_or(Range { min: 0.into(), extent: it.extent.clone() })),
+            (IterKind::Reduce, None) => {}
+            (IterKind::Reduce, Some(_)) => {
+                let message = format!("{name} sums over more than one iteration of {} finishes", func.var_name(l.var));
+                return Err(refusal.broken(7, message, &[this]));
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Joins a solution into the range found so far; `None` stands for the whole domain.
+fn agree(solved: &Solved, range: &mut Option<Range>, env: &Env) -> bool {
+    match (solved.exact, solved.whole, &range) {
+        (false, ..) => false,
+        (true, true, _) => true,
+        (true, false, None) => {
+            *range = Some(solved.range.clone());
+            true
+        }
+        (true, false, Some(r)) => {
+            simplify::equal(&r.min, &solved.range.min, env) && simplify::equal(&r.extent, &solved.range.extent, env)
+        }
+    }
+}
+
+/// The box of `buffer` that is written and final after an iteration of `l`.
+fn written(refusal: Refusal, func: &Func, l: &For, buffer: BufferId, env: &Env) -> Result<Region> {
+    let at = func.var_name(l.var);
+    let mut found: Option<Region> = None;
+    for writer in visit::blocks(&l.body).into_iter().filter(|b| dataflow::block_writes(b).contains(&buffer)) {
+        let name = func.block_name(writer.name);
+        let node = [(Node::Block(writer.name), "this producer")];
+        let inner = visit::loops_around(&l.body, writer.name).unwrap_or_default();
+        let inside = |v| inner.iter().any(|l| l.defines().iter().any(|(w, _)| *w == v));
+        let mut outside = false;
+        for it in writer.iters.iter().filter(|i| i.kind == IterKind::Reduce) {
+            it.binding.for_each_var(&mut |v| outside |= !inside(v));
+        }
+        if outside {
+            let message = format!("{name} is not finished within an iteration of {at}: it reduces over loops outside");
+            return Err(refusal.broken(5, message, &node).help("choose a loop around the reduction"));
+        }
+        let alone = dataflow::only(&l.body, &|b| b.name == writer.name);
+        let region = region::touched(func, &alone, buffer, Touch::Writes, env);
+        let Some(region) = region.filter(|_| dataflow::is_dense(writer, buffer, &inner)) else {
+            let message = format!("what {name} writes in an iteration of {at} is no box without holes");
+            return Err(refusal.broken(6, message, &node));
+        };
+        if found.as_ref().is_some_and(|f| !same(f, &region, env)) {
+            let message =
+                format!("the producers of {} write different boxes in an iteration of {at}", func.buffer(buffer).name);
+            return Err(refusal.broken(6, message, &node));
+        }
+        found = Some(region);
+    }
+    found.ok_or_else(|| refusal.lost("the region written"))
+}
+
+fn same(a: &Region, b: &Region, env: &Env) -> bool {
+    let equal =
+        |(x, y): (&Range, &Range)| simplify::equal(&x.min, &y.min, env) && simplify::equal(&x.extent, &y.extent, env);
+    a.iter().zip(b).all(equal)
+}
+
+/// A parameter holds the caller's data where no producer writes it, so all that is read must be written.
+fn check_covered(refusal: Refusal, func: &Func, block: &Block, l: &For, input: BufferId) -> Result<()> {
+    if !func.params.contains(&input) {
+        return Ok(());
+    }
+    let Some((from, to)) = dataflow::spot_of_block(func, block.name).zip(dataflow::spot_of_loop(func, l.var)) else {
+        return Err(refusal.lost("the block"));
+    };
+    let shared = from.shared_loops(&to);
+    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let env = nest::env_of(around.get(..shared).unwrap_or_default());
+    let body = dataflow::body_at(&func.body, to.steps.get(..=shared).unwrap_or_default());
+    let (read, rest) =
+        (dataflow::only(body, &|b| b.name == block.name), dataflow::only(body, &|b| b.name != block.name));
+    let read = region::touched(func, &read, input, Touch::Reads, &env).unwrap_or_default();
+    let write = region::touched(func, &rest, input, Touch::Writes, &env).unwrap_or_default();
+    let inside = |(r, w): (&Range, &Range)| {
+        let (end, limit) = (r.min.clone() + r.extent.clone(), w.min.clone() + w.extent.clone());
+        simplify::prove(&Cond::ge(r.min.clone(), w.min.clone()), &env) && simplify::prove(&Cond::ge(limit, end), &env)
+    };
+    if read.len() == write.len() && read.iter().zip(&write).all(inside) {
+        return Ok(());
+    }
+    let (name, buffer) = (func.block_name(block.name), &func.buffer(input).name);
+    let message = format!(
+        "{name} also reads elements of the parameter {buffer} that nothing under {} writes",
+        func.var_name(l.var)
+    );
+    Err(refusal.broken(8, message, &[(Node::Block(block.name), "this block")]))
+}

@@ -1,0 +1,175 @@
+//! `reverse_compute_inline BLOCK`: the consumer BLOCK vanishes; the producer of what it read computes its result in
+//! place and writes that.
+//!
+//! Requires:
+//! 1. BLOCK computes one buffer, one element an iteration, each at once from other buffers (no reduction).
+//! 2. It reads one allocated buffer at its plain iterators, each exactly once, that a single block, its producer, writes
+//!    and no other block reads.
+//! 3. The producer computes each element at once (no reduction) and stands before BLOCK.
+//! 4. No other block writes BLOCK's output, and none before BLOCK reads it.
+//! 5. No block at or after the producer writes what else BLOCK reads.
+//! 6. Neither block stands in a tensorized nest.
+//! 7. BLOCK's loops that vanish are not placed.
+//! 8. BLOCK's predicate says no more than that its iterators stay in their domains.
+//!
+//! Preserves: BLOCK's output. Where the producer computed more than BLOCK read, it gets a predicate.
+//!
+//! ```text
+//! for i in 0..8: X: X[i] = A[i]*2
+//! for j in 0..8: Y: Y[j] = X[j] + 1     ->    for i in 0..8: X: Y[i] = A[i]*2 + 1
+//! ```
+
+use super::compute_inline::{plain_iterators, unit_iterators};
+use super::{Applied, Kind, Parameter, Primitive};
+use crate::error::Result;
+use crate::ir::print::Node;
+use crate::ir::simplify;
+use crate::ir::{Block, BufferId, Cond, Expr, Func, Index, Stmt, Store, Var, visit};
+use crate::schedule::Args;
+use crate::schedule::dataflow;
+use crate::schedule::find;
+use crate::schedule::nest::{self, Stuck};
+use crate::schedule::refusal::Refusal;
+
+/// The row.
+pub static PRIMITIVE: Primitive = Primitive {
+    name: "reverse_compute_inline",
+    about: "Computes a consumer's values where its input is written.",
+    signature: &[Parameter::place("block", Kind::Block)],
+    requires: &[
+        "BLOCK computes one buffer, one element an iteration, each at once from other buffers (no reduction)",
+        "it reads one allocated buffer at its plain iterators, each exactly once, that a single block, its producer, writes and no other block reads",
+        "the producer computes each element at once (no reduction) and stands before BLOCK",
+        "no other block writes BLOCK's output, and none before BLOCK reads it",
+        "no block at or after the producer writes what else BLOCK reads",
+        "neither block stands in a tensorized nest",
+        "BLOCK's loops that vanish are not placed",
+        "BLOCK's predicate says no more than that its iterators stay in their domains",
+    ],
+    apply,
+};
+
+fn apply(func: &Func, args: &Args) -> Result<Applied> {
+    let refusal = Refusal::new("reverse_compute_inline", func);
+    let b = find::block(func, args.get_word("block")?)?;
+    let Link { producer, through, vars } = check(refusal, func, b)?;
+    let ([Stmt::Store(outer)], [Stmt::Store(inner)]) = (b.body.as_slice(), producer.body.as_slice()) else {
+        return Err(refusal.lost("the store"));
+    };
+    let mut map = unit_iterators(b);
+    map.extend(vars.iter().copied().zip(inner.indices.iter().cloned()));
+    let value = visit::map_expr(&outer.value, &mut |i| visit::subst_index(i, &map), &mut |e| match e {
+        Expr::Load { buffer, .. } if buffer == through => inner.value.clone(),
+        e => e,
+    });
+    let indices = outer.indices.iter().map(|i| visit::subst_index(i, &map)).collect();
+    let store = Store { buffer: outer.buffer, indices, value, lanes: 1 };
+    let predicate = still_read(func, b, producer, &map);
+
+    let mut out = func.clone();
+    nest::take(&mut out, b.name);
+    visit::change_block(&mut out.body, producer.name, &mut |p| {
+        p.body = vec![Stmt::Store(store.clone())];
+        p.predicate = p.predicate.clone().and(predicate.clone());
+    });
+    dataflow::remove_buffer(&mut out, through);
+    Ok(out.into())
+}
+
+/// What of the producer's iterations BLOCK reads, over the loops around the producer.
+fn still_read(func: &Func, block: &Block, producer: &Block, map: &visit::Map) -> Cond {
+    let env = nest::env_of(&visit::loops_around(&func.body, producer.name).unwrap_or_default());
+    let mut domains = env.clone();
+    let bindings: visit::Map = producer.iters.iter().map(|i| (i.var, i.binding.clone())).collect();
+    for it in &producer.iters {
+        domains.assume(&Cond::lt(it.binding.clone(), it.extent.clone()));
+        domains.assume(&Cond::ge(it.binding.clone(), 0));
+    }
+    let mut predicate = Cond::TRUE;
+    for it in &block.iters {
+        let Some(at) = map.get(&it.var) else { continue };
+        // In the producer's own domain first: an iterator of the same extent needs no condition.
+        let same = at.as_var().and_then(|v| producer.iters.iter().find(|p| p.var == v));
+        let at = simplify::simplify(&visit::subst_index(at, &bindings), &env);
+        for part in [Cond::ge(at.clone(), 0), Cond::lt(at.clone(), it.extent.clone())] {
+            if !same.is_some_and(|p| p.extent == it.extent) && !simplify::prove(&part, &domains) {
+                predicate = predicate.and(part);
+            }
+        }
+    }
+    predicate
+}
+
+struct Link<'a> {
+    producer: &'a Block,
+    through: BufferId,
+    vars: Vec<Var>,
+}
+
+fn check<'a>(refusal: Refusal, func: &'a Func, block: &Block) -> Result<Link<'a>> {
+    let name = func.block_name(block.name);
+    let this = (Node::Block(block.name), "this block");
+    let nature = dataflow::nature(block)
+        .map_err(|why| refusal.broken(1, format!("{name} cannot be inlined: {why}"), &[this]))?;
+    if nature.reduction {
+        return Err(refusal.broken(1, format!("{name} cannot be inlined: it is a reduction"), &[this]));
+    }
+    let Some(link) = find_link(func, block) else {
+        let message = format!("{name} reads no buffer at its plain iterators that one other block makes for it alone");
+        return Err(refusal.broken(2, message, &[this]));
+    };
+    let producer = func.block_name(link.producer.name);
+    let place = dataflow::place(func, block.name);
+    let from = dataflow::place(func, link.producer.name);
+    let elementwise = dataflow::nature(link.producer).is_ok_and(|n| !n.reduction);
+    if !elementwise || from > place {
+        let message =
+            format!("{producer}, which makes what {name} reads, does not compute each element at once before it");
+        return Err(refusal.broken(3, message, &[this, (Node::Block(link.producer.name), "the producer")]));
+    }
+    let other = dataflow::writers(func, nature.output).into_iter().find(|w| w.name != block.name);
+    let early = dataflow::readers(func, nature.output).into_iter().find(|r| dataflow::place(func, r.name) < place);
+    if let Some(o) = other.or(early) {
+        let message = format!("{} also uses {}", func.block_name(o.name), func.buffer(nature.output).name);
+        return Err(refusal.broken(4, message, &[this, (Node::Block(o.name), "the other")]));
+    }
+    let inputs: Vec<BufferId> = dataflow::block_reads(block).into_iter().filter(|b| *b != link.through).collect();
+    let late = |w: &&Block| {
+        dataflow::place(func, w.name) >= from && dataflow::block_writes(w).iter().any(|b| inputs.contains(b))
+    };
+    if let Some(w) = visit::blocks(&func.body).into_iter().find(late) {
+        let message =
+            format!("{} writes what {name} reads, and does not stand before {producer}", func.block_name(w.name));
+        return Err(refusal.broken(5, message, &[this, (Node::Block(w.name), "the writer")]));
+    }
+    check_nests(refusal, func, block, link.producer)?;
+    Ok(link)
+}
+
+fn check_nests(refusal: Refusal, func: &Func, block: &Block, producer: &Block) -> Result<()> {
+    let name = func.block_name(block.name);
+    let around = visit::loops_around(&func.body, producer.name).unwrap_or_default();
+    let tensorized = around.iter().find(|l| l.tensorize.is_some()).map(|l| Stuck::Tensorized(l.var));
+    tensorized.map_or_else(|| nest::leaving(func, block).map(|_| ()), Err).map_err(|stuck| {
+        let number = match stuck {
+            Stuck::Tensorized(_) => 6,
+            Stuck::Placed(_) => 7,
+            Stuck::Reduce(_) | Stuck::Predicate(_) => 8,
+        };
+        let message = format!("{name} cannot be inlined: {}", stuck.reason(func, name));
+        refusal.broken(number, message, &[(Node::Block(block.name), "this block")])
+    })
+}
+
+/// The buffer through which a producer feeds the block alone, and the iterators with which the block reads it.
+fn find_link<'a>(func: &'a Func, block: &Block) -> Option<Link<'a>> {
+    dataflow::block_reads(block).into_iter().find_map(|through| {
+        let [producer] = dataflow::writers(func, through).try_into().ok()?;
+        let alone = dataflow::readers(func, through).iter().all(|r| r.name == block.name);
+        let places: Vec<Vec<Index>> = dataflow::reads_at(block, through);
+        let at = places.first().filter(|at| places.iter().all(|p| p == *at))?;
+        let vars = plain_iterators(block, at)?;
+        let own = producer.name != block.name && !func.params.contains(&through);
+        (alone && own).then_some(Link { producer, through, vars })
+    })
+}
