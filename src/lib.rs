@@ -17,6 +17,8 @@ pub mod schedule;
 
 pub mod loom;
 
+pub mod gemm;
+
 pub mod lower;
 
 pub mod machine;
@@ -38,4 +40,13 @@ pub mod cli;
 
 pub use array::Array;
 pub use dtype::DType;
-pub use error::{Error, Result};
+pub use error::{Error, Fault, Result};
+pub use gemm::Gemm;
+pub use ir::Func;
+pub use kernel::Kernels;
+pub use loom::Schedule;
+pub use lower::Lowered;
+#[cfg(feature = "cuda")]
+pub use runtime::Device;
+pub use schedule::Step;
+pub use target::Target;

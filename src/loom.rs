@@ -1,1 +1,253 @@
-//! (being built)
+//! A `.loom` text is a whole schedule: the program, a line `target sm_90a`, then the steps.
+//!
+//! The same text is example, test case, tuning record, command-line input and bug report. [`Schedule`] parses it and
+//! prints it back; nothing besides its three parts influences the PTX. An error underlines the user's own text: the
+//! parsers of the two halves see the whole file with the other half blanked out, so their places are places in it.
+
+use crate::error::{Error, Result};
+use crate::ir::Func;
+use crate::schedule::{self, Step};
+use crate::target::Target;
+use crate::te::{self, Known};
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+/// Longer texts are refused before they are read.
+const LONGEST_TEXT: usize = 1 << 20;
+
+/// What to compute, for which chip, and how.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    /// What to compute, as `te` states it.
+    pub program: Func,
+    /// The chip that the PTX is for. No step looks at it.
+    pub target: Target,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+}
+
+impl Schedule {
+    /// Parses a `.loom` text.
+    pub fn parse(text: &str) -> Result<Schedule> {
+        if text.len() > LONGEST_TEXT {
+            let message = format!("a schedule of {} bytes is longer than {LONGEST_TEXT}", text.len());
+            return Err(Error::input("loom.size", message));
+        }
+        let (whole, name) = target_statement(text)?;
+        let target = Target::parse(&text[name.clone()]).map_err(|e| e.text(text).label(name, "this target"))?;
+        let program = te::parse(&keep(text, 0..whole.start)).map_err(|e| in_users_text(e, text))?;
+        let steps = schedule::parse(&keep(text, whole.end..text.len())).map_err(|e| in_users_text(e, text))?;
+        Ok(Schedule { program, target, steps })
+    }
+
+    /// The program after all steps.
+    pub fn scheduled(&self) -> Result<Func> {
+        self.trace(&mut |_, _, _| {})
+    }
+
+    /// Like [`Self::scheduled`], showing each step (counted from 1) with the program after it.
+    pub fn trace(&self, show: &mut dyn FnMut(usize, &Step, &Func)) -> Result<Func> {
+        let mut func = self.program.clone();
+        for (i, step) in self.steps.iter().enumerate() {
+            func = schedule::apply(&func, step)
+                .map_err(|e| e.within(format!("step {} of {}", i + 1, self.steps.len())))?;
+            show(i + 1, step, &func);
+        }
+        Ok(func)
+    }
+
+    /// The same with every name stated that a step makes by default.
+    pub fn completed(&self) -> Result<Schedule> {
+        let (_, steps) = schedule::complete_all(&self.program, &self.steps)?;
+        Ok(Schedule { steps, ..self.clone() })
+    }
+
+    /// The same steps on the same program at another size: n, or m, n and k for a matrix product. Only for the programs
+    /// that `te` has builders for ([`Known`]); the steps are checked when they are applied.
+    pub fn resized(&self, sizes: &[i64]) -> Result<Schedule> {
+        let Some(known) = Known::of(&self.program) else {
+            let message =
+                format!("program {} is none of te's ready-made ones: its size stands in its text", self.program.name);
+            return Err(Error::input("loom.resize", message));
+        };
+        Ok(Schedule { program: known.resized(sizes)?.build()?, ..self.clone() })
+    }
+
+    /// The same program and steps for another chip.
+    #[must_use]
+    pub fn for_target(mut self, target: Target) -> Schedule {
+        self.target = target;
+        self
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Schedule> {
+        Schedule::parse(text)
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", te::print(&self.program).trim_end())?;
+        writeln!(f, "target {}", self.target.name)?;
+        self.steps.iter().try_for_each(|step| writeln!(f, "{step}"))
+    }
+}
+
+/// Where the statement `target NAME` stands, and where its name.
+fn target_statement(text: &str) -> Result<(Range<usize>, Range<usize>)> {
+    let mut found =
+        statements(text).into_iter().filter(|s| words(text, s).first().is_some_and(|w| &text[w.clone()] == "target"));
+    let Some(statement) = found.next() else {
+        return Err(Error::input("loom.target", "no line says for which chip")
+            .help("a line `target sm_90a` between the program and the steps"));
+    };
+    if let Some(second) = found.next() {
+        return Err(Error::input("loom.target", "two lines say for which chip")
+            .text(text)
+            .label(statement, "here first")
+            .label(second, "and here again"));
+    }
+    match words(text, &statement).as_slice() {
+        [_, name] => Ok((statement, name.clone())),
+        _ => Err(Error::input("loom.target", "`target` takes one name, such as sm_90a")
+            .text(text)
+            .label(statement, "this line")),
+    }
+}
+
+/// The places of the statements: lines without their comments, cut at `;`, trimmed.
+fn statements(text: &str) -> Vec<Range<usize>> {
+    let mut out = Vec::new();
+    let mut line_start = 0;
+    for line in text.split_inclusive('\n') {
+        let code = line.split('#').next().unwrap_or("");
+        let mut start = line_start;
+        for statement in code.split(';') {
+            let blank = statement.len() - statement.trim_start().len();
+            out.push(start + blank..start + blank + statement.trim().len());
+            start += statement.len() + 1;
+        }
+        line_start += line.len();
+    }
+    out
+}
+
+/// The places of the words of a statement.
+fn words(text: &str, statement: &Range<usize>) -> Vec<Range<usize>> {
+    let (mut out, mut from) = (Vec::new(), statement.start);
+    for word in text[statement.clone()].split_whitespace() {
+        let at = from + text[from..statement.end].find(word).unwrap_or(0);
+        from = at + word.len();
+        out.push(at..from);
+    }
+    out
+}
+
+/// The text with all but a part of it blanked, every byte in its place.
+fn keep(text: &str, part: Range<usize>) -> String {
+    let blank = |s: &str| -> String { s.bytes().map(|b| if b == b'\n' { '\n' } else { ' ' }).collect() };
+    format!("{}{}{}", blank(&text[..part.start]), &text[part.clone()], blank(&text[part.end..]))
+}
+
+/// Puts the user's whole text under an error that points into a blanked copy.
+fn in_users_text(error: Error, text: &str) -> Error {
+    match error.source_text() {
+        Some(seen) if seen.len() == text.len() => error.text(text),
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# adds\nvec_add 1000  # ragged\ntarget sm_80\nsplit i ? 128 -> i0 i1 # a step\n";
+
+    /// The error's first line, and what it underlines in the user's own text.
+    fn refusal(text: &str) -> (String, Vec<String>) {
+        let error = Schedule::parse(text).unwrap_err();
+        let underlined = |l: &crate::error::Label| error.source_text().map(|t| t[l.span.clone()].to_string());
+        let places = error.labels().iter().filter_map(underlined).collect();
+        (error.to_string().lines().next().unwrap_or("").to_string(), places)
+    }
+
+    #[test]
+    fn a_text_parses_prints_and_replays() {
+        let schedule = Schedule::parse(TEXT).unwrap();
+        assert_eq!((schedule.target.name, schedule.steps.len()), ("sm_80", 1));
+        let printed = schedule.to_string();
+        assert!(printed.ends_with("\ntarget sm_80\nsplit i ? 128 -> i0 i1\n"), "{printed}");
+        assert_eq!(Schedule::parse(&printed).unwrap(), schedule);
+        assert_eq!(Schedule::parse("vec_add 1000; target sm_80; split i ? 128 -> i0 i1").unwrap(), schedule);
+        assert_eq!(schedule.scheduled().unwrap(), schedule.completed().unwrap().scheduled().unwrap());
+    }
+
+    #[test]
+    fn the_target_is_named_once_and_known() {
+        let none = "error in the input [loom.target]: no line says for which chip".to_string();
+        assert_eq!(refusal("vec_add 8\n"), (none, vec![]));
+        let twice = "error in the input [loom.target]: two lines say for which chip".to_string();
+        assert_eq!(
+            refusal("vec_add 8\ntarget sm_80\ntarget sm_90"),
+            (twice, vec!["target sm_80".into(), "target sm_90".into()])
+        );
+        let (message, places) = refusal("vec_add 8\ntarget sm_81 # no such chip\n");
+        assert!(message.contains("sm_81"), "{message}");
+        assert_eq!(places, ["sm_81"]);
+        let (message, places) = refusal("vec_add 8\ntarget sm_80 sm_90");
+        assert_eq!(
+            (message.as_str(), places),
+            (
+                "error in the input [loom.target]: `target` takes one name, such as sm_90a",
+                vec!["target sm_80 sm_90".into()]
+            )
+        );
+    }
+
+    #[test]
+    fn errors_underline_the_users_own_text() {
+        let (message, places) = refusal("vec_add 8\ntarget sm_80\nsplit i ? 4\nspilt i ? 4\n");
+        assert!(message.contains("no primitive `spilt`"), "{message}");
+        assert_eq!(places, ["spilt"]);
+        let (_, places) = refusal("# a comment with ü\nvec_ad 8\ntarget sm_80\n");
+        assert!(places.iter().any(|p| p.contains("vec_ad")), "{places:?}");
+    }
+
+    #[test]
+    fn a_refused_step_says_which_it_is() {
+        let error =
+            Schedule::parse("vec_add 8\ntarget sm_80\nsplit i ? 4\nsplit nope ? 2").unwrap().scheduled().unwrap_err();
+        assert_eq!(error.context().last().map(String::as_str), Some("step 2 of 2"));
+    }
+
+    #[test]
+    fn a_schedule_takes_another_size() {
+        let schedule = Schedule::parse(TEXT).unwrap();
+        assert_eq!(Known::of(&schedule.resized(&[64]).unwrap().program), Some(Known::VecAdd(64)));
+        assert_eq!(schedule.resized(&[1, 2]).unwrap_err().code(), "te.size");
+        let own = "program p\ninput A f32[8]\nB: output B[i 8] f32 = A[i]\ntarget sm_80\n";
+        assert_eq!(Schedule::parse(own).unwrap().resized(&[4]).unwrap_err().code(), "loom.resize");
+    }
+
+    #[test]
+    fn no_text_is_too_odd_to_refuse() {
+        for text in [
+            "",
+            ";",
+            "target",
+            "target\u{a0}x",
+            "\u{feff}",
+            "target sm_90",
+            "# target sm_90",
+            "vec_add 8;target sm_90;;;",
+        ] {
+            let _ = Schedule::parse(text);
+        }
+        assert_eq!(Schedule::parse(&"x".repeat(LONGEST_TEXT + 1)).unwrap_err().code(), "loom.size");
+    }
+}

@@ -1,0 +1,106 @@
+//! Matrix products as a client of the compiler: what is asked for, and steps that suit it.
+//!
+//! Nothing here is known to the compiler. [`recommend`] answers with a [`Schedule`], whose steps could have been written
+//! by hand and can be edited.
+
+mod simt;
+
+pub use simt::Tiles;
+
+use crate::dtype::{Class, DType};
+use crate::error::{Error, Result};
+use crate::ir::Func;
+use crate::loom::Schedule;
+use crate::target::Target;
+use crate::te::{self, GemmSpec, Known, Layout};
+
+/// What is asked for: C[m, n] = A * B, row-major. f32 and layout NN unless said otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gemm {
+    spec: GemmSpec,
+}
+
+impl Gemm {
+    /// C has m rows and n columns, the sums k terms.
+    pub fn new(m: i64, n: i64, k: i64) -> Gemm {
+        Gemm { spec: GemmSpec::of(m, n, k, DType::F32, Layout::NN) }
+    }
+
+    /// The usual combination for a type of inputs: sums in f32 (s32 for integers), and a result that is not narrower
+    /// than 16 bits. f16 means f16>f32>f16, s8 means s8>s32>s32.
+    #[must_use]
+    pub fn of(self, dtype: DType) -> Gemm {
+        let acc = match (dtype, dtype.class()) {
+            (DType::F64, _) => DType::F64,
+            (_, Class::Float) => DType::F32,
+            _ => DType::S32,
+        };
+        let out = match dtype {
+            DType::F16 | DType::Bf16 => dtype,
+            DType::E4m3 | DType::E5m2 => DType::F16,
+            _ => acc,
+        };
+        self.inputs(dtype).accumulate(acc).output(out)
+    }
+
+    /// The type of A and B.
+    #[must_use]
+    pub fn inputs(mut self, dtype: DType) -> Gemm {
+        (self.spec.a, self.spec.b) = (dtype, dtype);
+        self
+    }
+
+    /// The type of products and sums.
+    #[must_use]
+    pub fn accumulate(mut self, dtype: DType) -> Gemm {
+        self.spec.acc = dtype;
+        self
+    }
+
+    /// The type of C.
+    #[must_use]
+    pub fn output(mut self, dtype: DType) -> Gemm {
+        self.spec.out = dtype;
+        self
+    }
+
+    /// How A and B lie.
+    #[must_use]
+    pub fn layout(mut self, layout: Layout) -> Gemm {
+        self.spec.layout = layout;
+        self
+    }
+
+    /// As `te` has it.
+    pub fn spec(&self) -> &GemmSpec {
+        &self.spec
+    }
+
+    /// The program.
+    pub fn program(&self) -> Result<Func> {
+        te::gemm(&self.spec)
+    }
+}
+
+impl From<GemmSpec> for Gemm {
+    fn from(spec: GemmSpec) -> Gemm {
+        Gemm { spec }
+    }
+}
+
+/// The matrix product that a program is, if it is one.
+pub fn describe(program: &Func) -> Option<Gemm> {
+    match Known::of(program) {
+        Some(Known::Gemm(spec)) => Some(spec.into()),
+        _ => None,
+    }
+}
+
+/// A schedule for the product: tiles in shared memory that all threads fetch, and a tile of C in the registers of each.
+/// It applies at every size; which tiles it takes is [`Tiles::choose`]'s decision, written into the steps.
+pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
+    let program = gemm.program()?;
+    let steps = crate::schedule::parse(&Tiles::choose(gemm.spec()).steps(gemm.spec()))
+        .map_err(|e| Error::bug("gemm.steps", format!("the recommended steps do not parse: {e}")))?;
+    Ok(Schedule { program, target: *target, steps })
+}

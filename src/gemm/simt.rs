@@ -1,0 +1,100 @@
+//! Steps for a matrix product without tensor cores: the two-level blocking of the field, for any size and type.
+//!
+//! A block of threads computes `bm` x `bn` elements of C, each thread `tm` x `tn` of them in registers; A and B come in
+//! slices of `bk` through shared memory, fetched by all threads in pieces of up to 16 bytes.
+
+use crate::te::GemmSpec;
+use std::fmt::Write;
+
+/// The sizes of the tiles. All are powers of two; `tm` divides `bm`, `tn` divides `bn`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tiles {
+    /// Rows of C of a block.
+    pub bm: i64,
+    /// Columns of C of a block.
+    pub bn: i64,
+    /// Terms of the sums in shared memory at a time.
+    pub bk: i64,
+    /// Rows of C of a thread.
+    pub tm: i64,
+    /// Columns of C of a thread.
+    pub tn: i64,
+}
+
+/// Blocks below which a smaller tile is taken: about one for each multiprocessor of a large chip.
+const ENOUGH_BLOCKS: i64 = 128;
+
+impl Tiles {
+    /// The largest tiles that still give enough blocks, cut down to the product where that is smaller.
+    pub fn choose(spec: &GemmSpec) -> Tiles {
+        let ladder = [(128, 128, 8, 8), (128, 64, 8, 4), (64, 64, 4, 4), (32, 32, 2, 2)];
+        let blocks = |bm: i64, bn: i64| (spec.m as u64).div_ceil(bm as u64) * (spec.n as u64).div_ceil(bn as u64);
+        let enough = ladder.into_iter().find(|(bm, bn, ..)| blocks(*bm, *bn) >= ENOUGH_BLOCKS as u64);
+        let (mut bm, mut bn, mut tm, mut tn) = enough.unwrap_or((32, 32, 2, 2));
+        while bm > 1 && bm / 2 >= spec.m {
+            (bm, tm) = (bm / 2, (tm / 2).max(1));
+        }
+        while bn > 1 && bn / 2 >= spec.n {
+            (bn, tn) = (bn / 2, (tn / 2).max(1));
+        }
+        let bk = [16, 8, 4, 2].into_iter().find(|bk| *bk <= spec.k).unwrap_or(1);
+        Tiles { bm, bn, bk, tm, tn }
+    }
+
+    /// Threads of a block.
+    pub fn threads(&self) -> i64 {
+        (self.bm / self.tm) * (self.bn / self.tn)
+    }
+
+    /// The steps as text, for a program of [`crate::te::gemm`].
+    pub fn steps(&self, spec: &GemmSpec) -> String {
+        let Tiles { bm, bn, bk, tm, tn } = *self;
+        // One type: a block C that gets a tile in registers. Mixed types: block mma sums into acc, block out converts.
+        let single = spec.acc == spec.out;
+        let block = if single { "C" } else { "mma" };
+        let mut out = String::from(if single { "cache_write C C local -> C_local\n" } else { "set_scope acc local\n" });
+        let text = format!(
+            "split i ? {} {tm} -> i_0 i_1 i_2\nsplit j ? {} {tn} -> j_0 j_1 j_2\nsplit k ? {bk} -> k_0 k_1\n\
+             reorder i_0 j_0 i_1 j_1 k_0 k_1 i_2 j_2\nfuse i_1 j_1 -> t\n\
+             bind i_0 blockIdx.y\nbind j_0 blockIdx.x\nbind t threadIdx.x\n\
+             reverse_compute_at {} t -> c_0 c_1\n",
+            bm / tm,
+            bn / tn,
+            if single { "C_local" } else { "out" },
+        );
+        out.push_str(&text);
+        for (name, bits, elements) in [("A", spec.a.bits(), bm * bk), ("B", spec.b.bits(), bk * bn)] {
+            let low = name.to_lowercase();
+            // As wide as 16 bytes and a whole share for each thread allow.
+            let vector = (128 / i64::from(bits)).min((elements / self.threads()).max(1));
+            let _ = write!(
+                out,
+                "cache_read {block} {name} shared -> {name}_shared\ncompute_at {name}_shared k_0 -> {low}0 {low}1\n\
+                 fuse {low}0 {low}1 -> {low}\nsplit {low} ? {} {vector} -> {low}_0 {low}_1 {low}_2\n\
+                 vectorize {low}_2\nbind {low}_1 threadIdx.x\n",
+                self.threads()
+            );
+        }
+        let _ = writeln!(out, "decompose_reduction {block} k_0");
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::te::Layout;
+
+    #[test]
+    fn small_products_get_small_tiles() {
+        let tiles = |m, n, k| Tiles::choose(&GemmSpec::of(m, n, k, DType::F32, Layout::NN));
+        assert_eq!(tiles(4096, 4096, 4096), Tiles { bm: 128, bn: 128, bk: 16, tm: 8, tn: 8 });
+        assert_eq!(tiles(1024, 1024, 1024), Tiles { bm: 128, bn: 64, bk: 16, tm: 8, tn: 4 });
+        assert_eq!(tiles(1, 100, 3), Tiles { bm: 1, bn: 32, bk: 2, tm: 1, tn: 2 });
+        for (m, n, k) in [(1, 1, 1), (3, 5, 7), (17, 4096, 4096), (4095, 4097, 4099)] {
+            let t = tiles(m, n, k);
+            assert!(t.bm % t.tm == 0 && t.bn % t.tn == 0 && t.threads() <= 256, "{t:?}");
+        }
+    }
+}
