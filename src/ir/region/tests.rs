@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::dtype::DType;
-use crate::ir::{For, Iter, IterKind, LoopKind, Scope, Store};
+use crate::ir::{For, If, Iter, IterKind, LoopKind, Scope, Store};
 
 fn text(func: &Func, index: &Index) -> String {
     match index {
@@ -83,4 +83,255 @@ fn a_predicate_cuts_a_window() {
     assert_eq!(box_text(&func, &region), "(Mul i_0 128) +130");
     assert_eq!(box_text(&func, &over(&region, &[(i0, 8)], &env)), "0 +1026");
     assert_eq!(touched(&func, &body, a, Touch::Writes, &env), None);
+}
+
+/// A random program over outer variables 0..2 and the loops and iterators that it adds.
+struct Random {
+    rng: fastrand::Rng,
+    func: Func,
+    target: BufferId,
+    sink: BufferId,
+    /// Whether there is one access, its indices are sums of variables, and nothing is conditional.
+    affine: bool,
+}
+
+/// Small enough that boxes are cut.
+const SHAPE: [i64; 2] = [40, 1000];
+/// Large enough that none is.
+const LARGE: [i64; 2] = [10000, 10000];
+
+impl Random {
+    fn new(seed: u64, affine: bool) -> Random {
+        let mut func = Func::default();
+        let target = buffer(&mut func, "A", if affine { &LARGE } else { &SHAPE });
+        let sink = buffer(&mut func, "S", &[1]);
+        for name in ["o0", "o1"] {
+            func.add_var(name);
+        }
+        Random { rng: fastrand::Rng::with_seed(seed), func, target, sink, affine }
+    }
+
+    fn sum(&mut self, vars: &[Var], coefficients: &[i64]) -> Index {
+        let mut index = Index::Int(0);
+        for _ in 0..self.rng.u32(1..4) {
+            let var = vars[self.rng.usize(..vars.len())];
+            index = index + var * coefficients[self.rng.usize(..coefficients.len())];
+        }
+        index
+    }
+
+    fn index(&mut self, vars: &[Var]) -> Index {
+        let sum = self.sum(vars, &[1, 1, 2, 4, 4, 8]);
+        if self.affine {
+            return sum;
+        }
+        let c = [2, 3, 4, 8][self.rng.usize(..4)];
+        match self.rng.u8(..10) {
+            0..=1 => sum.floordiv(c) * 4 + self.sum(vars, &[1, 2]),
+            2..=3 => sum.floormod(c) + self.sum(vars, &[1, 4]),
+            4 => sum.floordiv(c),
+            5 => sum.min(self.sum(vars, &[1, 3])),
+            6 => (sum - self.sum(vars, &[1, 2])).max(0),
+            7 => sum.floordiv(c).floormod(3) * c + self.sum(vars, &[1]),
+            _ => sum,
+        }
+    }
+
+    fn cond(&mut self, vars: &[Var]) -> Cond {
+        if self.affine {
+            return Cond::TRUE;
+        }
+        let (a, limit) = (self.index(vars), self.rng.i64(0..20));
+        match self.rng.u8(..6) {
+            0 => Cond::ge(a, limit),
+            1 => Cond::eq(a, limit),
+            2 => Cond::lt(a, limit).and(Cond::ge(self.index(vars), 1)),
+            _ => Cond::lt(a, limit),
+        }
+    }
+
+    fn access(&mut self, vars: &[Var]) -> Stmt {
+        let column = self.index(vars) + if self.affine { 200 } else { 0 };
+        let indices = vec![self.index(vars), column];
+        if self.rng.bool() {
+            return Stmt::Store(Store {
+                buffer: self.target,
+                indices,
+                value: Expr::constant(DType::F32, 1.0),
+                lanes: 1,
+            });
+        }
+        let load = Expr::load(self.target, indices);
+        let value = match self.rng.u8(..4) {
+            0 if !self.affine => {
+                let other = Expr::load(self.target, vec![self.index(vars), self.index(vars)]);
+                Expr::select(Expr::Cond(Box::new(self.cond(vars))), load, other)
+            }
+            _ => load,
+        };
+        Stmt::Store(Store { buffer: self.sink, indices: vec![Index::Int(0)], value, lanes: 1 })
+    }
+
+    fn block(&mut self, vars: &[Var]) -> Stmt {
+        let name = self.func.add_block("b");
+        let iters: Vec<Iter> = (0..self.rng.u32(1..3))
+            .map(|_| {
+                let var = self.func.add_var("v");
+                Iter { var, kind: IterKind::Spatial, extent: Index::Int(1000), binding: self.index(vars) }
+            })
+            .collect();
+        let inside: Vec<Var> = iters.iter().map(|i| i.var).collect();
+        let predicate = self.cond(vars);
+        let body = vec![self.access(&inside)];
+        let init = (!self.affine && self.rng.u8(..4) == 0).then(|| vec![self.access(&inside)]);
+        Stmt::Block(Block { name, iters, predicate, init, body, copy_with: None, role: None })
+    }
+
+    fn stmt(&mut self, vars: &[Var], depth: u32) -> Stmt {
+        match self.rng.u8(..6) {
+            0 if depth < 3 => Stmt::If(If { cond: self.cond(vars), body: vec![self.stmt(vars, depth + 1)] }),
+            1 => self.block(vars),
+            2 if depth > 0 => self.access(vars),
+            _ if depth < 3 => {
+                let var = self.func.add_var("l");
+                let extent = match self.rng.u8(..8) {
+                    0 if !self.affine => Index::from(vars[0]) + 1,
+                    _ => Index::Int(self.rng.i64(1..6)),
+                };
+                let vars = [vars, &[var]].concat();
+                let count = if !self.affine && self.rng.u8(..5) == 0 { 2 } else { 1 };
+                let body = (0..count).map(|_| self.stmt(&vars, depth + 1)).collect();
+                Stmt::For(For::new(var, extent, LoopKind::Serial, body))
+            }
+            _ => self.access(vars),
+        }
+    }
+}
+
+/// Runs a body and notes what it touches.
+struct Run<'a> {
+    target: BufferId,
+    shape: [i64; 2],
+    touch: Touch,
+    touched: &'a mut Vec<Vec<i64>>,
+}
+
+impl Run<'_> {
+    fn note(&mut self, buffer: BufferId, indices: &[Index], values: &Map) {
+        let element: Option<Vec<i64>> = indices.iter().map(|i| subst_index(i, values).as_int()).collect();
+        // An access outside the buffer is an error of the program and says nothing about the box.
+        if let Some(e) =
+            element.filter(|e| buffer == self.target && e.iter().zip(self.shape).all(|(i, n)| (0..n).contains(i)))
+        {
+            self.touched.push(e);
+        }
+    }
+
+    fn expr(&mut self, expr: &Expr, values: &Map) {
+        match expr {
+            Expr::Load { buffer, indices, .. } => self.note(*buffer, indices, values),
+            Expr::Select(c, a, b) => match c.as_ref() {
+                Expr::Cond(c) if holds(c, values) => self.expr(a, values),
+                _ => self.expr(b, values),
+            },
+            _ => {}
+        }
+    }
+
+    fn body(&mut self, body: &[Stmt], values: &Map) {
+        for stmt in body {
+            match stmt {
+                Stmt::For(l) => {
+                    for v in 0..subst_index(&l.extent, values).as_int().unwrap_or(0) {
+                        let mut values = values.clone();
+                        values.insert(l.var, Index::Int(v));
+                        self.body(&l.body, &values);
+                    }
+                }
+                Stmt::Block(b) if holds(&b.predicate, values) => {
+                    let values: Map = b.iters.iter().map(|i| (i.var, subst_index(&i.binding, values))).collect();
+                    self.body(b.init.as_deref().unwrap_or(&[]), &values);
+                    self.body(&b.body, &values);
+                }
+                Stmt::If(i) if holds(&i.cond, values) => self.body(&i.body, values),
+                Stmt::Store(s) => {
+                    if self.touch != Touch::Reads {
+                        self.note(s.buffer, &s.indices, values);
+                    }
+                    if self.touch != Touch::Writes {
+                        self.expr(&s.value, values);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn holds(cond: &Cond, values: &Map) -> bool {
+    subst_cond(cond, values).eval(&|_| None) == Some(true)
+}
+
+/// Lowest and highest element touched in each dimension.
+fn hull(touched: &[Vec<i64>]) -> Option<Vec<(i64, i64)>> {
+    touched.first()?;
+    let dim = |d: usize| touched.iter().map(move |e| e[d]);
+    (0..SHAPE.len()).map(|d| Some((dim(d).min()?, dim(d).max()?))).collect()
+}
+
+/// How many boxes were checked, and how many of them were as small as a box can be.
+fn check_random(seed: u64, affine: bool) -> (usize, usize) {
+    let mut random = Random::new(seed, affine);
+    let outer = [Var(0), Var(1)];
+    let extents = [random.rng.i64(1..4), random.rng.i64(1..6)];
+    let (count, shape) = if affine { (1, LARGE) } else { (random.rng.u32(1..3), SHAPE) };
+    let body: Vec<Stmt> = (0..count).map(|_| random.stmt(&outer, 0)).collect();
+    let touch = if affine { Touch::Both } else { [Touch::Reads, Touch::Writes, Touch::Both][random.rng.usize(..3)] };
+    let mut env = Env::new();
+    for (var, extent) in outer.iter().zip(extents) {
+        env.bind(*var, 0, extent - 1);
+    }
+    let region = touched(&random.func, &body, random.target, touch, &env);
+    let merged = region.as_ref().map(|r| over(r, &[(outer[1], extents[1])], &env));
+    let (mut boxes, mut tight) = (0, 0);
+    for a in 0..extents[0] {
+        let mut row = Vec::new();
+        for b in 0..extents[1] {
+            let values: Map = [(outer[0], Index::Int(a)), (outer[1], Index::Int(b))].into();
+            let mut elements = Vec::new();
+            Run { target: random.target, shape, touch, touched: &mut elements }.body(&body, &values);
+            let is_tight = check_box(region.as_ref(), &elements, &values, &body);
+            boxes += usize::from(!elements.is_empty());
+            tight += usize::from(is_tight && !elements.is_empty());
+            row.extend(elements);
+        }
+        check_box(merged.as_ref(), &row, &[(outer[0], Index::Int(a))].into(), &body);
+    }
+    (boxes, tight)
+}
+
+fn check_box(region: Option<&Region>, elements: &[Vec<i64>], values: &Map, body: &[Stmt]) -> bool {
+    let Some(hull) = hull(elements) else { return true };
+    let region = region.unwrap_or_else(|| panic!("{elements:?} touched, no box: {body:?}"));
+    let constant = |i: &Index| subst_index(i, values).as_int();
+    region.iter().zip(&hull).fold(true, |tight, (range, (lo, hi))| {
+        let (min, extent) = (constant(&range.min).unwrap_or(i64::MAX), constant(&range.extent).unwrap_or(0));
+        assert!(min <= *lo && *hi < min + extent, "{lo}..={hi} not in {range:?} at {values:?}: {body:#?}");
+        tight && min == *lo && extent == hi - lo + 1
+    })
+}
+
+#[test]
+fn boxes_contain_every_element_touched() {
+    let (boxes, tight) = (0..4000).map(|seed| check_random(seed, false)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+    assert!(boxes > 10000, "only {boxes} boxes");
+    assert!(tight * 100 > boxes * 40, "{tight} of {boxes} tight");
+}
+
+#[test]
+fn boxes_of_affine_programs_are_tight() {
+    for seed in 0..3000 {
+        let (boxes, tight) = check_random(seed, true);
+        assert_eq!(boxes, tight, "seed {seed}");
+    }
 }
