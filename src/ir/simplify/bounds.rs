@@ -22,19 +22,51 @@ pub(in crate::ir) fn lower(sum: &Affine, env: &Env) -> Option<i64> {
 }
 
 fn at_least(sum: &Affine, env: &Env, depth: u32) -> Option<i64> {
-    at_most(&sum.times(-1)?, env, depth)?.checked_neg()
+    least_of(sum, term_by_term(sum, env, depth).0, env, depth)
 }
 
 fn at_most(sum: &Affine, env: &Env, depth: u32) -> Option<i64> {
-    let mut best = term_by_term(sum, env, depth);
-    if depth == 0 || sum.terms.is_empty() {
-        return best;
+    most_of(sum, term_by_term(sum, env, depth).1, env, depth)
+}
+
+/// Both ends; each atom is looked at once, so that a deep nest costs no more than its size.
+fn ends(sum: &Affine, env: &Env, depth: u32) -> Ends {
+    let (lo, hi) = term_by_term(sum, env, depth);
+    (least_of(sum, lo, env, depth), most_of(sum, hi, env, depth))
+}
+
+fn least_of(sum: &Affine, plain: Option<i64>, env: &Env, depth: u32) -> Option<i64> {
+    if depth == 0 || !has_relations(sum, env) {
+        return plain;
     }
+    related(&sum.times(-1)?, plain.and_then(i64::checked_neg), env, depth - 1)?.checked_neg()
+}
+
+fn most_of(sum: &Affine, plain: Option<i64>, env: &Env, depth: u32) -> Option<i64> {
+    if depth == 0 || !has_relations(sum, env) {
+        return plain;
+    }
+    related(sum, plain, env, depth - 1)
+}
+
+/// Whether a relation could say more than the terms by themselves.
+fn has_relations(sum: &Affine, env: &Env) -> bool {
+    let in_fact = |atom: &Index| env.facts.iter().any(|f| f.terms.iter().any(|(a, _)| a == atom));
+    sum.terms.iter().enumerate().any(|(at, (atom, _))| match atom {
+        Index::Bin(IndexOp::Min | IndexOp::Max, ..) => true,
+        Index::Bin(IndexOp::FloorDiv | IndexOp::FloorMod, ..) => sum.entangled(at) || in_fact(atom),
+        _ => in_fact(atom),
+    })
+}
+
+/// The largest value of a sum, with relations put in; `plain` is what its terms say by themselves.
+fn related(sum: &Affine, plain: Option<i64>, env: &Env, depth: u32) -> Option<i64> {
+    let mut best = plain;
     for at in 0..sum.terms.len() {
-        smaller(&mut best, with_relation(sum, at, env, depth - 1));
+        smaller(&mut best, with_relation(sum, at, env, depth));
     }
     for fact in &env.facts {
-        smaller(&mut best, with_fact(sum, fact, env, depth - 1));
+        smaller(&mut best, with_fact(sum, fact, env, depth));
     }
     best
 }
@@ -45,11 +77,13 @@ fn smaller(best: &mut Option<i64>, other: Option<i64>) {
     }
 }
 
-fn term_by_term(sum: &Affine, env: &Env, depth: u32) -> Option<i64> {
-    sum.terms.iter().try_fold(sum.constant, |total, (atom, c)| {
+fn term_by_term(sum: &Affine, env: &Env, depth: u32) -> Ends {
+    let constant = Some(sum.constant);
+    sum.terms.iter().fold((constant, constant), |(least, most), (atom, c)| {
         let (lo, hi) = atom_bounds(atom, env, depth);
-        let end = if *c > 0 { hi? } else { lo? };
-        total.checked_add(end.checked_mul(*c)?)
+        let (lo, hi) = if *c > 0 { (lo, hi) } else { (hi, lo) };
+        let add = |total: Option<i64>, end: Option<i64>| total?.checked_add(end?.checked_mul(*c)?);
+        (add(least, lo), add(most, hi))
     })
 }
 
@@ -64,7 +98,7 @@ fn sum_bounds(index: &Index, env: &Env, depth: u32) -> Ends {
             if matches!(sum.terms.as_slice(), [(atom, 1)] if sum.constant == 0 && atom == index) {
                 return atom_bounds(index, env, depth);
             }
-            (at_least(&sum, env, depth), at_most(&sum, env, depth))
+            ends(&sum, env, depth)
         }
     }
 }

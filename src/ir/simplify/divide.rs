@@ -57,7 +57,7 @@ pub(super) fn modulo(sum: &Affine, c: i64, env: &Env) -> Option<Affine> {
     }
 }
 
-/// What can be done with a rest whose coefficients are below the divisor.
+/// What can be done with a rest of which no term is a multiple of the divisor.
 enum Step {
     /// It lies in this block of the divisor everywhere.
     Within(i64),
@@ -125,12 +125,16 @@ pub(super) fn separate(sum: &Affine, factor: i64, env: &Env) -> Option<(Affine, 
     Some((big, small))
 }
 
-/// `sum = quotient * c + rest`, coefficients of the rest below c and its constant in 0..c.
+/// `sum = quotient * c + rest`: terms that are multiples of c leave; the constant of the rest is in 0..c. A term
+/// that is no multiple stays whole, so that quotient and remainder read like the sum and join to it again.
 fn split_multiples(sum: &Affine, c: i64) -> Option<(Affine, Affine)> {
     let (mut quotient, mut rest) = (Affine::default(), Affine::default());
     for (atom, a) in &sum.terms {
-        quotient.add_term(atom, a / c)?;
-        rest.add_term(atom, a % c)?;
+        if a % c == 0 {
+            quotient.add_term(atom, a / c)?;
+        } else {
+            rest.add_term(atom, *a)?;
+        }
     }
     quotient.add_constant(sum.constant.div_euclid(c))?;
     rest.add_constant(sum.constant.rem_euclid(c))?;
@@ -173,19 +177,36 @@ fn remainder(atom: &Index) -> Option<Remainder<'_>> {
 }
 
 /// The same value with every remainder among the terms written as a difference of quotients,
-/// `x % u // l = x // l - (x // u) * (u / l)`: a form in which equal sums of digits cancel.
+/// `x % u // l = x // l - (x // u) * (u / l)`, and quotients of coefficients below the divisor: a form in which equal
+/// sums of digits cancel.
 pub(super) fn without_remainders(sum: &Affine, env: &Env) -> Option<Affine> {
     let mut out = Affine::constant(sum.constant);
     for (atom, c) in &sum.terms {
-        match remainder(atom) {
-            Some(r) => {
-                let base = affine(r.base);
-                out.add(&divide(&base, r.lower, env)?, *c)?;
-                let step = c.checked_mul(r.modulus / r.lower)?;
-                out.add(&divide(&base, r.modulus, env)?, step.checked_neg()?)?;
+        if let Some(r) = remainder(atom) {
+            add_quotient(&mut out, r.base, r.lower, *c, env)?;
+            let step = c.checked_mul(r.modulus / r.lower)?;
+            add_quotient(&mut out, r.base, r.modulus, step.checked_neg()?, env)?;
+            continue;
+        }
+        match atom {
+            Index::Bin(IndexOp::FloorDiv, x, d) if d.as_int().is_some_and(|d| d > 0) => {
+                add_quotient(&mut out, x, d.as_int()?, *c, env)?;
             }
-            None => out.add_term(atom, *c)?,
+            _ => out.add_term(atom, *c)?,
         }
     }
     Some(out)
+}
+
+/// Adds `(base // d) * scale`, with the coefficients of the dividend brought into 0..d.
+fn add_quotient(out: &mut Affine, base: &Index, d: i64, scale: i64, env: &Env) -> Option<()> {
+    let (mut quotient, mut rest) = (Affine::default(), Affine::default());
+    let base = affine(base);
+    for (atom, a) in &base.terms {
+        quotient.add_term(atom, a.div_euclid(d))?;
+        rest.add_term(atom, a.rem_euclid(d))?;
+    }
+    rest.add_constant(base.constant)?;
+    out.add(&quotient, scale)?;
+    out.add(&divide(&rest, d, env)?, scale)
 }

@@ -135,22 +135,19 @@ impl Env {
     }
 }
 
-/// `x // c <= q` says `x <= q*c + c - 1`, and `x // c >= q` says `x >= q*c`.
+/// Takes a fact out of its one quotient: `rest + x // d <= 0` says `rest*d + x <= d - 1`, and `rest - x // d <= 0`
+/// says `rest*d - x <= 0`.
 fn inside_quotient(fact: &Affine) -> Option<Affine> {
-    let [(Index::Bin(IndexOp::FloorDiv, x, c), sign)] = fact.terms.as_slice() else { return None };
-    let c = c.as_int().filter(|c| *c > 0)?;
-    let limit = fact.constant.checked_mul(c)?;
-    let mut inside = Affine::default();
-    match sign {
-        1 => {
-            inside.add(&affine(x), 1)?;
-            inside.add_constant(limit.checked_sub(c - 1)?)?;
-        }
-        -1 => {
-            inside.add(&affine(x), -1)?;
-            inside.add_constant(limit)?;
-        }
-        _ => return None,
+    let is_quotient = |(atom, _): &&(Index, i64)| matches!(atom, Index::Bin(IndexOp::FloorDiv, ..));
+    if fact.terms.iter().filter(is_quotient).count() != 1 {
+        return None;
+    }
+    let at = fact.terms.iter().position(|t| is_quotient(&t))?;
+    let (Index::Bin(IndexOp::FloorDiv, x, d), sign @ (1 | -1)) = &fact.terms[at] else { return None };
+    let d = d.as_int().filter(|d| *d > 0)?;
+    let mut inside = fact.without(at).times(d)?.plus(&affine(x), *sign)?;
+    if *sign > 0 {
+        inside.add_constant(1 - d)?;
     }
     Some(inside)
 }

@@ -320,3 +320,20 @@ fn divisors_see_through_digits() {
     assert_eq!(divisor(&Index::from(0), &env), 0);
     assert_eq!(gcd(0, -6), 6);
 }
+
+#[test]
+fn deep_nests_cost_their_size() {
+    // Each level twice, or both ends of each level, would never come to an end.
+    let Gemm { env, i, f, t, v, .. } = gemm();
+    let (mut digits, mut smallest, mut sum) = (Index::from(t), Index::from(t), Index::Int(0));
+    for n in 0..40 {
+        let var = [i, f, t, v][n as usize % 4];
+        digits = (digits.floordiv(3) + var).floormod(7 + n);
+        smallest = (smallest.floordiv(3) + var).min(Index::from(f) * 3 + n);
+        sum = sum + (t + n).floordiv(n + 3).min(var * (n + 1));
+    }
+    for index in [digits, smallest, sum] {
+        assert!(bounds(&index, &env).is_some());
+        assert!(simplify_cond(&Cond::lt(index, 1 << 20), &env).is_true());
+    }
+}
