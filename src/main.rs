@@ -1,3 +1,7 @@
 //! The `warploom` command; everything is in [`warploom::cli`].
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    warploom::cli::main()
+}

@@ -1,0 +1,90 @@
+//! `warploom dump`: the stages of the compilation as text.
+
+use super::input::What;
+use super::{show, tools};
+use crate::error::{Error, Result};
+use crate::ir::print;
+use crate::loom::Schedule;
+use crate::lower;
+use clap::{Args, ValueEnum};
+use std::process::ExitCode;
+
+/// What to print.
+#[derive(Debug, Args)]
+pub struct DumpArgs {
+    #[command(flatten)]
+    pub what: What,
+    /// The stages to print, in their order.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "schedule,ir,ptx")]
+    emit: Vec<Emit>,
+    /// With `lowered`: the program after each pass, or after the named one.
+    #[arg(long, value_name = "PASS", num_args = 0..=1, default_missing_value = "all")]
+    passes: Option<String>,
+}
+
+/// A stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum Emit {
+    /// Program, target and steps: a text that parses back.
+    Schedule,
+    /// The program after all steps.
+    Ir,
+    /// Threads, memory and synchronisation made explicit.
+    Lowered,
+    /// LLVM IR before optimisation.
+    Llvm,
+    /// PTX.
+    Ptx,
+    /// Machine code, by ptxas and nvdisasm.
+    Sass,
+}
+
+/// Prints the stages asked for.
+pub fn run(args: &DumpArgs) -> Result<ExitCode> {
+    let mut stages = args.emit.clone();
+    stages.sort();
+    stages.dedup();
+    let schedule = args.what.schedule()?;
+    for stage in &stages {
+        if stages.len() > 1 {
+            show::line(format_args!("// ---- {}", name(*stage)));
+        }
+        show::line(text(&schedule, *stage, args.passes.as_deref())?.trim_end());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn name(stage: Emit) -> String {
+    stage.to_possible_value().map_or_else(String::new, |v| v.get_name().to_string())
+}
+
+fn text(schedule: &Schedule, stage: Emit, passes: Option<&str>) -> Result<String> {
+    Ok(match stage {
+        Emit::Schedule => schedule.to_string(),
+        Emit::Ir => print::func(&schedule.scheduled()?),
+        Emit::Lowered => lowered(schedule, passes)?,
+        Emit::Llvm => crate::compile(schedule)?.llvm,
+        Emit::Ptx => crate::compile(schedule)?.text,
+        Emit::Sass => {
+            let kernels = crate::compile(schedule)?;
+            tools::sass(kernels.ptx(), &kernels.target)?
+        },
+    })
+}
+
+fn lowered(schedule: &Schedule, passes: Option<&str>) -> Result<String> {
+    let func = schedule.scheduled()?;
+    let Some(wanted) = passes else { return Ok(lower::print(&lower::lower(&func, &schedule.target)?)) };
+    let mut out = String::new();
+    lower::lower_traced(&func, &schedule.target, &mut |trace| {
+        if wanted == "all" || wanted == trace.pass {
+            let time = trace.time.as_secs_f64() * 1e6;
+            out.push_str(&format!("# after {}, {time:.0} us\n{}\n", trace.pass, lower::print_kernel(trace.kernel)));
+        }
+    })?;
+    if out.is_empty() {
+        let names: Vec<&str> = lower::PASSES.iter().map(|p| p.name).collect();
+        return Err(Error::input("cli.pass", format!("there is no pass `{wanted}`")).help(names.join(", ")));
+    }
+    Ok(out)
+}

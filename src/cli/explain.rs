@@ -1,0 +1,116 @@
+//! `warploom explain`: each step with the program after it, what the placements come to, and the reference of steps.
+
+use super::input;
+use super::show;
+use crate::error::{Error, Result};
+use crate::ir::{Axis, Block, For, Func, Scope, Stmt, print, visit};
+use crate::schedule;
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What to explain.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// A schedule: program, target and steps.
+    #[arg(required_unless_present = "primitives")]
+    file: Option<PathBuf>,
+    /// List every step that there is, with its arguments.
+    #[arg(long)]
+    primitives: bool,
+    /// Show only the program after the last step.
+    #[arg(long)]
+    last: bool,
+}
+
+impl ExplainArgs {
+    /// What errors call it.
+    pub fn name(&self) -> String {
+        self.file.as_ref().map_or_else(String::new, |f| f.display().to_string())
+    }
+}
+
+/// Prints the steps with the programs between them.
+pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
+    if args.primitives {
+        show::put(schedule::reference());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let file = args.file.as_ref().ok_or_else(|| Error::input("cli.input", "no file is given"))?;
+    let schedule = input::read(file)?;
+    if !args.last {
+        show::line(format_args!(
+            "{}, for {}\n\n{}",
+            input::title(&schedule),
+            schedule.target,
+            print::func(&schedule.program)
+        ));
+    }
+    let func = schedule.trace(&mut |n, step, func| {
+        if !args.last {
+            show::line(format_args!("step {n}: {step}\n\n{}", print::func(func)));
+        }
+    })?;
+    if args.last {
+        show::line(print::func(&func));
+    }
+    for remark in remarks(&func) {
+        show::line(format_args!("note: {remark}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the placements of a program come to that its text does not show.
+fn remarks(func: &Func) -> Vec<String> {
+    let mut out = Vec::new();
+    for (n, nest) in func.body.iter().enumerate() {
+        let inside = visit::loops(std::slice::from_ref(nest));
+        let bound = |level: fn(Axis) -> bool| inside.iter().any(|l| l.axis().is_some_and(level));
+        let names: Vec<&str> =
+            visit::blocks(std::slice::from_ref(nest)).iter().map(|b| func.block_name(b.name)).collect();
+        let nest_name = format!("kernel {} ({})", n + 1, names.join(", "));
+        match (bound(Axis::is_block_level), bound(|a| !a.is_block_level())) {
+            (false, false) => out.push(format!("{nest_name} has no bound loop: it runs as one block of one thread")),
+            (false, true) => out.push(format!("{nest_name} has no loop bound to blocks: it runs as one block")),
+            (true, false) => out.push(format!("{nest_name} has no loop bound to threads: its blocks have one thread")),
+            (true, true) => {}
+        }
+        lone_stages(func, std::slice::from_ref(nest), &mut Vec::new(), &mut out);
+    }
+    out
+}
+
+/// Shared stages under a thread loop that they neither mention nor share out: one thread fills them.
+fn lone_stages<'a>(func: &Func, body: &'a [Stmt], around: &mut Vec<&'a For>, out: &mut Vec<String>) {
+    for stmt in body {
+        match stmt {
+            Stmt::For(l) => {
+                around.push(l);
+                lone_stages(func, &l.body, around, out);
+                around.pop();
+            }
+            Stmt::Block(b) => out.extend(lone_stage(func, b, around)),
+            Stmt::If(i) => lone_stages(func, &i.body, around, out),
+            Stmt::Store(_) | Stmt::Sync(_) => {}
+        }
+    }
+}
+
+fn lone_stage(func: &Func, block: &Block, around: &[&For]) -> Option<String> {
+    let written = visit::writes(&block.body).into_iter().find(|b| func.buffer(*b).scope == Scope::Shared)?;
+    let threads: Vec<&&For> = around.iter().filter(|l| l.axis().is_some_and(|a| !a.is_block_level())).collect();
+    let mentioned = |l: &For| l.defines().iter().any(|(v, _)| block.iters.iter().any(|i| i.binding.mentions(*v)));
+    if threads.is_empty()
+        || threads.iter().any(|l| mentioned(l))
+        || block.copy_with.as_ref().is_some_and(|c| c.kind == crate::ir::CopyKind::Tma)
+    {
+        return None;
+    }
+    let loops: Vec<&str> = threads.iter().map(|l| func.var_name(l.var)).collect();
+    Some(format!(
+        "stage {} fills {} once for all iterations of {}, and no loop of its own is bound: one thread does it",
+        func.block_name(block.name),
+        func.buffer(written).name,
+        loops.join(" and ")
+    ))
+}
