@@ -1,1 +1,162 @@
-//! (being built)
+//! The CPU machine: runs programs of every stage on the CPU, in the real types or in a ring.
+//!
+//! [`run_func`] runs a Tensor or Scheduled program in sequence, as its text reads from top to bottom: bound, unrolled
+//! and vectorized loops are loops, rasterized loops follow the formula of [`crate::ir::Raster`], placements are passed
+//! over, a tensorized nest is its own meaning, every buffer is whole. [`run_lowered`] runs the kernels of a Lowered
+//! program in order, each with its real grid, blocks, warps and barriers; shared memory is bytes at the plan's offsets,
+//! poisoned when a block starts.
+//!
+//! Both report, with buffer, index, statement, loop values, block and thread: accesses out of bounds, reads of what
+//! nothing has written, misaligned vector accesses, integer division by zero, barriers that only part of a block or
+//! warp reaches, and output elements that were never written.
+//!
+//! # Modes
+//!
+//! [`Mode::Real`] computes in the real types, each operation rounded to its type (a product and a sum are rounded
+//! apart, where a GPU fuses them). [`Mode::Ring`] computes with integers modulo 2^32, where every legal schedule gives
+//! the same bits as the naive program: [`ring`] and [`ring_lowered`] run the same inputs through both.
+//!
+//! # How
+//!
+//! A body is compiled to a bytecode (`code`) that each warp runs with 32 lanes at once (`warp`, `alu`, `access`).
+//! Index arithmetic is done where its innermost variable changes. A program in sequence is one warp of one lane, whose
+//! innermost loops run 32 iterations at a time where that changes nothing (`lanes`).
+
+mod access;
+mod alu;
+mod code;
+mod compile;
+mod expr;
+mod fault;
+mod grid;
+mod index;
+mod lanes;
+mod launch;
+mod memory;
+mod ring;
+mod value;
+mod warp;
+
+#[cfg(test)]
+mod tests;
+
+use crate::array::Array;
+use crate::error::Result;
+use crate::ir::Func;
+use crate::lower::Lowered;
+
+/// What data are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Numbers of the program's types.
+    Real,
+    /// Integers modulo 2^32; arguments are then arrays of u32, an element for an element.
+    Ring,
+}
+
+/// In which order the warps of a block, and the blocks of a grid, take effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// The first that can go on, to its next barrier.
+    InOrder,
+    /// The last that can go on, to its next barrier.
+    Reverse,
+    /// Any, for a few statements, drawn with this seed.
+    Random(u64),
+}
+
+/// What a run may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Statements of single threads, and loop iterations of warps.
+    pub statements: u64,
+    /// Bytes that the machine allocates (arguments not counted).
+    pub bytes: u64,
+}
+
+impl Default for Limits {
+    /// 2^34 statements (some minutes) and 8 GiB.
+    fn default() -> Self {
+        Limits { statements: 1 << 34, bytes: 8 << 30 }
+    }
+}
+
+/// How to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// What data are.
+    pub mode: Mode,
+    /// Who is next.
+    pub policy: Policy,
+    /// When to stop.
+    pub limits: Limits,
+}
+
+impl Options {
+    /// A mode, in order, with the usual limits.
+    pub fn new(mode: Mode) -> Options {
+        Options { mode, policy: Policy::InOrder, limits: Limits::default() }
+    }
+}
+
+/// What a run did.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Stats {
+    /// Stores of single threads that ran (a vector store is one).
+    pub statements: u64,
+    /// Time from the first statement to the last.
+    pub seconds: f64,
+}
+
+impl Stats {
+    /// Statements per second.
+    pub fn rate(&self) -> f64 {
+        self.statements as f64 / self.seconds.max(1e-9)
+    }
+}
+
+/// Runs a Tensor or Scheduled program in sequence.
+///
+/// `args` are the parameters in order; outputs (the parameters that the program writes) are overwritten. An array has
+/// its parameter's type (u32 in ring mode) and at least the elements that its shape and strides span.
+pub fn run_func(func: &Func, mode: Mode, args: &mut [Array]) -> Result<Stats> {
+    run_func_with(func, &Options::new(mode), args)
+}
+
+/// [`run_func`] with limits. The policy has no say: there is one thread.
+pub fn run_func_with(func: &Func, options: &Options, args: &mut [Array]) -> Result<Stats> {
+    launch::sequential(func, options, args)
+}
+
+/// Runs a Lowered program; `args` as for [`run_func`].
+pub fn run_lowered(lowered: &Lowered, mode: Mode, args: &mut [Array]) -> Result<Stats> {
+    run_lowered_with(lowered, &Options::new(mode), args)
+}
+
+/// [`run_lowered`] with a policy and limits.
+pub fn run_lowered_with(lowered: &Lowered, options: &Options, args: &mut [Array]) -> Result<Stats> {
+    launch::parallel(lowered, options, args)
+}
+
+/// The parameters after a run in ring mode, in order, on inputs that depend on the seed and the element alone.
+pub fn ring(func: &Func, seed: u64) -> Result<Vec<Vec<u32>>> {
+    let mut args = ring::inputs(&launch::spans(func)?, seed)?;
+    run_func(func, Mode::Ring, &mut args)?;
+    Ok(args.iter().map(elements).collect())
+}
+
+/// [`ring`] of a Lowered program: equal to the naive program's, or lowering is wrong.
+pub fn ring_lowered(lowered: &Lowered, seed: u64) -> Result<Vec<Vec<u32>>> {
+    ring_lowered_with(lowered, &Options::new(Mode::Ring), seed)
+}
+
+/// [`ring_lowered`] with a policy and limits; the mode is the ring in any case.
+pub fn ring_lowered_with(lowered: &Lowered, options: &Options, seed: u64) -> Result<Vec<Vec<u32>>> {
+    let mut args = ring::inputs(&launch::lowered_spans(lowered)?, seed)?;
+    run_lowered_with(lowered, &Options { mode: Mode::Ring, ..*options }, &mut args)?;
+    Ok(args.iter().map(elements).collect())
+}
+
+fn elements(array: &Array) -> Vec<u32> {
+    array.bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}

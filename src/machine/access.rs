@@ -1,0 +1,255 @@
+//! Loads and stores of a warp, and the world that they reach: global and shared memory, counts and limits.
+//!
+//! Every access of every lane passes through this file with its warp, operation and element: what is to be known of
+//! accesses (races, bank conflicts, sectors) is observed here.
+
+use super::alu::{self, Combine};
+use super::code::{Access, Code, LANES, Place, Slot};
+use super::memory::{Failure, Memory};
+use super::warp::{Register, Trap, Warp};
+use crate::dtype::DType;
+
+/// What the warps of a block share.
+#[derive(Debug, Default)]
+pub(super) struct World {
+    /// The memories of the grid.
+    pub globals: Vec<Memory>,
+    /// The block's shared memory.
+    pub shared: Memory,
+    /// Statements of single threads that have run.
+    pub statements: u64,
+    steps: u64,
+    /// The most of `statements`, and of loop iterations.
+    pub limit: u64,
+}
+
+impl World {
+    /// Without memory, and with a limit to what may run.
+    pub fn new(limit: u64) -> World {
+        World { limit, ..World::default() }
+    }
+
+    #[inline(always)]
+    pub fn count(&mut self, lanes: u32) -> Result<(), Trap> {
+        self.statements += u64::from(lanes);
+        if self.statements > self.limit { Err(Trap::Limit) } else { Ok(()) }
+    }
+
+    #[inline(always)]
+    pub fn step(&mut self) -> Result<(), Trap> {
+        self.steps += 1;
+        if self.steps > self.limit { Err(Trap::Limit) } else { Ok(()) }
+    }
+
+    fn memory(&mut self, place: Place) -> Result<(&mut Memory, Span), Trap> {
+        match place {
+            Place::Global(m) => {
+                let memory = self.globals.get_mut(m as usize).ok_or(Trap::Broken("a memory is missing"))?;
+                Ok((memory, Span { base: 0, units: 1 }))
+            }
+            Place::Shared { base, units } => {
+                Ok((&mut self.shared, Span { base: base as usize, units: units as usize }))
+            }
+            Place::Local(_) => Err(Trap::Broken("a local buffer has no memory")),
+        }
+    }
+}
+
+/// Where a buffer begins in its memory and how many units an element takes.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    base: usize,
+    units: usize,
+}
+
+/// The lanes that take part in an access and where each goes.
+struct Lanes {
+    scalar: i64,
+    vector: [i64; LANES],
+    mask: u32,
+    width: usize,
+    uniform: bool,
+}
+
+impl Lanes {
+    fn of(warp: &Warp, a: &Access) -> Lanes {
+        Lanes {
+            scalar: warp.scalars[a.at.scalar as usize],
+            vector: warp.vectors[a.at.vector as usize],
+            mask: warp.mask,
+            width: warp.width,
+            uniform: a.at.vector == 0,
+        }
+    }
+
+    #[inline(always)]
+    fn element(&self, lane: usize) -> i64 {
+        self.scalar.wrapping_add(self.vector[lane])
+    }
+
+    #[inline(always)]
+    fn runs(&self, lane: usize) -> bool {
+        self.mask >> lane & 1 == 1
+    }
+}
+
+fn failure(failure: Failure, lane: usize, access: u32, element: i64) -> Trap {
+    match failure {
+        Failure::OutOfBounds => Trap::OutOfBounds { lane, access },
+        Failure::Uninitialised => Trap::Uninitialised { lane, access, element },
+    }
+}
+
+/// A vector access must lie at a multiple of its size.
+fn aligned(lanes: &Lanes, a: &Access, access: u32) -> Result<(), Trap> {
+    if a.lanes == 1 || matches!(a.place, Place::Local(_)) {
+        return Ok(());
+    }
+    let bad = |l: &usize| lanes.runs(*l) && (a.align == 0 || lanes.element(*l) % a.align != 0);
+    match (0..lanes.width).find(bad) {
+        Some(lane) => Err(Trap::Misaligned { lane, access, element: lanes.element(lane) }),
+        None => Ok(()),
+    }
+}
+
+/// Reads `lanes` elements a thread into as many registers.
+pub(super) fn load(warp: &mut Warp, code: &Code, world: &mut World, dst: Slot, number: u32) -> Result<(), Trap> {
+    let a = &code.accesses[number as usize];
+    let lanes = Lanes::of(warp, a);
+    aligned(&lanes, a, number)?;
+    if let Place::Local(base) = a.place {
+        return load_local(warp, a, &lanes, base as usize, dst as usize, number);
+    }
+    let (memory, span) = world.memory(a.place)?;
+    for j in 0..a.lanes as usize {
+        let register = &mut warp.registers[dst as usize + j];
+        let gather = Gather { memory, span, lanes: &lanes, shift: j as i64, number };
+        match (memory.ring, a.dtype) {
+            (true, _) => gather.each(register, |m, u| m.read(DType::U32, u))?,
+            (_, DType::F32) => gather.each(register, |m, u| m.read(DType::F32, u))?,
+            (_, DType::F16) => gather.each(register, |m, u| m.read(DType::F16, u))?,
+            _ => gather.each(register, |m, u| m.read(a.dtype, u))?,
+        }
+    }
+    Ok(())
+}
+
+struct Gather<'a> {
+    memory: &'a Memory,
+    span: Span,
+    lanes: &'a Lanes,
+    shift: i64,
+    number: u32,
+}
+
+impl Gather<'_> {
+    #[inline(always)]
+    fn each(&self, out: &mut Register, read: impl Fn(&Memory, usize) -> Option<u64>) -> Result<(), Trap> {
+        if self.lanes.uniform {
+            if self.lanes.mask != 0 {
+                let first = self.lanes.mask.trailing_zeros() as usize;
+                *out = [self.one(first, &read)?; LANES];
+            }
+            return Ok(());
+        }
+        for (lane, out) in out.iter_mut().enumerate().take(self.lanes.width) {
+            if self.lanes.runs(lane) {
+                *out = self.one(lane, &read)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn one(&self, lane: usize, read: &impl Fn(&Memory, usize) -> Option<u64>) -> Result<u64, Trap> {
+        let element = self.lanes.element(lane) + self.shift;
+        let unit = self.span.base + element as usize * self.span.units;
+        if let Err(f) = self.memory.check(unit, self.span.units) {
+            return Err(failure(f, lane, self.number, element));
+        }
+        read(self.memory, unit).ok_or(Trap::OutOfBounds { lane, access: self.number })
+    }
+}
+
+/// Writes `lanes` elements a thread from as many registers. Where lanes meet in an element, the last one stays.
+pub(super) fn store(warp: &mut Warp, code: &Code, world: &mut World, src: Slot, number: u32) -> Result<(), Trap> {
+    let a = &code.accesses[number as usize];
+    let lanes = Lanes::of(warp, a);
+    aligned(&lanes, a, number)?;
+    if let Place::Local(base) = a.place {
+        return store_local(warp, a, &lanes, base as usize, src as usize, number);
+    }
+    let (memory, span) = world.memory(a.place)?;
+    for j in 0..a.lanes as usize {
+        let register = &warp.registers[src as usize + j];
+        for (lane, value) in register.iter().enumerate().take(lanes.width) {
+            if lanes.runs(lane) {
+                let unit = span.base + (lanes.element(lane) + j as i64) as usize * span.units;
+                let written = match a.dtype {
+                    DType::F32 => memory.write(DType::F32, unit, *value),
+                    _ => memory.write(a.dtype, unit, *value),
+                };
+                written.ok_or(Trap::OutOfBounds { lane, access: number })?;
+                memory.mark(unit, span.units).map_err(|f| failure(f, lane, number, 0))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Combines the active lanes, in order, into the one element they all name.
+pub(super) fn reduce(
+    warp: &mut Warp,
+    code: &Code,
+    world: &mut World,
+    src: Slot,
+    number: u32,
+    c: Combine,
+) -> Result<(), Trap> {
+    let a = &code.accesses[number as usize];
+    let lanes = Lanes::of(warp, a);
+    let (memory, span) = world.memory(a.place)?;
+    let first = warp.mask.trailing_zeros() as usize;
+    let gather = Gather { memory, span, lanes: &lanes, shift: 0, number };
+    let mut total = gather.one(first.min(LANES - 1), &|m, u| m.read(a.dtype, u))?;
+    let register = &warp.registers[src as usize];
+    for (lane, value) in register.iter().enumerate().take(lanes.width) {
+        if lanes.runs(lane) {
+            total = alu::combine(c, total, *value);
+        }
+    }
+    let unit = span.base + lanes.scalar as usize * span.units;
+    memory.write(a.dtype, unit, total).ok_or(Trap::OutOfBounds { lane: first, access: number })
+}
+
+fn load_local(warp: &mut Warp, a: &Access, lanes: &Lanes, base: usize, dst: usize, number: u32) -> Result<(), Trap> {
+    for j in 0..a.lanes as usize {
+        for lane in 0..lanes.width {
+            if !lanes.runs(lane) {
+                continue;
+            }
+            let element = lanes.element(lane) + j as i64;
+            let at = base + element as usize;
+            let outside = Trap::OutOfBounds { lane, access: number };
+            if warp.local_marks.get(at).ok_or(outside)? >> lane & 1 == 0 {
+                return Err(Trap::Uninitialised { lane, access: number, element });
+            }
+            warp.registers[dst + j][lane] = warp.locals[at][lane];
+        }
+    }
+    Ok(())
+}
+
+fn store_local(warp: &mut Warp, a: &Access, lanes: &Lanes, base: usize, src: usize, number: u32) -> Result<(), Trap> {
+    for j in 0..a.lanes as usize {
+        for lane in 0..lanes.width {
+            if lanes.runs(lane) {
+                let at = base + (lanes.element(lane) + j as i64) as usize;
+                let outside = Trap::OutOfBounds { lane, access: number };
+                *warp.local_marks.get_mut(at).ok_or(outside)? |= 1 << lane;
+                warp.locals[at][lane] = warp.registers[src + j][lane];
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,253 @@
+//! The bytecode: what a warp runs, a lane a thread. It holds no pointers and knows no thread; every warp of every
+//! block runs the same code over its own slots and registers.
+//!
+//! Three kinds of storage, all the warp's own:
+//! - **scalar slots**: an `i64` for the whole warp (loop variables, blockIdx, what follows from them);
+//! - **vector slots**: an `i64` a lane (threadIdx, what follows from it);
+//! - **registers**: 64 bits a lane, used as a stack: operations take their operands from the top and leave the result
+//!   in the place of the first ([`super::value`] says how data lie in them).
+//!
+//! An address is the sum of one scalar slot and one vector slot ([`Operand`]), both kept up to date where their
+//! innermost variable changes, not where they are used. Jumps are relative, so code can be put together in any order.
+
+use super::value::Kind;
+use crate::dtype::DType;
+use crate::ir::{BinOp, BufferId, CmpOp, Cond, Func, Index, IndexOp, Store, UnOp, Var};
+
+/// A position in a file of slots or registers.
+pub(super) type Slot = u32;
+
+/// Lanes of a warp.
+pub(super) const LANES: usize = 32;
+
+/// An index: `scalars[scalar] + vectors[vector][lane]`. Slot 0 of either file is always zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Operand {
+    pub scalar: Slot,
+    pub vector: Slot,
+}
+
+/// Which memory an access goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A memory of the grid (parameter, workspace; any buffer of a program run in sequence) and the first element.
+    Global(u32),
+    /// The block's shared memory, from a unit on; each element takes `units`.
+    Shared { base: u32, units: u32 },
+    /// Registers of the thread, from a slot of the warp's local file on.
+    Local(u32),
+}
+
+/// A typed access to a buffer; [`Code::accesses`] holds it, operations name it.
+#[derive(Debug, Clone)]
+pub(super) struct Access {
+    pub place: Place,
+    pub dtype: DType,
+    pub at: Operand,
+    /// Consecutive elements.
+    pub lanes: u32,
+    /// What the address has to be a multiple of, in elements; 0 where no address will do.
+    pub align: i64,
+    /// For messages.
+    pub buffer: BufferId,
+    /// For messages: the indices over loop variables, one per dimension.
+    pub indices: Vec<Index>,
+}
+
+/// One operation.
+#[derive(Debug, Clone)]
+pub(super) enum Op {
+    /// `scalars[dst] = scalars[base] + scalars[src] * coeff`.
+    Mad {
+        dst: Slot,
+        base: Slot,
+        src: Slot,
+        coeff: i64,
+    },
+    /// `scalars[dst] = a op b`.
+    Scalar {
+        op: IndexOp,
+        dst: Slot,
+        a: Slot,
+        b: Slot,
+    },
+    /// `vectors[dst] = vectors[base] + vectors[src] * coeff`.
+    VectorMad {
+        dst: Slot,
+        base: Slot,
+        src: Slot,
+        coeff: i64,
+    },
+    /// `vectors[dst] = a op b`.
+    Vector {
+        op: IndexOp,
+        dst: Slot,
+        a: Operand,
+        b: Operand,
+    },
+
+    /// Starts a loop, or jumps over it if it has no iteration.
+    LoopBegin {
+        var: Slot,
+        extent: Slot,
+        exit: u32,
+    },
+    /// The next iteration, if there is one.
+    LoopNext {
+        var: Slot,
+        extent: Slot,
+        back: u32,
+    },
+    /// Starts a loop whose iterations run as lanes, 32 at a time, and the next 32.
+    LanesBegin {
+        var: Slot,
+        extent: Slot,
+        exit: u32,
+    },
+    LanesNext {
+        var: Slot,
+        extent: Slot,
+        back: u32,
+    },
+
+    /// Conditions are masks on a stack of their own.
+    Test {
+        op: CmpOp,
+        a: Operand,
+        b: Operand,
+    },
+    TestConst(bool),
+    TestAnd,
+    TestOr,
+    TestNot,
+    /// Where any of `lanes` registers is the truth value `want`.
+    TestRegister {
+        src: Slot,
+        lanes: u32,
+        want: bool,
+    },
+    /// Narrows the active lanes to the popped condition; jumps where none is left.
+    Branch {
+        exit: u32,
+    },
+    /// Back to the lanes before the branch.
+    Rejoin,
+
+    /// An index of a dimension must lie in `0..extent`.
+    Check {
+        access: u32,
+        at: Operand,
+        extent: i64,
+    },
+    Const {
+        dst: Slot,
+        bits: u64,
+    },
+    /// An index as a datum.
+    Datum {
+        dst: Slot,
+        at: Operand,
+        dtype: DType,
+        kind: Kind,
+    },
+    /// The popped condition as a truth value.
+    Truth {
+        dst: Slot,
+    },
+    Load {
+        dst: Slot,
+        access: u32,
+    },
+    /// Ends a statement: it counts, and the warp may be made to wait after it.
+    Store {
+        src: Slot,
+        access: u32,
+    },
+    /// `element = element op register`, lane after lane, on one element for all lanes. Ends a statement.
+    Reduce {
+        src: Slot,
+        access: u32,
+        op: BinOp,
+        dtype: DType,
+        kind: Kind,
+    },
+    Splat {
+        dst: Slot,
+        lanes: u32,
+    },
+    Un {
+        op: UnOp,
+        dtype: DType,
+        kind: Kind,
+        dst: Slot,
+        lanes: u32,
+    },
+    Bin {
+        op: BinOp,
+        dtype: DType,
+        kind: Kind,
+        dst: Slot,
+        lanes: u32,
+    },
+    Cmp {
+        op: CmpOp,
+        kind: Kind,
+        dst: Slot,
+        lanes: u32,
+    },
+    Cast {
+        from: DType,
+        to: DType,
+        ring: bool,
+        dst: Slot,
+        lanes: u32,
+    },
+    /// `dst = dst ? dst + masks .. : ..`: the condition has `masks` registers (1 or `lanes`), then both sides follow.
+    Select {
+        dst: Slot,
+        masks: u32,
+        lanes: u32,
+    },
+
+    /// All threads of the block.
+    BlockBarrier,
+    /// All threads of the warp.
+    WarpBarrier,
+}
+
+/// A statement, for messages.
+#[derive(Debug, Clone)]
+pub(super) struct Site {
+    pub statement: SiteKind,
+    /// The loops around it, outermost first.
+    pub loops: Vec<(Var, Operand)>,
+}
+
+/// What stands at a [`Site`].
+#[derive(Debug, Clone)]
+pub(super) enum SiteKind {
+    Store(Store),
+    If(Cond),
+    Sync(String),
+    Other,
+}
+
+/// A compiled body.
+#[derive(Debug, Clone)]
+pub(super) struct Code {
+    pub ops: Vec<Op>,
+    /// The site of each operation, a position in `sites`.
+    pub site_of: Vec<u32>,
+    pub sites: Vec<Site>,
+    pub accesses: Vec<Access>,
+    /// Starting values; constants stay.
+    pub scalars: Vec<i64>,
+    pub vectors: u32,
+    pub registers: u32,
+    /// Scalar slots of variables that the launch sets.
+    pub launch_scalars: Vec<(Var, Slot)>,
+    /// Vector slots of variables that the launch sets.
+    pub launch_vectors: Vec<(Var, Slot)>,
+    /// The names.
+    pub func: Func,
+}

@@ -1,0 +1,135 @@
+//! Compiling data expressions for the register stack: operands from the top, the result in the place of the first.
+
+use super::code::{Op, Slot};
+use super::compile::Compiler;
+use super::memory::kind_in;
+use super::value::Kind;
+use super::{ring, value};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{Expr, Literal, print};
+
+/// The type of a value and its number of lanes (of the vector, not of the warp).
+type Typed = (DType, u32);
+
+/// The most registers that one statement may need.
+const MOST_REGISTERS: u32 = 1 << 12;
+
+impl Compiler<'_> {
+    /// Compiles a value into register 0 and demands a type.
+    pub fn typed(&mut self, e: &Expr, expected: Typed) -> Result<DType> {
+        let found = self.expr(e, 0)?;
+        if found != expected {
+            return Err(self.mismatch(e, found, expected));
+        }
+        Ok(found.0)
+    }
+
+    fn mismatch(&self, e: &Expr, found: Typed, expected: Typed) -> Error {
+        let text = print::expr(self.func, e);
+        let message = format!("{text} is {} of {} lanes, expected {} of {}", found.0, found.1, expected.0, expected.1);
+        Error::input("machine.type", message)
+    }
+
+    fn kind(&self, dtype: DType) -> Kind {
+        kind_in(self.plan.ring, dtype)
+    }
+
+    /// Compiles an expression; the result lies in registers from `dst` on.
+    fn expr(&mut self, e: &Expr, dst: Slot) -> Result<Typed> {
+        if dst > MOST_REGISTERS {
+            return Err(Error::input("machine.size", "an expression is too deep for the machine"));
+        }
+        let typed = self.expr_inner(e, dst)?;
+        self.registers = self.registers.max(dst + typed.1);
+        Ok(typed)
+    }
+
+    fn expr_inner(&mut self, e: &Expr, dst: Slot) -> Result<Typed> {
+        match e {
+            Expr::Const(dtype, literal) => self.literal(*dtype, *literal, dst),
+            Expr::Index(dtype, index) => {
+                let at = self.operand(index)?;
+                self.emit(Op::Datum { dst, at, dtype: *dtype, kind: self.kind(*dtype) });
+                Ok((*dtype, 1))
+            }
+            Expr::Cond(cond) => {
+                self.cond(cond)?;
+                self.emit(Op::Truth { dst });
+                Ok((DType::Bool, 1))
+            }
+            Expr::Load { buffer, indices, lanes } => {
+                let access = self.access(*buffer, indices, *lanes)?;
+                self.emit(Op::Load { dst, access });
+                Ok((self.buffer(*buffer)?.dtype, *lanes))
+            }
+            Expr::Splat(lanes, a) => self.splat(*lanes, a, dst),
+            Expr::Un(op, a) => {
+                let (dtype, lanes) = self.expr(a, dst)?;
+                self.emit(Op::Un { op: *op, dtype, kind: self.kind(dtype), dst, lanes });
+                Ok((dtype, lanes))
+            }
+            Expr::Bin(op, a, b) => {
+                let (dtype, lanes) = self.pair(a, b, dst)?;
+                self.emit(Op::Bin { op: *op, dtype, kind: self.kind(dtype), dst, lanes });
+                Ok((dtype, lanes))
+            }
+            Expr::Cmp(op, a, b) => {
+                let (dtype, lanes) = self.pair(a, b, dst)?;
+                self.emit(Op::Cmp { op: *op, kind: self.kind(dtype), dst, lanes });
+                Ok((DType::Bool, lanes))
+            }
+            Expr::Select(c, a, b) => self.select(c, a, b, dst),
+            Expr::Cast(to, a) => {
+                let (from, lanes) = self.expr(a, dst)?;
+                self.emit(Op::Cast { from, to: *to, ring: self.plan.ring, dst, lanes });
+                Ok((*to, lanes))
+            }
+        }
+    }
+
+    fn literal(&mut self, dtype: DType, literal: Literal, dst: Slot) -> Result<Typed> {
+        let ring = || u64::from(ring::literal(literal));
+        let bits = if self.plan.ring { ring() } else { value::literal(dtype, literal) };
+        self.emit(Op::Const { dst, bits });
+        Ok((dtype, 1))
+    }
+
+    fn splat(&mut self, lanes: u32, a: &Expr, dst: Slot) -> Result<Typed> {
+        let (dtype, one) = self.expr(a, dst)?;
+        if one != 1 || lanes == 0 || lanes > 64 {
+            return Err(self.mismatch(a, (dtype, one), (dtype, 1)));
+        }
+        self.emit(Op::Splat { dst, lanes });
+        Ok((dtype, lanes))
+    }
+
+    fn pair(&mut self, a: &Expr, b: &Expr, dst: Slot) -> Result<Typed> {
+        let left = self.expr(a, dst)?;
+        let right = self.expr(b, dst + left.1)?;
+        if left == right { Ok(left) } else { Err(self.mismatch(b, right, left)) }
+    }
+
+    fn select(&mut self, c: &Expr, a: &Expr, b: &Expr, dst: Slot) -> Result<Typed> {
+        let (truth, masks) = self.expr(c, dst)?;
+        if truth != DType::Bool {
+            return Err(self.mismatch(c, (truth, masks), (DType::Bool, masks)));
+        }
+        let mut sides = [(DType::Bool, 0); 2];
+        let mut next = dst + masks;
+        for (i, side) in [a, b].into_iter().enumerate() {
+            self.emit(Op::TestRegister { src: dst, lanes: masks, want: i == 0 });
+            self.inside_branch(|compiler| {
+                sides[i] = compiler.expr(side, next)?;
+                Ok(())
+            })?;
+            next += sides[i].1;
+        }
+        let [left, right] = sides;
+        if left != right || (masks != 1 && masks != left.1) {
+            return Err(self.mismatch(b, right, left));
+        }
+        self.emit(Op::Select { dst, masks, lanes: left.1 });
+        Ok(left)
+    }
+}

@@ -1,0 +1,129 @@
+//! What went wrong, in the program's names: buffer and index, statement, loop values, block and thread.
+
+use super::code::{Access, Code, SiteKind};
+use super::warp::{Trap, Warp};
+use crate::error::{Error, Fault};
+use crate::ir::{Stmt, Var, layout, print};
+
+/// Which thread ran; `None` for a program that runs in sequence.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Where {
+    pub block: [u32; 3],
+    /// Threads of a block in x, y, z.
+    pub threads: [u32; 3],
+    pub warp: usize,
+}
+
+/// Makes an error of a trap.
+pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) -> Error {
+    let (word, message, lane) = sentence(trap, code, warp);
+    // A wrong Func is its author's fault; wrong threads are the fault of who lowered it.
+    let fault = match (trap, at) {
+        (Trap::Broken(_), _) => Fault::Bug,
+        (Trap::Limit, _) | (_, None) => Fault::Input,
+        _ => Fault::Bug,
+    };
+    let mut error = Error::new(fault, format!("machine.{word}"), message);
+    let site = code.site_of.get(warp.pc).and_then(|s| code.sites.get(*s as usize));
+    if let Some(site) = site {
+        let text = match &site.statement {
+            SiteKind::Store(s) => print::stmts(&code.func, &[Stmt::Store(s.clone())]),
+            SiteKind::If(c) => format!("if {}", print::cond(&code.func, c)),
+            SiteKind::Sync(reason) => format!("barrier: {reason}"),
+            SiteKind::Other => String::new(),
+        };
+        if !text.is_empty() {
+            error = error.within(format!("in {}", text.trim()));
+        }
+        let values: Vec<String> = site
+            .loops
+            .iter()
+            .map(|(v, o)| format!("{} = {}", code.func.vars.get(v.0 as usize).map_or("?", |n| n), warp.value(*o, lane)))
+            .collect();
+        if !values.is_empty() {
+            error = error.within(format!("with {}", values.join(", ")));
+        }
+    }
+    match at {
+        Some(at) => error.within(format!("by {}", thread(at, lane))),
+        None => error,
+    }
+}
+
+fn thread(at: Where, lane: usize) -> String {
+    let number = at.warp as u32 * 32 + lane as u32;
+    let [x, y, _] = at.threads.map(|n| n.max(1));
+    let [bx, by, bz] = at.block;
+    format!("block ({bx}, {by}, {bz}), thread ({}, {}, {})", number % x, number / x % y, number / x / y)
+}
+
+fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usize) {
+    let found = |number: u32, lane: usize| {
+        let access = code.accesses.get(number as usize);
+        access.map_or_else(|| "a buffer".to_string(), |a| element(code, warp, a, lane))
+    };
+    match *trap {
+        Trap::OutOfBounds { lane, access } => {
+            let shape = code.accesses.get(access as usize).map(|a| code.func.buffer(a.buffer).const_shape());
+            let shape = shape.flatten().unwrap_or_default();
+            ("bounds", format!("{} lies outside its shape {shape:?}", found(access, lane)), lane)
+        }
+        Trap::Uninitialised { lane, access, element } => {
+            let name = match code.accesses.get(access as usize) {
+                Some(a) if a.lanes > 1 => format!("{} (element {element})", found(access, lane)),
+                _ => found(access, lane),
+            };
+            ("uninitialised", format!("{name} is read, but nothing has written it"), lane)
+        }
+        Trap::Misaligned { lane, access, element } => {
+            let lanes = code.accesses.get(access as usize).map_or(1, |a| a.lanes);
+            let message =
+                format!("{} is a vector of {lanes} at element {element}, not aligned to its size", found(access, lane));
+            ("alignment", message, lane)
+        }
+        Trap::Division { lane } => ("zero", "an integer is divided by zero".to_string(), lane),
+        Trap::Divergence { mask } => {
+            let message =
+                format!("a barrier is reached by lanes {mask:#010x} of a warp with lanes {:#010x}", warp.full);
+            ("divergence", message, (mask.trailing_zeros() as usize).min(31))
+        }
+        Trap::Stuck { other, what } => {
+            let message = format!("a barrier is reached by part of a block: warp {other} {what}");
+            ("divergence", message, 0)
+        }
+        Trap::Limit => ("limit", "the program runs more statements than the machine was allowed".to_string(), 0),
+        Trap::Broken(what) => ("code", format!("the machine's own code is wrong: {what}"), 0),
+    }
+}
+
+/// `C[3, 130]`: the element that a lane names.
+fn element(code: &Code, warp: &Warp, a: &Access, lane: usize) -> String {
+    let site = code.site_of.get(warp.pc).and_then(|s| code.sites.get(*s as usize));
+    let value = |v: Var| {
+        let (_, operand) = site?.loops.iter().rev().find(|(var, _)| *var == v)?;
+        Some(warp.value(*operand, lane))
+    };
+    let text = |i: &crate::ir::Index| i.eval(&value).map_or_else(|| print::index(&code.func, i), |v| v.to_string());
+    let indices: Vec<String> = a.indices.iter().map(text).collect();
+    format!("{}[{}]", code.func.buffer(a.buffer).name, indices.join(", "))
+}
+
+/// The first element of a buffer that is not marked, as text.
+pub(super) fn unwritten(buffer: &crate::ir::Buffer, marks: &[u8]) -> Option<String> {
+    let (shape, strides) = (buffer.const_shape()?, layout::strides(buffer)?);
+    let total: i64 = shape.iter().product();
+    for flat in 0..total {
+        let mut rest = flat;
+        let mut index = vec![0; shape.len()];
+        for d in (0..shape.len()).rev() {
+            index[d] = rest % shape[d];
+            rest /= shape[d];
+        }
+        let at: i64 = index.iter().zip(&strides).map(|(i, s)| i * s).sum();
+        if marks.get(at as usize) == Some(&0) {
+            let index: Vec<String> = index.iter().map(i64::to_string).collect();
+            return Some(format!("{}[{}]", buffer.name, index.join(", ")));
+        }
+    }
+    None
+}

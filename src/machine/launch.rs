@@ -1,0 +1,264 @@
+//! From arguments to memories and back; plans for programs in sequence and for kernels.
+
+use super::access::World;
+use super::code::{Code, LANES, Place};
+use super::compile::{Plan, compile};
+use super::fault;
+use super::grid::{self, Launch};
+use super::memory::Memory;
+use super::warp::Warp;
+use super::{Mode, Options, Stats};
+use crate::array::Array;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{Axis, Buffer, Func, Scope, layout, visit};
+use crate::lower::{Lowered, LoweredKernel};
+use std::time::Instant;
+
+/// A parameter or a workspace of the program.
+struct Global<'a> {
+    buffer: &'a Buffer,
+    span: usize,
+    written: bool,
+    workspace: bool,
+}
+
+fn span(buffer: &Buffer) -> Result<usize> {
+    let span = layout::span(buffer).and_then(|n| usize::try_from(n).ok()).filter(|n| *n < 1 << 40);
+    span.ok_or_else(|| Error::input("machine.shape", format!("buffer {} has no size or too large a one", buffer.name)))
+}
+
+/// The elements that each parameter spans.
+pub(super) fn spans(func: &Func) -> Result<Vec<usize>> {
+    func.params.iter().map(|p| span(lookup(func, p.0)?)).collect()
+}
+
+fn lookup(func: &Func, id: u32) -> Result<&Buffer> {
+    let found = func.buffers.get(id as usize);
+    found.ok_or_else(|| Error::input("machine.buffer", "a parameter is not a buffer of the program"))
+}
+
+/// Runs a program in sequence.
+pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array]) -> Result<Stats> {
+    let written = visit::writes(&func.body);
+    let mut globals = Vec::new();
+    for (i, buffer) in func.buffers.iter().enumerate() {
+        let workspace = !func.params.iter().any(|p| p.0 as usize == i);
+        let written = written.iter().any(|w| w.0 as usize == i);
+        globals.push(Global { buffer, span: span(buffer)?, written, workspace });
+    }
+    let places = (0..func.buffers.len()).map(|i| Place::Global(i as u32)).collect();
+    let plan = Plan { places, ring: options.mode == Mode::Ring, sequential: true, launch: Vec::new() };
+    let code = compile(func, &plan)?;
+    let order: Vec<usize> = func.params.iter().map(|p| p.0 as usize).collect();
+    with_memories(&globals, &order, options, args, |world| {
+        let mut warp = Warp::new(&code, 0, 1);
+        let run = warp.run(&code, world, u64::MAX);
+        run.map(|_| ()).map_err(|t| fault::explain(&t, &code, &warp, None))
+    })
+}
+
+/// Fills memories from the arguments, runs, checks that outputs are complete, and gives the bytes back in any case.
+fn with_memories(
+    globals: &[Global<'_>],
+    order: &[usize],
+    options: &Options,
+    args: &mut [Array],
+    run: impl FnOnce(&mut World) -> Result<()>,
+) -> Result<Stats> {
+    check_args(globals, order, options, args)?;
+    let ring = options.mode == Mode::Ring;
+    let mut world = World::new(options.limits.statements);
+    let mut bytes = 0u64;
+    for g in globals {
+        let size = if ring { 4 * g.span as u64 } else { g.buffer.dtype.bytes_of(g.span as u64) };
+        bytes += if g.workspace { size } else { 0 } + if g.workspace || g.written { g.span as u64 } else { 0 };
+        if bytes > options.limits.bytes {
+            return Err(Error::input("machine.limit", "the program needs more memory than the machine was allowed"));
+        }
+        let bits = if ring { 32 } else { g.buffer.dtype.bits() };
+        world.globals.push(if g.workspace {
+            Memory::poisoned(g.span, bits, ring)
+        } else {
+            let marks = if g.written { vec![0; g.span] } else { Vec::new() };
+            Memory { unit_bits: bits, bytes: Vec::new(), marks, ring }
+        });
+    }
+    for (arg, &g) in args.iter_mut().zip(order) {
+        world.globals[g].bytes = std::mem::take(&mut arg.bytes);
+    }
+    let start = Instant::now();
+    let result = run(&mut world);
+    let seconds = start.elapsed().as_secs_f64();
+    for (arg, &g) in args.iter_mut().zip(order) {
+        arg.bytes = std::mem::take(&mut world.globals[g].bytes);
+    }
+    result?;
+    for &g in order {
+        if globals[g].written
+            && let Some(element) = fault::unwritten(globals[g].buffer, &world.globals[g].marks)
+        {
+            let message = format!("the program ended without writing {element}");
+            return Err(Error::input("machine.unwritten", message));
+        }
+    }
+    Ok(Stats { statements: world.statements, seconds })
+}
+
+fn check_args(globals: &[Global<'_>], order: &[usize], options: &Options, args: &[Array]) -> Result<()> {
+    if args.len() != order.len() {
+        let message = format!("the program has {} parameters, {} arguments were given", order.len(), args.len());
+        return Err(Error::input("machine.arguments", message));
+    }
+    for (arg, &g) in args.iter().zip(order) {
+        let Global { buffer, span, .. } = globals[g];
+        let dtype = if options.mode == Mode::Ring { DType::U32 } else { buffer.dtype };
+        let bytes = dtype.bytes_of(span as u64);
+        if arg.dtype != dtype || (arg.bytes.len() as u64) < bytes {
+            let message = format!(
+                "argument {} must be {span} elements of {dtype} ({bytes} bytes), but is {} of {}",
+                buffer.name,
+                arg.bytes.len(),
+                arg.dtype
+            );
+            return Err(Error::input("machine.arguments", message));
+        }
+    }
+    Ok(())
+}
+
+/// The parameters of a lowered program, then its workspace.
+fn lowered_globals(lowered: &Lowered) -> Result<(Vec<Global<'_>>, Vec<Option<usize>>)> {
+    let mut globals: Vec<Global<'_>> = Vec::new();
+    for kernel in &lowered.kernels {
+        let written = visit::writes(&kernel.func.body);
+        for id in &kernel.func.params {
+            let buffer = lookup(&kernel.func, id.0)?;
+            let workspace = kernel.workspace.contains(id);
+            let writes = written.contains(id);
+            let size = span(buffer)?;
+            match globals.iter_mut().find(|g| g.buffer.name == buffer.name && g.workspace == workspace) {
+                Some(g) if g.span != size || g.buffer.dtype != buffer.dtype => {
+                    let message = format!("kernels disagree about the size or type of {}", buffer.name);
+                    return Err(Error::bug("machine.shape", message));
+                }
+                Some(g) => g.written |= writes,
+                None => globals.push(Global { buffer, span: size, written: writes, workspace }),
+            }
+        }
+    }
+    let find = |name: &String| globals.iter().position(|g| !g.workspace && g.buffer.name == *name);
+    let order = lowered.params.iter().map(find).collect();
+    Ok((globals, order))
+}
+
+/// The elements that each parameter spans; 0 for one that no kernel uses.
+pub(super) fn lowered_spans(lowered: &Lowered) -> Result<Vec<usize>> {
+    let (globals, order) = lowered_globals(lowered)?;
+    Ok(order.into_iter().map(|g| g.map_or(0, |g| globals[g].span)).collect())
+}
+
+/// Runs a lowered program.
+pub(super) fn parallel(lowered: &Lowered, options: &Options, args: &mut [Array]) -> Result<Stats> {
+    let (globals, order) = lowered_globals(lowered)?;
+    if args.len() != order.len() {
+        let message = format!("the program has {} parameters, {} arguments were given", order.len(), args.len());
+        return Err(Error::input("machine.arguments", message));
+    }
+    let mut compiled = Vec::new();
+    for kernel in &lowered.kernels {
+        compiled.push(kernel_code(kernel, &globals, options)?);
+    }
+    // Arguments that no kernel uses stay where they are.
+    let mut used: Vec<&mut Array> = Vec::new();
+    let mut places = Vec::new();
+    for (arg, g) in args.iter_mut().zip(&order) {
+        if let Some(g) = g {
+            used.push(arg);
+            places.push(*g);
+        }
+    }
+    let mut taken: Vec<Array> = used.iter_mut().map(|a| std::mem::replace(&mut **a, empty())).collect();
+    let result = with_memories(&globals, &places, options, &mut taken, |world| {
+        for (kernel, (code, locals)) in lowered.kernels.iter().zip(&compiled) {
+            run_kernel(kernel, code, *locals, world, options).map_err(|e| {
+                if lowered.kernels.len() > 1 { e.within(format!("in kernel {}", kernel.func.name)) } else { e }
+            })?;
+        }
+        Ok(())
+    });
+    for (arg, back) in used.into_iter().zip(taken) {
+        *arg = back;
+    }
+    result
+}
+
+fn empty() -> Array {
+    Array { dtype: DType::U8, shape: vec![0], bytes: Vec::new() }
+}
+
+/// Bits of a unit of a kernel's shared memory: the smallest element in it.
+fn shared_unit(kernel: &LoweredKernel) -> u32 {
+    let shared = kernel.func.buffers.iter().filter(|b| b.scope == Scope::Shared);
+    shared.map(|b| b.dtype.bits()).min().unwrap_or(8)
+}
+
+fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options) -> Result<(Code, usize)> {
+    let unit = shared_unit(kernel);
+    let mut locals = 0u64;
+    let mut places = Vec::new();
+    for (i, buffer) in kernel.func.buffers.iter().enumerate() {
+        let workspace = kernel.workspace.iter().any(|w| w.0 as usize == i);
+        places.push(match buffer.scope {
+            Scope::Global => {
+                let found = globals.iter().position(|g| g.buffer.name == buffer.name && g.workspace == workspace);
+                Place::Global(found.map_or(u32::MAX, |g| g as u32))
+            }
+            Scope::Shared => shared_place(kernel, buffer, unit)?,
+            Scope::Local => {
+                let base = locals;
+                locals += span(buffer)? as u64;
+                Place::Local(base as u32)
+            }
+            Scope::Fragment => {
+                return Err(Error::bug(
+                    "machine.fragment",
+                    format!("the machine has no fragments yet ({})", buffer.name),
+                ));
+            }
+        });
+    }
+    let threads: u64 = kernel.block().iter().map(|n| u64::from(*n)).product();
+    if locals * threads.div_ceil(LANES as u64) * 256 > options.limits.bytes || threads == 0 || threads > 1024 {
+        return Err(Error::input("machine.limit", "a block has no or too many threads, or too much local memory"));
+    }
+    let launch = kernel.launch.iter().map(|l| (l.axis, l.var, i64::from(l.extent))).collect();
+    let plan = Plan { places, ring: options.mode == Mode::Ring, sequential: false, launch };
+    Ok((compile(&kernel.func, &plan)?, locals as usize))
+}
+
+fn shared_place(kernel: &LoweredKernel, buffer: &Buffer, unit: u32) -> Result<Place> {
+    let bytes = buffer.dtype.bytes_of(span(buffer)? as u64);
+    match buffer.offset {
+        Some(offset) if u64::from(offset) + bytes <= u64::from(kernel.shared_bytes) => {
+            let base = (u64::from(offset) * 8 / u64::from(unit)) as u32;
+            Ok(Place::Shared { base, units: buffer.dtype.bits() / unit })
+        }
+        _ => {
+            let message = format!("shared buffer {} has no place inside the block's shared memory", buffer.name);
+            Err(Error::bug("machine.shared", message))
+        }
+    }
+}
+
+fn run_kernel(kernel: &LoweredKernel, code: &Code, locals: usize, world: &mut World, options: &Options) -> Result<()> {
+    let unit = shared_unit(kernel);
+    let units = u64::from(kernel.shared_bytes) * 8 / u64::from(unit);
+    world.shared = Memory::poisoned(units as usize, unit, options.mode == Mode::Ring);
+    let axes: Vec<_> = kernel.launch.iter().map(|l| (l.axis, l.var)).collect();
+    if axes.iter().any(|(a, _)| matches!(a, Axis::Cluster | Axis::Warp | Axis::Warpgroup)) {
+        return Err(Error::bug("machine.axis", "the machine runs blockIdx and threadIdx only"));
+    }
+    let launch = Launch { grid: kernel.grid(), block: kernel.block(), locals, axes };
+    grid::run(code, &launch, world, options.policy)
+}

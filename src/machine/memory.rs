@@ -1,0 +1,146 @@
+//! Memory as the machine sees it: bytes (real mode) or ring elements, each unit with the mark that says whether it has
+//! been written.
+//!
+//! A memory is counted in *units*: the elements of a buffer of its own, or, in shared memory that buffers of several
+//! types use one after the other, the smallest element among them. In the ring an element is one u32 kept at its first
+//! unit, and the marks tell its width: reading with another width than was written is reading what was never written.
+
+use super::value::{Kind, f32_of, f32_to_fp8, fp8_to_f32, kind_of};
+use crate::dtype::DType;
+use half::{bf16, f16};
+
+/// One memory.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Memory {
+    /// Bits of a unit in real mode.
+    pub unit_bits: u32,
+    /// Real mode: packed. Ring: four bytes a unit.
+    pub bytes: Vec<u8>,
+    /// A mark for each unit: 0 never written; real mode 1; ring the width in units at an element's first unit, 255 at
+    /// the others. Empty where everything is written from the start.
+    pub marks: Vec<u8>,
+    pub ring: bool,
+}
+
+/// Why an access failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    OutOfBounds,
+    Uninitialised,
+}
+
+/// A mark inside an element of the ring.
+const INSIDE: u8 = 255;
+
+impl Memory {
+    /// Memory of `units`, of which none has been written; every byte is poison.
+    pub fn poisoned(units: usize, unit_bits: u32, ring: bool) -> Memory {
+        let bytes = if ring { units * 4 } else { (units * unit_bits as usize).div_ceil(8) };
+        Memory { unit_bits, bytes: vec![0xA5; bytes], marks: vec![0; units], ring }
+    }
+
+    /// Forgets all that was written.
+    pub fn poison(&mut self) {
+        self.bytes.fill(0xA5);
+        self.marks.fill(0);
+    }
+
+    /// Whether the element of `units` at `unit` has been written as such.
+    #[inline(always)]
+    pub fn check(&self, unit: usize, units: usize) -> Result<(), Failure> {
+        if self.marks.is_empty() {
+            return Ok(());
+        }
+        let Some(marks) = self.marks.get(unit..unit + units) else { return Err(Failure::OutOfBounds) };
+        let good = match units {
+            1 if self.ring => marks[0] == 1,
+            1 => marks[0] != 0,
+            _ if self.ring => marks[0] as usize == units && marks[1..].iter().all(|m| *m == INSIDE),
+            _ => marks.iter().all(|m| *m != 0),
+        };
+        if good { Ok(()) } else { Err(Failure::Uninitialised) }
+    }
+
+    /// Marks the element of `units` at `unit` as written.
+    #[inline(always)]
+    pub fn mark(&mut self, unit: usize, units: usize) -> Result<(), Failure> {
+        if self.marks.is_empty() {
+            return Ok(());
+        }
+        let Some(marks) = self.marks.get_mut(unit..unit + units) else { return Err(Failure::OutOfBounds) };
+        if let [only] = marks {
+            *only = 1;
+        } else if self.ring {
+            marks.fill(INSIDE);
+            marks[0] = units as u8;
+        } else {
+            marks.fill(1);
+        }
+        Ok(())
+    }
+
+    /// Reads the element at a unit as register bits.
+    #[inline(always)]
+    pub fn read(&self, dtype: DType, unit: usize) -> Option<u64> {
+        if self.ring {
+            return Some(u64::from(u32::from_le_bytes(self.array(unit * 4)?)));
+        }
+        let bit = unit * self.unit_bits as usize;
+        let byte = bit / 8;
+        Some(match dtype {
+            DType::F32 | DType::Tf32 | DType::U32 => u64::from(u32::from_le_bytes(self.array(byte)?)),
+            DType::F16 => u64::from(f16::from_le_bytes(self.array(byte)?).to_f32().to_bits()),
+            DType::Bf16 => u64::from(bf16::from_le_bytes(self.array(byte)?).to_f32().to_bits()),
+            DType::F64 | DType::S64 => u64::from_le_bytes(self.array(byte)?),
+            DType::S32 => i64::from(i32::from_le_bytes(self.array(byte)?)) as u64,
+            DType::E4m3 | DType::E5m2 => u64::from(fp8_to_f32(dtype, *self.bytes.get(byte)?).to_bits()),
+            DType::S8 => i64::from(*self.bytes.get(byte)? as i8) as u64,
+            DType::U8 | DType::Bool => u64::from(*self.bytes.get(byte)?),
+            DType::S4 => i64::from(((*self.bytes.get(byte)? >> (bit % 8)) << 4) as i8 >> 4) as u64,
+            DType::U4 => u64::from(*self.bytes.get(byte)? >> (bit % 8) & 15),
+            DType::B1 => u64::from(*self.bytes.get(byte)? >> (bit % 8) & 1),
+        })
+    }
+
+    /// Writes register bits to the element at a unit.
+    #[inline(always)]
+    pub fn write(&mut self, dtype: DType, unit: usize, value: u64) -> Option<()> {
+        if self.ring {
+            return self.put(unit * 4, (value as u32).to_le_bytes());
+        }
+        let bit = unit * self.unit_bits as usize;
+        let byte = bit / 8;
+        match dtype {
+            DType::F16 => self.put(byte, f16::from_f32(f32_of(value)).to_le_bytes()),
+            DType::Bf16 => self.put(byte, bf16::from_f32(f32_of(value)).to_le_bytes()),
+            DType::E4m3 | DType::E5m2 => self.put(byte, [f32_to_fp8(dtype, f32_of(value))]),
+            DType::S4 | DType::U4 | DType::B1 => {
+                let mask = ((1u16 << dtype.bits()) - 1) as u8;
+                let cell = self.bytes.get_mut(byte)?;
+                *cell = *cell & !(mask << (bit % 8)) | ((value as u8 & mask) << (bit % 8));
+                Some(())
+            }
+            _ => match dtype.bits() {
+                8 => self.put(byte, [value as u8]),
+                32 => self.put(byte, (value as u32).to_le_bytes()),
+                _ => self.put(byte, value.to_le_bytes()),
+            },
+        }
+    }
+
+    #[inline(always)]
+    fn array<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        self.bytes.get(at..at + N).and_then(|b| b.try_into().ok())
+    }
+
+    #[inline(always)]
+    fn put<const N: usize>(&mut self, at: usize, raw: [u8; N]) -> Option<()> {
+        self.bytes.get_mut(at..at + N)?.copy_from_slice(&raw);
+        Some(())
+    }
+}
+
+/// How a type lies in registers in a mode.
+pub(super) fn kind_in(ring: bool, dtype: DType) -> Kind {
+    if ring { Kind::Ring } else { kind_of(dtype) }
+}

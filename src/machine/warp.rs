@@ -1,0 +1,290 @@
+//! A warp: its own slots, registers and place in the code, and the interpreter that runs it.
+//!
+//! [`Warp::run`] goes on until the warp has ended, stands at a barrier, or has used up its turn; so the block decides
+//! in which order warps take effect. Lanes of a warp run together; a lane takes part where its bit in the mask is set.
+
+use super::access::{self, World};
+use super::alu;
+use super::code::{Code, LANES, Op, Operand, Slot};
+use super::compile::LANE;
+use super::value;
+use crate::ir::{CmpOp, IndexOp};
+
+/// A register: 64 bits a lane.
+pub(super) type Register = [u64; LANES];
+
+/// What stopped a warp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    /// It has run all its code.
+    Done,
+    /// It stands at the block's barrier at this operation.
+    Barrier(usize),
+    /// Its turn is over.
+    Paused,
+}
+
+/// What went wrong in a lane; the place is the warp's operation at the time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Trap {
+    /// An index of an access lies outside.
+    OutOfBounds { lane: usize, access: u32 },
+    /// An element was read that nothing has written.
+    Uninitialised { lane: usize, access: u32, element: i64 },
+    /// A vector access at an address that is not a multiple of its size.
+    Misaligned { lane: usize, access: u32, element: i64 },
+    /// An integer was divided by zero.
+    Division { lane: usize },
+    /// A barrier reached by part of its threads.
+    Divergence { mask: u32 },
+    /// A barrier that another warp of the block will not reach.
+    Stuck { other: usize, what: &'static str },
+    /// More statements than allowed.
+    Limit,
+    /// The compiler of this machine made bad code.
+    Broken(&'static str),
+}
+
+/// The state of a warp.
+#[derive(Debug, Clone)]
+pub(super) struct Warp {
+    pub scalars: Vec<i64>,
+    pub vectors: Vec<[i64; LANES]>,
+    pub registers: Vec<Register>,
+    pub locals: Vec<Register>,
+    /// Which lanes of a local element have been written.
+    pub local_marks: Vec<u32>,
+    /// The lanes that exist.
+    pub full: u32,
+    /// The lanes that run.
+    pub mask: u32,
+    /// Lanes beyond this one do not run.
+    pub width: usize,
+    masks: Vec<u32>,
+    conds: Vec<u32>,
+    pub pc: usize,
+}
+
+impl Warp {
+    /// A warp before its first operation, with `threads` lanes.
+    pub fn new(code: &Code, locals: usize, threads: usize) -> Warp {
+        let mut vectors = vec![[0; LANES]; code.vectors as usize];
+        if let Some(lane) = vectors.get_mut(LANE as usize) {
+            *lane = std::array::from_fn(|l| l as i64);
+        }
+        let full = lanes(threads);
+        Warp {
+            scalars: code.scalars.clone(),
+            vectors,
+            registers: vec![[0; LANES]; code.registers as usize],
+            locals: vec![[0; LANES]; locals],
+            local_marks: vec![0; locals],
+            full,
+            mask: full,
+            width: threads,
+            masks: Vec::new(),
+            conds: Vec::new(),
+            pc: 0,
+        }
+    }
+
+    /// Back to the first operation, nothing written.
+    pub fn reset(&mut self) {
+        self.local_marks.fill(0);
+        self.mask = self.full;
+        self.masks.clear();
+        self.conds.clear();
+        self.pc = 0;
+    }
+
+    /// The value of an operand in a lane.
+    pub fn value(&self, o: Operand, lane: usize) -> i64 {
+        self.scalars[o.scalar as usize].wrapping_add(self.vectors[o.vector as usize][lane])
+    }
+
+    /// Runs until something stops it or it has ended `turn` statements.
+    pub fn run(&mut self, code: &Code, world: &mut World, mut turn: u64) -> Result<Event, Trap> {
+        while let Some(op) = code.ops.get(self.pc) {
+            match *op {
+                Op::Mad { dst, base, src, coeff } => {
+                    let product = self.scalars[src as usize].wrapping_mul(coeff);
+                    let v = self.scalars[base as usize].wrapping_add(product);
+                    self.scalars[dst as usize] = v;
+                }
+                Op::LoopNext { var, extent, back } => {
+                    let next = self.scalars[var as usize] + 1;
+                    if next < self.scalars[extent as usize] {
+                        self.scalars[var as usize] = next;
+                        self.pc -= back as usize;
+                        world.step()?;
+                        continue;
+                    }
+                }
+                Op::Load { dst, access } => access::load(self, code, world, dst, access)?,
+                Op::Store { src, access } => {
+                    access::store(self, code, world, src, access)?;
+                    world.count(self.mask.count_ones())?;
+                    turn -= 1;
+                    if turn == 0 {
+                        self.pc += 1;
+                        return Ok(Event::Paused);
+                    }
+                }
+                Op::Reduce { src, access, op, dtype, kind } => {
+                    access::reduce(self, code, world, src, access, alu::Combine { op, dtype, kind })?;
+                    world.count(self.mask.count_ones())?;
+                }
+                Op::BlockBarrier if self.mask == self.full => {
+                    self.pc += 1;
+                    return Ok(Event::Barrier(self.pc - 1));
+                }
+                Op::WarpBarrier if self.mask == self.full => {}
+                Op::BlockBarrier | Op::WarpBarrier => return Err(Trap::Divergence { mask: self.mask }),
+                Op::Check { access, at, extent } => self.check(access, at, extent)?,
+                ref other => {
+                    if !self.control(other) && !self.slots(other) {
+                        alu::run(other, self)?;
+                    }
+                }
+            }
+            self.pc += 1;
+        }
+        Ok(Event::Done)
+    }
+
+    fn check(&self, access: u32, at: Operand, extent: i64) -> Result<(), Trap> {
+        let scalar = self.scalars[at.scalar as usize];
+        let vector = &self.vectors[at.vector as usize];
+        for lane in 0..self.width {
+            let v = scalar.wrapping_add(vector[lane]);
+            if self.mask >> lane & 1 == 1 && (v < 0 || v >= extent) {
+                return Err(Trap::OutOfBounds { lane, access });
+            }
+        }
+        Ok(())
+    }
+
+    /// Loops, conditions and branches; false for any other operation.
+    fn control(&mut self, op: &Op) -> bool {
+        match *op {
+            Op::LoopBegin { var, extent, exit } => {
+                self.scalars[var as usize] = 0;
+                if self.scalars[extent as usize] <= 0 {
+                    self.pc += exit as usize - 1;
+                }
+            }
+            Op::LanesBegin { var, extent, exit } => {
+                self.scalars[var as usize] = 0;
+                let extent = self.scalars[extent as usize];
+                if extent <= 0 {
+                    self.pc += exit as usize - 1;
+                } else {
+                    self.set_width(extent);
+                }
+            }
+            Op::LanesNext { var, extent, back } => {
+                let next = self.scalars[var as usize] + LANES as i64;
+                let rest = self.scalars[extent as usize] - next;
+                if rest > 0 {
+                    self.scalars[var as usize] = next;
+                    self.set_width(rest);
+                    self.pc -= back as usize + 1;
+                } else {
+                    self.set_width(1);
+                }
+            }
+            Op::Test { op, a, b } => {
+                let mask = self.test(op, a, b);
+                self.conds.push(mask);
+            }
+            Op::TestConst(c) => self.conds.push(if c { u32::MAX } else { 0 }),
+            Op::TestAnd => self.two_conds(|a, b| a & b),
+            Op::TestOr => self.two_conds(|a, b| a | b),
+            Op::TestNot => {
+                let mask = !self.pop_cond();
+                self.conds.push(mask);
+            }
+            Op::TestRegister { src, lanes, want } => {
+                let registers = &self.registers[src as usize..(src + lanes) as usize];
+                let any = |l: usize| u32::from(registers.iter().any(|r| (r[l] != 0) == want)) << l;
+                let mask = (0..self.width).fold(0, |m, l| m | any(l));
+                self.conds.push(mask);
+            }
+            Op::Branch { exit } => {
+                let inside = self.pop_cond() & self.mask;
+                if inside == 0 {
+                    self.pc += exit as usize - 1;
+                } else {
+                    self.masks.push(self.mask);
+                    self.mask = inside;
+                }
+            }
+            Op::Rejoin => self.mask = self.masks.pop().unwrap_or(self.full),
+            Op::Truth { dst } => {
+                let mask = self.pop_cond();
+                self.registers[dst as usize] = std::array::from_fn(|l| u64::from(mask >> l & 1));
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn set_width(&mut self, rest: i64) {
+        self.width = rest.clamp(1, LANES as i64) as usize;
+        self.mask = lanes(self.width);
+    }
+
+    fn pop_cond(&mut self) -> u32 {
+        self.conds.pop().unwrap_or(0)
+    }
+
+    fn two_conds(&mut self, f: fn(u32, u32) -> u32) {
+        let (b, a) = (self.pop_cond(), self.pop_cond());
+        self.conds.push(f(a, b));
+    }
+
+    fn test(&self, op: CmpOp, a: Operand, b: Operand) -> u32 {
+        let compare = |x: i64, y: i64| op.holds(Some(x.cmp(&y)));
+        if a.vector == 0 && b.vector == 0 {
+            let holds = compare(self.scalars[a.scalar as usize], self.scalars[b.scalar as usize]);
+            return if holds { u32::MAX } else { 0 };
+        }
+        (0..LANES).fold(0, |m, l| m | u32::from(compare(self.value(a, l), self.value(b, l))) << l)
+    }
+
+    /// Index arithmetic; false for any other operation.
+    fn slots(&mut self, op: &Op) -> bool {
+        match *op {
+            Op::Scalar { op, dst, a, b } => {
+                let (a, b) = (self.scalars[a as usize], self.scalars[b as usize]);
+                self.scalars[dst as usize] = op.eval(a, b).unwrap_or(0);
+            }
+            Op::VectorMad { dst, base, src, coeff } => {
+                let (base, src) = (self.vectors[base as usize], self.vectors[src as usize]);
+                // Lanes beyond the width may hold anything.
+                let mad = |l: usize| base[l].wrapping_add(src[l].wrapping_mul(coeff));
+                self.vectors[dst as usize] = std::array::from_fn(mad);
+            }
+            Op::Vector { op, dst, a, b } => self.vector(op, dst, a, b),
+            Op::Datum { dst, at, dtype, kind } => {
+                let datum = |l: usize| match kind {
+                    value::Kind::Ring => u64::from(self.value(at, l) as u32),
+                    _ => value::from_index(dtype, self.value(at, l)),
+                };
+                self.registers[dst as usize] = std::array::from_fn(datum);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn vector(&mut self, op: IndexOp, dst: Slot, a: Operand, b: Operand) {
+        let eval = |l: usize| op.eval(self.value(a, l), self.value(b, l)).unwrap_or(0);
+        self.vectors[dst as usize] = std::array::from_fn(eval);
+    }
+}
+
+/// The mask of the first `n` lanes.
+fn lanes(n: usize) -> u32 {
+    if n >= LANES { u32::MAX } else { (1 << n) - 1 }
+}
