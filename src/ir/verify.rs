@@ -1,1 +1,192 @@
-//! (being built)
+//! The promises of a Tensor or Scheduled program, checked.
+//!
+//! [`well_formed`] holds after every step:
+//!
+//! 1. `verify.id`: every buffer, variable, block and role that is mentioned exists.
+//! 2. `verify.name`: buffers, the loops of the body and its blocks have unique names; a variable is introduced once.
+//! 3. `verify.param`: parameters are distinct global buffers; every extent of a buffer is positive.
+//! 4. `verify.stage`: what only Lowered has (synchronisation, several lanes, memory offsets) does not occur.
+//! 5. `verify.scope`: extents, bindings, predicates and conditions mention loops around them; a block's body mentions
+//!    its own iterators and the loops inside the block.
+//! 6. `verify.type`: values have the types of their places, indices the number of dimensions of their buffers.
+//! 7. `verify.extent`: loops and iterators have positive constant extents; a rasterized loop walks its whole pair.
+//! 8. `verify.domain`: an iterator stays in its domain wherever the block's predicate holds.
+//! 9. `verify.bounds`: an access stays inside its buffer; a select guards the side that it chooses.
+//! 10. `verify.placement`: placements name what is there and have values that exist.
+//!
+//! [`verify`] demands these of a complete schedule besides, nest by nest (each nest of the root is a kernel):
+//!
+//! 11. `verify.levels`: a blockIdx or cluster loop stands inside a loop bound within the block only where nothing
+//!     stands between them.
+//! 12. `verify.axis`: an axis occurs once on a path. A thread, warp or warpgroup axis may occur again inside, around a
+//!     cooperative stage: one that writes shared (or local) memory and does not mention the outer loop.
+//! 13. `verify.threads`: the loops of a nest that are bound to one axis have one extent.
+//! 14. `verify.reduction`: no reduce iterator depends on a bound or vectorized loop.
+//! 15. `verify.safety`, the one safety rule: a value passes between iterations of a bound loop only through a buffer
+//!     owned at or above the loop's level (global: grid, shared: block, fragment: warp, local: thread), and never
+//!     between iterations of a blockIdx loop within a kernel. Between kernels only global buffers carry values.
+//!
+//! Promises 8, 9 and 15 are statements about all values of the loop variables. What the simplifier cannot prove is
+//! tried on concrete values, and refused only with values that break it: nothing legal is ever refused.
+
+mod binding;
+mod points;
+mod safety;
+mod scope;
+#[cfg(test)]
+mod tests;
+
+pub use scope::{guards, in_bounds};
+
+use super::print::{Node, underline};
+use super::visit::{blocks, loops};
+use super::{Axis, Buffer, BufferId, For, Func, Index, LoopKind, Scope, Var};
+use crate::error::{Error, Result};
+use std::collections::HashMap;
+
+/// Checks all promises of a complete program.
+pub fn verify(func: &Func) -> Result<()> {
+    well_formed(func)?;
+    binding::check(func)?;
+    safety::check(func)
+}
+
+/// Checks the promises that hold after every step, of programs still being scheduled too.
+pub fn well_formed(func: &Func) -> Result<()> {
+    ids(func)?;
+    names(func)?;
+    for id in (0..func.buffers.len() as u32).map(BufferId) {
+        buffer(func, id)?;
+    }
+    params(func)?;
+    for l in loops(&func.body) {
+        placements(func, l)?;
+    }
+    scope::check(func)
+}
+
+/// An error with the program and the names that it speaks of.
+fn wrong(func: &Func, word: &str, message: impl Into<String>, nodes: &[(Node, &str)]) -> Error {
+    underline(Error::input(format!("verify.{word}"), message), func, nodes)
+}
+
+fn ids(func: &Func) -> Result<()> {
+    let missing = |what: &str, id: u32| Error::bug("verify.id", format!("{what} {id} does not exist in {}", func.name));
+    let var = |v: Var| if (v.0 as usize) < func.vars.len() { Ok(()) } else { Err(missing("variable", v.0)) };
+    let (mut seen, mut result) = (Vec::new(), Ok(()));
+    scope::for_each_id(&func.body, &mut |id| seen.push(id));
+    seen.extend(func.params.iter().map(|b| Node::Buffer(*b)));
+    for id in seen {
+        result = result.and_then(|()| match id {
+            Node::Loop(v) => var(v),
+            Node::Block(b) if b.0 as usize >= func.blocks.len() => Err(missing("block", b.0)),
+            Node::Buffer(b) if b.0 as usize >= func.buffers.len() => Err(missing("buffer", b.0)),
+            Node::Block(_) | Node::Buffer(_) => Ok(()),
+        });
+    }
+    let roles = blocks(&func.body).into_iter().filter_map(|b| b.role).chain(func.buffers.iter().filter_map(|b| b.role));
+    for role in roles {
+        result =
+            result.and_then(|()| func.roles.get(role.0 as usize).map(|_| ()).ok_or_else(|| missing("role", role.0)));
+    }
+    result
+}
+
+fn names(func: &Func) -> Result<()> {
+    let mut introduced: HashMap<Var, ()> = HashMap::new();
+    let mut vars: Vec<Var> = Vec::new();
+    for l in loops(&func.body) {
+        vars.push(l.var);
+        vars.extend(l.raster.iter().flat_map(|r| [r.outer, r.inner]));
+    }
+    let loop_names = vars.iter().map(|v| (func.var_name(*v), Node::Loop(*v))).collect::<Vec<_>>();
+    vars.extend(blocks(&func.body).iter().flat_map(|b| b.iters.iter().map(|it| it.var)));
+    for var in vars {
+        if introduced.insert(var, ()).is_some() {
+            let message = format!("the variable {} is introduced twice", func.var_name(var));
+            return Err(wrong(func, "name", message, &[(Node::Loop(var), "introduced here first")]));
+        }
+    }
+    unique(func, "loops", loop_names)?;
+    unique(func, "blocks", blocks(&func.body).iter().map(|b| (func.block_name(b.name), Node::Block(b.name))))?;
+    unique(func, "buffers", (0..).map(BufferId).zip(&func.buffers).map(|(id, b)| (b.name.as_str(), Node::Buffer(id))))
+}
+
+fn unique<'a>(func: &Func, what: &str, names: impl IntoIterator<Item = (&'a str, Node)>) -> Result<()> {
+    let mut seen: HashMap<&str, Node> = HashMap::new();
+    for (name, node) in names {
+        if let Some(first) = seen.insert(name, node) {
+            let message = format!("two {what} are called {name}");
+            return Err(wrong(func, "name", message, &[(first, "the first"), (node, "the second")]));
+        }
+    }
+    Ok(())
+}
+
+fn params(func: &Func) -> Result<()> {
+    for (n, id) in func.params.iter().enumerate() {
+        let b = func.buffer(*id);
+        if func.params[..n].contains(id) {
+            let message = format!("{} is a parameter twice", b.name);
+            return Err(wrong(func, "param", message, &[(Node::Buffer(*id), "here")]));
+        }
+        if b.scope != Scope::Global {
+            let message =
+                format!("the parameter {} is {}, but the caller passes global memory", b.name, b.scope.name());
+            return Err(wrong(func, "param", message, &[(Node::Buffer(*id), "this parameter")]));
+        }
+    }
+    Ok(())
+}
+
+fn buffer(func: &Func, id: BufferId) -> Result<()> {
+    let b = func.buffer(id);
+    let here = |word: &str, message: String| Err(wrong(func, word, message, &[(Node::Buffer(id), "this buffer")]));
+    if let Some(extent) = b.shape.iter().find_map(Index::as_int).filter(|e| *e < 1) {
+        return here("param", format!("{} has an extent of {extent}", b.name));
+    }
+    if b.offset.is_some() {
+        return here("stage", format!("{} has an offset in shared memory before it is lowered", b.name));
+    }
+    match placement_problem(b) {
+        Some(problem) => here("placement", problem),
+        None => Ok(()),
+    }
+}
+
+fn placement_problem(b: &Buffer) -> Option<String> {
+    if let Some(a) = b.storage_align.filter(|a| a.dim >= b.shape.len() || a.factor < 1 || a.offset < 0) {
+        return Some(format!("storage_align {} {} {} does not exist for {}", a.dim, a.factor, a.offset, b.name));
+    }
+    if let Some(s) = b.swizzle.filter(|s| ![32, 64, 128].contains(s)) {
+        return Some(format!("swizzle {s} of {} is not 32, 64 or 128 bytes", b.name));
+    }
+    let strides = b.strides.as_ref().filter(|s| s.len() != b.shape.len() || s.iter().any(|v| *v < 1))?;
+    Some(format!("strides {strides:?} of {} do not fit its {} dimensions", b.name, b.shape.len()))
+}
+
+fn placements(func: &Func, l: &For) -> Result<()> {
+    let here = |message: &str| {
+        let message = format!("loop {}: {message}", func.var_name(l.var));
+        Err(wrong(func, "placement", message, &[(Node::Loop(l.var), "this loop")]))
+    };
+    if l.persistent && !matches!(l.kind, LoopKind::Bound(Axis::BlockX | Axis::BlockY | Axis::BlockZ)) {
+        return here("only a blockIdx loop is persistent");
+    }
+    if l.alternate && l.kind != LoopKind::Bound(Axis::Warpgroup) {
+        return here("only the iterations of a warpgroup loop alternate");
+    }
+    if l.pipeline.is_some_and(|p| p.stages < 1 || p.in_flight >= p.stages) {
+        return here("a pipeline has at least one stage, and fewer batches in flight than stages");
+    }
+    if l.raster.as_ref().is_some_and(|r| r.group < 1) {
+        return here("a group has at least one row");
+    }
+    if let Some(t) = &l.tensorize {
+        let inside: Vec<Var> = loops(&l.body).iter().map(|l| l.var).chain([l.var]).collect();
+        if t.dims.iter().any(|(_, v)| !inside.contains(v)) {
+            return here("tensorize names a loop that is not inside");
+        }
+    }
+    Ok(())
+}

@@ -4,7 +4,7 @@ use crate::dtype::{Class, DType};
 use crate::error::{Error, Result};
 use crate::ir::{
     BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, Literal, LoopKind, Scope, Stmt,
-    Store, Var, typing, visit,
+    Store, Var, typing, verify, visit,
 };
 
 /// The most elements of one buffer.
@@ -196,6 +196,8 @@ impl Program {
             .collect();
         let value = value(&next.func, &iterators)?;
         next.check_value(stage, &value)?;
+        let vars: Vec<(Var, i64)> = iterators.iter().map(|(_, v, extent)| (*v, *extent)).collect();
+        check_accesses(&next.func, &value, &vars, &Cond::TRUE)?;
         let shape: Vec<i64> = stage.spatial.iter().map(|(_, extent)| *extent).collect();
         let buffer = next.add_buffer(stage.buffer, stage.dtype, &shape, stage.strides.clone(), stage.align)?;
         let name = next.func.add_block(stage.label);
@@ -302,6 +304,42 @@ impl Program {
             return Err(Error::input("te.type", message).help(format!("convert: {}(...)", stage.dtype)));
         }
         Ok(())
+    }
+}
+
+/// Every element that the value may read exists: iterators are the stage's own, indices stay inside the buffers.
+fn check_accesses(func: &Func, expr: &Expr, vars: &[(Var, i64)], given: &Cond) -> Result<()> {
+    let known = |i: &Index| {
+        let mut all = true;
+        i.for_each_var(&mut |v| all &= vars.iter().any(|(own, _)| *own == v));
+        if all { Ok(()) } else { Err(Error::input("te.index", "an index mentions what is no iterator of the stage")) }
+    };
+    let below = |e: &Expr, given: &Cond| check_accesses(func, e, vars, given);
+    match expr {
+        Expr::Const(..) => Ok(()),
+        Expr::Index(_, i) => known(i),
+        Expr::Cond(c) => {
+            let mut result = Ok(());
+            c.for_each_index(&mut |i| result = std::mem::replace(&mut result, Ok(())).and_then(|()| known(i)));
+            result
+        }
+        Expr::Load { buffer, indices, lanes } => {
+            let b = func.buffer(*buffer);
+            if indices.len() != b.shape.len() || *lanes != 1 {
+                let (dims, given) = (b.shape.len(), indices.len());
+                return Err(Error::input("te.index", format!("{} has {dims} dimensions, but {given} indices", b.name)));
+            }
+            indices.iter().try_for_each(known)?;
+            verify::in_bounds(func, *buffer, indices, vars, given)
+        }
+        Expr::Un(_, a) | Expr::Cast(_, a) | Expr::Splat(_, a) => below(a, given),
+        Expr::Bin(_, a, b) | Expr::Cmp(_, a, b) => below(a, given).and_then(|()| below(b, given)),
+        Expr::Select(c, a, b) => {
+            let (yes, no) = verify::guards(c);
+            below(c, given)?;
+            below(a, &given.clone().and(yes))?;
+            below(b, &given.clone().and(no))
+        }
     }
 }
 

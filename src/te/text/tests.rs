@@ -139,6 +139,13 @@ fn refusals_underline_their_reason() {
         ("output C[i 4] f32 strides [0] = A[i]", "te.storage", "C"),
         ("output C[i 4] f32 = sum() A[i]", "te.reduce", "C"),
         ("output C[not 4] f32 = A[0]", "te.name", "C"),
+        ("output C[i 16] f32 = A[i + 1]", "verify.bounds", "i + 1"),
+        ("output C[i 16] f32 = select(i > 1, 0, A[i - 1])", "verify.bounds", "i - 1"),
+        (
+            "output C[i 4] f32 = A[i*9223372036854775807 + 9223372036854775807]",
+            "verify.bounds",
+            "i*9223372036854775807 + 9223372036854775807",
+        ),
         ("output C[i 4] f32 = (A[i]", "te.syntax", "]"),
     ];
     for (statement, code, words) in &cases[1..] {

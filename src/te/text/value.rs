@@ -4,7 +4,7 @@ use super::syntax::{Node, Op, Prefix, Tree};
 use super::{at, placed};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ir::{BinOp, BufferId, CmpOp, Cond, Expr, Func, Index, IndexOp, Literal, UnOp, Var, typing};
+use crate::ir::{BinOp, BufferId, CmpOp, Cond, Expr, Func, Index, IndexOp, Literal, UnOp, Var, typing, verify};
 use crate::te::program::Iterators;
 use std::ops::Range;
 
@@ -14,6 +14,8 @@ pub struct Names<'a> {
     func: &'a Func,
     /// The statement's iterators.
     iterators: &'a Iterators,
+    /// What holds of them here: the conditions of the selects around.
+    given: Cond,
 }
 
 /// The functions of one datum.
@@ -32,7 +34,7 @@ pub const FUNCTIONS: [(&str, UnOp); 9] = [
 impl<'a> Names<'a> {
     /// The names of a statement.
     pub fn new(func: &'a Func, iterators: &'a Iterators) -> Names<'a> {
-        Names { func, iterators }
+        Names { func, iterators, given: Cond::TRUE }
     }
 
     fn iterator(&self, name: &str) -> Option<Var> {
@@ -155,7 +157,7 @@ impl<'a> Names<'a> {
                 let op = if *prefix == Prefix::Neg { UnOp::Neg } else { UnOp::Not };
                 self.unary(op, a, node, expected)
             }
-            Tree::Infix(Op::Cmp(op), a, b) => self.comparison(*op, a, b, node),
+            Tree::Infix(Op::Cmp(op), a, b) => self.comparison(*op, a, b),
             Tree::Infix(op, a, b) => self.binary(data_op(*op, node)?, a, b, node, expected),
         }
     }
@@ -183,8 +185,11 @@ impl<'a> Names<'a> {
                 format!("{name} has {dims} dimensions, but {given} indices"),
             ));
         }
-        let indices = indices.iter().map(|i| self.index(i)).collect::<Result<_>>()?;
-        Ok((Expr::load(id, indices), buffer.dtype))
+        let values = indices.iter().map(|i| self.index(i)).collect::<Result<Vec<_>>>()?;
+        let vars: Vec<(Var, i64)> = self.iterators.iter().map(|(_, v, extent)| (*v, *extent)).collect();
+        let span = indices.first().zip(indices.last()).map_or(node.span.clone(), |(a, b)| a.span.start..b.span.end);
+        verify::in_bounds(self.func, id, &values, &vars, &self.given).map_err(|e| placed(e, span))?;
+        Ok((Expr::load(id, values), buffer.dtype))
     }
 
     fn call(&self, name: &str, arguments: &[Node], node: &Node, expected: Option<DType>) -> Result<(Expr, DType)> {
@@ -197,7 +202,7 @@ impl<'a> Names<'a> {
         match (name, arguments) {
             ("min", [a, b]) => self.binary(BinOp::Min, a, b, node, expected),
             ("max", [a, b]) => self.binary(BinOp::Max, a, b, node, expected),
-            ("select", [c, a, b]) => self.select(c, a, b, node, expected),
+            ("select", [c, a, b]) => self.select(c, a, b, expected),
             ("min" | "max", _) => Err(at("te.type", node.span.clone(), format!("{name} takes two arguments"))),
             ("select", _) => Err(at("te.type", node.span.clone(), "select takes a condition and two values")),
             _ => {
@@ -233,36 +238,53 @@ impl<'a> Names<'a> {
         Ok((Expr::un(op, value), dtype))
     }
 
-    fn pair(&self, a: &Node, b: &Node, expected: Option<DType>) -> Result<(Expr, Expr, DType)> {
+    fn under(&self, cond: Cond) -> Names<'a> {
+        Names { given: self.given.clone().and(cond), ..*self }
+    }
+
+    fn pair(&self, a: &Node, b: &Node, expected: Option<DType>) -> Result<((Expr, Expr), DType)> {
+        self.pair_under(a, b, expected, [Cond::TRUE, Cond::TRUE])
+    }
+
+    /// Two operands of one type, each where its condition holds.
+    fn pair_under(
+        &self,
+        a: &Node,
+        b: &Node,
+        expected: Option<DType>,
+        [left, right]: [Cond; 2],
+    ) -> Result<((Expr, Expr), DType)> {
         let shared = self.evident(a).or_else(|| self.evident(b)).or(expected);
-        let ((left, left_type), (right, right_type)) = (self.datum(a, shared)?, self.datum(b, shared)?);
+        let (left, left_type) = self.under(left).datum(a, shared)?;
+        let (right, right_type) = self.under(right).datum(b, shared)?;
         if left_type != right_type {
             let error = Error::input("te.type", format!("operands of types {left_type} and {right_type}"));
             let error = error.label(a.span.clone(), left_type.name()).label(b.span.clone(), right_type.name());
             return Err(error.help(format!("convert one of them: {left_type}(..) or {right_type}(..)")));
         }
-        Ok((left, right, left_type))
+        Ok(((left, right), left_type))
     }
 
     fn binary(&self, op: BinOp, a: &Node, b: &Node, node: &Node, expected: Option<DType>) -> Result<(Expr, DType)> {
-        let (left, right, dtype) = self.pair(a, b, expected)?;
+        let ((left, right), dtype) = self.pair(a, b, expected)?;
         if !typing::binary_exists(op, dtype) {
             return Err(at("te.type", node.span.clone(), format!("this operation does not exist on {dtype}")));
         }
         Ok((Expr::bin(op, left, right), dtype))
     }
 
-    fn comparison(&self, op: CmpOp, a: &Node, b: &Node, _node: &Node) -> Result<(Expr, DType)> {
-        let (left, right, _) = self.pair(a, b, None)?;
+    fn comparison(&self, op: CmpOp, a: &Node, b: &Node) -> Result<(Expr, DType)> {
+        let ((left, right), _) = self.pair(a, b, None)?;
         Ok((Expr::Cmp(op, Box::new(left), Box::new(right)), DType::Bool))
     }
 
-    fn select(&self, c: &Node, a: &Node, b: &Node, _node: &Node, expected: Option<DType>) -> Result<(Expr, DType)> {
+    fn select(&self, c: &Node, a: &Node, b: &Node, expected: Option<DType>) -> Result<(Expr, DType)> {
         let (cond, cond_type) = self.datum(c, Some(DType::Bool))?;
         if cond_type != DType::Bool {
             return Err(at("te.type", c.span.clone(), format!("a condition is bool, but this is {cond_type}")));
         }
-        let (left, right, dtype) = self.pair(a, b, expected)?;
+        let (yes, no) = verify::guards(&cond);
+        let ((left, right), dtype) = self.pair_under(a, b, expected, [yes, no])?;
         Ok((Expr::select(cond, left, right), dtype))
     }
 

@@ -1,0 +1,152 @@
+//! Promises 11 to 14: how bound loops may stand to each other.
+
+use super::wrong;
+use crate::error::Result;
+use crate::ir::print::Node;
+use crate::ir::visit::{children, walk, writes};
+use crate::ir::{Axis, Block, Cond, For, Func, Index, IterKind, LoopKind, Scope, Stmt, Var};
+use std::collections::HashMap;
+
+/// Checks every nest of the root.
+pub fn check(func: &Func) -> Result<()> {
+    func.body.iter().try_for_each(|nest| {
+        let mut kernel = Kernel { func, extents: HashMap::new() };
+        kernel.stmt(nest, &mut Vec::new())
+    })
+}
+
+struct Kernel<'a> {
+    func: &'a Func,
+    /// The extent of each axis with the loop that set it.
+    extents: HashMap<Axis, (i64, Var)>,
+}
+
+impl<'a> Kernel<'a> {
+    fn stmt(&mut self, stmt: &'a Stmt, path: &mut Vec<&'a For>) -> Result<()> {
+        match stmt {
+            Stmt::For(l) => {
+                if let Some(axis) = l.axis() {
+                    self.bound(l, axis, path)?;
+                }
+                path.push(l);
+            }
+            Stmt::Block(b) => self.reductions(b, path)?,
+            _ => {}
+        }
+        for child in children(stmt) {
+            for inner in child {
+                self.stmt(inner, path)?;
+            }
+        }
+        if matches!(stmt, Stmt::For(_)) {
+            path.pop();
+        }
+        Ok(())
+    }
+
+    fn bound(&mut self, l: &'a For, axis: Axis, path: &[&'a For]) -> Result<()> {
+        let func = self.func;
+        if let Some(outer) = path.iter().find(|o| o.axis() == Some(axis)) {
+            self.twice(l, outer, axis)?;
+        }
+        if axis.is_block_level() {
+            self.levels(l, path)?;
+        }
+        let extent = l.extent.as_int().unwrap_or(0);
+        let (first, var) = *self.extents.entry(axis).or_insert((extent, l.var));
+        if first == extent {
+            return Ok(());
+        }
+        let message = format!("loops of {first} and {extent} iterations are bound to {} in one kernel", axis.name());
+        let (a, b) = (format!("{first} iterations"), format!("{extent} iterations"));
+        let error = wrong(func, "threads", message, &[(Node::Loop(var), a.as_str()), (Node::Loop(l.var), b.as_str())]);
+        let name = func.var_name(l.var);
+        Err(error.help(format!("split {name} so that a loop of {first} iterations is bound; the rest stays serial")))
+    }
+
+    /// An axis again on a path: only around a cooperative stage.
+    fn twice(&self, l: &For, outer: &For, axis: Axis) -> Result<()> {
+        let func = self.func;
+        let fail = |message: String, help: &str| {
+            let labels = [(Node::Loop(outer.var), "bound here"), (Node::Loop(l.var), "and again inside")];
+            Err(wrong(func, "axis", message, &labels).help(help))
+        };
+        if axis.is_block_level() {
+            return fail(format!("{} is bound twice on one path", axis.name()), "fuse the loops before binding");
+        }
+        let names = (func.var_name(l.var), func.var_name(outer.var));
+        let shared =
+            writes(&l.body).into_iter().find(|b| !matches!(func.buffer(*b).scope, Scope::Shared | Scope::Local));
+        if let Some(b) = shared {
+            let (name, scope) = (&func.buffer(b).name, func.buffer(b).scope.name());
+            let message = format!(
+                "{} is bound to {} inside {}, which is too, and writes {name} in {scope} memory",
+                names.0,
+                axis.name(),
+                names.1
+            );
+            return fail(message, "only a stage in shared memory is shared out among threads again");
+        }
+        if let Some(var) = outer.defines().iter().map(|d| d.0).find(|v| mentions(&l.body, *v)) {
+            let message = format!(
+                "{} is bound to {} inside {}, but its stage depends on {}",
+                names.0,
+                axis.name(),
+                names.1,
+                func.var_name(var)
+            );
+            return fail(message, "compute the stage outside that loop, or bind the inner loop to another axis");
+        }
+        Ok(())
+    }
+
+    /// A blockIdx loop under thread loops: nothing may stand between, so that the order of the loops means nothing.
+    fn levels(&self, l: &For, path: &[&For]) -> Result<()> {
+        let inside = |p: &&For| p.axis().is_some_and(|a| !a.is_block_level());
+        let Some(at) = path.iter().position(inside) else { return Ok(()) };
+        let chain = path[at..].iter().all(|p| matches!(p.body.as_slice(), [Stmt::For(_)]));
+        if chain {
+            return Ok(());
+        }
+        let thread = path[at];
+        let names = (self.func.var_name(l.var), self.func.var_name(thread.var));
+        let message =
+            format!("{} tells blocks apart, but stands beside statements inside thread loop {}", names.0, names.1);
+        let labels = [(Node::Loop(thread.var), "within the block"), (Node::Loop(l.var), "outside the block")];
+        Err(wrong(self.func, "levels", message, &labels).help(format!("reorder {} {}", names.0, names.1)))
+    }
+
+    fn reductions(&self, b: &Block, path: &[&For]) -> Result<()> {
+        for it in b.iters.iter().filter(|it| it.kind == IterKind::Reduce) {
+            let parallel = |l: &&&For| {
+                matches!(l.kind, LoopKind::Bound(_) | LoopKind::Vectorized)
+                    && l.defines().iter().any(|(v, _)| it.binding.mentions(*v))
+            };
+            let Some(l) = path.iter().find(parallel) else { continue };
+            let (block, name) = (self.func.block_name(b.name), self.func.var_name(l.var));
+            let how = l.axis().map_or("vectorized".to_string(), |a| format!("bound to {}", a.name()));
+            let message = format!("block {block} reduces over {name}, which is {how}");
+            let labels = [(Node::Loop(l.var), "not in sequence"), (Node::Block(b.name), "reduces over it")];
+            let help = format!("rfactor {name} first, so that its iterations compute separate partial results");
+            return Err(wrong(self.func, "reduction", message, &labels).help(help));
+        }
+        Ok(())
+    }
+}
+
+/// Whether anything in the statements depends on the variable.
+fn mentions(body: &[Stmt], var: Var) -> bool {
+    let mut found = false;
+    let mut index = |i: &Index| found |= i.mentions(var);
+    let cond = |c: &Cond, f: &mut dyn FnMut(&Index)| c.for_each_index(&mut |i| f(i));
+    walk(body, &mut |stmt| match stmt {
+        Stmt::Block(b) => {
+            b.iters.iter().for_each(|it| index(&it.binding));
+            cond(&b.predicate, &mut index);
+        }
+        Stmt::If(i) => cond(&i.cond, &mut index),
+        Stmt::Store(s) => s.indices.iter().for_each(&mut index),
+        Stmt::For(_) | Stmt::Sync(_) => {}
+    });
+    found
+}

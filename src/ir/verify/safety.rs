@@ -1,0 +1,161 @@
+//! Promise 15, the one safety rule.
+//!
+//! Within a kernel each unit of a buffer's owner must have written itself what it reads: loops bound at or above the
+//! owner's level are replaced by their axes, so that a nest speaks of one unit, and the box that the unit reads must
+//! lie in the box that it writes. Loops bound to one axis stand for the same units.
+
+use super::points::{Ranged, sample, show};
+use super::wrong;
+use crate::error::Result;
+use crate::ir::print::Node;
+use crate::ir::region::{Region, Touch, touched};
+use crate::ir::simplify::{Env, prove};
+use crate::ir::visit::{Map, reads, subst_body, writes};
+use crate::ir::{Axis, BufferId, Cond, Func, Index, Scope, Stmt, Var};
+use std::collections::HashMap;
+
+/// Checks every nest of the root.
+pub fn check(func: &Func) -> Result<()> {
+    let mut written_before: Vec<BufferId> = Vec::new();
+    for nest in &func.body {
+        let body = std::slice::from_ref(nest);
+        let written = writes(body);
+        for buffer in reads(body) {
+            if written.contains(&buffer) {
+                within_kernel(func, nest, buffer)?;
+            } else {
+                between_kernels(func, buffer, written_before.contains(&buffer))?;
+            }
+        }
+        written_before.extend(written);
+    }
+    Ok(())
+}
+
+fn between_kernels(func: &Func, buffer: BufferId, written: bool) -> Result<()> {
+    let b = func.buffer(buffer);
+    if b.scope == Scope::Global {
+        if written || func.params.contains(&buffer) {
+            return Ok(());
+        }
+        let message = format!("{} is read, but nothing has written it", b.name);
+        return Err(wrong(func, "safety", message, &[(Node::Buffer(buffer), "this buffer")]));
+    }
+    let what = if written { "written in one kernel and read in another" } else { "read, but never written before" };
+    let message = format!("{} is {} memory, {what}", b.name, b.scope.name());
+    let error = wrong(func, "safety", message, &[(Node::Buffer(buffer), "this buffer")]);
+    Err(error.help(format!("compute_at {} (or reverse_compute_at its reader) joins the two nests", b.name)))
+}
+
+/// Whether a loop on the axis tells owners of such memory apart. Fragments belong to warps or warpgroups.
+fn separates(axis: Axis, scope: Scope) -> bool {
+    match scope {
+        Scope::Global | Scope::Shared => axis.is_block_level(),
+        Scope::Fragment => axis.level() <= Axis::Warp.level(),
+        Scope::Local => true,
+    }
+}
+
+fn within_kernel(func: &Func, nest: &Stmt, buffer: BufferId) -> Result<()> {
+    let scope = func.buffer(buffer).scope;
+    let mut units = Units { scope, axes: HashMap::new(), vars: Vec::new() };
+    let body = units.strip(vec![nest.clone()]);
+    let mut env = Env::new();
+    for (var, extent) in &units.vars {
+        env.bind(*var, 0, extent - 1);
+    }
+    if covered(func, &body, buffer, &env) {
+        return Ok(());
+    }
+    for point in sample(&units.vars, 8).into_iter().take(64) {
+        let map: Map = point.iter().map(|(v, x)| (*v, Index::Int(*x))).collect();
+        if !covered(func, &subst_body(body.clone(), &map), buffer, &Env::new()) {
+            return Err(violation(func, buffer, &units, &point));
+        }
+    }
+    Ok(())
+}
+
+/// Whether what is read provably lies in what is written.
+fn covered(func: &Func, body: &[Stmt], buffer: BufferId, env: &Env) -> bool {
+    let box_of = |touch| touched(func, body, buffer, touch, env);
+    match (box_of(Touch::Reads), box_of(Touch::Writes)) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(read), Some(written)) => inside(&read, &written, env),
+    }
+}
+
+fn inside(inner: &Region, outer: &Region, env: &Env) -> bool {
+    inner.iter().zip(outer).all(|(i, o)| {
+        let end = |r: &crate::ir::region::Range| r.min.clone() + r.extent.clone();
+        prove(&Cond::ge(i.min.clone(), o.min.clone()), env) && prove(&Cond::ge(end(o), end(i)), env)
+    })
+}
+
+/// The bound loops that tell owners apart, by axis.
+struct Units {
+    scope: Scope,
+    axes: HashMap<Axis, Vec<Var>>,
+    /// The variables that stand for the axes, with their extents.
+    vars: Vec<Ranged>,
+}
+
+impl Units {
+    /// Removes those loops; the variables of the first loop on an axis stand for the axis everywhere.
+    fn strip(&mut self, body: Vec<Stmt>) -> Vec<Stmt> {
+        let mut out = Vec::with_capacity(body.len());
+        for mut stmt in body {
+            if let Stmt::For(l) = &mut stmt
+                && let Some(axis) = l.axis().filter(|a| separates(*a, self.scope))
+            {
+                let inner = std::mem::take(&mut l.body);
+                let own = l.defines();
+                let first = self.axes.entry(axis).or_insert_with(|| own.iter().map(|d| d.0).collect()).clone();
+                if first.len() != own.len() {
+                    // A rasterized pair beside a plain loop: which unit runs what is not to be compared.
+                    l.body = self.strip(inner);
+                    out.push(stmt);
+                    continue;
+                }
+                for ((var, extent), first) in own.iter().zip(&first) {
+                    if var == first && !self.vars.iter().any(|(v, _)| v == var) {
+                        self.vars.push((*var, extent.as_int().unwrap_or(1)));
+                    }
+                }
+                let map: Map = own.iter().zip(&first).map(|((v, _), f)| (*v, Index::Var(*f))).collect();
+                let inner = if own.iter().map(|d| &d.0).eq(first.iter()) { inner } else { subst_body(inner, &map) };
+                out.extend(self.strip(inner));
+                continue;
+            }
+            for child in crate::ir::visit::children_mut(&mut stmt) {
+                *child = self.strip(std::mem::take(child));
+            }
+            out.push(stmt);
+        }
+        out
+    }
+}
+
+fn violation(func: &Func, buffer: BufferId, units: &Units, point: &[Ranged]) -> crate::error::Error {
+    let b = func.buffer(buffer);
+    let owner = match b.scope {
+        Scope::Global => "the blocks of a kernel cannot pass values to each other",
+        Scope::Shared => "each block has its own copy",
+        Scope::Fragment => "each warp or warpgroup has its own copy",
+        Scope::Local => "each thread has its own copy",
+    };
+    let message = format!(
+        "{} is {} memory: {owner}, but the unit {} reads elements that another one writes",
+        b.name,
+        b.scope.name(),
+        show(func, point)
+    );
+    let mut nodes = vec![(Node::Buffer(buffer), "this buffer")];
+    nodes.extend(units.vars.iter().map(|(v, _)| (Node::Loop(*v), "its iterations run apart")));
+    let error = wrong(func, "safety", message, &nodes);
+    match b.scope {
+        Scope::Local | Scope::Fragment => error.help(format!("set_scope {} shared", b.name)),
+        _ => error.help("bind only loops inside which every value is made that they read"),
+    }
+}

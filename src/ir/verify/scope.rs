@@ -1,0 +1,248 @@
+//! Promises 4 to 9: what stands where, of which type, and inside which bounds.
+
+use super::points::{Ranged, counterexample, show};
+use super::wrong;
+use crate::error::{Error, Result};
+use crate::ir::print::{self, Node};
+use crate::ir::{Block, BufferId, Cond, Expr, For, Func, Index, Iter, Stmt, Store, Var, typing, visit};
+
+/// Calls `f` on everything that the statements refer to.
+pub fn for_each_id(body: &[Stmt], f: &mut impl FnMut(Node)) {
+    fn index(i: &Index, f: &mut impl FnMut(Node)) {
+        i.for_each_var(&mut |v| f(Node::Loop(v)));
+    }
+    fn cond(c: &Cond, f: &mut impl FnMut(Node)) {
+        c.for_each_index(&mut |i| index(i, f));
+    }
+    fn expr(e: &Expr, f: &mut impl FnMut(Node)) {
+        visit::walk_expr(e, &mut |e| match e {
+            Expr::Index(_, i) => index(i, f),
+            Expr::Cond(c) => cond(c, f),
+            Expr::Load { buffer, indices, .. } => {
+                f(Node::Buffer(*buffer));
+                indices.iter().for_each(|i| index(i, f));
+            }
+            _ => {}
+        });
+    }
+    visit::walk(body, &mut |stmt| match stmt {
+        Stmt::For(l) => {
+            f(Node::Loop(l.var));
+            index(&l.extent, f);
+            l.defines().iter().for_each(|(v, e)| {
+                f(Node::Loop(*v));
+                index(e, f);
+            });
+            l.tensorize.iter().flat_map(|t| &t.dims).for_each(|(_, v)| f(Node::Loop(*v)));
+        }
+        Stmt::Block(b) => {
+            f(Node::Block(b.name));
+            for it in &b.iters {
+                f(Node::Loop(it.var));
+                index(&it.extent, f);
+                index(&it.binding, f);
+            }
+            cond(&b.predicate, f);
+            b.copy_with.iter().filter_map(|c| c.multicast).for_each(|v| f(Node::Loop(v)));
+        }
+        Stmt::Store(s) => {
+            f(Node::Buffer(s.buffer));
+            s.indices.iter().for_each(|i| index(i, f));
+            expr(&s.value, f);
+        }
+        Stmt::If(i) => cond(&i.cond, f),
+        Stmt::Sync(_) => {}
+    });
+}
+
+/// Where a statement stands.
+#[derive(Clone)]
+struct Place<'a> {
+    func: &'a Func,
+    /// The variables in scope.
+    vars: Vec<Ranged>,
+    /// What holds here.
+    given: Cond,
+    /// The innermost name, for errors.
+    node: Option<Node>,
+}
+
+/// Checks promises 4 to 9.
+pub fn check(func: &Func) -> Result<()> {
+    Place { func, vars: Vec::new(), given: Cond::TRUE, node: None }.body(&func.body)
+}
+
+/// Fails (`verify.bounds`) if an element `buffer[indices]` lies outside the buffer for some values of `vars` (each from
+/// 0 to its extent) under which `given` holds.
+pub fn in_bounds(func: &Func, buffer: BufferId, indices: &[Index], vars: &[(Var, i64)], given: &Cond) -> Result<()> {
+    let description = func.buffer(buffer);
+    for (dim, (index, extent)) in indices.iter().zip(&description.shape).enumerate() {
+        let inside = Cond::ge(index.clone(), 0).and(Cond::lt(index.clone(), extent.clone()));
+        let Some(point) = counterexample(&inside, given, vars) else { continue };
+        let value = index.eval(&|v| point.iter().find(|p| p.0 == v).map(|p| p.1));
+        let value = value.map_or_else(|| "no 64-bit value".to_string(), |v| v.to_string());
+        let (index, extent) = (print::index(func, index), print::index(func, extent));
+        let message = format!(
+            "index {index} is {value} {}, but dimension {dim} of {} has {extent} elements",
+            show(func, &point),
+            description.name
+        );
+        return Err(Error::input("verify.bounds", message));
+    }
+    Ok(())
+}
+
+impl Place<'_> {
+    fn wrong(&self, word: &str, message: impl Into<String>) -> Error {
+        let nodes: Vec<(Node, &str)> = self.node.iter().map(|n| (*n, "here")).collect();
+        wrong(self.func, word, message, &nodes)
+    }
+
+    /// Underlines an error from elsewhere.
+    fn placed(&self, error: Error) -> Error {
+        let nodes: Vec<(Node, &str)> = self.node.iter().map(|n| (*n, "here")).collect();
+        print::underline(error, self.func, &nodes)
+    }
+
+    fn body(&self, body: &[Stmt]) -> Result<()> {
+        body.iter().try_for_each(|stmt| match stmt {
+            Stmt::For(l) => self.for_loop(l),
+            Stmt::Block(b) => self.block(b),
+            Stmt::Store(s) => self.store(s),
+            Stmt::If(i) => {
+                self.cond(&i.cond)?;
+                Place { given: self.given.clone().and(i.cond.clone()), ..self.clone() }.body(&i.body)
+            }
+            Stmt::Sync(_) => Err(self.wrong("stage", "synchronisation stands in Lowered programs only")),
+        })
+    }
+
+    fn index(&self, index: &Index) -> Result<()> {
+        let mut outside = None;
+        index.for_each_var(&mut |v| {
+            if !self.vars.iter().any(|(known, _)| *known == v) {
+                outside = Some(v);
+            }
+        });
+        let Some(var) = outside else { return Ok(()) };
+        let message = format!("{} is used where it is not in scope", self.func.var_name(var));
+        let mut nodes = vec![(Node::Loop(var), "this variable")];
+        nodes.extend(self.node.map(|n| (n, "used here")));
+        Err(wrong(self.func, "scope", message, &nodes))
+    }
+
+    fn cond(&self, cond: &Cond) -> Result<()> {
+        let mut result = Ok(());
+        cond.for_each_index(&mut |i| {
+            if result.is_ok() {
+                result = self.index(i);
+            }
+        });
+        result
+    }
+
+    fn extent(&self, extent: &Index, of: Var) -> Result<i64> {
+        extent.as_int().filter(|e| *e > 0).ok_or_else(|| {
+            let (name, extent) = (self.func.var_name(of), print::index(self.func, extent));
+            let message = format!("{name} has extent {extent}, not a positive constant");
+            wrong(self.func, "extent", message, &[(Node::Loop(of), "here")])
+        })
+    }
+
+    fn for_loop(&self, l: &For) -> Result<()> {
+        let extent = self.extent(&l.extent, l.var)?;
+        let mut inner = Place { node: Some(Node::Loop(l.var)), ..self.clone() };
+        let mut product = Some(1i64);
+        for (var, own) in l.defines() {
+            let own = self.extent(&own, var)?;
+            product = product.and_then(|p| p.checked_mul(own));
+            inner.vars.push((var, own));
+        }
+        if product != Some(extent) {
+            let message = format!("{} does not walk its pair of loops exactly", self.func.var_name(l.var));
+            return Err(inner.wrong("extent", message));
+        }
+        inner.body(&l.body)
+    }
+
+    fn block(&self, b: &Block) -> Result<()> {
+        let outer = Place { node: Some(Node::Block(b.name)), ..self.clone() };
+        outer.cond(&b.predicate)?;
+        let given = self.given.clone().and(b.predicate.clone());
+        let mut vars = Vec::new();
+        for it in &b.iters {
+            let extent = self.extent(&it.extent, it.var)?;
+            outer.index(&it.binding)?;
+            outer.domain(it, extent, &given)?;
+            vars.push((it.var, extent));
+        }
+        // The body speaks of the iterators alone, so nothing about the loops holds in it.
+        let inner = Place { vars, given: Cond::TRUE, ..outer };
+        inner.body(b.init.as_deref().unwrap_or(&[]))?;
+        inner.body(&b.body)
+    }
+
+    fn domain(&self, it: &Iter, extent: i64, given: &Cond) -> Result<()> {
+        let inside = Cond::ge(it.binding.clone(), 0).and(Cond::lt(it.binding.clone(), extent));
+        let Some(point) = counterexample(&inside, given, &self.vars) else { return Ok(()) };
+        let value = it.binding.eval(&|v| point.iter().find(|p| p.0 == v).map(|p| p.1)).unwrap_or(i64::MAX);
+        let name = self.func.var_name(it.var);
+        let message = format!("{name} is {value} {}, outside its domain 0..{extent}", show(self.func, &point));
+        Err(self.wrong("domain", message).help("a predicate on the block must exclude those iterations"))
+    }
+
+    fn access(&self, buffer: BufferId, indices: &[Index], lanes: u32, given: &Cond) -> Result<()> {
+        let b = self.func.buffer(buffer);
+        if lanes != 1 {
+            return Err(self.wrong("stage", format!("an access of {lanes} lanes of {} before it is lowered", b.name)));
+        }
+        if indices.len() != b.shape.len() {
+            let message = format!("{} has {} dimensions, but {} indices", b.name, b.shape.len(), indices.len());
+            return Err(self.wrong("type", message));
+        }
+        indices.iter().try_for_each(|i| self.index(i))?;
+        in_bounds(self.func, buffer, indices, &self.vars, given).map_err(|e| self.placed(e))
+    }
+
+    fn store(&self, s: &Store) -> Result<()> {
+        self.access(s.buffer, &s.indices, s.lanes, &self.given)?;
+        self.expr(&s.value, &self.given)?;
+        let (b, found) = (self.func.buffer(s.buffer), typing::dtype_of(self.func, &s.value));
+        let found = found.map_err(|e| self.placed(e))?;
+        if found != b.dtype {
+            return Err(
+                self.wrong("type", format!("a value of type {found} is stored to {}, which is {}", b.name, b.dtype))
+            );
+        }
+        Ok(())
+    }
+
+    fn expr(&self, expr: &Expr, given: &Cond) -> Result<()> {
+        match expr {
+            Expr::Const(..) => Ok(()),
+            Expr::Index(_, i) => self.index(i),
+            Expr::Cond(c) => self.cond(c),
+            Expr::Load { buffer, indices, lanes } => self.access(*buffer, indices, *lanes, given),
+            Expr::Splat(..) => Err(self.wrong("stage", "several lanes stand in Lowered programs only")),
+            Expr::Un(_, a) | Expr::Cast(_, a) => self.expr(a, given),
+            Expr::Bin(_, a, b) | Expr::Cmp(_, a, b) => {
+                self.expr(a, given)?;
+                self.expr(b, given)
+            }
+            Expr::Select(c, a, b) => {
+                self.expr(c, given)?;
+                let (yes, no) = guards(c);
+                self.expr(a, &given.clone().and(yes))?;
+                self.expr(b, &given.clone().and(no))
+            }
+        }
+    }
+}
+
+/// What holds of indices on the two sides of a select.
+pub fn guards(cond: &Expr) -> (Cond, Cond) {
+    match cond {
+        Expr::Cond(c) => (c.as_ref().clone(), Cond::Not(c.clone())),
+        _ => (Cond::TRUE, Cond::TRUE),
+    }
+}
