@@ -11,14 +11,14 @@ mod digits;
 pub mod find;
 mod index_map;
 pub mod limits;
-#[cfg(test)]
-mod moves_tests;
 mod nest;
 mod parse;
 pub mod primitive;
 mod reference;
 mod refusal;
 mod step;
+#[cfg(test)]
+mod tests;
 
 pub use apply::{apply, apply_all, complete, complete_all};
 pub use index_map::IndexMap;

@@ -203,9 +203,12 @@ pub mod cache_read;
 pub mod cache_write;
 pub mod compute_at;
 pub mod compute_inline;
+pub mod decompose_reduction;
 pub mod reverse_compute_at;
 pub mod reverse_compute_inline;
+pub mod rfactor;
 pub mod split;
+pub mod transform_layout;
 
 /// The vocabulary, in the order of the reference table.
 pub static ALL: &[&Primitive] = &[
@@ -216,4 +219,7 @@ pub static ALL: &[&Primitive] = &[
     &reverse_compute_at::PRIMITIVE,
     &compute_inline::PRIMITIVE,
     &reverse_compute_inline::PRIMITIVE,
+    &decompose_reduction::PRIMITIVE,
+    &rfactor::PRIMITIVE,
+    &transform_layout::PRIMITIVE,
 ];

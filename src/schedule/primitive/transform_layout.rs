@@ -1,0 +1,122 @@
+//! `transform_layout BUF [i, j] -> [..]`: element `[i, j]` of BUF lies at the mapped index; the shape follows, and every
+//! access is rewritten. Loops stay as they are.
+//!
+//! Requires:
+//! 1. BUF is not a parameter.
+//! 2. The map has an input for each dimension of BUF.
+//! 3. BUF's extents are constants.
+//! 4. The map is one-to-one from BUF's box onto a box that starts at 0.
+//! 5. BUF has neither `storage_align` nor `swizzle`, and is not used in a tensorized nest.
+//!
+//! Preserves: what every access reads and writes, under its new index.
+//!
+//! ```text
+//! X: X[vi, vj] = ..    transform_layout X [i, j] -> [i // 16, j, i % 16]    X: X[vi // 16, vj, vi % 16] = ..
+//! ```
+
+use super::{Applied, Kind, Parameter, Primitive};
+use crate::error::Result;
+use crate::ir::print::Node;
+use crate::ir::simplify::{self, Env};
+use crate::ir::{BufferId, Expr, For, Func, Index, Stmt, Store, Var, visit};
+use crate::schedule::refusal::Refusal;
+use crate::schedule::{Args, IndexMap, dataflow, digits, find};
+
+/// The row.
+pub static PRIMITIVE: Primitive = Primitive {
+    name: "transform_layout",
+    about: "Lays a buffer out by an index map, rewriting all accesses.",
+    signature: &[Parameter::place("buffer", Kind::Buffer), Parameter::place("map", Kind::Map)],
+    requires: &[
+        "BUF is not a parameter",
+        "the map has an input for each dimension of BUF",
+        "BUF's extents are constants",
+        "the map is one-to-one from BUF's box onto a box that starts at 0",
+        "BUF has neither `storage_align` nor `swizzle`, and is not used in a tensorized nest",
+    ],
+    apply,
+};
+
+fn apply(func: &Func, args: &Args) -> Result<Applied> {
+    let refusal = Refusal::new("transform_layout", func);
+    let buffer = find::buffer(func, args.get_word("buffer")?)?;
+    let map = args.get_map("map")?;
+    let shape = check(refusal, func, buffer, map)?;
+
+    let mut out = func.clone();
+    out.buffer_mut(buffer).shape = shape.into_iter().map(Index::Int).collect();
+    out.body = visit::rewrite(std::mem::take(&mut out.body), &mut |s| match s {
+        Stmt::Block(mut b) => {
+            let mut env = Env::new();
+            b.iters.iter().for_each(|i| env.bind_loop(i.var, &i.extent));
+            let mapped = |at: Vec<Index>| map.apply(&at).iter().map(|i| simplify::simplify(i, &env)).collect();
+            b.init = b.init.take().map(|body| rewritten(body, buffer, &mapped));
+            b.body = rewritten(std::mem::take(&mut b.body), buffer, &mapped);
+            vec![Stmt::Block(b)]
+        }
+        s => vec![s],
+    });
+    Ok(out.into())
+}
+
+fn rewritten(body: Vec<Stmt>, of: BufferId, mapped: &dyn Fn(Vec<Index>) -> Vec<Index>) -> Vec<Stmt> {
+    let body = visit::map_body(body, &mut Index::clone, &mut |e| match e {
+        Expr::Load { buffer, indices, lanes } if buffer == of => Expr::Load { buffer, indices: mapped(indices), lanes },
+        e => e,
+    });
+    visit::rewrite(body, &mut |s| match s {
+        Stmt::Store(s) if s.buffer == of => vec![Stmt::Store(Store { indices: mapped(s.indices), ..s })],
+        s => vec![s],
+    })
+}
+
+/// Checks everything; the new shape.
+fn check(refusal: Refusal, func: &Func, buffer: BufferId, map: &IndexMap) -> Result<Vec<i64>> {
+    let b = func.buffer(buffer);
+    let name = &b.name;
+    let this = [(Node::Buffer(buffer), "this buffer")];
+    if func.params.contains(&buffer) {
+        let error = refusal.broken(1, format!("{name} is a parameter: its layout is the caller's"), &this);
+        return Err(error.help(format!("cache_read or cache_write {name}, and transform the copy")));
+    }
+    if map.inputs.len() != b.shape.len() {
+        let message = format!("{name} has {} dimensions, the map {} inputs", b.shape.len(), map.inputs.len());
+        return Err(refusal.broken(2, message, &this));
+    }
+    let Some(extents) = b.const_shape() else {
+        return Err(refusal.broken(3, format!("the extents of {name} are not constants"), &this));
+    };
+    let Some(shape) = image_shape(map, &extents) else {
+        let message = format!("`{map}` is not one-to-one from {name}{extents:?} onto a box from 0");
+        return Err(refusal
+            .broken(4, message, &this)
+            .help("every part of an index must have its place, as in [i // 4, i % 4]"));
+    };
+    let uses = |l: &&For| {
+        let used =
+            !dataflow::readers_in(&l.body, buffer).is_empty() || !dataflow::writers_in(&l.body, buffer).is_empty();
+        l.tensorize.is_some() && used
+    };
+    let tensorized = visit::loops(&func.body).into_iter().find(uses);
+    if b.storage_align.is_some() || b.swizzle.is_some() || tensorized.is_some() {
+        let message = format!("{name} has a storage_align or swizzle, or is used in a tensorized nest");
+        return Err(refusal.broken(5, message, &this).help("transform_layout before these"));
+    }
+    Ok(shape)
+}
+
+/// The shape of the map's image, if it is a box from 0 that is reached one-to-one.
+fn image_shape(map: &IndexMap, extents: &[i64]) -> Option<Vec<i64>> {
+    let vars: Vec<(Var, i64)> = (0u32..).map(Var).zip(extents.iter().copied()).collect();
+    let mut env = Env::new();
+    vars.iter().for_each(|(v, e)| env.bind(*v, 0, e - 1));
+    let mut shape = Vec::new();
+    for output in &map.outputs {
+        let (min, max) = simplify::bounds(output, &env)?;
+        shape.push(max.checked_add(1).filter(|_| min == 0)?);
+    }
+    let count = |s: &[i64]| s.iter().try_fold(1i64, |n, e| n.checked_mul(*e));
+    let image = digits::image(&map.outputs, &vars);
+    let all = vars.iter().all(|(v, e)| *e == 1 || image.mentioned.contains(v));
+    (image.injective && image.dense && all && count(&shape)? == count(extents)?).then_some(shape)
+}

@@ -1,0 +1,97 @@
+//! The steps that move blocks: the seeds' programs have the seeds' structure, and every schedule computes what the
+//! naive program computes, in ring mode, where that means equal bits.
+
+use super::{apply_all, parse};
+use crate::array::Array;
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::ir::{Func, print, visit};
+use crate::machine::{self, Mode};
+use crate::te;
+
+fn program(text: &str) -> Func {
+    te::parse(text).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// A program after steps; the test fails with the refusal.
+fn after(program: &Func, steps: &str) -> Func {
+    let steps = parse(steps).unwrap_or_else(|e| panic!("{e}"));
+    apply_all(program, &steps).unwrap_or_else(|e| panic!("{e}\n{}", e.source_text().unwrap_or("")))
+}
+
+/// Demands that steps are refused with this code and a message that contains these words.
+fn refused(text: &str, steps: &str, code: &str, words: &str) {
+    let e: Error = apply_all(&program(text), &parse(steps).unwrap()).expect_err("these steps must be refused");
+    assert_eq!(e.code(), code, "{e}");
+    assert!(e.message().contains(words), "{e}");
+}
+
+/// What a program computes in ring mode: its parameters after a run.
+fn results(func: &Func) -> Vec<Array> {
+    let outputs = visit::writes(&func.body);
+    let array = |(n, p): (usize, &crate::ir::BufferId)| {
+        let shape: Vec<usize> = func.buffer(*p).const_shape().unwrap().iter().map(|e| *e as usize).collect();
+        match outputs.contains(p) {
+            true => Array::poisoned(DType::U32, &shape).unwrap(),
+            false => {
+                Array::from_fn(DType::U32, &shape, |i| ((i + 1) * (n + 3) * 2654435761 % 4294967291) as f64).unwrap()
+            }
+        }
+    };
+    let mut args: Vec<Array> = func.params.iter().enumerate().map(array).collect();
+    machine::run_func(func, Mode::Ring, &mut args).unwrap_or_else(|e| panic!("{e}\n{}", print::func(func)));
+    args
+}
+
+/// Demands that the program after the steps computes the same; returns its text.
+fn same(text: &str, steps: &str) -> String {
+    let before = program(text);
+    let after = after(&before, steps);
+    assert!(results(&before) == results(&after), "{steps}\n{}", print::func(&after));
+    print::func(&after)
+}
+
+#[test]
+fn a_stage_under_a_loop_takes_what_is_read_there() {
+    let text = same(
+        "window_sum 1024",
+        "split i ? 128 -> i_0 i_1\ncache_read C A shared -> A_shared\ncompute_at A_shared i_0 -> ax0",
+    );
+    assert_eq!(
+        text,
+        "\
+func window_sum(A: global f32[1027], B: global f32[1024])
+  A_shared: shared f32[1027]
+  for i_0 in 0..8
+    for ax0 in 0..130
+      block A_shared(v0 = i_0*128 + ax0)
+        A_shared[v0] = A[v0]
+    for i_1 in 0..128
+      block C(vi = i_0*128 + i_1)
+        B[vi] = A_shared[vi] + A_shared[vi + 1] + A_shared[vi + 2]
+"
+    );
+}
+
+#[test]
+fn an_output_is_not_recomputed() {
+    refused("window_sum 16", "split i ? 4 -> a b; compute_at C a", "compute_at.2", "B, which is a parameter");
+}
+
+const GEMM: &str = "gemm 13x7x5 f32 NN";
+
+#[test]
+fn ragged_products_stay_equal() {
+    for steps in [
+        "cache_write C C local -> C_l; split i ? 4 -> i0 i1; reverse_compute_at C_l i1",
+        "cache_write C C local -> C_l; split i ? 4 -> i0 i1; reverse_compute_at C_l i0; cache_read C A shared -> A_s; compute_at A_s i0",
+        "split i ? 4 -> i0 i1; cache_read C A shared -> A_s; cache_read C A_s local -> A_l; compute_at A_l j; compute_at A_s i0",
+        "split k ? 2 -> k0 k1; decompose_reduction C k0",
+        "split k ? 2 -> k0 k1; decompose_reduction C i",
+        "split k ? 2 -> k0 k1; rfactor C k1 -> P",
+        "split k ? 2 -> k0 k1; rfactor C k0 -> P",
+        "cache_read C A shared -> A_s; transform_layout A_s [i, j] -> [j, i]",
+    ] {
+        same(GEMM, steps);
+    }
+}
