@@ -4,6 +4,7 @@
 //! meaning; *placements* attach how a loop, stage or buffer is to run and change none. [`primitive::ALL`] is the
 //! vocabulary, [`parse()`] reads steps, [`apply`] and [`apply_all`] run them, and [`reference()`] tabulates them.
 
+pub mod analyze;
 mod apply;
 mod copy;
 mod dataflow;
@@ -17,6 +18,8 @@ pub mod primitive;
 mod reference;
 mod refusal;
 mod step;
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;
 

@@ -199,20 +199,33 @@ pub fn find(name: &str) -> Option<&'static Primitive> {
     ALL.iter().copied().find(|p| p.name == name)
 }
 
+pub mod annotate;
+pub mod bind;
 pub mod cache_read;
 pub mod cache_write;
 pub mod compute_at;
 pub mod compute_inline;
 pub mod decompose_reduction;
+pub mod fuse;
+pub mod reorder;
 pub mod reverse_compute_at;
 pub mod reverse_compute_inline;
 pub mod rfactor;
+pub mod set_scope;
 pub mod split;
+pub mod storage_align;
 pub mod transform_layout;
+pub mod unroll;
+pub mod vectorize;
 
 /// The vocabulary, in the order of the reference table.
 pub static ALL: &[&Primitive] = &[
     &split::PRIMITIVE,
+    &fuse::PRIMITIVE,
+    &reorder::PRIMITIVE,
+    &bind::PRIMITIVE,
+    &unroll::PRIMITIVE,
+    &vectorize::PRIMITIVE,
     &cache_read::PRIMITIVE,
     &cache_write::PRIMITIVE,
     &compute_at::PRIMITIVE,
@@ -220,6 +233,9 @@ pub static ALL: &[&Primitive] = &[
     &compute_inline::PRIMITIVE,
     &reverse_compute_inline::PRIMITIVE,
     &decompose_reduction::PRIMITIVE,
+    &set_scope::PRIMITIVE,
+    &storage_align::PRIMITIVE,
     &rfactor::PRIMITIVE,
     &transform_layout::PRIMITIVE,
+    &annotate::PRIMITIVE,
 ];

@@ -2,7 +2,7 @@
 //!
 //! Requires:
 //! 1. Every factor is positive and at most one is left to infer (`?`).
-//! 2. The product of the factors covers the extent.
+//! 2. The product of the factors covers the extent and stays within the largest number.
 //! 3. The loop is serial and carries no placement.
 //! 4. The extent is a constant.
 //!
@@ -19,6 +19,7 @@ use super::{Applied, Kind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::{Cond, For, Func, Index, LoopKind, Stmt, Var, visit};
+use crate::schedule::analyze::{placement, simplify_bindings};
 use crate::schedule::find::{loop_, new_loops, refuse};
 use crate::schedule::{Args, limits};
 
@@ -33,7 +34,7 @@ pub static PRIMITIVE: Primitive = Primitive {
     ],
     requires: &[
         "every factor is positive and at most one is left to infer (`?`)",
-        "the product of the factors covers the extent",
+        "the product of the factors covers the extent and stays within the largest number",
         "the loop is serial and carries no placement",
         "the extent is a constant",
     ],
@@ -45,8 +46,8 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let node = [(Node::Loop(target.var), "this loop")];
     let no = |number, message: String| refuse("split", number, message, func, &node);
     let name = func.var_name(target.var).to_string();
-    if target.kind != LoopKind::Serial || has_placement(target) {
-        return Err(no(3, format!("loop `{name}` already carries a placement")));
+    if let Some(what) = placement(target) {
+        return Err(no(3, format!("loop `{name}` {what}")).help("split before placing"));
     }
     let Some(extent) = target.extent.as_int() else {
         return Err(no(4, format!("the extent of loop `{name}` is not a constant")));
@@ -58,22 +59,12 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let inferred = if given == 0 { 0 } else { (extent + given - 1).div_euclid(given).max(1) };
     let factors: Vec<i64> = factors.iter().map(|f| f.unwrap_or(inferred)).collect();
     let total = factors.iter().try_fold(1i64, |p, f| p.checked_mul(*f)).unwrap_or(i64::MAX);
-    if total < extent {
+    if total < extent || total > limits::NUMBER {
         return Err(no(2, format!("the factors make {total} iterations of the {extent} of loop `{name}`")));
     }
     let defaults: Vec<String> = (0..factors.len()).map(|n| format!("{name}_{n}")).collect();
     let names = new_loops(func, args, &defaults, &[target.var])?;
     Ok(rewrite(func.clone(), target.var, extent, &factors, names))
-}
-
-/// Whether anything beyond a plain serial loop is attached.
-fn has_placement(l: &For) -> bool {
-    l.persistent
-        || l.alternate
-        || l.raster.is_some()
-        || l.pipeline.is_some()
-        || l.tensorize.is_some()
-        || !l.notes.is_empty()
 }
 
 /// The product of the given factors; `None` where the list breaks requirement 1.
@@ -104,6 +95,7 @@ fn rewrite(mut func: Func, var: Var, extent: i64, factors: &[i64], names: Vec<St
         }
         other => vec![other],
     });
+    simplify_bindings(&mut func);
     Applied { func, names }
 }
 
@@ -114,5 +106,40 @@ fn guard(body: &mut [Stmt], within: &Cond) {
             Stmt::Block(b) => b.predicate = std::mem::replace(&mut b.predicate, Cond::TRUE).and(within.clone()),
             other => visit::children_mut(other).into_iter().for_each(|child| guard(child, within)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schedule::testing::{program, refuses, refuses_on, steps};
+
+    #[test]
+    fn exact_factors_need_no_predicate() {
+        let text = steps("vec_add 1024", "split i ? 8 4 -> a b c");
+        assert!(text.contains("for a in 0..32\n") && text.contains("vi = a*32 + b*4 + c"), "{text}");
+        assert!(!text.contains("1024 "), "{text}");
+    }
+
+    #[test]
+    fn factors_that_cover_more_get_a_predicate() {
+        let text = steps("vec_add 1000", "split i ? 128");
+        assert!(text.contains("for i_0 in 0..8\n") && text.contains("i_0*128 + i_1 < 1000"), "{text}");
+    }
+
+    #[test]
+    fn refusals() {
+        let message = "a factor is not positive, two are `?`, or their product is too large";
+        for factors in ["0 4", "? ?", "-1", "1099511627776 1099511627776"] {
+            refuses("vec_add 64", &format!("split i {factors}"), "split.1", message);
+        }
+        refuses("vec_add 64", "split i 7 9", "split.2", "the factors make 63 iterations of the 64 of loop `i`");
+        refuses("vec_add 64", "unroll i; split i ? 4", "split.3", "loop `i` is unrolled");
+        refuses("vec_add 64", "annotate i l2_hint 1; split i ? 4", "split.3", "loop `i` is annotated with l2_hint");
+        let mut func = program("gemm 4x8x16 f32 NN");
+        crate::schedule::testing::symbolic(&mut func, "k");
+        refuses_on(&func, "split k ? 4", "split.4", "the extent of loop `k` is not a constant");
+        refuses("vec_add 64", "split j ? 4", "step.loop", "there is no loop `j`");
+        refuses("gemm 4x4x4 f32 NN", "split i ? 2 -> j i", "step.names", "the name `j` is in use");
+        refuses("vec_add 64", "split i ? 2 -> a", "step.names", "2 loops are made, 1 names stand after `->`");
     }
 }

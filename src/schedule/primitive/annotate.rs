@@ -1,0 +1,90 @@
+//! `annotate LOOP KEY VALUE`: a hint from the closed list of keys.
+//!
+//! Requires:
+//! 1. The value is in the key's range: unroll_limit 1..=65536, min_blocks 1..=32, l2_hint 0..=2, l2_promotion 64, 128 or
+//!    256, grid_dependency 1 or 2.
+//! 2. The loop does not have the key yet.
+//!
+//! Preserves: the text and its meaning. A placement.
+//!
+//! ```text
+//! for i in 0..8 @blockIdx.x    annotate i min_blocks 2    for i in 0..8 @blockIdx.x min_blocks 2
+//! ```
+
+use super::{Applied, Kind, Parameter, Primitive};
+use crate::error::{Error, Result};
+use crate::ir::print::Node;
+use crate::ir::{Func, Note, visit};
+use crate::schedule::find::{loop_, refuse};
+use crate::schedule::{Args, limits};
+
+const KEYS: &[&str] = &["unroll_limit", "min_blocks", "l2_hint", "l2_promotion", "grid_dependency"];
+
+/// The row.
+pub static PRIMITIVE: Primitive = Primitive {
+    name: "annotate",
+    about: "Attaches a hint to a loop.",
+    signature: &[
+        Parameter::place("loop", Kind::Loop),
+        Parameter::place("key", Kind::Choice(KEYS)),
+        Parameter::place("value", Kind::Int),
+    ],
+    requires: &[
+        "the value is in the key's range: unroll_limit 1..=65536, min_blocks 1..=32, l2_hint 0..=2, l2_promotion 64, 128 \
+         or 256, grid_dependency 1 or 2",
+        "the loop does not have the key yet",
+    ],
+    apply,
+};
+
+fn apply(func: &Func, args: &Args) -> Result<Applied> {
+    let l = loop_(func, args.get_word("loop")?)?;
+    let (word, value) = (args.get_word("key")?, args.get_int("value")?);
+    let key = Note::parse(word).ok_or_else(|| Error::input("step.word", format!("`{word}` is not a key")))?;
+    let no = |n, message: String| refuse("annotate", n, message, func, &[(Node::Loop(l.var), "this loop")]);
+    let fits = match key {
+        Note::UnrollLimit => (1..=limits::UNROLL).contains(&value),
+        Note::MinBlocks => (1..=32).contains(&value),
+        Note::L2Hint => (0..=2).contains(&value),
+        Note::L2Promotion => matches!(value, 64 | 128 | 256),
+        Note::GridDependency => matches!(value, 1 | 2),
+    };
+    if !fits {
+        return Err(no(1, format!("{value} is not in the range of {word}")));
+    }
+    if let Some(old) = l.notes.get(&key) {
+        return Err(no(2, format!("loop `{}` already has {word} {old}", func.var_name(l.var))));
+    }
+    let (var, mut out) = (l.var, func.clone());
+    visit::change_loop(&mut out.body, var, &mut |l| {
+        l.notes.insert(key, value);
+    });
+    Ok(out.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::KEYS;
+    use crate::ir::Note;
+    use crate::schedule::testing::{apply, refuses};
+
+    #[test]
+    fn the_keys_are_those_of_the_ir() {
+        assert_eq!(KEYS, Note::ALL.map(Note::name));
+    }
+
+    #[test]
+    fn every_key_is_kept() {
+        let func = apply("vec_add 8", "annotate i min_blocks 2; annotate i unroll_limit 4").unwrap();
+        let notes: Vec<_> = func.find_loop("i").unwrap().notes.iter().map(|(k, v)| (k.name(), *v)).collect();
+        assert_eq!(notes, [("unroll_limit", 4), ("min_blocks", 2)]);
+    }
+
+    #[test]
+    fn refusals() {
+        refuses("vec_add 8", "annotate i l2_promotion 32", "annotate.1", "32 is not in the range of l2_promotion");
+        let twice = "annotate i l2_hint 1; annotate i l2_hint 0";
+        refuses("vec_add 8", twice, "annotate.2", "loop `i` already has l2_hint 1");
+        refuses("vec_add 8", "annotate i l2_hnit 1", "step.word", "`l2_hnit` is not one of unroll_limit");
+    }
+}

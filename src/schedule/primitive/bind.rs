@@ -1,0 +1,190 @@
+//! `bind LOOP AXIS [persistent|alternate]`: the iterations run on the units of an axis.
+//!
+//! Requires:
+//! 1. The loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized.
+//! 2. The extent is a positive constant.
+//! 3. No block below sums over the loop.
+//! 4. Every loop of the nest that is bound to the axis has the same extent.
+//! 5. A loop around or inside may be bound to the same axis only if it tells units of one block apart and no block inside
+//!    both uses both.
+//! 6. Iterations that share a buffer do not sum into one element of it.
+//! 7. `persistent` goes with blockIdx.x, `alternate` with warpgroup.
+//!
+//! Preserves: every iteration. A placement: the text keeps its meaning.
+//!
+//! ```text
+//! for i in 0..8            bind i blockIdx.x            for i in 0..8 @blockIdx.x
+//! ```
+
+use super::{Applied, Kind, Parameter, Primitive};
+use crate::error::{Error, Result};
+use crate::ir::print::Node;
+use crate::ir::{Axis, For, Func, IterKind, LoopKind, Scope, visit};
+use crate::schedule::Args;
+use crate::schedule::analyze::{BlockKind, blocks_below, distinct, kind, mentions, placement, sums_over};
+use crate::schedule::find::{loop_, refuse};
+
+const AXES: &[&str] = &[
+    "blockIdx.x",
+    "blockIdx.y",
+    "blockIdx.z",
+    "cluster",
+    "warpgroup",
+    "warp",
+    "threadIdx.x",
+    "threadIdx.y",
+    "threadIdx.z",
+];
+
+/// The row.
+pub static PRIMITIVE: Primitive = Primitive {
+    name: "bind",
+    about: "Runs the iterations of a loop on the units of an axis.",
+    signature: &[
+        Parameter::place("loop", Kind::Loop),
+        Parameter::place("axis", Kind::Choice(AXES)),
+        Parameter::optional("how", Kind::Choice(&["persistent", "alternate"])),
+    ],
+    requires: &[
+        "the loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized",
+        "the extent is a positive constant",
+        "no block below sums over the loop",
+        "every loop of the nest that is bound to the axis has the same extent",
+        "a loop around or inside is bound to the same axis only if it tells units of one block apart and no block inside \
+         both uses both",
+        "iterations that share a buffer do not sum into one element of it",
+        "`persistent` goes with blockIdx.x, `alternate` with warpgroup",
+    ],
+    apply,
+};
+
+fn apply(func: &Func, args: &Args) -> Result<Applied> {
+    let l = loop_(func, args.get_word("loop")?)?;
+    let word = args.get_word("axis")?;
+    let axis = Axis::parse(word).ok_or_else(|| Error::input("step.word", format!("`{word}` is not an axis")))?;
+    let (persistent, alternate) =
+        (args.find_word("how") == Some("persistent"), args.find_word("how") == Some("alternate"));
+    check_loop(func, l)?;
+    check_axis(func, l, axis)?;
+    check_sums(func, l, axis)?;
+    if (persistent && axis != Axis::BlockX) || (alternate && axis != Axis::Warpgroup) {
+        let message = format!("`{}` does not go with {word}", args.find_word("how").unwrap_or_default());
+        return Err(refuse("bind", 7, message, func, &[(Node::Loop(l.var), "this loop")]));
+    }
+    let (var, mut out) = (l.var, func.clone());
+    visit::change_loop(&mut out.body, var, &mut |l| {
+        l.kind = LoopKind::Bound(axis);
+        (l.persistent, l.alternate) = (persistent, alternate);
+    });
+    Ok(out.into())
+}
+
+fn check_loop(func: &Func, l: &For) -> Result<()> {
+    let name = func.var_name(l.var);
+    let no = |n, message: String| refuse("bind", n, message, func, &[(Node::Loop(l.var), "this loop")]);
+    if l.kind != LoopKind::Serial || l.pipeline.is_some() || l.tensorize.is_some() {
+        return Err(no(1, format!("loop `{name}` {}", placement(l).unwrap_or_default())));
+    }
+    match l.extent.as_int() {
+        Some(extent) if extent > 0 => {}
+        _ => return Err(no(2, format!("the extent of loop `{name}` is not a positive constant"))),
+    }
+    if let Some(block) = sums_over(l) {
+        let message = format!("block `{}` sums over loop `{name}`", func.block_name(block.name));
+        let nodes = [(Node::Loop(l.var), "its iterations must follow each other"), (Node::Block(block.name), "sums")];
+        return Err(refuse("bind", 3, message, func, &nodes).help(format!(
+            "`rfactor {} {name}` makes it a spatial loop of a partial sum",
+            func.block_name(block.name)
+        )));
+    }
+    Ok(())
+}
+
+fn check_axis(func: &Func, l: &For, axis: Axis) -> Result<()> {
+    let name = func.var_name(l.var);
+    let nest = func.body.iter().find(|s| visit::loops(std::slice::from_ref(s)).iter().any(|x| x.var == l.var));
+    let all = nest.map(|s| visit::loops(std::slice::from_ref(s))).unwrap_or_default();
+    for other in all.into_iter().filter(|o| o.axis() == Some(axis)) {
+        let nodes = [(Node::Loop(l.var), "this loop"), (Node::Loop(other.var), "bound to the same axis")];
+        let other_name = func.var_name(other.var);
+        if other.extent != l.extent {
+            let message = format!("loop `{name}` and loop `{other_name}` on {} have different extents", axis.name());
+            return Err(refuse("bind", 4, message, func, &nodes).help(format!("split `{name}` to match")));
+        }
+        let nested = if contains(other, l) { Some((other, l)) } else { contains(l, other).then_some((l, other)) };
+        let Some((outer, inner)) = nested else { continue };
+        if axis.is_block_level() || uses_both(outer, inner) {
+            let message = format!("loop `{name}` and loop `{other_name}` are nested, both on {}", axis.name());
+            return Err(refuse("bind", 5, message, func, &nodes));
+        }
+    }
+    Ok(())
+}
+
+fn contains(outer: &For, inner: &For) -> bool {
+    visit::loops(&outer.body).iter().any(|l| l.var == inner.var)
+}
+
+fn uses_both(outer: &For, inner: &For) -> bool {
+    blocks_below(inner).iter().any(|(_, b)| {
+        let uses = |l: &For| {
+            b.iters.iter().any(|i| mentions(&i.binding, l)) || l.defines().iter().any(|d| b.predicate.mentions(d.0))
+        };
+        uses(outer) && uses(inner)
+    })
+}
+
+fn check_sums(func: &Func, l: &For, axis: Axis) -> Result<()> {
+    for (path, block) in blocks_below(l) {
+        if kind(block) != BlockKind::Reduction {
+            continue;
+        }
+        let shared = visit::writes(&block.body).iter().any(|b| match func.buffer(*b).scope {
+            Scope::Global => true,
+            Scope::Shared => !axis.is_block_level(),
+            Scope::Fragment | Scope::Local => false,
+        });
+        let spatial: Vec<_> = block.iters.iter().filter(|i| i.kind == IterKind::Spatial).map(|i| &i.binding).collect();
+        let reduces = |p: &&&For| block.iters.iter().any(|i| i.kind == IterKind::Reduce && mentions(&i.binding, p));
+        let around: Vec<&For> = path.iter().filter(|p| !reduces(p)).copied().collect();
+        if shared && !distinct(&around, &spatial) {
+            let name = func.block_name(block.name);
+            let message =
+                format!("two iterations of loop `{}` may sum into one element of `{name}`", func.var_name(l.var));
+            return Err(refuse("bind", 6, message, func, &[(Node::Block(block.name), "sums here")]));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schedule::testing::{program, refuses, refuses_on, steps, symbolic};
+
+    #[test]
+    fn blocks_and_threads() {
+        let text = steps("vec_add 1024", "split i ? 128 -> i0 i1; bind i0 blockIdx.x persistent; bind i1 threadIdx.x");
+        assert!(text.contains("for i0 in 0..8 @blockIdx.x persistent\n"), "{text}");
+        assert!(text.contains("for i1 in 0..128 @threadIdx.x\n"), "{text}");
+    }
+
+    #[test]
+    fn refusals() {
+        let gemm = "gemm 8x8x16 f32 NN";
+        refuses(gemm, "unroll i; bind i threadIdx.x", "bind.1", "loop `i` is unrolled");
+        refuses(gemm, "bind k threadIdx.x", "bind.3", "block `C` sums over loop `k`");
+        let mut func = program(gemm);
+        symbolic(&mut func, "j");
+        refuses_on(&func, "bind j threadIdx.x", "bind.2", "the extent of loop `j` is not a positive constant");
+        let mut func = program(gemm);
+        crate::schedule::testing::rebind(&mut func, "C", "vi", |i| i.floordiv(2));
+        let message = "two iterations of loop `i` may sum into one element of `C`";
+        refuses_on(&func, "bind i threadIdx.x", "bind.6", message);
+        let two = "split i 2 4; bind i_0 threadIdx.x; bind j threadIdx.x";
+        refuses(gemm, two, "bind.4", "loop `j` and loop `i_0` on threadIdx.x have different extents");
+        let nested = "loop `j` and loop `i` are nested, both on threadIdx.x";
+        refuses(gemm, "bind i threadIdx.x; bind j threadIdx.x", "bind.5", nested);
+        refuses(gemm, "bind i warp persistent", "bind.7", "`persistent` does not go with warp");
+        refuses(gemm, "bind i blockIdx.x alternate", "bind.7", "`alternate` does not go with blockIdx.x");
+    }
+}

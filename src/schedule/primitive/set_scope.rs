@@ -1,0 +1,67 @@
+//! `set_scope BUFFER SCOPE`: where a buffer lives and which unit owns a copy of it.
+//!
+//! Requires:
+//! 1. The buffer is not a parameter.
+//! 2. A swizzled buffer stays shared.
+//!
+//! Preserves: the text and its meaning. Whether values still reach the units that read them is asked of the whole program,
+//! by its verifier.
+//!
+//! ```text
+//! alloc acc: global        set_scope acc fragment       alloc acc: fragment
+//! ```
+
+use super::{Applied, Kind, Parameter, Primitive};
+use crate::error::{Error, Result};
+use crate::ir::print::Node;
+use crate::ir::{Func, Scope};
+use crate::schedule::Args;
+use crate::schedule::find::{buffer, refuse};
+
+/// The names of the scopes.
+pub const SCOPES: &[&str] = &["global", "shared", "fragment", "local"];
+
+/// The row.
+pub static PRIMITIVE: Primitive = Primitive {
+    name: "set_scope",
+    about: "States where a buffer lives.",
+    signature: &[Parameter::place("buffer", Kind::Buffer), Parameter::place("scope", Kind::Choice(SCOPES))],
+    requires: &["the buffer is not a parameter", "a swizzled buffer stays shared"],
+    apply,
+};
+
+fn apply(func: &Func, args: &Args) -> Result<Applied> {
+    let id = buffer(func, args.get_word("buffer")?)?;
+    let word = args.get_word("scope")?;
+    let scope = Scope::parse(word).ok_or_else(|| Error::input("step.word", format!("`{word}` is not a scope")))?;
+    let name = &func.buffer(id).name;
+    let no = |n, message: String| refuse("set_scope", n, message, func, &[(Node::Buffer(id), "this buffer")]);
+    if func.params.contains(&id) {
+        let message = format!("buffer `{name}` is a parameter, which is global");
+        return Err(no(1, message).help(format!("cache_read or cache_write makes a {word} copy")));
+    }
+    if func.buffer(id).swizzle.is_some() && scope != Scope::Shared {
+        return Err(no(2, format!("buffer `{name}` is swizzled, which only shared memory is")));
+    }
+    let mut out = func.clone();
+    out.buffer_mut(id).scope = scope;
+    Ok(out.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::Scope;
+    use crate::schedule::testing::{apply, refuses};
+
+    #[test]
+    fn the_scope_is_set() {
+        let func = apply("gemm 4x4x4 f16>f32>f16 NT", "set_scope acc local").unwrap();
+        assert_eq!(func.buffers.iter().find(|b| b.name == "acc").map(|b| b.scope), Some(Scope::Local));
+    }
+
+    #[test]
+    fn refusals() {
+        let gemm = "gemm 4x4x4 f16>f32>f16 NT";
+        refuses(gemm, "set_scope A shared", "set_scope.1", "buffer `A` is a parameter, which is global");
+    }
+}

@@ -1,0 +1,74 @@
+//! For tests: one line that applies steps to a builder's program, round-trips their text and replays them.
+
+use super::{apply_all, complete_all, parse};
+use crate::ir::{Func, Index, print, visit};
+use crate::{Error, te};
+
+/// The Func of a builder line.
+pub fn program(line: &str) -> Func {
+    te::parse(line).unwrap_or_else(|e| panic!("{line}: {e}"))
+}
+
+/// Applies the steps. The printed steps must parse back to themselves, and those with all names must replay to the
+/// identical program.
+pub fn apply(line: &str, text: &str) -> Result<Func, Error> {
+    let func = program(line);
+    let steps = parse(text)?;
+    for step in &steps {
+        assert_eq!(parse(&step.to_string())?, vec![step.clone()], "{step}");
+    }
+    let (made, stated) = complete_all(&func, &steps)?;
+    let again: Vec<String> = stated.iter().map(|s| s.to_string()).collect();
+    let reread = parse(&again.join("\n"))?;
+    assert_eq!(reread, stated);
+    assert_eq!(apply_all(&func, &reread)?, made, "replay of {again:?}");
+    Ok(made)
+}
+
+/// The printed program after the steps.
+pub fn steps(line: &str, text: &str) -> String {
+    print::func(&apply(line, text).unwrap_or_else(|e| panic!("{text}: {e}")))
+}
+
+/// Demands a refusal with this code and a message that begins so.
+pub fn refuses(line: &str, text: &str, code: &str, message: &str) {
+    expect(apply(line, text), text, code, message);
+}
+
+/// [`refuses`] on a program made by hand.
+pub fn refuses_on(func: &Func, text: &str, code: &str, message: &str) {
+    expect(parse(text).and_then(|steps| apply_all(func, &steps)), text, code, message);
+}
+
+fn expect(result: Result<Func, Error>, text: &str, code: &str, message: &str) {
+    match result {
+        Ok(func) => panic!("`{text}` is not refused:\n{}", print::func(&func)),
+        Err(e) => {
+            assert_eq!(e.code(), code, "{e}");
+            assert!(e.message().starts_with(message), "`{}` does not begin with `{message}`", e.message());
+        }
+    }
+}
+
+/// Makes the extent of a loop depend on the outermost loop.
+pub fn symbolic(func: &mut Func, name: &str) {
+    let outer = visit::loops(&func.body).first().map(|l| l.var).unwrap();
+    let var = func.find_loop(name).unwrap().var;
+    assert!(visit::change_loop(&mut func.body, var, &mut |l| l.extent = Index::Var(outer) + 1));
+}
+
+/// Changes the binding of a block's iterator.
+pub fn rebind(func: &mut Func, block: &str, iter: &str, change: impl Fn(Index) -> Index) {
+    let (names, id) = (func.vars.clone(), func.find_block(block).unwrap().name);
+    assert!(visit::change_block(&mut func.body, id, &mut |b| {
+        for i in b.iters.iter_mut().filter(|i| names[i.var.0 as usize] == iter) {
+            i.binding = change(i.binding.clone());
+        }
+    }));
+}
+
+/// Repeats a block's stores, so that it is no plain reduction any more.
+pub fn another_store(func: &mut Func, block: &str) {
+    let id = func.find_block(block).unwrap().name;
+    assert!(visit::change_block(&mut func.body, id, &mut |b| b.body.extend(b.body.clone())));
+}
