@@ -85,6 +85,91 @@ fn a_predicate_cuts_a_window() {
     assert_eq!(touched(&func, &body, a, Touch::Writes, &env), None);
 }
 
+/// Variables o (0..8) around and a (0..2), b (0..128), v (0..4) inside, in a buffer of 1024 x 1024.
+struct Fetch {
+    func: Func,
+    target: BufferId,
+    sink: BufferId,
+    vars: [Var; 4],
+    env: Env,
+}
+
+impl Fetch {
+    fn new() -> Fetch {
+        let mut func = Func::default();
+        let target = buffer(&mut func, "A", &[1024, 1024]);
+        let sink = buffer(&mut func, "S", &[1]);
+        let vars = ["o", "a", "b", "v"].map(|n| func.add_var(n));
+        let mut env = Env::new();
+        env.bind(vars[0], 0, 7);
+        Fetch { func, target, sink, vars, env }
+    }
+
+    /// The box of reads at the indices, under a condition, with the given loops inside.
+    fn region(&self, cond: Cond, reads: &[[Index; 2]], inside: &[usize]) -> Region {
+        let reads = reads.iter().map(|indices| read(self.target, indices.to_vec(), self.sink)).collect();
+        let loops: Vec<(Var, i64)> = inside.iter().map(|at| (self.vars[*at], [8, 2, 128, 4][*at])).collect();
+        let body = nest(&loops, Stmt::If(If { cond, body: reads }));
+        touched(&self.func, &body, self.target, Touch::Reads, &self.env).unwrap_or_default()
+    }
+
+    fn check(&self, cond: Cond, reads: &[[Index; 2]], inside: &[usize], expected: &str) {
+        assert_eq!(box_text(&self.func, &self.region(cond, reads, inside)), expected);
+    }
+}
+
+#[test]
+fn fused_and_split_tiles_keep_their_shape() {
+    let mut fetch = Fetch::new();
+    let [o, a, b, v] = fetch.vars;
+    let flat = || a * 512 + b * 4 + v;
+    let tile = [o * 128 + flat().floordiv(8), o * 8 + flat().floormod(8)];
+    fetch.check(Cond::TRUE, &[tile.clone()], &[1, 2, 3], "(Mul o 128) +128, (Mul o 8) +8");
+    // 130 = 10 * 13 elements under 128 threads.
+    let window = [(a * 128 + b).floordiv(13) + o, (a * 128 + b).floormod(13)];
+    fetch.check(Cond::lt(a * 128 + b, 130), &[window], &[1, 2], "o +10, 0 +13");
+    // One thread's share, then all threads' again.
+    fetch.env.bind(b, 0, 127);
+    let share = fetch.region(Cond::TRUE, &[tile], &[1, 3]);
+    let expected = "(Add (Mul o 128) (FloorDiv b 2)) +65, (Add (Mul o 8) (Mul (FloorMod b 2) 4)) +4";
+    assert_eq!(box_text(&fetch.func, &share), expected);
+    let all = over(&share, &[(b, 128)], &fetch.env);
+    assert_eq!(box_text(&fetch.func, &all), "(Mul o 128) +128, (Mul o 8) +8");
+}
+
+#[test]
+fn several_accesses_share_a_box() {
+    let fetch = Fetch::new();
+    let [o, a, _, v] = fetch.vars;
+    let zero = || Index::Int(0);
+    // A window, also where it begins before the buffer.
+    fetch.check(Cond::TRUE, &[[o * 4 + v, zero()], [o * 4 + v + 2, zero()]], &[3], "(Mul o 4) +6, 0 +1");
+    fetch.check(Cond::TRUE, &[[o * 4 + v - 1, zero()]], &[3], "(Sub (Mul o 4) 1) +4, 0 +1");
+    fetch.check(Cond::TRUE, &[[v - Index::Int(1), zero()]], &[3], "0 +3, 0 +1");
+    // Places that are not ordered still have a constant extent.
+    let apart = [[o * 4 + v, zero()], [Index::Int(14), zero()]];
+    fetch.check(Cond::TRUE, &apart, &[3], "(Min (Mul o 4) 14) +18, 0 +1");
+    // A condition on the outer variable leaves the first block of it.
+    fetch.check(Cond::lt(o * 2 + a, 3), &[[o * 2 + a, a * 512 + v]], &[1, 3], "(Mul o 2) +2, 0 +516");
+    assert_eq!(fetch.region(Cond::lt(a, 0), &[[zero(), zero()]], &[1]), Region::new());
+}
+
+#[test]
+fn loops_of_symbolic_extent_are_eliminated() {
+    let mut fetch = Fetch::new();
+    let [o, a, b, _] = fetch.vars;
+    let body = vec![read(fetch.target, vec![a + b, o * 4 + a], fetch.sink)];
+    let inner = Stmt::For(For::new(a, Index::from(o) + 1, LoopKind::Serial, body));
+    let region = touched(&fetch.func, &nest(&[(b, 3)], inner), fetch.target, Touch::Both, &fetch.env);
+    let expected = "0 +10, (Mul o 4) +8";
+    assert_eq!(box_text(&fetch.func, &region.unwrap_or_default()), expected);
+    fetch.env = Env::new();
+    let body = vec![read(fetch.target, vec![a.into(), 0.into()], fetch.sink)];
+    let inner = [Stmt::For(For::new(a, Index::from(o) + 1, LoopKind::Serial, body))];
+    let region = touched(&fetch.func, &inner, fetch.target, Touch::Both, &fetch.env);
+    assert_eq!(box_text(&fetch.func, &region.unwrap_or_default()), "0 +(Add o 1), 0 +1");
+}
+
 /// A random program over outer variables 0..2 and the loops and iterators that it adds.
 struct Random {
     rng: fastrand::Rng,
