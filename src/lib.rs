@@ -27,8 +27,6 @@ pub mod kernel;
 
 pub mod codegen;
 
-pub mod assemble;
-
 #[cfg(feature = "cuda")]
 pub mod runtime;
 

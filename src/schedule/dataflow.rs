@@ -37,10 +37,25 @@ pub fn nature(block: &Block) -> Result<Nature, String> {
             _ => return Err("its init is not one store to the place that its body writes".into()),
         }
     }
+    if !writes_apart(block, &store.indices) {
+        return Err("two of its iterations may write one element".into());
+    }
     if loads_elsewhere(store, reduction) {
         return Err("it reads what it writes".into());
     }
     Ok(Nature { output: store.buffer, at: store.indices.clone(), reduction })
+}
+
+/// Whether different values of the spatial iterators write different elements.
+fn writes_apart(block: &Block, at: &[Index]) -> bool {
+    let spatial: Vec<_> = block.iters.iter().filter(|i| i.kind == IterKind::Spatial).collect();
+    let occurs = |v: Var| at.iter().any(|x| x.mentions(v));
+    if spatial.iter().any(|i| i.extent.as_int() != Some(1) && !occurs(i.var)) {
+        return false;
+    }
+    let plain = spatial.iter().all(|i| i.extent.as_int() == Some(1) || at.iter().any(|x| x.as_var() == Some(i.var)));
+    let vars: Option<Vec<(Var, i64)>> = spatial.iter().map(|i| Some((i.var, i.extent.as_int()?))).collect();
+    plain || vars.is_some_and(|vars| super::digits::image(at, &vars).injective)
 }
 
 fn loads_elsewhere(store: &Store, own_place_allowed: bool) -> bool {

@@ -55,8 +55,11 @@ pub fn parse(index: &Index, vars: &[(Var, i64)]) -> Option<Sum> {
     if let Index::Int(v) = index {
         return Some(Sum { parts: Vec::new(), constant: *v });
     }
-    if !vars.iter().any(|(v, _)| index.mentions(*v)) {
-        return Some(Sum { parts: vec![Part { coefficient: 1, digit: None }], constant: 0 });
+    let inside = vars.iter().any(|(v, _)| index.mentions(*v));
+    let linear = matches!(index, Index::Bin(IndexOp::Add | IndexOp::Sub | IndexOp::Mul, ..));
+    let outside = || Some(Sum { parts: vec![Part { coefficient: 1, digit: None }], constant: 0 });
+    if !inside && !linear {
+        return outside();
     }
     match index {
         Index::Int(_) => None,
@@ -65,7 +68,7 @@ pub fn parse(index: &Index, vars: &[(Var, i64)]) -> Option<Sum> {
             let digit = Digit { var: *v, low: 1, size };
             Some(Sum { parts: vec![Part { coefficient: 1, digit: Some(digit) }], constant: 0 })
         }
-        Index::Bin(op, a, b) => binary(*op, a, b, vars),
+        Index::Bin(op, a, b) => binary(*op, a, b, vars).or_else(|| outside().filter(|_| !inside)),
     }
 }
 

@@ -4,7 +4,8 @@
 //! wanted ranges, those of its reduce iterators are kept. An iterator that could leave its domain under the new loops
 //! gets a predicate.
 
-use super::digits;
+use super::{Args, digits, find};
+use crate::error::Result;
 use crate::ir::region::Range;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Block, BlockId, BufferId, Cond, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Var, visit};
@@ -16,7 +17,7 @@ pub enum Stuck {
     Tensorized(Var),
     /// A loop that would vanish says how it is to run.
     Placed(Var),
-    /// A loop of a reduce iterator is shared with other statements or with a spatial iterator.
+    /// A loop of a reduce iterator is shared with other statements or with a spatial iterator, or its extent varies.
     Reduce(Var),
     /// A part of its predicate says more than that its iterators stay in their domains.
     Predicate(Cond),
@@ -48,8 +49,8 @@ pub struct Leaving {
     pub predicate: Cond,
 }
 
-/// What would move with the block, or why it cannot.
-pub fn leaving(func: &Func, block: &Block) -> Result<Leaving, Stuck> {
+/// What would move with the block to a place under the loops `target`, or why it cannot.
+pub fn leaving(func: &Func, block: &Block, target: &[&For]) -> Result<Leaving, Stuck> {
     let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
     if let Some(l) = around.iter().find(|l| l.tensorize.is_some()) {
         return Err(Stuck::Tensorized(l.var));
@@ -70,7 +71,16 @@ pub fn leaving(func: &Func, block: &Block) -> Result<Leaving, Stuck> {
     if let Some(l) = lost.iter().find(vanishes) {
         return Err(Stuck::Placed(l.var));
     }
-    let gone = |v: Var| !kept.contains(&v) && lost.iter().any(|l| defined(v, l));
+    let around_target = |v: Var| target.iter().any(|l| defined(v, l));
+    let gone = |v: Var| !kept.contains(&v) && !around_target(v) && around.iter().any(|l| defined(v, l));
+    let ragged = |l: &&&For| {
+        let mut outside = false;
+        l.extent.for_each_var(&mut |v| outside |= !around_target(v));
+        kept.contains(&l.var) && outside
+    };
+    if let Some(l) = lost.iter().find(ragged) {
+        return Err(Stuck::Reduce(l.var));
+    }
     let predicate = remaining(block, &around, &gone).map_err(Stuck::Predicate)?;
     kept.sort();
     kept.dedup();
@@ -163,14 +173,15 @@ fn take_from(body: &mut Vec<Stmt>, name: BlockId) -> Option<(Block, Vec<For>)> {
     None
 }
 
-/// The block under new loops over `ranges` (one for each spatial iterator, in order), then its kept loops.
+/// The block under new loops over `ranges` (one for each spatial iterator, in order, where it has a name), then its kept
+/// loops.
 /// `env` knows the loops around the place where it will stand.
 pub fn renest(
     func: &mut Func,
     taken: (Block, Vec<For>),
     leaving: &Leaving,
     ranges: &[Range],
-    names: &[String],
+    names: &[Option<String>],
     env: &Env,
 ) -> Stmt {
     let (mut block, lost) = taken;
@@ -179,12 +190,14 @@ pub fn renest(
     let mut predicate = leaving.predicate.clone();
     let spatial = block.iters.iter_mut().filter(|i| i.kind == IterKind::Spatial);
     for ((it, range), name) in spatial.zip(ranges).zip(names) {
-        let var = func.add_var(name.clone());
-        if let Some(e) = range.extent.as_int() {
-            env.bind(var, 0, (e - 1).max(0));
+        let mut value = range.min.clone();
+        if let Some(name) = name {
+            let var = func.add_var(name.clone());
+            env.bind_loop(var, &range.extent);
+            loops.push(For::new(var, range.extent.clone(), LoopKind::Serial, Vec::new()));
+            value = value + Index::Var(var);
         }
-        loops.push(For::new(var, range.extent.clone(), LoopKind::Serial, Vec::new()));
-        it.binding = simplify::simplify(&(range.min.clone() + Index::Var(var)), &env);
+        it.binding = simplify::simplify(&value, &env);
         for part in [Cond::ge(it.binding.clone(), 0), Cond::lt(it.binding.clone(), it.extent.clone())] {
             if !simplify::prove(&part, &env) {
                 predicate = predicate.and(part);
@@ -301,11 +314,26 @@ pub fn surroundings<'a>(func: &'a Func, l: &'a For) -> (Vec<&'a For>, Env) {
     (around, env)
 }
 
-/// `BLOCK_0`, `BLOCK_1`, .., one for each spatial iterator.
-pub fn default_names(func: &Func, block: &Block) -> Vec<String> {
+/// Names of the new loops of a block, one for each spatial iterator: `BLOCK_0`, `BLOCK_1`, .. unless the step states
+/// them. An iterator that takes one value gets no loop, unless the step states a name for every iterator.
+///
+/// # Errors
+/// As [`find::new_loops`].
+pub fn new_loops(
+    func: &Func,
+    args: &Args,
+    block: &Block,
+    ranges: &[Range],
+    freed: &[Var],
+) -> Result<Vec<Option<String>>> {
+    let all = args.names.len() == ranges.len();
+    let looped: Vec<bool> =
+        ranges.iter().map(|r| all && !args.names.is_empty() || r.extent.as_int() != Some(1)).collect();
     let name = func.block_name(block.name);
-    let spatial = block.iters.iter().filter(|it| it.kind == IterKind::Spatial);
-    spatial.enumerate().map(|(n, _)| format!("{name}_{n}")).collect()
+    let positions = looped.iter().enumerate().filter(|(_, looped)| **looped);
+    let defaults: Vec<String> = positions.map(|(n, _)| format!("{name}_{n}")).collect();
+    let mut names = find::new_loops(func, args, &defaults, freed)?.into_iter();
+    Ok(looped.into_iter().map(|looped| if looped { names.next() } else { None }).collect())
 }
 
 impl Leaving {

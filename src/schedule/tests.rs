@@ -95,3 +95,37 @@ fn ragged_products_stay_equal() {
         same(GEMM, steps);
     }
 }
+
+/// The steps of a file under examples/, without those that need another size's divisibility.
+fn example(name: &str) -> String {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/");
+    let text = std::fs::read_to_string(format!("{path}{name}.loom")).unwrap();
+    let lines: Vec<&str> = text.lines().map(|l| l.split('#').next().unwrap_or("").trim_end()).collect();
+    let target = lines.iter().position(|l| l.starts_with("target")).unwrap();
+    lines[target + 1..].join("\n")
+}
+
+#[test]
+fn the_seeds_schedules_stay_equal() {
+    for (name, line, has) in [
+        ("window_sum_cooperative", "window_sum 1024", "where ax0_0*128 + ax0_1 < 130"),
+        (
+            "mlc_local",
+            "gemm 128x128x16 f32 NN",
+            "block C_init(vi = i_0*64 + i_1*8 + i_2_init, vj = j_0*64 + j_1*8 + j_2_init)",
+        ),
+        (
+            "mlc_shared",
+            "gemm 128x128x16 f32 NN",
+            "block A_shared(v0 = i_0*64 + a_0*32 + a_1 // 2, v1 = k_0*8 + a_1 % 2*4 + a_2)",
+        ),
+        ("d2l", "gemm 128x128x64 f32 NN", "block A_local(v0 = xo*8 + al, v1 = ko*32 + ki)"),
+        ("gpu_v3", "gemm 64x48x24 f32 NN", "where a1_0 < 8"),
+        ("mlc_shared", "gemm 100x90x13 f32 NN", "C_local[vi, vj]"),
+        ("d2l", "gemm 100x90x45 f32 NN", "C_local[vi, vj]"),
+        ("gpu_v3", "gemm 50x47x21 f32 NN", "a1_0 < 8"),
+    ] {
+        let text = same(line, &example(name));
+        assert!(text.contains(has), "{name}\n{text}");
+    }
+}

@@ -1,10 +1,8 @@
 //! The one test binary: text cases, differential runs, the machine, ptxas, the GPU, and the tree itself.
 
 mod cases;
-mod codegen;
 mod differential;
 mod gpu;
-mod handmade;
 mod machine;
 mod ptxas;
 mod tidy;

@@ -8,6 +8,7 @@
 //! 2. Every block that writes BUF stands before BLOCK.
 //! 3. BLOCK does not stand in a tensorized nest.
 //! 4. BLOCK and the last writer of BUF stand under nothing but loops.
+//! 5. What each writer of BUF writes is a box without holes.
 //!
 //! Preserves: BLOCK reads the same values; all others read and write what they did.
 //!
@@ -42,6 +43,7 @@ pub static PRIMITIVE: Primitive = Primitive {
         "every block that writes BUF stands before BLOCK",
         "BLOCK does not stand in a tensorized nest",
         "BLOCK and the last writer of BUF stand under nothing but loops",
+        "what each writer of BUF writes is a box without holes",
     ],
     apply,
 };
@@ -102,6 +104,14 @@ fn check(refusal: Refusal, func: &Func, block: &Block, from: BufferId) -> Result
     if let Some(l) = around.iter().find(|l| l.tensorize.is_some()) {
         let message = format!("{name} stands in the tensorized nest {}", func.var_name(l.var));
         return Err(refusal.broken(3, message, &[this, (Node::Loop(l.var), "this loop")]));
+    }
+    let holes = |w: &&&Block| {
+        let around = visit::loops_around(&func.body, w.name).unwrap_or_default();
+        !dataflow::is_dense(w, from, &around)
+    };
+    if let Some(w) = writers.iter().find(holes) {
+        let message = format!("what {} writes of {buffer} is no box without holes", func.block_name(w.name));
+        return Err(refusal.broken(5, message, &[this, (Node::Block(w.name), "this writer")]));
     }
     let spot = dataflow::spot_of_block(func, block.name);
     let last = writers.last().map(|w| dataflow::spot_of_block(func, w.name));

@@ -1,6 +1,7 @@
 //! `compute_at BLOCK LOOP [-> loops]`: the producer BLOCK moves under LOOP, before the first block there that reads
 //! what it writes, and computes in each iteration just the region that is read under LOOP. Its spatial iterators get
-//! new loops, one for each, named `BLOCK_0`, `BLOCK_1`, .. unless stated; its reduce loops move with it.
+//! new loops, named `BLOCK_0`, `BLOCK_1`, .. unless stated; one that takes a single value gets none, unless a name is
+//! stated for each. Its reduce loops move with it.
 //!
 //! The region of a *shared* buffer is taken over all iterations of the enclosing loops that are bound to `threadIdx`,
 //! `warp` or `warpgroup` (not `alternate`) so far, because the threads of a block fill it together. Where such a loop is
@@ -74,7 +75,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let solved = nest::solve(&b.iters, &nature.at, &region, &full, &env);
     let spatial = b.iters.iter().zip(solved).filter(|(it, _)| it.kind == IterKind::Spatial);
     let ranges: Vec<Range> = spatial.map(|(it, s)| within_domain(s.range, it)).collect();
-    let names = find::new_loops(func, args, &nest::default_names(func, b), &leaving.freed())?;
+    let names = nest::new_loops(func, args, b, &ranges, &leaving.freed())?;
 
     let mut out = func.clone();
     let Some(taken) = nest::take(&mut out, b.name) else { return Err(refusal.lost("the block")) };
@@ -84,7 +85,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         let position = l.body.iter().position(reads).unwrap_or(0);
         l.body.insert(position, stmt.clone());
     });
-    Ok(Applied { func: out, names })
+    Ok(Applied { func: out, names: names.into_iter().flatten().collect() })
 }
 
 fn check(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<(Nature, Leaving)> {
@@ -116,7 +117,7 @@ fn check(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<(Natur
     }
     let (around, _) = nest::surroundings(func, l);
     let tensorized = around.iter().find(|l| l.tensorize.is_some()).map(|l| Stuck::Tensorized(l.var));
-    let leaving = tensorized.map_or_else(|| nest::leaving(func, block), Err);
+    let leaving = tensorized.map_or_else(|| nest::leaving(func, block, &around), Err);
     let leaving = leaving.map_err(|stuck| {
         let number = match stuck {
             Stuck::Tensorized(_) => 7,

@@ -91,7 +91,7 @@ fn check(refusal: Refusal, func: &Func, block: &Block) -> Result<(BufferId, Vec<
         let message = format!("{} writes what {name} reads, and stands after it", func.block_name(w.name));
         return Err(refusal.broken(6, message, &[this, (Node::Block(w.name), "the writer")]));
     }
-    nest::leaving(func, block).map_err(|stuck| {
+    nest::leaving(func, block, &[]).map_err(|stuck| {
         let number = match stuck {
             Stuck::Tensorized(_) => 7,
             Stuck::Placed(_) => 8,

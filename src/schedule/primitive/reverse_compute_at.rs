@@ -1,6 +1,7 @@
 //! `reverse_compute_at BLOCK LOOP [-> loops]`: the consumer BLOCK moves under LOOP, behind the last block there that
 //! writes what it reads, and in each iteration handles just the elements that are finished in it. Its spatial iterators
-//! get new loops, one for each, named `BLOCK_0`, `BLOCK_1`, .. unless stated; its reduce loops move with it.
+//! get new loops, named `BLOCK_0`, `BLOCK_1`, .. unless stated; one that takes a single value gets none, unless a name is
+//! stated for each. Its reduce loops move with it.
 //!
 //! Requires:
 //! 1. BLOCK computes one buffer, one element an iteration, and running it again gives the same.
@@ -23,8 +24,8 @@
 //! ```text
 //! for i in 0..8                                 for i in 0..8
 //!   for j in 0..16: X: X[i, j] = f(A[i, j])       for j in 0..16: X: X[i, j] = f(A[i, j])
-//! for y0 in 0..8                           ->     for Y_0 in 0..1
-//!   for y1 in 0..16: Y: Y[y0, y1] = X[y0, y1]       for Y_1 in 0..16: Y: Y[i + Y_0, Y_1] = X[i + Y_0, Y_1]
+//! for y0 in 0..8                           ->     for Y_1 in 0..16: Y: Y[i, Y_1] = X[i, Y_1]
+//!   for y1 in 0..16: Y: Y[y0, y1] = X[y0, y1]
 //! ```
 
 use super::{Applied, Kind, Parameter, Primitive};
@@ -71,7 +72,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let leaving = check_order(refusal, func, b, l)?;
     let (_, env) = nest::surroundings(func, l);
     let ranges = finished(refusal, func, b, l, &env)?;
-    let names = find::new_loops(func, args, &nest::default_names(func, b), &leaving.freed())?;
+    let names = nest::new_loops(func, args, b, &ranges, &leaving.freed())?;
 
     let mut out = func.clone();
     let Some(taken) = nest::take(&mut out, b.name) else { return Err(refusal.lost("the block")) };
@@ -82,7 +83,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         let position = l.body.iter().rposition(writes).map_or(l.body.len(), |p| p + 1);
         l.body.insert(position, stmt.clone());
     });
-    Ok(Applied { func: out, names })
+    Ok(Applied { func: out, names: names.into_iter().flatten().collect() })
 }
 
 fn inputs(block: &Block) -> Vec<BufferId> {
@@ -106,7 +107,7 @@ fn check_order(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<
     check_producers(refusal, func, block, l)?;
     let (around, _) = nest::surroundings(func, l);
     let tensorized = around.iter().find(|l| l.tensorize.is_some()).map(|l| Stuck::Tensorized(l.var));
-    tensorized.map_or_else(|| nest::leaving(func, block), Err).map_err(|stuck| {
+    tensorized.map_or_else(|| nest::leaving(func, block, &around), Err).map_err(|stuck| {
         let number = match stuck {
             Stuck::Tensorized(_) => 9,
             Stuck::Placed(_) => 10,

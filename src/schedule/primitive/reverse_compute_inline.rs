@@ -150,7 +150,7 @@ fn check_nests(refusal: Refusal, func: &Func, block: &Block, producer: &Block) -
     let name = func.block_name(block.name);
     let around = visit::loops_around(&func.body, producer.name).unwrap_or_default();
     let tensorized = around.iter().find(|l| l.tensorize.is_some()).map(|l| Stuck::Tensorized(l.var));
-    tensorized.map_or_else(|| nest::leaving(func, block).map(|_| ()), Err).map_err(|stuck| {
+    tensorized.map_or_else(|| nest::leaving(func, block, &[]).map(|_| ()), Err).map_err(|stuck| {
         let number = match stuck {
             Stuck::Tensorized(_) => 6,
             Stuck::Placed(_) => 7,
