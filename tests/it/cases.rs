@@ -1,1 +1,213 @@
-//! (being built)
+//! Text cases and goldens. Both rewrite themselves: `WARPLOOM_BLESS=1 cargo test --test it cases`.
+//!
+//! - Every schedule under `examples/` parses back, replays, and matches `tests/goldens/NAME/`: its text, the program after
+//!   its steps, the lowered program, its PTX for the chip it names, and for every chip what its PTX consists of.
+//! - Every file under `tests/cases/` holds schedules, each followed by a line `---- ir`, `---- lowered`, `---- ptx` or
+//!   `---- error` and the text that comes of it; `====` lines stand between cases.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use warploom::ir::print;
+use warploom::loom::Schedule;
+use warploom::{Error, Result};
+
+/// The examples that `lower` cannot realise yet: it must say which of their placements it cannot.
+const BEYOND_LOWERING: [&str; 1] = ["worked_example"];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn blessing() -> bool {
+    std::env::var_os("WARPLOOM_BLESS").is_some_and(|v| v == "1")
+}
+
+/// The files of a folder with an extension, sorted; there must be some.
+fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root().join(folder)).unwrap_or_else(|e| panic!("{folder}: {e}"));
+    let mut out: Vec<PathBuf> = entries.map(|e| e.unwrap().path()).collect();
+    out.retain(|p| p.extension().is_some_and(|e| e == extension));
+    out.sort();
+    assert!(!out.is_empty(), "no .{extension} file in {folder}");
+    out
+}
+
+/// Every example: name and text.
+pub fn examples() -> Vec<(String, String)> {
+    let name = |p: &Path| p.file_stem().unwrap().to_string_lossy().into_owned();
+    files("examples", "loom").iter().map(|p| (name(p), fs::read_to_string(p).unwrap())).collect()
+}
+
+/// Every example that compiles.
+pub fn compiling_examples() -> impl Iterator<Item = (String, Schedule)> {
+    let keep = |(name, text): (String, String)| {
+        let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        (!BEYOND_LOWERING.contains(&name.as_str())).then_some((name, schedule))
+    };
+    examples().into_iter().filter_map(keep)
+}
+
+/// Collects what differs, so that one run shows all.
+#[derive(Default)]
+struct Goldens {
+    differing: Vec<String>,
+}
+
+impl Goldens {
+    fn check(&mut self, path: &Path, found: &str) {
+        if blessing() {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, found).unwrap();
+            return;
+        }
+        let wanted = fs::read_to_string(path).unwrap_or_default();
+        if wanted != found {
+            self.differing.push(format!("{}: {}", path.display(), first_difference(&wanted, found)));
+        }
+    }
+
+    fn finish(self) {
+        let advice = "if the new text is right: WARPLOOM_BLESS=1 cargo test --test it cases";
+        assert!(self.differing.is_empty(), "{}\n{advice}", self.differing.join("\n"));
+    }
+}
+
+fn first_difference(wanted: &str, found: &str) -> String {
+    let (mut w, mut f) = (wanted.lines(), found.lines());
+    for n in 1.. {
+        match (w.next(), f.next()) {
+            (None, None) => break,
+            (w, f) if w != f => {
+                return format!("line {n}\n  wanted: {}\n  found:  {}", w.unwrap_or("(end)"), f.unwrap_or("(end)"));
+            }
+            _ => {}
+        }
+    }
+    "only line ends differ".to_string()
+}
+
+#[test]
+fn examples_parse_back_and_replay() {
+    for (name, text) in examples() {
+        let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let printed = schedule.to_string();
+        let again = Schedule::parse(&printed).unwrap_or_else(|e| panic!("{name}, printed:\n{printed}\n{e}"));
+        assert_eq!(again, schedule, "{name}");
+        assert_eq!(again.to_string(), printed, "{name}");
+        let (one, two) = (schedule.scheduled(), again.scheduled());
+        assert_eq!(one.unwrap_or_else(|e| panic!("{name}: {e}")), two.unwrap(), "{name}");
+    }
+}
+
+/// What a step prints names everything that it made: with all defaults written out it yields the same program.
+#[test]
+fn examples_match_their_goldens() {
+    let mut goldens = Goldens::default();
+    for (name, text) in examples() {
+        let folder = root().join("tests/goldens").join(&name);
+        let schedule = Schedule::parse(&text).unwrap();
+        goldens.check(&folder.join("schedule.loom"), &schedule.to_string());
+        let func = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}"));
+        goldens.check(&folder.join("scheduled.txt"), &print::func(&func));
+        let lowered = warploom::lower::lower(&func, &schedule.target).map(|l| warploom::lower::print(&l));
+        assert_eq!(lowered.is_err(), BEYOND_LOWERING.contains(&name.as_str()), "{name}: {lowered:?}");
+        goldens.check(&folder.join("lowered.txt"), &lowered.unwrap_or_else(|e| format!("{e}\n")));
+    }
+    goldens.finish();
+}
+
+/// The line in which PTX names the LLVM that wrote it, if it has one.
+fn llvm_of(ptx: &str) -> Option<&str> {
+    ptx.lines().find(|l| l.contains("LLVM"))
+}
+
+/// Directives, and how often each memory access, barrier and fused multiply-add occurs.
+fn consists_of(ptx: &str) -> String {
+    let mut out = String::new();
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    for line in ptx.lines().map(str::trim) {
+        let word =
+            line.trim_start_matches(|c: char| c == '@' || c == '!' || c == '%').split_whitespace().next().unwrap_or("");
+        if [".version", ".target", ".maxntid", ".minnctapersm"].contains(&word) {
+            let _ = writeln!(out, "  {line}");
+        }
+        let word = line.split_whitespace().find(|w| w.starts_with(|c: char| c.is_ascii_lowercase())).unwrap_or("");
+        let word = word.trim_end_matches(';');
+        if ["ld.", "st.", "bar.", "fma.", "cp.", "barrier.", "red.", "atom."].iter().any(|p| word.starts_with(p))
+            && !word.starts_with("ld.param")
+        {
+            *counts.entry(word).or_default() += 1;
+        }
+    }
+    for (word, n) in counts {
+        let _ = writeln!(out, "  {n} {word}");
+    }
+    out
+}
+
+/// A case: its schedule, what is asked of it, and the answer.
+struct Case<'a> {
+    schedule: &'a str,
+    kind: &'a str,
+    answer: &'a str,
+}
+
+fn cases(text: &str) -> Vec<Case<'_>> {
+    let split = |case| {
+        let (schedule, rest): (&str, &str) =
+            str::split_once(case, "---- ").unwrap_or_else(|| panic!("no `---- ` line in\n{case}"));
+        let (kind, answer) = rest.split_once('\n').unwrap_or((rest, ""));
+        Case { schedule, kind, answer }
+    };
+    text.split("====\n").map(split).collect()
+}
+
+fn answer(schedule: &str, kind: &str) -> Result<String> {
+    let schedule = Schedule::parse(schedule)?;
+    let func = schedule.scheduled()?;
+    if kind == "ir" {
+        return Ok(print::func(&func));
+    }
+    let lowered = warploom::lower::lower(&func, &schedule.target)?;
+    if kind == "lowered" {
+        return Ok(warploom::lower::print(&lowered));
+    }
+    Ok(String::new())
+}
+
+/// The error as the user sees it, with the words beside each underline.
+fn shown(error: &Error) -> String {
+    let mut out = format!("{error}\n");
+    for l in error.labels() {
+        let text = error.source_text().unwrap_or("").get(l.span.clone()).unwrap_or("(outside the text)");
+        let _ = writeln!(out, "  at `{}`: {}", text.trim(), l.message);
+    }
+    out
+}
+
+#[test]
+fn cases_come_out_as_written() {
+    let mut goldens = Goldens::default();
+    for path in files("tests/cases", "txt") {
+        let text = fs::read_to_string(&path).unwrap();
+        let mut parts = Vec::new();
+        for case in cases(&text) {
+            let outcome = answer(case.schedule, case.kind);
+            assert!(["ir", "lowered", "ptx", "error"].contains(&case.kind), "{}: ---- {}", path.display(), case.kind);
+            let found = match (outcome, case.kind) {
+                (Err(error), _) => ("error", shown(&error)),
+                (Ok(_), "error") => ("error", "(nothing is refused)\n".to_string()),
+                (Ok(text), kind) => (kind, text),
+            };
+            parts.push(format!("{}---- {}\n{}", case.schedule, found.0, found.1));
+            if !blessing() && found.0 != case.kind {
+                goldens.differing.push(format!("{}: refused:\n{}{}", path.display(), case.schedule, found.1));
+            }
+            let _ = case.answer;
+        }
+        goldens.check(&path, &parts.join("====\n"));
+    }
+    goldens.finish();
+}

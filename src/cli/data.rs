@@ -1,0 +1,95 @@
+//! Input for a program, the sizes that the CPU machine can do, and where a program runs.
+
+use super::show;
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::ir::{Func, visit};
+use crate::loom::Schedule;
+use crate::reference;
+use crate::te::Known;
+
+/// Operations that the CPU machine does in a few seconds.
+const CPU_OPERATIONS: f64 = 2.0 * 256.0 * 256.0 * 256.0;
+
+/// Random inputs for a program's parameters; its outputs hold what no program computes.
+pub fn arguments(program: &Func, seed: u64) -> Result<Vec<Array>> {
+    let written = visit::writes(&program.body);
+    let one = |(n, id): (usize, &crate::ir::BufferId)| {
+        let buffer = program.buffer(*id);
+        let shape = buffer.const_shape().unwrap_or_default();
+        let shape: Vec<usize> = shape.into_iter().filter_map(|e| usize::try_from(e).ok()).collect();
+        if written.contains(id) {
+            return Array::poisoned(buffer.dtype, &shape);
+        }
+        Array::random(buffer.dtype, &shape, seed.wrapping_add(n as u64))
+    };
+    program.params.iter().enumerate().map(one).collect()
+}
+
+/// The schedule at a size that the CPU machine can do: sizes are halved, the largest first, while the steps still apply.
+pub fn for_cpu(schedule: &Schedule) -> Schedule {
+    let mut best = schedule.clone();
+    while let Some(known) = Known::of(&best.program).filter(|k| k.operations() > CPU_OPERATIONS) {
+        let mut sizes = known.sizes();
+        let Some(largest) = (0..sizes.len()).max_by_key(|i| (sizes[*i], std::cmp::Reverse(*i))) else { break };
+        sizes[largest] /= 2;
+        match best.resized(&sizes) {
+            Ok(smaller) if smaller.scheduled().is_ok() => best = smaller,
+            _ => break,
+        }
+    }
+    best
+}
+
+/// The largest error of a program's outputs over its bound, against f64.
+pub fn judge(program: &Func, inputs: &[Array], after: &[Array]) -> Result<f64> {
+    reference::check(program, inputs, after).map(|verdict| verdict.worst)
+}
+
+/// Where to run.
+pub enum Place {
+    /// On the CPU machine.
+    Cpu,
+    /// On a GPU.
+    #[cfg(feature = "cuda")]
+    Gpu(crate::runtime::Device),
+}
+
+/// Opens what `--device` names: `cpu`, a device's number, or nothing: the first GPU, else the CPU machine with a word of why.
+pub fn place(device: Option<&str>) -> Result<Place> {
+    match device {
+        Some("cpu") => Ok(Place::Cpu),
+        Some(n) => {
+            let ordinal = n.parse::<u32>().map_err(|_| {
+                Error::input("cli.device", format!("`{n}` is not a device")).help("cpu, or a number such as 0")
+            })?;
+            open(ordinal)
+        }
+        None => open(0).or_else(|why| {
+            show::note(format_args!("no GPU is used ({}): this runs on the CPU machine", why.message()));
+            Ok(Place::Cpu)
+        }),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn open(ordinal: u32) -> Result<Place> {
+    crate::runtime::Device::open(ordinal).map(Place::Gpu)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn open(_: u32) -> Result<Place> {
+    Err(Error::machine("cli.device", "this warploom was built without feature `cuda`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_program_shrinks_until_the_machine_can_do_it() {
+        let text = "gemm 1024x512x2048 f32 NN\ntarget sm_80\nsplit i ? 32 -> a b\n";
+        let small = for_cpu(&Schedule::parse(text).unwrap());
+        assert_eq!(Known::of(&small.program).unwrap().sizes(), [256, 256, 256]);
+    }
+}
