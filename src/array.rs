@@ -171,9 +171,42 @@ pub fn fp8_bits(value: f64, exponent_bits: u32, mantissa_bits: u32) -> u8 {
     sign | if up { high } else { low }
 }
 
+/// The error function to about 1e-15: its power series near 0, the continued fraction of erfc beyond
+/// (Abramowitz and Stegun 7.1.6 and 7.1.14).
+pub fn erf(x: f64) -> f64 {
+    let a = x.abs();
+    if a.is_nan() || a > 6.0 {
+        return if a.is_nan() { x } else { x.signum() };
+    }
+    let magnitude = if a < 2.5 {
+        let (mut term, mut sum, mut n) = (a, a, 0.0);
+        while term > 1e-18 * sum {
+            n += 1.0;
+            term *= 2.0 * a * a / (2.0 * n + 1.0);
+            sum += term;
+        }
+        std::f64::consts::FRAC_2_SQRT_PI * (-a * a).exp() * sum
+    } else {
+        let fraction = (1..=60).rev().fold(a, |f, n| a + f64::from(n) / 2.0 / f);
+        1.0 - (-a * a).exp() / fraction / std::f64::consts::PI.sqrt()
+    };
+    magnitude.copysign(x)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn erf_is_right() {
+        for (x, y) in [(0.0, 0.0), (0.5, 0.5204998778130465), (1.0, 0.8427007929497149), (2.0, 0.9953222650189527)] {
+            assert!((erf(x) - y).abs() < 1e-14, "{x}");
+            assert!((erf(-x) + y).abs() < 1e-14, "{x}");
+        }
+        assert!((erf(2.6) - 0.9997639655834707).abs() < 1e-14);
+        assert!((erf(3.0) - 0.9999779095030014).abs() < 1e-14);
+        assert_eq!(erf(10.0), 1.0);
+    }
 
     #[test]
     fn elements_come_back() {

@@ -8,7 +8,7 @@
 //!
 //! Ring mode ([`super::Mode::Ring`]): see [`super::ring`].
 
-use crate::array::{fp8_bits, fp8_value};
+use crate::array::{erf, fp8_bits, fp8_value};
 use crate::dtype::{Class, DType};
 use crate::ir::{BinOp, Literal, UnOp};
 use half::{bf16, f16};
@@ -240,42 +240,9 @@ pub(super) fn un_int(op: UnOp, dtype: DType, a: i64) -> Option<i64> {
     })
 }
 
-/// The error function to about 1e-15: its power series near 0, the continued fraction of erfc beyond
-/// (Abramowitz and Stegun 7.1.6 and 7.1.14).
-pub(crate) fn erf(x: f64) -> f64 {
-    let a = x.abs();
-    if a.is_nan() || a > 6.0 {
-        return if a.is_nan() { x } else { x.signum() };
-    }
-    let magnitude = if a < 2.5 {
-        let (mut term, mut sum, mut n) = (a, a, 0.0);
-        while term > 1e-18 * sum {
-            n += 1.0;
-            term *= 2.0 * a * a / (2.0 * n + 1.0);
-            sum += term;
-        }
-        std::f64::consts::FRAC_2_SQRT_PI * (-a * a).exp() * sum
-    } else {
-        let fraction = (1..=60).rev().fold(a, |f, n| a + f64::from(n) / 2.0 / f);
-        1.0 - (-a * a).exp() / fraction / std::f64::consts::PI.sqrt()
-    };
-    magnitude.copysign(x)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn erf_is_right() {
-        for (x, y) in [(0.0, 0.0), (0.5, 0.5204998778130465), (1.0, 0.8427007929497149), (2.0, 0.9953222650189527)] {
-            assert!((erf(x) - y).abs() < 1e-14, "{x}");
-            assert!((erf(-x) + y).abs() < 1e-14, "{x}");
-        }
-        assert!((erf(2.6) - 0.9997639655834707).abs() < 1e-14);
-        assert!((erf(3.0) - 0.9999779095030014).abs() < 1e-14);
-        assert_eq!(erf(10.0), 1.0);
-    }
 
     #[test]
     fn rounding_once_is_rounding_once() {

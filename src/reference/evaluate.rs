@@ -1,0 +1,270 @@
+//! Evaluating definitions by demand, a row (all values of the last index) at a time.
+
+use super::Program;
+use super::definition::Definition;
+use super::pair::{self, Pair};
+use crate::array::Array;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{BinOp, BufferId, Expr, Index, Literal, Var, layout};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Values of a type along a row, and how far a result may lie from each.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub dtype: DType,
+    pub v: Vec<f64>,
+    pub e: Vec<f64>,
+}
+
+impl Row {
+    fn same(dtype: DType, n: usize, v: f64) -> Row {
+        Row { dtype, v: vec![v; n], e: vec![0.0; n] }
+    }
+
+    fn of(dtype: DType, pairs: impl Iterator<Item = Pair>) -> Row {
+        let (v, e) = pairs.unzip();
+        Row { dtype, v, e }
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = Pair> {
+        self.v.iter().copied().zip(self.e.iter().copied())
+    }
+}
+
+/// Values of variables; the one that runs along the row is given apart.
+#[derive(Debug, Clone)]
+struct Point {
+    vars: HashMap<Var, i64>,
+    along: Option<Var>,
+    length: usize,
+}
+
+impl Point {
+    fn eval(&self, index: &Index, at: usize) -> Option<i64> {
+        index.eval(&|v| if Some(v) == self.along { Some(at as i64) } else { self.vars.get(&v).copied() })
+    }
+
+    fn mentions(&self, index: &Index) -> bool {
+        self.along.is_some_and(|v| index.mentions(v))
+    }
+}
+
+/// Elements that rows kept for later use may have together.
+const MOST_KEPT: usize = 1 << 24;
+
+/// A thread's evaluator with the rows that it has computed.
+pub(super) struct Evaluator<'p, 'a> {
+    program: &'p Program<'a>,
+    kept: HashMap<(BufferId, Vec<i64>), Rc<Row>>,
+    size: usize,
+    depth: usize,
+}
+
+impl<'p, 'a> Evaluator<'p, 'a> {
+    pub fn new(program: &'p Program<'a>) -> Self {
+        Evaluator { program, kept: HashMap::new(), size: 0, depth: 0 }
+    }
+
+    /// Computes the products that rows of an output will ask for, all rows together: each operand is then read once
+    /// for the group. A product of another shape is left for when it is asked for.
+    pub fn prepare(&mut self, output: BufferId, prefixes: &[Vec<i64>]) -> Result<()> {
+        let shape = &self.program.func.buffer(output).shape;
+        let leading = shape.len().saturating_sub(1);
+        for (id, product) in &self.program.products {
+            let own = &self.program.func.buffer(*id).shape;
+            if own.get(..leading) == shape.get(..leading) && own.len() == shape.len() {
+                for (prefix, row) in prefixes.iter().zip(product.rows(prefixes)?) {
+                    self.keep(*id, prefix, Rc::new(row));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, id: BufferId, prefix: &[i64], row: Rc<Row>) {
+        if self.size > MOST_KEPT {
+            self.kept.clear();
+            self.size = 0;
+        }
+        self.size += row.v.len();
+        self.kept.insert((id, prefix.to_vec()), row);
+    }
+
+    /// The row of a defined buffer at its leading indices.
+    pub fn row(&mut self, id: BufferId, prefix: &[i64]) -> Result<Rc<Row>> {
+        if let Some(row) = self.kept.get(&(id, prefix.to_vec())) {
+            return Ok(row.clone());
+        }
+        let program = self.program;
+        let definition = program.definitions.get(&id).ok_or_else(|| self.undefined(id))?;
+        self.depth += 1;
+        if self.depth > 64 {
+            return Err(Error::input("reference.form", "buffers are defined by each other too deeply"));
+        }
+        let row = Rc::new(match program.products.get(&id) {
+            Some(product) => product.rows(&[prefix.to_vec()])?.pop().ok_or_else(|| self.undefined(id))?,
+            None => self.define(id, definition, prefix)?,
+        });
+        self.depth -= 1;
+        self.keep(id, prefix, row.clone());
+        Ok(row)
+    }
+
+    fn undefined(&self, id: BufferId) -> Error {
+        let name = self.program.func.buffers.get(id.0 as usize).map_or("?", |b| &b.name);
+        Error::input("reference.form", format!("buffer {name} is read, but nothing defines it"))
+    }
+
+    fn define(&mut self, id: BufferId, definition: &Definition<'_>, prefix: &[i64]) -> Result<Row> {
+        let shape = self.program.func.buffer(id).const_shape().unwrap_or_default();
+        let length = shape.last().map_or(1, |n| (*n).max(0) as usize);
+        let vars = definition.spatial.iter().copied().zip(prefix.iter().copied()).collect();
+        let along = definition.spatial.last().copied();
+        let mut point = Point { vars, along, length };
+        let Some((op, init)) = definition.combine else { return self.expr(definition.value, &point) };
+        let first = self.expr(init, &point)?;
+        self.combine(op, definition, first, &mut point)
+    }
+
+    /// Combines over the reduce iterators. Terms of a sum may be added in any order: the bound does not depend on it.
+    fn combine(&mut self, op: BinOp, d: &Definition<'_>, first: Row, point: &mut Point) -> Result<Row> {
+        let (mut total, dtype) = (first, self.dtype_of_terms(d));
+        let mut mass: Vec<f64> = total.v.iter().map(|v| v.abs()).collect();
+        let extents: Vec<i64> = d.reduce.iter().map(|(_, n)| *n).collect();
+        let terms: i64 = extents.iter().product();
+        for t in 0..terms {
+            let mut rest = t;
+            for ((var, _), extent) in d.reduce.iter().zip(&extents).rev() {
+                point.vars.insert(*var, rest % extent);
+                rest /= extent;
+            }
+            let term = self.expr(d.value, point)?;
+            for (j, (v, e)) in term.pairs().enumerate() {
+                if op == BinOp::Add && term.dtype.is_float() {
+                    total.v[j] += v;
+                    total.e[j] += e;
+                    mass[j] += v.abs() + e;
+                } else {
+                    (total.v[j], total.e[j]) = pair::bin(op, term.dtype, (total.v[j], total.e[j]), (v, e));
+                }
+            }
+        }
+        if op == BinOp::Add {
+            let gamma = pair::gamma(dtype.unwrap_or(total.dtype), (terms - 1).max(0) as f64);
+            total.e.iter_mut().zip(&mass).for_each(|(e, m)| *e += if *m == 0.0 { 0.0 } else { gamma * m });
+        }
+        Ok(total)
+    }
+
+    fn dtype_of_terms(&self, d: &Definition<'_>) -> Option<DType> {
+        crate::ir::typing::dtype_of(self.program.func, d.value).ok()
+    }
+
+    fn expr(&mut self, e: &Expr, at: &Point) -> Result<Row> {
+        let n = at.length;
+        Ok(match e {
+            Expr::Const(dtype, literal) => {
+                let v = match literal {
+                    Literal::Int(v) => *v as f64,
+                    Literal::Float(v) => *v,
+                };
+                let mut rounded = Array::zeros(*dtype, &[1])?;
+                rounded.set(0, v);
+                Row::same(*dtype, n, rounded.get(0))
+            }
+            Expr::Index(dtype, index) => {
+                let value = |j| (at.eval(index, j).map_or(f64::NAN, |v| v as f64), 0.0);
+                Row::of(*dtype, (0..n).map(|j| pair::cast(DType::S64, *dtype, value(j))))
+            }
+            Expr::Cond(c) => {
+                let value = |v, j: usize| if Some(v) == at.along { Some(j as i64) } else { at.vars.get(&v).copied() };
+                let truth = |j| f64::from(u8::from(c.eval(&|v| value(v, j)).unwrap_or(false)));
+                Row::of(DType::Bool, (0..n).map(|j| (truth(j), 0.0)))
+            }
+            Expr::Load { buffer, indices, .. } => self.load(*buffer, indices, at)?,
+            Expr::Splat(_, a) => self.expr(a, at)?,
+            Expr::Un(op, a) => {
+                let a = self.expr(a, at)?;
+                Row::of(a.dtype, a.pairs().map(|p| pair::un(*op, a.dtype, p)))
+            }
+            Expr::Bin(op, a, b) => {
+                let (a, b) = (self.expr(a, at)?, self.expr(b, at)?);
+                Row::of(a.dtype, a.pairs().zip(b.pairs()).map(|(x, y)| pair::bin(*op, a.dtype, x, y)))
+            }
+            Expr::Cmp(op, a, b) => {
+                let (a, b) = (self.expr(a, at)?, self.expr(b, at)?);
+                // A comparison that rounding may turn is unsure: its bound is 1.
+                let compare = |((x, ex), (y, ey)): (Pair, Pair)| {
+                    let unsure = ex + ey > 0.0 && (x - y).abs() <= ex + ey;
+                    (f64::from(u8::from(op.holds(x.partial_cmp(&y)))), f64::from(u8::from(unsure)))
+                };
+                Row::of(DType::Bool, a.pairs().zip(b.pairs()).map(compare))
+            }
+            Expr::Select(c, a, b) => {
+                let (c, a, b) = (self.expr(c, at)?, self.expr(a, at)?, self.expr(b, at)?);
+                let sides = a.pairs().zip(b.pairs());
+                Row::of(a.dtype, c.pairs().zip(sides).map(|(c, (a, b))| choose(c, a, b)))
+            }
+            Expr::Cast(to, a) => {
+                let a = self.expr(a, at)?;
+                Row::of(*to, a.pairs().map(|p| pair::cast(a.dtype, *to, p)))
+            }
+        })
+    }
+
+    fn load(&mut self, id: BufferId, indices: &[Index], at: &Point) -> Result<Row> {
+        let Some(array) = self.program.inputs.get(&id) else { return self.load_defined(id, indices, at) };
+        let buffer = self.program.func.buffer(id);
+        let (shape, strides) = (buffer.const_shape().unwrap_or_default(), layout::strides(buffer).unwrap_or_default());
+        // What lies outside is NaN: a select around it does not choose it.
+        let element = |j: usize| {
+            let mut flat = 0;
+            for ((index, extent), stride) in indices.iter().zip(&shape).zip(&strides) {
+                let i = at.eval(index, j).filter(|i| (0..*extent).contains(i))?;
+                flat += i * stride;
+            }
+            Some(array.get(flat as usize))
+        };
+        if indices.iter().any(|i| at.mentions(i)) {
+            Ok(Row::of(buffer.dtype, (0..at.length).map(|j| (element(j).unwrap_or(f64::NAN), 0.0))))
+        } else {
+            Ok(Row::same(buffer.dtype, at.length, element(0).unwrap_or(f64::NAN)))
+        }
+    }
+
+    fn load_defined(&mut self, id: BufferId, indices: &[Index], at: &Point) -> Result<Row> {
+        let buffer = self.program.func.buffer(id);
+        let shape = buffer.const_shape().unwrap_or_default();
+        let Some((last, leading)) = indices.split_last() else { return Err(self.undefined(id)) };
+        let dtype = buffer.dtype;
+        let mut pairs = Vec::with_capacity(at.length);
+        let mut held: Option<(Vec<i64>, Rc<Row>)> = None;
+        let fixed = !leading.iter().any(|i| at.mentions(i));
+        for j in 0..at.length {
+            if !fixed || held.is_none() {
+                let inside = |(i, n): (&Index, &i64)| at.eval(i, j).filter(|v| (0..*n).contains(v));
+                let prefix: Option<Vec<i64>> = leading.iter().zip(&shape).map(inside).collect();
+                held = match prefix {
+                    Some(p) if held.as_ref().is_some_and(|(q, _)| *q == p) => held,
+                    Some(p) => {
+                        let row = self.row(id, &p)?;
+                        Some((p, row))
+                    }
+                    None => None,
+                };
+            }
+            let place = at.eval(last, j).and_then(|i| usize::try_from(i).ok());
+            let found = held.as_ref().zip(place).and_then(|((_, row), i)| Some((*row.v.get(i)?, *row.e.get(i)?)));
+            pairs.push(found.unwrap_or((f64::NAN, 0.0)));
+        }
+        // A stored intermediate is rounded to its type; sums and operations have counted that already.
+        Ok(Row::of(dtype, pairs.into_iter()))
+    }
+}
+
+fn choose((c, unsure): Pair, a: Pair, b: Pair) -> Pair {
+    let (chosen, other) = if c != 0.0 { (a, b) } else { (b, a) };
+    if unsure == 0.0 { chosen } else { (chosen.0, chosen.1.max(other.1 + (chosen.0 - other.0).abs())) }
+}

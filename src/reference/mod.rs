@@ -1,0 +1,286 @@
+//! What a program's outputs should be, in f64, and how far from it a result may lie.
+//!
+//! [`outputs`] evaluates a program as te writes it (each buffer defined by one block over its elements) by demand, row
+//! by row; sums of products of inputs run as a blocked, threaded matrix product. With [`Sample::Rows`] only some rows
+//! of each output are computed, so that results of any size can be checked in seconds.
+//!
+//! Two checks, DESIGN 6.4:
+//! - [`Output::exact`]: every element is the reference rounded once to the output's type, bit for bit. For operands
+//!   small enough that no sum rounds.
+//! - [`Output::bound`]: every element lies within `gamma_k(u) * (|A||B|) + u_out * |C|` of the reference, computed along
+//!   the program (Higham, Accuracy and Stability of Numerical Algorithms, sections 2.2, 3.1 and 4.2): each rounding
+//!   adds `u` of its result, a sum of k terms in any order `gamma_(k-1)` of the sum of their magnitudes. In sums `u` is
+//!   twice the unit roundoff, because tensor cores may truncate. The largest ratio of error to bound is returned.
+//!
+//! Values are f64 throughout: s64 beyond 2^53 is not exact here.
+
+mod definition;
+mod evaluate;
+mod pair;
+mod product;
+
+use crate::array::Array;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{BufferId, Func, layout};
+use definition::Definition;
+use evaluate::Evaluator;
+use std::collections::HashMap;
+
+/// Which rows (leading indices of an output) are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sample {
+    /// Every row.
+    All,
+    /// At most so many rows, the first and the last among them, the others drawn with the seed.
+    Rows {
+        /// How many.
+        count: usize,
+        /// Which.
+        seed: u64,
+    },
+}
+
+/// The reference of an output.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Output {
+    /// Its position among the parameters.
+    pub param: usize,
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub dtype: DType,
+    /// Its extents.
+    pub shape: Vec<usize>,
+    /// Its strides in elements.
+    strides: Vec<i64>,
+    /// The rows that were computed, ascending: positions in row-major order of all dimensions but the last.
+    pub rows: Vec<usize>,
+    /// The elements of those rows, unrounded.
+    pub values: Vec<f64>,
+    /// How far a result may lie from each value.
+    pub bounds: Vec<f64>,
+}
+
+/// The element that lies farthest from its reference, measured by its bound.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Worst {
+    /// Error over bound; at most 1 for a right result.
+    pub ratio: f64,
+    /// Its index.
+    pub index: Vec<usize>,
+    /// What was found.
+    pub found: f64,
+    /// The reference.
+    pub expected: f64,
+    /// How far it may be.
+    pub bound: f64,
+}
+
+/// Everything that evaluating a program needs, shared by threads.
+struct Program<'a> {
+    func: &'a Func,
+    definitions: HashMap<BufferId, Definition<'a>>,
+    inputs: HashMap<BufferId, &'a Array>,
+    products: HashMap<BufferId, product::Product<'a>>,
+}
+
+/// The references of a program's outputs; `args` are all parameters in order, of which only the inputs are read.
+pub fn outputs(func: &Func, args: &[Array], sample: Sample) -> Result<Vec<Output>> {
+    if args.len() != func.params.len() {
+        let message = format!("the program has {} parameters, {} arguments were given", func.params.len(), args.len());
+        return Err(Error::input("reference.arguments", message));
+    }
+    let definitions = definition::of(func)?;
+    let mut inputs = HashMap::new();
+    for (id, arg) in func.params.iter().zip(args) {
+        let buffer = func.buffer(*id);
+        let spans = layout::span(buffer).is_some_and(|n| buffer.dtype.bytes_of(n as u64) <= arg.bytes.len() as u64);
+        if !definitions.contains_key(id) {
+            if arg.dtype != buffer.dtype || !spans {
+                let message = format!("argument {} has not the parameter's type and size", buffer.name);
+                return Err(Error::input("reference.arguments", message));
+            }
+            inputs.insert(*id, arg);
+        }
+    }
+    let products = product::find(func, &definitions, &inputs);
+    let program = Program { func, definitions, inputs, products };
+    let written = func.params.iter().enumerate().filter(|(_, id)| program.definitions.contains_key(id));
+    written.map(|(param, id)| output(&program, param, *id, sample)).collect()
+}
+
+fn output(program: &Program<'_>, param: usize, id: BufferId, sample: Sample) -> Result<Output> {
+    let buffer = program.func.buffer(id);
+    let size = || Error::input("reference.shape", format!("{} has no constant shape", buffer.name));
+    let shape: Vec<usize> = buffer.const_shape().ok_or_else(size)?.into_iter().map(|n| n.max(0) as usize).collect();
+    let Some((&last, leading)) = shape.split_last() else { return Err(size()) };
+    let rows = sample.rows(leading.iter().product());
+    let (values, bounds) = in_threads(program, id, leading, &rows, last)?;
+    Ok(Output {
+        param,
+        name: buffer.name.clone(),
+        dtype: buffer.dtype,
+        strides: layout::strides(buffer).ok_or_else(size)?,
+        shape,
+        rows,
+        values,
+        bounds,
+    })
+}
+
+impl Sample {
+    fn rows(self, all: usize) -> Vec<usize> {
+        match self {
+            Sample::Rows { count, seed } if count < all => {
+                let mut rng = fastrand::Rng::with_seed(seed);
+                let mut rows: Vec<usize> = (2..count).map(|_| rng.usize(..all)).chain([0, all - 1]).collect();
+                rows.sort_unstable();
+                rows.dedup();
+                rows
+            }
+            _ => (0..all).collect(),
+        }
+    }
+}
+
+/// Rows that a thread computes at a time.
+const GROUP: usize = 8;
+
+type Columns = (Vec<f64>, Vec<f64>);
+
+/// Computes rows, shared out among threads in groups.
+fn in_threads(program: &Program<'_>, id: BufferId, leading: &[usize], rows: &[usize], last: usize) -> Result<Columns> {
+    let groups: Vec<&[usize]> = rows.chunks(GROUP).collect();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).clamp(1, groups.len().max(1));
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let Some(group) = groups.get(at) else { return Ok(done) };
+            done.push((at, group_of(program, id, leading, group)?));
+        }
+    };
+    let parts: Result<Vec<Vec<(usize, Columns)>>> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let join = |h: std::thread::ScopedJoinHandle<'_, Result<_>>| {
+            h.join().unwrap_or_else(|_| Err(Error::bug("reference.thread", "a thread of the reference panicked")))
+        };
+        handles.into_iter().map(join).collect()
+    });
+    let mut parts: Vec<(usize, Columns)> = parts?.into_iter().flatten().collect();
+    parts.sort_by_key(|p| p.0);
+    let mut all = (Vec::with_capacity(rows.len() * last), Vec::with_capacity(rows.len() * last));
+    for (_, (values, bounds)) in parts {
+        all.0.extend(values);
+        all.1.extend(bounds);
+    }
+    Ok(all)
+}
+
+fn group_of(program: &Program<'_>, id: BufferId, leading: &[usize], group: &[usize]) -> Result<Columns> {
+    let prefixes: Vec<Vec<i64>> = group.iter().map(|r| unflatten(*r, leading)).collect();
+    let mut evaluator = Evaluator::new(program);
+    evaluator.prepare(id, &prefixes)?;
+    let mut all = (Vec::new(), Vec::new());
+    for prefix in &prefixes {
+        let row = evaluator.row(id, prefix)?;
+        all.0.extend_from_slice(&row.v);
+        all.1.extend(row.v.iter().zip(&row.e).map(|(v, e)| pair::stored(program.func.buffer(id).dtype, *v, *e)));
+    }
+    Ok(all)
+}
+
+fn unflatten(mut flat: usize, shape: &[usize]) -> Vec<i64> {
+    let mut index = vec![0; shape.len()];
+    for (i, extent) in index.iter_mut().zip(shape).rev() {
+        *i = (flat % extent) as i64;
+        flat /= extent;
+    }
+    index
+}
+
+impl Output {
+    /// The index and the place in an array of each computed element, in the order of `values`.
+    fn elements(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        let (last, leading) = self.shape.split_last().map_or((0, &[][..]), |(l, rest)| (*l, rest));
+        let stride = self.strides.last().copied().unwrap_or(1);
+        self.rows.iter().enumerate().flat_map(move |(n, row)| {
+            let base: i64 = unflatten(*row, leading).iter().zip(&self.strides).map(|(i, s)| i * s).sum();
+            (0..last).map(move |j| (n * last + j, *row, (base + j as i64 * stride) as usize))
+        })
+    }
+
+    fn index(&self, row: usize, n: usize) -> Vec<usize> {
+        let (last, leading) = self.shape.split_last().map_or((1, &[][..]), |(l, rest)| (*l, rest));
+        let mut index: Vec<usize> = unflatten(row, leading).into_iter().map(|i| i as usize).collect();
+        index.push(n % last.max(1));
+        index
+    }
+
+    fn check_size(&self, got: &Array) -> Result<()> {
+        let needed = self.elements().map(|(_, _, at)| at + 1).max().unwrap_or(0) as u64;
+        if got.dtype == self.dtype && got.bytes.len() as u64 >= self.dtype.bytes_of(needed) {
+            return Ok(());
+        }
+        Err(Error::input(
+            "reference.arguments",
+            format!("the result {} has not its parameter's type and size", self.name),
+        ))
+    }
+
+    /// Demands that every computed element of a result is the reference, rounded once.
+    pub fn exact(&self, got: &Array) -> Result<()> {
+        self.check_size(got)?;
+        let mut rounded = Array::zeros(self.dtype, &[1])?;
+        for (n, row, at) in self.elements() {
+            rounded.set(0, self.values[n]);
+            let (expected, found) = (rounded.get(0), got.get(at));
+            if found != expected && !(found.is_nan() && expected.is_nan()) {
+                let index = self.index(row, n);
+                let message = format!("{}{index:?} is {found}, should be {expected}", self.name);
+                return Err(Error::bug("reference.exact", message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Demands that every computed element of a result lies within its bound, and returns the worst one.
+    pub fn bound(&self, got: &Array) -> Result<Worst> {
+        self.check_size(got)?;
+        let mut worst = Worst { ratio: 0.0, index: Vec::new(), found: 0.0, expected: 0.0, bound: 0.0 };
+        for (n, row, at) in self.elements() {
+            let (expected, bound, found) = (self.values[n], self.bounds[n], got.get(at));
+            let ratio = ratio(found, expected, bound);
+            if ratio > worst.ratio || worst.index.is_empty() {
+                worst = Worst { ratio, index: self.index(row, n), found, expected, bound };
+            }
+        }
+        if worst.ratio <= 1.0 {
+            return Ok(worst);
+        }
+        let Worst { ratio, index, found, expected, bound } = worst;
+        let message = format!(
+            "{}{index:?} is {found}, should be {expected} within {bound:.3e}: {ratio:.3} times the bound",
+            self.name
+        );
+        Err(Error::bug("reference.bound", message))
+    }
+}
+
+/// Error over bound; infinite for a wrong special value, 0 for an equal one.
+fn ratio(found: f64, expected: f64, bound: f64) -> f64 {
+    if found == expected || (found.is_nan() && expected.is_nan()) {
+        0.0
+    } else if found.is_finite() && expected.is_finite() && bound > 0.0 {
+        (found - expected).abs() / bound
+    } else if bound == f64::INFINITY {
+        1.0
+    } else {
+        f64::INFINITY
+    }
+}
+
+#[cfg(test)]
+mod tests;

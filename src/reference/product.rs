@@ -1,0 +1,230 @@
+//! Sums of products of two inputs, one of which does not vary along the row: matrix products of any layout and batch,
+//! blocked, in f64.
+
+use super::definition::Definition;
+use super::evaluate::Row;
+use super::pair;
+use crate::array::Array;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{BinOp, BufferId, Expr, Func, Index, Literal, Var, layout};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// A definition of that form.
+pub(super) struct Product<'a> {
+    definition: Definition<'a>,
+    dtype: DType,
+    length: usize,
+    terms: usize,
+    /// The factor that is the same along the row, and the one that is not.
+    fixed: Factor<'a>,
+    varying: Factor<'a>,
+    /// `varying` as a matrix of terms x length, by the values of the leading indices that it mentions.
+    packed: Mutex<HashMap<Vec<i64>, Arc<Vec<f32>>>>,
+    packed_wide: Mutex<HashMap<Vec<i64>, Arc<Vec<f64>>>>,
+}
+
+struct Factor<'a> {
+    array: &'a Array,
+    flat: Index,
+}
+
+/// The products among the definitions.
+pub(super) fn find<'a>(
+    func: &'a Func,
+    definitions: &HashMap<BufferId, Definition<'a>>,
+    inputs: &HashMap<BufferId, &'a Array>,
+) -> HashMap<BufferId, Product<'a>> {
+    let product = |(id, d): (&BufferId, &Definition<'a>)| Some((*id, read(func, *id, d, inputs)?));
+    definitions.iter().filter_map(product).collect()
+}
+
+fn read<'a>(
+    func: &'a Func,
+    id: BufferId,
+    d: &Definition<'a>,
+    inputs: &HashMap<BufferId, &'a Array>,
+) -> Option<Product<'a>> {
+    let zero = matches!(d.combine?.1, Expr::Const(_, Literal::Float(0.0) | Literal::Int(0)));
+    let Expr::Bin(BinOp::Mul, a, b) = d.value else { return None };
+    if d.combine?.0 != BinOp::Add || !zero {
+        return None;
+    }
+    let along = *d.spatial.last()?;
+    let (a, b) = (factor(func, a, inputs)?, factor(func, b, inputs)?);
+    let (fixed, varying) = match (a.flat.mentions(along), b.flat.mentions(along)) {
+        (false, true) => (a, b),
+        (true, false) => (b, a),
+        _ => return None,
+    };
+    let terms = d.reduce.iter().try_fold(1usize, |n, (_, e)| n.checked_mul(usize::try_from(*e).ok()?))?;
+    let length = usize::try_from(*func.buffer(id).const_shape()?.last()?).ok()?;
+    terms.checked_mul(length).filter(|n| *n < 1 << 31)?;
+    Some(Product {
+        definition: d.clone(),
+        dtype: func.buffer(id).dtype,
+        length,
+        terms,
+        fixed,
+        varying,
+        packed: Mutex::default(),
+        packed_wide: Mutex::default(),
+    })
+}
+
+/// A load of an input that is only widened, all of whose elements lie inside.
+fn factor<'a>(func: &'a Func, e: &'a Expr, inputs: &HashMap<BufferId, &'a Array>) -> Option<Factor<'a>> {
+    match e {
+        Expr::Cast(to, a) => {
+            let inner = factor(func, a, inputs)?;
+            let from = inner.array.dtype;
+            let widens = match (from.is_float(), to.is_float()) {
+                (true, true) => pair::unit(from) >= pair::unit(*to) && *to != DType::F16,
+                (false, false) => to.bits() > from.bits(),
+                _ => false,
+            };
+            widens.then_some(inner)
+        }
+        Expr::Load { buffer, indices, .. } => {
+            let strides = layout::strides(func.buffer(*buffer))?;
+            let flat = indices.iter().zip(strides).fold(Index::Int(0), |f, (i, s)| f + i.clone() * s);
+            // Plain iterators cannot leave the buffer that was declared with their extents.
+            let plain = indices.iter().all(|i| i.as_var().is_some());
+            Some(Factor { array: inputs.get(buffer)?, flat }).filter(|_| plain)
+        }
+        _ => None,
+    }
+}
+
+impl Factor<'_> {
+    /// The element at a point; NaN where it lies outside.
+    fn at(&self, point: &HashMap<Var, i64>) -> f64 {
+        let flat = self.flat.eval(&|v| point.get(&v).copied()).and_then(|i| usize::try_from(i).ok());
+        let bits = self.array.bytes.len() * 8 / self.array.dtype.bits() as usize;
+        flat.filter(|i| *i < bits).map_or(f64::NAN, |i| self.array.get(i))
+    }
+
+    fn fits_f32(&self) -> bool {
+        !matches!(self.array.dtype, DType::F64 | DType::S32 | DType::U32 | DType::S64)
+    }
+}
+
+impl Product<'_> {
+    /// The rows at some leading indices.
+    pub fn rows(&self, prefixes: &[Vec<i64>]) -> Result<Vec<Row>> {
+        let mut out = Vec::with_capacity(prefixes.len());
+        let mut rest = prefixes;
+        while let Some(first) = rest.first() {
+            // Rows that share the varying factor go together.
+            let key = self.key(first);
+            let together = rest.iter().take_while(|p| self.key(p) == key).count();
+            let (now, later) = rest.split_at(together);
+            rest = later;
+            let fixed: Vec<Vec<f64>> = now.iter().map(|p| self.fixed_row(p)).collect();
+            out.extend(if self.varying.fits_f32() {
+                self.multiply(&fixed, &*pack(self, &self.packed, &key, |v| v as f32)?)
+            } else {
+                self.multiply(&fixed, &*pack(self, &self.packed_wide, &key, |v| v)?)
+            });
+        }
+        Ok(out)
+    }
+
+    /// The leading indices that the varying factor mentions.
+    fn key(&self, prefix: &[i64]) -> Vec<i64> {
+        let pairs = self.definition.spatial.iter().zip(prefix);
+        pairs.map(|(var, v)| if self.varying.flat.mentions(*var) { *v } else { 0 }).collect()
+    }
+
+    fn point(&self, prefix: &[i64]) -> HashMap<Var, i64> {
+        self.definition.spatial.iter().copied().zip(prefix.iter().copied()).collect()
+    }
+
+    fn set_term(&self, point: &mut HashMap<Var, i64>, term: usize) {
+        let mut rest = term as i64;
+        for (var, extent) in self.definition.reduce.iter().rev() {
+            point.insert(*var, rest % extent);
+            rest /= extent;
+        }
+    }
+
+    fn fixed_row(&self, prefix: &[i64]) -> Vec<f64> {
+        let mut point = self.point(prefix);
+        let element = |t| {
+            self.set_term(&mut point, t);
+            self.fixed.at(&point)
+        };
+        (0..self.terms).map(element).collect()
+    }
+
+    fn multiply<T: Copy + Into<f64>>(&self, fixed: &[Vec<f64>], varying: &[T]) -> Vec<Row> {
+        let n = self.length;
+        let mut rows: Vec<(Vec<f64>, Vec<f64>)> = fixed.iter().map(|_| (vec![0.0; n], vec![0.0; n])).collect();
+        // A strip of columns of all rows stays in the first cache while the terms go by.
+        const STRIP: usize = 256;
+        for start in (0..n).step_by(STRIP) {
+            let end = (start + STRIP).min(n);
+            for t in 0..self.terms {
+                let b = &varying[t * n + start..t * n + end];
+                for ((sum, mass), a) in rows.iter_mut().zip(fixed) {
+                    add_scaled(&mut sum[start..end], &mut mass[start..end], a[t], b);
+                }
+            }
+        }
+        rows.into_iter().map(|(sum, mass)| self.finish(sum, &mass)).collect()
+    }
+
+    fn finish(&self, mut sum: Vec<f64>, mass: &[f64]) -> Row {
+        if !self.dtype.is_float() {
+            sum.iter_mut().for_each(|v| *v = pair::wrap(self.dtype, *v));
+            return Row { dtype: self.dtype, e: vec![0.0; sum.len()], v: sum };
+        }
+        let gamma = pair::gamma(self.dtype, self.terms as f64);
+        Row { dtype: self.dtype, v: sum, e: mass.iter().map(|m| gamma * m).collect() }
+    }
+}
+
+#[inline(always)]
+fn add_scaled<T: Copy + Into<f64>>(sum: &mut [f64], mass: &mut [f64], a: f64, b: &[T]) {
+    for ((s, m), b) in sum.iter_mut().zip(mass).zip(b) {
+        let product = a * (*b).into();
+        *s += product;
+        *m += product.abs();
+    }
+}
+
+type Packed<T> = Mutex<HashMap<Vec<i64>, Arc<Vec<T>>>>;
+
+/// The varying factor at some leading indices, made once.
+fn pack<T>(p: &Product<'_>, packed: &Packed<T>, key: &[i64], convert: impl Fn(f64) -> T) -> Result<Arc<Vec<T>>> {
+    let poisoned = |_| Error::bug("reference.thread", "a thread of the reference panicked");
+    let mut packed = packed.lock().map_err(poisoned)?;
+    if let Some(found) = packed.get(key) {
+        return Ok(found.clone());
+    }
+    let mut point = p.point(key);
+    let Some(along) = p.definition.spatial.last().copied() else {
+        return Err(Error::bug("reference.form", "a product without indices"));
+    };
+    let mut matrix = Vec::with_capacity(p.terms * p.length);
+    for t in 0..p.terms {
+        p.set_term(&mut point, t);
+        // The flat index is linear along the row: two elements give its stride.
+        let place = |at: i64, point: &mut HashMap<Var, i64>| {
+            point.insert(along, at);
+            p.varying.flat.eval(&|v| point.get(&v).copied()).unwrap_or(0)
+        };
+        let start = place(0, &mut point);
+        let stride = place(1, &mut point) - start;
+        let element = |j: usize| p.varying.array.get((start + j as i64 * stride) as usize);
+        matrix.extend((0..p.length).map(|j| convert(element(j))));
+    }
+    // Batches come in order: what came long before is not asked for again.
+    if packed.len() >= 4 {
+        packed.clear();
+    }
+    let matrix = Arc::new(matrix);
+    packed.insert(key.to_vec(), matrix.clone());
+    Ok(matrix)
+}
