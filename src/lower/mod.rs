@@ -14,8 +14,6 @@ mod kernels;
 mod order;
 mod plan;
 mod registers;
-#[cfg(test)]
-mod tests;
 mod vectors;
 mod verify;
 
@@ -170,6 +168,7 @@ pub struct Trace<'a> {
 
 /// [`lower`], with `trace` called after every pass on every kernel.
 pub fn lower_traced(func: &Func, target: &Target, trace: &mut dyn FnMut(&Trace)) -> Result<Lowered> {
+    crate::ir::verify::verify(func)?;
     admit::admit(func, target)?;
     let mut kernels = kernels::split(func)?;
     for kernel in &mut kernels {

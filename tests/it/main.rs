@@ -3,6 +3,7 @@
 mod cases;
 mod differential;
 mod gpu;
+mod lower;
 mod machine;
 mod ptxas;
 mod tidy;

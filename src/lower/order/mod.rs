@@ -109,9 +109,7 @@ impl Walker<'_> {
                     forget(&mut weak, sites);
                 }
                 Kind::Loop(inside) => {
-                    let barriers = out.len();
                     self.repeated(item, inside, &mut pending, &mut weak, out);
-                    weak = weak.filter(|_| out.len() == barriers);
                     forget(&mut weak, &item.sites());
                 }
             }
@@ -142,25 +140,26 @@ impl Walker<'_> {
         let mut with = Vec::new();
         let end_with = self.list(inside, &join(&carried, pending), &mut with);
         let same_places = alone.len() == with.len() && alone.iter().zip(&with).all(|(a, b)| a.before == b.before);
-        if same_places {
+        let chosen = if same_places {
             // The first reason seen may be the one from before the loop; the loop's own says more.
-            out.extend(alone);
             *pending = end_with;
+            alone
+        } else if self.barrier_before(item.number, &item.sites(), pending, weak, out) {
+            let kept = self.list(inside, &join(&carried, pending), &mut Vec::new());
+            *pending = join(&end, &kept);
+            alone
         } else {
-            let before = out.len();
-            self.barrier_before(item.number, &item.sites(), pending, weak, out);
-            if out.len() == before {
-                out.extend(with);
-                *pending = end_with;
-            } else {
-                let kept = self.list(inside, &join(&carried, pending), &mut Vec::new());
-                out.extend(alone);
-                *pending = join(&end, &kept);
-            }
+            *pending = end_with;
+            with
+        };
+        if !chosen.is_empty() {
+            // The last barrier of the warp now stands in another list.
+            *weak = None;
         }
+        out.extend(chosen);
     }
 
-    /// Puts a barrier in front of a statement if one of its accesses depends on a pending one.
+    /// Puts a barrier in front of a statement if one of its accesses depends on a pending one; says whether it did.
     fn barrier_before(
         &self,
         number: usize,
@@ -168,7 +167,7 @@ impl Walker<'_> {
         pending: &mut Pending,
         weak: &mut Option<Weak>,
         out: &mut Vec<Barrier>,
-    ) {
+    ) -> bool {
         let mut worst: Option<(Level, String)> = None;
         // Whether a barrier of the block where the last one of the warp stands would do as well.
         let mut earlier = true;
@@ -186,6 +185,7 @@ impl Walker<'_> {
                 }
             }
         }
+        let needed = worst.is_some();
         match (worst, weak.take()) {
             (None, kept) => *weak = kept,
             (Some((Level::Warp, reason)), _) => {
@@ -202,6 +202,7 @@ impl Walker<'_> {
                 out.push(Barrier { before: number, sync: Sync::Block { reason } });
             }
         }
+        needed
     }
 
     /// A dependence between threads inside one statement cannot be ordered.

@@ -1,0 +1,201 @@
+//! What the passes make of small programs: what is compacted, how wide accesses become, where barriers stand and why.
+
+use warploom::ir::{Stmt, Sync, visit};
+use warploom::loom::Schedule;
+use warploom::lower::{self, LoweredKernel};
+use warploom::machine;
+
+/// Lowers a program of one kernel, which must give the bits of the naive program.
+fn lowered(text: &str) -> LoweredKernel {
+    let schedule = Schedule::parse(text).unwrap();
+    let func = schedule.scheduled().unwrap();
+    let mut lowered = lower::lower(&func, &schedule.target).unwrap();
+    let naive = machine::ring(&schedule.program, 7).unwrap();
+    assert_eq!(machine::ring_lowered(&lowered, 7).unwrap(), naive, "{}", lower::print(&lowered));
+    assert_eq!(lowered.kernels.len(), 1);
+    lowered.kernels.remove(0)
+}
+
+fn refused(text: &str) -> String {
+    let schedule = Schedule::parse(text).unwrap();
+    let func = match schedule.scheduled() {
+        Ok(f) => f,
+        Err(e) => return e.code().to_string(),
+    };
+    lower::lower(&func, &schedule.target).unwrap_err().code().to_string()
+}
+
+fn syncs(kernel: &LoweredKernel) -> Vec<String> {
+    let mut out = Vec::new();
+    visit::walk(&kernel.func.body, &mut |s| match s {
+        Stmt::Sync(Sync::Block { reason }) => out.push(format!("block: {reason}")),
+        Stmt::Sync(Sync::Warp { reason }) => out.push(format!("warp: {reason}")),
+        _ => {}
+    });
+    out
+}
+
+fn lanes(kernel: &LoweredKernel) -> Vec<u32> {
+    let mut out = Vec::new();
+    visit::walk(&kernel.func.body, &mut |s| {
+        if let Stmt::Store(s) = s {
+            out.push(s.lanes);
+        }
+    });
+    out
+}
+
+fn elements(kernel: &LoweredKernel, name: &str) -> i64 {
+    kernel.func.buffer(kernel.func.find_buffer(name).unwrap()).elements().unwrap()
+}
+
+const WINDOW: &str = "window_sum 1024
+target sm_80
+split i ? 128 -> i0 i1
+bind i0 blockIdx.x
+bind i1 threadIdx.x
+cache_read C A shared -> A_shared
+compute_at A_shared i1 -> ax
+";
+
+#[test]
+fn a_cooperative_stage_is_compacted_and_has_one_barrier() {
+    let k = lowered(&format!("{WINDOW}split ax ? 128 -> ax0 ax1\nbind ax1 threadIdx.x\n"));
+    assert_eq!(elements(&k, "A_shared"), 130);
+    assert_eq!(k.shared_bytes, 520);
+    assert_eq!((k.grid(), k.block()), ([8, 1, 1], [128, 1, 1]));
+    assert_eq!(syncs(&k), ["block: RAW A_shared: C reads what A_shared wrote"]);
+    assert!(lower::print_kernel(&k).contains("if ax0*128 + threadIdx.x < 130"));
+}
+
+#[test]
+fn a_stage_without_bound_loops_runs_on_one_thread() {
+    let k = lowered(WINDOW);
+    assert!(lower::print_kernel(&k).contains("if threadIdx.x == 0"), "{}", lower::print_kernel(&k));
+}
+
+const GEMM: &str = "gemm 64x64x64 f32 NN
+target sm_80
+cache_write C C local -> C_l
+split i ? 8 4 -> i0 i1 i2
+split j ? 8 4 -> j0 j1 j2
+split k ? 8 -> k0 k1
+reorder i0 j0 i1 j1 k0 k1 i2 j2
+bind i0 blockIdx.y
+bind j0 blockIdx.x
+fuse i1 j1 -> t
+bind t threadIdx.x
+reverse_compute_at C_l t -> w0 w1
+cache_read C A shared -> A_s
+compute_at A_s k0 -> a0 a1
+fuse a0 a1 -> a
+split a ? 64 4 -> a2 a3 a4
+vectorize a4
+bind a3 threadIdx.x
+cache_read C B shared -> B_s
+compute_at B_s k0 -> b0 b1
+fuse b0 b1 -> b
+split b ? 64 4 -> b2 b3 b4
+vectorize b4
+bind b3 threadIdx.x
+decompose_reduction C k0
+";
+
+#[test]
+fn a_tiled_gemm_has_two_barriers_vector_copies_and_registers() {
+    let k = lowered(&format!("{GEMM}vectorize w1\n"));
+    let sizes = ["A_s", "B_s", "C_l"].map(|b| elements(&k, b));
+    assert_eq!(sizes, [32 * 8, 8 * 32, 16]);
+    assert_eq!(
+        syncs(&k),
+        ["block: WAR B_s: B_s writes what C read in the iteration before", "block: RAW B_s: C reads what B_s wrote"]
+    );
+    assert_eq!(lanes(&k), [1, 4, 4, 1, 4]);
+}
+
+#[test]
+fn a_padded_row_narrows_the_vectors_that_alignment_proves() {
+    let k = lowered(&format!("{GEMM}storage_align A_s 0 8 2\n"));
+    assert_eq!(elements(&k, "A_s"), 31 * 10 + 8);
+    // Rows of 10 elements: every second one starts at a multiple of 2 only.
+    assert_eq!(lanes(&k)[1], 2);
+}
+
+#[test]
+fn ragged_sizes_keep_their_predicates() {
+    let text = GEMM.replace("64x64x64", "61x67x13");
+    let k = lowered(&text);
+    assert!(lower::print_kernel(&k).contains("< 61"), "{}", lower::print_kernel(&k));
+}
+
+#[test]
+fn values_of_one_thread_need_no_barrier() {
+    let k = lowered(
+        "program own
+  input A f32[256]
+  S: S[i 256] f32 = A[i]
+  B: output B[i 256] f32 = S[i] * 2
+target sm_80
+set_scope S shared
+split B_i ? 128 -> x t
+bind x blockIdx.x
+bind t threadIdx.x
+compute_at S x -> s
+bind s threadIdx.x
+",
+    );
+    assert_eq!(syncs(&k), Vec::<String>::new());
+}
+
+#[test]
+fn neighbours_in_a_warp_need_a_barrier_of_the_warp_only() {
+    let k = lowered(
+        "program swap
+  input A f32[256]
+  S: S[i 256] f32 = A[i]
+  B: output B[i 256] f32 = S[i // 2 * 2 + (1 - i % 2)]
+target sm_80
+set_scope S shared
+split B_i ? 128 -> x t
+bind x blockIdx.x
+bind t threadIdx.x
+compute_at S x -> s
+bind s threadIdx.x
+",
+    );
+    assert_eq!(syncs(&k), ["warp: RAW S: B reads what S wrote"]);
+}
+
+#[test]
+fn two_stages_that_do_not_live_together_share_bytes() {
+    let k = lowered(
+        "program twice
+  input A f32[256]
+  S: S[i 256] f32 = A[i]
+  M: M[i 256] f32 = S[255 - i] + 1
+  T: T[i 256] f32 = M[i] * 3
+  B: output B[i 256] f32 = T[255 - i]
+target sm_80
+set_scope S shared; set_scope M local; set_scope T shared
+split B_i ? 256 -> x t
+bind x blockIdx.x
+compute_at T x -> tt; compute_at M x -> mm; compute_at S x -> ss
+bind t threadIdx.x; bind tt threadIdx.x; bind mm threadIdx.x; bind ss threadIdx.x
+",
+    );
+    // S is dead once M is in registers, so T takes its bytes, behind a barrier.
+    assert_eq!(k.shared_bytes, 1024);
+    assert_eq!(syncs(&k).len(), 3, "{}", lower::print_kernel(&k));
+}
+
+#[test]
+fn what_cannot_be_lowered_is_named() {
+    let over = "gemm 64x64x64 f32 NN\ntarget sm_80\nsplit i ? 64 -> a b\nsplit j ? 64 -> c d\nreorder a c b d k\n\
+                bind a blockIdx.x\nbind b threadIdx.x\nbind d threadIdx.y\n";
+    assert_eq!(refused(over), "admit.threads");
+    let int4 = "gemm 64x64x64 s4>s32>s32 NN\ntarget sm_80\nbind i blockIdx.x\n";
+    assert_eq!(refused(int4), "admit.type");
+    let big = "gemm 4096x4096x4096 f32 NN\ntarget sm_80\nbind i blockIdx.x\ncache_read C A shared -> A_s\ncompute_at A_s i\n\
+               cache_read C B shared -> B_s\ncompute_at B_s i\n";
+    assert_eq!(refused(big), "admit.shared");
+}
