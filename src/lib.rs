@@ -27,6 +27,8 @@ pub mod kernel;
 
 pub mod codegen;
 
+pub mod assemble;
+
 #[cfg(feature = "cuda")]
 pub mod runtime;
 

@@ -1,1 +1,89 @@
-//! (being built)
+//! From Lowered to PTX. Translates, decides nothing, and never fails on what `lower` made.
+//!
+//! [`compile`] makes one LLVM module per program: an entry point per kernel, all shared memory one dynamic array at the
+//! offsets of the plan, local buffers as registers. LLVM 19 optimizes it and writes PTX for the lowest ISA version that
+//! the target and the features in use need. The same input gives the same text, byte for byte. Whatever LLVM says
+//! against it is an [`Error`]; nothing ends the process.
+
+mod access;
+mod body;
+mod builder;
+mod cast;
+mod describe;
+mod expr;
+mod index;
+mod listing;
+mod math;
+mod session;
+mod unroll;
+mod value;
+
+use crate::error::{Error, Result};
+use crate::kernel::Kernels;
+use crate::lower::{Lowered, LoweredKernel};
+use crate::target::{Features, Target};
+use inkwell::AddressSpace;
+use inkwell::context::Context;
+use inkwell::module::{Linkage, Module};
+use inkwell::values::PointerValue;
+
+/// The address space of shared memory.
+const SHARED: u16 = 3;
+/// The alignment of shared memory: what the widest swizzle needs.
+const SHARED_ALIGN: u32 = 1024;
+
+/// Compiles a lowered program for a target.
+///
+/// # Errors
+/// [`crate::error::Fault::Chip`] for types without ordinary code, [`crate::error::Fault::Input`] for kernels too
+/// large to write out, [`crate::error::Fault::Bug`] for anything that LLVM refuses.
+pub fn compile(lowered: &Lowered, target: &Target) -> Result<Kernels> {
+    // Ordinary code needs nothing beyond what the chip's lowest version has.
+    let ptx_version = target.ptx_for(Features::empty());
+    let machine = session::machine(target, ptx_version)?;
+    // Before the context, which it outlives.
+    let log = session::Diagnostics::default();
+    let context = Context::create();
+    log.listen(&context);
+    let module = context.create_module(&lowered.name);
+    session::prepare(&module, &machine);
+    let mut listing = listing::Listing::default();
+    let entries = describe::entries(lowered);
+    emit(&context, &module, lowered, &entries, &mut listing)?;
+    module.verify().map_err(|e| Error::bug("codegen.verify", e.to_string()))?;
+    let llvm = module.print_to_string().to_string();
+    let ptx = session::to_ptx(&module, &machine, &log)?;
+    let heads: Vec<(String, String)> =
+        entries.iter().zip(&lowered.kernels).map(|(e, k)| (e.clone(), describe::head(k))).collect();
+    let text = listing.annotate(&ptx, &heads);
+    describe::kernels(lowered, target, ptx_version, entries, text, llvm)
+}
+
+fn emit<'c>(
+    context: &'c Context,
+    module: &Module<'c>,
+    lowered: &Lowered,
+    entries: &[String],
+    listing: &mut listing::Listing,
+) -> Result<()> {
+    let builder = builder::Builder::new(context, module);
+    let shared = lowered.kernels.iter().any(uses_shared).then(|| shared_memory(context, module));
+    for (kernel, entry) in lowered.kernels.iter().zip(entries) {
+        body::emit(&builder, kernel, entry, shared, listing)
+            .map_err(|e| e.within(format!("generating code for {}", kernel.func.name)))?;
+    }
+    Ok(())
+}
+
+fn uses_shared(kernel: &LoweredKernel) -> bool {
+    kernel.func.buffers.iter().any(|b| b.scope == crate::ir::Scope::Shared)
+}
+
+/// `.extern .shared .align 1024 .b8 shared_memory[]`: its size is the launch's.
+fn shared_memory<'c>(context: &'c Context, module: &Module<'c>) -> PointerValue<'c> {
+    let bytes = context.i8_type().array_type(0);
+    let global = module.add_global(bytes, Some(AddressSpace::from(SHARED)), "shared_memory");
+    global.set_linkage(Linkage::External);
+    global.set_alignment(SHARED_ALIGN);
+    global.as_pointer_value()
+}

@@ -1,1 +1,27 @@
-//! (being built)
+//! Measuring: ours and the vendor's library in one process on one device, in paired blocks, after a check.
+//!
+//! What is promised here (the reasons are in [`Bench`]):
+//! - Nothing is timed before its result was checked; the library's counterpart is checked the same way.
+//! - Times are compared, never quoted alone: ABBA blocks, the median of the paired ratios, and the noise that the same
+//!   pairs show between ours and ours.
+//! - Before every sample the L2 cache is made cold by *reading* a large buffer, the same way for all rows; where
+//!   nothing can read, buffers are rotated beyond twice its size.
+//! - Libraries (cuBLAS, NVML) are looked up at run time; without them there are times but no ratios or clocks.
+//!
+//! `unsafe` is used in `library/` alone.
+
+mod bench;
+mod check;
+mod cold;
+mod floor;
+mod library;
+mod row;
+mod timer;
+
+pub use bench::{Bench, Job, Plan};
+pub use check::{check, run_once};
+pub use cold::Cold;
+pub use floor::floor_us;
+pub use library::cublas::{Cublas, Gemm};
+pub use library::nvml::{Nvml, Reading};
+pub use row::Row;

@@ -17,6 +17,8 @@ pub struct DeviceInfo {
     pub ordinal: u32,
     /// `NVIDIA H200`.
     pub name: String,
+    /// Its place on the bus, `0000:1B:00.0`.
+    pub pci_bus: String,
     /// Compute capability, (9, 0).
     pub capability: (u32, u32),
     /// Streaming multiprocessors.
@@ -59,6 +61,11 @@ impl DeviceInfo {
         code::check(unsafe { api::cuDeviceGetName(name.as_mut_ptr(), 255, raw) }, "asking for the device's name")?;
         // SAFETY: the last byte was never written, so there is a zero.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+        let mut bus: [c_char; 32] = [0; 32];
+        // SAFETY: as above. Without an answer the text stays empty.
+        unsafe { api::cuDeviceGetPCIBusId(bus.as_mut_ptr(), 31, raw) };
+        // SAFETY: as above.
+        let pci_bus = unsafe { CStr::from_ptr(bus.as_ptr()) }.to_string_lossy().into_owned();
         let mut memory = 0usize;
         // SAFETY: writes one size.
         code::check(unsafe { api::cuDeviceTotalMem_v2(&mut memory, raw) }, "asking for the device's memory")?;
@@ -66,6 +73,7 @@ impl DeviceInfo {
         Ok(DeviceInfo {
             ordinal,
             name,
+            pci_bus,
             capability: (get(api::device::COMPUTE_CAPABILITY_MAJOR), get(api::device::COMPUTE_CAPABILITY_MINOR)),
             multiprocessors: get(api::device::MULTIPROCESSOR_COUNT),
             memory_bytes: memory as u64,

@@ -156,6 +156,7 @@ mod tests {
         DeviceInfo {
             ordinal: 0,
             name,
+            pci_bus: String::new(),
             capability: (8, 0),
             multiprocessors: 1,
             memory_bytes: 0,

@@ -1,1 +1,229 @@
-//! (being built)
+//! What needs a GPU. Without one the test says `SKIPPED` and why; with `WARPLOOM_REQUIRE_GPU=1` a missing GPU fails.
+//!
+//! One test runs all cases, so that the device is opened once and a case that makes the driver refuse further work is
+//! the last that ran.
+
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use warploom::error::Fault;
+use warploom::kernel::{Access, Arg, Kernel, Kernels, Param, Workspace};
+use warploom::measure::{Cublas, Gemm, run_once};
+use warploom::runtime::{Device, probe};
+use warploom::{Array, DType};
+
+type Case = (&'static str, fn(&Device));
+
+const CASES: &[Case] = &[
+    ("arrays come back as they went", arrays_come_back),
+    ("a kernel adds", a_kernel_adds),
+    ("workspace lies between kernels", workspace_lies_between_kernels),
+    ("arguments are checked", arguments_are_checked),
+    ("graphs replay launches and name them", graphs_replay),
+    ("wrong PTX shows the compiler's words", wrong_ptx_is_explained),
+    ("a target that cannot run is the chip's fault", targets_are_checked),
+    ("cuBLAS multiplies in every layout", cublas_multiplies),
+    ("a fault is reported and stays reported", faults_stay_reported),
+];
+
+#[test]
+fn gpu() {
+    let facts = probe();
+    if facts.devices.is_empty() {
+        let why = facts.troubles.first().map_or("no device", |trouble| trouble.message.as_str());
+        assert!(std::env::var_os("WARPLOOM_REQUIRE_GPU").is_none(), "a GPU is required: {why}");
+        say(&format!("SKIPPED: no GPU: {} cases did not run ({why})", CASES.len()));
+        return;
+    }
+    let device = Device::open(0).unwrap();
+    say(&format!("on {} with CUDA {}", device.info().name, facts.driver.unwrap().cuda_version));
+    let failed: Vec<&str> = CASES.iter().filter(|case| !passes(case, &device)).map(|case| case.0).collect();
+    say(&format!("{} GPU cases ran", CASES.len()));
+    assert!(failed.is_empty(), "failed: {failed:?}");
+}
+
+/// Straight to standard error: the harness hides what a passing test prints, and a skip must be seen.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+fn passes((name, case): &Case, device: &Device) -> bool {
+    let passed = catch_unwind(AssertUnwindSafe(|| case(device))).is_ok();
+    say(&format!("  {name}: {}", if passed { "ok" } else { "FAILED" }));
+    passed
+}
+
+/// One kernel over 128 threads a block: `OUT[i] = X[i] OP Y[i]` for f32, in PTX written out for the test.
+fn elementwise(instruction: &str, n: i64) -> Kernels {
+    let text = format!(
+        ".version 6.0\n.target sm_70\n.address_size 64\n\
+         .visible .entry elementwise(.param .u64 px, .param .u64 py, .param .u64 pz) {{\n\
+         .reg .b32 %r<4>; .reg .b64 %d<8>; .reg .f32 %f<4>;\n\
+         ld.param.u64 %d1, [px]; ld.param.u64 %d2, [py]; ld.param.u64 %d3, [pz];\n\
+         mov.u32 %r1, %ctaid.x; mov.u32 %r2, %tid.x; mad.lo.u32 %r3, %r1, 128, %r2;\n\
+         mul.wide.u32 %d4, %r3, 4;\n\
+         add.u64 %d1, %d1, %d4; add.u64 %d2, %d2, %d4; add.u64 %d3, %d3, %d4;\n\
+         ld.global.f32 %f1, [%d1]; ld.global.f32 %f2, [%d2];\n\
+         {instruction} %f3, %f1, %f2;\n\
+         st.global.f32 [%d3], %f3;\nret;\n}}\n"
+    );
+    Kernels {
+        name: "elementwise".into(),
+        target: "sm_70".into(),
+        ptx_version: 60,
+        text,
+        llvm: String::new(),
+        args: vec![arg("X", Access::Read, n), arg("Y", Access::Read, n), arg("Z", Access::Write, n)],
+        workspace: vec![],
+        kernels: vec![kernel([Param::Arg(0), Param::Arg(1), Param::Arg(2)], n)],
+    }
+}
+
+fn arg(name: &str, access: Access, n: i64) -> Arg {
+    let (shape, strides) = (vec![n], vec![1]);
+    Arg { name: name.into(), dtype: DType::F32, shape, strides, align: 16, bytes: 4 * n as u64, access }
+}
+
+fn kernel(params: [Param; 3], n: i64) -> Kernel {
+    Kernel {
+        entry: "elementwise".into(),
+        params: params.to_vec(),
+        grid: [(n / 128) as u32, 1, 1],
+        block: [128, 1, 1],
+        cluster: [1, 1, 1],
+        shared_bytes: 0,
+    }
+}
+
+fn inputs(n: usize) -> [Array; 3] {
+    let x = Array::random_integers(DType::F32, &[n], 100, 1).unwrap();
+    let y = Array::random_integers(DType::F32, &[n], 100, 2).unwrap();
+    [x, y, Array::zeros(DType::F32, &[n]).unwrap()]
+}
+
+fn arrays_come_back(device: &Device) {
+    for dtype in [DType::F16, DType::F32, DType::S4, DType::F64] {
+        let array = Array::random(dtype, &[7, 9], 3).unwrap();
+        let buffer = device.upload(&array).unwrap();
+        assert_eq!(buffer.download().unwrap(), array);
+        assert_eq!(buffer.duplicate().unwrap().download().unwrap(), array);
+        buffer.poison().unwrap();
+        assert_eq!(buffer.download().unwrap(), Array::poisoned(dtype, &[7, 9]).unwrap());
+    }
+    let empty = Array::zeros(DType::F32, &[0]).unwrap();
+    assert_eq!(device.upload(&empty).unwrap().download().unwrap(), empty);
+}
+
+fn a_kernel_adds(device: &Device) {
+    let program = device.load(&elementwise("add.f32", 1024)).unwrap();
+    let given = inputs(1024);
+    let after = run_once(&program, &given).unwrap();
+    assert!((0..1024).all(|i| after[2].get(i) == given[0].get(i) + given[1].get(i)));
+    let resources = program.resources();
+    assert!(resources[0].registers > 0 && resources[0].local_bytes == 0 && resources[0].blocks_per_multiprocessor > 0);
+    assert!(resources[0].max_threads >= 128 && resources[0].occupancy <= 1.0);
+}
+
+fn workspace_lies_between_kernels(device: &Device) {
+    // Z = (X * Y) * Y, the inner product in workspace.
+    let mut kernels = elementwise("mul.f32", 256);
+    kernels.workspace = vec![Workspace { name: "inner".into(), bytes: 1024 }];
+    kernels.kernels = vec![
+        kernel([Param::Arg(0), Param::Arg(1), Param::Workspace(0)], 256),
+        kernel([Param::Workspace(0), Param::Arg(1), Param::Arg(2)], 256),
+    ];
+    let given = inputs(256);
+    let after = run_once(&device.load(&kernels).unwrap(), &given).unwrap();
+    assert!((0..256).all(|i| after[2].get(i) == given[0].get(i) * given[1].get(i) * given[1].get(i)));
+}
+
+fn arguments_are_checked(device: &Device) {
+    let program = device.load(&elementwise("add.f32", 256)).unwrap();
+    let [x, y, z] = inputs(256).map(|a| device.upload(&a).unwrap());
+    let other = device.alloc(DType::F16, &[256]).unwrap();
+    let code = |buffers: &[&_]| program.launch(buffers).unwrap_err().code().to_string();
+    assert_eq!(code(&[&x, &y]), "launch.count");
+    assert_eq!(code(&[&x, &other, &z]), "launch.dtype");
+    assert_eq!(code(&[&x, &y, &y]), "launch.overlap");
+    program.launch(&[&x, &x, &z]).unwrap();
+    device.synchronize().unwrap();
+}
+
+fn graphs_replay(device: &Device) {
+    let program = device.load(&elementwise("add.f32", 1024)).unwrap();
+    let given = inputs(1024);
+    let [x, y, z] = [0, 1, 2].map(|i| device.upload(&given[i]).unwrap());
+    let graph = device.capture(|| (0..3).try_for_each(|_| program.launch(&[&x, &y, &z]))).unwrap();
+    z.poison().unwrap();
+    graph.launch().unwrap();
+    let after = z.download().unwrap();
+    assert!((0..1024).all(|i| after.get(i) == given[0].get(i) + given[1].get(i)));
+    if device.info().driver_version >= 12030 {
+        assert_eq!(graph.kernel_names(), ["elementwise"; 3]);
+    }
+    // Waiting cannot be recorded; the stream is usable afterwards.
+    assert!(device.capture(|| device.synchronize()).is_err());
+    device.synchronize().unwrap();
+}
+
+fn wrong_ptx_is_explained(device: &Device) {
+    let error = device.load(&elementwise("no_such_instruction.f32", 128)).unwrap_err();
+    assert_eq!((error.fault(), error.code()), (Fault::Bug, "driver.218"));
+    assert!(error.to_string().contains("no_such_instruction") || error.to_string().contains("ptxas"), "{error}");
+    let future = elementwise("add.f32", 128).text.replace(".version 6.0", ".version 99.0");
+    let error = device.load(&Kernels { text: future, ..elementwise("add.f32", 128) }).unwrap_err();
+    assert!(matches!(error.code(), "driver.222" | "driver.218"), "{error}");
+}
+
+fn targets_are_checked(device: &Device) {
+    let error = device.load(&Kernels { target: "sm_999".into(), ..elementwise("add.f32", 128) }).unwrap_err();
+    assert_eq!((error.fault(), error.code()), (Fault::Chip, "launch.target"));
+    let mut large = elementwise("add.f32", 128);
+    large.kernels[0].shared_bytes = 1 << 20;
+    assert_eq!(device.load(&large).unwrap_err().code(), "launch.shared");
+    large.kernels[0].shared_bytes = device.info().shared_per_block;
+    assert_eq!(device.load(&large).map(|p| p.resources()[0].blocks_per_multiprocessor), Ok(1));
+}
+
+fn cublas_multiplies(device: &Device) {
+    let cublas = match Cublas::open(device, None) {
+        Ok(cublas) => cublas,
+        Err(error) => return say(&format!("  SKIPPED: {}", error.message())),
+    };
+    let (m, n, k) = (24, 40, 56);
+    for (a_transposed, b_transposed) in [(false, false), (false, true), (true, false), (true, true)] {
+        for (input, out) in [(DType::F32, DType::F32), (DType::F16, DType::F16), (DType::F64, DType::F64)] {
+            let acc = if input == DType::F64 { DType::F64 } else { DType::F32 };
+            let gemm = Gemm { m, n, k, a: input, b: input, acc, out, a_transposed, b_transposed };
+            multiplies(device, &cublas, &gemm);
+        }
+    }
+}
+
+/// Small integers: every order of the sums is exact.
+fn multiplies(device: &Device, cublas: &Cublas, gemm: &Gemm) {
+    let (m, n, k) = (gemm.m as usize, gemm.n as usize, gemm.k as usize);
+    let a = Array::random_integers(gemm.a, &[m * k], 4, 5).unwrap();
+    let b = Array::random_integers(gemm.b, &[k * n], 4, 6).unwrap();
+    let c = device.alloc(gemm.out, &[m, n]).unwrap();
+    c.poison().unwrap();
+    cublas.gemm(gemm, &device.upload(&a).unwrap(), &device.upload(&b).unwrap(), &c).unwrap();
+    let c = c.download().unwrap();
+    for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+        let x = |p| a.get(if gemm.a_transposed { p * m + i } else { i * k + p });
+        let y = |p| b.get(if gemm.b_transposed { j * k + p } else { p * n + j });
+        assert_eq!(c.get(i * n + j), (0..k).map(|p| x(p) * y(p)).sum::<f64>(), "{gemm:?} at {i}, {j}");
+    }
+}
+
+fn faults_stay_reported(device: &Device) {
+    // Threads far behind the end of the buffers.
+    let mut kernels = elementwise("add.f32", 128);
+    kernels.kernels[0].grid = [1 << 24, 1, 1];
+    let program = device.load(&kernels).unwrap();
+    let [x, y, z] = inputs(128).map(|a| device.upload(&a).unwrap());
+    program.launch(&[&x, &y, &z]).unwrap();
+    let error = device.synchronize().unwrap_err();
+    assert_eq!((error.fault(), error.code()), (Fault::Bug, "driver.700"));
+    assert_eq!(x.download().unwrap_err().code(), "driver.700");
+    assert!(device.alloc(DType::F32, &[1]).unwrap_err().to_string().contains("restart the process"));
+}

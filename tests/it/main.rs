@@ -1,8 +1,10 @@
 //! The one test binary: text cases, differential runs, the machine, ptxas, the GPU, and the tree itself.
 
 mod cases;
+mod codegen;
 mod differential;
 mod gpu;
+mod handmade;
 mod lower;
 mod machine;
 mod ptxas;

@@ -97,13 +97,13 @@ impl Affine {
             if Some(at) == start {
                 continue;
             }
-            let term = scaled(&(atom.clone(), c.abs()));
+            let term = scaled(&(atom.clone(), c.saturating_abs()));
             out = Index::bin(if *c > 0 { IndexOp::Add } else { IndexOp::Sub }, out, term);
         }
         match (start, self.constant) {
             (None, _) => out,
             _ if self.terms.is_empty() => out,
-            (_, k) if k < 0 => Index::bin(IndexOp::Sub, out, Index::Int(-k)),
+            (_, k) if k < 0 => Index::bin(IndexOp::Sub, out, Index::Int(k.saturating_neg())),
             (_, k) => Index::bin(IndexOp::Add, out, Index::Int(k)),
         }
     }

@@ -36,27 +36,35 @@ fn ends(sum: &Affine, env: &Env, depth: u32) -> Ends {
 }
 
 fn least_of(sum: &Affine, plain: Option<i64>, env: &Env, depth: u32) -> Option<i64> {
-    if depth == 0 || !has_relations(sum, env) {
-        return plain;
+    match further(sum, env, depth) {
+        Some(depth) => related(&sum.times(-1)?, plain.and_then(i64::checked_neg), env, depth)?.checked_neg(),
+        None => plain,
     }
-    related(&sum.times(-1)?, plain.and_then(i64::checked_neg), env, depth - 1)?.checked_neg()
 }
 
 fn most_of(sum: &Affine, plain: Option<i64>, env: &Env, depth: u32) -> Option<i64> {
-    if depth == 0 || !has_relations(sum, env) {
-        return plain;
+    match further(sum, env, depth) {
+        Some(depth) => related(sum, plain, env, depth),
+        None => plain,
     }
-    related(sum, plain, env, depth - 1)
 }
 
-/// Whether a relation could say more than the terms by themselves.
-fn has_relations(sum: &Affine, env: &Env) -> bool {
-    let in_fact = |atom: &Index| env.facts.iter().any(|f| f.terms.iter().any(|(a, _)| a == atom));
-    sum.terms.iter().enumerate().any(|(at, (atom, _))| match atom {
-        Index::Bin(IndexOp::Min | IndexOp::Max, ..) => true,
-        Index::Bin(IndexOp::FloorDiv | IndexOp::FloorMod, ..) => sum.entangled(at) || in_fact(atom),
+/// How many more relations may follow one that is put in now; `None` where no relation can say more than the terms by
+/// themselves. Sums with many relations get fewer in a row, so that the work stays small.
+fn further(sum: &Affine, env: &Env, depth: u32) -> Option<u32> {
+    let left = depth.checked_sub(1)?;
+    let in_fact = |atom: &Index| env.facts.iter().filter(|f| f.terms.iter().any(|(a, _)| a == atom)).count();
+    let relations = sum.terms.iter().enumerate().map(|(at, (atom, _))| match atom {
+        Index::Bin(IndexOp::Min | IndexOp::Max, ..) => 1,
+        Index::Bin(IndexOp::FloorDiv | IndexOp::FloorMod, ..) => usize::from(sum.entangled(at)) + in_fact(atom),
         _ => in_fact(atom),
-    })
+    });
+    match relations.sum() {
+        0 => None,
+        1..=6 => Some(left),
+        7..=12 => Some(left.min(1)),
+        _ => Some(0),
+    }
 }
 
 /// The largest value of a sum, with relations put in; `plain` is what its terms say by themselves.
@@ -146,24 +154,22 @@ fn product(x: Ends, y: Ends) -> Ends {
     }
 }
 
+/// The ends of a divisor that is at least 1. Facts that contradict each other can leave the ends crossed.
+fn positive(y: Ends) -> Option<(i64, Option<i64>)> {
+    let least = y.0.filter(|least| *least >= 1)?;
+    if y.1.is_some_and(|most| most < least) { None } else { Some((least, y.1)) }
+}
+
 fn quotient(x: Ends, y: Ends) -> Ends {
-    let (Some(least), most) = y else { return (None, None) };
-    if least < 1 {
-        return (None, None);
-    }
+    let Some((least, most)) = positive(y) else { return (None, None) };
     // A larger divisor brings the quotient nearer to 0 (or to -1 from below).
-    let lo =
-        x.0.and_then(|v| if v < 0 { Some(v.div_euclid(least)) } else { Some(most.map_or(0, |m| v.div_euclid(m))) });
-    let hi =
-        x.1.and_then(|v| if v >= 0 { Some(v.div_euclid(least)) } else { Some(most.map_or(-1, |m| v.div_euclid(m))) });
+    let lo = x.0.map(|v| if v < 0 { v.div_euclid(least) } else { most.map_or(0, |m| v.div_euclid(m)) });
+    let hi = x.1.map(|v| if v >= 0 { v.div_euclid(least) } else { most.map_or(-1, |m| v.div_euclid(m)) });
     (lo, hi)
 }
 
 fn remainder(x: Ends, y: Ends) -> Ends {
-    let (Some(least), most) = y else { return (None, None) };
-    if least < 1 {
-        return (None, None);
-    }
+    let Some((least, most)) = positive(y) else { return (None, None) };
     if let ((Some(lo), Some(hi)), Some(c)) = (x, most)
         && least == c
         && lo.div_euclid(c) == hi.div_euclid(c)

@@ -7,6 +7,7 @@
 
 use super::affine::{Affine, affine, fits, gcd};
 use super::bounds::{lower, upper};
+use super::canonical::join_digits;
 use super::env::Env;
 use crate::ir::{Index, IndexOp};
 
@@ -32,7 +33,7 @@ pub(super) fn modulo(sum: &Affine, c: i64, env: &Env) -> Option<Affine> {
     if c == 1 {
         return Some(Affine::constant(0));
     }
-    let (_, rest) = split_multiples(&drop_wider_remainders(sum, c)?, c)?;
+    let (_, rest) = split_multiples(&drop_wider_remainders(sum, c, env)?, c)?;
     match step(&rest, c, env)? {
         Step::Within(block) => {
             let mut out = rest;
@@ -141,19 +142,23 @@ fn split_multiples(sum: &Affine, c: i64) -> Option<(Affine, Affine)> {
     Some((quotient, rest))
 }
 
-/// Replaces `x % u` by x, and `x % u // l` by `x // l`, where the difference is a multiple of c.
-fn drop_wider_remainders(sum: &Affine, c: i64) -> Option<Affine> {
+/// Replaces `x % u` by x, and `x % u // l` by `x // l`, where the difference is a multiple of c; also in what comes out.
+fn drop_wider_remainders(sum: &Affine, c: i64, env: &Env) -> Option<Affine> {
+    if !sum.terms.iter().any(|t| wider_remainder(t, c).is_some()) {
+        return Some(sum.clone());
+    }
     let mut out = Affine::constant(sum.constant);
-    for (atom, a) in &sum.terms {
-        match remainder(atom) {
-            Some(r) if a.checked_mul(r.modulus / r.lower).is_some_and(|s| s % c == 0) => match r.lower {
-                1 => out.add(&affine(r.base), *a)?,
-                l => out.add_term(&Index::bin(IndexOp::FloorDiv, r.base.clone(), Index::Int(l)), *a)?,
-            },
-            _ => out.add_term(atom, *a)?,
+    for term in &sum.terms {
+        match wider_remainder(term, c) {
+            Some(r) => out.add(&divide(&affine(r.base), r.lower, env)?, term.1)?,
+            None => out.add_term(&term.0, term.1)?,
         }
     }
-    Some(out)
+    drop_wider_remainders(&join_digits(out, env), c, env)
+}
+
+fn wider_remainder((atom, a): &(Index, i64), c: i64) -> Option<Remainder<'_>> {
+    remainder(atom).filter(|r| a.checked_mul(r.modulus / r.lower).is_some_and(|s| s % c == 0))
 }
 
 /// `base % modulus // lower`, the modulus a multiple of `lower`.

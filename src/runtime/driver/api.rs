@@ -18,6 +18,7 @@ unsafe extern "C" {
     pub(crate) fn cuDeviceGetCount(count: *mut c_int) -> c_int;
     pub(crate) fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> c_int;
     pub(crate) fn cuDeviceGetName(name: *mut c_char, len: c_int, device: c_int) -> c_int;
+    pub(crate) fn cuDeviceGetPCIBusId(bus: *mut c_char, len: c_int, device: c_int) -> c_int;
     pub(crate) fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> c_int;
     pub(crate) fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) -> c_int;
     pub(crate) fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int) -> c_int;

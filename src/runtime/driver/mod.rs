@@ -38,7 +38,7 @@ pub(crate) fn load_once() -> &'static std::result::Result<Driver, String> {
             // SAFETY: the driver's library has no initialiser that asks anything of its caller.
             match unsafe { Library::new(file) } {
                 Ok(library) => return Ok(Driver::fill(library, file)),
-                Err(error) if message.is_empty() => message = error.to_string(),
+                Err(error) if message.is_empty() => message = loader_words(&error),
                 Err(_) => {}
             }
         }
@@ -100,6 +100,11 @@ pub(crate) fn version_text(version: i32) -> String {
         0 => "an unknown version".to_string(),
         v => format!("{}.{}", v / 1000, v % 1000 / 10),
     }
+}
+
+/// The loader's own words: the error's text is only the name of the call that failed.
+fn loader_words(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 fn address(library: &Library, name: &str) -> Option<*const c_void> {

@@ -1,0 +1,156 @@
+//! Loads and stores: device memory and shared memory at addresses, local buffers in registers.
+
+use super::body::Body;
+use super::builder::Value;
+use super::session::bug;
+use super::value::Data;
+use crate::error::{Error, Result};
+use crate::ir::{Buffer, BufferId, Index, Store};
+use inkwell::values::PointerValue;
+
+/// Elements of a local buffer: far more than a thread has registers.
+const MOST_REGISTERS: i64 = 4096;
+
+/// Where a buffer is.
+#[derive(Debug, Clone)]
+pub enum Place<'c> {
+    /// In device memory, behind a parameter.
+    Global {
+        /// The first element.
+        pointer: PointerValue<'c>,
+        /// Whether the kernel never writes it.
+        only_read: bool,
+    },
+    /// In shared memory.
+    Shared(PointerValue<'c>),
+    /// One slot per element, which optimization turns into registers.
+    Local(Vec<PointerValue<'c>>),
+}
+
+impl<'c> Body<'c, '_, '_> {
+    /// A shared buffer at its place in the plan.
+    pub fn place_shared(&self, buffer: &Buffer, shared: Option<PointerValue<'c>>) -> Result<Place<'c>> {
+        let base =
+            shared.ok_or_else(|| bug(format!("{} is shared, but the kernel has no shared memory", buffer.name)))?;
+        let offset = buffer.offset.ok_or_else(|| bug(format!("{} has no place in shared memory", buffer.name)))?;
+        let byte = self.b.context.i8_type().into();
+        Ok(Place::Shared(self.b.offset(byte, base, self.b.int(32, offset.into()), false)?))
+    }
+
+    /// A slot for every element of a local buffer.
+    pub fn place_local(&self, buffer: &Buffer) -> Result<Place<'c>> {
+        let elements = buffer.elements().ok_or_else(|| bug(format!("{} has no constant size", buffer.name)))?;
+        if elements > MOST_REGISTERS {
+            let message = format!("local buffer {} has {elements} elements; a thread has 255 registers", buffer.name);
+            return Err(Error::input("codegen.registers", message).help("use smaller tiles"));
+        }
+        let ty = self.b.element(buffer.dtype)?;
+        let slots = (0..elements).map(|i| self.b.slot(ty, &format!("{}.{i}", buffer.name)));
+        Ok(Place::Local(slots.collect::<Result<_>>()?))
+    }
+
+    /// Reads `lanes` consecutive elements.
+    pub fn load(&mut self, id: BufferId, indices: &[Index], lanes: u32) -> Result<Data<'c>> {
+        let dtype = self.buffer(id)?.dtype;
+        let (pointer, invariant) = match self.place(id)? {
+            Place::Global { pointer, only_read } => (pointer, only_read),
+            Place::Shared(pointer) => (pointer, false),
+            Place::Local(slots) => {
+                let ty = self.b.element(dtype)?;
+                let slots = self.registers(id, &slots, indices, lanes)?;
+                let values: Vec<Value> =
+                    slots.iter().map(|s| self.b.load(ty, *s, byte_size(dtype, 1), false)).collect::<Result<_>>()?;
+                return Ok(Data { value: self.b.gather(&values)?, dtype, lanes });
+            }
+        };
+        let pointer = self.address(id, pointer, indices)?;
+        let value = self.b.load(self.b.shape(dtype, lanes)?, pointer, byte_size(dtype, lanes), invariant)?;
+        Ok(Data { value, dtype, lanes })
+    }
+
+    /// Writes `lanes` consecutive elements.
+    pub fn store(&mut self, store: &Store) -> Result<()> {
+        let dtype = self.buffer(store.buffer)?.dtype;
+        let value = self.expr(&store.value)?;
+        if value.dtype != dtype || (value.lanes != store.lanes && value.lanes != 1) {
+            let name = &self.buffer(store.buffer)?.name;
+            return Err(bug(format!(
+                "{name} is of {dtype}, {} lanes, and gets {}, {}",
+                store.lanes, value.dtype, value.lanes
+            )));
+        }
+        let lane = |i: u32| self.b.lane(value.value, i);
+        let pointer = match self.place(store.buffer)? {
+            Place::Global { pointer, .. } | Place::Shared(pointer) => pointer,
+            Place::Local(slots) => {
+                let slots = self.registers(store.buffer, &slots, &store.indices, store.lanes)?;
+                for (i, slot) in slots.iter().enumerate() {
+                    self.b.store(*slot, lane(i as u32)?, byte_size(dtype, 1))?;
+                }
+                return Ok(());
+            }
+        };
+        let pointer = self.address(store.buffer, pointer, &store.indices)?;
+        let value = match value.lanes == store.lanes {
+            true => value.value,
+            false => self.b.gather(&vec![value.value; store.lanes as usize])?,
+        };
+        self.b.store(pointer, value, byte_size(dtype, store.lanes))
+    }
+
+    fn buffer(&self, id: BufferId) -> Result<&Buffer> {
+        self.func.buffers.get(id.0 as usize).ok_or_else(|| bug(format!("there is no buffer #{}", id.0)))
+    }
+
+    fn place(&self, id: BufferId) -> Result<Place<'c>> {
+        self.places.get(&id).cloned().ok_or_else(|| bug(format!("buffer #{} has no place", id.0)))
+    }
+
+    fn flat<'i>(&self, id: BufferId, indices: &'i [Index]) -> Result<&'i Index> {
+        match indices {
+            [index] => Ok(index),
+            _ => Err(bug(format!("{} has {} indices after lowering", self.buffer(id)?.name, indices.len()))),
+        }
+    }
+
+    /// The address of an element: base, what varies, and last a constant, which fits into the instruction.
+    fn address(&mut self, id: BufferId, base: PointerValue<'c>, indices: &[Index]) -> Result<PointerValue<'c>> {
+        let buffer = self.buffer(id)?;
+        let (element, elements) = (self.b.element(buffer.dtype)?, buffer.elements().unwrap_or(0));
+        let mut sum = self.sum(self.flat(id, indices)?);
+        let constant = std::mem::take(&mut sum.constant);
+        let mut pointer = base;
+        if !sum.terms.is_empty() {
+            let number = self.emit_sum(&sum)?;
+            let inside = number.range.0 >= 0 && number.range.1 <= i128::from(elements);
+            pointer = self.b.offset(element, pointer, number.value, inside)?;
+        }
+        if constant != 0 {
+            pointer = self.b.offset(element, pointer, self.b.int(64, constant), false)?;
+        }
+        Ok(pointer)
+    }
+
+    /// The slots of consecutive elements of a local buffer.
+    fn registers(
+        &self,
+        id: BufferId,
+        slots: &[PointerValue<'c>],
+        indices: &[Index],
+        lanes: u32,
+    ) -> Result<Vec<PointerValue<'c>>> {
+        let name = &self.buffer(id)?.name;
+        let first = self.sum(self.flat(id, indices)?).as_constant();
+        let first = first.ok_or_else(|| bug(format!("{name} is local, and its index varies at run time")))?;
+        let found = usize::try_from(first).ok().and_then(|first| slots.get(first..first.checked_add(lanes as usize)?));
+        found
+            .map(<[_]>::to_vec)
+            .ok_or_else(|| bug(format!("{name} is accessed at {first}, outside its {} elements", slots.len())))
+    }
+}
+
+/// Bytes of `lanes` elements, and what their address is a multiple of: the largest power of two in it.
+fn byte_size(dtype: crate::DType, lanes: u32) -> u32 {
+    let bytes = (dtype.bits() / 8).max(1) * lanes.max(1);
+    1 << bytes.trailing_zeros()
+}

@@ -1,0 +1,296 @@
+//! One kernel: its entry, its statements and loops.
+
+use super::access::Place;
+use super::builder::{Builder, Value};
+use super::index::{Number, Variable};
+use super::listing::Listing;
+use super::session::bug;
+use super::unroll::{self, Copies};
+use crate::error::{Error, Result};
+use crate::ir::{Axis, BufferId, For, Func, Index, Scope, Stmt, Sync, Var, visit};
+use crate::lower::LoweredKernel;
+use inkwell::AddressSpace;
+use inkwell::basic_block::BasicBlock;
+use inkwell::values::{BasicMetadataValueEnum, FunctionValue, InstructionOpcode as Op, PointerValue};
+use std::collections::HashMap;
+
+/// The calling convention that makes a function an entry point of the module (`ptx_kernel`).
+const PTX_KERNEL: u32 = 71;
+/// The address space of device memory.
+const GLOBAL: u16 = 1;
+
+/// Statements of a kernel once unrolled loops are written out. Far above any useful kernel: ptxas would not finish.
+const MOST_STATEMENTS: u64 = 1 << 17;
+
+/// The translation of one kernel.
+pub struct Body<'c, 'm, 'k> {
+    /// Writes instructions.
+    pub b: &'m Builder<'c, 'm>,
+    /// The kernel's program.
+    pub func: &'k Func,
+    /// Variables in scope that have a value at run time.
+    pub variables: HashMap<Var, Variable<'c>>,
+    /// Variables in scope whose loops are written out, by what stands for them.
+    pub unrolled: visit::Map,
+    /// Where buffers are.
+    pub places: HashMap<BufferId, Place<'c>>,
+    /// What the PTX says about its blocks.
+    pub listing: &'m mut Listing,
+    function: FunctionValue<'c>,
+    depth: u32,
+    next_var: u32,
+    statements: u64,
+}
+
+/// Adds the kernel to the module, with an entry point of that name.
+pub fn emit<'c>(
+    b: &Builder<'c, '_>,
+    kernel: &LoweredKernel,
+    entry: &str,
+    shared: Option<PointerValue<'c>>,
+    listing: &mut Listing,
+) -> Result<()> {
+    let function = declare(b, kernel, entry);
+    bounds(b, kernel, function)?;
+    b.at_end(b.block(function, "entry"));
+    let mut body = Body {
+        b,
+        func: &kernel.func,
+        variables: HashMap::new(),
+        unrolled: visit::Map::new(),
+        places: HashMap::new(),
+        listing,
+        function,
+        depth: 0,
+        next_var: kernel.func.vars.len() as u32,
+        statements: 0,
+    };
+    body.place_buffers(shared)?;
+    body.launch(kernel)?;
+    body.stmts(&kernel.func.body)?;
+    b.finish()
+}
+
+/// The function with its parameters: one pointer each, no two to the same memory.
+fn declare<'c>(b: &Builder<'c, '_>, kernel: &LoweredKernel, entry: &str) -> FunctionValue<'c> {
+    let pointer = b.context.ptr_type(AddressSpace::from(GLOBAL));
+    let params = vec![pointer.into(); kernel.func.params.len()];
+    let function = b.module.add_function(entry, b.context.void_type().fn_type(&params, false), None);
+    function.set_call_conventions(PTX_KERNEL);
+    let written = visit::writes(&kernel.func.body);
+    for (i, id) in kernel.func.params.iter().enumerate() {
+        let at = i as u32;
+        b.promise(function, at, "noalias", 0);
+        b.promise(function, at, "nocapture", 0);
+        if !written.contains(id) {
+            b.promise(function, at, "readonly", 0);
+        }
+        let align = kernel.func.buffers.get(id.0 as usize).map_or(1, |x| x.align);
+        if align.is_power_of_two() {
+            function.set_param_alignment(at, align);
+        }
+    }
+    function
+}
+
+/// The launch bounds: the block's exact extents, and how many blocks must fit at once.
+fn bounds<'c>(b: &Builder<'c, '_>, kernel: &LoweredKernel, function: FunctionValue<'c>) -> Result<()> {
+    let [x, y, z] = kernel.block();
+    let mut notes = vec![("reqntidx", x), ("reqntidy", y), ("reqntidz", z)];
+    notes.extend(kernel.min_blocks.map(|n| ("minctasm", n)));
+    for (key, value) in notes {
+        let function: BasicMetadataValueEnum = function.as_global_value().as_pointer_value().into();
+        let node =
+            b.context.metadata_node(&[function, b.context.metadata_string(key).into(), b.int(32, value.into()).into()]);
+        b.module.add_global_metadata("nvvm.annotations", &node).map_err(|e| bug(e.to_string()))?;
+    }
+    Ok(())
+}
+
+impl<'c> Body<'c, '_, '_> {
+    /// The name of a variable, for messages.
+    pub fn name_of(&self, var: Var) -> String {
+        self.func.vars.get(var.0 as usize).cloned().unwrap_or_else(|| format!("#{}", var.0))
+    }
+
+    /// A new block of this kernel.
+    pub fn new_block(&self, name: &str) -> BasicBlock<'c> {
+        self.b.block(self.function, name)
+    }
+
+    /// The parameter at a position.
+    pub fn parameter(&self, position: usize) -> Result<PointerValue<'c>> {
+        match self.function.get_nth_param(position as u32) {
+            Some(Value::PointerValue(p)) => Ok(p),
+            _ => Err(bug(format!("the kernel has no parameter {position}"))),
+        }
+    }
+
+    /// Reads the hardware's indices.
+    fn launch(&mut self, kernel: &LoweredKernel) -> Result<()> {
+        for axis in &kernel.launch {
+            if axis.extent <= 1 {
+                self.unrolled.insert(axis.var, Index::Int(0));
+                continue;
+            }
+            let register =
+                register_of(axis.axis).ok_or_else(|| bug(format!("{} is no hardware axis", axis.axis.name())))?;
+            let value = self.b.intrinsic(register, &[], &[])?.into_int_value();
+            self.b.below(value, axis.extent)?;
+            let number = Number { value, range: (0, i128::from(axis.extent) - 1) };
+            // Block indices are the same for all threads of a block: they come first.
+            let depth = if axis.axis.is_block_level() { 0 } else { 1 };
+            self.variables.insert(axis.var, Variable { number, depth });
+        }
+        self.depth = 1;
+        Ok(())
+    }
+
+    fn stmts(&mut self, body: &[Stmt]) -> Result<()> {
+        body.iter().try_for_each(|s| self.stmt(s))
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) -> Result<()> {
+        match stmt {
+            Stmt::For(l) => self.loop_(l),
+            Stmt::Block(block) => self.stmts(&block.body),
+            Stmt::Store(store) => {
+                self.count()?;
+                self.store(store)
+            }
+            Stmt::If(guard) => {
+                let condition = self.condition(&guard.cond)?;
+                let (then, after) = (self.new_block("then"), self.new_block("after"));
+                self.listing.name(then, &format!("where {}", crate::ir::print::cond(self.func, &guard.cond)));
+                self.b.branch(condition, then, after)?;
+                self.b.at_end(then);
+                self.stmts(&guard.body)?;
+                self.b.jump(after)?;
+                self.b.at_end(after);
+                Ok(())
+            }
+            Stmt::Sync(Sync::Block { .. }) => self.b.effect("llvm.nvvm.barrier0", &[]),
+            Stmt::Sync(Sync::Warp { .. }) => self.b.effect("llvm.nvvm.bar.warp.sync", &[self.b.int(32, -1).into()]),
+        }
+    }
+
+    fn count(&mut self) -> Result<()> {
+        self.statements += 1;
+        if self.statements <= MOST_STATEMENTS {
+            return Ok(());
+        }
+        let name = &self.func.name;
+        Err(Error::input(
+            "codegen.size",
+            format!("kernel {name} has over {MOST_STATEMENTS} statements once its unrolled loops are written out"),
+        )
+        .help("unroll fewer loops, or leave their extents smaller"))
+    }
+
+    fn loop_(&mut self, l: &For) -> Result<()> {
+        let extent = self.sum(&l.extent).as_constant();
+        let extent = extent.ok_or_else(|| bug(format!("loop {} has no constant extent", self.name_of(l.var))))?;
+        match unroll::copies(l, extent) {
+            Copies::All => self.written_out(l, extent),
+            Copies::Some(copies) => self.rolled(l, extent, copies),
+        }
+    }
+
+    fn written_out(&mut self, l: &For, extent: i64) -> Result<()> {
+        for i in 0..extent {
+            self.unrolled.insert(l.var, Index::Int(i));
+            self.stmts(&l.body)?;
+        }
+        self.unrolled.remove(&l.var);
+        Ok(())
+    }
+
+    /// A loop at run time whose body holds `copies` iterations; `copies` divides the extent.
+    fn rolled(&mut self, l: &For, extent: i64, copies: i64) -> Result<()> {
+        let trips = extent / copies;
+        let bits = if i32::try_from(extent).is_ok() { 32 } else { 64 };
+        let (from, body, after) = (self.b.here()?, self.new_block("loop"), self.new_block("after"));
+        self.listing.name(body, &self.describe(l, extent, copies));
+        self.b.jump(body)?;
+        self.b.at_end(body);
+        let counter = self.b.induction(self.b.int(bits, 0), from, &self.name_of(l.var))?;
+        let number = Number { value: counter.into_int_value(), range: (0, i128::from(trips) - 1) };
+        self.depth += 1;
+        if copies == 1 {
+            self.variables.insert(l.var, Variable { number, depth: self.depth });
+            self.stmts(&l.body)?;
+            self.variables.remove(&l.var);
+        } else {
+            self.several(l, number, copies)?;
+        }
+        self.depth -= 1;
+        let next = self.b.exact(Op::Add, number.value, self.b.int(bits, 1), true)?;
+        self.b.step(counter, next)?;
+        let more = self.b.compare_int(inkwell::IntPredicate::ULT, next.into(), self.b.int(bits, trips).into())?;
+        self.b.branch(more, body, after)?;
+        self.b.at_end(after);
+        Ok(())
+    }
+
+    /// The iterations of one trip: iteration `c` of trip `t` is `t * copies + c`.
+    fn several(&mut self, l: &For, trip: Number<'c>, copies: i64) -> Result<()> {
+        let hidden = Var(self.next_var);
+        self.next_var += 1;
+        self.variables.insert(hidden, Variable { number: trip, depth: self.depth });
+        for c in 0..copies {
+            self.unrolled.insert(l.var, hidden * copies + c);
+            self.stmts(&l.body)?;
+        }
+        self.unrolled.remove(&l.var);
+        self.variables.remove(&hidden);
+        Ok(())
+    }
+
+    fn describe(&self, l: &For, extent: i64, copies: i64) -> String {
+        let mut text = format!("loop {} in 0..{extent}", self.name_of(l.var));
+        if copies > 1 {
+            text.push_str(&format!(", {copies} at a time"));
+        }
+        let blocks: Vec<&str> = visit::blocks(&l.body).iter().map(|b| self.func.block_name(b.name)).collect();
+        if !blocks.is_empty() {
+            text.push_str(&format!(": {}", blocks.join(", ")));
+        }
+        text
+    }
+
+    /// Finds a place for every buffer that is used.
+    fn place_buffers(&mut self, shared: Option<PointerValue<'c>>) -> Result<()> {
+        let (reads, writes) = (visit::reads(&self.func.body), visit::writes(&self.func.body));
+        for (i, buffer) in self.func.buffers.iter().enumerate() {
+            let id = BufferId(i as u32);
+            if !reads.contains(&id) && !writes.contains(&id) {
+                continue;
+            }
+            let place = match buffer.scope {
+                Scope::Global => {
+                    let position = self.func.params.iter().position(|p| *p == id);
+                    let position = position.ok_or_else(|| bug(format!("{} is no parameter", buffer.name)))?;
+                    Place::Global { pointer: self.parameter(position)?, only_read: !writes.contains(&id) }
+                }
+                Scope::Shared => self.place_shared(buffer, shared)?,
+                Scope::Local => self.place_local(buffer)?,
+                Scope::Fragment => return Err(bug(format!("{} is still a fragment", buffer.name))),
+            };
+            self.places.insert(id, place);
+        }
+        Ok(())
+    }
+}
+
+/// The intrinsic that reads the index.
+fn register_of(axis: Axis) -> Option<&'static str> {
+    Some(match axis {
+        Axis::BlockX => "llvm.nvvm.read.ptx.sreg.ctaid.x",
+        Axis::BlockY => "llvm.nvvm.read.ptx.sreg.ctaid.y",
+        Axis::BlockZ => "llvm.nvvm.read.ptx.sreg.ctaid.z",
+        Axis::ThreadX => "llvm.nvvm.read.ptx.sreg.tid.x",
+        Axis::ThreadY => "llvm.nvvm.read.ptx.sreg.tid.y",
+        Axis::ThreadZ => "llvm.nvvm.read.ptx.sreg.tid.z",
+        Axis::Cluster | Axis::Warpgroup | Axis::Warp => return None,
+    })
+}

@@ -1,0 +1,127 @@
+//! Conversions: floats round to nearest even, floats to integers truncate and saturate (NaN is 0), integers wrap.
+
+use super::body::Body;
+use super::builder::Value;
+use super::value::{Data, is_unsigned};
+use crate::dtype::{Class, DType};
+use crate::error::Result;
+use inkwell::values::InstructionOpcode as Op;
+use inkwell::{FloatPredicate, IntPredicate};
+
+impl<'c> Body<'c, '_, '_> {
+    /// Converts every lane.
+    pub fn cast(&self, to: DType, from: Data<'c>) -> Result<Data<'c>> {
+        let value = match (from.dtype.class(), to.class()) {
+            _ if from.dtype == to => from.value,
+            (Class::Float, Class::Float) => self.float_to_float(to, from)?,
+            (Class::Float, Class::Bool) => {
+                let zero = self.b.number(from.dtype, from.lanes, 0.0)?;
+                self.b.compare_float(FloatPredicate::UNE, from.value, zero)?
+            }
+            (_, Class::Bool) => {
+                let zero = self.b.number(from.dtype, from.lanes, 0.0)?;
+                self.b.compare_int(IntPredicate::NE, from.value, zero)?
+            }
+            (Class::Float, _) => self.float_to_int(to, from)?,
+            (_, Class::Float) => self.int_to_float(to, from)?,
+            _ => self.int_to_int(to, from)?,
+        };
+        Ok(Data { value, dtype: to, lanes: from.lanes })
+    }
+
+    fn float_to_float(&self, to: DType, from: Data<'c>) -> Result<Value<'c>> {
+        let ty = self.b.shape(to, from.lanes)?;
+        let same_format = |d: DType| matches!(d, DType::F32 | DType::Tf32);
+        match (from.dtype, to) {
+            (a, b) if same_format(a) && same_format(b) => Ok(from.value),
+            // There is no single conversion; f32 holds f16 exactly.
+            (DType::F16, DType::Bf16) | (DType::Bf16, DType::F16) => {
+                let wide = self.cast(DType::F32, from)?;
+                self.b.cast(Op::FPTrunc, wide.value, ty)
+            }
+            (DType::F64, DType::Bf16) => self.b.per_lane(&[from.value], from.lanes, |v| self.f64_to_bf16(v[0])),
+            (a, b) if a.bits() < b.bits() => self.b.cast(Op::FPExt, from.value, ty),
+            _ => self.b.cast(Op::FPTrunc, from.value, ty),
+        }
+    }
+
+    /// Rounding to f32 and then to bf16 would round twice. Rounded to odd first, the second rounding is the only one
+    /// that counts (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums").
+    fn f64_to_bf16(&self, x: Value<'c>) -> Result<Value<'c>> {
+        let truncated = self.b.intrinsic("llvm.nvvm.d2f.rz", &[], &[x])?;
+        let back = self.b.cast(Op::FPExt, truncated, x.get_type())?;
+        let inexact = self.b.compare_float(FloatPredicate::UNE, back, x)?;
+        self.odd_to_bf16(truncated, inexact)
+    }
+
+    fn odd_to_bf16(&self, truncated: Value<'c>, inexact: Value<'c>) -> Result<Value<'c>> {
+        let bits = self.b.cast(Op::BitCast, truncated, self.b.i32().into())?;
+        let sticky = self.b.cast(Op::ZExt, inexact, self.b.i32().into())?;
+        let odd = self.b.binary(Op::Or, bits, sticky)?;
+        let odd = self.b.cast(Op::BitCast, odd, self.b.element(DType::F32)?)?;
+        self.b.cast(Op::FPTrunc, odd, self.b.element(DType::Bf16)?)
+    }
+
+    fn float_to_int(&self, to: DType, from: Data<'c>) -> Result<Value<'c>> {
+        if matches!(from.dtype, DType::F16 | DType::Bf16) {
+            return self.float_to_int(to, self.cast(DType::F32, from)?);
+        }
+        let suffix = match to {
+            DType::U32 => "2ui.rz",
+            DType::S64 => "2ll.rz",
+            _ => "2i.rz",
+        };
+        let letter = if from.dtype == DType::F64 { "d" } else { "f" };
+        let name = format!("llvm.nvvm.{letter}{suffix}");
+        self.b.per_lane(&[from.value], from.lanes, |v| {
+            let wide = self.b.intrinsic(&name, &[], v)?;
+            match to {
+                DType::S8 => self.saturate(wide, -128, 127),
+                DType::U8 => self.saturate(wide, 0, 255),
+                // The hardware gives 2^63 for a NaN in some conversions to 64 bits.
+                DType::S64 => {
+                    let number = self.b.compare_float(FloatPredicate::ORD, v[0], v[0])?;
+                    self.b.select(number, wide, self.b.int(64, 0).into())
+                }
+                _ => Ok(wide),
+            }
+        })
+    }
+
+    fn saturate(&self, wide: Value<'c>, low: i64, high: i64) -> Result<Value<'c>> {
+        let bound = |v: i64| Value::from(self.b.int(32, v));
+        let wide = self.b.intrinsic("llvm.smax", &[wide.get_type()], &[wide, bound(low)])?;
+        let wide = self.b.intrinsic("llvm.smin", &[wide.get_type()], &[wide, bound(high)])?;
+        self.b.cast(Op::Trunc, wide, self.b.element(DType::S8)?)
+    }
+
+    fn int_to_float(&self, to: DType, from: Data<'c>) -> Result<Value<'c>> {
+        if to == DType::Bf16 {
+            return self.int_to_bf16(from);
+        }
+        let op = if is_unsigned(from.dtype) { Op::UIToFP } else { Op::SIToFP };
+        self.b.cast(op, from.value, self.b.shape(to, from.lanes)?)
+    }
+
+    /// Through f32 rounded to odd, as in [`Body::f64_to_bf16`]; exact for 8 bits anyway.
+    fn int_to_bf16(&self, from: Data<'c>) -> Result<Value<'c>> {
+        let wide = self.int_to_int(DType::S64, from)?;
+        self.b.per_lane(&[wide], from.lanes, |v| {
+            let truncated = self.b.intrinsic("llvm.nvvm.ll2f.rz", &[], v)?;
+            let back = self.b.intrinsic("llvm.nvvm.f2ll.rz", &[], &[truncated])?;
+            let inexact = self.b.compare_int(IntPredicate::NE, back, v[0])?;
+            self.odd_to_bf16(truncated, inexact)
+        })
+    }
+
+    fn int_to_int(&self, to: DType, from: Data<'c>) -> Result<Value<'c>> {
+        let bits = |d: DType| if d == DType::Bool { 1 } else { d.bits() };
+        let op = match bits(to).cmp(&bits(from.dtype)) {
+            std::cmp::Ordering::Less => Op::Trunc,
+            std::cmp::Ordering::Equal => return Ok(from.value),
+            std::cmp::Ordering::Greater if is_unsigned(from.dtype) => Op::ZExt,
+            std::cmp::Ordering::Greater => Op::SExt,
+        };
+        self.b.cast(op, from.value, self.b.shape(to, from.lanes)?)
+    }
+}

@@ -1,0 +1,124 @@
+//! What a launch needs to know besides the text: entries, arguments and workspace.
+
+use crate::error::{Error, Result};
+use crate::ir::{Buffer, print, visit};
+use crate::kernel::{Access, Arg, Kernel, Kernels, Param, Workspace};
+use crate::lower::{Lowered, LoweredKernel};
+use crate::target::Target;
+
+/// A PTX identifier for each kernel, all different.
+pub fn entries(lowered: &Lowered) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for kernel in &lowered.kernels {
+        let legal = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
+        let mut name: String = kernel.func.name.chars().map(legal).collect();
+        if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            name.insert_str(0, "kernel_");
+        }
+        while out.contains(&name) {
+            name.push('_');
+        }
+        out.push(name);
+    }
+    out
+}
+
+/// The kernel as it stands in the comment above its entry.
+pub fn head(kernel: &LoweredKernel) -> String {
+    let ([gx, gy, gz], [bx, by, bz]) = (kernel.grid(), kernel.block());
+    let name = &kernel.func.name;
+    let shared = kernel.shared_bytes;
+    let launch = format!("kernel {name}: grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz}, {shared} bytes shared");
+    format!("{launch}\n{}", print::func(&kernel.func))
+}
+
+/// Everything together.
+pub fn kernels(
+    lowered: &Lowered,
+    target: &Target,
+    ptx_version: u32,
+    entries: Vec<String>,
+    text: String,
+    llvm: String,
+) -> Result<Kernels> {
+    let workspace = workspaces(lowered);
+    let kernels = lowered
+        .kernels
+        .iter()
+        .zip(entries)
+        .map(|(kernel, entry)| {
+            Ok(Kernel {
+                entry,
+                params: params(lowered, kernel, &workspace)?,
+                grid: kernel.grid(),
+                block: kernel.block(),
+                cluster: [1, 1, 1],
+                shared_bytes: kernel.shared_bytes,
+            })
+        })
+        .collect::<Result<_>>()?;
+    Ok(Kernels {
+        name: lowered.name.clone(),
+        target: target.name.to_string(),
+        ptx_version,
+        text,
+        llvm,
+        args: lowered.params.iter().map(|p| arg(lowered, p)).collect::<Result<_>>()?,
+        workspace,
+        kernels,
+    })
+}
+
+fn workspaces(lowered: &Lowered) -> Vec<Workspace> {
+    let mut out: Vec<Workspace> = Vec::new();
+    for kernel in &lowered.kernels {
+        for id in &kernel.workspace {
+            let Some(buffer) = kernel.func.buffers.get(id.0 as usize) else { continue };
+            if out.iter().all(|w| w.name != buffer.name) {
+                out.push(Workspace { name: buffer.name.clone(), bytes: bytes(buffer) });
+            }
+        }
+    }
+    out
+}
+
+fn params(lowered: &Lowered, kernel: &LoweredKernel, workspace: &[Workspace]) -> Result<Vec<Param>> {
+    let of = |id: &crate::ir::BufferId| {
+        let name = &kernel.func.buffers.get(id.0 as usize)?.name;
+        let arg = lowered.params.iter().position(|p| p == name).map(Param::Arg);
+        arg.or_else(|| workspace.iter().position(|w| &w.name == name).map(Param::Workspace))
+    };
+    let missing = || Error::bug("codegen.params", format!("{} takes a buffer of nobody", kernel.func.name));
+    kernel.func.params.iter().map(|id| of(id).ok_or_else(missing)).collect()
+}
+
+fn arg(lowered: &Lowered, name: &str) -> Result<Arg> {
+    let buffers = lowered.kernels.iter().filter_map(|k| k.func.find_buffer(name).map(|id| (k, id)));
+    let (mut read, mut written, mut found) = (false, false, None);
+    for (kernel, id) in buffers {
+        // A buffer that an earlier kernel wrote whole is not read from the caller; which parts were written is not
+        // known here, so it counts as read.
+        read |= visit::reads(&kernel.func.body).contains(&id);
+        written |= visit::writes(&kernel.func.body).contains(&id);
+        found = found.or(kernel.func.buffers.get(id.0 as usize));
+    }
+    let buffer = found.ok_or_else(|| Error::bug("codegen.params", format!("no kernel knows the parameter {name}")))?;
+    let access = match (read, written) {
+        (true, true) => Access::ReadWrite,
+        (false, true) => Access::Write,
+        _ => Access::Read,
+    };
+    Ok(Arg {
+        name: name.to_string(),
+        dtype: buffer.dtype,
+        shape: buffer.const_shape().unwrap_or_default(),
+        strides: vec![1; buffer.shape.len()],
+        align: buffer.align,
+        bytes: bytes(buffer),
+        access,
+    })
+}
+
+fn bytes(buffer: &Buffer) -> u64 {
+    buffer.dtype.bytes_of(buffer.elements().and_then(|n| u64::try_from(n).ok()).unwrap_or(0))
+}

@@ -1,0 +1,324 @@
+//! Data expressions.
+//!
+//! A product that is added or subtracted is one fused operation with one rounding; no other arithmetic is rewritten.
+//! bf16 is computed in f32 and rounded after every operation, which gives the same bits as arithmetic in bf16 and runs
+//! on every chip. Integers wrap; a division by zero gives 0.
+
+use super::body::Body;
+use super::builder::Value;
+use super::index::{signed, unsigned};
+use super::session::bug;
+use super::value::{Data, is_unsigned};
+use crate::dtype::{Class, DType};
+use crate::error::Result;
+use crate::ir::{BinOp, CmpOp, Expr, UnOp, visit};
+use inkwell::FloatPredicate;
+use inkwell::IntPredicate;
+use inkwell::values::InstructionOpcode as Op;
+
+impl<'c> Body<'c, '_, '_> {
+    /// Emits an expression.
+    pub fn expr(&mut self, expr: &Expr) -> Result<Data<'c>> {
+        match expr {
+            Expr::Const(dtype, literal) => {
+                Ok(Data { value: self.b.literal(*dtype, *literal)?, dtype: *dtype, lanes: 1 })
+            }
+            Expr::Index(dtype, index) => {
+                let number = self.index(index)?;
+                let value = self.widened(number, 64)?.into();
+                self.cast(*dtype, Data { value, dtype: DType::S64, lanes: 1 })
+            }
+            Expr::Cond(cond) => Ok(Data { value: self.condition(cond)?, dtype: DType::Bool, lanes: 1 }),
+            Expr::Load { buffer, indices, lanes } => self.load(*buffer, indices, *lanes),
+            Expr::Splat(lanes, a) => {
+                let a = self.expr(a)?;
+                self.splat(a, *lanes)
+            }
+            Expr::Un(op, a) => {
+                let a = self.expr(a)?;
+                self.unary(*op, a)
+            }
+            Expr::Bin(op, a, b) => self.binary_expr(*op, a, b),
+            Expr::Cmp(op, a, b) => {
+                let (a, b) = self.pair(a, b)?;
+                self.compare(*op, a, b)
+            }
+            Expr::Select(c, a, b) => self.select(c, a, b),
+            Expr::Cast(dtype, a) => {
+                let a = self.expr(a)?;
+                self.cast(*dtype, a)
+            }
+        }
+    }
+
+    fn splat(&self, a: Data<'c>, lanes: u32) -> Result<Data<'c>> {
+        match (a.lanes, lanes) {
+            (from, to) if from == to => Ok(a),
+            (1, 1..) => Ok(Data { value: self.b.gather(&vec![a.value; lanes as usize])?, lanes, ..a }),
+            _ => Err(bug(format!("{} lanes where {lanes} belong", a.lanes))),
+        }
+    }
+
+    /// Two operands of one type; a scalar beside a vector stands in every lane.
+    fn pair(&mut self, a: &Expr, b: &Expr) -> Result<(Data<'c>, Data<'c>)> {
+        let (a, b) = (self.expr(a)?, self.expr(b)?);
+        self.alike(a, b)
+    }
+
+    fn alike(&self, a: Data<'c>, b: Data<'c>) -> Result<(Data<'c>, Data<'c>)> {
+        if a.dtype != b.dtype {
+            return Err(bug(format!("one operation on {} and {}", a.dtype, b.dtype)));
+        }
+        let lanes = a.lanes.max(b.lanes);
+        Ok((self.splat(a, lanes)?, self.splat(b, lanes)?))
+    }
+
+    fn binary_expr(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Result<Data<'c>> {
+        let product = |e: &Expr| matches!(e, Expr::Bin(BinOp::Mul, ..));
+        if matches!(op, BinOp::Add | BinOp::Sub) && (product(a) || product(b)) {
+            return self.multiply_add(op, a, b);
+        }
+        let (a, b) = self.pair(a, b)?;
+        self.binary(op, a, b)
+    }
+
+    /// `x * y + c`, `x * y - c`, `c + x * y` and `c - x * y`, fused for floats. A product on the right goes first.
+    fn multiply_add(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Result<Data<'c>> {
+        let (left, right, product_right) = match (a, b) {
+            (_, Expr::Bin(BinOp::Mul, x, y)) => (self.expr(a)?, self.pair(x, y)?, true),
+            (Expr::Bin(BinOp::Mul, x, y), _) => {
+                let product = self.pair(x, y)?;
+                (self.expr(b)?, product, false)
+            }
+            _ => return Err(bug("no product to fuse")),
+        };
+        let (addend, (x, y)) = (left, right);
+        if !x.dtype.is_float() {
+            let product = self.binary(BinOp::Mul, x, y)?;
+            let (a, b) = if product_right { (addend, product) } else { (product, addend) };
+            let (a, b) = self.alike(a, b)?;
+            return self.binary(op, a, b);
+        }
+        let (x, addend) = match (op, product_right) {
+            (BinOp::Sub, true) => (self.unary(UnOp::Neg, x)?, addend),
+            (BinOp::Sub, false) => (x, self.unary(UnOp::Neg, addend)?),
+            _ => (x, addend),
+        };
+        let (x, addend) = self.alike(x, addend)?;
+        let y = self.splat(y, x.lanes)?;
+        self.fused(x, y, addend)
+    }
+
+    fn fused(&self, x: Data<'c>, y: Data<'c>, c: Data<'c>) -> Result<Data<'c>> {
+        self.wide(&[x, y, c], |values, ty| self.b.intrinsic("llvm.fma", &[ty], values))
+    }
+
+    /// Runs a float operation in the operands' type, or for bf16 in f32 with one rounding after it.
+    fn wide(
+        &self,
+        operands: &[Data<'c>],
+        f: impl FnOnce(&[Value<'c>], super::builder::Type<'c>) -> Result<Value<'c>>,
+    ) -> Result<Data<'c>> {
+        let Some(first) = operands.first().copied() else { return Err(bug("an operation on nothing")) };
+        let dtype = if first.dtype == DType::Bf16 { DType::F32 } else { first.dtype };
+        let values: Vec<Value> =
+            operands.iter().map(|o| self.cast(dtype, *o).map(|d| d.value)).collect::<Result<_>>()?;
+        let value = f(&values, self.b.shape(dtype, first.lanes)?)?;
+        self.cast(first.dtype, Data { value, dtype, lanes: first.lanes })
+    }
+
+    fn binary(&self, op: BinOp, a: Data<'c>, b: Data<'c>) -> Result<Data<'c>> {
+        match a.dtype.class() {
+            Class::Float => self.float_binary(op, a, b),
+            _ => {
+                let value = self.int_binary(op, a, b)?;
+                Ok(Data { value, ..a })
+            }
+        }
+    }
+
+    fn float_binary(&self, op: BinOp, a: Data<'c>, b: Data<'c>) -> Result<Data<'c>> {
+        // f16 has no division, and minimum and maximum only from sm_80 on; in f32 they are exact or round the same.
+        if a.dtype == DType::F16 && matches!(op, BinOp::Div | BinOp::Min | BinOp::Max) {
+            let (wide_a, wide_b) = (self.cast(DType::F32, a)?, self.cast(DType::F32, b)?);
+            let wide = self.float_binary(op, wide_a, wide_b)?;
+            return self.cast(DType::F16, wide);
+        }
+        self.wide(&[a, b], |v, ty| match op {
+            BinOp::Add => self.b.binary(Op::FAdd, v[0], v[1]),
+            BinOp::Sub => self.b.binary(Op::FSub, v[0], v[1]),
+            BinOp::Mul => self.b.binary(Op::FMul, v[0], v[1]),
+            BinOp::Div => self.b.binary(Op::FDiv, v[0], v[1]),
+            BinOp::Min => self.b.intrinsic("llvm.minnum", &[ty], v),
+            BinOp::Max => self.b.intrinsic("llvm.maxnum", &[ty], v),
+            BinOp::And | BinOp::Or | BinOp::Xor | BinOp::Shl | BinOp::Shr => {
+                Err(bug(format!("a bit operation on {}", a.dtype)))
+            }
+        })
+    }
+
+    fn int_binary(&self, op: BinOp, a: Data<'c>, b: Data<'c>) -> Result<Value<'c>> {
+        let (x, y) = (a.value, b.value);
+        let is_unsigned = is_unsigned(a.dtype);
+        let extreme = |signed: &str, unsigned: &str| {
+            let name = if is_unsigned { unsigned } else { signed };
+            self.b.intrinsic(name, &[x.get_type()], &[x, y])
+        };
+        match op {
+            BinOp::Add => self.b.binary(Op::Add, x, y),
+            BinOp::Sub => self.b.binary(Op::Sub, x, y),
+            BinOp::Mul => self.b.binary(Op::Mul, x, y),
+            BinOp::And => self.b.binary(Op::And, x, y),
+            BinOp::Or => self.b.binary(Op::Or, x, y),
+            BinOp::Xor => self.b.binary(Op::Xor, x, y),
+            BinOp::Min => extreme("llvm.smin", "llvm.umin"),
+            BinOp::Max => extreme("llvm.smax", "llvm.umax"),
+            BinOp::Div => self.divide_data(a, b),
+            BinOp::Shl | BinOp::Shr => self.shift(op, a, b),
+        }
+    }
+
+    /// Rounds towards zero. LLVM leaves division by zero, and the smallest number by -1, undefined; here they are 0
+    /// and the smallest number.
+    fn divide_data(&self, a: Data<'c>, b: Data<'c>) -> Result<Value<'c>> {
+        let number = |v: f64| self.b.number(a.dtype, a.lanes, v);
+        let zero = number(0.0)?;
+        let by_zero = self.b.compare_int(IntPredicate::EQ, b.value, zero)?;
+        let divisor = self.b.select(by_zero, number(1.0)?, b.value)?;
+        if is_unsigned(a.dtype) {
+            let quotient = self.b.binary(Op::UDiv, a.value, divisor)?;
+            return self.b.select(by_zero, zero, quotient);
+        }
+        let by_minus_one = self.b.compare_int(IntPredicate::EQ, b.value, number(-1.0)?)?;
+        let divisor = self.b.select(by_minus_one, number(1.0)?, divisor)?;
+        let quotient = self.b.binary(Op::SDiv, a.value, divisor)?;
+        let negated = self.b.binary(Op::Sub, zero, a.value)?;
+        let quotient = self.b.select(by_minus_one, negated, quotient)?;
+        self.b.select(by_zero, zero, quotient)
+    }
+
+    /// Shifts by the width or more (or by negative amounts) push every bit out.
+    fn shift(&self, op: BinOp, a: Data<'c>, b: Data<'c>) -> Result<Value<'c>> {
+        let bits = if a.dtype == DType::Bool { 1 } else { a.dtype.bits() };
+        let last = self.b.number(a.dtype, a.lanes, f64::from(bits - 1))?;
+        let inside = self.b.compare_int(IntPredicate::ULE, b.value, last)?;
+        let by = self.b.select(inside, b.value, last)?;
+        match (op, is_unsigned(a.dtype)) {
+            // Arithmetic shifts by the last bit leave the sign everywhere, which is what more would give.
+            (BinOp::Shr, false) => self.b.binary(Op::AShr, a.value, by),
+            (BinOp::Shr, true) => self.or_zero(inside, self.b.binary(Op::LShr, a.value, by)?, a),
+            _ => self.or_zero(inside, self.b.binary(Op::Shl, a.value, by)?, a),
+        }
+    }
+
+    fn or_zero(&self, keep: Value<'c>, value: Value<'c>, like: Data<'c>) -> Result<Value<'c>> {
+        self.b.select(keep, value, self.b.number(like.dtype, like.lanes, 0.0)?)
+    }
+
+    fn compare(&self, op: CmpOp, a: Data<'c>, b: Data<'c>) -> Result<Data<'c>> {
+        let value = if a.dtype.is_float() {
+            let (a, b) = match a.dtype {
+                DType::Bf16 => (self.cast(DType::F32, a)?, self.cast(DType::F32, b)?),
+                _ => (a, b),
+            };
+            self.b.compare_float(ordered(op), a.value, b.value)?
+        } else {
+            let predicate = if is_unsigned(a.dtype) { unsigned(op) } else { signed(op) };
+            self.b.compare_int(predicate, a.value, b.value)?
+        };
+        Ok(Data { value, dtype: DType::Bool, lanes: a.lanes })
+    }
+
+    /// A choice. A side that reads memory is evaluated only where it is chosen if the condition is about indices: such
+    /// a condition may be what keeps the access inside its buffer.
+    fn select(&mut self, condition: &Expr, a: &Expr, b: &Expr) -> Result<Data<'c>> {
+        let mut about_indices = false;
+        visit::walk_expr(condition, &mut |e| about_indices |= matches!(e, Expr::Cond(_)));
+        let reads = |e: &Expr| {
+            let mut found = false;
+            visit::walk_expr(e, &mut |e| found |= matches!(e, Expr::Load { .. }));
+            found
+        };
+        let c = self.expr(condition)?;
+        if c.dtype != DType::Bool {
+            return Err(bug(format!("a condition of type {}", c.dtype)));
+        }
+        if about_indices && c.lanes == 1 && (reads(a) || reads(b)) {
+            return self.choose(c.value, a, b);
+        }
+        let (a, b) = self.pair(a, b)?;
+        let c = if c.lanes == 1 { c } else { self.splat(c, a.lanes)? };
+        Ok(Data { value: self.b.select(c.value, a.value, b.value)?, ..a })
+    }
+
+    fn choose(&mut self, condition: Value<'c>, a: &Expr, b: &Expr) -> Result<Data<'c>> {
+        if let Value::IntValue(c) = condition
+            && let Some(known) = c.get_zero_extended_constant()
+        {
+            return self.expr(if known != 0 { a } else { b });
+        }
+        let (yes, no, after) = (self.new_block("chosen"), self.new_block("other"), self.new_block("joined"));
+        self.b.branch(condition, yes, no)?;
+        self.b.at_end(yes);
+        let a = self.expr(a)?;
+        let yes_end = self.b.here()?;
+        self.b.at_end(no);
+        let b = self.expr(b)?;
+        // A scalar beside a vector is widened in its own block.
+        let b = self.splat(b, a.lanes.max(b.lanes))?;
+        let no_end = self.b.here()?;
+        self.b.jump(after)?;
+        self.b.at_end(yes_end);
+        let a = self.splat(a, b.lanes)?;
+        self.b.jump(after)?;
+        self.b.at_end(after);
+        if a.dtype != b.dtype {
+            return Err(bug(format!("a choice between {} and {}", a.dtype, b.dtype)));
+        }
+        Ok(Data { value: self.b.join((a.value, yes_end), (b.value, no_end))?, ..a })
+    }
+
+    /// An operation on one operand.
+    pub fn unary(&self, op: UnOp, a: Data<'c>) -> Result<Data<'c>> {
+        match (op, a.dtype.class()) {
+            (UnOp::Neg | UnOp::Abs, Class::Float) => self.sign(op, a),
+            (UnOp::Not, Class::Float) => Err(bug(format!("not of {}", a.dtype))),
+            (_, Class::Float) => self.function(op, a),
+            (UnOp::Not, _) => {
+                let ones = self.b.number(a.dtype, a.lanes, -1.0)?;
+                Ok(Data { value: self.b.binary(Op::Xor, a.value, ones)?, ..a })
+            }
+            (UnOp::Neg, _) => {
+                let zero = self.b.number(a.dtype, a.lanes, 0.0)?;
+                Ok(Data { value: self.b.binary(Op::Sub, zero, a.value)?, ..a })
+            }
+            (UnOp::Abs, _) if is_unsigned(a.dtype) => Ok(a),
+            (UnOp::Abs, _) => {
+                let wraps = self.b.truth(false).into();
+                let value = self.b.intrinsic("llvm.abs", &[a.value.get_type()], &[a.value, wraps])?;
+                Ok(Data { value, ..a })
+            }
+            _ => Err(bug(format!("{op:?} of {}", a.dtype))),
+        }
+    }
+
+    /// Negation and magnitude: of the sign bit alone.
+    fn sign(&self, op: UnOp, a: Data<'c>) -> Result<Data<'c>> {
+        self.wide(&[a], |v, ty| match op {
+            UnOp::Abs => self.b.intrinsic("llvm.fabs", &[ty], v),
+            _ => self.b.negate(v[0]),
+        })
+    }
+}
+
+/// Comparisons are false with a NaN, except "not equal".
+fn ordered(op: CmpOp) -> FloatPredicate {
+    match op {
+        CmpOp::Lt => FloatPredicate::OLT,
+        CmpOp::Le => FloatPredicate::OLE,
+        CmpOp::Eq => FloatPredicate::OEQ,
+        CmpOp::Ne => FloatPredicate::UNE,
+        CmpOp::Ge => FloatPredicate::OGE,
+        CmpOp::Gt => FloatPredicate::OGT,
+    }
+}

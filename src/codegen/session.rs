@@ -1,0 +1,124 @@
+//! LLVM itself: target machines, diagnostics as errors, the pass pipeline and the way to text.
+//!
+//! LLVM prints a diagnostic and ends the process unless a handler is installed; with one, emission reports success
+//! although it failed, so the log is the verdict. Target machines are kept per thread: making one costs more than a
+//! small kernel.
+
+use crate::error::{Error, Result};
+use crate::target::Target;
+use inkwell::OptimizationLevel;
+use inkwell::context::Context;
+use inkwell::llvm_sys::core::{
+    LLVMContextSetDiagnosticHandler, LLVMDisposeMessage, LLVMGetDiagInfoDescription, LLVMGetDiagInfoSeverity,
+};
+use inkwell::llvm_sys::prelude::LLVMDiagnosticInfoRef;
+use inkwell::llvm_sys::{LLVMDiagnosticSeverity, LLVMDiagnosticSeverity::*};
+use inkwell::module::Module;
+use inkwell::passes::PassBuilderOptions;
+use inkwell::targets::{
+    CodeModel, FileType, InitializationConfig, RelocMode, Target as LlvmTarget, TargetMachine, TargetTriple,
+};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{CStr, c_void};
+use std::rc::Rc;
+use std::sync::Once;
+
+const TRIPLE: &str = "nvptx64-nvidia-cuda";
+
+/// The passes. Loops are unrolled at emission, where local buffers need it anyway, and vectors are the schedule's
+/// decision, so LLVM's own unrolling and vectorizing are off.
+const PASSES: &str = "default<O3>";
+
+/// What LLVM said, in order. Must outlive the context that it listens to.
+#[derive(Default)]
+pub struct Diagnostics(Box<RefCell<Vec<String>>>);
+
+impl Diagnostics {
+    /// Listens to a context.
+    pub fn listen(&self, context: &Context) {
+        let log: *const RefCell<Vec<String>> = &*self.0;
+        // SAFETY: the log is boxed, so its address is stable, and it outlives the context: `compile` declares it
+        // first. The handler casts the pointer back to the type it has here.
+        unsafe { LLVMContextSetDiagnosticHandler(context.raw(), Some(record), log.cast_mut().cast()) }
+    }
+
+    /// An error if LLVM said anything.
+    pub fn check(&self, what: &str) -> Result<()> {
+        let log = self.0.borrow();
+        if log.is_empty() { Ok(()) } else { Err(bug(format!("{what}: {}", log.join("; ")))) }
+    }
+}
+
+/// Keeps errors and warnings; remarks and notes say nothing of correctness.
+extern "C" fn record(info: LLVMDiagnosticInfoRef, log: *mut c_void) {
+    // SAFETY: LLVM passes a live diagnostic and the pointer of `listen`; the description is a C string that is ours
+    // to dispose of. Nothing in here unwinds: the cell is borrowed for this push alone.
+    unsafe {
+        let severity: LLVMDiagnosticSeverity = LLVMGetDiagInfoSeverity(info);
+        if !matches!(severity, LLVMDSError | LLVMDSWarning) {
+            return;
+        }
+        let text = LLVMGetDiagInfoDescription(info);
+        let words = CStr::from_ptr(text).to_string_lossy().into_owned();
+        LLVMDisposeMessage(text);
+        if let Ok(mut log) = (*log.cast::<RefCell<Vec<String>>>()).try_borrow_mut() {
+            log.push(words);
+        }
+    }
+}
+
+/// The target machine for a chip and a PTX ISA version.
+pub fn machine(target: &Target, ptx: u32) -> Result<Rc<TargetMachine>> {
+    thread_local! {
+        static MACHINES: RefCell<HashMap<(&'static str, u32), Rc<TargetMachine>>> = RefCell::default();
+    }
+    MACHINES.with_borrow_mut(|known| {
+        if let Some(machine) = known.get(&(target.name, ptx)) {
+            return Ok(Rc::clone(machine));
+        }
+        let machine = Rc::new(make_machine(target, ptx)?);
+        known.insert((target.name, ptx), Rc::clone(&machine));
+        Ok(machine)
+    })
+}
+
+fn make_machine(target: &Target, ptx: u32) -> Result<TargetMachine> {
+    static INITIALIZE: Once = Once::new();
+    INITIALIZE.call_once(|| LlvmTarget::initialize_nvptx(&InitializationConfig::default()));
+    let triple = TargetTriple::create(TRIPLE);
+    let backend = LlvmTarget::from_triple(&triple).map_err(|e| bug(e.to_string()))?;
+    let features = format!("+ptx{ptx}");
+    let level = OptimizationLevel::Aggressive;
+    let made =
+        backend.create_target_machine(&triple, target.name, &features, level, RelocMode::PIC, CodeModel::Default);
+    let machine = made.ok_or_else(|| bug(format!("LLVM has no target machine for {} {features}", target.name)))?;
+    machine.set_asm_verbosity(true);
+    Ok(machine)
+}
+
+/// Sets what the passes and the backend must know before anything is built.
+pub fn prepare(module: &Module, machine: &TargetMachine) {
+    module.set_triple(&TargetTriple::create(TRIPLE));
+    module.set_data_layout(&machine.get_target_data().get_data_layout());
+}
+
+/// Verifies the module, optimizes it and writes it as PTX.
+pub fn to_ptx(module: &Module, machine: &TargetMachine, log: &Diagnostics) -> Result<String> {
+    let options = PassBuilderOptions::create();
+    options.set_loop_vectorization(false);
+    options.set_loop_slp_vectorization(false);
+    options.set_loop_interleaving(false);
+    options.set_loop_unrolling(false);
+    module.run_passes(PASSES, machine, options).map_err(|e| bug(e.to_string()))?;
+    log.check("optimizing")?;
+    let buffer = machine.write_to_memory_buffer(module, FileType::Assembly).map_err(|e| bug(e.to_string()))?;
+    log.check("writing PTX")?;
+    let text = buffer.as_slice();
+    Ok(String::from_utf8_lossy(text.strip_suffix(&[0]).unwrap_or(text)).into_owned())
+}
+
+/// A fault of the translation.
+pub fn bug(message: impl Into<String>) -> Error {
+    Error::bug("codegen.llvm", message)
+}

@@ -1,0 +1,98 @@
+//! Data values: their LLVM types, literals and lanes.
+
+use super::builder::{Builder, Type, Value, vector_of};
+use super::session::bug;
+use crate::dtype::{Class, DType};
+use crate::error::{Error, Result};
+use crate::ir::Literal;
+
+/// A value of the program: `lanes` elements of a type.
+#[derive(Debug, Clone, Copy)]
+pub struct Data<'c> {
+    /// In LLVM.
+    pub value: Value<'c>,
+    /// The type of an element.
+    pub dtype: DType,
+    /// How many; a scalar has 1.
+    pub lanes: u32,
+}
+
+impl<'c> Builder<'c, '_> {
+    /// The LLVM type of one element.
+    ///
+    /// # Errors
+    /// `codegen.type` for types that ordinary code cannot hold yet.
+    pub fn element(&self, dtype: DType) -> Result<Type<'c>> {
+        let c = self.context;
+        Ok(match dtype {
+            DType::F16 => c.f16_type().into(),
+            DType::Bf16 => c.bf16_type().into(),
+            DType::F32 | DType::Tf32 => c.f32_type().into(),
+            DType::F64 => c.f64_type().into(),
+            DType::S8 | DType::U8 => c.i8_type().into(),
+            DType::S32 | DType::U32 => c.i32_type().into(),
+            DType::S64 => c.i64_type().into(),
+            DType::Bool => c.bool_type().into(),
+            DType::E4m3 | DType::E5m2 | DType::S4 | DType::U4 | DType::B1 => {
+                return Err(Error::chip("codegen.type", format!("{dtype} has no ordinary code on a GPU yet"))
+                    .help("compute in f32 or s32, or run the program on the CPU machine"));
+            }
+        })
+    }
+
+    /// The LLVM type of `lanes` elements.
+    pub fn shape(&self, dtype: DType, lanes: u32) -> Result<Type<'c>> {
+        vector_of(self.element(dtype)?, lanes)
+    }
+
+    /// A literal.
+    pub fn literal(&self, dtype: DType, literal: Literal) -> Result<Value<'c>> {
+        let (int, float) = match literal {
+            Literal::Int(v) => (v, v as f64),
+            Literal::Float(v) => (v as i64, v),
+        };
+        match self.element(dtype)? {
+            Type::FloatType(t) => Ok(t.const_float(rounded(dtype, float)).into()),
+            Type::IntType(t) if dtype == DType::Bool => Ok(t.const_int(u64::from(int != 0), false).into()),
+            Type::IntType(t) => Ok(t.const_int(int as u64, true).into()),
+            _ => Err(bug(format!("a literal of type {dtype}"))),
+        }
+    }
+
+    /// A number in every lane, of a type that holds it.
+    pub fn number(&self, dtype: DType, lanes: u32, value: f64) -> Result<Value<'c>> {
+        let literal = if dtype.is_float() { Literal::Float(value) } else { Literal::Int(value as i64) };
+        let one = self.literal(dtype, literal)?;
+        self.gather(&vec![one; lanes as usize])
+    }
+
+    /// Computes lane by lane: for operations that have no vector form.
+    pub fn per_lane(
+        &self,
+        values: &[Value<'c>],
+        lanes: u32,
+        mut f: impl FnMut(&[Value<'c>]) -> Result<Value<'c>>,
+    ) -> Result<Value<'c>> {
+        let mut out = Vec::with_capacity(lanes as usize);
+        for lane in 0..lanes {
+            let scalars: Vec<Value> = values.iter().map(|v| self.lane(*v, lane)).collect::<Result<_>>()?;
+            out.push(f(&scalars)?);
+        }
+        self.gather(&out)
+    }
+}
+
+/// The nearest value of a 16-bit float, which LLVM's constants do not round to by themselves in every case.
+fn rounded(dtype: DType, value: f64) -> f64 {
+    match dtype {
+        DType::F16 => half::f16::from_f64(value).to_f64(),
+        DType::Bf16 => half::bf16::from_f64(value).to_f64(),
+        DType::F32 | DType::Tf32 => f64::from(value as f32),
+        _ => value,
+    }
+}
+
+/// Whether integers of the type compare and extend as unsigned numbers.
+pub fn is_unsigned(dtype: DType) -> bool {
+    matches!(dtype.class(), Class::Unsigned | Class::Bool)
+}

@@ -1,0 +1,297 @@
+//! A measuring session on one device, and the measuring of one program in it.
+//!
+//! Ratios, not absolute times: clocks drift with heat and power, so ours and the library's are taken in ABBA blocks
+//! (ours, library, library, ours), in one process, on the same buffers with the same random data (zeros run faster).
+//! Each block is queued as a whole. The ratio of a row is the median of the paired ratios; its noise is what ours
+//! shows against ours in the same blocks. Short launches are replayed as a graph over as many sets of buffers.
+
+use super::check;
+use super::cold::Cold;
+use super::floor;
+use super::library::cublas::{Cublas, Gemm};
+use super::library::nvml::Nvml;
+use super::row::{self, Row};
+use super::timer::{Launch, Subject, Timer};
+use crate::array::Array;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::kernel::{Access, Kernels};
+use crate::runtime::{Device, DeviceBuffer, Program, median};
+use std::cell::Cell;
+
+/// How much time a row may take.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Plan {
+    /// Seconds of preheating before the first row.
+    pub preheat_s: f64,
+    /// Seconds of preheating before each later row.
+    pub rewarm_s: f64,
+    /// Seconds of samples a row. Slow programs get fewer pairs, but at least six.
+    pub row_s: f64,
+    /// Pairs to take at most.
+    pub most_pairs: usize,
+    /// Launches in a graph for programs below [`Plan::graph_below_us`].
+    pub graph_launches: usize,
+    /// Below this many microseconds a launch, graphs are replayed.
+    pub graph_below_us: f64,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan { preheat_s: 2.5, rewarm_s: 0.2, row_s: 1.5, most_pairs: 60, graph_launches: 20, graph_below_us: 50.0 }
+    }
+}
+
+/// What is measured in a row.
+pub struct Job<'a> {
+    /// Name, shape, types and layout as the row shows them.
+    pub labels: [String; 4],
+    /// The compiled program.
+    pub kernels: &'a Kernels,
+    /// One array an argument (those that are only written: any content).
+    pub args: Vec<Array>,
+    /// Operations of data that the program asks for (a multiply-add is two).
+    pub operations: f64,
+    /// Types of the multiplied inputs and of the sums, for the floor.
+    pub arithmetic: (DType, DType),
+    /// The library's counterpart, taking the first three arguments as A, B and C.
+    pub gemm: Option<Gemm>,
+    /// Looks at all arguments after a run and returns the largest error over its bound.
+    pub judge: &'a dyn Fn(&[Array]) -> Result<f64>,
+}
+
+/// A device with its libraries, ready to measure.
+pub struct Bench {
+    device: Device,
+    cublas: std::result::Result<Cublas, Error>,
+    nvml: Option<Nvml>,
+    cold: Cold,
+    plan: Plan,
+    launch_us: f64,
+    bytes_per_second: Option<f64>,
+    warm: Cell<bool>,
+}
+
+impl Bench {
+    /// Looks for cuBLAS (`cublas` names its file or folder; `None` searches) and NVML, and measures what an empty
+    /// launch takes and how fast memory is read.
+    pub fn new(device: &Device, plan: Plan, cublas: Option<&std::path::Path>) -> Result<Bench> {
+        let cublas = Cublas::open(device, cublas);
+        let cold = Cold::with(device, cublas.as_ref().ok())?;
+        let launch_us = floor::launch_us(device)?;
+        let bytes_per_second = cold.bandwidth(device, cublas.as_ref().ok())?;
+        let (device, nvml) = (device.clone(), Nvml::open(device).ok());
+        Ok(Bench { device, cublas, nvml, cold, plan, launch_us, bytes_per_second, warm: Cell::new(false) })
+    }
+
+    /// Has a program of one's own read the cache cold, instead of the library.
+    #[must_use]
+    pub fn with_cold(mut self, cold: Cold) -> Bench {
+        self.cold = cold;
+        self
+    }
+
+    /// cuBLAS, or why there is none.
+    pub fn cublas(&self) -> Result<&Cublas> {
+        self.cublas.as_ref().map_err(Clone::clone)
+    }
+
+    /// Microseconds of an empty launch.
+    pub fn launch_us(&self) -> f64 {
+        self.launch_us
+    }
+
+    /// Bytes per second of reading memory, where it could be measured.
+    pub fn bytes_per_second(&self) -> Option<f64> {
+        self.bytes_per_second
+    }
+
+    /// Checks a program, then measures it beside the library.
+    pub fn row(&self, job: &Job<'_>) -> Result<Row> {
+        let program = self.device.load(job.kernels)?;
+        let error = check::check(&program, &job.args, job.judge)?;
+        let first = check::upload(&self.device, program.args(), &job.args)?;
+        let peer = self.peer(job, &first);
+        let sides = Sides { program: &program, peer: peer.as_ref().ok().copied() };
+        let first = vec![first];
+        let roughly = self.estimate(&sides, &first)?;
+        let sets = self.sets(first, roughly)?;
+        let measured = self.measure(&sides, &sets, roughly)?;
+        self.warm.set(true);
+        let chosen = peer.as_ref().ok().map(|(cublas, gemm)| self.describe(cublas, gemm, &sets));
+        let [program_name, shape, dtype, layout] = job.labels.clone();
+        let Measured { summary, launches, clock_mhz, watts } = measured;
+        Ok(Row {
+            program: program_name,
+            shape,
+            dtype,
+            layout,
+            device: self.device.info().name.clone(),
+            us: summary.us,
+            gflops: job.operations / summary.us / 1e3,
+            library_us: summary.library_us,
+            library: chosen,
+            library_missing: peer.err().map(|e| e.message().to_string()),
+            ratio: summary.ratio,
+            noise: summary.noise,
+            floor_ratio: self.floor(job, &program, clock_mhz) / summary.us,
+            pairs: summary.pairs,
+            launches,
+            error,
+            clock_mhz,
+            watts,
+            resources: program.resources().into_iter().cloned().collect(),
+        })
+    }
+
+    /// The library's counterpart, after its result was checked as ours was; or why there is none.
+    fn peer(&self, job: &Job<'_>, set: &[DeviceBuffer]) -> Result<(&Cublas, Gemm)> {
+        let none = || Error::input("measure.no_peer", "the library has no such program");
+        let gemm = job.gemm.ok_or_else(none)?;
+        let cublas = self.cublas()?;
+        let [a, b, c, ..] = set else { return Err(none()) };
+        c.poison()?;
+        cublas.gemm(&gemm, a, b, c)?;
+        let after = set.iter().map(DeviceBuffer::download).collect::<Result<Vec<_>>>()?;
+        check::passed("cuBLAS", (job.judge)(&after)?)?;
+        Ok((cublas, gemm))
+    }
+
+    /// As many sets of buffers as samples need: one for each launch of a graph, or enough to rotate beyond the cache.
+    fn sets(
+        &self,
+        mut sets: Vec<Vec<DeviceBuffer>>,
+        (ours_us, library_us): (f64, f64),
+    ) -> Result<Vec<Vec<DeviceBuffer>>> {
+        let bytes = sets.iter().flatten().map(|b| b.bytes() as u64).sum::<u64>().max(1);
+        let mut wanted = if self.is_short(ours_us, library_us) { self.plan.graph_launches } else { 1 };
+        if matches!(self.cold, Cold::Rotate) {
+            let rotate = (2 * self.device.info().l2_bytes).div_ceil(bytes) + 1;
+            wanted = wanted.max(usize::try_from(rotate).unwrap_or(1).min(256));
+        }
+        let room = self.device.free_memory()? / 2 / bytes;
+        let wanted = wanted.min(usize::try_from(room).unwrap_or(1)).max(1);
+        while sets.len() < wanted {
+            let copy = sets[0].iter().map(DeviceBuffer::duplicate).collect::<Result<Vec<_>>>()?;
+            sets.push(copy);
+        }
+        Ok(sets)
+    }
+
+    /// Microseconds of a launch of ours and of the library, roughly; infinite without a library.
+    fn estimate(&self, sides: &Sides<'_>, sets: &[Vec<DeviceBuffer>]) -> Result<(f64, f64)> {
+        let (ours, theirs) = (|set: usize| sides.ours(&sets[set]), |set: usize| sides.library(&sets[set]));
+        let mut timer = self.timer(4)?;
+        let (a, b) = (Subject::single(&ours, 1), Subject::single(&theirs, 1));
+        timer.block(&[&a, &b])?;
+        let times = timer.block(&[&a, &b, &a, &b])?;
+        let library = if sides.peer.is_some() { times[1].min(times[3]) } else { f64::INFINITY };
+        Ok((times[0].min(times[2]), library))
+    }
+
+    fn timer(&self, longest: usize) -> Result<Timer<'_>> {
+        Timer::new(&self.device, &self.cold, self.cublas.as_ref().ok(), self.nvml.as_ref(), longest)
+    }
+
+    fn is_short(&self, ours_us: f64, library_us: f64) -> bool {
+        ours_us.min(library_us) < self.plan.graph_below_us
+    }
+
+    fn measure(
+        &self,
+        sides: &Sides<'_>,
+        sets: &[Vec<DeviceBuffer>],
+        (ours_us, library_us): (f64, f64),
+    ) -> Result<Measured> {
+        let short = self.is_short(ours_us, library_us);
+        let (ours, theirs) = (|set: usize| sides.ours(&sets[set]), |set: usize| sides.library(&sets[set]));
+        let a = self.subject(&ours, sets.len(), short, ours_us)?;
+        let b = self.subject(&theirs, sets.len(), short && sides.peer.is_some(), library_us)?;
+        let order = if sides.peer.is_some() { vec![&a, &b, &b, &a] } else { vec![&a, &a] };
+        let mut timer = self.timer(order.len())?;
+        timer.preheat(&order, if self.warm.get() { self.plan.rewarm_s } else { self.plan.preheat_s })?;
+        let begin = std::time::Instant::now();
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        // Three blocks are six pairs; a sample that slow is steady.
+        while first.len() < 6 || (first.len() < self.plan.most_pairs && begin.elapsed().as_secs_f64() < self.plan.row_s)
+        {
+            let times = timer.block(&order)?;
+            match times[..] {
+                [a1, b1, b2, a2] => {
+                    first.extend([a1, a2]);
+                    second.extend([b1, b2]);
+                }
+                _ => first.extend(times),
+            }
+        }
+        let reading = |f: fn(&super::Reading) -> f64| {
+            let values: Vec<f64> = timer.readings.iter().map(f).filter(|v| v.is_finite()).collect();
+            (!values.is_empty()).then(|| median(&values))
+        };
+        let (clock_mhz, watts) = (reading(|r| r.clock_mhz), reading(|r| r.watts));
+        Ok(Measured { summary: row::summarise(&first, &second), launches: a.launches, clock_mhz, watts })
+    }
+
+    /// A graph where launches are short; alone where they are not, or where the subject cannot be recorded.
+    fn subject<'a>(&self, launch: &'a Launch<'a>, sets: usize, short: bool, us: f64) -> Result<Subject<'a>> {
+        // A launch of a millisecond hides its own gaps, also beside a short one.
+        if short && us < 1000.0 {
+            let launches = self.plan.graph_launches.max(1);
+            return Subject::replayed(&self.device, launch, sets, launches);
+        }
+        Ok(Subject::single(launch, sets))
+    }
+
+    /// Name, version and kernels of the library's counterpart.
+    fn describe(&self, cublas: &Cublas, gemm: &Gemm, sets: &[Vec<DeviceBuffer>]) -> String {
+        let [set, ..] = sets else { return String::new() };
+        let recorded = self.device.capture(|| library_launch(Some((cublas, *gemm)), set));
+        let mut names = recorded.map(|graph| graph.kernel_names()).unwrap_or_default();
+        names.sort();
+        let version = cublas.version();
+        let number = format!("cuBLAS {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+        if names.is_empty() { number } else { format!("{number}: {}", names.join(" + ")) }
+    }
+
+    fn floor(&self, job: &Job<'_>, program: &Program, clock_mhz: Option<f64>) -> f64 {
+        let info = self.device.info();
+        let hertz = clock_mhz.map_or(f64::from(info.clock_khz) * 1e3, |mhz| mhz * 1e6);
+        let (input, sums) = job.arithmetic;
+        let peak = floor::operations_per_clock(info.capability, input, sums)
+            .map(|rate| rate * f64::from(info.multiprocessors) * hertz);
+        let bytes: u64 =
+            program.args().iter().map(|a| a.bytes * if a.access == Access::ReadWrite { 2 } else { 1 }).sum();
+        floor::floor_us(self.launch_us, job.operations, peak, bytes as f64, self.bytes_per_second)
+    }
+}
+
+/// What is compared: a program, and the library's counterpart if there is one.
+struct Sides<'a> {
+    program: &'a Program,
+    peer: Option<(&'a Cublas, Gemm)>,
+}
+
+impl Sides<'_> {
+    fn ours(&self, set: &[DeviceBuffer]) -> Result<()> {
+        self.program.launch(&set.iter().collect::<Vec<_>>())
+    }
+
+    fn library(&self, set: &[DeviceBuffer]) -> Result<()> {
+        library_launch(self.peer, set)
+    }
+}
+
+struct Measured {
+    summary: row::Summary,
+    launches: usize,
+    clock_mhz: Option<f64>,
+    watts: Option<f64>,
+}
+
+/// One launch of the library's counterpart; nothing without one.
+fn library_launch(peer: Option<(&Cublas, Gemm)>, set: &[DeviceBuffer]) -> Result<()> {
+    match (peer, set) {
+        (Some((cublas, gemm)), [a, b, c, ..]) => cublas.gemm(&gemm, a, b, c),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,91 @@
+//! The floor: no program runs faster than an empty launch plus the larger of arithmetic at the peak rate and traffic at
+//! the measured bandwidth.
+
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::kernel::{Kernel, Kernels};
+use crate::runtime::{Device, median};
+
+/// Operations (a multiply-add counts as two) that a multiprocessor can do each clock with plain or tensor instructions,
+/// by compute capability, from the CUDA C++ Programming Guide (arithmetic throughput) and NVIDIA's architecture papers.
+/// `None` for what is not listed.
+pub(super) fn operations_per_clock(capability: (u32, u32), input: DType, accumulate: DType) -> Option<f64> {
+    let rate = match (capability, input, accumulate) {
+        ((7, 0 | 5), DType::F32, DType::F32) => 128.0,
+        ((8, 0), DType::F32, DType::F32) => 128.0,
+        ((8, 6 | 7 | 9) | (9, 0), DType::F32, DType::F32) => 256.0,
+        ((9, 0), DType::F16 | DType::Bf16, DType::F32 | DType::F16) => 4096.0,
+        ((9, 0), DType::Tf32, DType::F32) => 2048.0,
+        ((9, 0), DType::E4m3 | DType::E5m2, DType::F32 | DType::F16) => 8192.0,
+        ((9, 0), DType::S8 | DType::U8, DType::S32) => 8192.0,
+        ((9, 0), DType::F64, DType::F64) => 256.0,
+        ((8, 0), DType::F16 | DType::Bf16, DType::F32 | DType::F16) => 2048.0,
+        ((8, 0), DType::Tf32, DType::F32) => 1024.0,
+        _ => return None,
+    };
+    Some(rate)
+}
+
+/// The floor in microseconds: `launch_us` of an empty kernel, then arithmetic or traffic, whichever takes longer.
+/// What is not known counts as no time.
+pub fn floor_us(
+    launch_us: f64,
+    operations: f64,
+    operations_per_second: Option<f64>,
+    bytes: f64,
+    bytes_per_second: Option<f64>,
+) -> f64 {
+    let time = |amount: f64, rate: Option<f64>| rate.filter(|r| *r > 0.0).map_or(0.0, |r| amount / r * 1e6);
+    launch_us + time(operations, operations_per_second).max(time(bytes, bytes_per_second))
+}
+
+/// Microseconds that a launch of nothing takes between two events.
+pub(super) fn launch_us(device: &Device) -> Result<f64> {
+    let program = device.load(&nothing())?;
+    let (start, end) = (device.event()?, device.event()?);
+    let mut times = Vec::new();
+    for _ in 0..40 {
+        start.record()?;
+        program.launch(&[])?;
+        end.record()?;
+        end.synchronize()?;
+        times.push(end.microseconds_since(&start)?);
+    }
+    Ok(median(&times))
+}
+
+/// A kernel that does nothing, in the oldest form that every driver takes.
+pub(super) fn nothing() -> Kernels {
+    let text = ".version 6.0\n.target sm_70\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+    let (name, entry) = ("nothing".to_string(), "nothing".to_string());
+    let unit = [1, 1, 1];
+    Kernels {
+        name,
+        target: "sm_70".into(),
+        ptx_version: 60,
+        text: text.into(),
+        llvm: String::new(),
+        args: vec![],
+        workspace: vec![],
+        kernels: vec![Kernel { entry, params: vec![], grid: unit, block: [32, 1, 1], cluster: unit, shared_bytes: 0 }],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_larger_of_arithmetic_and_traffic_counts() {
+        assert_eq!(floor_us(2.0, 1e9, Some(1e12), 1e6, Some(1e12)), 1002.0);
+        assert_eq!(floor_us(2.0, 1e6, Some(1e12), 1e9, Some(1e12)), 1002.0);
+        assert_eq!(floor_us(2.0, 1e9, None, 1e9, None), 2.0);
+    }
+
+    #[test]
+    fn an_h200_does_67_teraflops_in_f32() {
+        let rate = operations_per_clock((9, 0), DType::F32, DType::F32).unwrap() * 132.0 * 1.98e9;
+        assert!((66e12..68e12).contains(&rate));
+        assert_eq!(operations_per_clock((3, 5), DType::F32, DType::F32), None);
+    }
+}
