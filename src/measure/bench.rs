@@ -67,7 +67,8 @@ pub struct Bench {
     nvml: Option<Nvml>,
     cold: Cold,
     plan: Plan,
-    launch_us: f64,
+    /// Alone, and in a graph.
+    launch_us: [f64; 2],
     bytes_per_second: Option<f64>,
     warm: Cell<bool>,
 }
@@ -78,7 +79,7 @@ impl Bench {
     pub fn new(device: &Device, plan: Plan, cublas: Option<&std::path::Path>) -> Result<Bench> {
         let cublas = Cublas::open(device, cublas);
         let cold = Cold::with(device, cublas.as_ref().ok())?;
-        let launch_us = floor::launch_us(device)?;
+        let launch_us = [floor::launch_us(device, 1)?, floor::launch_us(device, plan.graph_launches)?];
         let bytes_per_second = cold.bandwidth(device, cublas.as_ref().ok())?;
         let (device, nvml) = (device.clone(), Nvml::open(device).ok());
         Ok(Bench { device, cublas, nvml, cold, plan, launch_us, bytes_per_second, warm: Cell::new(false) })
@@ -96,8 +97,8 @@ impl Bench {
         self.cublas.as_ref().map_err(Clone::clone)
     }
 
-    /// Microseconds of an empty launch.
-    pub fn launch_us(&self) -> f64 {
+    /// Microseconds of an empty launch, alone and as one of a graph.
+    pub fn launch_us(&self) -> [f64; 2] {
         self.launch_us
     }
 
@@ -134,7 +135,7 @@ impl Bench {
             library_missing: peer.err().map(|e| e.message().to_string()),
             ratio: summary.ratio,
             noise: summary.noise,
-            floor_ratio: self.floor(job, &program, clock_mhz) / summary.us,
+            floor_ratio: self.floor(job, &program, clock_mhz, launches) / summary.us,
             pairs: summary.pairs,
             launches,
             error,
@@ -253,7 +254,7 @@ impl Bench {
         if names.is_empty() { number } else { format!("{number}: {}", names.join(" + ")) }
     }
 
-    fn floor(&self, job: &Job<'_>, program: &Program, clock_mhz: Option<f64>) -> f64 {
+    fn floor(&self, job: &Job<'_>, program: &Program, clock_mhz: Option<f64>, launches: usize) -> f64 {
         let info = self.device.info();
         let hertz = clock_mhz.map_or(f64::from(info.clock_khz) * 1e3, |mhz| mhz * 1e6);
         let (input, sums) = job.arithmetic;
@@ -261,7 +262,8 @@ impl Bench {
             .map(|rate| rate * f64::from(info.multiprocessors) * hertz);
         let bytes: u64 =
             program.args().iter().map(|a| a.bytes * if a.access == Access::ReadWrite { 2 } else { 1 }).sum();
-        floor::floor_us(self.launch_us, job.operations, peak, bytes as f64, self.bytes_per_second)
+        let launch_us = self.launch_us[usize::from(launches > 1)];
+        floor::floor_us(launch_us, job.operations, peak, bytes as f64, self.bytes_per_second)
     }
 }
 

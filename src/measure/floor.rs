@@ -39,17 +39,21 @@ pub fn floor_us(
     launch_us + time(operations, operations_per_second).max(time(bytes, bytes_per_second))
 }
 
-/// Microseconds that a launch of nothing takes between two events.
-pub(super) fn launch_us(device: &Device) -> Result<f64> {
+/// Microseconds a launch of nothing takes between two events, as one of a graph of so many or (for 1) alone.
+pub(super) fn launch_us(device: &Device, launches: usize) -> Result<f64> {
     let program = device.load(&nothing())?;
+    let graph = match launches {
+        0 | 1 => None,
+        _ => Some(device.capture(|| (0..launches).try_for_each(|_| program.launch(&[])))?),
+    };
     let (start, end) = (device.event()?, device.event()?);
     let mut times = Vec::new();
     for _ in 0..40 {
         start.record()?;
-        program.launch(&[])?;
+        graph.as_ref().map_or_else(|| program.launch(&[]), |graph| graph.launch())?;
         end.record()?;
         end.synchronize()?;
-        times.push(end.microseconds_since(&start)?);
+        times.push(end.microseconds_since(&start)? / launches.max(1) as f64);
     }
     Ok(median(&times))
 }

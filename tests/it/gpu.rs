@@ -7,7 +7,7 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use warploom::error::Fault;
 use warploom::kernel::{Access, Arg, Kernel, Kernels, Param, Workspace};
-use warploom::measure::{Cublas, Gemm, run_once};
+use warploom::measure::{Bench, Cublas, Gemm, Job, Plan, run_once};
 use warploom::runtime::{Device, probe};
 use warploom::{Array, DType};
 
@@ -22,6 +22,7 @@ const CASES: &[Case] = &[
     ("wrong PTX shows the compiler's words", wrong_ptx_is_explained),
     ("a target that cannot run is the chip's fault", targets_are_checked),
     ("cuBLAS multiplies in every layout", cublas_multiplies),
+    ("rows hold ours beside the library", rows_hold_both),
     ("a fault is reported and stays reported", faults_stay_reported),
 ];
 
@@ -213,6 +214,36 @@ fn multiplies(device: &Device, cublas: &Cublas, gemm: &Gemm) {
         let y = |p| b.get(if gemm.b_transposed { j * k + p } else { p * n + j });
         assert_eq!(c.get(i * n + j), (0..k).map(|p| x(p) * y(p)).sum::<f64>(), "{gemm:?} at {i}, {j}");
     }
+}
+
+fn rows_hold_both(device: &Device) {
+    // With equal elements in Y, the elementwise product is the matrix product [n, 1] x [1, 1].
+    let n = 1 << 20;
+    let kernels = elementwise("mul.f32", n);
+    let x = Array::random(DType::F32, &[n as usize], 7).unwrap();
+    let y = Array::from_fn(DType::F32, &[n as usize], |_| 2.0).unwrap();
+    let args = vec![x, y, Array::zeros(DType::F32, &[n as usize]).unwrap()];
+    let (f32, t) = (DType::F32, false);
+    let gemm = Gemm { m: n, n: 1, k: 1, a: f32, b: f32, acc: f32, out: f32, a_transposed: t, b_transposed: t };
+    let judge = |after: &[Array]| {
+        let right = (0..after[2].len()).all(|i| after[2].get(i) == after[0].get(i) * 2.0);
+        Ok(if right { 0.0 } else { f64::INFINITY })
+    };
+    let plan = Plan { preheat_s: 0.1, rewarm_s: 0.02, row_s: 0.2, ..Plan::default() };
+    let bench = Bench::new(device, plan, None).unwrap();
+    let labels = ["scale", "1048576x1x1", "f32", "NN"].map(str::to_string);
+    let (operations, arithmetic) = (n as f64, (f32, f32));
+    let mut job = Job { labels, kernels: &kernels, args, operations, arithmetic, gemm: Some(gemm), judge: &judge };
+    let row = bench.row(&job).unwrap();
+    say(&format!("  {}", serde_json::to_string(&row).unwrap()));
+    assert!(row.us > 0.0 && row.pairs >= 6 && row.noise < 0.5 && [1, 20].contains(&row.launches));
+    assert!(row.floor_ratio > 0.0 && row.floor_ratio < 1.5, "{}", row.floor_ratio);
+    assert_eq!(row.ratio.is_some(), bench.cublas().is_ok());
+    assert_eq!(row.library.is_some(), row.library_missing.is_none());
+
+    // A wrong result stops the clock.
+    job.judge = &|_| Ok(2.0);
+    assert_eq!(bench.row(&job).unwrap_err().code(), "measure.wrong");
 }
 
 fn faults_stay_reported(device: &Device) {
