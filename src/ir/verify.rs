@@ -30,6 +30,7 @@
 //! tried on concrete values, and refused only with values that break it: nothing legal is ever refused.
 
 mod binding;
+mod exact;
 mod points;
 mod safety;
 mod scope;

@@ -1,1 +1,310 @@
+//! Every promise refused once with its message, the seeds' schedules accepted, and the safety rule on both sides.
 
+use super::*;
+use crate::dtype::DType;
+use crate::ir::visit::{change_block, change_loop};
+use crate::ir::{BinOp, Cond, Expr, If, LoopKind, Pipeline, RoleId, Stmt, StorageAlign, Store, Sync, print};
+use crate::schedule::{apply_all, parse};
+use crate::te::{self, GemmSpec, Layout};
+
+fn gemm(m: i64, n: i64, k: i64) -> Func {
+    te::gemm(&GemmSpec::of(m, n, k, DType::F32, Layout::NN)).unwrap()
+}
+
+fn after(program: &Func, steps: &str) -> Func {
+    apply_all(program, &parse(steps).unwrap()).unwrap_or_else(|e| panic!("{e}\n{}", e.source_text().unwrap_or("")))
+}
+
+fn accepted(func: &Func) {
+    if let Err(e) = verify(func) {
+        panic!("{e}\n{}", print::func(func));
+    }
+}
+
+/// The message of the refusal; every label lies in the printed program.
+fn refused(func: &Func, code: &str) -> String {
+    let e = verify(func).expect_err(&print::func(func));
+    assert_eq!(e.code(), code, "{e}\n{}", print::func(func));
+    for label in e.labels() {
+        assert!(e.source_text().is_some_and(|t| t.get(label.span.clone()).is_some()), "{e}");
+    }
+    e.message().to_string()
+}
+
+fn var(func: &Func, name: &str) -> Var {
+    func.find_loop(name).map(|l| l.var).unwrap_or_else(|| panic!("no loop {name}"))
+}
+
+fn bind(func: &mut Func, name: &str, axis: &str) {
+    let v = var(func, name);
+    let axis = Axis::parse(axis).unwrap();
+    assert!(change_loop(&mut func.body, v, &mut |l| l.kind = LoopKind::Bound(axis)));
+}
+
+fn on_block(func: &mut Func, name: &str, f: &mut dyn FnMut(&mut crate::ir::Block)) {
+    let id = func.find_block(name).unwrap().name;
+    assert!(change_block(&mut func.body, id, f));
+}
+
+#[test]
+fn builders_hold_all_promises() {
+    accepted(&te::vec_add(1000).unwrap());
+    accepted(&te::window_sum(1024).unwrap());
+    for layout in Layout::ALL {
+        let spec =
+            GemmSpec { a: DType::F16, b: DType::F16, out: DType::F16, ..GemmSpec::of(7, 9, 11, DType::F32, layout) };
+        accepted(&te::gemm(&spec).unwrap());
+        accepted(&te::batched_gemm(3, &spec).unwrap());
+        accepted(&te::gemm_with(&spec, &[te::Epilogue::Bias, te::Epilogue::Relu]).unwrap());
+    }
+}
+
+#[test]
+fn identifiers_exist() {
+    let mut f = te::vec_add(8).unwrap();
+    f.params.push(BufferId(9));
+    assert_eq!(refused(&f, "verify.id"), "buffer 9 does not exist in vec_add");
+    let mut f = te::vec_add(8).unwrap();
+    on_block(&mut f, "C", &mut |b| b.role = Some(RoleId(0)));
+    assert_eq!(refused(&f, "verify.id"), "role 0 does not exist in vec_add");
+    let mut f = te::vec_add(8).unwrap();
+    on_block(&mut f, "C", &mut |b| b.iters[0].binding = Var(77).into());
+    assert_eq!(refused(&f, "verify.id"), "variable 77 does not exist in vec_add");
+}
+
+#[test]
+fn names_are_unique() {
+    let mut f = te::vec_add(8).unwrap();
+    f.buffers[1].name = "A".into();
+    assert_eq!(refused(&f, "verify.name"), "two buffers are called A");
+    let mut f = te::vec_add(8).unwrap();
+    f.body.push(f.body[0].clone());
+    assert_eq!(refused(&f, "verify.name"), "the variable i is introduced twice");
+    let mut f = gemm(8, 8, 8);
+    let j = var(&f, "j");
+    f.vars[j.0 as usize] = "i".into();
+    assert_eq!(refused(&f, "verify.name"), "two loops are called i");
+}
+
+#[test]
+fn parameters_are_global() {
+    let mut f = te::vec_add(8).unwrap();
+    f.buffers[0].scope = Scope::Shared;
+    assert_eq!(refused(&f, "verify.param"), "the parameter A is shared, but the caller passes global memory");
+    let mut f = te::vec_add(8).unwrap();
+    f.params.push(f.params[0]);
+    assert_eq!(refused(&f, "verify.param"), "A is a parameter twice");
+    f.buffers[0].shape[0] = Index::Int(0);
+    assert_eq!(refused(&f, "verify.param"), "A has an extent of 0");
+}
+
+#[test]
+fn lowered_pieces_are_refused() {
+    let mut f = te::vec_add(8).unwrap();
+    f.body.push(Stmt::Sync(Sync::Block { reason: String::new() }));
+    assert_eq!(refused(&f, "verify.stage"), "synchronisation stands in Lowered programs only");
+    let mut f = te::vec_add(8).unwrap();
+    on_block(&mut f, "C", &mut |b| {
+        if let Stmt::Store(s) = &mut b.body[0] {
+            s.lanes = 4;
+        }
+    });
+    assert_eq!(refused(&f, "verify.stage"), "an access of 4 lanes of C before it is lowered");
+}
+
+#[test]
+fn variables_stay_in_scope() {
+    let mut f = te::vec_add(8).unwrap();
+    let i = var(&f, "i");
+    let c = f.params[2];
+    let value = Expr::constant(DType::F32, 0.0);
+    let store = Stmt::Store(Store { buffer: c, indices: vec![i.into()], value, lanes: 1 });
+    on_block(&mut f, "C", &mut |b| b.body.push(store.clone()));
+    assert_eq!(refused(&f, "verify.scope"), "i is used where it is not in scope");
+    let mut f = te::vec_add(8).unwrap();
+    f.body.push(store);
+    assert_eq!(refused(&f, "verify.scope"), "i is used where it is not in scope");
+}
+
+#[test]
+fn types_and_dimensions_agree() {
+    let mut f = te::vec_add(8).unwrap();
+    f.buffers[2].dtype = DType::F16;
+    assert_eq!(refused(&f, "verify.type"), "a value of type f32 is stored to C, which is f16");
+    let mut f = te::vec_add(8).unwrap();
+    f.buffers[1].dtype = DType::F16;
+    assert_eq!(refused(&f, "type.operand"), "in `A[vi] + B[vi]`: A[vi] is f32, but B[vi] is f16");
+    let mut f = te::vec_add(8).unwrap();
+    f.buffers[1].shape.push(Index::Int(2));
+    assert_eq!(refused(&f, "verify.type"), "B has 2 dimensions, but 1 indices");
+}
+
+#[test]
+fn extents_are_positive() {
+    let mut f = te::vec_add(8).unwrap();
+    let i = var(&f, "i");
+    change_loop(&mut f.body, i, &mut |l| l.extent = Index::Int(0));
+    assert_eq!(refused(&f, "verify.extent"), "i has extent 0, not a positive constant");
+}
+
+#[test]
+fn iterators_stay_in_their_domain_and_accesses_in_their_buffer() {
+    let mut f = te::vec_add(10).unwrap();
+    let i = var(&f, "i");
+    on_block(&mut f, "C", &mut |b| b.iters[0].binding = i + 2);
+    assert_eq!(refused(&f, "verify.domain"), "vi is 10 at i = 8, outside its domain 0..10");
+    on_block(&mut f, "C", &mut |b| b.predicate = Cond::lt(i, 8));
+    accepted(&f);
+    f.buffers[0].shape[0] = Index::Int(9);
+    assert_eq!(refused(&f, "verify.bounds"), "index vi is 9 at vi = 9, but dimension 0 of A has 9 elements");
+}
+
+#[test]
+fn conditions_guard() {
+    let mut f = te::window_sum(8).unwrap();
+    f.buffers[0].shape[0] = Index::Int(9);
+    assert!(refused(&f, "verify.bounds").starts_with("index vi + 2 is 9 at vi = 7"));
+    on_block(&mut f, "C", &mut |b| {
+        let cond = Cond::lt(b.iters[0].var, 7);
+        b.body = vec![Stmt::If(If { cond, body: std::mem::take(&mut b.body) })];
+    });
+    accepted(&f);
+}
+
+#[test]
+fn placements_exist() {
+    let mut f = te::vec_add(8).unwrap();
+    f.buffers[0].storage_align = Some(StorageAlign { dim: 1, factor: 32, offset: 8 });
+    assert_eq!(refused(&f, "verify.placement"), "storage_align 1 32 8 does not exist for A");
+    f.buffers[0].storage_align = None;
+    f.buffers[0].swizzle = Some(48);
+    assert_eq!(refused(&f, "verify.placement"), "swizzle 48 of A is not 32, 64 or 128 bytes");
+    f.buffers[0].swizzle = None;
+    let i = var(&f, "i");
+    change_loop(&mut f.body, i, &mut |l| l.persistent = true);
+    assert_eq!(refused(&f, "verify.placement"), "loop i: only a blockIdx loop is persistent");
+    change_loop(&mut f.body, i, &mut |l| {
+        l.persistent = false;
+        l.pipeline = Some(Pipeline { stages: 2, in_flight: 2 });
+    });
+    assert!(refused(&f, "verify.placement").starts_with("loop i: a pipeline has at least one stage"));
+}
+
+#[test]
+fn axes_keep_their_levels_and_extents() {
+    let mut f = gemm(8, 16, 4);
+    bind(&mut f, "i", "threadIdx.x");
+    bind(&mut f, "j", "blockIdx.x");
+    accepted(&f);
+    bind(&mut f, "j", "threadIdx.x");
+    assert!(refused(&f, "verify.axis").starts_with("j is bound to threadIdx.x inside i, which is too, and writes C"));
+    bind(&mut f, "i", "blockIdx.x");
+    bind(&mut f, "j", "blockIdx.x");
+    assert_eq!(refused(&f, "verify.axis"), "blockIdx.x is bound twice on one path");
+    let mut f = gemm(8, 16, 4);
+    bind(&mut f, "i", "threadIdx.x");
+    bind(&mut f, "k", "blockIdx.x");
+    assert_eq!(refused(&f, "verify.reduction"), "block C reduces over k, which is bound to blockIdx.x");
+    let mut f = gemm(8, 16, 4);
+    let k = var(&f, "k");
+    change_loop(&mut f.body, k, &mut |l| l.kind = LoopKind::Vectorized);
+    assert_eq!(refused(&f, "verify.reduction"), "block C reduces over k, which is vectorized");
+}
+
+#[test]
+fn a_block_loop_beside_statements_in_a_thread_loop_is_refused() {
+    let mut f = after(&gemm(8, 16, 4), "cache_read C A shared -> A_s\ncompute_at A_s i");
+    bind(&mut f, "i", "threadIdx.x");
+    bind(&mut f, "j", "blockIdx.x");
+    let message = "j tells blocks apart, but stands beside statements inside thread loop i";
+    assert_eq!(refused(&f, "verify.levels"), message);
+}
+
+#[test]
+fn one_extent_for_an_axis_in_a_kernel() {
+    let mut f = after(
+        &te::window_sum(1024).unwrap(),
+        "split i ? 128 -> i0 i1\ncache_read C A shared -> A_s\ncompute_at A_s i0 -> ax",
+    );
+    bind(&mut f, "i0", "blockIdx.x");
+    bind(&mut f, "i1", "threadIdx.x");
+    accepted(&f);
+    bind(&mut f, "ax", "threadIdx.x");
+    let message = "loops of 130 and 128 iterations are bound to threadIdx.x in one kernel";
+    assert_eq!(refused(&f, "verify.threads"), message);
+}
+
+/// Seed 001's window sum: the stage is shared out among the threads again, inside their own loop.
+#[test]
+fn cooperative_stages_are_accepted_inside_the_thread_loop() {
+    let mut f = after(&te::window_sum(1024).unwrap(), "split i ? 128 -> i0 i1\ncache_read C A shared -> A_s");
+    bind(&mut f, "i0", "blockIdx.x");
+    bind(&mut f, "i1", "threadIdx.x");
+    let mut f = after(&f, "compute_at A_s i1 -> ax\nsplit ax ? 128 -> ax0 ax1");
+    bind(&mut f, "ax1", "threadIdx.x");
+    accepted(&f);
+    // A stage of the thread's own elements is not cooperative.
+    let i1 = var(&f, "i1");
+    on_block(&mut f, "A_s", &mut |b| b.predicate = b.predicate.clone().and(Cond::ge(i1, 0)));
+    let message = "ax1 is bound to threadIdx.x inside i1, but its stage depends on i1";
+    assert_eq!(refused(&f, "verify.axis"), message);
+}
+
+#[test]
+fn the_safety_rule() {
+    // A stage in a nest of its own: fine in global memory, lost in any other.
+    let program = te::window_sum(1024).unwrap();
+    accepted(&after(&program, "cache_read C A global -> T"));
+    let f = after(&program, "cache_read C A shared -> T");
+    assert_eq!(refused(&f, "verify.safety"), "T is shared memory, written in one kernel and read in another");
+
+    // The stage of a block, in memory of the block and of the thread.
+    let mut f = after(
+        &program,
+        "split i ? 128 -> i0 i1\ncache_read C A shared -> T\ncompute_at T i0 -> ax\nsplit ax ? 128 -> a0 a1",
+    );
+    for (name, axis) in [("i0", "blockIdx.x"), ("i1", "threadIdx.x"), ("a1", "threadIdx.x")] {
+        bind(&mut f, name, axis);
+    }
+    accepted(&f);
+    let t = f.find_buffer("T").unwrap();
+    f.buffer_mut(t).scope = Scope::Local;
+    let message = refused(&f, "verify.safety");
+    assert!(message.starts_with("T is local memory: each thread has its own copy, but the unit at i0 = "), "{message}");
+    f.buffer_mut(t).scope = Scope::Global;
+    accepted(&f);
+    // Each block makes one stripe only, but all are read.
+    on_block(&mut f, "C", &mut |b| {
+        if let [Stmt::Store(s)] = b.body.as_mut_slice() {
+            let far = Expr::load(t, vec![Index::Int(0)]);
+            s.value = Expr::bin(BinOp::Add, s.value.clone(), far);
+        }
+    });
+    let message = refused(&f, "verify.safety");
+    assert!(
+        message.starts_with("T is global memory: the blocks of a kernel cannot pass values to each other"),
+        "{message}"
+    );
+}
+
+#[test]
+fn private_accumulators_are_safe_and_foreign_ones_are_not() {
+    let mut f = after(&gemm(64, 64, 16), "cache_write C C local -> C_l");
+    refused(&f, "verify.safety");
+    f = after(&f, "reverse_compute_at C_l j");
+    bind(&mut f, "i", "blockIdx.x");
+    bind(&mut f, "j", "threadIdx.x");
+    accepted(&f);
+    // The copy of a whole row by every thread reads what others summed.
+    let mut f = after(&gemm(64, 64, 16), "cache_write C C local -> C_l\nreverse_compute_at C_l i");
+    bind(&mut f, "i", "blockIdx.x");
+    accepted(&f);
+    bind(&mut f, "j", "threadIdx.x");
+    let message = refused(&f, "verify.safety");
+    assert!(message.starts_with("C_l is local memory: each thread has its own copy"), "{message}");
+    // Bound to the same axis, the copying loop hands each thread its own element.
+    let copy = crate::ir::visit::loops(&f.body).iter().rfind(|l| f.var_name(l.var) != "k").map(|l| l.var).unwrap();
+    let name = f.var_name(copy).to_string();
+    bind(&mut f, &name, "threadIdx.x");
+    accepted(&f);
+}

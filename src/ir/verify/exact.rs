@@ -1,0 +1,181 @@
+//! The elements that a piece of program touches: as a box where it is dense by construction, or one by one.
+
+use super::points::{Ranged, assignments};
+use super::scope::guards;
+use crate::ir::region::{Range, Region};
+use crate::ir::simplify::{Env, affine, simplify};
+use crate::ir::visit::{Map, children, subst_cond, subst_index};
+use crate::ir::{Block, BufferId, Cond, Expr, Index, Stmt, Store, Var};
+use std::collections::HashSet;
+
+/// Elements by their indices.
+pub type Elements = HashSet<Vec<i64>>;
+
+/// Boxes of `buffer` of which every element is written: one for each block that stores under loops alone, without
+/// predicate, at its plain iterators, each of which counts through its range. `env` knows the variables that stay.
+pub fn dense_writes(body: &[Stmt], buffer: BufferId, env: &Env) -> Vec<Region> {
+    let mut out = Vec::new();
+    plain_blocks(body, buffer, env, &mut Vec::new(), &mut out);
+    out
+}
+
+fn plain_blocks(body: &[Stmt], buffer: BufferId, env: &Env, counting: &mut Vec<Ranged>, out: &mut Vec<Region>) {
+    for stmt in body {
+        match stmt {
+            Stmt::For(l) => {
+                let before = counting.len();
+                let mut env = env.clone();
+                for (var, extent) in l.defines() {
+                    env.bind_loop(var, &extent);
+                    counting.push((var, extent.as_int().unwrap_or(i64::MAX)));
+                }
+                for child in children(stmt) {
+                    plain_blocks(child, buffer, &env, counting, out);
+                }
+                counting.truncate(before);
+            }
+            Stmt::Block(b) => out.extend(dense_box(b, buffer, env, counting.clone())),
+            Stmt::Store(_) | Stmt::If(_) | Stmt::Sync(_) => {}
+        }
+    }
+}
+
+fn dense_box(block: &Block, buffer: BufferId, env: &Env, mut counting: Vec<Ranged>) -> Option<Region> {
+    let [Stmt::Store(store)] = block.body.as_slice() else { return None };
+    if store.buffer != buffer || !block.predicate.is_true() {
+        return None;
+    }
+    let range = |index: &Index| {
+        let var = index.as_var()?;
+        let binding = &block.iters.iter().find(|it| it.var == var)?.binding;
+        dense_range(&simplify(binding, env), &mut counting)
+    };
+    store.indices.iter().map(range).collect()
+}
+
+/// The range that an index counts through without a gap while its loops run. Takes those loops out of `counting`, so
+/// that no other dimension counts with them.
+fn dense_range(index: &Index, counting: &mut Vec<Ranged>) -> Option<Range> {
+    let mut sum = affine(index);
+    let mut digits: Vec<(i64, i64)> = Vec::new();
+    let mut problem = false;
+    sum.terms.retain(|(atom, coefficient)| {
+        let Some(at) = atom.as_var().and_then(|v| counting.iter().position(|(c, _)| *c == v)) else {
+            problem |= counting.iter().any(|(c, _)| atom.mentions(*c));
+            return true;
+        };
+        digits.push((*coefficient, counting.swap_remove(at).1));
+        false
+    });
+    digits.sort_unstable();
+    let mut extent = 1i64;
+    for (coefficient, count) in digits {
+        problem |= count > 1 && !(1..=extent).contains(&coefficient);
+        extent = extent.checked_add(coefficient.checked_mul(count - 1)?)?;
+    }
+    (!problem).then(|| Range { min: sum.to_index(), extent: Index::Int(extent) })
+}
+
+/// The elements of `buffer` that are read and written; `None` where they are too many to count. Reads of the element
+/// that the same statement writes are left out. No variable may be free.
+pub fn elements(body: &[Stmt], buffer: BufferId) -> Option<(Elements, Elements)> {
+    let mut walk = Walk { buffer, reads: Elements::new(), writes: Elements::new() };
+    walk.body(body, &At { vars: Vec::new(), given: Cond::TRUE, bindings: Map::new() })?;
+    Some((walk.reads, walk.writes))
+}
+
+struct Walk {
+    buffer: BufferId,
+    reads: Elements,
+    writes: Elements,
+}
+
+/// Where a statement stands: the loops around, what holds, and what the iterators are.
+#[derive(Clone)]
+struct At {
+    vars: Vec<Ranged>,
+    given: Cond,
+    bindings: Map,
+}
+
+impl At {
+    fn and(&self, cond: &Cond) -> At {
+        At { given: self.given.clone().and(subst_cond(cond, &self.bindings)), ..self.clone() }
+    }
+}
+
+impl Walk {
+    fn body(&mut self, body: &[Stmt], at: &At) -> Option<()> {
+        body.iter().try_for_each(|stmt| match stmt {
+            Stmt::For(l) => {
+                let mut inner = at.clone();
+                for (var, extent) in l.defines() {
+                    inner.vars.push((var, extent.as_int()?));
+                }
+                self.body(&l.body, &inner)
+            }
+            Stmt::Block(b) => {
+                let mut inner = at.and(&b.predicate);
+                for it in &b.iters {
+                    inner.bindings.insert(it.var, subst_index(&it.binding, &at.bindings));
+                }
+                self.body(b.init.as_deref().unwrap_or(&[]), &inner)?;
+                self.body(&b.body, &inner)
+            }
+            Stmt::Store(s) => self.store(s, at),
+            Stmt::If(i) => self.body(&i.body, &at.and(&i.cond)),
+            Stmt::Sync(_) => Some(()),
+        })
+    }
+
+    fn store(&mut self, s: &Store, at: &At) -> Option<()> {
+        let own = (s.buffer == self.buffer).then_some(s.indices.as_slice());
+        self.loads(&s.value, at, own)?;
+        if let Some(indices) = own {
+            self.writes.extend(enumerate(indices, at)?);
+        }
+        Some(())
+    }
+
+    fn loads(&mut self, expr: &Expr, at: &At, own: Option<&[Index]>) -> Option<()> {
+        if let Expr::Select(c, a, b) = expr {
+            let (yes, no) = guards(c);
+            self.loads(c, at, own)?;
+            self.loads(a, &at.and(&yes), own)?;
+            return self.loads(b, &at.and(&no), own);
+        }
+        if let Expr::Load { buffer, indices, .. } = expr {
+            if *buffer == self.buffer && own != Some(indices.as_slice()) {
+                self.reads.extend(enumerate(indices, at)?);
+            }
+            return Some(());
+        }
+        match expr {
+            Expr::Bin(_, a, b) | Expr::Cmp(_, a, b) => {
+                self.loads(a, at, own)?;
+                self.loads(b, at, own)
+            }
+            Expr::Un(_, a) | Expr::Cast(_, a) | Expr::Splat(_, a) => self.loads(a, at, own),
+            _ => Some(()),
+        }
+    }
+}
+
+/// The values of the indices while the loops that matter to them run.
+fn enumerate(indices: &[Index], at: &At) -> Option<Elements> {
+    let indices: Vec<Index> = indices.iter().map(|i| subst_index(i, &at.bindings)).collect();
+    let mentioned = |v: Var| indices.iter().any(|i| i.mentions(v)) || at.given.mentions(v);
+    let vars: Vec<Ranged> = at.vars.iter().filter(|(v, _)| mentioned(*v)).copied().collect();
+    let count = vars.iter().try_fold(1i64, |n, (_, e)| n.checked_mul(*e))?;
+    if count > 1 << 14 {
+        return None;
+    }
+    let mut out = Elements::new();
+    for point in assignments(&vars) {
+        let value = |v: Var| point.iter().find(|(p, _)| *p == v).map(|(_, x)| *x);
+        if at.given.eval(&value)? {
+            out.insert(indices.iter().map(|i| i.eval(&value)).collect::<Option<_>>()?);
+        }
+    }
+    Some(out)
+}
