@@ -308,3 +308,24 @@ fn private_accumulators_are_safe_and_foreign_ones_are_not() {
     bind(&mut f, &name, "threadIdx.x");
     accepted(&f);
 }
+
+/// Every example, complete as it is written.
+#[test]
+fn examples_hold_all_promises() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.extension().is_none_or(|e| e != "loom") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let schedule = crate::loom::Schedule::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let func = schedule.scheduled().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        if let Err(e) = verify(&func) {
+            panic!("{}: {e}\n{}", path.display(), print::func(&func));
+        }
+        count += 1;
+    }
+    assert!(count > 10);
+}
