@@ -52,3 +52,25 @@ pub use lower::Lowered;
 pub use runtime::Device;
 pub use schedule::Step;
 pub use target::Target;
+
+/// Compiles a schedule: applies its steps, lowers, and translates to PTX. Needs no GPU, and nothing but the schedule
+/// influences the result.
+///
+/// # Errors
+/// A step that is refused, a placement that the chip cannot realise, or a program that breaks a rule.
+pub fn compile(schedule: &Schedule) -> Result<Kernels> {
+    let lowered = lower::lower(&schedule.scheduled()?, &schedule.target)?;
+    codegen::compile(&lowered, &schedule.target)
+}
+
+/// Like [`compile`], for a matrix product alone: the kernels take A, B and C.
+///
+/// # Errors
+/// As [`compile`], and `gemm.program` where the program is not what [`te::gemm`] builds.
+pub fn compile_gemm(schedule: &Schedule) -> Result<Kernels> {
+    match gemm::describe(&schedule.program) {
+        Some(_) => compile(schedule),
+        None => Err(Error::input("gemm.program", format!("program {} is no matrix product", schedule.program.name))
+            .help("`compile` takes every program")),
+    }
+}

@@ -79,7 +79,9 @@ fn subjects(args: &BenchArgs) -> Result<Vec<(String, Schedule)>> {
 
 /// The schedules under `examples` that lower, by name.
 fn examples() -> Result<Vec<PathBuf>> {
-    let none = |e| Error::input("cli.examples", format!("cannot read the folder examples: {e}")).help("start in the source tree");
+    let none = |e| {
+        Error::input("cli.examples", format!("cannot read the folder examples: {e}")).help("start in the source tree")
+    };
     let mut files: Vec<PathBuf> = std::fs::read_dir("examples").map_err(none)?.flatten().map(|e| e.path()).collect();
     files.retain(|f| f.extension().is_some_and(|e| e == "loom"));
     files.retain(|f| input::read(f).and_then(|s| crate::compile(&s)).is_ok());
@@ -105,7 +107,13 @@ fn on_cpu(args: &BenchArgs, subjects: &[(String, Schedule)]) -> Result<ExitCode>
                 "schedule": name, "program": title, "device": "cpu", "seconds": time, "statements": stats.statements
             })),
             false => {
-                table.add_row([name.clone(), title, show::seconds(time), stats.statements.to_string(), format!("{rate:.0}")]);
+                table.add_row([
+                    name.clone(),
+                    title,
+                    show::seconds(time),
+                    stats.statements.to_string(),
+                    format!("{rate:.0}"),
+                ]);
             }
         }
         bar.inc(1);
@@ -115,7 +123,8 @@ fn on_cpu(args: &BenchArgs, subjects: &[(String, Schedule)]) -> Result<ExitCode>
         show::line(table);
     }
     if args.plot.is_some() {
-        return Err(Error::machine("cli.plot", "GFLOP/s of the CPU machine are not worth a picture").help("--device 0 on a machine with a GPU"));
+        return Err(Error::machine("cli.plot", "GFLOP/s of the CPU machine are not worth a picture")
+            .help("--device 0 on a machine with a GPU"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -165,9 +174,14 @@ pub fn for_device(schedule: Schedule, device: &crate::runtime::Device) -> Result
     if fits {
         return Ok(schedule);
     }
-    let target = crate::target::Target::for_device(sm)
-        .ok_or_else(|| Error::chip("cli.device", format!("{} (sm_{sm}) is none of the chips to compile for", device.info().name)))?;
-    show::note(format_args!("compiled for {target} instead of {}: the device is a {}", schedule.target, device.info().name));
+    let target = crate::target::Target::for_device(sm).ok_or_else(|| {
+        Error::chip("cli.device", format!("{} (sm_{sm}) is none of the chips to compile for", device.info().name))
+    })?;
+    show::note(format_args!(
+        "compiled for {target} instead of {}: the device is a {}",
+        schedule.target,
+        device.info().name
+    ));
     Ok(schedule.for_target(target))
 }
 
@@ -200,8 +214,8 @@ pub fn measure(bench: &Bench, name: &str, schedule: &Schedule, seed: u64) -> Res
     };
     let shape = sizes_of(schedule).iter().map(i64::to_string).collect::<Vec<_>>().join("x");
     let [types, layout] = types;
-    let inputs = args.clone();
-    let judge = |after: &[crate::Array]| data::judge(&schedule.program, &inputs, after);
+    let judge = data::Judge::new(&schedule.program, &args)?;
+    let judge = |after: &[crate::Array]| judge.worst(after);
     bench.row(&Job {
         labels: [name.to_string(), shape, types, layout],
         kernels: &kernels,
@@ -215,9 +229,23 @@ pub fn measure(bench: &Bench, name: &str, schedule: &Schedule, seed: u64) -> Res
 
 #[cfg(feature = "cuda")]
 fn table(rows: &[(Vec<i64>, Row)]) -> comfy_table::Table {
-    let header = ["schedule", "size", "us", "GFLOP/s", "cuBLAS us", "ratio", "noise", "TVM ratio", "to TVM", "floor", "registers", "local"];
+    let header = [
+        "schedule",
+        "size",
+        "us",
+        "GFLOP/s",
+        "cuBLAS us",
+        "ratio",
+        "noise",
+        "TVM ratio",
+        "to TVM",
+        "floor",
+        "registers",
+        "local",
+    ];
     let mut table = show::table(&header);
-    let show_or = |value: Option<f64>, digits: usize| value.map_or_else(|| "-".to_string(), |v| format!("{v:.digits$}"));
+    let show_or =
+        |value: Option<f64>, digits: usize| value.map_or_else(|| "-".to_string(), |v| format!("{v:.digits$}"));
     for (sizes, row) in rows {
         let tvm = super::peers::tvm(&row.program, sizes);
         let to_tvm = row.ratio.zip(tvm).map(|(ours, theirs)| ours / theirs);

@@ -5,11 +5,15 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::ir::{Func, visit};
 use crate::loom::Schedule;
-use crate::reference;
+use crate::reference::{self, Output, Sample};
 use crate::te::Known;
 
 /// Operations that the CPU machine does in a few seconds.
 const CPU_OPERATIONS: f64 = 2.0 * 256.0 * 256.0 * 256.0;
+
+/// Operations up to which every element of a result is checked; beyond, some rows.
+const CHECKED_OPERATIONS: f64 = 2.0 * 1024.0 * 1024.0 * 1024.0;
+const SAMPLED_ROWS: usize = 64;
 
 /// Random inputs for a program's parameters; its outputs hold what no program computes.
 pub fn arguments(program: &Func, seed: u64) -> Result<Vec<Array>> {
@@ -41,9 +45,31 @@ pub fn for_cpu(schedule: &Schedule) -> Schedule {
     best
 }
 
-/// The largest error of a program's outputs over its bound, against f64.
-pub fn judge(program: &Func, inputs: &[Array], after: &[Array]) -> Result<f64> {
-    reference::check(program, inputs, after).map(|verdict| verdict.worst)
+/// A check of a program's results against f64, computed once.
+pub struct Judge {
+    outputs: Vec<Output>,
+}
+
+impl Judge {
+    /// Computes the references. Of a large program some rows, the first and the last among them.
+    pub fn new(program: &Func, inputs: &[Array]) -> Result<Judge> {
+        let operations = Known::of(program).map_or(0.0, |k| k.operations());
+        let sample =
+            if operations > CHECKED_OPERATIONS { Sample::Rows { count: SAMPLED_ROWS, seed: 1 } } else { Sample::All };
+        Ok(Judge { outputs: reference::outputs(program, inputs, sample)? })
+    }
+
+    /// The largest error over its bound among all outputs.
+    pub fn worst(&self, after: &[Array]) -> Result<f64> {
+        let mut worst = 0.0f64;
+        for output in &self.outputs {
+            let Some(got) = after.get(output.param) else { continue };
+            // NaN must not be swallowed, as f64::max would.
+            let ratio = output.bound(got)?.ratio;
+            worst = if ratio > worst || ratio.is_nan() { ratio } else { worst };
+        }
+        Ok(worst)
+    }
 }
 
 /// Where to run.

@@ -1,6 +1,7 @@
 //! `warploom doctor`: what of LLVM, driver, device and tools is there, and the mend for what is not.
 
-use super::{show, tools};
+use super::show;
+use crate::assemble::Ptxas;
 use crate::error::Result;
 use crate::loom::Schedule;
 use clap::Args;
@@ -46,7 +47,7 @@ impl State {
 
 /// Looks at every part. Fails only if compiling itself does not work.
 pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
-    let mut findings = vec![compiler(), ptxas(), disassembler()];
+    let mut findings = vec![compiler(), ptxas()];
     findings.extend(devices());
     if args.json {
         show::line(serde_json::json!({ "warploom": env!("CARGO_PKG_VERSION"), "findings": findings }));
@@ -68,28 +69,25 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
 fn compiler() -> Finding {
     let text = "vec_add 256\ntarget sm_70\nsplit i ? 128 -> i0 i1\nbind i0 blockIdx.x\nbind i1 threadIdx.x\n";
     let (state, facts, mends) = match Schedule::parse(text).and_then(|s| crate::compile(&s)) {
-        Ok(_) => (State::Good, format!("LLVM {} writes PTX", crate::codegen::llvm_version()), Vec::new()),
+        Ok(_) => (State::Good, "LLVM 19 writes PTX".to_string(), Vec::new()),
         Err(e) => (State::Bad, e.to_string(), vec!["build warploom with LLVM 19 (`.ci/setup`)".into()]),
     };
     Finding { part: "compiler", state, facts, mends }
 }
 
 fn ptxas() -> Finding {
-    found("ptxas", "only tests and `dump --emit sass` need it")
-}
-
-fn disassembler() -> Finding {
-    found("nvdisasm", "only `dump --emit sass` needs it")
-}
-
-fn found(part: &'static str, use_of_it: &str) -> Finding {
-    let versions: Vec<String> = tools::find(part)
-        .iter()
-        .map(|p| format!("{} at {}", tools::version(p).unwrap_or_else(|| "of unknown version".into()), p.display()))
-        .collect();
-    match versions.is_empty() {
-        true => Finding { part, state: State::Absent, facts: use_of_it.into(), mends: vec![tools::mend(part)] },
-        false => Finding { part, state: State::Good, facts: versions.join("\n"), mends: Vec::new() },
+    match Ptxas::find(None) {
+        Ok(found) => {
+            let each = |p: &Ptxas| format!("{} at {}", p.version, p.path.display());
+            let facts = found.iter().map(each).collect::<Vec<_>>().join("\n");
+            Finding { part: "ptxas", state: State::Good, facts, mends: Vec::new() }
+        }
+        Err(e) => Finding {
+            part: "ptxas",
+            state: State::Absent,
+            facts: format!("{}; only tests and `dump --emit sass` need it", e.message()),
+            mends: e.helps().to_vec(),
+        },
     }
 }
 

@@ -1,7 +1,8 @@
 //! `warploom dump`: the stages of the compilation as text.
 
 use super::input::What;
-use super::{show, tools};
+use super::show;
+use crate::assemble::{self, Ptxas};
 use crate::error::{Error, Result};
 use crate::ir::print;
 use crate::loom::Schedule;
@@ -67,8 +68,9 @@ fn text(schedule: &Schedule, stage: Emit, passes: Option<&str>) -> Result<String
         Emit::Ptx => crate::compile(schedule)?.text,
         Emit::Sass => {
             let kernels = crate::compile(schedule)?;
-            tools::sass(kernels.ptx(), &kernels.target)?
-        },
+            let machine_code = Ptxas::for_chip(None, &kernels.target)?.assemble(kernels.ptx(), &kernels.target)?;
+            assemble::sass(&machine_code.cubin)?
+        }
     })
 }
 

@@ -1,8 +1,16 @@
 //! The command line: parses, calls the library, prints. No logic of the compiler lives here.
 
+mod bench;
+mod data;
+mod doctor;
+mod dump;
 mod explain;
 mod input;
+mod peers;
+mod plot;
+mod run;
 mod show;
+mod sweep;
 
 use crate::error::Result;
 use clap::{Parser, Subcommand};
@@ -21,15 +29,30 @@ const EXIT_STATUS: &str = "Exit status: 0 done; 1 the input is wrong, or a resul
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Compile, run on random input, and check the result.
+    Run(run::RunArgs),
+    /// Print stages of the compilation.
+    Dump(dump::DumpArgs),
+    /// Measure schedules beside cuBLAS.
+    Bench(bench::BenchArgs),
+    /// Measure tiling and reordering over the parameters of seed 003: 5 block tiles, 5 thread tiles, 3 patterns.
+    Sweep(sweep::SweepArgs),
     /// Show each step of a schedule with the program after it.
     Explain(explain::ExplainArgs),
+    /// Say what of LLVM, driver, device and tools is there, and how to mend what is not.
+    Doctor(doctor::DoctorArgs),
 }
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let (outcome, name) = match cli.command {
+        Command::Run(args) => (run::run(&args), args.what.name()),
+        Command::Dump(args) => (dump::run(&args), args.what.name()),
+        Command::Bench(args) => (bench::run(&args), "bench".to_string()),
+        Command::Sweep(args) => (sweep::run(&args), "sweep".to_string()),
         Command::Explain(args) => (explain::run(&args), args.name()),
+        Command::Doctor(args) => (doctor::run(&args), "doctor".to_string()),
     };
     finish(outcome, &name)
 }

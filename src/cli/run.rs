@@ -6,8 +6,8 @@ use super::show;
 use crate::array::Array;
 use crate::error::{Fault, Result};
 use crate::loom::Schedule;
-use crate::machine::{self, Mode, Stats};
 use crate::lower;
+use crate::machine::{self, Mode, Stats};
 use clap::Args;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -49,12 +49,12 @@ fn on_cpu(args: &RunArgs, schedule: Schedule) -> Result<ExitCode> {
     let (stats, how) = on_machine(&schedule, &mut arrays)?;
     let time = begin.elapsed().as_secs_f64();
     spinner.set_message(format!("checking {title}"));
-    let worst = data::judge(&schedule.program, &inputs, &arrays)?;
+    let worst = data::Judge::new(&schedule.program, &inputs)?.worst(&arrays)?;
     spinner.finish_and_clear();
     show::line(format_args!("{title}, {} steps, target {}", schedule.steps.len(), schedule.target));
     let rate = stats.statements as f64 / time / 1e6;
     show::line(format_args!("ran {how} in {}: {} statements, {rate:.0} M/s", show::seconds(time), stats.statements));
-    verdict(worst)
+    Ok(verdict(worst))
 }
 
 /// Runs the kernels with their threads and barriers; what this version cannot lower yet runs as its text says.
@@ -73,13 +73,10 @@ pub fn on_machine(schedule: &Schedule, arrays: &mut [Array]) -> Result<(Stats, &
     }
 }
 
-fn verdict(worst: f64) -> Result<ExitCode> {
-    if worst <= 1.0 {
-        show::line(format_args!("checked against f64: the largest error is {worst:.3} of its bound"));
-        return Ok(ExitCode::SUCCESS);
-    }
-    show::line(format_args!("WRONG: the largest error is {worst:.3} times its bound"));
-    Ok(ExitCode::from(1))
+/// Says how near the result is; one beyond its bound has been refused before.
+fn verdict(worst: f64) -> ExitCode {
+    show::line(format_args!("checked against f64: the largest error is {worst:.3} of its bound"));
+    ExitCode::SUCCESS
 }
 
 #[cfg(feature = "cuda")]
@@ -107,17 +104,5 @@ fn on_gpu(args: &RunArgs, schedule: Schedule, device: &crate::runtime::Device) -
     }
     let library = row.ratio.map_or(String::new(), |r| format!(", {r:.3} of cuBLAS' speed"));
     show::line(format_args!("{}: {:.2} us, {:.0} GFLOP/s{library}", row.device, row.us, row.gflops));
-    verdict(row.error)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_within_its_bound_passes() {
-        assert_eq!(verdict(0.5).unwrap(), ExitCode::SUCCESS);
-        assert_eq!(verdict(1.5).unwrap(), ExitCode::from(1));
-        assert_eq!(verdict(f64::NAN).unwrap(), ExitCode::from(1));
-    }
+    Ok(verdict(row.error))
 }
