@@ -10,7 +10,7 @@ use crate::ir::{For, LoopKind, Note, Stmt};
 /// A serial loop is written out whole if it comes to at most this many statements.
 const WHOLE: i64 = 512;
 /// Copies of the body of a larger loop come to at most this many statements ..
-const PART: i64 = 128;
+const PART: i64 = 256;
 /// .. and are at most this many.
 const MOST_COPIES: i64 = 8;
 
@@ -84,7 +84,7 @@ mod tests {
     fn small_loops_are_written_out_and_long_ones_in_part() {
         assert_eq!(copies(&nest(8, LoopKind::Serial, statements(64)), 8), Copies::All);
         assert_eq!(copies(&nest(2048, LoopKind::Serial, statements(1)), 2048), Copies::Some(8));
-        assert_eq!(copies(&nest(32, LoopKind::Serial, statements(64)), 32), Copies::Some(2));
+        assert_eq!(copies(&nest(32, LoopKind::Serial, statements(64)), 32), Copies::Some(4));
         assert_eq!(copies(&nest(1027, LoopKind::Serial, statements(1)), 1027), Copies::Some(1));
         assert_eq!(copies(&nest(32, LoopKind::Serial, statements(200)), 32), Copies::Some(1));
     }

@@ -136,51 +136,42 @@ pub fn naive_gemm() -> Lowered {
     k.done(vec![init, serial(kk, 2048, vec![update])])
 }
 
-/// C = A * B with 64 x 64 tiles in shared memory and 4 x 4 accumulators a thread.
-pub fn tiled_gemm(name: &str, dtype: DType) -> Lowered {
+/// C = A * B with `r` x `r` accumulators a thread, tiles of 16 `r` rows and columns and 16 steps of k in shared memory.
+pub fn tiled_gemm(name: &str, dtype: DType, r: i64) -> Lowered {
     let mut k = Make::new(name);
-    let (bx, by) = (k.axis(Axis::BlockX, 16), k.axis(Axis::BlockY, 8));
+    let (m, n, depth, tile) = (1024, 1024, 2048, 16 * r);
+    let (bx, by) = (k.axis(Axis::BlockX, (n / tile) as u32), k.axis(Axis::BlockY, (m / tile) as u32));
     let (tx, ty) = (k.axis(Axis::ThreadX, 16), k.axis(Axis::ThreadY, 16));
     let [k0, k1, i, j, f] = ["k0", "k1", "i", "j", "f"].map(|n| k.var(n));
-    let a = k.param("A", dtype, 512 * 2048);
-    let b = k.param("B", dtype, 2048 * 1024);
-    let c = k.param("C", DType::F32, 512 * 1024);
-    let (a_s, b_s) = (k.shared("A_s", dtype, 64 * 16), k.shared("B_s", dtype, 16 * 64));
-    let acc = k.local("acc", DType::F32, 16);
-    k.min_blocks(2);
-    let ij = i * 4 + Index::Var(j);
-    let zero = k.block("acc_init", vec![store(acc, ij.clone(), Expr::constant(DType::F32, 0.0))]);
-    let thread = ty * 16 + tx;
-    // Four elements a thread of each tile.
-    let fill_a = store_lanes(
-        a_s,
-        thread.clone() * 4,
-        load_lanes(a, (by * 64 + thread.clone().floordiv(4)) * 2048 + k0 * 16 + thread.clone().floormod(4) * 4, 4),
-        4,
-    );
-    let fill_b = store_lanes(
-        b_s,
-        thread.clone() * 4,
-        load_lanes(b, (k0 * 16 + thread.clone().floordiv(16)) * 1024 + bx * 64 + thread.floormod(16) * 4, 4),
-        4,
-    );
+    let (a, b) = (k.param("A", dtype, m * depth), k.param("B", dtype, depth * n));
+    let c = k.param("C", DType::F32, m * n);
+    let (a_s, b_s) = (k.shared("A_s", dtype, tile * 16), k.shared("B_s", dtype, 16 * tile));
+    let acc = k.local("acc", DType::F32, r * r);
+    k.min_blocks(1);
+    let element = i * r + Index::Var(j);
+    let zero = k.block("acc_init", vec![store(acc, element.clone(), Expr::constant(DType::F32, 0.0))]);
+    // Four elements a thread at a time; chunk e of a tile.
+    let chunk = (ty * 16 + tx) * 4 + f * 1024;
+    let from_a = (by * tile + chunk.clone().floordiv(16)) * depth + k0 * 16 + chunk.clone().floormod(16);
+    let from_b = (k0 * 16 + chunk.clone().floordiv(tile)) * n + bx * tile + chunk.clone().floormod(tile);
+    let fill = |s, g, from| unrolled(f, r / 4, vec![store_lanes(s, chunk.clone(), load_lanes(g, from, 4), 4)]);
     let wide = |e| if dtype == DType::F32 { e } else { Expr::cast(DType::F32, e) };
     let update = multiply_add(
-        wide(load(a_s, (ty * 4 + Index::Var(i)) * 16 + Index::Var(k1))),
-        wide(load(b_s, k1 * 64 + tx * 4 + Index::Var(j))),
-        load(acc, ij),
+        wide(load(a_s, (ty * r + Index::Var(i)) * 16 + Index::Var(k1))),
+        wide(load(b_s, k1 * tile + tx * r + Index::Var(j))),
+        load(acc, element.clone()),
     );
-    let fills = [("A_s", fill_a), ("B_s", fill_b)].map(|(n, s)| k.block(n, vec![s]));
-    let update = k.block("acc_update", vec![store(acc, i * 4 + Index::Var(j), update)]);
-    let product = serial(k1, 16, vec![unrolled(i, 4, vec![unrolled(j, 4, vec![update])])]);
-    let [fill_a, fill_b] = fills;
-    let out =
-        store_lanes(c, (by * 64 + ty * 4 + Index::Var(f)) * 1024 + bx * 64 + tx * 4, load_lanes(acc, f * 4, 4), 4);
+    let fill_a = k.block("A_s", vec![fill(a_s, a, from_a)]);
+    let fill_b = k.block("B_s", vec![fill(b_s, b, from_b)]);
+    let update = k.block("acc_update", vec![store(acc, element.clone(), update)]);
+    let product = serial(k1, 16, vec![unrolled(i, r, vec![unrolled(j, r, vec![update])])]);
+    let to = (by * tile + ty * r + Index::Var(i)) * n + bx * tile + tx * r + f * 4;
+    let out = store_lanes(c, to, load_lanes(acc, i * r + f * 4, 4), 4);
     let out = k.block("C", vec![out]);
     k.done(vec![
-        unrolled(i, 4, vec![unrolled(j, 4, vec![zero])]),
-        serial(k0, 128, vec![barrier(), fill_a, fill_b, barrier(), product]),
-        unrolled(f, 4, vec![out]),
+        unrolled(i, r, vec![unrolled(j, r, vec![zero])]),
+        serial(k0, depth / 16, vec![barrier(), fill_a, fill_b, barrier(), product]),
+        unrolled(i, r, vec![unrolled(f, r / 4, vec![out])]),
     ])
 }
 
@@ -190,8 +181,9 @@ pub fn all() -> Vec<Lowered> {
         vec_add(),
         copy(),
         naive_gemm(),
-        tiled_gemm("tiled_gemm_f32", DType::F32),
-        tiled_gemm("tiled_gemm_f16", DType::F16),
-        tiled_gemm("tiled_gemm_bf16", DType::Bf16),
+        tiled_gemm("tiled_gemm_f32", DType::F32, 4),
+        tiled_gemm("large_gemm_f32", DType::F32, 8),
+        tiled_gemm("tiled_gemm_f16", DType::F16, 4),
+        tiled_gemm("tiled_gemm_bf16", DType::Bf16, 4),
     ]
 }

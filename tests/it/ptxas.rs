@@ -1,1 +1,154 @@
-//! (being built)
+//! ptxas assembles what code generation writes, for every chip and in two versions: it knows instructions that LLVM
+//! does not check, and it says whether everything is in registers.
+
+use super::handmade::{self, Make};
+use std::path::{Path, PathBuf};
+use warploom::assemble::{Ptxas, VERSIONS};
+use warploom::codegen::compile;
+use warploom::error::Fault;
+use warploom::ir::{Axis, BinOp, CmpOp, Expr, UnOp};
+use warploom::loom::Schedule;
+use warploom::lower::{Lowered, lower};
+use warploom::target::Target;
+use warploom::{DType, Error};
+
+/// Set to anything to let the tests of this file pass where ptxas is missing; they say so.
+const ALLOW_MISSING: &str = "WARPLOOM_WITHOUT_PTXAS";
+
+/// Both versions, or none if that is allowed.
+fn tools() -> Vec<Ptxas> {
+    let found = Ptxas::find(None).unwrap_or_default();
+    let missing: Vec<&str> = VERSIONS.into_iter().filter(|v| found.iter().all(|f| f.version != *v)).collect();
+    if missing.is_empty() {
+        return found.into_iter().filter(|f| VERSIONS.contains(&f.version.as_str())).collect();
+    }
+    let words = format!("ptxas {} is missing: run `sh .ci/tools.sh`", missing.join(" and "));
+    assert!(std::env::var_os(ALLOW_MISSING).is_some(), "{words}, or set {ALLOW_MISSING}=1 to do without these tests");
+    eprintln!("SKIPPED: {words}");
+    Vec::new()
+}
+
+/// Assembles for a chip with every version that knows it. `clean` demands no spill, no stack frame and no warning.
+fn assemble(tools: &[Ptxas], lowered: &Lowered, target: &Target, clean: bool) -> Result<(), Error> {
+    let kernels = compile(lowered, target)?;
+    for ptxas in tools.iter().filter(|p| p.knows(target.name)) {
+        let assembled = ptxas.assemble(&kernels.text, target.name)?;
+        let context = format!("{} for {target} with ptxas {}", lowered.name, ptxas.version);
+        assert_eq!(assembled.usage.len(), kernels.kernels.len(), "{context}");
+        if clean {
+            assert!(assembled.usage.iter().all(|u| u.is_clean()), "{context}: {:#?}", assembled.usage);
+            assert_eq!(assembled.warnings, [""; 0], "{context}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn handmade_kernels_assemble_into_registers_alone() {
+    let tools = tools();
+    for lowered in handmade::all() {
+        for target in Target::ALL {
+            assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{} for {target}: {e}", lowered.name));
+        }
+    }
+}
+
+/// The types that ordinary code computes with.
+const TYPES: [DType; 9] =
+    [DType::F16, DType::Bf16, DType::F32, DType::F64, DType::S8, DType::U8, DType::S32, DType::U32, DType::S64];
+
+const ARITHMETIC: [BinOp; 6] = [BinOp::Add, BinOp::Sub, BinOp::Mul, BinOp::Div, BinOp::Min, BinOp::Max];
+const BITS: [BinOp; 5] = [BinOp::And, BinOp::Or, BinOp::Xor, BinOp::Shl, BinOp::Shr];
+const FUNCTIONS: [UnOp; 8] =
+    [UnOp::Exp, UnOp::Exp2, UnOp::Log, UnOp::Log2, UnOp::Sqrt, UnOp::Rsqrt, UnOp::Tanh, UnOp::Erf];
+
+/// A kernel that stores the result of every operation on a type, in vectors of `lanes`.
+fn every_operation(dtype: DType, lanes: u32) -> Lowered {
+    let mut k = Make::new(&format!("every_{dtype}_{lanes}"));
+    let tx = k.axis(Axis::ThreadX, 32);
+    let (a, b) = (k.param("A", dtype, 4096), k.param("B", dtype, 4096));
+    let outs = TYPES.map(|t| k.param(&format!("out_{t}"), t, 32 * 16 * 64));
+    let at = tx * i64::from(lanes);
+    let (x, y) = (handmade::load_lanes(a, at.clone(), lanes), handmade::load_lanes(b, at.clone(), lanes));
+    let mut stores = Vec::new();
+    let mut put = |t: DType, value: Expr| {
+        let position = TYPES.iter().position(|d| *d == t).unwrap();
+        let index = at.clone() + 512 * stores.len() as i64;
+        stores.push(handmade::store_lanes(outs[position], index, value, lanes));
+    };
+    let bits: &[BinOp] = if dtype.is_float() { &[] } else { &BITS };
+    for op in ARITHMETIC.iter().chain(bits) {
+        put(dtype, Expr::bin(*op, x.clone(), y.clone()));
+    }
+    put(dtype, handmade::multiply_add(x.clone(), y.clone(), y.clone()));
+    put(dtype, Expr::bin(BinOp::Sub, y.clone(), Expr::bin(BinOp::Mul, x.clone(), y.clone())));
+    let functions: &[UnOp] = if dtype.is_float() { &FUNCTIONS } else { &[UnOp::Not] };
+    for op in [UnOp::Neg, UnOp::Abs].iter().chain(functions) {
+        put(dtype, Expr::un(*op, x.clone()));
+    }
+    for op in [CmpOp::Lt, CmpOp::Le, CmpOp::Eq, CmpOp::Ne, CmpOp::Ge, CmpOp::Gt] {
+        let holds = Expr::Cmp(op, Box::new(x.clone()), Box::new(y.clone()));
+        put(dtype, Expr::select(holds.clone(), x.clone(), y.clone()));
+        put(DType::S32, Expr::cast(DType::S32, holds));
+    }
+    for to in TYPES {
+        put(to, Expr::cast(to, x.clone()));
+    }
+    let truth = Expr::cast(DType::Bool, x.clone());
+    put(DType::F32, Expr::cast(DType::F32, truth));
+    put(dtype, Expr::Splat(lanes, Box::new(Expr::Index(dtype, Box::new(tx * 3)))));
+    k.done(stores)
+}
+
+#[test]
+fn every_operation_assembles_on_every_type_and_width() {
+    let tools = tools();
+    let mut all: Option<Lowered> = None;
+    for dtype in TYPES {
+        for lanes in [1, 128 / dtype.bits()] {
+            let one = every_operation(dtype, lanes);
+            match &mut all {
+                // One module of many kernels; they take the same parameters by name, of one type each.
+                Some(all) => all.kernels.extend(one.kernels),
+                None => all = Some(one),
+            }
+        }
+    }
+    let all = all.unwrap();
+    for target in Target::ALL {
+        assemble(&tools, &all, &target, false).unwrap_or_else(|e| panic!("{target}: {e}"));
+    }
+}
+
+/// Every schedule in `examples/`, by name.
+fn examples() -> Vec<(String, Schedule)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    paths.retain(|p| p.extension().is_some_and(|e| e == "loom"));
+    paths.sort();
+    let read = |p: PathBuf| {
+        let name = p.file_stem().unwrap().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&p).unwrap();
+        let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        (name, schedule)
+    };
+    paths.into_iter().map(read).collect()
+}
+
+#[test]
+fn every_example_assembles_into_registers_alone() {
+    let tools = tools();
+    for (name, schedule) in examples() {
+        let func = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}"));
+        for target in Target::ALL {
+            match lower(&func, &target) {
+                Ok(lowered) => {
+                    assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{name} for {target}: {e}"))
+                }
+                // A chip may lack what a schedule asks for; the chip that it names may not.
+                Err(e) if e.fault() == Fault::Chip && target != schedule.target => {}
+                Err(e) => panic!("{name} for {target}: {e}"),
+            }
+        }
+    }
+}
