@@ -28,7 +28,7 @@ pub fn nature(block: &Block) -> Result<Nature, String> {
     }
     let reduction = block.init.is_some();
     if !reduction && reduces.count() > 0 {
-        return Err("it reduces without an init".into());
+        return Err("it reduces without an init (move it before decompose_reduction)".into());
     }
     if let Some(init) = &block.init {
         match init.as_slice() {

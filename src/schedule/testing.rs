@@ -1,7 +1,7 @@
 //! For tests: one line that applies steps to a builder's program, round-trips their text and replays them.
 
 use super::{apply_all, complete_all, parse};
-use crate::ir::{Func, Index, print, visit};
+use crate::ir::{Cond, Func, Index, Stmt, Tensorize, print, visit};
 use crate::{Error, te};
 
 /// The Func of a builder line.
@@ -71,4 +71,34 @@ pub fn rebind(func: &mut Func, block: &str, iter: &str, change: impl Fn(Index) -
 pub fn another_store(func: &mut Func, block: &str) {
     let id = func.find_block(block).unwrap().name;
     assert!(visit::change_block(&mut func.body, id, &mut |b| b.body.extend(b.body.clone())));
+}
+
+/// Says that the nest from a loop inwards is an instruction.
+pub fn tensorize(func: &mut Func, name: &str) {
+    let var = func.find_loop(name).unwrap().var;
+    let placement = Tensorize { row: "row".into(), dims: Vec::new() };
+    assert!(visit::change_loop(&mut func.body, var, &mut |l| l.tensorize = Some(placement.clone())));
+}
+
+/// Adds `iterator < limit` to a block's predicate.
+pub fn limit(func: &mut Func, block: &str, iter: &str, limit: i64) {
+    let (names, id) = (func.vars.clone(), func.find_block(block).unwrap().name);
+    assert!(visit::change_block(&mut func.body, id, &mut |b| {
+        let bound = b.iters.iter().find(|i| names[i.var.0 as usize] == iter).unwrap().binding.clone();
+        b.predicate = b.predicate.clone().and(Cond::lt(bound, limit));
+    }));
+}
+
+/// Lets a block write another buffer at the same place.
+pub fn redirect(func: &mut Func, block: &str, buffer: &str) {
+    let (to, id) = (func.find_buffer(buffer).unwrap(), func.find_block(block).unwrap().name);
+    assert!(visit::change_block(&mut func.body, id, &mut |b| {
+        for body in b.init.iter_mut().chain([&mut b.body]) {
+            for stmt in body {
+                if let Stmt::Store(s) = stmt {
+                    s.buffer = to;
+                }
+            }
+        }
+    }));
 }

@@ -141,3 +141,45 @@ fn copied(func: &Func, block: &Block, from: BufferId, place: &Spot) -> Region {
     let body = dataflow::only(dataflow::body_at(&func.body, &place.steps), &|b| b.name == block.name);
     region::touched(func, &body, from, Touch::Reads, &env).unwrap_or(whole)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::{Cond, If, Stmt};
+    use crate::schedule::testing::{program, rebind, redirect, refuses, refuses_on, steps, tensorize};
+
+    const CHAIN: &str = "program chain
+        input A f32[8]
+        X: X[i 8] f32 = A[i] * 2.0
+        Y: Y[i 8] f32 = X[i] + 1.0
+        Z: output Z[i 8] f32 = Y[i] + A[i]";
+
+    #[test]
+    fn a_computed_buffer_is_copied_behind_its_writer() {
+        let text = steps(CHAIN, "cache_read Z Y shared -> S");
+        assert!(text.contains("  for S_0 in 0..8\n    block S(v0 = S_0)\n      S[v0] = Y[v0]\n  for Z_i"), "{text}");
+        let text = steps(CHAIN, "split i ? 4 -> a b; reverse_compute_at Y a -> y; cache_read Y X local -> L l");
+        assert!(
+            text.contains("    for l in 0..4\n      block L(v0 = a*4 + l)\n        L[v0] = X[v0]\n    for y"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn refusals() {
+        refuses(CHAIN, "cache_read X Y local", "cache_read.1", "X does not read Y");
+        refuses("gemm 4x4x4 f32 NN", "cache_read C C local", "cache_read.1", "C also writes C");
+        let mut func = program(CHAIN);
+        redirect(&mut func, "Z", "A");
+        refuses_on(&func, "cache_read X A local", "cache_read.2", "Z writes A behind X");
+        let mut func = program(CHAIN);
+        tensorize(&mut func, "i");
+        refuses_on(&func, "cache_read X A local", "cache_read.3", "X stands in the tensorized nest i");
+        let mut func = program(CHAIN);
+        let block = func.body.remove(0);
+        func.body.insert(0, Stmt::If(If { cond: Cond::TRUE, body: vec![block] }));
+        refuses_on(&func, "cache_read X A local", "cache_read.4", "X or the last writer of A stands under a condition");
+        let mut func = program(CHAIN);
+        rebind(&mut func, "X", "vi", |i| i * 2);
+        refuses_on(&func, "cache_read Y X local", "cache_read.5", "what X writes of X is no box without holes");
+    }
+}

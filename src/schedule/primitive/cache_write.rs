@@ -114,3 +114,39 @@ fn check(refusal: Refusal, func: &Func, block: &Block, to: BufferId) -> Result<(
     }
     Ok((root, region))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schedule::testing::{program, rebind, redirect, refuses, refuses_on, steps, tensorize};
+
+    const CHAIN: &str = "program chain
+        input A f32[8]
+        X: X[i 8] f32 = A[i] * 2.0
+        Y: Y[i 8] f32 = X[i] + 1.0
+        Z: output Z[i 8] f32 = Y[i] + A[i]";
+
+    #[test]
+    fn the_copy_stands_behind_the_nest() {
+        let text = steps(CHAIN, "cache_write X X local -> L");
+        assert!(text.contains("    block X(vi = i)\n      L[vi] = A[vi]*2.0\n  for L_0 in 0..8\n"), "{text}");
+        assert!(steps("gemm 5x4x3 f32 NN", "cache_write C C local").contains("C_local[vi, vj] = C_local[vi, vj] + "));
+    }
+
+    #[test]
+    fn refusals() {
+        refuses(CHAIN, "cache_write X Y local", "cache_write.1", "X does not write Y");
+        let mut func = program(CHAIN);
+        redirect(&mut func, "Y", "X");
+        refuses_on(&func, "cache_write Y X local", "cache_write.1", "Y reads what X held before");
+        let sums = "decompose_reduction C k; cache_write C_init C local";
+        refuses("gemm 4x4x4 f32 NN", sums, "cache_write.1", "C is also written by C");
+        let mut func = program(CHAIN);
+        rebind(&mut func, "X", "vi", |i| i * 2);
+        refuses_on(&func, "cache_write X X local", "cache_write.2", "what X writes of X is no box without holes");
+        let inside = "compute_at X Y_i; cache_write X X local";
+        refuses(CHAIN, inside, "cache_write.3", "Y reads X and does not stand behind the nest of X");
+        let mut func = program(CHAIN);
+        tensorize(&mut func, "i");
+        refuses_on(&func, "cache_write X X local", "cache_write.4", "X stands in the tensorized nest i");
+    }
+}

@@ -174,3 +174,80 @@ fn within_domain(range: Range, it: &Iter) -> Range {
         _ => range,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schedule::testing::{another_store, limit, program, redirect, refuses, refuses_on, steps, tensorize};
+
+    const CHAIN: &str = "program chain
+        input A f32[8]
+        X: X[i 8] f32 = A[i] * 2.0
+        Y: Y[i 8] f32 = X[i] + 1.0
+        Z: output Z[i 8] f32 = Y[i] + A[i]";
+
+    const ROWS: &str = "program rows
+        input A f32[8, 6]
+        S: S[i 8] f32 = sum(k 6) A[i, k]
+        Y: output Y[i 8, j 6] f32 = A[i, j] / S[i]";
+
+    #[test]
+    fn a_reduction_moves_with_its_reduce_loop() {
+        let text = steps(ROWS, "split Y_i ? 4 -> a b; compute_at S a");
+        let nest = "  for a in 0..2
+    for S_0 in 0..4
+      for k in 0..6
+        block S(vi = a*4 + S_0, reduce vk = k)
+          init S[vi] = 0.0
+";
+        assert!(text.contains(nest), "{text}");
+        assert!(steps(ROWS, "compute_at S Y_i -> s").contains("for s in 0..1"));
+    }
+
+    #[test]
+    fn a_shared_stage_serves_all_threads() {
+        let bound = "split i ? 4 -> a b; bind a blockIdx.x; bind b threadIdx.x; cache_read C A shared -> S; compute_at S b -> s";
+        assert!(steps("window_sum 16", bound).contains("for s in 0..6"));
+        let local = bound.replace("shared", "local");
+        assert!(steps("window_sum 16", &local).contains("for s in 0..3"));
+    }
+
+    #[test]
+    fn refusals() {
+        let mut func = program(CHAIN);
+        another_store(&mut func, "X");
+        refuses_on(&func, "compute_at X Y_i", "compute_at.1", "X cannot move: its body is not one store");
+        refuses(CHAIN, "compute_at Z i", "compute_at.2", "Z writes Z, which is a parameter");
+        let twice = "program twice
+            input A f32[8]
+            X: X[i 8] f32 = A[i]
+            W: W[i 8] f32 = A[i]
+            Y: output Y[i 8] f32 = X[i] + W[i]";
+        let mut func = program(twice);
+        redirect(&mut func, "W", "X");
+        refuses_on(&func, "compute_at X Y_i", "compute_at.3", "X is also written by W");
+        refuses(CHAIN, "compute_at X i", "compute_at.4", "i stands around X");
+        refuses(CHAIN, "compute_at Y i", "compute_at.4", "i stands before Y");
+        refuses(CHAIN, "compute_at X Z_i", "compute_at.5", "Y reads X and does not stand under Z_i");
+        refuses(
+            "gemm 4x4x4 f16>f32>f16 NN",
+            "cache_read mma A local -> L; cache_read mma B local -> M; compute_at L M_0",
+            "compute_at.5",
+            "mma reads L and does not stand under M_0",
+        );
+        let mut func = program(CHAIN);
+        redirect(&mut func, "Y", "A");
+        refuses_on(&func, "compute_at X Y_i", "compute_at.6", "Y writes what X reads, and stands after it");
+        for (at, name) in [("i", "i"), ("Y_i", "Y_i")] {
+            let mut func = program(CHAIN);
+            tensorize(&mut func, at);
+            let message = format!("X cannot move: it stands under {name}, which is tensorized");
+            refuses_on(&func, "compute_at X Y_i", "compute_at.7", &message);
+        }
+        refuses(CHAIN, "unroll i; compute_at X Y_i", "compute_at.8", "X cannot move: its loop i is already placed");
+        let shared = "cache_read S A local -> L; compute_at L k; compute_at S Y_i";
+        refuses(ROWS, shared, "compute_at.9", "S cannot move: its reduce loop k is not its own");
+        let mut func = program(CHAIN);
+        limit(&mut func, "X", "vi", 5);
+        refuses_on(&func, "compute_at X Y_i", "compute_at.10", "X cannot move: the predicate `i < 5` of X is more");
+    }
+}

@@ -140,3 +140,65 @@ pub fn unit_iterators(block: &Block) -> visit::Map {
     let unit = block.iters.iter().filter(|it| it.extent.as_int() == Some(1));
     unit.map(|it| (it.var, Index::Int(0))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schedule::testing::{another_store, limit, program, redirect, refuses, refuses_on, steps, tensorize};
+
+    const CHAIN: &str = "program chain
+        input A f32[8]
+        X: X[i 8] f32 = A[i] * 2.0
+        Y: Y[i 8] f32 = X[i] + 1.0
+        Z: output Z[i 8] f32 = Y[i] + A[i]";
+
+    #[test]
+    fn readers_compute_what_they_read() {
+        let text = steps(CHAIN, "compute_inline X; compute_inline Y");
+        assert!(text.contains("Z[vi] = A[vi]*2.0 + 1.0 + A[vi]\n") && !text.contains("X"), "{text}");
+    }
+
+    #[test]
+    fn refusals() {
+        let mut func = program(CHAIN);
+        another_store(&mut func, "X");
+        refuses_on(&func, "compute_inline X", "compute_inline.1", "X cannot be inlined: its body is not one store");
+        let sums = "program sums
+            input A f32[8, 6]
+            S: S[i 8] f32 = sum(k 6) A[i, k]
+            Y: output Y[i 8] f32 = S[i]";
+        refuses(sums, "compute_inline S", "compute_inline.1", "S cannot be inlined: it is a reduction");
+        let digits = "transform_layout X [i] -> [i // 4, i % 4]; compute_inline X";
+        refuses(CHAIN, digits, "compute_inline.2", "X does not write at its plain iterators");
+        refuses(CHAIN, "compute_inline Z", "compute_inline.3", "Z writes Z, which is a parameter");
+        let mut func = program(CHAIN);
+        redirect(&mut func, "Y", "X");
+        refuses_on(&func, "compute_inline X", "compute_inline.4", "X is also written by Y");
+        let mut func = program(CHAIN);
+        func.body.swap(0, 1);
+        refuses_on(&func, "compute_inline X", "compute_inline.5", "Y reads X before X writes it");
+        let unread = "program unread
+            input A f32[8]
+            X: X[i 8] f32 = A[i]
+            Y: output Y[i 8] f32 = A[i]";
+        refuses(unread, "compute_inline X", "compute_inline.5", "nothing reads X");
+        let mut func = program(CHAIN);
+        redirect(&mut func, "Z", "A");
+        refuses_on(&func, "compute_inline X", "compute_inline.6", "Z writes what X reads");
+        for (at, message) in
+            [("i", "X cannot be inlined: it stands under i"), ("Y_i", "Y reads X in the tensorized nest Y_i")]
+        {
+            let mut func = program(CHAIN);
+            tensorize(&mut func, at);
+            refuses_on(&func, "compute_inline X", "compute_inline.7", message);
+        }
+        refuses(
+            CHAIN,
+            "unroll i; compute_inline X",
+            "compute_inline.8",
+            "X cannot be inlined: its loop i is already placed",
+        );
+        let mut func = program(CHAIN);
+        limit(&mut func, "X", "vi", 5);
+        refuses_on(&func, "compute_inline X", "compute_inline.9", "X cannot be inlined: the predicate `i < 5`");
+    }
+}

@@ -211,3 +211,67 @@ fn check_others(refusal: Refusal, func: &Func, block: &Block, at: &For, output: 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schedule::testing::{program, rebind, redirect, refuses, refuses_on, steps, tensorize};
+
+    const GEMM: &str = "gemm 6x5x4 f32 NN";
+
+    #[test]
+    fn the_init_gets_the_spatial_loops() {
+        let text = steps(
+            GEMM,
+            "split j ? 2 -> a b; split k ? 2 -> k0 k1; reorder i a k0 k1 b; decompose_reduction C k0 -> Z z",
+        );
+        let init = "      for z in 0..2\n        block Z(vi = i, vj = a*2 + z)\n          where a*2 + z < 5\n          C[vi, vj] = 0.0\n";
+        assert!(text.contains(init), "{text}");
+    }
+
+    #[test]
+    fn refusals() {
+        const NAME: &str = "decompose_reduction";
+        let no = |func: &crate::ir::Func, step: &str, n: u32, message: &str| {
+            refuses_on(func, &format!("{NAME} {step}"), &format!("{NAME}.{n}"), message);
+        };
+        no(&program("vec_add 8"), "C i", 1, "C cannot be decomposed: it has no init");
+        refuses(
+            GEMM,
+            "cache_write C C local -> L; decompose_reduction C L_0",
+            "decompose_reduction.2",
+            "L_0 does not stand around C",
+        );
+        refuses(
+            GEMM,
+            "split k ? 2 -> k0 k1; decompose_reduction C k1",
+            "decompose_reduction.3",
+            "k0, around k1, runs a reduce iterator",
+        );
+        refuses(
+            GEMM,
+            "fuse j k -> f; decompose_reduction C f",
+            "decompose_reduction.4",
+            "f runs both kinds of iterators of C",
+        );
+        let mut func = program(GEMM);
+        rebind(&mut func, "C", "vj", |_| 0.into());
+        no(&func, "C j", 4, "j runs both kinds of iterators of C, none, or is rasterized");
+        let mut func = program(GEMM);
+        rebind(&mut func, "C", "vj", |j| j.floordiv(2));
+        no(&func, "C j", 5, "C may accumulate an element more than once under the loop");
+        let mut func = program(GEMM);
+        rebind(&mut func, "C", "vk", |k| crate::ir::Index::Int(3) - k);
+        no(&func, "C j", 6, "the reduce iterators of C are not all 0 just where its reduce loops are");
+        let two = "program two
+            input A f32[8, 4]
+            S: S[i 8] f32 = sum(k 4) A[i, k]
+            T: T[i 8] f32 = A[i, 0]
+            Y: output Y[i 8] f32 = S[i] + T[i]";
+        let mut func = program(two);
+        redirect(&mut func, "T", "S");
+        no(&func, "S k", 7, "S is also written by T");
+        let mut func = program(GEMM);
+        tensorize(&mut func, "j");
+        no(&func, "C k", 8, "k stands in the tensorized nest j");
+    }
+}

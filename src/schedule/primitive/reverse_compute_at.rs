@@ -283,3 +283,108 @@ fn check_covered(refusal: Refusal, func: &Func, block: &Block, l: &For, input: B
     );
     Err(refusal.broken(8, message, &[(Node::Block(block.name), "this block")]))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schedule::testing::{
+        another_store, limit, program, rebind, redirect, refuses, refuses_on, steps, tensorize,
+    };
+
+    const CHAIN: &str = "program chain
+        input A f32[8]
+        X: X[i 8] f32 = A[i] * 2.0
+        Y: Y[i 8] f32 = X[i] + 1.0
+        Z: output Z[i 8] f32 = Y[i] + A[i]";
+
+    const ROWS: &str = "program rows
+        input A f32[8, 6]
+        S: S[i 8] f32 = sum(k 6) A[i, k]
+        Y: output Y[i 8, j 6] f32 = A[i, j] / S[i]";
+
+    #[test]
+    fn a_consumer_handles_what_is_finished() {
+        let text = steps(CHAIN, "split i ? 4 -> a b; reverse_compute_at Y a -> y; reverse_compute_at Z a -> z");
+        assert!(text.contains("    for z in 0..4\n      block Z(vi = a*4 + z)"), "{text}");
+        assert!(steps(CHAIN, "split i ? 3 -> a b; reverse_compute_at Y a -> y").contains("where a*3 + y < 8"));
+        let digits = "transform_layout X [i] -> [i // 4, i % 4]; split i ? 4 -> a b; reverse_compute_at Y a -> y";
+        assert!(steps(CHAIN, digits).contains("block Y(vi = a*4 + y)"));
+    }
+
+    #[test]
+    fn refusals() {
+        let mut func = program(CHAIN);
+        another_store(&mut func, "Y");
+        refuses_on(&func, "reverse_compute_at Y i", "reverse_compute_at.1", "Y cannot move: its body is not one store");
+        let two = "decompose_reduction S k; reverse_compute_at S i";
+        refuses(ROWS, two, "reverse_compute_at.1", "S cannot move: it reduces without an init");
+        let mut func = program(CHAIN);
+        redirect(&mut func, "Z", "Y");
+        refuses_on(&func, "reverse_compute_at Y i", "reverse_compute_at.2", "Y, which Y writes, is also written by Z");
+        refuses(CHAIN, "reverse_compute_at Y Y_i", "reverse_compute_at.3", "Y_i stands around Y");
+        refuses(CHAIN, "reverse_compute_at Y Z_i", "reverse_compute_at.3", "Z_i stands behind Y");
+        refuses(CHAIN, "reverse_compute_at Z i", "reverse_compute_at.4", "Z reads Y, which Y writes behind i");
+        let aside = "program aside
+            input A f32[8]
+            X: X[i 8] f32 = A[i]
+            Y: output Y[i 8] f32 = A[i]";
+        refuses(aside, "reverse_compute_at Y i", "reverse_compute_at.4", "nothing under i writes what Y reads");
+        refuses(ROWS, "reverse_compute_at Y k", "reverse_compute_at.5", "S is not finished within an iteration of k");
+        let mut func = program(CHAIN);
+        rebind(&mut func, "X", "vi", |i| i * 2);
+        refuses_on(
+            &func,
+            "split i ? 2 -> a b; reverse_compute_at Y a",
+            "reverse_compute_at.6",
+            "what X writes in an iteration of a is no box without holes",
+        );
+        let window = "program window
+            input A f32[10]
+            X: X[i 10] f32 = A[i]
+            Y: output Y[i 8] f32 = X[i] + X[i + 1]";
+        refuses(
+            window,
+            "split i ? 5 -> a b; reverse_compute_at Y a",
+            "reverse_compute_at.7",
+            "what Y reads of X is no box",
+        );
+        let partial = "program partial
+            input A f32[8]
+            X: output X[i 8] f32 = A[i]
+            Y: output Y[i 8] f32 = X[i]";
+        let mut func = program(partial);
+        limit(&mut func, "X", "vi", 5);
+        refuses_on(
+            &func,
+            "reverse_compute_at Y i",
+            "reverse_compute_at.6",
+            "what X writes in an iteration of i is no box",
+        );
+        let mut func = program(partial);
+        let half = func.find_loop("i").unwrap().var;
+        crate::ir::visit::change_loop(&mut func.body, half, &mut |l| l.extent = 4.into());
+        refuses_on(&func, "reverse_compute_at Y i", "reverse_compute_at.8", "Y also reads elements of the parameter X");
+        for at in ["i", "Y_i"] {
+            let mut func = program(CHAIN);
+            tensorize(&mut func, at);
+            let message = format!("Y cannot move: it stands under {at}, which is tensorized");
+            refuses_on(&func, "reverse_compute_at Y i", "reverse_compute_at.9", &message);
+        }
+        let placed = "unroll Y_i; reverse_compute_at Y i";
+        refuses(CHAIN, placed, "reverse_compute_at.10", "Y cannot move: its loop Y_i is already placed");
+        let sums = "program sums
+            input A f32[8, 6]
+            X: X[i 8, j 6] f32 = A[i, j]
+            S: output S[i 8] f32 = sum(k 6) X[i, k] * A[i, k]";
+        let fused = "fuse S_i k -> f; reverse_compute_at S i";
+        refuses(sums, fused, "reverse_compute_at.11", "S cannot move: its reduce loop f is not its own");
+        refuses(
+            sums,
+            "reverse_compute_at S j",
+            "reverse_compute_at.7",
+            "S sums over more than one iteration of j finishes",
+        );
+        let mut func = program(CHAIN);
+        limit(&mut func, "Y", "vi", 5);
+        refuses_on(&func, "reverse_compute_at Y i", "reverse_compute_at.12", "Y cannot move: the predicate `Y_i < 5`");
+    }
+}

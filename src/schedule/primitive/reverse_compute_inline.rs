@@ -92,7 +92,7 @@ fn still_read(func: &Func, block: &Block, producer: &Block, map: &visit::Map) ->
         let same = at.as_var().and_then(|v| producer.iters.iter().find(|p| p.var == v));
         let at = simplify::simplify(&visit::subst_index(at, &bindings), &env);
         for part in [Cond::ge(at.clone(), 0), Cond::lt(at.clone(), it.extent.clone())] {
-            if !same.is_some_and(|p| p.extent == it.extent) && !simplify::prove(&part, &domains) {
+            if same.is_none_or(|p| p.extent != it.extent) && !simplify::prove(&part, &domains) {
                 predicate = predicate.and(part);
             }
         }
@@ -165,11 +165,94 @@ fn check_nests(refusal: Refusal, func: &Func, block: &Block, producer: &Block) -
 fn find_link<'a>(func: &'a Func, block: &Block) -> Option<Link<'a>> {
     dataflow::block_reads(block).into_iter().find_map(|through| {
         let [producer] = dataflow::writers(func, through).try_into().ok()?;
-        let alone = dataflow::readers(func, through).iter().all(|r| r.name == block.name);
+        let alone = dataflow::readers(func, through).iter().all(|r| r.name == block.name || r.name == producer.name);
         let places: Vec<Vec<Index>> = dataflow::reads_at(block, through);
         let at = places.first().filter(|at| places.iter().all(|p| p == *at))?;
         let vars = plain_iterators(block, at)?;
         let own = producer.name != block.name && !func.params.contains(&through);
         (alone && own).then_some(Link { producer, through, vars })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schedule::testing::{another_store, limit, program, redirect, refuses, refuses_on, steps, tensorize};
+
+    const CHAIN: &str = "program chain
+        input A f32[8]
+        X: X[i 8] f32 = A[i] * 2.0
+        Y: Y[i 8] f32 = X[i] + 1.0
+        Z: output Z[i 8] f32 = Y[i] + A[i]";
+
+    #[test]
+    fn the_producer_writes_the_result() {
+        let text = steps(CHAIN, "reverse_compute_inline Z; reverse_compute_inline Y");
+        assert!(text.contains("block X(vi = i)\n      Z[vi] = A[vi]*2.0 + 1.0 + A[vi]\n"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_read_is_not_computed() {
+        let first = "program first
+            input A f32[8]
+            X: X[i 8] f32 = A[i] * 2.0
+            Y: output Y[i 5] f32 = X[i]";
+        assert!(steps(first, "reverse_compute_inline Y").contains("where i < 5"));
+    }
+
+    #[test]
+    fn refusals() {
+        const NAME: &str = "reverse_compute_inline";
+        let no = |func: &crate::ir::Func, step: &str, n: u32, message: &str| {
+            refuses_on(func, &format!("{NAME} {step}"), &format!("{NAME}.{n}"), message);
+        };
+        let mut func = program(CHAIN);
+        another_store(&mut func, "Y");
+        no(&func, "Y", 1, "Y cannot be inlined: its body is not one store");
+        let sums = "program sums
+            input A f32[8, 6]
+            X: X[i 8, j 6] f32 = A[i, j]
+            S: output S[i 8] f32 = sum(k 6) X[i, k]
+            T: output T[i 8, j 6] f32 = S[i]";
+        no(&program(sums), "S", 1, "S cannot be inlined: it is a reduction");
+        no(&program(CHAIN), "X", 2, "X reads no buffer at its plain iterators");
+        no(&program(sums), "T", 2, "T reads no buffer at its plain iterators");
+        let reduced = "program reduced
+            input A f32[8, 6]
+            S: S[i 8] f32 = sum(k 6) A[i, k]
+            Y: output Y[i 8] f32 = S[i]";
+        no(&program(reduced), "Y", 3, "S, which makes what Y reads, does not compute each element at once");
+        let mut func = program(CHAIN);
+        func.body.swap(0, 1);
+        no(&func, "Y", 3, "X, which makes what Y reads, does not compute each element at once before it");
+        let twice = "program twice
+            input A f32[8]
+            X: X[i 8] f32 = A[i]
+            Y: Y[i 8] f32 = X[i]
+            W: W[i 8] f32 = A[i]
+            Z: output Z[i 8] f32 = Y[i] + W[i]";
+        let mut func = program(twice);
+        redirect(&mut func, "W", "Y");
+        no(&func, "Y", 4, "W also uses Y");
+        let late = "program late
+            input A f32[8]
+            X: X[i 8] f32 = A[i]
+            W: W[i 8] f32 = A[i]
+            Y: output Y[i 8] f32 = X[i] + W[i]
+            Z: output Z[i 8] f32 = W[i]";
+        no(&program(late), "Y", 5, "W writes what Y reads, and does not stand before X");
+        for at in ["i", "Y_i"] {
+            let mut func = program(CHAIN);
+            tensorize(&mut func, at);
+            no(&func, "Y", 6, &format!("Y cannot be inlined: it stands under {at}, which is tensorized"));
+        }
+        refuses(
+            CHAIN,
+            "unroll Y_i; reverse_compute_inline Y",
+            "reverse_compute_inline.7",
+            "Y cannot be inlined: its loop Y_i",
+        );
+        let mut func = program(CHAIN);
+        limit(&mut func, "Y", "vi", 5);
+        no(&func, "Y", 8, "Y cannot be inlined: the predicate `Y_i < 5`");
+    }
 }

@@ -276,3 +276,70 @@ fn check_terms(refusal: Refusal, func: &Func, block: &Block, others: &[&For]) ->
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schedule::testing::{program, rebind, redirect, refuses, refuses_on, steps};
+
+    const MAXIMA: &str = "program maxima
+        input A f32[5, 13]
+        M: output M[i 5] f32 = max(k 13) A[i, k]";
+
+    #[test]
+    fn a_single_reduce_loop_leaves_no_sum() {
+        let text = steps(MAXIMA, "rfactor M k -> P");
+        assert!(text.contains("block P(vk = k, vi = i)\n        P[vk, vi] = A[vi, vk]\n"), "{text}");
+    }
+
+    #[test]
+    fn refusals() {
+        const GEMM: &str = "gemm 6x5x4 f32 NN";
+        let no = |func: &crate::ir::Func, step: &str, n: u32, message: &str| {
+            refuses_on(func, &format!("rfactor {step}"), &format!("rfactor.{n}"), message);
+        };
+        no(&program("vec_add 8"), "C i", 1, "C cannot be factored: it has no init");
+        let pair = "program pair
+            input A f32[6, 4]
+            S: S[i 6] f32 = sum(k 4) A[i, k]
+            T: T[i 6] f32 = A[i, 0]
+            Y: output Y[i 6] f32 = S[i] + T[i]";
+        let mut func = program(pair);
+        redirect(&mut func, "T", "S");
+        no(&func, "S k", 1, "T also writes what S writes");
+        let mut func = program(GEMM);
+        body(&mut func, |value| crate::ir::Expr::un(crate::ir::UnOp::Neg, value));
+        no(&func, "C k", 2, "C is no sum, product, minimum or maximum");
+        let mut func = program(GEMM);
+        body(&mut func, |value| match value {
+            crate::ir::Expr::Bin(_, a, b) => crate::ir::Expr::Bin(crate::ir::BinOp::Mul, a, b),
+            other => other,
+        });
+        no(&func, "C k", 3, "the init of C is not the neutral constant");
+        no(&program(GEMM), "C j", 4, "j is no unplaced loop of C that runs reduce iterators alone");
+        refuses(GEMM, "unroll k; rfactor C k", "rfactor.4", "k is no unplaced loop of C");
+        refuses(GEMM, "cache_read C A local -> L; compute_at L j; rfactor C k", "rfactor.5", "j holds more than C");
+        let mut func = program(GEMM);
+        rebind(&mut func, "C", "vj", |j| j + 1);
+        no(&func, "C k", 6, "the loops of C do not sweep the whole domains");
+        let ragged = "split k 4 ? -> a b; rfactor M a";
+        refuses(
+            MAXIMA,
+            &ragged.replace("4 ?", "8 ?"),
+            "rfactor.7",
+            "where `a*2 + b < 13` fails, a partial result of M has no term",
+        );
+        steps(MAXIMA, ragged);
+    }
+
+    /// Changes what the block C stores.
+    fn body(func: &mut crate::ir::Func, change: impl Fn(crate::ir::Expr) -> crate::ir::Expr) {
+        let id = func.find_block("C").unwrap().name;
+        crate::ir::visit::change_block(&mut func.body, id, &mut |b| {
+            for stmt in &mut b.body {
+                if let crate::ir::Stmt::Store(s) = stmt {
+                    s.value = change(s.value.clone());
+                }
+            }
+        });
+    }
+}

@@ -120,3 +120,48 @@ fn image_shape(map: &IndexMap, extents: &[i64]) -> Option<Vec<i64>> {
     let all = vars.iter().all(|(v, e)| *e == 1 || image.mentioned.contains(v));
     (image.injective && image.dense && all && count(&shape)? == count(extents)?).then_some(shape)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schedule::testing::{program, refuses, refuses_on, steps, tensorize};
+
+    const CHAIN: &str = "program chain
+        input A f32[8, 6]
+        X: X[i 8, j 6] f32 = A[i, j] * 2.0
+        Y: output Y[i 8, j 6] f32 = X[i, j] + 1.0";
+
+    #[test]
+    fn accesses_follow_the_map() {
+        let text = steps(CHAIN, "transform_layout X [i, j] -> [j, i // 4, i % 4]");
+        assert!(
+            text.contains("X: global f32[6, 2, 4]") && text.contains("X[vj, vi // 4, vi % 4] = A[vi, vj]*2.0"),
+            "{text}"
+        );
+        steps(CHAIN, "transform_layout X [i, j] -> [i * 6 + j]");
+    }
+
+    #[test]
+    fn refusals() {
+        const NAME: &str = "transform_layout.";
+        let no = |text: &str, n: u32, message: &str| refuses(CHAIN, text, &format!("{NAME}{n}"), message);
+        no("transform_layout A [i, j] -> [j, i]", 1, "A is a parameter");
+        no("transform_layout X [i] -> [i]", 2, "X has 2 dimensions, the map 1 inputs");
+        let mut func = program(CHAIN);
+        let x = func.find_buffer("X").unwrap();
+        func.buffer_mut(x).shape[0] = crate::ir::Index::Var(crate::ir::Var(0));
+        refuses_on(
+            &func,
+            "transform_layout X [i, j] -> [j, i]",
+            "transform_layout.3",
+            "the extents of X are not constants",
+        );
+        for map in ["[i]", "[i, i]", "[i // 4, j]", "[i + 1, j]", "[i, j * 2]", "[i // 3, i % 3, j]", "[i * 6 - j]"] {
+            no(&format!("transform_layout X [i, j] -> {map}"), 4, &format!("`[i, j] -> {}", &map[..2]));
+        }
+        let used = "X has a storage_align or swizzle, or is used in a tensorized nest";
+        no("set_scope X shared; storage_align X 0 8 4; transform_layout X [i, j] -> [j, i]", 5, used);
+        let mut func = program(CHAIN);
+        tensorize(&mut func, "Y_j");
+        refuses_on(&func, "transform_layout X [i, j] -> [j, i]", "transform_layout.5", used);
+    }
+}
