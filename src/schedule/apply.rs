@@ -1,6 +1,6 @@
 //! Applying steps: each to a program that is not changed, yielding a new one.
 
-use super::{Step, limits};
+use super::{Step, limits, placed};
 use crate::error::{Error, Result};
 use crate::ir::{Func, visit};
 
@@ -17,7 +17,9 @@ pub fn apply(func: &Func, step: &Step) -> Result<Func> {
 /// # Errors
 /// As [`apply`].
 pub fn complete(func: &Func, step: &Step) -> Result<(Func, Step)> {
-    let applied = (step.primitive().apply)(func, step.args()).map_err(|e| e.within(format!("in step `{step}`")))?;
+    let within = |e: Error| e.within(format!("in step `{step}`"));
+    let applied = (step.primitive().apply)(func, step.args()).map_err(within)?;
+    placed::check(&applied.func).map_err(within)?;
     if visit::loops(&applied.func.body).len() > limits::LOOPS {
         let message = format!("more than {} loops after `{step}`", limits::LOOPS);
         return Err(Error::input("step.limit", message));

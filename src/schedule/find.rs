@@ -15,7 +15,12 @@ use crate::ir::{Block, BufferId, For, Func, Stmt, Var, visit};
 /// `step.loop` with the nearest name.
 pub fn loop_<'a>(func: &'a Func, name: &str) -> Result<&'a For> {
     let known = visit::loops(&func.body);
-    func.find_loop(name).ok_or_else(|| unknown("loop", name, known.iter().map(|l| func.var_name(l.var))))
+    let walked =
+        known.iter().find(|l| l.raster.is_some() && l.defines().iter().any(|(v, _)| func.var_name(*v) == name));
+    func.find_loop(name).ok_or_else(|| match walked {
+        Some(l) => Error::input("step.loop", format!("`{name}` is walked by loop `{}`", func.var_name(l.var))),
+        None => unknown("loop", name, known.iter().map(|l| func.var_name(l.var))),
+    })
 }
 
 /// The loops of these names.
@@ -105,6 +110,15 @@ pub fn new_stage(func: &Func, stated: Option<&String>, default: &str) -> Result<
     let blocks = all.iter().map(|b| func.block_name(b.name));
     let taken: Vec<&str> = blocks.chain(func.buffers.iter().map(|b| b.name.as_str())).collect();
     new_name("stage", stated, default, &taken)
+}
+
+/// The name of a new role.
+///
+/// # Errors
+/// As [`new_loops`].
+pub fn new_role(func: &Func, stated: Option<&String>, default: &str) -> Result<String> {
+    let taken: Vec<&str> = func.roles.iter().map(|r| r.name.as_str()).collect();
+    new_name("role", stated, default, &taken)
 }
 
 fn new_name(what: &str, stated: Option<&String>, default: &str, taken: &[&str]) -> Result<String> {

@@ -14,6 +14,7 @@ mod index_map;
 pub mod limits;
 mod nest;
 mod parse;
+mod placed;
 pub mod primitive;
 mod reference;
 mod refusal;
@@ -22,6 +23,8 @@ mod step;
 mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod worked_example;
 
 pub use apply::{apply, apply_all, complete, complete_all};
 pub use index_map::IndexMap;

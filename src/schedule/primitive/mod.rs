@@ -205,15 +205,21 @@ pub mod cache_read;
 pub mod cache_write;
 pub mod compute_at;
 pub mod compute_inline;
+pub mod copy_with;
 pub mod decompose_reduction;
 pub mod fuse;
+pub mod pipeline;
+pub mod rasterize;
 pub mod reorder;
 pub mod reverse_compute_at;
 pub mod reverse_compute_inline;
 pub mod rfactor;
 pub mod set_scope;
+pub mod specialize;
 pub mod split;
 pub mod storage_align;
+pub mod swizzle;
+pub mod tensorize;
 pub mod transform_layout;
 pub mod unroll;
 pub mod vectorize;
@@ -238,4 +244,10 @@ pub static ALL: &[&Primitive] = &[
     &rfactor::PRIMITIVE,
     &transform_layout::PRIMITIVE,
     &annotate::PRIMITIVE,
+    &tensorize::PRIMITIVE,
+    &swizzle::PRIMITIVE,
+    &copy_with::PRIMITIVE,
+    &pipeline::PRIMITIVE,
+    &specialize::PRIMITIVE,
+    &rasterize::PRIMITIVE,
 ];

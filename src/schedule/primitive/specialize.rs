@@ -1,0 +1,107 @@
+//! `specialize STAGES.. -> ROLE warps=W [regs=R]`: these stages run in warps of their own.
+//!
+//! Requires:
+//! 1. There are 1 to 16 warps.
+//! 2. A stated number of registers a thread is a multiple of 8 from 24 to 256.
+//! 3. No stage has a role yet.
+//! 4. Each stage writes shared memory that is no sum, so that other warps can read it.
+//!
+//! Preserves: the text and its meaning. A placement.
+//!
+//! ```text
+//! block A_s(..)            specialize A_s -> load warps=4    block A_s(..) role load
+//! ```
+
+use super::{Applied, Kind, Parameter, Primitive};
+use crate::error::Result;
+use crate::ir::print::Node;
+use crate::ir::{Block, Func, Role, RoleId, Scope, visit};
+use crate::schedule::Args;
+use crate::schedule::analyze::{BlockKind, kind};
+use crate::schedule::dataflow::block_writes;
+use crate::schedule::find::{block, new_role, refuse};
+
+/// The row.
+pub static PRIMITIVE: Primitive = Primitive {
+    name: "specialize",
+    about: "Runs stages in warps of their own.",
+    signature: &[
+        Parameter::place("stages", Kind::Blocks),
+        Parameter::made("role", Kind::Role),
+        Parameter::setting("warps", Kind::Int),
+        Parameter::option("regs", Kind::Int),
+    ],
+    requires: &[
+        "there are 1 to 16 warps",
+        "a stated number of registers a thread is a multiple of 8 from 24 to 256",
+        "no stage has a role yet",
+        "each stage writes shared memory that is no sum, so that other warps can read it",
+    ],
+    apply,
+};
+
+fn apply(func: &Func, args: &Args) -> Result<Applied> {
+    let (warps, regs) = (args.get_int("warps")?, args.find_int("regs"));
+    if !(1..=16).contains(&warps) {
+        return Err(refuse("specialize", 1, format!("{warps} warps are not a role"), func, &[]));
+    }
+    if let Some(n) = regs.filter(|n| !(24..=256).contains(n) || n % 8 != 0) {
+        return Err(refuse("specialize", 2, format!("{n} registers a thread cannot be set"), func, &[]));
+    }
+    let name = new_role(func, args.names.first(), "role")?;
+    let mut out = func.clone();
+    let role = RoleId(out.roles.len() as u32);
+    out.roles.push(Role { name: name.clone(), warps: warps as u32, regs: regs.map(|n| n as u32) });
+    for stage in args.get_words("stages")? {
+        let found = block(&out, stage)?;
+        let id = found.name;
+        if found.role.is_some() {
+            let message = format!("stage `{stage}` already has a role");
+            return Err(refuse("specialize", 3, message, func, &[(Node::Block(id), "this stage")]));
+        }
+        visit::change_block(&mut out.body, id, &mut |b| b.role = Some(role));
+    }
+    Ok(Applied { func: out, names: vec![name] })
+}
+
+/// What a stage with a role promises; asked after every step.
+pub fn check(func: &Func, stage: &Block) -> Result<()> {
+    let shared = block_writes(stage).iter().all(|b| func.buffer(*b).scope == Scope::Shared);
+    if shared && kind(stage) == BlockKind::Map {
+        return Ok(());
+    }
+    let message = format!("stage `{}` does not fill shared memory", func.block_name(stage.name));
+    Err(refuse("specialize", 4, message, func, &[(Node::Block(stage.name), "this stage")]))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schedule::testing::{apply, refuses};
+
+    const GEMM: &str = "gemm 16x16x64 f16>f32>f16 NT";
+    const STAGE: &str = "cache_read mma A shared -> A_s; ";
+
+    #[test]
+    fn a_role_is_made() {
+        let func = apply(GEMM, &format!("{STAGE}specialize A_s -> load warps=4 regs=40")).unwrap();
+        assert_eq!((func.roles[0].name.as_str(), func.roles[0].warps, func.roles[0].regs), ("load", 4, Some(40)));
+        assert!(func.find_block("A_s").unwrap().role.is_some());
+    }
+
+    #[test]
+    fn refusals() {
+        let no = |more: &str, code: &str, message: &str| refuses(GEMM, &format!("{STAGE}{more}"), code, message);
+        no("specialize A_s -> load warps=0", "specialize.1", "0 warps are not a role");
+        no("specialize A_s -> load warps=4 regs=41", "specialize.2", "41 registers a thread cannot be set");
+        let twice = "specialize A_s -> a warps=1; specialize A_s -> b warps=1";
+        no(twice, "specialize.3", "stage `A_s` already has a role");
+        no("specialize mma -> a warps=1", "specialize.4", "stage `mma` does not fill shared memory");
+        no(
+            "specialize A_s -> a warps=1; set_scope A_s local",
+            "specialize.4",
+            "stage `A_s` does not fill shared memory",
+        );
+        let same = "cache_read mma B shared -> B_s; specialize A_s -> a warps=1; specialize B_s -> a warps=1";
+        no(same, "step.names", "the name `a` is in use");
+    }
+}

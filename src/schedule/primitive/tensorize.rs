@@ -1,0 +1,176 @@
+//! `tensorize LOOP ROW [m=LOOP n=LOOP k=LOOP]`: the nest from LOOP on is one instruction.
+//!
+//! Without names the loops play the row's dimensions in their order; named otherwise, the operands of a product swap.
+//!
+//! Requires:
+//! 1. The row exists, and each of its dimensions is played by one loop.
+//! 2. LOOP is the outermost of these loops, every loop has its dimension's extent and is serial, and one block stands
+//!    inside.
+//! 3. The block computes what the row means, unpredicated inside the nest.
+//! 4. Every operand has the row's type and moves by one along one dimension of its buffer for each of its dimensions.
+//! 5. An init is the row's own, and the row can start a sum.
+//! 6. LOOP is not tensorized yet, and stands in no tensorized nest.
+//!
+//! Preserves: the text and its meaning. A placement: the nest stays as what the instruction means.
+//!
+//! ```text
+//! for im in 0..64          tensorize im                 for im in 0..64 tensorize wgmma.. m=im n=jn k=ki
+//!   for jn in 0..256         wgmma.m64n256k16...          ..
+//!     for ki in 0..16
+//!       block mma(..)
+//! ```
+
+use super::{Applied, Kind, Parameter, Primitive};
+use crate::error::Result;
+use crate::intrin::{self, Mismatch, Row};
+use crate::ir::print::Node;
+use crate::ir::{For, Func, Stmt, Tensorize, Var, visit};
+use crate::schedule::Args;
+use crate::schedule::find::{loop_, refuse, suggestion};
+
+/// The row of this primitive.
+pub static PRIMITIVE: Primitive = Primitive {
+    name: "tensorize",
+    about: "Makes a nest one instruction; its loops play the row's dimensions.",
+    signature: &[
+        Parameter::place("loop", Kind::Loop),
+        Parameter::place("row", Kind::Row),
+        Parameter::option("m", Kind::Loop),
+        Parameter::option("n", Kind::Loop),
+        Parameter::option("k", Kind::Loop),
+    ],
+    requires: &[
+        "the row exists, and each of its dimensions is played by one loop",
+        "LOOP is the outermost of these loops, every loop has its dimension's extent and is serial, and one block stands \
+         inside",
+        "the block computes what the row means, unpredicated inside the nest",
+        "every operand has the row's type and moves by one along one dimension of its buffer for each of its dimensions",
+        "an init is the row's own, and the row can start a sum",
+        "LOOP is not tensorized yet, and stands in no tensorized nest",
+    ],
+    apply,
+};
+
+fn apply(func: &Func, args: &Args) -> Result<Applied> {
+    let l = loop_(func, args.get_word("loop")?)?;
+    let no = |n, message: String| refuse("tensorize", n, message, func, &[(Node::Loop(l.var), "this nest")]);
+    let row = row(args.get_word("row")?).map_err(|message| no(1, message))?;
+    let around = visit::loops_around_loop(&func.body, l.var).unwrap_or_default();
+    let inside = visit::loops(&l.body);
+    if let Some(other) = around.into_iter().chain([l]).chain(inside).find(|o| o.tensorize.is_some()) {
+        return Err(no(6, format!("loop `{}` is already tensorized", func.var_name(other.var))));
+    }
+    let dims = dims(func, l, row, args)?;
+    let (var, mut out) = (l.var, func.clone());
+    visit::change_loop(&mut out.body, var, &mut |l| {
+        l.tensorize = Some(Tensorize { row: row.name.to_string(), dims: dims.clone() });
+    });
+    Ok(out.into())
+}
+
+fn row(name: &str) -> Result<&'static Row, String> {
+    intrin::find(name).ok_or_else(|| {
+        format!("there is no instruction `{name}`{}", suggestion(name, intrin::ALL.iter().map(|r| r.name)))
+    })
+}
+
+/// Which loop plays which dimension: as named, else the loops from LOOP inwards in the row's order.
+fn dims(func: &Func, l: &For, row: &Row, args: &Args) -> Result<Vec<(String, Var)>> {
+    let no = |message: String| refuse("tensorize", 1, message, func, &[(Node::Loop(l.var), "this nest")]);
+    let named: Vec<&str> = ["m", "n", "k"].into_iter().filter(|d| args.find_word(d).is_some()).collect();
+    let wanted: Vec<&str> = row.dims.iter().map(|d| d.0).collect();
+    if named.is_empty() {
+        let nest = chain(l);
+        if nest.len() != wanted.len() {
+            let message = format!("{} loops stand where {} has {} dimensions", nest.len(), row.name, wanted.len());
+            return Err(no(message));
+        }
+        return Ok(wanted.iter().map(|d| d.to_string()).zip(nest).collect());
+    }
+    if named != wanted {
+        return Err(no(format!("the dimensions of {} are {}", row.name, wanted.join(", "))));
+    }
+    let mut out: Vec<(String, Var)> = Vec::new();
+    for dim in named {
+        let var = loop_(func, args.get_word(dim)?)?.var;
+        if out.iter().any(|(_, v)| *v == var) {
+            return Err(no(format!("loop `{}` plays two dimensions", func.var_name(var))));
+        }
+        out.push((dim.to_string(), var));
+    }
+    Ok(out)
+}
+
+fn chain(l: &For) -> Vec<Var> {
+    let mut out = vec![l.var];
+    let mut current = l;
+    while let [Stmt::For(inner)] = current.body.as_slice() {
+        out.push(inner.var);
+        current = inner;
+    }
+    out
+}
+
+/// What a tensorized loop promises; asked after every step.
+pub fn check(func: &Func, l: &For, placed: &Tensorize) -> Result<()> {
+    let no = |n, message: String| refuse("tensorize", n, message, func, &[(Node::Loop(l.var), "this nest")]);
+    let row = row(&placed.row).map_err(|message| no(1, message))?;
+    match intrin::matches(func, l, row, &placed.dims)? {
+        Ok(()) => Ok(()),
+        Err(Mismatch::Loops(message)) => Err(no(2, message)),
+        Err(Mismatch::Computation(message)) => Err(no(3, message)),
+        Err(Mismatch::Operand(message)) => Err(no(4, message)),
+        Err(Mismatch::Init(message)) => Err(no(5, message).help("decompose_reduction takes the init out")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schedule::testing::{refuses, steps};
+
+    const WGMMA: &str = "wgmma.m64n256k16.f32.f16.f16";
+    const GEMM: &str = "gemm 64x256x16 f16>f32>f16 NT";
+
+    #[test]
+    fn loops_play_dimensions() {
+        let text = steps(GEMM, &format!("tensorize i {WGMMA}"));
+        assert!(text.contains(WGMMA) && text.contains("m=i n=j k=k"), "{text}");
+        steps("gemm 64x256x16 f16>f32>f16 NN", &format!("tensorize i {WGMMA}"));
+        // The product is the same with A and B exchanged.
+        steps("gemm 256x64x16 f16>f32>f16 NT", &format!("tensorize i {WGMMA} m=j n=i k=k"));
+    }
+
+    #[test]
+    fn refusals() {
+        refuses(GEMM, "tensorize i wgmma.m64n256k16.f32.f16.f61", "tensorize.1", "there is no instruction");
+        refuses(GEMM, &format!("tensorize j {WGMMA}"), "tensorize.1", "2 loops stand where");
+        refuses(GEMM, &format!("tensorize i {WGMMA} m=i n=j"), "tensorize.1", "the dimensions of");
+        refuses(GEMM, &format!("tensorize i {WGMMA} m=i n=j k=j"), "tensorize.1", "loop `j` plays two dimensions");
+        let large = "gemm 128x256x16 f16>f32>f16 NT";
+        refuses(large, &format!("tensorize i {WGMMA}"), "tensorize.2", "loop `i` does not have the 64 iterations");
+        refuses(GEMM, &format!("unroll k; tensorize i {WGMMA}"), "tensorize.2", "loop `k` is not serial");
+        let message = "loop `out_i` plays no dimension";
+        refuses(GEMM, &format!("tensorize out_i {WGMMA} m=i n=j k=k"), "tensorize.2", message);
+        let square = "gemm 16x16x16 f16>f32>f16 NT";
+        refuses(square, "tensorize out_i stmatrix.m16n16.f16", "tensorize.3", "block `out` does not compute");
+        let swapped = format!("split i 4 16; split k 1 16; tensorize i_0 {WGMMA}");
+        refuses(GEMM, &swapped, "tensorize.1", "5 loops stand where");
+        refuses("gemm 64x256x16 bf16>f32>bf16 NT", &format!("tensorize i {WGMMA}"), "tensorize.4", "operand A is f16");
+        let twice = format!("tensorize i {WGMMA}; tensorize i {WGMMA}");
+        refuses(GEMM, &twice, "tensorize.6", "loop `i` is already tensorized");
+        refuses(
+            "program p
+input A f16[64, 16]; input B f16[256, 16]
+D: output D[m 64, n 256] f32 = max(k 16) f32(A[m, k]) * f32(B[n, k])",
+            &format!("tensorize m {WGMMA}"),
+            "tensorize.3",
+            "block `D`",
+        );
+    }
+
+    #[test]
+    fn later_steps_cannot_break_the_nest() {
+        refuses(GEMM, &format!("tensorize i {WGMMA}; split j ? 16"), "tensorize.2", "loop `j_0` plays no dimension");
+        refuses(GEMM, &format!("tensorize i {WGMMA}; unroll k"), "tensorize.2", "loop `k` is not serial");
+    }
+}
