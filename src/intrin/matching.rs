@@ -50,10 +50,10 @@ fn compare(
 ) -> Result<(), Mismatch> {
     let block = nest(func, top, row, dims)?;
     kinds(func, block, model, dims)?;
-    init(func, block, model, row)?;
     let straight = roles(func, block, row, dims, meaning, model, false);
     // The factors of a product may also stand the other way round.
-    straight.or_else(|first| roles(func, block, row, dims, meaning, model, true).map_err(|_| first))
+    straight.or_else(|first| roles(func, block, row, dims, meaning, model, true).map_err(|_| first))?;
+    init(func, block, model, row)
 }
 
 /// Whether the buffers can play the operands.
