@@ -80,25 +80,8 @@ impl Device {
     fn compile(&self, kernels: &Kernels) -> Result<Program> {
         let image =
             CString::new(kernels.text.as_str()).map_err(|_| Error::bug("launch.text", "the PTX holds a zero byte"))?;
-        let mut info = vec![0u8; LOG_BYTES];
-        let mut errors = vec![0u8; LOG_BYTES];
-        let size = || std::ptr::without_provenance_mut::<c_void>(LOG_BYTES);
-        let mut options = [
-            jit::INFO_LOG_BUFFER,
-            jit::INFO_LOG_BUFFER_SIZE_BYTES,
-            jit::ERROR_LOG_BUFFER,
-            jit::ERROR_LOG_BUFFER_SIZE_BYTES,
-            jit::LOG_VERBOSE,
-            jit::WALL_TIME,
-        ];
-        let mut values = [
-            info.as_mut_ptr().cast(),
-            size(),
-            errors.as_mut_ptr().cast(),
-            size(),
-            std::ptr::without_provenance_mut(1),
-            std::ptr::null_mut(),
-        ];
+        let mut logs = Logs { info: vec![0; LOG_BYTES], errors: vec![0; LOG_BYTES] };
+        let (mut options, mut values) = logs.options();
         let mut module: Handle = std::ptr::null_mut();
         let loaded = self.inner.call("compiling PTX", || {
             let count = options.len() as c_uint;
@@ -109,9 +92,7 @@ impl Device {
                 api::cuModuleLoadDataEx(&mut module, image.as_ptr().cast(), count, options, values)
             }
         });
-        if let Err(error) = loaded {
-            return Err(explain(error, &log_text(&errors), &kernels.text));
-        }
+        loaded.map_err(|error| explain(error, &log_text(&logs.errors), &kernels.text))?;
         Ok(Program {
             device: self.clone(),
             module,
@@ -119,10 +100,33 @@ impl Device {
             args: kernels.args.clone(),
             kernels: Vec::new(),
             workspace: Vec::new(),
-            compile_log: log_text(&info),
-            // The driver writes a float into the low half of the value's slot.
-            compile_ms: f32::from_bits(values[5].addr() as u32),
+            compile_log: log_text(&logs.info),
+            // The driver writes a float into the low half of the first value's slot.
+            compile_ms: f32::from_bits(values[0].addr() as u32),
         })
+    }
+}
+
+/// Room for what the driver's compiler says.
+struct Logs {
+    info: Vec<u8>,
+    errors: Vec<u8>,
+}
+
+impl Logs {
+    /// The options of a load with their values; the first is the time, which the driver writes.
+    fn options(&mut self) -> ([c_int; 6], [*mut c_void; 6]) {
+        let number = std::ptr::without_provenance_mut::<c_void>;
+        let (info, errors) = (self.info.as_mut_ptr().cast(), self.errors.as_mut_ptr().cast());
+        let options = [
+            jit::WALL_TIME,
+            jit::INFO_LOG_BUFFER,
+            jit::INFO_LOG_BUFFER_SIZE_BYTES,
+            jit::ERROR_LOG_BUFFER,
+            jit::ERROR_LOG_BUFFER_SIZE_BYTES,
+            jit::LOG_VERBOSE,
+        ];
+        (options, [std::ptr::null_mut(), info, number(self.info.len()), errors, number(self.errors.len()), number(1)])
     }
 }
 

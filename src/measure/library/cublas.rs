@@ -201,28 +201,9 @@ impl Cublas {
         let library = ManuallyDrop::new(open(file)?);
         let workspace = device.alloc(DType::U8, &[WORKSPACE_BYTES])?;
         let mut handle: Handle = std::ptr::null_mut();
-        let mut version = 0;
-        // SAFETY: the types are the functions' prototypes; the stream and the workspace outlive the handle (fields of
-        // the same value, the handle destroyed first).
-        unsafe {
-            status(function::<Create>(&library, "cublasCreate_v2")?(&mut handle), "cublasCreate")?;
-            let mut set_up = || -> Result<()> {
-                // The stream comes first: setting it resets the workspace.
-                let stream = function::<SetStream>(&library, "cublasSetStream_v2")?(handle, device.raw_stream());
-                status(stream, "cublasSetStream")?;
-                let room = std::ptr::with_exposed_provenance_mut(workspace.address() as usize);
-                let set = function::<SetWorkspace>(&library, "cublasSetWorkspace_v2")?;
-                status(set(handle, room, WORKSPACE_BYTES), "cublasSetWorkspace")?;
-                let math = function::<SetMode>(&library, "cublasSetMathMode")?(handle, DEFAULT_MATH);
-                status(math, "cublasSetMathMode")?;
-                let get = function::<GetVersion>(&library, "cublasGetVersion_v2")?;
-                status(get(handle, &mut version), "cublasGetVersion")
-            };
-            if let Err(error) = set_up() {
-                destroy(&library, handle);
-                return Err(error);
-            }
-        }
+        // SAFETY: the type is the function's prototype; the context is current.
+        unsafe { status(function::<Create>(&library, "cublasCreate_v2")?(&mut handle), "cublasCreate")? };
+        let version = set_up(&library, handle, device, &workspace).inspect_err(|_| destroy(&library, handle))?;
         let (device, file) = (device.clone(), file.to_path_buf());
         Ok(Cublas { handle, device, _workspace: workspace, library, file, version })
     }
@@ -314,6 +295,26 @@ impl Drop for Cublas {
             destroy(&self.library, self.handle);
         }
     }
+}
+
+/// Puts a new handle on the device's stream, with our workspace and plain f32 arithmetic; yields the version.
+fn set_up(library: &Library, handle: Handle, device: &Device, workspace: &DeviceBuffer) -> Result<i32> {
+    let mut version = 0;
+    // SAFETY: the types are the functions' prototypes; stream and workspace outlive the handle: they are fields of the
+    // same value, whose drop destroys the handle first.
+    unsafe {
+        // The stream comes first: setting it resets the workspace.
+        let stream = function::<SetStream>(library, "cublasSetStream_v2")?;
+        status(stream(handle, device.raw_stream()), "cublasSetStream")?;
+        let room = std::ptr::with_exposed_provenance_mut(workspace.address() as usize);
+        let set = function::<SetWorkspace>(library, "cublasSetWorkspace_v2")?;
+        status(set(handle, room, WORKSPACE_BYTES), "cublasSetWorkspace")?;
+        let math = function::<SetMode>(library, "cublasSetMathMode")?;
+        status(math(handle, DEFAULT_MATH), "cublasSetMathMode")?;
+        let get = function::<GetVersion>(library, "cublasGetVersion_v2")?;
+        status(get(handle, &mut version), "cublasGetVersion")?;
+    }
+    Ok(version)
 }
 
 fn destroy(library: &Library, handle: Handle) {

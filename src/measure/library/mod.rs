@@ -32,6 +32,9 @@ fn python_roots() -> Vec<PathBuf> {
     let mut roots: Vec<PathBuf> = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from).into_iter().collect();
     for dir in std::env::split_paths(&path).filter(|dir| dir.join("python3").exists()) {
         roots.extend(dir.parent().map(Path::to_path_buf));
+        // A link into an environment elsewhere; one step only, as an environment's own links lead out of it again.
+        let link = std::fs::read_link(dir.join("python3")).ok();
+        roots.extend(link.as_deref().and_then(Path::parent).and_then(Path::parent).map(Path::to_path_buf));
     }
     roots.push(PathBuf::from("/usr/local"));
     roots
