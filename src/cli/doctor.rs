@@ -69,7 +69,7 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
 fn compiler() -> Finding {
     let text = "vec_add 256\ntarget sm_70\nsplit i ? 128 -> i0 i1\nbind i0 blockIdx.x\nbind i1 threadIdx.x\n";
     let (state, facts, mends) = match Schedule::parse(text).and_then(|s| crate::compile(&s)) {
-        Ok(_) => (State::Good, "LLVM 19 writes PTX".to_string(), Vec::new()),
+        Ok(_) => (State::Good, format!("LLVM {} writes PTX", crate::codegen::llvm_version()), Vec::new()),
         Err(e) => (State::Bad, e.to_string(), vec!["build warploom with LLVM 19 (`.ci/setup`)".into()]),
     };
     Finding { part: "compiler", state, facts, mends }

@@ -59,6 +59,12 @@ pub fn compile(lowered: &Lowered, target: &Target) -> Result<Kernels> {
     describe::kernels(lowered, target, ptx_version, entries, text, llvm)
 }
 
+/// The version of the LLVM that is linked: `19.1.7`.
+pub fn llvm_version() -> String {
+    let (major, minor, patch) = inkwell::support::get_llvm_version();
+    format!("{major}.{minor}.{patch}")
+}
+
 fn emit<'c>(
     context: &'c Context,
     module: &Module<'c>,

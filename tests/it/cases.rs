@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use warploom::ir::print;
 use warploom::loom::Schedule;
+use warploom::target::Target;
 use warploom::{Error, Result};
 
 /// The examples that `lower` cannot realise yet: it must say which of their placements it cannot.
@@ -118,9 +119,31 @@ fn examples_match_their_goldens() {
     goldens.finish();
 }
 
-/// The line in which PTX names the LLVM that wrote it, if it has one.
-fn llvm_of(ptx: &str) -> Option<&str> {
-    ptx.lines().find(|l| l.contains("LLVM"))
+#[test]
+fn ptx_matches_its_goldens() {
+    let mut goldens = Goldens::default();
+    let version = root().join("tests/goldens/llvm.txt");
+    let same_llvm = fs::read_to_string(&version).is_ok_and(|v| v.trim() == warploom::codegen::llvm_version());
+    if blessing() {
+        goldens.check(&version, &format!("{}\n", warploom::codegen::llvm_version()));
+    }
+    for (name, schedule) in compiling_examples() {
+        let folder = root().join("tests/goldens").join(&name);
+        let own = warploom::compile(&schedule).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let path = folder.join(format!("{}.ptx", schedule.target.name));
+        // Another LLVM 19 may choose other registers; what the PTX consists of is compared in any case.
+        if blessing() || same_llvm {
+            goldens.check(&path, &own.text);
+        }
+        let mut chips = String::new();
+        for target in Target::ALL {
+            let kernels = warploom::compile(&schedule.clone().for_target(target))
+                .unwrap_or_else(|e| panic!("{name}, {target}: {e}"));
+            let _ = writeln!(chips, "{target}\n{}", consists_of(&kernels.text));
+        }
+        goldens.check(&folder.join("chips.txt"), &chips);
+    }
+    goldens.finish();
 }
 
 /// Directives, and how often each memory access, barrier and fused multiply-add occurs.
@@ -174,7 +197,8 @@ fn answer(schedule: &str, kind: &str) -> Result<String> {
     if kind == "lowered" {
         return Ok(warploom::lower::print(&lowered));
     }
-    Ok(String::new())
+    let kernels = warploom::codegen::compile(&lowered, &schedule.target)?;
+    Ok(consists_of(&kernels.text))
 }
 
 /// The error as the user sees it, with the words beside each underline.
