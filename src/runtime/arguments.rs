@@ -34,8 +34,7 @@ fn one(program: &str, arg: &Arg, given: &Given) -> Result<()> {
     if !given.same_device {
         return Err(Error::input("launch.device", format!("{of} lies on another device than the program")));
     }
-    let shape_agrees =
-        arg.shape.len() == given.shape.len() && arg.shape.iter().zip(given.shape).all(|(a, g)| *a == *g as i64);
+    let shape_agrees = shape_agrees(&arg.shape, given.shape);
     if arg.dtype != given.dtype || !shape_agrees {
         let wanted: Vec<usize> = arg.shape.iter().map(|e| usize::try_from(*e).unwrap_or(0)).collect();
         let code = if shape_agrees { "launch.dtype" } else { "launch.shape" };
@@ -50,6 +49,13 @@ fn one(program: &str, arg: &Arg, given: &Given) -> Result<()> {
         );
     }
     aligned(&of, arg, given.address)
+}
+
+/// The same extents; or a flat argument (as lowering leaves them) and an array of as many elements.
+fn shape_agrees(wanted: &[i64], given: &[usize]) -> bool {
+    let same = wanted.len() == given.len() && wanted.iter().zip(given).all(|(w, g)| *w == *g as i64);
+    let flat = || wanted.len() == 1 && wanted.first().copied() == i64::try_from(given.iter().product::<usize>()).ok();
+    same || flat()
 }
 
 fn aligned(of: &str, arg: &Arg, address: u64) -> Result<()> {
@@ -178,6 +184,12 @@ mod tests {
         );
         assert_eq!(check_raw("gemm", &args, &[0x1008]).unwrap_err().code(), "launch.align");
         assert_eq!(check_raw("gemm", &args, &[]).unwrap_err().code(), "launch.count");
+    }
+
+    #[test]
+    fn a_flat_argument_takes_any_shape_of_its_size() {
+        assert!(shape_agrees(&[32], &[4, 8]) && shape_agrees(&[4, 8], &[4, 8]) && shape_agrees(&[1], &[]));
+        assert!(!shape_agrees(&[4, 8], &[32]) && !shape_agrees(&[32], &[4, 9]) && !shape_agrees(&[8, 4], &[4, 8]));
     }
 
     #[test]
