@@ -124,7 +124,7 @@ fn fused_and_split_tiles_keep_their_shape() {
     let [o, a, b, v] = fetch.vars;
     let flat = || a * 512 + b * 4 + v;
     let tile = [o * 128 + flat().floordiv(8), o * 8 + flat().floormod(8)];
-    fetch.check(Cond::TRUE, &[tile.clone()], &[1, 2, 3], "(Mul o 128) +128, (Mul o 8) +8");
+    fetch.check(Cond::TRUE, std::slice::from_ref(&tile), &[1, 2, 3], "(Mul o 128) +128, (Mul o 8) +8");
     // 130 = 10 * 13 elements under 128 threads.
     let window = [(a * 128 + b).floordiv(13) + o, (a * 128 + b).floormod(13)];
     fetch.check(Cond::lt(a * 128 + b, 130), &[window], &[1, 2], "o +10, 0 +13");
