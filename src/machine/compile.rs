@@ -17,8 +17,8 @@ pub(super) struct Plan {
     /// The place of each buffer of the Func.
     pub places: Vec<Place>,
     pub ring: bool,
-    /// Runs in sequence: innermost loops may run as lanes.
-    pub sequential: bool,
+    /// Innermost loops of a program in sequence may run as lanes.
+    pub lanes: bool,
     /// Variables that the launch sets, with their extents.
     pub launch: Vec<(Axis, Var, i64)>,
 }
@@ -218,7 +218,7 @@ impl<'a> Compiler<'a> {
             None => l.extent.clone(),
             Some(r) => r.outer_extent.clone() * r.inner_extent.clone(),
         };
-        let as_lanes = self.plan.sequential && l.raster.is_none() && lanes::may_run_as_lanes(self, l)?;
+        let as_lanes = self.plan.lanes && l.raster.is_none() && lanes::may_run_as_lanes(self, l)?;
         let highest = self.interval(&total)?.1 - 1;
         let extent = self.uniform(&total)?;
         let level = self.prologues.len() as u32;

@@ -38,8 +38,8 @@ fn lookup(func: &Func, id: u32) -> Result<&Buffer> {
     found.ok_or_else(|| Error::input("machine.buffer", "a parameter is not a buffer of the program"))
 }
 
-/// Runs a program in sequence.
-pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array]) -> Result<Stats> {
+/// Runs a program in sequence; innermost loops as lanes where `lanes` allows it.
+pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], lanes: bool) -> Result<Stats> {
     let written = visit::writes(&func.body);
     let mut globals = Vec::new();
     for (i, buffer) in func.buffers.iter().enumerate() {
@@ -48,7 +48,7 @@ pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array]) -> 
         globals.push(Global { buffer, span: span(buffer)?, written, workspace });
     }
     let places = (0..func.buffers.len()).map(|i| Place::Global(i as u32)).collect();
-    let plan = Plan { places, ring: options.mode == Mode::Ring, sequential: true, launch: Vec::new() };
+    let plan = Plan { places, ring: options.mode == Mode::Ring, lanes, launch: Vec::new() };
     let code = compile(func, &plan)?;
     let order: Vec<usize> = func.params.iter().map(|p| p.0 as usize).collect();
     with_memories(&globals, &order, options, args, |world| {
@@ -233,7 +233,7 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
         return Err(Error::input("machine.limit", "a block has no or too many threads, or too much local memory"));
     }
     let launch = kernel.launch.iter().map(|l| (l.axis, l.var, i64::from(l.extent))).collect();
-    let plan = Plan { places, ring: options.mode == Mode::Ring, sequential: false, launch };
+    let plan = Plan { places, ring: options.mode == Mode::Ring, lanes: false, launch };
     Ok((compile(&kernel.func, &plan)?, locals as usize))
 }
 

@@ -125,7 +125,7 @@ pub fn run_func(func: &Func, mode: Mode, args: &mut [Array]) -> Result<Stats> {
 
 /// [`run_func`] with limits. The policy has no say: there is one thread.
 pub fn run_func_with(func: &Func, options: &Options, args: &mut [Array]) -> Result<Stats> {
-    launch::sequential(func, options, args)
+    launch::sequential(func, options, args, true)
 }
 
 /// Runs a Lowered program; `args` as for [`run_func`].

@@ -290,3 +290,48 @@ fn shared_memory_of_the_ring_knows_the_width_of_what_was_written() {
     assert_eq!(out[0], out[1]);
     assert_eq!(ring_lowered(&build(DType::F16), 1).unwrap_err().code(), "machine.uninitialised");
 }
+
+/// Runs a program with and without lanes: the same bits, whatever its loops do to each other.
+fn lanes_change_nothing(func: &Func) -> Array {
+    let run = |lanes: bool| {
+        let mut args = arrays(func, 5);
+        super::launch::sequential(func, &Options::new(Mode::Real), &mut args, lanes).map(|_| args)
+    };
+    let (with, without) = (run(true).unwrap(), run(false).unwrap());
+    assert_eq!(with, without);
+    with.into_iter().next_back().unwrap()
+}
+
+#[test]
+fn lanes_are_taken_only_where_they_change_nothing() {
+    // X[0] = 1; for i: X[a*i + b] = X[c*i + d] + 1, and the like, over one buffer: only some of them may run as lanes.
+    for (a, b, c, d) in
+        [(1, 1, 1, 0), (1, 0, 1, 1), (1, 0, 1, 0), (2, 1, 1, 0), (1, 1, 0, 0), (0, 3, 1, 0), (0, 3, 0, 3)]
+    {
+        let mut func = Func { name: "f".into(), ..Func::default() };
+        let x = func.add_buffer(Buffer::new("X", DType::F32, vec![200.into()], Scope::Global));
+        func.params.push(x);
+        let [z, i] = ["z", "i"].map(|n| func.add_var(n));
+        let one = Expr::Index(DType::F32, Box::new(z * 3));
+        let plus = Expr::bin(BinOp::Add, load(x, i * c + d), Expr::constant(DType::F32, 1.0));
+        func.body = vec![
+            Stmt::For(For::new(z, 200, LoopKind::Serial, vec![store(x, z, one)])),
+            Stmt::For(For::new(i, 70, LoopKind::Serial, vec![store(x, i * a + b, plus)])),
+        ];
+        lanes_change_nothing(&func);
+    }
+    for layout in [te::Layout::NN, te::Layout::TT] {
+        lanes_change_nothing(&gemm(3, 40, 45, DType::F16, layout));
+    }
+    lanes_change_nothing(&te::window_sum(50).unwrap());
+}
+
+#[test]
+fn the_machine_is_fast_enough() {
+    let func = gemm(96, 96, 256, DType::F32, te::Layout::NN);
+    let mut args = arrays(&func, 5);
+    let rate = run_func(&func, Mode::Real, &mut args).unwrap().rate();
+    // Other tests share the cores: a tenth of what the machine promises alone and optimised.
+    assert!(rate > 2e6, "{rate:.3e} statements a second");
+    eprintln!("{rate:.3e} statements a second in sequence");
+}

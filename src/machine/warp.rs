@@ -120,6 +120,18 @@ impl Warp {
                         continue;
                     }
                 }
+                Op::LanesNext { var, extent, back } => {
+                    let next = self.scalars[var as usize] + LANES as i64;
+                    let rest = self.scalars[extent as usize] - next;
+                    if rest > 0 {
+                        self.scalars[var as usize] = next;
+                        self.set_width(rest);
+                        self.pc -= back as usize;
+                        world.step()?;
+                        continue;
+                    }
+                    self.set_width(1);
+                }
                 Op::Load { dst, access } => access::load(self, code, world, dst, access)?,
                 Op::Store { src, access } => {
                     access::store(self, code, world, src, access)?;
@@ -154,9 +166,8 @@ impl Warp {
 
     fn check(&self, access: u32, at: Operand, extent: i64) -> Result<(), Trap> {
         let scalar = self.scalars[at.scalar as usize];
-        let vector = &self.vectors[at.vector as usize];
-        for lane in 0..self.width {
-            let v = scalar.wrapping_add(vector[lane]);
+        for (lane, v) in self.vectors[at.vector as usize].iter().enumerate().take(self.width) {
+            let v = scalar.wrapping_add(*v);
             if self.mask >> lane & 1 == 1 && (v < 0 || v >= extent) {
                 return Err(Trap::OutOfBounds { lane, access });
             }
@@ -180,17 +191,6 @@ impl Warp {
                     self.pc += exit as usize - 1;
                 } else {
                     self.set_width(extent);
-                }
-            }
-            Op::LanesNext { var, extent, back } => {
-                let next = self.scalars[var as usize] + LANES as i64;
-                let rest = self.scalars[extent as usize] - next;
-                if rest > 0 {
-                    self.scalars[var as usize] = next;
-                    self.set_width(rest);
-                    self.pc -= back as usize + 1;
-                } else {
-                    self.set_width(1);
                 }
             }
             Op::Test { op, a, b } => {

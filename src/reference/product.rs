@@ -123,9 +123,9 @@ impl Product<'_> {
             rest = later;
             let fixed: Vec<Vec<f64>> = now.iter().map(|p| self.fixed_row(p)).collect();
             out.extend(if self.varying.fits_f32() {
-                self.multiply(&fixed, &*pack(self, &self.packed, &key, |v| v as f32)?)
+                self.multiply(&fixed, &pack(self, &self.packed, &key, |v| v as f32)?)
             } else {
-                self.multiply(&fixed, &*pack(self, &self.packed_wide, &key, |v| v)?)
+                self.multiply(&fixed, &pack(self, &self.packed_wide, &key, |v| v)?)
             });
         }
         Ok(out)
