@@ -8,7 +8,8 @@
 //! | Scheduled | `schedule` | the same meaning, read from top to bottom, plus placements on loops, blocks and buffers |
 //! | Lowered | `lower` | flat accesses, explicit threads, predicates, memory plan and synchronisation |
 //!
-//! [`verify`] holds a verifier for each. The first two stages are a [`Func`]; the third is `lower::Lowered`, whose
+//! [`mod@verify`] lists what the first two promise and checks it: `well_formed` after every step, `verify` of a complete
+//! schedule. The first two stages are a [`Func`]; the third is `lower::Lowered`, whose
 //! kernels hold the same statements with the additions marked *(Lowered)* below.
 //!
 //! # The pieces
@@ -23,6 +24,12 @@
 //! errors and dumps use those names alone. A [`Block`] is the unit of scheduling: its body speaks of its own
 //! iteration variables, each bound to an expression over the loops around it, so moving loops never touches a body.
 //! A block's `init` runs before its body whenever all its reduce iterators are 0. In Lowered a block is a label.
+//!
+//! # Text and types
+//!
+//! [`print`] is the one text form of all stages, with the place of every name; errors underline it. [`typing`] holds
+//! which operation exists on which type. A literal shows its type only where nothing beside it does: `A[i] + 1.0`,
+//! but `f32(1.0) + f32(2.0)`.
 //!
 //! **Placements** are fields, never statements: a loop's [`LoopKind`], [`For::pipeline`], [`For::tensorize`],
 //! [`For::raster`], [`For::notes`]; a block's [`Block::copy_with`] and [`Block::role`]; a buffer's [`Buffer::scope`],

@@ -11,7 +11,8 @@
 //! 6. `verify.type`: values have the types of their places, indices the number of dimensions of their buffers.
 //! 7. `verify.extent`: loops and iterators have positive constant extents; a rasterized loop walks its whole pair.
 //! 8. `verify.domain`: an iterator stays in its domain wherever the block's predicate holds.
-//! 9. `verify.bounds`: an access stays inside its buffer; a select guards the side that it chooses.
+//! 9. `verify.bounds`: an access stays inside its buffer wherever its block runs; a select guards the side that it
+//!    chooses.
 //! 10. `verify.placement`: placements name what is there and have values that exist.
 //!
 //! [`verify`] demands these of a complete schedule besides, nest by nest (each nest of the root is a kernel):

@@ -2,7 +2,7 @@
 
 use super::{Step, limits, placed};
 use crate::error::{Error, Result};
-use crate::ir::{Func, visit};
+use crate::ir::{Func, verify, visit};
 
 /// The program after a step.
 ///
@@ -23,6 +23,10 @@ pub fn complete(func: &Func, step: &Step) -> Result<(Func, Step)> {
     if visit::loops(&applied.func.body).len() > limits::LOOPS {
         let message = format!("more than {} loops after `{step}`", limits::LOOPS);
         return Err(Error::input("step.limit", message));
+    }
+    if cfg!(debug_assertions) {
+        // A program that a primitive made wrongly is caught at that step, in tests and debug builds.
+        verify::well_formed(&applied.func).map_err(|e| e.within(format!("after step `{step}`, which broke it")))?;
     }
     Ok((applied.func, step.clone().with_names(applied.names)))
 }

@@ -4,6 +4,7 @@ use super::points::{Ranged, counterexample, show};
 use super::wrong;
 use crate::error::{Error, Result};
 use crate::ir::print::{self, Node};
+use crate::ir::visit::{Map, subst_cond, subst_index};
 use crate::ir::{Block, BufferId, Cond, Expr, For, Func, Index, Iter, Stmt, Store, Var, typing, visit};
 
 /// Calls `f` on everything that the statements refer to.
@@ -63,13 +64,22 @@ struct Place<'a> {
     vars: Vec<Ranged>,
     /// What holds here.
     given: Cond,
+    /// Inside a block: what its iterators are, in terms of the loops around it and what holds there.
+    block: Option<Bindings>,
     /// The innermost name, for errors.
     node: Option<Node>,
 }
 
+#[derive(Clone)]
+struct Bindings {
+    iters: Map,
+    vars: Vec<Ranged>,
+    given: Cond,
+}
+
 /// Checks promises 4 to 9.
 pub fn check(func: &Func) -> Result<()> {
-    Place { func, vars: Vec::new(), given: Cond::TRUE, node: None }.body(&func.body)
+    Place { func, vars: Vec::new(), given: Cond::TRUE, block: None, node: None }.body(&func.body)
 }
 
 /// Fails (`verify.bounds`) if an element `buffer[indices]` lies outside the buffer for some values of `vars` (each from
@@ -169,15 +179,17 @@ impl Place<'_> {
         let outer = Place { node: Some(Node::Block(b.name)), ..self.clone() };
         outer.cond(&b.predicate)?;
         let given = self.given.clone().and(b.predicate.clone());
-        let mut vars = Vec::new();
+        let (mut vars, mut iters) = (Vec::new(), Map::new());
         for it in &b.iters {
             let extent = self.extent(&it.extent, it.var)?;
             outer.index(&it.binding)?;
             outer.domain(it, extent, &given)?;
             vars.push((it.var, extent));
+            iters.insert(it.var, it.binding.clone());
         }
-        // The body speaks of the iterators alone, so nothing about the loops holds in it.
-        let inner = Place { vars, given: Cond::TRUE, ..outer };
+        let block = Some(Bindings { iters, vars: self.vars.clone(), given });
+        // The body speaks of the iterators alone.
+        let inner = Place { vars, given: Cond::TRUE, block, ..outer };
         inner.body(b.init.as_deref().unwrap_or(&[]))?;
         inner.body(&b.body)
     }
@@ -201,7 +213,18 @@ impl Place<'_> {
             return Err(self.wrong("type", message));
         }
         indices.iter().try_for_each(|i| self.index(i))?;
-        in_bounds(self.func, buffer, indices, &self.vars, given).map_err(|e| self.placed(e))
+        let anywhere = in_bounds(self.func, buffer, indices, &self.vars, given);
+        anywhere.or_else(|e| self.reached(buffer, indices, given, e)).map_err(|e| self.placed(e))
+    }
+
+    /// An access that leaves the buffer somewhere in the iterators' domains may never do so where the block runs.
+    fn reached(&self, buffer: BufferId, indices: &[Index], given: &Cond, error: Error) -> Result<()> {
+        let Some(b) = &self.block else { return Err(error) };
+        let indices: Vec<Index> = indices.iter().map(|i| subst_index(i, &b.iters)).collect();
+        let given = b.given.clone().and(subst_cond(given, &b.iters));
+        let loops_inside = self.vars.iter().filter(|(v, _)| !b.iters.contains_key(v));
+        let vars: Vec<Ranged> = b.vars.iter().chain(loops_inside).copied().collect();
+        in_bounds(self.func, buffer, &indices, &vars, &given)
     }
 
     fn store(&self, s: &Store) -> Result<()> {

@@ -156,19 +156,25 @@ fn iterators_stay_in_their_domain_and_accesses_in_their_buffer() {
     on_block(&mut f, "C", &mut |b| b.predicate = Cond::lt(i, 8));
     accepted(&f);
     f.buffers[0].shape[0] = Index::Int(9);
-    assert_eq!(refused(&f, "verify.bounds"), "index vi is 9 at vi = 9, but dimension 0 of A has 9 elements");
+    assert_eq!(refused(&f, "verify.bounds"), "index i + 2 is 9 at i = 7, but dimension 0 of A has 9 elements");
 }
 
 #[test]
 fn conditions_guard() {
     let mut f = te::window_sum(8).unwrap();
     f.buffers[0].shape[0] = Index::Int(9);
-    assert!(refused(&f, "verify.bounds").starts_with("index vi + 2 is 9 at vi = 7"));
+    assert!(refused(&f, "verify.bounds").starts_with("index i + 2 is 9 at i = 7"));
     on_block(&mut f, "C", &mut |b| {
         let cond = Cond::lt(b.iters[0].var, 7);
         b.body = vec![Stmt::If(If { cond, body: std::mem::take(&mut b.body) })];
     });
     accepted(&f);
+}
+
+/// The partial sums of a ragged split read beyond A somewhere in their domain, but never where they run.
+#[test]
+fn predicates_guard_accesses() {
+    accepted(&after(&gemm(13, 7, 5), "split k ? 2 -> k0 k1\nrfactor C k1 -> P"));
 }
 
 #[test]

@@ -106,7 +106,7 @@ impl<'a> Names<'a> {
 
     fn index_pair(&self, op: IndexOp, a: &Node, b: &Node, node: &Node) -> Result<Index> {
         let (left, right) = (self.index(a)?, self.index(b)?);
-        if matches!(op, IndexOp::FloorDiv | IndexOp::FloorMod) && !right.as_int().is_some_and(|v| v > 0) {
+        if matches!(op, IndexOp::FloorDiv | IndexOp::FloorMod) && right.as_int().is_none_or(|v| v <= 0) {
             return Err(at("te.index", b.span.clone(), "an index is divided by positive constants only"));
         }
         // One spelling for a difference: `i + -1` is `i - 1`.
