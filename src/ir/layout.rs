@@ -1,6 +1,6 @@
 //! How data lies: the one type for paddings, panels, swizzles, fragment maps and packed integers.
 //!
-//! A [`Layout`] splits each index into mixed-radix digits, gives every digit a stride in the output, and then
+//! A layout splits each index into mixed-radix digits, gives every digit a stride in the output, and then
 //! optionally flips bits of the address by others. This file holds the part that SIMT code needs: row-major strides
 //! with the padding of `storage_align`.
 

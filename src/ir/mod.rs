@@ -25,15 +25,15 @@
 //! iteration variables, each bound to an expression over the loops around it, so moving loops never touches a body.
 //! A block's `init` runs before its body whenever all its reduce iterators are 0. In Lowered a block is a label.
 //!
-//! # Text and types
-//!
-//! [`print`] is the one text form of all stages, with the place of every name; errors underline it. [`typing`] holds
-//! which operation exists on which type. A literal shows its type only where nothing beside it does: `A[i] + 1.0`,
-//! but `f32(1.0) + f32(2.0)`.
-//!
 //! **Placements** are fields, never statements: a loop's [`LoopKind`], [`For::pipeline`], [`For::tensorize`],
 //! [`For::raster`], [`For::notes`]; a block's [`Block::copy_with`] and [`Block::role`]; a buffer's [`Buffer::scope`],
 //! [`Buffer::storage_align`] and [`Buffer::swizzle`]. They change no meaning.
+//!
+//! # Text and types
+//!
+//! [`mod@print`] is the one text form of all stages, with the place of every name; errors underline it. [`typing`] holds
+//! which operation exists on which type. A literal shows its type only where nothing beside it does: `A[i] + 1.0`,
+//! but `f32(1.0) + f32(2.0)`.
 
 pub mod buffer;
 pub mod expr;

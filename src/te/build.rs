@@ -99,7 +99,7 @@ impl GemmSpec {
 /// An elementwise step after a matrix product, in the accumulation type.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Epilogue {
-    /// Adds input `bias` [N], converted from C's type.
+    /// Adds input `bias` of N elements, converted from C's type.
     Bias,
     /// max(x, 0).
     Relu,
@@ -107,7 +107,7 @@ pub enum Epilogue {
     Gelu,
     /// Multiplies by a constant.
     Scale(f64),
-    /// Adds input `residual` [M, N], converted from C's type.
+    /// Adds input `residual` of M x N elements, converted from C's type.
     Residual,
 }
 
