@@ -8,8 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use warploom::error::Fault;
 use warploom::kernel::{Access, Arg, Kernel, Kernels, Param, Workspace};
 use warploom::measure::{Bench, Cublas, Gemm, Job, Plan, run_once};
+use warploom::reference::{self, Sample};
 use warploom::runtime::{Device, probe};
-use warploom::{Array, DType};
+use warploom::{Array, DType, Error, Func, Schedule, Target};
 
 type Case = (&'static str, fn(&Device));
 
@@ -22,6 +23,7 @@ const CASES: &[Case] = &[
     ("wrong PTX shows the compiler's words", wrong_ptx_is_explained),
     ("a target that cannot run is the chip's fault", targets_are_checked),
     ("cuBLAS multiplies in every layout", cublas_multiplies),
+    ("every example is right at its own size", examples_are_right),
     ("rows hold ours beside the library", rows_hold_both),
     ("a fault is reported and stays reported", faults_stay_reported),
 ];
@@ -214,6 +216,64 @@ fn multiplies(device: &Device, cublas: &Cublas, gemm: &Gemm) {
         let y = |p| b.get(if gemm.b_transposed { j * k + p } else { p * n + j });
         assert_eq!(c.get(i * n + j), (0..k).map(|p| x(p) * y(p)).sum::<f64>(), "{gemm:?} at {i}, {j}");
     }
+}
+
+/// Small integers bit by bit, random reals within their bounds, the same bits twice, and no local memory.
+fn examples_are_right(device: &Device) {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|e| e == "loom"));
+    files.sort();
+    assert!(files.len() > 10);
+    let mut wrong = Vec::new();
+    for file in files {
+        let name = file.file_stem().unwrap().to_string_lossy().into_owned();
+        let schedule = Schedule::parse(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        match example_is_right(device, schedule) {
+            Ok(worst) => say(&format!("    {name}: largest error {worst:.3} of its bound")),
+            Err(error) => {
+                say(&format!("    {name}: {error}"));
+                wrong.push(name);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+fn example_is_right(device: &Device, schedule: Schedule) -> Result<f64, Error> {
+    let own = Target::for_device(device.info().sm()).filter(|own| own.sm < schedule.target.sm);
+    let schedule = own.map_or(schedule.clone(), |own| schedule.for_target(own));
+    let program = device.load(&warploom::compile(&schedule)?)?;
+    if let Some(kernel) = program.resources().into_iter().find(|r| r.local_bytes > 0) {
+        return Err(Error::bug(
+            "gpu.local",
+            format!("{} has {} bytes of local memory", kernel.entry, kernel.local_bytes),
+        ));
+    }
+    let rows = Sample::Rows { count: 48, seed: 3 };
+    let integers = arguments(&schedule.program, |dtype, shape, seed| Array::random_integers(dtype, shape, 3, seed))?;
+    let after = run_once(&program, &integers)?;
+    for output in reference::outputs(&schedule.program, &integers, rows)? {
+        output.exact(&after[output.param])?;
+    }
+    if run_once(&program, &integers)? != after {
+        return Err(Error::bug("gpu.deterministic", "two runs on the same input differ"));
+    }
+    let reals = arguments(&schedule.program, Array::random)?;
+    let after = run_once(&program, &reals)?;
+    let outputs = reference::outputs(&schedule.program, &reals, rows)?;
+    outputs.iter().try_fold(0.0f64, |worst, output| Ok(worst.max(output.bound(&after[output.param])?.ratio)))
+}
+
+type Fill = fn(DType, &[usize], u64) -> Result<Array, Error>;
+
+fn arguments(program: &Func, fill: Fill) -> Result<Vec<Array>, Error> {
+    let one = |(seed, id)| {
+        let buffer = program.buffer(id);
+        let shape: Vec<usize> = buffer.const_shape().unwrap().iter().map(|e| *e as usize).collect();
+        fill(buffer.dtype, &shape, seed)
+    };
+    (1..).zip(program.params.iter().copied()).map(one).collect()
 }
 
 fn rows_hold_both(device: &Device) {
