@@ -3,6 +3,7 @@
 mod cases;
 mod codegen;
 mod differential;
+mod examples;
 mod gpu;
 mod handmade;
 mod lower;
