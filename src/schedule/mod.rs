@@ -3,6 +3,46 @@
 //! A Scheduled program has one meaning: run its text from top to bottom. *Rewrites* change the text and keep that
 //! meaning; *placements* attach how a loop, stage or buffer is to run and change none. [`primitive::ALL`] is the
 //! vocabulary, [`parse()`] reads steps, [`apply`] and [`apply_all`] run them, and [`reference()`] tabulates them.
+//!
+//! # The text
+//!
+//! One step a line or separated by `;`, `#` begins a comment. Names of what a step makes stand after `->`; where they
+//! are left out, [`complete`] yields the step with the names that it made, which replays to the identical program.
+//! What a step takes is its signature ([`Parameter`]); parser, printer and reference table know nothing else.
+//! [`limits`] bound what a text can ask for.
+//!
+//! # Checks
+//!
+//! A step checks all its requirements first and is refused with the code `primitive.N` of the first broken one, the loops,
+//! blocks and buffers concerned underlined. After every step the placements that stand are asked again, so no rewrite
+//! takes the ground from under one. In debug builds the program must besides be well formed after every step.
+//!
+//! # Beside TVM
+//!
+//! The vocabulary is TVM's where TVM has it (apache/tvm, `src/s_tir/schedule/primitive.h` states its requirements).
+//! All loops here start at 0, and all blocks of a body stand in one scope, so what TVM asks about either holds.
+//!
+//! | primitive | held beside TVM's requirements | why |
+//! |---|---|---|
+//! | split | stricter: no placement of any kind, constant extent, factors that cover it | TVM refuses annotations and thread bindings, but splits unrolled and vectorized loops, whose kind is then lost |
+//! | fuse | stricter: as split | as split |
+//! | reorder | same chain, dependence and iterator conditions; vectorized, pipelined and tensorized loops stay where they are | TVM asks for affine bindings; here the two things that order can break are shown directly: an init that comes late, and an element that is summed twice |
+//! | bind | stricter: not bound yet, one extent per axis and nest, no reduction loop, no element summed by two iterations | TVM rebinds silently, leaves extents to lowering, has switched its affine check off, and takes a reduction loop on threadIdx as a cross-thread reduction; here rfactor comes first |
+//! | unroll | stricter: serial, constant extent, a bounded number of copies | TVM requires nothing |
+//! | vectorize | stricter: innermost, constant extent up to 64 | TVM vectorizes any loop that is not reduced over |
+//! | cache_read, cache_write | same, and writers must stand before, in boxes without holes | a copy of a box with holes would read what was never written |
+//! | compute_at | same, and nothing that is read may change on the way | TVM relies on a scope's stage-pipeline property for it |
+//! | reverse_compute_at | same, and the producers must have finished the element | as compute_at; TVM checks region cover only |
+//! | compute_inline, reverse_compute_inline | same; placed loops must not vanish | a placement is never dropped in silence |
+//! | decompose_reduction | same, and the init must have come first and once | as reorder |
+//! | rfactor | same; +, *, min and max with their neutral inits | TVM matches registered reducers |
+//! | set_scope | same; a swizzled buffer stays shared | |
+//! | storage_align | stricter: not the last dimension, offset below factor, once | elements of a row stay contiguous, which vector accesses need |
+//! | transform_layout | same; one-to-one onto a box, so nothing is padded | padding would need a value to pad with |
+//! | annotate | stricter: a closed list of keys with ranges, each once | TVM takes any key and value |
+//! | tensorize | same meaning check, done on the row's program in te's text; it stays a placement, not a rewrite | the nest remains its own meaning, for verifier and machine |
+//!
+//! The others (swizzle, copy_with, pipeline, specialize, rasterize) have no counterpart there with checks of its own.
 
 pub mod analyze;
 mod apply;

@@ -255,3 +255,109 @@ fn number(word: &Word) -> Result<i64> {
         Err(_) => Err(word.refuse("step.number", format!("`{}` is not a whole number", word.text))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str, code: &str, message: &str) {
+        let e = parse(text).expect_err(text);
+        assert_eq!(e.code(), code, "{e}");
+        assert!(e.message().starts_with(message), "{e}");
+    }
+
+    #[test]
+    fn steps_print_as_they_read() {
+        for text in [
+            "split i ? 128 -> i0 i1",
+            "split i 2 ? 4",
+            "fuse a b -> f",
+            "reorder a b c",
+            "bind i blockIdx.x persistent",
+            "bind i threadIdx.y",
+            "cache_read C A shared -> A_shared",
+            "storage_align A_s 0 32 8",
+            "transform_layout A [i, j] -> [i // 4, j, i % 4]",
+            "annotate i unroll_limit 4",
+            "tensorize im wgmma.m64n256k16.f32.f16.f16 m=im n=jn k=ki",
+            "swizzle A_s B_s 128",
+            "copy_with B_s tma multicast=ic",
+            "pipeline k0 stages=4 in_flight=1",
+            "specialize A_s B_s -> load warps=4 regs=40",
+            "rasterize i0 j0 group=8 -> tile",
+        ] {
+            let steps = parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+            assert_eq!(steps.iter().map(|s| s.to_string()).collect::<Vec<_>>(), [text]);
+        }
+    }
+
+    #[test]
+    fn separators_comments_and_blanks() {
+        let steps = parse("  # nothing\n unroll a;; unroll b # c; d\n\n;\nunroll c").unwrap();
+        assert_eq!(steps.len(), 3);
+        assert_eq!(parse("pipeline k stages=4").unwrap(), parse("pipeline stages=4 k").unwrap());
+    }
+
+    #[test]
+    fn errors_say_where() {
+        let e = parse("unroll a\nsplit i ? x").unwrap_err();
+        let label = &e.labels()[0];
+        assert_eq!((e.code(), &e.source_text().unwrap()[label.span.clone()]), ("step.number", "x"));
+        refused("unrol k", "step.primitive", "there is no primitive `unrol`; did you mean `unroll`?");
+        refused("unroll", "step.args", "`unroll` needs its loop: `unroll LOOP`");
+        refused("unroll a b", "step.word", "`b` is unexpected: `unroll LOOP`");
+        refused("unroll 5", "step.name", "`5` is not a name");
+        refused("bind i threadIdx.w", "step.word", "`threadIdx.w` is not one of");
+        refused("pipeline k stages=x", "step.number", "`x` is not a whole number");
+        refused("pipeline k", "step.args", "`pipeline` needs its stages");
+        refused("pipeline k stage=4", "step.word", "`pipeline` has no option `stage`; did you mean `stages`?");
+        refused("pipeline k stages=4 stages=4", "step.word", "`stages` is stated twice");
+        refused("unroll k -> a", "step.args", "`unroll` makes at most 0 names, 1 follow `->`");
+        refused("fuse a b -> f g", "step.args", "`fuse` makes at most 1 names");
+        refused("transform_layout A [i] [i]", "step.word", "`[i]` is unexpected");
+        refused("transform_layout A [i] to [i]", "step.word", "`to` where the `->` of an index map was expected");
+    }
+
+    #[test]
+    fn limits_hold() {
+        refused(&" ".repeat(limits::TEXT + 1), "step.limit", "a schedule of 1048577 bytes");
+        refused(&"unroll k;".repeat(limits::STEPS + 1), "step.limit", "more than 4096 steps");
+        refused(&format!("reorder{}", " a".repeat(limits::WORDS)), "step.limit", "a step of 65 words");
+        refused("split i 1099511627777", "step.limit", "1099511627777 is beyond");
+        refused(&format!("unroll {}", "a".repeat(limits::NAME + 1)), "step.name", "`aaa");
+    }
+
+    #[test]
+    fn no_text_makes_it_panic() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let pieces = [
+            "split",
+            "bind",
+            "i",
+            "->",
+            "?",
+            "4",
+            "[",
+            "]",
+            "[i]",
+            "=",
+            "m=i",
+            "ä",
+            ";",
+            "#",
+            "\n",
+            "//",
+            "-1",
+            ",",
+            "tensorize",
+        ];
+        for _ in 0..20_000 {
+            let words: Vec<&str> = (0..rng.usize(0..9)).map(|_| pieces[rng.usize(0..pieces.len())]).collect();
+            let text = words.join(if rng.bool() { " " } else { "" });
+            if let Ok(steps) = parse(&text) {
+                let printed: Vec<String> = steps.iter().map(|s| s.to_string()).collect();
+                assert_eq!(parse(&printed.join(";")).unwrap(), steps, "{text}");
+            }
+        }
+    }
+}

@@ -159,6 +159,10 @@ impl Step {
                 None => {}
             }
         }
+        // In the signature's order, so that steps are equal whatever order their options were written in.
+        let mut args = args;
+        let place = |name: &str| primitive.signature.iter().position(|p| p.name == name);
+        args.values.sort_by_key(|(name, _)| place(name));
         let most = primitive.most_names();
         if args.names.len() > most {
             let message = format!("`{}` makes at most {most} names, {} follow `->`", primitive.name, args.names.len());

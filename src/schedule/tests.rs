@@ -119,7 +119,7 @@ fn the_seeds_schedules_stay_equal() {
             "gemm 128x128x16 f32 NN",
             "block A_shared(v0 = i_0*64 + a_0*32 + a_1 // 2, v1 = k_0*8 + a_1 % 2*4 + a_2)",
         ),
-        ("d2l", "gemm 128x128x64 f32 NN", "block A_local(v0 = xo*8 + al, v1 = ko*32 + ki)"),
+        ("d2l", "gemm 128x128x64 f32 NN", "block A_local(v0 = xo*8 + al0, v1 = ko*32 + ki)"),
         ("gpu_v3", "gemm 64x48x24 f32 NN", "where a1_0 < 8"),
         ("mlc_shared", "gemm 100x90x13 f32 NN", "C_local[vi, vj]"),
         ("d2l", "gemm 100x90x45 f32 NN", "C_local[vi, vj]"),

@@ -251,3 +251,56 @@ pub static ALL: &[&Primitive] = &[
     &specialize::PRIMITIVE,
     &rasterize::PRIMITIVE,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::{is_name, parse, reference};
+    use std::fmt::Write as _;
+
+    fn source(primitive: &Primitive) -> String {
+        let path = format!("{}/src/schedule/primitive/{}.rs", env!("CARGO_MANIFEST_DIR"), primitive.name);
+        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
+    }
+
+    #[test]
+    fn every_requirement_has_a_case_that_refuses() {
+        let mut missing = String::new();
+        for primitive in ALL {
+            let text = source(primitive);
+            let tests = text.split_once("#[cfg(test)]").map_or("", |(_, tests)| tests);
+            for n in 1..=primitive.requires.len() {
+                // The whole code, or its number before the message in a local helper.
+                let code = format!("\"{}.{n}\"", primitive.name);
+                let named = [code, format!(", {n}, \""), format!(", {n}, message"), format!(", {n}, &format")];
+                if !named.iter().any(|form| tests.contains(form)) {
+                    writeln!(missing, "{}.{n}", primitive.name).unwrap();
+                }
+            }
+        }
+        assert_eq!(missing, "", "no test names these requirements");
+    }
+
+    #[test]
+    fn rows_are_named_after_their_files_and_found() {
+        for primitive in ALL {
+            assert!(is_name(primitive.name) && find(primitive.name).is_some_and(|p| std::ptr::eq(p, *primitive)));
+            let text = source(primitive);
+            let stated =
+                text.lines().filter(|l| l.starts_with("//! ") && l[4..].starts_with(|c: char| c.is_ascii_digit()));
+            assert_eq!(stated.count(), primitive.requires.len(), "{}: head and row differ", primitive.name);
+            assert!(reference().contains(&format!("| `{}", primitive.name)));
+        }
+    }
+
+    #[test]
+    fn usage_speaks_for_the_signature() {
+        assert_eq!(find("split").unwrap().usage(), "split LOOP FACTORS.. [-> LOOPS..]");
+        assert_eq!(find("bind").unwrap().usage().split(' ').next_back(), Some("[persistent|alternate]"));
+        let usage = "specialize STAGES.. [-> ROLE] warps=WARPS [regs=REGS]";
+        assert_eq!(find("specialize").unwrap().usage(), usage);
+        for primitive in ALL {
+            assert!(parse(primitive.name).is_err(), "{} takes nothing", primitive.name);
+        }
+    }
+}

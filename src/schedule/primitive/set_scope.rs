@@ -62,6 +62,8 @@ mod tests {
     #[test]
     fn refusals() {
         let gemm = "gemm 4x4x4 f16>f32>f16 NT";
+        let swizzled = "set_scope acc shared; swizzle acc 32; set_scope acc local";
+        refuses(gemm, swizzled, "set_scope.2", "buffer `acc` is swizzled, which only shared memory is");
         refuses(gemm, "set_scope A shared", "set_scope.1", "buffer `A` is a parameter, which is global");
     }
 }

@@ -126,7 +126,8 @@ pub fn check(func: &Func, l: &For, placed: &Tensorize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use crate::schedule::testing::{refuses, steps};
+    use crate::ir::{Expr, Stmt, visit};
+    use crate::schedule::testing::{program, refuses, refuses_on, steps};
 
     const WGMMA: &str = "wgmma.m64n256k16.f32.f16.f16";
     const GEMM: &str = "gemm 64x256x16 f16>f32>f16 NT";
@@ -156,6 +157,17 @@ mod tests {
         let swapped = format!("split i 4 16; split k 1 16; tensorize i_0 {WGMMA}");
         refuses(GEMM, &swapped, "tensorize.1", "5 loops stand where");
         refuses("gemm 64x256x16 bf16>f32>bf16 NT", &format!("tensorize i {WGMMA}"), "tensorize.4", "operand A is f16");
+        let mut func = program(GEMM);
+        let id = func.find_block("mma").unwrap().name;
+        visit::change_block(&mut func.body, id, &mut |b| {
+            for stmt in b.init.iter_mut().flatten() {
+                if let Stmt::Store(s) = stmt {
+                    s.value = Expr::constant(crate::DType::F32, 1.0);
+                }
+            }
+        });
+        let message = "the init of block `mma` is not that of wgmma";
+        refuses_on(&func, &format!("tensorize i {WGMMA}"), "tensorize.5", message);
         let twice = format!("tensorize i {WGMMA}; tensorize i {WGMMA}");
         refuses(GEMM, &twice, "tensorize.6", "loop `i` is already tensorized");
         refuses(
