@@ -7,7 +7,7 @@ use super::listing::Listing;
 use super::session::bug;
 use super::unroll::{self, Copies};
 use crate::error::{Error, Result};
-use crate::ir::{Axis, BufferId, For, Func, Index, Scope, Stmt, Sync, Var, visit};
+use crate::ir::{Axis, BufferId, Cond, For, Func, Index, Scope, Stmt, Sync, Var, print, visit};
 use crate::lower::LoweredKernel;
 use inkwell::AddressSpace;
 use inkwell::basic_block::BasicBlock;
@@ -38,6 +38,7 @@ pub struct Body<'c, 'm, 'k> {
     pub listing: &'m mut Listing,
     function: FunctionValue<'c>,
     depth: u32,
+    around: Option<Var>,
     next_var: u32,
     statements: u64,
 }
@@ -62,6 +63,7 @@ pub fn emit<'c>(
         listing,
         function,
         depth: 0,
+        around: None,
         next_var: kernel.func.vars.len() as u32,
         statements: 0,
     };
@@ -161,7 +163,7 @@ impl<'c> Body<'c, '_, '_> {
             Stmt::If(guard) => {
                 let condition = self.condition(&guard.cond)?;
                 let (then, after) = (self.new_block("then"), self.new_block("after"));
-                self.listing.name(then, &format!("where {}", crate::ir::print::cond(self.func, &guard.cond)));
+                self.listing.name(then, &format!("where {}", self.words(&guard.cond)));
                 self.b.branch(condition, then, after)?;
                 self.b.at_end(then);
                 self.stmts(&guard.body)?;
@@ -172,6 +174,13 @@ impl<'c> Body<'c, '_, '_> {
             Stmt::Sync(Sync::Block { .. }) => self.b.effect("llvm.nvvm.barrier0", &[]),
             Stmt::Sync(Sync::Warp { .. }) => self.b.effect("llvm.nvvm.bar.warp.sync", &[self.b.int(32, -1).into()]),
         }
+    }
+
+    /// A condition in the program's words, with the numbers of the loops that are written out.
+    fn words(&self, cond: &Cond) -> String {
+        let numbers = self.unrolled.iter().filter(|(_, index)| index.as_int().is_some());
+        let numbers: visit::Map = numbers.map(|(v, index)| (*v, index.clone())).collect();
+        print::cond(self.func, &visit::subst_cond(cond, &numbers))
     }
 
     fn count(&mut self) -> Result<()> {
@@ -190,7 +199,7 @@ impl<'c> Body<'c, '_, '_> {
     fn loop_(&mut self, l: &For) -> Result<()> {
         let extent = self.sum(&l.extent).as_constant();
         let extent = extent.ok_or_else(|| bug(format!("loop {} has no constant extent", self.name_of(l.var))))?;
-        match unroll::copies(l, extent) {
+        match unroll::copies(self.func, l, extent, self.around) {
             Copies::All => self.written_out(l, extent),
             Copies::Some(copies) => self.rolled(l, extent, copies),
         }
@@ -216,6 +225,7 @@ impl<'c> Body<'c, '_, '_> {
         let counter = self.b.induction(self.b.int(bits, 0), from, &self.name_of(l.var))?;
         let number = Number { value: counter.into_int_value(), range: (0, i128::from(trips) - 1) };
         self.depth += 1;
+        let around = self.around.replace(l.var);
         if copies == 1 {
             self.variables.insert(l.var, Variable { number, depth: self.depth });
             self.stmts(&l.body)?;
@@ -224,6 +234,7 @@ impl<'c> Body<'c, '_, '_> {
             self.several(l, number, copies)?;
         }
         self.depth -= 1;
+        self.around = around;
         let next = self.b.exact(Op::Add, number.value, self.b.int(bits, 1), true)?;
         self.b.step(counter, next)?;
         let more = self.b.compare_int(inkwell::IntPredicate::ULT, next.into(), self.b.int(bits, trips).into())?;

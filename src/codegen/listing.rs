@@ -31,29 +31,29 @@ impl Listing {
                     text.lines().for_each(|l| out.push_str(&format!("// {}\n", l.trim_end())));
                 }
             }
-            out.push_str(self.words_for(line).trim_end());
-            out.push('\n');
+            if let Some(line) = self.words_for(line) {
+                out.push_str(line.trim_end());
+                out.push('\n');
+            }
         }
         out
     }
 
-    fn words_for(&self, line: &str) -> String {
+    /// The line with the program's words; none for a line that holds only LLVM's own remarks.
+    fn words_for(&self, line: &str) -> Option<String> {
+        let (code, remark) = match line.find("// ") {
+            Some(at) => line.split_at(at),
+            None => return Some(line.to_string()),
+        };
         // Behind the last mark stands the block's own name; `// %bb.1:` before it is LLVM's number.
-        let Some((code, name)) = line.rsplit_once("// %") else { return self.loop_comment(line) };
-        let number = name.trim().strip_prefix('w').and_then(|n| n.split('.').next()).and_then(|n| n.parse().ok());
-        match number.and_then(|n: usize| self.words.get(n)) {
-            Some(words) => format!("{code}// {words}"),
-            None if code.trim().is_empty() => line.to_string(),
-            // Joints of control flow that stand for nothing in the program.
-            None => code.to_string(),
-        }
-    }
-
-    /// LLVM's own comments about loops repeat what the words say.
-    fn loop_comment(&self, line: &str) -> String {
-        match line.find("// =>") {
-            Some(at) => line[..at].to_string(),
-            None => line.to_string(),
+        let number = remark.rsplit_once("// %w").and_then(|(_, n)| n.split('.').next()?.trim().parse::<usize>().ok());
+        let words = number.and_then(|n| self.words.get(n));
+        match (code.trim().is_empty(), words) {
+            (true, None) if line.starts_with("//") => Some(line.to_string()).filter(|l| !l.starts_with("// %bb")),
+            (true, None) => None,
+            (true, Some(words)) => Some(format!("// {words}")),
+            (false, Some(words)) => Some(format!("{code}// {words}")),
+            (false, None) => Some(code.to_string()),
         }
     }
 }

@@ -26,11 +26,12 @@ use std::sync::Once;
 
 const TRIPLE: &str = "nvptx64-nvidia-cuda";
 
-/// The passes. Loops are unrolled at emission, where local buffers need it anyway, and vectors are the schedule's
-/// decision, so LLVM's own unrolling and vectorizing are off. O1 gives the same machine code as O3 on matrix products
-/// of every kind here in two thirds of the time, and never duplicates a loop; shorter lists of passes leave shared
-/// loads apart that O1 makes one vector.
-const PASSES: &str = "default<O1>";
+/// The passes: registers from slots, one of equal reads, what a loop does not change out of it, loop counters, and the
+/// alignments that let the backend make vectors of neighbouring accesses. On every example here the machine code is as
+/// long as after LLVM's O1 and O3, in half and a third of the time. Loops are unrolled at emission, where local buffers
+/// need it anyway, and no pass here duplicates a loop or a barrier.
+const PASSES: &str = "function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,reassociate,\
+    loop-mssa(licm),loop(indvars),infer-alignment,instcombine<no-verify-fixpoint>,simplifycfg)";
 
 /// What LLVM said, in order. Must outlive the context that it listens to.
 #[derive(Default)]
@@ -107,12 +108,7 @@ pub fn prepare(module: &Module, machine: &TargetMachine) {
 
 /// Verifies the module, optimizes it and writes it as PTX.
 pub fn to_ptx(module: &Module, machine: &TargetMachine, log: &Diagnostics) -> Result<String> {
-    let options = PassBuilderOptions::create();
-    options.set_loop_vectorization(false);
-    options.set_loop_slp_vectorization(false);
-    options.set_loop_interleaving(false);
-    options.set_loop_unrolling(false);
-    module.run_passes(PASSES, machine, options).map_err(|e| bug(e.to_string()))?;
+    module.run_passes(PASSES, machine, PassBuilderOptions::create()).map_err(|e| bug(e.to_string()))?;
     log.check("optimizing")?;
     let buffer = machine.write_to_memory_buffer(module, FileType::Assembly).map_err(|e| bug(e.to_string()))?;
     log.check("writing PTX")?;

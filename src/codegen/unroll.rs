@@ -5,7 +5,7 @@
 //! constant, and the loop's own instructions vanish beside a small body. LLVM's unrolling is off, so that what is
 //! written here is what runs.
 
-use crate::ir::{For, LoopKind, Note, Stmt};
+use crate::ir::{BufferId, Expr, For, Func, Index, LoopKind, Note, Scope, Stmt, Var, visit};
 
 /// A serial loop is written out whole if it comes to at most this many statements.
 const WHOLE: i64 = 512;
@@ -13,6 +13,9 @@ const WHOLE: i64 = 512;
 const PART: i64 = 256;
 /// .. and are at most this many.
 const MOST_COPIES: i64 = 8;
+/// Elements read in a loop that is written out, but the same in each iteration of the loop around it: LLVM reads them
+/// before that loop and keeps them in registers, of which a thread has 255.
+const HELD: i64 = 128;
 
 /// How many iterations stand in the body of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +26,8 @@ pub enum Copies {
     Some(i64),
 }
 
-/// What becomes of a loop.
-pub fn copies(l: &For, extent: i64) -> Copies {
+/// What becomes of a loop inside the serial loop `around`.
+pub fn copies(func: &Func, l: &For, extent: i64, around: Option<Var>) -> Copies {
     let limit = l.notes.get(&Note::UnrollLimit).copied().unwrap_or(i64::MAX).max(1);
     if extent <= 1 {
         return Copies::All;
@@ -33,11 +36,13 @@ pub fn copies(l: &For, extent: i64) -> Copies {
         return if limit >= extent { Copies::All } else { Copies::Some(divisor(extent, limit)) };
     }
     // A loop around a loop or a barrier has enough in it; its copies would only be long.
-    let Some(size) = straight_size(&l.body) else { return Copies::Some(1) };
-    if size.saturating_mul(extent) <= WHOLE && limit >= extent {
+    let Some(size) = straight_size(func, &l.body, Some(l.var)) else { return Copies::Some(1) };
+    let whole = size.saturating_mul(extent) <= WHOLE && around.is_none_or(|a| held(func, l, a) <= HELD);
+    if whole && limit >= extent {
         return Copies::All;
     }
-    Copies::Some(divisor(extent, limit.min(MOST_COPIES).min(PART / size.max(1))))
+    let most = limit.min(MOST_COPIES).min(PART / size.max(1)).min(extent - 1);
+    Copies::Some(divisor(extent, most))
 }
 
 /// The largest divisor of the extent that is not above the limit.
@@ -46,17 +51,17 @@ fn divisor(extent: i64, limit: i64) -> i64 {
 }
 
 /// Statements of a body once its inner loops are written out; `None` if a loop or a barrier is left.
-fn straight_size(body: &[Stmt]) -> Option<i64> {
+fn straight_size(func: &Func, body: &[Stmt], around: Option<Var>) -> Option<i64> {
     body.iter().try_fold(0i64, |sum, stmt| {
         let size = match stmt {
             Stmt::Store(_) => 1,
             Stmt::Sync(_) => return None,
-            Stmt::Block(b) => straight_size(&b.body)?,
-            Stmt::If(i) => straight_size(&i.body)?,
+            Stmt::Block(b) => straight_size(func, &b.body, around)?,
+            Stmt::If(i) => straight_size(func, &i.body, around)?,
             Stmt::For(l) => {
                 let extent = l.extent.as_int()?;
-                match copies(l, extent) {
-                    Copies::All => straight_size(&l.body)?.saturating_mul(extent),
+                match copies(func, l, extent, around) {
+                    Copies::All => straight_size(func, &l.body, around)?.saturating_mul(extent),
                     Copies::Some(_) => return None,
                 }
             }
@@ -65,11 +70,35 @@ fn straight_size(body: &[Stmt]) -> Option<i64> {
     })
 }
 
+/// Elements that the loop reads, once written out, at addresses that do not depend on the loop around it.
+fn held(func: &Func, l: &For, around: Var) -> i64 {
+    let inner: Vec<(Var, i64)> =
+        std::iter::once(l).chain(visit::loops(&l.body)).map(|l| (l.var, l.extent.as_int().unwrap_or(1))).collect();
+    let mut reads: Vec<(BufferId, &Index, u32)> = Vec::new();
+    visit::walk(&l.body, &mut |s| {
+        let Stmt::Store(store) = s else { return };
+        visit::walk_expr(&store.value, &mut |e| {
+            if let Expr::Load { buffer, indices, lanes } = e
+                && let [index] = indices.as_slice()
+                && func.buffers.get(buffer.0 as usize).is_some_and(|b| b.scope != Scope::Local)
+                && !index.mentions(around)
+                && !reads.contains(&(*buffer, index, *lanes))
+            {
+                reads.push((*buffer, index, *lanes));
+            }
+        });
+    });
+    let copies = |index: &Index| {
+        inner.iter().filter(|(v, _)| index.mentions(*v)).fold(1i64, |n, (_, extent)| n.saturating_mul(*extent))
+    };
+    reads.iter().fold(0, |sum, (_, index, lanes)| sum + copies(index).saturating_mul(i64::from(*lanes)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::DType;
-    use crate::ir::{BufferId, Expr, Store, Sync, Var};
+    use crate::ir::{Buffer, Store, Sync};
 
     fn statements(count: usize) -> Vec<Stmt> {
         let value = Expr::constant(DType::F32, 0.0);
@@ -78,6 +107,10 @@ mod tests {
 
     fn nest(extent: i64, kind: LoopKind, body: Vec<Stmt>) -> For {
         For::new(Var(0), extent, kind, body)
+    }
+
+    fn copies(l: &For, extent: i64) -> Copies {
+        super::copies(&Func::default(), l, extent, None)
     }
 
     #[test]
@@ -112,5 +145,25 @@ mod tests {
         assert_eq!(copies(&nest(4, LoopKind::Serial, vec![barrier]), 4), Copies::Some(1));
         let small = Stmt::For(nest(4, LoopKind::Serial, statements(4)));
         assert_eq!(copies(&nest(4, LoopKind::Serial, vec![small]), 4), Copies::All);
+    }
+
+    #[test]
+    fn a_loop_whose_reads_would_fill_the_registers_of_the_loop_around_it_stays() {
+        let mut func = Func::default();
+        let shape = vec![Index::Int(1 << 20)];
+        let [a, c] = ["A", "C"].map(|n| func.add_buffer(Buffer::new(n, DType::F32, shape.clone(), Scope::Global)));
+        let [i, j] = ["i", "j"].map(|n| func.add_var(n));
+        let read = |index: Index| {
+            let value = Expr::load(a, vec![index]);
+            For::new(
+                j,
+                256,
+                LoopKind::Serial,
+                vec![Stmt::Store(Store { buffer: c, indices: vec![Index::Var(j)], value, lanes: 1 })],
+            )
+        };
+        assert_eq!(super::copies(&func, &read(Index::Var(j)), 256, Some(i)), Copies::Some(8));
+        assert_eq!(super::copies(&func, &read(i * 256 + Index::Var(j)), 256, Some(i)), Copies::All);
+        assert_eq!(super::copies(&func, &read(Index::Var(j)), 256, None), Copies::All);
     }
 }
