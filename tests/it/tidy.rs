@@ -105,16 +105,36 @@ fn relative(path: &Path) -> String {
 fn sources(folder: &str) -> Vec<Source> {
     let mut paths = Vec::new();
     files(&root().join(folder), &|p| p.extension().is_some_and(|e| e == "rs"), &mut paths);
-    paths.iter().map(|p| source(relative(p), fs::read_to_string(p).unwrap())).collect()
+    let mut all: Vec<Source> = paths.iter().map(|p| source(relative(p), fs::read_to_string(p).unwrap())).collect();
+    // A room's tests may also lie in files of their own.
+    let tests: Vec<String> = all.iter().flat_map(test_files).collect();
+    for s in all.iter_mut().filter(|s| tests.contains(&s.path)) {
+        s.plain = String::new();
+    }
+    all
 }
 
 fn source(path: String, text: String) -> Source {
     let code = blank_literals(&text);
-    // A room's tests may also lie in a file of their own.
-    let file = path.rsplit('/').next().unwrap_or("");
-    let all_tests = path.starts_with("src/") && (file == "testing.rs" || file.ends_with("tests.rs"));
-    let plain = if all_tests { String::new() } else { blank_tests(&code) };
+    let plain = blank_tests(&code);
     Source { path, text, code, plain }
+}
+
+/// The files that a file declares as `#[cfg(test)] mod NAME;`.
+fn test_files(source: &Source) -> Vec<String> {
+    let folder = match source.path.strip_suffix("/mod.rs") {
+        Some(folder) => folder.to_string(),
+        None => source.path.trim_end_matches(".rs").to_string(),
+    };
+    let mut out = Vec::new();
+    for (at, mark) in source.code.match_indices("#[cfg(test)]") {
+        let item = tokens(&source.code[at + mark.len()..]);
+        let declared = item.iter().position(|t| t.1 == "mod").filter(|n| *n < 5);
+        if let Some([(_, name), (_, ";")]) = declared.and_then(|n| item.get(n + 1..n + 3)) {
+            out.push(format!("{folder}/{name}.rs"));
+        }
+    }
+    out
 }
 
 /// Replaces comments, strings and characters by spaces; newlines stay.

@@ -1,0 +1,124 @@
+//! The binary as a user meets it: what it prints, how it ends, and that a closed pipe is no fault.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+fn warploom(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warploom"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments).env("NO_COLOR", "1");
+    command
+}
+
+fn output(arguments: &[&str]) -> Output {
+    warploom(arguments).output().unwrap()
+}
+
+/// Standard output of a command that must succeed.
+fn good(arguments: &[&str]) -> String {
+    let out = output(arguments);
+    assert!(out.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// Exit status and standard error.
+fn bad(arguments: &[&str]) -> (Option<i32>, String) {
+    let out = output(arguments);
+    (out.status.code(), String::from_utf8(out.stderr).unwrap())
+}
+
+/// A schedule in a file of its own, which goes away.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> File {
+        let path = std::env::temp_dir().join(format!("warploom-{}-{name}.loom", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        File(path)
+    }
+
+    fn name(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn run_checks_the_result_and_says_how_long_it_took() {
+    let text = good(&["run", "examples/window_sum_cooperative.loom", "--device", "cpu"]);
+    assert!(text.contains("window_sum 1024, 7 steps, target sm_90\n"), "{text}");
+    assert!(text.contains("ran on the CPU machine, thread by thread, in "), "{text}");
+    assert!(text.contains("checked against f64: the largest error is 0."), "{text}");
+    let text = good(&["run", "--gemm", "33x17x9", "--dtype", "f16", "--layout", "TN", "--device", "cpu"]);
+    assert!(text.contains("gemm 33x17x9 f16>f32>f16 TN"), "{text}");
+}
+
+#[test]
+fn dump_prints_every_stage() {
+    let text = good(&["dump", "examples/vec_add.loom", "--emit", "ptx,schedule,ir,lowered,llvm", "--target", "sm_75"]);
+    let places: Vec<usize> = ["// ---- schedule", "// ---- ir", "// ---- lowered", "// ---- llvm", "// ---- ptx"]
+        .iter()
+        .map(|head| text.find(head).unwrap_or_else(|| panic!("no {head} in\n{text}")))
+        .collect();
+    assert!(places.is_sorted());
+    assert!(text.contains("target sm_75\n") && text.contains(".target sm_75"), "{text}");
+    let schedule = good(&["dump", "examples/d2l.loom", "--emit", "schedule"]);
+    assert!(schedule.parse::<warploom::Schedule>().is_ok());
+    let passes = good(&["dump", "examples/vec_add.loom", "--emit", "lowered", "--passes"]);
+    assert!(passes.contains("# after blocks") && passes.contains("# after order"), "{passes}");
+    let (status, error) = bad(&["dump", "examples/vec_add.loom", "--emit", "lowered", "--passes", "nope"]);
+    assert_eq!(status, Some(1));
+    assert!(error.contains("there is no pass `nope`"), "{error}");
+}
+
+#[test]
+fn explain_says_what_the_text_does_not_show() {
+    let text = good(&["explain", "examples/window_sum_shared.loom"]);
+    assert!(text.contains("step 1: split i ? 128 -> i_0 i_1"), "{text}");
+    assert!(text.contains("one thread does it"), "{text}");
+    let serial = File::new("serial", "vec_add 8\ntarget sm_70\n");
+    assert!(good(&["explain", serial.name()]).contains("has no bound loop: it runs as one block of one thread"));
+    assert!(good(&["explain", "--primitives"]).contains("| `split LOOP FACTORS.."));
+}
+
+#[test]
+fn errors_underline_and_the_status_says_whose_they_are() {
+    let typo = File::new("typo", "vec_add 8\ntarget sm_70\nsplti i ? 4\n");
+    let (status, error) = bad(&["explain", typo.name()]);
+    assert_eq!(status, Some(1));
+    assert!(error.contains("there is no primitive `splti`") && error.contains("───"), "{error}");
+    let (status, error) = bad(&["dump", "examples/worked_example.loom", "--emit", "ptx"]);
+    assert_eq!(status, Some(3));
+    assert!(error.contains("not possible on this chip"), "{error}");
+    assert_eq!(bad(&["run", "no/such/file.loom"]).0, Some(1));
+    assert_eq!(bad(&["run"]).0, Some(2));
+    assert_eq!(bad(&["run", "--gemm", "0x1x1"]).0, Some(2));
+    assert_eq!(bad(&["run", "--gemm", "8x8x8", "--dtype", "float"]).0, Some(1));
+    assert_eq!(bad(&["run", "examples/vec_add.loom", "--size", "1x2"]).0, Some(1));
+    assert_eq!(bad(&["run", "examples/vec_add.loom", "--device", "gpu"]).0, Some(1));
+}
+
+#[test]
+fn doctor_reports_every_part() {
+    let report: serde_json::Value = serde_json::from_str(&good(&["doctor", "--json"])).unwrap();
+    let parts: Vec<&str> = report["findings"].as_array().unwrap().iter().filter_map(|f| f["part"].as_str()).collect();
+    assert!(parts.starts_with(&["compiler", "ptxas"]), "{parts:?}");
+    assert!(parts.contains(&"device"), "{parts:?}");
+    assert_eq!(report["findings"][0]["state"], "good");
+}
+
+#[test]
+fn a_closed_pipe_is_no_fault() {
+    let mut command = warploom(&["explain", "examples/mlc_shared.loom"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let mut error = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(error, "");
+}
