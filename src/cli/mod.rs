@@ -5,8 +5,12 @@ mod data;
 mod doctor;
 mod dump;
 mod explain;
+#[cfg(feature = "cuda")]
+mod gpu;
 mod input;
+#[cfg(feature = "cuda")]
 mod peers;
+#[cfg(feature = "cuda")]
 mod plot;
 mod run;
 mod show;

@@ -31,7 +31,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     match data::place(args.device.as_deref())? {
         Place::Cpu => on_cpu(args, schedule),
         #[cfg(feature = "cuda")]
-        Place::Gpu(device) => on_gpu(args, schedule, &device),
+        Place::Gpu(device) => super::gpu::run(&args.what.name(), args.seed, schedule, &device),
     }
 }
 
@@ -74,35 +74,7 @@ pub fn on_machine(schedule: &Schedule, arrays: &mut [Array]) -> Result<(Stats, &
 }
 
 /// Says how near the result is; one beyond its bound has been refused before.
-fn verdict(worst: f64) -> ExitCode {
+pub fn verdict(worst: f64) -> ExitCode {
     show::line(format_args!("checked against f64: the largest error is {worst:.3} of its bound"));
     ExitCode::SUCCESS
-}
-
-#[cfg(feature = "cuda")]
-fn on_gpu(args: &RunArgs, schedule: Schedule, device: &crate::runtime::Device) -> Result<ExitCode> {
-    use super::bench;
-    use crate::measure::{Bench, Plan};
-    let schedule = bench::for_device(schedule, device)?;
-    let title = input::title(&schedule);
-    let spinner = show::spinner(format!("running {title}"));
-    let plan = Plan { preheat_s: 0.2, rewarm_s: 0.1, row_s: 0.5, ..Plan::default() };
-    let row = bench::measure(&Bench::new(device, plan, None)?, &args.what.name(), &schedule, args.seed)
-        .map_err(|e| e.within(format!("running {title} on {}", device.info().name)))?;
-    spinner.finish_and_clear();
-    show::line(format_args!("{title}, {} steps, target {}", schedule.steps.len(), schedule.target));
-    for r in &row.resources {
-        show::line(format_args!(
-            "kernel {}: {} threads a block, {} registers, {} bytes shared, {} bytes local, occupancy {:.0} %",
-            r.entry,
-            r.threads,
-            r.registers,
-            r.shared_bytes,
-            r.local_bytes,
-            r.occupancy * 100.0
-        ));
-    }
-    let library = row.ratio.map_or(String::new(), |r| format!(", {r:.3} of cuBLAS' speed"));
-    show::line(format_args!("{}: {:.2} us, {:.0} GFLOP/s{library}", row.device, row.us, row.gflops));
-    Ok(verdict(row.error))
 }

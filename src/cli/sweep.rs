@@ -1,6 +1,8 @@
 //! `warploom sweep`: seed 003's search over block tiles, thread tiles and loop patterns, and its tables.
 
-use super::{data, show};
+#[cfg(feature = "cuda")]
+use super::data;
+use super::show;
 use crate::error::{Error, Fault, Result};
 use crate::loom::Schedule;
 use crate::target::Target;
@@ -187,7 +189,7 @@ impl Place {
     fn measure(&self, config: &Config) -> Result<Option<f64>> {
         let schedule = config.schedule(self.target)?;
         match &self.bench {
-            Some(bench) => super::bench::measure(bench, "sweep", &schedule, 1).map(|row| Some(row.gflops)),
+            Some(bench) => super::gpu::measure(bench, "sweep", &schedule, 1).map(|row| Some(row.gflops)),
             None => crate::compile(&schedule).map(|_| None),
         }
     }
