@@ -63,25 +63,15 @@ struct Span {
 }
 
 /// The lanes that take part in an access and where each goes.
-struct Lanes {
+struct Lanes<'w> {
     scalar: i64,
-    vector: [i64; LANES],
+    vector: &'w [i64; LANES],
     mask: u32,
     width: usize,
     uniform: bool,
 }
 
-impl Lanes {
-    fn of(warp: &Warp, a: &Access) -> Lanes {
-        Lanes {
-            scalar: warp.scalars[a.at.scalar as usize],
-            vector: warp.vectors[a.at.vector as usize],
-            mask: warp.mask,
-            width: warp.width,
-            uniform: a.at.vector == 0,
-        }
-    }
-
+impl Lanes<'_> {
     #[inline(always)]
     fn element(&self, lane: usize) -> i64 {
         self.scalar.wrapping_add(self.vector[lane])
@@ -93,6 +83,27 @@ impl Lanes {
     }
 }
 
+impl Warp {
+    /// The lanes of an access, and the warp's own storage beside them.
+    #[inline(always)]
+    fn split(&mut self, a: &Access) -> (Lanes<'_>, &mut [Register], Locals<'_>) {
+        let lanes = Lanes {
+            scalar: self.scalars[a.at.scalar as usize],
+            vector: &self.vectors[a.at.vector as usize],
+            mask: self.mask,
+            width: self.width,
+            uniform: a.at.vector == 0,
+        };
+        (lanes, &mut self.registers, Locals { values: &mut self.locals, marks: &mut self.local_marks })
+    }
+}
+
+/// The registers of local buffers, and which lanes have written them.
+struct Locals<'w> {
+    values: &'w mut [Register],
+    marks: &'w mut [u32],
+}
+
 fn failure(failure: Failure, lane: usize, access: u32, element: i64) -> Trap {
     match failure {
         Failure::OutOfBounds => Trap::OutOfBounds { lane, access },
@@ -101,7 +112,7 @@ fn failure(failure: Failure, lane: usize, access: u32, element: i64) -> Trap {
 }
 
 /// A vector access must lie at a multiple of its size.
-fn aligned(lanes: &Lanes, a: &Access, access: u32) -> Result<(), Trap> {
+fn aligned(lanes: &Lanes<'_>, a: &Access, access: u32) -> Result<(), Trap> {
     if a.lanes == 1 || matches!(a.place, Place::Local(_)) {
         return Ok(());
     }
@@ -115,14 +126,14 @@ fn aligned(lanes: &Lanes, a: &Access, access: u32) -> Result<(), Trap> {
 /// Reads `lanes` elements a thread into as many registers.
 pub(super) fn load(warp: &mut Warp, code: &Code, world: &mut World, dst: Slot, number: u32) -> Result<(), Trap> {
     let a = &code.accesses[number as usize];
-    let lanes = Lanes::of(warp, a);
+    let (lanes, registers, locals) = warp.split(a);
     aligned(&lanes, a, number)?;
+    let registers = &mut registers[dst as usize..(dst + a.lanes) as usize];
     if let Place::Local(base) = a.place {
-        return load_local(warp, a, &lanes, base as usize, dst as usize, number);
+        return load_local(&locals, &lanes, base as usize, registers, number);
     }
     let (memory, span) = world.memory(a.place)?;
-    for j in 0..a.lanes as usize {
-        let register = &mut warp.registers[dst as usize + j];
+    for (j, register) in registers.iter_mut().enumerate() {
         let gather = Gather { memory, span, lanes: &lanes, shift: j as i64, number };
         match (memory.ring, a.dtype) {
             (true, _) => gather.each(register, |m, u| m.read(DType::U32, u))?,
@@ -137,7 +148,7 @@ pub(super) fn load(warp: &mut Warp, code: &Code, world: &mut World, dst: Slot, n
 struct Gather<'a> {
     memory: &'a Memory,
     span: Span,
-    lanes: &'a Lanes,
+    lanes: &'a Lanes<'a>,
     shift: i64,
     number: u32,
 }
@@ -148,7 +159,7 @@ impl Gather<'_> {
         if self.lanes.uniform {
             if self.lanes.mask != 0 {
                 let first = self.lanes.mask.trailing_zeros() as usize;
-                *out = [self.one(first, &read)?; LANES];
+                out[..self.lanes.width].fill(self.one(first, &read)?);
             }
             return Ok(());
         }
@@ -174,14 +185,14 @@ impl Gather<'_> {
 /// Writes `lanes` elements a thread from as many registers. Where lanes meet in an element, the last one stays.
 pub(super) fn store(warp: &mut Warp, code: &Code, world: &mut World, src: Slot, number: u32) -> Result<(), Trap> {
     let a = &code.accesses[number as usize];
-    let lanes = Lanes::of(warp, a);
+    let (lanes, registers, mut locals) = warp.split(a);
     aligned(&lanes, a, number)?;
+    let registers = &registers[src as usize..(src + a.lanes) as usize];
     if let Place::Local(base) = a.place {
-        return store_local(warp, a, &lanes, base as usize, src as usize, number);
+        return store_local(&mut locals, &lanes, base as usize, registers, number);
     }
     let (memory, span) = world.memory(a.place)?;
-    for j in 0..a.lanes as usize {
-        let register = &warp.registers[src as usize + j];
+    for (j, register) in registers.iter().enumerate() {
         for (lane, value) in register.iter().enumerate().take(lanes.width) {
             if lanes.runs(lane) {
                 let unit = span.base + (lanes.element(lane) + j as i64) as usize * span.units;
@@ -207,12 +218,12 @@ pub(super) fn reduce(
     c: Combine,
 ) -> Result<(), Trap> {
     let a = &code.accesses[number as usize];
-    let lanes = Lanes::of(warp, a);
+    let (lanes, registers, _) = warp.split(a);
     let (memory, span) = world.memory(a.place)?;
-    let first = warp.mask.trailing_zeros() as usize;
+    let first = lanes.mask.trailing_zeros() as usize;
     let gather = Gather { memory, span, lanes: &lanes, shift: 0, number };
     let mut total = gather.one(first.min(LANES - 1), &|m, u| m.read(a.dtype, u))?;
-    let register = &warp.registers[src as usize];
+    let register = &registers[src as usize];
     for (lane, value) in register.iter().enumerate().take(lanes.width) {
         if lanes.runs(lane) {
             total = alu::combine(c, total, *value);
@@ -222,33 +233,45 @@ pub(super) fn reduce(
     memory.write(a.dtype, unit, total).ok_or(Trap::OutOfBounds { lane: first, access: number })
 }
 
-fn load_local(warp: &mut Warp, a: &Access, lanes: &Lanes, base: usize, dst: usize, number: u32) -> Result<(), Trap> {
-    for j in 0..a.lanes as usize {
-        for lane in 0..lanes.width {
-            if !lanes.runs(lane) {
-                continue;
-            }
+fn load_local(
+    locals: &Locals<'_>,
+    lanes: &Lanes<'_>,
+    base: usize,
+    registers: &mut [Register],
+    number: u32,
+) -> Result<(), Trap> {
+    for (j, register) in registers.iter_mut().enumerate() {
+        let at = base + (lanes.scalar + j as i64) as usize;
+        if lanes.uniform && locals.marks.get(at).is_some_and(|m| m & lanes.mask == lanes.mask) {
+            register[..lanes.width].copy_from_slice(&locals.values[at][..lanes.width]);
+            continue;
+        }
+        for (lane, out) in register.iter_mut().enumerate().take(lanes.width).filter(|(l, _)| lanes.runs(*l)) {
             let element = lanes.element(lane) + j as i64;
             let at = base + element as usize;
             let outside = Trap::OutOfBounds { lane, access: number };
-            if warp.local_marks.get(at).ok_or(outside)? >> lane & 1 == 0 {
+            if locals.marks.get(at).ok_or(outside)? >> lane & 1 == 0 {
                 return Err(Trap::Uninitialised { lane, access: number, element });
             }
-            warp.registers[dst + j][lane] = warp.locals[at][lane];
+            *out = locals.values[at][lane];
         }
     }
     Ok(())
 }
 
-fn store_local(warp: &mut Warp, a: &Access, lanes: &Lanes, base: usize, src: usize, number: u32) -> Result<(), Trap> {
-    for j in 0..a.lanes as usize {
-        for lane in 0..lanes.width {
-            if lanes.runs(lane) {
-                let at = base + (lanes.element(lane) + j as i64) as usize;
-                let outside = Trap::OutOfBounds { lane, access: number };
-                *warp.local_marks.get_mut(at).ok_or(outside)? |= 1 << lane;
-                warp.locals[at][lane] = warp.registers[src + j][lane];
-            }
+fn store_local(
+    locals: &mut Locals<'_>,
+    lanes: &Lanes<'_>,
+    base: usize,
+    registers: &[Register],
+    number: u32,
+) -> Result<(), Trap> {
+    for (j, register) in registers.iter().enumerate() {
+        for (lane, value) in register.iter().enumerate().take(lanes.width).filter(|(l, _)| lanes.runs(*l)) {
+            let at = base + (lanes.element(lane) + j as i64) as usize;
+            let outside = Trap::OutOfBounds { lane, access: number };
+            *locals.marks.get_mut(at).ok_or(outside)? |= 1 << lane;
+            locals.values[at][lane] = *value;
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Operations on registers: a warp's lanes at once, the type decided once for all of them.
 
-use super::code::{LANES, Op};
+use super::code::Op;
 use super::ring;
 use super::value::{self, Kind, f32_of};
 use super::warp::{Register, Trap, Warp};
@@ -18,7 +18,7 @@ pub(super) struct Combine {
 /// Runs an operation on registers.
 pub(super) fn run(op: &Op, warp: &mut Warp) -> Result<(), Trap> {
     match *op {
-        Op::Const { dst, bits } => warp.registers[dst as usize] = [bits; LANES],
+        Op::Const { dst, bits } => warp.registers[dst as usize][..warp.width].fill(bits),
         Op::Splat { dst, lanes } => {
             let first = warp.registers[dst as usize];
             warp.registers[dst as usize..(dst + lanes) as usize].fill(first);

@@ -233,7 +233,9 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
         return Err(Error::input("machine.limit", "a block has no or too many threads, or too much local memory"));
     }
     let launch = kernel.launch.iter().map(|l| (l.axis, l.var, i64::from(l.extent))).collect();
-    let plan = Plan { places, ring: options.mode == Mode::Ring, lanes: false, launch };
+    // A single thread runs in sequence. (Its local buffers are one lane's, so lanes could not share them.)
+    let lanes = threads == 1 && locals == 0;
+    let plan = Plan { places, ring: options.mode == Mode::Ring, lanes, launch };
     Ok((compile(&kernel.func, &plan)?, locals as usize))
 }
 

@@ -1,1 +1,94 @@
-//! (being built)
+//! Every example at reduced sizes: the naive program, the scheduled one and the lowered kernels are bit-equal in the
+//! ring, whatever the order of warps and blocks, and in the real types the kernels meet the reference.
+
+use crate::cases::compiling_examples;
+use warploom::ir::Func;
+use warploom::loom::Schedule;
+use warploom::lower::{Lowered, lower};
+use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with, run_lowered};
+use warploom::reference::{Sample, outputs};
+use warploom::te::Known;
+use warploom::{Array, DType, Error, Result};
+
+const POLICIES: [Policy; 3] = [Policy::InOrder, Policy::Reverse, Policy::Random(11)];
+
+/// A size that tiles divide, and one that they do not.
+fn sizes(schedule: &Schedule) -> Vec<Vec<i64>> {
+    match Known::of(&schedule.program) {
+        Some(Known::Gemm(_)) => vec![vec![128, 128, 64], vec![67, 130, 41]],
+        Some(_) => vec![vec![512], vec![333]],
+        None => Vec::new(),
+    }
+}
+
+/// The example at a size with its kernels; `None` where a step needs a size that it divides.
+fn at_size(schedule: &Schedule, size: &[i64]) -> Result<Option<(Schedule, Func, Lowered)>> {
+    let resized = schedule.resized(size)?;
+    let scheduled = match resized.scheduled() {
+        Err(_) if size.iter().any(|n| n % 32 != 0) => return Ok(None),
+        other => other?,
+    };
+    let lowered = lower(&scheduled, &schedule.target)?;
+    Ok(Some((resized, scheduled, lowered)))
+}
+
+fn with_all(check: impl Fn(&Schedule, &Func, &Lowered) -> Result<()>) {
+    let (mut whole, mut ragged, mut failures) = (0, 0, Vec::new());
+    for (name, schedule) in compiling_examples() {
+        for (n, size) in sizes(&schedule).into_iter().enumerate() {
+            let result = at_size(&schedule, &size).and_then(|made| {
+                let Some((resized, scheduled, lowered)) = made else { return Ok(0) };
+                check(&resized, &scheduled, &lowered).map(|()| 1)
+            });
+            match result {
+                Ok(count) if n == 0 => whole += count,
+                Ok(count) => ragged += count,
+                Err(error) => failures.push(format!("{name} at {size:?}: {error}")),
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+    assert!(whole >= 12 && ragged >= 6, "only {whole} whole and {ragged} ragged sizes were tried");
+}
+
+#[test]
+fn the_ring_is_equal_at_every_stage() {
+    with_all(|schedule, scheduled, lowered| {
+        let naive = ring(&schedule.program, 1)?;
+        if ring(scheduled, 1)? != naive {
+            return Err(Error::bug("test.scheduled", "the scheduled program differs from the naive one"));
+        }
+        for policy in POLICIES {
+            let options = Options { policy, ..Options::new(Mode::Ring) };
+            if ring_lowered_with(lowered, &options, 1)? != naive {
+                return Err(Error::bug("test.lowered", format!("the kernels differ, warps {policy:?}")));
+            }
+        }
+        Ok(())
+    });
+}
+
+fn arguments(func: &Func, make: impl Fn(DType, &[usize], u64) -> Result<Array>) -> Result<Vec<Array>> {
+    let shape = |b: &warploom::ir::Buffer| -> Vec<usize> {
+        b.const_shape().unwrap_or_default().iter().map(|n| *n as usize).collect()
+    };
+    let params = func.params.iter().map(|p| func.buffer(*p)).enumerate();
+    params.map(|(i, b)| make(b.dtype, &shape(b), i as u64 + 1)).collect()
+}
+
+#[test]
+fn kernels_meet_the_reference() {
+    with_all(|schedule, _, lowered| {
+        let mut args = arguments(&schedule.program, |d, s, seed| Array::random_integers(d, s, 8, seed))?;
+        run_lowered(lowered, Mode::Real, &mut args)?;
+        for output in outputs(&schedule.program, &args, Sample::All)? {
+            output.exact(&args[output.param])?;
+        }
+        let mut args = arguments(&schedule.program, Array::random)?;
+        run_lowered(lowered, Mode::Real, &mut args)?;
+        for output in outputs(&schedule.program, &args, Sample::All)? {
+            output.bound(&args[output.param])?;
+        }
+        Ok(())
+    });
+}

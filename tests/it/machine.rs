@@ -1,1 +1,90 @@
-//! (being built)
+//! The machine on real kernels: what it must find when a kernel is damaged, and how fast it is.
+
+use crate::cases::compiling_examples;
+use warploom::ir::{Stmt, visit};
+use warploom::lower::{Lowered, lower};
+use warploom::machine::{Limits, Mode, Options, Policy, ring, ring_lowered_with};
+use warploom::te::Known;
+use warploom::{Error, Result};
+
+const POLICIES: [Policy; 4] = [Policy::InOrder, Policy::Reverse, Policy::Random(1), Policy::Random(2)];
+
+/// Every example's kernels at a small size, with the naive program's elements.
+fn kernels() -> Vec<(String, Lowered, Vec<Vec<u32>>)> {
+    let make = |(name, schedule): (String, warploom::loom::Schedule)| -> Result<_> {
+        let size: &[i64] =
+            if matches!(Known::of(&schedule.program), Some(Known::Gemm(_))) { &[64, 128, 32] } else { &[512] };
+        let small = schedule.resized(size)?;
+        Ok((name, lower(&small.scheduled()?, &schedule.target)?, ring(&small.program, 9)?))
+    };
+    compiling_examples().map(make).collect::<Result<_>>().unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn runs_right(lowered: &Lowered, naive: &[Vec<u32>], policy: Policy) -> Result<()> {
+    let options = Options { policy, ..Options::new(Mode::Ring) };
+    if ring_lowered_with(lowered, &options, 9)? == naive {
+        Ok(())
+    } else {
+        Err(Error::bug("test.differs", "other bits"))
+    }
+}
+
+fn barriers(body: &[Stmt]) -> usize {
+    let mut n = 0;
+    visit::walk(body, &mut |s| n += usize::from(matches!(s, Stmt::Sync(_))));
+    n
+}
+
+fn without_barrier(lowered: &Lowered, which: usize) -> Lowered {
+    let mut damaged = lowered.clone();
+    for kernel in &mut damaged.kernels {
+        let mut n = 0;
+        kernel.func.body = visit::rewrite(std::mem::take(&mut kernel.func.body), &mut |s| {
+            let barrier = matches!(s, Stmt::Sync(_));
+            n += usize::from(barrier);
+            if barrier && n == which + 1 { Vec::new() } else { vec![s] }
+        });
+    }
+    damaged
+}
+
+#[test]
+fn a_missing_barrier_is_found() {
+    let mut tried = 0;
+    for (name, lowered, naive) in kernels() {
+        let warps: u32 = lowered.kernels[0].block().iter().product::<u32>().div_ceil(32);
+        for which in 0..lowered.kernels.iter().map(|k| barriers(&k.func.body)).max().unwrap_or(0) {
+            let damaged = without_barrier(&lowered, which);
+            let found = POLICIES.iter().any(|p| runs_right(&damaged, &naive, *p).is_err());
+            assert!(found || warps == 1, "{name} without barrier {which} runs as if nothing were missing");
+            tried += 1;
+        }
+    }
+    assert!(tried >= 6, "only {tried} barriers");
+}
+
+#[test]
+fn a_missing_statement_is_found() {
+    for (name, lowered, naive) in kernels() {
+        let mut stores = 0;
+        visit::walk(&lowered.kernels[0].func.body, &mut |s| stores += usize::from(matches!(s, Stmt::Store(_))));
+        for which in 0..stores {
+            let mut damaged = lowered.clone();
+            let (body, mut n) = (std::mem::take(&mut damaged.kernels[0].func.body), 0);
+            damaged.kernels[0].func.body = visit::rewrite(body, &mut |s| {
+                let store = matches!(s, Stmt::Store(_));
+                n += usize::from(store);
+                if store && n == which + 1 { Vec::new() } else { vec![s] }
+            });
+            assert!(runs_right(&damaged, &naive, Policy::InOrder).is_err(), "{name} without store {which}");
+        }
+    }
+}
+
+#[test]
+fn limits_stop_kernels() {
+    let (_, lowered, _) = kernels().remove(0);
+    let limits = Limits { statements: 100, ..Limits::default() };
+    let error = ring_lowered_with(&lowered, &Options { limits, ..Options::new(Mode::Ring) }, 9).unwrap_err();
+    assert_eq!(error.code(), "machine.limit");
+}
