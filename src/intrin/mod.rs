@@ -1,7 +1,7 @@
 //! Instruction rows: what an instruction does, said once, for schedule, lower, machine and codegen to read.
 //!
 //! A row states its name, the level that executes it together, its dimensions, its operands with their scopes, how it
-//! starts a sum, and its meaning as a program in te's text. [`matches`] holds a loop nest against that meaning.
+//! starts a sum, and its meaning as a program in te's text. [`matches()`] holds a loop nest against that meaning.
 
 mod matching;
 mod rows;

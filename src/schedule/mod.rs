@@ -64,7 +64,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-mod worked_example;
+mod worked_example_tests;
 
 pub use apply::{apply, apply_all, complete, complete_all};
 pub use index_map::IndexMap;
