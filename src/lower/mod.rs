@@ -1,7 +1,7 @@
 //! From Scheduled to Lowered: threads, memory and synchronisation made explicit, one named pass a line.
 //!
 //! [`lower`] first asks `admit` whether the chip and this version can run the program at all, then makes one kernel of
-//! every nest of the root ([`kernels`]) and runs [`PASSES`] on each. No pass knows what a GEMM is. The result says
+//! every nest of the root (`kernels`) and runs [`PASSES`] on each. No pass knows what a GEMM is. The result says
 //! everything: code generation only translates.
 
 mod admit;

@@ -1,7 +1,7 @@
 //! Running compiled programs on a GPU: devices, typed buffers, modules, checked launches, events and graphs.
 //!
 //! What is promised here:
-//! - The driver is looked up when first needed ([`driver`]); a machine without one gets an error, never a crash.
+//! - The driver is looked up when first needed (`driver`); a machine without one gets an error, never a crash.
 //! - A launch through [`Program::launch`] is checked: number, type, shape, size, alignment and device of every
 //!   argument, and that nothing written overlaps another argument (the PTX is compiled on that promise).
 //! - Work is asynchronous on the device's own stream; [`Device::synchronize`] and [`DeviceBuffer::download`] wait and
