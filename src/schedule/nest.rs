@@ -4,9 +4,10 @@
 //! wanted ranges, those of its reduce iterators are kept. An iterator that could leave its domain under the new loops
 //! gets a predicate.
 
+use super::dataflow::{self, Nature};
 use super::{Args, digits, find};
 use crate::error::Result;
-use crate::ir::region::Range;
+use crate::ir::region::{self, Range, Touch};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Block, BlockId, BufferId, Cond, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Var, visit};
 
@@ -47,6 +48,8 @@ pub struct Leaving {
     pub kept: Vec<Var>,
     /// What stays of its predicate.
     pub predicate: Cond,
+    /// What its iterators sweep so far; see [`sweep`].
+    pub sweep: Vec<Solved>,
 }
 
 /// What would move with the block to a place under the loops `target`, or why it cannot.
@@ -84,7 +87,7 @@ pub fn leaving(func: &Func, block: &Block, target: &[&For]) -> Result<Leaving, S
     let predicate = remaining(block, &around, &gone).map_err(Stuck::Predicate)?;
     kept.sort();
     kept.dedup();
-    Ok(Leaving { lost: lost_vars, kept, predicate })
+    Ok(Leaving { lost: lost_vars, kept, predicate, sweep: Vec::new() })
 }
 
 /// Whether a loop says how it is to run.
@@ -188,8 +191,8 @@ pub fn renest(
     let mut env = env.clone();
     let mut loops: Vec<For> = Vec::new();
     let mut predicate = leaving.predicate.clone();
-    let spatial = block.iters.iter_mut().filter(|i| i.kind == IterKind::Spatial);
-    for ((it, range), name) in spatial.zip(ranges).zip(names) {
+    let spatial = block.iters.iter_mut().enumerate().filter(|(_, i)| i.kind == IterKind::Spatial);
+    for (((position, it), range), name) in spatial.zip(ranges).zip(names) {
         let mut value = range.min.clone();
         if let Some(name) = name {
             let var = func.add_var(name.clone());
@@ -198,9 +201,16 @@ pub fn renest(
             value = value + Index::Var(var);
         }
         it.binding = simplify::simplify(&value, &env);
-        for part in [Cond::ge(it.binding.clone(), 0), Cond::lt(it.binding.clone(), it.extent.clone())] {
-            if !simplify::prove(&part, &env) {
-                predicate = predicate.and(part);
+        let mut bounds = vec![(Index::Int(0), it.extent.clone())];
+        if let Some(Solved { range: Range { min, extent }, whole: false, .. }) = leaving.sweep.get(position) {
+            bounds.push((min.clone(), min.clone() + extent.clone()));
+        }
+        for (min, end) in bounds {
+            for part in [Cond::ge(it.binding.clone(), min), Cond::lt(it.binding.clone(), end)] {
+                let part = simplify::simplify_cond(&part, &env);
+                if !simplify::prove(&part, &env) {
+                    predicate = predicate.and(part);
+                }
             }
         }
     }
@@ -234,7 +244,7 @@ pub fn solve(iters: &[Iter], at: &[Index], region: &[Range], full: &[bool], env:
     let vars: Option<Vec<(Var, i64)>> = iters.iter().map(|i| Some((i.var, i.extent.as_int()?))).collect();
     let vars = vars.unwrap_or_default();
     let mut found: Vec<(digits::Digit, Range)> = Vec::new();
-    let mut unclear: Vec<Var> = Vec::new();
+    let (mut unclear, mut reached): (Vec<Var>, bool) = (Vec::new(), true);
     for ((index, range), full) in at.iter().zip(region).zip(full) {
         let sum = digits::parse(index, &vars);
         let single = sum.as_ref().and_then(|s| match s.parts.as_slice() {
@@ -246,11 +256,23 @@ pub fn solve(iters: &[Iter], at: &[Index], region: &[Range], full: &[bool], env:
                 let min = simplify::simplify(&(range.min.clone() - c), env);
                 found.push((d, Range { min, extent: range.extent.clone() }));
             }
-            None if *full => {}
-            None => index.for_each_var(&mut |v| unclear.push(v)),
+            None if *full || holds(range, index, env) => {}
+            None => {
+                reached = false;
+                index.for_each_var(&mut |v| unclear.push(v));
+            }
         }
     }
-    iters.iter().map(|it| solve_one(it, &found, unclear.contains(&it.var), env)).collect()
+    let solved = iters.iter().map(|it| solve_one(it, &found, unclear.contains(&it.var), env));
+    solved.map(|s| Solved { exact: s.exact && reached, ..s }).collect()
+}
+
+/// Whether an index that mentions no iterator provably lies in the range.
+fn holds(range: &Range, index: &Index, env: &Env) -> bool {
+    let Some(at) = index.as_int() else { return false };
+    let end = range.min.clone() + range.extent.clone();
+    simplify::prove(&Cond::ge(Index::Int(at), range.min.clone()), env)
+        && simplify::prove(&Cond::lt(Index::Int(at), end), env)
 }
 
 fn solve_one(it: &Iter, found: &[(digits::Digit, Range)], unclear: bool, env: &Env) -> Solved {
@@ -334,6 +356,35 @@ pub fn new_loops(
     let defaults: Vec<String> = positions.map(|(n, _)| format!("{name}_{n}")).collect();
     let mut names = find::new_loops(func, args, &defaults, freed)?.into_iter();
     Ok(looped.into_iter().map(|looped| if looped { names.next() } else { None }).collect())
+}
+
+/// Whether the loops around a block, all constant, sweep the whole domains of its spatial iterators.
+pub fn sweeps_domains(block: &Block, around: &[&For]) -> bool {
+    let env = env_of(around);
+    let spatial: Vec<&Iter> = block.iters.iter().filter(|i| i.kind == IterKind::Spatial).collect();
+    let bindings: Vec<Index> = spatial.iter().map(|i| i.binding.clone()).collect();
+    let dense = dataflow::constant_vars(around).is_some_and(|vars| digits::image(&bindings, &vars).dense);
+    let whole = |i: &&Iter| {
+        let bounds = simplify::bounds(&i.binding, &env);
+        bounds.zip(i.extent.as_int()).is_some_and(|((min, max), extent)| min == 0 && max >= extent - 1)
+    };
+    dense && spatial.iter().all(whole) && dataflow::bounded_by_domains(block, around)
+}
+
+/// What a block's iterators sweep in an iteration of the loops that it shares with a target: wherever it moves, it
+/// computes no more, because its own inputs may not hold more.
+pub fn sweep(func: &Func, block: &Block, nature: &Nature, target: &For) -> Vec<Solved> {
+    let spots = dataflow::spot_of_block(func, block.name).zip(dataflow::spot_of_loop(func, target.var));
+    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let found = spots.and_then(|(from, to)| {
+        let shared = from.shared_loops(&to);
+        let env = env_of(around.get(..shared)?);
+        let body = dataflow::only(dataflow::body_at(&func.body, from.steps.get(..=shared)?), &|b| b.name == block.name);
+        let region = region::touched(func, &body, nature.output, Touch::Writes, &env)?;
+        let full = full(func, nature.output, &region, &env);
+        Some(solve(&block.iters, &nature.at, &region, &full, &env))
+    });
+    found.unwrap_or_default()
 }
 
 impl Leaving {

@@ -35,7 +35,7 @@ use crate::ir::region::{self, Range, Region, Touch};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Block, BufferId, Cond, For, Func, IterKind, Stmt, visit};
 use crate::schedule::Args;
-use crate::schedule::dataflow;
+use crate::schedule::dataflow::{self, Nature};
 use crate::schedule::find;
 use crate::schedule::nest::{self, Leaving, Solved, Stuck};
 use crate::schedule::refusal::Refusal;
@@ -69,7 +69,8 @@ pub static PRIMITIVE: Primitive = Primitive {
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let refusal = Refusal::new("reverse_compute_at", func);
     let (b, l) = (find::block(func, args.get_word("block")?)?, find::loop_(func, args.get_word("loop")?)?);
-    let leaving = check_order(refusal, func, b, l)?;
+    let (nature, mut leaving) = check_order(refusal, func, b, l)?;
+    leaving.sweep = nest::sweep(func, b, &nature, l);
     let (_, env) = nest::surroundings(func, l);
     let ranges = finished(refusal, func, b, l, &env)?;
     let names = nest::new_loops(func, args, b, &ranges, &leaving.freed())?;
@@ -92,7 +93,7 @@ fn inputs(block: &Block) -> Vec<BufferId> {
 }
 
 /// Requirements 1 to 4 and 9 to 12.
-fn check_order(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<Leaving> {
+fn check_order(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<(Nature, Leaving)> {
     let (name, at) = (func.block_name(block.name), func.var_name(l.var));
     let this = (Node::Block(block.name), "this block");
     let nature =
@@ -107,7 +108,7 @@ fn check_order(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<
     check_producers(refusal, func, block, l)?;
     let (around, _) = nest::surroundings(func, l);
     let tensorized = around.iter().find(|l| l.tensorize.is_some()).map(|l| Stuck::Tensorized(l.var));
-    tensorized.map_or_else(|| nest::leaving(func, block, &around), Err).map_err(|stuck| {
+    let leaving = tensorized.map_or_else(|| nest::leaving(func, block, &around), Err).map_err(|stuck| {
         let number = match stuck {
             Stuck::Tensorized(_) => 9,
             Stuck::Placed(_) => 10,
@@ -115,7 +116,8 @@ fn check_order(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<
             Stuck::Predicate(_) => 12,
         };
         refusal.broken(number, format!("{name} cannot move: {}", stuck.reason(func, name)), &[this])
-    })
+    })?;
+    Ok((nature, leaving))
 }
 
 fn check_output(refusal: Refusal, func: &Func, block: &Block, output: BufferId) -> Result<()> {
@@ -177,7 +179,8 @@ fn finished(refusal: Refusal, func: &Func, block: &Block, l: &For, env: &Env) ->
         let full = nest::full(func, input, &region, env);
         for at in dataflow::reads_at(block, input) {
             let solved = nest::solve(&block.iters, &at, &region, &full, env);
-            if !solved.iter().zip(&mut ranges).all(|(s, r)| agree(s, r, env)) {
+            let scalar = block.iters.is_empty() && !full.iter().all(|f| *f);
+            if scalar || !solved.iter().zip(&mut ranges).all(|(s, r)| agree(s, r, env)) {
                 let buffer = &func.buffer(input).name;
                 let message = format!("what {name} reads of {buffer} is no box of its iterators");
                 return Err(refusal.broken(7, message, &[this, (Node::Buffer(input), "read here")]));

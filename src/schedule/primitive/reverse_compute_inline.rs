@@ -10,7 +10,7 @@
 //! 5. No block at or after the producer writes what else BLOCK reads.
 //! 6. Neither block stands in a tensorized nest.
 //! 7. BLOCK's loops that vanish are not placed.
-//! 8. BLOCK's predicate says no more than that its iterators stay in their domains.
+//! 8. BLOCK's loops sweep the whole domains of its iterators, and its predicate says no more.
 //!
 //! Preserves: BLOCK's output. Where the producer computed more than BLOCK read, it gets a predicate.
 //!
@@ -44,7 +44,7 @@ pub static PRIMITIVE: Primitive = Primitive {
         "no block at or after the producer writes what else BLOCK reads",
         "neither block stands in a tensorized nest",
         "BLOCK's loops that vanish are not placed",
-        "BLOCK's predicate says no more than that its iterators stay in their domains",
+        "BLOCK's loops sweep the whole domains of its iterators, and its predicate says no more",
     ],
     apply,
 };
@@ -143,6 +143,13 @@ fn check<'a>(refusal: Refusal, func: &'a Func, block: &Block) -> Result<Link<'a>
         return Err(refusal.broken(5, message, &[this, (Node::Block(w.name), "the writer")]));
     }
     check_nests(refusal, func, block, link.producer)?;
+    if !nest::sweeps_domains(block, &visit::loops_around(&func.body, block.name).unwrap_or_default()) {
+        return Err(refusal.broken(
+            8,
+            format!("the loops of {name} do not sweep the whole domains of its iterators"),
+            &[this],
+        ));
+    }
     Ok(link)
 }
 
