@@ -27,7 +27,7 @@ fn refused(text: &str, steps: &str, code: &str, words: &str) {
 }
 
 /// What a program computes in ring mode: its parameters after a run.
-fn results(func: &Func) -> Vec<Array> {
+pub fn results(func: &Func) -> Vec<Array> {
     let outputs = visit::writes(&func.body);
     let array = |(n, p): (usize, &crate::ir::BufferId)| {
         let shape: Vec<usize> = func.buffer(*p).const_shape().unwrap().iter().map(|e| *e as usize).collect();
