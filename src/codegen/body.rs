@@ -73,7 +73,8 @@ pub fn emit<'c>(
     b.finish()
 }
 
-/// The function with its parameters: one pointer each, no two to the same memory.
+/// The function with its parameters: one pointer each, no two to the same memory. A barrier orders only what a pointer
+/// without `noalias` reaches.
 fn declare<'c>(b: &Builder<'c, '_>, kernel: &LoweredKernel, entry: &str) -> FunctionValue<'c> {
     let pointer = b.context.ptr_type(AddressSpace::from(GLOBAL));
     let params = vec![pointer.into(); kernel.func.params.len()];
@@ -82,7 +83,10 @@ fn declare<'c>(b: &Builder<'c, '_>, kernel: &LoweredKernel, entry: &str) -> Func
     let written = visit::writes(&kernel.func.body);
     for (i, id) in kernel.func.params.iter().enumerate() {
         let at = i as u32;
-        b.promise(function, at, "noalias", 0);
+        // LLVM takes a barrier not to touch what no other pointer reaches, and moves its accesses across.
+        if !kernel.exchanged.contains(id) {
+            b.promise(function, at, "noalias", 0);
+        }
         b.promise(function, at, "nocapture", 0);
         if !written.contains(id) {
             b.promise(function, at, "readonly", 0);

@@ -13,7 +13,7 @@ use inkwell::intrinsics::Intrinsic;
 use inkwell::module::Module;
 use inkwell::types::{BasicType, BasicTypeEnum, IntType};
 use inkwell::values::{
-    BasicMetadataValueEnum, BasicValue, BasicValueEnum, FunctionValue, InstructionOpcode, IntValue, MetadataValue,
+    BasicMetadataValueEnum, BasicValue, BasicValueEnum, CallSiteValue, FunctionValue, InstructionOpcode, IntValue, MetadataValue,
     PointerValue, ValueKind,
 };
 use inkwell::{FloatPredicate, IntPredicate};
@@ -161,18 +161,24 @@ impl<'c, 'm> Builder<'c, 'm> {
 
     /// Calls an intrinsic; `overloads` are the types that its name leaves open.
     pub fn intrinsic(&self, name: &str, overloads: &[Type<'c>], args: &[Value<'c>]) -> Result<Value<'c>> {
-        match self.call(name, overloads, args)? {
+        match self.call(name, overloads, args)?.try_as_basic_value() {
             ValueKind::Basic(value) => Ok(value),
             ValueKind::Instruction(_) => Err(bug(format!("{name} has no value"))),
         }
     }
 
-    /// Calls an intrinsic that has no value.
+    /// Calls an intrinsic that has no value. It returns, whatever its declaration leaves open: what stands behind a
+    /// barrier is certain to run.
     pub fn effect(&self, name: &str, args: &[Value<'c>]) -> Result<()> {
-        self.call(name, &[], args).map(|_| ())
+        let call = self.call(name, &[], args)?;
+        for attribute in ["nounwind", "willreturn"] {
+            let kind = inkwell::attributes::Attribute::get_named_enum_kind_id(attribute);
+            call.add_attribute(AttributeLoc::Function, self.context.create_enum_attribute(kind, 0));
+        }
+        Ok(())
     }
 
-    fn call(&self, name: &str, overloads: &[Type<'c>], args: &[Value<'c>]) -> Result<ValueKind<'c>> {
+    fn call(&self, name: &str, overloads: &[Type<'c>], args: &[Value<'c>]) -> Result<CallSiteValue<'c>> {
         let found = Intrinsic::find(name).and_then(|i| i.get_declaration(self.module, overloads));
         let function = found.ok_or_else(|| bug(format!("LLVM has no intrinsic {name}")))?;
         let types = function.get_type().get_param_types();
@@ -181,7 +187,7 @@ impl<'c, 'm> Builder<'c, 'm> {
             return Err(bug(format!("{name} is called with other arguments than it takes")));
         }
         let args: Vec<BasicMetadataValueEnum> = args.iter().map(|a| (*a).into()).collect();
-        Ok(self.ir.build_call(function, &args, "").map_err(refused)?.try_as_basic_value())
+        self.ir.build_call(function, &args, "").map_err(refused)
     }
 
     /// The address `index` elements behind a pointer. `inside` promises that it stays in the object.

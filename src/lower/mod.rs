@@ -61,6 +61,9 @@ pub struct LoweredKernel {
     pub min_blocks: Option<u32>,
     /// Parameters that are workspace, not arguments of the program.
     pub workspace: Vec<BufferId>,
+    /// Parameters through which threads of a block pass values: their accesses stay on their side of a barrier. Every
+    /// other parameter's element belongs to one thread, or is only read, and may be kept in a register across barriers.
+    pub exchanged: Vec<BufferId>,
 }
 
 /// A hardware axis of a kernel: blockIdx or threadIdx.

@@ -83,6 +83,7 @@ impl Kernel {
             shared_bytes: self.shared_bytes,
             min_blocks: None,
             workspace: Vec::new(),
+            exchanged: Vec::new(),
         };
         Lowered { name: "k".into(), params, kernels: vec![kernel] }
     }

@@ -199,3 +199,22 @@ fn what_cannot_be_lowered_is_named() {
                cache_read C B shared -> B_s\ncompute_at B_s i\n";
     assert_eq!(refused(big), "admit.shared");
 }
+
+#[test]
+fn what_threads_pass_through_global_memory_is_named() {
+    let k = lowered(
+        "program turned
+  input A f32[512]
+  T: T[i 512] f32 = A[i] * 3
+  B: output B[i 512] f32 = T[i // 256 * 256 + (255 - i % 256)]
+target sm_80
+split B_i ? 256 -> x t
+bind x blockIdx.x
+compute_at T x -> tt
+bind t threadIdx.x; bind tt threadIdx.x
+",
+    );
+    let names: Vec<&str> = k.exchanged.iter().map(|b| k.func.buffer(*b).name.as_str()).collect();
+    assert_eq!(names, ["T"]);
+    assert_eq!(syncs(&k), ["block: RAW T: B reads what T wrote"]);
+}

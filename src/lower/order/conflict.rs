@@ -111,6 +111,19 @@ impl<'a> Sites<'a> {
         self.sites.push(Site { buffer, write, index: index.clone(), lanes, cond: cond.clone(), loops, block });
     }
 
+    /// The global buffers through which threads pass values, as far as can be decided.
+    pub fn exchanged(&self) -> Vec<BufferId> {
+        let global = |s: &Site| self.kernel.func.buffer(s.buffer).scope == Scope::Global;
+        let passes = |id: BufferId| {
+            let of: Vec<usize> = (0..self.sites.len()).filter(|s| self.sites[*s].buffer == id).collect();
+            of.iter().any(|a| of.iter().any(|b| a <= b && self.level(*a, *b) != Level::None))
+        };
+        let mut ids: Vec<BufferId> = self.sites.iter().filter(|s| global(s)).map(|s| s.buffer).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids.into_iter().filter(|id| passes(*id)).collect()
+    }
+
     /// Why the later access has to wait for the earlier one.
     pub fn reason(&self, before: usize, now: usize) -> String {
         let (a, b) = (&self.sites[before], &self.sites[now]);

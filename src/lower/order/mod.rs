@@ -29,9 +29,11 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     walker.races(&items)?;
     let mut barriers = Vec::new();
     walker.list(&items, &Pending::new(), &mut barriers);
+    let exchanged = sites.exchanged();
     let barriers = barriers.into_iter().map(|b| (b.before, b.sync)).collect();
     let body = std::mem::take(&mut kernel.func.body);
     kernel.func.body = insert(body, &barriers, &mut 0);
+    kernel.exchanged = exchanged;
     Ok(())
 }
 
