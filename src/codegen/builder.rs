@@ -13,8 +13,8 @@ use inkwell::intrinsics::Intrinsic;
 use inkwell::module::Module;
 use inkwell::types::{BasicType, BasicTypeEnum, IntType};
 use inkwell::values::{
-    BasicMetadataValueEnum, BasicValue, BasicValueEnum, CallSiteValue, FunctionValue, InstructionOpcode, IntValue, MetadataValue,
-    PointerValue, ValueKind,
+    BasicMetadataValueEnum, BasicValue, BasicValueEnum, CallSiteValue, FunctionValue, InstructionOpcode, IntValue,
+    MetadataValue, PointerValue, ValueKind,
 };
 use inkwell::{FloatPredicate, IntPredicate};
 

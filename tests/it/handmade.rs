@@ -14,7 +14,16 @@ pub struct Make {
 impl Make {
     pub fn new(name: &str) -> Make {
         let func = Func { name: name.to_string(), ..Func::default() };
-        Make { kernel: LoweredKernel { func, launch: vec![], shared_bytes: 0, min_blocks: None, workspace: vec![], exchanged: vec![] } }
+        Make {
+            kernel: LoweredKernel {
+                func,
+                launch: vec![],
+                shared_bytes: 0,
+                min_blocks: None,
+                workspace: vec![],
+                exchanged: vec![],
+            },
+        }
     }
 
     pub fn axis(&mut self, axis: Axis, extent: u32) -> Var {
