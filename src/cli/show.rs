@@ -94,7 +94,7 @@ pub fn bar(length: usize) -> indicatif::ProgressBar {
 /// A table with light rules.
 pub fn table(header: &[&str]) -> comfy_table::Table {
     let mut table = comfy_table::Table::new();
-    table.load_preset(comfy_table::presets::UTF8_HORIZONTAL_ONLY).set_header(header);
+    table.load_preset(comfy_table::presets::UTF8_FULL_CONDENSED).set_header(header);
     table
 }
 
