@@ -1,17 +1,14 @@
 //! What the primitives ask about loops and blocks before they rewrite.
 //!
 //! Order matters in a block only where it sums: its init must come first, and no term may be summed twice. The two
-//! questions are [`init_comes_first`] and [`distinct`]. Both are answered from affine bindings, or by enumeration where
-//! the nest is small; what cannot be shown is taken to be false.
+//! questions are [`init_comes_first`] and [`distinct`]; what cannot be shown is taken to be false.
 
-use crate::ir::simplify::{Env, affine, simplify, simplify_cond};
+use super::dataflow::constant_vars;
+use super::digits;
+use crate::ir::simplify::{Env, equal, simplify, simplify_cond};
 use crate::ir::{
-    BinOp, Block, Expr, For, Func, Index, IndexOp, Iter, IterKind, LoopKind, Stmt, Store, Var, stmt::BlockId, visit,
+    BinOp, Block, Expr, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Store, Var, stmt::BlockId, visit,
 };
-use std::collections::{HashMap, HashSet};
-
-/// Iterations that are enumerated at most.
-const ENUMERATED: i64 = 1 << 16;
 
 /// How a block uses its iterators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,107 +109,26 @@ pub fn sums_over(l: &For) -> Option<&Block> {
     blocks_below(l).into_iter().map(|(_, b)| b).find(|b| !iters_on(b, l, IterKind::Reduce).is_empty())
 }
 
-/// The variables of loops with constant extents above 1; `None` where an extent is symbolic.
-fn ranges(loops: &[&For]) -> Option<Vec<(Var, i64)>> {
-    let all = loops.iter().flat_map(|l| l.defines());
-    let constant: Option<Vec<(Var, i64)>> = all.map(|(v, e)| e.as_int().map(|e| (v, e))).collect();
-    Some(constant?.into_iter().filter(|(_, e)| *e > 1).collect())
-}
-
-fn env_of(vars: &[(Var, i64)]) -> Env {
-    let mut env = Env::new();
-    vars.iter().for_each(|(v, e)| env.bind(*v, 0, e - 1));
-    env
-}
-
 /// Whether different values of the loops' variables, at fixed values of all others, give different values of the indices.
-pub fn distinct(loops: &[&For], indices: &[&Index]) -> bool {
-    let Some(vars) = ranges(loops) else { return false };
-    if vars.iter().any(|(v, _)| !indices.iter().any(|i| i.mentions(*v))) {
-        return false;
-    }
-    let mut left: Vec<(Var, i64)> = vars.clone();
-    let env = env_of(&vars);
-    for index in indices {
-        let own: Vec<(Var, i64)> = vars.iter().copied().filter(|(v, _)| index.mentions(*v)).collect();
-        if mixed_radix(&simplify(index, &env), &own) {
-            left.retain(|l| !own.contains(l));
-        }
-    }
-    left.is_empty() || enumerate(&vars, |points| points.all_distinct(indices))
+pub fn distinct(loops: &[&For], indices: &[Index], env: &Env) -> bool {
+    let Some(vars) = constant_vars(loops) else { return false };
+    let used = |(v, extent): &(Var, i64)| *extent <= 1 || indices.iter().any(|i| i.mentions(*v));
+    let simple: Vec<Index> = indices.iter().map(|i| simplify(i, env)).collect();
+    vars.iter().all(used) && digits::image(&simple, &vars).injective
 }
 
-/// Whether the index is a sum of each variable times a stride, where no two assignments coincide.
-fn mixed_radix(index: &Index, vars: &[(Var, i64)]) -> bool {
-    let mut terms: Vec<(i64, i64)> = Vec::new();
-    for (atom, coefficient) in &affine(index).terms {
-        match atom.as_var().and_then(|v| vars.iter().find(|(w, _)| *w == v)) {
-            Some((_, extent)) => terms.push((coefficient.abs(), *extent)),
-            None if vars.iter().any(|(v, _)| atom.mentions(*v)) => return false,
-            None => {}
-        }
-    }
-    terms.sort_unstable();
-    let mut reach = 0i64;
-    terms.len() == vars.len()
-        && terms.iter().all(|(stride, extent)| {
-            let apart = *stride > reach;
-            reach = reach.saturating_add(stride.saturating_mul(extent - 1));
-            apart
-        })
+/// The bindings of the iterators of a kind.
+pub fn bindings(block: &Block, kind: IterKind) -> Vec<Index> {
+    block.iters.iter().filter(|i| i.kind == kind).map(|i| i.binding.clone()).collect()
 }
 
-/// Whether all reduce iterators of the block are 0 exactly where all of `loops` (those that its reduce iterators mention)
-/// are 0: then the init runs first in every order of the loops, and once.
-pub fn init_comes_first(loops: &[&For], block: &Block) -> bool {
-    let Some(vars) = ranges(loops) else { return false };
-    let reduce: Vec<&Index> = block.iters.iter().filter(|i| i.kind == IterKind::Reduce).map(|i| &i.binding).collect();
-    let env = env_of(&vars);
-    let mut left = vars.clone();
-    for index in &reduce {
-        let sum = affine(&simplify(index, &env));
-        let positive = sum.constant == 0 && sum.terms.iter().all(|(a, c)| *c > 0 && a.as_var().is_some());
-        if positive {
-            left.retain(|(v, _)| sum.coefficient(*v) == 0);
-        }
-    }
-    left.is_empty() || enumerate(&vars, |points| points.zero_only_at_zero(&reduce))
-}
-
-/// The assignments of some variables.
-struct Points<'a> {
-    vars: &'a [(Var, i64)],
-    total: i64,
-}
-
-fn enumerate(vars: &[(Var, i64)], ask: impl FnOnce(&Points) -> bool) -> bool {
-    let total = vars.iter().try_fold(1i64, |p, (_, e)| p.checked_mul(*e)).filter(|t| *t <= ENUMERATED);
-    total.is_some_and(|total| ask(&Points { vars, total }))
-}
-
-impl Points<'_> {
-    /// The indices at an assignment, variables that are not enumerated counting as unknown.
-    fn values(&self, mut number: i64, indices: &[&Index]) -> Option<Vec<i64>> {
-        let mut values = HashMap::new();
-        for (v, e) in self.vars {
-            values.insert(*v, number % e);
-            number /= e;
-        }
-        let mentioned = indices.iter().filter(|i| self.vars.iter().any(|(v, _)| i.mentions(*v)));
-        mentioned.map(|i| i.eval(&|v| values.get(&v).copied())).collect()
-    }
-
-    fn all_distinct(&self, indices: &[&Index]) -> bool {
-        let mut seen = HashSet::new();
-        (0..self.total).all(|n| self.values(n, indices).is_some_and(|v| seen.insert(v)))
-    }
-
-    fn zero_only_at_zero(&self, indices: &[&Index]) -> bool {
-        (0..self.total).all(|n| {
-            let values = self.values(n, indices);
-            values.is_some_and(|v| v.iter().all(|x| *x == 0) == (n == 0))
-        })
-    }
+/// Whether all reduce iterators of the block are 0 exactly where all of `loops` are, which must be all that they mention:
+/// then the init runs once, and first in every order of the loops.
+pub fn init_comes_first(loops: &[&For], block: &Block, env: &Env) -> bool {
+    let bindings = bindings(block, IterKind::Reduce);
+    let zero: visit::Map = loops.iter().flat_map(|l| l.defines()).map(|(v, _)| (v, Index::Int(0))).collect();
+    let starts = |b: &Index| equal(&visit::subst_index(b, &zero), &Index::Int(0), env);
+    bindings.iter().all(starts) && distinct(loops, &bindings, env)
 }
 
 /// Simplifies bindings and predicates of every block in the body, given the loops around it.
@@ -228,20 +144,5 @@ pub fn simplify_bindings(func: &mut Func) {
             }
             b.predicate = simplify_cond(&b.predicate, &env);
         });
-    }
-}
-
-/// Whether an index is its smallest part times nothing: used for box copies. True where the index is `base + var` with
-/// exactly one of the variables, or none.
-pub fn walks_at_most_one(index: &Index, vars: &[Var]) -> bool {
-    let sum = affine(index);
-    let mentioned: Vec<&(Index, i64)> =
-        sum.terms.iter().filter(|(atom, _)| vars.iter().any(|v| atom.mentions(*v))).collect();
-    match mentioned.as_slice() {
-        [] => true,
-        [(atom, 1)] => {
-            !matches!(atom, Index::Bin(IndexOp::FloorDiv | IndexOp::FloorMod | IndexOp::Min | IndexOp::Max, ..))
-        }
-        _ => false,
     }
 }

@@ -19,9 +19,10 @@
 use super::{Applied, Kind, Parameter, Primitive};
 use crate::error::{Error, Result};
 use crate::ir::print::Node;
+use crate::ir::simplify::Env;
 use crate::ir::{Axis, For, Func, IterKind, LoopKind, Scope, visit};
 use crate::schedule::Args;
-use crate::schedule::analyze::{BlockKind, blocks_below, distinct, kind, mentions, placement, sums_over};
+use crate::schedule::analyze::{BlockKind, bindings, blocks_below, distinct, kind, mentions, placement, sums_over};
 use crate::schedule::find::{loop_, refuse};
 
 const AXES: &[&str] = &[
@@ -136,18 +137,20 @@ fn uses_both(outer: &For, inner: &For) -> bool {
 
 fn check_sums(func: &Func, l: &For, axis: Axis) -> Result<()> {
     for (path, block) in blocks_below(l) {
+        let uses = block.iters.iter().any(|i| mentions(&i.binding, l));
         if kind(block) != BlockKind::Reduction {
             continue;
         }
         let shared = visit::writes(&block.body).iter().any(|b| match func.buffer(*b).scope {
             Scope::Global => true,
-            Scope::Shared => !axis.is_block_level(),
+            // A shared stage that does not mention the loop is cooperative: filled once for all iterations.
+            Scope::Shared => !axis.is_block_level() && uses,
             Scope::Fragment | Scope::Local => false,
         });
-        let spatial: Vec<_> = block.iters.iter().filter(|i| i.kind == IterKind::Spatial).map(|i| &i.binding).collect();
+        let env = Env::with_loops(visit::loops_around(&func.body, block.name).unwrap_or_default());
         let reduces = |p: &&&For| block.iters.iter().any(|i| i.kind == IterKind::Reduce && mentions(&i.binding, p));
         let around: Vec<&For> = path.iter().filter(|p| !reduces(p)).copied().collect();
-        if shared && !distinct(&around, &spatial) {
+        if shared && !distinct(&around, &bindings(block, IterKind::Spatial), &env) {
             let name = func.block_name(block.name);
             let message =
                 format!("two iterations of loop `{}` may sum into one element of `{name}`", func.var_name(l.var));

@@ -20,10 +20,11 @@
 use super::{Applied, Kind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
-use crate::ir::{Block, For, Func, Index, IterKind, LoopKind, Stmt, Var, visit};
+use crate::ir::simplify::Env;
+use crate::ir::{Block, For, Func, IterKind, LoopKind, Stmt, Var, visit};
 use crate::schedule::Args;
 use crate::schedule::analyze::{
-    BlockKind, blocks_below, distinct, init_comes_first, iters_on, kind, mentions, placement,
+    BlockKind, bindings, blocks_below, distinct, init_comes_first, iters_on, kind, mentions, placement,
 };
 use crate::schedule::find::{loops, refuse};
 
@@ -112,17 +113,20 @@ fn check_block(func: &Func, path: &[&For], block: &Block) -> Result<()> {
     if kind(block) == BlockKind::Map || block.init.is_none() {
         return Ok(());
     }
-    let (reduce, spatial): (Vec<&For>, Vec<&For>) =
-        path.iter().partition(|l| !iters_on(block, l, IterKind::Reduce).is_empty());
+    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let env = Env::with_loops(around.iter().copied());
+    let reduces = |l: &&For| !iters_on(block, l, IterKind::Reduce).is_empty();
+    let spatial: Vec<&For> = path.iter().copied().filter(|l| !reduces(l)).collect();
+    // Reduce loops around the chain keep their place, but the iterators count them too.
+    let reduce: Vec<&For> = around.into_iter().filter(reduces).collect();
     if let Some(l) = reduce.iter().find(|l| !iters_on(block, l, IterKind::Spatial).is_empty()) {
         let message = format!("loop `{}` is in a spatial and in a reduce iterator of `{name}`", func.var_name(l.var));
         return Err(no(6, message).help("split or reorder before fusing spatial with reduce loops"));
     }
-    let values: Vec<&Index> = block.iters.iter().filter(|i| i.kind == IterKind::Spatial).map(|i| &i.binding).collect();
-    if !distinct(&spatial, &values) {
+    if !distinct(&spatial, &bindings(block, IterKind::Spatial), &env) {
         return Err(no(6, format!("two iterations around `{name}` may sum into one element")));
     }
-    if !init_comes_first(&reduce, block) {
+    if !init_comes_first(&reduce, block, &env) {
         return Err(no(6, format!("the init of `{name}` may no longer come first")).help("decompose_reduction first"));
     }
     Ok(())
@@ -155,6 +159,15 @@ mod tests {
         let text = steps("gemm 4x8x16 f32 NN", "reorder k i");
         let loops: Vec<&str> = text.lines().map(str::trim).filter(|l| l.starts_with("for")).collect();
         assert_eq!(loops, ["for k in 0..16", "for j in 0..8", "for i in 0..4"]);
+    }
+
+    #[test]
+    fn loops_that_were_fused_and_split_stay_movable() {
+        steps(
+            "gemm 64x1024x4096 f32 NN",
+            "fuse i j -> f; split f ? 8 64 -> a b c; split k 64 64; reorder a k_0 b k_1 c",
+        );
+        steps("gemm 60x1000x7 f32 NN", "split j ? 64; split k ? 2; reorder k_1 i k_0 j_1 j_0");
     }
 
     #[test]
