@@ -5,11 +5,15 @@ use super::builder::Value;
 use super::session::bug;
 use super::value::Data;
 use crate::error::{Error, Result};
+use crate::ir::simplify::{Affine, Env, divisor};
 use crate::ir::{Buffer, BufferId, Index, Store};
 use inkwell::values::PointerValue;
 
 /// Elements of a local buffer: far more than a thread has registers.
 const MOST_REGISTERS: i64 = 4096;
+
+/// Bytes of the widest access.
+const WIDEST: u32 = 16;
 
 /// Where a buffer is.
 #[derive(Debug, Clone)]
@@ -63,8 +67,8 @@ impl<'c> Body<'c, '_, '_> {
                 return Ok(Data { value: self.b.gather(&values)?, dtype, lanes });
             }
         };
-        let pointer = self.address(id, pointer, indices)?;
-        let value = self.b.load(self.b.shape(dtype, lanes)?, pointer, byte_size(dtype, lanes), invariant)?;
+        let (pointer, align) = self.address(id, pointer, indices)?;
+        let value = self.b.load(self.b.shape(dtype, lanes)?, pointer, align.max(byte_size(dtype, lanes)), invariant)?;
         Ok(Data { value, dtype, lanes })
     }
 
@@ -90,12 +94,12 @@ impl<'c> Body<'c, '_, '_> {
                 return Ok(());
             }
         };
-        let pointer = self.address(store.buffer, pointer, &store.indices)?;
+        let (pointer, align) = self.address(store.buffer, pointer, &store.indices)?;
         let value = match value.lanes == store.lanes {
             true => value.value,
             false => self.b.gather(&vec![value.value; store.lanes as usize])?,
         };
-        self.b.store(pointer, value, byte_size(dtype, store.lanes))
+        self.b.store(pointer, value, align.max(byte_size(dtype, store.lanes)))
     }
 
     fn buffer(&self, id: BufferId) -> Result<&Buffer> {
@@ -113,11 +117,13 @@ impl<'c> Body<'c, '_, '_> {
         }
     }
 
-    /// The address of an element: base, what varies, and last a constant, which fits into the instruction.
-    fn address(&mut self, id: BufferId, base: PointerValue<'c>, indices: &[Index]) -> Result<PointerValue<'c>> {
+    /// The address of an element: base, what varies, and last a constant, which fits into the instruction. With it the
+    /// power of two that it is known to be a multiple of, from which the backend makes vectors of neighbours.
+    fn address(&mut self, id: BufferId, base: PointerValue<'c>, indices: &[Index]) -> Result<(PointerValue<'c>, u32)> {
         let buffer = self.buffer(id)?;
         let (element, elements) = (self.b.element(buffer.dtype)?, buffer.elements().unwrap_or(0));
         let mut sum = self.sum(self.flat(id, indices)?);
+        let align = known_alignment(buffer, &sum);
         let constant = std::mem::take(&mut sum.constant);
         let mut pointer = base;
         if !sum.terms.is_empty() {
@@ -128,7 +134,7 @@ impl<'c> Body<'c, '_, '_> {
         if constant != 0 {
             pointer = self.b.offset(element, pointer, self.b.int(64, constant), false)?;
         }
-        Ok(pointer)
+        Ok((pointer, align))
     }
 
     /// The slots of consecutive elements of a local buffer.
@@ -147,6 +153,19 @@ impl<'c> Body<'c, '_, '_> {
             .map(<[_]>::to_vec)
             .ok_or_else(|| bug(format!("{name} is accessed at {first}, outside its {} elements", slots.len())))
     }
+}
+
+/// Bytes that an address is a multiple of, up to the widest access: by the base, each factor and the constant.
+fn known_alignment(buffer: &Buffer, sum: &Affine) -> u32 {
+    let env = Env::new();
+    let steps = sum.terms.iter().map(|(atom, factor)| factor.saturating_mul(divisor(atom, &env)));
+    let bytes = i64::from(buffer.dtype.bits() / 8).max(1);
+    steps
+        .chain([sum.constant])
+        .map(|elements| elements.saturating_mul(bytes))
+        .filter(|offset| *offset != 0)
+        .map(|offset| 1 << offset.trailing_zeros().min(WIDEST.trailing_zeros()))
+        .fold(WIDEST.min(buffer.align), u32::min)
 }
 
 /// Bytes of `lanes` elements, and what their address is a multiple of: the largest power of two in it.
