@@ -116,7 +116,7 @@ fn check_args(globals: &[Global<'_>], order: &[usize], options: &Options, args: 
         let bytes = dtype.bytes_of(span as u64);
         if arg.dtype != dtype || (arg.bytes.len() as u64) < bytes {
             let message = format!(
-                "argument {} must be {span} elements of {dtype} ({bytes} bytes), but is {} of {}",
+                "argument {} must be {span} elements of {dtype} ({bytes} bytes), but is {} bytes of {}",
                 buffer.name,
                 arg.bytes.len(),
                 arg.dtype

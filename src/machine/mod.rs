@@ -140,7 +140,7 @@ pub fn run_lowered_with(lowered: &Lowered, options: &Options, args: &mut [Array]
 
 /// The parameters after a run in ring mode, in order, on inputs that depend on the seed and the element alone.
 pub fn ring(func: &Func, seed: u64) -> Result<Vec<Vec<u32>>> {
-    let mut args = ring::inputs(&launch::spans(func)?, seed)?;
+    let mut args = ring::inputs(&launch::spans(func)?, &Limits::default(), seed)?;
     run_func(func, Mode::Ring, &mut args)?;
     Ok(args.iter().map(elements).collect())
 }
@@ -152,7 +152,7 @@ pub fn ring_lowered(lowered: &Lowered, seed: u64) -> Result<Vec<Vec<u32>>> {
 
 /// [`ring_lowered`] with a policy and limits; the mode is the ring in any case.
 pub fn ring_lowered_with(lowered: &Lowered, options: &Options, seed: u64) -> Result<Vec<Vec<u32>>> {
-    let mut args = ring::inputs(&launch::lowered_spans(lowered)?, seed)?;
+    let mut args = ring::inputs(&launch::lowered_spans(lowered)?, &options.limits, seed)?;
     run_lowered_with(lowered, &Options { mode: Mode::Ring, ..*options }, &mut args)?;
     Ok(args.iter().map(elements).collect())
 }

@@ -8,9 +8,10 @@
 //!   largest u32 (neutral for `max` and `min`); any other literal is a hash of its value, whatever its type.
 //! - An index as a datum is the index modulo 2^32. Index arithmetic itself stays exact.
 
+use super::Limits;
 use crate::array::Array;
 use crate::dtype::{Class, DType};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::{BinOp, Literal, UnOp};
 
 /// A fixed mixing of 64 bits (the finaliser of splitmix64, <https://prng.di.unimi.it/splitmix64.c>).
@@ -111,7 +112,11 @@ fn range(dtype: DType) -> Represents {
 }
 
 /// The arguments of a run in ring mode: an array of u32 for each span, each element a hash of the seed and its place.
-pub(super) fn inputs(spans: &[usize], seed: u64) -> Result<Vec<Array>> {
+pub(super) fn inputs(spans: &[usize], limits: &Limits, seed: u64) -> Result<Vec<Array>> {
+    let bytes = spans.iter().try_fold(0u64, |sum, n| sum.checked_add(4 * *n as u64));
+    if bytes.is_none_or(|n| n > limits.bytes) {
+        return Err(Error::input("machine.limit", "the arguments need more memory than the machine was allowed"));
+    }
     let make = |(p, &n): (usize, &usize)| {
         let mut array = Array::zeros(DType::U32, &[n])?;
         for (i, cell) in array.bytes.chunks_exact_mut(4).enumerate() {

@@ -40,7 +40,7 @@ fn gemm_in_sequence() {
     }
 }
 
-/// C[n] = A[n] + A[n] with a thread an element, 40 threads a block.
+/// A kernel in the making: one axis of blocks, one of threads.
 struct Kernel {
     func: Func,
     launch: Vec<LaunchAxis>,
@@ -335,4 +335,29 @@ fn the_machine_is_fast_enough() {
     // Other tests share the cores: a tenth of what the machine promises alone and optimised.
     assert!(rate > 2e6, "{rate:.3e} statements a second");
     eprintln!("{rate:.3e} statements a second in sequence");
+}
+
+#[test]
+fn arguments_are_checked() {
+    let func = gemm(4, 5, 6, DType::F32, te::Layout::NN);
+    let error = run_func(&func, Mode::Real, &mut arrays(&func, 1)[..2]).unwrap_err();
+    assert_eq!(error.message(), "the program has 3 parameters, 2 arguments were given");
+    let mut args = arrays(&func, 1);
+    args[1] = Array::zeros(DType::F16, &[6, 5]).unwrap();
+    let error = run_func(&func, Mode::Real, &mut args).unwrap_err();
+    assert_eq!(error.message(), "argument B must be 30 elements of f32 (120 bytes), but is 60 bytes of f16");
+    assert_eq!(run_func(&func, Mode::Ring, &mut args).unwrap_err().code(), "machine.arguments");
+}
+
+#[test]
+fn enormous_programs_are_refused_at_once() {
+    let func = gemm(1 << 17, 1 << 17, 8, DType::F32, te::Layout::NN);
+    assert_eq!(ring(&func, 1).unwrap_err().code(), "machine.limit");
+    // What the program allocates counts too, and is not allocated first.
+    let mixed = te::GemmSpec { a: DType::F16, b: DType::F16, ..te::GemmSpec::of(8, 8, 8, DType::F32, te::Layout::NN) };
+    let mut func = te::gemm(&te::GemmSpec { out: DType::F16, ..mixed }).unwrap();
+    let mut args = arrays(&func, 1);
+    let acc = func.find_buffer("acc").unwrap();
+    func.buffer_mut(acc).shape = vec![(1 << 19).into(), (1 << 19).into()];
+    assert_eq!(run_func(&func, Mode::Real, &mut args).unwrap_err().code(), "machine.limit");
 }
