@@ -490,6 +490,41 @@ fn the_tree_names_no_machine() {
     report(&faults);
 }
 
+/// Requirements that no program of `te` with any steps breaks: they guard against programs built by hand.
+const BEYOND_TEXT: [&str; 8] = [
+    "decompose_reduction.5",
+    "decompose_reduction.6",
+    "decompose_reduction.7",
+    "reverse_compute_inline.4",
+    "reverse_compute_inline.8",
+    "rfactor.2",
+    "rfactor.3",
+    "rfactor.6",
+];
+
+/// Every requirement of every step has a case that breaks it, in a test of the steps or in a text case.
+#[test]
+fn every_requirement_has_a_refusing_case() {
+    let mut paths = Vec::new();
+    files(&root().join("tests/cases"), &|_| true, &mut paths);
+    files(&root().join("src/schedule"), &|_| true, &mut paths);
+    let texts: Vec<String> = paths.iter().map(|p| fs::read_to_string(p).unwrap_or_default()).collect();
+    let refused = |code: &str| {
+        let forms = [format!("\"{code}\""), format!("[{code}]")];
+        texts.iter().any(|t| forms.iter().any(|f| t.contains(f)))
+    };
+    let mut faults = Vec::new();
+    for primitive in warploom::schedule::primitive::ALL {
+        for (n, words) in primitive.requires.iter().enumerate() {
+            let code = format!("{}.{}", primitive.name, n + 1);
+            if refused(&code) == BEYOND_TEXT.contains(&code.as_str()) {
+                faults.push(format!("{code}: {words}"));
+            }
+        }
+    }
+    report(&faults);
+}
+
 mod the_scanner {
     use super::*;
 
