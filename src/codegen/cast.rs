@@ -75,17 +75,22 @@ impl<'c> Body<'c, '_, '_> {
         let name = format!("llvm.nvvm.{letter}{suffix}");
         self.b.per_lane(&[from.value], from.lanes, |v| {
             let wide = self.b.intrinsic(&name, &[], v)?;
+            let wide = match from.dtype == DType::F64 || to == DType::S64 {
+                true => self.nan_is_zero(v[0], wide)?,
+                false => wide,
+            };
             match to {
                 DType::S8 => self.saturate(wide, -128, 127),
                 DType::U8 => self.saturate(wide, 0, 255),
-                // The hardware gives 2^63 for a NaN in some conversions to 64 bits.
-                DType::S64 => {
-                    let number = self.b.compare_float(FloatPredicate::ORD, v[0], v[0])?;
-                    self.b.select(number, wide, self.b.int(64, 0).into())
-                }
                 _ => Ok(wide),
             }
         })
+    }
+
+    /// Conversions of or to 64 bits give the smallest number for a NaN on the hardware (tried on an H200).
+    fn nan_is_zero(&self, x: Value<'c>, wide: Value<'c>) -> Result<Value<'c>> {
+        let number = self.b.compare_float(FloatPredicate::ORD, x, x)?;
+        self.b.select(number, wide, self.b.int(wide.into_int_value().get_type().get_bit_width(), 0).into())
     }
 
     fn saturate(&self, wide: Value<'c>, low: i64, high: i64) -> Result<Value<'c>> {

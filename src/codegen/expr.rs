@@ -197,18 +197,21 @@ impl<'c> Body<'c, '_, '_> {
         self.b.select(by_zero, zero, quotient)
     }
 
-    /// Shifts by the width or more (or by negative amounts) push every bit out.
+    /// Shifts left by the width or more, or by negative amounts, push every bit out; shifts right by more than the last
+    /// bit are by the last bit, by negative amounts by none.
     fn shift(&self, op: BinOp, a: Data<'c>, b: Data<'c>) -> Result<Value<'c>> {
         let bits = if a.dtype == DType::Bool { 1 } else { a.dtype.bits() };
+        let (ty, unsigned) = (a.value.get_type(), is_unsigned(a.dtype));
         let last = self.b.number(a.dtype, a.lanes, f64::from(bits - 1))?;
-        let inside = self.b.compare_int(IntPredicate::ULE, b.value, last)?;
-        let by = self.b.select(inside, b.value, last)?;
-        match (op, is_unsigned(a.dtype)) {
-            // Arithmetic shifts by the last bit leave the sign everywhere, which is what more would give.
-            (BinOp::Shr, false) => self.b.binary(Op::AShr, a.value, by),
-            (BinOp::Shr, true) => self.or_zero(inside, self.b.binary(Op::LShr, a.value, by)?, a),
-            _ => self.or_zero(inside, self.b.binary(Op::Shl, a.value, by)?, a),
+        let by = self.b.intrinsic("llvm.umin", &[ty], &[b.value, last])?;
+        if op == BinOp::Shr && !unsigned {
+            let zero = self.b.number(a.dtype, a.lanes, 0.0)?;
+            let positive = self.b.intrinsic("llvm.smax", &[ty], &[b.value, zero])?;
+            return self.b.binary(Op::AShr, a.value, self.b.intrinsic("llvm.smin", &[ty], &[positive, last])?);
         }
+        let inside = self.b.compare_int(IntPredicate::ULE, b.value, last)?;
+        let opcode = if op == BinOp::Shr { Op::LShr } else { Op::Shl };
+        self.or_zero(inside, self.b.binary(opcode, a.value, by)?, a)
     }
 
     fn or_zero(&self, keep: Value<'c>, value: Value<'c>, like: Data<'c>) -> Result<Value<'c>> {

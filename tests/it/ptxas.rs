@@ -62,42 +62,55 @@ const BITS: [BinOp; 5] = [BinOp::And, BinOp::Or, BinOp::Xor, BinOp::Shl, BinOp::
 const FUNCTIONS: [UnOp; 8] =
     [UnOp::Exp, UnOp::Exp2, UnOp::Log, UnOp::Log2, UnOp::Sqrt, UnOp::Rsqrt, UnOp::Tanh, UnOp::Erf];
 
-/// A kernel that stores the result of every operation on a type, in vectors of `lanes`.
+/// A kernel that stores the result of every operation on a type, in vectors of `lanes` and at most 16 bytes.
 fn every_operation(dtype: DType, lanes: u32) -> Lowered {
     let mut k = Make::new(&format!("every_{dtype}_{lanes}"));
     let tx = k.axis(Axis::ThreadX, 32);
-    let (a, b) = (k.param("A", dtype, 4096), k.param("B", dtype, 4096));
-    let outs = TYPES.map(|t| k.param(&format!("out_{t}"), t, 32 * 16 * 64));
+    let width = 32 * i64::from(lanes);
+    let (a, b) = (k.param("A", dtype, width), k.param("B", dtype, width));
     let at = tx * i64::from(lanes);
-    let (x, y) = (handmade::load_lanes(a, at.clone(), lanes), handmade::load_lanes(b, at.clone(), lanes));
+    let load = |buffer| handmade::load_lanes(buffer, at.clone(), lanes);
+    let mut results = operations(dtype, load(a), load(b));
+    results.push((dtype, Expr::Splat(lanes, Box::new(Expr::Index(dtype, Box::new(tx * 3))))));
+    results.retain(|(t, _)| t.bits() * lanes <= 128);
     let mut stores = Vec::new();
-    let mut put = |t: DType, value: Expr| {
-        let position = TYPES.iter().position(|d| *d == t).unwrap();
-        let index = at.clone() + 512 * stores.len() as i64;
-        stores.push(handmade::store_lanes(outs[position], index, value, lanes));
-    };
+    for t in TYPES {
+        let of_type: Vec<&Expr> = results.iter().filter(|r| r.0 == t).map(|r| &r.1).collect();
+        if !of_type.is_empty() {
+            let out = k.param(&format!("out_{t}"), t, width * of_type.len() as i64);
+            let store = |(i, e): (usize, &&Expr)| {
+                handmade::store_lanes(out, at.clone() + width * i as i64, (*e).clone(), lanes)
+            };
+            stores.extend(of_type.iter().enumerate().map(store));
+        }
+    }
+    k.done(stores)
+}
+
+/// Every operation on two operands of a type, with the type of its result.
+fn operations(dtype: DType, x: Expr, y: Expr) -> Vec<(DType, Expr)> {
+    let mut out = Vec::new();
     let bits: &[BinOp] = if dtype.is_float() { &[] } else { &BITS };
     for op in ARITHMETIC.iter().chain(bits) {
-        put(dtype, Expr::bin(*op, x.clone(), y.clone()));
+        out.push((dtype, Expr::bin(*op, x.clone(), y.clone())));
     }
-    put(dtype, handmade::multiply_add(x.clone(), y.clone(), y.clone()));
-    put(dtype, Expr::bin(BinOp::Sub, y.clone(), Expr::bin(BinOp::Mul, x.clone(), y.clone())));
+    out.push((dtype, handmade::multiply_add(x.clone(), y.clone(), y.clone())));
+    out.push((dtype, Expr::bin(BinOp::Sub, y.clone(), Expr::bin(BinOp::Mul, x.clone(), y.clone()))));
     let functions: &[UnOp] = if dtype.is_float() { &FUNCTIONS } else { &[UnOp::Not] };
     for op in [UnOp::Neg, UnOp::Abs].iter().chain(functions) {
-        put(dtype, Expr::un(*op, x.clone()));
+        out.push((dtype, Expr::un(*op, x.clone())));
     }
     for op in [CmpOp::Lt, CmpOp::Le, CmpOp::Eq, CmpOp::Ne, CmpOp::Ge, CmpOp::Gt] {
         let holds = Expr::Cmp(op, Box::new(x.clone()), Box::new(y.clone()));
-        put(dtype, Expr::select(holds.clone(), x.clone(), y.clone()));
-        put(DType::S32, Expr::cast(DType::S32, holds));
+        out.push((dtype, Expr::select(holds.clone(), x.clone(), y.clone())));
+        out.push((DType::S32, Expr::cast(DType::S32, holds)));
     }
     for to in TYPES {
-        put(to, Expr::cast(to, x.clone()));
+        out.push((to, Expr::cast(to, x.clone())));
     }
-    let truth = Expr::cast(DType::Bool, x.clone());
-    put(DType::F32, Expr::cast(DType::F32, truth));
-    put(dtype, Expr::Splat(lanes, Box::new(Expr::Index(dtype, Box::new(tx * 3)))));
-    k.done(stores)
+    let truth = Expr::cast(DType::Bool, x);
+    out.push((DType::F32, Expr::cast(DType::F32, truth)));
+    out
 }
 
 #[test]
