@@ -89,6 +89,10 @@ fn examples() -> Result<Vec<PathBuf>> {
 
 /// The CPU machine's own speed: it says nothing of a GPU's.
 fn on_cpu(args: &BenchArgs, subjects: &[(String, Schedule)]) -> Result<ExitCode> {
+    if args.plot.is_some() {
+        return Err(Error::machine("cli.plot", "GFLOP/s of the CPU machine are not worth a picture")
+            .help("--device 0 on a machine with a GPU"));
+    }
     let mut table = show::table(&["schedule", "program", "time", "statements", "M/s"]);
     let bar = show::bar(subjects.len());
     for (name, schedule) in subjects {
@@ -119,10 +123,6 @@ fn on_cpu(args: &BenchArgs, subjects: &[(String, Schedule)]) -> Result<ExitCode>
     bar.finish_and_clear();
     if !args.json {
         show::line(table);
-    }
-    if args.plot.is_some() {
-        return Err(Error::machine("cli.plot", "GFLOP/s of the CPU machine are not worth a picture")
-            .help("--device 0 on a machine with a GPU"));
     }
     Ok(ExitCode::SUCCESS)
 }

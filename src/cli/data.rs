@@ -9,7 +9,7 @@ use crate::reference::{self, Output, Sample};
 use crate::te::Known;
 
 /// Operations that the CPU machine does in a few seconds.
-const CPU_OPERATIONS: f64 = 2.0 * 256.0 * 256.0 * 256.0;
+const CPU_OPERATIONS: f64 = 2.0 * 512.0 * 512.0 * 512.0;
 
 /// Operations up to which every element of a result is checked; beyond, some rows.
 const CHECKED_OPERATIONS: f64 = 2.0 * 1024.0 * 1024.0 * 1024.0;
@@ -116,6 +116,6 @@ mod tests {
     fn a_large_program_shrinks_until_the_machine_can_do_it() {
         let text = "gemm 1024x512x2048 f32 NN\ntarget sm_80\nsplit i ? 32 -> a b\n";
         let small = for_cpu(&Schedule::parse(text).unwrap());
-        assert_eq!(Known::of(&small.program).unwrap().sizes(), [256, 256, 256]);
+        assert_eq!(Known::of(&small.program).unwrap().sizes(), [512, 512, 512]);
     }
 }
