@@ -225,7 +225,7 @@ fn counts(outcomes: &[Outcome], args: &SweepArgs) {
     let invalid: Vec<&Error> = outcomes.iter().filter_map(|o| o.result.as_ref().err()).collect();
     let lists = BLOCK_TILES.len() * THREAD_TILES.len() * Pattern::ALL.len();
     show::line(format_args!(
-        "{} configurations: {} block tiles x {} thread tiles x {} patterns = {lists}, at {} sizes; {} valid, {} invalid",
+        "{} configurations: {} block tiles x {} thread tiles x {} patterns = {lists}, at {} size(s); {} valid, {} invalid",
         outcomes.len(),
         BLOCK_TILES.len(),
         THREAD_TILES.len(),
