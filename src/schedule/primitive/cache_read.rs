@@ -145,13 +145,7 @@ fn copied(func: &Func, block: &Block, from: BufferId, place: &Spot) -> Region {
 #[cfg(test)]
 mod tests {
     use crate::ir::{Cond, If, Stmt};
-    use crate::schedule::testing::{program, rebind, redirect, refuses, refuses_on, steps, tensorize};
-
-    const CHAIN: &str = "program chain
-        input A f32[8]
-        X: X[i 8] f32 = A[i] * 2.0
-        Y: Y[i 8] f32 = X[i] + 1.0
-        Z: output Z[i 8] f32 = Y[i] + A[i]";
+    use crate::schedule::testing::{CHAIN, program, rebind, redirect, refuses, refuses_on, steps, tensorize};
 
     #[test]
     fn a_computed_buffer_is_copied_behind_its_writer() {

@@ -117,13 +117,7 @@ fn check(refusal: Refusal, func: &Func, block: &Block, to: BufferId) -> Result<(
 
 #[cfg(test)]
 mod tests {
-    use crate::schedule::testing::{program, rebind, redirect, refuses, refuses_on, steps, tensorize};
-
-    const CHAIN: &str = "program chain
-        input A f32[8]
-        X: X[i 8] f32 = A[i] * 2.0
-        Y: Y[i 8] f32 = X[i] + 1.0
-        Z: output Z[i 8] f32 = Y[i] + A[i]";
+    use crate::schedule::testing::{CHAIN, program, rebind, redirect, refuses, refuses_on, steps, tensorize};
 
     #[test]
     fn the_copy_stands_behind_the_nest() {

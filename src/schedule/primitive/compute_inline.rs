@@ -143,13 +143,9 @@ pub fn unit_iterators(block: &Block) -> visit::Map {
 
 #[cfg(test)]
 mod tests {
-    use crate::schedule::testing::{another_store, limit, program, redirect, refuses, refuses_on, steps, tensorize};
-
-    const CHAIN: &str = "program chain
-        input A f32[8]
-        X: X[i 8] f32 = A[i] * 2.0
-        Y: Y[i 8] f32 = X[i] + 1.0
-        Z: output Z[i 8] f32 = Y[i] + A[i]";
+    use crate::schedule::testing::{
+        CHAIN, another_store, limit, program, redirect, refuses, refuses_on, steps, tensorize,
+    };
 
     #[test]
     fn readers_compute_what_they_read() {

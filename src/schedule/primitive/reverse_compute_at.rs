@@ -290,14 +290,8 @@ fn check_covered(refusal: Refusal, func: &Func, block: &Block, l: &For, input: B
 #[cfg(test)]
 mod tests {
     use crate::schedule::testing::{
-        another_store, limit, program, rebind, redirect, refuses, refuses_on, steps, tensorize,
+        CHAIN, another_store, limit, program, rebind, redirect, refuses, refuses_on, steps, tensorize,
     };
-
-    const CHAIN: &str = "program chain
-        input A f32[8]
-        X: X[i 8] f32 = A[i] * 2.0
-        Y: Y[i 8] f32 = X[i] + 1.0
-        Z: output Z[i 8] f32 = Y[i] + A[i]";
 
     const ROWS: &str = "program rows
         input A f32[8, 6]
