@@ -7,13 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Used by every room, and by each other.
-const LEAVES: [&str; 4] = ["error", "dtype", "dump", "array"];
+const LEAVES: [&str; 3] = ["error", "dtype", "array"];
 
 /// A room and the rooms besides the leaves that it may use. DESIGN 2 in one table; `cli` and `lib` use all.
-const LAYERS: [(&str, &[&str]); 20] = [
+const LAYERS: [(&str, &[&str]); 19] = [
     ("error", &[]),
     ("dtype", &[]),
-    ("dump", &[]),
     ("array", &[]),
     ("ir", &[]),
     ("te", &["ir"]),

@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::region::{self, Region, Touch};
 use crate::ir::simplify::Env;
-use crate::ir::{Block, BufferId, Expr, Func, Index, Stmt, Store, visit};
+use crate::ir::{Block, BufferId, Func, Stmt, Store, visit};
 use crate::schedule::copy::{self, Copy};
 use crate::schedule::refusal::Refusal;
 use crate::schedule::{Args, dataflow, find};
@@ -65,11 +65,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
 }
 
 fn renamed(body: Vec<Stmt>, old: BufferId, new: BufferId) -> Vec<Stmt> {
-    let body = visit::map_body(body, &mut Index::clone, &mut |e| match e {
-        Expr::Load { buffer, indices, lanes } if buffer == old => Expr::Load { buffer: new, indices, lanes },
-        e => e,
-    });
-    visit::rewrite(body, &mut |s| match s {
+    visit::rewrite(copy::reading(body, old, new), &mut |s| match s {
         Stmt::Store(s) if s.buffer == old => vec![Stmt::Store(Store { buffer: new, ..s })],
         s => vec![s],
     })

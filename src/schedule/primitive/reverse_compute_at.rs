@@ -37,7 +37,7 @@ use crate::ir::{Block, BufferId, Cond, For, Func, IterKind, Stmt, visit};
 use crate::schedule::Args;
 use crate::schedule::dataflow::{self, Nature};
 use crate::schedule::find;
-use crate::schedule::nest::{self, Leaving, Solved, Stuck};
+use crate::schedule::nest::{self, Leaving, Solved};
 use crate::schedule::refusal::Refusal;
 
 /// The row.
@@ -107,16 +107,8 @@ fn check_order(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<
     }
     check_producers(refusal, func, block, l)?;
     let (around, _) = nest::surroundings(func, l);
-    let tensorized = around.iter().find(|l| l.tensorize.is_some()).map(|l| Stuck::Tensorized(l.var));
-    let leaving = tensorized.map_or_else(|| nest::leaving(func, block, &around), Err).map_err(|stuck| {
-        let number = match stuck {
-            Stuck::Tensorized(_) => 9,
-            Stuck::Placed(_) => 10,
-            Stuck::Reduce(_) => 11,
-            Stuck::Predicate(_) => 12,
-        };
-        refusal.broken(number, format!("{name} cannot move: {}", stuck.reason(func, name)), &[this])
-    })?;
+    let leaving = nest::leaving(func, block, &around)
+        .map_err(|stuck| stuck.refuse(refusal, func, block, "move", [9, 10, 11, 12]))?;
     Ok((nature, leaving))
 }
 

@@ -154,18 +154,11 @@ fn check<'a>(refusal: Refusal, func: &'a Func, block: &Block) -> Result<Link<'a>
 }
 
 fn check_nests(refusal: Refusal, func: &Func, block: &Block, producer: &Block) -> Result<()> {
-    let name = func.block_name(block.name);
     let around = visit::loops_around(&func.body, producer.name).unwrap_or_default();
     let tensorized = around.iter().find(|l| l.tensorize.is_some()).map(|l| Stuck::Tensorized(l.var));
-    tensorized.map_or_else(|| nest::leaving(func, block, &[]).map(|_| ()), Err).map_err(|stuck| {
-        let number = match stuck {
-            Stuck::Tensorized(_) => 6,
-            Stuck::Placed(_) => 7,
-            Stuck::Reduce(_) | Stuck::Predicate(_) => 8,
-        };
-        let message = format!("{name} cannot be inlined: {}", stuck.reason(func, name));
-        refusal.broken(number, message, &[(Node::Block(block.name), "this block")])
-    })
+    tensorized
+        .map_or_else(|| nest::leaving(func, block, &[]).map(|_| ()), Err)
+        .map_err(|stuck| stuck.refuse(refusal, func, block, "be inlined", [6, 7, 8, 8]))
 }
 
 /// The buffer through which a producer feeds the block alone, and the iterators with which the block reads it.
