@@ -87,6 +87,8 @@ const PROGRAMS: [(&str, usize, &str); 8] = [
     ),
 ];
 
+type Fill<'a> = &'a dyn Fn(DType, &[usize], u64) -> Result<Array>;
+
 /// Bit-equal in the ring, exact on small integers (unless functions are computed), within bounds on reals.
 fn computes(schedule: &Schedule, lowered: &Lowered, exact: bool) -> Result<()> {
     let naive = ring(&schedule.program, 3)?;
@@ -99,7 +101,7 @@ fn computes(schedule: &Schedule, lowered: &Lowered, exact: bool) -> Result<()> {
         .map(|p| schedule.program.buffer(*p))
         .map(|b| (b.dtype, b.const_shape().unwrap().iter().map(|n| *n as usize).collect()))
         .collect();
-    let arrays = |make: &dyn Fn(DType, &[usize], u64) -> Result<Array>| -> Result<Vec<Array>> {
+    let arrays = |make: Fill<'_>| -> Result<Vec<Array>> {
         shapes.iter().zip(1..).map(|((dtype, shape), seed)| make(*dtype, shape, seed)).collect()
     };
     if exact {
