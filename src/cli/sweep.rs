@@ -14,7 +14,7 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 pub struct SweepArgs {
     /// Sizes of the square matrices.
-    #[arg(long, value_delimiter = ',', default_values_t = [512, 1024])]
+    #[arg(long, value_delimiter = ',', default_values_t = [512, 1024], value_parser = clap::value_parser!(i64).range(1..))]
     sizes: Vec<i64>,
     /// Compile for this chip; the device's own where one is used.
     #[arg(long, value_name = "sm_XX")]

@@ -11,4 +11,5 @@ mod lower;
 mod machine;
 mod programs;
 mod ptxas;
+mod scan;
 mod tidy;

@@ -9,7 +9,7 @@ use warploom::te::Layout;
 use warploom::{Array, DType, Gemm, Result, Schedule, Target, codegen, gemm};
 
 /// With the number of kernels that they come to.
-const PROGRAMS: [(&str, usize, &str); 8] = [
+pub const PROGRAMS: [(&str, usize, &str); 8] = [
     (
         "blocks behind blocks, with memory between",
         6,
@@ -147,7 +147,7 @@ fn programs_compute_what_their_text_says() {
 }
 
 /// The types that ordinary code computes with, and some of their combinations.
-fn products() -> Vec<Gemm> {
+pub fn products() -> Vec<Gemm> {
     let small = Gemm::new(19, 13, 11);
     let mixed = |a, acc, out| small.inputs(a).accumulate(acc).output(out);
     use DType::*;

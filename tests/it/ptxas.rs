@@ -152,3 +152,19 @@ fn every_example_assembles_into_registers_alone() {
         }
     }
 }
+
+#[test]
+fn other_programs_and_products_of_every_type_assemble_into_registers_alone() {
+    let tools = tools();
+    let programs = super::programs::PROGRAMS.map(|(name, _, text)| (name.to_string(), Schedule::parse(text).unwrap()));
+    let product =
+        |p: warploom::Gemm| (format!("{:?}", p.spec()), warploom::gemm::recommend(&p, &Target::sm_80()).unwrap());
+    for (name, schedule) in programs.into_iter().chain(super::programs::products().into_iter().map(product)) {
+        let func = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}"));
+        // Types differ from chip to chip up to sm_90; the examples are assembled for all of them.
+        for target in [Target::sm_70(), Target::sm_80(), Target::sm_90()] {
+            let assembled = lower(&func, &target).and_then(|lowered| assemble(&tools, &lowered, &target, true));
+            assembled.unwrap_or_else(|e| panic!("{name} for {target}: {e}"));
+        }
+    }
+}
