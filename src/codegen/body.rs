@@ -7,6 +7,7 @@ use super::listing::Listing;
 use super::session::bug;
 use super::unroll::{self, Copies};
 use crate::error::{Error, Result};
+use crate::ir::simplify::{self, Env};
 use crate::ir::{Axis, BufferId, Cond, For, Func, Index, Scope, Stmt, Sync, Var, print, visit};
 use crate::lower::LoweredKernel;
 use inkwell::AddressSpace;
@@ -36,6 +37,8 @@ pub struct Body<'c, 'm, 'k> {
     pub places: HashMap<BufferId, Place<'c>>,
     /// What the PTX says about its blocks.
     pub listing: &'m mut Listing,
+    /// The ranges of the launch variables.
+    launch_env: Env,
     function: FunctionValue<'c>,
     depth: u32,
     around: Option<Var>,
@@ -61,6 +64,7 @@ pub fn emit<'c>(
         unrolled: visit::Map::new(),
         places: HashMap::new(),
         listing,
+        launch_env: kernel.env(),
         function,
         depth: 0,
         around: None,
@@ -164,6 +168,7 @@ impl<'c> Body<'c, '_, '_> {
                 self.count()?;
                 self.store(store)
             }
+            Stmt::If(guard) if self.never(&guard.cond) => Ok(()),
             Stmt::If(guard) => {
                 let condition = self.condition(&guard.cond)?;
                 let (then, after) = (self.new_block("then"), self.new_block("after"));
@@ -178,6 +183,12 @@ impl<'c> Body<'c, '_, '_> {
             Stmt::Sync(Sync::Block { .. }) => self.b.effect("llvm.nvvm.barrier0", &[]),
             Stmt::Sync(Sync::Warp { .. }) => self.b.effect("llvm.nvvm.bar.warp.sync", &[self.b.int(32, -1).into()]),
         }
+    }
+
+    /// Whether a condition fails in this copy of an unrolled body, whose registers then may not even exist.
+    fn never(&self, cond: &Cond) -> bool {
+        let known = visit::subst_cond(cond, &self.unrolled);
+        simplify::simplify_cond(&known, &self.launch_env) == Cond::Const(false)
     }
 
     /// A condition in the program's words, with the numbers of the loops that are written out.

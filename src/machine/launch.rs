@@ -6,7 +6,6 @@ use super::compile::{Plan, compile};
 use super::fault;
 use super::grid::{self, Launch};
 use super::memory::Memory;
-use super::race::Cell;
 use super::warp::Warp;
 use super::{Mode, Options, Stats};
 use crate::array::Array;
@@ -49,11 +48,11 @@ pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], lan
         globals.push(Global { buffer, span: span(buffer)?, written, workspace });
     }
     let places = (0..func.buffers.len()).map(|i| Place::Global(i as u32)).collect();
-    let plan = Plan { places, ring: options.mode == Mode::Ring, watched: Vec::new(), lanes, launch: Vec::new() };
+    let plan = Plan { places, ring: options.mode == Mode::Ring, lanes, launch: Vec::new() };
     let code = compile(func, &plan)?;
     let order: Vec<usize> = func.params.iter().map(|p| p.0 as usize).collect();
     with_memories(&globals, &order, options, args, |world| {
-        let mut warp = Warp::new(&code, 0, 0, 1);
+        let mut warp = Warp::new(&code, 0, 1);
         let run = warp.run(&code, world, u64::MAX);
         run.map(|_| ()).map_err(|t| fault::explain(&t, &code, &warp, None))
     })
@@ -73,8 +72,7 @@ fn with_memories(
     let mut bytes = 0u64;
     for g in globals {
         let size = if ring { 4 * g.span as u64 } else { g.buffer.dtype.bytes_of(g.span as u64) };
-        let marks = g.span as u64 * if options.races { 1 + size_of::<Cell>() as u64 } else { 1 };
-        bytes += if g.workspace { size } else { 0 } + if g.workspace || g.written { marks } else { 0 };
+        bytes += if g.workspace { size } else { 0 } + if g.workspace || g.written { g.span as u64 } else { 0 };
         if bytes > options.limits.bytes {
             return Err(Error::input("machine.limit", "the program needs more memory than the machine was allowed"));
         }
@@ -83,7 +81,7 @@ fn with_memories(
             Memory::poisoned(g.span, bits, ring)
         } else {
             let marks = if g.written { vec![0; g.span] } else { Vec::new() };
-            Memory { unit_bits: bits, bytes: Vec::new(), marks, ring, cells: Vec::new() }
+            Memory { unit_bits: bits, bytes: Vec::new(), marks, ring }
         });
     }
     for (arg, &g) in args.iter_mut().zip(order) {
@@ -154,10 +152,15 @@ fn lowered_globals(lowered: &Lowered) -> Result<(Vec<Global<'_>>, Vec<Option<usi
     Ok((globals, order))
 }
 
-/// The elements that each parameter spans; 0 for one that no kernel uses.
+/// The elements that each parameter spans.
 pub(super) fn lowered_spans(lowered: &Lowered) -> Result<Vec<usize>> {
     let (globals, order) = lowered_globals(lowered)?;
-    Ok(order.into_iter().map(|g| g.map_or(0, |g| globals[g].span)).collect())
+    let unused = |name: &String| {
+        let all = lowered.kernels.iter().flat_map(|k| &k.func.buffers);
+        all.into_iter().find(|b| b.scope == Scope::Global && b.name == *name).map_or(Ok(0), span)
+    };
+    let of = |(g, name): (Option<usize>, &String)| g.map_or_else(|| unused(name), |g| Ok(globals[g].span));
+    order.into_iter().zip(&lowered.params).map(of).collect()
 }
 
 /// Runs a lowered program.
@@ -216,6 +219,8 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
                 let found = globals.iter().position(|g| g.buffer.name == buffer.name && g.workspace == workspace);
                 Place::Global(found.map_or(u32::MAX, |g| g as u32))
             }
+            // Of another kernel of the program.
+            Scope::Shared if !used(kernel, i) => Place::Shared { base: 0, units: 1 },
             Scope::Shared => shared_place(kernel, buffer, unit)?,
             Scope::Local => {
                 let base = locals;
@@ -235,15 +240,16 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
         return Err(Error::input("machine.limit", "a block has no or too many threads, or too much local memory"));
     }
     let launch = kernel.launch.iter().map(|l| (l.axis, l.var, i64::from(l.extent))).collect();
-    let written = visit::writes(&kernel.func.body);
-    let watch = |(i, b): (usize, &Buffer)| {
-        options.races && (b.scope == Scope::Shared || written.iter().any(|w| w.0 as usize == i))
-    };
-    let watched = kernel.func.buffers.iter().enumerate().map(watch).collect();
     // A single thread runs in sequence. (Its local buffers are one lane's, so lanes could not share them.)
     let lanes = threads == 1 && locals == 0;
-    let plan = Plan { places, ring: options.mode == Mode::Ring, watched, lanes, launch };
+    let plan = Plan { places, ring: options.mode == Mode::Ring, lanes, launch };
     Ok((compile(&kernel.func, &plan)?, locals as usize))
+}
+
+/// Whether a kernel reads or writes its n-th buffer.
+fn used(kernel: &LoweredKernel, n: usize) -> bool {
+    let touched = visit::reads(&kernel.func.body).into_iter().chain(visit::writes(&kernel.func.body));
+    touched.into_iter().any(|b| b.0 as usize == n)
 }
 
 fn shared_place(kernel: &LoweredKernel, buffer: &Buffer, unit: u32) -> Result<Place> {
@@ -264,13 +270,6 @@ fn run_kernel(kernel: &LoweredKernel, code: &Code, locals: usize, world: &mut Wo
     let unit = shared_unit(kernel);
     let units = u64::from(kernel.shared_bytes) * 8 / u64::from(unit);
     world.shared = Memory::poisoned(units as usize, unit, options.mode == Mode::Ring);
-    if options.races {
-        world.shared.cells = vec![Cell::default(); units as usize];
-        for memory in &mut world.globals {
-            // What no kernel writes has no marks, and no races.
-            memory.cells.resize(memory.marks.len(), Cell::default());
-        }
-    }
     let axes: Vec<_> = kernel.launch.iter().map(|l| (l.axis, l.var)).collect();
     if axes.iter().any(|(a, _)| matches!(a, Axis::Cluster | Axis::Warp | Axis::Warpgroup)) {
         return Err(Error::bug("machine.axis", "the machine runs blockIdx and threadIdx only"));

@@ -33,14 +33,10 @@ mod index;
 mod lanes;
 mod launch;
 mod memory;
-mod race;
-mod report;
 mod ring;
 mod value;
 mod warp;
 
-#[cfg(test)]
-mod race_tests;
 #[cfg(test)]
 mod tests;
 
@@ -94,14 +90,12 @@ pub struct Options {
     pub policy: Policy,
     /// When to stop.
     pub limits: Limits,
-    /// Whether to look for races between the threads of a lowered program.
-    pub races: bool,
 }
 
 impl Options {
-    /// A mode, in order, with the usual limits; races are looked for.
+    /// A mode, in order, with the usual limits.
     pub fn new(mode: Mode) -> Options {
-        Options { mode, policy: Policy::InOrder, limits: Limits::default(), races: true }
+        Options { mode, policy: Policy::InOrder, limits: Limits::default() }
     }
 }
 

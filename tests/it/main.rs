@@ -9,7 +9,6 @@ mod gpu;
 mod handmade;
 mod lower;
 mod machine;
-mod programs;
 mod ptxas;
-mod scan;
+mod schedules;
 mod tidy;

@@ -4,7 +4,7 @@ use super::points::{Ranged, assignments};
 use super::scope::guards;
 use crate::ir::region::{Range, Region};
 use crate::ir::simplify::{Env, affine, simplify};
-use crate::ir::visit::{Map, children, subst_cond, subst_index};
+use crate::ir::visit::{Map, children, subst_cond, subst_index, walk_expr};
 use crate::ir::{Block, BufferId, Cond, Expr, Index, Stmt, Store, Var};
 use std::collections::HashSet;
 
@@ -13,13 +13,30 @@ pub type Elements = HashSet<Vec<i64>>;
 
 /// Boxes of `buffer` of which every element is written: one for each block that stores under loops alone, without
 /// predicate, at its plain iterators, each of which counts through its range. `env` knows the variables that stay.
-pub fn dense_writes(body: &[Stmt], buffer: BufferId, env: &Env) -> Vec<Region> {
+/// Beside each box whether its block accumulates ([`accumulates`]).
+pub fn dense_writes(body: &[Stmt], buffer: BufferId, env: &Env) -> Vec<(bool, Region)> {
     let mut out = Vec::new();
     plain_blocks(body, buffer, env, &mut Vec::new(), &mut out);
     out
 }
 
-fn plain_blocks(body: &[Stmt], buffer: BufferId, env: &Env, counting: &mut Vec<Ranged>, out: &mut Vec<Region>) {
+/// Whether a block adds to elements of the buffer that another block has begun: it reads the element that it writes,
+/// and has no init.
+pub fn accumulates(block: &Block, buffer: BufferId) -> bool {
+    block.init.is_none() && block.body.iter().any(|s| matches!(s, Stmt::Store(s) if adds_to(s, buffer)))
+}
+
+fn adds_to(store: &Store, buffer: BufferId) -> bool {
+    let mut found = false;
+    walk_expr(&store.value, &mut |e| {
+        found |= matches!(e, Expr::Load { buffer: b, indices, .. } if *b == buffer && *indices == store.indices);
+    });
+    found && store.buffer == buffer
+}
+
+type Boxes = Vec<(bool, Region)>;
+
+fn plain_blocks(body: &[Stmt], buffer: BufferId, env: &Env, counting: &mut Vec<Ranged>, out: &mut Boxes) {
     for stmt in body {
         match stmt {
             Stmt::For(l) => {
@@ -34,7 +51,9 @@ fn plain_blocks(body: &[Stmt], buffer: BufferId, env: &Env, counting: &mut Vec<R
                 }
                 counting.truncate(before);
             }
-            Stmt::Block(b) => out.extend(dense_box(b, buffer, env, counting.clone())),
+            Stmt::Block(b) => {
+                out.extend(dense_box(b, buffer, env, counting.clone()).map(|r| (accumulates(b, buffer), r)));
+            }
             Stmt::Store(_) | Stmt::If(_) | Stmt::Sync(_) => {}
         }
     }
@@ -76,18 +95,32 @@ fn dense_range(index: &Index, counting: &mut Vec<Ranged>) -> Option<Range> {
     (!problem).then(|| Range { min: sum.to_index(), extent: Index::Int(extent) })
 }
 
-/// The elements of `buffer` that are read and written; `None` where they are too many to count. Reads of the element
-/// that the same statement writes are left out. No variable may be free.
-pub fn elements(body: &[Stmt], buffer: BufferId) -> Option<(Elements, Elements)> {
-    let mut walk = Walk { buffer, reads: Elements::new(), writes: Elements::new() };
+/// What is done to the elements of a buffer. Reads of the element that the same statement writes are left out where
+/// the statement's block has an init.
+#[derive(Default)]
+pub struct Touched {
+    /// Read by blocks that do not accumulate.
+    pub reads: Elements,
+    /// Read by blocks that accumulate.
+    pub continued: Elements,
+    /// Written by blocks that do not accumulate.
+    pub writes: Elements,
+    /// Written by blocks that accumulate; `None` if there are no such blocks.
+    pub sums: Option<Elements>,
+}
+
+/// The elements of `buffer` that are read and written; `None` where they are too many to count. No variable may be free.
+pub fn elements(body: &[Stmt], buffer: BufferId) -> Option<Touched> {
+    let mut walk = Walk { buffer, accumulates: false, found: Touched::default() };
     walk.body(body, &At { vars: Vec::new(), given: Cond::TRUE, bindings: Map::new() })?;
-    Some((walk.reads, walk.writes))
+    Some(walk.found)
 }
 
 struct Walk {
     buffer: BufferId,
-    reads: Elements,
-    writes: Elements,
+    /// Whether the block that is walked accumulates.
+    accumulates: bool,
+    found: Touched,
 }
 
 /// Where a statement stands: the loops around, what holds, and what the iterators are.
@@ -119,8 +152,11 @@ impl Walk {
                 for it in &b.iters {
                     inner.bindings.insert(it.var, subst_index(&it.binding, &at.bindings));
                 }
+                let around = std::mem::replace(&mut self.accumulates, accumulates(b, self.buffer));
                 self.body(b.init.as_deref().unwrap_or(&[]), &inner)?;
-                self.body(&b.body, &inner)
+                self.body(&b.body, &inner)?;
+                self.accumulates = around;
+                Some(())
             }
             Stmt::Store(s) => self.store(s, at),
             Stmt::If(i) => self.body(&i.body, &at.and(&i.cond)),
@@ -130,9 +166,13 @@ impl Walk {
 
     fn store(&mut self, s: &Store, at: &At) -> Option<()> {
         let own = (s.buffer == self.buffer).then_some(s.indices.as_slice());
-        self.loads(&s.value, at, own)?;
+        self.loads(&s.value, at, own.filter(|_| !self.accumulates))?;
         if let Some(indices) = own {
-            self.writes.extend(enumerate(indices, at)?);
+            let written = enumerate(indices, at)?;
+            match self.accumulates {
+                true => self.found.sums.get_or_insert_default().extend(written),
+                false => self.found.writes.extend(written),
+            }
         }
         Some(())
     }
@@ -146,7 +186,11 @@ impl Walk {
         }
         if let Expr::Load { buffer, indices, .. } = expr {
             if *buffer == self.buffer && own != Some(indices.as_slice()) {
-                self.reads.extend(enumerate(indices, at)?);
+                let read = enumerate(indices, at)?;
+                match self.accumulates {
+                    true => self.found.continued.extend(read),
+                    false => self.found.reads.extend(read),
+                }
             }
             return Some(());
         }
@@ -164,7 +208,8 @@ impl Walk {
 /// The values of the indices while the loops that matter to them run.
 fn enumerate(indices: &[Index], at: &At) -> Option<Elements> {
     let indices: Vec<Index> = indices.iter().map(|i| subst_index(i, &at.bindings)).collect();
-    let mentioned = |v: Var| indices.iter().any(|i| i.mentions(v)) || at.given.mentions(v);
+    let given = relevant(&indices, &at.given);
+    let mentioned = |v: Var| indices.iter().any(|i| i.mentions(v)) || given.iter().any(|c| c.mentions(v));
     let vars: Vec<Ranged> = at.vars.iter().filter(|(v, _)| mentioned(*v)).copied().collect();
     let count = vars.iter().try_fold(1i64, |n, (_, e)| n.checked_mul(*e))?;
     if count > 1 << 14 {
@@ -173,9 +218,34 @@ fn enumerate(indices: &[Index], at: &At) -> Option<Elements> {
     let mut out = Elements::new();
     for point in assignments(&vars) {
         let value = |v: Var| point.iter().find(|(p, _)| *p == v).map(|(_, x)| *x);
-        if at.given.eval(&value)? {
+        if given.iter().map(|c| c.eval(&value)).try_fold(true, |all, holds| Some(all && holds?))? {
             out.insert(indices.iter().map(|i| i.eval(&value)).collect::<Option<_>>()?);
         }
     }
     Some(out)
+}
+
+/// The parts of a condition that have to do with the indices, by a variable or over other parts. One of other loops alone
+/// that holds in their first iterations says nothing about the values that the indices take.
+fn relevant<'c>(indices: &[Index], given: &'c Cond) -> Vec<&'c Cond> {
+    let mut chosen: Vec<&Cond> = Vec::new();
+    let mut rest = given.conjuncts();
+    loop {
+        let tied = |part: &Cond| {
+            let mut found = false;
+            part.for_each_index(&mut |i| {
+                i.for_each_var(&mut |v| {
+                    found |= indices.iter().any(|i| i.mentions(v)) || chosen.iter().any(|c| c.mentions(v));
+                });
+            });
+            found
+        };
+        let (more, others): (Vec<&Cond>, Vec<&Cond>) = rest.iter().partition(|part| tied(part));
+        if more.is_empty() {
+            chosen.extend(others.into_iter().filter(|part| part.eval(&|_| Some(0)) != Some(true)));
+            return chosen;
+        }
+        chosen.extend(more);
+        rest = others;
+    }
 }

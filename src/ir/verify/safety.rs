@@ -5,14 +5,14 @@
 //! it writes. Loops bound to one axis stand for the same units. That is proved with boxes; where no proof is found, the
 //! elements that some units touch are counted out.
 
-use super::exact::{dense_writes, elements};
+use super::exact::{accumulates, dense_writes, elements};
 use super::points::{Ranged, sample, show};
 use super::wrong;
 use crate::error::{Error, Result};
 use crate::ir::print::Node;
 use crate::ir::region::{Region, Touch, touched};
 use crate::ir::simplify::{Env, prove};
-use crate::ir::visit::{Map, reads, subst_body, writes};
+use crate::ir::visit::{Map, blocks, reads, subst_body, writes};
 use crate::ir::{Axis, BufferId, Cond, Func, Index, Scope, Stmt, Var};
 use std::collections::HashMap;
 
@@ -23,7 +23,8 @@ pub fn check(func: &Func) -> Result<()> {
         let body = std::slice::from_ref(nest);
         let written = writes(body);
         for buffer in reads(body) {
-            if written.contains(&buffer) {
+            let elsewhere = func.buffer(buffer).scope != Scope::Global && written_before.contains(&buffer);
+            if written.contains(&buffer) && !elsewhere {
                 within_kernel(func, nest, buffer)?;
             } else {
                 between_kernels(func, buffer, written_before.contains(&buffer))?;
@@ -75,19 +76,37 @@ fn within_kernel(func: &Func, nest: &Stmt, buffer: BufferId) -> Result<()> {
         let map: Map = point.iter().map(|(v, x)| (*v, Index::Int(*x))).collect();
         let unit = subst_body(body.clone(), &map);
         // Too many elements to count: then nothing speaks against it.
-        let Some((read, written)) = elements(&unit, buffer) else { continue };
-        if let Some(foreign) = read.difference(&written).min() {
+        let Some(found) = elements(&unit, buffer) else { continue };
+        let missing = found.reads.iter().chain(&found.continued).filter(|e| !found.writes.contains(*e));
+        // What another unit adds is missing too.
+        let unsummed = found.reads.iter().filter(|e| found.sums.as_ref().is_some_and(|sums| !sums.contains(*e)));
+        if let Some(foreign) = missing.chain(unsummed).min() {
             return Err(violation(func, buffer, &units, &point, foreign));
+        }
+        if let Some(begun) =
+            found.sums.filter(|_| scope == Scope::Global).and_then(|s| found.writes.difference(&s).min().cloned())
+        {
+            return Err(begun_again(func, buffer, &units, &point, &begun));
         }
     }
     Ok(())
 }
 
-/// Whether what is read provably lies in a box of which every element is written.
+/// Whether what is read provably lies in a box of which every element is written; where blocks accumulate, in a box that
+/// another block has begun and in one that they go over.
 fn covered(func: &Func, body: &[Stmt], buffer: BufferId, env: &Env) -> bool {
     match touched(func, body, buffer, Touch::Reads, env) {
         None => true,
-        Some(read) => dense_writes(body, buffer, env).iter().any(|written| inside(&read, written, env)),
+        Some(read) => {
+            let boxes = dense_writes(body, buffer, env);
+            let within = |sums| boxes.iter().any(|(s, written)| *s == sums && inside(&read, written, env));
+            let sums = blocks(body).iter().any(|b| accumulates(b, buffer));
+            // Blocks share global memory: one that begins a sum which another adds to may come too late.
+            let global = func.buffer(buffer).scope == Scope::Global;
+            let summed = |b: &Region| boxes.iter().any(|(s, written)| *s && inside(b, written, env));
+            let apart = !global || boxes.iter().all(|(s, begun)| *s || summed(begun));
+            within(false) && (!sums || within(true) && apart)
+        }
     }
 }
 
@@ -142,6 +161,22 @@ impl Units {
     }
 }
 
+fn begun_again(func: &Func, buffer: BufferId, units: &Units, point: &[Ranged], element: &[i64]) -> Error {
+    let name = &func.buffer(buffer).name;
+    let message = format!(
+        "the blocks of a kernel run in any order, but the unit {} sets {name}{element:?}, to which another one adds",
+        show(func, point)
+    );
+    wrong(func, "safety", message, &underlined(buffer, units))
+        .help("decompose_reduction at a loop inside the bound loops, so that a unit begins only its own sums")
+}
+
+fn underlined(buffer: BufferId, units: &Units) -> Vec<(Node, &'static str)> {
+    let mut nodes = vec![(Node::Buffer(buffer), "this buffer")];
+    nodes.extend(units.vars.iter().map(|(v, _)| (Node::Loop(*v), "its iterations run apart")));
+    nodes
+}
+
 fn violation(func: &Func, buffer: BufferId, units: &Units, point: &[Ranged], element: &[i64]) -> Error {
     let b = func.buffer(buffer);
     let owner = match b.scope {
@@ -157,9 +192,7 @@ fn violation(func: &Func, buffer: BufferId, units: &Units, point: &[Ranged], ele
         show(func, point),
         b.name
     );
-    let mut nodes = vec![(Node::Buffer(buffer), "this buffer")];
-    nodes.extend(units.vars.iter().map(|(v, _)| (Node::Loop(*v), "its iterations run apart")));
-    let error = wrong(func, "safety", message, &nodes);
+    let error = wrong(func, "safety", message, &underlined(buffer, units));
     match b.scope {
         Scope::Local | Scope::Fragment => error.help(format!("set_scope {} shared", b.name)),
         _ => error.help("bind only loops inside which every value is made that they read"),

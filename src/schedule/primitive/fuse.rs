@@ -43,7 +43,8 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let name = |l: &For| func.var_name(l.var).to_string();
     let no = |n, message: String, l: &For| refuse("fuse", n, message, func, &[(Node::Loop(l.var), "this loop")]);
     if chain.len() < 2 {
-        return Err(refuse("fuse", 1, "only one loop is named", func, &[]));
+        let alone: Vec<_> = chain.iter().map(|l| (Node::Loop(l.var), "this loop alone")).collect();
+        return Err(refuse("fuse", 1, "only one loop is named", func, &alone).help("name the loop inside it too"));
     }
     for pair in chain.windows(2) {
         if !matches!(pair[0].body.as_slice(), [Stmt::For(inner)] if inner.var == pair[1].var) {

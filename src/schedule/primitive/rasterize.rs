@@ -46,7 +46,9 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let named = loops(func, args.get_words("loops")?)?;
     let group = args.get_int("group")?;
     let [outer, inner] = named.as_slice() else {
-        return Err(refuse("rasterize", 1, format!("{} loops are named", named.len()), func, &[]));
+        let these: Vec<_> = named.iter().map(|l| (Node::Loop(l.var), "this loop")).collect();
+        return Err(refuse("rasterize", 1, format!("{} loops are named", named.len()), func, &these)
+            .help("name two loops: the rows, and directly inside them the columns"));
     };
     check(func, outer, inner, group)?;
     let (Some(rows), Some(columns)) = (outer.extent.as_int(), inner.extent.as_int()) else {

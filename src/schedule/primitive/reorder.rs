@@ -48,7 +48,9 @@ pub static PRIMITIVE: Primitive = Primitive {
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let named = loops(func, args.get_words("loops")?)?;
     if named.len() < 2 {
-        return Err(refuse("reorder", 1, "only one loop is named", func, &[]));
+        let alone: Vec<_> = named.iter().map(|l| (Node::Loop(l.var), "this loop alone")).collect();
+        let error = refuse("reorder", 1, "only one loop is named", func, &alone);
+        return Err(error.help("name the loops that change places, in their new order, outermost first"));
     }
     let chain = chain(func, &named)?;
     for l in &chain {

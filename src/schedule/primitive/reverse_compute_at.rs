@@ -33,11 +33,11 @@ use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::region::{self, Range, Region, Touch};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{Block, BufferId, Cond, For, Func, IterKind, Stmt, visit};
+use crate::ir::{Block, BufferId, Cond, Expr, For, Func, Index, IterKind, Stmt, visit};
 use crate::schedule::Args;
 use crate::schedule::dataflow::{self, Nature};
 use crate::schedule::find;
-use crate::schedule::nest::{self, Leaving, Solved};
+use crate::schedule::nest::{self, Leaving, Solved, Stuck};
 use crate::schedule::refusal::Refusal;
 
 /// The row.
@@ -77,7 +77,8 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
 
     let mut out = func.clone();
     let Some(taken) = nest::take(&mut out, b.name) else { return Err(refusal.lost("the block")) };
-    let stmt = nest::renest(&mut out, taken, &leaving, &ranges, &names, &env);
+    let mut stmt = nest::renest(&mut out, taken, &leaving, &ranges, &names, &env);
+    only_where_finished(refusal, func, b, l, &env, &mut stmt)?;
     let inputs = inputs(b);
     let writes = |s: &Stmt| inputs.iter().any(|x| !dataflow::writers_in(std::slice::from_ref(s), *x).is_empty());
     visit::change_loop(&mut out.body, l.var, &mut |l| {
@@ -85,6 +86,86 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         l.body.insert(position, stmt.clone());
     });
     Ok(Applied { func: out, names: names.into_iter().flatten().collect() })
+}
+
+/// Where a producer is idle in an iteration of `l`, because its predicate says so, BLOCK is idle too: it would handle
+/// again what an earlier iteration finished, and the stage in between may hold one iteration's elements only.
+fn only_where_finished(refusal: Refusal, func: &Func, b: &Block, l: &For, env: &Env, stmt: &mut Stmt) -> Result<()> {
+    let moved = std::slice::from_ref(stmt);
+    let mut known = env.clone();
+    for inner in visit::loops(moved) {
+        known.bind_loop(inner.var, &inner.extent);
+    }
+    visit::blocks(moved).iter().for_each(|b| known.assume(&b.predicate));
+    let mut also = Cond::TRUE;
+    for writer in inputs(b).iter().flat_map(|input| dataflow::writers_in(&l.body, *input)) {
+        let Some(producer) = visit::blocks(&l.body).into_iter().find(|p| p.name == writer) else { continue };
+        let inner = visit::loops_around(&l.body, writer).unwrap_or_default();
+        for part in producer.predicate.conjuncts() {
+            let Some(part) = at_its_weakest(part, &inner, env) else {
+                let message =
+                    format!("what {} writes in an iteration is no box without holes", func.block_name(writer));
+                return Err(refusal.broken(6, message, &[(Node::Block(writer), "this producer")]));
+            };
+            if !simplify::prove(&part, &known) {
+                known.assume(&part);
+                also = also.and(part);
+            }
+        }
+    }
+    visit::change_block(std::slice::from_mut(stmt), b.name, &mut |b| {
+        b.predicate = b.predicate.clone().and(also.clone())
+    });
+    Ok(())
+}
+
+/// A condition without the loops inside: it holds if the condition does in any of their iterations.
+fn at_its_weakest(cond: &Cond, inner: &[&For], env: &Env) -> Option<Cond> {
+    let first: visit::Map = inner.iter().flat_map(|l| l.defines()).map(|(v, _)| (v, 0.into())).collect();
+    if !first.keys().any(|v| cond.mentions(*v)) {
+        return Some(cond.clone());
+    }
+    let weakest = simplify::simplify_cond(&visit::subst_cond(cond, &first), env);
+    let mut known = env.clone();
+    inner.iter().flat_map(|l| l.defines()).for_each(|(v, extent)| known.bind_loop(v, &extent));
+    known.assume(cond);
+    simplify::prove(&weakest, &known).then_some(weakest)
+}
+
+/// Whether BLOCK, by a select, reads the buffer in some of its iterations only, so that the others follow from no producer.
+fn reads_in_part(func: &Func, block: &Block, input: BufferId) -> bool {
+    fn selected<'e>(e: &'e Expr, inside: bool, found: &mut dyn FnMut(&'e Expr)) {
+        match e {
+            Expr::Select(c, a, b) => {
+                selected(c, inside, found);
+                selected(a, true, found);
+                selected(b, true, found);
+            }
+            Expr::Bin(_, a, b) | Expr::Cmp(_, a, b) => {
+                selected(a, inside, found);
+                selected(b, inside, found);
+            }
+            Expr::Un(_, a) | Expr::Cast(_, a) | Expr::Splat(_, a) => selected(a, inside, found),
+            Expr::Load { .. } if inside => found(e),
+            _ => {}
+        }
+    }
+    let shape = &func.buffer(input).shape;
+    // An iterator that counts through the whole dimension is handled in each of its values all the same.
+    let whole = |(index, extent): (&Index, &Index)| {
+        index.as_var().is_some_and(|v| block.iters.iter().any(|it| it.var == v && it.extent == *extent))
+    };
+    let mut part = false;
+    for stmt in &block.body {
+        if let Stmt::Store(s) = stmt {
+            selected(&s.value, false, &mut |e| {
+                if let Expr::Load { buffer, indices, .. } = e {
+                    part |= *buffer == input && !indices.iter().zip(shape).all(whole);
+                }
+            });
+        }
+    }
+    part
 }
 
 fn inputs(block: &Block) -> Vec<BufferId> {
@@ -107,8 +188,16 @@ fn check_order(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<
     }
     check_producers(refusal, func, block, l)?;
     let (around, _) = nest::surroundings(func, l);
-    let leaving = nest::leaving(func, block, &around)
-        .map_err(|stuck| stuck.refuse(refusal, func, block, "move", [9, 10, 11, 12]))?;
+    let tensorized = around.iter().find(|l| l.tensorize.is_some()).map(|l| Stuck::Tensorized(l.var));
+    let leaving = tensorized.map_or_else(|| nest::leaving(func, block, &around), Err).map_err(|stuck| {
+        let number = match stuck {
+            Stuck::Tensorized(_) => 9,
+            Stuck::Placed(_) => 10,
+            Stuck::Reduce(_) => 11,
+            Stuck::Predicate(_) => 12,
+        };
+        refusal.broken(number, format!("{name} cannot move: {}", stuck.reason(func, name)), &[this])
+    })?;
     Ok((nature, leaving))
 }
 
@@ -166,6 +255,13 @@ fn finished(refusal: Refusal, func: &Func, block: &Block, l: &For, env: &Env) ->
         let writers = dataflow::writers_in(&l.body, input);
         if writers.is_empty() {
             continue;
+        }
+        if reads_in_part(func, block, input) {
+            let buffer = &func.buffer(input).name;
+            let message = format!("{name} reads {buffer} in some of its iterations only, and the others would be lost");
+            return Err(refusal
+                .broken(7, message, &[this, (Node::Buffer(input), "read in one side of a select")])
+                .help(format!("compute_at the blocks that write {buffer} under a loop of {name} instead")));
         }
         let region = written(refusal, func, l, input, env)?;
         let full = nest::full(func, input, &region, env);
@@ -282,8 +378,14 @@ fn check_covered(refusal: Refusal, func: &Func, block: &Block, l: &For, input: B
 #[cfg(test)]
 mod tests {
     use crate::schedule::testing::{
-        CHAIN, another_store, limit, program, rebind, redirect, refuses, refuses_on, steps, tensorize,
+        another_store, limit, program, rebind, redirect, refuses, refuses_on, steps, tensorize,
     };
+
+    const CHAIN: &str = "program chain
+        input A f32[8]
+        X: X[i 8] f32 = A[i] * 2.0
+        Y: Y[i 8] f32 = X[i] + 1.0
+        Z: output Z[i 8] f32 = Y[i] + A[i]";
 
     const ROWS: &str = "program rows
         input A f32[8, 6]

@@ -42,11 +42,15 @@ pub static PRIMITIVE: Primitive = Primitive {
 
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let (warps, regs) = (args.get_int("warps")?, args.find_int("regs"));
+    let stages = args.get_words("stages")?.iter().map(|s| block(func, s)).collect::<Result<Vec<_>>>()?;
+    let these: Vec<_> = stages.iter().map(|b| (Node::Block(b.name), "this stage")).collect();
     if !(1..=16).contains(&warps) {
-        return Err(refuse("specialize", 1, format!("{warps} warps are not a role"), func, &[]));
+        return Err(refuse("specialize", 1, format!("{warps} warps are not a role"), func, &these)
+            .help("warps=4 is one warpgroup, enough to issue copies"));
     }
     if let Some(n) = regs.filter(|n| !(24..=256).contains(n) || n % 8 != 0) {
-        return Err(refuse("specialize", 2, format!("{n} registers a thread cannot be set"), func, &[]));
+        return Err(refuse("specialize", 2, format!("{n} registers a thread cannot be set"), func, &these)
+            .help("a multiple of 8 from 24 to 256, such as regs=40"));
     }
     let name = new_role(func, args.names.first(), "role")?;
     let mut out = func.clone();

@@ -1,0 +1,334 @@
+//! What must hold of a schedule, and what is written down about many.
+//!
+//! Every prefix of its steps is well formed, replays from its text, and computes in the ring what the naive program
+//! computes. The whole is verified, lowered (or refused for its chip alone), and its kernels compute the same under
+//! adversarial orders of warps; a share also runs in the real types and goes through code generation and ptxas.
+
+use super::programs::Program;
+use super::source::Source;
+use super::steps;
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
+use warploom::assemble::Ptxas;
+use warploom::ir::{Func, verify::verify};
+use warploom::loom::Schedule;
+use warploom::lower::{Lowered, lower};
+use warploom::machine::{Limits, Mode, Options, Policy, ring, ring_lowered_with, run_lowered};
+use warploom::reference::{Sample, outputs};
+use warploom::schedule::{complete, parse};
+use warploom::target::Target;
+use warploom::{Array, Error, Fault};
+
+/// A schedule that can be shrunk.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Case {
+    /// What to compute.
+    pub program: Program,
+    /// For which chip.
+    pub target: &'static str,
+    /// The steps with all names stated.
+    pub steps: Vec<String>,
+}
+
+impl Display for Case {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\ntarget {}", self.program.text(), self.target)?;
+        self.steps.iter().try_for_each(|s| writeln!(f, "{s}"))
+    }
+}
+
+/// What is tried beyond the ring.
+#[derive(Debug, Clone, Copy)]
+pub struct Depth<'a> {
+    /// Run in the real types.
+    pub real: bool,
+    /// Generate code, and assemble it with what is here.
+    pub code: Option<&'a [Ptxas]>,
+}
+
+/// A requirement of this page that does not hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failure {
+    /// The same for the same reason.
+    pub kind: String,
+    /// In full.
+    pub message: String,
+}
+
+fn failure(kind: impl Into<String>, message: impl Display) -> Failure {
+    Failure { kind: kind.into(), message: message.to_string() }
+}
+
+fn broken(stage: &str, e: &Error) -> Failure {
+    failure(format!("{stage} {}", e.code()), e)
+}
+
+/// What was counted.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// Schedules.
+    pub schedules: usize,
+    /// Steps taken, by primitive.
+    pub accepted: BTreeMap<String, usize>,
+    /// Steps refused, by primitive.
+    pub refused: BTreeMap<String, usize>,
+    /// Refusals by code.
+    pub reasons: BTreeMap<String, usize>,
+    /// Groups of steps taken back because the whole broke a rule that only the whole can break, by code.
+    pub withdrawn: BTreeMap<String, usize>,
+    /// Steps of the schedules that were run.
+    pub kept: usize,
+    /// How schedules ended: run on the machine, or what refused them.
+    pub ends: BTreeMap<String, usize>,
+    /// Largest error in the real types, in parts of its bound.
+    pub worst: f64,
+}
+
+fn count(map: &mut BTreeMap<String, usize>, key: &str) {
+    *map.entry(key.to_string()).or_default() += 1;
+}
+
+fn add(into: &mut BTreeMap<String, usize>, from: &BTreeMap<String, usize>) {
+    from.iter().for_each(|(k, n)| *into.entry(k.clone()).or_default() += n);
+}
+
+impl Tally {
+    /// Adds what another worker counted.
+    pub fn merge(&mut self, other: &Tally) {
+        self.schedules += other.schedules;
+        self.kept += other.kept;
+        self.worst = self.worst.max(other.worst);
+        add(&mut self.accepted, &other.accepted);
+        add(&mut self.refused, &other.refused);
+        add(&mut self.reasons, &other.reasons);
+        add(&mut self.withdrawn, &other.withdrawn);
+        add(&mut self.ends, &other.ends);
+    }
+
+    /// The share of tried steps that were accepted.
+    pub fn share(&self) -> f64 {
+        let (yes, no): (usize, usize) = (self.accepted.values().sum(), self.refused.values().sum());
+        yes as f64 / (yes + no).max(1) as f64
+    }
+}
+
+impl Display for Tally {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (yes, no): (usize, usize) = (self.accepted.values().sum(), self.refused.values().sum());
+        writeln!(f, "{} schedules of {} steps; worst error {:.3} of its bound", self.schedules, self.kept, self.worst)?;
+        writeln!(f, "{yes} steps accepted, {no} refused: {:.1} % accepted", 100.0 * self.share())?;
+        let names: std::collections::BTreeSet<&String> = self.accepted.keys().chain(self.refused.keys()).collect();
+        for name in names {
+            let of = |map: &BTreeMap<String, usize>| map.get(name).copied().unwrap_or(0);
+            writeln!(f, "  {name:24} {:8} accepted {:8} refused", of(&self.accepted), of(&self.refused))?;
+        }
+        for (title, map) in [("refused", &self.reasons), ("withdrawn", &self.withdrawn), ("ended", &self.ends)] {
+            let mut rows: Vec<(&String, &usize)> = map.iter().collect();
+            rows.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+            rows.iter().try_for_each(|(key, n)| writeln!(f, "  {title:9} {n:8} {key}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// What the machine may do for one schedule.
+const LIMITS: Limits = Limits { statements: 1 << 24, bytes: 1 << 28 };
+
+/// What only lowering knows: registers have no addresses and are written out, and threads that take turns inside one
+/// run of a statement are told apart by proofs.
+const KNOWN_IN_LOWERING: [&str; 3] = ["lower.local_by_thread", "lower.unroll", "lower.race"];
+
+/// An error that no step may end in.
+fn is_wrong(e: &Error) -> bool {
+    e.fault() == Fault::Bug || e.code().starts_with("verify.") || e.code().starts_with("step.")
+}
+
+/// A schedule for a program. Whatever a step breaks is the last step of the result, for [`examine`] to find.
+pub fn grow(program: Program, source: &mut Source, tally: &mut Tally) -> Case {
+    let target = source.of(Target::ALL).name;
+    let mut case = Case { program, target, steps: Vec::new() };
+    let Ok(mut func) = warploom::te::parse(&case.program.text()) else { return case };
+    // As many steps as the program verified with, and that program.
+    let mut good = (0, func.clone());
+    let wanted = 3 + source.below(14);
+    for _ in 0..40 {
+        if case.steps.len() >= wanted {
+            break;
+        }
+        let (before, kept) = (func.clone(), case.steps.len());
+        let sound = good.0 == kept;
+        for text in steps::steps(&func, source) {
+            match take(&mut case, &mut func, &text, tally) {
+                Taken::Yes => {}
+                Taken::No => break,
+                Taken::Wrong => return case,
+            }
+        }
+        match verify(&func) {
+            Ok(()) => good = (case.steps.len(), func.clone()),
+            // An incomplete schedule may be completed later; mostly it is taken back.
+            Err(e) if sound && source.chance(70) => {
+                count(&mut tally.withdrawn, e.code());
+                (func, _) = (before, case.steps.truncate(kept));
+            }
+            Err(_) => {}
+        }
+    }
+    case.steps.truncate(good.0);
+    func = good.1;
+    for text in steps::bindings(&func) {
+        let (before, kept) = (func.clone(), case.steps.len());
+        if let Taken::Wrong = take(&mut case, &mut func, &text, tally) {
+            return case;
+        }
+        if verify(&func).is_err() {
+            (func, _) = (before, case.steps.truncate(kept));
+        }
+    }
+    tally.kept += case.steps.len();
+    case
+}
+
+enum Taken {
+    Yes,
+    No,
+    Wrong,
+}
+
+fn take(case: &mut Case, func: &mut Func, text: &str, tally: &mut Tally) -> Taken {
+    let name = text.split(' ').next().unwrap_or("").to_string();
+    let step = match parse(text) {
+        Ok(steps) if steps.len() == 1 => steps[0].clone(),
+        // Only what is filled with anything may be wrong as text.
+        _ => {
+            count(&mut tally.reasons, "parse");
+            count(&mut tally.refused, &name);
+            return Taken::No;
+        }
+    };
+    match complete(func, &step) {
+        Ok((next, stated)) => {
+            case.steps.push(stated.to_string());
+            *func = next;
+            count(&mut tally.accepted, &name);
+            Taken::Yes
+        }
+        Err(e) if is_wrong(&e) && e.code() != "step.name" && e.code() != "step.limit" || unpointed(&e) => {
+            case.steps.push(text.to_string());
+            Taken::Wrong
+        }
+        Err(e) => {
+            count(&mut tally.reasons, e.code());
+            count(&mut tally.refused, &name);
+            Taken::No
+        }
+    }
+}
+
+/// A refusal that underlines nothing in the program that it speaks of, or something outside.
+fn unpointed(e: &Error) -> bool {
+    let text = e.source_text().unwrap_or("");
+    let numbered = e.code().rsplit('.').next().is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()));
+    let outside = e.labels().iter().any(|l| text.get(l.span.clone()).is_none_or(str::is_empty));
+    outside || (numbered && e.labels().is_empty())
+}
+
+/// Whether a schedule keeps every promise; says how it ended.
+pub fn examine(case: &Case, depth: Depth<'_>, tally: &mut Tally) -> Result<(), Failure> {
+    examine_text(&case.to_string(), depth, tally)
+}
+
+/// [`examine`] of a text.
+pub fn examine_text(text: &str, depth: Depth<'_>, tally: &mut Tally) -> Result<(), Failure> {
+    let schedule = Schedule::parse(text).map_err(|e| broken("parse", &e))?;
+    let printed = Schedule::parse(&schedule.to_string()).map_err(|e| broken("print", &e))?;
+    if printed != schedule {
+        return Err(failure("print", "the schedule does not print back"));
+    }
+    let naive = ring(&schedule.program, 1).map_err(|e| broken("naive", &e))?;
+    let mut func = schedule.program.clone();
+    for step in &schedule.steps {
+        let (next, stated) = match complete(&func, step) {
+            Err(e) if unpointed(&e) && !is_wrong(&e) => return Err(failure(format!("underline {}", e.code()), e)),
+            other => other.map_err(|e| broken("step", &e))?,
+        };
+        if stated != *step && complete(&func, &stated) != Ok((next.clone(), stated.clone())) {
+            return Err(failure("names", format!("{step} states {stated}")));
+        }
+        func = next;
+        let found = ring(&func, 1).map_err(|e| broken("scheduled", &e))?;
+        if found != naive {
+            return Err(failure(format!("ring after {}", step.primitive().name), format!("after {step}")));
+        }
+    }
+    verify(&func).map_err(|e| broken("verify", &e))?;
+    let lowered = match lower(&func, &schedule.target) {
+        Ok(lowered) => lowered,
+        Err(e) if e.fault() == Fault::Chip || KNOWN_IN_LOWERING.contains(&e.code()) => return end(tally, e.code()),
+        Err(e) => return Err(broken("lower", &e)),
+    };
+    run(&schedule, &lowered, &naive, depth, tally)
+}
+
+fn end(tally: &mut Tally, how: &str) -> Result<(), Failure> {
+    count(&mut tally.ends, how);
+    Ok(())
+}
+
+fn run(
+    schedule: &Schedule,
+    lowered: &Lowered,
+    naive: &[Vec<u32>],
+    depth: Depth<'_>,
+    tally: &mut Tally,
+) -> Result<(), Failure> {
+    for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(7)] {
+        let options = Options { policy, limits: LIMITS, ..Options::new(Mode::Ring) };
+        match ring_lowered_with(lowered, &options, 1) {
+            Ok(found) if found == naive => {}
+            Ok(_) => return Err(failure("ring lowered", format!("the kernels differ, warps {policy:?}"))),
+            Err(e) if e.code() == "machine.limit" => return end(tally, e.code()),
+            Err(e) => return Err(broken("machine", &e)),
+        }
+    }
+    if depth.real {
+        real(schedule, lowered, tally)?;
+    }
+    if let Some(tools) = depth.code {
+        code(schedule, lowered, tools)?;
+        count(&mut tally.ends, "assembled");
+    }
+    end(tally, "ran")
+}
+
+/// Small integers for integer types, reals in [-1, 1) for the others.
+fn arguments(func: &Func) -> Result<Vec<Array>, Error> {
+    let params = func.params.iter().map(|p| func.buffer(*p)).enumerate();
+    let made = params.map(|(n, b)| {
+        let shape: Vec<usize> = b.const_shape().unwrap_or_default().iter().map(|n| *n as usize).collect();
+        match b.dtype.is_float() {
+            true => Array::random(b.dtype, &shape, n as u64 + 1),
+            false => Array::random_integers(b.dtype, &shape, 3, n as u64 + 1),
+        }
+    });
+    made.collect()
+}
+
+fn real(schedule: &Schedule, lowered: &Lowered, tally: &mut Tally) -> Result<(), Failure> {
+    let mut args = arguments(&schedule.program).map_err(|e| broken("real", &e))?;
+    run_lowered(lowered, Mode::Real, &mut args).map_err(|e| broken("real", &e))?;
+    for output in outputs(&schedule.program, &args, Sample::All).map_err(|e| broken("reference", &e))? {
+        let worst = output.bound(&args[output.param]).map_err(|e| broken("real", &e))?;
+        tally.worst = tally.worst.max(worst.ratio);
+    }
+    count(&mut tally.ends, "within its bound");
+    Ok(())
+}
+
+fn code(schedule: &Schedule, lowered: &Lowered, tools: &[Ptxas]) -> Result<(), Failure> {
+    let kernels = warploom::codegen::compile(lowered, &schedule.target).map_err(|e| broken("codegen", &e))?;
+    for ptxas in tools.iter().filter(|p| p.knows(schedule.target.name)).take(1) {
+        ptxas.assemble(&kernels.text, schedule.target.name).map_err(|e| broken("ptxas", &e))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! Random programs in te's text: elementwise chains, windows, products of small and prime sizes in several types and
+//! layouts, rows that are normalised, stencils, batches.
+
+use super::source::Source;
+
+/// A program as a text with places for its sizes, so that a failure can be shown at smaller ones.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Program {
+    /// `{0}`, `{1}`, .. stand for the sizes, `{0+2}` for a size and 2 more.
+    pub template: String,
+    /// At least 1 each.
+    pub sizes: Vec<usize>,
+}
+
+impl Program {
+    /// The text with its sizes.
+    pub fn text(&self) -> String {
+        let mut text = self.template.clone();
+        for (n, size) in self.sizes.iter().enumerate() {
+            text = text.replace(&format!("{{{n}}}"), &size.to_string());
+            for more in 1..=4 {
+                text = text.replace(&format!("{{{n}+{more}}}"), &(size + more).to_string());
+            }
+        }
+        text
+    }
+}
+
+const SIZES: [usize; 18] = [1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 16, 17, 23, 24, 32, 33, 37, 64];
+
+/// The most iterations of the innermost nest.
+const WORK: usize = 3000;
+
+fn sizes(source: &mut Source, count: usize) -> Vec<usize> {
+    let mut out: Vec<usize> = (0..count).map(|_| source.of(SIZES)).collect();
+    while out.iter().product::<usize>() > WORK {
+        if let Some(largest) = out.iter_mut().max() {
+            *largest = largest.div_ceil(2);
+        }
+    }
+    out
+}
+
+/// A program.
+pub fn program(source: &mut Source) -> Program {
+    let made = |template: String, sizes| Program { template, sizes };
+    match source.below(16) {
+        0 => made("vec_add {0}".into(), sizes(source, 1)),
+        1 => made("window_sum {0}".into(), sizes(source, 1)),
+        2..=4 => made(format!("gemm {{0}}x{{1}}x{{2}} {}", types(source)), sizes(source, 3)),
+        5..=7 => made(with_epilogues(source), sizes(source, 3)),
+        8 => made(format!("batched_gemm {{0}}x{{1}}x{{2}}x{{3}} {}", types(source)), sizes(source, 4)),
+        9 => made(windows(source), sizes(source, 1)),
+        10 => made(ROWS.into(), sizes(source, 2)),
+        11 => made(STENCIL.into(), sizes(source, 2)),
+        12 => made(CONVOLUTION.into(), sizes(source, 2)),
+        13 => made(EXTREMES.into(), sizes(source, 2)),
+        _ => made(chain(source), sizes(source, 2)),
+    }
+}
+
+fn types(source: &mut Source) -> String {
+    let types = [
+        "f32",
+        "f32",
+        "f32",
+        "f64",
+        "f16>f32>f16",
+        "bf16>f32>bf16",
+        "f16>f32",
+        "s8>s32",
+        "s32",
+        "f16",
+        "u8>s32",
+        "u32",
+    ];
+    format!("{} {}", source.of(types), source.of(["NN", "NT", "TN", "TT"]))
+}
+
+fn with_epilogues(source: &mut Source) -> String {
+    let mut steps = vec!["bias", "relu", "scale 2", "residual"];
+    source.shuffle(&mut steps);
+    steps.truncate(1 + source.below(3));
+    format!("gemm {{0}}x{{1}}x{{2}} {} {}", types(source), steps.join(" "))
+}
+
+/// A sum over a window, stated as a reduction.
+fn windows(source: &mut Source) -> String {
+    let window = 2 + source.below(3);
+    let reducer = source.of(["sum", "max", "min"]);
+    // Behind the last output stand 4 elements more, enough for every window.
+    let index = source.of(["i + w", "i // 2 + w", "i + {0} - 1 - i + w"]);
+    format!("program windows\ninput A f32[{{0+4}}]\nB: output B[i {{0}}] f32 = {reducer}(w {window}) A[{index}]")
+}
+
+const ROWS: &str = "program rows
+input A f32[{0}, {1}]
+M: M[i {0}] f32 = max(k {1}) A[i, k]
+E: E[i {0}, j {1}] f32 = A[i, j] - M[i]
+S: S[i {0}] f32 = sum(k {1}) E[i, k]*E[i, k]
+Y: output Y[i {0}, j {1}] f32 = E[i, j] * S[i]";
+
+const STENCIL: &str = "program stencil
+input A f32[{0+2}, {1+2}]
+X: X[i {0+2}, j {1}] f32 = A[i, j] + A[i, j + 1] * A[i, j + 2]
+Y: Y[i {0}, j {1}] f32 = X[i, j] * X[i + 2, j]
+Z: output Z[i {0}, j {1}] f32 = select(j >= 1, Y[i, j - 1], 0) - Y[i, {1} - 1 - j]";
+
+const CONVOLUTION: &str = "program convolution
+input A f32[{0+2}, {1+2}]; input W f32[3, 3]
+B: output B[i {0}, j {1}] f32 = sum(u 3, v 3) A[i + u, j + v]*W[u, v]";
+
+const EXTREMES: &str = "program extremes
+input A s32[{0}, {1}]
+H: H[j {1}] s32 = max(i {0}) A[i, j] * 2
+L: L[j {1}] s32 = min(i {0}) A[i, j]
+D: output D[j {1}] s32 = H[j] - L[j]
+E: output E[i {0}, j {1}] s32 = select(A[i, j] < D[j], A[i, j], H[j])";
+
+/// Elementwise blocks, each of what came before: shifted within bounds, transposed twice, selected.
+fn chain(source: &mut Source) -> String {
+    let ty = source.of(["f32", "f32", "f64", "f16", "s32", "u32"]);
+    let mut text = format!("program chain\ninput A {ty}[{{0}}, {{1}}]\ninput R {ty}[{{1}}]\n");
+    let mut before = vec!["A".to_string()];
+    let count = 1 + source.below(4);
+    for n in 0..count {
+        let name = format!("T{n}");
+        let newest = before[before.len() - 1].clone();
+        let other = before[source.below(before.len())].clone();
+        let value = match source.below(6) {
+            0 => format!("{newest}[i, j] + R[j]"),
+            1 => format!("{newest}[i, j]*{other}[{{0}} - 1 - i, j]"),
+            2 => format!("max({newest}[i, j], {other}[i, (j + 1) % {{1}}])"),
+            3 => format!("select(i >= 1, {newest}[i - 1, j], R[j])"),
+            4 => format!("select(j < 3, {newest}[i, j] + 1, {other}[i, j])"),
+            _ => format!("{newest}[i, j] - {other}[i, j]*3"),
+        };
+        let output = if n + 1 == count { "output " } else { "" };
+        text += &format!("{name}: {output}{name}[i {{0}}, j {{1}}] {ty} = {value}\n");
+        before.push(name);
+    }
+    text
+}

@@ -1,0 +1,416 @@
+//! Random steps for a program: what a primitive's signature takes, filled with what the program has and the primitive is
+//! likely to accept. A few are filled with anything, so that refusals are tried too.
+
+use super::source::Source;
+use warploom::ir::{Axis, Block, Buffer, BufferId, For, Func, LoopKind, Scope, Stmt, visit};
+use warploom::schedule::analyze::{blocks_below, placement, sums_over};
+use warploom::schedule::primitive::{ALL, Form, Kind, Parameter, Primitive};
+
+/// A program seen by the generator.
+struct View<'f> {
+    func: &'f Func,
+    loops: Vec<&'f For>,
+    blocks: Vec<&'f Block>,
+}
+
+/// A few steps that belong together, as text; empty where the program has nothing to choose from.
+pub fn steps(func: &Func, source: &mut Source) -> Vec<String> {
+    let view = View { func, loops: visit::loops(&func.body), blocks: visit::blocks(&func.body) };
+    let made = match source.below(40) {
+        0..=4 => view.split(source),
+        5 | 6 => view.fuse(source),
+        7..=9 => view.reorder(source),
+        10..=13 => view.bind(source),
+        14 | 15 => view.unroll(source),
+        16 | 17 => view.vectorize(source),
+        18..=21 => view.stage(source),
+        22..=24 => view.write_stage(source),
+        25 | 26 => view.compute_at(source),
+        27 | 28 => view.reverse_compute_at(source),
+        29 => view.inline(source, "compute_inline"),
+        30 => view.inline(source, "reverse_compute_inline"),
+        31 | 32 => view.decompose_reduction(source),
+        33 => view.rfactor(source),
+        34 => view.set_scope(source),
+        35 => view.storage_align(source),
+        36 => view.transform_layout(source),
+        37 => view.annotate(source),
+        38 => view.tile(source),
+        _ => view.anything(source).map(|s| vec![s]),
+    };
+    made.unwrap_or_default()
+}
+
+type Steps = Option<Vec<String>>;
+
+impl<'f> View<'f> {
+    fn name(&self, l: &For) -> &'f str {
+        self.func.var_name(l.var)
+    }
+
+    fn block_name(&self, b: &Block) -> &'f str {
+        self.func.block_name(b.name)
+    }
+
+    fn buffer_name(&self, id: BufferId) -> &'f str {
+        &self.func.buffer(id).name
+    }
+
+    fn loop_where(&self, source: &mut Source, keep: impl Fn(&For) -> bool) -> Option<&'f For> {
+        let found: Vec<&For> = self.loops.iter().copied().filter(|l| keep(l)).collect();
+        source.pick(&found)
+    }
+
+    fn block_where(&self, source: &mut Source, keep: impl Fn(&Block) -> bool) -> Option<&'f Block> {
+        let found: Vec<&Block> = self.blocks.iter().copied().filter(|b| keep(b)).collect();
+        source.pick(&found)
+    }
+
+    fn split(&self, source: &mut Source) -> Steps {
+        let l = self.loop_where(source, |l| is_plain(l) && extent(l) > 1)?;
+        let factor = |source: &mut Source| source.of([2, 2, 3, 4, 4, 5, 8, 16]);
+        let factors = match source.below(6) {
+            0..=2 => format!("? {}", factor(source)),
+            3 | 4 => format!("{} ?", factor(source)),
+            _ => format!("? {} {}", factor(source), factor(source)),
+        };
+        Some(vec![format!("split {} {factors}", self.name(l))])
+    }
+
+    fn fuse(&self, source: &mut Source) -> Steps {
+        let outer = self.loop_where(source, |l| is_plain(l) && only_loop(l).is_some_and(is_plain))?;
+        Some(vec![format!("fuse {} {}", self.name(outer), self.name(only_loop(outer)?))])
+    }
+
+    /// Two or three loops of a nest, in another order.
+    fn reorder(&self, source: &mut Source) -> Steps {
+        let first = self.loop_where(source, |l| only_loop(l).is_some())?;
+        let mut chain = vec![first];
+        while let Some(next) = only_loop(chain[chain.len() - 1]) {
+            chain.push(next);
+        }
+        chain.retain(|l| l.kind != LoopKind::Vectorized && l.pipeline.is_none());
+        source.shuffle(&mut chain);
+        chain.truncate(2 + source.below(2));
+        let names: Vec<&str> = chain.iter().map(|l| self.name(l)).collect();
+        (names.len() > 1).then(|| vec![format!("reorder {}", names.join(" "))])
+    }
+
+    /// Outer loops to blocks, inner ones to threads, with the extent that the nest already has on that axis.
+    fn bind(&self, source: &mut Source) -> Steps {
+        let l = self.loop_where(source, |l| is_plain(l) && sums_over(l).is_none() && extent(l) <= 256)?;
+        let around = visit::loops_around_loop(&self.func.body, l.var).unwrap_or_default();
+        let nest =
+            self.func.body.iter().find(|s| visit::loops(std::slice::from_ref(s)).iter().any(|x| x.var == l.var))?;
+        let bound: Vec<(Axis, i64)> =
+            visit::loops(std::slice::from_ref(nest)).iter().filter_map(|l| Some((l.axis()?, extent(l)))).collect();
+        let fits = |axis: &Axis| {
+            let same = bound.iter().all(|(a, e)| a != axis || *e == extent(l));
+            let inside_thread = around.iter().any(|o| o.axis().is_some_and(|a| a.level() > axis.level()));
+            let taken = around.iter().any(|o| o.axis() == Some(*axis));
+            same && !inside_thread && !taken
+        };
+        let axes: Vec<&str> = AXES.into_iter().filter(fits).map(Axis::name).collect();
+        Some(vec![format!("bind {} {}", self.name(l), source.pick(&axes)?)])
+    }
+
+    fn unroll(&self, source: &mut Source) -> Steps {
+        let l = self.loop_where(source, |l| is_serial(l) && extent(l) <= 8)?;
+        Some(vec![format!("unroll {}", self.name(l))])
+    }
+
+    /// A short innermost loop, split off a longer one where there is none.
+    fn vectorize(&self, source: &mut Source) -> Steps {
+        let inner = |l: &For| is_plain(l) && sums_over(l).is_none() && visit::loops(&l.body).is_empty();
+        let l = self.loop_where(source, inner)?;
+        let name = self.name(l);
+        if extent(l) <= 8 {
+            return Some(vec![format!("vectorize {name}")]);
+        }
+        let (outer, lanes) = (self.func.unused_loop_name("vo"), self.func.unused_loop_name("vi"));
+        Some(vec![format!("split {name} ? {} -> {outer} {lanes}", source.of([2, 4, 8])), format!("vectorize {lanes}")])
+    }
+
+    /// A copy of what a block reads, moved to where it reads it, often filled by the threads together.
+    fn stage(&self, source: &mut Source) -> Steps {
+        let block = self.block_where(source, |b| !visit::reads(&b.body).is_empty())?;
+        let written = visit::writes(&block.body);
+        let read: Vec<_> = visit::reads(&block.body).into_iter().filter(|b| !written.contains(b)).collect();
+        let buffer = source.pick(&read)?;
+        let stage = self.func.unused_buffer_name(&format!("{}_s", self.buffer_name(buffer)));
+        if self.func.find_block(&stage).is_some() {
+            return None;
+        }
+        let scope = source.of(["shared", "shared", "local", "global"]);
+        let mut out =
+            vec![format!("cache_read {} {} {scope} -> {stage}", self.block_name(block), self.buffer_name(buffer))];
+        let around = visit::loops_around(&self.func.body, block.name)?;
+        let Some(l) = source.pick(&around).filter(|_| !source.chance(15)) else { return Some(out) };
+        let dims = self.func.buffer(buffer).shape.len();
+        let names: Vec<String> = (0..dims).map(|n| self.func.unused_loop_name(&format!("{stage}l{n}"))).collect();
+        out.push(format!("compute_at {stage} {} -> {}", self.name(l), names.join(" ")));
+        let threads = around.iter().find(|l| l.axis() == Some(Axis::ThreadX)).map(|l| extent(l));
+        if let Some(threads) = threads.filter(|_| scope == "shared" && source.chance(80)) {
+            let all = format!("{stage}_all");
+            if dims > 1 {
+                out.push(format!("fuse {} -> {all}", names.join(" ")));
+            }
+            let all = if dims > 1 { all } else { names[0].clone() };
+            let (rounds, unit) = (format!("{stage}_r"), format!("{stage}_t"));
+            match source.below(3) {
+                0 => out.push(format!("split {all} ? {threads} -> {rounds} {unit}")),
+                1 => out.push(format!("split {all} {threads} ? -> {unit} {rounds}")),
+                _ => {
+                    let lanes = format!("{stage}_v");
+                    out.push(format!("split {all} ? {threads} {} -> {rounds} {unit} {lanes}", source.of([2, 4])));
+                    out.push(format!("vectorize {lanes}"));
+                }
+            }
+            out.push(format!("bind {unit} threadIdx.x"));
+        }
+        Some(out)
+    }
+
+    /// A result gathered elsewhere, copied out behind the loops that finish it.
+    fn write_stage(&self, source: &mut Source) -> Steps {
+        let block = self.block_where(source, |_| true)?;
+        let buffer = source.pick(&visit::writes(&block.body))?;
+        let stage = self.func.unused_buffer_name(&format!("{}_w", self.buffer_name(buffer)));
+        if self.func.find_block(&stage).is_some() {
+            return None;
+        }
+        let scope = source.of(["local", "local", "shared", "global"]);
+        let mut out =
+            vec![format!("cache_write {} {} {scope} -> {stage}", self.block_name(block), self.buffer_name(buffer))];
+        let around = visit::loops_around(&self.func.body, block.name)?;
+        let outside: Vec<&For> = around.into_iter().take_while(|l| sums_over(l).is_none()).collect();
+        if let Some(l) = source.pick(&outside).filter(|_| !source.chance(15)) {
+            out.push(format!("reverse_compute_at {stage} {}", self.name(l)));
+        }
+        Some(out)
+    }
+
+    fn writers(&self, buffer: BufferId) -> usize {
+        self.blocks.iter().filter(|b| visit::writes(&b.body).contains(&buffer)).count()
+    }
+
+    fn readers(&self, buffer: BufferId) -> Vec<&'f Block> {
+        let reads = |b: &&Block| visit::reads(&b.body).contains(&buffer) && !visit::writes(&b.body).contains(&buffer);
+        self.blocks.iter().copied().filter(reads).collect()
+    }
+
+    /// The one buffer that a block writes, if it is not a parameter.
+    fn makes(&self, block: &Block) -> Option<BufferId> {
+        let id = *visit::writes(&block.body).first()?;
+        (!self.func.params.contains(&id) && self.writers(id) == 1).then_some(id)
+    }
+
+    fn compute_at(&self, source: &mut Source) -> Steps {
+        let block = self.block_where(source, |b| self.makes(b).is_some_and(|id| !self.readers(id).is_empty()))?;
+        let readers = self.readers(self.makes(block)?);
+        let own = visit::loops_around(&self.func.body, block.name)?;
+        let over_all = |l: &&For| {
+            let below = blocks_below(l);
+            readers.iter().all(|r| below.iter().any(|(_, b)| b.name == r.name)) && own.iter().all(|o| o.var != l.var)
+        };
+        let candidates: Vec<&For> = self.loops.iter().copied().filter(over_all).collect();
+        Some(vec![format!("compute_at {} {}", self.block_name(block), self.name(source.pick(&candidates)?))])
+    }
+
+    /// The blocks that make what a block reads.
+    fn producers(&self, block: &Block) -> Vec<&'f Block> {
+        let read = visit::reads(&block.body);
+        let makes = |p: &Block| p.name != block.name && self.makes(p).is_some_and(|id| read.contains(&id));
+        self.blocks.iter().copied().filter(|p| makes(p)).collect()
+    }
+
+    fn reverse_compute_at(&self, source: &mut Source) -> Steps {
+        let block = self.block_where(source, |b| b.init.is_none() && !self.producers(b).is_empty())?;
+        let producer = source.pick(&self.producers(block))?;
+        let own = visit::loops_around(&self.func.body, block.name)?;
+        let around = visit::loops_around(&self.func.body, producer.name)?;
+        let outside = |l: &&For| sums_over(l).is_none() && own.iter().all(|o| o.var != l.var);
+        let candidates: Vec<&For> = around.into_iter().take_while(outside).collect();
+        Some(vec![format!("reverse_compute_at {} {}", self.block_name(block), self.name(source.pick(&candidates)?))])
+    }
+
+    fn inline(&self, source: &mut Source, primitive: &str) -> Steps {
+        let producers = primitive == "compute_inline";
+        let copies = |b: &Block| {
+            b.init.is_none()
+                && match producers {
+                    true => self.makes(b).is_some_and(|id| !self.readers(id).is_empty()),
+                    false => {
+                        visit::reads(&b.body).iter().any(|id| self.readers(*id).len() == 1 && self.writers(*id) == 1)
+                    }
+                }
+        };
+        Some(vec![format!("{primitive} {}", self.block_name(self.block_where(source, copies)?))])
+    }
+
+    fn decompose_reduction(&self, source: &mut Source) -> Steps {
+        let block = self.block_where(source, |b| b.init.is_some())?;
+        let around = visit::loops_around(&self.func.body, block.name)?;
+        // Up to the first loop that sums, that one included.
+        let first = around.iter().position(|l| sums_over(l).is_some()).unwrap_or(around.len());
+        let candidates: Vec<&For> = around.into_iter().take(first + 1).collect();
+        Some(vec![format!("decompose_reduction {} {}", self.block_name(block), self.name(source.pick(&candidates)?))])
+    }
+
+    fn rfactor(&self, source: &mut Source) -> Steps {
+        let block = self.block_where(source, |b| b.init.is_some())?;
+        let around = visit::loops_around(&self.func.body, block.name)?;
+        let sums: Vec<&For> = around.into_iter().filter(|l| is_plain(l) && sums_over(l).is_some()).collect();
+        Some(vec![format!("rfactor {} {}", self.block_name(block), self.name(source.pick(&sums)?))])
+    }
+
+    fn allocated(&self, source: &mut Source) -> Option<&'f Buffer> {
+        let kept: Vec<_> =
+            visit::writes(&self.func.body).into_iter().filter(|b| !self.func.params.contains(b)).collect();
+        source.pick(&kept).map(|id| self.func.buffer(id))
+    }
+
+    fn set_scope(&self, source: &mut Source) -> Steps {
+        let buffer = self.allocated(source)?;
+        let scope = source.of([Scope::Local, Scope::Shared, Scope::Global]);
+        Some(vec![format!("set_scope {} {}", buffer.name, scope.name())])
+    }
+
+    fn storage_align(&self, source: &mut Source) -> Steps {
+        let buffer = self.allocated(source).filter(|b| b.shape.len() > 1 && b.storage_align.is_none())?;
+        let factor = source.of([2, 4, 8, 32]);
+        let (dim, offset) = (source.below(buffer.shape.len() - 1), source.below(factor));
+        Some(vec![format!("storage_align {} {dim} {factor} {offset}", buffer.name)])
+    }
+
+    fn transform_layout(&self, source: &mut Source) -> Steps {
+        let buffer =
+            self.allocated(source).filter(|b| b.storage_align.is_none() && (1..=4).contains(&b.shape.len()))?;
+        let inputs: Vec<String> = (0..buffer.shape.len()).map(|n| format!("d{n}")).collect();
+        let mut outputs = inputs.clone();
+        if source.chance(60) {
+            let dim = source.below(outputs.len());
+            let extent = buffer.const_shape()?[dim];
+            let divisors: Vec<i64> = (2..=8).filter(|d| extent % d == 0).collect();
+            if let Some(d) = source.pick(&divisors) {
+                outputs[dim] = format!("{} // {d}", inputs[dim]);
+                outputs.push(format!("{} % {d}", inputs[dim]));
+            }
+        }
+        source.shuffle(&mut outputs);
+        Some(vec![format!("transform_layout {} [{}] -> [{}]", buffer.name, inputs.join(", "), outputs.join(", "))])
+    }
+
+    fn annotate(&self, source: &mut Source) -> Steps {
+        let l = self.loop_where(source, |l| l.notes.is_empty())?;
+        let (key, value) = source.of([("unroll_limit", 4), ("min_blocks", 2), ("l2_hint", 1), ("l2_promotion", 128)]);
+        Some(vec![format!("annotate {} {key} {value}", self.name(l))])
+    }
+
+    /// The classic tiling of a whole nest, bound.
+    fn tile(&self, source: &mut Source) -> Steps {
+        let first = self.loop_where(source, |l| {
+            is_plain(l) && sums_over(l).is_none() && only_loop(l).is_some_and(|n| is_plain(n) && sums_over(n).is_none())
+        })?;
+        let root = visit::loops_around_loop(&self.func.body, first.var)?.is_empty();
+        let (i, j) = (self.name(first), self.name(only_loop(first)?));
+        let fresh = |base: &str| self.func.unused_loop_name(base);
+        let [io, ii, jo, ji] = [fresh("io"), fresh("ii"), fresh("jo"), fresh("ji")];
+        let (a, b) = (source.of([2, 4, 8]), source.of([2, 4, 5, 8]));
+        let mut out = vec![
+            format!("split {i} ? {a} -> {io} {ii}"),
+            format!("split {j} ? {b} -> {jo} {ji}"),
+            format!("reorder {io} {jo} {ii} {ji}"),
+        ];
+        if root {
+            out.push(format!("bind {io} blockIdx.x"));
+            out.push(format!("bind {jo} {}", source.of(["blockIdx.y", "threadIdx.y", "threadIdx.x"])));
+            out.push(format!("bind {ii} {}", source.of(["threadIdx.x", "threadIdx.z"])));
+        }
+        Some(out)
+    }
+
+    /// Any primitive with anything that its signature takes.
+    fn anything(&self, source: &mut Source) -> Option<String> {
+        let primitive: &Primitive = source.pick(ALL)?;
+        let mut words = vec![primitive.name.to_string()];
+        for parameter in primitive.signature.iter().filter(|p| p.form != Form::Made) {
+            if !parameter.is_demanded() && source.chance(70) {
+                continue;
+            }
+            let value = self.value(parameter, source)?;
+            words.push(match parameter.form {
+                Form::Setting | Form::Option => format!("{}={value}", parameter.name),
+                _ => value,
+            });
+        }
+        Some(words.join(" "))
+    }
+
+    fn value(&self, parameter: &Parameter, source: &mut Source) -> Option<String> {
+        let some = |names: Vec<&str>, source: &mut Source| -> Option<String> {
+            let mut names = names;
+            source.shuffle(&mut names);
+            let most = if parameter.kind.is_list() { 1 + source.below(3) } else { 1 };
+            names.truncate(most);
+            (!names.is_empty()).then(|| names.join(" "))
+        };
+        match parameter.kind {
+            Kind::Loop | Kind::Loops => some(self.loops.iter().map(|l| self.name(l)).collect(), source),
+            Kind::Block | Kind::Blocks | Kind::Stage => {
+                some(self.blocks.iter().map(|b| self.block_name(b)).collect(), source)
+            }
+            Kind::Buffer | Kind::Buffers => some(self.func.buffers.iter().map(|b| b.name.as_str()).collect(), source),
+            Kind::Role => Some("role".into()),
+            Kind::Row => source.pick(warploom::intrin::ALL).map(|r| r.name.to_string()),
+            Kind::Factors => Some(source.of(["? 2", "3 ?", "2 2", "7", "? 0", "? 4 ?"]).into()),
+            Kind::Int => Some(source.of(["0", "1", "2", "4", "128"]).into()),
+            Kind::Choice(words) => source.pick(words).map(str::to_string),
+            Kind::Map => Some(source.of(["[i] -> [i // 2, i % 2]", "[i, j] -> [j, i]", "[i, j] -> [i]"]).into()),
+        }
+    }
+}
+
+const AXES: [Axis; 6] = [Axis::BlockX, Axis::BlockY, Axis::BlockZ, Axis::ThreadX, Axis::ThreadX, Axis::ThreadY];
+
+fn is_plain(l: &For) -> bool {
+    placement(l).is_none()
+}
+
+fn is_serial(l: &For) -> bool {
+    l.kind == LoopKind::Serial && l.pipeline.is_none() && l.tensorize.is_none()
+}
+
+fn extent(l: &For) -> i64 {
+    l.extent.as_int().unwrap_or(i64::MAX)
+}
+
+/// The loop that is all that stands directly in a loop.
+fn only_loop(l: &For) -> Option<&For> {
+    match l.body.as_slice() {
+        [Stmt::For(inner)] if l.raster.is_none() => Some(inner),
+        _ => None,
+    }
+}
+
+/// Loops of the root nests that may be bound and stand on no axis yet, each with an axis: what is left to do for a
+/// program that would run on one thread.
+pub fn bindings(func: &Func) -> Vec<String> {
+    let mut out = Vec::new();
+    for nest in &func.body {
+        let loops = visit::loops(std::slice::from_ref(nest));
+        if loops.iter().any(|l| l.axis().is_some()) {
+            continue;
+        }
+        let free = |l: &&&For| is_plain(l) && sums_over(l).is_none() && extent(l) <= 512;
+        let Stmt::For(first) = nest else { continue };
+        let mut chain = vec![first];
+        while let Some(next) = only_loop(chain[chain.len() - 1]) {
+            chain.push(next);
+        }
+        for (l, axis) in chain.iter().filter(free).zip(["blockIdx.x", "threadIdx.x"]) {
+            out.push(format!("bind {} {axis}", func.var_name(l.var)));
+        }
+    }
+    out
+}
