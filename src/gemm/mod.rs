@@ -4,8 +4,10 @@
 //! by hand and can be edited.
 
 mod simt;
+mod warp_tiles;
 
 pub use simt::Tiles;
+pub use warp_tiles::WarpTiles;
 
 use crate::dtype::{Class, DType};
 use crate::error::{Error, Result};
@@ -97,10 +99,12 @@ pub fn describe(program: &Func) -> Option<Gemm> {
 }
 
 /// A schedule for the product: tiles in shared memory that all threads fetch, and a tile of C in the registers of each.
-/// It applies at every size; which tiles it takes is [`Tiles::choose`]'s decision, written into the steps.
+/// Large products of f32 get [`WarpTiles`]; [`Tiles`] apply at every size. What they chose is written into the steps.
 pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
     let program = gemm.program()?;
-    let steps = crate::schedule::parse(&Tiles::choose(gemm.spec()).steps(gemm.spec()))
+    let spec = gemm.spec();
+    let text = WarpTiles::choose(spec).map_or_else(|| Tiles::choose(spec).steps(spec), |t| t.steps(spec));
+    let steps = crate::schedule::parse(&text)
         .map_err(|e| Error::bug("gemm.steps", format!("the recommended steps do not parse: {e}")))?;
     Ok(Schedule { program, target: *target, steps })
 }

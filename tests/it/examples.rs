@@ -2,7 +2,8 @@
 //! (`differential` holds this of the other examples.)
 
 use super::cases::examples;
-use warploom::te::Layout;
+use warploom::gemm::WarpTiles;
+use warploom::te::{GemmSpec, Layout};
 use warploom::{DType, Gemm, Schedule, Target, gemm, lower, machine};
 
 const SEED: u64 = 7;
@@ -46,5 +47,18 @@ fn recommended_schedules_compute_matrix_products() {
                 warploom::compile_gemm(&schedule).unwrap_or_else(|e| panic!("{name}: {e}\n{schedule}"));
             }
         }
+    }
+}
+
+/// The warp-tiled recipe at a small size, in every layout.
+#[test]
+fn warp_tiles_compute_matrix_products() {
+    let tiles = WarpTiles { groups: [1, 2], warps: [2, 1], lanes: [4, 8], per: [4, 4], bk: 8, min_blocks: None };
+    for layout in [Layout::NN, Layout::NT, Layout::TN, Layout::TT] {
+        let spec = GemmSpec::of(64, 128, 24, DType::F32, layout);
+        let name = format!("gemm 64x128x24 f32 {}", layout.name());
+        let text = format!("{name}\ntarget sm_80\n{}", tiles.steps(&spec));
+        let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
+        bit_equal_in_the_ring(&name, &schedule);
     }
 }

@@ -1,0 +1,115 @@
+//! The recipe for products large enough to fill a chip with ordinary code: warp tiles, operands in shared memory with
+//! the summed dimension outermost, and loads one tile ahead.
+//!
+//! A thread owns `groups` x `groups` pieces of C of `per` x `per` elements, spread over the block's tile, so that the
+//! lanes of a warp read neighbouring vectors of both operands: no two lanes meet in a bank unless they read the same
+//! word. An operand whose rows run along k is turned while it is stored; its rows are padded by one vector for that.
+
+use crate::dtype::DType;
+use crate::te::GemmSpec;
+use std::fmt::Write as _;
+
+/// What the recipe decided: `[rows of C, columns of C]` each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WarpTiles {
+    /// Pieces of a thread.
+    pub groups: [i64; 2],
+    /// Warps of a block.
+    pub warps: [i64; 2],
+    /// Lanes of a warp.
+    pub lanes: [i64; 2],
+    /// Elements of a piece.
+    pub per: [i64; 2],
+    /// Terms of the sums in a slot of shared memory.
+    pub bk: i64,
+    /// Blocks of a multiprocessor to compile for, where the registers need the bound.
+    pub min_blocks: Option<i64>,
+}
+
+/// The tiles, widest first. On an H200 at 4096 they reach 0.955 and 0.86 of cuBLAS f32.
+const LADDER: [WarpTiles; 2] = [
+    WarpTiles { groups: [2, 2], warps: [4, 2], lanes: [4, 8], per: [4, 4], bk: 8, min_blocks: Some(2) },
+    WarpTiles { groups: [2, 2], warps: [2, 1], lanes: [4, 8], per: [4, 4], bk: 16, min_blocks: None },
+];
+
+/// Blocks below which a smaller tile is taken: about one for each multiprocessor of a large chip.
+const ENOUGH_BLOCKS: i64 = 128;
+
+impl WarpTiles {
+    /// The widest tiles that divide the product and give enough blocks; `None` where none do, or the type is not f32.
+    pub fn choose(spec: &GemmSpec) -> Option<WarpTiles> {
+        let f32_alone = [spec.a, spec.b, spec.acc, spec.out].iter().all(|d| *d == DType::F32);
+        let suits = |t: &WarpTiles| {
+            let [bm, bn] = t.block();
+            let divide = spec.m % bm == 0 && spec.n % bn == 0 && spec.k % t.bk == 0;
+            divide && (spec.m / bm) * (spec.n / bn) >= ENOUGH_BLOCKS
+        };
+        LADDER.into_iter().find(|t| f32_alone && suits(t))
+    }
+
+    /// Rows and columns of C of a block.
+    pub fn block(&self) -> [i64; 2] {
+        [0, 1].map(|d| self.groups[d] * self.warps[d] * self.lanes[d] * self.per[d])
+    }
+
+    /// Threads of a block.
+    pub fn threads(&self) -> i64 {
+        self.warps.iter().chain(&self.lanes).product()
+    }
+
+    /// The steps as text, for a program of [`crate::te::gemm`] of one type.
+    pub fn steps(&self, spec: &GemmSpec) -> String {
+        let WarpTiles { groups: [gi, gj], warps: [wi, wj], lanes: [li, lj], per: [pi, pj], bk, .. } = *self;
+        let [bm, bn] = self.block();
+        let (ti, tj) = (wi * li, wj * lj);
+        let mut out = format!(
+            "cache_write C C local -> C_l\n\
+             split i ? {gi} {wi} {li} {pi} -> i0 ig iw il ie\nsplit j ? {gj} {wj} {lj} {pj} -> j0 jg jw jl je\n\
+             split k ? {bk} -> k0 k1\nreorder i0 j0 iw jw il jl k0 k1 ig ie jg je\n\
+             bind i0 blockIdx.y\nbind j0 blockIdx.x\nreverse_compute_at C_l j0 -> u v\n\
+             split u {gi} {wi} {li} {pi} -> ug uw ul ue\nsplit v {gj} {wj} {lj} {pj} -> vg vw vl ve\n\
+             reorder uw vw ul vl ug ue vg ve\nvectorize ve\n\
+             fuse iw jw -> w; fuse il jl -> l; fuse w l -> t; bind t threadIdx.x\n\
+             fuse uw vw -> x; fuse ul vl -> y; fuse x y -> z; bind z threadIdx.x\n\
+             transform_layout C_l [i, j] -> [i // {bm}, i // {} % {gi}, i // {pi} % {ti}, i % {pi}, \
+             j // {bn}, j // {} % {gj}, j // {pj} % {tj}, j % {pj}]\n",
+            ti * pi,
+            tj * pj,
+        );
+        let turned = [!spec.layout.a_transposed(), spec.layout.b_transposed()];
+        for (name, turned, width) in [("A", turned[0], bm), ("B", turned[1], bn)] {
+            let vector = 4.min(width * bk / self.threads());
+            let _ = write!(
+                out,
+                "cache_read C {name} shared -> {name}_s\ncompute_at {name}_s k0 -> {name}0 {name}1\n\
+                 fuse {name}0 {name}1 -> {name}f; split {name}f ? {} {vector} -> {name}o {name}t {name}v\n\
+                 vectorize {name}v; bind {name}t threadIdx.x\n",
+                self.threads()
+            );
+            if turned {
+                let _ = writeln!(out, "transform_layout {name}_s [i, j] -> [j, i]; storage_align {name}_s 0 8 4");
+            }
+        }
+        out.push_str("decompose_reduction C k0\npipeline k0 stages=2\n");
+        if let Some(blocks) = self.min_blocks {
+            let _ = writeln!(out, "annotate j0 min_blocks {blocks}");
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::te::Layout;
+
+    #[test]
+    fn tiles_need_sizes_that_they_divide_and_enough_blocks() {
+        let block = |m, n, k, d| WarpTiles::choose(&GemmSpec::of(m, n, k, d, Layout::NN)).map(|t| t.block());
+        assert_eq!(block(4096, 4096, 4096, DType::F32), Some([128, 128]));
+        assert_eq!(block(1024, 1024, 1024, DType::F32), Some([64, 64]));
+        assert_eq!(block(4095, 4096, 4096, DType::F32), None);
+        assert_eq!(block(512, 512, 512, DType::F32), None);
+        assert_eq!(block(4096, 4096, 4096, DType::F64), None);
+    }
+}
