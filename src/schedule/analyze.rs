@@ -10,7 +10,8 @@ use crate::ir::{
     BinOp, Block, Expr, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Store, Var, stmt::BlockId, visit,
 };
 
-/// How a block uses its iterators.
+/// How a block uses its iterators, which decides in which orders they may run. (Whether a block may move or vanish asks
+/// more: [`nature`](super::dataflow::nature), which also demands that its iterations write apart.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockKind {
     /// Writes a function of its iterators; running an iteration twice changes nothing.

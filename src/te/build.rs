@@ -150,7 +150,8 @@ pub fn gemm_with(spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Func> {
     build_gemm("gemm", None, spec, epilogues)
 }
 
-fn build_gemm(name: &str, batch: Option<i64>, spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Func> {
+/// Each epilogue at most once, and none that the sums' type cannot express.
+fn check_epilogues(spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<()> {
     for (n, e) in epilogues.iter().enumerate() {
         if epilogues[..n].iter().any(|earlier| earlier.name() == e.name()) {
             return Err(Error::input("te.epilogue", format!("{} stands twice", e.name())));
@@ -165,6 +166,11 @@ fn build_gemm(name: &str, batch: Option<i64>, spec: &GemmSpec, epilogues: &[Epil
             return Err(Error::input("te.epilogue", format!("{problem}, but the sums are of type {}", spec.acc)));
         }
     }
+    Ok(())
+}
+
+fn build_gemm(name: &str, batch: Option<i64>, spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Func> {
+    check_epilogues(spec, epilogues)?;
     let mut p = Program::new(name)?;
     let lead: Vec<(&str, i64)> = batch.map(|b| ("b", b)).into_iter().collect();
     let spatial = [lead.as_slice(), &[("i", spec.m), ("j", spec.n)]].concat();
