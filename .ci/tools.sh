@@ -34,19 +34,24 @@ PYTHON
     "$folder/$tool" --version | tail -n 1
 }
 
+# The first python3 that has pip (the system's may have it where another one on PATH has not), else one with a pip of its own.
 find_pip() {
-    if python3 -m pip --version >/dev/null 2>&1; then
-        pip="python3 -m pip"
+    for python in python3 /usr/bin/python3; do
+        if $python -m pip --version >/dev/null 2>&1; then
+            pip="$python -m pip"
+            return
+        fi
+    done
+    pip=".tools/python/bin/python3 -m pip"
+    if $pip --version >/dev/null 2>&1; then
         return
     fi
-    if [ ! -x .tools/python/bin/python3 ]; then
-        if ! python3 -m venv .tools/python >/dev/null 2>&1; then
-            rm -rf .tools/python
-            echo "python3 has neither pip nor venv; on Debian and Ubuntu: apt install python3-venv" >&2
-            exit 1
-        fi
+    rm -rf .tools/python
+    if ! python3 -m venv .tools/python >/dev/null 2>&1; then
+        rm -rf .tools/python
+        echo "python3 has neither pip nor venv; on Debian and Ubuntu: apt install python3-pip" >&2
+        exit 1
     fi
-    pip=".tools/python/bin/python3 -m pip"
 }
 
 command -v python3 >/dev/null 2>&1 || { echo "python3 is missing" >&2; exit 1; }

@@ -3,7 +3,6 @@
 // In reading order. tests/it/tidy.rs holds which room may use which.
 pub mod array;
 pub mod dtype;
-pub mod dump;
 pub mod error;
 
 pub mod ir;

@@ -3,7 +3,8 @@
 use super::input;
 use super::show;
 use crate::error::{Error, Result};
-use crate::ir::{Axis, Block, For, Func, Scope, Stmt, print, visit};
+use crate::ir::{Axis, Block, CopyKind, For, Func, Scope, Stmt, print, visit};
+use crate::lower;
 use crate::schedule;
 use clap::Args;
 use std::path::PathBuf;
@@ -57,6 +58,9 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     for remark in remarks(&func) {
         show::line(format_args!("note: {remark}"));
     }
+    if let Err(e) = lower::lower(&func, &schedule.target) {
+        show::line(format_args!("note: this does not compile for {} as it stands: {e}", schedule.target));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -75,12 +79,15 @@ fn remarks(func: &Func) -> Vec<String> {
             (true, false) => out.push(format!("{nest_name} has no loop bound to threads: its blocks have one thread")),
             (true, true) => {}
         }
-        lone_stages(func, std::slice::from_ref(nest), &mut Vec::new(), &mut out);
+        if bound(|a| !a.is_block_level()) {
+            lone_stages(func, std::slice::from_ref(nest), &mut Vec::new(), &mut out);
+        }
     }
     out
 }
 
-/// Shared stages under a thread loop that they neither mention nor share out: one thread fills them.
+/// What one thread of many does alone: blocks under no loop that is bound to threads, and shared stages that neither
+/// mention such a loop nor share its iterations out.
 fn lone_stages<'a>(func: &Func, body: &'a [Stmt], around: &mut Vec<&'a For>, out: &mut Vec<String>) {
     for stmt in body {
         match stmt {
@@ -97,20 +104,25 @@ fn lone_stages<'a>(func: &Func, body: &'a [Stmt], around: &mut Vec<&'a For>, out
 }
 
 fn lone_stage(func: &Func, block: &Block, around: &[&For]) -> Option<String> {
-    let written = visit::writes(&block.body).into_iter().find(|b| func.buffer(*b).scope == Scope::Shared)?;
+    let together = block.copy_with.as_ref().is_some_and(|c| c.kind == CopyKind::Tma);
+    if together || around.iter().any(|l| l.tensorize.is_some()) {
+        return None;
+    }
+    let name = func.block_name(block.name);
     let threads: Vec<&&For> = around.iter().filter(|l| l.axis().is_some_and(|a| !a.is_block_level())).collect();
+    if threads.is_empty() {
+        return Some(format!("block {name} stands under no loop bound to threads: one thread of a block runs it"));
+    }
+    let written = visit::writes(&block.body).into_iter().find(|b| func.buffer(*b).scope == Scope::Shared)?;
     let mentioned = |l: &For| l.defines().iter().any(|(v, _)| block.iters.iter().any(|i| i.binding.mentions(*v)));
-    if threads.is_empty()
-        || threads.iter().any(|l| mentioned(l))
-        || block.copy_with.as_ref().is_some_and(|c| c.kind == crate::ir::CopyKind::Tma)
-    {
+    if threads.iter().any(|l| mentioned(l)) {
         return None;
     }
     let loops: Vec<&str> = threads.iter().map(|l| func.var_name(l.var)).collect();
+    let buffer = &func.buffer(written).name;
+    let loops = loops.join(" and ");
     Some(format!(
-        "stage {} fills {} once for all iterations of {}, and no loop of its own is bound: one thread does it",
-        func.block_name(block.name),
-        func.buffer(written).name,
-        loops.join(" and ")
+        "stage {name} fills {buffer} once for all iterations of {loops}, and no loop of its own is bound: one thread \
+         does it"
     ))
 }

@@ -155,7 +155,8 @@ fn table(rows: &[(Vec<i64>, Row)]) -> comfy_table::Table {
         |value: Option<f64>, digits: usize| value.map_or_else(|| "-".to_string(), |v| format!("{v:.digits$}"));
     for (sizes, row) in rows {
         let tvm = peers::tvm(&row.program, sizes);
-        let to_tvm = row.ratio.zip(tvm).map(|(ours, theirs)| ours / theirs);
+        // TVM's figures are of single launches.
+        let to_tvm = row.alone.map_or(row.ratio, |a| a.ratio).zip(tvm).map(|(ours, theirs)| ours / theirs);
         table.add_row([
             row.program.clone(),
             row.shape.clone(),

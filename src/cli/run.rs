@@ -53,7 +53,7 @@ fn on_cpu(args: &RunArgs, schedule: Schedule) -> Result<ExitCode> {
     spinner.finish_and_clear();
     show::line(format_args!("{title}, {} steps, target {}", schedule.steps.len(), schedule.target));
     let rate = stats.statements as f64 / time / 1e6;
-    show::line(format_args!("ran {how} in {}: {} statements, {rate:.0} M/s", show::seconds(time), stats.statements));
+    show::line(format_args!("ran {how} in {}: {} statements, {rate:.1} M/s", show::seconds(time), stats.statements));
     Ok(verdict(worst))
 }
 

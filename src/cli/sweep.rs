@@ -14,7 +14,7 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 pub struct SweepArgs {
     /// Sizes of the square matrices.
-    #[arg(long, value_delimiter = ',', default_values_t = [512, 1024])]
+    #[arg(long, value_delimiter = ',', default_values_t = [512, 1024], value_parser = clap::value_parser!(i64).range(1..))]
     sizes: Vec<i64>,
     /// Compile for this chip; the device's own where one is used.
     #[arg(long, value_name = "sm_XX")]
@@ -225,7 +225,7 @@ fn counts(outcomes: &[Outcome], args: &SweepArgs) {
     let invalid: Vec<&Error> = outcomes.iter().filter_map(|o| o.result.as_ref().err()).collect();
     let lists = BLOCK_TILES.len() * THREAD_TILES.len() * Pattern::ALL.len();
     show::line(format_args!(
-        "{} configurations: {} block tiles x {} thread tiles x {} patterns = {lists}, at {} sizes; {} valid, {} invalid",
+        "{} configurations: {} block tiles x {} thread tiles x {} patterns = {lists}, at {} size(s); {} valid, {} invalid",
         outcomes.len(),
         BLOCK_TILES.len(),
         THREAD_TILES.len(),

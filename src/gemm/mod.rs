@@ -28,12 +28,12 @@ impl Gemm {
         Gemm { spec: GemmSpec::of(m, n, k, DType::F32, Layout::NN) }
     }
 
-    /// The usual combination for a type of inputs: sums in f32 (s32 for integers), and a result that is not narrower
-    /// than 16 bits. f16 means f16>f32>f16, s8 means s8>s32>s32.
+    /// The usual combination for a type of inputs: sums in f32 (s32 for integers) unless the inputs are wider, and a
+    /// result that is not narrower than 16 bits. f16 means f16>f32>f16, s8 means s8>s32>s32, f64 means f64 alone.
     #[must_use]
     pub fn of(self, dtype: DType) -> Gemm {
         let acc = match (dtype, dtype.class()) {
-            (DType::F64, _) => DType::F64,
+            (DType::F64 | DType::S64 | DType::U32, _) => dtype,
             (_, Class::Float) => DType::F32,
             _ => DType::S32,
         };

@@ -9,10 +9,11 @@ mod expr;
 
 use super::{
     Axis, Block, BlockId, Buffer, BufferId, Cond, Expr, For, Func, Index, IterKind, LoopKind, Stmt, Store, Sync, Var,
+    visit,
 };
 use crate::dtype::DType;
 use crate::error::Error;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// What a name in the text stands for.
@@ -176,7 +177,10 @@ impl<'a> Printer<'a> {
         self.separated(&func.params, |p, &b| p.buffer(b));
         self.put(")\n");
         self.depth += 1;
-        for id in (0..func.buffers.len() as u32).map(BufferId).filter(|b| !func.params.contains(b)) {
+        let used: HashSet<BufferId> = visit::reads(&func.body).into_iter().chain(visit::writes(&func.body)).collect();
+        // The kernels of a program share its list of buffers; each prints those that it touches.
+        for id in (0..func.buffers.len() as u32).map(BufferId).filter(|b| !func.params.contains(b) && used.contains(b))
+        {
             self.line();
             self.buffer(id);
             self.end();

@@ -127,6 +127,12 @@ pub fn loops(body: &[Stmt]) -> Vec<&For> {
     out
 }
 
+/// How many loops stand around the statement that most stand around.
+pub fn depth(body: &[Stmt]) -> usize {
+    let below = |s: &Stmt| children(s).into_iter().map(|c| depth(c)).max().unwrap_or(0);
+    body.iter().map(|s| below(s) + usize::from(matches!(s, Stmt::For(_)))).max().unwrap_or(0)
+}
+
 /// All blocks, in the order of the text.
 pub fn blocks(body: &[Stmt]) -> Vec<&Block> {
     let mut out = Vec::new();

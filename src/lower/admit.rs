@@ -50,8 +50,8 @@ fn placements_of_loop(func: &Func, l: &crate::ir::For, missing: &mut Vec<String>
     if l.persistent {
         missing.push(format!("bind {name} blockIdx persistent"));
     }
-    if let Some(p) = l.pipeline {
-        missing.push(format!("pipeline {name} stages={}", p.stages));
+    if let Some(p) = l.pipeline.filter(|p| p.in_flight > 0) {
+        missing.push(format!("pipeline {name} stages={} in_flight={}", p.stages, p.in_flight));
     }
     if let Some(t) = &l.tensorize {
         missing.push(format!("tensorize {name} {}", t.row));

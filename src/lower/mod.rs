@@ -12,6 +12,7 @@ mod flatten;
 mod guards;
 mod kernels;
 mod order;
+mod pipeline;
 mod plan;
 mod registers;
 mod vectors;
@@ -136,6 +137,11 @@ pub const PASSES: &[Pass] = &[
         name: "vectors",
         promise: "vectorized loops are accesses of a width that alignment proves",
         run: vectors::run,
+    },
+    Pass {
+        name: "pipeline",
+        promise: "pipelined loops load ahead through registers into slots of shared memory",
+        run: pipeline::run,
     },
     Pass {
         name: "registers",

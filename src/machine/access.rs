@@ -6,6 +6,7 @@
 use super::alu::{self, Combine};
 use super::code::{Access, Code, LANES, Place, Slot};
 use super::memory::{Failure, Memory};
+use super::race::{self, Clock, Touch};
 use super::warp::{Register, Trap, Warp};
 use crate::dtype::DType;
 
@@ -16,6 +17,8 @@ pub(super) struct World {
     pub globals: Vec<Memory>,
     /// The block's shared memory.
     pub shared: Memory,
+    /// What is ordered with what.
+    pub clock: Clock,
     /// Statements of single threads that have run.
     pub statements: u64,
     steps: u64,
@@ -27,6 +30,14 @@ impl World {
     /// Without memory, and with a limit to what may run.
     pub fn new(limit: u64) -> World {
         World { limit, ..World::default() }
+    }
+
+    /// Back to the start of the kernel, to look for one access; what has been written no longer matters.
+    pub fn forget(&mut self) {
+        (self.statements, self.steps) = (0, 0);
+        self.clock.rewind();
+        self.shared.marks.clear();
+        self.globals.iter_mut().for_each(|m| m.marks.clear());
     }
 
     #[inline(always)]
@@ -41,14 +52,15 @@ impl World {
         if self.steps > self.limit { Err(Trap::Limit) } else { Ok(()) }
     }
 
-    fn memory(&mut self, place: Place) -> Result<(&mut Memory, Span), Trap> {
+    fn memory(&mut self, place: Place) -> Result<(&mut Memory, &mut Clock, Span), Trap> {
+        let clock = &mut self.clock;
         match place {
             Place::Global(m) => {
                 let memory = self.globals.get_mut(m as usize).ok_or(Trap::Broken("a memory is missing"))?;
-                Ok((memory, Span { base: 0, units: 1 }))
+                Ok((memory, clock, Span { base: 0, units: 1 }))
             }
             Place::Shared { base, units } => {
-                Ok((&mut self.shared, Span { base: base as usize, units: units as usize }))
+                Ok((&mut self.shared, clock, Span { base: base as usize, units: units as usize }))
             }
             Place::Local(_) => Err(Trap::Broken("a local buffer has no memory")),
         }
@@ -69,9 +81,25 @@ struct Lanes<'w> {
     mask: u32,
     width: usize,
     uniform: bool,
+    warp: usize,
 }
 
 impl Lanes<'_> {
+    /// Lets the clock and the cells of a memory know of the access.
+    #[inline(never)]
+    fn observe(&self, memory: &mut Memory, clock: &mut Clock, span: Span, a: &Access, it: Kind) -> Result<(), Trap> {
+        let (cells, warp) = (&mut memory.cells[..], self.warp);
+        let all =
+            race::Lanes { number: it.number, access: a, warp, write: it.write, units: span.units, base: span.base };
+        if self.uniform && !it.write && self.mask != 0 {
+            // The first and the last lane stand for all that read one element.
+            let (first, last) = (self.mask.trailing_zeros() as usize, 31 - self.mask.leading_zeros() as usize);
+            let ends = [first, last].into_iter().take(if first == last { 1 } else { 2 });
+            return all.observe(cells, clock, ends.map(|l| (l, self.element(l))));
+        }
+        all.observe(cells, clock, (0..self.width).filter(|l| self.runs(*l)).map(|l| (l, self.element(l))))
+    }
+
     #[inline(always)]
     fn element(&self, lane: usize) -> i64 {
         self.scalar.wrapping_add(self.vector[lane])
@@ -93,6 +121,7 @@ impl Warp {
             mask: self.mask,
             width: self.width,
             uniform: a.at.vector == 0,
+            warp: self.number,
         };
         (lanes, &mut self.registers, Locals { values: &mut self.locals, marks: &mut self.local_marks })
     }
@@ -104,10 +133,17 @@ struct Locals<'w> {
     marks: &'w mut [u32],
 }
 
-fn failure(failure: Failure, lane: usize, access: u32, element: i64) -> Trap {
+/// Which access of the code, and what it does.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    number: u32,
+    write: bool,
+}
+
+fn failure(failure: Failure, touch: Touch) -> Trap {
     match failure {
-        Failure::OutOfBounds => Trap::OutOfBounds { lane, access },
-        Failure::Uninitialised => Trap::Uninitialised { lane, access, element },
+        Failure::OutOfBounds => Trap::OutOfBounds { lane: touch.lane, access: touch.access },
+        Failure::Uninitialised => Trap::Uninitialised(touch),
     }
 }
 
@@ -132,7 +168,7 @@ pub(super) fn load(warp: &mut Warp, code: &Code, world: &mut World, dst: Slot, n
     if let Place::Local(base) = a.place {
         return load_local(&locals, &lanes, base as usize, registers, number);
     }
-    let (memory, span) = world.memory(a.place)?;
+    let (memory, clock, span) = world.memory(a.place)?;
     for (j, register) in registers.iter_mut().enumerate() {
         let gather = Gather { memory, span, lanes: &lanes, shift: j as i64, number };
         match (memory.ring, a.dtype) {
@@ -141,6 +177,9 @@ pub(super) fn load(warp: &mut Warp, code: &Code, world: &mut World, dst: Slot, n
             (_, DType::F16) => gather.each(register, |m, u| m.read(DType::F16, u))?,
             _ => gather.each(register, |m, u| m.read(a.dtype, u))?,
         }
+    }
+    if a.watched {
+        lanes.observe(memory, clock, span, a, Kind { number, write: false })?;
     }
     Ok(())
 }
@@ -176,7 +215,7 @@ impl Gather<'_> {
         let element = self.lanes.element(lane) + self.shift;
         let unit = self.span.base + element as usize * self.span.units;
         if let Err(f) = self.memory.check(unit, self.span.units) {
-            return Err(failure(f, lane, self.number, element));
+            return Err(failure(f, Touch { lane, access: self.number, element, unit, write: false }));
         }
         read(self.memory, unit).ok_or(Trap::OutOfBounds { lane, access: self.number })
     }
@@ -191,7 +230,7 @@ pub(super) fn store(warp: &mut Warp, code: &Code, world: &mut World, src: Slot, 
     if let Place::Local(base) = a.place {
         return store_local(&mut locals, &lanes, base as usize, registers, number);
     }
-    let (memory, span) = world.memory(a.place)?;
+    let (memory, clock, span) = world.memory(a.place)?;
     for (j, register) in registers.iter().enumerate() {
         for (lane, value) in register.iter().enumerate().take(lanes.width) {
             if lanes.runs(lane) {
@@ -201,9 +240,13 @@ pub(super) fn store(warp: &mut Warp, code: &Code, world: &mut World, src: Slot, 
                     _ => memory.write(a.dtype, unit, *value),
                 };
                 written.ok_or(Trap::OutOfBounds { lane, access: number })?;
-                memory.mark(unit, span.units).map_err(|f| failure(f, lane, number, 0))?;
+                let touch = Touch { lane, access: number, element: 0, unit, write: true };
+                memory.mark(unit, span.units).map_err(|f| failure(f, touch))?;
             }
         }
+    }
+    if a.watched {
+        lanes.observe(memory, clock, span, a, Kind { number, write: true })?;
     }
     Ok(())
 }
@@ -219,7 +262,7 @@ pub(super) fn reduce(
 ) -> Result<(), Trap> {
     let a = &code.accesses[number as usize];
     let (lanes, registers, _) = warp.split(a);
-    let (memory, span) = world.memory(a.place)?;
+    let (memory, clock, span) = world.memory(a.place)?;
     let first = lanes.mask.trailing_zeros() as usize;
     let gather = Gather { memory, span, lanes: &lanes, shift: 0, number };
     let mut total = gather.one(first.min(LANES - 1), &|m, u| m.read(a.dtype, u))?;
@@ -230,7 +273,11 @@ pub(super) fn reduce(
         }
     }
     let unit = span.base + lanes.scalar as usize * span.units;
-    memory.write(a.dtype, unit, total).ok_or(Trap::OutOfBounds { lane: first, access: number })
+    memory.write(a.dtype, unit, total).ok_or(Trap::OutOfBounds { lane: first, access: number })?;
+    if a.watched {
+        lanes.observe(memory, clock, span, a, Kind { number, write: true })?;
+    }
+    Ok(())
 }
 
 fn load_local(
@@ -251,7 +298,8 @@ fn load_local(
             let at = base + element as usize;
             let outside = Trap::OutOfBounds { lane, access: number };
             if locals.marks.get(at).ok_or(outside)? >> lane & 1 == 0 {
-                return Err(Trap::Uninitialised { lane, access: number, element });
+                let touch = Touch { lane, access: number, element, unit: at, write: false };
+                return Err(Trap::Uninitialised(touch));
             }
             *out = locals.values[at][lane];
         }

@@ -46,6 +46,8 @@ pub(super) struct Access {
     pub at: Operand,
     /// Consecutive elements.
     pub lanes: u32,
+    /// Another thread may write there: races are looked for.
+    pub watched: bool,
     /// What the address has to be a multiple of, in elements; 0 where no address will do.
     pub align: i64,
     /// For messages.
@@ -219,6 +221,8 @@ pub(super) enum Op {
 #[derive(Debug, Clone)]
 pub(super) struct Site {
     pub statement: SiteKind,
+    /// How many stores stand before it in the text.
+    pub stores: u32,
     /// The loops around it, outermost first.
     pub loops: Vec<(Var, Operand)>,
 }

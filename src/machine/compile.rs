@@ -17,6 +17,8 @@ pub(super) struct Plan {
     /// The place of each buffer of the Func.
     pub places: Vec<Place>,
     pub ring: bool,
+    /// Where races are looked for: a flag for each buffer of the Func.
+    pub watched: Vec<bool>,
     /// Innermost loops of a program in sequence may run as lanes.
     pub lanes: bool,
     /// Variables that the launch sets, with their extents.
@@ -42,6 +44,7 @@ pub(super) struct Compiler<'a> {
     pub accesses: Vec<Access>,
     sites: Vec<Site>,
     site: u32,
+    stores: u32,
     /// The loops around, outermost first.
     loops: Vec<(Var, Operand)>,
     /// What runs at the start of the program and of each iteration of the loops around.
@@ -81,8 +84,9 @@ impl<'a> Compiler<'a> {
             vector_level: vec![0, 0],
             registers: 0,
             accesses: Vec::new(),
-            sites: vec![Site { statement: SiteKind::Other, loops: Vec::new() }],
+            sites: vec![Site { statement: SiteKind::Other, stores: 0, loops: Vec::new() }],
             site: 0,
+            stores: 0,
             loops: Vec::new(),
             prologues: vec![Vec::new()],
             body: Vec::new(),
@@ -155,7 +159,9 @@ impl<'a> Compiler<'a> {
     }
 
     fn here(&mut self, statement: SiteKind) {
-        self.sites.push(Site { statement, loops: self.loops.clone() });
+        let stores = self.stores;
+        self.stores += u32::from(matches!(statement, SiteKind::Store(_)));
+        self.sites.push(Site { statement, stores, loops: self.loops.clone() });
         self.site = self.sites.len() as u32 - 1;
     }
 
@@ -372,6 +378,7 @@ impl<'a> Compiler<'a> {
             dtype: buffer.dtype,
             at,
             lanes,
+            watched: self.plan.watched.get(id.0 as usize).is_some_and(|w| *w),
             align: if sub_byte || !aligned { 0 } else { i64::from(lanes) },
             buffer: id,
             indices: indices.iter().map(|i| self.resolve(i)).collect(),

@@ -1,6 +1,7 @@
 //! What went wrong, in the program's names: buffer and index, statement, loop values, block and thread.
 
 use super::code::{Access, Code, SiteKind};
+use super::race::Touch;
 use super::warp::{Trap, Warp};
 use crate::error::{Error, Fault};
 use crate::ir::{Stmt, Var, layout, print};
@@ -50,7 +51,7 @@ pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) 
     }
 }
 
-fn thread(at: Where, lane: usize) -> String {
+pub(super) fn thread(at: Where, lane: usize) -> String {
     let number = at.warp as u32 * 32 + lane as u32;
     let [x, y, _] = at.threads.map(|n| n.max(1));
     let [bx, by, bz] = at.block;
@@ -68,7 +69,7 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
             let shape = shape.flatten().unwrap_or_default();
             ("bounds", format!("{} lies outside its shape {shape:?}", found(access, lane)), lane)
         }
-        Trap::Uninitialised { lane, access, element } => {
+        Trap::Uninitialised(Touch { lane, access, element, .. }) => {
             let name = match code.accesses.get(access as usize) {
                 Some(a) if a.lanes > 1 => format!("{} (element {element})", found(access, lane)),
                 _ => found(access, lane),
@@ -80,6 +81,9 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
             let message =
                 format!("{} is a vector of {lanes} at element {element}, not aligned to its size", found(access, lane));
             ("alignment", message, lane)
+        }
+        Trap::Race(Touch { lane, access, .. }) => {
+            ("race", format!("{} is accessed by several threads, and nothing orders them", found(access, lane)), lane)
         }
         Trap::Division { lane } => ("zero", "an integer is divided by zero".to_string(), lane),
         Trap::Divergence { mask } => {
@@ -97,7 +101,7 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
 }
 
 /// `C[3, 130]`: the element that a lane names.
-fn element(code: &Code, warp: &Warp, a: &Access, lane: usize) -> String {
+pub(super) fn element(code: &Code, warp: &Warp, a: &Access, lane: usize) -> String {
     let site = code.site_of.get(warp.pc).and_then(|s| code.sites.get(*s as usize));
     let value = |v: Var| {
         let (_, operand) = site?.loops.iter().rev().find(|(var, _)| *var == v)?;

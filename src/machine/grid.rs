@@ -8,8 +8,10 @@ use super::Policy;
 use super::access::World;
 use super::code::{Code, LANES};
 use super::fault::{Where, explain};
-use super::warp::{Event, Warp};
-use crate::error::{Error, Result};
+use super::race::Watch;
+use super::report;
+use super::warp::{Event, Trap, Warp};
+use crate::error::Result;
 use crate::ir::{Axis, Var};
 
 /// How a kernel is launched.
@@ -29,15 +31,48 @@ enum State {
     Done,
 }
 
+/// A warp that cannot go on.
+pub(super) struct Halt {
+    pub trap: Trap,
+    pub warp: Warp,
+    pub at: Where,
+}
+
 /// Runs a kernel.
 pub(super) fn run(code: &Code, launch: &Launch, world: &mut World, policy: Policy) -> Result<()> {
+    let Err(halt) = run_grid(code, launch, world, policy) else { return Ok(()) };
+    let touch = match halt.trap {
+        Trap::Race(touch) | Trap::Uninitialised(touch) => touch,
+        _ => return Err(explain(&halt.trap, code, &halt.warp, Some(halt.at))),
+    };
+    let Some(access) = code.accesses.get(touch.access as usize).filter(|a| a.watched) else {
+        return Err(explain(&halt.trap, code, &halt.warp, Some(halt.at)));
+    };
+    // Again from the start, up to the access that this one is not ordered with.
+    if halt.trap != Trap::Race(touch) {
+        world.clock.next_access();
+    }
+    world.clock.watch = Some(Watch::new(&world.clock, halt.warp.number, access.place, &touch));
+    world.forget();
+    let found = run_grid(code, launch, world, policy).err().map(|other| (other.trap.clone(), other));
+    match found {
+        Some((Trap::Race(other), partner)) => {
+            let first = report::Party::new(code, &partner.warp, partner.at, &other);
+            Err(report::race(code, first, report::Party::new(code, &halt.warp, halt.at, &touch)))
+        }
+        _ => Err(explain(&halt.trap, code, &halt.warp, Some(halt.at))),
+    }
+}
+
+fn run_grid(code: &Code, launch: &Launch, world: &mut World, policy: Policy) -> Result<(), Box<Halt>> {
     let threads = launch.block.iter().map(|n| *n as usize).product::<usize>();
     let mut warps: Vec<Warp> = (0..threads.div_ceil(LANES))
-        .map(|w| Warp::new(code, launch.locals, (threads - w * LANES).min(LANES)))
+        .map(|w| Warp::new(code, launch.locals, w, (threads - w * LANES).min(LANES)))
         .collect();
     for (number, warp) in warps.iter_mut().enumerate() {
         place_threads(code, launch, number, warp);
     }
+    world.clock.kernel(threads);
     let mut rng = fastrand::Rng::with_seed(if let Policy::Random(seed) = policy { seed } else { 0 });
     for block in blocks(launch.grid, policy, &mut rng) {
         for warp in &mut warps {
@@ -47,9 +82,14 @@ pub(super) fn run(code: &Code, launch: &Launch, world: &mut World, policy: Polic
             }
         }
         world.shared.poison();
+        world.clock.block();
         run_block(code, launch, world, &mut warps, block, policy, &mut rng)?;
     }
     Ok(())
+}
+
+fn halt(trap: Trap, warp: Warp, at: Where) -> Box<Halt> {
+    Box::new(Halt { trap, warp, at })
 }
 
 fn blocks(grid: [u32; 3], policy: Policy, rng: &mut fastrand::Rng) -> Box<dyn Iterator<Item = [u32; 3]>> {
@@ -97,14 +137,14 @@ fn run_block(
     block: [u32; 3],
     policy: Policy,
     rng: &mut fastrand::Rng,
-) -> Result<()> {
+) -> Result<(), Box<Halt>> {
     let mut states = vec![State::Ready; warps.len()];
     let at = |warp| Where { block, threads: launch.block, warp };
     loop {
         while let Some(next) = choose(&states, policy, rng) {
             let turn = if matches!(policy, Policy::Random(_)) { rng.u64(1..9) } else { u64::MAX };
             let event = warps[next].run(code, world, turn);
-            states[next] = match event.map_err(|t| explain(&t, code, &warps[next], Some(at(next))))? {
+            states[next] = match event.map_err(|trap| halt(trap, warps[next].clone(), at(next)))? {
                 Event::Done => State::Done,
                 Event::Barrier(pc) => State::Waiting(pc),
                 Event::Paused => State::Ready,
@@ -113,7 +153,8 @@ fn run_block(
         if states.iter().all(|s| *s == State::Done) {
             return Ok(());
         }
-        open_barrier(code, &mut states, warps, at)?;
+        open_barrier(&mut states, warps, at)?;
+        world.clock.block_barrier();
     }
 }
 
@@ -130,17 +171,17 @@ fn choose(states: &[State], policy: Policy, rng: &mut fastrand::Rng) -> Option<u
 }
 
 /// Lets all warps go on from the barrier at which they all stand.
-fn open_barrier(code: &Code, states: &mut [State], warps: &[Warp], at: impl Fn(usize) -> Where) -> Result<()> {
+fn open_barrier(states: &mut [State], warps: &[Warp], at: impl Fn(usize) -> Where) -> Result<(), Box<Halt>> {
     let waiting = states.iter().position(|s| matches!(s, State::Waiting(_)));
     let Some(first) = waiting else {
-        return Err(Error::bug("machine.code", "no warp can go on, and none stands at a barrier"));
+        let trap = Trap::Broken("no warp can go on, and none stands at a barrier");
+        return Err(halt(trap, warps[0].clone(), at(0)));
     };
     if let Some(other) = states.iter().position(|s| *s != states[first]) {
         let what = if states[other] == State::Done { "has ended" } else { "stands at another barrier" };
         let mut stuck = warps[first].clone();
         stuck.pc = stuck.pc.saturating_sub(1);
-        let trap = super::warp::Trap::Stuck { other, what };
-        return Err(explain(&trap, code, &stuck, Some(at(first))));
+        return Err(halt(Trap::Stuck { other, what }, stuck, at(first)));
     }
     states.fill(State::Ready);
     Ok(())

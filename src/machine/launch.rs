@@ -6,6 +6,7 @@ use super::compile::{Plan, compile};
 use super::fault;
 use super::grid::{self, Launch};
 use super::memory::Memory;
+use super::race::Cell;
 use super::warp::Warp;
 use super::{Mode, Options, Stats};
 use crate::array::Array;
@@ -48,11 +49,11 @@ pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], lan
         globals.push(Global { buffer, span: span(buffer)?, written, workspace });
     }
     let places = (0..func.buffers.len()).map(|i| Place::Global(i as u32)).collect();
-    let plan = Plan { places, ring: options.mode == Mode::Ring, lanes, launch: Vec::new() };
+    let plan = Plan { places, ring: options.mode == Mode::Ring, watched: Vec::new(), lanes, launch: Vec::new() };
     let code = compile(func, &plan)?;
     let order: Vec<usize> = func.params.iter().map(|p| p.0 as usize).collect();
     with_memories(&globals, &order, options, args, |world| {
-        let mut warp = Warp::new(&code, 0, 1);
+        let mut warp = Warp::new(&code, 0, 0, 1);
         let run = warp.run(&code, world, u64::MAX);
         run.map(|_| ()).map_err(|t| fault::explain(&t, &code, &warp, None))
     })
@@ -72,7 +73,8 @@ fn with_memories(
     let mut bytes = 0u64;
     for g in globals {
         let size = if ring { 4 * g.span as u64 } else { g.buffer.dtype.bytes_of(g.span as u64) };
-        bytes += if g.workspace { size } else { 0 } + if g.workspace || g.written { g.span as u64 } else { 0 };
+        let marks = g.span as u64 * if options.races { 1 + size_of::<Cell>() as u64 } else { 1 };
+        bytes += if g.workspace { size } else { 0 } + if g.workspace || g.written { marks } else { 0 };
         if bytes > options.limits.bytes {
             return Err(Error::input("machine.limit", "the program needs more memory than the machine was allowed"));
         }
@@ -81,7 +83,7 @@ fn with_memories(
             Memory::poisoned(g.span, bits, ring)
         } else {
             let marks = if g.written { vec![0; g.span] } else { Vec::new() };
-            Memory { unit_bits: bits, bytes: Vec::new(), marks, ring }
+            Memory { unit_bits: bits, bytes: Vec::new(), marks, ring, cells: Vec::new() }
         });
     }
     for (arg, &g) in args.iter_mut().zip(order) {
@@ -240,9 +242,14 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
         return Err(Error::input("machine.limit", "a block has no or too many threads, or too much local memory"));
     }
     let launch = kernel.launch.iter().map(|l| (l.axis, l.var, i64::from(l.extent))).collect();
+    let written = visit::writes(&kernel.func.body);
+    let watch = |(i, b): (usize, &Buffer)| {
+        options.races && (b.scope == Scope::Shared || written.iter().any(|w| w.0 as usize == i))
+    };
+    let watched = kernel.func.buffers.iter().enumerate().map(watch).collect();
     // A single thread runs in sequence. (Its local buffers are one lane's, so lanes could not share them.)
     let lanes = threads == 1 && locals == 0;
-    let plan = Plan { places, ring: options.mode == Mode::Ring, lanes, launch };
+    let plan = Plan { places, ring: options.mode == Mode::Ring, watched, lanes, launch };
     Ok((compile(&kernel.func, &plan)?, locals as usize))
 }
 
@@ -270,6 +277,13 @@ fn run_kernel(kernel: &LoweredKernel, code: &Code, locals: usize, world: &mut Wo
     let unit = shared_unit(kernel);
     let units = u64::from(kernel.shared_bytes) * 8 / u64::from(unit);
     world.shared = Memory::poisoned(units as usize, unit, options.mode == Mode::Ring);
+    if options.races {
+        world.shared.cells = vec![Cell::default(); units as usize];
+        for memory in &mut world.globals {
+            // What no kernel writes has no marks, and no races.
+            memory.cells.resize(memory.marks.len(), Cell::default());
+        }
+    }
     let axes: Vec<_> = kernel.launch.iter().map(|l| (l.axis, l.var)).collect();
     if axes.iter().any(|(a, _)| matches!(a, Axis::Cluster | Axis::Warp | Axis::Warpgroup)) {
         return Err(Error::bug("machine.axis", "the machine runs blockIdx and threadIdx only"));

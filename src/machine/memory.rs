@@ -5,6 +5,7 @@
 //! types use one after the other, the smallest element among them. In the ring an element is one u32 kept at its first
 //! unit, and the marks tell its width: reading with another width than was written is reading what was never written.
 
+use super::race::Cell;
 use super::value::{Kind, f32_of, f32_to_fp8, fp8_to_f32, kind_of};
 use crate::dtype::DType;
 use half::{bf16, f16};
@@ -20,6 +21,8 @@ pub(super) struct Memory {
     /// the others. Empty where everything is written from the start.
     pub marks: Vec<u8>,
     pub ring: bool,
+    /// Who has accessed each unit; empty where races are not looked for.
+    pub cells: Vec<Cell>,
 }
 
 /// Why an access failed.
@@ -36,7 +39,7 @@ impl Memory {
     /// Memory of `units`, of which none has been written; every byte is poison.
     pub fn poisoned(units: usize, unit_bits: u32, ring: bool) -> Memory {
         let bytes = if ring { units * 4 } else { (units * unit_bits as usize).div_ceil(8) };
-        Memory { unit_bits, bytes: vec![0xA5; bytes], marks: vec![0; units], ring }
+        Memory { unit_bits, bytes: vec![0xA5; bytes], marks: vec![0; units], ring, cells: Vec::new() }
     }
 
     /// Forgets all that was written.

@@ -33,10 +33,14 @@ mod index;
 mod lanes;
 mod launch;
 mod memory;
+mod race;
+mod report;
 mod ring;
 mod value;
 mod warp;
 
+#[cfg(test)]
+mod race_tests;
 #[cfg(test)]
 mod tests;
 
@@ -90,12 +94,14 @@ pub struct Options {
     pub policy: Policy,
     /// When to stop.
     pub limits: Limits,
+    /// Whether to look for races between the threads of a lowered program.
+    pub races: bool,
 }
 
 impl Options {
-    /// A mode, in order, with the usual limits.
+    /// A mode, in order, with the usual limits; races are looked for.
     pub fn new(mode: Mode) -> Options {
-        Options { mode, policy: Policy::InOrder, limits: Limits::default() }
+        Options { mode, policy: Policy::InOrder, limits: Limits::default(), races: true }
     }
 }
 

@@ -7,6 +7,7 @@ use super::access::{self, World};
 use super::alu;
 use super::code::{Code, LANES, Op, Operand, Slot};
 use super::compile::LANE;
+use super::race::Touch;
 use super::value;
 use crate::ir::{CmpOp, IndexOp};
 
@@ -30,9 +31,11 @@ pub(super) enum Trap {
     /// An index of an access lies outside.
     OutOfBounds { lane: usize, access: u32 },
     /// An element was read that nothing has written.
-    Uninitialised { lane: usize, access: u32, element: i64 },
+    Uninitialised(Touch),
     /// A vector access at an address that is not a multiple of its size.
     Misaligned { lane: usize, access: u32, element: i64 },
+    /// An access that another thread's is not ordered with; while that one is looked for, this is it.
+    Race(Touch),
     /// An integer was divided by zero.
     Division { lane: usize },
     /// A barrier reached by part of its threads.
@@ -48,6 +51,8 @@ pub(super) enum Trap {
 /// The state of a warp.
 #[derive(Debug, Clone)]
 pub(super) struct Warp {
+    /// Its number in the block.
+    pub number: usize,
     pub scalars: Vec<i64>,
     pub vectors: Vec<[i64; LANES]>,
     pub registers: Vec<Register>,
@@ -67,13 +72,14 @@ pub(super) struct Warp {
 
 impl Warp {
     /// A warp before its first operation, with `threads` lanes.
-    pub fn new(code: &Code, locals: usize, threads: usize) -> Warp {
+    pub fn new(code: &Code, locals: usize, number: usize, threads: usize) -> Warp {
         let mut vectors = vec![[0; LANES]; code.vectors as usize];
         if let Some(lane) = vectors.get_mut(LANE as usize) {
             *lane = std::array::from_fn(|l| l as i64);
         }
         let full = lanes(threads);
         Warp {
+            number,
             scalars: code.scalars.clone(),
             vectors,
             registers: vec![[0; LANES]; code.registers as usize],
@@ -150,7 +156,7 @@ impl Warp {
                     self.pc += 1;
                     return Ok(Event::Barrier(self.pc - 1));
                 }
-                Op::WarpBarrier if self.mask == self.full => {}
+                Op::WarpBarrier if self.mask == self.full => world.clock.warp_barrier(self.number),
                 Op::BlockBarrier | Op::WarpBarrier => return Err(Trap::Divergence { mask: self.mask }),
                 Op::Check { access, at, extent } => self.check(access, at, extent)?,
                 ref other => {

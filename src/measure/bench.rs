@@ -10,7 +10,7 @@ use super::cold::Cold;
 use super::floor;
 use super::library::cublas::{Cublas, Gemm};
 use super::library::nvml::Nvml;
-use super::row::{self, Row};
+use super::row::{self, Alone, Row};
 use super::timer::{Launch, Subject, Timer};
 use crate::array::Array;
 use crate::dtype::DType;
@@ -117,7 +117,9 @@ impl Bench {
         let first = vec![first];
         let roughly = self.estimate(&sides, &first)?;
         let sets = self.sets(first, roughly)?;
-        let measured = self.measure(&sides, &sets, roughly)?;
+        let short = self.is_short(roughly.0, roughly.1);
+        let measured = self.measure(&sides, &sets, roughly, short)?;
+        let alone = short.then(|| self.measure(&sides, &sets[..1], roughly, false)).transpose()?;
         self.warm.set(true);
         let chosen = peer.as_ref().ok().map(|(cublas, gemm)| self.describe(cublas, gemm, &sets));
         let [program_name, shape, dtype, layout] = job.labels.clone();
@@ -134,6 +136,7 @@ impl Bench {
             library: chosen,
             library_missing: peer.err().map(|e| e.message().to_string()),
             ratio: summary.ratio,
+            alone: alone.map(|m| Alone { us: m.summary.us, library_us: m.summary.library_us, ratio: m.summary.ratio }),
             noise: summary.noise,
             floor_ratio: self.floor(job, &program, clock_mhz, launches) / summary.us,
             pairs: summary.pairs,
@@ -203,8 +206,8 @@ impl Bench {
         sides: &Sides<'_>,
         sets: &[Vec<DeviceBuffer>],
         (ours_us, library_us): (f64, f64),
+        short: bool,
     ) -> Result<Measured> {
-        let short = self.is_short(ours_us, library_us);
         let (ours, theirs) = (|set: usize| sides.ours(&sets[set]), |set: usize| sides.library(&sets[set]));
         let a = self.subject(&ours, sets.len(), short, ours_us)?;
         let b = self.subject(&theirs, sets.len(), short && sides.peer.is_some(), library_us)?;

@@ -24,4 +24,4 @@ pub use cold::Cold;
 pub use floor::floor_us;
 pub use library::cublas::{Cublas, Gemm};
 pub use library::nvml::{Nvml, Reading};
-pub use row::Row;
+pub use row::{Alone, Row};

@@ -28,6 +28,9 @@ pub struct Row {
     pub library_missing: Option<String>,
     /// How fast ours is against the library: the median over the pairs of library time / our time. Above 1 is faster.
     pub ratio: Option<f64>,
+    /// Where the figures above are of graphs of launches: those of single launches, each with its launch and its gap.
+    #[serde(default)]
+    pub alone: Option<Alone>,
     /// How far the ratio of ours to ours strays from 1 in the same pairs: the larger of its median's distance and its
     /// median's standard error.
     pub noise: f64,
@@ -45,6 +48,17 @@ pub struct Row {
     pub watts: Option<f64>,
     /// Each kernel's figures.
     pub resources: Vec<Resources>,
+}
+
+/// A row's figures with one launch a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Alone {
+    /// Microseconds of ours.
+    pub us: f64,
+    /// Microseconds of the library.
+    pub library_us: Option<f64>,
+    /// How fast ours is against the library.
+    pub ratio: Option<f64>,
 }
 
 impl Row {

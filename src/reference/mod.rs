@@ -250,9 +250,13 @@ impl Output {
     pub fn bound(&self, got: &Array) -> Result<Worst> {
         self.check_size(got)?;
         let mut worst = Worst { ratio: 0.0, index: Vec::new(), found: 0.0, expected: 0.0, bound: 0.0 };
+        let mut element = Array::zeros(self.dtype, &[1])?;
         for (n, row, at) in self.elements() {
             let (expected, bound, found) = (self.values[n], self.bounds[n], got.get(at));
-            let ratio = ratio(found, expected, bound);
+            let ratio = match ratio(found, expected, bound) {
+                f64::INFINITY if overflows(&mut element, expected, bound, found) => 0.0,
+                ratio => ratio,
+            };
             if ratio > worst.ratio || worst.index.is_empty() {
                 worst = Worst { ratio, index: self.index(row, n), found, expected, bound };
             }
@@ -267,6 +271,13 @@ impl Output {
         );
         Err(Error::bug("reference.bound", message))
     }
+}
+
+/// Whether a value within the bound is too large for the type of `element`, which then holds what was found.
+fn overflows(element: &mut Array, expected: f64, bound: f64, found: f64) -> bool {
+    element.set(0, expected + bound.copysign(expected));
+    let largest = element.get(0);
+    expected.is_finite() && !largest.is_finite() && (largest == found || (largest.is_nan() && found.is_nan()))
 }
 
 /// Error over bound; infinite for a wrong special value, 0 for an equal one.

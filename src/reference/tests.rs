@@ -74,6 +74,25 @@ fn wrong_results_are_found_and_named() {
     assert_eq!(output.bound(&args[2]).unwrap_err().code(), "reference.bound");
 }
 
+/// 8 * 127 * 127 = 129032 lies beyond the largest f16, 65504; 4 * 127 * 127 = 64516 does not.
+#[test]
+fn what_is_too_large_for_its_type_is_infinite() {
+    for (k, finite) in [(8, false), (4, true)] {
+        let of = |out| GemmSpec { acc: DType::F32, out, ..GemmSpec::of(1, 1, k, DType::S8, Layout::NN) };
+        let func = gemm(&of(DType::F16)).unwrap();
+        let mut args = arrays(&func, |dtype, shape, _| Array::from_fn(dtype, shape, |_| 127.0));
+        run_func(&func, Mode::Real, &mut args).unwrap();
+        let output = outputs(&func, &args, Sample::All).unwrap().remove(0);
+        assert_eq!(args[2].get(0).is_finite(), finite);
+        output.bound(&args[2]).unwrap();
+        output.exact(&args[2]).unwrap();
+        for wrong in [f64::NEG_INFINITY, f64::NAN, if finite { f64::INFINITY } else { 65504.0 }] {
+            args[2].set(0, wrong);
+            assert_eq!(output.bound(&args[2]).unwrap_err().code(), "reference.bound", "{wrong}");
+        }
+    }
+}
+
 #[test]
 fn samples_are_rows_of_the_whole() {
     let func = gemm(&spec(DType::F32, DType::F32, DType::F32, Layout::TN)).unwrap();

@@ -24,6 +24,10 @@ pub fn complete(func: &Func, step: &Step) -> Result<(Func, Step)> {
         let message = format!("more than {} loops after `{step}`", limits::LOOPS);
         return Err(Error::input("step.limit", message));
     }
+    if visit::depth(&applied.func.body) > limits::DEPTH {
+        let message = format!("more than {} loops around a statement after `{step}`", limits::DEPTH);
+        return Err(Error::input("step.limit", message));
+    }
     if cfg!(debug_assertions) && verify::well_formed(func).is_ok() {
         // A program that a primitive made wrongly out of a right one is caught at that step, in tests and debug builds.
         verify::well_formed(&applied.func).map_err(|e| e.within(format!("after step `{step}`, which broke it")))?;

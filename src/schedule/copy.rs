@@ -40,6 +40,14 @@ pub fn add_buffer(func: &mut Func, like: BufferId, name: &str, scope: Scope) -> 
     func.add_buffer(buffer)
 }
 
+/// The statements reading another buffer at the same places.
+pub fn reading(body: Vec<Stmt>, old: BufferId, new: BufferId) -> Vec<Stmt> {
+    visit::map_body(body, &mut Index::clone, &mut |e| match e {
+        Expr::Load { buffer, indices, lanes } if buffer == old => Expr::Load { buffer: new, indices, lanes },
+        e => e,
+    })
+}
+
 /// A copying stage.
 #[derive(Debug)]
 pub struct Copy<'a> {

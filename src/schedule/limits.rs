@@ -14,5 +14,7 @@ pub const NUMBER: i64 = 1 << 40;
 pub const NESTING: usize = 64;
 /// Copies of a body that nested unrolled loops may make together.
 pub const UNROLL: i64 = 1 << 16;
+/// Loops around a statement.
+pub const DEPTH: usize = 64;
 /// Loops in a program.
 pub const LOOPS: usize = 4096;

@@ -5,8 +5,10 @@
 //! gets a predicate.
 
 use super::dataflow::{self, Nature};
+use super::refusal::Refusal;
 use super::{Args, digits, find};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::ir::print::Node;
 use crate::ir::region::{self, Range, Touch};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Block, BlockId, BufferId, Cond, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Var, visit};
@@ -25,8 +27,22 @@ pub enum Stuck {
 }
 
 impl Stuck {
+    /// The refusal to do `what` with the block. `numbers` are the requirements about instructions' nests, placed loops,
+    /// reduce loops and predicates.
+    pub fn refuse(&self, refusal: Refusal, func: &Func, block: &Block, what: &str, numbers: [usize; 4]) -> Error {
+        let number = match self {
+            Stuck::Tensorized(_) => numbers[0],
+            Stuck::Placed(_) => numbers[1],
+            Stuck::Reduce(_) => numbers[2],
+            Stuck::Predicate(_) => numbers[3],
+        };
+        let name = func.block_name(block.name);
+        let message = format!("{name} cannot {what}: {}", self.reason(func, name));
+        refusal.broken(number, message, &[(Node::Block(block.name), "this block")])
+    }
+
     /// The reason in words, with the program's names.
-    pub fn reason(&self, func: &Func, block: &str) -> String {
+    fn reason(&self, func: &Func, block: &str) -> String {
         match self {
             Stuck::Tensorized(v) => format!("it stands under {}, which is tensorized", func.var_name(*v)),
             Stuck::Placed(v) => format!("its loop {} is already placed and would vanish", func.var_name(*v)),
@@ -55,7 +71,7 @@ pub struct Leaving {
 /// What would move with the block to a place under the loops `target`, or why it cannot.
 pub fn leaving(func: &Func, block: &Block, target: &[&For]) -> Result<Leaving, Stuck> {
     let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
-    if let Some(l) = around.iter().find(|l| l.tensorize.is_some()) {
+    if let Some(l) = target.iter().chain(&around).find(|l| l.tensorize.is_some()) {
         return Err(Stuck::Tensorized(l.var));
     }
     let lost: Vec<&For> = around.iter().rev().take_while(|l| l.body.len() == 1).copied().collect();

@@ -4,6 +4,13 @@ use super::{apply_all, complete_all, parse};
 use crate::ir::{Cond, Func, Index, Stmt, Tensorize, print, visit};
 use crate::{Error, te};
 
+/// Three blocks, each reading what the one before it writes.
+pub const CHAIN: &str = "program chain
+    input A f32[8]
+    X: X[i 8] f32 = A[i] * 2.0
+    Y: Y[i 8] f32 = X[i] + 1.0
+    Z: output Z[i 8] f32 = Y[i] + A[i]";
+
 /// The Func of a builder line.
 pub fn program(line: &str) -> Func {
     te::parse(line).unwrap_or_else(|e| panic!("{line}: {e}"))

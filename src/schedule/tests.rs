@@ -51,6 +51,20 @@ fn same(text: &str, steps: &str) -> String {
     print::func(&after)
 }
 
+/// Every pass walks nests by recursion, so no text may make them deeper than it can follow.
+#[test]
+fn nests_are_no_deeper_than_the_limit() {
+    use super::limits::DEPTH;
+    let split = |n: usize| match n {
+        0 => "split i ? 2 -> a0 b0\n".to_string(),
+        n => format!("split a{} ? 2 -> a{n} b{n}\n", n - 1),
+    };
+    let deepest: String = (0..DEPTH - 1).map(split).collect();
+    let func = after(&program("vec_add 4096"), &deepest);
+    assert_eq!(visit::depth(&func.body), DEPTH);
+    refused("vec_add 4096", &(deepest + &split(DEPTH - 1)), "step.limit", "more than 64 loops around a statement");
+}
+
 #[test]
 fn a_stage_under_a_loop_takes_what_is_read_there() {
     let text = same(

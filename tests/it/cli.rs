@@ -83,6 +83,23 @@ fn explain_says_what_the_text_does_not_show() {
     assert!(text.contains("one thread does it"), "{text}");
     let serial = File::new("serial", "vec_add 8\ntarget sm_70\n");
     assert!(good(&["explain", serial.name()]).contains("has no bound loop: it runs as one block of one thread"));
+    let lone = File::new(
+        "lone",
+        "program p\ninput A f32[4, 8]\nm: M[i 4] f32 = max(k 8) A[i, k]\n\
+        o: output O[i 4, j 8] f32 = A[i, j] - M[i]\ntarget sm_70\nset_scope M shared\nbind o_i blockIdx.x; bind j threadIdx.x",
+    );
+    let text = good(&["explain", lone.name()]);
+    assert!(
+        text.contains("note: this does not compile for sm_70 as it stands: error in the input [verify.safety]"),
+        "{text}"
+    );
+    std::fs::write(&lone.0, std::fs::read_to_string(&lone.0).unwrap() + "; compute_at m o_i").unwrap();
+    let text = good(&["explain", lone.name()]);
+    assert!(
+        text.contains("note: block m stands under no loop bound to threads: one thread of a block runs it"),
+        "{text}"
+    );
+    assert!(!text.contains("does not compile"), "{text}");
     assert!(good(&["explain", "--primitives"]).contains("| `split LOOP FACTORS.."));
 }
 

@@ -218,3 +218,23 @@ bind t threadIdx.x; bind tt threadIdx.x
     assert_eq!(names, ["T"]);
     assert_eq!(syncs(&k), ["block: RAW T: B reads what T wrote"]);
 }
+
+#[test]
+fn a_pipelined_loop_loads_ahead_and_keeps_one_barrier_an_iteration() {
+    let k = lowered(&format!("{GEMM}pipeline k0 stages=2\n"));
+    assert_eq!([elements(&k, "A_s"), elements(&k, "B_s")], [2 * 32 * 8, 2 * 8 * 32]);
+    assert_eq!(
+        syncs(&k),
+        ["block: RAW B_s: C reads what B_s wrote in the iteration before", "block: RAW B_s: C reads what B_s wrote"]
+    );
+}
+
+#[test]
+fn pipelines_of_every_depth_give_the_naive_result() {
+    // K of 13 tiles, of less than the depth, of one tile, and ragged.
+    for size in ["64x64x104", "64x64x16", "64x64x8", "61x67x45"] {
+        for stages in 2..=4 {
+            lowered(&format!("{}pipeline k0 stages={stages}\n", GEMM.replace("64x64x64", size)));
+        }
+    }
+}

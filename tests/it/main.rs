@@ -9,6 +9,8 @@ mod gpu;
 mod handmade;
 mod lower;
 mod machine;
+mod programs;
 mod ptxas;
+mod scan;
 mod schedules;
 mod tidy;

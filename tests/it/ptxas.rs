@@ -2,7 +2,6 @@
 //! does not check, and it says whether everything is in registers.
 
 use super::handmade::{self, Make};
-use std::path::{Path, PathBuf};
 use warploom::assemble::{Ptxas, VERSIONS};
 use warploom::codegen::compile;
 use warploom::error::Fault;
@@ -133,25 +132,11 @@ fn every_operation_assembles_on_every_type_and_width() {
     }
 }
 
-/// Every schedule in `examples/`, by name.
-fn examples() -> Vec<(String, Schedule)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
-    paths.retain(|p| p.extension().is_some_and(|e| e == "loom"));
-    paths.sort();
-    let read = |p: PathBuf| {
-        let name = p.file_stem().unwrap().to_string_lossy().into_owned();
-        let text = std::fs::read_to_string(&p).unwrap();
-        let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
-        (name, schedule)
-    };
-    paths.into_iter().map(read).collect()
-}
-
 #[test]
 fn every_example_assembles_into_registers_alone() {
     let tools = tools();
-    for (name, schedule) in examples() {
+    for (name, text) in super::cases::examples() {
+        let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
         let func = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}"));
         for target in Target::ALL {
             match lower(&func, &target) {
@@ -164,6 +149,22 @@ fn every_example_assembles_into_registers_alone() {
                 Err(e) if e.fault() == Fault::Chip && target != schedule.target => {}
                 Err(e) => panic!("{name} for {target}: {e}"),
             }
+        }
+    }
+}
+
+#[test]
+fn other_programs_and_products_of_every_type_assemble_into_registers_alone() {
+    let tools = tools();
+    let programs = super::programs::PROGRAMS.map(|(name, _, text)| (name.to_string(), Schedule::parse(text).unwrap()));
+    let product =
+        |p: warploom::Gemm| (format!("{:?}", p.spec()), warploom::gemm::recommend(&p, &Target::sm_80()).unwrap());
+    for (name, schedule) in programs.into_iter().chain(super::programs::products().into_iter().map(product)) {
+        let func = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}"));
+        // Types differ from chip to chip up to sm_90; the examples are assembled for all of them.
+        for target in [Target::sm_70(), Target::sm_80(), Target::sm_90()] {
+            let assembled = lower(&func, &target).and_then(|lowered| assemble(&tools, &lowered, &target, true));
+            assembled.unwrap_or_else(|e| panic!("{name} for {target}: {e}"));
         }
     }
 }

@@ -21,7 +21,7 @@ use super::{Applied, Kind, Parameter, Primitive};
 use crate::error::{Error, Result};
 use crate::ir::print::Node;
 use crate::ir::region::{self, Region, Touch};
-use crate::ir::{Block, BufferId, Expr, Func, Index, Scope, visit};
+use crate::ir::{Block, BufferId, Func, Scope, visit};
 use crate::schedule::copy::{self, Copy};
 use crate::schedule::dataflow::{self, Spot};
 use crate::schedule::refusal::Refusal;
@@ -61,14 +61,8 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let mut out = func.clone();
     let to = copy::add_buffer(&mut out, from, &made.stage, scope);
     visit::change_block(&mut out.body, block.name, &mut |b| {
-        let reads = |body: Vec<_>| {
-            visit::map_body(body, &mut Index::clone, &mut |e| match e {
-                Expr::Load { buffer, indices, lanes } if buffer == from => Expr::Load { buffer: to, indices, lanes },
-                e => e,
-            })
-        };
-        b.init = b.init.take().map(reads);
-        b.body = reads(std::mem::take(&mut b.body));
+        b.init = b.init.take().map(|body| copy::reading(body, from, to));
+        b.body = copy::reading(std::mem::take(&mut b.body), from, to);
     });
     let stmt = copy::stage(&mut out, &Copy { from, to, region, made: &made }, &place.loops);
     dataflow::insert_at(&mut out.body, &place.steps, stmt);
@@ -145,13 +139,7 @@ fn copied(func: &Func, block: &Block, from: BufferId, place: &Spot) -> Region {
 #[cfg(test)]
 mod tests {
     use crate::ir::{Cond, If, Stmt};
-    use crate::schedule::testing::{program, rebind, redirect, refuses, refuses_on, steps, tensorize};
-
-    const CHAIN: &str = "program chain
-        input A f32[8]
-        X: X[i 8] f32 = A[i] * 2.0
-        Y: Y[i 8] f32 = X[i] + 1.0
-        Z: output Z[i 8] f32 = Y[i] + A[i]";
+    use crate::schedule::testing::{CHAIN, program, rebind, redirect, refuses, refuses_on, steps, tensorize};
 
     #[test]
     fn a_computed_buffer_is_copied_behind_its_writer() {

@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::region::{self, Region, Touch};
 use crate::ir::simplify::Env;
-use crate::ir::{Block, BufferId, Expr, Func, Index, Stmt, Store, visit};
+use crate::ir::{Block, BufferId, Func, Stmt, Store, visit};
 use crate::schedule::copy::{self, Copy};
 use crate::schedule::refusal::Refusal;
 use crate::schedule::{Args, dataflow, find};
@@ -65,11 +65,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
 }
 
 fn renamed(body: Vec<Stmt>, old: BufferId, new: BufferId) -> Vec<Stmt> {
-    let body = visit::map_body(body, &mut Index::clone, &mut |e| match e {
-        Expr::Load { buffer, indices, lanes } if buffer == old => Expr::Load { buffer: new, indices, lanes },
-        e => e,
-    });
-    visit::rewrite(body, &mut |s| match s {
+    visit::rewrite(copy::reading(body, old, new), &mut |s| match s {
         Stmt::Store(s) if s.buffer == old => vec![Stmt::Store(Store { buffer: new, ..s })],
         s => vec![s],
     })
@@ -117,13 +113,7 @@ fn check(refusal: Refusal, func: &Func, block: &Block, to: BufferId) -> Result<(
 
 #[cfg(test)]
 mod tests {
-    use crate::schedule::testing::{program, rebind, redirect, refuses, refuses_on, steps, tensorize};
-
-    const CHAIN: &str = "program chain
-        input A f32[8]
-        X: X[i 8] f32 = A[i] * 2.0
-        Y: Y[i 8] f32 = X[i] + 1.0
-        Z: output Z[i 8] f32 = Y[i] + A[i]";
+    use crate::schedule::testing::{CHAIN, program, rebind, redirect, refuses, refuses_on, steps, tensorize};
 
     #[test]
     fn the_copy_stands_behind_the_nest() {

@@ -36,7 +36,7 @@ use crate::ir::{Axis, Block, BufferId, For, Func, Iter, IterKind, Scope, Stmt, v
 use crate::schedule::Args;
 use crate::schedule::dataflow::{self, Nature};
 use crate::schedule::find;
-use crate::schedule::nest::{self, Leaving, Stuck};
+use crate::schedule::nest::{self, Leaving};
 use crate::schedule::refusal::Refusal;
 
 /// The row.
@@ -121,17 +121,8 @@ fn check(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<(Natur
         return Err(refusal.broken(6, message, &[this, (Node::Block(w.name), "the writer")]));
     }
     let (around, _) = nest::surroundings(func, l);
-    let tensorized = around.iter().find(|l| l.tensorize.is_some()).map(|l| Stuck::Tensorized(l.var));
-    let leaving = tensorized.map_or_else(|| nest::leaving(func, block, &around), Err);
-    let leaving = leaving.map_err(|stuck| {
-        let number = match stuck {
-            Stuck::Tensorized(_) => 7,
-            Stuck::Placed(_) => 8,
-            Stuck::Reduce(_) => 9,
-            Stuck::Predicate(_) => 10,
-        };
-        refusal.broken(number, format!("{name} cannot move: {}", stuck.reason(func, name)), &[this])
-    })?;
+    let leaving = nest::leaving(func, block, &around)
+        .map_err(|stuck| stuck.refuse(refusal, func, block, "move", [7, 8, 9, 10]))?;
     Ok((nature, leaving))
 }
 
@@ -182,13 +173,9 @@ fn within_domain(range: Range, it: &Iter) -> Range {
 
 #[cfg(test)]
 mod tests {
-    use crate::schedule::testing::{another_store, limit, program, redirect, refuses, refuses_on, steps, tensorize};
-
-    const CHAIN: &str = "program chain
-        input A f32[8]
-        X: X[i 8] f32 = A[i] * 2.0
-        Y: Y[i 8] f32 = X[i] + 1.0
-        Z: output Z[i 8] f32 = Y[i] + A[i]";
+    use crate::schedule::testing::{
+        CHAIN, another_store, limit, program, redirect, refuses, refuses_on, steps, tensorize,
+    };
 
     const ROWS: &str = "program rows
         input A f32[8, 6]

@@ -25,7 +25,7 @@ use crate::ir::{Block, BufferId, Expr, For, Func, Index, IterKind, Stmt, Var, vi
 use crate::schedule::Args;
 use crate::schedule::dataflow;
 use crate::schedule::find;
-use crate::schedule::nest::{self, Stuck};
+use crate::schedule::nest;
 use crate::schedule::refusal::Refusal;
 
 /// The row.
@@ -91,14 +91,7 @@ fn check(refusal: Refusal, func: &Func, block: &Block) -> Result<(BufferId, Vec<
         let message = format!("{} writes what {name} reads, and stands after it", func.block_name(w.name));
         return Err(refusal.broken(6, message, &[this, (Node::Block(w.name), "the writer")]));
     }
-    nest::leaving(func, block, &[]).map_err(|stuck| {
-        let number = match stuck {
-            Stuck::Tensorized(_) => 7,
-            Stuck::Placed(_) => 8,
-            Stuck::Reduce(_) | Stuck::Predicate(_) => 9,
-        };
-        refusal.broken(number, format!("{name} cannot be inlined: {}", stuck.reason(func, name)), &[this])
-    })?;
+    nest::leaving(func, block, &[]).map_err(|stuck| stuck.refuse(refusal, func, block, "be inlined", [7, 8, 9, 9]))?;
     Ok((nature.output, vars))
 }
 
@@ -143,13 +136,9 @@ pub fn unit_iterators(block: &Block) -> visit::Map {
 
 #[cfg(test)]
 mod tests {
-    use crate::schedule::testing::{another_store, limit, program, redirect, refuses, refuses_on, steps, tensorize};
-
-    const CHAIN: &str = "program chain
-        input A f32[8]
-        X: X[i 8] f32 = A[i] * 2.0
-        Y: Y[i 8] f32 = X[i] + 1.0
-        Z: output Z[i 8] f32 = Y[i] + A[i]";
+    use crate::schedule::testing::{
+        CHAIN, another_store, limit, program, redirect, refuses, refuses_on, steps, tensorize,
+    };
 
     #[test]
     fn readers_compute_what_they_read() {

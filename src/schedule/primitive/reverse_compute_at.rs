@@ -37,7 +37,7 @@ use crate::ir::{Block, BufferId, Cond, Expr, For, Func, Index, IterKind, Stmt, v
 use crate::schedule::Args;
 use crate::schedule::dataflow::{self, Nature};
 use crate::schedule::find;
-use crate::schedule::nest::{self, Leaving, Solved, Stuck};
+use crate::schedule::nest::{self, Leaving, Solved};
 use crate::schedule::refusal::Refusal;
 
 /// The row.
@@ -188,16 +188,8 @@ fn check_order(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<
     }
     check_producers(refusal, func, block, l)?;
     let (around, _) = nest::surroundings(func, l);
-    let tensorized = around.iter().find(|l| l.tensorize.is_some()).map(|l| Stuck::Tensorized(l.var));
-    let leaving = tensorized.map_or_else(|| nest::leaving(func, block, &around), Err).map_err(|stuck| {
-        let number = match stuck {
-            Stuck::Tensorized(_) => 9,
-            Stuck::Placed(_) => 10,
-            Stuck::Reduce(_) => 11,
-            Stuck::Predicate(_) => 12,
-        };
-        refusal.broken(number, format!("{name} cannot move: {}", stuck.reason(func, name)), &[this])
-    })?;
+    let leaving = nest::leaving(func, block, &around)
+        .map_err(|stuck| stuck.refuse(refusal, func, block, "move", [9, 10, 11, 12]))?;
     Ok((nature, leaving))
 }
 
@@ -378,14 +370,8 @@ fn check_covered(refusal: Refusal, func: &Func, block: &Block, l: &For, input: B
 #[cfg(test)]
 mod tests {
     use crate::schedule::testing::{
-        another_store, limit, program, rebind, redirect, refuses, refuses_on, steps, tensorize,
+        CHAIN, another_store, limit, program, rebind, redirect, refuses, refuses_on, steps, tensorize,
     };
-
-    const CHAIN: &str = "program chain
-        input A f32[8]
-        X: X[i 8] f32 = A[i] * 2.0
-        Y: Y[i 8] f32 = X[i] + 1.0
-        Z: output Z[i 8] f32 = Y[i] + A[i]";
 
     const ROWS: &str = "program rows
         input A f32[8, 6]

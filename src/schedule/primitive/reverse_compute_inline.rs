@@ -154,18 +154,11 @@ fn check<'a>(refusal: Refusal, func: &'a Func, block: &Block) -> Result<Link<'a>
 }
 
 fn check_nests(refusal: Refusal, func: &Func, block: &Block, producer: &Block) -> Result<()> {
-    let name = func.block_name(block.name);
     let around = visit::loops_around(&func.body, producer.name).unwrap_or_default();
     let tensorized = around.iter().find(|l| l.tensorize.is_some()).map(|l| Stuck::Tensorized(l.var));
-    tensorized.map_or_else(|| nest::leaving(func, block, &[]).map(|_| ()), Err).map_err(|stuck| {
-        let number = match stuck {
-            Stuck::Tensorized(_) => 6,
-            Stuck::Placed(_) => 7,
-            Stuck::Reduce(_) | Stuck::Predicate(_) => 8,
-        };
-        let message = format!("{name} cannot be inlined: {}", stuck.reason(func, name));
-        refusal.broken(number, message, &[(Node::Block(block.name), "this block")])
-    })
+    tensorized
+        .map_or_else(|| nest::leaving(func, block, &[]).map(|_| ()), Err)
+        .map_err(|stuck| stuck.refuse(refusal, func, block, "be inlined", [6, 7, 8, 8]))
 }
 
 /// The buffer through which a producer feeds the block alone, and the iterators with which the block reads it.
@@ -183,13 +176,9 @@ fn find_link<'a>(func: &'a Func, block: &Block) -> Option<Link<'a>> {
 
 #[cfg(test)]
 mod tests {
-    use crate::schedule::testing::{another_store, limit, program, redirect, refuses, refuses_on, steps, tensorize};
-
-    const CHAIN: &str = "program chain
-        input A f32[8]
-        X: X[i 8] f32 = A[i] * 2.0
-        Y: Y[i 8] f32 = X[i] + 1.0
-        Z: output Z[i 8] f32 = Y[i] + A[i]";
+    use crate::schedule::testing::{
+        CHAIN, another_store, limit, program, redirect, refuses, refuses_on, steps, tensorize,
+    };
 
     #[test]
     fn the_producer_writes_the_result() {

@@ -1,0 +1,283 @@
+//! Races: two accesses of the same bytes by different threads, one of them a write, that nothing orders.
+//!
+//! What orders two accesses of threads that share memory, in the code that this machine runs:
+//! - both are the same thread's;
+//! - a barrier of the block lies between them, and both threads are of that block;
+//! - a barrier of the warp lies between them, and both threads are of that warp;
+//! - they belong to different kernels.
+//!
+//! Nothing else does: lanes of a warp are ordered by barriers alone although the machine runs them in step, and
+//! different blocks of a kernel are not ordered at all. So an earlier access is judged by *when* it happened and *who*
+//! did it: the [`Clock`] counts accesses and keeps when the kernel, the block, its last barrier and each warp's last
+//! barrier began, and every unit of memory has a [`Cell`] with its last write and what is to be known of the reads since.
+//! The order that the machine happens to run warps in is one that the barriers allow; a race is found in every such
+//! order or in none. What comes later (mbarriers, asynchronous proxies) makes `View::after` another question, not the
+//! cells.
+//!
+//! To name the earlier access, the kernel runs again under a [`Watch`] that stops where it happens.
+
+use super::code::{Access, Place};
+use super::warp::Trap;
+
+/// The bits of a stamp: 52 of time, two flags, ten of the thread's number in its block.
+const TIME: u32 = 12;
+/// Reads by more than one warp since the last barrier of the block.
+const MANY_WARPS: u64 = 1 << 11;
+/// Reads by more than one lane of the warp since its last barrier.
+const MANY_LANES: u64 = 1 << 10;
+const THREAD: u64 = MANY_LANES - 1;
+const WARP: u64 = THREAD & !31;
+
+/// What is known of a unit of memory: stamps, 0 where nothing happened.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Cell {
+    write: u64,
+    read: u64,
+}
+
+/// When things began, as stamps of thread 0.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    now: u64,
+    kernel: u64,
+    block: u64,
+    barrier: u64,
+    /// The last barrier of each warp of the block.
+    warps: Vec<u64>,
+    /// The block is one thread; lanes are iterations of its loops.
+    alone: bool,
+    /// Looking for one access instead of watching all.
+    pub watch: Option<Watch>,
+}
+
+impl Clock {
+    fn next(&mut self) -> u64 {
+        self.now += 1;
+        self.now << TIME
+    }
+
+    /// A kernel begins, with so many threads in a block.
+    pub fn kernel(&mut self, threads: usize) {
+        self.kernel = self.next();
+        self.alone = threads <= 1;
+        self.warps = vec![0; threads.div_ceil(32)];
+    }
+
+    /// An access is made.
+    pub fn next_access(&mut self) {
+        self.now += 1;
+    }
+
+    /// Back to the beginning of the kernel.
+    pub fn rewind(&mut self) {
+        self.now = (self.kernel >> TIME) - 1;
+    }
+
+    /// A block begins.
+    pub fn block(&mut self) {
+        self.block = self.next();
+        self.barrier = self.block;
+        self.warps.fill(0);
+    }
+
+    /// All threads of the block have met.
+    pub fn block_barrier(&mut self) {
+        self.barrier = self.next();
+    }
+
+    /// All threads of the warp have met.
+    pub fn warp_barrier(&mut self, warp: usize) {
+        let now = self.next();
+        if let Some(last) = self.warps.get_mut(warp) {
+            *last = now;
+        }
+    }
+
+    /// What a warp sees of a memory.
+    #[inline(always)]
+    pub fn view(&self, warp: usize, place: Place) -> View {
+        let born = if matches!(place, Place::Shared { .. }) { self.block } else { self.kernel };
+        let last = self.warps.get(warp).copied().unwrap_or(0);
+        View { born, block: self.block, barrier: self.barrier, last, warp: (warp as u64) << 5, alone: self.alone }
+    }
+}
+
+/// What orders earlier accesses with those of a warp now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct View {
+    /// Accesses before this one do not matter: of another kernel, or of what the shared memory held before.
+    born: u64,
+    block: u64,
+    barrier: u64,
+    /// The warp's last barrier.
+    last: u64,
+    warp: u64,
+    alone: bool,
+}
+
+impl View {
+    #[inline(always)]
+    fn thread(&self, lane: usize) -> u64 {
+        if self.alone { 0 } else { self.warp | lane as u64 }
+    }
+
+    /// Whether an access of `thread` comes after an earlier one, whatever order is drawn.
+    #[inline(always)]
+    fn after(&self, earlier: u64, thread: u64) -> bool {
+        let same_warp = (earlier ^ thread) & WARP == 0;
+        earlier < self.born
+            || earlier >= self.block
+                && (earlier < self.barrier || (earlier ^ thread) & THREAD == 0 || same_warp && earlier < self.last)
+    }
+
+    /// The same of all the reads that a stamp stands for.
+    #[inline(always)]
+    fn after_reads(&self, read: u64, thread: u64) -> bool {
+        if read < self.born || read >= self.block && read < self.barrier {
+            return true;
+        }
+        let alone = read & MANY_LANES == 0 || read < self.last;
+        self.after(read, thread) && read & MANY_WARPS == 0 && alone
+    }
+}
+
+impl Cell {
+    /// A thread reads; false if that is a race.
+    #[inline(always)]
+    fn reads(&mut self, view: &View, now: u64, thread: u64) -> bool {
+        let read = self.read;
+        if read < view.barrier {
+            // What another block has read stays: it is not ordered with any write that comes.
+            if read < view.born || read >= view.block {
+                self.read = now | thread;
+            }
+        } else if read & MANY_WARPS == 0 {
+            if (read ^ thread) & WARP != 0 {
+                self.read = now | thread | MANY_WARPS;
+            } else if read < view.last {
+                self.read = now | thread;
+            } else if (read ^ thread) & THREAD != 0 {
+                self.read = read | MANY_LANES;
+            }
+        }
+        view.after(self.write, thread)
+    }
+
+    /// A thread writes; false if that is a race.
+    #[inline(always)]
+    fn writes(&mut self, view: &View, now: u64, thread: u64) -> bool {
+        let good = view.after(self.write, thread) && view.after_reads(self.read, thread);
+        *self = Cell { write: now | thread, read: 0 };
+        good
+    }
+}
+
+/// An access of one lane, as a race has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Touch {
+    pub lane: usize,
+    pub access: u32,
+    pub element: i64,
+    pub unit: usize,
+    pub write: bool,
+}
+
+/// Looks for the access that one is not ordered with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Watch {
+    place: Place,
+    unit: usize,
+    write: bool,
+    /// When the access happened and by which thread.
+    stamp: u64,
+    view: View,
+}
+
+impl Watch {
+    /// Watches for the partner of an access that has just been made.
+    pub fn new(clock: &Clock, warp: usize, place: Place, touch: &Touch) -> Watch {
+        let view = clock.view(warp, place);
+        let stamp = clock.now << TIME | view.thread(touch.lane);
+        Watch { place, unit: touch.unit, write: touch.write, stamp, view }
+    }
+
+    fn is_partner(&self, place: Place, touch: &Touch, stamp: u64, view: &View) -> bool {
+        let same = match (self.place, place) {
+            (Place::Global(a), Place::Global(b)) => a == b,
+            (Place::Shared { .. }, Place::Shared { .. }) => true,
+            _ => false,
+        };
+        let unordered = if stamp >> TIME <= self.stamp >> TIME {
+            !self.view.after(stamp, self.stamp & THREAD)
+        } else {
+            !view.after(self.stamp, stamp & THREAD)
+        };
+        same && touch.unit == self.unit && (touch.write || self.write) && unordered
+    }
+}
+
+/// The lanes of an access: where each begins, in elements and units.
+pub(super) struct Lanes<'a> {
+    pub number: u32,
+    pub access: &'a Access,
+    pub warp: usize,
+    pub write: bool,
+    /// Units of an element.
+    pub units: usize,
+    /// The unit at which the buffer begins.
+    pub base: usize,
+}
+
+impl Lanes<'_> {
+    fn touch(&self, lane: usize, element: i64, unit: usize) -> Touch {
+        let past = unit.saturating_sub(self.base + element as usize * self.units) / self.units.max(1);
+        Touch { lane, access: self.number, element: element + past as i64, unit, write: self.write }
+    }
+
+    /// Notes an access; `each` gives the lanes that take part with the first element of each.
+    #[inline(always)]
+    pub fn observe(
+        &self,
+        cells: &mut [Cell],
+        clock: &mut Clock,
+        each: impl Iterator<Item = (usize, i64)>,
+    ) -> Result<(), Trap> {
+        let now = clock.next();
+        let view = clock.view(self.warp, self.access.place);
+        if let Some(watch) = &clock.watch {
+            return self.watch(watch, &view, now, each);
+        }
+        let size = self.access.lanes as usize * self.units;
+        for (lane, element) in each {
+            let thread = view.thread(lane);
+            let first = self.base + element as usize * self.units;
+            for (n, cell) in cells.get_mut(first..first + size).unwrap_or_default().iter_mut().enumerate() {
+                let good = if self.write { cell.writes(&view, now, thread) } else { cell.reads(&view, now, thread) };
+                if !good {
+                    return Err(Trap::Race(self.touch(lane, element, first + n)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn watch(
+        &self,
+        watch: &Watch,
+        view: &View,
+        now: u64,
+        each: impl Iterator<Item = (usize, i64)>,
+    ) -> Result<(), Trap> {
+        for (lane, element) in each {
+            let first = self.base + element as usize * self.units;
+            for unit in first..first + self.access.lanes as usize * self.units {
+                let touch = self.touch(lane, element, unit);
+                if watch.is_partner(self.access.place, &touch, now | view.thread(lane), view) {
+                    return Err(Trap::Race(touch));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,266 @@
+//! What is a race and what is not, against the definition by brute force, and what is said of one.
+
+use super::tests::{Kernel, barrier, load, reversal, store};
+use super::*;
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::ir::{BufferId, Cond, Expr, For, If, Index, LoopKind, Stmt, Store, Sync, Var};
+
+const POLICIES: [Policy; 4] = [Policy::InOrder, Policy::Reverse, Policy::Random(1), Policy::Random(2)];
+
+fn warp_barrier() -> Stmt {
+    Stmt::Sync(Sync::Warp { reason: "a test".into() })
+}
+
+fn one(dtype: DType) -> Expr {
+    Expr::constant(dtype, 1.0)
+}
+
+fn under(cond: Cond, stmt: Stmt) -> Stmt {
+    Stmt::If(If { cond, body: vec![stmt] })
+}
+
+/// The verdict, which must be the same whatever order is drawn.
+fn verdict(make: impl Fn() -> Kernel) -> Option<Error> {
+    let mut all = POLICIES.map(|p| make().run_with(p).err());
+    let codes = all.each_ref().map(|e| e.as_ref().map(|e| e.code().to_string()));
+    assert!(codes.iter().all(|c| *c == codes[0]), "{codes:?}");
+    all[0].take()
+}
+
+fn shown(error: &Error) -> String {
+    let text = |l: &crate::error::Label| format!("{}: {}", &error.source_text().unwrap()[l.span.clone()], l.message);
+    error.labels().iter().map(text).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_missing_barrier_of_the_block_is_named() {
+    let error = verdict(|| reversal(false)).unwrap();
+    assert_eq!(
+        error.to_string(),
+        "a fault of warploom itself [machine.race]: S[63] is written by one thread and read by another, and nothing \
+         orders them
+  block (0, 0, 0), thread (63, 0, 0) writes S[63] in `S[tx] = A[bx*64 + tx]`, with bx = 0, tx = 63
+  block (0, 0, 0), thread (0, 0, 0) reads S[63] in `C[bx*64 + tx] = S[63 - tx]`, with bx = 0, tx = 0
+  try: a barrier of the block in front of `C[bx*64 + tx] = S[63 - tx]`"
+    );
+    assert_eq!(
+        shown(&error),
+        "S[tx]: block (0, 0, 0), thread (63, 0, 0) writes this
+S[63 - tx]: block (0, 0, 0), thread (0, 0, 0) reads this
+C[bx*64 + tx] = S[63 - tx]: the barrier has to stand in front of this"
+    );
+    let mut args = [128, 128].map(|n| Array::zeros(DType::F32, &[n]).unwrap());
+    let options = Options { races: false, policy: Policy::Random(3), ..Options::new(Mode::Real) };
+    let code = run_lowered_with(&reversal(false).lowered(), &options, &mut args).unwrap_err();
+    assert_eq!(code.code(), "machine.uninitialised", "without the search the order drawn decides");
+}
+
+/// Lanes exchange values through shared memory: `sync` stands between.
+fn exchange(threads: u32, sync: Option<Stmt>) -> Kernel {
+    let mut k = Kernel::new(1, threads);
+    let (c, s) = (k.param("C", i64::from(threads)), k.shared("S", DType::F32, i64::from(threads), 0));
+    k.func.body.push(store(s, k.thread, Expr::Index(DType::F32, Box::new(Index::Var(k.thread)))));
+    k.func.body.extend(sync);
+    k.func.body.push(store(c, k.thread, load(s, Index::Int(i64::from(threads) - 1) - Index::Var(k.thread))));
+    k
+}
+
+#[test]
+fn lanes_of_a_warp_are_ordered_by_barriers_alone() {
+    let error = verdict(|| exchange(32, None)).unwrap();
+    assert_eq!(error.code(), "machine.race");
+    assert_eq!(error.helps(), ["a barrier of the warp in front of `C[tx] = S[31 - tx]`"]);
+    for (threads, sync) in [(32, warp_barrier()), (32, barrier()), (64, barrier())] {
+        assert_eq!(verdict(|| exchange(threads, Some(sync.clone()))), None);
+    }
+    let error = verdict(|| exchange(64, Some(warp_barrier()))).unwrap();
+    assert_eq!(error.helps(), ["a barrier of the block in front of `C[tx] = S[63 - tx]`"]);
+}
+
+#[test]
+fn an_iteration_waits_for_the_one_before() {
+    let make = |with: bool| {
+        let mut k = Kernel::new(1, 64);
+        let (c, s, acc) = (k.param("C", 64), k.shared("S", DType::F32, 64, 0), k.local("acc", 1));
+        let i = k.func.add_var("i");
+        let index = Expr::Index(DType::F32, Box::new(Index::Var(i)));
+        let mut inside = vec![store(s, k.thread, index), barrier()];
+        if with {
+            inside.insert(0, barrier());
+        }
+        inside.push(store(acc, 0, load(s, Index::Int(63) - Index::Var(k.thread))));
+        k.func.body = vec![Stmt::For(For::new(i, 3, LoopKind::Serial, inside)), store(c, k.thread, load(acc, 0))];
+        k
+    };
+    assert_eq!(verdict(|| make(true)), None);
+    let error = verdict(|| make(false)).unwrap();
+    assert!(error.message().ends_with("is read by one thread and written by another, and nothing orders them"));
+    assert_eq!(error.helps(), ["a barrier of the block in each iteration of loop i, in front of `S[tx] = f32(i)`"]);
+    assert!(error.context()[0].contains("i = 0") && error.context()[1].contains("i = 1"), "{error}");
+}
+
+#[test]
+fn equal_values_written_twice_are_a_race() {
+    let make = || {
+        let mut k = Kernel::new(1, 2);
+        let c = k.param("C", 1);
+        k.func.body = vec![store(c, 0, one(DType::F32))];
+        k
+    };
+    let error = verdict(make).unwrap();
+    assert_eq!(error.message(), "C[0] is written by two threads, and nothing orders them");
+    assert!(error.helps()[0].starts_with("no barrier orders threads inside one run of a statement"), "{error}");
+}
+
+#[test]
+fn blocks_are_not_ordered() {
+    let make = |own: bool, read: bool| {
+        let mut k = Kernel::new(2, 32);
+        let (c, d) = (k.param("C", 64), k.param("D", 64));
+        let mine = k.block * 32 + k.thread;
+        let theirs = if own { mine.clone() } else { Index::Int(32) - k.block * 32 + Index::Var(k.thread) };
+        k.func.body.push(store(c, mine.clone(), one(DType::F32)));
+        k.func.body.push(store(d, mine, one(DType::F32)));
+        k.func.body.push(barrier());
+        let again = if read { load(c, theirs.clone()) } else { one(DType::F32) };
+        k.func.body.push(if read { store(d, k.block * 32 + k.thread, again) } else { store(c, theirs, again) });
+        k
+    };
+    assert_eq!(verdict(|| make(true, true)), None);
+    assert_eq!(verdict(|| make(true, false)), None);
+    for read in [true, false] {
+        let error = verdict(|| make(false, read)).unwrap();
+        assert!(error.helps()[0].starts_with("no barrier orders the blocks of a kernel"), "{error}");
+    }
+    // Two kernels, one after the other, may do the same.
+    let mut both = make(true, true).lowered();
+    let again = both.kernels[0].clone();
+    both.kernels.push(again);
+    let mut args = [64, 64].map(|n| Array::zeros(DType::F32, &[n]).unwrap());
+    assert!(run_lowered(&both, Mode::Real, &mut args).is_ok());
+}
+
+#[test]
+fn buffers_that_share_bytes_race_too() {
+    let make = |offset: u32| {
+        let mut k = Kernel::new(1, 32);
+        let c = k.param("C", 32);
+        let (wide, narrow) = (k.shared("W", DType::F32, 32, 0), k.shared("N", DType::F16, 32, offset));
+        k.func.body = vec![
+            store(wide, k.thread, one(DType::F32)),
+            store(narrow, k.thread, one(DType::F16)),
+            store(c, k.thread, Expr::cast(DType::F32, load(narrow, k.thread))),
+        ];
+        k
+    };
+    assert_eq!(verdict(|| make(128)), None);
+    let error = verdict(|| make(64)).unwrap();
+    assert_eq!(error.message(), "W[16] (the bytes of N[0]) is written by two threads, and nothing orders them");
+}
+
+#[test]
+fn elements_of_vectors_are_named() {
+    let make = || {
+        let mut k = Kernel::new(1, 8);
+        let (c, s) = (k.param("C", 8), k.shared("S", DType::F32, 32, 0));
+        let value = Expr::Splat(4, Box::new(one(DType::F32)));
+        k.func.body = vec![
+            Stmt::Store(Store { buffer: s, indices: vec![k.thread * 4], value, lanes: 4 }),
+            store(c, k.thread, load(s, k.thread)),
+        ];
+        k
+    };
+    let error = verdict(make).unwrap();
+    assert!(error.message().starts_with("element 1 of the vector S[0] (the bytes of S[1])"), "{error}");
+}
+
+/// A statement of a random kernel.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Block,
+    Warp,
+    /// Lanes with `low <= thread < high` access element `(thread * factor + shift) / divisor`.
+    Access {
+        write: bool,
+        low: i64,
+        high: i64,
+        factor: i64,
+        shift: i64,
+        divisor: i64,
+    },
+}
+
+const THREADS: i64 = 70;
+
+impl Step {
+    fn random(rng: &mut fastrand::Rng) -> Step {
+        match rng.u32(0..6) {
+            0 => Step::Block,
+            1 => Step::Warp,
+            _ => {
+                let low = if rng.bool() { 0 } else { rng.i64(0..THREADS) };
+                let high = if rng.bool() { THREADS } else { rng.i64(low..=THREADS) };
+                let (factor, divisor) = ([1, 1, 0, 2][rng.usize(0..4)], [1, 1, 1, 2, 32][rng.usize(0..5)]);
+                let shift = if rng.u32(0..3) > 0 { 0 } else { rng.i64(0..40) };
+                Step::Access { write: rng.bool(), low, high, factor, shift, divisor }
+            }
+        }
+    }
+
+    fn element(self, thread: i64) -> Option<(bool, i64)> {
+        match self {
+            Step::Access { write, low, high, factor, shift, divisor } if (low..high).contains(&thread) => {
+                Some((write, (thread * factor + shift) / divisor))
+            }
+            _ => None,
+        }
+    }
+
+    fn stmt(self, k: &Kernel, s: BufferId, local: BufferId) -> Stmt {
+        let Step::Access { write, low, high, factor, shift, divisor } = self else {
+            return if matches!(self, Step::Block) { barrier() } else { warp_barrier() };
+        };
+        let element = (k.thread * factor + Index::Int(shift)).floordiv(divisor);
+        let access = if write { store(s, element, one(DType::F32)) } else { store(local, 0, load(s, element)) };
+        let tx: Var = k.thread;
+        under(Cond::lt(tx, high).and(Cond::lt(low - 1, tx)), access)
+    }
+}
+
+/// Whether two accesses of different threads, one of them a write, have no barrier between that both wait at.
+fn races(steps: &[Step]) -> bool {
+    let pair = |a: usize, b: usize, t: i64, u: i64| {
+        let (Some((wa, ea)), Some((wb, eb))) = (steps[a].element(t), steps[b].element(u)) else { return false };
+        let ordering = |s: &Step| matches!(s, Step::Block) || t / 32 == u / 32 && matches!(s, Step::Warp);
+        t != u && ea == eb && (wa || wb) && !steps[a..b].iter().any(ordering)
+    };
+    let threads = || (0..THREADS).flat_map(|t| (0..THREADS).map(move |u| (t, u)));
+    (0..steps.len()).any(|a| (a..steps.len()).any(|b| threads().any(|(t, u)| pair(a, b, t, u))))
+}
+
+#[test]
+fn verdicts_are_those_of_the_definition() {
+    let mut rng = fastrand::Rng::with_seed(5);
+    let (mut racy, mut clean) = (0, 0);
+    for round in 0..400 {
+        let steps: Vec<Step> = (0..rng.usize(2..7)).map(|_| Step::random(&mut rng)).collect();
+        let make = || {
+            let mut k = Kernel::new(2, THREADS as u32);
+            let (c, local) = (k.param("C", 2 * THREADS), k.local("l", 1));
+            let s = k.shared("S", DType::F32, 256, 0);
+            let v = k.func.add_var("v");
+            let fill = store(s, Index::Var(v), one(DType::F32));
+            let fill = Stmt::For(For::new(v, 256, LoopKind::Serial, vec![fill]));
+            k.func.body = vec![under(Cond::eq(Index::Var(k.thread), 0), fill), barrier()];
+            let body: Vec<Stmt> = steps.iter().map(|step| step.stmt(&k, s, local)).collect();
+            k.func.body.extend(body);
+            k.func.body.push(store(c, k.block * THREADS + k.thread, one(DType::F32)));
+            k
+        };
+        let found = verdict(make);
+        assert_eq!(found.as_ref().map(|e| e.code()), races(&steps).then_some("machine.race"), "{round}: {steps:?}");
+        *(if found.is_some() { &mut racy } else { &mut clean }) += 1;
+    }
+    assert!(racy > 60 && clean > 60, "{racy} racy, {clean} clean");
+}

@@ -1,0 +1,242 @@
+//! What is said of a race: both accesses with statement, loop values, thread and element, underlined in the printed
+//! kernel, and the barrier that would order them.
+
+use super::code::{Access, Code, Place, Site, SiteKind};
+use super::fault::{self, Where};
+use super::race::Touch;
+use super::warp::Warp;
+use crate::error::Error;
+use crate::ir::{Expr, Func, Stmt, Var, print, visit};
+use std::ops::Range;
+
+/// One of the two accesses.
+pub(super) struct Party {
+    at: Where,
+    lane: usize,
+    write: bool,
+    shared: bool,
+    /// `S[63]`.
+    element: String,
+    /// `S[63 - threadIdx.x]`, as the program has it.
+    access: String,
+    statement: String,
+    /// How many stores stand before the statement in the text.
+    stores: u32,
+    values: Vec<(Var, i64)>,
+}
+
+impl Party {
+    /// An access that a warp has just made.
+    pub fn new(code: &Code, warp: &Warp, at: Where, touch: &Touch) -> Party {
+        let site = code.site_of.get(warp.pc).and_then(|s| code.sites.get(*s as usize));
+        let access = code.accesses.get(touch.access as usize);
+        let value = |site: &Site| site.loops.iter().map(|(v, o)| (*v, warp.value(*o, touch.lane))).collect();
+        let statement = site.map_or(String::new(), |s| match &s.statement {
+            SiteKind::Store(s) => print::stmts(&code.func, &[Stmt::Store(s.clone())]).trim().to_string(),
+            _ => String::new(),
+        });
+        Party {
+            at,
+            lane: touch.lane,
+            write: touch.write,
+            shared: access.is_some_and(|a| matches!(a.place, Place::Shared { .. })),
+            element: access.map_or(String::new(), |a| element(code, warp, a, touch)),
+            access: access.map_or(String::new(), |a| text(code, a)),
+            statement,
+            stores: site.map_or(u32::MAX, |s| s.stores),
+            values: site.map_or_else(Vec::new, value),
+        }
+    }
+
+    fn verb(&self) -> &'static str {
+        if self.write { "writes" } else { "reads" }
+    }
+
+    fn thread(&self) -> String {
+        fault::thread(self.at, self.lane)
+    }
+
+    fn line(&self, code: &Code) -> String {
+        let name = |v: &Var| code.func.vars.get(v.0 as usize).map_or("?", |n| n.as_str()).to_string();
+        let values: Vec<String> = self.values.iter().map(|(v, n)| format!("{} = {n}", name(v))).collect();
+        let with = if values.is_empty() { String::new() } else { format!(", with {}", values.join(", ")) };
+        format!("{} {} {} in `{}`{with}", self.thread(), self.verb(), self.element, self.statement)
+    }
+}
+
+/// The element of an access that a race is about: of a vector, the one inside it.
+fn element(code: &Code, warp: &Warp, a: &Access, touch: &Touch) -> String {
+    let name = fault::element(code, warp, a, touch.lane);
+    if a.lanes > 1 { format!("element {} of the vector {name}", touch.element) } else { name }
+}
+
+fn text(code: &Code, a: &Access) -> String {
+    print::expr(&code.func, &Expr::Load { buffer: a.buffer, indices: a.indices.clone(), lanes: a.lanes })
+}
+
+/// The error of two accesses that nothing orders.
+pub(super) fn race(code: &Code, one: Party, other: Party) -> Error {
+    let tree = Tree::new(&code.func);
+    let (first, second) = if tree.before(&other, &one) { (other, one) } else { (one, other) };
+    let what = match (first.write, second.write) {
+        (true, true) => "is written by two threads",
+        (true, false) => "is written by one thread and read by another",
+        _ => "is read by one thread and written by another",
+    };
+    let also =
+        if first.element == second.element { String::new() } else { format!(" (the bytes of {})", second.element) };
+    let message = format!("{}{also} {what}, and nothing orders them", first.element);
+    let mut error = Error::bug("machine.race", message).within(first.line(code)).within(second.line(code));
+    let order = tree.order(code, &first, &second);
+    error = error.help(order.advice).text(tree.printed.clone());
+    for party in [&first, &second] {
+        if let Some(span) = tree.access(party) {
+            error = error.label(span, format!("{} {} this", fault::thread(party.at, party.lane), party.verb()));
+        }
+    }
+    match order.place.and_then(|p| tree.line(p)) {
+        Some(span) => error.label(span, "the barrier has to stand in front of this"),
+        None => error,
+    }
+}
+
+/// What would order two accesses.
+struct Order<'a> {
+    advice: String,
+    place: Option<&'a Stmt>,
+}
+
+/// The printed kernel with its statements: each is one line, in the order of the text.
+struct Tree<'a> {
+    func: &'a Func,
+    printed: String,
+    statements: Vec<&'a Stmt>,
+}
+
+impl<'a> Tree<'a> {
+    fn new(func: &'a Func) -> Tree<'a> {
+        let mut statements = Vec::new();
+        visit::walk(&func.body, &mut |s| statements.push(s));
+        Tree { func, printed: print::func(func), statements }
+    }
+
+    /// The line of a statement, without its indentation.
+    fn line(&self, stmt: &Stmt) -> Option<Range<usize>> {
+        let position = self.statements.iter().position(|s| std::ptr::eq(*s, stmt))?;
+        let head = self.printed.lines().count().checked_sub(self.statements.len())?;
+        let start: usize = self.printed.split_inclusive('\n').take(head + position).map(str::len).sum();
+        let line = self.printed.get(start..)?.lines().next()?;
+        let indent = line.len() - line.trim_start().len();
+        Some(start + indent..start + line.len())
+    }
+
+    fn store(&self, party: &Party) -> Option<&'a Stmt> {
+        self.statements.iter().filter(|s| matches!(s, Stmt::Store(_))).nth(party.stores as usize).copied()
+    }
+
+    /// The place of an access: in its statement's line, the target or what is read.
+    fn access(&self, party: &Party) -> Option<Range<usize>> {
+        let line = self.line(self.store(party)?)?;
+        let text = self.printed.get(line.clone())?;
+        let from = if party.write { 0 } else { text.find(" = ").map_or(0, |n| n + 3) };
+        let Some(found) = text.get(from..).and_then(|t| t.find(&party.access)) else { return Some(line) };
+        let start = line.start + from + found;
+        Some(start..start + party.access.len())
+    }
+
+    /// The statements from the body down to a party's store.
+    fn chain(&self, party: &Party) -> Vec<&'a Stmt> {
+        fn descend<'a>(body: &'a [Stmt], target: &Stmt, chain: &mut Vec<&'a Stmt>) -> bool {
+            body.iter().any(|s| {
+                chain.push(s);
+                let found = std::ptr::eq(s, target) || visit::children(s).iter().any(|c| descend(c, target, chain));
+                if !found {
+                    chain.pop();
+                }
+                found
+            })
+        }
+        let mut chain = Vec::new();
+        if let Some(target) = self.store(party) {
+            descend(&self.func.body, target, &mut chain);
+        }
+        chain
+    }
+
+    /// Whether the first party comes before the second where one thread runs the text from top to bottom.
+    fn before(&self, a: &Party, b: &Party) -> bool {
+        for (x, y) in self.chain(a).iter().zip(self.chain(b)) {
+            if !std::ptr::eq(*x, y) {
+                let place = |s: &Stmt| self.statements.iter().position(|t| std::ptr::eq(*t, s));
+                return place(x) < place(y);
+            }
+            if let Stmt::For(l) = x
+                && value(a, l.var) != value(b, l.var)
+            {
+                return value(a, l.var) < value(b, l.var);
+            }
+        }
+        !a.write && b.write
+    }
+
+    /// The barrier that would order two accesses, of which the first comes first in the text or in a loop.
+    fn order(&self, code: &Code, first: &Party, second: &Party) -> Order<'a> {
+        let advice = |text: &str| Order { advice: text.to_string(), place: None };
+        if first.at.block != second.at.block {
+            return advice(
+                "no barrier orders the blocks of a kernel: one block has to make both accesses, or the two belong in two kernels",
+            );
+        }
+        let unit = if first.at.warp == second.at.warp { "warp" } else { "block" };
+        let per_thread = |v: Var| code.launch_vectors.iter().any(|(w, _)| *w == v);
+        let mut inside = String::new();
+        let chain = self.chain(second);
+        for (x, y) in self.chain(first).iter().zip(&chain) {
+            if !std::ptr::eq(*x, *y) {
+                let text = format!("a barrier of the {unit} in front of {}{inside}", self.name(y));
+                return Order { advice: text, place: Some(y) };
+            }
+            match x {
+                Stmt::For(l) if value(first, l.var) != value(second, l.var) => {
+                    let next = chain.iter().skip_while(|s| !std::ptr::eq(**s, *y)).nth(1).unwrap_or(y);
+                    let name = self.func.var_name(l.var);
+                    let text = format!(
+                        "a barrier of the {unit} in each iteration of loop {name}, in front of {}{inside}",
+                        self.name(next)
+                    );
+                    return Order { advice: text, place: Some(next) };
+                }
+                Stmt::If(i)
+                    if code
+                        .func
+                        .vars
+                        .iter()
+                        .enumerate()
+                        .any(|(n, _)| per_thread(Var(n as u32)) && i.cond.mentions(Var(n as u32))) =>
+                {
+                    inside = format!("; {} has to be taken apart around it", self.name(x));
+                }
+                _ => {}
+            }
+        }
+        let memory = if first.shared { "shared" } else { "global" };
+        advice(&format!(
+            "no barrier orders threads inside one run of a statement: one thread has to do it, or each its own element of {memory} memory"
+        ))
+    }
+
+    fn name(&self, stmt: &Stmt) -> String {
+        match stmt {
+            Stmt::For(l) => format!("loop {}", self.func.var_name(l.var)),
+            Stmt::Block(b) => format!("block {}", self.func.block_name(b.name)),
+            Stmt::If(i) => format!("`if {}`", print::cond(self.func, &i.cond)),
+            Stmt::Store(_) | Stmt::Sync(_) => {
+                format!("`{}`", print::stmts(self.func, std::slice::from_ref(stmt)).trim())
+            }
+        }
+    }
+}
+
+fn value(party: &Party, var: Var) -> Option<i64> {
+    party.values.iter().rev().find(|(v, _)| *v == var).map(|(_, n)| *n)
+}
