@@ -11,7 +11,7 @@ use crate::ir::{
 };
 
 /// How a block uses its iterators, which decides in which orders they may run. (Whether a block may move or vanish asks
-/// more: [`nature`](super::dataflow::nature), which also demands that its iterations write apart.)
+/// more: `dataflow::nature`, which also demands that its iterations write apart.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockKind {
     /// Writes a function of its iterators; running an iteration twice changes nothing.
