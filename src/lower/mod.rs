@@ -11,6 +11,8 @@ mod compact;
 mod flatten;
 mod guards;
 mod kernels;
+#[doc(hidden)]
+pub mod mutate;
 mod order;
 mod pipeline;
 mod plan;

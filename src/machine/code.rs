@@ -48,6 +48,8 @@ pub(super) struct Access {
     pub lanes: u32,
     /// Another thread may write there: races are looked for.
     pub watched: bool,
+    /// Barriers order it: shared memory, and parameters through which the kernel says that threads pass values.
+    pub ordered: bool,
     /// What the address has to be a multiple of, in elements; 0 where no address will do.
     pub align: i64,
     /// For messages.

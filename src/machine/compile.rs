@@ -19,6 +19,8 @@ pub(super) struct Plan {
     pub ring: bool,
     /// Where races are looked for: a flag for each buffer of the Func.
     pub watched: Vec<bool>,
+    /// Where barriers order what threads do: a flag for each buffer of the Func.
+    pub ordered: Vec<bool>,
     /// Innermost loops of a program in sequence may run as lanes.
     pub lanes: bool,
     /// Variables that the launch sets, with their extents.
@@ -372,13 +374,16 @@ impl<'a> Compiler<'a> {
         let at = self.operand(&flat)?;
         let bytes = i64::from(lanes * buffer.dtype.bits() / 8);
         let sub_byte = lanes > 1 && bytes == 0;
-        let aligned = lanes == 1 || (bytes > 0 && i64::from(buffer.align) % bytes == 0);
+        // A parameter's address is as aligned as it says; a shared buffer's is its offset.
+        let aligned = |n: i64| i64::from(buffer.align) % n == 0 && i64::from(buffer.offset.unwrap_or(0)) % n == 0;
+        let aligned = lanes == 1 || (bytes > 0 && aligned(bytes));
         let access = Access {
             place: self.plan.places.get(id.0 as usize).copied().unwrap_or(Place::Global(u32::MAX)),
             dtype: buffer.dtype,
             at,
             lanes,
             watched: self.plan.watched.get(id.0 as usize).is_some_and(|w| *w),
+            ordered: self.plan.ordered.get(id.0 as usize).is_some_and(|o| *o),
             align: if sub_byte || !aligned { 0 } else { i64::from(lanes) },
             buffer: id,
             indices: indices.iter().map(|i| self.resolve(i)).collect(),

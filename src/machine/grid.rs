@@ -52,7 +52,7 @@ pub(super) fn run(code: &Code, launch: &Launch, world: &mut World, policy: Polic
     if halt.trap != Trap::Race(touch) {
         world.clock.next_access();
     }
-    world.clock.watch = Some(Watch::new(&world.clock, halt.warp.number, access.place, &touch));
+    world.clock.watch = Some(Watch::new(&world.clock, halt.warp.number, access, &touch));
     world.forget();
     let found = run_grid(code, launch, world, policy).err().map(|other| (other.trap.clone(), other));
     match found {

@@ -49,7 +49,14 @@ pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], lan
         globals.push(Global { buffer, span: span(buffer)?, written, workspace });
     }
     let places = (0..func.buffers.len()).map(|i| Place::Global(i as u32)).collect();
-    let plan = Plan { places, ring: options.mode == Mode::Ring, watched: Vec::new(), lanes, launch: Vec::new() };
+    let plan = Plan {
+        places,
+        ring: options.mode == Mode::Ring,
+        watched: Vec::new(),
+        ordered: Vec::new(),
+        lanes,
+        launch: Vec::new(),
+    };
     let code = compile(func, &plan)?;
     let order: Vec<usize> = func.params.iter().map(|p| p.0 as usize).collect();
     with_memories(&globals, &order, options, args, |world| {
@@ -247,9 +254,12 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
         options.races && (b.scope == Scope::Shared || written.iter().any(|w| w.0 as usize == i))
     };
     let watched = kernel.func.buffers.iter().enumerate().map(watch).collect();
+    let exchanged = |i: usize| kernel.exchanged.iter().any(|e| e.0 as usize == i);
+    let ordered = |(i, b): (usize, &Buffer)| b.scope == Scope::Shared || exchanged(i);
+    let ordered = kernel.func.buffers.iter().enumerate().map(ordered).collect();
     // A single thread runs in sequence. (Its local buffers are one lane's, so lanes could not share them.)
     let lanes = threads == 1 && locals == 0;
-    let plan = Plan { places, ring: options.mode == Mode::Ring, watched, lanes, launch };
+    let plan = Plan { places, ring: options.mode == Mode::Ring, watched, ordered, lanes, launch };
     Ok((compile(&kernel.func, &plan)?, locals as usize))
 }
 

@@ -4,6 +4,8 @@
 //! - both are the same thread's;
 //! - a barrier of the block lies between them, and both threads are of that block;
 //! - a barrier of the warp lies between them, and both threads are of that warp;
+//!   (barriers count for shared memory and for the parameters in [`crate::lower::LoweredKernel::exchanged`]: accesses
+//!   of other parameters may be kept in registers across them)
 //! - they belong to different kernels.
 //!
 //! Nothing else does: lanes of a warp are ordered by barriers alone although the machine runs them in step, and
@@ -95,10 +97,11 @@ impl Clock {
 
     /// What a warp sees of a memory.
     #[inline(always)]
-    pub fn view(&self, warp: usize, place: Place) -> View {
-        let born = if matches!(place, Place::Shared { .. }) { self.block } else { self.kernel };
+    pub fn view(&self, warp: usize, access: &Access) -> View {
+        let born = if matches!(access.place, Place::Shared { .. }) { self.block } else { self.kernel };
         let last = self.warps.get(warp).copied().unwrap_or(0);
-        View { born, block: self.block, barrier: self.barrier, last, warp: (warp as u64) << 5, alone: self.alone }
+        let (barrier, last) = if access.ordered { (self.barrier, last) } else { (self.block, 0) };
+        View { born, block: self.block, barrier, last, warp: (warp as u64) << 5, alone: self.alone }
     }
 }
 
@@ -195,10 +198,10 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Watches for the partner of an access that has just been made.
-    pub fn new(clock: &Clock, warp: usize, place: Place, touch: &Touch) -> Watch {
-        let view = clock.view(warp, place);
+    pub fn new(clock: &Clock, warp: usize, access: &Access, touch: &Touch) -> Watch {
+        let view = clock.view(warp, access);
         let stamp = clock.now << TIME | view.thread(touch.lane);
-        Watch { place, unit: touch.unit, write: touch.write, stamp, view }
+        Watch { place: access.place, unit: touch.unit, write: touch.write, stamp, view }
     }
 
     fn is_partner(&self, place: Place, touch: &Touch, stamp: u64, view: &View) -> bool {
@@ -243,7 +246,7 @@ impl Lanes<'_> {
         each: impl Iterator<Item = (usize, i64)>,
     ) -> Result<(), Trap> {
         let now = clock.next();
-        let view = clock.view(self.warp, self.access.place);
+        let view = clock.view(self.warp, self.access);
         if let Some(watch) = &clock.watch {
             return self.watch(watch, &view, now, each);
         }

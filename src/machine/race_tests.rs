@@ -142,6 +142,24 @@ fn blocks_are_not_ordered() {
 }
 
 #[test]
+fn barriers_order_the_parameters_that_are_exchanged() {
+    let make = |exchanged: bool| {
+        let mut k = Kernel::new(1, 64);
+        let (c, d) = (k.param("C", 64), k.param("D", 64));
+        k.func.body = vec![store(c, k.thread, one(DType::F32)), barrier()];
+        k.func.body.push(store(d, k.thread, load(c, Index::Int(63) - Index::Var(k.thread))));
+        let mut lowered = k.lowered();
+        lowered.kernels[0].exchanged = if exchanged { vec![c] } else { Vec::new() };
+        let mut args = [64, 64].map(|n| Array::zeros(DType::F32, &[n]).unwrap());
+        run_lowered(&lowered, Mode::Real, &mut args)
+    };
+    assert!(make(true).is_ok());
+    let error = make(false).unwrap_err();
+    assert_eq!(error.code(), "machine.race");
+    assert_eq!(error.helps()[0], "C among the kernel's exchanged parameters, or no barrier orders it");
+}
+
+#[test]
 fn buffers_that_share_bytes_race_too() {
     let make = |offset: u32| {
         let mut k = Kernel::new(1, 32);

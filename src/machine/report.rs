@@ -15,6 +15,8 @@ pub(super) struct Party {
     lane: usize,
     write: bool,
     shared: bool,
+    ordered: bool,
+    buffer: String,
     /// `S[63]`.
     element: String,
     /// `S[63 - threadIdx.x]`, as the program has it.
@@ -40,6 +42,8 @@ impl Party {
             lane: touch.lane,
             write: touch.write,
             shared: access.is_some_and(|a| matches!(a.place, Place::Shared { .. })),
+            ordered: access.is_some_and(|a| a.ordered),
+            buffer: access.map_or(String::new(), |a| code.func.buffer(a.buffer).name.clone()),
             element: access.map_or(String::new(), |a| element(code, warp, a, touch)),
             access: access.map_or(String::new(), |a| text(code, a)),
             statement,
@@ -88,6 +92,10 @@ pub(super) fn race(code: &Code, one: Party, other: Party) -> Error {
     let message = format!("{}{also} {what}, and nothing orders them", first.element);
     let mut error = Error::bug("machine.race", message).within(first.line(code)).within(second.line(code));
     let order = tree.order(code, &first, &second);
+    if !first.ordered && first.at.block == second.at.block {
+        let name = &first.buffer;
+        error = error.help(format!("{name} among the kernel's exchanged parameters, or no barrier orders it"));
+    }
     error = error.help(order.advice).text(tree.printed.clone());
     for party in [&first, &second] {
         if let Some(span) = tree.access(party) {

@@ -9,6 +9,7 @@ mod gpu;
 mod handmade;
 mod lower;
 mod machine;
+mod mutation;
 mod programs;
 mod ptxas;
 mod scan;

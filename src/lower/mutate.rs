@@ -1,0 +1,281 @@
+//! Lowered programs with one thing wrong, to measure what the checks find (hidden from the documentation).
+//!
+//! [`mutants`] damages each synchronisation, guard, access, store, loop, vector width and place in shared memory of a
+//! program, one at a time. A mutant is what a faulty pass could have made: it may break every promise of
+//! [`LoweredKernel`] except that its indices are flat. Few mutants are equal to the program in what they compute; that
+//! must then be shown of each.
+
+use super::{Lowered, LoweredKernel};
+use crate::ir::{Buffer, Cond, Expr, Func, Index, Scope, Stmt, Store, Sync, print, visit};
+
+/// A damaged program.
+#[derive(Debug, Clone)]
+pub struct Mutant {
+    /// The class of damage, for counting.
+    pub kind: &'static str,
+    /// What was damaged, with the program's names.
+    pub what: String,
+    /// The program.
+    pub lowered: Lowered,
+}
+
+/// Every mutant of a program, in the order of its text.
+pub fn mutants(lowered: &Lowered) -> Vec<Mutant> {
+    let mut out = Vec::new();
+    for (number, kernel) in lowered.kernels.iter().enumerate() {
+        let mut add = |kind, what: String, damaged: LoweredKernel| {
+            let mut lowered = lowered.clone();
+            lowered.kernels[number] = damaged;
+            out.push(Mutant { kind, what, lowered });
+        };
+        for change in changes(&kernel.func, &kernel.func.body) {
+            let mut damaged = kernel.clone();
+            damaged.func.body = change.body;
+            add(change.kind, change.what, damaged);
+        }
+        for (what, damaged) in plans(kernel) {
+            add("shared memory", what, damaged);
+        }
+        for (n, id) in kernel.exchanged.iter().enumerate() {
+            let mut damaged = kernel.clone();
+            damaged.exchanged.remove(n);
+            add("exchanged", format!("{} is not exchanged", kernel.func.buffer(*id).name), damaged);
+        }
+    }
+    out
+}
+
+/// A list of statements with one thing changed.
+struct Change {
+    kind: &'static str,
+    what: String,
+    body: Vec<Stmt>,
+}
+
+fn change(kind: &'static str, what: impl Into<String>, body: Vec<Stmt>) -> Change {
+    Change { kind, what: what.into(), body }
+}
+
+/// Every change of a list: of its order, of a statement, and inside a statement.
+fn changes(func: &Func, body: &[Stmt]) -> Vec<Change> {
+    let mut out = Vec::new();
+    for (n, stmt) in body.iter().enumerate() {
+        let put = |c: Change| Change { body: [&body[..n], &c.body, &body[n + 1..]].concat(), ..c };
+        out.extend(alone(func, stmt).into_iter().map(put));
+        out.extend(inside(func, stmt).into_iter().map(put));
+        if let (Stmt::Sync(sync), Some(next)) = (stmt, body.get(n + 1)) {
+            out.extend(
+                swapped(body, n, next).map(|b| change("barrier moved", format!("{} moved down", name(sync)), b)),
+            );
+        }
+        if let (Some(Stmt::Sync(sync)), false) = (body.get(n + 1), matches!(stmt, Stmt::Sync(_))) {
+            out.extend(swapped(body, n, stmt).map(|b| change("barrier moved", format!("{} moved up", name(sync)), b)));
+        }
+    }
+    out
+}
+
+/// A list with two neighbours exchanged; nothing where both are barriers.
+fn swapped(body: &[Stmt], n: usize, other: &Stmt) -> Option<Vec<Stmt>> {
+    let mut body = body.to_vec();
+    body.swap(n, n + 1);
+    (!matches!(other, Stmt::Sync(_))).then_some(body)
+}
+
+fn name(sync: &Sync) -> String {
+    match sync {
+        Sync::Block { reason } => format!("barrier ({reason})"),
+        Sync::Warp { reason } => format!("warp_barrier ({reason})"),
+    }
+}
+
+/// The changes of the statements below a statement.
+fn inside(func: &Func, stmt: &Stmt) -> Vec<Change> {
+    let mut out = Vec::new();
+    for (n, child) in visit::children(stmt).into_iter().enumerate() {
+        for c in changes(func, child) {
+            let mut whole = stmt.clone();
+            if let Some(place) = visit::children_mut(&mut whole).into_iter().nth(n) {
+                *place = c.body;
+            }
+            out.push(Change { body: vec![whole], ..c });
+        }
+    }
+    out
+}
+
+/// What can be wrong with a statement itself.
+fn alone(func: &Func, stmt: &Stmt) -> Vec<Change> {
+    match stmt {
+        Stmt::Sync(sync) => {
+            let mut out = vec![change("barrier removed", format!("{} removed", name(sync)), Vec::new())];
+            if let Sync::Block { reason } = sync {
+                let weak = Stmt::Sync(Sync::Warp { reason: reason.clone() });
+                out.push(change("barrier weakened", format!("{} of the warp only", name(sync)), vec![weak]));
+            }
+            out
+        }
+        Stmt::If(i) => {
+            let text = format!("if {}", print::cond(func, &i.cond));
+            let mut out = vec![change("guard removed", format!("`{text}` removed"), i.body.clone())];
+            for cond in shifted_bounds(&i.cond) {
+                let what = format!("`{text}` became `if {}`", print::cond(func, &cond));
+                let mut i = i.clone();
+                i.cond = cond;
+                out.push(change("guard moved", what, vec![Stmt::If(i)]));
+            }
+            out
+        }
+        Stmt::For(l) => looped(func, l),
+        Stmt::Store(s) => stores(func, s),
+        Stmt::Block(_) => Vec::new(),
+    }
+}
+
+/// One iteration more or less; a barrier at either end of the body outside of it.
+fn looped(func: &Func, l: &crate::ir::For) -> Vec<Change> {
+    let name_of = func.var_name(l.var);
+    let mut out = Vec::new();
+    for by in [-1, 1] {
+        if let Some(extent) = l.extent.as_int().filter(|n| n + by > 0) {
+            let mut l = l.clone();
+            l.extent = Index::Int(extent + by);
+            let what = format!("loop {name_of} runs {} times, not {extent}", extent + by);
+            out.push(change("loop", what, vec![Stmt::For(l)]));
+        }
+    }
+    if let Some(Stmt::Sync(sync)) = l.body.first() {
+        let mut rest = l.clone();
+        let first = rest.body.remove(0);
+        let what = format!("{} moved up out of loop {name_of}", name(sync));
+        out.push(change("barrier moved", what, vec![first, Stmt::For(rest)]));
+    }
+    if let Some(Stmt::Sync(sync)) = l.body.last() {
+        let mut rest = l.clone();
+        let last = rest.body.pop();
+        let what = format!("{} moved down out of loop {name_of}", name(sync));
+        out.push(change("barrier moved", what, [Stmt::For(rest)].into_iter().chain(last).collect()));
+    }
+    out
+}
+
+/// A condition with each right-hand side one less and one more.
+fn shifted_bounds(cond: &Cond) -> Vec<Cond> {
+    match cond {
+        Cond::Const(_) => Vec::new(),
+        Cond::Cmp(op, a, b) => [-1, 1].map(|by| Cond::cmp(*op, a.clone(), b.clone() + by)).into(),
+        Cond::And(a, b) | Cond::Or(a, b) => {
+            let rebuild = |a: Cond, b: Cond| match cond {
+                Cond::And(..) => Cond::And(Box::new(a), Box::new(b)),
+                _ => Cond::Or(Box::new(a), Box::new(b)),
+            };
+            let left = shifted_bounds(a).into_iter().map(|a| rebuild(a, (**b).clone()));
+            left.chain(shifted_bounds(b).into_iter().map(|b| rebuild((**a).clone(), b))).collect()
+        }
+        Cond::Not(a) => shifted_bounds(a).into_iter().map(|a| Cond::Not(Box::new(a))).collect(),
+    }
+}
+
+/// What can be wrong with a store: that it is missing, where it goes, what it reads, how wide it is.
+fn stores(func: &Func, s: &Store) -> Vec<Change> {
+    let line = |s: &Store| print::stmts(func, &[Stmt::Store(s.clone())]).trim().to_string();
+    let text = line(s);
+    let became = |kind, new: Store| change(kind, format!("`{text}` became `{}`", line(&new)), vec![Stmt::Store(new)]);
+    let init = matches!(s.value, Expr::Const(..) | Expr::Splat(..));
+    let mut out =
+        vec![change(if init { "init removed" } else { "store removed" }, format!("`{text}` removed"), vec![])];
+    for by in [-1, 1] {
+        let mut moved = s.clone();
+        moved.indices.iter_mut().for_each(|i| *i = i.clone() + by * i64::from(s.lanes));
+        out.push(became("write moved", moved));
+        out.extend(
+            moved_loads(&s.value, by).into_iter().map(|value| became("read moved", Store { value, ..s.clone() })),
+        );
+    }
+    for value in shifted_conditions(&s.value) {
+        out.push(became("guard moved", Store { value, ..s.clone() }));
+    }
+    if s.lanes > 1 {
+        let value = halved(&s.value, s.lanes);
+        out.push(became("lanes halved", Store { value, lanes: s.lanes / 2, ..s.clone() }));
+        let mut shifted = s.clone();
+        shifted.indices.iter_mut().for_each(|i| *i = i.clone() + 1);
+        out.push(became("lanes shifted", shifted));
+    }
+    out
+}
+
+/// A value with the `nth` expression that `of` knows replaced, for each n.
+fn each(value: &Expr, of: &dyn Fn(&Expr) -> Option<Expr>) -> Vec<Expr> {
+    let mut count = 0;
+    visit::walk_expr(value, &mut |e| count += usize::from(of(e).is_some()));
+    let replace = |n: usize| {
+        let mut seen = 0;
+        visit::map_expr(value, &mut Index::clone, &mut |e| match of(&e) {
+            Some(new) => {
+                seen += 1;
+                if seen == n + 1 { new } else { e }
+            }
+            None => e,
+        })
+    };
+    (0..count).map(replace).collect()
+}
+
+/// Each read one vector further on, or back.
+fn moved_loads(value: &Expr, by: i64) -> Vec<Expr> {
+    each(value, &|e| match e {
+        Expr::Load { buffer, indices, lanes } => {
+            let indices = indices.iter().map(|i| i.clone() + by * i64::from(*lanes)).collect();
+            Some(Expr::Load { buffer: *buffer, indices, lanes: *lanes })
+        }
+        _ => None,
+    })
+}
+
+fn shifted_conditions(value: &Expr) -> Vec<Expr> {
+    let nth = |n: usize| {
+        each(value, &|e| match e {
+            Expr::Cond(c) => shifted_bounds(c).into_iter().nth(n).map(|c| Expr::Cond(Box::new(c))),
+            _ => None,
+        })
+    };
+    (0..).map(nth).take_while(|some| !some.is_empty()).flatten().collect()
+}
+
+fn halved(value: &Expr, lanes: u32) -> Expr {
+    visit::map_expr(value, &mut Index::clone, &mut |e| match e {
+        Expr::Load { buffer, indices, lanes: n } if n == lanes => Expr::Load { buffer, indices, lanes: lanes / 2 },
+        Expr::Splat(n, a) if n == lanes => Expr::Splat(lanes / 2, a),
+        other => other,
+    })
+}
+
+/// Shared buffers over each other, and less shared memory than they take.
+fn plans(kernel: &LoweredKernel) -> Vec<(String, LoweredKernel)> {
+    let func = &kernel.func;
+    let bytes = |b: &Buffer| b.elements().map_or(0, |n| b.dtype.bytes_of(n as u64) as u32);
+    let shared = || func.buffers.iter().enumerate().filter(|(_, b)| b.scope == Scope::Shared);
+    let mut out = Vec::new();
+    let mut place = |what: String, n: usize, offset: u32| {
+        let mut damaged = kernel.clone();
+        damaged.func.buffers[n].offset = Some(offset);
+        out.push((what, damaged));
+    };
+    for (_, a) in shared() {
+        for (n, b) in shared() {
+            let (Some(from), Some(to)) = (a.offset, b.offset) else { continue };
+            if from + bytes(a) <= to {
+                place(format!("{} lies over {}", b.name, a.name), n, from);
+                let last = from + bytes(a) - b.dtype.bytes_of(1) as u32;
+                place(format!("{} lies over the last element of {}", b.name, a.name), n, last);
+            }
+        }
+    }
+    if kernel.shared_bytes > 0 {
+        let mut damaged = kernel.clone();
+        damaged.shared_bytes -= 1;
+        out.push(("one byte of shared memory less".to_string(), damaged));
+    }
+    out
+}
