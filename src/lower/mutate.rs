@@ -36,6 +36,9 @@ pub fn mutants(lowered: &Lowered) -> Vec<Mutant> {
         for (what, damaged) in plans(kernel) {
             add("shared memory", what, damaged);
         }
+        for (what, damaged) in launches(kernel) {
+            add("launch", what, damaged);
+        }
         for (n, id) in kernel.exchanged.iter().enumerate() {
             let mut damaged = kernel.clone();
             damaged.exchanged.remove(n);
@@ -249,6 +252,17 @@ fn halved(value: &Expr, lanes: u32) -> Expr {
         Expr::Splat(n, a) if n == lanes => Expr::Splat(lanes / 2, a),
         other => other,
     })
+}
+
+/// One block or thread more or less along an axis.
+fn launches(kernel: &LoweredKernel) -> Vec<(String, LoweredKernel)> {
+    let one = |n: usize, more: bool| {
+        let mut damaged = kernel.clone();
+        let launch = &mut damaged.launch[n];
+        launch.extent = if more { launch.extent + 1 } else { launch.extent.checked_sub(1).filter(|e| *e > 0)? };
+        Some((format!("{} of {}, not {}", launch.axis.name(), launch.extent, kernel.launch[n].extent), damaged))
+    };
+    (0..kernel.launch.len()).flat_map(|n| [one(n, false), one(n, true)]).flatten().collect()
 }
 
 /// Shared buffers over each other, and less shared memory than they take.

@@ -156,7 +156,7 @@ fn barriers_order_the_parameters_that_are_exchanged() {
     assert!(make(true).is_ok());
     let error = make(false).unwrap_err();
     assert_eq!(error.code(), "machine.race");
-    assert_eq!(error.helps()[0], "C among the kernel's exchanged parameters, or no barrier orders it");
+    assert_eq!(error.helps()[1], "C has to be among the kernel's exchanged parameters besides");
 }
 
 #[test]

@@ -92,11 +92,10 @@ pub(super) fn race(code: &Code, one: Party, other: Party) -> Error {
     let message = format!("{}{also} {what}, and nothing orders them", first.element);
     let mut error = Error::bug("machine.race", message).within(first.line(code)).within(second.line(code));
     let order = tree.order(code, &first, &second);
-    if !first.ordered && first.at.block == second.at.block {
-        let name = &first.buffer;
-        error = error.help(format!("{name} among the kernel's exchanged parameters, or no barrier orders it"));
-    }
     error = error.help(order.advice).text(tree.printed.clone());
+    if !first.ordered && order.place.is_some() {
+        error = error.help(format!("{} has to be among the kernel's exchanged parameters besides", first.buffer));
+    }
     for party in [&first, &second] {
         if let Some(span) = tree.access(party) {
             error = error.label(span, format!("{} {} this", fault::thread(party.at, party.lane), party.verb()));

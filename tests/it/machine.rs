@@ -4,8 +4,8 @@ use crate::cases::compiling_examples;
 use warploom::ir::{Stmt, visit};
 use warploom::lower::{Lowered, lower};
 use warploom::machine::{Limits, Mode, Options, Policy, ring, ring_lowered_with};
-use warploom::te::Known;
-use warploom::{Error, Result};
+use warploom::te::{Known, Layout};
+use warploom::{Error, Gemm, Result, Target, gemm};
 
 const POLICIES: [Policy; 4] = [Policy::InOrder, Policy::Reverse, Policy::Random(1), Policy::Random(2)];
 
@@ -78,6 +78,47 @@ fn a_missing_statement_is_found() {
                 if store && n == which + 1 { Vec::new() } else { vec![s] }
             });
             assert!(runs_right(&damaged, &naive, Policy::InOrder).is_err(), "{name} without store {which}");
+        }
+    }
+}
+
+/// A few blocks of each: what they leave unwritten is then the only complaint.
+#[test]
+fn handmade_kernels_raise_no_alarm() {
+    for mut lowered in crate::handmade::all() {
+        for axis in &mut lowered.kernels[0].launch {
+            axis.extent = if axis.axis.is_block_level() { axis.extent.min(2) } else { axis.extent };
+        }
+        let func = &mut lowered.kernels[0].func;
+        // Four of the many iterations over the depth of a product.
+        func.body = visit::rewrite(std::mem::take(&mut func.body), &mut |mut s| {
+            if let Stmt::For(l) = &mut s
+                && l.extent.as_int().is_some_and(|n| n >= 128)
+            {
+                l.extent = 4.into();
+            }
+            vec![s]
+        });
+        for policy in POLICIES {
+            let options = Options { policy, ..Options::new(Mode::Ring) };
+            if let Err(error) = ring_lowered_with(&lowered, &options, 1) {
+                assert_eq!(error.code(), "machine.unwritten", "{}: {error}", lowered.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn recommended_products_raise_no_alarm() {
+    for layout in Layout::ALL {
+        for (m, n, k) in [(128, 128, 32), (65, 33, 17)] {
+            let product = Gemm::new(m, n, k).layout(layout);
+            let schedule = gemm::recommend(&product, &Target::sm_90()).unwrap();
+            let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+            let naive = ring(&schedule.program, 9).unwrap();
+            for policy in POLICIES {
+                runs_right(&lowered, &naive, policy).unwrap_or_else(|e| panic!("{layout:?} {m}x{n}x{k}: {e}"));
+            }
         }
     }
 }
