@@ -1,11 +1,11 @@
 //! Speed of the CPU machine in statements a second: `cargo bench --bench machine`.
 //!
-//! The naive product in sequence, and the kernels of some examples with their warps.
+//! The naive product in sequence, and the kernels of some examples with their warps, with the search for races and without.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use warploom::loom::Schedule;
 use warploom::lower::lower;
-use warploom::machine::{Mode, run_func, run_lowered};
+use warploom::machine::{Mode, Options, run_func, run_lowered_with};
 use warploom::{Array, Error, Result};
 
 const EXAMPLES: [(&str, &str); 3] = [
@@ -41,10 +41,13 @@ fn all(c: &mut Criterion) -> Result<()> {
                 let ring = |a: &Array| Array::zeros(warploom::DType::U32, &a.shape);
                 args = args.iter().map(ring).collect::<Result<_>>()?;
             }
-            let stats = run_lowered(&lowered, mode, &mut args)?;
-            group.throughput(Throughput::Elements(stats.statements));
-            let id = BenchmarkId::new(name, format!("{mode:?}"));
-            group.bench_function(id, |b| b.iter(|| run_lowered(&lowered, mode, &mut args)));
+            for races in [true, false] {
+                let options = Options { races, ..Options::new(mode) };
+                let stats = run_lowered_with(&lowered, &options, &mut args)?;
+                group.throughput(Throughput::Elements(stats.statements));
+                let id = BenchmarkId::new(name, format!("{mode:?}{}", if races { "" } else { " unchecked" }));
+                group.bench_function(id, |b| b.iter(|| run_lowered_with(&lowered, &options, &mut args)));
+            }
         }
     }
     group.finish();

@@ -6,7 +6,7 @@
 use super::alu::{self, Combine};
 use super::code::{Access, Code, LANES, Place, Slot};
 use super::memory::{Failure, Memory};
-use super::race::{self, Clock, Touch};
+use super::race::{self, Cell, Clock, Touch, Watch};
 use super::warp::{Register, Trap, Warp};
 use crate::dtype::DType;
 
@@ -32,12 +32,16 @@ impl World {
         World { limit, ..World::default() }
     }
 
-    /// Back to the start of the kernel, to look for one access; what has been written no longer matters.
-    pub fn forget(&mut self) {
+    /// Back to the start of the kernel, to look for one access or for races again; what has been written no longer
+    /// matters.
+    pub fn again(&mut self, watch: Option<Watch>) {
         (self.statements, self.steps) = (0, 0);
         self.clock.rewind();
-        self.shared.marks.clear();
-        self.globals.iter_mut().for_each(|m| m.marks.clear());
+        self.clock.watch = watch;
+        for memory in self.globals.iter_mut().chain([&mut self.shared]) {
+            memory.marks.clear();
+            memory.cells.fill(Cell::default());
+        }
     }
 
     #[inline(always)]

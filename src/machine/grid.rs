@@ -41,27 +41,39 @@ pub(super) struct Halt {
 /// Runs a kernel.
 pub(super) fn run(code: &Code, launch: &Launch, world: &mut World, policy: Policy) -> Result<()> {
     let Err(halt) = run_grid(code, launch, world, policy) else { return Ok(()) };
-    let touch = match halt.trap {
-        Trap::Race(touch) | Trap::Uninitialised(touch) => touch,
-        _ => return Err(explain(&halt.trap, code, &halt.warp, Some(halt.at))),
-    };
-    let Some(access) = code.accesses.get(touch.access as usize).filter(|a| a.watched) else {
+    let Some((mut first, mut second)) = partners(code, launch, world, policy, &halt) else {
         return Err(explain(&halt.trap, code, &halt.warp, Some(halt.at)));
     };
-    // Again from the start, up to the access that this one is not ordered with.
+    if first.in_warp_of(&second) {
+        // A race between warps, if there is one too, says which barrier is needed.
+        world.clock.coarse = true;
+        world.again(None);
+        let found = run_grid(code, launch, world, policy).err();
+        (first, second) = found.and_then(|h| partners(code, launch, world, policy, &h)).unwrap_or((first, second));
+    }
+    Err(report::race(code, first, second))
+}
+
+/// The access that a warp could not make, and the one that it is not ordered with: found by running again from the
+/// start of the kernel.
+fn partners(
+    code: &Code,
+    launch: &Launch,
+    world: &mut World,
+    policy: Policy,
+    halt: &Halt,
+) -> Option<(report::Party, report::Party)> {
+    let (Trap::Race(touch) | Trap::Uninitialised(touch)) = halt.trap else { return None };
+    let access = code.accesses.get(touch.access as usize).filter(|a| a.watched)?;
     if halt.trap != Trap::Race(touch) {
         world.clock.next_access();
     }
-    world.clock.watch = Some(Watch::new(&world.clock, halt.warp.number, access, &touch));
-    world.forget();
-    let found = run_grid(code, launch, world, policy).err().map(|other| (other.trap.clone(), other));
-    match found {
-        Some((Trap::Race(other), partner)) => {
-            let first = report::Party::new(code, &partner.warp, partner.at, &other);
-            Err(report::race(code, first, report::Party::new(code, &halt.warp, halt.at, &touch)))
-        }
-        _ => Err(explain(&halt.trap, code, &halt.warp, Some(halt.at))),
-    }
+    let watch = Watch::new(&world.clock, halt.warp.number, access, &touch);
+    world.again(Some(watch));
+    let found = run_grid(code, launch, world, policy).err()?;
+    let Trap::Race(other) = found.trap else { return None };
+    let party = |h: &Halt, touch| report::Party::new(code, &h.warp, h.at, touch);
+    Some((party(&found, &other), party(halt, &touch)))
 }
 
 fn run_grid(code: &Code, launch: &Launch, world: &mut World, policy: Policy) -> Result<(), Box<Halt>> {

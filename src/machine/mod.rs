@@ -10,6 +10,11 @@
 //! nothing has written, misaligned vector accesses, integer division by zero, barriers that only part of a block or
 //! warp reaches, and output elements that were never written.
 //!
+//! Kernels are searched for races (`race`): two accesses of the same bytes by different threads, one of them a write,
+//! that no barrier orders, whether or not the order that was drawn shows it. Both accesses are named and underlined in
+//! the printed kernel, with the barrier that is missing. The verdict does not depend on the [`Policy`]; on a kernel that
+//! is right there is none.
+//!
 //! # Modes
 //!
 //! [`Mode::Real`] computes in the real types, each operation rounded to its type (a product and a sum are rounded

@@ -48,6 +48,8 @@ pub(super) struct Clock {
     warps: Vec<u64>,
     /// The block is one thread; lanes are iterations of its loops.
     alone: bool,
+    /// Lanes of a warp count as ordered: what is found then needs a barrier of the block.
+    pub coarse: bool,
     /// Looking for one access instead of watching all.
     pub watch: Option<Watch>,
 }
@@ -100,7 +102,11 @@ impl Clock {
     pub fn view(&self, warp: usize, access: &Access) -> View {
         let born = if matches!(access.place, Place::Shared { .. }) { self.block } else { self.kernel };
         let last = self.warps.get(warp).copied().unwrap_or(0);
-        let (barrier, last) = if access.ordered { (self.barrier, last) } else { (self.block, 0) };
+        let (barrier, last) = match (access.ordered, self.coarse) {
+            (true, false) => (self.barrier, last),
+            (true, true) => (self.barrier, u64::MAX),
+            (false, _) => (self.block, 0),
+        };
         View { born, block: self.block, barrier, last, warp: (warp as u64) << 5, alone: self.alone }
     }
 }
@@ -232,6 +238,7 @@ pub(super) struct Lanes<'a> {
 }
 
 impl Lanes<'_> {
+    #[cold]
     fn touch(&self, lane: usize, element: i64, unit: usize) -> Touch {
         let past = unit.saturating_sub(self.base + element as usize * self.units) / self.units.max(1);
         Touch { lane, access: self.number, element: element + past as i64, unit, write: self.write }
@@ -251,12 +258,26 @@ impl Lanes<'_> {
             return self.watch(watch, &view, now, each);
         }
         let size = self.access.lanes as usize * self.units;
+        match (self.write, size) {
+            (false, 1) => self.all(cells, 1, each, |cell, lane| cell.reads(&view, now, view.thread(lane))),
+            (false, _) => self.all(cells, size, each, |cell, lane| cell.reads(&view, now, view.thread(lane))),
+            (true, 1) => self.all(cells, 1, each, |cell, lane| cell.writes(&view, now, view.thread(lane))),
+            (true, _) => self.all(cells, size, each, |cell, lane| cell.writes(&view, now, view.thread(lane))),
+        }
+    }
+
+    #[inline(always)]
+    fn all(
+        &self,
+        cells: &mut [Cell],
+        size: usize,
+        each: impl Iterator<Item = (usize, i64)>,
+        good: impl Fn(&mut Cell, usize) -> bool,
+    ) -> Result<(), Trap> {
         for (lane, element) in each {
-            let thread = view.thread(lane);
             let first = self.base + element as usize * self.units;
             for (n, cell) in cells.get_mut(first..first + size).unwrap_or_default().iter_mut().enumerate() {
-                let good = if self.write { cell.writes(&view, now, thread) } else { cell.reads(&view, now, thread) };
-                if !good {
+                if !good(cell, lane) {
                     return Err(Trap::Race(self.touch(lane, element, first + n)));
                 }
             }

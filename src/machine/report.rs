@@ -52,6 +52,11 @@ impl Party {
         }
     }
 
+    /// Whether the threads of both are of one warp of one block.
+    pub fn in_warp_of(&self, other: &Party) -> bool {
+        (self.at.block, self.at.warp) == (other.at.block, other.at.warp)
+    }
+
     fn verb(&self) -> &'static str {
         if self.write { "writes" } else { "reads" }
     }

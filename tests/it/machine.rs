@@ -82,6 +82,23 @@ fn a_missing_statement_is_found() {
     }
 }
 
+/// The loop-carried dependence of a tiled product: the barrier at the head of its loop.
+#[test]
+fn a_race_of_an_example_is_explained() {
+    let (_, lowered, naive) = kernels().into_iter().find(|(name, ..)| name == "gpu_v3").unwrap();
+    let error = runs_right(&without_barrier(&lowered, 0), &naive, Policy::InOrder).unwrap_err();
+    let text = error.source_text().unwrap();
+    let labels: Vec<String> =
+        error.labels().iter().map(|l| format!("{}: {}", &text[l.span.clone()], l.message)).collect();
+    assert_eq!(error.message(), "A_shared[0] is read by one thread and written by another, and nothing orders them");
+    assert_eq!(error.helps(), ["a barrier of the block in each iteration of loop ko, in front of block A_shared"]);
+    assert!(error.context()[0].ends_with("ko = 0, ki = 0") && error.context()[1].ends_with("ko = 1"), "{error}");
+    assert_eq!(labels.len(), 3);
+    assert!(labels[0].starts_with("A_shared[threadIdx.x*8 + ki]: block (0, 0, 0), thread ("), "{labels:?}");
+    assert!(labels[0].ends_with("reads this") && labels[1].ends_with("writes this"), "{labels:?}");
+    assert_eq!(labels[2], "block A_shared: the barrier has to stand in front of this");
+}
+
 /// A few blocks of each: what they leave unwritten is then the only complaint.
 #[test]
 fn handmade_kernels_raise_no_alarm() {
