@@ -24,12 +24,30 @@ pub struct WarpTiles {
     pub bk: i64,
     /// Blocks of a multiprocessor to compile for, where the registers need the bound.
     pub min_blocks: Option<i64>,
+    /// Steps of k written out at a time, where all of them would take more registers than the bound leaves.
+    pub unroll_limit: Option<i64>,
 }
 
-/// The tiles, widest first. On an H200 at 4096 they reach 0.955 and 0.86 of cuBLAS f32.
+/// The tiles, widest first. On an H200 at 4096 they reach 0.955 and 0.86 of cuBLAS f32 in layout NN.
 const LADDER: [WarpTiles; 2] = [
-    WarpTiles { groups: [2, 2], warps: [4, 2], lanes: [4, 8], per: [4, 4], bk: 8, min_blocks: Some(2) },
-    WarpTiles { groups: [2, 2], warps: [2, 1], lanes: [4, 8], per: [4, 4], bk: 16, min_blocks: None },
+    WarpTiles {
+        groups: [2, 2],
+        warps: [4, 2],
+        lanes: [4, 8],
+        per: [4, 4],
+        bk: 8,
+        min_blocks: Some(2),
+        unroll_limit: None,
+    },
+    WarpTiles {
+        groups: [2, 2],
+        warps: [2, 1],
+        lanes: [4, 8],
+        per: [4, 4],
+        bk: 16,
+        min_blocks: None,
+        unroll_limit: None,
+    },
 ];
 
 /// Blocks below which a smaller tile is taken: about one for each multiprocessor of a large chip.
@@ -44,7 +62,12 @@ impl WarpTiles {
             let divide = spec.m % bm == 0 && spec.n % bn == 0 && spec.k % t.bk == 0;
             divide && (spec.m / bm) * (spec.n / bn) >= ENOUGH_BLOCKS
         };
-        LADDER.into_iter().find(|t| f32_alone && suits(t))
+        let mut tiles = LADDER.into_iter().find(|t| f32_alone && suits(t))?;
+        // Both operands on their way through registers one by one spill beside eight steps of k.
+        if turned(spec) == [true, true] && tiles.min_blocks.is_some() {
+            tiles.unroll_limit = Some(2);
+        }
+        Some(tiles)
     }
 
     /// Rows and columns of C of a block.
@@ -76,7 +99,7 @@ impl WarpTiles {
             ti * pi,
             tj * pj,
         );
-        let turned = [!spec.layout.a_transposed(), spec.layout.b_transposed()];
+        let turned = turned(spec);
         for (name, turned, width) in [("A", turned[0], bm), ("B", turned[1], bn)] {
             let vector = 4.min(width * bk / self.threads());
             let _ = write!(
@@ -94,8 +117,16 @@ impl WarpTiles {
         if let Some(blocks) = self.min_blocks {
             let _ = writeln!(out, "annotate j0 min_blocks {blocks}");
         }
+        if let Some(limit) = self.unroll_limit {
+            let _ = writeln!(out, "annotate k1 unroll_limit {limit}");
+        }
         out
     }
+}
+
+/// Whether the rows of A and of B run along k in memory.
+fn turned(spec: &GemmSpec) -> [bool; 2] {
+    [!spec.layout.a_transposed(), spec.layout.b_transposed()]
 }
 
 #[cfg(test)]

@@ -53,7 +53,15 @@ fn recommended_schedules_compute_matrix_products() {
 /// The warp-tiled recipe at a small size, in every layout.
 #[test]
 fn warp_tiles_compute_matrix_products() {
-    let tiles = WarpTiles { groups: [1, 2], warps: [2, 1], lanes: [4, 8], per: [4, 4], bk: 8, min_blocks: None };
+    let tiles = WarpTiles {
+        groups: [1, 2],
+        warps: [2, 1],
+        lanes: [4, 8],
+        per: [4, 4],
+        bk: 8,
+        min_blocks: None,
+        unroll_limit: None,
+    };
     for layout in [Layout::NN, Layout::NT, Layout::TN, Layout::TT] {
         let spec = GemmSpec::of(64, 128, 24, DType::F32, layout);
         let name = format!("gemm 64x128x24 f32 {}", layout.name());

@@ -9,6 +9,7 @@ use warploom::ir::{Axis, BinOp, CmpOp, Expr, UnOp};
 use warploom::loom::Schedule;
 use warploom::lower::{Lowered, lower};
 use warploom::target::Target;
+use warploom::te::Layout;
 use warploom::{DType, Error};
 
 /// Set to anything to let the tests of this file pass where ptxas is missing; they say so.
@@ -165,6 +166,22 @@ fn other_programs_and_products_of_every_type_assemble_into_registers_alone() {
         for target in [Target::sm_70(), Target::sm_80(), Target::sm_90()] {
             let assembled = lower(&func, &target).and_then(|lowered| assemble(&tools, &lowered, &target, true));
             assembled.unwrap_or_else(|e| panic!("{name} for {target}: {e}"));
+        }
+    }
+}
+
+#[test]
+fn recommended_products_of_f32_assemble_into_registers_alone() {
+    let tools = tools();
+    for layout in [Layout::NN, Layout::NT, Layout::TN, Layout::TT] {
+        for n in [1024, 4096] {
+            for target in [Target::sm_80(), Target::sm_90()] {
+                let product = warploom::Gemm::new(n, n, n).layout(layout);
+                let schedule = warploom::gemm::recommend(&product, &target).unwrap();
+                let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();
+                assemble(&tools, &lowered, &target, true)
+                    .unwrap_or_else(|e| panic!("{n} {} for {target}: {e}", layout.name()));
+            }
         }
     }
 }
