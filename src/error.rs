@@ -47,6 +47,38 @@ pub struct Label {
 #[error("{}", self.render())]
 pub struct Error(Box<Details>);
 
+/// `; did you mean ..?`, or nothing where no known name is near.
+pub fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let near = known.map(|k| (distance(name, k), k)).min();
+    match near {
+        Some((d, k)) if d <= name.chars().count().max(3) / 3 => format!("; did you mean `{k}`?"),
+        _ => String::new(),
+    }
+}
+
+/// Names are compared by so many characters at most.
+const COMPARED: usize = 64;
+
+/// The number of single-character edits and exchanges of neighbours between two words (Wagner and Fischer's table, three
+/// rows at a time).
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(COMPARED).collect(), b.chars().take(COMPARED).collect());
+    let mut rows = [vec![0; b.len() + 1], vec![0; b.len() + 1], (0..=b.len()).collect::<Vec<usize>>()];
+    for i in 1..=a.len() {
+        rows.rotate_left(1);
+        let [before, last, row] = &mut rows;
+        row[0] = i;
+        for j in 1..=b.len() {
+            let change = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = change.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
+        }
+    }
+    rows[2][b.len()]
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Details {
     fault: Fault,
@@ -165,5 +197,21 @@ impl Error {
             out.push_str(&format!("\n  try: {line}"));
         }
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_suggested() {
+        let known = ["split", "fuse", "reorder"];
+        for (word, near) in [("spilt", "split"), ("spli", "split"), ("reoder", "reorder"), ("fuse", "fuse")] {
+            assert_eq!(suggestion(word, known.into_iter()), format!("; did you mean `{near}`?"));
+        }
+        assert_eq!(suggestion("banana", known.into_iter()), "");
+        assert_eq!(suggestion("", known.into_iter()), "");
+        assert_eq!((distance("kitten", "sitting"), distance("", "abc"), distance("abcd", "badc")), (3, 3, 2));
     }
 }

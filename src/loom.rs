@@ -51,10 +51,25 @@ impl Schedule {
         let mut func = self.program.clone();
         for (i, step) in self.steps.iter().enumerate() {
             func = schedule::apply(&func, step)
-                .map_err(|e| e.within(format!("step {} of {}", i + 1, self.steps.len())))?;
+                .map_err(|e| self.at_step(i, e).within(format!("step {} of {}", i + 1, self.steps.len())))?;
             show(i + 1, step, &func);
         }
         Ok(func)
+    }
+
+    /// Underlines a step in the printed schedule, or the word of it that the message speaks of, where an error points
+    /// nowhere yet.
+    fn at_step(&self, number: usize, error: Error) -> Error {
+        if !error.labels().is_empty() {
+            return error;
+        }
+        let before = Schedule { steps: self.steps[..number].to_vec(), ..self.clone() }.to_string().len();
+        let step = self.steps[number].to_string();
+        let named = error.message().split('`').nth(1).unwrap_or("").to_string();
+        let word = step.split(' ').rfind(|w| *w == named);
+        let at = word.map_or(0, |w| w.as_ptr() as usize - step.as_ptr() as usize);
+        let span = before + at..before + at + word.map_or(step.len(), str::len);
+        error.text(self.to_string()).label(span, if word.is_some() { "this name" } else { "this step" })
     }
 
     /// The same with every name stated that a step makes by default.

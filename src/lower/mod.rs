@@ -16,6 +16,7 @@ pub mod mutate;
 mod order;
 mod pipeline;
 mod plan;
+mod point;
 mod registers;
 mod vectors;
 mod verify;
@@ -180,6 +181,10 @@ pub struct Trace<'a> {
 /// [`lower`], with `trace` called after every pass on every kernel.
 pub fn lower_traced(func: &Func, target: &Target, trace: &mut dyn FnMut(&Trace)) -> Result<Lowered> {
     crate::ir::verify::verify(func)?;
+    pass_by_pass(func, target, trace).map_err(|e| point::point(e, func))
+}
+
+fn pass_by_pass(func: &Func, target: &Target, trace: &mut dyn FnMut(&Trace)) -> Result<Lowered> {
     admit::admit(func, target)?;
     let mut kernels = kernels::split(func)?;
     for kernel in &mut kernels {

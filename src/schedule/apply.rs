@@ -2,7 +2,7 @@
 
 use super::{Step, limits, placed};
 use crate::error::{Error, Result};
-use crate::ir::{Func, verify, visit};
+use crate::ir::{Func, Stmt, verify, visit};
 
 /// The program after a step.
 ///
@@ -27,6 +27,12 @@ pub fn complete(func: &Func, step: &Step) -> Result<(Func, Step)> {
     if visit::depth(&applied.func.body) > limits::DEPTH {
         let message = format!("more than {} loops around a statement after `{step}`", limits::DEPTH);
         return Err(Error::input("step.limit", message));
+    }
+    if operations(&applied.func) > limits::OPERATIONS {
+        let message = format!("more than {} operations after `{step}`", limits::OPERATIONS);
+        return Err(
+            Error::input("step.limit", message).help("keep some stages: what is inlined is computed at every use")
+        );
     }
     if cfg!(debug_assertions) && verify::well_formed(func).is_ok() {
         // A program that a primitive made wrongly out of a right one is caught at that step, in tests and debug builds.
@@ -57,4 +63,14 @@ pub fn complete_all(func: &Func, steps: &[Step]) -> Result<(Func, Vec<Step>)> {
         done.push(stated);
     }
     Ok((func, done))
+}
+
+fn operations(func: &Func) -> usize {
+    let mut count = 0;
+    visit::walk(&func.body, &mut |s| {
+        if let Stmt::Store(store) = s {
+            visit::walk_expr(&store.value, &mut |_| count += 1);
+        }
+    });
+    count
 }

@@ -5,6 +5,7 @@
 //! underlined in the printed program.
 
 use super::{Args, limits};
+pub use crate::error::suggestion;
 use crate::error::{Error, Result};
 use crate::ir::print::{Node, underline};
 use crate::ir::{Block, BufferId, For, Func, Stmt, Var, visit};
@@ -30,7 +31,8 @@ pub fn loop_<'a>(func: &'a Func, name: &str) -> Result<&'a For> {
 pub fn loops<'a>(func: &'a Func, names: &[String]) -> Result<Vec<&'a For>> {
     for (n, name) in names.iter().enumerate() {
         if names[..n].contains(name) {
-            return Err(Error::input("step.twice", format!("`{name}` is named twice")));
+            let error = Error::input("step.twice", format!("`{name}` is named twice"));
+            return Err(error.help("name each loop once"));
         }
     }
     names.iter().map(|n| loop_(func, n)).collect()
@@ -137,11 +139,14 @@ fn new_names(what: &str, stated: &[String], defaults: &[String], taken: &[&str])
     }
     if stated.len() != defaults.len() {
         let message = format!("{} {what}s are made, {} names stand after `->`", defaults.len(), stated.len());
-        return Err(Error::input("step.names", message));
+        let defaults = defaults.join(" ");
+        return Err(Error::input("step.names", message).help(format!("`-> {defaults}`, or no names for these")));
     }
     for (n, name) in stated.iter().enumerate() {
         if taken.contains(&name.as_str()) || stated[..n].contains(name) {
-            return Err(Error::input("step.names", format!("the name `{name}` is in use")));
+            let free = unused(name, |n| taken.contains(&n) || stated.iter().any(|s| s == n));
+            let error = Error::input("step.names", format!("the name `{name}` is in use"));
+            return Err(error.help(format!("`{free}` is free")));
         }
         if !super::is_name(name) {
             return Err(Error::input("step.names", format!("`{name}` is not a name")));
@@ -162,31 +167,6 @@ fn unused(base: &str, taken: impl Fn(&str) -> bool) -> String {
     name
 }
 
-/// `; did you mean ..?`, or nothing where no known name is near.
-pub fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let near = known.map(|k| (distance(name, k), k)).min();
-    match near {
-        Some((d, k)) if d <= name.chars().count().max(3) / 3 => format!("; did you mean `{k}`?"),
-        _ => String::new(),
-    }
-}
-
-/// The number of single-character edits between two words (Wagner and Fischer's table, one row at a time).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().take(limits::NAME).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().take(limits::NAME).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let change = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
 /// The statements where a loop or block stands among its siblings: the body that holds it and its position there.
 pub fn siblings<'a>(body: &'a [Stmt], is: &dyn Fn(&Stmt) -> bool) -> Option<(&'a [Stmt], usize)> {
     if let Some(at) = body.iter().position(is) {
@@ -198,16 +178,6 @@ pub fn siblings<'a>(body: &'a [Stmt], is: &dyn Fn(&Stmt) -> bool) -> Option<(&'a
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn near_names_are_suggested() {
-        let known = ["split", "fuse", "reorder"];
-        assert_eq!(suggestion("spilt", known.into_iter()), "");
-        assert_eq!(suggestion("spli", known.into_iter()), "; did you mean `split`?");
-        assert_eq!(suggestion("reoder", known.into_iter()), "; did you mean `reorder`?");
-        assert_eq!(suggestion("banana", known.into_iter()), "");
-        assert_eq!(distance("kitten", "sitting"), 3);
-    }
 
     #[test]
     fn default_names_are_made_unused() {

@@ -18,3 +18,5 @@ pub const UNROLL: i64 = 1 << 16;
 pub const DEPTH: usize = 64;
 /// Loops in a program.
 pub const LOOPS: usize = 4096;
+/// Operations and loads of a program: each inlining may double an expression.
+pub const OPERATIONS: usize = 1 << 14;

@@ -96,8 +96,9 @@ fn step(words: &[Word]) -> Result<Step> {
     }
     let Some(primitive) = primitive::find(head.text) else {
         let known = primitive::ALL.iter().map(|p| p.name);
-        let guess = find::suggestion(head.text, known);
-        return Err(head.refuse("step.primitive", format!("there is no primitive `{}`{guess}", head.text)));
+        let guess = find::suggestion(head.text, known.clone());
+        let error = head.refuse("step.primitive", format!("there is no primitive `{}`{guess}", head.text));
+        return Err(error.help(format!("the primitives are {}", known.collect::<Vec<_>>().join(", "))));
     };
     let args = Reader { primitive, words: rest, at: 0 }.read()?;
     Step::new(primitive, args)
@@ -252,7 +253,10 @@ fn number(word: &Word) -> Result<i64> {
     match word.text.parse::<i64>() {
         Ok(n) if n.unsigned_abs() <= limits::NUMBER.unsigned_abs() => Ok(n),
         Ok(_) => Err(word.refuse("step.limit", format!("{} is beyond {}", word.text, limits::NUMBER))),
-        Err(_) => Err(word.refuse("step.number", format!("`{}` is not a whole number", word.text))),
+        Err(_) => {
+            let error = word.refuse("step.number", format!("`{}` is not a whole number", word.text));
+            Err(error.help(format!("numbers from -{0} to {0}", limits::NUMBER)))
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod differential;
 mod examples;
 mod gpu;
 mod handmade;
+mod hostile;
 mod lower;
 mod machine;
 mod mutation;

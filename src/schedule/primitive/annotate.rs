@@ -50,7 +50,14 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         Note::GridDependency => matches!(value, 1 | 2),
     };
     if !fits {
-        return Err(no(1, format!("{value} is not in the range of {word}")));
+        let range = match key {
+            Note::UnrollLimit => "1 to 65536",
+            Note::MinBlocks => "1 to 32",
+            Note::L2Hint => "0, 1 or 2",
+            Note::L2Promotion => "64, 128 or 256",
+            Note::GridDependency => "1 or 2",
+        };
+        return Err(no(1, format!("{value} is not in the range of {word}")).help(format!("{word} takes {range}")));
     }
     if let Some(old) = l.notes.get(&key) {
         return Err(no(2, format!("loop `{}` already has {word} {old}", func.var_name(l.var))));

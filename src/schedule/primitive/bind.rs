@@ -116,7 +116,9 @@ fn check_axis(func: &Func, l: &For, axis: Axis) -> Result<()> {
         let Some((outer, inner)) = nested else { continue };
         if axis.is_block_level() || uses_both(outer, inner) {
             let message = format!("loop `{name}` and loop `{other_name}` are nested, both on {}", axis.name());
-            return Err(refuse("bind", 5, message, func, &nodes));
+            return Err(
+                refuse("bind", 5, message, func, &nodes).help(format!("fuse them, or bind `{name}` to another axis"))
+            );
         }
     }
     Ok(())

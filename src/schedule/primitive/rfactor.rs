@@ -165,7 +165,10 @@ fn check<'a>(refusal: Refusal, func: &'a Func, block: &'a Block, factor: &For) -
     let name = func.block_name(block.name);
     let this = (Node::Block(block.name), "this block");
     let nature = dataflow::nature(block).and_then(|n| if n.reduction { Ok(n) } else { Err("it has no init".into()) });
-    let nature = nature.map_err(|why| refusal.broken(1, format!("{name} cannot be factored: {why}"), &[this]))?;
+    let nature = nature.map_err(|why| {
+        let error = refusal.broken(1, format!("{name} cannot be factored: {why}"), &[this]);
+        error.help("rfactor is for blocks that sum, before decompose_reduction")
+    })?;
     if let Some(w) = dataflow::writers(func, nature.output).into_iter().find(|w| w.name != block.name) {
         let message = format!("{} also writes what {name} writes", func.block_name(w.name));
         return Err(refusal.broken(1, message, &[this, (Node::Block(w.name), "the other writer")]));

@@ -54,17 +54,29 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     };
     let factors = args.get_factors("factors")?;
     let Some(given) = product(factors) else {
-        return Err(no(1, "a factor is not positive, two are `?`, or their product is too large".into()));
+        return Err(no(1, wrong(factors)).help(format!("split {name} ? 4")));
     };
     let inferred = if given == 0 { 0 } else { (extent + given - 1).div_euclid(given).max(1) };
     let factors: Vec<i64> = factors.iter().map(|f| f.unwrap_or(inferred)).collect();
     let total = factors.iter().try_fold(1i64, |p, f| p.checked_mul(*f)).unwrap_or(i64::MAX);
     if total < extent || total > limits::NUMBER {
-        return Err(no(2, format!("the factors make {total} iterations of the {extent} of loop `{name}`")));
+        let rest: Vec<String> = factors.iter().skip(1).map(|f| f.to_string()).collect();
+        return Err(no(2, format!("the factors make {total} iterations of the {extent} of loop `{name}`"))
+            .help(format!("split {name} ? {} takes as many as are needed", rest.join(" ")).replace("  ", " ")));
     }
     let defaults: Vec<String> = (0..factors.len()).map(|n| format!("{name}_{n}")).collect();
     let names = new_loops(func, args, &defaults, &[target.var])?;
     Ok(rewrite(func.clone(), target.var, extent, &factors, names))
+}
+
+/// How a list breaks requirement 1.
+fn wrong(factors: &[Option<i64>]) -> String {
+    let unknown = factors.iter().filter(|f| f.is_none()).count();
+    match factors.iter().flatten().find(|f| **f <= 0) {
+        Some(f) => format!("the factor {f} is not positive"),
+        None if unknown > 1 => format!("{unknown} factors are `?`, and only one can be inferred"),
+        None => format!("the product of the factors is beyond {}", limits::NUMBER),
+    }
 }
 
 /// The product of the given factors; `None` where the list breaks requirement 1.
@@ -128,8 +140,12 @@ mod tests {
 
     #[test]
     fn refusals() {
-        let message = "a factor is not positive, two are `?`, or their product is too large";
-        for factors in ["0 4", "? ?", "-1", "1099511627776 1099511627776"] {
+        for (factors, message) in [
+            ("0 4", "the factor 0 is not positive"),
+            ("-1", "the factor -1 is not positive"),
+            ("? ?", "2 factors are `?`, and only one can be inferred"),
+            ("1099511627776 1099511627776", "the product of the factors is beyond 1099511627776"),
+        ] {
             refuses("vec_add 64", &format!("split i {factors}"), "split.1", message);
         }
         refuses("vec_add 64", "split i 7 9", "split.2", "the factors make 63 iterations of the 64 of loop `i`");

@@ -50,7 +50,12 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         return Err(no(1, format!("the strides of `{name}` are the caller's")));
     }
     let Some(dim) = usize::try_from(dim).ok().filter(|d| d + 1 < rank) else {
-        return Err(no(2, format!("dimension {dim} of `{name}`, which has {rank}, cannot be padded")));
+        return Err(no(2, format!("dimension {dim} of `{name}`, which has {rank}, cannot be padded")).help(
+            match rank {
+                0 | 1 => format!("`{name}` has no rows to pad"),
+                _ => format!("dimensions 0 to {}: elements of a row stay next to each other", rank - 2),
+            },
+        ));
     };
     if factor <= 0 || offset < 0 || offset >= factor {
         return Err(no(3, format!("offset {offset} does not lie in 0..{factor}")));

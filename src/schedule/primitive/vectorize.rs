@@ -55,7 +55,8 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         let message =
             format!("iterations of block `{}` depend on each other along loop `{name}`", func.block_name(block.name));
         let nodes = [(Node::Loop(l.var), "this loop"), (Node::Block(block.name), "depends on the order")];
-        return Err(refuse("vectorize", 4, message, func, &nodes));
+        return Err(refuse("vectorize", 4, message, func, &nodes)
+            .help(format!("vectorize a loop of what is written; along `{name}`, unroll")));
     }
     let (var, mut out) = (l.var, func.clone());
     visit::change_loop(&mut out.body, var, &mut |l| l.kind = LoopKind::Vectorized);

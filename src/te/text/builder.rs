@@ -2,7 +2,7 @@
 
 use super::at;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, suggestion};
 use crate::ir::Func;
 use crate::te::build::{Epilogue, GemmSpec, Layout, batched_gemm, gemm_with, vec_add, window_sum};
 use std::ops::Range;
@@ -72,7 +72,8 @@ fn sizes<const N: usize>((word, span): &Word<'_>) -> Result<[i64; N]> {
     let found = numbers.and_then(|n| <[i64; N]>::try_from(n).ok());
     found.ok_or_else(|| {
         let example = ["1024"; N].join("x");
-        at("te.syntax", span.clone(), format!("expected {N} positive integers, as in {example}"))
+        let wanted = if N == 1 { "a positive integer".to_string() } else { format!("{N} positive integers") };
+        at("te.syntax", span.clone(), format!("expected {wanted}, as in {example}"))
     })
 }
 
@@ -94,7 +95,12 @@ fn spec([m, n, k]: [i64; 3], types: &Word<'_>, (letters, span): &Word<'_>) -> Re
         ("*>", Some([a, b, acc])) => Ok(spec(*a, *b, *acc, *acc)),
         ("*>>", Some([a, b, acc, out])) => Ok(spec(*a, *b, *acc, *out)),
         _ => {
-            let error = at("te.type", types.1.clone(), "expected types");
+            let wrong = types.0.split(['>', '*']).find(|t| DType::parse(t).is_none());
+            let message = match wrong {
+                Some(t) => format!("`{t}` is not a type{}", suggestion(t, DType::ALL.iter().map(|d| d.name()))),
+                None => format!("`{}` is not a list of types", types.0),
+            };
+            let error = at("te.type", types.1.clone(), message);
             Err(error.help("f32").help("f16>f32>f16 for operands, sums and result").help("e4m3*e5m2>f32>f16"))
         }
     }
@@ -121,6 +127,7 @@ fn epilogues(words: &[Word<'_>]) -> Result<Vec<Epilogue>> {
 
 fn unknown_epilogue(word: &str, span: &Range<usize>) -> Error {
     let shown: String = word.chars().take(40).collect();
-    let error = at("te.name", span.clone(), format!("there is no epilogue {shown}"));
+    let guess = suggestion(word, ["bias", "relu", "gelu", "scale", "residual"].into_iter());
+    let error = at("te.name", span.clone(), format!("there is no epilogue {shown}{guess}"));
     error.help("use bias, relu, gelu, scale NUMBER or residual")
 }

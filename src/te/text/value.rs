@@ -3,7 +3,7 @@
 use super::syntax::{Node, Op, Prefix, Tree};
 use super::{at, placed};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, suggestion};
 use crate::ir::{BinOp, BufferId, CmpOp, Cond, Expr, Func, Index, IndexOp, Literal, UnOp, Var, typing, verify};
 use crate::te::program::Iterators;
 use std::ops::Range;
@@ -43,7 +43,9 @@ impl<'a> Names<'a> {
 
     fn buffer(&self, name: &str, node: &Node) -> Result<BufferId> {
         self.func.find_buffer(name).ok_or_else(|| {
-            let error = at("te.name", node.span.clone(), format!("there is no buffer {name} before this statement"));
+            let guess = suggestion(name, self.func.buffers.iter().map(|b| b.name.as_str()));
+            let message = format!("there is no buffer {name} before this statement{guess}");
+            let error = at("te.name", node.span.clone(), message);
             error.help("declare it with `input`, or compute it in an earlier statement")
         })
     }
@@ -87,7 +89,8 @@ impl<'a> Names<'a> {
             Tree::Int(v) => int64(*v, node).map(Index::Int),
             Tree::Name(name) => self.iterator(name).map(Index::Var).ok_or_else(|| {
                 let all: Vec<&str> = self.iterators.iter().map(|(n, ..)| n.as_str()).collect();
-                at("te.name", node.span.clone(), format!("{name} is not an iterator of this statement"))
+                let guess = suggestion(name, all.iter().copied());
+                at("te.name", node.span.clone(), format!("{name} is not an iterator of this statement{guess}"))
                     .help(format!("its iterators are {}", all.join(", ")))
             }),
             Tree::Prefix(Prefix::Neg, a) => self.index_bin(IndexOp::Sub, Index::Int(0), self.index(a)?, node),
@@ -207,7 +210,8 @@ impl<'a> Names<'a> {
             ("select", _) => Err(at("te.type", node.span.clone(), "select takes a condition and two values")),
             _ => {
                 let names: Vec<&str> = FUNCTIONS.iter().map(|(n, _)| *n).collect();
-                let error = at("te.name", node.span.clone(), format!("there is no function {name}"));
+                let guess = suggestion(name, names.iter().copied().chain(["min", "max", "select"]));
+                let error = at("te.name", node.span.clone(), format!("there is no function {name}{guess}"));
                 Err(error.help(format!("use {}, min, max, select or a type", names.join(", "))))
             }
         }
