@@ -37,13 +37,21 @@ pub struct Body<'c, 'm, 'k> {
     pub places: HashMap<BufferId, Place<'c>>,
     /// What the PTX says about its blocks.
     pub listing: &'m mut Listing,
-    /// The ranges of the launch variables.
-    launch_env: Env,
+    /// The ranges of the launch variables and of the loops.
+    ranges: Env,
     function: FunctionValue<'c>,
     depth: u32,
     around: Option<Var>,
     next_var: u32,
     statements: u64,
+}
+
+fn ranges(kernel: &LoweredKernel) -> Env {
+    let mut env = kernel.env();
+    for l in visit::loops(&kernel.func.body) {
+        env.bind_loop(l.var, &l.extent);
+    }
+    env
 }
 
 /// Adds the kernel to the module, with an entry point of that name.
@@ -64,7 +72,7 @@ pub fn emit<'c>(
         unrolled: visit::Map::new(),
         places: HashMap::new(),
         listing,
-        launch_env: kernel.env(),
+        ranges: ranges(kernel),
         function,
         depth: 0,
         around: None,
@@ -188,7 +196,7 @@ impl<'c> Body<'c, '_, '_> {
     /// Whether a condition fails in this copy of an unrolled body, whose registers then may not even exist.
     fn never(&self, cond: &Cond) -> bool {
         let known = visit::subst_cond(cond, &self.unrolled);
-        simplify::simplify_cond(&known, &self.launch_env) == Cond::Const(false)
+        simplify::simplify_cond(&known, &self.ranges) == Cond::Const(false)
     }
 
     /// A condition in the program's words, with the numbers of the loops that are written out.
