@@ -10,6 +10,7 @@ use warploom::kernel::{Access, Arg, Kernel, Kernels, Param, Workspace};
 use warploom::measure::{Bench, Cublas, Gemm, Job, Plan, run_once};
 use warploom::reference::{self, Sample};
 use warploom::runtime::{Device, probe};
+use warploom::te::Layout;
 use warploom::{Array, DType, Error, Func, Schedule, Target};
 
 type Case = (&'static str, fn(&Device));
@@ -220,15 +221,15 @@ fn multiplies(device: &Device, cublas: &Cublas, gemm: &Gemm) {
 
 /// Small integers bit by bit, random reals within their bounds, the same bits twice, and no local memory.
 fn examples_are_right(device: &Device) {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|file| file.extension().is_some_and(|e| e == "loom"));
-    files.sort();
-    assert!(files.len() > 10);
+    let product = |layout| {
+        let product = warploom::Gemm::new(1024, 1024, 512).layout(layout);
+        (format!("recommended {}", layout.name()), warploom::gemm::recommend(&product, &Target::sm_90()).unwrap())
+    };
+    let products = [Layout::NN, Layout::NT, Layout::TN, Layout::TT].map(product);
+    let examples: Vec<_> = super::cases::compiling_examples().chain(products).collect();
+    assert!(examples.len() > 10);
     let mut wrong = Vec::new();
-    for file in files {
-        let name = file.file_stem().unwrap().to_string_lossy().into_owned();
-        let schedule = Schedule::parse(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    for (name, schedule) in examples {
         match example_is_right(device, schedule) {
             Ok(worst) => say(&format!("    {name}: largest error {worst:.3} of its bound")),
             Err(error) => {
