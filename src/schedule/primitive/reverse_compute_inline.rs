@@ -11,6 +11,7 @@
 //! 6. Neither block stands in a tensorized nest.
 //! 7. BLOCK's loops that vanish are not placed.
 //! 8. BLOCK's loops sweep the whole domains of its iterators, and its predicate says no more.
+//! 9. Where BLOCK chooses whether to read (`select`), the producer writes an element for each that BLOCK writes.
 //!
 //! Preserves: BLOCK's output. Where the producer computed more than BLOCK read, it gets a predicate.
 //!
@@ -45,6 +46,7 @@ pub static PRIMITIVE: Primitive = Primitive {
         "neither block stands in a tensorized nest",
         "BLOCK's loops that vanish are not placed",
         "BLOCK's loops sweep the whole domains of its iterators, and its predicate says no more",
+        "where BLOCK chooses whether to read (select), the producer writes an element for each that BLOCK writes",
     ],
     apply,
 };
@@ -150,7 +152,39 @@ fn check<'a>(refusal: Refusal, func: &'a Func, block: &Block) -> Result<Link<'a>
             &[this],
         ));
     }
+    if chooses(block) && !covers(func, &link, block) {
+        let message =
+            format!("{name} also writes elements for which {producer} computes nothing: its select leaves them out");
+        return Err(refusal.broken(9, message, &[this, (Node::Block(link.producer.name), "the producer")]));
+    }
     Ok(link)
+}
+
+/// Whether the block reads on a condition only.
+fn chooses(block: &Block) -> bool {
+    let mut found = false;
+    visit::walk(&block.body, &mut |s| {
+        if let Stmt::Store(store) = s {
+            visit::walk_expr(&store.value, &mut |e| found |= matches!(e, Expr::Select(..)));
+        }
+    });
+    found
+}
+
+/// Whether the producer runs over the whole buffer, and the block over no more than that.
+fn covers(func: &Func, link: &Link, block: &Block) -> bool {
+    let around = visit::loops_around(&func.body, link.producer.name).unwrap_or_default();
+    let shape = &func.buffer(link.through).shape;
+    let [Stmt::Store(store)] = link.producer.body.as_slice() else { return false };
+    let whole = plain_iterators(link.producer, &store.indices).is_some_and(|vars| {
+        let extent = |v: &Var| link.producer.iters.iter().find(|i| i.var == *v).map(|i| &i.extent);
+        vars.iter().zip(shape).all(|(v, n)| extent(v) == Some(n))
+    });
+    let within = link.vars.iter().zip(shape).all(|(v, n)| {
+        let extent = block.iters.iter().find(|i| i.var == *v).and_then(|i| i.extent.as_int());
+        extent.zip(n.as_int()).is_some_and(|(extent, n)| extent <= n)
+    });
+    whole && within && nest::sweeps_domains(link.producer, &around)
 }
 
 fn check_nests(refusal: Refusal, func: &Func, block: &Block, producer: &Block) -> Result<()> {
@@ -184,6 +218,16 @@ mod tests {
     fn the_producer_writes_the_result() {
         let text = steps(CHAIN, "reverse_compute_inline Z; reverse_compute_inline Y");
         assert!(text.contains("block X(vi = i)\n      Z[vi] = A[vi]*2.0 + 1.0 + A[vi]\n"), "{text}");
+    }
+
+    #[test]
+    fn a_consumer_that_chooses_keeps_what_it_writes_without_reading() {
+        let text =
+            "program pad\n  input A f32[8]\n  X: X[i 8] f32 = A[i]*2\n  Y: output Y[j 12] f32 = select(j < 8, X[j], 0)";
+        refuses(text, "reverse_compute_inline Y", "reverse_compute_inline.9", "Y also writes elements");
+        let text =
+            "program mask\n  input A f32[8]\n  X: X[i 8] f32 = A[i]*2\n  Y: output Y[j 8] f32 = select(j < 4, X[j], 0)";
+        assert!(steps(text, "reverse_compute_inline Y").contains("block X"));
     }
 
     #[test]
