@@ -85,13 +85,6 @@ impl Bench {
         Ok(Bench { device, cublas, nvml, cold, plan, launch_us, bytes_per_second, warm: Cell::new(false) })
     }
 
-    /// Has a program of one's own read the cache cold, instead of the library.
-    #[must_use]
-    pub fn with_cold(mut self, cold: Cold) -> Bench {
-        self.cold = cold;
-        self
-    }
-
     /// cuBLAS, or why there is none.
     pub fn cublas(&self) -> Result<&Cublas> {
         self.cublas.as_ref().map_err(Clone::clone)

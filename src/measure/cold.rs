@@ -6,13 +6,11 @@
 use super::library::cublas::Cublas;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::runtime::{Device, DeviceBuffer, Program, median};
+use crate::runtime::{Device, DeviceBuffer, median};
 
 /// What reads the large buffer.
 #[derive(Debug)]
 pub enum Cold {
-    /// A program that reads a large input (a sum, say), with its arguments.
-    Program(Box<Program>, Vec<DeviceBuffer>),
     /// The library's sum of magnitudes: the buffer and where the sum goes.
     Library(DeviceBuffer, DeviceBuffer),
     /// Nothing can read: buffers are rotated beyond twice the cache instead.
@@ -40,7 +38,6 @@ impl Cold {
     /// Bytes that one flush reads.
     pub fn bytes_read(&self) -> u64 {
         match self {
-            Cold::Program(_, buffers) => buffers.iter().map(|b| b.bytes() as u64).sum(),
             Cold::Library(buffer, _) => buffer.bytes() as u64,
             Cold::Rotate => 0,
         }
@@ -49,7 +46,6 @@ impl Cold {
     /// Puts the reading on the device's stream.
     pub(super) fn flush(&self, cublas: Option<&Cublas>) -> Result<()> {
         match (self, cublas) {
-            (Cold::Program(program, buffers), _) => program.launch(&buffers.iter().collect::<Vec<_>>()),
             (Cold::Library(buffer, sum), Some(cublas)) => cublas.read_through(buffer, sum),
             (Cold::Library(..), None) | (Cold::Rotate, _) => Ok(()),
         }

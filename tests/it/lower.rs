@@ -128,6 +128,47 @@ fn ragged_sizes_keep_their_predicates() {
     assert!(lower::print_kernel(&k).contains("< 61"), "{}", lower::print_kernel(&k));
 }
 
+/// Neighbouring threads of a warp swap what they read.
+pub const NEIGHBOURS: &str = "program swap
+  input A f32[256]
+  S: S[i 256] f32 = A[i]
+  B: output B[i 256] f32 = S[i // 2 * 2 + (1 - i % 2)]
+target sm_80
+set_scope S shared
+split B_i ? 128 -> x t
+bind x blockIdx.x
+bind t threadIdx.x
+compute_at S x -> s
+bind s threadIdx.x
+";
+
+/// Threads of a block turn what they read around, through global memory.
+pub const TURNED: &str = "program turned
+  input A f32[512]
+  T: T[i 512] f32 = A[i] * 3
+  B: output B[i 512] f32 = T[i // 256 * 256 + (255 - i % 256)]
+target sm_80
+split B_i ? 256 -> x t
+bind x blockIdx.x
+compute_at T x -> tt
+bind t threadIdx.x; bind tt threadIdx.x
+";
+
+/// Two shared stages, of which the first is dead when the second is filled.
+pub const TWICE: &str = "program twice
+  input A f32[256]
+  S: S[i 256] f32 = A[i]
+  M: M[i 256] f32 = S[255 - i] + 1
+  T: T[i 256] f32 = M[i] * 3
+  B: output B[i 256] f32 = T[255 - i]
+target sm_80
+set_scope S shared; set_scope M local; set_scope T shared
+split B_i ? 256 -> x t
+bind x blockIdx.x
+compute_at T x -> tt; compute_at M x -> mm; compute_at S x -> ss
+bind t threadIdx.x; bind tt threadIdx.x; bind mm threadIdx.x; bind ss threadIdx.x
+";
+
 #[test]
 fn values_of_one_thread_need_no_barrier() {
     let k = lowered(
@@ -149,40 +190,13 @@ bind s threadIdx.x
 
 #[test]
 fn neighbours_in_a_warp_need_a_barrier_of_the_warp_only() {
-    let k = lowered(
-        "program swap
-  input A f32[256]
-  S: S[i 256] f32 = A[i]
-  B: output B[i 256] f32 = S[i // 2 * 2 + (1 - i % 2)]
-target sm_80
-set_scope S shared
-split B_i ? 128 -> x t
-bind x blockIdx.x
-bind t threadIdx.x
-compute_at S x -> s
-bind s threadIdx.x
-",
-    );
+    let k = lowered(NEIGHBOURS);
     assert_eq!(syncs(&k), ["warp: RAW S: B reads what S wrote"]);
 }
 
 #[test]
 fn two_stages_that_do_not_live_together_share_bytes() {
-    let k = lowered(
-        "program twice
-  input A f32[256]
-  S: S[i 256] f32 = A[i]
-  M: M[i 256] f32 = S[255 - i] + 1
-  T: T[i 256] f32 = M[i] * 3
-  B: output B[i 256] f32 = T[255 - i]
-target sm_80
-set_scope S shared; set_scope M local; set_scope T shared
-split B_i ? 256 -> x t
-bind x blockIdx.x
-compute_at T x -> tt; compute_at M x -> mm; compute_at S x -> ss
-bind t threadIdx.x; bind tt threadIdx.x; bind mm threadIdx.x; bind ss threadIdx.x
-",
-    );
+    let k = lowered(TWICE);
     // S is dead once M is in registers, so T takes its bytes, behind a barrier.
     assert_eq!(k.shared_bytes, 1024);
     assert_eq!(syncs(&k).len(), 3, "{}", lower::print_kernel(&k));
@@ -202,18 +216,7 @@ fn what_cannot_be_lowered_is_named() {
 
 #[test]
 fn what_threads_pass_through_global_memory_is_named() {
-    let k = lowered(
-        "program turned
-  input A f32[512]
-  T: T[i 512] f32 = A[i] * 3
-  B: output B[i 512] f32 = T[i // 256 * 256 + (255 - i % 256)]
-target sm_80
-split B_i ? 256 -> x t
-bind x blockIdx.x
-compute_at T x -> tt
-bind t threadIdx.x; bind tt threadIdx.x
-",
-    );
+    let k = lowered(TURNED);
     let names: Vec<&str> = k.exchanged.iter().map(|b| k.func.buffer(*b).name.as_str()).collect();
     assert_eq!(names, ["T"]);
     assert_eq!(syncs(&k), ["block: RAW T: B reads what T wrote"]);

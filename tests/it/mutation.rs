@@ -1,6 +1,7 @@
 //! What the checks find: every example's kernels at small sizes, damaged one thing at a time as a faulty pass could.
 
 use crate::cases::compiling_examples;
+use crate::lower::{NEIGHBOURS, TURNED, TWICE};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use warploom::lower::mutate::{Mutant, mutants};
@@ -11,43 +12,7 @@ use warploom::{DType, Gemm, Result, Schedule, Target, gemm};
 
 /// Programs with what no example has: a barrier of a warp, a parameter that threads exchange values through, buffers
 /// that share bytes.
-const PROGRAMS: [&str; 3] = [
-    "program swap
-  input A f32[256]
-  S: S[i 256] f32 = A[i]
-  B: output B[i 256] f32 = S[i // 2 * 2 + (1 - i % 2)]
-target sm_80
-set_scope S shared
-split B_i ? 128 -> x t
-bind x blockIdx.x
-bind t threadIdx.x
-compute_at S x -> s
-bind s threadIdx.x
-",
-    "program turned
-  input A f32[512]
-  T: T[i 512] f32 = A[i] * 3
-  B: output B[i 512] f32 = T[i // 256 * 256 + (255 - i % 256)]
-target sm_80
-split B_i ? 256 -> x t
-bind x blockIdx.x
-compute_at T x -> tt
-bind t threadIdx.x; bind tt threadIdx.x
-",
-    "program twice
-  input A f32[256]
-  S: S[i 256] f32 = A[i]
-  M: M[i 256] f32 = S[255 - i] + 1
-  T: T[i 256] f32 = M[i] * 3
-  B: output B[i 256] f32 = T[255 - i]
-target sm_80
-set_scope S shared; set_scope M local; set_scope T shared
-split B_i ? 256 -> x t
-bind x blockIdx.x
-compute_at T x -> tt; compute_at M x -> mm; compute_at S x -> ss
-bind t threadIdx.x; bind tt threadIdx.x; bind mm threadIdx.x; bind ss threadIdx.x
-",
-];
+const PROGRAMS: [&str; 3] = [NEIGHBOURS, TURNED, TWICE];
 
 const POLICIES: [Policy; 3] = [Policy::InOrder, Policy::Reverse, Policy::Random(3)];
 
