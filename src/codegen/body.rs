@@ -144,7 +144,7 @@ impl<'c> Body<'c, '_, '_> {
         }
     }
 
-    /// Reads the hardware's indices.
+    /// Reads the hardware's indices and computes what the block derives from them.
     fn launch(&mut self, kernel: &LoweredKernel) -> Result<()> {
         for axis in &kernel.launch {
             if axis.extent <= 1 {
@@ -159,6 +159,11 @@ impl<'c> Body<'c, '_, '_> {
             // Block indices are the same for all threads of a block: they come first.
             let depth = if axis.axis.is_block_level() { 0 } else { 1 };
             self.variables.insert(axis.var, Variable { number, depth });
+        }
+        for d in &kernel.derived {
+            let value = self.index(&d.value)?.value;
+            let number = Number { value, range: (0, i128::from(d.extent) - 1) };
+            self.variables.insert(d.var, Variable { number, depth: 0 });
         }
         self.depth = 1;
         Ok(())

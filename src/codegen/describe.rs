@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::ir::{Buffer, print, visit};
 use crate::kernel::{Access, Arg, Kernel, Kernels, Param, Workspace};
-use crate::lower::{Lowered, LoweredKernel};
+use crate::lower::{self, Lowered, LoweredKernel};
 use crate::target::Target;
 
 /// A PTX identifier for each kernel, all different.
@@ -29,7 +29,7 @@ pub fn head(kernel: &LoweredKernel) -> String {
     let name = &kernel.func.name;
     let shared = kernel.shared_bytes;
     let launch = format!("kernel {name}: grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz}, {shared} bytes shared");
-    format!("{launch}\n{}", print::func(&kernel.func))
+    format!("{launch}\n{}{}", lower::print_derived(kernel), print::func(&kernel.func))
 }
 
 /// Everything together.

@@ -190,6 +190,13 @@ pub struct Raster {
     pub group: i64,
 }
 
+impl Raster {
+    /// Whether the other one stands for the same pairs in the same order.
+    pub fn walks_like(&self, other: &Raster) -> bool {
+        (&self.outer_extent, &self.inner_extent, self.group) == (&other.outer_extent, &other.inner_extent, other.group)
+    }
+}
+
 /// `pipeline L stages=N in_flight=M`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pipeline {

@@ -56,9 +56,6 @@ fn placements_of_loop(func: &Func, l: &crate::ir::For, missing: &mut Vec<String>
     if let Some(t) = &l.tensorize {
         missing.push(format!("tensorize {name} {}", t.row));
     }
-    if l.raster.is_some() {
-        missing.push(format!("rasterize -> {name}"));
-    }
 }
 
 fn types(func: &Func, target: &Target) -> Result<()> {

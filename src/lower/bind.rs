@@ -4,11 +4,15 @@
 //! variable of a thread axis would be done by every thread of that axis: it runs on thread 0 of it instead.
 //! Cooperative stages come out right by the same rule: their own bound loops stand for the threads, whatever loops
 //! of the same axis stand around them.
+//!
+//! Row and column of a rasterized walk of the blocks are computed first and keep their names; those of any other walk are
+//! written out where they stand.
 
 use super::blocks::guarded;
-use super::{LaunchAxis, LoweredKernel};
+use super::{Derived, LaunchAxis, LoweredKernel, bug, walks};
 use crate::error::{Error, Result};
-use crate::ir::{Axis, Block, Cond, Expr, For, Func, Index, Scope, Stmt, Store, Var, visit};
+use crate::ir::simplify;
+use crate::ir::{Axis, Block, Cond, Expr, For, Func, Index, Raster, Scope, Stmt, Store, Var, visit};
 use crate::target::Target;
 
 /// Runs the pass.
@@ -17,10 +21,7 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     let launch = kernel.launch.clone();
     check_shadowing(&kernel.func.body, &kernel.func, &mut Vec::new())?;
     let body = std::mem::take(&mut kernel.func.body);
-    let body = visit::rewrite(body, &mut |s| match s {
-        Stmt::For(l) => unbind(l, &launch),
-        other => vec![other],
-    });
+    let body = unbind_all(kernel, body)?;
     let func = &kernel.func;
     kernel.func.body = visit::rewrite(body, &mut |s| match s {
         Stmt::Block(b) => vec![Stmt::Block(elect(b, func, &launch))],
@@ -68,9 +69,7 @@ fn check_shadowing(body: &[Stmt], func: &Func, around: &mut Vec<(Axis, Var)>) ->
         if let Stmt::For(l) = stmt
             && let Some(axis) = l.axis()
         {
-            if let Some((_, outer)) = around.iter().find(|(a, _)| *a == axis)
-                && mentions(&l.body, *outer)
-            {
+            if let Some((_, outer)) = around.iter().find(|(a, v)| *a == axis && mentions(&l.body, *v)) {
                 return Err(Error::input(
                     "lower.shadow",
                     format!(
@@ -82,9 +81,10 @@ fn check_shadowing(body: &[Stmt], func: &Func, around: &mut Vec<(Axis, Var)>) ->
                 )
                 .help("only a shared stage that does not depend on the outer loop may share out its work over the same axis"));
             }
-            around.push((axis, l.var));
+            let outside = around.len();
+            around.extend(l.defines().into_iter().map(|(var, _)| (axis, var)));
             check_shadowing(&l.body, func, around)?;
-            around.pop();
+            around.truncate(outside);
             continue;
         }
         for child in visit::children(stmt) {
@@ -117,10 +117,65 @@ fn store_mentions(store: &Store, var: Var) -> bool {
     found
 }
 
-fn unbind(l: For, launch: &[LaunchAxis]) -> Vec<Stmt> {
-    match l.axis().and_then(|a| launch.iter().find(|x| x.axis == a)) {
-        None => vec![Stmt::For(l)],
-        Some(x) => visit::subst_body(l.body, &[(l.var, Index::Var(x.var))].into()),
+/// Removes the bound loops and the rasterized walks.
+fn unbind_all(kernel: &mut LoweredKernel, body: Vec<Stmt>) -> Result<Vec<Stmt>> {
+    let mut unbind = Unbind { kernel, derived: Vec::new(), failed: None };
+    let body = visit::rewrite(body, &mut |s| match s {
+        Stmt::For(l) => unbind.one(l),
+        other => vec![other],
+    });
+    match unbind.failed {
+        Some(error) => Err(error),
+        None => Ok(body),
+    }
+}
+
+struct Unbind<'a> {
+    kernel: &'a mut LoweredKernel,
+    /// The walks of the blocks whose rows and columns are derived.
+    derived: Vec<(Axis, Raster)>,
+    failed: Option<Error>,
+}
+
+impl Unbind<'_> {
+    fn one(&mut self, mut l: For) -> Vec<Stmt> {
+        let axis = l.axis().and_then(|a| self.kernel.launch.iter().find(|x| x.axis == a)).copied();
+        let index = Index::Var(axis.map_or(l.var, |x| x.var));
+        l.body = match (l.raster.take(), axis.filter(|x| x.axis.is_block_level())) {
+            (None, _) => visit::subst_body(l.body, &[(l.var, index)].into()),
+            (Some(raster), None) => match self.values(&raster, index) {
+                Some([row, column]) => visit::subst_body(l.body, &[(raster.outer, row), (raster.inner, column)].into()),
+                None => l.body,
+            },
+            (Some(raster), Some(x)) => self.walked(x, raster, l.body),
+        };
+        if axis.is_some() { l.body } else { vec![Stmt::For(l)] }
+    }
+
+    /// Walks of the same pair over the same axis share their row and column.
+    fn walked(&mut self, at: LaunchAxis, raster: Raster, body: Vec<Stmt>) -> Vec<Stmt> {
+        let alike = |(a, r): &&(Axis, Raster)| *a == at.axis && r.walks_like(&raster);
+        if let Some((_, first)) = self.derived.iter().find(alike) {
+            let map = [(raster.outer, Index::Var(first.outer)), (raster.inner, Index::Var(first.inner))].into();
+            return visit::subst_body(body, &map);
+        }
+        let Some(values) = self.values(&raster, Index::Var(at.var)) else { return body };
+        let env = self.kernel.env();
+        let pair = [(raster.outer, &raster.outer_extent), (raster.inner, &raster.inner_extent)];
+        for ((var, extent), value) in pair.into_iter().zip(&values) {
+            let (value, extent) = (simplify::simplify(value, &env), extent.as_int().unwrap_or(1));
+            self.kernel.derived.push(Derived { var, value, extent });
+        }
+        self.derived.push((at.axis, raster));
+        body
+    }
+
+    fn values(&mut self, raster: &Raster, walk: Index) -> Option<[Index; 2]> {
+        let values = walks::values(raster, walk);
+        if values.is_none() {
+            self.failed.get_or_insert(bug("bind", "a rasterized pair has no constant extents"));
+        }
+        values
     }
 }
 

@@ -61,5 +61,13 @@ fn kernel_of(func: &Func, name: String, nest: Stmt) -> LoweredKernel {
         .find_map(|l| l.notes.get(&Note::MinBlocks))
         .and_then(|n| u32::try_from(*n).ok());
     let func = Func { name, params, body, ..func.clone() };
-    LoweredKernel { func, launch: Vec::new(), shared_bytes: 0, min_blocks, workspace, exchanged: Vec::new() }
+    LoweredKernel {
+        func,
+        launch: Vec::new(),
+        derived: Vec::new(),
+        shared_bytes: 0,
+        min_blocks,
+        workspace,
+        exchanged: Vec::new(),
+    }
 }

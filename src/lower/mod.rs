@@ -20,10 +20,11 @@ mod point;
 mod registers;
 mod vectors;
 mod verify;
+mod walks;
 
 use crate::error::{Error, Result};
 use crate::ir::simplify::Env;
-use crate::ir::{Axis, BufferId, Func, Var, print};
+use crate::ir::{Axis, BufferId, Func, Index, Var, print};
 use crate::target::Target;
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,8 @@ pub struct Lowered {
 /// One kernel.
 ///
 /// The body of `func` is what every thread runs. Its statements are [`crate::ir::Stmt`] with these promises:
-/// - no loop is bound; the variables of `launch` stand for the hardware's indices;
+/// - no loop is bound or rasterized; the variables of `launch` stand for the hardware's indices, those of `derived` for
+///   what each block computes from them first;
 /// - loops are serial or unrolled, with constant extents; a `Vectorized` loop is gone (lanes say its width);
 /// - blocks have no iterators, no predicate and no init: they are labels;
 /// - every buffer has one flat extent, and each access one flat element index with `lanes` consecutive elements whose
@@ -59,6 +61,8 @@ pub struct LoweredKernel {
     pub func: Func,
     /// The hardware axes that occur, with their variable and extent. Axes not listed have extent 1.
     pub launch: Vec<LaunchAxis>,
+    /// Indices of the block that are no axis of the hardware.
+    pub derived: Vec<Derived>,
     /// Shared memory of a block in bytes.
     pub shared_bytes: u32,
     /// Resident blocks per multiprocessor to compile for, if annotated.
@@ -81,6 +85,17 @@ pub struct LaunchAxis {
     pub extent: u32,
 }
 
+/// A variable that is the same for all threads of a block: the row or column of a block in a rasterized walk.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Derived {
+    /// Which.
+    pub var: Var,
+    /// Its value, from the block axes of `launch`.
+    pub value: Index,
+    /// The value lies in 0 to this, exclusive.
+    pub extent: i64,
+}
+
 impl LoweredKernel {
     /// Blocks in x, y, z.
     pub fn grid(&self) -> [u32; 3] {
@@ -97,13 +112,22 @@ impl LoweredKernel {
         self.launch.iter().find(|l| l.axis == axis).map_or(1, |l| l.extent)
     }
 
-    /// The ranges of the launch variables.
+    /// The ranges of the variables of the launch and of what is derived from them.
     pub fn env(&self) -> Env {
         let mut env = Env::new();
         for l in &self.launch {
             env.bind(l.var, 0, i64::from(l.extent) - 1);
         }
+        for d in &self.derived {
+            env.bind(d.var, 0, d.extent - 1);
+        }
         env
+    }
+
+    /// The variables that tell blocks apart.
+    pub fn block_vars(&self) -> Vec<Var> {
+        let axes = self.launch.iter().filter(|l| l.axis.is_block_level()).map(|l| l.var);
+        axes.chain(self.derived.iter().map(|d| d.var)).collect()
     }
 
     /// The variables of the thread axes with their extents.
@@ -217,7 +241,16 @@ pub fn print_kernel(kernel: &LoweredKernel) -> String {
     if let Some(n) = kernel.min_blocks {
         head.push_str(&format!(", at least {n} blocks a multiprocessor"));
     }
-    format!("{head}\n{}", print::func(&kernel.func))
+    format!("{head}\n{}{}", print_derived(kernel), print::func(&kernel.func))
+}
+
+/// What a kernel computes from its block indices first, a line each.
+pub fn print_derived(kernel: &LoweredKernel) -> String {
+    let line = |d: &Derived| {
+        let (name, value) = (kernel.func.var_name(d.var), print::index(&kernel.func, &d.value));
+        format!("# {name} = {value}, in 0..{}\n", d.extent)
+    };
+    kernel.derived.iter().map(line).collect()
 }
 
 /// A fault of a pass itself.

@@ -39,6 +39,9 @@ pub fn mutants(lowered: &Lowered) -> Vec<Mutant> {
         for (what, damaged) in launches(kernel) {
             add("launch", what, damaged);
         }
+        for (what, damaged) in walks(kernel) {
+            add("walk", what, damaged);
+        }
         for (n, id) in kernel.exchanged.iter().enumerate() {
             let mut damaged = kernel.clone();
             damaged.exchanged.remove(n);
@@ -263,6 +266,33 @@ fn launches(kernel: &LoweredKernel) -> Vec<(String, LoweredKernel)> {
         Some((format!("{} of {}, not {}", launch.axis.name(), launch.extent, kernel.launch[n].extent), damaged))
     };
     (0..kernel.launch.len()).flat_map(|n| [one(n, false), one(n, true)]).flatten().collect()
+}
+
+/// What is derived from the block's index, with each constant one less and one more.
+fn walks(kernel: &LoweredKernel) -> Vec<(String, LoweredKernel)> {
+    let mut out = Vec::new();
+    for (n, derived) in kernel.derived.iter().enumerate() {
+        for value in shifted_constants(&derived.value) {
+            let name = kernel.func.var_name(derived.var);
+            let what = format!("{name} became {}", print::index(&kernel.func, &value));
+            let mut damaged = kernel.clone();
+            damaged.derived[n].value = value;
+            out.push((what, damaged));
+        }
+    }
+    out
+}
+
+fn shifted_constants(index: &Index) -> Vec<Index> {
+    match index {
+        Index::Int(v) => [v - 1, v + 1].into_iter().filter(|v| *v > 0).map(Index::Int).collect(),
+        Index::Var(_) => Vec::new(),
+        Index::Bin(op, a, b) => {
+            let left = shifted_constants(a).into_iter().map(|a| Index::bin(*op, a, (**b).clone()));
+            let right = shifted_constants(b).into_iter().map(|b| Index::bin(*op, (**a).clone(), b));
+            left.chain(right).collect()
+        }
+    }
 }
 
 /// Shared buffers over each other, and less shared memory than they take.

@@ -33,8 +33,10 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         }
     });
     for (var, buffer) in &indexing {
-        if let Some(l) = kernel.launch.iter().find(|l| l.var == *var) {
-            return Err(by_thread(&kernel.func, *buffer, l.axis.name()));
+        let axis = kernel.launch.iter().find(|l| l.var == *var).map(|l| l.axis.name());
+        let walked = || kernel.derived.iter().find(|d| d.var == *var).map(|d| kernel.func.var_name(d.var));
+        if let Some(name) = axis.or_else(walked) {
+            return Err(by_thread(&kernel.func, *buffer, name));
         }
     }
     let vars: BTreeSet<Var> = indexing.iter().map(|(v, _)| *v).collect();

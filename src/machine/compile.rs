@@ -7,13 +7,14 @@ use crate::error::{Error, Result};
 use crate::ir::{
     Axis, Block, BufferId, Cond, For, Func, If, Index, IterKind, Raster, Stmt, Store, Sync, Var, layout, visit,
 };
+use crate::lower::Derived;
 use std::collections::HashMap;
 
 /// Operations with the site of each.
 pub(super) type Ops = Vec<(Op, u32)>;
 
 /// Where buffers lie and how the body is run.
-pub(super) struct Plan {
+pub(super) struct Plan<'a> {
     /// The place of each buffer of the Func.
     pub places: Vec<Place>,
     pub ring: bool,
@@ -25,6 +26,8 @@ pub(super) struct Plan {
     pub lanes: bool,
     /// Variables that the launch sets, with their extents.
     pub launch: Vec<(Axis, Var, i64)>,
+    /// Variables that follow from these.
+    pub derived: &'a [Derived],
 }
 
 /// The most operations that a body may come to.
@@ -35,7 +38,7 @@ const DEEPEST: usize = 256;
 /// The state of compiling one body.
 pub(super) struct Compiler<'a> {
     pub func: &'a Func,
-    pub plan: &'a Plan,
+    pub plan: &'a Plan<'a>,
     pub vars: HashMap<Var, Meaning>,
     pub ranges: HashMap<Var, (i128, i128)>,
     pub memo: HashMap<Value, Slot>,
@@ -69,12 +72,20 @@ pub(super) fn compile(func: &Func, plan: &Plan) -> Result<Code> {
     for &(axis, var, extent) in &plan.launch {
         c.launch_var(axis, var, extent);
     }
+    for d in plan.derived {
+        // Its range is what the value's parts say, not what the kernel claims.
+        let range = c.interval(&d.value)?;
+        let operand = c.operand(&d.value)?;
+        c.vars.insert(d.var, Meaning::Slots(operand));
+        c.ranges.insert(d.var, range);
+        c.loops.push((d.var, operand));
+    }
     c.body(&func.body)?;
     c.finish()
 }
 
 impl<'a> Compiler<'a> {
-    fn new(func: &'a Func, plan: &'a Plan) -> Compiler<'a> {
+    fn new(func: &'a Func, plan: &'a Plan<'a>) -> Compiler<'a> {
         Compiler {
             func,
             plan,

@@ -56,6 +56,7 @@ pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], lan
         ordered: Vec::new(),
         lanes,
         launch: Vec::new(),
+        derived: &[],
     };
     let code = compile(func, &plan)?;
     let order: Vec<usize> = func.params.iter().map(|p| p.0 as usize).collect();
@@ -259,7 +260,7 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
     let ordered = kernel.func.buffers.iter().enumerate().map(ordered).collect();
     // A single thread runs in sequence. (Its local buffers are one lane's, so lanes could not share them.)
     let lanes = threads == 1 && locals == 0;
-    let plan = Plan { places, ring: options.mode == Mode::Ring, watched, ordered, lanes, launch };
+    let plan = Plan { places, ring: options.mode == Mode::Ring, watched, ordered, lanes, launch, derived: &kernel.derived };
     Ok((compile(&kernel.func, &plan)?, locals as usize))
 }
 

@@ -80,6 +80,7 @@ impl Kernel {
         let kernel = LoweredKernel {
             func: self.func,
             launch: self.launch,
+            derived: Vec::new(),
             shared_bytes: self.shared_bytes,
             min_blocks: None,
             workspace: Vec::new(),

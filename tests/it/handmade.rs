@@ -18,6 +18,7 @@ impl Make {
             kernel: LoweredKernel {
                 func,
                 launch: vec![],
+                derived: vec![],
                 shared_bytes: 0,
                 min_blocks: None,
                 workspace: vec![],

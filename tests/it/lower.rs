@@ -241,3 +241,57 @@ fn pipelines_of_every_depth_give_the_naive_result() {
         }
     }
 }
+
+const WALKED: &str = "gemm 80x56x16 f32 NN
+target sm_80
+cache_write C C local -> C_l
+split i ? 16 -> i0 i1
+split j ? 8 -> j0 j1
+reorder i0 j0 i1 j1 k
+";
+
+#[test]
+fn a_walk_of_the_blocks_is_computed_once_by_constant_divisors() {
+    let walk = |group: i64| {
+        let k = lowered(&format!(
+            "{WALKED}rasterize i0 j0 group={group} -> t\nbind t blockIdx.x; bind i1 threadIdx.y; bind j1 threadIdx.x\n\
+             reverse_compute_at C_l j1\n"
+        ));
+        assert_eq!(k.grid(), [35, 1, 1]);
+        let text = lower::print_kernel(&k);
+        // Row and column are known to lie inside: no guard is left.
+        assert!(!text.contains("if i0") && text.contains("A[i0*256 + threadIdx.y*16 + k]"), "{text}");
+        lower::print_derived(&k)
+    };
+    assert_eq!(walk(1), "# i0 = blockIdx.x // 7, in 0..5\n# j0 = blockIdx.x % 7, in 0..7\n");
+    assert_eq!(walk(5), "# i0 = blockIdx.x % 5, in 0..5\n# j0 = blockIdx.x // 5, in 0..7\n");
+    // The last group has two rows.
+    assert_eq!(
+        walk(3),
+        "# i0 = min(blockIdx.x, 21) // 21*3 + min(blockIdx.x, 21) % 3 + max(blockIdx.x - 21, 0) % 2, in 0..5\n\
+         # j0 = min(blockIdx.x, 21) % 21 // 3 + max(blockIdx.x - 21, 0) // 2, in 0..7\n"
+    );
+}
+
+#[test]
+fn walks_inside_a_block_are_written_out() {
+    let serial = format!("{WALKED}bind i0 blockIdx.x; bind j0 blockIdx.y; rasterize i1 j1 group=5 -> t\nreverse_compute_at C_l t\n");
+    for bound in ["", "bind t threadIdx.x\n", "unroll t\n"] {
+        let k = lowered(&format!("{serial}{bound}"));
+        assert_eq!(lower::print_derived(&k), "");
+    }
+}
+
+#[test]
+fn walks_of_one_kernel_share_the_row_where_they_are_alike() {
+    let text = |group: i64| {
+        format!(
+            "program two\n  input A f32[12, 10]\n  S: S[z 2, i 12, j 10] f32 = A[i, j] * f32(z)\n  \
+             C: output C[z 2, i 12, j 10] f32 = S[z, i, j] + 1\ntarget sm_80\n\
+             compute_at S C_z -> i j; rasterize i j group=5 -> t; rasterize C_i C_j group={group} -> C_t\n\
+             bind C_z blockIdx.y; bind t blockIdx.x; bind C_t blockIdx.x\n"
+        )
+    };
+    assert_eq!(lowered(&text(5)).derived.len(), 2);
+    assert_eq!(refused(&text(4)), "verify.safety");
+}

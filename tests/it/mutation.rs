@@ -85,6 +85,7 @@ const IDLE: &str = "a guard stops each statement of the threads and blocks beyon
 const STOPPED: &str = "the guards inside let no statement run in a further iteration";
 const ENOUGH: &str = "the size needs 18 iterations, and the guard inside stops the others";
 const ANYONE: &str = "another thread of the block does it alone";
+const SAME_QUOTIENT: &str = "the end of the full groups, one further on, has the same quotients";
 const MARGIN: &str = "A ends with an element that no sum contains; it need not be fetched";
 
 /// The survivors: subject, class, what was damaged, and why it cannot change a result. Each was looked at.
@@ -104,6 +105,8 @@ const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("window_sum_cooperative", "loop", "loop ax0_0 runs 3 times", STOPPED),
     ("elementwise blocks inlined into the last", "loop", "loop k_0 runs 6 times", STOPPED),
     ("recommended f32 NT 33x35x18", "loop", "loop k_0 runs 3 times", STOPPED),
+    ("blocks walked in groups", "loop", "loop k_0 runs 4 times", STOPPED),
+    ("blocks walked in groups", "walk", "_0 became min(blockIdx.x, 21) ", SAME_QUOTIENT),
     ("a maximum of maxima", "loop", "loop k_1 runs 26 times", "an element in two maxima is in their maximum once"),
     ("[35, 34, 18]", "launch", "blockIdx", IDLE),
     ("[333]", "launch", "blockIdx", IDLE),

@@ -9,7 +9,7 @@ use warploom::te::Layout;
 use warploom::{Array, DType, Gemm, Result, Schedule, Target, codegen, gemm};
 
 /// With the number of kernels that they come to.
-pub const PROGRAMS: [(&str, usize, &str); 8] = [
+pub const PROGRAMS: [(&str, usize, &str); 9] = [
     (
         "blocks behind blocks, with memory between",
         6,
@@ -49,6 +49,20 @@ pub const PROGRAMS: [(&str, usize, &str); 8] = [
          reorder b i_0 j_0 i_1 j_1 k i_2 j_2
          bind b blockIdx.z; bind i_0 blockIdx.y; bind j_0 blockIdx.x; bind i_1 threadIdx.y; bind j_1 threadIdx.x
          reverse_compute_at out j_1",
+    ),
+    (
+        "blocks walked in groups, the last of them lower",
+        1,
+        "gemm 38x20x9 f32 NT
+         target sm_80
+         cache_write C C local -> C_l
+         split i ? 4 2 -> i_0 i_1 i_2; split j ? 4 -> j_0 j_1; split k ? 4 -> k_0 k_1
+         reorder i_0 j_0 i_1 j_1 k_0 k_1 i_2
+         rasterize i_0 j_0 group=2 -> tile
+         bind tile blockIdx.x; bind i_1 threadIdx.y; bind j_1 threadIdx.x
+         reverse_compute_at C_l j_1
+         cache_read C A shared -> A_s; compute_at A_s k_0 -> a_0 a_1
+         fuse a_0 a_1 -> a; split a ? 4 4 -> a_r a_y a_x; bind a_y threadIdx.y; bind a_x threadIdx.x",
     ),
     (
         "a maximum of maxima",

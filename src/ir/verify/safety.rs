@@ -13,7 +13,7 @@ use crate::ir::print::Node;
 use crate::ir::region::{Region, Touch, touched};
 use crate::ir::simplify::{Env, prove};
 use crate::ir::visit::{Map, blocks, reads, subst_body, writes};
-use crate::ir::{Axis, BufferId, Cond, Func, Index, Scope, Stmt, Var};
+use crate::ir::{Axis, BufferId, Cond, Func, Index, Raster, Scope, Stmt, Var};
 use std::collections::HashMap;
 
 /// Checks every nest of the root.
@@ -120,13 +120,14 @@ fn inside(inner: &Region, outer: &Region, env: &Env) -> bool {
 /// The bound loops that tell owners apart, by axis.
 struct Units {
     scope: Scope,
-    axes: HashMap<Axis, Vec<Var>>,
+    axes: HashMap<Axis, (Vec<Var>, Option<Raster>)>,
     /// The variables that stand for the axes, with their extents.
     vars: Vec<Ranged>,
 }
 
 impl Units {
-    /// Removes those loops; the variables of the first loop on an axis stand for the axis everywhere.
+    /// Removes those loops; the variables of the first loop on an axis stand for the axis everywhere. A loop that walks
+    /// its axis in another order stands for itself: no iteration of it is known to be one of the first's.
     fn strip(&mut self, body: Vec<Stmt>) -> Vec<Stmt> {
         let mut out = Vec::with_capacity(body.len());
         for mut stmt in body {
@@ -135,13 +136,13 @@ impl Units {
             {
                 let inner = std::mem::take(&mut l.body);
                 let own = l.defines();
-                let first = self.axes.entry(axis).or_insert_with(|| own.iter().map(|d| d.0).collect()).clone();
-                if first.len() != own.len() {
-                    // A rasterized pair beside a plain loop: which unit runs what is not to be compared.
-                    l.body = self.strip(inner);
-                    out.push(stmt);
-                    continue;
-                }
+                let vars: Vec<Var> = own.iter().map(|d| d.0).collect();
+                let (first, walk) = self.axes.entry(axis).or_insert_with(|| (vars.clone(), l.raster.clone()));
+                let alike = match (&walk, &l.raster) {
+                    (Some(a), Some(b)) => a.walks_like(b),
+                    (a, b) => a.is_none() && b.is_none(),
+                };
+                let first = if alike { first.clone() } else { vars };
                 for ((var, extent), first) in own.iter().zip(&first) {
                     if var == first && !self.vars.iter().any(|(v, _)| v == var) {
                         self.vars.push((*var, extent.as_int().unwrap_or(1)));

@@ -189,7 +189,7 @@ impl<'a> Sites<'a> {
 
     /// The two indices without what depends on the block alone; `None` where that part is not the same or not apart.
     fn same_block<'s>(&self, a: &'s Site, b: &'s Site) -> Option<(Flat<'s>, Flat<'s>)> {
-        let blocks: Vec<Var> = self.kernel.launch.iter().filter(|l| l.axis.is_block_level()).map(|l| l.var).collect();
+        let blocks = self.kernel.block_vars();
         let split = |s: &'s Site| {
             let affine = simplify::affine(&s.index);
             let (of_block, rest): (Vec<_>, Vec<_>) =
