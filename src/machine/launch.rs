@@ -260,7 +260,8 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
     let ordered = kernel.func.buffers.iter().enumerate().map(ordered).collect();
     // A single thread runs in sequence. (Its local buffers are one lane's, so lanes could not share them.)
     let lanes = threads == 1 && locals == 0;
-    let plan = Plan { places, ring: options.mode == Mode::Ring, watched, ordered, lanes, launch, derived: &kernel.derived };
+    let plan =
+        Plan { places, ring: options.mode == Mode::Ring, watched, ordered, lanes, launch, derived: &kernel.derived };
     Ok((compile(&kernel.func, &plan)?, locals as usize))
 }
 

@@ -275,7 +275,9 @@ fn a_walk_of_the_blocks_is_computed_once_by_constant_divisors() {
 
 #[test]
 fn walks_inside_a_block_are_written_out() {
-    let serial = format!("{WALKED}bind i0 blockIdx.x; bind j0 blockIdx.y; rasterize i1 j1 group=5 -> t\nreverse_compute_at C_l t\n");
+    let serial = format!(
+        "{WALKED}bind i0 blockIdx.x; bind j0 blockIdx.y; rasterize i1 j1 group=5 -> t\nreverse_compute_at C_l t\n"
+    );
     for bound in ["", "bind t threadIdx.x\n", "unroll t\n"] {
         let k = lowered(&format!("{serial}{bound}"));
         assert_eq!(lower::print_derived(&k), "");
