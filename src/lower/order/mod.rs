@@ -141,8 +141,10 @@ impl Walker<'_> {
         let end = self.list(inside, &carried, &mut alone);
         let mut with = Vec::new();
         let end_with = self.list(inside, &join(&carried, pending), &mut with);
-        let same_places = alone.len() == with.len() && alone.iter().zip(&with).all(|(a, b)| a.before == b.before);
-        let chosen = if same_places {
+        let same = |(a, b): (&Barrier, &Barrier)| {
+            a.before == b.before && std::mem::discriminant(&a.sync) == std::mem::discriminant(&b.sync)
+        };
+        let chosen = if alone.len() == with.len() && alone.iter().zip(&with).all(same) {
             // The first reason seen may be the one from before the loop; the loop's own says more.
             *pending = end_with;
             alone

@@ -5,12 +5,13 @@
 //! `WARPLOOM_SCHEDULE=17` tries the one of seed 17 and prints it.
 
 mod check;
+mod found;
 mod programs;
 mod shrink;
 mod source;
 mod steps;
 
-use check::{Case, Depth, Failure, Tally, examine_text, grow};
+use check::{Case, Depth, Failure, Tally, grow};
 use shrink::{guarded, panicked, shrink};
 use source::Source;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -107,35 +108,6 @@ fn random_schedules_keep_every_promise() {
     eprintln!("{log}");
     assert!(failures.is_empty(), "{} schedules break a promise; the log above shows them", failures.len());
     assert!(tally.share() > 0.5 || count < 100, "only {:.1} % of the steps were accepted", 100.0 * tally.share());
-}
-
-/// Programs that were once compiled wrongly, or not at all.
-const FOUND: [&str; 5] = [
-    // A parameter that no kernel uses.
-    "program p\ninput A f64[1, 1]\ninput R f64[1]\nT0: output T0[i 1, j 1] f64 = A[i, j] - A[i, j]*3\ntarget sm_80",
-    // A shared buffer that another kernel of the program uses.
-    "gemm 1x1x1 f16>f32 NN scale 2 residual\ntarget sm_86\ncache_read mma A shared -> A_s\ncompute_at A_s k",
-    // Iterations of the producer that its predicate leaves out.
-    "gemm 2x2x1 f32 NN relu scale 2\ntarget sm_70\nsplit scale_i ? 2 16 -> a b c\ncache_write scale C local -> C_w
-     reverse_compute_at C_w c",
-    // Registers beyond the last, in copies of an unrolled body that never run.
-    "vec_add 2\ntarget sm_90\ncache_write C C local -> C_w\nsplit i 1 ? -> i_0 i_1\nreverse_compute_at C_w i_0
-     split i_1 ? 4 -> a b",
-    // More combinations of loops than elements.
-    "gemm 6x22x5 u32 TT\ntarget sm_75\nreorder k j\nsplit k ? 16 -> a b\nsplit b ? 8 8 -> c d e",
-];
-
-#[test]
-fn what_was_found_stays_right() {
-    let tools = Ptxas::find(None).unwrap_or_default();
-    for text in FOUND {
-        let depth = Depth { real: true, code: Some(&tools) };
-        let mut tally = Tally::default();
-        if let Err(failure) = examine_text(text, depth, &mut tally) {
-            panic!("{text}\n{}: {}", failure.kind, failure.message);
-        }
-        assert!(tally.ends.contains_key("ran"), "{text}\n{tally}");
-    }
 }
 
 /// Bytes of any kind make a schedule, as a fuzzer would.
