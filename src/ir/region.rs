@@ -5,7 +5,7 @@
 //! box. For affine indices it is the smallest such box. Extents are constants wherever a constant can be shown to suffice.
 //! All accesses are taken to be inside the buffer, so a box is cut to the shape where that makes it smaller.
 
-use super::simplify::{Affine, Env, affine, canonical, lower, simplify, simplify_cond, upper};
+use super::simplify::{Affine, Env, affine, canonical, lower, prove, simplify, simplify_cond, upper};
 use super::visit::{Map, subst_cond, subst_index};
 use super::{Block, Buffer, BufferId, Cond, Expr, Func, Index, IndexOp, Stmt, Var};
 
@@ -43,6 +43,15 @@ pub fn touched(func: &Func, body: &[Stmt], buffer: BufferId, touch: Touch, env: 
 /// The smallest box that contains both.
 pub fn union(a: &Region, b: &Region, env: &Env) -> Region {
     a.iter().zip(b).map(|(a, b)| union_of_ranges(a, b, env)).collect()
+}
+
+/// Whether a box provably lies in another, for every value of the variables.
+pub fn contains(outer: &Region, inner: &Region, env: &Env) -> bool {
+    let end = |r: &Range| r.min.clone() + r.extent.clone();
+    inner
+        .iter()
+        .zip(outer)
+        .all(|(i, o)| prove(&Cond::ge(i.min.clone(), o.min.clone()), env) && prove(&Cond::ge(end(o), end(i)), env))
 }
 
 /// The whole buffer.

@@ -1,11 +1,11 @@
 //! The elements that a piece of program touches: as a box where it is dense by construction, or one by one.
 
-use super::points::{Ranged, assignments};
+use super::points::{Ranged, digits};
 use super::scope::guards;
 use crate::ir::region::{Range, Region};
 use crate::ir::simplify::{Env, affine, simplify};
 use crate::ir::visit::{Map, children, subst_cond, subst_index, walk_expr};
-use crate::ir::{Block, BufferId, Cond, Expr, Index, Stmt, Store, Var};
+use crate::ir::{Block, BufferId, Cond, Expr, Index, Iter, IterKind, Stmt, Store, Var};
 use std::collections::HashSet;
 
 /// Elements by their indices.
@@ -95,30 +95,33 @@ fn dense_range(index: &Index, counting: &mut Vec<Ranged>) -> Option<Range> {
     (!problem).then(|| Range { min: sum.to_index(), extent: Index::Int(extent) })
 }
 
-/// What is done to the elements of a buffer. Reads of the element that the same statement writes are left out where
-/// the statement's block has an init.
+/// What is done to the elements of a buffer. A block with an init is taken for two, one that begins and one that
+/// accumulates.
 #[derive(Default)]
 pub struct Touched {
-    /// Read by blocks that do not accumulate.
+    /// Read by bodies that do not accumulate.
     pub reads: Elements,
-    /// Read by blocks that accumulate.
+    /// Read by bodies that accumulate.
     pub continued: Elements,
-    /// Written by blocks that do not accumulate.
+    /// Written by bodies that do not accumulate, and by inits.
     pub writes: Elements,
-    /// Written by blocks that accumulate; `None` if there are no such blocks.
+    /// Written by bodies that accumulate; `None` if there are none.
     pub sums: Option<Elements>,
 }
 
-/// The elements of `buffer` that are read and written; `None` where they are too many to count. No variable may be free.
-pub fn elements(body: &[Stmt], buffer: BufferId) -> Option<Touched> {
-    let mut walk = Walk { buffer, accumulates: false, found: Touched::default() };
+/// The elements of `buffer` that are read and written; `None` where to count them would take more than what is left of
+/// the budget. No variable may be free.
+pub fn elements(body: &[Stmt], buffer: BufferId, budget: &mut i64) -> Option<Touched> {
+    let mut walk = Walk { buffer, accumulates: false, budget, found: Touched::default() };
     walk.body(body, &At { vars: Vec::new(), given: Cond::TRUE, bindings: Map::new() })?;
     Some(walk.found)
 }
 
-struct Walk {
+struct Walk<'b> {
     buffer: BufferId,
-    /// Whether the block that is walked accumulates.
+    /// How many values may still be tried.
+    budget: &'b mut i64,
+    /// Whether the body that is walked accumulates.
     accumulates: bool,
     found: Touched,
 }
@@ -137,7 +140,7 @@ impl At {
     }
 }
 
-impl Walk {
+impl Walk<'_> {
     fn body(&mut self, body: &[Stmt], at: &At) -> Option<()> {
         body.iter().try_for_each(|stmt| match stmt {
             Stmt::For(l) => {
@@ -152,10 +155,12 @@ impl Walk {
                 for it in &b.iters {
                     inner.bindings.insert(it.var, subst_index(&it.binding, &at.bindings));
                 }
-                let around = std::mem::replace(&mut self.accumulates, accumulates(b, self.buffer));
-                self.body(b.init.as_deref().unwrap_or(&[]), &inner)?;
+                let begins = |it: &&Iter| it.kind == IterKind::Reduce;
+                let first = b.iters.iter().filter(begins).fold(Cond::TRUE, |all, it| all.and(Cond::eq(it.var, 0)));
+                self.body(b.init.as_deref().unwrap_or(&[]), &inner.and(&first))?;
+                self.accumulates = b.body.iter().any(|s| matches!(s, Stmt::Store(s) if adds_to(s, self.buffer)));
                 self.body(&b.body, &inner)?;
-                self.accumulates = around;
+                self.accumulates = false;
                 Some(())
             }
             Stmt::Store(s) => self.store(s, at),
@@ -168,7 +173,7 @@ impl Walk {
         let own = (s.buffer == self.buffer).then_some(s.indices.as_slice());
         self.loads(&s.value, at, own.filter(|_| !self.accumulates))?;
         if let Some(indices) = own {
-            let written = enumerate(indices, at)?;
+            let written = enumerate(indices, at, self.budget)?;
             match self.accumulates {
                 true => self.found.sums.get_or_insert_default().extend(written),
                 false => self.found.writes.extend(written),
@@ -186,7 +191,7 @@ impl Walk {
         }
         if let Expr::Load { buffer, indices, .. } = expr {
             if *buffer == self.buffer && own != Some(indices.as_slice()) {
-                let read = enumerate(indices, at)?;
+                let read = enumerate(indices, at, self.budget)?;
                 match self.accumulates {
                     true => self.found.continued.extend(read),
                     false => self.found.reads.extend(read),
@@ -206,17 +211,16 @@ impl Walk {
 }
 
 /// The values of the indices while the loops that matter to them run.
-fn enumerate(indices: &[Index], at: &At) -> Option<Elements> {
+fn enumerate(indices: &[Index], at: &At, budget: &mut i64) -> Option<Elements> {
     let indices: Vec<Index> = indices.iter().map(|i| subst_index(i, &at.bindings)).collect();
     let given = relevant(&indices, &at.given);
     let mentioned = |v: Var| indices.iter().any(|i| i.mentions(v)) || given.iter().any(|c| c.mentions(v));
     let vars: Vec<Ranged> = at.vars.iter().filter(|(v, _)| mentioned(*v)).copied().collect();
     let count = vars.iter().try_fold(1i64, |n, (_, e)| n.checked_mul(*e))?;
-    if count > 1 << 14 {
-        return None;
-    }
+    *budget = budget.checked_sub(count).filter(|left| *left >= 0)?;
     let mut out = Elements::new();
-    for point in assignments(&vars) {
+    for n in 0..count {
+        let point = digits(n, &vars);
         let value = |v: Var| point.iter().find(|(p, _)| *p == v).map(|(_, x)| *x);
         if given.iter().map(|c| c.eval(&value)).try_fold(true, |all, holds| Some(all && holds?))? {
             out.insert(indices.iter().map(|i| i.eval(&value)).collect::<Option<_>>()?);

@@ -62,7 +62,8 @@ pub fn sample(vars: &[Ranged], random: i64) -> Vec<Vec<Ranged>> {
     out
 }
 
-fn digits(mut n: i64, vars: &[Ranged]) -> Vec<Ranged> {
+/// The n-th assignment, the last variable fastest.
+pub fn digits(mut n: i64, vars: &[Ranged]) -> Vec<Ranged> {
     let mut out = Vec::with_capacity(vars.len());
     for (var, extent) in vars.iter().rev() {
         out.push((*var, n % extent.max(&1)));
