@@ -3,7 +3,8 @@
 //! Text order stands for time: a statement that stands before another runs before it in every iteration of the loops
 //! around both. Moves are justified by it alone.
 
-use crate::ir::simplify;
+use crate::ir::region::{self, Region, Touch};
+use crate::ir::simplify::{self, Env};
 use crate::ir::{Block, BlockId, BufferId, Cond, Expr, For, Func, Index, IterKind, Stmt, Store, Var, visit};
 
 /// What a block computes, when it is one store of a well-behaved kind.
@@ -237,21 +238,48 @@ pub fn bounded_by_domains(block: &Block, around: &[&For]) -> bool {
 
 /// Whether the block's stores to `buffer` fill a box as the loops run, its iterators' domains aside.
 pub fn is_dense(writer: &Block, buffer: BufferId, loops: &[&For]) -> bool {
-    let Some(vars) = constant_vars(loops) else { return false };
-    let map: visit::Map = writer.iters.iter().map(|i| (i.var, i.binding.clone())).collect();
-    let env = super::nest::env_of(loops);
-    let mut dense = bounded_by_domains(writer, loops);
+    let mut written = Vec::new();
     for body in writer.init.iter().chain([&writer.body]) {
         visit::walk(body, &mut |s| match s {
-            Stmt::Store(s) if s.buffer == buffer => {
-                let at: Vec<Index> =
-                    s.indices.iter().map(|i| simplify::simplify(&visit::subst_index(i, &map), &env)).collect();
-                dense &= super::digits::image(&at, &vars).dense;
-            }
+            Stmt::Store(s) if s.buffer == buffer => written.push(&s.indices),
             _ => {}
         });
     }
-    dense
+    written.into_iter().all(|at| fill_box(writer, at, loops))
+}
+
+/// Whether the block reads `buffer` at one place, whatever the values, and so all of a box as the loops run.
+pub fn reads_box(reader: &Block, buffer: BufferId, loops: &[&For]) -> bool {
+    let mut chosen = false;
+    for body in reader.init.iter().chain([&reader.body]) {
+        visit::walk(body, &mut |s| {
+            if let Stmt::Store(s) = s {
+                visit::walk_expr(&s.value, &mut |e| chosen |= matches!(e, Expr::Select(..)) && loads(e, buffer));
+            }
+        });
+    }
+    let at = reads_at(reader, buffer);
+    !chosen && at.iter().all(|a| *a == at[0]) && at.first().is_some_and(|at| fill_box(reader, at, loops))
+}
+
+/// Whether indices over a block's iterators take all values of a box as the loops run.
+fn fill_box(block: &Block, at: &[Index], loops: &[&For]) -> bool {
+    let Some(vars) = constant_vars(loops) else { return false };
+    let map: visit::Map = block.iters.iter().map(|i| (i.var, i.binding.clone())).collect();
+    let env = super::nest::env_of(loops);
+    let at: Vec<Index> = at.iter().map(|i| simplify::simplify(&visit::subst_index(i, &map), &env)).collect();
+    bounded_by_domains(block, loops) && super::digits::image(&at, &vars).dense
+}
+
+/// Whether a block in the body fills the region of the buffer each time the body runs; `env` knows the loops around.
+pub fn fills(func: &Func, body: &[Stmt], buffer: BufferId, region: &Region, env: &Env) -> bool {
+    let blocks = visit::blocks(body);
+    let mut writers = blocks.into_iter().filter(|b| block_writes(b).contains(&buffer));
+    writers.any(|w| {
+        let inner = visit::loops_around(body, w.name).unwrap_or_default();
+        let written = region::touched(func, &only(body, &|b| b.name == w.name), buffer, Touch::Writes, env);
+        is_dense(w, buffer, &inner) && written.is_some_and(|all| region::contains(&all, region, env))
+    })
 }
 
 /// Removes a buffer that nothing refers to any more; the others close up.

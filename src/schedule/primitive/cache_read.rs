@@ -9,6 +9,7 @@
 //! 3. BLOCK does not stand in a tensorized nest.
 //! 4. BLOCK and the last writer of BUF stand under nothing but loops.
 //! 5. What each writer of BUF writes is a box without holes.
+//! 6. Where a block of that nest writes BUF, the box that is copied is what BLOCK reads, or a writer fills it before.
 //!
 //! Preserves: BLOCK reads the same values; all others read and write what they did.
 //!
@@ -44,6 +45,7 @@ pub static PRIMITIVE: Primitive = Primitive {
         "BLOCK does not stand in a tensorized nest",
         "BLOCK and the last writer of BUF stand under nothing but loops",
         "what each writer of BUF writes is a box without holes",
+        "where a block of that nest writes BUF, the box that is copied is what BLOCK reads, or a writer fills it before",
     ],
     apply,
 };
@@ -54,7 +56,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let from = find::buffer(func, args.get_word("buffer")?)?;
     let scope = scope(args)?;
     let place = check(refusal, func, block, from)?;
-    let region = copied(func, block, from, &place);
+    let region = copied(refusal, func, block, from, &place)?;
     let default = format!("{}_{}", func.buffer(from).name, scope.name());
     let made = copy::names(func, &args.names, &default, region.len())?;
 
@@ -125,15 +127,30 @@ fn before(spot: &Spot, depth: usize) -> Spot {
 }
 
 /// What is copied: of a buffer that the program computes, and inside a nest, what BLOCK reads; else everything.
-fn copied(func: &Func, block: &Block, from: BufferId, place: &Spot) -> Region {
+fn copied(refusal: Refusal, func: &Func, block: &Block, from: BufferId, place: &Spot) -> Result<Region> {
     let whole = region::whole(func.buffer(from));
     if dataflow::writers(func, from).is_empty() {
-        return whole;
+        return Ok(whole);
     }
     let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
-    let env = nest::env_of(around.get(..place.loops.len()).unwrap_or_default());
-    let body = dataflow::only(dataflow::body_at(&func.body, &place.steps), &|b| b.name == block.name);
-    region::touched(func, &body, from, Touch::Reads, &env).unwrap_or(whole)
+    let (outside, inside) = around.split_at(place.loops.len().min(around.len()));
+    let env = nest::env_of(outside);
+    let body = dataflow::body_at(&func.body, &place.steps);
+    let own = dataflow::only(body, &|b| b.name == block.name);
+    let region = region::touched(func, &own, from, Touch::Reads, &env).unwrap_or(whole);
+    // What no iteration has written yet must not be copied.
+    let complete = outside.is_empty() || dataflow::reads_box(block, from, inside);
+    if complete || dataflow::fills(func, body, from, &region, &env) {
+        return Ok(region);
+    }
+    let (name, buffer) = (func.block_name(block.name), &func.buffer(from).name);
+    let at = outside.last().map_or("", |l| func.var_name(l.var));
+    let message = format!(
+        "the box around what {name} reads of {buffer} in an iteration of {at} holds elements that it does not read, \
+         and that need not be written yet"
+    );
+    let nodes = [(Node::Block(block.name), "this block"), (Node::Buffer(from), "this buffer")];
+    Err(refusal.broken(6, message, &nodes).help(format!("cache_read {name} {buffer} before its loops are moved")))
 }
 
 #[cfg(test)]
@@ -169,5 +186,8 @@ mod tests {
         let mut func = program(CHAIN);
         rebind(&mut func, "X", "vi", |i| i * 2);
         refuses_on(&func, "cache_read Y X local", "cache_read.5", "what X writes of X is no box without holes");
+        let text = "split i ? 4 -> a b; cache_write C B global; reverse_compute_at B_global a
+             transform_layout B_global [d] -> [d // 6, d % 6]; cache_read B_global B_global local";
+        refuses("window_sum 12", text, "cache_read.6", "the box around what B_global reads of B_global in an");
     }
 }
