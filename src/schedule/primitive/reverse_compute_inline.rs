@@ -7,7 +7,8 @@
 //!    and no other block reads.
 //! 3. The producer computes each element at once (no reduction) and stands before BLOCK.
 //! 4. No other block writes BLOCK's output, and none before BLOCK reads it.
-//! 5. No block at or after the producer writes what else BLOCK reads.
+//! 5. What else BLOCK reads is written before the producer runs: no block at or after the producer writes it, and one
+//!    that shares loops with the producer writes in each of their iterations all that is read there.
 //! 6. Neither block stands in a tensorized nest.
 //! 7. BLOCK's loops that vanish are not placed.
 //! 8. BLOCK's loops sweep the whole domains of its iterators, and its predicate says no more.
@@ -24,6 +25,7 @@ use super::compute_inline::{plain_iterators, unit_iterators};
 use super::{Applied, Kind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
+use crate::ir::region::{self, Touch};
 use crate::ir::simplify;
 use crate::ir::{Block, BufferId, Cond, Expr, Func, Index, Stmt, Store, Var, visit};
 use crate::schedule::Args;
@@ -42,7 +44,7 @@ pub static PRIMITIVE: Primitive = Primitive {
         "it reads one allocated buffer at its plain iterators, each exactly once, that a single block, its producer, writes and no other block reads",
         "the producer computes each element at once (no reduction) and stands before BLOCK",
         "no other block writes BLOCK's output, and none before BLOCK reads it",
-        "no block at or after the producer writes what else BLOCK reads",
+        "what else BLOCK reads is written before the producer runs: no block at or after the producer writes it, and one that shares loops with the producer writes in each of their iterations all that is read there",
         "neither block stands in a tensorized nest",
         "BLOCK's loops that vanish are not placed",
         "BLOCK's loops sweep the whole domains of its iterators, and its predicate says no more",
@@ -74,8 +76,36 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         p.body = vec![Stmt::Store(store.clone())];
         p.predicate = p.predicate.clone().and(predicate.clone());
     });
+    check_inputs(refusal, func, b, producer, &out)?;
     dataflow::remove_buffer(&mut out, through);
     Ok(out.into())
+}
+
+/// Requirement 5 for writers in loops around the producer, which has become BLOCK in `out`.
+fn check_inputs(refusal: Refusal, func: &Func, block: &Block, producer: &Block, out: &Func) -> Result<()> {
+    let Some(to) = dataflow::spot_of_block(out, producer.name) else { return Err(refusal.lost("the producer")) };
+    let around = visit::loops_around(&out.body, producer.name).unwrap_or_default();
+    for input in dataflow::block_reads(block) {
+        for writer in dataflow::writers(out, input) {
+            let Some(from) = dataflow::spot_of_block(out, writer.name) else { continue };
+            let shared = to.shared_loops(&from);
+            let body = dataflow::body_at(&out.body, &to.steps[..=shared]);
+            let own = dataflow::only(body, &|b| b.name == producer.name);
+            let env = nest::env_of(&around[..shared]);
+            let Some(read) = region::touched(out, &own, input, Touch::Reads, &env) else { continue };
+            if shared > 0 && !dataflow::fills(out, body, input, &read, &env) {
+                let (name, made) = (func.block_name(block.name), func.block_name(producer.name));
+                let (w, at) = (func.block_name(writer.name), func.var_name(around[shared - 1].var));
+                let message = format!(
+                    "{w} does not write all that {name} reads of {} in the iteration of {at} in which {made} runs",
+                    func.buffer(input).name
+                );
+                let nodes = [(Node::Block(block.name), "this block"), (Node::Block(writer.name), "the writer")];
+                return Err(refusal.broken(5, message, &nodes));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What of the producer's iterations BLOCK reads, over the loops around the producer.
@@ -280,6 +310,18 @@ mod tests {
             Y: output Y[i 8] f32 = X[i] + W[i]
             Z: output Z[i 8] f32 = W[i]";
         no(&program(late), "Y", 5, "W writes what Y reads, and does not stand before X");
+        let mirrored = "program mirrored
+            input A f32[8]
+            W: W[i 8] f32 = A[i]
+            X: X[i 8] f32 = A[i]
+            Y: output Y[i 8] f32 = X[i] + W[7 - i]";
+        let beside = "reverse_compute_at X i; reverse_compute_inline Y";
+        refuses(
+            &mirrored.replace("X[i 8] f32 = A[i]", "X[i 8] f32 = W[i]"),
+            beside,
+            "reverse_compute_inline.5",
+            "W does not write all that Y reads of W in the iteration of i in which X runs",
+        );
         for at in ["i", "Y_i"] {
             let mut func = program(CHAIN);
             tensorize(&mut func, at);
