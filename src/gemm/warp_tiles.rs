@@ -26,6 +26,8 @@ pub struct WarpTiles {
     pub min_blocks: Option<i64>,
     /// Steps of k written out at a time, where all of them would take more registers than the bound leaves.
     pub unroll_limit: Option<i64>,
+    /// Rows of blocks that are walked together, so that blocks that run at the same time read the same tiles.
+    pub raster: Option<i64>,
 }
 
 /// The tiles, widest first. On an H200 at 4096 they reach 0.955 and 0.86 of cuBLAS f32 in layout NN.
@@ -38,6 +40,7 @@ const LADDER: [WarpTiles; 2] = [
         bk: 8,
         min_blocks: Some(2),
         unroll_limit: None,
+        raster: None,
     },
     WarpTiles {
         groups: [2, 2],
@@ -47,6 +50,7 @@ const LADDER: [WarpTiles; 2] = [
         bk: 16,
         min_blocks: None,
         unroll_limit: None,
+        raster: None,
     },
 ];
 
@@ -85,11 +89,16 @@ impl WarpTiles {
         let WarpTiles { groups: [gi, gj], warps: [wi, wj], lanes: [li, lj], per: [pi, pj], bk, .. } = *self;
         let [bm, bn] = self.block();
         let (ti, tj) = (wi * li, wj * lj);
+        // The innermost loop over blocks, and the steps that make it.
+        let (inner, blocks) = match self.raster {
+            None => ("j0", "bind i0 blockIdx.y\nbind j0 blockIdx.x\n".to_string()),
+            Some(group) => ("tile", format!("rasterize i0 j0 group={group} -> tile\nbind tile blockIdx.x\n")),
+        };
         let mut out = format!(
             "cache_write C C local -> C_l\n\
              split i ? {gi} {wi} {li} {pi} -> i0 ig iw il ie\nsplit j ? {gj} {wj} {lj} {pj} -> j0 jg jw jl je\n\
              split k ? {bk} -> k0 k1\nreorder i0 j0 iw jw il jl k0 k1 ig ie jg je\n\
-             bind i0 blockIdx.y\nbind j0 blockIdx.x\nreverse_compute_at C_l j0 -> u v\n\
+             {blocks}reverse_compute_at C_l {inner} -> u v\n\
              split u {gi} {wi} {li} {pi} -> ug uw ul ue\nsplit v {gj} {wj} {lj} {pj} -> vg vw vl ve\n\
              reorder uw vw ul vl ug ue vg ve\nvectorize ve\n\
              fuse iw jw -> w; fuse il jl -> l; fuse w l -> t; bind t threadIdx.x\n\
@@ -115,7 +124,7 @@ impl WarpTiles {
         }
         out.push_str("decompose_reduction C k0\npipeline k0 stages=2\n");
         if let Some(blocks) = self.min_blocks {
-            let _ = writeln!(out, "annotate j0 min_blocks {blocks}");
+            let _ = writeln!(out, "annotate {inner} min_blocks {blocks}");
         }
         if let Some(limit) = self.unroll_limit {
             let _ = writeln!(out, "annotate k1 unroll_limit {limit}");

@@ -61,12 +61,15 @@ fn warp_tiles_compute_matrix_products() {
         bk: 8,
         min_blocks: None,
         unroll_limit: None,
+        raster: None,
     };
     for layout in [Layout::NN, Layout::NT, Layout::TN, Layout::TT] {
-        let spec = GemmSpec::of(64, 128, 24, DType::F32, layout);
-        let name = format!("gemm 64x128x24 f32 {}", layout.name());
-        let text = format!("{name}\ntarget sm_80\n{}", tiles.steps(&spec));
-        let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
-        bit_equal_in_the_ring(&name, &schedule);
+        for tiles in [tiles, WarpTiles { raster: Some(2), ..tiles }] {
+            let spec = GemmSpec::of(96, 128, 24, DType::F32, layout);
+            let name = format!("gemm 96x128x24 f32 {}", layout.name());
+            let text = format!("{name}\ntarget sm_80\n{}", tiles.steps(&spec));
+            let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
+            bit_equal_in_the_ring(&name, &schedule);
+        }
     }
 }
