@@ -99,7 +99,7 @@ pub fn describe(program: &Func) -> Option<Gemm> {
 }
 
 /// A schedule for the product: tiles in shared memory that all threads fetch, and a tile of C in the registers of each.
-/// Large products of f32 get [`WarpTiles`]; [`Tiles`] apply at every size. What they chose is written into the steps.
+/// Large products of f32 or f64 get [`WarpTiles`]; [`Tiles`] apply at every size. What they chose is written into the steps.
 pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
     let program = gemm.program()?;
     let spec = gemm.spec();

@@ -21,15 +21,21 @@ pub struct Tiles {
     pub tn: i64,
 }
 
+/// The results of a thread take fewer bits: half of the registers that it can have.
+const RESULT_BITS: i64 = 128 * 32;
+
 /// Blocks below which a smaller tile is taken: about one for each multiprocessor of a large chip.
 const ENOUGH_BLOCKS: i64 = 128;
 
 impl Tiles {
-    /// The largest tiles that still give enough blocks, cut down to the product where that is smaller.
+    /// The largest tiles that still give enough blocks and leave a thread registers, cut down to the product where that
+    /// is smaller.
     pub fn choose(spec: &GemmSpec) -> Tiles {
         let ladder = [(128, 128, 8, 8), (128, 64, 8, 4), (64, 64, 4, 4), (32, 32, 2, 2)];
         let blocks = |bm: i64, bn: i64| (spec.m as u64).div_ceil(bm as u64) * (spec.n as u64).div_ceil(bn as u64);
-        let enough = ladder.into_iter().find(|(bm, bn, ..)| blocks(*bm, *bn) >= ENOUGH_BLOCKS as u64);
+        let fits = |tm: i64, tn: i64| tm * tn * i64::from(spec.acc.bits()) < RESULT_BITS;
+        let suits = |t: &&(i64, i64, i64, i64)| fits(t.2, t.3) && blocks(t.0, t.1) >= ENOUGH_BLOCKS as u64;
+        let enough = ladder.iter().find(suits).copied();
         let (mut bm, mut bn, mut tm, mut tn) = enough.unwrap_or((32, 32, 2, 2));
         while bm > 1 && bm / 2 >= spec.m {
             (bm, tm) = (bm / 2, (tm / 2).max(1));
@@ -91,6 +97,8 @@ mod tests {
         let tiles = |m, n, k| Tiles::choose(&GemmSpec::of(m, n, k, DType::F32, Layout::NN));
         assert_eq!(tiles(4096, 4096, 4096), Tiles { bm: 128, bn: 128, bk: 16, tm: 8, tn: 8 });
         assert_eq!(tiles(1024, 1024, 1024), Tiles { bm: 128, bn: 64, bk: 16, tm: 8, tn: 4 });
+        let doubles = Tiles::choose(&GemmSpec::of(4095, 4095, 4095, DType::F64, Layout::NN));
+        assert_eq!((doubles.tm, doubles.tn), (8, 4));
         assert_eq!(tiles(1, 100, 3), Tiles { bm: 1, bn: 32, bk: 2, tm: 1, tn: 2 });
         for (m, n, k) in [(1, 1, 1), (3, 5, 7), (17, 4096, 4096), (4095, 4097, 4099)] {
             let t = tiles(m, n, k);

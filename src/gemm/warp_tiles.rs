@@ -54,19 +54,49 @@ const LADDER: [WarpTiles; 2] = [
     },
 ];
 
+/// The same for doubles, of which a register file holds half as many.
+const LADDER_F64: [WarpTiles; 2] = [
+    WarpTiles {
+        groups: [4, 2],
+        warps: [4, 2],
+        lanes: [4, 8],
+        per: [2, 2],
+        bk: 8,
+        min_blocks: Some(2),
+        unroll_limit: None,
+        raster: None,
+    },
+    WarpTiles {
+        groups: [4, 2],
+        warps: [2, 2],
+        lanes: [4, 8],
+        per: [2, 2],
+        bk: 8,
+        min_blocks: None,
+        unroll_limit: None,
+        raster: None,
+    },
+];
+
 /// Blocks below which a smaller tile is taken: about one for each multiprocessor of a large chip.
 const ENOUGH_BLOCKS: i64 = 128;
 
 impl WarpTiles {
-    /// The widest tiles that divide the product and give enough blocks; `None` where none do, or the type is not f32.
+    /// The widest tiles that divide the product and give enough blocks; `None` where none do, or the product is not one of f32
+    /// alone or of f64 alone.
     pub fn choose(spec: &GemmSpec) -> Option<WarpTiles> {
-        let f32_alone = [spec.a, spec.b, spec.acc, spec.out].iter().all(|d| *d == DType::F32);
+        let alone = |dtype| [spec.a, spec.b, spec.acc, spec.out].iter().all(|d| *d == dtype);
+        let ladder: &[WarpTiles] = match spec.a {
+            DType::F32 if alone(DType::F32) => &LADDER,
+            DType::F64 if alone(DType::F64) => &LADDER_F64,
+            _ => return None,
+        };
         let suits = |t: &WarpTiles| {
             let [bm, bn] = t.block();
             let divide = spec.m % bm == 0 && spec.n % bn == 0 && spec.k % t.bk == 0;
             divide && (spec.m / bm) * (spec.n / bn) >= ENOUGH_BLOCKS
         };
-        let mut tiles = LADDER.into_iter().find(|t| f32_alone && suits(t))?;
+        let mut tiles = ladder.iter().copied().find(suits)?;
         // Both operands on their way through registers one by one spill beside eight steps of k.
         if turned(spec) == [true, true] && tiles.min_blocks.is_some() {
             tiles.unroll_limit = Some(2);
@@ -109,8 +139,10 @@ impl WarpTiles {
             tj * pj,
         );
         let turned = turned(spec);
+        // Elements of 16 bytes.
+        let wide = 128 / i64::from(spec.a.bits());
         for (name, turned, width) in [("A", turned[0], bm), ("B", turned[1], bn)] {
-            let vector = 4.min(width * bk / self.threads());
+            let vector = wide.min(width * bk / self.threads());
             let _ = write!(
                 out,
                 "cache_read C {name} shared -> {name}_s\ncompute_at {name}_s k0 -> {name}0 {name}1\n\
@@ -119,7 +151,11 @@ impl WarpTiles {
                 self.threads()
             );
             if turned {
-                let _ = writeln!(out, "transform_layout {name}_s [i, j] -> [j, i]; storage_align {name}_s 0 8 4");
+                let _ = writeln!(
+                    out,
+                    "transform_layout {name}_s [i, j] -> [j, i]; storage_align {name}_s 0 {} {wide}",
+                    2 * wide
+                );
             }
         }
         out.push_str("decompose_reduction C k0\npipeline k0 stages=2\n");
@@ -150,6 +186,9 @@ mod tests {
         assert_eq!(block(1024, 1024, 1024, DType::F32), Some([64, 64]));
         assert_eq!(block(4095, 4096, 4096, DType::F32), None);
         assert_eq!(block(512, 512, 512, DType::F32), None);
-        assert_eq!(block(4096, 4096, 4096, DType::F64), None);
+        assert_eq!(block(4096, 4096, 4096, DType::F64), Some([128, 64]));
+        assert_eq!(block(1024, 1024, 1024, DType::F64), Some([128, 64]));
+        assert_eq!(block(512, 1024, 1024, DType::F64), Some([64, 64]));
+        assert_eq!(block(4096, 4096, 4096, DType::F16), None);
     }
 }

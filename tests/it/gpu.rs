@@ -221,11 +221,13 @@ fn multiplies(device: &Device, cublas: &Cublas, gemm: &Gemm) {
 
 /// Small integers bit by bit, random reals within their bounds, the same bits twice, and no local memory.
 fn examples_are_right(device: &Device) {
-    let product = |layout| {
-        let product = warploom::Gemm::new(1024, 1024, 512).layout(layout);
-        (format!("recommended {}", layout.name()), warploom::gemm::recommend(&product, &Target::sm_90()).unwrap())
+    let product = |(dtype, layout): (DType, Layout)| {
+        let product = warploom::Gemm::new(1024, 1024, 512).of(dtype).layout(layout);
+        let name = format!("recommended {dtype} {}", layout.name());
+        (name, warploom::gemm::recommend(&product, &Target::sm_90()).unwrap())
     };
-    let products = [Layout::NN, Layout::NT, Layout::TN, Layout::TT].map(product);
+    let kinds = [DType::F32, DType::F64].into_iter().flat_map(|dtype| Layout::ALL.map(|layout| (dtype, layout)));
+    let products = kinds.map(product);
     let examples: Vec<_> = super::cases::compiling_examples().chain(products).collect();
     assert!(examples.len() > 10);
     let mut wrong = Vec::new();

@@ -1,6 +1,6 @@
 //! The machine on real kernels: what it must find when a kernel is damaged, and how fast it is.
 
-use crate::cases::compiling_examples;
+use crate::{cases::compiling_examples, programs};
 use warploom::ir::{Stmt, visit};
 use warploom::lower::{Lowered, lower};
 use warploom::machine::{Limits, Mode, Options, Policy, ring, ring_lowered_with};
@@ -127,15 +127,17 @@ fn handmade_kernels_raise_no_alarm() {
 
 #[test]
 fn recommended_products_raise_no_alarm() {
-    for layout in Layout::ALL {
-        for (m, n, k) in [(128, 128, 32), (65, 33, 17)] {
-            let product = Gemm::new(m, n, k).layout(layout);
-            let schedule = gemm::recommend(&product, &Target::sm_90()).unwrap();
-            let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
-            let naive = ring(&schedule.program, 9).unwrap();
-            for policy in POLICIES {
-                runs_right(&lowered, &naive, policy).unwrap_or_else(|e| panic!("{layout:?} {m}x{n}x{k}: {e}"));
-            }
+    let small = Layout::ALL.into_iter().flat_map(|layout| {
+        [(128, 128, 32), (65, 33, 17)].map(|(m, n, k)| {
+            let schedule = gemm::recommend(&Gemm::new(m, n, k).layout(layout), &Target::sm_90()).unwrap();
+            (format!("{m}x{n}x{k} {layout:?}"), schedule)
+        })
+    });
+    for (name, schedule) in small.chain(programs::tiles_of_large_products()) {
+        let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+        let naive = ring(&schedule.program, 9).unwrap();
+        for policy in POLICIES {
+            runs_right(&lowered, &naive, policy).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
     }
 }

@@ -190,3 +190,26 @@ fn products_of_every_type_and_layout_are_right() {
     }
     assert!(failures.is_empty(), "{failures}");
 }
+
+/// The steps recommended for products that fill a chip, on a few tiles.
+pub fn tiles_of_large_products() -> Vec<(String, Schedule)> {
+    let mut out = Vec::new();
+    for (dtype, layout) in [DType::F32, DType::F64].into_iter().flat_map(|d| Layout::ALL.map(|l| (d, l))) {
+        for (m, n, k) in [(4096, 4096, 4096), (512, 1024, 512)] {
+            let product = Gemm::new(m, n, k).of(dtype).layout(layout);
+            let large = gemm::recommend(&product, &Target::sm_90()).unwrap();
+            assert!(large.to_string().contains("\npipeline "), "{dtype} {m}x{n}x{k}");
+            let name = format!("steps of {m}x{n}x{k} {dtype} {}", layout.name());
+            out.push((name, large.resized(&[128, 256, 48]).unwrap()));
+        }
+    }
+    out
+}
+
+#[test]
+fn recommended_tiles_of_large_products_are_right() {
+    for (name, schedule) in tiles_of_large_products() {
+        let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+        computes(&schedule, &lowered, true).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+}

@@ -171,17 +171,17 @@ fn other_programs_and_products_of_every_type_assemble_into_registers_alone() {
 }
 
 #[test]
-fn recommended_products_of_f32_assemble_into_registers_alone() {
+fn recommended_products_assemble_into_registers_alone() {
     let tools = tools();
-    for layout in [Layout::NN, Layout::NT, Layout::TN, Layout::TT] {
-        for n in [1024, 4096] {
-            for target in [Target::sm_80(), Target::sm_90()] {
-                let product = warploom::Gemm::new(n, n, n).layout(layout);
-                let schedule = warploom::gemm::recommend(&product, &target).unwrap();
-                let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();
-                assemble(&tools, &lowered, &target, true)
-                    .unwrap_or_else(|e| panic!("{n} {} for {target}: {e}", layout.name()));
-            }
+    let sizes = [(DType::F32, [1024, 4096]), (DType::F64, [1024, 4095])];
+    let sizes = sizes.into_iter().flat_map(|(dtype, sizes)| sizes.map(|n| (dtype, n)));
+    for (layout, (dtype, n)) in Layout::ALL.into_iter().flat_map(|l| sizes.clone().map(move |s| (l, s))) {
+        for target in [Target::sm_80(), Target::sm_90()] {
+            let product = warploom::Gemm::new(n, n, n).of(dtype).layout(layout);
+            let schedule = warploom::gemm::recommend(&product, &target).unwrap();
+            let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();
+            assemble(&tools, &lowered, &target, true)
+                .unwrap_or_else(|e| panic!("{dtype} {n} {} for {target}: {e}", layout.name()));
         }
     }
 }
