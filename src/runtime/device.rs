@@ -1,6 +1,6 @@
 //! A device: what it is, its context and its one stream, and whether it can still be used.
 
-use super::driver::{self, api, api::Handle, code};
+use super::driver::{self, api, api::Handle, code, guard};
 use crate::error::{Error, Result};
 use cust::context::Context;
 use cust::stream::{Stream, StreamFlags};
@@ -188,7 +188,8 @@ impl Device {
 
 impl Inner {
     fn open(ordinal: u32, info: DeviceInfo) -> Result<Inner> {
-        let failed = |doing: &str, error: cust::error::CudaError| code::error(error as u32 as c_int, doing);
+        // cust does not know every answer of a driver: the guard has kept it.
+        let failed = |doing: &str, _: cust::error::CudaError| code::error(guard::answer(), doing);
         let device = cust::device::Device::get_device(ordinal).map_err(|e| failed("opening the device", e))?;
         let context = Context::new(device).map_err(|e| failed("opening the device's context", e))?;
         // Context::new does not look whether the context became current; this does.

@@ -8,8 +8,9 @@
 //!   report what went wrong. After an error that the driver does not forget, every call says so at once.
 //! - [`probe`] reports on driver and devices and never fails.
 //!
-//! This room alone uses cust and libcuda. cust owns the context and the stream; calls whose failure must be survived
-//! go through our own prototypes with integer results (`driver/api.rs` says why).
+//! This room alone uses cust and libcuda. cust owns the context and the stream; all other calls go through our own
+//! prototypes with integer results (`driver/api.rs` says why). [`load_driver`] takes the driver from a file that the
+//! user names; the tests take one of their own from there (`tests/mock-driver`).
 
 mod arguments;
 mod buffer;
@@ -25,6 +26,7 @@ mod tensor_map;
 pub use buffer::DeviceBuffer;
 pub use device::{Device, DeviceInfo};
 pub use driver::api::TensorMap;
+pub use driver::load_driver;
 pub use event::{Event, median};
 pub use graph::Graph;
 pub use probe::{DriverFacts, Probe, Trouble, probe};

@@ -68,7 +68,7 @@ pub fn probe() -> Probe {
 }
 
 fn facts() -> Option<DriverFacts> {
-    let driver = driver::load_once().as_ref().ok()?;
+    let driver = driver::load().ok()?;
     // SAFETY: only the presence is asked; nothing is called.
     let lacks = |(symbol, needs): &(&str, &str)| unsafe { driver.late::<*const ()>(symbol, needs).is_err() };
     Some(DriverFacts {

@@ -325,7 +325,8 @@ mod tests {
             error.to_string(),
             "a fault of warploom itself [driver.218]: compiling PTX: the driver's compiler refuses the PTX \
              (CUDA_ERROR_INVALID_PTX 218)\n  the driver's compiler says:\nptxas application ptx input, line 2; \
-             error   : Unknown symbol 'x'"
+             error   : Unknown symbol 'x'\n  try: report it with the schedule and the driver's version (warploom doctor \
+             prints it)"
         );
         assert_eq!(error.labels()[0].span, 13..19);
         assert_eq!(explain(code::error(218, "x"), "", text).source_text(), None);

@@ -1,9 +1,10 @@
 //! Prototypes of the driver calls that we make ourselves, with integer results, and the numbers that they take.
 //!
 //! cust's bindings return a Rust enum of 87 codes; today's drivers return codes outside it, which is undefined
-//! behaviour. So every call whose failure must be survived is declared here with `c_int`. Prototypes, field orders and
-//! numbers are those of the CUDA Driver API reference (cuda.h).
+//! behaviour. So every call that we make is declared here with `c_int`, and those that cust makes for us go through
+//! `guard`. Prototypes, field orders and numbers are those of the CUDA Driver API reference (cuda.h).
 
+pub(crate) use super::guard::{cuCtxSetCurrent, cuDeviceGet, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain};
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 /// A device address.
@@ -11,44 +12,54 @@ pub(crate) type DevicePtr = u64;
 /// An opaque handle of the driver (context, stream, module, function, event, graph, ...).
 pub(crate) type Handle = *mut c_void;
 
-#[allow(clashing_extern_declarations)]
-unsafe extern "C" {
-    pub(crate) fn cuInit(flags: c_uint) -> c_int;
-    pub(crate) fn cuDriverGetVersion(version: *mut c_int) -> c_int;
-    pub(crate) fn cuDeviceGetCount(count: *mut c_int) -> c_int;
-    pub(crate) fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> c_int;
-    pub(crate) fn cuDeviceGetName(name: *mut c_char, len: c_int, device: c_int) -> c_int;
-    pub(crate) fn cuDeviceGetPCIBusId(bus: *mut c_char, len: c_int, device: c_int) -> c_int;
-    pub(crate) fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> c_int;
-    pub(crate) fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) -> c_int;
-    pub(crate) fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int) -> c_int;
-    pub(crate) fn cuDevicePrimaryCtxRelease_v2(device: c_int) -> c_int;
-    pub(crate) fn cuCtxSetCurrent(context: Handle) -> c_int;
-    pub(crate) fn cuMemAlloc_v2(address: *mut DevicePtr, bytes: usize) -> c_int;
-    pub(crate) fn cuMemFree_v2(address: DevicePtr) -> c_int;
-    pub(crate) fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_int;
-    pub(crate) fn cuMemcpyHtoD_v2(to: DevicePtr, from: *const c_void, bytes: usize) -> c_int;
-    pub(crate) fn cuMemcpyDtoH_v2(to: *mut c_void, from: DevicePtr, bytes: usize) -> c_int;
-    pub(crate) fn cuMemcpyDtoDAsync_v2(to: DevicePtr, from: DevicePtr, bytes: usize, stream: Handle) -> c_int;
-    pub(crate) fn cuMemsetD8Async(to: DevicePtr, value: u8, count: usize, stream: Handle) -> c_int;
-    pub(crate) fn cuModuleLoadDataEx(
+/// Declares entry points with integer results, and lists their names.
+macro_rules! prototypes {
+    ($(fn $name:ident($($argument:ident: $kind:ty),* $(,)?);)*) => {
+        #[allow(clashing_extern_declarations)]
+        unsafe extern "C" {
+            $(pub(crate) fn $name($($argument: $kind),*) -> c_int;)*
+        }
+
+        /// The entry points above: a driver that lacks one of them is too old.
+        pub(super) const NEEDED: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+prototypes! {
+    fn cuInit(flags: c_uint);
+    fn cuGetErrorName(code: c_int, name: *mut *const c_char);
+    fn cuGetErrorString(code: c_int, text: *mut *const c_char);
+    fn cuDriverGetVersion(version: *mut c_int);
+    fn cuDeviceGetCount(count: *mut c_int);
+    fn cuDeviceGetName(name: *mut c_char, len: c_int, device: c_int);
+    fn cuDeviceGetPCIBusId(bus: *mut c_char, len: c_int, device: c_int);
+    fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int);
+    fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int);
+    fn cuMemAlloc_v2(address: *mut DevicePtr, bytes: usize);
+    fn cuMemFree_v2(address: DevicePtr);
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+    fn cuMemcpyHtoD_v2(to: DevicePtr, from: *const c_void, bytes: usize);
+    fn cuMemcpyDtoH_v2(to: *mut c_void, from: DevicePtr, bytes: usize);
+    fn cuMemcpyDtoDAsync_v2(to: DevicePtr, from: DevicePtr, bytes: usize, stream: Handle);
+    fn cuMemsetD8Async(to: DevicePtr, value: u8, count: usize, stream: Handle);
+    fn cuModuleLoadDataEx(
         module: *mut Handle,
         image: *const c_void,
         count: c_uint,
         options: *mut c_int,
         values: *mut *mut c_void,
-    ) -> c_int;
-    pub(crate) fn cuModuleUnload(module: Handle) -> c_int;
-    pub(crate) fn cuModuleGetFunction(function: *mut Handle, module: Handle, name: *const c_char) -> c_int;
-    pub(crate) fn cuFuncGetAttribute(value: *mut c_int, attribute: c_int, function: Handle) -> c_int;
-    pub(crate) fn cuFuncSetAttribute(function: Handle, attribute: c_int, value: c_int) -> c_int;
-    pub(crate) fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+    );
+    fn cuModuleUnload(module: Handle);
+    fn cuModuleGetFunction(function: *mut Handle, module: Handle, name: *const c_char);
+    fn cuFuncGetAttribute(value: *mut c_int, attribute: c_int, function: Handle);
+    fn cuFuncSetAttribute(function: Handle, attribute: c_int, value: c_int);
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
         blocks: *mut c_int,
         function: Handle,
         threads: c_int,
         shared_bytes: usize,
-    ) -> c_int;
-    pub(crate) fn cuLaunchKernel(
+    );
+    fn cuLaunchKernel(
         function: Handle,
         grid_x: c_uint,
         grid_y: c_uint,
@@ -60,21 +71,21 @@ unsafe extern "C" {
         stream: Handle,
         params: *mut *mut c_void,
         extra: *mut *mut c_void,
-    ) -> c_int;
-    pub(crate) fn cuStreamSynchronize(stream: Handle) -> c_int;
-    pub(crate) fn cuEventCreate(event: *mut Handle, flags: c_uint) -> c_int;
-    pub(crate) fn cuEventDestroy_v2(event: Handle) -> c_int;
-    pub(crate) fn cuEventRecord(event: Handle, stream: Handle) -> c_int;
-    pub(crate) fn cuEventSynchronize(event: Handle) -> c_int;
-    pub(crate) fn cuEventElapsedTime(milliseconds: *mut f32, start: Handle, end: Handle) -> c_int;
-    pub(crate) fn cuStreamBeginCapture_v2(stream: Handle, mode: c_int) -> c_int;
-    pub(crate) fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) -> c_int;
-    pub(crate) fn cuGraphInstantiateWithFlags(exec: *mut Handle, graph: Handle, flags: c_ulonglong) -> c_int;
-    pub(crate) fn cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize) -> c_int;
-    pub(crate) fn cuGraphNodeGetType(node: Handle, kind: *mut c_int) -> c_int;
-    pub(crate) fn cuGraphLaunch(exec: Handle, stream: Handle) -> c_int;
-    pub(crate) fn cuGraphDestroy(graph: Handle) -> c_int;
-    pub(crate) fn cuGraphExecDestroy(exec: Handle) -> c_int;
+    );
+    fn cuStreamSynchronize(stream: Handle);
+    fn cuEventCreate(event: *mut Handle, flags: c_uint);
+    fn cuEventDestroy_v2(event: Handle);
+    fn cuEventRecord(event: Handle, stream: Handle);
+    fn cuEventSynchronize(event: Handle);
+    fn cuEventElapsedTime(milliseconds: *mut f32, start: Handle, end: Handle);
+    fn cuStreamBeginCapture_v2(stream: Handle, mode: c_int);
+    fn cuStreamEndCapture(stream: Handle, graph: *mut Handle);
+    fn cuGraphInstantiateWithFlags(exec: *mut Handle, graph: Handle, flags: c_ulonglong);
+    fn cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize);
+    fn cuGraphNodeGetType(node: Handle, kind: *mut c_int);
+    fn cuGraphLaunch(exec: Handle, stream: Handle);
+    fn cuGraphDestroy(graph: Handle);
+    fn cuGraphExecDestroy(exec: Handle);
 }
 
 /// CU_JIT_* options of `cuModuleLoadDataEx`.

@@ -1,61 +1,110 @@
 //! The CUDA driver, looked up when first needed: one binary serves machines with and without one.
 //!
-//! [`driver`] loads `libcuda.so.1` once, fills the table behind the symbols that cust calls, and initialises the
-//! driver. Entry points newer than cust's bindings are looked up one at a time with [`Driver::late`]: a driver that
-//! lacks one refuses that call alone.
+//! [`load`] loads `libcuda.so.1` once, or what [`load_driver`] names, and fills the table behind the symbols that cust
+//! calls; [`driver`] initialises it besides. Entry points newer than cust's bindings are looked up one at a time with
+//! [`Driver::late`]: a driver that lacks one refuses that call alone.
 
 pub(crate) mod api;
 pub(crate) mod code;
+pub(crate) mod guard;
 mod names;
+mod rows;
 mod trampoline;
 
 use crate::error::{Error, Result};
 use libloading::Library;
-use std::ffi::{c_int, c_void};
-use std::sync::OnceLock;
+use std::ffi::{OsStr, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The names under which the driver is looked for, in the loader's path.
 const FILES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+/// The CUDA version whose drivers have every entry point of [`api::NEEDED`].
+const OLDEST: &str = "11.4";
 
 /// A loaded driver.
 #[derive(Debug)]
 pub(crate) struct Driver {
     library: Library,
+    /// What was asked for.
+    asked: PathBuf,
     /// The file that the loader took, where it can be told.
     pub(crate) path: String,
     /// How many of the entry points that cust knows it has.
     pub(crate) found: usize,
+    /// Those that we cannot do without and it lacks.
+    missing: Vec<&'static str>,
 }
 
-static LOADED: OnceLock<std::result::Result<Driver, String>> = OnceLock::new();
-static READY: OnceLock<c_int> = OnceLock::new();
+static LOADED: OnceLock<Driver> = OnceLock::new();
+static LOADING: Mutex<()> = Mutex::new(());
+static READY: OnceLock<()> = OnceLock::new();
+
+/// Takes the CUDA driver from this file instead of looking for `libcuda.so.1` in the loader's path. A process has one
+/// driver: this has to come before the first use of any other part of this room.
+///
+/// # Errors
+/// `machine.no_driver` where the file cannot be loaded or is no driver; `machine.driver_loaded` where another one is
+/// in use.
+pub fn load_driver(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    let driver = load_from(&[path.as_os_str()]).map_err(|message| {
+        Error::machine("machine.no_driver", format!("{} is not an NVIDIA driver ({message})", path.display()))
+            .help("name the file of the driver itself, usually libcuda.so.1, or leave the choice to the loader")
+    })?;
+    if driver.asked == path {
+        return Ok(());
+    }
+    let message = format!("the driver {} cannot be taken: {} is in use", path.display(), driver.path);
+    Err(Error::machine("machine.driver_loaded", message).help("choose the driver before the first use of a device"))
+}
 
 /// Loads the library and fills the table, the first time; the loader's message where there is none.
-pub(crate) fn load_once() -> &'static std::result::Result<Driver, String> {
-    LOADED.get_or_init(|| {
-        let mut message = String::new();
-        for file in FILES {
-            // SAFETY: the driver's library has no initialiser that asks anything of its caller.
-            match unsafe { Library::new(file) } {
-                Ok(library) => return Ok(Driver::fill(library, file)),
-                Err(error) if message.is_empty() => message = loader_words(&error),
-                Err(_) => {}
-            }
+pub(crate) fn load() -> std::result::Result<&'static Driver, String> {
+    load_from(&FILES.map(OsStr::new))
+}
+
+/// The driver in use, else the first of these files that is one.
+fn load_from(files: &[&OsStr]) -> std::result::Result<&'static Driver, String> {
+    let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(driver) = LOADED.get() {
+        return Ok(driver);
+    }
+    let mut message = None;
+    for file in files {
+        match open(file) {
+            Ok(library) => return Ok(LOADED.get_or_init(|| Driver::fill(library, file))),
+            Err(words) => message = message.or(Some(words)),
         }
-        Err(message)
-    })
+    }
+    Err(message.unwrap_or_default())
+}
+
+fn open(file: &OsStr) -> std::result::Result<Library, String> {
+    // SAFETY: the driver's library has no initialiser that asks anything of its caller.
+    let library = unsafe { Library::new(file) }.map_err(|error| loader_words(&error))?;
+    match address(&library, "cuInit") {
+        Some(_) => Ok(library),
+        None => Err("it has no cuInit".to_string()),
+    }
 }
 
 /// The driver, loaded and initialised.
 pub(crate) fn driver() -> Result<&'static Driver> {
-    let driver = load_once().as_ref().map_err(|message| {
+    let driver = load().map_err(|message| {
         Error::machine("machine.no_driver", format!("no NVIDIA driver was found ({message})"))
             .help("install the NVIDIA driver; it brings libcuda.so.1")
             .help("run on the CPU machine instead: --device cpu")
     })?;
-    // SAFETY: cuInit may be called at any time, from any thread.
-    let code = *READY.get_or_init(|| unsafe { api::cuInit(0) });
-    code::check(code, "initialising the driver")?;
+    if READY.get().is_some() {
+        return Ok(driver);
+    }
+    if let Some(symbol) = driver.missing.first() {
+        return Err(too_old(symbol, OLDEST, version().unwrap_or(0)));
+    }
+    // SAFETY: cuInit may be called at any time, from any thread, and again.
+    code::check(unsafe { api::cuInit(0) }, "initialising the driver")?;
+    let _ = READY.set(());
     Ok(driver)
 }
 
@@ -68,10 +117,13 @@ pub(crate) fn version() -> Result<i32> {
 }
 
 impl Driver {
-    fn fill(library: Library, file: &str) -> Driver {
+    fn fill(library: Library, file: &OsStr) -> Driver {
         let found = trampoline::fill(|name| address(&library, name));
-        let path = address(&library, "cuInit").and_then(file_of).unwrap_or_else(|| file.to_string());
-        Driver { library, path, found }
+        let needed = api::NEEDED.iter().chain(guard::NAMES);
+        let missing = needed.copied().filter(|name| address(&library, name).is_none()).collect();
+        let asked = PathBuf::from(file);
+        let path = address(&library, "cuInit").and_then(file_of).unwrap_or_else(|| asked.display().to_string());
+        Driver { library, asked, path, found, missing }
     }
 
     /// An entry point that not every driver has, as the function type `F`.
@@ -150,7 +202,7 @@ mod tests {
 
     #[test]
     fn without_a_driver_every_way_in_says_so() {
-        if load_once().is_ok() {
+        if load().is_ok() {
             return; // tests/it/gpu.rs covers machines that have one
         }
         assert_eq!(driver().err().map(|e| e.code().to_string()), Some("machine.no_driver".to_string()));

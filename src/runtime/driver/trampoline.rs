@@ -25,7 +25,7 @@ extern "C" fn not_in_this_driver() -> c_int {
 
 /// `cuInit` until the driver is loaded: cust may be the first to call.
 extern "C" fn first_init(flags: c_uint) -> c_int {
-    super::load_once();
+    let _ = super::load();
     match loaded(0, first_init as *const () as usize) {
         // SAFETY: the slot holds the driver's cuInit, whose C prototype is this one.
         Some(address) => unsafe { std::mem::transmute::<usize, extern "C" fn(c_uint) -> c_int>(address)(flags) },
@@ -35,7 +35,7 @@ extern "C" fn first_init(flags: c_uint) -> c_int {
 
 /// `cuDriverGetVersion` until the driver is loaded: it may be called before `cuInit`.
 extern "C" fn first_version(version: *mut c_int) -> c_int {
-    super::load_once();
+    let _ = super::load();
     match loaded(1, first_version as *const () as usize) {
         // SAFETY: the slot holds the driver's cuDriverGetVersion, whose C prototype is this one.
         Some(address) => unsafe { std::mem::transmute::<usize, extern "C" fn(*mut c_int) -> c_int>(address)(version) },
@@ -148,7 +148,7 @@ pub(super) fn fill(mut find: impl FnMut(&str) -> Option<*const c_void>) -> usize
     for (name, slot) in NAMES.iter().zip(table()) {
         let address = find(name);
         found += usize::from(address.is_some());
-        slot.store(address.map_or(absent, |a| a as usize), Ordering::Release);
+        slot.store(address.map_or(absent, |a| super::guard::guard(name, a as usize)), Ordering::Release);
     }
     found
 }

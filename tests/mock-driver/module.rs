@@ -1,0 +1,193 @@
+//! Modules from PTX text, their functions, and what these take of the device.
+
+use crate::device::put;
+use crate::ptx;
+use crate::state::{CURRENT, Function, Handle, Module, Outcome, State, When, call};
+use crate::stream::LaunchConfig;
+use std::ffi::{CStr, c_char, c_uint, c_void};
+
+/// Dynamic shared memory that a launch may have without asking.
+const PLAIN_SHARED: u32 = 48 << 10;
+
+#[unsafe(no_mangle)]
+extern "C" fn cuModuleLoadDataEx(
+    module: *mut Handle,
+    image: *const c_void,
+    count: c_uint,
+    options: *mut i32,
+    values: *mut *mut c_void,
+) -> i32 {
+    // SAFETY: the caller's image is a text that ends with a zero, and there are `count` options with values.
+    let (text, options, values) = unsafe {
+        let text = CStr::from_ptr(image.cast()).to_string_lossy().into_owned();
+        let count = count as usize;
+        (text, std::slice::from_raw_parts(options, count), std::slice::from_raw_parts_mut(values, count))
+    };
+    let mut log = String::new();
+    let code = call("cuModuleLoadDataEx", When::Current, format!("{} bytes", text.len()), |state| {
+        log = state.settings.log.clone();
+        let handle = load(state, &text, &mut log)?;
+        // SAFETY: the caller's pointer, as the prototype asks.
+        unsafe { put(module, handle as Handle) }
+    });
+    // Log buffers are options 3 (notes) and 5 (errors), each followed by its size; option 2 is a float, the time.
+    for i in 0..options.len() {
+        let text = match (options[i], code) {
+            (3, 0) => "ptxas info    : 0 bytes gmem",
+            (5, 1..) => &log,
+            (2, _) => {
+                values[i] = std::ptr::without_provenance_mut(1.5f32.to_bits() as usize);
+                continue;
+            }
+            _ => continue,
+        };
+        let room = options.iter().position(|o| *o == options[i] + 1).map_or(0, |at| values[at] as usize);
+        let bytes = text.len().min(room.saturating_sub(1));
+        // SAFETY: the buffer is as large as its size says.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), values[i].cast::<u8>(), bytes);
+            values[i].cast::<u8>().add(bytes).write(0);
+        }
+    }
+    code
+}
+
+fn load(state: &mut State, text: &str, log: &mut String) -> Outcome<usize> {
+    let module = ptx::read(text).ok_or(218)?;
+    let newest = state.settings.ptx();
+    if module.version > newest {
+        let (major, minor) = (module.version / 10, module.version % 10);
+        *log = format!(
+            "ptxas application ptx input, line 1; fatal   : Unsupported .version {major}.{minor}; \
+             current version is '{}.{}'",
+            newest / 10,
+            newest % 10
+        );
+        return Err(222);
+    }
+    let (major, minor) = state.settings.capability;
+    let has = (major * 10 + minor) as u32;
+    let runs = if module.target.1 { module.target.0 == has } else { module.target.0 <= has };
+    if !runs {
+        return Err(209);
+    }
+    let handle = state.handle();
+    state.modules.insert(handle, Module { context: CURRENT.get() });
+    let max_threads = state.settings.function.get(&0).copied();
+    let functions = module.entries.into_iter().map(|entry| Function {
+        module: handle,
+        name: entry.name,
+        params: entry.params,
+        block: entry.block,
+        max_threads: max_threads.unwrap_or(1024) as u32,
+        max_dynamic_shared: PLAIN_SHARED,
+        large_clusters: false,
+    });
+    state.entries.insert(handle, functions.collect());
+    Ok(handle)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuModuleUnload(module: Handle) -> i32 {
+    call("cuModuleUnload", When::Release, String::new(), |state| {
+        let context = state.modules.get(&(module as usize)).ok_or(400)?.context;
+        state.idle(context)?;
+        state.modules.remove(&(module as usize));
+        state.entries.remove(&(module as usize));
+        state.functions.retain(|_, f| f.module != module as usize);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuModuleGetFunction(function: *mut Handle, module: Handle, name: *const c_char) -> i32 {
+    // SAFETY: the caller's C string.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+    call("cuModuleGetFunction", When::Current, name.clone(), |state| {
+        let entries = state.entries.get(&(module as usize)).ok_or(400)?;
+        let found = entries.iter().find(|f| f.name == name).cloned().ok_or(500)?;
+        let handle = state.handle();
+        state.functions.insert(handle, found);
+        // SAFETY: the caller's pointer, as the prototype asks.
+        unsafe { put(function, handle as Handle) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuFuncGetAttribute(value: *mut i32, attribute: i32, function: Handle) -> i32 {
+    call("cuFuncGetAttribute", When::Current, attribute.to_string(), |state| {
+        let found = state.functions.get(&(function as usize)).ok_or(400)?;
+        let (major, minor) = state.settings.capability;
+        let usual = match attribute {
+            0 => found.max_threads as i32,
+            1 | 2 | 3 => 0,
+            4 => 32,
+            5 | 6 => major * 10 + minor,
+            8 => found.max_dynamic_shared as i32,
+            _ => return Err(1),
+        };
+        let value_of = state.settings.function.get(&attribute).copied().unwrap_or(usual);
+        // SAFETY: the caller's pointer, as the prototype asks.
+        unsafe { put(value, value_of) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuFuncSetAttribute(function: Handle, attribute: i32, value: i32) -> i32 {
+    call("cuFuncSetAttribute", When::Current, format!("{attribute} {value}"), |state| {
+        let limit = state.attribute(97)?;
+        let function = state.functions.get_mut(&(function as usize)).ok_or(400)?;
+        match attribute {
+            8 if (0..=limit).contains(&value) => function.max_dynamic_shared = value as u32,
+            14 => function.large_clusters = value != 0,
+            _ => return Err(1),
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+    blocks: *mut i32,
+    function: Handle,
+    threads: i32,
+    shared: usize,
+) -> i32 {
+    call("cuOccupancyMaxActiveBlocksPerMultiprocessor", When::Current, format!("{threads} {shared}"), |state| {
+        state.functions.get(&(function as usize)).ok_or(400)?;
+        let (threads_at_once, shared_at_once) = (state.attribute(39)?, state.attribute(81)?);
+        if threads < 1 {
+            return Err(1);
+        }
+        let by_shared = if shared == 0 { i32::MAX } else { shared_at_once / shared as i32 };
+        // SAFETY: as above.
+        unsafe { put(blocks, (threads_at_once / threads).min(by_shared).min(32)) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuOccupancyMaxActiveClusters(clusters: *mut i32, function: Handle, config: *const LaunchConfig) -> i32 {
+    // SAFETY: the caller's configuration.
+    let cluster = unsafe { (*config).cluster() };
+    call("cuOccupancyMaxActiveClusters", When::Current, format!("{cluster:?}"), |state| {
+        let function = state.functions.get(&(function as usize)).ok_or(400)?;
+        let blocks: u32 = cluster.iter().product();
+        let fits = blocks <= 8 || function.large_clusters && blocks <= 16;
+        // SAFETY: as above.
+        unsafe { put(clusters, if fits { state.attribute(16)? / blocks as i32 } else { 0 }) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuFuncGetName(name: *mut *const c_char, function: Handle) -> i32 {
+    call("cuFuncGetName", When::Current, String::new(), |state| {
+        let text = state.functions.get(&(function as usize)).ok_or(400)?.name.clone();
+        // SAFETY: as above.
+        unsafe { put(name, state.lasting(text)) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuKernelGetName(name: *mut *const c_char, kernel: Handle) -> i32 {
+    cuFuncGetName(name, kernel)
+}
