@@ -87,11 +87,11 @@ fn pair<'a>(theirs: &'a Store, ours: &'a Store) -> Pair<'a> {
 
 /// The block under exactly the dimensions' loops.
 fn nest<'a>(func: &Func, top: &'a For, row: &Row, dims: &[(String, Var)]) -> Result<&'a Block, Mismatch> {
-    if dims.len() != row.dims.len() || dims.iter().zip(row.dims).any(|((ours, _), (theirs, _))| ours != theirs) {
+    if dims.len() != row.dims.len() || dims.iter().zip(&row.dims).any(|((ours, _), (theirs, _))| ours != theirs) {
         let names: Vec<&str> = row.dims.iter().map(|d| d.0).collect();
         return Err(Mismatch::Loops(format!("{} has the dimensions {}", row.name, names.join(", "))));
     }
-    let mut left: Vec<(Var, i64)> = dims.iter().zip(row.dims).map(|((_, v), (_, e))| (*v, *e)).collect();
+    let mut left: Vec<(Var, i64)> = dims.iter().zip(&row.dims).map(|((_, v), (_, e))| (*v, *e)).collect();
     let mut current = top;
     loop {
         let name = func.var_name(current.var);
@@ -214,7 +214,7 @@ fn operand(
     // The row's indices are its iterators, which stand in the order of its dimensions.
     let position = |i: &Index| model_position(meaning, i);
     let wanted: Vec<Var> = pair.row.1.iter().filter_map(|i| position(i).and_then(|p| loops.get(p).copied())).collect();
-    let either = row.operand(&theirs.name).is_some_and(|o| o.either_major);
+    let either = row.operand(&theirs.name).is_some_and(|o| o.either_major());
     let transposed = wanted.iter().rev().eq(found.iter());
     if wanted == found || (either && transposed) {
         return Ok(());

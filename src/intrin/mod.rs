@@ -1,16 +1,22 @@
 //! Instruction rows: what an instruction does, said once, for schedule, lower, machine and codegen to read.
 //!
-//! A row states its name, the level that executes it together, its dimensions, its operands with their scopes, how it
-//! starts a sum, and its meaning as a program in te's text. [`matches()`] holds a loop nest against that meaning.
+//! A row states its name, the level that executes it together, its dimensions, its operands with the layouts in which lanes
+//! hold them, how it starts a sum, its meaning as a program in te's text, what the chip must have, and how it is written.
+//! [`matches()`] holds a loop nest against that meaning. A row checks itself when it is built.
 
+mod check;
 mod matching;
 mod rows;
+#[cfg(test)]
+mod tests;
 
 pub use matching::{Mismatch, matches};
-pub use rows::ALL;
+pub use rows::all;
 
 use crate::error::{Error, Result};
+use crate::ir::layout::{Coordinate, Layout};
 use crate::ir::{Func, Scope};
+use crate::target::Features;
 
 /// The units that execute an instruction together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,34 +40,110 @@ pub enum Init {
     ScaleD,
 }
 
+/// What an instruction does with its operands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// The second operand's elements become the first's.
+    Copy,
+    /// The products of the second and third operand are added to the first.
+    MultiplyAdd,
+}
+
+/// How the units that execute an instruction hold an operand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// In registers: from the operand's indices to warp, lane, register of 32 bits, and bit.
+    Registers(Layout),
+    /// In shared memory, at addresses that the lanes give: from the operand's indices to the lane whose address leads
+    /// there, and the distance behind it in bits.
+    Addresses(Layout),
+    /// In shared memory behind a descriptor.
+    Descriptor,
+}
+
 /// An operand of an instruction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operand {
     /// Its buffer in the row's meaning, which has its type and its dimensions.
     pub name: &'static str,
+    /// How it is held.
+    pub place: Place,
+}
+
+impl Operand {
+    /// An operand.
+    pub fn new(name: &'static str, place: Place) -> Operand {
+        Operand { name, place }
+    }
+
     /// Where it must live.
-    pub scope: Scope,
-    /// Whether it may also lie transposed.
-    pub either_major: bool,
+    pub fn scope(&self) -> Scope {
+        match self.place {
+            Place::Registers(_) => Scope::Fragment,
+            Place::Addresses(_) | Place::Descriptor => Scope::Shared,
+        }
+    }
+
+    /// Whether its indices may also stand the other way round: in registers they are but names.
+    pub fn either_major(&self) -> bool {
+        !matches!(self.place, Place::Addresses(_))
+    }
+
+    /// The registers of a lane.
+    pub fn registers(&self) -> i64 {
+        match &self.place {
+            Place::Registers(layout) => layout.span(Coordinate::Register),
+            Place::Addresses(_) | Place::Descriptor => 1,
+        }
+    }
+}
+
+/// How an instruction is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Emit {
+    /// An intrinsic of LLVM, called with the registers of these operands (or the address); its value are the registers of
+    /// the first operand of the row.
+    Intrinsic {
+        /// `llvm.nvvm...`
+        name: String,
+        /// In the order of its arguments.
+        operands: &'static [&'static str],
+    },
+    /// Inline PTX: a file of `ptx-templates/`, in which fields are filled in and `{OPERAND}` stands for a list of registers or
+    /// for an address.
+    Template {
+        /// The text.
+        text: &'static str,
+        /// What stands for `{field}`.
+        fields: Vec<(&'static str, String)>,
+        /// The operands that it reads, in order.
+        operands: &'static [&'static str],
+    },
 }
 
 /// An instruction.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// `family.shape.types`, as in steps and dumps.
-    pub name: &'static str,
+    pub name: String,
     /// One sentence, with the source.
     pub about: &'static str,
     /// Who executes it together.
     pub level: Level,
     /// Names and extents of its dimensions.
-    pub dims: &'static [(&'static str, i64)],
+    pub dims: Vec<(&'static str, i64)>,
     /// The result first.
-    pub operands: &'static [Operand],
+    pub operands: Vec<Operand>,
     /// How it starts a sum.
     pub init: Init,
     /// A program of one block over the dimensions.
-    pub meaning: &'static str,
+    pub meaning: String,
+    /// What that is.
+    pub action: Action,
+    /// What the chip must have.
+    pub needs: Features,
+    /// How it is written; `None` if `lower` does not know it yet.
+    pub emit: Option<Emit>,
 }
 
 impl Row {
@@ -70,43 +152,17 @@ impl Row {
     /// # Errors
     /// A fault of the row, which this room's tests rule out.
     pub fn program(&self) -> Result<Func> {
-        crate::te::parse(self.meaning)
+        crate::te::parse(&self.meaning)
             .map_err(|e| Error::bug("intrin.meaning", format!("{}: {}", self.name, e.message())))
     }
 
     /// The operand of that name.
-    pub fn operand(&self, name: &str) -> Option<&'static Operand> {
+    pub fn operand(&self, name: &str) -> Option<&Operand> {
         self.operands.iter().find(|o| o.name == name)
     }
 }
 
 /// The row of that name.
 pub fn find(name: &str) -> Option<&'static Row> {
-    ALL.iter().find(|r| r.name == name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ir::visit;
-
-    #[test]
-    fn rows_mean_what_they_state() {
-        for row in ALL {
-            let func = row.program().unwrap();
-            let blocks = visit::blocks(&func.body);
-            assert_eq!(blocks.len(), 1, "{}", row.name);
-            let loops = visit::loops(&func.body);
-            let dims: Vec<(&str, i64)> =
-                loops.iter().map(|l| (func.var_name(l.var), l.extent.as_int().unwrap())).collect();
-            assert_eq!(dims, row.dims, "{}", row.name);
-            let mut buffers: Vec<&str> = func.buffers.iter().map(|b| b.name.as_str()).collect();
-            let mut operands: Vec<&str> = row.operands.iter().map(|o| o.name).collect();
-            buffers.sort_unstable();
-            operands.sort_unstable();
-            assert_eq!(buffers, operands, "{}", row.name);
-            assert!(row.init == Init::None || blocks[0].init.is_some(), "{}", row.name);
-            assert_eq!(ALL.iter().filter(|r| r.name == row.name).count(), 1);
-        }
-    }
+    all().iter().find(|r| r.name == name)
 }

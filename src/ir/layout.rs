@@ -158,16 +158,14 @@ impl Layout {
         self.flips.iter().filter(|f| f.of == to).fold(sum, |v, f| f.apply(v))
     }
 
-    /// A coordinate that it gives, for values of the others from 0 to their extents; `None` where bits are flipped.
+    /// A coordinate that it gives, as an index; `None` where bits are flipped.
     pub fn symbolic(&self, to: Coordinate, from: &impl Fn(Coordinate) -> Index) -> Option<Index> {
         let mut sum = Index::Int(0);
         for d in self.digits.iter().filter(|d| d.to == to) {
             if self.flips.iter().any(|f| f.of == to || f.of == d.from) {
                 return None;
             }
-            let whole = from(d.from).floordiv(d.at);
-            let digit = if d.end() == self.extent(d.from) { whole } else { whole.floormod(d.extent) };
-            sum = sum + digit * d.stride;
+            sum = sum + from(d.from).floordiv(d.at).floormod(d.extent) * d.stride;
         }
         Some(sum)
     }

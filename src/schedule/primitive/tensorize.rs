@@ -63,14 +63,14 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let dims = dims(func, l, row, args)?;
     let (var, mut out) = (l.var, func.clone());
     visit::change_loop(&mut out.body, var, &mut |l| {
-        l.tensorize = Some(Tensorize { row: row.name.to_string(), dims: dims.clone() });
+        l.tensorize = Some(Tensorize { row: row.name.clone(), dims: dims.clone() });
     });
     Ok(out.into())
 }
 
 fn row(name: &str) -> Result<&'static Row, String> {
     intrin::find(name).ok_or_else(|| {
-        format!("there is no instruction `{name}`{}", suggestion(name, intrin::ALL.iter().map(|r| r.name)))
+        format!("there is no instruction `{name}`{}", suggestion(name, intrin::all().iter().map(|r| r.name.as_str())))
     })
 }
 

@@ -362,7 +362,10 @@ impl<'f> View<'f> {
             }
             Kind::Buffer | Kind::Buffers => some(self.func.buffers.iter().map(|b| b.name.as_str()).collect(), source),
             Kind::Role => Some("role".into()),
-            Kind::Row => source.pick(warploom::intrin::ALL).map(|r| r.name.to_string()),
+            Kind::Row => {
+                let rows = warploom::intrin::all();
+                Some(rows[source.below(rows.len())].name.clone())
+            }
             Kind::Factors => Some(source.of(["? 2", "3 ?", "2 2", "7", "? 0", "? 4 ?"]).into()),
             Kind::Int => Some(source.of(["0", "1", "2", "4", "128"]).into()),
             Kind::Choice(words) => source.pick(words).map(str::to_string),

@@ -1,0 +1,95 @@
+//! mma.sync: products of fragments, by warps.
+//!
+//! One rule gives the fragments of every shape and type (PTX ISA, "Matrix Fragments for mma.m8n8k16 .. mma.m16n8k32"). With
+//! g = lane / 4, t = lane % 4, and k counted in 32-bit words:
+//!
+//! - A, register r: row g + 8 (r % 2), word t + 4 (r / 2); with 8 rows word t + 4 r;
+//! - B, register r: word t + 4 r, column g;
+//! - C and D: rows g and g + 8, columns 2 t and 2 t + 1, in the order of the registers; two 16-bit values share one;
+//! - inside a word the lowest k is in the lowest bits.
+
+use crate::dtype::DType;
+use crate::intrin::{Action, Emit, Init, Level, Operand, Place, Row};
+use crate::ir::layout::Coordinate::{Bit, Index, Lane, Register};
+use crate::ir::layout::{Digit, Layout};
+use crate::target::Features;
+
+/// Rows of D, which B has columns 8 of, and the extent of k.
+type Shape = (i64, i64);
+
+const F16: [(Shape, Features); 2] = [((16, 8), Features::MMA_F16), ((16, 16), Features::MMA_AMPERE)];
+const BF16: [(Shape, Features); 2] = [((16, 8), Features::MMA_AMPERE), ((16, 16), Features::MMA_AMPERE)];
+const INT8: [(Shape, Features); 3] =
+    [((8, 16), Features::MMA_INT), ((16, 16), Features::MMA_AMPERE), ((16, 32), Features::MMA_AMPERE)];
+
+pub(super) fn rows() -> Vec<Row> {
+    use DType::{Bf16, F16 as Half, F32, S8, S32, U8};
+    let mut out = Vec::new();
+    for (shape, needs) in F16 {
+        out.extend([F32, Half].map(|d| row(shape, [d, Half, Half], needs, &format!("{d}.{d}"))));
+    }
+    for (shape, needs) in BF16 {
+        out.push(row(shape, [F32, Bf16, Bf16], needs, "bf16"));
+    }
+    for (shape, needs) in INT8 {
+        for (a, b, types) in [(S8, S8, "s8"), (U8, U8, "u8"), (S8, U8, "s8.u8"), (U8, S8, "u8.s8")] {
+            out.push(row(shape, [S32, a, b], needs, types));
+        }
+    }
+    out
+}
+
+/// The row of one shape for types of D, A and B; `types` as LLVM's intrinsic has them.
+fn row((m, k): Shape, [d, a, b]: [DType; 3], needs: Features, types: &str) -> Row {
+    let shape = format!("m{m}n8k{k}");
+    let wide = |t: DType, x: &str| if t == d { x.to_string() } else { format!("{d}({x})") };
+    let (x, y) = (wide(a, "A[m, k]"), wide(b, "B[n, k]"));
+    Row {
+        name: format!("mma.{shape}.{d}.{a}.{b}"),
+        about: "A warp multiplies fragments and adds to a fragment (PTX ISA, mma.sync).",
+        level: Level::Warp,
+        dims: vec![("m", m), ("n", 8), ("k", k)],
+        operands: vec![
+            Operand::new("D", Place::Registers(accumulator(m, d))),
+            Operand::new("A", Place::Registers(words(m, k, a))),
+            Operand::new("B", Place::Registers(words(8, k, b))),
+        ],
+        init: Init::None,
+        meaning: format!(
+            "program mma\ninput A {a}[{m}, {k}]; input B {b}[8, {k}]\nD: output D[m {m}, n 8] {d} = sum(k {k}) {x} * {y}"
+        ),
+        action: Action::MultiplyAdd,
+        needs,
+        // D, A, B and the C that D is added to: the same registers as D.
+        emit: Some(Emit::Intrinsic {
+            name: format!("llvm.nvvm.mma.{shape}.row.col.{types}"),
+            operands: &["A", "B", "D"],
+        }),
+    }
+}
+
+/// A factor: rows over lanes, k in words.
+fn words(rows: i64, k: i64, dtype: DType) -> Layout {
+    let bits = i64::from(dtype.bits());
+    let (word, halves) = (32 / bits, rows / 8);
+    Layout::new([
+        Digit::new(Index(0), 1, 8, Lane, 4),
+        Digit::new(Index(0), 8, halves, Register, 1),
+        Digit::new(Index(1), 1, word, Bit, bits),
+        Digit::new(Index(1), word, 4, Lane, 1),
+        Digit::new(Index(1), 4 * word, k / (4 * word), Register, halves),
+    ])
+}
+
+/// The sum: two neighbours of a row in a lane.
+fn accumulator(rows: i64, dtype: DType) -> Layout {
+    let bits = i64::from(dtype.bits());
+    let packed = bits == 16;
+    let pair = if packed { (Bit, bits) } else { (Register, 1) };
+    Layout::new([
+        Digit::new(Index(0), 1, 8, Lane, 4),
+        Digit::new(Index(0), 8, rows / 8, Register, if packed { 1 } else { 2 }),
+        Digit::new(Index(1), 1, 2, pair.0, pair.1),
+        Digit::new(Index(1), 2, 4, Lane, 1),
+    ])
+}
