@@ -28,6 +28,8 @@ pub mod codegen;
 
 pub mod assemble;
 
+pub mod certify;
+
 #[cfg(feature = "cuda")]
 pub mod runtime;
 

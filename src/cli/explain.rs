@@ -1,9 +1,13 @@
-//! `warploom explain`: each step with the program after it, what the placements come to, and the reference of steps.
+//! `warploom explain`: each step with the program after it, what the placements come to, and the reference of steps; or
+//! what the lowered program costs.
 
 use super::input;
 use super::show;
+use crate::assemble::Ptxas;
+use crate::certify::{self, Certificate};
 use crate::error::{Error, Result};
 use crate::ir::{Axis, Block, CopyKind, For, Func, Scope, Stmt, print, visit};
+use crate::loom::Schedule;
 use crate::lower;
 use crate::schedule;
 use clap::Args;
@@ -22,6 +26,13 @@ pub struct ExplainArgs {
     /// Show only the program after the last step.
     #[arg(long)]
     last: bool,
+    /// Show instead what the lowered program costs: bank conflicts, sectors and bounds of every access; registers,
+    /// occupancy and totals of every kernel.
+    #[arg(long)]
+    certificates: bool,
+    /// With --certificates: as JSON.
+    #[arg(long, requires = "certificates")]
+    json: bool,
 }
 
 impl ExplainArgs {
@@ -39,6 +50,9 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     }
     let file = args.file.as_ref().ok_or_else(|| Error::input("cli.input", "no file is given"))?;
     let schedule = input::read(file)?;
+    if args.certificates {
+        return certificates(&schedule, args.json);
+    }
     if !args.last {
         show::line(format_args!(
             "{}, for {}\n\n{}",
@@ -62,6 +76,27 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
         show::line(format_args!("note: this does not compile for {} as it stands: {e}", schedule.target));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what the lowered program costs; ptxas is asked where it is at hand.
+fn certificates(schedule: &Schedule, json: bool) -> Result<ExitCode> {
+    let lowered = lower::lower(&schedule.scheduled()?, &schedule.target)?;
+    let certificate = assembled(certify::certify(&lowered, &schedule.target), schedule, &lowered)?;
+    if json {
+        let text = serde_json::to_string_pretty(&certificate);
+        show::line(text.map_err(|e| Error::bug("cli.json", e.to_string()))?);
+    } else {
+        show::put(certify::print(&certificate, &lower::print(&lowered)));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The certificate with what ptxas says of the kernels, or as it is where there is no ptxas.
+fn assembled(certificate: Certificate, schedule: &Schedule, lowered: &lower::Lowered) -> Result<Certificate> {
+    let Ok(ptxas) = Ptxas::for_chip(None, schedule.target.name) else { return Ok(certificate) };
+    let kernels = crate::codegen::compile(lowered, &schedule.target)?;
+    let usage = ptxas.assemble(kernels.ptx(), schedule.target.name)?.usage;
+    Ok(certificate.assembled(&kernels, &ptxas.version, &usage, &schedule.target))
 }
 
 /// What the placements of a program come to that its text does not show.

@@ -8,6 +8,7 @@ use super::code::{Access, Code, LANES, Place, Slot};
 use super::memory::{Failure, Memory};
 use super::race::{self, Cell, Clock, Touch, Watch};
 use super::warp::{Register, Trap, Warp};
+use super::{Listener, Request};
 use crate::dtype::DType;
 
 /// What the warps of a block share.
@@ -24,6 +25,10 @@ pub(super) struct World {
     steps: u64,
     /// The most of `statements`, and of loop iterations.
     pub limit: u64,
+    /// The kernel that runs, by its place in the program.
+    pub kernel: usize,
+    /// Who hears of every request of shared and device memory.
+    pub listener: Listener,
 }
 
 impl World {
@@ -54,6 +59,15 @@ impl World {
     pub fn step(&mut self) -> Result<(), Trap> {
         self.steps += 1;
         if self.steps > self.limit { Err(Trap::Limit) } else { Ok(()) }
+    }
+
+    /// Tells the listener of a request, if there is one of either.
+    #[inline(always)]
+    fn tell(&mut self, lanes: &Lanes<'_>, access: u32) {
+        if let (Some(listen), true) = (&mut self.listener.0, lanes.mask != 0) {
+            let elements = std::array::from_fn(|lane| lanes.element(lane));
+            listen(&Request { kernel: self.kernel, access, elements, active: lanes.mask });
+        }
     }
 
     fn memory(&mut self, place: Place) -> Result<(&mut Memory, &mut Clock, Span), Trap> {
@@ -172,6 +186,7 @@ pub(super) fn load(warp: &mut Warp, code: &Code, world: &mut World, dst: Slot, n
     if let Place::Local(base) = a.place {
         return load_local(&locals, &lanes, base as usize, registers, number);
     }
+    world.tell(&lanes, number);
     let (memory, clock, span) = world.memory(a.place)?;
     for (j, register) in registers.iter_mut().enumerate() {
         let gather = Gather { memory, span, lanes: &lanes, shift: j as i64, number };
@@ -234,6 +249,7 @@ pub(super) fn store(warp: &mut Warp, code: &Code, world: &mut World, src: Slot, 
     if let Place::Local(base) = a.place {
         return store_local(&mut locals, &lanes, base as usize, registers, number);
     }
+    world.tell(&lanes, number);
     let (memory, clock, span) = world.memory(a.place)?;
     for (j, register) in registers.iter().enumerate() {
         for (lane, value) in register.iter().enumerate().take(lanes.width) {

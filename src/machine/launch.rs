@@ -8,7 +8,7 @@ use super::grid::{self, Launch};
 use super::memory::Memory;
 use super::race::Cell;
 use super::warp::Warp;
-use super::{Mode, Options, Stats};
+use super::{Listener, Mode, Options, Stats};
 use crate::array::Array;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -174,7 +174,7 @@ pub(super) fn lowered_spans(lowered: &Lowered) -> Result<Vec<usize>> {
 }
 
 /// Runs a lowered program.
-pub(super) fn parallel(lowered: &Lowered, options: &Options, args: &mut [Array]) -> Result<Stats> {
+pub(super) fn parallel(lowered: &Lowered, options: &Options, args: &mut [Array], listener: Listener) -> Result<Stats> {
     let (globals, order) = lowered_globals(lowered)?;
     if args.len() != order.len() {
         let message = format!("the program has {} parameters, {} arguments were given", order.len(), args.len());
@@ -182,7 +182,7 @@ pub(super) fn parallel(lowered: &Lowered, options: &Options, args: &mut [Array])
     }
     let mut compiled = Vec::new();
     for kernel in &lowered.kernels {
-        compiled.push(kernel_code(kernel, &globals, options)?);
+        compiled.push(kernel_code(kernel, &globals, options, listener.0.is_none())?);
     }
     // Arguments that no kernel uses stay where they are.
     let mut used: Vec<&mut Array> = Vec::new();
@@ -195,7 +195,9 @@ pub(super) fn parallel(lowered: &Lowered, options: &Options, args: &mut [Array])
     }
     let mut taken: Vec<Array> = used.iter_mut().map(|a| std::mem::replace(&mut **a, empty())).collect();
     let result = with_memories(&globals, &places, options, &mut taken, |world| {
-        for (kernel, (code, locals)) in lowered.kernels.iter().zip(&compiled) {
+        world.listener = listener;
+        for (number, (kernel, (code, locals))) in lowered.kernels.iter().zip(&compiled).enumerate() {
+            world.kernel = number;
             run_kernel(kernel, code, *locals, world, options).map_err(|e| {
                 if lowered.kernels.len() > 1 { e.within(format!("in kernel {}", kernel.func.name)) } else { e }
             })?;
@@ -218,7 +220,9 @@ fn shared_unit(kernel: &LoweredKernel) -> u32 {
     shared.map(|b| b.dtype.bits()).min().unwrap_or(8)
 }
 
-fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options) -> Result<(Code, usize)> {
+/// The code of a kernel and the registers of its local buffers. `fast`: a thread alone may run iterations together, and
+/// its requests are then not those of a warp.
+fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options, fast: bool) -> Result<(Code, usize)> {
     let unit = shared_unit(kernel);
     let mut locals = 0u64;
     let mut places = Vec::new();
@@ -259,7 +263,7 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
     let ordered = |(i, b): (usize, &Buffer)| b.scope == Scope::Shared || exchanged(i);
     let ordered = kernel.func.buffers.iter().enumerate().map(ordered).collect();
     // A single thread runs in sequence. (Its local buffers are one lane's, so lanes could not share them.)
-    let lanes = threads == 1 && locals == 0;
+    let lanes = fast && threads == 1 && locals == 0;
     let plan =
         Plan { places, ring: options.mode == Mode::Ring, watched, ordered, lanes, launch, derived: &kernel.derived };
     Ok((compile(&kernel.func, &plan)?, locals as usize))

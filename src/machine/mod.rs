@@ -110,6 +110,30 @@ impl Options {
     }
 }
 
+/// A load or store of shared or device memory by a warp, as it ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// The kernel, by its place in the program.
+    pub kernel: usize,
+    /// The number of the access among the loads and stores of the kernel, those of registers included: a statement's
+    /// loads in the order of the text of its value, then its store.
+    pub access: u32,
+    /// The first element that each lane goes to.
+    pub elements: [i64; 32],
+    /// A bit for each lane that takes part.
+    pub active: u32,
+}
+
+/// What is called with every request of a run.
+#[derive(Default)]
+struct Listener(Option<Box<dyn FnMut(&Request)>>);
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "Listener" } else { "nobody" })
+    }
+}
+
 /// What a run did.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Stats {
@@ -146,7 +170,17 @@ pub fn run_lowered(lowered: &Lowered, mode: Mode, args: &mut [Array]) -> Result<
 
 /// [`run_lowered`] with a policy and limits.
 pub fn run_lowered_with(lowered: &Lowered, options: &Options, args: &mut [Array]) -> Result<Stats> {
-    launch::parallel(lowered, options, args)
+    launch::parallel(lowered, options, args, Listener(None))
+}
+
+/// [`run_lowered_with`], with `listen` called at every request of shared and device memory.
+pub fn run_lowered_observed(
+    lowered: &Lowered,
+    options: &Options,
+    args: &mut [Array],
+    listen: impl FnMut(&Request) + 'static,
+) -> Result<Stats> {
+    launch::parallel(lowered, options, args, Listener(Some(Box::new(listen))))
 }
 
 /// The parameters after a run in ring mode, in order, on inputs that depend on the seed and the element alone.

@@ -77,6 +77,23 @@ fn dump_prints_every_stage() {
 }
 
 #[test]
+fn certificates_are_text_or_json() {
+    let text = good(&["explain", "--certificates", "examples/gpu_v3.loom"]);
+    for part in [
+        "shared loads   67,108,864 requests, ",
+        "limited by ",
+        "^ A_shared load: 4 B, 4-way bank conflict",
+        "where threadIdx.y < 8",
+    ] {
+        assert!(text.contains(part), "no `{part}` in\n{text}");
+    }
+    let json = good(&["explain", "--certificates", "--json", "examples/gpu_v3.loom"]);
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["kernels"][0]["totals"]["shared_load_requests"], 67_108_864);
+    assert_eq!(bad(&["explain", "--json", "examples/gpu_v3.loom"]).0, Some(2));
+}
+
+#[test]
 fn explain_says_what_the_text_does_not_show() {
     let text = good(&["explain", "examples/window_sum_shared.loom"]);
     assert!(text.contains("step 1: split i ? 128 -> i_0 i_1"), "{text}");

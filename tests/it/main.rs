@@ -1,6 +1,7 @@
 //! The one test binary: text cases, differential runs, the machine, ptxas, the GPU, and the tree itself.
 
 mod cases;
+mod certify;
 mod cli;
 mod codegen;
 mod differential;

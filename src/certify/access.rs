@@ -1,0 +1,163 @@
+//! One access: how many requests, what they cost, and the request that costs most.
+
+use super::count::{self, Class, Geometry, Method, Question};
+use super::report::{AccessCertificate, Cost, Counted};
+use super::request::{self, Lanes};
+use super::site::{Around, Site};
+use super::{advice, bounds};
+use crate::ir::Scope;
+use crate::lower::LoweredKernel;
+
+/// The warps of a launch that run a statement.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Runs {
+    /// Times that a warp runs it, by one active lane or more.
+    pub warps: u64,
+    /// Times that a thread runs it.
+    pub threads: u64,
+}
+
+/// A kernel whose accesses are counted.
+pub struct Counter<'k> {
+    /// The kernel.
+    pub kernel: &'k LoweredKernel,
+    /// Its threads and ranges.
+    pub geometry: Geometry,
+}
+
+/// What the requests of an access come to.
+pub struct Measured {
+    /// How it was counted.
+    pub method: Method,
+    /// Requests.
+    pub requests: u64,
+    /// Their cost.
+    pub cost: Cost,
+    /// First and last element.
+    pub range: Option<(i64, i64)>,
+    /// The request that costs most: its lanes' elements, and which lanes run.
+    pub worst: Option<Lanes>,
+}
+
+impl<'k> Counter<'k> {
+    /// Of a kernel.
+    pub fn new(kernel: &'k LoweredKernel) -> Counter<'k> {
+        Counter { kernel, geometry: Geometry::of(kernel) }
+    }
+
+    /// How often a statement runs, and how that was counted.
+    pub fn runs(&self, around: &Around<'_>) -> (Runs, Method) {
+        let index = 0.into();
+        let question = Question { loops: &around.vars(), conds: &around.conds, index: &index, modulus: 1 };
+        let mut runs = Runs::default();
+        let method = count::classes(&self.geometry, &question, &mut |class| {
+            runs.warps = runs.warps.saturating_add(class.times);
+            let threads = class.times.saturating_mul(class.active.count_ones().into());
+            runs.threads = runs.threads.saturating_add(threads);
+        });
+        (runs, method)
+    }
+
+    /// Counts the requests of an access of shared or device memory.
+    pub fn measure(&self, site: &Site<'_>) -> Measured {
+        let func = &self.kernel.func;
+        let (bits, width) = (i64::from(site.dtype(func).bits()), site.width(func));
+        let shared = site.scope(func) == Scope::Shared;
+        let offset = i64::from(func.buffer(site.buffer).offset.unwrap_or(0));
+        // What addresses mean for a cost repeats with words of banks, or with sectors.
+        let period = if shared { request::WORD } else { request::SECTOR };
+        let modulus = (period * 8 / bits.max(1)).max(1);
+        let loops = site.around.vars();
+        let question = Question { loops: &loops, conds: &site.around.conds, index: site.index, modulus };
+        let mut all = if shared { Tally::shared() } else { Tally::global() };
+        let method = count::classes(&self.geometry, &question, &mut |class| {
+            let byte = |e: i64| e.saturating_mul(bits).div_euclid(8).saturating_add(offset);
+            let lanes = Lanes { at: class.elements.map(byte), active: class.active };
+            all.add(class, &lanes, width, site.write);
+        });
+        Measured { method, requests: all.requests, cost: all.cost, range: all.range, worst: all.worst }
+    }
+
+    /// The certificate of an access.
+    pub fn certify(&self, site: &Site<'_>) -> AccessCertificate {
+        let func = &self.kernel.func;
+        let measured = self.measure(site);
+        let counted = measured.range.filter(|_| measured.method == Method::Exact);
+        let warps = self.kernel.grid().iter().map(|n| f64::from(*n)).product::<f64>() * self.geometry.warps() as f64;
+        AccessCertificate {
+            number: site.number,
+            line: site.place.0,
+            column: site.place.1,
+            block: site.around.block.map(str::to_string),
+            text: site.text.clone(),
+            buffer: func.buffer(site.buffer).name.clone(),
+            kind: if site.write { "store" } else { "load" },
+            width: site.width(func),
+            method: match measured.method {
+                Method::Exact if site.around.on_data => Counted::EveryLane,
+                Method::Exact => Counted::Exact,
+                Method::Sampled => Counted::Sampled,
+                Method::Unknown => Counted::Not,
+            },
+            requests: measured.requests,
+            requests_per_warp: measured.requests as f64 / warps.max(1.0),
+            cost: measured.cost,
+            bounds: bounds::of(func, site, &self.kernel.env(), counted),
+            advice: advice::of(self, site, &measured),
+        }
+    }
+}
+
+/// Sums over classes.
+struct Tally {
+    requests: u64,
+    cost: Cost,
+    range: Option<(i64, i64)>,
+    worst: Option<Lanes>,
+}
+
+impl Tally {
+    fn shared() -> Tally {
+        Tally::of(Cost::Shared { wavefronts: 0, ideal: 0, worst: 0, worst_ideal: 0, degree: 0 })
+    }
+
+    fn global() -> Tally {
+        Tally::of(Cost::Global { sectors: 0, ideal: 0, worst: 0, worst_ideal: 0 })
+    }
+
+    fn of(cost: Cost) -> Tally {
+        Tally { requests: 0, cost, range: None, worst: None }
+    }
+
+    fn add(&mut self, class: &Class, lanes: &Lanes, width: i64, write: bool) {
+        self.requests = self.requests.saturating_add(class.times);
+        let joined = |r: (i64, i64)| (r.0.min(class.range.0), r.1.max(class.range.1));
+        self.range = Some(self.range.map_or(class.range, joined));
+        let worse = match &mut self.cost {
+            Cost::Shared { wavefronts, ideal, worst, worst_ideal, degree } => {
+                let c = request::bank_conflicts(lanes, width, write);
+                *degree = (*degree).max(c.degree);
+                sum(class, (wavefronts, ideal), (worst, worst_ideal), (c.wavefronts, c.ideal))
+            }
+            Cost::Global { sectors, ideal, worst, worst_ideal } => {
+                let s = request::sectors(lanes, width);
+                sum(class, (sectors, ideal), (worst, worst_ideal), (s.touched, s.ideal))
+            }
+        };
+        if worse {
+            self.worst = Some(Lanes { at: class.elements, active: class.active });
+        }
+    }
+}
+
+/// Adds a request that occurs several times; whether it is the worst so far, by the ratio to its ideal.
+fn sum(class: &Class, total: (&mut u64, &mut u64), worst: (&mut u64, &mut u64), one: (u64, u64)) -> bool {
+    *total.0 = total.0.saturating_add(class.times.saturating_mul(one.0));
+    *total.1 = total.1.saturating_add(class.times.saturating_mul(one.1));
+    let ratio = |a: u64, b: u64| a as f64 / b.max(1) as f64;
+    let worse = ratio(one.0, one.1) > ratio(*worst.0, *worst.1);
+    if worse {
+        (*worst.0, *worst.1) = one;
+    }
+    worse
+}

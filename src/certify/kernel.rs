@@ -1,0 +1,160 @@
+//! One kernel: its accesses together, its arithmetic, its registers and how many of its blocks run at once.
+
+use super::access::{Counter, Runs};
+use super::device::Device;
+use super::registers;
+use super::report::{AccessCertificate, Cost, KernelCertificate, Occupancy, Totals};
+use super::request::SECTOR;
+use super::site::{Sites, Statement};
+use crate::ir::{BinOp, Expr, Scope};
+use crate::lower::LoweredKernel;
+use crate::target::Target;
+
+/// Certifies a kernel whose head is printed at that line.
+pub fn certify(kernel: &LoweredKernel, first_line: usize, target: &Target, device: Device) -> KernelCertificate {
+    let sites = Sites::of(kernel, first_line);
+    let counter = Counter::new(kernel);
+    let memory = sites.accesses.iter().filter(|a| matches!(a.scope(&kernel.func), Scope::Shared | Scope::Global));
+    let accesses: Vec<AccessCertificate> = memory.map(|a| counter.certify(a)).collect();
+    let mut totals = Totals::default();
+    accesses.iter().for_each(|a| totals.access(a));
+    for statement in &sites.statements {
+        totals.statement(statement, counter.runs(&statement.around).0);
+    }
+    totals.ratios(kernel);
+    let registers = registers::estimate(kernel, &sites);
+    let mut certificate = KernelCertificate {
+        name: kernel.func.name.clone(),
+        grid: kernel.grid(),
+        block: kernel.block(),
+        warps: counter.geometry.warps() as u64,
+        shared_bytes: kernel.shared_bytes,
+        occupancy: Occupancy { blocks: 0, warps: 0, max_warps: 0, limited_by: "", registers: registers.estimate },
+        registers,
+        waves: None,
+        totals,
+        accesses,
+    };
+    certificate.fill(target, device);
+    certificate
+}
+
+impl KernelCertificate {
+    /// Works out occupancy and waves from the registers that are known.
+    pub(super) fn fill(&mut self, target: &Target, device: Device) {
+        let threads = self.block.iter().fold(1u32, |n, e| n.saturating_mul(*e));
+        let limit = target.limits.registers_per_thread;
+        let registers = self.registers.ptxas.as_ref().map_or(self.registers.estimate.min(limit), |p| p.registers);
+        let found = target.occupancy(threads, registers, self.shared_bytes);
+        self.occupancy = Occupancy {
+            blocks: found.blocks,
+            warps: found.warps,
+            max_warps: found.max_warps,
+            limited_by: found.limited_by.name(),
+            registers,
+        };
+        let places = f64::from(found.blocks) * f64::from(device.multiprocessors);
+        self.waves = (places > 0.0).then(|| self.blocks() as f64 / places);
+    }
+
+    /// Blocks of the grid.
+    pub fn blocks(&self) -> u64 {
+        self.grid.iter().fold(1, |n, e| n.saturating_mul(u64::from(*e)))
+    }
+}
+
+impl Totals {
+    fn access(&mut self, access: &AccessCertificate) {
+        let load = access.kind == "load";
+        let (requests, cost) = match (access.cost, load) {
+            (Cost::Shared { .. }, true) => (&mut self.shared_load_requests, &mut self.shared_load_wavefronts),
+            (Cost::Shared { .. }, false) => (&mut self.shared_store_requests, &mut self.shared_store_wavefronts),
+            (Cost::Global { .. }, true) => (&mut self.global_load_requests, &mut self.global_load_sectors),
+            (Cost::Global { .. }, false) => (&mut self.global_store_requests, &mut self.global_store_sectors),
+        };
+        *requests = requests.saturating_add(access.requests);
+        *cost = cost.saturating_add(access.cost.total().0);
+        self.issue_slots = self.issue_slots.saturating_add(access.requests);
+    }
+
+    fn statement(&mut self, statement: &Statement<'_>, runs: Runs) {
+        let lanes = u64::from(statement.store.lanes.max(1));
+        let work = Work::of(&statement.store.value);
+        let times = |n: u64| n.saturating_mul(lanes).saturating_mul(runs.threads);
+        self.fma = self.fma.saturating_add(times(work.fma));
+        self.operations = self.operations.saturating_add(times(2 * work.fma + work.floating));
+        let instructions = (work.fma + work.floating + work.other).saturating_mul(lanes).saturating_mul(runs.warps);
+        self.issue_slots = self.issue_slots.saturating_add(instructions);
+        self.fma_slots = self.fma_slots.saturating_add(work.fma.saturating_mul(lanes).saturating_mul(runs.warps));
+    }
+
+    fn ratios(&mut self, kernel: &LoweredKernel) {
+        let over = |a: u64, b: u64| (b > 0).then(|| a as f64 / b as f64);
+        let sectors = self.global_load_sectors.saturating_add(self.global_store_sectors);
+        let params = kernel.func.params.iter().map(|p| kernel.func.buffer(*p));
+        let bytes = params.map(|b| b.dtype.bytes_of(b.elements().and_then(|n| u64::try_from(n).ok()).unwrap_or(0)));
+        self.operations_per_global_byte = over(self.operations, sectors.saturating_mul(SECTOR as u64));
+        self.operations_per_argument_byte = over(self.operations, bytes.fold(0, u64::saturating_add));
+        self.fma_share = over(self.fma_slots, self.issue_slots);
+    }
+}
+
+/// Instructions on the data of one element.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Work {
+    fma: u64,
+    /// Other floating-point operations.
+    floating: u64,
+    other: u64,
+}
+
+impl Work {
+    fn of(value: &Expr) -> Work {
+        let mut work = Work::default();
+        work.count(value);
+        work
+    }
+
+    fn count(&mut self, value: &Expr) {
+        match value {
+            Expr::Const(..) | Expr::Index(..) | Expr::Cond(_) | Expr::Load { .. } => {}
+            Expr::Splat(_, a) => self.count(a),
+            Expr::Un(_, a) | Expr::Cast(_, a) => {
+                self.other += 1;
+                self.count(a);
+            }
+            Expr::Bin(BinOp::Add | BinOp::Sub, a, b) if is_product(b) => self.fused(b, a),
+            Expr::Bin(BinOp::Add | BinOp::Sub, a, b) if is_product(a) => self.fused(a, b),
+            Expr::Bin(op, a, b) => {
+                match op {
+                    BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div => self.floating += 1,
+                    _ => self.other += 1,
+                }
+                self.count(a);
+                self.count(b);
+            }
+            Expr::Cmp(_, a, b) => {
+                self.other += 1;
+                self.count(a);
+                self.count(b);
+            }
+            Expr::Select(c, a, b) => {
+                self.other += 1;
+                [c, a, b].into_iter().for_each(|e| self.count(e));
+            }
+        }
+    }
+
+    fn fused(&mut self, product: &Expr, rest: &Expr) {
+        self.fma += 1;
+        if let Expr::Bin(_, x, y) = product {
+            self.count(x);
+            self.count(y);
+        }
+        self.count(rest);
+    }
+}
+
+fn is_product(e: &Expr) -> bool {
+    matches!(e, Expr::Bin(BinOp::Mul, ..))
+}

@@ -1,0 +1,246 @@
+//! What a certificate says: plain data, written as JSON by serde.
+
+use serde::Serialize;
+
+/// What is known of a lowered program without running it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Certificate {
+    /// The program's name.
+    pub program: String,
+    /// The chip it is for.
+    pub target: String,
+    /// The device that waves are counted on.
+    pub device: super::device::Device,
+    /// What the counts cover and rest on.
+    pub assumes: Vec<&'static str>,
+    /// In launch order.
+    pub kernels: Vec<KernelCertificate>,
+}
+
+/// Of one kernel.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct KernelCertificate {
+    /// Its name.
+    pub name: String,
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y, z.
+    pub block: [u32; 3],
+    /// Warps of a block.
+    pub warps: u64,
+    /// Bytes of shared memory of a block.
+    pub shared_bytes: u32,
+    /// Of a thread.
+    pub registers: Registers,
+    /// Blocks of a multiprocessor at once.
+    pub occupancy: Occupancy,
+    /// How often the device is filled: blocks over the blocks that are resident at once.
+    pub waves: Option<f64>,
+    /// Sums over the launch.
+    pub totals: Totals,
+    /// Loads and stores of shared and device memory, in the order of the text; a statement's loads before its store.
+    pub accesses: Vec<AccessCertificate>,
+}
+
+/// Registers of a thread.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Registers {
+    /// The sum of the following.
+    pub estimate: u32,
+    /// Local buffers that are live together at most.
+    pub local: u32,
+    /// Values that are loaded from memory before they are used.
+    pub loaded: u32,
+    /// Pointers, indices and loop counters.
+    pub addresses: u32,
+    /// What ptxas came to, where it was asked.
+    pub ptxas: Option<Assembled>,
+}
+
+/// What ptxas says of a kernel.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Assembled {
+    /// Its version.
+    pub version: String,
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Bytes that registers are spilled to.
+    pub spill_stores: u32,
+    /// Bytes of spilled registers that are read again.
+    pub spill_loads: u32,
+    /// Bytes of local memory of a thread.
+    pub stack_frame: u32,
+}
+
+/// Blocks of a multiprocessor at once.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Occupancy {
+    /// Resident blocks.
+    pub blocks: u32,
+    /// Their warps.
+    pub warps: u32,
+    /// Warps that a multiprocessor can hold.
+    pub max_warps: u32,
+    /// What stops one more block.
+    pub limited_by: &'static str,
+    /// Registers of a thread that this was computed with: ptxas's where it was asked, else the estimate.
+    pub registers: u32,
+}
+
+/// Sums over a launch.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Totals {
+    /// Requests of warps that load from shared memory.
+    pub shared_load_requests: u64,
+    /// Their wavefronts.
+    pub shared_load_wavefronts: u64,
+    /// Requests of warps that store to shared memory.
+    pub shared_store_requests: u64,
+    /// Their wavefronts.
+    pub shared_store_wavefronts: u64,
+    /// Requests of warps that load from device memory.
+    pub global_load_requests: u64,
+    /// Their sectors.
+    pub global_load_sectors: u64,
+    /// Requests of warps that store to device memory.
+    pub global_store_requests: u64,
+    /// Their sectors.
+    pub global_store_sectors: u64,
+    /// Fused multiply-adds of single threads, lanes of vectors counted one by one.
+    pub fma: u64,
+    /// Floating-point operations; a fused multiply-add is two.
+    pub operations: u64,
+    /// Floating-point operations for a byte that crosses between device memory and the multiprocessors (sectors times 32).
+    pub operations_per_global_byte: Option<f64>,
+    /// Floating-point operations for a byte that each parameter holds, as if it crossed once.
+    pub operations_per_argument_byte: Option<f64>,
+    /// Issue slots of a warp scheduler: instructions of warps on data and memory.
+    pub issue_slots: u64,
+    /// Those of them that are fused multiply-adds.
+    pub fma_slots: u64,
+    /// Fused multiply-adds as a share of the issue slots.
+    pub fma_share: Option<f64>,
+}
+
+/// Of one load or store of shared or device memory.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AccessCertificate {
+    /// Its number among the loads and stores of the kernel, those of registers included.
+    pub number: u32,
+    /// The line in the lowered program as printed, from 1.
+    pub line: usize,
+    /// The column of its first character, from 1.
+    pub column: usize,
+    /// The block around it.
+    pub block: Option<String>,
+    /// The access as printed.
+    pub text: String,
+    /// What is accessed.
+    pub buffer: String,
+    /// `load` or `store`.
+    pub kind: &'static str,
+    /// Bytes that one thread moves.
+    pub width: i64,
+    /// How it was counted.
+    pub method: Counted,
+    /// Requests of warps in the launch.
+    pub requests: u64,
+    /// The same for one warp, on average.
+    pub requests_per_warp: f64,
+    /// What the requests cost.
+    pub cost: Cost,
+    /// Why it stays inside the buffer.
+    pub bounds: Bounds,
+    /// What makes it cost more than it must, and what to try.
+    pub advice: Vec<String>,
+}
+
+/// How an access was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Counted {
+    /// Every warp of every block in every iteration.
+    Exact,
+    /// As if a condition on data held in every lane; else every warp.
+    EveryLane,
+    /// The first, a middle and the last value of the variables that matter stand for the others.
+    Sampled,
+    /// Not at all: its arithmetic overflows.
+    Not,
+}
+
+/// What the requests of an access cost.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cost {
+    /// Shared memory.
+    Shared {
+        /// Wavefronts of all requests.
+        wavefronts: u64,
+        /// Without conflicts.
+        ideal: u64,
+        /// Wavefronts of the worst request.
+        worst: u64,
+        /// What that request takes without conflicts.
+        worst_ideal: u64,
+        /// The most different words that one bank is asked for at once.
+        degree: u64,
+    },
+    /// Device memory.
+    Global {
+        /// Sectors of all requests.
+        sectors: u64,
+        /// If the same bytes lay together.
+        ideal: u64,
+        /// Sectors of the worst request.
+        worst: u64,
+        /// What the bytes of that request fill.
+        worst_ideal: u64,
+    },
+}
+
+impl Cost {
+    /// The total, and what it is at best.
+    pub fn total(&self) -> (u64, u64) {
+        match *self {
+            Cost::Shared { wavefronts, ideal, .. } => (wavefronts, ideal),
+            Cost::Global { sectors, ideal, .. } => (sectors, ideal),
+        }
+    }
+}
+
+/// Why an access stays inside its buffer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bounds {
+    /// The ranges of loops and hardware indices prove it.
+    Proved {
+        /// First and last element.
+        range: (i64, i64),
+        /// Elements of the buffer.
+        elements: i64,
+    },
+    /// With these conditions around it.
+    Predicated {
+        /// First and last element where they hold.
+        range: (i64, i64),
+        /// Elements of the buffer.
+        elements: i64,
+        /// The conditions.
+        by: String,
+    },
+    /// Counting every lane has shown it.
+    Counted {
+        /// First and last element.
+        range: (i64, i64),
+        /// Elements of the buffer.
+        elements: i64,
+    },
+    /// Some lane may leave the buffer.
+    Open {
+        /// First and last element that ranges show.
+        range: Option<(i64, i64)>,
+        /// Elements of the buffer.
+        elements: i64,
+    },
+}

@@ -1,0 +1,207 @@
+//! Where a lowered kernel touches memory: its accesses and statements, in the order of the text.
+
+use crate::dtype::DType;
+use crate::ir::print::{self, Node};
+use crate::ir::{BufferId, Cond, Expr, For, Func, Index, Scope, Stmt, Store, Var, visit};
+use crate::lower::LoweredKernel;
+
+/// What stands around a statement.
+#[derive(Debug, Clone, Default)]
+pub struct Around<'k> {
+    /// Loops, outermost first.
+    pub loops: Vec<&'k For>,
+    /// Conditions that hold.
+    pub conds: Vec<Cond>,
+    /// The innermost block.
+    pub block: Option<&'k str>,
+    /// A condition on data decides too: which lanes run is not known before.
+    pub on_data: bool,
+}
+
+impl Around<'_> {
+    /// The variables of the loops.
+    pub fn vars(&self) -> Vec<Var> {
+        self.loops.iter().flat_map(|l| l.defines()).map(|(v, _)| v).collect()
+    }
+}
+
+/// A store with what stands around it.
+#[derive(Debug, Clone)]
+pub struct Statement<'k> {
+    /// What it does.
+    pub store: &'k Store,
+    /// Where.
+    pub around: Around<'k>,
+}
+
+/// A load or store of one element or vector per thread.
+#[derive(Debug, Clone)]
+pub struct Site<'k> {
+    /// Its number among the loads and stores of the kernel, registers included: a statement's loads in the order of the
+    /// text of its value, then its store.
+    pub number: u32,
+    /// The position of its statement.
+    pub statement: usize,
+    /// Where it stands; the conditions of choices around a load come last.
+    pub around: Around<'k>,
+    /// What is accessed.
+    pub buffer: BufferId,
+    /// The element.
+    pub index: &'k Index,
+    /// Elements of one thread.
+    pub lanes: u32,
+    /// Whether it writes.
+    pub write: bool,
+    /// Whether its statement moves data and computes nothing.
+    pub copies: bool,
+    /// The line of the kernel's text, from 1, and the column of its first character, from 1.
+    pub place: (usize, usize),
+    /// The access as it is printed.
+    pub text: String,
+}
+
+impl Site<'_> {
+    /// Where its buffer lives.
+    pub fn scope(&self, func: &Func) -> Scope {
+        func.buffer(self.buffer).scope
+    }
+
+    /// The type of an element.
+    pub fn dtype(&self, func: &Func) -> DType {
+        func.buffer(self.buffer).dtype
+    }
+
+    /// Bytes that one thread moves.
+    pub fn width(&self, func: &Func) -> i64 {
+        (i64::from(self.dtype(func).bits()) * i64::from(self.lanes) + 7) / 8
+    }
+}
+
+/// A kernel's statements and its accesses.
+pub struct Sites<'k> {
+    /// Every store.
+    pub statements: Vec<Statement<'k>>,
+    /// Every load and store, registers included.
+    pub accesses: Vec<Site<'k>>,
+}
+
+impl<'k> Sites<'k> {
+    /// All of a kernel. `first_line` is the line of its head in the printed program.
+    pub fn of(kernel: &'k LoweredKernel, first_line: usize) -> Sites<'k> {
+        let mut sites = Sites { statements: Vec::new(), accesses: Vec::new() };
+        sites.body(&kernel.func, &kernel.func.body, &Around::default());
+        sites.find_places(&kernel.func, first_line + 1 + kernel.derived.len());
+        sites
+    }
+
+    fn body(&mut self, func: &'k Func, body: &'k [Stmt], around: &Around<'k>) {
+        for stmt in body {
+            let mut inside = around.clone();
+            match stmt {
+                Stmt::Store(s) => self.statement(func, s, around),
+                Stmt::For(l) => inside.loops.push(l),
+                Stmt::Block(b) => inside.block = func.blocks.get(b.name.0 as usize).map(String::as_str),
+                Stmt::If(i) => inside.conds.push(i.cond.clone()),
+                Stmt::Sync(_) => {}
+            }
+            for child in visit::children(stmt) {
+                self.body(func, child, &inside);
+            }
+        }
+    }
+
+    fn statement(&mut self, func: &'k Func, store: &'k Store, around: &Around<'k>) {
+        let first = self.accesses.len();
+        self.loads(func, &store.value, around);
+        self.access(func, store.buffer, &store.indices, store.lanes, true, around);
+        let moves = matches!(store.value, Expr::Load { .. });
+        self.accesses[first..].iter_mut().for_each(|a| a.copies = moves);
+        self.statements.push(Statement { store, around: around.clone() });
+    }
+
+    /// The loads of a value; only the chosen side of a choice runs.
+    fn loads(&mut self, func: &'k Func, value: &'k Expr, around: &Around<'k>) {
+        match value {
+            Expr::Const(..) | Expr::Index(..) | Expr::Cond(_) => {}
+            Expr::Load { buffer, indices, lanes } => self.access(func, *buffer, indices, *lanes, false, around),
+            Expr::Splat(_, a) | Expr::Un(_, a) | Expr::Cast(_, a) => self.loads(func, a, around),
+            Expr::Bin(_, a, b) | Expr::Cmp(_, a, b) => {
+                self.loads(func, a, around);
+                self.loads(func, b, around);
+            }
+            Expr::Select(c, a, b) => {
+                self.loads(func, c, around);
+                let (mut then, mut otherwise) = (around.clone(), around.clone());
+                match known(c) {
+                    Some(cond) => {
+                        then.conds.push(cond.clone());
+                        otherwise.conds.push(Cond::Not(Box::new(cond.clone())));
+                    }
+                    None => (then.on_data, otherwise.on_data) = (true, true),
+                }
+                self.loads(func, a, &then);
+                self.loads(func, b, &otherwise);
+            }
+        }
+    }
+
+    fn access(
+        &mut self,
+        func: &'k Func,
+        buffer: BufferId,
+        indices: &'k [Index],
+        lanes: u32,
+        write: bool,
+        around: &Around<'k>,
+    ) {
+        // A lowered access has one index; anything else is a fault that the verifier reports.
+        let Some(index) = indices.first() else { return };
+        let value = Expr::Load { buffer, indices: indices.to_vec(), lanes };
+        self.accesses.push(Site {
+            number: self.accesses.len() as u32,
+            statement: self.statements.len(),
+            around: around.clone(),
+            buffer,
+            index,
+            lanes,
+            write,
+            copies: false,
+            place: (0, 0),
+            text: print::expr(func, &value),
+        });
+    }
+
+    /// Finds each access in the printed kernel: the names of buffers after those that the head introduces, a statement's
+    /// target first.
+    fn find_places(&mut self, func: &Func, first_line: usize) {
+        let printed = print::print(func);
+        let mut names = printed.spans.iter().filter(|(n, _)| matches!(n, Node::Buffer(_)));
+        let used = visit::reads(&func.body).into_iter().chain(visit::writes(&func.body));
+        let mut introduced: Vec<BufferId> = used.filter(|b| !func.params.contains(b)).collect();
+        introduced.sort_unstable();
+        introduced.dedup();
+        let _ = names.by_ref().take(func.params.len() + introduced.len()).count();
+        let mut first = 0;
+        while first < self.accesses.len() {
+            let statement = self.accesses[first].statement;
+            let end = first + self.accesses[first..].iter().take_while(|a| a.statement == statement).count();
+            // The target is printed first and counted last.
+            for at in std::iter::once(end - 1).chain(first..end - 1) {
+                let Some((_, span)) = names.next() else { return };
+                let before = &printed.text[..span.start];
+                let column = before.len() - before.rfind('\n').map_or(0, |n| n + 1);
+                self.accesses[at].place = (first_line + before.matches('\n').count(), column + 1);
+            }
+            first = end;
+        }
+    }
+}
+
+/// The condition of a choice, where indices alone decide it.
+fn known(cond: &Expr) -> Option<&Cond> {
+    match cond {
+        Expr::Cond(c) => Some(c),
+        Expr::Splat(_, c) => known(c),
+        _ => None,
+    }
+}

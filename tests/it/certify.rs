@@ -1,0 +1,101 @@
+//! Certificates count what the CPU machine does: every access of every kernel, request by request.
+
+use crate::cases::compiling_examples;
+use crate::programs::{PROGRAMS, products};
+use std::collections::BTreeMap;
+use warploom::certify::{Certificate, Cost, Counted, Observed, certify, observe};
+use warploom::lower::{Lowered, lower};
+use warploom::machine::{Mode, Options};
+use warploom::te::{Known, Layout};
+use warploom::{Array, Gemm, Schedule, Target, gemm};
+
+/// What a certificate says of each access.
+fn certified(certificate: &Certificate) -> BTreeMap<(usize, u32), Observed> {
+    let mut all = BTreeMap::new();
+    for (kernel, k) in certificate.kernels.iter().enumerate() {
+        for a in &k.accesses {
+            let (cost, ideal) = a.cost.total();
+            all.insert((kernel, a.number), Observed { requests: a.requests, cost, ideal });
+        }
+    }
+    all
+}
+
+fn arguments(schedule: &Schedule) -> Vec<Array> {
+    let shape = |b: &warploom::ir::Buffer| b.const_shape().unwrap().iter().map(|n| *n as usize).collect::<Vec<_>>();
+    let buffers = schedule.program.params.iter().map(|p| schedule.program.buffer(*p));
+    buffers.zip(1..).map(|(b, seed)| Array::random(b.dtype, &shape(b), seed).unwrap()).collect()
+}
+
+/// Runs and counts; accesses that depend on data are at most what the certificate says, all others exactly that.
+fn agrees(name: &str, schedule: &Schedule) -> usize {
+    let lowered: Lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+    let certificate = certify(&lowered, &schedule.target);
+    let mut options = Options::new(Mode::Real);
+    options.races = false;
+    let ran = observe(&lowered, &options, &mut arguments(schedule)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let said = certified(&certificate);
+    assert!(ran.keys().all(|k| said.contains_key(k)), "{name}: an access without a certificate");
+    for (kernel, k) in certificate.kernels.iter().enumerate() {
+        for a in &k.accesses {
+            let (said, ran) = (said[&(kernel, a.number)], ran.get(&(kernel, a.number)).copied().unwrap_or_default());
+            match a.method {
+                Counted::EveryLane => assert!(ran.requests <= said.requests, "{name}, {}", a.text),
+                Counted::Exact => assert_eq!(said, ran, "{name}, {} of {} in line {}", a.kind, a.text, a.line),
+                other => panic!("{name}, {}: {other:?} at a small size", a.text),
+            }
+        }
+    }
+    said.len()
+}
+
+#[test]
+fn examples_cost_what_the_machine_counts() {
+    let mut accesses = 0;
+    for (name, schedule) in compiling_examples() {
+        let product = matches!(Known::of(&schedule.program), Some(Known::Gemm(_)));
+        for size in if product { vec![vec![64, 128, 32], vec![61, 70, 19]] } else { vec![vec![512], vec![300]] } {
+            // Steps that split without a remainder refuse odd sizes.
+            let Ok(small) = schedule.resized(&size) else { continue };
+            if small.scheduled().is_ok_and(|f| lower(&f, &small.target).is_ok()) {
+                accesses += agrees(&format!("{name} {size:?}"), &small);
+            }
+        }
+    }
+    assert!(accesses > 150, "only {accesses} accesses");
+}
+
+#[test]
+fn programs_of_other_kinds_cost_what_the_machine_counts() {
+    for (name, _, text) in PROGRAMS {
+        agrees(name, &Schedule::parse(text).unwrap());
+    }
+}
+
+#[test]
+fn recommended_products_cost_what_the_machine_counts() {
+    for product in products() {
+        for layout in Layout::ALL {
+            let schedule = gemm::recommend(&product.layout(layout), &Target::sm_80()).unwrap();
+            agrees(&format!("{:?} {}", product.spec(), layout.name()), &schedule);
+        }
+    }
+    let product = Gemm::new(150, 141, 40);
+    agrees("150x141x40", &gemm::recommend(&product, &Target::sm_80()).unwrap());
+}
+
+/// At their full size, where nothing could be counted one by one.
+#[test]
+fn examples_are_counted_exactly_at_full_size() {
+    for (name, schedule) in compiling_examples() {
+        let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+        for a in certify(&lowered, &schedule.target).kernels.iter().flat_map(|k| &k.accesses) {
+            assert_eq!(a.method, Counted::Exact, "{name}, {}", a.text);
+            let (total, ideal) = a.cost.total();
+            assert!(a.requests > 0 && ideal > 0 && total >= ideal, "{name}, {}", a.text);
+            if let Cost::Shared { degree, worst, worst_ideal, .. } = a.cost {
+                assert_eq!(degree > 1, worst > worst_ideal, "{name}, {}", a.text);
+            }
+        }
+    }
+}
