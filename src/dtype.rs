@@ -133,6 +133,41 @@ impl DType {
     pub fn is_float(self) -> bool {
         self.class() == Class::Float
     }
+
+    /// Whether `to` can represent every value of this type.
+    pub fn widens_to(self, to: DType) -> bool {
+        let (f, t) = (Represents::of(self), Represents::of(to));
+        self == to || (f.precision <= t.precision && f.low >= t.low && f.high <= t.high && (t.float || !f.float))
+    }
+}
+
+/// Significant bits, and the exponents of the smallest step and of the largest value.
+struct Represents {
+    float: bool,
+    precision: u32,
+    low: i32,
+    high: i32,
+}
+
+impl Represents {
+    fn of(dtype: DType) -> Represents {
+        let float = |precision, low, high| Represents { float: true, precision, low, high };
+        match dtype {
+            DType::F16 => float(11, -24, 16),
+            DType::Bf16 => float(8, -133, 128),
+            DType::Tf32 => float(11, -136, 128),
+            DType::F32 => float(24, -149, 128),
+            DType::F64 => float(53, -1074, 1024),
+            DType::E4m3 => float(4, -9, 9),
+            DType::E5m2 => float(3, -16, 16),
+            _ => {
+                // A signed integer of n bits fits a type of n - 1 value bits and a sign; into unsigned types none does.
+                let signed = dtype.class() == Class::Signed;
+                let bits = if matches!(dtype, DType::Bool | DType::B1) { 1 } else { dtype.bits() - u32::from(signed) };
+                Represents { float: false, precision: bits, low: if signed { -1 } else { 0 }, high: bits as i32 }
+            }
+        }
+    }
 }
 
 impl fmt::Display for DType {
@@ -151,5 +186,20 @@ mod tests {
             assert_eq!(DType::parse(d.name()), Some(d));
         }
         assert_eq!(DType::parse("float32"), None);
+    }
+
+    #[test]
+    fn widening_is_what_loses_nothing() {
+        use DType::*;
+        let yes = [(F16, F32), (Bf16, F32), (F32, F64), (S8, S32), (U8, S32), (S8, F16), (E4m3, F16), (E5m2, F16)];
+        for (a, b) in
+            yes.into_iter().chain([(S4, S8), (U4, U8), (B1, S32), (U4, S8), (Tf32, F32), (S32, F64), (E4m3, Bf16)])
+        {
+            assert!(a.widens_to(b), "{a} to {b}");
+        }
+        for (a, b) in [(F32, F16), (F16, Bf16), (S32, F32), (S8, U8), (S8, U32), (F32, S64), (U32, S32), (F32, Tf32)] {
+            assert!(!a.widens_to(b), "{a} to {b}");
+        }
+        assert!(DType::ALL.into_iter().all(|d| d.widens_to(d)));
     }
 }

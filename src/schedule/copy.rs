@@ -63,26 +63,41 @@ pub struct Copy<'a> {
 
 /// The nest of a copying stage that will stand under the given loops.
 pub fn stage(func: &mut Func, copy: &Copy, under: &[Var]) -> Stmt {
+    let shape = func.buffer(copy.from).shape.clone();
+    let dims: Vec<(Range, Index)> = copy.region.iter().cloned().zip(shape).collect();
+    over(func, copy.made, &dims, under, |at| {
+        let value = Expr::load(copy.from, at.clone());
+        Store { buffer: copy.to, indices: at, value, lanes: 1 }
+    })
+}
+
+/// The nest of a stage that stores one element an iteration, over a box: for each dimension what its loop sweeps, and
+/// the domain of its iterator.
+pub fn over(
+    func: &mut Func,
+    made: &Made,
+    dims: &[(Range, Index)],
+    under: &[Var],
+    store: impl FnOnce(Vec<Index>) -> Store,
+) -> Stmt {
     let around: Vec<For> = visit::loops(&func.body).into_iter().filter(|l| under.contains(&l.var)).cloned().collect();
     let mut env = nest::env_of(&around.iter().collect::<Vec<_>>());
-    let shape = func.buffer(copy.from).shape.clone();
     let (mut loops, mut iters, mut predicate) = (Vec::new(), Vec::new(), Cond::TRUE);
-    for (n, ((Range { min, extent }, name), all)) in copy.region.iter().zip(&copy.made.loops).zip(shape).enumerate() {
+    for (n, ((Range { min, extent }, domain), name)) in dims.iter().zip(&made.loops).enumerate() {
         let var = func.add_var(name.clone());
         env.bind_loop(var, extent);
         loops.push(For::new(var, extent.clone(), LoopKind::Serial, Vec::new()));
         let binding = simplify::simplify(&(min.clone() + Index::Var(var)), &env);
-        for part in [Cond::ge(binding.clone(), 0), Cond::lt(binding.clone(), all.clone())] {
+        for part in [Cond::ge(binding.clone(), 0), Cond::lt(binding.clone(), domain.clone())] {
             if !simplify::prove(&part, &env) {
                 predicate = predicate.and(part);
             }
         }
-        iters.push(Iter { var: func.add_var(format!("v{n}")), kind: IterKind::Spatial, extent: all, binding });
+        let var = func.add_var(format!("v{n}"));
+        iters.push(Iter { var, kind: IterKind::Spatial, extent: domain.clone(), binding });
     }
-    let at: Vec<Index> = iters.iter().map(|i| Index::Var(i.var)).collect();
-    let store = Store { buffer: copy.to, indices: at.clone(), value: Expr::load(copy.from, at), lanes: 1 };
-    let name = func.add_block(copy.made.stage.clone());
-    let body = vec![Stmt::Store(store)];
+    let body = vec![Stmt::Store(store(iters.iter().map(|i| Index::Var(i.var)).collect()))];
+    let name = func.add_block(made.stage.clone());
     let block = Block { name, iters, predicate, init: None, body, copy_with: None, role: None };
     nest::wrap(loops, Stmt::Block(block))
 }

@@ -108,10 +108,22 @@ pub fn new_block(func: &Func, stated: Option<&String>, default: &str) -> Result<
 /// # Errors
 /// As [`new_loops`].
 pub fn new_stage(func: &Func, stated: Option<&String>, default: &str) -> Result<String> {
+    new_name("stage", stated, default, &stages(func))
+}
+
+/// The names of several new stages.
+///
+/// # Errors
+/// As [`new_loops`].
+pub fn new_stages(func: &Func, stated: &[String], defaults: &[String]) -> Result<Vec<String>> {
+    new_names("stage", stated, defaults, &stages(func))
+}
+
+/// Names that no new stage can have.
+fn stages(func: &Func) -> Vec<&str> {
     let all = visit::blocks(&func.body);
     let blocks = all.iter().map(|b| func.block_name(b.name));
-    let taken: Vec<&str> = blocks.chain(func.buffers.iter().map(|b| b.name.as_str())).collect();
-    new_name("stage", stated, default, &taken)
+    blocks.chain(func.buffers.iter().map(|b| b.name.as_str())).collect()
 }
 
 /// The name of a new role.

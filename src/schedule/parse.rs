@@ -143,8 +143,11 @@ impl<'a> Reader<'a> {
         self.words.get(self.at)
     }
 
-    /// Reads every `name=value` that stands here.
+    /// Reads every `name=value` that stands here, unless they are what a place takes.
     fn options(&mut self, args: &mut Args) -> Result<()> {
+        if self.primitive.signature.iter().any(|p| p.kind == Kind::Multiples) {
+            return Ok(());
+        }
         while let Some(word) = self.peek() {
             let Some((key, value)) = word.text.split_once('=').filter(|_| !word.text.starts_with('[')) else {
                 break;
@@ -172,6 +175,7 @@ impl<'a> Reader<'a> {
         match parameter.kind {
             Kind::Map => self.map(),
             Kind::Factors => self.factors(),
+            Kind::Multiples => self.multiples(),
             kind if kind.is_list() => self.list(parameter),
             Kind::Choice(choices) if parameter.form == Form::Optional && !choices.contains(&word.text) => Ok(None),
             _ => {
@@ -201,6 +205,17 @@ impl<'a> Reader<'a> {
         Ok((!factors.is_empty()).then_some(Value::Factors(factors)))
     }
 
+    fn multiples(&mut self) -> Result<Option<Value>> {
+        let mut multiples = Vec::new();
+        while let Some(word) = self.peek().filter(|w| w.text != "->") {
+            let Some((of, multiple)) = word.text.split_once('=') else { break };
+            let part = |text| Word { text, span: word.span.clone() };
+            multiples.push((name(&part(of))?, number(&part(multiple))?));
+            self.at += 1;
+        }
+        Ok((!multiples.is_empty()).then_some(Value::Multiples(multiples)))
+    }
+
     /// A list takes every word but those that the places after it need.
     fn list(&mut self, parameter: &Parameter) -> Result<Option<Value>> {
         let after = self.primitive.signature.iter().skip_while(|p| p.name != parameter.name).skip(1);
@@ -224,7 +239,7 @@ fn single(primitive: &Primitive, parameter: &Parameter, word: &Word) -> Result<V
         }
         Kind::Choice(_) => Ok(Value::Word(word.text.to_string())),
         Kind::Row if is_row(word.text) => Ok(Value::Word(word.text.to_string())),
-        Kind::Map | Kind::Factors => {
+        Kind::Map | Kind::Factors | Kind::Multiples => {
             let message = format!("`{}` cannot be given as {}=..", primitive.name, parameter.name);
             Err(word.refuse("step.word", message))
         }
@@ -289,6 +304,7 @@ mod tests {
             "pipeline k0 stages=4 in_flight=1",
             "specialize A_s B_s -> load warps=4 regs=40",
             "rasterize i0 j0 group=8 -> tile",
+            "pad C i=128 k=8 -> A_pad B_pad C_pad",
         ] {
             let steps = parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
             assert_eq!(steps.iter().map(|s| s.to_string()).collect::<Vec<_>>(), [text]);
@@ -316,6 +332,10 @@ mod tests {
         refused("pipeline k", "step.args", "`pipeline` needs its stages");
         refused("pipeline k stage=4", "step.word", "`pipeline` has no option `stage`; did you mean `stages`?");
         refused("pipeline k stages=4 stages=4", "step.word", "`stages` is stated twice");
+        refused("pad C", "step.args", "`pad` needs its multiples: `pad BLOCK LOOP=MULTIPLE..");
+        refused("pad C i=4 k", "step.word", "`k` is unexpected: `pad BLOCK LOOP=MULTIPLE..");
+        refused("pad C i=x", "step.number", "`x` is not a whole number");
+        refused("pad C =4", "step.name", "`` is not a name");
         refused("unroll k -> a", "step.args", "`unroll` makes at most 0 names, 1 follow `->`");
         refused("fuse a b -> f g", "step.args", "`fuse` makes at most 1 names");
         refused("transform_layout A [i] [i]", "step.word", "`[i]` is unexpected");
@@ -346,6 +366,8 @@ mod tests {
             "[i]",
             "=",
             "m=i",
+            "pad",
+            "i=4",
             "ä",
             ";",
             "#",

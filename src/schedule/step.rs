@@ -17,6 +17,8 @@ pub enum Value {
     Words(Vec<String>),
     /// Factors of a split; `None` is `?`.
     Factors(Vec<Option<i64>>),
+    /// Loops with a number each.
+    Multiples(Vec<(String, i64)>),
     /// A number.
     Int(i64),
     /// `[i, j] -> [..]`.
@@ -116,6 +118,14 @@ impl Args {
         }
     }
 
+    /// The loops and numbers of a parameter that the signature demands.
+    pub fn get_multiples(&self, parameter: &str) -> Result<&[(String, i64)]> {
+        match self.get(parameter) {
+            Some(Value::Multiples(m)) => Ok(m),
+            _ => Err(missing(parameter)),
+        }
+    }
+
     /// The index map of a parameter that the signature demands.
     pub fn get_map(&self, parameter: &str) -> Result<&IndexMap> {
         match self.get(parameter) {
@@ -195,6 +205,7 @@ fn check(primitive: &Primitive, parameter: &Parameter, value: &Value) -> Result<
         (Kind::Loop | Kind::Block | Kind::Buffer | Kind::Row | Kind::Stage | Kind::Role, Value::Word(_)) => true,
         (Kind::Loops | Kind::Blocks | Kind::Buffers, Value::Words(w)) => !w.is_empty(),
         (Kind::Factors, Value::Factors(f)) => !f.is_empty(),
+        (Kind::Multiples, Value::Multiples(m)) => !m.is_empty(),
         (Kind::Int, Value::Int(_)) | (Kind::Map, Value::Map(_)) => true,
         _ => false,
     };
@@ -213,6 +224,10 @@ impl Display for Value {
             Value::Words(w) => f.write_str(&w.join(" ")),
             Value::Factors(factors) => {
                 let words: Vec<String> = factors.iter().map(|x| x.map_or("?".to_string(), |n| n.to_string())).collect();
+                f.write_str(&words.join(" "))
+            }
+            Value::Multiples(multiples) => {
+                let words: Vec<String> = multiples.iter().map(|(l, n)| format!("{l}={n}")).collect();
                 f.write_str(&words.join(" "))
             }
             Value::Int(i) => write!(f, "{i}"),

@@ -88,6 +88,8 @@ pub enum Kind {
     Row,
     /// Positive numbers, one of which may be `?`.
     Factors,
+    /// Loops, each with a number: `i=128`.
+    Multiples,
     /// A number.
     Int,
     /// One of these words.
@@ -110,6 +112,7 @@ impl Kind {
             Kind::Role => "a role".into(),
             Kind::Row => "an instruction".into(),
             Kind::Factors => "factors, positive numbers of which one may be `?`".into(),
+            Kind::Multiples => "loops with a number each, such as `i=128`".into(),
             Kind::Int => "a whole number".into(),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
             Kind::Map => "an index map such as `[i, j] -> [j, i]`".into(),
@@ -118,7 +121,7 @@ impl Kind {
 
     /// Whether several words belong to it.
     pub fn is_list(&self) -> bool {
-        matches!(self, Kind::Loops | Kind::Blocks | Kind::Buffers | Kind::Factors)
+        matches!(self, Kind::Loops | Kind::Blocks | Kind::Buffers | Kind::Factors | Kind::Multiples)
     }
 }
 
@@ -157,6 +160,7 @@ impl Parameter {
         let many = if self.kind.is_list() { ".." } else { "" };
         let value = match self.kind {
             Kind::Choice(words) => words.join("|"),
+            Kind::Multiples => "LOOP=MULTIPLE".into(),
             _ => self.name.to_uppercase(),
         };
         match self.form {
@@ -208,6 +212,7 @@ pub mod compute_inline;
 pub mod copy_with;
 pub mod decompose_reduction;
 pub mod fuse;
+pub mod pad;
 pub mod pipeline;
 pub mod rasterize;
 pub mod reorder;
@@ -250,6 +255,7 @@ pub static ALL: &[&Primitive] = &[
     &pipeline::PRIMITIVE,
     &specialize::PRIMITIVE,
     &rasterize::PRIMITIVE,
+    &pad::PRIMITIVE,
 ];
 
 #[cfg(test)]

@@ -208,7 +208,9 @@ fn combined(block: &Block) -> Option<(&Store, BinOp, &Expr)> {
     }
 }
 
-fn neutral(op: BinOp, init: &Expr) -> bool {
+/// Whether an init is the neutral constant of an operation. A constant that begins a maximum or minimum changes nothing
+/// when it is met again.
+pub fn neutral(op: BinOp, init: &Expr) -> bool {
     let Expr::Const(_, literal) = init else { return false };
     let value = match literal {
         Literal::Int(i) => *i as f64,

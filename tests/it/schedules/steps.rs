@@ -16,7 +16,7 @@ struct View<'f> {
 /// A few steps that belong together, as text; empty where the program has nothing to choose from.
 pub fn steps(func: &Func, source: &mut Source) -> Vec<String> {
     let view = View { func, loops: visit::loops(&func.body), blocks: visit::blocks(&func.body) };
-    let made = match source.below(40) {
+    let made = match source.below(42) {
         0..=4 => view.split(source),
         5 | 6 => view.fuse(source),
         7..=9 => view.reorder(source),
@@ -36,6 +36,7 @@ pub fn steps(func: &Func, source: &mut Source) -> Vec<String> {
         36 => view.transform_layout(source),
         37 => view.annotate(source),
         38 => view.tile(source),
+        39 | 40 => view.pad(source),
         _ => view.anything(source).map(|s| vec![s]),
     };
     made.unwrap_or_default()
@@ -270,6 +271,20 @@ impl<'f> View<'f> {
         source.pick(&kept).map(|id| self.func.buffer(id))
     }
 
+    /// Grown domains, with the new stages mostly inlined again.
+    fn pad(&self, source: &mut Source) -> Steps {
+        let block = self.block_where(source, |b| b.predicate.is_true())?;
+        let around = visit::loops_around(&self.func.body, block.name)?;
+        let mut loops: Vec<&For> = around.into_iter().filter(|l| is_plain(l)).collect();
+        source.shuffle(&mut loops);
+        loops.truncate(1 + source.below(3));
+        let grown = |source: &mut Source| -> Vec<String> {
+            loops.iter().map(|l| format!("{}={}", self.name(l), source.of([2, 3, 4, 8]))).collect()
+        };
+        let words = grown(source);
+        (!words.is_empty()).then(|| vec![format!("pad {} {}", self.block_name(block), words.join(" "))])
+    }
+
     fn set_scope(&self, source: &mut Source) -> Steps {
         let buffer = self.allocated(source)?;
         let scope = source.of([Scope::Local, Scope::Shared, Scope::Global]);
@@ -367,6 +382,10 @@ impl<'f> View<'f> {
                 Some(rows[source.below(rows.len())].name.clone())
             }
             Kind::Factors => Some(source.of(["? 2", "3 ?", "2 2", "7", "? 0", "? 4 ?"]).into()),
+            Kind::Multiples => {
+                let names = some(self.loops.iter().map(|l| self.name(l)).collect(), source)?;
+                Some(names.split(' ').map(|l| format!("{l}={}", source.of([0, 1, 3, 4]))).collect::<Vec<_>>().join(" "))
+            }
             Kind::Int => Some(source.of(["0", "1", "2", "4", "128"]).into()),
             Kind::Choice(words) => source.pick(words).map(str::to_string),
             Kind::Map => Some(source.of(["[i] -> [i // 2, i % 2]", "[i, j] -> [j, i]", "[i, j] -> [i]"]).into()),

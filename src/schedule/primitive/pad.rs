@@ -1,0 +1,615 @@
+//! `pad BLOCK L=MULTIPLE.. -> STAGES.. [loops..]`: the domains of the iterators that the loops L run grow to multiples.
+//!
+//! Each operand that such an iterator indexes is read through a new stage and buffer `OPERAND_pad` before the root's
+//! nest, which holds the operand where there is one and the neutral element of BLOCK's operation elsewhere. Where a
+//! spatial iterator grows, BLOCK writes a new buffer `OUTPUT_pad`, and a stage of that name behind the nest copies what
+//! belongs to the output. Stages come in the order in which BLOCK reads, the output's last, whether the domain grows or
+//! not; compute_inline takes them into the copies that read them, reverse_compute_inline the last one into the copy that
+//! writes it.
+//!
+//! Requires:
+//! 1. Every multiple is positive, and what the extents grow to stays within the largest number.
+//! 2. Each L is serial, carries no placement, has a constant extent, holds BLOCK alone, and runs one whole iterator of
+//!    BLOCK by itself; BLOCK has no predicate.
+//! 3. BLOCK alone writes its output, one element an iteration: at once, or as a sum, product, minimum or maximum from its
+//!    neutral constant.
+//! 4. BLOCK reads and writes at the plain iterator wherever one that L runs occurs.
+//! 5. Where a reduce iterator leaves its old domain, the term is the neutral element.
+//! 6. Operands are written before the root's nest that holds BLOCK and its output is read behind it, each writer filling a
+//!    box without holes.
+//! 7. BLOCK stands under nothing but loops, none of them tensorized.
+//!
+//! Preserves: the output, bit for bit: neutral terms change no sum.
+//!
+//! ```text
+//!                                          for A_pad_0 in 0..8: A_pad: A_pad[..] = select(A_pad_0 < 6, A[A_pad_0], 0.0)
+//! for k in 0..6: S: S[0] += A[k]     ->    for k in 0..8: S: S[0] += A_pad[k]
+//! ```
+
+use super::{Applied, Kind, Parameter, Primitive};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::print::Node;
+use crate::ir::region::{self, Range, Touch};
+use crate::ir::simplify::{self, Env};
+use crate::ir::{
+    BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Scope, Stmt, Store, Var,
+    visit,
+};
+use crate::schedule::analyze;
+use crate::schedule::copy::{self, Made};
+use crate::schedule::refusal::Refusal;
+use crate::schedule::{Args, constant, dataflow, find, limits};
+
+/// The row.
+pub static PRIMITIVE: Primitive = Primitive {
+    name: "pad",
+    about: "Extends domains to multiples: operands are read through stages that hold the neutral element beyond their ends.",
+    signature: &[
+        Parameter::place("block", Kind::Block),
+        Parameter::place("multiples", Kind::Multiples),
+        Parameter::made("stages", Kind::Blocks),
+        Parameter::made("loops", Kind::Loops),
+    ],
+    requires: &[
+        "every multiple is positive, and what the extents grow to stays within the largest number",
+        "each L is serial, carries no placement, has a constant extent, holds BLOCK alone, and runs one whole iterator of \
+         BLOCK by itself; BLOCK has no predicate",
+        "BLOCK alone writes its output, one element an iteration: at once, or as a sum, product, minimum or maximum from \
+         its neutral constant",
+        "BLOCK reads and writes at the plain iterator wherever one that L runs occurs",
+        "where a reduce iterator leaves its old domain, the term is the neutral element",
+        "operands are written before the root's nest that holds BLOCK and its output is read behind it, each writer \
+         filling a box without holes",
+        "BLOCK stands under nothing but loops, none of them tensorized",
+    ],
+    apply,
+};
+
+fn apply(func: &Func, args: &Args) -> Result<Applied> {
+    let refusal = Refusal::new("pad", func);
+    let block = find::block(func, args.get_word("block")?)?;
+    let plan = Check { refusal, func, block }.all(args.get_multiples("multiples")?)?;
+    let made = names(func, &plan, &args.names)?;
+    let names = made.iter().map(|m| m.stage.clone()).chain(made.iter().flat_map(|m| m.loops.clone())).collect();
+    Ok(Applied { func: rewrite(func.clone(), block.name, &plan, &made), names })
+}
+
+/// An iterator that grows.
+#[derive(Debug, Clone, Copy)]
+struct Grown {
+    kind: IterKind,
+    run_by: Var,
+    iter: Var,
+    from: i64,
+    to: i64,
+}
+
+/// A buffer as BLOCK accesses it at one vector of indices.
+#[derive(Debug)]
+struct Access {
+    buffer: BufferId,
+    at: Vec<Index>,
+    dims: Vec<Dim>,
+}
+
+/// A dimension of an access: what is touched of it, and which of the iterators that grow indexes it.
+#[derive(Debug)]
+struct Dim {
+    range: Range,
+    grown: Option<Grown>,
+}
+
+/// What the check finds out.
+struct Plan {
+    grown: Vec<Grown>,
+    reads: Vec<Access>,
+    /// Where a spatial iterator grows.
+    output: Option<Access>,
+    combination: Option<Combination>,
+    root: usize,
+}
+
+/// The operation of a reduction, and the constant that its init stores.
+#[derive(Debug, Clone)]
+struct Combination {
+    op: BinOp,
+    dtype: DType,
+    neutral: Expr,
+}
+
+impl Combination {
+    /// What stands beyond the end of an operand; `None` for a minimum or maximum of another type.
+    fn fill(&self, operand: DType) -> Option<Expr> {
+        match self.op {
+            BinOp::Add => Some(Expr::constant(operand, 0.0)),
+            BinOp::Mul => Some(Expr::constant(operand, 1.0)),
+            _ => (operand == self.dtype).then(|| self.neutral.clone()),
+        }
+    }
+}
+
+fn names(func: &Func, plan: &Plan, stated: &[String]) -> Result<Vec<Made>> {
+    let all: Vec<&Access> = plan.reads.iter().chain(&plan.output).collect();
+    let defaults: Vec<String> = all.iter().map(|a| format!("{}_pad", func.buffer(a.buffer).name)).collect();
+    let (stages, loops) = stated.split_at(stated.len().min(all.len()));
+    let stages = find::new_stages(func, stages, &defaults)?;
+    let numbered = stages.iter().zip(&all).flat_map(|(s, a)| (0..a.at.len()).map(move |n| format!("{s}_{n}")));
+    let mut loops = find::new_loops_from(func, loops, &numbered.collect::<Vec<_>>(), &[])?.into_iter();
+    let made = stages.into_iter().zip(all);
+    Ok(made.map(|(stage, a)| Made { stage, loops: loops.by_ref().take(a.at.len()).collect() }).collect())
+}
+
+fn rewrite(mut func: Func, block: crate::ir::BlockId, plan: &Plan, made: &[Made]) -> Func {
+    let mut root = plan.root;
+    let mut replaced: Vec<(BufferId, &[Index], BufferId)> = Vec::new();
+    for (read, made) in plan.reads.iter().zip(made) {
+        let fill = plan.combination.as_ref().and_then(|c| c.fill(func.buffer(read.buffer).dtype));
+        let to = add_buffer(&mut func, read, made);
+        let stage = filled(&mut func, read, to, fill, made);
+        func.body.insert(root, stage);
+        root += 1;
+        replaced.push((read.buffer, &read.at, to));
+    }
+    let cropped = plan.output.as_ref().zip(made.last()).map(|(output, made)| {
+        let from = add_buffer(&mut func, output, made);
+        let stage = crop(&mut func, output, from, made);
+        func.body.insert(root + 1, stage);
+        (output.buffer, from)
+    });
+    for g in &plan.grown {
+        visit::change_loop(&mut func.body, g.run_by, &mut |l| l.extent = Index::Int(g.to));
+    }
+    visit::change_block(&mut func.body, block, &mut |b| {
+        for it in &mut b.iters {
+            if let Some(g) = plan.grown.iter().find(|g| g.iter == it.var) {
+                it.extent = Index::Int(g.to);
+            }
+        }
+        for body in b.init.iter_mut().chain([&mut b.body]) {
+            *body = through(std::mem::take(body), &replaced, cropped);
+        }
+    });
+    func
+}
+
+/// A buffer like the accessed one, with the dimensions grown.
+fn add_buffer(func: &mut Func, access: &Access, made: &Made) -> BufferId {
+    let like = func.buffer(access.buffer);
+    let extent = |(dim, extent): (&Dim, &Index)| dim.grown.map_or(extent.clone(), |g| Index::Int(g.to));
+    let shape = access.dims.iter().zip(&like.shape).map(extent).collect();
+    let buffer = Buffer::new(&made.stage, like.dtype, shape, Scope::Global);
+    func.add_buffer(buffer)
+}
+
+/// The stage that reads an operand inside its old domain and stores `fill` (0 unless stated) beyond.
+fn filled(func: &mut Func, read: &Access, to: BufferId, fill: Option<Expr>, made: &Made) -> Stmt {
+    let fill = fill.unwrap_or_else(|| Expr::constant(func.buffer(read.buffer).dtype, 0.0));
+    let dims = boxed(func, read, |g| g.to);
+    copy::over(func, made, &dims, &[], |at| {
+        let grown = read.dims.iter().zip(&at).filter_map(|(dim, v)| Some((dim.grown?, &dim.range, v)));
+        let inside = grown.fold(Cond::TRUE, |all, (g, range, v)| all.and(within(v, range, g.to)));
+        let load = Expr::load(read.buffer, at.clone());
+        let value = if inside.is_true() { load } else { Expr::select(Expr::Cond(Box::new(inside)), load, fill) };
+        Store { buffer: to, indices: at, value, lanes: 1 }
+    })
+}
+
+/// Whether a value from 0 to `end` lies in the range.
+fn within(v: &Index, range: &Range, end: i64) -> Cond {
+    let mut env = Env::new();
+    v.for_each_var(&mut |v| env.bind(v, 0, end - 1));
+    let last = range.min.clone() + range.extent.clone();
+    simplify::simplify_cond(&Cond::ge(v.clone(), range.min.clone()).and(Cond::lt(v.clone(), last)), &env)
+}
+
+/// The stage that copies what belongs to the output.
+fn crop(func: &mut Func, output: &Access, from: BufferId, made: &Made) -> Stmt {
+    let dims = boxed(func, output, |g| g.from);
+    copy::over(func, made, &dims, &[], |at| {
+        let value = Expr::load(from, at.clone());
+        Store { buffer: output.buffer, indices: at, value, lanes: 1 }
+    })
+}
+
+/// What a stage over the dimensions sweeps, and the domains of its iterators.
+fn boxed(func: &Func, access: &Access, extent: impl Fn(&Grown) -> i64) -> Vec<(Range, Index)> {
+    let whole = |extent: i64| (Range { min: Index::Int(0), extent: Index::Int(extent) }, Index::Int(extent));
+    let shape = &func.buffer(access.buffer).shape;
+    let dims = access.dims.iter().zip(shape).map(|(dim, all)| match &dim.grown {
+        Some(g) => whole(extent(g)),
+        None => (dim.range.clone(), all.clone()),
+    });
+    dims.collect()
+}
+
+/// The statements reading and writing the new buffers.
+fn through(
+    body: Vec<Stmt>,
+    reads: &[(BufferId, &[Index], BufferId)],
+    output: Option<(BufferId, BufferId)>,
+) -> Vec<Stmt> {
+    let body = visit::map_body(body, &mut Index::clone, &mut |e| {
+        let Expr::Load { buffer, indices, lanes } = e else { return e };
+        let padded = reads.iter().find(|(b, at, _)| *b == buffer && *at == indices).map(|(.., to)| *to);
+        let own = output.filter(|(b, _)| *b == buffer).map(|(_, to)| to);
+        Expr::Load { buffer: padded.or(own).unwrap_or(buffer), indices, lanes }
+    });
+    visit::rewrite(body, &mut |s| match (s, output) {
+        (Stmt::Store(s), Some((old, new))) if s.buffer == old => vec![Stmt::Store(Store { buffer: new, ..s })],
+        (s, _) => vec![s],
+    })
+}
+
+/// The block, and how a requirement is refused.
+struct Check<'a> {
+    refusal: Refusal<'a>,
+    func: &'a Func,
+    block: &'a Block,
+}
+
+impl Check<'_> {
+    fn all(&self, multiples: &[(String, i64)]) -> Result<Plan> {
+        let names: Vec<String> = multiples.iter().map(|(name, _)| name.clone()).collect();
+        let loops = find::loops(self.func, &names)?;
+        let around = self.around()?;
+        let grown: Vec<Grown> =
+            loops.iter().zip(multiples).map(|(l, (_, m))| self.grown(&around, l, *m)).collect::<Result<_>>()?;
+        let (output, combination) = self.nature()?;
+        let reads = self.reads(&grown, output)?;
+        let crop = self.output(&grown, output)?;
+        self.terms(&grown, combination.as_ref())?;
+        let root = self.root(&reads, crop.as_ref())?;
+        Ok(Plan { grown, reads, output: crop, combination, root })
+    }
+
+    fn no(&self, number: usize, message: String) -> Error {
+        self.refusal.broken(number, message, &[(Node::Block(self.block.name), "this block")])
+    }
+
+    fn name(&self) -> &str {
+        self.func.block_name(self.block.name)
+    }
+
+    /// Requirement 7; the loops around.
+    fn around(&self) -> Result<Vec<&For>> {
+        let name = self.name();
+        if dataflow::spot_of_block(self.func, self.block.name).is_none() {
+            return Err(self.no(7, format!("{name} stands under a condition")));
+        }
+        let around = visit::loops_around(&self.func.body, self.block.name).unwrap_or_default();
+        match around.iter().find(|l| l.tensorize.is_some()) {
+            Some(l) => Err(self.no(7, format!("{name} stands in the tensorized nest {}", self.func.var_name(l.var)))),
+            None => Ok(around),
+        }
+    }
+
+    /// Requirements 1 and 2.
+    fn grown(&self, around: &[&For], l: &For, multiple: i64) -> Result<Grown> {
+        let (name, block) = (self.func.var_name(l.var), self.name());
+        let no = |number, message: String| {
+            self.refusal.broken(
+                number,
+                message,
+                &[(Node::Loop(l.var), "this loop"), (Node::Block(self.block.name), "this block")],
+            )
+        };
+        if multiple < 1 {
+            return Err(no(1, format!("the multiple {multiple} of loop `{name}` is not positive")));
+        }
+        if let Some(what) = analyze::placement(l) {
+            return Err(no(2, format!("loop `{name}` {what}")).help("pad before placing"));
+        }
+        let Some(from) = l.extent.as_int() else {
+            return Err(no(2, format!("the extent of loop `{name}` is not a constant")));
+        };
+        let inside = around.iter().skip_while(|a| a.var != l.var);
+        if inside.clone().next().is_none() || inside.clone().any(|l| l.body.len() != 1) {
+            return Err(no(2, format!("loop `{name}` does not hold {block} alone")));
+        }
+        let Some(it) = self.run_by(l, from) else {
+            let error = no(2, format!("loop `{name}` does not run one whole iterator of {block} by itself"));
+            return Err(error.help("pad before splitting, fusing and moving"));
+        };
+        if !self.block.predicate.is_true() {
+            return Err(no(2, format!("{block} has a predicate")).help("pad before splitting"));
+        }
+        let pieces = from / multiple + i64::from(from % multiple != 0);
+        let Some(to) = pieces.max(1).checked_mul(multiple).filter(|to| *to <= limits::NUMBER) else {
+            return Err(no(1, format!("loop `{name}` would grow beyond {}", limits::NUMBER)));
+        };
+        Ok(Grown { kind: it.kind, run_by: l.var, iter: it.var, from, to })
+    }
+
+    /// The iterator that is the loop's variable, which no other mentions.
+    fn run_by(&self, l: &For, extent: i64) -> Option<&Iter> {
+        let mut mentioning = self.block.iters.iter().filter(|i| i.binding.mentions(l.var));
+        let it = mentioning.next()?;
+        let alone = mentioning.next().is_none() && l.kind == LoopKind::Serial;
+        (alone && it.binding.as_var() == Some(l.var) && it.extent.as_int() == Some(extent)).then_some(it)
+    }
+
+    /// Requirement 3; where BLOCK writes, and how it combines.
+    fn nature(&self) -> Result<(&Store, Option<Combination>)> {
+        let name = self.name();
+        let nature =
+            dataflow::nature(self.block).map_err(|why| self.no(3, format!("{name} cannot be padded: {why}")))?;
+        if let Some(w) = dataflow::writers(self.func, nature.output).into_iter().find(|w| w.name != self.block.name) {
+            let message = format!("{} also writes what {name} writes", self.func.block_name(w.name));
+            return Err(self.no(3, message).help("pad before decompose_reduction"));
+        }
+        let [Stmt::Store(store)] = self.block.body.as_slice() else { return Err(self.refusal.lost("the store")) };
+        let Some(init) = &self.block.init else { return Ok((store, None)) };
+        let known = |op| matches!(op, BinOp::Add | BinOp::Mul | BinOp::Min | BinOp::Max);
+        let Some((_, op, _)) = analyze::update(self.block).filter(|(_, op, _)| known(*op)) else {
+            let message = format!("{name} is no sum, product, minimum or maximum of its output and another value");
+            return Err(self.no(3, message));
+        };
+        match init.as_slice() {
+            [Stmt::Store(i)] if super::rfactor::neutral(op, &i.value) => {
+                let dtype = self.func.buffer(nature.output).dtype;
+                Ok((store, Some(Combination { op, dtype, neutral: i.value.clone() })))
+            }
+            _ => Err(self.no(3, format!("the init of {name} is not the neutral constant of its operation"))),
+        }
+    }
+
+    /// The operands that an iterator that grows indexes: requirement 4.
+    fn reads(&self, grown: &[Grown], output: &Store) -> Result<Vec<Access>> {
+        let mut out: Vec<Access> = Vec::new();
+        for buffer in dataflow::block_reads(self.block).into_iter().filter(|b| *b != output.buffer) {
+            for at in dataflow::reads_at(self.block, buffer) {
+                let access = self.access(grown, buffer, at, "reads")?;
+                let fresh = out.iter().all(|a| a.buffer != buffer || a.at != access.at);
+                if fresh && access.dims.iter().any(|d| d.grown.is_some()) {
+                    out.push(access);
+                }
+            }
+        }
+        // In the order of the text, as far as one value has one.
+        let mut order: Vec<BufferId> = visit::reads(&self.block.body);
+        order.dedup();
+        out.sort_by_key(|a| order.iter().position(|b| *b == a.buffer));
+        Ok(out)
+    }
+
+    /// The output where a spatial iterator grows: requirement 4.
+    fn output(&self, grown: &[Grown], store: &Store) -> Result<Option<Access>> {
+        let spatial: Vec<&Grown> = grown.iter().filter(|g| g.kind == IterKind::Spatial).collect();
+        if spatial.is_empty() {
+            return Ok(None);
+        }
+        let access = self.access(grown, store.buffer, store.indices.clone(), "writes")?;
+        let occurs = |g: &&&Grown| !store.indices.iter().any(|i| i.as_var() == Some(g.iter));
+        match spatial.iter().find(occurs) {
+            Some(g) => {
+                let (name, var) = (self.name(), self.func.var_name(g.iter));
+                Err(self.no(4, format!("{name} writes the same element for every value of `{var}`")))
+            }
+            None => Ok(Some(access)),
+        }
+    }
+
+    fn access(&self, grown: &[Grown], buffer: BufferId, at: Vec<Index>, does: &str) -> Result<Access> {
+        let touched = self.touched(buffer, if does == "reads" { Touch::Reads } else { Touch::Writes });
+        let mut dims = Vec::with_capacity(at.len());
+        for (index, range) in at.iter().zip(touched) {
+            let grown = grown.iter().find(|g| index.mentions(g.iter));
+            if let Some(g) = grown.filter(|g| index.as_var() != Some(g.iter)) {
+                let (name, var, buffer) = (self.name(), self.func.var_name(g.iter), &self.func.buffer(buffer).name);
+                return Err(self.no(4, format!("{name} {does} {buffer} at `{var}` with something around it")));
+            }
+            dims.push(Dim { range, grown: grown.copied() });
+        }
+        Ok(Access { buffer, at, dims })
+    }
+
+    /// What BLOCK touches of a buffer.
+    fn touched(&self, buffer: BufferId, touch: Touch) -> Vec<Range> {
+        let whole = region::whole(self.func.buffer(buffer));
+        let body = dataflow::only(&self.func.body, &|b| b.name == self.block.name);
+        region::touched(self.func, &body, buffer, touch, &Env::new()).unwrap_or(whole)
+    }
+
+    /// Requirement 5.
+    fn terms(&self, grown: &[Grown], combination: Option<&Combination>) -> Result<()> {
+        let (Some(c), Some((_, _, term))) = (combination, analyze::update(self.block)) else { return Ok(()) };
+        let number = |e: &Expr| if let Expr::Const(_, literal) = e { constant::number(*literal) } else { None };
+        for g in grown.iter().filter(|g| g.kind == IterKind::Reduce && g.to > g.from) {
+            let fill = |buffer: BufferId, at: &[Index]| {
+                let beyond = at.iter().any(|i| i.as_var() == Some(g.iter));
+                c.fill(self.func.buffer(buffer).dtype).filter(|_| beyond).as_ref().and_then(number)
+            };
+            let value = constant::value(self.func, term, &fill);
+            if value.is_none() || value != c.fill(c.dtype).as_ref().and_then(number) {
+                let (name, var) = (self.name(), self.func.var_name(g.run_by));
+                let message = format!("beyond the end of `{var}` the term of {name} is not its neutral element");
+                return Err(self
+                    .no(5, message)
+                    .help("a sum of products whose factors all end there, or an extreme of what is read"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Requirement 6; the position of the nest in the root.
+    fn root(&self, reads: &[Access], output: Option<&Access>) -> Result<usize> {
+        let name = self.name();
+        let holds = |s: &Stmt| visit::blocks(std::slice::from_ref(s)).iter().any(|b| b.name == self.block.name);
+        let root = self.func.body.iter().position(holds).unwrap_or_default();
+        let late = visit::blocks(self.func.body.get(root..).unwrap_or_default());
+        let writes = |w: &&Block| {
+            w.name != self.block.name && reads.iter().any(|r| dataflow::block_writes(w).contains(&r.buffer))
+        };
+        if let Some(w) = late.into_iter().find(writes) {
+            let message = format!("{} writes what {name} reads, not before its nest", self.func.block_name(w.name));
+            return Err(self.no(6, message));
+        }
+        let early = visit::blocks(self.func.body.get(..=root).unwrap_or_default());
+        let takes = |r: &&Block| {
+            r.name != self.block.name && output.is_some_and(|o| dataflow::block_reads(r).contains(&o.buffer))
+        };
+        if let Some(r) = early.into_iter().find(takes) {
+            let message = format!("{} reads what {name} writes, not behind its nest", self.func.block_name(r.name));
+            return Err(self.no(6, message));
+        }
+        for access in reads.iter().chain(output) {
+            for w in dataflow::writers(self.func, access.buffer) {
+                let around = visit::loops_around(&self.func.body, w.name).unwrap_or_default();
+                if !dataflow::is_dense(w, access.buffer, &around) {
+                    let (w, buffer) = (self.func.block_name(w.name), &self.func.buffer(access.buffer).name);
+                    return Err(self.no(6, format!("what {w} writes of {buffer} is no box without holes")));
+                }
+            }
+        }
+        Ok(root)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schedule::testing::{
+        another_store, limit, program, rebind, redirect, refuses, refuses_on, steps, symbolic, tensorize,
+    };
+
+    const GEMM: &str = "gemm 5x7x3 f32 NN";
+
+    #[test]
+    fn operands_end_in_zeros_and_the_result_is_cropped() {
+        let text = steps(GEMM, "pad C i=4 j=4 k=2");
+        for line in [
+            "A_pad: global f32[8, 4]\n",
+            "A_pad[v0, v1] = select(v0 < 5 and v1 < 3, A[v0, v1], 0.0)\n",
+            "B_pad[v0, v1] = select(v0 < 3 and v1 < 7, B[v0, v1], 0.0)\n",
+            "C_pad[vi, vj] = C_pad[vi, vj] + A_pad[vi, vk]*B_pad[vk, vj]\n",
+            "for C_pad_1 in 0..7\n      block C_pad(v0 = C_pad_0, v1 = C_pad_1)\n        C[v0, v1] = C_pad[v0, v1]\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
+    }
+
+    #[test]
+    fn stages_vanish_into_the_copies_beside_them() {
+        let text = steps(
+            GEMM,
+            "pad C i=4 k=2 -> A_p B_p C_p; cache_write C C_p local -> C_l; reverse_compute_inline C_p
+             cache_read C A_p shared -> A_s; compute_inline A_p; cache_read C B_p shared -> B_s; compute_inline B_p",
+        );
+        assert!(text.contains("A_s[v0, v1] = select(v0 < 5 and v1 < 3, A[v0, v1], 0.0)\n"), "{text}");
+        assert!(text.contains("block C_l(v0 = C_l_0, v1 = C_l_1)\n        where C_l_0 < 5\n"), "{text}");
+        assert!(!text.contains("_p"), "{text}");
+    }
+
+    #[test]
+    fn what_divides_gets_plain_copies() {
+        let text = steps("gemm 8x8x8 f32 NT", "pad C i=4 k=8");
+        assert!(text.contains("A_pad[v0, v1] = A[v0, v1]\n") && text.contains("B_pad[v0, v1] = B[v0, v1]\n"), "{text}");
+    }
+
+    #[test]
+    fn one_operand_read_in_two_ways_has_two_stages() {
+        let text = "program syrk
+            input A f32[5, 3]
+            C: output C[i 5, j 5] f32 = sum(k 3) A[i, k]*A[j, k]";
+        let text = steps(text, "pad C i=4 k=4");
+        assert!(text.contains("A_pad[vi, vk]*A_pad_1[vj, vk]"), "{text}");
+        assert!(text.contains("A_pad: global f32[8, 4]") && text.contains("A_pad_1: global f32[5, 4]"), "{text}");
+    }
+
+    #[test]
+    fn extremes_are_padded_with_their_own_element() {
+        let rows = "program rows
+            input A f32[5, 13]
+            M: output M[i 5] f32 = max(k 13) A[i, k]";
+        assert!(steps(rows, "pad M k=4").contains("select(v1 < 13, A[v0, v1], -inf)"));
+        let mixed = "program mixed
+            input A f16[5, 13]; input B f16[13]
+            S: output S[i 5] f32 = sum(k 13) f32(A[i, k])*f32(B[k])";
+        assert!(steps(mixed, "pad S k=4").contains("select(v0 < 13, B[v0], 0.0)"));
+    }
+
+    #[test]
+    fn only_what_a_block_reads_is_copied() {
+        let shifted = "program shifted
+            input A f32[20, 9]
+            Y: output Y[i 7, j 3] f32 = select(i < 5, A[i, j + 2], 0)";
+        let text = steps(shifted, "pad Y i=4");
+        assert!(text.contains("for A_pad_1 in 0..3\n") && text.contains("v1 = A_pad_1 + 2"), "{text}");
+        assert!(text.contains("select(v0 < 5, A[v0, v1], 0.0)"), "{text}");
+    }
+
+    #[test]
+    fn multiples_and_loops_are_checked() {
+        refuses(GEMM, "pad C i=0", "pad.1", "the multiple 0 of loop `i` is not positive");
+        refuses(GEMM, "pad C i=1099511627776 j=1099511627776; pad C i=1099511627775", "pad.1", "loop `i` would grow");
+        refuses(GEMM, "unroll k; pad C k=4", "pad.2", "loop `k` is unrolled");
+        let mut func = program(GEMM);
+        symbolic(&mut func, "k");
+        refuses_on(&func, "pad C k=4", "pad.2", "the extent of loop `k` is not a constant");
+        let shared = "cache_read C A local -> L; compute_at L j; pad C i=4";
+        refuses(GEMM, shared, "pad.2", "loop `i` does not hold C alone");
+        refuses("gemm 4x4x4 f16>f32>f16 NN", "pad out i=8", "pad.2", "loop `i` does not hold out alone");
+        refuses(GEMM, "split k 2 2; pad C k_0=4", "pad.2", "loop `k_0` does not run one whole iterator of C by itself");
+        let mut func = program(GEMM);
+        limit(&mut func, "C", "vi", 4);
+        refuses_on(&func, "pad C k=4", "pad.2", "C has a predicate");
+        refuses(GEMM, "pad C i=4 i=4", "step.twice", "`i` is named twice");
+    }
+
+    #[test]
+    fn natures_and_indices_are_checked() {
+        let mut func = program(GEMM);
+        another_store(&mut func, "C");
+        refuses_on(&func, "pad C i=4", "pad.3", "C cannot be padded: its body is not one store");
+        refuses(GEMM, "decompose_reduction C k; pad C i=4", "pad.2", "loop `i` does not hold C alone");
+        let mut func = program(GEMM);
+        let id = func.find_block("C").unwrap().name;
+        crate::ir::visit::change_block(&mut func.body, id, &mut |b| b.init = b.body.first().map(|_| b.body.clone()));
+        refuses_on(&func, "pad C k=4", "pad.3", "C cannot be padded: its init is not one store");
+        let pair = "program pair
+            input A f32[6, 4]
+            S: S[i 6] f32 = sum(k 4) A[i, k]
+            T: T[i 6] f32 = A[i, 0]
+            Y: output Y[i 6] f32 = S[i] + T[i]";
+        let mut func = program(pair);
+        redirect(&mut func, "T", "S");
+        refuses_on(&func, "pad S i=4", "pad.3", "T also writes what S writes");
+        let window = "program window
+            input A f32[12]
+            B: output B[i 9] f32 = sum(w 3) A[i + w]";
+        refuses(window, "pad B i=4", "pad.4", "B reads A at `vi` with something around it");
+    }
+
+    #[test]
+    fn terms_must_vanish() {
+        let no = |term: &str, message: &str| {
+            let text = format!("program p\ninput A f32[5, 3]; input B f32[5]\nS: output S[i 5] f32 = sum(k 3) {term}");
+            refuses(&text, "pad S k=4", "pad.5", message);
+        };
+        let message = "beyond the end of `k` the term of S is not its neutral element";
+        no("A[i, k]*B[i]", message);
+        no("A[i, k] + 1.0", message);
+        no("exp(A[i, k])", message);
+        no("B[i]", message);
+    }
+
+    #[test]
+    fn the_nest_must_stand_between_writers_and_readers() {
+        let chain = "program chain
+            input A f32[6, 3]
+            X: X[i 6, k 3] f32 = A[i, k]*2.0
+            S: S[i 6] f32 = sum(k 3) X[i, k]
+            Y: output Y[i 6] f32 = S[i] + 1.0";
+        steps(chain, "pad S S_i=4 S_k=4");
+        refuses(chain, "compute_at X S_i; pad S S_k=4", "pad.6", "X writes what S reads, not before its nest");
+        let mut func = program(chain);
+        rebind(&mut func, "X", "vi", |i| i * 2);
+        refuses_on(&func, "pad S S_i=4", "pad.6", "what X writes of X is no box without holes");
+        let mut func = program(chain);
+        func.body.swap(1, 2);
+        refuses_on(&func, "pad S S_i=4", "pad.6", "Y reads what S writes, not behind its nest");
+        let mut func = program(GEMM);
+        tensorize(&mut func, "j");
+        refuses_on(&func, "pad C k=4", "pad.7", "C stands in the tensorized nest j");
+    }
+}
