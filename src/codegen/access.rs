@@ -102,11 +102,13 @@ impl<'c> Body<'c, '_, '_> {
         self.b.store(pointer, value, align.max(byte_size(dtype, store.lanes)))
     }
 
-    fn buffer(&self, id: BufferId) -> Result<&Buffer> {
+    /// A buffer of the kernel.
+    pub fn buffer(&self, id: BufferId) -> Result<&Buffer> {
         self.func.buffers.get(id.0 as usize).ok_or_else(|| bug(format!("there is no buffer #{}", id.0)))
     }
 
-    fn place(&self, id: BufferId) -> Result<Place<'c>> {
+    /// Where a buffer is.
+    pub fn place(&self, id: BufferId) -> Result<Place<'c>> {
         self.places.get(&id).cloned().ok_or_else(|| bug(format!("buffer #{} has no place", id.0)))
     }
 
@@ -119,7 +121,12 @@ impl<'c> Body<'c, '_, '_> {
 
     /// The address of an element: base, what varies, and last a constant, which fits into the instruction. With it the
     /// power of two that it is known to be a multiple of, from which the backend makes vectors of neighbours.
-    fn address(&mut self, id: BufferId, base: PointerValue<'c>, indices: &[Index]) -> Result<(PointerValue<'c>, u32)> {
+    pub fn address(
+        &mut self,
+        id: BufferId,
+        base: PointerValue<'c>,
+        indices: &[Index],
+    ) -> Result<(PointerValue<'c>, u32)> {
         let buffer = self.buffer(id)?;
         let (element, elements) = (self.b.element(buffer.dtype)?, buffer.elements().unwrap_or(0));
         let mut sum = self.sum(self.flat(id, indices)?);
@@ -169,7 +176,7 @@ fn known_alignment(buffer: &Buffer, sum: &Affine) -> u32 {
 }
 
 /// Bytes of `lanes` elements, and what their address is a multiple of: the largest power of two in it.
-fn byte_size(dtype: crate::DType, lanes: u32) -> u32 {
+pub fn byte_size(dtype: crate::DType, lanes: u32) -> u32 {
     let bytes = (dtype.bits() / 8).max(1) * lanes.max(1);
     1 << bytes.trailing_zeros()
 }

@@ -179,7 +179,7 @@ impl<'c> Body<'c, '_, '_> {
             Stmt::Block(block) => self.stmts(&block.body),
             Stmt::Store(store) => {
                 self.count()?;
-                self.store(store)
+                if store.asynchronous { self.copy(store) } else { self.store(store) }
             }
             Stmt::If(guard) if self.never(&guard.cond) => Ok(()),
             Stmt::If(guard) => {
@@ -193,8 +193,17 @@ impl<'c> Body<'c, '_, '_> {
                 self.b.at_end(after);
                 Ok(())
             }
-            Stmt::Sync(Sync::Block { .. }) => self.b.effect("llvm.nvvm.barrier0", &[]),
-            Stmt::Sync(Sync::Warp { .. }) => self.b.effect("llvm.nvvm.bar.warp.sync", &[self.b.int(32, -1).into()]),
+            Stmt::Sync(sync) => self.sync(sync),
+        }
+    }
+
+    fn sync(&self, sync: &Sync) -> Result<()> {
+        let number = |n: i64| self.b.int(32, n).into();
+        match sync {
+            Sync::Block { .. } => self.b.effect("llvm.nvvm.barrier0", &[]),
+            Sync::Warp { .. } => self.b.effect("llvm.nvvm.bar.warp.sync", &[number(-1)]),
+            Sync::Commit { .. } => self.b.effect("llvm.nvvm.cp.async.commit.group", &[]),
+            Sync::Wait { groups, .. } => self.b.effect("llvm.nvvm.cp.async.wait.group", &[number(i64::from(*groups))]),
         }
     }
 

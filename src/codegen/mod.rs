@@ -9,6 +9,7 @@ mod access;
 mod body;
 mod builder;
 mod cast;
+mod copy;
 mod describe;
 mod expr;
 mod index;
@@ -21,7 +22,7 @@ mod value;
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
 use crate::lower::{Lowered, LoweredKernel};
-use crate::target::{Features, Target};
+use crate::target::Target;
 use inkwell::AddressSpace;
 use inkwell::context::Context;
 use inkwell::module::{Linkage, Module};
@@ -38,8 +39,7 @@ const SHARED_ALIGN: u32 = 1024;
 /// [`crate::error::Fault::Chip`] for types without ordinary code, [`crate::error::Fault::Input`] for kernels too
 /// large to write out, [`crate::error::Fault::Bug`] for anything that LLVM refuses.
 pub fn compile(lowered: &Lowered, target: &Target) -> Result<Kernels> {
-    // Ordinary code needs nothing beyond what the chip's lowest version has.
-    let ptx_version = target.ptx_for(Features::empty());
+    let ptx_version = target.ptx_for(lowered.features());
     let machine = session::machine(target, ptx_version)?;
     // Before the context, which it outlives.
     let log = session::Diagnostics::default();

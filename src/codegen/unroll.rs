@@ -102,7 +102,7 @@ mod tests {
 
     fn statements(count: usize) -> Vec<Stmt> {
         let value = Expr::constant(DType::F32, 0.0);
-        vec![Stmt::Store(Store { buffer: BufferId(0), indices: vec![], value, lanes: 1 }); count]
+        vec![Stmt::Store(Store::new(BufferId(0), vec![], value)); count]
     }
 
     fn nest(extent: i64, kind: LoopKind, body: Vec<Stmt>) -> For {
@@ -155,12 +155,7 @@ mod tests {
         let [i, j] = ["i", "j"].map(|n| func.add_var(n));
         let read = |index: Index| {
             let value = Expr::load(a, vec![index]);
-            For::new(
-                j,
-                256,
-                LoopKind::Serial,
-                vec![Stmt::Store(Store { buffer: c, indices: vec![Index::Var(j)], value, lanes: 1 })],
-            )
+            For::new(j, 256, LoopKind::Serial, vec![Stmt::Store(Store::new(c, vec![Index::Var(j)], value))])
         };
         assert_eq!(super::copies(&func, &read(Index::Var(j)), 256, Some(i)), Copies::Some(8));
         assert_eq!(super::copies(&func, &read(i * 256 + Index::Var(j)), 256, Some(i)), Copies::All);

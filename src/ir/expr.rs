@@ -419,6 +419,24 @@ impl Expr {
         Expr::Const(dtype, literal)
     }
 
+    /// Whether it is the constant zero, or a vector of it; a negative zero is not.
+    pub fn is_zero(&self) -> bool {
+        match self {
+            Expr::Const(_, Literal::Int(v)) => *v == 0,
+            Expr::Const(_, Literal::Float(v)) => v.to_bits() == 0,
+            Expr::Splat(_, one) => one.is_zero(),
+            _ => false,
+        }
+    }
+
+    /// The condition and the value, if it is a value where the condition holds and else zero.
+    pub fn zero_filled(&self) -> Option<(&Expr, &Expr)> {
+        match self {
+            Expr::Select(c, value, zero) if zero.is_zero() => Some((c, value)),
+            _ => None,
+        }
+    }
+
     /// Reads one element.
     pub fn load(buffer: BufferId, indices: Vec<Index>) -> Expr {
         Expr::Load { buffer, indices, lanes: 1 }

@@ -255,9 +255,18 @@ impl<'a> Printer<'a> {
                 self.end();
                 self.indented(&i.body);
             }
-            Stmt::Sync(Sync::Block { reason }) => self.put(&format!("barrier  # {reason}\n")),
-            Stmt::Sync(Sync::Warp { reason }) => self.put(&format!("warp_barrier  # {reason}\n")),
+            Stmt::Sync(s) => self.sync(s),
         }
+    }
+
+    fn sync(&mut self, sync: &Sync) {
+        let text = match sync {
+            Sync::Block { reason } => format!("barrier  # {reason}\n"),
+            Sync::Warp { reason } => format!("warp_barrier  # {reason}\n"),
+            Sync::Commit { reason } => format!("commit_group  # {reason}\n"),
+            Sync::Wait { groups, reason } => format!("wait_group {groups}  # {reason}\n"),
+        };
+        self.put(&text);
     }
 
     fn for_loop(&mut self, l: &For) {
@@ -379,6 +388,9 @@ impl<'a> Printer<'a> {
     }
 
     fn store(&mut self, s: &Store) {
+        if s.asynchronous {
+            self.put("async ");
+        }
         self.access(s.buffer, &s.indices, s.lanes);
         self.put(" = ");
         let expected = self.func.buffers.get(s.buffer.0 as usize).map(|b| b.dtype);

@@ -351,6 +351,25 @@ pub struct Store {
     pub value: Expr,
     /// How many consecutive elements (Lowered; else 1).
     pub lanes: u32,
+    /// Whether the thread only starts a copy from global to shared memory, which lands when the thread waits for the
+    /// group of copies that it belongs to (Lowered; else false). The value is then a load, or a select between a load and
+    /// zero: where the condition does not hold nothing is read, and zeros land.
+    pub asynchronous: bool,
+}
+
+impl Store {
+    /// Writes one element, at once.
+    pub fn new(buffer: BufferId, indices: Vec<Index>, value: Expr) -> Store {
+        Store { buffer, indices, value, lanes: 1, asynchronous: false }
+    }
+
+    /// The buffer that it copies, if its value is a load, or a select between a load and zero.
+    pub fn source(&self) -> Option<BufferId> {
+        match self.value.zero_filled().map_or(&self.value, |(_, load)| load) {
+            Expr::Load { buffer, lanes, .. } if *lanes == self.lanes => Some(*buffer),
+            _ => None,
+        }
+    }
 }
 
 /// A condition around statements.
@@ -362,7 +381,7 @@ pub struct If {
     pub body: Vec<Stmt>,
 }
 
-/// Synchronisation (Lowered), with the reason it is there: the dependence that it orders.
+/// Synchronisation (Lowered), with the reason it is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sync {
     /// All threads of the block.
@@ -372,6 +391,19 @@ pub enum Sync {
     },
     /// The threads of each warp.
     Warp {
+        /// The dependence, in words with the program's names.
+        reason: String,
+    },
+    /// Each thread closes the group of the asynchronous copies that it has started since the last one closed. A group
+    /// may be empty: groups are counted.
+    Commit {
+        /// The stages whose copies are in the group.
+        reason: String,
+    },
+    /// Each thread waits until at most `groups` of its closed groups, the last ones, are still under way.
+    Wait {
+        /// How many groups may be under way.
+        groups: u32,
         /// The dependence, in words with the program's names.
         reason: String,
     },

@@ -220,6 +220,18 @@ pub fn change_block(body: &mut [Stmt], block: BlockId, f: &mut dyn FnMut(&mut Bl
     false
 }
 
+/// Changes every store in place, in the order of the text.
+pub fn each_store(body: &mut [Stmt], f: &mut dyn FnMut(&mut Store)) {
+    for stmt in body {
+        if let Stmt::Store(s) = stmt {
+            f(s);
+        }
+        for child in children_mut(stmt) {
+            each_store(child, f);
+        }
+    }
+}
+
 /// Applies `index` to every index and `node` to every expression (bottom-up) of a statement and all below it:
 /// extents, bindings, predicates, conditions, store indices and values.
 pub fn map_stmt(stmt: Stmt, index: &mut dyn FnMut(&Index) -> Index, node: &mut dyn FnMut(Expr) -> Expr) -> Stmt {
@@ -248,6 +260,7 @@ pub fn map_stmt(stmt: Stmt, index: &mut dyn FnMut(&Index) -> Index, node: &mut d
             indices: s.indices.iter().map(&mut *index).collect(),
             value: map_expr(&s.value, index, node),
             lanes: s.lanes,
+            asynchronous: s.asynchronous,
         }),
         Stmt::If(i) => Stmt::If(If { cond: map_cond(&i.cond, &mut |x| index(x)), body: map_body(i.body, index, node) }),
         Stmt::Sync(s) => Stmt::Sync(s),

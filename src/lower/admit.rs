@@ -4,8 +4,8 @@
 use super::LoweredKernel;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ir::{Axis, CopyKind, Func, LoopKind, Scope, Stmt, visit};
-use crate::target::Target;
+use crate::ir::{Axis, Block, CopyKind, Func, LoopKind, Scope, Stmt, visit};
+use crate::target::{Features, Target};
 
 /// Refuses placements that are not lowered yet and types that the chip has no memory format for.
 pub fn admit(func: &Func, target: &Target) -> Result<()> {
@@ -13,7 +13,7 @@ pub fn admit(func: &Func, target: &Target) -> Result<()> {
     visit::walk(&func.body, &mut |s| match s {
         Stmt::For(l) => placements_of_loop(func, l, &mut missing),
         Stmt::Block(b) => {
-            if let Some(c) = b.copy_with.as_ref().filter(|c| c.kind != CopyKind::Sync) {
+            if let Some(c) = b.copy_with.as_ref().filter(|c| c.kind == CopyKind::Tma) {
                 missing.push(format!("copy_with {} {}", func.block_name(b.name), c.kind.name()));
             }
             if let Some(role) = b.role.and_then(|r| func.roles.get(r.0 as usize)) {
@@ -31,6 +31,7 @@ pub fn admit(func: &Func, target: &Target) -> Result<()> {
         }
     }
     if missing.is_empty() {
+        copies(func, target)?;
         return types(func, target);
     }
     missing.dedup();
@@ -56,6 +57,22 @@ fn placements_of_loop(func: &Func, l: &crate::ir::For, missing: &mut Vec<String>
     if let Some(t) = &l.tensorize {
         missing.push(format!("tensorize {name} {}", t.row));
     }
+}
+
+/// Asynchronous copies need a chip that has them; ordinary ones do not take their place unasked.
+fn copies(func: &Func, target: &Target) -> Result<()> {
+    let blocks = visit::blocks(&func.body);
+    let asks = |b: &&&Block| b.copy_with.as_ref().is_some_and(|c| c.kind == CopyKind::CpAsync);
+    let stages: Vec<&str> = blocks.iter().filter(asks).map(|b| func.block_name(b.name)).collect();
+    if stages.is_empty() || target.has(Features::CP_ASYNC) {
+        return Ok(());
+    }
+    let stages = stages.join(" ");
+    Err(Error::chip(
+        "admit.copy",
+        format!("copy_with {stages} cp_async: {} has no asynchronous copies; sm_80 is the first that has", target.name),
+    )
+    .help(format!("copy_with {stages} sync copies through registers, in a pipeline too")))
 }
 
 fn types(func: &Func, target: &Target) -> Result<()> {

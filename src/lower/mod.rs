@@ -8,6 +8,7 @@ mod admit;
 mod bind;
 mod blocks;
 mod compact;
+mod copies;
 mod flatten;
 mod guards;
 mod kernels;
@@ -25,7 +26,7 @@ mod walks;
 use crate::error::{Error, Result};
 use crate::ir::simplify::Env;
 use crate::ir::{Axis, BufferId, Func, Index, Var, print};
-use crate::target::Target;
+use crate::target::{Features, Target};
 use std::time::{Duration, Instant};
 
 pub use verify::verify;
@@ -41,6 +42,14 @@ pub struct Lowered {
     pub kernels: Vec<LoweredKernel>,
 }
 
+impl Lowered {
+    /// What a chip must have to run it; ordinary code needs nothing.
+    pub fn features(&self) -> Features {
+        let copies = self.kernels.iter().any(|k| order::copies(&k.func.body));
+        if copies { Features::CP_ASYNC } else { Features::empty() }
+    }
+}
+
 /// One kernel.
 ///
 /// The body of `func` is what every thread runs. Its statements are [`crate::ir::Stmt`] with these promises:
@@ -52,7 +61,9 @@ pub struct Lowered {
 ///   address is a multiple of their size in bytes;
 /// - a `Local` buffer is registers: its indices are constants once the unrolled loops around are written out;
 /// - a `Shared` buffer has a byte `offset`;
-/// - a `Sync` stands only where all threads of its unit come.
+/// - an asynchronous store copies 4, 8 or 16 bytes of a global buffer that the kernel does not write to a shared one;
+/// - a `Sync` stands only where all threads of its unit come; groups of copies are committed and waited for by all threads
+///   of the block alike.
 ///
 /// `func.params` are the kernel's parameters: global buffers of the program or workspace, by name.
 #[derive(Debug, Clone, PartialEq)]
@@ -166,8 +177,13 @@ pub const PASSES: &[Pass] = &[
         run: vectors::run,
     },
     Pass {
+        name: "copies",
+        promise: "stages that copy asynchronously start copies of 4, 8 or 16 bytes",
+        run: copies::run,
+    },
+    Pass {
         name: "pipeline",
-        promise: "pipelined loops load ahead through registers into slots of shared memory",
+        promise: "pipelined loops fill slots of shared memory ahead: asynchronously, or through registers",
         run: pipeline::run,
     },
     Pass {
@@ -182,7 +198,7 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "order",
-        promise: "a barrier between accesses of different threads that depend on each other, and nowhere else",
+        promise: "between accesses that depend on each other what orders them, and nowhere else",
         run: order::run,
     },
 ];

@@ -92,6 +92,8 @@ fn name(sync: &Sync) -> String {
     match sync {
         Sync::Block { reason } => format!("barrier ({reason})"),
         Sync::Warp { reason } => format!("warp_barrier ({reason})"),
+        Sync::Commit { reason } => format!("commit_group ({reason})"),
+        Sync::Wait { groups, reason } => format!("wait_group {groups} ({reason})"),
     }
 }
 

@@ -1,16 +1,18 @@
-//! `pipeline L stages=N` with copies through registers: loads run ahead of the compute by N - 1 iterations.
+//! `pipeline L stages=N`: copies run ahead of the compute by N - 1 iterations.
 //!
-//! Every stage directly under L has N slots in shared memory. The first tiles are copied before the loop. An iteration
-//! loads a tile that is needed later into registers, computes from its own slot, and then stores the registers into
-//! the slot that has become free. The loop is written out N times, so
-//! that each copy of the body names its slots by constants and `order` sees exactly which accesses meet: with two slots
-//! one barrier an iteration is left.
+//! Every stage directly under L has N slots in shared memory. The first N - 1 tiles are copied before the loop. An
+//! iteration starts the copy of the tile that is needed N - 1 iterations later into the slot that has just become free,
+//! and computes from its own slot. An ordinary copy is taken apart: the tile is loaded into registers before the compute
+//! and stored after it. An asynchronous copy stays whole, before the compute, and lands when `order` waits for it.
+//!
+//! The loop is written out N times, so that each copy of the body names its slots by constants and `order` sees exactly
+//! which accesses meet: one barrier an iteration is left, and one wait, for the tile of that iteration.
 
 use super::LoweredKernel;
 use super::blocks::guarded;
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{Buffer, BufferId, Cond, Expr, For, Func, Index, LoopKind, Scope, Stmt, Store, Var, visit};
+use crate::ir::{Buffer, BufferId, Cond, Expr, For, Func, Index, LoopKind, Scope, Stmt, Var, visit};
 use crate::target::Target;
 
 /// Slots begin at a multiple of this many elements, so that vectors stay aligned.
@@ -54,11 +56,10 @@ struct Ring {
     compute: Vec<Stmt>,
 }
 
-/// A stage: the copy as it stood, and its two halves.
+/// A stage: the copy as it stood, and for an ordinary one its two halves, into registers and out of them.
 struct Copy {
     whole: Stmt,
-    load: Stmt,
-    store: Stmt,
+    halves: Option<(Stmt, Stmt)>,
     stage: BufferId,
     /// Elements of a slot.
     size: i64,
@@ -69,13 +70,14 @@ impl Ring {
         let name = func.var_name(l.var).to_string();
         let refuse = |why: String| {
             Error::chip("lower.pipeline", format!("pipeline {name}: {why}"))
-                .help("stages that are read from device memory by ordinary copies can be pipelined")
+                .help("stages that are copied from device memory, first thing in the loop, can be pipelined")
         };
         let (Some(p), Some(extent)) = (l.pipeline, l.extent.as_int()) else {
             return Err(refuse("the loop has no constant extent".into()));
         };
         if p.in_flight != 0 {
-            return Err(refuse("in_flight needs asynchronous instructions, and these are ordinary ones".into()));
+            let why = "in_flight counts batches of asynchronous instructions that compute, and these compute at once";
+            return Err(refuse(why.into()));
         }
         let slots = i64::from(p.stages.max(2));
         let mut ring = Ring { var: l.var, extent, slots, ahead: slots - 1, copies: Vec::new(), compute: Vec::new() };
@@ -102,14 +104,17 @@ impl Ring {
     }
 
     fn apart(&self, whole: Stmt, (stage, elements): (BufferId, i64), func: &mut Func) -> Copy {
-        let (name, dtype) = (func.buffer(stage).name.clone(), func.buffer(stage).dtype);
         let size = (func.buffer(stage).elements().unwrap_or(0) + SLOT - 1) / SLOT * SLOT;
+        if asynchronous(&whole) {
+            return Copy { whole, halves: None, stage, size };
+        }
+        let (name, dtype) = (func.buffer(stage).name.clone(), func.buffer(stage).dtype);
         let next = func.unused_buffer_name(&format!("{name}_next"));
         let next = func.add_buffer(Buffer::new(next, dtype, vec![Index::Int(elements)], Scope::Local));
         let (mut load, mut store) = (whole.clone(), whole.clone());
         through(&mut load, next, &mut Vec::new(), true);
         through(&mut store, next, &mut Vec::new(), false);
-        Copy { whole, load, store, stage, size }
+        Copy { whole, halves: Some((load, store)), stage, size }
     }
 
     fn written_out(self, func: &mut Func, env: &Env) -> Vec<Stmt> {
@@ -136,21 +141,23 @@ impl Ring {
         out
     }
 
-    /// Iteration k, which computes from `slot`: loads, compute, stores.
+    /// Iteration k, which computes from `slot`: what starts copies, compute, what ends them.
     fn iteration(&self, k: &Index, slot: i64, env: &Env) -> Vec<Stmt> {
         let later = simplify::simplify(&(k.clone() + self.ahead), env);
         let more = simplify::simplify_cond(&Cond::lt(later.clone(), self.extent), env);
         let free = (slot + self.ahead) % self.slots;
-        let half = |pick: fn(&Copy) -> &Stmt| -> Vec<Stmt> {
+        let each = |pick: fn(&Copy) -> Option<&Stmt>| -> Vec<Stmt> {
             if more == Cond::Const(false) {
                 return Vec::new();
             }
-            let all = self.copies.iter().map(|c| self.at(pick(c).clone(), &later, free, env)).collect();
-            guarded(more.clone(), all)
+            let all = self.copies.iter().filter_map(pick).map(|s| self.at(s.clone(), &later, free, env));
+            Some(all.collect::<Vec<_>>())
+                .filter(|all| !all.is_empty())
+                .map_or(Vec::new(), |all| guarded(more.clone(), all))
         };
-        let mut out = half(|c| &c.load);
+        let mut out = each(|c| Some(c.halves.as_ref().map_or(&c.whole, |(load, _)| load)));
         out.extend(self.compute.iter().map(|s| self.at(s.clone(), k, slot, env)));
-        out.extend(half(|c| &c.store));
+        out.extend(each(|c| c.halves.as_ref().map(|(_, store)| store)));
         out
     }
 
@@ -167,7 +174,7 @@ impl Ring {
                 }
                 e
             });
-        each_store(&mut moved, &mut |s| {
+        visit::each_store(std::slice::from_mut(&mut moved), &mut |s| {
             if let Some(o) = offset(s.buffer) {
                 s.indices[0] = s.indices[0].clone() + o;
             }
@@ -176,13 +183,11 @@ impl Ring {
     }
 }
 
-fn each_store(stmt: &mut Stmt, f: &mut dyn FnMut(&mut Store)) {
-    if let Stmt::Store(s) = stmt {
-        f(s);
-    }
-    for child in visit::children_mut(stmt) {
-        child.iter_mut().for_each(|s| each_store(s, f));
-    }
+/// Whether a copy lands later.
+fn asynchronous(copy: &Stmt) -> bool {
+    let mut found = false;
+    visit::walk(std::slice::from_ref(copy), &mut |s| found |= matches!(s, Stmt::Store(s) if s.asynchronous));
+    found
 }
 
 /// The stage that a statement fills and the elements each thread moves, if it only copies from device memory that the

@@ -104,9 +104,10 @@ fn value_fits(func: &Func, value: &Expr, var: Var, width: i64, env: &Env) -> boo
                 !indices[0].mentions(var) || access_fits(func, *buffer, &indices[0], var, width, env)
             }
             Expr::Index(_, i) => !i.mentions(var),
-            Expr::Cond(c) => !c.mentions(var),
-            // A choice by lane has no vector form here; one that all lanes share has.
-            Expr::Splat(..) | Expr::Select(..) | Expr::Cmp(..) => false,
+            Expr::Cond(c) => uniform(c, var, width, env),
+            // One choice for all lanes; a choice by lane has no vector form here.
+            Expr::Select(c, ..) => matches!(c.as_ref(), Expr::Cond(_)),
+            Expr::Splat(..) | Expr::Cmp(..) => false,
             _ => true,
         };
     });
@@ -160,6 +161,7 @@ fn widen_expr(expr: Expr, var: Var, lanes: u32) -> Expr {
         Expr::Un(op, a) => Expr::Un(op, again(a)),
         Expr::Bin(op, a, b) => Expr::Bin(op, again(a), again(b)),
         Expr::Cast(t, a) => Expr::Cast(t, again(a)),
+        Expr::Select(c, a, b) => Expr::Select(c, again(a), again(b)),
         other => Expr::Splat(lanes, Box::new(other)),
     }
 }

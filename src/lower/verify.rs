@@ -1,19 +1,23 @@
 //! Holds a lowered kernel to the promises of [`LoweredKernel`]: code generation and the machine rely on them.
 
+use super::copies::SIZES;
 use super::{LoweredKernel, bug};
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{BufferId, Cond, Expr, For, Index, LoopKind, Scope, Stmt, Sync, Var, visit};
+use crate::ir::{BufferId, Cond, Expr, For, Index, LoopKind, Scope, Stmt, Store, Sync, Var, visit};
 
 /// Checks every promise; a broken one is a fault of a pass.
 pub fn verify(kernel: &LoweredKernel) -> Result<()> {
-    let mut check = Check { kernel, unrolled: Vec::new(), divergent: false };
+    let written = visit::writes(&kernel.func.body);
+    let mut check = Check { kernel, written, unrolled: Vec::new(), divergent: false };
     check.buffers()?;
     check.body(&kernel.func.body, &kernel.env())
 }
 
 struct Check<'a> {
     kernel: &'a LoweredKernel,
+    /// Buffers that the kernel writes.
+    written: Vec<BufferId>,
     unrolled: Vec<Var>,
     divergent: bool,
 }
@@ -74,6 +78,7 @@ impl Check<'_> {
             }
             Stmt::Store(s) => {
                 self.access(s.buffer, &s.indices, s.lanes, env)?;
+                self.copy(s)?;
                 let mut result = Ok(());
                 visit::walk_expr(&s.value, &mut |e| {
                     if let (Expr::Load { buffer, indices, lanes }, true) = (e, result.is_ok()) {
@@ -82,11 +87,29 @@ impl Check<'_> {
                 });
                 result
             }
-            Stmt::Sync(Sync::Block { reason } | Sync::Warp { reason }) if self.divergent => {
-                Err(self.broken(format!("a barrier stands under a condition on the thread: {reason}")))
+            Stmt::Sync(s) if self.divergent => {
+                let (Sync::Block { reason }
+                | Sync::Warp { reason }
+                | Sync::Commit { reason }
+                | Sync::Wait { reason, .. }) = s;
+                Err(self.broken(format!("synchronisation stands under a condition on the thread: {reason}")))
             }
             Stmt::Sync(_) => Ok(()),
         }
+    }
+
+    fn copy(&self, s: &Store) -> Result<()> {
+        if !s.asynchronous {
+            return Ok(());
+        }
+        let func = &self.kernel.func;
+        let to = func.buffer(s.buffer);
+        let from = s.source().filter(|b| func.buffer(*b).scope == Scope::Global && !self.written.contains(b));
+        let same = from.is_some_and(|b| func.buffer(b).dtype == to.dtype);
+        if !same || to.scope != Scope::Shared || !SIZES.contains(&(to.dtype.bits() * s.lanes)) {
+            return Err(self.broken(format!("{} is filled by no copy of 4, 8 or 16 bytes", to.name)));
+        }
+        Ok(())
     }
 
     fn looped(&mut self, l: &For, env: &Env) -> Result<()> {

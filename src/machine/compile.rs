@@ -200,6 +200,7 @@ impl<'a> Compiler<'a> {
         let (op, reason) = match sync {
             Sync::Block { reason } => (Op::BlockBarrier, reason),
             Sync::Warp { reason } => (Op::WarpBarrier, reason),
+            Sync::Commit { .. } | Sync::Wait { .. } => return,
         };
         self.here(SiteKind::Sync(reason.clone()));
         self.emit(op);

@@ -184,7 +184,7 @@ fn elements_of_vectors_are_named() {
         let (c, s) = (k.param("C", 8), k.shared("S", DType::F32, 32, 0));
         let value = Expr::Splat(4, Box::new(one(DType::F32)));
         k.func.body = vec![
-            Stmt::Store(Store { buffer: s, indices: vec![k.thread * 4], value, lanes: 4 }),
+            Stmt::Store(Store { lanes: 4, ..Store::new(s, vec![k.thread * 4], value) }),
             store(c, k.thread, load(s, k.thread)),
         ];
         k

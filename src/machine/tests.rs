@@ -105,7 +105,7 @@ impl Kernel {
 }
 
 pub(super) fn store(buffer: BufferId, index: impl Into<Index>, value: Expr) -> Stmt {
-    Stmt::Store(Store { buffer, indices: vec![index.into()], value, lanes: 1 })
+    Stmt::Store(Store::new(buffer, vec![index.into()], value))
 }
 
 pub(super) fn load(buffer: BufferId, index: impl Into<Index>) -> Expr {
@@ -170,7 +170,7 @@ fn vectors_move_whole_and_must_be_aligned() {
         let (a, c) = (k.param("A", 20), k.param("C", 16));
         let value = Expr::Load { buffer: a, indices: vec![k.thread * 4 + shift], lanes: 4 };
         let doubled = Expr::bin(BinOp::Add, value, Expr::Splat(4, Box::new(Expr::constant(DType::F32, 1.0))));
-        k.func.body = vec![Stmt::Store(Store { buffer: c, indices: vec![k.thread * 4], value: doubled, lanes: 4 })];
+        k.func.body = vec![Stmt::Store(Store { lanes: 4, ..Store::new(c, vec![k.thread * 4], doubled) })];
         k
     };
     let out = build(4).run().unwrap();
@@ -261,7 +261,7 @@ fn rasterized_walks_visit_each_pair_once_in_the_stated_order() {
     func.params.push(out);
     let [t, i, j] = ["t", "i", "j"].map(|n| func.add_var(n));
     let order = Expr::Index(DType::S32, Box::new(Index::Var(t)));
-    let body = vec![Stmt::Store(Store { buffer: out, indices: vec![i.into(), j.into()], value: order, lanes: 1 })];
+    let body = vec![Stmt::Store(Store::new(out, vec![i.into(), j.into()], order))];
     let mut l = For::new(t, 15, LoopKind::Serial, body);
     l.raster = Some(Raster { outer: i, outer_extent: 5.into(), inner: j, inner_extent: 3.into(), group: 2 });
     func.body = vec![Stmt::For(l)];

@@ -67,7 +67,7 @@ pub fn stage(func: &mut Func, copy: &Copy, under: &[Var]) -> Stmt {
     let dims: Vec<(Range, Index)> = copy.region.iter().cloned().zip(shape).collect();
     over(func, copy.made, &dims, under, |at| {
         let value = Expr::load(copy.from, at.clone());
-        Store { buffer: copy.to, indices: at, value, lanes: 1 }
+        Store::new(copy.to, at, value)
     })
 }
 

@@ -120,7 +120,7 @@ impl<'a> Stage<'a> {
 
     /// The block's init and body.
     fn statements(&self, buffer: BufferId, at: Vec<Index>, value: Expr) -> (Option<Vec<Stmt>>, Vec<Stmt>) {
-        let store = |value| vec![Stmt::Store(Store { buffer, indices: at.clone(), value, lanes: 1 })];
+        let store = |value| vec![Stmt::Store(Store::new(buffer, at.clone(), value))];
         match self.reduce {
             None => (None, store(value)),
             Some((r, _)) => {

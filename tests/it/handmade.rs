@@ -93,7 +93,7 @@ pub fn store(buffer: BufferId, index: impl Into<Index>, value: Expr) -> Stmt {
 }
 
 pub fn store_lanes(buffer: BufferId, index: impl Into<Index>, value: Expr, lanes: u32) -> Stmt {
-    Stmt::Store(Store { buffer, indices: vec![index.into()], value, lanes })
+    Stmt::Store(Store { lanes, ..Store::new(buffer, vec![index.into()], value) })
 }
 
 pub fn guarded(cond: Cond, body: Vec<Stmt>) -> Stmt {

@@ -6,7 +6,7 @@ use warploom::lower::{self, LoweredKernel};
 use warploom::machine;
 
 /// Lowers a program of one kernel, which must give the bits of the naive program.
-fn lowered(text: &str) -> LoweredKernel {
+pub fn lowered(text: &str) -> LoweredKernel {
     let schedule = Schedule::parse(text).unwrap();
     let func = schedule.scheduled().unwrap();
     let mut lowered = lower::lower(&func, &schedule.target).unwrap();
@@ -16,7 +16,8 @@ fn lowered(text: &str) -> LoweredKernel {
     lowered.kernels.remove(0)
 }
 
-fn refused(text: &str) -> String {
+/// The code of the error that a program is refused with.
+pub fn refused(text: &str) -> String {
     let schedule = Schedule::parse(text).unwrap();
     let func = match schedule.scheduled() {
         Ok(f) => f,
@@ -25,17 +26,21 @@ fn refused(text: &str) -> String {
     lower::lower(&func, &schedule.target).unwrap_err().code().to_string()
 }
 
-fn syncs(kernel: &LoweredKernel) -> Vec<String> {
+/// The synchronisation of a kernel in the order of its text, with the reasons.
+pub fn syncs(kernel: &LoweredKernel) -> Vec<String> {
     let mut out = Vec::new();
     visit::walk(&kernel.func.body, &mut |s| match s {
         Stmt::Sync(Sync::Block { reason }) => out.push(format!("block: {reason}")),
         Stmt::Sync(Sync::Warp { reason }) => out.push(format!("warp: {reason}")),
+        Stmt::Sync(Sync::Commit { reason }) => out.push(format!("commit: {reason}")),
+        Stmt::Sync(Sync::Wait { groups, reason }) => out.push(format!("wait {groups}: {reason}")),
         _ => {}
     });
     out
 }
 
-fn lanes(kernel: &LoweredKernel) -> Vec<u32> {
+/// How many elements each store writes, in the order of the text.
+pub fn lanes(kernel: &LoweredKernel) -> Vec<u32> {
     let mut out = Vec::new();
     visit::walk(&kernel.func.body, &mut |s| {
         if let Stmt::Store(s) = s {
@@ -74,7 +79,8 @@ fn a_stage_without_bound_loops_runs_on_one_thread() {
     assert!(lower::print_kernel(&k).contains("if threadIdx.x == 0"), "{}", lower::print_kernel(&k));
 }
 
-const GEMM: &str = "gemm 64x64x64 f32 NN
+/// A tiled product with both operands in shared memory.
+pub const GEMM: &str = "gemm 64x64x64 f32 NN
 target sm_80
 cache_write C C local -> C_l
 split i ? 8 4 -> i0 i1 i2

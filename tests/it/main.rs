@@ -4,6 +4,7 @@ mod cases;
 mod certify;
 mod cli;
 mod codegen;
+mod copies;
 mod differential;
 mod driver;
 mod examples;

@@ -16,7 +16,7 @@ use warploom::{DType, Error};
 const ALLOW_MISSING: &str = "WARPLOOM_WITHOUT_PTXAS";
 
 /// Both versions, or none if that is allowed.
-fn tools() -> Vec<Ptxas> {
+pub fn tools() -> Vec<Ptxas> {
     let found = Ptxas::find(None).unwrap_or_default();
     let missing: Vec<&str> = VERSIONS.into_iter().filter(|v| found.iter().all(|f| f.version != *v)).collect();
     if missing.is_empty() {
@@ -29,7 +29,7 @@ fn tools() -> Vec<Ptxas> {
 }
 
 /// Assembles for a chip with every version that knows it. `clean` demands no spill, no stack frame and no warning.
-fn assemble(tools: &[Ptxas], lowered: &Lowered, target: &Target, clean: bool) -> Result<(), Error> {
+pub fn assemble(tools: &[Ptxas], lowered: &Lowered, target: &Target, clean: bool) -> Result<(), Error> {
     let kernels = compile(lowered, target)?;
     for ptxas in tools.iter().filter(|p| p.knows(target.name)) {
         let assembled = ptxas.assemble(&kernels.text, target.name)?;

@@ -18,7 +18,7 @@ fn sample() -> (Func, BufferId, BufferId, [Var; 3]) {
 }
 
 fn store(buffer: BufferId, value: Expr) -> Stmt {
-    Stmt::Store(Store { buffer, indices: vec![Index::Int(0), Index::Int(1)], value, lanes: 1 })
+    Stmt::Store(Store::new(buffer, vec![Index::Int(0), Index::Int(1)], value))
 }
 
 #[test]

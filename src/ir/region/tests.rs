@@ -25,7 +25,7 @@ fn buffer(func: &mut Func, name: &str, shape: &[i64]) -> BufferId {
 
 fn read(buffer: BufferId, indices: Vec<Index>, sink: BufferId) -> Stmt {
     let value = Expr::load(buffer, indices);
-    Stmt::Store(Store { buffer: sink, indices: vec![Index::Int(0)], value, lanes: 1 })
+    Stmt::Store(Store::new(sink, vec![Index::Int(0)], value))
 }
 
 fn nest(loops: &[(Var, i64)], body: Stmt) -> Vec<Stmt> {
@@ -239,12 +239,7 @@ impl Random {
         let column = self.index(vars) + if self.affine { 200 } else { 0 };
         let indices = vec![self.index(vars), column];
         if self.rng.bool() {
-            return Stmt::Store(Store {
-                buffer: self.target,
-                indices,
-                value: Expr::constant(DType::F32, 1.0),
-                lanes: 1,
-            });
+            return Stmt::Store(Store::new(self.target, indices, Expr::constant(DType::F32, 1.0)));
         }
         let load = Expr::load(self.target, indices);
         let value = match self.rng.u8(..4) {
@@ -254,7 +249,7 @@ impl Random {
             }
             _ => load,
         };
-        Stmt::Store(Store { buffer: self.sink, indices: vec![Index::Int(0)], value, lanes: 1 })
+        Stmt::Store(Store::new(self.sink, vec![Index::Int(0)], value))
     }
 
     fn block(&mut self, vars: &[Var]) -> Stmt {

@@ -118,7 +118,7 @@ fn variables_stay_in_scope() {
     let i = var(&f, "i");
     let c = f.params[2];
     let value = Expr::constant(DType::F32, 0.0);
-    let store = Stmt::Store(Store { buffer: c, indices: vec![i.into()], value, lanes: 1 });
+    let store = Stmt::Store(Store::new(c, vec![i.into()], value));
     on_block(&mut f, "C", &mut |b| b.body.push(store.clone()));
     assert_eq!(refused(&f, "verify.scope"), "i is used where it is not in scope");
     let mut f = te::vec_add(8).unwrap();

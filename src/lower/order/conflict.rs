@@ -5,7 +5,7 @@
 //! [`Level::Unknown`] and a barrier is the safe choice.
 
 use super::super::LoweredKernel;
-use crate::ir::simplify::{self, Affine};
+use crate::ir::simplify::{self, Affine, Env};
 use crate::ir::{BlockId, BufferId, Cond, Expr, For, Index, Scope, Stmt, Var, visit};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,8 +16,10 @@ const BUDGET: i64 = 1 << 16;
 /// How far apart the threads are that depend on each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
+    /// They share no bytes, or both read.
+    Apart,
     /// Every thread depends on itself alone.
-    None,
+    Own,
     /// Only on threads of its own warp.
     Warp,
     /// On threads of other warps.
@@ -31,6 +33,8 @@ pub enum Level {
 pub struct Site {
     buffer: BufferId,
     write: bool,
+    /// A write that lands later.
+    pub asynchronous: bool,
     index: Index,
     lanes: u32,
     /// What must hold for the access to happen.
@@ -39,6 +43,15 @@ pub struct Site {
     loops: Vec<(Var, i64)>,
     /// The name of the block around it.
     pub block: String,
+}
+
+/// What an access does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Does {
+    Read,
+    Write,
+    /// Starts a copy.
+    Copy,
 }
 
 /// All accesses of a kernel.
@@ -90,17 +103,19 @@ impl<'a> Sites<'a> {
             Stmt::Store(s) => {
                 visit::walk_expr(&s.value, &mut |e| {
                     if let Expr::Load { buffer, indices, lanes } = e {
-                        self.add(*buffer, false, &indices[0], *lanes, cond, block);
+                        self.add(*buffer, Does::Read, &indices[0], *lanes, cond, block);
                     }
                 });
-                self.add(s.buffer, true, &s.indices[0], s.lanes, cond, block);
+                let does = if s.asynchronous { Does::Copy } else { Does::Write };
+                self.add(s.buffer, does, &s.indices[0], s.lanes, cond, block);
             }
             Stmt::Sync(_) => {}
         }
     }
 
-    fn add(&mut self, buffer: BufferId, write: bool, index: &Index, lanes: u32, cond: &Cond, block: Option<BlockId>) {
+    fn add(&mut self, buffer: BufferId, does: Does, index: &Index, lanes: u32, cond: &Cond, block: Option<BlockId>) {
         let func = &self.kernel.func;
+        let (write, asynchronous) = (does != Does::Read, does == Does::Copy);
         let read_only = || !visit::writes(&func.body).contains(&buffer);
         let scope = func.buffer(buffer).scope;
         if scope == Scope::Local || (scope == Scope::Global && !write && read_only()) {
@@ -108,7 +123,8 @@ impl<'a> Sites<'a> {
         }
         let block = block.map_or_else(|| "?".to_string(), |b| func.block_name(b).to_string());
         let loops = self.loops.clone();
-        self.sites.push(Site { buffer, write, index: index.clone(), lanes, cond: cond.clone(), loops, block });
+        let (index, cond) = (index.clone(), cond.clone());
+        self.sites.push(Site { buffer, write, asynchronous, index, lanes, cond, loops, block });
     }
 
     /// The global buffers through which threads pass values, as far as can be decided.
@@ -116,7 +132,7 @@ impl<'a> Sites<'a> {
         let global = |s: &Site| self.kernel.func.buffer(s.buffer).scope == Scope::Global;
         let passes = |id: BufferId| {
             let of: Vec<usize> = (0..self.sites.len()).filter(|s| self.sites[*s].buffer == id).collect();
-            of.iter().any(|a| of.iter().any(|b| a <= b && self.level(*a, *b) != Level::None))
+            of.iter().any(|a| of.iter().any(|b| a <= b && !matches!(self.level(*a, *b), Level::Apart | Level::Own)))
         };
         let mut ids: Vec<BufferId> = self.sites.iter().filter(|s| global(s)).map(|s| s.buffer).collect();
         ids.sort_unstable();
@@ -136,7 +152,11 @@ impl<'a> Sites<'a> {
         let verb = |s: &Site| if s.write { "writes" } else { "reads" };
         let earlier = if before >= now { " in the iteration before" } else { "" };
         if a.buffer == b.buffer {
-            let did = if a.write { "wrote" } else { "read" };
+            let did = match (a.write, a.asynchronous) {
+                (true, true) => "copied",
+                (true, false) => "wrote",
+                (false, _) => "read",
+            };
             format!("{kind} {}: {} {} what {} {did}{earlier}", name(a), b.block, verb(b), a.block)
         } else {
             let (new, old) = (name(b), name(a));
@@ -157,14 +177,17 @@ impl<'a> Sites<'a> {
 
     fn decide(&self, a: &Site, b: &Site) -> Level {
         if !a.write && !b.write {
-            return Level::None;
+            return Level::Apart;
         }
         if a.buffer != b.buffer {
-            return if self.overlap(a.buffer, b.buffer) { self.widest() } else { Level::None };
+            return if self.overlap(a.buffer, b.buffer) { self.widest() } else { Level::Apart };
         }
         let Some((a, b)) = self.same_block(a, b) else { return Level::Unknown };
         if self.same_digits(&a, &b) {
-            return Level::None;
+            return Level::Own;
+        }
+        if self.far_apart(&a, &b) {
+            return Level::Apart;
         }
         self.enumerate(&a, &b)
     }
@@ -217,6 +240,22 @@ impl<'a> Sites<'a> {
         }
     }
 
+    /// Whether all elements of one lie before all of the other, as those of different slots do.
+    fn far_apart(&self, a: &Flat, b: &Flat) -> bool {
+        match (self.span(a), self.span(b)) {
+            (Some(a), Some(b)) => a.1 < b.0 || b.1 < a.0,
+            _ => false,
+        }
+    }
+
+    /// The first and the last element.
+    fn span(&self, flat: &Flat) -> Option<(i64, i64)> {
+        let mut env = Env::new();
+        self.threads.iter().chain(&flat.site.loops).for_each(|(v, n)| env.bind(*v, 0, *n - 1));
+        let (first, last) = simplify::bounds(&flat.affine.to_index(), &env)?;
+        Some((first, last.checked_add(i64::from(flat.site.lanes) - 1)?))
+    }
+
     /// (coefficient, extent, thread) of each digit, smallest first, if they do not overlap and name every thread.
     fn digits(&self, flat: &Flat) -> Option<Vec<(i64, i64, Option<Var>)>> {
         let mut digits = Vec::new();
@@ -247,11 +286,12 @@ impl<'a> Sites<'a> {
         if !filled {
             return Level::Unknown;
         }
-        let mut level = Level::None;
+        let mut level = Level::Apart;
         let finished = self.each(b, &mut |thread, element| {
-            match owners.get(&element).map_or(Level::None, |o| o.seen_from(thread)) {
+            match owners.get(&element).map_or(Level::Apart, |o| o.seen_from(thread)) {
                 Level::Block => level = Level::Block,
-                Level::Warp if level == Level::None => level = Level::Warp,
+                Level::Warp => level = Level::Warp,
+                Level::Own if level == Level::Apart => level = Level::Own,
                 _ => {}
             }
             level != Level::Block
@@ -339,7 +379,7 @@ impl Owner {
         } else if self.several || thread != self.thread {
             Level::Warp
         } else {
-            Level::None
+            Level::Own
         }
     }
 }

@@ -102,10 +102,7 @@ pub fn check(func: &Func, stage: &Block, placed: &CopyWith) -> Result<()> {
 /// Where the stage reads and where it writes, if it is a copy.
 fn sides(func: &Func, stage: &Block) -> Option<(Side, Side)> {
     let [Stmt::Store(store)] = stage.body.as_slice() else { return None };
-    let source = match &store.value {
-        Expr::Select(_, a, zero) if is_zero(zero) => a.as_ref(),
-        other => other,
-    };
+    let source = store.value.zero_filled().map_or(&store.value, |(_, value)| value);
     let Expr::Load { buffer, indices, .. } = source else { return None };
     let same = func.buffer(*buffer).dtype == func.buffer(store.buffer).dtype;
     if stage.init.is_some() || *buffer == store.buffer || !same {
@@ -117,10 +114,6 @@ fn sides(func: &Func, stage: &Block) -> Option<(Side, Side)> {
         indices: indices.iter().map(|i| visit::subst_index(i, &bindings)).collect(),
     };
     Some((side(*buffer, indices), side(store.buffer, &store.indices)))
-}
-
-fn is_zero(e: &Expr) -> bool {
-    matches!(e, Expr::Const(dtype, _) if *e == Expr::constant(*dtype, 0.0))
 }
 
 type Broken = Option<(usize, String)>;

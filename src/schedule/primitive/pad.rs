@@ -191,7 +191,7 @@ fn filled(func: &mut Func, read: &Access, to: BufferId, fill: Option<Expr>, made
         let inside = grown.fold(Cond::TRUE, |all, (g, range, v)| all.and(within(v, range, g.to)));
         let load = Expr::load(read.buffer, at.clone());
         let value = if inside.is_true() { load } else { Expr::select(Expr::Cond(Box::new(inside)), load, fill) };
-        Store { buffer: to, indices: at, value, lanes: 1 }
+        Store::new(to, at, value)
     })
 }
 
@@ -208,7 +208,7 @@ fn crop(func: &mut Func, output: &Access, from: BufferId, made: &Made) -> Stmt {
     let dims = boxed(func, output, |g| g.from);
     copy::over(func, made, &dims, &[], |at| {
         let value = Expr::load(from, at.clone());
-        Store { buffer: output.buffer, indices: at, value, lanes: 1 }
+        Store::new(output.buffer, at, value)
     })
 }
 

@@ -67,7 +67,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         e => e,
     });
     let indices = outer.indices.iter().map(|i| visit::subst_index(i, &map)).collect();
-    let store = Store { buffer: outer.buffer, indices, value, lanes: 1 };
+    let store = Store::new(outer.buffer, indices, value);
     let predicate = still_read(func, b, producer, &map);
 
     let mut out = func.clone();

@@ -111,7 +111,7 @@ fn partial_block(func: &mut Func, block: &Block, factor: &For, found: &Found, pa
     }
     let indices: Vec<Index> =
         std::iter::once(Index::Var(lane.var)).chain(found.store.indices.iter().cloned()).collect();
-    let store = |value| vec![Stmt::Store(Store { buffer: partial, indices: indices.clone(), value, lanes: 1 })];
+    let store = |value| vec![Stmt::Store(Store::new(partial, indices.clone(), value))];
     let (init, value) = match reduce.is_empty() {
         true => (None, term),
         false => (Some(store(found.init.clone())), Expr::bin(found.op, Expr::load(partial, indices.clone()), term)),
@@ -154,7 +154,7 @@ fn combination(
     let at: Vec<Index> = found.store.indices.iter().map(|i| visit::subst_index(i, &map)).collect();
     let from: Vec<Index> = std::iter::once(Index::Var(own)).chain(at.iter().cloned()).collect();
     let output = found.store.buffer;
-    let store = |value| vec![Stmt::Store(Store { buffer: output, indices: at.clone(), value, lanes: 1 })];
+    let store = |value| vec![Stmt::Store(Store::new(output, at.clone(), value))];
     let value = Expr::bin(found.op, Expr::load(output, at.clone()), Expr::load(partial, from));
     let init = Some(store(found.init.clone()));
     let new = Block { iters, predicate: Cond::TRUE, init, body: store(value), ..block.clone() };

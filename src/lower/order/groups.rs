@@ -1,0 +1,51 @@
+//! Closes the groups of asynchronous copies: a run of statements that start copies is one group, and a stage that comes
+//! again begins the next one.
+
+use crate::ir::{BlockId, Func, Stmt, Sync, visit};
+use std::collections::BTreeSet;
+
+/// Whether a statement starts asynchronous copies.
+pub fn starts(stmt: &Stmt) -> bool {
+    let mut found = false;
+    visit::walk(std::slice::from_ref(stmt), &mut |s| found |= matches!(s, Stmt::Store(s) if s.asynchronous));
+    found
+}
+
+/// Whether nothing has to stand between the statements inside: everything but a loop, and a loop of copies alone.
+pub fn runs_as_a_whole(stmt: &Stmt) -> bool {
+    let Stmt::For(l) = stmt else { return true };
+    let mut only = true;
+    visit::walk(&l.body, &mut |s| only &= !matches!(s, Stmt::Store(s) if !s.asynchronous));
+    only && starts(stmt)
+}
+
+/// Puts a commit behind every run of copies.
+pub fn close(body: Vec<Stmt>, func: &Func) -> Vec<Stmt> {
+    let mut out = Vec::with_capacity(body.len());
+    let mut open: Vec<BlockId> = Vec::new();
+    for mut stmt in body {
+        let whole = runs_as_a_whole(&stmt);
+        let stages = if whole { stages(&stmt) } else { BTreeSet::new() };
+        if stages.is_empty() || open.iter().any(|b| stages.contains(b)) {
+            out.extend(commit(&mut open, func));
+        }
+        open.extend(stages);
+        if let (Stmt::For(l), false) = (&mut stmt, whole) {
+            l.body = close(std::mem::take(&mut l.body), func);
+        }
+        out.push(stmt);
+    }
+    out.extend(commit(&mut open, func));
+    out
+}
+
+fn commit(open: &mut Vec<BlockId>, func: &Func) -> Option<Stmt> {
+    let names: Vec<&str> = open.drain(..).map(|b| func.block_name(b)).collect();
+    (!names.is_empty()).then(|| Stmt::Sync(Sync::Commit { reason: names.join(", ") }))
+}
+
+/// The blocks that start copies.
+fn stages(stmt: &Stmt) -> BTreeSet<BlockId> {
+    let blocks = visit::blocks(std::slice::from_ref(stmt));
+    blocks.into_iter().filter(|b| b.body.iter().any(starts)).map(|b| b.name).collect()
+}

@@ -1,0 +1,245 @@
+//! The walk that finds where something has to stand between accesses.
+//!
+//! Walking a list keeps what is pending: the accesses that nothing separates yet from what comes. A statement that
+//! depends on one of them gets what orders the two in front. A loop is walked with what its own last iteration leaves
+//! pending, so that dependences between iterations are seen; where only what came before the loop asks for one more
+//! barrier inside, it is put in front of the loop instead.
+
+use super::conflict::{Level, Sites};
+use super::pending::{Flight, Pending};
+use super::{Item, Kind};
+use crate::ir::Sync;
+use std::collections::BTreeMap;
+
+/// What stands in front of a statement: the end of a group, a wait, a barrier, in this order.
+#[derive(Debug)]
+pub struct Placed {
+    pub before: usize,
+    commit: bool,
+    wait: Option<(u32, String)>,
+    meet: Option<(Level, String)>,
+}
+
+impl Placed {
+    /// As statements.
+    pub fn syncs(self) -> impl Iterator<Item = Sync> {
+        let commit = self.commit.then(|| Sync::Commit { reason: "what is waited for".to_string() });
+        let wait = self.wait.map(|(groups, reason)| Sync::Wait { groups, reason });
+        let meet = self.meet.map(|(level, reason)| match level {
+            Level::Warp => Sync::Warp { reason },
+            _ => Sync::Block { reason },
+        });
+        commit.into_iter().chain(wait).chain(meet)
+    }
+
+    /// The same but for the reasons.
+    fn like(&self, other: &Placed) -> bool {
+        let parts = |p: &Placed| (p.before, p.commit, p.wait.as_ref().map(|w| w.0), p.meet.as_ref().map(|m| rank(m.0)));
+        parts(self) == parts(other)
+    }
+}
+
+fn rank(level: Level) -> u8 {
+    match level {
+        Level::Apart | Level::Own => 0,
+        Level::Warp => 1,
+        Level::Unknown | Level::Block => 2,
+    }
+}
+
+/// A pending access that a statement has to wait for.
+struct Need {
+    before: usize,
+    now: usize,
+    level: Level,
+    flight: Flight,
+}
+
+/// The last barrier of the list at hand: which it is, and how far what it came after was then. A wait for one of these
+/// alone goes in front of it, and a barrier of the block for these alone takes the place of one of the warp, instead of
+/// a second barrier.
+struct Last {
+    at: usize,
+    seen: BTreeMap<usize, Flight>,
+}
+
+/// Where a walk through a list is.
+struct Here<'o> {
+    pending: Pending,
+    last: Option<Last>,
+    out: &'o mut Vec<Placed>,
+}
+
+impl Here<'_> {
+    /// These accesses happen, again perhaps.
+    fn happen(&mut self, sites: &[usize]) {
+        if let Some(last) = &mut self.last {
+            last.seen.retain(|s, _| !sites.contains(s));
+        }
+    }
+}
+
+pub struct Walker<'a> {
+    pub sites: &'a Sites<'a>,
+}
+
+impl Walker<'_> {
+    /// What has to be put into the list.
+    pub fn places(&self, items: &[Item]) -> Vec<Placed> {
+        let mut out = Vec::new();
+        self.list(items, &Pending::default(), &mut out);
+        out
+    }
+
+    /// Walks a list; returns what is pending after it.
+    fn list(&self, items: &[Item], pending: &Pending, out: &mut Vec<Placed>) -> Pending {
+        let mut here = Here { pending: pending.clone(), last: None, out };
+        for item in items {
+            match &item.kind {
+                Kind::Commit => here.pending.commit(),
+                Kind::Whole(sites) => {
+                    self.order_before(item.number, sites, &mut here);
+                    sites.iter().for_each(|s| here.pending.happens(*s, self.sites.site(*s).asynchronous));
+                    here.happen(sites);
+                }
+                Kind::Loop(inside) => {
+                    self.repeated(item, inside, &mut here);
+                    here.happen(&item.sites());
+                }
+            }
+        }
+        here.pending
+    }
+
+    fn repeated(&self, item: &Item, inside: &[Item], here: &mut Here) {
+        // What an iteration finds pending from the ones before it.
+        let mut carried = Pending::default();
+        loop {
+            let joined = carried.join(&self.list(inside, &carried, &mut Vec::new()));
+            if joined == carried {
+                break;
+            }
+            carried = joined;
+        }
+        let (mut alone, mut with) = (Vec::new(), Vec::new());
+        let end = self.list(inside, &carried, &mut alone);
+        let end_with = self.list(inside, &carried.join(&here.pending), &mut with);
+        let meets = |p: &[Placed]| -> Vec<_> {
+            p.iter().filter_map(|p| p.meet.as_ref().map(|m| (p.before, rank(m.0)))).collect()
+        };
+        let chosen = if alone.len() == with.len() && alone.iter().zip(&with).all(|(a, b)| a.like(b)) {
+            // The first reason seen may be the one from before the loop; the loop's own says more.
+            here.pending = end_with;
+            alone
+        } else if meets(&alone) != meets(&with) && self.order_before(item.number, &item.sites(), here) {
+            let kept = self.list(inside, &carried.join(&here.pending), &mut Vec::new());
+            here.pending = end.join(&kept);
+            alone
+        } else {
+            here.pending = end_with;
+            with
+        };
+        if !chosen.is_empty() {
+            // The last barrier now stands in another list.
+            here.last = None;
+        }
+        here.out.extend(chosen);
+    }
+
+    /// Puts in front of a statement what its accesses need; says whether they need anything.
+    fn order_before(&self, number: usize, sites: &[usize], here: &mut Here) -> bool {
+        let needs = self.needs(sites, &here.pending);
+        if needs.is_empty() {
+            return false;
+        }
+        let worst =
+            needs.iter().filter(|n| rank(n.level) > 0).reduce(|a, b| if rank(b.level) > rank(a.level) { b } else { a });
+        let meet = worst.map(|n| (n.level, self.sites.reason(n.before, n.now)));
+        let covers =
+            |last: &Last| needs.iter().all(|n| last.seen.get(&n.before).is_some_and(|then| *then != Flight::Open));
+        match (here.last.take(), meet) {
+            (Some(last), Some(meet)) if covers(&last) => self.strengthen(last, &needs, meet, here),
+            (last, meet) => {
+                here.last = last;
+                self.place(number, &needs, meet, here);
+            }
+        }
+        true
+    }
+
+    fn needs(&self, sites: &[usize], pending: &Pending) -> Vec<Need> {
+        let mut out = Vec::new();
+        for &now in sites {
+            for (&before, state) in &pending.states {
+                let level = self.sites.level(before, now);
+                let (flight, landed) = (state.flight, state.flight == Flight::Landed);
+                let needed = match level {
+                    Level::Apart => false,
+                    Level::Own => !landed,
+                    Level::Warp => !landed || !state.in_step,
+                    Level::Block | Level::Unknown => true,
+                };
+                if needed {
+                    out.push(Need { before, now, level, flight });
+                }
+            }
+        }
+        out
+    }
+
+    fn place(&self, before: usize, needs: &[Need], meet: Option<(Level, String)>, here: &mut Here) {
+        let commit = needs.iter().any(|n| n.flight == Flight::Open);
+        let wait = self.wait(needs, |n| match n.flight {
+            Flight::Open => Some(0),
+            Flight::Group(n) => Some(n + u32::from(commit)),
+            Flight::Landed => None,
+        });
+        if commit {
+            here.pending.commit();
+        }
+        if let Some((groups, _)) = wait {
+            here.pending.wait(groups);
+        }
+        if let Some((level, _)) = &meet {
+            let seen = here.pending.states.iter().map(|(site, s)| (*site, s.flight)).collect();
+            here.last = Some(Last { at: here.out.len(), seen });
+            match level {
+                Level::Warp => here.pending.meet_in_warps(),
+                _ => here.pending.meet(),
+            }
+        }
+        here.out.push(Placed { before, commit, wait, meet });
+    }
+
+    /// The wait for the copies among the needs, of which `groups` says how many groups were closed since.
+    fn wait(&self, needs: &[Need], groups: impl Fn(&Need) -> Option<u32>) -> Option<(u32, String)> {
+        let of = |n| groups(n).map(|g| (g, n));
+        let (groups, need) = needs.iter().filter_map(of).min_by_key(|(g, _)| *g)?;
+        Some((groups, self.sites.reason(need.before, need.now)))
+    }
+
+    /// Makes the last barrier do for these needs too.
+    fn strengthen(&self, mut last: Last, needs: &[Need], meet: (Level, String), here: &mut Here) {
+        let placed = &mut here.out[last.at];
+        let wait = self.wait(needs, |n| match last.seen.get(&n.before) {
+            Some(Flight::Group(groups)) => Some(*groups),
+            _ => None,
+        });
+        if wait.as_ref().is_some_and(|w| placed.wait.as_ref().is_none_or(|old| w.0 < old.0)) {
+            placed.wait = wait;
+        }
+        if placed.meet.as_ref().is_none_or(|old| rank(meet.0) > rank(old.0)) {
+            placed.meet = Some(meet);
+        }
+        let (groups, level) = (placed.wait.as_ref().map(|w| w.0), placed.meet.as_ref().map(|m| rank(m.0)));
+        for (site, flight) in &mut last.seen {
+            if matches!(*flight, Flight::Group(n) if groups.is_some_and(|g| n >= g)) {
+                *flight = Flight::Landed;
+            }
+            if *flight == Flight::Landed {
+                here.pending.ordered(*site, level == Some(1));
+            }
+        }
+        here.last = Some(last);
+    }
+}

@@ -1,0 +1,191 @@
+//! Asynchronous copies from end to end: what `copy_with STAGE cp_async` becomes, alone and in pipelines, where waits and
+//! barriers stand and why, what is refused, and that every chip that has them assembles the result.
+
+use crate::lower::{GEMM, lanes, lowered, refused, syncs};
+use crate::ptxas::{assemble, tools};
+use warploom::loom::Schedule;
+use warploom::lower::{LoweredKernel, lower};
+use warploom::{Error, Fault, Target};
+
+fn gemm(size: &str, more: &str) -> String {
+    format!("{}{more}\n", GEMM.replace("64x64x64", size))
+}
+
+/// How many stores start copies of so many elements.
+fn started(kernel: &LoweredKernel) -> Vec<u32> {
+    let mut out = Vec::new();
+    warploom::ir::visit::walk(&kernel.func.body, &mut |s| {
+        if let warploom::ir::Stmt::Store(s) = s
+            && s.asynchronous
+        {
+            out.push(s.lanes);
+        }
+    });
+    out
+}
+
+fn error(text: &str) -> Error {
+    let schedule = Schedule::parse(text).unwrap();
+    lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err()
+}
+
+#[test]
+fn a_copy_is_committed_and_waited_for_before_the_barrier() {
+    let k = lowered(&gemm("64x64x64", "copy_with A_s B_s cp_async"));
+    assert_eq!(started(&k), [4, 4]);
+    assert_eq!(
+        syncs(&k),
+        [
+            "block: WAR B_s: B_s writes what C read in the iteration before",
+            "commit: A_s, B_s",
+            "wait 0: RAW A_s: C reads what A_s copied",
+            "block: RAW B_s: C reads what B_s copied"
+        ]
+    );
+}
+
+#[test]
+fn an_ordinary_stage_beside_a_copy_shares_its_barriers() {
+    let k = lowered(&gemm("64x64x64", "copy_with B_s cp_async"));
+    assert_eq!(syncs(&k).len(), 4, "{:?}", syncs(&k));
+    let k = lowered(&gemm("64x64x64", "copy_with B_s cp_async; pipeline k0 stages=2"));
+    assert_eq!(syncs(&k).iter().filter(|s| s.starts_with("block")).count(), 2, "{:?}", syncs(&k));
+}
+
+/// One wait and one barrier an iteration: the tile of the iteration has landed, those after it are under way, and the
+/// slot that is refilled is the one that everybody left before the barrier.
+#[test]
+fn a_ring_of_copies_has_one_wait_and_one_barrier_an_iteration() {
+    for stages in 2..=6 {
+        let size = format!("64x64x{}", 8 * stages * 2);
+        let k = lowered(&gemm(&size, &format!("copy_with A_s B_s cp_async; pipeline k0 stages={stages}")));
+        let all = syncs(&k);
+        let kinds: Vec<&str> = all.iter().map(|s| s.split(": ").next().unwrap()).collect();
+        let (wait, ahead) = (format!("wait {}", stages - 2), stages - 1);
+        let round = [wait.as_str(), "block", "commit"].repeat(stages);
+        assert_eq!(kinds, [vec!["commit"; ahead], round].concat(), "{stages}");
+        assert!(all[ahead].contains("RAW") && all[ahead + 1].contains("WAR"), "{all:?}");
+    }
+}
+
+#[test]
+fn rings_of_every_depth_give_the_naive_result() {
+    // Many tiles, less than the depth, one, and ragged ones.
+    for size in ["64x64x104", "64x64x16", "64x64x8", "61x67x45", "64x64x44"] {
+        for stages in 2..=6 {
+            for stage in ["A_s B_s", "A_s"] {
+                lowered(&gemm(size, &format!("copy_with {stage} cp_async; pipeline k0 stages={stages}")));
+            }
+        }
+    }
+}
+
+/// Rows of 45 elements begin at any multiple of 4 bytes.
+#[test]
+fn rows_that_are_not_aligned_are_copied_element_by_element() {
+    let k = lowered(&gemm("64x64x45", "copy_with A_s B_s cp_async; pipeline k0 stages=3"));
+    let widths = started(&k);
+    assert!(widths.contains(&1) && widths.contains(&4), "{widths:?}");
+    assert!(lanes(&k).contains(&1));
+}
+
+/// Rows of a length, filled up with zeros to 64, and their sums by the four threads of a row.
+fn filled_up(length: u32) -> String {
+    format!(
+        "program filled
+  input A f32[64, {length}]
+  S: S[i 64, k 64] f32 = select(k < {length}, A[i, k], 0)
+  C: output C[i 64] f32 = sum(k 64) S[i, k]
+target sm_80
+set_scope S shared
+split C_i ? 32 -> b t
+split C_k ? 16 -> k0 k1
+reorder b t k0 k1
+bind b blockIdx.x
+bind t threadIdx.x
+compute_at S k0 -> r c
+fuse r c -> f
+split f ? 32 4 -> f0 f1 f2
+vectorize f2
+bind f1 threadIdx.x
+copy_with S cp_async
+pipeline k0 stages=3
+"
+    )
+}
+
+#[test]
+fn a_select_with_zero_is_the_zero_filled_form() {
+    for (length, width) in [(60, 4), (61, 1)] {
+        let text = filled_up(length);
+        let k = lowered(&text);
+        assert!(started(&k).iter().all(|n| *n == width), "{:?}", started(&k));
+        let schedule = Schedule::parse(&text).unwrap();
+        for target in [Target::sm_80(), Target::sm_90a()] {
+            let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();
+            assemble(&tools(), &lowered, &target, true).unwrap_or_else(|e| panic!("{length} for {target}: {e}"));
+            let ptx = warploom::codegen::compile(&lowered, &target).unwrap().text;
+            assert!(ptx.contains(&format!("], {}, %r", width * 4)), "the size of the source is a register: {ptx}");
+        }
+    }
+}
+
+#[test]
+fn chips_without_copies_refuse_the_step_and_replace_nothing() {
+    let text = gemm("64x64x64", "copy_with A_s B_s cp_async");
+    for chip in ["sm_70", "sm_75"] {
+        let e = error(&text.replace("sm_80", chip));
+        assert_eq!((e.fault(), e.code()), (Fault::Chip, "admit.copy"));
+        let message =
+            format!("copy_with A_s B_s cp_async: {chip} has no asynchronous copies; sm_80 is the first that has");
+        assert_eq!(e.message(), message);
+        assert_eq!(e.helps(), ["copy_with A_s B_s sync copies through registers, in a pipeline too"]);
+    }
+}
+
+#[test]
+fn what_cannot_be_copied_asynchronously_is_refused() {
+    let narrow = gemm("64x64x64", "copy_with A_s cp_async").replace("f32 NN", "f16 NN").replace("vectorize a4\n", "");
+    let e = error(&narrow);
+    assert_eq!((e.fault(), e.code()), (Fault::Input, "lower.copy_size"));
+    assert_eq!(
+        e.message(),
+        "copy_with A_s cp_async: a thread copies one element of A, 16 bits, and not 4, 8 or 16 bytes"
+    );
+    let within = "program two
+  input A f32[256]
+  T: T[i 256] f32 = A[i] * 2
+  B: output B[i 256] f32 = T[i // 128 * 128 + (127 - i % 128)]
+target sm_80
+split B_i ? 128 -> x t
+bind x blockIdx.x
+cache_read B T shared -> S
+compute_at S x -> s
+compute_at T x -> tt
+bind t threadIdx.x; bind s threadIdx.x; bind tt threadIdx.x
+copy_with S cp_async
+";
+    assert_eq!(refused(within), "lower.copy_source");
+    let early = gemm("64x64x64", "copy_with A_s B_s cp_async; pipeline k0 stages=3 in_flight=1");
+    assert_eq!(refused(&early), "admit.placement");
+}
+
+#[test]
+fn every_chip_with_copies_assembles_them() {
+    let tools = tools();
+    for (size, bytes) in [("64x64x64", 16), ("61x67x45", 4)] {
+        for more in ["", "; pipeline k0 stages=3", "; pipeline k0 stages=6"] {
+            let text = gemm(size, &format!("copy_with A_s B_s cp_async{more}"));
+            let schedule = Schedule::parse(&text).unwrap();
+            let func = schedule.scheduled().unwrap();
+            for target in [Target::sm_80(), Target::sm_86(), Target::sm_89(), Target::sm_90(), Target::sm_90a()] {
+                let lowered = lower(&func, &target).unwrap();
+                assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{size}{more} for {target}: {e}"));
+                let ptx = warploom::codegen::compile(&lowered, &target).unwrap().text;
+                let cache = if bytes == 16 { "cg" } else { "ca" };
+                assert!(ptx.contains(&format!("cp.async.{cache}.shared.global [")), "{ptx}");
+                assert!(ptx.contains(&format!("], {bytes};")), "{ptx}");
+            }
+        }
+    }
+}
