@@ -97,7 +97,8 @@ fn on_cpu(args: &BenchArgs, subjects: &[(String, Schedule)]) -> Result<ExitCode>
     let bar = show::bar(subjects.len());
     for (name, schedule) in subjects {
         bar.set_message(name.clone());
-        let schedule = if args.sizes.is_empty() { data::for_cpu(schedule) } else { schedule.clone() };
+        let schedule =
+            if args.sizes.is_empty() { data::reduced(schedule, data::CPU_OPERATIONS) } else { schedule.clone() };
         let mut arrays = data::arguments(&schedule.program, args.seed)?;
         let begin = std::time::Instant::now();
         let (stats, _) = super::run::on_machine(&schedule, &mut arrays)?;

@@ -9,7 +9,10 @@ use crate::reference::{self, Output, Sample};
 use crate::te::Known;
 
 /// Operations that the CPU machine does in a few seconds.
-const CPU_OPERATIONS: f64 = 2.0 * 512.0 * 512.0 * 512.0;
+pub const CPU_OPERATIONS: f64 = 2.0 * 512.0 * 512.0 * 512.0;
+
+/// Operations that a GPU does in a few seconds where a tool watches each access.
+pub const WATCHED_OPERATIONS: f64 = 2.0 * 128.0 * 128.0 * 128.0;
 
 /// Operations up to which every element of a result is checked; beyond, some rows.
 const CHECKED_OPERATIONS: f64 = 2.0 * 1024.0 * 1024.0 * 1024.0;
@@ -30,10 +33,11 @@ pub fn arguments(program: &Func, seed: u64) -> Result<Vec<Array>> {
     program.params.iter().enumerate().map(one).collect()
 }
 
-/// The schedule at a size that the CPU machine can do: sizes are halved, the largest first, while the steps still apply.
-pub fn for_cpu(schedule: &Schedule) -> Schedule {
+/// The schedule at a size of about so many operations, if it has more: sizes are halved, the largest first, while the
+/// steps still apply.
+pub fn reduced(schedule: &Schedule, operations: f64) -> Schedule {
     let mut best = schedule.clone();
-    while let Some(known) = Known::of(&best.program).filter(|k| k.operations() > CPU_OPERATIONS) {
+    while let Some(known) = Known::of(&best.program).filter(|k| k.operations() > operations) {
         let mut sizes = known.sizes();
         let Some(largest) = (0..sizes.len()).max_by_key(|i| (sizes[*i], std::cmp::Reverse(*i))) else { break };
         sizes[largest] /= 2;
@@ -113,9 +117,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_program_shrinks_until_the_machine_can_do_it() {
+    fn a_large_program_shrinks_until_it_has_few_operations() {
         let text = "gemm 1024x512x2048 f32 NN\ntarget sm_80\nsplit i ? 32 -> a b\n";
-        let small = for_cpu(&Schedule::parse(text).unwrap());
-        assert_eq!(Known::of(&small.program).unwrap().sizes(), [512, 512, 512]);
+        let large = Schedule::parse(text).unwrap();
+        let sizes = |operations| Known::of(&reduced(&large, operations).program).unwrap().sizes();
+        assert_eq!(sizes(CPU_OPERATIONS), [512, 512, 512]);
+        assert_eq!(sizes(WATCHED_OPERATIONS), [128, 128, 128]);
+        assert_eq!(sizes(f64::INFINITY), [1024, 512, 2048]);
     }
 }

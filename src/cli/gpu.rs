@@ -4,9 +4,11 @@ use super::bench::BenchArgs;
 use super::run::verdict;
 use super::{data, input, peers, plot, show};
 use crate::array::Array;
+use crate::codegen;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::loom::Schedule;
+use crate::lower::Lowered;
 use crate::measure::{self, Bench, Job, Plan, Row};
 use crate::runtime::Device;
 use crate::target::Target;
@@ -37,6 +39,18 @@ pub fn run(name: &str, seed: u64, schedule: Schedule, device: &Device) -> Result
     let library = row.ratio.map_or(String::new(), |r| format!(", {r:.3} of cuBLAS' speed"));
     show::line(format_args!("{}: {:.2} us, {:.0} GFLOP/s{library}", row.device, row.us, row.gflops));
     Ok(verdict(row.error))
+}
+
+/// Launches kernels once with their result checked. Nothing else runs on the device.
+pub fn once(schedule: &Schedule, lowered: &Lowered, seed: u64, device: &Device) -> Result<ExitCode> {
+    let title = input::title(schedule);
+    let program = device.load(&codegen::compile(lowered, &schedule.target)?)?;
+    let arrays = data::arguments(&schedule.program, seed)?;
+    let judge = data::Judge::new(&schedule.program, &arrays)?;
+    let worst = measure::check(&program, &arrays, &|after: &[Array]| judge.worst(after))
+        .map_err(|e| e.within(format!("running {title} on {}", device.info().name)))?;
+    show::line(format_args!("{title}, {} steps, target {}: ran once", schedule.steps.len(), schedule.target));
+    Ok(verdict(worst))
 }
 
 /// Measures schedules beside cuBLAS.

@@ -4,9 +4,9 @@ use super::data::{self, Place};
 use super::input::{self, What};
 use super::show;
 use crate::array::Array;
-use crate::error::{Fault, Result};
+use crate::error::{Error, Fault, Result};
 use crate::loom::Schedule;
-use crate::lower;
+use crate::lower::{self, Lowered, mutate::Mutant};
 use crate::machine::{self, Mode, Stats};
 use clap::Args;
 use std::process::ExitCode;
@@ -23,13 +23,29 @@ pub struct RunArgs {
     /// Seed of the random input.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// At a size of some million operations, reached by halving: for tools that watch each access.
+    #[arg(long, conflicts_with = "size")]
+    small: bool,
+    /// On a GPU, launch once and check: no clock, no library beside.
+    #[arg(long)]
+    once: bool,
+    /// Damage the lowered program first as a faulty pass could, to see what finds it, and launch once: the first damage
+    /// whose description holds these words, such as `barrier removed`.
+    #[arg(long, value_name = "WORDS")]
+    mutate: Option<String>,
 }
 
 /// Runs the schedule once with its result checked.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let schedule = args.what.schedule()?;
+    let schedule = if args.small { data::reduced(&schedule, data::WATCHED_OPERATIONS) } else { schedule };
     match data::place(args.device.as_deref())? {
         Place::Cpu => on_cpu(args, schedule),
+        #[cfg(feature = "cuda")]
+        Place::Gpu(device) if args.once || args.mutate.is_some() => {
+            let schedule = super::gpu::for_device(schedule, &device)?;
+            super::gpu::once(&schedule, &lowered(&schedule, args.mutate.as_deref())?, args.seed, &device)
+        }
         #[cfg(feature = "cuda")]
         Place::Gpu(device) => super::gpu::run(&args.what.name(), args.seed, schedule, &device),
     }
@@ -37,7 +53,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 
 fn on_cpu(args: &RunArgs, schedule: Schedule) -> Result<ExitCode> {
     let asked = input::title(&schedule);
-    let schedule = if args.what.has_size() { schedule } else { data::for_cpu(&schedule) };
+    let schedule = if args.what.has_size() { schedule } else { data::reduced(&schedule, data::CPU_OPERATIONS) };
     let title = input::title(&schedule);
     if title != asked {
         show::note(format_args!("reduced for the CPU machine: {title} instead of {asked} (--size chooses another)"));
@@ -46,7 +62,10 @@ fn on_cpu(args: &RunArgs, schedule: Schedule) -> Result<ExitCode> {
     let mut arrays = data::arguments(&schedule.program, args.seed)?;
     let inputs = arrays.clone();
     let begin = Instant::now();
-    let (stats, how) = on_machine(&schedule, &mut arrays)?;
+    let (stats, how) = match &args.mutate {
+        Some(_) => threads(&lowered(&schedule, args.mutate.as_deref())?, &mut arrays)?,
+        None => on_machine(&schedule, &mut arrays)?,
+    };
     let time = begin.elapsed().as_secs_f64();
     spinner.set_message(format!("checking {title}"));
     let worst = data::Judge::new(&schedule.program, &inputs)?.worst(&arrays)?;
@@ -61,15 +80,34 @@ fn on_cpu(args: &RunArgs, schedule: Schedule) -> Result<ExitCode> {
 pub fn on_machine(schedule: &Schedule, arrays: &mut [Array]) -> Result<(Stats, &'static str)> {
     let func = schedule.scheduled()?;
     match lower::lower(&func, &schedule.target) {
-        Ok(lowered) => {
-            let stats = machine::run_lowered(&lowered, Mode::Real, arrays)?;
-            Ok((stats, "on the CPU machine, thread by thread,"))
-        }
+        Ok(lowered) => threads(&lowered, arrays),
         Err(e) if e.fault() == Fault::Chip => {
             show::note(format_args!("{e}\nthe scheduled program runs in sequence instead"));
             Ok((machine::run_func(&func, Mode::Real, arrays)?, "on the CPU machine, in sequence,"))
         }
         Err(e) => Err(e),
+    }
+}
+
+fn threads(lowered: &Lowered, arrays: &mut [Array]) -> Result<(Stats, &'static str)> {
+    Ok((machine::run_lowered(lowered, Mode::Real, arrays)?, "on the CPU machine, thread by thread,"))
+}
+
+/// The kernels, damaged where that is asked for.
+fn lowered(schedule: &Schedule, damage: Option<&str>) -> Result<Lowered> {
+    let lowered = lower::lower(&schedule.scheduled()?, &schedule.target)?;
+    let Some(words) = damage else { return Ok(lowered) };
+    let mutants = lower::mutate::mutants(&lowered);
+    let description = |m: &Mutant| format!("{}: {}", m.kind, m.what);
+    match mutants.iter().position(|m| description(m).contains(words)) {
+        Some(n) => {
+            show::note(format_args!("damaged on purpose: {}", description(&mutants[n])));
+            Ok(mutants[n].lowered.clone())
+        }
+        None => Err(mutants.iter().take(40).fold(
+            Error::input("cli.mutate", format!("no damage of {} is described by `{words}`", lowered.name)),
+            |error, m| error.help(description(m)),
+        )),
     }
 }
 

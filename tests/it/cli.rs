@@ -59,6 +59,20 @@ fn run_checks_the_result_and_says_how_long_it_took() {
 }
 
 #[test]
+fn run_damages_kernels_on_request_and_the_machine_finds_it() {
+    let damaged = |words: &str| {
+        bad(&["run", "examples/window_sum_cooperative.loom", "--small", "--device", "cpu", "--mutate", words])
+    };
+    let (status, error) = damaged("barrier removed");
+    assert_eq!(status, Some(70));
+    assert!(error.contains("damaged on purpose: barrier removed: barrier (RAW A_shared: "), "{error}");
+    assert!(error.contains("[machine.race]") && error.contains("nothing orders them"), "{error}");
+    let (status, error) = damaged("a hole");
+    assert_eq!(status, Some(1));
+    assert!(error.contains("is described by `a hole`") && error.contains("try: barrier removed: "), "{error}");
+}
+
+#[test]
 fn dump_prints_every_stage() {
     let text = good(&["dump", "examples/vec_add.loom", "--emit", "ptx,schedule,ir,lowered,llvm", "--target", "sm_75"]);
     let places: Vec<usize> = ["// ---- schedule", "// ---- ir", "// ---- lowered", "// ---- llvm", "// ---- ptx"]
