@@ -8,12 +8,12 @@ use super::session::bug;
 use super::unroll::{self, Copies};
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{Axis, BufferId, Cond, For, Func, Index, Scope, Stmt, Sync, Var, print, visit};
+use crate::ir::{Axis, BufferId, Cond, For, Func, Index, Note, Scope, Stmt, Sync, Var, print, visit};
 use crate::lower::LoweredKernel;
 use inkwell::AddressSpace;
 use inkwell::basic_block::BasicBlock;
 use inkwell::values::{BasicMetadataValueEnum, FunctionValue, InstructionOpcode as Op, PointerValue};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The calling convention that makes a function an entry point of the module (`ptx_kernel`).
 const PTX_KERNEL: u32 = 71;
@@ -44,6 +44,8 @@ pub struct Body<'c, 'm, 'k> {
     around: Option<Var>,
     next_var: u32,
     statements: u64,
+    /// Loops whose next pass runs backwards.
+    backwards: HashSet<Var>,
 }
 
 fn ranges(kernel: &LoweredKernel) -> Env {
@@ -78,6 +80,7 @@ pub fn emit<'c>(
         around: None,
         next_var: kernel.func.vars.len() as u32,
         statements: 0,
+        backwards: HashSet::new(),
     };
     body.place_buffers(shared)?;
     body.launch(kernel)?;
@@ -243,8 +246,12 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     fn written_out(&mut self, l: &For, extent: i64) -> Result<()> {
+        let backwards = self.backwards.remove(&l.var);
+        if !backwards && l.notes.contains_key(&Note::Zigzag) {
+            self.backwards.insert(l.var);
+        }
         for i in 0..extent {
-            self.unrolled.insert(l.var, Index::Int(i));
+            self.unrolled.insert(l.var, Index::Int(if backwards { extent - 1 - i } else { i }));
             self.stmts(&l.body)?;
         }
         self.unrolled.remove(&l.var);

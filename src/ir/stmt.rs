@@ -228,12 +228,15 @@ pub enum Note {
     L2Promotion,
     /// blockIdx loop: the kernel waits on (1) or releases (2) its neighbours in the stream early.
     GridDependency,
+    /// Loop that is written out: every second pass over it runs backwards, so that neighbouring statements share an
+    /// operand also where the loop around turns.
+    Zigzag,
 }
 
 impl Note {
     /// Every key.
-    pub const ALL: [Note; 5] =
-        [Note::UnrollLimit, Note::MinBlocks, Note::L2Hint, Note::L2Promotion, Note::GridDependency];
+    pub const ALL: [Note; 6] =
+        [Note::UnrollLimit, Note::MinBlocks, Note::L2Hint, Note::L2Promotion, Note::GridDependency, Note::Zigzag];
 
     /// The name in steps and dumps.
     pub fn name(self) -> &'static str {
@@ -243,6 +246,7 @@ impl Note {
             Note::L2Hint => "l2_hint",
             Note::L2Promotion => "l2_promotion",
             Note::GridDependency => "grid_dependency",
+            Note::Zigzag => "zigzag",
         }
     }
 

@@ -86,6 +86,16 @@ fn sums_of_products_stay_in_registers_and_are_fused() {
 }
 
 #[test]
+fn every_second_pass_of_a_zigzag_loop_runs_backwards() {
+    let text = "program p\ninput A f32[4, 2]\nC: output C[j 4, i 2] f32 = A[j, i] + 1.0\ntarget sm_80\n\
+                bind i threadIdx.x; split j 2 2 -> a b; unroll a; unroll b; annotate b zigzag 1";
+    let kernels = warploom::compile(&text.parse().unwrap()).unwrap();
+    let stores = kernels.ptx().lines().filter(|l| l.contains("st.global.f32"));
+    let offsets: Vec<_> = stores.map(|l| l.split(']').next().and_then(|l| l.split('+').nth(1)).unwrap_or("0")).collect();
+    assert_eq!(offsets, ["0", "8", "24", "16"], "{}", kernels.ptx());
+}
+
+#[test]
 fn comments_lead_back_to_the_program() {
     let text = ptx(&handmade::naive_gemm(), Target::sm_80());
     holds(

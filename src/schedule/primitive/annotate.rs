@@ -2,8 +2,9 @@
 //!
 //! Requires:
 //! 1. The value is in the key's range: unroll_limit 1..=65536, min_blocks 1..=32, l2_hint 0..=2, l2_promotion 64, 128 or
-//!    256, grid_dependency 1 or 2.
+//!    256, grid_dependency 1 or 2, zigzag 1.
 //! 2. The loop does not have the key yet.
+//! 3. For zigzag: no block inside sums over the loop, so that its iterations may run in any order.
 //!
 //! Preserves: the text and its meaning. A placement.
 //!
@@ -14,11 +15,11 @@
 use super::{Applied, Kind, Parameter, Primitive};
 use crate::error::{Error, Result};
 use crate::ir::print::Node;
-use crate::ir::{Func, Note, visit};
+use crate::ir::{Block, Func, IterKind, Note, Var, visit};
 use crate::schedule::find::{loop_, refuse};
 use crate::schedule::{Args, limits};
 
-const KEYS: &[&str] = &["unroll_limit", "min_blocks", "l2_hint", "l2_promotion", "grid_dependency"];
+const KEYS: &[&str] = &["unroll_limit", "min_blocks", "l2_hint", "l2_promotion", "grid_dependency", "zigzag"];
 
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
@@ -31,8 +32,9 @@ pub static PRIMITIVE: Primitive = Primitive {
     ],
     requires: &[
         "the value is in the key's range: unroll_limit 1..=65536, min_blocks 1..=32, l2_hint 0..=2, l2_promotion 64, 128 \
-         or 256, grid_dependency 1 or 2",
+         or 256, grid_dependency 1 or 2, zigzag 1",
         "the loop does not have the key yet",
+        "for zigzag: no block inside sums over the loop, so that its iterations may run in any order",
     ],
     apply,
 };
@@ -48,6 +50,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         Note::L2Hint => (0..=2).contains(&value),
         Note::L2Promotion => matches!(value, 64 | 128 | 256),
         Note::GridDependency => matches!(value, 1 | 2),
+        Note::Zigzag => value == 1,
     };
     if !fits {
         let range = match key {
@@ -56,17 +59,29 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
             Note::L2Hint => "0, 1 or 2",
             Note::L2Promotion => "64, 128 or 256",
             Note::GridDependency => "1 or 2",
+            Note::Zigzag => "1",
         };
         return Err(no(1, format!("{value} is not in the range of {word}")).help(format!("{word} takes {range}")));
     }
     if let Some(old) = l.notes.get(&key) {
         return Err(no(2, format!("loop `{}` already has {word} {old}", func.var_name(l.var))));
     }
+    if key == Note::Zigzag
+        && let Some(block) = visit::blocks(&l.body).into_iter().find(|b| sums_over(b, l.var))
+    {
+        let (l, b) = (func.var_name(l.var), func.block_name(block.name));
+        let message = format!("block `{b}` sums over loop `{l}`: its terms would be added in another order");
+        return Err(no(3, message).help("annotate a loop over elements of the result"));
+    }
     let (var, mut out) = (l.var, func.clone());
     visit::change_loop(&mut out.body, var, &mut |l| {
         l.notes.insert(key, value);
     });
     Ok(out.into())
+}
+
+fn sums_over(block: &Block, var: Var) -> bool {
+    block.iters.iter().any(|i| i.kind == IterKind::Reduce && i.binding.mentions(var))
 }
 
 #[cfg(test)]
@@ -92,6 +107,8 @@ mod tests {
         refuses("vec_add 8", "annotate i l2_promotion 32", "annotate.1", "32 is not in the range of l2_promotion");
         let twice = "annotate i l2_hint 1; annotate i l2_hint 0";
         refuses("vec_add 8", twice, "annotate.2", "loop `i` already has l2_hint 1");
+        let sum = "block `C` sums over loop `k`: its terms would be added in another order";
+        refuses("gemm 8x8x8 f32 NN", "annotate k zigzag 1", "annotate.3", sum);
         refuses("vec_add 8", "annotate i l2_hnit 1", "step.word", "`l2_hnit` is not one of unroll_limit");
     }
 }
