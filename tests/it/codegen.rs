@@ -91,7 +91,8 @@ fn every_second_pass_of_a_zigzag_loop_runs_backwards() {
                 bind i threadIdx.x; split j 2 2 -> a b; unroll a; unroll b; annotate b zigzag 1";
     let kernels = warploom::compile(&text.parse().unwrap()).unwrap();
     let stores = kernels.ptx().lines().filter(|l| l.contains("st.global.f32"));
-    let offsets: Vec<_> = stores.map(|l| l.split(']').next().and_then(|l| l.split('+').nth(1)).unwrap_or("0")).collect();
+    let offsets: Vec<_> =
+        stores.map(|l| l.split(']').next().and_then(|l| l.split('+').nth(1)).unwrap_or("0")).collect();
     assert_eq!(offsets, ["0", "8", "24", "16"], "{}", kernels.ptx());
 }
 
