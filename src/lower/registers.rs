@@ -5,7 +5,7 @@
 
 use super::LoweredKernel;
 use crate::error::{Error, Result};
-use crate::ir::{BufferId, Expr, Func, Index, LoopKind, Scope, Stmt, Var, visit};
+use crate::ir::{BufferId, Expr, Func, Index, LoopKind, Note, Scope, Stmt, Var, visit};
 use crate::target::Target;
 use std::collections::BTreeSet;
 
@@ -49,7 +49,26 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         }
         other => vec![other],
     });
+    check_limits(&kernel.func, &indexing)?;
     check_size(&kernel.func, &indexing)
+}
+
+/// No loop that must be written out whole is told to be written out in part.
+fn check_limits(func: &Func, indexing: &BTreeSet<(Var, BufferId)>) -> Result<()> {
+    for l in visit::loops(&func.body) {
+        let limit = l.notes.get(&Note::UnrollLimit).copied().unwrap_or(i64::MAX);
+        let Some((_, buffer)) = indexing.iter().find(|(v, _)| *v == l.var) else { continue };
+        if l.extent.as_int().is_some_and(|extent| extent <= limit) {
+            continue;
+        }
+        let (name, buffer) = (func.var_name(l.var), &func.buffer(*buffer).name);
+        let why = "and registers cannot be indexed at run time";
+        let message =
+            format!("{limit} iterations of {name} are to be written out, but it indexes local buffer {buffer}, {why}");
+        return Err(Error::input("lower.unroll_limit", message)
+            .help(format!("annotate a loop that does not index {buffer}, or keep {buffer} in shared memory")));
+    }
+    Ok(())
 }
 
 fn by_thread(func: &Func, buffer: BufferId, axis: &str) -> Error {

@@ -218,6 +218,8 @@ fn what_cannot_be_lowered_is_named() {
     let big = "gemm 4096x4096x4096 f32 NN\ntarget sm_80\nbind i blockIdx.x\ncache_read C A shared -> A_s\ncompute_at A_s i\n\
                cache_read C B shared -> B_s\ncompute_at B_s i\n";
     assert_eq!(refused(big), "admit.shared");
+    let limited = "gemm 8x6x4 f32 NN\ntarget sm_80\ncache_write C C local -> C_l\nreverse_compute_at C_l i\nannotate j unroll_limit 3";
+    assert_eq!(refused(limited), "lower.unroll_limit");
 }
 
 #[test]

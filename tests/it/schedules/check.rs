@@ -136,7 +136,7 @@ const LIMITS: Limits = Limits { statements: 1 << 24, bytes: 1 << 28 };
 
 /// What only lowering knows: registers have no addresses and are written out, and threads that take turns inside one
 /// run of a statement are told apart by proofs.
-const KNOWN_IN_LOWERING: [&str; 3] = ["lower.local_by_thread", "lower.unroll", "lower.race"];
+const KNOWN_IN_LOWERING: [&str; 4] = ["lower.local_by_thread", "lower.unroll", "lower.unroll_limit", "lower.race"];
 
 /// An error that no step may end in.
 fn is_wrong(e: &Error) -> bool {
