@@ -6,7 +6,7 @@ use super::show;
 use crate::assemble::Ptxas;
 use crate::certify::{self, Certificate};
 use crate::error::{Error, Result};
-use crate::ir::{Axis, Block, CopyKind, For, Func, Scope, Stmt, print, visit};
+use crate::ir::{Axis, Block, BufferId, CopyKind, For, Func, Scope, Stmt, print, visit};
 use crate::loom::Schedule;
 use crate::lower;
 use crate::schedule;
@@ -118,7 +118,27 @@ fn remarks(func: &Func) -> Vec<String> {
             lone_stages(func, std::slice::from_ref(nest), &mut Vec::new(), &mut out);
         }
     }
+    out.extend((0..func.buffers.len() as u32).filter_map(|n| workspace(func, BufferId(n))));
     out
+}
+
+/// What lies between kernels: a global buffer that is no parameter.
+fn workspace(func: &Func, id: BufferId) -> Option<String> {
+    let buffer = func.buffer(id);
+    if buffer.scope != Scope::Global || func.params.contains(&id) {
+        return None;
+    }
+    let touching = |touched: fn(&[Stmt]) -> Vec<BufferId>| {
+        let nests = func.body.iter().zip(1..).filter(|(nest, _)| touched(std::slice::from_ref(*nest)).contains(&id));
+        nests.map(|(_, n): (_, usize)| n.to_string()).collect::<Vec<_>>().join(" and ")
+    };
+    let bytes = buffer.dtype.bytes_of(u64::try_from(buffer.elements()?).ok()?);
+    Some(format!(
+        "{} is workspace of {bytes} bytes: kernel {} writes it, kernel {} reads it",
+        buffer.name,
+        touching(visit::writes),
+        touching(visit::reads)
+    ))
 }
 
 /// What one thread of many does alone: blocks under no loop that is bound to threads, and shared stages that neither

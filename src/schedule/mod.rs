@@ -43,7 +43,7 @@
 //! | annotate | stricter: a closed list of keys with ranges, each once | TVM takes any key and value |
 //! | tensorize | same meaning check, done on the row's program in te's text; it stays a placement, not a rewrite | the nest remains its own meaning, for verifier and machine |
 //!
-//! The others (swizzle, copy_with, pipeline, specialize, rasterize) have no counterpart there with checks of its own.
+//! The others (split_k, swizzle, copy_with, pipeline, specialize, rasterize) have no counterpart there with checks of its own.
 
 pub mod analyze;
 mod apply;
@@ -51,6 +51,7 @@ mod constant;
 mod copy;
 mod dataflow;
 mod digits;
+mod factor;
 pub mod find;
 mod index_map;
 pub mod limits;

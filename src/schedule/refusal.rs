@@ -18,6 +18,11 @@ impl<'a> Refusal<'a> {
         Refusal { primitive, func }
     }
 
+    /// The primitive's name.
+    pub fn primitive(&self) -> &'static str {
+        self.primitive
+    }
+
     /// Requirement `number` is broken; `nodes` are underlined, each with a word.
     pub fn broken(&self, number: usize, message: impl Into<String>, nodes: &[(Node, &str)]) -> Error {
         refuse(self.primitive, number, message, self.func, nodes)

@@ -1,7 +1,7 @@
 //! For tests: one line that applies steps to a builder's program, round-trips their text and replays them.
 
 use super::{apply_all, complete_all, parse};
-use crate::ir::{Cond, Func, Index, Stmt, Tensorize, print, visit};
+use crate::ir::{BinOp, Cond, Expr, Func, Index, Stmt, Tensorize, UnOp, print, visit};
 use crate::{Error, te};
 
 /// Three blocks, each reading what the one before it writes.
@@ -94,6 +94,31 @@ pub fn limit(func: &mut Func, block: &str, iter: &str, limit: i64) {
         let bound = b.iters.iter().find(|i| names[i.var.0 as usize] == iter).unwrap().binding.clone();
         b.predicate = b.predicate.clone().and(Cond::lt(bound, limit));
     }));
+}
+
+/// Changes the values that a block stores.
+pub fn revalue(func: &mut Func, block: &str, change: impl Fn(Expr) -> Expr) {
+    let id = func.find_block(block).unwrap().name;
+    assert!(visit::change_block(&mut func.body, id, &mut |b| {
+        for stmt in &mut b.body {
+            if let Stmt::Store(s) = stmt {
+                s.value = change(s.value.clone());
+            }
+        }
+    }));
+}
+
+/// Makes the term of a sum a factor.
+pub fn multiply(value: Expr) -> Expr {
+    match value {
+        Expr::Bin(_, a, b) => Expr::Bin(BinOp::Mul, a, b),
+        other => other,
+    }
+}
+
+/// Negates a value.
+pub fn negate(value: Expr) -> Expr {
+    Expr::un(UnOp::Neg, value)
 }
 
 /// Lets a block write another buffer at the same place.

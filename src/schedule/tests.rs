@@ -104,6 +104,10 @@ fn ragged_products_stay_equal() {
         "split k ? 2 -> k0 k1; decompose_reduction C i",
         "split k ? 2 -> k0 k1; rfactor C k1 -> P",
         "split k ? 2 -> k0 k1; rfactor C k0 -> P",
+        "split_k k 2",
+        "split_k k 5 by=cluster",
+        "split k ? 2 -> k0 k1; split_k k0 2",
+        "split k ? 2 -> k0 k1; split_k k1 2; split_k k0 3",
         "cache_read C A shared -> A_s; transform_layout A_s [i, j] -> [j, i]",
     ] {
         same(GEMM, steps);

@@ -112,6 +112,8 @@ fn explain_says_what_the_text_does_not_show() {
     let text = good(&["explain", "examples/window_sum_shared.loom"]);
     assert!(text.contains("step 1: split i ? 128 -> i_0 i_1"), "{text}");
     assert!(text.contains("one thread does it"), "{text}");
+    let text = good(&["explain", "examples/split_k.loom", "--last"]);
+    assert!(text.contains("note: P is workspace of 4194304 bytes: kernel 1 writes it, kernel 2 reads it"), "{text}");
     let serial = File::new("serial", "vec_add 8\ntarget sm_70\n");
     assert!(good(&["explain", serial.name()]).contains("has no bound loop: it runs as one block of one thread"));
     let lone = File::new(

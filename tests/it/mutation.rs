@@ -86,6 +86,7 @@ const STOPPED: &str = "the guards inside let no statement run in a further itera
 const ENOUGH: &str = "the size needs 18 iterations, and the guard inside stops the others";
 const ANYONE: &str = "another thread of the block does it alone";
 const SAME_QUOTIENT: &str = "the end of the full groups, one further on, has the same quotients";
+const AHEAD: &str = "it moves past a load into registers, which no other thread reads";
 const MARGIN: &str = "A ends with an element that no sum contains; it need not be fetched";
 
 /// The survivors: subject, class, what was damaged, and why it cannot change a result. Each was looked at.
@@ -116,6 +117,7 @@ const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("d2l [35, 34, 18]", "launch", "threadIdx", IDLE),
     ("mlc_local [35, 34, 18]", "launch", "threadIdx", IDLE),
     ("mlc_shared [35, 34, 18]", "guard", "a_2*2 < 17 and", "what is guarded comes in pairs, at even numbers"),
+    ("split_k [64, 64, 32]", "barrier moved", "(RAW B_s: P reads what B_s wrote) moved up", AHEAD),
     ("window_sum_shared", "guard", "became `if threadIdx.x == 1`", ANYONE),
     ("a minimum over shared memory", "guard", "became `if threadIdx.x == 1`", ANYONE),
     ("window_sum_cooperative [333]", "guard", "became `if blockIdx.x*128 + ax0_0*128 + threadIdx.x < 335 and", MARGIN),

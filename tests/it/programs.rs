@@ -9,7 +9,7 @@ use warploom::te::Layout;
 use warploom::{Array, DType, Gemm, Result, Schedule, Target, codegen, gemm};
 
 /// With the number of kernels that they come to.
-pub const PROGRAMS: [(&str, usize, &str); 9] = [
+pub const PROGRAMS: [(&str, usize, &str); 10] = [
     (
         "blocks behind blocks, with memory between",
         6,
@@ -74,6 +74,20 @@ pub const PROGRAMS: [(&str, usize, &str); 9] = [
          split k ? 25 -> k_0 k_1
          rfactor m k_0 -> part
          bind i blockIdx.x; bind k_0 threadIdx.x; bind m_0 threadIdx.x",
+    ),
+    (
+        "a sum in parts, and their combination before the epilogue",
+        2,
+        "gemm 20x32x37 f16>f32>f16 TN bias relu
+         target sm_80
+         compute_inline add_bias; compute_inline relu
+         split k ? 4 -> k0 k1
+         split_k k0 3 -> part s ci cj cs
+         set_scope acc local
+         bind s blockIdx.z; bind i blockIdx.x; bind j threadIdx.x
+         split out_j ? 8 4 -> b t v
+         bind out_i blockIdx.y; bind b blockIdx.x; bind t threadIdx.x
+         compute_at mma t",
     ),
     (
         "a minimum over shared memory",

@@ -222,6 +222,7 @@ pub mod rfactor;
 pub mod set_scope;
 pub mod specialize;
 pub mod split;
+pub mod split_k;
 pub mod storage_align;
 pub mod swizzle;
 pub mod tensorize;
@@ -247,6 +248,7 @@ pub static ALL: &[&Primitive] = &[
     &set_scope::PRIMITIVE,
     &storage_align::PRIMITIVE,
     &rfactor::PRIMITIVE,
+    &split_k::PRIMITIVE,
     &transform_layout::PRIMITIVE,
     &annotate::PRIMITIVE,
     &tensorize::PRIMITIVE,

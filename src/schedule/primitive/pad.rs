@@ -39,7 +39,7 @@ use crate::ir::{
 use crate::schedule::analyze;
 use crate::schedule::copy::{self, Made};
 use crate::schedule::refusal::Refusal;
-use crate::schedule::{Args, constant, dataflow, find, limits};
+use crate::schedule::{Args, constant, dataflow, factor, find, limits};
 
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
@@ -346,7 +346,7 @@ impl Check<'_> {
             return Err(self.no(3, message));
         };
         match init.as_slice() {
-            [Stmt::Store(i)] if super::rfactor::neutral(op, &i.value) => {
+            [Stmt::Store(i)] if factor::neutral(op, &i.value) => {
                 let dtype = self.func.buffer(nature.output).dtype;
                 Ok((store, Some(Combination { op, dtype, neutral: i.value.clone() })))
             }

@@ -87,7 +87,8 @@ fn product(factors: &[Option<i64>]) -> Option<i64> {
     (inferred <= 1).then_some(product)
 }
 
-fn rewrite(mut func: Func, var: Var, extent: i64, factors: &[i64], names: Vec<String>) -> Applied {
+/// The program with the loop cut, outermost factor first.
+pub(super) fn rewrite(mut func: Func, var: Var, extent: i64, factors: &[i64], names: Vec<String>) -> Applied {
     let vars: Vec<Var> = names.iter().map(|n| func.add_var(n.clone())).collect();
     let mut value = Index::Int(0);
     for (v, factor) in vars.iter().zip(factors) {

@@ -30,7 +30,8 @@ pub fn steps(func: &Func, source: &mut Source) -> Vec<String> {
         29 => view.inline(source, "compute_inline"),
         30 => view.inline(source, "reverse_compute_inline"),
         31 | 32 => view.decompose_reduction(source),
-        33 => view.rfactor(source),
+        33 if source.chance(50) => view.rfactor(source),
+        33 => view.split_k(source),
         34 => view.set_scope(source),
         35 => view.storage_align(source),
         36 => view.transform_layout(source),
@@ -263,6 +264,11 @@ impl<'f> View<'f> {
         let around = visit::loops_around(&self.func.body, block.name)?;
         let sums: Vec<&For> = around.into_iter().filter(|l| is_plain(l) && sums_over(l).is_some()).collect();
         Some(vec![format!("rfactor {} {}", self.block_name(block), self.name(source.pick(&sums)?))])
+    }
+
+    fn split_k(&self, source: &mut Source) -> Steps {
+        let l = self.loop_where(source, |l| is_plain(l) && sums_over(l).is_some())?;
+        Some(vec![format!("split_k {} {}", self.name(l), source.of([2, 2, 3, 4]))])
     }
 
     fn allocated(&self, source: &mut Source) -> Option<&'f Buffer> {

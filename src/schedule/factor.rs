@@ -1,0 +1,277 @@
+//! Factoring a reduction: the terms of a block go into partial results, one for each iteration of one of its reduce
+//! loops, which the block then combines. What `rfactor` and `split_k` share: requirements 1 to 7 of both, and the rewrite.
+
+use super::refusal::Refusal;
+use super::{dataflow, find, nest};
+use crate::error::Result;
+use crate::ir::print::Node;
+use crate::ir::{
+    BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, Literal, LoopKind, Scope, Stmt,
+    Store, Var, visit,
+};
+
+/// What the check finds out.
+pub struct Factoring<'a> {
+    block: &'a Block,
+    /// The loop whose iterations get partial results of their own.
+    factor: &'a For,
+    store: &'a Store,
+    op: BinOp,
+    term: &'a Expr,
+    init: &'a Expr,
+    /// The reduce loops besides the factored one.
+    others: Vec<&'a For>,
+    /// The position of the nest in the root.
+    pub root: usize,
+    /// The part of the predicate about spatial loops.
+    predicate: Cond,
+    /// The part of the predicate about reduce loops: where there is a term.
+    terms: Cond,
+}
+
+/// The names of what is made.
+pub struct Names {
+    /// The block that sums the partial results, and their buffer.
+    pub stage: String,
+    /// Loops that the primitive makes besides.
+    pub own: Vec<String>,
+    /// The loops of the combination: one for each spatial iterator and one for the factored loop.
+    pub loops: Vec<String>,
+}
+
+impl Names {
+    /// Those that a step states, else `BLOCK_suffix`, the names in `own`, and `BLOCK_0`, `BLOCK_1`, ...
+    ///
+    /// # Errors
+    /// As [`find::new_loops`].
+    pub fn of(func: &Func, block: &Block, stated: &[String], suffix: &str, own: &[String]) -> Result<Names> {
+        let name = func.block_name(block.name);
+        let stage = find::new_stage(func, stated.first(), &format!("{name}_{suffix}"))?;
+        let rank = block.iters.iter().filter(|i| i.kind == IterKind::Spatial).count();
+        let defaults: Vec<String> = own.iter().cloned().chain((0..=rank).map(|n| format!("{name}_{n}"))).collect();
+        let mut made = find::new_loops_from(func, stated.get(1..).unwrap_or_default(), &defaults, &[])?;
+        let loops = made.split_off(own.len());
+        Ok(Names { stage, own: made, loops })
+    }
+
+    /// In the order of the step's text.
+    pub fn all(self) -> Vec<String> {
+        std::iter::once(self.stage).chain(self.own).chain(self.loops).collect()
+    }
+}
+
+impl<'a> Factoring<'a> {
+    /// Checks requirements 1 to 7 for a block and one of its loops.
+    ///
+    /// # Errors
+    /// The first that is broken, as `refusal` has it.
+    pub fn check(refusal: Refusal, func: &'a Func, block: &'a Block, factor: &'a For) -> Result<Factoring<'a>> {
+        let name = func.block_name(block.name);
+        let this = [(Node::Block(block.name), "this block")];
+        check_nature(refusal, func, block)?;
+        let Some((store, op, term)) = combined(block) else {
+            let message = format!("{name} is no sum, product, minimum or maximum of its output and another value");
+            return Err(refusal.broken(2, message, &this));
+        };
+        let init = block.init.as_deref().and_then(|i| if let [Stmt::Store(s)] = i { Some(&s.value) } else { None });
+        let Some(init) = init.filter(|i| neutral(op, i)) else {
+            let message = format!("the init of {name} is not the neutral constant of its operation");
+            return Err(refusal.broken(3, message, &this));
+        };
+        let (others, root) = check_loops(refusal, func, block, factor)?;
+        let (predicate, terms) = check_terms(refusal, func, block, factor, &others)?;
+        Ok(Factoring { block, factor, store, op, term, init, others, root, predicate, terms })
+    }
+
+    /// The program in which a block of its own sums the partial results, in BLOCK's place, and BLOCK combines them in a
+    /// nest behind. The results lie where `scope` says.
+    pub fn rewrite(&self, func: &Func, names: &Names, scope: Scope) -> Func {
+        let mut out = func.clone();
+        let output = func.buffer(self.store.buffer);
+        let shape = std::iter::once(self.factor.extent.clone()).chain(output.shape.iter().cloned()).collect();
+        let partial = out.add_buffer(Buffer::new(names.stage.clone(), output.dtype, shape, scope));
+        let combine = self.combination(&mut out, partial, &names.loops);
+        let accumulate = self.partial_block(&mut out, partial, &names.stage);
+        visit::change_block(&mut out.body, self.block.name, &mut |b| *b = accumulate.clone());
+        out.body.insert(self.root + 1, combine);
+        out
+    }
+
+    /// The scope of what the block writes.
+    pub fn scope(&self, func: &Func) -> Scope {
+        func.buffer(self.store.buffer).scope
+    }
+
+    /// The block that accumulates the partial results, in BLOCK's place.
+    fn partial_block(&self, func: &mut Func, partial: BufferId, stage: &str) -> Block {
+        let (block, factor) = (self.block, self.factor);
+        let name = func.add_block(stage);
+        let mut iter_of = |l: &For, kind| {
+            let var = func.add_var(format!("v{}", func.var_name(l.var)));
+            Iter { var, kind, extent: l.extent.clone(), binding: Index::Var(l.var) }
+        };
+        let lane = iter_of(factor, IterKind::Spatial);
+        let reduce: Vec<Iter> = self.others.iter().map(|l| iter_of(l, IterKind::Reduce)).collect();
+        let loops: visit::Map =
+            [&lane].into_iter().chain(&reduce).filter_map(|i| Some((i.binding.as_var()?, Index::Var(i.var)))).collect();
+        let old = block.iters.iter().filter(|i| i.kind == IterKind::Reduce);
+        let map: visit::Map = old.map(|i| (i.var, visit::subst_index(&i.binding, &loops))).collect();
+        let mut term = visit::subst_expr(self.term, &map);
+        let within = visit::subst_cond(&self.terms, &loops);
+        if !within.is_true() {
+            term = Expr::select(Expr::Cond(Box::new(within)), term, self.init.clone());
+        }
+        let indices: Vec<Index> =
+            std::iter::once(Index::Var(lane.var)).chain(self.store.indices.iter().cloned()).collect();
+        let store = |value| vec![Stmt::Store(Store::new(partial, indices.clone(), value))];
+        let (init, value) = match reduce.is_empty() {
+            true => (None, term),
+            false => (Some(store(self.init.clone())), Expr::bin(self.op, Expr::load(partial, indices.clone()), term)),
+        };
+        let spatial = block.iters.iter().filter(|i| i.kind == IterKind::Spatial).cloned();
+        let iters = std::iter::once(lane).chain(spatial).chain(reduce).collect();
+        Block {
+            name,
+            iters,
+            predicate: self.predicate.clone(),
+            init,
+            body: store(value),
+            copy_with: None,
+            role: block.role,
+        }
+    }
+
+    /// BLOCK in its new nest, combining the partial results.
+    fn combination(&self, func: &mut Func, partial: BufferId, names: &[String]) -> Stmt {
+        let (block, factor) = (self.block, self.factor);
+        let (mut loops, mut iters, mut map) = (Vec::new(), Vec::new(), visit::Map::new());
+        let spatial: Vec<&Iter> = block.iters.iter().filter(|i| i.kind == IterKind::Spatial).collect();
+        for (it, name) in spatial.iter().zip(names) {
+            let var = func.add_var(name.clone());
+            loops.push(For::new(var, it.extent.clone(), LoopKind::Serial, Vec::new()));
+            let own = func.add_var(func.var_name(it.var).to_string());
+            map.insert(it.var, Index::Var(own));
+            iters.push(Iter { var: own, binding: Index::Var(var), ..(*it).clone() });
+        }
+        let var = func.add_var(names.last().cloned().unwrap_or_default());
+        loops.push(For::new(var, factor.extent.clone(), LoopKind::Serial, Vec::new()));
+        let own = func.add_var(format!("v{}", func.var_name(factor.var)));
+        iters.push(Iter { var: own, kind: IterKind::Reduce, extent: factor.extent.clone(), binding: Index::Var(var) });
+        let at: Vec<Index> = self.store.indices.iter().map(|i| visit::subst_index(i, &map)).collect();
+        let from: Vec<Index> = std::iter::once(Index::Var(own)).chain(at.iter().cloned()).collect();
+        let output = self.store.buffer;
+        let store = |value| vec![Stmt::Store(Store::new(output, at.clone(), value))];
+        let value = Expr::bin(self.op, Expr::load(output, at.clone()), Expr::load(partial, from));
+        let init = Some(store(self.init.clone()));
+        let new = Block { iters, predicate: Cond::TRUE, init, body: store(value), ..block.clone() };
+        nest::wrap(loops, Stmt::Block(new))
+    }
+}
+
+/// Requirement 1.
+fn check_nature(refusal: Refusal, func: &Func, block: &Block) -> Result<()> {
+    let name = func.block_name(block.name);
+    let this = (Node::Block(block.name), "this block");
+    let nature = dataflow::nature(block).and_then(|n| if n.reduction { Ok(n) } else { Err("it has no init".into()) });
+    let nature = nature.map_err(|why| {
+        let error = refusal.broken(1, format!("{name} cannot be factored: {why}"), &[this]);
+        error.help(format!("{} is for blocks that sum, before decompose_reduction", refusal.primitive()))
+    })?;
+    let Some(w) = dataflow::writers(func, nature.output).into_iter().find(|w| w.name != block.name) else {
+        return Ok(());
+    };
+    let message = format!("{} also writes what {name} writes", func.block_name(w.name));
+    Err(refusal.broken(1, message, &[this, (Node::Block(w.name), "the other writer")]))
+}
+
+/// The store, the operation and the value that is combined with the output.
+fn combined(block: &Block) -> Option<(&Store, BinOp, &Expr)> {
+    let [Stmt::Store(store)] = block.body.as_slice() else { return None };
+    let Expr::Bin(op, a, b) = &store.value else { return None };
+    let own = |e: &Expr| matches!(e, Expr::Load { buffer, indices, .. } if *buffer == store.buffer && *indices == store.indices);
+    let free = |e: &Expr| {
+        let mut free = true;
+        visit::walk_expr(e, &mut |x| free &= !matches!(x, Expr::Load { buffer, .. } if *buffer == store.buffer));
+        free
+    };
+    let known = matches!(op, BinOp::Add | BinOp::Mul | BinOp::Min | BinOp::Max);
+    match (own(a) && free(b), own(b) && free(a)) {
+        (true, _) if known => Some((store, *op, b)),
+        (_, true) if known => Some((store, *op, a)),
+        _ => None,
+    }
+}
+
+/// Whether an init is the neutral constant of an operation. A constant that begins a maximum or minimum changes nothing
+/// when it is met again.
+pub fn neutral(op: BinOp, init: &Expr) -> bool {
+    let Expr::Const(_, literal) = init else { return false };
+    let value = match literal {
+        Literal::Int(i) => *i as f64,
+        Literal::Float(f) => *f,
+    };
+    match op {
+        BinOp::Add => value == 0.0,
+        BinOp::Mul => value == 1.0,
+        _ => true,
+    }
+}
+
+/// Requirements 4 and 5; the other reduce loops, and the nest's position.
+fn check_loops<'a>(refusal: Refusal, func: &'a Func, block: &Block, factor: &For) -> Result<(Vec<&'a For>, usize)> {
+    let (name, loop_name) = (func.block_name(block.name), func.var_name(factor.var));
+    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let runs = |l: &For, kind| {
+        let own = l.defines();
+        block.iters.iter().any(|i| i.kind == kind && own.iter().any(|(v, _)| i.binding.mentions(*v)))
+    };
+    let reduces = runs(factor, IterKind::Reduce) && !runs(factor, IterKind::Spatial);
+    if !around.iter().any(|l| l.var == factor.var) || !reduces || nest::is_placed(factor) {
+        let message = format!("{loop_name} is no unplaced loop of {name} that runs reduce iterators alone");
+        return Err(refusal.broken(
+            4,
+            message,
+            &[(Node::Block(block.name), "this block"), (Node::Loop(factor.var), "this loop")],
+        ));
+    }
+    let bad = |l: &&&For| {
+        let both = runs(l, IterKind::Spatial) && runs(l, IterKind::Reduce);
+        l.body.len() != 1 || l.tensorize.is_some() || both
+    };
+    if let Some(l) = around.iter().find(bad) {
+        let message =
+            format!("{} holds more than {name}, is tensorized, or runs both kinds of iterators", func.var_name(l.var));
+        return Err(refusal.broken(5, message, &[(Node::Loop(l.var), "this loop")]));
+    }
+    let Some(spot) = dataflow::spot_of_block(func, block.name) else { return Err(refusal.lost("the block")) };
+    let others = around.into_iter().filter(|l| l.var != factor.var && runs(l, IterKind::Reduce)).collect();
+    Ok((others, spot.steps.first().copied().unwrap_or_default()))
+}
+
+/// Requirements 6 and 7; the predicate's parts about spatial and about reduce loops.
+fn check_terms(refusal: Refusal, func: &Func, block: &Block, factor: &For, others: &[&For]) -> Result<(Cond, Cond)> {
+    let name = func.block_name(block.name);
+    let this = [(Node::Block(block.name), "this block")];
+    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let reduces = |v: Var| v == factor.var || others.iter().any(|l| l.var == v);
+    let (mut predicate, mut terms) = (Cond::TRUE, Cond::TRUE);
+    for part in block.predicate.conjuncts() {
+        let (mut spatial, mut reduce) = (false, false);
+        part.for_each_index(&mut |i| {
+            i.for_each_var(&mut |v| *(if reduces(v) { &mut reduce } else { &mut spatial }) = true)
+        });
+        if spatial && reduce {
+            let message =
+                format!("`{}` speaks of spatial and reduce loops of {name}", crate::ir::print::cond(func, part));
+            return Err(refusal.broken(7, message, &this));
+        }
+        let list = if reduce { &mut terms } else { &mut predicate };
+        *list = list.clone().and(part.clone());
+    }
+    let spatial = Block { predicate: predicate.clone(), ..block.clone() };
+    if !nest::sweeps_domains(&spatial, &around) {
+        let message = format!("the loops of {name} do not sweep the whole domains of its spatial iterators");
+        return Err(refusal.broken(6, message, &this));
+    }
+    Ok((predicate, terms))
+}
