@@ -1,7 +1,8 @@
 //! Bound loops become hardware indices.
 //!
 //! All loops bound to one axis share its variable. A statement that writes shared or global memory and mentions no
-//! variable of a thread axis would be done by every thread of that axis: it runs on thread 0 of it instead.
+//! variable of a thread axis would be done by every thread of that axis: it runs on thread 0 of it instead. A variable
+//! that occurs in conditions alone counts as not mentioned where thread 0 meets them if any thread does.
 //! Cooperative stages come out right by the same rule: their own bound loops stand for the threads, whatever loops
 //! of the same axis stand around them.
 //!
@@ -11,7 +12,7 @@
 use super::blocks::guarded;
 use super::{Derived, LaunchAxis, LoweredKernel, bug, walks};
 use crate::error::{Error, Result};
-use crate::ir::simplify;
+use crate::ir::simplify::{self, Env, prove};
 use crate::ir::{Axis, Block, Cond, Expr, For, Func, Index, Raster, Scope, Stmt, Store, Var, visit};
 use crate::target::Target;
 
@@ -22,9 +23,11 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     check_shadowing(&kernel.func.body, &kernel.func, &mut Vec::new())?;
     let body = std::mem::take(&mut kernel.func.body);
     let body = unbind_all(kernel, body)?;
+    let mut env = Env::with_loops(visit::loops(&body));
+    launch.iter().for_each(|x| env.bind(x.var, 0, i64::from(x.extent) - 1));
     let func = &kernel.func;
     kernel.func.body = visit::rewrite(body, &mut |s| match s {
-        Stmt::Block(b) => vec![Stmt::Block(elect(b, func, &launch))],
+        Stmt::Block(b) => vec![Stmt::Block(elect(b, func, &launch, &env))],
         other => vec![other],
     });
     Ok(())
@@ -179,13 +182,39 @@ impl Unbind<'_> {
     }
 }
 
-/// Guards a block that writes what others share and leaves a thread axis out.
-fn elect(block: Block, func: &Func, launch: &[LaunchAxis]) -> Block {
+/// Guards a block that writes what others share and leaves a thread axis out: its first thread does it for all.
+fn elect(block: Block, func: &Func, launch: &[LaunchAxis], env: &Env) -> Block {
     let shared =
         visit::writes(&block.body).iter().any(|b| matches!(func.buffer(*b).scope, Scope::Shared | Scope::Global));
-    let guard = launch
-        .iter()
-        .filter(|x| shared && x.extent > 1 && !x.axis.is_block_level() && !mentions(&block.body, x.var))
-        .fold(Cond::TRUE, |all, x| all.and(Cond::eq(x.var, 0)));
-    Block { body: guarded(guard, block.body), ..block }
+    let one =
+        |x: &&LaunchAxis| shared && x.extent > 1 && !x.axis.is_block_level() && first_does_all(&block.body, x.var, env);
+    let axes: Vec<&LaunchAxis> = launch.iter().filter(one).collect();
+    if axes.is_empty() {
+        return block;
+    }
+    let guard = axes.iter().fold(Cond::TRUE, |all, x| all.and(Cond::eq(x.var, 0)));
+    let first: visit::Map = axes.iter().map(|x| (x.var, Index::Int(0))).collect();
+    Block { body: guarded(guard, visit::subst_body(block.body.clone(), &first)), ..block }
+}
+
+/// Whether every thread of the axis does the same, or nothing, and the first does it whenever any of them does.
+fn first_does_all(body: &[Stmt], var: Var, env: &Env) -> bool {
+    let mut all = true;
+    visit::walk(body, &mut |s| match s {
+        Stmt::Store(s) => all &= !store_mentions(s, var),
+        Stmt::If(i) => all &= i.cond.conjuncts().into_iter().all(|part| holds_first(part, var, env)),
+        Stmt::For(l) => all &= !l.extent.mentions(var),
+        _ => {}
+    });
+    all
+}
+
+/// Whether a condition that holds for any value of the variable holds for 0.
+fn holds_first(part: &Cond, var: Var, env: &Env) -> bool {
+    if !part.mentions(var) {
+        return true;
+    }
+    let mut known = env.clone();
+    known.assume(part);
+    prove(&visit::subst_cond(part, &[(var, Index::Int(0))].into()), &known)
 }

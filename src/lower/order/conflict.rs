@@ -140,6 +140,19 @@ impl<'a> Sites<'a> {
         ids.into_iter().filter(|id| passes(*id)).collect()
     }
 
+    /// Why two accesses in one run of a statement would have to be ordered.
+    pub fn reason_within(&self, a: usize, b: usize) -> String {
+        if a != b {
+            return self.reason(a, b);
+        }
+        let site = &self.sites[a];
+        format!(
+            "WAW {0}: {1} writes elements of {0} by several threads",
+            self.kernel.func.buffer(site.buffer).name,
+            site.block
+        )
+    }
+
     /// Why the later access has to wait for the earlier one.
     pub fn reason(&self, before: usize, now: usize) -> String {
         let (a, b) = (&self.sites[before], &self.sites[now]);
@@ -277,6 +290,71 @@ impl<'a> Sites<'a> {
         self.threads.iter().all(|(v, n)| *n == 1 || named(*v)).then_some(digits)
     }
 
+    /// Whether two accesses of one run of a statement, in the same iteration of the `depth` outermost loops, provably
+    /// touch an element from two threads. Undecided counts as no: the order of the threads is then left to chance only
+    /// in programs too large to be counted out.
+    pub fn meet(&self, a: usize, b: usize, depth: usize) -> bool {
+        let (a, b) = (&self.sites[a], &self.sites[b]);
+        if !(a.write || b.write) || a.buffer != b.buffer {
+            return false;
+        }
+        if let Some((a, b)) = self.same_block(a, b)
+            && self.same_digits(&a, &b)
+        {
+            return false;
+        }
+        let blocks = self.kernel.launch.iter().filter(|l| l.axis.is_block_level());
+        let mut around: Vec<(Var, i64)> = blocks.map(|l| (l.var, i64::from(l.extent))).collect();
+        around.extend(&a.loops[..depth.min(a.loops.len())]);
+        around.retain(|(v, _)| a.mentions(*v) || b.mentions(*v));
+        self.meet_within(a, b, &around).unwrap_or(false)
+    }
+
+    /// [`Sites::meet`] with the variables that both share; `None` where it cannot be decided.
+    fn meet_within(&self, a: &Site, b: &Site, around: &[(Var, i64)]) -> Option<bool> {
+        let inner = |s: &Site| {
+            let free = |v: &&(Var, i64)| s.mentions(v.0) && !around.iter().any(|(w, _)| *w == v.0);
+            s.loops.iter().filter(free).chain(&self.threads).copied().collect::<Vec<(Var, i64)>>()
+        };
+        let (of_a, of_b) = (inner(a), inner(b));
+        let size = |vars: &[(Var, i64)]| vars.iter().try_fold(1i64, |n, (_, e)| n.checked_mul(*e));
+        let each = size(&of_a)?.checked_add(size(&of_b)?)?;
+        let runs = size(around)?.min(BUDGET / each.max(1));
+        if runs < 1 {
+            return None;
+        }
+        (0..runs).try_fold(false, |met, n| Some(met || self.meet_once((a, &of_a), (b, &of_b), &point(n, around))?))
+    }
+
+    fn meet_once(&self, a: Ranged, b: Ranged, around: &[(Var, i64)]) -> Option<bool> {
+        let mut owners: HashMap<i64, Owner> = HashMap::new();
+        self.run(a, around, &mut |thread, element| {
+            owners.entry(element).and_modify(|o| o.add(thread)).or_insert_with(|| Owner::new(thread));
+        })?;
+        let mut met = false;
+        self.run(b, around, &mut |thread, element| {
+            met |= owners.get(&element).is_some_and(|o| !matches!(o.seen_from(thread), Level::Apart | Level::Own));
+        })?;
+        Some(met)
+    }
+
+    /// Calls `f(thread, element)` for every access while some variables keep their values; `None` where a condition or an
+    /// index cannot be evaluated.
+    fn run(&self, (site, vars): Ranged, around: &[(Var, i64)], f: &mut dyn FnMut(i64, i64)) -> Option<()> {
+        let total: i64 = vars.iter().map(|(_, e)| *e).product();
+        for n in 0..total {
+            let here = point(n, vars);
+            let value = |v: Var| here.iter().chain(around).find(|(w, _)| *w == v).map(|(_, x)| *x);
+            if !site.cond.eval(&value)? {
+                continue;
+            }
+            let element = site.index.eval(&value)?;
+            let thread = self.threads.iter().rev().fold(0, |id, (v, e)| id * e + value(*v).unwrap_or(0));
+            (0..i64::from(site.lanes)).for_each(|lane| f(thread, element + lane));
+        }
+        Some(())
+    }
+
     fn enumerate(&self, a: &Flat, b: &Flat) -> Level {
         let mut owners: HashMap<i64, Owner> = HashMap::new();
         let filled = self.each(a, &mut |thread, element| {
@@ -337,6 +415,24 @@ impl<'a> Sites<'a> {
             }
         }
         true
+    }
+}
+
+/// A site with the variables that its accesses run through.
+type Ranged<'a> = (&'a Site, &'a [(Var, i64)]);
+
+/// The n-th assignment, the last variable fastest.
+fn point(mut n: i64, vars: &[(Var, i64)]) -> Vec<(Var, i64)> {
+    let mut out = vars.to_vec();
+    for (_, extent) in out.iter_mut().rev() {
+        (n, *extent) = (n / (*extent).max(1), n % (*extent).max(1));
+    }
+    out
+}
+
+impl Site {
+    fn mentions(&self, v: Var) -> bool {
+        self.index.mentions(v) || self.cond.mentions(v)
     }
 }
 

@@ -44,7 +44,7 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     let mut sites = Sites::new(kernel);
     let items = items(&kernel.func.body, &mut sites, &mut 0);
     let walker = Walker { sites: &sites };
-    races(&sites, &items)?;
+    races(&sites, &items, 0)?;
     let mut places: BTreeMap<usize, Vec<Sync>> = BTreeMap::new();
     for placed in walker.places(&items) {
         places.entry(placed.before).or_default().extend(placed.syncs());
@@ -101,24 +101,21 @@ fn items(body: &[Stmt], sites: &mut Sites, number: &mut usize) -> Vec<Item> {
         .collect()
 }
 
-/// A dependence between threads inside one statement cannot be ordered, nor a copy that is used there.
-fn races(sites: &Sites, items: &[Item]) -> Result<()> {
+/// A dependence between threads inside one run of a statement, under so many loops, cannot be ordered, nor a copy that is
+/// used there.
+fn races(sites: &Sites, items: &[Item], depth: usize) -> Result<()> {
     for item in items {
         match &item.kind {
-            Kind::Loop(inside) => races(sites, inside)?,
+            Kind::Loop(inside) => races(sites, inside, depth + 1)?,
             Kind::Commit => {}
             Kind::Whole(all) => {
-                for &a in all {
-                    for &b in all {
-                        let copies = sites.site(a).asynchronous || sites.site(b).asynchronous;
-                        let depends = match sites.level(a, b) {
-                            Level::Block | Level::Warp => true,
-                            Level::Own => copies,
-                            Level::Apart | Level::Unknown => false,
-                        };
-                        if a < b && depends {
-                            return Err(race(sites.site(a), sites.reason(a, b)));
-                        }
+                for (n, &a) in all.iter().enumerate() {
+                    let used = |b: &usize| {
+                        let copies = sites.site(a).asynchronous || sites.site(*b).asynchronous;
+                        copies && a < *b && matches!(sites.level(a, *b), Level::Block | Level::Warp | Level::Own)
+                    };
+                    if let Some(&b) = all[n..].iter().find(|b| used(b) || sites.meet(a, **b, depth)) {
+                        return Err(race(sites.site(a), sites.reason_within(a, b)));
                     }
                 }
             }

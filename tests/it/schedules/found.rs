@@ -22,6 +22,10 @@ const FOUND: &[&str] = &[
     "gemm 11x3x1 f32 NN scale 2\ntarget sm_90\ndecompose_reduction mma j -> mma_init j_init
      split j_init 3 ? -> j_init_0 j_init_1\ncache_read mma B shared -> B_s\ncompute_at B_s j
      bind i threadIdx.x\nbind j_init_0 threadIdx.y",
+    // A stage for all threads of an axis that occurs in its predicate alone.
+    "program convolution\ninput A f32[3, 8]; input W f32[3, 3]
+     B: output B[i 1, j 6] f32 = sum(u 3, v 3) A[i + u, j + v]*W[u, v]\ntarget sm_70
+     cache_read B W shared -> W_s\ncompute_at W_s u\nsplit j ? 5 -> jo ji\nbind jo threadIdx.y",
 ];
 
 #[test]
