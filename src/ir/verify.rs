@@ -22,16 +22,19 @@
 //! 12. `verify.axis`: an axis occurs once on a path. A thread, warp or warpgroup axis may occur again inside, around a
 //!     cooperative stage: one that writes shared (or local) memory and does not mention the outer loop.
 //! 13. `verify.threads`: the loops of a nest that are bound to one axis have one extent.
-//! 14. `verify.reduction`: no reduce iterator depends on a bound or vectorized loop.
+//! 14. `verify.reduction`: no reduce iterator depends on a bound or vectorized loop, and no sum that a block begins and
+//!     continues is divided between iterations of a bound one.
 //! 15. `verify.safety`, the one safety rule: a value passes between iterations of a bound loop only through a buffer
 //!     owned at or above the loop's level (global: grid, shared: block, fragment: warp, local: thread), and never
 //!     between iterations of a blockIdx loop within a kernel. Between kernels only global buffers carry values.
+//! 16. `verify.overlap`: no two blocks write one element of global memory.
 //!
-//! Promises 8, 9 and 15 are statements about all values of the loop variables. What the simplifier cannot prove is
+//! Promises 8, 9, 14, 15 and 16 are statements about all values of the loop variables. What the simplifier cannot prove is
 //! tried on concrete values, and refused only with values that break it: nothing legal is ever refused.
 
 mod binding;
 mod exact;
+mod overlap;
 mod points;
 mod safety;
 mod scope;
@@ -50,7 +53,8 @@ use std::collections::HashMap;
 pub fn verify(func: &Func) -> Result<()> {
     well_formed(func)?;
     binding::check(func)?;
-    safety::check(func)
+    safety::check(func)?;
+    overlap::check(func)
 }
 
 /// Checks the promises that hold after every step, of programs still being scheduled too.

@@ -1,6 +1,6 @@
 //! The elements that a piece of program touches: as a box where it is dense by construction, or one by one.
 
-use super::points::{Ranged, digits};
+use super::points::{Ranged, advance};
 use super::scope::guards;
 use crate::ir::region::{Range, Region};
 use crate::ir::simplify::{Env, affine, simplify};
@@ -219,12 +219,14 @@ fn enumerate(indices: &[Index], at: &At, budget: &mut i64) -> Option<Elements> {
     let count = vars.iter().try_fold(1i64, |n, (_, e)| n.checked_mul(*e))?;
     *budget = budget.checked_sub(count).filter(|left| *left >= 0)?;
     let mut out = Elements::new();
-    for n in 0..count {
-        let point = digits(n, &vars);
+    let mut point: Vec<Ranged> = vars.iter().map(|(v, _)| (*v, 0)).collect();
+    for _ in 0..count {
         let value = |v: Var| point.iter().find(|(p, _)| *p == v).map(|(_, x)| *x);
         if given.iter().map(|c| c.eval(&value)).try_fold(true, |all, holds| Some(all && holds?))? {
-            out.insert(indices.iter().map(|i| i.eval(&value)).collect::<Option<_>>()?);
+            let element: Vec<i64> = indices.iter().map(|i| i.eval(&value)).collect::<Option<_>>()?;
+            out.insert(element);
         }
+        advance(&mut point, &vars);
     }
     Some(out)
 }

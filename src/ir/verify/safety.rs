@@ -12,18 +12,19 @@ use crate::error::{Error, Result};
 use crate::ir::print::Node;
 use crate::ir::region::{Region, Touch, contains, touched};
 use crate::ir::simplify::Env;
-use crate::ir::visit::{Map, blocks, reads, subst_body, writes};
-use crate::ir::{Axis, BufferId, Func, Index, Raster, Scope, Stmt, Var};
+use crate::ir::visit::{Map, blocks, reads, rewrite, subst_body, writes};
+use crate::ir::{Axis, Block, BufferId, Func, Index, Raster, Scope, Stmt, Var};
 use std::collections::HashMap;
 
 /// How many values of indices are counted out for a buffer in a nest.
-const COUNTED: i64 = 1 << 20;
+pub const COUNTED: i64 = 1 << 20;
 
 /// Checks every nest of the root.
 pub fn check(func: &Func) -> Result<()> {
     let mut written_before: Vec<BufferId> = Vec::new();
     for nest in &func.body {
         let body = std::slice::from_ref(nest);
+        blocks(body).into_iter().try_for_each(|b| undivided(func, body, b))?;
         let written = writes(body);
         for buffer in reads(body) {
             let elsewhere = func.buffer(buffer).scope != Scope::Global && written_before.contains(&buffer);
@@ -62,15 +63,42 @@ fn separates(axis: Axis, scope: Scope) -> bool {
     }
 }
 
+/// Promise 14 for a block that begins and continues sums: each in one iteration of the bound loops. In the first ones of
+/// loops that leave remainders, no index of the reduction says so.
+fn undivided(func: &Func, nest: &[Stmt], block: &Block) -> Result<()> {
+    let Some(buffer) = block.init.as_deref().and_then(|init| writes(init).first().copied()) else { return Ok(()) };
+    let mut units = Units::new(Scope::Local);
+    let alone = rewrite(nest.to_vec(), &mut |s| match s {
+        Stmt::Block(b) if b.name != block.name => Vec::new(),
+        Stmt::For(l) if l.body.is_empty() => Vec::new(),
+        s => vec![s],
+    });
+    let body = units.strip(alone);
+    if units.vars.iter().all(|(_, extent)| *extent == 1) || covered(func, &body, buffer, &units.env()) {
+        return Ok(());
+    }
+    let mut budget = COUNTED;
+    for point in sample(&units.vars, 4).into_iter().take(20) {
+        let map: Map = point.iter().map(|(v, x)| (*v, Index::Int(*x))).collect();
+        let Some(found) = elements(&subst_body(body.clone(), &map), buffer, &mut budget) else { break };
+        if let Some(foreign) = found.continued.difference(&found.writes).min() {
+            let (block, name) = (func.block_name(block.name), &func.buffer(buffer).name);
+            let message = format!(
+                "the sum {name}{foreign:?} of {block} is divided between iterations that run apart: {} adds to it, another one begins it",
+                show(func, &point)
+            );
+            return Err(wrong(func, "reduction", message, &underlined(buffer, &units))
+                .help("split the loops of the reduction apart from those that are bound"));
+        }
+    }
+    Ok(())
+}
+
 fn within_kernel(func: &Func, nest: &Stmt, buffer: BufferId) -> Result<()> {
     let scope = func.buffer(buffer).scope;
-    let mut units = Units { scope, axes: HashMap::new(), vars: Vec::new() };
+    let mut units = Units::new(scope);
     let body = units.strip(vec![nest.clone()]);
-    let mut env = Env::new();
-    for (var, extent) in &units.vars {
-        env.bind(*var, 0, extent - 1);
-    }
-    if covered(func, &body, buffer, &env) {
+    if covered(func, &body, buffer, &units.env()) {
         return Ok(());
     }
     let mut budget = COUNTED;
@@ -115,17 +143,31 @@ fn covered(func: &Func, body: &[Stmt], buffer: BufferId, env: &Env) -> bool {
 }
 
 /// The bound loops that tell owners apart, by axis.
-struct Units {
+pub struct Units {
     scope: Scope,
     axes: HashMap<Axis, (Vec<Var>, Option<Raster>)>,
     /// The variables that stand for the axes, with their extents.
-    vars: Vec<Ranged>,
+    pub vars: Vec<Ranged>,
+    /// Loops walk one axis in different orders, so that some of the variables stand for the same units.
+    pub mixed: bool,
 }
 
 impl Units {
+    /// Of no program yet.
+    pub fn new(scope: Scope) -> Units {
+        Units { scope, axes: HashMap::new(), vars: Vec::new(), mixed: false }
+    }
+
+    /// The ranges of the variables.
+    pub fn env(&self) -> Env {
+        let mut env = Env::new();
+        self.vars.iter().for_each(|(var, extent)| env.bind(*var, 0, extent - 1));
+        env
+    }
+
     /// Removes those loops; the variables of the first loop on an axis stand for the axis everywhere. A loop that walks
     /// its axis in another order stands for itself: no iteration of it is known to be one of the first's.
-    fn strip(&mut self, body: Vec<Stmt>) -> Vec<Stmt> {
+    pub fn strip(&mut self, body: Vec<Stmt>) -> Vec<Stmt> {
         let mut out = Vec::with_capacity(body.len());
         for mut stmt in body {
             if let Stmt::For(l) = &mut stmt
@@ -139,6 +181,7 @@ impl Units {
                     (Some(a), Some(b)) => a.walks_like(b),
                     (a, b) => a.is_none() && b.is_none(),
                 };
+                self.mixed |= !alike;
                 let first = if alike { first.clone() } else { vars };
                 for ((var, extent), first) in own.iter().zip(&first) {
                     if var == first && !self.vars.iter().any(|(v, _)| v == var) {

@@ -278,7 +278,7 @@ fn the_safety_rule() {
     let message = refused(&f, "verify.safety");
     assert!(message.starts_with("T is local memory: each thread has its own copy, but the unit at i0 = "), "{message}");
     f.buffer_mut(t).scope = Scope::Global;
-    accepted(&f);
+    refused(&f, "verify.overlap");
     // Each block makes one stripe only, but all are read.
     on_block(&mut f, "C", &mut |b| {
         if let [Stmt::Store(s)] = b.body.as_mut_slice() {
@@ -291,6 +291,30 @@ fn the_safety_rule() {
         message.starts_with("T is global memory: the blocks of a kernel cannot pass values to each other"),
         "{message}"
     );
+}
+
+#[test]
+fn blocks_write_elements_of_their_own() {
+    let f =
+        after(&te::window_sum(64).unwrap(), "split i ? 8 -> i0 i1\ncache_read C A global -> T\ncompute_at T i0 -> ax");
+    let mut halo = f.clone();
+    bind(&mut halo, "i0", "blockIdx.x");
+    assert_eq!(
+        refused(&halo, "verify.overlap"),
+        "T is global memory, which no order of the blocks protects, and the blocks at i0 = 0 and at i0 = 1 both write T[8]"
+    );
+    let t = halo.find_buffer("T").unwrap();
+    halo.buffer_mut(t).scope = Scope::Shared;
+    accepted(&halo);
+    // All blocks write what stands beside the loop that tells them apart.
+    let mut beside = f.clone();
+    bind(&mut beside, "i1", "blockIdx.x");
+    assert!(refused(&beside, "verify.overlap").contains("the blocks at i1 = 0 and at i1 = 1 both write T[0]"));
+    // Boxes that no single index tells apart, but a grid.
+    let mut fused =
+        after(&gemm(64, 64, 4), "split i ? 8 -> i0 i1\nsplit j ? 8 -> j0 j1\nreorder i0 j0 i1 j1\nfuse i0 j0 -> f");
+    bind(&mut fused, "f", "blockIdx.x");
+    accepted(&fused);
 }
 
 #[test]

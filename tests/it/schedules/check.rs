@@ -288,15 +288,6 @@ fn run(
             Ok(found) if found == naive => {}
             Ok(_) => return Err(failure("ring lowered", format!("the kernels differ, warps {policy:?}"))),
             Err(e) if e.code() == "machine.limit" => return end(tally, e.code()),
-            // A stage that every thread fills for itself, which cannot be told from a race: the value has to be right all
-            // the same.
-            Err(e) if e.code() == "machine.race" && e.message().contains("is written by two threads") => {
-                count(&mut tally.ends, "a stage is filled twice");
-                let found = ring_lowered_with(lowered, &Options { races: false, ..options }, 1);
-                if found.map_err(|e| broken("machine", &e))? != naive {
-                    return Err(failure("ring lowered", format!("the kernels differ, warps {policy:?}")));
-                }
-            }
             Err(e) => return Err(broken("machine", &e)),
         }
     }
