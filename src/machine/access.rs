@@ -5,6 +5,7 @@
 
 use super::alu::{self, Combine};
 use super::code::{Access, Code, LANES, Place, Slot};
+use super::flight::{self, Landing};
 use super::memory::{Failure, Memory};
 use super::race::{self, Cell, Clock, Touch, Watch};
 use super::warp::{Register, Trap, Warp};
@@ -20,6 +21,8 @@ pub(super) struct World {
     pub shared: Memory,
     /// What is ordered with what.
     pub clock: Clock,
+    /// When copies land.
+    pub landing: Landing,
     /// Statements of single threads that have run.
     pub statements: u64,
     steps: u64,
@@ -70,6 +73,15 @@ impl World {
         }
     }
 
+    /// The memory of a place.
+    pub fn memory_of(&self, place: Place) -> Option<&Memory> {
+        match place {
+            Place::Global(m) => self.globals.get(m as usize),
+            Place::Shared { .. } => Some(&self.shared),
+            Place::Local(_) => None,
+        }
+    }
+
     fn memory(&mut self, place: Place) -> Result<(&mut Memory, &mut Clock, Span), Trap> {
         let clock = &mut self.clock;
         match place {
@@ -115,7 +127,8 @@ impl Lanes<'_> {
             let ends = [first, last].into_iter().take(if first == last { 1 } else { 2 });
             return all.observe(cells, clock, ends.map(|l| (l, self.element(l))));
         }
-        all.observe(cells, clock, (0..self.width).filter(|l| self.runs(*l)).map(|l| (l, self.element(l))))
+        let each = (0..self.width).filter(|l| self.runs(*l)).map(|l| (l, self.element(l)));
+        if a.copies { all.start(cells, &mut memory.starts, clock, each) } else { all.observe(cells, clock, each) }
     }
 
     #[inline(always)]
@@ -268,6 +281,27 @@ pub(super) fn store(warp: &mut Warp, code: &Code, world: &mut World, src: Slot, 
     if a.watched {
         lanes.observe(memory, clock, span, a, Kind { number, write: true })?;
     }
+    Ok(())
+}
+
+/// Starts the copy of `lanes` elements a thread.
+pub(super) fn copy(warp: &mut Warp, code: &Code, world: &mut World, src: Slot, number: u32) -> Result<(), Trap> {
+    let a = &code.accesses[number as usize];
+    let mut flights = std::mem::take(&mut warp.flights);
+    let (lanes, registers, _) = warp.split(a);
+    aligned(&lanes, a, number)?;
+    world.tell(&lanes, number);
+    let (memory, clock, span) = world.memory(a.place)?;
+    if a.watched {
+        lanes.observe(memory, clock, span, a, Kind { number, write: true })?;
+    }
+    let registers = &registers[src as usize..(src + a.lanes) as usize];
+    for lane in (0..lanes.width).filter(|l| lanes.runs(*l)) {
+        let unit = span.base + lanes.element(lane) as usize * span.units;
+        let values = registers.iter().map(|r| r[lane]).collect();
+        flights.start(flight::Copy::new(lane, number, unit, values), world, a, span.units)?;
+    }
+    warp.flights = flights;
     Ok(())
 }
 

@@ -52,10 +52,19 @@ pub(super) struct Access {
     pub ordered: bool,
     /// What the address has to be a multiple of, in elements; 0 where no address will do.
     pub align: i64,
+    /// It writes by a copy.
+    pub copies: bool,
     /// For messages.
     pub buffer: BufferId,
     /// For messages: the indices over loop variables, one per dimension.
     pub indices: Vec<Index>,
+}
+
+impl Access {
+    /// Units of an element in its memory.
+    pub fn units(&self) -> usize {
+        if let Place::Shared { units, .. } = self.place { units as usize } else { 1 }
+    }
 }
 
 /// One operation.
@@ -167,6 +176,11 @@ pub(super) enum Op {
         src: Slot,
         access: u32,
     },
+    /// As a store, but the bytes are under way until the thread has waited for them.
+    Copy {
+        src: Slot,
+        access: u32,
+    },
     /// `element = element op register`, lane after lane, on one element for all lanes. Ends a statement.
     Reduce {
         src: Slot,
@@ -213,6 +227,12 @@ pub(super) enum Op {
         lanes: u32,
     },
 
+    /// Each thread closes the group of the copies that it has started since it last closed one.
+    Commit,
+    /// Each thread waits until at most so many of its closed groups are under way.
+    Wait {
+        groups: u32,
+    },
     /// All threads of the block.
     BlockBarrier,
     /// All threads of the warp.

@@ -200,7 +200,8 @@ impl<'a> Compiler<'a> {
         let (op, reason) = match sync {
             Sync::Block { reason } => (Op::BlockBarrier, reason),
             Sync::Warp { reason } => (Op::WarpBarrier, reason),
-            Sync::Commit { .. } | Sync::Wait { .. } => return,
+            Sync::Commit { reason } => (Op::Commit, reason),
+            Sync::Wait { groups, reason } => (Op::Wait { groups: *groups }, reason),
         };
         self.here(SiteKind::Sync(reason.clone()));
         self.emit(op);
@@ -354,7 +355,20 @@ impl<'a> Compiler<'a> {
         }
         self.typed(&s.value, (expected, s.lanes))?;
         let access = self.access(s.buffer, &s.indices, s.lanes)?;
+        if s.asynchronous {
+            return self.copy(access);
+        }
         self.emit(Op::Store { src: 0, access });
+        Ok(())
+    }
+
+    fn copy(&mut self, access: u32) -> Result<()> {
+        let to = &mut self.accesses[access as usize];
+        if !matches!(to.place, Place::Shared { .. }) {
+            return Err(Error::bug("machine.copy", "an asynchronous copy goes to shared memory alone"));
+        }
+        to.copies = true;
+        self.emit(Op::Copy { src: 0, access });
         Ok(())
     }
 
@@ -397,6 +411,7 @@ impl<'a> Compiler<'a> {
             watched: self.plan.watched.get(id.0 as usize).is_some_and(|w| *w),
             ordered: self.plan.ordered.get(id.0 as usize).is_some_and(|o| *o),
             align: if sub_byte || !aligned { 0 } else { i64::from(lanes) },
+            copies: false,
             buffer: id,
             indices: indices.iter().map(|i| self.resolve(i)).collect(),
         };

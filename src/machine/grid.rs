@@ -8,6 +8,7 @@ use super::Policy;
 use super::access::World;
 use super::code::{Code, LANES};
 use super::fault::{Where, explain};
+use super::flight::Landing;
 use super::race::Watch;
 use super::report;
 use super::warp::{Event, Trap, Warp};
@@ -68,7 +69,7 @@ fn partners(
     if halt.trap != Trap::Race(touch) {
         world.clock.next_access();
     }
-    let watch = Watch::new(&world.clock, halt.warp.number, access, &touch);
+    let watch = Watch::new(&world.clock, halt.warp.number, access, &touch, world.memory_of(access.place)?);
     world.again(Some(watch));
     let found = run_grid(code, launch, world, policy).err()?;
     let Trap::Race(other) = found.trap else { return None };
@@ -85,6 +86,7 @@ fn run_grid(code: &Code, launch: &Launch, world: &mut World, policy: Policy) -> 
         place_threads(code, launch, number, warp);
     }
     world.clock.kernel(threads);
+    world.landing = Landing::of(policy);
     let mut rng = fastrand::Rng::with_seed(if let Policy::Random(seed) = policy { seed } else { 0 });
     for block in blocks(launch.grid, policy, &mut rng) {
         for warp in &mut warps {
@@ -96,6 +98,7 @@ fn run_grid(code: &Code, launch: &Launch, world: &mut World, policy: Policy) -> 
         world.shared.poison();
         world.clock.block();
         run_block(code, launch, world, &mut warps, block, policy, &mut rng)?;
+        warps.iter_mut().for_each(|w| w.flights.abandon(world, &code.accesses));
     }
     Ok(())
 }

@@ -98,7 +98,7 @@ impl Scan<'_, '_, '_> {
             Stmt::If(i) => self.body(&i.body),
             Stmt::Store(s) => {
                 self.store(s);
-                true
+                !s.asynchronous
             }
             Stmt::Block(b) => {
                 for it in &b.iters {

@@ -91,7 +91,7 @@ fn with_memories(
             Memory::poisoned(g.span, bits, ring)
         } else {
             let marks = if g.written { vec![0; g.span] } else { Vec::new() };
-            Memory { unit_bits: bits, bytes: Vec::new(), marks, ring, cells: Vec::new() }
+            Memory { unit_bits: bits, marks, ring, ..Memory::default() }
         });
     }
     for (arg, &g) in args.iter_mut().zip(order) {
@@ -295,6 +295,9 @@ fn run_kernel(kernel: &LoweredKernel, code: &Code, locals: usize, world: &mut Wo
     world.shared = Memory::poisoned(units as usize, unit, options.mode == Mode::Ring);
     if options.races {
         world.shared.cells = vec![Cell::default(); units as usize];
+        if code.accesses.iter().any(|a| a.copies) {
+            world.shared.starts = vec![0; units as usize];
+        }
         for memory in &mut world.globals {
             // What no kernel writes has no marks, and no races.
             memory.cells.resize(memory.marks.len(), Cell::default());

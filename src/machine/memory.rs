@@ -23,6 +23,8 @@ pub(super) struct Memory {
     pub ring: bool,
     /// Who has accessed each unit; empty where races are not looked for.
     pub cells: Vec<Cell>,
+    /// When the last copy to each unit started; empty where there are no copies.
+    pub starts: Vec<u64>,
 }
 
 /// Why an access failed.
@@ -39,13 +41,31 @@ impl Memory {
     /// Memory of `units`, of which none has been written; every byte is poison.
     pub fn poisoned(units: usize, unit_bits: u32, ring: bool) -> Memory {
         let bytes = if ring { units * 4 } else { (units * unit_bits as usize).div_ceil(8) };
-        Memory { unit_bits, bytes: vec![0xA5; bytes], marks: vec![0; units], ring, cells: Vec::new() }
+        Memory {
+            unit_bits,
+            bytes: vec![0xA5; bytes],
+            marks: vec![0; units],
+            ring,
+            cells: Vec::new(),
+            starts: Vec::new(),
+        }
     }
 
     /// Forgets all that was written.
     pub fn poison(&mut self) {
         self.bytes.fill(0xA5);
         self.marks.fill(0);
+    }
+
+    /// Forgets what was written to some units; `None` if there are fewer.
+    pub fn poison_range(&mut self, unit: usize, units: usize) -> Option<()> {
+        let bytes = |n: usize| if self.ring { n * 4 } else { n * self.unit_bits as usize / 8 };
+        let (from, to) = (bytes(unit), bytes(unit + units));
+        self.bytes.get_mut(from..to)?.fill(0xA5);
+        if !self.marks.is_empty() {
+            self.marks.get_mut(unit..unit + units)?.fill(0);
+        }
+        Some(())
     }
 
     /// Whether the element of `units` at `unit` has been written as such.

@@ -4,7 +4,7 @@
 //! and vectorized loops are loops, rasterized loops follow the formula of [`crate::ir::Raster`], placements are passed
 //! over, a tensorized nest is its own meaning, every buffer is whole. [`run_lowered`] runs the kernels of a Lowered
 //! program in order, each with its real grid, blocks, warps and barriers; shared memory is bytes at the plan's offsets,
-//! poisoned when a block starts.
+//! poisoned when a block starts. Asynchronous copies land at any time between their start and the wait for them.
 //!
 //! Both report, with buffer, index, statement, loop values, block and thread: accesses out of bounds, reads of what
 //! nothing has written, misaligned vector accesses, integer division by zero, barriers that only part of a block or
@@ -33,6 +33,7 @@ mod code;
 mod compile;
 mod expr;
 mod fault;
+mod flight;
 mod grid;
 mod index;
 mod lanes;
@@ -63,14 +64,14 @@ pub enum Mode {
     Ring,
 }
 
-/// In which order the warps of a block, and the blocks of a grid, take effect.
+/// In which order the warps of a block, the blocks of a grid, and asynchronous copies take effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// The first that can go on, to its next barrier.
+    /// The first that can go on, to its next barrier; copies land when they are waited for.
     InOrder,
-    /// The last that can go on, to its next barrier.
+    /// The last that can go on, to its next barrier; copies land when they start.
     Reverse,
-    /// Any, for a few statements, drawn with this seed.
+    /// Any, for a few statements, drawn with this seed; copies land at any time between.
     Random(u64),
 }
 

@@ -13,13 +13,19 @@
 //! did it: the [`Clock`] counts accesses and keeps when the kernel, the block, its last barrier and each warp's last
 //! barrier began, and every unit of memory has a [`Cell`] with its last write and what is to be known of the reads since.
 //! The order that the machine happens to run warps in is one that the barriers allow; a race is found in every such
-//! order or in none. What comes later (mbarriers, asynchronous proxies) makes `View::after` another question, not the
-//! cells.
+//! order or in none.
+//!
+//! An asynchronous copy writes from its start on until its thread has waited for it ([`super::flight`]): its start is
+//! judged as a write, then its units are in flight, after which nothing comes, not even in its own thread; the wait is the
+//! write that barriers order. What comes later (mbarriers, the asynchronous proxy) makes `View::after` another question,
+//! not the cells.
 //!
 //! To name the earlier access, the kernel runs again under a [`Watch`] that stops where it happens.
 
 use super::code::{Access, Place};
+use super::memory::Memory;
 use super::warp::Trap;
+use std::ops::Range;
 
 /// The bits of a stamp: 52 of time, two flags, ten of the thread's number in its block.
 const TIME: u32 = 12;
@@ -29,6 +35,10 @@ const MANY_WARPS: u64 = 1 << 11;
 const MANY_LANES: u64 = 1 << 10;
 const THREAD: u64 = MANY_LANES - 1;
 const WARP: u64 = THREAD & !31;
+/// A write that was a copy's.
+const COPIED: u64 = MANY_WARPS;
+/// A write by a copy under way. It is in nobody's past: not even in that of the thread whose bits are all set.
+const IN_FLIGHT: u64 = u64::MAX;
 
 /// What is known of a unit of memory: stamps, 0 where nothing happened.
 #[derive(Debug, Clone, Copy, Default)]
@@ -84,6 +94,21 @@ impl Clock {
         self.warps.fill(0);
     }
 
+    /// A wait for copies ends.
+    pub fn wait(&mut self) -> u64 {
+        self.next()
+    }
+
+    /// Copies of a thread to these units are no longer in flight.
+    pub fn land(&self, cells: &mut [Cell], units: Range<usize>, by: Lands) {
+        let thread = if self.alone { 0 } else { (by.warp as u64) << 5 | by.lane as u64 };
+        for cell in cells.get_mut(units).unwrap_or_default() {
+            if cell.write == IN_FLIGHT {
+                cell.write = by.now | COPIED | thread;
+            }
+        }
+    }
+
     /// All threads of the block have met.
     pub fn block_barrier(&mut self) {
         self.barrier = self.next();
@@ -136,7 +161,9 @@ impl View {
         let same_warp = (earlier ^ thread) & WARP == 0;
         earlier < self.born
             || earlier >= self.block
-                && (earlier < self.barrier || (earlier ^ thread) & THREAD == 0 || same_warp && earlier < self.last)
+                && (earlier < self.barrier
+                    || (earlier ^ thread) & (THREAD | MANY_LANES) == 0
+                    || same_warp && earlier < self.last)
     }
 
     /// The same of all the reads that a stamp stands for.
@@ -172,13 +199,28 @@ impl Cell {
         view.after(self.write, thread)
     }
 
-    /// A thread writes; false if that is a race.
+    /// A thread writes; false if that is a race, and then the cell still says with what.
     #[inline(always)]
-    fn writes(&mut self, view: &View, now: u64, thread: u64) -> bool {
+    fn writes(&mut self, view: &View, write: u64, thread: u64) -> bool {
         let good = view.after(self.write, thread) && view.after_reads(self.read, thread);
-        *self = Cell { write: now | thread, read: 0 };
+        if good {
+            *self = Cell { write, read: 0 };
+        }
         good
     }
+
+    /// Whether it was last written by a copy that an access of a thread does not come after.
+    fn copied(&self, view: &View, thread: u64) -> bool {
+        self.write & COPIED != 0 && !view.after(self.write, thread)
+    }
+}
+
+/// Who has waited for copies, and when.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lands {
+    pub now: u64,
+    pub warp: usize,
+    pub lane: usize,
 }
 
 /// An access of one lane, as a race has it.
@@ -200,14 +242,19 @@ pub(super) struct Watch {
     /// When the access happened and by which thread.
     stamp: u64,
     view: View,
+    /// When its partner happened and by which thread, if that is known.
+    partner: Option<u64>,
 }
 
 impl Watch {
-    /// Watches for the partner of an access that has just been made.
-    pub fn new(clock: &Clock, warp: usize, access: &Access, touch: &Touch) -> Watch {
+    /// Watches for the partner of an access that has just been made; `memory` is where.
+    pub fn new(clock: &Clock, warp: usize, access: &Access, touch: &Touch, memory: &Memory) -> Watch {
         let view = clock.view(warp, access);
-        let stamp = clock.now << TIME | view.thread(touch.lane);
-        Watch { place: access.place, unit: touch.unit, write: touch.write, stamp, view }
+        let thread = view.thread(touch.lane);
+        let copied = memory.cells.get(touch.unit).is_some_and(|c| c.copied(&view, thread));
+        let partner = if copied { memory.starts.get(touch.unit).copied() } else { None };
+        let stamp = clock.now << TIME | thread;
+        Watch { place: access.place, unit: touch.unit, write: touch.write, stamp, view, partner }
     }
 
     fn is_partner(&self, place: Place, touch: &Touch, stamp: u64, view: &View) -> bool {
@@ -216,10 +263,10 @@ impl Watch {
             (Place::Shared { .. }, Place::Shared { .. }) => true,
             _ => false,
         };
-        let unordered = if stamp >> TIME <= self.stamp >> TIME {
-            !self.view.after(stamp, self.stamp & THREAD)
-        } else {
-            !view.after(self.stamp, stamp & THREAD)
+        let unordered = match self.partner {
+            Some(partner) => stamp == partner,
+            None if stamp >> TIME <= self.stamp >> TIME => !self.view.after(stamp, self.stamp & THREAD),
+            None => !view.after(self.stamp, stamp & THREAD),
         };
         same && touch.unit == self.unit && (touch.write || self.write) && unordered
     }
@@ -261,9 +308,37 @@ impl Lanes<'_> {
         match (self.write, size) {
             (false, 1) => self.all(cells, 1, each, |cell, lane| cell.reads(&view, now, view.thread(lane))),
             (false, _) => self.all(cells, size, each, |cell, lane| cell.reads(&view, now, view.thread(lane))),
-            (true, 1) => self.all(cells, 1, each, |cell, lane| cell.writes(&view, now, view.thread(lane))),
-            (true, _) => self.all(cells, size, each, |cell, lane| cell.writes(&view, now, view.thread(lane))),
+            (true, 1) => self.all(cells, 1, each, |cell, lane| {
+                let thread = view.thread(lane);
+                cell.writes(&view, now | thread, thread)
+            }),
+            (true, _) => self.all(cells, size, each, |cell, lane| {
+                let thread = view.thread(lane);
+                cell.writes(&view, now | thread, thread)
+            }),
         }
+    }
+
+    /// Notes the start of a copy.
+    pub fn start(
+        &self,
+        cells: &mut [Cell],
+        starts: &mut [u64],
+        clock: &mut Clock,
+        each: impl Iterator<Item = (usize, i64)> + Clone,
+    ) -> Result<(), Trap> {
+        let now = clock.next();
+        let view = clock.view(self.warp, self.access);
+        if let Some(watch) = &clock.watch {
+            return self.watch(watch, &view, now, each);
+        }
+        let size = self.access.lanes as usize * self.units;
+        self.all(cells, size, each.clone(), |cell, lane| cell.writes(&view, IN_FLIGHT, view.thread(lane)))?;
+        for (lane, element) in each {
+            let first = self.base + element as usize * self.units;
+            starts.get_mut(first..first + size).unwrap_or_default().fill(now | view.thread(lane));
+        }
+        Ok(())
     }
 
     #[inline(always)]

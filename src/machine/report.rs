@@ -14,6 +14,8 @@ pub(super) struct Party {
     at: Where,
     lane: usize,
     write: bool,
+    /// It starts an asynchronous copy.
+    copies: bool,
     shared: bool,
     ordered: bool,
     buffer: String,
@@ -41,6 +43,7 @@ impl Party {
             at,
             lane: touch.lane,
             write: touch.write,
+            copies: touch.write && access.is_some_and(|a| a.copies),
             shared: access.is_some_and(|a| matches!(a.place, Place::Shared { .. })),
             ordered: access.is_some_and(|a| a.ordered),
             buffer: access.map_or(String::new(), |a| code.func.buffer(a.buffer).name.clone()),
@@ -57,8 +60,24 @@ impl Party {
         (self.at.block, self.at.warp) == (other.at.block, other.at.warp)
     }
 
+    fn in_thread_of(&self, other: &Party) -> bool {
+        self.in_warp_of(other) && self.lane == other.lane
+    }
+
     fn verb(&self) -> &'static str {
-        if self.write { "writes" } else { "reads" }
+        match (self.copies, self.write) {
+            (true, _) => "copies to",
+            (_, true) => "writes",
+            _ => "reads",
+        }
+    }
+
+    fn done(&self) -> &'static str {
+        match (self.copies, self.write) {
+            (true, _) => "filled by a copy of",
+            (_, true) => "written by",
+            _ => "read by",
+        }
     }
 
     fn thread(&self) -> String {
@@ -87,10 +106,12 @@ fn text(code: &Code, a: &Access) -> String {
 pub(super) fn race(code: &Code, one: Party, other: Party) -> Error {
     let tree = Tree::new(&code.func);
     let (first, second) = if tree.before(&other, &one) { (other, one) } else { (one, other) };
-    let what = match (first.write, second.write) {
-        (true, true) => "is written by two threads",
-        (true, false) => "is written by one thread and read by another",
-        _ => "is read by one thread and written by another",
+    let what = match (first.done(), second.done()) {
+        _ if first.in_thread_of(&second) => {
+            format!("is {} a thread and {} the same thread", first.done(), second.done())
+        }
+        (one, two) if one == two => format!("is {one} two threads"),
+        (one, two) => format!("is {one} one thread and {two} another"),
     };
     let also =
         if first.element == second.element { String::new() } else { format!(" (the bytes of {})", second.element) };
@@ -107,6 +128,7 @@ pub(super) fn race(code: &Code, one: Party, other: Party) -> Error {
         }
     }
     match order.place.and_then(|p| tree.line(p)) {
+        Some(span) if first.copies => error.label(span, "the wait has to stand in front of this"),
         Some(span) => error.label(span, "the barrier has to stand in front of this"),
         None => error,
     }
@@ -200,22 +222,25 @@ impl<'a> Tree<'a> {
             );
         }
         let unit = if first.at.warp == second.at.warp { "warp" } else { "block" };
+        let sync = match (first.copies, first.in_thread_of(second)) {
+            (true, true) => "a wait for the group of the copy".to_string(),
+            (true, false) => format!("a wait for the group of the copy, then a barrier of the {unit},"),
+            _ => format!("a barrier of the {unit}"),
+        };
         let per_thread = |v: Var| code.launch_vectors.iter().any(|(w, _)| *w == v);
         let mut inside = String::new();
         let chain = self.chain(second);
         for (x, y) in self.chain(first).iter().zip(&chain) {
             if !std::ptr::eq(*x, *y) {
-                let text = format!("a barrier of the {unit} in front of {}{inside}", self.name(y));
+                let text = format!("{sync} in front of {}{inside}", self.name(y));
                 return Order { advice: text, place: Some(y) };
             }
             match x {
                 Stmt::For(l) if value(first, l.var) != value(second, l.var) => {
                     let next = chain.iter().skip_while(|s| !std::ptr::eq(**s, *y)).nth(1).unwrap_or(y);
                     let name = self.func.var_name(l.var);
-                    let text = format!(
-                        "a barrier of the {unit} in each iteration of loop {name}, in front of {}{inside}",
-                        self.name(next)
-                    );
+                    let text =
+                        format!("{sync} in each iteration of loop {name}, in front of {}{inside}", self.name(next));
                     return Order { advice: text, place: Some(next) };
                 }
                 Stmt::If(i)

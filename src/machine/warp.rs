@@ -7,6 +7,7 @@ use super::access::{self, World};
 use super::alu;
 use super::code::{Code, LANES, Op, Operand, Slot};
 use super::compile::LANE;
+use super::flight::Flights;
 use super::race::Touch;
 use super::value;
 use crate::ir::{CmpOp, IndexOp};
@@ -65,6 +66,8 @@ pub(super) struct Warp {
     pub mask: u32,
     /// Lanes beyond this one do not run.
     pub width: usize,
+    /// Its copies under way.
+    pub flights: Flights,
     masks: Vec<u32>,
     conds: Vec<u32>,
     pub pc: usize,
@@ -88,6 +91,7 @@ impl Warp {
             full,
             mask: full,
             width: threads,
+            flights: Flights::default(),
             masks: Vec::new(),
             conds: Vec::new(),
             pc: 0,
@@ -141,12 +145,19 @@ impl Warp {
                 Op::Load { dst, access } => access::load(self, code, world, dst, access)?,
                 Op::Store { src, access } => {
                     access::store(self, code, world, src, access)?;
-                    world.count(self.mask.count_ones())?;
-                    turn -= 1;
-                    if turn == 0 {
-                        self.pc += 1;
+                    if self.ends_turn(world, &mut turn)? {
                         return Ok(Event::Paused);
                     }
+                }
+                Op::Copy { src, access } => {
+                    access::copy(self, code, world, src, access)?;
+                    if self.ends_turn(world, &mut turn)? {
+                        return Ok(Event::Paused);
+                    }
+                }
+                Op::Commit => self.flights.commit(self.mask, world, &code.accesses)?,
+                Op::Wait { groups } => {
+                    self.flights.wait((self.number, self.mask), groups, world, &code.accesses)?;
                 }
                 Op::Reduce { src, access, op, dtype, kind } => {
                     access::reduce(self, code, world, src, access, alu::Combine { op, dtype, kind })?;
@@ -168,6 +179,15 @@ impl Warp {
             self.pc += 1;
         }
         Ok(Event::Done)
+    }
+
+    /// Counts a statement; whether it was the last of the turn, and the warp stands behind it.
+    #[inline(always)]
+    fn ends_turn(&mut self, world: &mut World, turn: &mut u64) -> Result<bool, Trap> {
+        world.count(self.mask.count_ones())?;
+        *turn -= 1;
+        self.pc += usize::from(*turn == 0);
+        Ok(*turn == 0)
     }
 
     fn check(&self, access: u32, at: Operand, extent: i64) -> Result<(), Trap> {
