@@ -75,9 +75,10 @@ impl Func {
         visit::blocks(&self.body).into_iter().find(|b| self.block_name(b.name) == name)
     }
 
-    /// `base`, or the first of `base_1`, `base_2`, .. that no loop in the body has.
+    /// `base`, or the first of `base_1`, `base_2`, .. that no loop in the body has or walks.
     pub fn unused_loop_name(&self, base: &str) -> String {
-        let taken: Vec<&str> = visit::loops(&self.body).iter().map(|l| self.var_name(l.var)).collect();
+        let of = |l: &For| l.defines().into_iter().map(|d| d.0).chain([l.var]).collect::<Vec<_>>();
+        let taken: Vec<&str> = visit::loops(&self.body).into_iter().flat_map(of).map(|v| self.var_name(v)).collect();
         unused(base, |n| taken.contains(&n))
     }
 

@@ -16,7 +16,7 @@ struct View<'f> {
 /// A few steps that belong together, as text; empty where the program has nothing to choose from.
 pub fn steps(func: &Func, source: &mut Source) -> Vec<String> {
     let view = View { func, loops: visit::loops(&func.body), blocks: visit::blocks(&func.body) };
-    let made = match source.below(42) {
+    let made = match source.below(43) {
         0..=4 => view.split(source),
         5 | 6 => view.fuse(source),
         7..=9 => view.reorder(source),
@@ -38,6 +38,7 @@ pub fn steps(func: &Func, source: &mut Source) -> Vec<String> {
         37 => view.annotate(source),
         38 => view.tile(source),
         39 | 40 => view.pad(source),
+        41 => view.rasterize(source),
         _ => view.anything(source).map(|s| vec![s]),
     };
     made.unwrap_or_default()
@@ -347,6 +348,21 @@ impl<'f> View<'f> {
             out.push(format!("bind {io} blockIdx.x"));
             out.push(format!("bind {jo} {}", source.of(["blockIdx.y", "threadIdx.y", "threadIdx.x"])));
             out.push(format!("bind {ii} {}", source.of(["threadIdx.x", "threadIdx.z"])));
+        }
+        Some(out)
+    }
+
+    /// Two loops of a nest walked in groups, the walk often bound.
+    fn rasterize(&self, source: &mut Source) -> Steps {
+        let rows = self.loop_where(source, |l| {
+            is_plain(l) && sums_over(l).is_none() && only_loop(l).is_some_and(|n| is_plain(n) && sums_over(n).is_none())
+        })?;
+        let root = visit::loops_around_loop(&self.func.body, rows.var)?.is_empty();
+        let walk = self.func.unused_loop_name("walk");
+        let names = (self.name(rows), self.name(only_loop(rows)?));
+        let mut out = vec![format!("rasterize {} {} group={} -> {walk}", names.0, names.1, source.of([1, 2, 3, 4, 8]))];
+        if root && source.chance(80) {
+            out.push(format!("bind {walk} {}", source.of(["blockIdx.x", "blockIdx.x", "blockIdx.y", "threadIdx.x"])));
         }
         Some(out)
     }
