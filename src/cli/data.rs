@@ -76,6 +76,9 @@ impl Judge {
     }
 }
 
+/// Seconds that a GPU may take for what the command line gives it at a time: far more than any of it takes.
+pub const PATIENCE_S: u64 = 120;
+
 /// Where to run.
 pub enum Place {
     /// On the CPU machine.
@@ -87,15 +90,20 @@ pub enum Place {
 
 /// Opens what `--device` names: `cpu`, a device's number, or nothing: the first GPU, else the CPU machine with a word of why.
 pub fn place(device: Option<&str>) -> Result<Place> {
+    place_for(device, PATIENCE_S)
+}
+
+/// As [`place`]; a GPU that keeps a wait longer than so many seconds is given up.
+pub fn place_for(device: Option<&str>, patience: u64) -> Result<Place> {
     match device {
         Some("cpu") => Ok(Place::Cpu),
         Some(n) => {
             let ordinal = n.parse::<u32>().map_err(|_| {
                 Error::input("cli.device", format!("`{n}` is not a device")).help("cpu, or a number such as 0")
             })?;
-            open(ordinal)
+            open(ordinal, patience)
         }
-        None => open(0).or_else(|why| {
+        None => open(0, patience).or_else(|why| {
             show::note(format_args!("no GPU is used ({}): this runs on the CPU machine", why.message()));
             Ok(Place::Cpu)
         }),
@@ -103,12 +111,14 @@ pub fn place(device: Option<&str>) -> Result<Place> {
 }
 
 #[cfg(feature = "cuda")]
-fn open(ordinal: u32) -> Result<Place> {
-    crate::runtime::Device::open(ordinal).map(Place::Gpu)
+fn open(ordinal: u32, patience: u64) -> Result<Place> {
+    let device = crate::runtime::Device::open(ordinal)?;
+    device.set_time_limit(Some(std::time::Duration::from_secs(patience)));
+    Ok(Place::Gpu(device))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn open(_: u32) -> Result<Place> {
+fn open(_: u32, _: u64) -> Result<Place> {
     Err(Error::machine("cli.device", "this warploom was built without feature `cuda`"))
 }
 

@@ -33,13 +33,16 @@ pub struct RunArgs {
     /// whose description holds these words, such as `barrier removed`.
     #[arg(long, value_name = "WORDS")]
     mutate: Option<String>,
+    /// Seconds after which a GPU that has not finished is given up.
+    #[arg(long, default_value_t = data::PATIENCE_S, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    patience: u64,
 }
 
 /// Runs the schedule once with its result checked.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let schedule = args.what.schedule()?;
     let schedule = if args.small { data::reduced(&schedule, data::WATCHED_OPERATIONS) } else { schedule };
-    match data::place(args.device.as_deref())? {
+    match data::place_for(args.device.as_deref(), args.patience)? {
         Place::Cpu => on_cpu(args, schedule),
         #[cfg(feature = "cuda")]
         Place::Gpu(device) if args.once || args.mutate.is_some() => {

@@ -1,5 +1,6 @@
 //! Typed arrays in device memory: upload, download, poison.
 
+use super::context::Owned;
 use super::device::Device;
 use super::driver::api;
 use crate::array::Array;
@@ -29,7 +30,13 @@ impl Device {
         let doing = format!("allocating {bytes} bytes on the device");
         // The driver refuses an allocation of nothing; an empty array gets a byte that nobody uses.
         // SAFETY: writes one address.
-        self.inner.call(&doing, || unsafe { api::cuMemAlloc_v2(&mut address, bytes.max(1)) })?;
+        let allocated = self.inner.call(&doing, || unsafe { api::cuMemAlloc_v2(&mut address, bytes.max(1)) });
+        allocated.map_err(|error| match self.free_memory() {
+            Ok(free) if error.code() == "driver.2" => {
+                error.within(format!("{free} of {} bytes are free on {}", self.info().memory_bytes, self.info().name))
+            }
+            _ => error,
+        })?;
         Ok(DeviceBuffer { device: self.clone(), dtype, shape: shape.to_vec(), address, bytes })
     }
 
@@ -81,7 +88,7 @@ impl DeviceBuffer {
         let from = array.bytes.as_ptr().cast::<c_void>();
         // SAFETY: both sides have `bytes` bytes. The copy may return before it has landed: the default stream, on
         // which it runs, is waited for, so that streams of other libraries see the data too.
-        self.device.inner.call("copying to the device", || unsafe {
+        self.device.inner.waiting("copying to the device", || unsafe {
             match api::cuMemcpyHtoD_v2(self.address, from, self.bytes) {
                 0 => api::cuStreamSynchronize(std::ptr::null_mut()),
                 code => code,
@@ -89,14 +96,19 @@ impl DeviceBuffer {
         })
     }
 
-    /// Waits for the device's stream, then copies the content to the host.
+    /// Copies the content to the host when all work on the device's stream is done.
     pub fn download(&self) -> Result<Array> {
-        self.device.synchronize()?;
         let mut array = Array { dtype: self.dtype, shape: self.shape.clone(), bytes: vec![0; self.bytes] };
         let to = array.bytes.as_mut_ptr().cast::<c_void>();
+        let stream = self.device.raw_stream();
         // SAFETY: both sides have `bytes` bytes; this copy returns when it has landed.
-        let copy = || unsafe { api::cuMemcpyDtoH_v2(to, self.address, self.bytes) };
-        self.device.inner.call("copying from the device", copy)?;
+        let copy = || unsafe {
+            match api::cuStreamSynchronize(stream) {
+                0 => api::cuMemcpyDtoH_v2(to, self.address, self.bytes),
+                code => code,
+            }
+        };
+        self.device.inner.waiting("copying from the device", copy)?;
         Ok(array)
     }
 
@@ -126,8 +138,7 @@ impl DeviceBuffer {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        // SAFETY: allocated by `alloc` and freed once. The driver waits for work that uses it.
-        self.device.inner.release(|| unsafe { api::cuMemFree_v2(self.address) });
+        self.device.inner.release(Owned::Memory(self.address));
     }
 }
 

@@ -1,14 +1,12 @@
-//! A device: what it is, its context and its one stream, and whether it can still be used.
+//! A device: what it is, and waiting for it.
 
-use super::driver::{self, api, api::Handle, code, guard};
+use super::context::Inner;
+use super::driver::{self, api, code};
 use crate::error::{Error, Result};
-use cust::context::Context;
-use cust::stream::{Stream, StreamFlags};
 use serde::{Deserialize, Serialize};
 use std::ffi::{CStr, c_char, c_int};
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
 /// What a device is. Numbers that a driver does not tell are 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,34 +67,41 @@ impl DeviceInfo {
         let mut memory = 0usize;
         // SAFETY: writes one size.
         code::check(unsafe { api::cuDeviceTotalMem_v2(&mut memory, raw) }, "asking for the device's memory")?;
-        let get = |attribute| attribute_of(raw, attribute);
+        let get = |attribute| attribute_of(raw, attribute).map(Option::unwrap_or_default);
+        let must = |attribute| attribute_of(raw, attribute)?.ok_or_else(|| code::error(INVALID_VALUE, ATTRIBUTES));
         Ok(DeviceInfo {
             ordinal,
             name,
             pci_bus,
-            capability: (get(api::device::COMPUTE_CAPABILITY_MAJOR), get(api::device::COMPUTE_CAPABILITY_MINOR)),
-            multiprocessors: get(api::device::MULTIPROCESSOR_COUNT),
+            capability: (must(api::device::COMPUTE_CAPABILITY_MAJOR)?, must(api::device::COMPUTE_CAPABILITY_MINOR)?),
+            multiprocessors: get(api::device::MULTIPROCESSOR_COUNT)?,
             memory_bytes: memory as u64,
-            clock_khz: get(api::device::CLOCK_RATE),
-            memory_clock_khz: get(api::device::MEMORY_CLOCK_RATE),
-            memory_bus_bits: get(api::device::GLOBAL_MEMORY_BUS_WIDTH),
-            l2_bytes: u64::from(get(api::device::L2_CACHE_SIZE)),
-            threads_per_multiprocessor: get(api::device::MAX_THREADS_PER_MULTIPROCESSOR),
-            registers_per_multiprocessor: get(api::device::MAX_REGISTERS_PER_MULTIPROCESSOR),
-            shared_per_multiprocessor: get(api::device::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
-            shared_per_block: get(api::device::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
-            clusters: get(api::device::CLUSTER_LAUNCH) != 0,
+            clock_khz: get(api::device::CLOCK_RATE)?,
+            memory_clock_khz: get(api::device::MEMORY_CLOCK_RATE)?,
+            memory_bus_bits: get(api::device::GLOBAL_MEMORY_BUS_WIDTH)?,
+            l2_bytes: u64::from(get(api::device::L2_CACHE_SIZE)?),
+            threads_per_multiprocessor: get(api::device::MAX_THREADS_PER_MULTIPROCESSOR)?,
+            registers_per_multiprocessor: get(api::device::MAX_REGISTERS_PER_MULTIPROCESSOR)?,
+            shared_per_multiprocessor: get(api::device::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
+            shared_per_block: get(api::device::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+            clusters: get(api::device::CLUSTER_LAUNCH)? != 0,
             driver_version: driver::version()?,
         })
     }
 }
 
-/// An attribute of a device; 0 where the driver does not know it.
-fn attribute_of(raw: c_int, attribute: c_int) -> u32 {
+/// The driver's answer to an attribute that it does not know.
+const INVALID_VALUE: c_int = 1;
+const ATTRIBUTES: &str = "asking for the device's attributes";
+
+/// An attribute of a device; none where the driver does not know it.
+fn attribute_of(raw: c_int, attribute: c_int) -> Result<Option<u32>> {
     let mut value = 0;
     // SAFETY: writes one int.
-    let code = unsafe { api::cuDeviceGetAttribute(&mut value, attribute, raw) };
-    if code == 0 { u32::try_from(value).unwrap_or(0) } else { 0 }
+    match unsafe { api::cuDeviceGetAttribute(&mut value, attribute, raw) } {
+        INVALID_VALUE => Ok(None),
+        code => code::check(code, ATTRIBUTES).map(|()| u32::try_from(value).ok()),
+    }
 }
 
 /// The driver's handle of a device that exists.
@@ -118,15 +123,6 @@ pub struct Device {
     pub(super) inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
-pub(super) struct Inner {
-    info: DeviceInfo,
-    context: ManuallyDrop<Context>,
-    stream: ManuallyDrop<Stream>,
-    /// The code after which the driver refuses all work, or 0.
-    lost: AtomicI32,
-}
-
 impl Device {
     /// How many devices the driver sees.
     pub fn count() -> Result<u32> {
@@ -137,18 +133,16 @@ impl Device {
         Ok(u32::try_from(count).unwrap_or(0))
     }
 
-    /// Opens a device: retains its primary context and makes a stream.
+    /// Opens a device and makes a stream in its primary context; in a new context where a kernel has broken that one or
+    /// keeps it.
+    ///
+    /// # Errors
+    /// `machine.no_device`; what the driver answers; after a kernel that hangs, `launch.timeout` where it keeps the
+    /// whole device.
     pub fn open(ordinal: u32) -> Result<Device> {
         let raw = raw_device(ordinal)?;
         let info = DeviceInfo::query(ordinal)?;
-        let mut probe: Handle = std::ptr::null_mut();
-        // Our prototype asks first: the codes with which this fails on a machine in trouble are not all in cust's enum.
-        // SAFETY: writes one handle.
-        code::check(unsafe { api::cuDevicePrimaryCtxRetain(&mut probe, raw) }, "opening the device's context")?;
-        let opened = Inner::open(ordinal, info);
-        // SAFETY: gives back the one retain above; cust's own keeps the context alive.
-        unsafe { api::cuDevicePrimaryCtxRelease_v2(raw) };
-        Ok(Device { inner: Arc::new(opened?) })
+        Ok(Device { inner: Arc::new(Inner::open(raw, info)?) })
     }
 
     /// What the device is.
@@ -164,16 +158,41 @@ impl Device {
         Ok(free as u64)
     }
 
-    /// Waits for everything on the device's stream and reports what went wrong in it.
+    /// Waits for everything on the device's stream and reports what went wrong in it; as long as it takes, or as long as
+    /// [`Device::set_time_limit`] allows.
     pub fn synchronize(&self) -> Result<()> {
         let stream = self.raw_stream();
         // SAFETY: the stream lives as long as the device.
-        self.inner.call("waiting for the device", || unsafe { api::cuStreamSynchronize(stream) })
+        self.inner.waiting("waiting for the device", || unsafe { api::cuStreamSynchronize(stream) })
+    }
+
+    /// As [`Device::synchronize`], for at most `limit`.
+    ///
+    /// # Errors
+    /// `launch.timeout` when the limit is over. Nothing ends a kernel that hangs: it keeps its context, so that this
+    /// device answers every later call with the same error at once, and gives nothing back until the kernel ends.
+    /// [`Device::open`] then makes a new context.
+    pub fn synchronize_within(&self, limit: Duration) -> Result<()> {
+        self.inner.wait_within("waiting for the device", limit)
+    }
+
+    /// Whether everything on the device's stream is done, without waiting; reports what went wrong in it.
+    pub fn is_idle(&self) -> Result<bool> {
+        let stream = self.raw_stream();
+        // SAFETY: the stream lives as long as the device.
+        self.inner.asks("asking whether the device is idle", || unsafe { api::cuStreamQuery(stream) })
+    }
+
+    /// What each wait on this device may take, also those inside [`super::DeviceBuffer::download`] and where something
+    /// is given back; none, as at first, for as long as it takes. When the limit is over, that is the end of the device,
+    /// as [`Device::synchronize_within`] says.
+    pub fn set_time_limit(&self, limit: Option<Duration>) {
+        self.inner.set_limit(limit);
     }
 
     /// The device's stream, for libraries that take one; valid as long as the device.
     pub fn raw_stream(&self) -> super::RawStream {
-        self.inner.stream.as_inner().cast()
+        self.inner.stream()
     }
 
     /// Makes the device's context current on this thread, for libraries that use the current one.
@@ -182,65 +201,6 @@ impl Device {
     }
 
     pub(super) fn is(&self, other: &Device) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner) || self.info().ordinal == other.info().ordinal
-    }
-}
-
-impl Inner {
-    fn open(ordinal: u32, info: DeviceInfo) -> Result<Inner> {
-        // cust does not know every answer of a driver: the guard has kept it.
-        let failed = |doing: &str, _: cust::error::CudaError| code::error(guard::answer(), doing);
-        let device = cust::device::Device::get_device(ordinal).map_err(|e| failed("opening the device", e))?;
-        let context = Context::new(device).map_err(|e| failed("opening the device's context", e))?;
-        // Context::new does not look whether the context became current; this does.
-        // SAFETY: the handle is of a live context.
-        code::check(unsafe { api::cuCtxSetCurrent(context.as_raw().cast()) }, "making the device current")?;
-        // A blocking stream: plain copies, which run on the default stream, wait for it and it for them.
-        let stream = Stream::new(StreamFlags::DEFAULT, None).map_err(|e| failed("making a stream", e))?;
-        let (context, stream) = (ManuallyDrop::new(context), ManuallyDrop::new(stream));
-        Ok(Inner { info, context, stream, lost: AtomicI32::new(0) })
-    }
-
-    /// Makes the context current and runs one driver call, unless an earlier error has ended all work.
-    pub(super) fn call(&self, doing: &str, call: impl FnOnce() -> c_int) -> Result<()> {
-        self.alive(doing)?;
-        // SAFETY: the handle is of a live context.
-        let mut result = unsafe { api::cuCtxSetCurrent(self.context.as_raw().cast()) };
-        if result == 0 {
-            result = call();
-        }
-        if code::is_sticky(result) {
-            self.lost.store(result, Ordering::Release);
-        }
-        code::check(result, doing)
-    }
-
-    fn alive(&self, doing: &str) -> Result<()> {
-        match self.lost.load(Ordering::Acquire) {
-            0 => Ok(()),
-            lost => Err(code::error(lost, "an earlier kernel").within(format!("so this cannot be done now: {doing}"))),
-        }
-    }
-
-    /// Runs a call that gives something back; its failure changes nothing for anyone.
-    pub(super) fn release(&self, call: impl FnOnce() -> c_int) {
-        let _ = self.call("releasing", call);
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // After a sticky error the handles are dead, and cust would take the driver's answer for its own enum.
-        if self.lost.load(Ordering::Acquire) != 0 {
-            return;
-        }
-        // SAFETY: neither field is used again.
-        unsafe {
-            if api::cuCtxSetCurrent(self.context.as_raw().cast()) == 0 {
-                api::cuStreamSynchronize(self.stream.as_inner().cast());
-                ManuallyDrop::drop(&mut self.stream);
-            }
-            ManuallyDrop::drop(&mut self.context);
-        }
+        self.inner.is(&other.inner)
     }
 }

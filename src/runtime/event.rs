@@ -1,8 +1,12 @@
 //! Events on a device's stream, and the time between two of them.
 
+use super::context::Owned;
 use super::device::Device;
 use super::driver::{api, api::Handle};
 use crate::error::Result;
+use std::time::Duration;
+
+const WAITING: &str = "waiting for an event";
 
 /// A mark in a device's stream.
 #[derive(Debug)]
@@ -34,10 +38,27 @@ impl Event {
         self.device.inner.call("recording an event", || unsafe { api::cuEventRecord(self.raw, stream) })
     }
 
-    /// Waits until it has happened; reports what went wrong before it.
+    /// Waits until it has happened; reports what went wrong before it. As long as it takes, or as long as
+    /// [`Device::set_time_limit`] allows.
     pub fn synchronize(&self) -> Result<()> {
+        match self.device.inner.limit() {
+            Some(limit) => self.synchronize_within(limit),
+            // SAFETY: the event lives.
+            None => self.device.inner.call(WAITING, || unsafe { api::cuEventSynchronize(self.raw) }),
+        }
+    }
+
+    /// As [`Event::synchronize`], for at most `limit`; when it is over, that is the end of the device, as
+    /// [`Device::synchronize_within`] says.
+    pub fn synchronize_within(&self, limit: Duration) -> Result<()> {
         // SAFETY: the event lives.
-        self.device.inner.call("waiting for an event", || unsafe { api::cuEventSynchronize(self.raw) })
+        self.device.inner.poll_within(WAITING, limit, || unsafe { api::cuEventQuery(self.raw) })
+    }
+
+    /// Whether it has happened, without waiting; reports what went wrong before it.
+    pub fn is_done(&self) -> Result<bool> {
+        // SAFETY: the event lives.
+        self.device.inner.asks("asking for an event", || unsafe { api::cuEventQuery(self.raw) })
     }
 
     /// Microseconds from `start` to this event; both must have been recorded, and this one have happened.
@@ -54,8 +75,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: made by `event` and destroyed once.
-        self.device.inner.release(|| unsafe { api::cuEventDestroy_v2(self.raw) });
+        self.device.inner.release(Owned::Event(self.raw));
     }
 }
 

@@ -1,9 +1,11 @@
 //! Graphs: launches recorded once and replayed together, so that gaps between short kernels shrink.
 
+use super::context::Owned;
 use super::device::Device;
 use super::driver::{self, api, api::Handle};
 use crate::error::Result;
 use std::ffi::{CStr, c_char};
+use std::sync::Arc;
 
 /// Work recorded from a device's stream. The buffers and programs that it uses must outlive it.
 #[derive(Debug)]
@@ -11,25 +13,20 @@ pub struct Graph {
     device: Device,
     graph: Handle,
     exec: Handle,
+    /// What is said of it where it does not end.
+    work: Arc<str>,
 }
 
 impl Device {
-    /// Records what `work` puts on the device's stream, without running it.
+    /// Records what `work` puts on the device's stream, without running it. Other threads leave the stream alone meanwhile.
     ///
     /// What cannot be recorded (allocating, waiting, copying to the host) fails inside `work`.
     pub fn capture(&self, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
-        let stream = self.raw_stream();
-        // SAFETY: the stream lives and is not being captured: only this function captures, on one thread at a time.
-        let begin = || unsafe { api::cuStreamBeginCapture_v2(stream, api::CAPTURE_THREAD_LOCAL) };
-        self.inner.call("starting to record a graph", begin)?;
+        let recording = Recording::start(self)?;
         let worked = work();
-        let mut graph = Graph { device: self.clone(), graph: std::ptr::null_mut(), exec: std::ptr::null_mut() };
-        // The recording is ended also after a failure, else the stream would stay unusable.
-        // SAFETY: writes one handle.
-        let end = || unsafe { api::cuStreamEndCapture(stream, &mut graph.graph) };
-        let ended = self.inner.call("ending the recording of a graph", end);
+        let ended = recording.end();
         worked?;
-        ended?;
+        let mut graph = ended?;
         let (source, exec) = (graph.graph, &mut graph.exec);
         // SAFETY: the graph was just recorded.
         let make = || unsafe { api::cuGraphInstantiateWithFlags(exec, source, 0) };
@@ -38,12 +35,50 @@ impl Device {
     }
 }
 
+/// A stream that records. It ends in any case, else the stream would stay unusable.
+struct Recording<'a>(&'a Device);
+
+impl Recording<'_> {
+    fn start(device: &Device) -> Result<Recording<'_>> {
+        let stream = device.raw_stream();
+        // SAFETY: the stream lives.
+        let begin = || unsafe { api::cuStreamBeginCapture_v2(stream, api::CAPTURE_THREAD_LOCAL) };
+        device.inner.call("starting to record a graph", begin)?;
+        device.inner.start_recording();
+        Ok(Recording(device))
+    }
+
+    fn end(self) -> Result<Graph> {
+        std::mem::ManuallyDrop::new(self).finish()
+    }
+
+    fn finish(&self) -> Result<Graph> {
+        let (inner, stream) = (&self.0.inner, self.0.raw_stream());
+        let mut raw: Handle = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        let ended =
+            inner.call("ending the recording of a graph", || unsafe { api::cuStreamEndCapture(stream, &mut raw) });
+        let launches = inner.end_recording();
+        let work = format!("a graph of {} launches", launches.len()).into();
+        let graph = Graph { device: self.0.clone(), graph: raw, exec: std::ptr::null_mut(), work };
+        ended.map(|()| graph)
+    }
+}
+
+impl Drop for Recording<'_> {
+    fn drop(&mut self) {
+        let _ = self.finish();
+    }
+}
+
 impl Graph {
     /// Puts the recorded work on the device's stream.
     pub fn launch(&self) -> Result<()> {
         let stream = self.device.raw_stream();
         // SAFETY: the graph was built for this context.
-        self.device.inner.call("launching a graph", || unsafe { api::cuGraphLaunch(self.exec, stream) })
+        self.device.inner.call("launching a graph", || unsafe { api::cuGraphLaunch(self.exec, stream) })?;
+        self.device.inner.launched(&self.work);
+        Ok(())
     }
 
     /// The names of the recorded kernels, in no promised order; empty where the driver (before CUDA 12.3) cannot tell.
@@ -105,12 +140,10 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: each handle was made by `capture` and is destroyed once.
-        self.device.inner.release(|| unsafe {
-            if !self.exec.is_null() {
-                api::cuGraphExecDestroy(self.exec);
+        for owned in [(self.exec, Owned::Exec as fn(Handle) -> Owned), (self.graph, Owned::Graph)] {
+            if !owned.0.is_null() {
+                self.device.inner.release(owned.1(owned.0));
             }
-            if self.graph.is_null() { 0 } else { api::cuGraphDestroy(self.graph) }
-        });
+        }
     }
 }

@@ -5,7 +5,9 @@
 //! - A launch through [`Program::launch`] is checked: number, type, shape, size, alignment and device of every
 //!   argument, and that nothing written overlaps another argument (the PTX is compiled on that promise).
 //! - Work is asynchronous on the device's own stream; [`Device::synchronize`] and [`DeviceBuffer::download`] wait and
-//!   report what went wrong. After an error that the driver does not forget, every call says so at once.
+//!   report what went wrong. Waits can have a limit ([`Device::synchronize_within`], [`Device::set_time_limit`]).
+//! - After a kernel that faults or hangs, its device answers every call with that at once; [`Device::open`] makes a new
+//!   context. Nothing that the driver holds for us is forgotten, also on the way out of an error (`context`).
 //! - [`probe`] reports on driver and devices and never fails.
 //!
 //! This room alone uses cust and libcuda. cust owns the context and the stream; all other calls go through our own
@@ -14,6 +16,7 @@
 
 mod arguments;
 mod buffer;
+mod context;
 mod device;
 mod driver;
 mod event;
@@ -22,6 +25,7 @@ mod probe;
 mod program;
 mod resources;
 mod tensor_map;
+mod wait;
 
 pub use buffer::DeviceBuffer;
 pub use device::{Device, DeviceInfo};

@@ -2,6 +2,7 @@
 
 use super::arguments::{self, Given};
 use super::buffer::DeviceBuffer;
+use super::context::Owned;
 use super::device::Device;
 use super::driver::{self, api, api::Handle, api::jit};
 use super::resources::{self, Resources};
@@ -9,6 +10,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::{Arg, Kernel, Kernels, Param};
 use std::ffi::{CString, c_int, c_uint, c_void};
+use std::sync::Arc;
 
 /// A stream of the driver (CUstream, which is also the runtime API's cudaStream_t).
 pub type RawStream = *mut c_void;
@@ -39,6 +41,8 @@ struct Loaded {
     kernel: Kernel,
     function: Handle,
     resources: Resources,
+    /// What is said of it where it does not end.
+    launch: Arc<str>,
 }
 
 // SAFETY: the driver's module, function and launch calls may come from any thread; every one of ours makes the
@@ -71,7 +75,8 @@ impl Device {
         for buffer in &kernels.workspace {
             let bytes = usize::try_from(buffer.bytes)
                 .map_err(|_| Error::input("array.size", format!("the workspace {} is too large", buffer.name)))?;
-            program.workspace.push(self.alloc(DType::U8, &[bytes])?);
+            let within = |e: Error| e.within(format!("for the workspace {}", buffer.name));
+            program.workspace.push(self.alloc(DType::U8, &[bytes]).map_err(within)?);
         }
         Ok(program)
     }
@@ -92,7 +97,10 @@ impl Device {
                 api::cuModuleLoadDataEx(&mut module, image.as_ptr().cast(), count, options, values)
             }
         });
-        loaded.map_err(|error| explain(error, &log_text(&logs.errors), &kernels.text))?;
+        loaded.map_err(|error| {
+            let error = versions(error, kernels.ptx_version, self.info().driver_version);
+            explain(error, &log_text(&logs.errors), &kernels.text)
+        })?;
         Ok(Program {
             device: self.clone(),
             module,
@@ -187,7 +195,7 @@ impl Program {
     /// Puts the kernels on a stream of the caller's; only the number and alignment of the addresses are checked.
     ///
     /// # Safety
-    /// The stream must be of this device's primary context (or null) and outlive the work; each address must be of
+    /// The stream must be of this device's context (or null) and outlive the work; each address must be of
     /// device memory of at least [`Arg::bytes`] bytes that stays until the work is done; written arguments must not
     /// overlap others; no other launch of this program may run at the same time if it has workspace.
     pub unsafe fn launch_raw(&self, stream: RawStream, addresses: &[u64]) -> Result<()> {
@@ -201,7 +209,11 @@ impl Program {
             let mut params: Vec<*mut c_void> = values.iter_mut().map(|v| (v as *mut u64).cast()).collect();
             loaded
                 .launch(&self.device, stream, &mut params)
-                .map_err(|e| e.within(format!("launching kernel {} of {}", loaded.kernel.entry, self.name)))
+                .map_err(|e| e.within(format!("launching kernel {} of {}", loaded.kernel.entry, self.name)))?;
+            if stream == self.device.raw_stream() {
+                self.device.inner.launched(&loaded.launch);
+            }
+            Ok(())
         })
     }
 
@@ -232,7 +244,10 @@ impl Program {
             self.set(function, api::function::NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)?;
         }
         let resources = Resources::query(&self.device, function, kernel)?;
-        Ok(Loaded { kernel: kernel.clone(), function, resources })
+        let ([gx, gy, gz], [bx, by, bz]) = (kernel.grid, kernel.block);
+        let (entry, name) = (&kernel.entry, &self.name);
+        let launch = format!("kernel {entry} of {name} (grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz})").into();
+        Ok(Loaded { kernel: kernel.clone(), function, resources, launch })
     }
 
     fn set(&self, function: Handle, attribute: c_int, value: u32) -> Result<()> {
@@ -270,13 +285,7 @@ impl Loaded {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let stream = self.device.raw_stream();
-        // The code may still be running.
-        // SAFETY: the module was loaded once and is unloaded once.
-        self.device.inner.release(|| unsafe {
-            api::cuStreamSynchronize(stream);
-            api::cuModuleUnload(self.module)
-        });
+        self.device.inner.release(Owned::Module(self.module));
     }
 }
 
@@ -284,6 +293,15 @@ impl Drop for Program {
 fn log_text(buffer: &[u8]) -> String {
     let end = buffer.iter().position(|b| *b == 0).unwrap_or(buffer.len());
     String::from_utf8_lossy(&buffer[..end]).trim_end().to_string()
+}
+
+/// Adds both versions where the driver is too old for the PTX.
+fn versions(error: Error, ptx: u32, driver: i32) -> Error {
+    if error.code() != "driver.222" {
+        return error;
+    }
+    let (major, minor, driver) = (ptx / 10, ptx % 10, driver::version_text(driver));
+    error.within(format!("the program is PTX {major}.{minor}, and the driver is for CUDA {driver}"))
 }
 
 /// Adds the compiler's words, and underlines the PTX line that they name.

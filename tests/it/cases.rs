@@ -77,6 +77,13 @@ impl Goldens {
     }
 }
 
+/// Holds a text against a file of `tests/goldens/`.
+pub fn golden(name: &str, found: &str) {
+    let mut goldens = Goldens::default();
+    goldens.check(&root().join("tests/goldens").join(name), found);
+    goldens.finish();
+}
+
 fn first_difference(wanted: &str, found: &str) -> String {
     let (mut w, mut f) = (wanted.lines(), found.lines());
     for n in 1.. {

@@ -34,6 +34,7 @@ extern "C" fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) -> i32 {
     })
 }
 
+#[cfg(not(age = "11.3"))]
 #[unsafe(no_mangle)]
 extern "C" fn cuGraphInstantiateWithFlags(exec: *mut Handle, graph: Handle, flags: u64) -> i32 {
     call("cuGraphInstantiateWithFlags", When::Current, flags.to_string(), |state| {

@@ -23,7 +23,7 @@ extern "C" fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: i32) -> i32
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDevicePrimaryCtxRelease_v2(device: i32) -> i32 {
-    call("cuDevicePrimaryCtxRelease_v2", When::Ready, device.to_string(), |state| {
+    call("cuDevicePrimaryCtxRelease_v2", When::Close, device.to_string(), |state| {
         let (handle, uses) = *state.primary.get(&device).ok_or(201)?;
         if uses > 1 {
             state.primary.insert(device, (handle, uses - 1));
@@ -49,7 +49,7 @@ extern "C" fn cuCtxCreate_v2(context: *mut Handle, flags: c_uint, device: i32) -
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxDestroy_v2(context: Handle) -> i32 {
-    call("cuCtxDestroy_v2", When::Ready, format!("{context:?}"), |state| {
+    call("cuCtxDestroy_v2", When::Close, format!("{context:?}"), |state| {
         let handle = context as usize;
         let primary = state.primary.values().any(|p| p.0 == handle);
         if primary || !state.contexts.contains_key(&handle) {

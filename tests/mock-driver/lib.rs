@@ -7,8 +7,10 @@
 //! - What goes wrong, and when, is told in a text (`mock_configure`; see `settings`): a call that fails, a kernel that
 //!   hangs or faults, a driver or device that is too old, memory that runs out.
 //! - What has not been given back is counted (`mock_live`).
+//! - Built with `--cfg age="11.3"` or `"11.7"` it lacks entry points that came with CUDA 11.4, or 11.8 and 12.0.
 //!
 //! The tests build this file with rustc alone (`tests/it/driver/mock.rs`), so it uses nothing but the standard library.
+//! A process that does not configure it takes the settings from the variable `WARPLOOM_MOCK_SETTINGS`.
 
 #![allow(non_snake_case)]
 
@@ -23,6 +25,8 @@ mod ptx;
 mod settings;
 mod state;
 mod stream;
+#[cfg(not(age = "11.7"))]
+mod tensor_map;
 
 use state::{Executor, State, state};
 use std::ffi::{CStr, c_char};

@@ -23,9 +23,8 @@ extern "C" fn cuModuleLoadDataEx(
         let count = count as usize;
         (text, std::slice::from_raw_parts(options, count), std::slice::from_raw_parts_mut(values, count))
     };
-    let mut log = String::new();
+    let mut log = crate::state::state().settings.log.clone();
     let code = call("cuModuleLoadDataEx", When::Current, format!("{} bytes", text.len()), |state| {
-        log = state.settings.log.clone();
         let handle = load(state, &text, &mut log)?;
         // SAFETY: the caller's pointer, as the prototype asks.
         unsafe { put(module, handle as Handle) }
@@ -165,6 +164,7 @@ extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     })
 }
 
+#[cfg(not(age = "11.7"))]
 #[unsafe(no_mangle)]
 extern "C" fn cuOccupancyMaxActiveClusters(clusters: *mut i32, function: Handle, config: *const LaunchConfig) -> i32 {
     // SAFETY: the caller's configuration.

@@ -136,7 +136,11 @@ thread_local! {
 }
 
 pub fn state() -> MutexGuard<'static, State> {
-    static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
+    static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
+        let settings = std::env::var("WARPLOOM_MOCK_SETTINGS").unwrap_or_default();
+        let settings = Settings::parse(&settings).unwrap_or_default();
+        Mutex::new(State { settings, ..State::default() })
+    });
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -150,6 +154,8 @@ pub enum When {
     Current,
     /// As above, for what gives something back: it is gone even if the call is made to fail.
     Release,
+    /// As [`When::Ready`], for what gives a context back.
+    Close,
 }
 
 /// What a body answers that has to wait: it is called again a little later, and others may call meanwhile.
@@ -188,7 +194,7 @@ impl State {
             return refusal.or_else(|| body(self).err()).unwrap_or(0);
         };
         // What gives something back does so whatever it answers: the code may be of earlier work.
-        if when == When::Release && refusal.is_none() && body(self) == Err(WAIT) {
+        if matches!(when, When::Release | When::Close) && refusal.is_none() && body(self) == Err(WAIT) {
             return WAIT;
         }
         if sticky(code) {
@@ -205,7 +211,7 @@ impl State {
         if !self.initialised {
             return Some(3);
         }
-        if self.ended.is_some() || when == When::Ready {
+        if self.ended.is_some() || matches!(when, When::Ready | When::Close) {
             return self.ended;
         }
         match self.contexts.get(&CURRENT.get()) {

@@ -126,6 +126,7 @@ extern "C" fn cuLaunchKernel(
     launch("cuLaunchKernel", function, grid, block, [1; 3], shared, stream, params)
 }
 
+#[cfg(not(age = "11.7"))]
 #[unsafe(no_mangle)]
 extern "C" fn cuLaunchKernelEx(
     config: *const LaunchConfig,

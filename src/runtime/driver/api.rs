@@ -35,6 +35,8 @@ prototypes! {
     fn cuDeviceGetPCIBusId(bus: *mut c_char, len: c_int, device: c_int);
     fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int);
     fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int);
+    fn cuCtxCreate_v2(context: *mut Handle, flags: c_uint, device: c_int);
+    fn cuCtxDestroy_v2(context: Handle);
     fn cuMemAlloc_v2(address: *mut DevicePtr, bytes: usize);
     fn cuMemFree_v2(address: DevicePtr);
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
@@ -73,10 +75,12 @@ prototypes! {
         extra: *mut *mut c_void,
     );
     fn cuStreamSynchronize(stream: Handle);
+    fn cuStreamQuery(stream: Handle);
     fn cuEventCreate(event: *mut Handle, flags: c_uint);
     fn cuEventDestroy_v2(event: Handle);
     fn cuEventRecord(event: Handle, stream: Handle);
     fn cuEventSynchronize(event: Handle);
+    fn cuEventQuery(event: Handle);
     fn cuEventElapsedTime(milliseconds: *mut f32, start: Handle, end: Handle);
     fn cuStreamBeginCapture_v2(stream: Handle, mode: c_int);
     fn cuStreamEndCapture(stream: Handle, graph: *mut Handle);

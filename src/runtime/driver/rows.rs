@@ -48,9 +48,10 @@ const fn broken(code: c_int, name: &'static str, text: &'static str) -> Row {
 }
 
 pub(super) const REPORT: &str = "report it with the schedule and the driver's version (warploom doctor prints it)";
-const RESTART: &str = "restart the process: after this error the driver refuses all further work in it";
-const RERUN: &str = "restart the process (the driver refuses all further work in it), run the program on the CPU machine, \
-                     which names the access, and report the schedule";
+const RESTART: &str =
+    "open the device again, for a new context; where the driver refuses that too, restart the process";
+const RERUN: &str = "run the program on the CPU machine, which names the access, and report the schedule; to go on, open \
+                     the device again, for a new context, or restart the process";
 const LOGS: &str = "look at the kernel's log for lines with NVRM, and run nvidia-smi";
 const UPDATE: &str = "update the NVIDIA driver";
 const INSTALL: &str = "install the NVIDIA driver again, with all of its packages";

@@ -2,8 +2,9 @@
 
 use super::execute;
 use super::mock::alone;
+use super::programs::{N, add, arguments, holds, launch, sum, two};
 use warploom::measure::run_once;
-use warploom::runtime::Device;
+use warploom::runtime::{Device, Swizzle, TensorMapSpec, probe};
 use warploom::{Array, DType};
 
 const VEC_ADD: &str = "vec_add 1024\ntarget sm_80\nsplit i ? 128 -> i0 i1\nbind i0 blockIdx.x; bind i1 threadIdx.x";
@@ -45,5 +46,206 @@ fn results_come_back_from_the_machine() {
         let after = run_once(&program, &[given.clone(), Array::zeros(DType::F32, &shape(1)).unwrap()]).unwrap();
         let right = |i: usize| after[1].get(i) == given.get(i) + given.get(i + 1) + given.get(i + 2);
         assert!((0..after[1].len()).all(right));
+    });
+}
+
+#[test]
+fn large_shared_memory_is_asked_for_before_anything_else() {
+    alone("", |mock| {
+        let device = Device::open(0).unwrap();
+        for (bytes, asked) in [
+            (49152, &[][..]),
+            (49153, &["cuFuncSetAttribute 8 49153 -> 0"]),
+            (232448, &["cuFuncSetAttribute 8 232448 -> 0"]),
+        ] {
+            let mut kernels = add();
+            kernels.kernels[0].shared_bytes = bytes;
+            mock.journal();
+            let program = device.load(&kernels).unwrap();
+            let journal = mock.journal();
+            let place = |start: &str| journal.iter().position(|line| line.starts_with(start));
+            let asks: Vec<_> = journal.iter().filter(|line| line.starts_with("cuFuncSetAttribute")).collect();
+            assert_eq!(asks, asked);
+            assert!(place("cuFuncSetAttribute") < place("cuOccupancy"), "{journal:?}");
+            launch(&program, &arguments(&device).unwrap()).unwrap();
+            let launches = mock.calls("cuLaunchKernel");
+            assert!(
+                launches[0].contains(&format!(" shared {bytes} ")) && launches[0].ends_with("-> 0"),
+                "{launches:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn kernels_run_in_order_with_workspace_between_them() {
+    alone("", |mock| {
+        mock.executor(sum);
+        let device = Device::open(0).unwrap();
+        mock.journal();
+        let program = device.load(&two()).unwrap();
+        let workspace = mock.calls("cuMemAlloc_v2");
+        assert_eq!(workspace, [format!("cuMemAlloc_v2 {} -> 0", 4 * N)]);
+        let buffers = arguments(&device).unwrap();
+        launch(&program, &buffers).unwrap();
+        let launches = mock.calls("cuLaunchKernel");
+        let params = |line: &String| -> Vec<String> {
+            let list = line.split("params [").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
+            list.split(',').map(str::to_string).collect()
+        };
+        let [first, second] = [&launches[0], &launches[1]];
+        assert!(first.starts_with("cuLaunchKernel first ") && second.starts_with("cuLaunchKernel second "));
+        let [x, y, z] = [0, 1, 2].map(|i: usize| format!("{:#x}", buffers[i].address()));
+        let (first, second) = (params(first), params(second));
+        assert_eq!((&first[..2], &second[1..]), (&[x, y.clone()][..], &[y, z][..]));
+        assert_eq!(first[2], second[0]);
+        assert!(!buffers.iter().any(|b| format!("{:#x}", b.address()) == first[2]));
+        assert!(holds(&buffers[2].download().unwrap(), 21.0));
+    });
+}
+
+#[test]
+fn clusters_are_a_launch_attribute() {
+    alone("", |mock| {
+        let device = Device::open(0).unwrap();
+        for (cluster, large) in [([2, 1, 1], 0), ([16, 1, 1], 1)] {
+            let mut kernels = add();
+            kernels.kernels[0].cluster = cluster;
+            kernels.kernels[0].grid = [32, 1, 1];
+            mock.journal();
+            let program = device.load(&kernels).unwrap();
+            let asked = mock.calls("cuFuncSetAttribute");
+            assert_eq!(asked, vec!["cuFuncSetAttribute 14 1 -> 0"; large]);
+            assert_eq!(program.resources()[0].clusters, Some(132 / cluster[0]));
+            launch(&program, &arguments(&device).unwrap()).unwrap();
+            let launches = mock.calls("cuLaunchKernelEx");
+            let line = format!(
+                "cuLaunchKernelEx add grid [32, 1, 1] block [128, 1, 1] cluster {cluster:?} shared 0 stream own "
+            );
+            assert!(
+                launches.len() == 1 && launches[0].starts_with(&line) && launches[0].ends_with("-> 0"),
+                "{launches:?}"
+            );
+        }
+        let mut kernels = add();
+        (kernels.kernels[0].cluster, kernels.kernels[0].grid) = ([32, 1, 1], [32, 1, 1]);
+        assert_eq!(device.load(&kernels).unwrap_err().code(), "launch.fit");
+    });
+}
+
+#[test]
+fn work_is_done_only_when_something_waits() {
+    alone("", |mock| {
+        mock.executor(sum);
+        let device = Device::open(0).unwrap();
+        let (program, buffers) = (device.load(&add()).unwrap(), arguments(&device).unwrap());
+        launch(&program, &buffers).unwrap();
+        let copy = buffers[2].duplicate().unwrap();
+        // Later work on the stream sees what came before it, and so does what the host reads.
+        buffers[2].fill_bytes(0).unwrap();
+        assert!(holds(&copy.download().unwrap(), 11.0) && holds(&buffers[2].download().unwrap(), 0.0));
+        assert!(device.is_idle().unwrap());
+        drop(copy);
+        // What is dropped while a kernel may still use it stays until the kernel is done.
+        launch(&program, &buffers).unwrap();
+        drop((program, buffers));
+        device.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn raw_launches_go_to_the_callers_stream() {
+    alone("", |mock| {
+        let device = Device::open(0).unwrap();
+        let program = device.load(&add()).unwrap();
+        let addresses = arguments(&device).unwrap();
+        mock.journal();
+        // SAFETY: the default stream is of every context; the buffers outlive the launch.
+        unsafe { program.launch_raw(std::ptr::null_mut(), &addresses.each_ref().map(|b| b.address())) }.unwrap();
+        assert!(mock.calls("cuLaunchKernel")[0].contains(" stream default "));
+        device.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn graphs_replay_what_was_recorded() {
+    alone("", |mock| {
+        mock.executor(sum);
+        let device = Device::open(0).unwrap();
+        let (program, buffers) = (device.load(&two()).unwrap(), arguments(&device).unwrap());
+        let graph = device.capture(|| (0..2).try_for_each(|_| launch(&program, &buffers))).unwrap();
+        assert_eq!(graph.kernel_names(), ["first", "second", "first", "second"]);
+        let poisoned = Array::poisoned(DType::F32, &[N]).unwrap();
+        assert_eq!(buffers[2].download().unwrap(), poisoned);
+        for _ in 0..2 {
+            buffers[2].poison().unwrap();
+            graph.launch().unwrap();
+            assert!(holds(&buffers[2].download().unwrap(), 21.0));
+        }
+    });
+}
+
+#[test]
+fn a_recording_that_fails_leaves_the_device_as_it_was() {
+    alone("", |mock| {
+        mock.executor(sum);
+        let device = Device::open(0).unwrap();
+        let (program, buffers) = (device.load(&add()).unwrap(), arguments(&device).unwrap());
+        let failed = device.capture(|| device.synchronize()).unwrap_err();
+        assert_eq!(failed.code(), "driver.900");
+        let failed = device.capture(|| device.alloc(DType::F32, &[1]).map(drop)).unwrap_err();
+        assert_eq!(failed.code(), "driver.900");
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            device.capture(|| -> warploom::Result<()> { panic!("in the middle of a recording") })
+        }));
+        assert!(panicked.is_err());
+        // What is dropped in a recording is given back after it.
+        let unused = device.alloc(DType::F32, &[N]).unwrap();
+        let graph = device.capture(|| {
+            drop(unused);
+            launch(&program, &buffers)
+        });
+        assert!(mock.live().starts_with("allocations 3,"), "{}", mock.live());
+        graph.unwrap().launch().unwrap();
+        assert!(holds(&buffers[2].download().unwrap(), 11.0));
+    });
+}
+
+#[test]
+fn tensor_maps_say_what_the_driver_asks_for() {
+    alone("", |mock| {
+        let device = Device::open(0).unwrap();
+        let array = device.alloc(DType::F16, &[64, 128]).unwrap();
+        let spec = TensorMapSpec {
+            dtype: DType::F16,
+            extents: vec![128, 64],
+            strides_bytes: vec![256],
+            box_extents: vec![64, 32],
+            swizzle: Swizzle::B128,
+        };
+        mock.journal();
+        let [map, same] = [0, 1].map(|_| spec.encode(array.address()).unwrap());
+        assert_eq!(map, same);
+        assert_eq!(
+            mock.journal()[0],
+            "cuTensorMapEncodeTiled type 6 [128, 64] strides [256] box [64, 32] steps [1, 1] interleave 0 swizzle 3 \
+             promotion 3 outside 0 -> 0"
+        );
+    });
+}
+
+#[test]
+fn the_probe_tells_what_there_is() {
+    alone("devices 2\ndriver 12040\ncapability 8.0", |mock| {
+        let probe = probe();
+        let driver = probe.driver.unwrap();
+        assert!(driver.path.contains("mock_driver"), "{}", driver.path);
+        assert_eq!((driver.cuda_version.as_str(), driver.lacks.len()), ("12.4", 0));
+        assert_eq!((probe.devices.len(), probe.troubles.len()), (2, 0));
+        let device = &probe.devices[1];
+        assert_eq!((device.name.as_str(), device.pci_bus.as_str(), device.sm()), ("Mock 1", "0000:01:00.0", 80));
+        assert_eq!((device.multiprocessors, device.memory_bytes, device.clusters), (132, 1 << 30, false));
+        // It opens nothing.
+        assert!(mock.journal().iter().all(|line| !line.contains("Ctx")));
     });
 }

@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use warploom::runtime::load_driver;
 
@@ -45,24 +45,45 @@ pub fn alone<F: FnOnce(&Mock)>(settings: &str, scenario: F) {
     leaving(NOTHING, settings, scenario);
 }
 
+/// As [`alone`], with a driver of an earlier CUDA version.
+pub fn aged<F: FnOnce(&Mock)>(age: Age, scenario: F) {
+    with(age, NOTHING, "", scenario);
+}
+
 /// As [`alone`], with what the scenario leaves behind.
 pub fn leaving<F: FnOnce(&Mock)>(left: &str, settings: &str, scenario: F) {
+    with(Age::New, left, settings, scenario);
+}
+
+/// Runs a scenario in a process of its own that has taken no driver yet; it gets the path of one.
+pub fn bare<F: FnOnce(&Path)>(scenario: F) {
+    child::<F>(Age::New, scenario);
+}
+
+fn with<F: FnOnce(&Mock)>(age: Age, left: &str, settings: &str, scenario: F) {
+    child::<F>(age, |library| {
+        let mock = Mock::load(library);
+        mock.configure(settings);
+        scenario(&mock);
+        assert_eq!(mock.live(), left, "left on the device");
+    });
+}
+
+/// The test that holds the scenario `F` is started anew as a process; there, the scenario runs.
+fn child<F>(age: Age, scenario: impl FnOnce(&Path)) {
     let path = std::any::type_name::<F>();
     let name = path.split_once("::").map_or(path, |(_, rest)| rest).trim_end_matches("::{{closure}}");
     let end = format!("scenario {name} is over");
-    let Some(library) = std::env::var_os(LIBRARY) else { return in_child(name, &end) };
-    let mock = Mock::load(Path::new(&library));
-    mock.configure(settings);
-    scenario(&mock);
-    assert_eq!(mock.live(), left, "left on the device");
+    let Some(library) = std::env::var_os(LIBRARY) else { return in_child(age, name, &end) };
+    scenario(Path::new(&library));
     println!("{end}");
 }
 
 /// Starts this binary for one test.
-fn in_child(name: &str, end: &str) {
+fn in_child(age: Age, name: &str, end: &str) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([name, "--exact", "--nocapture", "--test-threads=1"])
-        .env(LIBRARY, library())
+        .env(LIBRARY, library(age))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -92,30 +113,44 @@ fn text_of(from: &mut impl Read) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The built library; its name holds what it was built from, so that a build serves until a source changes.
-fn library() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mock-driver");
-        let mut sources: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
-        sources.sort();
-        let mut hash = DefaultHasher::new();
-        sources.iter().for_each(|s| fs::read(s).unwrap().hash(&mut hash));
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let built = place.join(format!("libmock_driver-{:016x}.so", hash.finish()));
-        if !built.exists() {
-            // Under a name of its own first: another test run may be building the same.
-            let draft = place.join(format!("libmock_driver-{}.so", std::process::id()));
-            build(&folder.join("lib.rs"), &draft);
-            fs::rename(&draft, &built).unwrap();
-        }
-        built
-    })
+/// Which entry points the driver has: all, or those of an earlier CUDA version.
+#[derive(Debug, Clone, Copy)]
+pub enum Age {
+    New,
+    Cuda11_7,
+    Cuda11_3,
 }
 
-fn build(source: &Path, to: &Path) {
+/// The built library; its name holds what it was built from, so that a build serves until a source changes.
+pub fn library(age: Age) -> PathBuf {
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mock-driver");
+    let mut sources: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
+    sources.sort();
+    let mut hash = DefaultHasher::new();
+    sources.iter().for_each(|s| fs::read(s).unwrap().hash(&mut hash));
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let built = place.join(format!("libmock_driver-{age:?}-{:016x}.so", hash.finish()));
+    if !built.exists() {
+        // Under a name of its own first: another test run may be building the same.
+        let draft = place.join(format!("libmock_driver-{}.so", std::process::id()));
+        build(age, &folder.join("lib.rs"), &draft);
+        fs::rename(&draft, &built).unwrap();
+    }
+    built
+}
+
+fn build(age: Age, source: &Path, to: &Path) {
+    let lacks: &[&str] = match age {
+        Age::New => &[],
+        Age::Cuda11_7 => &["-Adead-code", "-Aunused-imports", "--cfg", "age=\"11.7\""],
+        Age::Cuda11_3 => &["-Adead-code", "-Aunused-imports", "--cfg", "age=\"11.3\""],
+    };
     let built = Command::new(rustc())
         .args(["--edition", "2024", "--crate-name", "mock_driver", "--crate-type", "cdylib", "-D", "warnings"])
+        .args(["--check-cfg", "cfg(age, values(\"11.3\", \"11.7\"))"])
+        .args(lacks)
         .args([source.as_os_str(), "-o".as_ref(), to.as_os_str()])
         .output()
         .unwrap_or_else(|e| panic!("rustc, which builds the mock driver, does not start: {e}"));

@@ -1,0 +1,342 @@
+//! A device's context and stream: who owns them, whether they can still be used, and how others are made beside them.
+//!
+//! Devices share the primary context of their chip, as CUDA's own libraries do. After a kernel that faults, the driver
+//! answers everything in its context with that fault; after one that hangs, everything that waits hangs too. Such a
+//! context is given up: its device refuses all calls at once, and the next opening makes a context of its own.
+
+use super::device::DeviceInfo;
+use super::driver::{api, api::Handle, code, guard};
+use super::wait::{Pending, poll};
+use crate::error::{Error, Result};
+use cust::context::Context;
+use cust::stream::{Stream, StreamFlags};
+use std::collections::BTreeSet;
+use std::ffi::c_int;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+/// Devices whose primary context a hung kernel keeps.
+static KEPT: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+/// What the first work in a context that was made beside a given up one may take.
+const FIRST_WORK: Duration = Duration::from_secs(3);
+
+/// A context with its stream, shared by the clones of a device and all that lives on it.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) info: DeviceInfo,
+    context: Owner,
+    stream: ManuallyDrop<Stream>,
+    /// Why nothing can be done any more.
+    lost: OnceLock<Lost>,
+    work: Mutex<Work>,
+    /// What a wait may take, in microseconds; 0 for any time.
+    limit: AtomicU64,
+}
+
+/// Who else has the context.
+#[derive(Debug)]
+enum Owner {
+    /// Everybody: the device's primary context, retained.
+    Primary(ManuallyDrop<Context>),
+    /// We alone.
+    Own(Handle),
+}
+
+/// Why a context was given up.
+#[derive(Debug)]
+struct Lost {
+    error: Error,
+    /// A kernel still runs in it; otherwise the driver refuses all work.
+    hung: bool,
+}
+
+/// What is on the stream or waits for it.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    pub(super) pending: Pending,
+    /// The launches of the graph that is being recorded, and the thread that records it.
+    recording: Option<(ThreadId, Vec<Arc<str>>)>,
+    /// What could not be given back yet.
+    waiting: Vec<Owned>,
+}
+
+/// What the driver holds for us until it is given back.
+#[derive(Debug)]
+pub(super) enum Owned {
+    Memory(u64),
+    Module(Handle),
+    Event(Handle),
+    Graph(Handle),
+    Exec(Handle),
+}
+
+// SAFETY: the driver's calls may come from any thread; every one of ours makes the context current first.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+// SAFETY: handles are names; `Inner` gives them back as said there.
+unsafe impl Send for Owned {}
+
+impl Inner {
+    /// Opens the device's primary context, or makes one beside it where that was given up.
+    pub(super) fn open(raw: c_int, info: DeviceInfo) -> Result<Inner> {
+        let kept = lock(&KEPT).contains(&info.ordinal);
+        let primary = || Owner::primary(raw, info.ordinal).and_then(Owner::with_stream);
+        let opened = match if kept { None } else { Some(primary()) } {
+            Some(Err(refusal)) if !code::is_sticky(refusal.0) => Err(refusal),
+            Some(Ok(opened)) => Ok((opened, false)),
+            // The kernel that broke the primary context, or keeps it, is not in a new one.
+            _ => Owner::own(raw).and_then(Owner::with_stream).map(|opened| (opened, true)),
+        };
+        let ((context, stream), beside) = opened.map_err(|(answer, doing)| code::error(answer, doing))?;
+        let (stream, work) = (ManuallyDrop::new(stream), Mutex::default());
+        let inner = Inner { info, context, stream, lost: OnceLock::new(), work, limit: AtomicU64::new(0) };
+        if beside {
+            inner.try_out()?;
+        }
+        Ok(inner)
+    }
+
+    /// Whether a context beside a given up one gets anything done: a hung kernel may keep the whole device.
+    fn try_out(&self) -> Result<()> {
+        let (mut address, stream) = (0, self.stream());
+        // SAFETY: writes one address.
+        self.call("allocating on the device again", || unsafe { api::cuMemAlloc_v2(&mut address, 1) })?;
+        // SAFETY: the memory has one byte.
+        let filled = self.call("using the device again", || unsafe { api::cuMemsetD8Async(address, 0, 1, stream) });
+        let done = filled.and_then(|()| self.wait_within("using the device again", FIRST_WORK));
+        self.release(Owned::Memory(address));
+        done.map_err(|e| e.within("an earlier kernel still keeps the device").help("restart the process"))
+    }
+
+    pub(super) fn stream(&self) -> Handle {
+        self.stream.as_inner().cast()
+    }
+
+    pub(super) fn is(&self, other: &Inner) -> bool {
+        self.context.raw() == other.context.raw()
+    }
+
+    /// What a wait may take.
+    pub(super) fn limit(&self) -> Option<Duration> {
+        match self.limit.load(Ordering::Relaxed) {
+            0 => None,
+            us => Some(Duration::from_micros(us)),
+        }
+    }
+
+    pub(super) fn set_limit(&self, limit: Option<Duration>) {
+        let us = limit.map_or(0, |limit| u64::try_from(limit.as_micros()).unwrap_or(u64::MAX).max(1));
+        self.limit.store(us, Ordering::Relaxed);
+    }
+
+    pub(super) fn work(&self) -> MutexGuard<'_, Work> {
+        lock(&self.work)
+    }
+
+    /// The launches that nobody has seen finish.
+    pub(super) fn pending(&self) -> Option<String> {
+        self.work().pending.describe()
+    }
+
+    /// Notes what was put on the stream.
+    pub(super) fn launched(&self, launch: &Arc<str>) {
+        let mut work = self.work();
+        match &mut work.recording {
+            Some((_, launches)) => launches.push(launch.clone()),
+            None => work.pending.add(launch.clone()),
+        }
+    }
+
+    /// Makes the context current and runs one driver call, unless an earlier error has ended all work.
+    pub(super) fn call(&self, doing: &str, call: impl FnOnce() -> c_int) -> Result<()> {
+        if let Some(lost) = self.lost.get() {
+            return Err(lost.error.clone().within(format!("so this cannot be done now: {doing}")));
+        }
+        // SAFETY: the handle is of a live context.
+        let mut answer = unsafe { api::cuCtxSetCurrent(self.context.raw()) };
+        if answer == 0 {
+            answer = call();
+        }
+        if !code::is_sticky(answer) {
+            return code::check(answer, doing);
+        }
+        let since = self.pending().map(|launches| format!("launched and not seen to end: {launches}"));
+        let with = |error: Error| since.iter().fold(error, |error, since| error.within(since.clone()));
+        let _ = self.lost.set(Lost { error: with(code::error(answer, "an earlier kernel")), hung: false });
+        Err(with(code::error(answer, doing)))
+    }
+
+    /// Leaves the context to a kernel that does not end; the error of every later call.
+    pub(super) fn give_up(&self, error: Error) -> Error {
+        if matches!(self.context, Owner::Primary(_)) {
+            lock(&KEPT).insert(self.info.ordinal);
+        }
+        self.lost.get_or_init(|| Lost { error, hung: true }).error.clone()
+    }
+
+    /// Gives something back: at once, or when the recording or the kernel that is in the way has ended.
+    pub(super) fn release(&self, owned: Owned) {
+        let mut work = self.work();
+        let records = work.recording.as_ref().is_some_and(|r| r.0 == thread::current().id());
+        if records || self.lost.get().is_some_and(|lost| lost.hung) {
+            work.waiting.push(owned);
+            return;
+        }
+        drop(work);
+        // Its failure changes nothing for anyone: after a fault the driver has it no more.
+        if owned.is_waited_for() && self.settle("releasing").is_err() && self.lost.get().is_some_and(|lost| lost.hung) {
+            return self.work().waiting.push(owned);
+        }
+        let stream = self.stream();
+        let _ = self.call("releasing", || owned.give_back(stream));
+    }
+
+    /// From now on this thread records.
+    pub(super) fn start_recording(&self) {
+        self.work().recording = Some((thread::current().id(), Vec::new()));
+    }
+
+    /// The launches recorded; what was to be given back meanwhile is.
+    pub(super) fn end_recording(&self) -> Vec<Arc<str>> {
+        let mut work = self.work();
+        let (launches, waiting) = (work.recording.take(), std::mem::take(&mut work.waiting));
+        drop(work);
+        waiting.into_iter().for_each(|owned| self.release(owned));
+        launches.map(|recording| recording.1).unwrap_or_default()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.lost.get().is_none() {
+            let _ = self.settle("closing the device");
+        }
+        match self.lost.get().map(|lost| lost.hung) {
+            Some(false) => return self.context.close(),
+            // A kernel that still runs keeps its context; whoever closes it would wait for it.
+            Some(true) if !self.has_ended() => return,
+            Some(true) => drop(lock(&KEPT).remove(&self.info.ordinal)),
+            None => {}
+        }
+        let stream = self.stream();
+        // SAFETY: the field is not used again.
+        unsafe {
+            if api::cuCtxSetCurrent(self.context.raw()) == 0 {
+                for owned in std::mem::take(&mut self.work().waiting) {
+                    owned.give_back(stream);
+                }
+                api::cuStreamSynchronize(stream);
+                ManuallyDrop::drop(&mut self.stream);
+            }
+        }
+        self.context.close();
+    }
+}
+
+impl Inner {
+    /// Whether a kernel that was given up has ended after all.
+    fn has_ended(&self) -> bool {
+        let stream = self.stream();
+        // SAFETY: context and stream live: a hung kernel keeps them.
+        let ask = || unsafe { api::cuStreamQuery(stream) };
+        // SAFETY: as above.
+        unsafe { api::cuCtxSetCurrent(self.context.raw()) == 0 && poll(Duration::ZERO, ask) == 0 }
+    }
+}
+
+/// The driver's answer, and what was being done.
+type Refusal = (c_int, &'static str);
+
+const CONTEXT: &str = "opening the device's context";
+
+impl Owner {
+    fn primary(raw: c_int, ordinal: u32) -> Result<Owner, Refusal> {
+        let mut probe: Handle = std::ptr::null_mut();
+        // cust does not look whether the context became current and can be used, so it is retained here first.
+        // SAFETY: writes one handle.
+        good(unsafe { api::cuDevicePrimaryCtxRetain(&mut probe, raw) }, CONTEXT)?;
+        // cust does not know every answer of a driver: the guard keeps it.
+        let device = cust::device::Device::get_device(ordinal).map_err(|_| (guard::answer(), "opening the device"));
+        let context = device.and_then(|device| Context::new(device).map_err(|_| (guard::answer(), CONTEXT)));
+        // SAFETY: gives back the one retain above; cust's own keeps the context alive.
+        unsafe { api::cuDevicePrimaryCtxRelease_v2(raw) };
+        Ok(Owner::Primary(ManuallyDrop::new(context?)))
+    }
+
+    fn own(raw: c_int) -> Result<Owner, Refusal> {
+        let mut context: Handle = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        good(unsafe { api::cuCtxCreate_v2(&mut context, 0, raw) }, CONTEXT)?;
+        Ok(Owner::Own(context))
+    }
+
+    /// Makes it current and makes a stream in it; closes it where that fails.
+    fn with_stream(mut self) -> Result<(Owner, Stream), Refusal> {
+        // SAFETY: the handle is of a live context.
+        let current = good(unsafe { api::cuCtxSetCurrent(self.raw()) }, "making the device current");
+        // A blocking stream: plain copies, which run on the default stream, wait for it and it for them.
+        let make = |()| Stream::new(StreamFlags::DEFAULT, None).map_err(|_| (guard::answer(), "making a stream"));
+        match current.and_then(make) {
+            Ok(stream) => Ok((self, stream)),
+            Err(refusal) => {
+                self.close();
+                Err(refusal)
+            }
+        }
+    }
+
+    fn raw(&self) -> Handle {
+        match self {
+            Owner::Primary(context) => context.as_raw().cast(),
+            Owner::Own(context) => *context,
+        }
+    }
+
+    /// Gives it back, with all that is in it if nobody else has it. Not to be used again.
+    fn close(&mut self) {
+        // SAFETY: this is called once, at the end, and no handle of the context is used afterwards.
+        unsafe {
+            match self {
+                Owner::Primary(context) => ManuallyDrop::drop(context),
+                Owner::Own(context) => drop(api::cuCtxDestroy_v2(*context)),
+            }
+        }
+    }
+}
+
+impl Owned {
+    /// Whether giving it back waits for the work on the stream.
+    fn is_waited_for(&self) -> bool {
+        matches!(self, Owned::Memory(_) | Owned::Module(_))
+    }
+
+    fn give_back(&self, stream: Handle) -> c_int {
+        // SAFETY: each was made by the driver in the context that is current, and is given back once. The driver itself
+        // waits for work that uses memory.
+        unsafe {
+            match *self {
+                Owned::Memory(address) => api::cuMemFree_v2(address),
+                Owned::Module(module) => {
+                    // Its code may still be running.
+                    api::cuStreamSynchronize(stream);
+                    api::cuModuleUnload(module)
+                }
+                Owned::Event(event) => api::cuEventDestroy_v2(event),
+                Owned::Graph(graph) => api::cuGraphDestroy(graph),
+                Owned::Exec(exec) => api::cuGraphExecDestroy(exec),
+            }
+        }
+    }
+}
+
+fn good(answer: c_int, doing: &'static str) -> Result<(), Refusal> {
+    if answer == 0 { Ok(()) } else { Err((answer, doing)) }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,75 @@
+//! The command line on a machine whose libcuda is the mock driver: it is found in the loader's path, as a real one is.
+
+use super::mock::{Age, library};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A folder in which the driver has its usual name; it goes away.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("warploom-{}-{name}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::copy(library(Age::New), folder.join("libcuda.so.1")).unwrap();
+        Folder(folder)
+    }
+
+    /// Exit status, standard output and standard error of a command with these settings of the driver.
+    fn run(&self, settings: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let out = Command::new(env!("CARGO_BIN_EXE_warploom"))
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .args(arguments)
+            .envs([("NO_COLOR", "1"), ("WARPLOOM_MOCK_SETTINGS", settings)])
+            .env("LD_LIBRARY_PATH", &self.0)
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (out.status.code(), text(out.stdout), text(out.stderr))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn the_driver_of_the_loaders_path_is_taken() {
+    let folder = Folder::new("doctor");
+    let (status, report, _) = folder.run("driver 12040", &["doctor", "--json"]);
+    assert_eq!(status, Some(0), "{report}");
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let fact = |part: &str| {
+        let of = |f: &&serde_json::Value| f["part"] == part;
+        report["findings"].as_array().unwrap().iter().find(of).map(|f| f["facts"].to_string()).unwrap_or_default()
+    };
+    assert!(fact("driver").contains("libcuda.so.1") && fact("driver").contains("CUDA 12.4"), "{}", fact("driver"));
+    assert!(fact("device").contains("Mock 0, sm_90"), "{}", fact("device"));
+}
+
+#[test]
+fn what_goes_wrong_on_a_device_ends_with_whose_it_is() {
+    let folder = Folder::new("run");
+    let run = ["run", "examples/vec_add.loom", "--device", "0"];
+    for (settings, status, code) in [
+        // No kernel runs here: the result is found wrong.
+        ("", 70, "[reference.bound]"),
+        ("fail cuMemAlloc_v2 1 2", 4, "[driver.2]"),
+        ("fail cuInit 1 999", 4, "[driver.999]"),
+        ("fault vec_add 700", 70, "[driver.700]"),
+        ("capability 7.5\nfail cuModuleLoadDataEx 1 209", 3, "[driver.209]"),
+        ("driver 11000", 4, "[driver.222]"),
+        ("devices 0", 4, "[driver.100]"),
+    ] {
+        let (ended, _, error) = folder.run(settings, &run);
+        assert!(ended == Some(status) && error.contains(code), "{settings}: {ended:?} {error}");
+    }
+    let (status, _, error) = folder.run("hang vec_add forever", &[&run[..], &["--patience", "1"]].concat());
+    assert_eq!(status, Some(4), "{error}");
+    assert!(
+        error.contains("kernel vec_add of vec_add (grid 8 x 1 x 1, block 128 x 1 x 1): not finished within 1000 ms")
+    );
+}
