@@ -33,6 +33,7 @@ pub fn certify(kernel: &LoweredKernel, first_line: usize, target: &Target, devic
         registers,
         waves: None,
         totals,
+        compiled: None,
         accesses,
     };
     certificate.fill(target, device);
@@ -65,16 +66,9 @@ impl KernelCertificate {
 
 impl Totals {
     fn access(&mut self, access: &AccessCertificate) {
-        let load = access.kind == "load";
-        let (requests, cost) = match (access.cost, load) {
-            (Cost::Shared { .. }, true) => (&mut self.shared_load_requests, &mut self.shared_load_wavefronts),
-            (Cost::Shared { .. }, false) => (&mut self.shared_store_requests, &mut self.shared_store_wavefronts),
-            (Cost::Global { .. }, true) => (&mut self.global_load_requests, &mut self.global_load_sectors),
-            (Cost::Global { .. }, false) => (&mut self.global_store_requests, &mut self.global_store_sectors),
-        };
-        *requests = requests.saturating_add(access.requests);
-        *cost = cost.saturating_add(access.cost.total().0);
-        self.issue_slots = self.issue_slots.saturating_add(access.requests);
+        let (shared, write) = (matches!(access.cost, Cost::Shared { .. }), access.kind == "store");
+        self.traffic.request(shared, write, access.requests, access.cost.total().0);
+        self.traffic.instructions = self.traffic.instructions.saturating_add(access.requests);
     }
 
     fn statement(&mut self, statement: &Statement<'_>, runs: Runs) {
@@ -83,19 +77,20 @@ impl Totals {
         let times = |n: u64| n.saturating_mul(lanes).saturating_mul(runs.threads);
         self.fma = self.fma.saturating_add(times(work.fma));
         self.operations = self.operations.saturating_add(times(2 * work.fma + work.floating));
-        let instructions = (work.fma + work.floating + work.other).saturating_mul(lanes).saturating_mul(runs.warps);
-        self.issue_slots = self.issue_slots.saturating_add(instructions);
-        self.fma_slots = self.fma_slots.saturating_add(work.fma.saturating_mul(lanes).saturating_mul(runs.warps));
+        let issued = |n: u64| n.saturating_mul(lanes).saturating_mul(runs.warps);
+        let traffic = &mut self.traffic;
+        traffic.instructions = traffic.instructions.saturating_add(issued(work.fma + work.floating + work.other));
+        traffic.fma_instructions = traffic.fma_instructions.saturating_add(issued(work.fma));
     }
 
     fn ratios(&mut self, kernel: &LoweredKernel) {
         let over = |a: u64, b: u64| (b > 0).then(|| a as f64 / b as f64);
-        let sectors = self.global_load_sectors.saturating_add(self.global_store_sectors);
+        let sectors = self.traffic.global_load_sectors.saturating_add(self.traffic.global_store_sectors);
         let params = kernel.func.params.iter().map(|p| kernel.func.buffer(*p));
         let bytes = params.map(|b| b.dtype.bytes_of(b.elements().and_then(|n| u64::try_from(n).ok()).unwrap_or(0)));
         self.operations_per_global_byte = over(self.operations, sectors.saturating_mul(SECTOR as u64));
         self.operations_per_argument_byte = over(self.operations, bytes.fold(0, u64::saturating_add));
-        self.fma_share = over(self.fma_slots, self.issue_slots);
+        self.fma_share = self.traffic.fma_share();
     }
 }
 

@@ -3,13 +3,15 @@
 //! [`certify`] looks at every load and store of shared and device memory, in every warp of every block and every
 //! iteration (`count`: exact, without enumerating what repeats), and judges each request by the hardware's rules
 //! (`request`). A count covers the accesses of the *lowered* program, as `warploom dump --emit lowered` prints them: LLVM and
-//! ptxas may merge neighbours into one wider access, load an equal value once, and take a load out of a loop.
+//! ptxas may merge neighbours into one wider access, load an equal value once, and take a load out of a loop. What is left
+//! after LLVM is counted in the PTX ([`Certificate::compiled`]).
 //!
 //! [`Observed`] counts the same on the CPU machine, where a program runs; tests hold one against the other.
 
 mod access;
 mod advice;
 mod bounds;
+mod compiled;
 mod count;
 mod device;
 mod kernel;
@@ -25,7 +27,8 @@ pub use device::Device;
 pub use observe::{Observed, observe};
 pub use print::print;
 pub use report::{
-    AccessCertificate, Assembled, Bounds, Certificate, Cost, Counted, KernelCertificate, Occupancy, Registers, Totals,
+    AccessCertificate, Assembled, Bounds, Certificate, Compiled, Cost, Counted, KernelCertificate, Occupancy,
+    Registers, Totals, Traffic,
 };
 pub use request::{Conflicts, Lanes, Sectors, bank_conflicts, sectors};
 
@@ -62,6 +65,15 @@ pub fn certify(lowered: &Lowered, target: &Target) -> Certificate {
 }
 
 impl Certificate {
+    /// Adds what is left of the accesses in the compiled kernels.
+    #[must_use]
+    pub fn compiled(mut self, kernels: &Kernels) -> Certificate {
+        for (kernel, certificate) in kernels.kernels.iter().zip(&mut self.kernels) {
+            certificate.compiled = compiled::count(kernels.ptx(), &kernel.entry, kernel.grid, kernel.block);
+        }
+        self
+    }
+
     /// Adds what ptxas says of the compiled kernels, and works out occupancy from it.
     #[must_use]
     pub fn assembled(mut self, compiled: &Kernels, version: &str, usage: &[Usage], target: &Target) -> Certificate {

@@ -1,6 +1,6 @@
 //! A certificate as text: figures of each kernel, then the lowered program with what every access costs below its line.
 
-use super::report::{AccessCertificate, Bounds, Certificate, Cost, Counted, KernelCertificate};
+use super::report::{AccessCertificate, Bounds, Certificate, Compiled, Cost, Counted, KernelCertificate, Traffic};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -53,20 +53,49 @@ fn figures(out: &mut String, certificate: &Certificate, k: &KernelCertificate) {
     let device = &certificate.device;
     let waves = k.waves.map_or("none fits".to_string(), |w| format!("{w:.2}"));
     row("waves", format!("{waves} on {} multiprocessors ({})", device.multiprocessors, device.name));
+    traffic(&mut row, k);
     let t = &k.totals;
-    let requests = |n: u64, cost: u64, unit: &str| format!("{} requests, {} {unit}", grouped(n), grouped(cost));
-    if t.shared_load_requests + t.shared_store_requests > 0 {
-        row("shared loads", requests(t.shared_load_requests, t.shared_load_wavefronts, "wavefronts"));
-        row("shared stores", requests(t.shared_store_requests, t.shared_store_wavefronts, "wavefronts"));
-    }
-    row("global loads", requests(t.global_load_requests, t.global_load_sectors, "sectors"));
-    row("global stores", requests(t.global_store_requests, t.global_store_sectors, "sectors"));
-    let share = t
-        .fma_share
-        .map_or(String::new(), |s| format!(", {:.0} % of {} issue slots", s * 100.0, grouped(t.issue_slots)));
-    row("arithmetic", format!("{} fma{share}", grouped(t.fma)));
+    row("arithmetic", format!("{} fma", grouped(t.fma)));
     if let (Some(moved), Some(held)) = (t.operations_per_global_byte, t.operations_per_argument_byte) {
         row("intensity", format!("{} operations a byte moved, {} a byte of arguments", ratio(moved), ratio(held)));
+    }
+}
+
+/// Requests and their cost, of the lowered program and of its PTX.
+fn traffic(row: &mut impl FnMut(&str, String), k: &KernelCertificate) {
+    let lowered = &k.totals.traffic;
+    let compiled = k.compiled.as_ref().and_then(|c| c.traffic.as_ref());
+    let mut line = |name: &str, unit: &str, of: fn(&Traffic) -> (u64, u64)| {
+        if of(lowered).0 == 0 {
+            return;
+        }
+        let words = |(n, cost): (u64, u64)| format!("{} requests, {} {unit}", grouped(n), grouped(cost));
+        let left = compiled.map_or(String::new(), |c| format!("; in the PTX {}", words(of(c))));
+        row(name, words(of(lowered)) + &left);
+    };
+    line("shared loads", "wavefronts", |t| (t.shared_load_requests, t.shared_load_wavefronts));
+    line("shared stores", "wavefronts", |t| (t.shared_store_requests, t.shared_store_wavefronts));
+    line("global loads", "sectors", |t| (t.global_load_requests, t.global_load_sectors));
+    line("global stores", "sectors", |t| (t.global_store_requests, t.global_store_sectors));
+    let slots = |t: &Traffic| {
+        let share = t.fma_share().unwrap_or(0.0) * 100.0;
+        format!("{} instructions of warps, {share:.0} % of them fma", grouped(t.instructions))
+    };
+    let left = compiled.map_or(String::new(), |c| format!("; in the PTX {}", slots(c)));
+    row("issue slots", slots(lowered) + &left);
+    match &k.compiled {
+        Some(Compiled { why: Some(why), .. }) => row("PTX", format!("is not followed: {why}")),
+        Some(c) if c.blocks_followed < c.blocks => {
+            row(
+                "PTX",
+                format!(
+                    "followed in {} of {} blocks, which stand for the others",
+                    grouped(c.blocks_followed),
+                    grouped(c.blocks)
+                ),
+            );
+        }
+        _ => {}
     }
 }
 

@@ -38,6 +38,8 @@ pub struct KernelCertificate {
     pub waves: Option<f64>,
     /// Sums over the launch.
     pub totals: Totals,
+    /// The same of the compiled kernel, where it was compiled.
+    pub compiled: Option<Compiled>,
     /// Loads and stores of shared and device memory, in the order of the text; a statement's loads before its store.
     pub accesses: Vec<AccessCertificate>,
 }
@@ -87,9 +89,9 @@ pub struct Occupancy {
     pub registers: u32,
 }
 
-/// Sums over a launch.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Totals {
+/// Requests of warps, what they cost, and instructions.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Traffic {
     /// Requests of warps that load from shared memory.
     pub shared_load_requests: u64,
     /// Their wavefronts.
@@ -106,6 +108,69 @@ pub struct Totals {
     pub global_store_requests: u64,
     /// Their sectors.
     pub global_store_sectors: u64,
+    /// Instructions of warps. Of the lowered program those on data and memory alone; of PTX all.
+    pub instructions: u64,
+    /// Those of them that are fused multiply-adds.
+    pub fma_instructions: u64,
+}
+
+impl Traffic {
+    /// Adds requests that cost so much together.
+    pub fn request(&mut self, shared: bool, write: bool, number: u64, cost: u64) {
+        let (requests, total) = match (shared, write) {
+            (true, false) => (&mut self.shared_load_requests, &mut self.shared_load_wavefronts),
+            (true, true) => (&mut self.shared_store_requests, &mut self.shared_store_wavefronts),
+            (false, false) => (&mut self.global_load_requests, &mut self.global_load_sectors),
+            (false, true) => (&mut self.global_store_requests, &mut self.global_store_sectors),
+        };
+        *requests = requests.saturating_add(number);
+        *total = total.saturating_add(cost);
+    }
+
+    /// Adds `times` of the other.
+    pub fn add(&mut self, other: &Traffic, times: u64) {
+        let pairs = [
+            (&mut self.shared_load_requests, other.shared_load_requests),
+            (&mut self.shared_load_wavefronts, other.shared_load_wavefronts),
+            (&mut self.shared_store_requests, other.shared_store_requests),
+            (&mut self.shared_store_wavefronts, other.shared_store_wavefronts),
+            (&mut self.global_load_requests, other.global_load_requests),
+            (&mut self.global_load_sectors, other.global_load_sectors),
+            (&mut self.global_store_requests, other.global_store_requests),
+            (&mut self.global_store_sectors, other.global_store_sectors),
+            (&mut self.instructions, other.instructions),
+            (&mut self.fma_instructions, other.fma_instructions),
+        ];
+        for (sum, n) in pairs {
+            *sum = sum.saturating_add(n.saturating_mul(times));
+        }
+    }
+
+    /// Fused multiply-adds as a share of the instructions.
+    pub fn fma_share(&self) -> Option<f64> {
+        (self.instructions > 0).then(|| self.fma_instructions as f64 / self.instructions as f64)
+    }
+}
+
+/// What is left of a kernel's accesses in its PTX.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Compiled {
+    /// Blocks of the launch.
+    pub blocks: u64,
+    /// Blocks whose warps were followed: the first, the last and some between along each axis stand for the others.
+    pub blocks_followed: u64,
+    /// Sums over the launch, if the warps could be followed.
+    pub traffic: Option<Traffic>,
+    /// Why they could not.
+    pub why: Option<String>,
+}
+
+/// Sums over a launch of the lowered program.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Totals {
+    /// Requests, their cost, and issue slots: instructions of warps on data and memory.
+    #[serde(flatten)]
+    pub traffic: Traffic,
     /// Fused multiply-adds of single threads, lanes of vectors counted one by one.
     pub fma: u64,
     /// Floating-point operations; a fused multiply-add is two.
@@ -114,11 +179,7 @@ pub struct Totals {
     pub operations_per_global_byte: Option<f64>,
     /// Floating-point operations for a byte that each parameter holds, as if it crossed once.
     pub operations_per_argument_byte: Option<f64>,
-    /// Issue slots of a warp scheduler: instructions of warps on data and memory.
-    pub issue_slots: u64,
-    /// Those of them that are fused multiply-adds.
-    pub fma_slots: u64,
-    /// Fused multiply-adds as a share of the issue slots.
+    /// Fused multiply-adds as a share of the instructions.
     pub fma_share: Option<f64>,
 }
 

@@ -7,6 +7,7 @@ use crate::assemble::Ptxas;
 use crate::certify::{self, Certificate};
 use crate::error::{Error, Result};
 use crate::ir::{Axis, Block, BufferId, CopyKind, For, Func, Scope, Stmt, print, visit};
+use crate::kernel::Kernels;
 use crate::loom::Schedule;
 use crate::lower;
 use crate::schedule;
@@ -81,7 +82,9 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
 /// Prints what the lowered program costs; ptxas is asked where it is at hand.
 fn certificates(schedule: &Schedule, json: bool) -> Result<ExitCode> {
     let lowered = lower::lower(&schedule.scheduled()?, &schedule.target)?;
-    let certificate = assembled(certify::certify(&lowered, &schedule.target), schedule, &lowered)?;
+    let kernels = crate::codegen::compile(&lowered, &schedule.target)?;
+    let certificate = certify::certify(&lowered, &schedule.target).compiled(&kernels);
+    let certificate = assembled(certificate, schedule, &kernels)?;
     if json {
         let text = serde_json::to_string_pretty(&certificate);
         show::line(text.map_err(|e| Error::bug("cli.json", e.to_string()))?);
@@ -92,11 +95,10 @@ fn certificates(schedule: &Schedule, json: bool) -> Result<ExitCode> {
 }
 
 /// The certificate with what ptxas says of the kernels, or as it is where there is no ptxas.
-fn assembled(certificate: Certificate, schedule: &Schedule, lowered: &lower::Lowered) -> Result<Certificate> {
+fn assembled(certificate: Certificate, schedule: &Schedule, kernels: &Kernels) -> Result<Certificate> {
     let Ok(ptxas) = Ptxas::for_chip(None, schedule.target.name) else { return Ok(certificate) };
-    let kernels = crate::codegen::compile(lowered, &schedule.target)?;
     let usage = ptxas.assemble(kernels.ptx(), schedule.target.name)?.usage;
-    Ok(certificate.assembled(&kernels, &ptxas.version, &usage, &schedule.target))
+    Ok(certificate.assembled(kernels, &ptxas.version, &usage, &schedule.target))
 }
 
 /// What the placements of a program come to that its text does not show.

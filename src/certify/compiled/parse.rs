@@ -1,0 +1,471 @@
+//! PTX text, as far as addresses and branches need it (PTX ISA, "Instruction Set").
+//!
+//! Integer arithmetic, predicates, branches, loads and stores are decoded; every other instruction is data: its result is
+//! not known, which only matters where an address or a branch depends on it.
+
+use std::collections::HashMap;
+
+/// A register, by number within its function.
+pub type Reg = usize;
+
+/// A type: what it holds and how wide it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Type {
+    /// Whether it is signed.
+    pub signed: bool,
+    /// Bits; 1 for predicates.
+    pub bits: u32,
+}
+
+/// An operand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Arg {
+    /// A register.
+    Reg(Reg),
+    /// A number.
+    Int(i64),
+    /// An index of the hardware: `tid`, `ctaid`, `ntid` or `nctaid` with its axis, or `laneid`.
+    Special(String),
+    /// A name: shared memory, or a parameter.
+    Name(String),
+    /// Anything else; its value is not known.
+    Other,
+}
+
+/// Operations on integers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alu {
+    Add,
+    Sub,
+    Mul,
+    MulHigh,
+    And,
+    Or,
+    Xor,
+    Shl,
+    Shr,
+    Min,
+    Max,
+    Div,
+    Rem,
+}
+
+/// Comparisons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compare {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
+
+/// What an instruction does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// `dst = src`.
+    Move { dst: Reg, src: Arg },
+    /// `dst = a op b`.
+    Alu { op: Alu, ty: Type, dst: Reg, a: Arg, b: Arg },
+    /// `dst = a * b + c`; the product of twice the bits where it is wide.
+    Mad { ty: Type, wide: bool, dst: Reg, a: Arg, b: Arg, c: Arg },
+    /// `dst = ~a`, of predicates too.
+    Not { ty: Type, dst: Reg, a: Arg },
+    /// `dst = a cmp b`.
+    Set { cmp: Compare, ty: Type, dst: Reg, a: Arg, b: Arg },
+    /// `dst = p ? a : b`.
+    Select { dst: Reg, a: Arg, b: Arg, p: Arg },
+    /// Widens or narrows.
+    Convert { to: Type, from: Type, dst: Reg, a: Arg },
+    /// Reads or writes `bytes` at an address; the registers read into are not known afterwards.
+    Access { space: Space, write: bool, bytes: i64, base: Arg, offset: i64, dst: Vec<Reg> },
+    /// cp.async: `bytes` of shared memory, of which `filled` (all, if absent) come from device memory.
+    Copy { bytes: i64, to: (Arg, i64), from: (Arg, i64), filled: Option<Arg> },
+    /// Goes to the instruction of that number.
+    Branch { to: usize },
+    /// Ends the thread.
+    Return,
+    /// Orders and waits; nothing for one warp alone.
+    Wait,
+    /// A fused multiply-add on data.
+    Fma { dst: Vec<Reg> },
+    /// Another operation on data.
+    Data { dst: Vec<Reg> },
+    /// Touches memory or goes somewhere in a way that is not followed.
+    Foreign { op: String },
+}
+
+/// Memories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    /// Device memory.
+    Global,
+    /// Shared memory.
+    Shared,
+    /// Parameters and constants; a parameter's value is its address.
+    Param,
+    /// A thread's own memory.
+    Local,
+}
+
+/// An instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instruction {
+    /// A predicate, and the value of it for which the instruction runs.
+    pub guard: Option<(Reg, bool)>,
+    /// What it does.
+    pub what: What,
+}
+
+/// Families of instructions that touch memory, wait for it or jump.
+const FOREIGN: [&str; 14] = [
+    "ld", "st", "cp", "ldmatrix", "stmatrix", "wmma", "wgmma", "red", "atom", "mbarrier", "call", "brx", "prefetch",
+    "multimem",
+];
+
+/// An entry point.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// Names of its parameters, in order.
+    pub params: Vec<String>,
+    /// Its instructions.
+    pub code: Vec<Instruction>,
+    /// How many registers it has.
+    pub registers: usize,
+}
+
+/// The entry points of a module.
+pub fn entries(text: &str) -> Vec<Entry> {
+    let plain: String = text.lines().map(|l| l.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n");
+    let mut rest = plain.as_str();
+    let mut out = Vec::new();
+    while let Some((_, after)) = rest.split_once(".entry ") {
+        let Some((name, after)) = after.split_once('(') else { break };
+        let Some((params, after)) = after.split_once(')') else { break };
+        let Some((_, after)) = after.split_once('{') else { break };
+        let end = closing(after);
+        let params = params.split(',').filter_map(|p| p.split_whitespace().last()).map(str::to_string).collect();
+        out.push(entry(name.trim(), params, &after[..end]));
+        rest = &after[end..];
+    }
+    out
+}
+
+/// Where the brace that was opened before the text closes.
+fn closing(text: &str) -> usize {
+    let mut depth = 1;
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return at;
+        }
+    }
+    text.len()
+}
+
+fn entry(name: &str, params: Vec<String>, body: &str) -> Entry {
+    let mut names = Names::default();
+    let mut code = Vec::new();
+    let mut labels = HashMap::new();
+    let mut jumps = Vec::new();
+    for piece in body.split(';') {
+        let mut piece = piece.trim();
+        // A label stands before an instruction, with a colon that is no part of it.
+        while let Some((label, after)) = piece.split_once(':') {
+            labels.insert(label.trim().to_string(), code.len());
+            piece = after.trim();
+        }
+        if piece.is_empty() || piece.starts_with('.') {
+            continue;
+        }
+        let (guard, words) = names.guard(piece);
+        let (op, args) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
+        if op.split('.').next() == Some("bra") {
+            jumps.push((code.len(), args.trim().to_string()));
+        }
+        code.push(Instruction { guard, what: names.decode(op, &split(args)) });
+    }
+    for (at, label) in jumps {
+        code[at].what = labels.get(&label).map_or(What::Return, |to| What::Branch { to: *to });
+    }
+    Entry { name: name.to_string(), params, code, registers: names.0.len() }
+}
+
+/// Arguments at the top level: neither inside braces nor brackets.
+fn split(args: &str) -> Vec<&str> {
+    let (mut out, mut depth, mut from) = (Vec::new(), 0, 0);
+    for (at, c) in args.char_indices() {
+        match c {
+            '{' | '[' => depth += 1,
+            '}' | ']' => depth -= 1,
+            ',' if depth == 0 => {
+                out.push(args[from..at].trim());
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    let last = args[from..].trim();
+    if !last.is_empty() {
+        out.push(last);
+    }
+    out
+}
+
+/// Registers by name.
+#[derive(Default)]
+struct Names(HashMap<String, Reg>);
+
+impl Names {
+    fn register(&mut self, name: &str) -> Reg {
+        let next = self.0.len();
+        *self.0.entry(name.to_string()).or_insert(next)
+    }
+
+    /// The guard of an instruction, and the rest of it.
+    fn guard<'t>(&mut self, piece: &'t str) -> (Option<(Reg, bool)>, &'t str) {
+        let Some(guarded) = piece.strip_prefix('@') else { return (None, piece) };
+        let (name, rest) = guarded.split_once(char::is_whitespace).unwrap_or((guarded, ""));
+        let (name, wanted) = name.strip_prefix('!').map_or((name, true), |n| (n, false));
+        (Some((self.register(name), wanted)), rest.trim())
+    }
+
+    fn arg(&mut self, text: &str) -> Arg {
+        let special = ["%tid.", "%ntid.", "%ctaid.", "%nctaid.", "%laneid"];
+        if special.iter().any(|s| text.starts_with(s)) {
+            return Arg::Special(text[1..].to_string());
+        }
+        if text.starts_with('%') && !text.contains('.') {
+            return Arg::Reg(self.register(text));
+        }
+        if let Some(n) = number(text) {
+            return Arg::Int(n);
+        }
+        let name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '$';
+        let named = text.starts_with(|c: char| !c.is_ascii_digit()) && text.chars().all(name);
+        if named { Arg::Name(text.to_string()) } else { Arg::Other }
+    }
+
+    /// The registers that an argument names: one, or several in braces.
+    fn registers(&mut self, text: &str) -> Vec<Reg> {
+        let inside = text.trim_start_matches('{').trim_end_matches('}');
+        inside.split([',', '|']).map(str::trim).filter(|n| n.starts_with('%')).map(|n| self.register(n)).collect()
+    }
+
+    /// `[base+offset]`.
+    fn address(&mut self, text: &str) -> (Arg, i64) {
+        let inside = text.trim_start_matches('[').trim_end_matches(']');
+        let (base, offset) = inside.split_once('+').unwrap_or((inside, "0"));
+        (self.arg(base.trim()), number(offset.trim()).unwrap_or(0))
+    }
+
+    fn decode(&mut self, op: &str, args: &[&str]) -> What {
+        let parts: Vec<&str> = op.split('.').collect();
+        let known = self.control(&parts).or_else(|| self.memory(&parts, args));
+        known.or_else(|| self.integers(&parts, args)).unwrap_or_else(|| {
+            let dst = args.first().map_or_else(Vec::new, |a| self.registers(a));
+            match parts[0] {
+                "fma" => What::Fma { dst },
+                name if FOREIGN.contains(&name) => What::Foreign { op: op.to_string() },
+                _ => What::Data { dst },
+            }
+        })
+    }
+
+    fn control(&self, parts: &[&str]) -> Option<What> {
+        Some(match parts[0] {
+            "ret" | "exit" | "trap" => What::Return,
+            // Filled in when all labels are known.
+            "bra" => What::Branch { to: 0 },
+            "bar" | "barrier" | "membar" | "fence" => What::Wait,
+            "cp" if parts.get(1) == Some(&"async")
+                && parts.iter().any(|p| p.ends_with("_group") || *p == "wait_all") =>
+            {
+                What::Wait
+            }
+            _ => return None,
+        })
+    }
+
+    fn memory(&mut self, parts: &[&str], args: &[&str]) -> Option<What> {
+        if parts[0] == "cp" {
+            let [to, from, bytes, ..] = args else { return None };
+            let filled = args.get(3).map(|a| self.arg(a));
+            return Some(What::Copy { bytes: number(bytes)?, to: self.address(to), from: self.address(from), filled });
+        }
+        let write = match parts[0] {
+            "ld" => false,
+            "st" => true,
+            _ => return None,
+        };
+        let space = parts.iter().find_map(|p| match *p {
+            "global" => Some(Space::Global),
+            "shared" | "shared::cta" => Some(Space::Shared),
+            "param" | "const" => Some(Space::Param),
+            "local" => Some(Space::Local),
+            _ => None,
+        })?;
+        let count = parts.iter().find_map(|p| p.strip_prefix('v')?.parse::<i64>().ok()).unwrap_or(1);
+        let bits = i64::from(element(parts.last()?)?.bits);
+        let [first, second] = args else { return None };
+        let (place, data) = if write { (first, second) } else { (second, first) };
+        let (base, offset) = self.address(place);
+        let dst = if write { Vec::new() } else { self.registers(data) };
+        Some(What::Access { space, write, bytes: count * bits / 8, base, offset, dst })
+    }
+
+    fn integers(&mut self, parts: &[&str], args: &[&str]) -> Option<What> {
+        let ty = integer(parts.last()?);
+        let dst = match self.arg(args.first()?) {
+            Arg::Reg(r) => r,
+            _ => return None,
+        };
+        let a = self.arg(args.get(1)?);
+        let mut rest = args[2..].iter().map(|t| self.arg(t)).collect::<Vec<_>>().into_iter();
+        Some(match parts[0] {
+            // Also of a float's bits: where they come from a register they are not known there either.
+            "mov" | "cvta" => What::Move { dst, src: a },
+            "setp" => What::Set { cmp: compare(parts.get(1)?)?, ty: ty?, dst, a, b: rest.next()? },
+            "selp" => What::Select { dst, a, b: rest.next()?, p: rest.next()? },
+            "cvt" => {
+                let to = integer(parts.get(parts.len().checked_sub(2)?)?)?;
+                What::Convert { to, from: ty?, dst, a }
+            }
+            "not" => What::Not { ty: ty?, dst, a },
+            "neg" => What::Alu { op: Alu::Sub, ty: ty?, dst, a: Arg::Int(0), b: a },
+            "mul" if parts.contains(&"wide") => {
+                What::Mad { ty: ty?, wide: true, dst, a, b: rest.next()?, c: Arg::Int(0) }
+            }
+            "mad" if parts.contains(&"lo") || parts.contains(&"wide") => {
+                What::Mad { ty: ty?, wide: parts.contains(&"wide"), dst, a, b: rest.next()?, c: rest.next()? }
+            }
+            name => What::Alu { op: alu(name, parts)?, ty: ty?, dst, a, b: rest.next()? },
+        })
+    }
+}
+
+fn alu(name: &str, parts: &[&str]) -> Option<Alu> {
+    Some(match name {
+        "add" => Alu::Add,
+        "sub" => Alu::Sub,
+        "mul" if parts.contains(&"hi") => Alu::MulHigh,
+        "mul" => Alu::Mul,
+        "and" => Alu::And,
+        "or" => Alu::Or,
+        "xor" => Alu::Xor,
+        "shl" => Alu::Shl,
+        "shr" => Alu::Shr,
+        "min" => Alu::Min,
+        "max" => Alu::Max,
+        "div" => Alu::Div,
+        "rem" => Alu::Rem,
+        _ => return None,
+    })
+}
+
+fn compare(name: &str) -> Option<Compare> {
+    Some(match name {
+        "eq" => Compare::Eq,
+        "ne" => Compare::Ne,
+        "lt" | "lo" => Compare::Lt,
+        "le" | "ls" => Compare::Le,
+        "gt" | "hi" => Compare::Gt,
+        "ge" | "hs" => Compare::Ge,
+        _ => return None,
+    })
+}
+
+fn number(text: &str) -> Option<i64> {
+    let (sign, digits) = text.strip_prefix('-').map_or((1, text), |d| (-1, d));
+    let digits = digits.trim_end_matches('U');
+    let value = match digits.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok()? as i64,
+        None => digits.parse::<u64>().ok()? as i64,
+    };
+    Some(value.wrapping_mul(sign))
+}
+
+/// A type of integers or predicates.
+fn integer(name: &str) -> Option<Type> {
+    if name == "pred" {
+        return Some(Type { signed: false, bits: 1 });
+    }
+    let bits = name.get(1..)?.parse().ok().filter(|b| [8, 16, 32, 64].contains(b))?;
+    let signed = match name.get(..1)? {
+        "u" | "b" => false,
+        "s" => true,
+        _ => return None,
+    };
+    Some(Type { signed, bits })
+}
+
+/// A type of memory.
+fn element(name: &str) -> Option<Type> {
+    let float = || Some(Type { signed: false, bits: name.strip_prefix('f')?.parse().ok()? });
+    integer(name).or_else(float)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "
+.version 7.8
+.visible .entry k(
+	.param .u64 k_param_0, // the first
+	.param .u64 k_param_1
+)
+.reqntid 16, 16, 1
+{
+	.reg .pred 	%p<4>;
+	ld.param.u64 	%rd1, [k_param_1];
+$L__BB0_1:                              // loop
+	mad.lo.s32 	%r3, %r1, -4, %r2;
+	@!%p1 bra 	$L__BB0_1;
+	ld.global.nc.v4.f32 	{%f1, %f2, %f3, %f4}, [%rd1+16];
+	cp.async.cg.shared.global 	[%rd2], [%rd1+32], 16, %r3;
+	cp.async.wait_group 	0;
+	fma.rn.f32 	%f1, %f2, %f3, %f4;
+	setp.lo.u32 	%p1, %r1, 0x10;
+	ret;
+}
+";
+
+    #[test]
+    fn instructions_are_read() {
+        let all = entries(TEXT);
+        assert_eq!((all.len(), all[0].name.as_str()), (1, "k"));
+        assert_eq!(all[0].params, ["k_param_0", "k_param_1"]);
+        let code: Vec<&What> = all[0].code.iter().map(|i| &i.what).collect();
+        assert!(matches!(code[0], What::Access { space: Space::Param, base: Arg::Name(n), .. } if n == "k_param_1"));
+        assert!(matches!(code[1], What::Mad { wide: false, b: Arg::Int(-4), .. }));
+        assert_eq!((code[2], all[0].code[2].guard.map(|g| g.1)), (&What::Branch { to: 1 }, Some(false)));
+        assert!(matches!(code[3], What::Access { bytes: 16, offset: 16, write: false, dst, .. } if dst.len() == 4));
+        assert!(matches!(code[4], What::Copy { bytes: 16, to: (_, 0), from: (_, 32), filled: Some(Arg::Reg(_)) }));
+        assert_eq!(code[5], &What::Wait);
+        assert!(matches!(code[6], What::Fma { .. }));
+        assert!(matches!(code[7], What::Set { cmp: Compare::Lt, b: Arg::Int(16), .. }));
+        assert_eq!(code[8], &What::Return);
+    }
+
+    #[test]
+    fn what_is_not_known_is_data() {
+        let mut names = Names::default();
+        assert!(matches!(
+            names.decode("ldmatrix.sync.aligned.m8n8.x4.shared.b16", &["{%r1}", "[%r2]"]),
+            What::Foreign { .. }
+        ));
+        assert!(
+            matches!(names.decode("prmt.b32", &["%r1", "%r2", "%r3", "0x5410"]), What::Data { dst } if dst.len() == 1)
+        );
+        assert!(matches!(names.decode("add.rn.f32", &["%f1", "%f2", "%f3"]), What::Data { .. }));
+        assert!(matches!(names.decode("mov.b32", &["%r1", "{%rs1, %rs2}"]), What::Move { src: Arg::Other, .. }));
+    }
+}
