@@ -11,6 +11,7 @@ what one launch of the same schedule did. Prints both with their ratios, and wri
 import argparse
 import csv
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -41,15 +42,15 @@ COUNTERS = [
     ("fma", "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"),
 ]
 
-# Counted too, without a counterpart: bank conflicts as the counters see them, and wavefronts as the patched code does.
-BESIDE = [
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
-    "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
-    "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
-    "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
-    "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
-]
+# Counted too where the device has them: bank conflicts, wavefronts as patched code counts them (without what arbitration
+# adds), and asynchronous copies, which the certificate counts as a load of device memory and a store to shared memory.
+BESIDE = re.compile(
+    r"(l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_(ld|st)"
+    r"|smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared(_op_(ld|st|ldgsts))?"
+    r"|smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_(ld|st)"
+    r"|(smsp__|sm__)(sass_)?inst_executed_op_ldgsts\w*"
+    r"|l1tex__\w*(wavefronts|t_sectors|t_requests)\w*ldgsts\w*)$"
+)
 
 
 def output(command):
@@ -105,6 +106,16 @@ def counted(ncu, warploom, schedule, metrics, folder):
     return sums
 
 
+def beside(ncu):
+    """The counters of BESIDE that the device has."""
+    try:
+        words = [line.split() for line in output([ncu, "--query-metrics"]).splitlines()]
+    except RuntimeError as error:
+        print(f"without the counters beside: {error}", file=sys.stderr)
+        return []
+    return sorted({w[0] + ".sum" for w in words if w and BESIDE.match(w[0])})
+
+
 def ratio(a, b):
     if a is None or b is None:
         return "-"
@@ -117,14 +128,13 @@ def shown(n):
 
 def compare(title, lowered, ptx, measured):
     print(f"\n{title}")
-    print(f"  {'':26}{'lowered':>18}{'PTX':>18}{'ncu':>18}{'lowered/ncu':>14}{'PTX/ncu':>10}")
+    print(f"  {'':26}{'lowered':>18}{'PTX':>18}{'ncu':>18}{'lowered/ncu':>14}{'PTX/ncu':>12}")
     for name, metric in COUNTERS:
         low, compiled, real = lowered.get(name), ptx.get(name), measured.get(metric)
         columns = f"{shown(low):>18}{shown(compiled):>18}{shown(real):>18}"
-        print(f"  {name:26}{columns}{ratio(low, real):>14}{ratio(compiled, real):>10}")
-    for metric in BESIDE:
-        if metric in measured:
-            print(f"  {shown(measured[metric]):>18}  {metric}")
+        print(f"  {name:26}{columns}{ratio(low, real):>14}{ratio(compiled, real):>12}")
+    for metric in sorted(set(measured) - {metric for _, metric in COUNTERS}):
+        print(f"  {shown(measured[metric]):>18}  {metric}")
 
 
 def main():
@@ -134,7 +144,7 @@ def main():
     parser.add_argument("--ncu", default="ncu")
     parser.add_argument("--target", default="sm_90")
     args = parser.parse_args()
-    results, failures = [], 0
+    results, failures, more = [], 0, beside(args.ncu)
     with tempfile.TemporaryDirectory() as folder:
         for title, what in KERNELS:
             schedule = Path(folder) / "schedule.loom"
@@ -144,11 +154,8 @@ def main():
                 lowered, ptx = certified(args.warploom, str(schedule))
                 metrics = [metric for _, metric in COUNTERS]
                 measured = counted(args.ncu, args.warploom, str(schedule), metrics, folder)
-                try:
-                    measured.update(counted(args.ncu, args.warploom, str(schedule), BESIDE, folder))
-                except RuntimeError as error:
-                    # Not every ncu has them for every chip.
-                    print(f"{title}: without the counters beside: {error}", file=sys.stderr)
+                if more:
+                    measured.update(counted(args.ncu, args.warploom, str(schedule), more, folder))
             except RuntimeError as error:
                 failures += 1
                 print(f"{title}: {error}", file=sys.stderr)

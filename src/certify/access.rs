@@ -92,6 +92,7 @@ impl<'k> Counter<'k> {
             text: site.text.clone(),
             buffer: func.buffer(site.buffer).name.clone(),
             kind: if site.write { "store" } else { "load" },
+            asynchronous: site.asynchronous,
             width: site.width(func),
             method: match measured.method {
                 Method::Exact if site.around.on_data => Counted::EveryLane,

@@ -3,7 +3,7 @@
 use super::access::{Counter, Runs};
 use super::device::Device;
 use super::registers;
-use super::report::{AccessCertificate, Cost, KernelCertificate, Occupancy, Totals};
+use super::report::{AccessCertificate, Cost, KernelCertificate, Kind, Occupancy, Totals};
 use super::request::SECTOR;
 use super::site::{Sites, Statement};
 use crate::ir::{BinOp, Expr, Scope};
@@ -66,19 +66,23 @@ impl KernelCertificate {
 
 impl Totals {
     fn access(&mut self, access: &AccessCertificate) {
-        let (shared, write) = (matches!(access.cost, Cost::Shared { .. }), access.kind == "store");
-        self.traffic.request(shared, write, access.requests, access.cost.total().0);
-        self.traffic.instructions = self.traffic.instructions.saturating_add(access.requests);
+        let asynchronous = access.asynchronous;
+        let kind =
+            Kind { shared: matches!(access.cost, Cost::Shared { .. }), write: access.kind == "store", asynchronous };
+        self.traffic.request(kind, access.requests, access.cost.total().0);
+        if kind.write || !asynchronous {
+            self.traffic.instructions = self.traffic.instructions.saturating_add(access.requests);
+        }
     }
 
     fn statement(&mut self, statement: &Statement<'_>, runs: Runs) {
         let lanes = u64::from(statement.store.lanes.max(1));
         let work = Work::of(&statement.store.value);
         let times = |n: u64| n.saturating_mul(lanes).saturating_mul(runs.threads);
-        self.fma = self.fma.saturating_add(times(work.fma));
         self.operations = self.operations.saturating_add(times(2 * work.fma + work.floating));
         let issued = |n: u64| n.saturating_mul(lanes).saturating_mul(runs.warps);
         let traffic = &mut self.traffic;
+        traffic.fma = traffic.fma.saturating_add(times(work.fma));
         traffic.instructions = traffic.instructions.saturating_add(issued(work.fma + work.floating + work.other));
         traffic.fma_instructions = traffic.fma_instructions.saturating_add(issued(work.fma));
     }

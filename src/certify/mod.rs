@@ -27,7 +27,7 @@ pub use device::Device;
 pub use observe::{Observed, observe};
 pub use print::print;
 pub use report::{
-    AccessCertificate, Assembled, Bounds, Certificate, Compiled, Cost, Counted, KernelCertificate, Occupancy,
+    AccessCertificate, Assembled, Bounds, Certificate, Compiled, Cost, Counted, KernelCertificate, Kind, Occupancy,
     Registers, Totals, Traffic,
 };
 pub use request::{Conflicts, Lanes, Sectors, bank_conflicts, sectors};
@@ -42,7 +42,8 @@ const ASSUMES: [&str; 3] = [
     "counts are of the lowered program's accesses; the compiler may merge neighbours, load equal values once, and take \
      loads out of loops",
     "buffers in device memory begin at multiples of 256 bytes, as allocations do",
-    "registers are estimated unless ptxas was asked; issue slots leave out address arithmetic and loop control",
+    "registers are estimated from what the lowered program keeps in them, unless ptxas was asked; issue slots of the \
+     lowered program leave out address arithmetic and loop control",
 ];
 
 /// Certifies a lowered program. Nothing is run, and no program makes it fail.

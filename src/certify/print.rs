@@ -51,11 +51,12 @@ fn figures(out: &mut String, certificate: &Certificate, k: &KernelCertificate) {
     let resident = format!("{} blocks, {} of {} warps a multiprocessor", o.blocks, o.warps, o.max_warps);
     row("occupancy", format!("{resident}, limited by {}", o.limited_by));
     let device = &certificate.device;
-    let waves = k.waves.map_or("none fits".to_string(), |w| format!("{w:.2}"));
+    let waves =
+        k.waves.map_or("none fits".to_string(), |w| if w < 0.1 { format!("{w:.4}") } else { format!("{w:.2}") });
     row("waves", format!("{waves} on {} multiprocessors ({})", device.multiprocessors, device.name));
     traffic(&mut row, k);
     let t = &k.totals;
-    row("arithmetic", format!("{} fma", grouped(t.fma)));
+    row("arithmetic", format!("{} fma", grouped(t.traffic.fma)));
     if let (Some(moved), Some(held)) = (t.operations_per_global_byte, t.operations_per_argument_byte) {
         row("intensity", format!("{} operations a byte moved, {} a byte of arguments", ratio(moved), ratio(held)));
     }
@@ -129,7 +130,8 @@ fn listing(out: &mut String, certificate: &Certificate, lowered: &str) {
         for access in accesses {
             let several = accesses.iter().filter(|a| (&a.buffer, a.kind) == (&access.buffer, access.kind)).count() > 1;
             let name = if several { &access.text } else { &access.buffer };
-            let _ = writeln!(out, "{margin}^ {name} {}: {}", access.kind, sentence(access));
+            let by = if access.asynchronous { " by cp.async" } else { "" };
+            let _ = writeln!(out, "{margin}^ {name} {}{by}: {}", access.kind, sentence(access));
             for advice in &access.advice {
                 let _ = writeln!(out, "{margin}    {advice}");
             }

@@ -89,6 +89,17 @@ pub struct Occupancy {
     pub registers: u32,
 }
 
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    /// Shared memory; else device memory.
+    pub shared: bool,
+    /// Whether it stores.
+    pub write: bool,
+    /// Whether it is half of an asynchronous copy.
+    pub asynchronous: bool,
+}
+
 /// Requests of warps, what they cost, and instructions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Traffic {
@@ -108,16 +119,33 @@ pub struct Traffic {
     pub global_store_requests: u64,
     /// Their sectors.
     pub global_store_sectors: u64,
+    /// Of these, asynchronous copies: a load of device memory and a store to shared memory in one.
+    pub copy_requests: u64,
+    /// Their sectors.
+    pub copy_sectors: u64,
+    /// Their wavefronts.
+    pub copy_wavefronts: u64,
     /// Instructions of warps. Of the lowered program those on data and memory alone; of PTX all.
     pub instructions: u64,
     /// Those of them that are fused multiply-adds.
     pub fma_instructions: u64,
+    /// Fused multiply-adds of single threads.
+    pub fma: u64,
 }
 
 impl Traffic {
-    /// Adds requests that cost so much together.
-    pub fn request(&mut self, shared: bool, write: bool, number: u64, cost: u64) {
-        let (requests, total) = match (shared, write) {
+    /// Adds requests that cost so much together. An asynchronous copy is a load and a store; it counts as a request by its
+    /// store.
+    pub fn request(&mut self, kind: Kind, number: u64, cost: u64) {
+        match kind {
+            Kind { asynchronous: false, .. } => {}
+            Kind { write: true, .. } => {
+                self.copy_requests = self.copy_requests.saturating_add(number);
+                self.copy_wavefronts = self.copy_wavefronts.saturating_add(cost);
+            }
+            Kind { write: false, .. } => self.copy_sectors = self.copy_sectors.saturating_add(cost),
+        }
+        let (requests, total) = match (kind.shared, kind.write) {
             (true, false) => (&mut self.shared_load_requests, &mut self.shared_load_wavefronts),
             (true, true) => (&mut self.shared_store_requests, &mut self.shared_store_wavefronts),
             (false, false) => (&mut self.global_load_requests, &mut self.global_load_sectors),
@@ -138,8 +166,12 @@ impl Traffic {
             (&mut self.global_load_sectors, other.global_load_sectors),
             (&mut self.global_store_requests, other.global_store_requests),
             (&mut self.global_store_sectors, other.global_store_sectors),
+            (&mut self.copy_requests, other.copy_requests),
+            (&mut self.copy_sectors, other.copy_sectors),
+            (&mut self.copy_wavefronts, other.copy_wavefronts),
             (&mut self.instructions, other.instructions),
             (&mut self.fma_instructions, other.fma_instructions),
+            (&mut self.fma, other.fma),
         ];
         for (sum, n) in pairs {
             *sum = sum.saturating_add(n.saturating_mul(times));
@@ -171,8 +203,6 @@ pub struct Totals {
     /// Requests, their cost, and issue slots: instructions of warps on data and memory.
     #[serde(flatten)]
     pub traffic: Traffic,
-    /// Fused multiply-adds of single threads, lanes of vectors counted one by one.
-    pub fma: u64,
     /// Floating-point operations; a fused multiply-add is two.
     pub operations: u64,
     /// Floating-point operations for a byte that crosses between device memory and the multiprocessors (sectors times 32).
@@ -200,6 +230,8 @@ pub struct AccessCertificate {
     pub buffer: String,
     /// `load` or `store`.
     pub kind: &'static str,
+    /// Whether it is half of an asynchronous copy.
+    pub asynchronous: bool,
     /// Bytes that one thread moves.
     pub width: i64,
     /// How it was counted.

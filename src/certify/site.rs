@@ -54,6 +54,8 @@ pub struct Site<'k> {
     pub write: bool,
     /// Whether its statement moves data and computes nothing.
     pub copies: bool,
+    /// Whether its statement starts an asynchronous copy.
+    pub asynchronous: bool,
     /// The line of the kernel's text, from 1, and the column of its first character, from 1.
     pub place: (usize, usize),
     /// The access as it is printed.
@@ -114,8 +116,10 @@ impl<'k> Sites<'k> {
         let first = self.accesses.len();
         self.loads(func, &store.value, around);
         self.access(func, store.buffer, &store.indices, store.lanes, true, around);
-        let moves = matches!(store.value, Expr::Load { .. });
-        self.accesses[first..].iter_mut().for_each(|a| a.copies = moves);
+        for access in &mut self.accesses[first..] {
+            access.copies = store.source().is_some();
+            access.asynchronous = store.asynchronous;
+        }
         self.statements.push(Statement { store, around: around.clone() });
     }
 
@@ -166,6 +170,7 @@ impl<'k> Sites<'k> {
             lanes,
             write,
             copies: false,
+            asynchronous: false,
             place: (0, 0),
             text: print::expr(func, &value),
         });

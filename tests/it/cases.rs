@@ -17,6 +17,9 @@ use warploom::{Error, Result};
 /// The examples that `lower` cannot realise yet: it must say which of their placements it cannot.
 const BEYOND_LOWERING: [&str; 1] = ["worked_example"];
 
+/// The examples whose certificates are goldens.
+const CERTIFIED: [&str; 3] = ["gpu_v3", "mlc_shared", "window_sum_shared"];
+
 /// The repository: where it was when the test was built, or, for a binary carried to another machine, the folder at hand.
 fn root() -> PathBuf {
     let built = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -124,6 +127,12 @@ fn examples_match_their_goldens() {
         let lowered = warploom::lower::lower(&func, &schedule.target).map(|l| warploom::lower::print(&l));
         assert_eq!(lowered.is_err(), BEYOND_LOWERING.contains(&name.as_str()), "{name}: {lowered:?}");
         goldens.check(&folder.join("lowered.txt"), &lowered.unwrap_or_else(|e| format!("{e}\n")));
+        if CERTIFIED.contains(&name.as_str()) {
+            let lowered = warploom::lower::lower(&func, &schedule.target).unwrap();
+            let certificate = warploom::certify::certify(&lowered, &schedule.target);
+            let text = warploom::certify::print(&certificate, &warploom::lower::print(&lowered));
+            goldens.check(&folder.join("certificates.txt"), &text);
+        }
     }
     goldens.finish();
 }

@@ -3,7 +3,7 @@
 use crate::cases::compiling_examples;
 use crate::programs::{PROGRAMS, products};
 use std::collections::BTreeMap;
-use warploom::certify::{Certificate, Cost, Counted, Observed, certify, observe};
+use warploom::certify::{Certificate, Cost, Counted, Observed, Traffic, certify, observe};
 use warploom::lower::{Lowered, lower};
 use warploom::machine::{Mode, Options};
 use warploom::te::{Known, Layout};
@@ -65,6 +65,21 @@ fn examples_cost_what_the_machine_counts() {
     assert!(accesses > 150, "only {accesses} accesses");
 }
 
+/// Asynchronous copies are a load and a store, also where a condition leaves some out.
+#[test]
+fn copies_cost_what_the_machine_counts() {
+    for (size, more) in
+        [("64x64x64", "copy_with A_s B_s cp_async"), ("61x67x45", "copy_with B_s cp_async; pipeline k0 stages=3")]
+    {
+        let text = format!("{}{more}\n", crate::lower::GEMM.replace("64x64x64", size));
+        let schedule = Schedule::parse(&text).unwrap();
+        agrees(more, &schedule);
+        let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+        let traffic = &certify(&lowered, &schedule.target).kernels[0].totals.traffic;
+        assert!(traffic.copy_requests > 0 && traffic.copy_sectors > 0, "{traffic:?}");
+    }
+}
+
 #[test]
 fn programs_of_other_kinds_cost_what_the_machine_counts() {
     for (name, _, text) in PROGRAMS {
@@ -97,5 +112,48 @@ fn examples_are_counted_exactly_at_full_size() {
                 assert_eq!(degree > 1, worst > worst_ideal, "{name}, {}", a.text);
             }
         }
+    }
+}
+
+/// The traffic of a schedule's kernels as lowered, and in its PTX.
+fn traffic(schedule: &Schedule) -> (Traffic, Traffic) {
+    let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+    let kernels = warploom::codegen::compile(&lowered, &schedule.target).unwrap();
+    let (mut written, mut left) = (Traffic::default(), Traffic::default());
+    for kernel in certify(&lowered, &schedule.target).compiled(&kernels).kernels {
+        written.add(&kernel.totals.traffic, 1);
+        let compiled = kernel.compiled.expect("every kernel is in the PTX");
+        left.add(&compiled.traffic.unwrap_or_else(|| panic!("{}: {:?}", kernel.name, compiled.why)), 1);
+    }
+    (written, left)
+}
+
+/// The cost of all requests: what the memory system sees.
+fn costs(t: &Traffic) -> [u64; 4] {
+    [t.shared_load_wavefronts, t.shared_store_wavefronts, t.global_load_sectors, t.global_store_sectors]
+}
+
+/// Compiling leaves no more accesses than were written, and where nothing can be merged, just those.
+#[test]
+fn compiled_kernels_are_followed_and_cost_no_more_than_was_written() {
+    for (name, schedule) in compiling_examples() {
+        let (written, left) = traffic(&schedule);
+        for (w, l) in costs(&written).into_iter().zip(costs(&left)) {
+            assert!(l <= w && (l > 0) == (w > 0), "{name}: {written:?} {left:?}");
+        }
+        if ["vec_add", "window_sum", "window_sum_cooperative"].contains(&name.as_str()) {
+            assert_eq!(costs(&written), costs(&left), "{name}");
+        }
+    }
+}
+
+/// Kernels with guards and other types.
+#[test]
+fn compiled_products_are_followed() {
+    for product in products() {
+        let schedule = gemm::recommend(&product.layout(Layout::NT), &Target::sm_80()).unwrap();
+        let (written, left) = traffic(&schedule);
+        assert!(left.global_store_sectors <= written.global_store_sectors, "{:?}", product.spec());
+        assert!(left.global_store_sectors > 0 && left.instructions > 0, "{:?}", product.spec());
     }
 }

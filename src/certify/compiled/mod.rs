@@ -8,7 +8,7 @@ mod flow;
 mod parse;
 mod warp;
 
-use super::report::{Compiled, Traffic};
+use super::report::{Compiled, Kind, Traffic};
 use super::request::{self, LANES, Lanes, SECTOR, WORD};
 use parse::{Entry, Space, What};
 use warp::{Listen, Lost, Place, Warp};
@@ -104,44 +104,166 @@ struct Counted<'e> {
     entry: &'e Entry,
     traffic: Traffic,
     /// The last request of each instruction: its lanes relative to its first, and what it cost. Most repeat.
-    last: Vec<Option<(Lanes, i64, u64)>>,
+    last: Vec<Option<(Lanes, (Kind, i64), u64)>>,
 }
 
 impl Counted<'_> {
     /// Wavefronts or sectors. A request that differs from the last one of the instruction by a multiple of what matters
     /// costs the same.
-    fn cost(&mut self, at: usize, shared: bool, write: bool, bytes: i64, lanes: &Lanes) -> u64 {
-        let period = if shared { WORD } else { SECTOR };
+    fn cost(&mut self, at: usize, kind: Kind, bytes: i64, lanes: &Lanes) -> u64 {
+        let period = if kind.shared { WORD } else { SECTOR };
         let origin = lanes.addresses().next().unwrap_or(0).div_euclid(period) * period;
         let mut relative = *lanes;
         for lane in 0..LANES {
             relative.at[lane] = if lanes.runs(lane) { lanes.at[lane].wrapping_sub(origin) } else { 0 };
         }
-        if let Some((last, width, cost)) = &self.last[at]
+        if let Some((last, what, cost)) = &self.last[at]
             && *last == relative
-            && *width == bytes
+            && *what == (kind, bytes)
         {
             return *cost;
         }
-        let cost = if shared {
-            request::bank_conflicts(&relative, bytes, write).wavefronts
+        let cost = if kind.shared {
+            request::bank_conflicts(&relative, bytes, kind.write).wavefronts
         } else {
             request::sectors(&relative, bytes).touched
         };
-        self.last[at] = Some((relative, bytes, cost));
+        self.last[at] = Some((relative, (kind, bytes), cost));
         cost
     }
 }
 
 impl Listen for Counted<'_> {
-    fn instruction(&mut self, at: usize) {
+    fn instruction(&mut self, at: usize, running: u32) {
+        let fma = matches!(self.entry.code[at].what, What::Fma { .. });
         self.traffic.instructions += 1;
-        self.traffic.fma_instructions += u64::from(matches!(self.entry.code[at].what, What::Fma { .. }));
+        self.traffic.fma_instructions += u64::from(fma);
+        self.traffic.fma += if fma { u64::from(running.count_ones()) } else { 0 };
     }
 
     fn request(&mut self, at: usize, space: Space, write: bool, bytes: i64, lanes: &Lanes) {
-        let shared = space == Space::Shared;
-        let cost = self.cost(at, shared, write, bytes, lanes);
-        self.traffic.request(shared, write, 1, cost);
+        let asynchronous = matches!(self.entry.code[at].what, What::Copy { .. });
+        let kind = Kind { shared: space == Space::Shared, write, asynchronous };
+        let cost = self.cost(at, kind, bytes, lanes);
+        self.traffic.request(kind, 1, cost);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(body: &str, grid: [u32; 3], block: [u32; 3]) -> Compiled {
+        let text = format!(".visible .entry k(.param .u64 k_param_0, .param .u64 k_param_1) {{ {body} }}");
+        count(&text, "k", grid, block).unwrap()
+    }
+
+    fn traffic(body: &str, grid: [u32; 3], block: [u32; 3]) -> Traffic {
+        let compiled = counted(body, grid, block);
+        compiled.traffic.unwrap_or_else(|| panic!("{:?}", compiled.why))
+    }
+
+    /// Each thread's address in device memory in %rd1, 4 bytes apart.
+    const ADDRESS: &str = "ld.param.u64 %rd9, [k_param_0];
+        mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mad.lo.s32 %r3, %r2, 64, %r1;
+        mul.wide.u32 %rd8, %r3, 4; add.s64 %rd1, %rd9, %rd8;";
+
+    #[test]
+    fn loops_are_followed_and_wide_loads_are_one_request() {
+        let t = traffic(
+            &format!(
+                "{ADDRESS} mov.u32 %r4, 0;
+            L: ld.global.nc.f32 %f1, [%rd1+4];
+                fma.rn.f32 %f2, %f1, %f1, %f2;
+                add.s32 %r4, %r4, 1; setp.ne.s32 %p1, %r4, 5; @%p1 bra L;
+                shl.b32 %r5, %r1, 4; cvt.u64.u32 %rd3, %r5; mov.u64 %rd4, shared_memory; add.s64 %rd5, %rd4, %rd3;
+                ld.shared.v4.f32 {{%f3, %f4, %f5, %f6}}, [%rd5];
+                st.shared.f32 [%rd5], %f3;
+                ret;"
+            ),
+            [3, 1, 1],
+            [64, 1, 1],
+        );
+        assert_eq!((t.global_load_requests, t.global_load_sectors), (3 * 2 * 5, 3 * 2 * 5 * 5));
+        assert_eq!((t.shared_load_requests, t.shared_load_wavefronts), (6, 24));
+        assert_eq!((t.shared_store_requests, t.shared_store_wavefronts), (6, 24));
+        assert_eq!((t.fma_instructions, t.fma), (30, 30 * 32));
+    }
+
+    #[test]
+    fn lanes_that_part_meet_again() {
+        // Even lanes load, odd lanes load elsewhere, then all store together; half a warp at the end.
+        let body = format!(
+            "{ADDRESS} and.b32 %r4, %r1, 1; setp.eq.b32 %p1, %r4, 0;
+            @%p1 bra A;
+            ld.global.f32 %f1, [%rd1+4096];
+            bra.uni B;
+            A: ld.global.f32 %f1, [%rd1];
+            B: st.global.f32 [%rd1], %f1;
+            setp.gt.u32 %p2, %r1, 15;
+            @!%p2 st.global.f32 [%rd1], %f1;
+            ret;"
+        );
+        let t = traffic(&body, [1, 1, 1], [48, 1, 1]);
+        assert_eq!((t.global_load_requests, t.global_load_sectors), (4, 4 + 4 + 2 + 2));
+        assert_eq!((t.global_store_requests, t.global_store_sectors), (2 + 1, 4 + 2 + 2));
+    }
+
+    #[test]
+    fn a_branch_to_an_earlier_place_meets_too() {
+        // What follows the condition stands before it in the text.
+        let body = format!(
+            "{ADDRESS} setp.lt.u32 %p1, %r1, 8; bra.uni C;
+            E: st.global.f32 [%rd1], %f1;
+            ret;
+            C: @%p1 bra E;
+            ld.global.f32 %f1, [%rd1];
+            bra.uni E;"
+        );
+        let t = traffic(&body, [1, 1, 1], [32, 1, 1]);
+        assert_eq!((t.global_load_requests, t.global_store_requests), (1, 1));
+        assert_eq!((t.global_load_sectors, t.global_store_sectors), (3, 4));
+    }
+
+    #[test]
+    fn an_asynchronous_copy_reads_what_it_does_not_fill_with_zeros() {
+        let body = format!(
+            "{ADDRESS} cvt.u64.u32 %rd2, %r1; shl.b64 %rd3, %rd2, 4; ld.param.u64 %rd5, [k_param_1];
+            add.s64 %rd4, %rd5, %rd3; setp.lt.u32 %p1, %r1, 8; selp.b32 %r5, 16, 0, %p1;
+            cp.async.cg.shared.global [%rd3], [%rd4], 16, %r5;
+            cp.async.commit_group; cp.async.wait_group 0; bar.sync 0; ret;"
+        );
+        let t = traffic(&body, [1, 1, 1], [32, 1, 1]);
+        assert_eq!((t.global_load_requests, t.global_load_sectors), (1, 4));
+        assert_eq!((t.shared_store_requests, t.shared_store_wavefronts), (1, 4));
+        assert_eq!((t.copy_requests, t.copy_sectors, t.copy_wavefronts), (1, 4, 4));
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_said() {
+        let why = |body: &str| counted(body, [1; 3], [32, 1, 1]).why.unwrap();
+        let loaded = format!("{ADDRESS} ld.global.u32 %r7, [%rd1];");
+        let far = why(&format!("{loaded} mul.wide.u32 %rd3, %r7, 4; ld.global.f32 %f1, [%rd3]; ret;"));
+        assert_eq!(far, "the address of instruction 8 depends on what was loaded");
+        let taken = why(&format!("{loaded} setp.eq.s32 %p1, %r7, 0; @%p1 bra E; E: ret;"));
+        assert_eq!(taken, "instruction 8 runs or not by what was loaded");
+        assert_eq!(why("L: bra.uni L;"), "it runs too long to be followed");
+        assert_eq!(
+            why("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2]; ret;").split('.').next(),
+            Some("ldmatrix")
+        );
+    }
+
+    #[test]
+    fn every_block_is_stood_for() {
+        for grid in [[1, 1, 1], [2, 1, 1], [3, 5, 1], [17, 4, 9], [1, 1000, 1]] {
+            for affordable in [1, 5, 9, 100] {
+                let chosen = choose(grid, affordable);
+                let total: u64 = chosen.iter().map(|(_, weight)| *weight).sum();
+                assert_eq!(total, grid.iter().map(|n| u64::from(*n)).product::<u64>(), "{grid:?} {affordable}");
+                assert!(chosen.len() as u64 <= affordable.max(1), "{grid:?} {affordable}");
+                assert!(chosen.iter().all(|(at, w)| *w > 0 && at.iter().zip(grid).all(|(a, n)| *a < n)), "{grid:?}");
+            }
+        }
     }
 }

@@ -47,8 +47,8 @@ pub struct Place {
 
 /// What a warp does that is counted.
 pub trait Listen {
-    /// An instruction runs, by its number.
-    fn instruction(&mut self, at: usize);
+    /// An instruction runs, by its number, in these lanes; none where its guard holds in none.
+    fn instruction(&mut self, at: usize, running: u32);
     /// It goes to memory.
     fn request(&mut self, at: usize, space: Space, write: bool, bytes: i64, lanes: &Lanes);
 }
@@ -92,7 +92,6 @@ impl<'e> Warp<'e> {
                 continue;
             }
             *steps = steps.checked_sub(1).ok_or("it runs too long to be followed")?;
-            listen.instruction(at);
             self.step(at, active, listen)?;
         }
         Ok(())
@@ -107,6 +106,7 @@ impl<'e> Warp<'e> {
                 active & known.ok_or_else(|| format!("instruction {at} runs or not by what was loaded"))?
             }
         };
+        listen.instruction(at, running);
         match &instruction.what {
             What::Branch { to } => return self.branch(at, *to, running, active),
             What::Return => {
