@@ -131,13 +131,16 @@ impl Outcome {
 
 /// Compiles every configuration, measures it where there is a GPU, and prints the seed's tables.
 pub fn run(args: &SweepArgs) -> Result<ExitCode> {
-    let place = Place::open(args)?;
+    let mut place = Place::open(args)?;
     let configs = Config::all(&args.sizes);
     let bar = show::bar(configs.len());
     let mut outcomes = Vec::with_capacity(configs.len());
     for config in configs {
         bar.set_message(format!("{} {} {}", config.block_name(), config.thread_name(), config.pattern.name()));
         let outcome = Outcome { config, result: place.measure(&config) };
+        if place.is_lost() {
+            place = Place::open(args)?;
+        }
         if args.json {
             bar.suspend(|| show::line(json(&outcome)));
         }
@@ -183,6 +186,17 @@ impl Place {
     fn open(args: &SweepArgs) -> Result<Place> {
         let stated = args.target.as_deref().map(Target::parse).transpose()?;
         Ok(Place { target: stated.unwrap_or(Target::sm_90()) })
+    }
+
+    /// Whether a configuration has cost the device.
+    #[cfg(feature = "cuda")]
+    fn is_lost(&self) -> bool {
+        self.bench.as_ref().is_some_and(|bench| bench.device().is_lost())
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn is_lost(&self) -> bool {
+        false
     }
 
     #[cfg(feature = "cuda")]

@@ -85,6 +85,11 @@ impl Bench {
         Ok(Bench { device, cublas, nvml, cold, plan, launch_us, bytes_per_second, warm: Cell::new(false) })
     }
 
+    /// The device that is measured.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// cuBLAS, or why there is none.
     pub fn cublas(&self) -> Result<&Cublas> {
         self.cublas.as_ref().map_err(Clone::clone)

@@ -120,6 +120,10 @@ impl Inner {
         self.context.raw() == other.context.raw()
     }
 
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.get().is_some()
+    }
+
     /// What a wait may take.
     pub(super) fn limit(&self) -> Option<Duration> {
         match self.limit.load(Ordering::Relaxed) {

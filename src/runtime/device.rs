@@ -183,6 +183,11 @@ impl Device {
         self.inner.asks("asking whether the device is idle", || unsafe { api::cuStreamQuery(stream) })
     }
 
+    /// Whether a kernel that faulted or hung has ended the use of this device, so that it has to be opened again.
+    pub fn is_lost(&self) -> bool {
+        self.inner.is_lost()
+    }
+
     /// What each wait on this device may take, also those inside [`super::DeviceBuffer::download`] and where something
     /// is given back; none, as at first, for as long as it takes. When the limit is over, that is the end of the device,
     /// as [`Device::synchronize_within`] says.
