@@ -5,6 +5,7 @@
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 use warploom::error::Fault;
 use warploom::kernel::{Access, Arg, Kernel, Kernels, Param, Workspace};
 use warploom::measure::{Bench, Cublas, Gemm, Job, Plan, run_once};
@@ -26,7 +27,9 @@ const CASES: &[Case] = &[
     ("cuBLAS multiplies in every layout", cublas_multiplies),
     ("every example is right at its own size", examples_are_right),
     ("rows hold ours beside the library", rows_hold_both),
+    ("a kernel that hangs costs its device and no more", hangs_are_given_up),
     ("a fault is reported and stays reported", faults_stay_reported),
+    ("after a fault a device is opened anew, or says why not", faults_are_left_behind),
 ];
 
 #[test]
@@ -268,9 +271,10 @@ fn example_is_right(device: &Device, schedule: Schedule) -> Result<f64, Error> {
     outputs.iter().try_fold(0.0f64, |worst, output| Ok(worst.max(output.bound(&after[output.param])?.ratio)))
 }
 
-type Fill = fn(DType, &[usize], u64) -> Result<Array, Error>;
+pub type Fill = fn(DType, &[usize], u64) -> Result<Array, Error>;
 
-fn arguments(program: &Func, fill: Fill) -> Result<Vec<Array>, Error> {
+/// An array for each parameter of a program.
+pub fn arguments(program: &Func, fill: Fill) -> Result<Vec<Array>, Error> {
     let one = |(seed, id)| {
         let buffer = program.buffer(id);
         let shape: Vec<usize> = buffer.const_shape().unwrap().iter().map(|e| *e as usize).collect();
@@ -320,4 +324,59 @@ fn faults_stay_reported(device: &Device) {
     assert_eq!((error.fault(), error.code()), (Fault::Bug, "driver.700"));
     assert_eq!(x.download().unwrap_err().code(), "driver.700");
     assert!(device.alloc(DType::F32, &[1]).unwrap_err().to_string().contains("restart the process"));
+}
+
+/// `spin`: one thread, which waits for so many nanoseconds.
+fn spin(nanoseconds: u64) -> Kernels {
+    let text = format!(
+        ".version 6.0\n.target sm_70\n.address_size 64\n\
+         .visible .entry spin() {{\n.reg .u64 %d<4>; .reg .pred %p;\n\
+         mov.u64 %d1, %globaltimer; add.u64 %d2, %d1, {nanoseconds};\n\
+         again: mov.u64 %d3, %globaltimer; setp.lt.u64 %p, %d3, %d2; @%p bra again;\nret;\n}}\n"
+    );
+    let mut kernels = elementwise("add.f32", 128);
+    (kernels.name, kernels.text, kernels.args) = ("spin".into(), text, vec![]);
+    let one = [1, 1, 1];
+    kernels.kernels =
+        vec![Kernel { entry: "spin".into(), params: vec![], grid: one, block: one, cluster: one, shared_bytes: 0 }];
+    kernels
+}
+
+fn adds(device: &Device) {
+    let given = inputs(1024);
+    let after = run_once(&device.load(&elementwise("add.f32", 1024)).unwrap(), &given).unwrap();
+    assert!((0..1024).all(|i| after[2].get(i) == given[0].get(i) + given[1].get(i)));
+}
+
+fn hangs_are_given_up(device: &Device) {
+    let hung = Device::open(device.info().ordinal).unwrap();
+    let program = hung.load(&spin(3_000_000_000)).unwrap();
+    let start = Instant::now();
+    program.launch(&[]).unwrap();
+    let error = hung.synchronize_within(Duration::from_millis(100)).unwrap_err();
+    assert_eq!((error.fault(), error.code()), (Fault::Machine, "launch.timeout"));
+    assert!(error.message().starts_with("kernel spin of spin (grid 1 x 1 x 1, block 1 x 1 x 1)"), "{error}");
+    assert_eq!(hung.alloc(DType::F32, &[1]).unwrap_err().code(), "launch.timeout");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    let anew = Device::open(device.info().ordinal).unwrap();
+    adds(&anew);
+    say(&format!("    a new context worked {:?} after the launch of a kernel of 3 s", start.elapsed()));
+    std::thread::sleep(Duration::from_secs(4).saturating_sub(start.elapsed()));
+    drop((program, hung));
+    adds(device);
+}
+
+fn faults_are_left_behind(device: &Device) {
+    assert_eq!(device.synchronize().unwrap_err().code(), "driver.700");
+    match Device::open(device.info().ordinal) {
+        Ok(anew) => {
+            adds(&anew);
+            say("    this driver makes a new context after a fault");
+        }
+        Err(error) => {
+            assert_eq!(error.code(), "driver.700");
+            assert!(error.to_string().contains("restart the process"), "{error}");
+            say("    this driver refuses a new context after a fault");
+        }
+    }
 }

@@ -1,29 +1,33 @@
-//! Kernels that the mock driver runs: each on the CPU machine, on the memory that its launch names.
+//! Programs from their text to results that come back from the device: the mock driver has the CPU machine run each
+//! kernel, on the memory that its launch names.
 
-use super::mock::{Launch, Mock};
-use std::sync::OnceLock;
+use super::mock::{Launch, Mock, alone};
+use crate::{cases, gpu};
+use std::sync::Mutex;
 use warploom::lower::{self, Lowered, LoweredKernel};
 use warploom::machine::{self, Mode};
+use warploom::measure::run_once;
+use warploom::reference::{self, Sample};
+use warploom::runtime::Device;
 use warploom::{Array, Kernels, Schedule};
 
-/// The kernels of this process's program, by entry.
-static KERNELS: OnceLock<Vec<(String, LoweredKernel)>> = OnceLock::new();
+/// The kernels of the program at hand, by entry.
+static KERNELS: Mutex<Vec<(String, LoweredKernel)>> = Mutex::new(Vec::new());
 
-/// Compiles a schedule, and has the driver run its kernels on the CPU machine. Once a process.
-pub fn compile(mock: &Mock, text: &str) -> (Schedule, Kernels) {
-    let schedule = Schedule::parse(text).unwrap();
-    let kernels = warploom::compile(&schedule).unwrap();
+/// Compiles a schedule, and from now on has the driver run its kernels on the CPU machine.
+pub fn compile(mock: &Mock, schedule: &Schedule) -> Kernels {
+    let kernels = warploom::compile(schedule).unwrap();
     let lowered = lower::lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
     let entries = kernels.kernels.iter().map(|k| k.entry.clone());
-    assert!(KERNELS.set(entries.zip(lowered.kernels).collect()).is_ok(), "a second program in this process");
+    *KERNELS.lock().unwrap() = entries.zip(lowered.kernels).collect();
     mock.executor(run);
-    (schedule, kernels)
+    kernels
 }
 
 /// CUDA_ERROR_LAUNCH_FAILED where the machine finds anything wrong.
 extern "C" fn run(launch: &Launch) -> i32 {
-    let kernel = KERNELS.get().and_then(|all| all.iter().find(|k| k.0 == launch.entry()));
-    let Some((_, kernel)) = kernel else { return 719 };
+    let kernels = KERNELS.lock().unwrap();
+    let Some((_, kernel)) = kernels.iter().find(|k| k.0 == launch.entry()) else { return 719 };
     if (launch.grid, launch.block, launch.shared_bytes) != (kernel.grid(), kernel.block(), kernel.shared_bytes) {
         return 719;
     }
@@ -61,4 +65,25 @@ fn on_machine(kernel: &LoweredKernel, launch: &Launch) -> warploom::Result<()> {
 fn bytes(buffer: &warploom::ir::Buffer) -> usize {
     let elements: i64 = buffer.const_shape().unwrap().iter().product();
     buffer.dtype.bytes_of(elements as u64) as usize
+}
+
+#[test]
+fn every_example_is_right_from_text_to_result() {
+    alone("", |mock| {
+        let device = Device::open(0).unwrap();
+        for (name, schedule) in cases::compiling_examples() {
+            let small = schedule.resized(&[128, 128, 64]).ok().filter(|small| small.scheduled().is_ok());
+            let schedule = small.unwrap_or(schedule);
+            let kernels = compile(mock, &schedule);
+            let given =
+                gpu::arguments(&schedule.program, |dtype, shape, seed| Array::random_integers(dtype, shape, 3, seed));
+            let given = given.unwrap();
+            let after = device.load(&kernels).and_then(|program| run_once(&program, &given));
+            let after = after.unwrap_or_else(|e| panic!("{name}: {e}"));
+            let rows = Sample::Rows { count: 16, seed: 3 };
+            for output in reference::outputs(&schedule.program, &given, rows).unwrap() {
+                output.exact(&after[output.param]).unwrap_or_else(|e| panic!("{name}: {e}"));
+            }
+        }
+    });
 }

@@ -34,6 +34,7 @@ fn a_kernel_that_hangs_ends_its_device_and_no_more() {
         assert_eq!(error.fault(), Fault::Machine);
         assert_eq!(error.to_string(), format!("{HUNG}\n  waiting for the device{MENDS}"));
 
+        assert!(device.is_lost());
         mock.journal();
         let error = buffers[2].download().unwrap_err();
         let now = "so this cannot be done now: copying from the device";

@@ -5,6 +5,7 @@ mod command;
 mod execute;
 mod hang;
 mod launch;
+mod measure;
 mod mock;
 mod programs;
 mod wrong;

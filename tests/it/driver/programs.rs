@@ -53,11 +53,11 @@ fn program(entries: &[&str], kernels: Vec<Kernel>) -> Kernels {
     }
 }
 
-/// What the kernels do: the third argument is the sum of the first two.
+/// What the kernels do: the third argument is the sum of the first two. Kernels of other programs do nothing.
 pub extern "C" fn sum(launch: &Launch) -> i32 {
-    let places: Vec<u64> = launch.addresses();
+    let Ok(places) = <[u64; 3]>::try_from(launch.addresses()) else { return 0 };
     // SAFETY: the driver has seen that the addresses are in allocations; all have so many bytes, and do not overlap.
-    let [x, y, z] = [0, 1, 2].map(|i| unsafe { launch.memory(places[i], 4 * N) });
+    let [x, y, z] = places.map(|place| unsafe { launch.memory(place, 4 * N) });
     for i in (0..4 * N).step_by(4) {
         let number = |bytes: &[u8]| f32::from_le_bytes(bytes[i..i + 4].try_into().unwrap());
         z[i..i + 4].copy_from_slice(&(number(x) + number(y)).to_le_bytes());
