@@ -46,6 +46,8 @@ pub struct Body<'c, 'm, 'k> {
     statements: u64,
     /// Loops whose next pass runs backwards.
     backwards: HashSet<Var>,
+    /// Inside a zigzag loop: whether it runs backwards. The zigzag loops inside turn with it.
+    turn: Option<bool>,
 }
 
 fn ranges(kernel: &LoweredKernel) -> Env {
@@ -81,6 +83,7 @@ pub fn emit<'c>(
         next_var: kernel.func.vars.len() as u32,
         statements: 0,
         backwards: HashSet::new(),
+        turn: None,
     };
     body.place_buffers(shared)?;
     body.launch(kernel)?;
@@ -246,15 +249,24 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     fn written_out(&mut self, l: &For, extent: i64) -> Result<()> {
-        let backwards = self.backwards.remove(&l.var);
-        if !backwards && l.notes.contains_key(&Note::Zigzag) {
-            self.backwards.insert(l.var);
+        let zigzag = l.notes.contains_key(&Note::Zigzag);
+        let outermost = zigzag && self.turn.is_none();
+        if outermost {
+            // The first pass runs forwards, the second backwards, and so on.
+            self.turn = Some(self.backwards.remove(&l.var));
+            if self.turn == Some(false) {
+                self.backwards.insert(l.var);
+            }
         }
+        let backwards = zigzag && self.turn == Some(true);
         for i in 0..extent {
             self.unrolled.insert(l.var, Index::Int(if backwards { extent - 1 - i } else { i }));
             self.stmts(&l.body)?;
         }
         self.unrolled.remove(&l.var);
+        if outermost {
+            self.turn = None;
+        }
         Ok(())
     }
 

@@ -231,12 +231,21 @@ pub enum Note {
     /// Loop that is written out: every second pass over it runs backwards, so that neighbouring statements share an
     /// operand also where the loop around turns.
     Zigzag,
+    /// Pipelined loop around a pipelined loop: copies start between the iterations of the inner one, not all at once.
+    Spread,
 }
 
 impl Note {
     /// Every key.
-    pub const ALL: [Note; 6] =
-        [Note::UnrollLimit, Note::MinBlocks, Note::L2Hint, Note::L2Promotion, Note::GridDependency, Note::Zigzag];
+    pub const ALL: [Note; 7] = [
+        Note::UnrollLimit,
+        Note::MinBlocks,
+        Note::L2Hint,
+        Note::L2Promotion,
+        Note::GridDependency,
+        Note::Zigzag,
+        Note::Spread,
+    ];
 
     /// The name in steps and dumps.
     pub fn name(self) -> &'static str {
@@ -247,6 +256,7 @@ impl Note {
             Note::L2Promotion => "l2_promotion",
             Note::GridDependency => "grid_dependency",
             Note::Zigzag => "zigzag",
+            Note::Spread => "spread",
         }
     }
 

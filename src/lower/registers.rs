@@ -10,7 +10,7 @@ use crate::target::Target;
 use std::collections::BTreeSet;
 
 /// Statements that a kernel may have once its unrolled loops are written out.
-pub const MOST_STATEMENTS: i64 = 1 << 12;
+pub const MOST_STATEMENTS: i64 = 1 << 14;
 
 /// Runs the pass.
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {

@@ -1,0 +1,155 @@
+//! Which statements fill a stage, and what becomes of them.
+
+use crate::ir::{Buffer, BufferId, Expr, Func, Index, LoopKind, Scope, Stmt, Var, visit};
+
+/// Slots of shared memory begin at a multiple of this many elements, so that vectors stay aligned.
+const SLOT: i64 = 32;
+
+/// What a stage is kept in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Shared memory, filled from device memory.
+    Shared,
+    /// Registers, filled from shared memory.
+    Registers,
+}
+
+/// A stage: the copy as it stood, and for an ordinary one into shared memory its two halves, into registers and out of
+/// them.
+pub struct Copy {
+    pub whole: Stmt,
+    pub halves: Option<(Stmt, Stmt)>,
+    pub stage: BufferId,
+    /// Elements of a slot.
+    pub size: i64,
+}
+
+impl Copy {
+    /// Takes a copy apart that [`filled`] found.
+    pub fn new(whole: Stmt, filled: &Filled, func: &mut Func) -> Copy {
+        let stage = filled.stage;
+        let size = func.buffer(stage).elements().unwrap_or(0);
+        if filled.kind == Kind::Registers {
+            return Copy { whole, halves: None, stage, size };
+        }
+        let size = (size + SLOT - 1) / SLOT * SLOT;
+        if asynchronous(&whole) {
+            return Copy { whole, halves: None, stage, size };
+        }
+        let (name, dtype) = (func.buffer(stage).name.clone(), func.buffer(stage).dtype);
+        let next = func.unused_buffer_name(&format!("{name}_next"));
+        let next = func.add_buffer(Buffer::new(next, dtype, vec![Index::Int(filled.elements)], Scope::Local));
+        let (mut load, mut store) = (whole.clone(), whole.clone());
+        through(&mut load, next, &mut Vec::new(), true);
+        through(&mut store, next, &mut Vec::new(), false);
+        Copy { whole, halves: Some((load, store)), stage, size }
+    }
+
+    /// What an iteration does first for a tile that is needed later.
+    pub fn start(&self) -> &Stmt {
+        self.halves.as_ref().map_or(&self.whole, |(load, _)| load)
+    }
+
+    /// What it does for it after the compute.
+    pub fn end(&self) -> Option<&Stmt> {
+        self.halves.as_ref().map(|(_, store)| store)
+    }
+
+    /// The start in parts that each thread can make one after the other.
+    pub fn parts(&self) -> Vec<Stmt> {
+        let start = self.start();
+        match start {
+            Stmt::For(l) if l.kind != LoopKind::Vectorized => match l.extent.as_int() {
+                Some(n) => {
+                    (0..n).flat_map(|i| visit::subst_body(l.body.clone(), &[(l.var, Index::Int(i))].into())).collect()
+                }
+                None => vec![start.clone()],
+            },
+            other => vec![other.clone()],
+        }
+    }
+}
+
+/// What a statement fills, if it only copies.
+pub struct Filled {
+    pub stage: BufferId,
+    pub kind: Kind,
+    /// Elements that each thread moves.
+    elements: i64,
+}
+
+/// The stage that a statement fills, if it only copies: into shared memory from device memory that the kernel never
+/// writes, or into registers from shared memory.
+pub fn filled(stmt: &Stmt, func: &Func, written: &[BufferId]) -> Option<Filled> {
+    let only = |body: &[Stmt]| match body {
+        [one] => filled(one, func, written),
+        _ => None,
+    };
+    match stmt {
+        Stmt::For(l) => {
+            let inside = only(&l.body)?;
+            Some(Filled { elements: inside.elements.checked_mul(l.extent.as_int()?)?, ..inside })
+        }
+        Stmt::Block(b) => only(&b.body),
+        Stmt::If(i) => only(&i.body),
+        Stmt::Store(s) => {
+            let (mut global, mut shared) = (true, false);
+            visit::walk_expr(&s.value, &mut |e| {
+                if let Expr::Load { buffer, .. } = e {
+                    let scope = func.buffer(*buffer).scope;
+                    shared |= scope == Scope::Shared;
+                    global &= scope == Scope::Global && !written.contains(buffer);
+                }
+            });
+            let kind = match func.buffer(s.buffer).scope {
+                Scope::Shared if global => Kind::Shared,
+                Scope::Local if shared && only_from_shared(&s.value, func) => Kind::Registers,
+                _ => return None,
+            };
+            Some(Filled { stage: s.buffer, kind, elements: i64::from(s.lanes) })
+        }
+        Stmt::Sync(_) => None,
+    }
+}
+
+fn only_from_shared(value: &Expr, func: &Func) -> bool {
+    let mut only = true;
+    visit::walk_expr(value, &mut |e| {
+        if let Expr::Load { buffer, .. } = e {
+            only &= func.buffer(*buffer).scope == Scope::Shared;
+        }
+    });
+    only
+}
+
+/// Whether a copy lands later.
+fn asynchronous(copy: &Stmt) -> bool {
+    let mut found = false;
+    visit::walk(std::slice::from_ref(copy), &mut |s| found |= matches!(s, Stmt::Store(s) if s.asynchronous));
+    found
+}
+
+/// Makes a copy one into registers (`load`) or out of them.
+fn through(stmt: &mut Stmt, registers: BufferId, around: &mut Vec<(Var, i64)>, load: bool) {
+    match stmt {
+        Stmt::For(l) => {
+            l.kind = LoopKind::Unrolled;
+            around.push((l.var, l.extent.as_int().unwrap_or(1)));
+            l.body.iter_mut().for_each(|s| through(s, registers, around, load));
+            around.pop();
+        }
+        Stmt::Block(b) => b.body.iter_mut().for_each(|s| through(s, registers, around, load)),
+        Stmt::If(i) => i.body.iter_mut().for_each(|s| through(s, registers, around, load)),
+        Stmt::Store(s) => {
+            let number = around.iter().fold(Index::Int(0), |n, (var, extent)| n * *extent + *var);
+            let index = vec![number * i64::from(s.lanes)];
+            if load {
+                s.buffer = registers;
+                s.indices = index;
+            } else {
+                s.value = Expr::Load { buffer: registers, indices: index, lanes: s.lanes };
+            }
+        }
+        Stmt::Sync(_) => {}
+    }
+}

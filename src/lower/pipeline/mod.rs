@@ -1,0 +1,58 @@
+//! `pipeline L stages=N`: copies run ahead of the compute by N - 1 iterations.
+//!
+//! Every stage directly under L has N slots. The first N - 1 tiles are copied before the loop. An iteration starts the
+//! copy of the tile that is needed N - 1 iterations later into the slot that has just become free, and computes from its
+//! own slot.
+//!
+//! A stage in shared memory is filled from device memory. An ordinary copy is taken apart: the tile is loaded into
+//! registers before the compute and stored after it. An asynchronous copy stays whole, before the compute, and lands when
+//! `order` waits for it. The loop is written out N times, so that each copy of the body names its slots by constants and
+//! `order` sees exactly which accesses meet: one barrier an iteration is left, and one wait, for the tile of that
+//! iteration.
+//!
+//! A stage in registers is filled from shared memory, and its loop is written out whole, because registers have no
+//! index. Such a loop inside a loop of the first kind runs on from tile to tile: its last iterations load what the first
+//! ones of the next tile compute with, so that no iteration begins by waiting for shared memory.
+
+mod copy;
+mod ring;
+
+use super::LoweredKernel;
+use crate::error::Result;
+use crate::ir::simplify::Env;
+use crate::ir::{BufferId, Func, Stmt, visit};
+use crate::target::Target;
+use ring::Ring;
+
+/// Runs the pass.
+pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
+    let env = kernel.env();
+    let body = std::mem::take(&mut kernel.func.body);
+    let written = visit::writes(&body);
+    kernel.func.body = list(body, &mut kernel.func, &written, &env)?;
+    Ok(())
+}
+
+fn list(body: Vec<Stmt>, func: &mut Func, written: &[BufferId], env: &Env) -> Result<Vec<Stmt>> {
+    let mut out = Vec::with_capacity(body.len());
+    for mut stmt in body {
+        match stmt {
+            Stmt::For(l) if l.pipeline.is_some() => {
+                let mut inner = env.clone();
+                inner.bind_loop(l.var, &l.extent);
+                out.extend(Ring::new(l, func, written, &inner)?.written_out(func, env));
+                continue;
+            }
+            _ => {}
+        }
+        let mut inner = env.clone();
+        if let Stmt::For(l) = &stmt {
+            inner.bind_loop(l.var, &l.extent);
+        }
+        for child in visit::children_mut(&mut stmt) {
+            *child = list(std::mem::take(child), func, written, &inner)?;
+        }
+        out.push(stmt);
+    }
+    Ok(out)
+}

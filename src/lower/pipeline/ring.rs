@@ -1,0 +1,240 @@
+//! A pipelined loop taken apart, and written out.
+
+use super::copy::{Copy, Kind, filled};
+use crate::error::{Error, Result};
+use crate::ir::simplify::{self, Env};
+use crate::ir::{BufferId, Cond, Expr, For, Func, Index, LoopKind, Note, Scope, Stmt, Var, visit};
+use crate::lower::blocks::guarded;
+
+/// A pipelined loop taken apart.
+pub struct Ring {
+    var: Var,
+    kind: Kind,
+    extent: i64,
+    slots: i64,
+    /// Iterations that loads are ahead.
+    ahead: i64,
+    copies: Vec<Copy>,
+    /// A loop with stages in registers that comes first in the compute, and runs on from iteration to iteration.
+    inner: Option<Box<Ring>>,
+    compute: Vec<Stmt>,
+    /// Copies start between the iterations of `inner`, not all at once.
+    spread: bool,
+}
+
+impl Ring {
+    /// Takes a loop apart. `env` knows its variable.
+    pub fn new(l: For, func: &mut Func, written: &[BufferId], env: &Env) -> Result<Ring> {
+        let name = func.var_name(l.var).to_string();
+        let refuse = |why: String| {
+            Error::chip("lower.pipeline", format!("pipeline {name}: {why}"))
+                .help("stages that are copied from device or shared memory, first thing in the loop, can be pipelined")
+        };
+        let (Some(p), Some(extent)) = (l.pipeline, l.extent.as_int()) else {
+            return Err(refuse("the loop has no constant extent".into()));
+        };
+        if p.in_flight != 0 {
+            let why = "in_flight counts batches of asynchronous instructions that compute, and these compute at once";
+            return Err(refuse(why.into()));
+        }
+        let fills = |s: &Stmt, kind: Kind| filled(s, func, written).is_some_and(|f| f.kind == kind);
+        let kind = if l.body.iter().any(|s| fills(s, Kind::Shared)) { Kind::Shared } else { Kind::Registers };
+        let slots = i64::from(p.stages.max(2));
+        let spread = l.notes.contains_key(&Note::Spread);
+        let (mut copies, mut compute) = (Vec::new(), Vec::new());
+        for stmt in l.body {
+            match filled(&stmt, func, written).filter(|f| f.kind == kind && compute.is_empty()) {
+                Some(found) => copies.push(Copy::new(stmt, &found, func)),
+                None => compute.push(stmt),
+            }
+        }
+        if copies.is_empty() {
+            return Err(refuse("no stage stands directly under it that is copied from device or shared memory".into()));
+        }
+        if let Some(b) = rewritten(&copies, &compute, kind, func) {
+            let b = &func.buffer(b).name;
+            return Err(refuse(match kind {
+                Kind::Shared => format!("{b} is a stage under it that is not a copy from device memory, or not the first"),
+                Kind::Registers => format!("{b} changes under it, so it cannot be read ahead"),
+            }));
+        }
+        for copy in &copies {
+            func.buffer_mut(copy.stage).shape = vec![Index::Int(copy.size * slots)];
+        }
+        let mut ring = Ring { var: l.var, kind, extent, slots, ahead: slots - 1, copies, inner: None, compute, spread };
+        ring.nest(func, written, env)?;
+        Ok(ring)
+    }
+
+    /// Writes out what is pipelined inside; a first loop of registers runs on instead, where it can.
+    fn nest(&mut self, func: &mut Func, written: &[BufferId], env: &Env) -> Result<()> {
+        let mut compute = std::mem::take(&mut self.compute);
+        if self.kind == Kind::Shared
+            && matches!(compute.first(), Some(Stmt::For(l)) if l.pipeline.is_some())
+            && let Stmt::For(l) = compute.remove(0)
+        {
+            let mut known = env.clone();
+            known.bind_loop(l.var, &l.extent);
+            let inner = Ring::new(l, func, written, &known)?;
+            if inner.runs_on_in(self) {
+                self.inner = Some(Box::new(inner));
+            } else {
+                compute.splice(0..0, inner.written_out(func, env));
+            }
+        }
+        self.compute = super::list(compute, func, written, env)?;
+        Ok(())
+    }
+
+    /// Whether what this ring reads ahead may belong to the next iteration of `outer`: its slots then stand for the same
+    /// iterations in each tile, and all it reads are stages of `outer`.
+    fn runs_on_in(&self, outer: &Ring) -> bool {
+        let mut from_stages = true;
+        for copy in &self.copies {
+            let reads = visit::reads(std::slice::from_ref(&copy.whole));
+            from_stages &= reads.iter().all(|b| outer.copies.iter().any(|c| c.stage == *b));
+        }
+        self.kind == Kind::Registers && self.extent % self.slots == 0 && self.ahead <= self.extent && from_stages
+    }
+
+    /// The statements that stand for the loop.
+    pub fn written_out(self, func: &mut Func, env: &Env) -> Vec<Stmt> {
+        let mut out: Vec<Stmt> =
+            (0..self.ahead.min(self.extent)).flat_map(|k| self.filled_at(&Index::Int(k), k % self.slots, env)).collect();
+        if let Some(inner) = &self.inner {
+            let first = (0..inner.ahead).flat_map(|step| inner.filled_at(&Index::Int(step), step % inner.slots, env));
+            out.extend(self.all_at(first.collect(), &Index::Int(0), 0, env));
+        }
+        // The last rounds of a loop that runs on are written out behind it: its body then asks for no condition.
+        let apart = i64::from(self.inner.is_some());
+        let rounds = match self.kind {
+            Kind::Shared => (self.extent / self.slots - apart).max(0),
+            Kind::Registers => 0,
+        };
+        if rounds > 0 {
+            let round = func.add_var(format!("{}_round", func.var_name(self.var)));
+            let mut inner = env.clone();
+            inner.bind(round, 0, rounds - 1);
+            let iterations =
+                (0..self.slots).flat_map(|u| self.iteration(&(round * self.slots + u), u, &inner)).collect();
+            if rounds == 1 {
+                out.extend(visit::subst_body(iterations, &[(round, Index::Int(0))].into()));
+            } else {
+                out.push(Stmt::For(For::new(round, rounds, LoopKind::Serial, iterations)));
+            }
+        }
+        for k in rounds * self.slots..self.extent {
+            out.extend(self.iteration(&Index::Int(k), k % self.slots, env));
+        }
+        out
+    }
+
+    /// The copies of tile k as a whole.
+    fn filled_at(&self, k: &Index, slot: i64, env: &Env) -> Vec<Stmt> {
+        self.copies.iter().map(|c| self.at(c.whole.clone(), k, slot, env)).collect()
+    }
+
+    /// Iteration k, which computes from `slot`: what starts copies, compute, what ends them.
+    fn iteration(&self, k: &Index, slot: i64, env: &Env) -> Vec<Stmt> {
+        let (mut starts, ends) = (Vec::new(), self.ends(k, slot, env));
+        for copy in &self.copies {
+            if self.spread && self.inner.is_some() {
+                starts.extend(copy.parts());
+            } else {
+                starts.push(copy.start().clone());
+            }
+        }
+        let Some(inner) = &self.inner else {
+            let mut out = self.later(starts, k, slot, env);
+            out.extend(self.all_at(self.compute.clone(), k, slot, env));
+            out.extend(ends);
+            return out;
+        };
+        let mut out = Vec::new();
+        // Before its last loads the ring inside reads nothing of a slot that is being filled.
+        let calm = inner.extent - inner.ahead;
+        let steps = if self.spread { calm.max(1) } else { 1 };
+        let count = starts.len() as i64;
+        let mut starts = starts.into_iter();
+        let mut ends = Some(ends);
+        for step in 0..inner.extent {
+            if step == calm {
+                out.extend(ends.take().unwrap_or_default());
+            }
+            // What the next step computes with comes first: copies would stand in the way of these loads.
+            out.extend(self.loaded(inner, step + inner.ahead, k, slot, env));
+            if step < steps {
+                let mine = (step + 1) * count / steps - step * count / steps;
+                out.extend(self.later(starts.by_ref().take(mine as usize).collect(), k, slot, env));
+            }
+            let compute = inner.all_at(inner.compute.clone(), &Index::Int(step), step % inner.slots, env);
+            out.extend(self.all_at(compute, k, slot, env));
+        }
+        out.extend(self.all_at(self.compute.clone(), k, slot, env));
+        out
+    }
+
+    /// What the ring inside loads for one of its iterations, counted from the first of tile k.
+    fn loaded(&self, inner: &Ring, step: i64, k: &Index, slot: i64, env: &Env) -> Vec<Stmt> {
+        let load = |step: i64| inner.filled_at(&Index::Int(step), step % inner.slots, env);
+        if step < inner.extent {
+            return self.all_at(load(step), k, slot, env);
+        }
+        let next = simplify::simplify(&(k.clone() + 1), env);
+        let more = simplify::simplify_cond(&Cond::lt(next.clone(), self.extent), env);
+        let loads = self.all_at(load(step - inner.extent), &next, (slot + 1) % self.slots, env);
+        under(more, loads)
+    }
+
+    /// Statements for the tile that is needed `ahead` iterations after k, if there is one.
+    fn later(&self, stmts: Vec<Stmt>, k: &Index, slot: i64, env: &Env) -> Vec<Stmt> {
+        let later = simplify::simplify(&(k.clone() + self.ahead), env);
+        let more = simplify::simplify_cond(&Cond::lt(later.clone(), self.extent), env);
+        under(more, self.all_at(stmts, &later, (slot + self.ahead) % self.slots, env))
+    }
+
+    fn ends(&self, k: &Index, slot: i64, env: &Env) -> Vec<Stmt> {
+        self.later(self.copies.iter().filter_map(|c| c.end().cloned()).collect(), k, slot, env)
+    }
+
+    fn all_at(&self, stmts: Vec<Stmt>, k: &Index, slot: i64, env: &Env) -> Vec<Stmt> {
+        stmts.into_iter().map(|s| self.at(s, k, slot, env)).collect()
+    }
+
+    /// A statement of iteration k with its stages in a slot.
+    fn at(&self, stmt: Stmt, k: &Index, slot: i64, env: &Env) -> Stmt {
+        let offset = |b: BufferId| self.copies.iter().find(|c| c.stage == b).map(|c| c.size * slot);
+        let map = [(self.var, k.clone())].into();
+        let mut moved =
+            visit::map_stmt(stmt, &mut |i| simplify::simplify(&visit::subst_index(i, &map), env), &mut |mut e| {
+                if let Expr::Load { buffer, indices, .. } = &mut e
+                    && let Some(o) = offset(*buffer)
+                {
+                    indices[0] = indices[0].clone() + o;
+                }
+                e
+            });
+        visit::each_store(std::slice::from_mut(&mut moved), &mut |s| {
+            if let Some(o) = offset(s.buffer) {
+                s.indices[0] = s.indices[0].clone() + o;
+            }
+        });
+        moved
+    }
+}
+
+
+/// Statements under a condition, if there are any and it can hold.
+fn under(cond: Cond, stmts: Vec<Stmt>) -> Vec<Stmt> {
+    if stmts.is_empty() || cond == Cond::Const(false) { Vec::new() } else { guarded(cond, stmts) }
+}
+
+/// What the compute writes that must not change: shared memory under a ring of shared memory, what a ring of registers
+/// reads.
+fn rewritten(copies: &[Copy], compute: &[Stmt], kind: Kind, func: &Func) -> Option<BufferId> {
+    let read: Vec<BufferId> = copies.iter().flat_map(|c| visit::reads(std::slice::from_ref(&c.whole))).collect();
+    visit::writes(compute).into_iter().find(|b| match kind {
+        Kind::Shared => func.buffer(*b).scope == Scope::Shared,
+        Kind::Registers => read.contains(b),
+    })
+}
