@@ -54,7 +54,9 @@ impl Ring {
         if let Some(b) = rewritten(&copies, &compute, kind, func) {
             let b = &func.buffer(b).name;
             return Err(refuse(match kind {
-                Kind::Shared => format!("{b} is a stage under it that is not a copy from device memory, or not the first"),
+                Kind::Shared => {
+                    format!("{b} is a stage under it that is not a copy from device memory, or not the first")
+                }
                 Kind::Registers => format!("{b} changes under it, so it cannot be read ahead"),
             }));
         }
@@ -99,8 +101,9 @@ impl Ring {
 
     /// The statements that stand for the loop.
     pub fn written_out(self, func: &mut Func, env: &Env) -> Vec<Stmt> {
-        let mut out: Vec<Stmt> =
-            (0..self.ahead.min(self.extent)).flat_map(|k| self.filled_at(&Index::Int(k), k % self.slots, env)).collect();
+        let mut out: Vec<Stmt> = (0..self.ahead.min(self.extent))
+            .flat_map(|k| self.filled_at(&Index::Int(k), k % self.slots, env))
+            .collect();
         if let Some(inner) = &self.inner {
             let first = (0..inner.ahead).flat_map(|step| inner.filled_at(&Index::Int(step), step % inner.slots, env));
             out.extend(self.all_at(first.collect(), &Index::Int(0), 0, env));
@@ -222,7 +225,6 @@ impl Ring {
         moved
     }
 }
-
 
 /// Statements under a condition, if there are any and it can hold.
 fn under(cond: Cond, stmts: Vec<Stmt>) -> Vec<Stmt> {
