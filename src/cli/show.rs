@@ -25,10 +25,13 @@ pub fn note(text: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
-/// Prints an error with its places underlined.
+/// Prints an error with its places underlined: in the file of this name, or in the text that was made of it.
 pub fn error(error: &Error, name: &str) {
     let shown = match error.source_text() {
-        Some(text) if !error.labels().is_empty() => underlined(error, name, text),
+        Some(text) if !error.labels().is_empty() => {
+            let is_file = std::fs::read_to_string(name).is_ok_and(|file| file == text);
+            underlined(error, if is_file { name } else { "as printed" }, text)
+        }
         _ => None,
     };
     note(shown.unwrap_or_else(|| error.to_string()).trim_end());

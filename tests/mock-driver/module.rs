@@ -119,7 +119,7 @@ extern "C" fn cuFuncGetAttribute(value: *mut i32, attribute: i32, function: Hand
         let (major, minor) = state.settings.capability;
         let usual = match attribute {
             0 => found.max_threads as i32,
-            1 | 2 | 3 => 0,
+            1..=3 => 0,
             4 => 32,
             5 | 6 => major * 10 + minor,
             8 => found.max_dynamic_shared as i32,

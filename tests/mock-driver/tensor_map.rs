@@ -34,7 +34,10 @@ extern "C" fn cuTensorMapEncodeTiled(
     );
     call("cuTensorMapEncodeTiled", When::Ready, line, |state| {
         let address = address as u64;
-        if address % 16 != 0 || strides.iter().any(|s| s % 16 != 0) || box_extents.iter().any(|b| *b > 256) {
+        if !address.is_multiple_of(16)
+            || strides.iter().any(|s| !s.is_multiple_of(16))
+            || box_extents.iter().any(|b| *b > 256)
+        {
             return Err(1);
         }
         state.holds(address, 1)?;

@@ -67,6 +67,9 @@ fn what_goes_wrong_on_a_device_ends_with_whose_it_is() {
         let (ended, _, error) = folder.run(settings, &run);
         assert!(ended == Some(status) && error.contains(code), "{settings}: {ended:?} {error}");
     }
+    // What is underlined is the PTX, not the file.
+    let (_, _, error) = folder.run("driver 11000", &run);
+    assert!(error.contains("[ as printed:1:1 ]") && error.contains("current version is '7.0'"), "{error}");
     let (status, _, error) = folder.run("hang vec_add forever", &[&run[..], &["--patience", "1"]].concat());
     assert_eq!(status, Some(4), "{error}");
     assert!(
