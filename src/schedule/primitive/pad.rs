@@ -391,10 +391,15 @@ impl Check<'_> {
     }
 
     fn access(&self, grown: &[Grown], buffer: BufferId, at: Vec<Index>, does: &str) -> Result<Access> {
-        let touched = self.touched(buffer, if does == "reads" { Touch::Reads } else { Touch::Writes });
+        let touch = if does == "reads" { Touch::Reads } else { Touch::Writes };
+        let body = dataflow::only(&self.func.body, &|b| b.name == self.block.name);
+        let touched = self.touched(&body, buffer, touch);
+        // Where a select compares iterators, one that grows lets others reach further.
+        let reached = self.touched(&self.grow(body, grown), buffer, touch);
         let mut dims = Vec::with_capacity(at.len());
-        for (index, range) in at.iter().zip(touched) {
+        for (index, (touched, reached)) in at.iter().zip(touched.into_iter().zip(reached)) {
             let grown = grown.iter().find(|g| index.mentions(g.iter));
+            let range = if grown.is_some() || touch == Touch::Writes { touched } else { reached };
             if let Some(g) = grown.filter(|g| index.as_var() != Some(g.iter)) {
                 let (name, var, buffer) = (self.name(), self.func.var_name(g.iter), &self.func.buffer(buffer).name);
                 return Err(self.no(4, format!("{name} {does} {buffer} at `{var}` with something around it")));
@@ -405,10 +410,17 @@ impl Check<'_> {
     }
 
     /// What BLOCK touches of a buffer.
-    fn touched(&self, buffer: BufferId, touch: Touch) -> Vec<Range> {
+    fn touched(&self, body: &[Stmt], buffer: BufferId, touch: Touch) -> Vec<Range> {
         let whole = region::whole(self.func.buffer(buffer));
-        let body = dataflow::only(&self.func.body, &|b| b.name == self.block.name);
-        region::touched(self.func, &body, buffer, touch, &Env::new()).unwrap_or(whole)
+        region::touched(self.func, body, buffer, touch, &Env::new()).unwrap_or(whole)
+    }
+
+    /// BLOCK's nest with the loops as they will be.
+    fn grow(&self, mut body: Vec<Stmt>, grown: &[Grown]) -> Vec<Stmt> {
+        for g in grown {
+            visit::change_loop(&mut body, g.run_by, &mut |l| l.extent = Index::Int(g.to));
+        }
+        body
     }
 
     /// Requirement 5.

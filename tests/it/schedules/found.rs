@@ -26,6 +26,9 @@ const FOUND: &[&str] = &[
     "program convolution\ninput A f32[3, 8]; input W f32[3, 3]
      B: output B[i 1, j 6] f32 = sum(u 3, v 3) A[i + u, j + v]*W[u, v]\ntarget sm_70
      cache_read B W shared -> W_s\ncompute_at W_s u\nsplit j ? 5 -> jo ji\nbind jo threadIdx.y",
+    // A stage that grows with a loop that a select compares with another one.
+    "program mixed\ninput D f32[2, 2]; input Z f32[2]\nG: output G[i 2, j 2] f32 = select(i < j, D[i, j], 0) + Z[j]
+     target sm_70\npad G j=8",
 ];
 
 #[test]
