@@ -3,19 +3,19 @@
 //! The boxes that blocks write are told apart by the block's indices, which must be digits of where a box begins; else by
 //! laying the boxes of all blocks on a grid. Where neither succeeds, the elements that some blocks write are counted out.
 
-use super::exact::{Elements, elements};
+use super::exact::elements;
 use super::points::{Ranged, digits, sample, show};
 use super::safety::{COUNTED, Units};
 use super::wrong;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::print::Node;
 use crate::ir::region::{Region, Touch, touched};
 use crate::ir::simplify::affine;
 use crate::ir::visit::{Map, subst_body, writes};
 use crate::ir::{BufferId, Func, Index, Scope, Stmt, Var};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-/// As many blocks are laid on a grid.
+/// As many blocks are laid on a grid, or counted out.
 const BLOCKS: i64 = 1 << 12;
 
 /// Checks every nest of the root.
@@ -70,31 +70,37 @@ fn on_a_grid(region: &Region, vars: &[Ranged]) -> bool {
     })
 }
 
-/// Counts out what some blocks write: the first ones, the last ones and some others.
+/// Counts out what some blocks write: the first ones, the last ones and some others, then as many as the budget allows.
 fn counted(func: &Func, body: &[Stmt], buffer: BufferId, vars: &[Ranged]) -> Result<()> {
     let mut budget = COUNTED;
-    let mut seen: Vec<(Vec<Ranged>, Elements)> = Vec::new();
-    for point in neighbours(vars) {
+    let mut owners: HashMap<Vec<i64>, Vec<Ranged>> = HashMap::new();
+    let count = vars.iter().fold(1i64, |n, (_, extent)| n.saturating_mul(*extent)).min(BLOCKS);
+    for point in neighbours(vars).into_iter().chain((0..count).map(|n| digits(n, vars))) {
         let map: Map = point.iter().map(|(v, x)| (*v, Index::Int(*x))).collect();
         // Too many elements to count: then nothing speaks against it.
         let Some(found) = elements(&subst_body(body.to_vec(), &map), buffer, &mut budget) else { break };
-        let mut written = found.writes;
-        written.extend(found.sums.unwrap_or_default());
-        for (other, before) in seen.iter().filter(|(other, _)| *other != point) {
-            let Some(element) = before.intersection(&written).min() else { continue };
-            let name = &func.buffer(buffer).name;
-            let message = format!(
-                "{name} is global memory, which no order of the blocks protects, and the blocks {} and {} both write {name}{element:?}",
-                show(func, other),
-                show(func, &point)
-            );
-            let mut nodes = vec![(Node::Buffer(buffer), "this buffer")];
-            nodes.extend(vars.iter().map(|(v, _)| (Node::Loop(*v), "its iterations run apart")));
-            return Err(wrong(func, "overlap", message, &nodes).help(help(func, buffer)));
+        let mut written: Vec<Vec<i64>> = found.writes.into_iter().chain(found.sums.unwrap_or_default()).collect();
+        written.sort_unstable();
+        for element in written {
+            match owners.get(&element) {
+                Some(other) if *other != point => return Err(overlapping(func, buffer, [other, &point], &element)),
+                Some(_) => {}
+                None => drop(owners.insert(element, point.clone())),
+            }
         }
-        seen.push((point, written));
     }
     Ok(())
+}
+
+fn overlapping(func: &Func, buffer: BufferId, points: [&Vec<Ranged>; 2], element: &[i64]) -> Error {
+    let name = &func.buffer(buffer).name;
+    let [a, b] = points.map(|p| show(func, p));
+    let message = format!(
+        "{name} is global memory, which no order of the blocks protects, and the blocks {a} and {b} both write {name}{element:?}"
+    );
+    let mut nodes = vec![(Node::Buffer(buffer), "this buffer")];
+    nodes.extend(points[0].iter().map(|(v, _)| (Node::Loop(*v), "its iterations run apart")));
+    wrong(func, "overlap", message, &nodes).help(help(func, buffer))
 }
 
 fn help(func: &Func, buffer: BufferId) -> String {
