@@ -75,7 +75,7 @@ fn by_thread(func: &Func, buffer: BufferId, axis: &str) -> Error {
     let name = &func.buffer(buffer).name;
     Error::input(
         "lower.local_by_thread",
-        format!("local buffer {name} is indexed by {axis}, but each thread has its own registers"),
+        format!("local buffer {name} is indexed by {axis}, but registers belong to one thread and have no addresses"),
     )
     .help(format!("set_scope {name} shared, so that threads can pass values"))
     .help(format!("or compute_at the blocks of {name} under the loop bound to {axis}"))

@@ -140,17 +140,9 @@ impl<'a> Sites<'a> {
         ids.into_iter().filter(|id| passes(*id)).collect()
     }
 
-    /// Why two accesses in one run of a statement would have to be ordered.
-    pub fn reason_within(&self, a: usize, b: usize) -> String {
-        if a != b {
-            return self.reason(a, b);
-        }
-        let site = &self.sites[a];
-        format!(
-            "WAW {0}: {1} writes elements of {0} by several threads",
-            self.kernel.func.buffer(site.buffer).name,
-            site.block
-        )
+    /// The name of what a site accesses.
+    pub fn buffer_name(&self, id: usize) -> &str {
+        &self.kernel.func.buffer(self.sites[id].buffer).name
     }
 
     /// Why the later access has to wait for the earlier one.

@@ -115,13 +115,23 @@ fn races(sites: &Sites, items: &[Item], depth: usize) -> Result<()> {
                         copies && a < *b && matches!(sites.level(a, *b), Level::Block | Level::Warp | Level::Own)
                     };
                     if let Some(&b) = all[n..].iter().find(|b| used(b) || sites.meet(a, **b, depth)) {
-                        return Err(race(sites.site(a), sites.reason_within(a, b)));
+                        return Err(if a == b { redone(sites, a) } else { race(sites.site(a), sites.reason(a, b)) });
                     }
                 }
             }
         }
     }
     Ok(())
+}
+
+/// Threads do the same work twice, at once.
+fn redone(sites: &Sites, site: usize) -> Error {
+    let (buffer, block) = (sites.buffer_name(site), &sites.site(site).block);
+    Error::input("lower.race", format!("several threads write one element of {buffer} in one run of block {block}"))
+        .help(format!("set_scope {buffer} local, so that each thread has its own"))
+        .help(format!(
+            "or bind the loops around first, then compute_at {block} once more: the threads fill it together"
+        ))
 }
 
 fn race(site: &Site, reason: String) -> Error {
