@@ -80,6 +80,8 @@ pub struct Tally {
     pub kept: usize,
     /// How schedules ended: run on the machine, or what refused them.
     pub ends: BTreeMap<String, usize>,
+    /// The shortest schedule that each code of lowering refused.
+    pub refusals: BTreeMap<String, String>,
     /// Largest error in the real types, in parts of its bound.
     pub worst: f64,
 }
@@ -103,6 +105,15 @@ impl Tally {
         add(&mut self.reasons, &other.reasons);
         add(&mut self.withdrawn, &other.withdrawn);
         add(&mut self.ends, &other.ends);
+        other.refusals.iter().for_each(|(code, text)| self.refusal(code, text));
+    }
+
+    /// Keeps a refused schedule if it is the shortest of its kind.
+    fn refusal(&mut self, code: &str, text: &str) {
+        let kept = self.refusals.entry(code.to_string()).or_insert_with(|| text.to_string());
+        if text.len() < kept.len() {
+            *kept = text.to_string();
+        }
     }
 
     /// The share of tried steps that were accepted.
@@ -127,16 +138,17 @@ impl Display for Tally {
             rows.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
             rows.iter().try_for_each(|(key, n)| writeln!(f, "  {title:9} {n:8} {key}"))?;
         }
-        Ok(())
+        self.refusals.iter().try_for_each(|(code, text)| writeln!(f, "\nthe shortest that {code} refuses:\n{text}"))
     }
 }
 
 /// What the machine may do for one schedule.
 const LIMITS: Limits = Limits { statements: 1 << 24, bytes: 1 << 28 };
 
-/// What only lowering knows: registers have no addresses and are written out, and threads that take turns inside one
-/// run of a statement are told apart by proofs.
-const KNOWN_IN_LOWERING: [&str; 4] = ["lower.local_by_thread", "lower.unroll", "lower.unroll_limit", "lower.race"];
+/// What only lowering knows: registers have no addresses and are written out, threads that take turns inside one run of
+/// a statement are told apart by proofs, and how wide a copy is follows from alignments.
+const KNOWN_IN_LOWERING: [&str; 5] =
+    ["lower.local_by_thread", "lower.unroll", "lower.unroll_limit", "lower.race", "lower.copy_size"];
 
 /// An error that no step may end in.
 fn is_wrong(e: &Error) -> bool {
@@ -264,7 +276,10 @@ pub fn examine_text(text: &str, depth: Depth<'_>, tally: &mut Tally) -> Result<(
     verify(&func).map_err(|e| broken("verify", &e))?;
     let lowered = match lower(&func, &schedule.target) {
         Ok(lowered) => lowered,
-        Err(e) if e.fault() == Fault::Chip || KNOWN_IN_LOWERING.contains(&e.code()) => return end(tally, e.code()),
+        Err(e) if e.fault() == Fault::Chip || KNOWN_IN_LOWERING.contains(&e.code()) => {
+            tally.refusal(e.code(), &format!("{schedule}{e}"));
+            return end(tally, e.code());
+        }
         Err(e) => return Err(broken("lower", &e)),
     };
     run(&schedule, &lowered, &naive, depth, tally)

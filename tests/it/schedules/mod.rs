@@ -1,20 +1,26 @@
 //! Random schedules: programs and legal steps drawn from a seed or from a fuzzer's bytes.
 //!
-//! `cargo test --test it schedules` tries 2,000. `WARPLOOM_SCHEDULES=100000` tries as many, on all cores, and writes
-//! what it counted to the file that `WARPLOOM_SCHEDULES_LOG` names, else to `target/schedules.log`.
-//! `WARPLOOM_SCHEDULE=17` tries the one of seed 17 and prints it.
+//! `cargo test --test it schedules` tries 2,000. `WARPLOOM_SCHEDULES=100000` tries the first 100,000 seeds on all cores,
+//! `WARPLOOM_SCHEDULES=40000..100000` those; what was counted goes, every 1,000 seeds, to the file that
+//! `WARPLOOM_SCHEDULES_LOG` names, else to `target/tmp/schedules.log`. `WARPLOOM_SCHEDULE=17` tries the one of seed 17 and
+//! prints it. A failure is made small and written to `target/tmp/schedules/SEED.loom`. `tests/fuzz` feeds a fuzzer's bytes
+//! to the same generator.
 
+mod attempt;
 mod check;
 mod found;
+mod groups;
 mod programs;
 mod shrink;
 mod source;
 mod steps;
 
-use check::{Case, Depth, Failure, Tally, grow};
-use shrink::{guarded, panicked, shrink};
+use attempt::{attempt, reproducer};
+use check::{Depth, Tally, grow};
 use source::Source;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use warploom::assemble::Ptxas;
@@ -25,8 +31,14 @@ const USUAL: u64 = 2000;
 /// After so many failures there is enough to do.
 const ENOUGH: usize = 12;
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().and_then(|v| v.parse().ok())
+/// The log is written after so many.
+const CHUNK: u64 = 1000;
+
+/// The seeds that a variable names: `17`, as many as that from 0 on, or `3..17`.
+fn seeds(variable: &str) -> Option<Range<u64>> {
+    let text = std::env::var(variable).ok()?;
+    let number = |t: &str| t.parse().unwrap_or_else(|_| panic!("{variable}={text}: write N or FROM..TO"));
+    Some(text.split_once("..").map_or_else(|| 0..number(&text), |(from, to)| number(from)..number(to)))
 }
 
 /// What is tried of the n-th: every fourth runs in the real types, every `assembled`-th is assembled.
@@ -34,32 +46,17 @@ fn depth(n: u64, assembled: u64, tools: &[Ptxas]) -> Depth<'_> {
     Depth { real: n.is_multiple_of(4), code: n.is_multiple_of(assembled).then_some(tools) }
 }
 
-/// Grows a schedule and examines it.
-fn attempt(source: &mut Source, depth: Depth<'_>, tally: &mut Tally) -> (Case, Result<(), Failure>) {
-    let program = programs::program(source);
-    let empty = Case { program: program.clone(), target: "sm_90", steps: Vec::new() };
-    match catch_unwind(AssertUnwindSafe(|| grow(program, source, tally))) {
-        Err(panic) => (empty, Err(panicked(&*panic))),
-        Ok(case) => {
-            tally.schedules += 1;
-            let result = guarded(&case, depth, tally);
-            (case, result)
-        }
-    }
-}
-
-fn report(seed: u64, case: &Case, failure: &Failure, depth: Depth<'_>) -> String {
-    let (small, why) = match failure.kind.as_str() {
-        // While it was grown: the steps are lost, the seed is not.
-        "panic" if case.steps.is_empty() => (case.clone(), failure.clone()),
-        _ => shrink(case, depth),
-    };
-    format!("seed {seed}: {}\n{}\n{}--\n", why.kind, why.message, small)
+/// A failure in full, which is also written to a file.
+fn report(seed: u64, reproducer: &str) -> String {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("schedules");
+    let path = folder.join(format!("{seed}.loom"));
+    let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, reproducer));
+    written.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    format!("seed {seed}, {}:\n{reproducer}--\n", path.display())
 }
 
 /// Tries the seeds on so many threads.
-fn tries(seeds: std::ops::Range<u64>, threads: usize, assembled: u64) -> (Tally, Vec<String>) {
-    let tools = Ptxas::find(None).unwrap_or_default();
+fn tries(seeds: Range<u64>, threads: usize, assembled: u64, tools: &[Ptxas]) -> (Tally, Vec<String>) {
     let next = AtomicU64::new(seeds.start);
     let work = || {
         let (mut tally, mut failures) = (Tally::default(), Vec::new());
@@ -68,9 +65,9 @@ fn tries(seeds: std::ops::Range<u64>, threads: usize, assembled: u64) -> (Tally,
             if seed >= seeds.end || failures.len() >= ENOUGH {
                 return (tally, failures);
             }
-            let depth = depth(seed, assembled, &tools);
+            let depth = depth(seed, assembled, tools);
             if let (case, Err(failure)) = attempt(&mut Source::seeded(seed), depth, &mut tally) {
-                failures.push(report(seed, &case, &failure, depth));
+                failures.push(report(seed, &reproducer(&case, &failure, depth)));
             }
         }
     };
@@ -86,28 +83,51 @@ fn tries(seeds: std::ops::Range<u64>, threads: usize, assembled: u64) -> (Tally,
     (tally, failures)
 }
 
+/// A long run: on all cores, in chunks, with a log that is up to date.
+fn record(seeds: Range<u64>) -> (Tally, Vec<String>) {
+    let started = Instant::now();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let path = std::env::var("WARPLOOM_SCHEDULES_LOG")
+        .unwrap_or_else(|_| concat!(env!("CARGO_TARGET_TMPDIR"), "/schedules.log").into());
+    let tools = Ptxas::find(None).unwrap_or_default();
+    let (mut tally, mut failures, mut done) = (Tally::default(), Vec::new(), seeds.start);
+    while done < seeds.end && failures.len() < ENOUGH {
+        let end = seeds.end.min(done + CHUNK);
+        let (counted, found) = tries(done..end, threads, 100, &tools);
+        tally.merge(&counted);
+        failures.extend(found);
+        done = end;
+        let log = format!(
+            "seeds {}..{done} of {}..{}: {} failures, {:.0} s on {threads} threads\n{tally}\n{}",
+            seeds.start,
+            seeds.start,
+            seeds.end,
+            failures.len(),
+            started.elapsed().as_secs_f64(),
+            failures.join("\n")
+        );
+        fs::write(&path, log).unwrap_or_else(|e| panic!("{path}: {e}"));
+    }
+    (tally, failures)
+}
+
 #[test]
 fn random_schedules_keep_every_promise() {
-    let started = Instant::now();
-    let (count, threads) = match number("WARPLOOM_SCHEDULES") {
-        None => (USUAL, 1),
-        Some(n) => (n, std::thread::available_parallelism().map_or(1, usize::from)),
-    };
-    let first = number("WARPLOOM_SCHEDULE").map_or(0..count, |seed| seed..seed + 1);
-    if first.end - first.start == 1 {
-        let source = &mut Source::seeded(first.start);
+    let one = seeds("WARPLOOM_SCHEDULE").map(|s| s.end);
+    if let Some(seed) = one {
+        let source = &mut Source::seeded(seed);
         eprintln!("{}", grow(programs::program(source), source, &mut Tally::default()));
     }
-    let (tally, failures) = tries(first, threads, if threads == 1 { 10 } else { 100 });
-    let seconds = started.elapsed().as_secs_f64();
-    let log = format!("{tally}{} failures, {seconds:.0} s\n\n{}", failures.len(), failures.join("\n"));
-    if number("WARPLOOM_SCHEDULES").is_some() {
-        let path = std::env::var("WARPLOOM_SCHEDULES_LOG").unwrap_or_else(|_| "target/schedules.log".into());
-        std::fs::write(&path, &log).unwrap_or_else(|e| panic!("{path}: {e}"));
-    }
-    eprintln!("{log}");
-    assert!(failures.is_empty(), "{} schedules break a promise; the log above shows them", failures.len());
-    assert!(tally.share() > 0.5 || count < 100, "only {:.1} % of the steps were accepted", 100.0 * tally.share());
+    let tools = Ptxas::find(None).unwrap_or_default();
+    let (tally, failures) = match (one, seeds("WARPLOOM_SCHEDULES")) {
+        (Some(seed), _) => tries(seed..seed + 1, 1, 1, &tools),
+        (None, Some(seeds)) => record(seeds),
+        (None, None) => tries(0..USUAL, 1, 10, &tools),
+    };
+    eprintln!("{tally}{}", failures.join("\n"));
+    assert!(failures.is_empty(), "{} schedules break a promise; they are shown above", failures.len());
+    let share = 100.0 * tally.share();
+    assert!(share > 85.0 || tally.schedules < 100, "only {share:.1} % of the steps were accepted");
 }
 
 /// Bytes of any kind make a schedule, as a fuzzer would.

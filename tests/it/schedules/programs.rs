@@ -1,5 +1,5 @@
 //! Random programs in te's text: elementwise chains, windows, products of small and prime sizes in several types and
-//! layouts, rows that are normalised, stencils, batches.
+//! layouts, rows that are normalised, stencils with and without padding, batches, turned matrices, mixed types.
 
 use super::source::Source;
 
@@ -44,20 +44,28 @@ fn sizes(source: &mut Source, count: usize) -> Vec<usize> {
 /// A program.
 pub fn program(source: &mut Source) -> Program {
     let made = |template: String, sizes| Program { template, sizes };
-    match source.below(16) {
+    let reals = |text: &str, source: &mut Source| text.replace("TYPE", source.of(["f32", "f32", "f64", "f16", "bf16"]));
+    let numbers = |text: &str, source: &mut Source| text.replace("TYPE", source.of(NUMBERS));
+    match source.below(21) {
         0 => made("vec_add {0}".into(), sizes(source, 1)),
         1 => made("window_sum {0}".into(), sizes(source, 1)),
         2..=4 => made(format!("gemm {{0}}x{{1}}x{{2}} {}", types(source)), sizes(source, 3)),
         5..=7 => made(with_epilogues(source), sizes(source, 3)),
         8 => made(format!("batched_gemm {{0}}x{{1}}x{{2}}x{{3}} {}", types(source)), sizes(source, 4)),
         9 => made(windows(source), sizes(source, 1)),
-        10 => made(ROWS.into(), sizes(source, 2)),
-        11 => made(STENCIL.into(), sizes(source, 2)),
-        12 => made(CONVOLUTION.into(), sizes(source, 2)),
-        13 => made(EXTREMES.into(), sizes(source, 2)),
+        10 => made(reals(ROWS, source), sizes(source, 2)),
+        11 => made(numbers(STENCIL, source), sizes(source, 2)),
+        12 => made(numbers(CONVOLUTION, source), sizes(source, 2)),
+        13 => made(EXTREMES.replace("TYPE", source.of(["s32", "u32", "f32", "f64", "s8"])), sizes(source, 2)),
+        14 => made(numbers(PADDED, source), sizes(source, 2)),
+        15 => made(SOFTMAX.replace("TYPE", source.of(["f32", "f64"])), sizes(source, 2)),
+        16 => made(MIXED.replace("TYPE", source.of(["f16", "bf16", "s8", "u8"])), sizes(source, 3)),
+        17 => made(numbers(TURNED, source), sizes(source, 2)),
         _ => made(chain(source), sizes(source, 2)),
     }
 }
+
+const NUMBERS: [&str; 8] = ["f32", "f32", "f64", "f16", "bf16", "s32", "u32", "s8"];
 
 fn types(source: &mut Source) -> String {
     let types = [
@@ -90,36 +98,63 @@ fn windows(source: &mut Source) -> String {
     let reducer = source.of(["sum", "max", "min"]);
     // Behind the last output stand 4 elements more, enough for every window.
     let index = source.of(["i + w", "i // 2 + w", "i + {0} - 1 - i + w"]);
-    format!("program windows\ninput A f32[{{0+4}}]\nB: output B[i {{0}}] f32 = {reducer}(w {window}) A[{index}]")
+    let ty = source.of(NUMBERS);
+    format!("program windows\ninput A {ty}[{{0+4}}]\nB: output B[i {{0}}] {ty} = {reducer}(w {window}) A[{index}]")
 }
 
 const ROWS: &str = "program rows
-input A f32[{0}, {1}]
-M: M[i {0}] f32 = max(k {1}) A[i, k]
-E: E[i {0}, j {1}] f32 = A[i, j] - M[i]
-S: S[i {0}] f32 = sum(k {1}) E[i, k]*E[i, k]
-Y: output Y[i {0}, j {1}] f32 = E[i, j] * S[i]";
+input A TYPE[{0}, {1}]
+M: M[i {0}] TYPE = max(k {1}) A[i, k]
+E: E[i {0}, j {1}] TYPE = A[i, j] - M[i]
+S: S[i {0}] TYPE = sum(k {1}) E[i, k]*E[i, k]
+Y: output Y[i {0}, j {1}] TYPE = E[i, j] * S[i]";
 
 const STENCIL: &str = "program stencil
-input A f32[{0+2}, {1+2}]
-X: X[i {0+2}, j {1}] f32 = A[i, j] + A[i, j + 1] * A[i, j + 2]
-Y: Y[i {0}, j {1}] f32 = X[i, j] * X[i + 2, j]
-Z: output Z[i {0}, j {1}] f32 = select(j >= 1, Y[i, j - 1], 0) - Y[i, {1} - 1 - j]";
+input A TYPE[{0+2}, {1+2}]
+X: X[i {0+2}, j {1}] TYPE = A[i, j] + A[i, j + 1] * A[i, j + 2]
+Y: Y[i {0}, j {1}] TYPE = X[i, j] * X[i + 2, j]
+Z: output Z[i {0}, j {1}] TYPE = select(j >= 1, Y[i, j - 1], 0) - Y[i, {1} - 1 - j]";
 
 const CONVOLUTION: &str = "program convolution
-input A f32[{0+2}, {1+2}]; input W f32[3, 3]
-B: output B[i {0}, j {1}] f32 = sum(u 3, v 3) A[i + u, j + v]*W[u, v]";
+input A TYPE[{0+2}, {1+2}]; input W TYPE[3, 3]
+B: output B[i {0}, j {1}] TYPE = sum(u 3, v 3) A[i + u, j + v]*W[u, v]";
 
 const EXTREMES: &str = "program extremes
-input A s32[{0}, {1}]
-H: H[j {1}] s32 = max(i {0}) A[i, j] * 2
-L: L[j {1}] s32 = min(i {0}) A[i, j]
-D: output D[j {1}] s32 = H[j] - L[j]
-E: output E[i {0}, j {1}] s32 = select(A[i, j] < D[j], A[i, j], H[j])";
+input A TYPE[{0}, {1}]
+H: H[j {1}] TYPE = max(i {0}) A[i, j] * 2
+L: L[j {1}] TYPE = min(i {0}) A[i, j]
+D: output D[j {1}] TYPE = H[j] - L[j]
+E: output E[i {0}, j {1}] TYPE = select(A[i, j] < D[j], A[i, j], H[j])";
+
+const PADDED: &str = "program padded
+input A TYPE[{0}, {1}]; input W TYPE[3]
+P: P[i {0}, j {1+2}] TYPE = select(j >= 1 and j < {1+1}, A[i, j - 1], 0)
+C: C[i {0}, j {1}] TYPE = sum(w 3) P[i, j + w]*W[w]
+L: output L[j {1}] TYPE = max(i {0}) C[i, j]";
+
+const SOFTMAX: &str = "program softmax
+input A TYPE[{0}, {1}]
+M: M[i {0}] TYPE = max(k {1}) A[i, k]
+E: E[i {0}, j {1}] TYPE = exp(A[i, j] - M[i])
+S: S[i {0}] TYPE = sum(k {1}) E[i, k]
+Y: output Y[i {0}, j {1}] TYPE = E[i, j] / S[i]";
+
+const MIXED: &str = "program mixed
+input A TYPE[{0}, {2}]; input B TYPE[{2}, {1}]; input Z f32[{1}]
+D: D[i {0}, j {1}] f32 = sum(k {2}) f32(A[i, k]) * f32(B[k, j])
+G: G[i {0}, j {1}] f32 = select(i < j, D[i, j], 0) + Z[j]
+R: output R[i {0}] f32 = max(j {1}) G[i, j]
+T: output T[j {1}, i {0}] f32 = max(G[i, j], 0)";
+
+const TURNED: &str = "program turned
+input A TYPE[{0}, {1}]
+T: T[j {1}, i {0}] TYPE = A[i, j]
+U: output U[j {1}] TYPE = sum(i {0}) T[j, i] * T[j, {0} - 1 - i]
+V: output V[i {0}, j {1}] TYPE = T[j, i] - U[j]";
 
 /// Elementwise blocks, each of what came before: shifted within bounds, transposed twice, selected.
 fn chain(source: &mut Source) -> String {
-    let ty = source.of(["f32", "f32", "f64", "f16", "s32", "u32"]);
+    let ty = source.of(NUMBERS);
     let mut text = format!("program chain\ninput A {ty}[{{0}}, {{1}}]\ninput R {ty}[{{1}}]\n");
     let mut before = vec!["A".to_string()];
     let count = 1 + source.below(4);

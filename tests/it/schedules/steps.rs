@@ -7,16 +7,16 @@ use warploom::schedule::analyze::{blocks_below, placement, sums_over};
 use warploom::schedule::primitive::{ALL, Form, Kind, Parameter, Primitive};
 
 /// A program seen by the generator.
-struct View<'f> {
-    func: &'f Func,
-    loops: Vec<&'f For>,
-    blocks: Vec<&'f Block>,
+pub struct View<'f> {
+    pub func: &'f Func,
+    pub loops: Vec<&'f For>,
+    pub blocks: Vec<&'f Block>,
 }
 
-/// A few steps that belong together, as text; empty where the program has nothing to choose from.
+/// A few steps that belong together (`groups` holds those of several), as text; empty where the program has nothing to choose from.
 pub fn steps(func: &Func, source: &mut Source) -> Vec<String> {
     let view = View { func, loops: visit::loops(&func.body), blocks: visit::blocks(&func.body) };
-    let made = match source.below(43) {
+    let made = match source.below(48) {
         0..=4 => view.split(source),
         5 | 6 => view.fuse(source),
         7..=9 => view.reorder(source),
@@ -39,32 +39,36 @@ pub fn steps(func: &Func, source: &mut Source) -> Vec<String> {
         38 => view.tile(source),
         39 | 40 => view.pad(source),
         41 => view.rasterize(source),
+        42..=44 => view.pipeline(source),
+        45 => view.copy_with(source),
+        46 => view.rows_of_stage(source),
         _ => view.anything(source).map(|s| vec![s]),
     };
     made.unwrap_or_default()
 }
 
-type Steps = Option<Vec<String>>;
+/// What a group yields; `None` where the program has nothing to choose from.
+pub type Steps = Option<Vec<String>>;
 
 impl<'f> View<'f> {
-    fn name(&self, l: &For) -> &'f str {
+    pub fn name(&self, l: &For) -> &'f str {
         self.func.var_name(l.var)
     }
 
-    fn block_name(&self, b: &Block) -> &'f str {
+    pub fn block_name(&self, b: &Block) -> &'f str {
         self.func.block_name(b.name)
     }
 
-    fn buffer_name(&self, id: BufferId) -> &'f str {
+    pub fn buffer_name(&self, id: BufferId) -> &'f str {
         &self.func.buffer(id).name
     }
 
-    fn loop_where(&self, source: &mut Source, keep: impl Fn(&For) -> bool) -> Option<&'f For> {
+    pub fn loop_where(&self, source: &mut Source, keep: impl Fn(&For) -> bool) -> Option<&'f For> {
         let found: Vec<&For> = self.loops.iter().copied().filter(|l| keep(l)).collect();
         source.pick(&found)
     }
 
-    fn block_where(&self, source: &mut Source, keep: impl Fn(&Block) -> bool) -> Option<&'f Block> {
+    pub fn block_where(&self, source: &mut Source, keep: impl Fn(&Block) -> bool) -> Option<&'f Block> {
         let found: Vec<&Block> = self.blocks.iter().copied().filter(|b| keep(b)).collect();
         source.pick(&found)
     }
@@ -132,65 +136,6 @@ impl<'f> View<'f> {
         }
         let (outer, lanes) = (self.func.unused_loop_name("vo"), self.func.unused_loop_name("vi"));
         Some(vec![format!("split {name} ? {} -> {outer} {lanes}", source.of([2, 4, 8])), format!("vectorize {lanes}")])
-    }
-
-    /// A copy of what a block reads, moved to where it reads it, often filled by the threads together.
-    fn stage(&self, source: &mut Source) -> Steps {
-        let block = self.block_where(source, |b| !visit::reads(&b.body).is_empty())?;
-        let written = visit::writes(&block.body);
-        let read: Vec<_> = visit::reads(&block.body).into_iter().filter(|b| !written.contains(b)).collect();
-        let buffer = source.pick(&read)?;
-        let stage = self.func.unused_buffer_name(&format!("{}_s", self.buffer_name(buffer)));
-        if self.func.find_block(&stage).is_some() {
-            return None;
-        }
-        let scope = source.of(["shared", "shared", "local", "global"]);
-        let mut out =
-            vec![format!("cache_read {} {} {scope} -> {stage}", self.block_name(block), self.buffer_name(buffer))];
-        let around = visit::loops_around(&self.func.body, block.name)?;
-        let Some(l) = source.pick(&around).filter(|_| !source.chance(15)) else { return Some(out) };
-        let dims = self.func.buffer(buffer).shape.len();
-        let names: Vec<String> = (0..dims).map(|n| self.func.unused_loop_name(&format!("{stage}l{n}"))).collect();
-        out.push(format!("compute_at {stage} {} -> {}", self.name(l), names.join(" ")));
-        let threads = around.iter().find(|l| l.axis() == Some(Axis::ThreadX)).map(|l| extent(l));
-        if let Some(threads) = threads.filter(|_| scope == "shared" && source.chance(80)) {
-            let all = format!("{stage}_all");
-            if dims > 1 {
-                out.push(format!("fuse {} -> {all}", names.join(" ")));
-            }
-            let all = if dims > 1 { all } else { names[0].clone() };
-            let (rounds, unit) = (format!("{stage}_r"), format!("{stage}_t"));
-            match source.below(3) {
-                0 => out.push(format!("split {all} ? {threads} -> {rounds} {unit}")),
-                1 => out.push(format!("split {all} {threads} ? -> {unit} {rounds}")),
-                _ => {
-                    let lanes = format!("{stage}_v");
-                    out.push(format!("split {all} ? {threads} {} -> {rounds} {unit} {lanes}", source.of([2, 4])));
-                    out.push(format!("vectorize {lanes}"));
-                }
-            }
-            out.push(format!("bind {unit} threadIdx.x"));
-        }
-        Some(out)
-    }
-
-    /// A result gathered elsewhere, copied out behind the loops that finish it.
-    fn write_stage(&self, source: &mut Source) -> Steps {
-        let block = self.block_where(source, |_| true)?;
-        let buffer = source.pick(&visit::writes(&block.body))?;
-        let stage = self.func.unused_buffer_name(&format!("{}_w", self.buffer_name(buffer)));
-        if self.func.find_block(&stage).is_some() {
-            return None;
-        }
-        let scope = source.of(["local", "local", "shared", "global"]);
-        let mut out =
-            vec![format!("cache_write {} {} {scope} -> {stage}", self.block_name(block), self.buffer_name(buffer))];
-        let around = visit::loops_around(&self.func.body, block.name)?;
-        let outside: Vec<&For> = around.into_iter().take_while(|l| sums_over(l).is_none()).collect();
-        if let Some(l) = source.pick(&outside).filter(|_| !source.chance(15)) {
-            out.push(format!("reverse_compute_at {stage} {}", self.name(l)));
-        }
-        Some(out)
     }
 
     fn writers(&self, buffer: BufferId) -> usize {
@@ -278,20 +223,6 @@ impl<'f> View<'f> {
         source.pick(&kept).map(|id| self.func.buffer(id))
     }
 
-    /// Grown domains, with the new stages mostly inlined again.
-    fn pad(&self, source: &mut Source) -> Steps {
-        let block = self.block_where(source, |b| b.predicate.is_true())?;
-        let around = visit::loops_around(&self.func.body, block.name)?;
-        let mut loops: Vec<&For> = around.into_iter().filter(|l| is_plain(l)).collect();
-        source.shuffle(&mut loops);
-        loops.truncate(1 + source.below(3));
-        let grown = |source: &mut Source| -> Vec<String> {
-            loops.iter().map(|l| format!("{}={}", self.name(l), source.of([2, 3, 4, 8]))).collect()
-        };
-        let words = grown(source);
-        (!words.is_empty()).then(|| vec![format!("pad {} {}", self.block_name(block), words.join(" "))])
-    }
-
     fn set_scope(&self, source: &mut Source) -> Steps {
         let buffer = self.allocated(source)?;
         let scope = source.of([Scope::Local, Scope::Shared, Scope::Global]);
@@ -327,44 +258,6 @@ impl<'f> View<'f> {
         let l = self.loop_where(source, |l| l.notes.is_empty())?;
         let (key, value) = source.of([("unroll_limit", 4), ("min_blocks", 2), ("l2_hint", 1), ("l2_promotion", 128)]);
         Some(vec![format!("annotate {} {key} {value}", self.name(l))])
-    }
-
-    /// The classic tiling of a whole nest, bound.
-    fn tile(&self, source: &mut Source) -> Steps {
-        let first = self.loop_where(source, |l| {
-            is_plain(l) && sums_over(l).is_none() && only_loop(l).is_some_and(|n| is_plain(n) && sums_over(n).is_none())
-        })?;
-        let root = visit::loops_around_loop(&self.func.body, first.var)?.is_empty();
-        let (i, j) = (self.name(first), self.name(only_loop(first)?));
-        let fresh = |base: &str| self.func.unused_loop_name(base);
-        let [io, ii, jo, ji] = [fresh("io"), fresh("ii"), fresh("jo"), fresh("ji")];
-        let (a, b) = (source.of([2, 4, 8]), source.of([2, 4, 5, 8]));
-        let mut out = vec![
-            format!("split {i} ? {a} -> {io} {ii}"),
-            format!("split {j} ? {b} -> {jo} {ji}"),
-            format!("reorder {io} {jo} {ii} {ji}"),
-        ];
-        if root {
-            out.push(format!("bind {io} blockIdx.x"));
-            out.push(format!("bind {jo} {}", source.of(["blockIdx.y", "threadIdx.y", "threadIdx.x"])));
-            out.push(format!("bind {ii} {}", source.of(["threadIdx.x", "threadIdx.z"])));
-        }
-        Some(out)
-    }
-
-    /// Two loops of a nest walked in groups, the walk often bound.
-    fn rasterize(&self, source: &mut Source) -> Steps {
-        let rows = self.loop_where(source, |l| {
-            is_plain(l) && sums_over(l).is_none() && only_loop(l).is_some_and(|n| is_plain(n) && sums_over(n).is_none())
-        })?;
-        let root = visit::loops_around_loop(&self.func.body, rows.var)?.is_empty();
-        let walk = self.func.unused_loop_name("walk");
-        let names = (self.name(rows), self.name(only_loop(rows)?));
-        let mut out = vec![format!("rasterize {} {} group={} -> {walk}", names.0, names.1, source.of([1, 2, 3, 4, 8]))];
-        if root && source.chance(80) {
-            out.push(format!("bind {walk} {}", source.of(["blockIdx.x", "blockIdx.x", "blockIdx.y", "threadIdx.x"])));
-        }
-        Some(out)
     }
 
     /// Any primitive with anything that its signature takes.
@@ -417,20 +310,20 @@ impl<'f> View<'f> {
 
 const AXES: [Axis; 6] = [Axis::BlockX, Axis::BlockY, Axis::BlockZ, Axis::ThreadX, Axis::ThreadX, Axis::ThreadY];
 
-fn is_plain(l: &For) -> bool {
+pub fn is_plain(l: &For) -> bool {
     placement(l).is_none()
 }
 
-fn is_serial(l: &For) -> bool {
+pub fn is_serial(l: &For) -> bool {
     l.kind == LoopKind::Serial && l.pipeline.is_none() && l.tensorize.is_none()
 }
 
-fn extent(l: &For) -> i64 {
+pub fn extent(l: &For) -> i64 {
     l.extent.as_int().unwrap_or(i64::MAX)
 }
 
 /// The loop that is all that stands directly in a loop.
-fn only_loop(l: &For) -> Option<&For> {
+pub fn only_loop(l: &For) -> Option<&For> {
     match l.body.as_slice() {
         [Stmt::For(inner)] if l.raster.is_none() => Some(inner),
         _ => None,
