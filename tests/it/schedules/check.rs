@@ -146,9 +146,16 @@ impl Display for Tally {
 const LIMITS: Limits = Limits { statements: 1 << 24, bytes: 1 << 28 };
 
 /// What only lowering knows: registers have no addresses and are written out, threads that take turns inside one run of
-/// a statement are told apart by proofs, and how wide a copy is follows from alignments.
-const KNOWN_IN_LOWERING: [&str; 5] =
-    ["lower.local_by_thread", "lower.unroll", "lower.unroll_limit", "lower.race", "lower.copy_size"];
+/// a statement are told apart by proofs; how wide a copy is follows from alignments, and whether the kernel writes what it
+/// reads from all nests.
+const KNOWN_IN_LOWERING: [&str; 6] = [
+    "lower.local_by_thread",
+    "lower.unroll",
+    "lower.unroll_limit",
+    "lower.race",
+    "lower.copy_size",
+    "lower.copy_source",
+];
 
 /// An error that no step may end in.
 fn is_wrong(e: &Error) -> bool {
