@@ -1,0 +1,102 @@
+//! A fuzzer's bytes make a program and its steps, which must keep every promise; see `tests/it/schedules`, whose generator
+//! this is.
+//!
+//! - Built by a fuzzer (`--cfg fuzzing`, as `cargo fuzz` and the AFL and honggfuzz drivers of libFuzzer targets set it), it
+//!   is the entry point `LLVMFuzzerTestOneInput`.
+//! - Else it is a program that tries the files it is given, or standard input: what a crash left behind, or a corpus.
+//!   `seed:17` stands for the choices of a seed.
+//!   `seed:17` stands for the choices of a seed.
+//!
+//! Either way a failure is made small and shown as a `.loom` file.
+#![cfg_attr(fuzzing, no_main, allow(dead_code))]
+
+#[path = "../../it/schedules/attempt.rs"]
+mod attempt;
+#[path = "../../it/schedules/check.rs"]
+mod check;
+#[path = "../../it/schedules/groups.rs"]
+mod groups;
+#[path = "../../it/schedules/programs.rs"]
+mod programs;
+#[path = "../../it/schedules/shrink.rs"]
+mod shrink;
+#[path = "../../it/schedules/source.rs"]
+mod source;
+#[path = "../../it/schedules/steps.rs"]
+mod steps;
+
+use check::{Depth, Tally};
+use source::Source;
+
+/// What the choices make, or the smallest schedule that fails as it does.
+fn attempt(source: &mut Source, tally: &mut Tally) -> Result<String, String> {
+    let depth = Depth { real: false, code: None };
+    match attempt::attempt(source, depth, tally) {
+        (case, Ok(())) => Ok(case.to_string()),
+        (case, Err(failure)) => Err(attempt::reproducer(&case, &failure, depth)),
+    }
+}
+
+/// What libFuzzer calls.
+///
+/// # Safety
+/// `data` points to `size` bytes, or `size` is 0.
+#[cfg(fuzzing)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn LLVMFuzzerTestOneInput(data: *const u8, size: usize) -> i32 {
+    // SAFETY: the caller's promise; nothing is read where there are no bytes.
+    let bytes = if size == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, size) } };
+    if let Err(reproducer) = attempt(&mut Source::Bytes(bytes), &mut Tally::default()) {
+        eprintln!("{reproducer}");
+        std::process::abort();
+    }
+    0
+}
+
+/// What an argument names: a file's bytes, or `seed:17`.
+#[cfg(not(fuzzing))]
+fn attempt_named(name: &str, tally: &mut Tally) -> Result<String, String> {
+    if let Some(seed) = name.strip_prefix("seed:") {
+        let seed = seed.parse().map_err(|e| format!("{name}: {e}"))?;
+        return attempt(&mut Source::seeded(seed), tally);
+    }
+    let bytes = match name {
+        "-" => std::io::Read::bytes(std::io::stdin()).collect(),
+        path => std::fs::read(path),
+    };
+    attempt(&mut Source::Bytes(&bytes.map_err(|e| format!("{name}: {e}"))?), tally)
+}
+
+/// What an argument names: a file's bytes, or `seed:17`.
+#[cfg(not(fuzzing))]
+fn attempt_named(name: &str, tally: &mut Tally) -> Result<String, String> {
+    if let Some(seed) = name.strip_prefix("seed:") {
+        let seed = seed.parse().map_err(|e| format!("{name}: {e}"))?;
+        return attempt(&mut Source::seeded(seed), tally);
+    }
+    let bytes = match name {
+        "-" => std::io::Read::bytes(std::io::stdin()).collect(),
+        path => std::fs::read(path),
+    };
+    attempt(&mut Source::Bytes(&bytes.map_err(|e| format!("{name}: {e}"))?), tally)
+}
+
+#[cfg(not(fuzzing))]
+fn main() -> std::process::ExitCode {
+    let mut names: Vec<String> = std::env::args().skip(1).collect();
+    if names.is_empty() {
+        names.push("-".into());
+    }
+    let (mut total, mut failed) = (Tally::default(), false);
+    for name in names {
+        let mut tally = Tally::default();
+        let result = attempt_named(&name, &mut tally);
+        total.merge(&tally);
+        failed |= result.is_err();
+        let verdict = if result.is_ok() { "keeps every promise" } else { "FAILED" };
+        let (Ok(text) | Err(text)) = result;
+        println!("== {name}: {verdict}\n{text}");
+    }
+    println!("{total}");
+    std::process::ExitCode::from(u8::from(failed))
+}
