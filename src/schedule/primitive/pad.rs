@@ -157,9 +157,7 @@ fn rewrite(mut func: Func, block: crate::ir::BlockId, plan: &Plan, made: &[Made]
         func.body.insert(root + 1, stage);
         (output.buffer, from)
     });
-    for g in &plan.grown {
-        visit::change_loop(&mut func.body, g.run_by, &mut |l| l.extent = Index::Int(g.to));
-    }
+    grow(&mut func.body, &plan.grown);
     visit::change_block(&mut func.body, block, &mut |b| {
         for it in &mut b.iters {
             if let Some(g) = plan.grown.iter().find(|g| g.iter == it.var) {
@@ -171,6 +169,13 @@ fn rewrite(mut func: Func, block: crate::ir::BlockId, plan: &Plan, made: &[Made]
         }
     });
     func
+}
+
+/// The loops as long as they will be.
+fn grow(body: &mut [Stmt], grown: &[Grown]) {
+    for g in grown {
+        visit::change_loop(body, g.run_by, &mut |l| l.extent = Index::Int(g.to));
+    }
 }
 
 /// A buffer like the accessed one, with the dimensions grown.
@@ -392,11 +397,11 @@ impl Check<'_> {
 
     fn access(&self, grown: &[Grown], buffer: BufferId, at: Vec<Index>, does: &str) -> Result<Access> {
         let touch = if does == "reads" { Touch::Reads } else { Touch::Writes };
-        let body = dataflow::only(&self.func.body, &|b| b.name == self.block.name);
-        let touched = self.touched(&body, buffer, touch);
+        let mut body = dataflow::only(&self.func.body, &|b| b.name == self.block.name);
+        let (touched, mut dims) = (self.touched(&body, buffer, touch), Vec::with_capacity(at.len()));
         // Where a select compares iterators, one that grows lets others reach further.
-        let reached = self.touched(&self.grow(body, grown), buffer, touch);
-        let mut dims = Vec::with_capacity(at.len());
+        grow(&mut body, grown);
+        let reached = self.touched(&body, buffer, touch);
         for (index, (touched, reached)) in at.iter().zip(touched.into_iter().zip(reached)) {
             let grown = grown.iter().find(|g| index.mentions(g.iter));
             let range = if grown.is_some() || touch == Touch::Writes { touched } else { reached };
@@ -411,16 +416,8 @@ impl Check<'_> {
 
     /// What BLOCK touches of a buffer.
     fn touched(&self, body: &[Stmt], buffer: BufferId, touch: Touch) -> Vec<Range> {
-        let whole = region::whole(self.func.buffer(buffer));
-        region::touched(self.func, body, buffer, touch, &Env::new()).unwrap_or(whole)
-    }
-
-    /// BLOCK's nest with the loops as they will be.
-    fn grow(&self, mut body: Vec<Stmt>, grown: &[Grown]) -> Vec<Stmt> {
-        for g in grown {
-            visit::change_loop(&mut body, g.run_by, &mut |l| l.extent = Index::Int(g.to));
-        }
-        body
+        let found = region::touched(self.func, body, buffer, touch, &Env::new());
+        found.unwrap_or_else(|| region::whole(self.func.buffer(buffer)))
     }
 
     /// Requirement 5.
