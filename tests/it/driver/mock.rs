@@ -18,7 +18,7 @@ use warploom::runtime::load_driver;
 /// The library's path, in the environment of a child.
 const LIBRARY: &str = "WARPLOOM_MOCK_DRIVER";
 /// What a scenario may take: one that hangs is ended.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(240);
 /// What `live` says when everything was given back.
 pub const NOTHING: &str = "allocations 0, modules 0, streams 0, events 0, graphs 0, contexts 0";
 
