@@ -5,7 +5,6 @@
 //!   is the entry point `LLVMFuzzerTestOneInput`.
 //! - Else it is a program that tries the files it is given, or standard input: what a crash left behind, or a corpus.
 //!   `seed:17` stands for the choices of a seed.
-//!   `seed:17` stands for the choices of a seed.
 //!
 //! Either way a failure is made small and shown as a `.loom` file.
 #![cfg_attr(fuzzing, no_main, allow(dead_code))]
@@ -51,20 +50,6 @@ pub unsafe extern "C" fn LLVMFuzzerTestOneInput(data: *const u8, size: usize) ->
         std::process::abort();
     }
     0
-}
-
-/// What an argument names: a file's bytes, or `seed:17`.
-#[cfg(not(fuzzing))]
-fn attempt_named(name: &str, tally: &mut Tally) -> Result<String, String> {
-    if let Some(seed) = name.strip_prefix("seed:") {
-        let seed = seed.parse().map_err(|e| format!("{name}: {e}"))?;
-        return attempt(&mut Source::seeded(seed), tally);
-    }
-    let bytes = match name {
-        "-" => std::io::Read::bytes(std::io::stdin()).collect(),
-        path => std::fs::read(path),
-    };
-    attempt(&mut Source::Bytes(&bytes.map_err(|e| format!("{name}: {e}"))?), tally)
 }
 
 /// What an argument names: a file's bytes, or `seed:17`.
