@@ -1,8 +1,8 @@
 //! A fuzzer's bytes make a program and its steps, which must keep every promise; see `tests/it/schedules`, whose generator
 //! this is.
 //!
-//! - Built by a fuzzer (`--cfg fuzzing`, as `cargo fuzz` and the AFL and honggfuzz drivers of libFuzzer targets set it), it
-//!   is the entry point `LLVMFuzzerTestOneInput`.
+//! - With `--cfg fuzzing` it is the entry point `LLVMFuzzerTestOneInput`, to be linked with a fuzzer that has the `main`:
+//!   `RUSTFLAGS="--cfg fuzzing -Clinker=clang -Clink-arg=-fsanitize=fuzzer"` takes clang's.
 //! - Else it is a program that tries the files it is given, or standard input: what a crash left behind, or a corpus.
 //!   `seed:17` stands for the choices of a seed.
 //!
