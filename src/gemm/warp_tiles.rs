@@ -5,6 +5,7 @@
 //! lanes of a warp read neighbouring vectors of both operands: no two lanes meet in a bank unless they read the same
 //! word. An operand whose rows run along k is turned while it is stored; its rows are padded by one vector for that.
 
+use super::split::Split;
 use crate::dtype::DType;
 use crate::te::GemmSpec;
 use std::fmt::Write as _;
@@ -28,6 +29,8 @@ pub struct WarpTiles {
     pub unroll_limit: Option<i64>,
     /// Rows of blocks that are walked together, so that blocks that run at the same time read the same tiles.
     pub raster: Option<i64>,
+    /// How the sums of a tile are shared out.
+    pub split: Split,
 }
 
 /// The tiles, widest first. On an H200 at 4096 they reach 0.955 and 0.86 of cuBLAS f32 in layout NN.
@@ -41,6 +44,7 @@ const LADDER: [WarpTiles; 2] = [
         min_blocks: Some(2),
         unroll_limit: None,
         raster: None,
+        split: Split::NONE,
     },
     WarpTiles {
         groups: [2, 2],
@@ -51,6 +55,7 @@ const LADDER: [WarpTiles; 2] = [
         min_blocks: None,
         unroll_limit: None,
         raster: None,
+        split: Split::NONE,
     },
 ];
 
@@ -65,6 +70,7 @@ const LADDER_F64: [WarpTiles; 2] = [
         min_blocks: Some(2),
         unroll_limit: None,
         raster: None,
+        split: Split::NONE,
     },
     WarpTiles {
         groups: [4, 2],
@@ -75,6 +81,7 @@ const LADDER_F64: [WarpTiles; 2] = [
         min_blocks: None,
         unroll_limit: None,
         raster: None,
+        split: Split::NONE,
     },
 ];
 
@@ -96,12 +103,16 @@ impl WarpTiles {
             let divide = spec.m % bm == 0 && spec.n % bn == 0 && spec.k % t.bk == 0;
             divide && (spec.m / bm) * (spec.n / bn) >= ENOUGH_BLOCKS
         };
-        let mut tiles = ladder.iter().copied().find(suits)?;
+        ladder.iter().copied().find(suits).map(|t| t.fitted(spec))
+    }
+
+    /// The tiles with what the layouts of the operands ask for.
+    pub(super) fn fitted(mut self, spec: &GemmSpec) -> WarpTiles {
         // Both operands on their way through registers one by one spill beside eight steps of k.
-        if turned(spec) == [true, true] && tiles.min_blocks.is_some() {
-            tiles.unroll_limit = Some(2);
+        if turned(spec) == [true, true] && self.min_blocks.is_some() {
+            self.unroll_limit = Some(2);
         }
-        Some(tiles)
+        self
     }
 
     /// Rows and columns of C of a block.
@@ -111,59 +122,86 @@ impl WarpTiles {
 
     /// Threads of a block.
     pub fn threads(&self) -> i64 {
-        self.warps.iter().chain(&self.lanes).product()
+        self.split.slices * self.warps.iter().chain(&self.lanes).product::<i64>()
     }
 
     /// The steps as text, for a program of [`crate::te::gemm`] of one type.
     pub fn steps(&self, spec: &GemmSpec) -> String {
-        let WarpTiles { groups: [gi, gj], warps: [wi, wj], lanes: [li, lj], per: [pi, pj], bk, .. } = *self;
-        let [bm, bn] = self.block();
-        let (ti, tj) = (wi * li, wj * lj);
+        // Elements of 16 bytes.
+        let wide = 128 / i64::from(spec.a.bits());
         // The innermost loop over blocks, and the steps that make it.
         let (inner, blocks) = match self.raster {
             None => ("j0", "bind i0 blockIdx.y\nbind j0 blockIdx.x\n".to_string()),
             Some(group) => ("tile", format!("rasterize i0 j0 group={group} -> tile\nbind tile blockIdx.x\n")),
         };
-        let mut out = format!(
-            "cache_write C C local -> C_l\n\
-             split i ? {gi} {wi} {li} {pi} -> i0 ig iw il ie\nsplit j ? {gj} {wj} {lj} {pj} -> j0 jg jw jl je\n\
-             split k ? {bk} -> k0 k1\nreorder i0 j0 iw jw il jl k0 k1 ig ie jg je\n\
-             {blocks}reverse_compute_at C_l {inner} -> u v\n\
-             split u {gi} {wi} {li} {pi} -> ug uw ul ue\nsplit v {gj} {wj} {lj} {pj} -> vg vw vl ve\n\
-             reorder uw vw ul vl ug ue vg ve\nvectorize ve\n\
-             fuse iw jw -> w; fuse il jl -> l; fuse w l -> t; bind t threadIdx.x\n\
-             fuse uw vw -> x; fuse ul vl -> y; fuse x y -> z; bind z threadIdx.x\n\
-             transform_layout C_l [i, j] -> [i // {bm}, i // {} % {gi}, i // {pi} % {ti}, i % {pi}, \
-             j // {bn}, j // {} % {gj}, j // {pj} % {tj}, j % {pj}]\n",
-            ti * pi,
-            tj * pj,
-        );
-        let turned = turned(spec);
-        // Elements of 16 bytes.
-        let wide = 128 / i64::from(spec.a.bits());
-        for (name, turned, width) in [("A", turned[0], bm), ("B", turned[1], bn)] {
-            let vector = wide.min(width * bk / self.threads());
-            let _ = write!(
-                out,
-                "cache_read C {name} shared -> {name}_s\ncompute_at {name}_s k0 -> {name}0 {name}1\n\
-                 fuse {name}0 {name}1 -> {name}f; split {name}f ? {} {vector} -> {name}o {name}t {name}v\n\
-                 vectorize {name}v; bind {name}t threadIdx.x\n",
-                self.threads()
-            );
-            if turned {
-                let _ = writeln!(
-                    out,
-                    "transform_layout {name}_s [i, j] -> [j, i]; storage_align {name}_s 0 {} {wide}",
-                    2 * wide
-                );
-            }
+        let mut out = self.split.cut(self.bk);
+        out.push_str(&self.tile(inner, &blocks));
+        let [bm, bn] = self.block();
+        for (name, turned, width) in [("A", turned(spec)[0], bm), ("B", turned(spec)[1], bn)] {
+            out.push_str(&self.operand(name, turned, width, wide));
         }
-        out.push_str("decompose_reduction C k0\npipeline k0 stages=2\n");
+        let _ = writeln!(out, "decompose_reduction {} k0\npipeline k0 stages=2", self.split.sums());
         if let Some(blocks) = self.min_blocks {
             let _ = writeln!(out, "annotate {inner} min_blocks {blocks}");
         }
         if let Some(limit) = self.unroll_limit {
             let _ = writeln!(out, "annotate k1 unroll_limit {limit}");
+        }
+        out.push_str(&self.split.combine(self.block(), self.threads(), wide, inner));
+        out
+    }
+
+    /// The tile of a block and the registers of a thread. Behind `cut`, the sums' loops are i, j, k0 and k1, and those of
+    /// the split.
+    fn tile(&self, inner: &str, blocks: &str) -> String {
+        let WarpTiles { groups: [gi, gj], warps: [wi, wj], lanes: [li, lj], per: [pi, pj], .. } = *self;
+        let [bm, bn] = self.block();
+        let (ti, tj) = (wi * li, wj * lj);
+        let sums = self.split.sums();
+        let (part, [slice, copied]) = (self.split.part(), self.split.slice());
+        let dims = self.split.dims();
+        format!(
+            "cache_write {sums} {sums} local -> {sums}_l\n\
+             split i ? {gi} {wi} {li} {pi} -> i0 ig iw il ie\nsplit j ? {gj} {wj} {lj} {pj} -> j0 jg jw jl je\n\
+             reorder {part}i0 j0 {slice}iw jw il jl k0 k1 ig ie jg je\n\
+             {blocks}reverse_compute_at {sums}_l {inner} -> {copied}u v\n\
+             split u {gi} {wi} {li} {pi} -> ug uw ul ue\nsplit v {gj} {wj} {lj} {pj} -> vg vw vl ve\n\
+             reorder {copied}uw vw ul vl ug ue vg ve\nvectorize ve\n\
+             fuse {slice}iw jw -> w; fuse il jl -> l; fuse w l -> t; bind t threadIdx.x\n\
+             fuse {copied}uw vw -> x; fuse ul vl -> y; fuse x y -> z; bind z threadIdx.x\n\
+             transform_layout {sums}_l [{dims}i, j] -> [{dims}i // {bm}, i // {} % {gi}, i // {pi} % {ti}, i % {pi}, \
+             j // {bn}, j // {} % {gj}, j // {pj} % {tj}, j % {pj}]\n",
+            ti * pi,
+            tj * pj,
+        )
+    }
+
+    /// An operand's way into shared memory.
+    fn operand(&self, name: &str, turned: bool, width: i64, wide: i64) -> String {
+        let threads = self.threads();
+        let vector = wide.min(width * self.bk * self.split.slices / threads);
+        let mut out = format!(
+            "cache_read {} {name} shared -> {name}_s\ncompute_at {name}_s k0 -> {name}0 {name}1\n",
+            self.split.sums()
+        );
+        // Neighbours take two vectors of a row that is turned, then the next row, so that what they store lies in
+        // different banks.
+        let shares = match turned && self.split.slices > 1 {
+            true => format!(
+                "split {name}1 ? 2 {vector} -> {name}q {name}h {name}v; reorder {name}q {name}0 {name}h {name}v\n\
+                 fuse {name}q {name}0 {name}h -> {name}f; split {name}f ? {threads} -> {name}o {name}t\n"
+            ),
+            false => format!(
+                "fuse {name}0 {name}1 -> {name}f; split {name}f ? {threads} {vector} -> {name}o {name}t {name}v\n"
+            ),
+        };
+        let _ = writeln!(out, "{shares}vectorize {name}v; bind {name}t threadIdx.x");
+        if turned {
+            let _ = writeln!(
+                out,
+                "transform_layout {name}_s [i, j] -> [j, i]; storage_align {name}_s 0 {} {wide}",
+                2 * wide
+            );
         }
         out
     }

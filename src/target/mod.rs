@@ -1,13 +1,15 @@
 //! What each chip can do, as data: limits, features and the lowest PTX ISA version that suffices.
 //!
-//! A [`Target`] is a row of [`Target::ALL`]. Facts of a device (how many multiprocessors, which clocks) are not here:
-//! two devices of one chip compile to the same PTX. PTX asks for the lowest ISA version that a program needs, because
+//! A [`Target`] is a row of [`Target::ALL`]. Facts of a [`Device`] (how many multiprocessors) are
+//! apart: two devices of one chip compile to the same PTX. PTX asks for the lowest ISA version that a program needs, because
 //! a driver refuses every version newer than itself: [`Target::ptx_for`].
 
 mod chips;
+mod devices;
 mod features;
 mod occupancy;
 
+pub use devices::Device;
 pub use features::{FEATURES, Feature, Features};
 pub use occupancy::{Occupancy, Reason};
 

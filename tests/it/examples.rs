@@ -2,7 +2,7 @@
 //! (`differential` holds this of the other examples.)
 
 use super::cases::examples;
-use warploom::gemm::WarpTiles;
+use warploom::gemm::{Split, WarpTiles};
 use warploom::te::{GemmSpec, Layout};
 use warploom::{DType, Gemm, Schedule, Target, gemm, lower, machine};
 
@@ -62,6 +62,7 @@ fn warp_tiles_compute_matrix_products() {
         min_blocks: None,
         unroll_limit: None,
         raster: None,
+        split: Split::NONE,
     };
     for layout in [Layout::NN, Layout::NT, Layout::TN, Layout::TT] {
         for tiles in [tiles, WarpTiles { raster: Some(2), ..tiles }] {
@@ -70,6 +71,14 @@ fn warp_tiles_compute_matrix_products() {
             let text = format!("{name}\ntarget sm_80\n{}", tiles.steps(&spec));
             let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
             bit_equal_in_the_ring(&name, &schedule);
+        }
+        for (parts, slices, raster) in [(1, 2, None), (2, 1, None), (2, 2, Some(2))] {
+            let tiles = WarpTiles { split: Split { parts, slices }, raster, ..tiles };
+            let name = format!("gemm 64x64x32 f32 {}", layout.name());
+            let spec = GemmSpec::of(64, 64, 32, DType::F32, layout);
+            let text = format!("{name}\ntarget sm_80\n{}", tiles.steps(&spec));
+            let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
+            bit_equal_in_the_ring(&format!("{name} in {parts} parts of {slices} slices"), &schedule);
         }
     }
 }

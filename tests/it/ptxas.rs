@@ -173,8 +173,8 @@ fn other_programs_and_products_of_every_type_assemble_into_registers_alone() {
 #[test]
 fn recommended_products_assemble_into_registers_alone() {
     let tools = tools();
-    let sizes = [(DType::F32, [1024, 4096]), (DType::F64, [1024, 4095])];
-    let sizes = sizes.into_iter().flat_map(|(dtype, sizes)| sizes.map(|n| (dtype, n)));
+    let sizes = [(DType::F32, &[512, 1024, 4096][..]), (DType::F64, &[1024, 4095])];
+    let sizes = sizes.into_iter().flat_map(|(dtype, sizes)| sizes.iter().map(move |n| (dtype, *n)));
     for (layout, (dtype, n)) in Layout::ALL.into_iter().flat_map(|l| sizes.clone().map(move |s| (l, s))) {
         for target in [Target::sm_80(), Target::sm_90()] {
             let product = warploom::Gemm::new(n, n, n).of(dtype).layout(layout);

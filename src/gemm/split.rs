@@ -1,0 +1,239 @@
+//! Products with too few tiles to fill a device: the sums of a tile are shared out, and what that costs.
+//!
+//! *Slices*: several groups of warps of a block take turns along k, each with the whole tile in its registers; the block
+//! adds their tiles up in shared memory. *Parts*: blocks of their own sum over parts of k; a second kernel adds up what
+//! they leave in workspace. Both add in one fixed order. Slices keep a multiprocessor busy whose block has a small tile,
+//! parts give work to multiprocessors that have none.
+
+use super::warp_tiles::WarpTiles;
+use crate::dtype::DType;
+use crate::target::{Device, Target};
+use crate::te::GemmSpec;
+
+/// How the sums of a tile are shared out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Split {
+    /// Parts of k that blocks of their own sum over.
+    pub parts: i64,
+    /// Groups of warps of a block that take turns along k.
+    pub slices: i64,
+}
+
+/// Threads of a block that adds up parts.
+const COMBINING: i64 = 128;
+
+impl Split {
+    /// Every thread sums alone.
+    pub const NONE: Split = Split { parts: 1, slices: 1 };
+
+    /// The block whose sums are in registers.
+    pub(super) fn sums(&self) -> &'static str {
+        if self.slices > 1 { "slices" } else { self.whole() }
+    }
+
+    /// The block that has the sums of a kernel's tile.
+    fn whole(&self) -> &'static str {
+        if self.parts > 1 { "parts" } else { "C" }
+    }
+
+    /// The steps that make the loops k0 and k1 of the sums, and those of the split.
+    pub(super) fn cut(&self, bk: i64) -> String {
+        let mut out = String::new();
+        if self.parts > 1 {
+            out.push_str(&format!("split_k k {} -> parts part ci cj cp\nbind part blockIdx.z\n", self.parts));
+        }
+        if self.slices == 1 {
+            return out + &format!("split k ? {bk} -> k0 k1\n");
+        }
+        let own = if self.parts > 1 { "tp " } else { "" };
+        out + &format!(
+            "split k ? {} {bk} -> k0 ks k1\nrfactor {} ks -> slices {own}ti tj ts\nset_scope slices shared\n",
+            self.slices,
+            self.whole()
+        )
+    }
+
+    /// The loop over parts, before those of a tile.
+    pub(super) fn part(&self) -> &'static str {
+        if self.parts > 1 { "part " } else { "" }
+    }
+
+    /// The loop over slices, and that of their copies.
+    pub(super) fn slice(&self) -> [&'static str; 2] {
+        if self.slices > 1 { ["ks ", "us "] } else { ["", ""] }
+    }
+
+    /// The dimensions of the sums before rows and columns.
+    pub(super) fn dims(&self) -> &'static str {
+        match (self.slices > 1, self.parts > 1) {
+            (false, false) => "",
+            (true, true) => "s, p, ",
+            _ => "s, ",
+        }
+    }
+
+    /// The steps that add up slices, under the loop `inner` over blocks, and parts.
+    pub(super) fn combine(&self, tile: [i64; 2], threads: i64, wide: i64, inner: &str) -> String {
+        let mut out = String::new();
+        if self.slices > 1 {
+            let whole = self.whole();
+            let vector = wide.min((tile[0] * tile[1] / threads).max(1));
+            let own = if self.parts > 1 { "xp " } else { "" };
+            out.push_str(&format!(
+                "cache_write {whole} {whole} local -> {whole}_s\nreverse_compute_at {whole} {inner} -> xi xj\n\
+                 fuse xi xj -> xf; split xf ? {threads} {vector} -> x0 x1 xv; reorder ts xv; bind x1 threadIdx.x\n\
+                 reverse_compute_at {whole}_s x1 -> {own}yi yj; vectorize yj; vectorize xv; unroll ts\n"
+            ));
+        }
+        if self.parts > 1 {
+            out.push_str(&format!(
+                "cache_write C C local -> C_l\nfuse ci cj -> cf; split cf ? {COMBINING} {wide} -> c0 c1 cv\n\
+                 reorder cp cv; bind c0 blockIdx.x; bind c1 threadIdx.x\n\
+                 reverse_compute_at C_l c1 -> di dj; vectorize dj; vectorize cv; unroll cp\n"
+            ));
+        }
+        out
+    }
+}
+
+/// The warps of a block that the model weighs.
+const WARPS: [[i64; 2]; 5] = [[4, 2], [2, 2], [4, 1], [2, 1], [1, 1]];
+/// The numbers of slices.
+const SLICES: [i64; 5] = [1, 2, 4, 8, 16];
+/// The numbers of parts.
+const PARTS: [i64; 10] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32];
+/// Tiles of 128 x 128 for each multiprocessor from which on waves are full enough anyway.
+const MANY: i64 = 4;
+
+/// The cheapest tiles for a product of f32 that has few; `None` where it has many or none fit.
+pub fn choose(spec: &GemmSpec, target: &Target) -> Option<WarpTiles> {
+    let f32_alone = [spec.a, spec.b, spec.acc, spec.out].iter().all(|d| *d == DType::F32);
+    let tiles = u64::try_from(spec.m).ok()?.div_ceil(128) * u64::try_from(spec.n).ok()?.div_ceil(128);
+    let device = target.device();
+    if !f32_alone || tiles >= (MANY as u64) * u64::from(device.multiprocessors) {
+        return None;
+    }
+    let mut best: Option<(f64, WarpTiles)> = None;
+    for (parts, slices, warps) in
+        PARTS.iter().flat_map(|p| SLICES.iter().flat_map(move |s| WARPS.iter().map(move |w| (*p, *s, *w))))
+    {
+        let Some(tiles) = candidate(spec, warps, Split { parts, slices }) else { continue };
+        let Some(clocks) = clocks(spec, &tiles, target, &device) else { continue };
+        if best.is_none_or(|(least, _)| clocks < least) {
+            best = Some((clocks, tiles));
+        }
+    }
+    best.map(|(_, tiles)| tiles.fitted(spec))
+}
+
+/// Tiles of 8 x 8 elements a thread, where they divide the product.
+fn candidate(spec: &GemmSpec, warps: [i64; 2], split: Split) -> Option<WarpTiles> {
+    let mut tiles = WarpTiles {
+        groups: [2, 2],
+        warps,
+        lanes: [4, 8],
+        per: [4, 4],
+        bk: 8,
+        min_blocks: None,
+        unroll_limit: None,
+        raster: None,
+        split,
+    };
+    tiles.bk = match (tiles.threads(), split.slices) {
+        (..=64, 1) => 16,
+        (_, ..=8) => 8,
+        _ => 4,
+    };
+    // Two such blocks fit if each thread makes do with 128 registers, of which it wants a few more.
+    tiles.min_blocks = (tiles.threads() == 256).then_some(2);
+    let ([bm, bn], bk) = (tiles.block(), tiles.bk * split.slices * split.parts);
+    let divide = spec.m % bm == 0 && spec.n % bn == 0 && spec.k % bk == 0;
+    (divide && (64..=512).contains(&tiles.threads())).then_some(tiles)
+}
+
+/// The share of multiply-adds among the clocks of a scheduler with so many warps: 0.62 with one and 0.78 with four, as
+/// measured on an H200 at 1024x512x2048 and 4096^3, and between them a curve for latency that other warps hide.
+fn share(warps: f64) -> f64 {
+    let at = warps.max(1.0);
+    warps.min(1.0) * 0.85 * at / (at + 0.375)
+}
+
+/// Instructions for an element on its way into shared memory: a store of its own where it is turned, a quarter of a load.
+const FETCH: f64 = 1.25;
+/// Clocks before the first multiply-add of a block and after its last: an empty pipeline, and the stores.
+const EDGES: f64 = 2000.0;
+/// Clocks between the last block of a kernel and the first of the next.
+const LAUNCH: f64 = 4000.0;
+/// Bytes that the L2 cache gives a multiprocessor in a clock while all of them read (4000 to 4500 for 132 of an H800,
+/// arXiv 2402.13499).
+const L2: f64 = 32.0;
+/// Bytes that shared memory gives in a clock.
+const SHARED: f64 = 128.0;
+
+/// What the model takes a product to cost; `None` where a block does not fit or half of the device has nothing to do.
+fn clocks(spec: &GemmSpec, tiles: &WarpTiles, target: &Target, device: &Device) -> Option<f64> {
+    let Split { parts, slices } = tiles.split;
+    let ([bm, bn], threads) = (tiles.block(), tiles.threads());
+    let multiprocessors = i64::from(device.multiprocessors);
+    let blocks = (spec.m / bm) * (spec.n / bn) * parts;
+    if blocks * 2 < multiprocessors {
+        return None;
+    }
+    let terms = spec.k / parts;
+    let slots = 2 * (bm + bn) * tiles.bk * slices;
+    let gathered = if slices > 1 { slices * bm * bn } else { 0 };
+    let shared = u32::try_from(4 * slots.max(gathered)).ok()?;
+    // Beside 64 sums a thread has 16 operands, what it loads ahead, and addresses.
+    let registers = if threads >= 256 { 128 } else { 160 };
+    let resident = i64::from(target.occupancy(u32::try_from(threads).ok()?, registers, shared).blocks);
+    if resident == 0 {
+        return None;
+    }
+    // A multiprocessor with so many blocks at a time.
+    let busy = |n: i64| {
+        let n = n as f64;
+        let share =
+            share(n * threads as f64 / 128.0) / (1.0 + FETCH * ((bm + bn) * slices) as f64 / (64 * threads) as f64);
+        let sums = n * (bm * bn * terms) as f64 / f64::from(device.lanes) / share;
+        let fetched = n * (4 * (bm + bn) * terms) as f64 / L2;
+        sums.max(fetched) + EDGES + n * (8 * gathered) as f64 / SHARED
+    };
+    let places = multiprocessors * resident;
+    let rest = (blocks % places).unsigned_abs().div_ceil(multiprocessors.unsigned_abs()) as i64;
+    let main = (blocks / places) as f64 * busy(resident) + if rest > 0 { busy(rest) } else { 0.0 };
+    let traffic = (4 * (2 * parts + 1) * spec.m * spec.n) as f64 / (L2 * multiprocessors as f64);
+    Some(if parts > 1 { main + LAUNCH + traffic } else { main })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::te::Layout;
+
+    #[test]
+    fn few_tiles_share_their_sums_out() {
+        let h200 = |m, n, k| {
+            let spec = GemmSpec::of(m, n, k, DType::F32, Layout::NN);
+            choose(&spec, &Target::sm_90a()).map(|t| (t.block(), t.split.slices, t.split.parts))
+        };
+        // 128 blocks of 512 threads for 132 multiprocessors.
+        assert_eq!(h200(1024, 512, 2048), Some(([64, 64], 8, 1)));
+        assert_eq!(h200(1024, 1024, 1024), Some(([64, 128], 4, 1)));
+        assert_eq!(h200(512, 512, 512), Some(([32, 64], 8, 1)));
+        // Without parts there would be 32 and 8 blocks.
+        assert_eq!(h200(256, 256, 256), Some(([32, 64], 4, 4)));
+        assert_eq!(h200(128, 128, 65536), Some(([64, 64], 8, 32)));
+        // Enough tiles, and too few terms.
+        assert_eq!(h200(2048, 2048, 2048), Some(([128, 128], 1, 1)));
+        assert_eq!(h200(4096, 4096, 64), None);
+        assert_eq!(h200(64, 64, 64), None);
+        assert_eq!(h200(1000, 1024, 1024), None);
+    }
+
+    #[test]
+    fn warps_hide_latency() {
+        assert!(
+            (share(0.5) - 0.31).abs() < 0.01 && (share(1.0) - 0.62).abs() < 0.01 && (share(4.0) - 0.78).abs() < 0.01
+        );
+    }
+}

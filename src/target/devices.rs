@@ -1,0 +1,49 @@
+//! Devices, apart from the chips that they have. Nothing that compiles a program asks for one: only what recommends,
+//! measures and searches may.
+
+use super::Target;
+
+/// A device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Device {
+    /// Its name.
+    pub name: &'static str,
+    /// Compute capability of its chip, times ten.
+    pub sm: u32,
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Multiply-adds of f32 that a multiprocessor does in a clock (CUDA C++ Programming Guide, "Arithmetic
+    /// Instructions").
+    pub lanes: u32,
+}
+
+/// One device for each chip, by NVIDIA's data sheets.
+const DEVICES: [Device; 6] = [
+    Device { name: "V100", sm: 70, multiprocessors: 80, lanes: 64 },
+    Device { name: "T4", sm: 75, multiprocessors: 40, lanes: 64 },
+    Device { name: "A100", sm: 80, multiprocessors: 108, lanes: 64 },
+    Device { name: "A40", sm: 86, multiprocessors: 84, lanes: 128 },
+    Device { name: "L40S", sm: 89, multiprocessors: 142, lanes: 128 },
+    Device { name: "H200", sm: 90, multiprocessors: 132, lanes: 128 },
+];
+
+impl Target {
+    /// The device that recommendations for the chip have in mind.
+    pub fn device(&self) -> Device {
+        let [.., newest] = DEVICES;
+        DEVICES.into_iter().find(|d| d.sm == self.sm).unwrap_or(newest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_chip_has_a_device() {
+        for target in Target::ALL {
+            assert_eq!(target.device().sm, target.sm);
+        }
+        assert_eq!(Target::sm_90a().device().multiprocessors, 132);
+    }
+}
