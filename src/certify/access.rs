@@ -1,11 +1,12 @@
 //! One access: how many requests, what they cost, and the request that costs most.
 
-use super::count::{self, Class, Geometry, Method, Question};
+use super::count::{self, Class, Method, Question};
+use super::geometry::Geometry;
 use super::report::{AccessCertificate, Cost, Counted};
 use super::request::{self, Lanes};
-use super::site::{Around, Site};
+use super::site::{Around, Site, Sites};
 use super::{advice, bounds};
-use crate::ir::Scope;
+use crate::ir::{BufferId, Scope};
 use crate::lower::LoweredKernel;
 
 /// The warps of a launch that run a statement.
@@ -23,6 +24,8 @@ pub struct Counter<'k> {
     pub kernel: &'k LoweredKernel,
     /// Its threads and ranges.
     pub geometry: Geometry,
+    /// Its accesses.
+    pub sites: Sites<'k>,
 }
 
 /// What the requests of an access come to.
@@ -35,14 +38,20 @@ pub struct Measured {
     pub cost: Cost,
     /// First and last element.
     pub range: Option<(i64, i64)>,
-    /// The request that costs most: its lanes' elements, and which lanes run.
+    /// The first of the warps whose requests cost most: its lanes' elements, and which lanes run.
     pub worst: Option<Lanes>,
 }
 
 impl<'k> Counter<'k> {
-    /// Of a kernel.
-    pub fn new(kernel: &'k LoweredKernel) -> Counter<'k> {
-        Counter { kernel, geometry: Geometry::of(kernel) }
+    /// Of a kernel whose head is printed at that line.
+    pub fn new(kernel: &'k LoweredKernel, first_line: usize) -> Counter<'k> {
+        Counter { kernel, geometry: Geometry::of(kernel), sites: Sites::of(kernel, first_line) }
+    }
+
+    /// The most elements that one access of a buffer moves.
+    pub fn widest(&self, buffer: BufferId) -> u32 {
+        let of = self.sites.accesses.iter().filter(|a| a.buffer == buffer);
+        of.map(|a| a.lanes).max().unwrap_or(1)
     }
 
     /// How often a statement runs, and how that was counted.
@@ -83,7 +92,8 @@ impl<'k> Counter<'k> {
         let func = &self.kernel.func;
         let measured = self.measure(site);
         let counted = measured.range.filter(|_| measured.method == Method::Exact);
-        let warps = self.kernel.grid().iter().map(|n| f64::from(*n)).product::<f64>() * self.geometry.warps() as f64;
+        let warps =
+            self.kernel.grid().iter().map(|n| f64::from(*n)).product::<f64>() * self.geometry.warps.len() as f64;
         AccessCertificate {
             number: site.number,
             line: site.place.0,
@@ -146,7 +156,7 @@ impl Tally {
             }
         };
         if worse {
-            self.worst = Some(Lanes { at: class.elements, active: class.active });
+            self.worst = Some(Lanes { at: class.first, active: class.active });
         }
     }
 }

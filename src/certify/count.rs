@@ -6,156 +6,17 @@
 //! sum: something of the lane, and `variable * constant` of the rest, of which only the remainder by a word or by a sector
 //! matters. How often each remainder occurs is counted by convolution. So the count is exact, whatever the size.
 //!
-//! The row and column of a rasterized walk take the place of the block index that they are computed from where, as
-//! checking all of them shows, every pair occurs once.
-//!
 //! Where that takes more boxes than [`MOST_CLASSES`], the first, a middle and the last value of each variable stand for
 //! all of it, and the count says so.
 
+use super::geometry::{Geometry, distinct, extent, lookup, set};
+use super::interval::truth;
 use super::request::LANES;
 use crate::ir::simplify::{self, Affine};
-use crate::ir::{Axis, CmpOp, Cond, Index, IndexOp, Var, visit};
-use crate::lower::LoweredKernel;
-use std::collections::BTreeSet;
+use crate::ir::{Cond, Index, Var, visit};
 
 /// Boxes of one access that are looked at one by one.
 pub const MOST_CLASSES: u64 = 1 << 17;
-/// Blocks of a rasterized walk that are checked to be different.
-const MOST_BLOCKS: u64 = 1 << 20;
-
-/// The threads of a block, warp by warp, and the ranges of all other variables.
-pub struct Geometry {
-    warps: Vec<Warp>,
-    threads: Vec<Var>,
-    /// By number of the variable; of threads too.
-    ranges: Vec<(i64, i64)>,
-    blocks: Blocks,
-}
-
-/// The variables that tell blocks apart.
-struct Blocks {
-    /// Axes of the hardware.
-    axes: Vec<Var>,
-    /// What is computed from them.
-    derived: visit::Map,
-    /// Axes that `derived` is computed from.
-    walked: Vec<Var>,
-    /// Each combination of values of `derived` occurs once, so that they can stand for `walked`.
-    once: bool,
-}
-
-impl Blocks {
-    fn of(kernel: &LoweredKernel, ranges: &[(i64, i64)]) -> Blocks {
-        let axes = kernel.launch.iter().filter(|l| l.axis.is_block_level()).map(|l| l.var).collect();
-        let mut walked = Vec::new();
-        kernel.derived.iter().for_each(|d| d.value.for_each_var(&mut |v| walked.push(v)));
-        distinct(&mut walked);
-        let derived = kernel.derived.iter().map(|d| (d.var, d.value.clone())).collect();
-        Blocks { axes, derived, once: occur_once(kernel, &walked, ranges), walked }
-    }
-}
-
-/// Walks over all blocks; false too where there are more than [`MOST_BLOCKS`].
-fn occur_once(kernel: &LoweredKernel, walked: &[Var], ranges: &[(i64, i64)]) -> bool {
-    let [axis] = walked else { return false };
-    let blocks = extent(lookup(ranges, *axis));
-    let values = kernel.derived.iter().fold(1u64, |n, d| n.saturating_mul(u64::try_from(d.extent).unwrap_or(0)));
-    if blocks != values || blocks > MOST_BLOCKS {
-        return false;
-    }
-    let mut seen = vec![false; blocks as usize];
-    (0..blocks as i64).all(|block| {
-        let mixed = kernel.derived.iter().try_fold(0i64, |n, d| {
-            let value = d.value.eval(&|v| (v == *axis).then_some(block))?;
-            (0..d.extent).contains(&value).then_some(n * d.extent + value)
-        });
-        let place = mixed.and_then(|n| seen.get_mut(n as usize));
-        place.is_some_and(|seen| !std::mem::replace(seen, true))
-    })
-}
-
-fn distinct(vars: &mut Vec<Var>) {
-    let mut seen = BTreeSet::new();
-    vars.retain(|v| seen.insert(*v));
-}
-
-fn lookup(ranges: &[(i64, i64)], var: Var) -> (i64, i64) {
-    ranges.get(var.0 as usize).copied().unwrap_or((0, 0))
-}
-
-/// The threads of a warp.
-struct Warp {
-    active: u32,
-    /// Of each variable of [`Geometry::threads`], by lane.
-    values: Vec<[i64; LANES]>,
-}
-
-impl Geometry {
-    /// Of a kernel. Threads are numbered x fastest; 32 consecutive ones are a warp.
-    pub fn of(kernel: &LoweredKernel) -> Geometry {
-        let mut ranges = vec![(0, 0); kernel.func.vars.len()];
-        for l in &kernel.launch {
-            set(&mut ranges, l.var, (0, i64::from(l.extent) - 1));
-        }
-        for d in &kernel.derived {
-            set(&mut ranges, d.var, (0, d.extent - 1));
-        }
-        for l in visit::loops(&kernel.func.body) {
-            for (var, extent) in l.defines() {
-                set(&mut ranges, var, (0, extent.as_int().unwrap_or(1) - 1));
-            }
-        }
-        let [x, y, z] = kernel.block().map(u64::from);
-        let threads = (x * y * z).min(1024);
-        let axes: Vec<_> = kernel.launch.iter().filter(|l| !l.axis.is_block_level()).collect();
-        let value = |axis: Axis, t: u64| match axis {
-            Axis::ThreadX => (t % x) as i64,
-            Axis::ThreadY => (t / x % y) as i64,
-            Axis::ThreadZ => (t / x / y) as i64,
-            _ => 0,
-        };
-        let warp = |first: u64| Warp {
-            active: u32::MAX >> (LANES as u64 - (threads - first).min(LANES as u64)),
-            values: axes.iter().map(|l| std::array::from_fn(|lane| value(l.axis, first + lane as u64))).collect(),
-        };
-        let warps = (0..threads).step_by(LANES).map(warp).collect();
-        let blocks = Blocks::of(kernel, &ranges);
-        Geometry { warps, threads: axes.iter().map(|l| l.var).collect(), ranges, blocks }
-    }
-
-    /// Warps of a block.
-    pub fn warps(&self) -> usize {
-        self.warps.len()
-    }
-
-    /// Whether the lanes of some warp have different values of an index over threads.
-    pub fn varies(&self, index: &Index) -> bool {
-        let differs = |warp: &Warp| {
-            let value = |lane: usize| {
-                index.eval(&|v| {
-                    let thread = self.threads.iter().position(|t| *t == v);
-                    Some(thread.map_or(self.range(v).0, |at| warp.values[at][lane]))
-                })
-            };
-            (0..LANES).filter(|l| warp.active >> l & 1 == 1).any(|l| value(l) != value(0))
-        };
-        self.warps.iter().any(differs)
-    }
-
-    fn range(&self, var: Var) -> (i64, i64) {
-        lookup(&self.ranges, var)
-    }
-
-    fn is_thread(&self, var: Var) -> bool {
-        self.threads.contains(&var)
-    }
-}
-
-fn set(ranges: &mut [(i64, i64)], var: Var, range: (i64, i64)) {
-    if let Some(r) = ranges.get_mut(var.0 as usize) {
-        *r = range;
-    }
-}
 
 /// What is counted: an address under conditions, for all values of some variables.
 pub struct Question<'q> {
@@ -175,6 +36,8 @@ pub struct Class {
     pub active: u32,
     /// The element of each lane, up to a multiple of the modulus that is the same for all.
     pub elements: [i64; LANES],
+    /// The element of each lane in the first of the warps.
+    pub first: [i64; LANES],
     /// How many warps, counted over blocks and iterations.
     pub times: u64,
     /// The smallest and the largest element of any active lane of them.
@@ -283,10 +146,6 @@ impl Plan {
     }
 }
 
-fn extent(range: (i64, i64)) -> u64 {
-    u64::try_from(range.1 - range.0 + 1).unwrap_or(0)
-}
-
 /// Cutting the space into boxes.
 struct Walk<'w> {
     geometry: &'w Geometry,
@@ -370,7 +229,7 @@ impl Walk<'_> {
     }
 
     fn lane_range(&self, var: Var, warp: usize, lane: usize) -> (i64, i64) {
-        match self.geometry.threads.iter().position(|t| *t == var) {
+        match self.geometry.thread(var) {
             Some(at) => {
                 let value = self.geometry.warps[warp].values[at][lane];
                 (value, value)
@@ -391,12 +250,18 @@ impl Walk<'_> {
             elements[lane] = total;
         }
         let (remainders, low, high) = self.remainders()?;
+        let start = self
+            .plan
+            .linear
+            .iter()
+            .try_fold(0i64, |sum, (var, factor)| sum.checked_add(self.range(*var).0.checked_mul(*factor)?))?;
+        let first = elements.map(|e| e.saturating_add(start));
         let running = || (0..LANES).filter(|l| active >> l & 1 == 1).map(|l| elements[l]);
         let range = (running().min()?.checked_add(low)?, running().max()?.checked_add(high)?);
         let times = weight.saturating_mul(self.plan.repeats);
         for (remainder, count) in remainders.into_iter().enumerate().filter(|(_, n)| *n > 0) {
             let shifted = elements.map(|e| e.saturating_add(remainder as i64));
-            self.found.push(Class { active, elements: shifted, times: times.saturating_mul(count), range });
+            self.found.push(Class { active, elements: shifted, first, times: times.saturating_mul(count), range });
         }
         (self.found.len() as u64 <= MOST_CLASSES).then_some(())
     }
@@ -429,64 +294,171 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a condition holds for all values in the ranges (`Some(Some(..))`), or for some only (`Some(None)`). `None` where
-/// arithmetic overflows.
-fn truth(cond: &Cond, range: &dyn Fn(Var) -> (i64, i64)) -> Option<Option<bool>> {
-    Some(match cond {
-        Cond::Const(c) => Some(*c),
-        Cond::Cmp(op, a, b) => compare(*op, interval(a, range)?, interval(b, range)?),
-        Cond::And(a, b) => match (truth(a, range)?, truth(b, range)?) {
-            (Some(false), _) | (_, Some(false)) => Some(false),
-            (Some(true), Some(true)) => Some(true),
-            _ => None,
-        },
-        Cond::Or(a, b) => match (truth(a, range)?, truth(b, range)?) {
-            (Some(true), _) | (_, Some(true)) => Some(true),
-            (Some(false), Some(false)) => Some(false),
-            _ => None,
-        },
-        Cond::Not(a) => truth(a, range)?.map(|t| !t),
-    })
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{Axis, CmpOp, Func};
+    use crate::lower::{LaunchAxis, LoweredKernel};
+    use std::collections::BTreeMap;
 
-fn compare(op: CmpOp, a: (i64, i64), b: (i64, i64)) -> Option<bool> {
-    match op {
-        CmpOp::Lt if a.1 < b.0 => Some(true),
-        CmpOp::Lt if a.0 >= b.1 => Some(false),
-        CmpOp::Le if a.1 <= b.0 => Some(true),
-        CmpOp::Le if a.0 > b.1 => Some(false),
-        CmpOp::Eq if a.0 == a.1 && a == b => Some(true),
-        CmpOp::Eq if a.1 < b.0 || a.0 > b.1 => Some(false),
-        CmpOp::Ne => compare(CmpOp::Eq, a, b).map(|t| !t),
-        CmpOp::Ge => compare(CmpOp::Le, b, a),
-        CmpOp::Gt => compare(CmpOp::Lt, b, a),
-        _ => None,
+    /// Threads t (and y), blocks u, loops k and j.
+    struct Space {
+        kernel: LoweredKernel,
+        loops: Vec<Var>,
     }
-}
 
-/// The values of an index, both ends inclusive; exact where no variable occurs twice.
-fn interval(index: &Index, range: &dyn Fn(Var) -> (i64, i64)) -> Option<(i64, i64)> {
-    let Index::Bin(op, a, b) = index else {
-        return Some(match index {
-            Index::Int(v) => (*v, *v),
-            Index::Var(v) => range(*v),
-            Index::Bin(..) => return None,
-        });
-    };
-    let (a, b) = (interval(a, range)?, interval(b, range)?);
-    let corners = || {
-        let all = [op.eval(a.0, b.0)?, op.eval(a.0, b.1)?, op.eval(a.1, b.0)?, op.eval(a.1, b.1)?];
-        Some((all.into_iter().min()?, all.into_iter().max()?))
-    };
-    match op {
-        IndexOp::Add | IndexOp::Mul | IndexOp::Min | IndexOp::Max => corners(),
-        IndexOp::Sub => Some((a.0.checked_sub(b.1)?, a.1.checked_sub(b.0)?)),
-        IndexOp::FloorDiv if b.0 > 0 || b.1 < 0 => corners(),
-        IndexOp::FloorMod if b.0 == b.1 && b.0 > 0 => {
-            let same = a.0.div_euclid(b.0) == a.1.div_euclid(b.0);
-            Some(if same { (a.0.rem_euclid(b.0), a.1.rem_euclid(b.0)) } else { (0, b.0 - 1) })
+    const T: Var = Var(0);
+    const Y: Var = Var(1);
+    const U: Var = Var(2);
+    const K: Var = Var(3);
+    const J: Var = Var(4);
+
+    fn space(threads: [u32; 2], blocks: u32, loops: [i64; 2]) -> Space {
+        let mut func = Func::default();
+        for name in ["t", "y", "u", "k", "j"] {
+            func.add_var(name);
         }
-        IndexOp::FloorMod if b.0 > 0 => Some((0, b.1 - 1)),
-        _ => None,
+        let inner = crate::ir::For::new(J, loops[1], crate::ir::LoopKind::Serial, Vec::new());
+        let outer = crate::ir::For::new(K, loops[0], crate::ir::LoopKind::Serial, vec![crate::ir::Stmt::For(inner)]);
+        func.body = vec![crate::ir::Stmt::For(outer)];
+        let axis = |axis, var, extent| LaunchAxis { axis, var, extent };
+        let launch =
+            vec![axis(Axis::BlockX, U, blocks), axis(Axis::ThreadX, T, threads[0]), axis(Axis::ThreadY, Y, threads[1])];
+        let kernel = LoweredKernel {
+            func,
+            launch,
+            derived: Vec::new(),
+            dims: Vec::new(),
+            shared_bytes: 0,
+            min_blocks: None,
+            workspace: Vec::new(),
+            exchanged: Vec::new(),
+        };
+        Space { kernel, loops: vec![K, J] }
+    }
+
+    type Found = BTreeMap<(u32, Vec<i64>), u64>;
+
+    /// Lanes relative to a multiple of the modulus: what classes are about.
+    fn key(active: u32, elements: &[i64; LANES], modulus: i64) -> (u32, Vec<i64>) {
+        let running: Vec<i64> = (0..LANES).filter(|l| active >> l & 1 == 1).map(|l| elements[l]).collect();
+        let base = running.first().map_or(0, |f| f.div_euclid(modulus) * modulus);
+        (active, running.iter().map(|e| e - base).collect())
+    }
+
+    fn counted(s: &Space, conds: &[Cond], index: &Index, modulus: i64) -> (Found, Method, (i64, i64)) {
+        let question = Question { loops: &s.loops, conds, index, modulus };
+        let (mut found, mut range) = (Found::new(), (i64::MAX, i64::MIN));
+        let method = classes(&Geometry::of(&s.kernel), &question, &mut |c| {
+            *found.entry(key(c.active, &c.elements, modulus)).or_default() += c.times;
+            range = (range.0.min(c.range.0), range.1.max(c.range.1));
+        });
+        (found, method, range)
+    }
+
+    /// One warp of one block in one iteration after the other.
+    fn one_by_one(s: &Space, conds: &[Cond], index: &Index, modulus: i64) -> (Found, (i64, i64)) {
+        let [x, y] = [s.kernel.extent(Axis::ThreadX), s.kernel.extent(Axis::ThreadY)].map(i64::from);
+        let geometry = Geometry::of(&s.kernel);
+        let ranges = [U, K, J].map(|v| geometry.range(v));
+        let (mut found, mut range) = (Found::new(), (i64::MAX, i64::MIN));
+        for u in ranges[0].0..=ranges[0].1 {
+            for k in ranges[1].0..=ranges[1].1 {
+                for j in ranges[2].0..=ranges[2].1 {
+                    for warp in 0..(x * y + 31) / 32 {
+                        let (mut active, mut elements) = (0, [0; LANES]);
+                        for lane in (0..LANES).filter(|l| warp * 32 + (*l as i64) < x * y) {
+                            let thread = warp * 32 + lane as i64;
+                            let value = |v: Var| Some([thread % x, thread / x, u, k, j][v.0 as usize]);
+                            if conds.iter().all(|c| c.eval(&value).unwrap()) {
+                                active |= 1 << lane;
+                                elements[lane] = index.eval(&value).unwrap();
+                                range = (range.0.min(elements[lane]), range.1.max(elements[lane]));
+                            }
+                        }
+                        if active != 0 {
+                            *found.entry(key(active, &elements, modulus)).or_default() += 1;
+                        }
+                    }
+                }
+            }
+        }
+        (found, range)
+    }
+
+    #[test]
+    fn ragged_ends_run_in_part() {
+        let s = space([128, 1], 8, [1, 1]);
+        let at = U * 128 + T;
+        let (found, method, range) = counted(&s, &[Cond::lt(at.clone(), 1000)], &at, 8);
+        assert_eq!((method, range), (Method::Exact, (0, 999)));
+        let by_lanes: Vec<(u32, u64)> = found.iter().map(|((active, _), n)| (active.count_ones(), *n)).collect();
+        assert_eq!(by_lanes, [(8, 1), (32, 31)]);
+    }
+
+    #[test]
+    fn rows_of_odd_length_begin_everywhere_in_a_sector() {
+        let s = space([32, 1], 1, [1 << 40, 1]);
+        let (found, method, _) = counted(&s, &[], &(K * 33 + T), 8);
+        assert_eq!((method, found.len()), (Method::Exact, 8));
+        assert!(found.values().all(|n| *n == 1 << 37));
+    }
+
+    #[test]
+    fn what_is_too_much_is_sampled_or_not_counted() {
+        let s = space([32, 1], 1 << 20, [1 << 20, 1]);
+        let tangled = (U * 3 + Index::Var(T)).floordiv(7) + (K * 5 + Index::Var(T)).floordiv(11);
+        let (found, method, _) = counted(&s, &[], &tangled, 8);
+        assert_eq!(method, Method::Sampled);
+        assert_eq!(found.values().sum::<u64>(), 1 << 40);
+        let large = U * (1 << 60) + (K * (1 << 60)) * 4;
+        assert_eq!(counted(&s, &[], &large, 8).1, Method::Unknown);
+    }
+
+    fn random_index(rng: &mut fastrand::Rng, depth: u32) -> Index {
+        let vars = [T, Y, U, K, J];
+        let mut sum = Index::Int(rng.i64(0..4));
+        for _ in 0..rng.usize(1..4) {
+            let var = Index::Var(vars[rng.usize(..vars.len())]);
+            sum = sum + var * rng.i64(-3..40);
+        }
+        if depth > 0 && rng.u32(..2) == 0 {
+            let inner = random_index(rng, depth - 1);
+            let divisor = rng.i64(1..9);
+            sum = sum + if rng.bool() { inner.floordiv(divisor) } else { inner.floormod(divisor) * rng.i64(1..20) };
+        }
+        if depth > 0 && rng.u32(..6) == 0 { sum.min(random_index(rng, 0)) } else { sum }
+    }
+
+    fn random_cond(rng: &mut fastrand::Rng) -> Cond {
+        let ops = [CmpOp::Lt, CmpOp::Le, CmpOp::Eq, CmpOp::Ne, CmpOp::Ge, CmpOp::Gt];
+        let one = |rng: &mut fastrand::Rng| {
+            Cond::cmp(ops[rng.usize(..6)], random_index(rng, 1), Index::Int(rng.i64(-10..200)))
+        };
+        match rng.u32(..4) {
+            0 => Cond::Or(Box::new(one(rng)), Box::new(one(rng))),
+            1 => Cond::Not(Box::new(one(rng))),
+            2 => one(rng).and(one(rng)),
+            _ => one(rng),
+        }
+    }
+
+    #[test]
+    fn counts_are_those_of_running_one_by_one() {
+        let mut rng = fastrand::Rng::with_seed(5);
+        let mut partial = 0;
+        for case in 0..400 {
+            let threads = [[32, 1], [48, 1], [16, 4], [8, 3], [1, 1]][rng.usize(..5)];
+            let s = space(threads, rng.u32(1..5), [rng.i64(1..6), rng.i64(1..4)]);
+            let conds: Vec<Cond> = (0..rng.usize(..3)).map(|_| random_cond(&mut rng)).collect();
+            let (index, modulus) = (random_index(&mut rng, 2), [1, 2, 8, 32][rng.usize(..4)]);
+            let (found, method, range) = counted(&s, &conds, &index, modulus);
+            let (wanted, most) = one_by_one(&s, &conds, &index, modulus);
+            assert_eq!((method, found == wanted), (Method::Exact, true), "{case}: {index:?} {conds:?} {threads:?}");
+            // The range of a box is exact where no variable occurs twice, and never too small.
+            assert!(wanted.is_empty() || range.0 <= most.0 && most.1 <= range.1, "{case}: {range:?} {most:?}");
+            partial += u32::from(!conds.is_empty() && !wanted.is_empty());
+        }
+        assert!(partial > 100, "{partial}");
     }
 }

@@ -5,15 +5,15 @@ use super::device::Device;
 use super::registers;
 use super::report::{AccessCertificate, Cost, KernelCertificate, Kind, Occupancy, Totals};
 use super::request::SECTOR;
-use super::site::{Sites, Statement};
+use super::site::Statement;
 use crate::ir::{BinOp, Expr, Scope};
 use crate::lower::LoweredKernel;
 use crate::target::Target;
 
 /// Certifies a kernel whose head is printed at that line.
 pub fn certify(kernel: &LoweredKernel, first_line: usize, target: &Target, device: Device) -> KernelCertificate {
-    let sites = Sites::of(kernel, first_line);
-    let counter = Counter::new(kernel);
+    let counter = Counter::new(kernel, first_line);
+    let sites = &counter.sites;
     let memory = sites.accesses.iter().filter(|a| matches!(a.scope(&kernel.func), Scope::Shared | Scope::Global));
     let accesses: Vec<AccessCertificate> = memory.map(|a| counter.certify(a)).collect();
     let mut totals = Totals::default();
@@ -22,12 +22,12 @@ pub fn certify(kernel: &LoweredKernel, first_line: usize, target: &Target, devic
         totals.statement(statement, counter.runs(&statement.around).0);
     }
     totals.ratios(kernel);
-    let registers = registers::estimate(kernel, &sites);
+    let registers = registers::estimate(kernel, sites);
     let mut certificate = KernelCertificate {
         name: kernel.func.name.clone(),
         grid: kernel.grid(),
         block: kernel.block(),
-        warps: counter.geometry.warps() as u64,
+        warps: counter.geometry.warps.len() as u64,
         shared_bytes: kernel.shared_bytes,
         occupancy: Occupancy { blocks: 0, warps: 0, max_warps: 0, limited_by: "", registers: registers.estimate },
         registers,

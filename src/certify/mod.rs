@@ -14,6 +14,8 @@ mod bounds;
 mod compiled;
 mod count;
 mod device;
+mod geometry;
+mod interval;
 mod kernel;
 mod observe;
 mod print;
@@ -27,8 +29,8 @@ pub use device::Device;
 pub use observe::{Observed, observe};
 pub use print::print;
 pub use report::{
-    AccessCertificate, Assembled, Bounds, Certificate, Compiled, Cost, Counted, KernelCertificate, Kind, Occupancy,
-    Registers, Totals, Traffic,
+    AccessCertificate, Advice, Assembled, Bounds, Certificate, Compiled, Cost, Counted, KernelCertificate, Kind,
+    Occupancy, Registers, Totals, Traffic,
 };
 pub use request::{Conflicts, Lanes, Sectors, bank_conflicts, sectors};
 

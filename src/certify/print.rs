@@ -1,6 +1,8 @@
 //! A certificate as text: figures of each kernel, then the lowered program with what every access costs below its line.
 
-use super::report::{AccessCertificate, Bounds, Certificate, Compiled, Cost, Counted, KernelCertificate, Traffic};
+use super::report::{
+    AccessCertificate, Advice, Bounds, Certificate, Compiled, Cost, Counted, KernelCertificate, Traffic,
+};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -132,11 +134,20 @@ fn listing(out: &mut String, certificate: &Certificate, lowered: &str) {
             let name = if several { &access.text } else { &access.buffer };
             let by = if access.asynchronous { " by cp.async" } else { "" };
             let _ = writeln!(out, "{margin}^ {name} {}{by}: {}", access.kind, sentence(access));
-            for advice in &access.advice {
-                let _ = writeln!(out, "{margin}    {advice}");
+            for line in access.advice.iter().flat_map(advice) {
+                let _ = writeln!(out, "{margin}    {line}");
             }
         }
     }
+}
+
+fn advice(a: &Advice) -> Vec<String> {
+    let attempt = match (&a.step, &a.then) {
+        (Some(step), Some(then)) => Some(format!("try: {step}  # {then}")),
+        (None, then) => then.clone(),
+        (step, None) => step.as_ref().map(|s| format!("try: {s}")),
+    };
+    std::iter::once(a.because.clone()).chain(attempt).collect()
 }
 
 fn sentence(a: &AccessCertificate) -> String {

@@ -245,7 +245,18 @@ pub struct AccessCertificate {
     /// Why it stays inside the buffer.
     pub bounds: Bounds,
     /// What makes it cost more than it must, and what to try.
-    pub advice: Vec<String>,
+    pub advice: Option<Advice>,
+}
+
+/// Why an access costs more than it must.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Advice {
+    /// How the lanes of a warp move.
+    pub because: String,
+    /// A step that helps, as it stands behind the others.
+    pub step: Option<String>,
+    /// What it does, or what may help where no step by itself does.
+    pub then: Option<String>,
 }
 
 /// How an access was counted.

@@ -1,6 +1,6 @@
 //! Makes every buffer flat: one extent, and per access one element index, simplified with all that is known around it.
 
-use super::{LoweredKernel, bug};
+use super::{Dim, LoweredKernel, bug};
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Buffer, Cond, Expr, Func, Index, Stmt, layout, visit};
@@ -16,6 +16,11 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         return Err(e);
     }
     kernel.func.body = body;
+    let dims = |(b, strides): (&Buffer, &Vec<i64>)| {
+        let extents = b.const_shape().unwrap_or_default().into_iter();
+        extents.zip(strides).map(|(extent, stride)| Dim { extent, stride: *stride }).collect()
+    };
+    kernel.dims = kernel.func.buffers.iter().zip(&strides).map(dims).collect();
     for b in &mut kernel.func.buffers {
         let span = layout::span(b).unwrap_or(0);
         *b = Buffer { shape: vec![Index::Int(span)], strides: None, storage_align: None, ..b.clone() };

@@ -65,6 +65,7 @@ fn kernel_of(func: &Func, name: String, nest: Stmt) -> LoweredKernel {
         func,
         launch: Vec::new(),
         derived: Vec::new(),
+        dims: Vec::new(),
         shared_bytes: 0,
         min_blocks,
         workspace,

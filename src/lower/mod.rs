@@ -74,6 +74,9 @@ pub struct LoweredKernel {
     pub launch: Vec<LaunchAxis>,
     /// Indices of the block that are no axis of the hardware.
     pub derived: Vec<Derived>,
+    /// The dimensions that each buffer had before it became flat, by its number: what explanations speak of. A slot of a
+    /// pipelined stage has them all.
+    pub dims: Vec<Vec<Dim>>,
     /// Shared memory of a block in bytes.
     pub shared_bytes: u32,
     /// Resident blocks per multiprocessor to compile for, if annotated.
@@ -83,6 +86,15 @@ pub struct LoweredKernel {
     /// Parameters through which threads of a block pass values: their accesses stay on their side of a barrier. Every
     /// other parameter's element belongs to one thread, or is only read, and may be kept in a register across barriers.
     pub exchanged: Vec<BufferId>,
+}
+
+/// A dimension of a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dim {
+    /// Its extent.
+    pub extent: i64,
+    /// Elements from one index to the next.
+    pub stride: i64,
 }
 
 /// A hardware axis of a kernel: blockIdx or threadIdx.

@@ -81,6 +81,7 @@ impl Kernel {
             func: self.func,
             launch: self.launch,
             derived: Vec::new(),
+            dims: Vec::new(),
             shared_bytes: self.shared_bytes,
             min_blocks: None,
             workspace: Vec::new(),

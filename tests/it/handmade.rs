@@ -19,6 +19,7 @@ impl Make {
                 func,
                 launch: vec![],
                 derived: vec![],
+                dims: vec![],
                 shared_bytes: 0,
                 min_blocks: None,
                 workspace: vec![],

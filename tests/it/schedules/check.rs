@@ -2,7 +2,8 @@
 //!
 //! Every prefix of its steps is well formed, replays from its text, and computes in the ring what the naive program
 //! computes. The whole is verified, lowered (or refused for its chip alone), and its kernels compute the same under
-//! adversarial orders of warps; a share also runs in the real types and goes through code generation and ptxas.
+//! adversarial orders of warps; a share also runs in the real types, where its certificate counts what the machine does,
+//! and goes through code generation and ptxas.
 
 use super::programs::Program;
 use super::source::Source;
@@ -10,10 +11,11 @@ use super::steps;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use warploom::assemble::Ptxas;
+use warploom::certify::{certify, observe};
 use warploom::ir::{Func, verify::verify};
 use warploom::loom::Schedule;
 use warploom::lower::{Lowered, lower};
-use warploom::machine::{Limits, Mode, Options, Policy, ring, ring_lowered_with, run_lowered_with};
+use warploom::machine::{Limits, Mode, Options, Policy, ring, ring_lowered_with};
 use warploom::reference::{Sample, outputs};
 use warploom::schedule::{complete, parse};
 use warploom::target::Target;
@@ -339,7 +341,9 @@ fn arguments(func: &Func) -> Result<Vec<Array>, Error> {
 fn real(schedule: &Schedule, lowered: &Lowered, tally: &mut Tally) -> Result<(), Failure> {
     let mut args = arguments(&schedule.program).map_err(|e| broken("real", &e))?;
     let options = Options { races: false, ..Options::new(Mode::Real) };
-    run_lowered_with(lowered, &options, &mut args).map_err(|e| broken("real", &e))?;
+    let ran = observe(lowered, &options, &mut args).map_err(|e| broken("real", &e))?;
+    let certificate = certify(lowered, &schedule.target);
+    crate::certify::compare(&certificate, &ran).map_err(|e| failure("certificate", e))?;
     for output in outputs(&schedule.program, &args, Sample::All).map_err(|e| broken("reference", &e))? {
         let worst = output.bound(&args[output.param]).map_err(|e| broken("real", &e))?;
         tally.worst = tally.worst.max(worst.ratio);
@@ -350,6 +354,10 @@ fn real(schedule: &Schedule, lowered: &Lowered, tally: &mut Tally) -> Result<(),
 
 fn code(schedule: &Schedule, lowered: &Lowered, tools: &[Ptxas]) -> Result<(), Failure> {
     let kernels = warploom::codegen::compile(lowered, &schedule.target).map_err(|e| broken("codegen", &e))?;
+    let certificate = certify(lowered, &schedule.target).compiled(&kernels);
+    if let Some(k) = certificate.kernels.iter().find(|k| k.compiled.is_none()) {
+        return Err(failure("certificate of PTX", format!("{} has no entry", k.name)));
+    }
     for ptxas in tools.iter().filter(|p| p.knows(schedule.target.name)).take(1) {
         ptxas.assemble(&kernels.text, schedule.target.name).map_err(|e| broken("ptxas", &e))?;
     }
