@@ -256,7 +256,15 @@ impl<'f> View<'f> {
 
     fn annotate(&self, source: &mut Source) -> Steps {
         let l = self.loop_where(source, |l| l.notes.is_empty())?;
-        let (key, value) = source.of([("unroll_limit", 4), ("min_blocks", 2), ("l2_hint", 1), ("l2_promotion", 128)]);
+        let (key, value) = source.of([
+            ("unroll_limit", 4),
+            ("min_blocks", 2),
+            ("l2_hint", 1),
+            ("l2_promotion", 128),
+            ("zigzag", 1),
+            ("zigzag", 1),
+            ("spread", 1),
+        ]);
         Some(vec![format!("annotate {} {key} {value}", self.name(l))])
     }
 
