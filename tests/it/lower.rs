@@ -200,6 +200,31 @@ fn neighbours_in_a_warp_need_a_barrier_of_the_warp_only() {
     assert_eq!(syncs(&k), ["warp: RAW S: B reads what S wrote"]);
 }
 
+const SUMS: &str = "program sums
+input A f32[10, 4]
+X: X[i 10] f32 = sum(k 4) A[i, k]
+Y: output Y[i 8] f32 = X[i] + X[i + 1] + X[i + 2]
+target sm_80
+set_scope X shared
+compute_at X Y_i -> x
+";
+
+#[test]
+fn threads_that_meet_in_different_iterations_are_ordered() {
+    let barriers = ["warp: WAR X: X writes what Y read in the iteration before", "warp: RAW X: Y reads what X wrote"];
+    assert_eq!(syncs(&lowered(&format!("{SUMS}bind x threadIdx.x"))), barriers);
+}
+
+#[test]
+fn threads_that_do_the_same_at_once_are_refused() {
+    let stage = "cache_read C A shared -> S; compute_at S i -> x";
+    let program = "window_sum 8\ntarget sm_80\n";
+    assert_eq!(refused(&format!("{program}{stage}; bind i threadIdx.x; bind x threadIdx.y")), "lower.race");
+    // Bound before, the threads of i fill the stage together.
+    let together = lowered(&format!("{program}bind i threadIdx.x; {stage}; bind x threadIdx.y"));
+    assert_eq!(syncs(&together), ["block: RAW S: C reads what S wrote"]);
+}
+
 #[test]
 fn two_stages_that_do_not_live_together_share_bytes() {
     let k = lowered(TWICE);

@@ -5,7 +5,8 @@
 //!
 //! The region of a *shared* buffer is taken over all iterations of the enclosing loops that are bound to `threadIdx`,
 //! `warp` or `warpgroup` (not `alternate`) so far, because the threads of a block fill it together. Where such a loop is
-//! bound later, each of its iterations fills what it reads itself: the same values, but no cooperation.
+//! bound later, each of its iterations fills what it reads itself: the same values, but no cooperation, and a refusal
+//! where threads would write one element at once (`lower.race`). No two blocks fill one element (`verify.overlap`).
 //!
 //! Requires:
 //! 1. BLOCK computes one buffer, one element an iteration, and running it again gives the same.
