@@ -1,9 +1,9 @@
 //! Makes every buffer flat: one extent, and per access one element index, simplified with all that is known around it.
 
-use super::{Dim, LoweredKernel, bug};
+use super::{Dim, LoweredKernel, bug, guards};
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{Buffer, Cond, Expr, Func, Index, Stmt, layout, visit};
+use crate::ir::{Buffer, Expr, Func, Index, Stmt, layout, visit};
 use crate::target::Target;
 
 /// Runs the pass.
@@ -90,7 +90,7 @@ impl Flatten<'_> {
             Expr::Cond(c) => Expr::Cond(Box::new(simplify::simplify_cond(&c, env))),
             other => other,
         });
-        fold_select(rebuilt)
+        guards::fold_select(&rebuilt)
     }
 
     fn index(&mut self, buffer: u32, indices: &[Index], env: &Env) -> Index {
@@ -109,16 +109,4 @@ impl Flatten<'_> {
     fn fail(&mut self, error: Error) {
         self.failed.get_or_insert(error);
     }
-}
-
-/// A select whose condition is known is the chosen side.
-fn fold_select(expr: Expr) -> Expr {
-    visit::map_expr(&expr, &mut Index::clone, &mut |e| match e {
-        Expr::Select(c, a, b) => match *c {
-            Expr::Cond(ref cond) if **cond == Cond::Const(true) => *a,
-            Expr::Cond(ref cond) if **cond == Cond::Const(false) => *b,
-            _ => Expr::Select(c, a, b),
-        },
-        other => other,
-    })
 }

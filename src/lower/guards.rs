@@ -1,10 +1,10 @@
-//! Drops conditions that always hold, statements that never run, and loops that run once.
+//! Drops conditions that always hold, also those of choices, statements that never run, and loops that run once.
 
 use super::LoweredKernel;
 use super::blocks::guarded;
 use crate::error::Result;
 use crate::ir::simplify::{self, Env};
-use crate::ir::{Cond, For, Index, Stmt, visit};
+use crate::ir::{Cond, Expr, For, Index, Stmt, visit};
 use crate::target::Target;
 
 /// Runs the pass.
@@ -46,8 +46,27 @@ fn one(stmt: Stmt, env: &Env) -> Vec<Stmt> {
             let inside = body(i.body, &inner);
             if inside.is_empty() { inside } else { guarded(cond, inside) }
         }
+        Stmt::Store(mut s) => {
+            s.value = fold_select(&visit::map_expr(&s.value, &mut Index::clone, &mut |e| match e {
+                Expr::Cond(c) => Expr::Cond(Box::new(simplify::simplify_cond(&c, env))),
+                other => other,
+            }));
+            vec![Stmt::Store(s)]
+        }
         other => vec![other],
     }
+}
+
+/// A select whose condition is known is the chosen side.
+pub fn fold_select(expr: &Expr) -> Expr {
+    visit::map_expr(expr, &mut Index::clone, &mut |e| match e {
+        Expr::Select(c, a, b) => match *c {
+            Expr::Cond(ref cond) if **cond == Cond::Const(true) => *a,
+            Expr::Cond(ref cond) if **cond == Cond::Const(false) => *b,
+            _ => Expr::Select(c, a, b),
+        },
+        other => other,
+    })
 }
 
 /// The loop, or its body where it runs once.

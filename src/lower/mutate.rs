@@ -1,12 +1,13 @@
 //! Lowered programs with one thing wrong, to measure what the checks find (hidden from the documentation).
 //!
-//! [`mutants`] damages each synchronisation, guard, access, store, loop, vector width and place in shared memory of a
+//! [`mutants`] damages each synchronisation, guard, access, slot, store, loop, vector width and place in shared memory of a
 //! program, one at a time. A mutant is what a faulty pass could have made: it may break every promise of
 //! [`LoweredKernel`] except that its indices are flat. Few mutants are equal to the program in what they compute; that
 //! must then be shown of each.
 
 use super::{Lowered, LoweredKernel};
-use crate::ir::{Buffer, Cond, Expr, Func, Index, Scope, Stmt, Store, Sync, print, visit};
+use crate::ir::{Buffer, BufferId, Cond, Expr, Func, Index, Scope, Stmt, Store, Sync, print, simplify, visit};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A damaged program.
 #[derive(Debug, Clone)]
@@ -69,23 +70,40 @@ fn changes(func: &Func, body: &[Stmt]) -> Vec<Change> {
         let put = |c: Change| Change { body: [&body[..n], &c.body, &body[n + 1..]].concat(), ..c };
         out.extend(alone(func, stmt).into_iter().map(put));
         out.extend(inside(func, stmt).into_iter().map(put));
-        if let (Stmt::Sync(sync), Some(next)) = (stmt, body.get(n + 1)) {
-            out.extend(
-                swapped(body, n, next).map(|b| change("barrier moved", format!("{} moved down", name(sync)), b)),
-            );
+        // A commit further down, but in front of the same wait, takes copies into a group that is waited for earlier.
+        if let (Stmt::Sync(sync), Some(next)) = (stmt, body.get(n + 1))
+            && (!matches!(sync, Sync::Commit { .. }) || matches!(next, Stmt::Sync(Sync::Wait { .. })))
+        {
+            out.extend(swapped(body, n).map(|b| change(moved(sync), format!("{} moved down", name(sync)), b)));
         }
-        if let (Some(Stmt::Sync(sync)), false) = (body.get(n + 1), matches!(stmt, Stmt::Sync(_))) {
-            out.extend(swapped(body, n, stmt).map(|b| change("barrier moved", format!("{} moved up", name(sync)), b)));
+        // A wait further up waits for no less.
+        if let Some(Stmt::Sync(sync)) = body.get(n + 1)
+            && !matches!((stmt, sync), (Stmt::Sync(_), _) | (_, Sync::Wait { .. }))
+        {
+            out.extend(swapped(body, n).map(|b| change(moved(sync), format!("{} moved up", name(sync)), b)));
         }
     }
     out
 }
 
-/// A list with two neighbours exchanged; nothing where both are barriers.
-fn swapped(body: &[Stmt], n: usize, other: &Stmt) -> Option<Vec<Stmt>> {
+/// A list with two neighbours exchanged; nothing where both are of one kind.
+fn swapped(body: &[Stmt], n: usize) -> Option<Vec<Stmt>> {
+    if let (Stmt::Sync(a), Stmt::Sync(b)) = (&body[n], &body[n + 1])
+        && moved(a) == moved(b)
+    {
+        return None;
+    }
     let mut body = body.to_vec();
     body.swap(n, n + 1);
-    (!matches!(other, Stmt::Sync(_))).then_some(body)
+    Some(body)
+}
+
+fn moved(sync: &Sync) -> &'static str {
+    match sync {
+        Sync::Block { .. } | Sync::Warp { .. } => "barrier moved",
+        Sync::Commit { .. } => "commit moved",
+        Sync::Wait { .. } => "wait moved",
+    }
 }
 
 fn name(sync: &Sync) -> String {
@@ -115,14 +133,7 @@ fn inside(func: &Func, stmt: &Stmt) -> Vec<Change> {
 /// What can be wrong with a statement itself.
 fn alone(func: &Func, stmt: &Stmt) -> Vec<Change> {
     match stmt {
-        Stmt::Sync(sync) => {
-            let mut out = vec![change("barrier removed", format!("{} removed", name(sync)), Vec::new())];
-            if let Sync::Block { reason } = sync {
-                let weak = Stmt::Sync(Sync::Warp { reason: reason.clone() });
-                out.push(change("barrier weakened", format!("{} of the warp only", name(sync)), vec![weak]));
-            }
-            out
-        }
+        Stmt::Sync(sync) => syncs(sync),
         Stmt::If(i) => {
             let text = format!("if {}", print::cond(func, &i.cond));
             let mut out = vec![change("guard removed", format!("`{text}` removed"), i.body.clone())];
@@ -137,6 +148,24 @@ fn alone(func: &Func, stmt: &Stmt) -> Vec<Change> {
         Stmt::For(l) => looped(func, l),
         Stmt::Store(s) => stores(func, s),
         Stmt::Block(_) => Vec::new(),
+    }
+}
+
+/// What can be wrong with synchronisation: that it is missing, or orders less.
+fn syncs(sync: &Sync) -> Vec<Change> {
+    let missing = |kind| change(kind, format!("{} removed", name(sync)), Vec::new());
+    let weaker = |kind, how: String, weak: Sync| change(kind, format!("{} {how}", name(sync)), vec![Stmt::Sync(weak)]);
+    match sync {
+        Sync::Warp { .. } => vec![missing("barrier removed")],
+        Sync::Block { reason } => {
+            let weak = Sync::Warp { reason: reason.clone() };
+            vec![missing("barrier removed"), weaker("barrier weakened", "of the warp only".into(), weak)]
+        }
+        Sync::Commit { .. } => vec![missing("commit removed")],
+        Sync::Wait { groups, reason } => {
+            let weak = Sync::Wait { groups: groups + 1, reason: reason.clone() };
+            vec![missing("wait removed"), weaker("wait weakened", format!("leaves {}", groups + 1), weak)]
+        }
     }
 }
 
@@ -156,13 +185,13 @@ fn looped(func: &Func, l: &crate::ir::For) -> Vec<Change> {
         let mut rest = l.clone();
         let first = rest.body.remove(0);
         let what = format!("{} moved up out of loop {name_of}", name(sync));
-        out.push(change("barrier moved", what, vec![first, Stmt::For(rest)]));
+        out.push(change(moved(sync), what, vec![first, Stmt::For(rest)]));
     }
     if let Some(Stmt::Sync(sync)) = l.body.last() {
         let mut rest = l.clone();
         let last = rest.body.pop();
         let what = format!("{} moved down out of loop {name_of}", name(sync));
-        out.push(change("barrier moved", what, [Stmt::For(rest)].into_iter().chain(last).collect()));
+        out.push(change(moved(sync), what, [Stmt::For(rest)].into_iter().chain(last).collect()));
     }
     out
 }
@@ -203,6 +232,10 @@ fn stores(func: &Func, s: &Store) -> Vec<Change> {
     for value in shifted_conditions(&s.value) {
         out.push(became("guard moved", Store { value, ..s.clone() }));
     }
+    if let (Some((_, load)), true) = (s.value.zero_filled(), s.asynchronous) {
+        out.push(became("guard removed", Store { value: load.clone(), ..s.clone() }));
+    }
+    out.extend(other_slots(func, s).into_iter().map(|s| became("slot", s)));
     if s.lanes > 1 {
         let value = halved(&s.value, s.lanes);
         out.push(became("lanes halved", Store { value, lanes: s.lanes / 2, ..s.clone() }));
@@ -211,6 +244,41 @@ fn stores(func: &Func, s: &Store) -> Vec<Change> {
         out.push(became("lanes shifted", shifted));
     }
     out
+}
+
+/// The accesses of a store that go to a slot of a pipelined stage, each in the slot after it.
+fn other_slots(func: &Func, s: &Store) -> Vec<Store> {
+    let next = |buffer: BufferId, index: &Index| {
+        let (step, slots) = slots(func, buffer)?;
+        let constant = simplify::affine(index).constant;
+        let by = if constant.div_euclid(step) == slots - 1 { -step * (slots - 1) } else { step };
+        Some(index.clone() + by)
+    };
+    let to = next(s.buffer, &s.indices[0]).map(|index| Store { indices: vec![index], ..s.clone() });
+    let from = each(&s.value, &|e| match e {
+        Expr::Load { buffer, indices, lanes } => {
+            next(*buffer, &indices[0]).map(|index| Expr::Load { buffer: *buffer, indices: vec![index], lanes: *lanes })
+        }
+        _ => None,
+    });
+    to.into_iter().chain(from.into_iter().map(|value| Store { value, ..s.clone() })).collect()
+}
+
+/// The size and the number of the slots of a shared buffer, if there are several: what a stage writes in different copies
+/// of its statement lies whole slots apart.
+fn slots(func: &Func, buffer: BufferId) -> Option<(i64, i64)> {
+    let mut starts: BTreeMap<Vec<(Index, i64)>, BTreeSet<i64>> = BTreeMap::new();
+    visit::walk(&func.body, &mut |stmt| {
+        if let Stmt::Store(s) = stmt
+            && s.buffer == buffer
+            && func.buffer(buffer).scope == Scope::Shared
+        {
+            let at = simplify::affine(&s.indices[0]);
+            starts.entry(at.terms).or_default().insert(at.constant);
+        }
+    });
+    let offsets: Vec<i64> = starts.into_values().find(|s| s.len() > 1)?.into_iter().collect();
+    Some((offsets[1] - offsets[0], offsets.len() as i64))
 }
 
 /// A value with the `nth` expression that `of` knows replaced, for each n.

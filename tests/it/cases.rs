@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use warploom::ir::print;
 use warploom::loom::Schedule;
 use warploom::target::Target;
-use warploom::{Error, Result};
+use warploom::{Error, Fault, Result};
 
 /// The examples that `lower` cannot realise yet: it must say which of their placements it cannot.
 const BEYOND_LOWERING: [&str; 1] = ["worked_example"];
@@ -155,9 +155,13 @@ fn ptx_matches_its_goldens() {
         }
         let mut chips = String::new();
         for target in Target::ALL {
-            let kernels = warploom::compile(&schedule.clone().for_target(target))
-                .unwrap_or_else(|e| panic!("{name}, {target}: {e}"));
-            let _ = writeln!(chips, "{target}\n{}", consists_of(&kernels.text));
+            let text = match warploom::compile(&schedule.clone().for_target(target)) {
+                Ok(kernels) => consists_of(&kernels.text),
+                // Which chips lack what a schedule asks for belongs to the golden; the one that it names does not.
+                Err(e) if e.fault() == Fault::Chip && target != schedule.target => format!("  {}\n", e.message()),
+                Err(e) => panic!("{name}, {target}: {e}"),
+            };
+            let _ = writeln!(chips, "{target}\n{text}");
         }
         goldens.check(&folder.join("chips.txt"), &chips);
     }

@@ -11,6 +11,17 @@ fn gemm(size: &str, more: &str) -> String {
     format!("{}{more}\n", GEMM.replace("64x64x64", size))
 }
 
+/// Programs that copy in every form, for other tests.
+pub fn programs() -> [(&'static str, String); 5] {
+    [
+        ("copies alone", gemm("32x64x24", "copy_with A_s B_s cp_async")),
+        ("a ring of copies", gemm("32x64x56", "copy_with A_s B_s cp_async; pipeline k0 stages=4")),
+        ("a ring with an ordinary stage", gemm("32x64x40", "copy_with B_s cp_async; pipeline k0 stages=3")),
+        ("rows filled up", filled_up(60)),
+        ("rows filled up by elements", filled_up(61)),
+    ]
+}
+
 /// How many stores start copies of so many elements.
 fn started(kernel: &LoweredKernel) -> Vec<u32> {
     let mut out = Vec::new();
@@ -173,7 +184,7 @@ copy_with S cp_async
 #[test]
 fn every_chip_with_copies_assembles_them() {
     let tools = tools();
-    for (size, bytes) in [("64x64x64", 16), ("61x67x45", 4)] {
+    for (size, bytes) in [("64x64x64", 16), ("64x64x45", 4)] {
         for more in ["", "; pipeline k0 stages=3", "; pipeline k0 stages=6"] {
             let text = gemm(size, &format!("copy_with A_s B_s cp_async{more}"));
             let schedule = Schedule::parse(&text).unwrap();

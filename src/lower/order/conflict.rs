@@ -6,7 +6,7 @@
 
 use super::super::LoweredKernel;
 use crate::ir::simplify::{self, Affine, Env};
-use crate::ir::{BlockId, BufferId, Cond, Expr, For, Index, Scope, Stmt, Var, visit};
+use crate::ir::{BlockId, BufferId, Cond, Expr, For, Func, Index, Scope, Stmt, Var, visit};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
@@ -67,6 +67,11 @@ impl<'a> Sites<'a> {
     pub fn new(kernel: &'a LoweredKernel) -> Self {
         let threads = kernel.thread_vars();
         Sites { kernel, threads, sites: Vec::new(), loops: Vec::new(), known: RefCell::default() }
+    }
+
+    /// The kernel's program.
+    pub fn func(&self) -> &'a Func {
+        &self.kernel.func
     }
 
     pub fn site(&self, id: usize) -> &Site {

@@ -1,7 +1,7 @@
 //! Closes the groups of asynchronous copies: a run of statements that start copies is one group, and a stage that comes
 //! again begins the next one.
 
-use crate::ir::{BlockId, Func, Stmt, Sync, visit};
+use crate::ir::{BlockId, BufferId, Func, Scope, Stmt, Sync, visit};
 use std::collections::BTreeSet;
 
 /// Whether a statement starts asynchronous copies.
@@ -9,6 +9,19 @@ pub fn starts(stmt: &Stmt) -> bool {
     let mut found = false;
     visit::walk(std::slice::from_ref(stmt), &mut |s| found |= matches!(s, Stmt::Store(s) if s.asynchronous));
     found
+}
+
+/// Whether a statement only starts copies, into shared memory or into registers.
+pub fn only_starts(stmt: &Stmt, func: &Func) -> bool {
+    let mut only = true;
+    visit::walk(std::slice::from_ref(stmt), &mut |s| {
+        if let Stmt::Store(s) = s {
+            let to_registers = || func.buffer(s.buffer).scope == Scope::Local;
+            let from_memory = |b: BufferId| func.buffer(b).scope == Scope::Global;
+            only &= s.asynchronous || to_registers() && s.source().is_some_and(from_memory);
+        }
+    });
+    only
 }
 
 /// Whether nothing has to stand between the statements inside: everything but a loop, and a loop of copies alone.

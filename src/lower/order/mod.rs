@@ -64,7 +64,11 @@ struct Item {
 
 enum Kind {
     /// Runs as a whole; no barrier inside.
-    Whole(Vec<usize>),
+    Whole {
+        sites: Vec<usize>,
+        /// It only starts copies, into shared memory or into registers.
+        starts: bool,
+    },
     /// A loop, into whose body barriers may go.
     Loop(Vec<Item>),
     /// The end of a group of copies.
@@ -74,14 +78,14 @@ enum Kind {
 impl Item {
     fn sites(&self) -> Vec<usize> {
         match &self.kind {
-            Kind::Whole(s) => s.clone(),
+            Kind::Whole { sites, .. } => sites.clone(),
             Kind::Loop(items) => items.iter().flat_map(Item::sites).collect(),
             Kind::Commit => Vec::new(),
         }
     }
 }
 
-fn items(body: &[Stmt], sites: &mut Sites, number: &mut usize) -> Vec<Item> {
+fn items(body: &[Stmt], all: &mut Sites, number: &mut usize) -> Vec<Item> {
     body.iter()
         .map(|s| {
             let mine = *number;
@@ -89,12 +93,15 @@ fn items(body: &[Stmt], sites: &mut Sites, number: &mut usize) -> Vec<Item> {
             let kind = match s {
                 Stmt::Sync(_) => Kind::Commit,
                 Stmt::For(l) if !groups::runs_as_a_whole(s) => {
-                    sites.enter(l);
-                    let inside = items(&l.body, sites, number);
-                    sites.leave();
+                    all.enter(l);
+                    let inside = items(&l.body, all, number);
+                    all.leave();
                     Kind::Loop(inside)
                 }
-                other => Kind::Whole(sites.collect(other)),
+                other => {
+                    let sites = all.collect(other);
+                    Kind::Whole { starts: groups::only_starts(other, all.func()), sites }
+                }
             };
             Item { number: mine, kind }
         })
@@ -108,7 +115,7 @@ fn races(sites: &Sites, items: &[Item], depth: usize) -> Result<()> {
         match &item.kind {
             Kind::Loop(inside) => races(sites, inside, depth + 1)?,
             Kind::Commit => {}
-            Kind::Whole(all) => {
+            Kind::Whole { sites: all, .. } => {
                 for (n, &a) in all.iter().enumerate() {
                     let used = |b: &usize| {
                         let copies = sites.site(a).asynchronous || sites.site(*b).asynchronous;

@@ -55,12 +55,14 @@ struct Need {
     flight: Flight,
 }
 
-/// The last barrier of the list at hand: which it is, and how far what it came after was then. A wait for one of these
-/// alone goes in front of it, and a barrier of the block for these alone takes the place of one of the warp, instead of
-/// a second barrier.
+/// The last barrier of the list at hand: which it is, and how far what it came after was then. A barrier of the block for
+/// these alone takes the place of one of the warp, and a wait for one of these alone goes in front of it, instead of a
+/// second barrier; but no wait goes further up than where copies start, or it would hold up what needs no wait.
 struct Last {
     at: usize,
     seen: BTreeMap<usize, Flight>,
+    /// Only copies have started since.
+    near: bool,
 }
 
 /// Where a walk through a list is.
@@ -71,10 +73,11 @@ struct Here<'o> {
 }
 
 impl Here<'_> {
-    /// These accesses happen, again perhaps.
-    fn happen(&mut self, sites: &[usize]) {
+    /// These accesses happen, again perhaps; whether they only start copies.
+    fn happen(&mut self, sites: &[usize], starts: bool) {
         if let Some(last) = &mut self.last {
             last.seen.retain(|s, _| !sites.contains(s));
+            last.near &= starts;
         }
     }
 }
@@ -97,14 +100,14 @@ impl Walker<'_> {
         for item in items {
             match &item.kind {
                 Kind::Commit => here.pending.commit(),
-                Kind::Whole(sites) => {
+                Kind::Whole { sites, starts } => {
                     self.order_before(item.number, sites, &mut here);
                     sites.iter().for_each(|s| here.pending.happens(*s, self.sites.site(*s).asynchronous));
-                    here.happen(sites);
+                    here.happen(sites, *starts);
                 }
                 Kind::Loop(inside) => {
                     self.repeated(item, inside, &mut here);
-                    here.happen(&item.sites());
+                    here.happen(&item.sites(), false);
                 }
             }
         }
@@ -155,8 +158,13 @@ impl Walker<'_> {
         let worst =
             needs.iter().filter(|n| rank(n.level) > 0).reduce(|a, b| if rank(b.level) > rank(a.level) { b } else { a });
         let meet = worst.map(|n| (n.level, self.sites.reason(n.before, n.now)));
-        let covers =
-            |last: &Last| needs.iter().all(|n| last.seen.get(&n.before).is_some_and(|then| *then != Flight::Open));
+        let covers = |last: &Last| {
+            needs.iter().all(|n| match last.seen.get(&n.before) {
+                Some(Flight::Landed) => true,
+                Some(Flight::Group(_)) => last.near,
+                Some(Flight::Open) | None => false,
+            })
+        };
         match (here.last.take(), meet) {
             (Some(last), Some(meet)) if covers(&last) => self.strengthen(last, &needs, meet, here),
             (last, meet) => {
@@ -202,7 +210,7 @@ impl Walker<'_> {
         }
         if let Some((level, _)) = &meet {
             let seen = here.pending.states.iter().map(|(site, s)| (*site, s.flight)).collect();
-            here.last = Some(Last { at: here.out.len(), seen });
+            here.last = Some(Last { at: here.out.len(), seen, near: true });
             match level {
                 Level::Warp => here.pending.meet_in_warps(),
                 _ => here.pending.meet(),

@@ -17,7 +17,7 @@
 mod copy;
 mod ring;
 
-use super::LoweredKernel;
+use super::{LoweredKernel, guards};
 use crate::error::Result;
 use crate::ir::simplify::Env;
 use crate::ir::{BufferId, Func, Stmt, visit};
@@ -25,12 +25,13 @@ use crate::target::Target;
 use ring::Ring;
 
 /// Runs the pass.
-pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
+pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
     let env = kernel.env();
     let body = std::mem::take(&mut kernel.func.body);
     let written = visit::writes(&body);
     kernel.func.body = list(body, &mut kernel.func, &written, &env)?;
-    Ok(())
+    // Conditions on the loop's variable are known in most copies of the body.
+    guards::run(kernel, target)
 }
 
 fn list(body: Vec<Stmt>, func: &mut Func, written: &[BufferId], env: &Env) -> Result<Vec<Stmt>> {
