@@ -125,7 +125,6 @@ const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("recommended f32 NT 33x35x18", "launch", "blockIdx", IDLE),
     ("d2l [35, 34, 18]", "launch", "threadIdx", IDLE),
     ("mlc_local [35, 34, 18]", "launch", "threadIdx", IDLE),
-    ("mlc_shared [35, 34, 18]", "guard", "a_2*2 < 17 and", "what is guarded comes in pairs, at even numbers"),
     ("split_k [64, 64, 32]", "barrier moved", "(RAW B_s: P reads what B_s wrote) moved up", AHEAD),
     ("window_sum_shared", "guard", "became `if threadIdx.x == 1`", ANYONE),
     ("a minimum over shared memory", "guard", "became `if threadIdx.x == 1`", ANYONE),
