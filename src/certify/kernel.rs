@@ -5,8 +5,9 @@ use super::device::Device;
 use super::registers;
 use super::report::{AccessCertificate, Cost, KernelCertificate, Kind, Occupancy, Totals};
 use super::request::SECTOR;
-use super::site::Statement;
-use crate::ir::{BinOp, Expr, Scope};
+use super::site::{Does, Statement};
+use crate::intrin::{self, Action};
+use crate::ir::{BinOp, Call, Expr, Scope};
 use crate::lower::LoweredKernel;
 use crate::target::Target;
 
@@ -76,8 +77,12 @@ impl Totals {
     }
 
     fn statement(&mut self, statement: &Statement<'_>, runs: Runs) {
-        let lanes = u64::from(statement.store.lanes.max(1));
-        let work = Work::of(&statement.store.value);
+        let store = match statement.does {
+            Does::Store(store) => store,
+            Does::Call(call) => return self.call(call, runs),
+        };
+        let lanes = u64::from(store.lanes.max(1));
+        let work = Work::of(&store.value);
         let times = |n: u64| n.saturating_mul(lanes).saturating_mul(runs.threads);
         self.operations = self.operations.saturating_add(times(2 * work.fma + work.floating));
         let issued = |n: u64| n.saturating_mul(lanes).saturating_mul(runs.warps);
@@ -85,6 +90,15 @@ impl Totals {
         traffic.fma = traffic.fma.saturating_add(times(work.fma));
         traffic.instructions = traffic.instructions.saturating_add(issued(work.fma + work.floating + work.other));
         traffic.fma_instructions = traffic.fma_instructions.saturating_add(issued(work.fma));
+    }
+
+    /// The products of an instruction count as the operations that they are. (One that moves data counts as an access.)
+    fn call(&mut self, call: &Call, runs: Runs) {
+        if let Some(row) = intrin::find(&call.row).filter(|r| r.action == Action::MultiplyAdd) {
+            let products: i64 = row.dims.iter().map(|d| d.1).product();
+            self.operations = self.operations.saturating_add(runs.warps.saturating_mul(2 * products.unsigned_abs()));
+            self.traffic.instructions = self.traffic.instructions.saturating_add(runs.warps);
+        }
     }
 
     fn ratios(&mut self, kernel: &LoweredKernel) {

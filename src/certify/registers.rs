@@ -3,7 +3,7 @@
 //! ptxas decides; this says where the registers go, before there is any PTX.
 
 use super::report::Registers;
-use super::site::{Site, Sites, Statement};
+use super::site::{Does, Site, Sites, Statement};
 use crate::ir::{BufferId, Func, LoopKind, Scope, Var};
 use crate::lower::LoweredKernel;
 
@@ -66,7 +66,8 @@ fn local(func: &Func, sites: &Sites<'_>) -> u64 {
 /// result varies with.
 fn loaded(kernel: &LoweredKernel, sites: &Sites<'_>, n: usize, statement: &Statement<'_>) -> u64 {
     let func = &kernel.func;
-    let side_by_side = |v: Var| statement.store.indices.iter().any(|i| i.mentions(v));
+    let Does::Store(store) = statement.does else { return 0 };
+    let side_by_side = |v: Var| store.indices.iter().any(|i| i.mentions(v));
     let of = |a: &&Site<'_>| a.statement == n && !a.write && a.scope(func) != Scope::Local;
     let copies = |a: &Site<'_>| {
         let loops = statement.around.loops.iter().filter(|l| l.kind == LoopKind::Unrolled);

@@ -1,8 +1,10 @@
 //! Where a lowered kernel touches memory: its accesses and statements, in the order of the text.
 
 use crate::dtype::DType;
+use crate::intrin::{self, Place};
+use crate::ir::layout::Coordinate;
 use crate::ir::print::{self, Node};
-use crate::ir::{BufferId, Cond, Expr, For, Func, Index, Scope, Stmt, Store, Var, visit};
+use crate::ir::{BufferId, Call, Cond, Expr, For, Func, Held, Index, Scope, Stmt, Store, Var, visit};
 use crate::lower::LoweredKernel;
 
 /// What stands around a statement.
@@ -25,11 +27,20 @@ impl Around<'_> {
     }
 }
 
-/// A store with what stands around it.
+/// What a statement does.
+#[derive(Debug, Clone, Copy)]
+pub enum Does<'k> {
+    /// Each thread stores.
+    Store(&'k Store),
+    /// The lanes of a warp execute an instruction together.
+    Call(&'k Call),
+}
+
+/// A store or an instruction, with what stands around it.
 #[derive(Debug, Clone)]
 pub struct Statement<'k> {
     /// What it does.
-    pub store: &'k Store,
+    pub does: Does<'k>,
     /// Where.
     pub around: Around<'k>,
 }
@@ -37,8 +48,8 @@ pub struct Statement<'k> {
 /// A load or store of one element or vector per thread.
 #[derive(Debug, Clone)]
 pub struct Site<'k> {
-    /// Its number among the loads and stores of the kernel, registers included: a statement's loads in the order of the
-    /// text of its value, then its store.
+    /// Its number among the accesses of the kernel, registers included: a store's loads in the order of the text of its
+    /// value, then the store itself; the operands of an instruction in their order.
     pub number: u32,
     /// The position of its statement.
     pub statement: usize,
@@ -81,7 +92,8 @@ impl Site<'_> {
 
 /// A kernel's statements and its accesses.
 pub struct Sites<'k> {
-    /// Every store.
+    lane: Index,
+    /// Every store and instruction.
     pub statements: Vec<Statement<'k>>,
     /// Every load and store, registers included.
     pub accesses: Vec<Site<'k>>,
@@ -90,7 +102,7 @@ pub struct Sites<'k> {
 impl<'k> Sites<'k> {
     /// All of a kernel. `first_line` is the line of its head in the printed program.
     pub fn of(kernel: &'k LoweredKernel, first_line: usize) -> Sites<'k> {
-        let mut sites = Sites { statements: Vec::new(), accesses: Vec::new() };
+        let mut sites = Sites { lane: kernel.lane(), statements: Vec::new(), accesses: Vec::new() };
         sites.body(&kernel.func, &kernel.func.body, &Around::default());
         sites.find_places(&kernel.func, first_line + 1 + kernel.derived.len());
         sites
@@ -104,6 +116,7 @@ impl<'k> Sites<'k> {
                 Stmt::For(l) => inside.loops.push(l),
                 Stmt::Block(b) => inside.block = func.blocks.get(b.name.0 as usize).map(String::as_str),
                 Stmt::If(i) => inside.conds.push(i.cond.clone()),
+                Stmt::Call(c) => self.call(func, c, around),
                 Stmt::Sync(_) => {}
             }
             for child in visit::children(stmt) {
@@ -120,7 +133,24 @@ impl<'k> Sites<'k> {
             access.copies = store.source().is_some();
             access.asynchronous = store.asynchronous;
         }
-        self.statements.push(Statement { store, around: around.clone() });
+        self.statements.push(Statement { does: Does::Store(store), around: around.clone() });
+    }
+
+    /// The operands of an instruction; of the lanes only those whose addresses count ask for memory.
+    fn call(&mut self, func: &'k Func, call: &'k Call, around: &Around<'k>) {
+        let row = intrin::find(&call.row);
+        for (n, operand) in call.operands.iter().enumerate() {
+            let mut around = around.clone();
+            let lanes = match &operand.held {
+                Held::Registers(elements) => elements.len() as u32,
+                Held::Address(lanes) => *lanes,
+            };
+            if let Some(Place::Addresses(layout)) = row.and_then(|r| r.operands.get(n)).map(|o| &o.place) {
+                around.conds.push(Cond::lt(self.lane.clone(), layout.span(Coordinate::Lane)));
+            }
+            self.access(func, operand.buffer, &operand.indices, lanes, operand.writes, &around);
+        }
+        self.statements.push(Statement { does: Does::Call(call), around: around.clone() });
     }
 
     /// The loads of a value; only the chosen side of a choice runs.
@@ -190,8 +220,10 @@ impl<'k> Sites<'k> {
         while first < self.accesses.len() {
             let statement = self.accesses[first].statement;
             let end = first + self.accesses[first..].iter().take_while(|a| a.statement == statement).count();
-            // The target is printed first and counted last.
-            for at in std::iter::once(end - 1).chain(first..end - 1) {
+            // The target of a store is printed first and counted last.
+            let last = matches!(self.statements.get(statement).map(|s| s.does), Some(Does::Store(_)));
+            let turned = if last { end - 1 } else { first };
+            for at in std::iter::once(turned).chain((first..end).filter(|at| *at != turned)) {
                 let Some((_, span)) = names.next() else { return };
                 let before = &printed.text[..span.start];
                 let column = before.len() - before.rfind('\n').map_or(0, |n| n + 1);

@@ -145,7 +145,7 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     /// The slots of consecutive elements of a local buffer.
-    fn registers(
+    pub fn registers(
         &self,
         id: BufferId,
         slots: &[PointerValue<'c>],

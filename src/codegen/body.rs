@@ -187,6 +187,10 @@ impl<'c> Body<'c, '_, '_> {
                 self.count()?;
                 if store.asynchronous { self.copy(store) } else { self.store(store) }
             }
+            Stmt::Call(call) => {
+                self.count()?;
+                self.call(call)
+            }
             Stmt::If(guard) if self.never(&guard.cond) => Ok(()),
             Stmt::If(guard) => {
                 let condition = self.condition(&guard.cond)?;

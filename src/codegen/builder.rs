@@ -190,6 +190,61 @@ impl<'c, 'm> Builder<'c, 'm> {
         self.ir.build_call(function, &args, "").map_err(refused)
     }
 
+    /// The declaration of an intrinsic, for the types of its parameters.
+    pub fn declared(&self, name: &str, overloads: &[Type<'c>]) -> Result<FunctionValue<'c>> {
+        let found = Intrinsic::find(name).and_then(|i| i.get_declaration(self.module, overloads));
+        found.ok_or_else(|| bug(format!("LLVM has no intrinsic {name}")))
+    }
+
+    /// Calls what the lanes of a warp execute together: no pass may bring it under other conditions.
+    pub fn together(&self, function: FunctionValue<'c>, args: &[Value<'c>]) -> Result<ValueKind<'c>> {
+        let types = function.get_type().get_param_types();
+        if types.len() != args.len() || types.iter().zip(args).any(|(t, a)| *t != a.get_type().into()) {
+            return Err(bug("an instruction is called with other arguments than it takes"));
+        }
+        let args: Vec<BasicMetadataValueEnum> = args.iter().map(|a| (*a).into()).collect();
+        let call = self.ir.build_call(function, &args, "").map_err(refused)?;
+        self.convergent(call);
+        Ok(call.try_as_basic_value())
+    }
+
+    /// Inline PTX that the lanes of a warp execute together, with an effect on memory; its arguments are 32-bit integers.
+    pub fn inline(&self, text: String, constraints: String, args: &[Value<'c>]) -> Result<()> {
+        let args: Vec<BasicMetadataValueEnum> = args.iter().map(|a| (*a).into()).collect();
+        let types = vec![self.i32().into(); args.len()];
+        let ty = self.context.void_type().fn_type(&types, false);
+        let asm = self.context.create_inline_asm(ty, text, constraints, true, false, None, false);
+        let call = self.ir.build_indirect_call(ty, asm, &args, "").map_err(refused)?;
+        self.convergent(call);
+        Ok(())
+    }
+
+    fn convergent(&self, call: CallSiteValue<'c>) {
+        for attribute in ["convergent", "nounwind"] {
+            let kind = inkwell::attributes::Attribute::get_named_enum_kind_id(attribute);
+            call.add_attribute(AttributeLoc::Function, self.context.create_enum_attribute(kind, 0));
+        }
+    }
+
+    /// A field of a value of several fields; of any other value, field 0 is itself.
+    pub fn field(&self, value: Value<'c>, field: u32) -> Result<Value<'c>> {
+        match value {
+            Value::StructValue(s) => self.ir.build_extract_value(s, field, "").map_err(refused),
+            one if field == 0 => Ok(one),
+            _ => Err(bug("a value has no such field")),
+        }
+    }
+
+    /// The same bits as another type of as many.
+    pub fn reinterpret(&self, value: Value<'c>, to: Type<'c>) -> Result<Value<'c>> {
+        self.cast(InstructionOpcode::BitCast, value, to)
+    }
+
+    /// An address as a number of 32 bits, which those of shared memory are.
+    pub fn short_address(&self, pointer: PointerValue<'c>) -> Result<Value<'c>> {
+        Ok(self.ir.build_ptr_to_int(pointer, self.i32(), "").map_err(refused)?.into())
+    }
+
     /// The address `index` elements behind a pointer. `inside` promises that it stays in the object.
     pub fn offset(
         &self,

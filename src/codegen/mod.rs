@@ -13,6 +13,7 @@ mod copy;
 mod describe;
 mod expr;
 mod index;
+mod instruction;
 mod listing;
 mod math;
 mod session;

@@ -54,7 +54,7 @@ fn divisor(extent: i64, limit: i64) -> i64 {
 fn straight_size(func: &Func, body: &[Stmt], around: Option<Var>) -> Option<i64> {
     body.iter().try_fold(0i64, |sum, stmt| {
         let size = match stmt {
-            Stmt::Store(_) => 1,
+            Stmt::Store(_) | Stmt::Call(_) => 1,
             Stmt::Sync(_) => return None,
             Stmt::Block(b) => straight_size(func, &b.body, around)?,
             Stmt::If(i) => straight_size(func, &i.body, around)?,

@@ -28,6 +28,63 @@ struct Pair<'a> {
     program: (BufferId, &'a [Index]),
 }
 
+/// A buffer of the program in the part of an operand.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Played {
+    /// Which operand of the row, by its position.
+    pub operand: usize,
+    /// The buffer.
+    pub buffer: BufferId,
+    /// For each index of the operand, which index of the buffer it is.
+    pub along: Vec<usize>,
+    /// The buffer's indices at the operand's first element.
+    pub base: Vec<Index>,
+}
+
+/// Which buffers play the row's operands in a statement whose nest [`matches()`] the row, once iterators are written out.
+/// `None` where it does not.
+///
+/// # Errors
+/// Only a fault of the row itself.
+pub fn play(store: &Store, row: &Row, dims: &[(String, Var)]) -> Result<Option<Vec<Played>>> {
+    let meaning = row.program()?;
+    let Some([Stmt::Store(model)]) = visit::blocks(&meaning.body).first().map(|b| b.body.as_slice()) else {
+        return Ok(None);
+    };
+    Ok([false, true].into_iter().find_map(|swap| {
+        let mut pairs = vec![pair(model, store)];
+        if !unify(&model.value, &store.value, swap, &mut pairs) {
+            return None;
+        }
+        let mut out: Vec<Played> = Vec::new();
+        for played in pairs.iter().map(|p| played(&meaning, row, dims, p)) {
+            let played = played?;
+            if out.iter().all(|p| p.operand != played.operand) {
+                out.push(played);
+            }
+        }
+        out.sort_by_key(|p| p.operand);
+        Some(out)
+    }))
+}
+
+fn played(meaning: &Func, row: &Row, dims: &[(String, Var)], pair: &Pair) -> Option<Played> {
+    let name = &meaning.buffer(pair.row.0).name;
+    let loops: Vec<Var> = dims.iter().map(|d| d.1).collect();
+    let steps: Vec<Option<Var>> = pair.program.1.iter().map(|i| step(i, &loops)).collect::<Option<_>>()?;
+    let along = pair.row.1.iter().map(|index| {
+        let var = loops.get(model_position(meaning, index)?)?;
+        steps.iter().position(|s| *s == Some(*var))
+    });
+    let start: visit::Map = loops.iter().map(|v| (*v, Index::Int(0))).collect();
+    Some(Played {
+        operand: row.operands.iter().position(|o| o.name == name)?,
+        buffer: pair.program.0,
+        along: along.collect::<Option<_>>()?,
+        base: pair.program.1.iter().map(|i| visit::subst_index(i, &start)).collect(),
+    })
+}
+
 /// Whether the nest of `top` is the row's instruction, with `dims` naming which loop plays which dimension.
 ///
 /// # Errors

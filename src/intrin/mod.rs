@@ -10,7 +10,7 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-pub use matching::{Mismatch, matches};
+pub use matching::{Mismatch, Played, matches, play};
 pub use rows::all;
 
 use crate::error::{Error, Result};

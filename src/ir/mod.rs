@@ -17,7 +17,7 @@
 //! - [`Index`]: integer arithmetic over loop variables. Exact, 64 bits, floor division. Everything that addresses.
 //! - [`Cond`]: comparisons of indices. Predicates.
 //! - [`Expr`]: data. Every operand of an operation has the operation's type; conversions are explicit casts.
-//! - [`Stmt`]: [`For`], [`Block`], [`Store`], [`If`], [`Sync`] *(Lowered)*. A body is a list of statements.
+//! - [`Stmt`]: [`For`], [`Block`], [`Store`], [`If`], [`Sync`] and [`Call`] *(Lowered)*. A body is a list of statements.
 //! - [`Buffer`]: named, typed, shaped, owned by the unit of its [`Scope`].
 //!
 //! A **loop** is referred to by its variable ([`Var`]); loops, blocks and buffers each have unique names, and steps,
@@ -51,6 +51,6 @@ pub use buffer::{Buffer, BufferId, Scope, StorageAlign};
 pub use expr::{BinOp, CmpOp, Cond, Expr, Index, IndexOp, Literal, UnOp, Var};
 pub use func::Func;
 pub use stmt::{
-    Axis, Block, BlockId, CopyKind, CopyWith, For, If, Iter, IterKind, LoopKind, Note, Pipeline, Raster, Role, RoleId,
-    Stmt, Store, Sync, Tensorize,
+    Axis, Block, BlockId, Call, CopyKind, CopyWith, For, Held, If, Iter, IterKind, LoopKind, Note, Operand, Pipeline,
+    Raster, Role, RoleId, Stmt, Store, Sync, Tensorize,
 };

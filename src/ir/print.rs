@@ -8,8 +8,8 @@
 mod expr;
 
 use super::{
-    Axis, Block, BlockId, Buffer, BufferId, Cond, Expr, For, Func, Index, IterKind, LoopKind, Stmt, Store, Sync, Var,
-    visit,
+    Axis, Block, BlockId, Buffer, BufferId, Call, Cond, Expr, For, Func, Held, Index, IterKind, LoopKind, Stmt, Store,
+    Sync, Var, visit,
 };
 use crate::dtype::DType;
 use crate::error::Error;
@@ -256,6 +256,7 @@ impl<'a> Printer<'a> {
                 self.indented(&i.body);
             }
             Stmt::Sync(s) => self.sync(s),
+            Stmt::Call(call) => self.call_of(call),
         }
     }
 
@@ -385,6 +386,25 @@ impl<'a> Printer<'a> {
                 self.indented(several);
             }
         }
+    }
+
+    /// `ROW D[..] A[..] B[..]`, each with the elements that a lane holds, or finds behind its address.
+    fn call_of(&mut self, call: &Call) {
+        self.put(&call.row);
+        for operand in &call.operands {
+            self.put(" ");
+            match &operand.held {
+                Held::Address(lanes) => self.access(operand.buffer, &operand.indices, *lanes),
+                Held::Registers(elements) if elements.iter().copied().eq(0..elements.len() as i64) => {
+                    self.access(operand.buffer, &operand.indices, elements.len() as u32);
+                }
+                Held::Registers(elements) => {
+                    self.access(operand.buffer, &operand.indices, 1);
+                    self.put(&format!("{elements:?}"));
+                }
+            }
+        }
+        self.end();
     }
 
     fn store(&mut self, s: &Store) {

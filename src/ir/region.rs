@@ -145,7 +145,7 @@ impl Search<'_> {
                     self.expr(&s.value, place);
                 }
             }
-            Stmt::Sync(_) => {}
+            Stmt::Sync(_) | Stmt::Call(_) => {}
         }
     }
 

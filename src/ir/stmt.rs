@@ -24,6 +24,8 @@ pub enum Stmt {
     If(If),
     /// Orders accesses of different threads (Lowered).
     Sync(Sync),
+    /// An instruction that a warp executes together (Lowered).
+    Call(Call),
 }
 
 /// How a loop runs.
@@ -384,6 +386,39 @@ impl Store {
             _ => None,
         }
     }
+}
+
+/// An instruction that the lanes of a warp execute together (Lowered).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// The name of its row.
+    pub row: String,
+    /// In the row's order: what it writes comes first.
+    pub operands: Vec<Operand>,
+}
+
+/// What an instruction works on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operand {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// Whether the instruction reads it.
+    pub reads: bool,
+    /// Whether the instruction writes it.
+    pub writes: bool,
+    /// Where it begins: one index per dimension; once buffers are flat one element index.
+    pub indices: Vec<Index>,
+    /// Which elements.
+    pub held: Held,
+}
+
+/// How the lanes of a warp hold an operand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Held {
+    /// Each lane in its own registers, a local buffer: these elements from the index on, in the order of the registers.
+    Registers(Vec<i64>),
+    /// In shared memory: the lane's index is the address of so many consecutive elements.
+    Address(u32),
 }
 
 /// A condition around statements.

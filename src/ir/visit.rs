@@ -1,6 +1,6 @@
 //! Walking and rewriting: every room uses these, so that a new statement costs an arm here and nowhere else.
 
-use super::{Block, BlockId, BufferId, Cond, Expr, For, If, Index, Stmt, Store, Var};
+use super::{Block, BlockId, BufferId, Cond, Expr, For, If, Index, Operand, Stmt, Store, Var};
 use std::collections::HashMap;
 
 /// A substitution of variables.
@@ -102,7 +102,7 @@ pub fn children(stmt: &Stmt) -> Vec<&Vec<Stmt>> {
         Stmt::For(l) => vec![&l.body],
         Stmt::Block(b) => b.init.iter().chain([&b.body]).collect(),
         Stmt::If(i) => vec![&i.body],
-        Stmt::Store(_) | Stmt::Sync(_) => Vec::new(),
+        Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) => Vec::new(),
     }
 }
 
@@ -112,7 +112,7 @@ pub fn children_mut(stmt: &mut Stmt) -> Vec<&mut Vec<Stmt>> {
         Stmt::For(l) => vec![&mut l.body],
         Stmt::Block(b) => b.init.iter_mut().chain([&mut b.body]).collect(),
         Stmt::If(i) => vec![&mut i.body],
-        Stmt::Store(_) | Stmt::Sync(_) => Vec::new(),
+        Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) => Vec::new(),
     }
 }
 
@@ -232,6 +232,16 @@ pub fn each_store(body: &mut [Stmt], f: &mut dyn FnMut(&mut Store)) {
     }
 }
 
+/// Changes every operand of an instruction in place.
+pub fn each_operand(stmt: &mut Stmt, f: &mut dyn FnMut(&mut Operand)) {
+    if let Stmt::Call(call) = stmt {
+        call.operands.iter_mut().for_each(&mut *f);
+    }
+    for child in children_mut(stmt) {
+        child.iter_mut().for_each(|s| each_operand(s, f));
+    }
+}
+
 /// Applies `index` to every index and `node` to every expression (bottom-up) of a statement and all below it:
 /// extents, bindings, predicates, conditions, store indices and values.
 pub fn map_stmt(stmt: Stmt, index: &mut dyn FnMut(&Index) -> Index, node: &mut dyn FnMut(Expr) -> Expr) -> Stmt {
@@ -264,6 +274,12 @@ pub fn map_stmt(stmt: Stmt, index: &mut dyn FnMut(&Index) -> Index, node: &mut d
         }),
         Stmt::If(i) => Stmt::If(If { cond: map_cond(&i.cond, &mut |x| index(x)), body: map_body(i.body, index, node) }),
         Stmt::Sync(s) => Stmt::Sync(s),
+        Stmt::Call(mut call) => {
+            for operand in &mut call.operands {
+                operand.indices = operand.indices.iter().map(&mut *index).collect();
+            }
+            Stmt::Call(call)
+        }
     }
 }
 
@@ -281,32 +297,38 @@ pub fn subst_body(body: Vec<Stmt>, map: &Map) -> Vec<Stmt> {
     map_body(body, &mut |i| subst_index(i, map), &mut |e| e)
 }
 
-/// The buffers read (loads), in the order of the text, each once.
+/// The buffers read (by loads and instructions), in the order of the text, each once.
 pub fn reads(body: &[Stmt]) -> Vec<BufferId> {
     let mut out = Vec::new();
-    walk(body, &mut |s| {
-        if let Stmt::Store(store) = s {
-            walk_expr(&store.value, &mut |e| {
-                if let Expr::Load { buffer, .. } = e
-                    && !out.contains(buffer)
-                {
-                    out.push(*buffer);
-                }
-            });
+    let mut add = |buffer: BufferId| {
+        if !out.contains(&buffer) {
+            out.push(buffer);
         }
+    };
+    walk(body, &mut |s| match s {
+        Stmt::Store(store) => walk_expr(&store.value, &mut |e| {
+            if let Expr::Load { buffer, .. } = e {
+                add(*buffer);
+            }
+        }),
+        Stmt::Call(call) => call.operands.iter().filter(|o| o.reads).for_each(|o| add(o.buffer)),
+        _ => {}
     });
     out
 }
 
-/// The buffers written (stores), in the order of the text, each once.
+/// The buffers written (by stores and instructions), in the order of the text, each once.
 pub fn writes(body: &[Stmt]) -> Vec<BufferId> {
     let mut out = Vec::new();
-    walk(body, &mut |s| {
-        if let Stmt::Store(store) = s
-            && !out.contains(&store.buffer)
-        {
-            out.push(store.buffer);
+    let mut add = |buffer: BufferId| {
+        if !out.contains(&buffer) {
+            out.push(buffer);
         }
+    };
+    walk(body, &mut |s| match s {
+        Stmt::Store(store) => add(store.buffer),
+        Stmt::Call(call) => call.operands.iter().filter(|o| o.writes).for_each(|o| add(o.buffer)),
+        _ => {}
     });
     out
 }

@@ -4,8 +4,9 @@
 use super::LoweredKernel;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::intrin;
 use crate::ir::{Axis, Block, CopyKind, Func, LoopKind, Scope, Stmt, visit};
-use crate::target::{Features, Target};
+use crate::target::{FEATURES, Features, Target};
 
 /// Refuses placements that are not lowered yet and types that the chip has no memory format for.
 pub fn admit(func: &Func, target: &Target) -> Result<()> {
@@ -23,15 +24,13 @@ pub fn admit(func: &Func, target: &Target) -> Result<()> {
         _ => {}
     });
     for b in &func.buffers {
-        if b.scope == Scope::Fragment {
-            missing.push(format!("set_scope {} fragment", b.name));
-        }
         if let Some(width) = b.swizzle {
             missing.push(format!("swizzle {} {width}", b.name));
         }
     }
     if missing.is_empty() {
         copies(func, target)?;
+        instructions(func, target)?;
         return types(func, target);
     }
     missing.dedup();
@@ -45,7 +44,7 @@ pub fn admit(func: &Func, target: &Target) -> Result<()> {
 
 fn placements_of_loop(func: &Func, l: &crate::ir::For, missing: &mut Vec<String>) {
     let name = func.var_name(l.var);
-    if let LoopKind::Bound(a @ (Axis::Cluster | Axis::Warpgroup | Axis::Warp)) = l.kind {
+    if let LoopKind::Bound(a @ (Axis::Cluster | Axis::Warpgroup)) = l.kind {
         missing.push(format!("bind {name} {}", a.name()));
     }
     if l.persistent {
@@ -54,7 +53,7 @@ fn placements_of_loop(func: &Func, l: &crate::ir::For, missing: &mut Vec<String>
     if let Some(p) = l.pipeline.filter(|p| p.in_flight > 0) {
         missing.push(format!("pipeline {name} stages={} in_flight={}", p.stages, p.in_flight));
     }
-    if let Some(t) = &l.tensorize {
+    if let Some(t) = l.tensorize.as_ref().filter(|t| intrin::find(&t.row).is_none_or(|r| r.emit.is_none())) {
         missing.push(format!("tensorize {name} {}", t.row));
     }
 }
@@ -73,6 +72,34 @@ fn copies(func: &Func, target: &Target) -> Result<()> {
         format!("copy_with {stages} cp_async: {} has no asynchronous copies; sm_80 is the first that has", target.name),
     )
     .help(format!("copy_with {stages} sync copies through registers, in a pipeline too")))
+}
+
+/// Instructions need a chip that has them.
+fn instructions(func: &Func, target: &Target) -> Result<()> {
+    let placed =
+        visit::loops(&func.body).into_iter().filter_map(|l| Some((l, intrin::find(&l.tensorize.as_ref()?.row)?)));
+    let Some((l, row)) = placed.into_iter().find(|(_, row)| !target.has(row.needs)) else { return Ok(()) };
+    let lacks = FEATURES.iter().filter(|f| row.needs.contains(f.flag) && !target.has(f.flag));
+    let lacks: Vec<String> = lacks
+        .map(|f| format!("{}, which sm_{}{} brought", f.name, f.sm, if f.accelerated { "a" } else { "" }))
+        .collect();
+    let message = format!(
+        "tensorize {} {}: {} does not have {}",
+        func.var_name(l.var),
+        row.name,
+        target.name,
+        lacks.join(" and ")
+    );
+    let error = Error::chip("admit.instruction", message);
+    let (family, types) = (
+        |name: &str| name.split('.').next().map(str::to_string),
+        |name: &str| name.splitn(3, '.').nth(2).map(str::to_string),
+    );
+    let alike = |r: &&intrin::Row| family(&r.name) == family(&row.name) && types(&r.name) == types(&row.name);
+    Err(match intrin::all().iter().filter(alike).rfind(|r| target.has(r.needs)) {
+        Some(other) => error.help(format!("{} has {}", target.name, other.name)),
+        None => error.help("leave the step out to get the same program with ordinary code"),
+    })
 }
 
 fn types(func: &Func, target: &Target) -> Result<()> {

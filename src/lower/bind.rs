@@ -1,35 +1,25 @@
 //! Bound loops become hardware indices.
 //!
-//! All loops bound to one axis share its variable. A statement that writes shared or global memory and mentions no
-//! variable of a thread axis would be done by every thread of that axis: it runs on thread 0 of it instead. A variable
-//! that occurs in conditions alone counts as not mentioned where thread 0 meets them if any thread does.
-//! Cooperative stages come out right by the same rule: their own bound loops stand for the threads, whatever loops
-//! of the same axis stand around them.
+//! All loops bound to one axis share its variable; a loop bound to warps stands for groups of 32 threads, numbered x
+//! fastest, and adds no axis to the launch. `units` says which threads run a statement.
 //!
 //! Row and column of a rasterized walk of the blocks are computed first and keep their names; those of any other walk are
 //! written out where they stand.
 
-use super::blocks::guarded;
-use super::{Derived, LaunchAxis, LoweredKernel, bug, walks};
+use super::{Derived, LaunchAxis, LoweredKernel, bug, units, walks};
 use crate::error::{Error, Result};
-use crate::ir::simplify::{self, Env, prove};
-use crate::ir::{Axis, Block, Cond, Expr, For, Func, Index, Raster, Scope, Stmt, Store, Var, visit};
+use crate::ir::simplify;
+use crate::ir::{Axis, Expr, For, Func, Index, Raster, Stmt, Store, Var, visit};
 use crate::target::Target;
 
 /// Runs the pass.
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     kernel.launch = launch(&mut kernel.func)?;
-    let launch = kernel.launch.clone();
     check_shadowing(&kernel.func.body, &kernel.func, &mut Vec::new())?;
+    let units = units::of(&kernel.func)?;
     let body = std::mem::take(&mut kernel.func.body);
-    let body = unbind_all(kernel, body)?;
-    let mut env = Env::with_loops(visit::loops(&body));
-    launch.iter().for_each(|x| env.bind(x.var, 0, i64::from(x.extent) - 1));
-    let func = &kernel.func;
-    kernel.func.body = visit::rewrite(body, &mut |s| match s {
-        Stmt::Block(b) => vec![Stmt::Block(elect(b, func, &launch, &env))],
-        other => vec![other],
-    });
+    kernel.func.body = unbind_all(kernel, body)?;
+    units::elect(kernel, &units);
     Ok(())
 }
 
@@ -62,6 +52,7 @@ fn launch(func: &mut Func) -> Result<Vec<LaunchAxis>> {
             Some(_) => {}
         }
     }
+    units::warps_to_threads(func, &mut found)?;
     found.sort_by_key(|(axis, ..)| *axis);
     Ok(found.into_iter().map(|(axis, extent, _)| LaunchAxis { axis, var: func.add_var(axis.name()), extent }).collect())
 }
@@ -109,7 +100,7 @@ pub fn mentions(body: &[Stmt], var: Var) -> bool {
     found
 }
 
-fn store_mentions(store: &Store, var: Var) -> bool {
+pub fn store_mentions(store: &Store, var: Var) -> bool {
     let mut found = store.indices.iter().any(|i| i.mentions(var));
     visit::walk_expr(&store.value, &mut |e| match e {
         Expr::Load { indices, .. } => found |= indices.iter().any(|i| i.mentions(var)),
@@ -142,6 +133,9 @@ struct Unbind<'a> {
 
 impl Unbind<'_> {
     fn one(&mut self, mut l: For) -> Vec<Stmt> {
+        if l.axis() == Some(Axis::Warp) {
+            return visit::subst_body(l.body, &[(l.var, units::warp(&self.kernel.launch))].into());
+        }
         let axis = l.axis().and_then(|a| self.kernel.launch.iter().find(|x| x.axis == a)).copied();
         let index = Index::Var(axis.map_or(l.var, |x| x.var));
         l.body = match (l.raster.take(), axis.filter(|x| x.axis.is_block_level())) {
@@ -180,41 +174,4 @@ impl Unbind<'_> {
         }
         values
     }
-}
-
-/// Guards a block that writes what others share and leaves a thread axis out: its first thread does it for all.
-fn elect(block: Block, func: &Func, launch: &[LaunchAxis], env: &Env) -> Block {
-    let shared =
-        visit::writes(&block.body).iter().any(|b| matches!(func.buffer(*b).scope, Scope::Shared | Scope::Global));
-    let one =
-        |x: &&LaunchAxis| shared && x.extent > 1 && !x.axis.is_block_level() && first_does_all(&block.body, x.var, env);
-    let axes: Vec<&LaunchAxis> = launch.iter().filter(one).collect();
-    if axes.is_empty() {
-        return block;
-    }
-    let guard = axes.iter().fold(Cond::TRUE, |all, x| all.and(Cond::eq(x.var, 0)));
-    let first: visit::Map = axes.iter().map(|x| (x.var, Index::Int(0))).collect();
-    Block { body: guarded(guard, visit::subst_body(block.body.clone(), &first)), ..block }
-}
-
-/// Whether every thread of the axis does the same, or nothing, and the first does it whenever any of them does.
-fn first_does_all(body: &[Stmt], var: Var, env: &Env) -> bool {
-    let mut all = true;
-    visit::walk(body, &mut |s| match s {
-        Stmt::Store(s) => all &= !store_mentions(s, var),
-        Stmt::If(i) => all &= i.cond.conjuncts().into_iter().all(|part| holds_first(part, var, env)),
-        Stmt::For(l) => all &= !l.extent.mentions(var),
-        _ => {}
-    });
-    all
-}
-
-/// Whether a condition that holds for any value of the variable holds for 0.
-fn holds_first(part: &Cond, var: Var, env: &Env) -> bool {
-    if !part.mentions(var) {
-        return true;
-    }
-    let mut known = env.clone();
-    known.assume(part);
-    prove(&visit::subst_cond(part, &[(var, Index::Int(0))].into()), &known)
 }

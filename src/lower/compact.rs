@@ -1,8 +1,9 @@
-//! Shrinks shared and local buffers to the region in use at a time.
+//! Shrinks buffers within the block to the region in use at a time.
 //!
 //! A buffer is in use inside the innermost body that holds all its accesses. The loops around that body are at one
 //! iteration at a time, so their variables stay symbolic in the region's minimum, which is taken off every index.
-//! A shared buffer belongs to the block: its region is taken over all threads. Global buffers keep their shape.
+//! A shared buffer belongs to the block: its region is taken over all threads. A fragment belongs to the warp, a local
+//! buffer to the thread, whose number stays symbolic. Global buffers keep their shape.
 
 use super::{LoweredKernel, bug};
 use crate::error::Result;
@@ -15,7 +16,7 @@ use crate::target::Target;
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     for id in (0..kernel.func.buffers.len() as u32).map(BufferId) {
         let scope = kernel.func.buffer(id).scope;
-        if matches!(scope, Scope::Shared | Scope::Local) {
+        if scope != Scope::Global {
             let threads = if scope == Scope::Shared { kernel.thread_vars() } else { Vec::new() };
             if let Some(region) = in_use(kernel, id, &threads) {
                 shrink(&mut kernel.func, id, &region)?;
@@ -72,7 +73,7 @@ fn innermost<'a>(
         }
         Stmt::Block(b) => innermost(func, &b.body, id, threads, env),
         Stmt::If(i) => innermost(func, &i.body, id, threads, env),
-        Stmt::Store(_) | Stmt::Sync(_) => Some(body),
+        Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) => Some(body),
     }
 }
 

@@ -75,6 +75,12 @@ impl Flatten<'_> {
                 s.value = self.expr(&s.value, env);
                 Stmt::Store(s)
             }
+            Stmt::Call(mut call) => {
+                for o in &mut call.operands {
+                    o.indices = vec![self.index(o.buffer.0, &o.indices, env)];
+                }
+                Stmt::Call(call)
+            }
             Stmt::Sync(_) => stmt,
         }
     }

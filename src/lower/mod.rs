@@ -10,6 +10,7 @@ mod blocks;
 mod compact;
 mod copies;
 mod flatten;
+mod fragments;
 mod guards;
 mod kernels;
 #[doc(hidden)]
@@ -19,13 +20,15 @@ mod pipeline;
 mod plan;
 mod point;
 mod registers;
+mod units;
 mod vectors;
 mod verify;
 mod walks;
 
 use crate::error::{Error, Result};
+use crate::intrin;
 use crate::ir::simplify::Env;
-use crate::ir::{Axis, BufferId, Func, Index, Var, print};
+use crate::ir::{Axis, BufferId, Func, Index, Stmt, Var, print, visit};
 use crate::target::{Features, Target};
 use std::time::{Duration, Instant};
 
@@ -45,8 +48,16 @@ pub struct Lowered {
 impl Lowered {
     /// What a chip must have to run it; ordinary code needs nothing.
     pub fn features(&self) -> Features {
-        let copies = self.kernels.iter().any(|k| order::copies(&k.func.body));
-        if copies { Features::CP_ASYNC } else { Features::empty() }
+        let mut needed = Features::empty();
+        for kernel in &self.kernels {
+            needed.set(Features::CP_ASYNC, needed.contains(Features::CP_ASYNC) || order::copies(&kernel.func.body));
+            visit::walk(&kernel.func.body, &mut |s| {
+                if let Stmt::Call(call) = s {
+                    needed |= intrin::find(&call.row).map_or(Features::empty(), |row| row.needs);
+                }
+            });
+        }
+        needed
     }
 }
 
@@ -62,6 +73,8 @@ impl Lowered {
 /// - a `Local` buffer is registers: its indices are constants once the unrolled loops around are written out;
 /// - a `Shared` buffer has a byte `offset`;
 /// - an asynchronous store copies 4, 8 or 16 bytes of a global buffer that the kernel does not write to a shared one;
+/// - a `Call` stands only where all lanes of a warp come; its registers are those of local buffers, its addresses elements of
+///   shared ones, as aligned as the run of elements behind them is long;
 /// - a `Sync` stands only where all threads of its unit come; groups of copies are committed and waited for by all threads
 ///   of the block alike.
 ///
@@ -147,6 +160,11 @@ impl LoweredKernel {
         env
     }
 
+    /// The number of a thread in its warp.
+    pub fn lane(&self) -> Index {
+        units::lane(&self.launch)
+    }
+
     /// The variables that tell blocks apart.
     pub fn block_vars(&self) -> Vec<Var> {
         let axes = self.launch.iter().filter(|l| l.axis.is_block_level()).map(|l| l.var);
@@ -180,7 +198,12 @@ pub const PASSES: &[Pass] = &[
         promise: "bound loops are hardware indices; a stage that leaves an axis out runs on one of its threads",
         run: bind::run,
     },
-    Pass { name: "compact", promise: "shared and local buffers hold only what is in use at a time", run: compact::run },
+    Pass { name: "compact", promise: "buffers within the block hold only what is in use at a time", run: compact::run },
+    Pass {
+        name: "fragments",
+        promise: "nests of instructions are calls, the elements of fragments belong to lanes and their registers",
+        run: fragments::run,
+    },
     Pass { name: "flatten", promise: "every buffer is flat, every access one element index", run: flatten::run },
     Pass { name: "guards", promise: "no condition is left that always holds", run: guards::run },
     Pass {

@@ -6,7 +6,9 @@
 //! must then be shown of each.
 
 use super::{Lowered, LoweredKernel};
-use crate::ir::{Buffer, BufferId, Cond, Expr, Func, Index, Scope, Stmt, Store, Sync, print, simplify, visit};
+use crate::ir::{
+    Buffer, BufferId, Call, Cond, Expr, Func, Held, Index, Operand, Scope, Stmt, Store, Sync, print, simplify, visit,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A damaged program.
@@ -147,6 +149,7 @@ fn alone(func: &Func, stmt: &Stmt) -> Vec<Change> {
         }
         Stmt::For(l) => looped(func, l),
         Stmt::Store(s) => stores(func, s),
+        Stmt::Call(call) => calls(func, call),
         Stmt::Block(_) => Vec::new(),
     }
 }
@@ -167,6 +170,34 @@ fn syncs(sync: &Sync) -> Vec<Change> {
             vec![missing("wait removed"), weaker("wait weakened", format!("leaves {}", groups + 1), weak)]
         }
     }
+}
+
+/// What can be wrong with an instruction: that it is missing, the addresses that its lanes give, and its registers.
+fn calls(func: &Func, call: &Call) -> Vec<Change> {
+    let line = |c: &Call| print::stmts(func, &[Stmt::Call(c.clone())]).trim().to_string();
+    let text = line(call);
+    let mut out = vec![change("instruction removed", format!("`{text}` removed"), Vec::new())];
+    for (n, operand) in call.operands.iter().enumerate() {
+        let mut damaged = |kind, by: &dyn Fn(&mut Operand)| {
+            let mut call = call.clone();
+            by(&mut call.operands[n]);
+            out.push(change(kind, format!("`{text}` became `{}`", line(&call)), vec![Stmt::Call(call)]));
+        };
+        let step = match &operand.held {
+            Held::Registers(elements) => elements.len() as i64,
+            Held::Address(lanes) => i64::from(*lanes),
+        };
+        for by in [-step, step] {
+            damaged("operand moved", &|o| o.indices.iter_mut().for_each(|i| *i = i.clone() + by));
+        }
+        if let Held::Registers(elements) = &operand.held
+            && elements.len() > 1
+        {
+            let turned = [&elements[1..], &elements[..1]].concat();
+            damaged("registers exchanged", &|o| o.held = Held::Registers(turned.clone()));
+        }
+    }
+    out
 }
 
 /// One iteration more or less; a barrier at either end of the body outside of it.

@@ -15,15 +15,15 @@ pub const MOST_STATEMENTS: i64 = 1 << 14;
 /// Runs the pass.
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     let mut indexing = BTreeSet::new();
-    visit::walk(&kernel.func.body, &mut |s| {
-        if let Stmt::Store(s) = s {
-            let mut note = |buffer: BufferId, index: &Index| {
-                if kernel.func.buffer(buffer).scope == Scope::Local {
-                    index.for_each_var(&mut |v| {
-                        indexing.insert((v, buffer));
-                    });
-                }
-            };
+    let mut note = |buffer: BufferId, index: &Index| {
+        if kernel.func.buffer(buffer).scope == Scope::Local {
+            index.for_each_var(&mut |v| {
+                indexing.insert((v, buffer));
+            });
+        }
+    };
+    visit::walk(&kernel.func.body, &mut |s| match s {
+        Stmt::Store(s) => {
             note(s.buffer, &s.indices[0]);
             visit::walk_expr(&s.value, &mut |e| {
                 if let Expr::Load { buffer, indices, .. } = e {
@@ -31,6 +31,8 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
                 }
             });
         }
+        Stmt::Call(call) => call.operands.iter().for_each(|o| note(o.buffer, &o.indices[0])),
+        _ => {}
     });
     for (var, buffer) in &indexing {
         let axis = kernel.launch.iter().find(|l| l.var == *var).map(|l| l.axis.name());
@@ -120,7 +122,7 @@ fn size<'a>(func: &'a Func, body: &[Stmt], longest: &mut Option<(&'a str, i64, V
             }
             Stmt::Block(b) => size(func, &b.body, longest),
             Stmt::If(i) => size(func, &i.body, longest).saturating_add(1),
-            Stmt::Store(_) | Stmt::Sync(_) => 1,
+            Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) => 1,
         };
         sum.saturating_add(n)
     })

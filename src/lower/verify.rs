@@ -1,15 +1,15 @@
 //! Holds a lowered kernel to the promises of [`LoweredKernel`]: code generation and the machine rely on them.
 
 use super::copies::SIZES;
-use super::{LoweredKernel, bug};
+use super::{LoweredKernel, bug, units};
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{BufferId, Cond, Expr, For, Index, LoopKind, Scope, Stmt, Store, Sync, Var, visit};
+use crate::ir::{BufferId, Cond, Expr, For, Held, Index, LoopKind, Operand, Scope, Stmt, Store, Sync, Var, visit};
 
 /// Checks every promise; a broken one is a fault of a pass.
 pub fn verify(kernel: &LoweredKernel) -> Result<()> {
     let written = visit::writes(&kernel.func.body);
-    let mut check = Check { kernel, written, unrolled: Vec::new(), divergent: false };
+    let mut check = Check { kernel, written, unrolled: Vec::new(), divergent: false, apart: false };
     check.buffers()?;
     check.body(&kernel.func.body, &kernel.env())
 }
@@ -19,7 +19,10 @@ struct Check<'a> {
     /// Buffers that the kernel writes.
     written: Vec<BufferId>,
     unrolled: Vec<Var>,
+    /// Threads of a block may be told apart here.
     divergent: bool,
+    /// Lanes of a warp may be.
+    apart: bool,
 }
 
 impl Check<'_> {
@@ -45,7 +48,7 @@ impl Check<'_> {
                         return Err(self.broken(format!("{} has no place in shared memory", b.name)));
                     }
                 }
-                Scope::Fragment => return Err(self.broken(format!("{} is a fragment", b.name))),
+                Scope::Fragment => return Err(self.broken(format!("{} is still a fragment", b.name))),
                 _ => {}
             }
         }
@@ -68,12 +71,13 @@ impl Check<'_> {
                 self.body(&b.body, env)
             }
             Stmt::If(i) => {
-                let before = self.divergent;
+                let before = (self.divergent, self.apart);
                 self.divergent |= self.kernel.thread_vars().iter().any(|(v, _)| i.cond.mentions(*v));
+                self.apart |= !units::is_uniform(&i.cond, self.kernel);
                 let mut inner = env.clone();
                 inner.assume(&i.cond);
                 self.body(&i.body, &inner)?;
-                self.divergent = before;
+                (self.divergent, self.apart) = before;
                 Ok(())
             }
             Stmt::Store(s) => {
@@ -95,6 +99,10 @@ impl Check<'_> {
                 Err(self.broken(format!("synchronisation stands under a condition on the thread: {reason}")))
             }
             Stmt::Sync(_) => Ok(()),
+            Stmt::Call(call) if self.apart => {
+                Err(self.broken(format!("{} stands under a condition that tells lanes apart", call.row)))
+            }
+            Stmt::Call(call) => call.operands.iter().try_for_each(|o| self.operand(o, env)),
         }
     }
 
@@ -127,6 +135,18 @@ impl Check<'_> {
         let mut inner = env.clone();
         inner.bind(l.var, 0, extent - 1);
         self.body(&l.body, &inner)
+    }
+
+    fn operand(&self, o: &Operand, env: &Env) -> Result<()> {
+        let (scope, name) = (self.kernel.func.buffer(o.buffer).scope, &self.kernel.func.buffer(o.buffer).name);
+        match (&o.held, scope) {
+            (Held::Registers(_), Scope::Local) => self.access(o.buffer, &o.indices, 1, env),
+            (Held::Address(lanes), Scope::Shared) => self.access(o.buffer, &o.indices, *lanes, env),
+            _ => {
+                Err(self
+                    .broken(format!("an instruction takes {name}, which is {}, otherwise than it lies", scope.name())))
+            }
+        }
     }
 
     fn access(&self, buffer: BufferId, indices: &[Index], lanes: u32, env: &Env) -> Result<()> {

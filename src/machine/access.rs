@@ -67,9 +67,14 @@ impl World {
     /// Tells the listener of a request, if there is one of either.
     #[inline(always)]
     fn tell(&mut self, lanes: &Lanes<'_>, access: u32) {
-        if let (Some(listen), true) = (&mut self.listener.0, lanes.mask != 0) {
-            let elements = std::array::from_fn(|lane| lanes.element(lane));
-            listen(&Request { kernel: self.kernel, access, elements, active: lanes.mask });
+        self.tell_of(lanes.mask, |lane| lanes.element(lane), access);
+    }
+
+    /// Tells the listener of the elements that these lanes ask for.
+    #[inline(always)]
+    pub fn tell_of(&mut self, active: u32, element: impl Fn(usize) -> i64, access: u32) {
+        if let (Some(listen), true) = (&mut self.listener.0, active != 0) {
+            listen(&Request { kernel: self.kernel, access, elements: std::array::from_fn(element), active });
         }
     }
 
@@ -82,7 +87,7 @@ impl World {
         }
     }
 
-    fn memory(&mut self, place: Place) -> Result<(&mut Memory, &mut Clock, Span), Trap> {
+    pub fn memory(&mut self, place: Place) -> Result<(&mut Memory, &mut Clock, Span), Trap> {
         let clock = &mut self.clock;
         match place {
             Place::Global(m) => {
@@ -99,9 +104,9 @@ impl World {
 
 /// Where a buffer begins in its memory and how many units an element takes.
 #[derive(Debug, Clone, Copy)]
-struct Span {
-    base: usize,
-    units: usize,
+pub(super) struct Span {
+    pub base: usize,
+    pub units: usize,
 }
 
 /// The lanes that take part in an access and where each goes.
@@ -171,7 +176,7 @@ struct Kind {
     write: bool,
 }
 
-fn failure(failure: Failure, touch: Touch) -> Trap {
+pub(super) fn failure(failure: Failure, touch: Touch) -> Trap {
     match failure {
         Failure::OutOfBounds => Trap::OutOfBounds { lane: touch.lane, access: touch.access },
         Failure::Uninitialised => Trap::Uninitialised(touch),

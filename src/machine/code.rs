@@ -10,9 +10,10 @@
 //! An address is the sum of one scalar slot and one vector slot ([`Operand`]), both kept up to date where their
 //! innermost variable changes, not where they are used. Jumps are relative, so code can be put together in any order.
 
+use super::collective::Collective;
 use super::value::Kind;
 use crate::dtype::DType;
-use crate::ir::{BinOp, BufferId, CmpOp, Cond, Func, Index, IndexOp, Store, UnOp, Var};
+use crate::ir::{BinOp, BufferId, Call, CmpOp, Cond, Func, Index, IndexOp, Store, UnOp, Var};
 
 /// A position in a file of slots or registers.
 pub(super) type Slot = u32;
@@ -227,6 +228,9 @@ pub(super) enum Op {
         lanes: u32,
     },
 
+    /// The lanes of the warp execute an instruction together: a position in [`Code::collectives`]. Ends a statement.
+    Collective(u32),
+
     /// Each thread closes the group of the copies that it has started since it last closed one.
     Commit,
     /// Each thread waits until at most so many of its closed groups are under way.
@@ -243,7 +247,7 @@ pub(super) enum Op {
 #[derive(Debug, Clone)]
 pub(super) struct Site {
     pub statement: SiteKind,
-    /// How many stores stand before it in the text.
+    /// How many stores and instructions stand before it in the text.
     pub stores: u32,
     /// The loops around it, outermost first.
     pub loops: Vec<(Var, Operand)>,
@@ -255,6 +259,7 @@ pub(super) enum SiteKind {
     Store(Store),
     If(Cond),
     Sync(String),
+    Call(Call),
     Other,
 }
 
@@ -266,6 +271,7 @@ pub(super) struct Code {
     pub site_of: Vec<u32>,
     pub sites: Vec<Site>,
     pub accesses: Vec<Access>,
+    pub collectives: Vec<Collective>,
     /// Starting values; constants stay.
     pub scalars: Vec<i64>,
     pub vectors: u32,

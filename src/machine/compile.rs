@@ -1,6 +1,7 @@
 //! From statements to bytecode. Loops stay loops; blocks, rasterized walks and bindings become index arithmetic.
 
 use super::code::{Access, Code, Op, Operand, Place, Site, SiteKind, Slot};
+use super::collective::Collective;
 use super::index::{Meaning, Value};
 use super::lanes;
 use crate::error::{Error, Result};
@@ -47,6 +48,7 @@ pub(super) struct Compiler<'a> {
     pub vector_level: Vec<u32>,
     pub registers: u32,
     pub accesses: Vec<Access>,
+    pub collectives: Vec<Collective>,
     sites: Vec<Site>,
     site: u32,
     stores: u32,
@@ -97,6 +99,7 @@ impl<'a> Compiler<'a> {
             vector_level: vec![0, 0],
             registers: 0,
             accesses: Vec::new(),
+            collectives: Vec::new(),
             sites: vec![Site { statement: SiteKind::Other, stores: 0, loops: Vec::new() }],
             site: 0,
             stores: 0,
@@ -123,6 +126,7 @@ impl<'a> Compiler<'a> {
             site_of,
             sites: self.sites,
             accesses: self.accesses,
+            collectives: self.collectives,
             scalars: self.scalars,
             vectors: self.vector_level.len() as u32,
             registers: self.registers,
@@ -171,9 +175,9 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn here(&mut self, statement: SiteKind) {
+    pub fn here(&mut self, statement: SiteKind) {
         let stores = self.stores;
-        self.stores += u32::from(matches!(statement, SiteKind::Store(_)));
+        self.stores += u32::from(matches!(statement, SiteKind::Store(_) | SiteKind::Call(_)));
         self.sites.push(Site { statement, stores, loops: self.loops.clone() });
         self.site = self.sites.len() as u32 - 1;
     }
@@ -190,6 +194,7 @@ impl<'a> Compiler<'a> {
                 Stmt::Store(s) => self.store(s)?,
                 Stmt::If(i) => self.branch(i)?,
                 Stmt::Sync(s) => self.sync(s),
+                Stmt::Call(c) => self.call(c)?,
             }
         }
         self.depth -= 1;

@@ -29,6 +29,7 @@ pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) 
     if let Some(site) = site {
         let text = match &site.statement {
             SiteKind::Store(s) => print::stmts(&code.func, &[Stmt::Store(s.clone())]),
+            SiteKind::Call(c) => print::stmts(&code.func, &[Stmt::Call(c.clone())]),
             SiteKind::If(c) => format!("if {}", print::cond(&code.func, c)),
             SiteKind::Sync(reason) => format!("barrier: {reason}"),
             SiteKind::Other => String::new(),
@@ -87,8 +88,11 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
         }
         Trap::Division { lane } => ("zero", "an integer is divided by zero".to_string(), lane),
         Trap::Divergence { mask } => {
-            let message =
-                format!("a barrier is reached by lanes {mask:#010x} of a warp with lanes {:#010x}", warp.full);
+            let message = format!(
+                "{} is reached by lanes {mask:#010x} of a warp with lanes {:#010x}",
+                met(code, warp),
+                warp.full
+            );
             ("divergence", message, (mask.trailing_zeros() as usize).min(31))
         }
         Trap::Stuck { other, what } => {
@@ -97,6 +101,15 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
         }
         Trap::Limit => ("limit", "the program runs more statements than the machine was allowed".to_string(), 0),
         Trap::Broken(what) => ("code", format!("the machine's own code is wrong: {what}"), 0),
+    }
+}
+
+/// What the lanes of a warp meet at.
+fn met(code: &Code, warp: &Warp) -> String {
+    let site = code.site_of.get(warp.pc).and_then(|s| code.sites.get(*s as usize));
+    match site.map(|s| &s.statement) {
+        Some(SiteKind::Call(call)) => call.row.clone(),
+        _ => "a barrier".to_string(),
     }
 }
 

@@ -30,6 +30,7 @@
 mod access;
 mod alu;
 mod code;
+mod collective;
 mod compile;
 mod expr;
 mod fault;

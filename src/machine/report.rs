@@ -24,7 +24,7 @@ pub(super) struct Party {
     /// `S[63 - threadIdx.x]`, as the program has it.
     access: String,
     statement: String,
-    /// How many stores stand before the statement in the text.
+    /// How many stores and instructions stand before the statement in the text.
     stores: u32,
     values: Vec<(Var, i64)>,
 }
@@ -37,6 +37,7 @@ impl Party {
         let value = |site: &Site| site.loops.iter().map(|(v, o)| (*v, warp.value(*o, touch.lane))).collect();
         let statement = site.map_or(String::new(), |s| match &s.statement {
             SiteKind::Store(s) => print::stmts(&code.func, &[Stmt::Store(s.clone())]).trim().to_string(),
+            SiteKind::Call(c) => print::stmts(&code.func, &[Stmt::Call(c.clone())]).trim().to_string(),
             _ => String::new(),
         });
         Party {
@@ -165,7 +166,11 @@ impl<'a> Tree<'a> {
     }
 
     fn store(&self, party: &Party) -> Option<&'a Stmt> {
-        self.statements.iter().filter(|s| matches!(s, Stmt::Store(_))).nth(party.stores as usize).copied()
+        self.statements
+            .iter()
+            .filter(|s| matches!(s, Stmt::Store(_) | Stmt::Call(_)))
+            .nth(party.stores as usize)
+            .copied()
     }
 
     /// The place of an access: in its statement's line, the target or what is read.
@@ -267,7 +272,7 @@ impl<'a> Tree<'a> {
             Stmt::For(l) => format!("loop {}", self.func.var_name(l.var)),
             Stmt::Block(b) => format!("block {}", self.func.block_name(b.name)),
             Stmt::If(i) => format!("`if {}`", print::cond(self.func, &i.cond)),
-            Stmt::Store(_) | Stmt::Sync(_) => {
+            Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) => {
                 format!("`{}`", print::stmts(self.func, std::slice::from_ref(stmt)).trim())
             }
         }

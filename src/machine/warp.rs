@@ -6,6 +6,7 @@
 use super::access::{self, World};
 use super::alu;
 use super::code::{Code, LANES, Op, Operand, Slot};
+use super::collective;
 use super::compile::LANE;
 use super::flight::Flights;
 use super::race::Touch;
@@ -39,7 +40,7 @@ pub(super) enum Trap {
     Race(Touch),
     /// An integer was divided by zero.
     Division { lane: usize },
-    /// A barrier reached by part of its threads.
+    /// A barrier, or an instruction of the whole warp, reached by part of its threads.
     Divergence { mask: u32 },
     /// A barrier that another warp of the block will not reach.
     Stuck { other: usize, what: &'static str },
@@ -163,12 +164,23 @@ impl Warp {
                     access::reduce(self, code, world, src, access, alu::Combine { op, dtype, kind })?;
                     world.count(self.mask.count_ones())?;
                 }
+                Op::Collective(number) if self.mask == u32::MAX => {
+                    collective::run(self, code, world, number)?;
+                    world.count(self.mask.count_ones())?;
+                    turn -= 1;
+                    if turn == 0 {
+                        self.pc += 1;
+                        return Ok(Event::Paused);
+                    }
+                }
                 Op::BlockBarrier if self.mask == self.full => {
                     self.pc += 1;
                     return Ok(Event::Barrier(self.pc - 1));
                 }
                 Op::WarpBarrier if self.mask == self.full => world.clock.warp_barrier(self.number),
-                Op::BlockBarrier | Op::WarpBarrier => return Err(Trap::Divergence { mask: self.mask }),
+                Op::BlockBarrier | Op::WarpBarrier | Op::Collective(_) => {
+                    return Err(Trap::Divergence { mask: self.mask });
+                }
                 Op::Check { access, at, extent } => self.check(access, at, extent)?,
                 ref other => {
                     if !self.control(other) && !self.slots(other) {

@@ -19,7 +19,7 @@ bitflags! {
         const LDMATRIX = 1 << 4;
         /// tanh.approx.f32.
         const TANH = 1 << 5;
-        /// mma.m16n8k16 on f16 and bf16, tf32, f64.
+        /// mma.m16n8k16 and larger on f16 and 8-bit integers; mma on bf16, tf32 and f64.
         const MMA_AMPERE = 1 << 6;
         /// Conversions between f32 and bf16, and fma on bf16.
         const BF16 = 1 << 7;
@@ -83,7 +83,7 @@ pub const FEATURES: [Feature; 21] = [
     row(Features::MMA_INT, "mma on integers", 75, 65),
     row(Features::LDMATRIX, "ldmatrix", 75, 65),
     row(Features::TANH, "tanh.approx", 75, 70),
-    row(Features::MMA_AMPERE, "mma on bf16, tf32 and f64", 80, 70),
+    row(Features::MMA_AMPERE, "mma of m16n8k16 and on bf16, tf32 and f64", 80, 70),
     row(Features::BF16, "bf16 conversions", 80, 70),
     row(Features::CP_ASYNC, "cp.async", 80, 70),
     row(Features::MBARRIER, "mbarrier", 80, 70),

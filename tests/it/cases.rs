@@ -55,6 +55,12 @@ pub fn compiling_examples() -> impl Iterator<Item = (String, Schedule)> {
     examples().into_iter().filter_map(keep)
 }
 
+/// The size of a small product, or a larger one where the schedule has instructions whose tiles that does not fill.
+pub fn product_size(schedule: &Schedule, small: [i64; 3]) -> [i64; 3] {
+    let tiled = schedule.steps.iter().any(|s| s.to_string().starts_with("tensorize"));
+    if tiled { [128, 128, 64] } else { small }
+}
+
 /// Collects what differs, so that one run shows all.
 #[derive(Default)]
 struct Goldens {
@@ -168,7 +174,7 @@ fn ptx_matches_its_goldens() {
     goldens.finish();
 }
 
-/// Directives, and how often each memory access, barrier and fused multiply-add occurs.
+/// Directives, and how often each memory access, barrier, fused multiply-add and instruction of a warp occurs.
 fn consists_of(ptx: &str) -> String {
     let mut out = String::new();
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
@@ -179,7 +185,20 @@ fn consists_of(ptx: &str) -> String {
         }
         // The operation stands behind a predicate, if there is one.
         let operation = line.split_whitespace().find(|w| !w.starts_with('@')).unwrap_or("").trim_end_matches(';');
-        let counted = ["ld.", "st.", "bar.", "fma.", "cp.", "barrier.", "red.", "atom."];
+        let counted = [
+            "ld.",
+            "st.",
+            "bar.",
+            "fma.",
+            "cp.",
+            "barrier.",
+            "red.",
+            "atom.",
+            "mma.",
+            "ldmatrix.",
+            "stmatrix.",
+            "wmma.",
+        ];
         if counted.iter().any(|c| operation.starts_with(c)) && !operation.starts_with("ld.param") {
             *counts.entry(operation).or_default() += 1;
         }

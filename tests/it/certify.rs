@@ -1,6 +1,6 @@
 //! Certificates count what the CPU machine does: every access of every kernel, request by request.
 
-use crate::cases::compiling_examples;
+use crate::cases::{compiling_examples, product_size};
 use crate::programs::{PROGRAMS, products};
 use std::collections::BTreeMap;
 use warploom::certify::{Certificate, Cost, Counted, Observed, Traffic, certify, observe};
@@ -55,7 +55,8 @@ fn examples_cost_what_the_machine_counts() {
     let mut accesses = 0;
     for (name, schedule) in compiling_examples() {
         let product = matches!(Known::of(&schedule.program), Some(Known::Gemm(_)));
-        for size in if product { vec![vec![64, 128, 32], vec![61, 70, 19]] } else { vec![vec![512], vec![300]] } {
+        let whole = product_size(&schedule, [64, 128, 32]).to_vec();
+        for size in if product { vec![whole, vec![61, 70, 19]] } else { vec![vec![512], vec![300]] } {
             // Steps that split without a remainder refuse odd sizes.
             let Ok(small) = schedule.resized(&size) else { continue };
             if small.scheduled().is_ok_and(|f| lower(&f, &small.target).is_ok()) {

@@ -1,6 +1,9 @@
 //! The machine on real kernels: what it must find when a kernel is damaged, and how fast it is.
 
-use crate::{cases::compiling_examples, programs};
+use crate::{
+    cases::{compiling_examples, product_size},
+    programs,
+};
 use warploom::ir::{Stmt, visit};
 use warploom::lower::{Lowered, lower};
 use warploom::machine::{Limits, Mode, Options, Policy, ring, ring_lowered_with};
@@ -12,9 +15,11 @@ const POLICIES: [Policy; 4] = [Policy::InOrder, Policy::Reverse, Policy::Random(
 /// Every example's kernels at a small size, with the naive program's elements.
 fn kernels() -> Vec<(String, Lowered, Vec<Vec<u32>>)> {
     let make = |(name, schedule): (String, warploom::loom::Schedule)| -> Result<_> {
-        let size: &[i64] =
-            if matches!(Known::of(&schedule.program), Some(Known::Gemm(_))) { &[64, 128, 32] } else { &[512] };
-        let small = schedule.resized(size)?;
+        let size = match Known::of(&schedule.program) {
+            Some(Known::Gemm(_)) => product_size(&schedule, [64, 128, 32]).to_vec(),
+            _ => vec![512],
+        };
+        let small = schedule.resized(&size)?;
         Ok((name, lower(&small.scheduled()?, &schedule.target)?, ring(&small.program, 9)?))
     };
     compiling_examples().map(make).collect::<Result<_>>().unwrap_or_else(|e| panic!("{e}"))

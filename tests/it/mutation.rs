@@ -1,6 +1,6 @@
 //! What the checks find: every example's kernels at small sizes, damaged one thing at a time as a faulty pass could.
 
-use crate::cases::compiling_examples;
+use crate::cases::{compiling_examples, product_size};
 use crate::lower::{NEIGHBOURS, TURNED, TWICE};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -37,10 +37,11 @@ fn subjects() -> Vec<Subject> {
     let mut out = Vec::new();
     for (name, schedule) in compiling_examples() {
         let product = matches!(Known::of(&schedule.program), Some(Known::Gemm(_)));
+        let whole = product_size(&schedule, [64, 64, 32]);
         // Of a pipeline the smallest size with a full tile, many iterations and a last one.
         let sizes: [&[i64]; 2] = match (name.as_str(), product) {
             ("gemm_cp_async", _) => [&[128, 128, 40], &[35, 34, 18]],
-            (_, true) => [&[64, 64, 32], &[35, 34, 18]],
+            (_, true) => [&whole, &[35, 34, 18]],
             _ => [&[256], &[333]],
         };
         for (n, size) in sizes.into_iter().enumerate() {

@@ -26,7 +26,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("machine", &["ir", "intrin", "lower"]),
     ("kernel", &[]),
     ("assemble", &[]),
-    ("certify", &["ir", "target", "lower", "machine", "kernel", "assemble"]),
+    ("certify", &["ir", "intrin", "target", "lower", "machine", "kernel", "assemble"]),
     ("codegen", &["ir", "intrin", "target", "lower", "kernel"]),
     ("runtime", &["kernel"]),
     ("reference", &["ir"]),

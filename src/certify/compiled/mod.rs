@@ -248,10 +248,7 @@ mod tests {
         let taken = why(&format!("{loaded} setp.eq.s32 %p1, %r7, 0; @%p1 bra E; E: ret;"));
         assert_eq!(taken, "instruction 8 runs or not by what was loaded");
         assert_eq!(why("L: bra.uni L;"), "it runs too long to be followed");
-        assert_eq!(
-            why("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2]; ret;").split('.').next(),
-            Some("ldmatrix")
-        );
+        assert_eq!(why("mbarrier.arrive.shared.b64 %r1, [%r2]; ret;").split('.').next(), Some("mbarrier"));
     }
 
     #[test]

@@ -80,6 +80,8 @@ pub enum What {
     Convert { to: Type, from: Type, dst: Reg, a: Arg },
     /// Reads or writes `bytes` at an address; the registers read into are not known afterwards.
     Access { space: Space, write: bool, bytes: i64, base: Arg, offset: i64, dst: Vec<Reg> },
+    /// A warp reads or writes matrices of shared memory: each of the first `lanes` lanes gives the address of 16 bytes.
+    Matrices { write: bool, lanes: u32, base: Arg, offset: i64, dst: Vec<Reg> },
     /// cp.async: `bytes` of shared memory, of which `filled` (all, if absent) come from device memory.
     Copy { bytes: i64, to: (Arg, i64), from: (Arg, i64), filled: Option<Arg> },
     /// Goes to the instruction of that number.
@@ -119,10 +121,8 @@ pub struct Instruction {
 }
 
 /// Families of instructions that touch memory, wait for it or jump.
-const FOREIGN: [&str; 14] = [
-    "ld", "st", "cp", "ldmatrix", "stmatrix", "wmma", "wgmma", "red", "atom", "mbarrier", "call", "brx", "prefetch",
-    "multimem",
-];
+const FOREIGN: [&str; 12] =
+    ["ld", "st", "cp", "wmma", "wgmma", "red", "atom", "mbarrier", "call", "brx", "prefetch", "multimem"];
 
 /// An entry point.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -300,6 +300,14 @@ impl Names {
             let filled = args.get(3).map(|a| self.arg(a));
             return Some(What::Copy { bytes: number(bytes)?, to: self.address(to), from: self.address(from), filled });
         }
+        if let "ldmatrix" | "stmatrix" = parts[0] {
+            let (write, [first, second]) = (parts[0] == "stmatrix", args) else { return None };
+            let (place, data) = if write { (first, second) } else { (second, first) };
+            let count: u32 = parts.iter().find_map(|p| p.strip_prefix('x')?.parse().ok())?;
+            let (base, offset) = self.address(place);
+            let dst = if write { Vec::new() } else { self.registers(data) };
+            return Some(What::Matrices { write, lanes: 8 * count, base, offset, dst });
+        }
         let write = match parts[0] {
             "ld" => false,
             "st" => true,
@@ -458,10 +466,13 @@ $L__BB0_1:                              // loop
     #[test]
     fn what_is_not_known_is_data() {
         let mut names = Names::default();
+        assert!(matches!(names.decode("mbarrier.arrive.shared.b64", &["%r1", "[%r2]"]), What::Foreign { .. }));
         assert!(matches!(
-            names.decode("ldmatrix.sync.aligned.m8n8.x4.shared.b16", &["{%r1}", "[%r2]"]),
-            What::Foreign { .. }
+            names.decode("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16", &["{%r1, %r2}", "[%r3+64]"]),
+            What::Matrices { write: false, lanes: 16, offset: 64, dst, .. } if dst.len() == 2
         ));
+        let stored = names.decode("stmatrix.sync.aligned.m8n8.x4.shared.b16", &["[%r1]", "{%r2, %r3, %r4, %r5}"]);
+        assert!(matches!(stored, What::Matrices { write: true, lanes: 32, dst, .. } if dst.is_empty()));
         assert!(
             matches!(names.decode("prmt.b32", &["%r1", "%r2", "%r3", "0x5410"]), What::Data { dst } if dst.len() == 1)
         );

@@ -213,6 +213,12 @@ impl<'e> Warp<'e> {
                 }
                 dst.iter().for_each(|d| self.set(*d, Value::Unknown, running));
             }
+            What::Matrices { write, lanes, base, offset, dst } => {
+                let given = self.lanes(at, base, *offset, running)?;
+                let active = given.active & (u32::MAX >> (LANES as u32 - lanes));
+                listen.request(at, Space::Shared, *write, 16, &Lanes { active, ..given });
+                dst.iter().for_each(|d| self.set(*d, Value::Unknown, running));
+            }
             What::Copy { bytes, to, from, filled } => {
                 let (inside, outside) =
                     (self.lanes(at, &to.0, to.1, running)?, self.lanes(at, &from.0, from.1, running)?);

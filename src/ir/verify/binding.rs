@@ -146,7 +146,7 @@ fn mentions(body: &[Stmt], var: Var) -> bool {
         }
         Stmt::If(i) => cond(&i.cond, &mut index),
         Stmt::Store(s) => s.indices.iter().for_each(&mut index),
-        Stmt::For(_) | Stmt::Sync(_) => {}
+        Stmt::For(_) | Stmt::Sync(_) | Stmt::Call(_) => {}
     });
     found
 }

@@ -54,7 +54,7 @@ fn plain_blocks(body: &[Stmt], buffer: BufferId, env: &Env, counting: &mut Vec<R
             Stmt::Block(b) => {
                 out.extend(dense_box(b, buffer, env, counting.clone()).map(|r| (accumulates(b, buffer), r)));
             }
-            Stmt::Store(_) | Stmt::If(_) | Stmt::Sync(_) => {}
+            Stmt::Store(_) | Stmt::If(_) | Stmt::Sync(_) | Stmt::Call(_) => {}
         }
     }
 }
@@ -165,7 +165,7 @@ impl Walk<'_> {
             }
             Stmt::Store(s) => self.store(s, at),
             Stmt::If(i) => self.body(&i.body, &at.and(&i.cond)),
-            Stmt::Sync(_) => Some(()),
+            Stmt::Sync(_) | Stmt::Call(_) => Some(()),
         })
     }
 

@@ -53,6 +53,10 @@ pub fn for_each_id(body: &[Stmt], f: &mut impl FnMut(Node)) {
         }
         Stmt::If(i) => cond(&i.cond, f),
         Stmt::Sync(_) => {}
+        Stmt::Call(call) => call.operands.iter().for_each(|o| {
+            f(Node::Buffer(o.buffer));
+            o.indices.iter().for_each(|i| index(i, f));
+        }),
     });
 }
 
@@ -124,6 +128,7 @@ impl Place<'_> {
                 Place { given: self.given.clone().and(i.cond.clone()), ..self.clone() }.body(&i.body)
             }
             Stmt::Sync(_) => Err(self.wrong("stage", "synchronisation stands in Lowered programs only")),
+            Stmt::Call(_) => Err(self.wrong("stage", "instructions stand in Lowered programs only")),
         })
     }
 

@@ -6,7 +6,7 @@
 
 use super::super::LoweredKernel;
 use crate::ir::simplify::{self, Affine, Env};
-use crate::ir::{BlockId, BufferId, Cond, Expr, For, Func, Index, Scope, Stmt, Var, visit};
+use crate::ir::{BlockId, BufferId, Cond, Expr, For, Func, Held, Index, Scope, Stmt, Var, visit};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
@@ -37,6 +37,8 @@ pub struct Site {
     pub asynchronous: bool,
     index: Index,
     lanes: u32,
+    /// Lanes of a warp make the access together: whichever gives the address, it counts as made by all of them.
+    together: bool,
     /// What must hold for the access to happen.
     cond: Cond,
     /// The loops around it.
@@ -114,6 +116,15 @@ impl<'a> Sites<'a> {
                 let does = if s.asynchronous { Does::Copy } else { Does::Write };
                 self.add(s.buffer, does, &s.indices[0], s.lanes, cond, block);
             }
+            Stmt::Call(call) => {
+                for o in &call.operands {
+                    let Held::Address(lanes) = o.held else { continue };
+                    for (_, does) in [(o.reads, Does::Read), (o.writes, Does::Write)].into_iter().filter(|x| x.0) {
+                        self.add(o.buffer, does, &o.indices[0], lanes, cond, block);
+                        self.sites.last_mut().into_iter().for_each(|s| s.together = true);
+                    }
+                }
+            }
             Stmt::Sync(_) => {}
         }
     }
@@ -129,7 +140,7 @@ impl<'a> Sites<'a> {
         let block = block.map_or_else(|| "?".to_string(), |b| func.block_name(b).to_string());
         let loops = self.loops.clone();
         let (index, cond) = (index.clone(), cond.clone());
-        self.sites.push(Site { buffer, write, asynchronous, index, lanes, cond, loops, block });
+        self.sites.push(Site { buffer, write, asynchronous, index, lanes, together: false, cond, loops, block });
     }
 
     /// The global buffers through which threads pass values, as far as can be decided.
@@ -244,6 +255,9 @@ impl<'a> Sites<'a> {
     /// Whether both indices are the same mixed-radix number, in which the threads are digits: equal elements then mean
     /// equal threads.
     fn same_digits(&self, a: &Flat, b: &Flat) -> bool {
+        if a.site.together || b.site.together {
+            return false;
+        }
         match (self.digits(a), self.digits(b)) {
             (Some(x), Some(y)) => x == y && a.affine.constant == b.affine.constant && a.site.lanes == b.site.lanes,
             _ => false,
@@ -405,7 +419,9 @@ impl<'a> Sites<'a> {
             }
             let Some(element) = flat.element(&value) else { return false };
             let thread = self.threads.iter().rev().fold(0, |id, (v, e)| id * e + value(*v).unwrap_or(0));
-            for lane in 0..i64::from(flat.site.lanes) {
+            // Two lanes stand for all of them: no thread is both.
+            let threads = if flat.site.together { [thread / 32 * 32, thread / 32 * 32 + 31] } else { [thread, thread] };
+            for (lane, thread) in (0..i64::from(flat.site.lanes)).flat_map(|lane| threads.map(|t| (lane, t))) {
                 if !f(thread, element + lane) {
                     return true;
                 }

@@ -1,6 +1,6 @@
 //! Which statements fill a stage, and what becomes of them.
 
-use crate::ir::{Buffer, BufferId, Expr, Func, Index, LoopKind, Scope, Stmt, Var, visit};
+use crate::ir::{Buffer, BufferId, Call, Expr, Func, Held, Index, LoopKind, Scope, Stmt, Var, visit};
 
 /// Slots of shared memory begin at a multiple of this many elements, so that vectors stay aligned.
 const SLOT: i64 = 32;
@@ -108,8 +108,17 @@ pub fn filled(stmt: &Stmt, func: &Func, written: &[BufferId]) -> Option<Filled> 
             };
             Some(Filled { stage: s.buffer, kind, elements: i64::from(s.lanes) })
         }
+        Stmt::Call(call) => loaded(call, func),
         Stmt::Sync(_) => None,
     }
+}
+
+/// The stage that an instruction fills, if it only loads registers from shared memory.
+fn loaded(call: &Call, func: &Func) -> Option<Filled> {
+    let [to, from] = call.operands.as_slice() else { return None };
+    let Held::Registers(elements) = &to.held else { return None };
+    let loads = !to.reads && to.writes && !from.writes && func.buffer(from.buffer).scope == Scope::Shared;
+    loads.then_some(Filled { stage: to.buffer, kind: Kind::Registers, elements: elements.len() as i64 })
 }
 
 fn only_from_shared(value: &Expr, func: &Func) -> bool {
@@ -150,6 +159,6 @@ fn through(stmt: &mut Stmt, registers: BufferId, around: &mut Vec<(Var, i64)>, l
                 s.value = Expr::Load { buffer: registers, indices: index, lanes: s.lanes };
             }
         }
-        Stmt::Sync(_) => {}
+        Stmt::Sync(_) | Stmt::Call(_) => {}
     }
 }

@@ -222,6 +222,11 @@ impl Ring {
                 s.indices[0] = s.indices[0].clone() + o;
             }
         });
+        visit::each_operand(&mut moved, &mut |operand| {
+            if let Some(o) = offset(operand.buffer) {
+                operand.indices[0] = operand.indices[0].clone() + o;
+            }
+        });
         moved
     }
 }

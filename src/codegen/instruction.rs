@@ -1,0 +1,140 @@
+//! Instructions of a warp: LLVM's intrinsics, or inline PTX from templates.
+//!
+//! The elements that a lane holds are slots of a local buffer. Those of one 32-bit register are gathered into a vector and
+//! taken as the type that the intrinsic has for a register; what it returns is taken apart into slots the same way. LLVM folds
+//! both where one instruction's registers are another's.
+
+use super::access::Place;
+use super::body::Body;
+use super::builder::{Type, Value, vector_of};
+use super::session::bug;
+use crate::error::Result;
+use crate::intrin::{self, Emit, Row};
+use crate::ir::{Call, Held, Operand};
+use inkwell::values::{PointerValue, ValueKind};
+
+impl<'c> Body<'c, '_, '_> {
+    /// Emits an instruction.
+    pub fn call(&mut self, call: &Call) -> Result<()> {
+        let row = intrin::find(&call.row).ok_or_else(|| bug(format!("there is no instruction {}", call.row)))?;
+        match &row.emit {
+            Some(Emit::Intrinsic { name, operands }) => self.call_intrinsic(call, row, name, operands),
+            Some(Emit::Template { text, fields, operands }) => self.call_template(call, row, text, fields, operands),
+            None => Err(bug(format!("{} has no form yet", row.name))),
+        }
+    }
+
+    fn call_intrinsic(&mut self, call: &Call, row: &Row, name: &str, operands: &[&str]) -> Result<()> {
+        let mut args: Vec<Value<'c>> = Vec::new();
+        let mut overloads = Vec::new();
+        for operand in operands {
+            let operand = named(call, row, operand)?;
+            match &operand.held {
+                Held::Registers(elements) => args.extend(self.gathered(operand, elements)?),
+                Held::Address(_) => {
+                    let pointer = self.shared_address(operand)?;
+                    overloads.push(pointer.get_type().into());
+                    args.push(pointer.into());
+                }
+            }
+        }
+        let function = self.b.declared(name, &overloads)?;
+        let types = function.get_type().get_param_types();
+        for (arg, ty) in args.iter_mut().zip(types) {
+            *arg = self.b.reinterpret(*arg, Type::try_from(ty).map_err(|()| bug("a parameter of no type"))?)?;
+        }
+        match (self.b.together(function, &args)?, call.operands.first()) {
+            (ValueKind::Basic(value), Some(result)) => self.taken_apart(result, value),
+            _ => Err(bug(format!("{name} has no value"))),
+        }
+    }
+
+    fn call_template(
+        &mut self,
+        call: &Call,
+        row: &Row,
+        text: &str,
+        fields: &[(&str, String)],
+        operands: &[&str],
+    ) -> Result<()> {
+        let mut expanded: String = text.lines().filter(|l| !l.starts_with("//")).collect::<Vec<_>>().join("\n");
+        for (field, value) in fields {
+            expanded = expanded.replace(&format!("{{{field}}}"), value);
+        }
+        let mut args: Vec<Value<'c>> = Vec::new();
+        for name in operands {
+            let (operand, first) = (named(call, row, name)?, args.len());
+            let list = match &operand.held {
+                Held::Registers(elements) => {
+                    for register in self.gathered(operand, elements)? {
+                        args.push(self.b.reinterpret(register, self.b.i32().into())?);
+                    }
+                    let numbers: Vec<String> = (first..args.len()).map(|n| format!("${n}")).collect();
+                    format!("{{{}}}", numbers.join(", "))
+                }
+                Held::Address(_) => {
+                    let pointer = self.shared_address(operand)?;
+                    args.push(self.b.short_address(pointer)?);
+                    format!("${first}")
+                }
+            };
+            expanded = expanded.replace(&format!("{{{name}}}"), &list);
+        }
+        let constraints = format!("{}~{{memory}}", "r,".repeat(args.len()));
+        self.b.inline(expanded, constraints, &args)
+    }
+
+    fn shared_address(&mut self, operand: &Operand) -> Result<PointerValue<'c>> {
+        match self.place(operand.buffer)? {
+            Place::Shared(base) => Ok(self.address(operand.buffer, base, &operand.indices)?.0),
+            _ => Err(bug("an instruction takes an address that is not in shared memory")),
+        }
+    }
+
+    /// The slots of a lane's elements, register by register.
+    fn slots(&mut self, operand: &Operand, elements: &[i64]) -> Result<Vec<Vec<PointerValue<'c>>>> {
+        let dtype = self.buffer(operand.buffer)?.dtype;
+        let Place::Local(slots) = self.place(operand.buffer)? else {
+            return Err(bug("the registers of an instruction are in memory"));
+        };
+        let first = self.registers(operand.buffer, &slots, &operand.indices, 1)?;
+        let start = slots.iter().position(|s| Some(s) == first.first()).unwrap_or(slots.len());
+        let slot = |e: &i64| usize::try_from(*e).ok().and_then(|e| slots.get(start + e)).copied();
+        let all: Option<Vec<PointerValue<'c>>> = elements.iter().map(slot).collect();
+        let all = all.ok_or_else(|| bug("an instruction reaches behind its registers"))?;
+        Ok(all.chunks((32 / dtype.bits()).max(1) as usize).map(<[_]>::to_vec).collect())
+    }
+
+    /// The registers of an operand: of each its elements, a vector where they are several.
+    fn gathered(&mut self, operand: &Operand, elements: &[i64]) -> Result<Vec<Value<'c>>> {
+        let dtype = self.buffer(operand.buffer)?.dtype;
+        let (ty, align) = (self.b.element(dtype)?, (dtype.bits() / 8).max(1));
+        let mut out = Vec::new();
+        for register in self.slots(operand, elements)? {
+            let loaded = register.iter().map(|s| self.b.load(ty, *s, align, false)).collect::<Result<Vec<_>>>()?;
+            out.push(self.b.gather(&loaded)?);
+        }
+        Ok(out)
+    }
+
+    /// Puts the registers that an instruction returns into their elements' slots.
+    fn taken_apart(&mut self, result: &Operand, value: Value<'c>) -> Result<()> {
+        let Held::Registers(elements) = &result.held else { return Err(bug("a result that is not in registers")) };
+        let dtype = self.buffer(result.buffer)?.dtype;
+        let (ty, align) = (self.b.element(dtype)?, (dtype.bits() / 8).max(1));
+        for (n, register) in self.slots(result, elements)?.iter().enumerate() {
+            let field = self.b.field(value, n as u32)?;
+            let field = self.b.reinterpret(field, vector_of(ty, register.len() as u32)?)?;
+            for (lane, slot) in register.iter().enumerate() {
+                self.b.store(*slot, self.b.lane(field, lane as u32)?, align)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The operand of a call that plays an operand of the row.
+fn named<'k>(call: &'k Call, row: &Row, name: &str) -> Result<&'k Operand> {
+    let at = row.operands.iter().position(|o| o.name == name);
+    at.and_then(|n| call.operands.get(n)).ok_or_else(|| bug(format!("{} has no operand {name}", row.name)))
+}

@@ -1,0 +1,159 @@
+//! Where the elements of a fragment are: which lane holds them, and as which of its elements.
+
+use crate::error::{Error, Result};
+use crate::intrin::{Place, Played, Row};
+use crate::ir::layout::Coordinate::{Bit, Index as At, Lane, Register};
+use crate::ir::layout::{Coordinate, Digit, Layout};
+use crate::ir::{BufferId, Func};
+
+/// What an instruction asks of a fragment.
+pub struct Use {
+    /// Whose.
+    pub buffer: BufferId,
+    /// The instruction.
+    row: &'static Row,
+    /// The operand.
+    operand: &'static str,
+    /// The extents of its tile along the buffer's dimensions.
+    pub shape: Vec<i64>,
+    /// From an element of the tile to its lane and its number among the elements of the lane. The coordinate of that number
+    /// is [`Register`].
+    pub layout: Layout,
+}
+
+impl Use {
+    /// `None` for an operand that is not in registers.
+    pub fn of(func: &Func, row: &'static Row, played: &Played) -> Option<Use> {
+        let operand = row.operands.get(played.operand)?;
+        let Place::Registers(layout) = &operand.place else { return None };
+        let buffer = func.buffer(played.buffer);
+        let bits = i64::from(buffer.dtype.bits());
+        let dim = |c: Coordinate| match c {
+            At(d) => At(played.along[d]),
+            other => other,
+        };
+        let tile = layout.renamed(dim);
+        let elements = tile.digits().iter().map(|d| match d.to {
+            Register => Digit { stride: d.stride * (32 / bits), ..*d },
+            Bit => Digit { to: Register, stride: d.stride / bits, ..*d },
+            _ => *d,
+        });
+        let layout = Layout::new(elements.collect::<Vec<_>>());
+        let shape = (0..buffer.shape.len()).map(|d| layout.extent(At(d))).collect();
+        Some(Use { buffer: played.buffer, row, operand: operand.name, shape, layout })
+    }
+
+    fn elements(&self) -> i64 {
+        self.layout.span(Register)
+    }
+
+    /// Every element of the tile.
+    fn points(&self) -> Vec<Vec<i64>> {
+        self.shape.iter().fold(vec![Vec::new()], |all, &extent| {
+            all.iter().flat_map(|p| (0..extent).map(move |x| [p.as_slice(), &[x]].concat())).collect()
+        })
+    }
+
+    fn what(&self) -> String {
+        format!("operand {} of {}", self.operand, self.row.name)
+    }
+}
+
+/// The place of every element of a fragment.
+#[derive(Debug)]
+pub struct Fragment {
+    /// The instruction whose tile is repeated.
+    pub row: &'static str,
+    /// From the buffer's indices to lane and element of the lane.
+    pub layout: Layout,
+    /// Elements of a lane.
+    pub elements: i64,
+}
+
+impl Fragment {
+    /// The smallest tile of the instructions that use the buffer, repeated over it row by row; every other instruction must
+    /// find the same elements in the same lanes.
+    pub fn of(func: &Func, id: BufferId, uses: &[&Use]) -> Result<Fragment> {
+        let buffer = func.buffer(id);
+        let name = &buffer.name;
+        let Some(first) = uses.iter().min_by_key(|u| u.shape.iter().product::<i64>()) else {
+            return Err(Error::input("lower.fragment", format!("no instruction uses fragment {name}"))
+                .help("an instruction says which lanes hold the elements of a fragment: tensorize a nest that reads or writes it")
+                .help(format!("or set_scope {name} local")));
+        };
+        let shape = buffer.const_shape().unwrap_or_default();
+        for other in uses {
+            if let Some(d) = (0..shape.len()).find(|d| shape[*d] % other.shape[*d] != 0) {
+                let message = format!(
+                    "a warp holds {shape:?} elements of fragment {name} at a time, which the tiles {:?} of {} do not divide",
+                    other.shape,
+                    other.what()
+                );
+                return Err(Error::input("lower.fragment", message)
+                    .help(format!("split the loops so that index {d} runs through whole tiles inside a warp")));
+            }
+        }
+        let (mut digits, mut stride) = (first.layout.digits().to_vec(), first.elements());
+        for (d, extent) in shape.iter().enumerate().rev() {
+            let tiles = extent / first.shape[d];
+            digits.push(Digit::new(At(d), first.shape[d], tiles, Register, stride));
+            stride *= tiles;
+        }
+        let fragment = Fragment { row: &first.row.name, layout: Layout::new(digits), elements: stride };
+        for other in uses {
+            fragment.agrees(name, first, other)?;
+        }
+        Ok(fragment)
+    }
+
+    /// The number of a lane's element, and the lane, of an element of the buffer.
+    fn held(&self, point: &[i64]) -> (i64, i64) {
+        let at = |c: Coordinate| if let At(d) = c { point[d] } else { 0 };
+        (self.layout.value(Lane, &at), self.layout.value(Register, &at))
+    }
+
+    fn agrees(&self, name: &str, first: &Use, other: &Use) -> Result<()> {
+        for point in other.points() {
+            let at = |c: Coordinate| if let At(d) = c { point[d] } else { 0 };
+            let (own, theirs) = (self.held(&point).0, other.layout.value(Lane, &at));
+            if own != theirs {
+                let message = format!(
+                    "fragment {name} lies differently for two instructions: element {point:?} of a tile is in lane {own} for {}, in lane {theirs} for {}",
+                    first.what(),
+                    other.what()
+                );
+                return Err(Error::input("lower.fragment", message)
+                    .help("a load with `trans` exchanges rows and columns of each 8 x 8 matrix")
+                    .help("or pass the values on through shared memory"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The elements of a lane that an instruction works on, in its order, from that of its tile's first element on. `None`
+    /// where that differs between lanes.
+    pub fn elements_of(&self, other: &Use) -> Option<Vec<i64>> {
+        let mut out = vec![None; other.elements() as usize];
+        for point in other.points() {
+            let at = |c: Coordinate| if let At(d) = c { point[d] } else { 0 };
+            let slot = out.get_mut(other.layout.value(Register, &at) as usize)?;
+            let element = self.held(&point).1;
+            if slot.is_some_and(|known| known != element) {
+                return None;
+            }
+            *slot = Some(element);
+        }
+        out.into_iter().collect()
+    }
+
+    /// Whether what a tile adds does not depend on where it lies, if it lies at multiples of these extents: no digit of
+    /// the layout goes across.
+    pub fn repeats(&self, shape: &[i64]) -> bool {
+        self.layout.digits().iter().all(|d| {
+            let At(dim) = d.from else { return true };
+            let (tile, end) = (shape.get(dim).copied().unwrap_or(1), d.at * d.extent);
+            let apart = d.at % tile == 0 || tile % end == 0;
+            apart || (d.to != Lane && tile % d.at == 0 && end % tile == 0)
+        })
+    }
+}

@@ -1,0 +1,241 @@
+//! Which threads run a statement: one thread for itself, or the 32 lanes of a warp together.
+//!
+//! A nest that is one instruction, and a statement that touches a fragment, belong to the warp; every other statement to a
+//! thread. A statement of a thread that writes shared or global memory and mentions no variable of a thread axis would be
+//! run by every thread of that axis: it runs on thread 0 of it instead; one that mentions a warp loop on lane 0 of each warp.
+//! A variable that occurs in conditions alone counts as not mentioned where thread 0 meets them if any thread does. A
+//! statement of the warp that writes memory and mentions no warp loop runs on warp 0. Cooperative stages come out right by
+//! the same rule: their own bound loops stand for the threads, whatever loops stand around them.
+
+use super::bind::{mentions, store_mentions};
+use super::blocks::guarded;
+use super::{LaunchAxis, LoweredKernel};
+use crate::error::{Error, Result};
+use crate::ir::simplify::{Env, prove};
+use crate::ir::{Axis, Block, BlockId, BufferId, Cond, Func, Index, LoopKind, Scope, Stmt, Var, visit};
+use std::collections::BTreeMap;
+
+/// Threads of a warp.
+pub const LANES: i64 = 32;
+
+/// The bound axes of a kernel with their extents, and the loop that said so first.
+type Found = Vec<(Axis, u32, String)>;
+
+/// Replaces the warps among the axes by the threads that they come to.
+pub fn warps_to_threads(func: &Func, found: &mut Found) -> Result<()> {
+    let warps = found.iter().position(|(axis, ..)| *axis == Axis::Warp).map(|at| found.remove(at));
+    if warps.is_none() && !has_statements_of_warps(func) {
+        return Ok(());
+    }
+    let extent = |axis| found.iter().find(|(a, ..)| *a == axis).map(|(_, n, _)| u64::from(*n));
+    let axes = [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ];
+    if axes.into_iter().all(|a| extent(a).is_none()) {
+        let (_, n, name) = warps.unwrap_or((Axis::Warp, 1, func.name.clone()));
+        found.push((Axis::ThreadX, n.saturating_mul(LANES as u32), name));
+        return Ok(());
+    }
+    let x = extent(Axis::ThreadX).unwrap_or(1);
+    if x % LANES as u64 != 0 {
+        let message = format!("warps work together in a kernel whose threadIdx.x has extent {x}, no multiple of 32");
+        return Err(Error::input("lower.warps", message).help(
+            "the lanes of a warp are 32 consecutive values of threadIdx.x: bind a loop of such an extent to it",
+        ));
+    }
+    let threads: u64 = axes.into_iter().filter_map(extent).product();
+    match warps {
+        Some((_, n, name)) if u64::from(n) * LANES as u64 != threads => {
+            let by_warps = u64::from(n) * LANES as u64;
+            let message = format!("the {n} warps of loop {name} are {by_warps} threads, the threadIdx loops {threads}");
+            Err(Error::input("lower.warps", message)
+                .help("all nests of a kernel run on the same threads: split the loops so"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn has_statements_of_warps(func: &Func) -> bool {
+    let tensorized = visit::loops(&func.body).iter().any(|l| l.tensorize.is_some());
+    tensorized || visit::blocks(&func.body).iter().any(|b| touches_fragment(func, b))
+}
+
+fn touches_fragment(func: &Func, block: &Block) -> bool {
+    let touched = visit::reads(&block.body).into_iter().chain(visit::writes(&block.body));
+    touched.into_iter().any(|b| func.buffer(b).scope == Scope::Fragment)
+}
+
+/// The number of a thread's warp.
+pub fn warp(launch: &[LaunchAxis]) -> Index {
+    let of = |axis| launch.iter().find(|l| l.axis == axis);
+    let mut warp = of(Axis::ThreadX).map_or(Index::Int(0), |x| Index::Var(x.var).floordiv(LANES));
+    let mut warps = of(Axis::ThreadX).map_or(1, |x| i64::from(x.extent) / LANES);
+    for axis in [Axis::ThreadY, Axis::ThreadZ].into_iter().filter_map(of) {
+        warp = warp + axis.var * warps;
+        warps *= i64::from(axis.extent);
+    }
+    warp
+}
+
+/// The number of a thread in its warp.
+pub fn lane(launch: &[LaunchAxis]) -> Index {
+    let x = launch.iter().find(|l| l.axis == Axis::ThreadX);
+    x.map_or(Index::Int(0), |x| Index::Var(x.var).floormod(LANES))
+}
+
+/// Whether a condition is the same for all lanes of a warp.
+pub fn is_uniform(cond: &Cond, kernel: &LoweredKernel) -> bool {
+    let Some(x) = kernel.launch.iter().find(|l| l.axis == Axis::ThreadX) else { return true };
+    let (warp, lane) = (Var(u32::MAX - 1), Var(u32::MAX));
+    let apart = visit::subst_cond(cond, &[(x.var, warp * LANES + lane)].into());
+    let mut env = kernel.env();
+    env.bind(warp, 0, i64::from(x.extent) / LANES - 1);
+    env.bind(lane, 0, LANES - 1);
+    !crate::ir::simplify::simplify_cond(&apart, &env).mentions(lane)
+}
+
+/// What runs a block: a thread or a warp, each for itself or one of them for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// A thread.
+    Thread,
+    /// A thread for its whole warp.
+    ThreadOfWarp,
+    /// A warp.
+    Warp,
+    /// A warp for the whole block.
+    WarpOfBlock,
+}
+
+/// What runs each block.
+pub type Units = BTreeMap<BlockId, Unit>;
+
+/// What runs each block of a program whose loops are still bound.
+pub fn of(func: &Func) -> Result<Units> {
+    let mut find = Find { func, around: Vec::new(), units: Units::new() };
+    find.body(&func.body, false)?;
+    Ok(find.units)
+}
+
+struct Find<'a> {
+    func: &'a Func,
+    /// The bound loops around.
+    around: Vec<(Axis, Var)>,
+    units: Units,
+}
+
+impl Find<'_> {
+    /// `together` says whether a nest is one instruction.
+    fn body(&mut self, body: &[Stmt], together: bool) -> Result<()> {
+        for stmt in body {
+            let outside = self.around.len();
+            let mut inside = together;
+            match stmt {
+                Stmt::For(l) => {
+                    inside |= l.tensorize.is_some();
+                    if let LoopKind::Bound(axis) = l.kind {
+                        self.around.extend(l.defines().into_iter().map(|(var, _)| (axis, var)));
+                    }
+                }
+                Stmt::Block(b) => {
+                    let unit = self.block(b, together)?;
+                    self.units.insert(b.name, unit);
+                }
+                _ => {}
+            }
+            for child in visit::children(stmt) {
+                self.body(child, inside)?;
+            }
+            self.around.truncate(outside);
+        }
+        Ok(())
+    }
+
+    fn block(&self, block: &Block, together: bool) -> Result<Unit> {
+        let together = together || touches_fragment(self.func, block);
+        let spoken =
+            |axis: Axis| self.around.iter().find(|(a, v)| *a == axis && mentions(&block.body, *v)).map(|x| x.1);
+        let thread = [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ].into_iter().find_map(spoken);
+        let warp = spoken(Axis::Warp);
+        let (name, var) = (self.func.block_name(block.name), |v: Var| self.func.var_name(v));
+        let message = match (together, warp, thread) {
+            (true, Some(_), None) => return Ok(Unit::Warp),
+            (true, None, None) => return Ok(Unit::WarpOfBlock),
+            (false, Some(_), None) => return Ok(Unit::ThreadOfWarp),
+            (false, None, _) => return Ok(Unit::Thread),
+            (true, _, Some(t)) => {
+                format!("the lanes of a warp run block {name} together, but it mentions thread loop {}", var(t))
+            }
+            (false, Some(w), Some(t)) => format!(
+                "block {name} mentions both warp loop {} and thread loop {}, which count the same threads",
+                var(w),
+                var(t)
+            ),
+        };
+        Err(Error::input("lower.levels", message)
+            .help("leave the loops of a nest on a fragment, or of one instruction, unbound: the lanes share them out")
+            .help("or bind the loops of the block to threads alone"))
+    }
+}
+
+/// Guards the blocks that not every thread may run; no loop is bound any more.
+pub fn elect(kernel: &mut LoweredKernel, units: &Units) {
+    let body = std::mem::take(&mut kernel.func.body);
+    let mut env = Env::with_loops(visit::loops(&body));
+    kernel.launch.iter().for_each(|x| env.bind(x.var, 0, i64::from(x.extent) - 1));
+    let (func, launch) = (&kernel.func, &kernel.launch);
+    kernel.func.body = visit::rewrite(body, &mut |s| match s {
+        Stmt::Block(b) => {
+            let unit = units.get(&b.name).copied().unwrap_or(Unit::Thread);
+            vec![Stmt::Block(elected(b, unit, func, launch, &env))]
+        }
+        other => vec![other],
+    });
+}
+
+/// Guards a block that writes what others share and would be run by several units.
+fn elected(block: Block, unit: Unit, func: &Func, launch: &[LaunchAxis], env: &Env) -> Block {
+    let shared = |b: &BufferId| matches!(func.buffer(*b).scope, Scope::Shared | Scope::Global);
+    if !visit::writes(&block.body).iter().any(shared) {
+        return block;
+    }
+    let guard = match unit {
+        Unit::Warp => return block,
+        Unit::Thread => return first_thread(block, launch, env),
+        Unit::ThreadOfWarp => Cond::eq(lane(launch), 0),
+        Unit::WarpOfBlock => Cond::eq(warp(launch), 0),
+    };
+    Block { body: guarded(guard, block.body), ..block }
+}
+
+/// Where the block leaves a thread axis out, its first thread does it for all.
+fn first_thread(block: Block, launch: &[LaunchAxis], env: &Env) -> Block {
+    let one = |x: &&LaunchAxis| x.extent > 1 && !x.axis.is_block_level() && first_does_all(&block.body, x.var, env);
+    let axes: Vec<&LaunchAxis> = launch.iter().filter(one).collect();
+    if axes.is_empty() {
+        return block;
+    }
+    let guard = axes.iter().fold(Cond::TRUE, |all, x| all.and(Cond::eq(x.var, 0)));
+    let first: visit::Map = axes.iter().map(|x| (x.var, Index::Int(0))).collect();
+    Block { body: guarded(guard, visit::subst_body(block.body.clone(), &first)), ..block }
+}
+
+/// Whether every thread of the axis does the same, or nothing, and the first does it whenever any of them does.
+fn first_does_all(body: &[Stmt], var: Var, env: &Env) -> bool {
+    let mut all = true;
+    visit::walk(body, &mut |s| match s {
+        Stmt::Store(s) => all &= !store_mentions(s, var),
+        Stmt::If(i) => all &= i.cond.conjuncts().into_iter().all(|part| holds_first(part, var, env)),
+        Stmt::For(l) => all &= !l.extent.mentions(var),
+        _ => {}
+    });
+    all
+}
+
+/// Whether a condition that holds for any value of the variable holds for 0.
+fn holds_first(part: &Cond, var: Var, env: &Env) -> bool {
+    if !part.mentions(var) {
+        return true;
+    }
+    let mut known = env.clone();
+    known.assume(part);
+    prove(&visit::subst_cond(part, &[(var, Index::Int(0))].into()), &known)
+}
