@@ -25,6 +25,7 @@ const CASES: &[Case] = &[
     ("wrong PTX shows the compiler's words", wrong_ptx_is_explained),
     ("a target that cannot run is the chip's fault", targets_are_checked),
     ("cuBLAS multiplies in every layout", cublas_multiplies),
+    ("every instruction of a warp does what its row says", instructions_are_right),
     ("every example is right at its own size", examples_are_right),
     ("rows hold ours beside the library", rows_hold_both),
     ("a kernel that hangs costs its device and no more", hangs_are_given_up),
@@ -220,6 +221,43 @@ fn multiplies(device: &Device, cublas: &Cublas, gemm: &Gemm) {
         let y = |p| b.get(if gemm.b_transposed { j * k + p } else { p * n + j });
         assert_eq!(c.get(i * n + j), (0..k).map(|p| x(p) * y(p)).sum::<f64>(), "{gemm:?} at {i}, {j}");
     }
+}
+
+/// A kernel for each row that the chip has: every element of the result is compared, on small integers bit by bit, on reals
+/// within its bound.
+fn instructions_are_right(device: &Device) {
+    let own = Target::for_device(device.info().sm()).unwrap();
+    let (mut right, mut wrong) = (0, Vec::new());
+    for row in super::tensor::rows() {
+        if !own.has(row.needs) {
+            say(&format!("    {own} does not have {}", row.name));
+            continue;
+        }
+        match instruction_is_right(device, &super::tensor::probe(row, own)) {
+            Ok(()) => right += 1,
+            Err(error) => {
+                say(&format!("    {}: {error}", row.name));
+                wrong.push(&row.name);
+            }
+        }
+    }
+    say(&format!("    {right} instructions are right on {own}"));
+    assert!(wrong.is_empty() && right > 0, "{wrong:?}");
+}
+
+fn instruction_is_right(device: &Device, schedule: &Schedule) -> Result<(), Error> {
+    let program = device.load(&warploom::compile(schedule)?)?;
+    let integers = super::tensor::arguments(schedule);
+    let after = run_once(&program, &integers)?;
+    for output in reference::outputs(&schedule.program, &integers, Sample::All)? {
+        output.exact(&after[output.param])?;
+    }
+    let reals = arguments(&schedule.program, Array::random)?;
+    let after = run_once(&program, &reals)?;
+    for output in reference::outputs(&schedule.program, &reals, Sample::All)? {
+        output.bound(&after[output.param])?;
+    }
+    Ok(())
 }
 
 /// Small integers bit by bit, random reals within their bounds, the same bits twice, and no local memory.

@@ -18,6 +18,7 @@ mod programs;
 mod ptxas;
 mod scan;
 mod schedules;
+mod tensor;
 mod tidy;
 
 // Never compiled here, where its symbols would stand in for the driver's: named so that it is formatted with the rest.

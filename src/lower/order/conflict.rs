@@ -361,6 +361,8 @@ impl<'a> Sites<'a> {
             }
             let element = site.index.eval(&value)?;
             let thread = self.threads.iter().rev().fold(0, |id, (v, e)| id * e + value(*v).unwrap_or(0));
+            // What lanes do together is done by one of them as far as they themselves are concerned.
+            let thread = if site.together { thread / 32 * 32 } else { thread };
             (0..i64::from(site.lanes)).for_each(|lane| f(thread, element + lane));
         }
         Some(())

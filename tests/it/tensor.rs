@@ -1,0 +1,237 @@
+//! Instructions of warps: a kernel for each row, by the same path as every other kernel, and what lowering says where
+//! fragments do not fit.
+
+use super::ptxas::{assemble, tools};
+use warploom::intrin::{self, Action, Level, Place, Row};
+use warploom::lower::{Lowered, lower, print};
+use warploom::machine::{Mode, ring, ring_lowered, run_lowered};
+use warploom::reference::{Sample, outputs};
+use warploom::target::Target;
+use warploom::{Array, Result, Schedule, compile};
+
+/// The rows that are emitted.
+pub fn rows() -> impl Iterator<Item = &'static Row> {
+    intrin::all().iter().filter(|r| r.emit.is_some() && r.level == Level::Warp)
+}
+
+/// A kernel of one warp around an instruction, and what it is to compute.
+pub fn probe(row: &Row, target: Target) -> Schedule {
+    let text = match row.action {
+        Action::MultiplyAdd => product(row),
+        Action::Copy => copy(row),
+    };
+    let text = format!("{}\ntarget {target}\n{}", text.0, text.1);
+    Schedule::parse(&text).unwrap_or_else(|e| panic!("{}: {e}\n{text}", row.name))
+}
+
+/// Two steps of k, so that the second one adds to something; factors are read from device memory element by element.
+fn product(row: &Row) -> (String, String) {
+    let [m, n, k] = [0, 1, 2].map(|d| row.dims[d].1);
+    let program = row.program().unwrap();
+    let dtype = |name: &str| program.buffer(program.find_buffer(name).unwrap()).dtype;
+    let [d, a, b] = ["D", "A", "B"].map(dtype);
+    let cast = |t: warploom::DType, x: &str| if t == d { x.to_string() } else { format!("{d}({x})") };
+    let (x, y, depth) = (cast(a, "A[m, k]"), cast(b, "B[n, k]"), 2 * k);
+    let text = format!(
+        "program probe\ninput A {a}[{m}, {depth}]; input B {b}[{n}, {depth}]\n\
+         D: output D[m {m}, n {n}] {d} = sum(k {depth}) {x} * {y}"
+    );
+    let steps = format!(
+        "split m ? {m} -> b mi; split k ? {k} -> ko ki; reorder b ko mi n ki; bind b blockIdx.x\n\
+         cache_read D A fragment -> A_f; compute_at A_f ko; cache_read D B fragment -> B_f; compute_at B_f ko\n\
+         cache_write D D fragment -> sum; reverse_compute_at sum b\n\
+         decompose_reduction D ko -> zero; tensorize mi {}",
+        row.name
+    );
+    (text, steps)
+}
+
+/// From device memory through shared memory and a fragment back, the instruction on the one way or the other.
+fn copy(row: &Row) -> (String, String) {
+    let [m, n] = [0, 1].map(|d| row.dims[d].1);
+    let dtype = row.program().unwrap().buffers[0].dtype;
+    let text = format!("program probe\ninput S {dtype}[{m}, {n}]\nD: output D[m {m}, n {n}] {dtype} = S[m, n]");
+    let threads = |block: &str, i: &str, j: &str| {
+        format!("fuse {i} {j} -> {block}_e; split {block}_e ? 32 -> {block}_o {block}_t; bind {block}_t threadIdx.x")
+    };
+    let shared = "split m ? {m} -> b mi; bind b blockIdx.x; cache_read D S shared -> S_s; compute_at S_s b -> s0 s1";
+    let shared = shared.replace("{m}", &m.to_string());
+    let steps = match row.operands[0].place {
+        Place::Registers(_) => format!(
+            "{shared}; {}\ncache_read D S_s fragment -> S_f f0 f1; tensorize f0 {}",
+            threads("S_s", "s0", "s1"),
+            row.name
+        ),
+        _ => format!(
+            "{shared}; {}\ncache_read S_s S fragment -> S_f; compute_at S_f b; tensorize s0 {}",
+            threads("D", "mi", "n"),
+            row.name
+        ),
+    };
+    (text, steps)
+}
+
+/// The first chip that has a row.
+pub fn first_chip(row: &Row) -> Target {
+    Target::ALL.into_iter().find(|t| t.has(row.needs)).unwrap_or_else(|| panic!("no chip has {}", row.name))
+}
+
+fn lowered(schedule: &Schedule) -> Lowered {
+    let func = schedule.scheduled().unwrap_or_else(|e| panic!("{e}"));
+    lower(&func, &schedule.target).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The arguments of a probe: small integers, so that every sum is exact.
+pub fn arguments(schedule: &Schedule) -> Vec<Array> {
+    let params = schedule.program.params.iter().map(|p| schedule.program.buffer(*p));
+    let shape = |b: &warploom::ir::Buffer| b.const_shape().unwrap().iter().map(|n| *n as usize).collect::<Vec<_>>();
+    params.zip(1..).map(|(b, seed)| Array::random_integers(b.dtype, &shape(b), 5, seed).unwrap()).collect()
+}
+
+#[test]
+fn every_row_computes_what_it_means_lane_by_lane() {
+    for row in rows() {
+        let schedule = probe(row, first_chip(row));
+        let kernels = lowered(&schedule);
+        let text = print(&kernels);
+        assert!(text.contains(&row.name), "{}:\n{text}", row.name);
+        let naive = ring(&schedule.program, 3).unwrap();
+        let found = ring_lowered(&kernels, 3).unwrap_or_else(|e| panic!("{}: {e}\n{text}", row.name));
+        assert!(found == naive, "{}:\n{text}", row.name);
+        let mut args = arguments(&schedule);
+        run_lowered(&kernels, Mode::Real, &mut args).unwrap();
+        for output in outputs(&schedule.program, &args, Sample::All).unwrap() {
+            output.exact(&args[output.param]).unwrap_or_else(|e| panic!("{}: {e}", row.name));
+        }
+    }
+}
+
+/// The instruction in the PTX ISA's own words.
+fn mnemonic(row: &Row) -> String {
+    let parts: Vec<&str> = row.name.split('.').collect();
+    match parts.as_slice() {
+        ["mma", shape, d, a, b] => format!("mma.sync.aligned.{shape}.row.col.{d}.{a}.{b}.{d}"),
+        [word, rest @ ..] => {
+            let matrices: i64 = row.dims.iter().map(|d| d.1).product::<i64>()
+                * i64::from(row.program().unwrap().buffers[0].dtype.bits())
+                / (8 * 128);
+            let trans = if rest.contains(&"trans") { ".trans" } else { "" };
+            format!("{word}.sync.aligned.m8n8.x{matrices}{trans}.shared.b16")
+        }
+        [] => String::new(),
+    }
+}
+
+#[test]
+fn every_row_is_written_as_its_instruction() {
+    let tools = tools();
+    for row in rows() {
+        for target in [first_chip(row), Target::sm_90a()] {
+            let schedule = probe(row, target);
+            let ptx = compile(&schedule).unwrap_or_else(|e| panic!("{} for {target}: {e}", row.name)).text;
+            let code: Vec<&str> = ptx.lines().filter(|l| !l.trim_start().starts_with("//")).collect();
+            assert!(
+                code.iter().any(|l| l.contains(&mnemonic(row))),
+                "{} for {target}: {}\n{ptx}",
+                row.name,
+                mnemonic(row)
+            );
+            assemble(&tools, &lowered(&schedule), &target, true)
+                .unwrap_or_else(|e| panic!("{} for {target}: {e}", row.name));
+        }
+    }
+}
+
+/// The message with which lowering refuses a schedule.
+fn refused(text: &str) -> String {
+    let schedule = Schedule::parse(text).unwrap_or_else(|e| panic!("{e}"));
+    let lowered: Result<Lowered> = schedule.scheduled().and_then(|f| lower(&f, &schedule.target));
+    let error = lowered.expect_err(text);
+    format!("{}: {}", error.code(), error.message())
+}
+
+const HEAD: &str = "gemm 32x16x16 f16>f32>f32 NT\ntarget sm_80\n\
+    split i ? 16 -> io ii; split j ? 8 -> jo ji; reorder io jo ii ji k; bind io blockIdx.x\n";
+const SUM: &str = "cache_write C C fragment -> acc; reverse_compute_at acc io\n";
+const TAIL: &str = "decompose_reduction C ii -> zero; tensorize ii mma.m16n8k16.f32.f16.f16\n";
+
+#[test]
+fn factors_that_do_not_lie_as_the_instruction_has_them_are_refused() {
+    let plain = format!("{HEAD}{SUM}cache_read C A fragment -> A_f; compute_at A_f jo; {TAIL}");
+    assert_eq!(
+        refused(&plain),
+        "lower.operand: operand B of mma.m16n8k16.f32.f16.f16 is a fragment buffer, but B is global"
+    );
+    let nn = format!("{HEAD}{SUM}").replace(" NT", " NN");
+    let loads = |row: &str| {
+        format!(
+            "{nn}cache_read C A fragment -> A_f; compute_at A_f jo\ncache_read C B shared -> B_s; compute_at B_s io\n\
+             cache_read C B_s fragment -> B_f b0 b1; tensorize b0 {row}\n{TAIL}"
+        )
+    };
+    let error = refused(&loads("ldmatrix.m16n16.f16"));
+    assert!(error.starts_with("lower.fragment: fragment B_f lies differently for two instructions"), "{error}");
+    assert!(error.contains("operand B of mma.m16n8k16.f32.f16.f16"), "{error}");
+    assert!(error.contains("operand D of ldmatrix.m16n16.f16"), "{error}");
+    // Exchanged on the way, it fits.
+    lowered(&Schedule::parse(&loads("ldmatrix.trans.m16n16.f16")).unwrap());
+}
+
+#[test]
+fn fragments_belong_to_instructions_and_whole_tiles() {
+    let factors =
+        "cache_read C A fragment -> A_f; compute_at A_f jo; cache_read C B fragment -> B_f; compute_at B_f jo\n";
+    let with = |more: &str| format!("{HEAD}{SUM}{factors}{more}\n{TAIL}");
+    lowered(&Schedule::parse(&with("")).unwrap());
+    let lonely = with("cache_read acc acc fragment -> copy");
+    assert!(refused(&lonely).starts_with("lower.fragment: no instruction uses fragment copy"), "{}", refused(&lonely));
+    // The sum of a warp is stored by rows of half a tile.
+    let halves = with("").replace(
+        "reverse_compute_at acc io",
+        "reverse_compute_at acc io -> e0 e1; split e1 ? 4 -> ea eb; reorder ea e0 eb; unroll ea",
+    );
+    lowered(&Schedule::parse(&halves).unwrap());
+    let threads = with("").replace(
+        "reverse_compute_at acc io",
+        "reverse_compute_at acc io -> e0 e1; fuse e0 e1 -> e; split e ? 32 -> eo et; bind et threadIdx.x",
+    );
+    assert!(
+        refused(&threads)
+            .starts_with("lower.levels: the lanes of a warp run block acc together, but it mentions thread loop et"),
+        "{}",
+        refused(&threads)
+    );
+}
+
+#[test]
+fn warps_and_threads_of_a_kernel_are_the_same() {
+    let two = |threads: i64| {
+        format!(
+            "gemm 64x16x16 f16>f32>f32 NT\ntarget sm_80\n\
+             split i ? 2 16 -> io iw ii; split j ? 8 -> jo ji; reorder io iw jo ii ji k; bind io blockIdx.x; bind iw warp\n\
+             cache_write C C fragment -> acc; reverse_compute_at acc iw\n\
+             cache_read C A shared -> A_s; compute_at A_s io -> a0 a1; fuse a0 a1 -> a; split a ? {threads} -> ao at; bind at threadIdx.x\n\
+             cache_read C A_s fragment -> A_f; compute_at A_f jo; cache_read C B fragment -> B_f; compute_at B_f jo\n{TAIL}"
+        )
+    };
+    lowered(&Schedule::parse(&two(64)).unwrap());
+    assert_eq!(refused(&two(32)), "lower.warps: the 2 warps of loop iw are 64 threads, the threadIdx loops 32");
+    assert!(
+        refused(&two(16)).starts_with("lower.warps: warps work together in a kernel whose threadIdx.x has extent 16")
+    );
+}
+
+#[test]
+fn chips_without_an_instruction_say_what_they_have() {
+    let text = format!(
+        "{HEAD}{SUM}cache_read C A fragment -> A_f; compute_at A_f jo; cache_read C B fragment -> B_f; compute_at B_f jo\n{TAIL}"
+    );
+    let turing = text.replace("sm_80", "sm_75");
+    assert_eq!(
+        refused(&turing),
+        "admit.instruction: tensorize ii mma.m16n8k16.f32.f16.f16: sm_75 does not have mma of m16n8k16 and on bf16, tf32 and f64, which sm_80 brought"
+    );
+    let schedule = Schedule::parse(&turing).unwrap();
+    let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();
+    assert_eq!(error.helps(), ["sm_75 has mma.m16n8k8.f32.f16.f16"]);
+}
