@@ -70,6 +70,8 @@ pub enum What {
     Alu { op: Alu, ty: Type, dst: Reg, a: Arg, b: Arg },
     /// `dst = a * b + c`; the product of twice the bits where it is wide.
     Mad { ty: Type, wide: bool, dst: Reg, a: Arg, b: Arg, c: Arg },
+    /// `dst = a >> from & (2^bits - 1)`.
+    Field { dst: Reg, a: Arg, from: u32, bits: u32 },
     /// `dst = ~a`, of predicates too.
     Not { ty: Type, dst: Reg, a: Arg },
     /// `dst = a cmp b`.
@@ -346,6 +348,12 @@ impl Names {
                 let to = integer(parts.get(parts.len().checked_sub(2)?)?)?;
                 What::Convert { to, from: ty?, dst, a }
             }
+            "bfe" if parts.last() == Some(&"u32") => match (rest.next()?, rest.next()?) {
+                (Arg::Int(from @ 0..32), Arg::Int(bits @ 0..32)) => {
+                    What::Field { dst, a, from: from as u32, bits: bits as u32 }
+                }
+                _ => return None,
+            },
             "not" => What::Not { ty: ty?, dst, a },
             "neg" => What::Alu { op: Alu::Sub, ty: ty?, dst, a: Arg::Int(0), b: a },
             "mul" if parts.contains(&"wide") => {
@@ -466,6 +474,7 @@ $L__BB0_1:                              // loop
     #[test]
     fn what_is_not_known_is_data() {
         let mut names = Names::default();
+        assert!(matches!(names.decode("bfe.u32", &["%r1", "%r2", "5", "2"]), What::Field { from: 5, bits: 2, .. }));
         assert!(matches!(names.decode("mbarrier.arrive.shared.b64", &["%r1", "[%r2]"]), What::Foreign { .. }));
         assert!(matches!(
             names.decode("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16", &["{%r1, %r2}", "[%r3+64]"]),

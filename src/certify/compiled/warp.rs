@@ -287,6 +287,9 @@ impl<'e> Warp<'e> {
                 let to = if *wide { Type { bits: ty.bits * 2, ..*ty } } else { *ty };
                 (*dst, product.map2(&self.value(c), |x, y| cut(to, x.wrapping_add(y))))
             }
+            What::Field { dst, a, from, bits } => {
+                (*dst, self.value(a).map2(&Value::Same(0), |x, _| x >> from & ((1 << bits) - 1)))
+            }
             What::Not { ty, dst, a } => (*dst, self.value(a).map2(&Value::Same(0), |x, _| cut(*ty, !x))),
             What::Set { cmp, ty, dst, a, b } => {
                 (*dst, self.value(a).map2(&self.value(b), |x, y| u64::from(compare(*cmp, *ty, x, y))))
