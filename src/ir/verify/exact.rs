@@ -5,7 +5,7 @@ use super::scope::guards;
 use crate::ir::region::{Range, Region};
 use crate::ir::simplify::{Env, affine, simplify};
 use crate::ir::visit::{Map, children, subst_cond, subst_index, walk_expr};
-use crate::ir::{Block, BufferId, Cond, Expr, Index, Iter, IterKind, Stmt, Store, Var};
+use crate::ir::{Block, BufferId, Cond, Expr, Index, IndexOp, Iter, IterKind, Stmt, Store, Var};
 use std::collections::HashSet;
 
 /// Elements by their indices.
@@ -52,38 +52,82 @@ fn plain_blocks(body: &[Stmt], buffer: BufferId, env: &Env, counting: &mut Vec<R
                 counting.truncate(before);
             }
             Stmt::Block(b) => {
-                out.extend(dense_box(b, buffer, env, counting.clone()).map(|r| (accumulates(b, buffer), r)));
+                out.extend(dense_box(b, buffer, env, counting).map(|r| (accumulates(b, buffer), r)));
             }
             Stmt::Store(_) | Stmt::If(_) | Stmt::Sync(_) | Stmt::Call(_) => {}
         }
     }
 }
 
-fn dense_box(block: &Block, buffer: BufferId, env: &Env, mut counting: Vec<Ranged>) -> Option<Region> {
+fn dense_box(block: &Block, buffer: BufferId, env: &Env, counting: &[Ranged]) -> Option<Region> {
     let [Stmt::Store(store)] = block.body.as_slice() else { return None };
     if store.buffer != buffer || !block.predicate.is_true() {
         return None;
     }
+    let mut taken = Vec::new();
     let range = |index: &Index| {
         let var = index.as_var()?;
         let binding = &block.iters.iter().find(|it| it.var == var)?.binding;
-        dense_range(&simplify(binding, env), &mut counting)
+        dense_range(&simplify(binding, env), counting, &mut taken)
     };
     store.indices.iter().map(range).collect()
 }
 
-/// The range that an index counts through without a gap while its loops run. Takes those loops out of `counting`, so
-/// that no other dimension counts with them.
-fn dense_range(index: &Index, counting: &mut Vec<Ranged>) -> Option<Range> {
+/// `loop // low % (high / low)`: what a digit of a loop's count is. Digits that do not overlap count independently.
+struct Digit {
+    var: Var,
+    low: i64,
+    /// None for the highest digit.
+    high: Option<i64>,
+}
+
+impl Digit {
+    fn of(atom: &Index) -> Option<Digit> {
+        if let Some(var) = atom.as_var() {
+            return Some(Digit { var, low: 1, high: None });
+        }
+        let Index::Bin(op, inner, by) = atom else { return None };
+        let (inner, by) = (Digit::of(inner)?, by.as_int().filter(|n| *n > 0)?);
+        let scaled = inner.low.checked_mul(by)?;
+        match op {
+            IndexOp::FloorDiv if inner.high.is_none_or(|high| high % scaled == 0) => Some(Digit { low: scaled, ..inner }),
+            IndexOp::FloorMod if inner.high.is_none_or(|high| high % scaled == 0) => {
+                Some(Digit { high: Some(scaled), ..inner })
+            }
+            _ => None,
+        }
+    }
+
+    /// How far the digit counts in a loop of so many iterations, and where it ends; `None` where it stops halfway.
+    fn within(&self, extent: i64) -> Option<(i64, i64)> {
+        let high = self.high.unwrap_or(extent);
+        (high > 0 && extent % high == 0 && high % self.low == 0).then_some((high / self.low, high))
+    }
+}
+
+/// The range that an index counts through without a gap while its loops run. Adds the digits of the loops that it counts
+/// with to `taken` (loop, from, to), so that no other dimension counts with them.
+fn dense_range(index: &Index, counting: &[Ranged], taken: &mut Vec<(Var, i64, i64)>) -> Option<Range> {
     let mut sum = affine(index);
     let mut digits: Vec<(i64, i64)> = Vec::new();
     let mut problem = false;
     sum.terms.retain(|(atom, coefficient)| {
-        let Some(at) = atom.as_var().and_then(|v| counting.iter().position(|(c, _)| *c == v)) else {
-            problem |= counting.iter().any(|(c, _)| atom.mentions(*c));
+        if !counting.iter().any(|(c, _)| atom.mentions(*c)) {
             return true;
-        };
-        digits.push((*coefficient, counting.swap_remove(at).1));
+        }
+        let found = Digit::of(atom).and_then(|digit| {
+            let extent = counting.iter().find(|(c, _)| *c == digit.var)?.1;
+            let (count, high) = digit.within(extent)?;
+            let apart = |(var, from, to): &(Var, i64, i64)| *var != digit.var || high <= *from || *to <= digit.low;
+            taken.iter().all(apart).then_some((digit, count, high))
+        });
+        match found {
+            Some((digit, count, high)) => {
+                taken.push((digit.var, digit.low, high));
+                digits.push((*coefficient, count));
+            }
+            None => problem = true,
+        }
         false
     });
     digits.sort_unstable();
@@ -253,5 +297,51 @@ fn relevant<'c>(indices: &[Index], given: &'c Cond) -> Vec<&'c Cond> {
         }
         chosen.extend(more);
         rest = others;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The box that the indices are said to fill and the elements that they take, for loops `x` and `y`.
+    fn both(extents: [i64; 2], indices: &[Index]) -> (Option<Vec<(i64, i64)>>, Elements) {
+        let loops = [(Var(0), extents[0]), (Var(1), extents[1])];
+        let mut taken = Vec::new();
+        let mut env = Env::new();
+        loops.iter().for_each(|(v, n)| env.bind(*v, 0, n - 1));
+        let range = |i: &Index| dense_range(&simplify(i, &env), &loops, &mut taken);
+        let region: Option<Vec<Range>> = indices.iter().map(range).collect();
+        let ends = |r: &Range| (r.min.as_int().unwrap(), r.extent.as_int().unwrap());
+        let at = At { vars: loops.to_vec(), given: Cond::TRUE, bindings: Map::new() };
+        (region.map(|r| r.iter().map(ends).collect()), enumerate(indices, &at, &mut 1_000_000).unwrap())
+    }
+
+    #[test]
+    fn digits_of_a_loop_fill_a_box_where_they_do_not_overlap() {
+        let (x, y) = (|| Index::Var(Var(0)), || Index::Var(Var(1)));
+        let flat = || x() * 8 + y();
+        let filled = [
+            (vec![x(), y()], [5, 3]),
+            (vec![flat().floordiv(4), flat().floormod(4)], [3, 8]),
+            (vec![flat().floordiv(16), flat().floordiv(4).floormod(4), flat().floormod(4)], [6, 8]),
+            (vec![x().floormod(3) + 7, x().floordiv(3) * 4 + y()], [9, 4]),
+        ];
+        for (indices, extents) in filled {
+            let (region, elements) = both(extents, &indices);
+            let region = region.unwrap_or_else(|| panic!("{indices:?} over {extents:?}"));
+            assert_eq!(region.iter().map(|r| r.1).product::<i64>(), elements.len() as i64, "{indices:?}");
+            assert!(elements.iter().all(|e| e.iter().zip(&region).all(|(e, (min, n))| (*min..min + n).contains(e))));
+        }
+        let sparse = [
+            (vec![x(), x()], [4, 2]),
+            (vec![x().floordiv(2), x().floormod(4)], [8, 2]),
+            (vec![x().floordiv(3), x().floormod(3)], [8, 2]),
+            (vec![x() * 2, y()], [4, 2]),
+            (vec![x().floormod(3) * 4 + y()], [8, 4]),
+        ];
+        for (indices, extents) in sparse {
+            assert_eq!(both(extents, &indices).0, None, "{indices:?} over {extents:?}");
+        }
     }
 }
