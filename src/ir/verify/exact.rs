@@ -90,7 +90,9 @@ impl Digit {
         let (inner, by) = (Digit::of(inner)?, by.as_int().filter(|n| *n > 0)?);
         let scaled = inner.low.checked_mul(by)?;
         match op {
-            IndexOp::FloorDiv if inner.high.is_none_or(|high| high % scaled == 0) => Some(Digit { low: scaled, ..inner }),
+            IndexOp::FloorDiv if inner.high.is_none_or(|high| high % scaled == 0) => {
+                Some(Digit { low: scaled, ..inner })
+            }
             IndexOp::FloorMod if inner.high.is_none_or(|high| high % scaled == 0) => {
                 Some(Digit { high: Some(scaled), ..inner })
             }
