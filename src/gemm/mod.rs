@@ -3,10 +3,12 @@
 //! Nothing here is known to the compiler. [`recommend`] answers with a [`Schedule`], whose steps could have been written
 //! by hand and can be edited.
 
+mod pipelined;
 mod simt;
 mod split;
 mod warp_tiles;
 
+pub use pipelined::{Pipelined, Route};
 pub use simt::Tiles;
 pub use split::Split;
 pub use warp_tiles::WarpTiles;
@@ -101,13 +103,15 @@ pub fn describe(program: &Func) -> Option<Gemm> {
 }
 
 /// A schedule for the product: tiles in shared memory that all threads fetch, and a tile of C in the registers of each.
-/// Products of f32 or f64 that warp tiles divide get [`WarpTiles`], and where they have few tiles of f32 a [`Split`] of
+/// Products of f32 that can fill a chip with asynchronous copies get [`Pipelined`] ones. Other products of f32 or f64 that warp tiles divide get [`WarpTiles`], and where they have few tiles of f32 a [`Split`] of
 /// their sums; [`Tiles`] apply at every size. What they chose is written into the steps.
 pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
     let program = gemm.program()?;
     let spec = gemm.spec();
-    let tiles = split::choose(spec, target).or_else(|| WarpTiles::choose(spec));
-    let text = tiles.map_or_else(|| Tiles::choose(spec).steps(spec), |t| t.steps(spec));
+    let text = Pipelined::choose(spec, target)
+        .map(|p| p.steps(spec))
+        .or_else(|| Some(split::choose(spec, target).or_else(|| WarpTiles::choose(spec))?.steps(spec)))
+        .unwrap_or_else(|| Tiles::choose(spec).steps(spec));
     let steps = crate::schedule::parse(&text)
         .map_err(|e| Error::bug("gemm.steps", format!("the recommended steps do not parse: {e}")))?;
     Ok(Schedule { program, target: *target, steps })

@@ -2,7 +2,7 @@
 //! (`differential` holds this of the other examples.)
 
 use super::cases::examples;
-use warploom::gemm::{Split, WarpTiles};
+use warploom::gemm::{Pipelined, Route, Split, WarpTiles};
 use warploom::te::{GemmSpec, Layout};
 use warploom::{DType, Gemm, Schedule, Target, gemm, lower, machine};
 
@@ -47,6 +47,27 @@ fn recommended_schedules_compute_matrix_products() {
                 warploom::compile_gemm(&schedule).unwrap_or_else(|e| panic!("{name}: {e}\n{schedule}"));
             }
         }
+    }
+}
+
+/// The pipelined recipe at small sizes: in every layout, with every route and number of slices, also where tiles do not
+/// divide the product.
+#[test]
+fn pipelined_tiles_compute_matrix_products() {
+    use Route::{Packed, Turned, Vectors};
+    let cases = [
+        ((64, 128, 40), Layout::NN, [1, 2], 4, [Turned, Vectors]),
+        ((64, 64, 128), Layout::NT, [1, 1], 8, [Turned, Packed]),
+        ((61, 68, 72), Layout::TN, [1, 1], 8, [Vectors, Vectors]),
+        ((128, 256, 24), Layout::TN, [2, 4], 1, [Vectors, Vectors]),
+        ((250, 67, 43), Layout::TT, [4, 2], 1, [Packed, Packed]),
+    ];
+    for ((m, n, k), layout, warps, slices, routes) in cases {
+        let spec = GemmSpec::of(m, n, k, DType::F32, layout);
+        let name = format!("gemm {m}x{n}x{k} f32 {}", layout.name());
+        let text = format!("{name}\ntarget sm_80\n{}", Pipelined { warps, slices, routes }.steps(&spec));
+        let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
+        bit_equal_in_the_ring(&name, &schedule);
     }
 }
 
