@@ -11,12 +11,18 @@ fn gemm(size: &str, more: &str) -> String {
     format!("{}{more}\n", GEMM.replace("64x64x64", size))
 }
 
+/// Steps of the tiled product: registers are loaded ahead from slot to slot, and copies start between.
+const REGISTERS: &str = "copy_with A_s B_s cp_async; cache_read C A_s local -> A_r; compute_at A_r k1
+cache_read C B_s local -> B_r; compute_at B_r k1; pipeline k1 stages=2; annotate k0 spread 1
+";
+
 /// Programs that copy in every form, for other tests.
-pub fn programs() -> [(&'static str, String); 5] {
+pub fn programs() -> [(&'static str, String); 6] {
     [
         ("copies alone", gemm("32x64x24", "copy_with A_s B_s cp_async")),
         ("a ring of copies", gemm("32x64x56", "copy_with A_s B_s cp_async; pipeline k0 stages=4")),
         ("a ring with an ordinary stage", gemm("32x64x40", "copy_with B_s cp_async; pipeline k0 stages=3")),
+        ("copies between the steps of registers", gemm("32x64x48", &format!("{REGISTERS}pipeline k0 stages=3"))),
         ("rows filled up", filled_up(60)),
         ("rows filled up by elements", filled_up(61)),
     ]
@@ -77,6 +83,21 @@ fn a_ring_of_copies_has_one_wait_and_one_barrier_an_iteration() {
         assert_eq!(kinds, [vec!["commit"; ahead], round].concat(), "{stages}");
         assert!(all[ahead].contains("RAW") && all[ahead + 1].contains("WAR"), "{all:?}");
     }
+}
+
+/// Copies that start one after the other between the steps of an iteration are one group.
+#[test]
+fn copies_spread_over_an_iteration_keep_one_wait_and_one_barrier() {
+    let k = lowered(&gemm("64x64x96", &format!("{REGISTERS}pipeline k0 stages=3")));
+    let all = syncs(&k);
+    let kinds: Vec<&str> = all.iter().map(|s| s.split(": ").next().unwrap()).collect();
+    // Two tiles ahead and the first registers; three iterations in a loop; one that copies the last tile, one that waits
+    // for it.
+    let body = ["commit", "wait 1", "block"];
+    let loops = body.repeat(3);
+    assert_eq!(kinds[..4], ["commit", "commit", "wait 1", "block"], "{all:?}");
+    assert_eq!(kinds[4..13], loops, "{all:?}");
+    assert_eq!(kinds[13..], [&body[..], &["wait 0", "block"]].concat(), "{all:?}");
 }
 
 #[test]

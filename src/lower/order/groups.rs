@@ -1,5 +1,5 @@
 //! Closes the groups of asynchronous copies: a run of statements that start copies is one group, and a stage that comes
-//! again begins the next one.
+//! again begins the next one. Passes that take such a run apart close its group themselves.
 
 use crate::ir::{BlockId, BufferId, Func, Scope, Stmt, Sync, visit};
 use std::collections::BTreeSet;
@@ -32,17 +32,21 @@ pub fn runs_as_a_whole(stmt: &Stmt) -> bool {
     only && starts(stmt)
 }
 
-/// Puts a commit behind every run of copies.
+/// Puts a commit behind every run of copies, up to where a list has commits of its own: who puts copies apart from each
+/// other says which of them belong together.
 pub fn close(body: Vec<Stmt>, func: &Func) -> Vec<Stmt> {
     let mut out = Vec::with_capacity(body.len());
     let mut open: Vec<BlockId> = Vec::new();
-    for mut stmt in body {
+    let own = body.iter().rposition(|s| matches!(s, Stmt::Sync(Sync::Commit { .. })));
+    for (n, mut stmt) in body.into_iter().enumerate() {
         let whole = runs_as_a_whole(&stmt);
         let stages = if whole { stages(&stmt) } else { BTreeSet::new() };
         if stages.is_empty() || open.iter().any(|b| stages.contains(b)) {
             out.extend(commit(&mut open, func));
         }
-        open.extend(stages);
+        if own.is_none_or(|own| n > own) {
+            open.extend(stages);
+        }
         if let (Stmt::For(l), false) = (&mut stmt, whole) {
             l.body = close(std::mem::take(&mut l.body), func);
         }

@@ -45,6 +45,11 @@ impl Copy {
         Copy { whole, halves: Some((load, store)), stage, size }
     }
 
+    /// Whether it lands later.
+    pub fn asynchronous(&self) -> bool {
+        asynchronous(&self.whole)
+    }
+
     /// What an iteration does first for a tile that is needed later.
     pub fn start(&self) -> &Stmt {
         self.halves.as_ref().map_or(&self.whole, |(load, _)| load)

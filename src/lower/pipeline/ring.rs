@@ -3,7 +3,7 @@
 use super::copy::{Copy, Kind, filled};
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{BufferId, Cond, Expr, For, Func, Index, LoopKind, Note, Scope, Stmt, Var, visit};
+use crate::ir::{BufferId, Cond, Expr, For, Func, Index, LoopKind, Note, Scope, Stmt, Sync, Var, visit};
 use crate::lower::blocks::guarded;
 
 /// A pipelined loop taken apart.
@@ -20,6 +20,8 @@ pub struct Ring {
     compute: Vec<Stmt>,
     /// Copies start between the iterations of `inner`, not all at once.
     spread: bool,
+    /// Closes the group of the asynchronous copies of a tile, if there are any.
+    commit: Option<Stmt>,
 }
 
 impl Ring {
@@ -63,7 +65,8 @@ impl Ring {
         for copy in &copies {
             func.buffer_mut(copy.stage).shape = vec![Index::Int(copy.size * slots)];
         }
-        let mut ring = Ring { var: l.var, kind, extent, slots, ahead: slots - 1, copies, inner: None, compute, spread };
+        let (ahead, commit) = (slots - 1, commit(&copies, func));
+        let mut ring = Ring { var: l.var, kind, extent, slots, ahead, copies, inner: None, compute, spread, commit };
         ring.nest(func, written, env)?;
         Ok(ring)
     }
@@ -102,7 +105,7 @@ impl Ring {
     /// The statements that stand for the loop.
     pub fn written_out(self, func: &mut Func, env: &Env) -> Vec<Stmt> {
         let mut out: Vec<Stmt> = (0..self.ahead.min(self.extent))
-            .flat_map(|k| self.filled_at(&Index::Int(k), k % self.slots, env))
+            .flat_map(|k| self.closed(self.filled_at(&Index::Int(k), k % self.slots, env)))
             .collect();
         if let Some(inner) = &self.inner {
             let first = (0..inner.ahead).flat_map(|step| inner.filled_at(&Index::Int(step), step % inner.slots, env));
@@ -148,7 +151,7 @@ impl Ring {
             }
         }
         let Some(inner) = &self.inner else {
-            let mut out = self.later(starts, k, slot, env);
+            let mut out = self.closed(self.later(starts, k, slot, env));
             out.extend(self.all_at(self.compute.clone(), k, slot, env));
             out.extend(ends);
             return out;
@@ -159,7 +162,7 @@ impl Ring {
         let steps = if self.spread { calm.max(1) } else { 1 };
         let count = starts.len() as i64;
         let mut starts = starts.into_iter();
-        let mut ends = Some(ends);
+        let (mut ends, mut copied) = (Some(ends), false);
         for step in 0..inner.extent {
             if step == calm {
                 out.extend(ends.take().unwrap_or_default());
@@ -168,13 +171,26 @@ impl Ring {
             out.extend(self.loaded(inner, step + inner.ahead, k, slot, env));
             if step < steps {
                 let mine = (step + 1) * count / steps - step * count / steps;
-                out.extend(self.later(starts.by_ref().take(mine as usize).collect(), k, slot, env));
+                let some = self.later(starts.by_ref().take(mine as usize).collect(), k, slot, env);
+                copied |= !some.is_empty();
+                out.extend(some);
+            }
+            if step + 1 == steps && copied {
+                out.extend(self.commit.clone());
             }
             let compute = inner.all_at(inner.compute.clone(), &Index::Int(step), step % inner.slots, env);
             out.extend(self.all_at(compute, k, slot, env));
         }
         out.extend(self.all_at(self.compute.clone(), k, slot, env));
         out
+    }
+
+    /// The copies of a tile, if there are any, with the end of their group.
+    fn closed(&self, mut copies: Vec<Stmt>) -> Vec<Stmt> {
+        if !copies.is_empty() {
+            copies.extend(self.commit.clone());
+        }
+        copies
     }
 
     /// What the ring inside loads for one of its iterations, counted from the first of tile k.
@@ -213,7 +229,7 @@ impl Ring {
                 if let Expr::Load { buffer, indices, .. } = &mut e
                     && let Some(o) = offset(*buffer)
                 {
-                    indices[0] = indices[0].clone() + o;
+                    indices[0] = simplify::simplify(&(indices[0].clone() + o), env);
                 }
                 e
             });
@@ -229,6 +245,13 @@ impl Ring {
         });
         moved
     }
+}
+
+/// What closes the group of the asynchronous ones among a tile's copies.
+fn commit(copies: &[Copy], func: &Func) -> Option<Stmt> {
+    let stages = copies.iter().filter(|c| c.asynchronous());
+    let names: Vec<&str> = stages.map(|c| func.buffer(c.stage).name.as_str()).collect();
+    (!names.is_empty()).then(|| Stmt::Sync(Sync::Commit { reason: names.join(", ") }))
 }
 
 /// Statements under a condition, if there are any and it can hold.
