@@ -85,17 +85,27 @@ impl Inner {
     pub(super) fn open(raw: c_int, info: DeviceInfo) -> Result<Inner> {
         let kept = lock(&KEPT).contains(&info.ordinal);
         let primary = || Owner::primary(raw, info.ordinal).and_then(Owner::with_stream);
-        let opened = match if kept { None } else { Some(primary()) } {
-            Some(Err(refusal)) if !code::is_sticky(refusal.0) => Err(refusal),
+        let first = if kept { None } else { Some(primary()) };
+        // What broke the primary context: a driver that keeps everything else from the process too gives other codes then.
+        let broken = match &first {
+            Some(Err((answer, doing))) if code::is_sticky(*answer) => Some(code::error(*answer, doing)),
+            _ => None,
+        };
+        let opened = match first {
+            Some(Err(refusal)) if broken.is_none() => Err(refusal),
             Some(Ok(opened)) => Ok((opened, false)),
             // The kernel that broke the primary context, or keeps it, is not in a new one.
             _ => Owner::own(raw).and_then(Owner::with_stream).map(|opened| (opened, true)),
         };
-        let ((context, stream), beside) = opened.map_err(|(answer, doing)| code::error(answer, doing))?;
+        let at_last = |e: Error| match &broken {
+            Some(broken) => broken.clone().within("the driver makes no new context either").help("restart the process"),
+            None => e,
+        };
+        let ((context, stream), beside) = opened.map_err(|(answer, doing)| at_last(code::error(answer, doing)))?;
         let (stream, work) = (ManuallyDrop::new(stream), Mutex::default());
         let inner = Inner { info, context, stream, lost: OnceLock::new(), work, limit: AtomicU64::new(0) };
         if beside {
-            inner.try_out()?;
+            inner.try_out().map_err(at_last)?;
         }
         Ok(inner)
     }
