@@ -4,7 +4,6 @@ use super::access::{Counter, Runs};
 use super::device::Device;
 use super::registers;
 use super::report::{AccessCertificate, Cost, KernelCertificate, Kind, Occupancy, Totals};
-use super::request::SECTOR;
 use super::site::{Does, Statement};
 use crate::intrin::{self, Action};
 use crate::ir::{BinOp, Call, Expr, Scope};
@@ -103,10 +102,9 @@ impl Totals {
 
     fn ratios(&mut self, kernel: &LoweredKernel) {
         let over = |a: u64, b: u64| (b > 0).then(|| a as f64 / b as f64);
-        let sectors = self.traffic.global_load_sectors.saturating_add(self.traffic.global_store_sectors);
         let params = kernel.func.params.iter().map(|p| kernel.func.buffer(*p));
         let bytes = params.map(|b| b.dtype.bytes_of(b.elements().and_then(|n| u64::try_from(n).ok()).unwrap_or(0)));
-        self.operations_per_global_byte = over(self.operations, sectors.saturating_mul(SECTOR as u64));
+        self.operations_per_global_byte = self.traffic.per_global_byte(self.operations);
         self.operations_per_argument_byte = over(self.operations, bytes.fold(0, u64::saturating_add));
         self.fma_share = self.traffic.fma_share();
     }

@@ -27,7 +27,7 @@ fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -58,9 +58,18 @@ fn figures(out: &mut String, certificate: &Certificate, k: &KernelCertificate) {
     row("waves", format!("{waves} on {} multiprocessors ({})", device.multiprocessors, device.name));
     traffic(&mut row, k);
     let t = &k.totals;
-    row("arithmetic", format!("{} fma", grouped(t.traffic.fma)));
+    row(
+        "arithmetic",
+        format!("{} operations, two of them in each of {} fma", grouped(t.operations), grouped(t.traffic.fma)),
+    );
     if let (Some(moved), Some(held)) = (t.operations_per_global_byte, t.operations_per_argument_byte) {
-        row("intensity", format!("{} operations a byte moved, {} a byte of arguments", ratio(moved), ratio(held)));
+        let compiled = k.compiled.as_ref().and_then(|c| c.traffic.as_ref());
+        let left = compiled.and_then(|c| c.per_global_byte(t.operations));
+        let left = left.map_or(String::new(), |r| format!(" ({} in the PTX)", ratio(r)));
+        row(
+            "intensity",
+            format!("{} operations a byte moved{left}, {} a byte of arguments", ratio(moved), ratio(held)),
+        );
     }
 }
 
@@ -105,7 +114,8 @@ fn traffic(row: &mut impl FnMut(&str, String), k: &KernelCertificate) {
 fn registers(k: &KernelCertificate) -> String {
     let r = &k.registers;
     let parts = format!("{} in local buffers, {} loaded, {} addresses", r.local, r.loaded, r.addresses);
-    let estimate = format!("about {} ({parts})", r.estimate);
+    let live = k.compiled.as_ref().map_or(String::new(), |c| format!("{} live in the PTX, ", c.live_registers));
+    let estimate = format!("{live}about {} in the lowered program ({parts})", r.estimate);
     match &r.ptxas {
         None => estimate,
         Some(p) if p.spill_stores + p.spill_loads + p.stack_frame == 0 => {

@@ -178,6 +178,12 @@ impl Traffic {
         }
     }
 
+    /// So many operations for each byte that crosses between device memory and the multiprocessors.
+    pub fn per_global_byte(&self, operations: u64) -> Option<f64> {
+        let sectors = self.global_load_sectors.saturating_add(self.global_store_sectors);
+        (sectors > 0).then(|| operations as f64 / (sectors as f64 * super::request::SECTOR as f64))
+    }
+
     /// Fused multiply-adds as a share of the instructions.
     pub fn fma_share(&self) -> Option<f64> {
         (self.instructions > 0).then(|| self.fma_instructions as f64 / self.instructions as f64)
@@ -187,6 +193,8 @@ impl Traffic {
 /// What is left of a kernel's accesses in its PTX.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Compiled {
+    /// Registers of a thread that hold something at one time, at most.
+    pub live_registers: u32,
     /// Blocks of the launch.
     pub blocks: u64,
     /// Blocks whose warps were followed: the first, the last and some between along each axis stand for the others.

@@ -127,8 +127,11 @@ pub struct Request {
 }
 
 /// What is called with every request of a run.
+type Listen = dyn FnMut(&Request);
+
+/// Who hears of the requests of a run.
 #[derive(Default)]
-struct Listener(Option<Box<dyn FnMut(&Request)>>);
+struct Listener(Option<Box<Listen>>);
 
 impl std::fmt::Debug for Listener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

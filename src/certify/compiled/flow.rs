@@ -2,21 +2,24 @@
 
 use super::parse::{Entry, What};
 
+/// The instructions that may come after one; the number of instructions for the end.
+pub fn ways(entry: &Entry, at: usize) -> Vec<usize> {
+    let i = &entry.code[at];
+    let mut ways = match i.what {
+        What::Branch { to } => vec![to],
+        What::Return => vec![entry.code.len()],
+        _ => vec![at + 1],
+    };
+    if i.guard.is_some() && !ways.contains(&(at + 1)) {
+        ways.push(at + 1);
+    }
+    ways
+}
+
 /// For each instruction, the first one that every way from it to the end passes; the number of instructions for the end.
 pub fn meetings(entry: &Entry) -> Vec<usize> {
     let end = entry.code.len();
-    let next = |at: usize| -> Vec<usize> {
-        let i = &entry.code[at];
-        let mut ways = match i.what {
-            What::Branch { to } => vec![to],
-            What::Return => vec![end],
-            _ => vec![at + 1],
-        };
-        if i.guard.is_some() && !ways.contains(&(at + 1)) {
-            ways.push(at + 1);
-        }
-        ways
-    };
+    let next = |at: usize| ways(entry, at);
     // Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm", on the edges turned round.
     let order = from_the_end(end, &next);
     let mut place = vec![usize::MAX; end + 1];

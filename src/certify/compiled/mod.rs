@@ -5,6 +5,7 @@
 //! some blocks is followed; the others are taken to do what the followed block nearest to them along each axis does.
 
 mod flow;
+mod live;
 mod parse;
 mod warp;
 
@@ -26,9 +27,12 @@ pub fn count(ptx: &str, entry: &str, grid: [u32; 3], block: [u32; 3]) -> Option<
 fn follow(entry: &Entry, grid: [u32; 3], block: [u32; 3]) -> Compiled {
     let kernel = Kernel { entry, meetings: flow::meetings(entry), grid, block };
     let blocks = grid.iter().fold(1, |n: u64, e| n.saturating_mul(u64::from(*e)));
+    let live_registers = live::most(entry);
     match kernel.launch() {
-        Ok((traffic, blocks_followed)) => Compiled { blocks, blocks_followed, traffic: Some(traffic), why: None },
-        Err(why) => Compiled { blocks, blocks_followed: 0, traffic: None, why: Some(why) },
+        Ok((traffic, blocks_followed)) => {
+            Compiled { live_registers, blocks, blocks_followed, traffic: Some(traffic), why: None }
+        }
+        Err(why) => Compiled { live_registers, blocks, blocks_followed: 0, traffic: None, why: Some(why) },
     }
 }
 
@@ -103,8 +107,18 @@ fn choose(grid: [u32; 3], affordable: u64) -> Vec<([u32; 3], u64)> {
 struct Counted<'e> {
     entry: &'e Entry,
     traffic: Traffic,
-    /// The last request of each instruction: its lanes relative to its first, and what it cost. Most repeat.
-    last: Vec<Option<(Lanes, (Kind, i64), u64)>>,
+    /// The last request of each instruction. Most repeat.
+    last: Vec<Option<Last>>,
+}
+
+/// A request and what it cost.
+#[derive(Debug, Clone)]
+struct Last {
+    /// Its addresses, less a multiple of what matters.
+    lanes: Lanes,
+    /// What it does, and of how many bytes.
+    what: (Kind, i64),
+    cost: u64,
 }
 
 impl Counted<'_> {
@@ -117,18 +131,18 @@ impl Counted<'_> {
         for lane in 0..LANES {
             relative.at[lane] = if lanes.runs(lane) { lanes.at[lane].wrapping_sub(origin) } else { 0 };
         }
-        if let Some((last, what, cost)) = &self.last[at]
-            && *last == relative
-            && *what == (kind, bytes)
+        if let Some(last) = &self.last[at]
+            && last.lanes == relative
+            && last.what == (kind, bytes)
         {
-            return *cost;
+            return last.cost;
         }
         let cost = if kind.shared {
             request::bank_conflicts(&relative, bytes, kind.write).wavefronts
         } else {
             request::sectors(&relative, bytes).touched
         };
-        self.last[at] = Some((relative, (kind, bytes), cost));
+        self.last[at] = Some(Last { lanes: relative, what: (kind, bytes), cost });
         cost
     }
 }
@@ -244,9 +258,9 @@ mod tests {
         let why = |body: &str| counted(body, [1; 3], [32, 1, 1]).why.unwrap();
         let loaded = format!("{ADDRESS} ld.global.u32 %r7, [%rd1];");
         let far = why(&format!("{loaded} mul.wide.u32 %rd3, %r7, 4; ld.global.f32 %f1, [%rd3]; ret;"));
-        assert_eq!(far, "the address of instruction 8 depends on what was loaded");
+        assert_eq!(far, "instruction 8 (ld.global.f32) depends on what instruction 6 (ld.global.u32) yields");
         let taken = why(&format!("{loaded} setp.eq.s32 %p1, %r7, 0; @%p1 bra E; E: ret;"));
-        assert_eq!(taken, "instruction 8 runs or not by what was loaded");
+        assert_eq!(taken, "instruction 8 (bra) depends on what instruction 6 (ld.global.u32) yields");
         assert_eq!(why("L: bra.uni L;"), "it runs too long to be followed");
         assert_eq!(why("mbarrier.arrive.shared.b64 %r1, [%r2]; ret;").split('.').next(), Some("mbarrier"));
     }

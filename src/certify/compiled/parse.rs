@@ -68,10 +68,12 @@ pub enum What {
     Move { dst: Reg, src: Arg },
     /// `dst = a op b`.
     Alu { op: Alu, ty: Type, dst: Reg, a: Arg, b: Arg },
+    /// `dst` = `length` bits of `a` from bit `from` on.
+    Field { ty: Type, dst: Reg, a: Arg, from: Arg, length: Arg },
+    /// `dst` = 32 bits of `high:low`, shifted left (its upper half) or right (its lower half).
+    Funnel { left: bool, wrap: bool, dst: Reg, low: Arg, high: Arg, by: Arg },
     /// `dst = a * b + c`; the product of twice the bits where it is wide.
     Mad { ty: Type, wide: bool, dst: Reg, a: Arg, b: Arg, c: Arg },
-    /// `dst = a >> from & (2^bits - 1)`.
-    Field { dst: Reg, a: Arg, from: u32, bits: u32 },
     /// `dst = ~a`, of predicates too.
     Not { ty: Type, dst: Reg, a: Arg },
     /// `dst = a cmp b`.
@@ -118,8 +120,14 @@ pub enum Space {
 pub struct Instruction {
     /// A predicate, and the value of it for which the instruction runs.
     pub guard: Option<(Reg, bool)>,
+    /// Its name.
+    pub op: String,
     /// What it does.
     pub what: What,
+    /// Registers that it writes.
+    pub defines: Vec<Reg>,
+    /// Registers that it reads, besides the guard.
+    pub uses: Vec<Reg>,
 }
 
 /// Families of instructions that touch memory, wait for it or jump.
@@ -135,8 +143,8 @@ pub struct Entry {
     pub params: Vec<String>,
     /// Its instructions.
     pub code: Vec<Instruction>,
-    /// How many registers it has.
-    pub registers: usize,
+    /// Of each register, how many of 32 bits it takes; predicates take none.
+    pub widths: Vec<u32>,
 }
 
 /// The entry points of a module.
@@ -192,12 +200,15 @@ fn entry(name: &str, params: Vec<String>, body: &str) -> Entry {
         if op.split('.').next() == Some("bra") {
             jumps.push((code.len(), args.trim().to_string()));
         }
-        code.push(Instruction { guard, what: names.decode(op, &split(args)) });
+        let args = split(args);
+        let what = names.decode(op, &args);
+        let (defines, uses) = names.flow(&what, &args);
+        code.push(Instruction { guard, op: op.to_string(), what, defines, uses });
     }
     for (at, label) in jumps {
         code[at].what = labels.get(&label).map_or(What::Return, |to| What::Branch { to: *to });
     }
-    Entry { name: name.to_string(), params, code, registers: names.0.len() }
+    Entry { name: name.to_string(), params, code, widths: names.widths() }
 }
 
 /// Arguments at the top level: neither inside braces nor brackets.
@@ -221,6 +232,12 @@ fn split(args: &str) -> Vec<&str> {
     out
 }
 
+/// The names of registers in an argument; those of the hardware's indices have a point behind them.
+fn registers_in(text: &str) -> impl Iterator<Item = &str> {
+    let word = |c: char| !(c.is_ascii_alphanumeric() || "%_.".contains(c));
+    text.split(word).filter(|w| w.starts_with('%') && !w.contains('.') && *w != "%laneid")
+}
+
 /// Registers by name.
 #[derive(Default)]
 struct Names(HashMap<String, Reg>);
@@ -237,6 +254,37 @@ impl Names {
         let (name, rest) = guarded.split_once(char::is_whitespace).unwrap_or((guarded, ""));
         let (name, wanted) = name.strip_prefix('!').map_or((name, true), |n| (n, false));
         (Some((self.register(name), wanted)), rest.trim())
+    }
+
+    /// The registers that an instruction writes and reads: it writes its first argument, unless it has no result.
+    fn flow(&mut self, what: &What, args: &[&str]) -> (Vec<Reg>, Vec<Reg>) {
+        let silent = matches!(
+            what,
+            What::Access { write: true, .. }
+                | What::Matrices { write: true, .. }
+                | What::Copy { .. }
+                | What::Branch { .. }
+                | What::Return
+                | What::Wait
+        );
+        let (results, operands) = args.split_at(usize::from(!silent).min(args.len()));
+        let all = |names: &mut Names, texts: &[&str]| {
+            texts.iter().flat_map(|t| registers_in(t)).map(|n| names.register(n)).collect::<Vec<Reg>>()
+        };
+        (all(self, results), all(self, operands))
+    }
+
+    fn widths(&self) -> Vec<u32> {
+        let mut widths = vec![1; self.0.len()];
+        for (name, reg) in &self.0 {
+            widths[*reg] = match name.trim_end_matches(|c: char| c.is_ascii_digit()) {
+                "%p" => 0,
+                "%rd" | "%fd" => 2,
+                "%rq" => 4,
+                _ => 1,
+            };
+        }
+        widths
     }
 
     fn arg(&mut self, text: &str) -> Arg {
@@ -348,12 +396,11 @@ impl Names {
                 let to = integer(parts.get(parts.len().checked_sub(2)?)?)?;
                 What::Convert { to, from: ty?, dst, a }
             }
-            "bfe" if parts.last() == Some(&"u32") => match (rest.next()?, rest.next()?) {
-                (Arg::Int(from @ 0..32), Arg::Int(bits @ 0..32)) => {
-                    What::Field { dst, a, from: from as u32, bits: bits as u32 }
-                }
-                _ => return None,
-            },
+            "bfe" => What::Field { ty: ty?, dst, a, from: rest.next()?, length: rest.next()? },
+            "shf" => {
+                let (left, wrap) = (parts.contains(&"l"), parts.contains(&"wrap"));
+                What::Funnel { left, wrap, dst, low: a, high: rest.next()?, by: rest.next()? }
+            }
             "not" => What::Not { ty: ty?, dst, a },
             "neg" => What::Alu { op: Alu::Sub, ty: ty?, dst, a: Arg::Int(0), b: a },
             "mul" if parts.contains(&"wide") => {
@@ -474,7 +521,10 @@ $L__BB0_1:                              // loop
     #[test]
     fn what_is_not_known_is_data() {
         let mut names = Names::default();
-        assert!(matches!(names.decode("bfe.u32", &["%r1", "%r2", "5", "2"]), What::Field { from: 5, bits: 2, .. }));
+        assert!(matches!(
+            names.decode("bfe.u32", &["%r1", "%r2", "5", "2"]),
+            What::Field { from: Arg::Int(5), length: Arg::Int(2), .. }
+        ));
         assert!(matches!(names.decode("mbarrier.arrive.shared.b64", &["%r1", "[%r2]"]), What::Foreign { .. }));
         assert!(matches!(
             names.decode("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16", &["{%r1, %r2}", "[%r3+64]"]),

@@ -6,8 +6,8 @@ use crate::certify::request::{LANES, Lanes};
 /// What a register holds.
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
-    /// Something that was not followed.
-    Unknown,
+    /// What this instruction yields, which is not followed.
+    Unknown(usize),
     /// One number for all lanes.
     Same(u64),
     /// A number a lane.
@@ -17,7 +17,7 @@ enum Value {
 impl Value {
     fn lane(&self, lane: usize) -> u64 {
         match self {
-            Value::Unknown => 0,
+            Value::Unknown(_) => 0,
             Value::Same(v) => *v,
             Value::Each(v) => v[lane],
         }
@@ -25,7 +25,7 @@ impl Value {
 
     fn map2(&self, other: &Value, f: impl Fn(u64, u64) -> u64) -> Value {
         match (self, other) {
-            (Value::Unknown, _) | (_, Value::Unknown) => Value::Unknown,
+            (Value::Unknown(at), _) | (_, Value::Unknown(at)) => Value::Unknown(*at),
             (Value::Same(a), Value::Same(b)) => Value::Same(f(*a, *b)),
             _ => Value::Each(Box::new(std::array::from_fn(|l| f(self.lane(l), other.lane(l))))),
         }
@@ -80,7 +80,7 @@ impl<'e> Warp<'e> {
         let here = threads.saturating_sub(place.warp * LANES as u32).clamp(1, LANES as u32);
         let active = u32::MAX >> (LANES as u32 - here);
         let groups = vec![Group { at: 0, active, until: entry.code.len() }];
-        Warp { entry, meetings, place, registers: vec![Value::Same(0); entry.registers], groups }
+        Warp { entry, meetings, place, registers: vec![Value::Same(0); entry.widths.len()], groups }
     }
 
     /// Runs to the end, by at most `steps` instructions, which it takes away from them.
@@ -101,10 +101,7 @@ impl<'e> Warp<'e> {
         let instruction = &self.entry.code[at];
         let running = match instruction.guard {
             None => active,
-            Some((p, wanted)) => {
-                let known = self.mask(p, wanted);
-                active & known.ok_or_else(|| format!("instruction {at} runs or not by what was loaded"))?
-            }
+            Some((p, wanted)) => active & self.mask(p, wanted).map_err(|from| self.lost(at, from))?,
         };
         listen.instruction(at, running);
         match &instruction.what {
@@ -144,23 +141,30 @@ impl<'e> Warp<'e> {
     }
 
     /// The lanes in which a predicate has a value.
-    fn mask(&self, p: Reg, wanted: bool) -> Option<u32> {
+    fn mask(&self, p: Reg, wanted: bool) -> Result<u32, usize> {
         let bit = |v: u64| (v & 1 == 1) == wanted;
         match &self.registers[p] {
-            Value::Unknown => None,
-            Value::Same(v) => Some(if bit(*v) { u32::MAX } else { 0 }),
-            Value::Each(v) => Some((0..LANES).fold(0, |m, l| m | u32::from(bit(v[l])) << l)),
+            Value::Unknown(from) => Err(*from),
+            Value::Same(v) => Ok(if bit(*v) { u32::MAX } else { 0 }),
+            Value::Each(v) => Ok((0..LANES).fold(0, |m, l| m | u32::from(bit(v[l])) << l)),
         }
     }
 
-    fn value(&self, arg: &Arg) -> Value {
+    /// Why an instruction cannot be followed: it depends on what another one yields.
+    fn lost(&self, at: usize, from: usize) -> Lost {
+        let name = |at: usize| self.entry.code.get(at).map_or("?", |i| i.op.as_str());
+        format!("instruction {at} ({}) depends on what instruction {from} ({}) yields", name(at), name(from))
+    }
+
+    /// What an argument of an instruction holds.
+    fn value(&self, at: usize, arg: &Arg) -> Value {
         match arg {
             Arg::Reg(r) => self.registers[*r].clone(),
             Arg::Int(n) => Value::Same(*n as u64),
             Arg::Special(name) => self.special(name),
             // All of shared memory is one array, which begins at 0.
             Arg::Name(_) => Value::Same(0),
-            Arg::Other => Value::Unknown,
+            Arg::Other => Value::Unknown(at),
         }
     }
 
@@ -193,7 +197,7 @@ impl<'e> Warp<'e> {
         let all = self.groups.first().is_none_or(|g| g.active & !running == 0);
         self.registers[dst] = match (&value, old) {
             _ if all => value,
-            (Value::Unknown, _) | (_, Value::Unknown) => Value::Unknown,
+            (Value::Unknown(at), _) | (_, Value::Unknown(at)) => Value::Unknown(*at),
             (Value::Same(a), Value::Same(b)) if a == b => value,
             _ => Value::Each(Box::new(std::array::from_fn(|l| {
                 if running >> l & 1 == 1 { value.lane(l) } else { old.lane(l) }
@@ -204,20 +208,20 @@ impl<'e> Warp<'e> {
     fn execute(&mut self, at: usize, what: &What, running: u32, listen: &mut dyn Listen) -> Result<(), Lost> {
         match what {
             What::Access { space: Space::Param, base, dst, .. } => {
-                let value = self.parameter(base);
+                let value = self.parameter(at, base);
                 dst.iter().for_each(|d| self.set(*d, value.clone(), running));
             }
             What::Access { space, write, bytes, base, offset, dst } => {
                 if *space != Space::Local {
                     listen.request(at, *space, *write, *bytes, &self.lanes(at, base, *offset, running)?);
                 }
-                dst.iter().for_each(|d| self.set(*d, Value::Unknown, running));
+                dst.iter().for_each(|d| self.set(*d, Value::Unknown(at), running));
             }
             What::Matrices { write, lanes, base, offset, dst } => {
                 let given = self.lanes(at, base, *offset, running)?;
                 let active = given.active & (u32::MAX >> (LANES as u32 - lanes));
                 listen.request(at, Space::Shared, *write, 16, &Lanes { active, ..given });
-                dst.iter().for_each(|d| self.set(*d, Value::Unknown, running));
+                dst.iter().for_each(|d| self.set(*d, Value::Unknown(at), running));
             }
             What::Copy { bytes, to, from, filled } => {
                 let (inside, outside) =
@@ -225,11 +229,13 @@ impl<'e> Warp<'e> {
                 listen.request(at, Space::Shared, true, *bytes, &inside);
                 self.filled(at, *bytes, filled.as_ref(), &outside, listen)?;
             }
-            What::Fma { dst } | What::Data { dst } => dst.iter().for_each(|d| self.set(*d, Value::Unknown, running)),
+            What::Fma { dst } | What::Data { dst } => {
+                dst.iter().for_each(|d| self.set(*d, Value::Unknown(at), running))
+            }
             What::Branch { .. } | What::Return | What::Wait => {}
             What::Foreign { op } => return Err(format!("{op} is not followed")),
             arithmetic => {
-                let (dst, value) = self.arithmetic(arithmetic);
+                let (dst, value) = self.arithmetic(at, arithmetic);
                 self.set(dst, value, running);
             }
         }
@@ -245,9 +251,9 @@ impl<'e> Warp<'e> {
         lanes: &Lanes,
         listen: &mut dyn Listen,
     ) -> Result<(), Lost> {
-        let read = filled.map_or(Value::Same(bytes as u64), |a| self.value(a));
-        if read == Value::Unknown {
-            return Err(format!("instruction {at} copies as many bytes as were loaded"));
+        let read = filled.map_or(Value::Same(bytes as u64), |a| self.value(at, a));
+        if let Value::Unknown(from) = read {
+            return Err(self.lost(at, from));
         }
         let reads = |n: u64| (0..LANES).fold(0, |m, l| m | u32::from(read.lane(l) == n) << l) & lanes.active;
         for n in 1..=bytes as u64 {
@@ -260,70 +266,83 @@ impl<'e> Warp<'e> {
     }
 
     /// Parameters are addresses of device memory, far apart.
-    fn parameter(&self, name: &Arg) -> Value {
+    fn parameter(&self, at: usize, name: &Arg) -> Value {
         match name {
             Arg::Name(n) => match self.entry.params.iter().position(|p| p == n) {
-                Some(at) => Value::Same((at as u64 + 1) << 44),
-                None => Value::Unknown,
+                Some(place) => Value::Same((place as u64 + 1) << 44),
+                None => Value::Unknown(at),
             },
-            _ => Value::Unknown,
+            _ => Value::Unknown(at),
         }
     }
 
     fn lanes(&self, at: usize, base: &Arg, offset: i64, active: u32) -> Result<Lanes, Lost> {
-        match self.value(base) {
-            Value::Unknown => Err(format!("the address of instruction {at} depends on what was loaded")),
+        match self.value(at, base) {
+            Value::Unknown(from) => Err(self.lost(at, from)),
             value => Ok(Lanes { at: std::array::from_fn(|l| (value.lane(l) as i64).wrapping_add(offset)), active }),
         }
     }
 
-    fn arithmetic(&self, what: &What) -> (Reg, Value) {
+    fn arithmetic(&self, at: usize, what: &What) -> (Reg, Value) {
+        let value = |arg: &Arg| self.value(at, arg);
         match what {
-            What::Move { dst, src } => (*dst, self.value(src)),
-            What::Alu { op, ty, dst, a, b } => (*dst, self.value(a).map2(&self.value(b), |x, y| alu(*op, *ty, x, y))),
+            What::Move { dst, src } => (*dst, value(src)),
+            What::Alu { op, ty, dst, a, b } => (*dst, value(a).map2(&value(b), |x, y| alu(*op, *ty, x, y))),
+            What::Field { ty, dst, a, from, length } => {
+                let shifted = value(a).map2(&value(from), |x, n| alu(Alu::Shr, *ty, x, n & 255));
+                (*dst, shifted.map2(&value(length), |x, n| field(*ty, x, n & 255)))
+            }
+            What::Funnel { left, wrap, dst, low, high, by } => {
+                let both = value(high).map2(&value(low), |h, l| (h & WORD_BITS) << 32 | l & WORD_BITS);
+                (*dst, both.map2(&value(by), |v, n| funnel(*left, *wrap, v, n)))
+            }
             What::Mad { ty, wide, dst, a, b, c } => {
-                let product =
-                    self.value(a).map2(&self.value(b), |x, y| (signed(*ty, x).wrapping_mul(signed(*ty, y))) as u64);
+                let product = value(a).map2(&value(b), |x, y| signed(*ty, x).wrapping_mul(signed(*ty, y)) as u64);
                 let to = if *wide { Type { bits: ty.bits * 2, ..*ty } } else { *ty };
-                (*dst, product.map2(&self.value(c), |x, y| cut(to, x.wrapping_add(y))))
+                (*dst, product.map2(&value(c), |x, y| cut(to, x.wrapping_add(y))))
             }
-            What::Field { dst, a, from, bits } => {
-                (*dst, self.value(a).map2(&Value::Same(0), |x, _| x >> from & ((1 << bits) - 1)))
-            }
-            What::Not { ty, dst, a } => (*dst, self.value(a).map2(&Value::Same(0), |x, _| cut(*ty, !x))),
+            What::Not { ty, dst, a } => (*dst, value(a).map2(&Value::Same(0), |x, _| cut(*ty, !x))),
             What::Set { cmp, ty, dst, a, b } => {
-                (*dst, self.value(a).map2(&self.value(b), |x, y| u64::from(compare(*cmp, *ty, x, y))))
+                (*dst, value(a).map2(&value(b), |x, y| u64::from(compare(*cmp, *ty, x, y))))
             }
-            What::Select { dst, a, b, p } => (*dst, self.select(&self.value(p), &self.value(a), &self.value(b))),
+            What::Select { dst, a, b, p } => (*dst, select(&value(p), &value(a), &value(b))),
             What::Convert { to, from, dst, a } => {
-                (*dst, self.value(a).map2(&Value::Same(0), |x, _| cut(*to, signed(*from, x) as u64)))
+                (*dst, value(a).map2(&Value::Same(0), |x, _| cut(*to, signed(*from, x) as u64)))
             }
-            _ => (0, Value::Unknown),
+            _ => (0, Value::Unknown(at)),
         }
     }
+}
 
-    fn select(&self, p: &Value, a: &Value, b: &Value) -> Value {
-        match p {
-            Value::Unknown if a == b => a.clone(),
-            Value::Unknown => Value::Unknown,
-            Value::Same(v) if v & 1 == 1 => a.clone(),
-            Value::Same(_) => b.clone(),
-            Value::Each(v) => {
-                let chosen = a.map2(b, |x, _| x);
-                let other = a.map2(b, |_, y| y);
-                match (chosen, other) {
-                    (Value::Unknown, _) | (_, Value::Unknown) => Value::Unknown,
-                    (x, y) => {
-                        Value::Each(Box::new(std::array::from_fn(
-                            |l| {
-                                if v[l] & 1 == 1 { x.lane(l) } else { y.lane(l) }
-                            },
-                        )))
-                    }
-                }
-            }
-        }
+/// The low half of 64 bits.
+const WORD_BITS: u64 = 0xffff_ffff;
+
+fn select(p: &Value, a: &Value, b: &Value) -> Value {
+    match p {
+        Value::Unknown(_) if a == b => a.clone(),
+        Value::Unknown(at) => Value::Unknown(*at),
+        Value::Same(v) if v & 1 == 1 => a.clone(),
+        Value::Same(_) => b.clone(),
+        Value::Each(v) => match (a, b) {
+            (Value::Unknown(at), _) | (_, Value::Unknown(at)) => Value::Unknown(*at),
+            _ => Value::Each(Box::new(std::array::from_fn(|l| if v[l] & 1 == 1 { a.lane(l) } else { b.lane(l) }))),
+        },
     }
+}
+
+/// The low `length` bits, with the sign of the last where the type is signed.
+fn field(ty: Type, v: u64, length: u64) -> u64 {
+    match u32::try_from(length) {
+        Ok(0) => 0,
+        Ok(bits) if bits < ty.bits => cut(ty, signed(Type { bits, ..ty }, v) as u64),
+        _ => cut(ty, v),
+    }
+}
+
+/// The upper 32 bits of `v << n`, or the lower ones of `v >> n`; 32 and more are 32, or wrap around.
+fn funnel(left: bool, wrap: bool, v: u64, n: u64) -> u64 {
+    let n = if wrap { n & 31 } else { (n & WORD_BITS).min(32) };
+    if left { (v << n) >> 32 } else { v >> n & WORD_BITS }
 }
 
 /// The low bits of a type.
@@ -370,5 +389,38 @@ fn compare(cmp: Compare, ty: Type, x: u64, y: u64) -> bool {
         Compare::Le => order.is_le(),
         Compare::Gt => order.is_gt(),
         Compare::Ge => order.is_ge(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S32: Type = Type { signed: true, bits: 32 };
+    const U32: Type = Type { signed: false, bits: 32 };
+
+    #[test]
+    fn numbers_keep_their_width_and_sign() {
+        assert_eq!(alu(Alu::Sub, U32, 1, 2), 0xffff_ffff);
+        assert_eq!((alu(Alu::Shr, S32, 0x8000_0000, 31), alu(Alu::Shr, U32, 0x8000_0000, 31)), (0xffff_ffff, 1));
+        assert_eq!((alu(Alu::Shl, U32, 1, 32), alu(Alu::Shr, U32, 1, 40)), (0, 0));
+        assert_eq!(
+            (alu(Alu::Div, S32, (-7i64) as u64, 2), alu(Alu::Rem, S32, (-7i64) as u64, 2)),
+            (0xffff_fffd, 0xffff_ffff)
+        );
+        assert_eq!((alu(Alu::MulHigh, U32, 0xffff_ffff, 2), alu(Alu::MulHigh, S32, 0xffff_ffff, 2)), (1, 0xffff_ffff));
+        assert_eq!((alu(Alu::Min, S32, 0xffff_ffff, 1), alu(Alu::Min, U32, 0xffff_ffff, 1)), (0xffff_ffff, 1));
+        assert!(compare(Compare::Lt, S32, 0xffff_ffff, 0) && compare(Compare::Gt, U32, 0xffff_ffff, 0));
+    }
+
+    #[test]
+    fn fields_and_funnels() {
+        assert_eq!(
+            (field(U32, 0b1011, 2), field(S32, 0b1011, 2), field(U32, 5, 0), field(U32, 5, 40)),
+            (3, 0xffff_ffff, 0, 5)
+        );
+        let v = 0x1234_5678_9abc_def0;
+        assert_eq!((funnel(true, true, v, 8), funnel(false, true, v, 8)), (0x3456_789a, 0x789a_bcde));
+        assert_eq!((funnel(true, false, v, 99), funnel(false, true, v, 32)), (0x9abc_def0, 0x9abc_def0));
     }
 }

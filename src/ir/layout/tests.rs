@@ -150,7 +150,7 @@ fn swizzled_chunks_lie_where_the_instruction_set_says() {
                     64 => r / 2 % 4,
                     _ => r / 4 % 2,
                 };
-                let expected = (panel * rows + r) * width + (byte / 16 ^ flip) * 16 + byte % 16;
+                let expected = (panel * rows + r) * width + ((byte / 16) ^ flip) * 16 + byte % 16;
                 assert_eq!(offset(&layout, r, c), expected * 8, "{width} {dtype} at {r}, {c}");
                 seen.insert(expected);
             }
