@@ -22,7 +22,7 @@ pub fn programs() -> [(&'static str, String); 6] {
         ("copies alone", gemm("32x64x24", "copy_with A_s B_s cp_async")),
         ("a ring of copies", gemm("32x64x56", "copy_with A_s B_s cp_async; pipeline k0 stages=4")),
         ("a ring with an ordinary stage", gemm("32x64x40", "copy_with B_s cp_async; pipeline k0 stages=3")),
-        ("copies between the steps of registers", gemm("32x64x48", &format!("{REGISTERS}pipeline k0 stages=3"))),
+        ("copies between the steps of registers", gemm("32x64x32", &format!("{REGISTERS}pipeline k0 stages=2"))),
         ("rows filled up", filled_up(60)),
         ("rows filled up by elements", filled_up(61)),
     ]

@@ -117,6 +117,7 @@ const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("recommended f32 NT 33x35x18", "loop", "loop k_0 runs 3 times", STOPPED),
     ("blocks walked in groups", "loop", "loop k_0 runs 4 times", STOPPED),
     ("blocks walked in groups", "walk", "_0 became min(blockIdx.x, 21) ", SAME_QUOTIENT),
+    ("steps of registers", "loop", "loop B_r_1 runs 5 times", "the register is loaded anew before it is used"),
     ("rows filled up", "loop", "loop k1 runs 15 times", "the last elements of a row are the zeros"),
     ("a maximum of maxima", "loop", "loop k_1 runs 26 times", "an element in two maxima is in their maximum once"),
     ("[35, 34, 18]", "launch", "blockIdx", IDLE),
