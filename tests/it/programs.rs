@@ -214,7 +214,7 @@ pub fn tiles_of_large_products() -> Vec<(String, Schedule)> {
             let large = gemm::recommend(&product, &Target::sm_90()).unwrap();
             assert!(large.to_string().contains("\npipeline "), "{dtype} {m}x{n}x{k}");
             let name = format!("steps of {m}x{n}x{k} {dtype} {}", layout.name());
-            out.push((name, large.resized(&[128, 256, 48]).unwrap()));
+            out.push((name, large.resized(&[128, 256, 64]).unwrap()));
         }
     }
     out
