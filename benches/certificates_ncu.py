@@ -128,11 +128,11 @@ def shown(n):
 
 def compare(title, lowered, ptx, measured):
     print(f"\n{title}")
-    print(f"  {'':26}{'lowered':>18}{'PTX':>18}{'ncu':>18}{'lowered/ncu':>14}{'PTX/ncu':>12}")
+    print(f"  {'':26}{'lowered':>18}{'PTX':>18}{'ncu':>18}{'lowered/ncu':>16}{'PTX/ncu':>16}")
     for name, metric in COUNTERS:
         low, compiled, real = lowered.get(name), ptx.get(name), measured.get(metric)
         columns = f"{shown(low):>18}{shown(compiled):>18}{shown(real):>18}"
-        print(f"  {name:26}{columns}{ratio(low, real):>14}{ratio(compiled, real):>12}")
+        print(f"  {name:26}{columns}{ratio(low, real):>16}{ratio(compiled, real):>16}")
     for metric in sorted(set(measured) - {metric for _, metric in COUNTERS}):
         print(f"  {shown(measured[metric]):>18}  {metric}")
 

@@ -58,10 +58,9 @@ fn figures(out: &mut String, certificate: &Certificate, k: &KernelCertificate) {
     row("waves", format!("{waves} on {} multiprocessors ({})", device.multiprocessors, device.name));
     traffic(&mut row, k);
     let t = &k.totals;
-    row(
-        "arithmetic",
-        format!("{} operations, two of them in each of {} fma", grouped(t.operations), grouped(t.traffic.fma)),
-    );
+    let fused =
+        if t.traffic.fma > 0 { format!(", two in each of {} fma", grouped(t.traffic.fma)) } else { String::new() };
+    row("arithmetic", format!("{} operations{fused}", grouped(t.operations)));
     if let (Some(moved), Some(held)) = (t.operations_per_global_byte, t.operations_per_argument_byte) {
         let compiled = k.compiled.as_ref().and_then(|c| c.traffic.as_ref());
         let left = compiled.and_then(|c| c.per_global_byte(t.operations));
