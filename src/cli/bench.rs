@@ -3,7 +3,7 @@
 use super::data::{self, Place};
 #[cfg(feature = "cuda")]
 use super::gpu;
-use super::{input, show};
+use super::{input, ladder, show};
 use crate::error::{Error, Result};
 use crate::loom::Schedule;
 use clap::Args;
@@ -14,15 +14,19 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     /// Schedules to measure.
-    #[arg(required_unless_present = "ladder")]
+    #[arg(required_unless_present_any = ["ladder", "examples"])]
     pub files: Vec<PathBuf>,
+    /// Measure one f32 product from one thread a block up to the recommended steps, at 4096 and 1024x512x2048.
+    #[arg(long, conflicts_with_all = ["files", "examples"])]
+    pub ladder: bool,
     /// Measure every schedule of the folder `examples`.
     #[arg(long)]
-    pub ladder: bool,
+    pub examples: bool,
     /// Measure each at these sizes instead of its own: N or MxNxK, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = input::sizes)]
     pub sizes: Vec<input::Sizes>,
-    /// Draw GFLOP/s against size; without --sizes over seed 002's, 256 to 16384.
+    /// Draw GFLOP/s against size; without --sizes over seed 002's, 256 to 16384. Of the ladder, each rung's share of
+    /// cuBLAS' speed.
     #[arg(long, value_name = "OUT.svg")]
     pub plot: Option<PathBuf>,
     /// One JSON object for each row instead of a table.
@@ -41,6 +45,9 @@ const PLOT_SIZES: [i64; 7] = [256, 512, 1024, 2048, 4096, 8192, 16384];
 
 /// Measures and prints.
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
+    if args.ladder {
+        return ladder::run(args);
+    }
     let subjects = subjects(args)?;
     match data::place(args.device.as_deref())? {
         Place::Cpu => on_cpu(args, &subjects),
@@ -52,7 +59,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
 /// The schedules to measure with their names, each at each size.
 fn subjects(args: &BenchArgs) -> Result<Vec<(String, Schedule)>> {
     let mut files = args.files.clone();
-    if args.ladder {
+    if args.examples {
         files.extend(examples()?);
     }
     let mut sizes: Vec<Vec<i64>> = args.sizes.iter().map(|s| s.0.clone()).collect();
@@ -88,7 +95,7 @@ fn examples() -> Result<Vec<PathBuf>> {
 }
 
 /// The CPU machine's own speed: it says nothing of a GPU's.
-fn on_cpu(args: &BenchArgs, subjects: &[(String, Schedule)]) -> Result<ExitCode> {
+pub fn on_cpu(args: &BenchArgs, subjects: &[(String, Schedule)]) -> Result<ExitCode> {
     if args.plot.is_some() {
         return Err(Error::machine("cli.plot", "GFLOP/s of the CPU machine are not worth a picture")
             .help("--device 0 on a machine with a GPU"));

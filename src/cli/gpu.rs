@@ -55,27 +55,8 @@ pub fn once(schedule: &Schedule, lowered: &Lowered, seed: u64, device: &Device) 
 
 /// Measures schedules beside cuBLAS.
 pub fn bench(args: &BenchArgs, subjects: &[(String, Schedule)], device: &Device) -> Result<ExitCode> {
-    let bench = Bench::new(device, Plan::default(), None)?;
-    let bar = show::bar(subjects.len());
-    let (mut rows, mut failures) = (Vec::new(), 0);
-    for (name, schedule) in subjects {
-        bar.set_message(name.clone());
-        match measure(&bench, name, &for_device(schedule.clone(), device)?, args.seed) {
-            Ok(row) => {
-                if args.json {
-                    let text = serde_json::to_string(&row);
-                    show::line(text.map_err(|e| Error::bug("cli.json", e.to_string()))?);
-                }
-                rows.push((sizes_of(schedule), row));
-            }
-            Err(e) => {
-                failures += 1;
-                bar.suspend(|| show::error(&e.within(format!("measuring {name}, {}", input::title(schedule))), name));
-            }
-        }
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
+    let rows = rows(subjects, args.seed, device, &mut |_, row| if args.json { json(row) } else { Ok(()) })?;
+    let failures = subjects.len() - rows.len();
     if !args.json {
         show::line(table(&rows));
     }
@@ -84,6 +65,40 @@ pub fn bench(args: &BenchArgs, subjects: &[(String, Schedule)], device: &Device)
         show::note(format_args!("wrote {}", path.display()));
     }
     Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// One line of JSON.
+pub fn json(value: &impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_string(value).map_err(|e| Error::bug("cli.json", e.to_string()))?;
+    show::line(text);
+    Ok(())
+}
+
+/// Measures each subject and hands it on with its number; one that fails is said and left out.
+pub fn rows(
+    subjects: &[(String, Schedule)],
+    seed: u64,
+    device: &Device,
+    each: &mut dyn FnMut(usize, &Row) -> Result<()>,
+) -> Result<Vec<(Vec<i64>, Row)>> {
+    let bench = Bench::new(device, Plan::default(), None)?;
+    let bar = show::bar(subjects.len());
+    let mut rows = Vec::new();
+    for (number, (name, schedule)) in subjects.iter().enumerate() {
+        bar.set_message(name.clone());
+        match measure(&bench, name, &for_device(schedule.clone(), device)?, seed) {
+            Ok(row) => {
+                bar.suspend(|| each(number, &row))?;
+                rows.push((sizes_of(schedule), row));
+            }
+            Err(e) => {
+                bar.suspend(|| show::error(&e.within(format!("measuring {name}, {}", input::title(schedule))), name));
+            }
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(rows)
 }
 
 fn sizes_of(schedule: &Schedule) -> Vec<i64> {

@@ -8,6 +8,7 @@ mod explain;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod input;
+mod ladder;
 #[cfg(feature = "cuda")]
 mod peers;
 #[cfg(feature = "cuda")]

@@ -39,12 +39,14 @@ fn subjects() -> Vec<Subject> {
         let product = matches!(Known::of(&schedule.program), Some(Known::Gemm(_)));
         let whole = product_size(&schedule, [64, 64, 32]);
         // Of a pipeline the smallest size with a full tile, many iterations and a last one.
-        let sizes: [&[i64]; 2] = match (name.as_str(), product) {
-            ("gemm_cp_async", _) => [&[128, 128, 40], &[35, 34, 18]],
-            (_, true) => [&whole, &[35, 34, 18]],
-            _ => [&[256], &[333]],
+        let sizes: &[&[i64]] = match (name.as_str(), product) {
+            ("gemm_cp_async", _) => &[&[128, 128, 40], &[35, 34, 18]],
+            // What tiles of 128 add to those of the seeds.
+            ("ladder_registers" | "ladder_vectors" | "ladder_warps" | "ladder_pipelined", _) => &[&[128, 128, 24]],
+            (_, true) => &[&whole, &[35, 34, 18]],
+            _ => &[&[256], &[333]],
         };
-        for (n, size) in sizes.into_iter().enumerate() {
+        for (n, size) in sizes.iter().enumerate() {
             let made = schedule.resized(size).and_then(|s| subject(format!("{name} {size:?}"), &s));
             match made {
                 Ok(s) => out.push(s),
@@ -119,6 +121,7 @@ const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("blocks walked in groups", "walk", "_0 became min(blockIdx.x, 21) ", SAME_QUOTIENT),
     ("steps of registers", "loop", "loop B_r_1 runs 5 times", "the register is loaded anew before it is used"),
     ("rows filled up", "loop", "loop k1 runs 15 times", "the last elements of a row are the zeros"),
+    ("ladder_pipelined", "barrier moved", "(RAW A_s: C reads what A_s wrote) moved up", AHEAD),
     ("a maximum of maxima", "loop", "loop k_1 runs 26 times", "an element in two maxima is in their maximum once"),
     ("[35, 34, 18]", "launch", "blockIdx", IDLE),
     ("[333]", "launch", "blockIdx", IDLE),
