@@ -162,6 +162,30 @@ fn a_select_with_zero_is_the_zero_filled_form() {
     }
 }
 
+/// The example at another size, its summed dimension filled up with zeros.
+fn padded(size: &str) -> String {
+    let text = include_str!("../../examples/gemm_cp_async.loom");
+    text.replace("4096x4096x4096", size)
+        .replace("cache_write C C", "pad C k=8\ncache_write C C")
+        .replace("C A shared", "C A_pad shared")
+        .replace("C B shared", "C B_pad shared")
+        .replace("copy_with A_s", "compute_inline A_pad; compute_inline B_pad\ncopy_with A_s")
+        .replace("stages=3", "stages=4")
+}
+
+/// Rows that are aligned to 4 bytes alone: A goes element by element, B sixteen bytes at a time, the compute asks nothing.
+#[test]
+fn large_products_of_any_depth_stay_in_registers() {
+    let k = lowered(&padded("128x128x43"));
+    let (narrow, wide): (Vec<u32>, Vec<u32>) = started(&k).into_iter().partition(|n| *n == 1);
+    assert!(!narrow.is_empty() && wide.iter().all(|n| *n == 4), "{narrow:?} {wide:?}");
+    let schedule = Schedule::parse(&padded("4096x4096x4099")).unwrap();
+    let func = schedule.scheduled().unwrap();
+    for target in [Target::sm_80(), Target::sm_86(), Target::sm_89(), Target::sm_90(), Target::sm_90a()] {
+        assemble(&tools(), &lower(&func, &target).unwrap(), &target, true).unwrap_or_else(|e| panic!("{target}: {e}"));
+    }
+}
+
 #[test]
 fn chips_without_copies_refuse_the_step_and_replace_nothing() {
     let text = gemm("64x64x64", "copy_with A_s B_s cp_async");
