@@ -7,6 +7,7 @@ use warploom::lower::{Lowered, lower, print};
 use warploom::machine::{Mode, ring, ring_lowered, run_lowered};
 use warploom::reference::{Sample, outputs};
 use warploom::target::Target;
+use warploom::te::Layout;
 use warploom::{Array, Result, Schedule, compile};
 
 /// The rows that are emitted.
@@ -139,6 +140,70 @@ fn every_row_is_written_as_its_instruction() {
             assemble(&tools, &lowered(&schedule), &target, true)
                 .unwrap_or_else(|e| panic!("{} for {target}: {e}", row.name));
         }
+    }
+}
+
+/// A product of 64 x 32 x 64 by two warps of 16 x 16 a block, from shared memory. Factors whose k is contiguous are loaded
+/// matrix by matrix; 16-bit ones whose k is not, with rows and columns exchanged; 8-bit ones then element by element.
+fn small_product(layout: Layout, [a, b, d]: [&str; 3], row: &str) -> String {
+    let (wide, k) = (a.ends_with('8'), if row.contains("k32") { 32 } else { 16 });
+    let factor = |x: &str, dtype: &str, transposed: bool| {
+        let rows = if transposed { "f1" } else { "f0" };
+        let (tile, load) = match (transposed, wide) {
+            (false, _) => (16, format!("tensorize {x}r ldmatrix.m16n{k}.{dtype}")),
+            (true, false) => (16, format!("tensorize {x}f0 ldmatrix.trans.m16n16.{dtype}")),
+            (true, true) => (if x == "A" { 16 } else { 8 }, String::new()),
+        };
+        let order = if transposed { format!("{x}q {x}f0 {x}r") } else { format!("{x}q {x}r {x}f1") };
+        format!(
+            "cache_read C {x} shared -> {x}_s; compute_at {x}_s ko -> {x}0 {x}1; fuse {x}0 {x}1 -> {x}e; split {x}e ? 64 -> {x}o {x}t\n\
+             bind {x}t threadIdx.x; storage_align {x}_s 0 16 {pad}\n\
+             cache_read C {x}_s fragment -> {x}_f {x}f0 {x}f1; split {x}{rows} ? {tile} -> {x}q {x}r\n\
+             reorder {order}; {load}\n",
+            pad = if wide { 0 } else { 8 },
+        )
+    };
+    let (of_a, of_b) = (factor("A", a, layout.a_transposed()), factor("B", b, !layout.b_transposed()));
+    format!(
+        "program gemm\ninput A {a}[{}]; input B {b}[{}]\n\
+         C: output C[i 64, j 32] {d} = sum(k 64) {} * {}\ntarget sm_80\n\
+         split i ? 2 16 -> io iw ii; split j ? 2 8 -> jo jm ji; split k ? {k} -> ko ki; reorder io jo iw ko jm ii ji ki\n\
+         bind io blockIdx.y; bind jo blockIdx.x; bind iw warp; cache_write C C fragment -> sum; reverse_compute_at sum iw\n\
+         {of_a}{of_b}decompose_reduction C ko -> zero; tensorize ii {row}",
+        "64, 64",
+        if layout.b_transposed() { "32, 64" } else { "64, 32" },
+        cast(d, a, if layout.a_transposed() { "A[k, i]" } else { "A[i, k]" }),
+        cast(d, b, if layout.b_transposed() { "B[j, k]" } else { "B[k, j]" }),
+    )
+}
+
+fn cast(to: &str, from: &str, x: &str) -> String {
+    if to == from { x.to_string() } else { format!("{to}({x})") }
+}
+
+#[test]
+fn products_of_every_type_and_layout_come_through_fragments() {
+    let types = [
+        (["f16", "f16", "f32"], "mma.m16n8k16.f32.f16.f16"),
+        (["f16", "f16", "f16"], "mma.m16n8k16.f16.f16.f16"),
+        (["bf16", "bf16", "f32"], "mma.m16n8k16.f32.bf16.bf16"),
+        (["s8", "s8", "s32"], "mma.m16n8k32.s32.s8.s8"),
+        (["u8", "s8", "s32"], "mma.m16n8k32.s32.u8.s8"),
+    ];
+    for (layout, (types, row)) in Layout::ALL.into_iter().flat_map(|l| types.map(|t| (l, t))) {
+        let text = small_product(layout, types, row);
+        let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
+        let func = schedule.scheduled().unwrap_or_else(|e| panic!("{text}\n{e}"));
+        let kernels = lower(&func, &schedule.target).unwrap_or_else(|e| panic!("{text}\n{e}"));
+        let naive = ring(&schedule.program, 5).unwrap();
+        let found = ring_lowered(&kernels, 5).unwrap_or_else(|e| panic!("{text}\n{}\n{e}", print(&kernels)));
+        assert!(found == naive, "{text}\n{}", print(&kernels));
+        let mut args = arguments(&schedule);
+        run_lowered(&kernels, Mode::Real, &mut args).unwrap();
+        for output in outputs(&schedule.program, &args, Sample::All).unwrap() {
+            output.exact(&args[output.param]).unwrap_or_else(|e| panic!("{text}\n{e}"));
+        }
+        assemble(&tools(), &kernels, &schedule.target, true).unwrap_or_else(|e| panic!("{text}\n{e}"));
     }
 }
 

@@ -14,12 +14,14 @@ pub fn starts(stmt: &Stmt) -> bool {
 /// Whether a statement only starts copies, into shared memory or into registers.
 pub fn only_starts(stmt: &Stmt, func: &Func) -> bool {
     let mut only = true;
-    visit::walk(std::slice::from_ref(stmt), &mut |s| {
-        if let Stmt::Store(s) = s {
+    visit::walk(std::slice::from_ref(stmt), &mut |s| match s {
+        Stmt::Store(s) => {
             let to_registers = || func.buffer(s.buffer).scope == Scope::Local;
             let from_memory = |b: BufferId| func.buffer(b).scope == Scope::Global;
             only &= s.asynchronous || to_registers() && s.source().is_some_and(from_memory);
         }
+        Stmt::Call(_) => only = false,
+        _ => {}
     });
     only
 }
@@ -28,7 +30,9 @@ pub fn only_starts(stmt: &Stmt, func: &Func) -> bool {
 pub fn runs_as_a_whole(stmt: &Stmt) -> bool {
     let Stmt::For(l) = stmt else { return true };
     let mut only = true;
-    visit::walk(&l.body, &mut |s| only &= !matches!(s, Stmt::Store(s) if !s.asynchronous));
+    visit::walk(&l.body, &mut |s| {
+        only &= !matches!(s, Stmt::Call(_)) && !matches!(s, Stmt::Store(s) if !s.asynchronous);
+    });
     only && starts(stmt)
 }
 
