@@ -97,8 +97,8 @@ impl Geometry {
                 set(&mut ranges, var, (0, extent.as_int().unwrap_or(1) - 1));
             }
         }
-        let [x, y, z] = kernel.block().map(u64::from);
-        let threads = (x * y * z).min(1024);
+        let [x, y, z] = kernel.block().map(|n| u64::from(n.max(1)));
+        let threads = x.saturating_mul(y).saturating_mul(z).min(1024);
         let axes: Vec<_> = kernel.launch.iter().filter(|l| !l.axis.is_block_level()).collect();
         let value = |axis: Axis, t: u64| match axis {
             Axis::ThreadX => (t % x) as i64,

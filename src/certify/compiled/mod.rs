@@ -14,6 +14,8 @@ use super::request::{self, LANES, Lanes, SECTOR, WORD};
 use parse::{Entry, Space, What};
 use warp::{Listen, Lost, Place, Warp};
 
+/// Bytes between the addresses of a request, so that no sum of them overflows.
+const FARTHEST: i64 = 1 << 60;
 /// Instructions of warps that are followed in a kernel.
 const MOST_STEPS: u64 = 1 << 25;
 
@@ -25,6 +27,7 @@ pub fn count(ptx: &str, entry: &str, grid: [u32; 3], block: [u32; 3]) -> Option<
 }
 
 fn follow(entry: &Entry, grid: [u32; 3], block: [u32; 3]) -> Compiled {
+    let [grid, block] = [grid, block].map(|extents| extents.map(|n| n.max(1)));
     let kernel = Kernel { entry, meetings: flow::meetings(entry), grid, block };
     let blocks = grid.iter().fold(1, |n: u64, e| n.saturating_mul(u64::from(*e)));
     let live_registers = live::most(entry);
@@ -61,11 +64,16 @@ impl Kernel<'_> {
         Ok((all, chosen.len() as u64))
     }
 
+    /// Warps of a block.
+    fn warps(&self) -> u32 {
+        self.block.iter().fold(1u32, |n, e| n.saturating_mul(*e)).min(1024).div_ceil(LANES as u32)
+    }
+
     /// The traffic of one block.
     fn block(&self, at: [u32; 3], steps: &mut u64) -> Result<Traffic, Lost> {
         let mut counted =
             Counted { entry: self.entry, traffic: Traffic::default(), last: vec![None; self.entry.code.len()] };
-        for warp in 0..self.block.iter().product::<u32>().div_ceil(LANES as u32) {
+        for warp in 0..self.warps() {
             let place = Place { block: at, grid: self.grid, threads: self.block, warp };
             Warp::new(self.entry, &self.meetings, place).run(steps, &mut counted)?;
         }
@@ -129,7 +137,8 @@ impl Counted<'_> {
         let origin = lanes.addresses().next().unwrap_or(0).div_euclid(period) * period;
         let mut relative = *lanes;
         for lane in 0..LANES {
-            relative.at[lane] = if lanes.runs(lane) { lanes.at[lane].wrapping_sub(origin) } else { 0 };
+            let far = lanes.at[lane].wrapping_sub(origin).clamp(-FARTHEST, FARTHEST);
+            relative.at[lane] = if lanes.runs(lane) { far } else { 0 };
         }
         if let Some(last) = &self.last[at]
             && last.lanes == relative

@@ -76,7 +76,7 @@ pub type Lost = String;
 impl<'e> Warp<'e> {
     /// A warp before its first instruction.
     pub fn new(entry: &'e Entry, meetings: &'e [usize], place: Place) -> Warp<'e> {
-        let threads: u32 = place.threads.iter().product();
+        let threads = place.threads.iter().fold(1u32, |n, e| n.saturating_mul(*e));
         let here = threads.saturating_sub(place.warp * LANES as u32).clamp(1, LANES as u32);
         let active = u32::MAX >> (LANES as u32 - here);
         let groups = vec![Group { at: 0, active, until: entry.code.len() }];
