@@ -10,7 +10,7 @@ use super::wait::{Pending, poll};
 use crate::error::{Error, Result};
 use cust::context::Context;
 use cust::stream::{Stream, StreamFlags};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// Devices whose primary context a hung kernel keeps.
 static KEPT: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+/// The first fault of each device in this process, after which a driver may refuse all work on it under any code.
+static FAULTS: Mutex<BTreeMap<u32, Error>> = Mutex::new(BTreeMap::new());
 /// What the first work in a context that was made beside a given up one may take.
 const FIRST_WORK: Duration = Duration::from_secs(3);
 
@@ -89,7 +91,8 @@ impl Inner {
         // What broke the primary context: a driver that keeps everything else from the process too gives other codes then.
         let broken = match &first {
             Some(Err((answer, doing))) if code::is_sticky(*answer) => Some(code::error(*answer, doing)),
-            _ => None,
+            Some(Ok(_)) => None,
+            _ => lock(&FAULTS).get(&info.ordinal).cloned(),
         };
         let opened = match first {
             Some(Err(refusal)) if broken.is_none() => Err(refusal),
@@ -180,7 +183,9 @@ impl Inner {
         }
         let since = self.pending().map(|launches| format!("launched and not seen to end: {launches}"));
         let with = |error: Error| since.iter().fold(error, |error, since| error.within(since.clone()));
-        let _ = self.lost.set(Lost { error: with(code::error(answer, "an earlier kernel")), hung: false });
+        let error = with(code::error(answer, "an earlier kernel"));
+        lock(&FAULTS).entry(self.info.ordinal).or_insert_with(|| error.clone());
+        let _ = self.lost.set(Lost { error, hung: false });
         Err(with(code::error(answer, doing)))
     }
 
