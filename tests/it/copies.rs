@@ -5,6 +5,7 @@ use crate::lower::{GEMM, lanes, lowered, refused, syncs};
 use crate::ptxas::{assemble, tools};
 use warploom::loom::Schedule;
 use warploom::lower::{LoweredKernel, lower};
+use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with};
 use warploom::{Error, Fault, Target};
 
 fn gemm(size: &str, more: &str) -> String {
@@ -39,6 +40,18 @@ fn started(kernel: &LoweredKernel) -> Vec<u32> {
         }
     });
     out
+}
+
+/// Whenever copies land, and whichever warp comes first, a program gives the bits of the naive one.
+fn lands_right(text: &str) {
+    let schedule = Schedule::parse(text).unwrap();
+    let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+    let naive = ring(&schedule.program, 5).unwrap();
+    for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(1)] {
+        let options = Options { policy, ..Options::new(Mode::Ring) };
+        let found = ring_lowered_with(&lowered, &options, 5).unwrap_or_else(|e| panic!("{text}\n{policy:?}: {e}"));
+        assert_eq!(found, naive, "{text}\n{policy:?}");
+    }
 }
 
 fn error(text: &str) -> Error {
@@ -106,7 +119,7 @@ fn rings_of_every_depth_give_the_naive_result() {
     for size in ["64x64x104", "64x64x16", "64x64x8", "61x67x45", "64x64x44"] {
         for stages in 2..=6 {
             for stage in ["A_s B_s", "A_s"] {
-                lowered(&gemm(size, &format!("copy_with {stage} cp_async; pipeline k0 stages={stages}")));
+                lands_right(&gemm(size, &format!("copy_with {stage} cp_async; pipeline k0 stages={stages}")));
             }
         }
     }
@@ -159,6 +172,20 @@ fn a_select_with_zero_is_the_zero_filled_form() {
             let ptx = warploom::codegen::compile(&lowered, &target).unwrap().text;
             assert!(ptx.contains(&format!("], {}, %r", width * 4)), "the size of the source is a register: {ptx}");
         }
+    }
+}
+
+/// What instructions of a whole warp read from shared memory is copied there as anything else.
+#[test]
+fn tensor_cores_read_what_was_copied() {
+    let text = include_str!("../../examples/mma_f16.loom");
+    let text =
+        |size| format!("{text}copy_with A_s B_s cp_async; pipeline k0 stages=3\n").replace("1024x1024x1024", size);
+    lands_right(&text("128x128x160"));
+    let schedule = Schedule::parse(&text("1024x1024x1024")).unwrap();
+    let func = schedule.scheduled().unwrap();
+    for target in [Target::sm_80(), Target::sm_89(), Target::sm_90a()] {
+        assemble(&tools(), &lower(&func, &target).unwrap(), &target, true).unwrap_or_else(|e| panic!("{target}: {e}"));
     }
 }
 
