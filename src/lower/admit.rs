@@ -47,6 +47,9 @@ fn placements_of_loop(func: &Func, l: &crate::ir::For, missing: &mut Vec<String>
     if let LoopKind::Bound(a @ (Axis::Cluster | Axis::Warpgroup)) = l.kind {
         missing.push(format!("bind {name} {}", a.name()));
     }
+    if l.raster.is_some() && l.axis() == Some(Axis::Warp) {
+        missing.push(format!("bind {name} warp, a loop that walks others in groups"));
+    }
     if l.persistent {
         missing.push(format!("bind {name} blockIdx persistent"));
     }

@@ -23,6 +23,9 @@ pub fn check(func: &Func) -> Result<()> {
     for nest in &func.body {
         let mut units = Units::new(Scope::Global);
         let body = units.strip(vec![nest.clone()]);
+        // A loop of one iteration tells no blocks apart, but its variable has a value.
+        let single = units.vars.iter().filter(|(_, extent)| *extent <= 1).map(|(v, _)| (*v, Index::Int(0))).collect();
+        let body = subst_body(body, &single);
         units.vars.retain(|(_, extent)| *extent > 1);
         for buffer in writes(&body) {
             if func.buffer(buffer).scope == Scope::Global && !units.vars.is_empty() && !units.mixed {

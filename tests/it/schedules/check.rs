@@ -150,11 +150,12 @@ const LIMITS: Limits = Limits { statements: 1 << 24, bytes: 1 << 28 };
 /// What only lowering knows: registers have no addresses and are written out, threads that take turns inside one run of
 /// a statement are told apart by proofs; how wide a copy is follows from alignments, and whether the kernel writes what it
 /// reads from all nests.
-const KNOWN_IN_LOWERING: [&str; 7] = [
+const KNOWN_IN_LOWERING: [&str; 8] = [
     "lower.local_by_thread",
     "lower.unroll",
     "lower.unroll_limit",
     "lower.warps",
+    "lower.fragment",
     "lower.race",
     "lower.copy_size",
     "lower.copy_source",
