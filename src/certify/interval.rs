@@ -60,6 +60,7 @@ fn interval(index: &Index, range: &dyn Fn(Var) -> (i64, i64)) -> Option<(i64, i6
             Some(if same { (a.0.rem_euclid(b.0), a.1.rem_euclid(b.0)) } else { (0, b.0 - 1) })
         }
         IndexOp::FloorMod if b.0 > 0 => Some((0, b.1 - 1)),
+        IndexOp::Xor if a.0 >= 0 && b.0 >= 0 => Some((0, ((a.1 | b.1) as u64 + 1).next_power_of_two() as i64 - 1)),
         _ => None,
     }
 }

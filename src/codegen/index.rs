@@ -153,6 +153,7 @@ impl<'c> Body<'c, '_, '_> {
             (IndexOp::Add, Some(0), _) => Ok(b),
             (IndexOp::Add | IndexOp::Sub | IndexOp::Mul, ..) => self.ring(op, a, b),
             (IndexOp::FloorDiv | IndexOp::FloorMod, ..) => self.divide(op, a, b),
+            (IndexOp::Xor, ..) => self.exclusive(a, b),
             (IndexOp::Min | IndexOp::Max, ..) => self.extreme(op, a, b),
         }
     }
@@ -234,6 +235,14 @@ impl<'c> Body<'c, '_, '_> {
                 self.b.select(correct, more, remainder)
             }
         }
+    }
+
+    /// Of numbers that are not negative.
+    fn exclusive(&self, a: Number<'c>, b: Number<'c>) -> Result<Number<'c>> {
+        let bits = 128 - (a.range.1.max(0) | b.range.1.max(0)).leading_zeros();
+        let range = clamp((0, (1 << bits.min(100)) - 1));
+        let (_, x, y) = self.together(a, b, range)?;
+        Ok(Number { value: self.b.binary(InstructionOpcode::Xor, x.into(), y.into())?.into_int_value(), range })
     }
 
     fn extreme(&self, op: IndexOp, a: Number<'c>, b: Number<'c>) -> Result<Number<'c>> {

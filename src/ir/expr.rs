@@ -38,6 +38,8 @@ pub enum IndexOp {
     Min,
     /// The larger.
     Max,
+    /// Bitwise exclusive or of numbers that are not negative: what a swizzle does to addresses (Lowered).
+    Xor,
 }
 
 impl IndexOp {
@@ -57,6 +59,7 @@ impl IndexOp {
             }
             IndexOp::Min => Some(a.min(b)),
             IndexOp::Max => Some(a.max(b)),
+            IndexOp::Xor => (a >= 0 && b >= 0).then_some(a ^ b),
         }
     }
 }
@@ -83,8 +86,8 @@ impl Index {
                     return Index::Int(v);
                 }
             }
-            (Add | Sub, _, Index::Int(0)) | (Mul | FloorDiv, _, Index::Int(1)) => return a,
-            (Add, Index::Int(0), _) | (Mul, Index::Int(1), _) => return b,
+            (Add | Sub | Xor, _, Index::Int(0)) | (Mul | FloorDiv, _, Index::Int(1)) => return a,
+            (Add | Xor, Index::Int(0), _) | (Mul, Index::Int(1), _) => return b,
             (Mul, Index::Int(0), _) | (Mul, _, Index::Int(0)) | (FloorMod, _, Index::Int(1)) => return Index::Int(0),
             _ => {}
         }
@@ -109,6 +112,11 @@ impl Index {
     /// The larger of two.
     pub fn max(self, other: impl Into<Index>) -> Index {
         Index::bin(IndexOp::Max, self, other.into())
+    }
+
+    /// Bitwise exclusive or.
+    pub fn xor(self, other: impl Into<Index>) -> Index {
+        Index::bin(IndexOp::Xor, self, other.into())
     }
 
     /// The constant, if it is one.

@@ -23,11 +23,6 @@ pub fn admit(func: &Func, target: &Target) -> Result<()> {
         }
         _ => {}
     });
-    for b in &func.buffers {
-        if let Some(width) = b.swizzle {
-            missing.push(format!("swizzle {} {width}", b.name));
-        }
-    }
     if missing.is_empty() {
         copies(func, target)?;
         instructions(func, target)?;

@@ -1,29 +1,34 @@
-//! Makes every buffer flat: one extent, and per access one element index, simplified with all that is known around it.
+//! Makes every buffer flat: one extent, and per access one element index, simplified with all that is known around it. A
+//! swizzled buffer is walked by the digits of its layout, and the flips of its addresses are written out.
 
 use super::{Dim, LoweredKernel, bug, guards};
 use crate::error::{Error, Result};
+use crate::ir::layout::{self, Coordinate, Layout};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{Buffer, Expr, Func, Index, Stmt, layout, visit};
+use crate::ir::{Buffer, Expr, Func, Index, Stmt, visit};
 use crate::target::Target;
 
 /// Runs the pass.
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     let strides: Vec<Vec<i64>> = kernel.func.buffers.iter().map(strides_of).collect::<Result<_>>()?;
     let env = kernel.env();
-    let mut flat = Flatten { func: &kernel.func, strides: &strides, failed: None };
+    let swizzles: Vec<Option<Layout>> = kernel.func.buffers.iter().map(swizzle_of).collect::<Result<_>>()?;
+    let mut flat = Flatten { func: &kernel.func, strides: &strides, swizzles: &swizzles, failed: None };
     let body = flat.body(kernel.func.body.clone(), &env);
     if let Some(e) = flat.failed {
         return Err(e);
     }
     kernel.func.body = body;
     let dims = |(b, strides): (&Buffer, &Vec<i64>)| {
-        let extents = b.const_shape().unwrap_or_default().into_iter();
+        // Rows of a swizzled buffer are not a stride apart.
+        let plain = b.const_shape().filter(|_| b.swizzle.is_none());
+        let extents = plain.unwrap_or_default().into_iter();
         extents.zip(strides).map(|(extent, stride)| Dim { extent, stride: *stride }).collect()
     };
     kernel.dims = kernel.func.buffers.iter().zip(&strides).map(dims).collect();
     for b in &mut kernel.func.buffers {
         let span = layout::span(b).unwrap_or(0);
-        *b = Buffer { shape: vec![Index::Int(span)], strides: None, storage_align: None, ..b.clone() };
+        *b = Buffer { shape: vec![Index::Int(span)], strides: None, storage_align: None, swizzle: None, ..b.clone() };
     }
     Ok(())
 }
@@ -34,9 +39,42 @@ fn strides_of(buffer: &Buffer) -> Result<Vec<i64>> {
     })
 }
 
+/// The layout of a swizzled buffer.
+fn swizzle_of(buffer: &Buffer) -> Result<Option<Layout>> {
+    let Some(width) = buffer.swizzle else { return Ok(None) };
+    let layout = Layout::of(buffer).ok_or_else(|| {
+        let rows = buffer.shape.last().and_then(Index::as_int).unwrap_or(0);
+        let bytes = buffer.dtype.bytes_of(rows as u64);
+        let message = format!("rows of {} are {bytes} bytes, which panels of {width} bytes do not divide", buffer.name);
+        Error::input("lower.swizzle", message).help("swizzle with another width, or make its tiles another size")
+    })?;
+    Ok(Some(layout))
+}
+
+/// The element at indices: the digits of the layout, then its flips. What lies below and above the flipped bits stays
+/// apart from them, so that neighbours stay neighbours and whole rows further on are a constant.
+fn swizzled(layout: &Layout, bits: i64, indices: &[Index], env: &Env) -> Index {
+    let mut sum = Index::Int(0);
+    for d in layout.digits() {
+        let Coordinate::Index(dim) = d.from else { continue };
+        let whole = indices[dim].clone().floordiv(d.at);
+        let last = d.at * d.extent == layout.extent(d.from);
+        sum = sum + if last { whole } else { whole.floormod(d.extent) } * (d.stride / bits);
+    }
+    let mut flat = simplify::simplify(&sum, env);
+    for flip in layout.flips() {
+        let (from, to, mask) = ((1 << flip.from) / bits, (1 << flip.to) / bits, 1 << flip.bits);
+        let part = |at: i64| simplify::simplify(&flat.clone().floordiv(at).floormod(mask), env);
+        let (low, high) = (flat.clone().floormod(to), flat.clone().floordiv(to * mask) * (to * mask));
+        flat = simplify::simplify(&(high + part(to).xor(part(from)) * to + low), env);
+    }
+    flat
+}
+
 struct Flatten<'a> {
     func: &'a Func,
     strides: &'a [Vec<i64>],
+    swizzles: &'a [Option<Layout>],
     failed: Option<Error>,
 }
 
@@ -107,6 +145,9 @@ impl Flatten<'_> {
                 format!("{} is indexed by {} indices", self.func.buffers[buffer as usize].name, indices.len()),
             ));
             return Index::Int(0);
+        }
+        if let Some(layout) = &self.swizzles[buffer as usize] {
+            return swizzled(layout, i64::from(self.func.buffers[buffer as usize].dtype.bits()), indices, env);
         }
         let sum = indices.iter().zip(strides).fold(Index::Int(0), |sum, (i, s)| sum + i.clone() * *s);
         simplify::simplify(&sum, env)

@@ -5,10 +5,10 @@
 //! [`LoweredKernel`] except that its indices are flat. Few mutants are equal to the program in what they compute; that
 //! must then be shown of each.
 
+mod calls;
+
 use super::{Lowered, LoweredKernel};
-use crate::ir::{
-    Buffer, BufferId, Call, Cond, Expr, Func, Held, Index, Operand, Scope, Stmt, Store, Sync, print, simplify, visit,
-};
+use crate::ir::{Buffer, BufferId, Cond, Expr, Func, Index, Scope, Stmt, Store, Sync, print, simplify, visit};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A damaged program.
@@ -149,7 +149,7 @@ fn alone(func: &Func, stmt: &Stmt) -> Vec<Change> {
         }
         Stmt::For(l) => looped(func, l),
         Stmt::Store(s) => stores(func, s),
-        Stmt::Call(call) => calls(func, call),
+        Stmt::Call(call) => calls::damaged(func, call),
         Stmt::Block(_) => Vec::new(),
     }
 }
@@ -170,34 +170,6 @@ fn syncs(sync: &Sync) -> Vec<Change> {
             vec![missing("wait removed"), weaker("wait weakened", format!("leaves {}", groups + 1), weak)]
         }
     }
-}
-
-/// What can be wrong with an instruction: that it is missing, the addresses that its lanes give, and its registers.
-fn calls(func: &Func, call: &Call) -> Vec<Change> {
-    let line = |c: &Call| print::stmts(func, &[Stmt::Call(c.clone())]).trim().to_string();
-    let text = line(call);
-    let mut out = vec![change("instruction removed", format!("`{text}` removed"), Vec::new())];
-    for (n, operand) in call.operands.iter().enumerate() {
-        let mut damaged = |kind, by: &dyn Fn(&mut Operand)| {
-            let mut call = call.clone();
-            by(&mut call.operands[n]);
-            out.push(change(kind, format!("`{text}` became `{}`", line(&call)), vec![Stmt::Call(call)]));
-        };
-        let step = match &operand.held {
-            Held::Registers(elements) => elements.len() as i64,
-            Held::Address(lanes) => i64::from(*lanes),
-        };
-        for by in [-step, step] {
-            damaged("operand moved", &|o| o.indices.iter_mut().for_each(|i| *i = i.clone() + by));
-        }
-        if let Held::Registers(elements) = &operand.held
-            && elements.len() > 1
-        {
-            let turned = [&elements[1..], &elements[..1]].concat();
-            damaged("registers exchanged", &|o| o.held = Held::Registers(turned.clone()));
-        }
-    }
-    out
 }
 
 /// One iteration more or less; a barrier at either end of the body outside of it.
@@ -267,6 +239,16 @@ fn stores(func: &Func, s: &Store) -> Vec<Change> {
         out.push(became("guard removed", Store { value: load.clone(), ..s.clone() }));
     }
     out.extend(other_slots(func, s).into_iter().map(|s| became("slot", s)));
+    if let Some(indices) = calls::unswizzled(&s.indices) {
+        out.push(became("swizzle", Store { indices, ..s.clone() }));
+    }
+    let straight = each(&s.value, &|e| match e {
+        Expr::Load { buffer, indices, lanes } => {
+            calls::unswizzled(indices).map(|indices| Expr::Load { buffer: *buffer, indices, lanes: *lanes })
+        }
+        _ => None,
+    });
+    out.extend(straight.into_iter().map(|value| became("swizzle", Store { value, ..s.clone() })));
     if s.lanes > 1 {
         let value = halved(&s.value, s.lanes);
         out.push(became("lanes halved", Store { value, lanes: s.lanes / 2, ..s.clone() }));
@@ -279,12 +261,7 @@ fn stores(func: &Func, s: &Store) -> Vec<Change> {
 
 /// The accesses of a store that go to a slot of a pipelined stage, each in the slot after it.
 fn other_slots(func: &Func, s: &Store) -> Vec<Store> {
-    let next = |buffer: BufferId, index: &Index| {
-        let (step, slots) = slots(func, buffer)?;
-        let constant = simplify::affine(index).constant;
-        let by = if constant.div_euclid(step) == slots - 1 { -step * (slots - 1) } else { step };
-        Some(index.clone() + by)
-    };
+    let next = |buffer: BufferId, index: &Index| next_slot(func, buffer, index);
     let to = next(s.buffer, &s.indices[0]).map(|index| Store { indices: vec![index], ..s.clone() });
     let from = each(&s.value, &|e| match e {
         Expr::Load { buffer, indices, lanes } => {
@@ -293,6 +270,14 @@ fn other_slots(func: &Func, s: &Store) -> Vec<Store> {
         _ => None,
     });
     to.into_iter().chain(from.into_iter().map(|value| Store { value, ..s.clone() })).collect()
+}
+
+/// The same place in the slot after it.
+fn next_slot(func: &Func, buffer: BufferId, index: &Index) -> Option<Index> {
+    let (step, slots) = slots(func, buffer)?;
+    let constant = simplify::affine(index).constant;
+    let by = if constant.div_euclid(step) == slots - 1 { -step * (slots - 1) } else { step };
+    Some(index.clone() + by)
 }
 
 /// The size and the number of the slots of a shared buffer, if there are several: what a stage writes in different copies

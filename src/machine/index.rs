@@ -243,6 +243,8 @@ fn combine(op: IndexOp, a: (i128, i128), b: (i128, i128)) -> (i128, i128) {
         IndexOp::FloorMod => (b.0 + 1, 0),
         IndexOp::Min => (a.0.min(b.0), a.1.min(b.1)),
         IndexOp::Max => (a.0.max(b.0), a.1.max(b.1)),
+        // Of numbers that are not negative; anything else the machine refuses to compute.
+        IndexOp::Xor => (0, ((a.1.max(0) | b.1.max(0)) as u128 + 1).next_power_of_two() as i128 - 1),
     }
 }
 

@@ -83,7 +83,7 @@ fn binary(op: IndexOp, a: &Index, b: &Index, vars: &[(Var, i64)]) -> Option<Sum>
         },
         IndexOp::FloorDiv => Some(divide(&parse(a, vars)?, b.as_int()?)?.0),
         IndexOp::FloorMod => Some(divide(&parse(a, vars)?, b.as_int()?)?.1),
-        IndexOp::Min | IndexOp::Max => None,
+        IndexOp::Min | IndexOp::Max | IndexOp::Xor => None,
     }
 }
 

@@ -160,6 +160,7 @@ fn text(index: &Index, names: &[String], tight: u8) -> String {
         Index::Bin(IndexOp::FloorMod, a, b) => ("%", 1, 1, 2, a, b),
         Index::Bin(IndexOp::Min, a, b) => return format!("min({}, {})", text(a, names, 0), text(b, names, 0)),
         Index::Bin(IndexOp::Max, a, b) => return format!("max({}, {})", text(a, names, 0), text(b, names, 0)),
+        Index::Bin(IndexOp::Xor, a, b) => return format!("xor({}, {})", text(a, names, 0), text(b, names, 0)),
     };
     let inner = format!("{} {symbol} {}", text(a, names, left), text(b, names, right));
     if own < tight { format!("({inner})") } else { inner }

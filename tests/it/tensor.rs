@@ -207,6 +207,37 @@ fn products_of_every_type_and_layout_come_through_fragments() {
     }
 }
 
+/// Padded and swizzled rows are read and written without bank conflicts, plain ones are not: as certificates count them.
+#[test]
+fn matrix_loads_meet_no_bank_twice() {
+    let degrees = |layout: Layout, how: &str| {
+        let text = small_product(layout, ["f16", "f16", "f32"], "mma.m16n8k16.f32.f16.f16");
+        // Tiles as wide as a row of all banks, so that plain rows collide.
+        let (one, two) =
+            ("split k ? 16 -> ko ki; reorder io jo iw ko jm", "split k 1 4 16 -> ko kk ki; reorder io jo iw ko kk jm");
+        let text = ["A", "B"].iter().fold(text.replace(one, two), |text, x| {
+            let deeper = format!("fragment -> {x}_f; compute_at {x}_f kk -> {x}f0 {x}f1;");
+            text.replace(&format!("fragment -> {x}_f {x}f0 {x}f1;"), &deeper)
+                .replace(&format!("storage_align {x}_s 0 16 8"), &how.replace('X', x))
+        });
+        let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
+        let kernels = lowered(&schedule);
+        assert!(ring(&schedule.program, 1).unwrap() == ring_lowered(&kernels, 1).unwrap(), "{how}");
+        let certificate = warploom::certify::certify(&kernels, &schedule.target);
+        let shared = certificate.kernels[0].accesses.iter().filter_map(|a| match a.cost {
+            warploom::certify::Cost::Shared { degree, .. } => Some(degree),
+            _ => None,
+        });
+        shared.max().unwrap()
+    };
+    for layout in [Layout::NT, Layout::TN] {
+        let padded = if layout == Layout::NT { "storage_align X_s 0 64 8" } else { "storage_align X_s 0 32 8" };
+        assert_eq!(degrees(layout, padded), 1, "{layout:?}");
+        assert!(degrees(layout, "unroll Xo") > 1, "{layout:?}");
+    }
+    assert_eq!(degrees(Layout::NT, "swizzle X_s 128"), 1);
+}
+
 /// The message with which lowering refuses a schedule.
 fn refused(text: &str) -> String {
     let schedule = Schedule::parse(text).unwrap_or_else(|e| panic!("{e}"));

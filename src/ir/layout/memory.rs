@@ -29,7 +29,9 @@ impl Layout {
 fn swizzled(shape: &[i64], width: i64, bits: i64) -> Option<Layout> {
     let (&columns, rows) = shape.split_last()?;
     let (panel, whole) = (width * 8, columns.checked_mul(bits)?);
-    if whole % panel != 0 && panel % whole != 0 {
+    let all = rows.iter().try_fold(whole, |all, extent| all.checked_mul(*extent))?;
+    // Rows narrower than a panel share one, which must be full.
+    if whole % panel != 0 && (panel % whole != 0 || all % panel != 0) {
         return None;
     }
     let across = (whole / panel).max(1);

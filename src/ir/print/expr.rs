@@ -72,8 +72,12 @@ impl Printer<'_> {
 
     fn index_bin(&mut self, op: IndexOp, a: &Index, b: &Index, place: u8) {
         let (symbol, strength) = match op {
-            IndexOp::Min | IndexOp::Max => {
-                self.put(if op == IndexOp::Min { "min(" } else { "max(" });
+            IndexOp::Min | IndexOp::Max | IndexOp::Xor => {
+                self.put(match op {
+                    IndexOp::Min => "min(",
+                    IndexOp::Max => "max(",
+                    _ => "xor(",
+                });
                 self.index(a);
                 self.put(", ");
                 self.index(b);

@@ -183,7 +183,7 @@ pub(super) fn same(a: &Index, b: &Index) -> bool {
     let (Index::Bin(op, a0, a1), Index::Bin(other, b0, b1)) = (a, b) else { return a == b };
     match (op, other) {
         (IndexOp::FloorDiv, IndexOp::FloorDiv) | (IndexOp::FloorMod, IndexOp::FloorMod) => same(a1, b1) && same(a0, b0),
-        (IndexOp::Min, IndexOp::Min) | (IndexOp::Max, IndexOp::Max) => {
+        (IndexOp::Min, IndexOp::Min) | (IndexOp::Max, IndexOp::Max) | (IndexOp::Xor, IndexOp::Xor) => {
             (same(a0, b0) && same(a1, b1)) || (same(a0, b1) && same(a1, b0))
         }
         (IndexOp::Add | IndexOp::Sub | IndexOp::Mul, IndexOp::Add | IndexOp::Sub | IndexOp::Mul) => {

@@ -138,6 +138,18 @@ fn operation(op: IndexOp, x: Ends, y: Ends) -> Ends {
         IndexOp::Mul => product(x, y),
         IndexOp::FloorDiv => quotient(x, y),
         IndexOp::FloorMod => remainder(x, y),
+        IndexOp::Xor => exclusive(x, y),
+    }
+}
+
+/// Numbers of so many bits stay numbers of so many bits.
+fn exclusive(x: Ends, y: Ends) -> Ends {
+    match (x, y) {
+        ((Some(0..), Some(a)), (Some(0..), Some(b))) => {
+            let bits = 64 - (a.max(0) | b.max(0)).leading_zeros();
+            (Some(0), (bits < 63).then(|| (1 << bits) - 1))
+        }
+        _ => (None, None),
     }
 }
 

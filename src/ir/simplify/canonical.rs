@@ -57,9 +57,20 @@ fn operation(op: IndexOp, a: Affine, b: Affine, env: &Env) -> Affine {
         (IndexOp::FloorDiv | IndexOp::FloorMod, None) => by_symbol(op, &a, &b, env),
         (IndexOp::Mul, _) => product(&a, &b),
         (IndexOp::Min | IndexOp::Max, _) => extreme(op, &a, &b, env),
+        (IndexOp::Xor, _) => exclusive(&a, &b),
         _ => None,
     };
     result.unwrap_or_else(|| Affine::atom(Index::bin(op, a.to_index(), b.to_index())))
+}
+
+/// Known of constants alone, and where one side is 0.
+fn exclusive(a: &Affine, b: &Affine) -> Option<Affine> {
+    match (a.as_constant(), b.as_constant()) {
+        (Some(x), Some(y)) => IndexOp::Xor.eval(x, y).map(Affine::constant),
+        (Some(0), _) => Some(b.clone()),
+        (_, Some(0)) => Some(a.clone()),
+        _ => None,
+    }
 }
 
 fn product(a: &Affine, b: &Affine) -> Option<Affine> {

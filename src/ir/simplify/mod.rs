@@ -71,5 +71,7 @@ fn atom_divisor(atom: &Index) -> i64 {
             _ => 1,
         },
         IndexOp::Add | IndexOp::Sub | IndexOp::FloorMod | IndexOp::Min | IndexOp::Max => gcd(x, y),
+        // The low bits that are zero in both; 0 divides what is 0 alone.
+        IndexOp::Xor => 1 << (x | y).trailing_zeros().min(62),
     }
 }

@@ -48,7 +48,7 @@ fn random_index(rng: &mut Rng, depth: u32) -> Index {
         6..=8 => IndexOp::Mul,
         9..=11 => IndexOp::FloorDiv,
         12..=13 => IndexOp::FloorMod,
-        14 => IndexOp::Min,
+        14 => [IndexOp::Min, IndexOp::Xor][rng.usize(..2)],
         _ => IndexOp::Max,
     };
     let b = match op {
@@ -236,6 +236,7 @@ fn text(index: &Index) -> String {
                 IndexOp::FloorMod => "%",
                 IndexOp::Min => "min",
                 IndexOp::Max => "max",
+                IndexOp::Xor => "xor",
             };
             format!("({} {symbol} {})", text(a), text(b))
         }

@@ -1,0 +1,52 @@
+//! What can be wrong with an instruction of a warp, and with swizzled addresses.
+
+use super::{Change, change, next_slot};
+use crate::ir::{Call, Func, Held, Index, IndexOp, Operand, Stmt, print};
+
+/// An instruction that is missing, whose lanes give other addresses, or whose registers are others.
+pub fn damaged(func: &Func, call: &Call) -> Vec<Change> {
+    let line = |c: &Call| print::stmts(func, &[Stmt::Call(c.clone())]).trim().to_string();
+    let text = line(call);
+    let mut out = vec![change("instruction removed", format!("`{text}` removed"), Vec::new())];
+    for (n, operand) in call.operands.iter().enumerate() {
+        let mut became = |kind, by: &dyn Fn(&mut Operand)| {
+            let mut call = call.clone();
+            by(&mut call.operands[n]);
+            out.push(change(kind, format!("`{text}` became `{}`", line(&call)), vec![Stmt::Call(call)]));
+        };
+        let step = match &operand.held {
+            Held::Registers(elements) => elements.len() as i64,
+            Held::Address(lanes) => i64::from(*lanes),
+        };
+        for by in [-step, step] {
+            became("operand moved", &|o| o.indices.iter_mut().for_each(|i| *i = i.clone() + by));
+        }
+        if let Some(index) = operand.indices.first().and_then(|i| next_slot(func, operand.buffer, i)) {
+            became("slot", &|o| o.indices = vec![index.clone()]);
+        }
+        if let Some(indices) = unswizzled(&operand.indices) {
+            became("swizzle", &|o| o.indices = indices.clone());
+        }
+        if let Held::Registers(elements) = &operand.held
+            && elements.len() > 1
+        {
+            let turned = [&elements[1..], &elements[..1]].concat();
+            became("registers exchanged", &|o| o.held = Held::Registers(turned.clone()));
+        }
+    }
+    out
+}
+
+/// Indices without the flips of a swizzle; `None` where there are none.
+pub fn unswizzled(indices: &[Index]) -> Option<Vec<Index>> {
+    let straight: Vec<Index> = indices.iter().map(without_flips).collect();
+    (straight != indices).then_some(straight)
+}
+
+fn without_flips(index: &Index) -> Index {
+    match index {
+        Index::Bin(IndexOp::Xor, a, _) => without_flips(a),
+        Index::Bin(op, a, b) => Index::bin(*op, without_flips(a), without_flips(b)),
+        other => other.clone(),
+    }
+}
