@@ -1,14 +1,13 @@
 //! One kernel: its accesses together, its arithmetic, its registers and how many of its blocks run at once.
 
 use super::access::{Counter, Runs};
-use super::device::Device;
 use super::registers;
 use super::report::{AccessCertificate, Cost, KernelCertificate, Kind, Occupancy, Totals};
 use super::site::{Does, Statement};
 use crate::intrin::{self, Action};
 use crate::ir::{BinOp, Call, Expr, Scope};
 use crate::lower::LoweredKernel;
-use crate::target::Target;
+use crate::target::{Device, Target};
 
 /// Certifies a kernel whose head is printed at that line.
 pub fn certify(kernel: &LoweredKernel, first_line: usize, target: &Target, device: Device) -> KernelCertificate {

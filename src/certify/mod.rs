@@ -13,7 +13,6 @@ mod advice;
 mod bounds;
 mod compiled;
 mod count;
-mod device;
 mod geometry;
 mod interval;
 mod kernel;
@@ -25,7 +24,6 @@ mod request;
 mod site;
 
 pub use access::Runs;
-pub use device::Device;
 pub use observe::{Observed, observe};
 pub use print::print;
 pub use report::{
@@ -50,7 +48,7 @@ const ASSUMES: [&str; 3] = [
 
 /// Certifies a lowered program. Nothing is run, and no program makes it fail.
 pub fn certify(lowered: &Lowered, target: &Target) -> Certificate {
-    let device = device::of(target);
+    let device = target.device();
     let mut line = 1;
     let mut kernels = Vec::new();
     for kernel in &lowered.kernels {

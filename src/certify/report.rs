@@ -10,7 +10,7 @@ pub struct Certificate {
     /// The chip it is for.
     pub target: String,
     /// The device that waves are counted on.
-    pub device: super::device::Device,
+    pub device: crate::target::Device,
     /// What the counts cover and rest on.
     pub assumes: Vec<&'static str>,
     /// In launch order.

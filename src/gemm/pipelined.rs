@@ -55,7 +55,8 @@ const STEP: f64 = 286.0;
 /// and for a vector.
 const WORDS: f64 = 12.0;
 const VECTOR: f64 = 8.0;
-/// Clocks before the first and after the last step of a tile, for adding slices up, and from kernel to kernel.
+/// Clocks before the first and after the last step of a tile, for adding slices up, and from kernel to kernel: estimates,
+/// as is the memory's share below.
 const EDGES: f64 = 3000.0;
 const SLICES: f64 = 4000.0;
 const LAUNCH: f64 = 4000.0;

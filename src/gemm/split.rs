@@ -5,7 +5,7 @@
 //! they leave in workspace. Both add in one fixed order. Slices keep a multiprocessor busy whose block has a small tile,
 //! parts give work to multiprocessors that have none.
 
-use super::warp_tiles::WarpTiles;
+use super::warp_tiles::{WIDE, WarpTiles};
 use crate::dtype::DType;
 use crate::target::{Device, Target};
 use crate::te::GemmSpec;
@@ -128,17 +128,7 @@ pub fn choose(spec: &GemmSpec, target: &Target) -> Option<WarpTiles> {
 
 /// Tiles of 8 x 8 elements a thread, where they divide the product.
 fn candidate(spec: &GemmSpec, warps: [i64; 2], split: Split) -> Option<WarpTiles> {
-    let mut tiles = WarpTiles {
-        groups: [2, 2],
-        warps,
-        lanes: [4, 8],
-        per: [4, 4],
-        bk: 8,
-        min_blocks: None,
-        unroll_limit: None,
-        raster: None,
-        split,
-    };
+    let mut tiles = WarpTiles { warps, min_blocks: None, split, ..WIDE };
     tiles.bk = match (tiles.threads(), split.slices) {
         (..=64, 1) => 16,
         (_, ..=8) => 8,

@@ -1,10 +1,11 @@
 //! Devices, apart from the chips that they have. Nothing that compiles a program asks for one: only what recommends,
-//! measures and searches may.
+//! certifies, measures and searches may.
 
 use super::Target;
+use serde::Serialize;
 
 /// A device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Device {
     /// Its name.
     pub name: &'static str,
@@ -28,7 +29,7 @@ const DEVICES: [Device; 6] = [
 ];
 
 impl Target {
-    /// The device that recommendations for the chip have in mind.
+    /// The device that recommendations and certificates for the chip have in mind.
     pub fn device(&self) -> Device {
         let [.., newest] = DEVICES;
         DEVICES.into_iter().find(|d| d.sm == self.sm).unwrap_or(newest)

@@ -1,6 +1,7 @@
 //! Which statements fill a stage, and what becomes of them.
 
 use crate::ir::{Buffer, BufferId, Call, Expr, Func, Held, Index, LoopKind, Scope, Stmt, Var, visit};
+use crate::lower::order;
 
 /// Slots of shared memory begin at a multiple of this many elements, so that vectors stay aligned.
 const SLOT: i64 = 32;
@@ -33,7 +34,7 @@ impl Copy {
             return Copy { whole, halves: None, stage, size };
         }
         let size = (size + SLOT - 1) / SLOT * SLOT;
-        if asynchronous(&whole) {
+        if order::copies(std::slice::from_ref(&whole)) {
             return Copy { whole, halves: None, stage, size };
         }
         let (name, dtype) = (func.buffer(stage).name.clone(), func.buffer(stage).dtype);
@@ -47,7 +48,7 @@ impl Copy {
 
     /// Whether it lands later.
     pub fn asynchronous(&self) -> bool {
-        asynchronous(&self.whole)
+        order::copies(std::slice::from_ref(&self.whole))
     }
 
     /// What an iteration does first for a tile that is needed later.
@@ -134,13 +135,6 @@ fn only_from_shared(value: &Expr, func: &Func) -> bool {
         }
     });
     only
-}
-
-/// Whether a copy lands later.
-fn asynchronous(copy: &Stmt) -> bool {
-    let mut found = false;
-    visit::walk(std::slice::from_ref(copy), &mut |s| found |= matches!(s, Stmt::Store(s) if s.asynchronous));
-    found
 }
 
 /// Makes a copy one into registers (`load`) or out of them.
