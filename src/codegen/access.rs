@@ -1,16 +1,13 @@
 //! Loads and stores: device memory and shared memory at addresses, local buffers in registers.
 
 use super::body::Body;
-use super::builder::Value;
 use super::session::bug;
 use super::value::Data;
-use crate::error::{Error, Result};
+use super::words::Words;
+use crate::error::Result;
 use crate::ir::simplify::{Affine, Env, divisor};
 use crate::ir::{Buffer, BufferId, Index, Store};
 use inkwell::values::PointerValue;
-
-/// Elements of a local buffer: far more than a thread has registers.
-const MOST_REGISTERS: i64 = 4096;
 
 /// Bytes of the widest access.
 const WIDEST: u32 = 16;
@@ -27,8 +24,8 @@ pub enum Place<'c> {
     },
     /// In shared memory.
     Shared(PointerValue<'c>),
-    /// One slot per element, which optimization turns into registers.
-    Local(Vec<PointerValue<'c>>),
+    /// In registers.
+    Local(Words<'c>),
 }
 
 impl<'c> Body<'c, '_, '_> {
@@ -41,30 +38,15 @@ impl<'c> Body<'c, '_, '_> {
         Ok(Place::Shared(self.b.offset(byte, base, self.b.int(32, offset.into()), false)?))
     }
 
-    /// A slot for every element of a local buffer.
-    pub fn place_local(&self, buffer: &Buffer) -> Result<Place<'c>> {
-        let elements = buffer.elements().ok_or_else(|| bug(format!("{} has no constant size", buffer.name)))?;
-        if elements > MOST_REGISTERS {
-            let message = format!("local buffer {} has {elements} elements; a thread has 255 registers", buffer.name);
-            return Err(Error::input("codegen.registers", message).help("use smaller tiles"));
-        }
-        let ty = self.b.element(buffer.dtype)?;
-        let slots = (0..elements).map(|i| self.b.slot(ty, &format!("{}.{i}", buffer.name)));
-        Ok(Place::Local(slots.collect::<Result<_>>()?))
-    }
-
     /// Reads `lanes` consecutive elements.
     pub fn load(&mut self, id: BufferId, indices: &[Index], lanes: u32) -> Result<Data<'c>> {
         let dtype = self.buffer(id)?.dtype;
         let (pointer, invariant) = match self.place(id)? {
             Place::Global { pointer, only_read } => (pointer, only_read),
             Place::Shared(pointer) => (pointer, false),
-            Place::Local(slots) => {
-                let ty = self.b.element(dtype)?;
-                let slots = self.registers(id, &slots, indices, lanes)?;
-                let values: Vec<Value> =
-                    slots.iter().map(|s| self.b.load(ty, *s, byte_size(dtype, 1), false)).collect::<Result<_>>()?;
-                return Ok(Data { value: self.b.gather(&values)?, dtype, lanes });
+            Place::Local(words) => {
+                let elements = self.registers(id, &words, indices, lanes)?;
+                return Ok(Data { value: self.read(&words, &elements)?, dtype, lanes });
             }
         };
         let (pointer, align) = self.address(id, pointer, indices)?;
@@ -83,15 +65,11 @@ impl<'c> Body<'c, '_, '_> {
                 store.lanes, value.dtype, value.lanes
             )));
         }
-        let lane = |i: u32| self.b.lane(value.value, i);
         let pointer = match self.place(store.buffer)? {
             Place::Global { pointer, .. } | Place::Shared(pointer) => pointer,
-            Place::Local(slots) => {
-                let slots = self.registers(store.buffer, &slots, &store.indices, store.lanes)?;
-                for (i, slot) in slots.iter().enumerate() {
-                    self.b.store(*slot, lane(i as u32)?, byte_size(dtype, 1))?;
-                }
-                return Ok(());
+            Place::Local(words) => {
+                let elements = self.registers(store.buffer, &words, &store.indices, store.lanes)?;
+                return self.write(&words, &elements, value.value);
             }
         };
         let (pointer, align) = self.address(store.buffer, pointer, &store.indices)?;
@@ -144,21 +122,22 @@ impl<'c> Body<'c, '_, '_> {
         Ok((pointer, align))
     }
 
-    /// The slots of consecutive elements of a local buffer.
+    /// Consecutive elements of a local buffer, counted from its first.
     pub fn registers(
         &self,
         id: BufferId,
-        slots: &[PointerValue<'c>],
+        words: &Words<'c>,
         indices: &[Index],
         lanes: u32,
-    ) -> Result<Vec<PointerValue<'c>>> {
+    ) -> Result<Vec<usize>> {
         let name = &self.buffer(id)?.name;
         let first = self.sum(self.flat(id, indices)?).as_constant();
         let first = first.ok_or_else(|| bug(format!("{name} is local, and its index varies at run time")))?;
-        let found = usize::try_from(first).ok().and_then(|first| slots.get(first..first.checked_add(lanes as usize)?));
-        found
-            .map(<[_]>::to_vec)
-            .ok_or_else(|| bug(format!("{name} is accessed at {first}, outside its {} elements", slots.len())))
+        let end = first.saturating_add(i64::from(lanes));
+        if first < 0 || end > words.elements() as i64 {
+            return Err(bug(format!("{name} is accessed at {first}, outside its {} elements", words.elements())));
+        }
+        Ok((first as usize..end as usize).collect())
     }
 }
 

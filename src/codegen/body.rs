@@ -6,6 +6,7 @@ use super::index::{Number, Variable};
 use super::listing::Listing;
 use super::session::bug;
 use super::unroll::{self, Copies};
+use super::words;
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Axis, BufferId, Cond, For, Func, Index, Note, Scope, Stmt, Sync, Var, print, visit};
@@ -332,6 +333,7 @@ impl<'c> Body<'c, '_, '_> {
     /// Finds a place for every buffer that is used.
     fn place_buffers(&mut self, shared: Option<PointerValue<'c>>) -> Result<()> {
         let (reads, writes) = (visit::reads(&self.func.body), visit::writes(&self.func.body));
+        let held = words::held(&self.func.body);
         for (i, buffer) in self.func.buffers.iter().enumerate() {
             let id = BufferId(i as u32);
             if !reads.contains(&id) && !writes.contains(&id) {
@@ -344,7 +346,7 @@ impl<'c> Body<'c, '_, '_> {
                     Place::Global { pointer: self.parameter(position)?, only_read: !writes.contains(&id) }
                 }
                 Scope::Shared => self.place_shared(buffer, shared)?,
-                Scope::Local => self.place_local(buffer)?,
+                Scope::Local => Place::Local(self.place_local(buffer, held.contains(&id))?),
                 Scope::Fragment => return Err(bug(format!("{} is still a fragment", buffer.name))),
             };
             self.places.insert(id, place);

@@ -312,6 +312,13 @@ impl<'c, 'm> Builder<'c, 'm> {
         }
     }
 
+    /// A vector with one lane replaced.
+    pub fn with_lane(&self, vector: Value<'c>, value: Value<'c>, lane: u32) -> Result<Value<'c>> {
+        let Value::VectorValue(v) = vector else { return Err(bug("a lane of no vector")) };
+        let at = self.int(32, i64::from(lane));
+        Ok(self.ir.build_insert_element(v, value, at, "").map_err(refused)?.into())
+    }
+
     /// A vector of these lanes; of one lane the scalar.
     pub fn gather(&self, lanes: &[Value<'c>]) -> Result<Value<'c>> {
         let Some(first) = lanes.first() else { return Err(bug("a vector has no lanes")) };

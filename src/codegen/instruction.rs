@@ -1,13 +1,13 @@
 //! Instructions of a warp: LLVM's intrinsics, or inline PTX from templates.
 //!
-//! The elements that a lane holds are slots of a local buffer. Those of one 32-bit register are gathered into a vector and
-//! taken as the type that the intrinsic has for a register; what it returns is taken apart into slots the same way. LLVM folds
-//! both where one instruction's registers are another's.
+//! The elements that a lane holds are those of a local buffer (`words`). Those of one 32-bit register are a vector there, taken
+//! as the type that the intrinsic has for a register; what it returns is put back the same way.
 
 use super::access::Place;
 use super::body::Body;
 use super::builder::{Type, Value, vector_of};
 use super::session::bug;
+use super::words::Words;
 use crate::error::Result;
 use crate::intrin::{self, Emit, Row};
 use crate::ir::{Call, Held, Operand};
@@ -91,43 +91,35 @@ impl<'c> Body<'c, '_, '_> {
         }
     }
 
-    /// The slots of a lane's elements, register by register.
-    fn slots(&mut self, operand: &Operand, elements: &[i64]) -> Result<Vec<Vec<PointerValue<'c>>>> {
+    /// Where a lane's elements are, register by register.
+    fn held(&self, operand: &Operand, elements: &[i64]) -> Result<(Words<'c>, Vec<Vec<usize>>)> {
         let dtype = self.buffer(operand.buffer)?.dtype;
-        let Place::Local(slots) = self.place(operand.buffer)? else {
+        let Place::Local(words) = self.place(operand.buffer)? else {
             return Err(bug("the registers of an instruction are in memory"));
         };
-        let first = self.registers(operand.buffer, &slots, &operand.indices, 1)?;
-        let start = slots.iter().position(|s| Some(s) == first.first()).unwrap_or(slots.len());
-        let slot = |e: &i64| usize::try_from(*e).ok().and_then(|e| slots.get(start + e)).copied();
-        let all: Option<Vec<PointerValue<'c>>> = elements.iter().map(slot).collect();
+        let start = self.registers(operand.buffer, &words, &operand.indices, 1)?[0];
+        let inside = |e: &i64| Some(start + usize::try_from(*e).ok()?).filter(|e| *e < words.elements());
+        let all: Option<Vec<usize>> = elements.iter().map(inside).collect();
         let all = all.ok_or_else(|| bug("an instruction reaches behind its registers"))?;
-        Ok(all.chunks((32 / dtype.bits()).max(1) as usize).map(<[_]>::to_vec).collect())
+        let registers = all.chunks((32 / dtype.bits()).max(1) as usize).map(<[_]>::to_vec).collect();
+        Ok((words, registers))
     }
 
     /// The registers of an operand: of each its elements, a vector where they are several.
-    fn gathered(&mut self, operand: &Operand, elements: &[i64]) -> Result<Vec<Value<'c>>> {
-        let dtype = self.buffer(operand.buffer)?.dtype;
-        let (ty, align) = (self.b.element(dtype)?, (dtype.bits() / 8).max(1));
-        let mut out = Vec::new();
-        for register in self.slots(operand, elements)? {
-            let loaded = register.iter().map(|s| self.b.load(ty, *s, align, false)).collect::<Result<Vec<_>>>()?;
-            out.push(self.b.gather(&loaded)?);
-        }
-        Ok(out)
+    fn gathered(&self, operand: &Operand, elements: &[i64]) -> Result<Vec<Value<'c>>> {
+        let (words, registers) = self.held(operand, elements)?;
+        registers.iter().map(|register| self.read(&words, register)).collect()
     }
 
-    /// Puts the registers that an instruction returns into their elements' slots.
-    fn taken_apart(&mut self, result: &Operand, value: Value<'c>) -> Result<()> {
+    /// Puts the registers that an instruction returns where their elements are.
+    fn taken_apart(&self, result: &Operand, value: Value<'c>) -> Result<()> {
         let Held::Registers(elements) = &result.held else { return Err(bug("a result that is not in registers")) };
-        let dtype = self.buffer(result.buffer)?.dtype;
-        let (ty, align) = (self.b.element(dtype)?, (dtype.bits() / 8).max(1));
-        for (n, register) in self.slots(result, elements)?.iter().enumerate() {
+        let ty = self.b.element(self.buffer(result.buffer)?.dtype)?;
+        let (words, registers) = self.held(result, elements)?;
+        for (n, register) in registers.iter().enumerate() {
             let field = self.b.field(value, n as u32)?;
             let field = self.b.reinterpret(field, vector_of(ty, register.len() as u32)?)?;
-            for (lane, slot) in register.iter().enumerate() {
-                self.b.store(*slot, self.b.lane(field, lane as u32)?, align)?;
-            }
+            self.write(&words, register, field)?;
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ mod math;
 mod session;
 mod unroll;
 mod value;
+mod words;
 
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;

@@ -165,6 +165,13 @@ fn loads_fit_the_products() {
         assert_eq!(b, lane_and_bit("ldmatrix.m16n16.f16", 0, i, j));
         assert_eq!(b, lane_and_bit("ldmatrix.trans.m16n8.f16", 0, j, i % 8));
     }
+    // Of a factor that is read the other way round, too, the registers that one product takes follow each other.
+    let register = |row: &str, i: i64, j: i64| held(&find(row).unwrap().operands[0], i, j).1;
+    for (i, k) in (0..16).flat_map(|i| (0..16).map(move |k| (i, k))) {
+        assert_eq!(register("ldmatrix.row.m16n16.f16", i, k), i / 8 * 2 + k / 8);
+        assert_eq!(register("ldmatrix.trans.m16n16.f16", k, i), i / 8 * 2 + k / 8);
+        assert_eq!(register("ldmatrix.trans.row.m16n16.f16", k, i), register("ldmatrix.m16n16.f16", i, k));
+    }
     for (i, j) in (0..16).flat_map(|i| (0..32).map(move |j| (i, j))) {
         let a = lane_and_bit("mma.m16n8k32.s32.s8.u8", 1, i, j);
         assert_eq!(a, lane_and_bit("ldmatrix.m16n32.s8", 0, i, j));

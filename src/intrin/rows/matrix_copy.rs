@@ -3,8 +3,10 @@
 //! Lane i gives the address of row i % 8 of matrix i / 8. Register r of a lane holds, of matrix r, word t of row g (g = lane /
 //! 4, t = lane % 4); transposed, the 16-bit elements in rows 2 t and 2 t + 1 of column g (PTX ISA, ldmatrix, stmatrix).
 //!
-//! The matrices of a tile are numbered down its rows first, so that m16n16 of 16-bit elements (m16n32 of 8-bit ones) is the
-//! A fragment of mma.sync; as a B fragment its registers are those of two neighbours.
+//! The matrices of a tile are numbered down its columns first, so that m16n16 of 16-bit elements (m16n32 of 8-bit ones) is the
+//! A fragment of mma.sync. Those of a `.row` form are numbered along its rows first: a B fragment of two neighbours whose k
+//! runs along rows, or an A fragment read with rows and columns exchanged. Either way registers that one instruction takes
+//! together then follow each other, as they must in the machine's code.
 
 use crate::dtype::DType;
 use crate::intrin::{Action, Emit, Init, Level, Operand, Place, Row};
@@ -14,6 +16,25 @@ use crate::target::Features;
 
 /// Matrices of a tile: down and across.
 const TILES: [(i64, i64); 6] = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4)];
+
+/// In which order the matrices of a tile are numbered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// Down a column of matrices, then the next column.
+    Columns,
+    /// Along a row of matrices, then the next row.
+    Rows,
+}
+
+impl Order {
+    /// The numbers by which a matrix is ahead of its neighbour above, and of the one to its left.
+    fn steps(self, down: i64, across: i64) -> (i64, i64) {
+        match self {
+            Order::Columns => (1, down),
+            Order::Rows => (across, 1),
+        }
+    }
+}
 
 const STMATRIX: &str = include_str!("../../../ptx-templates/stmatrix.ptx");
 
@@ -25,7 +46,8 @@ pub(super) fn rows() -> Vec<Row> {
             for trans in [false, true] {
                 // Transposed are elements of 16 bits, whatever they hold.
                 if !trans || dtype.bits() == 16 {
-                    out.extend(TILES.map(|tile| row(store, dtype, trans, tile)));
+                    out.extend(TILES.map(|tile| row(store, dtype, trans, Order::Columns, tile)));
+                    out.push(row(store, dtype, trans, Order::Rows, (2, 2)));
                 }
             }
         }
@@ -33,13 +55,15 @@ pub(super) fn rows() -> Vec<Row> {
     out
 }
 
-fn row(store: bool, dtype: DType, trans: bool, (down, across): (i64, i64)) -> Row {
+fn row(store: bool, dtype: DType, trans: bool, order: Order, (down, across): (i64, i64)) -> Row {
     let (m, n) = (8 * down, columns(dtype) * across);
     let word = if store { "stmatrix" } else { "ldmatrix" };
     let dot_trans = if trans { ".trans" } else { "" };
     let count = down * across;
-    let shared = Place::Addresses(addresses(dtype, down, across));
-    let registers = Place::Registers(if trans { transposed(dtype, down, across) } else { plain(dtype, down, across) });
+    let dot_row = if order == Order::Rows { ".row" } else { "" };
+    let tile = Tile { down, across, steps: order.steps(down, across) };
+    let shared = Place::Addresses(addresses(dtype, tile));
+    let registers = Place::Registers(if trans { transposed(dtype, tile) } else { plain(dtype, tile) });
     let (to, from) = if store { (shared, registers) } else { (registers, shared) };
     let loads = Emit::Intrinsic {
         name: format!("llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{dot_trans}.b16"),
@@ -51,7 +75,7 @@ fn row(store: bool, dtype: DType, trans: bool, (down, across): (i64, i64)) -> Ro
         operands: &["D", "S"],
     };
     Row {
-        name: format!("{word}{dot_trans}.m{m}n{n}.{dtype}"),
+        name: format!("{word}{dot_trans}{dot_row}.m{m}n{n}.{dtype}"),
         about: match store {
             true => "A warp stores a fragment to shared memory, matrix by matrix (PTX ISA, stmatrix).",
             false => "A warp loads a fragment from shared memory, matrix by matrix (PTX ISA, ldmatrix).",
@@ -67,42 +91,50 @@ fn row(store: bool, dtype: DType, trans: bool, (down, across): (i64, i64)) -> Ro
     }
 }
 
+/// Matrices of a tile, and how they are numbered.
+#[derive(Clone, Copy)]
+struct Tile {
+    down: i64,
+    across: i64,
+    steps: (i64, i64),
+}
+
 /// Elements of a row of a matrix.
 fn columns(dtype: DType) -> i64 {
     128 / i64::from(dtype.bits())
 }
 
 /// Rows over lanes, words along a row.
-fn plain(dtype: DType, down: i64, across: i64) -> Layout {
+fn plain(dtype: DType, tile: Tile) -> Layout {
     let (bits, row) = (i64::from(dtype.bits()), columns(dtype));
     Layout::new([
         Digit::new(Index(0), 1, 8, Lane, 4),
-        Digit::new(Index(0), 8, down, Register, 1),
+        Digit::new(Index(0), 8, tile.down, Register, tile.steps.0),
         Digit::new(Index(1), 1, row / 4, Bit, bits),
         Digit::new(Index(1), row / 4, 4, Lane, 1),
-        Digit::new(Index(1), row, across, Register, down),
+        Digit::new(Index(1), row, tile.across, Register, tile.steps.1),
     ])
 }
 
 /// Columns over lanes, words down a column.
-fn transposed(dtype: DType, down: i64, across: i64) -> Layout {
+fn transposed(dtype: DType, tile: Tile) -> Layout {
     let bits = i64::from(dtype.bits());
     Layout::new([
         Digit::new(Index(0), 1, 2, Bit, bits),
         Digit::new(Index(0), 2, 4, Lane, 1),
-        Digit::new(Index(0), 8, down, Register, 1),
+        Digit::new(Index(0), 8, tile.down, Register, tile.steps.0),
         Digit::new(Index(1), 1, 8, Lane, 4),
-        Digit::new(Index(1), 8, across, Register, down),
+        Digit::new(Index(1), 8, tile.across, Register, tile.steps.1),
     ])
 }
 
 /// Which lane's address an element lies behind, and how far.
-fn addresses(dtype: DType, down: i64, across: i64) -> Layout {
+fn addresses(dtype: DType, tile: Tile) -> Layout {
     let (bits, row) = (i64::from(dtype.bits()), columns(dtype));
     Layout::new([
         Digit::new(Index(0), 1, 8, Lane, 1),
-        Digit::new(Index(0), 8, down, Lane, 8),
+        Digit::new(Index(0), 8, tile.down, Lane, 8 * tile.steps.0),
         Digit::new(Index(1), 1, row, Offset, bits),
-        Digit::new(Index(1), row, across, Lane, 8 * down),
+        Digit::new(Index(1), row, tile.across, Lane, 8 * tile.steps.1),
     ])
 }
