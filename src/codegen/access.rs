@@ -123,13 +123,7 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     /// Consecutive elements of a local buffer, counted from its first.
-    pub fn registers(
-        &self,
-        id: BufferId,
-        words: &Words<'c>,
-        indices: &[Index],
-        lanes: u32,
-    ) -> Result<Vec<usize>> {
+    pub fn registers(&self, id: BufferId, words: &Words<'c>, indices: &[Index], lanes: u32) -> Result<Vec<usize>> {
         let name = &self.buffer(id)?.name;
         let first = self.sum(self.flat(id, indices)?).as_constant();
         let first = first.ok_or_else(|| bug(format!("{name} is local, and its index varies at run time")))?;
