@@ -18,7 +18,8 @@
 //! [`verify`] demands these of a complete schedule besides, nest by nest (each nest of the root is a kernel):
 //!
 //! 11. `verify.levels`: a blockIdx or cluster loop stands inside a loop bound within the block only where nothing
-//!     stands between them.
+//!     stands between them. What the lanes of a warp do together (on a fragment, or as one instruction) depends on no
+//!     thread loop, and nothing depends on a warp loop and a thread loop both.
 //! 12. `verify.axis`: an axis occurs once on a path. A thread, warp or warpgroup axis may occur again inside, around a
 //!     cooperative stage: one that writes shared (or local) memory and does not mention the outer loop.
 //! 13. `verify.threads`: the loops of a nest that are bound to one axis have one extent.

@@ -293,7 +293,7 @@ fn fragments_belong_to_instructions_and_whole_tiles() {
     );
     assert!(
         refused(&threads)
-            .starts_with("lower.levels: the lanes of a warp run block acc together, but it mentions thread loop et"),
+            .starts_with("verify.levels: the lanes of a warp run block acc together, but it mentions thread loop et"),
         "{}",
         refused(&threads)
     );

@@ -1,10 +1,11 @@
 //! Promises 11 to 14: how bound loops may stand to each other.
 
+use super::scope::for_each_id;
 use super::wrong;
 use crate::error::Result;
 use crate::ir::print::Node;
-use crate::ir::visit::{children, walk, writes};
-use crate::ir::{Axis, Block, Cond, For, Func, Index, IterKind, LoopKind, Scope, Stmt, Var};
+use crate::ir::visit::{children, reads, walk, writes};
+use crate::ir::{Axis, Block, Cond, For, Func, Index, Iter, IterKind, LoopKind, Scope, Stmt, Var};
 use std::collections::HashMap;
 
 /// Checks every nest of the root.
@@ -30,7 +31,10 @@ impl<'a> Kernel<'a> {
                 }
                 path.push(l);
             }
-            Stmt::Block(b) => self.reductions(b, path)?,
+            Stmt::Block(b) => {
+                self.reductions(b, path)?;
+                self.units(b, path)?;
+            }
             _ => {}
         }
         for child in children(stmt) {
@@ -132,6 +136,43 @@ impl<'a> Kernel<'a> {
         }
         Ok(())
     }
+
+    /// What a block's statements belong to: the lanes of a warp together, or each thread, but not both.
+    fn units(&self, b: &Block, path: &[&For]) -> Result<()> {
+        let touched = || reads(&b.body).into_iter().chain(writes(&b.body));
+        let fragment = touched().find(|id| self.func.buffer(*id).scope == Scope::Fragment);
+        let nest = path.iter().find(|l| l.tensorize.is_some());
+        let spoken = |of: &dyn Fn(Axis) -> bool| path.iter().find(|l| l.axis().is_some_and(of) && speaks(b, l));
+        let Some(thread) = spoken(&|a| matches!(a, Axis::ThreadX | Axis::ThreadY | Axis::ThreadZ)) else { return Ok(()) };
+        let (block, name) = (self.func.block_name(b.name), self.func.var_name(thread.var));
+        let own = (Node::Loop(thread.var), "tells the lanes apart");
+        let together = nest.map(|l| (Node::Loop(l.var), "one instruction"));
+        if let Some(other) = together.or(fragment.map(|id| (Node::Buffer(id), "held by all lanes"))) {
+            let message = format!("the lanes of a warp run block {block} together, but it mentions thread loop {name}");
+            return Err(wrong(self.func, "levels", message, &[own, (Node::Block(b.name), "this block"), other])
+                .help("leave the loops of a nest on a fragment, or of one instruction, unbound: the lanes share them out")
+                .help("or keep what the threads of this block read and write in shared or local memory"));
+        }
+        let Some(warp) = spoken(&|a| a == Axis::Warp) else { return Ok(()) };
+        let message = format!(
+            "block {block} mentions both warp loop {} and thread loop {name}, which count the same threads",
+            self.func.var_name(warp.var)
+        );
+        Err(wrong(self.func, "levels", message, &[own, (Node::Loop(warp.var), "counts groups of 32 of the same")])
+            .help("bind the loops of the block to threads alone, or to warps alone"))
+    }
+}
+
+/// Whether what a block does, or whether it does it, depends on the loop; one of a single iteration says nothing.
+fn speaks(b: &Block, l: &For) -> bool {
+    let mut used = Vec::new();
+    for body in b.init.iter().chain([&b.body]) {
+        for_each_id(body, &mut |node| used.push(node));
+    }
+    let used = |v: Var| used.contains(&Node::Loop(v));
+    let defined: Vec<Var> = l.defines().into_iter().filter(|(_, n)| n.as_int() != Some(1)).map(|(v, _)| v).collect();
+    let bound = |it: &Iter| used(it.var) && defined.iter().any(|v| it.binding.mentions(*v));
+    b.iters.iter().any(bound) || defined.iter().any(|v| b.predicate.mentions(*v))
 }
 
 /// Whether anything in the statements depends on the variable.

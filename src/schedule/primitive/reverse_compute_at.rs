@@ -133,7 +133,7 @@ fn at_its_weakest(cond: &Cond, inner: &[&For], env: &Env) -> Option<Cond> {
 }
 
 /// Whether BLOCK, by a select, reads the buffer in some of its iterations only, so that the others follow from no producer.
-fn reads_in_part(func: &Func, block: &Block, input: BufferId) -> bool {
+fn reads_in_part(func: &Func, block: &Block, l: &For, input: BufferId) -> bool {
     fn selected<'e>(e: &'e Expr, inside: bool, found: &mut dyn FnMut(&'e Expr)) {
         match e {
             Expr::Select(c, a, b) => {
@@ -151,21 +151,45 @@ fn reads_in_part(func: &Func, block: &Block, input: BufferId) -> bool {
         }
     }
     let shape = &func.buffer(input).shape;
-    // An iterator that counts through the whole dimension is handled in each of its values all the same.
-    let whole = |(index, extent): (&Index, &Index)| {
-        index.as_var().is_some_and(|v| block.iters.iter().any(|it| it.var == v && it.extent == *extent))
+    let written = written_in_all(func, block, l, input);
+    // An iterator that counts through a dimension of which the producers write the whole is handled in each of its values
+    // all the same.
+    let whole = |((index, extent), written): ((&Index, &Index), &bool)| {
+        *written && index.as_var().is_some_and(|v| block.iters.iter().any(|it| it.var == v && it.extent == *extent))
     };
     let mut part = false;
     for stmt in &block.body {
         if let Stmt::Store(s) = stmt {
             selected(&s.value, false, &mut |e| {
                 if let Expr::Load { buffer, indices, .. } = e {
-                    part |= *buffer == input && !indices.iter().zip(shape).all(whole);
+                    part |= *buffer == input && !indices.iter().zip(shape).zip(&written).all(whole);
                 }
             });
         }
     }
     part
+}
+
+/// Of which dimensions the producers under `l` write the whole before BLOCK runs where it stands.
+fn written_in_all(func: &Func, block: &Block, l: &For, input: BufferId) -> Vec<bool> {
+    let Some((body, env)) = shared(func, block, l) else { return vec![false; func.buffer(input).shape.len()] };
+    let dense = |w: &Block| {
+        let around = visit::loops_around(body, w.name).unwrap_or_default();
+        !dataflow::block_writes(w).contains(&input) || dataflow::is_dense(w, input, &around)
+    };
+    let written = region::touched(func, body, input, Touch::Writes, &env).unwrap_or_default();
+    let whole = nest::full(func, input, &written, &env);
+    let dense = visit::blocks(body).into_iter().all(dense);
+    func.buffer(input).shape.iter().enumerate().map(|(d, _)| dense && whole.get(d) == Some(&true)).collect()
+}
+
+/// The body of the innermost loop around both BLOCK and `l`, or the root's, with what is known there.
+fn shared<'a>(func: &'a Func, block: &Block, l: &For) -> Option<(&'a [Stmt], Env)> {
+    let (from, to) = dataflow::spot_of_block(func, block.name).zip(dataflow::spot_of_loop(func, l.var))?;
+    let shared = from.shared_loops(&to);
+    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let env = nest::env_of(around.get(..shared).unwrap_or_default());
+    Some((dataflow::body_at(&func.body, to.steps.get(..=shared).unwrap_or_default()), env))
 }
 
 fn inputs(block: &Block) -> Vec<BufferId> {
@@ -248,7 +272,7 @@ fn finished(refusal: Refusal, func: &Func, block: &Block, l: &For, env: &Env) ->
         if writers.is_empty() {
             continue;
         }
-        if reads_in_part(func, block, input) {
+        if reads_in_part(func, block, l, input) {
             let buffer = &func.buffer(input).name;
             let message = format!("{name} reads {buffer} in some of its iterations only, and the others would be lost");
             return Err(refusal
@@ -341,13 +365,7 @@ fn check_covered(refusal: Refusal, func: &Func, block: &Block, l: &For, input: B
     if !func.params.contains(&input) {
         return Ok(());
     }
-    let Some((from, to)) = dataflow::spot_of_block(func, block.name).zip(dataflow::spot_of_loop(func, l.var)) else {
-        return Err(refusal.lost("the block"));
-    };
-    let shared = from.shared_loops(&to);
-    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
-    let env = nest::env_of(around.get(..shared).unwrap_or_default());
-    let body = dataflow::body_at(&func.body, to.steps.get(..=shared).unwrap_or_default());
+    let Some((body, env)) = shared(func, block, l) else { return Err(refusal.lost("the block")) };
     let (read, rest) =
         (dataflow::only(body, &|b| b.name == block.name), dataflow::only(body, &|b| b.name != block.name));
     let read = region::touched(func, &read, input, Touch::Reads, &env).unwrap_or_default();

@@ -149,8 +149,8 @@ const LIMITS: Limits = Limits { statements: 1 << 24, bytes: 1 << 28 };
 
 /// What only lowering knows: registers have no addresses and are written out, threads that take turns inside one run of
 /// a statement are told apart by proofs; how wide a copy is follows from alignments, and whether the kernel writes what it
-/// reads from all nests.
-const KNOWN_IN_LOWERING: [&str; 8] = [
+/// reads from all nests; how long the rows of a swizzled tile are is known when tiles are cut to what is used of them.
+const KNOWN_IN_LOWERING: [&str; 9] = [
     "lower.local_by_thread",
     "lower.unroll",
     "lower.unroll_limit",
@@ -159,6 +159,7 @@ const KNOWN_IN_LOWERING: [&str; 8] = [
     "lower.race",
     "lower.copy_size",
     "lower.copy_source",
+    "lower.swizzle",
 ];
 
 /// An error that no step may end in.
