@@ -143,14 +143,18 @@ impl<'a> Kernel<'a> {
         let fragment = touched().find(|id| self.func.buffer(*id).scope == Scope::Fragment);
         let nest = path.iter().find(|l| l.tensorize.is_some());
         let spoken = |of: &dyn Fn(Axis) -> bool| path.iter().find(|l| l.axis().is_some_and(of) && speaks(b, l));
-        let Some(thread) = spoken(&|a| matches!(a, Axis::ThreadX | Axis::ThreadY | Axis::ThreadZ)) else { return Ok(()) };
+        let Some(thread) = spoken(&|a| matches!(a, Axis::ThreadX | Axis::ThreadY | Axis::ThreadZ)) else {
+            return Ok(());
+        };
         let (block, name) = (self.func.block_name(b.name), self.func.var_name(thread.var));
         let own = (Node::Loop(thread.var), "tells the lanes apart");
         let together = nest.map(|l| (Node::Loop(l.var), "one instruction"));
         if let Some(other) = together.or(fragment.map(|id| (Node::Buffer(id), "held by all lanes"))) {
             let message = format!("the lanes of a warp run block {block} together, but it mentions thread loop {name}");
             return Err(wrong(self.func, "levels", message, &[own, (Node::Block(b.name), "this block"), other])
-                .help("leave the loops of a nest on a fragment, or of one instruction, unbound: the lanes share them out")
+                .help(
+                    "leave the loops of a nest on a fragment, or of one instruction, unbound: the lanes share them out",
+                )
                 .help("or keep what the threads of this block read and write in shared or local memory"));
         }
         let Some(warp) = spoken(&|a| a == Axis::Warp) else { return Ok(()) };
