@@ -157,29 +157,42 @@ impl Ring {
             return out;
         };
         let mut out = Vec::new();
-        // Before its last loads the ring inside reads nothing of a slot that is being filled.
+        // Before its last loads the ring inside reads nothing of a slot that is being filled, if there are but two slots;
+        // with more the slot that is filled was left by everyone an iteration ago.
         let calm = inner.extent - inner.ahead;
-        let steps = if self.spread { calm.max(1) } else { 1 };
-        let count = starts.len() as i64;
+        let steps = match (self.spread, self.ahead) {
+            (false, _) => 1,
+            (true, 1) => calm.max(1),
+            (true, _) => inner.extent,
+        };
+        let pieces = |step: i64| {
+            let compute = inner.all_at(inner.compute.clone(), &Index::Int(step), step % inner.slots, env);
+            let compute = self.all_at(compute, k, slot, env);
+            if self.spread { in_pieces(compute) } else { vec![compute] }
+        };
+        // Copies go before the pieces of these steps, as many before each.
+        let (count, places) = (starts.len(), (0..steps).map(|s| pieces(s).len()).sum::<usize>());
         let mut starts = starts.into_iter();
-        let (mut ends, mut copied) = (Some(ends), false);
+        let (mut ends, mut copied, mut place) = (Some(ends), false, 0);
         for step in 0..inner.extent {
             if step == calm {
                 out.extend(ends.take().unwrap_or_default());
             }
             // What the next step computes with comes first: copies would stand in the way of these loads.
             out.extend(self.loaded(inner, step + inner.ahead, k, slot, env));
-            if step < steps {
-                let mine = (step + 1) * count / steps - step * count / steps;
-                let some = self.later(starts.by_ref().take(mine as usize).collect(), k, slot, env);
-                copied |= !some.is_empty();
-                out.extend(some);
+            for piece in pieces(step) {
+                if place < places {
+                    let mine = (place + 1) * count / places - place * count / places;
+                    let some = self.later(starts.by_ref().take(mine).collect(), k, slot, env);
+                    copied |= !some.is_empty();
+                    out.extend(some);
+                    place += 1;
+                    if place == places && copied {
+                        out.extend(self.commit.clone());
+                    }
+                }
+                out.extend(piece);
             }
-            if step + 1 == steps && copied {
-                out.extend(self.commit.clone());
-            }
-            let compute = inner.all_at(inner.compute.clone(), &Index::Int(step), step % inner.slots, env);
-            out.extend(self.all_at(compute, k, slot, env));
         }
         out.extend(self.all_at(self.compute.clone(), k, slot, env));
         out
@@ -245,6 +258,32 @@ impl Ring {
         });
         moved
     }
+}
+
+/// Iterations of a loop that is written out so that copies can start between them.
+const PIECES: i64 = 16;
+
+/// What computes, in as many pieces as its outermost loop has iterations, if these are few.
+fn in_pieces(compute: Vec<Stmt>) -> Vec<Vec<Stmt>> {
+    match <[Stmt; 1]>::try_from(compute) {
+        Ok([Stmt::For(l)]) if few(&l).is_some() && !turns(&l) => {
+            let once = |i: i64| visit::subst_body(l.body.clone(), &[(l.var, Index::Int(i))].into());
+            (0..few(&l).unwrap_or(0)).map(once).collect()
+        }
+        Ok([other]) => vec![vec![other]],
+        Err(compute) => vec![compute],
+    }
+}
+
+/// The iterations of a loop of a thread, if they are few.
+fn few(l: &For) -> Option<i64> {
+    let own = matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled) && l.pipeline.is_none();
+    l.extent.as_int().filter(|n| own && *n <= PIECES)
+}
+
+/// Whether the loop, or one in it, takes every second pass backwards.
+fn turns(l: &For) -> bool {
+    l.notes.contains_key(&Note::Zigzag) || visit::loops(&l.body).iter().any(|l| l.notes.contains_key(&Note::Zigzag))
 }
 
 /// What closes the group of the asynchronous ones among a tile's copies.
