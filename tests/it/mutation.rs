@@ -99,6 +99,7 @@ const ANYONE: &str = "another thread of the block does it alone";
 const SAME_QUOTIENT: &str = "the end of the full groups, one further on, has the same quotients";
 const AHEAD: &str = "it moves past a load into registers, which no other thread reads";
 const MARGIN: &str = "A ends with an element that no sum contains; it need not be fetched";
+const FROM_ZERO: &str = "these are the first products: the sums that they are added to are all zero";
 
 /// The survivors: subject, class, what was damaged, and why it cannot change a result. Each was looked at.
 const EQUAL: &[(&str, &str, &str, &str)] = &[
@@ -120,6 +121,9 @@ const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("blocks walked in groups", "loop", "loop k_0 runs 4 times", STOPPED),
     ("blocks walked in groups", "walk", "_0 became min(blockIdx.x, 21) ", SAME_QUOTIENT),
     ("steps of registers", "loop", "loop B_r_1 runs 5 times", "the register is loaded anew before it is used"),
+    ("copies between the steps of registers", "read moved", "= C_l[j2 + 1] + A_r[0]", FROM_ZERO),
+    ("copies between the steps of registers", "read moved", "= C_l[4 + j2 + 1] + A_r[1]", FROM_ZERO),
+    ("copies between the steps of registers", "read moved", "= C_l[8 + j2 + 1] + A_r[2]", FROM_ZERO),
     ("rows filled up", "loop", "loop k1 runs 15 times", "the last elements of a row are the zeros"),
     ("ladder_pipelined", "barrier moved", "(RAW A_s: C reads what A_s wrote) moved up", AHEAD),
     ("a maximum of maxima", "loop", "loop k_1 runs 26 times", "an element in two maxima is in their maximum once"),

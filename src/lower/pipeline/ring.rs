@@ -157,14 +157,9 @@ impl Ring {
             return out;
         };
         let mut out = Vec::new();
-        // Before its last loads the ring inside reads nothing of a slot that is being filled, if there are but two slots;
-        // with more the slot that is filled was left by everyone an iteration ago.
+        // Before its last loads the ring inside reads nothing of a slot that is being filled.
         let calm = inner.extent - inner.ahead;
-        let steps = match (self.spread, self.ahead) {
-            (false, _) => 1,
-            (true, 1) => calm.max(1),
-            (true, _) => inner.extent,
-        };
+        let steps = if self.spread { calm.max(1) } else { 1 };
         let pieces = |step: i64| {
             let compute = inner.all_at(inner.compute.clone(), &Index::Int(step), step % inner.slots, env);
             let compute = self.all_at(compute, k, slot, env);
