@@ -1,11 +1,11 @@
 //! `pad BLOCK L=MULTIPLE.. -> STAGES.. [loops..]`: the domains of the iterators that the loops L run grow to multiples.
 //!
 //! Each operand that such an iterator indexes is read through a new stage and buffer `OPERAND_pad` before the root's
-//! nest, which holds the operand where there is one and the neutral element of BLOCK's operation elsewhere. Where a
-//! spatial iterator grows, BLOCK writes a new buffer `OUTPUT_pad`, and a stage of that name behind the nest copies what
-//! belongs to the output. Stages come in the order in which BLOCK reads, the output's last, whether the domain grows or
-//! not; compute_inline takes them into the copies that read them, reverse_compute_inline the last one into the copy that
-//! writes it.
+//! nest, which holds the operand where there is one (beyond what was read of it too, where a spatial iterator reaches what
+//! is written there) and the neutral element of BLOCK's operation elsewhere. Where a spatial iterator grows, BLOCK writes a
+//! new buffer `OUTPUT_pad`, and a stage of that name behind the nest copies what belongs to the output. Stages come in the
+//! order in which BLOCK reads, the output's last, whether the domain grows or not; compute_inline takes them into the
+//! copies that read them, reverse_compute_inline the last one into the copy that writes it.
 //!
 //! Requires:
 //! 1. Every multiple is positive, and what the extents grow to stays within the largest number.
@@ -404,7 +404,8 @@ impl Check<'_> {
         let reached = self.touched(&body, buffer, touch);
         for (index, (touched, reached)) in at.iter().zip(touched.into_iter().zip(reached)) {
             let grown = grown.iter().find(|g| index.mentions(g.iter));
-            let range = if grown.is_some() || touch == Touch::Writes { touched } else { reached };
+            let ends = grown.is_some_and(|g| !self.goes_on(buffer, dims.len(), g));
+            let range = if ends || touch == Touch::Writes { touched } else { reached };
             if let Some(g) = grown.filter(|g| index.as_var() != Some(g.iter)) {
                 let (name, var, buffer) = (self.name(), self.func.var_name(g.iter), &self.func.buffer(buffer).name);
                 return Err(self.no(4, format!("{name} {does} {buffer} at `{var}` with something around it")));
@@ -412,6 +413,15 @@ impl Check<'_> {
             dims.push(Dim { range, grown: grown.copied() });
         }
         Ok(Access { buffer, at, dims })
+    }
+
+    /// Whether an operand holds elements as far as a spatial iterator grows: whatever they are, the result's end is cut off.
+    fn goes_on(&self, buffer: BufferId, dim: usize, g: &Grown) -> bool {
+        let [writer] = dataflow::writers(self.func, buffer)[..] else { return false };
+        let body = dataflow::only(&self.func.body, &|b| b.name == writer.name);
+        let written = self.touched(&body, buffer, Touch::Writes).into_iter().nth(dim);
+        let ends = written.and_then(|r| Some((r.min.as_int()?, r.extent.as_int()?)));
+        g.kind == IterKind::Spatial && ends.is_some_and(|(min, extent)| min <= 0 && min + extent >= g.to)
     }
 
     /// What BLOCK touches of a buffer.
@@ -523,6 +533,18 @@ mod tests {
         let text = steps(text, "pad C i=4 k=4");
         assert!(text.contains("A_pad[vi, vk]*A_pad_1[vj, vk]"), "{text}");
         assert!(text.contains("A_pad: global f32[8, 4]") && text.contains("A_pad_1: global f32[5, 4]"), "{text}");
+    }
+
+    #[test]
+    fn what_reads_a_padded_result_reads_on() {
+        let text = "pad mma i=4 j=4 -> A_p B_p acc_p; compute_inline acc_p; pad out out_i=4 out_j=4 -> acc_q C_p";
+        let text = steps("gemm 5x7x4 f16>f32>f16 NN", text);
+        assert!(text.contains("acc_q[v0, v1] = acc_p[v0, v1]\n"), "{text}");
+        assert!(text.contains("C[v0, v1] = C_p[v0, v1]\n"), "{text}");
+        // Further than what is written, and where other blocks write too, an end is an end.
+        let further = "pad mma i=4 j=4 -> A_p B_p acc_p; compute_inline acc_p; pad out out_i=16 out_j=4 -> acc_q C_p";
+        let text = steps("gemm 5x7x4 f16>f32>f16 NN", further);
+        assert!(text.contains("select(v0 < 5, acc_p[v0, v1], 0.0)\n"), "{text}");
     }
 
     #[test]
