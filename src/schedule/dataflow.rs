@@ -282,6 +282,19 @@ pub fn fills(func: &Func, body: &[Stmt], buffer: BufferId, region: &Region, env:
     })
 }
 
+/// What statements touch of a buffer; all of it where that cannot be told.
+pub fn touched(func: &Func, body: &[Stmt], buffer: BufferId, touch: Touch) -> Region {
+    region::touched(func, body, buffer, touch, &Env::new()).unwrap_or_else(|| region::whole(func.buffer(buffer)))
+}
+
+/// Where the elements end, from 0 on, that the only writer of a buffer writes along a dimension.
+pub fn written_to(func: &Func, buffer: BufferId, dim: usize) -> Option<i64> {
+    let [writer] = writers(func, buffer)[..] else { return None };
+    let body = only(&func.body, &|b| b.name == writer.name);
+    let written = touched(func, &body, buffer, Touch::Writes).into_iter().nth(dim)?;
+    (written.min.as_int()? <= 0).then_some(written.min.as_int()? + written.extent.as_int()?)
+}
+
 /// Removes a buffer that nothing refers to any more; the others close up.
 pub fn remove_buffer(func: &mut Func, gone: BufferId) {
     func.buffers.remove(gone.0 as usize);

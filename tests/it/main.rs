@@ -16,6 +16,7 @@ mod machine;
 mod mutation;
 mod programs;
 mod ptxas;
+mod results;
 mod scan;
 mod schedules;
 mod tensor;

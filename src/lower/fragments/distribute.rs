@@ -10,7 +10,7 @@
 //!     C[i, j] = acc[i, j]                       C[i*8 + lane // 4, lane % 4*2 + j] = acc[i*2 + j]
 //! ```
 
-use super::{Fragment, Fragments};
+use super::{Fragment, Fragments, body_accesses};
 use crate::error::{Error, Result};
 use crate::ir::layout::Coordinate::{self, Index as At, Lane, Register};
 use crate::ir::layout::{Digit, Layout};
@@ -19,9 +19,9 @@ use crate::ir::{BufferId, Expr, For, Func, Index, IndexOp, LoopKind, Stmt, Var, 
 use crate::lower::units::LANES;
 
 /// A loop of the nest.
-struct Looped {
-    l: For,
-    extent: i64,
+pub(super) struct Looped {
+    pub(super) l: For,
+    pub(super) extent: i64,
     /// Its digits that no lane decides, lowest first: (step, extent, the new variable).
     rest: Vec<(i64, i64, Var)>,
 }
@@ -53,25 +53,11 @@ impl Fragments<'_> {
 
     /// Calls `f` on every access of a fragment outside of instructions.
     fn accesses(&self, body: &[Stmt], f: &mut dyn FnMut(&Fragment, BufferId, &[Index])) {
-        for stmt in body {
-            match stmt {
-                Stmt::For(l) if l.tensorize.is_some() => {}
-                Stmt::Store(s) => {
-                    let mut on = |id: BufferId, indices: &[Index]| {
-                        if let Some(fragment) = self.fragments.get(&id) {
-                            f(fragment, id, indices);
-                        }
-                    };
-                    on(s.buffer, &s.indices);
-                    visit::walk_expr(&s.value, &mut |e| {
-                        if let Expr::Load { buffer, indices, .. } = e {
-                            on(*buffer, indices);
-                        }
-                    });
-                }
-                other => visit::children(other).into_iter().for_each(|c| self.accesses(c, f)),
+        body_accesses(body, &mut |id, indices| {
+            if let Some(fragment) = self.fragments.get(&id) {
+                f(fragment, id, indices);
             }
-        }
+        });
     }
 
     /// Shares a nest out among the lanes.
@@ -133,7 +119,7 @@ impl Fragments<'_> {
             ))
             .help("pass the values on through shared memory"));
         }
-        if !own.is_bijective() || own.span(Lane) != LANES {
+        if !names_every_lane(&own) {
             let buffer = &self.func.buffer(first.buffer).name;
             return Err(refused(format!("the nest of loop {name} leaves out lanes that hold elements of {buffer}"))
                 .help("run through whole tiles of the fragment"));
@@ -215,7 +201,7 @@ fn unused(func: &Func, base: &str) -> String {
 }
 
 /// The loops from the outermost on as long as each holds one loop alone, and what the last one holds.
-fn chain(top: For) -> (Vec<Looped>, Vec<Stmt>) {
+pub(super) fn chain(top: For) -> (Vec<Looped>, Vec<Stmt>) {
     let mut loops = Vec::new();
     let mut current = top;
     loop {
@@ -246,7 +232,12 @@ fn nested(loops: Vec<Looped>, mut body: Vec<Stmt>) -> Vec<Stmt> {
 }
 
 /// From the loops to lane and element, and the element at which the nest begins.
-fn composed(fragment: &Fragment, indices: &[Index], chain: &[(Var, i64)], env: &Env) -> Option<(Layout, Index)> {
+pub(super) fn composed(
+    fragment: &Fragment,
+    indices: &[Index],
+    chain: &[(Var, i64)],
+    env: &Env,
+) -> Option<(Layout, Index)> {
     let (mut all, mut bases) = (Vec::new(), Vec::new());
     for (d, index) in indices.iter().enumerate() {
         let (own, base) = digits(index, d, chain, env)?;
@@ -271,7 +262,7 @@ fn composed(fragment: &Fragment, indices: &[Index], chain: &[(Var, i64)], env: &
 }
 
 /// An index as digits of loops, by position, that add to dimension `d`, plus what no loop of the chain is in.
-fn digits(index: &Index, d: usize, chain: &[(Var, i64)], env: &Env) -> Option<(Vec<Digit>, Index)> {
+pub(super) fn digits(index: &Index, d: usize, chain: &[(Var, i64)], env: &Env) -> Option<(Vec<Digit>, Index)> {
     let mut base = affine(&simplify::simplify(index, env));
     let (own, rest): (Vec<_>, Vec<_>) =
         base.terms.into_iter().partition(|(atom, _)| chain.iter().any(|(v, _)| atom.mentions(*v)));
@@ -297,6 +288,15 @@ fn digit_of(atom: &Index) -> Option<(Var, i64, Option<i64>)> {
         }
         _ => None,
     }
+}
+
+/// Whether every lane stands for something else: the digits that give it are those of a number below 32.
+pub(super) fn names_every_lane(layout: &Layout) -> bool {
+    let mut digits: Vec<(i64, i64)> =
+        layout.digits().iter().filter(|d| d.to == Lane).map(|d| (d.stride, d.extent)).collect();
+    digits.sort_unstable();
+    let end = digits.into_iter().try_fold(1, |end, (stride, extent)| (stride == end).then_some(end * extent));
+    end == Some(LANES)
 }
 
 fn meet(own: &Digit, lane: &Digit) -> bool {

@@ -2,9 +2,11 @@
 //!
 //! A fragment's layout is the tile of an instruction that uses it, repeated over the buffer ([`Fragment`]). Every other
 //! instruction on it must find its elements in the same lanes; registers may be numbered otherwise, because a call names
-//! each of its registers. Elementwise nests are shared out by that layout (`distribute`). Afterwards a fragment is a local
+//! each of its registers. A fragment that no instruction uses lies as another one in a nest with it (`beside`). Elementwise
+//! nests are shared out by those layouts (`distribute`). Afterwards a fragment is a local
 //! buffer: an array of elements per lane.
 
+mod beside;
 mod distribute;
 mod instruction;
 mod tile;
@@ -13,7 +15,7 @@ use super::{LoweredKernel, bug};
 use crate::error::{Error, Result};
 use crate::intrin::{self, Row};
 use crate::ir::simplify::Env;
-use crate::ir::{BufferId, Cond, For, Func, Index, Scope, Stmt, Store, visit};
+use crate::ir::{BufferId, Cond, Expr, For, Func, Index, Scope, Stmt, Store, visit};
 use crate::target::Target;
 use std::collections::BTreeMap;
 use tile::{Fragment, Use};
@@ -22,13 +24,15 @@ use tile::{Fragment, Use};
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     let uses = uses(&kernel.func)?;
     let mut fragments = BTreeMap::new();
-    for id in fragments_of(&kernel.func) {
-        let mine: Vec<&Use> = uses.iter().filter(|u| u.buffer == id).collect();
-        fragments.insert(id, Fragment::of(&kernel.func, id, &mine)?);
+    let of = |id: BufferId| uses.iter().filter(|u| u.buffer == id).collect::<Vec<&Use>>();
+    let (used, unused): (Vec<_>, Vec<_>) = fragments_of(&kernel.func).into_iter().partition(|id| !of(*id).is_empty());
+    for id in used {
+        fragments.insert(id, Fragment::of(&kernel.func, id, &of(id))?);
     }
     let lane = kernel.lane();
     let (body, env) = (std::mem::take(&mut kernel.func.body), kernel.env());
     let mut pass = Fragments { func: &mut kernel.func, lane, fragments };
+    pass.lay_beside(&body, &env, unused)?;
     let body = pass.body(body, &env)?;
     let fragments = pass.fragments;
     kernel.func.body = body;
@@ -103,6 +107,24 @@ fn leaf<'a>(
         }
         [Stmt::Store(s)] => Some(s),
         _ => None,
+    }
+}
+
+/// Calls `f` on every access outside of instructions.
+fn body_accesses(body: &[Stmt], f: &mut dyn FnMut(BufferId, &[Index])) {
+    for stmt in body {
+        match stmt {
+            Stmt::For(l) if l.tensorize.is_some() => {}
+            Stmt::Store(s) => {
+                f(s.buffer, &s.indices);
+                visit::walk_expr(&s.value, &mut |e| {
+                    if let Expr::Load { buffer, indices, .. } = e {
+                        f(*buffer, indices);
+                    }
+                });
+            }
+            other => visit::children(other).into_iter().for_each(|c| body_accesses(c, f)),
+        }
     }
 }
 

@@ -5,15 +5,16 @@ use crate::intrin::{Place, Played, Row};
 use crate::ir::layout::Coordinate::{Bit, Index as At, Lane, Register};
 use crate::ir::layout::{Coordinate, Digit, Layout};
 use crate::ir::{BufferId, Func};
+use crate::lower::bug;
 
 /// What an instruction asks of a fragment.
 pub struct Use {
     /// Whose.
     pub buffer: BufferId,
     /// The instruction.
-    row: &'static Row,
-    /// The operand.
-    operand: &'static str,
+    pub row: &'static str,
+    /// Who asks, in messages.
+    pub what: String,
     /// The extents of its tile along the buffer's dimensions.
     pub shape: Vec<i64>,
     /// From an element of the tile to its lane and its number among the elements of the lane. The coordinate of that number
@@ -40,7 +41,8 @@ impl Use {
         });
         let layout = Layout::new(elements.collect::<Vec<_>>());
         let shape = (0..buffer.shape.len()).map(|d| layout.extent(At(d))).collect();
-        Some(Use { buffer: played.buffer, row, operand: operand.name, shape, layout })
+        let what = format!("operand {} of {}", operand.name, row.name);
+        Some(Use { buffer: played.buffer, row: &row.name, what, shape, layout })
     }
 
     fn elements(&self) -> i64 {
@@ -52,10 +54,6 @@ impl Use {
         self.shape.iter().fold(vec![Vec::new()], |all, &extent| {
             all.iter().flat_map(|p| (0..extent).map(move |x| [p.as_slice(), &[x]].concat())).collect()
         })
-    }
-
-    fn what(&self) -> String {
-        format!("operand {} of {}", self.operand, self.row.name)
     }
 }
 
@@ -77,17 +75,14 @@ impl Fragment {
         let buffer = func.buffer(id);
         let name = &buffer.name;
         let Some(first) = uses.iter().min_by_key(|u| u.shape.iter().product::<i64>()) else {
-            return Err(Error::input("lower.fragment", format!("no instruction uses fragment {name}"))
-                .help("an instruction says which lanes hold the elements of a fragment: tensorize a nest that reads or writes it")
-                .help(format!("or set_scope {name} local")));
+            return Err(bug("fragments", format!("nobody asks for fragment {name}")));
         };
         let shape = buffer.const_shape().unwrap_or_default();
         for other in uses {
             if let Some(d) = (0..shape.len()).find(|d| shape[*d] % other.shape[*d] != 0) {
                 let message = format!(
                     "a warp holds {shape:?} elements of fragment {name} at a time, which the tiles {:?} of {} do not divide",
-                    other.shape,
-                    other.what()
+                    other.shape, other.what
                 );
                 return Err(Error::input("lower.fragment", message)
                     .help(format!("split the loops so that index {d} runs through whole tiles inside a warp")));
@@ -99,7 +94,7 @@ impl Fragment {
             digits.push(Digit::new(At(d), first.shape[d], tiles, Register, stride));
             stride *= tiles;
         }
-        let fragment = Fragment { row: &first.row.name, layout: Layout::new(digits), elements: stride };
+        let fragment = Fragment { row: first.row, layout: Layout::new(digits), elements: stride };
         for other in uses {
             fragment.agrees(name, first, other)?;
         }
@@ -119,8 +114,7 @@ impl Fragment {
             if own != theirs {
                 let message = format!(
                     "fragment {name} lies differently for two instructions: element {point:?} of a tile is in lane {own} for {}, in lane {theirs} for {}",
-                    first.what(),
-                    other.what()
+                    first.what, other.what
                 );
                 return Err(Error::input("lower.fragment", message)
                     .help("a load with `trans` exchanges rows and columns of each 8 x 8 matrix")

@@ -30,7 +30,7 @@ use super::{Applied, Kind, Parameter, Primitive};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::print::Node;
-use crate::ir::region::{self, Range, Touch};
+use crate::ir::region::{Range, Touch};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{
     BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Scope, Stmt, Store, Var,
@@ -398,13 +398,15 @@ impl Check<'_> {
     fn access(&self, grown: &[Grown], buffer: BufferId, at: Vec<Index>, does: &str) -> Result<Access> {
         let touch = if does == "reads" { Touch::Reads } else { Touch::Writes };
         let mut body = dataflow::only(&self.func.body, &|b| b.name == self.block.name);
-        let (touched, mut dims) = (self.touched(&body, buffer, touch), Vec::with_capacity(at.len()));
+        let (touched, mut dims) = (dataflow::touched(self.func, &body, buffer, touch), Vec::with_capacity(at.len()));
         // Where a select compares iterators, one that grows lets others reach further.
         grow(&mut body, grown);
-        let reached = self.touched(&body, buffer, touch);
+        let reached = dataflow::touched(self.func, &body, buffer, touch);
         for (index, (touched, reached)) in at.iter().zip(touched.into_iter().zip(reached)) {
             let grown = grown.iter().find(|g| index.mentions(g.iter));
-            let ends = grown.is_some_and(|g| !self.goes_on(buffer, dims.len(), g));
+            // Whatever an operand holds where a spatial iterator grows, the end of the result is cut off.
+            let goes_on = |g: &Grown| dataflow::written_to(self.func, buffer, dims.len()) >= Some(g.to);
+            let ends = grown.is_some_and(|g| g.kind == IterKind::Reduce || !goes_on(g));
             let range = if ends || touch == Touch::Writes { touched } else { reached };
             if let Some(g) = grown.filter(|g| index.as_var() != Some(g.iter)) {
                 let (name, var, buffer) = (self.name(), self.func.var_name(g.iter), &self.func.buffer(buffer).name);
@@ -413,21 +415,6 @@ impl Check<'_> {
             dims.push(Dim { range, grown: grown.copied() });
         }
         Ok(Access { buffer, at, dims })
-    }
-
-    /// Whether an operand holds elements as far as a spatial iterator grows: whatever they are, the result's end is cut off.
-    fn goes_on(&self, buffer: BufferId, dim: usize, g: &Grown) -> bool {
-        let [writer] = dataflow::writers(self.func, buffer)[..] else { return false };
-        let body = dataflow::only(&self.func.body, &|b| b.name == writer.name);
-        let written = self.touched(&body, buffer, Touch::Writes).into_iter().nth(dim);
-        let ends = written.and_then(|r| Some((r.min.as_int()?, r.extent.as_int()?)));
-        g.kind == IterKind::Spatial && ends.is_some_and(|(min, extent)| min <= 0 && min + extent >= g.to)
-    }
-
-    /// What BLOCK touches of a buffer.
-    fn touched(&self, body: &[Stmt], buffer: BufferId, touch: Touch) -> Vec<Range> {
-        let found = region::touched(self.func, body, buffer, touch, &Env::new());
-        found.unwrap_or_else(|| region::whole(self.func.buffer(buffer)))
     }
 
     /// Requirement 5.
