@@ -1,6 +1,6 @@
 //! `run`, `bench` and `sweep` on a GPU: compile, check, measure beside cuBLAS, print.
 
-use super::bench::BenchArgs;
+use super::bench::{BenchArgs, Subject};
 use super::run::verdict;
 use super::{data, input, peers, plot, show};
 use crate::array::Array;
@@ -9,10 +9,11 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::loom::Schedule;
 use crate::lower::Lowered;
-use crate::measure::{self, Bench, Job, Plan, Row};
+use crate::measure::{self, Bench, Beside, Job, Plan, Row};
 use crate::runtime::Device;
 use crate::target::Target;
-use crate::te::Known;
+use crate::te::{self, GemmSpec, Known};
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 /// Runs a schedule with its result checked, and says what it took.
@@ -54,17 +55,37 @@ pub fn once(schedule: &Schedule, lowered: &Lowered, seed: u64, device: &Device) 
 }
 
 /// Measures schedules beside cuBLAS.
-pub fn bench(args: &BenchArgs, subjects: &[(String, Schedule)], device: &Device) -> Result<ExitCode> {
-    let rows = rows(subjects, args.seed, device, &mut |_, row| if args.json { json(row) } else { Ok(()) })?;
+pub fn bench(args: &BenchArgs, subjects: &[Subject], device: &Device) -> Result<ExitCode> {
+    let bench = Bench::new(device, Plan::default(), None)?;
+    let mut each = |_, row: &Row| if args.json { json(&record(row, args.seed, device)?) } else { Ok(()) };
+    let rows = rows(&bench, subjects, args.seed, &mut each)?;
     let failures = subjects.len() - rows.len();
     if !args.json {
         show::line(table(&rows));
     }
     if let Some(path) = &args.plot {
-        plot::draw(path, &format!("f32 matrix product on {}", device.info().name), &series(&rows))?;
+        let types: BTreeSet<String> = rows.iter().map(|(_, r)| format!("{} {}", r.dtype, r.layout)).collect();
+        let types = types.into_iter().collect::<Vec<_>>().join(", ");
+        plot::draw(path, &format!("{types} matrix products on {}", device.info().name), &series(&rows))?;
         show::note(format_args!("wrote {}", path.display()));
     }
     Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// A row with what it was measured on and with.
+pub fn record(row: &Row, seed: u64, device: &Device) -> Result<serde_json::Value> {
+    let mut value = serde_json::to_value(row).map_err(|e| Error::bug("cli.json", e.to_string()))?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("driver".into(), device.info().driver_version.into());
+        fields.insert("data".into(), data_words(seed).into());
+        fields.insert("warploom".into(), env!("CARGO_PKG_VERSION").into());
+    }
+    Ok(value)
+}
+
+/// What was multiplied.
+pub fn data_words(seed: u64) -> String {
+    format!("uniform in [-0.5, 0.5), integers of up to 8 bits over their whole range; seed {seed}; L2 cold by reading")
 }
 
 /// One line of JSON.
@@ -76,24 +97,21 @@ pub fn json(value: &impl serde::Serialize) -> Result<()> {
 
 /// Measures each subject and hands it on with its number; one that fails is said and left out.
 pub fn rows(
-    subjects: &[(String, Schedule)],
+    bench: &Bench,
+    subjects: &[Subject],
     seed: u64,
-    device: &Device,
     each: &mut dyn FnMut(usize, &Row) -> Result<()>,
 ) -> Result<Vec<(Vec<i64>, Row)>> {
-    let bench = Bench::new(device, Plan::default(), None)?;
     let bar = show::bar(subjects.len());
     let mut rows = Vec::new();
-    for (number, (name, schedule)) in subjects.iter().enumerate() {
-        bar.set_message(name.clone());
-        match measure(&bench, name, &for_device(schedule.clone(), device)?, seed) {
+    for (number, subject) in subjects.iter().enumerate() {
+        bar.set_message(subject.name.clone());
+        match row(bench, subject, seed) {
             Ok(row) => {
                 bar.suspend(|| each(number, &row))?;
-                rows.push((sizes_of(schedule), row));
+                rows.push((sizes_of(&subject.schedule), row));
             }
-            Err(e) => {
-                bar.suspend(|| show::error(&e.within(format!("measuring {name}, {}", input::title(schedule))), name));
-            }
+            Err(e) => bar.suspend(|| show::error(&e, &subject.name)),
         }
         bar.inc(1);
     }
@@ -101,8 +119,24 @@ pub fn rows(
     Ok(rows)
 }
 
+/// Measures a subject.
+pub fn row(bench: &Bench, subject: &Subject, seed: u64) -> Result<Row> {
+    let Subject { name, schedule, beside } = subject;
+    for_device(schedule.clone(), bench.device())
+        .and_then(|own| measure_beside(bench, name, &own, seed, *beside))
+        .map_err(|e| e.within(format!("measuring {name}, {}", input::title(schedule))))
+}
+
 fn sizes_of(schedule: &Schedule) -> Vec<i64> {
     Known::of(&schedule.program).map_or_else(Vec::new, |k| k.sizes())
+}
+
+/// The chip that a device is.
+pub fn chip(device: &Device) -> Result<Target> {
+    let info = device.info();
+    Target::for_device(info.sm()).ok_or_else(|| {
+        Error::chip("cli.device", format!("{} (sm_{}) is none of the chips to compile for", info.name, info.sm()))
+    })
 }
 
 /// The schedule for a chip that the device can run: its own target, or the device's where that is older.
@@ -112,9 +146,7 @@ pub fn for_device(schedule: Schedule, device: &Device) -> Result<Schedule> {
     if fits {
         return Ok(schedule);
     }
-    let target = Target::for_device(sm).ok_or_else(|| {
-        Error::chip("cli.device", format!("{} (sm_{sm}) is none of the chips to compile for", device.info().name))
-    })?;
+    let target = chip(device)?;
     show::note(format_args!(
         "compiled for {target} instead of {}: the device is a {}",
         schedule.target,
@@ -125,48 +157,84 @@ pub fn for_device(schedule: Schedule, device: &Device) -> Result<Schedule> {
 
 /// Compiles, checks and measures one schedule.
 pub fn measure(bench: &Bench, name: &str, schedule: &Schedule, seed: u64) -> Result<Row> {
+    measure_beside(bench, name, schedule, seed, None)
+}
+
+/// As [`measure`], with another product for the library to compute.
+fn measure_beside(bench: &Bench, name: &str, schedule: &Schedule, seed: u64, beside: Option<GemmSpec>) -> Result<Row> {
     let kernels = crate::compile(schedule)?;
     let args = data::arguments(&schedule.program, seed)?;
     let known = Known::of(&schedule.program);
-    let (gemm, arithmetic, types) = match known {
-        Some(Known::Gemm(s)) => {
-            let gemm = measure::Gemm {
-                m: s.m,
-                n: s.n,
-                k: s.k,
-                a: s.a,
-                b: s.b,
-                acc: s.acc,
-                out: s.out,
-                a_transposed: s.layout.a_transposed(),
-                b_transposed: s.layout.b_transposed(),
-            };
-            let types = if s.a == s.out { s.a.to_string() } else { format!("{}>{}>{}", s.a, s.acc, s.out) };
-            (Some(gemm), (s.a, s.acc), [types, s.layout.name().to_string()])
-        }
-        _ => {
-            let dtype = args.first().map_or(DType::F32, |a| a.dtype);
-            (None, (dtype, dtype), [dtype.to_string(), String::new()])
-        }
+    let spec = match known {
+        Some(Known::Gemm(spec)) => Some(spec),
+        _ => None,
     };
+    let dtype = args.first().map_or(DType::F32, |a| a.dtype);
+    let (types, layout) = spec.map_or((dtype.to_string(), ""), |s| (input::types(&s), s.layout.name()));
     let shape = sizes_of(schedule).iter().map(i64::to_string).collect::<Vec<_>>().join("x");
-    let [types, layout] = types;
     let judge = data::Judge::new(&schedule.program, &args)?;
     let judge = |after: &[Array]| judge.worst(after);
+    let other = beside.or_else(|| spec.and_then(|s| stand_in(&s)));
+    let other = other.map(|spec| Other::new(&spec, seed)).transpose()?;
+    let judge_other = |after: &[Array]| other.as_ref().map_or(Ok(f64::NAN), |o| o.judge.worst(after));
     bench.row(&Job {
-        labels: [name.to_string(), shape, types, layout],
+        labels: [name.to_string(), shape, types, layout.to_string()],
         kernels: &kernels,
         args,
         operations: known.map_or(0.0, |k| k.operations()),
-        arithmetic,
-        gemm,
+        arithmetic: spec.map_or((dtype, dtype), |s| (s.a, s.acc)),
+        gemm: other.as_ref().map(|o| o.spec).or(spec).map(|s| library(&s)),
+        beside: other.as_ref().map(|o| Beside {
+            words: format!("{} {}", input::types(&o.spec), o.spec.layout.name()),
+            args: o.args.clone(),
+            judge: &judge_other,
+        }),
         judge: &judge,
     })
+}
+
+/// A product that the library computes in place of ours.
+struct Other {
+    spec: GemmSpec,
+    args: Vec<Array>,
+    judge: data::Judge,
+}
+
+impl Other {
+    fn new(spec: &GemmSpec, seed: u64) -> Result<Other> {
+        let program = te::gemm(spec)?;
+        let args = data::arguments(&program, seed)?;
+        Ok(Other { spec: *spec, judge: data::Judge::new(&program, &args)?, args })
+    }
+}
+
+/// The library's product of 8-bit integers for those that it has none for: of unsigned ones, of 4-bit ones, and with a result
+/// that is not s32.
+fn stand_in(spec: &GemmSpec) -> Option<GemmSpec> {
+    let small = |d: DType| matches!(d, DType::S8 | DType::U8 | DType::S4 | DType::U4);
+    let same = GemmSpec { a: DType::S8, b: DType::S8, out: DType::S32, ..*spec };
+    (small(spec.a) && small(spec.b) && spec.acc == DType::S32 && same != *spec).then_some(same)
+}
+
+/// A product as the library sees it.
+fn library(s: &GemmSpec) -> measure::Gemm {
+    measure::Gemm {
+        m: s.m,
+        n: s.n,
+        k: s.k,
+        a: s.a,
+        b: s.b,
+        acc: s.acc,
+        out: s.out,
+        a_transposed: s.layout.a_transposed(),
+        b_transposed: s.layout.b_transposed(),
+    }
 }
 
 fn table(rows: &[(Vec<i64>, Row)]) -> comfy_table::Table {
     let header = [
         "schedule",
+        "types",
         "size",
         "us",
         "GFLOP/s",
@@ -188,6 +256,7 @@ fn table(rows: &[(Vec<i64>, Row)]) -> comfy_table::Table {
         let to_tvm = row.alone.map_or(row.ratio, |a| a.ratio).zip(tvm).map(|(ours, theirs)| ours / theirs);
         table.add_row([
             row.program.clone(),
+            format!("{} {}", row.dtype, row.layout),
             row.shape.clone(),
             format!("{:.2}", row.us),
             format!("{:.0}", row.gflops),
@@ -206,6 +275,7 @@ fn table(rows: &[(Vec<i64>, Row)]) -> comfy_table::Table {
 
 /// A line for each schedule, and one for cuBLAS.
 fn series(rows: &[(Vec<i64>, Row)]) -> Vec<plot::Series> {
+    let types: BTreeSet<&str> = rows.iter().map(|(_, row)| row.dtype.as_str()).collect();
     let mut out: Vec<plot::Series> = Vec::new();
     let mut push = |name: &str, point: (f64, f64)| match out.iter_mut().find(|s| s.name == name) {
         Some(s) if s.points.iter().any(|p| p.0 == point.0) => {}
@@ -216,7 +286,10 @@ fn series(rows: &[(Vec<i64>, Row)]) -> Vec<plot::Series> {
         let n = sizes.iter().map(|s| *s as f64).product::<f64>().powf(1.0 / sizes.len().max(1) as f64).round();
         push(&row.program, (n, row.gflops));
         if let Some(us) = row.library_us {
-            push("cuBLAS", (n, row.gflops * row.us / us));
+            let library = row.beside.as_ref().map_or("cuBLAS".to_string(), |b| format!("cuBLAS {b}"));
+            let library =
+                if types.len() > 1 && row.beside.is_none() { format!("cuBLAS {}", row.dtype) } else { library };
+            push(&library, (n, row.gflops * row.us / us));
         }
     }
     out

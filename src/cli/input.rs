@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::gemm::{self, Gemm};
 use crate::loom::Schedule;
 use crate::target::Target;
-use crate::te::{Known, Layout};
+use crate::te::{GemmSpec, Known, Layout};
 use clap::Args;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub struct What {
     /// A matrix product, such as 1024x512x2048, with recommended steps.
     #[arg(long, value_name = "MxNxK", value_parser = sizes)]
     gemm: Option<Sizes>,
-    /// Types of --gemm: of the inputs (f16 means f16>f32>f16), or inputs>sums>result.
+    /// Types of --gemm: of the inputs (f16 means f16>f32>f16), or inputs>sums>result, or A*B>sums>result.
     #[arg(long, value_name = "T", default_value = "f32", requires = "gemm")]
     dtype: String,
     /// How A and B of --gemm lie.
@@ -57,7 +57,10 @@ impl What {
         let target = self.target.as_deref().map(Target::parse).transpose()?;
         let schedule = match (&self.file, &self.gemm) {
             (Some(file), _) => read(file)?,
-            (None, Some(sizes)) => gemm::recommend(&self.product(sizes)?, &target.unwrap_or(Target::sm_90()))?,
+            (None, Some(sizes)) => {
+                let product = product(&sizes.0, &self.dtype, &self.layout)?;
+                gemm::recommend(&product, &target.unwrap_or(Target::sm_90()))?
+            }
             (None, None) => return Err(Error::input("cli.input", "neither a file nor --gemm is given")),
         };
         let schedule = match &self.size {
@@ -74,28 +77,42 @@ impl What {
     pub fn has_size(&self) -> bool {
         self.size.is_some()
     }
+}
 
-    fn product(&self, sizes: &Sizes) -> Result<Gemm> {
-        let gemm = match sizes.0[..] {
-            [n] => Gemm::new(n, n, n),
-            [m, n, k] => Gemm::new(m, n, k),
-            _ => return Err(Error::input("cli.gemm", "a matrix product has one size or three: MxNxK")),
-        };
-        let layout = Layout::parse(&self.layout).ok_or_else(|| {
-            Error::input("cli.layout", format!("`{}` is not a layout", self.layout)).help("NN, NT, TN or TT")
-        })?;
-        let types = self.dtype.split('>').map(dtype).collect::<Result<Vec<DType>>>()?;
-        Ok(match types[..] {
-            [one] => gemm.of(one),
-            [inputs, acc, out] => gemm.inputs(inputs).accumulate(acc).output(out),
-            _ => {
-                return Err(
-                    Error::input("cli.dtype", format!("`{}` is not one type or three", self.dtype)).help("f16>f32>f16")
-                );
-            }
-        }
-        .layout(layout))
-    }
+/// A matrix product from its size (one number or three), types and layout as the command line has them.
+///
+/// Types are those of the inputs, the rest following as [`Gemm::of`] has it; or inputs, sums and result: `f16`,
+/// `f16>f32>f16`, `u8*s8>s32`.
+pub fn product(sizes: &[i64], types: &str, layout: &str) -> Result<Gemm> {
+    let gemm = match *sizes {
+        [n] => Gemm::new(n, n, n),
+        [m, n, k] => Gemm::new(m, n, k),
+        _ => return Err(Error::input("cli.gemm", "a matrix product has one size or three: MxNxK")),
+    };
+    let layout = Layout::parse(layout)
+        .ok_or_else(|| Error::input("cli.layout", format!("`{layout}` is not a layout")).help("NN, NT, TN or TT"))?;
+    let parts: Vec<&str> = types.split('>').collect();
+    let factors = parts[0].split('*').map(dtype).collect::<Result<Vec<DType>>>()?;
+    let rest = parts[1..].iter().map(|t| dtype(t)).collect::<Result<Vec<DType>>>()?;
+    let wrong = || {
+        Error::input("cli.dtype", format!("`{types}` names no types of a product"))
+            .help("f16")
+            .help("f16>f32>f16 for inputs, sums and result")
+            .help("u8*s8>s32 for A, B and sums")
+    };
+    let (a, b) = match factors[..] {
+        [a] => (a, a),
+        [a, b] => (a, b),
+        _ => return Err(wrong()),
+    };
+    let gemm = gemm.layout(layout);
+    let (acc, out) = match rest[..] {
+        [] if a == b => return Ok(gemm.of(a)),
+        [acc] => (acc, acc),
+        [acc, out] => (acc, out),
+        _ => return Err(wrong()),
+    };
+    Ok(Gemm::from(GemmSpec { a, b, acc, out, ..*gemm.spec() }))
 }
 
 fn dtype(name: &str) -> Result<DType> {
@@ -116,12 +133,38 @@ pub fn read(file: &Path) -> Result<Schedule> {
 pub fn title(schedule: &Schedule) -> String {
     let sizes = |s: Vec<i64>| s.iter().map(i64::to_string).collect::<Vec<_>>().join("x");
     match Known::of(&schedule.program) {
-        Some(Known::Gemm(s)) => {
-            let types =
-                if s.a == s.acc && s.acc == s.out { s.a.to_string() } else { format!("{}>{}>{}", s.a, s.acc, s.out) };
-            format!("gemm {}x{}x{} {types} {}", s.m, s.n, s.k, s.layout.name())
-        }
+        Some(Known::Gemm(s)) => format!("gemm {}x{}x{} {} {}", s.m, s.n, s.k, types(&s), s.layout.name()),
         Some(known) => format!("{} {}", schedule.program.name, sizes(known.sizes())),
         None => schedule.program.name.clone(),
+    }
+}
+
+/// The types of a product in a word: `f32`, `f16>f32>f16`, `u8*s8>s32>s32`.
+pub fn types(s: &GemmSpec) -> String {
+    let factors = if s.a == s.b { s.a.to_string() } else { format!("{}*{}", s.a, s.b) };
+    let alone = [s.b, s.acc, s.out].iter().all(|d| *d == s.a);
+    if alone { factors } else { format!("{factors}>{}>{}", s.acc, s.out) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_have_types_of_their_own() {
+        let types = |text| product(&[8], text, "NT").map(|g| types(g.spec()));
+        for (text, shown) in [
+            ("f32", "f32"),
+            ("f16", "f16>f32>f16"),
+            ("s4", "s4>s32>s32"),
+            ("f16>f32>f32", "f16>f32>f32"),
+            ("bf16>f32", "bf16>f32>f32"),
+            ("u8*s8>s32", "u8*s8>s32>s32"),
+        ] {
+            assert_eq!(types(text).as_deref(), Ok(shown));
+        }
+        for wrong in ["f15", "u8*s8", "f16>f32>f16>f16", "a*b*c>f32"] {
+            assert_eq!(types(wrong).unwrap_err().code(), "cli.dtype", "{wrong}");
+        }
     }
 }

@@ -1,18 +1,21 @@
-//! `warploom bench --ladder`: one matrix product from one thread a block up to the recommended steps, each rung with what
-//! it adds to the one below.
+//! `warploom bench --ladder`: one matrix product from the plainest code up to the recommended steps, each rung with what it
+//! adds to the one below. Products of f32 in layout NN have a rung for each idea; others one for each kind of code.
 
-use super::bench::{self, BenchArgs};
+use super::bench::{self, BenchArgs, Subject};
 use super::data::{self, Place};
 #[cfg(feature = "cuda")]
-use super::{gpu, input, plot, show};
+use super::{gpu, plot};
+use super::{input, show};
+use crate::dtype::DType;
 use crate::error::Result;
-use crate::gemm::{self, Gemm};
+use crate::gemm::{self, Gemm, Kind};
 use crate::loom::Schedule;
 #[cfg(feature = "cuda")]
-use crate::measure::Row;
+use crate::measure::{Bench, Plan, Row};
 #[cfg(feature = "cuda")]
 use crate::runtime::Device;
 use crate::target::Target;
+use crate::te::{GemmSpec, Layout};
 use std::process::ExitCode;
 
 /// A schedule of the ladder.
@@ -21,18 +24,27 @@ pub struct Rung {
     pub name: &'static str,
     /// What it has that the rung below has not.
     pub adds: &'static str,
-    /// Its text; without one, the recommended steps.
-    text: Option<&'static str>,
+    steps: Steps,
+}
+
+/// Where the steps of a rung come from.
+enum Steps {
+    /// A text of f32 in layout NN.
+    Text(&'static str),
+    /// A kind of code, for any types and layout.
+    Kind(Kind),
+    /// What is recommended for the size.
+    Recommended,
 }
 
 macro_rules! rung {
     ($name:literal, $file:literal, $adds:literal) => {
-        Rung { name: $name, adds: $adds, text: Some(include_str!(concat!("../../examples/", $file, ".loom"))) }
+        Rung { name: $name, adds: $adds, steps: Steps::Text(include_str!(concat!("../../examples/", $file, ".loom"))) }
     };
 }
 
-/// From the ground up.
-pub const RUNGS: [Rung; 9] = [
+/// From the ground up, for products of f32 in layout NN.
+const IDEAS: [Rung; 9] = [
     rung!("naive", "gpu_naive", "a thread a block, an element a thread"),
     rung!("coalesced", "ladder_coalesced", "blocks of 16 x 32 threads that read neighbours"),
     rung!("shared", "ladder_shared", "tiles in shared memory, read by 32 threads each"),
@@ -41,64 +53,107 @@ pub const RUNGS: [Rung; 9] = [
     rung!("warps", "ladder_warps", "warp tiles, A turned, no bank conflicts"),
     rung!("pipelined", "ladder_pipelined", "the next tile on its way while one is multiplied"),
     rung!("cp.async", "gemm_cp_async", "copies straight into shared memory, a ring of three tiles"),
-    Rung { name: "recommended", adds: "the steps that `gemm::recommend` chooses for the size", text: None },
+    RECOMMENDED,
 ];
+
+const RECOMMENDED: Rung = Rung {
+    name: "recommended",
+    adds: "the steps that `gemm::recommend` chooses for the size",
+    steps: Steps::Recommended,
+};
+
+const fn of(kind: Kind, name: &'static str, adds: &'static str) -> Rung {
+    Rung { name, adds, steps: Steps::Kind(kind) }
+}
+
+/// From the ground up, for all other products.
+const KINDS: [Rung; 5] = [
+    of(Kind::Naive, "naive", "an element a thread, every factor from device memory"),
+    of(Kind::Simt, "SIMT", "tiles in shared memory, a tile of C in the registers of a thread"),
+    of(Kind::Wmma, "wmma", "tensor cores, through fragments that the instruction alone knows"),
+    of(Kind::Mma, "mma.sync", "fragments in registers, loaded by ldmatrix ahead of their use; copies in flight"),
+    RECOMMENDED,
+];
+
+/// The rungs for products, the same for all of them.
+fn rungs(products: &[Gemm]) -> &'static [Rung] {
+    let f32_alone = |s: &GemmSpec| [s.a, s.b, s.acc, s.out].iter().all(|d| *d == DType::F32);
+    let plain = |gemm: &Gemm| f32_alone(gemm.spec()) && gemm.spec().layout == Layout::NN;
+    if products.iter().all(plain) { &IDEAS } else { &KINDS }
+}
 
 /// The sizes of the ladder: one that fills a chip, and one that does not.
 const SIZES: [[i64; 3]; 2] = [[4096, 4096, 4096], [1024, 512, 2048]];
 
-/// The schedule of each rung for a product of f32.
-pub fn schedules(size: &[i64]) -> Result<Vec<Schedule>> {
-    let one = |rung: &Rung| match (rung.text, size) {
-        (Some(text), _) => Schedule::parse(text)?.resized(size),
-        (None, [m, n, k]) => gemm::recommend(&Gemm::new(*m, *n, *k), &Target::sm_90()),
-        (None, [n, ..]) => gemm::recommend(&Gemm::new(*n, *n, *n), &Target::sm_90()),
-        (None, []) => Ok(Schedule::parse(RUNGS[0].text.unwrap_or_default())?),
-    };
-    RUNGS.iter().map(|rung| one(rung).map_err(|e| e.within(format!("on the rung {}", rung.name)))).collect()
+/// The schedule of each rung for a product, with the rung's number. A rung without a recipe for the product is said and left
+/// out; so is one that repeats the one below.
+fn schedules(rungs: &[Rung], gemm: &Gemm, target: &Target) -> Result<Vec<(usize, Schedule)>> {
+    let spec = gemm.spec();
+    let mut out: Vec<(usize, Schedule)> = Vec::new();
+    for (number, rung) in rungs.iter().enumerate() {
+        let schedule = match rung.steps {
+            Steps::Text(text) => Schedule::parse(text).and_then(|s| s.resized(&[spec.m, spec.n, spec.k])),
+            Steps::Kind(kind) => kind.schedule(gemm, target),
+            Steps::Recommended => gemm::recommend(gemm, target),
+        };
+        match schedule {
+            Ok(schedule) if out.last().is_some_and(|(_, below)| below.steps == schedule.steps) => {}
+            Ok(schedule) => out.push((number, schedule)),
+            Err(e) if e.code() == "gemm.kind" => show::note(format_args!("no rung {}: {}", rung.name, e.message())),
+            Err(e) => return Err(e.within(format!("on the rung {}", rung.name))),
+        }
+    }
+    Ok(out)
 }
 
 /// Measures every rung at each size.
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
-    let asked: Vec<Vec<i64>> = args.sizes.iter().map(|s| s.0.clone()).collect();
     let place = data::place(args.device.as_deref())?;
-    let sizes = match (asked.is_empty(), &place) {
-        (false, _) => asked,
-        // It reduces both to the same.
-        (true, Place::Cpu) => vec![SIZES[0].to_vec()],
-        #[cfg(feature = "cuda")]
-        (true, Place::Gpu(_)) => SIZES.map(|s| s.to_vec()).into(),
-    };
+    let mut sizes: Vec<Vec<i64>> = args.gemm.iter().chain(&args.sizes).map(|s| s.0.clone()).collect();
+    if sizes.is_empty() {
+        // The CPU machine reduces both to the same.
+        let count = if matches!(place, Place::Cpu) { 1 } else { SIZES.len() };
+        sizes = SIZES[..count].iter().map(|s| s.to_vec()).collect();
+    }
+    let products = args.products(&sizes)?;
+    let rungs = rungs(&products);
     match place {
         Place::Cpu => {
             let mut subjects = Vec::new();
-            for size in &sizes {
-                let names = RUNGS.iter().map(|r| format!("{}: {}", r.name, r.adds));
-                subjects.extend(names.zip(schedules(size)?));
+            for gemm in &products {
+                let named =
+                    |(n, s): (usize, Schedule)| Subject::new(format!("{}: {}", rungs[n].name, rungs[n].adds), s);
+                subjects.extend(schedules(rungs, gemm, &Target::sm_90())?.into_iter().map(named));
             }
             bench::on_cpu(args, &subjects)
         }
         #[cfg(feature = "cuda")]
-        Place::Gpu(device) => on_gpu(args, &sizes, &device),
+        Place::Gpu(device) => on_gpu(args, rungs, &products, &device),
     }
 }
 
 #[cfg(feature = "cuda")]
-fn on_gpu(args: &BenchArgs, sizes: &[Vec<i64>], device: &Device) -> Result<ExitCode> {
-    let (mut pictures, mut whole) = (Vec::new(), true);
-    for size in sizes {
-        let names = RUNGS.iter().map(|r| r.name.to_string());
-        let subjects: Vec<_> = names.zip(schedules(size)?).collect();
-        let mut climb = Climb::new(args.json);
-        whole &= gpu::rows(&subjects, args.seed, device, &mut |n, row| climb.add(n, row))?.len() == subjects.len();
-        let title = subjects.first().map_or(String::new(), |(_, s)| input::title(s));
+fn on_gpu(args: &BenchArgs, rungs: &'static [Rung], products: &[Gemm], device: &Device) -> Result<ExitCode> {
+    let bench = Bench::new(device, Plan::default(), None)?;
+    let (target, mut pictures, mut whole) = (gpu::chip(device)?, Vec::new(), true);
+    for gemm in products {
+        let (numbers, schedules): (Vec<usize>, Vec<Schedule>) = schedules(rungs, gemm, &target)?.into_iter().unzip();
+        let named = |(n, s): (&usize, Schedule)| Subject::new(rungs[*n].name, s);
+        let subjects: Vec<Subject> = numbers.iter().zip(schedules).map(named).collect();
+        let mut climb = Climb::new(rungs, numbers);
+        let mut each = |n: usize, row: &Row| {
+            let climbed = climb.add(n, row);
+            if args.json { gpu::json(&climbed.record(args.seed, device)?) } else { Ok(()) }
+        };
+        whole &= gpu::rows(&bench, &subjects, args.seed, &mut each)?.len() == subjects.len();
+        let title = subjects.first().map_or(String::new(), |s| input::title(&s.schedule));
         if !args.json {
-            show::line(format_args!("{title} on {}\n{}", device.info().name, climb.table));
+            show::line(format_args!("{title} on {}{}\n{}", device.info().name, climb.beside, climb.table));
         }
         pictures.push(plot::Bars { name: title, heights: climb.shares });
     }
     if let Some(path) = &args.plot {
-        let names: Vec<&str> = RUNGS.iter().map(|r| r.name).collect();
+        let names: Vec<&str> = rungs.iter().map(|r| r.name).collect();
         plot::ladder(path, &format!("share of cuBLAS' speed on {}", device.info().name), &names, &pictures)?;
         show::note(format_args!("wrote {}", path.display()));
     }
@@ -108,42 +163,58 @@ fn on_gpu(args: &BenchArgs, sizes: &[Vec<i64>], device: &Device) -> Result<ExitC
 /// What is printed of the rungs of one size.
 #[cfg(feature = "cuda")]
 struct Climb {
-    json: bool,
+    rungs: &'static [Rung],
+    /// The rung of each subject.
+    numbers: Vec<usize>,
     table: comfy_table::Table,
     /// Each rung's share of cuBLAS' speed.
     shares: Vec<Option<f64>>,
-    /// The last rung, and its microseconds.
+    /// Of which other product of cuBLAS, in words.
+    beside: String,
+    /// The last subject, and its microseconds.
     below: Option<(usize, f64)>,
 }
 
 /// A rung with its row.
 #[cfg(feature = "cuda")]
-#[derive(serde::Serialize)]
 struct Climbed<'a> {
-    rung: usize,
-    adds: &'a str,
+    number: usize,
+    adds: &'static str,
     /// How many times as fast as the rung below.
     gain: Option<f64>,
-    #[serde(flatten)]
     row: &'a Row,
 }
 
 #[cfg(feature = "cuda")]
+impl Climbed<'_> {
+    fn record(&self, seed: u64, device: &Device) -> Result<serde_json::Value> {
+        let mut value = gpu::record(self.row, seed, device)?;
+        if let Some(fields) = value.as_object_mut() {
+            fields.insert("rung".into(), (self.number + 1).into());
+            fields.insert("adds".into(), self.adds.into());
+            fields.insert("gain".into(), self.gain.into());
+        }
+        Ok(value)
+    }
+}
+
+#[cfg(feature = "cuda")]
 impl Climb {
-    fn new(json: bool) -> Climb {
+    fn new(rungs: &'static [Rung], numbers: Vec<usize>) -> Climb {
         let table = show::table(&["rung", "adds", "us", "GFLOP/s", "of cuBLAS", "noise", "gain"]);
-        Climb { json, table, shares: vec![None; RUNGS.len()], below: None }
+        Climb { rungs, numbers, table, shares: vec![None; rungs.len()], beside: String::new(), below: None }
     }
 
-    fn add(&mut self, number: usize, row: &Row) -> Result<()> {
+    fn add<'r>(&mut self, subject: usize, row: &'r Row) -> Climbed<'r> {
         // A rung that failed leaves no gain for the next.
-        let gain = self.below.filter(|b| b.0 + 1 == number).map(|b| b.1 / row.us);
-        self.below = Some((number, row.us));
+        let gain = self.below.filter(|b| b.0 + 1 == subject).map(|b| b.1 / row.us);
+        self.below = Some((subject, row.us));
+        let number = self.numbers[subject];
         self.shares[number] = row.ratio;
-        let Rung { name, adds, .. } = &RUNGS[number];
-        if self.json {
-            return gpu::json(&Climbed { rung: number + 1, adds, gain, row });
+        if let Some(other) = row.beside.as_ref().filter(|_| row.ratio.is_some()) {
+            self.beside = format!(", beside {other} of cuBLAS");
         }
+        let Rung { name, adds, .. } = &self.rungs[number];
         let or_dash = |value: Option<f64>, digits: usize| value.map_or("-".into(), |v| format!("{v:.digits$}"));
         self.table.add_row([
             name.to_string(),
@@ -154,7 +225,7 @@ impl Climb {
             format!("{:.4}", row.noise),
             or_dash(gain, 2),
         ]);
-        Ok(())
+        Climbed { number, adds, gain, row }
     }
 }
 
@@ -163,12 +234,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rung_compiles_at_every_size_and_adds_something() {
-        for size in SIZES.iter().map(|s| &s[..]).chain([&[64][..]]) {
-            let rungs = schedules(size).unwrap();
-            assert_eq!(rungs.len(), RUNGS.len());
-            assert!(rungs.windows(2).all(|pair| pair[0].steps != pair[1].steps));
-            rungs.iter().for_each(|s| assert!(!crate::compile(s).unwrap().ptx().is_empty()));
+    fn every_rung_of_f32_compiles_at_every_size_and_adds_something() {
+        for [m, n, k] in SIZES.into_iter().chain([[64; 3]]) {
+            let climbed = schedules(rungs(&[Gemm::new(m, n, k)]), &Gemm::new(m, n, k), &Target::sm_90()).unwrap();
+            assert_eq!(climbed.len(), IDEAS.len());
+            assert!(climbed.windows(2).all(|pair| pair[0].1.steps != pair[1].1.steps));
+            climbed.iter().for_each(|(_, s)| assert!(!crate::compile(s).unwrap().ptx().is_empty()));
+        }
+    }
+
+    #[test]
+    fn the_ladders_of_other_products_begin_with_one_thread_an_element() {
+        for (dtype, layout) in [(DType::F16, Layout::NT), (DType::S8, Layout::NN), (DType::F32, Layout::TN)] {
+            let gemm = Gemm::new(256, 128, 512).of(dtype).layout(layout);
+            let climbed = schedules(rungs(&[gemm]), &gemm, &Target::sm_80()).unwrap();
+            assert!(climbed.len() > 1 && climbed[0].0 == 0, "{dtype}");
+            climbed.iter().for_each(|(_, s)| assert!(!crate::compile(s).unwrap().ptx().is_empty()));
         }
     }
 }

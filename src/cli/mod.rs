@@ -15,6 +15,7 @@ mod peers;
 mod plot;
 mod run;
 mod show;
+mod suite;
 mod sweep;
 
 use crate::error::Result;

@@ -3,11 +3,13 @@
 //! Nothing here is known to the compiler. [`recommend`] answers with a [`Schedule`], whose steps could have been written
 //! by hand and can be edited.
 
+mod kind;
 mod pipelined;
 mod simt;
 mod split;
 mod warp_tiles;
 
+pub use kind::Kind;
 pub use pipelined::{Pipelined, Route};
 pub use simt::Tiles;
 pub use split::Split;
@@ -106,13 +108,20 @@ pub fn describe(program: &Func) -> Option<Gemm> {
 /// Products of f32 that can fill a chip with asynchronous copies get [`Pipelined`] ones. Other products of f32 or f64 that warp tiles divide get [`WarpTiles`], and where they have few tiles of f32 a [`Split`] of
 /// their sums; [`Tiles`] apply at every size. What they chose is written into the steps.
 pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
-    let program = gemm.program()?;
-    let spec = gemm.spec();
-    let text = Pipelined::choose(spec, target)
+    schedule(gemm, target, &simt_steps(gemm.spec(), target))
+}
+
+/// The best steps without tensor cores.
+fn simt_steps(spec: &GemmSpec, target: &Target) -> String {
+    Pipelined::choose(spec, target)
         .map(|p| p.steps(spec))
         .or_else(|| Some(split::choose(spec, target).or_else(|| WarpTiles::choose(spec))?.steps(spec)))
-        .unwrap_or_else(|| Tiles::choose(spec).steps(spec));
-    let steps = crate::schedule::parse(&text)
+        .unwrap_or_else(|| Tiles::choose(spec).steps(spec))
+}
+
+/// A product with the steps of a recipe.
+fn schedule(gemm: &Gemm, target: &Target, steps: &str) -> Result<Schedule> {
+    let steps = crate::schedule::parse(steps)
         .map_err(|e| Error::bug("gemm.steps", format!("the recommended steps do not parse: {e}")))?;
-    Ok(Schedule { program, target: *target, steps })
+    Ok(Schedule { program: gemm.program()?, target: *target, steps })
 }

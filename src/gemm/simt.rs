@@ -47,6 +47,11 @@ impl Tiles {
         Tiles { bm, bn, bk, tm, tn }
     }
 
+    /// Whether the sums are the result, and no block converts them.
+    pub(super) fn single(spec: &GemmSpec) -> bool {
+        spec.acc == spec.out
+    }
+
     /// Threads of a block.
     pub fn threads(&self) -> i64 {
         (self.bm / self.tm) * (self.bn / self.tn)
@@ -56,7 +61,7 @@ impl Tiles {
     pub fn steps(&self, spec: &GemmSpec) -> String {
         let Tiles { bm, bn, bk, tm, tn } = *self;
         // One type: a block C that gets a tile in registers. Mixed types: block mma sums into acc, block out converts.
-        let single = spec.acc == spec.out;
+        let single = Tiles::single(spec);
         let block = if single { "C" } else { "mma" };
         let mut out = String::from(if single { "cache_write C C local -> C_local\n" } else { "set_scope acc local\n" });
         let text = format!(

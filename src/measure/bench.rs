@@ -56,8 +56,42 @@ pub struct Job<'a> {
     pub arithmetic: (DType, DType),
     /// The library's counterpart, taking the first three arguments as A, B and C.
     pub gemm: Option<Gemm>,
+    /// Other arguments for the counterpart, if it is another product.
+    pub beside: Option<Beside<'a>>,
     /// Looks at all arguments after a run and returns the largest error over its bound.
     pub judge: &'a dyn Fn(&[Array]) -> Result<f64>,
+}
+
+/// What the library computes where it is another product than ours: one of types or of a layout that it has.
+pub struct Beside<'a> {
+    /// What it is, in a few words.
+    pub words: String,
+    /// A, B and C.
+    pub args: Vec<Array>,
+    /// As [`Job::judge`].
+    pub judge: &'a dyn Fn(&[Array]) -> Result<f64>,
+}
+
+/// The buffers of a launch of either side.
+struct Set {
+    ours: Vec<DeviceBuffer>,
+    /// None where the library takes ours.
+    library: Vec<DeviceBuffer>,
+}
+
+impl Set {
+    fn library(&self) -> &[DeviceBuffer] {
+        if self.library.is_empty() { &self.ours } else { &self.library }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &DeviceBuffer> {
+        self.ours.iter().chain(&self.library)
+    }
+
+    fn duplicate(&self) -> Result<Set> {
+        let copy = |buffers: &[DeviceBuffer]| buffers.iter().map(DeviceBuffer::duplicate).collect::<Result<Vec<_>>>();
+        Ok(Set { ours: copy(&self.ours)?, library: copy(&self.library)? })
+    }
 }
 
 /// A device with its libraries, ready to measure.
@@ -109,7 +143,9 @@ impl Bench {
     pub fn row(&self, job: &Job<'_>) -> Result<Row> {
         let program = self.device.load(job.kernels)?;
         let error = check::check(&program, &job.args, job.judge)?;
-        let first = check::upload(&self.device, program.args(), &job.args)?;
+        let library = job.beside.iter().flat_map(|b| &b.args).map(|a| self.device.upload(a));
+        let library = library.collect::<Result<Vec<_>>>()?;
+        let first = Set { ours: check::upload(&self.device, program.args(), &job.args)?, library };
         let peer = self.peer(job, &first);
         let sides = Sides { program: &program, peer: peer.as_ref().ok().copied() };
         let first = vec![first];
@@ -132,6 +168,7 @@ impl Bench {
             gflops: job.operations / summary.us / 1e3,
             library_us: summary.library_us,
             library: chosen,
+            beside: job.beside.as_ref().map(|b| b.words.clone()),
             library_missing: peer.err().map(|e| e.message().to_string()),
             ratio: summary.ratio,
             alone: alone.map(|m| Alone { us: m.summary.us, library_us: m.summary.library_us, ratio: m.summary.ratio }),
@@ -147,25 +184,22 @@ impl Bench {
     }
 
     /// The library's counterpart, after its result was checked as ours was; or why there is none.
-    fn peer(&self, job: &Job<'_>, set: &[DeviceBuffer]) -> Result<(&Cublas, Gemm)> {
+    fn peer(&self, job: &Job<'_>, set: &Set) -> Result<(&Cublas, Gemm)> {
         let none = || Error::input("measure.no_peer", "the library has no such program");
         let gemm = job.gemm.ok_or_else(none)?;
         let cublas = self.cublas()?;
-        let [a, b, c, ..] = set else { return Err(none()) };
+        let [a, b, c, ..] = set.library() else { return Err(none()) };
         c.poison()?;
         cublas.gemm(&gemm, a, b, c)?;
-        let after = set.iter().map(DeviceBuffer::download).collect::<Result<Vec<_>>>()?;
-        check::passed("cuBLAS", (job.judge)(&after)?)?;
+        let after = set.library().iter().map(DeviceBuffer::download).collect::<Result<Vec<_>>>()?;
+        let judge = job.beside.as_ref().map_or(job.judge, |b| b.judge);
+        check::passed("cuBLAS", judge(&after)?)?;
         Ok((cublas, gemm))
     }
 
     /// As many sets of buffers as samples need: one for each launch of a graph, or enough to rotate beyond the cache.
-    fn sets(
-        &self,
-        mut sets: Vec<Vec<DeviceBuffer>>,
-        (ours_us, library_us): (f64, f64),
-    ) -> Result<Vec<Vec<DeviceBuffer>>> {
-        let bytes = sets.iter().flatten().map(|b| b.bytes() as u64).sum::<u64>().max(1);
+    fn sets(&self, mut sets: Vec<Set>, (ours_us, library_us): (f64, f64)) -> Result<Vec<Set>> {
+        let bytes = sets.iter().flat_map(Set::all).map(|b| b.bytes() as u64).sum::<u64>().max(1);
         let mut wanted = if self.is_short(ours_us, library_us) { self.plan.graph_launches } else { 1 };
         if matches!(self.cold, Cold::Rotate) {
             let rotate = (2 * self.device.info().l2_bytes).div_ceil(bytes) + 1;
@@ -174,14 +208,13 @@ impl Bench {
         let room = self.device.free_memory()? / 2 / bytes;
         let wanted = wanted.min(usize::try_from(room).unwrap_or(1)).max(1);
         while sets.len() < wanted {
-            let copy = sets[0].iter().map(DeviceBuffer::duplicate).collect::<Result<Vec<_>>>()?;
-            sets.push(copy);
+            sets.push(sets[0].duplicate()?);
         }
         Ok(sets)
     }
 
     /// Microseconds of a launch of ours and of the library, roughly; infinite without a library.
-    fn estimate(&self, sides: &Sides<'_>, sets: &[Vec<DeviceBuffer>]) -> Result<(f64, f64)> {
+    fn estimate(&self, sides: &Sides<'_>, sets: &[Set]) -> Result<(f64, f64)> {
         let (ours, theirs) = (|set: usize| sides.ours(&sets[set]), |set: usize| sides.library(&sets[set]));
         let mut timer = self.timer(4)?;
         let (a, b) = (Subject::single(&ours, 1), Subject::single(&theirs, 1));
@@ -202,7 +235,7 @@ impl Bench {
     fn measure(
         &self,
         sides: &Sides<'_>,
-        sets: &[Vec<DeviceBuffer>],
+        sets: &[Set],
         (ours_us, library_us): (f64, f64),
         short: bool,
     ) -> Result<Measured> {
@@ -245,9 +278,9 @@ impl Bench {
     }
 
     /// Name, version and kernels of the library's counterpart.
-    fn describe(&self, cublas: &Cublas, gemm: &Gemm, sets: &[Vec<DeviceBuffer>]) -> String {
+    fn describe(&self, cublas: &Cublas, gemm: &Gemm, sets: &[Set]) -> String {
         let [set, ..] = sets else { return String::new() };
-        let recorded = self.device.capture(|| library_launch(Some((cublas, *gemm)), set));
+        let recorded = self.device.capture(|| library_launch(Some((cublas, *gemm)), set.library()));
         let mut names = recorded.map(|graph| graph.kernel_names()).unwrap_or_default();
         names.sort();
         let version = cublas.version();
@@ -275,12 +308,12 @@ struct Sides<'a> {
 }
 
 impl Sides<'_> {
-    fn ours(&self, set: &[DeviceBuffer]) -> Result<()> {
-        self.program.launch(&set.iter().collect::<Vec<_>>())
+    fn ours(&self, set: &Set) -> Result<()> {
+        self.program.launch(&set.ours.iter().collect::<Vec<_>>())
     }
 
-    fn library(&self, set: &[DeviceBuffer]) -> Result<()> {
-        library_launch(self.peer, set)
+    fn library(&self, set: &Set) -> Result<()> {
+        library_launch(self.peer, set.library())
     }
 }
 

@@ -18,7 +18,7 @@ mod library;
 mod row;
 mod timer;
 
-pub use bench::{Bench, Job, Plan};
+pub use bench::{Bench, Beside, Job, Plan};
 pub use check::{check, run_once};
 pub use cold::Cold;
 pub use floor::floor_us;

@@ -24,6 +24,9 @@ pub struct Row {
     pub library_us: Option<f64>,
     /// The library's name and version, and the kernels that it chose.
     pub library: Option<String>,
+    /// What the library computed, where that is another product than ours.
+    #[serde(default)]
+    pub beside: Option<String>,
     /// Why there is no library time, if there is none.
     pub library_missing: Option<String>,
     /// How fast ours is against the library: the median over the pairs of library time / our time. Above 1 is faster.

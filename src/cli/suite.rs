@@ -1,0 +1,255 @@
+//! `warploom bench --suite LIST`: the products of a list measured in one run, as a table of record.
+//!
+//! A line of the list is a product and what is asked of it; `#` begins a comment:
+//!
+//! ```text
+//! TYPES LAYOUT SIZE [KIND] [beside TYPES LAYOUT] [>= RATIO]
+//! f16 NT 4096 >= 0.65
+//! s8 NN 4096 beside s8 NT          # the library's product of another layout or of other types, at the same size
+//! f16 NT 1024x512x2048 simt        # a kind of code instead of the recommended steps
+//! ```
+
+use super::bench::{BenchArgs, Subject};
+use super::data::{self, Place};
+#[cfg(feature = "cuda")]
+use super::gpu;
+use super::{input, show};
+use crate::error::{Error, Result};
+use crate::gemm::{self, Gemm, Kind};
+#[cfg(feature = "cuda")]
+use crate::intrin::{self, Action};
+use crate::loom::Schedule;
+#[cfg(feature = "cuda")]
+use crate::measure::{Bench, Plan, Row};
+#[cfg(feature = "cuda")]
+use crate::runtime::Device;
+use crate::target::Target;
+use crate::te::GemmSpec;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// A line of a list.
+#[derive(Debug, Clone, PartialEq)]
+struct Entry {
+    /// As it stands there, without its comment.
+    line: String,
+    gemm: Gemm,
+    /// The recommended steps, if nothing.
+    kind: Option<Kind>,
+    beside: Option<GemmSpec>,
+    /// The ratio to the library that is to be reached.
+    wanted: Option<f64>,
+}
+
+impl Entry {
+    fn parse(line: &str) -> Result<Entry> {
+        let wrong = |what: &str| {
+            Error::input("cli.suite", format!("`{line}` {what}"))
+                .help("TYPES LAYOUT SIZE [KIND] [beside TYPES LAYOUT] [>= RATIO], such as f16 NT 4096 >= 0.65")
+        };
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [types, layout, size, rest @ ..] = &words[..] else { return Err(wrong("is no product")) };
+        let size = input::sizes(size).map_err(|e| wrong(&format!("has no size: {e}")))?.0;
+        let gemm = input::product(&size, types, layout)?;
+        let mut entry = Entry { line: words.join(" "), gemm, kind: None, beside: None, wanted: None };
+        let mut rest = rest.iter();
+        while let Some(word) = rest.next() {
+            match (*word, Kind::parse(word)) {
+                (_, Some(kind)) => entry.kind = Some(kind),
+                ("beside", _) => {
+                    let (Some(types), Some(layout)) = (rest.next(), rest.next()) else {
+                        return Err(wrong("does not say beside which types and layout"));
+                    };
+                    entry.beside = Some(*input::product(&size, types, layout)?.spec());
+                }
+                (">=", _) => {
+                    let ratio = rest.next().and_then(|w| w.parse::<f64>().ok()).filter(|r| r.is_finite());
+                    entry.wanted = Some(ratio.ok_or_else(|| wrong("asks for a ratio that is no number"))?);
+                }
+                (other, _) => return Err(wrong(&format!("has a word that nothing knows: `{other}`"))),
+            }
+        }
+        Ok(entry)
+    }
+
+    fn schedule(&self, target: &Target) -> Result<Schedule> {
+        match self.kind {
+            Some(kind) => kind.schedule(&self.gemm, target),
+            None => gemm::recommend(&self.gemm, target),
+        }
+    }
+
+    fn subject(&self, target: &Target) -> Result<Subject> {
+        let name = self.kind.map_or("recommended", Kind::name);
+        let subject = Subject::new(name, self.schedule(target)?);
+        Ok(Subject { beside: self.beside, ..subject })
+    }
+}
+
+/// The entries of a list.
+fn entries(text: &str) -> Result<Vec<Entry>> {
+    let code = text.lines().map(|l| l.split('#').next().unwrap_or("").trim());
+    let entries = code
+        .enumerate()
+        .filter(|(_, l)| !l.is_empty())
+        .map(|(n, l)| Entry::parse(l).map_err(|e| e.within(format!("in line {} of the list", n + 1))));
+    entries.collect()
+}
+
+/// Measures a list.
+pub fn run(args: &BenchArgs, list: &Path) -> Result<ExitCode> {
+    let text = std::fs::read_to_string(list)
+        .map_err(|e| Error::input("cli.suite", format!("cannot read {}: {e}", list.display())))?;
+    let entries = entries(&text)?;
+    match data::place(args.device.as_deref())? {
+        Place::Cpu => on_cpu(args, &entries),
+        #[cfg(feature = "cuda")]
+        Place::Gpu(device) => on_gpu(args, &entries, &device),
+    }
+}
+
+/// Without a GPU: every schedule at a size that the CPU machine can do.
+fn on_cpu(args: &BenchArgs, entries: &[Entry]) -> Result<ExitCode> {
+    show::note("no times of record without a GPU: each product runs once, reduced, on the CPU machine");
+    let named = |e: &Entry| Ok(Subject { name: e.line.clone(), ..e.subject(&Target::sm_90())? });
+    super::bench::on_cpu(args, &entries.iter().map(named).collect::<Result<Vec<_>>>()?)
+}
+
+#[cfg(feature = "cuda")]
+fn on_gpu(args: &BenchArgs, entries: &[Entry], device: &Device) -> Result<ExitCode> {
+    let (target, bench) = (gpu::chip(device)?, Bench::new(device, Plan::default(), None)?);
+    let bar = show::bar(entries.len());
+    let mut done = Vec::new();
+    for entry in entries {
+        bar.set_message(entry.line.clone());
+        let measured = entry.subject(&target).and_then(|s| Ok((gpu::row(&bench, &s, args.seed)?, s.schedule)));
+        if let Err(e) = &measured {
+            bar.suspend(|| show::error(e, &entry.line));
+        }
+        done.push((entry, measured));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let (table, record) = (markdown(&done, device), record(&done, &bench, args.seed));
+    match &args.out {
+        Some(name) => {
+            let text = serde_json::to_string_pretty(&record).map_err(|e| Error::bug("cli.json", e.to_string()))?;
+            write(&name.with_extension("json"), &text)?;
+            write(&name.with_extension("md"), &table)?;
+            show::put(&table);
+        }
+        None => show::put(&table),
+    }
+    let whole = done.iter().all(|(_, measured)| measured.is_ok());
+    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+#[cfg(feature = "cuda")]
+type Done<'a> = (&'a Entry, Result<(Row, Schedule)>);
+
+#[cfg(feature = "cuda")]
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, format!("{}\n", text.trim_end()))
+        .map_err(|e| Error::machine("cli.write", format!("cannot write {}: {e}", path.display())))
+        .inspect(|()| show::note(format_args!("wrote {}", path.display())))
+}
+
+/// The instruction by which a schedule multiplies.
+#[cfg(feature = "cuda")]
+fn instruction(schedule: &Schedule) -> String {
+    let steps = schedule.steps.iter().map(ToString::to_string);
+    let rows = steps.flat_map(|s| s.split_whitespace().filter_map(intrin::find).collect::<Vec<_>>());
+    rows.into_iter().find(|r| r.action == Action::MultiplyAdd).map_or("SIMT".into(), |r| r.name.clone())
+}
+
+/// All that a reader needs to judge a table: device, data, plan, rows with the schedules that were measured.
+#[cfg(feature = "cuda")]
+fn record(done: &[Done<'_>], bench: &Bench, seed: u64) -> serde_json::Value {
+    let rows = done.iter().map(|(entry, measured)| match measured {
+        Ok((row, schedule)) => serde_json::json!({
+            "asked": entry.line, "wanted": entry.wanted, "reached": entry.wanted.map(|w| row.reaches(w)),
+            "instruction": instruction(schedule), "row": row, "schedule": schedule.to_string(),
+        }),
+        Err(e) => serde_json::json!({ "asked": entry.line, "wanted": entry.wanted, "error": e.to_string() }),
+    });
+    let plan = Plan::default();
+    serde_json::json!({
+        "warploom": env!("CARGO_PKG_VERSION"),
+        "device": bench.device().info(),
+        "data": gpu::data_words(seed),
+        "pairs": { "seconds": plan.row_s, "at most": plan.most_pairs, "order": "ABBA" },
+        "launch_us": bench.launch_us(),
+        "read_bytes_per_second": bench.bytes_per_second(),
+        "rows": rows.collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(feature = "cuda")]
+fn markdown(done: &[Done<'_>], device: &Device) -> String {
+    let info = device.info();
+    let mut out = format!("{}, CUDA {}.{}\n\n", info.name, info.driver_version / 1000, info.driver_version % 1000 / 10);
+    out.push_str(
+        "| product | by | us | GFLOP/s | library us | ratio | noise | wanted | MHz | W | error | library |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for (entry, measured) in done {
+        match measured {
+            Ok((row, schedule)) => out.push_str(&line(entry, row, &instruction(schedule))),
+            Err(e) => out.push_str(&format!("| {} | {} |{}\n", entry.line, e.message(), " |".repeat(10))),
+        }
+    }
+    out
+}
+
+#[cfg(feature = "cuda")]
+fn line(entry: &Entry, row: &Row, instruction: &str) -> String {
+    let or = |value: Option<f64>, digits: usize| value.map_or("-".to_string(), |v| format!("{v:.digits$}"));
+    let wanted =
+        entry.wanted.map_or(String::new(), |w| format!("{w} {}", if row.reaches(w) { "yes" } else { "**no**" }));
+    let library = row.library.as_deref().or(row.library_missing.as_deref()).unwrap_or("-");
+    // Names of kernels are long; the first words say which it is.
+    let library: String = library.chars().take(90).collect::<String>().replace('|', "/");
+    let beside = row.beside.as_ref().map_or(String::new(), |b| format!("{b}: "));
+    let name = if entry.kind.is_some() { format!("{} {instruction}", row.program) } else { instruction.to_string() };
+    format!(
+        "| {} {} {} | {name} | {:.1} | {:.0} | {} | {} | {:.4} | {wanted} | {} | {} | {:.3} | {beside}{library} |\n",
+        row.dtype,
+        row.layout,
+        row.shape,
+        row.us,
+        row.gflops,
+        or(row.library_us, 1),
+        or(row.ratio, 3),
+        row.noise,
+        or(row.clock_mhz, 0),
+        or(row.watts, 0),
+        row.error,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_say_what_is_measured_beside_what() {
+        let list = "# a comment\nf16 NT 4096 >= 0.65  # and another\n\ns8 NN 64x32x16 simt beside s8 NT\n";
+        let [plain, beside] = &entries(list).unwrap()[..] else { panic!() };
+        assert_eq!((plain.line.as_str(), plain.wanted, plain.kind), ("f16 NT 4096 >= 0.65", Some(0.65), None));
+        assert_eq!((plain.gemm.spec().k, plain.gemm.spec().layout.name()), (4096, "NT"));
+        assert_eq!((beside.kind, beside.beside.map(|s| (s.m, s.layout.name()))), (Some(Kind::Simt), Some((64, "NT"))));
+        for wrong in ["f16 NT", "f16 NX 4", "f16 NT 0", "f16 NT 4 wider", "f16 NT 4 beside", "f16 NT 4 >= much"] {
+            assert!(entries(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn lists_of_record_parse_and_every_product_has_a_schedule() {
+        let text = include_str!("../../benches/tensor.suite");
+        let entries = entries(text).unwrap();
+        assert!(entries.len() >= 26, "{}", entries.len());
+        for entry in entries.iter().filter(|e| e.kind.is_none()) {
+            entry.subject(&Target::sm_90()).unwrap_or_else(|e| panic!("{}: {e}", entry.line));
+        }
+    }
+}

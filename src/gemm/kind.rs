@@ -1,0 +1,114 @@
+//! Kinds of code for a matrix product: what a ladder climbs and a plot has lines for.
+
+use super::{Gemm, Tiles, schedule, simt_steps};
+use crate::error::{Error, Result};
+use crate::loom::Schedule;
+use crate::target::Target;
+use crate::te::GemmSpec;
+
+/// A kind of code, from the plainest up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// An element of C a thread, every factor from device memory.
+    Naive,
+    /// Tiles in shared memory and registers, multiplied by threads.
+    Simt,
+    /// Tensor cores through fragments that only the instruction knows (wmma).
+    Wmma,
+    /// Tensor cores through fragments in registers (mma.sync).
+    Mma,
+}
+
+/// Rows and columns of a block of the naive kind.
+const NAIVE_BLOCK: i64 = 16;
+
+impl Kind {
+    /// Every kind, from the plainest up.
+    pub const ALL: [Kind; 4] = [Kind::Naive, Kind::Simt, Kind::Wmma, Kind::Mma];
+
+    /// The name in tables and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Naive => "naive",
+            Kind::Simt => "simt",
+            Kind::Wmma => "wmma",
+            Kind::Mma => "mma",
+        }
+    }
+
+    /// The kind of that name.
+    pub fn parse(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|k| k.name() == name)
+    }
+
+    /// What it has that the kind before has not.
+    pub fn adds(self) -> &'static str {
+        match self {
+            Kind::Naive => "an element a thread, blocks of 16 x 16",
+            Kind::Simt => "tiles in shared memory, a tile of C in the registers of each thread",
+            Kind::Wmma => "tensor cores: 16 x 16 tiles of C a warp",
+            Kind::Mma => "fragments in registers, loaded by ldmatrix, copies in flight",
+        }
+    }
+
+    /// A schedule of this kind.
+    ///
+    /// # Errors
+    /// `gemm.kind`, the chip's fault, where no recipe of the kind fits the product on the chip.
+    pub fn schedule(self, gemm: &Gemm, target: &Target) -> Result<Schedule> {
+        let spec = gemm.spec();
+        let steps = match self {
+            Kind::Naive => Some(naive(spec)),
+            Kind::Simt => Some(simt_steps(spec, target)),
+            Kind::Wmma | Kind::Mma => None,
+        };
+        let steps = steps.ok_or_else(|| {
+            let GemmSpec { m, n, k, a, b, acc, out, layout } = *spec;
+            let factors = if a == b { a.to_string() } else { format!("{a}*{b}") };
+            let product = format!("{m}x{n}x{k} {factors}>{acc}>{out} {}", layout.name());
+            Error::chip("gemm.kind", format!("no recipe of kind {} fits {product} on {target}", self.name()))
+                .help("leave this kind out, or write the steps yourself")
+        })?;
+        schedule(gemm, target, &steps)
+    }
+}
+
+/// A thread an element.
+fn naive(spec: &GemmSpec) -> String {
+    let (sums, store) = match Tiles::single(spec) {
+        true => ("cache_write C C local -> C_local\n", "C_local"),
+        false => ("set_scope acc local\n", "out"),
+    };
+    let [bm, bn] = [spec.m, spec.n].map(|extent| NAIVE_BLOCK.min(extent));
+    format!(
+        "{sums}split i ? {bm} -> i_0 i_1\nsplit j ? {bn} -> j_0 j_1\nreorder i_0 j_0 i_1 j_1 k\n\
+         bind i_0 blockIdx.y\nbind j_0 blockIdx.x\nbind i_1 threadIdx.y\nbind j_1 threadIdx.x\n\
+         reverse_compute_at {store} j_1\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::te::Layout;
+
+    #[test]
+    fn every_kind_compiles_or_says_that_no_recipe_fits() {
+        for (dtype, layout) in [DType::F16, DType::S8, DType::F32].into_iter().flat_map(|d| Layout::ALL.map(|l| (d, l)))
+        {
+            for size in [[256, 256, 128], [33, 65, 17], [1, 5, 3]] {
+                let gemm = Gemm::new(size[0], size[1], size[2]).of(dtype).layout(layout);
+                for kind in Kind::ALL {
+                    match kind.schedule(&gemm, &Target::sm_80()) {
+                        Ok(schedule) => assert!(schedule.scheduled().is_ok(), "{kind:?} {gemm:?}"),
+                        Err(e) => assert_eq!(e.code(), "gemm.kind"),
+                    }
+                }
+                assert!(Kind::Naive.schedule(&gemm, &Target::sm_70()).is_ok());
+                assert!(Kind::Simt.schedule(&gemm, &Target::sm_70()).is_ok());
+            }
+        }
+        assert!(Kind::ALL.into_iter().all(|k| Kind::parse(k.name()) == Some(k)));
+    }
+}
