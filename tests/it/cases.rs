@@ -180,7 +180,7 @@ fn ptx_matches_its_goldens() {
 }
 
 /// Directives, and how often each memory access, barrier, fused multiply-add and instruction of a warp occurs.
-fn consists_of(ptx: &str) -> String {
+pub fn consists_of(ptx: &str) -> String {
     let mut out = String::new();
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     for line in ptx.lines().map(str::trim) {

@@ -59,6 +59,43 @@ fn run_checks_the_result_and_says_how_long_it_took() {
 }
 
 #[test]
+fn products_of_every_type_run_by_their_names() {
+    for (types, shown) in [
+        ("bf16", "bf16>f32>bf16"),
+        ("f16>f16>f16", "f16"),
+        ("s8", "s8>s32>s32"),
+        ("u8*s8>s32", "u8*s8>s32>s32"),
+        ("s4", "s4>s32>s32"),
+        ("u4", "u4>s32>s32"),
+    ] {
+        let text = good(&["run", "--gemm", "12x10x8", "--dtype", types, "--layout", "NT", "--device", "cpu"]);
+        assert!(text.contains(&format!("gemm 12x10x8 {shown} NT, ")), "{text}");
+        assert!(text.contains("checked against f64: the largest error is "), "{text}");
+    }
+}
+
+#[test]
+fn bench_climbs_ladders_and_runs_lists() {
+    let small = ["--device", "cpu", "--layout", "NT", "--dtype", "f16,s8", "--gemm", "24"];
+    let text = good(&[&["bench", "--ladder"][..], &small].concat());
+    assert_eq!(text.matches("naive: an element a thread").count(), 2, "{text}");
+    assert!(text.contains("gemm 24x24x24 f16>f32>f16 NT") && text.contains("gemm 24x24x24 s8>s32>s32 NT"), "{text}");
+    let text = good(&[&["bench", "--kinds", "naive,simt"][..], &small].concat());
+    assert!(text.contains("simt s8>s32>s32") && text.contains("naive f16>f32>f16"), "{text}");
+    let list = File::new("list", "# products\nf16 NT 16 >= 0.5\ns8 NN 16x8x8 naive beside s8 NT\n");
+    let text = good(&["bench", "--suite", list.name(), "--device", "cpu"]);
+    assert!(text.contains("f16 NT 16 >= 0.5") && text.contains("gemm 16x8x8 s8>s32>s32 NN"), "{text}");
+    std::fs::write(&list.0, "f16 NT 16 fastest\n").unwrap();
+    let (status, error) = bad(&["bench", "--suite", list.name(), "--device", "cpu"]);
+    assert_eq!(status, Some(1));
+    assert!(
+        error.contains("a word that nothing knows: `fastest`") && error.contains("in line 1 of the list"),
+        "{error}"
+    );
+    assert_eq!(bad(&["bench", "--gemm", "16", "--kinds", "fast"]).0, Some(2));
+}
+
+#[test]
 fn run_damages_kernels_on_request_and_the_machine_finds_it() {
     let damaged = |words: &str| {
         bad(&["run", "examples/window_sum_cooperative.loom", "--small", "--device", "cpu", "--mutate", words])

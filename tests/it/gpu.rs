@@ -1,4 +1,5 @@
 //! What needs a GPU. Without one the test says `SKIPPED` and why; with `WARPLOOM_REQUIRE_GPU=1` a missing GPU fails.
+//! `WARPLOOM_GPU_CASES=WORDS` runs the cases alone whose names hold these words.
 //!
 //! One test runs all cases, so that the device is opened once and a case that makes the driver refuse further work is
 //! the last that ran.
@@ -27,6 +28,8 @@ const CASES: &[Case] = &[
     ("cuBLAS multiplies in every layout", cublas_multiplies),
     ("every instruction of a warp does what its row says", instructions_are_right),
     ("every example is right at its own size", examples_are_right),
+    ("products of every type are right at every edge", |device| super::gemms::on_device(device, &say)),
+    ("products give the same bits every time", |device| super::gemms::repeat(device, &say)),
     ("rows hold ours beside the library", rows_hold_both),
     ("a kernel that hangs costs its device and no more", hangs_are_given_up),
     ("a fault is reported and stays reported", faults_stay_reported),
@@ -44,8 +47,11 @@ fn gpu() {
     }
     let device = Device::open(0).unwrap();
     say(&format!("on {} with CUDA {}", device.info().name, facts.driver.unwrap().cuda_version));
-    let failed: Vec<&str> = CASES.iter().filter(|case| !passes(case, &device)).map(|case| case.0).collect();
-    say(&format!("{} GPU cases ran", CASES.len()));
+    let words = std::env::var("WARPLOOM_GPU_CASES").unwrap_or_default();
+    let chosen: Vec<&Case> = CASES.iter().filter(|case| case.0.contains(&words)).collect();
+    let failed: Vec<&str> = chosen.iter().filter(|case| !passes(case, &device)).map(|case| case.0).collect();
+    say(&format!("{} of {} GPU cases ran", chosen.len(), CASES.len()));
+    assert!(!chosen.is_empty(), "no case is called `{words}`");
     assert!(failed.is_empty(), "failed: {failed:?}");
 }
 
@@ -197,10 +203,11 @@ fn cublas_multiplies(device: &Device) {
         Ok(cublas) => cublas,
         Err(error) => return say(&format!("  SKIPPED: {}", error.message())),
     };
+    use DType::{Bf16, F16, F32, F64, S8, S32};
     let (m, n, k) = (24, 40, 56);
     for (a_transposed, b_transposed) in [(false, false), (false, true), (true, false), (true, true)] {
-        for (input, out) in [(DType::F32, DType::F32), (DType::F16, DType::F16), (DType::F64, DType::F64)] {
-            let acc = if input == DType::F64 { DType::F64 } else { DType::F32 };
+        for (input, acc, out) in [(F32, F32, F32), (F16, F32, F16), (Bf16, F32, Bf16), (F64, F64, F64), (S8, S32, S32)]
+        {
             let gemm = Gemm { m, n, k, a: input, b: input, acc, out, a_transposed, b_transposed };
             multiplies(device, &cublas, &gemm);
         }
@@ -338,7 +345,8 @@ fn rows_hold_both(device: &Device) {
     let bench = Bench::new(device, plan, None).unwrap();
     let labels = ["scale", "1048576x1x1", "f32", "NN"].map(str::to_string);
     let (operations, arithmetic) = (n as f64, (f32, f32));
-    let mut job = Job { labels, kernels: &kernels, args, operations, arithmetic, gemm: Some(gemm), judge: &judge };
+    let mut job =
+        Job { labels, kernels: &kernels, args, operations, arithmetic, gemm: Some(gemm), beside: None, judge: &judge };
     let row = bench.row(&job).unwrap();
     say(&format!("  {}", serde_json::to_string(&row).unwrap()));
     assert!(row.us > 0.0 && row.pairs >= 6 && row.noise < 0.5 && [1, 20].contains(&row.launches));

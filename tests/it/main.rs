@@ -8,6 +8,7 @@ mod copies;
 mod differential;
 mod driver;
 mod examples;
+mod gemms;
 mod gpu;
 mod handmade;
 mod hostile;

@@ -76,3 +76,22 @@ fn what_goes_wrong_on_a_device_ends_with_whose_it_is() {
         error.contains("kernel vec_add of vec_add (grid 8 x 1 x 1, block 128 x 1 x 1): not finished within 1000 ms")
     );
 }
+
+#[test]
+fn a_table_of_record_holds_what_failed_too() {
+    let folder = Folder::new("suite");
+    let [list, out] = ["list.suite", "record"].map(|name| folder.0.join(name));
+    fs::write(&list, "f16 NT 32 >= 0.5\ns4 NT 32x16x16 simt beside s8 NT\n").unwrap();
+    let arguments = ["bench", "--device", "0", "--suite", list.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let (status, table, error) = folder.run("attribute 38 65536", &arguments);
+    // No kernel runs here: the results are found wrong before any clock.
+    assert_eq!(status, Some(1), "{error}");
+    assert!(table.starts_with("Mock 0, CUDA ") && table.contains("| f16 NT 32 >= 0.5 | "), "{table}");
+    assert_eq!(fs::read_to_string(out.with_extension("md")).unwrap(), table);
+    let record = fs::read_to_string(out.with_extension("json")).unwrap();
+    let record: serde_json::Value = serde_json::from_str(&record).unwrap();
+    assert_eq!((&record["device"]["name"], &record["rows"][0]["wanted"]), (&"Mock 0".into(), &0.5.into()));
+    let failed = |n: usize| record["rows"][n]["error"].as_str().unwrap_or_default().to_string();
+    assert!(failed(0).contains("[reference.bound]") && failed(0).contains("gemm 32x32x32 f16>f32>f16 NT"), "{record}");
+    assert!(!failed(1).is_empty() && record["data"].as_str().is_some_and(|d| d.contains("seed 1")), "{record}");
+}

@@ -2,7 +2,7 @@
 //! kernel, on the memory that its launch names.
 
 use super::mock::{Launch, Mock, alone};
-use crate::{cases, gpu};
+use crate::{cases, gemms, gpu};
 use std::sync::Mutex;
 use warploom::lower::{self, Lowered, LoweredKernel};
 use warploom::machine::{self, Mode};
@@ -73,17 +73,29 @@ fn every_example_is_right_from_text_to_result() {
         let device = Device::open(0).unwrap();
         for (name, schedule) in cases::compiling_examples() {
             let small = schedule.resized(&[128, 128, 64]).ok().filter(|small| small.scheduled().is_ok());
-            let schedule = small.unwrap_or(schedule);
-            let kernels = compile(mock, &schedule);
-            let given =
-                gpu::arguments(&schedule.program, |dtype, shape, seed| Array::random_integers(dtype, shape, 3, seed));
-            let given = given.unwrap();
-            let after = device.load(&kernels).and_then(|program| run_once(&program, &given));
-            let after = after.unwrap_or_else(|e| panic!("{name}: {e}"));
-            let rows = Sample::Rows { count: 16, seed: 3 };
-            for output in reference::outputs(&schedule.program, &given, rows).unwrap() {
-                output.exact(&after[output.param]).unwrap_or_else(|e| panic!("{name}: {e}"));
-            }
+            is_right(mock, &device, &name, &small.unwrap_or(schedule));
         }
     });
+}
+
+#[test]
+fn products_at_edges_are_right_from_text_to_result() {
+    alone("", |mock| {
+        let device = Device::open(0).unwrap();
+        let few = gemms::few();
+        assert!(few.len() >= 8, "{}", few.len());
+        few.iter().for_each(|(name, schedule)| is_right(mock, &device, name, schedule));
+    });
+}
+
+fn is_right(mock: &Mock, device: &Device, name: &str, schedule: &Schedule) {
+    let kernels = compile(mock, schedule);
+    let given = gpu::arguments(&schedule.program, |dtype, shape, seed| Array::random_integers(dtype, shape, 3, seed));
+    let given = given.unwrap();
+    let after = device.load(&kernels).and_then(|program| run_once(&program, &given));
+    let after = after.unwrap_or_else(|e| panic!("{name}: {e}"));
+    let rows = Sample::Rows { count: 16, seed: 3 };
+    for output in reference::outputs(&schedule.program, &given, rows).unwrap() {
+        output.exact(&after[output.param]).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
 }

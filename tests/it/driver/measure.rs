@@ -17,7 +17,16 @@ fn job<'a>(kernels: &'a Kernels, judge: &'a dyn Fn(&[Array]) -> Result<f64>) -> 
     let given = |step: f64| Array::from_fn(DType::F32, &[N], |i| step * (i + 1) as f64).unwrap();
     let labels = ["sum", "256", "f32", "-"].map(str::to_string);
     let args = vec![given(1.0), given(10.0), Array::zeros(DType::F32, &[N]).unwrap()];
-    Job { labels, kernels, args, operations: N as f64, arithmetic: (DType::F32, DType::F32), gemm: None, judge }
+    Job {
+        labels,
+        kernels,
+        args,
+        operations: N as f64,
+        arithmetic: (DType::F32, DType::F32),
+        gemm: None,
+        beside: None,
+        judge,
+    }
 }
 
 #[test]

@@ -1,0 +1,108 @@
+//! All cases on a GPU, made ready ahead by all cores, and some of them many times over.
+
+use super::judge::{Trial, trials};
+use super::summary::Summary;
+use super::table::{self, Case};
+use super::{Ready, ready, verdict};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use warploom::codegen::compile;
+use warploom::measure::run_once;
+use warploom::runtime::{Device, Program};
+use warploom::{Array, Error, Kernels, Result, Target};
+
+/// Launches of a case that must all give the same bits.
+const REPEATS: usize = 100;
+
+/// The chip to compile for.
+fn target(device: &Device) -> Result<Target> {
+    Target::for_device(device.info().sm()).ok_or_else(|| Error::chip("gemms.device", "no chip of this device is known"))
+}
+
+/// Runs every case and says what came of them.
+pub fn on_device(device: &Device, say: &dyn Fn(&str)) {
+    let cases = table::all();
+    let mut summary = Summary::default();
+    for (case, prepared) in cases.iter().zip(prepared(&cases, target(device).unwrap())) {
+        let result = prepared.and_then(|Prepared { ready, kernels, trials }| {
+            let program = load(device, &kernels)?;
+            verdict(&ready, &trials, &|arguments: &[Array]| run_once(&program, arguments))
+        });
+        summary.add(case, result);
+    }
+    summary.to_string().lines().for_each(|line| say(&format!("    {line}")));
+    summary.finish(200);
+}
+
+/// Loads kernels, which must need no local memory.
+fn load(device: &Device, kernels: &Kernels) -> Result<Program> {
+    let program = device.load(kernels)?;
+    match program.resources().into_iter().find(|r| r.local_bytes > 0) {
+        Some(r) => Err(Error::bug("gemms.local", format!("{} has {} bytes of local memory", r.entry, r.local_bytes))),
+        None => Ok(program),
+    }
+}
+
+/// A case with its kernels, its input and what is right.
+struct Prepared {
+    ready: Ready,
+    kernels: Kernels,
+    trials: Vec<Trial>,
+}
+
+/// Every case, made ready.
+fn prepared(cases: &[Case], target: Target) -> Vec<Result<Prepared>> {
+    let next = AtomicUsize::new(0);
+    let one = |case: &Case| {
+        let ready = ready(case, target)?;
+        let kernels = compile(&ready.lowered, &ready.schedule.target)?;
+        let trials = trials(case, &ready.schedule.program)?;
+        Ok(Prepared { ready, kernels, trials })
+    };
+    let work = || {
+        let mut done = Vec::new();
+        while let Some((n, case)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, cases.get(n)?))) {
+            done.push((n, one(case)));
+        }
+        done
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut all: Vec<(usize, Result<Prepared>)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|w| w.join().unwrap()).collect()
+    });
+    all.sort_by_key(|(n, _)| *n);
+    all.into_iter().map(|(_, prepared)| prepared).collect()
+}
+
+/// The same bits in every launch, on products that many blocks share.
+pub fn repeat(device: &Device, say: &dyn Fn(&str)) {
+    let target = target(device).unwrap();
+    let wide = |c: &Case| c.epilogues.is_empty() && [1024, 1000, 511, 512].contains(&c.spec.m) && c.spec.k >= 512;
+    let mut chosen: Vec<Case> = Vec::new();
+    for case in table::all().into_iter().filter(wide) {
+        if chosen.iter().all(|c| c.types() != case.types()) {
+            chosen.push(case);
+        }
+    }
+    for (case, prepared) in chosen.iter().zip(prepared(&chosen, target)) {
+        match prepared.and_then(|prepared| repeated(device, prepared)) {
+            Ok(()) => say(&format!("    {case}: {REPEATS} launches, the same bits")),
+            Err(error) if super::is_beyond(&error) => say(&format!("    {case}: skipped: {}", error.message())),
+            Err(error) => panic!("{case}: {error}"),
+        }
+    }
+}
+
+fn repeated(device: &Device, mut prepared: Prepared) -> Result<()> {
+    let program = load(device, &prepared.kernels)?;
+    // The last trial: reals, whose sums depend on their order.
+    let trial = prepared.trials.pop().expect("a trial");
+    let first = run_once(&program, &trial.arguments)?;
+    trial.judge(&first)?;
+    for n in 1..REPEATS {
+        if run_once(&program, &trial.arguments)? != first {
+            return Err(Error::bug("gemms.repeat", format!("launch {} gives other bits than the first", n + 1)));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! One case: its schedule, how it is run, and what must hold of the result.
+
+use super::table::{Case, Recipe};
+use std::fmt::Write;
+use warploom::gemm::{self, Tiles};
+use warploom::intrin::{self, Action};
+use warploom::lower::{self, Lowered};
+use warploom::reference::{self, Output, Sample};
+use warploom::te::{self, Epilogue, GemmSpec};
+use warploom::{Array, DType, Error, Func, Gemm, Result, Schedule, Target};
+
+/// Whether an error says that warploom cannot do this yet, rather than that it went wrong.
+pub fn is_beyond(error: &Error) -> bool {
+    ["admit.type", "gemm.kind"].contains(&error.code())
+}
+
+/// The schedule of a case for a chip.
+pub fn schedule(case: &Case, target: Target) -> Result<Schedule> {
+    if !case.epilogues.is_empty() {
+        return with_epilogues(case, target);
+    }
+    match case.recipe {
+        Recipe::Recommended => gemm::recommend(&Gemm::from(case.spec), &target),
+        Recipe::Kind(kind) => kind.schedule(&Gemm::from(case.spec), &target),
+        Recipe::Simt(tiles) => Schedule::parse(&format!(
+            "{}\ntarget {target}\n{}",
+            te::print(&te::gemm(&case.spec)?),
+            tiles.steps(&case.spec)
+        )),
+        Recipe::Example(name) => {
+            let (_, text) = crate::cases::examples().into_iter().find(|e| e.0 == name).expect("an example");
+            let GemmSpec { m, n, k, .. } = case.spec;
+            let schedule = Schedule::parse(&text)?.resized(&[m, n, k])?;
+            let spec = gemm::describe(&schedule.program).expect("a product");
+            assert_eq!(*spec.spec(), case.spec, "{name} is another product");
+            // Its own chip, if the device is older: lowering then says what is missing.
+            let own = schedule.target;
+            Ok(schedule.for_target(if target.sm < own.sm { own } else { target }))
+        }
+    }
+}
+
+/// Everything behind the product is computed where its result is written. The steps are those of the same product with a
+/// conversion behind it, under the name of the last block.
+fn with_epilogues(case: &Case, target: Target) -> Result<Schedule> {
+    let spec = case.spec;
+    let mut labels: Vec<String> = case.epilogues.iter().map(|e| label(*e)).collect();
+    let converts = spec.acc != spec.out;
+    if converts {
+        labels.push("out".into());
+    }
+    let last = labels.pop().expect("an epilogue");
+    let mut text = format!("{}\ntarget {target}\n", te::print(&te::gemm_with(&spec, &case.epilogues)?));
+    labels.iter().for_each(|l| writeln!(text, "compute_inline {l}").expect("text"));
+    let steps = if converts {
+        let plain = gemm::recommend(&Gemm::from(spec), &target)?;
+        plain.steps.iter().map(|s| format!("{s}\n")).collect()
+    } else {
+        let other = if spec.acc == DType::F32 { DType::F16 } else { DType::S8 };
+        Tiles::choose(&spec).steps(&GemmSpec { out: other, ..spec })
+    };
+    for line in steps.lines() {
+        let words = line.split(' ').map(|w| match w {
+            "out" => last.clone(),
+            w => w.replace("out_", &format!("{last}_")),
+        });
+        writeln!(text, "{}", words.collect::<Vec<_>>().join(" ")).expect("text");
+    }
+    Schedule::parse(&text)
+}
+
+/// The block of an epilogue.
+fn label(epilogue: Epilogue) -> String {
+    match epilogue {
+        Epilogue::Bias | Epilogue::Residual => format!("add_{}", epilogue.name()),
+        other => other.name().to_string(),
+    }
+}
+
+/// The instruction that multiplies in lowered kernels, if it is none of a thread.
+pub fn instruction(lowered: &Lowered) -> Option<&'static str> {
+    let text = lower::print(lowered);
+    let multiplies = |r: &&intrin::Row| r.action == Action::MultiplyAdd && text.contains(&r.name);
+    // Where one name begins another, the longer one stands there.
+    intrin::all().iter().filter(multiplies).map(|r| r.name.as_str()).max_by_key(|n| n.len())
+}
+
+/// The inputs of a case with what is right: on small integers bit by bit, on reals within a bound.
+pub struct Trial {
+    exact: bool,
+    /// All arguments; outputs are poisoned.
+    pub arguments: Vec<Array>,
+    outputs: Vec<Output>,
+}
+
+/// Rows of a result that are checked where all would take too long.
+const SAMPLE: Sample = Sample::Rows { count: 64, seed: 7 };
+/// Multiply-adds up to which all are.
+const CHECKED: i64 = 1 << 26;
+
+/// The trials of a case: the exact tier always, the bound tier where sums round.
+pub fn trials(case: &Case, program: &Func) -> Result<Vec<Trial>> {
+    let sample = if case.volume() > CHECKED { SAMPLE } else { Sample::All };
+    let tier = |exact: bool| {
+        let arguments = arguments(case, program, exact)?;
+        let outputs = reference::outputs(program, &arguments, sample)?;
+        Ok(Trial { exact, arguments, outputs })
+    };
+    let tiers: &[bool] = if case.spec.acc.is_float() { &[true, false] } else { &[true] };
+    tiers.iter().map(|exact| tier(*exact)).collect()
+}
+
+fn arguments(case: &Case, program: &Func, exact: bool) -> Result<Vec<Array>> {
+    let outputs = warploom::ir::visit::writes(&program.body);
+    let magnitude = magnitude(case);
+    let one = |(seed, id): (u64, &warploom::ir::BufferId)| {
+        let buffer = program.buffer(*id);
+        let shape: Vec<usize> = buffer.const_shape().unwrap_or_default().iter().map(|e| *e as usize).collect();
+        match (outputs.contains(id), magnitude, exact) {
+            (true, ..) => Array::poisoned(buffer.dtype, &shape),
+            (_, Some(magnitude), true) => Array::random_integers(buffer.dtype, &shape, magnitude, seed),
+            _ => Array::random(buffer.dtype, &shape, seed),
+        }
+    };
+    (1..).zip(&program.params).map(one).collect()
+}
+
+/// The largest integers of which no sum rounds: k R^2 <= 2^24 for sums of f32, 2^11 of f16, 2^53 of f64. Sums of s32 have
+/// room for every product, and take the whole range (`None`).
+fn magnitude(case: &Case) -> Option<i64> {
+    let limit = match case.spec.acc {
+        DType::F16 => 1 << 11,
+        DType::F32 => 1 << 24,
+        DType::F64 => 1i64 << 53,
+        _ => return None,
+    };
+    // What is added behind the sum, and multiplied to it, takes a bit.
+    let largest = (limit as f64 / 2.0 / case.spec.k as f64).sqrt().floor() as i64;
+    let exact_inputs = if case.spec.a == DType::Bf16 { 255 } else { 2047 };
+    Some(largest.clamp(1, exact_inputs).min(if case.spec.out == DType::F16 { 16 } else { 2047 }))
+}
+
+impl Trial {
+    /// Holds arguments after a run against what they should be: inputs unchanged, outputs right. The largest error over
+    /// its bound, of the bound tier.
+    pub fn judge(&self, after: &[Array]) -> Result<Option<f64>> {
+        let written = |n: usize| self.outputs.iter().any(|o| o.param == n);
+        if (0..after.len()).any(|n| !written(n) && after[n] != self.arguments[n]) {
+            return Err(Error::bug("gemms.changed", "an input changed"));
+        }
+        let mut worst = None;
+        for output in &self.outputs {
+            if self.exact {
+                output.exact(&after[output.param])?;
+            } else {
+                worst = Some(output.bound(&after[output.param])?.ratio.max(worst.unwrap_or(0.0)));
+            }
+        }
+        Ok(worst)
+    }
+}

@@ -1,0 +1,101 @@
+//! Matrix products at every edge: a table of cases that run on the CPU machine, through the mock driver and on a GPU, held
+//! against f64.
+//!
+//! Each case runs in the exact tier (small integers, bit by bit) and, where sums round, in the bound tier (random reals;
+//! the largest error over its bound is reported). Outputs are poisoned before, inputs must be unchanged after. The summary
+//! says which instruction each kind of types came to, so that nothing falls back to ordinary code unseen.
+
+mod chips;
+mod device;
+mod judge;
+mod summary;
+mod table;
+
+pub use device::{on_device, repeat};
+use judge::{Trial, instruction, is_beyond, schedule, trials};
+use summary::{Outcome, Summary};
+use table::{ALIGNED, Case, Recipe};
+use warploom::lower::{Lowered, lower};
+use warploom::machine::{Mode, run_lowered};
+use warploom::{Array, Result, Schedule, Target};
+
+/// From which chip on the recommended steps for a product of aligned size must come to which instructions: types, compute
+/// capability times ten, and how the names of the instructions begin. The last line that fits counts.
+const MUST_USE: [(&str, u32, &str); 0] = [];
+
+/// What the recommended steps for a case must come to.
+fn must_use(case: &Case, target: Target) -> Option<&'static str> {
+    let size = [case.spec.m, case.spec.n, case.spec.k];
+    let asked = case.recipe == Recipe::Recommended && case.epilogues.is_empty() && size == ALIGNED;
+    let fits = |row: &&(&str, u32, &str)| asked && row.0 == case.types().name() && row.1 <= target.sm;
+    MUST_USE.iter().rfind(fits).map(|row| row.2)
+}
+
+/// A case made ready for a chip.
+struct Ready {
+    schedule: Schedule,
+    lowered: Lowered,
+    instruction: Option<&'static str>,
+}
+
+/// Schedules and lowers a case, and sees to the instruction that it must come to.
+fn ready(case: &Case, target: Target) -> Result<Ready> {
+    let schedule = schedule(case, target)?;
+    let lowered = lower(&schedule.scheduled()?, &schedule.target)?;
+    let instruction = instruction(&lowered);
+    if let Some(must) = must_use(case, target) {
+        assert!(instruction.is_some_and(|i| i.starts_with(must)), "{case} for {target}: {instruction:?}, not {must}");
+    }
+    Ok(Ready { schedule, lowered, instruction })
+}
+
+/// Runs the trials of a case; `execute` takes all arguments and returns them as they are afterwards.
+fn verdict(ready: &Ready, trials: &[Trial], execute: &dyn Fn(&[Array]) -> Result<Vec<Array>>) -> Result<Outcome> {
+    let mut outcome = Outcome { instruction: ready.instruction, exact: 0, worst: None };
+    for trial in trials {
+        match trial.judge(&execute(&trial.arguments)?)? {
+            None => outcome.exact += 1,
+            worst => outcome.worst = worst,
+        }
+    }
+    Ok(outcome)
+}
+
+/// Multiply-adds that the CPU machine does in a moment.
+const SMALL: i64 = 300_000;
+
+/// The cases for the CPU machine: the first small ones of every types and layout, and every one behind those.
+fn sample() -> Vec<Case> {
+    let mut out: Vec<Case> = Vec::new();
+    for case in table::all().into_iter().filter(|c| c.volume() <= SMALL) {
+        let plain = case.recipe == Recipe::Recommended && case.epilogues.is_empty();
+        let like = |c: &&Case| (c.types(), c.spec.layout) == (case.types(), case.spec.layout);
+        if !plain || out.iter().filter(like).count() < 2 {
+            out.push(case);
+        }
+    }
+    out
+}
+
+#[test]
+fn small_products_are_right_on_the_machine() {
+    let chips = [Target::sm_90(), Target::sm_80(), Target::sm_75(), Target::sm_70(), Target::sm_86(), Target::sm_89()];
+    let mut summary = Summary::default();
+    for (n, case) in sample().iter().enumerate() {
+        let result = ready(case, chips[n % chips.len()]).and_then(|ready| {
+            verdict(&ready, &trials(case, &ready.schedule.program)?, &|arguments: &[Array]| {
+                let mut after = arguments.to_vec();
+                run_lowered(&ready.lowered, Mode::Real, &mut after).map(|_| after)
+            })
+        });
+        summary.add(case, result);
+    }
+    println!("{summary}");
+    summary.finish(50);
+}
+
+/// Cases for drivers that run on the CPU machine: some of each kind.
+pub fn few() -> Vec<(String, Schedule)> {
+    let every = sample().into_iter().step_by(9).take(12);
+    every.filter_map(|case| Some((case.to_string(), ready(&case, Target::sm_90()).ok()?.schedule))).collect()
+}

@@ -1,0 +1,254 @@
+//! The table of cases: types x layouts x sizes at every kind of edge, epilogues, and recipes by name.
+
+use std::fmt;
+use warploom::DType;
+use warploom::gemm::{Kind, Tiles};
+use warploom::te::{Epilogue, GemmSpec, Layout};
+
+/// Types of a product: A, B, sums, result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Types(pub DType, pub DType, pub DType, pub DType);
+
+impl Types {
+    const fn same(a: DType, acc: DType, out: DType) -> Types {
+        Types(a, a, acc, out)
+    }
+
+    /// `f16>f32>f16`, or `u8*s8>s32`.
+    pub fn name(self) -> String {
+        let Types(a, b, acc, out) = self;
+        let factors = if a == b { a.to_string() } else { format!("{a}*{b}") };
+        match (a == acc && acc == out, acc == out) {
+            (true, _) => factors,
+            (false, true) => format!("{factors}>{acc}"),
+            (false, false) => format!("{factors}>{acc}>{out}"),
+        }
+    }
+
+    fn spec(self, [m, n, k]: [i64; 3], layout: Layout) -> GemmSpec {
+        let Types(a, b, acc, out) = self;
+        GemmSpec { m, n, k, a, b, acc, out, layout }
+    }
+}
+
+use DType::{Bf16, F16, F32, F64, S4, S8, S32, U4, U8};
+
+/// The types of products.
+pub const TYPES: [Types; 13] = [
+    Types::same(F16, F32, F16),
+    Types::same(F16, F32, F32),
+    Types::same(F16, F16, F16),
+    Types::same(Bf16, F32, Bf16),
+    Types::same(Bf16, F32, F32),
+    Types::same(S8, S32, S32),
+    Types::same(U8, S32, S32),
+    Types(U8, S8, S32, S32),
+    Types(S8, U8, S32, S32),
+    Types::same(S4, S32, S32),
+    Types::same(U4, S32, S32),
+    Types::same(F32, F32, F32),
+    Types::same(F64, F64, F64),
+];
+
+/// How the steps of a case are found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Recipe {
+    /// As the library recommends.
+    Recommended,
+    /// As the library has it for a kind of code.
+    Kind(Kind),
+    /// Ordinary code with these tiles.
+    Simt(Tiles),
+    /// The steps of an example, at the case's size.
+    Example(&'static str),
+}
+
+/// A product to compute, and how.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Case {
+    /// What to multiply.
+    pub spec: GemmSpec,
+    /// What follows.
+    pub epilogues: Vec<Epilogue>,
+    /// The steps.
+    pub recipe: Recipe,
+}
+
+impl Case {
+    fn new(types: Types, layout: Layout, size: [i64; 3]) -> Case {
+        Case { spec: types.spec(size, layout), epilogues: Vec::new(), recipe: Recipe::Recommended }
+    }
+
+    /// The types.
+    pub fn types(&self) -> Types {
+        Types(self.spec.a, self.spec.b, self.spec.acc, self.spec.out)
+    }
+
+    /// Multiply-adds.
+    pub fn volume(&self) -> i64 {
+        self.spec.m * self.spec.n * self.spec.k
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let GemmSpec { m, n, k, layout, .. } = self.spec;
+        write!(f, "{} {} {m}x{n}x{k}", self.types().name(), layout.name())?;
+        self.epilogues.iter().try_for_each(|e| write!(f, " {}", e.name()))?;
+        match self.recipe {
+            Recipe::Recommended => Ok(()),
+            Recipe::Kind(kind) => write!(f, ", {}", kind.name()),
+            Recipe::Simt(Tiles { bm, bn, bk, tm, tn }) => write!(f, ", tiles {bm}x{bn}x{bk} of {tm}x{tn} a thread"),
+            Recipe::Example(name) => write!(f, ", steps of {name}"),
+        }
+    }
+}
+
+/// A size that every tile divides.
+pub const ALIGNED: [i64; 3] = [128, 128, 64];
+
+/// Sizes at which something ends: tiles of rows and columns, vectors, instructions and slots along k.
+const EDGES: [[i64; 3]; 24] = [
+    // One less and one more than a tile.
+    [127, 129, 63],
+    [129, 127, 65],
+    // Ragged, and prime.
+    [100, 60, 40],
+    [131, 61, 37],
+    // One of everything, a row, a column, an outer product.
+    [1, 1, 1],
+    [1, 256, 64],
+    [256, 1, 33],
+    [72, 64, 1],
+    // Around one and two steps of k of an instruction ..
+    [64, 72, 7],
+    [72, 64, 8],
+    [64, 64, 15],
+    [80, 48, 16],
+    [48, 80, 17],
+    [64, 64, 31],
+    [72, 72, 32],
+    [64, 64, 33],
+    // .. and around rings of two to four slots of 32 and 64.
+    [64, 64, 95],
+    [64, 64, 96],
+    [64, 64, 97],
+    [64, 32, 128],
+    [32, 64, 129],
+    [64, 64, 191],
+    [64, 32, 257],
+    // Leading dimensions that no vector divides.
+    [255, 131, 67],
+];
+
+/// Sizes for devices.
+const LARGE: [[i64; 3]; 8] = [
+    [512, 512, 512],
+    [1000, 1000, 1000],
+    [1023, 1025, 1027],
+    [512, 32, 512],
+    [16, 1024, 1024],
+    [2048, 1024, 512],
+    [511, 769, 2049],
+    [1024, 1024, 1023],
+];
+
+/// Sizes with whole tiles and parts of them, for tiles that no one cuts down.
+const WHOLE: [[i64; 3]; 5] = [[129, 131, 17], [255, 131, 67], [160, 144, 96], [131, 137, 61], [129, 191, 33]];
+
+/// Edges of each types and layout, and large sizes.
+const EDGES_EACH: usize = 4;
+const LARGE_EACH: usize = 2;
+
+/// All cases, in a fixed order: those of one types and layout stand together.
+pub fn all() -> Vec<Case> {
+    let mut out = Vec::new();
+    let (mut edge, mut large) = (0, 0);
+    for (types, layout) in pairs() {
+        out.push(Case::new(types, layout, ALIGNED));
+        // 24 edges and 5 of a step have no common divisor: in a few turns every types meets every edge.
+        out.extend((0..EDGES_EACH).map(|n| Case::new(types, layout, EDGES[(edge + 5 * n) % EDGES.len()])));
+        out.extend((0..LARGE_EACH).map(|n| Case::new(types, layout, LARGE[(large + n) % LARGE.len()])));
+        (edge, large) = (edge + 7, large + 3);
+    }
+    out.extend(epilogues());
+    out.extend(recipes());
+    out
+}
+
+/// Every types in every layout.
+fn pairs() -> impl Iterator<Item = (Types, Layout)> {
+    TYPES.into_iter().flat_map(|types| Layout::ALL.map(|layout| (types, layout)))
+}
+
+/// What stands behind products, on a size that tiles divide and on one that they do not. Integers are cast down too.
+fn epilogues() -> Vec<Case> {
+    let types = [
+        Types::same(F16, F32, F16),
+        Types::same(F16, F32, F32),
+        Types::same(Bf16, F32, Bf16),
+        Types::same(F32, F32, F32),
+        Types::same(S8, S32, S32),
+        Types::same(S8, S32, S8),
+    ];
+    let scale = |types: Types| Epilogue::Scale(if types.2.is_float() { 0.5 } else { 3.0 });
+    let behind = |types: Types| {
+        use Epilogue::{Bias, Relu, Residual};
+        [vec![], vec![Relu], vec![Bias], vec![Residual], vec![scale(types)], vec![Bias, Relu, scale(types), Residual]]
+    };
+    let mut out = Vec::new();
+    for types in types {
+        for (n, epilogues) in behind(types).into_iter().enumerate() {
+            let layout = Layout::ALL[(n + out.len()) % 4];
+            for size in [[128, 64, 96], [100, 72, 40]] {
+                out.push(Case { epilogues: epilogues.clone(), ..Case::new(types, layout, size) });
+            }
+        }
+    }
+    out
+}
+
+/// Steps that nothing recommends for the size: tiles by hand, and the examples on tensor cores.
+fn recipes() -> Vec<Case> {
+    let tiles = [(64, 32, 8, 4, 4), (32, 64, 16, 2, 8), (16, 16, 4, 1, 1), (128, 64, 16, 8, 4)];
+    let mut out = Vec::new();
+    for (n, (bm, bn, bk, tm, tn)) in tiles.into_iter().enumerate() {
+        for (t, types) in [TYPES[0], TYPES[3], TYPES[5], TYPES[11], TYPES[12]].into_iter().enumerate() {
+            let case = Case::new(types, Layout::ALL[(n + t) % 4], WHOLE[(n + t) % WHOLE.len()]);
+            out.push(Case { recipe: Recipe::Simt(Tiles { bm, bn, bk, tm, tn }), ..case });
+        }
+    }
+    for (n, (types, layout)) in pairs().filter(|(t, _)| ![F32, F64].contains(&t.0)).enumerate() {
+        for (at, kind) in [Kind::Wmma, Kind::Mma].into_iter().enumerate() {
+            let ragged = [[129, 131, 65], [100, 60, 40], [64, 72, 33]][(n + at) % 3];
+            let kind = |size| Case { recipe: Recipe::Kind(kind), ..Case::new(types, layout, size) };
+            out.extend([[64, 64, 64], ragged].map(kind));
+        }
+    }
+    let examples = [
+        ("mma_f16", TYPES[0], Layout::NT),
+        ("mma_f16_nn", TYPES[1], Layout::NN),
+        ("mma_bf16", TYPES[3], Layout::NT),
+        ("mma_s8", TYPES[5], Layout::NT),
+    ];
+    for (name, types, layout) in examples {
+        let sizes = [ALIGNED, [128, 256, 192], [512, 256, 1024]];
+        out.extend(sizes.map(|size| Case { recipe: Recipe::Example(name), ..Case::new(types, layout, size) }));
+    }
+    out
+}
+
+#[test]
+fn the_table_is_as_wide_as_it_says() {
+    let cases = all();
+    assert!(cases.len() >= 300, "{}", cases.len());
+    for (types, layout) in pairs() {
+        let these = cases.iter().filter(|c| c.types() == types && c.spec.layout == layout);
+        assert!(these.count() > EDGES_EACH + LARGE_EACH, "{} {}", types.name(), layout.name());
+    }
+    for size in EDGES.iter().chain(&LARGE) {
+        assert!(cases.iter().any(|c| [c.spec.m, c.spec.n, c.spec.k] == *size), "{size:?}");
+    }
+    let names: std::collections::BTreeSet<String> = cases.iter().map(Case::to_string).collect();
+    assert_eq!(names.len(), cases.len(), "a case stands twice");
+}
