@@ -1,10 +1,14 @@
 //! Host arrays: the data that programs take and return on any device, as packed row-major bytes.
 
+mod high_first;
+
 use crate::dtype::{Class, DType};
 use crate::error::{Error, Result};
 use half::{bf16, f16};
 
-/// A packed row-major array in host memory. Elements below 8 bits lie lowest bits first.
+/// A packed row-major array in host memory. Elements below 8 bits lie lowest bits first: of two 4-bit integers in a byte the
+/// one with the lower index has bits 0 to 3. That is the layout of a buffer in bits (`ir::layout::Layout::of`), which memory
+/// has on every device; [`Array::from_high_first`] and [`Array::to_high_first`] convert from and to the opposite order of words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Array {
     /// The type of an element.

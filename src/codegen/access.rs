@@ -1,6 +1,7 @@
 //! Loads and stores: device memory and shared memory at addresses, local buffers in registers.
 
 use super::body::Body;
+use super::packed::{Packed, is_packed};
 use super::session::bug;
 use super::value::Data;
 use super::words::Words;
@@ -26,6 +27,8 @@ pub enum Place<'c> {
     Shared(PointerValue<'c>),
     /// In registers.
     Local(Words<'c>),
+    /// In registers, elements of 4 bits.
+    Packed(Packed<'c>),
 }
 
 impl<'c> Body<'c, '_, '_> {
@@ -44,11 +47,15 @@ impl<'c> Body<'c, '_, '_> {
         let (pointer, invariant) = match self.place(id)? {
             Place::Global { pointer, only_read } => (pointer, only_read),
             Place::Shared(pointer) => (pointer, false),
+            Place::Packed(words) => return self.load_words(&words, self.element_number(id, indices)?, lanes),
             Place::Local(words) => {
                 let elements = self.registers(id, &words, indices, lanes)?;
                 return Ok(Data { value: self.read(&words, &elements)?, dtype, lanes });
             }
         };
+        if is_packed(dtype) && lanes == 1 {
+            return self.load_half(id, indices, pointer, invariant);
+        }
         let (pointer, align) = self.address(id, pointer, indices)?;
         let value = self.b.load(self.b.shape(dtype, lanes)?, pointer, align.max(byte_size(dtype, lanes)), invariant)?;
         Ok(Data { value, dtype, lanes })
@@ -65,13 +72,20 @@ impl<'c> Body<'c, '_, '_> {
                 store.lanes, value.dtype, value.lanes
             )));
         }
+        let value = if is_packed(dtype) { self.splat(value, store.lanes)? } else { value };
         let pointer = match self.place(store.buffer)? {
             Place::Global { pointer, .. } | Place::Shared(pointer) => pointer,
+            Place::Packed(words) => {
+                return self.store_words(&words, self.element_number(store.buffer, &store.indices)?, value);
+            }
             Place::Local(words) => {
                 let elements = self.registers(store.buffer, &words, &store.indices, store.lanes)?;
                 return self.write(&words, &elements, value.value);
             }
         };
+        if is_packed(dtype) && store.lanes == 1 {
+            return Err(bug("a thread writes part of a byte"));
+        }
         let (pointer, align) = self.address(store.buffer, pointer, &store.indices)?;
         let value = match value.lanes == store.lanes {
             true => value.value,
@@ -105,10 +119,13 @@ impl<'c> Body<'c, '_, '_> {
         base: PointerValue<'c>,
         indices: &[Index],
     ) -> Result<(PointerValue<'c>, u32)> {
+        let mut sum = self.flat_sum(id, indices)?;
         let buffer = self.buffer(id)?;
-        let (element, elements) = (self.b.element(buffer.dtype)?, buffer.elements().unwrap_or(0));
-        let mut sum = self.sum(self.flat(id, indices)?);
         let align = known_alignment(buffer, &sum);
+        if is_packed(buffer.dtype) {
+            return Ok((self.packed_address(base, &sum)?, align));
+        }
+        let (element, elements) = (self.b.element(buffer.dtype)?, buffer.elements().unwrap_or(0));
         let constant = std::mem::take(&mut sum.constant);
         let mut pointer = base;
         if !sum.terms.is_empty() {
@@ -122,11 +139,22 @@ impl<'c> Body<'c, '_, '_> {
         Ok((pointer, align))
     }
 
+    /// The flat index of an access as a sum.
+    pub fn flat_sum(&self, id: BufferId, indices: &[Index]) -> Result<Affine> {
+        Ok(self.sum(self.flat(id, indices)?))
+    }
+
+    /// The number of an element of a local buffer.
+    pub fn element_number(&self, id: BufferId, indices: &[Index]) -> Result<i64> {
+        let first = self.flat_sum(id, indices)?.as_constant();
+        let name = &self.buffer(id)?.name;
+        first.ok_or_else(|| bug(format!("{name} is local, and its index varies at run time")))
+    }
+
     /// Consecutive elements of a local buffer, counted from its first.
     pub fn registers(&self, id: BufferId, words: &Words<'c>, indices: &[Index], lanes: u32) -> Result<Vec<usize>> {
         let name = &self.buffer(id)?.name;
-        let first = self.sum(self.flat(id, indices)?).as_constant();
-        let first = first.ok_or_else(|| bug(format!("{name} is local, and its index varies at run time")))?;
+        let first = self.element_number(id, indices)?;
         let end = first.saturating_add(i64::from(lanes));
         if first < 0 || end > words.elements() as i64 {
             return Err(bug(format!("{name} is accessed at {first}, outside its {} elements", words.elements())));
@@ -139,17 +167,17 @@ impl<'c> Body<'c, '_, '_> {
 fn known_alignment(buffer: &Buffer, sum: &Affine) -> u32 {
     let env = Env::new();
     let steps = sum.terms.iter().map(|(atom, factor)| factor.saturating_mul(divisor(atom, &env)));
-    let bytes = i64::from(buffer.dtype.bits() / 8).max(1);
+    let bits = i64::from(buffer.dtype.bits());
     steps
         .chain([sum.constant])
-        .map(|elements| elements.saturating_mul(bytes))
+        .map(|elements| elements.saturating_mul(bits))
         .filter(|offset| *offset != 0)
-        .map(|offset| 1 << offset.trailing_zeros().min(WIDEST.trailing_zeros()))
+        .map(|offset| 1 << offset.trailing_zeros().saturating_sub(3).min(WIDEST.trailing_zeros()))
         .fold(WIDEST.min(buffer.align), u32::min)
 }
 
 /// Bytes of `lanes` elements, and what their address is a multiple of: the largest power of two in it.
 pub fn byte_size(dtype: crate::DType, lanes: u32) -> u32 {
-    let bytes = (dtype.bits() / 8).max(1) * lanes.max(1);
+    let bytes = (dtype.bits() * lanes.max(1) / 8).max(1);
     1 << bytes.trailing_zeros()
 }

@@ -4,6 +4,7 @@ use super::access::Place;
 use super::builder::{Builder, Value};
 use super::index::{Number, Variable};
 use super::listing::Listing;
+use super::packed::is_packed;
 use super::session::bug;
 use super::unroll::{self, Copies};
 use super::words;
@@ -346,6 +347,7 @@ impl<'c> Body<'c, '_, '_> {
                     Place::Global { pointer: self.parameter(position)?, only_read: !writes.contains(&id) }
                 }
                 Scope::Shared => self.place_shared(buffer, shared)?,
+                Scope::Local if is_packed(buffer.dtype) => Place::Packed(self.place_packed(buffer)?),
                 Scope::Local => Place::Local(self.place_local(buffer, held.contains(&id))?),
                 Scope::Fragment => return Err(bug(format!("{} is still a fragment", buffer.name))),
             };

@@ -208,15 +208,26 @@ impl<'c, 'm> Builder<'c, 'm> {
         Ok(call.try_as_basic_value())
     }
 
-    /// Inline PTX that the lanes of a warp execute together, with an effect on memory; its arguments are 32-bit integers.
-    pub fn inline(&self, text: String, constraints: String, args: &[Value<'c>]) -> Result<()> {
+    /// Inline PTX that the lanes of a warp execute together, with an effect on memory; its results and its arguments are
+    /// 32-bit integers.
+    pub fn inline(
+        &self,
+        text: String,
+        constraints: String,
+        results: usize,
+        args: &[Value<'c>],
+    ) -> Result<ValueKind<'c>> {
         let args: Vec<BasicMetadataValueEnum> = args.iter().map(|a| (*a).into()).collect();
         let types = vec![self.i32().into(); args.len()];
-        let ty = self.context.void_type().fn_type(&types, false);
+        let ty = match results {
+            0 => self.context.void_type().fn_type(&types, false),
+            1 => self.i32().fn_type(&types, false),
+            n => self.context.struct_type(&vec![self.i32().into(); n], false).fn_type(&types, false),
+        };
         let asm = self.context.create_inline_asm(ty, text, constraints, true, false, None, false);
         let call = self.ir.build_indirect_call(ty, asm, &args, "").map_err(refused)?;
         self.convergent(call);
-        Ok(())
+        Ok(call.try_as_basic_value())
     }
 
     fn convergent(&self, call: CallSiteValue<'c>) {

@@ -2,6 +2,7 @@
 
 use super::body::Body;
 use super::builder::Value;
+use super::packed::is_packed;
 use super::value::{Data, is_unsigned};
 use crate::dtype::{Class, DType};
 use crate::error::Result;
@@ -11,8 +12,13 @@ use inkwell::{FloatPredicate, IntPredicate};
 impl<'c> Body<'c, '_, '_> {
     /// Converts every lane.
     pub fn cast(&self, to: DType, from: Data<'c>) -> Result<Data<'c>> {
+        match (is_packed(from.dtype), is_packed(to)) {
+            _ if from.dtype == to => return Ok(from),
+            (true, _) => return self.cast(to, self.spread_out(from)?),
+            (_, true) => return self.cast_to_packed(to, from),
+            _ => {}
+        }
         let value = match (from.dtype.class(), to.class()) {
-            _ if from.dtype == to => from.value,
             (Class::Float, Class::Float) => self.float_to_float(to, from)?,
             (Class::Float, Class::Bool) => {
                 let zero = self.b.number(from.dtype, from.lanes, 0.0)?;
@@ -27,6 +33,17 @@ impl<'c> Body<'c, '_, '_> {
             _ => self.int_to_int(to, from)?,
         };
         Ok(Data { value, dtype: to, lanes: from.lanes })
+    }
+
+    /// Floats saturate at the four bits' ends, integers are cut.
+    fn cast_to_packed(&self, to: DType, from: Data<'c>) -> Result<Data<'c>> {
+        if !from.dtype.is_float() {
+            return self.pack(self.cast(DType::S8, from)?, to);
+        }
+        let wide = self.cast(DType::S32, from)?;
+        let (low, high) = if to == DType::U4 { (0, 15) } else { (-8, 7) };
+        let value = self.b.per_lane(&[wide.value], wide.lanes, |v| self.saturate(v[0], low, high))?;
+        self.pack(Data { value, dtype: DType::S8, ..wide }, to)
     }
 
     fn float_to_float(&self, to: DType, from: Data<'c>) -> Result<Value<'c>> {

@@ -7,6 +7,7 @@
 use super::body::Body;
 use super::builder::Value;
 use super::index::{signed, unsigned};
+use super::packed::is_packed;
 use super::session::bug;
 use super::value::{Data, is_unsigned};
 use crate::dtype::{Class, DType};
@@ -51,9 +52,11 @@ impl<'c> Body<'c, '_, '_> {
         }
     }
 
-    fn splat(&self, a: Data<'c>, lanes: u32) -> Result<Data<'c>> {
+    /// A scalar in every lane; a vector of as many lanes as it is.
+    pub fn splat(&self, a: Data<'c>, lanes: u32) -> Result<Data<'c>> {
         match (a.lanes, lanes) {
             (from, to) if from == to => Ok(a),
+            (1, 1..) if is_packed(a.dtype) => Ok(Data { value: self.b.repeated(a.value, lanes)?, lanes, ..a }),
             (1, 1..) => Ok(Data { value: self.b.gather(&vec![a.value; lanes as usize])?, lanes, ..a }),
             _ => Err(bug(format!("{} lanes where {lanes} belong", a.lanes))),
         }
@@ -129,6 +132,7 @@ impl<'c> Body<'c, '_, '_> {
 
     fn binary(&self, op: BinOp, a: Data<'c>, b: Data<'c>) -> Result<Data<'c>> {
         match a.dtype.class() {
+            _ if is_packed(a.dtype) => self.in_bytes(&[a, b], |v| self.binary(op, v[0], v[1])),
             Class::Float => self.float_binary(op, a, b),
             _ => {
                 let value = self.int_binary(op, a, b)?;
@@ -219,6 +223,9 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     fn compare(&self, op: CmpOp, a: Data<'c>, b: Data<'c>) -> Result<Data<'c>> {
+        if is_packed(a.dtype) {
+            return self.compare(op, self.spread_out(a)?, self.spread_out(b)?);
+        }
         let value = if a.dtype.is_float() {
             let (a, b) = match a.dtype {
                 DType::Bf16 => (self.cast(DType::F32, a)?, self.cast(DType::F32, b)?),
@@ -251,6 +258,10 @@ impl<'c> Body<'c, '_, '_> {
         }
         let (a, b) = self.pair(a, b)?;
         let c = if c.lanes == 1 { c } else { self.splat(c, a.lanes)? };
+        if is_packed(a.dtype) && c.lanes > 1 {
+            let by_lane = |v: &[Data<'c>]| Ok(Data { value: self.b.select(c.value, v[0].value, v[1].value)?, ..v[0] });
+            return self.in_bytes(&[a, b], by_lane);
+        }
         Ok(Data { value: self.b.select(c.value, a.value, b.value)?, ..a })
     }
 
@@ -284,6 +295,7 @@ impl<'c> Body<'c, '_, '_> {
     /// An operation on one operand.
     pub fn unary(&self, op: UnOp, a: Data<'c>) -> Result<Data<'c>> {
         match (op, a.dtype.class()) {
+            _ if is_packed(a.dtype) => self.in_bytes(&[a], |v| self.unary(op, v[0])),
             (UnOp::Neg | UnOp::Abs, Class::Float) => self.sign(op, a),
             (UnOp::Not, Class::Float) => Err(bug(format!("not of {}", a.dtype))),
             (_, Class::Float) => self.function(op, a),

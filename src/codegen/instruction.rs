@@ -6,6 +6,7 @@
 use super::access::Place;
 use super::body::Body;
 use super::builder::{Type, Value, vector_of};
+use super::packed::PER_WORD;
 use super::session::bug;
 use super::words::Words;
 use crate::error::Result;
@@ -62,26 +63,36 @@ impl<'c> Body<'c, '_, '_> {
             expanded = expanded.replace(&format!("{{{field}}}"), value);
         }
         let mut args: Vec<Value<'c>> = Vec::new();
+        let result = call.operands.first().zip(row.operands.first());
+        let result = result.filter(|(_, theirs)| !operands.contains(&theirs.name));
+        let mut results = 0;
+        if let Some((operand, theirs)) = result {
+            let Held::Registers(elements) = &operand.held else { return Err(bug("a result that is not in registers")) };
+            let bits = self.buffer(operand.buffer)?.dtype.bits() as usize;
+            results = (elements.len() * bits).div_ceil(32);
+            expanded = expand(&expanded, theirs.name, 0..results);
+        }
         for name in operands {
-            let (operand, first) = (named(call, row, name)?, args.len());
-            let list = match &operand.held {
+            let (operand, first) = (named(call, row, name)?, results + args.len());
+            expanded = match &operand.held {
                 Held::Registers(elements) => {
                     for register in self.gathered(operand, elements)? {
                         args.push(self.b.reinterpret(register, self.b.i32().into())?);
                     }
-                    let numbers: Vec<String> = (first..args.len()).map(|n| format!("${n}")).collect();
-                    format!("{{{}}}", numbers.join(", "))
+                    expand(&expanded, name, first..results + args.len())
                 }
                 Held::Address(_) => {
                     let pointer = self.shared_address(operand)?;
                     args.push(self.b.short_address(pointer)?);
-                    format!("${first}")
+                    expanded.replace(&format!("{{{name}}}"), &format!("${first}"))
                 }
             };
-            expanded = expanded.replace(&format!("{{{name}}}"), &list);
         }
-        let constraints = format!("{}~{{memory}}", "r,".repeat(args.len()));
-        self.b.inline(expanded, constraints, &args)
+        let constraints = format!("{}{}~{{memory}}", "=r,".repeat(results), "r,".repeat(args.len()));
+        match (self.b.inline(expanded, constraints, results, &args)?, result) {
+            (ValueKind::Basic(value), Some((operand, _))) => self.taken_apart(operand, value),
+            _ => Ok(()),
+        }
     }
 
     fn shared_address(&mut self, operand: &Operand) -> Result<PointerValue<'c>> {
@@ -105,8 +116,18 @@ impl<'c> Body<'c, '_, '_> {
         Ok((words, registers))
     }
 
+    /// Which elements of a packed buffer each register holds.
+    fn packed_registers(&self, operand: &Operand, elements: &[i64]) -> Result<Vec<Vec<i64>>> {
+        let first = self.element_number(operand.buffer, &operand.indices)?;
+        Ok(elements.chunks(PER_WORD as usize).map(|r| r.iter().map(|e| first + e).collect()).collect())
+    }
+
     /// The registers of an operand: of each its elements, a vector where they are several.
     fn gathered(&self, operand: &Operand, elements: &[i64]) -> Result<Vec<Value<'c>>> {
+        if let Place::Packed(words) = self.place(operand.buffer)? {
+            let registers = self.packed_registers(operand, elements)?;
+            return registers.iter().map(|r| self.gathered_word(&words, r)).collect();
+        }
         let (words, registers) = self.held(operand, elements)?;
         registers.iter().map(|register| self.read(&words, register)).collect()
     }
@@ -114,6 +135,10 @@ impl<'c> Body<'c, '_, '_> {
     /// Puts the registers that an instruction returns where their elements are.
     fn taken_apart(&self, result: &Operand, value: Value<'c>) -> Result<()> {
         let Held::Registers(elements) = &result.held else { return Err(bug("a result that is not in registers")) };
+        if let Place::Packed(words) = self.place(result.buffer)? {
+            let registers = self.packed_registers(result, elements)?;
+            return registers.iter().zip(0..).try_for_each(|(r, n)| self.put_word(&words, r, self.b.field(value, n)?));
+        }
         let ty = self.b.element(self.buffer(result.buffer)?.dtype)?;
         let (words, registers) = self.held(result, elements)?;
         for (n, register) in registers.iter().enumerate() {
@@ -123,6 +148,14 @@ impl<'c> Body<'c, '_, '_> {
         }
         Ok(())
     }
+}
+
+/// The text with the registers of an operand: `{NAME}` is the list of them, `{NAME.0}` the first one alone.
+fn expand(text: &str, name: &str, registers: std::ops::Range<usize>) -> String {
+    let first = format!("${}", registers.start);
+    let all: Vec<String> = registers.map(|n| format!("${n}")).collect();
+    let text = text.replace(&format!("{{{name}.0}}"), &first);
+    text.replace(&format!("{{{name}}}"), &format!("{{{}}}", all.join(", ")))
 }
 
 /// The operand of a call that plays an operand of the row.

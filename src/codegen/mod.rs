@@ -16,6 +16,7 @@ mod index;
 mod instruction;
 mod listing;
 mod math;
+mod packed;
 mod session;
 mod unroll;
 mod value;

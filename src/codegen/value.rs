@@ -1,6 +1,7 @@
 //! Data values: their LLVM types, literals and lanes.
 
 use super::builder::{Builder, Type, Value, vector_of};
+use super::packed::is_packed;
 use super::session::bug;
 use crate::dtype::{Class, DType};
 use crate::error::{Error, Result};
@@ -29,11 +30,12 @@ impl<'c> Builder<'c, '_> {
             DType::Bf16 => c.bf16_type().into(),
             DType::F32 | DType::Tf32 => c.f32_type().into(),
             DType::F64 => c.f64_type().into(),
-            DType::S8 | DType::U8 => c.i8_type().into(),
+            // A single element of 4 bits is a byte that holds its value.
+            DType::S8 | DType::U8 | DType::S4 | DType::U4 => c.i8_type().into(),
             DType::S32 | DType::U32 => c.i32_type().into(),
             DType::S64 => c.i64_type().into(),
             DType::Bool => c.bool_type().into(),
-            DType::E4m3 | DType::E5m2 | DType::S4 | DType::U4 | DType::B1 => {
+            DType::E4m3 | DType::E5m2 | DType::B1 => {
                 return Err(Error::chip("codegen.type", format!("{dtype} has no ordinary code on a GPU yet"))
                     .help("compute in f32 or s32, or run the program on the CPU machine"));
             }
@@ -42,6 +44,9 @@ impl<'c> Builder<'c, '_> {
 
     /// The LLVM type of `lanes` elements.
     pub fn shape(&self, dtype: DType, lanes: u32) -> Result<Type<'c>> {
+        if is_packed(dtype) && lanes > 1 {
+            return self.packed(lanes);
+        }
         vector_of(self.element(dtype)?, lanes)
     }
 

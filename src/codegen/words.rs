@@ -55,6 +55,16 @@ impl<'c> Words<'c> {
     }
 }
 
+/// How many elements a local buffer has, which a thread must be able to hold.
+pub fn local_elements(buffer: &Buffer) -> Result<i64> {
+    let elements = buffer.elements().ok_or_else(|| bug(format!("{} has no constant size", buffer.name)))?;
+    if elements <= MOST_REGISTERS {
+        return Ok(elements);
+    }
+    let message = format!("local buffer {} has {elements} elements; a thread has 255 registers", buffer.name);
+    Err(Error::input("codegen.registers", message).help("use smaller tiles"))
+}
+
 /// The local buffers that instructions hold in registers.
 pub fn held(body: &[Stmt]) -> HashSet<BufferId> {
     let mut out = HashSet::new();
@@ -70,11 +80,7 @@ pub fn held(body: &[Stmt]) -> HashSet<BufferId> {
 impl<'c> Body<'c, '_, '_> {
     /// Slots for a local buffer; `held` if an instruction has it in its registers.
     pub fn place_local(&self, buffer: &Buffer, held: bool) -> Result<Words<'c>> {
-        let elements = buffer.elements().ok_or_else(|| bug(format!("{} has no constant size", buffer.name)))?;
-        if elements > MOST_REGISTERS {
-            let message = format!("local buffer {} has {elements} elements; a thread has 255 registers", buffer.name);
-            return Err(Error::input("codegen.registers", message).help("use smaller tiles"));
-        }
+        let elements = local_elements(buffer)?;
         let (element, bits) = (self.b.element(buffer.dtype)?, buffer.dtype.bits());
         let per = if held && bits < 32 && elements % i64::from(32 / bits) == 0 { 32 / bits as usize } else { 1 };
         let shape = vector_of(element, per as u32)?;

@@ -16,7 +16,7 @@ pub use rows::all;
 use crate::error::{Error, Result};
 use crate::ir::layout::{Coordinate, Layout};
 use crate::ir::{Func, Scope};
-use crate::target::Features;
+use crate::target::{Features, Target};
 
 /// The units that execute an instruction together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -142,6 +142,9 @@ pub struct Row {
     pub action: Action,
     /// What the chip must have.
     pub needs: Features,
+    /// The compute capability (times ten) from which on chips have it in name only: their assembler writes a sequence of other
+    /// instructions for it, and who asks for speed asks for those.
+    pub emulated_from: Option<u32>,
     /// How it is written; `None` if `lower` does not know it yet.
     pub emit: Option<Emit>,
 }
@@ -154,6 +157,16 @@ impl Row {
     pub fn program(&self) -> Result<Func> {
         crate::te::parse(&self.meaning)
             .map_err(|e| Error::bug("intrin.meaning", format!("{}: {}", self.name, e.message())))
+    }
+
+    /// Whether a chip runs it as a sequence of other instructions.
+    pub fn is_emulated_on(&self, target: &Target) -> bool {
+        self.emulated_from.is_some_and(|sm| target.sm >= sm)
+    }
+
+    /// Whether a chip has it, and runs it as one.
+    pub fn is_native_to(&self, target: &Target) -> bool {
+        target.has(self.needs) && !self.is_emulated_on(target)
     }
 
     /// The operand of that name.

@@ -51,7 +51,8 @@ fn held(operand: &Operand, row: i64, column: i64) -> (i64, i64, i64) {
 type Formula = (fn(i64, i64, i64) -> (i64, i64), i64);
 
 /// g and t are groupID and threadID_in_group. Sections "Matrix Fragments for mma.m16n8k8", "mma.m16n8k16 with floating point
-/// type", "mma.m8n8k16", "mma.m16n8k16 with integer type" and "mma.m16n8k32". B's tables give (k, column).
+/// type", "mma.m8n8k16", "mma.m16n8k16 with integer type", "mma.m16n8k32", and for 4-bit integers "mma.m8n8k32",
+/// "mma.m16n8k32" and "mma.m16n8k64". B's tables give (k, column).
 fn tables(name: &str) -> Vec<(usize, Formula)> {
     let d32: Formula = (|g, t, i| (if i < 2 { g } else { g + 8 }, t * 2 + (i & 1)), 4);
     let d8: Formula = (|g, t, i| (g, t * 2 + i), 2);
@@ -82,6 +83,28 @@ fn tables(name: &str) -> Vec<(usize, Formula)> {
             (0, d32),
             (1, (|g, t, i| (if i < 4 { g } else { g + 8 }, t * 4 + (i & 3)), 8)),
             (2, (|g, t, i| (t * 4 + i, g), 4)),
+        ],
+        "m8n8k32" => {
+            vec![(0, d8), (1, (|g, t, i| (g, t * 8 + i), 8)), (2, (|g, t, i| (t * 8 + i, g), 8))]
+        }
+        "m16n8k32" if name.contains('4') => vec![
+            (0, d32),
+            (1, (|g, t, i| (if i < 8 { g } else { g + 8 }, t * 8 + (i & 7)), 16)),
+            (2, (|g, t, i| (t * 8 + i, g), 8)),
+        ],
+        "m16n8k64" => vec![
+            (0, d32),
+            (
+                1,
+                (
+                    |g, t, i| {
+                        let row = if (0..8).contains(&i) || (16..24).contains(&i) { g } else { g + 8 };
+                        (row, if i < 16 { t * 8 + (i & 7) } else { t * 8 + (i & 7) + 32 })
+                    },
+                    32,
+                ),
+            ),
+            (2, (|g, t, i| (if i < 8 { t * 8 + (i & 7) } else { t * 8 + (i & 7) + 32 }, g), 16)),
         ],
         "m16n8k32" => vec![
             (0, d32),
@@ -150,6 +173,30 @@ fn matrices_come_from_the_rows_that_lanes_name() {
     }
 }
 
+/// movmatrix as its section says it: of what lane (g, t) held of row g, it gets the rows 2 t and 2 t + 1 of column g.
+#[test]
+fn a_matrix_in_registers_is_exchanged() {
+    for row in all().iter().filter(|r| r.name.starts_with("movmatrix")) {
+        for (i, j) in (0..8).flat_map(|i| (0..8).map(move |j| (i, j))) {
+            assert_eq!(held(&row.operands[1], i, j), (4 * i + j / 2, 0, j % 2 * 16));
+            assert_eq!(held(&row.operands[0], i, j), (4 * j + i / 2, 0, i % 2 * 16));
+        }
+    }
+}
+
+#[test]
+fn what_a_chip_only_emulates_is_said() {
+    use crate::target::Target;
+    for row in all() {
+        let four_bits = row.name.starts_with("mma.") && (row.name.contains(".s4") || row.name.contains(".u4"));
+        assert_eq!(row.is_emulated_on(&Target::sm_90()), four_bits, "{}", row.name);
+        assert!(!row.is_emulated_on(&Target::sm_89()), "{}", row.name);
+    }
+    let row = find("mma.m16n8k64.s32.u4.s4").unwrap();
+    assert!(row.is_native_to(&Target::sm_86()) && !row.is_native_to(&Target::sm_75()));
+    assert!(!row.is_native_to(&Target::sm_90a()));
+}
+
 /// What loads fill, products take: the same elements in the same lanes, whatever the registers are called.
 #[test]
 fn loads_fit_the_products() {
@@ -175,6 +222,11 @@ fn loads_fit_the_products() {
     for (i, j) in (0..16).flat_map(|i| (0..32).map(move |j| (i, j))) {
         let a = lane_and_bit("mma.m16n8k32.s32.s8.u8", 1, i, j);
         assert_eq!(a, lane_and_bit("ldmatrix.m16n32.s8", 0, i, j));
+    }
+    for (i, j) in (0..16).flat_map(|i| (0..64).map(move |j| (i, j))) {
+        let loaded = lane_and_bit("ldmatrix.m16n64.s4", 0, i, j);
+        assert_eq!(loaded, lane_and_bit("mma.m16n8k64.s32.s4.s4", 1, i, j));
+        assert_eq!(loaded, lane_and_bit("mma.m16n8k64.s32.s4.s4", 2, i % 8, j));
     }
 }
 

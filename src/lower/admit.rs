@@ -5,7 +5,7 @@ use super::LoweredKernel;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::intrin;
-use crate::ir::{Axis, Block, CopyKind, Func, LoopKind, Scope, Stmt, visit};
+use crate::ir::{Axis, Block, Buffer, CopyKind, Func, LoopKind, Scope, Stmt, layout, visit};
 use crate::target::{FEATURES, Features, Target};
 
 /// Refuses placements that are not lowered yet and types that the chip has no memory format for.
@@ -101,11 +101,9 @@ fn instructions(func: &Func, target: &Target) -> Result<()> {
 }
 
 fn types(func: &Func, target: &Target) -> Result<()> {
-    let odd = |d: DType| {
-        matches!(d, DType::E4m3 | DType::E5m2 | DType::S4 | DType::U4 | DType::B1 | DType::Tf32 | DType::Bool)
-    };
+    let odd = |d: DType| matches!(d, DType::E4m3 | DType::E5m2 | DType::B1 | DType::Tf32 | DType::Bool);
     match func.buffers.iter().find(|b| odd(b.dtype)) {
-        None => Ok(()),
+        None => func.buffers.iter().try_for_each(whole_bytes),
         Some(b) => Err(Error::chip(
             "admit.type",
             format!(
@@ -113,12 +111,46 @@ fn types(func: &Func, target: &Target) -> Result<()> {
                 b.name, b.dtype, target.name
             ),
         )
-        .help("the CPU machine runs such programs; choose f16, bf16, f32, f64, s8, u8, s32, u32 or s64 for the GPU")),
+        .help("the CPU machine runs such programs; choose f16, bf16, f32, f64, s8, u8, s4, u4, s32, u32 or s64 for the GPU")),
     }
+}
+
+/// Rows in device memory begin with a byte of their own, or threads of different rows would write one byte.
+fn whole_bytes(buffer: &Buffer) -> Result<()> {
+    let bits = i64::from(buffer.dtype.bits());
+    let strides = layout::strides(buffer).unwrap_or_default();
+    let Some((_, rows)) = strides.split_last().filter(|_| bits < 8 && buffer.scope == Scope::Global) else {
+        return Ok(());
+    };
+    let Some(stride) = rows.iter().find(|s| *s * bits % 8 != 0) else { return Ok(()) };
+    let message =
+        format!("rows of {} are {stride} elements of {}, which are no whole bytes", buffer.name, buffer.dtype);
+    Err(Error::input("admit.row", message)
+        .help(format!("make its last extent a multiple of {}, with zeros behind its end", 8 / bits)))
+}
+
+/// A thread writes whole bytes: elements that share one with those of another thread would be lost.
+fn bytes_written(kernel: &LoweredKernel) -> Result<()> {
+    let mut found = None;
+    visit::walk(&kernel.func.body, &mut |s| {
+        if let Stmt::Store(store) = s {
+            let buffer = kernel.func.buffer(store.buffer);
+            let partly = buffer.dtype.bits() * store.lanes % 8 != 0 && buffer.scope != Scope::Local;
+            found = found.take().or(partly.then_some(buffer));
+        }
+    });
+    let Some(buffer) = found else { return Ok(()) };
+    let per = 8 / buffer.dtype.bits();
+    let message =
+        format!("a thread writes single elements of {}, of which {per} of {} share a byte", buffer.name, buffer.dtype);
+    Err(Error::input("admit.byte", message).within(format!("in kernel {}", kernel.func.name)).help(format!(
+        "vectorize a loop of {per}, or a multiple of that, neighbours that begins at a multiple of {per}"
+    )))
 }
 
 /// Refuses a kernel that is over a limit of the chip.
 pub fn admit_kernel(kernel: &LoweredKernel, target: &Target) -> Result<()> {
+    bytes_written(kernel)?;
     let limits = &target.limits;
     let (block, grid) = (kernel.block(), kernel.grid());
     let threads: u64 = block.iter().map(|&n| u64::from(n)).product();

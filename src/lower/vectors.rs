@@ -79,7 +79,7 @@ fn vectorize(func: &Func, mut l: For, env: &Env) -> Result<Vec<Stmt>> {
 
 /// Powers of two above 1 that divide the extent, widest first.
 fn widths(extent: i64) -> impl Iterator<Item = i64> {
-    [16i64, 8, 4, 2].into_iter().filter(move |w| extent % w == 0)
+    [32i64, 16, 8, 4, 2].into_iter().filter(move |w| extent % w == 0)
 }
 
 /// Whether `width` consecutive iterations are one vector statement.

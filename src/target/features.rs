@@ -49,6 +49,8 @@ bitflags! {
         const WGMMA = 1 << 19;
         /// setmaxnreg.
         const SET_REGISTERS = 1 << 20;
+        /// movmatrix.
+        const MOVMATRIX = 1 << 21;
     }
 }
 
@@ -76,12 +78,13 @@ const fn accelerated(flag: Features, name: &'static str, sm: u32, ptx: u32) -> F
 }
 
 /// Every feature, by the chip that brought it.
-pub const FEATURES: [Feature; 21] = [
+pub const FEATURES: [Feature; 22] = [
     row(Features::WMMA, "wmma", 70, 60),
     row(Features::MMA_QUAD, "mma.m8n8k4", 70, 64),
     row(Features::MMA_F16, "mma.m16n8k8 on f16", 75, 65),
     row(Features::MMA_INT, "mma on integers", 75, 65),
     row(Features::LDMATRIX, "ldmatrix", 75, 65),
+    row(Features::MOVMATRIX, "movmatrix", 75, 78),
     row(Features::TANH, "tanh.approx", 75, 70),
     row(Features::MMA_AMPERE, "mma of m16n8k16 and on bf16, tf32 and f64", 80, 70),
     row(Features::BF16, "bf16 conversions", 80, 70),

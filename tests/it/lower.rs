@@ -238,8 +238,16 @@ fn what_cannot_be_lowered_is_named() {
     let over = "gemm 64x64x64 f32 NN\ntarget sm_80\nsplit i ? 64 -> a b\nsplit j ? 64 -> c d\nreorder a c b d k\n\
                 bind a blockIdx.x\nbind b threadIdx.x\nbind d threadIdx.y\n";
     assert_eq!(refused(over), "admit.threads");
-    let int4 = "gemm 64x64x64 s4>s32>s32 NN\ntarget sm_80\nbind i blockIdx.x\n";
-    assert_eq!(refused(int4), "admit.type");
+    let fp8 = "gemm 64x64x64 e4m3>f32>f32 NN\ntarget sm_80\nbind i blockIdx.x\n";
+    assert_eq!(refused(fp8), "admit.type");
+    let row =
+        "program p\ninput A s4[4, 7]\nC: output C[i 4, j 7] s32 = s32(A[i, j])\ntarget sm_80\nbind i blockIdx.x\n";
+    assert_eq!(refused(row), "admit.row");
+    let byte =
+        "program p\ninput A s32[4, 8]\nC: output C[i 4, j 8] s4 = s4(A[i, j])\ntarget sm_80\nbind i blockIdx.x\n";
+    assert_eq!(refused(byte), "admit.byte");
+    let whole = format!("{byte}vectorize j");
+    lowered(&whole);
     let big = "gemm 4096x4096x4096 f32 NN\ntarget sm_80\nbind i blockIdx.x\ncache_read C A shared -> A_s\ncompute_at A_s i\n\
                cache_read C B shared -> B_s\ncompute_at B_s i\n";
     assert_eq!(refused(big), "admit.shared");

@@ -54,8 +54,19 @@ fn handmade_kernels_assemble_into_registers_alone() {
 }
 
 /// The types that ordinary code computes with.
-const TYPES: [DType; 9] =
-    [DType::F16, DType::Bf16, DType::F32, DType::F64, DType::S8, DType::U8, DType::S32, DType::U32, DType::S64];
+const TYPES: [DType; 11] = [
+    DType::F16,
+    DType::Bf16,
+    DType::F32,
+    DType::F64,
+    DType::S8,
+    DType::U8,
+    DType::S4,
+    DType::U4,
+    DType::S32,
+    DType::U32,
+    DType::S64,
+];
 
 const ARITHMETIC: [BinOp; 6] = [BinOp::Add, BinOp::Sub, BinOp::Mul, BinOp::Div, BinOp::Min, BinOp::Max];
 const BITS: [BinOp; 5] = [BinOp::And, BinOp::Or, BinOp::Xor, BinOp::Shl, BinOp::Shr];
@@ -72,7 +83,8 @@ fn every_operation(dtype: DType, lanes: u32) -> Lowered {
     let load = |buffer| handmade::load_lanes(buffer, at.clone(), lanes);
     let mut results = operations(dtype, load(a), load(b));
     results.push((dtype, Expr::Splat(lanes, Box::new(Expr::Index(dtype, Box::new(tx * 3))))));
-    results.retain(|(t, _)| t.bits() * lanes <= 128);
+    // Whole bytes, and at most 16 of them.
+    results.retain(|(t, _)| t.bits() * lanes <= 128 && t.bits() * lanes % 8 == 0);
     let mut stores = Vec::new();
     for t in TYPES {
         let of_type: Vec<&Expr> = results.iter().filter(|r| r.0 == t).map(|r| &r.1).collect();
@@ -118,11 +130,14 @@ fn every_operation_assembles_on_every_type_and_width() {
     let tools = tools();
     let mut all: Option<Lowered> = None;
     for dtype in TYPES {
-        for lanes in [1, 128 / dtype.bits()] {
+        for lanes in [8u32.div_ceil(dtype.bits()), 128 / dtype.bits()] {
             let one = every_operation(dtype, lanes);
             match &mut all {
                 // One module of many kernels; they take the same parameters by name, of one type each.
-                Some(all) => all.kernels.extend(one.kernels),
+                Some(all) => {
+                    all.params.extend(one.params.into_iter().filter(|p| !all.params.contains(p)).collect::<Vec<_>>());
+                    all.kernels.extend(one.kernels);
+                }
                 None => all = Some(one),
             }
         }

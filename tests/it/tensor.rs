@@ -52,13 +52,23 @@ fn copy(row: &Row) -> (String, String) {
     let [m, n] = [0, 1].map(|d| row.dims[d].1);
     let dtype = row.program().unwrap().buffers[0].dtype;
     let text = format!("program probe\ninput S {dtype}[{m}, {n}]\nD: output D[m {m}, n {n}] {dtype} = S[m, n]");
+    // A thread writes whole bytes.
+    let per = if dtype.bits() < 8 { 8 / dtype.bits() } else { 1 };
     let threads = |block: &str, i: &str, j: &str| {
-        format!("fuse {i} {j} -> {block}_e; split {block}_e ? 32 -> {block}_o {block}_t; bind {block}_t threadIdx.x")
+        format!(
+            "fuse {i} {j} -> {block}_e; split {block}_e ? 32 {per} -> {block}_o {block}_t {block}_v; bind {block}_t threadIdx.x; vectorize {block}_v"
+        )
     };
     let shared = "split m ? {m} -> b mi; bind b blockIdx.x; cache_read D S shared -> S_s; compute_at S_s b -> s0 s1";
     let shared = shared.replace("{m}", &m.to_string());
-    let steps = match row.operands[0].place {
-        Place::Registers(_) => format!(
+    let in_registers = |n: usize| matches!(row.operands[n].place, Place::Registers(_));
+    let steps = match [in_registers(0), in_registers(1)] {
+        [true, true] => format!(
+            "split m ? {m} -> b mi; bind b blockIdx.x; cache_read D S fragment -> S_f; compute_at S_f b\n\
+             cache_read D S_f fragment -> D_f f0 f1; tensorize f0 {}",
+            row.name
+        ),
+        [true, false] => format!(
             "{shared}; {}\ncache_read D S_s fragment -> S_f f0 f1; tensorize f0 {}",
             threads("S_s", "s0", "s1"),
             row.name
@@ -112,6 +122,7 @@ fn mnemonic(row: &Row) -> String {
     let parts: Vec<&str> = row.name.split('.').collect();
     match parts.as_slice() {
         ["mma", shape, d, a, b] => format!("mma.sync.aligned.{shape}.row.col.{d}.{a}.{b}.{d}"),
+        ["movmatrix", ..] => "movmatrix.sync.aligned.m8n8.trans.b16".to_string(),
         [word, rest @ ..] => {
             let matrices: i64 = row.dims.iter().map(|d| d.1).product::<i64>()
                 * i64::from(row.program().unwrap().buffers[0].dtype.bits())

@@ -1,9 +1,11 @@
-//! ldmatrix and stmatrix: one, two or four matrices of 8 rows by 16 bytes between shared memory and a fragment.
+//! ldmatrix and stmatrix: one, two or four matrices of 8 rows by 16 bytes between shared memory and a fragment; movmatrix:
+//! one from fragment to fragment, its rows and columns exchanged.
 //!
 //! Lane i gives the address of row i % 8 of matrix i / 8. Register r of a lane holds, of matrix r, word t of row g (g = lane /
 //! 4, t = lane % 4); transposed, the 16-bit elements in rows 2 t and 2 t + 1 of column g (PTX ISA, ldmatrix, stmatrix).
 //!
-//! The matrices of a tile are numbered down its columns first, so that m16n16 of 16-bit elements (m16n32 of 8-bit ones) is the
+//! The matrices of a tile are numbered down its columns first, so that m16n16 of 16-bit elements (m16n32 of 8-bit, m16n64
+//! of 4-bit ones) is the
 //! A fragment of mma.sync. Those of a `.row` form are numbered along its rows first: a B fragment of two neighbours whose k
 //! runs along rows, or an A fragment read with rows and columns exchanged. Either way registers that one instruction takes
 //! together then follow each other, as they must in the machine's code.
@@ -37,12 +39,13 @@ impl Order {
 }
 
 const STMATRIX: &str = include_str!("../../../ptx-templates/stmatrix.ptx");
+const MOVMATRIX: &str = include_str!("../../../ptx-templates/movmatrix.ptx");
 
 pub(super) fn rows() -> Vec<Row> {
-    use DType::{Bf16, F16, S8, U8};
+    use DType::{Bf16, F16, S4, S8, U4, U8};
     let mut out = Vec::new();
     for store in [false, true] {
-        for dtype in [F16, Bf16, S8, U8] {
+        for dtype in [F16, Bf16, S8, U8, S4, U4] {
             for trans in [false, true] {
                 // Transposed are elements of 16 bits, whatever they hold.
                 if !trans || dtype.bits() == 16 {
@@ -52,7 +55,29 @@ pub(super) fn rows() -> Vec<Row> {
             }
         }
     }
+    out.extend([F16, Bf16].map(exchange));
     out
+}
+
+/// What a load with `trans` does on the way, from fragment to fragment.
+fn exchange(dtype: DType) -> Row {
+    let tile = Tile { down: 1, across: 1, steps: (1, 1) };
+    Row {
+        name: format!("movmatrix.trans.m8n8.{dtype}"),
+        about: "A warp exchanges rows and columns of what its lanes hold of a matrix (PTX ISA, movmatrix).",
+        level: Level::Warp,
+        dims: vec![("m", 8), ("n", 8)],
+        operands: vec![
+            Operand::new("D", Place::Registers(transposed(dtype, tile))),
+            Operand::new("S", Place::Registers(plain(dtype, tile))),
+        ],
+        init: Init::None,
+        meaning: format!("program movmatrix\ninput S {dtype}[8, 8]\nD: output D[m 8, n 8] {dtype} = S[m, n]"),
+        action: Action::Copy,
+        needs: Features::MOVMATRIX,
+        emulated_from: None,
+        emit: Some(Emit::Template { text: MOVMATRIX, fields: Vec::new(), operands: &["S"] }),
+    }
 }
 
 fn row(store: bool, dtype: DType, trans: bool, order: Order, (down, across): (i64, i64)) -> Row {
@@ -87,6 +112,7 @@ fn row(store: bool, dtype: DType, trans: bool, order: Order, (down, across): (i6
         meaning: format!("program {word}\ninput S {dtype}[{m}, {n}]\nD: output D[m {m}, n {n}] {dtype} = S[m, n]"),
         action: Action::Copy,
         needs: if store { Features::STMATRIX } else { Features::LDMATRIX },
+        emulated_from: None,
         emit: Some(if store { stores() } else { loads }),
     }
 }

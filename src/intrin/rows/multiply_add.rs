@@ -1,6 +1,6 @@
 //! mma.sync: products of fragments, by warps.
 //!
-//! One rule gives the fragments of every shape and type (PTX ISA, "Matrix Fragments for mma.m8n8k16 .. mma.m16n8k32"). With
+//! One rule gives the fragments of every shape and type (PTX ISA, "Matrix Fragments for mma.m8n8k16 .. mma.m16n8k64"). With
 //! g = lane / 4, t = lane % 4, and k counted in 32-bit words:
 //!
 //! - A, register r: row g + 8 (r % 2), word t + 4 (r / 2); with 8 rows word t + 4 r;
@@ -14,6 +14,10 @@ use crate::ir::layout::Coordinate::{Bit, Index, Lane, Register};
 use crate::ir::layout::{Digit, Layout};
 use crate::target::Features;
 
+/// The compute capability from which on 4-bit integers are multiplied as 8-bit ones: ptxas writes two instructions and their
+/// unpacking in a routine that it calls.
+const WITHOUT_INT4: u32 = 90;
+
 /// Rows of D, which B has columns 8 of, and the extent of k.
 type Shape = (i64, i64);
 
@@ -22,8 +26,11 @@ const BF16: [(Shape, Features); 2] = [((16, 8), Features::MMA_AMPERE), ((16, 16)
 const INT8: [(Shape, Features); 3] =
     [((8, 16), Features::MMA_INT), ((16, 16), Features::MMA_AMPERE), ((16, 32), Features::MMA_AMPERE)];
 
+const INT4: [(Shape, Features); 3] =
+    [((8, 32), Features::MMA_INT), ((16, 32), Features::MMA_AMPERE), ((16, 64), Features::MMA_AMPERE)];
+
 pub(super) fn rows() -> Vec<Row> {
-    use DType::{Bf16, F16 as Half, F32, S8, S32, U8};
+    use DType::{Bf16, F16 as Half, F32, S4, S8, S32, U4, U8};
     let mut out = Vec::new();
     for (shape, needs) in F16 {
         out.extend([F32, Half].map(|d| row(shape, [d, Half, Half], needs, &format!("{d}.{d}"))));
@@ -34,6 +41,11 @@ pub(super) fn rows() -> Vec<Row> {
     for (shape, needs) in INT8 {
         for (a, b, types) in [(S8, S8, "s8"), (U8, U8, "u8"), (S8, U8, "s8.u8"), (U8, S8, "u8.s8")] {
             out.push(row(shape, [S32, a, b], needs, types));
+        }
+    }
+    for (shape, needs) in INT4 {
+        for (a, b, types) in [(S4, S4, "s4"), (U4, U4, "u4"), (S4, U4, "s4.u4"), (U4, S4, "u4.s4")] {
+            out.push(Row { emulated_from: Some(WITHOUT_INT4), ..row(shape, [S32, a, b], needs, types) });
         }
     }
     out
@@ -60,6 +72,7 @@ fn row((m, k): Shape, [d, a, b]: [DType; 3], needs: Features, types: &str) -> Ro
         ),
         action: Action::MultiplyAdd,
         needs,
+        emulated_from: None,
         // D, A, B and the C that D is added to: the same registers as D.
         emit: Some(Emit::Intrinsic {
             name: format!("llvm.nvvm.mma.{shape}.row.col.{types}"),

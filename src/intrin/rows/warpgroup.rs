@@ -24,6 +24,7 @@ pub(super) fn rows() -> Vec<Row> {
             .into(),
         action: Action::MultiplyAdd,
         needs: Features::WGMMA,
+        emulated_from: None,
         emit: None,
     }]
 }

@@ -12,7 +12,8 @@ impl Layout {
         }))
     }
 
-    /// The layout of a buffer: from its indices to an offset in bits. `None` where an extent is symbolic, the size
+    /// The layout of a buffer: from its indices to an offset in bits, of which bit 0 is the lowest of the first byte. So
+    /// elements below a byte are packed, the lower index in the lower bits, here and nowhere else. `None` where an extent is symbolic, the size
     /// overflows, or neither panels divide swizzled rows nor rows panels.
     pub fn of(buffer: &Buffer) -> Option<Layout> {
         let (shape, bits) = (buffer.const_shape()?, i64::from(buffer.dtype.bits()));

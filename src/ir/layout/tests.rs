@@ -218,3 +218,19 @@ fn layouts_have_one_form() {
     assert_eq!(exchanged, Layout::strided(&[8, 4], &[1, 8], 16));
     assert_eq!(Layout::strided(&[8, 4], &[3, 1], 16).inverse(), None);
 }
+
+/// The order of 4-bit integers: two to a byte, the lower index in the lower bits; host arrays have it too.
+#[test]
+fn small_elements_are_packed_lowest_bits_first() {
+    for dtype in [DType::S4, DType::U4, DType::B1] {
+        let (shape, bits) = ([3, 32], i64::from(dtype.bits()));
+        let layout = Layout::of(&buffer(dtype, &shape)).unwrap();
+        let array = crate::Array::random(dtype, &[3, 32], 9).unwrap();
+        for (i, j) in (0..3).flat_map(|i| (0..32).map(move |j| (i, j))) {
+            let offset = layout.value(Offset, &|c| if c == Index(0) { i } else { j });
+            assert_eq!(offset, (i * 32 + j) * bits);
+            let value = i64::from(array.bytes[offset as usize / 8]) >> (offset % 8) & ((1 << bits) - 1);
+            assert_eq!(value, array.get((i * 32 + j) as usize) as i64 & ((1 << bits) - 1), "{dtype} {i} {j}");
+        }
+    }
+}
