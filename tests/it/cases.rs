@@ -55,11 +55,17 @@ pub fn compiling_examples() -> impl Iterator<Item = (String, Schedule)> {
     examples().into_iter().filter_map(keep)
 }
 
+/// A depth of a small product that the steps of instructions divide: rows of 4-bit integers are twice as many.
+pub fn depth(schedule: &Schedule) -> i64 {
+    let small = schedule.program.buffers.iter().any(|b| b.dtype.bits() < 8);
+    if small { 128 } else { 64 }
+}
+
 /// The size of a small product, or a larger one where the schedule has instructions whose tiles that does not fill.
 pub fn product_size(schedule: &Schedule, small: [i64; 3]) -> [i64; 3] {
     let has = |word: &str| schedule.steps.iter().any(|s| s.to_string().starts_with(word));
     match (has("tensorize"), has("pipeline")) {
-        (true, false) => [128, 128, 64],
+        (true, false) => [128, 128, depth(schedule)],
         // A ring of three slots goes round, and ends in its middle.
         (true, true) => [128, 128, 160],
         _ => small,

@@ -1,7 +1,7 @@
 //! Every example at reduced sizes: the naive program, the scheduled one and the lowered kernels are bit-equal in the
 //! ring, whatever the order of warps and blocks, and in the real types the kernels meet the reference.
 
-use crate::cases::compiling_examples;
+use crate::cases::{compiling_examples, depth};
 use warploom::ir::Func;
 use warploom::loom::Schedule;
 use warploom::lower::{Lowered, lower};
@@ -15,7 +15,7 @@ const POLICIES: [Policy; 3] = [Policy::InOrder, Policy::Reverse, Policy::Random(
 /// A size that tiles divide, and one that they do not.
 fn sizes(schedule: &Schedule) -> Vec<Vec<i64>> {
     match Known::of(&schedule.program) {
-        Some(Known::Gemm(_)) => vec![vec![128, 128, 64], vec![67, 130, 41]],
+        Some(Known::Gemm(_)) => vec![vec![128, 128, depth(schedule)], vec![67, 130, 41]],
         Some(_) => vec![vec![512], vec![333]],
         None => Vec::new(),
     }
