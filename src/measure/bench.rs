@@ -9,8 +9,10 @@ use super::check;
 use super::cold::Cold;
 use super::floor;
 use super::library::cublas::{Cublas, Gemm};
+use super::library::cublaslt::CublasLt;
 use super::library::nvml::Nvml;
-use super::row::{self, Alone, Row};
+use super::peer::{Choice, Peer};
+use super::row::{self, Alone, Best, Row};
 use super::timer::{Launch, Subject, Timer};
 use crate::array::Array;
 use crate::dtype::DType;
@@ -18,6 +20,9 @@ use crate::error::{Error, Result};
 use crate::kernel::{Access, Kernels};
 use crate::runtime::{Device, DeviceBuffer, Program, median};
 use std::cell::Cell;
+
+/// Launches of each of the library's ways that are compared.
+const QUICK: usize = 5;
 
 /// How much time a row may take.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -98,6 +103,7 @@ impl Set {
 pub struct Bench {
     device: Device,
     cublas: std::result::Result<Cublas, Error>,
+    lt: Option<CublasLt>,
     nvml: Option<Nvml>,
     cold: Cold,
     plan: Plan,
@@ -115,8 +121,9 @@ impl Bench {
         let cold = Cold::with(device, cublas.as_ref().ok())?;
         let launch_us = [floor::launch_us(device, 1)?, floor::launch_us(device, plan.graph_launches)?];
         let bytes_per_second = cold.bandwidth(device, cublas.as_ref().ok())?;
+        let lt = cublas.as_ref().ok().and_then(|c| CublasLt::beside(device, c.file()).ok());
         let (device, nvml) = (device.clone(), Nvml::open(device).ok());
-        Ok(Bench { device, cublas, nvml, cold, plan, launch_us, bytes_per_second, warm: Cell::new(false) })
+        Ok(Bench { device, cublas, lt, nvml, cold, plan, launch_us, bytes_per_second, warm: Cell::new(false) })
     }
 
     /// The device that is measured.
@@ -147,7 +154,7 @@ impl Bench {
         let library = library.collect::<Result<Vec<_>>>()?;
         let first = Set { ours: check::upload(&self.device, program.args(), &job.args)?, library };
         let peer = self.peer(job, &first);
-        let sides = Sides { program: &program, peer: peer.as_ref().ok().copied() };
+        let sides = Sides { program: &program, peer: peer.as_ref().ok() };
         let first = vec![first];
         let roughly = self.estimate(&sides, &first)?;
         let sets = self.sets(first, roughly)?;
@@ -155,7 +162,8 @@ impl Bench {
         let measured = self.measure(&sides, &sets, roughly, short)?;
         let alone = short.then(|| self.measure(&sides, &sets[..1], roughly, false)).transpose()?;
         self.warm.set(true);
-        let chosen = peer.as_ref().ok().map(|(cublas, gemm)| self.describe(cublas, gemm, &sets));
+        let chosen = sides.peer.map(|peer| peer.describe(&self.device, sets[0].library()));
+        let best = sides.peer.map(|peer| self.best(peer, &sets)).transpose()?.flatten();
         let [program_name, shape, dtype, layout] = job.labels.clone();
         let Measured { summary, launches, clock_mhz, watts } = measured;
         Ok(Row {
@@ -168,6 +176,7 @@ impl Bench {
             gflops: job.operations / summary.us / 1e3,
             library_us: summary.library_us,
             library: chosen,
+            library_best: best,
             beside: job.beside.as_ref().map(|b| b.words.clone()),
             library_missing: peer.err().map(|e| e.message().to_string()),
             ratio: summary.ratio,
@@ -184,17 +193,39 @@ impl Bench {
     }
 
     /// The library's counterpart, after its result was checked as ours was; or why there is none.
-    fn peer(&self, job: &Job<'_>, set: &Set) -> Result<(&Cublas, Gemm)> {
+    fn peer(&self, job: &Job<'_>, set: &Set) -> Result<Peer<'_>> {
         let none = || Error::input("measure.no_peer", "the library has no such program");
-        let gemm = job.gemm.ok_or_else(none)?;
-        let cublas = self.cublas()?;
-        let [a, b, c, ..] = set.library() else { return Err(none()) };
+        let peer = Peer::of(self.cublas()?, self.lt.as_ref(), job.gemm.ok_or_else(none)?);
+        let [_, _, c, ..] = set.library() else { return Err(none()) };
         c.poison()?;
-        cublas.gemm(&gemm, a, b, c)?;
+        peer.launch(set.library())?;
         let after = set.library().iter().map(DeviceBuffer::download).collect::<Result<Vec<_>>>()?;
         let judge = job.beside.as_ref().map_or(job.judge, |b| b.judge);
         check::passed("cuBLAS", judge(&after)?)?;
-        Ok((cublas, gemm))
+        Ok(peer)
+    }
+
+    /// The fastest of the library's other ways, if it is faster than its own choice in the same few launches.
+    fn best(&self, peer: &Peer<'_>, sets: &[Set]) -> Result<Option<Best>> {
+        let set = sets[0].library();
+        let own = |_: usize| peer.launch(set);
+        let mut timer = self.timer(2 * QUICK)?;
+        let mut best: Option<(f64, Choice)> = None;
+        for choice in peer.others() {
+            let other = |_: usize| peer.launch_with(choice, set);
+            if other(0).is_err() {
+                continue;
+            }
+            let (a, b) = (Subject::single(&own, 1), Subject::single(&other, 1));
+            let order: Vec<&Subject<'_>> = [&a, &b].into_iter().cycle().take(2 * QUICK).collect();
+            let times = timer.block(&order)?;
+            let every = |from: usize| median(&times.iter().skip(from).step_by(2).copied().collect::<Vec<_>>());
+            let ratio = every(0) / every(1);
+            if ratio > best.map_or(1.0, |b| b.0) {
+                best = Some((ratio, choice));
+            }
+        }
+        Ok(best.map(|(ratio, choice)| Best { ratio, library: peer.describe_with(choice, &self.device, set) }))
     }
 
     /// As many sets of buffers as samples need: one for each launch of a graph, or enough to rotate beyond the cache.
@@ -277,17 +308,6 @@ impl Bench {
         Ok(Subject::single(launch, sets))
     }
 
-    /// Name, version and kernels of the library's counterpart.
-    fn describe(&self, cublas: &Cublas, gemm: &Gemm, sets: &[Set]) -> String {
-        let [set, ..] = sets else { return String::new() };
-        let recorded = self.device.capture(|| library_launch(Some((cublas, *gemm)), set.library()));
-        let mut names = recorded.map(|graph| graph.kernel_names()).unwrap_or_default();
-        names.sort();
-        let version = cublas.version();
-        let number = format!("cuBLAS {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-        if names.is_empty() { number } else { format!("{number}: {}", names.join(" + ")) }
-    }
-
     fn floor(&self, job: &Job<'_>, program: &Program, clock_mhz: Option<f64>, launches: usize) -> f64 {
         let info = self.device.info();
         let hertz = clock_mhz.map_or(f64::from(info.clock_khz) * 1e3, |mhz| mhz * 1e6);
@@ -304,7 +324,7 @@ impl Bench {
 /// What is compared: a program, and the library's counterpart if there is one.
 struct Sides<'a> {
     program: &'a Program,
-    peer: Option<(&'a Cublas, Gemm)>,
+    peer: Option<&'a Peer<'a>>,
 }
 
 impl Sides<'_> {
@@ -313,7 +333,7 @@ impl Sides<'_> {
     }
 
     fn library(&self, set: &Set) -> Result<()> {
-        library_launch(self.peer, set.library())
+        self.peer.map_or(Ok(()), |peer| peer.launch(set.library()))
     }
 }
 
@@ -322,12 +342,4 @@ struct Measured {
     launches: usize,
     clock_mhz: Option<f64>,
     watts: Option<f64>,
-}
-
-/// One launch of the library's counterpart; nothing without one.
-fn library_launch(peer: Option<(&Cublas, Gemm)>, set: &[DeviceBuffer]) -> Result<()> {
-    match (peer, set) {
-        (Some((cublas, gemm)), [a, b, c, ..]) => cublas.gemm(&gemm, a, b, c),
-        _ => Ok(()),
-    }
 }

@@ -6,6 +6,8 @@
 //!   pairs show between ours and ours.
 //! - Before every sample the L2 cache is made cold by *reading* a large buffer, the same way for all rows; where
 //!   nothing can read, buffers are rotated beyond twice its size.
+//! - The library is cuBLASLt by its heuristic's first choice, for f32 and f64 cuBLAS; what else it has is tried briefly, and
+//!   named where it is faster.
 //! - Libraries (cuBLAS, NVML) are looked up at run time; without them there are times but no ratios or clocks.
 //!
 //! `unsafe` is used in `library/` alone.
@@ -15,6 +17,7 @@ mod check;
 mod cold;
 mod floor;
 mod library;
+mod peer;
 mod row;
 mod timer;
 
@@ -24,4 +27,4 @@ pub use cold::Cold;
 pub use floor::floor_us;
 pub use library::cublas::{Cublas, Gemm};
 pub use library::nvml::{Nvml, Reading};
-pub use row::{Alone, Row};
+pub use row::{Alone, Best, Row};

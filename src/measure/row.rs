@@ -24,6 +24,9 @@ pub struct Row {
     pub library_us: Option<f64>,
     /// The library's name and version, and the kernels that it chose.
     pub library: Option<String>,
+    /// The fastest of the library's other ways, where it beat the library's own choice in a few launches.
+    #[serde(default)]
+    pub library_best: Option<Best>,
     /// What the library computed, where that is another product than ours.
     #[serde(default)]
     pub beside: Option<String>,
@@ -53,6 +56,15 @@ pub struct Row {
     pub resources: Vec<Resources>,
 }
 
+/// A way of the library's that was faster than its own choice.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// How much faster than the library's own choice.
+    pub ratio: f64,
+    /// Its name and version, and the kernels.
+    pub library: String,
+}
+
 /// A row's figures with one launch a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Alone {
@@ -73,6 +85,11 @@ impl Row {
     /// Local memory of a thread over all kernels: 0 in good code.
     pub fn local_bytes(&self) -> u32 {
         self.resources.iter().map(|r| r.local_bytes).sum()
+    }
+
+    /// How fast ours is against the fastest of the library's ways.
+    pub fn ratio_to_best(&self) -> Option<f64> {
+        Some(self.ratio? / self.library_best.as_ref().map_or(1.0, |best| best.ratio))
     }
 
     /// Whether the ratio reaches a figure once the row's noise is allowed for.

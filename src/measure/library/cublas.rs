@@ -65,7 +65,7 @@ const POINTERS_ON_DEVICE: c_int = 1;
 /// CUBLAS_GEMM_DEFAULT: the library's heuristic chooses.
 const HEURISTIC: c_int = -1;
 /// What NVIDIA recommends for Hopper is 32 MiB; more does no harm.
-const WORKSPACE_BYTES: usize = 64 << 20;
+pub(super) const WORKSPACE_BYTES: usize = 64 << 20;
 /// Newest first.
 const FILES: [&str; 4] = ["libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"];
 
@@ -94,31 +94,33 @@ pub struct Gemm {
 
 /// The column-major call of a row-major product: sizes, then the first and the second operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Call {
-    m: c_int,
-    n: c_int,
-    k: c_int,
-    trans_b: c_int,
-    ld_b: c_int,
-    trans_a: c_int,
-    ld_a: c_int,
-    ld_c: c_int,
+pub(super) struct Call {
+    pub m: c_int,
+    pub n: c_int,
+    pub k: c_int,
+    pub trans_b: c_int,
+    pub ld_b: c_int,
+    pub trans_a: c_int,
+    pub ld_a: c_int,
+    pub ld_c: c_int,
 }
 
-/// The library's numbers for a product's types: data types of A, B and C, the compute type, and the constant 1.
+/// The library's numbers for a product's types: data types of A, B and C, the compute type, and the constant 1 with its
+/// type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Types {
-    a: c_int,
-    b: c_int,
-    c: c_int,
-    compute: c_int,
-    one: [u8; 8],
+pub(super) struct Types {
+    pub a: c_int,
+    pub b: c_int,
+    pub c: c_int,
+    pub compute: c_int,
+    pub scale: c_int,
+    pub one: [u8; 8],
 }
 
 impl Gemm {
     /// Row-major C = A B is column-major C' = B' A', and a row-major matrix read column by column is its transpose:
     /// so the operands swap and their transpositions stay.
-    fn call(&self) -> Result<Call> {
+    pub(super) fn call(&self) -> Result<Call> {
         let int = |extent: i64| {
             c_int::try_from(extent).ok().filter(|e| *e > 0).ok_or_else(|| {
                 Error::input("measure.size", format!("cuBLAS takes extents of 1 to 2^31 - 1, not {extent}"))
@@ -137,7 +139,7 @@ impl Gemm {
     }
 
     /// CUDA_R_* and CUBLAS_COMPUTE_* numbers.
-    fn types(&self) -> Option<Types> {
+    pub(super) fn types(&self) -> Option<Types> {
         use DType::{Bf16, F16, F32, F64, S8, S32, Tf32};
         let one_f32 = bytes(&1f32.to_le_bytes());
         let (a, b, c, compute, one) = match (self.a, self.b, self.acc, self.out) {
@@ -152,7 +154,27 @@ impl Gemm {
             (S8, S8, S32, S32) => (3, 3, 10, 72, bytes(&1i32.to_le_bytes())),
             _ => return None,
         };
-        Some(Types { a, b, c, compute, one })
+        // CUDA_R_32F, _64F, _16F and _32I: the type in which the compute type has its scalars.
+        let scale = match compute {
+            64 => 2,
+            70 => 1,
+            72 => 10,
+            _ => 0,
+        };
+        Some(Types { a, b, c, compute, scale, one })
+    }
+
+    /// Whether the buffers hold the matrices.
+    pub(super) fn check(&self, a: &DeviceBuffer, b: &DeviceBuffer, c: &DeviceBuffer) -> Result<()> {
+        for (name, buffer, dtype, count) in
+            [("A", a, self.a, self.m * self.k), ("B", b, self.b, self.k * self.n), ("C", c, self.out, self.m * self.n)]
+        {
+            let same_bits = buffer.dtype() == dtype || (dtype == DType::Tf32 && buffer.dtype() == DType::F32);
+            if !same_bits || (buffer.bytes() as u64) < dtype.bytes_of(count as u64) {
+                return Err(Error::input("measure.operand", format!("{name} is not {count} elements of {dtype}")));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -220,19 +242,9 @@ impl Cublas {
 
     /// Puts C = A * B on the device's stream.
     pub fn gemm(&self, gemm: &Gemm, a: &DeviceBuffer, b: &DeviceBuffer, c: &DeviceBuffer) -> Result<()> {
-        let types = gemm.types().ok_or_else(|| {
-            let (a, b, acc, out) = (gemm.a, gemm.b, gemm.acc, gemm.out);
-            Error::machine("machine.no_peer", format!("cuBLAS has no plain product {a} x {b} > {acc} > {out}"))
-        })?;
+        let types = gemm.types().ok_or_else(|| unsupported(gemm))?;
         let call = gemm.call()?;
-        for (name, buffer, dtype, count) in
-            [("A", a, gemm.a, gemm.m * gemm.k), ("B", b, gemm.b, gemm.k * gemm.n), ("C", c, gemm.out, gemm.m * gemm.n)]
-        {
-            let same_bits = buffer.dtype() == dtype || (dtype == DType::Tf32 && buffer.dtype() == DType::F32);
-            if !same_bits || (buffer.bytes() as u64) < dtype.bytes_of(count as u64) {
-                return Err(Error::input("measure.operand", format!("{name} is not {count} elements of {dtype}")));
-            }
-        }
+        gemm.check(a, b, c)?;
         self.device.make_current()?;
         self.pointers(POINTERS_ON_HOST)?;
         // SAFETY: sizes, strides and types describe the three buffers, whose sizes were checked; the scalars are
@@ -241,7 +253,6 @@ impl Cublas {
     }
 
     unsafe fn enqueue(&self, call: &Call, types: &Types, [a, b, c]: [u64; 3]) -> Result<()> {
-        let at = |address: u64| std::ptr::with_exposed_provenance_mut::<c_void>(address as usize);
         let zero = [0u8; 8];
         let (one, zero) = (types.one.as_ptr().cast::<c_void>(), zero.as_ptr().cast::<c_void>());
         let Call { m, n, k, trans_b, ld_b, trans_a, ld_a, ld_c } = *call;
@@ -272,7 +283,6 @@ impl Cublas {
         }
         self.device.make_current()?;
         self.pointers(POINTERS_ON_DEVICE)?;
-        let at = |address: u64| std::ptr::with_exposed_provenance_mut::<c_void>(address as usize);
         // SAFETY: the type is the function's prototype; both buffers have the room that it uses.
         unsafe {
             let run = function::<Asum>(&self.library, "cublasSasum_v2")?;
@@ -295,6 +305,17 @@ impl Drop for Cublas {
             destroy(&self.library, self.handle);
         }
     }
+}
+
+/// A device's address as the library takes it.
+pub(super) fn at(address: u64) -> *mut c_void {
+    std::ptr::with_exposed_provenance_mut(address as usize)
+}
+
+/// The error for types that the library does not multiply.
+pub(super) fn unsupported(gemm: &Gemm) -> Error {
+    let Gemm { a, b, acc, out, .. } = gemm;
+    Error::machine("machine.no_peer", format!("cuBLAS has no plain product {a} x {b} > {acc} > {out}"))
 }
 
 /// Puts a new handle on the device's stream, with our workspace and plain f32 arithmetic; yields the version.
@@ -344,7 +365,7 @@ fn candidates(file: Option<&Path>) -> Vec<PathBuf> {
 }
 
 /// `Ok` for 0, else an error with the status's name (cublasStatus_t).
-fn status(code: c_int, doing: &str) -> Result<()> {
+pub(super) fn status(code: c_int, doing: &str) -> Result<()> {
     let name = match code {
         0 => return Ok(()),
         1 => "NOT_INITIALIZED",

@@ -3,6 +3,7 @@
 //! This folder holds all of `measure`'s unsafe code: the libraries' prototypes are written out here.
 
 pub mod cublas;
+pub mod cublaslt;
 pub mod nvml;
 
 use crate::error::{Error, Result};

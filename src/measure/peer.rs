@@ -1,0 +1,76 @@
+//! The library's counterpart of a matrix product: cuBLAS, or an algorithm of cuBLASLt.
+
+use super::library::cublas::{Cublas, Gemm};
+use super::library::cublaslt::{CublasLt, Product};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::runtime::{Device, DeviceBuffer};
+
+/// Algorithms of cuBLASLt that are tried beside its first choice.
+const ALGORITHMS: usize = 8;
+
+/// A product that a library computes.
+pub(super) struct Peer<'l> {
+    cublas: &'l Cublas,
+    gemm: Gemm,
+    product: Option<Product<'l>>,
+}
+
+impl<'l> Peer<'l> {
+    /// f32 and f64 come from cuBLAS, in plain arithmetic; other types from cuBLASLt where it is at hand and has them.
+    pub fn of(cublas: &'l Cublas, lt: Option<&'l CublasLt>, gemm: Gemm) -> Peer<'l> {
+        let plain = matches!(gemm.a, DType::F32 | DType::F64);
+        let product = lt.filter(|_| !plain).and_then(|lt| lt.product(&gemm, ALGORITHMS).ok());
+        Peer { cublas, gemm, product }
+    }
+
+    /// Puts C = A * B on the device's stream: the first three buffers of a set.
+    pub fn launch(&self, set: &[DeviceBuffer]) -> Result<()> {
+        self.launch_with(self.first(), set)
+    }
+
+    fn first(&self) -> Choice {
+        if self.product.is_some() { Choice::Lt(0) } else { Choice::Cublas }
+    }
+
+    /// Puts C = A * B on the device's stream in one of several ways.
+    pub fn launch_with(&self, choice: Choice, set: &[DeviceBuffer]) -> Result<()> {
+        let [a, b, c, ..] = set else { return Ok(()) };
+        match (choice, &self.product) {
+            (Choice::Lt(algorithm), Some(product)) => product.run(algorithm, a, b, c),
+            _ => self.cublas.gemm(&self.gemm, a, b, c),
+        }
+    }
+
+    /// What there is besides [`Peer::launch`]: cuBLAS itself, and what cuBLASLt would take next.
+    pub fn others(&self) -> Vec<Choice> {
+        let algorithms = self.product.as_ref().map_or(0, Product::algorithms);
+        let own = self.product.as_ref().map(|_| Choice::Cublas);
+        own.into_iter().chain((1..algorithms).map(Choice::Lt)).collect()
+    }
+
+    /// Name, version and kernels.
+    pub fn describe(&self, device: &Device, set: &[DeviceBuffer]) -> String {
+        self.describe_with(self.first(), device, set)
+    }
+
+    /// Name, version and kernels of one of several ways.
+    pub fn describe_with(&self, choice: Choice, device: &Device, set: &[DeviceBuffer]) -> String {
+        let recorded = device.capture(|| self.launch_with(choice, set));
+        let mut names = recorded.map(|graph| graph.kernel_names()).unwrap_or_default();
+        names.sort();
+        let version = self.cublas.version();
+        let name = if choice == Choice::Cublas { "cuBLAS" } else { "cuBLASLt" };
+        let number = format!("{name} {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+        if names.is_empty() { number } else { format!("{number}: {}", names.join(" + ")) }
+    }
+}
+
+/// A way to compute the product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// What cuBLAS chooses.
+    Cublas,
+    /// An algorithm of cuBLASLt, in its heuristic's order.
+    Lt(usize),
+}
