@@ -221,7 +221,15 @@ fn multiplies(device: &Device, cublas: &Cublas, gemm: &Gemm) {
     let b = Array::random_integers(gemm.b, &[k * n], 4, 6).unwrap();
     let c = device.alloc(gemm.out, &[m, n]).unwrap();
     c.poison().unwrap();
-    cublas.gemm(gemm, &device.upload(&a).unwrap(), &device.upload(&b).unwrap(), &c).unwrap();
+    match cublas.gemm(gemm, &device.upload(&a).unwrap(), &device.upload(&b).unwrap(), &c) {
+        Ok(()) => {}
+        // Of 8-bit integers the library promises one layout alone.
+        Err(e) if gemm.a == DType::S8 && !(!gemm.a_transposed && gemm.b_transposed) => {
+            assert!(e.message().contains("NOT_SUPPORTED"), "{e}");
+            return say(&format!("    not {gemm:?}: {}", e.message()));
+        }
+        Err(e) => panic!("{gemm:?}: {e}"),
+    }
     let c = c.download().unwrap();
     for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
         let x = |p| a.get(if gemm.a_transposed { p * m + i } else { i * k + p });
