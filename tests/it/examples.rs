@@ -65,7 +65,7 @@ fn pipelined_tiles_compute_matrix_products() {
     for ((m, n, k), layout, warps, slices, routes) in cases {
         let spec = GemmSpec::of(m, n, k, DType::F32, layout);
         let name = format!("gemm {m}x{n}x{k} f32 {}", layout.name());
-        let text = format!("{name}\ntarget sm_80\n{}", Pipelined { warps, slices, routes }.steps(&spec));
+        let text = format!("{name}\ntarget sm_80\n{}", Pipelined::new(warps, slices, routes).steps(&spec));
         let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
         bit_equal_in_the_ring(&name, &schedule);
     }
