@@ -36,7 +36,8 @@ pub enum Touch {
 pub fn touched(func: &Func, body: &[Stmt], buffer: BufferId, touch: Touch, env: &Env) -> Option<Region> {
     let description = func.buffers.get(buffer.0 as usize)?;
     let mut search = Search { buffer, description, touch, outer: env, found: None };
-    search.body(body, &Place { env: env.clone(), bindings: Map::new(), inner: Vec::new() });
+    let place = Place { env: env.clone(), anyway: env.clone(), bindings: Map::new(), inner: Vec::new() };
+    search.body(body, &place);
     search.found
 }
 
@@ -103,6 +104,8 @@ fn union_of_ranges(a: &Range, b: &Range, env: &Env) -> Range {
 struct Place {
     /// Ranges and conditions.
     env: Env,
+    /// Ranges alone.
+    anyway: Env,
     /// Block iterators and what they are bound to, over loop variables.
     bindings: Map,
     /// Loops inside the searched body, with their extents over loop variables, outermost first.
@@ -198,9 +201,9 @@ impl Search<'_> {
         let mut region = Region::new();
         for (dim, index) in indices.iter().enumerate() {
             let lanes = if dim + 1 == indices.len() { i64::from(lanes.max(1)) } else { 1 };
-            let sum = canonical(&subst_index(index, &place.bindings), &place.env);
+            let index = subst_index(index, &place.bindings);
             let shape = self.description.shape.get(dim).cloned();
-            region.push(place.dimension(&sum, lanes, shape));
+            region.push(place.range(&index, lanes, shape));
         }
         let joined = match &self.found {
             Some(found) => union(found, &region, self.outer),
@@ -220,6 +223,7 @@ impl Place {
                 return None;
             }
             inside.env.bind_loop(var, &extent);
+            inside.anyway.bind_loop(var, &extent);
             inside.inner.push((var, extent));
         }
         Some(inside)
@@ -236,14 +240,25 @@ impl Place {
         Some(inside)
     }
 
-    /// The range of an index over the inner loops.
-    fn dimension(&self, sum: &Affine, lanes: i64, shape: Option<Index>) -> Range {
-        let constant = || Some((Affine::constant(lower(sum, &self.env)?), Affine::constant(upper(sum, &self.env)?)));
+    /// The range of an index over the inner loops. Conditions count where they leave less of it: in words that hold without
+    /// them it is more easily seen to be the range of another access.
+    fn range(&self, index: &Index, lanes: i64, shape: Option<Index>) -> Range {
+        let narrow = self.dimension(index, lanes, shape.clone(), &self.env);
+        let wide = self.dimension(index, lanes, shape, &self.anyway);
+        match (narrow.extent.as_int(), wide.extent.as_int()) {
+            (Some(n), Some(w)) if w <= n => wide,
+            _ => narrow,
+        }
+    }
+
+    fn dimension(&self, index: &Index, lanes: i64, shape: Option<Index>, env: &Env) -> Range {
+        let sum = &canonical(index, env);
+        let constant = || Some((Affine::constant(lower(sum, env)?), Affine::constant(upper(sum, env)?)));
         let to_range = |(min, last): (Affine, Affine)| {
-            let end = canonical(&(last.to_index() + Index::Int(lanes)), &self.env);
-            range_between(&min, &end, &self.env)
+            let end = canonical(&(last.to_index() + Index::Int(lanes)), env);
+            range_between(&min, &end, env)
         };
-        let symbolic = spread(sum, &self.inner, &self.env).map(to_range);
+        let symbolic = spread(sum, &self.inner, env).map(to_range);
         let constant = constant().map(to_range);
         let extent = |r: &Option<Range>| r.as_ref().and_then(|r| r.extent.as_int());
         let range = match (extent(&symbolic), extent(&constant)) {

@@ -29,6 +29,8 @@
 //!     owned at or above the loop's level (global: grid, shared: block, fragment: warp, local: thread), and never
 //!     between iterations of a blockIdx loop within a kernel. Between kernels only global buffers carry values.
 //! 16. `verify.overlap`: no two blocks write one element of global memory.
+//! 17. `verify.idle`: a placement that says how another one is to run stands where that one is: spread on a pipelined
+//!     loop with a pipelined loop inside.
 //!
 //! Promises 8, 9, 14, 15 and 16 are statements about all values of the loop variables. What the simplifier cannot prove is
 //! tried on concrete values, and refused only with values that break it: nothing legal is ever refused.

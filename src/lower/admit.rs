@@ -5,7 +5,9 @@ use super::LoweredKernel;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::intrin;
-use crate::ir::{Axis, Block, Buffer, CopyKind, Func, LoopKind, Scope, Stmt, layout, visit};
+use crate::ir::{
+    Axis, Block, Buffer, BufferId, CopyKind, For, Func, IterKind, LoopKind, Scope, Stmt, layout, visit,
+};
 use crate::target::{FEATURES, Features, Target};
 
 /// Refuses placements that are not lowered yet and types that the chip has no memory format for.
@@ -37,10 +39,13 @@ pub fn admit(func: &Func, target: &Target) -> Result<()> {
     .help("`explain` prints the Scheduled program, and the CPU machine runs it"))
 }
 
-fn placements_of_loop(func: &Func, l: &crate::ir::For, missing: &mut Vec<String>) {
+fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<String>) {
     let name = func.var_name(l.var);
     if let LoopKind::Bound(a @ (Axis::Cluster | Axis::Warpgroup)) = l.kind {
-        missing.push(format!("bind {name} {}", a.name()));
+        missing.push(match parts_of_a_sum(func, l) {
+            true => format!("split_k .. by=cluster, whose parts are loop {name}"),
+            false => format!("bind {name} {}", a.name()),
+        });
     }
     if l.raster.is_some() && l.axis() == Some(Axis::Warp) {
         missing.push(format!("bind {name} warp, a loop that walks others in groups"));
@@ -54,6 +59,18 @@ fn placements_of_loop(func: &Func, l: &crate::ir::For, missing: &mut Vec<String>
     if let Some(t) = l.tensorize.as_ref().filter(|t| intrin::find(&t.row).is_none_or(|r| r.emit.is_none())) {
         missing.push(format!("tensorize {name} {}", t.row));
     }
+}
+
+/// Whether the loop runs over the parts that split_k makes of a sum: the outermost of a nest, whose blocks leave something
+/// in workspace that another nest adds up.
+fn parts_of_a_sum(func: &Func, l: &For) -> bool {
+    let outermost = func.body.iter().any(|s| matches!(s, Stmt::For(o) if o.var == l.var));
+    let left: Vec<BufferId> = visit::writes(&l.body).into_iter().filter(|b| !func.params.contains(b)).collect();
+    let gathers = |b: &&Block| {
+        let reduces = b.iters.iter().any(|i| i.kind == IterKind::Reduce);
+        reduces && visit::reads(&b.body).iter().any(|r| left.contains(r)) && visit::loops_around(&l.body, b.name).is_none()
+    };
+    l.axis() == Some(Axis::Cluster) && outermost && visit::blocks(&func.body).iter().any(gathers)
 }
 
 /// Asynchronous copies need a chip that has them; ordinary ones do not take their place unasked.

@@ -7,7 +7,7 @@ use super::dataflow::constant_vars;
 use super::digits;
 use crate::ir::simplify::{Env, equal, simplify, simplify_cond};
 use crate::ir::{
-    BinOp, Block, Expr, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Store, Var, stmt::BlockId, visit,
+    BinOp, Block, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Store, Var, stmt::BlockId, visit,
 };
 
 /// How a block uses its iterators, which decides in which orders they may run. (Whether a block may move or vanish asks
@@ -110,10 +110,15 @@ pub fn sums_over(l: &For) -> Option<&Block> {
     blocks_below(l).into_iter().map(|(_, b)| b).find(|b| !iters_on(b, l, IterKind::Reduce).is_empty())
 }
 
-/// Whether different values of the loops' variables, at fixed values of all others, give different values of the indices.
-pub fn distinct(loops: &[&For], indices: &[Index], env: &Env) -> bool {
-    let Some(vars) = constant_vars(loops) else { return false };
-    let used = |(v, extent): &(Var, i64)| *extent <= 1 || indices.iter().any(|i| i.mentions(*v));
+/// Whether different values of the loops' variables, at fixed values of all others, give different values of the indices
+/// wherever `predicate` holds.
+pub fn distinct(loops: &[&For], indices: &[Index], predicate: &Cond, env: &Env) -> bool {
+    let Some(mut vars) = constant_vars(loops) else { return false };
+    // Loops that are longer than what they count, of which the first iteration alone does anything.
+    let mut known = env.clone();
+    known.assume(predicate);
+    vars.retain(|(v, extent)| *extent > 1 && known.range(*v) != Some((0, 0)));
+    let used = |(v, _): &(Var, i64)| indices.iter().any(|i| i.mentions(*v));
     let simple: Vec<Index> = indices.iter().map(|i| simplify(i, env)).collect();
     vars.iter().all(used) && digits::image(&simple, &vars).injective
 }
@@ -129,10 +134,11 @@ pub fn init_comes_first(loops: &[&For], block: &Block, env: &Env) -> bool {
     let bindings = bindings(block, IterKind::Reduce);
     let zero: visit::Map = loops.iter().flat_map(|l| l.defines()).map(|(v, _)| (v, Index::Int(0))).collect();
     let starts = |b: &Index| equal(&visit::subst_index(b, &zero), &Index::Int(0), env);
-    bindings.iter().all(starts) && distinct(loops, &bindings, env)
+    bindings.iter().all(starts) && distinct(loops, &bindings, &block.predicate, env)
 }
 
-/// Simplifies bindings and predicates of every block in the body, given the loops around it.
+/// Simplifies bindings and predicates of every block in the body, given the loops around it. An iterator that a loop runs by
+/// itself keeps it, though the loop have a single iteration: it may yet be split into more than that.
 pub fn simplify_bindings(func: &mut Func) {
     let known: Vec<(BlockId, Env)> = visit::blocks(&func.body)
         .iter()
@@ -140,7 +146,7 @@ pub fn simplify_bindings(func: &mut Func) {
         .collect();
     for (block, env) in known {
         visit::change_block(&mut func.body, block, &mut |b| {
-            for iter in &mut b.iters {
+            for iter in b.iters.iter_mut().filter(|i| i.binding.as_var().is_none()) {
                 iter.binding = simplify(&iter.binding, &env);
             }
             b.predicate = simplify_cond(&b.predicate, &env);

@@ -12,10 +12,14 @@ use warploom::{Array, DType, Error, Result};
 
 const POLICIES: [Policy; 3] = [Policy::InOrder, Policy::Reverse, Policy::Random(11)];
 
-/// A size that tiles divide, and one that they do not.
+/// A size that tiles divide, one that they do not, and some that are smaller than a tile in one way or another.
 fn sizes(schedule: &Schedule) -> Vec<Vec<i64>> {
     match Known::of(&schedule.program) {
-        Some(Known::Gemm(_)) => vec![vec![128, 128, depth(schedule)], vec![67, 130, 41]],
+        Some(Known::Gemm(_)) => {
+            let small = [[3, 64, 7], [64, 2, 5], [3, 3, 7], [1, 1, 1]];
+            let all = [[128, 128, depth(schedule)], [67, 130, 41]].into_iter().chain(small);
+            all.map(|size| size.to_vec()).collect()
+        }
         Some(_) => vec![vec![512], vec![333]],
         None => Vec::new(),
     }

@@ -3,6 +3,7 @@
 use super::affine::{Affine, affine, fits, same};
 use super::divide::{divide, modulo};
 use super::env::{Env, is_nonnegative, is_nonpositive};
+use super::{lower, upper};
 use crate::ir::{Index, IndexOp};
 
 /// Products of sums are multiplied out up to this many terms.
@@ -60,7 +61,16 @@ fn operation(op: IndexOp, a: Affine, b: Affine, env: &Env) -> Affine {
         (IndexOp::Xor, _) => exclusive(&a, &b),
         _ => None,
     };
-    result.unwrap_or_else(|| Affine::atom(Index::bin(op, a.to_index(), b.to_index())))
+    let result = result.unwrap_or_else(|| Affine::atom(Index::bin(op, a.to_index(), b.to_index())));
+    settled(&result, env).map_or(result, Affine::constant)
+}
+
+/// The one value that facts leave a quotient or a remainder: `x // 8` is 0 where `x // 8 * 8 + y` is below 3.
+fn settled(sum: &Affine, env: &Env) -> Option<i64> {
+    let [(atom @ Index::Bin(IndexOp::FloorDiv | IndexOp::FloorMod, ..), 1)] = sum.terms.as_slice() else { return None };
+    let known = env.facts.iter().any(|f| f.terms.iter().any(|(a, _)| a == atom));
+    let value = known.then(|| upper(sum, env)).flatten()?;
+    (lower(sum, env) == Some(value)).then_some(value)
 }
 
 /// Known of constants alone, and where one side is 0.

@@ -277,6 +277,20 @@ fn the_indices_of_blocked_programs_come_out_short() {
 }
 
 #[test]
+fn conditions_settle_quotients_and_remainders() {
+    let Gemm { env, t, j, .. } = gemm();
+    for (digit, least) in [(Index::from(t).floordiv(8), "0"), (Index::from(t).floormod(8), "0")] {
+        let mut few = env.clone();
+        few.assume(&Cond::lt(digit.clone() * 8 + j, 3));
+        assert_eq!(text(&simplify(&digit, &few)), least);
+        assert_eq!(text(&simplify(&(digit.clone() * 8 + j), &few)), "j");
+        let mut more = env.clone();
+        more.assume(&Cond::lt(digit.clone() * 8 + j, 9));
+        assert_eq!(simplify(&digit, &more), simplify(&digit, &env));
+    }
+}
+
+#[test]
 fn simplifying_again_changes_nothing() {
     let mut rng = Rng::with_seed(6);
     for _ in 0..10000 {

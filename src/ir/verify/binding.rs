@@ -1,11 +1,11 @@
-//! Promises 11 to 14: how bound loops may stand to each other.
+//! Promises 11 to 14 and 17: how bound loops may stand to each other, and placements to what they are about.
 
 use super::scope::for_each_id;
 use super::wrong;
 use crate::error::Result;
 use crate::ir::print::Node;
-use crate::ir::visit::{children, reads, walk, writes};
-use crate::ir::{Axis, Block, Cond, For, Func, Index, Iter, IterKind, LoopKind, Scope, Stmt, Var};
+use crate::ir::visit::{children, loops, reads, walk, writes};
+use crate::ir::{Axis, Block, Cond, For, Func, Index, Iter, IterKind, LoopKind, Note, Scope, Stmt, Var};
 use std::collections::HashMap;
 
 /// Checks every nest of the root.
@@ -29,6 +29,7 @@ impl<'a> Kernel<'a> {
                 if let Some(axis) = l.axis() {
                     self.bound(l, axis, path)?;
                 }
+                self.idle(l)?;
                 path.push(l);
             }
             Stmt::Block(b) => {
@@ -135,6 +136,19 @@ impl<'a> Kernel<'a> {
             return Err(wrong(self.func, "reduction", message, &labels).help(help));
         }
         Ok(())
+    }
+
+    /// Spread deals the copies of a pipelined loop out to the steps of one inside.
+    fn idle(&self, l: &For) -> Result<()> {
+        let pipelined = |l: &For| l.pipeline.is_some();
+        if !l.notes.contains_key(&Note::Spread) || pipelined(l) && loops(&l.body).into_iter().any(pipelined) {
+            return Ok(());
+        }
+        let name = self.func.var_name(l.var);
+        let lacks = if pipelined(l) { "no loop inside it is pipelined" } else { "it is not pipelined" };
+        let message = format!("loop {name} is to spread its copies over the steps of a pipelined loop inside, but {lacks}");
+        let error = wrong(self.func, "idle", message, &[(Node::Loop(l.var), "this loop")]);
+        Err(error.help(format!("pipeline {name} and the loop of the steps, or leave `annotate {name} spread` out")))
     }
 
     /// What a block's statements belong to: the lanes of a warp together, or each thread, but not both.

@@ -227,6 +227,41 @@ fn a_block_loop_beside_statements_in_a_thread_loop_is_refused() {
 }
 
 #[test]
+fn what_a_warp_does_together_depends_on_no_thread() {
+    let mut f = after(&gemm(8, 16, 4), "cache_write C C fragment -> acc; reverse_compute_at acc i -> e");
+    accepted(&f);
+    bind(&mut f, "e", "threadIdx.x");
+    let together = "the lanes of a warp run block acc together, but it mentions thread loop e";
+    assert_eq!(refused(&f, "verify.levels"), together);
+    let mut f = gemm(8, 16, 4);
+    bind(&mut f, "i", "warp");
+    accepted(&f);
+    bind(&mut f, "j", "threadIdx.x");
+    let both = "block C mentions both warp loop i and thread loop j, which count the same threads";
+    assert_eq!(refused(&f, "verify.levels"), both);
+    // A loop of a single iteration tells nothing apart.
+    let mut f = gemm(8, 1, 4);
+    bind(&mut f, "i", "warp");
+    bind(&mut f, "j", "threadIdx.x");
+    accepted(&f);
+}
+
+#[test]
+fn spread_needs_two_pipelines() {
+    let mut f = after(&gemm(8, 16, 4), "cache_read C A shared -> A_s; compute_at A_s j; annotate i spread 1");
+    let message = |lacks: &str| format!("loop i is to spread its copies over the steps of a pipelined loop inside, but {lacks}");
+    assert_eq!(refused(&f, "verify.idle"), message("it is not pipelined"));
+    let of = |f: &mut Func, name: &str| {
+        let v = var(f, name);
+        change_loop(&mut f.body, v, &mut |l| l.pipeline = Some(Pipeline { stages: 2, in_flight: 0 }));
+    };
+    of(&mut f, "i");
+    assert_eq!(refused(&f, "verify.idle"), message("no loop inside it is pipelined"));
+    of(&mut f, "j");
+    accepted(&f);
+}
+
+#[test]
 fn one_extent_for_an_axis_in_a_kernel() {
     let mut f = after(
         &te::window_sum(1024).unwrap(),

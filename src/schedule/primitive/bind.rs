@@ -152,7 +152,7 @@ fn check_sums(func: &Func, l: &For, axis: Axis) -> Result<()> {
         let env = Env::with_loops(visit::loops_around(&func.body, block.name).unwrap_or_default());
         let reduces = |p: &&&For| block.iters.iter().any(|i| i.kind == IterKind::Reduce && mentions(&i.binding, p));
         let around: Vec<&For> = path.iter().filter(|p| !reduces(p)).copied().collect();
-        if shared && !distinct(&around, &bindings(block, IterKind::Spatial), &env) {
+        if shared && !distinct(&around, &bindings(block, IterKind::Spatial), &block.predicate, &env) {
             let name = func.block_name(block.name);
             let message =
                 format!("two iterations of loop `{}` may sum into one element of `{name}`", func.var_name(l.var));

@@ -125,7 +125,7 @@ fn check_block(func: &Func, path: &[&For], block: &Block) -> Result<()> {
         let message = format!("loop `{}` is in a spatial and in a reduce iterator of `{name}`", func.var_name(l.var));
         return Err(no(6, message).help("split or reorder before fusing spatial with reduce loops"));
     }
-    if !distinct(&spatial, &bindings(block, IterKind::Spatial), &env) {
+    if !distinct(&spatial, &bindings(block, IterKind::Spatial), &block.predicate, &env) {
         return Err(no(6, format!("two iterations around `{name}` may sum into one element")));
     }
     if !init_comes_first(&reduce, block, &env) {
