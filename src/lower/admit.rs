@@ -68,7 +68,9 @@ fn parts_of_a_sum(func: &Func, l: &For) -> bool {
     let left: Vec<BufferId> = visit::writes(&l.body).into_iter().filter(|b| !func.params.contains(b)).collect();
     let gathers = |b: &&Block| {
         let reduces = b.iters.iter().any(|i| i.kind == IterKind::Reduce);
-        reduces && visit::reads(&b.body).iter().any(|r| left.contains(r)) && visit::loops_around(&l.body, b.name).is_none()
+        reduces
+            && visit::reads(&b.body).iter().any(|r| left.contains(r))
+            && visit::loops_around(&l.body, b.name).is_none()
     };
     l.axis() == Some(Axis::Cluster) && outermost && visit::blocks(&func.body).iter().any(gathers)
 }

@@ -146,7 +146,8 @@ impl<'a> Kernel<'a> {
         }
         let name = self.func.var_name(l.var);
         let lacks = if pipelined(l) { "no loop inside it is pipelined" } else { "it is not pipelined" };
-        let message = format!("loop {name} is to spread its copies over the steps of a pipelined loop inside, but {lacks}");
+        let message =
+            format!("loop {name} is to spread its copies over the steps of a pipelined loop inside, but {lacks}");
         let error = wrong(self.func, "idle", message, &[(Node::Loop(l.var), "this loop")]);
         Err(error.help(format!("pipeline {name} and the loop of the steps, or leave `annotate {name} spread` out")))
     }

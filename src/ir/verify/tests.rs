@@ -249,7 +249,8 @@ fn what_a_warp_does_together_depends_on_no_thread() {
 #[test]
 fn spread_needs_two_pipelines() {
     let mut f = after(&gemm(8, 16, 4), "cache_read C A shared -> A_s; compute_at A_s j; annotate i spread 1");
-    let message = |lacks: &str| format!("loop i is to spread its copies over the steps of a pipelined loop inside, but {lacks}");
+    let message =
+        |lacks: &str| format!("loop i is to spread its copies over the steps of a pipelined loop inside, but {lacks}");
     assert_eq!(refused(&f, "verify.idle"), message("it is not pipelined"));
     let of = |f: &mut Func, name: &str| {
         let v = var(f, name);
