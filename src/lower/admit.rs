@@ -5,9 +5,7 @@ use super::LoweredKernel;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::intrin;
-use crate::ir::{
-    Axis, Block, Buffer, BufferId, CopyKind, For, Func, IterKind, LoopKind, Scope, Stmt, layout, visit,
-};
+use crate::ir::{Axis, Block, Buffer, BufferId, CopyKind, For, Func, IterKind, LoopKind, Scope, Stmt, layout, visit};
 use crate::target::{FEATURES, Features, Target};
 
 /// Refuses placements that are not lowered yet and types that the chip has no memory format for.

@@ -25,15 +25,19 @@ fn sizes(schedule: &Schedule) -> Vec<Vec<i64>> {
     }
 }
 
-/// The example at a size with its kernels; `None` where a step needs a size that it divides.
+/// The example at a size with its kernels; `None` where a step needs a size that it divides, or an asynchronous copy rows
+/// that are aligned.
 fn at_size(schedule: &Schedule, size: &[i64]) -> Result<Option<(Schedule, Func, Lowered)>> {
     let resized = schedule.resized(size)?;
+    let ragged = size.iter().any(|n| n % 32 != 0);
     let scheduled = match resized.scheduled() {
-        Err(_) if size.iter().any(|n| n % 32 != 0) => return Ok(None),
+        Err(_) if ragged => return Ok(None),
         other => other?,
     };
-    let lowered = lower(&scheduled, &schedule.target)?;
-    Ok(Some((resized, scheduled, lowered)))
+    match lower(&scheduled, &schedule.target) {
+        Err(e) if ragged && e.code() == "lower.copy_size" => Ok(None),
+        other => Ok(Some((resized, scheduled, other?))),
+    }
 }
 
 fn with_all(check: impl Fn(&Schedule, &Func, &Lowered) -> Result<()>) {
@@ -52,7 +56,7 @@ fn with_all(check: impl Fn(&Schedule, &Func, &Lowered) -> Result<()>) {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
-    assert!(whole >= 12 && ragged >= 6, "only {whole} whole and {ragged} ragged sizes were tried");
+    assert!(whole >= 12 && ragged >= 60, "only {whole} whole and {ragged} ragged sizes were tried");
 }
 
 #[test]
