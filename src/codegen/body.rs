@@ -232,7 +232,7 @@ impl<'c> Body<'c, '_, '_> {
         print::cond(self.func, &visit::subst_cond(cond, &numbers))
     }
 
-    fn count(&mut self) -> Result<()> {
+    pub fn count(&mut self) -> Result<()> {
         self.statements += 1;
         if self.statements <= MOST_STATEMENTS {
             return Ok(());
@@ -249,6 +249,7 @@ impl<'c> Body<'c, '_, '_> {
         let extent = self.sum(&l.extent).as_constant();
         let extent = extent.ok_or_else(|| bug(format!("loop {} has no constant extent", self.name_of(l.var))))?;
         match unroll::copies(self.func, l, extent, self.around) {
+            Copies::All if self.regroup(l)? => Ok(()),
             Copies::All => self.written_out(l, extent),
             Copies::Some(copies) => self.rolled(l, extent, copies),
         }

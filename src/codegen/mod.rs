@@ -17,6 +17,7 @@ mod instruction;
 mod listing;
 mod math;
 mod packed;
+mod regroup;
 mod session;
 mod unroll;
 mod value;

@@ -33,8 +33,13 @@ impl<'c> Words<'c> {
         self.elements
     }
 
+    /// Elements of a slot.
+    pub fn per(&self) -> usize {
+        self.per
+    }
+
     /// What a slot holds.
-    fn shape(&self) -> Result<Type<'c>> {
+    pub fn shape(&self) -> Result<Type<'c>> {
         vector_of(self.element, self.per as u32)
     }
 

@@ -6,7 +6,7 @@
 
 use super::{Init, Row};
 use crate::error::Result;
-use crate::ir::simplify::affine;
+use crate::ir::simplify::{Env, affine, simplify};
 use crate::ir::{BinOp, Block, BufferId, Expr, For, Func, Index, IterKind, LoopKind, Stmt, Store, Var, visit};
 
 /// What keeps a nest from being the instruction.
@@ -42,11 +42,11 @@ pub struct Played {
 }
 
 /// Which buffers play the row's operands in a statement whose nest [`matches()`] the row, once iterators are written out.
-/// `None` where it does not.
+/// `None` where it does not. `env` has the ranges of the loops.
 ///
 /// # Errors
 /// Only a fault of the row itself.
-pub fn play(store: &Store, row: &Row, dims: &[(String, Var)]) -> Result<Option<Vec<Played>>> {
+pub fn play(store: &Store, row: &Row, dims: &[(String, Var)], env: &Env) -> Result<Option<Vec<Played>>> {
     let meaning = row.program()?;
     let Some([Stmt::Store(model)]) = visit::blocks(&meaning.body).first().map(|b| b.body.as_slice()) else {
         return Ok(None);
@@ -57,7 +57,7 @@ pub fn play(store: &Store, row: &Row, dims: &[(String, Var)]) -> Result<Option<V
             return None;
         }
         let mut out: Vec<Played> = Vec::new();
-        for played in pairs.iter().map(|p| played(&meaning, row, dims, p)) {
+        for played in pairs.iter().map(|p| played(&meaning, row, dims, p, env)) {
             let played = played?;
             if out.iter().all(|p| p.operand != played.operand) {
                 out.push(played);
@@ -68,10 +68,10 @@ pub fn play(store: &Store, row: &Row, dims: &[(String, Var)]) -> Result<Option<V
     }))
 }
 
-fn played(meaning: &Func, row: &Row, dims: &[(String, Var)], pair: &Pair) -> Option<Played> {
+fn played(meaning: &Func, row: &Row, dims: &[(String, Var)], pair: &Pair, env: &Env) -> Option<Played> {
     let name = &meaning.buffer(pair.row.0).name;
     let loops: Vec<Var> = dims.iter().map(|d| d.1).collect();
-    let steps: Vec<Option<Var>> = pair.program.1.iter().map(|i| step(i, &loops)).collect::<Option<_>>()?;
+    let steps: Vec<Option<Var>> = pair.program.1.iter().map(|i| step(i, &loops, env)).collect::<Option<_>>()?;
     let along = pair.row.1.iter().map(|index| {
         let var = loops.get(model_position(meaning, index)?)?;
         steps.iter().position(|s| *s == Some(*var))
@@ -81,7 +81,7 @@ fn played(meaning: &Func, row: &Row, dims: &[(String, Var)], pair: &Pair) -> Opt
         operand: row.operands.iter().position(|o| o.name == name)?,
         buffer: pair.program.0,
         along: along.collect::<Option<_>>()?,
-        base: pair.program.1.iter().map(|i| visit::subst_index(i, &start)).collect(),
+        base: pair.program.1.iter().map(|i| simplify(&visit::subst_index(i, &start), env)).collect(),
     })
 }
 
@@ -258,9 +258,10 @@ fn operand(
     }
     let loops: Vec<Var> = dims.iter().map(|d| d.1).collect();
     let bindings: visit::Map = block.iters.iter().map(|i| (i.var, i.binding.clone())).collect();
+    let env = Env::with_loops(visit::loops(&func.body));
     let mut found: Vec<Var> = Vec::new();
     for index in pair.program.1 {
-        match step(&visit::subst_index(index, &bindings), &loops) {
+        match step(&visit::subst_index(index, &bindings), &loops, &env) {
             Some(var) => found.extend(var),
             None => {
                 let message = format!("an index of `{}` does not move by one along one loop of the nest", ours.name);
@@ -295,8 +296,8 @@ fn model_position(meaning: &Func, index: &Index) -> Option<usize> {
 }
 
 /// The loop along which the index moves by one (`Some(None)` for none of them); `None` where it moves otherwise.
-fn step(index: &Index, loops: &[Var]) -> Option<Option<Var>> {
-    let sum = affine(index);
+fn step(index: &Index, loops: &[Var], env: &Env) -> Option<Option<Var>> {
+    let sum = affine(&simplify(index, env));
     let mut found = None;
     for (atom, coefficient) in &sum.terms {
         if !loops.iter().any(|v| atom.mentions(*v)) {

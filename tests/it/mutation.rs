@@ -98,6 +98,7 @@ const ENOUGH: &str = "the size needs 18 iterations, and the guard inside stops t
 const ANYONE: &str = "another thread of the block does it alone";
 const SAME_QUOTIENT: &str = "the end of the full groups, one further on, has the same quotients";
 const AHEAD: &str = "it moves past a load into registers, which no other thread reads";
+const BEYOND: &str = "rows of a tile beyond the edge of the result, which are cut off";
 const ROUNDED: &str = "it moves past the rounding of sums, which stays in registers";
 const MARGIN: &str = "A ends with an element that no sum contains; it need not be fetched";
 const FROM_ZERO: &str = "these are the first products: the sums that they are added to are all zero";
@@ -128,6 +129,10 @@ const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("rows filled up", "loop", "loop k1 runs 15 times", "the last elements of a row are the zeros"),
     ("ladder_pipelined", "barrier moved", "(RAW A_s: C reads what A_s wrote) moved up", AHEAD),
     ("a maximum of maxima", "loop", "loop k_1 runs 26 times", "an element in two maxima is in their maximum once"),
+    ("mma_f16_ragged [35, 34, 18]", "loop", "loop im runs 3 times", BEYOND),
+    ("mma_f16_ragged [35, 34, 18]", "loop", "loop om runs 3 times", BEYOND),
+    ("mma_f16_ragged [35, 34, 18]", "loop", "loop s_0 runs 7 times", BEYOND),
+    ("mma_f16_ragged [35, 34, 18]", "loop", "loop s_0 runs 9 times", STOPPED),
     ("mma_f16_stmatrix", "barrier moved", "(WAR C_s: C_f writes bytes that A_f used as A_s) moved up", ROUNDED),
     ("[35, 34, 18]", "launch", "blockIdx", IDLE),
     ("[333]", "launch", "blockIdx", IDLE),

@@ -2,13 +2,13 @@
 //! one from fragment to fragment, its rows and columns exchanged.
 //!
 //! Lane i gives the address of row i % 8 of matrix i / 8. Register r of a lane holds, of matrix r, word t of row g (g = lane /
-//! 4, t = lane % 4); transposed, the 16-bit elements in rows 2 t and 2 t + 1 of column g (PTX ISA, ldmatrix, stmatrix).
+//! 4, t = lane % 4); transposed, the 16 bits in rows 2 t and 2 t + 1 of column g, which are pairs where elements have 8 (PTX
+//! ISA, ldmatrix, stmatrix).
 //!
 //! The matrices of a tile are numbered down its columns first, so that m16n16 of 16-bit elements (m16n32 of 8-bit, m16n64
-//! of 4-bit ones) is the
-//! A fragment of mma.sync. Those of a `.row` form are numbered along its rows first: a B fragment of two neighbours whose k
-//! runs along rows, or an A fragment read with rows and columns exchanged. Either way registers that one instruction takes
-//! together then follow each other, as they must in the machine's code.
+//! of 4-bit ones) is the A fragment of mma.sync. Those of a `.row` form are numbered along its rows first: a B fragment of
+//! two neighbours whose k runs along rows, or an A fragment read with rows and columns exchanged. Either way registers that
+//! one instruction takes together then follow each other, as they must in the machine's code.
 
 use crate::dtype::DType;
 use crate::intrin::{Action, Emit, Init, Level, Operand, Place, Row};
@@ -47,11 +47,8 @@ pub(super) fn rows() -> Vec<Row> {
     for store in [false, true] {
         for dtype in [F16, Bf16, S8, U8, S4, U4] {
             for trans in [false, true] {
-                // Transposed are elements of 16 bits, whatever they hold.
-                if !trans || dtype.bits() == 16 {
-                    out.extend(TILES.map(|tile| row(store, dtype, trans, Order::Columns, tile)));
-                    out.push(row(store, dtype, trans, Order::Rows, (2, 2)));
-                }
+                out.extend(TILES.map(|tile| row(store, dtype, trans, Order::Columns, tile)));
+                out.push(row(store, dtype, trans, Order::Rows, (2, 2)));
             }
         }
     }
@@ -142,15 +139,16 @@ fn plain(dtype: DType, tile: Tile) -> Layout {
     ])
 }
 
-/// Columns over lanes, words down a column.
+/// Columns of 16 bits over lanes, words down a column.
 fn transposed(dtype: DType, tile: Tile) -> Layout {
-    let bits = i64::from(dtype.bits());
+    let (bits, row) = (i64::from(dtype.bits()), columns(dtype));
     Layout::new([
-        Digit::new(Index(0), 1, 2, Bit, bits),
+        Digit::new(Index(0), 1, 2, Bit, 16),
         Digit::new(Index(0), 2, 4, Lane, 1),
         Digit::new(Index(0), 8, tile.down, Register, tile.steps.0),
-        Digit::new(Index(1), 1, 8, Lane, 4),
-        Digit::new(Index(1), 8, tile.across, Register, tile.steps.1),
+        Digit::new(Index(1), 1, 16 / bits, Bit, bits),
+        Digit::new(Index(1), 16 / bits, 8, Lane, 4),
+        Digit::new(Index(1), row, tile.across, Register, tile.steps.1),
     ])
 }
 

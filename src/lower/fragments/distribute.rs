@@ -42,7 +42,7 @@ impl Fragments<'_> {
         self.accesses(std::slice::from_ref(&Stmt::For(l.clone())), &mut |fragment, _, indices| {
             for (d, index) in indices.iter().enumerate().filter(|(_, i)| i.mentions(l.var)) {
                 let lanes = fragment.layout.digits().iter().filter(|n| n.from == At(d) && n.to == Lane);
-                found |= match digits(index, d, &chain, &Env::new()) {
+                found |= match digits(index, d, &chain, &self.loops) {
                     Some((own, _)) => lanes.into_iter().any(|n| own.iter().any(|o| meet(o, n))),
                     None => true,
                 };
@@ -277,15 +277,20 @@ pub(super) fn digits(index: &Index, d: usize, chain: &[(Var, i64)], env: &Env) -
     Some((own.into_iter().map(digit).collect::<Option<_>>()?, base.to_index()))
 }
 
-/// `v`, `v // at`, `v % extent` or `v // at % extent`.
+/// A variable, divided and taken as a remainder any number of times: what one step is in it, and how many values it takes,
+/// if a remainder says so.
 fn digit_of(atom: &Index) -> Option<(Var, i64, Option<i64>)> {
-    match atom {
-        Index::Var(v) => Some((*v, 1, None)),
-        Index::Bin(IndexOp::FloorDiv, v, at) => Some((v.as_var()?, at.as_int()?, None)),
-        Index::Bin(IndexOp::FloorMod, inner, extent) => {
-            let (var, at, whole) = digit_of(inner)?;
-            whole.is_none().then_some((var, at, Some(extent.as_int()?)))
-        }
+    let (op, inner, by) = match atom {
+        Index::Var(v) => return Some((*v, 1, None)),
+        Index::Bin(op, inner, by) => (op, digit_of(inner)?, by.as_int().filter(|by| *by > 0)?),
+        _ => return None,
+    };
+    let (var, at, extent) = inner;
+    match (op, extent) {
+        (IndexOp::FloorDiv, None) => Some((var, at * by, None)),
+        (IndexOp::FloorDiv, Some(e)) => (e % by == 0).then_some((var, at * by, Some(e / by))),
+        (IndexOp::FloorMod, None) => Some((var, at, Some(by))),
+        (IndexOp::FloorMod, Some(e)) => (e % by == 0).then_some((var, at, Some(by))),
         _ => None,
     }
 }

@@ -13,7 +13,7 @@ use crate::lower::bug;
 impl Fragments<'_> {
     /// The call that a tensorized nest is.
     pub(super) fn call(&self, l: &For, env: &Env) -> Result<Stmt> {
-        let nest = Nest::of(self.func, l)?;
+        let nest = Nest::of(self.func, l, &self.loops)?;
         let operands = nest.played.iter().map(|p| self.operand(nest.row, p, env)).collect::<Result<_>>()?;
         let call = Stmt::Call(Call { row: nest.row.name.clone(), operands });
         let body = nest.conds.iter().fold(vec![call], |body, cond| guarded((*cond).clone(), body));

@@ -22,7 +22,9 @@ use tile::{Fragment, Use};
 
 /// Runs the pass.
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
-    let uses = uses(&kernel.func)?;
+    let mut loops = kernel.env();
+    visit::loops(&kernel.func.body).into_iter().for_each(|l| loops.bind_loop(l.var, &l.extent));
+    let uses = uses(&kernel.func, &loops)?;
     let mut fragments = BTreeMap::new();
     let of = |id: BufferId| uses.iter().filter(|u| u.buffer == id).collect::<Vec<&Use>>();
     let (used, unused): (Vec<_>, Vec<_>) = fragments_of(&kernel.func).into_iter().partition(|id| !of(*id).is_empty());
@@ -31,7 +33,7 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     }
     let lane = kernel.lane();
     let (body, env) = (std::mem::take(&mut kernel.func.body), kernel.env());
-    let mut pass = Fragments { func: &mut kernel.func, lane, fragments };
+    let mut pass = Fragments { func: &mut kernel.func, lane, loops, fragments };
     pass.lay_beside(&body, &env, unused)?;
     let body = pass.body(body, &env)?;
     let fragments = pass.fragments;
@@ -54,10 +56,10 @@ fn fragments_of(func: &Func) -> Vec<BufferId> {
 }
 
 /// What the instructions of the kernel ask of fragments, in the order of the text.
-fn uses(func: &Func) -> Result<Vec<Use>> {
+fn uses(func: &Func, loops: &Env) -> Result<Vec<Use>> {
     let mut out = Vec::new();
     for l in visit::loops(&func.body).into_iter().filter(|l| l.tensorize.is_some()) {
-        let nest = Nest::of(func, l)?;
+        let nest = Nest::of(func, l, loops)?;
         for played in &nest.played {
             out.extend(Use::of(func, nest.row, played));
         }
@@ -76,14 +78,14 @@ struct Nest<'a> {
 }
 
 impl<'a> Nest<'a> {
-    fn of(func: &Func, l: &'a For) -> Result<Nest<'a>> {
+    fn of(func: &Func, l: &'a For, loops: &Env) -> Result<Nest<'a>> {
         let name = func.var_name(l.var);
         let broken = |what: &str| bug("fragments", format!("the nest of {name} {what}"));
         let placed = l.tensorize.as_ref().ok_or_else(|| broken("is no instruction"))?;
         let row = intrin::find(&placed.row).ok_or_else(|| broken("is an instruction that does not exist"))?;
         let (mut conds, mut label) = (Vec::new(), None);
         let store = leaf(&l.body, &mut conds, &mut label).ok_or_else(|| broken("holds more than one statement"))?;
-        let played = intrin::play(store, row, &placed.dims)?;
+        let played = intrin::play(store, row, &placed.dims, loops)?;
         let played = played.ok_or_else(|| broken(&format!("is not {}", row.name)))?;
         Ok(Nest { row, played, conds, label })
     }
@@ -132,6 +134,8 @@ struct Fragments<'k> {
     func: &'k mut Func,
     /// The number of the lane that runs.
     lane: Index,
+    /// The ranges of all loops.
+    loops: Env,
     fragments: BTreeMap<BufferId, Fragment>,
 }
 
