@@ -5,6 +5,7 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::ir::{Func, visit};
 use crate::loom::Schedule;
+use crate::lower;
 use crate::reference::{self, Output, Sample};
 use crate::te::Known;
 
@@ -34,16 +35,24 @@ pub fn arguments(program: &Func, seed: u64) -> Result<Vec<Array>> {
 }
 
 /// The schedule at a size of about so many operations, if it has more: sizes are halved, the largest first, while the
-/// steps still apply.
+/// steps still apply and lower; a half that does not is rounded up to a multiple of 8, as rows that are copied need.
 pub fn reduced(schedule: &Schedule, operations: f64) -> Schedule {
+    let lowered = |s: &Schedule| s.scheduled().and_then(|func| lower::lower(&func, &s.target)).is_ok();
+    // What lowers at no size is run as it is scheduled.
+    let whole = lowered(schedule);
+    let suits = |s: &Schedule| if whole { lowered(s) } else { s.scheduled().is_ok() };
     let mut best = schedule.clone();
     while let Some(known) = Known::of(&best.program).filter(|k| k.operations() > operations) {
         let mut sizes = known.sizes();
         let Some(largest) = (0..sizes.len()).max_by_key(|i| (sizes[*i], std::cmp::Reverse(*i))) else { break };
-        sizes[largest] /= 2;
-        match best.resized(&sizes) {
-            Ok(smaller) if smaller.scheduled().is_ok() => best = smaller,
-            _ => break,
+        let (own, half) = (sizes[largest], sizes[largest] / 2);
+        let smaller = [half, (half + 7) / 8 * 8].into_iter().filter(|size| *size < own).find_map(|size| {
+            sizes[largest] = size;
+            best.resized(&sizes).ok().filter(&suits)
+        });
+        match smaller {
+            Some(smaller) => best = smaller,
+            None => break,
         }
     }
     best
