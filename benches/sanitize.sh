@@ -1,7 +1,7 @@
 #!/bin/sh
-# sanitize.sh WARPLOOM OUT [EXAMPLES]: compute-sanitizer's four tools over every example that compiles, over recommended
-# products in each layout, and over kernels damaged on purpose, of which a tool must find what was done. Each runs once,
-# at a small size, with its result checked.
+# sanitize.sh WARPLOOM OUT [EXAMPLES]: compute-sanitizer's four tools over every example that compiles, over products in
+# each layout (recommended ones and those of each kind on tensor cores) and at ragged sizes, and over kernels damaged on
+# purpose, of which a tool must find what was done. Each runs once, at a small size, with its result checked.
 #
 # WARPLOOM is the binary: a static one needs nothing of the machine but its driver and compute-sanitizer. OUT is a folder
 # for the table and a log of each run. Prints the table, and fails where a tool finds anything in a sound kernel, a result
@@ -29,6 +29,17 @@ command -v compute-sanitizer > /dev/null || { echo "compute-sanitizer is not on 
 mkdir -p "$out"
 rm -f "$out"/*.log "$out"/*.status
 
+# product NAME ARGUMENTS: the line of a product that compiles.
+product() {
+    name=$1_$(echo "$2" | sed 's/.*--dtype \([a-z0-9]*\) --layout \([A-Z]*\).*/\1_\2/')
+    # shellcheck disable=SC2086
+    if refusal=$("$warploom" dump $(echo "$2" | sed 's/ --small//') --emit ptx 2>&1 > /dev/null); then
+        echo "$name none $2"
+    else
+        echo "$name is left out: $refusal" | head -1 >&2
+    fi
+}
+
 # A line for each subject: its name, the tool that must find something (or none), and what `warploom run` is given.
 {
     for file in "$examples"/*.loom; do
@@ -39,9 +50,15 @@ rm -f "$out"/*.log "$out"/*.status
             echo "$name is left out: $refusal" | head -1 >&2
         fi
     done
-    for dtype in f32 f64; do
+    for dtype in f32 f64 f16 bf16 s8 s4; do
         for layout in NN NT TN TT; do
-            echo "recommended_${dtype}_$layout none --gemm 4096x4096x4096 --dtype $dtype --layout $layout --small"
+            product recommended "--gemm 4096x4096x4096 --dtype $dtype --layout $layout --small"
+        done
+    done
+    for dtype in f16 bf16 s8 s4; do
+        product ragged "--gemm 127x129x65 --dtype $dtype --layout NN"
+        for kind in wmma mma; do
+            product "$kind" "--gemm 4096x4096x4096 --dtype $dtype --layout NT --kind $kind --small"
         done
     done
     echo "a_barrier_less racecheck \"$examples/window_sum_cooperative.loom\" --mutate \"barrier removed\""

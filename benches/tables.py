@@ -28,8 +28,15 @@ def why(entry, row):
     return entry["error"].splitlines()[0] if row is None else row["library_missing"] or ""
 
 
+def best(row):
+    """The ratio to the fastest of the library's ways, where that is not its own choice."""
+    other = row.get("library_best")
+    return f", {row['ratio'] / other['ratio']:.2f} of its best" if other else ""
+
+
 def suite_table(record):
-    """A line for each types and size, a column for each layout; rows beside another product below."""
+    """A line for each types and size, a column for each layout: the ratio to the library's own choice, and TFLOP/s (TOP/s).
+    Rows beside another product stand below."""
     same, others = {}, []
     for entry in record["rows"]:
         row = entry.get("row")
@@ -45,7 +52,7 @@ def suite_table(record):
         text = []
         for layout in LAYOUTS:
             entry, row = cells.get(layout, (None, None))
-            text.append("" if row is None else f"{row['ratio']:.2f} ({row['gflops'] / 1e3:.0f} T)")
+            text.append("" if row is None else f"{row['ratio']:.2f}{best(row)} ({row['gflops'] / 1e3:.0f} T)")
         lines.append(f"| {types} | {shape} | " + " | ".join(text) + " |")
     if others:
         lines += ["", "| product | us | ratio | beside |", "|---|---|---|---|"]

@@ -37,7 +37,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NN|NT|TN|TT", default_value = "NN")]
     pub layout: String,
     /// The kinds of code for --gemm; those without a recipe for a product are left out.
-    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = kind, default_values = ["simt", "wmma", "mma"])]
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = input::kind, default_values = ["simt", "wmma", "mma"])]
     pub kinds: Vec<Kind>,
     /// Measure the products of a list (`benches/tensor.suite` says how one is written) and print a table of record.
     #[arg(long, value_name = "LIST", conflicts_with_all = ["files", "examples", "ladder", "gemm", "plot", "json"])]
@@ -78,11 +78,6 @@ impl Subject {
     pub fn new(name: impl Into<String>, schedule: Schedule) -> Subject {
         Subject { name: name.into(), schedule, beside: None }
     }
-}
-
-fn kind(name: &str) -> std::result::Result<Kind, String> {
-    let known = Kind::ALL.map(Kind::name).join(", ");
-    Kind::parse(name).ok_or_else(|| format!("`{name}` is no kind of code; the kinds are {known}"))
 }
 
 /// Seed 002's sizes.

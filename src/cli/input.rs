@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::gemm::{self, Gemm};
+use crate::gemm::{self, Gemm, Kind};
 use crate::loom::Schedule;
 use crate::target::Target;
 use crate::te::{GemmSpec, Known, Layout};
@@ -24,6 +24,9 @@ pub struct What {
     /// How A and B of --gemm lie.
     #[arg(long, value_name = "NN|NT|TN|TT", default_value = "NN", requires = "gemm")]
     layout: String,
+    /// A kind of code for --gemm instead of the recommended steps: naive, simt, wmma or mma.
+    #[arg(long, value_name = "KIND", requires = "gemm", value_parser = kind)]
+    kind: Option<Kind>,
     /// Compile for this chip instead of the file's (sm_90 for --gemm).
     #[arg(long, value_name = "sm_XX")]
     target: Option<String>,
@@ -46,6 +49,12 @@ pub fn sizes(text: &str) -> std::result::Result<Sizes, String> {
         .ok_or_else(|| format!("`{text}` is not a size such as 1024 or 1024x512x2048"))
 }
 
+/// Parses a kind of code for clap.
+pub fn kind(name: &str) -> std::result::Result<Kind, String> {
+    let known = Kind::ALL.map(Kind::name).join(", ");
+    Kind::parse(name).ok_or_else(|| format!("`{name}` is no kind of code; the kinds are {known}"))
+}
+
 impl What {
     /// What errors call it.
     pub fn name(&self) -> String {
@@ -59,7 +68,8 @@ impl What {
             (Some(file), _) => read(file)?,
             (None, Some(sizes)) => {
                 let product = product(&sizes.0, &self.dtype, &self.layout)?;
-                gemm::recommend(&product, &target.unwrap_or(Target::sm_90()))?
+                let target = target.unwrap_or(Target::sm_90());
+                self.kind.map_or_else(|| gemm::recommend(&product, &target), |kind| kind.schedule(&product, &target))?
             }
             (None, None) => return Err(Error::input("cli.input", "neither a file nor --gemm is given")),
         };

@@ -190,7 +190,7 @@ fn markdown(done: &[Done<'_>], device: &Device) -> String {
     let mut out = format!("{}, CUDA {}.{}\n\n", info.name, info.driver_version / 1000, info.driver_version % 1000 / 10);
     out.push_str(
         "| product | by | us | GFLOP/s | library us | ratio | to its best | noise | wanted | MHz | W | error | library |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for (entry, measured) in done {
         match measured {

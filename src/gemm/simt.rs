@@ -74,10 +74,18 @@ impl Tiles {
             if single { "C_local" } else { "out" },
         );
         out.push_str(&text);
-        for (name, bits, elements) in [("A", spec.a.bits(), bm * bk), ("B", spec.b.bits(), bk * bn)] {
+        let rows = [[bm, bk], [bk, bn]];
+        let transposed = [spec.layout.a_transposed(), spec.layout.b_transposed()];
+        for (side, (name, bits)) in [("A", spec.a.bits()), ("B", spec.b.bits())].into_iter().enumerate() {
+            let (elements, row) = (rows[side][0] * rows[side][1], rows[side][usize::from(!transposed[side])]);
             let low = name.to_lowercase();
-            // As wide as 16 bytes and a whole share for each thread allow.
-            let vector = (128 / i64::from(bits)).min((elements / self.threads()).max(1));
+            let per_byte = 8 / i64::from(bits);
+            // As wide as 16 bytes and a whole share for each thread allow. Of elements that share bytes no fewer than those
+            // of one byte, and none of another row.
+            let vector = match (128 / i64::from(bits)).min((elements / self.threads()).max(1)) {
+                vector if per_byte > 1 => vector.min(row).max(per_byte),
+                vector => vector,
+            };
             let _ = write!(
                 out,
                 "cache_read {block} {name} shared -> {name}_shared\ncompute_at {name}_shared k_0 -> {low}0 {low}1\n\

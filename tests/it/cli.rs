@@ -75,6 +75,17 @@ fn products_of_every_type_run_by_their_names() {
 }
 
 #[test]
+fn products_come_by_kinds() {
+    let naive = ["dump", "--gemm", "64x32x16", "--dtype", "f16", "--kind", "naive", "--emit", "schedule"];
+    assert!(good(&naive).contains("bind i_1 threadIdx.y"));
+    let (status, error) = bad(&["dump", "--gemm", "8x8x8", "--kind", "fastest", "--emit", "ptx"]);
+    assert!(status == Some(2) && error.contains("the kinds are naive, simt, wmma, mma"), "{error}");
+    // f64 has neither fragments of wmma nor of mma.sync on Volta.
+    let (status, error) = bad(&["run", "--gemm", "8x8x8", "--dtype", "f64", "--kind", "wmma", "--target", "sm_70"]);
+    assert!(status == Some(3) && error.contains("[gemm.kind]"), "{error}");
+}
+
+#[test]
 fn bench_climbs_ladders_and_runs_lists() {
     let small = ["--device", "cpu", "--layout", "NT", "--dtype", "f16,s8", "--gemm", "24"];
     let text = good(&[&["bench", "--ladder"][..], &small].concat());

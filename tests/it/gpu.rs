@@ -206,8 +206,7 @@ fn cublas_multiplies(device: &Device) {
     use DType::{Bf16, F16, F32, F64, S8, S32};
     let (m, n, k) = (24, 40, 56);
     for (a_transposed, b_transposed) in [(false, false), (false, true), (true, false), (true, true)] {
-        for (input, acc, out) in [(F32, F32, F32), (F16, F32, F16), (Bf16, F32, Bf16), (F64, F64, F64), (S8, S32, S32)]
-        {
+        for (input, acc, out) in [(F32, F32, F32), (F16, F32, F16), (Bf16, F32, F32), (F64, F64, F64), (S8, S32, S32)] {
             let gemm = Gemm { m, n, k, a: input, b: input, acc, out, a_transposed, b_transposed };
             multiplies(device, &cublas, &gemm);
         }

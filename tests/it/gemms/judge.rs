@@ -9,9 +9,10 @@ use warploom::reference::{self, Output, Sample};
 use warploom::te::{self, Epilogue, GemmSpec};
 use warploom::{Array, DType, Error, Func, Gemm, Result, Schedule, Target};
 
-/// Whether an error says that warploom cannot do this yet, rather than that it went wrong.
+/// Whether an error says that a case is not to be had, rather than that it went wrong: a chip has no such type, no recipe of
+/// a kind fits, or rows of 4-bit integers are no whole bytes.
 pub fn is_beyond(error: &Error) -> bool {
-    ["admit.type", "gemm.kind"].contains(&error.code())
+    ["admit.type", "admit.row", "gemm.kind"].contains(&error.code())
 }
 
 /// The schedule of a case for a chip.
@@ -40,33 +41,32 @@ pub fn schedule(case: &Case, target: Target) -> Result<Schedule> {
     }
 }
 
-/// Everything behind the product is computed where its result is written. The steps are those of the same product with a
-/// conversion behind it, under the name of the last block.
+/// Everything behind the product is computed where its result is written: by the steps that are recommended for the same
+/// product with a conversion behind it, under the name of the last block; by ordinary code, where those are not for that.
 fn with_epilogues(case: &Case, target: Target) -> Result<Schedule> {
     let spec = case.spec;
     let mut labels: Vec<String> = case.epilogues.iter().map(|e| label(*e)).collect();
-    let converts = spec.acc != spec.out;
-    if converts {
+    let other = if spec.acc == DType::F32 { DType::F16 } else { DType::S8 };
+    let out = if spec.acc == spec.out { other } else { spec.out };
+    if spec.acc != spec.out {
         labels.push("out".into());
     }
     let last = labels.pop().expect("an epilogue");
-    let mut text = format!("{}\ntarget {target}\n", te::print(&te::gemm_with(&spec, &case.epilogues)?));
-    labels.iter().for_each(|l| writeln!(text, "compute_inline {l}").expect("text"));
-    let steps = if converts {
-        let plain = gemm::recommend(&Gemm::from(spec), &target)?;
-        plain.steps.iter().map(|s| format!("{s}\n")).collect()
-    } else {
-        let other = if spec.acc == DType::F32 { DType::F16 } else { DType::S8 };
-        Tiles::choose(&spec).steps(&GemmSpec { out: other, ..spec })
-    };
-    for line in steps.lines() {
-        let words = line.split(' ').map(|w| match w {
-            "out" => last.clone(),
-            w => w.replace("out_", &format!("{last}_")),
-        });
-        writeln!(text, "{}", words.collect::<Vec<_>>().join(" ")).expect("text");
+    let mut head = format!("{}\ntarget {target}\n", te::print(&te::gemm_with(&spec, &case.epilogues)?));
+    labels.iter().for_each(|l| writeln!(head, "compute_inline {l}").expect("text"));
+    let with = |steps: String| Schedule::parse(&(head.clone() + &renamed(&steps, &last)));
+    let recommended = gemm::recommend(&Gemm::from(GemmSpec { out, ..spec }), &target)?;
+    let recommended = with(recommended.steps.iter().map(|s| format!("{s}\n")).collect())?;
+    match recommended.scheduled().and_then(|func| lower::lower(&func, &target)) {
+        Ok(_) => Ok(recommended),
+        Err(_) => with(Tiles::choose(&spec).steps(&GemmSpec { out, ..spec })),
     }
-    Schedule::parse(&text)
+}
+
+/// Steps in which block `out`, and what is named after it, has another name.
+fn renamed(steps: &str, last: &str) -> String {
+    let word = |w: &str| if w == "out" { last.to_string() } else { w.replace("out_", &format!("{last}_")) };
+    steps.lines().map(|l| l.split(' ').map(word).collect::<Vec<_>>().join(" ") + "\n").collect()
 }
 
 /// The block of an epilogue.

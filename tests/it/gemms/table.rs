@@ -230,9 +230,16 @@ fn recipes() -> Vec<Case> {
         ("mma_f16_nn", TYPES[1], Layout::NN),
         ("mma_bf16", TYPES[3], Layout::NT),
         ("mma_s8", TYPES[5], Layout::NT),
+        ("mma_s4", TYPES[9], Layout::NT),
+        ("mma_f16_staged", TYPES[0], Layout::NT),
+        ("mma_f16_stmatrix", TYPES[0], Layout::NT),
+        ("mma_f16_ragged", TYPES[0], Layout::NT),
     ];
     for (name, types, layout) in examples {
-        let sizes = [ALIGNED, [128, 256, 192], [512, 256, 1024]];
+        let sizes = match name.ends_with("ragged") {
+            true => [[131, 72, 40], [257, 136, 104], [511, 1000, 1000]],
+            false => [[128, 128, 128], [128, 256, 256], [512, 256, 1024]],
+        };
         out.extend(sizes.map(|size| Case { recipe: Recipe::Example(name), ..Case::new(types, layout, size) }));
     }
     out
