@@ -25,8 +25,11 @@ impl Types {
         }
     }
 
-    fn spec(self, [m, n, k]: [i64; 3], layout: Layout) -> GemmSpec {
+    /// Rows of 4-bit integers end with a byte: their products have even extents.
+    fn spec(self, size: [i64; 3], layout: Layout) -> GemmSpec {
         let Types(a, b, acc, out) = self;
+        let multiple = if a.bits() < 8 { 2 } else { 1 };
+        let [m, n, k] = size.map(|extent| (extent as u64).next_multiple_of(multiple) as i64);
         GemmSpec { m, n, k, a, b, acc, out, layout }
     }
 }
