@@ -6,11 +6,13 @@ use super::show;
 use crate::assemble::Ptxas;
 use crate::certify::{self, Certificate};
 use crate::error::{Error, Result};
+use crate::intrin;
 use crate::ir::{Axis, Block, BufferId, CopyKind, For, Func, Scope, Stmt, print, visit};
 use crate::kernel::Kernels;
 use crate::loom::Schedule;
 use crate::lower;
 use crate::schedule;
+use crate::target::Target;
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -70,7 +72,7 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     if args.last {
         show::line(print::func(&func));
     }
-    for remark in remarks(&func) {
+    for remark in remarks(&func).into_iter().chain(emulated(&func, &schedule.target)) {
         show::line(format_args!("note: {remark}"));
     }
     if let Err(e) = lower::lower(&func, &schedule.target) {
@@ -121,6 +123,19 @@ fn remarks(func: &Func) -> Vec<String> {
         }
     }
     out.extend((0..func.buffers.len() as u32).filter_map(|n| workspace(func, BufferId(n))));
+    out
+}
+
+/// Instructions that the chip has in name only.
+fn emulated(func: &Func, target: &Target) -> Vec<String> {
+    let mut out = Vec::new();
+    for l in visit::loops(&func.body) {
+        let row = l.tensorize.as_ref().and_then(|t| intrin::find(&t.row)).filter(|row| row.is_emulated_on(target));
+        out.extend(row.map(|row| {
+            let name = func.var_name(l.var);
+            format!("tensorize {name} {}: emulated on {target}, by a routine of other instructions that is many times slower", row.name)
+        }));
+    }
     out
 }
 

@@ -23,13 +23,19 @@ pub fn entries(lowered: &Lowered) -> Vec<String> {
     out
 }
 
-/// The kernel as it stands in the comment above its entry.
-pub fn head(kernel: &LoweredKernel) -> String {
+/// The kernel as it stands in the comment above its entry, with what the chip only emulates.
+pub fn head(kernel: &LoweredKernel, target: &Target) -> String {
     let ([gx, gy, gz], [bx, by, bz]) = (kernel.grid(), kernel.block());
     let name = &kernel.func.name;
     let shared = kernel.shared_bytes;
     let launch = format!("kernel {name}: grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz}, {shared} bytes shared");
-    format!("{launch}\n{}{}", lower::print_derived(kernel), print::func(&kernel.func))
+    let emulated: String = kernel
+        .instructions()
+        .into_iter()
+        .filter(|row| row.is_emulated_on(target))
+        .map(|row| format!("# {} is emulated on {target}\n", row.name))
+        .collect();
+    format!("{launch}\n{emulated}{}{}", lower::print_derived(kernel), print::func(&kernel.func))
 }
 
 /// Everything together.

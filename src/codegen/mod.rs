@@ -58,7 +58,7 @@ pub fn compile(lowered: &Lowered, target: &Target) -> Result<Kernels> {
     let llvm = module.print_to_string().to_string();
     let ptx = session::to_ptx(&module, &machine, &log)?;
     let heads: Vec<(String, String)> =
-        entries.iter().zip(&lowered.kernels).map(|(e, k)| (e.clone(), describe::head(k))).collect();
+        entries.iter().zip(&lowered.kernels).map(|(e, k)| (e.clone(), describe::head(k, target))).collect();
     let text = listing.annotate(&ptx, &heads);
     describe::kernels(lowered, target, ptx_version, entries, text, llvm)
 }

@@ -51,11 +51,7 @@ impl Lowered {
         let mut needed = Features::empty();
         for kernel in &self.kernels {
             needed.set(Features::CP_ASYNC, needed.contains(Features::CP_ASYNC) || order::copies(&kernel.func.body));
-            visit::walk(&kernel.func.body, &mut |s| {
-                if let Stmt::Call(call) = s {
-                    needed |= intrin::find(&call.row).map_or(Features::empty(), |row| row.needs);
-                }
-            });
+            needed |= kernel.instructions().iter().fold(Features::empty(), |all, row| all | row.needs);
         }
         needed
     }
@@ -158,6 +154,17 @@ impl LoweredKernel {
             env.bind(d.var, 0, d.extent - 1);
         }
         env
+    }
+
+    /// The instructions that it calls, each once, in the order of the text.
+    pub fn instructions(&self) -> Vec<&'static intrin::Row> {
+        let mut out: Vec<&intrin::Row> = Vec::new();
+        visit::walk(&self.func.body, &mut |s| {
+            if let Stmt::Call(call) = s {
+                out.extend(intrin::find(&call.row).filter(|row| out.iter().all(|r| r.name != row.name)));
+            }
+        });
+        out
     }
 
     /// The number of a thread in its warp.

@@ -241,6 +241,7 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
                 locals += span(buffer)? as u64;
                 Place::Local(base as u32)
             }
+            Scope::Fragment if !used(kernel, i) => Place::Local(u32::MAX),
             Scope::Fragment => {
                 return Err(Error::bug(
                     "machine.fragment",

@@ -48,7 +48,7 @@ pub fn reading(body: Vec<Stmt>, old: BufferId, new: BufferId) -> Vec<Stmt> {
     })
 }
 
-/// A copying stage.
+/// A copying stage; where the types differ, it casts.
 #[derive(Debug)]
 pub struct Copy<'a> {
     /// What is read.
@@ -65,8 +65,10 @@ pub struct Copy<'a> {
 pub fn stage(func: &mut Func, copy: &Copy, under: &[Var]) -> Stmt {
     let shape = func.buffer(copy.from).shape.clone();
     let dims: Vec<(Range, Index)> = copy.region.iter().cloned().zip(shape).collect();
+    let [from, to] = [copy.from, copy.to].map(|b| func.buffer(b).dtype);
     over(func, copy.made, &dims, under, |at| {
-        let value = Expr::load(copy.from, at.clone());
+        let load = Expr::load(copy.from, at.clone());
+        let value = if from == to { load } else { Expr::cast(to, load) };
         Store::new(copy.to, at, value)
     })
 }

@@ -345,3 +345,96 @@ fn chips_without_an_instruction_say_what_they_have() {
     let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();
     assert_eq!(error.helps(), ["sm_75 has mma.m16n8k8.f32.f16.f16"]);
 }
+
+/// Steps that turn a factor whose k is not contiguous in a kernel of its own: 8 x 8 elements a thread, in registers.
+fn turned(x: &str, kernel: &str) -> String {
+    let names = |text: &str| text.replace('%', x);
+    names(&format!(
+        "cache_read C % global -> %_t %t0 %t1; transform_layout %_t [k, n] -> [n, k]; split %t0 ? 64 -> %tk %tki\n\
+         reorder %tk %t1 %tki; bind %tk blockIdx.{kernel}; cache_read %_t % shared -> %_p; transform_layout %_p [k, n] -> [n, k]\n\
+         cache_read %_p % local -> %_r; cache_read %_p %_r local -> %_c; transform_layout %_c [k, n] -> [n, k]\n\
+         fuse %t1 %tki -> %t; split %t ? 128 32 -> %ta %tb %tc; bind %tb threadIdx.x; vectorize %tc\n\
+         compute_at %_p %tk -> %p0 %p1; split %p0 ? 8 -> %pk %pi; split %p1 ? 8 -> %pn %pj; reorder %pk %pn %pj %pi\n\
+         fuse %pk %pn -> %pt; bind %pt threadIdx.x; unroll %pj; vectorize %pi\n\
+         compute_at %_c %pt -> %c0 %c1; unroll %c0; unroll %c1; compute_at %_r %pt -> %r0 %r1; unroll %r0; vectorize %r1\n"
+    ))
+}
+
+/// A product of 128 x 128 x 128 of 4-bit integers: multiplied as they are, or unpacked to 8 bits in registers.
+fn small_bits(layout: Layout, [a, b]: [&str; 2], unpacked: bool) -> String {
+    let turn = |x: &str, k_contiguous: bool| {
+        if k_contiguous { (String::new(), x.to_string()) } else { (turned(x, "x"), format!("{x}_t")) }
+    };
+    let (turn_a, from_a) = turn("A", !layout.a_transposed());
+    let (turn_b, from_b) = turn("B", layout.b_transposed());
+    let factor = |x: &str, from: &str, dtype: &str| {
+        let wide = dtype.replace('4', "8");
+        let (unpack, place) = match unpacked {
+            true => (
+                format!("cache_read C {x}_f fragment as={wide} -> {x}_u; compute_at {x}_u kk\n"),
+                format!("transform_layout {x}_u [i, k] -> [i, k // 64 * 64 + k % 2 * 32 + k % 64 // 2]\n"),
+            ),
+            false => (String::new(), String::new()),
+        };
+        format!(
+            "cache_read C {from} shared -> {x}_s; compute_at {x}_s io -> {x}0 {x}1; fuse {x}0 {x}1 -> {x}e; split {x}e ? 128 32 -> {x}x {x}y {x}z\n\
+             bind {x}y threadIdx.x; vectorize {x}z; swizzle {x}_s 64; cache_read C {x}_s fragment -> {x}_f; {unpack}compute_at {x}_f kk -> {x}f0 {x}f1\n\
+             split {x}f0 ? 16 -> {x}fm {x}fi; tensorize {x}fi ldmatrix.m16n64.{dtype}; {place}\n"
+        )
+    };
+    let (loops, row) = match unpacked {
+        true => ("split k ? 32 2 -> kk ki k1; reorder io w kk k1 im jm ii ji ki", "m16n8k32"),
+        false => ("split k ? 64 -> kk ki; reorder io w kk im jm ii ji ki", "m16n8k64"),
+    };
+    let types = if unpacked { [a.replace('4', "8"), b.replace('4', "8")] } else { [a.to_string(), b.to_string()] };
+    format!(
+        "gemm 128x128x128 {a}*{b}>s32 {}\ntarget sm_80\n{turn_a}{turn_b}\
+         split i ? 4 32 -> io w im; split im ? 16 -> im ii; split j ? 8 -> jm ji; {loops}; bind io blockIdx.x; bind w warp\n\
+         cache_write C C fragment -> sum; reverse_compute_at sum w\n{}{}decompose_reduction C kk -> zero; tensorize ii mma.{row}.s32.{}.{}",
+        layout.name(),
+        factor("A", &from_a, a),
+        factor("B", &from_b, b),
+        types[0],
+        types[1],
+    )
+}
+
+#[test]
+fn four_bits_are_multiplied_as_they_are_and_as_eight_in_every_layout() {
+    let signs = [["s4", "s4"], ["u4", "s4"], ["s4", "u4"], ["u4", "u4"]];
+    for ((layout, types), unpacked) in Layout::ALL.into_iter().zip(signs).flat_map(|c| [(c, false), (c, true)]) {
+        let text = small_bits(layout, types, unpacked);
+        let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
+        let func = schedule.scheduled().unwrap_or_else(|e| panic!("{text}\n{e}"));
+        let kernels = lower(&func, &schedule.target).unwrap_or_else(|e| panic!("{text}\n{e}"));
+        let naive = ring(&schedule.program, 5).unwrap();
+        let found = ring_lowered(&kernels, 5).unwrap_or_else(|e| panic!("{text}\n{}\n{e}", print(&kernels)));
+        assert!(found == naive, "{text}\n{}", print(&kernels));
+        let params = schedule.program.params.iter().map(|p| schedule.program.buffer(*p));
+        let mut args: Vec<Array> = params.map(|b| Array::random(b.dtype, &[128, 128], 3).unwrap()).collect();
+        run_lowered(&kernels, Mode::Real, &mut args).unwrap();
+        for output in outputs(&schedule.program, &args, Sample::All).unwrap() {
+            output.exact(&args[output.param]).unwrap_or_else(|e| panic!("{text}\n{e}"));
+        }
+        assemble(&tools(), &kernels, &schedule.target, true).unwrap_or_else(|e| panic!("{text}\n{e}"));
+    }
+}
+
+/// Eight elements of a word cost two words' masks, signs and shifts, not an extraction each.
+#[test]
+fn unpacking_costs_a_handful_of_operations_a_word() {
+    for (types, most) in [(["s4", "s4"], 9), (["u4", "u4"], 3)] {
+        let text = small_bits(Layout::NT, types, true);
+        let ptx = compile(&Schedule::parse(&text).unwrap()).unwrap().text;
+        // Behind the first matrix in registers only fragments are worked on; loops are written out.
+        let body = ptx.split("ldmatrix").skip(1).collect::<String>();
+        let of = |words: &[&str]| {
+            let starts = |l: &str| words.iter().any(|w| l.trim_start().starts_with(w));
+            body.lines().filter(|l| starts(l)).count()
+        };
+        let words = 4 * ptx.matches("ldmatrix.sync").count();
+        let bits =
+            of(&["and.b32", "or.b32", "xor.b32", "prmt", "mul.lo", "mad.lo", "shr.", "shl.", "bfe.", "bfi.", "cvt."]);
+        assert!(bits <= most * words + 40, "{types:?}: {bits} operations for {words} words\n{ptx}");
+    }
+}

@@ -1,5 +1,6 @@
-//! `cache_read BLOCK BUF SCOPE -> NAME`: BLOCK reads a copy of BUF instead of BUF. The copy is a new buffer NAME of the
-//! same shape and type in SCOPE, filled by a new block NAME in a nest of its own, whose loops are `NAME_0`, `NAME_1`, ..
+//! `cache_read BLOCK BUF SCOPE [as=TYPE] -> NAME`: BLOCK reads a copy of BUF instead of BUF. The copy is a new buffer NAME of
+//! the same shape in SCOPE, of BUF's type or of TYPE, filled by a new block NAME in a nest of its own, whose loops are
+//! `NAME_0`, `NAME_1`, ..
 //! It stands before the root's nest that holds BLOCK; where a block of that nest writes BUF, in the innermost body
 //! around both, behind the last writer, and copies what BLOCK reads in that body.
 //!
@@ -10,8 +11,11 @@
 //! 4. BLOCK and the last writer of BUF stand under nothing but loops.
 //! 5. What each writer of BUF writes is a box without holes.
 //! 6. Where a block of that nest writes BUF, the box that is copied is what BLOCK reads, or a writer fills it before.
+//! 7. TYPE holds every value of BUF's type, and BLOCK casts what it reads of BUF to types that hold every value of TYPE.
 //!
 //! Preserves: BLOCK reads the same values; all others read and write what they did.
+//!
+//! A copy of a wider type is what instructions need that do not take BUF's: 8-bit ones of 4-bit integers.
 //!
 //! ```text
 //!                                    for A_s_0 in 0..8: A_s: A_s[A_s_0] = A[A_s_0]
@@ -19,14 +23,18 @@
 //! ```
 
 use super::{Applied, Kind, Parameter, Primitive};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::print::Node;
 use crate::ir::region::{self, Region, Touch};
-use crate::ir::{Block, BufferId, Func, Scope, visit};
+use crate::ir::{Block, BufferId, Expr, Func, Index, Scope, Stmt, visit};
 use crate::schedule::copy::{self, Copy};
 use crate::schedule::dataflow::{self, Spot};
 use crate::schedule::refusal::Refusal;
 use crate::schedule::{Args, find, nest};
+
+/// What a copy may be kept as.
+const TYPES: &[&str] = &["s8", "u8", "s32", "u32", "s64", "f16", "bf16", "f32", "f64"];
 
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
@@ -36,6 +44,7 @@ pub static PRIMITIVE: Primitive = Primitive {
         Parameter::place("block", Kind::Block),
         Parameter::place("buffer", Kind::Buffer),
         Parameter::place("scope", Kind::Choice(&["global", "shared", "fragment", "local"])),
+        Parameter::option("as", Kind::Choice(TYPES)),
         Parameter::made("stage", Kind::Stage),
         Parameter::made("loops", Kind::Loops),
     ],
@@ -46,6 +55,7 @@ pub static PRIMITIVE: Primitive = Primitive {
         "BLOCK and the last writer of BUF stand under nothing but loops",
         "what each writer of BUF writes is a box without holes",
         "where a block of that nest writes BUF, the box that is copied is what BLOCK reads, or a writer fills it before",
+        "TYPE holds every value of BUF's type, and BLOCK casts what it reads of BUF to types that hold every value of TYPE",
     ],
     apply,
 };
@@ -56,19 +66,71 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let from = find::buffer(func, args.get_word("buffer")?)?;
     let scope = scope(args)?;
     let place = check(refusal, func, block, from)?;
+    let wider = args.find_word("as").and_then(DType::parse).filter(|t| *t != func.buffer(from).dtype);
+    if let Some(wider) = wider {
+        check_type(refusal, func, block, from, wider)?;
+    }
     let region = copied(refusal, func, block, from, &place)?;
     let default = format!("{}_{}", func.buffer(from).name, scope.name());
     let made = copy::names(func, &args.names, &default, region.len())?;
 
     let mut out = func.clone();
     let to = copy::add_buffer(&mut out, from, &made.stage, scope);
+    if let Some(wider) = wider {
+        out.buffer_mut(to).dtype = wider;
+    }
     visit::change_block(&mut out.body, block.name, &mut |b| {
         b.init = b.init.take().map(|body| copy::reading(body, from, to));
         b.body = copy::reading(std::mem::take(&mut b.body), from, to);
+        if let Some(wider) = wider {
+            b.init = b.init.take().map(|body| uncast(body, to, wider));
+            b.body = uncast(std::mem::take(&mut b.body), to, wider);
+        }
     });
     let stmt = copy::stage(&mut out, &Copy { from, to, region, made: &made }, &place.loops);
     dataflow::insert_at(&mut out.body, &place.steps, stmt);
     Ok(Applied { func: out, names: made.all() })
+}
+
+/// What is of the type that it was cast to needs no cast.
+fn uncast(body: Vec<Stmt>, buffer: BufferId, dtype: DType) -> Vec<Stmt> {
+    visit::map_body(body, &mut Index::clone, &mut |e| match e {
+        Expr::Cast(to, load) if to == dtype && is_load(&load, buffer) => *load,
+        e => e,
+    })
+}
+
+fn is_load(expr: &Expr, of: BufferId) -> bool {
+    matches!(expr, Expr::Load { buffer, .. } if *buffer == of)
+}
+
+/// Reading a wider copy under a cast is reading under that cast.
+fn check_type(refusal: Refusal, func: &Func, block: &Block, from: BufferId, wider: DType) -> Result<()> {
+    let (own, name) = (func.buffer(from).dtype, func.block_name(block.name));
+    let buffer = &func.buffer(from).name;
+    let this = (Node::Block(block.name), "this block");
+    if !own.widens_to(wider) {
+        return Err(refusal.broken(7, format!("{wider} does not hold every value of {own}"), &[this]));
+    }
+    let (mut loads, mut cast) = (0, 0);
+    let mut count = |e: &Expr| match e {
+        Expr::Load { buffer, .. } if *buffer == from => loads += 1,
+        Expr::Cast(to, load) if is_load(load, from) && wider.widens_to(*to) => cast += 1,
+        _ => {}
+    };
+    for body in block.init.iter().chain([&block.body]) {
+        visit::walk(body, &mut |s| {
+            if let Stmt::Store(store) = s {
+                visit::walk_expr(&store.value, &mut count);
+            }
+        });
+    }
+    if loads == cast {
+        return Ok(());
+    }
+    let message =
+        format!("{name} uses {buffer} as {own}, not under a cast to a type that holds every value of {wider}");
+    Err(refusal.broken(7, message, &[this, (Node::Buffer(from), "this buffer")]))
 }
 
 /// The scope that the step names.
@@ -169,8 +231,20 @@ mod tests {
         );
     }
 
+    const CAST: &str = "program p\ninput A s4[8]\nX: X[i 8] s32 = s32(A[i])\nY: output Y[i 8] s8 = s8(A[i])";
+
+    #[test]
+    fn a_copy_may_be_of_a_wider_type() {
+        let text = steps(CAST, "cache_read X A local as=s8 -> L; cache_read Y A local as=s8 -> M");
+        assert!(text.contains("L[v0] = s8(A[v0])") && text.contains("X[vi] = s32(L[vi])"), "{text}");
+        assert!(text.contains("M[v0] = s8(A[v0])") && text.contains("= M["), "{text}");
+    }
+
     #[test]
     fn refusals() {
+        refuses(CAST, "cache_read X A local as=u8", "cache_read.7", "u8 does not hold every value of s4");
+        refuses(CAST, "cache_read Y A local as=f16", "cache_read.7", "Y uses A as s4, not under a cast to a type");
+        refuses(CHAIN, "cache_read Y X local as=f64", "cache_read.7", "Y uses X as f32, not under a cast to a type");
         refuses(CHAIN, "cache_read X Y local", "cache_read.1", "X does not read Y");
         refuses("gemm 4x4x4 f32 NN", "cache_read C C local", "cache_read.1", "C also writes C");
         let mut func = program(CHAIN);
