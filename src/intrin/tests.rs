@@ -160,15 +160,15 @@ fn matrices_come_from_the_rows_that_lanes_name() {
         let (m, n) = (row.dims[0].1, row.dims[1].1);
         for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
             let get = |c| addresses.value(c, &|from| if from == Coordinate::Index(0) { i } else { j });
-            let (lane, byte) = (get(Coordinate::Lane), get(Coordinate::Offset) / 8);
-            // Matrix, its row, and the byte in that row are what the instruction moves by.
+            let (lane, bit) = (get(Coordinate::Lane), get(Coordinate::Offset));
+            // Matrix, its row, and the bit in that row are what the instruction moves by: words, or columns of 16 bits.
             let (matrix, r) = (lane / 8, lane % 8);
             let expected = match row.name.contains("trans") {
-                false => (4 * r + byte / 4, matrix, byte % 4 * 8),
-                true => (4 * (byte / 2) + r / 2, matrix, r % 2 * 16),
+                false => (4 * r + bit / 32, matrix, bit % 32),
+                true => (4 * (bit / 16) + r / 2, matrix, r % 2 * 16 + bit % 16),
             };
             assert_eq!(held(registers, i, j), expected, "{} {i} {j}", row.name);
-            assert_eq!(byte * 8 % bits, 0);
+            assert_eq!(bit % bits, 0);
         }
     }
 }
