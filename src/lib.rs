@@ -14,6 +14,8 @@ pub mod intrin;
 
 pub mod schedule;
 
+pub mod auto;
+
 pub mod loom;
 
 pub mod gemm;

@@ -4,6 +4,7 @@
 //! prints it back; nothing besides its three parts influences the PTX. An error underlines the user's own text: the
 //! parsers of the two halves see the whole file with the other half blanked out, so their places are places in it.
 
+use crate::auto;
 use crate::error::{Error, Result};
 use crate::ir::Func;
 use crate::schedule::{self, Step};
@@ -21,7 +22,7 @@ const LONGEST_TEXT: usize = 1 << 20;
 pub struct Schedule {
     /// What to compute, as `te` states it.
     pub program: Func,
-    /// The chip that the PTX is for. No step looks at it.
+    /// The chip that the PTX is for. No step looks at it once it is resolved.
     pub target: Target,
     /// The steps, in order.
     pub steps: Vec<Step>,
@@ -48,13 +49,30 @@ impl Schedule {
 
     /// Like [`Self::scheduled`], showing each step (counted from 1) with the program after it.
     pub fn trace(&self, show: &mut dyn FnMut(usize, &Step, &Func)) -> Result<Func> {
-        let mut func = self.program.clone();
+        self.walk(show).map(|(func, _)| func)
+    }
+
+    /// The same with every step that leaves a choice to the compiler resolved for the target ([`crate::auto`]): this
+    /// schedule means the same for every chip.
+    pub fn resolved(&self) -> Result<Schedule> {
+        let names = |(step, stated): (Step, &Step)| step.with_names(stated.args().names.clone());
+        let (_, steps) = self.walk(&mut |_, _, _| {})?;
+        let steps = steps.into_iter().zip(&self.steps).map(names).collect();
+        Ok(Schedule { steps, ..self.clone() })
+    }
+
+    /// The program after all steps; the steps as resolved, with every name stated.
+    fn walk(&self, show: &mut dyn FnMut(usize, &Step, &Func)) -> Result<(Func, Vec<Step>)> {
+        let (mut func, mut steps) = (self.program.clone(), Vec::with_capacity(self.steps.len()));
         for (i, step) in self.steps.iter().enumerate() {
-            func = schedule::apply(&func, step)
-                .map_err(|e| self.at_step(i, e).within(format!("step {} of {}", i + 1, self.steps.len())))?;
-            show(i + 1, step, &func);
+            let at = |e| self.at_step(i, e).within(format!("step {} of {}", i + 1, self.steps.len()));
+            let resolved = auto::resolve(&func, step, &self.target).map_err(at)?;
+            let (next, stated) = schedule::complete(&func, &resolved).map_err(at)?;
+            func = next;
+            show(i + 1, &resolved, &func);
+            steps.push(stated);
         }
-        Ok(func)
+        Ok((func, steps))
     }
 
     /// Underlines a step in the printed schedule, or the word of it that the message speaks of, where an error points
@@ -72,9 +90,9 @@ impl Schedule {
         error.text(self.to_string()).label(span, if word.is_some() { "this name" } else { "this step" })
     }
 
-    /// The same with every name stated that a step makes by default.
+    /// The same, resolved, with every name stated that a step makes by default.
     pub fn completed(&self) -> Result<Schedule> {
-        let (_, steps) = schedule::complete_all(&self.program, &self.steps)?;
+        let (_, steps) = self.walk(&mut |_, _, _| {})?;
         Ok(Schedule { steps, ..self.clone() })
     }
 
@@ -109,7 +127,10 @@ impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", te::print(&self.program).trim_end())?;
         writeln!(f, "target {}", self.target.name)?;
-        self.steps.iter().try_for_each(|step| writeln!(f, "{step}"))
+        self.steps.iter().try_for_each(|step| match step.remark() {
+            Some(remark) => writeln!(f, "{step}  # {remark}"),
+            None => writeln!(f, "{step}"),
+        })
     }
 }
 

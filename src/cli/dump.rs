@@ -26,7 +26,7 @@ pub struct DumpArgs {
 /// A stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 enum Emit {
-    /// Program, target and steps: a text that parses back.
+    /// Program, target and steps, with what was chosen for them: a text that parses back.
     Schedule,
     /// The program after all steps.
     Ir,
@@ -61,7 +61,7 @@ fn name(stage: Emit) -> String {
 
 fn text(schedule: &Schedule, stage: Emit, passes: Option<&str>) -> Result<String> {
     Ok(match stage {
-        Emit::Schedule => schedule.to_string(),
+        Emit::Schedule => schedule.resolved()?.to_string(),
         Emit::Ir => print::func(&schedule.scheduled()?),
         Emit::Lowered => lowered(schedule, passes)?,
         Emit::Llvm => crate::compile(schedule)?.llvm,

@@ -50,7 +50,10 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
             super::gpu::once(&schedule, &lowered(&schedule, args.mutate.as_deref())?, args.seed, &device)
         }
         #[cfg(feature = "cuda")]
-        Place::Gpu(device) => super::gpu::run(&args.what.name(), args.seed, schedule, &device),
+        Place::Gpu(device) => {
+            show::choices(&super::gpu::for_device(schedule.clone(), &device)?)?;
+            super::gpu::run(&args.what.name(), args.seed, schedule, &device)
+        }
     }
 }
 
@@ -61,6 +64,7 @@ fn on_cpu(args: &RunArgs, schedule: Schedule) -> Result<ExitCode> {
     if title != asked {
         show::note(format_args!("reduced for the CPU machine: {title} instead of {asked} (--size chooses another)"));
     }
+    show::choices(&schedule)?;
     let spinner = show::spinner(format!("running {title}"));
     let mut arrays = data::arguments(&schedule.program, args.seed)?;
     let inputs = arrays.clone();

@@ -1,6 +1,7 @@
 //! What reaches the terminal: text that survives a closed pipe, errors underlined, progress that hides where nobody looks.
 
-use crate::error::{Error, Fault};
+use crate::error::{Error, Fault, Result};
+use crate::loom::Schedule;
 use ariadne::{Color, Config, IndexType, Label, Report, ReportKind, Source};
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -23,6 +24,16 @@ pub fn line(text: impl Display) {
 /// Says something about the run that is not its result, on standard error.
 pub fn note(text: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// What was chosen for steps that leave a choice to the compiler, on standard error.
+pub fn choices(schedule: &Schedule) -> Result<()> {
+    for step in schedule.resolved()?.steps {
+        if let Some(remark) = step.remark() {
+            note(format_args!("{step}  # {remark}"));
+        }
+    }
+    Ok(())
 }
 
 /// Prints an error with its places underlined: in the file of this name, or in the text that was made of it.

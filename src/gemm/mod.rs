@@ -7,12 +7,14 @@ mod kind;
 mod pipelined;
 mod simt;
 mod split;
+mod thread_tiles;
 mod warp_tiles;
 
 pub use kind::Kind;
 pub use pipelined::{Pipelined, Route};
 pub use simt::Tiles;
 pub use split::Split;
+pub use thread_tiles::ThreadTiles;
 pub use warp_tiles::WarpTiles;
 
 use crate::dtype::{Class, DType};

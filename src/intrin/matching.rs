@@ -22,6 +22,15 @@ pub enum Mismatch {
     Init(String),
 }
 
+impl Mismatch {
+    /// In words.
+    pub fn message(&self) -> &str {
+        match self {
+            Mismatch::Loops(m) | Mismatch::Computation(m) | Mismatch::Operand(m) | Mismatch::Init(m) => m,
+        }
+    }
+}
+
 /// A row operand's buffer and the program's, with their indices.
 struct Pair<'a> {
     row: (BufferId, &'a [Index]),

@@ -5,11 +5,13 @@
 //! [`matches()`] holds a loop nest against that meaning. A row checks itself when it is built.
 
 mod check;
+mod feed;
 mod matching;
 mod rows;
 #[cfg(test)]
 mod tests;
 
+pub use feed::{Way, copies, dtype_of};
 pub use matching::{Mismatch, Played, matches, play};
 pub use rows::all;
 

@@ -11,7 +11,7 @@ use super::bind::{mentions, store_mentions};
 use super::blocks::guarded;
 use super::{LaunchAxis, LoweredKernel};
 use crate::error::{Error, Result};
-use crate::ir::simplify::{Env, prove};
+use crate::ir::simplify::{Env, prove, simplify, simplify_cond};
 use crate::ir::{Axis, Block, BlockId, BufferId, Cond, Func, Index, LoopKind, Scope, Stmt, Var, visit};
 use std::collections::BTreeMap;
 
@@ -34,14 +34,14 @@ pub fn warps_to_threads(func: &Func, found: &mut Found) -> Result<()> {
         found.push((Axis::ThreadX, n.saturating_mul(LANES as u32), name));
         return Ok(());
     }
-    let x = extent(Axis::ThreadX).unwrap_or(1);
-    if x % LANES as u64 != 0 {
-        let message = format!("warps work together in a kernel whose threadIdx.x has extent {x}, no multiple of 32");
+    let threads: u64 = axes.into_iter().filter_map(extent).product();
+    if threads % LANES as u64 != 0 {
+        let message = format!("warps work together in a kernel of {threads} threads a block, no multiple of 32");
         return Err(Error::input("lower.warps", message).help(
-            "the lanes of a warp are 32 consecutive values of threadIdx.x: bind a loop of such an extent to it",
+            "the lanes of a warp are 32 consecutive threads, threadIdx.x fastest: bind loops to threadIdx whose extents \
+             come to whole warps",
         ));
     }
-    let threads: u64 = axes.into_iter().filter_map(extent).product();
     match warps {
         Some((_, n, name)) if u64::from(n) * LANES as u64 != threads => {
             let by_warps = u64::from(n) * LANES as u64;
@@ -63,33 +63,47 @@ fn touches_fragment(func: &Func, block: &Block) -> bool {
     touched.into_iter().any(|b| func.buffer(b).scope == Scope::Fragment)
 }
 
+/// The number of a thread in its block, threadIdx.x fastest.
+fn number(launch: &[LaunchAxis]) -> (Index, i64) {
+    let mut number = (Index::Int(0), 1);
+    for axis in [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ] {
+        if let Some(l) = launch.iter().find(|l| l.axis == axis) {
+            number = (number.0 + l.var * number.1, number.1 * i64::from(l.extent));
+        }
+    }
+    number
+}
+
 /// The number of a thread's warp.
 pub fn warp(launch: &[LaunchAxis]) -> Index {
-    let of = |axis| launch.iter().find(|l| l.axis == axis);
-    let mut warp = of(Axis::ThreadX).map_or(Index::Int(0), |x| Index::Var(x.var).floordiv(LANES));
-    let mut warps = of(Axis::ThreadX).map_or(1, |x| i64::from(x.extent) / LANES);
-    for axis in [Axis::ThreadY, Axis::ThreadZ].into_iter().filter_map(of) {
-        warp = warp + axis.var * warps;
-        warps *= i64::from(axis.extent);
-    }
-    warp
+    simplify(&number(launch).0.floordiv(LANES), &ranges(launch))
 }
 
 /// The number of a thread in its warp.
 pub fn lane(launch: &[LaunchAxis]) -> Index {
-    let x = launch.iter().find(|l| l.axis == Axis::ThreadX);
-    x.map_or(Index::Int(0), |x| Index::Var(x.var).floormod(LANES))
+    simplify(&number(launch).0.floormod(LANES), &ranges(launch))
+}
+
+fn ranges(launch: &[LaunchAxis]) -> Env {
+    let mut env = Env::new();
+    launch.iter().for_each(|l| env.bind(l.var, 0, i64::from(l.extent) - 1));
+    env
 }
 
 /// Whether a condition is the same for all lanes of a warp.
 pub fn is_uniform(cond: &Cond, kernel: &LoweredKernel) -> bool {
-    let Some(x) = kernel.launch.iter().find(|l| l.axis == Axis::ThreadX) else { return true };
     let (warp, lane) = (Var(u32::MAX - 1), Var(u32::MAX));
-    let apart = visit::subst_cond(cond, &[(x.var, warp * LANES + lane)].into());
+    let (number, mut apart, mut before) = (warp * LANES + lane, visit::Map::new(), 1);
+    for axis in [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ] {
+        if let Some(l) = kernel.launch.iter().find(|l| l.axis == axis) {
+            apart.insert(l.var, number.clone().floordiv(before).floormod(i64::from(l.extent)));
+            before *= i64::from(l.extent);
+        }
+    }
     let mut env = kernel.env();
-    env.bind(warp, 0, i64::from(x.extent) / LANES - 1);
+    env.bind(warp, 0, (before / LANES - 1).max(0));
     env.bind(lane, 0, LANES - 1);
-    !crate::ir::simplify::simplify_cond(&apart, &env).mentions(lane)
+    !simplify_cond(&visit::subst_cond(cond, &apart), &env).mentions(lane)
 }
 
 /// What runs a block: a thread or a warp, each for itself or one of them for all.

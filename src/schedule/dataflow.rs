@@ -238,6 +238,11 @@ pub fn bounded_by_domains(block: &Block, around: &[&For]) -> bool {
 
 /// Whether the block's stores to `buffer` fill a box as the loops run, its iterators' domains aside.
 pub fn is_dense(writer: &Block, buffer: BufferId, loops: &[&For]) -> bool {
+    is_dense_under(writer, buffer, loops, loops)
+}
+
+/// [`is_dense`] for the innermost ones of the loops `around` it: a predicate may say how far the others go.
+pub fn is_dense_under(writer: &Block, buffer: BufferId, loops: &[&For], around: &[&For]) -> bool {
     let mut written = Vec::new();
     for body in writer.init.iter().chain([&writer.body]) {
         visit::walk(body, &mut |s| match s {
@@ -245,7 +250,7 @@ pub fn is_dense(writer: &Block, buffer: BufferId, loops: &[&For]) -> bool {
             _ => {}
         });
     }
-    written.into_iter().all(|at| fill_box(writer, at, loops))
+    written.into_iter().all(|at| fill_box(writer, at, loops, around))
 }
 
 /// Whether the block reads `buffer` at one place, whatever the values, and so all of a box as the loops run.
@@ -259,16 +264,16 @@ pub fn reads_box(reader: &Block, buffer: BufferId, loops: &[&For]) -> bool {
         });
     }
     let at = reads_at(reader, buffer);
-    !chosen && at.iter().all(|a| *a == at[0]) && at.first().is_some_and(|at| fill_box(reader, at, loops))
+    !chosen && at.iter().all(|a| *a == at[0]) && at.first().is_some_and(|at| fill_box(reader, at, loops, loops))
 }
 
 /// Whether indices over a block's iterators take all values of a box as the loops run.
-fn fill_box(block: &Block, at: &[Index], loops: &[&For]) -> bool {
+fn fill_box(block: &Block, at: &[Index], loops: &[&For], around: &[&For]) -> bool {
     let Some(vars) = constant_vars(loops) else { return false };
     let map: visit::Map = block.iters.iter().map(|i| (i.var, i.binding.clone())).collect();
     let env = super::nest::env_of(loops);
     let at: Vec<Index> = at.iter().map(|i| simplify::simplify(&visit::subst_index(i, &map), &env)).collect();
-    bounded_by_domains(block, loops) && super::digits::image(&at, &vars).dense
+    bounded_by_domains(block, around) && super::digits::image(&at, &vars).dense
 }
 
 /// Whether a block in the body fills the region of the buffer each time the body runs; `env` knows the loops around.

@@ -61,6 +61,7 @@ mod placed;
 pub mod primitive;
 mod reference;
 mod refusal;
+mod regroup;
 mod step;
 #[cfg(test)]
 mod testing;

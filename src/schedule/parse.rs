@@ -121,6 +121,12 @@ impl<'a> Reader<'a> {
             }
         }
         self.options(&mut args)?;
+        if let Some(parameter) = self.chosen().filter(|_| self.peek().is_some_and(|w| w.text == "=")) {
+            self.at += 1;
+            let none = || format!("`{}` says `=` and not what was chosen", self.primitive.name);
+            let value = self.value(parameter)?.ok_or_else(|| Error::input("step.args", none()))?;
+            args = args.with(parameter.name, value);
+        }
         if self.peek().is_some_and(|w| w.text == "->") {
             self.at += 1;
             self.options(&mut args)?;
@@ -143,13 +149,18 @@ impl<'a> Reader<'a> {
         self.words.get(self.at)
     }
 
+    fn chosen(&self) -> Option<&'static Parameter> {
+        self.primitive.signature.iter().find(|p| p.form == Form::Chosen)
+    }
+
     /// Reads every `name=value` that stands here, unless they are what a place takes.
     fn options(&mut self, args: &mut Args) -> Result<()> {
         if self.primitive.signature.iter().any(|p| p.kind == Kind::Multiples) {
             return Ok(());
         }
         while let Some(word) = self.peek() {
-            let Some((key, value)) = word.text.split_once('=').filter(|_| !word.text.starts_with('[')) else {
+            let apart = word.text.starts_with('[') || word.text == "=" && self.chosen().is_some();
+            let Some((key, value)) = word.text.split_once('=').filter(|_| !apart) else {
                 break;
             };
             let set = |p: &&Parameter| matches!(p.form, Form::Option | Form::Setting);
@@ -305,6 +316,9 @@ mod tests {
             "specialize A_s B_s -> load warps=4 regs=40",
             "rasterize i0 j0 group=8 -> tile",
             "pad C i=128 k=8 -> A_pad B_pad C_pad",
+            "tensor_core ko",
+            "tensor_core ko = none",
+            "tensor_core ko = mma.m16n8k16.f32.f16.f16 -> w",
         ] {
             let steps = parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
             assert_eq!(steps.iter().map(|s| s.to_string()).collect::<Vec<_>>(), [text]);
@@ -336,6 +350,9 @@ mod tests {
         refused("pad C i=4 k", "step.word", "`k` is unexpected: `pad BLOCK LOOP=MULTIPLE..");
         refused("pad C i=x", "step.number", "`x` is not a whole number");
         refused("pad C =4", "step.name", "`` is not a name");
+        refused("tensor_core ko = ", "step.args", "`tensor_core` says `=` and not what was chosen");
+        refused("tensor_core ko=none", "step.word", "`tensor_core` has no option `ko`");
+        refused("tensor_core ko none", "step.word", "`none` is unexpected: `tensor_core LOOP [= ROW] [-> WARP]`");
         refused("unroll k -> a", "step.args", "`unroll` makes at most 0 names, 1 follow `->`");
         refused("fuse a b -> f g", "step.args", "`fuse` makes at most 1 names");
         refused("transform_layout A [i] [i]", "step.word", "`[i]` is unexpected");
@@ -366,6 +383,8 @@ mod tests {
             "[i]",
             "=",
             "m=i",
+            "tensor_core",
+            "none",
             "pad",
             "i=4",
             "ä",

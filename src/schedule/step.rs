@@ -139,11 +139,12 @@ fn missing(parameter: &str) -> Error {
     Error::bug("step.args", format!("a step without its {parameter}, which Step::new should have refused"))
 }
 
-/// A step: a primitive and its arguments. [`Display`] prints the text that parses back.
+/// A step: a primitive and its arguments. [`Display`] prints the text that parses back, without its remark.
 #[derive(Debug, Clone)]
 pub struct Step {
     primitive: &'static Primitive,
     args: Args,
+    remark: Option<String>,
 }
 
 impl PartialEq for Step {
@@ -178,7 +179,7 @@ impl Step {
             let message = format!("`{}` makes at most {most} names, {} follow `->`", primitive.name, args.names.len());
             return Err(Error::input("step.args", message).help(format!("`{}`", primitive.usage())));
         }
-        Ok(Step { primitive, args })
+        Ok(Step { primitive, args, remark: None })
     }
 
     /// Which primitive.
@@ -189,6 +190,18 @@ impl Step {
     /// Its arguments.
     pub fn args(&self) -> &Args {
         &self.args
+    }
+
+    /// Why it says what it says, where it was chosen: a comment, which makes no step another one.
+    pub fn remark(&self) -> Option<&str> {
+        self.remark.as_deref()
+    }
+
+    /// The same step with such a comment.
+    #[must_use]
+    pub fn with_remark(mut self, remark: impl Into<String>) -> Step {
+        self.remark = Some(remark.into());
+        self
     }
 
     /// The same step with the names that it made stated.
@@ -250,6 +263,7 @@ impl Display for Step {
             }
             match (self.args.get(parameter.name), parameter.form) {
                 (None, _) => {}
+                (Some(v), Form::Chosen) => write!(f, " = {v}")?,
                 (Some(v), Form::Option | Form::Setting) => write!(f, " {}={v}", parameter.name)?,
                 (Some(v), _) => write!(f, " {v}")?,
             }

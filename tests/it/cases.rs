@@ -2,8 +2,9 @@
 //!
 //! - Every schedule under `examples/` parses back, replays, and matches `tests/goldens/NAME/`: its text, the program after
 //!   its steps, the lowered program, its PTX for the chip it names, and for every chip what its PTX consists of.
-//! - Every file under `tests/cases/` holds schedules, each followed by a line `---- ir`, `---- lowered`, `---- ptx` or
-//!   `---- error` and the text that comes of it; `====` lines stand between cases.
+//! - Every file under `tests/cases/` holds schedules, each followed by a line `---- ir`, `---- lowered`, `---- ptx`,
+//!   `---- choice` or `---- error` and the text that comes of it; `====` lines stand between cases. A choice is what was
+//!   chosen for the steps that leave a choice to the compiler.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -238,6 +239,11 @@ fn cases(text: &str) -> Vec<Case<'_>> {
 
 fn answer(schedule: &str, kind: &str) -> Result<String> {
     let schedule = Schedule::parse(schedule)?;
+    if kind == "choice" {
+        let chosen = schedule.resolved()?.steps;
+        let remark = |s: &warploom::Step| Some(format!("{s}  # {}\n", s.remark()?));
+        return Ok(chosen.iter().filter_map(remark).collect());
+    }
     let func = schedule.scheduled()?;
     if kind == "ir" {
         return Ok(print::func(&func));
@@ -268,7 +274,12 @@ fn cases_come_out_as_written() {
         let mut parts = Vec::new();
         for case in cases(&text) {
             let outcome = answer(case.schedule, case.kind);
-            assert!(["ir", "lowered", "ptx", "error"].contains(&case.kind), "{}: ---- {}", path.display(), case.kind);
+            assert!(
+                ["ir", "lowered", "ptx", "choice", "error"].contains(&case.kind),
+                "{}: ---- {}",
+                path.display(),
+                case.kind
+            );
             let found = match (outcome, case.kind) {
                 (Err(error), _) => ("error", shown(&error)),
                 (Ok(_), "error") => ("error", "(nothing is refused)\n".to_string()),

@@ -1,5 +1,6 @@
 //! The one test binary: text cases, differential runs, the machine, ptxas, the GPU, and the tree itself.
 
+mod auto;
 mod bytes;
 mod cases;
 mod certify;

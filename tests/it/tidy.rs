@@ -11,7 +11,7 @@ use std::path::Path;
 const LEAVES: [&str; 3] = ["error", "dtype", "array"];
 
 /// A room and the rooms besides the leaves that it may use. DESIGN 2 in one table; `cli` and `lib` use all.
-const LAYERS: [(&str, &[&str]); 20] = [
+const LAYERS: [(&str, &[&str]); 21] = [
     ("error", &[]),
     ("dtype", &[]),
     ("array", &[]),
@@ -20,7 +20,8 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("target", &[]),
     ("intrin", &["ir", "te", "target"]),
     ("schedule", &["ir", "intrin"]),
-    ("loom", &["ir", "te", "schedule", "target"]),
+    ("auto", &["ir", "intrin", "schedule", "target"]),
+    ("loom", &["ir", "te", "schedule", "auto", "target"]),
     ("gemm", &["ir", "te", "schedule", "target", "loom"]),
     ("lower", &["ir", "intrin", "target"]),
     ("machine", &["ir", "intrin", "lower"]),

@@ -61,6 +61,8 @@ pub enum Form {
     Setting,
     /// As `name=value`, or left out.
     Option,
+    /// After `=`, or left out: what was chosen for the step.
+    Chosen,
     /// A name that the step makes, after `->`; a default is made where left out.
     Made,
 }
@@ -146,6 +148,11 @@ impl Parameter {
         Parameter { name, kind, form: Form::Option }
     }
 
+    /// What was chosen for the step, after `=`; left out until it is.
+    pub const fn chosen(name: &'static str, kind: Kind) -> Parameter {
+        Parameter { name, kind, form: Form::Chosen }
+    }
+
     /// A name that the step makes.
     pub const fn made(name: &'static str, kind: Kind) -> Parameter {
         Parameter { name, kind, form: Form::Made }
@@ -168,6 +175,7 @@ impl Parameter {
             Form::Optional => format!("[{value}{many}]"),
             Form::Setting => format!("{}={value}", self.name),
             Form::Option => format!("[{}={value}]", self.name),
+            Form::Chosen => format!("[= {value}]"),
             Form::Made => format!("{value}{many}"),
         }
     }
@@ -225,6 +233,7 @@ pub mod split;
 pub mod split_k;
 pub mod storage_align;
 pub mod swizzle;
+pub mod tensor_core;
 pub mod tensorize;
 pub mod transform_layout;
 pub mod unroll;
@@ -252,6 +261,7 @@ pub static ALL: &[&Primitive] = &[
     &transform_layout::PRIMITIVE,
     &annotate::PRIMITIVE,
     &tensorize::PRIMITIVE,
+    &tensor_core::PRIMITIVE,
     &swizzle::PRIMITIVE,
     &copy_with::PRIMITIVE,
     &pipeline::PRIMITIVE,

@@ -329,6 +329,7 @@ fn written(refusal: Refusal, func: &Func, l: &For, buffer: BufferId, env: &Env) 
         let name = func.block_name(writer.name);
         let node = [(Node::Block(writer.name), "this producer")];
         let inner = visit::loops_around(&l.body, writer.name).unwrap_or_default();
+        let around = visit::loops_around(&func.body, writer.name).unwrap_or_default();
         let inside = |v| inner.iter().any(|l| l.defines().iter().any(|(w, _)| *w == v));
         let mut outside = false;
         for it in writer.iters.iter().filter(|i| i.kind == IterKind::Reduce) {
@@ -340,7 +341,7 @@ fn written(refusal: Refusal, func: &Func, l: &For, buffer: BufferId, env: &Env) 
         }
         let alone = dataflow::only(&l.body, &|b| b.name == writer.name);
         let region = region::touched(func, &alone, buffer, Touch::Writes, env);
-        let Some(region) = region.filter(|_| dataflow::is_dense(writer, buffer, &inner)) else {
+        let Some(region) = region.filter(|_| dataflow::is_dense_under(writer, buffer, &inner, &around)) else {
             let message = format!("what {name} writes in an iteration of {at} is no box without holes");
             return Err(refusal.broken(6, message, &node));
         };

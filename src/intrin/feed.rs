@@ -1,0 +1,95 @@
+//! Which copies fit an operand: rows that move matrices between memory and the registers in which an instruction has them.
+
+use super::{Action, Level, Operand, Place, Row};
+use crate::dtype::DType;
+use crate::ir::layout::Coordinate::{Index, Lane};
+use crate::ir::layout::Layout;
+
+/// Which way a copy goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From memory into registers.
+    Load,
+    /// From registers into memory.
+    Store,
+}
+
+/// The copies of a warp between memory and the registers in which an instruction has its operand `number`, of type `dtype`;
+/// those of the largest matrices first. `turned` says that memory has the operand's indices the other way round.
+pub fn copies(row: &Row, number: usize, dtype: DType, turned: bool, way: Way) -> Vec<&'static Row> {
+    let Some(operand) = row.operands.get(number) else { return Vec::new() };
+    let fits = |copy: &&Row| {
+        let [to, from] = copy.operands.as_slice() else { return false };
+        let (held, memory) = if way == Way::Load { (to, from) } else { (from, to) };
+        copy.action == Action::Copy
+            && copy.level == row.level
+            && copy.level == Level::Warp
+            && copy.emit.is_some()
+            && !in_registers(memory)
+            && dtype_of(copy, held.name) == Some(dtype)
+            && same_lanes(&operand.place, &held.place, turned)
+    };
+    let mut found: Vec<&'static Row> = super::all().iter().filter(fits).collect();
+    found.sort_by_key(|copy| -copy.dims.iter().map(|d| d.1).product::<i64>());
+    found
+}
+
+/// The type of an operand's elements.
+pub fn dtype_of(row: &Row, operand: &str) -> Option<DType> {
+    let program = row.program().ok()?;
+    program.find_buffer(operand).map(|id| program.buffer(id).dtype)
+}
+
+fn in_registers(operand: &Operand) -> bool {
+    matches!(operand.place, Place::Registers(_))
+}
+
+/// Whether two tiles, repeated, have every element in the same lane. The smaller tile must divide the other.
+fn same_lanes(a: &Place, b: &Place, turned: bool) -> bool {
+    let (Place::Registers(a), Place::Registers(b)) = (a, b) else { return false };
+    let turn = |d: usize| if turned { 1 - d } else { d };
+    let shape = |l: &Layout, d: usize| l.extent(Index(d)).max(1);
+    let whole: Vec<i64> = [0, 1].iter().map(|&d| shape(a, d).max(shape(b, turn(d)))).collect();
+    if [0, 1].iter().any(|&d| whole[d] % shape(a, d) != 0 || whole[d] % shape(b, turn(d)) != 0) {
+        return false;
+    }
+    let lane = |l: &Layout, at: [i64; 2]| {
+        l.value(Lane, &|c| if let Index(d) = c { at.get(d).map_or(0, |x| x % shape(l, d)) } else { 0 })
+    };
+    (0..whole[0]).all(|x| {
+        (0..whole[1]).all(|y| {
+            let there = if turned { [y, x] } else { [x, y] };
+            lane(a, [x, y]) == lane(b, there)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intrin::find;
+
+    fn first(row: &str, operand: usize, dtype: DType, turned: bool) -> Option<&'static str> {
+        copies(find(row).unwrap(), operand, dtype, turned, Way::Load).first().map(|r| r.name.as_str())
+    }
+
+    #[test]
+    fn factors_find_the_loads_of_their_major() {
+        let half = "mma.m16n8k16.f32.f16.f16";
+        assert_eq!(first(half, 1, DType::F16, false), Some("ldmatrix.m16n16.f16"));
+        assert_eq!(first(half, 2, DType::F16, false), Some("ldmatrix.m16n16.f16"));
+        assert_eq!(first(half, 1, DType::F16, true), Some("ldmatrix.trans.m16n16.f16"));
+        assert_eq!(first(half, 2, DType::F16, true), Some("ldmatrix.trans.m16n16.f16"));
+        assert_eq!(first("mma.m16n8k16.s32.s8.u8", 1, DType::S8, false), Some("ldmatrix.m16n32.s8"));
+        assert_eq!(first("mma.m16n8k16.s32.s8.u8", 2, DType::U8, false), Some("ldmatrix.m16n32.u8"));
+        // Four of k lie in one register: no load puts elements of different rows there.
+        assert_eq!(first("mma.m16n8k16.s32.s8.u8", 1, DType::S8, true), None);
+    }
+
+    #[test]
+    fn sums_of_halves_find_stores() {
+        let stores = copies(find("mma.m16n8k16.f16.f16.f16").unwrap(), 0, DType::F16, false, Way::Store);
+        assert_eq!(stores.first().map(|r| r.name.as_str()), Some("stmatrix.m16n16.f16"));
+        assert!(copies(find("mma.m16n8k16.f32.f16.f16").unwrap(), 0, DType::F32, false, Way::Store).is_empty());
+    }
+}

@@ -1,0 +1,148 @@
+//! Tensor cores by one step: the schedules of TVM's tutorial on automatic tensor cores, over its whole space of knobs, on the
+//! machine: every one computes what the naive program computes, on tensor cores or with a reason for ordinary code; what was
+//! chosen replays for every chip.
+
+use warploom::gemm::ThreadTiles;
+use warploom::lower::{lower, print};
+use warploom::machine::{ring, ring_lowered};
+use warploom::te::{GemmSpec, Layout};
+use warploom::{DType, Schedule, Target};
+
+/// The tutorial's types, and how wide the sums are.
+const TYPES: [(DType, DType); 3] = [(DType::F16, DType::F32), (DType::S8, DType::S32), (DType::Bf16, DType::F32)];
+
+fn schedule(tiles: ThreadTiles, [m, n, k]: [i64; 3], (dtype, acc): (DType, DType), layout: Layout) -> Schedule {
+    let spec = GemmSpec { acc, out: acc, ..GemmSpec::of(m, n, k, dtype, layout) };
+    let text = format!("gemm {m}x{n}x{k} {dtype}>{acc}>{acc} {}\ntarget sm_80\n{}", layout.name(), tiles.steps(&spec));
+    Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"))
+}
+
+/// What was chosen for the last step, and why.
+fn chosen(schedule: &Schedule) -> (String, String) {
+    let resolved = schedule.resolved().unwrap_or_else(|e| panic!("{schedule}\n{e}"));
+    let step = resolved.steps.last().unwrap();
+    let row = step.args().find_word("row").unwrap_or_else(|| panic!("nothing is chosen in {step}"));
+    (row.to_string(), step.remark().unwrap_or_default().to_string())
+}
+
+/// The lowered kernels compute what the naive program does, bit by bit in the ring.
+fn computes(schedule: &Schedule) -> String {
+    let func = schedule.scheduled().unwrap_or_else(|e| panic!("{schedule}\n{e}"));
+    let lowered = lower(&func, &schedule.target).unwrap_or_else(|e| panic!("{schedule}\n{e}"));
+    let text = print(&lowered);
+    let found = ring_lowered(&lowered, 3).unwrap_or_else(|e| panic!("{schedule}\n{text}\n{e}"));
+    assert!(found == ring(&schedule.program, 3).unwrap(), "{schedule}\n{text}");
+    text
+}
+
+#[test]
+fn the_tutorials_space_computes_products() {
+    let cases: Vec<(DType, DType, Layout)> =
+        TYPES.into_iter().flat_map(|(d, a)| Layout::ALL.map(|layout| (d, a, layout))).collect();
+    let (mut fast, mut reasons) = (0, std::collections::BTreeMap::new());
+    for (n, tiles) in ThreadTiles::space().enumerate() {
+        // Every knob meets every type and layout; sizes below, at and above the tiles'.
+        let (dtype, acc, layout) = cases[(n + n / cases.len()) % cases.len()];
+        let size = [[32, 64, 32], [16, 32, 64], [64, 64, 16], [48, 80, 48], [48, 96, 48]][n / 7 % 5];
+        let target = [Target::sm_75(), Target::sm_80(), Target::sm_90()][n % 3];
+        let schedule = schedule(tiles, size, (dtype, acc), layout).for_target(target);
+        let (row, reason) = chosen(&schedule);
+        let text = computes(&schedule);
+        assert_eq!(row != "none", text.contains(&row), "{schedule}\n{text}");
+        if row == "none" {
+            *reasons.entry(reason).or_insert(0) += 1;
+        } else {
+            fast += 1;
+        }
+    }
+    let listed = [
+        "ordinary code: the 16 threads of a block are no whole warps of 32",
+        "ordinary code: sm_75 does not have mma of m16n8k16 and on bf16, tf32 and f64, which sm_80 brought",
+        // Warps of 8 x 32.
+        "ordinary code: `vj` of block `C_init` has 80 values, no multiple of the 32 of a warp's tile",
+    ];
+    assert!(reasons.keys().all(|r| listed.contains(&r.as_str())), "{reasons:#?}");
+    assert!(fast >= 200, "{fast} of 288 use tensor cores: {reasons:#?}");
+}
+
+/// 4-bit integers: warps of 8 x 8, where a chip has their instructions and not the name alone.
+#[test]
+fn the_tutorials_4_bit_products() {
+    let (mut fast, mut reasons) = (0, std::collections::BTreeSet::new());
+    for (n, tiles) in ThreadTiles::space().enumerate().filter(|(n, _)| n % 5 == 0) {
+        let target = [Target::sm_75(), Target::sm_80(), Target::sm_89(), Target::sm_90()][n / 5 % 4];
+        let layout = Layout::ALL[n / 20 % 4];
+        let schedule = schedule(tiles, [32, 32, 64], (DType::S4, DType::S32), layout).for_target(target);
+        let (row, reason) = chosen(&schedule);
+        let text = computes(&schedule);
+        assert_eq!(row != "none", text.contains("mma."), "{schedule}\n{text}");
+        fast += usize::from(row == "mma.m8n8k32.s32.s4.s4");
+        if row == "none" {
+            reasons.insert(reason);
+        }
+    }
+    let listed = [
+        "ordinary code: the 16 threads of a block are no whole warps of 32",
+        "ordinary code: a warp owns 16 x 4 x 32, which no instruction on s4 and s4 divides: they are",
+        "ordinary code: sm_90 has mma.m8n8k32.s32.s4.s4 in name only, as a sequence of other instructions",
+    ];
+    assert!(reasons.iter().all(|r| listed.iter().any(|l| r.starts_with(l))), "{reasons:#?}");
+    assert!(fast >= 20, "{fast} of 58 use tensor cores: {reasons:#?}");
+}
+
+/// The page's sizes, on the page's machine's successors: which instruction each type gets.
+#[test]
+fn types_and_chips_get_their_instructions() {
+    let best = |types, target| {
+        let schedule = schedule(ThreadTiles::BEST, [32, 512, 512], types, Layout::NN).for_target(target);
+        chosen(&schedule).0
+    };
+    let [half, bytes, brain] = TYPES;
+    assert_eq!(best(half, Target::sm_75()), "mma.m16n8k8.f32.f16.f16");
+    assert_eq!(best(half, Target::sm_80()), "mma.m16n8k16.f32.f16.f16");
+    assert_eq!(best(bytes, Target::sm_75()), "mma.m8n8k16.s32.s8.s8");
+    assert_eq!(best(bytes, Target::sm_90a()), "mma.m16n8k16.s32.s8.s8");
+    assert_eq!(best(brain, Target::sm_86()), "mma.m16n8k16.f32.bf16.bf16");
+}
+
+/// A warp of 8 x 32, as the tutorial's by=8 gives it, of 16 x 16, and of 32 x 8.
+#[test]
+fn warps_own_matrices_of_three_shapes() {
+    let owns = |bx, by| {
+        let tiles = ThreadTiles { bx, by, step_k: 2, v: 8 };
+        let schedule = schedule(tiles, [32, 64, 64], TYPES[0], Layout::NT);
+        computes(&schedule);
+        chosen(&schedule).1
+    };
+    assert_eq!(owns(4, 8), "a warp owns 8 x 32 x 16");
+    assert_eq!(owns(8, 8), "a warp owns 8 x 32 x 16");
+    assert_eq!(owns(2, 16), "a warp owns 16 x 16 x 16");
+    let schedule = schedule(ThreadTiles { bx: 2, by: 32, step_k: 2, v: 8 }, [64, 64, 64], TYPES[0], Layout::NT);
+    // One thread for all columns of a warp.
+    let tall = schedule.to_string().replace("split j ? 1 2 8", "split j ? 2 1 8");
+    let tall = tall.replace("split ac ? 1 2 8", "split ac ? 2 1 8").replace("split bc ? 1 2 8", "split bc ? 2 1 8");
+    let tall = Schedule::parse(&tall).unwrap();
+    computes(&tall);
+    assert_eq!(chosen(&tall).1, "a warp owns 32 x 8 x 16");
+}
+
+/// What was chosen is text: it parses back, and replays to the same program for every chip.
+#[test]
+fn choices_replay_anywhere() {
+    for (size, row) in [([32, 64, 64], "mma.m16n8k16.f32.f16.f16"), ([30, 64, 64], "none")] {
+        let asked = schedule(ThreadTiles { step_k: 2, ..ThreadTiles::BEST }, size, TYPES[0], Layout::TN);
+        assert_eq!(Schedule::parse(&asked.to_string()).unwrap(), asked);
+        let resolved = asked.resolved().unwrap();
+        let text = resolved.to_string();
+        assert!(text.contains(&format!("\ntensor_core ko = {row}  # ")), "{text}");
+        let again = Schedule::parse(&text).unwrap();
+        assert_eq!(again, resolved);
+        for target in Target::ALL {
+            let there = again.clone().for_target(target);
+            assert_eq!(there.scheduled().unwrap(), asked.scheduled().unwrap(), "{target}");
+            assert_eq!(there.completed().unwrap().scheduled().unwrap(), asked.scheduled().unwrap(), "{target}");
+        }
+        // Another size, or another chip: asked again.
+        assert_eq!(chosen(&asked.clone().for_target(Target::sm_70())).0, "none");
+    }
+}
