@@ -159,6 +159,43 @@ pipeline k0 stages=3
     )
 }
 
+/// Of the copies between the steps of an iteration some lie beyond the edge as a whole.
+#[test]
+fn copies_beyond_the_edge_are_plain_zeros() {
+    let text = "program filled
+input A f32[64, 40]
+S: S[i 64, k 64] f32 = select(k < 40, A[i, k], 0)
+C: output C[i 64] f32 = sum(k 64) S[i, k]
+target sm_80
+set_scope S shared
+split C_i ? 32 -> b t
+split C_k ? 32 -> k0 k1
+reorder b t k0 k1
+bind b blockIdx.x
+bind t threadIdx.x
+compute_at S k0 -> r c
+split c ? 8 -> c0 c1
+reorder c0 r c1
+fuse r c1 -> f
+fuse c0 f -> g
+split g ? 32 4 -> f0 f1 f2
+vectorize f2
+bind f1 threadIdx.x
+copy_with S cp_async
+cache_read C S local -> S_r
+compute_at S_r k1
+pipeline k1 stages=2
+annotate k0 spread 1
+pipeline k0 stages=2
+";
+    lands_right(text);
+    let plain = |s: &warploom::ir::Stmt| matches!(s, warploom::ir::Stmt::Store(s) if !s.asynchronous && s.value.is_zero());
+    let mut zeros = 0;
+    warploom::ir::visit::walk(&lowered(text).func.body, &mut |s| zeros += usize::from(plain(s)));
+    // Of the four vectors of a thread the last three begin at 40 or behind it in the second tile; the init is one more.
+    assert_eq!((zeros, started(&lowered(text)).len()), (0, 0));
+}
+
 #[test]
 fn a_select_with_zero_is_the_zero_filled_form() {
     for (length, width) in [(60, 4), (61, 1)] {
