@@ -5,7 +5,8 @@
 #
 # WARPLOOM is the binary: a static one needs nothing of the machine but its driver and compute-sanitizer. OUT is a folder
 # for the table and a log of each run. Prints the table, and fails where a tool finds anything in a sound kernel, a result
-# is wrong, or a damage is not found. JOBS processes run at a time (4).
+# is wrong, or a damage is not found. JOBS processes run at a time (4). CHIP is the device's (sm_90a): every example
+# that compiles for it is run, whatever chip it was written for.
 set -eu
 tools="memcheck racecheck initcheck synccheck"
 
@@ -22,8 +23,8 @@ if [ "${1:-}" = one ]; then
     exit 0
 fi
 
-[ $# -ge 2 ] || { sed -n '2,8s/^# //p' "$0"; exit 2; }
-warploom=$1 out=$2 examples=${3:-$(dirname "$0")/../examples}
+[ $# -ge 2 ] || { sed -n '2,9s/^# //p' "$0"; exit 2; }
+warploom=$1 out=$2 chip=${CHIP:-sm_90a} examples=${3:-$(dirname "$0")/../examples}
 export PATH="$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer"
 command -v compute-sanitizer > /dev/null || { echo "compute-sanitizer is not on the PATH" >&2; exit 4; }
 mkdir -p "$out"
@@ -44,7 +45,7 @@ product() {
 {
     for file in "$examples"/*.loom; do
         name=$(basename "$file" .loom)
-        if refusal=$("$warploom" dump "$file" --emit ptx 2>&1 > /dev/null); then
+        if refusal=$("$warploom" dump "$file" --target "$chip" --emit ptx 2>&1 > /dev/null); then
             echo "$name none \"$file\" --small"
         else
             echo "$name is left out: $refusal" | head -1 >&2

@@ -51,8 +51,6 @@ fn one(stmt: Stmt, env: &Env) -> Vec<Stmt> {
                 Expr::Cond(c) => Expr::Cond(Box::new(simplify::simplify_cond(&c, env))),
                 other => other,
             }));
-            // A copy that lies beyond an edge as a whole reads nothing: its zeros are stored at once.
-            s.asynchronous &= s.source().is_some();
             vec![Stmt::Store(s)]
         }
         other => vec![other],

@@ -3,6 +3,7 @@
 
 use crate::lower::{GEMM, lanes, lowered, refused, syncs};
 use crate::ptxas::{assemble, tools};
+use warploom::ir::Scope;
 use warploom::loom::Schedule;
 use warploom::lower::{LoweredKernel, lower};
 use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with};
@@ -189,11 +190,15 @@ annotate k0 spread 1
 pipeline k0 stages=2
 ";
     lands_right(text);
-    let plain = |s: &warploom::ir::Stmt| matches!(s, warploom::ir::Stmt::Store(s) if !s.asynchronous && s.value.is_zero());
-    let mut zeros = 0;
-    warploom::ir::visit::walk(&lowered(text).func.body, &mut |s| zeros += usize::from(plain(s)));
-    // Of the four vectors of a thread the last three begin at 40 or behind it in the second tile; the init is one more.
-    assert_eq!((zeros, started(&lowered(text)).len()), (0, 0));
+    let kernel = lowered(text);
+    let (mut zeros, shared) = (0, kernel.func.buffers.iter().position(|b| b.scope == Scope::Shared));
+    warploom::ir::visit::walk(&kernel.func.body, &mut |s| {
+        if let warploom::ir::Stmt::Store(s) = s {
+            zeros += usize::from(!s.asynchronous && Some(s.buffer.0 as usize) == shared);
+        }
+    });
+    // Of the second tile only the first vector of a row's four is there: two copies of eight, and those of the first tile.
+    assert_eq!((zeros, started(&kernel)), (6, vec![4; 3]));
 }
 
 #[test]

@@ -31,7 +31,10 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
     let written = visit::writes(&body);
     kernel.func.body = list(body, &mut kernel.func, &written, &env)?;
     // Conditions on the loop's variable are known in most copies of the body.
-    guards::run(kernel, target)
+    guards::run(kernel, target)?;
+    // Where a copy lies beyond an edge as a whole nothing is left to read: its zeros are stored at once.
+    visit::each_store(&mut kernel.func.body, &mut |s| s.asynchronous &= s.source().is_some());
+    Ok(())
 }
 
 fn list(body: Vec<Stmt>, func: &mut Func, written: &[BufferId], env: &Env) -> Result<Vec<Stmt>> {

@@ -1,0 +1,292 @@
+//! What `pad` finds out before it rewrites: which iterators grow, which buffers they index, and that every requirement
+//! holds.
+
+use super::grow;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::print::Node;
+use crate::ir::region::{Range, Touch};
+use crate::ir::{BinOp, Block, BufferId, Expr, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Store, Var, visit};
+use crate::schedule::analyze;
+use crate::schedule::refusal::Refusal;
+use crate::schedule::{constant, dataflow, factor, find, limits};
+
+/// An iterator that grows.
+#[derive(Debug, Clone, Copy)]
+pub struct Grown {
+    pub kind: IterKind,
+    pub run_by: Var,
+    pub iter: Var,
+    pub from: i64,
+    pub to: i64,
+}
+
+/// A buffer as BLOCK accesses it at one vector of indices.
+#[derive(Debug)]
+pub struct Access {
+    pub buffer: BufferId,
+    pub at: Vec<Index>,
+    pub dims: Vec<Dim>,
+}
+
+/// A dimension of an access: what is touched of it, and which of the iterators that grow indexes it.
+#[derive(Debug)]
+pub struct Dim {
+    pub range: Range,
+    pub grown: Option<Grown>,
+}
+
+/// What the check finds out.
+pub struct Plan {
+    pub grown: Vec<Grown>,
+    pub reads: Vec<Access>,
+    /// Where a spatial iterator grows.
+    pub output: Option<Access>,
+    pub combination: Option<Combination>,
+    pub root: usize,
+}
+
+/// The operation of a reduction, and the constant that its init stores.
+#[derive(Debug, Clone)]
+pub struct Combination {
+    pub op: BinOp,
+    pub dtype: DType,
+    pub neutral: Expr,
+}
+
+impl Combination {
+    /// What stands beyond the end of an operand; `None` for a minimum or maximum of another type.
+    pub fn fill(&self, operand: DType) -> Option<Expr> {
+        match self.op {
+            BinOp::Add => Some(Expr::constant(operand, 0.0)),
+            BinOp::Mul => Some(Expr::constant(operand, 1.0)),
+            _ => (operand == self.dtype).then(|| self.neutral.clone()),
+        }
+    }
+}
+
+/// The block, and how a requirement is refused.
+pub struct Check<'a> {
+    pub refusal: Refusal<'a>,
+    pub func: &'a Func,
+    pub block: &'a Block,
+}
+
+impl Check<'_> {
+    pub fn all(&self, multiples: &[(String, i64)]) -> Result<Plan> {
+        let names: Vec<String> = multiples.iter().map(|(name, _)| name.clone()).collect();
+        let loops = find::loops(self.func, &names)?;
+        let around = self.around()?;
+        let grown: Vec<Grown> =
+            loops.iter().zip(multiples).map(|(l, (_, m))| self.grown(&around, l, *m)).collect::<Result<_>>()?;
+        let (output, combination) = self.nature()?;
+        let reads = self.reads(&grown, output)?;
+        let crop = self.output(&grown, output)?;
+        self.terms(&grown, combination.as_ref())?;
+        let root = self.root(&reads, crop.as_ref())?;
+        Ok(Plan { grown, reads, output: crop, combination, root })
+    }
+
+    fn no(&self, number: usize, message: String) -> Error {
+        self.refusal.broken(number, message, &[(Node::Block(self.block.name), "this block")])
+    }
+
+    fn name(&self) -> &str {
+        self.func.block_name(self.block.name)
+    }
+
+    /// Requirement 7; the loops around.
+    fn around(&self) -> Result<Vec<&For>> {
+        let name = self.name();
+        if dataflow::spot_of_block(self.func, self.block.name).is_none() {
+            return Err(self.no(7, format!("{name} stands under a condition")));
+        }
+        let around = visit::loops_around(&self.func.body, self.block.name).unwrap_or_default();
+        match around.iter().find(|l| l.tensorize.is_some()) {
+            Some(l) => Err(self.no(7, format!("{name} stands in the tensorized nest {}", self.func.var_name(l.var)))),
+            None => Ok(around),
+        }
+    }
+
+    /// Requirements 1 and 2.
+    fn grown(&self, around: &[&For], l: &For, multiple: i64) -> Result<Grown> {
+        let (name, block) = (self.func.var_name(l.var), self.name());
+        let no = |number, message: String| {
+            self.refusal.broken(
+                number,
+                message,
+                &[(Node::Loop(l.var), "this loop"), (Node::Block(self.block.name), "this block")],
+            )
+        };
+        if multiple < 1 {
+            return Err(no(1, format!("the multiple {multiple} of loop `{name}` is not positive")));
+        }
+        if let Some(what) = analyze::placement(l) {
+            return Err(no(2, format!("loop `{name}` {what}")).help("pad before placing"));
+        }
+        let Some(from) = l.extent.as_int() else {
+            return Err(no(2, format!("the extent of loop `{name}` is not a constant")));
+        };
+        let inside = around.iter().skip_while(|a| a.var != l.var);
+        if inside.clone().next().is_none() || inside.clone().any(|l| l.body.len() != 1) {
+            return Err(no(2, format!("loop `{name}` does not hold {block} alone")));
+        }
+        let Some(it) = self.run_by(l, from) else {
+            let error = no(2, format!("loop `{name}` does not run one whole iterator of {block} by itself"));
+            return Err(error.help("pad before splitting, fusing and moving"));
+        };
+        if !self.block.predicate.is_true() {
+            return Err(no(2, format!("{block} has a predicate")).help("pad before splitting"));
+        }
+        let pieces = from / multiple + i64::from(from % multiple != 0);
+        let Some(to) = pieces.max(1).checked_mul(multiple).filter(|to| *to <= limits::NUMBER) else {
+            return Err(no(1, format!("loop `{name}` would grow beyond {}", limits::NUMBER)));
+        };
+        Ok(Grown { kind: it.kind, run_by: l.var, iter: it.var, from, to })
+    }
+
+    /// The iterator that is the loop's variable, which no other mentions.
+    fn run_by(&self, l: &For, extent: i64) -> Option<&Iter> {
+        let mut mentioning = self.block.iters.iter().filter(|i| i.binding.mentions(l.var));
+        let it = mentioning.next()?;
+        let alone = mentioning.next().is_none() && l.kind == LoopKind::Serial;
+        (alone && it.binding.as_var() == Some(l.var) && it.extent.as_int() == Some(extent)).then_some(it)
+    }
+
+    /// Requirement 3; where BLOCK writes, and how it combines.
+    fn nature(&self) -> Result<(&Store, Option<Combination>)> {
+        let name = self.name();
+        let nature =
+            dataflow::nature(self.block).map_err(|why| self.no(3, format!("{name} cannot be padded: {why}")))?;
+        if let Some(w) = dataflow::writers(self.func, nature.output).into_iter().find(|w| w.name != self.block.name) {
+            let message = format!("{} also writes what {name} writes", self.func.block_name(w.name));
+            return Err(self.no(3, message).help("pad before decompose_reduction"));
+        }
+        let [Stmt::Store(store)] = self.block.body.as_slice() else { return Err(self.refusal.lost("the store")) };
+        let Some(init) = &self.block.init else { return Ok((store, None)) };
+        let known = |op| matches!(op, BinOp::Add | BinOp::Mul | BinOp::Min | BinOp::Max);
+        let Some((_, op, _)) = analyze::update(self.block).filter(|(_, op, _)| known(*op)) else {
+            let message = format!("{name} is no sum, product, minimum or maximum of its output and another value");
+            return Err(self.no(3, message));
+        };
+        match init.as_slice() {
+            [Stmt::Store(i)] if factor::neutral(op, &i.value) => {
+                let dtype = self.func.buffer(nature.output).dtype;
+                Ok((store, Some(Combination { op, dtype, neutral: i.value.clone() })))
+            }
+            _ => Err(self.no(3, format!("the init of {name} is not the neutral constant of its operation"))),
+        }
+    }
+
+    /// The operands that an iterator that grows indexes: requirement 4.
+    fn reads(&self, grown: &[Grown], output: &Store) -> Result<Vec<Access>> {
+        let mut out: Vec<Access> = Vec::new();
+        for buffer in dataflow::block_reads(self.block).into_iter().filter(|b| *b != output.buffer) {
+            for at in dataflow::reads_at(self.block, buffer) {
+                let access = self.access(grown, buffer, at, "reads")?;
+                let fresh = out.iter().all(|a| a.buffer != buffer || a.at != access.at);
+                if fresh && access.dims.iter().any(|d| d.grown.is_some()) {
+                    out.push(access);
+                }
+            }
+        }
+        // In the order of the text, as far as one value has one.
+        let mut order: Vec<BufferId> = visit::reads(&self.block.body);
+        order.dedup();
+        out.sort_by_key(|a| order.iter().position(|b| *b == a.buffer));
+        Ok(out)
+    }
+
+    /// The output where a spatial iterator grows: requirement 4.
+    fn output(&self, grown: &[Grown], store: &Store) -> Result<Option<Access>> {
+        let spatial: Vec<&Grown> = grown.iter().filter(|g| g.kind == IterKind::Spatial).collect();
+        if spatial.is_empty() {
+            return Ok(None);
+        }
+        let access = self.access(grown, store.buffer, store.indices.clone(), "writes")?;
+        let occurs = |g: &&&Grown| !store.indices.iter().any(|i| i.as_var() == Some(g.iter));
+        match spatial.iter().find(occurs) {
+            Some(g) => {
+                let (name, var) = (self.name(), self.func.var_name(g.iter));
+                Err(self.no(4, format!("{name} writes the same element for every value of `{var}`")))
+            }
+            None => Ok(Some(access)),
+        }
+    }
+
+    fn access(&self, grown: &[Grown], buffer: BufferId, at: Vec<Index>, does: &str) -> Result<Access> {
+        let touch = if does == "reads" { Touch::Reads } else { Touch::Writes };
+        let mut body = dataflow::only(&self.func.body, &|b| b.name == self.block.name);
+        let (touched, mut dims) = (dataflow::touched(self.func, &body, buffer, touch), Vec::with_capacity(at.len()));
+        // Where a select compares iterators, one that grows lets others reach further.
+        grow(&mut body, grown);
+        let reached = dataflow::touched(self.func, &body, buffer, touch);
+        for (index, (touched, reached)) in at.iter().zip(touched.into_iter().zip(reached)) {
+            let grown = grown.iter().find(|g| index.mentions(g.iter));
+            // Whatever an operand holds where a spatial iterator grows, the end of the result is cut off.
+            let goes_on = |g: &Grown| dataflow::written_to(self.func, buffer, dims.len()) >= Some(g.to);
+            let ends = grown.is_some_and(|g| g.kind == IterKind::Reduce || !goes_on(g));
+            let range = if ends || touch == Touch::Writes { touched } else { reached };
+            if let Some(g) = grown.filter(|g| index.as_var() != Some(g.iter)) {
+                let (name, var, buffer) = (self.name(), self.func.var_name(g.iter), &self.func.buffer(buffer).name);
+                return Err(self.no(4, format!("{name} {does} {buffer} at `{var}` with something around it")));
+            }
+            dims.push(Dim { range, grown: grown.copied() });
+        }
+        Ok(Access { buffer, at, dims })
+    }
+
+    /// Requirement 5.
+    fn terms(&self, grown: &[Grown], combination: Option<&Combination>) -> Result<()> {
+        let (Some(c), Some((_, _, term))) = (combination, analyze::update(self.block)) else { return Ok(()) };
+        let number = |e: &Expr| if let Expr::Const(_, literal) = e { constant::number(*literal) } else { None };
+        for g in grown.iter().filter(|g| g.kind == IterKind::Reduce && g.to > g.from) {
+            let fill = |buffer: BufferId, at: &[Index]| {
+                let beyond = at.iter().any(|i| i.as_var() == Some(g.iter));
+                c.fill(self.func.buffer(buffer).dtype).filter(|_| beyond).as_ref().and_then(number)
+            };
+            let value = constant::value(self.func, term, &fill);
+            if value.is_none() || value != c.fill(c.dtype).as_ref().and_then(number) {
+                let (name, var) = (self.name(), self.func.var_name(g.run_by));
+                let message = format!("beyond the end of `{var}` the term of {name} is not its neutral element");
+                return Err(self
+                    .no(5, message)
+                    .help("a sum of products whose factors all end there, or an extreme of what is read"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Requirement 6; the position of the nest in the root.
+    fn root(&self, reads: &[Access], output: Option<&Access>) -> Result<usize> {
+        let name = self.name();
+        let holds = |s: &Stmt| visit::blocks(std::slice::from_ref(s)).iter().any(|b| b.name == self.block.name);
+        let root = self.func.body.iter().position(holds).unwrap_or_default();
+        let late = visit::blocks(self.func.body.get(root..).unwrap_or_default());
+        let writes = |w: &&Block| {
+            w.name != self.block.name && reads.iter().any(|r| dataflow::block_writes(w).contains(&r.buffer))
+        };
+        if let Some(w) = late.into_iter().find(writes) {
+            let message = format!("{} writes what {name} reads, not before its nest", self.func.block_name(w.name));
+            return Err(self.no(6, message));
+        }
+        let early = visit::blocks(self.func.body.get(..=root).unwrap_or_default());
+        let takes = |r: &&Block| {
+            r.name != self.block.name && output.is_some_and(|o| dataflow::block_reads(r).contains(&o.buffer))
+        };
+        if let Some(r) = early.into_iter().find(takes) {
+            let message = format!("{} reads what {name} writes, not behind its nest", self.func.block_name(r.name));
+            return Err(self.no(6, message));
+        }
+        for access in reads.iter().chain(output) {
+            for w in dataflow::writers(self.func, access.buffer) {
+                let around = visit::loops_around(&self.func.body, w.name).unwrap_or_default();
+                if !dataflow::is_dense(w, access.buffer, &around) {
+                    let (w, buffer) = (self.func.block_name(w.name), &self.func.buffer(access.buffer).name);
+                    return Err(self.no(6, format!("what {w} writes of {buffer} is no box without holes")));
+                }
+            }
+        }
+        Ok(root)
+    }
+}
