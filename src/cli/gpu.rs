@@ -1,7 +1,6 @@
 //! `run`, `bench` and `sweep` on a GPU: compile, check, measure beside cuBLAS, print.
 
-use super::bench::{BenchArgs, Subject};
-use super::run::verdict;
+use super::subject::{BenchArgs, Subject};
 use super::{data, input, peers, plot, show};
 use crate::array::Array;
 use crate::codegen;
@@ -39,7 +38,7 @@ pub fn run(name: &str, seed: u64, schedule: Schedule, device: &Device) -> Result
     }
     let library = row.ratio.map_or(String::new(), |r| format!(", {r:.3} of cuBLAS' speed"));
     show::line(format_args!("{}: {:.2} us, {:.0} GFLOP/s{library}", row.device, row.us, row.gflops));
-    Ok(verdict(row.error))
+    Ok(show::verdict(row.error))
 }
 
 /// Launches kernels once with their result checked. Nothing else runs on the device.
@@ -51,7 +50,7 @@ pub fn once(schedule: &Schedule, lowered: &Lowered, seed: u64, device: &Device) 
     let worst = measure::check(&program, &arrays, &|after: &[Array]| judge.worst(after))
         .map_err(|e| e.within(format!("running {title} on {}", device.info().name)))?;
     show::line(format_args!("{title}, {} steps, target {}: ran once", schedule.steps.len(), schedule.target));
-    Ok(verdict(worst))
+    Ok(show::verdict(worst))
 }
 
 /// Measures schedules beside cuBLAS.

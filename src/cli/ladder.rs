@@ -1,8 +1,8 @@
 //! `warploom bench --ladder`: one matrix product from the plainest code up to the recommended steps, each rung with what it
 //! adds to the one below. Products of f32 in layout NN have a rung for each idea; others one for each kind of code.
 
-use super::bench::{self, BenchArgs, Subject};
 use super::data::{self, Place};
+use super::subject::{BenchArgs, Subject};
 #[cfg(feature = "cuda")]
 use super::{gpu, plot};
 use super::{input, show};
@@ -125,7 +125,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
                     |(n, s): (usize, Schedule)| Subject::new(format!("{}: {}", rungs[n].name, rungs[n].adds), s);
                 subjects.extend(schedules(rungs, gemm, &Target::sm_90())?.into_iter().map(named));
             }
-            bench::on_cpu(args, &subjects)
+            super::cpu::bench(args, &subjects)
         }
         #[cfg(feature = "cuda")]
         Place::Gpu(device) => on_gpu(args, rungs, &products, &device),

@@ -1,6 +1,7 @@
 //! The command line: parses, calls the library, prints. No logic of the compiler lives here.
 
 mod bench;
+mod cpu;
 mod data;
 mod doctor;
 mod dump;
@@ -15,6 +16,7 @@ mod peers;
 mod plot;
 mod run;
 mod show;
+mod subject;
 mod suite;
 mod sweep;
 
@@ -40,7 +42,7 @@ enum Command {
     /// Print stages of the compilation.
     Dump(dump::DumpArgs),
     /// Measure schedules beside cuBLAS.
-    Bench(bench::BenchArgs),
+    Bench(subject::BenchArgs),
     /// Measure tiling and reordering over the parameters of seed 003: 5 block tiles, 5 thread tiles, 3 patterns.
     Sweep(sweep::SweepArgs),
     /// Show each step of a schedule with the program after it.

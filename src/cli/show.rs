@@ -120,3 +120,9 @@ pub fn seconds(s: f64) -> String {
         s => format!("{s:.2} s"),
     }
 }
+
+/// Says how near the result is; one beyond its bound has been refused before.
+pub fn verdict(worst: f64) -> ExitCode {
+    line(format_args!("checked against f64: the largest error is {worst:.3} of its bound"));
+    ExitCode::SUCCESS
+}

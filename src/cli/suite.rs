@@ -9,10 +9,10 @@
 //! f16 NT 1024x512x2048 simt        # a kind of code instead of the recommended steps
 //! ```
 
-use super::bench::{BenchArgs, Subject};
 use super::data::{self, Place};
 #[cfg(feature = "cuda")]
 use super::gpu;
+use super::subject::{BenchArgs, Subject};
 use super::{input, show};
 use crate::error::{Error, Result};
 use crate::gemm::{self, Gemm, Kind};
@@ -112,7 +112,7 @@ pub fn run(args: &BenchArgs, list: &Path) -> Result<ExitCode> {
 fn on_cpu(args: &BenchArgs, entries: &[Entry]) -> Result<ExitCode> {
     show::note("no times of record without a GPU: each product runs once, reduced, on the CPU machine");
     let named = |e: &Entry| Ok(Subject { name: e.line.clone(), ..e.subject(&Target::sm_90())? });
-    super::bench::on_cpu(args, &entries.iter().map(named).collect::<Result<Vec<_>>>()?)
+    super::cpu::bench(args, &entries.iter().map(named).collect::<Result<Vec<_>>>()?)
 }
 
 #[cfg(feature = "cuda")]

@@ -107,6 +107,29 @@ fn the_table_has_no_cycle() {
     }
 }
 
+/// The files of the command line can be read one after the other, each after those that it uses.
+#[test]
+fn commands_do_not_lean_on_each_other_in_a_circle() {
+    let files: Vec<(String, String)> = sources("src/cli")
+        .into_iter()
+        .filter_map(|s| Some((s.path.strip_prefix("src/cli/")?.strip_suffix(".rs")?.to_string(), s.code)))
+        .filter(|(name, _)| name != "mod")
+        .collect();
+    let uses = |code: &str, name: &str| {
+        code.split("super::").skip(1).any(|after| {
+            let group = after.starts_with('{').then(|| after.split(';').next().unwrap_or("")).unwrap_or("");
+            let first = after.split(|c: char| !c.is_alphanumeric() && c != '_').next();
+            first == Some(name) || group.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name)
+        })
+    };
+    let mut left: Vec<&(String, String)> = files.iter().collect();
+    while let Some(at) = left.iter().position(|(_, code)| !left.iter().any(|(other, _)| uses(code, other))) {
+        left.remove(at);
+    }
+    let left: Vec<&String> = left.into_iter().map(|f| &f.0).collect();
+    assert!(files.len() > 10 && left.is_empty(), "these files use each other in a circle: {left:?}");
+}
+
 #[test]
 fn foreign_crates_have_one_home() {
     let mut faults = Vec::new();

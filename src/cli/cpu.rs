@@ -1,0 +1,51 @@
+//! `warploom bench` without a GPU: schedules timed on the CPU machine.
+
+use super::run::on_machine;
+use super::subject::{BenchArgs, Subject};
+use super::{data, input, show};
+use crate::error::{Error, Result};
+use std::process::ExitCode;
+
+/// The CPU machine's own speed: it says nothing of a GPU's.
+pub fn bench(args: &BenchArgs, subjects: &[Subject]) -> Result<ExitCode> {
+    if args.plot.is_some() {
+        return Err(Error::machine("cli.plot", "GFLOP/s of the CPU machine are not worth a picture")
+            .help("--device 0 on a machine with a GPU"));
+    }
+    let mut table = show::table(&["schedule", "program", "time", "statements", "M/s"]);
+    let bar = show::bar(subjects.len());
+    for Subject { name, schedule, .. } in subjects {
+        bar.set_message(name.clone());
+        let schedule = if args.sizes.is_empty() && args.gemm.is_empty() {
+            data::reduced(schedule, data::CPU_OPERATIONS)
+        } else {
+            schedule.clone()
+        };
+        let mut arrays = data::arguments(&schedule.program, args.seed)?;
+        let begin = std::time::Instant::now();
+        let (stats, _) = on_machine(&schedule, &mut arrays)?;
+        let time = begin.elapsed().as_secs_f64();
+        let rate = stats.statements as f64 / time / 1e6;
+        let title = input::title(&schedule);
+        match args.json {
+            true => show::line(serde_json::json!({
+                "schedule": name, "program": title, "device": "cpu", "seconds": time, "statements": stats.statements
+            })),
+            false => {
+                table.add_row([
+                    name.clone(),
+                    title,
+                    show::seconds(time),
+                    stats.statements.to_string(),
+                    format!("{rate:.0}"),
+                ]);
+            }
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    if !args.json {
+        show::line(table);
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,84 @@
+//! What `warploom bench` is asked for, and what it measures: the words that its ways of measuring share.
+
+use super::input;
+use crate::error::Result;
+use crate::gemm::{Gemm, Kind};
+use crate::loom::Schedule;
+use crate::te::GemmSpec;
+use clap::Args;
+use std::path::PathBuf;
+
+/// What to measure.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Schedules to measure.
+    #[arg(required_unless_present_any = ["ladder", "examples", "gemm", "suite"])]
+    pub files: Vec<PathBuf>,
+    /// Measure one product from one thread a block up to the recommended steps: f32 at 4096 and 1024x512x2048, or what
+    /// --gemm, --dtype and --layout say.
+    #[arg(long, conflicts_with_all = ["files", "examples"])]
+    pub ladder: bool,
+    /// Measure every schedule of the folder `examples`.
+    #[arg(long)]
+    pub examples: bool,
+    /// Measure matrix products of these sizes by each kind of code: N or MxNxK, separated by commas.
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = input::sizes, conflicts_with_all = ["files", "examples"])]
+    pub gemm: Vec<input::Sizes>,
+    /// Types of --gemm and --ladder, separated by commas: of the inputs (f16 means f16>f32>f16), or inputs>sums>result, or
+    /// A*B>sums>result.
+    #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f32")]
+    pub dtype: Vec<String>,
+    /// How A and B of --gemm and --ladder lie.
+    #[arg(long, value_name = "NN|NT|TN|TT", default_value = "NN")]
+    pub layout: String,
+    /// The kinds of code for --gemm; those without a recipe for a product are left out.
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = input::kind, default_values = ["simt", "wmma", "mma"])]
+    pub kinds: Vec<Kind>,
+    /// Measure the products of a list (`benches/tensor.suite` says how one is written) and print a table of record.
+    #[arg(long, value_name = "LIST", conflicts_with_all = ["files", "examples", "ladder", "gemm", "plot", "json"])]
+    pub suite: Option<PathBuf>,
+    /// Write the suite's record as NAME.json and NAME.md.
+    #[arg(long, value_name = "NAME", requires = "suite")]
+    pub out: Option<PathBuf>,
+    /// Measure each at these sizes instead of its own: N or MxNxK, separated by commas.
+    #[arg(long, value_delimiter = ',', value_parser = input::sizes, conflicts_with = "gemm")]
+    pub sizes: Vec<input::Sizes>,
+    /// Draw GFLOP/s against size; without sizes over seed 002's, 256 to 16384. Of the ladder, each rung's share of cuBLAS'
+    /// speed.
+    #[arg(long, value_name = "OUT.svg")]
+    pub plot: Option<PathBuf>,
+    /// One JSON object for each row instead of a table.
+    #[arg(long)]
+    pub json: bool,
+    /// `cpu`, or a GPU's number. Without it: the first GPU, or the CPU machine if there is none.
+    #[arg(long)]
+    pub device: Option<String>,
+    /// Seed of the random input.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl BenchArgs {
+    /// The products of so many sizes, types by types.
+    pub fn products(&self, sizes: &[Vec<i64>]) -> Result<Vec<Gemm>> {
+        let one = |types: &String, size: &Vec<i64>| input::product(size, types, &self.layout);
+        self.dtype.iter().flat_map(|types| sizes.iter().map(move |size| one(types, size))).collect()
+    }
+}
+
+/// A schedule to measure.
+pub struct Subject {
+    /// What rows and errors call it.
+    pub name: String,
+    /// What to measure.
+    pub schedule: Schedule,
+    /// What the library is to compute, if not the same product.
+    pub beside: Option<GemmSpec>,
+}
+
+impl Subject {
+    /// A schedule beside the library's same product.
+    pub fn new(name: impl Into<String>, schedule: Schedule) -> Subject {
+        Subject { name: name.into(), schedule, beside: None }
+    }
+}
