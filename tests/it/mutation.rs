@@ -133,6 +133,7 @@ const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("mma_f16_ragged [35, 34, 18]", "loop", "loop om runs 3 times", BEYOND),
     ("mma_f16_ragged [35, 34, 18]", "loop", "loop s_0 runs 7 times", BEYOND),
     ("mma_f16_ragged [35, 34, 18]", "loop", "loop s_0 runs 9 times", STOPPED),
+    ("mma_f16_ragged [128, 128, 160]", "barrier moved", "(RAW A_s: A_f reads what A_s wrote", AHEAD),
     ("mma_f16_stmatrix", "barrier moved", "(WAR C_s: C_f writes bytes that A_f used as A_s) moved up", ROUNDED),
     ("[35, 34, 18]", "launch", "blockIdx", IDLE),
     ("[333]", "launch", "blockIdx", IDLE),
