@@ -407,7 +407,7 @@ mod tests {
         let text = steps(GEMM, &format!("{}\ntensor_core ko = {MMA} -> w", threads()));
         assert!(text.contains("for w in 0..1 @warp") && text.contains("CL: fragment f32"), "{text}");
         let count = |what: &str| text.matches(what).count();
-        assert_eq!((count("tensorize ldmatrix.m16n16.f16"), count(&format!("tensorize {MMA}"))), (2, 1), "{text}");
+        assert_eq!((count("tensorize ldmatrix."), count(&format!("tensorize {MMA}"))), (2, 1), "{text}");
         // The cooperative copies stay as they are.
         assert!(text.contains("for ax in 0..2 @threadIdx.x") && !text.contains("for tx "), "{text}");
         // Another shape, and both inits: in the sum, and before it.
@@ -433,7 +433,7 @@ mod tests {
         let shared = |t: String| t.replace("cache_read C AA local -> AL", "").replace("compute_at AL kl;", "");
         no(shared, &chosen, "tensor_core.2", "`AA`, which block `C` uses, is shared: a local stage of it");
         no(same, &chosen.replace("ko", "kl"), "tensor_core.2", "the init of `C` stays in its sum: ko, around kl");
-        let unbound = |t: String| t.replace("bind ty threadIdx.y; bind tx threadIdx.x;", "");
+        let unbound = |t: String| t.replace("bind ty threadIdx.y; bind tx threadIdx.x;", "").replace(COPIES, "");
         no(unbound, &chosen, "tensor_core.3", "no loop around `ko` is bound to threads");
         let half = |t: String, axis: &str| {
             t.replace(&format!("bind {axis} "), &format!("split {axis} 8 ? -> {axis}_ {axis}r; bind {axis}_ "))
