@@ -2,7 +2,7 @@
 
 use super::{Action, Level, Operand, Place, Row};
 use crate::dtype::DType;
-use crate::ir::layout::Coordinate::{Index, Lane};
+use crate::ir::layout::Coordinate::{self, Index, Lane, Register};
 use crate::ir::layout::Layout;
 
 /// Which way a copy goes.
@@ -15,7 +15,8 @@ pub enum Way {
 }
 
 /// The copies of a warp between memory and the registers in which an instruction has its operand `number`, of type `dtype`;
-/// those of the largest matrices first. `turned` says that memory has the operand's indices the other way round.
+/// those of the largest matrices first, and among these those that leave an operand's registers one after the other, as
+/// instructions take them. `turned` says that memory has the operand's indices the other way round.
 pub fn copies(row: &Row, number: usize, dtype: DType, turned: bool, way: Way) -> Vec<&'static Row> {
     let Some(operand) = row.operands.get(number) else { return Vec::new() };
     let fits = |copy: &&Row| {
@@ -30,7 +31,9 @@ pub fn copies(row: &Row, number: usize, dtype: DType, turned: bool, way: Way) ->
             && same_lanes(&operand.place, &held.place, turned)
     };
     let mut found: Vec<&'static Row> = super::all().iter().filter(fits).collect();
-    found.sort_by_key(|copy| -copy.dims.iter().map(|d| d.1).product::<i64>());
+    let held = |copy: &Row| copy.operands[usize::from(way == Way::Store)].place.clone();
+    let size = |copy: &Row| copy.dims.iter().map(|d| d.1).product::<i64>();
+    found.sort_by_key(|copy| (-size(copy), !in_a_row(&operand.place, &held(copy), turned)));
     found
 }
 
@@ -47,20 +50,39 @@ fn in_registers(operand: &Operand) -> bool {
 /// Whether two tiles, repeated, have every element in the same lane. The smaller tile must divide the other.
 fn same_lanes(a: &Place, b: &Place, turned: bool) -> bool {
     let (Place::Registers(a), Place::Registers(b)) = (a, b) else { return false };
-    let turn = |d: usize| if turned { 1 - d } else { d };
-    let shape = |l: &Layout, d: usize| l.extent(Index(d)).max(1);
-    let whole: Vec<i64> = [0, 1].iter().map(|&d| shape(a, d).max(shape(b, turn(d)))).collect();
-    if [0, 1].iter().any(|&d| whole[d] % shape(a, d) != 0 || whole[d] % shape(b, turn(d)) != 0) {
+    let whole: Vec<i64> = [0, 1].iter().map(|&d| extent(a, d).max(extent(b, turn(d, turned)))).collect();
+    if [0, 1].iter().any(|&d| whole[d] % extent(a, d) != 0 || whole[d] % extent(b, turn(d, turned)) != 0) {
         return false;
     }
-    let lane = |l: &Layout, at: [i64; 2]| {
-        l.value(Lane, &|c| if let Index(d) = c { at.get(d).map_or(0, |x| x % shape(l, d)) } else { 0 })
-    };
-    (0..whole[0]).all(|x| {
-        (0..whole[1]).all(|y| {
-            let there = if turned { [y, x] } else { [x, y] };
-            lane(a, [x, y]) == lane(b, there)
-        })
+    points([whole[0], whole[1]]).all(|at| value(a, at, false, Lane) == value(b, at, turned, Lane))
+}
+
+/// Whether the second tile has all elements of the first one, in registers that follow each other in the same order.
+fn in_a_row(a: &Place, b: &Place, turned: bool) -> bool {
+    let (Place::Registers(a), Place::Registers(b)) = (a, b) else { return true };
+    let own = [extent(a, 0), extent(a, 1)];
+    let apart = |at| value(b, at, turned, Register) - value(a, at, false, Register);
+    let smaller = (0..2).any(|d| extent(b, turn(d, turned)) < own[d]);
+    !smaller && points(own).all(|at| apart(at) == apart([0, 0]))
+}
+
+fn turn(dimension: usize, turned: bool) -> usize {
+    if turned { 1 - dimension } else { dimension }
+}
+
+fn extent(layout: &Layout, dimension: usize) -> i64 {
+    layout.extent(Index(dimension)).max(1)
+}
+
+fn points(whole: [i64; 2]) -> impl Iterator<Item = [i64; 2]> {
+    (0..whole[0]).flat_map(move |x| (0..whole[1]).map(move |y| [x, y]))
+}
+
+/// What a tile, repeated, gives for an element.
+fn value(layout: &Layout, at: [i64; 2], turned: bool, of: Coordinate) -> i64 {
+    layout.value(of, &|c| match c {
+        Index(d @ (0 | 1)) => at[turn(d, turned)] % extent(layout, d),
+        _ => 0,
     })
 }
 
@@ -77,8 +99,8 @@ mod tests {
     fn factors_find_the_loads_of_their_major() {
         let half = "mma.m16n8k16.f32.f16.f16";
         assert_eq!(first(half, 1, DType::F16, false), Some("ldmatrix.m16n16.f16"));
-        assert_eq!(first(half, 2, DType::F16, false), Some("ldmatrix.m16n16.f16"));
-        assert_eq!(first(half, 1, DType::F16, true), Some("ldmatrix.trans.m16n16.f16"));
+        assert_eq!(first(half, 2, DType::F16, false), Some("ldmatrix.m8n32.f16"));
+        assert_eq!(first(half, 1, DType::F16, true), Some("ldmatrix.trans.row.m16n16.f16"));
         assert_eq!(first(half, 2, DType::F16, true), Some("ldmatrix.trans.m16n16.f16"));
         assert_eq!(first("mma.m16n8k16.s32.s8.u8", 1, DType::S8, false), Some("ldmatrix.m16n32.s8"));
         assert_eq!(first("mma.m16n8k16.s32.s8.u8", 2, DType::U8, false), Some("ldmatrix.m16n32.u8"));
