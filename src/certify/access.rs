@@ -77,7 +77,7 @@ impl<'k> Counter<'k> {
         let period = if shared { request::WORD } else { request::SECTOR };
         let modulus = (period * 8 / bits.max(1)).max(1);
         let loops = site.around.vars();
-        let question = Question { loops: &loops, conds: &site.around.conds, index: site.index, modulus };
+        let question = Question { loops: &loops, conds: &site.around.conds, index: &site.index, modulus };
         let mut all = if shared { Tally::shared() } else { Tally::global() };
         let method = count::classes(&self.geometry, &question, &mut |class| {
             let byte = |e: i64| e.saturating_mul(bits).div_euclid(8).saturating_add(offset);

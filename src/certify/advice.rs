@@ -15,7 +15,7 @@ pub fn of(counter: &Counter<'_>, site: &Site<'_>, measured: &Measured) -> Option
     if total <= ideal {
         return None;
     }
-    let pattern = Pattern { counter, site, sum: simplify::affine(site.index), worst };
+    let pattern = Pattern { counter, site, sum: simplify::affine(&site.index), worst };
     Some(match measured.cost {
         Cost::Shared { degree, .. } => pattern.conflicts(degree),
         Cost::Global { .. } => pattern.sectors(),
@@ -93,9 +93,9 @@ impl Pattern<'_> {
     fn contiguous(&self, access: &Site<'_>, var: Var) -> bool {
         let around = &access.around;
         let innermost = around.loops.last().is_some_and(|l| l.var == var && l.notes.is_empty());
-        let start = visit::subst_index(access.index, &[(var, Index::Int(0))].into());
+        let start = visit::subst_index(&access.index, &[(var, Index::Int(0))].into());
         let even = simplify::divisor(&start, &self.counter.kernel.env()) % 2 == 0;
-        let steps = simplify::affine(access.index).coefficient(var) == 1;
+        let steps = simplify::affine(&access.index).coefficient(var) == 1;
         let alike = around.conds.iter().all(|c| !c.mentions(var));
         access.copies && access.lanes == 1 && innermost && even && steps && alike
     }

@@ -15,7 +15,7 @@ pub fn of(func: &Func, site: &Site<'_>, launch: &Env, counted: Option<(i64, i64)
             env.bind_loop(var, &extent);
         }
     }
-    let reach = |env: &Env| simplify::bounds(site.index, env).map(|(low, high)| (low, high.saturating_add(behind)));
+    let reach = |env: &Env| simplify::bounds(&site.index, env).map(|(low, high)| (low, high.saturating_add(behind)));
     let inside = |range: &(i64, i64)| range.0 >= 0 && range.1 < elements;
     let plain = reach(&env);
     if let Some(range) = plain.filter(inside) {

@@ -70,7 +70,9 @@ pub fn bank_conflicts(lanes: &Lanes, width: i64, write: bool) -> Conflicts {
     let mut group = match width {
         ..=4 => LANES,
         5..=8 => LANES / 2,
-        _ => LANES / 4,
+        9..=16 => LANES / 4,
+        // Rows of a tile that is loaded as a whole: as many as fill the banks.
+        _ => (LANES as i64 * WORD / width).max(1) as usize,
     };
     if !write && group < LANES && (lanes.paired(1) || lanes.paired(2)) {
         group *= 2;

@@ -6,6 +6,7 @@ use crate::ir::layout::Coordinate;
 use crate::ir::print::{self, Node};
 use crate::ir::{BufferId, Call, Cond, Expr, For, Func, Held, Index, Scope, Stmt, Store, Var, visit};
 use crate::lower::LoweredKernel;
+use std::borrow::Cow;
 
 /// What stands around a statement.
 #[derive(Debug, Clone, Default)]
@@ -58,7 +59,7 @@ pub struct Site<'k> {
     /// What is accessed.
     pub buffer: BufferId,
     /// The element.
-    pub index: &'k Index,
+    pub index: Cow<'k, Index>,
     /// Elements of one thread.
     pub lanes: u32,
     /// Whether it writes.
@@ -128,7 +129,9 @@ impl<'k> Sites<'k> {
     fn statement(&mut self, func: &'k Func, store: &'k Store, around: &Around<'k>) {
         let first = self.accesses.len();
         self.loads(func, &store.value, around);
-        self.access(func, store.buffer, &store.indices, store.lanes, true, around);
+        if let Some(index) = store.indices.first() {
+            self.access(func, store.buffer, Cow::Borrowed(index), store.lanes, true, around);
+        }
         for access in &mut self.accesses[first..] {
             access.copies = store.source().is_some();
             access.asynchronous = store.asynchronous;
@@ -141,14 +144,23 @@ impl<'k> Sites<'k> {
         let row = intrin::find(&call.row);
         for (n, operand) in call.operands.iter().enumerate() {
             let mut around = around.clone();
-            let lanes = match &operand.held {
-                Held::Registers(elements) => elements.len() as u32,
-                Held::Address(lanes) => *lanes,
+            // A lowered operand has one index; anything else is a fault that the verifier reports.
+            let Some(index) = operand.indices.first() else { continue };
+            let (index, lanes) = match &operand.held {
+                Held::Registers(elements) => (Cow::Borrowed(index), elements.len() as u32),
+                Held::Address(lanes) => (Cow::Borrowed(index), *lanes),
+                // How a chip asks for a tile is not said: it counts as if a lane asked for each row at once.
+                Held::Rows { run, .. } => {
+                    (Cow::Owned(operand.run_of(&self.lane).map_or(index.clone(), |(first, _)| first)), *run)
+                }
             };
-            if let Some(Place::Addresses(layout)) = row.and_then(|r| r.operands.get(n)).map(|o| &o.place) {
-                around.conds.push(Cond::lt(self.lane.clone(), layout.span(Coordinate::Lane)));
-            }
-            self.access(func, operand.buffer, &operand.indices, lanes, operand.writes, &around);
+            let active = match (row.and_then(|r| r.operands.get(n)).map(|o| &o.place), &operand.held) {
+                (Some(Place::Addresses(layout)), _) => Some(layout.span(Coordinate::Lane)),
+                (_, Held::Rows { rows, .. }) => Some(*rows),
+                _ => None,
+            };
+            around.conds.extend(active.map(|active| Cond::lt(self.lane.clone(), active)));
+            self.access(func, operand.buffer, index, lanes, operand.writes, &around);
         }
         self.statements.push(Statement { does: Does::Call(call), around: around.clone() });
     }
@@ -157,7 +169,11 @@ impl<'k> Sites<'k> {
     fn loads(&mut self, func: &'k Func, value: &'k Expr, around: &Around<'k>) {
         match value {
             Expr::Const(..) | Expr::Index(..) | Expr::Cond(_) => {}
-            Expr::Load { buffer, indices, lanes } => self.access(func, *buffer, indices, *lanes, false, around),
+            Expr::Load { buffer, indices, lanes } => {
+                if let Some(index) = indices.first() {
+                    self.access(func, *buffer, Cow::Borrowed(index), *lanes, false, around);
+                }
+            }
             Expr::Splat(_, a) | Expr::Un(_, a) | Expr::Cast(_, a) => self.loads(func, a, around),
             Expr::Bin(_, a, b) | Expr::Cmp(_, a, b) => {
                 self.loads(func, a, around);
@@ -183,14 +199,12 @@ impl<'k> Sites<'k> {
         &mut self,
         func: &'k Func,
         buffer: BufferId,
-        indices: &'k [Index],
+        index: Cow<'k, Index>,
         lanes: u32,
         write: bool,
         around: &Around<'k>,
     ) {
-        // A lowered access has one index; anything else is a fault that the verifier reports.
-        let Some(index) = indices.first() else { return };
-        let value = Expr::Load { buffer, indices: indices.to_vec(), lanes };
+        let value = Expr::Load { buffer, indices: vec![index.clone().into_owned()], lanes };
         self.accesses.push(Site {
             number: self.accesses.len() as u32,
             statement: self.statements.len(),

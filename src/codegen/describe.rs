@@ -100,12 +100,13 @@ fn params(lowered: &Lowered, kernel: &LoweredKernel, workspace: &[Workspace]) ->
 
 fn arg(lowered: &Lowered, name: &str) -> Result<Arg> {
     let buffers = lowered.kernels.iter().filter_map(|k| k.func.find_buffer(name).map(|id| (k, id)));
-    let (mut read, mut written, mut found) = (false, false, None);
+    let (mut read, mut written, mut align, mut found) = (false, false, 1, None);
     for (kernel, id) in buffers {
         // A buffer that an earlier kernel wrote whole is not read from the caller; which parts were written is not
         // known here, so it counts as read.
         read |= visit::reads(&kernel.func.body).contains(&id);
         written |= visit::writes(&kernel.func.body).contains(&id);
+        align = align.max(kernel.func.buffer(id).align);
         found = found.or(kernel.func.buffers.get(id.0 as usize));
     }
     let buffer = found.ok_or_else(|| Error::bug("codegen.params", format!("no kernel knows the parameter {name}")))?;
@@ -119,7 +120,7 @@ fn arg(lowered: &Lowered, name: &str) -> Result<Arg> {
         dtype: buffer.dtype,
         shape: buffer.const_shape().unwrap_or_default(),
         strides: vec![1; buffer.shape.len()],
-        align: buffer.align,
+        align,
         bytes: bytes(buffer),
         access,
     })

@@ -27,18 +27,22 @@ impl<'c> Body<'c, '_, '_> {
 
     fn call_intrinsic(&mut self, call: &Call, row: &Row, name: &str, operands: &[&str]) -> Result<()> {
         let mut args: Vec<Value<'c>> = Vec::new();
-        let mut overloads = Vec::new();
+        let (mut overloads, mut strides): (_, Vec<Value<'c>>) = (Vec::new(), Vec::new());
         for operand in operands {
             let operand = named(call, row, operand)?;
             match &operand.held {
                 Held::Registers(elements) => args.extend(self.gathered(operand, elements)?),
-                Held::Address(_) => {
-                    let pointer = self.shared_address(operand)?;
+                Held::Address(_) | Held::Rows { .. } => {
+                    let pointer = self.address_of(operand)?;
                     overloads.push(pointer.get_type().into());
                     args.push(pointer.into());
                 }
             }
+            if let Held::Rows { stride, .. } = operand.held {
+                strides.push(self.b.int(32, stride).into());
+            }
         }
+        args.extend(strides);
         let function = self.b.declared(name, &overloads)?;
         let types = function.get_type().get_param_types();
         for (arg, ty) in args.iter_mut().zip(types) {
@@ -46,6 +50,7 @@ impl<'c> Body<'c, '_, '_> {
         }
         match (self.b.together(function, &args)?, call.operands.first()) {
             (ValueKind::Basic(value), Some(result)) => self.taken_apart(result, value),
+            (ValueKind::Instruction(_), Some(result)) if matches!(result.held, Held::Rows { .. }) => Ok(()),
             _ => Err(bug(format!("{name} has no value"))),
         }
     }
@@ -82,10 +87,11 @@ impl<'c> Body<'c, '_, '_> {
                     expand(&expanded, name, first..results + args.len())
                 }
                 Held::Address(_) => {
-                    let pointer = self.shared_address(operand)?;
+                    let pointer = self.address_of(operand)?;
                     args.push(self.b.short_address(pointer)?);
                     expanded.replace(&format!("{{{name}}}"), &format!("${first}"))
                 }
+                Held::Rows { .. } => return Err(bug("a template takes rows that are a stride apart")),
             };
         }
         let constraints = format!("{}{}~{{memory}}", "=r,".repeat(results), "r,".repeat(args.len()));
@@ -95,9 +101,11 @@ impl<'c> Body<'c, '_, '_> {
         }
     }
 
-    fn shared_address(&mut self, operand: &Operand) -> Result<PointerValue<'c>> {
-        match self.place(operand.buffer)? {
-            Place::Shared(base) => Ok(self.address(operand.buffer, base, &operand.indices)?.0),
+    fn address_of(&mut self, operand: &Operand) -> Result<PointerValue<'c>> {
+        match (self.place(operand.buffer)?, &operand.held) {
+            (Place::Shared(base), _) | (Place::Global { pointer: base, .. }, Held::Rows { .. }) => {
+                Ok(self.address(operand.buffer, base, &operand.indices)?.0)
+            }
             _ => Err(bug("an instruction takes an address that is not in shared memory")),
         }
     }

@@ -9,6 +9,7 @@ mod simt;
 mod split;
 mod thread_tiles;
 mod warp_tiles;
+mod wmma;
 
 pub use kind::Kind;
 pub use pipelined::{Pipelined, Route};
@@ -16,6 +17,7 @@ pub use simt::Tiles;
 pub use split::Split;
 pub use thread_tiles::ThreadTiles;
 pub use warp_tiles::WarpTiles;
+pub use wmma::Wmma;
 
 use crate::dtype::{Class, DType};
 use crate::error::{Error, Result};

@@ -1,6 +1,6 @@
 //! What a row promises of itself, checked when the rows are built.
 
-use super::{Action, Emit, Level, Place, Row};
+use super::{Action, Emit, Level, Opaque, Place, Row};
 use crate::ir::layout::{Coordinate, Layout};
 use crate::ir::{Func, Stmt, visit};
 
@@ -52,6 +52,9 @@ fn operands(row: &Row, func: &Func, out: &mut Vec<String>) {
         let fault = match &operand.place {
             Place::Registers(layout) => registers(layout, &shape, bits, row.level),
             Place::Addresses(layout) => addresses(layout, &shape, bits),
+            Place::Opaque(opaque) => spread(opaque, &shape, buffer.dtype.bits()),
+            Place::Rows(rows) => (rows.align % 16 != 0 || rows.step % 16 != 0 || shape.len() != 2)
+                .then_some("its rows lie as no chip reads them"),
             Place::Descriptor => None,
         };
         out.extend(fault.map(|fault| format!("{}: {fault}", operand.name)));
@@ -74,6 +77,12 @@ fn registers(layout: &Layout, shape: &[i64], bits: i64, level: Level) -> Option<
         && layout.span(Coordinate::Lane) == 32
         && layout.span(Coordinate::Bit) + bits - 1 == 32;
     one_to_one(layout, shape).or((!full).then_some("lanes or registers are not full"))
+}
+
+/// The lanes have room for every element equally often.
+fn spread(opaque: &Opaque, shape: &[i64], bits: u32) -> Option<&'static str> {
+    let even = (32 * opaque.slots(bits)) % opaque.elements() == 0;
+    one_to_one(&opaque.layout, shape).or((!even).then_some("the registers do not take whole matrices"))
 }
 
 /// Behind each address stands a run of 16 bytes.

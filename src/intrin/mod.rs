@@ -56,11 +56,57 @@ pub enum Action {
 pub enum Place {
     /// In registers: from the operand's indices to warp, lane, register of 32 bits, and bit.
     Registers(Layout),
+    /// In registers, spread over lanes and registers as the chip likes.
+    Opaque(Opaque),
+    /// In shared or global memory: the elements of the second index side by side, those of the first a stride apart.
+    Rows(Rows),
     /// In shared memory, at addresses that the lanes give: from the operand's indices to the lane whose address leads
     /// there, and the distance behind it in bits.
     Addresses(Layout),
     /// In shared memory behind a descriptor.
     Descriptor,
+}
+
+/// A fragment of which the PTX ISA says how many registers a lane has, not which elements are in them, and not whether some
+/// are in several (PTX ISA, "Matrix Fragments for WMMA").
+///
+/// So nothing may depend on where an element is. Instructions that name the same kind agree with each other: one loads what
+/// another multiplies and a third stores. Between them only code that treats all elements alike can run on the registers,
+/// one after the other: fill, scale, relu. What asks for an element's indices (a bias, a mask, a store of single elements), and
+/// what goes from one kind to another, even by a cast alone, goes through memory. `lower` refuses the rest, codegen gives a
+/// lane as many slots as its registers have elements, and the CPU machine deals elements out to lanes and slots at random,
+/// differently for every kind, so that a program that depends on a position shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opaque {
+    /// Whose distribution: the matrix of the product, for a factor the major in which it was loaded, and the shape of the
+    /// product, and the type of the elements, as in `a.row.m16n16k16.f16`.
+    pub kind: String,
+    /// From the operand's indices to the number of the element in its matrix, row by row.
+    pub layout: Layout,
+    /// Registers of 32 bits that a lane has.
+    pub registers: i64,
+}
+
+impl Opaque {
+    /// The elements of the matrix.
+    pub fn elements(&self) -> i64 {
+        self.layout.span(Coordinate::Element)
+    }
+
+    /// The elements that a lane's registers have room for.
+    pub fn slots(&self, bits: u32) -> i64 {
+        self.registers * 32 / i64::from(bits.max(1))
+    }
+}
+
+/// A tile in memory. Its rows are runs of consecutive elements; the instruction takes the address of the first element and
+/// the distance from row to row in elements, the same for all lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rows {
+    /// What the tile's address is a multiple of, in bytes.
+    pub align: i64,
+    /// What the distance from row to row is a multiple of, in bytes.
+    pub step: i64,
 }
 
 /// An operand of an instruction.
@@ -78,24 +124,26 @@ impl Operand {
         Operand { name, place }
     }
 
-    /// Where it must live.
-    pub fn scope(&self) -> Scope {
+    /// Where it may live.
+    pub fn scopes(&self) -> &'static [Scope] {
         match self.place {
-            Place::Registers(_) => Scope::Fragment,
-            Place::Addresses(_) | Place::Descriptor => Scope::Shared,
+            Place::Registers(_) | Place::Opaque(_) => &[Scope::Fragment],
+            Place::Addresses(_) | Place::Descriptor => &[Scope::Shared],
+            Place::Rows(_) => &[Scope::Shared, Scope::Global],
         }
     }
 
     /// Whether its indices may also stand the other way round: in registers they are but names.
     pub fn either_major(&self) -> bool {
-        !matches!(self.place, Place::Addresses(_))
+        !matches!(self.place, Place::Addresses(_) | Place::Rows(_))
     }
 
     /// The registers of a lane.
     pub fn registers(&self) -> i64 {
         match &self.place {
             Place::Registers(layout) => layout.span(Coordinate::Register),
-            Place::Addresses(_) | Place::Descriptor => 1,
+            Place::Opaque(opaque) => opaque.registers,
+            Place::Addresses(_) | Place::Rows(_) | Place::Descriptor => 1,
         }
     }
 }
@@ -103,8 +151,9 @@ impl Operand {
 /// How an instruction is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Emit {
-    /// An intrinsic of LLVM, called with the registers of these operands (or the address); its value are the registers of
-    /// the first operand of the row.
+    /// An intrinsic of LLVM, called with the registers of these operands (or the address), and behind all of them the
+    /// distance from row to row where there is one; its value, if it has one, are the registers of the first operand of the
+    /// row.
     Intrinsic {
         /// `llvm.nvvm...`
         name: String,

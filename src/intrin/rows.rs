@@ -3,6 +3,7 @@
 mod matrix_copy;
 mod multiply_add;
 mod warpgroup;
+mod wmma;
 
 use super::{Row, check};
 use std::sync::LazyLock;
@@ -10,7 +11,7 @@ use std::sync::LazyLock;
 /// Every row, in the order of the reference table.
 pub fn all() -> &'static [Row] {
     static ALL: LazyLock<Vec<Row>> = LazyLock::new(|| {
-        let rows = [multiply_add::rows(), matrix_copy::rows(), warpgroup::rows()].concat();
+        let rows = [multiply_add::rows(), matrix_copy::rows(), wmma::rows(), warpgroup::rows()].concat();
         debug_assert_eq!(rows.iter().flat_map(check::faults).collect::<Vec<_>>(), Vec::<String>::new());
         rows
     });

@@ -34,6 +34,8 @@ pub enum Coordinate {
     Register,
     /// The bit of the register.
     Bit,
+    /// The number of an element in a matrix whose fragments are opaque: which lane and register hold it is not said.
+    Element,
 }
 
 impl Coordinate {
@@ -46,6 +48,7 @@ impl Coordinate {
             Coordinate::Lane => "lane".to_string(),
             Coordinate::Register => "register".to_string(),
             Coordinate::Bit => "bit".to_string(),
+            Coordinate::Element => "element".to_string(),
         }
     }
 }

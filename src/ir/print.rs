@@ -395,6 +395,10 @@ impl<'a> Printer<'a> {
             self.put(" ");
             match &operand.held {
                 Held::Address(lanes) => self.access(operand.buffer, &operand.indices, *lanes),
+                Held::Rows { rows, run, stride } => {
+                    self.access(operand.buffer, &operand.indices, *run);
+                    self.put(&format!(" x {rows} by {stride}"));
+                }
                 Held::Registers(elements) if elements.iter().copied().eq(0..elements.len() as i64) => {
                     self.access(operand.buffer, &operand.indices, elements.len() as u32);
                 }

@@ -419,6 +419,29 @@ pub enum Held {
     Registers(Vec<i64>),
     /// In shared memory: the lane's index is the address of so many consecutive elements.
     Address(u32),
+    /// In shared or global memory: the index is the same for all lanes, and so many rows of consecutive elements begin there
+    /// and at every further multiple of a stride, in elements.
+    Rows {
+        /// How many.
+        rows: i64,
+        /// Elements of a row.
+        run: u32,
+        /// From row to row.
+        stride: i64,
+    },
+}
+
+impl Operand {
+    /// In memory, which run of elements a lane stands for: its first one, and how many they are. All lanes take part in all of
+    /// them; where rows are fewer than lanes, several stand for one.
+    pub fn run_of(&self, lane: &Index) -> Option<(Index, u32)> {
+        let first = self.indices.first()?.clone();
+        match self.held {
+            Held::Registers(_) => None,
+            Held::Address(lanes) => Some((first, lanes)),
+            Held::Rows { rows, run, stride } => Some((first + lane.clone().floormod(rows) * stride, run)),
+        }
+    }
 }
 
 /// A condition around statements.

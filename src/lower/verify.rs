@@ -142,6 +142,13 @@ impl Check<'_> {
         match (&o.held, scope) {
             (Held::Registers(_), Scope::Local) => self.access(o.buffer, &o.indices, 1, env),
             (Held::Address(lanes), Scope::Shared) => self.access(o.buffer, &o.indices, *lanes, env),
+            (Held::Rows { stride, .. }, Scope::Shared | Scope::Global) => {
+                let chunk = 128 / i64::from(self.kernel.func.buffer(o.buffer).dtype.bits());
+                if stride % chunk != 0 {
+                    return Err(self.broken(format!("rows of {name} are {stride} elements apart")));
+                }
+                self.access(o.buffer, &o.indices, chunk as u32, env)
+            }
             _ => {
                 Err(self
                     .broken(format!("an instruction takes {name}, which is {}, otherwise than it lies", scope.name())))

@@ -11,14 +11,14 @@ use super::access::failure;
 use super::code::{Access, Code, Op, Place, SiteKind};
 use super::compile::Compiler;
 use super::race::{self, Touch};
+use super::spread::{Element, Spread};
 use super::value::{self, Kind, f32_of, kind_of};
 use super::warp::{Trap, Warp};
 use super::{access::World, ring};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::intrin::{self, Action};
-use crate::ir::layout::{Coordinate, Layout};
-use crate::ir::{Call, Held};
+use crate::ir::{Axis, Call, Held, Index};
 
 /// A compiled call.
 #[derive(Debug, Clone)]
@@ -34,17 +34,8 @@ struct Operand {
     /// A position in [`Code::accesses`]: the lane's first register, or its address.
     access: u32,
     dtype: DType,
-    /// Where each element of the tile is, row by row.
-    elements: Vec<Element>,
-    /// The extents of the tile.
-    shape: Vec<usize>,
-}
-
-/// An element is in a register of a lane, counted from the operand's first, or so many elements behind the lane's address.
-#[derive(Debug, Clone, Copy)]
-struct Element {
-    lane: usize,
-    behind: usize,
+    /// Where each element of the tile is.
+    tile: Spread,
 }
 
 fn broken(call: &Call) -> Error {
@@ -52,6 +43,12 @@ fn broken(call: &Call) -> Error {
 }
 
 impl Compiler<'_> {
+    /// The number of a lane in its warp.
+    fn lane(&self) -> Index {
+        let x = self.plan.launch.iter().find(|(axis, ..)| *axis == Axis::ThreadX);
+        x.map_or(Index::Int(0), |(_, var, _)| Index::Var(*var).floormod(super::code::LANES as i64))
+    }
+
     /// Compiles an instruction of the warp.
     pub fn call(&mut self, call: &Call) -> Result<()> {
         self.here(SiteKind::Call(call.clone()));
@@ -60,52 +57,29 @@ impl Compiler<'_> {
         let mut operands = Vec::new();
         for (operand, theirs) in call.operands.iter().zip(&row.operands) {
             let dtype = self.buffer(operand.buffer)?.dtype;
-            let lanes = match &operand.held {
-                Held::Registers(elements) => elements.iter().max().map_or(1, |last| last + 1) as u32,
-                Held::Address(lanes) => *lanes,
+            let access = match (operand.run_of(&self.lane()), &operand.held) {
+                (Some((first, run)), _) => self.access(operand.buffer, &[first], run)?,
+                (None, Held::Registers(elements)) => {
+                    let last = elements.iter().max().map_or(1, |last| last + 1);
+                    self.access(operand.buffer, &operand.indices, last as u32)?
+                }
+                _ => return Err(broken(call)),
             };
-            let access = self.access(operand.buffer, &operand.indices, lanes)?;
-            let table = match (&theirs.place, &operand.held) {
-                (intrin::Place::Registers(layout), Held::Registers(elements)) => in_registers(layout, dtype, elements),
-                (intrin::Place::Addresses(layout), Held::Address(_)) => Some(behind_addresses(layout, dtype)),
-                _ => None,
-            };
-            let (shape, elements) = table.ok_or_else(|| broken(call))?;
-            operands.push(Operand { access, dtype, elements, shape });
+            if let (Held::Rows { .. }, intrin::Place::Rows(rows)) = (&operand.held, &theirs.place) {
+                // Rows are as aligned as the distance between them, not as they are long.
+                let buffer = self.buffer(operand.buffer)?;
+                let base = i64::from(buffer.align) % rows.align == 0
+                    && i64::from(buffer.offset.unwrap_or(0)) % rows.align == 0;
+                self.accesses[access as usize].align = if base { rows.step * 8 / i64::from(dtype.bits()) } else { 0 };
+            }
+            let tile = Spread::of(&theirs.place, &operand.held, dtype).ok_or_else(|| broken(call))?;
+            operands.push(Operand { access, dtype, tile });
         }
         let number = self.collectives.len() as u32;
         self.collectives.push(Collective { action: row.action, operands, ring: self.plan.ring });
         self.emit(Op::Collective(number));
         Ok(())
     }
-}
-
-type Table = (Vec<usize>, Vec<Element>);
-
-fn table(layout: &Layout, of: impl Fn(&dyn Fn(Coordinate) -> i64) -> Option<Element>) -> Option<Table> {
-    let [rows, columns] = [0, 1].map(|d| layout.extent(Coordinate::Index(d)));
-    let points = (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j)));
-    let elements = points.map(|(i, j)| of(&|c| if c == Coordinate::Index(0) { i } else { j }));
-    Some((vec![rows as usize, columns as usize], elements.collect::<Option<_>>()?))
-}
-
-fn in_registers(layout: &Layout, dtype: DType, registers: &[i64]) -> Option<Table> {
-    let bits = i64::from(dtype.bits());
-    table(layout, |at| {
-        let value = |c| layout.value(c, &|from| at(from));
-        let number = value(Coordinate::Register) * (32 / bits) + value(Coordinate::Bit) / bits;
-        let behind = usize::try_from(*registers.get(number as usize)?).ok()?;
-        Some(Element { lane: value(Coordinate::Lane) as usize, behind })
-    })
-}
-
-fn behind_addresses(layout: &Layout, dtype: DType) -> Table {
-    let bits = i64::from(dtype.bits());
-    let element = |at: &dyn Fn(Coordinate) -> i64| {
-        let value = |c| layout.value(c, &|from| at(from));
-        Some(Element { lane: value(Coordinate::Lane) as usize, behind: (value(Coordinate::Offset) / bits) as usize })
-    };
-    table(layout, element).unwrap_or_default()
 }
 
 /// Runs a call; every lane of the warp takes part.
@@ -121,20 +95,29 @@ pub(super) fn run(warp: &mut Warp, code: &Code, world: &mut World, number: u32) 
 fn copy(warp: &mut Warp, code: &Code, world: &mut World, to: &Operand, from: &Operand) -> Result<(), Trap> {
     if is_memory(code, from) {
         let values = load(warp, code, world, from)?;
-        for (to_element, value) in to.elements.iter().zip(values) {
-            put(warp, code, to, *to_element, value)?;
-        }
-        return Ok(());
+        return put_all(warp, code, to, values);
     }
-    let values = from.elements.iter().map(|f| get(warp, code, from, *f)).collect::<Result<Vec<u64>, Trap>>()?;
+    let values = get_all(warp, code, from)?;
     if !is_memory(code, to) {
-        return to.elements.iter().zip(values).try_for_each(|(e, v)| put(warp, code, to, *e, v));
+        return put_all(warp, code, to, values);
     }
     store(warp, code, world, to, &values)
 }
 
 fn is_memory(code: &Code, operand: &Operand) -> bool {
     !matches!(code.accesses[operand.access as usize].place, Place::Local(_))
+}
+
+/// Every element of a tile in registers.
+fn get_all(warp: &Warp, code: &Code, operand: &Operand) -> Result<Vec<u64>, Trap> {
+    (0..operand.tile.len()).map(|n| get(warp, code, operand, operand.tile.one(n))).collect()
+}
+
+fn put_all(warp: &mut Warp, code: &Code, operand: &Operand, values: Vec<u64>) -> Result<(), Trap> {
+    for (n, value) in values.into_iter().enumerate() {
+        operand.tile.all(n).iter().try_for_each(|e| put(warp, code, operand, *e, value))?;
+    }
+    Ok(())
 }
 
 /// The element of a lane's registers.
@@ -164,10 +147,11 @@ fn register(warp: &Warp, code: &Code, operand: &Operand, e: Element) -> Result<(
 
 /// The lanes whose addresses count, and that they are aligned.
 fn addresses(warp: &Warp, access: &Access, operand: &Operand) -> Result<u32, Trap> {
-    let active = operand.elements.iter().fold(0u32, |mask, e| mask | 1 << e.lane);
+    let active = operand.tile.lanes();
     for lane in (0..32).filter(|l| active >> l & 1 == 1) {
         let element = warp.value(access.at, lane);
-        if access.align == 0 || element % access.align != 0 {
+        let first = lane == 0 && element % operand.tile.align != 0;
+        if access.align == 0 || element % access.align != 0 || first {
             return Err(Trap::Misaligned { lane, access: operand.access, element });
         }
     }
@@ -198,8 +182,8 @@ fn load(warp: &Warp, code: &Code, world: &mut World, from: &Operand) -> Result<V
     let access = &code.accesses[from.access as usize];
     addresses(warp, access, from)?;
     let (memory, _, span) = world.memory(access.place)?;
-    let mut out = Vec::with_capacity(from.elements.len());
-    for e in &from.elements {
+    let mut out = Vec::with_capacity(from.tile.len());
+    for e in (0..from.tile.len()).map(|n| from.tile.one(n)) {
         let element = warp.value(access.at, e.lane) + e.behind as i64;
         let unit = span.base + element as usize * span.units;
         let touch = Touch { lane: e.lane, access: from.access, element, unit, write: false };
@@ -215,7 +199,8 @@ fn store(warp: &Warp, code: &Code, world: &mut World, to: &Operand, values: &[u6
     let access = &code.accesses[to.access as usize];
     addresses(warp, access, to)?;
     let (memory, _, span) = world.memory(access.place)?;
-    for (e, value) in to.elements.iter().zip(values) {
+    for (n, value) in values.iter().enumerate() {
+        let e = to.tile.one(n);
         let element = warp.value(access.at, e.lane) + e.behind as i64;
         let unit = span.base + element as usize * span.units;
         let outside = Trap::OutOfBounds { lane: e.lane, access: to.access };
@@ -229,17 +214,14 @@ fn store(warp: &Warp, code: &Code, world: &mut World, to: &Operand, values: &[u6
 /// `D[m, n] = D[m, n] + sum A[m, k] * B[n, k]`.
 fn multiply_add(warp: &mut Warp, code: &Code, operands: [&Operand; 3], ring: bool) -> Result<(), Trap> {
     let [d, a, b] = operands;
-    let all =
-        |warp: &Warp, o: &Operand| o.elements.iter().map(|e| get(warp, code, o, *e)).collect::<Result<Vec<_>, _>>();
-    let (sums, x, y) = (all(warp, d)?, all(warp, a)?, all(warp, b)?);
-    let ([columns, depth], types) = ([d.shape[1], a.shape[1]], [d.dtype, a.dtype, b.dtype]);
-    for (at, (e, sum)) in d.elements.iter().zip(sums).enumerate() {
+    let (mut sums, x, y) = (get_all(warp, code, d)?, get_all(warp, code, a)?, get_all(warp, code, b)?);
+    let ([columns, depth], types) = ([d.tile.shape[1], a.tile.shape[1]], [d.dtype, a.dtype, b.dtype]);
+    for (at, sum) in sums.iter_mut().enumerate() {
         let (i, j) = (at / columns, at % columns);
         let (x, y) = (&x[i * depth..(i + 1) * depth], &y[j * depth..(j + 1) * depth]);
-        let result = if ring { ring_sum(types, sum, x, y) } else { real_sum(types[0], sum, x, y)? };
-        put(warp, code, d, *e, result)?;
+        *sum = if ring { ring_sum(types, *sum, x, y) } else { real_sum(types[0], *sum, x, y)? };
     }
-    Ok(())
+    put_all(warp, code, d, sums)
 }
 
 fn ring_sum([d, a, b]: [DType; 3], sum: u64, x: &[u64], y: &[u64]) -> u64 {

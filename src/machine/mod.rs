@@ -43,6 +43,7 @@ mod memory;
 mod race;
 mod report;
 mod ring;
+mod spread;
 mod value;
 mod warp;
 

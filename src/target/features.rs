@@ -7,7 +7,7 @@ bitflags! {
     /// A set of features.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct Features: u32 {
-        /// wmma on f16.
+        /// wmma on f16 (16x16x16 from PTX 6.0 on, the other shapes from 6.1 on).
         const WMMA = 1 << 0;
         /// mma.m8n8k4 on f16 (one per quad pair).
         const MMA_QUAD = 1 << 1;
@@ -51,6 +51,8 @@ bitflags! {
         const SET_REGISTERS = 1 << 20;
         /// movmatrix.
         const MOVMATRIX = 1 << 21;
+        /// wmma on 8-bit integers.
+        const WMMA_INT = 1 << 22;
     }
 }
 
@@ -78,9 +80,10 @@ const fn accelerated(flag: Features, name: &'static str, sm: u32, ptx: u32) -> F
 }
 
 /// Every feature, by the chip that brought it.
-pub const FEATURES: [Feature; 22] = [
-    row(Features::WMMA, "wmma", 70, 60),
+pub const FEATURES: [Feature; 23] = [
+    row(Features::WMMA, "wmma", 70, 61),
     row(Features::MMA_QUAD, "mma.m8n8k4", 70, 64),
+    row(Features::WMMA_INT, "wmma on integers", 72, 63),
     row(Features::MMA_F16, "mma.m16n8k8 on f16", 75, 65),
     row(Features::MMA_INT, "mma on integers", 75, 65),
     row(Features::LDMATRIX, "ldmatrix", 75, 65),

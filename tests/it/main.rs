@@ -17,6 +17,7 @@ mod hostile;
 mod lower;
 mod machine;
 mod mutation;
+mod opaque;
 mod programs;
 mod ptxas;
 mod results;

@@ -71,7 +71,7 @@ fn subjects() -> Vec<Subject> {
         (64, 32, 16, DType::F16, Layout::TN),
     ] {
         let product = Gemm::new(m, n, k).of(dtype).layout(layout);
-        let schedule = gemm::recommend(&product, &Target::sm_80()).unwrap();
+        let schedule = gemm::Kind::Simt.schedule(&product, &Target::sm_80()).unwrap();
         out.push(subject(format!("recommended {dtype} {} {m}x{n}x{k}", layout.name()), &schedule).unwrap());
     }
     out
@@ -100,6 +100,8 @@ const SAME_QUOTIENT: &str = "the end of the full groups, one further on, has the
 const AHEAD: &str = "it moves past a load into registers, which no other thread reads";
 const BEYOND: &str = "rows of a tile beyond the edge of the result, which are cut off";
 const ROUNDED: &str = "it moves past the rounding of sums, which stays in registers";
+const PRODUCTS: &str = "it moves past products, which stay in registers";
+const NEXT_SLOT: &str = "what it fills too much is a slot that is filled anew before it is read";
 const MARGIN: &str = "A ends with an element that no sum contains; it need not be fetched";
 const FROM_ZERO: &str = "these are the first products: the sums that they are added to are all zero";
 
@@ -135,6 +137,9 @@ const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("mma_f16_ragged [35, 34, 18]", "loop", "loop s_0 runs 9 times", STOPPED),
     ("mma_f16_ragged [128, 128, 160]", "barrier moved", "(RAW A_s: A_f reads what A_s wrote", AHEAD),
     ("mma_f16_stmatrix", "barrier moved", "(WAR C_s: C_f writes bytes that A_f used as A_s) moved up", ROUNDED),
+    ("wmma_f16 [128, 128, 160]", "barrier moved", "(RAW A_s: A_f reads what A_s wrote", AHEAD),
+    ("wmma_f16 [128, 128, 160]", "loop", "loop b_0 runs 3 times", NEXT_SLOT),
+    ("wmma_s8 [128, 128, 160]", "barrier moved", "(WAR C_s: acc writes bytes that A_f used as A_s) moved up", PRODUCTS),
     ("[35, 34, 18]", "launch", "blockIdx", IDLE),
     ("[333]", "launch", "blockIdx", IDLE),
     ("elementwise blocks inlined into the last", "launch", "blockIdx", IDLE),

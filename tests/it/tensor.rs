@@ -10,14 +10,19 @@ use warploom::target::Target;
 use warploom::te::Layout;
 use warploom::{Array, Result, Schedule, compile};
 
-/// The rows that are emitted.
+/// The rows that are emitted and have a kernel of their own. Opaque factors have not: what was loaded can only be multiplied,
+/// so their loads stand in the kernels of products.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    intrin::all().iter().filter(|r| r.emit.is_some() && r.level == Level::Warp)
+    let emitted = |r: &&Row| r.emit.is_some() && r.level == Level::Warp;
+    intrin::all().iter().filter(emitted).filter(|r| !super::opaque::is_load_of_factor(r))
 }
 
 /// A kernel of one warp around an instruction, and what it is to compute.
 pub fn probe(row: &Row, target: Target) -> Schedule {
+    let opaque = row.operands.iter().any(|o| matches!(o.place, Place::Opaque(_)));
     let text = match row.action {
+        Action::MultiplyAdd if opaque => super::opaque::product(row),
+        Action::Copy if opaque => super::opaque::copy(row),
         Action::MultiplyAdd => product(row),
         Action::Copy => copy(row),
     };
@@ -87,7 +92,7 @@ pub fn first_chip(row: &Row) -> Target {
     Target::ALL.into_iter().find(|t| t.has(row.needs)).unwrap_or_else(|| panic!("no chip has {}", row.name))
 }
 
-fn lowered(schedule: &Schedule) -> Lowered {
+pub fn lowered(schedule: &Schedule) -> Lowered {
     let func = schedule.scheduled().unwrap_or_else(|e| panic!("{e}"));
     lower(&func, &schedule.target).unwrap_or_else(|e| panic!("{e}"))
 }
@@ -117,10 +122,16 @@ fn every_row_computes_what_it_means_lane_by_lane() {
     }
 }
 
-/// The instruction in the PTX ISA's own words.
-fn mnemonic(row: &Row) -> String {
+/// The instruction in the PTX ISA's own words; with `aligned` as it is written from PTX 6.3 on.
+fn mnemonic(row: &Row, aligned: &str) -> String {
     let parts: Vec<&str> = row.name.split('.').collect();
     match parts.as_slice() {
+        ["wmma", "mma", a, b, shape, d, "f16", "f16"] => format!("wmma.mma.sync{aligned}.{a}.{b}.{shape}.{d}.{d}"),
+        ["wmma", "mma", a, b, shape, d, x, y] => format!("wmma.mma.sync{aligned}.{a}.{b}.{shape}.{d}.{x}.{y}.{d}"),
+        ["wmma", word, matrix, major, shape, dtype] => {
+            let memory = if *word == "load" { "shared" } else { "global" };
+            format!("wmma.{word}.{matrix}.sync{aligned}.{major}.{shape}.{memory}.{dtype}")
+        }
         ["mma", shape, d, a, b] => format!("mma.sync.aligned.{shape}.row.col.{d}.{a}.{b}.{d}"),
         ["movmatrix", ..] => "movmatrix.sync.aligned.m8n8.trans.b16".to_string(),
         [word, rest @ ..] => {
@@ -142,12 +153,8 @@ fn every_row_is_written_as_its_instruction() {
             let schedule = probe(row, target);
             let ptx = compile(&schedule).unwrap_or_else(|e| panic!("{} for {target}: {e}", row.name)).text;
             let code: Vec<&str> = ptx.lines().filter(|l| !l.trim_start().starts_with("//")).collect();
-            assert!(
-                code.iter().any(|l| l.contains(&mnemonic(row))),
-                "{} for {target}: {}\n{ptx}",
-                row.name,
-                mnemonic(row)
-            );
+            let name = mnemonic(row, if target.sm > 70 { ".aligned" } else { "" });
+            assert!(code.iter().any(|l| l.contains(&name)), "{} for {target}: {name}\n{ptx}", row.name);
             assemble(&tools, &lowered(&schedule), &target, true)
                 .unwrap_or_else(|e| panic!("{} for {target}: {e}", row.name));
         }
@@ -250,7 +257,7 @@ fn matrix_loads_meet_no_bank_twice() {
 }
 
 /// The message with which lowering refuses a schedule.
-fn refused(text: &str) -> String {
+pub fn refused(text: &str) -> String {
     let schedule = Schedule::parse(text).unwrap_or_else(|e| panic!("{e}"));
     let lowered: Result<Lowered> = schedule.scheduled().and_then(|f| lower(&f, &schedule.target));
     let error = lowered.expect_err(text);

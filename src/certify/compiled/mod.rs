@@ -7,6 +7,7 @@
 mod flow;
 mod live;
 mod parse;
+mod tile;
 mod warp;
 
 use super::report::{Compiled, Kind, Traffic};

@@ -3,6 +3,8 @@
 //! Integer arithmetic, predicates, branches, loads and stores are decoded; every other instruction is data: its result is
 //! not known, which only matters where an address or a branch depends on it.
 
+pub use super::tile::Space;
+use super::tile::Tile;
 use std::collections::HashMap;
 
 /// A register, by number within its function.
@@ -86,6 +88,8 @@ pub enum What {
     Access { space: Space, write: bool, bytes: i64, base: Arg, offset: i64, dst: Vec<Reg> },
     /// A warp reads or writes matrices of shared memory: each of the first `lanes` lanes gives the address of 16 bytes.
     Matrices { write: bool, lanes: u32, base: Arg, offset: i64, dst: Vec<Reg> },
+    /// A warp reads or writes a tile whose rows are `stride` elements apart.
+    Tile { tile: Tile, base: Arg, offset: i64, stride: Arg, dst: Vec<Reg> },
     /// cp.async: `bytes` of shared memory, of which `filled` (all, if absent) come from device memory.
     Copy { bytes: i64, to: (Arg, i64), from: (Arg, i64), filled: Option<Arg> },
     /// Goes to the instruction of that number.
@@ -100,19 +104,6 @@ pub enum What {
     Data { dst: Vec<Reg> },
     /// Touches memory or goes somewhere in a way that is not followed.
     Foreign { op: String },
-}
-
-/// Memories.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Space {
-    /// Device memory.
-    Global,
-    /// Shared memory.
-    Shared,
-    /// Parameters and constants; a parameter's value is its address.
-    Param,
-    /// A thread's own memory.
-    Local,
 }
 
 /// An instruction.
@@ -262,6 +253,7 @@ impl Names {
             what,
             What::Access { write: true, .. }
                 | What::Matrices { write: true, .. }
+                | What::Tile { tile: Tile { write: true, .. }, .. }
                 | What::Copy { .. }
                 | What::Branch { .. }
                 | What::Return
@@ -323,6 +315,7 @@ impl Names {
             let dst = args.first().map_or_else(Vec::new, |a| self.registers(a));
             match parts[0] {
                 "fma" => What::Fma { dst },
+                "wmma" if parts.get(1) == Some(&"mma") => What::Data { dst },
                 name if FOREIGN.contains(&name) => What::Foreign { op: op.to_string() },
                 _ => What::Data { dst },
             }
@@ -357,6 +350,13 @@ impl Names {
             let (base, offset) = self.address(place);
             let dst = if write { Vec::new() } else { self.registers(data) };
             return Some(What::Matrices { write, lanes: 8 * count, base, offset, dst });
+        }
+        if let Some(tile) = Tile::of(parts) {
+            let [first, second, stride] = args else { return None };
+            let (place, data) = if tile.write { (first, second) } else { (second, first) };
+            let (base, offset) = self.address(place);
+            let dst = if tile.write { Vec::new() } else { self.registers(data) };
+            return Some(What::Tile { tile, base, offset, stride: self.arg(stride), dst });
         }
         let write = match parts[0] {
             "ld" => false,

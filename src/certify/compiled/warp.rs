@@ -223,6 +223,20 @@ impl<'e> Warp<'e> {
                 listen.request(at, Space::Shared, *write, 16, &Lanes { active, ..given });
                 dst.iter().for_each(|d| self.set(*d, Value::Unknown(at), running));
             }
+            What::Tile { tile, base, offset, stride, dst } => {
+                let (first, apart) = (self.lanes(at, base, *offset, running)?, self.lanes(at, stride, 0, running)?);
+                // As if a lane asked for each row.
+                let row = |l: usize| first.at[l].wrapping_add(apart.at[l].wrapping_mul(l as i64 * tile.bits) / 8);
+                let active = first.active & (u32::MAX >> (LANES as u32 - tile.rows.clamp(1, LANES as u32)));
+                listen.request(
+                    at,
+                    tile.space,
+                    tile.write,
+                    tile.bytes(),
+                    &Lanes { at: std::array::from_fn(row), active },
+                );
+                dst.iter().for_each(|d| self.set(*d, Value::Unknown(at), running));
+            }
             What::Copy { bytes, to, from, filled } => {
                 let (inside, outside) =
                     (self.lanes(at, &to.0, to.1, running)?, self.lanes(at, &from.0, from.1, running)?);

@@ -16,7 +16,7 @@ use crate::target::Features;
 
 /// The compute capability from which on 4-bit integers are multiplied as 8-bit ones: ptxas writes two instructions and their
 /// unpacking in a routine that it calls.
-const WITHOUT_INT4: u32 = 90;
+pub(super) const WITHOUT_INT4: u32 = 90;
 
 /// Rows of D, which B has columns 8 of, and the extent of k.
 type Shape = (i64, i64);

@@ -5,7 +5,7 @@ use super::distribute::{chain, composed, digits, names_every_lane};
 use super::tile::{Fragment, Use};
 use super::{Fragments, body_accesses};
 use crate::error::{Error, Result};
-use crate::ir::layout::Coordinate::{Index as At, Register};
+use crate::ir::layout::Coordinate::{Element, Index as At, Register};
 use crate::ir::layout::{Digit, Layout};
 use crate::ir::simplify::Env;
 use crate::ir::{BufferId, For, Index, Stmt, Var};
@@ -67,16 +67,27 @@ impl Fragments<'_> {
         for (d, index) in own.iter().enumerate() {
             elements.extend(digits(index, d, &loops, &inner)?.0);
         }
-        let layout = numbered(&Layout::new(elements).inverse()?.then(&layout)?);
-        if !names_every_lane(&layout) {
+        let found = self.fragments.get(&neighbour)?;
+        let layout = Layout::new(elements).inverse()?.then(&layout)?;
+        let layout = if found.kind.is_some() { of_a_matrix(&layout) } else { numbered(&layout) };
+        let whole = match found.kind {
+            Some(_) => layout.is_bijective() && layout.span(Element) == found.layout.span(Element),
+            None => names_every_lane(&layout),
+        };
+        if !whole {
             return None;
         }
         let shape = (0..own.len()).map(|d| layout.extent(At(d))).collect();
-        let row = self.fragments.get(&neighbour)?.row;
+        let elements = found.slots.unwrap_or(layout.span(Register));
         let name = (&self.func.buffer(neighbour).name, self.func.var_name(top.var));
         let what = format!("fragment {} beside it in the nest of loop {}", name.0, name.1);
-        Some(Use { buffer: id, row, what, shape, layout })
+        Some(Use { buffer: id, row: found.row, what, shape, layout, elements, kind: found.kind })
     }
+}
+
+/// What an opaque neighbour says of one of its matrices.
+fn of_a_matrix(layout: &Layout) -> Layout {
+    Layout::new(layout.digits().iter().filter(|d| d.to == Element).copied())
 }
 
 /// With the elements of a lane numbered without gaps, in the order that they have.

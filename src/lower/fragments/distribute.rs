@@ -9,10 +9,13 @@
 //!   for j in 0..8                             for j in 0..2 vectorized
 //!     C[i, j] = acc[i, j]                       C[i*8 + lane // 4, lane % 4*2 + j] = acc[i*2 + j]
 //! ```
+//!
+//! Which elements of an opaque fragment a lane holds is not known, but that it holds each as often as any other. The loops that
+//! run through one of its tiles become one over the slots of a lane; nothing else may mention them.
 
 use super::{Fragment, Fragments, body_accesses};
 use crate::error::{Error, Result};
-use crate::ir::layout::Coordinate::{self, Index as At, Lane, Register};
+use crate::ir::layout::Coordinate::{self, Element, Index as At, Lane, Register};
 use crate::ir::layout::{Digit, Layout};
 use crate::ir::simplify::{self, Env, affine};
 use crate::ir::{BufferId, Expr, For, Func, Index, IndexOp, LoopKind, Stmt, Var, visit};
@@ -34,6 +37,21 @@ struct Found {
     first: Index,
 }
 
+/// What decides which lane runs an iteration of a nest.
+struct Decided {
+    /// From the loops to the lane, or to the number of an element in an opaque matrix.
+    layout: Layout,
+    /// Of opaque tiles the loop over the slots of a lane, and how many they are.
+    slots: Option<(Var, i64)>,
+}
+
+impl Decided {
+    /// What the layout gives.
+    fn coordinate(&self) -> Coordinate {
+        if self.slots.is_some() { Element } else { Lane }
+    }
+}
+
 impl Fragments<'_> {
     /// Whether iterations of the loop belong to different lanes.
     pub(super) fn is_shared_out(&self, l: &For) -> bool {
@@ -41,7 +59,8 @@ impl Fragments<'_> {
         let mut found = false;
         self.accesses(std::slice::from_ref(&Stmt::For(l.clone())), &mut |fragment, _, indices| {
             for (d, index) in indices.iter().enumerate().filter(|(_, i)| i.mentions(l.var)) {
-                let lanes = fragment.layout.digits().iter().filter(|n| n.from == At(d) && n.to == Lane);
+                let lanes =
+                    fragment.layout.digits().iter().filter(|n| n.from == At(d) && matches!(n.to, Lane | Element));
                 found |= match digits(index, d, &chain, &self.loops) {
                     Some((own, _)) => lanes.into_iter().any(|n| own.iter().any(|o| meet(o, n))),
                     None => true,
@@ -73,11 +92,17 @@ impl Fragments<'_> {
         let mut inner = env.clone();
         loops.iter().for_each(|l| inner.bind(l.l.var, 0, l.extent - 1));
         let found = self.found(&loops, &body, &inner, &name)?;
-        let lanes = self.agree(&found, &name)?;
-        self.name_the_rest(&mut loops, &lanes);
+        let decided = self.agree(&found, &name)?;
+        self.name_the_rest(&mut loops, &decided.layout);
         loops.iter().flat_map(|l| &l.rest).for_each(|(_, extent, var)| inner.bind(*var, 0, extent - 1));
-        let body = self.replaced(body, &loops, &lanes, &found, &inner);
-        Ok(nested(loops, body))
+        let Some((slot, slots)) = decided.slots else {
+            let body = self.replaced(body, &loops, &decided, &found, &inner);
+            return Ok(nested(loops, body));
+        };
+        inner.bind(slot, 0, slots - 1);
+        let body = self.replaced(body, &loops, &decided, &found, &inner);
+        self.no_positions(&loops, &found, &body)?;
+        Ok(nested(loops, vec![Stmt::For(For::new(slot, slots, LoopKind::Unrolled, body))]))
     }
 
     /// Every access of the nest, each different one once.
@@ -105,7 +130,21 @@ impl Fragments<'_> {
     }
 
     /// From the loops to the lane: the same for all accesses, and each lane has its own iterations.
-    fn agree(&self, found: &[Found], name: &str) -> Result<Layout> {
+    fn agree(&mut self, found: &[Found], name: &str) -> Result<Decided> {
+        let of = |f: &Found| self.fragments.get(&f.buffer);
+        if let Some(opaque) = found.iter().filter_map(of).find(|f| f.slots.is_some()) {
+            let (slots, all) = (opaque.slots.unwrap_or(1), opaque.layout.span(Element));
+            let layout = self.agree_on_elements(found, opaque, name)?;
+            if !layout.is_bijective() || layout.span(Element) != all {
+                return Err(refused(format!(
+                    "the nest of loop {name} leaves out elements of a tile of {}",
+                    opaque.row
+                ))
+                .help("which lane holds them is not known: run through whole tiles of the fragment"));
+            }
+            let slot = unused(self.func, "slot");
+            return Ok(Decided { layout, slots: Some((self.func.add_var(slot), slots)) });
+        }
         let lanes = |f: &Found| Layout::new(f.layout.digits().iter().filter(|d| d.to == Lane).copied());
         let row = |f: &Found| self.fragments.get(&f.buffer).map_or("", |x| x.row);
         let Some(first) = found.first() else { return Err(refused(format!("loop {name} touches no fragment"))) };
@@ -124,7 +163,63 @@ impl Fragments<'_> {
             return Err(refused(format!("the nest of loop {name} leaves out lanes that hold elements of {buffer}"))
                 .help("run through whole tiles of the fragment"));
         }
-        Ok(own)
+        Ok(Decided { layout: own, slots: None })
+    }
+
+    /// From the loops to the number of an element in its matrix: the same for all accesses, all of one kind of fragment.
+    fn agree_on_elements(&self, found: &[Found], opaque: &Fragment, name: &str) -> Result<Layout> {
+        let elements = |f: &Found| Layout::new(f.layout.digits().iter().filter(|d| d.to == Element).copied());
+        let own = found.first().map(elements).unwrap_or_default();
+        let like = |f: &Found| {
+            let kind = self.fragments.get(&f.buffer).is_some_and(|x| x.kind == opaque.kind);
+            kind && elements(f) == own
+        };
+        let Some(other) = found.iter().find(|f| !like(f)) else { return Ok(own) };
+        let (a, b) = (&self.func.buffer(found[0].buffer).name, &self.func.buffer(other.buffer).name);
+        Err(refused(format!(
+            "in the nest of loop {name} elements of {a} meet elements of {b}: which lanes hold those of {}, is not known, and they need not be the same",
+            opaque.row
+        ))
+        .help("both fragments must be of one matrix, shape and type, and walked by the same loops")
+        .help("or pass the values on through shared memory, where a cast can stand too"))
+    }
+
+    /// Nothing but the fragments' own indices may ask for the place of an element in an opaque tile.
+    fn no_positions(&self, loops: &[Looped], found: &[Found], body: &[Stmt]) -> Result<()> {
+        let (mut asks, mut touched) = (None, Vec::new());
+        let of_tile = |i: &Index| loops.iter().any(|l| i.mentions(l.l.var));
+        visit::walk(body, &mut |s| {
+            if let Stmt::Store(store) = s {
+                touched.push((store.buffer, store.indices.clone()));
+                visit::walk_expr(&store.value, &mut |e| match e {
+                    Expr::Load { buffer, indices, .. } => touched.push((*buffer, indices.clone())),
+                    Expr::Index(_, i) if of_tile(i) => {
+                        asks = Some("a value is computed from an element's index".to_string())
+                    }
+                    Expr::Cond(c) if loops.iter().any(|l| c.mentions(l.l.var)) => {
+                        asks = Some("a choice asks for an element's index".to_string());
+                    }
+                    _ => {}
+                });
+            }
+            if let Stmt::If(i) = s
+                && loops.iter().any(|l| i.cond.mentions(l.l.var))
+            {
+                asks = Some("a condition asks for an element's index".to_string());
+            }
+        });
+        let at = touched.iter().find(|(_, indices)| indices.iter().any(of_tile));
+        let asks =
+            asks.or(at.map(|(id, _)| format!("{} is indexed by an element's position", self.func.buffer(*id).name)));
+        let (Some(asks), Some(first)) = (asks, found.first()) else { return Ok(()) };
+        let name = &self.func.buffer(first.buffer).name;
+        Err(refused(format!(
+            "{asks}, but which elements of fragment {name} a lane holds is not known ({} has opaque fragments)",
+            self.fragments.get(&first.buffer).map_or("its instruction", |f| f.row)
+        ))
+        .help(format!("tensorize the nest with an instruction that loads or stores {name}, if it is a copy"))
+        .help(format!("else store {name} to shared memory first (cache_write, tensorize) and compute from there"))
+        .help("only what treats all elements alike runs on the fragment itself: a constant, a factor, relu"))
     }
 
     /// New variables for what the lane does not decide of each loop.
@@ -152,16 +247,17 @@ impl Fragments<'_> {
     }
 
     /// The statements with loops' variables replaced, and fragments indexed by the elements of the lane.
-    fn replaced(&self, body: Vec<Stmt>, loops: &[Looped], lanes: &Layout, found: &[Found], env: &Env) -> Vec<Stmt> {
+    fn replaced(&self, body: Vec<Stmt>, loops: &[Looped], decided: &Decided, found: &[Found], env: &Env) -> Vec<Stmt> {
         let mut map = visit::Map::new();
         for (n, l) in loops.iter().enumerate() {
-            let decided = lanes
-                .digits()
-                .iter()
-                .filter(|d| d.from == At(n))
-                .fold(Index::Int(0), |sum, d| sum + self.lane.clone().floordiv(d.stride).floormod(d.extent) * d.at);
+            let own = decided.layout.digits().iter().filter(|d| d.from == At(n));
+            let known = own.fold(Index::Int(0), |sum, d| match decided.coordinate() {
+                Lane => sum + self.lane.clone().floordiv(d.stride).floormod(d.extent) * d.at,
+                // Whatever is left of it is refused.
+                _ => Index::Var(l.l.var),
+            });
             let rest = l.rest.iter().fold(Index::Int(0), |sum, (at, _, var)| sum + *var * *at);
-            map.insert(l.l.var, decided + rest);
+            map.insert(l.l.var, known + rest);
         }
         let element = |id: BufferId, indices: &[Index]| {
             let f = found.iter().find(|f| f.buffer == id && f.indices == indices)?;
@@ -170,7 +266,8 @@ impl Fragments<'_> {
                 let (at, _, var) = loops[n].rest.iter().find(|(at, e, _)| *at <= d.at && d.at * d.extent <= at * e)?;
                 Some(sum + Index::Var(*var).floordiv(d.at / at).floormod(d.extent) * d.stride)
             })?;
-            Some(vec![simplify::simplify(&sum, env)])
+            let slot = decided.slots.map_or(Index::Int(0), |(slot, _)| Index::Var(slot));
+            Some(vec![simplify::simplify(&(sum + slot), env)])
         };
         // The accesses are known by the indices that they had.
         let body = visit::rewrite(body, &mut |mut s| {
@@ -249,7 +346,8 @@ pub(super) fn composed(
         return None;
     }
     let at = |c: Coordinate| if let At(d) = c { bases[d].0.clone() } else { Index::Int(0) };
-    if simplify::simplify(&fragment.layout.symbolic(Lane, &at)?, env) != Index::Int(0) {
+    let within = |to: Coordinate| Some(simplify::simplify(&fragment.layout.symbolic(to, &at)?, env));
+    if within(Lane)? != Index::Int(0) || within(Element)? != Index::Int(0) {
         return None;
     }
     // The loops and the buffer's indices are both numbered: the loops move behind.

@@ -2,19 +2,25 @@
 
 use super::{Fragments, Nest, Use};
 use crate::error::{Error, Result};
-use crate::intrin::{Action, Place, Played, Row};
+use crate::intrin::{Action, Place, Played, Row, Rows};
 use crate::ir::layout::Coordinate::{Index as At, Lane, Offset, Register};
-use crate::ir::layout::{Coordinate, Layout};
+use crate::ir::layout::{self, Coordinate, Layout};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{Block, Call, For, Held, Index, Operand, Scope, Stmt};
+use crate::ir::{Block, Buffer, Call, For, Held, Index, Operand, Scope, Stmt};
 use crate::lower::blocks::guarded;
 use crate::lower::bug;
 
 impl Fragments<'_> {
     /// The call that a tensorized nest is.
-    pub(super) fn call(&self, l: &For, env: &Env) -> Result<Stmt> {
+    pub(super) fn call(&mut self, l: &For, env: &Env) -> Result<Stmt> {
         let nest = Nest::of(self.func, l, &self.loops)?;
         let operands = nest.played.iter().map(|p| self.operand(nest.row, p, env)).collect::<Result<_>>()?;
+        for played in &nest.played {
+            if let Place::Rows(rows) = nest.row.operands[played.operand].place {
+                let align = self.aligned.entry(played.buffer).or_default();
+                *align = (*align).max(rows.align as u32);
+            }
+        }
         let call = Stmt::Call(Call { row: nest.row.name.clone(), operands });
         let body = nest.conds.iter().fold(vec![call], |body, cond| guarded((*cond).clone(), body));
         match nest.label {
@@ -26,11 +32,12 @@ impl Fragments<'_> {
     fn operand(&self, row: &'static Row, played: &Played, env: &Env) -> Result<Operand> {
         let operand = &row.operands[played.operand];
         let buffer = self.func.buffer(played.buffer);
-        if buffer.scope != operand.scope() {
+        if !operand.scopes().contains(&buffer.scope) {
             return Err(self.misplaced(row, played));
         }
         let (indices, held) = match &operand.place {
-            Place::Registers(_) => self.registers(row, played, env)?,
+            Place::Registers(_) | Place::Opaque(_) => self.registers(row, played, env)?,
+            Place::Rows(rows) => self.rows(row, played, *rows, env)?,
             Place::Addresses(layout) => self.addresses(row, played, layout, env)?,
             Place::Descriptor => return Err(bug("fragments", format!("{} takes a descriptor", row.name))),
         };
@@ -45,13 +52,13 @@ impl Fragments<'_> {
             "operand {} of {} is a {} buffer, but {} is {}",
             operand.name,
             row.name,
-            operand.scope().name(),
+            operand.scopes().iter().map(|s| s.name()).collect::<Vec<_>>().join(" or "),
             buffer.name,
             buffer.scope.name()
         );
         let error = Error::input("lower.operand", message);
-        match operand.scope() {
-            Scope::Fragment => error.help(format!("cache_read or cache_write makes a fragment of {}", buffer.name)),
+        match operand.scopes() {
+            [Scope::Fragment] => error.help(format!("cache_read or cache_write makes a fragment of {}", buffer.name)),
             _ => error.help(format!("cache_read or cache_write makes a shared copy of {}", buffer.name)),
         }
     }
@@ -117,5 +124,70 @@ impl Fragments<'_> {
             indices[*dim] = std::mem::replace(&mut indices[*dim], Index::Int(0)) + inside;
         }
         Ok((indices, Held::Address(run.extent as u32)))
+    }
+
+    /// Where a tile in memory begins, and how far apart its rows are.
+    fn rows(&self, row: &Row, played: &Played, of: Rows, env: &Env) -> Result<(Vec<Index>, Held)> {
+        let buffer = self.func.buffer(played.buffer);
+        let bits = i64::from(buffer.dtype.bits());
+        let refused = |message: String| Error::input("lower.tile", format!("{}: {message}", row.name));
+        if buffer.swizzle.is_some() {
+            return Err(refused(format!("rows of {}, which is swizzled, are not a stride apart", buffer.name)).help(
+                format!(
+                    "storage_align {} 0 with an offset of {} elements spreads rows over the banks instead",
+                    buffer.name,
+                    128 / bits
+                ),
+            ));
+        }
+        let strides = layout::strides(buffer).ok_or_else(|| {
+            Error::input("lower.size", format!("buffer {} has a symbolic shape, or no layout", buffer.name))
+        })?;
+        let [stride, along] =
+            [0, 1].map(|d| played.along.get(d).and_then(|dim| strides.get(*dim)).copied().unwrap_or(0));
+        if along != 1 {
+            return Err(refused(format!("neighbours of a row are {along} elements apart in {}", buffer.name))
+                .help("the instruction of the other major runs along the other dimension"));
+        }
+        if stride * bits % (of.step * 8) != 0 {
+            let message = format!(
+                "rows of {} are {stride} elements apart, which is no multiple of {} bytes, {} elements",
+                buffer.name,
+                of.step,
+                of.step * 8 / bits
+            );
+            return Err(refused(message).help(self.aligned(buffer, played.along[0], of.step * 8 / bits)));
+        }
+        let flat = played.base.iter().zip(&strides).fold(Index::Int(0), |sum, (i, s)| sum + i.clone() * *s);
+        if simplify::divisor(&flat, env) * bits % (of.align * 8) != 0 {
+            let message = format!(
+                "a tile begins at element {} of {}, which is not always a multiple of {} bytes, {} elements",
+                crate::ir::print::index(self.func, &simplify::simplify(&flat, env)),
+                buffer.name,
+                of.align,
+                of.align * 8 / bits
+            );
+            return Err(refused(message)
+                .help(self.aligned(buffer, played.along[0], of.align * 8 / bits))
+                .help("or take an instruction whose tiles are longer along memory"));
+        }
+        let meaning = row.program()?;
+        let shape = meaning
+            .buffer(meaning.find_buffer(row.operands[played.operand].name).ok_or_else(|| bug("fragments", &row.name))?)
+            .const_shape();
+        let [rows, run] =
+            shape.as_deref().and_then(|s| <[i64; 2]>::try_from(s).ok()).ok_or_else(|| bug("fragments", &row.name))?;
+        Ok((played.base.clone(), Held::Rows { rows, run: run as u32, stride }))
+    }
+
+    /// What makes rows lie at multiples of so many elements.
+    fn aligned(&self, buffer: &Buffer, dim: usize, elements: i64) -> String {
+        match buffer.scope {
+            Scope::Shared => format!("storage_align {} {dim} {elements} 0 keeps its rows aligned", buffer.name),
+            _ => format!(
+                "rows of {} are the caller's: pass its tiles through a shared copy, whose rows storage_align keeps aligned",
+                buffer.name
+            ),
+        }
     }
 }

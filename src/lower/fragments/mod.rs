@@ -33,11 +33,15 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     }
     let lane = kernel.lane();
     let (body, env) = (std::mem::take(&mut kernel.func.body), kernel.env());
-    let mut pass = Fragments { func: &mut kernel.func, lane, loops, fragments };
+    let mut pass = Fragments { func: &mut kernel.func, lane, loops, fragments, aligned: BTreeMap::new() };
     pass.lay_beside(&body, &env, unused)?;
     let body = pass.body(body, &env)?;
-    let fragments = pass.fragments;
+    let (fragments, aligned) = (pass.fragments, pass.aligned);
     kernel.func.body = body;
+    for (id, align) in aligned {
+        let buffer = kernel.func.buffer_mut(id);
+        buffer.align = buffer.align.max(align);
+    }
     for (id, fragment) in fragments {
         let buffer = kernel.func.buffer_mut(id);
         (buffer.scope, buffer.shape) = (Scope::Local, vec![Index::Int(fragment.elements)]);
@@ -137,6 +141,8 @@ struct Fragments<'k> {
     /// The ranges of all loops.
     loops: Env,
     fragments: BTreeMap<BufferId, Fragment>,
+    /// Bytes that instructions ask of the addresses of buffers: what a caller of the kernel must keep to.
+    aligned: BTreeMap<BufferId, u32>,
 }
 
 impl Fragments<'_> {

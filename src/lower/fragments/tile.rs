@@ -1,8 +1,8 @@
 //! Where the elements of a fragment are: which lane holds them, and as which of its elements.
 
 use crate::error::{Error, Result};
-use crate::intrin::{Place, Played, Row};
-use crate::ir::layout::Coordinate::{Bit, Index as At, Lane, Register};
+use crate::intrin::{Opaque, Place, Played, Row};
+use crate::ir::layout::Coordinate::{Bit, Element, Index as At, Lane, Register};
 use crate::ir::layout::{Coordinate, Digit, Layout};
 use crate::ir::{BufferId, Func};
 use crate::lower::bug;
@@ -18,15 +18,23 @@ pub struct Use {
     /// The extents of its tile along the buffer's dimensions.
     pub shape: Vec<i64>,
     /// From an element of the tile to its lane and its number among the elements of the lane. The coordinate of that number
-    /// is [`Register`].
+    /// is [`Register`]. Of an opaque tile to its number in the matrix.
     pub layout: Layout,
+    /// Elements of a lane.
+    pub elements: i64,
+    /// Which one an opaque tile is.
+    pub kind: Option<&'static str>,
 }
 
 impl Use {
     /// `None` for an operand that is not in registers.
     pub fn of(func: &Func, row: &'static Row, played: &Played) -> Option<Use> {
         let operand = row.operands.get(played.operand)?;
-        let Place::Registers(layout) = &operand.place else { return None };
+        let (layout, opaque) = match &operand.place {
+            Place::Registers(layout) => (layout, None),
+            Place::Opaque(opaque) => (&opaque.layout, Some(opaque)),
+            _ => return None,
+        };
         let buffer = func.buffer(played.buffer);
         let bits = i64::from(buffer.dtype.bits());
         let dim = |c: Coordinate| match c {
@@ -41,12 +49,10 @@ impl Use {
         });
         let layout = Layout::new(elements.collect::<Vec<_>>());
         let shape = (0..buffer.shape.len()).map(|d| layout.extent(At(d))).collect();
+        let elements = opaque.map_or(layout.span(Register), |o| o.slots(buffer.dtype.bits()));
+        let kind = opaque.map(|o: &Opaque| o.kind.as_str());
         let what = format!("operand {} of {}", operand.name, row.name);
-        Some(Use { buffer: played.buffer, row: &row.name, what, shape, layout })
-    }
-
-    fn elements(&self) -> i64 {
-        self.layout.span(Register)
+        Some(Use { buffer: played.buffer, row: &row.name, what, shape, layout, elements, kind })
     }
 
     /// Every element of the tile.
@@ -66,6 +72,10 @@ pub struct Fragment {
     pub layout: Layout,
     /// Elements of a lane.
     pub elements: i64,
+    /// Of opaque tiles the elements of a lane in one of them.
+    pub slots: Option<i64>,
+    /// Which one an opaque tile is.
+    pub kind: Option<&'static str>,
 }
 
 impl Fragment {
@@ -88,13 +98,14 @@ impl Fragment {
                     .help(format!("split the loops so that index {d} runs through whole tiles inside a warp")));
             }
         }
-        let (mut digits, mut stride) = (first.layout.digits().to_vec(), first.elements());
+        let (mut digits, mut stride) = (first.layout.digits().to_vec(), first.elements);
         for (d, extent) in shape.iter().enumerate().rev() {
             let tiles = extent / first.shape[d];
             digits.push(Digit::new(At(d), first.shape[d], tiles, Register, stride));
             stride *= tiles;
         }
-        let fragment = Fragment { row: first.row, layout: Layout::new(digits), elements: stride };
+        let (slots, kind) = (first.kind.map(|_| first.elements), first.kind);
+        let fragment = Fragment { row: first.row, layout: Layout::new(digits), elements: stride, slots, kind };
         for other in uses {
             fragment.agrees(name, first, other)?;
         }
@@ -107,7 +118,26 @@ impl Fragment {
         (self.layout.value(Lane, &at), self.layout.value(Register, &at))
     }
 
+    /// Opaque tiles are one matrix of one geometry and major, walked by the same indices.
+    fn is_same_matrix(&self, name: &str, first: &Use, other: &Use) -> Result<()> {
+        if first.kind == other.kind && first.layout == other.layout {
+            return Ok(());
+        }
+        let what = |u: &Use| format!("{} ({})", u.what, u.kind.unwrap_or("whose lanes are known"));
+        let message = format!(
+            "fragment {name} is held in two ways: as {} and as {}; which lane holds an element may differ between them",
+            what(first),
+            what(other)
+        );
+        Err(Error::input("lower.fragment", message)
+            .help("take instructions whose names agree in the matrix, its major and the shape, with loops that play the same dimensions")
+            .help("or pass the values on through shared memory"))
+    }
+
     fn agrees(&self, name: &str, first: &Use, other: &Use) -> Result<()> {
+        if first.kind.is_some() || other.kind.is_some() {
+            return self.is_same_matrix(name, first, other);
+        }
         for point in other.points() {
             let at = |c: Coordinate| if let At(d) = c { point[d] } else { 0 };
             let (own, theirs) = (self.held(&point).0, other.layout.value(Lane, &at));
@@ -127,7 +157,10 @@ impl Fragment {
     /// The elements of a lane that an instruction works on, in its order, from that of its tile's first element on. `None`
     /// where that differs between lanes.
     pub fn elements_of(&self, other: &Use) -> Option<Vec<i64>> {
-        let mut out = vec![None; other.elements() as usize];
+        if self.kind.is_some() {
+            return Some((0..other.elements).collect());
+        }
+        let mut out = vec![None; other.elements as usize];
         for point in other.points() {
             let at = |c: Coordinate| if let At(d) = c { point[d] } else { 0 };
             let slot = out.get_mut(other.layout.value(Register, &at) as usize)?;
@@ -147,7 +180,7 @@ impl Fragment {
             let At(dim) = d.from else { return true };
             let (tile, end) = (shape.get(dim).copied().unwrap_or(1), d.at * d.extent);
             let apart = d.at % tile == 0 || tile % end == 0;
-            apart || (d.to != Lane && tile % d.at == 0 && end % tile == 0)
+            apart || (!matches!(d.to, Lane | Element) && tile % d.at == 0 && end % tile == 0)
         })
     }
 }

@@ -17,6 +17,7 @@ pub fn damaged(func: &Func, call: &Call) -> Vec<Change> {
         let step = match &operand.held {
             Held::Registers(elements) => elements.len() as i64,
             Held::Address(lanes) => i64::from(*lanes),
+            Held::Rows { run, .. } => i64::from(*run),
         };
         for by in [-step, step] {
             became("operand moved", &|o| o.indices.iter_mut().for_each(|i| *i = i.clone() + by));
@@ -26,6 +27,14 @@ pub fn damaged(func: &Func, call: &Call) -> Vec<Change> {
         }
         if let Some(indices) = unswizzled(&operand.indices) {
             became("swizzle", &|o| o.indices = indices.clone());
+        }
+        if let Held::Rows { rows, run, stride } = operand.held
+            && rows > 1
+        {
+            let chunk = 128 / i64::from(func.buffer(operand.buffer).dtype.bits());
+            for stride in [stride - chunk, stride + chunk] {
+                became("stride", &|o| o.held = Held::Rows { rows, run, stride });
+            }
         }
         if let Held::Registers(elements) = &operand.held
             && elements.len() > 1

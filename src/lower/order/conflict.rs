@@ -8,7 +8,7 @@ mod enumerate;
 
 use super::super::LoweredKernel;
 use crate::ir::simplify::{self, Affine, Env};
-use crate::ir::{BlockId, BufferId, Cond, Expr, For, Func, Held, Index, Scope, Stmt, Var, visit};
+use crate::ir::{BlockId, BufferId, Cond, Expr, For, Func, Index, Scope, Stmt, Var, visit};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
@@ -58,6 +58,7 @@ enum Does {
 /// All accesses of a kernel.
 pub struct Sites<'a> {
     kernel: &'a LoweredKernel,
+    lane: Index,
     threads: Vec<(Var, i64)>,
     sites: Vec<Site>,
     loops: Vec<(Var, i64)>,
@@ -67,7 +68,7 @@ pub struct Sites<'a> {
 impl<'a> Sites<'a> {
     pub fn new(kernel: &'a LoweredKernel) -> Self {
         let threads = kernel.thread_vars();
-        Sites { kernel, threads, sites: Vec::new(), loops: Vec::new(), known: RefCell::default() }
+        Sites { kernel, lane: kernel.lane(), threads, sites: Vec::new(), loops: Vec::new(), known: RefCell::default() }
     }
 
     /// The kernel's program.
@@ -117,9 +118,9 @@ impl<'a> Sites<'a> {
             }
             Stmt::Call(call) => {
                 for o in &call.operands {
-                    let Held::Address(lanes) = o.held else { continue };
+                    let Some((index, lanes)) = o.run_of(&self.lane) else { continue };
                     for (_, does) in [(o.reads, Does::Read), (o.writes, Does::Write)].into_iter().filter(|x| x.0) {
-                        self.add(o.buffer, does, &o.indices[0], lanes, cond, block);
+                        self.add(o.buffer, does, &index, lanes, cond, block);
                         self.sites.last_mut().into_iter().for_each(|s| s.together = true);
                     }
                 }

@@ -236,7 +236,7 @@ impl Product {
         for copy in intrin::copies(row, number, dtype, turned, Way::Load) {
             let sizes: Vec<i64> = copy.dims.iter().map(|d| d.1).collect();
             let whole = nest.loops.len() == sizes.len() && nest.loops.iter().zip(&sizes).all(|(l, s)| l.1 % s == 0);
-            if !whole || copy.operands[1].scope() != source {
+            if !whole || !copy.operands[1].scopes().contains(&source) {
                 continue;
             }
             let before = self.program.clone();

@@ -87,11 +87,11 @@ fn dims(func: &Func, l: &For, row: &Row, args: &Args) -> Result<Vec<(String, Var
         }
         return Ok(wanted.iter().map(|d| d.to_string()).zip(nest).collect());
     }
-    if named != wanted {
+    if named.len() != wanted.len() || named.iter().any(|d| !wanted.contains(d)) {
         return Err(no(format!("the dimensions of {} are {}", row.name, wanted.join(", "))));
     }
     let mut out: Vec<(String, Var)> = Vec::new();
-    for dim in named {
+    for dim in wanted {
         let var = loop_(func, args.get_word(dim)?)?.var;
         if out.iter().any(|(_, v)| *v == var) {
             return Err(no(format!("loop `{}` plays two dimensions", func.var_name(var))));
