@@ -25,8 +25,8 @@ fn sizes(schedule: &Schedule) -> Vec<Vec<i64>> {
     }
 }
 
-/// The example at a size with its kernels; `None` where a step needs a size that it divides, or an asynchronous copy rows
-/// that are aligned.
+/// The example at a size with its kernels; `None` where a step needs a size that it divides, an asynchronous copy rows
+/// that are aligned, or elements of 4 bits rows of whole bytes.
 fn at_size(schedule: &Schedule, size: &[i64]) -> Result<Option<(Schedule, Func, Lowered)>> {
     let resized = schedule.resized(size)?;
     let ragged = size.iter().any(|n| n % 32 != 0);
@@ -35,7 +35,7 @@ fn at_size(schedule: &Schedule, size: &[i64]) -> Result<Option<(Schedule, Func, 
         other => other?,
     };
     match lower(&scheduled, &schedule.target) {
-        Err(e) if ragged && e.code() == "lower.copy_size" => Ok(None),
+        Err(e) if ragged && ["lower.copy_size", "admit.row"].contains(&e.code()) => Ok(None),
         other => Ok(Some((resized, scheduled, other?))),
     }
 }

@@ -95,6 +95,7 @@ const REGISTERS: &str =
 const IDLE: &str = "a guard stops each statement of the threads and blocks beyond the edge: they need not exist";
 const STOPPED: &str = "the guards inside let no statement run in a further iteration";
 const ENOUGH: &str = "the size needs 18 iterations, and the guard inside stops the others";
+const FEWER: &str = "the size needs fewer iterations than the tile has, and the guards inside stop the others";
 const ANYONE: &str = "another thread of the block does it alone";
 const SAME_QUOTIENT: &str = "the end of the full groups, one further on, has the same quotients";
 const AHEAD: &str = "it moves past a load into registers, which no other thread reads";
@@ -114,6 +115,11 @@ const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("recommended f32 NT 33x35x18", "guard", "i_2_init < 33 and", REGISTERS),
     ("d2l [35, 34, 18]", "loop", "loop ki runs", ENOUGH),
     ("step2", "loop", "loop k_inner runs", ENOUGH),
+    ("auto_", "loop", "loop kl runs 15 times", FEWER),
+    ("auto_", "loop", "loop kl runs 17 times", FEWER),
+    ("auto_s4 [35, 34, 18]", "loop", "loop av runs", FEWER),
+    ("auto_s4 [35, 34, 18]", "loop", "loop bv runs", FEWER),
+    ("auto_s4 [35, 34, 18]", "loop", "loop ki runs", FEWER),
     ("gpu_v3 [35, 34, 18]", "loop", "loop ko runs 4 times", STOPPED),
     ("mlc_local [35, 34, 18]", "loop", "loop k_0 runs 6 times", STOPPED),
     ("mlc_shared [35, 34, 18]", "loop", "loop k_0 runs 4 times", STOPPED),
