@@ -4,6 +4,7 @@
 //! by hand and can be edited.
 
 mod kind;
+mod mma;
 mod pipelined;
 mod simt;
 mod split;
@@ -12,6 +13,7 @@ mod warp_tiles;
 mod wmma;
 
 pub use kind::Kind;
+pub use mma::{Mma, Source};
 pub use pipelined::{Pipelined, Route};
 pub use simt::Tiles;
 pub use split::Split;
@@ -109,10 +111,13 @@ pub fn describe(program: &Func) -> Option<Gemm> {
 }
 
 /// A schedule for the product: tiles in shared memory that all threads fetch, and a tile of C in the registers of each.
+/// Products of 16-bit floats and of bytes get tensor cores where the chip has them ([`Mma`]).
 /// Products of f32 that can fill a chip with asynchronous copies get [`Pipelined`] ones. Other products of f32 or f64 that warp tiles divide get [`WarpTiles`], and where they have few tiles of f32 a [`Split`] of
 /// their sums; [`Tiles`] apply at every size. What they chose is written into the steps.
 pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
-    schedule(gemm, target, &simt_steps(gemm.spec(), target))
+    let spec = gemm.spec();
+    let steps = Mma::choose(spec, target).map(|m| m.steps(spec));
+    schedule(gemm, target, &steps.unwrap_or_else(|| simt_steps(spec, target)))
 }
 
 /// The best steps without tensor cores.

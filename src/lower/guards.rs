@@ -47,14 +47,19 @@ fn one(stmt: Stmt, env: &Env) -> Vec<Stmt> {
             if inside.is_empty() { inside } else { guarded(cond, inside) }
         }
         Stmt::Store(mut s) => {
-            s.value = fold_select(&visit::map_expr(&s.value, &mut Index::clone, &mut |e| match e {
-                Expr::Cond(c) => Expr::Cond(Box::new(simplify::simplify_cond(&c, env))),
-                other => other,
-            }));
+            s.value = decided(&s.value, env);
             vec![Stmt::Store(s)]
         }
         other => vec![other],
     }
+}
+
+/// A value with its conditions simplified, and decided where they are known.
+pub fn decided(value: &Expr, env: &Env) -> Expr {
+    fold_select(&visit::map_expr(value, &mut Index::clone, &mut |e| match e {
+        Expr::Cond(c) => Expr::Cond(Box::new(simplify::simplify_cond(&c, env))),
+        other => other,
+    }))
 }
 
 /// A select whose condition is known is the chosen side.

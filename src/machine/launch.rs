@@ -234,7 +234,7 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
                 Place::Global(found.map_or(u32::MAX, |g| g as u32))
             }
             // Of another kernel of the program.
-            Scope::Shared if !used(kernel, i) => Place::Shared { base: 0, units: 1 },
+            Scope::Shared | Scope::Fragment if !used(kernel, i) => Place::Shared { base: 0, units: 1 },
             Scope::Shared => shared_place(kernel, buffer, unit)?,
             Scope::Local => {
                 let base = locals;

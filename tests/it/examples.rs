@@ -2,7 +2,7 @@
 //! (`differential` holds this of the other examples.)
 
 use super::cases::examples;
-use warploom::gemm::{Pipelined, Route, Split, WarpTiles};
+use warploom::gemm::{Mma, Pipelined, Route, Source, Split, WarpTiles};
 use warploom::te::{GemmSpec, Layout};
 use warploom::{DType, Gemm, Schedule, Target, gemm, lower, machine};
 
@@ -68,6 +68,34 @@ fn pipelined_tiles_compute_matrix_products() {
         let text = format!("{name}\ntarget sm_80\n{}", Pipelined::new(warps, slices, routes).steps(&spec));
         let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
         bit_equal_in_the_ring(&name, &schedule);
+    }
+}
+
+/// The recipe on tensor cores at small sizes: in every layout and with every type, where tiles divide the product, where
+/// copies fill the rest up with zeros, where factors are packed for it, and where parts of the sums are added up later.
+#[test]
+fn tensor_core_tiles_compute_matrix_products() {
+    use DType::{Bf16, F16, F32, S8, S32, U8};
+    let types = [[F16, F32, F16], [F16, F32, F32], [F16, F16, F16], [Bf16, F32, Bf16], [S8, S32, S32], [U8, S32, S32]];
+    let cases = [
+        ((64, 128, 192), [32, 64], [1, 2], 1),
+        ((72, 56, 136), [64, 64], [2, 2], 1),
+        ((61, 67, 71), [32, 64], [1, 2], 1),
+        ((50, 66, 300), [64, 64], [2, 2], 2),
+    ];
+    for (n, ((m, n_, k), block, warps, parts)) in cases.into_iter().enumerate() {
+        for (t, [a, acc, out]) in types.into_iter().enumerate() {
+            // Every type in two layouts a size, and every layout with each route.
+            for layout in Layout::ALL.into_iter().filter(|l| (n + t + *l as usize) % 2 == 0) {
+                let spec = GemmSpec { acc, out, ..GemmSpec::of(m, n_, k, a, layout) };
+                let name = format!("gemm {m}x{n_}x{k} {a}>{acc}>{out} {}", layout.name());
+                let tiles = Mma::of(&spec, block, warps, parts);
+                let text = format!("{name}\ntarget sm_80\n{}", tiles.steps(&spec));
+                let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
+                bit_equal_in_the_ring(&name, &schedule);
+                assert_eq!(tiles.routes.contains(&Source::Packed), text.contains("_0 ? "), "{text}");
+            }
+        }
     }
 }
 

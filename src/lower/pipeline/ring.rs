@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Cond, Expr, For, Func, Index, LoopKind, Note, Scope, Stmt, Sync, Var, visit};
 use crate::lower::blocks::guarded;
+use crate::lower::guards::decided;
 
 /// A pipelined loop taken apart.
 pub struct Ring {
@@ -245,6 +246,9 @@ impl Ring {
             if let Some(o) = offset(s.buffer) {
                 s.indices[0] = s.indices[0].clone() + o;
             }
+            // Where a tile lies beyond its source's end, nothing is left to copy but a constant.
+            s.value = decided(&s.value, env);
+            s.asynchronous &= s.source().is_some();
         });
         visit::each_operand(&mut moved, &mut |operand| {
             if let Some(o) = offset(operand.buffer) {
