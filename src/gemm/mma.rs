@@ -72,17 +72,25 @@ impl Mma {
         }
         let parts = |tile: &'static ([i64; 2], [i64; 2])| PARTS.into_iter().map(move |p| (tile, p));
         let all = CANDIDATES.iter().flat_map(parts).map(|((block, warps), parts)| Mma::of(spec, *block, *warps, parts));
-        let fits = |m: &Mma| m.parts == 1 || spec.k / m.parts >= 4 * m.bk;
+        // Every warp of a lone tile has some of C, and every part some tiles of k.
+        let used = |m: &Mma| (0..2).all(|d| rows(spec)[d] > m.block[d] - m.block[d] / m.warps[d]);
+        let fits = |m: &Mma| used(m) && (m.parts == 1 || spec.k / m.parts >= 4 * m.bk);
         let cost = |m: &Mma| m.clocks(spec, target);
         all.filter(|m| fits(m) && cost(m).is_finite()).min_by(|a, b| cost(a).total_cmp(&cost(b)))
     }
 
     /// These tiles, with slots and routes that suit them.
     pub fn of(spec: &GemmSpec, block: [i64; 2], warps: [i64; 2], parts: i64) -> Mma {
-        // 128 bytes of a row: all banks, and as many as are read together. Of large tiles of 16-bit elements more but shorter
+        // 128 bytes of a row: all banks, and as many as are read together. Of large tiles of warps of 16-bit elements more but shorter
         // slots are a little faster (0.646 for 0.639 of cuBLAS at 4096^3 NN on an H200).
-        let large = block[0] * block[1] > 1 << 14;
-        let (row, stages) = if large && bytes(spec) == 2 { (64, 5) } else { (128, 3) };
+        // Elements stored one by one take registers of their own: then bytes have shorter slots too.
+        let large = block[0] / warps[0] * (block[1] / warps[1]) > 1 << 11;
+        let even = spec.m % block[0] == 0 && spec.n % block[1] == 0;
+        let (row, stages) = match (large, bytes(spec), even) {
+            (true, 2, _) => (64, 5),
+            (true, _, false) => (64, 4),
+            _ => (128, 3),
+        };
         let bk = row / bytes(spec);
         let rows = up(spec.m, block[0]);
         let group = if rows % 16 == 0 || rows > 32 { 16 } else { 8 };
@@ -202,7 +210,7 @@ impl Mma {
         out += &steps;
         let copied = if self.parts > 1 { "op " } else { "" };
         // Where each element is stored under its own condition, those of a column one after the other need fewest registers.
-        let order = if self.grows(spec) && !self.staged(spec) && spec.n % 2 != 0 { "on om" } else { "om on" };
+        let order = if self.grows(spec) && spec.n % 2 != 0 { "on om" } else { "om on" };
         let _ = write!(
             out,
             "split i ? {wi} {ti} 16 -> i0 iw im ii; split j ? {wj} {tj} 8 -> j0 jw jm ji\n\
@@ -221,17 +229,15 @@ impl Mma {
                  swizzle C_s 128",
                 self.threads(),
             );
-            if self.grows(spec) {
-                out.push_str("reverse_compute_inline C_pad\n");
-            }
         }
         out
     }
 
     /// Whether a tile of C goes through shared memory, so that rows of it are stored together: of 32-bit elements, lanes
-    /// have whole sectors of memory anyway.
+    /// have whole sectors of memory anyway. Tiles that reach beyond C are stored from registers, each element under its
+    /// own condition.
     fn staged(&self, spec: &GemmSpec) -> bool {
-        self.parts == 1 && spec.out.bits() == 16
+        self.parts == 1 && spec.out.bits() == 16 && !self.grows(spec)
     }
 
     /// The block that takes the sums out of registers, which are a fragment: the buffer between them and the conversion
@@ -253,10 +259,6 @@ impl Mma {
         }
         if grows {
             out.push_str("compute_inline acc_pad\n");
-        }
-        if grows && self.staged(spec) {
-            let sizes = [("out_i", spec.m, self.block[0]), ("out_j", spec.n, self.block[1])];
-            let _ = writeln!(out, "pad out {} -> acc_out C_pad; compute_inline acc_out", multiples(&sizes));
         }
         let _ = writeln!(out, "set_scope {} fragment", if grows { "acc_pad" } else { "acc" });
         if self.staged(spec) {
@@ -308,7 +310,7 @@ impl Mma {
     fn finish(&self, spec: &GemmSpec, names: &Names) -> String {
         let mut out = String::new();
         if self.parts == 1 {
-            if self.grows(spec) && !names.converts && !self.staged(spec) {
+            if self.grows(spec) && !names.converts {
                 out.push_str("reverse_compute_inline C_pad\n");
             }
             return out;
