@@ -1,6 +1,6 @@
 //! Kinds of code for a matrix product: what a ladder climbs and a plot has lines for.
 
-use super::{Gemm, Mma, Tiles, schedule, simt_steps};
+use super::{Gemm, Mma, Tiles, Wmma, schedule, simt_steps};
 use crate::error::{Error, Result};
 use crate::loom::Schedule;
 use crate::target::Target;
@@ -61,7 +61,7 @@ impl Kind {
             Kind::Naive => Some(naive(spec)),
             Kind::Simt => Some(simt_steps(spec, target)),
             Kind::Mma => Mma::choose(spec, target).map(|m| m.steps(spec)),
-            Kind::Wmma => None,
+            Kind::Wmma => Wmma::choose(spec, target).map(|w| w.steps(spec)),
         };
         let steps = steps.ok_or_else(|| {
             let GemmSpec { m, n, k, a, b, acc, out, layout } = *spec;

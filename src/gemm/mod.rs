@@ -111,12 +111,14 @@ pub fn describe(program: &Func) -> Option<Gemm> {
 }
 
 /// A schedule for the product: tiles in shared memory that all threads fetch, and a tile of C in the registers of each.
-/// Products of 16-bit floats and of bytes get tensor cores where the chip has them ([`Mma`]).
+/// Products of 16-bit floats and of bytes get tensor cores where the chip has them: [`Mma`] where copies are asynchronous, else
+/// [`Wmma`].
 /// Products of f32 that can fill a chip with asynchronous copies get [`Pipelined`] ones. Other products of f32 or f64 that warp tiles divide get [`WarpTiles`], and where they have few tiles of f32 a [`Split`] of
 /// their sums; [`Tiles`] apply at every size. What they chose is written into the steps.
 pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
     let spec = gemm.spec();
-    let steps = Mma::choose(spec, target).map(|m| m.steps(spec));
+    let mma = Mma::choose(spec, target).map(|m| m.steps(spec));
+    let steps = mma.or_else(|| Wmma::choose(spec, target).map(|w| w.steps(spec)));
     schedule(gemm, target, &steps.unwrap_or_else(|| simt_steps(spec, target)))
 }
 

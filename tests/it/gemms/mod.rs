@@ -21,7 +21,13 @@ use warploom::{Array, Result, Schedule, Target};
 
 /// From which chip on the recommended steps for a product of aligned size must come to which instructions: types, compute
 /// capability times ten, and how the names of the instructions begin. The last line that fits counts.
-const MUST_USE: [(&str, u32, &str); 0] = [];
+const MUST_USE: [(&str, u32, &str); 5] = [
+    ("f16>f32>f16", 70, "wmma."),
+    ("s8>s32", 75, "wmma."),
+    ("f16>f32>f16", 80, ""),
+    ("bf16>f32>bf16", 80, ""),
+    ("s8>s32", 80, ""),
+];
 
 /// What the recommended steps for a case must come to.
 fn must_use(case: &Case, target: Target) -> Option<&'static str> {
