@@ -52,8 +52,8 @@ const CANDIDATES: [([i64; 2], [i64; 2]); 7] = [
     ([128, 256], [2, 4]),
     ([256, 128], [4, 2]),
     ([128, 128], [2, 2]),
-    ([64, 128], [2, 2]),
-    ([128, 64], [2, 2]),
+    ([128, 64], [4, 2]),
+    ([64, 128], [2, 4]),
     ([64, 64], [2, 2]),
     ([32, 64], [1, 2]),
 ];
@@ -81,15 +81,14 @@ impl Mma {
 
     /// These tiles, with slots and routes that suit them.
     pub fn of(spec: &GemmSpec, block: [i64; 2], warps: [i64; 2], parts: i64) -> Mma {
-        // 128 bytes of a row: all banks, and as many as are read together. Of large tiles of warps of 16-bit elements more but shorter
-        // slots are a little faster (0.646 for 0.639 of cuBLAS at 4096^3 NN on an H200).
-        // Elements stored one by one take registers of their own: then bytes have shorter slots too.
+        // 128 bytes of a row: all banks, and as many as are read together. Of large tiles of warps of 16-bit elements more
+        // but shorter slots are a little faster (0.646 for 0.639 of cuBLAS at 4096^3 NN on an H200).
+        // Bytes of long slots spill on some chips.
         let large = block[0] / warps[0] * (block[1] / warps[1]) > 1 << 11;
-        let even = spec.m % block[0] == 0 && spec.n % block[1] == 0;
-        let (row, stages) = match (large, bytes(spec), even) {
-            (true, 2, _) => (64, 5),
-            (true, _, false) => (64, 4),
-            _ => (128, 3),
+        let (row, stages) = match (large, bytes(spec)) {
+            (true, 2) => (64, 5),
+            (true, _) => (64, 4),
+            _ => (128, 4),
         };
         let bk = row / bytes(spec);
         let rows = up(spec.m, block[0]);
