@@ -59,6 +59,8 @@ const CANDIDATES: [([i64; 2], [i64; 2]); 7] = [
 ];
 /// Numbers of parts to choose from.
 const PARTS: [i64; 6] = [1, 2, 3, 4, 6, 8];
+/// Elements of C from which on rows of it are stored together at its edges too (4095x4097x4099: 335 us for 405).
+const LARGE: i64 = 1 << 21;
 /// Threads of a block that packs, and of one that adds parts up.
 const THREADS: i64 = 256;
 const ADDING: i64 = 128;
@@ -209,7 +211,7 @@ impl Mma {
         out += &steps;
         let copied = if self.parts > 1 { "op " } else { "" };
         // Where each element is stored under its own condition, those of a column one after the other need fewest registers.
-        let order = if self.grows(spec) && spec.n % 2 != 0 { "on om" } else { "om on" };
+        let order = if self.grows(spec) && !self.staged(spec) && spec.n % 2 != 0 { "on om" } else { "om on" };
         let _ = write!(
             out,
             "split i ? {wi} {ti} 16 -> i0 iw im ii; split j ? {wj} {tj} 8 -> j0 jw jm ji\n\
@@ -228,15 +230,19 @@ impl Mma {
                  swizzle C_s 128",
                 self.threads(),
             );
+            if self.grows(spec) {
+                out.push_str("reverse_compute_inline C_pad\n");
+            }
         }
         out
     }
 
     /// Whether a tile of C goes through shared memory, so that rows of it are stored together: of 32-bit elements, lanes
-    /// have whole sectors of memory anyway. Tiles that reach beyond C are stored from registers, each element under its
-    /// own condition.
+    /// have whole sectors of memory anyway. Tiles that reach beyond a small C are stored from registers, each element under
+    /// its own condition: blocks behind the product then find what they read by the names of the program.
     fn staged(&self, spec: &GemmSpec) -> bool {
-        self.parts == 1 && spec.out.bits() == 16 && !self.grows(spec)
+        let large = spec.m.saturating_mul(spec.n) >= LARGE;
+        self.parts == 1 && spec.out.bits() == 16 && (large || !self.grows(spec))
     }
 
     /// The block that takes the sums out of registers, which are a fragment: the buffer between them and the conversion
@@ -258,6 +264,10 @@ impl Mma {
         }
         if grows {
             out.push_str("compute_inline acc_pad\n");
+        }
+        if grows && self.staged(spec) {
+            let sizes = [("out_i", spec.m, self.block[0]), ("out_j", spec.n, self.block[1])];
+            let _ = writeln!(out, "pad out {} -> acc_out C_pad; compute_inline acc_out", multiples(&sizes));
         }
         let _ = writeln!(out, "set_scope {} fragment", if grows { "acc_pad" } else { "acc" });
         if self.staged(spec) {
@@ -309,7 +319,7 @@ impl Mma {
     fn finish(&self, spec: &GemmSpec, names: &Names) -> String {
         let mut out = String::new();
         if self.parts == 1 {
-            if self.grows(spec) && !names.converts {
+            if self.grows(spec) && !names.converts && !self.staged(spec) {
                 out.push_str("reverse_compute_inline C_pad\n");
             }
             return out;

@@ -188,8 +188,11 @@ fn a_matrix_in_registers_is_exchanged() {
 fn what_a_chip_only_emulates_is_said() {
     use crate::target::Target;
     for row in all() {
-        let four_bits = row.name.starts_with("mma.") && (row.name.contains(".s4") || row.name.contains(".u4"));
-        assert_eq!(row.is_emulated_on(&Target::sm_90()), four_bits, "{}", row.name);
+        let products = row.name.starts_with("mma.") || row.name.starts_with("wmma.mma.");
+        let four_bits = row.name.contains(".s4") || row.name.contains(".u4");
+        // Loads and stores of their fragments go with the products.
+        let emulated = products && four_bits || row.name.starts_with("wmma.") && row.name.contains("m8n8k32");
+        assert_eq!(row.is_emulated_on(&Target::sm_90()), emulated, "{}", row.name);
         assert!(!row.is_emulated_on(&Target::sm_89()), "{}", row.name);
     }
     let row = find("mma.m16n8k64.s32.u4.s4").unwrap();
