@@ -69,7 +69,7 @@ impl<'c> Builder<'c, '_> {
         match lanes {
             2 => Ok(self.context.i8_type().into()),
             4 => Ok(self.context.i16_type().into()),
-            _ if lanes % PER_WORD == 0 => vector_of(self.i32().into(), lanes / PER_WORD),
+            _ if lanes.is_multiple_of(PER_WORD) => vector_of(self.i32().into(), lanes / PER_WORD),
             _ => Err(bug(format!("a vector of {lanes} elements of 4 bits"))),
         }
     }

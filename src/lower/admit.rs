@@ -152,7 +152,7 @@ fn bytes_written(kernel: &LoweredKernel) -> Result<()> {
     visit::walk(&kernel.func.body, &mut |s| {
         if let Stmt::Store(store) = s {
             let buffer = kernel.func.buffer(store.buffer);
-            let partly = buffer.dtype.bits() * store.lanes % 8 != 0 && buffer.scope != Scope::Local;
+            let partly = !(buffer.dtype.bits() * store.lanes).is_multiple_of(8) && buffer.scope != Scope::Local;
             found = found.take().or(partly.then_some(buffer));
         }
     });

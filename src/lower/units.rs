@@ -35,7 +35,7 @@ pub fn warps_to_threads(func: &Func, found: &mut Found) -> Result<()> {
         return Ok(());
     }
     let threads: u64 = axes.into_iter().filter_map(extent).product();
-    if threads % LANES as u64 != 0 {
+    if !threads.is_multiple_of(LANES as u64) {
         let message = format!("warps work together in a kernel of {threads} threads a block, no multiple of 32");
         return Err(Error::input("lower.warps", message).help(
             "the lanes of a warp are 32 consecutive threads, threadIdx.x fastest: bind loops to threadIdx whose extents \

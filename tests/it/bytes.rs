@@ -52,7 +52,7 @@ fn product(layout: Layout, [a, b]: [&str; 2]) -> String {
         "program gemm\ninput A {a}[64, 64]; input B {b}[{b_shape}]\n\
          C: output C[i 64, j 32] s32 = sum(k 64) s32({at_a}) * s32({at_b})\ntarget sm_80\n\
          split i ? {rows}; split j ? {columns}; split k ? 32 -> ko ki\n\
-         reorder io jo iw ko jm {odd} ji ki; {fused}bind io blockIdx.y; bind jo blockIdx.x; bind iw warp\n\
+         reorder io jo iw ko jm {odd_b}{odd_a} ji ki; {fused}bind io blockIdx.y; bind jo blockIdx.x; bind iw warp\n\
          cache_write C C fragment -> acc; reverse_compute_at acc iw\n\
          {a_steps}{b_steps}{a_placed}{b_placed}transform_layout acc [x, y] -> [{x}, {y}]\n\
          decompose_reduction C ko -> zero; tensorize ii mma.m16n8k32.s32.{a}.{b}",
@@ -61,7 +61,8 @@ fn product(layout: Layout, [a, b]: [&str; 2]) -> String {
         at_b = pick(of_b, "B[k, j]", "B[j, k]"),
         rows = pick(of_a, "2 8 2 -> io iw ia ip", "2 16 -> io iw ii"),
         columns = pick(of_b, "2 8 2 -> jo jm ji jp", "4 8 -> jo jm ji"),
-        odd = format!("{}{}", pick(of_b, "jp ", ""), pick(of_a, "ip ia", "ii")),
+        odd_b = pick(of_b, "jp ", ""),
+        odd_a = pick(of_a, "ip ia", "ii"),
         fused = pick(of_a, "fuse ip ia -> ii; ", ""),
         x = side(of_a, "x"),
         y = side(of_b, "y"),

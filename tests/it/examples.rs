@@ -86,7 +86,7 @@ fn tensor_core_tiles_compute_matrix_products() {
     for (n, ((m, n_, k), block, warps, parts)) in cases.into_iter().enumerate() {
         for (t, [a, acc, out]) in types.into_iter().enumerate() {
             // Every type in two layouts a size, and every layout with each route.
-            for layout in Layout::ALL.into_iter().filter(|l| (n + t + *l as usize) % 2 == 0) {
+            for layout in Layout::ALL.into_iter().filter(|l| (n + t + *l as usize).is_multiple_of(2)) {
                 let spec = GemmSpec { acc, out, ..GemmSpec::of(m, n_, k, a, layout) };
                 let name = format!("gemm {m}x{n_}x{k} {a}>{acc}>{out} {}", layout.name());
                 let tiles = Mma::of(&spec, block, warps, parts);

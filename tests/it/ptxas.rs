@@ -84,7 +84,7 @@ fn every_operation(dtype: DType, lanes: u32) -> Lowered {
     let mut results = operations(dtype, load(a), load(b));
     results.push((dtype, Expr::Splat(lanes, Box::new(Expr::Index(dtype, Box::new(tx * 3))))));
     // Whole bytes, and at most 16 of them.
-    results.retain(|(t, _)| t.bits() * lanes <= 128 && t.bits() * lanes % 8 == 0);
+    results.retain(|(t, _)| t.bits() * lanes <= 128 && (t.bits() * lanes).is_multiple_of(8));
     let mut stores = Vec::new();
     for t in TYPES {
         let of_type: Vec<&Expr> = results.iter().filter(|r| r.0 == t).map(|r| &r.1).collect();

@@ -117,7 +117,7 @@ fn commands_do_not_lean_on_each_other_in_a_circle() {
         .collect();
     let uses = |code: &str, name: &str| {
         code.split("super::").skip(1).any(|after| {
-            let group = after.starts_with('{').then(|| after.split(';').next().unwrap_or("")).unwrap_or("");
+            let group = if after.starts_with('{') { after.split(';').next().unwrap_or("") } else { "" };
             let first = after.split(|c: char| !c.is_alphanumeric() && c != '_').next();
             first == Some(name) || group.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name)
         })
