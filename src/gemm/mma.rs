@@ -12,6 +12,7 @@
 
 mod cost;
 
+use super::sides::{along_k, contiguous, rows, up};
 use crate::dtype::DType;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
@@ -393,24 +394,9 @@ fn bytes(spec: &GemmSpec) -> i64 {
     (i64::from(spec.a.bits()) / 8).max(1)
 }
 
-/// Whether the rows of A and of B run along k in memory.
-fn along_k(spec: &GemmSpec) -> [bool; 2] {
-    [!spec.layout.a_transposed(), spec.layout.b_transposed()]
-}
-
 /// Whether a factor's rows run along k in shared memory: bytes are turned before.
 fn runs_along_k(spec: &GemmSpec, side: usize) -> bool {
     along_k(spec)[side] || bytes(spec) == 1
-}
-
-/// The extents of C.
-fn rows(spec: &GemmSpec) -> [i64; 2] {
-    [spec.m, spec.n]
-}
-
-/// Elements of a row of a factor in memory.
-fn contiguous(spec: &GemmSpec, side: usize) -> i64 {
-    if along_k(spec)[side] { spec.k } else { rows(spec)[side] }
 }
 
 /// Loops whose extents a size does not divide, with the size.
@@ -429,11 +415,6 @@ fn fused(loops: &[String], name: &str) -> String {
         whole = next;
     }
     out
-}
-
-/// How many of size `by` cover `size`.
-fn up(size: i64, by: i64) -> i64 {
-    size / by + i64::from(size % by != 0)
 }
 
 #[cfg(test)]

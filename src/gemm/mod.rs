@@ -6,6 +6,7 @@
 mod kind;
 mod mma;
 mod pipelined;
+mod sides;
 mod simt;
 mod split;
 mod thread_tiles;

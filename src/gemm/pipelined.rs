@@ -10,6 +10,7 @@
 //! What decides the speed is which registers the multiply-adds read: consecutive ones share an operand (`zigzag`), and
 //! the lanes of a warp are dealt out to rows and columns by turns, so that two lanes in four read the same vector.
 
+use super::sides::{along_k, contiguous, rows, up};
 use crate::dtype::DType;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
@@ -95,7 +96,7 @@ impl Pipelined {
 
     fn of(spec: &GemmSpec, warps: [i64; 2], slices: i64, pack: [bool; 2]) -> Pipelined {
         let mut p = Pipelined::new(warps, slices, [Route::Vectors; 2]);
-        let turned = turned(spec);
+        let turned = along_k(spec);
         for side in 0..2 {
             let unaligned = !turned[side] && contiguous(spec, side) % 4 != 0;
             let padded = p.pads(spec, side);
@@ -220,7 +221,7 @@ impl Pipelined {
         if !self.pads(spec, side) {
             let _ = writeln!(out, "cache_read C {name} global -> {packed}");
         }
-        let _ = if turned(spec)[side] {
+        let _ = if along_k(spec)[side] {
             write!(
                 out,
                 "transform_layout {packed} [w, k] -> [k, w]\n\
@@ -372,28 +373,8 @@ fn fused(loops: &[&str], names: [&str; 2]) -> String {
     out + "\n"
 }
 
-/// Whether the rows of A and of B run along k in memory.
-fn turned(spec: &GemmSpec) -> [bool; 2] {
-    [!spec.layout.a_transposed(), spec.layout.b_transposed()]
-}
-
-/// The extents of C.
-fn rows(spec: &GemmSpec) -> [i64; 2] {
-    [spec.m, spec.n]
-}
-
-/// Elements of a row of an operand in memory.
-fn contiguous(spec: &GemmSpec, side: usize) -> i64 {
-    if turned(spec)[side] { spec.k } else { rows(spec)[side] }
-}
-
 fn volume(spec: &GemmSpec) -> i64 {
     spec.m.saturating_mul(spec.n).saturating_mul(spec.k)
-}
-
-/// How many of size `by` cover `size`.
-fn up(size: i64, by: i64) -> i64 {
-    size / by + i64::from(size % by != 0)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! lanes of a warp read neighbouring vectors of both operands: no two lanes meet in a bank unless they read the same
 //! word. An operand whose rows run along k is turned while it is stored; its rows are padded by one vector for that.
 
+use super::sides::along_k;
 use super::split::Split;
 use crate::dtype::DType;
 use crate::te::GemmSpec;
@@ -77,7 +78,7 @@ impl WarpTiles {
     /// The tiles with what the layouts of the operands ask for.
     pub(super) fn fitted(mut self, spec: &GemmSpec) -> WarpTiles {
         // Both operands on their way through registers one by one spill beside eight steps of k.
-        if turned(spec) == [true, true] && self.min_blocks.is_some() {
+        if along_k(spec) == [true, true] && self.min_blocks.is_some() {
             self.unroll_limit = Some(2);
         }
         self
@@ -105,7 +106,7 @@ impl WarpTiles {
         let mut out = self.split.cut(self.bk);
         out.push_str(&self.tile(inner, &blocks));
         let [bm, bn] = self.block();
-        for (name, turned, width) in [("A", turned(spec)[0], bm), ("B", turned(spec)[1], bn)] {
+        for (name, turned, width) in [("A", along_k(spec)[0], bm), ("B", along_k(spec)[1], bn)] {
             out.push_str(&self.operand(name, turned, width, wide));
         }
         let _ = writeln!(out, "decompose_reduction {} k0\npipeline k0 stages=2", self.split.sums());
@@ -173,11 +174,6 @@ impl WarpTiles {
         }
         out
     }
-}
-
-/// Whether the rows of A and of B run along k in memory.
-fn turned(spec: &GemmSpec) -> [bool; 2] {
-    [!spec.layout.a_transposed(), spec.layout.b_transposed()]
 }
 
 #[cfg(test)]

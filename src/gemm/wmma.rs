@@ -7,6 +7,7 @@
 //! it is stored to shared memory, in bytes that held the factors, and copied out from there: cast, and cut off where the tiles
 //! reach beyond C. Only sums that need neither go straight to device memory.
 
+use super::sides::{along_k, contiguous, up};
 use crate::dtype::DType;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
@@ -267,19 +268,9 @@ fn needs(spec: &GemmSpec) -> Option<Features> {
     }
 }
 
-/// Whether the rows of A and of B run along k in memory.
-fn along_k(spec: &GemmSpec) -> [bool; 2] {
-    [!spec.layout.a_transposed(), spec.layout.b_transposed()]
-}
-
 /// In the instruction's words: of A rows run along k, of B columns.
 fn major(spec: &GemmSpec, side: usize) -> &'static str {
     if along_k(spec)[side] == (side == 0) { "row" } else { "col" }
-}
-
-/// Elements of a row of a factor in memory.
-fn contiguous(spec: &GemmSpec, side: usize) -> i64 {
-    if along_k(spec)[side] { spec.k } else { [spec.m, spec.n][side] }
 }
 
 fn bits(spec: &GemmSpec) -> i64 {
@@ -289,11 +280,6 @@ fn bits(spec: &GemmSpec) -> i64 {
 /// Elements of 16 bytes.
 fn chunk(spec: &GemmSpec) -> i64 {
     128 / i64::from(spec.a.bits())
-}
-
-/// How many of size `by` cover `size`.
-fn up(size: i64, by: i64) -> i64 {
-    size / by + i64::from(size % by != 0)
 }
 
 #[cfg(test)]
