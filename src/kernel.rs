@@ -70,13 +70,34 @@ pub struct Workspace {
     pub bytes: u64,
 }
 
-/// What a kernel's parameter is: 64-bit device addresses all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a kernel's parameter is: a 64-bit device address, or a tensor map of 128 bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Param {
     /// The address of an argument.
     Arg(usize),
     /// The address of a workspace buffer.
     Workspace(usize),
+    /// A tensor map, which the driver encodes once the address of its array is known.
+    TensorMap(TensorMap),
+}
+
+/// How bulk copies find their boxes in an array of device memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorMap {
+    /// The array: an argument or a workspace buffer.
+    pub array: Box<Param>,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// Its extents, outermost first.
+    pub extents: Vec<i64>,
+    /// Its strides in elements, outermost first; the last is 1.
+    pub strides: Vec<i64>,
+    /// Extents of a box, outermost first.
+    pub tile: Vec<i64>,
+    /// Bytes of a row of shared memory whose chunks of 16 bytes are swizzled: 128, 64 or 32; 0 without swizzle.
+    pub swizzle: u32,
+    /// Bytes that the second-level cache fetches together: 64, 128 or 256; 0 leaves it alone.
+    pub promotion: u32,
 }
 
 /// One entry point with its launch.
@@ -86,12 +107,15 @@ pub struct Kernel {
     pub entry: String,
     /// Its parameters, in order.
     pub params: Vec<Param>,
-    /// Blocks in x, y, z.
+    /// Blocks in x, y, z; of a persistent kernel the most that have something to do.
     pub grid: [u32; 3],
     /// Threads in x, y, z.
     pub block: [u32; 3],
     /// Blocks of a cluster in x, y, z; all 1 without clusters.
     pub cluster: [u32; 3],
+    /// Whether any number of blocks in x (a multiple of the cluster's) does all the work: then as many are launched as the
+    /// device holds at once.
+    pub persistent: bool,
     /// Dynamic shared memory in bytes (all shared memory is dynamic).
     pub shared_bytes: u32,
 }

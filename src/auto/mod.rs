@@ -4,9 +4,9 @@
 //! text, `tensor_core L = mma.m16n8k16.f32.f16.f16`, and leaves a remark; where no instruction will do, the step becomes
 //! `tensor_core L = none` and the remark is the reason. The resolved step needs no chip any more: it replays anywhere.
 //!
-//! The choice, from the first to the last thing that counts: an instruction that the chip does not only emulate, whose types are the product's and
-//! whose matrices divide what a warp owns; one that does most at once; the product's
-//! rows as the instruction's rows.
+//! The choice, from the first to the last thing that counts: an instruction that the chip does not only emulate, whose types
+//! are the product's, whose matrices divide what a warp owns, and which memory feeds; one of whose fragments it is known what
+//! lies where (mma before wmma); one that does most at once; the product's rows as the instruction's rows.
 
 use crate::error::{Error, Fault, Result};
 use crate::intrin::{self, Place, Row};
@@ -36,17 +36,17 @@ pub fn resolve(func: &Func, step: &Step, target: &Target) -> Result<Step> {
         Ok(rows) => rows,
         Err(reason) => return ordinary(step, &reason),
     };
-    rows.sort_by_key(|(row, turned)| (Reverse(work(row)), *turned, row.name.clone()));
-    let mut reason = String::new();
+    rows.sort_by_key(|(row, turned)| (is_opaque(row), Reverse(work(row)), *turned, row.name.clone()));
+    let mut reason = None;
     for (row, _) in rows {
         let chosen = with(step, &row.name)?;
         match schedule::apply(func, &chosen) {
             Ok(_) => return Ok(chosen.with_remark(format!("a warp owns {}", sizes(product.tile)))),
-            Err(e) if e.fault() == Fault::Input => reason = e.message().to_string(),
+            Err(e) if e.fault() == Fault::Input => reason = reason.or(Some(e.message().to_string())),
             Err(e) => return Err(e),
         }
     }
-    ordinary(step, &reason)
+    ordinary(step, &reason.unwrap_or_default())
 }
 
 /// Whether a refusal says that this program is nothing for tensor cores, not that the step is wrong.
@@ -59,7 +59,7 @@ fn is_reason(error: &Error) -> bool {
 fn candidates(product: &Product, target: &Target) -> Result<Vec<(&'static Row, bool)>, String> {
     let [sum, a, b] = product.dtypes;
     let typed: Vec<&'static Row> =
-        intrin::all().iter().filter(|r| tensor_core::multiplies(r) && !is_opaque(r) && product.is_typed(r)).collect();
+        intrin::all().iter().filter(|r| tensor_core::multiplies(r) && product.is_typed(r)).collect();
     if typed.is_empty() {
         return Err(format!("no instruction multiplies {a} by {b} into {sum}"));
     }
@@ -90,7 +90,7 @@ fn lacking(rows: &[(&'static Row, bool)], target: &Target) -> String {
     }
 }
 
-/// Whether no thread can fill or read what it multiplies: its loads and stores are instructions too, which the step does not write.
+/// Whether no thread can fill or read what it multiplies: everything passes through memory.
 fn is_opaque(row: &Row) -> bool {
     !row.operands.iter().all(|o| matches!(o.place, Place::Registers(_)))
 }

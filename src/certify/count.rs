@@ -331,8 +331,10 @@ mod tests {
             dims: Vec::new(),
             shared_bytes: 0,
             min_blocks: None,
+            maps: Vec::new(),
             workspace: Vec::new(),
             exchanged: Vec::new(),
+            roles: Vec::new(),
         };
         Space { kernel, loops: vec![K, J] }
     }

@@ -70,7 +70,8 @@ impl Certificate {
     #[must_use]
     pub fn compiled(mut self, kernels: &Kernels) -> Certificate {
         for (kernel, certificate) in kernels.kernels.iter().zip(&mut self.kernels) {
-            certificate.compiled = compiled::count(kernels.ptx(), &kernel.entry, kernel.grid, kernel.block);
+            let cluster = kernel.cluster[0];
+            certificate.compiled = compiled::count(kernels.ptx(), &kernel.entry, kernel.grid, kernel.block, cluster);
         }
         self
     }

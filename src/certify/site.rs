@@ -4,7 +4,7 @@ use crate::dtype::DType;
 use crate::intrin::{self, Place};
 use crate::ir::layout::Coordinate;
 use crate::ir::print::{self, Node};
-use crate::ir::{BufferId, Call, Cond, Expr, For, Func, Held, Index, Scope, Stmt, Store, Var, visit};
+use crate::ir::{BufferId, Call, Cond, Expr, For, Func, Held, Index, LoopKind, Scope, Stmt, Store, Var, visit};
 use crate::lower::LoweredKernel;
 use std::borrow::Cow;
 
@@ -114,11 +114,13 @@ impl<'k> Sites<'k> {
             let mut inside = around.clone();
             match stmt {
                 Stmt::Store(s) => self.statement(func, s, around),
+                // Its variable counts as that of blockIdx.x: each tile once.
+                Stmt::For(l) if matches!(l.kind, LoopKind::Persistent { .. }) => {}
                 Stmt::For(l) => inside.loops.push(l),
                 Stmt::Block(b) => inside.block = func.blocks.get(b.name.0 as usize).map(String::as_str),
                 Stmt::If(i) => inside.conds.push(i.cond.clone()),
                 Stmt::Call(c) => self.call(func, c, around),
-                Stmt::Sync(_) => {}
+                Stmt::Sync(_) | Stmt::Bulk(_) | Stmt::Elect(_) | Stmt::Role(_) => {}
             }
             for child in visit::children(stmt) {
                 self.body(func, child, &inside);
@@ -150,6 +152,8 @@ impl<'k> Sites<'k> {
                 Held::Registers(elements) => (Cow::Borrowed(index), elements.len() as u32),
                 Held::Address(lanes) => (Cow::Borrowed(index), *lanes),
                 // How a chip asks for a tile is not said: it counts as if a lane asked for each row at once.
+                // wgmma reads its tiles by itself, in whole rows of all banks.
+                Held::Descriptor(_) => continue,
                 Held::Rows { run, .. } => {
                     (Cow::Owned(operand.run_of(&self.lane).map_or(index.clone(), |(first, _)| first)), *run)
                 }

@@ -77,16 +77,20 @@ fn text(schedule: &Schedule, stage: Emit, passes: Option<&str>) -> Result<String
 fn lowered(schedule: &Schedule, passes: Option<&str>) -> Result<String> {
     let func = schedule.scheduled()?;
     let Some(wanted) = passes else { return Ok(lower::print(&lower::lower(&func, &schedule.target)?)) };
+    if wanted != "all" && lower::PASSES.iter().all(|p| p.name != wanted) {
+        let names: Vec<&str> = lower::PASSES.iter().map(|p| p.name).collect();
+        return Err(Error::input("cli.pass", format!("there is no pass `{wanted}`")).help(names.join(", ")));
+    }
     let mut out = String::new();
-    lower::lower_traced(&func, &schedule.target, &mut |trace| {
+    let ran = lower::lower_traced(&func, &schedule.target, &mut |trace| {
         if wanted == "all" || wanted == trace.pass {
             let time = trace.time.as_secs_f64() * 1e6;
             out.push_str(&format!("# after {}, {time:.0} us\n{}\n", trace.pass, lower::print_kernel(trace.kernel)));
         }
-    })?;
-    if out.is_empty() {
-        let names: Vec<&str> = lower::PASSES.iter().map(|p| p.name).collect();
-        return Err(Error::input("cli.pass", format!("there is no pass `{wanted}`")).help(names.join(", ")));
+    });
+    if ran.is_err() && !out.is_empty() {
+        // What the passes before the failing one made is what there is to look at.
+        show::line(out.trim_end());
     }
-    Ok(out)
+    ran.map(|_| out)
 }

@@ -170,7 +170,7 @@ fn lone_stages<'a>(func: &Func, body: &'a [Stmt], around: &mut Vec<&'a For>, out
             }
             Stmt::Block(b) => out.extend(lone_stage(func, b, around)),
             Stmt::If(i) => lone_stages(func, &i.body, around, out),
-            Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) => {}
+            Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) | Stmt::Elect(_) | Stmt::Role(_) => {}
         }
     }
 }

@@ -6,14 +6,16 @@ use super::index::{Number, Variable};
 use super::listing::Listing;
 use super::packed::is_packed;
 use super::session::bug;
+use super::slices::Slice;
 use super::unroll::{self, Copies};
 use super::words;
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{Axis, BufferId, Cond, For, Func, Index, Note, Scope, Stmt, Sync, Var, print, visit};
+use crate::ir::{BufferId, Cond, For, Func, Index, LoopKind, Note, Scope, Stmt, Sync, SyncKind, Var, print, visit};
 use crate::lower::LoweredKernel;
 use inkwell::AddressSpace;
 use inkwell::basic_block::BasicBlock;
+use inkwell::types::BasicMetadataTypeEnum;
 use inkwell::values::{BasicMetadataValueEnum, FunctionValue, InstructionOpcode as Op, PointerValue};
 use std::collections::{HashMap, HashSet};
 
@@ -21,6 +23,10 @@ use std::collections::{HashMap, HashSet};
 const PTX_KERNEL: u32 = 71;
 /// The address space of device memory.
 const GLOBAL: u16 = 1;
+/// Bytes of a tensor map.
+const MAP_BYTES: u32 = 128;
+/// What its address is a multiple of.
+const MAP_ALIGN: u32 = 64;
 
 /// Statements of a kernel once unrolled loops are written out. Far above any useful kernel: ptxas would not finish.
 const MOST_STATEMENTS: u64 = 1 << 17;
@@ -29,8 +35,12 @@ const MOST_STATEMENTS: u64 = 1 << 17;
 pub struct Body<'c, 'm, 'k> {
     /// Writes instructions.
     pub b: &'m Builder<'c, 'm>,
+    /// The kernel.
+    pub kernel: &'k LoweredKernel,
     /// The kernel's program.
     pub func: &'k Func,
+    /// The block's shared memory.
+    pub shared: Option<PointerValue<'c>>,
     /// Variables in scope that have a value at run time.
     pub variables: HashMap<Var, Variable<'c>>,
     /// Variables in scope whose loops are written out, by what stands for them.
@@ -42,14 +52,20 @@ pub struct Body<'c, 'm, 'k> {
     /// The ranges of the launch variables and of the loops.
     ranges: Env,
     function: FunctionValue<'c>,
-    depth: u32,
-    around: Option<Var>,
+    pub(super) depth: u32,
+    pub(super) around: Option<Var>,
     next_var: u32,
     statements: u64,
     /// Loops whose next pass runs backwards.
     backwards: HashSet<Var>,
     /// Inside a zigzag loop: whether it runs backwards. The zigzag loops inside turn with it.
     turn: Option<bool>,
+    /// The threadIdx.x that alone numbers the threads, and the number of the warp, as every lane of it has it.
+    pub warp: Option<(Var, Number<'c>)>,
+    /// The role whose code is being written.
+    pub slice: Option<Slice>,
+    /// The barrier of the next role.
+    pub next_barrier: u32,
 }
 
 fn ranges(kernel: &LoweredKernel) -> Env {
@@ -73,7 +89,9 @@ pub fn emit<'c>(
     b.at_end(b.block(function, "entry"));
     let mut body = Body {
         b,
+        kernel,
         func: &kernel.func,
+        shared,
         variables: HashMap::new(),
         unrolled: visit::Map::new(),
         places: HashMap::new(),
@@ -86,20 +104,28 @@ pub fn emit<'c>(
         statements: 0,
         backwards: HashSet::new(),
         turn: None,
+        warp: None,
+        slice: None,
+        next_barrier: 1,
     };
     body.place_buffers(shared)?;
-    body.launch(kernel)?;
+    body.launch()?;
     body.stmts(&kernel.func.body)?;
     b.finish()
 }
 
-/// The function with its parameters: one pointer each, no two to the same memory. A barrier orders only what a pointer
-/// without `noalias` reaches.
+/// The function with its parameters: one pointer each, no two to the same memory, then the tensor maps. A barrier orders only
+/// what a pointer without `noalias` reaches.
 fn declare<'c>(b: &Builder<'c, '_>, kernel: &LoweredKernel, entry: &str) -> FunctionValue<'c> {
     let pointer = b.context.ptr_type(AddressSpace::from(GLOBAL));
-    let params = vec![pointer.into(); kernel.func.params.len()];
+    let map = b.context.ptr_type(AddressSpace::default());
+    let mut params: Vec<BasicMetadataTypeEnum> = vec![pointer.into(); kernel.func.params.len()];
+    params.extend(vec![BasicMetadataTypeEnum::from(map); kernel.maps.len()]);
     let function = b.module.add_function(entry, b.context.void_type().fn_type(&params, false), None);
     function.set_call_conventions(PTX_KERNEL);
+    for at in kernel.func.params.len()..params.len() {
+        b.by_value(function, at as u32, MAP_BYTES, MAP_ALIGN);
+    }
     let written = visit::writes(&kernel.func.body);
     for (i, id) in kernel.func.params.iter().enumerate() {
         let at = i as u32;
@@ -130,7 +156,21 @@ fn bounds<'c>(b: &Builder<'c, '_>, kernel: &LoweredKernel, function: FunctionVal
             b.context.metadata_node(&[function, b.context.metadata_string(key).into(), b.int(32, value.into()).into()]);
         b.module.add_global_metadata("nvvm.annotations", &node).map_err(|e| bug(e.to_string()))?;
     }
-    Ok(())
+    grid_constants(b, kernel, function)
+}
+
+/// Says that nobody writes the tensor maps, so that they stay where the driver has put them. Parameters count from 1.
+fn grid_constants<'c>(b: &Builder<'c, '_>, kernel: &LoweredKernel, function: FunctionValue<'c>) -> Result<()> {
+    if kernel.maps.is_empty() {
+        return Ok(());
+    }
+    let first = kernel.func.params.len() + 1;
+    let numbers: Vec<BasicMetadataValueEnum> =
+        (first..first + kernel.maps.len()).map(|n| b.int(32, n as i64).into()).collect();
+    let function: BasicMetadataValueEnum = function.as_global_value().as_pointer_value().into();
+    let list = b.context.metadata_node(&numbers);
+    let node = b.context.metadata_node(&[function, b.context.metadata_string("grid_constant").into(), list.into()]);
+    b.module.add_global_metadata("nvvm.annotations", &node).map_err(|e| bug(e.to_string()))
 }
 
 impl<'c> Body<'c, '_, '_> {
@@ -152,32 +192,7 @@ impl<'c> Body<'c, '_, '_> {
         }
     }
 
-    /// Reads the hardware's indices and computes what the block derives from them.
-    fn launch(&mut self, kernel: &LoweredKernel) -> Result<()> {
-        for axis in &kernel.launch {
-            if axis.extent <= 1 {
-                self.unrolled.insert(axis.var, Index::Int(0));
-                continue;
-            }
-            let register =
-                register_of(axis.axis).ok_or_else(|| bug(format!("{} is no hardware axis", axis.axis.name())))?;
-            let value = self.b.intrinsic(register, &[], &[])?.into_int_value();
-            self.b.below(value, axis.extent)?;
-            let number = Number { value, range: (0, i128::from(axis.extent) - 1) };
-            // Block indices are the same for all threads of a block: they come first.
-            let depth = if axis.axis.is_block_level() { 0 } else { 1 };
-            self.variables.insert(axis.var, Variable { number, depth });
-        }
-        for d in &kernel.derived {
-            let value = self.index(&d.value)?.value;
-            let number = Number { value, range: (0, i128::from(d.extent) - 1) };
-            self.variables.insert(d.var, Variable { number, depth: 0 });
-        }
-        self.depth = 1;
-        Ok(())
-    }
-
-    fn stmts(&mut self, body: &[Stmt]) -> Result<()> {
+    pub(super) fn stmts(&mut self, body: &[Stmt]) -> Result<()> {
         body.iter().try_for_each(|s| self.stmt(s))
     }
 
@@ -206,16 +221,32 @@ impl<'c> Body<'c, '_, '_> {
                 Ok(())
             }
             Stmt::Sync(sync) => self.sync(sync),
+            Stmt::Bulk(copy) => {
+                self.count()?;
+                self.bulk(copy)
+            }
+            Stmt::Elect(e) => self.elect(e, |body| body.stmts(&e.body)),
+            Stmt::Role(r) => self.role(r),
         }
     }
 
-    fn sync(&self, sync: &Sync) -> Result<()> {
+    fn sync(&mut self, sync: &Sync) -> Result<()> {
         let number = |n: i64| self.b.int(32, n).into();
-        match sync {
-            Sync::Block { .. } => self.b.effect("llvm.nvvm.barrier0", &[]),
-            Sync::Warp { .. } => self.b.effect("llvm.nvvm.bar.warp.sync", &[number(-1)]),
-            Sync::Commit { .. } => self.b.effect("llvm.nvvm.cp.async.commit.group", &[]),
-            Sync::Wait { groups, .. } => self.b.effect("llvm.nvvm.cp.async.wait.group", &[number(i64::from(*groups))]),
+        match &sync.kind {
+            SyncKind::Block => self.meet(),
+            SyncKind::Warpgroup => self.meet_in_groups(),
+            SyncKind::Cluster => {
+                self.b.effect("llvm.nvvm.barrier.cluster.arrive.aligned", &[])?;
+                self.b.effect("llvm.nvvm.barrier.cluster.wait.aligned", &[])
+            }
+            SyncKind::Warp => self.b.effect("llvm.nvvm.bar.warp.sync", &[number(-1)]),
+            SyncKind::Commit => self.b.effect("llvm.nvvm.cp.async.commit.group", &[]),
+            SyncKind::Wait { groups } => self.b.effect("llvm.nvvm.cp.async.wait.group", &[number(i64::from(*groups))]),
+            SyncKind::ProxyFence => self.order_memory("fence.proxy.async.shared::cta;"),
+            SyncKind::ProductFence => self.order_memory("wgmma.fence.sync.aligned;"),
+            SyncKind::ProductCommit => self.order_memory("wgmma.commit_group.sync.aligned;"),
+            SyncKind::ProductWait { groups } => self.wait_for_products(*groups),
+            other => self.sync_bulk(other),
         }
     }
 
@@ -248,6 +279,9 @@ impl<'c> Body<'c, '_, '_> {
     fn loop_(&mut self, l: &For) -> Result<()> {
         let extent = self.sum(&l.extent).as_constant();
         let extent = extent.ok_or_else(|| bug(format!("loop {} has no constant extent", self.name_of(l.var))))?;
+        if let LoopKind::Persistent { round } = l.kind {
+            return self.walk(l, round, extent);
+        }
         match unroll::copies(self.func, l, extent, self.around) {
             Copies::All if self.regroup(l)? => Ok(()),
             Copies::All => self.written_out(l, extent),
@@ -320,7 +354,7 @@ impl<'c> Body<'c, '_, '_> {
         Ok(())
     }
 
-    fn describe(&self, l: &For, extent: i64, copies: i64) -> String {
+    pub(super) fn describe(&self, l: &For, extent: i64, copies: i64) -> String {
         let mut text = format!("loop {} in 0..{extent}", self.name_of(l.var));
         if copies > 1 {
             text.push_str(&format!(", {copies} at a time"));
@@ -356,17 +390,4 @@ impl<'c> Body<'c, '_, '_> {
         }
         Ok(())
     }
-}
-
-/// The intrinsic that reads the index.
-fn register_of(axis: Axis) -> Option<&'static str> {
-    Some(match axis {
-        Axis::BlockX => "llvm.nvvm.read.ptx.sreg.ctaid.x",
-        Axis::BlockY => "llvm.nvvm.read.ptx.sreg.ctaid.y",
-        Axis::BlockZ => "llvm.nvvm.read.ptx.sreg.ctaid.z",
-        Axis::ThreadX => "llvm.nvvm.read.ptx.sreg.tid.x",
-        Axis::ThreadY => "llvm.nvvm.read.ptx.sreg.tid.y",
-        Axis::ThreadZ => "llvm.nvvm.read.ptx.sreg.tid.z",
-        Axis::Cluster | Axis::Warpgroup | Axis::Warp => return None,
-    })
 }

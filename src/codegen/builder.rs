@@ -5,13 +5,14 @@
 
 use super::session::bug;
 use crate::error::Result;
+use crate::target::Features;
 use inkwell::attributes::AttributeLoc;
 use inkwell::basic_block::BasicBlock;
 use inkwell::builder::BuilderError;
 use inkwell::context::Context;
 use inkwell::intrinsics::Intrinsic;
 use inkwell::module::Module;
-use inkwell::types::{BasicType, BasicTypeEnum, IntType};
+use inkwell::types::{AnyType, BasicMetadataTypeEnum, BasicType, BasicTypeEnum, IntType};
 use inkwell::values::{
     BasicMetadataValueEnum, BasicValue, BasicValueEnum, CallSiteValue, FunctionValue, InstructionOpcode, IntValue,
     MetadataValue, PointerValue, ValueKind,
@@ -29,6 +30,8 @@ pub struct Builder<'c, 'm> {
     pub context: &'c Context,
     /// The module.
     pub module: &'m Module<'c>,
+    /// What the chip has.
+    pub features: Features,
     ir: inkwell::builder::Builder<'c>,
 }
 
@@ -38,8 +41,8 @@ fn refused(e: BuilderError) -> crate::Error {
 
 impl<'c, 'm> Builder<'c, 'm> {
     /// A builder that stands nowhere yet.
-    pub fn new(context: &'c Context, module: &'m Module<'c>) -> Self {
-        Builder { context, module, ir: context.create_builder() }
+    pub fn new(context: &'c Context, module: &'m Module<'c>, features: Features) -> Self {
+        Builder { context, module, features, ir: context.create_builder() }
     }
 
     /// A block at the end of a function.
@@ -217,12 +220,23 @@ impl<'c, 'm> Builder<'c, 'm> {
         results: usize,
         args: &[Value<'c>],
     ) -> Result<ValueKind<'c>> {
+        self.asm(text, constraints, &vec![self.i32().into(); results], args)
+    }
+
+    /// Inline PTX with results and arguments of any type; several results come as the fields of one value.
+    pub fn asm(
+        &self,
+        text: String,
+        constraints: String,
+        results: &[Type<'c>],
+        args: &[Value<'c>],
+    ) -> Result<ValueKind<'c>> {
+        let types: Vec<BasicMetadataTypeEnum> = args.iter().map(|a| a.get_type().into()).collect();
         let args: Vec<BasicMetadataValueEnum> = args.iter().map(|a| (*a).into()).collect();
-        let types = vec![self.i32().into(); args.len()];
         let ty = match results {
-            0 => self.context.void_type().fn_type(&types, false),
-            1 => self.i32().fn_type(&types, false),
-            n => self.context.struct_type(&vec![self.i32().into(); n], false).fn_type(&types, false),
+            [] => self.context.void_type().fn_type(&types, false),
+            [one] => one.fn_type(&types, false),
+            several => self.context.struct_type(several, false).fn_type(&types, false),
         };
         let asm = self.context.create_inline_asm(ty, text, constraints, true, false, None, false);
         let call = self.ir.build_indirect_call(ty, asm, &args, "").map_err(refused)?;
@@ -254,6 +268,11 @@ impl<'c, 'm> Builder<'c, 'm> {
     /// An address as a number of 32 bits, which those of shared memory are.
     pub fn short_address(&self, pointer: PointerValue<'c>) -> Result<Value<'c>> {
         Ok(self.ir.build_ptr_to_int(pointer, self.i32(), "").map_err(refused)?.into())
+    }
+
+    /// An address as a number of 64 bits.
+    pub fn long_address(&self, pointer: PointerValue<'c>) -> Result<Value<'c>> {
+        Ok(self.ir.build_ptr_to_int(pointer, self.context.i64_type(), "").map_err(refused)?.into())
     }
 
     /// The address `index` elements behind a pointer. `inside` promises that it stays in the object.
@@ -388,6 +407,15 @@ impl<'c, 'm> Builder<'c, 'm> {
     pub fn promise(&self, function: FunctionValue<'c>, parameter: u32, attribute: &str, value: u64) {
         let kind = inkwell::attributes::Attribute::get_named_enum_kind_id(attribute);
         function.add_attribute(AttributeLoc::Param(parameter), self.context.create_enum_attribute(kind, value));
+    }
+
+    /// Makes a parameter one of so many bytes that stand in the parameters themselves.
+    pub fn by_value(&self, function: FunctionValue<'c>, parameter: u32, bytes: u32, align: u32) {
+        let kind = inkwell::attributes::Attribute::get_named_enum_kind_id("byval");
+        let ty = self.context.i8_type().array_type(bytes);
+        let attribute = self.context.create_type_attribute(kind, ty.as_any_type_enum());
+        function.add_attribute(AttributeLoc::Param(parameter), attribute);
+        function.set_param_alignment(parameter, align);
     }
 
     fn same(&self, a: Value<'c>, b: Value<'c>) -> Result<()> {

@@ -1,8 +1,9 @@
 //! What a launch needs to know besides the text: entries, arguments and workspace.
 
+use super::listing::Head;
 use crate::error::{Error, Result};
 use crate::ir::{Buffer, print, visit};
-use crate::kernel::{Access, Arg, Kernel, Kernels, Param, Workspace};
+use crate::kernel::{Access, Arg, Kernel, Kernels, Param, TensorMap, Workspace};
 use crate::lower::{self, Lowered, LoweredKernel};
 use crate::target::Target;
 
@@ -23,19 +24,27 @@ pub fn entries(lowered: &Lowered) -> Vec<String> {
     out
 }
 
-/// The kernel as it stands in the comment above its entry, with what the chip only emulates.
-pub fn head(kernel: &LoweredKernel, target: &Target) -> String {
+/// The kernel as it stands in the comment above its entry, with what the chip only emulates; and how many blocks a cluster
+/// has.
+pub fn head(entry: &str, kernel: &LoweredKernel, target: &Target) -> Head {
     let ([gx, gy, gz], [bx, by, bz]) = (kernel.grid(), kernel.block());
     let name = &kernel.func.name;
     let shared = kernel.shared_bytes;
     let launch = format!("kernel {name}: grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz}, {shared} bytes shared");
+    let walk = lower::print_walk(kernel);
     let emulated: String = kernel
         .instructions()
         .into_iter()
         .filter(|row| row.is_emulated_on(target))
         .map(|row| format!("# {} is emulated on {target}\n", row.name))
         .collect();
-    format!("{launch}\n{emulated}{}{}", lower::print_derived(kernel), print::func(&kernel.func))
+    let head = format!("{launch}{walk}\n{emulated}{}{}", lower::print_derived(kernel), lower::print_bulk(kernel));
+    let text = format!("{head}{}", print::func(&kernel.func));
+    let directives = match kernel.cluster() {
+        1 => String::new(),
+        blocks => format!(".reqnctapercluster {blocks}, 1, 1\n"),
+    };
+    Head { entry: entry.to_string(), text, directives }
 }
 
 /// Everything together.
@@ -58,7 +67,8 @@ pub fn kernels(
                 params: params(lowered, kernel, &workspace)?,
                 grid: kernel.grid(),
                 block: kernel.block(),
-                cluster: [1, 1, 1],
+                cluster: [kernel.cluster(), 1, 1],
+                persistent: kernel.persistent().is_some(),
                 shared_bytes: kernel.shared_bytes,
             })
         })
@@ -95,7 +105,19 @@ fn params(lowered: &Lowered, kernel: &LoweredKernel, workspace: &[Workspace]) ->
         arg.or_else(|| workspace.iter().position(|w| &w.name == name).map(Param::Workspace))
     };
     let missing = || Error::bug("codegen.params", format!("{} takes a buffer of nobody", kernel.func.name));
-    kernel.func.params.iter().map(|id| of(id).ok_or_else(missing)).collect()
+    let plain = kernel.func.params.iter().map(|id| of(id).ok_or_else(missing));
+    let maps = kernel.maps.iter().map(|map| {
+        Ok(Param::TensorMap(TensorMap {
+            array: Box::new(of(&map.buffer).ok_or_else(missing)?),
+            dtype: kernel.func.buffer(map.buffer).dtype,
+            extents: map.extents.clone(),
+            strides: map.strides.clone(),
+            tile: map.tile.clone(),
+            swizzle: map.swizzle,
+            promotion: map.promotion,
+        }))
+    });
+    plain.chain(maps).collect()
 }
 
 fn arg(lowered: &Lowered, name: &str) -> Result<Arg> {

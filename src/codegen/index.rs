@@ -140,6 +140,13 @@ impl<'c> Body<'c, '_, '_> {
         match atom {
             Index::Int(v) => Ok(self.constant(i128::from(*v))),
             Index::Var(v) => self.variable(*v),
+            Index::Bin(IndexOp::FloorDiv, a, b)
+                if let Some((thread, warp)) = self.warp
+                    && a.as_var() == Some(thread)
+                    && let Some(warps) = b.as_int().filter(|n| n % 32 == 0).map(|n| n / 32) =>
+            {
+                self.arithmetic(IndexOp::FloorDiv, warp, self.constant(warps.into()))
+            }
             Index::Bin(op, a, b) => {
                 let (a, b) = (self.emit_sum(&affine(a))?, self.emit_sum(&affine(b))?);
                 self.arithmetic(*op, a, b)

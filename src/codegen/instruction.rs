@@ -21,6 +21,7 @@ impl<'c> Body<'c, '_, '_> {
         match &row.emit {
             Some(Emit::Intrinsic { name, operands }) => self.call_intrinsic(call, row, name, operands),
             Some(Emit::Template { text, fields, operands }) => self.call_template(call, row, text, fields, operands),
+            Some(Emit::Product { text, fields }) => self.call_product(call, row, text, fields),
             None => Err(bug(format!("{} has no form yet", row.name))),
         }
     }
@@ -37,6 +38,7 @@ impl<'c> Body<'c, '_, '_> {
                     overloads.push(pointer.get_type().into());
                     args.push(pointer.into());
                 }
+                Held::Descriptor(_) => return Err(bug(format!("{name} takes a descriptor"))),
             }
             if let Held::Rows { stride, .. } = operand.held {
                 strides.push(self.b.int(32, stride).into());
@@ -49,7 +51,7 @@ impl<'c> Body<'c, '_, '_> {
             *arg = self.b.reinterpret(*arg, Type::try_from(ty).map_err(|()| bug("a parameter of no type"))?)?;
         }
         match (self.b.together(function, &args)?, call.operands.first()) {
-            (ValueKind::Basic(value), Some(result)) => self.taken_apart(result, value),
+            (ValueKind::Basic(value), Some(result)) => self.taken_apart(result, value, 0),
             (ValueKind::Instruction(_), Some(result)) if matches!(result.held, Held::Rows { .. }) => Ok(()),
             _ => Err(bug(format!("{name} has no value"))),
         }
@@ -91,12 +93,12 @@ impl<'c> Body<'c, '_, '_> {
                     args.push(self.b.short_address(pointer)?);
                     expanded.replace(&format!("{{{name}}}"), &format!("${first}"))
                 }
-                Held::Rows { .. } => return Err(bug("a template takes rows that are a stride apart")),
+                Held::Rows { .. } | Held::Descriptor(_) => return Err(bug("a template takes no tile in memory")),
             };
         }
         let constraints = format!("{}{}~{{memory}}", "=r,".repeat(results), "r,".repeat(args.len()));
         match (self.b.inline(expanded, constraints, results, &args)?, result) {
-            (ValueKind::Basic(value), Some((operand, _))) => self.taken_apart(operand, value),
+            (ValueKind::Basic(value), Some((operand, _))) => self.taken_apart(operand, value, 0),
             _ => Ok(()),
         }
     }
@@ -131,7 +133,7 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     /// The registers of an operand: of each its elements, a vector where they are several.
-    fn gathered(&self, operand: &Operand, elements: &[i64]) -> Result<Vec<Value<'c>>> {
+    pub fn gathered(&self, operand: &Operand, elements: &[i64]) -> Result<Vec<Value<'c>>> {
         if let Place::Packed(words) = self.place(operand.buffer)? {
             let registers = self.packed_registers(operand, elements)?;
             return registers.iter().map(|r| self.gathered_word(&words, r)).collect();
@@ -140,17 +142,20 @@ impl<'c> Body<'c, '_, '_> {
         registers.iter().map(|register| self.read(&words, register)).collect()
     }
 
-    /// Puts the registers that an instruction returns where their elements are.
-    fn taken_apart(&self, result: &Operand, value: Value<'c>) -> Result<()> {
+    /// Puts the registers that an instruction returns, from a field of its value on, where their elements are.
+    pub fn taken_apart(&self, result: &Operand, value: Value<'c>, first: u32) -> Result<()> {
         let Held::Registers(elements) = &result.held else { return Err(bug("a result that is not in registers")) };
         if let Place::Packed(words) = self.place(result.buffer)? {
             let registers = self.packed_registers(result, elements)?;
-            return registers.iter().zip(0..).try_for_each(|(r, n)| self.put_word(&words, r, self.b.field(value, n)?));
+            return registers
+                .iter()
+                .zip(first..)
+                .try_for_each(|(r, n)| self.put_word(&words, r, self.b.field(value, n)?));
         }
         let ty = self.b.element(self.buffer(result.buffer)?.dtype)?;
         let (words, registers) = self.held(result, elements)?;
         for (n, register) in registers.iter().enumerate() {
-            let field = self.b.field(value, n as u32)?;
+            let field = self.b.field(value, first + n as u32)?;
             let field = self.b.reinterpret(field, vector_of(ty, register.len() as u32)?)?;
             self.write(&words, register, field)?;
         }
@@ -167,7 +172,7 @@ fn expand(text: &str, name: &str, registers: std::ops::Range<usize>) -> String {
 }
 
 /// The operand of a call that plays an operand of the row.
-fn named<'k>(call: &'k Call, row: &Row, name: &str) -> Result<&'k Operand> {
+pub fn named<'k>(call: &'k Call, row: &Row, name: &str) -> Result<&'k Operand> {
     let at = row.operands.iter().position(|o| o.name == name);
     at.and_then(|n| call.operands.get(n)).ok_or_else(|| bug(format!("{} has no operand {name}", row.name)))
 }

@@ -12,6 +12,17 @@ pub struct Listing {
     words: Vec<String>,
 }
 
+/// What is said of an entry.
+#[derive(Debug)]
+pub struct Head {
+    /// Its name.
+    pub entry: String,
+    /// The comment above it.
+    pub text: String,
+    /// Directives behind the launch bounds, which LLVM cannot write; each ends its line.
+    pub directives: String,
+}
+
 impl Listing {
     /// Names a block by words about the program.
     pub fn name(&mut self, block: BasicBlock, words: &str) {
@@ -20,20 +31,24 @@ impl Listing {
         self.words.push(words.replace(['\n', '\r'], " "));
     }
 
-    /// The PTX with words for blocks and with `heads` (entry, text) above the entries.
-    pub fn annotate(&self, ptx: &str, heads: &[(String, String)]) -> String {
+    /// The PTX with words for blocks and with heads above the entries.
+    pub fn annotate(&self, ptx: &str, heads: &[Head]) -> String {
         let mut out = String::with_capacity(ptx.len() * 2);
+        let mut head: Option<&Head> = None;
         for line in ptx.lines() {
             // `.globl` and `.visible .entry` introduce an entry; the first of them is a comment already.
             if let Some(entry) = line.trim_start().strip_prefix(".visible .entry ") {
                 let entry = entry.trim_end_matches('(');
-                for (_, text) in heads.iter().filter(|(name, _)| name == entry) {
-                    text.lines().for_each(|l| out.push_str(&format!("// {}\n", l.trim_end())));
-                }
+                head = heads.iter().find(|h| h.entry == entry);
+                let text = head.map_or("", |h| &h.text);
+                text.lines().for_each(|l| out.push_str(&format!("// {}\n", l.trim_end())));
             }
             if let Some(line) = self.words_for(line) {
                 out.push_str(line.trim_end());
                 out.push('\n');
+                if let (true, Some(h)) = (line.starts_with(".reqntid"), head) {
+                    out.push_str(&h.directives);
+                }
             }
         }
         out

@@ -8,17 +8,21 @@
 mod access;
 mod body;
 mod builder;
+mod bulk;
 mod cast;
 mod copy;
 mod describe;
 mod expr;
 mod index;
 mod instruction;
+mod launch;
 mod listing;
 mod math;
 mod packed;
+mod product;
 mod regroup;
 mod session;
+mod slices;
 mod unroll;
 mod value;
 mod words;
@@ -53,12 +57,12 @@ pub fn compile(lowered: &Lowered, target: &Target) -> Result<Kernels> {
     session::prepare(&module, &machine);
     let mut listing = listing::Listing::default();
     let entries = describe::entries(lowered);
-    emit(&context, &module, lowered, &entries, &mut listing)?;
+    let builder = builder::Builder::new(&context, &module, target.features);
+    emit(&builder, lowered, &entries, &mut listing)?;
     module.verify().map_err(|e| Error::bug("codegen.verify", e.to_string()))?;
     let llvm = module.print_to_string().to_string();
     let ptx = session::to_ptx(&module, &machine, &log)?;
-    let heads: Vec<(String, String)> =
-        entries.iter().zip(&lowered.kernels).map(|(e, k)| (e.clone(), describe::head(k, target))).collect();
+    let heads: Vec<_> = entries.iter().zip(&lowered.kernels).map(|(e, k)| describe::head(e, k, target)).collect();
     let text = listing.annotate(&ptx, &heads);
     describe::kernels(lowered, target, ptx_version, entries, text, llvm)
 }
@@ -70,23 +74,23 @@ pub fn llvm_version() -> String {
 }
 
 fn emit<'c>(
-    context: &'c Context,
-    module: &Module<'c>,
+    builder: &builder::Builder<'c, '_>,
     lowered: &Lowered,
     entries: &[String],
     listing: &mut listing::Listing,
 ) -> Result<()> {
-    let builder = builder::Builder::new(context, module);
-    let shared = lowered.kernels.iter().any(uses_shared).then(|| shared_memory(context, module));
+    let shared = || shared_memory(builder.context, builder.module);
+    let shared = lowered.kernels.iter().any(uses_shared).then(shared);
     for (kernel, entry) in lowered.kernels.iter().zip(entries) {
-        body::emit(&builder, kernel, entry, shared, listing)
+        body::emit(builder, kernel, entry, shared, listing)
             .map_err(|e| e.within(format!("generating code for {}", kernel.func.name)))?;
     }
     Ok(())
 }
 
 fn uses_shared(kernel: &LoweredKernel) -> bool {
-    kernel.func.buffers.iter().any(|b| b.scope == crate::ir::Scope::Shared)
+    let buffers = kernel.func.buffers.iter().any(|b| b.scope == crate::ir::Scope::Shared);
+    buffers || !kernel.func.mbarriers.is_empty()
 }
 
 /// `.extern .shared .align 1024 .b8 shared_memory[]`: its size is the launch's.

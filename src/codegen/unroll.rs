@@ -55,7 +55,7 @@ fn straight_size(func: &Func, body: &[Stmt], around: Option<Var>) -> Option<i64>
     body.iter().try_fold(0i64, |sum, stmt| {
         let size = match stmt {
             Stmt::Store(_) | Stmt::Call(_) => 1,
-            Stmt::Sync(_) => return None,
+            Stmt::Sync(_) | Stmt::Bulk(_) | Stmt::Elect(_) | Stmt::Role(_) => return None,
             Stmt::Block(b) => straight_size(func, &b.body, around)?,
             Stmt::If(i) => straight_size(func, &i.body, around)?,
             Stmt::For(l) => {
@@ -98,7 +98,7 @@ fn held(func: &Func, l: &For, around: Var) -> i64 {
 mod tests {
     use super::*;
     use crate::DType;
-    use crate::ir::{Buffer, Store, Sync};
+    use crate::ir::{Buffer, Store, SyncKind};
 
     fn statements(count: usize) -> Vec<Stmt> {
         let value = Expr::constant(DType::F32, 0.0);
@@ -141,7 +141,7 @@ mod tests {
     fn loops_around_loops_and_barriers_stay() {
         let inner = Stmt::For(nest(1000, LoopKind::Serial, statements(4)));
         assert_eq!(copies(&nest(4, LoopKind::Serial, vec![inner]), 4), Copies::Some(1));
-        let barrier = Stmt::Sync(Sync::Block { reason: String::new() });
+        let barrier = Stmt::Sync(SyncKind::Block.because(String::new()));
         assert_eq!(copies(&nest(4, LoopKind::Serial, vec![barrier]), 4), Copies::Some(1));
         let small = Stmt::For(nest(4, LoopKind::Serial, statements(4)));
         assert_eq!(copies(&nest(4, LoopKind::Serial, vec![small]), 4), Copies::All);

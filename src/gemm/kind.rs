@@ -1,6 +1,6 @@
 //! Kinds of code for a matrix product: what a ladder climbs and a plot has lines for.
 
-use super::{Gemm, Mma, Tiles, Wmma, schedule, simt_steps};
+use super::{Gemm, Mma, Tiles, Wgmma, Wmma, schedule, simt_steps};
 use crate::error::{Error, Result};
 use crate::loom::Schedule;
 use crate::target::Target;
@@ -17,6 +17,8 @@ pub enum Kind {
     Wmma,
     /// Tensor cores through fragments in registers (mma.sync).
     Mma,
+    /// Tensor cores that read shared memory themselves (wgmma).
+    Wgmma,
 }
 
 /// Rows and columns of a block of the naive kind.
@@ -24,7 +26,7 @@ const NAIVE_BLOCK: i64 = 16;
 
 impl Kind {
     /// Every kind, from the plainest up.
-    pub const ALL: [Kind; 4] = [Kind::Naive, Kind::Simt, Kind::Wmma, Kind::Mma];
+    pub const ALL: [Kind; 5] = [Kind::Naive, Kind::Simt, Kind::Wmma, Kind::Mma, Kind::Wgmma];
 
     /// The name in tables and on the command line.
     pub fn name(self) -> &'static str {
@@ -33,6 +35,7 @@ impl Kind {
             Kind::Simt => "simt",
             Kind::Wmma => "wmma",
             Kind::Mma => "mma",
+            Kind::Wgmma => "wgmma",
         }
     }
 
@@ -48,6 +51,7 @@ impl Kind {
             Kind::Simt => "tiles in shared memory, a tile of C in the registers of each thread",
             Kind::Wmma => "tensor cores: 16 x 16 tiles of C a warp",
             Kind::Mma => "fragments in registers, loaded by ldmatrix, copies in flight",
+            Kind::Wgmma => "factors straight from shared memory, bulk copies, products in flight",
         }
     }
 
@@ -61,13 +65,16 @@ impl Kind {
             Kind::Naive => Some(naive(spec)),
             Kind::Simt => Some(simt_steps(spec, target)),
             Kind::Mma => Mma::choose(spec, target).map(|m| m.steps(spec)),
+            Kind::Wgmma => Wgmma::choose(spec, target).map(|w| w.steps(spec)),
             Kind::Wmma => Wmma::choose(spec, target).map(|w| w.steps(spec)),
         };
         let steps = steps.ok_or_else(|| {
             let GemmSpec { m, n, k, a, b, acc, out, layout } = *spec;
             let factors = if a == b { a.to_string() } else { format!("{a}*{b}") };
             let product = format!("{m}x{n}x{k} {factors}>{acc}>{out} {}", layout.name());
-            Error::chip("gemm.kind", format!("no recipe of kind {} fits {product} on {target}", self.name()))
+            let why = if self == Kind::Mma { Mma::lacks(spec, target) } else { None };
+            let why = why.map(|w| format!(": {w}")).unwrap_or_default();
+            Error::chip("gemm.kind", format!("no recipe of kind {} fits {product} on {target}{why}", self.name()))
                 .help("leave this kind out, or write the steps yourself")
         })?;
         schedule(gemm, target, &steps)

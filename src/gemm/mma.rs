@@ -1,4 +1,4 @@
-//! The recipe for products on tensor cores by mma.sync: f16 and bf16, and 8-bit integers.
+//! The recipe for products on tensor cores by mma.sync: f16 and bf16, and integers of 8 and 4 bits.
 //!
 //! Tiles of both factors come into a ring of slots in shared memory by asynchronous copies, swizzled so that neither they
 //! nor ldmatrix meet a bank twice; a warp has the factors of its next step of k in registers while it multiplies those of
@@ -7,16 +7,22 @@
 //! which asynchronous copies cannot read. A product that the tiles do not divide is padded with zeros, by the copies or
 //! while a factor is packed. Where there are few tiles, blocks of their own sum over parts of k.
 //!
+//! Turing has no asynchronous copies, and shorter instructions: tiles come through registers there, two slots deep.
+//!
 //! An H200 at full load is limited by its power: what counts is how few bytes are moved for a product. So large products
 //! have large tiles, neighbouring blocks read the same ones, and B's registers stay while A's change.
 
 mod cost;
+mod narrow;
+mod sums;
 
 use super::sides::{along_k, contiguous, rows, up};
 use crate::dtype::DType;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
+pub use narrow::Factors;
 use std::fmt::Write as _;
+pub use sums::Way;
 
 /// What the recipe decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,12 +37,20 @@ pub struct Mma {
     pub stages: i64,
     /// Whether a warp loads factors one step of k ahead.
     pub ahead: bool,
+    /// How the sums leave registers.
+    pub way: Way,
+    /// Rows and terms of the instruction.
+    pub shape: [i64; 2],
+    /// Whether tiles are copied asynchronously, or on their way through registers.
+    pub asynchronous: bool,
     /// Rows of blocks that are walked together.
     pub group: i64,
     /// Parts of k that blocks of their own sum over.
     pub parts: i64,
     /// How A and B come into shared memory.
     pub routes: [Source; 2],
+    /// What tensor cores are given of them.
+    pub factors: Factors,
 }
 
 /// What a tile of a factor is copied from.
@@ -48,33 +62,37 @@ pub enum Source {
     Packed,
 }
 
-/// Tiles and warps to choose from.
+/// Tiles and warps to choose from. Larger tiles of fewer warps ask less of shared memory: at 1000^3 four of 64 x 32 take
+/// 10.2 us on an H200, eight of 32 x 32 take 10.5.
 const CANDIDATES: [([i64; 2], [i64; 2]); 7] = [
     ([128, 256], [2, 4]),
     ([256, 128], [4, 2]),
     ([128, 128], [2, 2]),
-    ([128, 64], [4, 2]),
-    ([64, 128], [2, 4]),
+    ([128, 64], [2, 2]),
+    ([64, 128], [2, 2]),
     ([64, 64], [2, 2]),
     ([32, 64], [1, 2]),
 ];
+/// Those where tiles pass through registers, which leaves a warp room for fewer sums; not measured.
+const SYNCHRONOUS: [([i64; 2], [i64; 2]); 5] =
+    [([128, 128], [2, 4]), ([128, 64], [2, 2]), ([64, 128], [1, 4]), ([64, 64], [2, 2]), ([32, 64], [1, 2])];
 /// Numbers of parts to choose from.
 const PARTS: [i64; 6] = [1, 2, 3, 4, 6, 8];
-/// Elements of C from which on rows of it are stored together at its edges too (4095x4097x4099: 335 us for 405).
-const LARGE: i64 = 1 << 21;
-/// Threads of a block that packs, and of one that adds parts up.
+/// Threads of a block that packs.
 const THREADS: i64 = 256;
-const ADDING: i64 = 128;
 
 impl Mma {
     /// The cheapest tiles; `None` where the chip or its tensor cores have no such product, or it is smaller than a tile.
     pub fn choose(spec: &GemmSpec, target: &Target) -> Option<Mma> {
-        let needed = Features::CP_ASYNC | Features::MMA_AMPERE | Features::LDMATRIX;
-        if instruction(spec).is_none() || !target.has(needed) || spec.m.min(spec.n) < 16 || spec.k < 32 {
+        if Mma::lacks(spec, target).is_some() {
             return None;
         }
-        let parts = |tile: &'static ([i64; 2], [i64; 2])| PARTS.into_iter().map(move |p| (tile, p));
-        let all = CANDIDATES.iter().flat_map(parts).map(|((block, warps), parts)| Mma::of(spec, *block, *warps, parts));
+        let tiles: &[_] = if target.has(Features::CP_ASYNC) { &CANDIDATES } else { &SYNCHRONOUS };
+        let tiles = tiles.iter().flat_map(|tile| PARTS.map(|parts| (tile, parts)));
+        let with = |factors: Factors| {
+            tiles.clone().map(move |((block, warps), parts)| Mma::with(spec, target, *block, *warps, parts, factors))
+        };
+        let all = Factors::of(spec, target).into_iter().flat_map(with);
         // Every warp of a lone tile has some of C, and every part some tiles of k.
         let used = |m: &Mma| (0..2).all(|d| rows(spec)[d] > m.block[d] - m.block[d] / m.warps[d]);
         let fits = |m: &Mma| used(m) && (m.parts == 1 || spec.k / m.parts >= 4 * m.bk);
@@ -82,26 +100,55 @@ impl Mma {
         all.filter(|m| fits(m) && cost(m).is_finite()).min_by(|a, b| cost(a).total_cmp(&cost(b)))
     }
 
+    /// What keeps a product from its tensor cores.
+    pub fn lacks(spec: &GemmSpec, target: &Target) -> Option<&'static str> {
+        if Factors::of(spec, target).is_empty() {
+            return Some("the chip has no mma.sync for these types with loads of matrices for it");
+        }
+        // The smallest tiles would be filled with zeros for the most part.
+        let small = spec.m.min(spec.n) < 16 || spec.k < 32;
+        small.then_some("tiles for tensor cores have 16 rows and 16 columns at least, and sums of 32 terms")
+    }
+
     /// These tiles, with slots and routes that suit them.
-    pub fn of(spec: &GemmSpec, block: [i64; 2], warps: [i64; 2], parts: i64) -> Mma {
+    pub fn of(spec: &GemmSpec, target: &Target, block: [i64; 2], warps: [i64; 2], parts: i64) -> Mma {
+        let factors = Factors::of(spec, target).first().copied().unwrap_or(Factors::Stored);
+        Mma::with(spec, target, block, warps, parts, factors)
+    }
+
+    /// These tiles of these factors.
+    pub fn with(
+        spec: &GemmSpec,
+        target: &Target,
+        block: [i64; 2],
+        warps: [i64; 2],
+        parts: i64,
+        factors: Factors,
+    ) -> Mma {
         // 128 bytes of a row: all banks, and as many as are read together. Of large tiles of warps of 16-bit elements more
         // but shorter slots are a little faster (0.646 for 0.639 of cuBLAS at 4096^3 NN on an H200).
         // Bytes of long slots spill on some chips.
         let large = block[0] / warps[0] * (block[1] / warps[1]) > 1 << 11;
-        let (row, stages) = match (large, bytes(spec)) {
-            (true, 2) => (64, 5),
-            (true, _) => (64, 4),
+        let (asynchronous, bits) = (target.has(Features::CP_ASYNC), factors.bits(spec));
+        let (row, stages) = match (asynchronous, large, bits) {
+            // What is on its way is in registers, and there is half as much shared memory.
+            (false, ..) => (64, 2),
+            (_, true, 16) => (64, 5),
+            (_, true, _) => (64, 4),
             _ => (128, 4),
         };
-        let bk = row / bytes(spec);
+        let bk = 8 * row / bits;
         let rows = up(spec.m, block[0]);
         let group = if rows % 16 == 0 || rows > 32 { 16 } else { 8 };
         let routes = [0, 1].map(|side| {
-            let unaligned = contiguous(spec, side) * bytes(spec) % 16 != 0;
-            let turned = bytes(spec) == 1 && !along_k(spec)[side];
-            if unaligned || turned { Source::Packed } else { Source::Direct }
+            let unaligned = contiguous(spec, side) * i64::from(spec.a.bits()) % 128 != 0;
+            let turned = bits < 16 && !along_k(spec)[side];
+            let widened = factors == Factors::Widened;
+            if unaligned || turned || widened { Source::Packed } else { Source::Direct }
         });
-        Mma { block, warps, bk, stages, ahead: true, group, parts, routes }
+        let way = Way::of(spec, target, block, parts);
+        let shape = factors.shape(spec, target).unwrap_or([16, factors.depth(spec)]);
+        Mma { block, warps, bk, stages, ahead: true, way, shape, asynchronous, group, parts, routes, factors }
     }
 
     /// Threads of a block.
@@ -111,7 +158,8 @@ impl Mma {
 
     /// Bytes of shared memory of a block.
     pub fn shared(&self, spec: &GemmSpec) -> i64 {
-        (self.block[0] + self.block[1]) * self.bk * self.stages * bytes(spec)
+        let rows = if self.way == Way::Pairs { 0 } else { self.block[0] * self.block[1] * 2 };
+        ((self.block[0] + self.block[1]) * self.bk * self.stages * self.factors.bits(spec) / 8).max(rows)
     }
 
     /// Whether k does not come out even.
@@ -123,11 +171,6 @@ impl Mma {
     fn pads(&self, spec: &GemmSpec, side: usize) -> bool {
         self.pads_k(spec) || rows(spec)[side] % self.block[side] != 0
     }
-
-    /// Whether the tiles reach beyond C.
-    fn grows(&self, spec: &GemmSpec) -> bool {
-        spec.m % self.block[0] != 0 || spec.n % self.block[1] != 0
-    }
 }
 
 /// The steps.
@@ -135,7 +178,7 @@ impl Mma {
     /// The steps as text, for a program of [`crate::te::gemm`] of types that tensor cores multiply.
     pub fn steps(&self, spec: &GemmSpec) -> String {
         let names = Names::of(self, spec);
-        let mut out = self.pad(spec, &names);
+        let mut out = self.widen(&names) + &self.pad(spec, &names);
         for side in 0..2 {
             out += &self.pack(spec, side, &names);
         }
@@ -150,8 +193,7 @@ impl Mma {
         if self.ahead {
             out.push_str("pipeline kk stages=2\n");
         }
-        let (sums, row) = (names.sums, instruction(spec).unwrap_or_default());
-        let _ = writeln!(out, "decompose_reduction {sums} k0 -> zero\nannotate im zigzag 1\ntensorize ii {row}");
+        let _ = writeln!(out, "decompose_reduction {} k0 -> zero\ntensorize ii {}", names.sums, self.instruction(spec));
         out + &self.finish(spec, &names)
     }
 
@@ -168,28 +210,20 @@ impl Mma {
         }
         let (name, packed) = (NAMES[side], &names.sources[side]);
         let p = name.to_lowercase();
+        if narrow::is_narrow(spec) {
+            return self.pack_narrow(spec, side, names);
+        }
         let mut out = String::new();
         if !self.pads(spec, side) {
             let _ = writeln!(out, "cache_read {} {name} global -> {packed}", names.whole);
         }
-        if bytes(spec) > 1 || along_k(spec)[side] {
-            let _ = writeln!(
-                out,
-                "split {packed}_0 ? 8 -> {p}a0 {p}a1; split {packed}_1 ? {THREADS} -> {p}b0 {p}b1\n\
-                 reorder {p}a0 {p}b0 {p}b1 {p}a1; unroll {p}a1\n\
-                 bind {p}a0 blockIdx.y; bind {p}b0 blockIdx.x; bind {p}b1 threadIdx.x"
-            );
-            return out;
+        if spec.a.bits() > 8 || along_k(spec)[side] {
+            return out + &packed_rows(&p, packed);
         }
-        // Two neighbours write 32 bytes of a row, and read 16 columns of each of 16 rows at a time.
         let _ = writeln!(
             out,
-            "transform_layout {packed} [k, w] -> [w, k]\n\
-             split {packed}_0 ? 2 2 16 -> {p}a0 {p}a1 {p}a2 {p}a3; split {packed}_1 ? 4 16 -> {p}b0 {p}b1 {p}b2\n\
-             reorder {p}a0 {p}b0 {p}b1 {p}a1 {p}b2 {p}a2 {p}a3; bind {p}a0 blockIdx.y; bind {p}b0 blockIdx.x\n\
-             {}bind {p}t threadIdx.x; vectorize {p}a3\n\
-             cache_read {packed} {name} shared -> {name}_x; compute_at {name}_x {p}b0 -> {p}x0 {p}x1; fuse {p}x0 {p}x1 -> {p}x",
-            fused(&[format!("{p}b1"), format!("{p}a1"), format!("{p}b2"), format!("{p}a2")], &format!("{p}t")),
+            "{}cache_read {packed} {name} shared -> {name}_x; compute_at {name}_x {p}b0 -> {p}x0 {p}x1; fuse {p}x0 {p}x1 -> {p}x",
+            turned(side, packed)
         );
         let _ = match contiguous(spec, side) % 16 {
             0 => {
@@ -202,7 +236,7 @@ impl Mma {
 
     /// The loops of blocks, warps and instructions, and those of what stores the sums.
     fn nest(&self, spec: &GemmSpec, names: &Names) -> String {
-        let ([wi, wj], [ti, tj], ki) = (self.warps, self.tiles(), depth(spec));
+        let ([wi, wj], [ti, tj], [m, ki]) = (self.warps, self.tiles(), self.shape);
         let mut out = String::new();
         let part = if self.parts > 1 { "part " } else { "" };
         if self.parts > 1 {
@@ -210,100 +244,60 @@ impl Mma {
         }
         let (stored, steps) = self.stored(spec, names);
         out += &steps;
-        let copied = if self.parts > 1 { "op " } else { "" };
-        // Where each element is stored under its own condition, those of a column one after the other need fewest registers.
-        let order = if self.grows(spec) && !self.staged(spec) && spec.n % 2 != 0 { "on om" } else { "om on" };
+        // Instructions that are shorter than what a warp loads at once.
+        let depth = self.factors.depth(spec);
+        let (split, kq) = match depth / ki {
+            1 => (format!("{ki} -> k0 kk ki"), ""),
+            short if self.factors == Factors::Unpacked => (format!("{ki} {short} -> k0 kk ki kq"), "kq "),
+            short => (format!("{short} {ki} -> k0 kk kq ki"), "kq "),
+        };
         let _ = write!(
             out,
-            "split i ? {wi} {ti} 16 -> i0 iw im ii; split j ? {wj} {tj} 8 -> j0 jw jm ji\n\
-             split k ? {} {ki} -> k0 kk ki\nreorder {part}i0 j0 iw jw k0 kk jm im ii ji ki\n\
-             rasterize i0 j0 group={} -> tile; bind tile blockIdx.x; fuse iw jw -> w; bind w warp\n\
-             reverse_compute_at {stored} w -> {copied}o0 o1\n\
-             split o0 ? 16 -> om oi; split o1 ? 8 -> on oj; reorder {copied}{order} oi oj\n",
-            self.bk / ki,
+            "split i ? {wi} {ti} {m} -> i0 iw im ii; split j ? {wj} {tj} 8 -> j0 jw jm ji\n\
+             split k ? {} {split}\nreorder {part}i0 j0 iw jw k0 kk {kq}jm im ii ji ki\n\
+             rasterize i0 j0 group={} -> tile; bind tile blockIdx.x; fuse iw jw -> w; bind w warp\n",
+            self.bk / depth,
             self.group
         );
-        if self.staged(spec) {
-            let vector = if spec.n % 8 == 0 { " 8 -> s_0 s_1 s_2; vectorize s_2" } else { " -> s_0 s_1" };
-            let _ = writeln!(
-                out,
-                "reverse_compute_at C_s tile -> s0 s1; fuse s0 s1 -> s; split s ? {}{vector}; bind s_1 threadIdx.x\n\
-                 swizzle C_s 128",
-                self.threads(),
-            );
-            if self.grows(spec) {
-                out.push_str("reverse_compute_inline C_pad\n");
-            }
-        }
-        out
+        out + &self.emptied(spec, stored, names)
     }
 
-    /// Whether a tile of C goes through shared memory, so that rows of it are stored together: of 32-bit elements, lanes
-    /// have whole sectors of memory anyway. Tiles that reach beyond a small C are stored from registers, each element under
-    /// its own condition: blocks behind the product then find what they read by the names of the program.
-    fn staged(&self, spec: &GemmSpec) -> bool {
-        let large = spec.m.saturating_mul(spec.n) >= LARGE;
-        self.parts == 1 && spec.out.bits() == 16 && (large || !self.grows(spec))
-    }
-
-    /// The block that takes the sums out of registers, which are a fragment: the buffer between them and the conversion
-    /// to C, or a copy of C's tile.
-    fn stored(&self, spec: &GemmSpec, names: &Names) -> (&'static str, String) {
-        let (grows, mut out) = (self.grows(spec), String::new());
-        let written = match (self.parts > 1, grows) {
-            (true, _) => "parts",
-            (false, true) => "C_pad",
-            (false, false) => "C",
-        };
-        if !names.converts || self.parts > 1 {
-            let to = if self.staged(spec) { "C_s" } else { written };
-            if self.staged(spec) {
-                let _ = writeln!(out, "cache_write {} {written} shared -> C_s", names.sums);
-            }
-            let _ = writeln!(out, "cache_write {} {to} fragment -> C_f", names.sums);
-            return ("C_f", out);
-        }
-        if grows {
-            out.push_str("compute_inline acc_pad\n");
-        }
-        if grows && self.staged(spec) {
-            let sizes = [("out_i", spec.m, self.block[0]), ("out_j", spec.n, self.block[1])];
-            let _ = writeln!(out, "pad out {} -> acc_out C_pad; compute_inline acc_out", multiples(&sizes));
-        }
-        let _ = writeln!(out, "set_scope {} fragment", if grows { "acc_pad" } else { "acc" });
-        if self.staged(spec) {
-            let _ = writeln!(out, "cache_write out {written} shared -> C_s");
-        }
-        ("out", out)
+    fn instruction(&self, spec: &GemmSpec) -> String {
+        let [m, k] = self.shape;
+        let [a, b] = [spec.a, spec.b].map(|t| self.factors.multiplied(t));
+        format!("mma.m{m}n8k{k}.{}.{a}.{b}", spec.acc)
     }
 
     /// Tiles of the instruction that a warp has, along rows and columns.
     fn tiles(&self) -> [i64; 2] {
-        [self.block[0] / self.warps[0] / 16, self.block[1] / self.warps[1] / 8]
+        [self.block[0] / self.warps[0] / self.shape[0], self.block[1] / self.warps[1] / 8]
     }
 
     /// A factor's tile in shared memory.
     fn stage(&self, spec: &GemmSpec, side: usize, names: &Names) -> String {
         let (n, source, x) = (NAMES[side], &names.sources[side], ["a", "b"][side]);
-        let vector = 16 / bytes(spec);
+        let bits = self.factors.bits(spec);
         let mut out = format!("cache_read {} {source} shared -> {n}_s\n", names.sums);
         if self.pads(spec, side) && self.routes[side] == Source::Direct {
             let _ = writeln!(out, "compute_inline {source}");
         }
         let row = if runs_along_k(spec, side) { self.bk } else { self.block[side] };
+        let with = if self.asynchronous { format!("; copy_with {n}_s cp_async") } else { String::new() };
         let _ = writeln!(
             out,
-            "compute_at {n}_s k0 -> {x}0 {x}1; fuse {x}0 {x}1 -> {x}; split {x} ? {} {vector} -> {x}_0 {x}_1 {x}_2\n\
-             bind {x}_1 threadIdx.x; vectorize {x}_2; swizzle {n}_s {}; copy_with {n}_s cp_async",
+            "compute_at {n}_s k0 -> {x}0 {x}1; fuse {x}0 {x}1 -> {x}; split {x} ? {} {} -> {x}_0 {x}_1 {x}_2\n\
+             bind {x}_1 threadIdx.x; vectorize {x}_2; swizzle {n}_s {}{with}",
             self.threads(),
-            (row * bytes(spec)).min(128)
+            128 / bits,
+            (row * bits / 8).min(128)
         );
         out
     }
 
     /// What a warp has of a factor in registers: four matrices at a time, in the order of the instruction's registers.
     fn fragment(&self, spec: &GemmSpec, side: usize, names: &Names) -> String {
-        let (n, f, dtype, ki) = (NAMES[side], ["f", "g"][side], [spec.a, spec.b][side], depth(spec));
+        let (n, f) = (NAMES[side], ["f", "g"][side]);
+        let (dtype, ki) = (self.factors.loaded([spec.a, spec.b][side]), self.factors.depth(spec));
         let along = runs_along_k(spec, side);
         let order = if (side == 1) == along { ".row" } else { "" };
         let load = if along {
@@ -313,34 +307,11 @@ impl Mma {
                 "split {f}1 ? 16 -> {f}m {f}i; reorder {f}m {f}0 {f}i; tensorize {f}0 ldmatrix.trans{order}.m16n{ki}.{dtype}"
             )
         };
-        format!("cache_read {} {n}_s fragment -> {n}_f; compute_at {n}_f kk -> {f}0 {f}1; {load}\n", names.sums)
-    }
-
-    /// Adds parts up, and leaves out what lies beyond C.
-    fn finish(&self, spec: &GemmSpec, names: &Names) -> String {
-        let mut out = String::new();
-        if self.parts == 1 {
-            if self.grows(spec) && !names.converts && !self.staged(spec) {
-                out.push_str("reverse_compute_inline C_pad\n");
-            }
-            return out;
-        }
-        let (whole, buffer) = (names.whole, if names.converts { "acc" } else { "C" });
-        let summed = if self.grows(spec) { format!("{buffer}_pad") } else { buffer.to_string() };
-        if self.grows(spec) && names.converts {
-            let _ = writeln!(out, "compute_inline acc_pad");
-        }
-        let _ =
-            writeln!(out, "split cj ? {ADDING} -> c0 c1; bind ci blockIdx.y; bind c0 blockIdx.x; bind c1 threadIdx.x");
-        if names.converts {
-            let _ = writeln!(out, "set_scope {summed} local; reverse_compute_at out c1");
-        } else {
-            let _ = writeln!(out, "cache_write {whole} {summed} local -> C_l; reverse_compute_at C_l c1");
-            if self.grows(spec) {
-                out.push_str("reverse_compute_inline C_pad\n");
-            }
-        }
-        out + "unroll cp\n"
+        let [unpacked, turned] = self.unpack(side, names);
+        format!(
+            "cache_read {} {n}_s fragment -> {n}_f\n{unpacked}compute_at {n}_f kk -> {f}0 {f}1; {load}\n{turned}",
+            names.sums
+        )
     }
 }
 
@@ -360,10 +331,11 @@ impl Names {
     fn of(mma: &Mma, spec: &GemmSpec) -> Names {
         let converts = spec.acc != spec.out;
         let whole = if converts { "mma" } else { "C" };
+        let wide = if mma.factors == Factors::Widened { "_wide" } else { "" };
         let sources = [0, 1].map(|side| match (mma.pads(spec, side), mma.routes[side]) {
-            (true, _) => format!("{}_pad", NAMES[side]),
-            (false, Source::Packed) => format!("{}_pack", NAMES[side]),
-            (false, Source::Direct) => NAMES[side].to_string(),
+            (true, _) => format!("{}{wide}_pad", NAMES[side]),
+            (false, Source::Packed) if wide.is_empty() => format!("{}_pack", NAMES[side]),
+            (false, _) => format!("{}{wide}", NAMES[side]),
         });
         Names { converts, whole, sums: if mma.parts > 1 { "parts" } else { whole }, sources }
     }
@@ -372,37 +344,51 @@ impl Names {
 /// The factors.
 const NAMES: [&str; 2] = ["A", "B"];
 
-/// The instruction for these types.
-fn instruction(spec: &GemmSpec) -> Option<String> {
-    use DType::{Bf16, F16, F32, S8, S32, U8};
-    let known = match (spec.a, spec.b) {
-        (F16, F16) => matches!(spec.acc, F32 | F16),
-        (Bf16, Bf16) => spec.acc == F32,
-        (S8 | U8, S8 | U8) => spec.acc == S32,
-        _ => false,
+/// Rows and terms of the instruction for these types; `None` where the chip has none.
+fn shape(spec: &GemmSpec, target: &Target) -> Option<[i64; 2]> {
+    use DType::{Bf16, F16, F32, S4, S8, S32, U4, U8};
+    let [ampere, turing] = match (spec.a, spec.b, spec.acc) {
+        (F16, F16, F32 | F16) => [Some([16, 16]), Some([16, 8])],
+        (Bf16, Bf16, F32) => [Some([16, 16]), None],
+        (S8 | U8, S8 | U8, S32) => [Some([16, 32]), Some([8, 16])],
+        (S4 | U4, S4 | U4, S32) => [Some([16, 64]), Some([8, 32])],
+        _ => return None,
     };
-    known.then(|| format!("mma.m16n8k{}.{}.{}.{}", depth(spec), spec.acc, spec.a, spec.b))
-}
-
-/// Terms that an instruction adds up.
-fn depth(spec: &GemmSpec) -> i64 {
-    32 / bytes(spec)
-}
-
-/// Bytes of an element of a factor.
-fn bytes(spec: &GemmSpec) -> i64 {
-    (i64::from(spec.a.bits()) / 8).max(1)
+    let turing = turing.filter(|_| target.has(Features::MMA_F16 | Features::MMA_INT | Features::LDMATRIX));
+    if target.has(Features::MMA_AMPERE | Features::CP_ASYNC) { ampere } else { turing }
 }
 
 /// Whether a factor's rows run along k in shared memory: bytes are turned before.
 fn runs_along_k(spec: &GemmSpec, side: usize) -> bool {
-    along_k(spec)[side] || bytes(spec) == 1
+    along_k(spec)[side] || spec.a.bits() < 16
+}
+
+/// The loops of a kernel that packs a factor row by row, eight rows a thread; names begin with `p`.
+pub(super) fn packed_rows(p: &str, packed: &str) -> String {
+    format!(
+        "split {packed}_0 ? 8 -> {p}a0 {p}a1; split {packed}_1 ? {THREADS} -> {p}b0 {p}b1\n\
+         reorder {p}a0 {p}b0 {p}b1 {p}a1; unroll {p}a1\n\
+         bind {p}a0 blockIdx.y; bind {p}b0 blockIdx.x; bind {p}b1 threadIdx.x\n"
+    )
 }
 
 /// Loops whose extents a size does not divide, with the size.
-fn multiples(sizes: &[(&str, i64, i64)]) -> String {
+pub(super) fn multiples(sizes: &[(&str, i64, i64)]) -> String {
     let uneven = sizes.iter().filter(|(_, size, by)| size % by != 0);
     uneven.map(|(l, _, by)| format!("{l}={by}")).collect::<Vec<_>>().join(" ")
+}
+
+/// The loops of a kernel that turns tiles of 64 x 64 bytes: two neighbours write 32 bytes of a row, and read 16 columns of
+/// each of 16 rows at a time.
+fn turned(side: usize, packed: &str) -> String {
+    let p = ["a", "b"][side];
+    format!(
+        "transform_layout {packed} [k, w] -> [w, k]\n\
+         split {packed}_0 ? 2 2 16 -> {p}a0 {p}a1 {p}a2 {p}a3; split {packed}_1 ? 4 16 -> {p}b0 {p}b1 {p}b2\n\
+         reorder {p}a0 {p}b0 {p}b1 {p}a1 {p}b2 {p}a2 {p}a3; bind {p}a0 blockIdx.y; bind {p}b0 blockIdx.x\n\
+         {}bind {p}t threadIdx.x; vectorize {p}a3\n",
+        fused(&[format!("{p}b1"), format!("{p}a1"), format!("{p}b2"), format!("{p}a2")], &format!("{p}t"))
+    )
 }
 
 /// Steps that fuse loops into `name`; those between get it with a number.
@@ -470,7 +456,8 @@ mod tests {
         let none = |types, target: Target| Mma::choose(&spec(4096, 4096, 4096, types, Layout::NN), &target).is_none();
         assert!(none([DType::F32; 3], Target::sm_90a()));
         assert!(none([DType::Bf16, DType::Bf16, DType::Bf16], Target::sm_90a()));
-        assert!(none(HALF, Target::sm_75()));
+        assert!(none(HALF, Target::sm_70()));
+        assert!(!none(HALF, Target::sm_75()) && none([DType::Bf16, DType::F32, DType::Bf16], Target::sm_75()));
         assert!(!none(HALF, Target::sm_86()));
         assert!(Mma::choose(&spec(1, 4096, 4096, HALF, Layout::NN), &Target::sm_90a()).is_none());
     }

@@ -11,15 +11,17 @@ mod simt;
 mod split;
 mod thread_tiles;
 mod warp_tiles;
+mod wgmma;
 mod wmma;
 
 pub use kind::Kind;
-pub use mma::{Mma, Source};
+pub use mma::{Factors, Mma, Source, Way};
 pub use pipelined::{Pipelined, Route};
 pub use simt::Tiles;
 pub use split::Split;
 pub use thread_tiles::ThreadTiles;
 pub use warp_tiles::WarpTiles;
+pub use wgmma::Wgmma;
 pub use wmma::Wmma;
 
 use crate::dtype::{Class, DType};
@@ -112,13 +114,15 @@ pub fn describe(program: &Func) -> Option<Gemm> {
 }
 
 /// A schedule for the product: tiles in shared memory that all threads fetch, and a tile of C in the registers of each.
-/// Products of 16-bit floats and of bytes get tensor cores where the chip has them: [`Mma`] where copies are asynchronous, else
-/// [`Wmma`].
+/// Products of 16-bit floats, of bytes and of 4-bit integers get tensor cores where the chip has them: [`Mma`] from sm_75 on,
+/// else [`Wmma`]. Integers of 4 bits become bytes where a chip multiplies nothing smaller ([`Factors`]). Where m or n is below
+/// 16 or k below 32, tiles would be mostly zeros, and [`Mma::lacks`] says so.
 /// Products of f32 that can fill a chip with asynchronous copies get [`Pipelined`] ones. Other products of f32 or f64 that warp tiles divide get [`WarpTiles`], and where they have few tiles of f32 a [`Split`] of
 /// their sums; [`Tiles`] apply at every size. What they chose is written into the steps.
 pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
     let spec = gemm.spec();
-    let mma = Mma::choose(spec, target).map(|m| m.steps(spec));
+    let wgmma = Wgmma::choose(spec, target).map(|w| w.steps(spec));
+    let mma = wgmma.or_else(|| Mma::choose(spec, target).map(|m| m.steps(spec)));
     let steps = mma.or_else(|| Wmma::choose(spec, target).map(|w| w.steps(spec)));
     schedule(gemm, target, &steps.unwrap_or_else(|| simt_steps(spec, target)))
 }

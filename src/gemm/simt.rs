@@ -3,6 +3,7 @@
 //! A block of threads computes `bm` x `bn` elements of C, each thread `tm` x `tn` of them in registers; A and B come in
 //! slices of `bk` through shared memory, fetched by all threads in pieces of up to 16 bytes.
 
+use super::sides::up;
 use crate::te::GemmSpec;
 use std::fmt::Write;
 
@@ -23,6 +24,17 @@ pub struct Tiles {
 
 /// The results of a thread take fewer bits: half of the registers that it can have.
 const RESULT_BITS: i64 = 128 * 32;
+
+/// Registers, threads and blocks that every chip's multiprocessors have room for.
+const REGISTERS: i64 = 65536;
+const THREADS: i64 = 1024;
+const BLOCKS: i64 = 16;
+
+/// Registers of a thread besides its results and what it multiplies: addresses, counters, conditions.
+const ADDRESSES: i64 = 20;
+
+/// More of them where the tiles do not divide the product: conditions, and addresses that they keep apart.
+const EDGES: i64 = 16;
 
 /// Blocks below which a smaller tile is taken: about one for each multiprocessor of a large chip.
 const ENOUGH_BLOCKS: i64 = 128;
@@ -57,6 +69,21 @@ impl Tiles {
         (self.bm / self.tm) * (self.bn / self.tn)
     }
 
+    /// Blocks that a multiprocessor is to hold. Where nothing is asked for, ptxas takes registers away until one more block
+    /// fits, even if a few values must then go to memory; asked for so many, it leaves a thread what the tile needs.
+    fn resident(&self, spec: &GemmSpec) -> i64 {
+        let words = |elements: i64, bits: u32| up(elements * i64::from(bits), 32);
+        let results = words(self.tm * self.tn, spec.acc.bits());
+        let factors =
+            words(self.tm, spec.a.bits().max(spec.acc.bits())) + words(self.tn, spec.b.bits().max(spec.acc.bits()));
+        let fetched = words(self.bm * self.bk / self.threads(), spec.a.bits())
+            + words(self.bn * self.bk / self.threads(), spec.b.bits());
+        let whole = spec.m % self.bm == 0 && spec.n % self.bn == 0 && spec.k % self.bk == 0;
+        let edges = if whole { 0 } else { EDGES };
+        let registers = up(results + factors.max(fetched) + ADDRESSES + edges, 8) * 8;
+        (REGISTERS / (registers * self.threads())).min(THREADS / self.threads()).clamp(1, BLOCKS)
+    }
+
     /// The steps as text, for a program of [`crate::te::gemm`].
     pub fn steps(&self, spec: &GemmSpec) -> String {
         let Tiles { bm, bn, bk, tm, tn } = *self;
@@ -67,10 +94,11 @@ impl Tiles {
         let text = format!(
             "split i ? {} {tm} -> i_0 i_1 i_2\nsplit j ? {} {tn} -> j_0 j_1 j_2\nsplit k ? {bk} -> k_0 k_1\n\
              reorder i_0 j_0 i_1 j_1 k_0 k_1 i_2 j_2\nfuse i_1 j_1 -> t\n\
-             bind i_0 blockIdx.y\nbind j_0 blockIdx.x\nbind t threadIdx.x\n\
+             bind i_0 blockIdx.y\nbind j_0 blockIdx.x\nbind t threadIdx.x\nannotate j_0 min_blocks {}\n\
              reverse_compute_at {} t -> c_0 c_1\n",
             bm / tm,
             bn / tn,
+            self.resident(spec),
             if single { "C_local" } else { "out" },
         );
         out.push_str(&text);
@@ -117,5 +145,15 @@ mod tests {
             let t = tiles(m, n, k);
             assert!(t.bm % t.tm == 0 && t.bn % t.tn == 0 && t.threads() <= 256, "{t:?}");
         }
+    }
+
+    #[test]
+    fn threads_keep_the_registers_of_their_tile() {
+        let resident = |t: Tiles, dtype| t.resident(&GemmSpec::of(4096, 4096, 4096, dtype, Layout::NN));
+        let tiles = |bm, bn, bk, tm, tn| Tiles { bm, bn, bk, tm, tn };
+        assert_eq!(resident(tiles(128, 128, 16, 8, 8), DType::F32), 2);
+        assert_eq!(resident(tiles(128, 64, 16, 8, 4), DType::F32), 4);
+        assert_eq!(resident(tiles(16, 32, 16, 1, 2), DType::F64), 4);
+        assert_eq!(resident(tiles(1, 1, 1, 1, 1), DType::F32), 16);
     }
 }

@@ -1,8 +1,8 @@
 //! Which copies fit an operand: rows that move matrices between memory and the registers in which an instruction has them.
 
-use super::{Action, Level, Operand, Place, Row};
+use super::{Action, Level, Opaque, Operand, Place, Row};
 use crate::dtype::DType;
-use crate::ir::layout::Coordinate::{self, Index, Lane, Register};
+use crate::ir::layout::Coordinate::{self, Element, Index, Lane, Register};
 use crate::ir::layout::Layout;
 
 /// Which way a copy goes.
@@ -44,17 +44,30 @@ pub fn dtype_of(row: &Row, operand: &str) -> Option<DType> {
 }
 
 fn in_registers(operand: &Operand) -> bool {
-    matches!(operand.place, Place::Registers(_))
+    matches!(operand.place, Place::Registers(_) | Place::Opaque(_))
 }
 
-/// Whether two tiles, repeated, have every element in the same lane. The smaller tile must divide the other.
+/// Whether two tiles, repeated, have every element in the same lane. The smaller tile must divide the other. Of opaque
+/// tiles, which lane that is is not known: it is the same for tiles of one kind, whose elements have the same numbers.
 fn same_lanes(a: &Place, b: &Place, turned: bool) -> bool {
-    let (Place::Registers(a), Place::Registers(b)) = (a, b) else { return false };
+    let (a, b) = match (a, b) {
+        (Place::Registers(a), Place::Registers(b)) => (a, b),
+        (Place::Opaque(a), Place::Opaque(b)) => return same_elements(a, b, turned),
+        _ => return false,
+    };
     let whole: Vec<i64> = [0, 1].iter().map(|&d| extent(a, d).max(extent(b, turn(d, turned)))).collect();
     if [0, 1].iter().any(|&d| whole[d] % extent(a, d) != 0 || whole[d] % extent(b, turn(d, turned)) != 0) {
         return false;
     }
     points([whole[0], whole[1]]).all(|at| value(a, at, false, Lane) == value(b, at, turned, Lane))
+}
+
+/// Whether two opaque tiles are one matrix of one product, walked by the same indices.
+fn same_elements(a: &Opaque, b: &Opaque, turned: bool) -> bool {
+    let whole = [0, 1].map(|d| extent(&a.layout, d));
+    a.kind == b.kind
+        && [0, 1].iter().all(|&d| extent(&b.layout, turn(d, turned)) == whole[d])
+        && points(whole).all(|at| value(&a.layout, at, false, Element) == value(&b.layout, at, turned, Element))
 }
 
 /// Whether the second tile has all elements of the first one, in registers that follow each other in the same order.
@@ -106,6 +119,25 @@ mod tests {
         assert_eq!(first("mma.m16n8k16.s32.s8.u8", 2, DType::U8, false), Some("ldmatrix.m16n32.u8"));
         // Four of k lie in one register: no load puts elements of different rows there.
         assert_eq!(first("mma.m16n8k16.s32.s8.u8", 1, DType::S8, true), None);
+    }
+
+    #[test]
+    fn opaque_tiles_find_loads_and_stores_of_their_kind() {
+        let product = "wmma.mma.row.col.m32n8k16.f32.f16.f16";
+        assert_eq!(first(product, 1, DType::F16, false), Some("wmma.load.a.row.m32n8k16.f16"));
+        assert_eq!(first(product, 2, DType::F16, false), Some("wmma.load.b.col.m32n8k16.f16"));
+        // Memory has the other major: another product takes that.
+        assert_eq!(first(product, 1, DType::F16, true), None);
+        assert_eq!(
+            first("wmma.mma.col.row.m32n8k16.f32.f16.f16", 2, DType::F16, true),
+            Some("wmma.load.b.row.m32n8k16.f16")
+        );
+        let stores = |turned| copies(find(product).unwrap(), 0, DType::F32, turned, Way::Store)[0].name.as_str();
+        assert_eq!([false, true].map(stores), ["wmma.store.d.row.m32n8k16.f32", "wmma.store.d.col.m32n8k16.f32"]);
+        assert_eq!(
+            first("wmma.mma.row.col.m8n8k32.s32.u4.u4", 2, DType::U4, false),
+            Some("wmma.load.b.col.m8n8k32.u4")
+        );
     }
 
     #[test]

@@ -8,12 +8,14 @@ mod check;
 mod feed;
 mod matching;
 mod rows;
+mod stride;
 #[cfg(test)]
 mod tests;
 
 pub use feed::{Way, copies, dtype_of};
 pub use matching::{Mismatch, Played, matches, play};
 pub use rows::all;
+pub use stride::Uneven;
 
 use crate::error::{Error, Result};
 use crate::ir::layout::{Coordinate, Layout};
@@ -170,6 +172,14 @@ pub enum Emit {
         /// The operands that it reads, in order.
         operands: &'static [&'static str],
     },
+    /// An asynchronous product in inline PTX: the registers of the first operand are read and written, the other operands are
+    /// registers or descriptors of tiles in shared memory. Its effect is waited for by groups.
+    Product {
+        /// The text.
+        text: &'static str,
+        /// What stands for `{field}`.
+        fields: Vec<(&'static str, String)>,
+    },
 }
 
 /// An instruction.
@@ -208,6 +218,11 @@ impl Row {
     pub fn program(&self) -> Result<Func> {
         crate::te::parse(&self.meaning)
             .map_err(|e| Error::bug("intrin.meaning", format!("{}: {}", self.name, e.message())))
+    }
+
+    /// Whether its effect has to be waited for.
+    pub fn is_asynchronous(&self) -> bool {
+        matches!(self.emit, Some(Emit::Product { .. }))
     }
 
     /// Whether a chip runs it as a sequence of other instructions.

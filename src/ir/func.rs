@@ -1,6 +1,6 @@
 //! A program: parameters, buffers, names, and the body. A value: a rewrite returns a new one.
 
-use super::{Block, BlockId, Buffer, BufferId, For, Role, Stmt, Var, visit};
+use super::{Block, BlockId, Buffer, BufferId, For, Mbarrier, Role, Stmt, Var, visit};
 
 /// A program of the Tensor or Scheduled stage, or the body of a Lowered kernel.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -17,6 +17,8 @@ pub struct Func {
     pub blocks: Vec<String>,
     /// Warp roles made by `specialize`.
     pub roles: Vec<Role>,
+    /// Mbarriers in shared memory; [`super::Slot::barrier`] is the position (Lowered).
+    pub mbarriers: Vec<Mbarrier>,
     /// The root's nests, in order.
     pub body: Vec<Stmt>,
 }

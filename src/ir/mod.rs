@@ -17,7 +17,8 @@
 //! - [`Index`]: integer arithmetic over loop variables. Exact, 64 bits, floor division. Everything that addresses.
 //! - [`Cond`]: comparisons of indices. Predicates.
 //! - [`Expr`]: data. Every operand of an operation has the operation's type; conversions are explicit casts.
-//! - [`Stmt`]: [`For`], [`Block`], [`Store`], [`If`], [`Sync`] and [`Call`] *(Lowered)*. A body is a list of statements.
+//! - [`Stmt`]: [`For`], [`Block`], [`Store`], [`If`], and *(Lowered)* [`Call`], [`BulkCopy`], [`Elect`], [`RoleBody`]
+//!   and [`Sync`]. A body is a list of statements.
 //! - [`Buffer`]: named, typed, shaped, owned by the unit of its [`Scope`].
 //!
 //! A **loop** is referred to by its variable ([`Var`]); loops, blocks and buffers each have unique names, and steps,
@@ -39,6 +40,7 @@ pub mod buffer;
 pub mod expr;
 pub mod func;
 pub mod layout;
+pub mod lowered;
 pub mod print;
 pub mod region;
 pub mod simplify;
@@ -50,7 +52,8 @@ pub mod visit;
 pub use buffer::{Buffer, BufferId, Scope, StorageAlign};
 pub use expr::{BinOp, CmpOp, Cond, Expr, Index, IndexOp, Literal, UnOp, Var};
 pub use func::Func;
+pub use lowered::{BulkCopy, Call, Descriptor, Elect, Held, Mbarrier, Operand, RoleBody, Slot, Sync, SyncKind, Way};
 pub use stmt::{
-    Axis, Block, BlockId, Call, CopyKind, CopyWith, For, Held, If, Iter, IterKind, LoopKind, Note, Operand, Pipeline,
-    Raster, Role, RoleId, Stmt, Store, Sync, Tensorize,
+    Axis, Block, BlockId, CopyKind, CopyWith, For, If, Iter, IterKind, LoopKind, Note, Pipeline, Raster, Role, RoleId,
+    Stmt, Store, Tensorize,
 };

@@ -6,10 +6,10 @@
 //! so that an error can [`underline`] them.
 
 mod expr;
+mod lowered;
 
 use super::{
-    Axis, Block, BlockId, Buffer, BufferId, Call, Cond, Expr, For, Func, Held, Index, IterKind, LoopKind, Stmt, Store,
-    Sync, Var, visit,
+    Axis, Block, BlockId, Buffer, BufferId, Cond, Expr, For, Func, Index, IterKind, LoopKind, Stmt, Store, Var, visit,
 };
 use crate::dtype::DType;
 use crate::error::Error;
@@ -257,17 +257,10 @@ impl<'a> Printer<'a> {
             }
             Stmt::Sync(s) => self.sync(s),
             Stmt::Call(call) => self.call_of(call),
+            Stmt::Bulk(copy) => self.bulk(copy),
+            Stmt::Elect(e) => self.elect(e),
+            Stmt::Role(r) => self.role(r),
         }
-    }
-
-    fn sync(&mut self, sync: &Sync) {
-        let text = match sync {
-            Sync::Block { reason } => format!("barrier  # {reason}\n"),
-            Sync::Warp { reason } => format!("warp_barrier  # {reason}\n"),
-            Sync::Commit { reason } => format!("commit_group  # {reason}\n"),
-            Sync::Wait { groups, reason } => format!("wait_group {groups}  # {reason}\n"),
-        };
-        self.put(&text);
     }
 
     fn for_loop(&mut self, l: &For) {
@@ -296,6 +289,10 @@ impl<'a> Printer<'a> {
             LoopKind::Unrolled => self.put(" unrolled"),
             LoopKind::Vectorized => self.put(" vectorized"),
             LoopKind::Bound(axis) => self.axis(axis),
+            LoopKind::Persistent { round } => {
+                self.put(" by the blocks of the grid, round ");
+                self.var(round);
+            }
         }
         self.loop_placements(l);
         self.end();
@@ -386,29 +383,6 @@ impl<'a> Printer<'a> {
                 self.indented(several);
             }
         }
-    }
-
-    /// `ROW D[..] A[..] B[..]`, each with the elements that a lane holds, or finds behind its address.
-    fn call_of(&mut self, call: &Call) {
-        self.put(&call.row);
-        for operand in &call.operands {
-            self.put(" ");
-            match &operand.held {
-                Held::Address(lanes) => self.access(operand.buffer, &operand.indices, *lanes),
-                Held::Rows { rows, run, stride } => {
-                    self.access(operand.buffer, &operand.indices, *run);
-                    self.put(&format!(" x {rows} by {stride}"));
-                }
-                Held::Registers(elements) if elements.iter().copied().eq(0..elements.len() as i64) => {
-                    self.access(operand.buffer, &operand.indices, elements.len() as u32);
-                }
-                Held::Registers(elements) => {
-                    self.access(operand.buffer, &operand.indices, 1);
-                    self.put(&format!("{elements:?}"));
-                }
-            }
-        }
-        self.end();
     }
 
     fn store(&mut self, s: &Store) {

@@ -5,6 +5,10 @@
 //! box. For affine indices it is the smallest such box. Extents are constants wherever a constant can be shown to suffice.
 //! All accesses are taken to be inside the buffer, so a box is cut to the shape where that makes it smaller.
 
+mod in_use;
+
+pub use in_use::in_use;
+
 use super::simplify::{Affine, Env, affine, canonical, lower, prove, simplify, simplify_cond, upper};
 use super::visit::{Map, subst_cond, subst_index};
 use super::{Block, Buffer, BufferId, Cond, Expr, Func, Index, IndexOp, Stmt, Var};
@@ -148,7 +152,9 @@ impl Search<'_> {
                     self.expr(&s.value, place);
                 }
             }
-            Stmt::Sync(_) | Stmt::Call(_) => {}
+            Stmt::Elect(e) => self.body(&e.body, place),
+            Stmt::Role(r) => self.body(&r.body, place),
+            Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) => {}
         }
     }
 

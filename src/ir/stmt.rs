@@ -1,5 +1,6 @@
-//! Statements: loops, blocks, stores, conditions and, in Lowered, synchronisation.
+//! Statements: loops, blocks, stores and conditions. What stands in Lowered alone is in [`super::lowered`].
 
+use super::lowered::{BulkCopy, Call, Elect, RoleBody, Sync};
 use super::{BufferId, Cond, Expr, Index, Var};
 use std::collections::BTreeMap;
 
@@ -24,8 +25,14 @@ pub enum Stmt {
     If(If),
     /// Orders accesses of different threads (Lowered).
     Sync(Sync),
-    /// An instruction that a warp executes together (Lowered).
+    /// An instruction that a warp or a warpgroup executes together (Lowered).
     Call(Call),
+    /// A copy of a box that one thread starts (Lowered).
+    Bulk(BulkCopy),
+    /// What one thread of several warps runs (Lowered).
+    Elect(Elect),
+    /// What the warps of one role run (Lowered).
+    Role(RoleBody),
 }
 
 /// How a loop runs.
@@ -39,6 +46,12 @@ pub enum LoopKind {
     Vectorized,
     /// Spread over the units of an axis.
     Bound(Axis),
+    /// The blocks of the grid walk it together (Lowered): a block, or a cluster, runs the iteration of its own number, then every
+    /// one that is a multiple of the grid further on.
+    Persistent {
+        /// How many iterations this block has run before.
+        round: Var,
+    },
 }
 
 /// What a loop can be bound to. Levels from outermost: grid, cluster, warpgroup, warp, thread.
@@ -388,62 +401,6 @@ impl Store {
     }
 }
 
-/// An instruction that the lanes of a warp execute together (Lowered).
-#[derive(Debug, Clone, PartialEq)]
-pub struct Call {
-    /// The name of its row.
-    pub row: String,
-    /// In the row's order: what it writes comes first.
-    pub operands: Vec<Operand>,
-}
-
-/// What an instruction works on.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Operand {
-    /// The buffer.
-    pub buffer: BufferId,
-    /// Whether the instruction reads it.
-    pub reads: bool,
-    /// Whether the instruction writes it.
-    pub writes: bool,
-    /// Where it begins: one index per dimension; once buffers are flat one element index.
-    pub indices: Vec<Index>,
-    /// Which elements.
-    pub held: Held,
-}
-
-/// How the lanes of a warp hold an operand.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Held {
-    /// Each lane in its own registers, a local buffer: these elements from the index on, in the order of the registers.
-    Registers(Vec<i64>),
-    /// In shared memory: the lane's index is the address of so many consecutive elements.
-    Address(u32),
-    /// In shared or global memory: the index is the same for all lanes, and so many rows of consecutive elements begin there
-    /// and at every further multiple of a stride, in elements.
-    Rows {
-        /// How many.
-        rows: i64,
-        /// Elements of a row.
-        run: u32,
-        /// From row to row.
-        stride: i64,
-    },
-}
-
-impl Operand {
-    /// In memory, which run of elements a lane stands for: its first one, and how many they are. All lanes take part in all of
-    /// them; where rows are fewer than lanes, several stand for one.
-    pub fn run_of(&self, lane: &Index) -> Option<(Index, u32)> {
-        let first = self.indices.first()?.clone();
-        match self.held {
-            Held::Registers(_) => None,
-            Held::Address(lanes) => Some((first, lanes)),
-            Held::Rows { rows, run, stride } => Some((first + lane.clone().floormod(rows) * stride, run)),
-        }
-    }
-}
-
 /// A condition around statements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct If {
@@ -451,32 +408,4 @@ pub struct If {
     pub cond: Cond,
     /// What runs where it holds.
     pub body: Vec<Stmt>,
-}
-
-/// Synchronisation (Lowered), with the reason it is there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sync {
-    /// All threads of the block.
-    Block {
-        /// The dependence, in words with the program's names.
-        reason: String,
-    },
-    /// The threads of each warp.
-    Warp {
-        /// The dependence, in words with the program's names.
-        reason: String,
-    },
-    /// Each thread closes the group of the asynchronous copies that it has started since the last one closed. A group
-    /// may be empty: groups are counted.
-    Commit {
-        /// The stages whose copies are in the group.
-        reason: String,
-    },
-    /// Each thread waits until at most `groups` of its closed groups, the last ones, are still under way.
-    Wait {
-        /// How many groups may be under way.
-        groups: u32,
-        /// The dependence, in words with the program's names.
-        reason: String,
-    },
 }

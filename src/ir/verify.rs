@@ -22,7 +22,8 @@
 //!     thread loop, and nothing depends on a warp loop and a thread loop both.
 //! 12. `verify.axis`: an axis occurs once on a path. A thread, warp or warpgroup axis may occur again inside, around a
 //!     cooperative stage: one that writes shared (or local) memory and does not mention the outer loop.
-//! 13. `verify.threads`: the loops of a nest that are bound to one axis have one extent.
+//! 13. `verify.threads`: the loops of a nest that are bound to one axis have one extent; those of a role's stages alone
+//!     count the role's own threads.
 //! 14. `verify.reduction`: no reduce iterator depends on a bound or vectorized loop, and no sum that a block begins and
 //!     continues is divided between iterations of a bound one.
 //! 15. `verify.safety`, the one safety rule: a value passes between iterations of a bound loop only through a buffer

@@ -1,6 +1,9 @@
 //! Walking and rewriting: every room uses these, so that a new statement costs an arm here and nowhere else.
 
-use super::{Block, BlockId, BufferId, Cond, Expr, For, If, Index, Operand, Stmt, Store, Var};
+use super::{
+    Block, BlockId, BufferId, Cond, Elect, Expr, For, If, Index, Operand, RoleBody, RoleId, Stmt, Store, SyncKind, Var,
+    Way,
+};
 use std::collections::HashMap;
 
 /// A substitution of variables.
@@ -102,7 +105,9 @@ pub fn children(stmt: &Stmt) -> Vec<&Vec<Stmt>> {
         Stmt::For(l) => vec![&l.body],
         Stmt::Block(b) => b.init.iter().chain([&b.body]).collect(),
         Stmt::If(i) => vec![&i.body],
-        Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) => Vec::new(),
+        Stmt::Elect(e) => vec![&e.body],
+        Stmt::Role(r) => vec![&r.body],
+        Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) => Vec::new(),
     }
 }
 
@@ -112,7 +117,9 @@ pub fn children_mut(stmt: &mut Stmt) -> Vec<&mut Vec<Stmt>> {
         Stmt::For(l) => vec![&mut l.body],
         Stmt::Block(b) => b.init.iter_mut().chain([&mut b.body]).collect(),
         Stmt::If(i) => vec![&mut i.body],
-        Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) => Vec::new(),
+        Stmt::Elect(e) => vec![&mut e.body],
+        Stmt::Role(r) => vec![&mut r.body],
+        Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) => Vec::new(),
     }
 }
 
@@ -142,6 +149,13 @@ pub fn blocks(body: &[Stmt]) -> Vec<&Block> {
         }
     });
     out
+}
+
+/// The role whose blocks alone stand in a body, if there are any.
+pub fn role_of(body: &[Stmt]) -> Option<RoleId> {
+    let blocks = blocks(body);
+    let first = blocks.first()?.role?;
+    blocks.iter().all(|b| b.role == Some(first)).then_some(first)
 }
 
 /// The loops around a block, outermost first; `None` if the block does not stand in the body.
@@ -273,11 +287,29 @@ pub fn map_stmt(stmt: Stmt, index: &mut dyn FnMut(&Index) -> Index, node: &mut d
             asynchronous: s.asynchronous,
         }),
         Stmt::If(i) => Stmt::If(If { cond: map_cond(&i.cond, &mut |x| index(x)), body: map_body(i.body, index, node) }),
-        Stmt::Sync(s) => Stmt::Sync(s),
+        Stmt::Sync(mut s) => {
+            if let Some(slot) = s.kind.slot_mut() {
+                slot.index = index(&slot.index);
+            }
+            if let SyncKind::Await { parity, .. } = &mut s.kind {
+                *parity = index(parity);
+            }
+            Stmt::Sync(s)
+        }
+        Stmt::Bulk(mut copy) => {
+            copy.coordinates.iter_mut().chain(&mut copy.indices).for_each(|i| *i = index(i));
+            if let Way::Load { full, .. } = &mut copy.way {
+                full.index = index(&full.index);
+            }
+            Stmt::Bulk(copy)
+        }
+        Stmt::Elect(e) => Stmt::Elect(Elect { body: map_body(e.body, index, node), ..e }),
+        Stmt::Role(r) => Stmt::Role(RoleBody { body: map_body(r.body, index, node), ..r }),
         Stmt::Call(mut call) => {
             for operand in &mut call.operands {
                 operand.indices = operand.indices.iter().map(&mut *index).collect();
             }
+            call.adds = call.adds.map(|c| map_cond(&c, &mut |i| index(i)));
             Stmt::Call(call)
         }
     }
@@ -312,6 +344,7 @@ pub fn reads(body: &[Stmt]) -> Vec<BufferId> {
             }
         }),
         Stmt::Call(call) => call.operands.iter().filter(|o| o.reads).for_each(|o| add(o.buffer)),
+        Stmt::Bulk(copy) => add(if copy.way == Way::Store { copy.shared } else { copy.global }),
         _ => {}
     });
     out
@@ -328,6 +361,7 @@ pub fn writes(body: &[Stmt]) -> Vec<BufferId> {
     walk(body, &mut |s| match s {
         Stmt::Store(store) => add(store.buffer),
         Stmt::Call(call) => call.operands.iter().filter(|o| o.writes).for_each(|o| add(o.buffer)),
+        Stmt::Bulk(copy) => add(if copy.way == Way::Store { copy.global } else { copy.shared }),
         _ => {}
     });
     out

@@ -5,26 +5,19 @@ use super::LoweredKernel;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::intrin;
-use crate::ir::{Axis, Block, Buffer, BufferId, CopyKind, For, Func, IterKind, LoopKind, Scope, Stmt, layout, visit};
+use crate::ir::{Axis, Block, Buffer, BufferId, CopyKind, For, Func, IterKind, RoleId, Scope, Stmt, layout, visit};
 use crate::target::{FEATURES, Features, Target};
 
 /// Refuses placements that are not lowered yet and types that the chip has no memory format for.
 pub fn admit(func: &Func, target: &Target) -> Result<()> {
     let mut missing = Vec::new();
-    visit::walk(&func.body, &mut |s| match s {
-        Stmt::For(l) => placements_of_loop(func, l, &mut missing),
-        Stmt::Block(b) => {
-            if let Some(c) = b.copy_with.as_ref().filter(|c| c.kind == CopyKind::Tma) {
-                missing.push(format!("copy_with {} {}", func.block_name(b.name), c.kind.name()));
-            }
-            if let Some(role) = b.role.and_then(|r| func.roles.get(r.0 as usize)) {
-                missing.push(format!("specialize {} -> {}", func.block_name(b.name), role.name));
-            }
-        }
-        _ => {}
-    });
+    for l in visit::loops(&func.body) {
+        placements_of_loop(func, l, &mut missing);
+    }
     if missing.is_empty() {
+        roles(func, target)?;
         copies(func, target)?;
+        clusters(func, target)?;
         instructions(func, target)?;
         return types(func, target);
     }
@@ -39,20 +32,15 @@ pub fn admit(func: &Func, target: &Target) -> Result<()> {
 
 fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<String>) {
     let name = func.var_name(l.var);
-    if let LoopKind::Bound(a @ (Axis::Cluster | Axis::Warpgroup)) = l.kind {
-        missing.push(match parts_of_a_sum(func, l) {
-            true => format!("split_k .. by=cluster, whose parts are loop {name}"),
-            false => format!("bind {name} {}", a.name()),
-        });
+    if parts_of_a_sum(func, l) {
+        missing.push(format!("split_k .. by=cluster, whose parts are loop {name}"));
     }
-    if l.raster.is_some() && l.axis() == Some(Axis::Warp) {
-        missing.push(format!("bind {name} warp, a loop that walks others in groups"));
+    if l.alternate {
+        missing.push(format!("bind {name} warpgroup alternate"));
     }
-    if l.persistent {
-        missing.push(format!("bind {name} blockIdx persistent"));
-    }
-    if let Some(p) = l.pipeline.filter(|p| p.in_flight > 0) {
-        missing.push(format!("pipeline {name} stages={} in_flight={}", p.stages, p.in_flight));
+    if l.raster.is_some() && matches!(l.axis(), Some(Axis::Warp | Axis::Warpgroup)) {
+        let axis = l.axis().map_or("", Axis::name);
+        missing.push(format!("bind {name} {axis}, a loop that walks others in groups"));
     }
     if let Some(t) = l.tensorize.as_ref().filter(|t| intrin::find(&t.row).is_none_or(|r| r.emit.is_none())) {
         missing.push(format!("tensorize {name} {}", t.row));
@@ -73,20 +61,76 @@ fn parts_of_a_sum(func: &Func, l: &For) -> bool {
     l.axis() == Some(Axis::Cluster) && outermost && visit::blocks(&func.body).iter().any(gathers)
 }
 
+/// Roles need mbarriers, and stated registers instructions that set them.
+fn roles(func: &Func, target: &Target) -> Result<()> {
+    let used = |id| visit::blocks(&func.body).iter().any(|b| b.role == Some(RoleId(id)));
+    for (_, role) in func.roles.iter().enumerate().filter(|(id, _)| used(*id as u32)) {
+        let refuse = |feature: Features, what: &str| {
+            let lacking = FEATURES.iter().find(|f| f.flag == feature && !target.has(feature))?;
+            let since = format!("sm_{}{}", lacking.sm, if lacking.accelerated { "a" } else { "" });
+            let message = format!(
+                "specialize -> {}{what}: {} has no {}, which {since} brought",
+                role.name, target.name, lacking.name
+            );
+            Some(Error::chip("admit.role", message))
+        };
+        if let Some(error) = refuse(Features::MBARRIER, "") {
+            return Err(
+                error.help("leave the step out: the threads then fill the stages themselves, in a pipeline too")
+            );
+        }
+        if let Some(error) = refuse(Features::SET_REGISTERS, " regs=..").filter(|_| role.regs.is_some()) {
+            return Err(error.help("leave regs= out: all threads then have the same registers"));
+        }
+    }
+    Ok(())
+}
+
 /// Asynchronous copies need a chip that has them; ordinary ones do not take their place unasked.
 fn copies(func: &Func, target: &Target) -> Result<()> {
-    let blocks = visit::blocks(&func.body);
-    let asks = |b: &&&Block| b.copy_with.as_ref().is_some_and(|c| c.kind == CopyKind::CpAsync);
-    let stages: Vec<&str> = blocks.iter().filter(asks).map(|b| func.block_name(b.name)).collect();
-    if stages.is_empty() || target.has(Features::CP_ASYNC) {
-        return Ok(());
+    let kinds = [
+        (CopyKind::CpAsync, Features::CP_ASYNC, "asynchronous copies; sm_80"),
+        (CopyKind::Tma, Features::TMA, "bulk tensor copies; sm_90"),
+    ];
+    for (kind, feature, what) in kinds {
+        let blocks = visit::blocks(&func.body);
+        let asks = |b: &&&Block| b.copy_with.as_ref().is_some_and(|c| c.kind == kind);
+        let stages: Vec<&str> = blocks.iter().filter(asks).map(|b| func.block_name(b.name)).collect();
+        if stages.is_empty() || target.has(feature) {
+            continue;
+        }
+        let (stages, kind) = (stages.join(" "), kind.name());
+        return Err(Error::chip(
+            "admit.copy",
+            format!("copy_with {stages} {kind}: {} has no {what} is the first that has", target.name),
+        )
+        .help(format!("copy_with {stages} sync copies through registers, in a pipeline too")));
     }
-    let stages = stages.join(" ");
-    Err(Error::chip(
-        "admit.copy",
-        format!("copy_with {stages} cp_async: {} has no asynchronous copies; sm_80 is the first that has", target.name),
-    )
-    .help(format!("copy_with {stages} sync copies through registers, in a pipeline too")))
+    Ok(())
+}
+
+/// Clusters need a chip that has them, and have no more blocks than it can start together.
+fn clusters(func: &Func, target: &Target) -> Result<()> {
+    let loops = visit::loops(&func.body);
+    let bound = loops.iter().filter(|l| l.axis() == Some(Axis::Cluster));
+    let Some(l) = bound.max_by_key(|l| l.extent.as_int()) else { return Ok(()) };
+    let (name, most) = (func.var_name(l.var), i64::from(target.limits.cluster_optin));
+    if !target.has(Features::CLUSTER) {
+        let message =
+            format!("bind {name} cluster: {} has no clusters of blocks; sm_90 is the first that has", target.name);
+        return Err(
+            Error::chip("admit.cluster", message).help(format!("bind {name} blockIdx.y gives the same blocks apart"))
+        );
+    }
+    match l.extent.as_int() {
+        Some(n) if n > most => {
+            let message = format!("loop {name} asks for clusters of {n} blocks; {} allows {most}", target.name);
+            let error = Error::chip("admit.cluster", message);
+            Err(error
+                .help(format!("split {name} so that its bound part has at most {} iterations", target.limits.cluster)))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Instructions need a chip that has them.

@@ -1,33 +1,58 @@
 //! Bound loops become hardware indices.
 //!
-//! All loops bound to one axis share its variable; a loop bound to warps stands for groups of 32 threads, numbered x
+//! All loops bound to one axis share its variable (loops of a role's stages that of the role); a loop bound to warps stands for groups of 32 threads, numbered x
 //! fastest, and adds no axis to the launch. `units` says which threads run a statement.
 //!
 //! Row and column of a rasterized walk of the blocks are computed first and keep their names; those of any other walk are
 //! written out where they stand.
+//!
+//! A loop that the blocks walk together stays a loop, and its variable stands for blockIdx.x.
 
-use super::{Derived, LaunchAxis, LoweredKernel, bug, units, walks};
+use super::{Derived, LaunchAxis, LoweredKernel, bug, grid, roles, units, walks};
 use crate::error::{Error, Result};
 use crate::ir::simplify;
-use crate::ir::{Axis, Expr, For, Func, Index, Raster, Stmt, Store, Var, visit};
+use crate::ir::{Axis, Expr, For, Func, Index, LoopKind, Raster, RoleId, Stmt, Store, Var, visit};
 use crate::target::Target;
+use std::collections::BTreeMap;
 
 /// Runs the pass.
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
-    kernel.launch = launch(&mut kernel.func)?;
+    let walked = grid::walked(&kernel.func)?;
+    let owners = owners(&kernel.func.body);
+    kernel.launch = launch(&mut kernel.func, &owners, walked)?;
+    kernel.roles = roles::threads(&mut kernel.func, &owners)?;
     check_shadowing(&kernel.func.body, &kernel.func, &mut Vec::new())?;
     let units = units::of(&kernel.func)?;
     let body = std::mem::take(&mut kernel.func.body);
-    kernel.func.body = unbind_all(kernel, body)?;
+    kernel.func.body = unbind_all(kernel, body, &owners)?;
     units::elect(kernel, &units);
     Ok(())
 }
 
-/// The axes in use, each with one new variable named after it.
-fn launch(func: &mut Func) -> Result<Vec<LaunchAxis>> {
-    let mut found: Vec<(Axis, u32, String)> = Vec::new();
+/// The role whose stages alone stand inside a loop, by loop.
+pub type Owners = BTreeMap<Var, RoleId>;
+
+fn owners(body: &[Stmt]) -> Owners {
+    visit::loops(body).into_iter().filter_map(|l| Some((l.var, visit::role_of(&l.body)?))).collect()
+}
+
+/// The axes in use, each with one new variable named after it; blockIdx.x with that of the loop that the blocks walk.
+fn launch(func: &mut Func, owners: &Owners, walked: Option<Var>) -> Result<Vec<LaunchAxis>> {
+    let mut found = found(func, |l, axis| axis.is_block_level() || !owners.contains_key(&l.var))?;
+    units::warps_to_threads(func, &mut found)?;
+    found.sort_by_key(|(axis, ..)| *axis);
+    let of_axis = |(axis, extent, _): (Axis, u32, String)| {
+        let var = walked.filter(|_| axis == Axis::BlockX).unwrap_or_else(|| func.add_var(axis.name()));
+        LaunchAxis { axis, var, extent }
+    };
+    Ok(found.into_iter().map(of_axis).collect())
+}
+
+/// The axes that these bound loops come to.
+pub fn found(func: &Func, takes: impl Fn(&For, Axis) -> bool) -> Result<units::Found> {
+    let mut found: units::Found = Vec::new();
     for l in visit::loops(&func.body) {
-        let Some(axis) = l.axis() else { continue };
+        let Some(axis) = l.axis().filter(|a| takes(l, *a)) else { continue };
         let name = func.var_name(l.var).to_string();
         let extent = l.extent.as_int().and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0).ok_or_else(|| {
             Error::input(
@@ -52,9 +77,7 @@ fn launch(func: &mut Func) -> Result<Vec<LaunchAxis>> {
             Some(_) => {}
         }
     }
-    units::warps_to_threads(func, &mut found)?;
-    found.sort_by_key(|(axis, ..)| *axis);
-    Ok(found.into_iter().map(|(axis, extent, _)| LaunchAxis { axis, var: func.add_var(axis.name()), extent }).collect())
+    Ok(found)
 }
 
 /// Inside a second loop of an axis nothing may speak of the first.
@@ -112,8 +135,9 @@ pub fn store_mentions(store: &Store, var: Var) -> bool {
 }
 
 /// Removes the bound loops and the rasterized walks.
-fn unbind_all(kernel: &mut LoweredKernel, body: Vec<Stmt>) -> Result<Vec<Stmt>> {
-    let mut unbind = Unbind { kernel, derived: Vec::new(), failed: None };
+fn unbind_all(kernel: &mut LoweredKernel, body: Vec<Stmt>, owners: &Owners) -> Result<Vec<Stmt>> {
+    let grouped = units::has_warpgroups(&body);
+    let mut unbind = Unbind { kernel, owners, grouped, derived: Vec::new(), failed: None };
     let body = visit::rewrite(body, &mut |s| match s {
         Stmt::For(l) => unbind.one(l),
         other => vec![other],
@@ -126,6 +150,9 @@ fn unbind_all(kernel: &mut LoweredKernel, body: Vec<Stmt>) -> Result<Vec<Stmt>> 
 
 struct Unbind<'a> {
     kernel: &'a mut LoweredKernel,
+    owners: &'a Owners,
+    /// Warps are counted in their warpgroups.
+    grouped: bool,
     /// The walks of the blocks whose rows and columns are derived.
     derived: Vec<(Axis, Raster)>,
     failed: Option<Error>,
@@ -133,10 +160,18 @@ struct Unbind<'a> {
 
 impl Unbind<'_> {
     fn one(&mut self, mut l: For) -> Vec<Stmt> {
-        if l.axis() == Some(Axis::Warp) {
-            return visit::subst_body(l.body, &[(l.var, units::warp(&self.kernel.launch))].into());
+        let owner = self.owners.get(&l.var).copied().filter(|_| l.axis().is_some_and(|a| !a.is_block_level()));
+        let launch = self.kernel.axes_of(owner);
+        let of_threads = match l.axis() {
+            Some(Axis::Warp) if self.grouped && owner.is_none() => Some(units::warp_of_group(launch)),
+            Some(Axis::Warp) => Some(units::warp(launch)),
+            Some(Axis::Warpgroup) => Some(units::warpgroup(launch)),
+            _ => None,
+        };
+        if let Some(number) = of_threads {
+            return visit::subst_body(l.body, &[(l.var, number)].into());
         }
-        let axis = l.axis().and_then(|a| self.kernel.launch.iter().find(|x| x.axis == a)).copied();
+        let axis = l.axis().and_then(|a| launch.iter().find(|x| x.axis == a)).copied();
         let index = Index::Var(axis.map_or(l.var, |x| x.var));
         l.body = match (l.raster.take(), axis.filter(|x| x.axis.is_block_level())) {
             (None, _) => visit::subst_body(l.body, &[(l.var, index)].into()),
@@ -146,7 +181,15 @@ impl Unbind<'_> {
             },
             (Some(raster), Some(x)) => self.walked(x, raster, l.body),
         };
-        if axis.is_some() { l.body } else { vec![Stmt::For(l)] }
+        match axis {
+            Some(_) if l.persistent => {
+                let round = format!("{}_round", self.kernel.func.var_name(l.var));
+                let round = self.kernel.func.add_var(round);
+                vec![Stmt::For(For::new(l.var, l.extent, LoopKind::Persistent { round }, l.body))]
+            }
+            Some(_) => l.body,
+            None => vec![Stmt::For(l)],
+        }
     }
 
     /// Walks of the same pair over the same axis share their row and column.

@@ -5,11 +5,12 @@
 //! A shared buffer belongs to the block: its region is taken over all threads. A fragment belongs to the warp, a local
 //! buffer to the thread, whose number stays symbolic. Global buffers keep their shape.
 
+use super::units::{self, GROUP};
 use super::{LoweredKernel, bug};
 use crate::error::Result;
-use crate::ir::region::{self, Region, Touch};
-use crate::ir::simplify::{self, Env};
-use crate::ir::{BufferId, Cond, Expr, For, Func, Index, LoopKind, Scope, Stmt, Var, visit};
+use crate::ir::region::{self, Range, Region};
+use crate::ir::simplify;
+use crate::ir::{BufferId, Expr, Func, Index, Scope, Stmt, visit};
 use crate::target::Target;
 
 /// Runs the pass.
@@ -18,7 +19,8 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         let scope = kernel.func.buffer(id).scope;
         if scope != Scope::Global {
             let threads = if scope == Scope::Shared { kernel.thread_vars() } else { Vec::new() };
-            if let Some(region) = in_use(kernel, id, &threads) {
+            let of_group = if scope == Scope::Fragment { of_warpgroup(kernel, id) } else { None };
+            if let Some(region) = of_group.or_else(|| region::in_use(&kernel.func, id, &threads, &kernel.env())) {
                 shrink(&mut kernel.func, id, &region)?;
             }
         }
@@ -26,74 +28,26 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     Ok(())
 }
 
-/// The region of the buffer that is in use at a time; `None` if it is not used or its size is not constant.
-fn in_use(kernel: &LoweredKernel, id: BufferId, threads: &[(Var, i64)]) -> Option<Region> {
+/// Where warpgroups work together, what a fragment's warpgroup has in use: over its 128 threads, its number symbolic. `None`
+/// where no warpgroups do, or their threads are numbered along several axes.
+fn of_warpgroup(kernel: &LoweredKernel, id: BufferId) -> Option<Region> {
+    let mut threads = kernel.launch.iter().filter(|l| !l.axis.is_block_level());
+    let (Some(axis), None) = (threads.next(), threads.next()) else { return None };
+    let (thread, threads) = (axis.var, i64::from(axis.extent));
+    if !units::has_warpgroups(&kernel.func.body) {
+        return None;
+    }
+    let mut func = kernel.func.clone();
+    let (group, inside) = (func.add_var("warpgroup"), func.add_var("thread_of_group"));
+    let number = Index::Var(group) * GROUP + inside;
+    func.body = visit::subst_body(func.body, &[(thread, number)].into());
     let mut env = kernel.env();
-    let body = innermost(&kernel.func, &kernel.func.body, id, threads, &mut env)?;
-    let region = region_of(&kernel.func, body, id, Touch::Both, threads, &env)?;
-    region.iter().all(|r| r.extent.as_int().is_some()).then_some(region)
-}
-
-fn region_of(
-    func: &Func,
-    body: &[Stmt],
-    id: BufferId,
-    touch: Touch,
-    threads: &[(Var, i64)],
-    env: &Env,
-) -> Option<Region> {
-    // The threads are ranged over by loops around the body, so that conditions on them tighten the region.
-    let around =
-        threads.iter().fold(body.to_vec(), |b, &(var, n)| vec![Stmt::For(For::new(var, n, LoopKind::Serial, b))]);
-    region::touched(func, &around, id, touch, env)
-}
-
-/// The innermost body that holds all accesses, with the loops around it added to `env`.
-fn innermost<'a>(
-    func: &Func,
-    body: &'a [Stmt],
-    id: BufferId,
-    threads: &[(Var, i64)],
-    env: &mut Env,
-) -> Option<&'a [Stmt]> {
-    let mut users = body.iter().filter(|s| uses(s, id));
-    let (first, second) = (users.next()?, users.next());
-    if second.is_some() {
-        return Some(body);
-    }
-    match first {
-        Stmt::For(l) => {
-            let mut inner = env.clone();
-            inner.bind(l.var, 0, l.extent.as_int()? - 1);
-            if carried(func, l, id, threads, &inner) {
-                return Some(body);
-            }
-            *env = inner;
-            innermost(func, &l.body, id, threads, env)
-        }
-        Stmt::Block(b) => innermost(func, &b.body, id, threads, env),
-        Stmt::If(i) => innermost(func, &i.body, id, threads, env),
-        Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) => Some(body),
-    }
-}
-
-/// Whether an iteration may read what an earlier one wrote at a place that moves with the loop.
-fn carried(func: &Func, l: &For, id: BufferId, threads: &[(Var, i64)], env: &Env) -> bool {
-    let Some(reads) = region_of(func, &l.body, id, Touch::Reads, threads, env) else { return false };
-    let Some(writes) = region_of(func, &l.body, id, Touch::Writes, threads, env) else { return false };
-    let moves = |r: &Region| r.iter().any(|d| d.min.mentions(l.var) || d.extent.mentions(l.var));
-    if !moves(&reads) && !moves(&writes) {
-        return false;
-    }
-    !reads.iter().zip(&writes).all(|(r, w)| {
-        simplify::prove(&Cond::ge(r.min.clone(), w.min.clone()), env)
-            && simplify::prove(&Cond::ge(w.min.clone() + w.extent.clone(), r.min.clone() + r.extent.clone()), env)
-    })
-}
-
-fn uses(stmt: &Stmt, id: BufferId) -> bool {
-    let body = std::slice::from_ref(stmt);
-    visit::reads(body).contains(&id) || visit::writes(body).contains(&id)
+    env.bind(group, 0, (threads / GROUP - 1).max(0));
+    let region = region::in_use(&func, id, &[(inside, GROUP)], &env)?;
+    let back: visit::Map = [(group, Index::Var(thread).floordiv(GROUP))].into();
+    let known = kernel.env();
+    let own = |r: Range| Range { min: simplify::simplify(&visit::subst_index(&r.min, &back), &known), ..r };
+    Some(region.into_iter().map(own).collect())
 }
 
 /// Gives the buffer the region's shape and takes the region's minimum off its indices.

@@ -54,14 +54,7 @@ fn swizzle_of(buffer: &Buffer) -> Result<Option<Layout>> {
 /// The element at indices: the digits of the layout, then its flips. What lies below and above the flipped bits stays
 /// apart from them, so that neighbours stay neighbours and whole rows further on are a constant.
 fn swizzled(layout: &Layout, bits: i64, indices: &[Index], env: &Env) -> Index {
-    let mut sum = Index::Int(0);
-    for d in layout.digits() {
-        let Coordinate::Index(dim) = d.from else { continue };
-        let whole = indices[dim].clone().floordiv(d.at);
-        let last = d.at * d.extent == layout.extent(d.from);
-        sum = sum + if last { whole } else { whole.floormod(d.extent) } * (d.stride / bits);
-    }
-    let mut flat = simplify::simplify(&sum, env);
+    let mut flat = unflipped(layout, bits, indices, env);
     for flip in layout.flips() {
         let (from, to, mask) = ((1 << flip.from) / bits, (1 << flip.to) / bits, 1 << flip.bits);
         let part = |at: i64| simplify::simplify(&flat.clone().floordiv(at).floormod(mask), env);
@@ -69,6 +62,18 @@ fn swizzled(layout: &Layout, bits: i64, indices: &[Index], env: &Env) -> Index {
         flat = simplify::simplify(&(high + part(to).xor(part(from)) * to + low), env);
     }
     flat
+}
+
+/// The element at indices by the digits of the layout alone.
+fn unflipped(layout: &Layout, bits: i64, indices: &[Index], env: &Env) -> Index {
+    let mut sum = Index::Int(0);
+    for d in layout.digits() {
+        let Coordinate::Index(dim) = d.from else { continue };
+        let whole = indices[dim].clone().floordiv(d.at);
+        let last = d.at * d.extent == layout.extent(d.from);
+        sum = sum + if last { whole } else { whole.floormod(d.extent) } * (d.stride / bits);
+    }
+    simplify::simplify(&sum, env)
 }
 
 struct Flatten<'a> {
@@ -119,6 +124,20 @@ impl Flatten<'_> {
                 }
                 Stmt::Call(call)
             }
+            Stmt::Bulk(mut copy) => {
+                // The copy engine flips the bits of addresses by itself.
+                copy.indices = vec![self.straight(copy.shared.0, &copy.indices, env)];
+                copy.coordinates.iter_mut().for_each(|i| *i = simplify::simplify(i, env));
+                Stmt::Bulk(copy)
+            }
+            Stmt::Elect(mut e) => {
+                e.body = self.body(e.body, env);
+                Stmt::Elect(e)
+            }
+            Stmt::Role(mut r) => {
+                r.body = self.body(r.body, env);
+                Stmt::Role(r)
+            }
             Stmt::Sync(_) => stmt,
         }
     }
@@ -151,6 +170,14 @@ impl Flatten<'_> {
         }
         let sum = indices.iter().zip(strides).fold(Index::Int(0), |sum, (i, s)| sum + i.clone() * *s);
         simplify::simplify(&sum, env)
+    }
+
+    /// [`Flatten::index`] without the flips of a swizzle.
+    fn straight(&mut self, buffer: u32, indices: &[Index], env: &Env) -> Index {
+        match &self.swizzles[buffer as usize] {
+            Some(layout) => unflipped(layout, i64::from(self.func.buffers[buffer as usize].dtype.bits()), indices, env),
+            None => self.index(buffer, indices, env),
+        }
     }
 
     fn fail(&mut self, error: Error) {

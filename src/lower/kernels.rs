@@ -68,7 +68,9 @@ fn kernel_of(func: &Func, name: String, nest: Stmt) -> LoweredKernel {
         dims: Vec::new(),
         shared_bytes: 0,
         min_blocks,
+        maps: Vec::new(),
         workspace,
         exchanged: Vec::new(),
+        roles: Vec::new(),
     }
 }

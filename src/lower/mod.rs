@@ -7,10 +7,12 @@
 mod admit;
 mod bind;
 mod blocks;
+mod bulk;
 mod compact;
 mod copies;
 mod flatten;
 mod fragments;
+mod grid;
 mod guards;
 mod kernels;
 #[doc(hidden)]
@@ -20,6 +22,7 @@ mod pipeline;
 mod plan;
 mod point;
 mod registers;
+mod roles;
 mod units;
 mod vectors;
 mod verify;
@@ -28,7 +31,7 @@ mod walks;
 use crate::error::{Error, Result};
 use crate::intrin;
 use crate::ir::simplify::Env;
-use crate::ir::{Axis, BufferId, Func, Index, Stmt, Var, print, visit};
+use crate::ir::{Axis, BufferId, Func, Index, LoopKind, RoleId, Stmt, Var, print, visit};
 use crate::target::{Features, Target};
 use std::time::{Duration, Instant};
 
@@ -50,7 +53,12 @@ impl Lowered {
     pub fn features(&self) -> Features {
         let mut needed = Features::empty();
         for kernel in &self.kernels {
+            needed.set(Features::CLUSTER, needed.contains(Features::CLUSTER) || kernel.cluster() > 1);
             needed.set(Features::CP_ASYNC, needed.contains(Features::CP_ASYNC) || order::copies(&kernel.func.body));
+            needed.set(Features::TMA, needed.contains(Features::TMA) || !kernel.maps.is_empty());
+            needed.set(Features::MBARRIER, needed.contains(Features::MBARRIER) || !kernel.func.mbarriers.is_empty());
+            let sets = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(r) if r.regs.is_some()));
+            needed.set(Features::SET_REGISTERS, needed.contains(Features::SET_REGISTERS) || sets);
             needed |= kernel.instructions().iter().fold(Features::empty(), |all, row| all | row.needs);
         }
         needed
@@ -63,6 +71,8 @@ impl Lowered {
 /// - no loop is bound or rasterized; the variables of `launch` stand for the hardware's indices, those of `derived` for
 ///   what each block computes from them first;
 /// - loops are serial or unrolled, with constant extents; a `Vectorized` loop is gone (lanes say its width);
+/// - a `Persistent` loop stands around everything that its role does; its variable is that of blockIdx.x in `launch`, whose
+///   extent is then the number of iterations, and what is `derived` from it is computed at the start of each;
 /// - blocks have no iterators, no predicate and no init: they are labels;
 /// - every buffer has one flat extent, and each access one flat element index with `lanes` consecutive elements whose
 ///   address is a multiple of their size in bytes;
@@ -90,11 +100,41 @@ pub struct LoweredKernel {
     pub shared_bytes: u32,
     /// Resident blocks per multiprocessor to compile for, if annotated.
     pub min_blocks: Option<u32>,
+    /// Tensor maps; [`crate::ir::BulkCopy::map`] is the position.
+    pub maps: Vec<TensorMap>,
     /// Parameters that are workspace, not arguments of the program.
     pub workspace: Vec<BufferId>,
     /// Parameters through which threads of a block pass values: their accesses stay on their side of a barrier. Every
     /// other parameter's element belongs to one thread, or is only read, and may be kept in a register across barriers.
     pub exchanged: Vec<BufferId>,
+    /// The threads of the roles that stages have, until `roles` makes a slice of each.
+    pub roles: Vec<RoleThreads>,
+}
+
+/// The threads of a role: its stages count them, as the others count those of `launch`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleThreads {
+    /// Which role.
+    pub role: RoleId,
+    /// Its thread axes.
+    pub axes: Vec<LaunchAxis>,
+}
+
+/// What bulk copies know of a buffer in device memory: its box, and how that lies in shared memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorMap {
+    /// The buffer; its extents and strides are those of the program.
+    pub buffer: BufferId,
+    /// Extents of the array, outermost first.
+    pub extents: Vec<i64>,
+    /// Strides in elements, outermost first; the last is 1.
+    pub strides: Vec<i64>,
+    /// Extents of the box, outermost first; of the last one whole rows of shared memory.
+    pub tile: Vec<i64>,
+    /// Bytes of a row of shared memory whose chunks of 16 bytes are swizzled: 128, 64 or 32; 0 without swizzle.
+    pub swizzle: u32,
+    /// Bytes that the second-level cache fetches together: 64, 128 or 256; 0 leaves it alone.
+    pub promotion: u32,
 }
 
 /// A dimension of a buffer.
@@ -106,7 +146,8 @@ pub struct Dim {
     pub stride: i64,
 }
 
-/// A hardware axis of a kernel: blockIdx or threadIdx.
+/// A hardware axis of a kernel: blockIdx, the rank in the cluster, or threadIdx. Where there are clusters, blockIdx.x counts
+/// clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchAxis {
     /// Which.
@@ -129,9 +170,24 @@ pub struct Derived {
 }
 
 impl LoweredKernel {
-    /// Blocks in x, y, z.
+    /// Blocks in x, y, z; of a persistent kernel the most that have something to do.
     pub fn grid(&self) -> [u32; 3] {
-        [Axis::BlockX, Axis::BlockY, Axis::BlockZ].map(|a| self.extent(a))
+        let [x, y, z] = [Axis::BlockX, Axis::BlockY, Axis::BlockZ].map(|a| self.extent(a));
+        [x.saturating_mul(self.cluster()), y, z]
+    }
+
+    /// Blocks of a cluster; 1 without clusters.
+    pub fn cluster(&self) -> u32 {
+        self.extent(Axis::Cluster)
+    }
+
+    /// The loop that the blocks of the grid walk together, if there is one: its variable and the variable that counts its
+    /// rounds. (With roles each has the same loop.)
+    pub fn persistent(&self) -> Option<(Var, Var)> {
+        visit::loops(&self.func.body).into_iter().find_map(|l| match l.kind {
+            LoopKind::Persistent { round } => Some((l.var, round)),
+            _ => None,
+        })
     }
 
     /// Threads in x, y, z.
@@ -150,8 +206,14 @@ impl LoweredKernel {
         for l in &self.launch {
             env.bind(l.var, 0, i64::from(l.extent) - 1);
         }
+        for l in self.roles.iter().flat_map(|r| &r.axes) {
+            env.bind(l.var, 0, i64::from(l.extent) - 1);
+        }
         for d in &self.derived {
             env.bind(d.var, 0, d.extent - 1);
+        }
+        if let Some((_, round)) = self.persistent() {
+            env.bind(round, 0, i64::from(self.extent(Axis::BlockX)) - 1);
         }
         env
     }
@@ -172,15 +234,28 @@ impl LoweredKernel {
         units::lane(&self.launch)
     }
 
+    /// The number of a thread's warp.
+    pub fn warp(&self) -> Index {
+        units::warp(&self.launch)
+    }
+
     /// The variables that tell blocks apart.
     pub fn block_vars(&self) -> Vec<Var> {
         let axes = self.launch.iter().filter(|l| l.axis.is_block_level()).map(|l| l.var);
         axes.chain(self.derived.iter().map(|d| d.var)).collect()
     }
 
-    /// The variables of the thread axes with their extents.
+    /// The variables of the thread axes with their extents, those of roles included.
     pub fn thread_vars(&self) -> Vec<(Var, i64)> {
-        self.launch.iter().filter(|l| !l.axis.is_block_level()).map(|l| (l.var, i64::from(l.extent))).collect()
+        let of_roles = self.roles.iter().flat_map(|r| &r.axes);
+        let threads = self.launch.iter().filter(|l| !l.axis.is_block_level()).chain(of_roles);
+        threads.map(|l| (l.var, i64::from(l.extent))).collect()
+    }
+
+    /// The axes that count the threads of a role's stages, or of everything else.
+    pub fn axes_of(&self, role: Option<RoleId>) -> &[LaunchAxis] {
+        let found = self.roles.iter().find(|r| Some(r.role) == role);
+        found.map_or(&self.launch, |r| &r.axes)
     }
 }
 
@@ -207,6 +282,11 @@ pub const PASSES: &[Pass] = &[
     },
     Pass { name: "compact", promise: "buffers within the block hold only what is in use at a time", run: compact::run },
     Pass {
+        name: "bulk",
+        promise: "stages that the copy engine copies are boxes, started by one thread",
+        run: bulk::run,
+    },
+    Pass {
         name: "fragments",
         promise: "nests of instructions are calls, the elements of fragments belong to lanes and their registers",
         run: fragments::run,
@@ -222,6 +302,11 @@ pub const PASSES: &[Pass] = &[
         name: "copies",
         promise: "stages that copy asynchronously start copies of 4, 8 or 16 bytes",
         run: copies::run,
+    },
+    Pass {
+        name: "roles",
+        promise: "what the warps of a role run is a slice; rings of slots pass between them",
+        run: roles::run,
     },
     Pass {
         name: "pipeline",
@@ -296,10 +381,41 @@ pub fn print_kernel(kernel: &LoweredKernel) -> String {
         "# kernel {}: grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz}, shared {} bytes",
         kernel.func.name, kernel.shared_bytes
     );
+    head.push_str(&print_walk(kernel));
     if let Some(n) = kernel.min_blocks {
         head.push_str(&format!(", at least {n} blocks a multiprocessor"));
     }
-    format!("{head}\n{}{}", print_derived(kernel), print::func(&kernel.func))
+    format!("{head}\n{}{}{}", print_derived(kernel), print_bulk(kernel), print::func(&kernel.func))
+}
+
+/// The tensor maps and mbarriers of a kernel, a line each.
+pub fn print_bulk(kernel: &LoweredKernel) -> String {
+    let func = &kernel.func;
+    let mut out = String::new();
+    for (n, map) in kernel.maps.iter().enumerate() {
+        let (array, swizzle) = (&func.buffer(map.buffer).name, map.swizzle);
+        out.push_str(&format!("# map {n}: {array}{:?} in boxes of {:?}", map.extents, map.tile));
+        if swizzle > 0 {
+            out.push_str(&format!(", swizzle {swizzle}"));
+        }
+        out.push('\n');
+    }
+    for array in &func.mbarriers {
+        let place = array.offset.map(|o| format!(" @{o}")).unwrap_or_default();
+        let (name, slots, arrivals) = (&array.name, array.slots, array.arrivals);
+        out.push_str(&format!("# mbarrier {name}[{slots}]{place}: a phase ends with {arrivals} arrivals\n"));
+    }
+    out
+}
+
+/// How the blocks of a kernel go together, where that is not each for itself.
+pub fn print_walk(kernel: &LoweredKernel) -> String {
+    let clusters = match kernel.cluster() {
+        1 => String::new(),
+        n => format!(", clusters of {n} blocks"),
+    };
+    let persistent = if kernel.persistent().is_some() { ", persistent: fewer blocks do the same" } else { "" };
+    clusters + persistent
 }
 
 /// What a kernel computes from its block indices first, a line each.

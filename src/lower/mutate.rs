@@ -5,10 +5,14 @@
 //! [`LoweredKernel`] except that its indices are flat. Few mutants are equal to the program in what they compute; that
 //! must then be shown of each.
 
+mod barriers;
+mod bulk;
 mod calls;
 
 use super::{Lowered, LoweredKernel};
-use crate::ir::{Buffer, BufferId, Cond, Expr, Func, Index, Scope, Stmt, Store, Sync, print, simplify, visit};
+use crate::ir::{
+    Buffer, BufferId, Cond, Expr, Func, Index, Scope, Stmt, Store, Sync, SyncKind, print, simplify, visit,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A damaged program.
@@ -42,6 +46,12 @@ pub fn mutants(lowered: &Lowered) -> Vec<Mutant> {
         for (what, damaged) in launches(kernel) {
             add("launch", what, damaged);
         }
+        for (what, damaged) in bulk::maps(kernel) {
+            add("map", what, damaged);
+        }
+        for (what, damaged) in barriers::counts(kernel) {
+            add("arrival count", what, damaged);
+        }
         for (what, damaged) in walks(kernel) {
             add("walk", what, damaged);
         }
@@ -74,13 +84,15 @@ fn changes(func: &Func, body: &[Stmt]) -> Vec<Change> {
         out.extend(inside(func, stmt).into_iter().map(put));
         // A commit further down, but in front of the same wait, takes copies into a group that is waited for earlier.
         if let (Stmt::Sync(sync), Some(next)) = (stmt, body.get(n + 1))
-            && (!matches!(sync, Sync::Commit { .. }) || matches!(next, Stmt::Sync(Sync::Wait { .. })))
+            && (sync.kind != SyncKind::Commit || matches!(next, Stmt::Sync(Sync { kind: SyncKind::Wait { .. }, .. })))
+            // Bytes may land before they are expected.
+            && !matches!(sync.kind, SyncKind::Expect { .. })
         {
             out.extend(swapped(body, n).map(|b| change(moved(sync), format!("{} moved down", name(sync)), b)));
         }
         // A wait further up waits for no less.
         if let Some(Stmt::Sync(sync)) = body.get(n + 1)
-            && !matches!((stmt, sync), (Stmt::Sync(_), _) | (_, Sync::Wait { .. }))
+            && !matches!((stmt, &sync.kind), (Stmt::Sync(_), _) | (_, SyncKind::Wait { .. } | SyncKind::Await { .. }))
         {
             out.extend(swapped(body, n).map(|b| change(moved(sync), format!("{} moved up", name(sync)), b)));
         }
@@ -101,20 +113,25 @@ fn swapped(body: &[Stmt], n: usize) -> Option<Vec<Stmt>> {
 }
 
 fn moved(sync: &Sync) -> &'static str {
-    match sync {
-        Sync::Block { .. } | Sync::Warp { .. } => "barrier moved",
-        Sync::Commit { .. } => "commit moved",
-        Sync::Wait { .. } => "wait moved",
+    match sync.kind {
+        SyncKind::Commit | SyncKind::ProductCommit | SyncKind::BulkCommit => "commit moved",
+        SyncKind::Wait { .. } | SyncKind::ProductWait { .. } | SyncKind::BulkWait { .. } | SyncKind::Await { .. } => {
+            "wait moved"
+        }
+        SyncKind::ProxyFence | SyncKind::ProductFence => "fence moved",
+        SyncKind::InitBarriers | SyncKind::Expect { .. } | SyncKind::Arrive { .. } => "arrival moved",
+        SyncKind::Block | SyncKind::Warp | SyncKind::Warpgroup | SyncKind::Cluster => "barrier moved",
     }
 }
 
 fn name(sync: &Sync) -> String {
-    match sync {
-        Sync::Block { reason } => format!("barrier ({reason})"),
-        Sync::Warp { reason } => format!("warp_barrier ({reason})"),
-        Sync::Commit { reason } => format!("commit_group ({reason})"),
-        Sync::Wait { groups, reason } => format!("wait_group {groups} ({reason})"),
-    }
+    let groups = match &sync.kind {
+        SyncKind::Wait { groups } | SyncKind::ProductWait { groups } | SyncKind::BulkWait { groups, .. } => {
+            format!(" {groups}")
+        }
+        _ => String::new(),
+    };
+    format!("{}{groups} ({})", sync.kind.word(), sync.reason)
 }
 
 /// The changes of the statements below a statement.
@@ -135,7 +152,7 @@ fn inside(func: &Func, stmt: &Stmt) -> Vec<Change> {
 /// What can be wrong with a statement itself.
 fn alone(func: &Func, stmt: &Stmt) -> Vec<Change> {
     match stmt {
-        Stmt::Sync(sync) => syncs(sync),
+        Stmt::Sync(sync) => syncs(sync).into_iter().chain(bulk::arrivals(func, sync)).collect(),
         Stmt::If(i) => {
             let text = format!("if {}", print::cond(func, &i.cond));
             let mut out = vec![change("guard removed", format!("`{text}` removed"), i.body.clone())];
@@ -150,7 +167,9 @@ fn alone(func: &Func, stmt: &Stmt) -> Vec<Change> {
         Stmt::For(l) => looped(func, l),
         Stmt::Store(s) => stores(func, s),
         Stmt::Call(call) => calls::damaged(func, call),
-        Stmt::Block(_) => Vec::new(),
+        Stmt::Bulk(copy) => bulk::copies(func, copy),
+        Stmt::Elect(e) => bulk::elected(e),
+        Stmt::Block(_) | Stmt::Role(_) => Vec::new(),
     }
 }
 
@@ -158,17 +177,31 @@ fn alone(func: &Func, stmt: &Stmt) -> Vec<Change> {
 fn syncs(sync: &Sync) -> Vec<Change> {
     let missing = |kind| change(kind, format!("{} removed", name(sync)), Vec::new());
     let weaker = |kind, how: String, weak: Sync| change(kind, format!("{} {how}", name(sync)), vec![Stmt::Sync(weak)]);
-    match sync {
-        Sync::Warp { .. } => vec![missing("barrier removed")],
-        Sync::Block { reason } => {
-            let weak = Sync::Warp { reason: reason.clone() };
-            vec![missing("barrier removed"), weaker("barrier weakened", "of the warp only".into(), weak)]
+    let because = |does: SyncKind| does.because(sync.reason.clone());
+    let weak_wait = |groups: u32, weak: SyncKind| {
+        vec![missing("wait removed"), weaker("wait weakened", format!("leaves {groups}"), because(weak))]
+    };
+    match sync.kind {
+        SyncKind::Warp => vec![missing("barrier removed")],
+        SyncKind::Block | SyncKind::Warpgroup => {
+            vec![
+                missing("barrier removed"),
+                weaker("barrier weakened", "of the warp only".into(), because(SyncKind::Warp)),
+            ]
         }
-        Sync::Commit { .. } => vec![missing("commit removed")],
-        Sync::Wait { groups, reason } => {
-            let weak = Sync::Wait { groups: groups + 1, reason: reason.clone() };
-            vec![missing("wait removed"), weaker("wait weakened", format!("leaves {}", groups + 1), weak)]
+        SyncKind::Cluster => {
+            vec![
+                missing("barrier removed"),
+                weaker("barrier weakened", "of the block only".into(), because(SyncKind::Block)),
+            ]
         }
+        SyncKind::Commit | SyncKind::ProductCommit | SyncKind::BulkCommit => vec![missing("commit removed")],
+        SyncKind::ProxyFence | SyncKind::ProductFence => vec![missing("fence removed")],
+        SyncKind::InitBarriers | SyncKind::Expect { .. } | SyncKind::Arrive { .. } => vec![missing("arrival removed")],
+        SyncKind::Await { .. } => vec![missing("wait removed")],
+        SyncKind::Wait { groups } => weak_wait(groups + 1, SyncKind::Wait { groups: groups + 1 }),
+        SyncKind::ProductWait { groups } => weak_wait(groups + 1, SyncKind::ProductWait { groups: groups + 1 }),
+        SyncKind::BulkWait { groups, read } => weak_wait(groups + 1, SyncKind::BulkWait { groups: groups + 1, read }),
     }
 }
 
@@ -239,6 +272,18 @@ fn stores(func: &Func, s: &Store) -> Vec<Change> {
         out.push(became("guard removed", Store { value: load.clone(), ..s.clone() }));
     }
     out.extend(other_slots(func, s).into_iter().map(|s| became("slot", s)));
+    if let Some(index) = bulk::next_slot(func, &s.indices[0]) {
+        out.push(became("slot", Store { indices: vec![index], ..s.clone() }));
+    }
+    let elsewhere = each(&s.value, &|e| match e {
+        Expr::Load { buffer, indices, lanes } => bulk::next_slot(func, indices.first()?).map(|index| Expr::Load {
+            buffer: *buffer,
+            indices: vec![index],
+            lanes: *lanes,
+        }),
+        _ => None,
+    });
+    out.extend(elsewhere.into_iter().map(|value| became("slot", Store { value, ..s.clone() })));
     if let Some(indices) = calls::unswizzled(&s.indices) {
         out.push(became("swizzle", Store { indices, ..s.clone() }));
     }

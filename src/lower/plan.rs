@@ -1,17 +1,22 @@
-//! Gives shared buffers their place. Buffers whose statements of the kernel's outermost list do not overlap in time may
-//! share bytes; `order` then keeps the threads of one from overtaking the readers of the other.
+//! Gives shared buffers their place, and mbarriers theirs behind them. Buffers whose statements of the kernel's outermost list do not overlap in time may
+//! share bytes; `order` then keeps the threads of one from overtaking the readers of the other. No value passes between the
+//! iterations of a loop that the blocks walk together, so its body is such a list, too, unless copies of one iteration
+//! may start in another.
 
 use super::{LoweredKernel, bug};
 use crate::error::{Error, Result};
-use crate::ir::{BufferId, Scope, Stmt, visit};
+use crate::ir::{BufferId, LoopKind, Scope, Stmt, visit};
 use crate::target::Target;
 
-/// Alignment of every shared buffer in bytes: a vector access of the widest kind, and a row of all banks.
+/// Alignment of every shared buffer in bytes, at least: a vector access of the widest kind, and a row of all banks.
 const ALIGN: u64 = 128;
+/// Bytes of an mbarrier, and what its address is a multiple of.
+const MBARRIER: u64 = 8;
 
 struct Placed {
     id: BufferId,
     bytes: u64,
+    align: u64,
     /// Positions of its first and last use in the outermost list.
     life: (usize, usize),
     offset: u64,
@@ -25,9 +30,12 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         if b.scope != Scope::Shared {
             continue;
         }
-        if let Some(life) = life(&outermost(&kernel.func.body), id) {
+        // What roles use, they use side by side.
+        let all = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(_))).then_some((0, usize::MAX));
+        if let Some(life) = life(&outermost(&kernel.func.body), id).map(|life| all.unwrap_or(life)) {
             let elements = b.elements().ok_or_else(|| bug("plan", format!("{} has no constant size", b.name)))?;
-            waiting.push(Placed { id, bytes: b.dtype.bytes_of(elements as u64), life, offset: 0 });
+            let (bytes, align) = (b.dtype.bytes_of(elements as u64), ALIGN.max(u64::from(b.align)));
+            waiting.push(Placed { id, bytes, align, life, offset: 0 });
         }
     }
     // The largest first: small ones then fill the gaps. Equal sizes stay in the order of declaration.
@@ -37,7 +45,12 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         p.offset = first_gap(&placed, &p);
         placed.push(p);
     }
-    let total = placed.iter().map(|p| p.offset + p.bytes).max().unwrap_or(0);
+    let mut total = placed.iter().map(|p| p.offset + p.bytes).max().unwrap_or(0);
+    for array in &mut kernel.func.mbarriers {
+        let offset = total.next_multiple_of(MBARRIER);
+        array.offset = u32::try_from(offset).ok();
+        total = offset + u64::from(array.slots) * MBARRIER;
+    }
     kernel.shared_bytes = u32::try_from(total).map_err(|_| {
         Error::input(
             "lower.shared",
@@ -47,7 +60,7 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     })?;
     for p in placed {
         kernel.func.buffer_mut(p.id).offset = Some(p.offset as u32);
-        kernel.func.buffer_mut(p.id).align = ALIGN as u32;
+        kernel.func.buffer_mut(p.id).align = p.align as u32;
     }
     Ok(())
 }
@@ -65,20 +78,29 @@ fn first_gap(placed: &[Placed], new: &Placed) -> u64 {
         if offset + new.bytes <= from {
             break;
         }
-        offset = offset.max(to.next_multiple_of(ALIGN));
+        offset = offset.max(to.next_multiple_of(new.align));
     }
     offset
 }
 
-/// The statements of the outermost list, with blocks and conditions opened.
+/// The statements of the outermost list, with blocks, conditions and loops over tiles opened.
 fn outermost(body: &[Stmt]) -> Vec<&Stmt> {
     body.iter()
         .flat_map(|s| match s {
+            Stmt::For(l) if matches!(l.kind, LoopKind::Persistent { .. }) && !has_bulk_copies(&l.body) => {
+                outermost(&l.body)
+            }
             Stmt::Block(b) => outermost(&b.body),
             Stmt::If(i) => outermost(&i.body),
             other => vec![other],
         })
         .collect()
+}
+
+fn has_bulk_copies(body: &[Stmt]) -> bool {
+    let mut found = false;
+    visit::walk(body, &mut |s| found |= matches!(s, Stmt::Bulk(_)));
+    found
 }
 
 fn life(statements: &[&Stmt], id: BufferId) -> Option<(usize, usize)> {

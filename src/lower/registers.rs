@@ -122,7 +122,9 @@ fn size<'a>(func: &'a Func, body: &[Stmt], longest: &mut Option<(&'a str, i64, V
             }
             Stmt::Block(b) => size(func, &b.body, longest),
             Stmt::If(i) => size(func, &i.body, longest).saturating_add(1),
-            Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) => 1,
+            Stmt::Elect(e) => size(func, &e.body, longest),
+            Stmt::Role(r) => size(func, &r.body, longest),
+            Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) => 1,
         };
         sum.saturating_add(n)
     })

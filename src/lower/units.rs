@@ -1,7 +1,7 @@
 //! Which threads run a statement: one thread for itself, or the 32 lanes of a warp together.
 //!
-//! A nest that is one instruction, and a statement that touches a fragment, belong to the warp; every other statement to a
-//! thread. A statement of a thread that writes shared or global memory and mentions no variable of a thread axis would be
+//! A nest that is one instruction, and a statement that touches a fragment, belong to the warp, or to the warpgroup where the
+//! kernel has some; every other statement to a thread. A statement of a thread that writes shared or global memory and mentions no variable of a thread axis would be
 //! run by every thread of that axis: it runs on thread 0 of it instead; one that mentions a warp loop on lane 0 of each warp.
 //! A variable that occurs in conditions alone counts as not mentioned where thread 0 meets them if any thread does. A
 //! statement of the warp that writes memory and mentions no warp loop runs on warp 0. Cooperative stages come out right by
@@ -9,23 +9,39 @@
 
 use super::bind::{mentions, store_mentions};
 use super::blocks::guarded;
-use super::{LaunchAxis, LoweredKernel};
+use super::{LaunchAxis, LoweredKernel, bulk};
 use crate::error::{Error, Result};
+use crate::intrin::{self, Level};
 use crate::ir::simplify::{Env, prove, simplify, simplify_cond};
-use crate::ir::{Axis, Block, BlockId, BufferId, Cond, Func, Index, LoopKind, Scope, Stmt, Var, visit};
+use crate::ir::{Axis, Block, BlockId, BufferId, Cond, For, Func, Index, LoopKind, Scope, Stmt, Var, visit};
 use std::collections::BTreeMap;
 
 /// Threads of a warp.
 pub const LANES: i64 = 32;
+/// Threads of a warpgroup.
+pub const GROUP: i64 = 128;
 
 /// The bound axes of a kernel with their extents, and the loop that said so first.
-type Found = Vec<(Axis, u32, String)>;
+pub type Found = Vec<(Axis, u32, String)>;
 
 /// Replaces the warps among the axes by the threads that they come to.
 pub fn warps_to_threads(func: &Func, found: &mut Found) -> Result<()> {
-    let warps = found.iter().position(|(axis, ..)| *axis == Axis::Warp).map(|at| found.remove(at));
-    if warps.is_none() && !has_statements_of_warps(func) {
+    let mut take = |axis| found.iter().position(|(a, ..)| *a == axis).map(|at| found.remove(at));
+    let (mut warps, groups) = (take(Axis::Warp), take(Axis::Warpgroup));
+    let grouped = has_warpgroups(&func.body);
+    if let Some((_, n, name)) = warps.as_ref().filter(|(_, n, _)| grouped && *n != 4) {
+        let message = format!("loop {name} is bound to {n} warps in a kernel of warpgroups, which have 4 each");
+        return Err(
+            Error::input("lower.warps", message).help(format!("split {name} so that its bound part has extent 4"))
+        );
+    }
+    if warps.is_none() && groups.is_none() && !grouped && !has_statements_of_warps(func) {
         return Ok(());
+    }
+    if grouped {
+        let by_warps = warps.take().map(|(axis, _, name)| (axis, 1, name));
+        let groups = groups.or(by_warps).unwrap_or((Axis::Warpgroup, 1, func.name.clone()));
+        warps = Some((Axis::Warp, groups.1.saturating_mul(4), groups.2));
     }
     let extent = |axis| found.iter().find(|(a, ..)| *a == axis).map(|(_, n, _)| u64::from(*n));
     let axes = [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ];
@@ -43,7 +59,13 @@ pub fn warps_to_threads(func: &Func, found: &mut Found) -> Result<()> {
         ));
     }
     match warps {
-        Some((_, n, name)) if u64::from(n) * LANES as u64 != threads => {
+        Some((_, _, name)) if grouped && !threads.is_multiple_of(GROUP as u64) => {
+            let message =
+                format!("warpgroups work together ({name}) in a block of {threads} threads, no multiple of 128");
+            Err(Error::input("lower.warps", message)
+                .help("bind loops to threadIdx whose extents come to whole warpgroups"))
+        }
+        Some((_, n, name)) if u64::from(n) * LANES as u64 != threads && !alone(func, grouped) => {
             let by_warps = u64::from(n) * LANES as u64;
             let message = format!("the {n} warps of loop {name} are {by_warps} threads, the threadIdx loops {threads}");
             Err(Error::input("lower.warps", message)
@@ -53,9 +75,22 @@ pub fn warps_to_threads(func: &Func, found: &mut Found) -> Result<()> {
     }
 }
 
+/// Whether the warpgroups of the kernel are told apart by no loop: those that the threads come to.
+fn alone(func: &Func, grouped: bool) -> bool {
+    grouped && !visit::loops(&func.body).iter().any(|l| l.axis() == Some(Axis::Warpgroup))
+}
+
+/// Whether warpgroups work together somewhere.
+pub fn has_warpgroups(body: &[Stmt]) -> bool {
+    let of_groups = |row: &str| intrin::find(row).is_some_and(|r| r.level == Level::Warpgroup);
+    let works = |l: &For| l.axis() == Some(Axis::Warpgroup) || l.tensorize.as_ref().is_some_and(|t| of_groups(&t.row));
+    visit::loops(body).into_iter().any(works)
+}
+
 fn has_statements_of_warps(func: &Func) -> bool {
     let tensorized = visit::loops(&func.body).iter().any(|l| l.tensorize.is_some());
-    tensorized || visit::blocks(&func.body).iter().any(|b| touches_fragment(func, b))
+    // The thread that starts bulk copies is elected among the lanes of a warp.
+    tensorized || visit::blocks(&func.body).iter().any(|b| bulk::is_bulk(b) || touches_fragment(func, b))
 }
 
 fn touches_fragment(func: &Func, block: &Block) -> bool {
@@ -64,7 +99,7 @@ fn touches_fragment(func: &Func, block: &Block) -> bool {
 }
 
 /// The number of a thread in its block, threadIdx.x fastest.
-fn number(launch: &[LaunchAxis]) -> (Index, i64) {
+pub fn number(launch: &[LaunchAxis]) -> (Index, i64) {
     let mut number = (Index::Int(0), 1);
     for axis in [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ] {
         if let Some(l) = launch.iter().find(|l| l.axis == axis) {
@@ -77,6 +112,33 @@ fn number(launch: &[LaunchAxis]) -> (Index, i64) {
 /// The number of a thread's warp.
 pub fn warp(launch: &[LaunchAxis]) -> Index {
     simplify(&number(launch).0.floordiv(LANES), &ranges(launch))
+}
+
+/// The number of a thread's warp in its warpgroup.
+pub fn warp_of_group(launch: &[LaunchAxis]) -> Index {
+    simplify(&number(launch).0.floordiv(LANES).floormod(GROUP / LANES), &ranges(launch))
+}
+
+/// The number of a thread's warpgroup.
+pub fn warpgroup(launch: &[LaunchAxis]) -> Index {
+    simplify(&number(launch).0.floordiv(GROUP), &ranges(launch))
+}
+
+/// The number of a thread in its warpgroup.
+pub fn thread_of_group(launch: &[LaunchAxis]) -> Index {
+    simplify(&number(launch).0.floormod(GROUP), &ranges(launch))
+}
+
+/// An index for the thread of that number, every other variable 0.
+pub fn for_thread(index: &Index, launch: &[LaunchAxis], thread: i64) -> Option<i64> {
+    let (mut values, mut left) = (BTreeMap::new(), thread);
+    for axis in [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ] {
+        if let Some(l) = launch.iter().find(|l| l.axis == axis) {
+            values.insert(l.var, left % i64::from(l.extent));
+            left /= i64::from(l.extent);
+        }
+    }
+    index.eval(&|v| Some(values.get(&v).copied().unwrap_or(0)))
 }
 
 /// The number of a thread in its warp.
@@ -117,6 +179,10 @@ pub enum Unit {
     Warp,
     /// A warp for the whole block.
     WarpOfBlock,
+    /// A thread for its whole warpgroup.
+    ThreadOfGroup,
+    /// A warpgroup for the whole block.
+    GroupOfBlock,
 }
 
 /// What runs each block.
@@ -124,13 +190,15 @@ pub type Units = BTreeMap<BlockId, Unit>;
 
 /// What runs each block of a program whose loops are still bound.
 pub fn of(func: &Func) -> Result<Units> {
-    let mut find = Find { func, around: Vec::new(), units: Units::new() };
+    let mut find = Find { func, grouped: has_warpgroups(&func.body), around: Vec::new(), units: Units::new() };
     find.body(&func.body, false)?;
     Ok(find.units)
 }
 
 struct Find<'a> {
     func: &'a Func,
+    /// There are warpgroups.
+    grouped: bool,
     /// The bound loops around.
     around: Vec<(Axis, Var)>,
     units: Units,
@@ -168,11 +236,14 @@ impl Find<'_> {
         let spoken =
             |axis: Axis| self.around.iter().find(|(a, v)| *a == axis && mentions(&block.body, *v)).map(|x| x.1);
         let thread = [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ].into_iter().find_map(spoken);
-        let warp = spoken(Axis::Warp);
+        let (warp, group) = (spoken(Axis::Warp), spoken(Axis::Warpgroup));
         let (name, var) = (self.func.block_name(block.name), |v: Var| self.func.var_name(v));
         let message = match (together, warp, thread) {
+            (true, _, None) if self.grouped && group.is_some() => return Ok(Unit::Warp),
+            (true, _, None) if self.grouped => return Ok(Unit::GroupOfBlock),
             (true, Some(_), None) => return Ok(Unit::Warp),
             (true, None, None) => return Ok(Unit::WarpOfBlock),
+            (false, None, None) if group.is_some() => return Ok(Unit::ThreadOfGroup),
             (false, Some(_), None) => return Ok(Unit::ThreadOfWarp),
             (false, None, _) => return Ok(Unit::Thread),
             (true, _, Some(t)) => {
@@ -194,21 +265,24 @@ impl Find<'_> {
 pub fn elect(kernel: &mut LoweredKernel, units: &Units) {
     let body = std::mem::take(&mut kernel.func.body);
     let mut env = Env::with_loops(visit::loops(&body));
-    kernel.launch.iter().for_each(|x| env.bind(x.var, 0, i64::from(x.extent) - 1));
-    let (func, launch) = (&kernel.func, &kernel.launch);
-    kernel.func.body = visit::rewrite(body, &mut |s| match s {
+    let all = kernel.launch.iter().chain(kernel.roles.iter().flat_map(|r| &r.axes));
+    all.for_each(|x| env.bind(x.var, 0, i64::from(x.extent) - 1));
+    let func = &kernel.func;
+    let body = visit::rewrite(body, &mut |s| match s {
         Stmt::Block(b) => {
             let unit = units.get(&b.name).copied().unwrap_or(Unit::Thread);
+            let launch = kernel.axes_of(b.role);
             vec![Stmt::Block(elected(b, unit, func, launch, &env))]
         }
         other => vec![other],
     });
+    kernel.func.body = body;
 }
 
 /// Guards a block that writes what others share and would be run by several units.
 fn elected(block: Block, unit: Unit, func: &Func, launch: &[LaunchAxis], env: &Env) -> Block {
     let shared = |b: &BufferId| matches!(func.buffer(*b).scope, Scope::Shared | Scope::Global);
-    if !visit::writes(&block.body).iter().any(shared) {
+    if !visit::writes(&block.body).iter().any(shared) || bulk::is_bulk(&block) {
         return block;
     }
     let guard = match unit {
@@ -216,6 +290,8 @@ fn elected(block: Block, unit: Unit, func: &Func, launch: &[LaunchAxis], env: &E
         Unit::Thread => return first_thread(block, launch, env),
         Unit::ThreadOfWarp => Cond::eq(lane(launch), 0),
         Unit::WarpOfBlock => Cond::eq(warp(launch), 0),
+        Unit::ThreadOfGroup => Cond::eq(thread_of_group(launch), 0),
+        Unit::GroupOfBlock => simplify_cond(&Cond::eq(warpgroup(launch), 0), &ranges(launch)),
     };
     Block { body: guarded(guard, block.body), ..block }
 }

@@ -92,7 +92,7 @@ fn fits(func: &Func, stmt: &Stmt, var: Var, width: i64, env: &Env) -> bool {
                 && access_fits(func, s.buffer, &s.indices[0], var, width, env)
                 && value_fits(func, &s.value, var, width, env)
         }
-        Stmt::For(_) | Stmt::Sync(_) | Stmt::Call(_) => false,
+        Stmt::For(_) | Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) | Stmt::Elect(_) | Stmt::Role(_) => false,
     }
 }
 

@@ -4,12 +4,16 @@ use super::copies::SIZES;
 use super::{LoweredKernel, bug, units};
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{BufferId, Cond, Expr, For, Held, Index, LoopKind, Operand, Scope, Stmt, Store, Sync, Var, visit};
+use crate::ir::{
+    Axis, BufferId, BulkCopy, Cond, Expr, For, Held, Index, LoopKind, Operand, RoleBody, Scope, Slot, Stmt, Store,
+    Sync, SyncKind, Var, Way, visit,
+};
 
 /// Checks every promise; a broken one is a fault of a pass.
 pub fn verify(kernel: &LoweredKernel) -> Result<()> {
     let written = visit::writes(&kernel.func.body);
-    let mut check = Check { kernel, written, unrolled: Vec::new(), divergent: false, apart: false };
+    let mut check =
+        Check { kernel, written, unrolled: Vec::new(), divergent: false, apart: false, elected: false, warps: 0 };
     check.buffers()?;
     check.body(&kernel.func.body, &kernel.env())
 }
@@ -23,6 +27,10 @@ struct Check<'a> {
     divergent: bool,
     /// Lanes of a warp may be.
     apart: bool,
+    /// One thread runs what stands here.
+    elected: bool,
+    /// Warps that the roles so far have.
+    warps: u32,
 }
 
 impl Check<'_> {
@@ -60,6 +68,9 @@ impl Check<'_> {
     }
 
     fn stmt(&mut self, stmt: &Stmt, env: &Env) -> Result<()> {
+        if self.elected && matches!(stmt, Stmt::Store(_) | Stmt::Call(_)) {
+            return Err(self.broken("an elected thread does what is not its own"));
+        }
         match stmt {
             Stmt::For(l) => self.looped(l, env),
             Stmt::Block(b) => {
@@ -92,18 +103,88 @@ impl Check<'_> {
                 result
             }
             Stmt::Sync(s) if self.divergent => {
-                let (Sync::Block { reason }
-                | Sync::Warp { reason }
-                | Sync::Commit { reason }
-                | Sync::Wait { reason, .. }) = s;
-                Err(self.broken(format!("synchronisation stands under a condition on the thread: {reason}")))
+                Err(self.broken(format!("synchronisation stands under a condition on the thread: {}", s.reason)))
             }
-            Stmt::Sync(_) => Ok(()),
+            Stmt::Sync(s) => self.sync(s),
+            Stmt::Elect(_) if self.apart || self.elected => {
+                Err(self.broken("a thread is elected where not all lanes of its warp come"))
+            }
+            Stmt::Elect(e) => {
+                self.elected = true;
+                let inside = self.body(&e.body, env);
+                self.elected = false;
+                inside
+            }
+            Stmt::Bulk(copy) => self.bulk(copy, env),
             Stmt::Call(call) if self.apart => {
                 Err(self.broken(format!("{} stands under a condition that tells lanes apart", call.row)))
             }
             Stmt::Call(call) => call.operands.iter().try_for_each(|o| self.operand(o, env)),
+            Stmt::Role(r) => self.role(r, env),
         }
+    }
+
+    /// The slices are whole warps of the block, one after the other, and their threads are numbered along one axis.
+    fn role(&mut self, r: &RoleBody, env: &Env) -> Result<()> {
+        let [(thread, threads)] = self.kernel.thread_vars()[..] else {
+            return Err(self.broken("the threads of roles are numbered along several axes"));
+        };
+        let last = i64::from(r.first + r.warps) * units::LANES;
+        if r.first != self.warps || r.warps == 0 || last > threads || self.divergent || self.elected {
+            return Err(self.broken(format!("a role begins at warp {} and has {}", r.first, r.warps)));
+        }
+        self.warps = r.first + r.warps;
+        let mut inner = env.clone();
+        inner.bind(thread, 0, i64::from(r.warps) * units::LANES - 1);
+        self.body(&r.body, &inner)
+    }
+
+    /// One thread does what is one thread's, all do the rest; every mbarrier has its place.
+    fn sync(&self, s: &Sync) -> Result<()> {
+        let anyone = matches!(s.kind, SyncKind::Arrive { .. } | SyncKind::Await { .. });
+        if !anyone && s.kind.is_of_one_thread() != self.elected {
+            return Err(self.broken(format!("{} is done by others than it should: {}", s.kind.word(), s.reason)));
+        }
+        match s.kind.clone().slot_mut() {
+            Some(slot) => self.slot(slot),
+            None => Ok(()),
+        }
+    }
+
+    fn slot(&self, slot: &Slot) -> Result<()> {
+        let array = self.kernel.func.mbarriers.get(slot.barrier as usize);
+        let end = array.and_then(|a| Some(u64::from(a.offset?) + 8 * u64::from(a.slots)));
+        let whole = array.is_some_and(|a| a.offset.is_some_and(|o| o % 8 == 0) && a.slots > 0 && a.arrivals > 0);
+        if !whole || end.is_none_or(|e| e > u64::from(self.kernel.shared_bytes)) {
+            return Err(self.broken(format!("mbarrier {} has no place in shared memory", slot.barrier)));
+        }
+        Ok(())
+    }
+
+    /// A box of the map's array, from or to a multiple of 128 bytes of shared memory.
+    fn bulk(&self, copy: &BulkCopy, env: &Env) -> Result<()> {
+        let func = &self.kernel.func;
+        let (stage, name) = (func.buffer(copy.shared), &func.buffer(copy.shared).name);
+        let map = self.kernel.maps.get(copy.map as usize).filter(|m| m.buffer == copy.global);
+        let Some(map) = map.filter(|m| m.tile.len() == copy.coordinates.len() && m.extents.len() == m.tile.len())
+        else {
+            return Err(self.broken(format!("the copy of {name} has no tensor map")));
+        };
+        if !self.elected || stage.scope != Scope::Shared || func.buffer(copy.global).scope != Scope::Global {
+            return Err(self.broken(format!("{name} is copied in bulk by several threads, or from elsewhere")));
+        }
+        if let Way::Load { full, .. } = &copy.way {
+            self.slot(full)?;
+        }
+        let [index] = copy.indices.as_slice() else {
+            return Err(self.broken(format!("{name} has {} indices", copy.indices.len())));
+        };
+        let bits = i64::from(stage.dtype.bits());
+        let aligned = stage.offset.is_some_and(|o| o % 128 == 0 && o % (8 * map.swizzle).max(1) == 0);
+        if !aligned || simplify::divisor(index, env) * bits % 1024 != 0 {
+            return Err(self.broken(format!("a box in {name} begins at no multiple of 128 bytes")));
+        }
+        Ok(())
     }
 
     fn copy(&self, s: &Store) -> Result<()> {
@@ -128,6 +209,12 @@ impl Check<'_> {
         match l.kind {
             LoopKind::Serial => {}
             LoopKind::Unrolled => self.unrolled.push(l.var),
+            LoopKind::Persistent { .. } => {
+                let x = self.kernel.launch.iter().find(|x| x.axis == Axis::BlockX);
+                if x.is_none_or(|x| x.var != l.var || i64::from(x.extent) != extent) {
+                    return Err(self.broken(format!("loop {name} is walked by other blocks than there are")));
+                }
+            }
             LoopKind::Vectorized | LoopKind::Bound(_) => {
                 return Err(self.broken(format!("loop {name} is still {:?}", l.kind)));
             }
@@ -148,6 +235,10 @@ impl Check<'_> {
                     return Err(self.broken(format!("rows of {name} are {stride} elements apart")));
                 }
                 self.access(o.buffer, &o.indices, chunk as u32, env)
+            }
+            (Held::Descriptor(_), Scope::Shared) => {
+                let chunk = 128 / self.kernel.func.buffer(o.buffer).dtype.bits();
+                self.access(o.buffer, &o.indices, chunk, env)
             }
             _ => {
                 Err(self

@@ -4,8 +4,10 @@
 //! accesses (races, bank conflicts, sectors) is observed here.
 
 use super::alu::{self, Combine};
+use super::bulk::Load;
 use super::code::{Access, Code, LANES, Place, Slot};
 use super::flight::{self, Landing};
+use super::mbarrier::Mbarriers;
 use super::memory::{Failure, Memory};
 use super::race::{self, Cell, Clock, Touch, Watch};
 use super::warp::{Register, Trap, Warp};
@@ -17,12 +19,20 @@ use crate::dtype::DType;
 pub(super) struct World {
     /// The memories of the grid.
     pub globals: Vec<Memory>,
-    /// The block's shared memory.
+    /// The shared memory of the block whose warp runs.
     pub shared: Memory,
+    /// That of the blocks of its cluster by rank; its own is `shared`.
+    peers: Vec<Memory>,
+    /// Its rank.
+    rank: usize,
     /// What is ordered with what.
     pub clock: Clock,
     /// When copies land.
     pub landing: Landing,
+    /// Bulk loads under way.
+    pub loads: Vec<Load>,
+    /// The block's mbarriers.
+    pub barriers: Mbarriers,
     /// Statements of single threads that have run.
     pub statements: u64,
     steps: u64,
@@ -40,13 +50,45 @@ impl World {
         World { limit, ..World::default() }
     }
 
+    /// Shared memory for each block of a cluster.
+    pub fn share(&mut self, blocks: usize, memory: Memory) {
+        self.peers = vec![memory.clone(); blocks];
+        self.shared = memory;
+        self.rank = 0;
+        self.clock.rank = 0;
+    }
+
+    /// From here on a warp of that block of the cluster runs.
+    #[inline(always)]
+    pub fn enter(&mut self, rank: usize) {
+        if rank != self.rank && rank < self.peers.len() {
+            std::mem::swap(&mut self.shared, &mut self.peers[self.rank]);
+            std::mem::swap(&mut self.shared, &mut self.peers[rank]);
+            self.rank = rank;
+            (self.clock.rank, self.barriers.rank) = (rank, rank);
+        }
+    }
+
+    /// Forgets what the blocks of a cluster wrote.
+    pub fn poison_shared(&mut self) {
+        self.shared.poison();
+        self.peers.iter_mut().for_each(Memory::poison);
+    }
+
+    /// The shared memory of a block of the cluster that runs: where copies to all blocks, and arrivals in other blocks, go.
+    /// A place in it is the same as in the running block's own.
+    pub fn shared_of(&mut self, rank: usize) -> Result<(&mut Memory, &mut Clock), Trap> {
+        let memory = if rank == self.rank { Some(&mut self.shared) } else { self.peers.get_mut(rank) };
+        Ok((memory.ok_or(Trap::Broken("a block that the cluster does not have"))?, &mut self.clock))
+    }
+
     /// Back to the start of the kernel, to look for one access or for races again; what has been written no longer
     /// matters.
     pub fn again(&mut self, watch: Option<Watch>) {
         (self.statements, self.steps) = (0, 0);
         self.clock.rewind();
         self.clock.watch = watch;
-        for memory in self.globals.iter_mut().chain([&mut self.shared]) {
+        for memory in self.globals.iter_mut().chain([&mut self.shared]).chain(&mut self.peers) {
             memory.marks.clear();
             memory.cells.fill(Cell::default());
         }
@@ -123,17 +165,17 @@ impl Lanes<'_> {
     /// Lets the clock and the cells of a memory know of the access.
     #[inline(never)]
     fn observe(&self, memory: &mut Memory, clock: &mut Clock, span: Span, a: &Access, it: Kind) -> Result<(), Trap> {
-        let (cells, warp) = (&mut memory.cells[..], self.warp);
+        let (cells, starts, warp) = (&mut memory.cells[..], &mut memory.starts[..], self.warp);
         let all =
             race::Lanes { number: it.number, access: a, warp, write: it.write, units: span.units, base: span.base };
         if self.uniform && !it.write && self.mask != 0 {
             // The first and the last lane stand for all that read one element.
             let (first, last) = (self.mask.trailing_zeros() as usize, 31 - self.mask.leading_zeros() as usize);
             let ends = [first, last].into_iter().take(if first == last { 1 } else { 2 });
-            return all.observe(cells, clock, ends.map(|l| (l, self.element(l))));
+            return all.observe(cells, starts, clock, ends.map(|l| (l, self.element(l))));
         }
         let each = (0..self.width).filter(|l| self.runs(*l)).map(|l| (l, self.element(l)));
-        if a.copies { all.start(cells, &mut memory.starts, clock, each) } else { all.observe(cells, clock, each) }
+        if a.copies { all.start(cells, starts, clock, each) } else { all.observe(cells, starts, clock, each) }
     }
 
     #[inline(always)]
@@ -261,6 +303,9 @@ impl Gather<'_> {
 /// Writes `lanes` elements a thread from as many registers. Where lanes meet in an element, the last one stays.
 pub(super) fn store(warp: &mut Warp, code: &Code, world: &mut World, src: Slot, number: u32) -> Result<(), Trap> {
     let a = &code.accesses[number as usize];
+    if let Place::Local(_) = a.place {
+        warp.products.fenced = false;
+    }
     let (lanes, registers, mut locals) = warp.split(a);
     aligned(&lanes, a, number)?;
     let registers = &registers[src as usize..(src + a.lanes) as usize];

@@ -10,10 +10,11 @@
 //! An address is the sum of one scalar slot and one vector slot ([`Operand`]), both kept up to date where their
 //! innermost variable changes, not where they are used. Jumps are relative, so code can be put together in any order.
 
+use super::bulk::Bulk;
 use super::collective::Collective;
 use super::value::Kind;
 use crate::dtype::DType;
-use crate::ir::{BinOp, BufferId, Call, CmpOp, Cond, Func, Index, IndexOp, Store, UnOp, Var};
+use crate::ir::{BinOp, BufferId, BulkCopy, Call, CmpOp, Cond, Func, Index, IndexOp, Store, UnOp, Var};
 
 /// A position in a file of slots or registers.
 pub(super) type Slot = u32;
@@ -55,6 +56,8 @@ pub(super) struct Access {
     pub align: i64,
     /// It writes by a copy.
     pub copies: bool,
+    /// The copy engine makes it.
+    pub engine: bool,
     /// For messages.
     pub buffer: BufferId,
     /// For messages: the indices over loop variables, one per dimension.
@@ -109,6 +112,22 @@ pub(super) enum Op {
     /// The next iteration, if there is one.
     LoopNext {
         var: Slot,
+        extent: Slot,
+        back: u32,
+    },
+    /// Starts a loop that the blocks of the grid walk together with the block's number, or jumps over it.
+    WalkBegin {
+        var: Slot,
+        round: Slot,
+        first: Slot,
+        extent: Slot,
+        exit: u32,
+    },
+    /// The iteration as many further on as there are blocks, if there is one.
+    WalkNext {
+        var: Slot,
+        round: Slot,
+        step: Slot,
         extent: Slot,
         back: u32,
     },
@@ -237,10 +256,61 @@ pub(super) enum Op {
     Wait {
         groups: u32,
     },
-    /// All threads of the block.
-    BlockBarrier,
+    /// The threads of every so many warps, counted from the first one, or of as many as there are up to the most.
+    Barrier {
+        first: u32,
+        every: u32,
+        most: u32,
+    },
+    /// All threads of all blocks of the cluster.
+    ClusterBarrier,
     /// All threads of the warp.
     WarpBarrier,
+    /// Jumps where the warp is none of these.
+    Role {
+        first: u32,
+        warps: u32,
+        exit: u32,
+    },
+    /// One lane goes on in the first of every so many warps, counted from the first one; the others jump.
+    Elect {
+        first: u32,
+        warps: u32,
+        exit: u32,
+    },
+    /// One thread sets up the mbarriers.
+    InitBarriers,
+    /// Arrives at an mbarrier of an array, which then expects so many bytes more.
+    Arrive {
+        array: u32,
+        at: Operand,
+        bytes: u32,
+        /// In so many blocks of the cluster; 0 in its own.
+        blocks: u32,
+    },
+    /// Waits until the phase of a parity is over.
+    Await {
+        array: u32,
+        at: Operand,
+        parity: Operand,
+    },
+    /// What the threads did to memory comes before what the other engines do to it.
+    ProxyFence,
+    /// Registers are fenced for products, a group of products is closed, groups are waited for.
+    ProductFence,
+    ProductCommit,
+    ProductWait {
+        groups: u32,
+    },
+    /// The elected thread starts a bulk copy: a position in [`Code::bulks`]. Ends a statement.
+    Bulk(u32),
+    /// It closes the group of its bulk stores.
+    BulkCommit,
+    /// It waits until at most so many of its groups are under way, or have not read.
+    BulkWait {
+        groups: u32,
+        read: bool,
+    },
 }
 
 /// A statement, for messages.
@@ -260,6 +330,7 @@ pub(super) enum SiteKind {
     If(Cond),
     Sync(String),
     Call(Call),
+    Bulk(BulkCopy),
     Other,
 }
 
@@ -272,6 +343,7 @@ pub(super) struct Code {
     pub sites: Vec<Site>,
     pub accesses: Vec<Access>,
     pub collectives: Vec<Collective>,
+    pub bulks: Vec<Bulk>,
     /// Starting values; constants stay.
     pub scalars: Vec<i64>,
     pub vectors: u32,
@@ -280,6 +352,8 @@ pub(super) struct Code {
     pub launch_scalars: Vec<(Var, Slot)>,
     /// Vector slots of variables that the launch sets.
     pub launch_vectors: Vec<(Var, Slot)>,
+    /// The scalar slot that holds how many blocks walk a persistent loop, if there is one.
+    pub step: Option<Slot>,
     /// The names.
     pub func: Func,
 }

@@ -10,6 +10,7 @@
 use super::access::failure;
 use super::code::{Access, Code, Op, Place, SiteKind};
 use super::compile::Compiler;
+use super::product::{self, Product};
 use super::race::{self, Touch};
 use super::spread::{Element, Spread};
 use super::value::{self, Kind, f32_of, kind_of};
@@ -22,20 +23,27 @@ use crate::ir::{Axis, Call, Held, Index};
 
 /// A compiled call.
 #[derive(Debug, Clone)]
-pub(super) struct Collective {
-    action: Action,
-    /// In the row's order.
-    operands: Vec<Operand>,
-    ring: bool,
+pub(super) enum Collective {
+    /// Of a warp.
+    Warp {
+        /// What it does.
+        action: Action,
+        /// In the row's order.
+        operands: Vec<Operand>,
+        /// In the ring.
+        ring: bool,
+    },
+    /// An asynchronous product of a warpgroup.
+    Product(Box<Product>),
 }
 
 #[derive(Debug, Clone)]
-struct Operand {
+pub(super) struct Operand {
     /// A position in [`Code::accesses`]: the lane's first register, or its address.
-    access: u32,
-    dtype: DType,
+    pub access: u32,
+    pub dtype: DType,
     /// Where each element of the tile is.
-    tile: Spread,
+    pub tile: Spread,
 }
 
 fn broken(call: &Call) -> Error {
@@ -43,10 +51,16 @@ fn broken(call: &Call) -> Error {
 }
 
 impl Compiler<'_> {
-    /// The number of a lane in its warp.
+    /// The number of a lane in its warp: threads are numbered x fastest.
     fn lane(&self) -> Index {
-        let x = self.plan.launch.iter().find(|(axis, ..)| *axis == Axis::ThreadX);
-        x.map_or(Index::Int(0), |(_, var, _)| Index::Var(*var).floormod(super::code::LANES as i64))
+        let (mut number, mut before) = (Index::Int(0), 1);
+        for axis in [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ] {
+            for (_, var, extent) in self.plan.launch.iter().filter(|l| l.0 == axis) {
+                number = number + Index::Var(*var) * before;
+                before *= extent;
+            }
+        }
+        number.floormod(super::code::LANES as i64)
     }
 
     /// Compiles an instruction of the warp.
@@ -54,6 +68,11 @@ impl Compiler<'_> {
         self.here(SiteKind::Call(call.clone()));
         let row = intrin::find(&call.row).filter(|r| r.operands.len() == call.operands.len());
         let row = row.ok_or_else(|| broken(call))?;
+        if row.is_asynchronous() {
+            let product = self.product(call, row)?;
+            self.collective(Collective::Product(Box::new(product)));
+            return Ok(());
+        }
         let mut operands = Vec::new();
         for (operand, theirs) in call.operands.iter().zip(&row.operands) {
             let dtype = self.buffer(operand.buffer)?.dtype;
@@ -75,19 +94,26 @@ impl Compiler<'_> {
             let tile = Spread::of(&theirs.place, &operand.held, dtype).ok_or_else(|| broken(call))?;
             operands.push(Operand { access, dtype, tile });
         }
-        let number = self.collectives.len() as u32;
-        self.collectives.push(Collective { action: row.action, operands, ring: self.plan.ring });
-        self.emit(Op::Collective(number));
+        self.collective(Collective::Warp { action: row.action, operands, ring: self.plan.ring });
         Ok(())
+    }
+
+    fn collective(&mut self, collective: Collective) {
+        let number = self.collectives.len() as u32;
+        self.collectives.push(collective);
+        self.emit(Op::Collective(number));
     }
 }
 
 /// Runs a call; every lane of the warp takes part.
 pub(super) fn run(warp: &mut Warp, code: &Code, world: &mut World, number: u32) -> Result<(), Trap> {
-    let call = &code.collectives[number as usize];
-    match (call.action, call.operands.as_slice()) {
+    let (action, operands, ring) = match &code.collectives[number as usize] {
+        Collective::Product(product) => return product::run(warp, code, world, product),
+        Collective::Warp { action, operands, ring } => (action, operands, *ring),
+    };
+    match (action, operands.as_slice()) {
         (Action::Copy, [to, from]) => copy(warp, code, world, to, from),
-        (Action::MultiplyAdd, [d, a, b]) => multiply_add(warp, code, [d, a, b], call.ring),
+        (Action::MultiplyAdd, [d, a, b]) => multiply_add(warp, code, [d, a, b], ring),
         _ => Err(Trap::Broken("an instruction has operands that its action does not take")),
     }
 }
@@ -109,11 +135,11 @@ fn is_memory(code: &Code, operand: &Operand) -> bool {
 }
 
 /// Every element of a tile in registers.
-fn get_all(warp: &Warp, code: &Code, operand: &Operand) -> Result<Vec<u64>, Trap> {
+pub(super) fn get_all(warp: &Warp, code: &Code, operand: &Operand) -> Result<Vec<u64>, Trap> {
     (0..operand.tile.len()).map(|n| get(warp, code, operand, operand.tile.one(n))).collect()
 }
 
-fn put_all(warp: &mut Warp, code: &Code, operand: &Operand, values: Vec<u64>) -> Result<(), Trap> {
+pub(super) fn put_all(warp: &mut Warp, code: &Code, operand: &Operand, values: Vec<u64>) -> Result<(), Trap> {
     for (n, value) in values.into_iter().enumerate() {
         operand.tile.all(n).iter().try_for_each(|e| put(warp, code, operand, *e, value))?;
     }
@@ -138,7 +164,7 @@ fn put(warp: &mut Warp, code: &Code, operand: &Operand, e: Element, value: u64) 
     Ok(())
 }
 
-fn register(warp: &Warp, code: &Code, operand: &Operand, e: Element) -> Result<(usize, i64), Trap> {
+pub(super) fn register(warp: &Warp, code: &Code, operand: &Operand, e: Element) -> Result<(usize, i64), Trap> {
     let access = &code.accesses[operand.access as usize];
     let Place::Local(base) = access.place else { return Err(Trap::Broken("a register is in memory")) };
     let element = warp.value(access.at, e.lane) + e.behind as i64;
@@ -174,7 +200,7 @@ fn observe(warp: &Warp, code: &Code, world: &mut World, operand: &Operand, write
     // A write by all lanes is one write: noted of the lane that gives the address, or it would race with itself.
     let by = |lane: usize| if write { [lane, lane] } else { [0, 31] };
     let all = given.flat_map(|(lane, element)| by(lane).map(|lane| (lane, element)));
-    lanes.observe(&mut memory.cells, clock, all)
+    lanes.observe(&mut memory.cells, &mut memory.starts, clock, all)
 }
 
 /// Reads every element of a tile in memory.
@@ -219,9 +245,14 @@ fn multiply_add(warp: &mut Warp, code: &Code, operands: [&Operand; 3], ring: boo
     for (at, sum) in sums.iter_mut().enumerate() {
         let (i, j) = (at / columns, at % columns);
         let (x, y) = (&x[i * depth..(i + 1) * depth], &y[j * depth..(j + 1) * depth]);
-        *sum = if ring { ring_sum(types, *sum, x, y) } else { real_sum(types[0], *sum, x, y)? };
+        *sum = summed(types, *sum, x, y, ring)?;
     }
     put_all(warp, code, d, sums)
+}
+
+/// A sum with products added, in order of k; `types` are those of the sum and of the factors.
+pub(super) fn summed(types: [DType; 3], sum: u64, x: &[u64], y: &[u64], ring: bool) -> Result<u64, Trap> {
+    if ring { Ok(ring_sum(types, sum, x, y)) } else { real_sum(types[0], sum, x, y) }
 }
 
 fn ring_sum([d, a, b]: [DType; 3], sum: u64, x: &[u64], y: &[u64]) -> u64 {

@@ -1,14 +1,17 @@
 //! From statements to bytecode. Loops stay loops; blocks, rasterized walks and bindings become index arithmetic.
 
+use super::bulk::Bulk;
 use super::code::{Access, Code, Op, Operand, Place, Site, SiteKind, Slot};
 use super::collective::Collective;
 use super::index::{Meaning, Value};
 use super::lanes;
+use super::slices::Slice;
+use super::walk;
 use crate::error::{Error, Result};
 use crate::ir::{
-    Axis, Block, BufferId, Cond, For, Func, If, Index, IterKind, Raster, Stmt, Store, Sync, Var, layout, visit,
+    Axis, Block, BufferId, Cond, For, Func, If, Index, IterKind, LoopKind, Raster, Stmt, Store, Var, layout, visit,
 };
-use crate::lower::Derived;
+use crate::lower::{Derived, TensorMap};
 use std::collections::HashMap;
 
 /// Operations with the site of each.
@@ -27,8 +30,11 @@ pub(super) struct Plan<'a> {
     pub lanes: bool,
     /// Variables that the launch sets, with their extents.
     pub launch: Vec<(Axis, Var, i64)>,
+    /// Warps of a block.
+    pub warps: u32,
     /// Variables that follow from these.
     pub derived: &'a [Derived],
+    pub maps: &'a [TensorMap],
 }
 
 /// The most operations that a body may come to.
@@ -49,20 +55,24 @@ pub(super) struct Compiler<'a> {
     pub registers: u32,
     pub accesses: Vec<Access>,
     pub collectives: Vec<Collective>,
+    pub bulks: Vec<Bulk>,
     sites: Vec<Site>,
     site: u32,
     stores: u32,
     /// The loops around, outermost first.
-    loops: Vec<(Var, Operand)>,
+    pub loops: Vec<(Var, Operand)>,
     /// What runs at the start of the program and of each iteration of the loops around.
-    prologues: Vec<Ops>,
-    body: Ops,
+    pub prologues: Vec<Ops>,
+    pub body: Ops,
     launch_scalars: Vec<(Var, Slot)>,
     launch_vectors: Vec<(Var, Slot)>,
+    pub step: Option<Slot>,
     /// The variable whose iterations are lanes, inside such a loop.
     pub lane_var: Option<Var>,
     count: usize,
     depth: usize,
+    /// The warps that run what is being compiled.
+    pub slice: Slice,
 }
 
 /// The vector slot that holds each lane's number.
@@ -74,13 +84,8 @@ pub(super) fn compile(func: &Func, plan: &Plan) -> Result<Code> {
     for &(axis, var, extent) in &plan.launch {
         c.launch_var(axis, var, extent);
     }
-    for d in plan.derived {
-        // Its range is what the value's parts say, not what the kernel claims.
-        let range = c.interval(&d.value)?;
-        let operand = c.operand(&d.value)?;
-        c.vars.insert(d.var, Meaning::Slots(operand));
-        c.ranges.insert(d.var, range);
-        c.loops.push((d.var, operand));
+    if !walk::walks(&func.body) {
+        c.derive()?;
     }
     c.body(&func.body)?;
     c.finish()
@@ -100,6 +105,7 @@ impl<'a> Compiler<'a> {
             registers: 0,
             accesses: Vec::new(),
             collectives: Vec::new(),
+            bulks: Vec::new(),
             sites: vec![Site { statement: SiteKind::Other, stores: 0, loops: Vec::new() }],
             site: 0,
             stores: 0,
@@ -108,9 +114,11 @@ impl<'a> Compiler<'a> {
             body: Vec::new(),
             launch_scalars: Vec::new(),
             launch_vectors: Vec::new(),
+            step: None,
             lane_var: None,
             count: 0,
             depth: 0,
+            slice: Slice { first: 0, warps: plan.warps, is_role: false },
         }
     }
 
@@ -127,11 +135,13 @@ impl<'a> Compiler<'a> {
             sites: self.sites,
             accesses: self.accesses,
             collectives: self.collectives,
+            bulks: self.bulks,
             scalars: self.scalars,
             vectors: self.vector_level.len() as u32,
             registers: self.registers,
             launch_scalars: self.launch_scalars,
             launch_vectors: self.launch_vectors,
+            step: self.step,
             func: self.func.clone(),
         })
     }
@@ -162,6 +172,16 @@ impl<'a> Compiler<'a> {
         self.vector_level.len() as Slot - 1
     }
 
+    /// How much stands in the body so far.
+    pub fn body_len(&self) -> usize {
+        self.body.len()
+    }
+
+    /// An operation of the body so far.
+    pub fn op_mut(&mut self, at: usize) -> Option<&mut Op> {
+        self.body.get_mut(at).map(|(op, _)| op)
+    }
+
     pub fn emit(&mut self, op: Op) {
         self.count += 1;
         self.body.push((op, self.site));
@@ -177,12 +197,12 @@ impl<'a> Compiler<'a> {
 
     pub fn here(&mut self, statement: SiteKind) {
         let stores = self.stores;
-        self.stores += u32::from(matches!(statement, SiteKind::Store(_) | SiteKind::Call(_)));
+        self.stores += u32::from(matches!(statement, SiteKind::Store(_) | SiteKind::Call(_) | SiteKind::Bulk(_)));
         self.sites.push(Site { statement, stores, loops: self.loops.clone() });
         self.site = self.sites.len() as u32 - 1;
     }
 
-    fn body(&mut self, body: &[Stmt]) -> Result<()> {
+    pub fn body(&mut self, body: &[Stmt]) -> Result<()> {
         self.depth += 1;
         if self.depth > DEEPEST || self.count > MOST_OPS {
             return Err(Error::input("machine.size", "the program is too deep or too long for the machine"));
@@ -193,23 +213,15 @@ impl<'a> Compiler<'a> {
                 Stmt::Block(b) => self.block(b)?,
                 Stmt::Store(s) => self.store(s)?,
                 Stmt::If(i) => self.branch(i)?,
-                Stmt::Sync(s) => self.sync(s),
+                Stmt::Sync(s) => self.sync(s)?,
                 Stmt::Call(c) => self.call(c)?,
+                Stmt::Bulk(copy) => self.bulk(copy)?,
+                Stmt::Elect(e) => self.elect(e)?,
+                Stmt::Role(r) => self.role(r)?,
             }
         }
         self.depth -= 1;
         Ok(())
-    }
-
-    fn sync(&mut self, sync: &Sync) {
-        let (op, reason) = match sync {
-            Sync::Block { reason } => (Op::BlockBarrier, reason),
-            Sync::Warp { reason } => (Op::WarpBarrier, reason),
-            Sync::Commit { reason } => (Op::Commit, reason),
-            Sync::Wait { groups, reason } => (Op::Wait { groups: *groups }, reason),
-        };
-        self.here(SiteKind::Sync(reason.clone()));
-        self.emit(op);
     }
 
     fn branch(&mut self, i: &If) -> Result<()> {
@@ -240,6 +252,9 @@ impl<'a> Compiler<'a> {
     }
 
     fn run_loop(&mut self, l: &For) -> Result<()> {
+        if let LoopKind::Persistent { round } = l.kind {
+            return self.walk(l, round);
+        }
         let total = match &l.raster {
             None => l.extent.clone(),
             Some(r) => r.outer_extent.clone() * r.inner_extent.clone(),
@@ -290,7 +305,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// The scalar slot of an index that must be the same for all lanes.
-    fn uniform(&mut self, index: &Index) -> Result<Slot> {
+    pub fn uniform(&mut self, index: &Index) -> Result<Slot> {
         let o = self.operand(index)?;
         if o.vector != 0 {
             return Err(Error::bug("machine.extent", "an extent differs between the threads of a warp"));
@@ -417,6 +432,7 @@ impl<'a> Compiler<'a> {
             ordered: self.plan.ordered.get(id.0 as usize).is_some_and(|o| *o),
             align: if sub_byte || !aligned { 0 } else { i64::from(lanes) },
             copies: false,
+            engine: false,
             buffer: id,
             indices: indices.iter().map(|i| self.resolve(i)).collect(),
         };

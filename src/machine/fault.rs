@@ -1,6 +1,7 @@
 //! What went wrong, in the program's names: buffer and index, statement, loop values, block and thread.
 
 use super::code::{Access, Code, SiteKind};
+use super::mbarrier;
 use super::race::Touch;
 use super::warp::{Trap, Warp};
 use crate::error::{Error, Fault};
@@ -30,6 +31,7 @@ pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) 
         let text = match &site.statement {
             SiteKind::Store(s) => print::stmts(&code.func, &[Stmt::Store(s.clone())]),
             SiteKind::Call(c) => print::stmts(&code.func, &[Stmt::Call(c.clone())]),
+            SiteKind::Bulk(c) => print::stmts(&code.func, &[Stmt::Bulk(c.clone())]),
             SiteKind::If(c) => format!("if {}", print::cond(&code.func, c)),
             SiteKind::Sync(reason) => format!("barrier: {reason}"),
             SiteKind::Other => String::new(),
@@ -98,6 +100,14 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
         Trap::Stuck { other, what } => {
             let message = format!("a barrier is reached by part of a block: warp {other} {what}");
             ("divergence", message, 0)
+        }
+        Trap::Mbarrier { lane, slot, what } => {
+            ("mbarrier", format!("mbarrier {} {what}", mbarrier::name(&code.func, slot)), lane)
+        }
+        Trap::Product(what) => ("product", format!("a product of a warpgroup {what}"), 0),
+        Trap::Deadlock(ref message) => ("deadlock", message.clone(), 0),
+        Trap::Unfinished { lane, what } => {
+            ("unfinished", format!("the block ends, and {what} that it has started is still under way"), lane)
         }
         Trap::Limit => ("limit", "the program runs more statements than the machine was allowed".to_string(), 0),
         Trap::Broken(what) => ("code", format!("the machine's own code is wrong: {what}"), 0),

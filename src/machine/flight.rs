@@ -37,7 +37,8 @@ impl Landing {
         }
     }
 
-    fn now(&mut self) -> bool {
+    /// Whether something under way lands now.
+    pub fn now(&mut self) -> bool {
         match self {
             Landing::Late => false,
             Landing::AtOnce => true,

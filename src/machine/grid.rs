@@ -1,4 +1,5 @@
-//! Grids and blocks: which block and which warp runs next, and what a barrier demands.
+//! Grids and blocks: which block and which warp runs next, and what a barrier demands. The blocks of a cluster run
+//! together, each with its own shared memory.
 //!
 //! The threads of a block are numbered x fastest; 32 consecutive ones are a warp. Warps run until they stand at a
 //! barrier, end, or their turn is over; the [`Policy`] says who is next. A barrier opens when all warps of the block
@@ -6,18 +7,24 @@
 
 use super::Policy;
 use super::access::World;
+use super::bulk;
 use super::code::{Code, LANES};
 use super::fault::{Where, explain};
 use super::flight::Landing;
+use super::mbarrier::Mbarriers;
 use super::race::Watch;
 use super::report;
+use super::slices::Meeting;
 use super::warp::{Event, Trap, Warp};
 use crate::error::Result;
 use crate::ir::{Axis, Var};
 
 /// How a kernel is launched.
 pub(super) struct Launch {
+    /// Clusters in x, y, z; without clusters, blocks.
     pub grid: [u32; 3],
+    /// Blocks of a cluster.
+    pub cluster: u32,
     pub block: [u32; 3],
     /// Registers of local buffers.
     pub locals: usize,
@@ -28,7 +35,15 @@ pub(super) struct Launch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Ready,
-    Waiting(usize),
+    /// At a barrier: its place in the code, and who meets there.
+    Waiting(usize, Meeting),
+    /// For an mbarrier's phase of that parity.
+    Blocked {
+        slot: usize,
+        parity: i64,
+        /// Phases that were over when it came there.
+        over: i64,
+    },
     Done,
 }
 
@@ -78,29 +93,60 @@ fn partners(
 }
 
 fn run_grid(code: &Code, launch: &Launch, world: &mut World, policy: Policy) -> Result<(), Box<Halt>> {
-    let threads = launch.block.iter().map(|n| *n as usize).product::<usize>();
-    let mut warps: Vec<Warp> = (0..threads.div_ceil(LANES))
-        .map(|w| Warp::new(code, launch.locals, w, (threads - w * LANES).min(LANES)))
+    let (threads, cluster) = (launch.block.iter().map(|n| *n as usize).product::<usize>(), launch.cluster as usize);
+    let each = threads.div_ceil(LANES);
+    let mut warps: Vec<Warp> = (0..each * cluster)
+        .map(|number| {
+            let (place, base) = (number % each, number - number % each);
+            let mut warp = Warp::new(code, launch.locals, number, (threads - place * LANES).min(LANES));
+            (warp.base, warp.of) = (base, each * cluster);
+            place_threads(code, launch, place, &mut warp);
+            warp
+        })
         .collect();
-    for (number, warp) in warps.iter_mut().enumerate() {
-        place_threads(code, launch, number, warp);
-    }
-    world.clock.kernel(threads);
+    world.clock.kernel(threads, cluster);
     world.landing = Landing::of(policy);
     let mut rng = fastrand::Rng::with_seed(if let Policy::Random(seed) = policy { seed } else { 0 });
-    for block in blocks(launch.grid, policy, &mut rng) {
+    let grid = launched(code, launch.grid, policy);
+    for block in blocks(grid, policy, &mut rng) {
         for warp in &mut warps {
             warp.reset();
+            warp.elected = elected(warp.full, policy, &mut rng);
+            code.step.iter().for_each(|step| warp.scalars[*step as usize] = i64::from(grid[0]));
+            let rank = (warp.number / each) as u32;
             for (var, slot) in &code.launch_scalars {
-                warp.scalars[*slot as usize] = i64::from(axis_value(launch, *var, block));
+                let of_cluster = launch.axes.contains(&(Axis::Cluster, *var));
+                let value = if of_cluster { rank } else { axis_value(launch, *var, block) };
+                warp.scalars[*slot as usize] = i64::from(value);
             }
         }
-        world.shared.poison();
+        world.poison_shared();
+        world.barriers.reset();
+        world.loads.clear();
         world.clock.block();
-        run_block(code, launch, world, &mut warps, block, policy, &mut rng)?;
-        warps.iter_mut().for_each(|w| w.flights.abandon(world, &code.accesses));
+        run_cluster(code, launch, world, &mut warps, block, policy, &mut rng)?;
+        for warp in &mut warps {
+            world.enter(warp.number / each);
+            warp.flights.abandon(world, &code.accesses);
+        }
     }
     Ok(())
+}
+
+/// The clusters that run (without clusters, blocks): all, or of a persistent kernel as [`Policy`] says. Some have several tiles, or what one leaves
+/// to the next would not be seen; only every eighth seed has one for each.
+fn launched(code: &Code, [x, y, z]: [u32; 3], policy: Policy) -> [u32; 3] {
+    if code.step.is_none() {
+        return [x, y, z];
+    }
+    let uneven = (2..x).find(|n| !x.is_multiple_of(*n)).unwrap_or(1);
+    let x = match policy {
+        Policy::InOrder => 1,
+        Policy::Reverse => uneven,
+        Policy::Random(seed) if seed % 8 == 0 => x,
+        Policy::Random(seed) => [1, if x > 2 { 2 } else { 1 }, uneven][(seed % 3) as usize],
+    };
+    [x, y, z]
 }
 
 fn halt(trap: Trap, warp: Warp, at: Where) -> Box<Halt> {
@@ -144,7 +190,7 @@ fn place_threads(code: &Code, launch: &Launch, number: usize, warp: &mut Warp) {
     }
 }
 
-fn run_block(
+fn run_cluster(
     code: &Code,
     launch: &Launch,
     world: &mut World,
@@ -154,27 +200,53 @@ fn run_block(
     rng: &mut fastrand::Rng,
 ) -> Result<(), Box<Halt>> {
     let mut states = vec![State::Ready; warps.len()];
-    let at = |warp| Where { block, threads: launch.block, warp };
+    let each = warps.len() / launch.cluster.max(1) as usize;
+    let at = |warp: usize| {
+        let (rank, [x, y, z]) = ((warp / each) as u32, block);
+        Where { block: [x * launch.cluster + rank, y, z], threads: launch.block, warp: warp % each }
+    };
     loop {
-        while let Some(next) = choose(&states, policy, rng) {
+        while let Some(next) = choose(&states, &world.barriers, policy, rng) {
+            if matches!(policy, Policy::Random(_)) && !world.loads.is_empty() && world.landing.now() {
+                let which = rng.usize(..world.loads.len());
+                bulk::land(world, code, which).map_err(|trap| halt(trap, warps[next].clone(), at(next)))?;
+                continue;
+            }
             let turn = if matches!(policy, Policy::Random(_)) { rng.u64(1..9) } else { u64::MAX };
+            world.enter(next / each);
             let event = warps[next].run(code, world, turn);
             states[next] = match event.map_err(|trap| halt(trap, warps[next].clone(), at(next)))? {
                 Event::Done => State::Done,
-                Event::Barrier(pc) => State::Waiting(pc),
+                Event::Barrier(pc, meeting) => State::Waiting(pc, meeting),
+                Event::Blocked { slot, parity } => State::Blocked { slot, parity, over: world.barriers.over(slot) },
                 Event::Paused => State::Ready,
             };
         }
-        if states.iter().all(|s| *s == State::Done) {
+        let done = states.iter().all(|s| *s == State::Done);
+        if done && world.loads.is_empty() {
             return Ok(());
         }
-        open_barrier(&mut states, warps, at)?;
-        world.clock.block_barrier();
+        if done {
+            let trap = Trap::Unfinished { lane: 0, what: "a bulk load" };
+            return Err(halt(trap, warps[0].clone(), at(0)));
+        }
+        if open_barriers(&mut states, world) {
+            continue;
+        }
+        // As late as can be: nothing else can go on.
+        if world.loads.is_empty() {
+            return Err(stuck(&states, code, world, warps, at));
+        }
+        bulk::land(world, code, 0).map_err(|trap| halt(trap, warps[0].clone(), at(0)))?;
     }
 }
 
-fn choose(states: &[State], policy: Policy, rng: &mut fastrand::Rng) -> Option<usize> {
-    let mut ready = (0..states.len()).filter(|w| states[*w] == State::Ready);
+fn choose(states: &[State], barriers: &Mbarriers, policy: Policy, rng: &mut fastrand::Rng) -> Option<usize> {
+    let mut ready = (0..states.len()).filter(|w| match states[*w] {
+        State::Ready => true,
+        State::Blocked { slot, over, .. } => barriers.over(slot) != over,
+        _ => false,
+    });
     match policy {
         Policy::InOrder => ready.next(),
         Policy::Reverse => ready.next_back(),
@@ -185,19 +257,64 @@ fn choose(states: &[State], policy: Policy, rng: &mut fastrand::Rng) -> Option<u
     }
 }
 
-/// Lets all warps go on from the barrier at which they all stand.
-fn open_barrier(states: &mut [State], warps: &[Warp], at: impl Fn(usize) -> Where) -> Result<(), Box<Halt>> {
-    let waiting = states.iter().position(|s| matches!(s, State::Waiting(_)));
-    let Some(first) = waiting else {
+/// The lane that a warp elects: any, but always the same one.
+fn elected(full: u32, policy: Policy, rng: &mut fastrand::Rng) -> usize {
+    let lanes = full.count_ones() as usize;
+    match policy {
+        Policy::InOrder => 0,
+        Policy::Reverse => lanes.saturating_sub(1),
+        Policy::Random(_) => rng.usize(..lanes.max(1)),
+    }
+}
+
+/// Lets warps go on from the barriers at which all who meet there stand; whether there was one.
+fn open_barriers(states: &mut [State], world: &mut World) -> bool {
+    let mut opened = false;
+    for warp in 0..states.len() {
+        let State::Waiting(_, meeting) = states[warp] else { continue };
+        let all = states.get(meeting.range()).unwrap_or_default();
+        if all.iter().any(|s| *s != states[warp]) {
+            continue;
+        }
+        states[meeting.range()].fill(State::Ready);
+        world.clock.meet(meeting.range());
+        opened = true;
+    }
+    opened
+}
+
+/// Why no warp can go on.
+fn stuck(states: &[State], code: &Code, world: &World, warps: &[Warp], at: impl Fn(usize) -> Where) -> Box<Halt> {
+    let waits = |s: &State| matches!(s, State::Waiting(..));
+    let Some(first) = states.iter().position(|s| !matches!(s, State::Done | State::Ready)) else {
         let trap = Trap::Broken("no warp can go on, and none stands at a barrier");
-        return Err(halt(trap, warps[0].clone(), at(0)));
+        return halt(trap, warps[0].clone(), at(0));
     };
-    if let Some(other) = states.iter().position(|s| *s != states[first]) {
+    if let (Some(first), false) =
+        (states.iter().position(waits), states.iter().any(|s| matches!(s, State::Blocked { .. })))
+        && let State::Waiting(_, meeting) = states[first]
+        && let Some(other) = meeting.range().find(|w| states.get(*w) != Some(&states[first]))
+    {
         let what = if states[other] == State::Done { "has ended" } else { "stands at another barrier" };
         let mut stuck = warps[first].clone();
         stuck.pc = stuck.pc.saturating_sub(1);
-        return Err(halt(Trap::Stuck { other, what }, stuck, at(first)));
+        return halt(Trap::Stuck { other, what }, stuck, at(first));
     }
-    states.fill(State::Ready);
-    Ok(())
+    let mut message = "no warp can go on".to_string();
+    for (warp, state) in states.iter().enumerate() {
+        message += &match state {
+            State::Blocked { slot, parity, .. } => {
+                let state = world.barriers.state(&code.func, *slot);
+                format!("; warp {warp} waits for the phase of parity {parity} of {state}")
+            }
+            State::Waiting(_, Meeting { first, warps }) => {
+                format!("; warp {warp} stands at a barrier of warps {first} to {}", first + warps - 1)
+            }
+            State::Done => format!("; warp {warp} has ended"),
+            State::Ready => String::new(),
+        };
+    }
+    let mut stuck = warps[first].clone();
+    stuck.pc = stuck.pc.saturating_sub(usize::from(waits(&states[first])));
+    halt(Trap::Deadlock(message), stuck, at(first))
 }

@@ -94,7 +94,7 @@ impl Scan<'_, '_, '_> {
     /// Collects the stores; false where the body holds more than stores under blocks and conditions.
     fn body(&mut self, body: &[Stmt]) -> bool {
         body.iter().all(|s| match s {
-            Stmt::For(_) | Stmt::Sync(_) | Stmt::Call(_) => false,
+            Stmt::For(_) | Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) | Stmt::Elect(_) | Stmt::Role(_) => false,
             Stmt::If(i) => self.body(&i.body),
             Stmt::Store(s) => {
                 self.store(s);

@@ -5,8 +5,10 @@ use super::code::{Code, LANES, Place};
 use super::compile::{Plan, compile};
 use super::fault;
 use super::grid::{self, Launch};
+use super::mbarrier::Mbarriers;
 use super::memory::Memory;
 use super::race::Cell;
+use super::slices::needs_clocks;
 use super::warp::Warp;
 use super::{Listener, Mode, Options, Stats};
 use crate::array::Array;
@@ -56,7 +58,9 @@ pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], lan
         ordered: Vec::new(),
         lanes,
         launch: Vec::new(),
+        warps: 1,
         derived: &[],
+        maps: &[],
     };
     let code = compile(func, &plan)?;
     let order: Vec<usize> = func.params.iter().map(|p| p.0 as usize).collect();
@@ -264,9 +268,10 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
     let ordered = |(i, b): (usize, &Buffer)| b.scope == Scope::Shared || exchanged(i);
     let ordered = kernel.func.buffers.iter().enumerate().map(ordered).collect();
     // A single thread runs in sequence. (Its local buffers are one lane's, so lanes could not share them.)
-    let lanes = fast && threads == 1 && locals == 0;
+    let lanes = fast && threads == 1 && locals == 0 && !needs_clocks(kernel);
+    let (ring, warps) = (options.mode == Mode::Ring, threads.div_ceil(LANES as u64) as u32);
     let plan =
-        Plan { places, ring: options.mode == Mode::Ring, watched, ordered, lanes, launch, derived: &kernel.derived };
+        Plan { places, ring, watched, ordered, lanes, launch, warps, derived: &kernel.derived, maps: &kernel.maps };
     Ok((compile(&kernel.func, &plan)?, locals as usize))
 }
 
@@ -293,21 +298,26 @@ fn shared_place(kernel: &LoweredKernel, buffer: &Buffer, unit: u32) -> Result<Pl
 fn run_kernel(kernel: &LoweredKernel, code: &Code, locals: usize, world: &mut World, options: &Options) -> Result<()> {
     let unit = shared_unit(kernel);
     let units = u64::from(kernel.shared_bytes) * 8 / u64::from(unit);
-    world.shared = Memory::poisoned(units as usize, unit, options.mode == Mode::Ring);
+    let mut shared = Memory::poisoned(units as usize, unit, options.mode == Mode::Ring);
+    let cluster = kernel.cluster().max(1);
     if options.races {
-        world.shared.cells = vec![Cell::default(); units as usize];
+        shared.cells = vec![Cell::default(); units as usize];
         if code.accesses.iter().any(|a| a.copies) {
-            world.shared.starts = vec![0; units as usize];
+            shared.starts = vec![0; units as usize];
         }
         for memory in &mut world.globals {
             // What no kernel writes has no marks, and no races.
             memory.cells.resize(memory.marks.len(), Cell::default());
         }
     }
+    world.clock.with_clocks(needs_clocks(kernel));
+    world.barriers = Mbarriers::of(&kernel.func, cluster as usize);
+    world.share(cluster as usize, shared);
     let axes: Vec<_> = kernel.launch.iter().map(|l| (l.axis, l.var)).collect();
-    if axes.iter().any(|(a, _)| matches!(a, Axis::Cluster | Axis::Warp | Axis::Warpgroup)) {
-        return Err(Error::bug("machine.axis", "the machine runs blockIdx and threadIdx only"));
+    if axes.iter().any(|(a, _)| matches!(a, Axis::Warp | Axis::Warpgroup)) {
+        return Err(Error::bug("machine.axis", "the machine runs blockIdx, the cluster and threadIdx only"));
     }
-    let launch = Launch { grid: kernel.grid(), block: kernel.block(), locals, axes };
+    let [x, y, z] = kernel.grid();
+    let launch = Launch { grid: [x / cluster, y, z], cluster, block: kernel.block(), locals, axes };
     grid::run(code, &launch, world, options.policy)
 }

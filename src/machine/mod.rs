@@ -29,6 +29,8 @@
 
 mod access;
 mod alu;
+mod bulk;
+mod clocks;
 mod code;
 mod collective;
 mod compile;
@@ -39,14 +41,22 @@ mod grid;
 mod index;
 mod lanes;
 mod launch;
+mod mbarrier;
 mod memory;
+mod product;
 mod race;
 mod report;
 mod ring;
+mod slices;
 mod spread;
 mod value;
+mod walk;
 mod warp;
 
+#[cfg(test)]
+mod cluster_tests;
+#[cfg(test)]
+mod mbarrier_tests;
 #[cfg(test)]
 mod race_tests;
 #[cfg(test)]
@@ -66,7 +76,9 @@ pub enum Mode {
     Ring,
 }
 
-/// In which order the warps of a block, the blocks of a grid, and asynchronous copies take effect.
+/// In which order the warps of a block, the blocks of a grid, and asynchronous copies take effect; and how many blocks there
+/// are of a persistent kernel: in order one, reversed a number that does not divide the tiles, at random one, two or that
+/// number as the seed's remainder by 3 says, and one for each tile where 8 divides the seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Policy {
     /// The first that can go on, to its next barrier; copies land when they are waited for.

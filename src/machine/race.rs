@@ -22,6 +22,9 @@
 //!
 //! To name the earlier access, the kernel runs again under a [`Watch`] that stops where it happens.
 
+mod engine;
+
+use super::clocks::{self, By, Clocks, Life};
 use super::code::{Access, Place};
 use super::memory::Memory;
 use super::warp::Trap;
@@ -43,8 +46,8 @@ const IN_FLIGHT: u64 = u64::MAX;
 /// What is known of a unit of memory: stamps, 0 where nothing happened.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cell {
-    write: u64,
-    read: u64,
+    pub write: u64,
+    pub read: u64,
 }
 
 /// When things began, as stamps of thread 0.
@@ -56,12 +59,17 @@ pub(super) struct Clock {
     barrier: u64,
     /// The last barrier of each warp of the block.
     warps: Vec<u64>,
+    /// What happens before what, where barriers of the block and the warp are not all.
+    pub clocks: Clocks,
+    precise: bool,
     /// The block is one thread; lanes are iterations of its loops.
     alone: bool,
     /// Lanes of a warp count as ordered: what is found then needs a barrier of the block.
     pub coarse: bool,
     /// Looking for one access instead of watching all.
     pub watch: Option<Watch>,
+    /// The rank of the block whose shared memory is accessed.
+    pub rank: usize,
 }
 
 impl Clock {
@@ -70,11 +78,43 @@ impl Clock {
         self.now << TIME
     }
 
-    /// A kernel begins, with so many threads in a block.
-    pub fn kernel(&mut self, threads: usize) {
+    /// Whether the next kernel needs clocks of its warps.
+    pub fn with_clocks(&mut self, precise: bool) {
+        self.precise = precise;
+    }
+
+    /// The time of something that orders accesses.
+    pub fn tick(&mut self) -> u64 {
+        self.now += 1;
+        self.now
+    }
+
+    /// A fence between what threads do and what other engines do.
+    pub fn fence(&mut self, warp: usize, mask: u32, full: u32) {
+        let now = self.tick();
+        self.clocks.fence(warp, mask, full, now);
+    }
+
+    /// Warps meet with all their threads.
+    pub fn meet(&mut self, warps: Range<usize>) {
+        if self.precise {
+            let now = self.tick();
+            self.clocks.meet(warps, now);
+        } else {
+            self.block_barrier();
+        }
+    }
+
+    pub fn life(&self, access: &Access) -> Life {
+        let born = if matches!(access.place, Place::Shared { .. }) { self.block } else { self.kernel };
+        Life { born: born >> TIME, ordered: access.ordered }
+    }
+
+    /// A kernel begins, with so many threads in a block and blocks in a cluster.
+    pub fn kernel(&mut self, threads: usize, blocks: usize) {
         self.kernel = self.next();
-        self.alone = threads <= 1;
-        self.warps = vec![0; threads.div_ceil(32)];
+        self.alone = threads <= 1 && blocks <= 1;
+        self.warps = vec![0; threads.div_ceil(32) * blocks];
     }
 
     /// An access is made.
@@ -92,6 +132,10 @@ impl Clock {
         self.block = self.next();
         self.barrier = self.block;
         self.warps.fill(0);
+        if self.precise {
+            self.clocks.coarse = self.coarse;
+            self.clocks.block(self.warps.len(), self.now);
+        }
     }
 
     /// A wait for copies ends.
@@ -101,6 +145,10 @@ impl Clock {
 
     /// Copies of a thread to these units are no longer in flight.
     pub fn land(&self, cells: &mut [Cell], units: Range<usize>, by: Lands) {
+        if self.precise {
+            let cells = cells.get_mut(units).unwrap_or_default();
+            return self.clocks.land(cells, By::thread(by.warp, by.lane), self.now);
+        }
         let thread = if self.alone { 0 } else { (by.warp as u64) << 5 | by.lane as u64 };
         for cell in cells.get_mut(units).unwrap_or_default() {
             if cell.write == IN_FLIGHT {
@@ -110,12 +158,15 @@ impl Clock {
     }
 
     /// All threads of the block have met.
-    pub fn block_barrier(&mut self) {
+    fn block_barrier(&mut self) {
         self.barrier = self.next();
     }
 
     /// All threads of the warp have met.
     pub fn warp_barrier(&mut self, warp: usize) {
+        if self.precise {
+            return self.meet(warp..warp + 1);
+        }
         let now = self.next();
         if let Some(last) = self.warps.get_mut(warp) {
             *last = now;
@@ -237,6 +288,8 @@ pub(super) struct Touch {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Watch {
     place: Place,
+    /// Of shared memory, the rank of its block.
+    rank: usize,
     unit: usize,
     write: bool,
     /// When the access happened and by which thread.
@@ -250,25 +303,47 @@ impl Watch {
     /// Watches for the partner of an access that has just been made; `memory` is where.
     pub fn new(clock: &Clock, warp: usize, access: &Access, touch: &Touch, memory: &Memory) -> Watch {
         let view = clock.view(warp, access);
+        if clock.precise {
+            // Which of the engines it is makes no difference to what it comes after.
+            let agent = if access.engine { clock.clocks.stores(warp) } else { warp };
+            let (by, life) = (By { warp, lane: touch.lane, agent }, clock.life(access));
+            let start = memory.starts.get(touch.unit).copied();
+            let partner = memory.cells.get(touch.unit).and_then(|c| clock.clocks.partner(c, by, life, start));
+            let stamp = by.stamp(clock.now);
+            return Watch {
+                place: access.place,
+                rank: clock.rank,
+                unit: touch.unit,
+                write: touch.write,
+                stamp,
+                view,
+                partner,
+            };
+        }
         let thread = view.thread(touch.lane);
         let copied = memory.cells.get(touch.unit).is_some_and(|c| c.copied(&view, thread));
         let partner = if copied { memory.starts.get(touch.unit).copied() } else { None };
         let stamp = clock.now << TIME | thread;
-        Watch { place: access.place, unit: touch.unit, write: touch.write, stamp, view, partner }
+        Watch { place: access.place, rank: clock.rank, unit: touch.unit, write: touch.write, stamp, view, partner }
+    }
+
+    /// Whether it is about this memory, and one of the two a write.
+    fn may_be(&self, place: Place, rank: usize, write: bool) -> bool {
+        let same = match (self.place, place) {
+            (Place::Global(a), Place::Global(b)) => a == b,
+            (Place::Shared { .. }, Place::Shared { .. }) => self.rank == rank,
+            _ => false,
+        };
+        same && (write || self.write)
     }
 
     fn is_partner(&self, place: Place, touch: &Touch, stamp: u64, view: &View) -> bool {
-        let same = match (self.place, place) {
-            (Place::Global(a), Place::Global(b)) => a == b,
-            (Place::Shared { .. }, Place::Shared { .. }) => true,
-            _ => false,
-        };
         let unordered = match self.partner {
             Some(partner) => stamp == partner,
             None if stamp >> TIME <= self.stamp >> TIME => !self.view.after(stamp, self.stamp & THREAD),
             None => !view.after(self.stamp, stamp & THREAD),
         };
-        same && touch.unit == self.unit && (touch.write || self.write) && unordered
+        self.may_be(place, self.rank, touch.write) && touch.unit == self.unit && unordered
     }
 }
 
@@ -286,7 +361,7 @@ pub(super) struct Lanes<'a> {
 
 impl Lanes<'_> {
     #[cold]
-    fn touch(&self, lane: usize, element: i64, unit: usize) -> Touch {
+    pub fn touch(&self, lane: usize, element: i64, unit: usize) -> Touch {
         let past = unit.saturating_sub(self.base + element as usize * self.units) / self.units.max(1);
         Touch { lane, access: self.number, element: element + past as i64, unit, write: self.write }
     }
@@ -296,9 +371,13 @@ impl Lanes<'_> {
     pub fn observe(
         &self,
         cells: &mut [Cell],
+        starts: &mut [u64],
         clock: &mut Clock,
         each: impl Iterator<Item = (usize, i64)>,
     ) -> Result<(), Trap> {
+        if clock.precise {
+            return self.observe_precisely(cells, starts, clock, each);
+        }
         let now = clock.next();
         let view = clock.view(self.warp, self.access);
         if let Some(watch) = &clock.watch {
@@ -319,6 +398,38 @@ impl Lanes<'_> {
         }
     }
 
+    /// The units of the elements from one on.
+    pub fn units_of(&self, element: i64) -> Range<usize> {
+        let first = self.base + element as usize * self.units;
+        first..first + self.access.lanes as usize * self.units
+    }
+
+    fn observe_precisely(
+        &self,
+        cells: &mut [Cell],
+        starts: &mut [u64],
+        clock: &mut Clock,
+        each: impl Iterator<Item = (usize, i64)>,
+    ) -> Result<(), Trap> {
+        let (now, life) = (clock.tick(), clock.life(self.access));
+        let Some(watch) = clock.watch else {
+            return clock.clocks.observe(self, (cells, starts), (now, life), each);
+        };
+        for (lane, element) in each {
+            let by = By::thread(self.warp, lane);
+            for unit in self.units_of(element).filter(|u| *u == watch.unit) {
+                let unordered = match watch.partner {
+                    Some(partner) => clocks::is_of(partner, by.stamp(now), watch.stamp),
+                    None => !clock.clocks.after(watch.stamp, by, life),
+                };
+                if watch.may_be(self.access.place, clock.rank, self.write) && unordered {
+                    return Err(Trap::Race(self.touch(lane, element, unit)));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Notes the start of a copy.
     pub fn start(
         &self,
@@ -327,6 +438,9 @@ impl Lanes<'_> {
         clock: &mut Clock,
         each: impl Iterator<Item = (usize, i64)> + Clone,
     ) -> Result<(), Trap> {
+        if clock.precise {
+            return self.observe_precisely(cells, starts, clock, each);
+        }
         let now = clock.next();
         let view = clock.view(self.warp, self.access);
         if let Some(watch) = &clock.watch {

@@ -4,12 +4,12 @@ use super::tests::{Kernel, barrier, load, reversal, store};
 use super::*;
 use crate::dtype::DType;
 use crate::error::Error;
-use crate::ir::{BufferId, Cond, Expr, For, If, Index, LoopKind, Stmt, Store, Sync, Var};
+use crate::ir::{BufferId, Cond, Expr, For, If, Index, LoopKind, Stmt, Store, SyncKind, Var};
 
 const POLICIES: [Policy; 4] = [Policy::InOrder, Policy::Reverse, Policy::Random(1), Policy::Random(2)];
 
 fn warp_barrier() -> Stmt {
-    Stmt::Sync(Sync::Warp { reason: "a test".into() })
+    Stmt::Sync(SyncKind::Warp.because("a test"))
 }
 
 fn one(dtype: DType) -> Expr {
@@ -198,11 +198,11 @@ fn copied(buffer: BufferId, index: impl Into<Index>, value: Expr) -> Stmt {
 }
 
 fn commit() -> Stmt {
-    Stmt::Sync(Sync::Commit { reason: "a test".into() })
+    Stmt::Sync(SyncKind::Commit.because("a test"))
 }
 
 fn wait(groups: u32) -> Stmt {
-    Stmt::Sync(Sync::Wait { groups, reason: "a test".into() })
+    Stmt::Sync(SyncKind::Wait { groups }.because("a test"))
 }
 
 /// Threads copy an element each and read the one of the mirrored thread, or their own: `syncs` stand between.

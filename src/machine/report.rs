@@ -38,6 +38,7 @@ impl Party {
         let statement = site.map_or(String::new(), |s| match &s.statement {
             SiteKind::Store(s) => print::stmts(&code.func, &[Stmt::Store(s.clone())]).trim().to_string(),
             SiteKind::Call(c) => print::stmts(&code.func, &[Stmt::Call(c.clone())]).trim().to_string(),
+            SiteKind::Bulk(c) => print::stmts(&code.func, &[Stmt::Bulk(c.clone())]).trim().to_string(),
             _ => String::new(),
         });
         Party {
@@ -168,7 +169,7 @@ impl<'a> Tree<'a> {
     fn store(&self, party: &Party) -> Option<&'a Stmt> {
         self.statements
             .iter()
-            .filter(|s| matches!(s, Stmt::Store(_) | Stmt::Call(_)))
+            .filter(|s| matches!(s, Stmt::Store(_) | Stmt::Call(_) | Stmt::Bulk(_)))
             .nth(party.stores as usize)
             .copied()
     }
@@ -272,7 +273,8 @@ impl<'a> Tree<'a> {
             Stmt::For(l) => format!("loop {}", self.func.var_name(l.var)),
             Stmt::Block(b) => format!("block {}", self.func.block_name(b.name)),
             Stmt::If(i) => format!("`if {}`", print::cond(self.func, &i.cond)),
-            Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) => {
+            Stmt::Elect(_) | Stmt::Role(_) => "a slice of the kernel".to_string(),
+            Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) => {
                 format!("`{}`", print::stmts(self.func, std::slice::from_ref(stmt)).trim())
             }
         }

@@ -44,6 +44,12 @@ impl Spread {
         }
     }
 
+    /// What one warp of a warpgroup has of a tile whose rows the warps share out evenly.
+    pub fn of_warp(layout: &Layout, dtype: DType, registers: &[i64]) -> Option<Spread> {
+        let rest = layout.digits().iter().filter(|d| d.to != Coordinate::Warp);
+        in_registers(&Layout::new(rest.copied()), dtype, registers)
+    }
+
     /// How many elements the tile has.
     pub fn len(&self) -> usize {
         self.places.len() / self.copies

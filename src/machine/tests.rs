@@ -4,7 +4,7 @@ use super::*;
 use crate::dtype::DType;
 use crate::error::Fault;
 use crate::ir::{
-    Axis, BinOp, Buffer, BufferId, Cond, Expr, For, If, Index, LoopKind, Raster, Scope, Stmt, Store, Sync, Var,
+    Axis, BinOp, Buffer, BufferId, Cond, Expr, For, If, Index, LoopKind, Raster, Scope, Stmt, Store, SyncKind, Var,
 };
 use crate::lower::{LaunchAxis, LoweredKernel};
 use crate::te;
@@ -58,6 +58,13 @@ impl Kernel {
         Kernel { func, launch, shared_bytes: 0, block, thread }
     }
 
+    /// Makes clusters of so many blocks; the axis of blocks then counts clusters.
+    pub fn cluster(&mut self, blocks: u32) -> Var {
+        let rank = self.func.add_var("rank");
+        self.launch.push(LaunchAxis { axis: Axis::Cluster, var: rank, extent: blocks });
+        rank
+    }
+
     pub fn param(&mut self, name: &str, elements: i64) -> BufferId {
         let id = self.func.add_buffer(Buffer::new(name, DType::F32, vec![elements.into()], Scope::Global));
         self.func.params.push(id);
@@ -84,8 +91,10 @@ impl Kernel {
             dims: Vec::new(),
             shared_bytes: self.shared_bytes,
             min_blocks: None,
+            maps: Vec::new(),
             workspace: Vec::new(),
             exchanged: Vec::new(),
+            roles: Vec::new(),
         };
         Lowered { name: "k".into(), params, kernels: vec![kernel] }
     }
@@ -114,7 +123,7 @@ pub(super) fn load(buffer: BufferId, index: impl Into<Index>) -> Expr {
 }
 
 pub(super) fn barrier() -> Stmt {
-    Stmt::Sync(Sync::Block { reason: "S written -> read".into() })
+    Stmt::Sync(SyncKind::Block.because("S written -> read"))
 }
 
 #[test]

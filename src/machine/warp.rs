@@ -5,11 +5,14 @@
 
 use super::access::{self, World};
 use super::alu;
+use super::bulk::{self, Stores};
 use super::code::{Code, LANES, Op, Operand, Slot};
 use super::collective;
 use super::compile::LANE;
 use super::flight::Flights;
+use super::product::{self, Products};
 use super::race::Touch;
+use super::slices::Meeting;
 use super::value;
 use crate::ir::{CmpOp, IndexOp};
 
@@ -21,8 +24,10 @@ pub(super) type Register = [u64; LANES];
 pub(super) enum Event {
     /// It has run all its code.
     Done,
-    /// It stands at the block's barrier at this operation.
-    Barrier(usize),
+    /// It stands at a barrier at this operation.
+    Barrier(usize, Meeting),
+    /// It stands in front of a wait for an mbarrier's phase of this parity.
+    Blocked { slot: usize, parity: i64 },
     /// Its turn is over.
     Paused,
 }
@@ -40,10 +45,18 @@ pub(super) enum Trap {
     Race(Touch),
     /// An integer was divided by zero.
     Division { lane: usize },
+    /// An asynchronous product that is not ordered with what its warp does to registers.
+    Product(&'static str),
     /// A barrier, or an instruction of the whole warp, reached by part of its threads.
     Divergence { mask: u32 },
     /// A barrier that another warp of the block will not reach.
     Stuck { other: usize, what: &'static str },
+    /// An mbarrier, by its number, that is used wrongly.
+    Mbarrier { lane: usize, slot: usize, what: &'static str },
+    /// The threads of a block end, and what one of them has started does not.
+    Unfinished { lane: usize, what: &'static str },
+    /// No warp can go on.
+    Deadlock(String),
     /// More statements than allowed.
     Limit,
     /// The compiler of this machine made bad code.
@@ -53,8 +66,12 @@ pub(super) enum Trap {
 /// The state of a warp.
 #[derive(Debug, Clone)]
 pub(super) struct Warp {
-    /// Its number in the block.
+    /// Its number among the warps of its cluster; without clusters, of its block.
     pub number: usize,
+    /// The number of its block's first warp.
+    pub base: usize,
+    /// Warps of its cluster.
+    pub of: usize,
     pub scalars: Vec<i64>,
     pub vectors: Vec<[i64; LANES]>,
     pub registers: Vec<Register>,
@@ -67,8 +84,14 @@ pub(super) struct Warp {
     pub mask: u32,
     /// Lanes beyond this one do not run.
     pub width: usize,
+    /// The lane that it elects.
+    pub elected: usize,
     /// Its copies under way.
     pub flights: Flights,
+    /// Its products under way.
+    pub products: Products,
+    /// Its bulk stores under way.
+    pub stores: Stores,
     masks: Vec<u32>,
     conds: Vec<u32>,
     pub pc: usize,
@@ -84,6 +107,8 @@ impl Warp {
         let full = lanes(threads);
         Warp {
             number,
+            base: 0,
+            of: 1,
             scalars: code.scalars.clone(),
             vectors,
             registers: vec![[0; LANES]; code.registers as usize],
@@ -92,19 +117,29 @@ impl Warp {
             full,
             mask: full,
             width: threads,
+            elected: 0,
             flights: Flights::default(),
+            products: Products::default(),
+            stores: Stores::default(),
             masks: Vec::new(),
             conds: Vec::new(),
             pc: 0,
         }
     }
 
+    /// Its number in its block.
+    pub fn place(&self) -> usize {
+        self.number - self.base
+    }
+
     /// Back to the first operation, nothing written.
     pub fn reset(&mut self) {
         self.local_marks.fill(0);
+        self.stores = Stores::default();
         self.mask = self.full;
         self.masks.clear();
         self.conds.clear();
+        self.products = Products::default();
         self.pc = 0;
     }
 
@@ -126,6 +161,16 @@ impl Warp {
                     let next = self.scalars[var as usize] + 1;
                     if next < self.scalars[extent as usize] {
                         self.scalars[var as usize] = next;
+                        self.pc -= back as usize;
+                        world.step()?;
+                        continue;
+                    }
+                }
+                Op::WalkNext { var, round, step, extent, back } => {
+                    let next = self.scalars[var as usize] + self.scalars[step as usize];
+                    if next < self.scalars[extent as usize] {
+                        self.scalars[var as usize] = next;
+                        self.scalars[round as usize] += 1;
                         self.pc -= back as usize;
                         world.step()?;
                         continue;
@@ -173,14 +218,43 @@ impl Warp {
                         return Ok(Event::Paused);
                     }
                 }
-                Op::BlockBarrier if self.mask == self.full => {
+                Op::Barrier { first, every, most } if self.mask == self.full => {
                     self.pc += 1;
-                    return Ok(Event::Barrier(self.pc - 1));
+                    return Ok(Event::Barrier(self.pc - 1, self.meeting(first, every, most)));
+                }
+                Op::ClusterBarrier if self.mask == self.full => {
+                    self.pc += 1;
+                    return Ok(Event::Barrier(self.pc - 1, Meeting { first: 0, warps: self.of }));
                 }
                 Op::WarpBarrier if self.mask == self.full => world.clock.warp_barrier(self.number),
-                Op::BlockBarrier | Op::WarpBarrier | Op::Collective(_) => {
+                Op::Barrier { .. } | Op::ClusterBarrier | Op::WarpBarrier | Op::Collective(_) => {
                     return Err(Trap::Divergence { mask: self.mask });
                 }
+                Op::Role { first, warps, exit } => {
+                    if !(first as usize..(first + warps) as usize).contains(&self.place()) {
+                        self.pc += exit as usize - 1;
+                    }
+                }
+                Op::Elect { first, warps, exit } => self.elect(first, warps, exit)?,
+                Op::InitBarriers => self.init_barriers(world)?,
+                Op::Arrive { array, at, bytes, blocks } => self.arrive(world, (array, at), bytes, blocks)?,
+                Op::Await { array, at, parity } => {
+                    if let Some((slot, parity)) = self.await_phase(world, array, at, parity)? {
+                        return Ok(Event::Blocked { slot, parity });
+                    }
+                }
+                Op::ProductFence => self.products.fenced = true,
+                Op::ProductCommit => self.products.commit(world.clock.tick()),
+                Op::ProductWait { groups } => product::wait(self, world, groups)?,
+                Op::Bulk(number) => {
+                    bulk::run(self, code, world, number)?;
+                    if self.ends_turn(world, &mut turn)? {
+                        return Ok(Event::Paused);
+                    }
+                }
+                Op::BulkCommit => self.bulk_commit(code, world)?,
+                Op::BulkWait { groups, read } => self.bulk_wait(code, world, groups, read)?,
+                Op::ProxyFence => world.clock.fence(self.number, self.mask, self.full),
                 Op::Check { access, at, extent } => self.check(access, at, extent)?,
                 ref other => {
                     if !self.control(other) && !self.slots(other) {
@@ -190,6 +264,7 @@ impl Warp {
             }
             self.pc += 1;
         }
+        self.bulk_end()?;
         Ok(Event::Done)
     }
 
@@ -219,6 +294,13 @@ impl Warp {
             Op::LoopBegin { var, extent, exit } => {
                 self.scalars[var as usize] = 0;
                 if self.scalars[extent as usize] <= 0 {
+                    self.pc += exit as usize - 1;
+                }
+            }
+            Op::WalkBegin { var, round, first, extent, exit } => {
+                self.scalars[round as usize] = 0;
+                self.scalars[var as usize] = self.scalars[first as usize];
+                if self.scalars[first as usize] >= self.scalars[extent as usize] {
                     self.pc += exit as usize - 1;
                 }
             }
@@ -253,8 +335,7 @@ impl Warp {
                 if inside == 0 {
                     self.pc += exit as usize - 1;
                 } else {
-                    self.masks.push(self.mask);
-                    self.mask = inside;
+                    self.enter(inside);
                 }
             }
             Op::Rejoin => self.mask = self.masks.pop().unwrap_or(self.full),
@@ -267,12 +348,18 @@ impl Warp {
         true
     }
 
+    /// Only the lanes of a mask run until the next rejoin.
+    pub fn enter(&mut self, mask: u32) {
+        self.masks.push(self.mask);
+        self.mask = mask;
+    }
+
     fn set_width(&mut self, rest: i64) {
         self.width = rest.clamp(1, LANES as i64) as usize;
         self.mask = lanes(self.width);
     }
 
-    fn pop_cond(&mut self) -> u32 {
+    pub fn pop_cond(&mut self) -> u32 {
         self.conds.pop().unwrap_or(0)
     }
 

@@ -45,7 +45,7 @@ pub fn floor_us(
 
 /// Microseconds a launch of nothing takes between two events, as one of a graph of so many or (for 1) alone.
 pub(super) fn launch_us(device: &Device, launches: usize) -> Result<f64> {
-    let program = device.load(&nothing())?;
+    let program = device.load(&nothing(1))?;
     let graph = match launches {
         0 | 1 => None,
         _ => Some(device.capture(|| (0..launches).try_for_each(|_| program.launch(&[])))?),
@@ -62,20 +62,30 @@ pub(super) fn launch_us(device: &Device, launches: usize) -> Result<f64> {
     Ok(median(&times))
 }
 
-/// A kernel that does nothing, in the oldest form that every driver takes.
-pub(super) fn nothing() -> Kernels {
-    let text = ".version 6.0\n.target sm_70\n.address_size 64\n.visible .entry nothing() { ret; }\n";
-    let (name, entry) = ("nothing".to_string(), "nothing".to_string());
-    let unit = [1, 1, 1];
+/// A kernel that does nothing, in the oldest form that every driver takes; or in clusters of so many blocks.
+pub fn nothing(cluster: u32) -> Kernels {
+    let (target, ptx_version) = if cluster > 1 { ("sm_90", 78) } else { ("sm_70", 60) };
+    let (major, minor) = (ptx_version / 10, ptx_version % 10);
+    let head = format!(".version {major}.{minor}\n.target {target}\n.address_size 64\n");
+    let directive = if cluster > 1 { format!(".reqnctapercluster {cluster}, 1, 1 ") } else { String::new() };
+    let kernel = Kernel {
+        entry: "nothing".to_string(),
+        params: vec![],
+        grid: [cluster, 1, 1],
+        block: [32, 1, 1],
+        cluster: [cluster, 1, 1],
+        persistent: false,
+        shared_bytes: 0,
+    };
     Kernels {
-        name,
-        target: "sm_70".into(),
-        ptx_version: 60,
-        text: text.into(),
+        name: "nothing".to_string(),
+        target: target.into(),
+        ptx_version,
+        text: format!("{head}.visible .entry nothing() {directive}{{ ret; }}\n"),
         llvm: String::new(),
         args: vec![],
         workspace: vec![],
-        kernels: vec![Kernel { entry, params: vec![], grid: unit, block: [32, 1, 1], cluster: unit, shared_bytes: 0 }],
+        kernels: vec![kernel],
     }
 }
 

@@ -24,7 +24,7 @@ mod timer;
 pub use bench::{Bench, Beside, Job, Plan};
 pub use check::{check, run_once};
 pub use cold::Cold;
-pub use floor::floor_us;
+pub use floor::{floor_us, nothing};
 pub use library::cublas::{Cublas, Gemm};
 pub use library::nvml::{Nvml, Reading};
 pub use row::{Alone, Best, Row};

@@ -108,13 +108,17 @@ pub(super) fn check_target(target: &str, device: &str, capability: (u32, u32)) -
     Err(Error::chip("launch.target", message).help(format!("compile for sm_{has}")))
 }
 
+fn is_missing(param: &Param, args: usize, workspace: usize) -> bool {
+    match param {
+        Param::Arg(i) => *i >= args,
+        Param::Workspace(i) => *i >= workspace,
+        Param::TensorMap(map) => is_missing(&map.array, args, workspace),
+    }
+}
+
 /// What a kernel's launch must hold whatever the device: its parameters exist and its extents are not zero.
 pub(super) fn check_kernel(kernel: &Kernel, args: usize, workspace: usize) -> Result<()> {
-    let missing = kernel.params.iter().any(|param| match *param {
-        Param::Arg(i) => i >= args,
-        Param::Workspace(i) => i >= workspace,
-    });
-    if missing {
+    if kernel.params.iter().any(|param| is_missing(param, args, workspace)) {
         return Err(Error::bug(
             "launch.params",
             format!("kernel {} takes a parameter that is not there", kernel.entry),
@@ -232,6 +236,7 @@ mod tests {
             grid: [4, 1, 1],
             block: [32, 1, 1],
             cluster: [2, 1, 1],
+            persistent: false,
             shared_bytes: 0,
         };
         assert_eq!(check_kernel(&kernel, 1, 1), Ok(()));

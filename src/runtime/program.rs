@@ -4,13 +4,15 @@ use super::arguments::{self, Given};
 use super::buffer::DeviceBuffer;
 use super::context::Owned;
 use super::device::Device;
-use super::driver::{self, api, api::Handle, api::jit};
+use super::driver::{self, api, api::Handle, api::TensorMap, api::jit};
 use super::resources::{self, Resources};
+use super::tensor_map::Encoded;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::{Arg, Kernel, Kernels, Param};
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A stream of the driver (CUstream, which is also the runtime API's cudaStream_t).
 pub type RawStream = *mut c_void;
@@ -38,11 +40,31 @@ pub struct Program {
 
 #[derive(Debug)]
 struct Loaded {
+    /// With the grid that is launched.
     kernel: Kernel,
     function: Handle,
+    /// The driver's call for kernels in clusters.
+    launch_ex: Option<api::LaunchKernelEx>,
     resources: Resources,
     /// What is said of it where it does not end.
     launch: Arc<str>,
+    /// Its tensor maps for the addresses of the last launch.
+    maps: Encoded,
+}
+
+/// The value of a parameter.
+enum Value {
+    Address(u64),
+    Map(TensorMap),
+}
+
+impl Value {
+    fn pointer(&mut self) -> *mut c_void {
+        match self {
+            Value::Address(address) => (address as *mut u64).cast(),
+            Value::Map(map) => (map as *mut TensorMap).cast(),
+        }
+    }
 }
 
 // SAFETY: the driver's module, function and launch calls may come from any thread; every one of ours makes the
@@ -203,10 +225,26 @@ impl Program {
         self.enqueue(stream, addresses)
     }
 
+    /// The host's time for so many launches of the first kernel by nothing but the driver's call, to see what ours adds.
+    /// The kernel must take no parameters.
+    pub fn time_bare_launches(&self, count: u64) -> Result<Duration> {
+        let first = self.kernels.first().filter(|k| k.kernel.params.is_empty());
+        let first =
+            first.ok_or_else(|| Error::input("launch.bare", "only a kernel without parameters is timed bare"))?;
+        let (stream, mut time) = (self.device.raw_stream(), Duration::ZERO);
+        self.device.inner.call("launching", || {
+            let start = Instant::now();
+            let answer = (0..count).map(|_| first.enqueue(stream, &mut [])).find(|answer| *answer != 0);
+            time = start.elapsed();
+            answer.unwrap_or(0)
+        })?;
+        Ok(time)
+    }
+
     fn enqueue(&self, stream: RawStream, addresses: &[u64]) -> Result<()> {
         self.kernels.iter().try_for_each(|loaded| {
-            let mut values = self.parameters(&loaded.kernel, addresses)?;
-            let mut params: Vec<*mut c_void> = values.iter_mut().map(|v| (v as *mut u64).cast()).collect();
+            let mut values = self.parameters(loaded, addresses)?;
+            let mut params: Vec<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
             loaded
                 .launch(&self.device, stream, &mut params)
                 .map_err(|e| e.within(format!("launching kernel {} of {}", loaded.kernel.entry, self.name)))?;
@@ -217,14 +255,25 @@ impl Program {
         })
     }
 
-    /// A kernel's parameters: 64-bit addresses of arguments and workspace.
-    fn parameters(&self, kernel: &Kernel, addresses: &[u64]) -> Result<Vec<u64>> {
-        let address = |param: &Param| match *param {
-            Param::Arg(i) => addresses.get(i).copied(),
-            Param::Workspace(i) => self.workspace.get(i).map(DeviceBuffer::address),
+    /// A kernel's parameters.
+    fn parameters(&self, loaded: &Loaded, addresses: &[u64]) -> Result<Vec<Value>> {
+        let value = |(n, param): (usize, &Param)| match param {
+            Param::TensorMap(map) => {
+                let address = self.address(&loaded.kernel, &map.array, addresses)?;
+                loaded.maps.get(n, map, address).map(Value::Map)
+            }
+            plain => self.address(&loaded.kernel, plain, addresses).map(Value::Address),
         };
-        let missing = || Error::bug("launch.params", format!("kernel {} lacks a parameter", kernel.entry));
-        kernel.params.iter().map(|param| address(param).ok_or_else(missing)).collect()
+        loaded.kernel.params.iter().enumerate().map(value).collect()
+    }
+
+    fn address(&self, kernel: &Kernel, param: &Param, addresses: &[u64]) -> Result<u64> {
+        let found = match param {
+            Param::Arg(i) => addresses.get(*i).copied(),
+            Param::Workspace(i) => self.workspace.get(*i).map(DeviceBuffer::address),
+            Param::TensorMap(_) => None,
+        };
+        found.ok_or_else(|| Error::bug("launch.params", format!("kernel {} lacks a parameter", kernel.entry)))
     }
 
     /// Finds the entry, checks its limits and raises its shared memory, once.
@@ -244,10 +293,13 @@ impl Program {
             self.set(function, api::function::NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)?;
         }
         let resources = Resources::query(&self.device, function, kernel)?;
-        let ([gx, gy, gz], [bx, by, bz]) = (kernel.grid, kernel.block);
+        let launch_ex = if kernel.cluster == [1, 1, 1] { None } else { Some(launch_ex()?) };
+        let grid = resources::launched(kernel, &resources, self.device.info().multiprocessors);
+        let ([gx, gy, gz], [bx, by, bz]) = (grid, kernel.block);
         let (entry, name) = (&kernel.entry, &self.name);
         let launch = format!("kernel {entry} of {name} (grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz})").into();
-        Ok(Loaded { kernel: kernel.clone(), function, resources, launch })
+        let maps = Encoded::default();
+        Ok(Loaded { kernel: Kernel { grid, ..kernel.clone() }, function, launch_ex, resources, launch, maps })
     }
 
     fn set(&self, function: Handle, attribute: c_int, value: u32) -> Result<()> {
@@ -257,29 +309,33 @@ impl Program {
     }
 }
 
+/// `cuLaunchKernelEx`, which not every driver has.
+fn launch_ex() -> Result<api::LaunchKernelEx> {
+    // SAFETY: the type is the entry point's prototype.
+    unsafe { driver::driver()?.late::<api::LaunchKernelEx>("cuLaunchKernelEx", "11.8") }
+}
+
 impl Loaded {
     fn launch(&self, device: &Device, stream: RawStream, params: &mut [*mut c_void]) -> Result<()> {
-        if self.kernel.cluster != [1, 1, 1] {
-            return self.launch_cluster(device, stream, params);
-        }
-        let ([gx, gy, gz], [bx, by, bz]) = (self.kernel.grid, self.kernel.block);
-        let (shared, none) = (self.kernel.shared_bytes, std::ptr::null_mut());
-        // SAFETY: `params` has a pointer to a value for every parameter of the entry, in order; the driver copies
-        // the values before it returns.
-        device.inner.call("launching", || unsafe {
-            api::cuLaunchKernel(self.function, gx, gy, gz, bx, by, bz, shared, stream, params.as_mut_ptr(), none)
-        })
+        let doing = if self.launch_ex.is_some() { "launching with clusters" } else { "launching" };
+        device.inner.call(doing, || self.enqueue(stream, params))
     }
 
-    fn launch_cluster(&self, device: &Device, stream: RawStream, params: &mut [*mut c_void]) -> Result<()> {
-        // SAFETY: the type is the entry point's prototype.
-        let launch = unsafe { driver::driver()?.late::<api::LaunchKernelEx>("cuLaunchKernelEx", "11.8")? };
+    /// The driver's call alone. `params` has a pointer to a value for every parameter of the entry, in order.
+    fn enqueue(&self, stream: RawStream, params: &mut [*mut c_void]) -> c_int {
+        let none = std::ptr::null_mut();
+        let Some(launch_ex) = self.launch_ex else {
+            let ([gx, gy, gz], [bx, by, bz]) = (self.kernel.grid, self.kernel.block);
+            let shared = self.kernel.shared_bytes;
+            // SAFETY: the parameters are as said above; the driver copies the values before it returns.
+            return unsafe {
+                api::cuLaunchKernel(self.function, gx, gy, gz, bx, by, bz, shared, stream, params.as_mut_ptr(), none)
+            };
+        };
         let mut cluster = resources::cluster_attribute(&self.kernel);
         let config = resources::launch_config(&self.kernel, stream, &mut cluster);
         // SAFETY: as above; the configuration and its attribute outlive the call.
-        device.inner.call("launching with clusters", || unsafe {
-            launch(&config, self.function, params.as_mut_ptr(), std::ptr::null_mut())
-        })
+        unsafe { launch_ex(&config, self.function, params.as_mut_ptr(), none) }
     }
 }
 

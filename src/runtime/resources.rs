@@ -70,6 +70,18 @@ impl Resources {
     }
 }
 
+/// The blocks to launch in x, y, z: of a persistent kernel as many as the device holds at once, and no more than have
+/// something to do.
+pub(super) fn launched(kernel: &Kernel, resources: &Resources, multiprocessors: u32) -> [u32; 3] {
+    let [x, y, z] = kernel.grid;
+    if !kernel.persistent {
+        return [x, y, z];
+    }
+    let clusters = resources.clusters.map(|n| n.saturating_mul(kernel.cluster[0]));
+    let resident = clusters.unwrap_or(resources.blocks_per_multiprocessor.saturating_mul(multiprocessors));
+    [x.min(resident), y, z]
+}
+
 fn blocks_per_multiprocessor(device: &Device, function: Handle, kernel: &Kernel) -> Result<u32> {
     let threads: u32 = kernel.block.iter().product();
     let mut blocks = 0;
@@ -148,7 +160,8 @@ mod tests {
 
     fn kernel() -> Kernel {
         let entry = "main".to_string();
-        Kernel { entry, params: vec![], grid: [4, 2, 1], block: [32, 4, 1], cluster: [2, 1, 1], shared_bytes: 60000 }
+        let (grid, block, cluster) = ([4, 2, 1], [32, 4, 1], [2, 1, 1]);
+        Kernel { entry, params: vec![], grid, block, cluster, persistent: false, shared_bytes: 60000 }
     }
 
     fn device() -> DeviceInfo {
@@ -184,6 +197,28 @@ mod tests {
         assert_eq!(check_limits(&small, &device()).unwrap_err().code(), "launch.cluster");
         assert_eq!(check_limits(&small, &DeviceInfo { clusters: true, ..device() }), Ok(()));
         assert_eq!(check_limits(&Kernel { cluster: [1, 1, 1], ..small }, &device()), Ok(()));
+    }
+
+    #[test]
+    fn a_persistent_kernel_has_as_many_blocks_as_the_device_holds() {
+        let resources = |clusters| Resources {
+            entry: "main".to_string(),
+            registers: 32,
+            local_bytes: 0,
+            shared_bytes: 0,
+            max_threads: 1024,
+            threads: 128,
+            blocks_per_multiprocessor: 2,
+            occupancy: 0.1,
+            clusters,
+            binary_version: 90,
+        };
+        let of = |tiles: u32, persistent| Kernel { grid: [tiles, 1, 1], persistent, ..kernel() };
+        assert_eq!(launched(&of(1000, false), &resources(None), 132), [1000, 1, 1]);
+        assert_eq!(launched(&of(1000, true), &resources(None), 132), [264, 1, 1]);
+        assert_eq!(launched(&of(100, true), &resources(None), 132), [100, 1, 1]);
+        // Some multiprocessors are left over where their number is no multiple of a cluster's.
+        assert_eq!(launched(&of(1000, true), &resources(Some(64)), 132), [128, 1, 1]);
     }
 
     #[test]

@@ -6,6 +6,9 @@
 use super::driver::{self, api, api::TensorMap, code};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::kernel;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 /// How the bytes of a box are permuted in shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,9 +36,52 @@ pub struct TensorMapSpec {
     pub box_extents: Vec<u32>,
     /// The permutation in shared memory.
     pub swizzle: Swizzle,
+    /// Bytes that the second-level cache fetches together: 64, 128 or 256; 0 leaves it alone.
+    pub promotion: u32,
+}
+
+/// The tensor maps of a kernel's parameters, by their position, as they were encoded for the last address.
+#[derive(Debug, Default)]
+pub(super) struct Encoded(Mutex<BTreeMap<usize, (u64, TensorMap)>>);
+
+impl Encoded {
+    /// The map of an array at an address: encoded anew where it lay elsewhere before.
+    pub(super) fn get(&self, position: usize, map: &kernel::TensorMap, address: u64) -> Result<TensorMap> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, encoded)) = known.get(&position).filter(|(at, _)| *at == address) {
+            return Ok(*encoded);
+        }
+        let encoded = TensorMapSpec::of(map)?.encode(address)?;
+        known.insert(position, (address, encoded));
+        Ok(encoded)
+    }
 }
 
 impl TensorMapSpec {
+    /// What the driver is told of a compiled kernel's map.
+    pub fn of(map: &kernel::TensorMap) -> Result<TensorMapSpec> {
+        let odd = |what: &str| Error::bug("tensor_map.shape", format!("a tensor map with {what}"));
+        let bits = i64::from(map.dtype.bits());
+        let extents = map.extents.iter().rev().map(|e| u64::try_from(*e).map_err(|_| odd("a negative extent")));
+        let strides = map.strides.iter().rev().skip(1);
+        let strides = strides.map(|s| u64::try_from(s.saturating_mul(bits) / 8).map_err(|_| odd("a negative stride")));
+        let tile = map.tile.iter().rev().map(|e| u32::try_from(*e).map_err(|_| odd("a negative box")));
+        Ok(TensorMapSpec {
+            dtype: map.dtype,
+            extents: extents.collect::<Result<_>>()?,
+            strides_bytes: strides.collect::<Result<_>>()?,
+            box_extents: tile.collect::<Result<_>>()?,
+            swizzle: match map.swizzle {
+                0 => Swizzle::None,
+                32 => Swizzle::B32,
+                64 => Swizzle::B64,
+                128 => Swizzle::B128,
+                other => return Err(odd(&format!("a swizzle of {other} bytes"))),
+            },
+            promotion: map.promotion,
+        })
+    }
+
     /// Encodes the map of an array at a device address. What lies outside the array reads as zero.
     pub fn encode(&self, address: u64) -> Result<TensorMap> {
         let data_type = self.check(address)?;
@@ -49,7 +95,13 @@ impl TensorMapSpec {
             Swizzle::B64 => 2,
             Swizzle::B128 => 3,
         };
-        // Promotion 3 is 256 bytes; no interleaving; zeros outside.
+        let promotion = match self.promotion {
+            64 => 1,
+            128 => 2,
+            256 => 3,
+            _ => 0,
+        };
+        // No interleaving; zeros outside.
         // SAFETY: every array has the length that the rank says (`check`); the map is aligned by its type.
         let result = unsafe {
             encode(
@@ -63,7 +115,7 @@ impl TensorMapSpec {
                 ones.as_ptr(),
                 0,
                 swizzle,
-                3,
+                promotion,
                 0,
             )
         };
@@ -139,6 +191,7 @@ mod tests {
             strides_bytes: vec![8192],
             box_extents: vec![64, 128],
             swizzle: Swizzle::B128,
+            promotion: 256,
         };
         assert_eq!(good.check(0x1000).ok(), Some(6));
         let refused = |spec: TensorMapSpec, address| spec.check(address).unwrap_err().message().to_string();

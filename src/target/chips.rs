@@ -20,6 +20,7 @@ const COMMON: Limits = Limits {
     threads_per_sm: 2048,
     blocks_per_sm: 32,
     cluster: 1,
+    cluster_optin: 1,
 };
 
 const fn chip(name: &'static str, sm: u32, ptx: u32, limits: Limits) -> Target {
@@ -69,8 +70,12 @@ pub(super) const SM_89: Target = chip(
     Limits { shared_optin: 99 * KIB, shared_per_sm: 100 * KIB, threads_per_sm: 1536, blocks_per_sm: 24, ..COMMON },
 );
 
-pub(super) const SM_90: Target =
-    chip("sm_90", 90, 78, Limits { shared_optin: 227 * KIB, shared_per_sm: 228 * KIB, cluster: 8, ..COMMON });
+pub(super) const SM_90: Target = chip(
+    "sm_90",
+    90,
+    78,
+    Limits { shared_optin: 227 * KIB, shared_per_sm: 228 * KIB, cluster: 8, cluster_optin: 16, ..COMMON },
+);
 
 pub(super) const SM_90A: Target =
     Target { name: "sm_90a", accelerated: true, ptx: 80, features: features(90, true), ..SM_90 };

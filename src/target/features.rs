@@ -92,7 +92,7 @@ pub const FEATURES: [Feature; 23] = [
     row(Features::MMA_AMPERE, "mma of m16n8k16 and on bf16, tf32 and f64", 80, 70),
     row(Features::BF16, "bf16 conversions", 80, 70),
     row(Features::CP_ASYNC, "cp.async", 80, 70),
-    row(Features::MBARRIER, "mbarrier", 80, 70),
+    row(Features::MBARRIER, "mbarrier", 80, 71),
     row(Features::L2_HINTS, "L2 eviction hints", 80, 74),
     row(Features::MMA_SPARSE, "mma.sp", 80, 71),
     row(Features::MMA_FP8, "mma on 8-bit floats", 89, 84),

@@ -63,6 +63,8 @@ pub struct Limits {
     pub blocks_per_sm: u32,
     /// Blocks of a cluster that every launch may ask for; 1 without clusters.
     pub cluster: u32,
+    /// Blocks of a cluster that a kernel may have if it says that it needs no other device (and the device has room).
+    pub cluster_optin: u32,
 }
 
 impl Target {

@@ -1,11 +1,8 @@
 //! Factors of 8 bits whose k is not contiguous, on tensor cores: loaded as pairs of bytes with rows and columns exchanged, and
 //! put together as words along k from register to register.
 
-use super::ptxas::{assemble, tools};
-use super::tensor::arguments;
-use warploom::lower::{lower, print};
-use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with, run_lowered};
-use warploom::reference::{Sample, outputs};
+use super::tensor::right_and_clean;
+use warploom::lower::lower;
 use warploom::te::Layout;
 use warploom::{Schedule, compile};
 
@@ -72,22 +69,7 @@ fn product(layout: Layout, [a, b]: [&str; 2]) -> String {
 #[test]
 fn words_along_k_are_put_together_in_registers() {
     for (layout, types) in Layout::ALL.into_iter().flat_map(|l| [["s8", "s8"], ["u8", "s8"]].map(|t| (l, t))) {
-        let text = product(layout, types);
-        let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
-        let func = schedule.scheduled().unwrap_or_else(|e| panic!("{text}\n{e}"));
-        let kernels = lower(&func, &schedule.target).unwrap_or_else(|e| panic!("{text}\n{e}"));
-        let naive = ring(&schedule.program, 5).unwrap();
-        for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(2)] {
-            let options = Options { policy, ..Options::new(Mode::Ring) };
-            let found = ring_lowered_with(&kernels, &options, 5).unwrap_or_else(|e| panic!("{text}\n{e}"));
-            assert!(found == naive, "{text}\n{}", print(&kernels));
-        }
-        let mut args = arguments(&schedule);
-        run_lowered(&kernels, Mode::Real, &mut args).unwrap();
-        for output in outputs(&schedule.program, &args, Sample::All).unwrap() {
-            output.exact(&args[output.param]).unwrap_or_else(|e| panic!("{text}\n{e}"));
-        }
-        assemble(&tools(), &kernels, &schedule.target, true).unwrap_or_else(|e| panic!("{text}\n{e}"));
+        right_and_clean(&product(layout, types));
     }
 }
 

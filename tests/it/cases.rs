@@ -16,7 +16,7 @@ use warploom::target::Target;
 use warploom::{Error, Fault, Result};
 
 /// The examples that `lower` cannot realise yet: it must say which of their placements it cannot.
-const BEYOND_LOWERING: [&str; 1] = ["worked_example"];
+const BEYOND_LOWERING: [&str; 0] = [];
 
 /// The examples whose certificates are goldens.
 const CERTIFIED: [&str; 3] = ["gpu_v3", "mlc_shared", "window_sum_shared"];
@@ -47,6 +47,12 @@ pub fn examples() -> Vec<(String, String)> {
     files("examples", "loom").iter().map(|p| (name(p), fs::read_to_string(p).unwrap())).collect()
 }
 
+/// Those of them whose warps all run the same code: certificates do not follow roles, nor what one lane tells the others.
+pub fn uniform_examples() -> impl Iterator<Item = (String, Schedule)> {
+    let apart = |s: &Schedule| ["specialize", "wgmma", " tma"].iter().any(|word| s.to_string().contains(word));
+    compiling_examples().filter(move |(_, schedule)| !apart(schedule))
+}
+
 /// Every example that compiles.
 pub fn compiling_examples() -> impl Iterator<Item = (String, Schedule)> {
     let keep = |(name, text): (String, String)| {
@@ -64,13 +70,17 @@ pub fn depth(schedule: &Schedule) -> i64 {
 
 /// The size of a small product, or a larger one where the schedule has instructions whose tiles that does not fill.
 pub fn product_size(schedule: &Schedule, small: [i64; 3]) -> [i64; 3] {
-    let has = |word: &str| schedule.steps.iter().any(|s| s.to_string().starts_with(word));
-    match (has("tensorize"), has("pipeline")) {
+    let has = |word: &str| schedule.steps.iter().any(|s| s.to_string().contains(word));
+    let [m, n, k] = match (has("tensorize "), has("pipeline ")) {
         (true, false) => [128, 128, depth(schedule)],
         // A ring of three slots goes round, and ends in its middle.
         (true, true) => [128, 128, 160],
         _ => small,
-    }
+    };
+    // Tiles of two warpgroups, two blocks of a cluster, and rows of whole boxes.
+    let [m, n, k] = if has(" cluster") && has(" tma") { [256, n, 256] } else { [m, n, k] };
+    // Where a block walks several tiles there are several.
+    if has(" persistent") { [m, n.max(256), k] } else { [m, n, k] }
 }
 
 /// Collects what differs, so that one run shows all.

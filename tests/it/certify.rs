@@ -1,6 +1,6 @@
 //! Certificates count what the CPU machine does: every access of every kernel, request by request.
 
-use crate::cases::{compiling_examples, product_size};
+use crate::cases::{product_size, uniform_examples};
 use crate::programs::{PROGRAMS, products};
 use std::collections::BTreeMap;
 use warploom::certify::{Certificate, Cost, Counted, Observed, Traffic, certify, observe};
@@ -53,7 +53,7 @@ fn agrees(name: &str, schedule: &Schedule) -> usize {
 #[test]
 fn examples_cost_what_the_machine_counts() {
     let mut accesses = 0;
-    for (name, schedule) in compiling_examples() {
+    for (name, schedule) in uniform_examples() {
         let product = matches!(Known::of(&schedule.program), Some(Known::Gemm(_)));
         let whole = product_size(&schedule, [64, 128, 32]).to_vec();
         for size in if product { vec![whole, vec![61, 70, 19]] } else { vec![vec![512], vec![300]] } {
@@ -104,7 +104,7 @@ fn recommended_products_cost_what_the_machine_counts() {
 /// At their full size, where nothing could be counted one by one.
 #[test]
 fn examples_are_counted_exactly_at_full_size() {
-    for (name, schedule) in compiling_examples() {
+    for (name, schedule) in uniform_examples() {
         let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
         for a in certify(&lowered, &schedule.target).kernels.iter().flat_map(|k| &k.accesses) {
             assert_eq!(a.method, Counted::Exact, "{name}, {}", a.text);
@@ -138,7 +138,7 @@ fn costs(t: &Traffic) -> [u64; 4] {
 /// Compiling leaves no more accesses than were written, and where nothing can be merged, just those.
 #[test]
 fn compiled_kernels_are_followed_and_cost_no_more_than_was_written() {
-    for (name, schedule) in compiling_examples() {
+    for (name, schedule) in uniform_examples() {
         let (written, left) = traffic(&schedule);
         for (w, l) in costs(&written).into_iter().zip(costs(&left)) {
             assert!(l <= w && (l > 0) == (w > 0), "{name}: {written:?} {left:?}");
@@ -165,7 +165,7 @@ fn compiled_products_are_followed() {
 #[test]
 fn advice_is_true() {
     let mut taken = std::collections::BTreeMap::<String, u32>::new();
-    for (name, schedule) in compiling_examples() {
+    for (name, schedule) in uniform_examples() {
         let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
         let certificate = certify(&lowered, &schedule.target);
         for a in certificate.kernels.iter().flat_map(|k| &k.accesses) {

@@ -136,6 +136,13 @@ fn dump_prints_every_stage() {
     let (status, error) = bad(&["dump", "examples/vec_add.loom", "--emit", "lowered", "--passes", "nope"]);
     assert_eq!(status, Some(1));
     assert!(error.contains("there is no pass `nope`"), "{error}");
+    // A later pass fails: what was made before it is still to be seen.
+    let lonely = "vec_add 64\ntarget sm_80\nsplit i ? 32 -> io ii; bind io blockIdx.x\ncache_read C A fragment -> A_f; compute_at A_f io";
+    let file = File::new("lonely", lonely);
+    let out = output(&["dump", file.name(), "--emit", "lowered", "--passes", "bind"]);
+    let (printed, error) = (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
+    assert!(!out.status.success() && error.contains("no instruction uses fragment A_f"), "{error}");
+    assert!(printed.contains("# after bind") && !printed.contains("# after compact"), "{printed}");
 }
 
 #[test]
@@ -190,7 +197,8 @@ fn errors_underline_and_the_status_says_whose_they_are() {
     let (status, error) = bad(&["explain", typo.name()]);
     assert_eq!(status, Some(1));
     assert!(error.contains("there is no primitive `splti`") && error.contains("───"), "{error}");
-    let (status, error) = bad(&["dump", "examples/worked_example.loom", "--emit", "ptx"]);
+    let (status, error) =
+        bad(&["dump", "--gemm", "64x64x64", "--dtype", "f16", "--kind", "mma", "--target", "sm_70", "--emit", "ptx"]);
     assert_eq!(status, Some(3));
     assert!(error.contains("not possible on this chip"), "{error}");
     assert_eq!(bad(&["run", "no/such/file.loom"]).0, Some(1));

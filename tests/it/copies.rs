@@ -292,7 +292,7 @@ copy_with S cp_async
 ";
     assert_eq!(refused(within), "lower.copy_source");
     let early = gemm("64x64x64", "copy_with A_s B_s cp_async; pipeline k0 stages=3 in_flight=1");
-    assert_eq!(refused(&early), "admit.placement");
+    assert_eq!(refused(&early), "lower.pipeline");
 }
 
 #[test]

@@ -42,7 +42,8 @@ fn at_size(schedule: &Schedule, size: &[i64]) -> Result<Option<(Schedule, Func, 
 
 fn with_all(check: impl Fn(&Schedule, &Func, &Lowered) -> Result<()>) {
     let (mut whole, mut ragged, mut failures) = (0, 0, Vec::new());
-    for (name, schedule) in compiling_examples() {
+    // The worked example has tiles of 256 by 256: `examples` runs it.
+    for (name, schedule) in compiling_examples().filter(|(name, _)| name != "worked_example") {
         for (n, size) in sizes(&schedule).into_iter().enumerate() {
             let result = at_size(&schedule, &size).and_then(|made| {
                 let Some((resized, scheduled, lowered)) = made else { return Ok(0) };

@@ -27,6 +27,7 @@ const CASES: &[Case] = &[
     ("a target that cannot run is the chip's fault", targets_are_checked),
     ("cuBLAS multiplies in every layout", cublas_multiplies),
     ("every instruction of a warp does what its row says", instructions_are_right),
+    ("every product of a warpgroup does what its row says", products_of_warpgroups_are_right),
     ("every example is right at its own size", examples_are_right),
     ("products of every type are right at every edge", |device| super::gemms::on_device(device, &say)),
     ("products give the same bits every time", |device| super::gemms::repeat(device, &say)),
@@ -104,6 +105,7 @@ fn kernel(params: [Param; 3], n: i64) -> Kernel {
         grid: [(n / 128) as u32, 1, 1],
         block: [128, 1, 1],
         cluster: [1, 1, 1],
+        persistent: false,
         shared_bytes: 0,
     }
 }
@@ -259,6 +261,27 @@ fn instructions_are_right(device: &Device) {
     assert!(wrong.is_empty() && right > 0, "{wrong:?}");
 }
 
+/// Every row in some form, some rows in every form: k along rows and across, swizzles, A from memory and from registers.
+fn products_of_warpgroups_are_right(device: &Device) {
+    let own = Target::for_device(device.info().sm()).unwrap();
+    let (mut right, mut wrong) = (0, 0);
+    for (row, form) in super::warpgroup::probes() {
+        if !own.has(row.needs) {
+            say(&format!("    {own} does not have wgmma"));
+            return;
+        }
+        match instruction_is_right(device, &super::warpgroup::probe(row, form)) {
+            Ok(()) => right += 1,
+            Err(error) => {
+                say(&format!("    {} {form:?}: {error}", row.name));
+                wrong += 1;
+            }
+        }
+    }
+    say(&format!("    {right} products of warpgroups are right on {own}"));
+    assert!(wrong == 0 && right > 0, "{wrong} are wrong");
+}
+
 fn instruction_is_right(device: &Device, schedule: &Schedule) -> Result<(), Error> {
     let program = device.load(&warploom::compile(schedule)?)?;
     let integers = super::tensor::arguments(schedule);
@@ -390,8 +413,15 @@ fn spin(nanoseconds: u64) -> Kernels {
     let mut kernels = elementwise("add.f32", 128);
     (kernels.name, kernels.text, kernels.args) = ("spin".into(), text, vec![]);
     let one = [1, 1, 1];
-    kernels.kernels =
-        vec![Kernel { entry: "spin".into(), params: vec![], grid: one, block: one, cluster: one, shared_bytes: 0 }];
+    kernels.kernels = vec![Kernel {
+        entry: "spin".into(),
+        params: vec![],
+        grid: one,
+        block: one,
+        cluster: one,
+        persistent: false,
+        shared_bytes: 0,
+    }];
     kernels
 }
 

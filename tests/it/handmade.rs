@@ -2,7 +2,7 @@
 
 use warploom::DType;
 use warploom::ir::{
-    Axis, BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, If, Index, LoopKind, Scope, Stmt, Store, Sync, Var,
+    Axis, BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, If, Index, LoopKind, Scope, Stmt, Store, SyncKind, Var,
 };
 use warploom::lower::{LaunchAxis, Lowered, LoweredKernel};
 
@@ -22,6 +22,8 @@ impl Make {
                 dims: vec![],
                 shared_bytes: 0,
                 min_blocks: None,
+                maps: Vec::new(),
+                roles: Vec::new(),
                 workspace: vec![],
                 exchanged: vec![],
             },
@@ -102,7 +104,7 @@ pub fn guarded(cond: Cond, body: Vec<Stmt>) -> Stmt {
 }
 
 pub fn barrier() -> Stmt {
-    Stmt::Sync(Sync::Block { reason: "a test".to_string() })
+    Stmt::Sync(SyncKind::Block.because("a test"))
 }
 
 /// `a * b + c`.

@@ -1,6 +1,6 @@
 //! What the passes make of small programs: what is compacted, how wide accesses become, where barriers stand and why.
 
-use warploom::ir::{Stmt, Sync, visit};
+use warploom::ir::{Stmt, SyncKind, visit};
 use warploom::loom::Schedule;
 use warploom::lower::{self, LoweredKernel};
 use warploom::machine;
@@ -29,12 +29,16 @@ pub fn refused(text: &str) -> String {
 /// The synchronisation of a kernel in the order of its text, with the reasons.
 pub fn syncs(kernel: &LoweredKernel) -> Vec<String> {
     let mut out = Vec::new();
-    visit::walk(&kernel.func.body, &mut |s| match s {
-        Stmt::Sync(Sync::Block { reason }) => out.push(format!("block: {reason}")),
-        Stmt::Sync(Sync::Warp { reason }) => out.push(format!("warp: {reason}")),
-        Stmt::Sync(Sync::Commit { reason }) => out.push(format!("commit: {reason}")),
-        Stmt::Sync(Sync::Wait { groups, reason }) => out.push(format!("wait {groups}: {reason}")),
-        _ => {}
+    visit::walk(&kernel.func.body, &mut |s| {
+        if let Stmt::Sync(sync) = s {
+            out.push(match &sync.kind {
+                SyncKind::Block => format!("block: {}", sync.reason),
+                SyncKind::Warp => format!("warp: {}", sync.reason),
+                SyncKind::Commit => format!("commit: {}", sync.reason),
+                SyncKind::Wait { groups } => format!("wait {groups}: {}", sync.reason),
+                other => format!("{}: {}", other.word(), sync.reason),
+            });
+        }
     });
     out
 }

@@ -1,10 +1,10 @@
 //! The machine on real kernels: what it must find when a kernel is damaged, and how fast it is.
 
 use crate::{
-    cases::{compiling_examples, product_size},
+    cases::{compiling_examples, product_size, uniform_examples},
     programs,
 };
-use warploom::ir::{Stmt, visit};
+use warploom::ir::{Stmt, SyncKind, visit};
 use warploom::lower::{Lowered, lower};
 use warploom::machine::{Limits, Mode, Options, Policy, ring, ring_lowered_with};
 use warploom::te::{Known, Layout};
@@ -22,7 +22,9 @@ fn kernels() -> Vec<(String, Lowered, Vec<Vec<u32>>)> {
         let small = schedule.resized(&size)?;
         Ok((name, lower(&small.scheduled()?, &schedule.target)?, ring(&small.program, 9)?))
     };
-    compiling_examples().map(make).collect::<Result<_>>().unwrap_or_else(|e| panic!("{e}"))
+    // Programs of their own have their sizes in their text; `bulk` runs them at small ones.
+    let known = compiling_examples().filter(|(_, schedule)| Known::of(&schedule.program).is_some());
+    known.map(make).collect::<Result<_>>().unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn runs_right(lowered: &Lowered, naive: &[Vec<u32>], policy: Policy) -> Result<()> {
@@ -36,8 +38,12 @@ fn runs_right(lowered: &Lowered, naive: &[Vec<u32>], policy: Policy) -> Result<(
 
 fn barriers(body: &[Stmt]) -> usize {
     let mut n = 0;
-    visit::walk(body, &mut |s| n += usize::from(matches!(s, Stmt::Sync(_))));
+    visit::walk(body, &mut |s| n += usize::from(is_barrier(s)));
     n
+}
+
+fn is_barrier(s: &Stmt) -> bool {
+    matches!(s, Stmt::Sync(s) if matches!(s.kind, SyncKind::Block | SyncKind::Warp))
 }
 
 fn without_barrier(lowered: &Lowered, which: usize) -> Lowered {
@@ -45,7 +51,7 @@ fn without_barrier(lowered: &Lowered, which: usize) -> Lowered {
     for kernel in &mut damaged.kernels {
         let mut n = 0;
         kernel.func.body = visit::rewrite(std::mem::take(&mut kernel.func.body), &mut |s| {
-            let barrier = matches!(s, Stmt::Sync(_));
+            let barrier = is_barrier(&s);
             n += usize::from(barrier);
             if barrier && n == which + 1 { Vec::new() } else { vec![s] }
         });
@@ -56,7 +62,9 @@ fn without_barrier(lowered: &Lowered, which: usize) -> Lowered {
 #[test]
 fn a_missing_barrier_is_found() {
     let mut tried = 0;
-    for (name, lowered, naive) in kernels() {
+    // What orders roles and products in flight is damaged elsewhere: not every barrier of theirs is the only order.
+    let plain: Vec<String> = uniform_examples().map(|(name, _)| name).collect();
+    for (name, lowered, naive) in kernels().into_iter().filter(|k| plain.contains(&k.0)) {
         for which in 0..lowered.kernels.iter().map(|k| barriers(&k.func.body)).max().unwrap_or(0) {
             let damaged = without_barrier(&lowered, which);
             for policy in POLICIES {

@@ -1,6 +1,7 @@
 //! The one test binary: text cases, differential runs, the machine, ptxas, the GPU, and the tree itself.
 
 mod auto;
+mod bulk;
 mod bytes;
 mod cases;
 mod certify;
@@ -12,7 +13,9 @@ mod driver;
 mod examples;
 mod gemms;
 mod gpu;
+mod grids;
 mod handmade;
+mod hopper;
 mod hostile;
 mod lower;
 mod machine;
@@ -25,6 +28,7 @@ mod scan;
 mod schedules;
 mod tensor;
 mod tidy;
+mod warpgroup;
 
 // Never compiled here, where its symbols would stand in for the driver's: named so that it is formatted with the rest.
 #[cfg(any())]

@@ -1,6 +1,6 @@
 //! What the checks find: every example's kernels at small sizes, damaged one thing at a time as a faulty pass could.
 
-use crate::cases::{compiling_examples, product_size};
+use crate::cases::{product_size, uniform_examples};
 use crate::lower::{NEIGHBOURS, TURNED, TWICE};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -35,12 +35,16 @@ fn subject(name: String, schedule: &Schedule) -> Result<Subject> {
 
 fn subjects() -> Vec<Subject> {
     let mut out = Vec::new();
-    for (name, schedule) in compiling_examples() {
-        let product = matches!(Known::of(&schedule.program), Some(Known::Gemm(_)));
+    for (name, schedule) in uniform_examples() {
+        // Programs of their own have their sizes in their text.
+        let Some(known) = Known::of(&schedule.program) else { continue };
+        let product = matches!(known, Known::Gemm(_));
         let whole = product_size(&schedule, [64, 64, 32]);
         // Of a pipeline the smallest size with a full tile, many iterations and a last one.
         let sizes: &[&[i64]] = match (name.as_str(), product) {
             ("gemm_cp_async", _) => &[&[128, 128, 40], &[35, 34, 18]],
+            // Two tiles.
+            ("persistent_simt", _) => &[&[128, 256, 24]],
             // What tiles of 128 add to those of the seeds.
             ("ladder_registers" | "ladder_vectors" | "ladder_warps" | "ladder_pipelined", _) => &[&[128, 128, 24]],
             (_, true) => &[&whole, &[35, 34, 18]],
@@ -65,16 +69,25 @@ fn subjects() -> Vec<Subject> {
     for (name, text) in crate::copies::programs() {
         out.push(subject(name.to_string(), &Schedule::parse(&text).unwrap()).unwrap());
     }
-    for (m, n, k, dtype, layout) in [
-        (64, 64, 32, DType::F32, Layout::NN),
-        (33, 35, 18, DType::F32, Layout::NT),
-        (64, 32, 16, DType::F16, Layout::TN),
-    ] {
-        let product = Gemm::new(m, n, k).of(dtype).layout(layout);
-        let schedule = gemm::Kind::Simt.schedule(&product, &Target::sm_80()).unwrap();
-        out.push(subject(format!("recommended {dtype} {} {m}x{n}x{k}", layout.name()), &schedule).unwrap());
-    }
+    out.extend(PRODUCTS_OF_RECIPES.iter().map(recommended));
     out
+}
+
+/// Products with the steps of a kind: size, type, layout, kind and chip. Those on tensor cores are a whole tile and a ragged
+/// one: by stmatrix with zeros filled in, and with tiles that pass through registers.
+const PRODUCTS_OF_RECIPES: [([i64; 3], DType, Layout, gemm::Kind, Target); 5] = [
+    ([64, 64, 32], DType::F32, Layout::NN, gemm::Kind::Simt, Target::sm_80()),
+    ([33, 35, 18], DType::F32, Layout::NT, gemm::Kind::Simt, Target::sm_80()),
+    ([64, 32, 16], DType::F16, Layout::TN, gemm::Kind::Simt, Target::sm_80()),
+    ([24, 56, 120], DType::F16, Layout::NN, gemm::Kind::Mma, Target::sm_90()),
+    ([32, 64, 160], DType::F16, Layout::NT, gemm::Kind::Mma, Target::sm_75()),
+];
+
+fn recommended(product: &([i64; 3], DType, Layout, gemm::Kind, Target)) -> Subject {
+    let ([m, n, k], dtype, layout, kind, target) = *product;
+    let schedule = kind.schedule(&Gemm::new(m, n, k).of(dtype).layout(layout), &target).unwrap();
+    let by = if kind == gemm::Kind::Simt { String::new() } else { format!(" by {}", kind.name()) };
+    subject(format!("recommended {dtype} {} {m}x{n}x{k}{by}", layout.name()), &schedule).unwrap()
 }
 
 /// What finds a mutant: the verifier, a code of the machine, or the result; `None` where nothing does.
@@ -103,6 +116,12 @@ const BEYOND: &str = "rows of a tile beyond the edge of the result, which are cu
 const ROUNDED: &str = "it moves past the rounding of sums, which stays in registers";
 const PRODUCTS: &str = "it moves past products, which stay in registers";
 const NEXT_SLOT: &str = "what it fills too much is a slot that is filled anew before it is read";
+const BESIDE: &str = "columns of a tile beyond the edge of the result, which are cut off";
+const ANEW: &str = "the register is loaded anew before it is used";
+const OTHER_SLOT: &str = "what was read last lies in another slot than the bytes that the result takes";
+const LONE: &str = "the grid has one tile, whose addresses do not ask for its number";
+const LONE_ROW: &str = "the tiles lie in one row, whose number no address asks for";
+const ZEROS: &str = "it moves past the zeros that sums begin with, which stay in registers";
 const MARGIN: &str = "A ends with an element that no sum contains; it need not be fetched";
 const FROM_ZERO: &str = "these are the first products: the sums that they are added to are all zero";
 
@@ -117,6 +136,12 @@ const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("step2", "loop", "loop k_inner runs", ENOUGH),
     ("auto_", "loop", "loop kl runs 15 times", FEWER),
     ("auto_", "loop", "loop kl runs 17 times", FEWER),
+    ("auto_f16_wmma", "loop", "loop kl runs 7 times", FEWER),
+    ("auto_f16_wmma", "loop", "loop kl runs 9 times", FEWER),
+    ("auto_f16_wmma [35, 34, 18]", "loop", "loop bg runs 4 times", STOPPED),
+    ("auto_f16_wmma [35, 34, 18]", "launch", "threadIdx.z", IDLE),
+    ("persistent_mma", "barrier moved", "(WAR A_s: A_s writes bytes that C_s used as C_s in the iteration before) moved up", ZEROS),
+    ("persistent_", "walk", "i0 became 1", LONE_ROW),
     ("auto_s4 [35, 34, 18]", "loop", "loop av runs", FEWER),
     ("auto_s4 [35, 34, 18]", "loop", "loop bv runs", FEWER),
     ("auto_s4 [35, 34, 18]", "loop", "loop ki runs", FEWER),
@@ -128,9 +153,18 @@ const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("window_sum_cooperative", "loop", "loop ax0_0 runs 3 times", STOPPED),
     ("elementwise blocks inlined into the last", "loop", "loop k_0 runs 6 times", STOPPED),
     ("recommended f32 NT 33x35x18", "loop", "loop k_0 runs 3 times", STOPPED),
+    ("f16 NN 24x56x120 by mma", "guard", "B[b_0*448 + threadIdx.x // 8*56", BESIDE),
+    ("f16 NN 24x56x120 by mma", "loop", "loop a_0 runs 5 times", NEXT_SLOT),
+    ("f16 NN 24x56x120 by mma", "loop", "loop b_0 runs 9 times", NEXT_SLOT),
+    ("f16 NN 24x56x120 by mma", "loop", "loop gm runs 3 times", ANEW),
+    ("f16 NN 24x56x120 by mma", "loop", "loop s_0 runs 3 times", BEYOND),
+    ("f16 NN 24x56x120 by mma", "loop", "loop s_0 runs 5 times", STOPPED),
+    ("f16 NN 24x56x120 by mma", "barrier", "(WAR C_s: C_f writes bytes that B_f used as B_s)", OTHER_SLOT),
+    ("f16 NT 32x64x160 by mma", "barrier moved", "(WAR C_s: out writes bytes that B_f used as B_s) moved up", PRODUCTS),
+    ("by mma", "walk", "0 became 1", LONE),
     ("blocks walked in groups", "loop", "loop k_0 runs 4 times", STOPPED),
     ("blocks walked in groups", "walk", "_0 became min(blockIdx.x, 21) ", SAME_QUOTIENT),
-    ("steps of registers", "loop", "loop B_r_1 runs 5 times", "the register is loaded anew before it is used"),
+    ("steps of registers", "loop", "loop B_r_1 runs 5 times", ANEW),
     ("copies between the steps of registers", "read moved", "= C_l[j2 + 1] + A_r[0]", FROM_ZERO),
     ("copies between the steps of registers", "read moved", "= C_l[4 + j2 + 1] + A_r[1]", FROM_ZERO),
     ("copies between the steps of registers", "read moved", "= C_l[8 + j2 + 1] + A_r[2]", FROM_ZERO),

@@ -1,11 +1,9 @@
 //! Opaque fragments: kernels for the instructions that load, multiply and store them, products through them, and what
 //! lowering says where a program asks for the place of an element.
 
-use super::tensor::{arguments, first_chip, lowered, refused};
+use super::tensor::{first_chip, lowered, refused, right};
 use warploom::intrin::{self, Action, Place, Row};
 use warploom::lower::print;
-use warploom::machine::{Mode, ring, ring_lowered, run_lowered};
-use warploom::reference::{Sample, outputs};
 use warploom::{DType, Schedule};
 
 /// Whether an instruction loads what can only be multiplied.
@@ -119,15 +117,8 @@ fn what_treats_all_elements_alike_runs_on_the_registers() {
          set_scope c fragment; cache_write R R fragment -> out; reverse_compute_at R jo -> r0 r1; reverse_compute_at out jo -> o0 o1\n{FACTORS}{LOADS}{STORE}{PRODUCT}"
     );
     let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
-    let kernels = lowered(&schedule);
-    let printed = print(&kernels);
+    let printed = print(&right(&schedule));
     assert!(printed.contains("out[slot] = max(c[slot], 0.0)*0.5") || printed.contains("slot"), "{printed}");
-    assert!(ring(&schedule.program, 1).unwrap() == ring_lowered(&kernels, 1).unwrap(), "{printed}");
-    let mut args = arguments(&schedule);
-    run_lowered(&kernels, Mode::Real, &mut args).unwrap();
-    for output in outputs(&schedule.program, &args, Sample::All).unwrap() {
-        output.exact(&args[output.param]).unwrap();
-    }
 }
 
 #[test]

@@ -195,8 +195,35 @@ fn recommended_products_assemble_into_registers_alone() {
             let product = warploom::Gemm::new(n, n, n).of(dtype).layout(layout);
             let schedule = warploom::gemm::recommend(&product, &target).unwrap();
             let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();
-            assemble(&tools, &lowered, &target, true)
-                .unwrap_or_else(|e| panic!("{dtype} {n} {} for {target}: {e}", layout.name()));
+            let lowered = Lowered { name: format!("{dtype} {n} {}", layout.name()), ..lowered };
+            assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{} for {target}: {e}", lowered.name));
         }
+    }
+}
+
+/// Tiles of threads for which ptxas, left alone, keeps a few values in memory to fit one more block of threads.
+#[test]
+fn tiles_of_threads_leave_nothing_in_memory() {
+    use warploom::gemm::{Kind, Tiles};
+    let tools = tools();
+    let check = |schedule: &Schedule| {
+        let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+        assemble(&tools, &lowered, &schedule.target, true).unwrap_or_else(|e| panic!("{schedule}\n{e}"));
+    };
+    for target in [Target::sm_75(), Target::sm_80(), Target::sm_90()] {
+        let product = |m, n, k, dtype, layout| warploom::Gemm::new(m, n, k).of(dtype).layout(layout);
+        for (n, (layout, dtype)) in Layout::ALL.into_iter().flat_map(|l| [(l, DType::F64), (l, DType::F32)]).enumerate()
+        {
+            check(&warploom::gemm::recommend(&product(16, 1024, 1024, dtype, layout), &target).unwrap());
+            let odd = product(255, 131, 67, dtype, layout);
+            check(&Kind::Simt.schedule(&odd, &target).unwrap());
+            let (bm, bn, bk, tm, tn) = [(128, 64, 16, 8, 4), (64, 32, 8, 4, 4), (32, 64, 16, 2, 8)][n % 3];
+            let steps = Tiles { bm, bn, bk, tm, tn }.steps(odd.spec());
+            let text = format!("gemm 255x131x67 {dtype} {}\ntarget {target}\n{steps}", layout.name());
+            check(&Schedule::parse(&text).unwrap());
+        }
+        let steps =
+            Tiles { bm: 128, bn: 64, bk: 16, tm: 8, tn: 4 }.steps(product(255, 131, 67, DType::F32, Layout::TN).spec());
+        check(&Schedule::parse(&format!("gemm 255x131x67 f32 TN\ntarget {target}\n{steps}")).unwrap());
     }
 }

@@ -1,12 +1,9 @@
 //! How the results of tensor cores leave: straight from fragments or through shared memory, with further blocks on the way,
 //! at sizes that tiles divide and at others.
 
-use super::ptxas::{assemble, tools};
-use super::tensor::arguments;
+use super::tensor::right_and_clean;
 use warploom::Schedule;
 use warploom::lower::{Lowered, lower, print};
-use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with, run_lowered};
-use warploom::reference::{Sample, outputs};
 
 /// How sums leave.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -97,32 +94,13 @@ fn lowered(text: &str) -> (Schedule, Lowered) {
     (schedule, kernels)
 }
 
-/// Bit-equal in the ring whoever comes first, exact on small integers, and nothing but registers.
-fn holds(text: &str) -> Lowered {
-    let (schedule, kernels) = lowered(text);
-    let naive = ring(&schedule.program, 5).unwrap();
-    for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(2)] {
-        let options = Options { policy, ..Options::new(Mode::Ring) };
-        let found = ring_lowered_with(&kernels, &options, 5)
-            .unwrap_or_else(|e| panic!("{text}\n{}\n{policy:?}: {e}", print(&kernels)));
-        assert!(found == naive, "{text}\n{}\n{policy:?}", print(&kernels));
-    }
-    let mut args = arguments(&schedule);
-    run_lowered(&kernels, Mode::Real, &mut args).unwrap();
-    for output in outputs(&schedule.program, &args, Sample::All).unwrap() {
-        output.exact(&args[output.param]).unwrap_or_else(|e| panic!("{text}\n{e}"));
-    }
-    assemble(&tools(), &kernels, &schedule.target, true).unwrap_or_else(|e| panic!("{text}\n{e}"));
-    kernels
-}
-
 const WAYS: [Way; 3] = [Way::Direct, Way::Staged, Way::Stmatrix];
 
 #[test]
 fn sums_leave_every_way_with_every_block_behind_them() {
     for way in WAYS {
         for blocks in [NONE, ALL, &ALL[..2]] {
-            holds(&product("64x64x64", blocks, way, false));
+            right_and_clean(&product("64x64x64", blocks, way, false));
         }
     }
 }
@@ -137,7 +115,7 @@ fn sizes_that_tiles_do_not_divide_come_in_filled_up_and_leave_cut_off() {
             ("63x31x45", ALL),
             ("32x64x33", NONE),
         ] {
-            holds(&product(size, blocks, way, true));
+            right_and_clean(&product(size, blocks, way, true));
         }
     }
 }
@@ -146,14 +124,14 @@ fn sizes_that_tiles_do_not_divide_come_in_filled_up_and_leave_cut_off() {
 fn copies_that_land_later_fill_tiles_up_too() {
     for way in [Way::Staged, Way::Stmatrix] {
         let later = "copy_with A_s B_s cp_async; pipeline ko stages=3";
-        holds(&format!("{}\n{later}", product("50x40x72", ALL, way, true)));
+        right_and_clean(&format!("{}\n{later}", product("50x40x72", ALL, way, true)));
     }
 }
 
 /// Where rows are whole vectors they stay whole, and what is stored to shared memory is not cut off at all.
 #[test]
 fn whole_tiles_go_through_shared_memory_without_a_condition() {
-    let text = print(&holds(&product("50x40x40", NONE, Way::Stmatrix, true)));
+    let text = print(&right_and_clean(&product("50x40x40", NONE, Way::Stmatrix, true)));
     assert!(!text.contains("select(blockIdx.y*32 + threadIdx.x // 32*16"), "{text}");
     let copy = &text[text.find("block C_s").unwrap()..];
     assert!(copy.contains("if blockIdx.y*32") && copy.contains("..+8] = C_s["), "{text}");
@@ -184,7 +162,7 @@ decompose_reduction mma ko -> zero; tensorize ii mma.m16n8k16.f32.f16.f16";
 
 #[test]
 fn blocks_run_on_fragments_that_no_instruction_uses() {
-    holds(&format!("gemm 64x64x32 f16>f32>f16 NT bias relu\ntarget sm_80\n{ON_FRAGMENTS}"));
+    right_and_clean(&format!("gemm 64x64x32 f16>f32>f16 NT bias relu\ntarget sm_80\n{ON_FRAGMENTS}"));
 }
 
 fn refused(text: &str) -> String {

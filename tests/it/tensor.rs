@@ -4,7 +4,7 @@
 use super::ptxas::{assemble, tools};
 use warploom::intrin::{self, Action, Level, Place, Row};
 use warploom::lower::{Lowered, lower, print};
-use warploom::machine::{Mode, ring, ring_lowered, run_lowered};
+use warploom::machine::{Mode, Options, Policy, ring, ring_lowered, ring_lowered_with, run_lowered};
 use warploom::reference::{Sample, outputs};
 use warploom::target::Target;
 use warploom::te::Layout;
@@ -104,21 +104,42 @@ pub fn arguments(schedule: &Schedule) -> Vec<Array> {
     params.zip(1..).map(|(b, seed)| Array::random_integers(b.dtype, &shape(b), 5, seed).unwrap()).collect()
 }
 
+/// The kernels of a schedule, which compute what the naive program computes: bit by bit in the ring, whichever warp comes
+/// first, and exactly on the arguments, which are small integers.
+pub fn right_on(schedule: &Schedule, mut args: Vec<Array>) -> Lowered {
+    let kernels = lowered(schedule);
+    let text = || format!("{schedule}\n{}", print(&kernels));
+    let naive = ring(&schedule.program, 5).unwrap();
+    for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(2)] {
+        let options = Options { policy, ..Options::new(Mode::Ring) };
+        let found = ring_lowered_with(&kernels, &options, 5).unwrap_or_else(|e| panic!("{}\n{policy:?}: {e}", text()));
+        assert!(found == naive, "{}\n{policy:?}", text());
+    }
+    run_lowered(&kernels, Mode::Real, &mut args).unwrap_or_else(|e| panic!("{}\n{e}", text()));
+    for output in outputs(&schedule.program, &args, Sample::All).unwrap() {
+        output.exact(&args[output.param]).unwrap_or_else(|e| panic!("{}\n{e}", text()));
+    }
+    kernels
+}
+
+/// [`right_on`] arguments of its own.
+pub fn right(schedule: &Schedule) -> Lowered {
+    right_on(schedule, arguments(schedule))
+}
+
+/// [`right`], and everything in registers.
+pub fn right_and_clean(text: &str) -> Lowered {
+    let schedule = Schedule::parse(text).unwrap_or_else(|e| panic!("{text}\n{e}"));
+    let kernels = right(&schedule);
+    assemble(&tools(), &kernels, &schedule.target, true).unwrap_or_else(|e| panic!("{text}\n{e}"));
+    kernels
+}
+
 #[test]
 fn every_row_computes_what_it_means_lane_by_lane() {
     for row in rows() {
-        let schedule = probe(row, first_chip(row));
-        let kernels = lowered(&schedule);
-        let text = print(&kernels);
+        let text = print(&right(&probe(row, first_chip(row))));
         assert!(text.contains(&row.name), "{}:\n{text}", row.name);
-        let naive = ring(&schedule.program, 3).unwrap();
-        let found = ring_lowered(&kernels, 3).unwrap_or_else(|e| panic!("{}: {e}\n{text}", row.name));
-        assert!(found == naive, "{}:\n{text}", row.name);
-        let mut args = arguments(&schedule);
-        run_lowered(&kernels, Mode::Real, &mut args).unwrap();
-        for output in outputs(&schedule.program, &args, Sample::All).unwrap() {
-            output.exact(&args[output.param]).unwrap_or_else(|e| panic!("{}: {e}", row.name));
-        }
     }
 }
 
@@ -209,19 +230,7 @@ fn products_of_every_type_and_layout_come_through_fragments() {
         (["u8", "s8", "s32"], "mma.m16n8k32.s32.u8.s8"),
     ];
     for (layout, (types, row)) in Layout::ALL.into_iter().flat_map(|l| types.map(|t| (l, t))) {
-        let text = small_product(layout, types, row);
-        let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
-        let func = schedule.scheduled().unwrap_or_else(|e| panic!("{text}\n{e}"));
-        let kernels = lower(&func, &schedule.target).unwrap_or_else(|e| panic!("{text}\n{e}"));
-        let naive = ring(&schedule.program, 5).unwrap();
-        let found = ring_lowered(&kernels, 5).unwrap_or_else(|e| panic!("{text}\n{}\n{e}", print(&kernels)));
-        assert!(found == naive, "{text}\n{}", print(&kernels));
-        let mut args = arguments(&schedule);
-        run_lowered(&kernels, Mode::Real, &mut args).unwrap();
-        for output in outputs(&schedule.program, &args, Sample::All).unwrap() {
-            output.exact(&args[output.param]).unwrap_or_else(|e| panic!("{text}\n{e}"));
-        }
-        assemble(&tools(), &kernels, &schedule.target, true).unwrap_or_else(|e| panic!("{text}\n{e}"));
+        right_and_clean(&small_product(layout, types, row));
     }
 }
 
@@ -410,17 +419,9 @@ fn four_bits_are_multiplied_as_they_are_and_as_eight_in_every_layout() {
     for ((layout, types), unpacked) in Layout::ALL.into_iter().zip(signs).flat_map(|c| [(c, false), (c, true)]) {
         let text = small_bits(layout, types, unpacked);
         let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
-        let func = schedule.scheduled().unwrap_or_else(|e| panic!("{text}\n{e}"));
-        let kernels = lower(&func, &schedule.target).unwrap_or_else(|e| panic!("{text}\n{e}"));
-        let naive = ring(&schedule.program, 5).unwrap();
-        let found = ring_lowered(&kernels, 5).unwrap_or_else(|e| panic!("{text}\n{}\n{e}", print(&kernels)));
-        assert!(found == naive, "{text}\n{}", print(&kernels));
         let params = schedule.program.params.iter().map(|p| schedule.program.buffer(*p));
-        let mut args: Vec<Array> = params.map(|b| Array::random(b.dtype, &[128, 128], 3).unwrap()).collect();
-        run_lowered(&kernels, Mode::Real, &mut args).unwrap();
-        for output in outputs(&schedule.program, &args, Sample::All).unwrap() {
-            output.exact(&args[output.param]).unwrap_or_else(|e| panic!("{text}\n{e}"));
-        }
+        let args = params.map(|b| Array::random(b.dtype, &[128, 128], 3).unwrap()).collect();
+        let kernels = right_on(&schedule, args);
         assemble(&tools(), &kernels, &schedule.target, true).unwrap_or_else(|e| panic!("{text}\n{e}"));
     }
 }

@@ -22,7 +22,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("schedule", &["ir", "intrin"]),
     ("auto", &["ir", "intrin", "schedule", "target"]),
     ("loom", &["ir", "te", "schedule", "auto", "target"]),
-    ("gemm", &["ir", "te", "schedule", "target", "loom"]),
+    ("gemm", &["ir", "te", "intrin", "schedule", "target", "loom"]),
     ("lower", &["ir", "intrin", "target"]),
     ("machine", &["ir", "intrin", "lower"]),
     ("kernel", &[]),

@@ -20,16 +20,17 @@ const FARTHEST: i64 = 1 << 60;
 /// Instructions of warps that are followed in a kernel.
 const MOST_STEPS: u64 = 1 << 25;
 
-/// The counts of an entry point of a module; `None` if there is no such entry.
-pub fn count(ptx: &str, entry: &str, grid: [u32; 3], block: [u32; 3]) -> Option<Compiled> {
+/// The counts of an entry point of a module, launched with a grid of blocks in clusters of so many along x; `None` if there
+/// is no such entry.
+pub fn count(ptx: &str, entry: &str, grid: [u32; 3], block: [u32; 3], cluster: u32) -> Option<Compiled> {
     let entries = parse::entries(ptx);
     let entry = entries.iter().find(|e| e.name == entry)?;
-    Some(follow(entry, grid, block))
+    Some(follow(entry, grid, block, cluster.max(1)))
 }
 
-fn follow(entry: &Entry, grid: [u32; 3], block: [u32; 3]) -> Compiled {
+fn follow(entry: &Entry, grid: [u32; 3], block: [u32; 3], cluster: u32) -> Compiled {
     let [grid, block] = [grid, block].map(|extents| extents.map(|n| n.max(1)));
-    let kernel = Kernel { entry, meetings: flow::meetings(entry), grid, block };
+    let kernel = Kernel { entry, meetings: flow::meetings(entry), grid, block, cluster };
     let blocks = grid.iter().fold(1, |n: u64, e| n.saturating_mul(u64::from(*e)));
     let live_registers = live::most(entry);
     match kernel.launch() {
@@ -46,6 +47,7 @@ struct Kernel<'e> {
     meetings: Vec<usize>,
     grid: [u32; 3],
     block: [u32; 3],
+    cluster: u32,
 }
 
 impl Kernel<'_> {
@@ -75,7 +77,7 @@ impl Kernel<'_> {
         let mut counted =
             Counted { entry: self.entry, traffic: Traffic::default(), last: vec![None; self.entry.code.len()] };
         for warp in 0..self.warps() {
-            let place = Place { block: at, grid: self.grid, threads: self.block, warp };
+            let place = Place { block: at, grid: self.grid, cluster: self.cluster, threads: self.block, warp };
             Warp::new(self.entry, &self.meetings, place).run(steps, &mut counted)?;
         }
         Ok(counted.traffic)
@@ -179,7 +181,7 @@ mod tests {
 
     fn counted(body: &str, grid: [u32; 3], block: [u32; 3]) -> Compiled {
         let text = format!(".visible .entry k(.param .u64 k_param_0, .param .u64 k_param_1) {{ {body} }}");
-        count(&text, "k", grid, block).unwrap()
+        count(&text, "k", grid, block, 1).unwrap()
     }
 
     fn traffic(body: &str, grid: [u32; 3], block: [u32; 3]) -> Traffic {

@@ -1,7 +1,10 @@
 //! PTX text, as far as addresses and branches need it (PTX ISA, "Instruction Set").
 //!
 //! Integer arithmetic, predicates, branches, loads and stores are decoded; every other instruction is data: its result is
-//! not known, which only matters where an address or a branch depends on it.
+//! not known, which only matters where an address or a branch depends on it. What an instruction does is read from its name
+//! and arguments (`decode`); here are the text around them, labels and registers.
+
+mod decode;
 
 pub use super::tile::Space;
 use super::tile::Tile;
@@ -26,7 +29,7 @@ pub enum Arg {
     Reg(Reg),
     /// A number.
     Int(i64),
-    /// An index of the hardware: `tid`, `ctaid`, `ntid` or `nctaid` with its axis, or `laneid`.
+    /// An index of the hardware: `tid`, `ctaid`, `ntid` or `nctaid` with its axis, `laneid` or `cluster_ctarank`.
     Special(String),
     /// A name: shared memory, or a parameter.
     Name(String),
@@ -120,10 +123,6 @@ pub struct Instruction {
     /// Registers that it reads, besides the guard.
     pub uses: Vec<Reg>,
 }
-
-/// Families of instructions that touch memory, wait for it or jump.
-const FOREIGN: [&str; 12] =
-    ["ld", "st", "cp", "wmma", "wgmma", "red", "atom", "mbarrier", "call", "brx", "prefetch", "multimem"];
 
 /// An entry point.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -280,7 +279,7 @@ impl Names {
     }
 
     fn arg(&mut self, text: &str) -> Arg {
-        let special = ["%tid.", "%ntid.", "%ctaid.", "%nctaid.", "%laneid"];
+        let special = ["%tid.", "%ntid.", "%ctaid.", "%nctaid.", "%laneid", "%cluster_ctarank"];
         if special.iter().any(|s| text.starts_with(s)) {
             return Arg::Special(text[1..].to_string());
         }
@@ -307,142 +306,6 @@ impl Names {
         let (base, offset) = inside.split_once('+').unwrap_or((inside, "0"));
         (self.arg(base.trim()), number(offset.trim()).unwrap_or(0))
     }
-
-    fn decode(&mut self, op: &str, args: &[&str]) -> What {
-        let parts: Vec<&str> = op.split('.').collect();
-        let known = self.control(&parts).or_else(|| self.memory(&parts, args));
-        known.or_else(|| self.integers(&parts, args)).unwrap_or_else(|| {
-            let dst = args.first().map_or_else(Vec::new, |a| self.registers(a));
-            match parts[0] {
-                "fma" => What::Fma { dst },
-                "wmma" if parts.get(1) == Some(&"mma") => What::Data { dst },
-                name if FOREIGN.contains(&name) => What::Foreign { op: op.to_string() },
-                _ => What::Data { dst },
-            }
-        })
-    }
-
-    fn control(&self, parts: &[&str]) -> Option<What> {
-        Some(match parts[0] {
-            "ret" | "exit" | "trap" => What::Return,
-            // Filled in when all labels are known.
-            "bra" => What::Branch { to: 0 },
-            "bar" | "barrier" | "membar" | "fence" => What::Wait,
-            "cp" if parts.get(1) == Some(&"async")
-                && parts.iter().any(|p| p.ends_with("_group") || *p == "wait_all") =>
-            {
-                What::Wait
-            }
-            _ => return None,
-        })
-    }
-
-    fn memory(&mut self, parts: &[&str], args: &[&str]) -> Option<What> {
-        if parts[0] == "cp" {
-            let [to, from, bytes, ..] = args else { return None };
-            let filled = args.get(3).map(|a| self.arg(a));
-            return Some(What::Copy { bytes: number(bytes)?, to: self.address(to), from: self.address(from), filled });
-        }
-        if let "ldmatrix" | "stmatrix" = parts[0] {
-            let (write, [first, second]) = (parts[0] == "stmatrix", args) else { return None };
-            let (place, data) = if write { (first, second) } else { (second, first) };
-            let count: u32 = parts.iter().find_map(|p| p.strip_prefix('x')?.parse().ok())?;
-            let (base, offset) = self.address(place);
-            let dst = if write { Vec::new() } else { self.registers(data) };
-            return Some(What::Matrices { write, lanes: 8 * count, base, offset, dst });
-        }
-        if let Some(tile) = Tile::of(parts) {
-            let [first, second, stride] = args else { return None };
-            let (place, data) = if tile.write { (first, second) } else { (second, first) };
-            let (base, offset) = self.address(place);
-            let dst = if tile.write { Vec::new() } else { self.registers(data) };
-            return Some(What::Tile { tile, base, offset, stride: self.arg(stride), dst });
-        }
-        let write = match parts[0] {
-            "ld" => false,
-            "st" => true,
-            _ => return None,
-        };
-        let space = parts.iter().find_map(|p| match *p {
-            "global" => Some(Space::Global),
-            "shared" | "shared::cta" => Some(Space::Shared),
-            "param" | "const" => Some(Space::Param),
-            "local" => Some(Space::Local),
-            _ => None,
-        })?;
-        let count = parts.iter().find_map(|p| p.strip_prefix('v')?.parse::<i64>().ok()).unwrap_or(1);
-        let bits = i64::from(element(parts.last()?)?.bits);
-        let [first, second] = args else { return None };
-        let (place, data) = if write { (first, second) } else { (second, first) };
-        let (base, offset) = self.address(place);
-        let dst = if write { Vec::new() } else { self.registers(data) };
-        Some(What::Access { space, write, bytes: count * bits / 8, base, offset, dst })
-    }
-
-    fn integers(&mut self, parts: &[&str], args: &[&str]) -> Option<What> {
-        let ty = integer(parts.last()?);
-        let dst = match self.arg(args.first()?) {
-            Arg::Reg(r) => r,
-            _ => return None,
-        };
-        let a = self.arg(args.get(1)?);
-        let mut rest = args[2..].iter().map(|t| self.arg(t)).collect::<Vec<_>>().into_iter();
-        Some(match parts[0] {
-            // Also of a float's bits: where they come from a register they are not known there either.
-            "mov" | "cvta" => What::Move { dst, src: a },
-            "setp" => What::Set { cmp: compare(parts.get(1)?)?, ty: ty?, dst, a, b: rest.next()? },
-            "selp" => What::Select { dst, a, b: rest.next()?, p: rest.next()? },
-            "cvt" => {
-                let to = integer(parts.get(parts.len().checked_sub(2)?)?)?;
-                What::Convert { to, from: ty?, dst, a }
-            }
-            "bfe" => What::Field { ty: ty?, dst, a, from: rest.next()?, length: rest.next()? },
-            "shf" => {
-                let (left, wrap) = (parts.contains(&"l"), parts.contains(&"wrap"));
-                What::Funnel { left, wrap, dst, low: a, high: rest.next()?, by: rest.next()? }
-            }
-            "not" => What::Not { ty: ty?, dst, a },
-            "neg" => What::Alu { op: Alu::Sub, ty: ty?, dst, a: Arg::Int(0), b: a },
-            "mul" if parts.contains(&"wide") => {
-                What::Mad { ty: ty?, wide: true, dst, a, b: rest.next()?, c: Arg::Int(0) }
-            }
-            "mad" if parts.contains(&"lo") || parts.contains(&"wide") => {
-                What::Mad { ty: ty?, wide: parts.contains(&"wide"), dst, a, b: rest.next()?, c: rest.next()? }
-            }
-            name => What::Alu { op: alu(name, parts)?, ty: ty?, dst, a, b: rest.next()? },
-        })
-    }
-}
-
-fn alu(name: &str, parts: &[&str]) -> Option<Alu> {
-    Some(match name {
-        "add" => Alu::Add,
-        "sub" => Alu::Sub,
-        "mul" if parts.contains(&"hi") => Alu::MulHigh,
-        "mul" => Alu::Mul,
-        "and" => Alu::And,
-        "or" => Alu::Or,
-        "xor" => Alu::Xor,
-        "shl" => Alu::Shl,
-        "shr" => Alu::Shr,
-        "min" => Alu::Min,
-        "max" => Alu::Max,
-        "div" => Alu::Div,
-        "rem" => Alu::Rem,
-        _ => return None,
-    })
-}
-
-fn compare(name: &str) -> Option<Compare> {
-    Some(match name {
-        "eq" => Compare::Eq,
-        "ne" => Compare::Ne,
-        "lt" | "lo" => Compare::Lt,
-        "le" | "ls" => Compare::Le,
-        "gt" | "hi" => Compare::Gt,
-        "ge" | "hs" => Compare::Ge,
-        _ => return None,
-    })
 }
 
 fn number(text: &str) -> Option<i64> {
@@ -453,26 +316,6 @@ fn number(text: &str) -> Option<i64> {
         None => digits.parse::<u64>().ok()? as i64,
     };
     Some(value.wrapping_mul(sign))
-}
-
-/// A type of integers or predicates.
-fn integer(name: &str) -> Option<Type> {
-    if name == "pred" {
-        return Some(Type { signed: false, bits: 1 });
-    }
-    let bits = name.get(1..)?.parse().ok().filter(|b| [8, 16, 32, 64].contains(b))?;
-    let signed = match name.get(..1)? {
-        "u" | "b" => false,
-        "s" => true,
-        _ => return None,
-    };
-    Some(Type { signed, bits })
-}
-
-/// A type of memory.
-fn element(name: &str) -> Option<Type> {
-    let float = || Some(Type { signed: false, bits: name.strip_prefix('f')?.parse().ok()? });
-    integer(name).or_else(float)
 }
 
 #[cfg(test)]
@@ -516,26 +359,5 @@ $L__BB0_1:                              // loop
         assert!(matches!(code[6], What::Fma { .. }));
         assert!(matches!(code[7], What::Set { cmp: Compare::Lt, b: Arg::Int(16), .. }));
         assert_eq!(code[8], &What::Return);
-    }
-
-    #[test]
-    fn what_is_not_known_is_data() {
-        let mut names = Names::default();
-        assert!(matches!(
-            names.decode("bfe.u32", &["%r1", "%r2", "5", "2"]),
-            What::Field { from: Arg::Int(5), length: Arg::Int(2), .. }
-        ));
-        assert!(matches!(names.decode("mbarrier.arrive.shared.b64", &["%r1", "[%r2]"]), What::Foreign { .. }));
-        assert!(matches!(
-            names.decode("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16", &["{%r1, %r2}", "[%r3+64]"]),
-            What::Matrices { write: false, lanes: 16, offset: 64, dst, .. } if dst.len() == 2
-        ));
-        let stored = names.decode("stmatrix.sync.aligned.m8n8.x4.shared.b16", &["[%r1]", "{%r2, %r3, %r4, %r5}"]);
-        assert!(matches!(stored, What::Matrices { write: true, lanes: 32, dst, .. } if dst.is_empty()));
-        assert!(
-            matches!(names.decode("prmt.b32", &["%r1", "%r2", "%r3", "0x5410"]), What::Data { dst } if dst.len() == 1)
-        );
-        assert!(matches!(names.decode("add.rn.f32", &["%f1", "%f2", "%f3"]), What::Data { .. }));
-        assert!(matches!(names.decode("mov.b32", &["%r1", "{%rs1, %rs2}"]), What::Move { src: Arg::Other, .. }));
     }
 }

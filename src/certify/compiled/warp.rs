@@ -39,6 +39,8 @@ pub struct Place {
     pub block: [u32; 3],
     /// Blocks of the grid.
     pub grid: [u32; 3],
+    /// Blocks of a cluster, along x.
+    pub cluster: u32,
     /// Threads of a block.
     pub threads: [u32; 3],
     /// The warp in its block.
@@ -179,6 +181,7 @@ impl<'e> Warp<'e> {
             return Value::Each(Box::new(std::array::from_fn(|l| l as u64)));
         }
         match name.split('.').next() {
+            Some("cluster_ctarank") => Value::Same((p.block[0] % p.cluster).into()),
             Some("ctaid") => Value::Same(p.block[axis].into()),
             Some("nctaid") => Value::Same(p.grid[axis].into()),
             Some("ntid") => Value::Same(p.threads[axis].into()),

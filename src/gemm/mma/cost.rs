@@ -1,6 +1,6 @@
 //! What tiles of the recipe on tensor cores are taken to cost: clocks, by the resource that is short.
 
-use super::{Mma, Source, bytes, depth, rows, up};
+use super::{Factors, Mma, Source, rows, up};
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -18,6 +18,8 @@ const STORE: f64 = 32.0;
 /// Clocks from kernel to kernel, and bytes that all multiprocessors move through device memory in a clock.
 const LAUNCH: f64 = 4000.0;
 const MEMORY: f64 = 1600.0;
+/// Clocks of a scheduler for a word of eight 4-bit integers of each lane that become bytes: six operations of 16 lanes.
+const UNPACK: f64 = 12.0;
 /// Registers of a thread besides sums and factors.
 const ADDRESSES: i64 = 40;
 
@@ -40,8 +42,14 @@ impl Mma {
     fn resident(&self, spec: &GemmSpec, target: &Target) -> i64 {
         let [wm, wn] = self.warp();
         let sums = wm * wn / 32 * i64::from(spec.acc.bits()) / 32;
-        let factors = (wm + wn) / 4 * if self.ahead { 2 } else { 1 };
-        let registers = u32::try_from(sums + factors + ADDRESSES).unwrap_or(u32::MAX);
+        let unpacked = if self.factors == Factors::Unpacked { (wm + wn) / 2 } else { 0 };
+        let factors = (wm + wn) / 4 * if self.ahead { 2 } else { 1 } + unpacked;
+        let copied = if self.asynchronous {
+            0
+        } else {
+            (self.block[0] + self.block[1]) * self.bk * self.factors.bits(spec) / 32 / self.threads()
+        };
+        let registers = u32::try_from(sums + factors + copied + ADDRESSES).unwrap_or(u32::MAX);
         let (Ok(threads), Ok(shared)) = (u32::try_from(self.threads()), u32::try_from(self.shared(spec))) else {
             return 0;
         };
@@ -56,9 +64,14 @@ impl Mma {
     /// Clocks of a multiprocessor for so many blocks at a time.
     fn busy(&self, spec: &GemmSpec, blocks: i64) -> f64 {
         let ([bm, bn], [wm, wn], blocks) = (self.block, self.warp(), blocks as f64);
-        let steps = (up(spec.k, self.bk * self.parts) * self.bk / depth(spec)) as f64;
-        let all = blocks * (bm * bn / 128) as f64 / 4.0 * PRODUCT;
-        let own = (wm * wn / 128) as f64 * PRODUCT + STEP;
+        let steps = (up(spec.k, self.bk * self.parts) * self.bk / self.factors.depth(spec)) as f64;
+        let (product, unpack) = match self.factors {
+            Factors::Unpacked => (2.0 * PRODUCT, (wm + wn) as f64 / 4.0 * UNPACK),
+            _ => (PRODUCT, 0.0),
+        };
+        let warps = (self.warps[0] * self.warps[1]) as f64;
+        let all = blocks / 4.0 * ((bm * bn / 128) as f64 * product).max(warps * unpack);
+        let own = (wm * wn / 128) as f64 * product + STEP + unpack;
         let fetched = blocks * (32 * (bm + bn)) as f64 / L2;
         let stored = blocks * (4 * bm * bn) as f64 / STORE;
         steps * all.max(own).max(fetched) + FILL + stored
@@ -69,7 +82,8 @@ impl Mma {
         let mut out = 0.0;
         for side in 0..2 {
             if self.routes[side] == Source::Packed {
-                let moved = 2.0 * bytes(spec) as f64 * rows(spec)[side] as f64 * spec.k as f64;
+                let bits = i64::from(spec.a.bits()) + self.factors.bits(spec);
+                let moved = bits as f64 / 8.0 * rows(spec)[side] as f64 * spec.k as f64;
                 out += LAUNCH + moved / MEMORY;
             }
         }

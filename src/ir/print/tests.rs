@@ -3,7 +3,7 @@
 use super::*;
 use crate::ir::{
     BinOp, CopyKind, CopyWith, If, IndexOp, Iter, LoopKind, Note, Pipeline, Raster, Role, RoleId, Scope, StorageAlign,
-    Tensorize, UnOp,
+    SyncKind, Tensorize, UnOp,
 };
 
 /// A function with buffers A (f32 [64, 64], a parameter) and S (f32 [8, 8], shared) and variables i, j, k.
@@ -51,7 +51,7 @@ fn placements_print() {
     let mut outer = For::new(t, 256, LoopKind::Bound(Axis::BlockX), vec![Stmt::For(inner)]);
     outer.persistent = true;
     outer.raster = Some(Raster { outer: i, outer_extent: 16.into(), inner: j, inner_extent: 16.into(), group: 8 });
-    f.body = vec![Stmt::For(outer), Stmt::Sync(Sync::Block { reason: "S: write -> read".into() })];
+    f.body = vec![Stmt::For(outer), Stmt::Sync(SyncKind::Block.because("S: write -> read"))];
     assert_eq!(
         func(&f),
         "func sample(A: global f32[64, 64] strides [128, 1] align 128)\n\

@@ -4,8 +4,8 @@ use super::scope::for_each_id;
 use super::wrong;
 use crate::error::Result;
 use crate::ir::print::Node;
-use crate::ir::visit::{children, loops, reads, walk, writes};
-use crate::ir::{Axis, Block, Cond, For, Func, Index, Iter, IterKind, LoopKind, Note, Scope, Stmt, Var};
+use crate::ir::visit::{children, loops, reads, role_of, walk, writes};
+use crate::ir::{Axis, Block, Cond, For, Func, Index, Iter, IterKind, LoopKind, Note, RoleId, Scope, Stmt, Var};
 use std::collections::HashMap;
 
 /// Checks every nest of the root.
@@ -18,8 +18,8 @@ pub fn check(func: &Func) -> Result<()> {
 
 struct Kernel<'a> {
     func: &'a Func,
-    /// The extent of each axis with the loop that set it.
-    extents: HashMap<Axis, (i64, Var)>,
+    /// The extent of each axis with the loop that set it; of a role's threads apart.
+    extents: HashMap<(Axis, Option<RoleId>), (i64, Var)>,
 }
 
 impl<'a> Kernel<'a> {
@@ -58,7 +58,8 @@ impl<'a> Kernel<'a> {
             self.levels(l, path)?;
         }
         let extent = l.extent.as_int().unwrap_or(0);
-        let (first, var) = *self.extents.entry(axis).or_insert((extent, l.var));
+        let role = role_of(&l.body).filter(|_| !axis.is_block_level());
+        let (first, var) = *self.extents.entry((axis, role)).or_insert((extent, l.var));
         if first == extent {
             return Ok(());
         }
@@ -206,7 +207,8 @@ fn mentions(body: &[Stmt], var: Var) -> bool {
         }
         Stmt::If(i) => cond(&i.cond, &mut index),
         Stmt::Store(s) => s.indices.iter().for_each(&mut index),
-        Stmt::For(_) | Stmt::Sync(_) | Stmt::Call(_) => {}
+        Stmt::For(_) => {}
+        Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) | Stmt::Elect(_) | Stmt::Role(_) => {}
     });
     found
 }

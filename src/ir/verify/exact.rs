@@ -12,7 +12,8 @@ use std::collections::HashSet;
 pub type Elements = HashSet<Vec<i64>>;
 
 /// Boxes of `buffer` of which every element is written: one for each block that stores under loops alone, without
-/// predicate, at its plain iterators, each of which counts through its range. `env` knows the variables that stay.
+/// predicate, at indices each of which counts through its range, also where a layout exchanges digits of an iterator.
+/// `env` knows the variables that stay.
 /// Beside each box whether its block accumulates ([`accumulates`]).
 pub fn dense_writes(body: &[Stmt], buffer: BufferId, env: &Env) -> Vec<(bool, Region)> {
     let mut out = Vec::new();
@@ -54,7 +55,8 @@ fn plain_blocks(body: &[Stmt], buffer: BufferId, env: &Env, counting: &mut Vec<R
             Stmt::Block(b) => {
                 out.extend(dense_box(b, buffer, env, counting).map(|r| (accumulates(b, buffer), r)));
             }
-            Stmt::Store(_) | Stmt::If(_) | Stmt::Sync(_) | Stmt::Call(_) => {}
+            Stmt::Store(_) | Stmt::If(_) => {}
+            Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) | Stmt::Elect(_) | Stmt::Role(_) => {}
         }
     }
 }
@@ -64,12 +66,9 @@ fn dense_box(block: &Block, buffer: BufferId, env: &Env, counting: &[Ranged]) ->
     if store.buffer != buffer || !block.predicate.is_true() {
         return None;
     }
+    let bindings: Map = block.iters.iter().map(|it| (it.var, it.binding.clone())).collect();
     let mut taken = Vec::new();
-    let range = |index: &Index| {
-        let var = index.as_var()?;
-        let binding = &block.iters.iter().find(|it| it.var == var)?.binding;
-        dense_range(&simplify(binding, env), counting, &mut taken)
-    };
+    let range = |index: &Index| dense_range(&simplify(&subst_index(index, &bindings), env), counting, &mut taken);
     store.indices.iter().map(range).collect()
 }
 
@@ -211,7 +210,7 @@ impl Walk<'_> {
             }
             Stmt::Store(s) => self.store(s, at),
             Stmt::If(i) => self.body(&i.body, &at.and(&i.cond)),
-            Stmt::Sync(_) | Stmt::Call(_) => Some(()),
+            Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) | Stmt::Elect(_) | Stmt::Role(_) => Some(()),
         })
     }
 

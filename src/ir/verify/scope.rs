@@ -52,7 +52,11 @@ pub fn for_each_id(body: &[Stmt], f: &mut impl FnMut(Node)) {
             expr(&s.value, f);
         }
         Stmt::If(i) => cond(&i.cond, f),
-        Stmt::Sync(_) => {}
+        Stmt::Sync(_) | Stmt::Elect(_) | Stmt::Role(_) => {}
+        Stmt::Bulk(copy) => {
+            [copy.shared, copy.global].into_iter().for_each(|b| f(Node::Buffer(b)));
+            copy.coordinates.iter().chain(&copy.indices).for_each(|i| index(i, f));
+        }
         Stmt::Call(call) => call.operands.iter().for_each(|o| {
             f(Node::Buffer(o.buffer));
             o.indices.iter().for_each(|i| index(i, f));
@@ -128,7 +132,8 @@ impl Place<'_> {
                 Place { given: self.given.clone().and(i.cond.clone()), ..self.clone() }.body(&i.body)
             }
             Stmt::Sync(_) => Err(self.wrong("stage", "synchronisation stands in Lowered programs only")),
-            Stmt::Call(_) => Err(self.wrong("stage", "instructions stand in Lowered programs only")),
+            Stmt::Call(_) | Stmt::Bulk(_) => Err(self.wrong("stage", "instructions stand in Lowered programs only")),
+            Stmt::Elect(_) | Stmt::Role(_) => Err(self.wrong("stage", "slices stand in Lowered programs only")),
         })
     }
 

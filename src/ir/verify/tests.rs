@@ -3,7 +3,7 @@
 use super::*;
 use crate::dtype::DType;
 use crate::ir::visit::{change_block, change_loop};
-use crate::ir::{BinOp, Cond, Expr, If, LoopKind, Pipeline, RoleId, Stmt, StorageAlign, Store, Sync, print};
+use crate::ir::{BinOp, Cond, Expr, If, LoopKind, Pipeline, RoleId, Stmt, StorageAlign, Store, SyncKind, print};
 use crate::schedule::{apply_all, parse};
 use crate::te::{self, GemmSpec, Layout};
 
@@ -101,7 +101,7 @@ fn parameters_are_global() {
 #[test]
 fn lowered_pieces_are_refused() {
     let mut f = te::vec_add(8).unwrap();
-    f.body.push(Stmt::Sync(Sync::Block { reason: String::new() }));
+    f.body.push(Stmt::Sync(SyncKind::Block.because(String::new())));
     assert_eq!(refused(&f, "verify.stage"), "synchronisation stands in Lowered programs only");
     let mut f = te::vec_add(8).unwrap();
     on_block(&mut f, "C", &mut |b| {

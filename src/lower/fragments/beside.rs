@@ -72,16 +72,17 @@ impl Fragments<'_> {
         let layout = if found.kind.is_some() { of_a_matrix(&layout) } else { numbered(&layout) };
         let whole = match found.kind {
             Some(_) => layout.is_bijective() && layout.span(Element) == found.layout.span(Element),
-            None => names_every_lane(&layout),
+            None => names_every_lane(&layout, found.threads),
         };
         if !whole {
             return None;
         }
-        let shape = (0..own.len()).map(|d| layout.extent(At(d))).collect();
+        let shape: Vec<i64> = (0..own.len()).map(|d| layout.extent(At(d))).collect();
         let elements = found.slots.unwrap_or(layout.span(Register));
         let name = (&self.func.buffer(neighbour).name, self.func.var_name(top.var));
         let what = format!("fragment {} beside it in the nest of loop {}", name.0, name.1);
-        Some(Use { buffer: id, row: found.row, what, shape, layout, elements, kind: found.kind })
+        let (row, kind, threads) = (found.row, found.kind, found.threads);
+        Some(Use { buffer: id, row, what, own: shape.clone(), shape, layout, elements, kind, threads })
     }
 }
 

@@ -158,7 +158,8 @@ impl Fragments<'_> {
             ))
             .help("pass the values on through shared memory"));
         }
-        if !names_every_lane(&own) {
+        let threads = of(first).map_or(LANES, |f| f.threads);
+        if !names_every_lane(&own, threads) {
             let buffer = &self.func.buffer(first.buffer).name;
             return Err(refused(format!("the nest of loop {name} leaves out lanes that hold elements of {buffer}"))
                 .help("run through whole tiles of the fragment"));
@@ -252,6 +253,7 @@ impl Fragments<'_> {
         for (n, l) in loops.iter().enumerate() {
             let own = decided.layout.digits().iter().filter(|d| d.from == At(n));
             let known = own.fold(Index::Int(0), |sum, d| match decided.coordinate() {
+                Lane if d.stride >= LANES => sum + self.thread.clone().floordiv(d.stride).floormod(d.extent) * d.at,
                 Lane => sum + self.lane.clone().floordiv(d.stride).floormod(d.extent) * d.at,
                 // Whatever is left of it is refused.
                 _ => Index::Var(l.l.var),
@@ -393,13 +395,13 @@ fn digit_of(atom: &Index) -> Option<(Var, i64, Option<i64>)> {
     }
 }
 
-/// Whether every lane stands for something else: the digits that give it are those of a number below 32.
-pub(super) fn names_every_lane(layout: &Layout) -> bool {
+/// Whether every one of so many threads stands for something else: the digits that give it are those of a number below.
+pub(super) fn names_every_lane(layout: &Layout, threads: i64) -> bool {
     let mut digits: Vec<(i64, i64)> =
         layout.digits().iter().filter(|d| d.to == Lane).map(|d| (d.stride, d.extent)).collect();
     digits.sort_unstable();
     let end = digits.into_iter().try_fold(1, |end, (stride, extent)| (stride == end).then_some(end * extent));
-    end == Some(LANES)
+    end == Some(threads)
 }
 
 fn meet(own: &Digit, lane: &Digit) -> bool {

@@ -2,9 +2,9 @@
 
 use super::{Fragments, Nest, Use};
 use crate::error::{Error, Result};
-use crate::intrin::{Action, Place, Played, Row, Rows};
+use crate::intrin::{Action, Place, Played, Row, Rows, Uneven};
 use crate::ir::layout::Coordinate::{Index as At, Lane, Offset, Register};
-use crate::ir::layout::{self, Coordinate, Layout};
+use crate::ir::layout::{Coordinate, Layout};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Block, Buffer, Call, For, Held, Index, Operand, Scope, Stmt};
 use crate::lower::blocks::guarded;
@@ -20,8 +20,12 @@ impl Fragments<'_> {
                 let align = self.aligned.entry(played.buffer).or_default();
                 *align = (*align).max(rows.align as u32);
             }
+            if nest.row.operands[played.operand].place == Place::Descriptor {
+                let align = self.aligned.entry(played.buffer).or_default();
+                *align = (*align).max(Self::unit_of(self.func.buffer(played.buffer)));
+            }
         }
-        let call = Stmt::Call(Call { row: nest.row.name.clone(), operands });
+        let call = Stmt::Call(Call { row: nest.row.name.clone(), operands, adds: nest.adds.clone() });
         let body = nest.conds.iter().fold(vec![call], |body, cond| guarded((*cond).clone(), body));
         match nest.label {
             Some(label) => Ok(Stmt::Block(Block { body, ..label.clone() })),
@@ -39,7 +43,7 @@ impl Fragments<'_> {
             Place::Registers(_) | Place::Opaque(_) => self.registers(row, played, env)?,
             Place::Rows(rows) => self.rows(row, played, *rows, env)?,
             Place::Addresses(layout) => self.addresses(row, played, layout, env)?,
-            Place::Descriptor => return Err(bug("fragments", format!("{} takes a descriptor", row.name))),
+            Place::Descriptor => self.descriptor(row, played, env)?,
         };
         let result = played.operand == 0;
         let reads = !result || row.action == Action::MultiplyAdd;
@@ -82,8 +86,8 @@ impl Fragments<'_> {
         let broken =
             || bug("fragments", format!("{} has no place for {}", self.func.buffer(played.buffer).name, row.name));
         let fragment = self.fragments.get(&played.buffer).ok_or_else(broken)?;
-        let tile = Use::of(self.func, row, played).ok_or_else(broken)?;
-        self.check_place(row, played, &tile.shape, env)?;
+        let tile = Use::of(self.func, row, played, &self.launch).ok_or_else(broken)?;
+        self.check_place(row, played, &tile.own, env)?;
         let elements = fragment.elements_of(&tile).filter(|_| fragment.repeats(&tile.shape)).ok_or_else(broken)?;
         let at = |c: Coordinate| if let At(d) = c { played.base[d].clone() } else { Index::Int(0) };
         let first = fragment.layout.symbolic(Register, &at).ok_or_else(broken)?;
@@ -129,48 +133,8 @@ impl Fragments<'_> {
     /// Where a tile in memory begins, and how far apart its rows are.
     fn rows(&self, row: &Row, played: &Played, of: Rows, env: &Env) -> Result<(Vec<Index>, Held)> {
         let buffer = self.func.buffer(played.buffer);
-        let bits = i64::from(buffer.dtype.bits());
-        let refused = |message: String| Error::input("lower.tile", format!("{}: {message}", row.name));
-        if buffer.swizzle.is_some() {
-            return Err(refused(format!("rows of {}, which is swizzled, are not a stride apart", buffer.name)).help(
-                format!(
-                    "storage_align {} 0 with an offset of {} elements spreads rows over the banks instead",
-                    buffer.name,
-                    128 / bits
-                ),
-            ));
-        }
-        let strides = layout::strides(buffer).ok_or_else(|| {
-            Error::input("lower.size", format!("buffer {} has a symbolic shape, or no layout", buffer.name))
-        })?;
-        let [stride, along] =
-            [0, 1].map(|d| played.along.get(d).and_then(|dim| strides.get(*dim)).copied().unwrap_or(0));
-        if along != 1 {
-            return Err(refused(format!("neighbours of a row are {along} elements apart in {}", buffer.name))
-                .help("the instruction of the other major runs along the other dimension"));
-        }
-        if stride * bits % (of.step * 8) != 0 {
-            let message = format!(
-                "rows of {} are {stride} elements apart, which is no multiple of {} bytes, {} elements",
-                buffer.name,
-                of.step,
-                of.step * 8 / bits
-            );
-            return Err(refused(message).help(self.aligned(buffer, played.along[0], of.step * 8 / bits)));
-        }
-        let flat = played.base.iter().zip(&strides).fold(Index::Int(0), |sum, (i, s)| sum + i.clone() * *s);
-        if simplify::divisor(&flat, env) * bits % (of.align * 8) != 0 {
-            let message = format!(
-                "a tile begins at element {} of {}, which is not always a multiple of {} bytes, {} elements",
-                crate::ir::print::index(self.func, &simplify::simplify(&flat, env)),
-                buffer.name,
-                of.align,
-                of.align * 8 / bits
-            );
-            return Err(refused(message)
-                .help(self.aligned(buffer, played.along[0], of.align * 8 / bits))
-                .help("or take an instruction whose tiles are longer along memory"));
-        }
+        let stride = of.stride(buffer, &played.along, &played.base, env);
+        let stride = stride.map_err(|why| self.uneven(row, played, of, &why))?;
         let meaning = row.program()?;
         let shape = meaning
             .buffer(meaning.find_buffer(row.operands[played.operand].name).ok_or_else(|| bug("fragments", &row.name))?)
@@ -178,6 +142,26 @@ impl Fragments<'_> {
         let [rows, run] =
             shape.as_deref().and_then(|s| <[i64; 2]>::try_from(s).ok()).ok_or_else(|| bug("fragments", &row.name))?;
         Ok((played.base.clone(), Held::Rows { rows, run: run as u32, stride }))
+    }
+
+    fn uneven(&self, row: &Row, played: &Played, of: Rows, why: &Uneven) -> Error {
+        let buffer = self.func.buffer(played.buffer);
+        let (bits, dim) = (i64::from(buffer.dtype.bits()), played.along.first().copied().unwrap_or(0));
+        let message = why.message(self.func, buffer, of);
+        let error = Error::input("lower.tile", format!("{}: {message}", row.name));
+        match why {
+            Uneven::Symbolic => Error::input("lower.size", message),
+            Uneven::Swizzled => error.help(format!(
+                "storage_align {} 0 with an offset of {} elements spreads rows over the banks instead",
+                buffer.name,
+                128 / bits
+            )),
+            Uneven::Across(_) => error.help("the instruction of the other major runs along the other dimension"),
+            Uneven::Stride(_) => error.help(self.aligned(buffer, dim, of.step * 8 / bits)),
+            Uneven::Start(_) => error
+                .help(self.aligned(buffer, dim, of.align * 8 / bits))
+                .help("or take an instruction whose tiles are longer along memory"),
+        }
     }
 
     /// What makes rows lie at multiples of so many elements.

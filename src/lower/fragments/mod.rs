@@ -7,14 +7,15 @@
 //! buffer: an array of elements per lane.
 
 mod beside;
+mod descriptor;
 mod distribute;
 mod instruction;
 mod tile;
 
-use super::{LoweredKernel, bug};
+use super::{LaunchAxis, LoweredKernel, bug, units};
 use crate::error::{Error, Result};
-use crate::intrin::{self, Row};
-use crate::ir::simplify::Env;
+use crate::intrin::{self, Init, Row};
+use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Cond, Expr, For, Func, Index, Scope, Stmt, Store, visit};
 use crate::target::Target;
 use std::collections::BTreeMap;
@@ -24,16 +25,20 @@ use tile::{Fragment, Use};
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     let mut loops = kernel.env();
     visit::loops(&kernel.func.body).into_iter().for_each(|l| loops.bind_loop(l.var, &l.extent));
-    let uses = uses(&kernel.func, &loops)?;
+    // Only warps of a warpgroup hold a fragment together.
+    let grouped = units::has_warpgroups(&kernel.func.body);
+    let launch = if grouped { kernel.launch.clone() } else { Vec::new() };
+    let uses = uses(&kernel.func, &loops, &launch)?;
     let mut fragments = BTreeMap::new();
     let of = |id: BufferId| uses.iter().filter(|u| u.buffer == id).collect::<Vec<&Use>>();
     let (used, unused): (Vec<_>, Vec<_>) = fragments_of(&kernel.func).into_iter().partition(|id| !of(*id).is_empty());
     for id in used {
         fragments.insert(id, Fragment::of(&kernel.func, id, &of(id))?);
     }
-    let lane = kernel.lane();
+    let (lane, thread) = (kernel.lane(), units::thread_of_group(&kernel.launch));
     let (body, env) = (std::mem::take(&mut kernel.func.body), kernel.env());
-    let mut pass = Fragments { func: &mut kernel.func, lane, loops, fragments, aligned: BTreeMap::new() };
+    let mut pass =
+        Fragments { func: &mut kernel.func, lane, thread, launch, loops, fragments, aligned: BTreeMap::new() };
     pass.lay_beside(&body, &env, unused)?;
     let body = pass.body(body, &env)?;
     let (fragments, aligned) = (pass.fragments, pass.aligned);
@@ -60,12 +65,12 @@ fn fragments_of(func: &Func) -> Vec<BufferId> {
 }
 
 /// What the instructions of the kernel ask of fragments, in the order of the text.
-fn uses(func: &Func, loops: &Env) -> Result<Vec<Use>> {
+fn uses(func: &Func, loops: &Env, launch: &[LaunchAxis]) -> Result<Vec<Use>> {
     let mut out = Vec::new();
     for l in visit::loops(&func.body).into_iter().filter(|l| l.tensorize.is_some()) {
         let nest = Nest::of(func, l, loops)?;
         for played in &nest.played {
-            out.extend(Use::of(func, nest.row, played));
+            out.extend(Use::of(func, nest.row, played, launch));
         }
     }
     Ok(out)
@@ -77,6 +82,8 @@ struct Nest<'a> {
     played: Vec<intrin::Played>,
     /// The conditions under which it runs.
     conds: Vec<&'a Cond>,
+    /// Whether it adds to what its result held, where it can leave that out.
+    adds: Option<Cond>,
     /// The label around its statement.
     label: Option<&'a crate::ir::Block>,
 }
@@ -87,32 +94,53 @@ impl<'a> Nest<'a> {
         let broken = |what: &str| bug("fragments", format!("the nest of {name} {what}"));
         let placed = l.tensorize.as_ref().ok_or_else(|| broken("is no instruction"))?;
         let row = intrin::find(&placed.row).ok_or_else(|| broken("is an instruction that does not exist"))?;
-        let (mut conds, mut label) = (Vec::new(), None);
-        let store = leaf(&l.body, &mut conds, &mut label).ok_or_else(|| broken("holds more than one statement"))?;
+        let mut leaf = Leaf::default();
+        let store = leaf.of(&l.body, row).ok_or_else(|| broken("holds more than one statement"))?;
         let played = intrin::play(store, row, &placed.dims, loops)?;
         let played = played.ok_or_else(|| broken(&format!("is not {}", row.name)))?;
-        Ok(Nest { row, played, conds, label })
+        let start: visit::Map = placed.dims.iter().map(|(_, v)| (*v, Index::Int(0))).collect();
+        let adds = leaf.init.map(|first| {
+            let first = Cond::Not(Box::new(visit::subst_cond(first, &start)));
+            simplify::simplify_cond(&first, loops)
+        });
+        Ok(Nest { row, played, conds: leaf.conds, adds, label: leaf.label })
     }
 }
 
-/// The one statement of a nest, with the conditions and the label around it.
-fn leaf<'a>(
-    body: &'a [Stmt],
-    conds: &mut Vec<&'a Cond>,
-    label: &mut Option<&'a crate::ir::Block>,
-) -> Option<&'a Store> {
-    match body {
-        [Stmt::For(l)] => leaf(&l.body, conds, label),
-        [Stmt::Block(b)] => {
-            *label = Some(b);
-            leaf(&b.body, conds, label)
+/// What stands around the one statement of a nest.
+#[derive(Default)]
+struct Leaf<'a> {
+    conds: Vec<&'a Cond>,
+    label: Option<&'a crate::ir::Block>,
+    /// Where the sum starts, if the instruction starts it.
+    init: Option<&'a Cond>,
+}
+
+impl<'a> Leaf<'a> {
+    /// The one statement; an instruction that can leave its accumulator out also takes the start of the sum.
+    fn of(&mut self, body: &'a [Stmt], row: &Row) -> Option<&'a Store> {
+        match body {
+            [Stmt::For(l)] => self.of(&l.body, row),
+            [Stmt::Block(b)] => {
+                self.label = Some(b);
+                self.of(&b.body, row)
+            }
+            [Stmt::If(first), Stmt::Store(s)] if row.init == Init::ScaleD => {
+                self.init = Some(&first.cond);
+                matches!(first.body.as_slice(), [Stmt::Store(zero)] if zero.buffer == s.buffer).then_some(s)
+            }
+            // A sum of one step starts with it.
+            [Stmt::Store(zero), Stmt::Store(s)] if row.init == Init::ScaleD && zero.buffer == s.buffer => {
+                self.init = Some(&Cond::TRUE);
+                Some(s)
+            }
+            [Stmt::If(i)] => {
+                self.conds.push(&i.cond);
+                self.of(&i.body, row)
+            }
+            [Stmt::Store(s)] => Some(s),
+            _ => None,
         }
-        [Stmt::If(i)] => {
-            conds.push(&i.cond);
-            leaf(&i.body, conds, label)
-        }
-        [Stmt::Store(s)] => Some(s),
-        _ => None,
     }
 }
 
@@ -138,6 +166,10 @@ struct Fragments<'k> {
     func: &'k mut Func,
     /// The number of the lane that runs.
     lane: Index,
+    /// The number of its thread in the warpgroup.
+    thread: Index,
+    /// The axes of the threads.
+    launch: Vec<LaunchAxis>,
     /// The ranges of all loops.
     loops: Env,
     fragments: BTreeMap<BufferId, Fragment>,

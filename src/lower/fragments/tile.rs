@@ -1,11 +1,12 @@
 //! Where the elements of a fragment are: which lane holds them, and as which of its elements.
 
 use crate::error::{Error, Result};
-use crate::intrin::{Opaque, Place, Played, Row};
-use crate::ir::layout::Coordinate::{Bit, Element, Index as At, Lane, Register};
+use crate::intrin::{Level, Opaque, Place, Played, Row};
+use crate::ir::layout::Coordinate::{Bit, Element, Index as At, Lane, Register, Warp};
 use crate::ir::layout::{Coordinate, Digit, Layout};
 use crate::ir::{BufferId, Func};
-use crate::lower::bug;
+use crate::lower::units::{GROUP, LANES, for_thread};
+use crate::lower::{LaunchAxis, bug};
 
 /// What an instruction asks of a fragment.
 pub struct Use {
@@ -15,8 +16,10 @@ pub struct Use {
     pub row: &'static str,
     /// Who asks, in messages.
     pub what: String,
-    /// The extents of its tile along the buffer's dimensions.
+    /// The extents of its tile along the buffer's dimensions; where each warp of a warpgroup has one, of all four.
     pub shape: Vec<i64>,
+    /// Those of one tile alone.
+    pub own: Vec<i64>,
     /// From an element of the tile to its lane and its number among the elements of the lane. The coordinate of that number
     /// is [`Register`]. Of an opaque tile to its number in the matrix.
     pub layout: Layout,
@@ -24,11 +27,13 @@ pub struct Use {
     pub elements: i64,
     /// Which one an opaque tile is.
     pub kind: Option<&'static str>,
+    /// The threads that hold it together: 32 of a warp, or 128 of a warpgroup. Their numbers are the lanes of `layout`.
+    pub threads: i64,
 }
 
 impl Use {
     /// `None` for an operand that is not in registers.
-    pub fn of(func: &Func, row: &'static Row, played: &Played) -> Option<Use> {
+    pub fn of(func: &Func, row: &'static Row, played: &Played, launch: &[LaunchAxis]) -> Option<Use> {
         let operand = row.operands.get(played.operand)?;
         let (layout, opaque) = match &operand.place {
             Place::Registers(layout) => (layout, None),
@@ -45,14 +50,23 @@ impl Use {
         let elements = tile.digits().iter().map(|d| match d.to {
             Register => Digit { stride: d.stride * (32 / bits), ..*d },
             Bit => Digit { to: Register, stride: d.stride / bits, ..*d },
+            Warp => Digit { to: Lane, stride: d.stride * LANES, ..*d },
             _ => *d,
         });
-        let layout = Layout::new(elements.collect::<Vec<_>>());
+        let mut digits = elements.collect::<Vec<_>>();
+        let mut threads = if row.level == Level::Warpgroup { GROUP } else { LANES };
+        if let Some(d) = by_warps(played, launch, &|d| tile.extent(At(d))).filter(|_| threads == LANES) {
+            // Each warp of a warpgroup has a tile of its own, side by side along an index: together they are one.
+            digits.push(Digit::new(At(d), tile.extent(At(d)), GROUP / LANES, Lane, LANES));
+            threads = GROUP;
+        }
+        let layout = Layout::new(digits);
         let shape = (0..buffer.shape.len()).map(|d| layout.extent(At(d))).collect();
         let elements = opaque.map_or(layout.span(Register), |o| o.slots(buffer.dtype.bits()));
         let kind = opaque.map(|o: &Opaque| o.kind.as_str());
         let what = format!("operand {} of {}", operand.name, row.name);
-        Some(Use { buffer: played.buffer, row: &row.name, what, shape, layout, elements, kind })
+        let own = (0..buffer.shape.len()).map(|d| tile.extent(At(d))).collect();
+        Some(Use { buffer: played.buffer, row: &row.name, what, shape, own, layout, elements, kind, threads })
     }
 
     /// Every element of the tile.
@@ -61,6 +75,18 @@ impl Use {
             all.iter().flat_map(|p| (0..extent).map(move |x| [p.as_slice(), &[x]].concat())).collect()
         })
     }
+}
+
+/// The index along which the warps of a warpgroup have tiles side by side, of those extents.
+fn by_warps(played: &Played, launch: &[LaunchAxis], extent: &dyn Fn(usize) -> i64) -> Option<usize> {
+    let threads: i64 = launch.iter().filter(|l| !l.axis.is_block_level()).map(|l| i64::from(l.extent)).product();
+    played.base.iter().enumerate().position(|(d, base)| {
+        let at = |t: i64| for_thread(base, launch, t);
+        let Some(first) = at(0) else { return false };
+        let step = extent(d);
+        (LANES..threads).step_by(LANES as usize).any(|t| at(t) != Some(first))
+            && (0..threads).all(|t| at(t) == Some(first + step * (t / LANES % (GROUP / LANES))))
+    })
 }
 
 /// The place of every element of a fragment.
@@ -76,6 +102,8 @@ pub struct Fragment {
     pub slots: Option<i64>,
     /// Which one an opaque tile is.
     pub kind: Option<&'static str>,
+    /// The threads that hold it together.
+    pub threads: i64,
 }
 
 impl Fragment {
@@ -105,7 +133,16 @@ impl Fragment {
             stride *= tiles;
         }
         let (slots, kind) = (first.kind.map(|_| first.elements), first.kind);
-        let fragment = Fragment { row: first.row, layout: Layout::new(digits), elements: stride, slots, kind };
+        let threads = first.threads;
+        if let Some(other) = uses.iter().find(|u| u.threads != threads) {
+            let message = format!(
+                "fragment {name} belongs to {threads} threads for {}, to {} for {}",
+                first.what, other.threads, other.what
+            );
+            return Err(Error::input("lower.fragment", message)
+                .help("bind the loop that gives each warp of a warpgroup its rows to warp"));
+        }
+        let fragment = Fragment { row: first.row, layout: Layout::new(digits), elements: stride, slots, kind, threads };
         for other in uses {
             fragment.agrees(name, first, other)?;
         }

@@ -18,6 +18,7 @@ pub fn damaged(func: &Func, call: &Call) -> Vec<Change> {
             Held::Registers(elements) => elements.len() as i64,
             Held::Address(lanes) => i64::from(*lanes),
             Held::Rows { run, .. } => i64::from(*run),
+            Held::Descriptor(d) => d.tile[1],
         };
         for by in [-step, step] {
             became("operand moved", &|o| o.indices.iter_mut().for_each(|i| *i = i.clone() + by));

@@ -6,9 +6,11 @@
 
 mod enumerate;
 
-use super::super::LoweredKernel;
+use super::super::{LoweredKernel, units};
 use crate::ir::simplify::{self, Affine, Env};
-use crate::ir::{BlockId, BufferId, Cond, Expr, For, Func, Index, Scope, Stmt, Var, visit};
+use crate::ir::{
+    BlockId, BufferId, Cond, Descriptor, Expr, For, Func, Held, Index, LoopKind, Scope, Stmt, Var, Way, visit,
+};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
@@ -23,36 +25,51 @@ pub enum Level {
     Warp,
     /// On threads of other warps.
     Block,
+    /// On threads of other blocks of the cluster.
+    Cluster,
     /// Not decided.
     Unknown,
+}
+
+/// Who makes an access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// The threads.
+    Threads,
+    /// A copy that a thread has started: it lands when that one has waited for it.
+    Copy,
+    /// The copy engine, for one thread: a load, which is done when an mbarrier says so.
+    Load {
+        /// The mbarriers.
+        barrier: u32,
+    },
+    /// The copy engine, for one thread: a store, which has read when the thread has waited for it.
+    Store {
+        /// The thread is one of so many warps.
+        warps: u32,
+    },
 }
 
 /// One access of shared or global memory.
 #[derive(Debug)]
 pub struct Site {
     buffer: BufferId,
-    write: bool,
-    /// A write that lands later.
-    pub asynchronous: bool,
+    pub write: bool,
+    pub by: By,
     index: Index,
     lanes: u32,
     /// Lanes of a warp make the access together: whichever gives the address, it counts as made by all of them.
     together: bool,
+    /// It goes past the threads' own view of shared memory: wgmma reads it for a whole warpgroup.
+    proxied: bool,
     /// What must hold for the access to happen.
     cond: Cond,
     /// The loops around it.
     loops: Vec<(Var, i64)>,
+    /// It is a copy to the same bytes of all blocks of the cluster.
+    pub to_peers: bool,
     /// The name of the block around it.
     pub block: String,
-}
-
-/// What an access does.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Does {
-    Read,
-    Write,
-    /// Starts a copy.
-    Copy,
 }
 
 /// All accesses of a kernel.
@@ -60,15 +77,23 @@ pub struct Sites<'a> {
     kernel: &'a LoweredKernel,
     lane: Index,
     threads: Vec<(Var, i64)>,
+    /// The variables of the block that change from tile to tile, where it runs several.
+    changing: Vec<Var>,
     sites: Vec<Site>,
     loops: Vec<(Var, i64)>,
+    /// One thread of so many warps makes the accesses at hand.
+    elected: u32,
     known: RefCell<HashMap<(usize, usize), Level>>,
 }
 
 impl<'a> Sites<'a> {
     pub fn new(kernel: &'a LoweredKernel) -> Self {
         let threads = kernel.thread_vars();
-        Sites { kernel, lane: kernel.lane(), threads, sites: Vec::new(), loops: Vec::new(), known: RefCell::default() }
+        let tile = kernel.persistent().map(|(tile, _)| tile);
+        let derived = kernel.derived.iter().map(|d| d.var).filter(|_| tile.is_some());
+        let changing = tile.into_iter().chain(derived).collect();
+        let (lane, known) = (kernel.lane(), RefCell::default());
+        Sites { kernel, lane, threads, changing, sites: Vec::new(), loops: Vec::new(), elected: 0, known }
     }
 
     /// The kernel's program.
@@ -81,7 +106,9 @@ impl<'a> Sites<'a> {
     }
 
     pub fn enter(&mut self, l: &For) {
-        self.loops.push((l.var, l.extent.as_int().unwrap_or(i64::MAX)));
+        // The round of a loop over tiles takes the loop's place; the tile itself is a variable of the block.
+        let var = if let LoopKind::Persistent { round } = l.kind { round } else { l.var };
+        self.loops.push((var, l.extent.as_int().unwrap_or(i64::MAX)));
     }
 
     pub fn leave(&mut self) {
@@ -110,37 +137,109 @@ impl<'a> Sites<'a> {
             Stmt::Store(s) => {
                 visit::walk_expr(&s.value, &mut |e| {
                     if let Expr::Load { buffer, indices, lanes } = e {
-                        self.add(*buffer, Does::Read, &indices[0], *lanes, cond, block);
+                        self.add((*buffer, false, By::Threads), &indices[0], *lanes, cond, block);
                     }
                 });
-                let does = if s.asynchronous { Does::Copy } else { Does::Write };
-                self.add(s.buffer, does, &s.indices[0], s.lanes, cond, block);
+                let by = if s.asynchronous { By::Copy } else { By::Threads };
+                self.add((s.buffer, true, by), &s.indices[0], s.lanes, cond, block);
             }
             Stmt::Call(call) => {
                 for o in &call.operands {
+                    if let Held::Descriptor(d) = &o.held {
+                        self.add((o.buffer, false, By::Threads), &o.indices[0], self.reach(o.buffer, d), cond, block);
+                        self.sites.last_mut().into_iter().for_each(|s| s.proxied = true);
+                    }
                     let Some((index, lanes)) = o.run_of(&self.lane) else { continue };
-                    for (_, does) in [(o.reads, Does::Read), (o.writes, Does::Write)].into_iter().filter(|x| x.0) {
-                        self.add(o.buffer, does, &index, lanes, cond, block);
+                    for (_, write) in [(o.reads, false), (o.writes, true)].into_iter().filter(|x| x.0) {
+                        self.add((o.buffer, write, By::Threads), &index, lanes, cond, block);
                         self.sites.last_mut().into_iter().for_each(|s| s.together = true);
                     }
                 }
             }
+            Stmt::Elect(e) => {
+                let (warps, outside) = (i64::from(e.warps), self.elected);
+                let warp = units::warp(&self.kernel.launch).floormod(warps);
+                // Which of the lanes it is makes no difference: it is always the same one.
+                let one = Cond::eq(warp, 0).and(Cond::eq(self.lane.clone(), 0));
+                let cond = cond.clone().and(one);
+                self.elected = e.warps;
+                e.body.iter().for_each(|s| self.gather(s, &cond, block));
+                self.elected = outside;
+            }
+            Stmt::Bulk(copy) => {
+                let Some(map) = self.kernel.maps.get(copy.map as usize) else { return };
+                let by = match &copy.way {
+                    Way::Load { full, .. } => By::Load { barrier: full.barrier },
+                    Way::Store => By::Store { warps: self.elected },
+                };
+                let elements = map.tile.iter().product::<i64>();
+                let write = by != By::Store { warps: self.elected };
+                let elements = u32::try_from(elements).unwrap_or(u32::MAX);
+                self.add((copy.shared, write, by), &copy.indices[0], elements, cond, block);
+                let to_peers = matches!(copy.way, Way::Load { multicast: Some(_), .. });
+                self.sites.last_mut().into_iter().for_each(|s| s.to_peers = to_peers);
+            }
+            Stmt::Role(r) => r.body.iter().for_each(|s| self.gather(s, cond, block)),
             Stmt::Sync(_) => {}
         }
     }
 
-    fn add(&mut self, buffer: BufferId, does: Does, index: &Index, lanes: u32, cond: &Cond, block: Option<BlockId>) {
+    fn add(
+        &mut self,
+        (buffer, write, by): (BufferId, bool, By),
+        index: &Index,
+        lanes: u32,
+        cond: &Cond,
+        block: Option<BlockId>,
+    ) {
         let func = &self.kernel.func;
-        let (write, asynchronous) = (does != Does::Read, does == Does::Copy);
         let read_only = || !visit::writes(&func.body).contains(&buffer);
         let scope = func.buffer(buffer).scope;
-        if scope == Scope::Local || (scope == Scope::Global && !write && read_only()) {
+        // What passes between roles is ordered by the mbarriers of its ring.
+        if scope == Scope::Local
+            || func.buffer(buffer).role.is_some()
+            || (scope == Scope::Global && !write && read_only())
+        {
             return;
         }
         let block = block.map_or_else(|| "?".to_string(), |b| func.block_name(b).to_string());
         let loops = self.loops.clone();
         let (index, cond) = (index.clone(), cond.clone());
-        self.sites.push(Site { buffer, write, asynchronous, index, lanes, together: false, cond, loops, block });
+        self.sites.push(Site {
+            buffer,
+            write,
+            by,
+            index,
+            lanes,
+            together: false,
+            proxied: false,
+            cond,
+            loops,
+            to_peers: false,
+            block,
+        });
+    }
+
+    /// The elements from the first to the last that a tile behind a descriptor has.
+    fn reach(&self, buffer: BufferId, d: &Descriptor) -> u32 {
+        let bits = i64::from(self.kernel.func.buffer(buffer).dtype.bits());
+        let (width, eights) = (i64::from(d.swizzle) * 8 / bits, i64::from(d.stride) * 8 / bits);
+        let panels = if d.along_k { 1 } else { (d.tile[1] + width - 1) / width.max(1) };
+        let elements = (panels - 1) * i64::from(d.leading) * 8 / bits + (d.tile[0] + 7) / 8 * eights;
+        u32::try_from(elements).unwrap_or(u32::MAX)
+    }
+
+    /// Whether threads write there what wgmma or the copy engine touches, which do not see it without a fence.
+    pub fn feeds_proxy(&self, id: usize) -> bool {
+        let a = &self.sites[id];
+        let touches = |b: &&Site| b.is_proxied() && (a.buffer == b.buffer || self.overlap(a.buffer, b.buffer));
+        a.write && !a.is_proxied() && self.sites.iter().any(|b| touches(&b))
+    }
+
+    /// Whether copies that other blocks of the cluster start land there.
+    pub fn is_reached_by_peers(&self, id: usize) -> bool {
+        let a = &self.sites[id];
+        self.sites.iter().any(|b| b.to_peers && (a.buffer == b.buffer || self.overlap(a.buffer, b.buffer)))
     }
 
     /// The global buffers through which threads pass values, as far as can be decided.
@@ -173,9 +272,11 @@ impl<'a> Sites<'a> {
         let verb = |s: &Site| if s.write { "writes" } else { "reads" };
         let earlier = if before >= now { " in the iteration before" } else { "" };
         if a.buffer == b.buffer {
-            let did = match (a.write, a.asynchronous) {
-                (true, true) => "copied",
-                (true, false) => "wrote",
+            let did = match (a.write, a.by) {
+                (true, By::Copy) => "copied",
+                (true, By::Load { .. }) => "loaded",
+                (true, _) => "wrote",
+                (false, By::Store { .. }) => "stores",
                 (false, _) => "read",
             };
             format!("{kind} {}: {} {} what {} {did}{earlier}", name(a), b.block, verb(b), a.block)
@@ -210,6 +311,9 @@ impl<'a> Sites<'a> {
         if self.far_apart(&a, &b) {
             return Level::Apart;
         }
+        if a.site.proxied || b.site.proxied {
+            return self.widest();
+        }
         if std::ptr::eq(a.site, b.site) && a.site.together && self.once(&a) {
             return Level::Own;
         }
@@ -234,9 +338,14 @@ impl<'a> Sites<'a> {
         if threads <= 32 { Level::Warp } else { Level::Block }
     }
 
-    /// The two indices without what depends on the block alone; `None` where that part is not the same or not apart.
+    /// The two indices without what depends on the block alone; `None` where that part is not the same or not apart. Of
+    /// shared memory a block that walks several tiles comes back to with another number.
     fn same_block<'s>(&self, a: &'s Site, b: &'s Site) -> Option<(Flat<'s>, Flat<'s>)> {
         let blocks = self.kernel.block_vars();
+        let shared = self.kernel.func.buffer(a.buffer).scope == Scope::Shared;
+        if shared && [a, b].iter().any(|s| self.changing.iter().any(|v| s.index.mentions(*v))) {
+            return None;
+        }
         let split = |s: &'s Site| {
             let affine = simplify::affine(&s.index);
             let (of_block, rest): (Vec<_>, Vec<_>) =
@@ -306,6 +415,11 @@ impl<'a> Sites<'a> {
 }
 
 impl Site {
+    /// Whether wgmma or the copy engine makes it.
+    pub fn is_proxied(&self) -> bool {
+        self.proxied || matches!(self.by, By::Load { .. } | By::Store { .. })
+    }
+
     fn mentions(&self, v: Var) -> bool {
         self.index.mentions(v) || self.cond.mentions(v)
     }

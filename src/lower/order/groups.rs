@@ -1,7 +1,7 @@
 //! Closes the groups of asynchronous copies: a run of statements that start copies is one group, and a stage that comes
 //! again begins the next one. Passes that take such a run apart close its group themselves.
 
-use crate::ir::{BlockId, BufferId, Func, Scope, Stmt, Sync, visit};
+use crate::ir::{BlockId, BufferId, Func, Scope, Stmt, Sync, SyncKind, visit};
 use std::collections::BTreeSet;
 
 /// Whether a statement starts asynchronous copies.
@@ -31,7 +31,7 @@ pub fn runs_as_a_whole(stmt: &Stmt) -> bool {
     let Stmt::For(l) = stmt else { return true };
     let mut only = true;
     visit::walk(&l.body, &mut |s| {
-        only &= !matches!(s, Stmt::Call(_)) && !matches!(s, Stmt::Store(s) if !s.asynchronous);
+        only &= !matches!(s, Stmt::Call(_) | Stmt::Sync(_)) && !matches!(s, Stmt::Store(s) if !s.asynchronous);
     });
     only && starts(stmt)
 }
@@ -41,7 +41,7 @@ pub fn runs_as_a_whole(stmt: &Stmt) -> bool {
 pub fn close(body: Vec<Stmt>, func: &Func) -> Vec<Stmt> {
     let mut out = Vec::with_capacity(body.len());
     let mut open: Vec<BlockId> = Vec::new();
-    let own = body.iter().rposition(|s| matches!(s, Stmt::Sync(Sync::Commit { .. })));
+    let own = body.iter().rposition(|s| matches!(s, Stmt::Sync(Sync { kind: SyncKind::Commit, .. })));
     for (n, mut stmt) in body.into_iter().enumerate() {
         let whole = runs_as_a_whole(&stmt);
         let stages = if whole { stages(&stmt) } else { BTreeSet::new() };
@@ -62,7 +62,7 @@ pub fn close(body: Vec<Stmt>, func: &Func) -> Vec<Stmt> {
 
 fn commit(open: &mut Vec<BlockId>, func: &Func) -> Option<Stmt> {
     let names: Vec<&str> = open.drain(..).map(|b| func.block_name(b)).collect();
-    (!names.is_empty()).then(|| Stmt::Sync(Sync::Commit { reason: names.join(", ") }))
+    (!names.is_empty()).then(|| Stmt::Sync(SyncKind::Commit.because(names.join(", "))))
 }
 
 /// The blocks that start copies.

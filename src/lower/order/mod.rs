@@ -6,9 +6,12 @@
 //! | asynchronous copy | any access of the same bytes by the thread that copies | a wait of that thread |
 //! | asynchronous copy | any access of the same bytes by another thread | a wait of the thread that copies, then a barrier |
 //!
+//! | ordinary write | a read by wgmma | a fence between the proxies by the thread that writes, then a barrier |
+//! | a read by wgmma, or its sum | any other access | a wait for the group of products, then a barrier |
+//!
 //! A barrier is one of the warp if no two warps are concerned, else of the block. One of the two accesses writes. A copy
-//! starts after what its thread did before, so an earlier access of that thread needs nothing. (The other rows of the
-//! design's table come with the instructions that they speak of.)
+//! starts after what its thread did before, so an earlier access of that thread needs nothing. `rings` has the rows of
+//! bulk copies. (The other rows of the design's table come with the instructions that they speak of.)
 //!
 //! Copies are waited for by groups. `groups` closes a group behind each run of copies; `walk` counts the groups that
 //! are closed between a copy and the access that needs it, and finds the places; `conflict` decides which accesses
@@ -17,13 +20,15 @@
 mod conflict;
 mod groups;
 mod pending;
+pub mod products;
+mod rings;
 mod walk;
 
-use super::LoweredKernel;
+use super::{LoweredKernel, bug};
 use crate::error::{Error, Result};
-use crate::ir::{Stmt, Sync};
+use crate::ir::{Stmt, Sync, SyncKind};
 use crate::target::Target;
-use conflict::{Level, Site, Sites};
+use conflict::{By, Level, Site, Sites};
 use std::collections::BTreeMap;
 use walk::Walker;
 
@@ -34,6 +39,41 @@ pub fn copies(body: &[Stmt]) -> bool {
 
 /// Runs the pass.
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
+    let roles = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(_)));
+    if rings::copies(&kernel.func.body) {
+        rings::put_in(kernel)?;
+    }
+    if roles {
+        slices(kernel)?;
+    } else {
+        slice(kernel)?;
+    }
+    rings::frame(kernel);
+    Ok(())
+}
+
+/// Each slice is ordered by itself: its barriers are those of its own threads, and rings order what passes between slices.
+fn slices(kernel: &mut LoweredKernel) -> Result<()> {
+    let mut exchanged = Vec::new();
+    for mut stmt in std::mem::take(&mut kernel.func.body) {
+        if let Stmt::Role(role) = &mut stmt {
+            let mut own = kernel.clone();
+            own.func.body = std::mem::take(&mut role.body);
+            let threads = own.launch.iter_mut().filter(|l| !l.axis.is_block_level());
+            threads.for_each(|l| l.extent = role.warps * super::units::LANES as u32);
+            slice(&mut own)?;
+            role.body = own.func.body;
+            exchanged.extend(own.exchanged);
+        }
+        kernel.func.body.push(stmt);
+    }
+    exchanged.sort_unstable();
+    exchanged.dedup();
+    kernel.exchanged = exchanged;
+    Ok(())
+}
+
+fn slice(kernel: &mut LoweredKernel) -> Result<()> {
     let copies = copies(&kernel.func.body);
     if !copies && kernel.thread_vars().iter().all(|(_, n)| *n <= 1) {
         return Ok(());
@@ -41,13 +81,17 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     if copies {
         kernel.func.body = groups::close(std::mem::take(&mut kernel.func.body), &kernel.func);
     }
+    kernel.func.body = products::group(std::mem::take(&mut kernel.func.body));
     let mut sites = Sites::new(kernel);
     let items = items(&kernel.func.body, &mut sites, &mut 0);
-    let walker = Walker { sites: &sites };
+    let walker = Walker::new(&sites);
     races(&sites, &items, 0)?;
-    let mut places: BTreeMap<usize, Vec<Sync>> = BTreeMap::new();
+    let mut places: BTreeMap<usize, Vec<Stmt>> = BTreeMap::new();
     for placed in walker.places(&items) {
-        places.entry(placed.before).or_default().extend(placed.syncs());
+        places.entry(placed.before).or_default().extend(placed.statements());
+    }
+    if let Some(reason) = walker.lost() {
+        return Err(bug("order", format!("nobody waits for a load: {reason}")));
     }
     let exchanged = sites.exchanged();
     let body = std::mem::take(&mut kernel.func.body);
@@ -73,6 +117,8 @@ enum Kind {
     Loop(Vec<Item>),
     /// The end of a group of copies.
     Commit,
+    /// Every thread waits for the loads of an mbarrier.
+    Await(u32),
 }
 
 impl Item {
@@ -80,7 +126,7 @@ impl Item {
         match &self.kind {
             Kind::Whole { sites, .. } => sites.clone(),
             Kind::Loop(items) => items.iter().flat_map(Item::sites).collect(),
-            Kind::Commit => Vec::new(),
+            Kind::Commit | Kind::Await(_) => Vec::new(),
         }
     }
 }
@@ -91,7 +137,8 @@ fn items(body: &[Stmt], all: &mut Sites, number: &mut usize) -> Vec<Item> {
             let mine = *number;
             *number += 1;
             let kind = match s {
-                Stmt::Sync(_) => Kind::Commit,
+                Stmt::Sync(Sync { kind: SyncKind::Await { slot, .. }, .. }) => Kind::Await(slot.barrier),
+                Stmt::Sync(s) if s.kind == SyncKind::Commit => Kind::Commit,
                 Stmt::For(l) if !groups::runs_as_a_whole(s) => {
                     all.enter(l);
                     let inside = items(&l.body, all, number);
@@ -114,11 +161,11 @@ fn races(sites: &Sites, items: &[Item], depth: usize) -> Result<()> {
     for item in items {
         match &item.kind {
             Kind::Loop(inside) => races(sites, inside, depth + 1)?,
-            Kind::Commit => {}
+            Kind::Commit | Kind::Await(_) => {}
             Kind::Whole { sites: all, .. } => {
                 for (n, &a) in all.iter().enumerate() {
                     let used = |b: &usize| {
-                        let copies = sites.site(a).asynchronous || sites.site(*b).asynchronous;
+                        let copies = sites.site(a).by == By::Copy || sites.site(*b).by == By::Copy;
                         copies && a < *b && matches!(sites.level(a, *b), Level::Block | Level::Warp | Level::Own)
                     };
                     if let Some(&b) = all[n..].iter().find(|b| used(b) || sites.meet(a, **b, depth)) {
@@ -150,10 +197,10 @@ fn race(site: &Site, reason: String) -> Error {
 }
 
 /// Puts what was found into the body, numbering as [`items`] does.
-fn insert(body: Vec<Stmt>, places: &mut BTreeMap<usize, Vec<Sync>>, number: &mut usize) -> Vec<Stmt> {
+fn insert(body: Vec<Stmt>, places: &mut BTreeMap<usize, Vec<Stmt>>, number: &mut usize) -> Vec<Stmt> {
     let mut out = Vec::with_capacity(body.len());
     for stmt in body {
-        out.extend(places.remove(number).unwrap_or_default().into_iter().map(Stmt::Sync));
+        out.extend(places.remove(number).unwrap_or_default());
         *number += 1;
         let whole = groups::runs_as_a_whole(&stmt);
         out.push(match stmt {

@@ -1,10 +1,13 @@
 //! What is still to be ordered with what comes: the accesses since the last barrier, and copies under way.
 
+use super::conflict::{By, Level};
 use std::collections::BTreeMap;
 
 /// How far an access has come. Later is further, so the smaller of two is the safe one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Flight {
+    /// A bulk load whose phase nobody has waited for.
+    Loading,
     /// A copy of a group that is not closed.
     Open,
     /// A copy of a closed group, and at least so many groups have been closed since.
@@ -19,6 +22,20 @@ pub struct State {
     pub flight: Flight,
     /// The threads of a warp have met since.
     pub in_step: bool,
+    /// It is a bulk store's: its groups are counted apart.
+    stores: bool,
+    /// A write of threads that the copy engine does not see yet.
+    pub unfenced: bool,
+    /// Blocks of the cluster that have not met since may still start a copy to its bytes.
+    pub apart: bool,
+    /// All threads of the block have met since: only the copy engine, or another block, may not have seen it.
+    pub met: bool,
+}
+
+impl State {
+    fn is_in_group_before(&self, groups: u32, stores: bool) -> bool {
+        self.stores == stores && matches!(self.flight, Flight::Group(n) if n >= groups)
+    }
 }
 
 /// The accesses by number.
@@ -28,27 +45,46 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// An access happens.
-    pub fn happens(&mut self, site: usize, asynchronous: bool) {
-        let flight = if asynchronous { Flight::Open } else { Flight::Landed };
-        self.states.insert(site, State { flight, in_step: false });
+    /// An access happens. `unfenced`: the copy engine does not see it without a fence; `apart`: other blocks copy to its bytes.
+    pub fn happens(&mut self, site: usize, by: By, unfenced: bool, apart: bool) {
+        let flight = match by {
+            By::Threads => Flight::Landed,
+            By::Copy => Flight::Open,
+            By::Load { .. } => Flight::Loading,
+            // Its group ends with the statement.
+            By::Store { .. } => Flight::Group(0),
+        };
+        let stores = matches!(by, By::Store { .. });
+        self.states.insert(site, State { flight, in_step: false, stores, unfenced, apart, met: false });
     }
 
-    /// A group is closed.
-    pub fn commit(&mut self) {
-        for s in self.states.values_mut() {
+    /// A group is closed: of bulk stores or of other copies.
+    pub fn commit(&mut self, stores: bool) {
+        for s in self.states.values_mut().filter(|s| s.stores == stores) {
             s.flight = match s.flight {
                 Flight::Open => Flight::Group(0),
                 Flight::Group(n) => Flight::Group(n + 1),
-                Flight::Landed => Flight::Landed,
+                other => other,
             };
         }
     }
 
-    /// Every thread waits until at most `groups` closed groups are under way.
-    pub fn wait(&mut self, groups: u32) {
-        let landed = |s: &&mut State| matches!(s.flight, Flight::Group(n) if n >= groups);
-        self.states.values_mut().filter(landed).for_each(|s| *s = State { flight: Flight::Landed, in_step: false });
+    /// Every thread waits until at most `groups` closed groups, of bulk stores or of other copies, are under way.
+    pub fn wait(&mut self, groups: u32, stores: bool) {
+        let landed = |s: &&mut State| s.is_in_group_before(groups, stores);
+        for s in self.states.values_mut().filter(landed) {
+            (s.flight, s.in_step) = (Flight::Landed, false);
+        }
+    }
+
+    /// Every thread has waited for loads.
+    pub fn landed(&mut self, is: impl Fn(usize) -> bool) {
+        self.states.retain(|site, _| !is(*site));
+    }
+
+    /// The copy engine sees what has landed, once the threads have met.
+    pub fn fence(&mut self) {
+        self.states.values_mut().filter(|s| s.flight == Flight::Landed).for_each(|s| s.unfenced = false);
     }
 
     /// The threads of each warp meet.
@@ -56,17 +92,30 @@ impl Pending {
         self.states.values_mut().filter(|s| s.flight == Flight::Landed).for_each(|s| s.in_step = true);
     }
 
-    /// All threads meet: only copies under way are left.
-    pub fn meet(&mut self) {
-        self.states.retain(|_, s| s.flight != Flight::Landed);
+    /// All threads of the cluster meet.
+    pub fn meet_in_cluster(&mut self) {
+        self.states.values_mut().filter(|s| s.flight == Flight::Landed).for_each(|s| s.apart = false);
+        self.meet();
     }
 
-    /// An access has landed, and the threads of each warp (`in_warps`), or all, have met since.
-    pub fn ordered(&mut self, site: usize, in_warps: bool) {
-        if !in_warps {
+    /// All threads meet: only copies under way are left, and what the copy engine or another block does not see.
+    pub fn meet(&mut self) {
+        self.states.retain(|_, s| s.flight != Flight::Landed || s.unfenced || s.apart);
+        self.states.values_mut().filter(|s| s.flight == Flight::Landed).for_each(|s| s.met = true);
+    }
+
+    /// An access has landed, and the threads of a level have met since, after a fence perhaps.
+    pub fn ordered(&mut self, site: usize, level: Level, fenced: bool) {
+        let Some(s) = self.states.get_mut(&site) else { return };
+        s.unfenced &= !fenced;
+        s.apart &= level != Level::Cluster;
+        s.flight = Flight::Landed;
+        if level == Level::Warp {
+            s.in_step = true;
+        } else if s.unfenced || s.apart {
+            s.met = true;
+        } else {
             self.states.remove(&site);
-        } else if let Some(s) = self.states.get_mut(&site) {
-            *s = State { flight: Flight::Landed, in_step: true };
         }
     }
 
@@ -75,7 +124,11 @@ impl Pending {
         let mut out = self.clone();
         for (&site, &b) in &other.states {
             let either = |a: &mut State| {
-                *a = State { flight: a.flight.min(b.flight), in_step: a.in_step && b.in_step };
+                a.flight = a.flight.min(b.flight);
+                a.in_step &= b.in_step;
+                a.met &= b.met;
+                a.unfenced |= b.unfenced;
+                a.apart |= b.apart;
             };
             out.states.entry(site).and_modify(either).or_insert(b);
         }

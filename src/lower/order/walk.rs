@@ -5,37 +5,48 @@
 //! pending, so that dependences between iterations are seen; where only what came before the loop asks for one more
 //! barrier inside, it is put in front of the loop instead.
 
-use super::conflict::{Level, Sites};
+use super::conflict::{By, Level, Sites};
 use super::pending::{Flight, Pending};
 use super::{Item, Kind};
-use crate::ir::Sync;
+use crate::ir::{Elect, Stmt, SyncKind};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// What stands in front of a statement: the end of a group, a wait, a barrier, in this order.
+/// What stands in front of a statement: waits, a fence, a barrier, in this order.
 #[derive(Debug)]
 pub struct Placed {
     pub before: usize,
     commit: bool,
     wait: Option<(u32, String)>,
+    /// A wait for bulk stores, by one thread of so many warps.
+    stored: Option<(u32, u32, String)>,
+    fence: Option<String>,
     meet: Option<(Level, String)>,
 }
 
 impl Placed {
     /// As statements.
-    pub fn syncs(self) -> impl Iterator<Item = Sync> {
-        let commit = self.commit.then(|| Sync::Commit { reason: "what is waited for".to_string() });
-        let wait = self.wait.map(|(groups, reason)| Sync::Wait { groups, reason });
-        let meet = self.meet.map(|(level, reason)| match level {
-            Level::Warp => Sync::Warp { reason },
-            _ => Sync::Block { reason },
+    pub fn statements(self) -> impl Iterator<Item = Stmt> {
+        let stored = self.stored.map(|(groups, warps, reason)| {
+            let wait = SyncKind::BulkWait { groups, read: true }.because(reason);
+            Stmt::Elect(Elect { warps, body: vec![Stmt::Sync(wait)] })
         });
-        commit.into_iter().chain(wait).chain(meet)
+        let commit = self.commit.then(|| SyncKind::Commit.because("what is waited for"));
+        let wait = self.wait.map(|(groups, reason)| SyncKind::Wait { groups }.because(reason));
+        let fence = self.fence.map(|reason| SyncKind::ProxyFence.because(reason));
+        let meet = self.meet.map(|(level, reason)| match level {
+            Level::Warp => SyncKind::Warp.because(reason),
+            Level::Cluster => SyncKind::Cluster.because(reason),
+            _ => SyncKind::Block.because(reason),
+        });
+        stored.into_iter().chain(commit.into_iter().chain(wait).chain(fence).chain(meet).map(Stmt::Sync))
     }
 
     /// The same but for the reasons.
     fn like(&self, other: &Placed) -> bool {
-        let parts = |p: &Placed| (p.before, p.commit, p.wait.as_ref().map(|w| w.0), p.meet.as_ref().map(|m| rank(m.0)));
-        parts(self) == parts(other)
+        let waits = |p: &Placed| (p.wait.as_ref().map(|w| w.0), p.stored.as_ref().map(|w| (w.0, w.1)));
+        let parts = |p: &Placed| (p.before, p.commit, p.fence.is_some(), p.meet.as_ref().map(|m| rank(m.0)));
+        waits(self) == waits(other) && parts(self) == parts(other)
     }
 }
 
@@ -44,6 +55,7 @@ fn rank(level: Level) -> u8 {
         Level::Apart | Level::Own => 0,
         Level::Warp => 1,
         Level::Unknown | Level::Block => 2,
+        Level::Cluster => 3,
     }
 }
 
@@ -53,6 +65,8 @@ struct Need {
     now: usize,
     level: Level,
     flight: Flight,
+    /// The copy engine has to see it.
+    fence: bool,
 }
 
 /// The last barrier of the list at hand: which it is, and how far what it came after was then. A barrier of the block for
@@ -83,10 +97,21 @@ impl Here<'_> {
 }
 
 pub struct Walker<'a> {
-    pub sites: &'a Sites<'a>,
+    sites: &'a Sites<'a>,
+    /// Why something would have to wait for a load that it does not wait for.
+    lost: RefCell<Option<String>>,
 }
 
-impl Walker<'_> {
+impl<'a> Walker<'a> {
+    pub fn new(sites: &'a Sites<'a>) -> Walker<'a> {
+        Walker { sites, lost: RefCell::default() }
+    }
+
+    /// Why something would have to wait for a load that it does not wait for.
+    pub fn lost(&self) -> Option<String> {
+        self.lost.borrow().clone()
+    }
+
     /// What has to be put into the list.
     pub fn places(&self, items: &[Item]) -> Vec<Placed> {
         let mut out = Vec::new();
@@ -99,10 +124,20 @@ impl Walker<'_> {
         let mut here = Here { pending: pending.clone(), last: None, out };
         for item in items {
             match &item.kind {
-                Kind::Commit => here.pending.commit(),
+                Kind::Commit => here.pending.commit(false),
+                Kind::Await(which) => {
+                    let of = By::Load { barrier: *which };
+                    here.pending.landed(|site| self.sites.site(site).by == of);
+                }
                 Kind::Whole { sites, starts } => {
                     self.order_before(item.number, sites, &mut here);
-                    sites.iter().for_each(|s| here.pending.happens(*s, self.sites.site(*s).asynchronous));
+                    if sites.iter().any(|s| self.stores(*s)) {
+                        here.pending.commit(true);
+                    }
+                    for s in sites {
+                        let (unfenced, apart) = (self.sites.feeds_proxy(*s), self.sites.is_reached_by_peers(*s));
+                        here.pending.happens(*s, self.sites.site(*s).by, unfenced, apart);
+                    }
                     here.happen(sites, *starts);
                 }
                 Kind::Loop(inside) => {
@@ -162,7 +197,7 @@ impl Walker<'_> {
             needs.iter().all(|n| match last.seen.get(&n.before) {
                 Some(Flight::Landed) => true,
                 Some(Flight::Group(_)) => last.near,
-                Some(Flight::Open) | None => false,
+                Some(Flight::Loading | Flight::Open) | None => false,
             })
         };
         match (here.last.take(), meet) {
@@ -175,20 +210,40 @@ impl Walker<'_> {
         true
     }
 
+    fn stores(&self, site: usize) -> bool {
+        matches!(self.sites.site(site).by, By::Store { .. })
+    }
+
     fn needs(&self, sites: &[usize], pending: &Pending) -> Vec<Need> {
         let mut out = Vec::new();
         for &now in sites {
+            let (by, to_peers) = (self.sites.site(now).by, self.sites.site(now).to_peers);
             for (&before, state) in &pending.states {
                 let level = self.sites.level(before, now);
                 let (flight, landed) = (state.flight, state.flight == Flight::Landed);
+                if level == Level::Apart {
+                    continue;
+                }
+                if flight == Flight::Loading {
+                    // The slots of a ring are told apart by the phases of its mbarriers.
+                    if self.sites.site(before).by != by {
+                        self.lost.borrow_mut().get_or_insert(self.sites.reason(before, now));
+                    }
+                    continue;
+                }
+                let fence = state.unfenced && self.sites.site(now).is_proxied();
+                // A copy to all blocks goes to the same bytes of each.
+                let level = if state.apart && to_peers { Level::Cluster } else { level };
                 let needed = match level {
+                    Level::Cluster => true,
                     Level::Apart => false,
+                    _ if state.met => false,
                     Level::Own => !landed,
                     Level::Warp => !landed || !state.in_step,
                     Level::Block | Level::Unknown => true,
                 };
-                if needed {
-                    out.push(Need { before, now, level, flight });
+                if needed || fence {
+                    out.push(Need { before, now, level, flight, fence });
                 }
             }
         }
@@ -199,24 +254,33 @@ impl Walker<'_> {
         let commit = needs.iter().any(|n| n.flight == Flight::Open);
         let wait = self.wait(needs, |n| match n.flight {
             Flight::Open => Some(0),
-            Flight::Group(n) => Some(n + u32::from(commit)),
-            Flight::Landed => None,
+            Flight::Group(groups) if !self.stores(n.before) => Some(groups + u32::from(commit)),
+            _ => None,
         });
+        let stored = self.stored(needs, |n| n.flight);
         if commit {
-            here.pending.commit();
+            here.pending.commit(false);
         }
         if let Some((groups, _)) = wait {
-            here.pending.wait(groups);
+            here.pending.wait(groups, false);
+        }
+        if let Some((groups, ..)) = stored {
+            here.pending.wait(groups, true);
+        }
+        let fence = self.fence(needs);
+        if fence.is_some() {
+            here.pending.fence();
         }
         if let Some((level, _)) = &meet {
             let seen = here.pending.states.iter().map(|(site, s)| (*site, s.flight)).collect();
             here.last = Some(Last { at: here.out.len(), seen, near: true });
             match level {
                 Level::Warp => here.pending.meet_in_warps(),
+                Level::Cluster => here.pending.meet_in_cluster(),
                 _ => here.pending.meet(),
             }
         }
-        here.out.push(Placed { before, commit, wait, meet });
+        here.out.push(Placed { before, commit, wait, stored, fence, meet });
     }
 
     /// The wait for the copies among the needs, of which `groups` says how many groups were closed since.
@@ -226,26 +290,48 @@ impl Walker<'_> {
         Some((groups, self.sites.reason(need.before, need.now)))
     }
 
+    /// The wait for the bulk stores among the needs, which have come as far as `flight` says.
+    fn stored(&self, needs: &[Need], flight: impl Fn(&Need) -> Flight) -> Option<(u32, u32, String)> {
+        let of = |n: &Need| match (flight(n), self.sites.site(n.before).by) {
+            (Flight::Group(groups), By::Store { warps }) => Some((groups, warps, self.sites.reason(n.before, n.now))),
+            _ => None,
+        };
+        needs.iter().filter_map(of).min_by_key(|w| w.0)
+    }
+
+    /// Why a fence is needed, if it is.
+    fn fence(&self, needs: &[Need]) -> Option<String> {
+        needs.iter().find(|n| n.fence).map(|n| self.sites.reason(n.before, n.now))
+    }
+
     /// Makes the last barrier do for these needs too.
     fn strengthen(&self, mut last: Last, needs: &[Need], meet: (Level, String), here: &mut Here) {
         let placed = &mut here.out[last.at];
         let wait = self.wait(needs, |n| match last.seen.get(&n.before) {
-            Some(Flight::Group(groups)) => Some(*groups),
+            Some(Flight::Group(groups)) if !self.stores(n.before) => Some(*groups),
             _ => None,
         });
         if wait.as_ref().is_some_and(|w| placed.wait.as_ref().is_none_or(|old| w.0 < old.0)) {
             placed.wait = wait;
         }
+        let stored = self.stored(needs, |n| last.seen.get(&n.before).copied().unwrap_or(Flight::Landed));
+        if stored.as_ref().is_some_and(|w| placed.stored.as_ref().is_none_or(|old| w.0 < old.0)) {
+            placed.stored = stored;
+        }
+        placed.fence = placed.fence.take().or_else(|| self.fence(needs));
         if placed.meet.as_ref().is_none_or(|old| rank(meet.0) > rank(old.0)) {
             placed.meet = Some(meet);
         }
-        let (groups, level) = (placed.wait.as_ref().map(|w| w.0), placed.meet.as_ref().map(|m| rank(m.0)));
+        let groups = placed.wait.as_ref().map(|w| w.0);
+        let level = placed.meet.as_ref().map_or(Level::Block, |m| m.0);
+        let stored = placed.stored.as_ref().map(|w| w.0);
         for (site, flight) in &mut last.seen {
-            if matches!(*flight, Flight::Group(n) if groups.is_some_and(|g| n >= g)) {
+            let least = if self.stores(*site) { stored } else { groups };
+            if matches!(*flight, Flight::Group(n) if least.is_some_and(|g| n >= g)) {
                 *flight = Flight::Landed;
             }
             if *flight == Flight::Landed {
-                here.pending.ordered(*site, level == Some(1));
+                here.pending.ordered(*site, level, placed.fence.is_some());
             }
         }
         here.last = Some(last);

@@ -115,7 +115,7 @@ pub fn filled(stmt: &Stmt, func: &Func, written: &[BufferId]) -> Option<Filled> 
             Some(Filled { stage: s.buffer, kind, elements: i64::from(s.lanes) })
         }
         Stmt::Call(call) => loaded(call, func),
-        Stmt::Sync(_) => None,
+        Stmt::Sync(_) | Stmt::Bulk(_) | Stmt::Elect(_) | Stmt::Role(_) => None,
     }
 }
 
@@ -158,6 +158,6 @@ fn through(stmt: &mut Stmt, registers: BufferId, around: &mut Vec<(Var, i64)>, l
                 s.value = Expr::Load { buffer: registers, indices: index, lanes: s.lanes };
             }
         }
-        Stmt::Sync(_) | Stmt::Call(_) => {}
+        Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) | Stmt::Elect(_) | Stmt::Role(_) => {}
     }
 }

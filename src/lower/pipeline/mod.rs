@@ -10,10 +10,13 @@
 //! `order` sees exactly which accesses meet: one barrier an iteration is left, and one wait, for the tile of that
 //! iteration.
 //!
+//! Stages that are copied in bulk stand in rings whose slots are computed (`bulk`).
+//!
 //! A stage in registers is filled from shared memory, and its loop is written out whole, because registers have no
 //! index. Such a loop inside a loop of the first kind runs on from tile to tile: its last iterations load what the first
 //! ones of the next tile compute with, so that no iteration begins by waiting for shared memory.
 
+pub mod bulk;
 mod copy;
 mod ring;
 
@@ -29,6 +32,7 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
     let env = kernel.env();
     let body = std::mem::take(&mut kernel.func.body);
     let written = visit::writes(&body);
+    let body = bulk::rings(body, &mut kernel.func, &written, &env)?;
     kernel.func.body = list(body, &mut kernel.func, &written, &env)?;
     // Conditions on the loop's variable are known in most copies of the body.
     guards::run(kernel, target)?;
@@ -37,11 +41,16 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
     Ok(())
 }
 
+/// The stage that a statement only fills, and that a pipeline would give slots.
+pub fn stage_of(stmt: &Stmt, func: &Func, written: &[BufferId]) -> Option<BufferId> {
+    copy::filled(stmt, func, written).map(|f| f.stage)
+}
+
 fn list(body: Vec<Stmt>, func: &mut Func, written: &[BufferId], env: &Env) -> Result<Vec<Stmt>> {
     let mut out = Vec::with_capacity(body.len());
     for mut stmt in body {
         match stmt {
-            Stmt::For(l) if l.pipeline.is_some() => {
+            Stmt::For(l) if l.pipeline.is_some() && !bulk::is_ring(&l) => {
                 let mut inner = env.clone();
                 inner.bind_loop(l.var, &l.extent);
                 out.extend(Ring::new(l, func, written, &inner)?.written_out(func, env));

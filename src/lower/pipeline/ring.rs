@@ -3,7 +3,7 @@
 use super::copy::{Copy, Kind, filled};
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{BufferId, Cond, Expr, For, Func, Index, LoopKind, Note, Scope, Stmt, Sync, Var, visit};
+use crate::ir::{BufferId, Cond, Expr, For, Func, Index, LoopKind, Note, Scope, Stmt, SyncKind, Var, visit};
 use crate::lower::blocks::guarded;
 use crate::lower::guards::decided;
 
@@ -265,7 +265,7 @@ const PIECES: i64 = 16;
 /// What computes, in as many pieces as its outermost loop has iterations, if these are few.
 fn in_pieces(compute: Vec<Stmt>) -> Vec<Vec<Stmt>> {
     match <[Stmt; 1]>::try_from(compute) {
-        Ok([Stmt::For(l)]) if few(&l).is_some() && !turns(&l) => {
+        Ok([Stmt::For(l)]) if few(&l).is_some() => {
             let once = |i: i64| visit::subst_body(l.body.clone(), &[(l.var, Index::Int(i))].into());
             (0..few(&l).unwrap_or(0)).map(once).collect()
         }
@@ -276,20 +276,17 @@ fn in_pieces(compute: Vec<Stmt>) -> Vec<Vec<Stmt>> {
 
 /// The iterations of a loop of a thread, if they are few.
 fn few(l: &For) -> Option<i64> {
-    let own = matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled) && l.pipeline.is_none();
+    // Which way a loop runs that turns is known where it is written out as a whole.
+    let turns = l.notes.contains_key(&Note::Zigzag);
+    let own = matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled) && l.pipeline.is_none() && !turns;
     l.extent.as_int().filter(|n| own && *n <= PIECES)
-}
-
-/// Whether the loop, or one in it, takes every second pass backwards.
-fn turns(l: &For) -> bool {
-    l.notes.contains_key(&Note::Zigzag) || visit::loops(&l.body).iter().any(|l| l.notes.contains_key(&Note::Zigzag))
 }
 
 /// What closes the group of the asynchronous ones among a tile's copies.
 fn commit(copies: &[Copy], func: &Func) -> Option<Stmt> {
     let stages = copies.iter().filter(|c| c.asynchronous());
     let names: Vec<&str> = stages.map(|c| func.buffer(c.stage).name.as_str()).collect();
-    (!names.is_empty()).then(|| Stmt::Sync(Sync::Commit { reason: names.join(", ") }))
+    (!names.is_empty()).then(|| Stmt::Sync(SyncKind::Commit.because(names.join(", "))))
 }
 
 /// Statements under a condition, if there are any and it can hold.

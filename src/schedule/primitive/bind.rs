@@ -4,7 +4,8 @@
 //! 1. The loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized.
 //! 2. The extent is a positive constant.
 //! 3. No block below sums over the loop.
-//! 4. Every loop of the nest that is bound to the axis has the same extent.
+//! 4. Every loop of the nest that is bound to the axis has the same extent; loops around the stages of a role alone count
+//!    the role's own threads.
 //! 5. A loop around or inside may be bound to the same axis only if it tells units of one block apart and no block inside
 //!    both uses both.
 //! 6. Iterations that share a buffer do not sum into one element of it.
@@ -50,7 +51,7 @@ pub static PRIMITIVE: Primitive = Primitive {
         "the loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized",
         "the extent is a positive constant",
         "no block below sums over the loop",
-        "every loop of the nest that is bound to the axis has the same extent",
+        "every loop of the nest that is bound to the axis has the same extent; those of a role's stages count its own threads",
         "a loop around or inside is bound to the same axis only if it tells units of one block apart and no block inside \
          both uses both",
         "iterations that share a buffer do not sum into one element of it",
@@ -108,7 +109,8 @@ fn check_axis(func: &Func, l: &For, axis: Axis) -> Result<()> {
     for other in all.into_iter().filter(|o| o.axis() == Some(axis)) {
         let nodes = [(Node::Loop(l.var), "this loop"), (Node::Loop(other.var), "bound to the same axis")];
         let other_name = func.var_name(other.var);
-        if other.extent != l.extent {
+        let apart = !axis.is_block_level() && visit::role_of(&other.body) != visit::role_of(&l.body);
+        if other.extent != l.extent && !apart {
             let message = format!("loop `{name}` and loop `{other_name}` on {} have different extents", axis.name());
             return Err(refuse("bind", 4, message, func, &nodes).help(format!("split `{name}` to match")));
         }

@@ -4,7 +4,7 @@
 //! box of each: their loops move into the nests of these stages, the loops around become one loop WARP over the warps of a
 //! block, the stages become fragments, and their nests are cut into the tiles of instructions: ROW for the product, for each
 //! factor the widest load that puts elements where ROW wants them (where there is none, lanes fetch their elements one by
-//! one). What is unrolled or vectorized inside a tile goes with its loops; cooperative copies stay as they are.
+//! one), and a store for a sum of which no lane knows its elements. What is unrolled or vectorized inside a tile goes with its loops; cooperative copies stay as they are.
 //!
 //! Which ROW depends on the chip, which no step looks at. So a step without it is resolved before it is applied, by
 //! [`crate::auto`], and says then what was chosen; `= none` leaves the program as it is.
@@ -18,7 +18,8 @@
 //! 4. Every nest that they share out touches the sum or a factor, and the threads of a warp run through a whole box of its
 //!    iterators.
 //! 5. The box is not cut by the edge of the matrices: their sizes are multiples of its sizes.
-//! 6. The instruction computes what the product does, on its types, and its matrices divide the box.
+//! 6. The instruction computes what the product does, on its types, and its matrices divide the box. If its fragments are
+//!    opaque, copies bring the factors from memory and the sum to it, as wide as it asks for and in its majors.
 //! 7. The program is complete as far as loops bound to threads are concerned.
 //!
 //! Preserves: each element is the sum of the same products. The order in which they are added changes.
@@ -34,10 +35,12 @@
 //!         sum[ty, tx*8 + j] += ..                 sum += .. tensorize mma.m16n8k16.f32.f16.f16
 //! ```
 
+mod feed;
+
 use super::{Applied, Kind, Parameter, Primitive, decompose_reduction};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::intrin::{self, Action, Level, Row, Way};
+use crate::intrin::{self, Action, Level, Row};
 use crate::ir::print::Node;
 use crate::ir::{
     BinOp, Block, BlockId, BufferId, Expr, For, Func, Index, IterKind, Scope, Tensorize, Var, verify, visit,
@@ -70,7 +73,8 @@ pub static PRIMITIVE: Primitive = Primitive {
         "every nest that they share out touches the sum or a factor, and the threads of a warp run through a whole box of \
          its iterators",
         "the box is not cut by the edge of the matrices: their sizes are multiples of its sizes",
-        "the instruction computes what the product does, on its types, and its matrices divide the box",
+        "the instruction computes what the product does, on its types, and its matrices divide the box. If its fragments are \
+         opaque, copies bring the factors from memory and the sum to it, as wide as it asks for and in its majors",
         "the program is complete as far as loops bound to threads are concerned",
     ],
     apply,
@@ -146,14 +150,10 @@ impl Product {
 
     /// Makes the nests of the product tiles of the instruction and of the loads that fit it.
     fn place(&mut self, row: &'static Row, refusal: Refusal) -> Result<()> {
-        let turned = self.turned(row).map_err(|why| {
-            let block = self.program.func.block_name(self.block);
-            refusal.broken(
-                6,
-                format!("{} {why} of block `{block}`", row.name),
-                &[(Node::Block(self.block), "this block")],
-            )
-        })?;
+        let block = self.program.func.block_name(self.block).to_string();
+        let node = [(Node::Block(self.block), "this block")];
+        let no = |why: String| refusal.broken(6, format!("{} {why}", row.name), &node);
+        let turned = self.turned(row).map_err(|why| no(format!("{why} of block `{block}`")))?;
         for id in self.buffers {
             self.program.func.buffer_mut(id).scope = Scope::Fragment;
         }
@@ -167,9 +167,9 @@ impl Product {
         self.tensorize(row, dims.map(|d| vars[d]).to_vec());
         self.check(row, vars[0], refusal)?;
         for (number, factor) in (if turned { [y, x] } else { [x, y] }).into_iter().enumerate() {
-            self.load(row, number + 1, factor);
+            self.load(row, number + 1, factor).map_err(no)?;
         }
-        Ok(())
+        if feed::is_opaque(row, 0) { self.store(row, turned).map_err(no) } else { Ok(()) }
     }
 
     /// Whether an instruction has the types of the product.
@@ -188,8 +188,12 @@ impl Product {
         }
         let divides = |sizes: &[i64; 3]| self.tile.iter().zip(sizes).all(|(t, s)| t % s == 0);
         let [rows, columns, terms] = self.tile;
-        let found = self.turns(row).find(|(_, sizes)| divides(sizes)).map(|(turned, _)| turned);
-        found.ok_or_else(|| format!("does not divide {rows} x {columns} x {terms}, the tile of a warp,"))
+        let mut found = self.turns(row).filter(|(_, sizes)| divides(sizes)).map(|(turned, _)| turned).peekable();
+        if found.peek().is_none() {
+            return Err(format!("does not divide {rows} x {columns} x {terms}, the tile of a warp,"));
+        }
+        let fed = found.find(|turned| self.is_fed(row, *turned));
+        fed.ok_or_else(|| "takes factors in other majors than those".to_string())
     }
 
     /// The ways in which an instruction has the product's types, rows as rows first, with its sizes as rows, columns and
@@ -223,65 +227,10 @@ impl Product {
             refusal.broken(6, format!("{} is not the product: {}", row.name, mismatch.message()), &node)
         })
     }
-
-    /// Cuts the nest that fills a factor into the widest matrices that a load brings where the instruction wants them.
-    fn load(&mut self, row: &Row, number: usize, factor: BufferId) {
-        let func = &self.program.func;
-        let nests = &self.program.nests;
-        let Some(nest) = nests.iter().find(|n| fills(func, n.block, factor)).cloned() else { return };
-        let Some(turned) = self.lies_turned(factor, number, row) else { return };
-        let dtype = func.buffer(factor).dtype;
-        let source = visit::blocks(&func.body).into_iter().find(|b| b.name == nest.block).and_then(source);
-        let Some(source) = source.map(|b| func.buffer(b).scope) else { return };
-        for copy in intrin::copies(row, number, dtype, turned, Way::Load) {
-            let sizes: Vec<i64> = copy.dims.iter().map(|d| d.1).collect();
-            let whole = nest.loops.len() == sizes.len() && nest.loops.iter().zip(&sizes).all(|(l, s)| l.1 % s == 0);
-            if !whole || !copy.operands[1].scopes().contains(&source) {
-                continue;
-            }
-            let before = self.program.clone();
-            let vars = self.program.cut(&nest, &sizes, &[0, 1]);
-            self.tensorize(copy, vars);
-            if self.is_instruction(nest.block, copy) {
-                return;
-            }
-            self.program = before;
-        }
-    }
-
-    fn is_instruction(&self, block: BlockId, row: &Row) -> bool {
-        let func = &self.program.func;
-        let l = visit::loops(&func.body).into_iter().find(|l| holds(l, block) && l.tensorize.is_some());
-        let fits = l.and_then(|l| Some(intrin::matches(func, l, row, &l.tensorize.as_ref()?.dims)));
-        matches!(fits, Some(Ok(Ok(()))))
-    }
-
-    /// Whether the factor's buffer has its terms first, where the instruction has them last.
-    fn lies_turned(&self, factor: BufferId, number: usize, row: &Row) -> Option<bool> {
-        let func = &self.program.func;
-        let block = visit::blocks(&func.body).into_iter().find(|b| b.name == self.block)?;
-        let at = dataflow::reads_at(block, factor);
-        let terms = block.iters[self.iters[2]].var;
-        let position = at.first()?.iter().position(|i| i.as_var() == Some(terms))?;
-        let shape = row.program().ok()?;
-        let own = shape.find_buffer(row.operands[number].name).map(|b| shape.buffer(b).shape.len())?;
-        (own == 2).then_some(position == 0)
-    }
 }
 
 fn holds(l: &For, block: BlockId) -> bool {
     visit::blocks(&l.body).iter().any(|b| b.name == block)
-}
-
-fn fills(func: &Func, block: BlockId, buffer: BufferId) -> bool {
-    visit::blocks(&func.body).into_iter().any(|b| b.name == block && dataflow::block_writes(b).contains(&buffer))
-}
-
-fn source(block: &Block) -> Option<BufferId> {
-    match dataflow::block_reads(block).as_slice() {
-        [one] => Some(*one),
-        _ => None,
-    }
 }
 
 /// The block under the loop that sums products, its sum and factors, and which of its iterators are rows, columns, terms.
@@ -477,6 +426,31 @@ mod tests {
             &chosen,
             "tensor_core.6",
             &format!("{MMA} does not divide 16 x 16 x 8, the tile of a warp, of block `C`"),
+        );
+        let opaque = "tensor_core ko = wmma.mma.row.col.m16n16k16.f32.f16.f16";
+        assert!(steps(GEMM, &format!("{}\n{opaque}", threads())).contains("wmma.store.d.row"));
+        let turned = opaque.replace("row.col", "col.col");
+        no(
+            same,
+            &turned,
+            "tensor_core.6",
+            "wmma.mma.col.col.m16n16k16.f32.f16.f16 takes factors in other majors than those of block",
+        );
+        let uneven = |t: String| format!("{t}\nstorage_align AA 0 8 4");
+        no(
+            uneven,
+            opaque,
+            "tensor_core.6",
+            "wmma.mma.row.col.m16n16k16.f32.f16.f16 finds no load for `AL`: it is nothing for wmma.load.a.row.m16n16k16.f16",
+        );
+        let onward = |t: String| t.replace("cache_write C C local -> CL", "set_scope c local");
+        let relu = "program p\ninput A f16[32, 64]; input B f16[32, 64]\n\
+            C: c[i 32, j 32] f32 = sum(k 64) f32(A[i, k]) * f32(B[j, k])\nCL: output R[i, j] f32 = max(c[i, j], 0.0)";
+        refuses(
+            relu,
+            &format!("{}\n{opaque}", onward(threads())),
+            "tensor_core.6",
+            "wmma.mma.row.col.m16n16k16.f32.f16.f16 finds no store for the sum in block `CL`",
         );
         no(|t| t.replace(split, ""), &chosen, "tensor_core.7", "the program is not complete: AA is shared memory");
     }

@@ -15,6 +15,8 @@ mod attempt;
 mod check;
 #[path = "../../it/schedules/groups.rs"]
 mod groups;
+#[path = "../../it/schedules/products.rs"]
+mod products;
 #[path = "../../it/schedules/programs.rs"]
 mod programs;
 #[path = "../../it/schedules/shrink.rs"]

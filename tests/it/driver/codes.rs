@@ -57,6 +57,7 @@ fn session() -> Result<()> {
         strides_bytes: vec![64],
         box_extents: vec![8, 8],
         swizzle: Swizzle::B32,
+        promotion: 256,
     };
     spec.encode(copy.address())?;
     device.free_memory().map(drop)

@@ -118,6 +118,31 @@ fn clusters_are_a_launch_attribute() {
 }
 
 #[test]
+fn persistent_kernels_have_as_many_blocks_as_fit_at_once() {
+    alone("attribute 16 66", |mock| {
+        let device = Device::open(0).unwrap();
+        // 66 multiprocessors hold 16 blocks of 128 threads each; clusters of 4 take their places in fours.
+        for (tiles, cluster, launched) in [(5000, 1, 1056), (1000, 1, 1000), (5000, 4, 64), (32, 4, 32)] {
+            let mut kernels = add();
+            let kernel = &mut kernels.kernels[0];
+            (kernel.grid, kernel.cluster, kernel.persistent) = ([tiles, 1, 1], [cluster, 1, 1], true);
+            let program = device.load(&kernels).unwrap();
+            mock.journal();
+            for _ in 0..2 {
+                launch(&program, &arguments(&device).unwrap()).unwrap();
+            }
+            let journal = mock.journal();
+            let launches: Vec<_> = journal.iter().filter(|line| line.starts_with("cuLaunchKernel")).collect();
+            assert!(launches.iter().all(|l| l.contains(&format!(" grid [{launched}, 1, 1] "))), "{launches:?}");
+            // What fits is asked for once, when the program is loaded.
+            assert!(launches.len() == 2 && !journal.iter().any(|line| line.contains("Occupancy")), "{journal:?}");
+        }
+        mock.configure("fail cuOccupancyMaxActiveBlocksPerMultiprocessor 1 719");
+        assert_eq!(device.load(&add()).unwrap_err().code(), "driver.719");
+    });
+}
+
+#[test]
 fn work_is_done_only_when_something_waits() {
     alone("", |mock| {
         mock.executor(sum);
@@ -206,6 +231,7 @@ fn tensor_maps_say_what_the_driver_asks_for() {
             strides_bytes: vec![256],
             box_extents: vec![64, 32],
             swizzle: Swizzle::B128,
+            promotion: 256,
         };
         mock.journal();
         let [map, same] = [0, 1].map(|_| spec.encode(array.address()).unwrap());

@@ -233,8 +233,14 @@ impl Launch {
             let sizes = std::slice::from_raw_parts(self.sizes, self.count);
             (sizes, std::slice::from_raw_parts(self.values, sizes.iter().sum()))
         };
-        assert!(sizes.iter().all(|s| *s == 8), "{sizes:?}");
-        values.chunks(8).map(|v| u64::from_le_bytes(v.try_into().unwrap())).collect()
+        assert!(sizes.iter().all(|s| [8, 128].contains(s)), "{sizes:?}");
+        let mut rest = values;
+        let mut next = |size: &usize| {
+            let (value, more) = rest.split_at(*size);
+            rest = more;
+            (*size == 8).then(|| u64::from_le_bytes(value.try_into().unwrap()))
+        };
+        sizes.iter().filter_map(&mut next).collect()
     }
 
     /// The device memory at an address: host memory.

@@ -24,7 +24,8 @@ fn arg(name: &str, access: Access) -> Arg {
 
 fn kernel(entry: &str, params: [Param; 3]) -> Kernel {
     let entry = entry.to_string();
-    Kernel { entry, params: params.to_vec(), grid: [2, 1, 1], block: [128, 1, 1], cluster: [1, 1, 1], shared_bytes: 0 }
+    let (params, grid, block, cluster) = (params.to_vec(), [2, 1, 1], [128, 1, 1], [1, 1, 1]);
+    Kernel { entry, params, grid, block, cluster, persistent: false, shared_bytes: 0 }
 }
 
 /// One kernel `add`: Z = X + Y.

@@ -21,18 +21,19 @@ use warploom::{Array, Result, Schedule, Target};
 
 /// From which chip on the recommended steps for a product of aligned size must come to which instructions: types, compute
 /// capability times ten, and how the names of the instructions begin. The last line that fits counts.
-const MUST_USE: [(&str, u32, &str); 11] = [
+const MUST_USE: [(&str, u32, &str); 12] = [
     ("f16>f32>f16", 70, "wmma."),
-    ("s8>s32", 75, "wmma."),
-    ("f16>f32>f16", 80, "mma."),
-    ("f16>f32", 80, "mma."),
-    ("f16", 80, "mma."),
+    ("f16>f32>f16", 75, "mma."),
+    ("f16>f32", 75, "mma."),
+    ("f16", 75, "mma."),
+    ("s8>s32", 75, "mma."),
+    ("u8>s32", 75, "mma."),
+    ("u8*s8>s32", 75, "mma."),
+    ("s8*u8>s32", 75, "mma."),
+    ("s4>s32", 75, "mma."),
+    ("u4>s32", 75, "mma."),
     ("bf16>f32>bf16", 80, "mma."),
     ("bf16>f32", 80, "mma."),
-    ("s8>s32", 80, "mma."),
-    ("u8>s32", 80, "mma."),
-    ("u8*s8>s32", 80, "mma."),
-    ("s8*u8>s32", 80, "mma."),
 ];
 
 /// What the recommended steps for a case must come to.

@@ -193,6 +193,8 @@ fn epilogues() -> Vec<Case> {
         Types::same(F32, F32, F32),
         Types::same(S8, S32, S32),
         Types::same(S8, S32, S8),
+        Types::same(S4, S32, S32),
+        Types::same(U4, S32, S8),
     ];
     let scale = |types: Types| Epilogue::Scale(if types.2.is_float() { 0.5 } else { 3.0 });
     let behind = |types: Types| {

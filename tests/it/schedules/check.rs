@@ -118,6 +118,12 @@ impl Tally {
         }
     }
 
+    /// Of the schedules that ran, the share that had an instruction of a warp.
+    pub fn tensorized(&self) -> f64 {
+        let of = |key: &str| self.ends.get(key).copied().unwrap_or(0) as f64;
+        of("ran with tensorize") / of("ran").max(1.0)
+    }
+
     /// The share of tried steps that were accepted.
     pub fn share(&self) -> f64 {
         let (yes, no): (usize, usize) = (self.accepted.values().sum(), self.refused.values().sum());
@@ -149,17 +155,23 @@ const LIMITS: Limits = Limits { statements: 1 << 24, bytes: 1 << 28 };
 
 /// What only lowering knows: registers have no addresses and are written out, threads that take turns inside one run of
 /// a statement are told apart by proofs; how wide a copy is follows from alignments, and whether the kernel writes what it
-/// reads from all nests; how long the rows of a swizzled tile are is known when tiles are cut to what is used of them.
-const KNOWN_IN_LOWERING: [&str; 9] = [
+/// reads from all nests; how long the rows of a swizzled tile are is known when tiles are cut to what is used of them; which
+/// threads write elements that share a byte is known when all have their loops.
+const KNOWN_IN_LOWERING: [&str; 14] = [
     "lower.local_by_thread",
     "lower.unroll",
     "lower.unroll_limit",
     "lower.warps",
     "lower.fragment",
+    "lower.distribute",
+    "lower.tile",
+    "lower.operand",
     "lower.race",
     "lower.copy_size",
     "lower.copy_source",
     "lower.swizzle",
+    "admit.byte",
+    "admit.row",
 ];
 
 /// An error that no step may end in.
@@ -324,6 +336,11 @@ fn run(
     if let Some(tools) = depth.code {
         code(schedule, lowered, tools)?;
         count(&mut tally.ends, "assembled");
+    }
+    for word in ["tensorize", "swizzle"] {
+        if schedule.steps.iter().any(|s| s.primitive().name == word) {
+            count(&mut tally.ends, &format!("ran with {word}"));
+        }
     }
     end(tally, "ran")
 }

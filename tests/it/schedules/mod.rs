@@ -10,6 +10,7 @@ mod attempt;
 mod check;
 mod found;
 mod groups;
+mod products;
 mod programs;
 mod shrink;
 mod source;
@@ -127,6 +128,8 @@ fn random_schedules_keep_every_promise() {
     eprintln!("{tally}{}", failures.join("\n"));
     assert!(failures.is_empty(), "{} schedules break a promise; they are shown above", failures.len());
     let share = 100.0 * tally.share();
+    let tensorized = 100.0 * tally.tensorized();
+    assert!(tensorized > 5.0 || tally.schedules < 1000, "only {tensorized:.1} % of the schedules had an instruction");
     assert!(share > 85.0 || tally.schedules < 100, "only {share:.1} % of the steps were accepted");
 }
 

@@ -41,12 +41,15 @@ fn sizes(source: &mut Source, count: usize) -> Vec<usize> {
     out
 }
 
+/// The same for products on tensor cores, whose least tiles are more.
+const TILES_WORK: usize = 16384;
+
 /// A program.
 pub fn program(source: &mut Source) -> Program {
     let made = |template: String, sizes| Program { template, sizes };
     let reals = |text: &str, source: &mut Source| text.replace("TYPE", source.of(["f32", "f32", "f64", "f16", "bf16"]));
     let numbers = |text: &str, source: &mut Source| text.replace("TYPE", source.of(NUMBERS));
-    match source.below(21) {
+    match source.below(27) {
         0 => made("vec_add {0}".into(), sizes(source, 1)),
         1 => made("window_sum {0}".into(), sizes(source, 1)),
         2..=4 => made(format!("gemm {{0}}x{{1}}x{{2}} {}", types(source)), sizes(source, 3)),
@@ -61,6 +64,7 @@ pub fn program(source: &mut Source) -> Program {
         15 => made(SOFTMAX.replace("TYPE", source.of(["f32", "f64"])), sizes(source, 2)),
         16 => made(MIXED.replace("TYPE", source.of(["f16", "bf16", "s8", "u8"])), sizes(source, 3)),
         17 => made(numbers(TURNED, source), sizes(source, 2)),
+        18..=23 => tiles(source),
         _ => made(chain(source), sizes(source, 2)),
     }
 }
@@ -83,6 +87,28 @@ fn types(source: &mut Source) -> String {
         "u32",
     ];
     format!("{} {}", source.of(types), source.of(["NN", "NT", "TN", "TT"]))
+}
+
+/// A product of types and sizes that tensor cores have.
+fn tiles(source: &mut Source) -> Program {
+    let (types, step) = source.of([
+        ("f16>f32", 16),
+        ("f16>f32", 16),
+        ("bf16>f32", 16),
+        ("f16>f32>f16", 16),
+        ("f16", 16),
+        ("s8>s32", 32),
+        ("u8>s32", 16),
+        ("s4>s32", 32),
+    ]);
+    let layout = if types.starts_with("s4") { "NT" } else { source.of(["NN", "NT", "TN", "TT"]) };
+    let mut sizes = vec![source.of([16, 16, 16, 32, 32, 8]), source.of([8, 16, 16, 32]), step * (1 + source.below(2))];
+    while sizes.iter().product::<usize>() > TILES_WORK {
+        if let Some(largest) = sizes.iter_mut().max() {
+            *largest /= 2;
+        }
+    }
+    Program { template: format!("gemm {{0}}x{{1}}x{{2}} {types} {layout}"), sizes }
 }
 
 fn with_epilogues(source: &mut Source) -> String {

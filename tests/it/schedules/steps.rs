@@ -16,7 +16,10 @@ pub struct View<'f> {
 /// A few steps that belong together (`groups` holds those of several), as text; empty where the program has nothing to choose from.
 pub fn steps(func: &Func, source: &mut Source) -> Vec<String> {
     let view = View { func, loops: visit::loops(&func.body), blocks: visit::blocks(&func.body) };
-    let made = match source.below(48) {
+    if let Some(steps) = Some(()).filter(|()| source.chance(70)).and_then(|()| view.instruction(source)) {
+        return steps;
+    }
+    let made = match source.below(49) {
         0..=4 => view.split(source),
         5 | 6 => view.fuse(source),
         7..=9 => view.reorder(source),
@@ -42,6 +45,7 @@ pub fn steps(func: &Func, source: &mut Source) -> Vec<String> {
         42..=44 => view.pipeline(source),
         45 => view.copy_with(source),
         46 => view.rows_of_stage(source),
+        47 => view.swizzle(source),
         _ => view.anything(source).map(|s| vec![s]),
     };
     made.unwrap_or_default()

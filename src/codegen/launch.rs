@@ -1,0 +1,145 @@
+//! Who runs: the hardware's indices, what each block derives from them, and the loop that the blocks of the grid walk.
+//!
+//! Where there are clusters, blockIdx.x counts clusters: the hardware's index is the cluster's number times its blocks, plus
+//! the rank. A persistent loop begins with the number of the block (the cluster) and goes on by as many as there are, which
+//! only the launch knows.
+
+use super::body::Body;
+use super::index::{Number, Variable};
+use super::session::bug;
+use crate::error::Result;
+use crate::intrin::Level;
+use crate::ir::{Axis, For, Index, Stmt, Var};
+use crate::lower::LaunchAxis;
+use inkwell::values::{InstructionOpcode as Op, IntValue};
+
+const BLOCK: &str = "llvm.nvvm.read.ptx.sreg.ctaid.x";
+const BLOCKS: &str = "llvm.nvvm.read.ptx.sreg.nctaid.x";
+
+impl<'c> Body<'c, '_, '_> {
+    /// Reads the hardware's indices and computes what the block derives from them.
+    pub(super) fn launch(&mut self) -> Result<()> {
+        let kernel = self.kernel;
+        let walked = kernel.persistent().map(|(tile, _)| tile);
+        for axis in &kernel.launch {
+            if axis.extent <= 1 {
+                self.unrolled.insert(axis.var, Index::Int(0));
+            } else if walked != Some(axis.var) {
+                let value = match axis.axis {
+                    Axis::BlockX => self.clusters_of(BLOCK, axis.extent)?,
+                    other => {
+                        let register =
+                            register_of(other).ok_or_else(|| bug(format!("{} is no hardware axis", other.name())))?;
+                        self.hardware_index(register, axis.extent)?
+                    }
+                };
+                // Block indices are the same for all threads of a block: they come first.
+                self.introduce(axis.var, value, axis.extent, !axis.axis.is_block_level() as u32);
+            }
+        }
+        if walked.is_none() {
+            self.derive()?;
+        }
+        self.number_warps()?;
+        self.depth = 1;
+        Ok(())
+    }
+
+    /// Takes the number of the warp from its first lane, so that ptxas knows it to be the same for all.
+    fn number_warps(&mut self) -> Result<()> {
+        let kernel = self.kernel;
+        let alone = |l: &&LaunchAxis| !l.axis.is_block_level() && kernel.block().iter().product::<u32>() == l.extent;
+        let Some(axis) = kernel.launch.iter().find(alone).filter(|l| l.extent > 32) else { return Ok(()) };
+        let roles = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(_)));
+        if !roles && !kernel.instructions().iter().any(|row| row.level == Level::Warpgroup) {
+            return Ok(());
+        }
+        let Some(thread) = self.variables.get(&axis.var).map(|v| v.number) else { return Ok(()) };
+        let warp = self.b.binary(Op::LShr, thread.value.into(), self.b.int(32, 5).into())?;
+        let all = [self.b.int(32, -1).into(), warp, self.b.int(32, 0).into(), self.b.int(32, 31).into()];
+        let value = self.b.intrinsic("llvm.nvvm.shfl.sync.idx.i32", &[], &all)?.into_int_value();
+        self.warp = Some((axis.var, Number { value, range: (0, i128::from(axis.extent.div_ceil(32)) - 1) }));
+        Ok(())
+    }
+
+    fn hardware_index(&self, register: &str, end: u32) -> Result<IntValue<'c>> {
+        let value = self.b.intrinsic(register, &[], &[])?.into_int_value();
+        self.b.below(value, end)?;
+        Ok(value)
+    }
+
+    /// An index or a number of blocks in x as one of clusters; at most `extent`, or below it if it is an index.
+    fn clusters_of(&self, register: &str, extent: u32) -> Result<IntValue<'c>> {
+        let cluster = self.kernel.cluster();
+        let blocks = extent.saturating_mul(cluster);
+        let value =
+            self.hardware_index(register, if register == BLOCKS { blocks.saturating_add(1) } else { blocks })?;
+        match cluster {
+            1 => Ok(value),
+            n => Ok(self.b.binary(Op::UDiv, value.into(), self.b.int(32, n.into()).into())?.into_int_value()),
+        }
+    }
+
+    fn introduce(&mut self, var: Var, value: IntValue<'c>, extent: u32, depth: u32) {
+        let number = Number { value, range: (0, i128::from(extent) - 1) };
+        self.variables.insert(var, Variable { number, depth });
+    }
+
+    /// What the block computes from its indices, or from the number of its tile.
+    fn derive(&mut self) -> Result<()> {
+        for d in &self.kernel.derived {
+            let value = self.index(&d.value)?.value;
+            let number = Number { value, range: (0, i128::from(d.extent) - 1) };
+            self.variables.insert(d.var, Variable { number, depth: 0 });
+        }
+        Ok(())
+    }
+
+    /// The tiles of this block: every so many as there are blocks, from its own number on. There are no more blocks than
+    /// tiles, so each has at least one.
+    pub(super) fn walk(&mut self, l: &For, round: Var, tiles: i64) -> Result<()> {
+        let tiles = u32::try_from(tiles).map_err(|_| bug("a persistent loop has no 32-bit extent"))?;
+        if tiles <= 1 {
+            self.unrolled.insert(round, Index::Int(0));
+            self.derive()?;
+            return self.stmts(&l.body);
+        }
+        let (first, step) = (self.clusters_of(BLOCK, tiles)?, self.clusters_of(BLOCKS, tiles)?);
+        let (from, body, after) = (self.b.here()?, self.new_block("loop"), self.new_block("after"));
+        self.listing.name(body, &self.describe(l, tiles.into(), 1));
+        self.b.jump(body)?;
+        self.b.at_end(body);
+        let tile = self.b.induction(first, from, &self.name_of(l.var))?;
+        let count = self.b.induction(self.b.int(32, 0), from, &self.name_of(round))?;
+        self.introduce(l.var, tile.into_int_value(), tiles, 0);
+        self.introduce(round, count.into_int_value(), tiles, 0);
+        self.derive()?;
+        let around = self.around.take();
+        self.stmts(&l.body)?;
+        self.around = around;
+        // Both are below 2^31, so their sum does not wrap as an unsigned number.
+        let next = self.b.binary(Op::Add, tile, step.into())?;
+        self.b.step(tile, next.into_int_value())?;
+        let more = self.b.exact(Op::Add, count.into_int_value(), self.b.int(32, 1), true)?;
+        self.b.step(count, more)?;
+        let end = self.b.int(32, tiles.into());
+        let goes_on = self.b.compare_int(inkwell::IntPredicate::ULT, next, end.into())?;
+        self.b.branch(goes_on, body, after)?;
+        self.b.at_end(after);
+        Ok(())
+    }
+}
+
+/// The intrinsic that reads the index.
+fn register_of(axis: Axis) -> Option<&'static str> {
+    Some(match axis {
+        Axis::BlockX => BLOCK,
+        Axis::BlockY => "llvm.nvvm.read.ptx.sreg.ctaid.y",
+        Axis::BlockZ => "llvm.nvvm.read.ptx.sreg.ctaid.z",
+        Axis::Cluster => "llvm.nvvm.read.ptx.sreg.cluster.ctarank",
+        Axis::ThreadX => "llvm.nvvm.read.ptx.sreg.tid.x",
+        Axis::ThreadY => "llvm.nvvm.read.ptx.sreg.tid.y",
+        Axis::ThreadZ => "llvm.nvvm.read.ptx.sreg.tid.z",
+        Axis::Warpgroup | Axis::Warp => return None,
+    })
+}

@@ -1,0 +1,169 @@
+//! Asynchronous products of warpgroups, and what orders them.
+//!
+//! A product is inline PTX that takes and returns all registers of its sum, each result tied to its argument, so that LLVM and
+//! ptxas see one value that stays where it is. A wait for all products takes and returns them too: nothing that uses them can
+//! be moved in front of it (ptxas would else wait by itself, one product at a time).
+
+use super::access::Place;
+use super::body::Body;
+use super::builder::{Type, Value};
+use super::instruction::named;
+use super::session::bug;
+use crate::error::Result;
+use crate::intrin::{self, Row};
+use crate::ir::simplify::Affine;
+use crate::ir::{BufferId, Call, Descriptor, Held, Operand, Stmt, visit};
+use inkwell::values::{InstructionOpcode, ValueKind};
+
+/// The number of a swizzle in a descriptor (PTX ISA, "Matrix Descriptor Format": bits 62 and 63).
+fn mode(swizzle: u32) -> i64 {
+    match swizzle {
+        128 => 1,
+        64 => 2,
+        32 => 3,
+        _ => 0,
+    }
+}
+
+impl<'c> Body<'c, '_, '_> {
+    /// Emits a product: `{D}` registers, `{A}` and `{B}` registers or descriptors, `{adds}` and `{across}` as the template says.
+    pub fn call_product(&mut self, call: &Call, row: &Row, text: &str, fields: &[(&str, String)]) -> Result<()> {
+        let mut text: String = text.lines().filter(|l| !l.starts_with("//")).collect::<Vec<_>>().join("\n");
+        for (field, value) in fields {
+            text = text.replace(&format!("{{{field}}}"), value);
+        }
+        let [sum, ..] = call.operands.as_slice() else { return Err(bug(format!("{} has no result", row.name))) };
+        let Held::Registers(elements) = &sum.held else { return Err(bug("a sum that is not in registers")) };
+        let mut args = self.sum_registers(sum, elements)?;
+        let results: Vec<Type<'c>> = args.iter().map(Value::get_type).collect();
+        let mut constraints: Vec<String> = results.iter().map(|t| format!("={}", letter(*t))).collect();
+        constraints.extend((0..results.len()).map(|n| n.to_string()));
+        text = text.replace("{D}", &list(0..results.len()));
+        let mut across = Vec::new();
+        for name in ["A", "B"] {
+            let operand = named(call, row, name)?;
+            let first = args.len() + results.len();
+            let words = match &operand.held {
+                Held::Descriptor(d) => {
+                    args.push(self.descriptor(operand, d)?);
+                    constraints.push("l".to_string());
+                    across.push(u32::from(!d.along_k).to_string());
+                    format!("${first}")
+                }
+                Held::Registers(elements) => {
+                    for register in self.gathered(operand, elements)? {
+                        args.push(self.b.reinterpret(register, self.b.i32().into())?);
+                        constraints.push("r".to_string());
+                    }
+                    list(first..args.len() + results.len())
+                }
+                _ => return Err(bug("a product takes a tile otherwise than it lies")),
+            };
+            text = text.replace(&format!("{{{name}}}"), &words);
+        }
+        let adds = match &call.adds {
+            Some(cond) => self.condition(cond)?,
+            None => self.b.truth(true).into(),
+        };
+        text =
+            text.replace("{adds}", &format!("${}", args.len() + results.len())).replace("{across}", &across.join(", "));
+        args.push(adds);
+        constraints.push("b".to_string());
+        match self.b.asm(text, constraints.join(","), &results, &args)? {
+            ValueKind::Basic(value) => self.taken_apart(sum, value, 0),
+            ValueKind::Instruction(_) => Err(bug(format!("{} has no value", row.name))),
+        }
+    }
+
+    /// Emits a wait for the groups of products but so many; one for all of them holds the sums fast.
+    pub fn wait_for_products(&mut self, groups: u32) -> Result<()> {
+        let text = format!("wgmma.wait_group.sync.aligned {groups};");
+        let sums = if groups == 0 { self.sums() } else { Vec::new() };
+        let mut args = Vec::new();
+        for (sum, elements) in &sums {
+            args.extend(self.sum_registers(sum, elements)?);
+        }
+        let results: Vec<Type<'c>> = args.iter().map(Value::get_type).collect();
+        let mut constraints: Vec<String> = results.iter().map(|t| format!("={}", letter(*t))).collect();
+        constraints.extend((0..results.len()).map(|n| n.to_string()));
+        constraints.push("~{memory}".to_string());
+        let value = self.b.asm(text, constraints.join(","), &results, &args)?;
+        let ValueKind::Basic(value) = value else { return Ok(()) };
+        let mut first = 0;
+        for (sum, elements) in &sums {
+            let count = self.sum_registers(sum, elements)?.len() as u32;
+            self.taken_apart(sum, value, first)?;
+            first += count;
+        }
+        Ok(())
+    }
+
+    /// An instruction without operands, which orders memory.
+    pub fn order_memory(&self, text: &str) -> Result<()> {
+        self.b.asm(text.to_string(), "~{memory}".to_string(), &[], &[]).map(|_| ())
+    }
+
+    /// Every buffer that holds the sum of products, whole.
+    fn sums(&self) -> Vec<(Operand, Vec<i64>)> {
+        let mut found: Vec<BufferId> = Vec::new();
+        visit::walk(&self.func.body, &mut |s| {
+            if let Stmt::Call(call) = s
+                && intrin::find(&call.row).is_some_and(Row::is_asynchronous)
+                && let Some(sum) = call.operands.first()
+                && !found.contains(&sum.buffer)
+            {
+                found.push(sum.buffer);
+            }
+        });
+        let whole = |id: BufferId| {
+            let elements: Vec<i64> = (0..self.func.buffer(id).elements().unwrap_or(0)).collect();
+            let held = Held::Registers(elements.clone());
+            let indices = vec![crate::ir::Index::Int(0)];
+            (Operand { buffer: id, reads: true, writes: true, indices, held }, elements)
+        };
+        found.into_iter().map(whole).collect()
+    }
+
+    /// The registers of a sum: floats as they are, pairs of 16 bits as integers.
+    fn sum_registers(&self, sum: &Operand, elements: &[i64]) -> Result<Vec<Value<'c>>> {
+        let registers = self.gathered(sum, elements)?;
+        let typed = |r: Value<'c>| match r {
+            Value::FloatValue(_) => Ok(r),
+            other => self.b.reinterpret(other, self.b.i32().into()),
+        };
+        registers.into_iter().map(typed).collect()
+    }
+
+    /// The descriptor of a tile: its address in units of 16 bytes, its offsets, its swizzle. What is constant of the address is
+    /// added last, so that neighbouring tiles share the rest.
+    fn descriptor(&mut self, operand: &Operand, d: &Descriptor) -> Result<Value<'c>> {
+        let Place::Shared(base) = self.place(operand.buffer)? else {
+            return Err(bug("a descriptor of what is not in shared memory"));
+        };
+        let [index] = operand.indices.as_slice() else { return Err(bug("a tile with several indices")) };
+        let bits = i64::from(self.buffer(operand.buffer)?.dtype.bits());
+        let sum = self.sum(index);
+        let constant = sum.constant * bits / 8;
+        if constant % 16 != 0 {
+            return Err(bug("a tile that begins between two chunks of 16 bytes"));
+        }
+        let rest = self.emit_sum(&Affine { constant: 0, ..sum })?;
+        let bytes = self.b.exact(InstructionOpcode::Mul, self.widened(rest, 32)?, self.b.int(32, bits / 8), true)?;
+        let base = self.b.short_address(base)?;
+        let address = self.b.binary(InstructionOpcode::Add, base, bytes.into())?;
+        let chunk = self.b.binary(InstructionOpcode::LShr, address, self.b.int(32, 4).into())?;
+        let low = self.b.binary(InstructionOpcode::Add, chunk, self.b.int(32, constant / 16).into())?;
+        let low = self.b.cast(InstructionOpcode::ZExt, low, self.b.int(64, 0).get_type().into())?;
+        let fixed = i64::from(d.leading >> 4) << 16 | i64::from(d.stride >> 4) << 32 | mode(d.swizzle) << 62;
+        self.b.binary(InstructionOpcode::Or, low, self.b.int(64, fixed).into())
+    }
+}
+
+/// The constraint of a type: a float or 32 bits.
+fn letter(ty: Type<'_>) -> char {
+    if matches!(ty, Type::FloatType(_)) { 'f' } else { 'r' }
+}
+
+fn list(registers: std::ops::Range<usize>) -> String {
+    format!("{{{}}}", registers.map(|n| format!("${n}")).collect::<Vec<_>>().join(", "))
+}

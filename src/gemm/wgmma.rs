@@ -1,0 +1,313 @@
+//! The recipe for products on Hopper's tensor cores by wgmma: 16-bit floats.
+//!
+//! Tiles of both factors come by bulk copies into a ring of swizzled slots in shared memory, where warpgroups multiply them; the
+//! sums leave through shared memory, too. Each part of it is a step that can be left out, and every subset is a program of its
+//! own: a role of its own for the copies, blocks that walk tile after tile, clusters whose blocks share a factor's tile, groups
+//! of products in flight, and bulk stores.
+//!
+//! What the tiles do not divide is padded with zeros by the copies, and not stored. Bulk copies read rows that are aligned to 16
+//! bytes: other factors are packed by a kernel of their own first, and other rows of C are stored by the threads.
+
+use super::mma::{Source, multiples, packed_rows};
+use super::sides::{along_k, contiguous, rows, up};
+use crate::dtype::DType;
+use crate::target::{Features, Target};
+use crate::te::GemmSpec;
+use std::fmt::Write as _;
+
+/// What the recipe decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wgmma {
+    /// Rows and columns of C of a block.
+    pub block: [i64; 2],
+    /// Warpgroups that multiply, one above the other.
+    pub groups: i64,
+    /// Terms of the sums in a slot.
+    pub bk: i64,
+    /// Slots.
+    pub stages: i64,
+    /// Groups of products in flight.
+    pub in_flight: i64,
+    /// Bytes of the rows that are swizzled, of factors and of C; 0 for none, which no descriptor reads.
+    pub swizzle: i64,
+    /// Blocks of a cluster along rows and along columns of C: those along rows share tiles of B, the others tiles of A.
+    pub cluster: [i64; 2],
+    /// Rows of blocks (of clusters) that are walked together; 0 walks row by row.
+    pub group: i64,
+    /// As many blocks as fit at once walk the tiles.
+    pub persistent: bool,
+    /// Warps of their own load the tiles.
+    pub loader: bool,
+    /// Sums leave by bulk stores, else by the threads that have them.
+    pub bulk_store: bool,
+    /// Slots of C on its way out.
+    pub out_stages: i64,
+    /// How A and B come into shared memory.
+    pub routes: [Source; 2],
+}
+
+/// Rows of C of an instruction.
+const ROWS: i64 = 64;
+/// Bytes of shared memory that a block can have.
+const SHARED: i64 = 232_448;
+/// Columns of C that leave together: 128 bytes.
+const LEAVING: i64 = 64;
+/// Tiles to choose from: of a block, with the warpgroups that share it.
+const CANDIDATES: [([i64; 2], i64); 8] = [
+    ([128, 256], 2),
+    ([256, 128], 2),
+    ([128, 192], 2),
+    ([128, 128], 2),
+    ([64, 256], 1),
+    ([64, 128], 1),
+    ([128, 64], 2),
+    ([64, 64], 1),
+];
+/// Clocks of a block that do not depend on k: the first loads, and the way out of the sums, for each 1024 elements of C.
+const BEFORE: f64 = 1400.0;
+const BEHIND: f64 = 45.0;
+
+impl Wgmma {
+    /// The tiles of large products: all parts together.
+    pub const LARGE: Wgmma = Wgmma {
+        block: [128, 256],
+        groups: 2,
+        bk: 64,
+        stages: 4,
+        in_flight: 1,
+        swizzle: 128,
+        cluster: [2, 1],
+        group: 8,
+        persistent: true,
+        loader: true,
+        bulk_store: true,
+        out_stages: 2,
+        routes: [Source::Direct; 2],
+    };
+
+    /// The tiles that suit a product; `None` where the chip has no wgmma, or the recipe no form for the product.
+    pub fn choose(spec: &GemmSpec, target: &Target) -> Option<Wgmma> {
+        let types = matches!((spec.a, spec.b), (DType::F16, DType::F16) | (DType::Bf16, DType::Bf16));
+        let known = types && spec.acc == DType::F32 && spec.out == spec.a;
+        if !known || spec.m.min(spec.n) < 16 || spec.k < 16 || !target.has(Features::WGMMA | Features::TMA) {
+            return None;
+        }
+        let all = CANDIDATES.iter().map(|(block, groups)| Wgmma::of(spec, *block, *groups));
+        all.min_by(|a, b| a.clocks(spec, target).total_cmp(&b.clocks(spec, target)))
+    }
+
+    /// These tiles, with slots and routes that suit them.
+    pub fn of(spec: &GemmSpec, block: [i64; 2], groups: i64) -> Wgmma {
+        let routes = [0, 1].map(|side| match contiguous(spec, side) % 8 {
+            0 => Source::Direct,
+            _ => Source::Packed,
+        });
+        let bulk_store = spec.n % 8 == 0;
+        let plain = Wgmma { cluster: [1, 1], persistent: false, loader: false, ..Wgmma::LARGE };
+        let mut w = Wgmma { block, groups, bulk_store, routes, ..plain };
+        // As many slots as k has use for, and as leave room for C's own.
+        w.stages = (2..=8).rev().find(|n| Wgmma { stages: *n, ..w }.shared() <= SHARED).unwrap_or(2);
+        w.stages = w.stages.min(up(spec.k, w.bk).max(2));
+        w.in_flight = i64::from(w.stages > 2);
+        let rows = up(spec.m, block[0]);
+        w.group = if rows % 16 == 0 || rows > 32 { 16 } else { 8 };
+        w
+    }
+
+    /// Bytes of shared memory of a block.
+    pub fn shared(&self) -> i64 {
+        let ring = (self.block[0] + self.block[1]) * self.bk * 2 * self.stages;
+        // Without a walk from tile to tile C lies where the factors were.
+        let out = if self.bulk_store && self.persistent { self.block[0] * LEAVING * 2 * self.out_stages } else { 0 };
+        ring + out + 16 * self.stages + 2048
+    }
+
+    /// Blocks of the grid.
+    pub fn blocks(&self, spec: &GemmSpec) -> i64 {
+        up(spec.m, self.block[0]) * up(spec.n, self.block[1])
+    }
+
+    /// Clocks that the product takes, as far as tiles decide: waves of blocks, each as long as its products or its bytes.
+    fn clocks(&self, spec: &GemmSpec, target: &Target) -> f64 {
+        let [m, n] = self.block;
+        let steps = up(spec.k, self.bk) as f64;
+        // 4096 products a clock; 40 bytes a clock from the second-level cache; operands from shared memory at 128.
+        let products = (m * n * self.bk) as f64 / 4096.0 * 2.0;
+        let bytes = ((m + n) * self.bk * 2) as f64;
+        let operands = (self.groups * (m / self.groups + n * (m / self.groups / ROWS)) * self.bk * 2) as f64;
+        let step = products.max(bytes / 40.0).max((operands + bytes) / 128.0);
+        let tile = BEFORE + steps * step + BEHIND * (m * n) as f64 / 1024.0;
+        // Small blocks share a multiprocessor.
+        let resident = (SHARED / self.shared()).clamp(1, 4) as f64;
+        let waves = self.blocks(spec) as f64 / (f64::from(processors(target)) * resident);
+        let last = waves.ceil();
+        let full = BEFORE + steps * step * resident + BEHIND * (m * n) as f64 / 1024.0 * resident;
+        if waves <= 1.0 / resident { tile } else { full * if waves < 4.0 { last } else { waves } }
+    }
+}
+
+/// Multiprocessors of the chips that have wgmma.
+fn processors(_: &Target) -> u32 {
+    132
+}
+
+/// The steps.
+impl Wgmma {
+    /// The steps as text, for a program of [`crate::te::gemm`].
+    pub fn steps(&self, spec: &GemmSpec) -> String {
+        let sources = [0, 1].map(|side| self.source(spec, side));
+        let mut out = self.pad(spec, &sources);
+        out += &self.nest();
+        for (side, name) in NAMES.into_iter().enumerate() {
+            let source = &sources[side];
+            let _ = writeln!(out, "cache_read mma {source} shared -> {name}_s; compute_at {name}_s k0");
+            if self.pads(spec, side) && self.routes[side] == Source::Direct {
+                let _ = writeln!(out, "compute_inline {source}");
+            }
+            if self.swizzle > 0 {
+                let _ = writeln!(out, "swizzle {name}_s {}", self.swizzle_of(spec, side));
+            }
+            let shared_by = ["jc", "ic"][side];
+            match self.cluster[1 - side] > 1 {
+                true => out += &format!("copy_with {name}_s tma multicast={shared_by}\n"),
+                false => out += &format!("copy_with {name}_s tma\n"),
+            }
+        }
+        out += &self.leave(spec);
+        let types = format!("{}.{}.{}", spec.acc, spec.a, spec.b);
+        let _ = writeln!(out, "tensorize im wgmma.m64n{}k16.{types} m=im n=jn k=ki", self.block[1]);
+        if self.stages > 1 {
+            let in_flight = if self.in_flight > 0 { format!(" in_flight={}", self.in_flight) } else { String::new() };
+            let _ = writeln!(out, "pipeline k0 stages={}{in_flight}", self.stages);
+        }
+        if self.loader {
+            let regs = if self.groups > 1 { " regs=40" } else { "" };
+            let _ = writeln!(out, "specialize A_s B_s -> load warps=4{regs}");
+        }
+        out
+    }
+
+    /// Bytes that the rows of a factor's tile are swizzled by: no more than they have.
+    fn swizzle_of(&self, spec: &GemmSpec, side: usize) -> i64 {
+        let row = 2 * if along_k(spec)[side] { self.bk } else { self.block[side] };
+        self.swizzle.min(row)
+    }
+
+    /// Tiles of 64 rows that a warpgroup has.
+    fn tall(&self) -> i64 {
+        self.block[0] / self.groups / ROWS
+    }
+
+    /// The loops of blocks, warpgroups and instructions.
+    fn nest(&self) -> String {
+        let [bi, bj] = self.cluster;
+        let part = |n: i64, name: &str| if n > 1 { (format!(" {n}"), format!(" {name}")) } else { Default::default() };
+        let ((ci, ic), (cj, jc)) = (part(bi, "ic"), part(bj, "jc"));
+        let (tall, io) = part(self.tall(), "io");
+        let mut out = format!(
+            "split i ?{ci} {}{tall} {ROWS} -> i0{ic} iw{io} im; split j ?{cj} {} -> j0{jc} jn\n\
+             split k ? {} 16 -> k0 kk ki; reorder i0 j0{ic}{jc} iw k0 kk{io} im jn ki\n",
+            self.groups,
+            self.block[1],
+            self.bk / 16,
+        );
+        let walk = match self.group {
+            0 => "fuse i0 j0 -> tile".to_string(),
+            group => format!("rasterize i0 j0 group={group} -> tile"),
+        };
+        let persistent = if self.persistent { " persistent" } else { "" };
+        let _ = write!(out, "{walk}; bind tile blockIdx.x{persistent}; bind iw warpgroup");
+        for (n, name) in [(bi, "ic"), (bj, "jc")] {
+            if n > 1 {
+                let _ = write!(out, "; bind {name} cluster");
+            }
+        }
+        out + "\n"
+    }
+
+    /// Whether a factor is read beyond its ends.
+    fn pads(&self, spec: &GemmSpec, side: usize) -> bool {
+        spec.k % self.bk != 0 || rows(spec)[side] % self.whole(side) != 0
+    }
+
+    /// Rows or columns of C that a cluster covers.
+    fn whole(&self, side: usize) -> i64 {
+        self.block[side] * self.cluster[side]
+    }
+
+    /// Whether the tiles reach beyond C.
+    fn grows(&self, spec: &GemmSpec) -> bool {
+        (0..2).any(|side| rows(spec)[side] % self.whole(side) != 0)
+    }
+
+    /// What the tile of a factor is copied from.
+    fn source(&self, spec: &GemmSpec, side: usize) -> String {
+        let end = match (self.pads(spec, side), self.routes[side]) {
+            (true, _) => "_pad",
+            (false, Source::Packed) => "_pack",
+            (false, Source::Direct) => "",
+        };
+        format!("{}{end}", NAMES[side])
+    }
+
+    /// Zeros around what tiles do not divide, and kernels that pack.
+    fn pad(&self, spec: &GemmSpec, sources: &[String; 2]) -> String {
+        let by = [self.whole(0), self.whole(1)];
+        let pads = multiples(&[("i", spec.m, by[0]), ("j", spec.n, by[1]), ("k", spec.k, self.bk)]);
+        let mut out = if pads.is_empty() { String::new() } else { format!("pad mma {pads}\n") };
+        for (side, source) in sources.iter().enumerate().filter(|(side, _)| self.routes[*side] == Source::Packed) {
+            if !self.pads(spec, side) {
+                let _ = writeln!(out, "cache_read mma {} global -> {source}", NAMES[side]);
+            }
+            out += &packed_rows(&NAMES[side].to_lowercase(), source);
+        }
+        if self.grows(spec) {
+            let pads = multiples(&[("out_i", spec.m, by[0]), ("out_j", spec.n, by[1])]);
+            let _ = writeln!(out, "compute_inline acc_pad; pad out {pads} -> acc_out C_pad; compute_inline acc_out");
+        }
+        out
+    }
+
+    /// From the sums to C.
+    fn leave(&self, spec: &GemmSpec) -> String {
+        let grows = self.grows(spec);
+        let (sums, c) = if grows { ("acc_pad", "C_pad") } else { ("acc", "C") };
+        let mut out = format!("set_scope {sums} fragment\n");
+        let inlined = if grows { "reverse_compute_inline C_pad\n" } else { "" };
+        if !self.bulk_store && !grows {
+            return out + "reverse_compute_at out iw\n";
+        }
+        let (tall, fo) = if self.tall() > 1 { ("4 16", "fo fw fr") } else { ("16", "fw fr") };
+        let leaving = LEAVING.min(self.block[1]);
+        let _ = write!(
+            out,
+            "cache_write out {c} shared -> C_s; cache_write out C_s fragment -> C_f\n\
+             reverse_compute_at out iw -> e0 en; split en ? {leaving} -> ep e1; reorder ep e0 e1\n\
+             reverse_compute_at C_f ep -> f0 f1\n\
+             split f0 ? {tall} -> {fo}; split f1 ? 16 -> fc fi; reorder {fo_order} fc fr fi; bind fw warp\n\
+             tensorize fr stmatrix.m16n16.{}\n",
+            spec.out,
+            fo_order = fo.trim_end_matches(" fr"),
+        );
+        if self.swizzle > 0 {
+            let _ = writeln!(out, "swizzle C_s {}", self.swizzle.min(2 * leaving));
+        }
+        if !self.bulk_store {
+            // Rows of C begin anywhere: the threads store the block's tile element by element.
+            let _ = writeln!(
+                out,
+                "reverse_compute_at C_s tile -> s0 s1; fuse s0 s1 -> s; split s ? {} -> s_0 s_1; bind s_1 threadIdx.x",
+                128 * self.groups
+            );
+            return out + inlined;
+        }
+        out += "reverse_compute_at C_s ep -> s0 s1; copy_with C_s tma\n";
+        if self.out_stages > 1 {
+            let _ = writeln!(out, "pipeline ep stages={}", self.out_stages);
+        }
+        out + inlined
+    }
+}
+
+/// The factors.
+const NAMES: [&str; 2] = ["A", "B"];

@@ -1,0 +1,86 @@
+//! Which box of a buffer within a block is in use at a time.
+//!
+//! A buffer is in use inside the innermost body that holds all its accesses. The loops around that body are at one iteration
+//! at a time, so their variables stay symbolic in the box. A shared buffer belongs to the block: its box is taken over all
+//! threads, whether they are loops of the program still or variables of a launch.
+
+use super::{Region, Touch, touched};
+use crate::ir::simplify::{Env, prove};
+use crate::ir::{BufferId, Cond, For, Func, LoopKind, Scope, Stmt, Var, visit};
+
+/// The box of a buffer that is in use at a time; `None` if it is not used or its size is not constant. `env` knows the
+/// variables that no loop defines; it is taken over all values of those in `threads`, below their extents, and over the loops
+/// bound to threads if it is shared.
+pub fn in_use(func: &Func, id: BufferId, threads: &[(Var, i64)], env: &Env) -> Option<Region> {
+    let shared = func.buffer(id).scope == Scope::Shared;
+    let mut search = Search { func, id, shared, threads: threads.to_vec(), env: env.clone() };
+    let body = search.innermost(&func.body)?;
+    let region = search.region(body, Touch::Both, &search.env)?;
+    region.iter().all(|r| r.extent.as_int().is_some()).then_some(region)
+}
+
+struct Search<'a> {
+    func: &'a Func,
+    id: BufferId,
+    /// Whether the box is taken over all threads.
+    shared: bool,
+    threads: Vec<(Var, i64)>,
+    /// Knows the loops around.
+    env: Env,
+}
+
+impl<'a> Search<'a> {
+    fn region(&self, body: &[Stmt], touch: Touch, env: &Env) -> Option<Region> {
+        // The threads are ranged over by loops around the body, so that conditions on them tighten the region.
+        let wrap = |b, &(var, n): &(Var, i64)| vec![Stmt::For(For::new(var, n, LoopKind::Serial, b))];
+        touched(self.func, &self.threads.iter().fold(body.to_vec(), wrap), self.id, touch, env)
+    }
+
+    /// The innermost body that holds all accesses, with the loops around it added to what is known.
+    fn innermost(&mut self, body: &'a [Stmt]) -> Option<&'a [Stmt]> {
+        let id = self.id;
+        let mut users = body.iter().filter(|s| uses(s, id));
+        let (first, second) = (users.next()?, users.next());
+        if second.is_some() {
+            return Some(body);
+        }
+        match first {
+            Stmt::For(l) => {
+                let extent = l.extent.as_int()?;
+                let mut inner = self.env.clone();
+                inner.bind(l.var, 0, extent - 1);
+                if l.axis().is_some_and(|a| !a.is_block_level()) {
+                    self.threads.extend(self.shared.then_some((l.var, extent)));
+                } else if self.carried(l, &inner) {
+                    return Some(body);
+                }
+                self.env = inner;
+                self.innermost(&l.body)
+            }
+            Stmt::Block(b) if b.iters.is_empty() => self.innermost(&b.body),
+            Stmt::If(i) => self.innermost(&i.body),
+            Stmt::Elect(e) => self.innermost(&e.body),
+            Stmt::Role(r) => self.innermost(&r.body),
+            Stmt::Block(_) | Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) => Some(body),
+        }
+    }
+
+    /// Whether an iteration may read what an earlier one wrote at a place that moves with the loop.
+    fn carried(&self, l: &For, env: &Env) -> bool {
+        let Some(reads) = self.region(&l.body, Touch::Reads, env) else { return false };
+        let Some(writes) = self.region(&l.body, Touch::Writes, env) else { return false };
+        let moves = |r: &Region| r.iter().any(|d| d.min.mentions(l.var) || d.extent.mentions(l.var));
+        if !moves(&reads) && !moves(&writes) {
+            return false;
+        }
+        !reads.iter().zip(&writes).all(|(r, w)| {
+            prove(&Cond::ge(r.min.clone(), w.min.clone()), env)
+                && prove(&Cond::ge(w.min.clone() + w.extent.clone(), r.min.clone() + r.extent.clone()), env)
+        })
+    }
+}
+
+fn uses(stmt: &Stmt, id: BufferId) -> bool {
+    let body = std::slice::from_ref(stmt);
+    visit::reads(body).contains(&id) || visit::writes(body).contains(&id)
+}

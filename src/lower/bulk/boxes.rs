@@ -1,0 +1,241 @@
+//! The box that a nest copies, read off its loops and indices.
+
+use super::all;
+use crate::ir::simplify::{self, Env};
+use crate::ir::{
+    Block, Buffer, BufferId, Cond, Expr, For, Func, Index, LoopKind, Scope, Stmt, Store, Var, layout, visit,
+};
+
+/// A nest that is one bulk copy, or several: loops around one block.
+pub struct Nest<'a> {
+    /// Outermost first.
+    pub loops: Vec<&'a For>,
+    /// What holds where it copies.
+    conds: Vec<&'a Cond>,
+    pub block: &'a Block,
+    store: &'a Store,
+}
+
+impl<'a> Nest<'a> {
+    /// The nest that a statement is.
+    pub fn of(stmt: &'a Stmt) -> Option<Nest<'a>> {
+        let (mut loops, mut conds, mut block, mut at) = (Vec::new(), Vec::new(), None, stmt);
+        loop {
+            let body = match at {
+                Stmt::For(l) if l.kind == LoopKind::Serial && l.pipeline.is_none() => {
+                    loops.push(l);
+                    &l.body
+                }
+                Stmt::Block(b) if super::is_bulk(b) => {
+                    block = Some(b);
+                    &b.body
+                }
+                Stmt::If(i) => {
+                    conds.push(&i.cond);
+                    &i.body
+                }
+                Stmt::Store(store) => return block.map(|block| Nest { loops, conds, block, store }),
+                _ => return None,
+            };
+            let [one] = body.as_slice() else { return None };
+            at = one;
+        }
+    }
+}
+
+/// A box of an array in device memory and its place in shared memory.
+pub struct CopyBox {
+    pub global: BufferId,
+    pub shared: BufferId,
+    /// From shared to device memory.
+    pub store: bool,
+    /// Its first element, in the array.
+    pub coordinates: Vec<Index>,
+    /// Its first element, in the stage.
+    pub indices: Vec<Index>,
+    /// Its extents, along the dimensions of the array.
+    pub tile: Vec<i64>,
+    /// The dimension of the stage that goes with each dimension of the array.
+    pub dims: Vec<Option<usize>>,
+    /// How many of the nest's loops, the innermost ones, it stands for.
+    pub loops: usize,
+    /// Zeros may land where the program leaves the stage as it was.
+    pub zeros: bool,
+    /// The elements of the array, over the nest's loops.
+    elements: Vec<Index>,
+}
+
+/// What cannot be, and why.
+type Refusal = (&'static str, String);
+
+impl CopyBox {
+    /// The box of a nest. `env` knows its loops.
+    pub fn of(func: &Func, nest: &Nest, env: &Env) -> Result<CopyBox, Refusal> {
+        let value = nest.store.value.zero_filled().map_or(&nest.store.value, |(_, load)| load);
+        let Expr::Load { buffer, indices, .. } = value else {
+            return Err(("copy", "what it stores is not a copy".to_string()));
+        };
+        let clean = |indices: &[Index]| indices.iter().map(|i| simplify::simplify(i, env)).collect::<Vec<Index>>();
+        let (to, from) = ((nest.store.buffer, clean(&nest.store.indices)), (*buffer, clean(indices)));
+        let store = func.buffer(to.0).scope == Scope::Global;
+        let ((global, elements), (shared, places)) = if store { (to, from) } else { (from, to) };
+        let mut found = CopyBox {
+            global,
+            shared,
+            store,
+            coordinates: elements.clone(),
+            indices: places,
+            tile: vec![1; elements.len()],
+            dims: vec![None; elements.len()],
+            loops: 0,
+            zeros: false,
+            elements,
+        };
+        nest.loops.iter().rev().take_while(|l| found.take(l)).count();
+        found.check(func, env)?;
+        Ok(found)
+    }
+
+    /// Makes a loop part of the box, if it moves by one along one dimension of both sides that no other loop moves along.
+    fn take(&mut self, l: &For) -> bool {
+        let (Some(extent), Some(d), Some(s)) =
+            (l.extent.as_int(), moves(&self.coordinates, l.var), moves(&self.indices, l.var))
+        else {
+            return false;
+        };
+        if self.dims[d].is_some() || self.dims.contains(&Some(s)) {
+            return false;
+        }
+        (self.tile[d], self.dims[d]) = (extent, Some(s));
+        let first: visit::Map = [(l.var, Index::Int(0))].into();
+        for i in self.coordinates.iter_mut().chain(&mut self.indices) {
+            *i = visit::subst_index(i, &first);
+        }
+        self.loops += 1;
+        true
+    }
+
+    /// The stage holds the box, row after row.
+    fn check(&self, func: &Func, env: &Env) -> Result<(), Refusal> {
+        let stage = func.buffer(self.shared);
+        let Some(shape) = stage.const_shape() else {
+            return Err(("size", format!("{} has no constant size", stage.name)));
+        };
+        let last = self.tile.len() - 1;
+        if stage.swizzle.is_some() && self.dims[last] != Some(shape.len() - 1) {
+            return Err(("rows", format!("the rows of {} are not those of the array", stage.name)));
+        }
+        let bits = i64::from(stage.dtype.bits());
+        let columns = stage.swizzle.map_or(self.tile[last], |width| i64::from(width) * 8 / bits);
+        if self.tile[last] % columns != 0 {
+            let (bytes, width) = (self.tile[last] * bits / 8, columns * bits / 8);
+            return Err(("swizzle", format!("rows of {bytes} bytes are no whole panels of {width} bytes")));
+        }
+        let strides = strides(stage).ok_or_else(|| ("size", format!("{} has no constant size", stage.name)))?;
+        let mut dense = 1;
+        for d in (0..=last).rev() {
+            let rows = if d == last { columns } else { self.tile[d] };
+            let Some(s) = self.dims[d].filter(|_| self.tile[d] > 1) else { continue };
+            if strides[s] != dense {
+                let (is, wanted) = (strides[s], dense);
+                let message = format!(
+                    "neighbours along dimension {s} of {} lie {is} elements apart, and those of a box {wanted}",
+                    stage.name
+                );
+                return Err(("rows", message));
+            }
+            dense *= rows;
+            let end = self.indices[s].clone() + self.tile[d];
+            if !simplify::prove(&Cond::ge(shape[s], end), env) {
+                let message = format!("a box of {} along dimension {s} does not fit into {}", self.tile[d], stage.name);
+                return Err(("size", message));
+            }
+        }
+        Ok(())
+    }
+
+    /// What has to hold for the box to be copied at all; what only keeps it inside of the array is left out.
+    pub fn conditions(&mut self, func: &Func, nest: &Nest, env: &Env, threads: &[Var]) -> Result<Cond, String> {
+        let mut inside = env.clone();
+        for (i, extent) in self.elements.iter().zip(func.buffer(self.global).const_shape().unwrap_or_default()) {
+            inside.assume(&Cond::ge(i.clone(), 0));
+            inside.assume(&Cond::lt(i.clone(), extent));
+        }
+        let implied = |c: &Cond| simplify::prove(c, &inside);
+        if let Some((Expr::Cond(c), _)) = nest.store.value.zero_filled()
+            && let Some(odd) = c.conjuncts().into_iter().find(|c| !implied(c))
+        {
+            let text = crate::ir::print::cond(func, odd);
+            return Err(format!("it puts zeros where not `{text}`, and a box has zeros outside of the array alone"));
+        }
+        let mut outer = Vec::new();
+        for part in nest.conds.iter().flat_map(|c| c.conjuncts()) {
+            if simplify::prove(part, env) {
+                continue;
+            }
+            if implied(part) {
+                self.zeros = true;
+                continue;
+            }
+            let own = nest.loops.iter().any(|l| part.mentions(l.var)) || threads.iter().any(|v| part.mentions(*v));
+            if own {
+                let text = crate::ir::print::cond(func, part);
+                return Err(format!("it copies where `{text}`, and a box is cut at the ends of the array alone"));
+            }
+            outer.push(part.clone());
+        }
+        Ok(all(outer))
+    }
+
+    /// Leaves the block its share of the outer rows.
+    pub fn share(&mut self, rank: Var, blocks: u32) -> Result<(), String> {
+        let n = i64::from(blocks);
+        let last = self.tile.len() - 1;
+        let Some((d, s)) = (0..last).find_map(|d| Some((d, self.dims[d].filter(|_| self.tile[d] > 1)?))) else {
+            return Err(format!("one row cannot be shared out to {n} blocks"));
+        };
+        if self.tile[d] % n != 0 {
+            return Err(format!("{} rows cannot be shared out to {n} blocks", self.tile[d]));
+        }
+        self.tile[d] /= n;
+        self.coordinates[d] = self.coordinates[d].clone() + rank * self.tile[d];
+        self.indices[s] = self.indices[s].clone() + rank * self.tile[d];
+        Ok(())
+    }
+}
+
+/// The one dimension along which a variable moves, by one.
+fn moves(indices: &[Index], var: Var) -> Option<usize> {
+    let mut mentioned = indices.iter().enumerate().filter(|(_, i)| i.mentions(var));
+    let (dim, index) = mentioned.next()?;
+    let sum = simplify::affine(index);
+    let plain = sum.terms.iter().filter(|(atom, _)| atom.mentions(var)).count() == 1 && sum.coefficient(var) == 1;
+    (mentioned.next().is_none() && plain).then_some(dim)
+}
+
+/// Elements from one index to the next, within a panel where there are panels.
+fn strides(stage: &Buffer) -> Option<Vec<i64>> {
+    let Some(width) = stage.swizzle else { return layout::strides(stage) };
+    let shape = stage.const_shape()?;
+    let (_, rows) = shape.split_last()?;
+    let mut strides = vec![1];
+    let mut stride = i64::from(width) * 8 / i64::from(stage.dtype.bits());
+    for extent in rows.iter().rev() {
+        strides.insert(0, stride);
+        stride = stride.checked_mul(*extent)?;
+    }
+    Some(strides)
+}
+
+/// How far an element of a stage lies from its first, flips left aside: those of panels come one after the other.
+pub fn offset(stage: &Buffer, indices: &[Index]) -> Option<Index> {
+    let strides = strides(stage)?;
+    let mut sum = indices.iter().zip(&strides).fold(Index::Int(0), |sum, (i, s)| sum + i.clone() * *s);
+    if stage.swizzle.is_some() {
+        let (last, shape) = (indices.last()?, stage.const_shape()?);
+        let columns = strides.get(strides.len().checked_sub(2)?)?;
+        let panel = shape[..shape.len() - 1].iter().try_fold(*columns, |n, e| n.checked_mul(*e))?;
+        sum = sum - last.clone() + last.clone().floormod(*columns) + last.clone().floordiv(*columns) * panel;
+    }
+    Some(sum)
+}

@@ -1,0 +1,82 @@
+//! Tiles that an instruction finds behind a descriptor: in swizzled panels, k along their rows or across.
+//!
+//! A panel holds all rows of the buffer, as many bytes of each as the swizzle is wide; eight of its rows are the unit that is
+//! swizzled. Along k the unit's rows are those of the tile, 8 of them a *stride* apart from the next 8, and a tile's k stays inside
+//! a panel. Across, the unit's rows are 8 values of k, the next 8 a stride further, and what is beyond a panel's columns is the
+//! *leading* offset further, in the next panel (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout"; the
+//! leading offset of swizzled tiles along k is not used).
+
+use super::Fragments;
+use crate::error::{Error, Result};
+use crate::intrin::{Played, Row};
+use crate::ir::simplify::{self, Env};
+use crate::ir::{Buffer, Descriptor, Held, Index, print};
+
+/// Rows that are swizzled together.
+const ROWS: i64 = 8;
+
+impl Fragments<'_> {
+    /// Where a tile begins, and how it lies.
+    pub(super) fn descriptor(&self, row: &Row, played: &Played, env: &Env) -> Result<(Vec<Index>, Held)> {
+        let buffer = self.func.buffer(played.buffer);
+        let refused = |message: String| Error::input("lower.tile", format!("{}: {message}", row.name));
+        let Some(swizzle) = buffer.swizzle else {
+            return Err(refused(format!("{} is not swizzled, so no descriptor finds its rows", buffer.name)).help(
+                format!("swizzle {} 128 (or 64, 32) cuts its rows into panels of that many bytes", buffer.name),
+            ));
+        };
+        let (Some(shape), &[across, k]) = (buffer.const_shape(), played.along.as_slice()) else {
+            return Err(refused(format!(
+                "{} has no constant shape, or the tile more than two dimensions",
+                buffer.name
+            )));
+        };
+        let (last, bits, width) = (shape.len() - 1, i64::from(buffer.dtype.bits()), i64::from(swizzle));
+        let along_k = k == last;
+        let (inner, outer) = if along_k { (k, across) } else { (across, k) };
+        if inner != last || outer + 1 != last {
+            let message = format!("dimensions {across} and {k} of {} are not its last two", buffer.name);
+            return Err(refused(message).help("transform_layout puts a tile's rows and columns last"));
+        }
+        let (columns, rows) = (shape[last], shape[..last].iter().product::<i64>());
+        if columns * bits % (width * 8) != 0 || rows % ROWS != 0 {
+            let message = format!(
+                "{} has {rows} rows of {} bytes, which are no whole panels of 8 rows of {width} bytes",
+                buffer.name,
+                columns * bits / 8
+            );
+            return Err(refused(message).help("swizzle it with a smaller width, or make its tiles larger"));
+        }
+        let extent = |name: &str| row.dims.iter().find(|d| d.0 == name).map_or(1, |d| d.1);
+        let mine = if row.operands.get(played.operand).is_some_and(|o| o.name == "A") { "m" } else { "n" };
+        let tile = if along_k { [extent(mine), extent("k")] } else { [extent("k"), extent(mine)] };
+        // A step of k is 32 bytes; across, a tile begins with a panel.
+        let unit = [ROWS, if along_k { tile[1] } else { width * 8 / bits }];
+        for (dim, unit) in [outer, inner].into_iter().zip(unit) {
+            self.begins_at(row, played, (dim, unit), env)?;
+        }
+        let stride = (ROWS * width) as u32;
+        let leading = if along_k { 16 } else { (rows * width) as u32 };
+        Ok((played.base.clone(), Held::Descriptor(Descriptor { along_k, swizzle, leading, stride, tile })))
+    }
+
+    /// Bytes that a buffer with panels must be aligned to.
+    pub(super) fn unit_of(buffer: &Buffer) -> u32 {
+        buffer.swizzle.unwrap_or(0) * ROWS as u32
+    }
+
+    fn begins_at(&self, row: &Row, played: &Played, (dim, unit): (usize, i64), env: &Env) -> Result<()> {
+        let base = simplify::simplify(&played.base[dim], env);
+        if simplify::divisor(&base, env) % unit == 0 {
+            return Ok(());
+        }
+        let message = format!(
+            "{} takes a tile of {} from index {} on in dimension {dim}, which is not always a multiple of {unit}",
+            row.name,
+            self.func.buffer(played.buffer).name,
+            print::index(self.func, &base)
+        );
+        Err(Error::input("lower.tile", message)
+            .help("split the loops so that tiles begin where the swizzled units of shared memory do"))
+    }
+}

@@ -1,0 +1,30 @@
+//! Loops over the blocks of the grid: what `bind L blockIdx.x persistent` asks of the loops around it.
+
+use crate::error::{Error, Result};
+use crate::ir::{Axis, For, Func, Stmt, Var, visit};
+
+/// The loop that the blocks of the grid walk together, if a kernel has one.
+///
+/// It is the whole kernel: what stood around it would run before a block knows its first iteration, and a second loop over
+/// blocks would find in shared memory what another iteration left there.
+pub fn walked(func: &Func) -> Result<Option<Var>> {
+    let loops = visit::loops(&func.body);
+    let Some(l) = loops.iter().find(|l| l.persistent) else { return Ok(None) };
+    let name = func.var_name(l.var);
+    let refused = |message: String| Error::input("lower.persistent", message);
+    if !matches!(func.body.as_slice(), [Stmt::For(outermost)] if outermost.var == l.var) {
+        let message =
+            format!("the blocks of the grid walk loop {name} together, but it is not the outermost of its nest");
+        return Err(refused(message).help(format!("reorder {name} to the front, or bind it without `persistent`")));
+    }
+    let blocks = |o: &&&For| matches!(o.axis(), Some(Axis::BlockX | Axis::BlockY | Axis::BlockZ)) && o.var != l.var;
+    if let Some(other) = loops.iter().find(blocks) {
+        let message = format!(
+            "the blocks of the grid walk loop {name} together, but loop {} is bound to blocks, too",
+            func.var_name(other.var)
+        );
+        return Err(refused(message)
+            .help("fuse the two, or rasterize them, and bind the one loop that comes of it to blockIdx.x persistent"));
+    }
+    Ok(Some(l.var))
+}

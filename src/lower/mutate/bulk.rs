@@ -1,0 +1,119 @@
+//! What can be wrong with bulk copies, their slots, and what orders them.
+
+use super::{Change, change, name};
+use crate::ir::{BulkCopy, Elect, Func, Index, IndexOp, Slot, Stmt, Sync, SyncKind, Way, print};
+use crate::lower::LoweredKernel;
+
+/// A copy that is missing, whose box lies elsewhere, or that goes to another slot or counts on another.
+pub fn copies(func: &Func, copy: &BulkCopy) -> Vec<Change> {
+    let line = |c: &BulkCopy| print::stmts(func, &[Stmt::Bulk(c.clone())]).trim().to_string();
+    let text = line(copy);
+    let mut out = vec![change("copy removed", format!("`{text}` removed"), Vec::new())];
+    let mut became = |kind, new: BulkCopy| {
+        out.push(change(kind, format!("`{text}` became `{}`", line(&new)), vec![Stmt::Bulk(new)]));
+    };
+    for n in 0..copy.coordinates.len() {
+        for by in [-1, 1] {
+            let mut new = copy.clone();
+            new.coordinates[n] = new.coordinates[n].clone() + by;
+            became("box moved", new);
+        }
+    }
+    if let Some(index) = copy.indices.first().and_then(|i| next_slot(func, i)) {
+        became("slot", BulkCopy { indices: vec![index], ..copy.clone() });
+    }
+    if let Way::Load { full, multicast } = &copy.way
+        && let Some(index) = next_slot(func, &full.index)
+    {
+        let full = Slot { barrier: full.barrier, index };
+        became("slot", BulkCopy { way: Way::Load { full, multicast: *multicast }, ..copy.clone() });
+    }
+    out
+}
+
+/// What one thread runs, run by all.
+pub fn elected(e: &Elect) -> Vec<Change> {
+    vec![change("election removed", format!("the election of one thread of {} warps removed", e.warps), e.body.clone())]
+}
+
+/// An arrival or a wait with other bytes, another phase or another slot.
+pub fn arrivals(func: &Func, sync: &Sync) -> Vec<Change> {
+    let mut out = Vec::new();
+    let mut became = |kind, how: &str, new: SyncKind| {
+        out.push(change(
+            kind,
+            format!("{} {how}", name(sync)),
+            vec![Stmt::Sync(Sync { kind: new, reason: sync.reason.clone() })],
+        ));
+    };
+    match &sync.kind {
+        SyncKind::Expect { slot, bytes } => {
+            for other in [bytes - 16, bytes + 16] {
+                became(
+                    "bytes",
+                    &format!("of {other} bytes, not {bytes}"),
+                    SyncKind::Expect { slot: slot.clone(), bytes: other },
+                );
+            }
+        }
+        SyncKind::Await { slot, parity } => {
+            let other = (parity.clone() + 1).floormod(2);
+            became("phase", "of the other parity", SyncKind::Await { slot: slot.clone(), parity: other });
+        }
+        _ => {}
+    }
+    let mut moved = sync.kind.clone();
+    if let Some(slot) = moved.slot_mut()
+        && let Some(index) = next_slot(func, &slot.index)
+    {
+        slot.index = index;
+        became("slot", "of the next slot", moved);
+    }
+    out
+}
+
+/// The index with the number of a slot of a ring one more; `None` where it has none.
+pub fn next_slot(func: &Func, index: &Index) -> Option<Index> {
+    let ring = |n: i64| n > 1 && func.mbarriers.iter().any(|b| i64::from(b.slots) == n);
+    let of_threads = |i: &Index| {
+        let mut found = false;
+        i.for_each_var(&mut |v| found |= func.var_name(v).starts_with("threadIdx"));
+        found
+    };
+    match index {
+        Index::Bin(IndexOp::FloorMod, a, b) if b.as_int().is_some_and(ring) && !of_threads(a) => {
+            Some(((**a).clone() + 1).floormod((**b).clone()))
+        }
+        Index::Bin(op, a, b) => match (next_slot(func, a), next_slot(func, b)) {
+            (Some(a), _) => Some(Index::bin(*op, a, (**b).clone())),
+            (None, Some(b)) => Some(Index::bin(*op, (**a).clone(), b)),
+            (None, None) => None,
+        },
+        _ => None,
+    }
+}
+
+/// Tensor maps with another swizzle or box, and mbarriers that wait for one arrival more.
+pub fn maps(kernel: &LoweredKernel) -> Vec<(String, LoweredKernel)> {
+    let mut out = Vec::new();
+    for (n, map) in kernel.maps.iter().enumerate() {
+        let mut became = |what: &str, change: &dyn Fn(&mut crate::lower::TensorMap)| {
+            let mut damaged = kernel.clone();
+            change(&mut damaged.maps[n]);
+            out.push((format!("map {n} {what}"), damaged));
+        };
+        if map.swizzle > 0 {
+            became("without swizzle", &|m| m.swizzle = 0);
+        }
+        if let Some(d) = map.tile.iter().position(|t| *t > 1) {
+            became("with a smaller box", &|m| m.tile[d] -= 1);
+            became("with a larger box", &|m| m.tile[d] += 1);
+        }
+    }
+    for n in 0..kernel.func.mbarriers.len() {
+        let mut damaged = kernel.clone();
+        damaged.func.mbarriers[n].arrivals += 1;
+        out.push((format!("mbarrier {} waits for one arrival more", damaged.func.mbarriers[n].name), damaged));
+    }
+    out
+}

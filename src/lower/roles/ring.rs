@@ -1,0 +1,370 @@
+//! Rings of slots between a role that fills stages and what reads them.
+//!
+//! The stages that a role fills in one list of statements share two arrays of mbarriers, an mbarrier for each slot. The run
+//! of the list with the number `it`, over all loops around, uses slot `it % N` in its phase `it / N`:
+//!
+//! | who | in front | behind |
+//! |---|---|---|
+//! | the role | waits until the readers have left the slot, `empty`, in the phase before | arrives at `full`: one thread of each warp, or the one that starts bulk copies |
+//! | the readers | wait for `full` | one thread of each warp arrives at `empty` |
+//!
+//! Copies by cp.async are waited for N - 2 runs later, so that so many are under way; behind the loop for the last ones. A
+//! list that never runs more often than there are slots needs no `empty`.
+
+use super::Slices;
+use crate::error::{Error, Result};
+use crate::ir::simplify::{self, Env};
+use crate::ir::{
+    BufferId, Cond, Elect, Expr, For, Func, Held, Index, Mbarrier, Scope, Slot, Stmt, Sync, SyncKind, Way, visit,
+};
+use crate::lower::blocks::guarded;
+use crate::lower::{bulk, order, pipeline};
+
+/// A ring where it is used: in the run `it` of its list.
+struct Ring {
+    slots: i64,
+    it: Index,
+    /// The stages with the elements of a slot.
+    stages: Vec<(BufferId, i64)>,
+    names: String,
+    full: u32,
+    /// If slots are used again.
+    empty: Option<u32>,
+    /// Runs after which copies are waited for.
+    lag: i64,
+    /// Groups of products that the readers leave running: a slot is left so many runs later.
+    behind: i64,
+    copies: bool,
+    /// wgmma or the copy engine reads what threads write.
+    fence: bool,
+    /// The blocks that receive a slot's copies.
+    blocks: Option<u32>,
+}
+
+/// A list of statements that is taken apart.
+pub struct Place<'a> {
+    pub around: Option<&'a For>,
+    /// Which run of the list this is.
+    pub number: &'a Index,
+    pub env: &'a Env,
+}
+
+impl Slices<'_> {
+    /// Puts rings between the parts of a list, of which `fills` are those that fill stages; says what stands behind the loop
+    /// around for each part.
+    pub fn connect(
+        &self,
+        fills: Vec<Vec<Stmt>>,
+        parts: &mut [Vec<Stmt>],
+        at: &Place<'_>,
+        func: &mut Func,
+    ) -> Result<Vec<Vec<Stmt>>> {
+        let mut drains = vec![Vec::new(); parts.len()];
+        for (n, fill) in fills.into_iter().enumerate().filter(|(_, fill)| !fill.is_empty()) {
+            let ring = self.ring(n, &fill, &parts[0], at, func)?;
+            parts[0] = ring.read(std::mem::take(&mut parts[0]), at);
+            let filled = self.filled(&ring, n, fill, at);
+            parts[n + 1].splice(0..0, filled);
+            drains[n + 1] = self.drained(&ring, at);
+            if let Some((l, extent)) = counted(at) {
+                let left = (0..ring.behind.min(extent)).rev();
+                drains[0].extend(left.flat_map(|back| ring.left(&ring.last(l, extent, back), at.env)));
+            }
+        }
+        Ok(drains)
+    }
+
+    /// The ring of the stages that a role fills in a list.
+    fn ring(&self, n: usize, fill: &[Stmt], readers: &[Stmt], at: &Place<'_>, func: &mut Func) -> Result<Ring> {
+        let role = &self.roles[n];
+        let name = func.roles.get(role.role.0 as usize).map_or("", |r| r.name.as_str()).to_string();
+        let refuse = |why: String| Error::input("lower.role", format!("role {name}: {why}"));
+        let mut ids = visit::writes(fill);
+        ids.retain(|b| func.buffer(*b).scope == Scope::Shared);
+        let (fill, loads) = (fill.to_vec(), fill.iter().filter(|s| bulk::is_load(s)).count());
+        if loads > 0 && loads < fill.len() {
+            return Err(refuse("some of its stages are copied by tma and some by threads".to_string())
+                .help("give all of them one kind of copy, or roles of their own"));
+        }
+        let pipelined = at.around.and_then(|l| l.pipeline);
+        let written = visit::writes(&self.whole);
+        if let Some(other) =
+            readers.iter().find_map(|s| pipeline::stage_of(s, func, &written)).filter(|_| pipelined.is_some())
+        {
+            let (other, stage) = (func.buffer(other).name.clone(), &func.buffer(ids[0]).name);
+            return Err(refuse(format!("{stage} is in its warps, but {other} of the same pipeline is not"))
+                .help(format!("specialize {other} too")));
+        }
+        for id in &ids {
+            let stage = &func.buffer(*id).name;
+            if func.buffer(*id).role.is_some() || uses(&self.whole, *id) != uses(readers, *id) + uses(&fill, *id) {
+                return Err(refuse(format!("{stage} is used outside of the loop in which the role fills it"))
+                    .help(format!("compute_at {stage} further out")));
+            }
+        }
+        let slots = pipelined.map_or(1, |p| i64::from(p.stages).max(1));
+        let behind = pipelined.map_or(0, |p| i64::from(p.in_flight));
+        if behind > 0 && !order::products::any(readers) {
+            return Err(refuse(
+                "in_flight counts groups of asynchronous products, and nothing that reads it is one".to_string(),
+            ));
+        }
+        if behind > 0 && behind + 1 >= slots {
+            let why = format!("with {slots} slots and {behind} groups in flight no slot is left to load ahead");
+            return Err(refuse(why));
+        }
+        let again = simplify::bounds(at.number, at.env).is_none_or(|(_, last)| last >= slots);
+        let mut stages = Vec::new();
+        for id in &ids {
+            let size = pipeline::bulk::slot_of(func, *id);
+            let whole = func.buffer_mut(*id);
+            whole.role = Some(role.role);
+            if slots > 1 {
+                whole.shape = vec![Index::Int(size * slots)];
+            }
+            stages.push((*id, size));
+        }
+        let names: Vec<&str> = ids.iter().map(|b| func.buffer(*b).name.as_str()).collect();
+        let (first, names) = (names.first().map_or("", |n| *n).to_string(), names.join(", "));
+        let blocks = received(&fill);
+        let warps = func.roles.get(role.role.0 as usize).map_or(1, |r| r.warps);
+        let mut array = |name: String, arrivals: u32| {
+            func.mbarriers.push(Mbarrier { name, slots: slots as u32, arrivals, offset: None });
+            func.mbarriers.len() as u32 - 1
+        };
+        let full = match loaded_by(&fill) {
+            Some(full) => full,
+            None => array(format!("{first}_full"), warps),
+        };
+        let empty = again.then(|| array(format!("{first}_empty"), self.warps * blocks.unwrap_or(1)));
+        if let Some(array) = func.mbarriers.get_mut(full as usize) {
+            array.slots = slots as u32;
+        }
+        let copies = order::copies(&fill);
+        let fence = loads == 0 && ids.iter().any(|b| readers.iter().any(|s| is_described(s, *b)));
+        let lag = if copies && at.around.is_some() { (slots - 2).max(0) } else { 0 };
+        let it = at.number.clone();
+        Ok(Ring { slots, it, stages, names, full, empty, lag, behind, copies, fence, blocks })
+    }
+
+    /// What the role runs in a run of the list.
+    fn filled(&self, ring: &Ring, n: usize, fill: Vec<Stmt>, at: &Place<'_>) -> Vec<Stmt> {
+        let mut out = Vec::new();
+        if let Some(empty) = ring.empty {
+            let parity = (ring.phase() + 1).floormod(2);
+            let kind = SyncKind::Await {
+                slot: ring.slot(empty, &ring.it, at.env),
+                parity: simplify::simplify(&parity, at.env),
+            };
+            out.push(Stmt::Sync(kind.because(format!("WAR {}: the slot's readers have left it", ring.names))));
+        }
+        let warps = self.warps_of(n);
+        let moved = fill.into_iter().map(|s| ring.moved(s, at.env));
+        if ring.is_loaded(&self.whole) {
+            let mut body = Vec::new();
+            for stmt in moved {
+                if let Stmt::Elect(e) = stmt {
+                    body.extend(e.body);
+                }
+            }
+            out.push(Stmt::Elect(Elect { warps, body }));
+            return out;
+        }
+        out.extend(moved);
+        if ring.copies {
+            out.push(Stmt::Sync(SyncKind::Commit.because(ring.names.clone())));
+        }
+        match at.around.filter(|_| ring.lag > 0) {
+            Some(l) => {
+                let late = Cond::ge(l.var, ring.lag);
+                out.extend(guarded(late, ring.arrived(ring.lag as u32, &(ring.it.clone() - ring.lag), at.env)));
+            }
+            None => out.extend(ring.arrived(0, &ring.it, at.env)),
+        }
+        out
+    }
+
+    /// What the role runs behind the loop.
+    fn drained(&self, ring: &Ring, at: &Place<'_>) -> Vec<Stmt> {
+        let Some((l, extent)) = counted(at) else { return Vec::new() };
+        let left = (0..ring.lag.min(extent)).rev();
+        left.flat_map(|back| ring.arrived(back as u32, &ring.last(l, extent, back), at.env)).collect()
+    }
+
+    fn warps_of(&self, n: usize) -> u32 {
+        let threads: u32 = self.roles[n].axes.iter().map(|l| l.extent).product();
+        threads / crate::lower::units::LANES as u32
+    }
+}
+
+impl Ring {
+    /// The number of a run of the loop, counted back from its last one.
+    fn last(&self, l: &For, extent: i64, back: i64) -> Index {
+        visit::subst_index(&self.it, &[(l.var, Index::Int(extent - 1 - back))].into())
+    }
+
+    fn phase(&self) -> Index {
+        self.it.clone().floordiv(self.slots)
+    }
+
+    fn slot(&self, barrier: u32, it: &Index, env: &Env) -> Slot {
+        Slot { barrier, index: simplify::simplify(&it.clone().floormod(self.slots), env) }
+    }
+
+    /// Whether bulk copies fill it.
+    fn is_loaded(&self, whole: &[Stmt]) -> bool {
+        let mut found = false;
+        visit::walk(whole, &mut |s| {
+            found |=
+                matches!(s, Stmt::Bulk(c) if self.stages.iter().any(|(b, _)| *b == c.shared) && c.way != Way::Store);
+        });
+        found
+    }
+
+    /// The role's warps arrive for the run `it`, when what they have written or copied is there: of their groups of copies
+    /// so many may still be under way.
+    fn arrived(&self, groups: u32, it: &Index, env: &Env) -> Vec<Stmt> {
+        let mut out = Vec::new();
+        let mut put = |kind: SyncKind, reason: String| out.push(Stmt::Sync(kind.because(reason)));
+        if self.copies {
+            put(SyncKind::Wait { groups }, format!("RAW {}: the slot's copies have landed", self.names));
+        }
+        if self.fence {
+            put(SyncKind::ProxyFence, format!("RAW {}: other engines read it", self.names));
+        }
+        put(SyncKind::Warp, format!("RAW {}: all lanes have filled the slot", self.names));
+        let arrive = SyncKind::Arrive { slot: self.slot(self.full, it, env), blocks: None };
+        out.push(elected(arrive, format!("RAW {}: the slot is full", self.names)));
+        out
+    }
+
+    /// A list that reads the stages.
+    fn read(&self, list: Vec<Stmt>, at: &Place<'_>) -> Vec<Stmt> {
+        let env = at.env;
+        let touches = |s: &Stmt| self.stages.iter().any(|(b, _)| uses(std::slice::from_ref(s), *b) > 0);
+        let last = list.iter().rposition(touches);
+        let parity = simplify::simplify(&self.phase().floormod(2), env);
+        let wait = SyncKind::Await { slot: self.slot(self.full, &self.it, env), parity };
+        let mut wait = Some(Stmt::Sync(wait.because(format!("RAW {}: the slot is full", self.names))));
+        let mut out = Vec::new();
+        for (n, stmt) in list.into_iter().enumerate() {
+            if touches(&stmt) {
+                out.extend(wait.take());
+            }
+            out.push(self.moved(stmt, env));
+            if Some(n) == last {
+                out.extend(self.leave(at));
+            }
+        }
+        if last.is_none() {
+            out.extend(wait);
+            out.extend(self.leave(at));
+        }
+        out
+    }
+
+    /// The readers leave the slot of this run, or of the one whose products are done.
+    fn leave(&self, at: &Place<'_>) -> Vec<Stmt> {
+        match at.around.filter(|_| self.behind > 0) {
+            Some(l) => {
+                let late = Cond::ge(l.var, self.behind);
+                let body = self.left(&(self.it.clone() - self.behind), at.env);
+                if body.is_empty() { body } else { guarded(late, body) }
+            }
+            None => self.left(&self.it, at.env),
+        }
+    }
+
+    /// The readers leave the slot of the run `it`.
+    fn left(&self, it: &Index, env: &Env) -> Vec<Stmt> {
+        let Some(empty) = self.empty else { return Vec::new() };
+        let meet = SyncKind::Warp.because(format!("WAR {}: all lanes have read the slot", self.names));
+        let arrive = SyncKind::Arrive { slot: self.slot(empty, it, env), blocks: self.blocks };
+        vec![Stmt::Sync(meet), elected(arrive, format!("WAR {}: the slot is read", self.names))]
+    }
+
+    /// A statement with its stages in their slot.
+    fn moved(&self, stmt: Stmt, env: &Env) -> Stmt {
+        let slot = simplify::simplify(&self.it.clone().floormod(self.slots), env);
+        let offset = |b: BufferId| self.stages.iter().find(|(s, _)| *s == b).map(|(_, size)| slot.clone() * *size);
+        let put = |indices: &mut Vec<Index>, buffer: BufferId| {
+            if let (Some(o), Some(index)) = (offset(buffer), indices.first_mut()) {
+                *index = simplify::simplify(&(index.clone() + o), env);
+            }
+        };
+        let mut stmt = visit::map_stmt(stmt, &mut Index::clone, &mut |mut e| {
+            if let Expr::Load { buffer, indices, .. } = &mut e {
+                put(indices, *buffer);
+            }
+            e
+        });
+        visit::each_store(std::slice::from_mut(&mut stmt), &mut |s| put(&mut s.indices, s.buffer));
+        visit::each_operand(&mut stmt, &mut |o| put(&mut o.indices, o.buffer));
+        bulk::each_copy(&mut stmt, &mut |copy| {
+            put(&mut copy.indices, copy.shared);
+            if let (Way::Load { full, .. }, Some(_)) = (&mut copy.way, offset(copy.shared)) {
+                *full = Slot { barrier: self.full, index: slot.clone() };
+            }
+        });
+        stmt
+    }
+}
+
+/// The loop around with its extent.
+fn counted<'a>(at: &Place<'a>) -> Option<(&'a For, i64)> {
+    at.around.and_then(|l| Some((l, l.extent.as_int()?)))
+}
+
+fn elected(kind: SyncKind, reason: String) -> Stmt {
+    Stmt::Elect(Elect { warps: 1, body: vec![Stmt::Sync(Sync { kind, reason })] })
+}
+
+/// How many statements use a buffer.
+fn uses(body: &[Stmt], buffer: BufferId) -> usize {
+    let mut count = 0;
+    visit::walk(body, &mut |s| {
+        let one = std::slice::from_ref(s);
+        let leaf = matches!(s, Stmt::Store(_) | Stmt::Call(_) | Stmt::Bulk(_));
+        count += usize::from(leaf && (visit::reads(one).contains(&buffer) || visit::writes(one).contains(&buffer)));
+    });
+    count
+}
+
+/// Whether an instruction reads a stage behind a descriptor, or the copy engine stores it.
+fn is_described(stmt: &Stmt, stage: BufferId) -> bool {
+    let mut found = false;
+    visit::walk(std::slice::from_ref(stmt), &mut |s| match s {
+        Stmt::Call(c) => {
+            found |= c.operands.iter().any(|o| o.buffer == stage && matches!(o.held, Held::Descriptor(_)));
+        }
+        Stmt::Bulk(c) => found |= c.shared == stage,
+        _ => {}
+    });
+    found
+}
+
+fn each_load(body: &[Stmt], f: &mut dyn FnMut(&Slot, Option<u32>)) {
+    visit::walk(body, &mut |s| {
+        if let Stmt::Bulk(copy) = s
+            && let Way::Load { full, multicast } = &copy.way
+        {
+            f(full, *multicast);
+        }
+    });
+}
+
+/// The mbarriers of bulk loads.
+fn loaded_by(fill: &[Stmt]) -> Option<u32> {
+    let mut found = None;
+    each_load(fill, &mut |full, _| {
+        found.get_or_insert(full.barrier);
+    });
+    found
+}
+
+/// The blocks of the cluster that bulk loads go to.
+fn received(fill: &[Stmt]) -> Option<u32> {
+    let mut found: Option<u32> = None;
+    each_load(fill, &mut |_, multicast| found = found.max(multicast));
+    found
+}

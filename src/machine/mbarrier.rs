@@ -1,0 +1,228 @@
+//! Mbarriers: phases that end when all arrivals have come and all bytes that they wait for have landed (PTX ISA,
+//! "Parallel Synchronization and Communication Instructions: mbarrier").
+//!
+//! The count of bytes may be negative while arrivals are pending: copies may land before the arrival that expects them.
+//! A wait that sees a phase end learns what all who arrived in it had seen, and the copies that landed in it.
+
+use super::clocks::{By, Clocks, Life, Seen};
+use super::warp::Trap;
+use crate::ir::Func;
+use std::collections::HashMap;
+
+/// The largest count of bytes, either way.
+const MOST_BYTES: i64 = (1 << 20) - 1;
+
+/// One mbarrier.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Mbarrier {
+    /// When it was initialised, as a stamp; 0 if it was not.
+    init: u64,
+    arrivals: u32,
+    pending: u32,
+    bytes: i64,
+    /// Phases that are over.
+    over: i64,
+    arriving: Seen,
+    done: Seen,
+    /// The warp and lane that arrived last.
+    last: Option<(usize, usize)>,
+}
+
+/// The mbarriers of the blocks of a cluster, block after block, array after array.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Mbarriers {
+    /// Slots and arrivals of each array, and the number of its first mbarrier.
+    arrays: Vec<(i64, u32, usize)>,
+    slots: Vec<Mbarrier>,
+    /// Of a block.
+    each: usize,
+    /// The rank of the block whose warp runs.
+    pub rank: usize,
+    /// Which phase a thread last waited for, by warp, lane and mbarrier.
+    waited: HashMap<(usize, usize, usize), i64>,
+}
+
+/// The lanes that do something to an mbarrier, and when.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Party {
+    pub warp: usize,
+    pub mask: u32,
+    pub full: u32,
+    pub now: u64,
+}
+
+impl Party {
+    fn lane(self) -> usize {
+        (self.mask.trailing_zeros() as usize).min(31)
+    }
+}
+
+fn wrong(lane: usize, slot: usize, what: &'static str) -> Trap {
+    Trap::Mbarrier { lane, slot, what }
+}
+
+impl Mbarriers {
+    /// Those of a kernel with so many blocks in a cluster, none initialised.
+    pub fn of(func: &Func, blocks: usize) -> Mbarriers {
+        let mut out = Mbarriers::default();
+        for b in &func.mbarriers {
+            out.arrays.push((i64::from(b.slots), b.arrivals, out.each));
+            out.each += b.slots as usize;
+        }
+        out.slots = vec![Mbarrier::default(); out.each * blocks.max(1)];
+        out
+    }
+
+    /// Forgets everything: a block begins.
+    pub fn reset(&mut self) {
+        self.slots.fill(Mbarrier::default());
+        self.waited.clear();
+    }
+
+    /// The number of a slot of an array of the block whose warp runs.
+    pub fn number(&self, array: u32, index: i64, lane: usize) -> Result<usize, Trap> {
+        self.number_in(self.rank, array, index, lane)
+    }
+
+    /// The number of a slot of an array of a block of the cluster.
+    pub fn number_in(&self, rank: usize, array: u32, index: i64, lane: usize) -> Result<usize, Trap> {
+        let (slots, _, first) =
+            self.arrays.get(array as usize).ok_or(Trap::Broken("an array of mbarriers is missing"))?;
+        if (rank + 1) * self.each > self.slots.len() {
+            return Err(Trap::Broken("an mbarrier of a block that the cluster does not have"));
+        }
+        match (0..*slots).contains(&index) {
+            true => Ok(rank * self.each + first + index as usize),
+            false => Err(wrong(lane, *first, "is the array of a slot that lies outside of it")),
+        }
+    }
+
+    /// A thread initialises them all.
+    pub fn init(&mut self, party: Party) -> Result<(), Trap> {
+        for (slots, arrivals, first) in &self.arrays {
+            let first = self.rank * self.each + first;
+            for number in first..first + *slots as usize {
+                let slot = &mut self.slots[number];
+                if slot.init != 0 || party.mask.count_ones() > 1 {
+                    return Err(wrong(party.lane(), number, "is initialised more than once"));
+                }
+                let init = By::thread(party.warp, party.lane()).stamp(party.now);
+                *slot = Mbarrier { init, arrivals: *arrivals, pending: *arrivals, ..Mbarrier::default() };
+            }
+        }
+        Ok(())
+    }
+
+    fn slot(&mut self, number: usize, party: Party, clocks: &Clocks) -> Result<&mut Mbarrier, Trap> {
+        let slot = self.slots.get_mut(number).ok_or(Trap::Broken("an mbarrier is missing"))?;
+        if slot.init == 0 {
+            return Err(wrong(party.lane(), number, "is used, but nothing has initialised it"));
+        }
+        let life = Life { born: 0, ordered: true };
+        if (0..32).any(|l| party.mask >> l & 1 == 1 && !clocks.after(slot.init, By::thread(party.warp, l), life)) {
+            return Err(wrong(party.lane(), number, "is used, and nothing orders that behind its initialisation"));
+        }
+        Ok(slot)
+    }
+
+    /// Lanes arrive, each expecting so many bytes besides.
+    pub fn arrive(&mut self, number: usize, bytes: u32, party: Party, clocks: &Clocks) -> Result<(), Trap> {
+        let slot = self.slot(number, party, clocks)?;
+        let arrivals = party.mask.count_ones();
+        slot.bytes += i64::from(bytes) * i64::from(arrivals);
+        if arrivals > slot.pending {
+            return Err(wrong(party.lane(), number, "has more arrivals in a phase than it was initialised with"));
+        }
+        slot.pending -= arrivals;
+        slot.arriving.join(&clocks.release(party.warp, party.mask, party.full, party.now));
+        slot.last = Some((party.warp, party.lane()));
+        self.turn(number, party.lane())
+    }
+
+    /// So many bytes of a bulk copy have landed.
+    pub fn land(&mut self, number: usize, bytes: u32, now: u64, clocks: &Clocks) -> Result<(), Trap> {
+        let slot = self.slots.get_mut(number).ok_or(Trap::Broken("an mbarrier is missing"))?;
+        slot.bytes -= i64::from(bytes);
+        slot.arriving.add(clocks.landing(number), now);
+        self.turn(number, 0)
+    }
+
+    /// Ends the phase if all has come.
+    fn turn(&mut self, number: usize, lane: usize) -> Result<(), Trap> {
+        let slot = &mut self.slots[number];
+        if slot.bytes.abs() > MOST_BYTES {
+            return Err(wrong(lane, number, "counts more bytes than it can"));
+        }
+        if slot.pending == 0 && slot.bytes < 0 {
+            return Err(wrong(lane, number, "has more bytes landing in a phase than its arrivals expect"));
+        }
+        if slot.pending == 0 && slot.bytes == 0 {
+            slot.over += 1;
+            slot.pending = slot.arrivals;
+            slot.done = std::mem::take(&mut slot.arriving);
+        }
+        Ok(())
+    }
+
+    /// How many phases of an mbarrier are over.
+    pub fn over(&self, number: usize) -> i64 {
+        self.slots.get(number).map_or(0, |s| s.over)
+    }
+
+    /// Lanes wait for the phase of a parity; false if it is not over.
+    pub fn wait(&mut self, number: usize, parity: i64, party: Party, clocks: &mut Clocks) -> Result<bool, Trap> {
+        let over = self.slot(number, party, clocks)?.over;
+        if !(0..2).contains(&parity) {
+            return Err(wrong(party.lane(), number, "is waited for with a parity that is neither 0 nor 1"));
+        }
+        let key = (party.warp, party.lane(), number);
+        let before = self.waited.get(&key).copied().unwrap_or(if parity == 0 { 0 } else { -1 });
+        // A thread waits for the same phase again or for the next one.
+        let phase = before + i64::from(before.rem_euclid(2) != parity);
+        if over >= phase + 2 {
+            let what = "has ended two phases since the one that is waited for, whose parity no longer tells them apart";
+            return Err(wrong(party.lane(), number, what));
+        }
+        if over.rem_euclid(2) == parity {
+            return Ok(false);
+        }
+        self.waited.insert(key, phase);
+        let done = &self.slots[number].done;
+        clocks.acquire(party.warp, party.mask, party.full, done);
+        Ok(true)
+    }
+
+    /// `full[1], which is in phase 2 with 3 of 4 arrivals`, and who arrived last.
+    pub fn state(&self, func: &Func, number: usize) -> String {
+        let name = name(func, number);
+        let Some(slot) = self.slots.get(number) else { return name };
+        let bytes = match slot.bytes {
+            0 => String::new(),
+            n if n > 0 => format!(", {n} bytes missing"),
+            n => format!(", {} bytes too many", -n),
+        };
+        let last = match slot.last {
+            None => "nobody has ever arrived".to_string(),
+            Some((warp, lane)) => format!("the last to arrive was lane {lane} of warp {warp}"),
+        };
+        format!(
+            "{name}, which is in phase {} with {} of {} arrivals{bytes}; {last}",
+            slot.over,
+            slot.arrivals - slot.pending,
+            slot.arrivals
+        )
+    }
+}
+
+/// `full[1]`: the name of an mbarrier of a block.
+pub(super) fn name(func: &Func, slot: usize) -> String {
+    let each: u32 = func.mbarriers.iter().map(|b| b.slots).sum();
+    let mut rest = slot % (each as usize).max(1);
+    for b in &func.mbarriers {
+        match rest.checked_sub(b.slots as usize) {
+            None => return format!("{}[{rest}]", b.name),
+            Some(more) => rest = more,
+        }
+    }
+    "of no array".to_string()
+}

@@ -1,0 +1,128 @@
+//! Bulk tensor copies from end to end: what `copy_with STAGE tma` becomes, alone and in rings, what orders it and why, what is
+//! refused, that it runs on the machine in every order, and that every version of ptxas assembles it.
+
+use crate::lower::{lowered, syncs};
+use crate::ptxas::{assemble, tools};
+use warploom::loom::Schedule;
+use warploom::lower::{LoweredKernel, lower};
+use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with};
+use warploom::{Fault, Target};
+
+fn example(name: &str) -> String {
+    crate::cases::examples().into_iter().find(|(n, _)| n == name).unwrap_or_else(|| panic!("{name}")).1
+}
+
+/// An example at another size.
+fn at(name: &str, rows: i64, columns: i64) -> String {
+    example(name).replace("1000", &rows.to_string()).replace("1096", &columns.to_string())
+}
+
+/// A ring that comes again in each iteration of a loop around, with a number of tiles that its slots do not divide.
+const AGAIN: &str = "program again
+  input A f32[2, 96, 128]
+  B: output B[b 2, i 96, j 128] f32 = A[b, i, j] * 2.0
+target sm_90
+split i ? 32 -> i0 i1; split j ? 32 -> j0 j1
+reorder i0 b j0 i1 j1
+bind i0 blockIdx.x
+cache_read B A shared -> A_s; compute_at A_s j0
+swizzle A_s 128
+copy_with A_s tma
+fuse i1 j1 -> t; split t 16 64 -> u v; bind v threadIdx.x
+pipeline j0 stages=3
+";
+
+/// Programs that copy in every form, for other tests.
+pub fn programs() -> Vec<(&'static str, String)> {
+    vec![
+        ("boxes turned", at("transpose_tma", 72, 132)),
+        ("boxes of 16-bit floats turned", at("transpose_tma_f16", 72, 80)),
+        ("a ring of boxes", at("scale_tma", 40, 200)),
+        ("a ring of boxes again and again", AGAIN.to_string()),
+    ]
+}
+
+/// Whenever copies land, and whichever warp comes first, a program gives the bits of the naive one.
+#[test]
+fn boxes_land_right_in_every_order() {
+    for (name, text) in programs() {
+        let schedule = Schedule::parse(&text).unwrap();
+        let scheduled = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}"));
+        let lowered = lower(&scheduled, &schedule.target).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let naive = ring(&schedule.program, 5).unwrap();
+        for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(1), Policy::Random(2)] {
+            let options = Options { policy, ..Options::new(Mode::Ring) };
+            let found = ring_lowered_with(&lowered, &options, 5).unwrap_or_else(|e| panic!("{name}, {policy:?}: {e}"));
+            assert!(found == naive, "{name}, {policy:?}");
+        }
+    }
+}
+
+fn kernel(name: &str) -> LoweredKernel {
+    lowered(&at(name, 128, 256))
+}
+
+#[test]
+fn a_box_is_expected_waited_for_fenced_and_stored() {
+    let words: Vec<String> = syncs(&kernel("transpose_tma")).into_iter().collect();
+    let kinds: Vec<&str> = words.iter().map(|s| s.split([':', ' ']).next().unwrap()).collect();
+    assert_eq!(
+        kinds,
+        [
+            "mbarrier.init",
+            "block",
+            "mbarrier.expect_tx",
+            "mbarrier.wait",
+            "proxy_fence",
+            "block",
+            "bulk_commit",
+            "bulk_wait_read"
+        ],
+        "{words:#?}"
+    );
+    let maps = kernel("transpose_tma").maps;
+    assert_eq!((maps[0].tile.as_slice(), maps[0].swizzle), (&[64, 32][..], 128));
+    assert_eq!((maps[1].tile.as_slice(), maps[1].swizzle), (&[64, 64][..], 0));
+}
+
+#[test]
+fn slots_of_a_ring_have_an_mbarrier_each() {
+    let k = kernel("scale_tma");
+    assert_eq!((k.func.mbarriers.len(), k.func.mbarriers[0].slots, k.func.mbarriers[0].arrivals), (1, 3, 1));
+    let offset = k.func.mbarriers[0].offset.unwrap();
+    assert!(offset.is_multiple_of(8) && k.shared_bytes == offset + 24);
+    let text = warploom::lower::print_kernel(&k);
+    assert!(text.contains("mbarrier.wait A_s_full[j0 % 3], j0 // 3"), "{text}");
+}
+
+fn refused(text: &str) -> (Fault, String, String) {
+    let schedule = Schedule::parse(text).unwrap();
+    let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();
+    (error.fault(), error.code().to_string(), error.message().to_string())
+}
+
+#[test]
+fn what_the_copy_engine_cannot_do_is_refused() {
+    let text = at("transpose_tma", 128, 256);
+    let (fault, code, message) = refused(&text.replace("sm_90", "sm_80"));
+    assert_eq!((fault, code.as_str()), (Fault::Chip, "admit.copy"));
+    assert_eq!(message, "copy_with A_s B_s tma: sm_80 has no bulk tensor copies; sm_90 is the first that has");
+    // Rows with gaps are no box.
+    let (fault, code, message) = refused(&text.replace("swizzle A_s 128", "storage_align A_s 0 32 4"));
+    assert_eq!((fault, code.as_str()), (Fault::Input, "lower.bulk_rows"), "{message}");
+    assert!(message.contains("A_s lie"), "{message}");
+}
+
+#[test]
+fn every_assembler_takes_boxes() {
+    let tools = tools();
+    for (name, text) in programs() {
+        let schedule = Schedule::parse(&text).unwrap();
+        for target in [Target::sm_90(), Target::sm_90a()] {
+            let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();
+            let kernels = warploom::codegen::compile(&lowered, &target).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(kernels.ptx().contains("cp.async.bulk.tensor"), "{name}");
+            assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+    }
+}
