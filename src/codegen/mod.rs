@@ -30,7 +30,7 @@ mod words;
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
 use crate::lower::{Lowered, LoweredKernel};
-use crate::target::Target;
+use crate::target::{Features, Target};
 use inkwell::AddressSpace;
 use inkwell::context::Context;
 use inkwell::module::{Linkage, Module};
@@ -47,7 +47,13 @@ const SHARED_ALIGN: u32 = 1024;
 /// [`crate::error::Fault::Chip`] for types without ordinary code, [`crate::error::Fault::Input`] for kernels too
 /// large to write out, [`crate::error::Fault::Bug`] for anything that LLVM refuses.
 pub fn compile(lowered: &Lowered, target: &Target) -> Result<Kernels> {
-    let ptx_version = target.ptx_for(lowered.features());
+    let mut used = lowered.features();
+    // Kernels with mbarriers use what came with bulk copies where the chip has it: elections, waits that sleep.
+    used.set(
+        Features::TMA,
+        used.contains(Features::TMA) || used.contains(Features::MBARRIER) && target.has(Features::TMA),
+    );
+    let ptx_version = target.ptx_for(used);
     let machine = session::machine(target, ptx_version)?;
     // Before the context, which it outlives.
     let log = session::Diagnostics::default();

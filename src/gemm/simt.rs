@@ -34,7 +34,7 @@ const BLOCKS: i64 = 16;
 const ADDRESSES: i64 = 20;
 
 /// More of them where the tiles do not divide the product: conditions, and addresses that they keep apart.
-const EDGES: i64 = 16;
+const EDGES: i64 = 24;
 
 /// Blocks below which a smaller tile is taken: about one for each multiprocessor of a large chip.
 const ENOUGH_BLOCKS: i64 = 128;

@@ -140,7 +140,12 @@ const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("auto_f16_wmma", "loop", "loop kl runs 9 times", FEWER),
     ("auto_f16_wmma [35, 34, 18]", "loop", "loop bg runs 4 times", STOPPED),
     ("auto_f16_wmma [35, 34, 18]", "launch", "threadIdx.z", IDLE),
-    ("persistent_mma", "barrier moved", "(WAR A_s: A_s writes bytes that C_s used as C_s in the iteration before) moved up", ZEROS),
+    (
+        "persistent_mma",
+        "barrier moved",
+        "(WAR A_s: A_s writes bytes that C_s used as C_s in the iteration before) moved up",
+        ZEROS,
+    ),
     ("persistent_", "walk", "i0 became 1", LONE_ROW),
     ("auto_s4 [35, 34, 18]", "loop", "loop av runs", FEWER),
     ("auto_s4 [35, 34, 18]", "loop", "loop bv runs", FEWER),
