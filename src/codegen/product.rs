@@ -15,6 +15,9 @@ use crate::ir::simplify::Affine;
 use crate::ir::{BufferId, Call, Descriptor, Held, Operand, Stmt, visit};
 use inkwell::values::{InstructionOpcode, ValueKind};
 
+/// The bits of an address that a descriptor holds, in units of 16 bytes (PTX ISA, "matrix-descriptor-encode").
+const ADDRESS: i64 = 0x3_ffff;
+
 /// The number of a swizzle in a descriptor (PTX ISA, "Matrix Descriptor Format": bits 62 and 63).
 fn mode(swizzle: u32) -> i64 {
     match swizzle {
@@ -149,7 +152,11 @@ impl<'c> Body<'c, '_, '_> {
         }
         let rest = self.emit_sum(&Affine { constant: 0, ..sum })?;
         let bytes = self.b.exact(InstructionOpcode::Mul, self.widened(rest, 32)?, self.b.int(32, bits / 8), true)?;
-        let base = self.b.short_address(base)?;
+        let mut base = self.b.short_address(base)?;
+        if self.kernel.cluster() > 1 {
+            // In a cluster the address has the block's rank above its 24 bits, where the descriptor has its offsets.
+            base = self.b.binary(InstructionOpcode::And, base, self.b.int(32, ADDRESS))?;
+        }
         let address = self.b.binary(InstructionOpcode::Add, base, bytes.into())?;
         let chunk = self.b.binary(InstructionOpcode::LShr, address, self.b.int(32, 4).into())?;
         let low = self.b.binary(InstructionOpcode::Add, chunk, self.b.int(32, constant / 16).into())?;

@@ -145,13 +145,6 @@ impl Pass<'_> {
             found.share(cluster.var, cluster.extent).map_err(|message| refuse("multicast", message))?;
         }
         let (copies, align) = self.panels(nest, &found, shares.map(|c| c.extent))?;
-        if shares.is_some() && copies.len() > 1 {
-            // On an H200 the second block reads wrong bytes of the second panel, though both copies are counted; one panel is right.
-            let message =
-                format!("its tile has {} panels, and a copy to all blocks of a cluster has one", copies.len());
-            return Err(refuse("multicast", message)
-                .help("make the tile as wide as a panel of its swizzle, or copy without multicast"));
-        }
         for copy in &copies {
             let Some(offset) = boxes::offset(self.func.buffer(found.shared), &copy.indices) else {
                 return Err(bug("bulk", format!("{} has no layout", self.func.buffer(found.shared).name)));

@@ -162,7 +162,10 @@ impl Rings<'_> {
         }
         let Some((slot, bytes)) = self.bytes(&e.body) else { return Ok((e, None)) };
         let expect = SyncKind::Expect { slot: slot.clone(), bytes }.because(names.clone());
-        e.body.insert(0, Stmt::Sync(expect));
+        // Behind the wait for the slot, if its thread does that: before it the phase is another's.
+        let waits = |s: &&Stmt| matches!(s, Stmt::Sync(Sync { kind: SyncKind::Await { .. }, .. }));
+        let at = e.body.iter().take_while(waits).count();
+        e.body.insert(at, Stmt::Sync(expect));
         if self.awaited.contains(&slot.barrier) {
             return Ok((e, None));
         }

@@ -5,7 +5,7 @@
 //!
 //! | who | in front | behind |
 //! |---|---|---|
-//! | the role | waits until the readers have left the slot, `empty`, in the phase before | arrives at `full`: one thread of each warp, or the one that starts bulk copies |
+//! | the role | waits until the readers have left the slot, `empty`, in the phase before: every warp, or the one thread that starts bulk copies | arrives at `full`: one thread of each warp, or the one that starts bulk copies |
 //! | the readers | wait for `full` | one thread of each warp arrives at `empty` |
 //!
 //! Copies by cp.async are waited for N - 2 runs later, so that so many are under way; behind the loop for the last ones. A
@@ -161,14 +161,13 @@ impl Slices<'_> {
         let warps = self.warps_of(n);
         let moved = fill.into_iter().map(|s| ring.moved(s, at.env));
         if ring.is_loaded(&self.whole) {
-            let mut body = Vec::new();
+            // The thread that starts the copies waits alone: a warp that nobody waits for could fall two phases behind.
             for stmt in moved {
                 if let Stmt::Elect(e) = stmt {
-                    body.extend(e.body);
+                    out.extend(e.body);
                 }
             }
-            out.push(Stmt::Elect(Elect { warps, body }));
-            return out;
+            return vec![Stmt::Elect(Elect { warps, body: out })];
         }
         out.extend(moved);
         if ring.copies {
