@@ -155,7 +155,7 @@ impl<'c> Body<'c, '_, '_> {
         let mut base = self.b.short_address(base)?;
         if self.kernel.cluster() > 1 {
             // In a cluster the address has the block's rank above its 24 bits, where the descriptor has its offsets.
-            base = self.b.binary(InstructionOpcode::And, base, self.b.int(32, ADDRESS))?;
+            base = self.b.binary(InstructionOpcode::And, base, self.b.int(32, ADDRESS).into())?;
         }
         let address = self.b.binary(InstructionOpcode::Add, base, bytes.into())?;
         let chunk = self.b.binary(InstructionOpcode::LShr, address, self.b.int(32, 4).into())?;
