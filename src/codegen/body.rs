@@ -235,6 +235,10 @@ impl<'c> Body<'c, '_, '_> {
         match &sync.kind {
             SyncKind::Block => self.meet(),
             SyncKind::Warpgroup => self.meet_in_groups(),
+            SyncKind::ClusterRelaxed => {
+                self.b.effect("llvm.nvvm.barrier.cluster.arrive.relaxed.aligned", &[])?;
+                self.b.effect("llvm.nvvm.barrier.cluster.wait.aligned", &[])
+            }
             SyncKind::Cluster => {
                 self.b.effect("llvm.nvvm.barrier.cluster.arrive.aligned", &[])?;
                 self.b.effect("llvm.nvvm.barrier.cluster.wait.aligned", &[])

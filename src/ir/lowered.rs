@@ -179,6 +179,9 @@ pub enum SyncKind {
     Warpgroup,
     /// All threads of all blocks of the cluster meet.
     Cluster,
+    /// They meet, and nothing that they did to memory is ordered by it but the initialisation of mbarriers: at the ends of
+    /// a kernel, where nothing else needs it and a fence over all memory would take its time.
+    ClusterRelaxed,
     /// Each thread closes the group of the asynchronous copies (cp.async) that it has started since the last one closed. A
     /// group may be empty: groups are counted.
     Commit,
@@ -261,7 +264,10 @@ impl SyncKind {
 
     /// Whether threads meet there.
     pub fn is_meeting(&self) -> bool {
-        matches!(self, SyncKind::Block | SyncKind::Warp | SyncKind::Warpgroup | SyncKind::Cluster)
+        matches!(
+            self,
+            SyncKind::Block | SyncKind::Warp | SyncKind::Warpgroup | SyncKind::Cluster | SyncKind::ClusterRelaxed
+        )
     }
 
     /// The word for it in dumps.
@@ -271,6 +277,7 @@ impl SyncKind {
             SyncKind::Warp => "warp_barrier",
             SyncKind::Warpgroup => "warpgroup_barrier",
             SyncKind::Cluster => "cluster_barrier",
+            SyncKind::ClusterRelaxed => "cluster_barrier_relaxed",
             SyncKind::Commit => "commit_group",
             SyncKind::Wait { .. } => "wait_group",
             SyncKind::ProxyFence => "proxy_fence",

@@ -120,7 +120,9 @@ fn moved(sync: &Sync) -> &'static str {
         }
         SyncKind::ProxyFence | SyncKind::ProductFence => "fence moved",
         SyncKind::InitBarriers | SyncKind::Expect { .. } | SyncKind::Arrive { .. } => "arrival moved",
-        SyncKind::Block | SyncKind::Warp | SyncKind::Warpgroup | SyncKind::Cluster => "barrier moved",
+        SyncKind::Block | SyncKind::Warp | SyncKind::Warpgroup | SyncKind::Cluster | SyncKind::ClusterRelaxed => {
+            "barrier moved"
+        }
     }
 }
 
@@ -189,7 +191,7 @@ fn syncs(sync: &Sync) -> Vec<Change> {
                 weaker("barrier weakened", "of the warp only".into(), because(SyncKind::Warp)),
             ]
         }
-        SyncKind::Cluster => {
+        SyncKind::Cluster | SyncKind::ClusterRelaxed => {
             vec![
                 missing("barrier removed"),
                 weaker("barrier weakened", "of the block only".into(), because(SyncKind::Block)),

@@ -15,7 +15,19 @@ pub fn verify(kernel: &LoweredKernel) -> Result<()> {
     let mut check =
         Check { kernel, written, unrolled: Vec::new(), divergent: false, apart: false, elected: false, warps: 0 };
     check.buffers()?;
+    check.relaxed()?;
     check.body(&kernel.func.body, &kernel.env())
+}
+
+fn is_relaxed(stmt: &Stmt) -> bool {
+    matches!(stmt, Stmt::Sync(Sync { kind: SyncKind::ClusterRelaxed, .. }))
+}
+
+/// Whether statements read or write memory.
+fn touches(body: &[Stmt]) -> bool {
+    let mut found = false;
+    visit::walk(body, &mut |s| found |= matches!(s, Stmt::Store(_) | Stmt::Call(_) | Stmt::Bulk(_)));
+    found
 }
 
 struct Check<'a> {
@@ -61,6 +73,17 @@ impl Check<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A barrier that orders no memory stands where nothing has touched any, or nothing will.
+    fn relaxed(&self) -> Result<()> {
+        let body = &self.kernel.func.body;
+        let (mut all, mut ends) = (0, 0);
+        visit::walk(body, &mut |s| all += usize::from(is_relaxed(s)));
+        for (n, _) in body.iter().enumerate().filter(|(_, s)| is_relaxed(s)) {
+            ends += usize::from(!touches(&body[..n]) || !touches(&body[n..]));
+        }
+        if all == ends { Ok(()) } else { Err(self.broken("a barrier that orders no memory stands among accesses")) }
     }
 
     fn body(&mut self, body: &[Stmt], env: &Env) -> Result<()> {

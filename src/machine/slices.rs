@@ -106,7 +106,8 @@ impl Compiler<'_> {
         let op = match &sync.kind {
             SyncKind::Block => self.meeting(self.slice.warps),
             SyncKind::Warpgroup => self.meeting(4),
-            SyncKind::Cluster => Op::ClusterBarrier,
+            // `verify` has seen that nothing but mbarriers needs the order.
+            SyncKind::Cluster | SyncKind::ClusterRelaxed => Op::ClusterBarrier,
             SyncKind::Warp => Op::WarpBarrier,
             SyncKind::Commit => Op::Commit,
             SyncKind::Wait { groups } => Op::Wait { groups: *groups },

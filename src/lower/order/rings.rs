@@ -51,7 +51,7 @@ pub fn frame(kernel: &mut LoweredKernel) {
         let set = SyncKind::InitBarriers.because("before anyone arrives or waits");
         let meet = match kernel.extent(Axis::Cluster) {
             1 => SyncKind::Block,
-            _ => SyncKind::Cluster,
+            _ => SyncKind::ClusterRelaxed,
         };
         let meet = meet.because("the mbarriers are set");
         kernel.func.body.splice(0..0, [Stmt::Elect(Elect { warps, body: vec![Stmt::Sync(set)] }), Stmt::Sync(meet)]);
@@ -71,7 +71,7 @@ pub fn frame(kernel: &mut LoweredKernel) {
         kernel.func.body.push(Stmt::Elect(Elect { warps, body: vec![Stmt::Sync(wait)] }));
     }
     if is_reached_by_peers(&kernel.func.body) {
-        let meet = SyncKind::Cluster.because("no block leaves while another one may still reach it");
+        let meet = SyncKind::ClusterRelaxed.because("no block leaves while another one may still reach it");
         kernel.func.body.push(Stmt::Sync(meet));
     }
 }
