@@ -149,7 +149,9 @@ fn declare<'c>(b: &Builder<'c, '_>, kernel: &LoweredKernel, entry: &str) -> Func
 fn bounds<'c>(b: &Builder<'c, '_>, kernel: &LoweredKernel, function: FunctionValue<'c>) -> Result<()> {
     let [x, y, z] = kernel.block();
     let mut notes = vec![("reqntidx", x), ("reqntidy", y), ("reqntidz", z)];
-    notes.extend(kernel.min_blocks.map(|n| ("minctasm", n)));
+    // Where roles take registers over from each other, ptxas has to know how many a thread begins with.
+    let moves = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(r) if r.regs.is_some()));
+    notes.extend(kernel.min_blocks.or(moves.then_some(1)).map(|n| ("minctasm", n)));
     for (key, value) in notes {
         let function: BasicMetadataValueEnum = function.as_global_value().as_pointer_value().into();
         let node =

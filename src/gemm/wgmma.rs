@@ -50,6 +50,8 @@ pub struct Wgmma {
 const ROWS: i64 = 64;
 /// Bytes of shared memory that a block can have.
 const SHARED: i64 = 232_448;
+/// Bytes of a line of the second-level cache.
+const LINE: i64 = 128;
 /// Columns of C that leave together: 128 bytes.
 const LEAVING: i64 = 64;
 /// Tiles to choose from: of a block, with the warpgroups that share it.
@@ -92,12 +94,12 @@ impl Wgmma {
         if !known || spec.m.min(spec.n) < 16 || spec.k < 16 || !target.has(Features::WGMMA | Features::TMA) {
             return None;
         }
-        let all = CANDIDATES.iter().map(|(block, groups)| Wgmma::of(spec, *block, *groups));
+        let all = CANDIDATES.iter().map(|(block, groups)| Wgmma::of(spec, *block, *groups, target));
         all.min_by(|a, b| a.clocks(spec, target).total_cmp(&b.clocks(spec, target)))
     }
 
     /// These tiles, with slots and routes that suit them.
-    pub fn of(spec: &GemmSpec, block: [i64; 2], groups: i64) -> Wgmma {
+    pub fn of(spec: &GemmSpec, block: [i64; 2], groups: i64, target: &Target) -> Wgmma {
         let routes = [0, 1].map(|side| match contiguous(spec, side) % 8 {
             0 => Source::Direct,
             _ => Source::Packed,
@@ -105,6 +107,15 @@ impl Wgmma {
         let bulk_store = spec.n % 8 == 0;
         let plain = Wgmma { cluster: [1, 1], persistent: false, loader: false, ..Wgmma::LARGE };
         let mut w = Wgmma { block, groups, bulk_store, routes, ..plain };
+        // Where there are more tiles than multiprocessors, blocks that stay load the next tile while the last one leaves.
+        let many = w.blocks(spec) > i64::from(processors(target));
+        w.persistent = many && bulk_store;
+        w.loader = w.persistent;
+        // Rows that begin anywhere in the cache's lines cost two reads each: two blocks share them, where they find partners.
+        let crooked = (0..2).any(|side| contiguous(spec, side) * 2 % LINE != 0 && routes[side] == Source::Direct);
+        if crooked && !many && bulk_store && up(spec.m, block[0]) % 2 == 0 {
+            (w.cluster, w.loader) = ([2, 1], true);
+        }
         // As many slots as k has use for, and as leave room for C's own.
         w.stages = (2..=8).rev().find(|n| Wgmma { stages: *n, ..w }.shared() <= SHARED).unwrap_or(2);
         w.stages = w.stages.min(up(spec.k, w.bk).max(2));
@@ -181,8 +192,9 @@ impl Wgmma {
             let _ = writeln!(out, "pipeline k0 stages={}{in_flight}", self.stages);
         }
         if self.loader {
-            let regs = if self.groups > 1 { " regs=40" } else { "" };
-            let _ = writeln!(out, "specialize A_s B_s -> load warps=4{regs}");
+            // Registers are moved between whole warpgroups; one that multiplies alone has enough of them.
+            let warps = if self.groups > 1 { "4 regs=40" } else { "1" };
+            let _ = writeln!(out, "specialize A_s B_s -> load warps={warps}");
         }
         out
     }

@@ -4,7 +4,7 @@
 //! 1. No stage has a mechanism yet.
 //! 2. A stage stores what it loads from another buffer of the same type, or zero where a select says so.
 //! 3. cp_async copies from global to shared memory; a vectorized loop inside makes 4, 8 or 16 bytes.
-//! 4. tma copies between global and shared memory, under no loop bound to warps or threads.
+//! 4. tma copies between global and shared memory, under no loop bound to threads, nor to warps that copy boxes of their own.
 //! 5. tma copies a box: innermost serial loops that each move by one along one dimension of both buffers, at most 5
 //!    dimensions, and at most 256 iterations each.
 //! 6. tma's global side is contiguous along its last dimension, and its other strides and the box's rows are multiples
@@ -43,7 +43,7 @@ pub static PRIMITIVE: Primitive = Primitive {
         "no stage has a mechanism yet",
         "a stage stores what it loads from another buffer of the same type, or zero where a select says so",
         "cp_async copies from global to shared memory; a vectorized loop inside makes 4, 8 or 16 bytes",
-        "tma copies between global and shared memory, under no loop bound to warps or threads",
+        "tma copies between global and shared memory, under no loop bound to threads, nor to warps that copy boxes of their own",
         "tma copies a box: innermost serial loops that each move by one along one dimension of both buffers, at most 5 \
          dimensions, and at most 256 iterations each",
         "tma's global side is contiguous along its last dimension, and its other strides and the box's rows are \
@@ -137,7 +137,10 @@ fn tma(func: &Func, name: &str, around: &[&For], from: &Side, to: &Side) -> Brok
         (Scope::Shared, Scope::Global) => (to, from),
         (a, b) => return Some((4, format!("stage `{name}` copies from {} to {} memory", a.name(), b.name()))),
     };
-    if let Some(l) = around.iter().find(|l| l.axis().is_some_and(|a| a.level() >= Axis::Warp.level())) {
+    // Warps that need the same box have it copied once.
+    let own = |l: &For| [global, shared].iter().any(|s| s.indices.iter().any(|i| i.mentions(l.var)));
+    let bound = |l: &For, a: Axis| a.level() > Axis::Warp.level() || a.level() == Axis::Warp.level() && own(l);
+    if let Some(l) = around.iter().find(|l| l.axis().is_some_and(|a| bound(l, a))) {
         let axis = l.axis().map(Axis::name).unwrap_or_default();
         return Some((4, format!("loop `{}` around `{name}` is bound to {axis}", func.var_name(l.var))));
     }
