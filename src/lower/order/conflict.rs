@@ -7,6 +7,7 @@
 mod enumerate;
 
 use super::super::{LoweredKernel, units};
+use crate::intrin;
 use crate::ir::simplify::{self, Affine, Env};
 use crate::ir::{
     BlockId, BufferId, Cond, Descriptor, Expr, For, Func, Held, Index, LoopKind, Scope, Stmt, Var, Way, visit,
@@ -23,6 +24,8 @@ pub enum Level {
     Own,
     /// Only on threads of its own warp.
     Warp,
+    /// Only on threads of its own warpgroup, where warpgroups work together.
+    Group,
     /// On threads of other warps.
     Block,
     /// On threads of other blocks of the cluster.
@@ -77,6 +80,8 @@ pub struct Sites<'a> {
     kernel: &'a LoweredKernel,
     lane: Index,
     threads: Vec<(Var, i64)>,
+    /// The block has several warpgroups that work together.
+    grouped: bool,
     /// The variables of the block that change from tile to tile, where it runs several.
     changing: Vec<Var>,
     sites: Vec<Site>,
@@ -89,11 +94,14 @@ pub struct Sites<'a> {
 impl<'a> Sites<'a> {
     pub fn new(kernel: &'a LoweredKernel) -> Self {
         let threads = kernel.thread_vars();
+        let of_groups = kernel.instructions().iter().any(|row| row.level == intrin::Level::Warpgroup);
+        let count: i64 = threads.iter().map(|(_, n)| *n).product();
+        let grouped = of_groups && threads.len() == 1 && count > units::GROUP && count % units::GROUP == 0;
         let tile = kernel.persistent().map(|(tile, _)| tile);
         let derived = kernel.derived.iter().map(|d| d.var).filter(|_| tile.is_some());
         let changing = tile.into_iter().chain(derived).collect();
         let (lane, known) = (kernel.lane(), RefCell::default());
-        Sites { kernel, lane, threads, changing, sites: Vec::new(), loops: Vec::new(), elected: 0, known }
+        Sites { kernel, lane, threads, grouped, changing, sites: Vec::new(), loops: Vec::new(), elected: 0, known }
     }
 
     /// The kernel's program.
@@ -311,6 +319,9 @@ impl<'a> Sites<'a> {
         if self.far_apart(&a, &b) {
             return Level::Apart;
         }
+        if [&a, &b].iter().any(|f| f.site.is_proxied()) && self.groups_apart(&a, &b) {
+            return Level::Group;
+        }
         if a.site.proxied || b.site.proxied {
             return self.widest();
         }
@@ -384,10 +395,36 @@ impl<'a> Sites<'a> {
         }
     }
 
+    /// Whether no warpgroup touches what another one does.
+    fn groups_apart(&self, a: &Flat, b: &Flat) -> bool {
+        let [(_, threads)] = self.threads[..] else { return false };
+        let groups = 0..threads / units::GROUP;
+        let apart = |g: i64, h: i64| match (self.span_in(a, g), self.span_in(b, h)) {
+            (Some(a), Some(b)) => a.1 < b.0 || b.1 < a.0,
+            _ => false,
+        };
+        self.grouped && groups.clone().all(|g| groups.clone().all(|h| g == h || apart(g, h)))
+    }
+
+    /// The first and the last element of a warpgroup.
+    fn span_in(&self, flat: &Flat, group: i64) -> Option<(i64, i64)> {
+        let first = group * units::GROUP;
+        self.span_of(flat, |_, _| (first, first + units::GROUP - 1))
+    }
+
     /// The first and the last element.
     fn span(&self, flat: &Flat) -> Option<(i64, i64)> {
+        self.span_of(flat, |_, n| (0, n - 1))
+    }
+
+    /// The first and the last element of threads in a range.
+    fn span_of(&self, flat: &Flat, range: impl Fn(Var, i64) -> (i64, i64)) -> Option<(i64, i64)> {
         let mut env = Env::new();
-        self.threads.iter().chain(&flat.site.loops).for_each(|(v, n)| env.bind(*v, 0, *n - 1));
+        flat.site.loops.iter().for_each(|(v, n)| env.bind(*v, 0, *n - 1));
+        for (v, n) in &self.threads {
+            let (first, last) = range(*v, *n);
+            env.bind(*v, first, last);
+        }
         let (first, last) = simplify::bounds(&flat.affine.to_index(), &env)?;
         Some((first, last.checked_add(i64::from(flat.site.lanes) - 1)?))
     }

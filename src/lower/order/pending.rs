@@ -16,12 +16,23 @@ pub enum Flight {
     Landed,
 }
 
+/// Threads that have met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// Each is where it is.
+    None,
+    /// Those of each warp.
+    Warp,
+    /// Those of each warpgroup.
+    Group,
+}
+
 /// An access that something may still have to be ordered with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     pub flight: Flight,
-    /// The threads of a warp have met since.
-    pub in_step: bool,
+    /// Who has met since.
+    pub step: Step,
     /// It is a bulk store's: its groups are counted apart.
     stores: bool,
     /// A write of threads that the copy engine does not see yet.
@@ -55,7 +66,7 @@ impl Pending {
             By::Store { .. } => Flight::Group(0),
         };
         let stores = matches!(by, By::Store { .. });
-        self.states.insert(site, State { flight, in_step: false, stores, unfenced, apart, met: false });
+        self.states.insert(site, State { flight, step: Step::None, stores, unfenced, apart, met: false });
     }
 
     /// A group is closed: of bulk stores or of other copies.
@@ -73,7 +84,7 @@ impl Pending {
     pub fn wait(&mut self, groups: u32, stores: bool) {
         let landed = |s: &&mut State| s.is_in_group_before(groups, stores);
         for s in self.states.values_mut().filter(landed) {
-            (s.flight, s.in_step) = (Flight::Landed, false);
+            (s.flight, s.step) = (Flight::Landed, Step::None);
         }
     }
 
@@ -87,9 +98,9 @@ impl Pending {
         self.states.values_mut().filter(|s| s.flight == Flight::Landed).for_each(|s| s.unfenced = false);
     }
 
-    /// The threads of each warp meet.
-    pub fn meet_in_warps(&mut self) {
-        self.states.values_mut().filter(|s| s.flight == Flight::Landed).for_each(|s| s.in_step = true);
+    /// The threads of each warp, or warpgroup, meet.
+    pub fn meet_in(&mut self, step: Step) {
+        self.states.values_mut().filter(|s| s.flight == Flight::Landed).for_each(|s| s.step = s.step.max(step));
     }
 
     /// All threads of the cluster meet.
@@ -111,7 +122,9 @@ impl Pending {
         s.apart &= level != Level::Cluster;
         s.flight = Flight::Landed;
         if level == Level::Warp {
-            s.in_step = true;
+            s.step = s.step.max(Step::Warp);
+        } else if level == Level::Group {
+            s.step = s.step.max(Step::Group);
         } else if s.unfenced || s.apart {
             s.met = true;
         } else {
@@ -125,7 +138,7 @@ impl Pending {
         for (&site, &b) in &other.states {
             let either = |a: &mut State| {
                 a.flight = a.flight.min(b.flight);
-                a.in_step &= b.in_step;
+                a.step = a.step.min(b.step);
                 a.met &= b.met;
                 a.unfenced |= b.unfenced;
                 a.apart |= b.apart;

@@ -6,7 +6,7 @@
 //! barrier inside, it is put in front of the loop instead.
 
 use super::conflict::{By, Level, Sites};
-use super::pending::{Flight, Pending};
+use super::pending::{Flight, Pending, Step};
 use super::{Item, Kind};
 use crate::ir::{Elect, Stmt, SyncKind};
 use std::cell::RefCell;
@@ -36,6 +36,7 @@ impl Placed {
         let fence = self.fence.map(|reason| SyncKind::ProxyFence.because(reason));
         let meet = self.meet.map(|(level, reason)| match level {
             Level::Warp => SyncKind::Warp.because(reason),
+            Level::Group => SyncKind::Warpgroup.because(reason),
             Level::Cluster => SyncKind::Cluster.because(reason),
             _ => SyncKind::Block.because(reason),
         });
@@ -54,8 +55,9 @@ fn rank(level: Level) -> u8 {
     match level {
         Level::Apart | Level::Own => 0,
         Level::Warp => 1,
-        Level::Unknown | Level::Block => 2,
-        Level::Cluster => 3,
+        Level::Group => 2,
+        Level::Unknown | Level::Block => 3,
+        Level::Cluster => 4,
     }
 }
 
@@ -239,7 +241,8 @@ impl<'a> Walker<'a> {
                     Level::Apart => false,
                     _ if state.met => false,
                     Level::Own => !landed,
-                    Level::Warp => !landed || !state.in_step,
+                    Level::Warp => !landed || state.step < Step::Warp,
+                    Level::Group => !landed || state.step < Step::Group,
                     Level::Block | Level::Unknown => true,
                 };
                 if needed || fence {
@@ -275,7 +278,8 @@ impl<'a> Walker<'a> {
             let seen = here.pending.states.iter().map(|(site, s)| (*site, s.flight)).collect();
             here.last = Some(Last { at: here.out.len(), seen, near: true });
             match level {
-                Level::Warp => here.pending.meet_in_warps(),
+                Level::Warp => here.pending.meet_in(Step::Warp),
+                Level::Group => here.pending.meet_in(Step::Group),
                 Level::Cluster => here.pending.meet_in_cluster(),
                 _ => here.pending.meet(),
             }

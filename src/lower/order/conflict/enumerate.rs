@@ -2,6 +2,7 @@
 
 use super::{Flat, Level, Site, Sites};
 use crate::ir::Var;
+use crate::lower::units::GROUP;
 use std::collections::HashMap;
 
 /// Evaluations of one index that an enumeration may take.
@@ -86,11 +87,10 @@ impl Sites<'_> {
         }
         let mut level = Level::Apart;
         let finished = self.each(b, &mut |thread, element| {
-            match owners.get(&element).map_or(Level::Apart, |o| o.seen_from(thread)) {
-                Level::Block => level = Level::Block,
-                Level::Warp => level = Level::Warp,
-                Level::Own if level == Level::Apart => level = Level::Own,
-                _ => {}
+            let seen = owners.get(&element).map_or(Level::Apart, |o| o.seen_from(thread));
+            let seen = if seen == Level::Group && !self.grouped { Level::Block } else { seen };
+            if distance(seen) > distance(level) {
+                level = seen;
             }
             level != Level::Block
         });
@@ -141,7 +141,10 @@ impl Sites<'_> {
 
     /// Whether no element is touched by two warps or in two iterations: what lanes do together they never do again.
     pub(super) fn once(&self, flat: &Flat) -> bool {
-        let vars: Vec<(Var, i64)> = self.threads.iter().chain(&flat.site.loops).copied().collect();
+        // In the iterations of a loop that the index does not mention each lane does what it did before.
+        let told = flat.site.loops.iter().filter(|(v, _)| flat.affine.terms.iter().any(|(atom, _)| atom.mentions(*v)));
+        let told: Vec<(Var, i64)> = told.copied().collect();
+        let vars: Vec<(Var, i64)> = self.threads.iter().chain(&told).copied().collect();
         let runs = vars.iter().try_fold(1i64, |n, (_, e)| n.checked_mul(*e)).filter(|n| *n <= BUDGET);
         let mut owners: HashMap<i64, i64> = HashMap::new();
         (0..runs.unwrap_or(0)).all(|n| {
@@ -151,7 +154,7 @@ impl Sites<'_> {
             // Loops count upwards of the threads, whose lanes are one.
             let digit = |id: i64, (v, e): &(Var, i64)| id * e + value(*v).unwrap_or(0);
             let thread = self.threads.iter().rev().fold(0, digit);
-            let run = flat.site.loops.iter().fold(thread / 32, digit);
+            let run = told.iter().fold(thread / 32, digit);
             (0..i64::from(flat.site.lanes)).all(|k| *owners.entry(first + k).or_insert(run) == run)
         }) && runs.is_some()
     }
@@ -174,21 +177,36 @@ struct Owner {
     thread: i64,
     several: bool,
     several_warps: bool,
+    several_groups: bool,
+}
+
+/// Levels from near to far.
+fn distance(level: Level) -> u8 {
+    match level {
+        Level::Apart => 0,
+        Level::Own => 1,
+        Level::Warp => 2,
+        Level::Group => 3,
+        Level::Block | Level::Cluster | Level::Unknown => 4,
+    }
 }
 
 impl Owner {
     fn new(thread: i64) -> Owner {
-        Owner { thread, several: false, several_warps: false }
+        Owner { thread, several: false, several_warps: false, several_groups: false }
     }
 
     fn add(&mut self, thread: i64) {
         self.several |= thread != self.thread;
         self.several_warps |= thread / 32 != self.thread / 32;
+        self.several_groups |= thread / GROUP != self.thread / GROUP;
     }
 
     fn seen_from(&self, thread: i64) -> Level {
-        if self.several_warps || thread / 32 != self.thread / 32 {
+        if self.several_groups || thread / GROUP != self.thread / GROUP {
             Level::Block
+        } else if self.several_warps || thread / 32 != self.thread / 32 {
+            Level::Group
         } else if self.several || thread != self.thread {
             Level::Warp
         } else {
