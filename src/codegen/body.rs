@@ -50,7 +50,7 @@ pub struct Body<'c, 'm, 'k> {
     /// What the PTX says about its blocks.
     pub listing: &'m mut Listing,
     /// The ranges of the launch variables and of the loops.
-    ranges: Env,
+    pub(super) ranges: Env,
     function: FunctionValue<'c>,
     pub(super) depth: u32,
     pub(super) around: Option<Var>,

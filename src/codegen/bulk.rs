@@ -114,8 +114,9 @@ impl<'c> Body<'c, '_, '_> {
                 let arrive = |n| self.template(ARRIVE_CLUSTER, &[], &[("B", &[barrier]), ("R", &[rank(n)])]);
                 (0..*blocks).try_for_each(arrive)
             }
-            SyncKind::Await { slot, parity } => {
-                let (barrier, parity) = (self.mbarrier(slot)?, self.index(parity)?);
+            SyncKind::Await { slot, phase } => {
+                let parity = simplify::simplify(&phase.clone().floormod(2), &self.ranges);
+                let (barrier, parity) = (self.mbarrier(slot)?, self.index(&parity)?);
                 let parity = self.widened(parity, 32)?.into();
                 let sleep = [("nanoseconds", SLEEP.to_string())];
                 self.template(

@@ -227,12 +227,13 @@ pub enum SyncKind {
         /// In so many blocks of the cluster, the first ones; `None` for this block alone.
         blocks: Option<u32>,
     },
-    /// The thread waits until the phase of that parity of an mbarrier is over.
+    /// The thread waits until a phase of an mbarrier is over. The instruction knows the phase's parity alone, so the phase
+    /// before has to be over, and the one behind not.
     Await {
         /// The mbarrier.
         slot: Slot,
-        /// 0 for its first, third .. phase. Of the phase before the first, which is over, it is 1.
-        parity: Index,
+        /// From 0 on; the one before the first, -1, is over from the start.
+        phase: Index,
     },
 }
 

@@ -291,8 +291,8 @@ pub fn map_stmt(stmt: Stmt, index: &mut dyn FnMut(&Index) -> Index, node: &mut d
             if let Some(slot) = s.kind.slot_mut() {
                 slot.index = index(&slot.index);
             }
-            if let SyncKind::Await { parity, .. } = &mut s.kind {
-                *parity = index(parity);
+            if let SyncKind::Await { phase, .. } = &mut s.kind {
+                *phase = index(phase);
             }
             Stmt::Sync(s)
         }

@@ -18,6 +18,7 @@ pub fn admit(func: &Func, target: &Target) -> Result<()> {
         roles(func, target)?;
         copies(func, target)?;
         clusters(func, target)?;
+        turns(func)?;
         instructions(func, target)?;
         return types(func, target);
     }
@@ -35,15 +36,27 @@ fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<String>) {
     if parts_of_a_sum(func, l) {
         missing.push(format!("split_k .. by=cluster, whose parts are loop {name}"));
     }
-    if l.alternate {
-        missing.push(format!("bind {name} warpgroup alternate"));
-    }
     if l.raster.is_some() && matches!(l.axis(), Some(Axis::Warp | Axis::Warpgroup)) {
         let axis = l.axis().map_or("", Axis::name);
         missing.push(format!("bind {name} {axis}, a loop that walks others in groups"));
     }
     if let Some(t) = l.tensorize.as_ref().filter(|t| intrin::find(&t.row).is_none_or(|r| r.emit.is_none())) {
         missing.push(format!("tensorize {name} {}", t.row));
+    }
+}
+
+/// Warpgroups that take turns share nothing but what a role fills for them.
+fn turns(func: &Func) -> Result<()> {
+    let alone = |l: &&&For| l.alternate && visit::blocks(&l.body).iter().all(|b| b.role.is_none());
+    match visit::loops(&func.body).iter().find(alone) {
+        None => Ok(()),
+        Some(l) => {
+            let name = func.var_name(l.var);
+            let message = format!("the warpgroups of loop {name} take turns, but no role fills a stage inside");
+            Err(Error::input("lower.alternate", message)
+                .help("specialize the stages that the copy engine fills, so that a role loads for one while the other works")
+                .help(format!("or bind {name} warpgroup, and they work side by side")))
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! Row and column of a rasterized walk of the blocks are computed first and keep their names; those of any other walk are
 //! written out where they stand.
 //!
+//! A loop whose iterations are the turns of warpgroups stays a loop until `roles` takes the kernel apart.
 //! A loop that the blocks walk together stays a loop, and its variable stands for blockIdx.x.
 
 use super::{Derived, LaunchAxis, LoweredKernel, bug, grid, roles, units, walks};
@@ -160,6 +161,11 @@ struct Unbind<'a> {
 
 impl Unbind<'_> {
     fn one(&mut self, mut l: For) -> Vec<Stmt> {
+        if l.alternate {
+            // `roles` gives each warpgroup its turn, and the others all of them.
+            l.kind = LoopKind::Serial;
+            return vec![Stmt::For(l)];
+        }
         let owner = self.owners.get(&l.var).copied().filter(|_| l.axis().is_some_and(|a| !a.is_block_level()));
         let launch = self.kernel.axes_of(owner);
         let of_threads = match l.axis() {

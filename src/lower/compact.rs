@@ -18,7 +18,11 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     for id in (0..kernel.func.buffers.len() as u32).map(BufferId) {
         let scope = kernel.func.buffer(id).scope;
         if scope != Scope::Global {
-            let threads = if scope == Scope::Shared { kernel.thread_vars() } else { Vec::new() };
+            let mut threads = if scope == Scope::Shared { kernel.thread_vars() } else { Vec::new() };
+            if scope == Scope::Shared && !is_of_role(&kernel.func, id) {
+                // Warpgroups that take turns may use it at the same time: one is further than the other.
+                threads.extend(kernel.turns());
+            }
             let of_group = if scope == Scope::Fragment { of_warpgroup(kernel, id) } else { None };
             if let Some(region) = of_group.or_else(|| region::in_use(&kernel.func, id, &threads, &kernel.env())) {
                 shrink(&mut kernel.func, id, &region)?;
@@ -26,6 +30,11 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether the warps of a role fill a buffer.
+fn is_of_role(func: &Func, id: BufferId) -> bool {
+    visit::blocks(&func.body).iter().any(|b| b.role.is_some() && visit::writes(&b.body).contains(&id))
 }
 
 /// Where warpgroups work together, what a fragment's warpgroup has in use: over its 128 threads, its number symbolic. `None`

@@ -245,6 +245,12 @@ impl LoweredKernel {
         axes.chain(self.derived.iter().map(|d| d.var)).collect()
     }
 
+    /// The loops whose iterations are the turns of warpgroups, with their extents; none after the pass `roles`.
+    pub(crate) fn turns(&self) -> Vec<(Var, i64)> {
+        let turns = visit::loops(&self.func.body).into_iter().filter(|l| l.alternate);
+        turns.filter_map(|l| Some((l.var, l.extent.as_int()?))).collect()
+    }
+
     /// The variables of the thread axes with their extents, those of roles included.
     pub fn thread_vars(&self) -> Vec<(Var, i64)> {
         let of_roles = self.roles.iter().flat_map(|r| &r.axes);

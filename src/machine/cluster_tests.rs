@@ -66,7 +66,7 @@ fn arrivals(blocks: Option<u32>, meet: SyncKind) -> Kernel {
     k.func.mbarriers.push(Mbarrier { name: "all".into(), slots: 1, arrivals: BLOCKS, offset: None });
     let slot = Slot { barrier: 0, index: Index::Int(0) };
     let arrive = elect(SyncKind::Arrive { slot: slot.clone(), blocks });
-    let wait = sync(SyncKind::Await { slot, parity: Index::Int(0) });
+    let wait = sync(SyncKind::Await { slot, phase: Index::Int(0) });
     k.func.body.splice(0..0, [elect(SyncKind::InitBarriers), sync(meet)]);
     k.func.body.extend([arrive, wait]);
     k

@@ -288,11 +288,11 @@ pub(super) enum Op {
         /// In so many blocks of the cluster; 0 in its own.
         blocks: u32,
     },
-    /// Waits until the phase of a parity is over.
+    /// Waits until a phase is over.
     Await {
         array: u32,
         at: Operand,
-        parity: Operand,
+        phase: Operand,
     },
     /// What the threads did to memory comes before what the other engines do to it.
     ProxyFence,

@@ -37,10 +37,10 @@ enum State {
     Ready,
     /// At a barrier: its place in the code, and who meets there.
     Waiting(usize, Meeting),
-    /// For an mbarrier's phase of that parity.
+    /// For a phase of an mbarrier.
     Blocked {
         slot: usize,
-        parity: i64,
+        phase: i64,
         /// Phases that were over when it came there.
         over: i64,
     },
@@ -218,7 +218,7 @@ fn run_cluster(
             states[next] = match event.map_err(|trap| halt(trap, warps[next].clone(), at(next)))? {
                 Event::Done => State::Done,
                 Event::Barrier(pc, meeting) => State::Waiting(pc, meeting),
-                Event::Blocked { slot, parity } => State::Blocked { slot, parity, over: world.barriers.over(slot) },
+                Event::Blocked { slot, phase } => State::Blocked { slot, phase, over: world.barriers.over(slot) },
                 Event::Paused => State::Ready,
             };
         }
@@ -303,9 +303,9 @@ fn stuck(states: &[State], code: &Code, world: &World, warps: &[Warp], at: impl 
     let mut message = "no warp can go on".to_string();
     for (warp, state) in states.iter().enumerate() {
         message += &match state {
-            State::Blocked { slot, parity, .. } => {
+            State::Blocked { slot, phase, .. } => {
                 let state = world.barriers.state(&code.func, *slot);
-                format!("; warp {warp} waits for the phase of parity {parity} of {state}")
+                format!("; warp {warp} waits for phase {phase} of {state}")
             }
             State::Waiting(_, Meeting { first, warps }) => {
                 format!("; warp {warp} stands at a barrier of warps {first} to {}", first + warps - 1)

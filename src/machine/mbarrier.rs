@@ -7,7 +7,6 @@
 use super::clocks::{By, Clocks, Life, Seen};
 use super::warp::Trap;
 use crate::ir::Func;
-use std::collections::HashMap;
 
 /// The largest count of bytes, either way.
 const MOST_BYTES: i64 = (1 << 20) - 1;
@@ -38,8 +37,6 @@ pub(super) struct Mbarriers {
     each: usize,
     /// The rank of the block whose warp runs.
     pub rank: usize,
-    /// Which phase a thread last waited for, by warp, lane and mbarrier.
-    waited: HashMap<(usize, usize, usize), i64>,
 }
 
 /// The lanes that do something to an mbarrier, and when.
@@ -76,7 +73,6 @@ impl Mbarriers {
     /// Forgets everything: a block begins.
     pub fn reset(&mut self) {
         self.slots.fill(Mbarrier::default());
-        self.waited.clear();
     }
 
     /// The number of a slot of an array of the block whose warp runs.
@@ -169,24 +165,21 @@ impl Mbarriers {
         self.slots.get(number).map_or(0, |s| s.over)
     }
 
-    /// Lanes wait for the phase of a parity; false if it is not over.
-    pub fn wait(&mut self, number: usize, parity: i64, party: Party, clocks: &mut Clocks) -> Result<bool, Trap> {
+    /// Lanes wait for a phase; false if it is not over. What the instruction knows of it is its parity, so a phase further on
+    /// or further back would be taken for another.
+    pub fn wait(&mut self, number: usize, phase: i64, party: Party, clocks: &mut Clocks) -> Result<bool, Trap> {
         let over = self.slot(number, party, clocks)?.over;
-        if !(0..2).contains(&parity) {
-            return Err(wrong(party.lane(), number, "is waited for with a parity that is neither 0 nor 1"));
-        }
-        let key = (party.warp, party.lane(), number);
-        let before = self.waited.get(&key).copied().unwrap_or(if parity == 0 { 0 } else { -1 });
-        // A thread waits for the same phase again or for the next one.
-        let phase = before + i64::from(before.rem_euclid(2) != parity);
         if over >= phase + 2 {
             let what = "has ended two phases since the one that is waited for, whose parity no longer tells them apart";
             return Err(wrong(party.lane(), number, what));
         }
-        if over.rem_euclid(2) == parity {
+        if over < phase {
+            let what = "is not yet in the phase that is waited for: one with the same parity is over";
+            return Err(wrong(party.lane(), number, what));
+        }
+        if over == phase {
             return Ok(false);
         }
-        self.waited.insert(key, phase);
         let done = &self.slots[number].done;
         clocks.acquire(party.warp, party.mask, party.full, done);
         Ok(true)

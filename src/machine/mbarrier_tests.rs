@@ -18,8 +18,8 @@ fn arrive(barrier: u32, index: Index) -> Stmt {
     sync(SyncKind::Arrive { slot: Slot { barrier, index }, blocks: None })
 }
 
-fn wait(barrier: u32, index: Index, parity: Index) -> Stmt {
-    sync(SyncKind::Await { slot: Slot { barrier, index }, parity })
+fn wait(barrier: u32, index: Index, phase: Index) -> Stmt {
+    sync(SyncKind::Await { slot: Slot { barrier, index }, phase })
 }
 
 fn elect(warps: u32, body: Vec<Stmt>) -> Stmt {
@@ -66,11 +66,11 @@ impl Ring {
     }
 
     fn phase(&self) -> Index {
-        Index::Var(self.it).floordiv(SLOTS).floormod(2)
+        Index::Var(self.it).floordiv(SLOTS)
     }
 
     fn produce(&self) -> Vec<Stmt> {
-        let free = (self.phase() + 1).floormod(2);
+        let free = self.phase() - 1;
         let arrives = elect(1, vec![arrive(self.full, self.slot())]);
         vec![wait(self.empty, self.slot(), free), self.fill.clone(), sync(SyncKind::Warp), arrives]
     }
@@ -168,8 +168,8 @@ fn what_is_missing_is_found() {
 fn wrong_phases_slots_and_counts_are_found() {
     let all = ["machine.race", "machine.deadlock", "machine.mbarrier", "machine.uninitialised"];
     let flipped = |s: &mut Stmt| {
-        if let Stmt::Sync(Sync { kind: SyncKind::Await { parity, .. }, .. }) = s {
-            *parity = (parity.clone() + 1).floormod(2);
+        if let Stmt::Sync(Sync { kind: SyncKind::Await { phase, .. }, .. }) = s {
+            *phase = phase.clone() + 1;
         }
     };
     wrong(&all, || altered((1, 2), |_, produce, _| flipped(&mut produce[0])));
@@ -189,9 +189,9 @@ fn a_deadlock_says_who_waits_for_what() {
     let error = altered((1, 2), |_, _, consume| drop(consume.pop())).run().unwrap_err();
     assert_eq!(
         error.message(),
-        "no warp can go on; warp 0 waits for the phase of parity 1 of full[0], which is in phase 1 with 0 of 1 arrivals; \
-         the last to arrive was lane 0 of warp 2; warp 1 waits for the phase of parity 1 of full[0], which is in phase 1 \
-         with 0 of 1 arrivals; the last to arrive was lane 0 of warp 2; warp 2 waits for the phase of parity 0 of empty[0], \
+        "no warp can go on; warp 0 waits for phase 1 of full[0], which is in phase 1 with 0 of 1 arrivals; \
+         the last to arrive was lane 0 of warp 2; warp 1 waits for phase 1 of full[0], which is in phase 1 \
+         with 0 of 1 arrivals; the last to arrive was lane 0 of warp 2; warp 2 waits for phase 0 of empty[0], \
          which is in phase 0 with 0 of 2 arrivals; nobody has ever arrived"
     );
 }

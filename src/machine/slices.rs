@@ -117,9 +117,9 @@ impl Compiler<'_> {
             SyncKind::InitBarriers => Op::InitBarriers,
             SyncKind::Expect { slot, bytes } => self.arrive(slot, *bytes, 0)?,
             SyncKind::Arrive { slot, blocks } => self.arrive(slot, 0, blocks.unwrap_or(0))?,
-            SyncKind::Await { slot, parity } => {
+            SyncKind::Await { slot, phase } => {
                 let at = self.slot(slot)?;
-                Op::Await { array: slot.barrier, at, parity: self.operand(parity)? }
+                Op::Await { array: slot.barrier, at, phase: self.operand(phase)? }
             }
             SyncKind::ProductFence => Op::ProductFence,
             SyncKind::ProductCommit => Op::ProductCommit,
@@ -204,23 +204,23 @@ impl Warp {
         Ok(())
     }
 
-    /// Waits with the active lanes; the mbarrier and parity if they cannot go on.
+    /// Waits with the active lanes; the mbarrier and phase if they cannot go on.
     pub fn await_phase(
         &self,
         world: &mut World,
         array: u32,
         at: Operand,
-        parity: Operand,
+        phase: Operand,
     ) -> Result<Option<(usize, i64)>, Trap> {
         let lane = (self.mask.trailing_zeros() as usize).min(31);
-        let named = |l: usize| (self.value(at, l), self.value(parity, l));
+        let named = |l: usize| (self.value(at, l), self.value(phase, l));
         if self.active().any(|l| named(l) != named(lane)) {
             return Err(Trap::Broken("the lanes of a warp wait for different phases"));
         }
-        let (index, parity) = named(lane);
+        let (index, phase) = named(lane);
         let slot = world.barriers.number(array, index, lane)?;
         let party = self.party(self.mask, world);
-        let over = world.barriers.wait(slot, parity, party, &mut world.clock.clocks)?;
-        Ok((!over).then_some((slot, parity)))
+        let over = world.barriers.wait(slot, phase, party, &mut world.clock.clocks)?;
+        Ok((!over).then_some((slot, phase)))
     }
 }

@@ -26,8 +26,8 @@ pub(super) enum Event {
     Done,
     /// It stands at a barrier at this operation.
     Barrier(usize, Meeting),
-    /// It stands in front of a wait for an mbarrier's phase of this parity.
-    Blocked { slot: usize, parity: i64 },
+    /// It stands in front of a wait for an mbarrier's phase.
+    Blocked { slot: usize, phase: i64 },
     /// Its turn is over.
     Paused,
 }
@@ -238,9 +238,9 @@ impl Warp {
                 Op::Elect { first, warps, exit } => self.elect(first, warps, exit)?,
                 Op::InitBarriers => self.init_barriers(world)?,
                 Op::Arrive { array, at, bytes, blocks } => self.arrive(world, (array, at), bytes, blocks)?,
-                Op::Await { array, at, parity } => {
-                    if let Some((slot, parity)) = self.await_phase(world, array, at, parity)? {
-                        return Ok(Event::Blocked { slot, parity });
+                Op::Await { array, at, phase } => {
+                    if let Some((slot, phase)) = self.await_phase(world, array, at, phase)? {
+                        return Ok(Event::Blocked { slot, phase });
                     }
                 }
                 Op::ProductFence => self.products.fenced = true,

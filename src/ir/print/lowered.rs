@@ -110,10 +110,10 @@ impl Printer<'_> {
                     self.put(&format!(" in {blocks} blocks"));
                 }
             }
-            SyncKind::Await { slot, parity } => {
+            SyncKind::Await { slot, phase } => {
                 self.slot(slot);
-                self.put(", ");
-                self.index(parity);
+                self.put(", phase ");
+                self.index(phase);
             }
             _ => {}
         }

@@ -32,11 +32,11 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     if !visit::blocks(&kernel.func.body).iter().any(|b| is_bulk(b)) {
         return Ok(());
     }
+    let thread_vars = kernel.thread_vars().into_iter().chain(kernel.turns()).map(|(v, _)| v).collect();
     let body = std::mem::take(&mut kernel.func.body);
     let loops: Vec<Var> = visit::loops(&body).iter().map(|l| l.var).collect();
     let threads: u32 = kernel.block().iter().product();
     let cluster = kernel.launch.iter().find(|l| l.axis == Axis::Cluster && l.extent > 1).copied();
-    let thread_vars = kernel.thread_vars().into_iter().map(|(v, _)| v).collect();
     let warps = threads.div_ceil(units::LANES as u32);
     let (env, derived) = (kernel.env(), kernel.derived.clone());
     let mut pass = Pass {

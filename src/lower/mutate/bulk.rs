@@ -56,9 +56,9 @@ pub fn arrivals(func: &Func, sync: &Sync) -> Vec<Change> {
                 );
             }
         }
-        SyncKind::Await { slot, parity } => {
-            let other = (parity.clone() + 1).floormod(2);
-            became("phase", "of the other parity", SyncKind::Await { slot: slot.clone(), parity: other });
+        SyncKind::Await { slot, phase } => {
+            let other = phase.clone() + 1;
+            became("phase", "of the other parity", SyncKind::Await { slot: slot.clone(), phase: other });
         }
         _ => {}
     }

@@ -227,13 +227,13 @@ impl Ring {
 
     /// Waits for the loads of iteration k.
     fn wait(&self, k: &Index, env: &Env, func: &Func) -> Stmt {
-        let phase = (self.first.clone() + k.clone()).floordiv(self.slots).floormod(2);
+        let phase = (self.first.clone() + k.clone()).floordiv(self.slots);
         let slot = Slot { barrier: self.full, index: self.slot(k, env) };
         let loaded = self.fill.iter().flat_map(|f| visit::writes(&f.body));
         let names: Vec<&str> = loaded.map(|b| func.buffer(b).name.as_str()).collect();
-        let parity = simplify::simplify(&phase, env);
+        let phase = simplify::simplify(&phase, env);
         Stmt::Sync(Sync {
-            kind: SyncKind::Await { slot, parity },
+            kind: SyncKind::Await { slot, phase },
             reason: format!("RAW {}: the slot's loads have landed", names.join(", ")),
         })
     }

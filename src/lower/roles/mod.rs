@@ -6,6 +6,7 @@
 //! a slot when its readers have left it, they read it when the role has filled it, and mbarriers say so.
 
 mod ring;
+mod turns;
 
 use super::bind::{Owners, found};
 use super::{LaunchAxis, LoweredKernel, RoleThreads, bug, units};
@@ -13,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::ir::{Axis, For, Func, If, Index, Role, RoleBody, RoleId, Stmt, Var, visit};
 use crate::target::Target;
 use ring::Place;
+use turns::Turns;
 
 /// Registers of a multiprocessor that the threads of one block can have.
 const REGISTERS: u32 = 65536;
@@ -80,8 +82,9 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         );
     }
     let body = std::mem::take(&mut kernel.func.body);
-    let slices = Slices { roles: &roles, warps, whole: body.clone() };
-    let at = Place { around: None, number: &Index::Int(0), env: &env };
+    let group = units::warpgroup(&kernel.launch);
+    let slices = Slices { roles: &roles, warps, group, whole: body.clone() };
+    let at = Place { around: None, number: &Index::Int(0), env: &env, turns: 1 };
     let (parts, _) = slices.list(body, &at, &mut kernel.func)?;
     join(kernel, warps, &roles, parts)
 }
@@ -161,6 +164,8 @@ struct Slices<'a> {
     roles: &'a [RoleThreads],
     /// Warps of what no role took.
     warps: u32,
+    /// The number of a thread's warpgroup in what no role took.
+    group: Index,
     /// The kernel's body before the pass.
     whole: Vec<Stmt>,
 }
@@ -185,6 +190,15 @@ impl Slices<'_> {
         Ok((parts, drains))
     }
 
+    /// How many warpgroups take turns at a loop.
+    fn turns_of(&self, l: &For) -> Result<u32> {
+        let groups = self.warps / (units::GROUP / units::LANES) as u32;
+        match l.extent.as_int() {
+            Some(n) if n == i64::from(groups) => Ok(groups),
+            _ => Err(bug("roles", "other warpgroups than those of the kernel take turns")),
+        }
+    }
+
     /// What a statement that holds statements of several slices comes to.
     fn inside(&self, stmt: Stmt, at: &Place<'_>, func: &mut Func) -> Result<Parts> {
         let mut inner = at.env.clone();
@@ -194,10 +208,19 @@ impl Slices<'_> {
                 let number = super::pipeline::bulk::running(&l, at.number);
                 let body = std::mem::take(&mut l.body);
                 let own = owners_in(&body);
+                let turns = if l.alternate { at.turns * self.turns_of(&l)? } else { at.turns };
                 let (mut parts, drains) =
-                    self.list(body, &Place { around: Some(&l), number: &number, env: &inner }, func)?;
+                    self.list(body, &Place { around: Some(&l), number: &number, env: &inner, turns }, func)?;
+                let taken = std::mem::take(&mut l.alternate);
                 for (n, (part, drain)) in parts.iter_mut().zip(drains).enumerate() {
                     if part.is_empty() {
+                        continue;
+                    }
+                    if taken && n == 0 {
+                        // A warpgroup has its own iteration; its role's warps have all of them.
+                        let turn = Turns { of: &l, number: &number, groups: turns / at.turns, warps: self.warps };
+                        let own = turn.taken(std::mem::take(part), &inner, func);
+                        *part = visit::subst_body(own, &[(l.var, self.group.clone())].into());
                         continue;
                     }
                     let mut loop_ = For { body: std::mem::take(part), ..l.clone() };
@@ -212,7 +235,7 @@ impl Slices<'_> {
             }
             Stmt::If(i) => {
                 inner.assume(&i.cond);
-                let place = Place { around: None, number: at.number, env: &inner };
+                let place = Place { around: None, number: at.number, env: &inner, turns: at.turns };
                 let (parts, _) = self.list(i.body, &place, func)?;
                 let wrap = |body: Vec<Stmt>| match body.is_empty() {
                     true => Vec::new(),

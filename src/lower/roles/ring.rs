@@ -47,6 +47,8 @@ pub struct Place<'a> {
     /// Which run of the list this is.
     pub number: &'a Index,
     pub env: &'a Env,
+    /// Warpgroups that take turns there: each run of the list is one's.
+    pub turns: u32,
 }
 
 impl Slices<'_> {
@@ -136,7 +138,7 @@ impl Slices<'_> {
             Some(full) => full,
             None => array(format!("{first}_full"), warps),
         };
-        let empty = again.then(|| array(format!("{first}_empty"), self.warps * blocks.unwrap_or(1)));
+        let empty = again.then(|| array(format!("{first}_empty"), self.warps / at.turns * blocks.unwrap_or(1)));
         if let Some(array) = func.mbarriers.get_mut(full as usize) {
             array.slots = slots as u32;
         }
@@ -151,10 +153,10 @@ impl Slices<'_> {
     fn filled(&self, ring: &Ring, n: usize, fill: Vec<Stmt>, at: &Place<'_>) -> Vec<Stmt> {
         let mut out = Vec::new();
         if let Some(empty) = ring.empty {
-            let parity = (ring.phase() + 1).floormod(2);
+            let phase = ring.phase() - 1;
             let kind = SyncKind::Await {
                 slot: ring.slot(empty, &ring.it, at.env),
-                parity: simplify::simplify(&parity, at.env),
+                phase: simplify::simplify(&phase, at.env),
             };
             out.push(Stmt::Sync(kind.because(format!("WAR {}: the slot's readers have left it", ring.names))));
         }
@@ -242,8 +244,8 @@ impl Ring {
         let env = at.env;
         let touches = |s: &Stmt| self.stages.iter().any(|(b, _)| uses(std::slice::from_ref(s), *b) > 0);
         let last = list.iter().rposition(touches);
-        let parity = simplify::simplify(&self.phase().floormod(2), env);
-        let wait = SyncKind::Await { slot: self.slot(self.full, &self.it, env), parity };
+        let phase = simplify::simplify(&self.phase(), env);
+        let wait = SyncKind::Await { slot: self.slot(self.full, &self.it, env), phase };
         let mut wait = Some(Stmt::Sync(wait.because(format!("RAW {}: the slot is full", self.names))));
         let mut out = Vec::new();
         for (n, stmt) in list.into_iter().enumerate() {
