@@ -92,7 +92,7 @@ fn slots_of_a_ring_have_an_mbarrier_each() {
     let offset = k.func.mbarriers[0].offset.unwrap();
     assert!(offset.is_multiple_of(8) && k.shared_bytes == offset + 24);
     let text = warploom::lower::print_kernel(&k);
-    assert!(text.contains("mbarrier.wait A_s_full[j0 % 3], j0 // 3"), "{text}");
+    assert!(text.contains("mbarrier.wait A_s_full[j0 % 3], phase j0 // 3"), "{text}");
 }
 
 fn refused(text: &str) -> (Fault, String, String) {
