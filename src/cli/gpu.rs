@@ -218,6 +218,7 @@ fn stand_in(spec: &GemmSpec) -> Option<GemmSpec> {
 /// A product as the library sees it.
 fn library(s: &GemmSpec) -> measure::Gemm {
     measure::Gemm {
+        batch: s.products(),
         m: s.m,
         n: s.n,
         k: s.k,

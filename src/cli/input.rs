@@ -15,8 +15,8 @@ pub struct What {
     /// A schedule: program, target and steps.
     #[arg(required_unless_present = "gemm", conflicts_with = "gemm")]
     file: Option<PathBuf>,
-    /// A matrix product, such as 1024x512x2048, with recommended steps.
-    #[arg(long, value_name = "MxNxK", value_parser = sizes)]
+    /// A matrix product, such as 1024x512x2048, or a batch of them, such as 64x512x512x512, with recommended steps.
+    #[arg(long, value_name = "[Bx]MxNxK", value_parser = sizes)]
     gemm: Option<Sizes>,
     /// Types of --gemm: of the inputs (f16 means f16>f32>f16), or inputs>sums>result, or A*B>sums>result.
     #[arg(long, value_name = "T", default_value = "f32", requires = "gemm")]
@@ -35,7 +35,7 @@ pub struct What {
     size: Option<Sizes>,
 }
 
-/// `1024` or `1024x512x2048`.
+/// `1024`, `1024x512x2048` or `64x512x512x512`.
 #[derive(Debug, Clone)]
 pub struct Sizes(pub Vec<i64>);
 
@@ -89,7 +89,7 @@ impl What {
     }
 }
 
-/// A matrix product from its size (one number or three), types and layout as the command line has them.
+/// A matrix product from its size (one number or three, or four: the batch first), types and layout as the command line has them.
 ///
 /// Types are those of the inputs, the rest following as [`Gemm::of`] has it; or inputs, sums and result: `f16`,
 /// `f16>f32>f16`, `u8*s8>s32`.
@@ -97,7 +97,11 @@ pub fn product(sizes: &[i64], types: &str, layout: &str) -> Result<Gemm> {
     let gemm = match *sizes {
         [n] => Gemm::new(n, n, n),
         [m, n, k] => Gemm::new(m, n, k),
-        _ => return Err(Error::input("cli.gemm", "a matrix product has one size or three: MxNxK")),
+        [batch, m, n, k] => Gemm::new(m, n, k).batch(batch),
+        _ => {
+            let message = "a matrix product has one size or three, MxNxK, and a batch of them four, BxMxNxK";
+            return Err(Error::input("cli.gemm", message));
+        }
     };
     let layout = Layout::parse(layout)
         .ok_or_else(|| Error::input("cli.layout", format!("`{layout}` is not a layout")).help("NN, NT, TN or TT"))?;
@@ -143,7 +147,9 @@ pub fn read(file: &Path) -> Result<Schedule> {
 pub fn title(schedule: &Schedule) -> String {
     let sizes = |s: Vec<i64>| s.iter().map(i64::to_string).collect::<Vec<_>>().join("x");
     match Known::of(&schedule.program) {
-        Some(Known::Gemm(s)) => format!("gemm {}x{}x{} {} {}", s.m, s.n, s.k, types(&s), s.layout.name()),
+        Some(Known::Gemm(s)) => {
+            format!("{} {} {} {}", schedule.program.name, sizes(s.sizes()), types(&s), s.layout.name())
+        }
         Some(known) => format!("{} {}", schedule.program.name, sizes(known.sizes())),
         None => schedule.program.name.clone(),
     }
@@ -176,5 +182,17 @@ mod tests {
         for wrong in ["f15", "u8*s8", "f16>f32>f16>f16", "a*b*c>f32"] {
             assert_eq!(types(wrong).unwrap_err().code(), "cli.dtype", "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_batch_is_the_first_of_four_sizes() {
+        let of = |sizes: &[i64]| product(sizes, "f16", "NN").map(|g| g.spec().sizes());
+        assert_eq!(of(&[64, 8, 16, 32]).unwrap(), [64, 8, 16, 32]);
+        assert_eq!(of(&[8]).unwrap(), [8, 8, 8]);
+        for wrong in [&[8, 16][..], &[1, 2, 3, 4, 5]] {
+            assert_eq!(of(wrong).unwrap_err().code(), "cli.gemm");
+        }
+        let schedule = Schedule::parse("batched_gemm 3x8x16x32 f32 NT\ntarget sm_80").unwrap();
+        assert_eq!(title(&schedule), "batched_gemm 3x8x16x32 f32 NT");
     }
 }

@@ -21,7 +21,7 @@ pub struct BenchArgs {
     /// Measure every schedule of the folder `examples`.
     #[arg(long)]
     pub examples: bool,
-    /// Measure matrix products of these sizes by each kind of code: N or MxNxK, separated by commas.
+    /// Measure matrix products of these sizes by each kind of code: N, MxNxK or BxMxNxK (a batch), separated by commas.
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = input::sizes, conflicts_with_all = ["files", "examples"])]
     pub gemm: Vec<input::Sizes>,
     /// Types of --gemm and --ladder, separated by commas: of the inputs (f16 means f16>f32>f16), or inputs>sums>result, or

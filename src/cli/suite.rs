@@ -5,6 +5,7 @@
 //! ```text
 //! TYPES LAYOUT SIZE [KIND] [beside TYPES LAYOUT] [>= RATIO]
 //! f16 NT 4096 >= 0.65
+//! f16 NN 64x512x512x512 >= 1       # a batch of 64
 //! s8 NN 4096 beside s8 NT          # the library's product of another layout or of other types, at the same size
 //! f16 NT 1024x512x2048 simt        # a kind of code instead of the recommended steps
 //! ```

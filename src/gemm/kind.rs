@@ -1,5 +1,6 @@
 //! Kinds of code for a matrix product: what a ladder climbs and a plot has lines for.
 
+use super::sides::bound_batch;
 use super::{Gemm, Mma, Tiles, Wgmma, Wmma, schedule, simt_steps};
 use crate::error::{Error, Result};
 use crate::loom::Schedule;
@@ -69,9 +70,10 @@ impl Kind {
             Kind::Wmma => Wmma::choose(spec, target).map(|w| w.steps(spec)),
         };
         let steps = steps.ok_or_else(|| {
-            let GemmSpec { m, n, k, a, b, acc, out, layout } = *spec;
+            let GemmSpec { a, b, acc, out, layout, .. } = *spec;
             let factors = if a == b { a.to_string() } else { format!("{a}*{b}") };
-            let product = format!("{m}x{n}x{k} {factors}>{acc}>{out} {}", layout.name());
+            let sizes = spec.sizes().iter().map(i64::to_string).collect::<Vec<_>>().join("x");
+            let product = format!("{sizes} {factors}>{acc}>{out} {}", layout.name());
             let why = if self == Kind::Mma { Mma::lacks(spec, target) } else { None };
             let why = why.map(|w| format!(": {w}")).unwrap_or_default();
             Error::chip("gemm.kind", format!("no recipe of kind {} fits {product} on {target}{why}", self.name()))
@@ -91,7 +93,8 @@ fn naive(spec: &GemmSpec) -> String {
     format!(
         "{sums}split i ? {bm} -> i_0 i_1\nsplit j ? {bn} -> j_0 j_1\nreorder i_0 j_0 i_1 j_1 k\n\
          bind i_0 blockIdx.y\nbind j_0 blockIdx.x\nbind i_1 threadIdx.y\nbind j_1 threadIdx.x\n\
-         reverse_compute_at {store} j_1\n"
+         reverse_compute_at {store} j_1\n{}",
+        bound_batch(spec)
     )
 }
 
@@ -112,6 +115,10 @@ mod tests {
                         Ok(schedule) => assert!(schedule.scheduled().is_ok(), "{kind:?} {gemm:?}"),
                         Err(e) => assert_eq!(e.code(), "gemm.kind"),
                     }
+                }
+                let batch = gemm.batch(3);
+                for schedule in Kind::ALL.iter().filter_map(|k| k.schedule(&batch, &Target::sm_90a()).ok()) {
+                    assert!(schedule.scheduled().is_ok(), "{batch:?}\n{schedule}");
                 }
                 assert!(Kind::Naive.schedule(&gemm, &Target::sm_70()).is_ok());
                 assert!(Kind::Simt.schedule(&gemm, &Target::sm_70()).is_ok());

@@ -16,7 +16,7 @@ mod cost;
 mod narrow;
 mod sums;
 
-use super::sides::{along_k, contiguous, rows, up};
+use super::sides::{along_k, bound_batch, contiguous, rows, up};
 use crate::dtype::DType;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
@@ -95,7 +95,9 @@ impl Mma {
         let all = Factors::of(spec, target).into_iter().flat_map(with);
         // Every warp of a lone tile has some of C, and every part some tiles of k.
         let used = |m: &Mma| (0..2).all(|d| rows(spec)[d] > m.block[d] - m.block[d] / m.warps[d]);
-        let fits = |m: &Mma| used(m) && (m.parts == 1 || spec.k / m.parts >= 4 * m.bk);
+        // A batch has the dimension of the grid that parts would have.
+        let parts = |m: &Mma| m.parts == 1 || (spec.batch.is_none() && spec.k / m.parts >= 4 * m.bk);
+        let fits = |m: &Mma| used(m) && parts(m);
         let cost = |m: &Mma| m.clocks(spec, target);
         all.filter(|m| fits(m) && cost(m).is_finite()).min_by(|a, b| cost(a).total_cmp(&cost(b)))
     }
@@ -104,6 +106,11 @@ impl Mma {
     pub fn lacks(spec: &GemmSpec, target: &Target) -> Option<&'static str> {
         if Factors::of(spec, target).is_empty() {
             return Some("the chip has no mma.sync for these types with loads of matrices for it");
+        }
+        let turned = spec.a.bits() < 16 && along_k(spec) != [true; 2];
+        let unaligned = (0..2).any(|side| contiguous(spec, side) * i64::from(spec.a.bits()) % 128 != 0);
+        if spec.batch.is_some() && spec.a.bits() < 16 && (turned || unaligned || spec.a.bits() < 8) {
+            return Some("integers of a batch are not turned, widened or packed by a kernel of their own");
         }
         // The smallest tiles would be filled with zeros for the most part.
         let small = spec.m.min(spec.n) < 16 || spec.k < 32;
@@ -194,7 +201,7 @@ impl Mma {
             out.push_str("pipeline kk stages=2\n");
         }
         let _ = writeln!(out, "decompose_reduction {} k0 -> zero\ntensorize ii {}", names.sums, self.instruction(spec));
-        out + &self.finish(spec, &names)
+        out + &self.finish(spec, &names) + bound_batch(spec)
     }
 
     fn pad(&self, spec: &GemmSpec, names: &Names) -> String {
@@ -218,7 +225,7 @@ impl Mma {
             let _ = writeln!(out, "cache_read {} {name} global -> {packed}", names.whole);
         }
         if spec.a.bits() > 8 || along_k(spec)[side] {
-            return out + &packed_rows(&p, packed);
+            return out + &packed_rows(spec, &p, packed);
         }
         let _ = writeln!(
             out,
@@ -285,7 +292,7 @@ impl Mma {
         let with = if self.asynchronous { format!("; copy_with {n}_s cp_async") } else { String::new() };
         let _ = writeln!(
             out,
-            "compute_at {n}_s k0 -> {x}0 {x}1; fuse {x}0 {x}1 -> {x}; split {x} ? {} {} -> {x}_0 {x}_1 {x}_2\n\
+            "compute_at {n}_s k0 -> {x}0 {x}1; fuse {x}0 {x}1 -> {x}e; split {x}e ? {} {} -> {x}_0 {x}_1 {x}_2\n\
              bind {x}_1 threadIdx.x; vectorize {x}_2; swizzle {n}_s {}{with}",
             self.threads(),
             128 / bits,
@@ -364,11 +371,15 @@ fn runs_along_k(spec: &GemmSpec, side: usize) -> bool {
 }
 
 /// The loops of a kernel that packs a factor row by row, eight rows a thread; names begin with `p`.
-pub(super) fn packed_rows(p: &str, packed: &str) -> String {
+pub(super) fn packed_rows(spec: &GemmSpec, p: &str, packed: &str) -> String {
+    let (rows, row, batch) = match spec.batch {
+        None => (0, 1, String::new()),
+        Some(_) => (1, 2, format!("bind {packed}_0 blockIdx.z\n")),
+    };
     format!(
-        "split {packed}_0 ? 8 -> {p}a0 {p}a1; split {packed}_1 ? {THREADS} -> {p}b0 {p}b1\n\
+        "split {packed}_{rows} ? 8 -> {p}a0 {p}a1; split {packed}_{row} ? {THREADS} -> {p}b0 {p}b1\n\
          reorder {p}a0 {p}b0 {p}b1 {p}a1; unroll {p}a1\n\
-         bind {p}a0 blockIdx.y; bind {p}b0 blockIdx.x; bind {p}b1 threadIdx.x\n"
+         bind {p}a0 blockIdx.y; bind {p}b0 blockIdx.x; bind {p}b1 threadIdx.x\n{batch}"
     )
 }
 

@@ -31,7 +31,7 @@ use crate::loom::Schedule;
 use crate::target::Target;
 use crate::te::{self, GemmSpec, Known, Layout};
 
-/// What is asked for: C[m, n] = A * B, row-major. f32 and layout NN unless said otherwise.
+/// What is asked for: C[m, n] = A * B, row-major, or so many of them. f32 and layout NN unless said otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gemm {
     spec: GemmSpec,
@@ -88,6 +88,13 @@ impl Gemm {
         self
     }
 
+    /// So many independent products, one behind the other in a leading dimension of A, B and C.
+    #[must_use]
+    pub fn batch(mut self, products: i64) -> Gemm {
+        self.spec.batch = Some(products);
+        self
+    }
+
     /// As `te` has it.
     pub fn spec(&self) -> &GemmSpec {
         &self.spec
@@ -119,6 +126,7 @@ pub fn describe(program: &Func) -> Option<Gemm> {
 /// 16 or k below 32, tiles would be mostly zeros, and [`Mma::lacks`] says so.
 /// Products of f32 that can fill a chip with asynchronous copies get [`Pipelined`] ones. Other products of f32 or f64 that warp tiles divide get [`WarpTiles`], and where they have few tiles of f32 a [`Split`] of
 /// their sums; [`Tiles`] apply at every size. What they chose is written into the steps.
+/// The products of a batch get the tiles that suit all of them together, and blocks of their own: of f32 and f64 [`Tiles`].
 pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
     let spec = gemm.spec();
     let wgmma = Wgmma::choose(spec, target).map(|w| w.steps(spec));
@@ -129,6 +137,9 @@ pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
 
 /// The best steps without tensor cores.
 fn simt_steps(spec: &GemmSpec, target: &Target) -> String {
+    if spec.batch.is_some() {
+        return Tiles::choose(spec).steps(spec);
+    }
     Pipelined::choose(spec, target)
         .map(|p| p.steps(spec))
         .or_else(|| Some(split::choose(spec, target).or_else(|| WarpTiles::choose(spec))?.steps(spec)))

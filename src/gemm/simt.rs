@@ -3,7 +3,7 @@
 //! A block of threads computes `bm` x `bn` elements of C, each thread `tm` x `tn` of them in registers; A and B come in
 //! slices of `bk` through shared memory, fetched by all threads in pieces of up to 16 bytes.
 
-use super::sides::up;
+use super::sides::{bound_batch, up};
 use crate::te::GemmSpec;
 use std::fmt::Write;
 
@@ -44,7 +44,9 @@ impl Tiles {
     /// is smaller.
     pub fn choose(spec: &GemmSpec) -> Tiles {
         let ladder = [(128, 128, 8, 8), (128, 64, 8, 4), (64, 64, 4, 4), (32, 32, 2, 2)];
-        let blocks = |bm: i64, bn: i64| (spec.m as u64).div_ceil(bm as u64) * (spec.n as u64).div_ceil(bn as u64);
+        let blocks = |bm: i64, bn: i64| {
+            (spec.m as u64).div_ceil(bm as u64) * (spec.n as u64).div_ceil(bn as u64) * spec.products() as u64
+        };
         let fits = |tm: i64, tn: i64| tm * tn * i64::from(spec.acc.bits()) < RESULT_BITS;
         let suits = |t: &&(i64, i64, i64, i64)| fits(t.2, t.3) && blocks(t.0, t.1) >= ENOUGH_BLOCKS as u64;
         let enough = ladder.iter().find(suits).copied();
@@ -117,13 +119,13 @@ impl Tiles {
             let _ = write!(
                 out,
                 "cache_read {block} {name} shared -> {name}_shared\ncompute_at {name}_shared k_0 -> {low}0 {low}1\n\
-                 fuse {low}0 {low}1 -> {low}\nsplit {low} ? {} {vector} -> {low}_0 {low}_1 {low}_2\n\
+                 fuse {low}0 {low}1 -> {low}e\nsplit {low}e ? {} {vector} -> {low}_0 {low}_1 {low}_2\n\
                  vectorize {low}_2\nbind {low}_1 threadIdx.x\n",
                 self.threads()
             );
         }
         let _ = writeln!(out, "decompose_reduction {block} k_0");
-        out
+        out + bound_batch(spec)
     }
 }
 

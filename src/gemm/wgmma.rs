@@ -122,6 +122,10 @@ impl Wgmma {
         w.in_flight = i64::from(w.stages > 2);
         let rows = up(spec.m, block[0]);
         w.group = if rows % 16 == 0 || rows > 32 { 16 } else { 8 };
+        if spec.batch.is_some() {
+            // Blocks of one product run together.
+            w.group = w.group.min(rows);
+        }
         w
     }
 
@@ -135,7 +139,7 @@ impl Wgmma {
 
     /// Blocks of the grid.
     pub fn blocks(&self, spec: &GemmSpec) -> i64 {
-        up(spec.m, self.block[0]) * up(spec.n, self.block[1])
+        up(spec.m, self.block[0]) * up(spec.n, self.block[1]) * spec.products()
     }
 
     /// Clocks that the product takes, as far as tiles decide: waves of blocks, each as long as its products or its bytes.
@@ -168,7 +172,7 @@ impl Wgmma {
     pub fn steps(&self, spec: &GemmSpec) -> String {
         let sources = [0, 1].map(|side| self.source(spec, side));
         let mut out = self.pad(spec, &sources);
-        out += &self.nest();
+        out += &self.nest(spec);
         for (side, name) in NAMES.into_iter().enumerate() {
             let source = &sources[side];
             let _ = writeln!(out, "cache_read mma {source} shared -> {name}_s; compute_at {name}_s k0");
@@ -211,7 +215,7 @@ impl Wgmma {
     }
 
     /// The loops of blocks, warpgroups and instructions.
-    fn nest(&self) -> String {
+    fn nest(&self, spec: &GemmSpec) -> String {
         let [bi, bj] = self.cluster;
         let part = |n: i64, name: &str| if n > 1 { (format!(" {n}"), format!(" {name}")) } else { Default::default() };
         let ((ci, ic), (cj, jc)) = (part(bi, "ic"), part(bj, "jc"));
@@ -223,9 +227,14 @@ impl Wgmma {
             self.block[1],
             self.bk / 16,
         );
+        // The tiles of a batch are rows of one walk.
+        let rows = if spec.batch.is_some() { "bi" } else { "i0" };
+        if spec.batch.is_some() {
+            out += "fuse b i0 -> bi\n";
+        }
         let walk = match self.group {
-            0 => "fuse i0 j0 -> tile".to_string(),
-            group => format!("rasterize i0 j0 group={group} -> tile"),
+            0 => format!("fuse {rows} j0 -> tile"),
+            group => format!("rasterize {rows} j0 group={group} -> tile"),
         };
         let persistent = if self.persistent { " persistent" } else { "" };
         let _ = write!(out, "{walk}; bind tile blockIdx.x{persistent}; bind iw warpgroup");
@@ -271,7 +280,7 @@ impl Wgmma {
             if !self.pads(spec, side) {
                 let _ = writeln!(out, "cache_read mma {} global -> {source}", NAMES[side]);
             }
-            out += &packed_rows(&NAMES[side].to_lowercase(), source);
+            out += &packed_rows(spec, &NAMES[side].to_lowercase(), source);
         }
         if self.grows(spec) {
             let pads = multiples(&[("out_i", spec.m, by[0]), ("out_j", spec.n, by[1])]);

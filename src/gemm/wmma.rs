@@ -7,7 +7,7 @@
 //! it is stored to shared memory, in bytes that held the factors, and copied out from there: cast, and cut off where the tiles
 //! reach beyond C. Only sums that need neither go straight to device memory.
 
-use super::sides::{along_k, contiguous, up};
+use super::sides::{along_k, bound_batch, contiguous, up};
 use crate::dtype::DType;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
@@ -56,7 +56,7 @@ impl Wmma {
         }
         let multiprocessors = i64::from(target.device().multiprocessors);
         let cost = |(block, _, rate): &([i64; 2], [i64; 2], f64)| {
-            let tiles = up(spec.m, block[0]).saturating_mul(up(spec.n, block[1]));
+            let tiles = up(spec.m, block[0]).saturating_mul(up(spec.n, block[1])).saturating_mul(spec.products());
             let terms = spec.k.saturating_add(EDGES).saturating_mul(block[0] * block[1]);
             up(tiles, multiprocessors).saturating_mul(terms) as f64 / rate
         };
@@ -161,7 +161,7 @@ impl Wmma {
             "decompose_reduction {sums} k0 -> zero\ntensorize ii wmma.mma.{majors}.{}.{types}",
             self.geometry()
         );
-        out
+        out + bound_batch(spec)
     }
 
     fn geometry(&self) -> String {
@@ -210,8 +210,9 @@ impl Wmma {
             let vector = 128 / i64::from(spec.out.bits());
             let _ = write!(
                 out,
-                "storage_align {stored} 0 {} 8\nreverse_compute_at {last} tile -> s0 s1; fuse s0 s1 -> s\n\
+                "storage_align {stored} {} {} 8\nreverse_compute_at {last} tile -> s0 s1; fuse s0 s1 -> s\n\
                  split s ? {} {vector} -> s_0 s_1 s_2; bind s_1 threadIdx.x; {} s_2\n",
+                row_dimension(spec),
                 self.block[1],
                 self.threads(),
                 if spec.n % vector == 0 { "vectorize" } else { "unroll" },
@@ -231,9 +232,10 @@ impl Wmma {
         }
         let _ = writeln!(
             out,
-            "compute_at {name}_s k0 -> {x}0 {x}1; fuse {x}0 {x}1 -> {x}; split {x} ? {} {vector} -> {x}_0 {x}_1 {x}_2\n\
-             bind {x}_1 threadIdx.x; vectorize {x}_2; storage_align {name}_s 0 {row} {vector}",
+            "compute_at {name}_s k0 -> {x}0 {x}1; fuse {x}0 {x}1 -> {x}e; split {x}e ? {} {vector} -> {x}_0 {x}_1 {x}_2\n\
+             bind {x}_1 threadIdx.x; vectorize {x}_2; storage_align {name}_s {} {row} {vector}",
             self.threads(),
+            row_dimension(spec),
         );
         // Rows that are not aligned go through registers, element by element.
         if self.asynchronous && contiguous(spec, side) % vector == 0 {
@@ -271,6 +273,11 @@ fn needs(spec: &GemmSpec) -> Option<Features> {
 /// In the instruction's words: of A rows run along k, of B columns.
 fn major(spec: &GemmSpec, side: usize) -> &'static str {
     if along_k(spec)[side] == (side == 0) { "row" } else { "col" }
+}
+
+/// The dimension that counts rows of a factor or of C.
+fn row_dimension(spec: &GemmSpec) -> i64 {
+    i64::from(spec.batch.is_some())
 }
 
 fn bits(spec: &GemmSpec) -> i64 {

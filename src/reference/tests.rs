@@ -16,7 +16,7 @@ fn small(dtype: DType, shape: &[usize], seed: u64) -> Result<Array> {
 }
 
 fn spec(a: DType, acc: DType, out: DType, layout: Layout) -> GemmSpec {
-    GemmSpec { m: 19, n: 23, k: 37, a, b: a, acc, out, layout }
+    GemmSpec { batch: None, m: 19, n: 23, k: 37, a, b: a, acc, out, layout }
 }
 
 fn check(func: &Func) {

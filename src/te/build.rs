@@ -71,6 +71,9 @@ impl Layout {
 /// A matrix product: C[M, N] = A * B summed in `acc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GemmSpec {
+    /// Independent products, one behind the other in a leading dimension of A, B and C; without one there is no such
+    /// dimension.
+    pub batch: Option<i64>,
     /// Rows of C.
     pub m: i64,
     /// Columns of C.
@@ -92,7 +95,17 @@ pub struct GemmSpec {
 impl GemmSpec {
     /// A product in one type.
     pub fn of(m: i64, n: i64, k: i64, dtype: DType, layout: Layout) -> GemmSpec {
-        GemmSpec { m, n, k, a: dtype, b: dtype, acc: dtype, out: dtype, layout }
+        GemmSpec { batch: None, m, n, k, a: dtype, b: dtype, acc: dtype, out: dtype, layout }
+    }
+
+    /// Its extents: the batch, if there is one, m, n and k.
+    pub fn sizes(&self) -> Vec<i64> {
+        self.batch.into_iter().chain([self.m, self.n, self.k]).collect()
+    }
+
+    /// How many products there are.
+    pub fn products(&self) -> i64 {
+        self.batch.unwrap_or(1)
     }
 }
 
@@ -133,21 +146,22 @@ impl Epilogue {
 }
 
 /// A matrix product. Where sums already have C's type it is one block `C` over loops i, j, k; else block `mma` sums
-/// into the global buffer `acc`, and block `out` converts over loops out_i, out_j.
+/// into the global buffer `acc`, and block `out` converts over loops out_i, out_j. Of a batch a loop `b` stands around each.
 pub fn gemm(spec: &GemmSpec) -> Result<Func> {
     gemm_with(spec, &[])
 }
 
-/// `batch` independent products: A, B and C each get a leading dimension; loop `b` around i, j, k.
+/// [`gemm`] of so many independent products.
 pub fn batched_gemm(batch: i64, spec: &GemmSpec) -> Result<Func> {
-    build_gemm("batched_gemm", Some(batch), spec, &[])
+    gemm(&GemmSpec { batch: Some(batch), ..*spec })
 }
 
 /// A matrix product with elementwise steps behind it, each a further block: `mma` sums into `acc`, each step writes a
 /// buffer of its block's name, and the last block writes C (block `out`, if C's type differs from the sums').
 /// Parameters: A, B, the steps' inputs in their order, C.
 pub fn gemm_with(spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Func> {
-    build_gemm("gemm", None, spec, epilogues)
+    let name = if spec.batch.is_some() { "batched_gemm" } else { "gemm" };
+    build_gemm(name, spec, epilogues)
 }
 
 /// Each epilogue at most once, and none that the sums' type cannot express.
@@ -169,10 +183,10 @@ fn check_epilogues(spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<()> {
     Ok(())
 }
 
-fn build_gemm(name: &str, batch: Option<i64>, spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Func> {
+fn build_gemm(name: &str, spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Func> {
     check_epilogues(spec, epilogues)?;
     let mut p = Program::new(name)?;
-    let lead: Vec<(&str, i64)> = batch.map(|b| ("b", b)).into_iter().collect();
+    let lead: Vec<(&str, i64)> = spec.batch.map(|b| ("b", b)).into_iter().collect();
     let spatial = [lead.as_slice(), &[("i", spec.m), ("j", spec.n)]].concat();
     let shape_of = |dims: [i64; 2]| lead.iter().map(|l| l.1).chain(dims).collect::<Vec<_>>();
     let (a_t, b_t) = (spec.layout.a_transposed(), spec.layout.b_transposed());
@@ -211,7 +225,9 @@ fn build_gemm(name: &str, batch: Option<i64>, spec: &GemmSpec, epilogues: &[Epil
 fn epilogue_inputs(p: &mut Program, spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Vec<Option<BufferId>>> {
     let mut input = |e: &Epilogue| match e {
         Epilogue::Bias => p.input("bias", spec.out, &[spec.n]).map(Some),
-        Epilogue::Residual => p.input("residual", spec.out, &[spec.m, spec.n]).map(Some),
+        Epilogue::Residual => p
+            .input("residual", spec.out, &[&spec.sizes()[..spec.sizes().len() - 3], &[spec.m, spec.n]].concat())
+            .map(Some),
         _ => Ok(None),
     };
     epilogues.iter().map(&mut input).collect()

@@ -37,21 +37,25 @@ impl Known {
         }
     }
 
-    /// The extents that a size names: n, or m, n and k.
+    /// The extents that a size names: n; or m, n and k, behind the batch of a product that has one.
     pub fn sizes(&self) -> Vec<i64> {
         match self {
             Known::VecAdd(n) | Known::WindowSum(n) => vec![*n],
-            Known::Gemm(s) => vec![s.m, s.n, s.k],
+            Known::Gemm(s) => s.sizes(),
         }
     }
 
-    /// The same at another size: as many numbers as [`Self::sizes`] has, or one for all.
+    /// The same at another size: as many numbers as [`Self::sizes`] has; of a product one for m, n and k, or these three
+    /// with the batch as it is.
     pub fn resized(&self, sizes: &[i64]) -> Result<Known> {
         Ok(match (self, sizes) {
             (Known::VecAdd(_), [n]) => Known::VecAdd(*n),
             (Known::WindowSum(_), [n]) => Known::WindowSum(*n),
             (Known::Gemm(s), [n]) => Known::Gemm(GemmSpec { m: *n, n: *n, k: *n, ..*s }),
             (Known::Gemm(s), [m, n, k]) => Known::Gemm(GemmSpec { m: *m, n: *n, k: *k, ..*s }),
+            (Known::Gemm(s), [batch, m, n, k]) if s.batch.is_some() => {
+                Known::Gemm(GemmSpec { batch: Some(*batch), m: *m, n: *n, k: *k, ..*s })
+            }
             _ => {
                 let message = format!("the program has {} sizes, {} are given", self.sizes().len(), sizes.len());
                 return Err(Error::input("te.size", message));
@@ -64,7 +68,7 @@ impl Known {
         match self {
             Known::VecAdd(n) => *n as f64,
             Known::WindowSum(n) => 2.0 * *n as f64,
-            Known::Gemm(s) => 2.0 * s.m as f64 * s.n as f64 * s.k as f64,
+            Known::Gemm(s) => s.sizes().iter().fold(2.0, |all, extent| all * *extent as f64),
         }
     }
 }
@@ -73,11 +77,18 @@ impl Known {
 fn gemm_of(func: &Func, layout: Layout) -> Option<GemmSpec> {
     let [a, b, c] = func.params[..] else { return None };
     let shape = |id| func.buffer(id).const_shape();
-    let (&[a0, a1], &[m, n]) = (&shape(a)?[..], &shape(c)?[..]) else { return None };
+    let (a_shape, c_shape) = (shape(a)?, shape(c)?);
+    let ([lead @ .., a0, a1], [.., m, n]) = (&a_shape[..], &c_shape[..]) else { return None };
+    let batch = match lead {
+        [] => None,
+        [batch] => Some(*batch),
+        _ => return None,
+    };
+    let (a0, a1, m, n) = (*a0, *a1, *m, *n);
     let k = if layout.a_transposed() { a0 } else { a1 };
     let out = func.buffer(c).dtype;
     let acc = func.buffers.iter().find(|b| b.name == "acc").map_or(out, |b| b.dtype);
-    Some(GemmSpec { m, n, k, a: func.buffer(a).dtype, b: func.buffer(b).dtype, acc, out, layout })
+    Some(GemmSpec { batch, m, n, k, a: func.buffer(a).dtype, b: func.buffer(b).dtype, acc, out, layout })
 }
 
 #[cfg(test)]
@@ -91,7 +102,8 @@ mod tests {
         let mixed = |layout| GemmSpec { a: f16, b: f16, out: f16, ..GemmSpec::of(8, 12, 20, f32, layout) };
         let mut all = vec![Known::VecAdd(7), Known::WindowSum(9)];
         for layout in Layout::ALL {
-            all.extend([Known::Gemm(mixed(layout)), Known::Gemm(GemmSpec::of(8, 8, 8, f32, layout))]);
+            let batched = GemmSpec { batch: Some(3), ..mixed(layout) };
+            all.extend([mixed(layout), GemmSpec::of(8, 8, 8, f32, layout), batched].map(Known::Gemm));
         }
         for known in all {
             let mut func = known.build().unwrap();
@@ -110,6 +122,11 @@ mod tests {
             g.resized(&[4, 5]).unwrap_err().to_string(),
             "error in the input [te.size]: the program has 3 sizes, 2 are given"
         );
+        let b = Known::Gemm(GemmSpec { batch: Some(3), ..GemmSpec::of(8, 12, 20, DType::F32, Layout::NN) });
+        assert_eq!(b.operations(), 3.0 * g.operations());
+        assert_eq!(b.resized(&[4]).unwrap().sizes(), [3, 4, 4, 4]);
+        assert_eq!(b.resized(&[2, 4, 5, 6]).unwrap().sizes(), [2, 4, 5, 6]);
+        assert_eq!(g.resized(&[2, 4, 5, 6]).unwrap_err().code(), "te.size");
         assert_eq!(Known::VecAdd(8).resized(&[1, 2]).unwrap_err().code(), "te.size");
     }
 }

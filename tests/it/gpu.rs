@@ -209,18 +209,20 @@ fn cublas_multiplies(device: &Device) {
     let (m, n, k) = (24, 40, 56);
     for (a_transposed, b_transposed) in [(false, false), (false, true), (true, false), (true, true)] {
         for (input, acc, out) in [(F32, F32, F32), (F16, F32, F16), (Bf16, F32, F32), (F64, F64, F64), (S8, S32, S32)] {
-            let gemm = Gemm { m, n, k, a: input, b: input, acc, out, a_transposed, b_transposed };
-            multiplies(device, &cublas, &gemm);
+            for batch in [1, 3] {
+                let gemm = Gemm { batch, m, n, k, a: input, b: input, acc, out, a_transposed, b_transposed };
+                multiplies(device, &cublas, &gemm);
+            }
         }
     }
 }
 
 /// Small integers: every order of the sums is exact.
 fn multiplies(device: &Device, cublas: &Cublas, gemm: &Gemm) {
-    let (m, n, k) = (gemm.m as usize, gemm.n as usize, gemm.k as usize);
-    let a = Array::random_integers(gemm.a, &[m * k], 4, 5).unwrap();
-    let b = Array::random_integers(gemm.b, &[k * n], 4, 6).unwrap();
-    let c = device.alloc(gemm.out, &[m, n]).unwrap();
+    let [batch, m, n, k] = [gemm.batch, gemm.m, gemm.n, gemm.k].map(|extent| extent as usize);
+    let a = Array::random_integers(gemm.a, &[batch * m * k], 4, 5).unwrap();
+    let b = Array::random_integers(gemm.b, &[batch * k * n], 4, 6).unwrap();
+    let c = device.alloc(gemm.out, &[batch, m, n]).unwrap();
     c.poison().unwrap();
     match cublas.gemm(gemm, &device.upload(&a).unwrap(), &device.upload(&b).unwrap(), &c) {
         Ok(()) => {}
@@ -232,10 +234,11 @@ fn multiplies(device: &Device, cublas: &Cublas, gemm: &Gemm) {
         Err(e) => panic!("{gemm:?}: {e}"),
     }
     let c = c.download().unwrap();
-    for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
-        let x = |p| a.get(if gemm.a_transposed { p * m + i } else { i * k + p });
-        let y = |p| b.get(if gemm.b_transposed { j * k + p } else { p * n + j });
-        assert_eq!(c.get(i * n + j), (0..k).map(|p| x(p) * y(p)).sum::<f64>(), "{gemm:?} at {i}, {j}");
+    for at in 0..batch * m * n {
+        let (product, i, j) = (at / (m * n), at / n % m, at % n);
+        let x = |p| a.get(product * m * k + if gemm.a_transposed { p * m + i } else { i * k + p });
+        let y = |p| b.get(product * k * n + if gemm.b_transposed { j * k + p } else { p * n + j });
+        assert_eq!(c.get(at), (0..k).map(|p| x(p) * y(p)).sum::<f64>(), "{gemm:?} at {product}, {i}, {j}");
     }
 }
 
@@ -366,7 +369,8 @@ fn rows_hold_both(device: &Device) {
     let y = Array::from_fn(DType::F32, &[n as usize], |_| 2.0).unwrap();
     let args = vec![x, y, Array::zeros(DType::F32, &[n as usize]).unwrap()];
     let (f32, t) = (DType::F32, false);
-    let gemm = Gemm { m: n, n: 1, k: 1, a: f32, b: f32, acc: f32, out: f32, a_transposed: t, b_transposed: t };
+    let gemm =
+        Gemm { batch: 1, m: n, n: 1, k: 1, a: f32, b: f32, acc: f32, out: f32, a_transposed: t, b_transposed: t };
     let judge = |after: &[Array]| {
         let right = (0..after[2].len()).all(|i| after[2].get(i) == after[0].get(i) * 2.0);
         Ok(if right { 0.0 } else { f64::INFINITY })

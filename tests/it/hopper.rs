@@ -63,11 +63,16 @@ enum Outcome {
 
 fn outcome(subset: &Subset) -> Outcome {
     let schedule = schedule(subset, [256, 128, 320]).unwrap_or_else(|e| panic!("{}: {e}", subset.name));
+    tried(&subset.name, &schedule)
+}
+
+/// Runs a schedule in whatever order, in the ring and on small integers.
+fn tried(name: &str, schedule: &Schedule) -> Outcome {
     let made = schedule.scheduled().and_then(|func| lower(&func, &schedule.target));
     let lowered = match made {
         Ok(lowered) => lowered,
         Err(e) => {
-            assert!(!e.code().starts_with("lower.bug"), "{}: {e}", subset.name);
+            assert!(!e.code().starts_with("lower.bug"), "{name}: {e}");
             return Outcome::Refused(format!("{}: {}", e.code(), e.message()));
         }
     };
@@ -75,13 +80,13 @@ fn outcome(subset: &Subset) -> Outcome {
     for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(7)] {
         let options = Options { policy, ..Options::new(Mode::Ring) };
         let found = ring_lowered_with(&lowered, &options, 3)
-            .unwrap_or_else(|e| panic!("{}: {e}\n{}", subset.name, warploom::lower::print(&lowered)));
-        assert!(found == naive, "{} {policy:?}", subset.name);
+            .unwrap_or_else(|e| panic!("{name}: {e}\n{}", warploom::lower::print(&lowered)));
+        assert!(found == naive, "{name} {policy:?}");
     }
-    let mut args: Vec<Array> = super::tensor::arguments(&schedule);
+    let mut args: Vec<Array> = super::tensor::arguments(schedule);
     run_lowered(&lowered, Mode::Real, &mut args).unwrap();
     for output in outputs(&schedule.program, &args, Sample::All).unwrap() {
-        output.exact(&args[output.param]).unwrap_or_else(|e| panic!("{}: {e}", subset.name));
+        output.exact(&args[output.param]).unwrap_or_else(|e| panic!("{name}: {e}"));
     }
     Outcome::Right
 }
@@ -106,4 +111,40 @@ fn every_subset_of_the_worked_example_is_right_or_refused() {
     let unexpected: Vec<&String> = refused.iter().filter(|r| r.contains("{swizzle") && !r.contains("slot")).collect();
     assert!(unexpected.is_empty(), "{unexpected:#?}");
     assert!(right > 0);
+}
+
+/// A batch of products, by the steps that are recommended and by the tiles of large products at a small size.
+#[test]
+fn batches_are_right_at_every_size_and_layout() {
+    let sizes = [[128, 128, 192], [100, 72, 40], [65, 33, 47]];
+    for (n, layout) in Layout::ALL.into_iter().enumerate() {
+        let dtype = [DType::F16, DType::Bf16][n % 2];
+        for [m, n, k] in sizes {
+            let gemm = Gemm::new(m, n, k).of(dtype).layout(layout).batch(3);
+            let spec = gemm.spec();
+            let whole = Wgmma::of(spec, [64, 64], 1);
+            let parts = Wgmma { persistent: true, loader: true, stages: 3, in_flight: 1, ..whole };
+            for steps in [Wgmma::choose(spec, &Target::sm_90a()).unwrap(), parts].map(|w| w.steps(spec)) {
+                let steps = warploom::schedule::parse(&steps).unwrap();
+                let schedule = Schedule { program: gemm.program().unwrap(), target: Target::sm_90a(), steps };
+                let name = format!("3 x {m}x{n}x{k} {dtype} {}", layout.name());
+                if let Outcome::Refused(why) = tried(&name, &schedule) {
+                    panic!("{name}: {why}\n{schedule}");
+                }
+            }
+        }
+    }
+}
+
+/// What is recommended for batches of record is clean code.
+#[test]
+fn recommended_batches_assemble_without_a_spill() {
+    let (tools, target) = (super::ptxas::tools(), Target::sm_90a());
+    for (n, layout) in Layout::ALL.into_iter().enumerate() {
+        let [batch, size] = [[64, 512], [8, 1024]][n % 2];
+        let gemm = Gemm::new(size, size, size).of([DType::F16, DType::Bf16][n / 2]).layout(layout).batch(batch);
+        let lowered = lower(&warploom::gemm::recommend(&gemm, &target).unwrap().scheduled().unwrap(), &target).unwrap();
+        assert!(warploom::lower::print(&lowered).contains("wgmma."));
+        super::ptxas::assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{gemm:?}: {e}"));
+    }
 }

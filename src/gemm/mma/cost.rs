@@ -31,7 +31,8 @@ impl Mma {
         if resident == 0 {
             return f64::INFINITY;
         }
-        let blocks = up(spec.m, self.block[0]).saturating_mul(up(spec.n, self.block[1])).saturating_mul(self.parts);
+        let tiles = up(spec.m, self.block[0]).saturating_mul(up(spec.n, self.block[1]));
+        let blocks = tiles.saturating_mul(self.parts).saturating_mul(spec.products());
         let places = multiprocessors * resident;
         let rest = up(blocks % places, multiprocessors);
         let full = (blocks / places) as f64 * self.busy(spec, resident);
@@ -83,7 +84,7 @@ impl Mma {
         for side in 0..2 {
             if self.routes[side] == Source::Packed {
                 let bits = i64::from(spec.a.bits()) + self.factors.bits(spec);
-                let moved = bits as f64 / 8.0 * rows(spec)[side] as f64 * spec.k as f64;
+                let moved = bits as f64 / 8.0 * rows(spec)[side] as f64 * spec.k as f64 * spec.products() as f64;
                 out += LAUNCH + moved / MEMORY;
             }
         }

@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::runtime::{Device, DeviceBuffer};
 use libloading::os::unix::Library;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_longlong, c_void};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
@@ -58,6 +58,32 @@ type GemmEx = unsafe extern "C" fn(
     algorithm: c_int,
 ) -> c_int;
 
+type GemmStridedBatchedEx = unsafe extern "C" fn(
+    handle: Handle,
+    trans_a: c_int,
+    trans_b: c_int,
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    alpha: *const c_void,
+    a: *const c_void,
+    a_type: c_int,
+    lda: c_int,
+    stride_a: c_longlong,
+    b: *const c_void,
+    b_type: c_int,
+    ldb: c_int,
+    stride_b: c_longlong,
+    beta: *const c_void,
+    c: *mut c_void,
+    c_type: c_int,
+    ldc: c_int,
+    stride_c: c_longlong,
+    batch: c_int,
+    compute_type: c_int,
+    algorithm: c_int,
+) -> c_int;
+
 /// CUBLAS_DEFAULT_MATH: f32 products in f32, never in tf32.
 const DEFAULT_MATH: c_int = 0;
 const POINTERS_ON_HOST: c_int = 0;
@@ -72,6 +98,8 @@ const FILES: [&str; 4] = ["libcublas.so.13", "libcublas.so.12", "libcublas.so.11
 /// A matrix product as the library sees it: C[m, n] = A * B, all row-major, sums in `acc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gemm {
+    /// Products, whose matrices lie one behind the other.
+    pub batch: i64,
     /// Rows of C.
     pub m: i64,
     /// Columns of C.
@@ -95,6 +123,7 @@ pub struct Gemm {
 /// The column-major call of a row-major product: sizes, then the first and the second operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Call {
+    pub batch: c_int,
     pub m: c_int,
     pub n: c_int,
     pub k: c_int,
@@ -127,6 +156,7 @@ impl Gemm {
             })
         };
         Ok(Call {
+            batch: int(self.batch)?,
             m: int(self.n)?,
             n: int(self.m)?,
             k: int(self.k)?,
@@ -136,6 +166,11 @@ impl Gemm {
             ld_a: int(if self.a_transposed { self.m } else { self.k })?,
             ld_c: int(self.n)?,
         })
+    }
+
+    /// Elements from one product to the next: of the first operand of the call, the second, and the result.
+    pub(super) fn strides(&self) -> [i64; 3] {
+        [self.k * self.n, self.m * self.k, self.m * self.n]
     }
 
     /// CUDA_R_* and CUBLAS_COMPUTE_* numbers.
@@ -166,9 +201,10 @@ impl Gemm {
 
     /// Whether the buffers hold the matrices.
     pub(super) fn check(&self, a: &DeviceBuffer, b: &DeviceBuffer, c: &DeviceBuffer) -> Result<()> {
-        for (name, buffer, dtype, count) in
-            [("A", a, self.a, self.m * self.k), ("B", b, self.b, self.k * self.n), ("C", c, self.out, self.m * self.n)]
+        let [of_b, of_a, of_c] = self.strides();
+        for (name, buffer, dtype, stride) in [("A", a, self.a, of_a), ("B", b, self.b, of_b), ("C", c, self.out, of_c)]
         {
+            let count = self.batch * stride;
             let same_bits = buffer.dtype() == dtype || (dtype == DType::Tf32 && buffer.dtype() == DType::F32);
             if !same_bits || (buffer.bytes() as u64) < dtype.bytes_of(count as u64) {
                 return Err(Error::input("measure.operand", format!("{name} is not {count} elements of {dtype}")));
@@ -249,15 +285,25 @@ impl Cublas {
         self.pointers(POINTERS_ON_HOST)?;
         // SAFETY: sizes, strides and types describe the three buffers, whose sizes were checked; the scalars are
         // read before the call returns (pointer mode host).
-        unsafe { self.enqueue(&call, &types, [a.address(), b.address(), c.address()]) }
+        unsafe { self.enqueue(&call, gemm.strides(), &types, [a.address(), b.address(), c.address()]) }
     }
 
-    unsafe fn enqueue(&self, call: &Call, types: &Types, [a, b, c]: [u64; 3]) -> Result<()> {
+    unsafe fn enqueue(&self, call: &Call, strides: [i64; 3], types: &Types, [a, b, c]: [u64; 3]) -> Result<()> {
         let zero = [0u8; 8];
         let (one, zero) = (types.one.as_ptr().cast::<c_void>(), zero.as_ptr().cast::<c_void>());
-        let Call { m, n, k, trans_b, ld_b, trans_a, ld_a, ld_c } = *call;
+        let Call { batch, m, n, k, trans_b, ld_b, trans_a, ld_a, ld_c } = *call;
         // SAFETY: the types are the functions' prototypes; the rest is the caller's promise.
         unsafe {
+            if batch > 1 {
+                let run = function::<GemmStridedBatchedEx>(&self.library, "cublasGemmStridedBatchedEx")?;
+                let [of_b, of_a, of_c] = strides;
+                #[rustfmt::skip]
+                let code = run(
+                    self.handle, trans_b, trans_a, m, n, k, one, at(b), types.b, ld_b, of_b, at(a), types.a, ld_a, of_a,
+                    zero, at(c), types.c, ld_c, of_c, batch, types.compute, HEURISTIC,
+                );
+                return status(code, "cublasGemmStridedBatchedEx");
+            }
             if (types.a, types.c, types.compute) == (0, 0, 68) {
                 let run = function::<Sgemm>(&self.library, "cublasSgemm_v2")?;
                 let code =
@@ -388,7 +434,7 @@ mod tests {
 
     fn gemm(a_transposed: bool, b_transposed: bool) -> Gemm {
         let (a, b, acc, out) = (DType::F32, DType::F32, DType::F32, DType::F32);
-        Gemm { m: 2, n: 3, k: 4, a, b, acc, out, a_transposed, b_transposed }
+        Gemm { batch: 1, m: 2, n: 3, k: 4, a, b, acc, out, a_transposed, b_transposed }
     }
 
     /// What a column-major BLAS computes for a call, element by element.

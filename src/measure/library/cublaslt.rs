@@ -71,6 +71,10 @@ const TRANS: [c_int; 2] = [3, 4];
 /// CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES.
 const MAX_WORKSPACE: c_int = 1;
 
+/// CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT (int32) and _STRIDED_BATCH_OFFSET (int64, in elements).
+const BATCH_COUNT: c_int = 5;
+const BATCH_STRIDE: c_int = 6;
+
 /// A loaded cuBLASLt with its own workspace.
 #[derive(Debug)]
 pub struct CublasLt {
@@ -116,14 +120,19 @@ impl CublasLt {
         for (attribute, trans) in TRANS.into_iter().zip([call.trans_b, call.trans_a]) {
             self.set("cublasLtMatmulDescSetAttribute", desc, attribute, &trans.to_ne_bytes())?;
         }
-        for (ty, rows, columns, ld) in layouts(&call, &types) {
-            product.object("cublasLtMatrixLayoutDestroy", |library, to| {
+        for ((ty, rows, columns, ld), stride) in layouts(&call, &types).into_iter().zip(gemm.strides()) {
+            let layout = product.object("cublasLtMatrixLayoutDestroy", |library, to| {
                 // SAFETY: the type is the function's prototype.
                 unsafe {
                     let create = function::<LayoutCreate>(library, "cublasLtMatrixLayoutCreate")?;
                     status(create(to, ty, rows, columns, ld), "cublasLtMatrixLayoutCreate")
                 }
             })?;
+            if call.batch > 1 {
+                let name = "cublasLtMatrixLayoutSetAttribute";
+                self.set(name, layout, BATCH_COUNT, &call.batch.to_ne_bytes())?;
+                self.set(name, layout, BATCH_STRIDE, &stride.to_ne_bytes())?;
+            }
         }
         let preference = product.object("cublasLtMatmulPreferenceDestroy", |library, to| {
             // SAFETY: the type is the function's prototype.
@@ -275,8 +284,18 @@ mod tests {
     #[test]
     fn layouts_are_those_of_the_stored_matrices() {
         use DType::F32;
-        let gemm =
-            |ta, tb| Gemm { m: 2, n: 3, k: 4, a: F32, b: F32, acc: F32, out: F32, a_transposed: ta, b_transposed: tb };
+        let gemm = |ta, tb| Gemm {
+            batch: 1,
+            m: 2,
+            n: 3,
+            k: 4,
+            a: F32,
+            b: F32,
+            acc: F32,
+            out: F32,
+            a_transposed: ta,
+            b_transposed: tb,
+        };
         let of =
             |ta, tb| layouts(&gemm(ta, tb).call().unwrap(), &gemm(ta, tb).types().unwrap()).map(|l| (l.1, l.2, l.3));
         // B [4, 3] row by row is 3 x 4 column by column; A [2, 4] is 4 x 2; C [2, 3] is 3 x 2.

@@ -4,7 +4,7 @@ use super::at;
 use crate::dtype::DType;
 use crate::error::{Error, Result, suggestion};
 use crate::ir::Func;
-use crate::te::build::{Epilogue, GemmSpec, Layout, batched_gemm, gemm_with, vec_add, window_sum};
+use crate::te::build::{Epilogue, GemmSpec, Layout, gemm_with, vec_add, window_sum};
 use std::ops::Range;
 
 /// The words that begin a builder line.
@@ -55,9 +55,10 @@ fn build(words: &[Word<'_>], whole: &Range<usize>) -> Result<Func> {
             let spec = spec(sizes::<3>(size)?, types, layout)?;
             gemm_with(&spec, &epilogues(steps)?)
         }
-        (Some("batched_gemm"), [size, types, layout]) => {
+        (Some("batched_gemm"), [size, types, layout, steps @ ..]) => {
             let [batch, m, n, k] = sizes::<4>(size)?;
-            batched_gemm(batch, &spec([m, n, k], types, layout)?)
+            let spec = GemmSpec { batch: Some(batch), ..spec([m, n, k], types, layout)? };
+            gemm_with(&spec, &epilogues(steps)?)
         }
         _ => {
             let error = at("te.syntax", whole.clone(), "this builder line has the wrong number of words");
@@ -87,7 +88,7 @@ fn spec([m, n, k]: [i64; 3], types: &Word<'_>, (letters, span): &Word<'_>) -> Re
         Layout::parse(letters).ok_or_else(|| at("te.syntax", span.clone(), "expected a layout: NN, NT, TN or TT"))?;
     let parts: Option<Vec<DType>> = types.0.split(['>', '*']).map(DType::parse).collect();
     let separators: String = types.0.chars().filter(|c| matches!(c, '>' | '*')).collect();
-    let spec = |a, b, acc, out| GemmSpec { m, n, k, a, b, acc, out, layout };
+    let spec = |a, b, acc, out| GemmSpec { batch: None, m, n, k, a, b, acc, out, layout };
     match (separators.as_str(), parts.as_deref()) {
         ("", Some([t])) => Ok(spec(*t, *t, *t, *t)),
         (">", Some([t, acc])) => Ok(spec(*t, *t, *acc, *acc)),

@@ -81,7 +81,7 @@ const SMALL: i64 = 300_000;
 fn sample() -> Vec<Case> {
     let mut out: Vec<Case> = Vec::new();
     for case in table::all().into_iter().filter(|c| c.volume() <= SMALL) {
-        let plain = case.recipe == Recipe::Recommended && case.epilogues.is_empty();
+        let plain = case.recipe == Recipe::Recommended && case.epilogues.is_empty() && case.spec.batch.is_none();
         let like = |c: &&Case| (c.types(), c.spec.layout) == (case.types(), case.spec.layout);
         if !plain || out.iter().filter(like).count() < 2 {
             out.push(case);

@@ -30,7 +30,7 @@ impl Types {
         let Types(a, b, acc, out) = self;
         let multiple = if a.bits() < 8 { 2 } else { 1 };
         let [m, n, k] = size.map(|extent| (extent as u64).next_multiple_of(multiple) as i64);
-        GemmSpec { m, n, k, a, b, acc, out, layout }
+        GemmSpec { batch: None, m, n, k, a, b, acc, out, layout }
     }
 }
 
@@ -89,14 +89,14 @@ impl Case {
 
     /// Multiply-adds.
     pub fn volume(&self) -> i64 {
-        self.spec.m * self.spec.n * self.spec.k
+        self.spec.sizes().iter().product()
     }
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let GemmSpec { m, n, k, layout, .. } = self.spec;
-        write!(f, "{} {} {m}x{n}x{k}", self.types().name(), layout.name())?;
+        let sizes = self.spec.sizes().iter().map(i64::to_string).collect::<Vec<_>>().join("x");
+        write!(f, "{} {} {sizes}", self.types().name(), self.spec.layout.name())?;
         self.epilogues.iter().try_for_each(|e| write!(f, " {}", e.name()))?;
         match self.recipe {
             Recipe::Recommended => Ok(()),
@@ -176,6 +176,23 @@ pub fn all() -> Vec<Case> {
     }
     out.extend(epilogues());
     out.extend(recipes());
+    out.extend(batches());
+    out
+}
+
+/// Batches: of a product that tiles divide, of one that they do not, and of one whose rows no vector divides.
+fn batches() -> Vec<Case> {
+    let (mut out, recipes) = (Vec::new(), [Recipe::Recommended, Recipe::Kind(Kind::Simt), Recipe::Kind(Kind::Wmma)]);
+    for (n, (types, layout)) in pairs().enumerate() {
+        let size = [[64, 64, 64], [72, 40, 48], [33, 47, 35]][n % 3];
+        let case = Case { recipe: recipes[n / 3 % 3], ..Case::new(types, layout, size) };
+        // No chip has every types.
+        let any = matches!(types.0, F16 | S8 | U8) && types.0 == types.1;
+        let recipe = if any { case.recipe } else { Recipe::Recommended };
+        out.push(Case { spec: GemmSpec { batch: Some(3), ..case.spec }, recipe, ..case });
+    }
+    let large = GemmSpec { batch: Some(5), ..TYPES[0].spec([512, 512, 512], Layout::NN) };
+    out.push(Case { spec: large, epilogues: Vec::new(), recipe: Recipe::Recommended });
     out
 }
 
