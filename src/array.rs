@@ -36,15 +36,31 @@ impl Array {
         Ok(a)
     }
 
-    /// Uniform in [-0.5, 0.5) for floats; the whole range for integers of up to 8 bits, else -128..128. Seeded.
+    /// Uniform in [-0.5, 0.5) for floats; the whole range for integers of up to 8 bits, else -128..128. Seeded. Parts of
+    /// large arrays have seeds of their own, so that threads share them out.
     pub fn random(dtype: DType, shape: &[usize], seed: u64) -> Result<Array> {
-        let mut rng = fastrand::Rng::with_seed(seed);
-        Array::from_fn(dtype, shape, |_| match dtype.class() {
-            Class::Float => rng.f64() - 0.5,
-            Class::Bool => f64::from(u8::from(rng.bool())),
-            Class::Signed => rng.i64(if dtype.bits() == 4 { -8..8 } else { -128..128 }) as f64,
-            Class::Unsigned => rng.u64(0..1 << dtype.bits().min(8)) as f64,
-        })
+        let mut whole = Array::zeros(dtype, shape)?;
+        let count = whole.len();
+        let parts: Vec<(usize, &mut [u8])> =
+            whole.bytes.chunks_mut(dtype.bytes_of(PART as u64) as usize).enumerate().collect();
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).clamp(1, parts.len().max(1));
+        let next = std::sync::Mutex::new(parts.into_iter());
+        let work = || {
+            while let Some((number, bytes)) = next.lock().ok().and_then(|mut parts| parts.next()) {
+                let part = random_part(dtype, PART.min(count - number * PART), seed, number as u64)?;
+                bytes.copy_from_slice(&part.bytes);
+            }
+            Ok(())
+        };
+        let done: Vec<Result<()>> = match threads {
+            1 => vec![work()],
+            _ => std::thread::scope(|scope| {
+                let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+                let lost = || Err(Error::bug("array.thread", "a thread that drew numbers panicked"));
+                running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| lost())).collect()
+            }),
+        };
+        done.into_iter().collect::<Result<()>>().map(|()| whole)
     }
 
     /// Small integers in `-magnitude..=magnitude` (`0..=magnitude` for unsigned types): sums of their products stay
@@ -121,6 +137,19 @@ impl Array {
             }
         }
     }
+}
+
+/// Elements that are drawn one after the other: whole bytes of every type.
+const PART: usize = 1 << 20;
+
+fn random_part(dtype: DType, count: usize, seed: u64, number: u64) -> Result<Array> {
+    let mut rng = fastrand::Rng::with_seed(seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+    Array::from_fn(dtype, &[count], |_| match dtype.class() {
+        Class::Float => rng.f64() - 0.5,
+        Class::Bool => f64::from(u8::from(rng.bool())),
+        Class::Signed => rng.i64(if dtype.bits() == 4 { -8..8 } else { -128..128 }) as f64,
+        Class::Unsigned => rng.u64(0..1 << dtype.bits().min(8)) as f64,
+    })
 }
 
 fn bytes<const N: usize>(all: &[u8], at: usize) -> [u8; N] {

@@ -18,6 +18,9 @@ pub const WATCHED_OPERATIONS: f64 = 2.0 * 128.0 * 128.0 * 128.0;
 /// Operations up to which every element of a result is checked; beyond, some rows.
 const CHECKED_OPERATIONS: f64 = 2.0 * 1024.0 * 1024.0 * 1024.0;
 const SAMPLED_ROWS: usize = 64;
+/// Operations beyond which a row alone is as much as whole products of the size above.
+const HUGE_OPERATIONS: f64 = (1u64 << 40) as f64;
+const SAMPLED_OF_HUGE: usize = 16;
 
 /// Random inputs for a program's parameters; its outputs hold what no program computes.
 pub fn arguments(program: &Func, seed: u64) -> Result<Vec<Array>> {
@@ -67,8 +70,11 @@ impl Judge {
     /// Computes the references. Of a large program some rows, the first and the last among them.
     pub fn new(program: &Func, inputs: &[Array]) -> Result<Judge> {
         let operations = Known::of(program).map_or(0.0, |k| k.operations());
-        let sample =
-            if operations > CHECKED_OPERATIONS { Sample::Rows { count: SAMPLED_ROWS, seed: 1 } } else { Sample::All };
+        let sample = match operations {
+            n if n > HUGE_OPERATIONS => Sample::Rows { count: SAMPLED_OF_HUGE, seed: 1 },
+            n if n > CHECKED_OPERATIONS => Sample::Rows { count: SAMPLED_ROWS, seed: 1 },
+            _ => Sample::All,
+        };
         Ok(Judge { outputs: reference::outputs(program, inputs, sample)? })
     }
 

@@ -23,6 +23,9 @@ use std::cell::Cell;
 
 /// Launches of each of the library's ways that are compared.
 const QUICK: usize = 5;
+/// Of launches that take longer than so many microseconds fewer say as much.
+const SLOW_US: f64 = 2000.0;
+const QUICK_OF_SLOW: usize = 2;
 
 /// How much time a row may take.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -149,11 +152,12 @@ impl Bench {
     /// Checks a program, then measures it beside the library.
     pub fn row(&self, job: &Job<'_>) -> Result<Row> {
         let program = self.device.load(job.kernels)?;
-        let error = check::check(&program, &job.args, job.judge)?;
+        let ours = check::upload(&self.device, program.args(), &job.args)?;
+        let (error, after) = check::check_uploaded(&program, &ours, &job.args, job.judge)?;
         let library = job.beside.iter().flat_map(|b| &b.args).map(|a| self.device.upload(a));
         let library = library.collect::<Result<Vec<_>>>()?;
-        let first = Set { ours: check::upload(&self.device, program.args(), &job.args)?, library };
-        let peer = self.peer(job, &first);
+        let first = Set { ours, library };
+        let peer = self.peer(job, &first, after);
         let sides = Sides { program: &program, peer: peer.as_ref().ok() };
         let first = vec![first];
         let roughly = self.estimate(&sides, &first)?;
@@ -163,7 +167,8 @@ impl Bench {
         let alone = short.then(|| self.measure(&sides, &sets[..1], roughly, false)).transpose()?;
         self.warm.set(true);
         let chosen = sides.peer.map(|peer| peer.describe(&self.device, sets[0].library()));
-        let best = sides.peer.map(|peer| self.best(peer, &sets)).transpose()?.flatten();
+        let quick = if roughly.1 > SLOW_US { QUICK_OF_SLOW } else { QUICK };
+        let best = sides.peer.map(|peer| self.best(peer, &sets, quick)).transpose()?.flatten();
         let [program_name, shape, dtype, layout] = job.labels.clone();
         let Measured { summary, launches, clock_mhz, watts } = measured;
         Ok(Row {
@@ -193,23 +198,27 @@ impl Bench {
     }
 
     /// The library's counterpart, after its result was checked as ours was; or why there is none.
-    fn peer(&self, job: &Job<'_>, set: &Set) -> Result<Peer<'_>> {
+    /// `after` are our arguments after a launch of ours.
+    fn peer(&self, job: &Job<'_>, set: &Set, mut after: Vec<Array>) -> Result<Peer<'_>> {
         let none = || Error::input("measure.no_peer", "the library has no such program");
         let peer = Peer::of(self.cublas()?, self.lt.as_ref(), job.gemm.ok_or_else(none)?);
         let [_, _, c, ..] = set.library() else { return Err(none()) };
         c.poison()?;
         peer.launch(set.library())?;
-        let after = set.library().iter().map(DeviceBuffer::download).collect::<Result<Vec<_>>>()?;
+        match after.get_mut(2).filter(|_| job.beside.is_none()) {
+            Some(result) => *result = c.download()?,
+            None => after = set.library().iter().map(DeviceBuffer::download).collect::<Result<Vec<_>>>()?,
+        }
         let judge = job.beside.as_ref().map_or(job.judge, |b| b.judge);
         check::passed("cuBLAS", judge(&after)?)?;
         Ok(peer)
     }
 
     /// The fastest of the library's other ways, if it is faster than its own choice in the same few launches.
-    fn best(&self, peer: &Peer<'_>, sets: &[Set]) -> Result<Option<Best>> {
+    fn best(&self, peer: &Peer<'_>, sets: &[Set], quick: usize) -> Result<Option<Best>> {
         let set = sets[0].library();
         let own = |_: usize| peer.launch(set);
-        let mut timer = self.timer(2 * QUICK)?;
+        let mut timer = self.timer(2 * quick)?;
         let mut best: Option<(f64, Choice)> = None;
         for choice in peer.others() {
             let other = |_: usize| peer.launch_with(choice, set);
@@ -217,7 +226,7 @@ impl Bench {
                 continue;
             }
             let (a, b) = (Subject::single(&own, 1), Subject::single(&other, 1));
-            let order: Vec<&Subject<'_>> = [&a, &b].into_iter().cycle().take(2 * QUICK).collect();
+            let order: Vec<&Subject<'_>> = [&a, &b].into_iter().cycle().take(2 * quick).collect();
             let times = timer.block(&order)?;
             let every = |from: usize| median(&times.iter().skip(from).step_by(2).copied().collect::<Vec<_>>());
             let ratio = every(0) / every(1);

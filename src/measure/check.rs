@@ -8,7 +8,10 @@ use crate::runtime::{Device, DeviceBuffer, Program};
 /// Runs a program once on the device. `args` has one array an argument: those that are only written are poisoned on
 /// the device first, whatever they hold here. Returns all arguments as they are afterwards.
 pub fn run_once(program: &Program, args: &[Array]) -> Result<Vec<Array>> {
-    let buffers = upload(program.device(), program.args(), args)?;
+    run_uploaded(program, &upload(program.device(), program.args(), args)?)
+}
+
+fn run_uploaded(program: &Program, buffers: &[DeviceBuffer]) -> Result<Vec<Array>> {
     program.launch(&buffers.iter().collect::<Vec<_>>())?;
     buffers.iter().map(DeviceBuffer::download).collect()
 }
@@ -18,9 +21,19 @@ pub fn run_once(program: &Program, args: &[Array]) -> Result<Vec<Array>> {
 /// # Errors
 /// What the run says; what the judge says; a ratio above 1 (or none that is a number); an input that changed.
 pub fn check(program: &Program, args: &[Array], judge: &dyn Fn(&[Array]) -> Result<f64>) -> Result<f64> {
-    let after = run_once(program, args)?;
+    check_uploaded(program, &upload(program.device(), program.args(), args)?, args, judge).map(|(worst, _)| worst)
+}
+
+/// As [`check`], with the arguments on the device already; and all of them as they are afterwards.
+pub(super) fn check_uploaded(
+    program: &Program,
+    buffers: &[DeviceBuffer],
+    args: &[Array],
+    judge: &dyn Fn(&[Array]) -> Result<f64>,
+) -> Result<(f64, Vec<Array>)> {
+    let after = run_uploaded(program, buffers)?;
     unchanged(program.name(), program.args(), args, &after)?;
-    passed(program.name(), judge(&after)?)
+    passed(program.name(), judge(&after)?).map(|worst| (worst, after))
 }
 
 /// The arguments on the device, outputs poisoned.

@@ -144,15 +144,16 @@ impl Sample {
     }
 }
 
-/// Rows that a thread computes at a time.
+/// Rows that a thread computes at a time, where there are enough for all threads.
 const GROUP: usize = 8;
 
 type Columns = (Vec<f64>, Vec<f64>);
 
 /// Computes rows, shared out among threads in groups.
 fn in_threads(program: &Program<'_>, id: BufferId, leading: &[usize], rows: &[usize], last: usize) -> Result<Columns> {
-    let groups: Vec<&[usize]> = rows.chunks(GROUP).collect();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).clamp(1, groups.len().max(1));
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let groups: Vec<&[usize]> = rows.chunks(rows.len().div_ceil(processors).clamp(1, GROUP)).collect();
+    let threads = processors.clamp(1, groups.len().max(1));
     let next = std::sync::atomic::AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();

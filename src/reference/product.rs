@@ -197,7 +197,10 @@ fn add_scaled<T: Copy + Into<f64>>(sum: &mut [f64], mass: &mut [f64], a: f64, b:
 type Packed<T> = Mutex<HashMap<Vec<i64>, Arc<Vec<T>>>>;
 
 /// The varying factor at some leading indices, made once.
-fn pack<T>(p: &Product<'_>, packed: &Packed<T>, key: &[i64], convert: impl Fn(f64) -> T) -> Result<Arc<Vec<T>>> {
+fn pack<T>(p: &Product<'_>, packed: &Packed<T>, key: &[i64], convert: impl Fn(f64) -> T + Sync) -> Result<Arc<Vec<T>>>
+where
+    T: Copy + Default + Send,
+{
     let poisoned = |_| Error::bug("reference.thread", "a thread of the reference panicked");
     let mut packed = packed.lock().map_err(poisoned)?;
     if let Some(found) = packed.get(key) {
@@ -207,8 +210,7 @@ fn pack<T>(p: &Product<'_>, packed: &Packed<T>, key: &[i64], convert: impl Fn(f6
     let Some(along) = p.definition.spatial.last().copied() else {
         return Err(Error::bug("reference.form", "a product without indices"));
     };
-    let mut matrix = Vec::with_capacity(p.terms * p.length);
-    for t in 0..p.terms {
+    let mut row = |t: usize| {
         p.set_term(&mut point, t);
         // The flat index is linear along the row: two elements give its stride.
         let place = |at: i64, point: &mut HashMap<Var, i64>| {
@@ -216,10 +218,13 @@ fn pack<T>(p: &Product<'_>, packed: &Packed<T>, key: &[i64], convert: impl Fn(f6
             p.varying.flat.eval(&|v| point.get(&v).copied()).unwrap_or(0)
         };
         let start = place(0, &mut point);
-        let stride = place(1, &mut point) - start;
-        let element = |j: usize| p.varying.array.get((start + j as i64 * stride) as usize);
-        matrix.extend((0..p.length).map(|j| convert(element(j))));
-    }
+        (start, place(1, &mut point) - start)
+    };
+    let rows: Vec<(i64, i64)> = (0..p.terms).map(&mut row).collect();
+    let element =
+        |(start, stride): (i64, i64), j: usize| convert(p.varying.array.get((start + j as i64 * stride) as usize));
+    let mut matrix = vec![T::default(); p.terms * p.length];
+    fill(&mut matrix, &rows, p.length, &element);
     // Batches come in order: what came long before is not asked for again.
     if packed.len() >= 4 {
         packed.clear();
@@ -227,4 +232,43 @@ fn pack<T>(p: &Product<'_>, packed: &Packed<T>, key: &[i64], convert: impl Fn(f6
     let matrix = Arc::new(matrix);
     packed.insert(key.to_vec(), matrix.clone());
     Ok(matrix)
+}
+
+/// Fills a matrix of so many columns, whose rows begin in an array somewhere and go on in strides, by all threads. Squares
+/// at a time: the elements of a column may be neighbours in the array.
+fn fill<T: Send>(
+    matrix: &mut [T],
+    rows: &[(i64, i64)],
+    columns: usize,
+    element: &(impl Fn((i64, i64), usize) -> T + Sync),
+) {
+    const SQUARE: usize = 64;
+    let square = |rows: &[(i64, i64)], part: &mut [T]| {
+        for from in (0..columns).step_by(SQUARE) {
+            let to = (from + SQUARE).min(columns);
+            for (line, row) in part.chunks_mut(columns).zip(rows) {
+                line[from..to].iter_mut().zip(from..).for_each(|(place, j)| *place = element(*row, j));
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let parts = matrix.chunks_mut((SQUARE * columns).max(1)).zip(rows.chunks(SQUARE));
+    if threads == 1 || matrix_is_small(rows, columns) {
+        return parts.for_each(|(part, rows)| square(rows, part));
+    }
+    let next = Mutex::new(parts);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((part, rows)) = next.lock().ok().and_then(|mut parts| parts.next()) {
+                    square(rows, part);
+                }
+            });
+        }
+    });
+}
+
+/// Whether threads would take longer to start than to work.
+fn matrix_is_small(rows: &[(i64, i64)], columns: usize) -> bool {
+    rows.len() * columns < 1 << 18
 }
