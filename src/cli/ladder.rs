@@ -8,7 +8,7 @@ use super::{gpu, plot};
 use super::{input, show};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::gemm::{self, Gemm, Kind};
+use crate::gemm::{self, Gemm, Kind, Wgmma};
 use crate::loom::Schedule;
 #[cfg(feature = "cuda")]
 use crate::measure::{Bench, Plan, Row};
@@ -19,6 +19,7 @@ use crate::te::{GemmSpec, Layout};
 use std::process::ExitCode;
 
 /// A schedule of the ladder.
+#[derive(Clone, Copy)]
 pub struct Rung {
     /// In a word or two.
     pub name: &'static str,
@@ -28,11 +29,14 @@ pub struct Rung {
 }
 
 /// Where the steps of a rung come from.
+#[derive(Clone, Copy)]
 enum Steps {
     /// A text of f32 in layout NN.
     Text(&'static str),
     /// A kind of code, for any types and layout.
     Kind(Kind),
+    /// Parts of the recipe by wgmma.
+    Parts(gemm::Rung),
     /// What is recommended for the size.
     Recommended,
 }
@@ -66,6 +70,19 @@ const fn of(kind: Kind, name: &'static str, adds: &'static str) -> Rung {
     Rung { name, adds, steps: Steps::Kind(kind) }
 }
 
+const fn parts(number: usize) -> Rung {
+    let rung = gemm::RUNGS[number];
+    Rung { name: rung.name, adds: rung.adds, steps: Steps::Parts(rung) }
+}
+
+/// From the ground up, for products by wgmma on the chips that have it.
+#[rustfmt::skip]
+const BY_WGMMA: [Rung; 16] = [
+    KINDS[0], KINDS[1], KINDS[2], KINDS[3],
+    parts(0), parts(1), parts(2), parts(3), parts(4), parts(5), parts(6), parts(7), parts(8), parts(9), parts(10),
+    RECOMMENDED,
+];
+
 /// From the ground up, for all other products.
 const KINDS: [Rung; 5] = [
     of(Kind::Naive, "naive", "an element a thread, every factor from device memory"),
@@ -75,11 +92,16 @@ const KINDS: [Rung; 5] = [
     RECOMMENDED,
 ];
 
-/// The rungs for products, the same for all of them.
-fn rungs(products: &[Gemm]) -> &'static [Rung] {
+/// The rungs for products on a chip, the same for all of them.
+fn rungs(products: &[Gemm], target: &Target) -> &'static [Rung] {
     let f32_alone = |s: &GemmSpec| [s.a, s.b, s.acc, s.out].iter().all(|d| *d == DType::F32);
     let plain = |gemm: &Gemm| f32_alone(gemm.spec()) && gemm.spec().layout == Layout::NN;
-    if products.iter().all(plain) { &IDEAS } else { &KINDS }
+    let by_wgmma = |gemm: &Gemm| Wgmma::choose(gemm.spec(), target).is_some();
+    match () {
+        () if products.iter().all(plain) => &IDEAS,
+        () if products.iter().all(by_wgmma) => &BY_WGMMA,
+        () => &KINDS,
+    }
 }
 
 /// The sizes of the ladder: one that fills a chip, and one that does not.
@@ -94,6 +116,7 @@ fn schedules(rungs: &[Rung], gemm: &Gemm, target: &Target) -> Result<Vec<(usize,
         let schedule = match rung.steps {
             Steps::Text(text) => Schedule::parse(text).and_then(|s| s.resized(&[spec.m, spec.n, spec.k])),
             Steps::Kind(kind) => kind.schedule(gemm, target),
+            Steps::Parts(parts) => parts.schedule(gemm, target),
             Steps::Recommended => gemm::recommend(gemm, target),
         };
         match schedule {
@@ -116,10 +139,9 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         sizes = SIZES[..count].iter().map(|s| s.to_vec()).collect();
     }
     let products = args.products(&sizes)?;
-    let rungs = rungs(&products);
     match place {
         Place::Cpu => {
-            let mut subjects = Vec::new();
+            let (rungs, mut subjects) = (rungs(&products, &Target::sm_90()), Vec::new());
             for gemm in &products {
                 let named =
                     |(n, s): (usize, Schedule)| Subject::new(format!("{}: {}", rungs[n].name, rungs[n].adds), s);
@@ -128,14 +150,15 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
             super::cpu::bench(args, &subjects)
         }
         #[cfg(feature = "cuda")]
-        Place::Gpu(device) => on_gpu(args, rungs, &products, &device),
+        Place::Gpu(device) => on_gpu(args, &products, &device),
     }
 }
 
 #[cfg(feature = "cuda")]
-fn on_gpu(args: &BenchArgs, rungs: &'static [Rung], products: &[Gemm], device: &Device) -> Result<ExitCode> {
+fn on_gpu(args: &BenchArgs, products: &[Gemm], device: &Device) -> Result<ExitCode> {
     let bench = Bench::new(device, Plan::default(), None)?;
     let (target, mut pictures, mut whole) = (gpu::chip(device)?, Vec::new(), true);
+    let rungs = rungs(products, &target);
     for gemm in products {
         let (numbers, schedules): (Vec<usize>, Vec<Schedule>) = schedules(rungs, gemm, &target)?.into_iter().unzip();
         let named = |(n, s): (&usize, Schedule)| Subject::new(rungs[*n].name, s);
@@ -236,7 +259,9 @@ mod tests {
     #[test]
     fn every_rung_of_f32_compiles_at_every_size_and_adds_something() {
         for [m, n, k] in SIZES.into_iter().chain([[64; 3]]) {
-            let climbed = schedules(rungs(&[Gemm::new(m, n, k)]), &Gemm::new(m, n, k), &Target::sm_90()).unwrap();
+            let climbed =
+                schedules(rungs(&[Gemm::new(m, n, k)], &Target::sm_90()), &Gemm::new(m, n, k), &Target::sm_90())
+                    .unwrap();
             assert_eq!(climbed.len(), IDEAS.len());
             assert!(climbed.windows(2).all(|pair| pair[0].1.steps != pair[1].1.steps));
             climbed.iter().for_each(|(_, s)| assert!(!crate::compile(s).unwrap().ptx().is_empty()));
@@ -244,10 +269,19 @@ mod tests {
     }
 
     #[test]
+    fn a_chip_with_wgmma_has_a_rung_for_each_of_its_parts() {
+        let gemm = Gemm::new(4096, 4096, 4096).of(DType::F16);
+        let of = |target: Target| schedules(rungs(&[gemm], &target), &gemm, &target).unwrap();
+        let (without, with) = (of(Target::sm_90()), of(Target::sm_90a()));
+        assert!(with.len() >= without.len() + gemm::RUNGS.len() - 1, "{} and {}", without.len(), with.len());
+        assert!(with.windows(2).all(|pair| pair[0].1.steps != pair[1].1.steps));
+    }
+
+    #[test]
     fn the_ladders_of_other_products_begin_with_one_thread_an_element() {
         for (dtype, layout) in [(DType::F16, Layout::NT), (DType::S8, Layout::NN), (DType::F32, Layout::TN)] {
             let gemm = Gemm::new(256, 128, 512).of(dtype).layout(layout);
-            let climbed = schedules(rungs(&[gemm]), &gemm, &Target::sm_80()).unwrap();
+            let climbed = schedules(rungs(&[gemm], &Target::sm_80()), &gemm, &Target::sm_80()).unwrap();
             assert!(climbed.len() > 1 && climbed[0].0 == 0, "{dtype}");
             climbed.iter().for_each(|(_, s)| assert!(!crate::compile(s).unwrap().ptx().is_empty()));
         }

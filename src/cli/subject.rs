@@ -40,6 +40,12 @@ pub struct BenchArgs {
     /// Write the suite's record as NAME.json and NAME.md.
     #[arg(long, value_name = "NAME", requires = "suite")]
     pub out: Option<PathBuf>,
+    /// Measure only the lines of the suite that hold each of these words.
+    #[arg(long, value_name = "WORDS", requires = "suite")]
+    pub only: Option<String>,
+    /// Seconds of samples for a line of the suite.
+    #[arg(long, value_name = "S", requires = "suite", default_value_t = 1.5)]
+    pub seconds: f64,
     /// Measure each at these sizes instead of its own: N or MxNxK, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = input::sizes, conflicts_with = "gemm")]
     pub sizes: Vec<input::Sizes>,

@@ -6,6 +6,7 @@
 //! TYPES LAYOUT SIZE [KIND] [beside TYPES LAYOUT] [>= RATIO]
 //! f16 NT 4096 >= 0.65
 //! f16 NN 64x512x512x512 >= 1       # a batch of 64
+//! mean >= 1.01                     # of the ratios above, up to the mean before
 //! s8 NN 4096 beside s8 NT          # the library's product of another layout or of other types, at the same size
 //! f16 NT 1024x512x2048 simt        # a kind of code instead of the recommended steps
 //! ```
@@ -40,6 +41,48 @@ struct Entry {
     beside: Option<GemmSpec>,
     /// The ratio to the library that is to be reached.
     wanted: Option<f64>,
+    /// The mean that it counts to, if one follows.
+    mean: usize,
+}
+
+/// A list: its products, and the geometric means that are asked of them.
+#[derive(Debug, Default)]
+struct List {
+    entries: Vec<Entry>,
+    means: Vec<f64>,
+}
+
+impl List {
+    fn parse(text: &str) -> Result<List> {
+        let mut list = List::default();
+        for (n, line) in text.lines().enumerate() {
+            let words: Vec<&str> = line.split('#').next().unwrap_or("").split_whitespace().collect();
+            match words[..] {
+                [] => {}
+                ["mean", ">=", ratio] if ratio.parse::<f64>().is_ok_and(f64::is_finite) => {
+                    list.means.push(ratio.parse().unwrap_or(f64::INFINITY));
+                }
+                _ => {
+                    let entry = Entry::parse(&words.join(" "));
+                    let entry = entry.map_err(|e| e.within(format!("in line {} of the list", n + 1)))?;
+                    list.entries.push(Entry { mean: list.means.len(), ..entry });
+                }
+            }
+        }
+        Ok(list)
+    }
+
+    /// Without the lines that lack one of these words.
+    fn only(mut self, words: Option<&str>) -> Result<List> {
+        let words: Vec<&str> = words.unwrap_or_default().split_whitespace().collect();
+        let holds = |e: &Entry| words.iter().all(|word| e.line.split(' ').any(|own| own == *word));
+        self.entries.retain(holds);
+        if self.entries.is_empty() {
+            return Err(Error::input("cli.suite", format!("no line of the list holds `{}`", words.join(" ")))
+                .help("words as they stand there, such as --only \"f16 NT\""));
+        }
+        Ok(self)
+    }
 }
 
 impl Entry {
@@ -52,7 +95,7 @@ impl Entry {
         let [types, layout, size, rest @ ..] = &words[..] else { return Err(wrong("is no product")) };
         let size = input::sizes(size).map_err(|e| wrong(&format!("has no size: {e}")))?.0;
         let gemm = input::product(&size, types, layout)?;
-        let mut entry = Entry { line: words.join(" "), gemm, kind: None, beside: None, wanted: None };
+        let mut entry = Entry { line: words.join(" "), gemm, kind: None, beside: None, wanted: None, mean: 0 };
         let mut rest = rest.iter();
         while let Some(word) = rest.next() {
             match (*word, Kind::parse(word)) {
@@ -87,25 +130,15 @@ impl Entry {
     }
 }
 
-/// The entries of a list.
-fn entries(text: &str) -> Result<Vec<Entry>> {
-    let code = text.lines().map(|l| l.split('#').next().unwrap_or("").trim());
-    let entries = code
-        .enumerate()
-        .filter(|(_, l)| !l.is_empty())
-        .map(|(n, l)| Entry::parse(l).map_err(|e| e.within(format!("in line {} of the list", n + 1))));
-    entries.collect()
-}
-
 /// Measures a list.
 pub fn run(args: &BenchArgs, list: &Path) -> Result<ExitCode> {
     let text = std::fs::read_to_string(list)
         .map_err(|e| Error::input("cli.suite", format!("cannot read {}: {e}", list.display())))?;
-    let entries = entries(&text)?;
+    let list = List::parse(&text)?.only(args.only.as_deref())?;
     match data::place(args.device.as_deref())? {
-        Place::Cpu => on_cpu(args, &entries),
+        Place::Cpu => on_cpu(args, &list.entries),
         #[cfg(feature = "cuda")]
-        Place::Gpu(device) => on_gpu(args, &entries, &device),
+        Place::Gpu(device) => on_gpu(args, &list, &device),
     }
 }
 
@@ -117,11 +150,12 @@ fn on_cpu(args: &BenchArgs, entries: &[Entry]) -> Result<ExitCode> {
 }
 
 #[cfg(feature = "cuda")]
-fn on_gpu(args: &BenchArgs, entries: &[Entry], device: &Device) -> Result<ExitCode> {
-    let (target, bench) = (gpu::chip(device)?, Bench::new(device, Plan::default(), None)?);
-    let bar = show::bar(entries.len());
+fn on_gpu(args: &BenchArgs, list: &List, device: &Device) -> Result<ExitCode> {
+    let plan = Plan { row_s: args.seconds, ..Plan::default() };
+    let (target, bench) = (gpu::chip(device)?, Bench::new(device, plan, None)?);
+    let bar = show::bar(list.entries.len());
     let mut done = Vec::new();
-    for entry in entries {
+    for entry in &list.entries {
         bar.set_message(entry.line.clone());
         let measured = entry.subject(&target).and_then(|s| Ok((gpu::row(&bench, &s, args.seed)?, s.schedule)));
         if let Err(e) = &measured {
@@ -131,7 +165,8 @@ fn on_gpu(args: &BenchArgs, entries: &[Entry], device: &Device) -> Result<ExitCo
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let (table, record) = (markdown(&done, device), record(&done, &bench, args.seed));
+    let means = means(&list.means, &done);
+    let (table, record) = (markdown(&done, &means, device), record(&done, &means, &bench, args));
     match &args.out {
         Some(name) => {
             let text = serde_json::to_string_pretty(&record).map_err(|e| Error::bug("cli.json", e.to_string()))?;
@@ -147,6 +182,27 @@ fn on_gpu(args: &BenchArgs, entries: &[Entry], device: &Device) -> Result<ExitCo
 
 #[cfg(feature = "cuda")]
 type Done<'a> = (&'a Entry, Result<(Row, Schedule)>);
+
+/// What is asked of a geometric mean of ratios, the mean, and of how many it is.
+#[cfg(feature = "cuda")]
+#[derive(serde::Serialize)]
+struct Mean {
+    wanted: f64,
+    ratio: f64,
+    rows: usize,
+}
+
+#[cfg(feature = "cuda")]
+fn means(wanted: &[f64], done: &[Done<'_>]) -> Vec<Mean> {
+    let of = |(number, wanted): (usize, &f64)| {
+        let rows = done.iter().filter(|(entry, _)| entry.mean == number);
+        let ratios: Vec<f64> = rows.filter_map(|(_, measured)| measured.as_ref().ok()?.0.ratio).collect();
+        let logarithms = ratios.iter().map(|r| r.ln()).sum::<f64>();
+        let ratio = (logarithms / ratios.len() as f64).exp();
+        (!ratios.is_empty()).then_some(Mean { wanted: *wanted, ratio, rows: ratios.len() })
+    };
+    wanted.iter().enumerate().filter_map(of).collect()
+}
 
 #[cfg(feature = "cuda")]
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -165,7 +221,7 @@ fn instruction(schedule: &Schedule) -> String {
 
 /// All that a reader needs to judge a table: device, data, plan, rows with the schedules that were measured.
 #[cfg(feature = "cuda")]
-fn record(done: &[Done<'_>], bench: &Bench, seed: u64) -> serde_json::Value {
+fn record(done: &[Done<'_>], means: &[Mean], bench: &Bench, args: &BenchArgs) -> serde_json::Value {
     let rows = done.iter().map(|(entry, measured)| match measured {
         Ok((row, schedule)) => serde_json::json!({
             "asked": entry.line, "wanted": entry.wanted, "reached": entry.wanted.map(|w| row.reaches(w)),
@@ -177,16 +233,17 @@ fn record(done: &[Done<'_>], bench: &Bench, seed: u64) -> serde_json::Value {
     serde_json::json!({
         "warploom": env!("CARGO_PKG_VERSION"),
         "device": bench.device().info(),
-        "data": gpu::data_words(seed),
-        "pairs": { "seconds": plan.row_s, "at most": plan.most_pairs, "order": "ABBA" },
+        "data": gpu::data_words(args.seed),
+        "pairs": { "seconds": args.seconds, "at most": plan.most_pairs, "order": "ABBA" },
         "launch_us": bench.launch_us(),
         "read_bytes_per_second": bench.bytes_per_second(),
         "rows": rows.collect::<Vec<_>>(),
+        "means": means,
     })
 }
 
 #[cfg(feature = "cuda")]
-fn markdown(done: &[Done<'_>], device: &Device) -> String {
+fn markdown(done: &[Done<'_>], means: &[Mean], device: &Device) -> String {
     let info = device.info();
     let mut out = format!("{}, CUDA {}.{}\n\n", info.name, info.driver_version / 1000, info.driver_version % 1000 / 10);
     out.push_str(
@@ -198,6 +255,10 @@ fn markdown(done: &[Done<'_>], device: &Device) -> String {
             Ok((row, schedule)) => out.push_str(&line(entry, row, &instruction(schedule))),
             Err(e) => out.push_str(&format!("| {} | {} |{}\n", entry.line, e.message(), " |".repeat(11))),
         }
+    }
+    for Mean { wanted, ratio, rows } in means {
+        let reached = if ratio >= wanted { "yes" } else { "**no**" };
+        out.push_str(&format!("\nThe geometric mean of {rows} ratios is {ratio:.4}; wanted {wanted}: {reached}\n"));
     }
     out
 }
@@ -236,22 +297,40 @@ mod tests {
     #[test]
     fn lines_say_what_is_measured_beside_what() {
         let list = "# a comment\nf16 NT 4096 >= 0.65  # and another\n\ns8 NN 64x32x16 simt beside s8 NT\n";
-        let [plain, beside] = &entries(list).unwrap()[..] else { panic!() };
+        let [plain, beside] = &List::parse(list).unwrap().entries[..] else { panic!() };
         assert_eq!((plain.line.as_str(), plain.wanted, plain.kind), ("f16 NT 4096 >= 0.65", Some(0.65), None));
         assert_eq!((plain.gemm.spec().k, plain.gemm.spec().layout.name()), (4096, "NT"));
         assert_eq!((beside.kind, beside.beside.map(|s| (s.m, s.layout.name()))), (Some(Kind::Simt), Some((64, "NT"))));
-        for wrong in ["f16 NT", "f16 NX 4", "f16 NT 0", "f16 NT 4 wider", "f16 NT 4 beside", "f16 NT 4 >= much"] {
-            assert!(entries(wrong).is_err(), "{wrong}");
+        for wrong in
+            ["f16 NT", "f16 NX 4", "f16 NT 0", "f16 NT 4 wider", "f16 NT 4 beside", "f16 NT 4 >= much", "mean >= x"]
+        {
+            assert!(List::parse(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn lists_of_record_parse_and_every_product_has_a_schedule() {
-        let text = include_str!("../../benches/tensor.suite");
-        let entries = entries(text).unwrap();
-        assert!(entries.len() >= 26, "{}", entries.len());
-        for entry in entries.iter().filter(|e| e.kind.is_none()) {
-            entry.subject(&Target::sm_90()).unwrap_or_else(|e| panic!("{}: {e}", entry.line));
+        let tensor = (include_str!("../../benches/tensor.suite"), 26, Target::sm_90());
+        let hopper = (include_str!("../../benches/hopper.suite"), 100, Target::sm_90a());
+        for (text, least, target) in [tensor, hopper] {
+            let list = List::parse(text).unwrap();
+            assert!(list.entries.len() >= least, "{}", list.entries.len());
+            for entry in list.entries.iter().filter(|e| e.kind.is_none()) {
+                entry.subject(&target).unwrap_or_else(|e| panic!("{}: {e}", entry.line));
+            }
         }
+    }
+
+    #[test]
+    fn means_are_of_the_lines_above_and_words_choose_among_them() {
+        let text = "f16 NT 4096\nf16 NN 4096\nmean >= 1.01\nbf16 NT 512\n";
+        let list = List::parse(text).unwrap();
+        assert_eq!(
+            (list.means.as_slice(), list.entries.iter().map(|e| e.mean).collect::<Vec<_>>()),
+            (&[1.01][..], vec![0, 0, 1])
+        );
+        let lines = |words: &str| List::parse(text).unwrap().only(Some(words)).map(|l| l.entries.len());
+        assert_eq!((lines("NT"), lines("f16 NT"), lines("")), (Ok(2), Ok(1), Ok(3)));
+        assert_eq!(lines("TT").unwrap_err().code(), "cli.suite");
     }
 }

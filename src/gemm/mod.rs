@@ -21,13 +21,14 @@ pub use simt::Tiles;
 pub use split::Split;
 pub use thread_tiles::ThreadTiles;
 pub use warp_tiles::WarpTiles;
-pub use wgmma::Wgmma;
+pub use wgmma::{RUNGS, Rung, Wgmma};
 pub use wmma::Wmma;
 
 use crate::dtype::{Class, DType};
 use crate::error::{Error, Result};
 use crate::ir::Func;
 use crate::loom::Schedule;
+use crate::schedule::Step;
 use crate::target::Target;
 use crate::te::{self, GemmSpec, Known, Layout};
 
@@ -129,8 +130,16 @@ pub fn describe(program: &Func) -> Option<Gemm> {
 /// The products of a batch get the tiles that suit all of them together, and blocks of their own: of f32 and f64 [`Tiles`].
 pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
     let spec = gemm.spec();
-    let wgmma = Wgmma::choose(spec, target).map(|w| w.steps(spec));
-    let mma = wgmma.or_else(|| Mma::choose(spec, target).map(|m| m.steps(spec)));
+    if let Some(chosen) = Wgmma::choose(spec, target) {
+        let mut out = schedule(gemm, target, &chosen.steps(spec))?;
+        // The instruction's step says why the tiles are as they are.
+        let multiplies = |step: &&mut Step| step.to_string().contains(" wgmma.");
+        if let Some(step) = out.steps.iter_mut().find(multiplies) {
+            *step = step.clone().with_remark(chosen.why(spec, target));
+        }
+        return Ok(out);
+    }
+    let mma = Mma::choose(spec, target).map(|m| m.steps(spec));
     let steps = mma.or_else(|| Wmma::choose(spec, target).map(|w| w.steps(spec)));
     schedule(gemm, target, &steps.unwrap_or_else(|| simt_steps(spec, target)))
 }

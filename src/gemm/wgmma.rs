@@ -8,6 +8,11 @@
 //! What the tiles do not divide is padded with zeros by the copies, and not stored. Bulk copies read rows that are aligned to 16
 //! bytes: other factors are packed by a kernel of their own first, and other rows of C are stored by the threads.
 
+mod rungs;
+mod why;
+
+pub use rungs::{RUNGS, Rung};
+
 use super::mma::{Source, multiples, packed_rows};
 use super::sides::{along_k, contiguous, rows, up};
 use crate::dtype::DType;
@@ -94,8 +99,12 @@ impl Wgmma {
         if !known || spec.m.min(spec.n) < 16 || spec.k < 16 || !target.has(Features::WGMMA | Features::TMA) {
             return None;
         }
-        let all = CANDIDATES.iter().map(|(block, groups)| Wgmma::of(spec, *block, *groups, target));
-        all.min_by(|a, b| a.clocks(spec, target).total_cmp(&b.clocks(spec, target)))
+        Wgmma::candidates(spec, target).min_by(|a, b| a.clocks(spec, target).total_cmp(&b.clocks(spec, target)))
+    }
+
+    /// The tiles to choose from.
+    fn candidates(spec: &GemmSpec, target: &Target) -> impl Iterator<Item = Wgmma> {
+        CANDIDATES.iter().map(|(block, groups)| Wgmma::of(spec, *block, *groups, target))
     }
 
     /// These tiles, with slots and routes that suit them.

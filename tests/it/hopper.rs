@@ -122,7 +122,7 @@ fn batches_are_right_at_every_size_and_layout() {
         for [m, n, k] in sizes {
             let gemm = Gemm::new(m, n, k).of(dtype).layout(layout).batch(3);
             let spec = gemm.spec();
-            let whole = Wgmma::of(spec, [64, 64], 1);
+            let whole = Wgmma::of(spec, [64, 64], 1, &Target::sm_90a());
             let parts = Wgmma { persistent: true, loader: true, stages: 3, in_flight: 1, ..whole };
             for steps in [Wgmma::choose(spec, &Target::sm_90a()).unwrap(), parts].map(|w| w.steps(spec)) {
                 let steps = warploom::schedule::parse(&steps).unwrap();
@@ -146,5 +146,17 @@ fn recommended_batches_assemble_without_a_spill() {
         let lowered = lower(&warploom::gemm::recommend(&gemm, &target).unwrap().scheduled().unwrap(), &target).unwrap();
         assert!(warploom::lower::print(&lowered).contains("wgmma."));
         super::ptxas::assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{gemm:?}: {e}"));
+    }
+}
+
+/// The rungs of the ladder by wgmma are clean code, too.
+#[test]
+fn rungs_assemble_without_a_spill() {
+    let (tools, target) = (super::ptxas::tools(), Target::sm_90a());
+    let gemm = Gemm::new(4096, 4096, 4096).of(DType::F16);
+    for rung in warploom::gemm::RUNGS {
+        let schedule = rung.schedule(&gemm, &target).unwrap();
+        let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap_or_else(|e| panic!("{}: {e}", rung.name));
+        super::ptxas::assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{}: {e}", rung.name));
     }
 }

@@ -1,0 +1,102 @@
+//! The ladder of products by wgmma: subsets of the recipe's parts, from the least that multiplies up to all of them, each with
+//! one part more than the one below.
+
+use super::Wgmma;
+use crate::error::Result;
+use crate::gemm::{Gemm, schedule};
+use crate::loom::Schedule;
+use crate::target::Target;
+
+/// A subset of the parts.
+#[derive(Debug, Clone, Copy)]
+pub struct Rung {
+    /// In a word or two.
+    pub name: &'static str,
+    /// What it has that the rung below has not.
+    pub adds: &'static str,
+    /// The parts, of which a product that bulk copies cannot read or store keeps those that it can have.
+    pub parts: Wgmma,
+}
+
+/// The least: a tile of 64 x 64, one slot, everything in turn.
+const LEAST: Wgmma = Wgmma {
+    block: [64, 64],
+    groups: 1,
+    stages: 1,
+    in_flight: 0,
+    cluster: [1, 1],
+    group: 0,
+    persistent: false,
+    loader: false,
+    bulk_store: false,
+    out_stages: 1,
+    ..Wgmma::LARGE
+};
+const TILES: Wgmma = Wgmma { block: [128, 128], groups: 2, ..LEAST };
+const SLOTS: Wgmma = Wgmma { stages: 4, ..TILES };
+const IN_FLIGHT: Wgmma = Wgmma { in_flight: 1, ..SLOTS };
+const WIDE: Wgmma = Wgmma { block: [128, 256], ..IN_FLIGHT };
+const ROLES: Wgmma = Wgmma { loader: true, ..WIDE };
+const PERSISTENT: Wgmma = Wgmma { persistent: true, ..ROLES };
+const RASTERIZED: Wgmma = Wgmma { group: 8, ..PERSISTENT };
+const STORED: Wgmma = Wgmma { bulk_store: true, ..RASTERIZED };
+const OVERLAPPED: Wgmma = Wgmma { out_stages: 2, ..STORED };
+
+const fn rung(name: &'static str, adds: &'static str, parts: Wgmma) -> Rung {
+    Rung { name, adds, parts }
+}
+
+/// From the ground up.
+pub const RUNGS: [Rung; 11] = [
+    rung("wgmma", "factors straight from shared memory: 64 x 64 a block, a bulk copy of each into one slot", LEAST),
+    rung("tiles", "128 x 128 a block of two warpgroups", TILES),
+    rung("slots", "a ring of four slots, copied ahead", SLOTS),
+    rung("in flight", "products in flight while the next are issued", IN_FLIGHT),
+    rung("wide", "128 x 256 a block", WIDE),
+    rung("roles", "warps of their own for the copies, registers for the others", ROLES),
+    rung("persistent", "as many blocks as fit walk the tiles; the ring runs on", PERSISTENT),
+    rung("rasterized", "tiles walked eight rows at a time", RASTERIZED),
+    rung("bulk store", "C through shared memory, by bulk stores", STORED),
+    rung("overlapped", "two slots of C: a store runs while the next part is made, and under the next tile", OVERLAPPED),
+    rung("cluster", "two blocks share a tile of B, by multicast", Wgmma::LARGE),
+];
+
+impl Rung {
+    /// The schedule for a product of a type that the recipe has.
+    ///
+    /// # Errors
+    /// The product cannot be built.
+    pub fn schedule(&self, gemm: &Gemm, target: &Target) -> Result<Schedule> {
+        let suited = Wgmma::of(gemm.spec(), self.parts.block, self.parts.groups, target);
+        let bulk_store = self.parts.bulk_store && suited.bulk_store;
+        let parts = Wgmma { routes: suited.routes, bulk_store, ..self.parts };
+        schedule(gemm, target, &parts.steps(gemm.spec()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::lower::lower;
+    use crate::te::Layout;
+
+    #[test]
+    fn every_rung_lowers_in_every_layout() {
+        let target = Target::sm_90a();
+        for layout in Layout::ALL {
+            for size in [[4096; 3], [1000, 1000, 1000], [130, 264, 72]] {
+                let gemm = Gemm::new(size[0], size[1], size[2]).of(DType::F16).layout(layout);
+                let mut below = None;
+                for rung in RUNGS {
+                    let schedule = rung.schedule(&gemm, &target).unwrap();
+                    let name = format!("{} {size:?} {}", rung.name, layout.name());
+                    let func = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}"));
+                    lower(&func, &target).unwrap_or_else(|e| panic!("{name}: {e}"));
+                    assert!(below.as_ref() != Some(&schedule.steps), "{name}");
+                    below = Some(schedule.steps);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What the choice of tiles rests on, in a line of numbers.
+
+use super::{ROWS, SHARED, Wgmma, processors, up};
+use crate::target::Target;
+use crate::te::GemmSpec;
+
+/// Registers of a thread besides its sums.
+const ADDRESSES: i64 = 40;
+
+impl Wgmma {
+    /// Why these tiles: how the multiprocessors are filled, what comes from the second-level cache, what a block has of shared
+    /// memory and a thread of registers, and how far behind the next best tiles are.
+    pub fn why(&self, spec: &GemmSpec, target: &Target) -> String {
+        let ([m, n], blocks) = (self.block, self.blocks(spec));
+        let resident = (SHARED / self.shared()).clamp(1, 4);
+        let waves = blocks as f64 / (f64::from(processors(target)) * resident as f64);
+        // Blocks of a cluster read a shared tile once.
+        let [rows, columns] = [m as f64 / self.cluster[1] as f64, n as f64 / self.cluster[0] as f64];
+        let fetched = (rows + columns) * (up(spec.k, self.bk) * self.bk * 2) as f64 * blocks as f64;
+        let clocks = self.clocks(spec, target);
+        let others = Wgmma::candidates(spec, target).filter(|w| w.block != self.block);
+        let next = others.map(|w| (w.clocks(spec, target), w.block)).min_by(|a, b| a.0.total_cmp(&b.0));
+        let next = next.map_or(String::new(), |(next, [m, n])| {
+            format!("; {m} x {n} would take {:.0} % more", (next / clocks - 1.0) * 100.0)
+        });
+        format!(
+            "{m} x {n} of {} warpgroups: {blocks} blocks in {waves:.2} waves, {:.0} MB from L2, {} KB shared of {} slots of {}, \
+             {} registers a thread, {:.0}k clocks{next}",
+            self.groups,
+            fetched / 1e6,
+            self.shared() / 1024,
+            self.stages,
+            self.bk,
+            m / self.groups / ROWS * n / 2 + ADDRESSES,
+            clocks / 1e3,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::dtype::DType;
+    use crate::gemm::{Gemm, recommend};
+    use crate::target::Target;
+
+    #[test]
+    fn recommended_steps_say_why() {
+        let gemm = Gemm::new(4096, 4096, 4096).of(DType::F16);
+        let schedule = recommend(&gemm, &Target::sm_90a()).unwrap();
+        let remarks: Vec<&str> = schedule.steps.iter().filter_map(|s| s.remark()).collect();
+        let [why] = remarks[..] else { panic!("{remarks:?}") };
+        for word in ["waves", "from L2", "KB shared", "slots of 64", "registers", "clocks", "% more"] {
+            assert!(why.contains(word), "{why}");
+        }
+        assert_eq!(crate::loom::Schedule::parse(&schedule.to_string()).unwrap(), schedule);
+        assert!(schedule.completed().unwrap().to_string().contains(why));
+    }
+}
