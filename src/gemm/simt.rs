@@ -97,11 +97,12 @@ impl Tiles {
             "split i ? {} {tm} -> i_0 i_1 i_2\nsplit j ? {} {tn} -> j_0 j_1 j_2\nsplit k ? {bk} -> k_0 k_1\n\
              reorder i_0 j_0 i_1 j_1 k_0 k_1 i_2 j_2\nfuse i_1 j_1 -> t\n\
              bind i_0 blockIdx.y\nbind j_0 blockIdx.x\nbind t threadIdx.x\nannotate j_0 min_blocks {}\n\
-             reverse_compute_at {} t -> c_0 c_1\n",
+             reverse_compute_at {} t -> {}c_0 c_1\n",
             bm / tm,
             bn / tn,
             self.resident(spec),
             if single { "C_local" } else { "out" },
+            if spec.batch.is_some() { "c_b " } else { "" },
         );
         out.push_str(&text);
         let rows = [[bm, bk], [bk, bn]];
@@ -109,6 +110,8 @@ impl Tiles {
         for (side, (name, bits)) in [("A", spec.a.bits()), ("B", spec.b.bits())].into_iter().enumerate() {
             let (elements, row) = (rows[side][0] * rows[side][1], rows[side][usize::from(!transposed[side])]);
             let low = name.to_lowercase();
+            // With a name for each dimension those of one element have a loop, too.
+            let batch = if spec.batch.is_some() { format!("{low}_b ") } else { String::new() };
             let per_byte = 8 / i64::from(bits);
             // As wide as 16 bytes and a whole share for each thread allow. Of elements that share bytes no fewer than those
             // of one byte, and none of another row.
@@ -118,7 +121,7 @@ impl Tiles {
             };
             let _ = write!(
                 out,
-                "cache_read {block} {name} shared -> {name}_shared\ncompute_at {name}_shared k_0 -> {low}0 {low}1\n\
+                "cache_read {block} {name} shared -> {name}_shared\ncompute_at {name}_shared k_0 -> {batch}{low}0 {low}1\n\
                  fuse {low}0 {low}1 -> {low}e\nsplit {low}e ? {} {vector} -> {low}_0 {low}_1 {low}_2\n\
                  vectorize {low}_2\nbind {low}_1 threadIdx.x\n",
                 self.threads()
