@@ -166,7 +166,9 @@ fn races(sites: &Sites, items: &[Item], depth: usize) -> Result<()> {
                 for (n, &a) in all.iter().enumerate() {
                     let used = |b: &usize| {
                         let copies = sites.site(a).by == By::Copy || sites.site(*b).by == By::Copy;
-                        copies && a < *b && matches!(sites.level(a, *b), Level::Block | Level::Group | Level::Warp | Level::Own)
+                        copies
+                            && a < *b
+                            && matches!(sites.level(a, *b), Level::Block | Level::Group | Level::Warp | Level::Own)
                     };
                     if let Some(&b) = all[n..].iter().find(|b| used(b) || sites.meet(a, **b, depth)) {
                         return Err(if a == b { redone(sites, a) } else { race(sites.site(a), sites.reason(a, b)) });

@@ -173,7 +173,8 @@ impl Rings<'_> {
             let message = format!("a bulk copy of {names} stands under a condition that changes from run to run");
             return Err(Error::input("lower.bulk_run", message).help("move the stage out of the loop that decides it"));
         }
-        let wait = SyncKind::Await { slot, phase: number.clone() }.because(format!("RAW {names}: the loads have landed"));
+        let wait =
+            SyncKind::Await { slot, phase: number.clone() }.because(format!("RAW {names}: the loads have landed"));
         Ok((e, Some((Stmt::Sync(wait), stages))))
     }
 

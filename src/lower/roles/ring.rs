@@ -154,10 +154,8 @@ impl Slices<'_> {
         let mut out = Vec::new();
         if let Some(empty) = ring.empty {
             let phase = ring.phase() - 1;
-            let kind = SyncKind::Await {
-                slot: ring.slot(empty, &ring.it, at.env),
-                phase: simplify::simplify(&phase, at.env),
-            };
+            let kind =
+                SyncKind::Await { slot: ring.slot(empty, &ring.it, at.env), phase: simplify::simplify(&phase, at.env) };
             out.push(Stmt::Sync(kind.because(format!("WAR {}: the slot's readers have left it", ring.names))));
         }
         let warps = self.warps_of(n);
