@@ -20,8 +20,18 @@ const SIZES: [i64; 2] = [1024, 4096];
 fn job(gemm: &Gemm) -> Result<(measure::Gemm, Vec<Array>)> {
     let s = gemm.spec();
     let (a_transposed, b_transposed) = (s.layout.a_transposed(), s.layout.b_transposed());
-    let peer =
-        measure::Gemm { m: s.m, n: s.n, k: s.k, a: s.a, b: s.b, acc: s.acc, out: s.out, a_transposed, b_transposed };
+    let peer = measure::Gemm {
+        m: s.m,
+        n: s.n,
+        k: s.k,
+        a: s.a,
+        b: s.b,
+        acc: s.acc,
+        out: s.out,
+        a_transposed,
+        b_transposed,
+        batch: s.batch.unwrap_or(1),
+    };
     let program = gemm.program()?;
     let random = |(seed, id): (u64, &warploom::ir::BufferId)| {
         let buffer = program.buffer(*id);
