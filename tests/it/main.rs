@@ -28,6 +28,7 @@ mod scan;
 mod schedules;
 mod tensor;
 mod tidy;
+mod turns;
 mod warpgroup;
 
 // Never compiled here, where its symbols would stand in for the driver's: named so that it is formatted with the rest.

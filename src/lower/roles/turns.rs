@@ -25,12 +25,8 @@ impl Turns<'_> {
     /// What a warpgroup runs in its turn.
     pub fn taken(&self, mut own: Vec<Stmt>, env: &Env, func: &mut Func) -> Vec<Stmt> {
         let name = func.var_name(self.of.var).to_string();
-        func.mbarriers.push(Mbarrier {
-            name: format!("{name}_turn"),
-            slots: self.groups,
-            arrivals: self.warps / self.groups.max(1),
-            offset: None,
-        });
+        let (name_of, slots) = (format!("{name}_turn"), self.groups);
+        func.mbarriers.push(Mbarrier { name: name_of, slots, arrivals: 1, offset: None });
         let (barrier, groups) = (func.mbarriers.len() as u32 - 1, i64::from(self.groups));
         let slot = |n: Index| Slot { barrier, index: simplify::simplify(&n.floormod(groups), env) };
         // One further than the turn before, whose number would be less than nothing at the start.
@@ -40,8 +36,9 @@ impl Turns<'_> {
         let wait = Stmt::Sync(kind.because(format!("the turn before has all of its slots ({name})")));
         let reason = format!("the slots of this turn are full: the next one begins ({name})");
         let arrive = Sync { kind: SyncKind::Arrive { slot: slot(self.number.clone()), blocks: None }, reason };
-        let met = SyncKind::Warp.because("all lanes have waited for the last slot");
-        let pass_on = vec![Stmt::Sync(met), Stmt::Elect(Elect { warps: 1, body: vec![Stmt::Sync(arrive)] })];
+        // One thread has seen it for all.
+        let warps = self.warps / self.groups.max(1);
+        let pass_on = vec![Stmt::Elect(Elect { warps, body: vec![Stmt::Sync(arrive)] })];
         match own.iter().rposition(waits) {
             Some(at) => match &mut own[at] {
                 Stmt::For(l) if l.extent.as_int().is_some() && l.body.iter().any(is_wait) => {

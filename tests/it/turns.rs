@@ -1,0 +1,58 @@
+//! `bind L warpgroup alternate` from end to end: warpgroups that take turns at tiles, with a role that loads for all of them.
+
+use warploom::lower::{lower, mutate};
+use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with};
+use warploom::{Fault, Schedule};
+
+fn text() -> String {
+    crate::cases::examples().into_iter().find(|(n, _)| n == "wgmma_f16_alternate").expect("the example").1
+}
+
+fn at(m: i64, n: i64, k: i64) -> Schedule {
+    Schedule::parse(&text().replace("256x256x256", &format!("{m}x{n}x{k}"))).unwrap()
+}
+
+/// Trips that the slots divide and that they do not, one trip, and more tiles than blocks at once.
+#[test]
+fn turns_give_the_naive_result_in_every_order() {
+    for (m, n, k) in [(128, 128, 64), (128, 128, 320), (256, 128, 512), (256, 256, 192)] {
+        let schedule = at(m, n, k);
+        let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+        let naive = ring(&schedule.program, 5).unwrap();
+        for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3), Policy::Random(4)] {
+            let options = Options { policy, ..Options::new(Mode::Ring) };
+            let found = ring_lowered_with(&lowered, &options, 5);
+            assert!(found.unwrap_or_else(|e| panic!("{m}x{n}x{k} {policy:?}: {e}")) == naive, "{m}x{n}x{k} {policy:?}");
+        }
+    }
+}
+
+/// A warpgroup that does not wait for its turn may take another one's phase for its own.
+#[test]
+fn a_missing_turn_is_found() {
+    let schedule = at(256, 128, 320);
+    let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+    let print = warploom::lower::print(&lowered);
+    assert!(print.contains("mbarrier ia_turn[2]"), "{print}");
+    let of_turns = |m: &&mutate::Mutant| m.what.contains("turn");
+    let mutants = mutate::mutants(&lowered);
+    let damaged: Vec<&mutate::Mutant> = mutants.iter().filter(of_turns).collect();
+    assert!(!damaged.is_empty());
+    let naive = ring(&schedule.program, 5).unwrap();
+    for mutant in damaged {
+        let found = [Policy::InOrder, Policy::Reverse, Policy::Random(3)].into_iter().any(|policy| {
+            let options = Options { policy, ..Options::new(Mode::Ring) };
+            ring_lowered_with(&mutant.lowered, &options, 5).map_or(true, |result| result != naive)
+        });
+        assert!(found, "{}", mutant.what);
+    }
+}
+
+#[test]
+fn turns_without_a_role_are_refused() {
+    let text = text().replace("specialize A_s B_s -> load warps=4 regs=40", "");
+    let schedule = Schedule::parse(&text).unwrap();
+    let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();
+    assert_eq!((error.fault(), error.code()), (Fault::Input, "lower.alternate"));
+    assert!(error.message().contains("loop ia"), "{error}");
+}
