@@ -24,9 +24,10 @@ impl Wgmma {
             format!("; {m} x {n} would take {:.0} % more", (next / clocks - 1.0) * 100.0)
         });
         format!(
-            "{m} x {n} of {} warpgroups: {blocks} blocks in {waves:.2} waves, {:.0} MB from L2, {} KB shared of {} slots of {}, \
+            "{m} x {n} of {} warpgroup{}: {blocks} blocks in {waves:.2} waves, {:.0} MB from L2, {} KB shared of {} slots of {}, \
              {} registers a thread, {:.0}k clocks{next}",
             self.groups,
+            if self.groups > 1 { "s" } else { "" },
             fetched / 1e6,
             self.shared() / 1024,
             self.stages,
