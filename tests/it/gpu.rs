@@ -29,6 +29,7 @@ const CASES: &[Case] = &[
     ("every instruction of a warp does what its row says", instructions_are_right),
     ("every product of a warpgroup does what its row says", products_of_warpgroups_are_right),
     ("every example is right at its own size", examples_are_right),
+    ("every subset of the worked example is right", subsets_are_right),
     ("products of every type are right at every edge", |device| super::gemms::on_device(device, &say)),
     ("products give the same bits every time", |device| super::gemms::repeat(device, &say)),
     ("rows hold ours beside the library", rows_hold_both),
@@ -322,6 +323,25 @@ fn examples_are_right(device: &Device) {
         }
     }
     assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// All subsets with small tiles, and some with the tiles of large products; bit-equal on integers, within bounds on reals.
+fn subsets_are_right(device: &Device) {
+    use super::hopper::{schedule, subsets};
+    let small = subsets(true).into_iter().map(|s| (s, [256, 128, 320]));
+    let large = subsets(false).into_iter().step_by(11).map(|s| (s, [512, 512, 448]));
+    let (mut right, mut refused, mut worst, mut wrong) = (0, 0, 0.0f64, Vec::new());
+    for (subset, size) in small.chain(large) {
+        let schedule = schedule(&subset, size).unwrap();
+        match example_is_right(device, schedule) {
+            Ok(ratio) => (right, worst) = (right + 1, worst.max(ratio)),
+            Err(error) if error.fault() == Fault::Input => refused += 1,
+            Err(error) => wrong.push(format!("{} at {size:?}: {error}", subset.name)),
+        }
+    }
+    say(&format!("    {right} subsets are right, {refused} refused; largest error {worst:.3} of its bound"));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(right >= 150, "{right}");
 }
 
 fn example_is_right(device: &Device, schedule: Schedule) -> Result<f64, Error> {
