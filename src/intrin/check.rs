@@ -55,7 +55,7 @@ fn operands(row: &Row, func: &Func, out: &mut Vec<String>) {
             Place::Opaque(opaque) => spread(opaque, &shape, buffer.dtype.bits()),
             Place::Rows(rows) => (rows.align % 16 != 0 || rows.step % 16 != 0 || shape.len() != 2)
                 .then_some("its rows lie as no chip reads them"),
-            Place::Descriptor => None,
+            Place::Descriptor { .. } => None,
         };
         out.extend(fault.map(|fault| format!("{}: {fault}", operand.name)));
     }

@@ -66,7 +66,10 @@ pub enum Place {
     /// there, and the distance behind it in bits.
     Addresses(Layout),
     /// In shared memory behind a descriptor.
-    Descriptor,
+    Descriptor {
+        /// Whether the second index may also run across the rows of memory, not only along them.
+        across: bool,
+    },
 }
 
 /// A fragment of which the PTX ISA says how many registers a lane has, not which elements are in them, and not whether some
@@ -130,7 +133,7 @@ impl Operand {
     pub fn scopes(&self) -> &'static [Scope] {
         match self.place {
             Place::Registers(_) | Place::Opaque(_) => &[Scope::Fragment],
-            Place::Addresses(_) | Place::Descriptor => &[Scope::Shared],
+            Place::Addresses(_) | Place::Descriptor { .. } => &[Scope::Shared],
             Place::Rows(_) => &[Scope::Shared, Scope::Global],
         }
     }
@@ -145,7 +148,7 @@ impl Operand {
         match &self.place {
             Place::Registers(layout) => layout.span(Coordinate::Register),
             Place::Opaque(opaque) => opaque.registers,
-            Place::Addresses(_) | Place::Rows(_) | Place::Descriptor => 1,
+            Place::Addresses(_) | Place::Rows(_) | Place::Descriptor { .. } => 1,
         }
     }
 }

@@ -17,12 +17,13 @@ pub struct Form {
 
 /// Every form that a row can take: rows of tiles must be whole panels.
 fn forms(row: &Row) -> Vec<Form> {
-    let (n, from_registers) = (row.dims[1].1, row.operands[1].place != Place::Descriptor);
+    let (n, from_registers) = (row.dims[1].1, matches!(row.operands[1].place, Place::Registers(_)));
+    let crosses = row.operands[2].place == Place::Descriptor { across: true };
     let mut out = Vec::new();
     for swizzle in [128, 64, 32] {
         for along_k in [[true, true], [true, false], [false, true], [false, false]] {
             let whole = along_k[1] || (2 * n) % i64::from(swizzle) == 0;
-            if whole && (along_k[0] || !from_registers) {
+            if whole && (along_k[0] || !from_registers) && (crosses || along_k == [true, true]) {
                 out.push(Form { along_k, swizzle });
             }
         }
@@ -44,33 +45,36 @@ pub fn probes() -> Vec<(&'static Row, Form)> {
     out
 }
 
-/// Four steps of k, so that three of them add to something, from tiles that the block copies to shared memory.
+/// Four steps of k, so that three of them add to something, from tiles that the block copies to shared memory. Rows are those of
+/// whole panels.
 pub fn probe(row: &Row, form: Form) -> Schedule {
-    let n = row.dims[1].1;
+    let (n, step) = (row.dims[1].1, row.dims[2].1);
+    let k = 4 * step;
     let program = row.program().unwrap();
-    let [d, ab] = ["D", "A"].map(|name| program.buffer(program.find_buffer(name).unwrap()).dtype);
-    let cast = |x: &str| if ab == d { x.to_string() } else { format!("{d}({x})") };
-    let [a, b] = form.along_k;
-    let (shape_a, at_a) = if a { ("64, 64".to_string(), "A[m, k]") } else { ("64, 64".to_string(), "A[k, m]") };
-    let (shape_b, at_b) = if b { (format!("{n}, 64"), "B[n, k]") } else { (format!("64, {n}"), "B[k, n]") };
+    let [d, a, b] = ["D", "A", "B"].map(|name| program.buffer(program.find_buffer(name).unwrap()).dtype);
+    let cast = |x: &str, t| if t == d { x.to_string() } else { format!("{d}({x})") };
+    let [along_a, along_b] = form.along_k;
+    let (shape_a, at_a) = if along_a { (format!("64, {k}"), "A[m, k]") } else { (format!("{k}, 64"), "A[k, m]") };
+    let (shape_b, at_b) = if along_b { (format!("{n}, {k}"), "B[n, k]") } else { (format!("{k}, {n}"), "B[k, n]") };
     let stage = |x: &str| {
         format!(
             "cache_read D {x} shared -> {x}_s; compute_at {x}_s b -> {x}0 {x}1; fuse {x}0 {x}1 -> {x}e\n\
-             split {x}e ? 128 2 -> {x}o {x}t {x}v; bind {x}t threadIdx.x; vectorize {x}v; swizzle {x}_s {}\n",
+             split {x}e ? 128 {} -> {x}o {x}t {x}v; bind {x}t threadIdx.x; vectorize {x}v; swizzle {x}_s {}\n",
+            step / 8,
             form.swizzle
         )
     };
     let of_a = match row.operands[1].place {
-        Place::Descriptor => stage("A"),
+        Place::Descriptor { .. } => stage("A"),
         _ => "cache_read D A fragment -> A_f; compute_at A_f kk\n".to_string(),
     };
     let text = format!(
-        "program probe\ninput A {ab}[{shape_a}]; input B {ab}[{shape_b}]\n\
-         D: output D[m 64, n {n}] {d} = sum(k 64) {} * {}\ntarget sm_90a\n\
-         split m ? 64 -> b mi; split k ? 16 -> kk ki; reorder b kk mi n ki; bind b blockIdx.x\n\
+        "program probe\ninput A {a}[{shape_a}]; input B {b}[{shape_b}]\n\
+         D: output D[m 64, n {n}] {d} = sum(k {k}) {} * {}\ntarget sm_90a\n\
+         split m ? 64 -> b mi; split k ? {step} -> kk ki; reorder b kk mi n ki; bind b blockIdx.x\n\
          {of_a}{}cache_write D D fragment -> sum; reverse_compute_at sum b; tensorize mi {}",
-        cast(at_a),
-        cast(at_b),
+        cast(at_a, a),
+        cast(at_b, b),
         stage("B"),
         row.name
     );
@@ -80,7 +84,7 @@ pub fn probe(row: &Row, form: Form) -> Schedule {
 #[test]
 fn every_product_of_a_warpgroup_computes_what_it_means() {
     let all = probes();
-    assert!(all.len() > 300, "{}", all.len());
+    assert!(all.len() > 500, "{}", all.len());
     for (row, form) in all.into_iter().filter(|(row, _)| row.dims[1].1 <= 96) {
         let text = print(&right(&probe(row, form)));
         assert!(text.contains(&row.name), "{} {form:?}:\n{text}", row.name);
@@ -94,7 +98,7 @@ fn every_product_of_a_warpgroup_is_one_instruction() {
         let schedule = probe(row, form);
         let ptx = compile(&schedule).unwrap_or_else(|e| panic!("{} {form:?}: {e}", row.name)).text;
         let types = row.name.splitn(3, '.').nth(2).unwrap_or_default();
-        let name = format!("wgmma.mma_async.sync.aligned.m64n{}k16.{types}", row.dims[1].1);
+        let name = format!("wgmma.mma_async.sync.aligned.m64n{}k{}.{types}", row.dims[1].1, row.dims[2].1);
         assert!(ptx.contains(&name), "{at} {name}\n{ptx}");
         assemble(&tools, &lowered(&schedule), &schedule.target, true)
             .unwrap_or_else(|e| panic!("{} {form:?}: {e}", row.name));

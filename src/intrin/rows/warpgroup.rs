@@ -1,8 +1,8 @@
 //! wgmma: products of tiles in shared memory, by warpgroups.
 //!
-//! B comes from shared memory, A from there or from registers, and k runs along rows of either or across them. The sum stays in
-//! registers, each warp holding 16 of its 64 rows: mma.sync's accumulators side by side (PTX ISA, "Register Fragments for
-//! wgmma.mma_async.m64nNk16").
+//! B comes from shared memory, A from there or from registers. k runs along the rows of tiles; across them it may run where elements
+//! have 16 bits. An instruction takes 32 bytes along k. The sum stays in registers, each warp holding 16 of its 64 rows: mma.sync's
+//! accumulators side by side (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16", "... m64nNk32").
 
 use crate::dtype::DType;
 use crate::intrin::{Action, Emit, Init, Level, Operand, Place, Row};
@@ -10,7 +10,8 @@ use crate::ir::layout::Coordinate::{Bit, Index, Lane, Register, Warp};
 use crate::ir::layout::{Digit, Layout};
 use crate::target::Features;
 
-const WGMMA: &str = include_str!("../../../ptx-templates/wgmma.ptx");
+const FLOATS: &str = include_str!("../../../ptx-templates/wgmma.ptx");
+const INTEGERS: &str = include_str!("../../../ptx-templates/wgmma_integer.ptx");
 
 /// Where A comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,20 +21,27 @@ enum Source {
 }
 
 pub(super) fn rows() -> Vec<Row> {
-    use DType::{Bf16, F16, F32};
+    use DType::{Bf16, F16, F32, S8, S32, U8};
     let mut out = Vec::new();
     for source in [Source::Shared, Source::Registers] {
         for (d, ab) in [(F32, F16), (F16, F16), (F32, Bf16)] {
-            out.extend((1..=32).map(|n| row(source, 8 * n, d, ab)));
+            out.extend((1..=32).map(|n| row(source, 8 * n, [d, ab, ab])));
+        }
+        for (a, b) in [(S8, S8), (U8, U8), (U8, S8), (S8, U8)] {
+            // Columns of integers: few, or a multiple of 16.
+            let columns = [8, 24].into_iter().chain((1..=16).map(|n| 16 * n));
+            out.extend(columns.map(|n| row(source, n, [S32, a, b])));
         }
     }
     out
 }
 
-fn row(source: Source, n: i64, d: DType, ab: DType) -> Row {
-    let wide = |x: &str| if ab == d { x.to_string() } else { format!("{d}({x})") };
-    let (x, y) = (wide("A[m, k]"), wide("B[n, k]"));
-    let a = if source == Source::Shared { Place::Descriptor } else { Place::Registers(factor(ab)) };
+fn row(source: Source, n: i64, [d, a, b]: [DType; 3]) -> Row {
+    let wide = |x: &str, t: DType| if t == d { x.to_string() } else { format!("{d}({x})") };
+    let (x, y) = (wide("A[m, k]", a), wide("B[n, k]", b));
+    let k = 256 / i64::from(a.bits());
+    let tile = Place::Descriptor { across: a.bits() == 16 };
+    let held = if source == Source::Shared { tile.clone() } else { Place::Registers(factor(a)) };
     let (word, about) = match source {
         Source::Shared => {
             ("wgmma", "A warpgroup multiplies tiles of shared memory into its registers (PTX ISA, wgmma.mma_async).")
@@ -44,26 +52,26 @@ fn row(source: Source, n: i64, d: DType, ab: DType) -> Row {
         ),
     };
     Row {
-        name: format!("{word}.m64n{n}k16.{d}.{ab}.{ab}"),
+        name: format!("{word}.m64n{n}k{k}.{d}.{a}.{b}"),
         about,
         level: Level::Warpgroup,
-        dims: vec![("m", 64), ("n", n), ("k", 16)],
+        dims: vec![("m", 64), ("n", n), ("k", k)],
         operands: vec![
             Operand::new("D", Place::Registers(accumulator(n, d))),
-            Operand::new("A", a),
-            Operand::new("B", Place::Descriptor),
+            Operand::new("A", held),
+            Operand::new("B", tile),
         ],
         init: Init::ScaleD,
         meaning: format!(
-            "program wgmma\ninput A {ab}[64, 16]; input B {ab}[{n}, 16]\n\
-             D: output D[m 64, n {n}] {d} = sum(k 16) {x} * {y}"
+            "program wgmma\ninput A {a}[64, {k}]; input B {b}[{n}, {k}]\n\
+             D: output D[m 64, n {n}] {d} = sum(k {k}) {x} * {y}"
         ),
         action: Action::MultiplyAdd,
         needs: Features::WGMMA,
         emulated_from: None,
         emit: Some(Emit::Product {
-            text: WGMMA,
-            fields: vec![("n", n.to_string()), ("types", format!("{d}.{ab}.{ab}"))],
+            text: if d == DType::S32 { INTEGERS } else { FLOATS },
+            fields: vec![("n", n.to_string()), ("types", format!("{d}.{a}.{b}"))],
         }),
     }
 }

@@ -17,7 +17,13 @@ const ROWS: i64 = 8;
 
 impl Fragments<'_> {
     /// Where a tile begins, and how it lies.
-    pub(super) fn descriptor(&self, row: &Row, played: &Played, env: &Env) -> Result<(Vec<Index>, Held)> {
+    pub(super) fn descriptor(
+        &self,
+        row: &Row,
+        played: &Played,
+        may_cross: bool,
+        env: &Env,
+    ) -> Result<(Vec<Index>, Held)> {
         let buffer = self.func.buffer(played.buffer);
         let refused = |message: String| Error::input("lower.tile", format!("{}: {message}", row.name));
         let Some(swizzle) = buffer.swizzle else {
@@ -33,6 +39,12 @@ impl Fragments<'_> {
         };
         let (last, bits, width) = (shape.len() - 1, i64::from(buffer.dtype.bits()), i64::from(swizzle));
         let along_k = k == last;
+        if !along_k && !may_cross {
+            let message = format!("k runs across the rows of {}, of whose elements it takes rows along k", buffer.name);
+            return Err(refused(message)
+                .help("turn the matrix in a kernel of its own: cache_read it to global, and transform_layout that")
+                .help("or take an instruction whose fragments ldmatrix or threads load (mma)"));
+        }
         let (inner, outer) = if along_k { (k, across) } else { (across, k) };
         if inner != last || outer + 1 != last {
             let message = format!("dimensions {across} and {k} of {} are not its last two", buffer.name);

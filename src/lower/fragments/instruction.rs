@@ -20,7 +20,7 @@ impl Fragments<'_> {
                 let align = self.aligned.entry(played.buffer).or_default();
                 *align = (*align).max(rows.align as u32);
             }
-            if nest.row.operands[played.operand].place == Place::Descriptor {
+            if matches!(nest.row.operands[played.operand].place, Place::Descriptor { .. }) {
                 let align = self.aligned.entry(played.buffer).or_default();
                 *align = (*align).max(Self::unit_of(self.func.buffer(played.buffer)));
             }
@@ -43,7 +43,7 @@ impl Fragments<'_> {
             Place::Registers(_) | Place::Opaque(_) => self.registers(row, played, env)?,
             Place::Rows(rows) => self.rows(row, played, *rows, env)?,
             Place::Addresses(layout) => self.addresses(row, played, layout, env)?,
-            Place::Descriptor => self.descriptor(row, played, env)?,
+            Place::Descriptor { across } => self.descriptor(row, played, *across, env)?,
         };
         let result = played.operand == 0;
         let reads = !result || row.action == Action::MultiplyAdd;
