@@ -215,30 +215,15 @@ impl Mma {
         if self.routes[side] == Source::Direct {
             return String::new();
         }
-        let (name, packed) = (NAMES[side], &names.sources[side]);
-        let p = name.to_lowercase();
         if narrow::is_narrow(spec) {
             return self.pack_narrow(spec, side, names);
         }
+        let packed = &names.sources[side];
         let mut out = String::new();
         if !self.pads(spec, side) {
-            let _ = writeln!(out, "cache_read {} {name} global -> {packed}", names.whole);
+            let _ = writeln!(out, "cache_read {} {} global -> {packed}", names.whole, NAMES[side]);
         }
-        if spec.a.bits() > 8 || along_k(spec)[side] {
-            return out + &packed_rows(spec, &p, packed);
-        }
-        let _ = writeln!(
-            out,
-            "{}cache_read {packed} {name} shared -> {name}_x; compute_at {name}_x {p}b0 -> {p}x0 {p}x1; fuse {p}x0 {p}x1 -> {p}x",
-            turned(side, packed)
-        );
-        let _ = match contiguous(spec, side) % 16 {
-            0 => {
-                writeln!(out, "split {p}x ? {THREADS} 16 -> {p}x2 {p}x3 {p}x4; bind {p}x3 threadIdx.x; vectorize {p}x4")
-            }
-            _ => writeln!(out, "split {p}x ? {THREADS} -> {p}x2 {p}x3; bind {p}x3 threadIdx.x"),
-        };
-        out
+        out + &packing(spec, side, packed)
     }
 
     /// The loops of blocks, warps and instructions, and those of what stores the sums.
@@ -366,12 +351,29 @@ fn shape(spec: &GemmSpec, target: &Target) -> Option<[i64; 2]> {
 }
 
 /// Whether a factor's rows run along k in shared memory: bytes are turned before.
-fn runs_along_k(spec: &GemmSpec, side: usize) -> bool {
+pub(super) fn runs_along_k(spec: &GemmSpec, side: usize) -> bool {
     along_k(spec)[side] || spec.a.bits() < 16
 }
 
+/// The loops of a kernel that packs a factor, and turns bytes whose rows do not run along k.
+pub(super) fn packing(spec: &GemmSpec, side: usize, packed: &str) -> String {
+    let (name, p) = (NAMES[side], ["a", "b"][side]);
+    if runs_along_k(spec, side) == along_k(spec)[side] {
+        return packed_rows(spec, p, packed);
+    }
+    let mut out = format!(
+        "{}cache_read {packed} {name} shared -> {name}_x; compute_at {name}_x {p}b0 -> {p}x0 {p}x1; fuse {p}x0 {p}x1 -> {p}x\n",
+        turned(side, packed)
+    );
+    let _ = match contiguous(spec, side) % 16 {
+        0 => writeln!(out, "split {p}x ? {THREADS} 16 -> {p}x2 {p}x3 {p}x4; bind {p}x3 threadIdx.x; vectorize {p}x4"),
+        _ => writeln!(out, "split {p}x ? {THREADS} -> {p}x2 {p}x3; bind {p}x3 threadIdx.x"),
+    };
+    out
+}
+
 /// The loops of a kernel that packs a factor row by row, eight rows a thread; names begin with `p`.
-pub(super) fn packed_rows(spec: &GemmSpec, p: &str, packed: &str) -> String {
+fn packed_rows(spec: &GemmSpec, p: &str, packed: &str) -> String {
     let (rows, row, batch) = match spec.batch {
         None => (0, 1, String::new()),
         Some(_) => (1, 2, format!("bind {packed}_0 blockIdx.z\n")),

@@ -1,4 +1,4 @@
-//! The recipe for products on Hopper's tensor cores by wgmma: 16-bit floats.
+//! The recipe for products on Hopper's tensor cores by wgmma: 16-bit floats, and bytes.
 //!
 //! Tiles of both factors come by bulk copies into a ring of swizzled slots in shared memory, where warpgroups multiply them; the
 //! sums leave through shared memory, too. Each part of it is a step that can be left out, and every subset is a program of its
@@ -6,14 +6,16 @@
 //! of products in flight, and bulk stores.
 //!
 //! What the tiles do not divide is padded with zeros by the copies, and not stored. Bulk copies read rows that are aligned to 16
-//! bytes: other factors are packed by a kernel of their own first, and other rows of C are stored by the threads.
+//! bytes: other factors are packed by a kernel of their own first, and other rows of C are stored by the threads. Bytes are
+//! multiplied along rows alone: a factor whose rows do not run along k is turned by such a kernel, too.
 
 mod rungs;
 mod why;
+mod wide;
 
 pub use rungs::{RUNGS, Rung};
 
-use super::mma::{Source, multiples, packed_rows};
+use super::mma::{Mma, Source, multiples, packing, runs_along_k};
 use super::sides::{along_k, contiguous, rows, up};
 use crate::dtype::DType;
 use crate::target::{Features, Target};
@@ -57,8 +59,10 @@ const ROWS: i64 = 64;
 const SHARED: i64 = 232_448;
 /// Bytes of a line of the second-level cache.
 const LINE: i64 = 128;
-/// Columns of C that leave together: 128 bytes.
-const LEAVING: i64 = 64;
+/// Bytes of a row of C that leave together.
+const LEAVING: i64 = 128;
+/// Bytes along k of an instruction.
+const DEPTH: i64 = 32;
 /// Tiles to choose from: of a block, with the warpgroups that share it.
 const CANDIDATES: [([i64; 2], i64); 8] = [
     ([128, 256], 2),
@@ -70,7 +74,7 @@ const CANDIDATES: [([i64; 2], i64); 8] = [
     ([128, 64], 2),
     ([64, 64], 1),
 ];
-/// Clocks of a block that do not depend on k: the first loads, and the way out of the sums, for each 1024 elements of C.
+/// Clocks of a block that do not depend on k: the first loads, and the way out of the sums, for each 2048 bytes of C.
 const BEFORE: f64 = 1400.0;
 const BEHIND: f64 = 45.0;
 
@@ -94,9 +98,12 @@ impl Wgmma {
 
     /// The tiles that suit a product; `None` where the chip has no wgmma, or the recipe no form for the product.
     pub fn choose(spec: &GemmSpec, target: &Target) -> Option<Wgmma> {
-        let types = matches!((spec.a, spec.b), (DType::F16, DType::F16) | (DType::Bf16, DType::Bf16));
-        let known = types && spec.acc == DType::F32 && spec.out == spec.a;
-        if !known || spec.m.min(spec.n) < 16 || spec.k < 16 || !target.has(Features::WGMMA | Features::TMA) {
+        let small = spec.m.min(spec.n) < 16 || spec.k * bytes(spec.a) < DEPTH;
+        if !known(spec) || small || !target.has(Features::WGMMA | Features::TMA) {
+            return None;
+        }
+        // As for mma.sync, bytes of a batch are not turned or packed by a kernel of their own.
+        if spec.batch.is_some() && spec.a.bits() == 8 && routes(spec) != [Source::Direct; 2] {
             return None;
         }
         Wgmma::candidates(spec, target).min_by(|a, b| a.clocks(spec, target).total_cmp(&b.clocks(spec, target)))
@@ -109,24 +116,22 @@ impl Wgmma {
 
     /// These tiles, with slots and routes that suit them.
     pub fn of(spec: &GemmSpec, block: [i64; 2], groups: i64, target: &Target) -> Wgmma {
-        let routes = [0, 1].map(|side| match contiguous(spec, side) % 8 {
-            0 => Source::Direct,
-            _ => Source::Packed,
-        });
-        let bulk_store = spec.n % 8 == 0;
+        let routes = routes(spec);
+        let bulk_store = spec.n * bytes(spec.out) % 16 == 0;
         let plain = Wgmma { cluster: [1, 1], persistent: false, loader: false, ..Wgmma::LARGE };
-        let mut w = Wgmma { block, groups, bulk_store, routes, ..plain };
+        let mut w = Wgmma { block, groups, bk: 128 / bytes(spec.a), bulk_store, routes, ..plain };
         // Where there are more tiles than multiprocessors, blocks that stay load the next tile while the last one leaves.
         let many = w.blocks(spec) > i64::from(processors(target));
         w.persistent = many && bulk_store;
         w.loader = w.persistent;
         // Rows that begin anywhere in the cache's lines cost two reads each: two blocks share them, where they find partners.
-        let crooked = (0..2).any(|side| contiguous(spec, side) * 2 % LINE != 0 && routes[side] == Source::Direct);
+        let crooked =
+            (0..2).any(|side| contiguous(spec, side) * bytes(spec.a) % LINE != 0 && routes[side] == Source::Direct);
         if crooked && !many && bulk_store && up(spec.m, block[0]) % 2 == 0 {
             (w.cluster, w.loader) = ([2, 1], true);
         }
         // As many slots as k has use for, and as leave room for C's own.
-        w.stages = (2..=8).rev().find(|n| Wgmma { stages: *n, ..w }.shared() <= SHARED).unwrap_or(2);
+        w.stages = (2..=8).rev().find(|n| Wgmma { stages: *n, ..w }.shared(spec) <= SHARED).unwrap_or(2);
         w.stages = w.stages.min(up(spec.k, w.bk).max(2));
         w.in_flight = i64::from(w.stages > 2);
         let rows = up(spec.m, block[0]);
@@ -139,11 +144,12 @@ impl Wgmma {
     }
 
     /// Bytes of shared memory of a block.
-    pub fn shared(&self) -> i64 {
-        let ring = (self.block[0] + self.block[1]) * self.bk * 2 * self.stages;
+    pub fn shared(&self, spec: &GemmSpec) -> i64 {
+        let ring = (self.block[0] + self.block[1]) * self.bk * bytes(spec.a) * self.stages;
         // Without a walk from tile to tile C lies where the factors were.
-        let out = if self.bulk_store && self.persistent { self.block[0] * LEAVING * 2 * self.out_stages } else { 0 };
-        ring + out + 16 * self.stages + 2048
+        let out = if self.bulk_store && self.persistent { self.block[0] * LEAVING * self.out_stages } else { 0 };
+        let tile = if self.bulk_store { 0 } else { self.block[0] * self.block[1] * bytes(spec.out) };
+        (ring + out).max(tile) + 16 * self.stages + 2048
     }
 
     /// Blocks of the grid.
@@ -155,17 +161,20 @@ impl Wgmma {
     fn clocks(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let [m, n] = self.block;
         let steps = up(spec.k, self.bk) as f64;
-        // 4096 products a clock; 40 bytes a clock from the second-level cache; operands from shared memory at 128.
-        let products = (m * n * self.bk) as f64 / 4096.0 * 2.0;
-        let bytes = ((m + n) * self.bk * 2) as f64;
-        let operands = (self.groups * (m / self.groups + n * (m / self.groups / ROWS)) * self.bk * 2) as f64;
+        // 2048 products of 16 bits a clock, or twice as many of bytes; 40 bytes a clock from the second-level cache; operands
+        // from shared memory at 128.
+        let (row, size) = (self.bk * bytes(spec.a), bytes(spec.out));
+        let products = (m * n * row) as f64 / 4096.0;
+        let bytes = ((m + n) * row) as f64;
+        let operands = (self.groups * (m / self.groups + n * (m / self.groups / ROWS)) * row) as f64;
         let step = products.max(bytes / 40.0).max((operands + bytes) / 128.0);
-        let tile = BEFORE + steps * step + BEHIND * (m * n) as f64 / 1024.0;
+        let behind = BEHIND * (m * n * size) as f64 / 2048.0;
+        let tile = BEFORE + steps * step + behind;
         // Small blocks share a multiprocessor.
-        let resident = (SHARED / self.shared()).clamp(1, 4) as f64;
+        let resident = (SHARED / self.shared(spec)).clamp(1, 4) as f64;
         let waves = self.blocks(spec) as f64 / (f64::from(processors(target)) * resident);
         let last = waves.ceil();
-        let full = BEFORE + steps * step * resident + BEHIND * (m * n) as f64 / 1024.0 * resident;
+        let full = BEFORE + (steps * step + behind) * resident;
         if waves <= 1.0 / resident { tile } else { full * if waves < 4.0 { last } else { waves } }
     }
 }
@@ -181,10 +190,11 @@ impl Wgmma {
     pub fn steps(&self, spec: &GemmSpec) -> String {
         let sources = [0, 1].map(|side| self.source(spec, side));
         let mut out = self.pad(spec, &sources);
+        let sums = sums(spec);
         out += &self.nest(spec);
         for (side, name) in NAMES.into_iter().enumerate() {
             let source = &sources[side];
-            let _ = writeln!(out, "cache_read mma {source} shared -> {name}_s; compute_at {name}_s k0");
+            let _ = writeln!(out, "cache_read {sums} {source} shared -> {name}_s; compute_at {name}_s k0");
             if self.pads(spec, side) && self.routes[side] == Source::Direct {
                 let _ = writeln!(out, "compute_inline {source}");
             }
@@ -198,8 +208,8 @@ impl Wgmma {
             }
         }
         out += &self.leave(spec);
-        let types = format!("{}.{}.{}", spec.acc, spec.a, spec.b);
-        let _ = writeln!(out, "tensorize im wgmma.m64n{}k16.{types} m=im n=jn k=ki", self.block[1]);
+        let types = format!("k{}.{}.{}.{}", DEPTH / bytes(spec.a), spec.acc, spec.a, spec.b);
+        let _ = writeln!(out, "tensorize im wgmma.m64n{}{types} m=im n=jn k=ki", self.block[1]);
         if self.stages > 1 {
             let in_flight = if self.in_flight > 0 { format!(" in_flight={}", self.in_flight) } else { String::new() };
             let _ = writeln!(out, "pipeline k0 stages={}{in_flight}", self.stages);
@@ -214,7 +224,7 @@ impl Wgmma {
 
     /// Bytes that the rows of a factor's tile are swizzled by: no more than they have.
     fn swizzle_of(&self, spec: &GemmSpec, side: usize) -> i64 {
-        let row = 2 * if along_k(spec)[side] { self.bk } else { self.block[side] };
+        let row = bytes(spec.a) * if runs_along_k(spec, side) { self.bk } else { self.block[side] };
         self.swizzle.min(row)
     }
 
@@ -231,10 +241,11 @@ impl Wgmma {
         let (tall, io) = part(self.tall(), "io");
         let mut out = format!(
             "split i ?{ci} {}{tall} {ROWS} -> i0{ic} iw{io} im; split j ?{cj} {} -> j0{jc} jn\n\
-             split k ? {} 16 -> k0 kk ki; reorder i0 j0{ic}{jc} iw k0 kk{io} im jn ki\n",
+             split k ? {} {} -> k0 kk ki; reorder i0 j0{ic}{jc} iw k0 kk{io} im jn ki\n",
             self.groups,
             self.block[1],
-            self.bk / 16,
+            self.bk * bytes(spec.a) / DEPTH,
+            DEPTH / bytes(spec.a),
         );
         // The tiles of a batch are rows of one walk.
         let rows = if spec.batch.is_some() { "bi" } else { "i0" };
@@ -284,14 +295,14 @@ impl Wgmma {
     fn pad(&self, spec: &GemmSpec, sources: &[String; 2]) -> String {
         let by = [self.whole(0), self.whole(1)];
         let pads = multiples(&[("i", spec.m, by[0]), ("j", spec.n, by[1]), ("k", spec.k, self.bk)]);
-        let mut out = if pads.is_empty() { String::new() } else { format!("pad mma {pads}\n") };
+        let mut out = if pads.is_empty() { String::new() } else { format!("pad {} {pads}\n", sums(spec)) };
         for (side, source) in sources.iter().enumerate().filter(|(side, _)| self.routes[*side] == Source::Packed) {
             if !self.pads(spec, side) {
-                let _ = writeln!(out, "cache_read mma {} global -> {source}", NAMES[side]);
+                let _ = writeln!(out, "cache_read {} {} global -> {source}", sums(spec), NAMES[side]);
             }
-            out += &packed_rows(spec, &NAMES[side].to_lowercase(), source);
+            out += &packing(spec, side, source);
         }
-        if self.grows(spec) {
+        if self.grows(spec) && converts(spec) {
             let pads = multiples(&[("out_i", spec.m, by[0]), ("out_j", spec.n, by[1])]);
             let _ = writeln!(out, "compute_inline acc_pad; pad out {pads} -> acc_out C_pad; compute_inline acc_out");
         }
@@ -300,6 +311,9 @@ impl Wgmma {
 
     /// From the sums to C.
     fn leave(&self, spec: &GemmSpec) -> String {
+        if !converts(spec) {
+            return self.leave_wide(spec);
+        }
         let grows = self.grows(spec);
         let (sums, c) = if grows { ("acc_pad", "C_pad") } else { ("acc", "C") };
         let mut out = format!("set_scope {sums} fragment\n");
@@ -308,7 +322,7 @@ impl Wgmma {
             return out + "reverse_compute_at out iw\n";
         }
         let (tall, fo) = if self.tall() > 1 { ("4 16", "fo fw fr") } else { ("16", "fw fr") };
-        let leaving = LEAVING.min(self.block[1]);
+        let leaving = LEAVING / bytes(spec.out);
         let _ = write!(
             out,
             "cache_write out {c} shared -> C_s; cache_write out C_s fragment -> C_f\n\
@@ -320,23 +334,62 @@ impl Wgmma {
             fo_order = fo.trim_end_matches(" fr"),
         );
         if self.swizzle > 0 {
-            let _ = writeln!(out, "swizzle C_s {}", self.swizzle.min(2 * leaving));
+            let _ = writeln!(out, "swizzle C_s {}", self.swizzle.min(LEAVING));
         }
+        out + &self.stored() + inlined
+    }
+
+    /// From a tile of C in shared memory to C.
+    fn stored(&self) -> String {
         if !self.bulk_store {
             // Rows of C begin anywhere: the threads store the block's tile element by element.
-            let _ = writeln!(
-                out,
-                "reverse_compute_at C_s tile -> s0 s1; fuse s0 s1 -> s; split s ? {} -> s_0 s_1; bind s_1 threadIdx.x",
+            return format!(
+                "reverse_compute_at C_s tile -> s0 s1; fuse s0 s1 -> s; split s ? {} -> s_0 s_1; bind s_1 threadIdx.x\n",
                 128 * self.groups
             );
-            return out + inlined;
         }
-        out += "reverse_compute_at C_s ep -> s0 s1; copy_with C_s tma\n";
+        let mut out = "reverse_compute_at C_s ep -> s0 s1; copy_with C_s tma\n".to_string();
         if self.out_stages > 1 {
             let _ = writeln!(out, "pipeline ep stages={}", self.out_stages);
         }
-        out + inlined
+        out
     }
+}
+
+/// How A and B come into shared memory: what bulk copies cannot read, or tiles of bytes cannot have, is packed before.
+fn routes(spec: &GemmSpec) -> [Source; 2] {
+    [0, 1].map(|side| {
+        let turned = runs_along_k(spec, side) != along_k(spec)[side];
+        match contiguous(spec, side) * bytes(spec.a) % 16 {
+            0 if !turned => Source::Direct,
+            _ => Source::Packed,
+        }
+    })
+}
+
+/// Whether the recipe has a form for these types.
+fn known(spec: &GemmSpec) -> bool {
+    use DType::{Bf16, F16, F32, S8, S32, U8};
+    match (spec.a, spec.b) {
+        (F16, F16) | (Bf16, Bf16) => spec.acc == F32 && (spec.out == spec.a || spec.out == F32),
+        (S8 | U8, S8 | U8) => spec.acc == S32 && spec.out == S32,
+        _ => false,
+    }
+}
+
+/// Whether C is of another type than the sums.
+fn converts(spec: &GemmSpec) -> bool {
+    spec.acc != spec.out
+}
+
+/// The block that has the sums.
+fn sums(spec: &GemmSpec) -> &'static str {
+    if converts(spec) { "mma" } else { "C" }
+}
+
+/// Bytes of an element.
+fn bytes(dtype: DType) -> i64 {
+    i64::from(dtype.bits()) / 8
 }
 
 /// The factors.

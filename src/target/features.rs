@@ -53,6 +53,8 @@ bitflags! {
         const MOVMATRIX = 1 << 21;
         /// wmma on 8-bit integers.
         const WMMA_INT = 1 << 22;
+        /// wgmma on signed bytes and unsigned ones.
+        const WGMMA_MIXED = 1 << 23;
     }
 }
 
@@ -80,7 +82,7 @@ const fn accelerated(flag: Features, name: &'static str, sm: u32, ptx: u32) -> F
 }
 
 /// Every feature, by the chip that brought it.
-pub const FEATURES: [Feature; 23] = [
+pub const FEATURES: [Feature; 24] = [
     row(Features::WMMA, "wmma", 70, 61),
     row(Features::MMA_QUAD, "mma.m8n8k4", 70, 64),
     row(Features::WMMA_INT, "wmma on integers", 72, 63),
@@ -103,5 +105,6 @@ pub const FEATURES: [Feature; 23] = [
     row(Features::TMA, "bulk tensor copies", 90, 80),
     row(Features::GRID_DEPENDENCY, "griddepcontrol", 90, 78),
     accelerated(Features::WGMMA, "wgmma", 90, 80),
+    accelerated(Features::WGMMA_MIXED, "wgmma on signed and unsigned bytes", 90, 84),
     accelerated(Features::SET_REGISTERS, "setmaxnreg", 90, 80),
 ];

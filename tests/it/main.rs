@@ -30,6 +30,7 @@ mod tensor;
 mod tidy;
 mod turns;
 mod warpgroup;
+mod wide;
 
 // Never compiled here, where its symbols would stand in for the driver's: named so that it is formatted with the rest.
 #[cfg(any())]

@@ -25,7 +25,7 @@ const ADDRESSES: i64 = 40;
 
 impl Mma {
     /// Clocks for the product; infinite where a block does not fit.
-    pub(super) fn clocks(&self, spec: &GemmSpec, target: &Target) -> f64 {
+    pub(in crate::gemm) fn clocks(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let multiprocessors = i64::from(target.device().multiprocessors);
         let resident = self.resident(spec, target);
         if resident == 0 {
@@ -79,7 +79,7 @@ impl Mma {
     }
 
     /// Clocks of the kernels before and after the product's own.
-    fn passes(&self, spec: &GemmSpec, multiprocessors: i64) -> f64 {
+    pub(in crate::gemm) fn passes(&self, spec: &GemmSpec, multiprocessors: i64) -> f64 {
         let mut out = 0.0;
         for side in 0..2 {
             if self.routes[side] == Source::Packed {

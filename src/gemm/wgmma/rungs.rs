@@ -1,7 +1,7 @@
 //! The ladder of products by wgmma: subsets of the recipe's parts, from the least that multiplies up to all of them, each with
 //! one part more than the one below.
 
-use super::{SHARED, Wgmma};
+use super::{SHARED, Wgmma, bytes};
 use crate::error::Result;
 use crate::gemm::{Gemm, schedule};
 use crate::loom::Schedule;
@@ -69,14 +69,14 @@ impl Rung {
     pub fn schedule(&self, gemm: &Gemm, target: &Target) -> Result<Schedule> {
         let suited = Wgmma::of(gemm.spec(), self.parts.block, self.parts.groups, target);
         let bulk_store = self.parts.bulk_store && suited.bulk_store;
-        let mut parts = Wgmma { routes: suited.routes, bulk_store, ..self.parts };
+        let mut parts = Wgmma { routes: suited.routes, bk: suited.bk, bulk_store, ..self.parts };
         // Tiles that reach beyond C leave through shared memory, beside the slots of a role that runs on.
         let tile = if parts.grows(gemm.spec()) && !bulk_store && parts.loader {
-            2 * parts.block[0] * parts.block[1]
+            bytes(gemm.spec().out) * parts.block[0] * parts.block[1]
         } else {
             0
         };
-        while parts.stages > 2 && parts.shared() + tile > SHARED {
+        while parts.stages > 2 && parts.shared(gemm.spec()) + tile > SHARED {
             parts.stages -= 1;
         }
         schedule(gemm, target, &parts.steps(gemm.spec()))
@@ -94,8 +94,9 @@ mod tests {
     fn every_rung_lowers_in_every_layout() {
         let target = Target::sm_90a();
         let sizes = [[4096; 3], [1000, 1000, 1000], [130, 264, 72], [256, 512, 192]];
-        for (layout, size) in Layout::ALL.into_iter().zip(sizes) {
-            let gemm = Gemm::new(size[0], size[1], size[2]).of(DType::F16).layout(layout);
+        let cases = Layout::ALL.into_iter().zip(sizes).flat_map(|case| [(case, DType::F16), (case, DType::S8)]);
+        for ((layout, size), dtype) in cases {
+            let gemm = Gemm::new(size[0], size[1], size[2]).of(dtype).layout(layout);
             let mut below = None;
             for rung in RUNGS {
                 let schedule = rung.schedule(&gemm, &target).unwrap();

@@ -1,6 +1,6 @@
 //! What the choice of tiles rests on, in a line of numbers.
 
-use super::{ROWS, SHARED, Wgmma, processors, up};
+use super::{ROWS, SHARED, Wgmma, bytes, processors, up};
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -12,11 +12,11 @@ impl Wgmma {
     /// memory and a thread of registers, and how far behind the next best tiles are.
     pub fn why(&self, spec: &GemmSpec, target: &Target) -> String {
         let ([m, n], blocks) = (self.block, self.blocks(spec));
-        let resident = (SHARED / self.shared()).clamp(1, 4);
+        let resident = (SHARED / self.shared(spec)).clamp(1, 4);
         let waves = blocks as f64 / (f64::from(processors(target)) * resident as f64);
         // Blocks of a cluster read a shared tile once.
         let [rows, columns] = [m as f64 / self.cluster[1] as f64, n as f64 / self.cluster[0] as f64];
-        let fetched = (rows + columns) * (up(spec.k, self.bk) * self.bk * 2) as f64 * blocks as f64;
+        let fetched = (rows + columns) * (up(spec.k, self.bk) * self.bk * bytes(spec.a)) as f64 * blocks as f64;
         let clocks = self.clocks(spec, target);
         let others = Wgmma::candidates(spec, target).filter(|w| w.block != self.block);
         let next = others.map(|w| (w.clocks(spec, target), w.block)).min_by(|a, b| a.0.total_cmp(&b.0));
@@ -29,7 +29,7 @@ impl Wgmma {
             self.groups,
             if self.groups > 1 { "s" } else { "" },
             fetched / 1e6,
-            self.shared() / 1024,
+            self.shared(spec) / 1024,
             self.stages,
             self.bk,
             m / self.groups / ROWS * n / 2 + ADDRESSES,

@@ -67,7 +67,7 @@ fn row(source: Source, n: i64, [d, a, b]: [DType; 3]) -> Row {
              D: output D[m 64, n {n}] {d} = sum(k {k}) {x} * {y}"
         ),
         action: Action::MultiplyAdd,
-        needs: Features::WGMMA,
+        needs: if a == b { Features::WGMMA } else { Features::WGMMA | Features::WGMMA_MIXED },
         emulated_from: None,
         emit: Some(Emit::Product {
             text: if d == DType::S32 { INTEGERS } else { FLOATS },

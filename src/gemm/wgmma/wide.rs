@@ -1,0 +1,40 @@
+//! Products whose sums are C's own elements: of bytes, and of 16-bit floats with results of 32 bits.
+//!
+//! Lanes have pairs of neighbours, which no instruction puts together. They go into shared memory as pairs, 32 columns at a time,
+//! and leave from there in whole rows of 128 bytes.
+
+use super::{LEAVING, Mma, Wgmma, bytes};
+use crate::dtype::Class;
+use crate::target::Target;
+use crate::te::GemmSpec;
+use std::fmt::Write as _;
+
+impl Wgmma {
+    /// Whether it is taken to be faster than the recipe for mma.sync. Small products of bytes have tiles there that this one has
+    /// not, and parts of their sums on blocks of their own.
+    pub fn pays(&self, spec: &GemmSpec, target: &Target) -> bool {
+        let Some(other) = Mma::choose(spec, target).filter(|_| spec.a.class() != Class::Float) else { return true };
+        // What packs the factors is the same.
+        let before = Mma { parts: 1, ..other }.passes(spec, i64::from(target.device().multiprocessors));
+        self.clocks(spec, target) + before < other.clocks(spec, target)
+    }
+
+    /// From the sums to C.
+    pub(super) fn leave_wide(&self, spec: &GemmSpec) -> String {
+        let grows = self.grows(spec);
+        let c = if grows { "C_pad" } else { "C" };
+        let inlined = if grows { "reverse_compute_inline C_pad\n" } else { "" };
+        if !self.bulk_store && !grows {
+            return format!("cache_write C {c} fragment -> C_f; reverse_compute_at C_f iw\n");
+        }
+        let mut out = format!(
+            "cache_write C {c} shared -> C_s; cache_write C C_s fragment -> C_f\n\
+             reverse_compute_at C_f iw -> e0 en; split en ? {} -> ep e1; reorder ep e0 e1\n",
+            LEAVING / bytes(spec.out)
+        );
+        if self.swizzle > 0 {
+            let _ = writeln!(out, "swizzle C_s {}", self.swizzle.min(LEAVING));
+        }
+        out + &self.stored() + inlined
+    }
+}
