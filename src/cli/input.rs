@@ -24,13 +24,13 @@ pub struct What {
     /// How A and B of --gemm lie.
     #[arg(long, value_name = "NN|NT|TN|TT", default_value = "NN", requires = "gemm")]
     layout: String,
-    /// A kind of code for --gemm instead of the recommended steps: naive, simt, wmma or mma.
+    /// A kind of code for --gemm instead of the recommended steps: naive, simt, wmma, mma or wgmma.
     #[arg(long, value_name = "KIND", requires = "gemm", value_parser = kind)]
     kind: Option<Kind>,
     /// Compile for this chip instead of the file's (sm_90 for --gemm).
     #[arg(long, value_name = "sm_XX")]
     target: Option<String>,
-    /// The same program and steps at another size: N, or MxNxK.
+    /// The same program and steps at another size: N, MxNxK or BxMxNxK.
     #[arg(long, value_name = "SIZE", value_parser = sizes, conflicts_with = "gemm")]
     size: Option<Sizes>,
 }

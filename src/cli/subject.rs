@@ -46,7 +46,7 @@ pub struct BenchArgs {
     /// Seconds of samples for a line of the suite.
     #[arg(long, value_name = "S", requires = "suite", default_value_t = 1.5)]
     pub seconds: f64,
-    /// Measure each at these sizes instead of its own: N or MxNxK, separated by commas.
+    /// Measure each at these sizes instead of its own: N, MxNxK or BxMxNxK, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = input::sizes, conflicts_with = "gemm")]
     pub sizes: Vec<input::Sizes>,
     /// Draw GFLOP/s against size; without sizes over seed 002's, 256 to 16384. Of the ladder, each rung's share of cuBLAS'
