@@ -17,6 +17,7 @@ use summary::{Outcome, Summary};
 use table::{ALIGNED, Case, Recipe};
 use warploom::lower::{Lowered, lower};
 use warploom::machine::{Mode, run_lowered};
+use warploom::target::Features;
 use warploom::{Array, Result, Schedule, Target};
 
 /// From which chip on the recommended steps for a product of aligned size must come to which instructions: types, compute
@@ -36,12 +37,17 @@ const MUST_USE: [(&str, u32, &str); 12] = [
     ("bf16>f32", 80, "mma."),
 ];
 
+/// The types whose recommended products are by wgmma on the chips that have it.
+const BY_WGMMA: [&str; 8] =
+    ["f16>f32>f16", "f16>f32", "bf16>f32>bf16", "bf16>f32", "s8>s32", "u8>s32", "u8*s8>s32", "s8*u8>s32"];
+
 /// What the recommended steps for a case must come to.
 fn must_use(case: &Case, target: Target) -> Option<&'static str> {
     let size = [case.spec.m, case.spec.n, case.spec.k];
     let asked = case.recipe == Recipe::Recommended && case.epilogues.is_empty() && size == ALIGNED;
     let fits = |row: &&(&str, u32, &str)| asked && row.0 == case.types().name() && row.1 <= target.sm;
-    MUST_USE.iter().rfind(fits).map(|row| row.2)
+    let by_wgmma = target.has(Features::WGMMA) && BY_WGMMA.contains(&case.types().name().as_str());
+    MUST_USE.iter().rfind(fits).map(|row| if by_wgmma { "wgmma." } else { row.2 })
 }
 
 /// A case made ready for a chip.

@@ -247,6 +247,11 @@ fn recipes() -> Vec<Case> {
             out.extend([[64, 64, 64], ragged].map(kind));
         }
     }
+    // Only accelerated chips have a recipe for these.
+    for (n, (types, layout)) in pairs().filter(|(t, _)| t.3.bits() == 32 && [8, 16].contains(&t.0.bits())).enumerate() {
+        let sizes = [[128, 256, 192], [[129, 131, 65], [300, 200, 136], [511, 264, 333]][n % 3]];
+        out.extend(sizes.map(|size| Case { recipe: Recipe::Kind(Kind::Wgmma), ..Case::new(types, layout, size) }));
+    }
     let examples = [
         ("mma_f16", TYPES[0], Layout::NT),
         ("mma_f16_nn", TYPES[1], Layout::NN),
