@@ -79,6 +79,10 @@ impl Rung {
         while parts.stages > 2 && parts.shared(gemm.spec()) + tile > SHARED {
             parts.stages -= 1;
         }
+        if parts.stages == 2 {
+            // A slot that products in flight still read is none to copy to.
+            parts.in_flight = 0;
+        }
         schedule(gemm, target, &parts.steps(gemm.spec()))
     }
 }
