@@ -5,8 +5,8 @@
 //!
 //! | who | in front | behind |
 //! |---|---|---|
-//! | the role | waits until the readers have left the slot, `empty`, in the phase before: every warp, or the one thread that starts bulk copies | arrives at `full`: one thread of each warp, or the one that starts bulk copies |
-//! | the readers | wait for `full` | one thread of each warp arrives at `empty` |
+//! | the role | waits until the readers have left the slot, `empty`, in the phase before: every warp, or the one thread that starts bulk copies | arrives at `full`: every thread, or the one that starts bulk copies |
+//! | the readers | wait for `full` | every thread arrives at `empty`; one of each warp, where bulk copies fill the slot |
 //!
 //! Copies by cp.async are waited for N - 2 runs later, so that so many are under way; behind the loop for the last ones. A
 //! list that never runs more often than there are slots needs no `empty`.
@@ -18,7 +18,7 @@ use crate::ir::{
     BufferId, Cond, Elect, Expr, For, Func, Held, Index, Mbarrier, Scope, Slot, Stmt, Sync, SyncKind, Way, visit,
 };
 use crate::lower::blocks::guarded;
-use crate::lower::{bulk, order, pipeline};
+use crate::lower::{bulk, order, pipeline, units};
 
 /// A ring where it is used: in the run `it` of its list.
 struct Ring {
@@ -39,6 +39,9 @@ struct Ring {
     fence: bool,
     /// The blocks that receive a slot's copies.
     blocks: Option<u32>,
+    /// Every thread arrives for itself: threads fill the slots, and tools that watch each access follow no arrival on behalf of
+    /// others. Of what the copy engine fills one thread of a warp says that all have read it.
+    each: bool,
 }
 
 /// A list of statements that is taken apart.
@@ -130,15 +133,18 @@ impl Slices<'_> {
         let (first, names) = (names.first().map_or("", |n| *n).to_string(), names.join(", "));
         let blocks = received(&fill);
         let warps = func.roles.get(role.role.0 as usize).map_or(1, |r| r.warps);
+        let each = loads == 0;
+        let lanes = if each { units::LANES as u32 } else { 1 };
         let mut array = |name: String, arrivals: u32| {
             func.mbarriers.push(Mbarrier { name, slots: slots as u32, arrivals, offset: None });
             func.mbarriers.len() as u32 - 1
         };
         let full = match loaded_by(&fill) {
             Some(full) => full,
-            None => array(format!("{first}_full"), warps),
+            None => array(format!("{first}_full"), warps * lanes),
         };
-        let empty = again.then(|| array(format!("{first}_empty"), self.warps / at.turns * blocks.unwrap_or(1)));
+        let readers_of = self.warps / at.turns * lanes * blocks.unwrap_or(1);
+        let empty = again.then(|| array(format!("{first}_empty"), readers_of));
         if let Some(array) = func.mbarriers.get_mut(full as usize) {
             array.slots = slots as u32;
         }
@@ -146,7 +152,7 @@ impl Slices<'_> {
         let fence = loads == 0 && ids.iter().any(|b| readers.iter().any(|s| is_described(s, *b)));
         let lag = if copies && at.around.is_some() { (slots - 2).max(0) } else { 0 };
         let it = at.number.clone();
-        Ok(Ring { slots, it, stages, names, full, empty, lag, behind, copies, fence, blocks })
+        Ok(Ring { slots, it, stages, names, full, empty, lag, behind, copies, fence, blocks, each })
     }
 
     /// What the role runs in a run of the list.
@@ -231,9 +237,10 @@ impl Ring {
         if self.fence {
             put(SyncKind::ProxyFence, format!("RAW {}: other engines read it", self.names));
         }
-        put(SyncKind::Warp, format!("RAW {}: all lanes have filled the slot", self.names));
-        let arrive = SyncKind::Arrive { slot: self.slot(self.full, it, env), blocks: None };
-        out.push(elected(arrive, format!("RAW {}: the slot is full", self.names)));
+        put(
+            SyncKind::Arrive { slot: self.slot(self.full, it, env), blocks: None },
+            format!("RAW {}: the slot is full", self.names),
+        );
         out
     }
 
@@ -277,9 +284,13 @@ impl Ring {
     /// The readers leave the slot of the run `it`.
     fn left(&self, it: &Index, env: &Env) -> Vec<Stmt> {
         let Some(empty) = self.empty else { return Vec::new() };
-        let meet = SyncKind::Warp.because(format!("WAR {}: all lanes have read the slot", self.names));
         let arrive = SyncKind::Arrive { slot: self.slot(empty, it, env), blocks: self.blocks };
-        vec![Stmt::Sync(meet), elected(arrive, format!("WAR {}: the slot is read", self.names))]
+        let reason = format!("WAR {}: the slot is read", self.names);
+        if self.each {
+            return vec![Stmt::Sync(arrive.because(reason))];
+        }
+        let meet = SyncKind::Warp.because(format!("WAR {}: all lanes have read the slot", self.names));
+        vec![Stmt::Sync(meet), elected(arrive, reason)]
     }
 
     /// A statement with its stages in their slot.
