@@ -10,12 +10,13 @@ use super::index::{Number, Variable};
 use super::session::bug;
 use crate::error::Result;
 use crate::ir::{Role, RoleBody};
+use crate::lower::SLICES;
 use crate::target::Features;
 use inkwell::IntPredicate;
 use inkwell::values::InstructionOpcode as Op;
 
 /// Barriers of roles end in front of this one, which is the first warpgroup's.
-const GROUPS: u32 = 8;
+const GROUPS: u32 = SLICES + 1;
 /// Registers of a multiprocessor.
 const REGISTERS: u32 = 65536;
 

@@ -235,7 +235,7 @@ pub struct Tensorize {
 pub enum Note {
     /// Loop: unroll at most this many copies of the body.
     UnrollLimit,
-    /// blockIdx loop: resident blocks per multiprocessor to compile for.
+    /// Any loop of a kernel: resident blocks per multiprocessor to compile it for; where several say so, the most.
     MinBlocks,
     /// Loop over a stage: L2 eviction hint (0 normal, 1 first, 2 last).
     L2Hint,

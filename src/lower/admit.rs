@@ -1,7 +1,7 @@
 //! The only place where a legal program is refused for its chip: what the target lacks, and what this version of the
 //! compiler does not lower yet, each named with the step that asked for it.
 
-use super::LoweredKernel;
+use super::{LoweredKernel, SLICES};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::intrin;
@@ -222,9 +222,23 @@ fn bytes_written(kernel: &LoweredKernel) -> Result<()> {
     )))
 }
 
+/// What runs side by side has barriers of its own, and a block has no more of them.
+fn slices(kernel: &LoweredKernel) -> Result<()> {
+    let roles = kernel.func.body.iter().filter(|s| matches!(s, Stmt::Role(_))).count().saturating_sub(1);
+    let most = SLICES as usize - 1;
+    if roles <= most {
+        return Ok(());
+    }
+    let message = format!("{roles} roles run side by side; the barriers of a block are enough for {most}");
+    Err(Error::input("admit.roles", message)
+        .within(format!("in kernel {}", kernel.func.name))
+        .help("let one role run several stages: specialize S T -> load warps=.."))
+}
+
 /// Refuses a kernel that is over a limit of the chip.
 pub fn admit_kernel(kernel: &LoweredKernel, target: &Target) -> Result<()> {
     bytes_written(kernel)?;
+    slices(kernel)?;
     let limits = &target.limits;
     let (block, grid) = (kernel.block(), kernel.grid());
     let threads: u64 = block.iter().map(|&n| u64::from(n)).product();

@@ -2,7 +2,7 @@
 
 use super::LoweredKernel;
 use crate::error::{Error, Result};
-use crate::ir::{Axis, BufferId, Func, LoopKind, Note, Scope, Stmt, visit};
+use crate::ir::{BufferId, Func, Note, Scope, Stmt, visit};
 
 /// One kernel per statement of the root.
 pub fn split(func: &Func) -> Result<Vec<LoweredKernel>> {
@@ -55,11 +55,9 @@ fn kernel_of(func: &Func, name: String, nest: Stmt) -> LoweredKernel {
         .filter(|id| used(id) && func.buffer(*id).scope == Scope::Global && !func.params.contains(id))
         .collect();
     params.extend(&workspace);
-    let min_blocks = visit::loops(&body)
-        .iter()
-        .filter(|l| matches!(l.kind, LoopKind::Bound(Axis::BlockX | Axis::BlockY | Axis::BlockZ)))
-        .find_map(|l| l.notes.get(&Note::MinBlocks))
-        .and_then(|n| u32::try_from(*n).ok());
+    // Whichever loop says it, it is the kernel's: the most that any loop asks for is no less than the others do.
+    let asked = visit::loops(&body).into_iter().filter_map(|l| l.notes.get(&Note::MinBlocks)).max();
+    let min_blocks = asked.and_then(|n| u32::try_from(*n).ok());
     let func = Func { name, params, body, ..func.clone() };
     LoweredKernel {
         func,

@@ -37,6 +37,10 @@ use std::time::{Duration, Instant};
 
 pub use verify::verify;
 
+/// The most slices of a kernel that run side by side, its roles and what no role took: each has a barrier of its own, of the 16
+/// that a block has, and so has each warpgroup.
+pub const SLICES: u32 = 7;
+
 /// A lowered program: its kernels in launch order. Made by [`lower`] alone.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lowered {

@@ -251,6 +251,7 @@ fn note(
 /// A load lands.
 pub(super) fn land(world: &mut World, code: &Code, which: usize) -> Result<(), Trap> {
     let load = world.loads.swap_remove(which);
+    world.barriers.reach(load.rank, load.by.lane, load.slot)?;
     let access = &code.accesses[load.access as usize];
     let (now, units) = (world.clock.tick(), access.units());
     let outside = Trap::OutOfBounds { lane: load.by.lane, access: load.access };

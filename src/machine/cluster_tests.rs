@@ -84,6 +84,22 @@ fn threads_arrive_at_the_mbarriers_of_other_blocks() {
     assert!(found.iter().all(|c| c.as_deref() == Some("machine.mbarrier")), "{found:?}");
 }
 
+/// A block that arrives at the others' mbarriers as the last thing it does may come too late: where all meet behind that, none has
+/// ended.
+#[test]
+fn blocks_stay_as_long_as_others_reach_them() {
+    let make = |meets: bool| {
+        let mut k = arrivals(Some(BLOCKS), SyncKind::Cluster);
+        k.func.body.pop();
+        k.func.body.extend(meets.then(|| sync(SyncKind::Cluster)));
+        k
+    };
+    assert!(codes(|| make(true)).iter().all(Option::is_none));
+    // In order one block after the other ends.
+    let found = codes(|| make(false));
+    assert!(found[..2].iter().all(|c| c.as_deref() == Some("machine.mbarrier")), "{found:?}");
+}
+
 #[test]
 fn blocks_of_a_cluster_race_for_device_memory() {
     let make = || {

@@ -221,6 +221,10 @@ fn run_cluster(
                 Event::Blocked { slot, phase } => State::Blocked { slot, phase, over: world.barriers.over(slot) },
                 Event::Paused => State::Ready,
             };
+            let block = next / each * each;
+            if launch.cluster > 1 && states[block..block + each].iter().all(|s| *s == State::Done) {
+                world.barriers.end(next / each);
+            }
         }
         let done = states.iter().all(|s| *s == State::Done);
         if done && world.loads.is_empty() {

@@ -37,6 +37,8 @@ pub(super) struct Mbarriers {
     each: usize,
     /// The rank of the block whose warp runs.
     pub rank: usize,
+    /// The ranks of the blocks that have ended: their shared memory is nobody's any more.
+    ended: Vec<usize>,
 }
 
 /// The lanes that do something to an mbarrier, and when.
@@ -73,6 +75,20 @@ impl Mbarriers {
     /// Forgets everything: a block begins.
     pub fn reset(&mut self) {
         self.slots.fill(Mbarrier::default());
+        self.ended.clear();
+    }
+
+    /// A block of the cluster has ended.
+    pub fn end(&mut self, rank: usize) {
+        self.ended.push(rank);
+    }
+
+    /// Nobody may reach a block that has ended.
+    pub fn reach(&self, rank: usize, lane: usize, slot: usize) -> Result<(), Trap> {
+        match self.ended.contains(&rank) {
+            true => Err(wrong(lane, slot, "is of a block that may have ended before it is reached")),
+            false => Ok(()),
+        }
     }
 
     /// The number of a slot of an array of the block whose warp runs.
@@ -87,6 +103,7 @@ impl Mbarriers {
         if (rank + 1) * self.each > self.slots.len() {
             return Err(Trap::Broken("an mbarrier of a block that the cluster does not have"));
         }
+        self.reach(rank, lane, *first)?;
         match (0..*slots).contains(&index) {
             true => Ok(rank * self.each + first + index as usize),
             false => Err(wrong(lane, *first, "is the array of a slot that lies outside of it")),

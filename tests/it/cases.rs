@@ -62,9 +62,11 @@ pub fn compiling_examples() -> impl Iterator<Item = (String, Schedule)> {
     examples().into_iter().filter_map(keep)
 }
 
-/// A depth of a small product that the steps of instructions divide: rows of 4-bit integers are twice as many.
+/// A depth of a small product that the steps of instructions divide: rows of 4-bit integers are twice as many, and so are those
+/// of bytes in whole panels of a swizzle.
 pub fn depth(schedule: &Schedule) -> i64 {
-    let small = schedule.program.buffers.iter().any(|b| b.dtype.bits() < 8);
+    let panels = schedule.steps.iter().any(|s| s.to_string().contains(" tma"));
+    let small = schedule.program.buffers.iter().any(|b| b.dtype.bits() < if panels { 9 } else { 8 });
     if small { 128 } else { 64 }
 }
 

@@ -237,6 +237,35 @@ fn two_stages_that_do_not_live_together_share_bytes() {
     assert_eq!(syncs(&k).len(), 3, "{}", lower::print_kernel(&k));
 }
 
+/// A sum of so many arrays, each of which a role of its own fetches.
+fn roles(count: usize) -> String {
+    let each = |of: &dyn Fn(usize) -> String, between: &str| (0..count).map(of).collect::<Vec<_>>().join(between);
+    format!(
+        "program p\n{}\nC: output C[i 4096] f32 = {}\ntarget sm_80\nsplit i ? 8 128 -> i0 it i1\nbind i0 blockIdx.x; \
+         bind i1 threadIdx.x\n{}\npipeline it stages=2\n",
+        each(&|n| format!("input A{n} f32[4096]"), "; "),
+        each(&|n| format!("A{n}[i]"), " + "),
+        each(
+            &|n| {
+                format!(
+                    "cache_read C A{n} shared -> S{n}; compute_at S{n} it -> x{n}; specialize S{n} -> r{n} warps=1\n\
+                     split x{n} ? 32 -> y{n} z{n}; bind z{n} threadIdx.x"
+                )
+            },
+            "\n"
+        ),
+    )
+}
+
+/// Whichever loop says how many blocks a multiprocessor is to hold, it is the kernel's: the most that is asked for.
+#[test]
+fn resident_blocks_are_the_kernels() {
+    let steps = "vec_add 1024\ntarget sm_80\nsplit i ? 128 -> i0 i1\nbind i0 blockIdx.x; bind i1 threadIdx.x\n";
+    assert_eq!(lowered(steps).min_blocks, None);
+    assert_eq!(lowered(&format!("{steps}annotate i1 min_blocks 3")).min_blocks, Some(3));
+    assert_eq!(lowered(&format!("{steps}annotate i0 min_blocks 2; annotate i1 min_blocks 1")).min_blocks, Some(2));
+}
+
 #[test]
 fn what_cannot_be_lowered_is_named() {
     let over = "gemm 64x64x64 f32 NN\ntarget sm_80\nsplit i ? 64 -> a b\nsplit j ? 64 -> c d\nreorder a c b d k\n\
@@ -255,6 +284,8 @@ fn what_cannot_be_lowered_is_named() {
     let big = "gemm 4096x4096x4096 f32 NN\ntarget sm_80\nbind i blockIdx.x\ncache_read C A shared -> A_s\ncompute_at A_s i\n\
                cache_read C B shared -> B_s\ncompute_at B_s i\n";
     assert_eq!(refused(big), "admit.shared");
+    assert_eq!(refused(&roles(7)), "admit.roles");
+    warploom::compile(&Schedule::parse(&roles(6)).unwrap()).unwrap();
     let limited = "gemm 8x6x4 f32 NN\ntarget sm_80\ncache_write C C local -> C_l\nreverse_compute_at C_l i\nannotate j unroll_limit 3";
     assert_eq!(refused(limited), "lower.unroll_limit");
 }

@@ -1,10 +1,10 @@
 //! The machine on real kernels: what it must find when a kernel is damaged, and how fast it is.
 
 use crate::{
-    cases::{compiling_examples, product_size, uniform_examples},
+    cases::{compiling_examples, product_size},
     programs,
 };
-use warploom::ir::{Stmt, SyncKind, visit};
+use warploom::ir::{Stmt, visit};
 use warploom::lower::{Lowered, lower};
 use warploom::machine::{Limits, Mode, Options, Policy, ring, ring_lowered_with};
 use warploom::te::{Known, Layout};
@@ -36,14 +36,18 @@ fn runs_right(lowered: &Lowered, naive: &[Vec<u32>], policy: Policy) -> Result<(
     }
 }
 
-fn barriers(body: &[Stmt]) -> usize {
-    let mut n = 0;
-    visit::walk(body, &mut |s| n += usize::from(is_barrier(s)));
-    n
+/// The reasons of all barriers.
+fn barriers(body: &[Stmt]) -> Vec<String> {
+    let mut out = Vec::new();
+    visit::walk(body, &mut |s| out.extend(barrier(s).map(str::to_string)));
+    out
 }
 
-fn is_barrier(s: &Stmt) -> bool {
-    matches!(s, Stmt::Sync(s) if matches!(s.kind, SyncKind::Block | SyncKind::Warp))
+fn barrier(s: &Stmt) -> Option<&str> {
+    match s {
+        Stmt::Sync(s) if s.kind.is_meeting() => Some(&s.reason),
+        _ => None,
+    }
 }
 
 fn without_barrier(lowered: &Lowered, which: usize) -> Lowered {
@@ -51,7 +55,7 @@ fn without_barrier(lowered: &Lowered, which: usize) -> Lowered {
     for kernel in &mut damaged.kernels {
         let mut n = 0;
         kernel.func.body = visit::rewrite(std::mem::take(&mut kernel.func.body), &mut |s| {
-            let barrier = is_barrier(&s);
+            let barrier = barrier(&s).is_some();
             n += usize::from(barrier);
             if barrier && n == which + 1 { Vec::new() } else { vec![s] }
         });
@@ -59,22 +63,36 @@ fn without_barrier(lowered: &Lowered, which: usize) -> Lowered {
     damaged
 }
 
+/// The barriers that others make needless, by the example's name and the reason; the table of `mutation` says why.
+const NEEDLESS: [(&str, &str); 3] = [
+    ("wgmma_f16_staged", "WAR C_s: C_f writes bytes that mma used as A_s"),
+    ("wgmma_", "all lanes have waited for the last slot"),
+    ("wgmma_", "WAR A_s, B_s: all lanes have read the slot"),
+];
+
 #[test]
 fn a_missing_barrier_is_found() {
-    let mut tried = 0;
-    // What orders roles and products in flight is damaged elsewhere: not every barrier of theirs is the only order.
-    let plain: Vec<String> = uniform_examples().map(|(name, _)| name).collect();
-    for (name, lowered, naive) in kernels().into_iter().filter(|k| plain.contains(&k.0)) {
-        for which in 0..lowered.kernels.iter().map(|k| barriers(&k.func.body)).max().unwrap_or(0) {
+    let (mut tried, mut needless) = (0, 0);
+    // Of the worked example `mutation` damages the same parts with smaller tiles.
+    for (name, lowered, naive) in kernels().into_iter().filter(|k| k.0 != "worked_example") {
+        let all: Vec<Vec<String>> = lowered.kernels.iter().map(|k| barriers(&k.func.body)).collect();
+        // What orders warps by mbarriers may show first that a phase ends too early.
+        let rings = lowered.kernels.iter().any(|k| !k.func.mbarriers.is_empty());
+        let found = |code: &str| code == "machine.race" || rings && code.starts_with("machine.");
+        for which in 0..all.iter().map(Vec::len).max().unwrap_or(0) {
             let damaged = without_barrier(&lowered, which);
+            let known = |reason: &String| NEEDLESS.iter().any(|n| name.starts_with(n.0) && n.1 == reason.as_str());
+            let equal = all.iter().filter_map(|k| k.get(which)).any(known);
+            needless += usize::from(equal);
             for policy in POLICIES {
                 let error = runs_right(&damaged, &naive, policy).err().map(|e| e.code().to_string());
-                assert_eq!(error.as_deref(), Some("machine.race"), "{name} without barrier {which}, {policy:?}");
+                let right = if equal { error.is_none() } else { error.as_deref().is_some_and(found) };
+                assert!(right, "{name} without barrier {which} of {all:?}, {policy:?}: {error:?}");
             }
             tried += 1;
         }
     }
-    assert!(tried >= 6, "only {tried} barriers");
+    assert!(tried >= 6 && needless > 0, "{tried} barriers, {needless} of them needless");
 }
 
 #[test]

@@ -1,6 +1,33 @@
-//! What can be wrong with mbarriers as a whole: the number of arrivals that end a phase.
+//! What can be wrong with mbarriers: the number of arrivals that end a phase, and arrivals that come too early.
 
+use super::{Change, change};
+use crate::ir::{Stmt, Sync, SyncKind};
 use crate::lower::LoweredKernel;
+
+/// A list in which the threads of a statement arrive in front of what stands before it, where that is not synchronisation:
+/// the slot is filled, or free, too early.
+pub fn early(body: &[Stmt], n: usize) -> Option<Change> {
+    let reason = arrival(body.get(n + 1)?)?;
+    if matches!(body[n], Stmt::Sync(_)) || arrival(&body[n]).is_some() {
+        return None;
+    }
+    let mut early = body.to_vec();
+    early.swap(n, n + 1);
+    Some(change("arrival moved", format!("mbarrier.arrive ({reason}) moved up"), early))
+}
+
+/// Why a statement arrives, if it does nothing else.
+fn arrival(stmt: &Stmt) -> Option<&str> {
+    let body = match stmt {
+        Stmt::Sync(Sync { kind: SyncKind::Arrive { .. }, reason }) => return Some(reason),
+        Stmt::Elect(e) => &e.body,
+        Stmt::If(i) => &i.body,
+        _ => return None,
+    };
+    let meets = |s: &Stmt| matches!(s, Stmt::Sync(s) if s.kind.is_meeting());
+    let alone = body.iter().all(|s| meets(s) || arrival(s).is_some());
+    body.iter().find_map(arrival).filter(|_| alone)
+}
 
 /// One arrival more or less in a phase.
 pub fn counts(kernel: &LoweredKernel) -> Vec<(String, LoweredKernel)> {

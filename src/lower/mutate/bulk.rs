@@ -22,6 +22,9 @@ pub fn copies(func: &Func, copy: &BulkCopy) -> Vec<Change> {
     if let Some(index) = copy.indices.first().and_then(|i| next_slot(func, i)) {
         became("slot", BulkCopy { indices: vec![index], ..copy.clone() });
     }
+    if let Way::Load { full, multicast: Some(_) } = &copy.way {
+        became("multicast", BulkCopy { way: Way::Load { full: full.clone(), multicast: None }, ..copy.clone() });
+    }
     if let Way::Load { full, multicast } = &copy.way
         && let Some(index) = next_slot(func, &full.index)
     {
@@ -31,9 +34,22 @@ pub fn copies(func: &Func, copy: &BulkCopy) -> Vec<Change> {
     out
 }
 
-/// What one thread runs, run by all.
+/// What one thread runs, run by all, or by one of more or fewer warps.
 pub fn elected(e: &Elect) -> Vec<Change> {
-    vec![change("election removed", format!("the election of one thread of {} warps removed", e.warps), e.body.clone())]
+    let to = match e.body.first() {
+        Some(Stmt::Sync(sync)) => format!(" to {}", name(sync)),
+        _ => String::new(),
+    };
+    let what = format!("the election of one thread of {} warps{to}", e.warps);
+    let warps = if e.warps == 1 { 2 } else { 1 };
+    vec![
+        change("election removed", format!("{what} removed"), e.body.clone()),
+        change(
+            "election changed",
+            format!("{what} became one of {warps}"),
+            vec![Stmt::Elect(Elect { warps, body: e.body.clone() })],
+        ),
+    ]
 }
 
 /// An arrival or a wait with other bytes, another phase or another slot.
@@ -55,6 +71,9 @@ pub fn arrivals(func: &Func, sync: &Sync) -> Vec<Change> {
                     SyncKind::Expect { slot: slot.clone(), bytes: other },
                 );
             }
+        }
+        SyncKind::Arrive { slot, blocks: Some(_) } => {
+            became("arrival removed", "in its own block alone", SyncKind::Arrive { slot: slot.clone(), blocks: None });
         }
         SyncKind::Await { slot, phase } => {
             let other = phase.clone() + 1;
@@ -93,7 +112,7 @@ pub fn next_slot(func: &Func, index: &Index) -> Option<Index> {
     }
 }
 
-/// Tensor maps with another swizzle or box, and mbarriers that wait for one arrival more.
+/// Tensor maps with another swizzle or box.
 pub fn maps(kernel: &LoweredKernel) -> Vec<(String, LoweredKernel)> {
     let mut out = Vec::new();
     for (n, map) in kernel.maps.iter().enumerate() {
@@ -109,11 +128,6 @@ pub fn maps(kernel: &LoweredKernel) -> Vec<(String, LoweredKernel)> {
             became("with a smaller box", &|m| m.tile[d] -= 1);
             became("with a larger box", &|m| m.tile[d] += 1);
         }
-    }
-    for n in 0..kernel.func.mbarriers.len() {
-        let mut damaged = kernel.clone();
-        damaged.func.mbarriers[n].arrivals += 1;
-        out.push((format!("mbarrier {} waits for one arrival more", damaged.func.mbarriers[n].name), damaged));
     }
     out
 }

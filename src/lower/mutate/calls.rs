@@ -1,7 +1,7 @@
 //! What can be wrong with an instruction of a warp, and with swizzled addresses.
 
-use super::{Change, change, next_slot};
-use crate::ir::{Call, Func, Held, Index, IndexOp, Operand, Stmt, print};
+use super::{Change, change, next_slot, shifted_bounds};
+use crate::ir::{Call, Cond, Descriptor, Func, Held, Index, IndexOp, Operand, Stmt, print};
 
 /// An instruction that is missing, whose lanes give other addresses, or whose registers are others.
 pub fn damaged(func: &Func, call: &Call) -> Vec<Change> {
@@ -37,12 +37,40 @@ pub fn damaged(func: &Func, call: &Call) -> Vec<Change> {
                 became("stride", &|o| o.held = Held::Rows { rows, run, stride });
             }
         }
+        if let Held::Descriptor(d) = operand.held {
+            for other in described(d) {
+                became("descriptor", &|o| o.held = Held::Descriptor(other));
+            }
+        }
         if let Held::Registers(elements) = &operand.held
             && elements.len() > 1
         {
             let turned = [&elements[1..], &elements[..1]].concat();
             became("registers exchanged", &|o| o.held = Held::Registers(turned.clone()));
         }
+    }
+    let others = call
+        .adds
+        .iter()
+        .flat_map(|adds| [Cond::Const(true), Cond::Const(false)].into_iter().chain(shifted_bounds(adds)));
+    for adds in others {
+        let what = format!("`{text}` adds where {}", print::cond(func, &adds));
+        out.push(change("init", what, vec![Stmt::Call(Call { adds: Some(adds), ..call.clone() })]));
+    }
+    out
+}
+
+/// Descriptors that say otherwise how the tile lies: the offsets that count, the swizzle, and along what its rows run.
+fn described(d: Descriptor) -> Vec<Descriptor> {
+    let swizzle = if d.swizzle == 128 { 64 } else { 2 * d.swizzle };
+    let mut out = vec![
+        Descriptor { stride: d.stride + 128, ..d },
+        Descriptor { swizzle, ..d },
+        Descriptor { along_k: !d.along_k, ..d },
+    ];
+    // From panel to panel, where a tile has several.
+    if !d.along_k {
+        out.push(Descriptor { leading: d.leading + 128, ..d });
     }
     out
 }

@@ -71,8 +71,9 @@ fn bytes(buffer: &warploom::ir::Buffer) -> usize {
 fn every_example_is_right_from_text_to_result() {
     alone("", |mock| {
         let device = Device::open(0).unwrap();
-        for (name, schedule) in cases::compiling_examples().filter(|(name, _)| name != "worked_example") {
-            let small = schedule.resized(&[128, 128, 64]).ok().filter(|small| small.scheduled().is_ok());
+        for (name, schedule) in cases::compiling_examples() {
+            let size = if name == "worked_example" { [256, 256, 64] } else { [128, 128, cases::depth(&schedule)] };
+            let small = schedule.resized(&size).ok().filter(|small| small.scheduled().is_ok());
             is_right(mock, &device, &name, &small.unwrap_or(schedule));
         }
     });

@@ -1,0 +1,135 @@
+//! What the checks find: every example's kernels at small sizes, damaged one thing at a time as a faulty pass could.
+
+mod equal;
+mod subjects;
+
+use equal::EQUAL;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+use subjects::{Subject, subjects};
+use warploom::lower::mutate::{Mutant, mutants};
+use warploom::lower::{Lowered, verify};
+use warploom::machine::{Mode, Options, Policy, ring_lowered_with};
+
+const POLICIES: [Policy; 3] = [Policy::InOrder, Policy::Reverse, Policy::Random(3)];
+
+/// What finds a mutant: the verifier, a code of the machine, or the result; `None` where nothing does.
+fn found(lowered: &Lowered, naive: &[Vec<Vec<u32>>], policy: Policy) -> Option<String> {
+    if let Some(error) = lowered.kernels.iter().find_map(|k| verify(k).err()) {
+        return Some(error.code().to_string());
+    }
+    let options = Options { policy, ..Options::new(Mode::Ring) };
+    naive.iter().zip(1..).find_map(|(wanted, seed)| match ring_lowered_with(lowered, &options, seed) {
+        Err(error) => Some(error.code().to_string()),
+        Ok(elements) => (elements != *wanted).then(|| "other result".to_string()),
+    })
+}
+
+/// Counts what was found.
+#[derive(Default)]
+struct Score {
+    by_kind: BTreeMap<&'static str, (u32, u32)>,
+    by_check: BTreeMap<String, u32>,
+    survivors: Vec<(String, &'static str, String)>,
+}
+
+impl Score {
+    fn count(&mut self, subject: &Subject, mutant: Mutant, found: Option<String>) {
+        let entry = self.by_kind.entry(mutant.kind).or_default();
+        entry.1 += 1;
+        match found {
+            Some(check) => {
+                entry.0 += 1;
+                *self.by_check.entry(check).or_default() += 1;
+            }
+            None => self.survivors.push((subject.name.clone(), mutant.kind, mutant.what)),
+        }
+    }
+
+    fn totals(&self) -> (u32, u32) {
+        self.by_kind.values().fold((0, 0), |(a, b), (caught, all)| (a + caught, b + all))
+    }
+}
+
+fn is_of(entry: &(&str, &str, &str, &str), survivor: &(String, &str, String)) -> bool {
+    survivor.0.contains(entry.0) && survivor.1.starts_with(entry.1) && survivor.2.contains(entry.2)
+}
+
+/// What finds a mutant first. Of every eighth one, of all where `WARPLOOM_ALL` is set, each order must find it, or none: the
+/// verdict is the program's, not the order's. Only in which phase of an mbarrier a thread arrives, the order may decide.
+fn verdict(subject: &Subject, number: usize, mutant: &Mutant) -> Option<String> {
+    let mut orders = POLICIES.map(|p| move || found(&mutant.lowered, &subject.naive, p)).into_iter();
+    if number % 8 != 0 && std::env::var_os("WARPLOOM_ALL").is_none() {
+        return orders.find_map(|find| find());
+    }
+    let all: Vec<_> = orders.map(|find| find()).collect();
+    let same = all.iter().all(|o| o.is_some() == all[0].is_some());
+    let phases = |o: &String| ["machine.mbarrier", "machine.deadlock"].contains(&o.as_str());
+    assert!(
+        same || all.iter().flatten().all(phases),
+        "{}: {}: the order drawn decides: {all:?}",
+        subject.name,
+        mutant.what
+    );
+    all.into_iter().flatten().next()
+}
+
+/// Does the work of each number below `count` on all processors, in order of the numbers.
+fn each<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let worker = || {
+        loop {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            if n >= count {
+                break;
+            }
+            let result = work(n);
+            done.lock().unwrap().push((n, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        (0..threads).for_each(|_| drop(scope.spawn(worker)));
+    });
+    let mut done = done.into_inner().unwrap();
+    done.sort_by_key(|(n, _)| *n);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// `WARPLOOM_SUBJECTS=wgmma` damages only the programs with that in their names.
+#[test]
+fn damage_is_found() {
+    let (start, mut score) = (Instant::now(), Score::default());
+    let chosen = std::env::var("WARPLOOM_SUBJECTS").unwrap_or_default();
+    let subjects: Vec<Subject> = subjects().into_iter().filter(|s| s.name.contains(&chosen)).collect();
+    for s in &subjects {
+        for verdict in each(POLICIES.len(), |n| found(&s.lowered, &s.naive, POLICIES[n])) {
+            assert_eq!(verdict, None, "{} is not damaged", s.name);
+        }
+        let (before, mutants) = (start.elapsed(), mutants(&s.lowered));
+        let verdicts = each(mutants.len(), |n| verdict(s, n, &mutants[n]));
+        eprintln!("{}: {} mutants in {:.1?}", s.name, mutants.len(), start.elapsed() - before);
+        for (mutant, found) in mutants.into_iter().zip(verdicts) {
+            score.count(s, mutant, found);
+        }
+    }
+    for (kind, (caught, all)) in &score.by_kind {
+        eprintln!("{kind:>16}: {caught} of {all}");
+    }
+    let (caught, all) = score.totals();
+    eprintln!("{caught} of {all} mutants found, {:.1?}; by {:?}", start.elapsed(), score.by_check);
+    for survivor in &score.survivors {
+        let why = EQUAL.iter().find(|e| is_of(e, survivor)).map_or("??", |e| e.3);
+        eprintln!("{}: {}: {}\n    {why}", survivor.0, survivor.1, survivor.2);
+    }
+    let unknown: Vec<_> = score.survivors.iter().filter(|s| !EQUAL.iter().any(|e| is_of(e, s))).collect();
+    assert!(unknown.is_empty(), "nothing finds {unknown:#?}");
+    if !chosen.is_empty() {
+        return;
+    }
+    let stale: Vec<_> = EQUAL.iter().filter(|e| !score.survivors.iter().any(|s| is_of(e, s))).collect();
+    assert!(stale.is_empty(), "no survivor is {stale:#?}");
+    assert!(all > 1500 && caught * 100 >= all * 95, "{caught} of {all}");
+}

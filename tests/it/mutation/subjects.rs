@@ -1,0 +1,108 @@
+//! The programs that are damaged: every example's kernels at small sizes, and what no example has.
+
+use crate::cases::{compiling_examples, product_size};
+use crate::hopper::{self, Subset};
+use crate::lower::{NEIGHBOURS, TURNED, TWICE};
+use warploom::gemm::Wgmma;
+use warploom::lower::{Lowered, lower};
+use warploom::machine::ring;
+use warploom::te::{Known, Layout};
+use warploom::{DType, Gemm, Result, Schedule, Target, gemm};
+
+/// Programs with what no example has: a barrier of a warp, a parameter that threads exchange values through, buffers
+/// that share bytes.
+const PROGRAMS: [&str; 3] = [NEIGHBOURS, TURNED, TWICE];
+
+/// Examples whose tiles are large: each run of a mutant takes long. What orders their warps is damaged with smaller tiles, in
+/// the parts of the worked example, but for the turns of warpgroups.
+const TILES_ARE_LARGE: [&str; 4] = ["worked_example", "wgmma_f16_alternate", "wgmma_f16_batched", "wgmma_s8"];
+
+/// A program to damage.
+pub struct Subject {
+    pub name: String,
+    pub lowered: Lowered,
+    /// What the naive program computes, for each seed of the inputs. A lost element of a sum changes it; that of a
+    /// maximum only where it is the largest, so such programs run on several inputs.
+    pub naive: Vec<Vec<Vec<u32>>>,
+}
+
+fn subject(name: String, schedule: &Schedule) -> Result<Subject> {
+    let lowered = lower(&schedule.scheduled()?, &schedule.target)?;
+    let text = warploom::lower::print(&lowered);
+    let seeds = if text.contains("max(") || text.contains("min(") { 24 } else { 1 };
+    let naive = (1..=seeds).map(|seed| ring(&schedule.program, seed)).collect::<Result<_>>()?;
+    Ok(Subject { name, lowered, naive })
+}
+
+pub fn subjects() -> Vec<Subject> {
+    let mut out = Vec::new();
+    for (name, schedule) in compiling_examples() {
+        // Programs of their own have their sizes in their text: small ones come behind.
+        let known = Known::of(&schedule.program).filter(|_| !TILES_ARE_LARGE.contains(&name.as_str()));
+        let Some(known) = known else { continue };
+        let product = matches!(known, Known::Gemm(_));
+        let whole = product_size(&schedule, [64, 64, 32]);
+        // Of a pipeline the smallest size with a full tile, many iterations and a last one.
+        let sizes: &[&[i64]] = match (name.as_str(), product) {
+            ("gemm_cp_async", _) => &[&[128, 128, 40], &[35, 34, 18]],
+            // Two tiles.
+            ("persistent_simt", _) => &[&[128, 256, 24]],
+            // What tiles of 128 add to those of the seeds.
+            ("ladder_registers" | "ladder_vectors" | "ladder_warps" | "ladder_pipelined", _) => &[&[128, 128, 24]],
+            // A block goes through the ring twice, and its rest.
+            ("window_sum_roles", _) => &[&[1024], &[1300]],
+            (_, true) => &[&whole, &[35, 34, 18]],
+            _ => &[&[256], &[333]],
+        };
+        for (n, size) in sizes.iter().enumerate() {
+            let made = schedule.resized(size).and_then(|s| subject(format!("{name} {size:?}"), &s));
+            match made {
+                Ok(s) => out.push(s),
+                // Some steps demand sizes that they divide.
+                Err(e) => assert!(n > 0, "{name}: {e}"),
+            }
+        }
+    }
+    for text in PROGRAMS {
+        let schedule = Schedule::parse(text).unwrap();
+        out.push(subject(schedule.program.name.clone(), &schedule).unwrap());
+    }
+    for (name, _, text) in crate::programs::PROGRAMS {
+        out.push(subject(name.to_string(), &Schedule::parse(text).unwrap()).unwrap());
+    }
+    for (name, text) in crate::copies::programs().into_iter().chain(crate::bulk::programs()) {
+        out.push(subject(name.to_string(), &Schedule::parse(&text).unwrap()).unwrap());
+    }
+    out.extend(PARTS.map(|(name, size, parts)| {
+        let subset = Subset { name: name.to_string(), parts, layout: Layout::NT };
+        subject(subset.name.clone(), &hopper::schedule(&subset, size).unwrap()).unwrap()
+    }));
+    out.extend(PRODUCTS_OF_RECIPES.iter().map(recommended));
+    out
+}
+
+/// Products with the steps of a kind: size, type, layout, kind and chip. Those on tensor cores are a whole tile and a ragged
+/// one: by stmatrix with zeros filled in, and with tiles that pass through registers.
+const PRODUCTS_OF_RECIPES: [([i64; 3], DType, Layout, gemm::Kind, Target); 5] = [
+    ([64, 64, 32], DType::F32, Layout::NN, gemm::Kind::Simt, Target::sm_80()),
+    ([33, 35, 18], DType::F32, Layout::NT, gemm::Kind::Simt, Target::sm_80()),
+    ([64, 32, 16], DType::F16, Layout::TN, gemm::Kind::Simt, Target::sm_80()),
+    ([24, 56, 120], DType::F16, Layout::NN, gemm::Kind::Mma, Target::sm_90()),
+    ([32, 64, 160], DType::F16, Layout::NT, gemm::Kind::Mma, Target::sm_75()),
+];
+
+fn recommended(product: &([i64; 3], DType, Layout, gemm::Kind, Target)) -> Subject {
+    let ([m, n, k], dtype, layout, kind, target) = *product;
+    let schedule = kind.schedule(&Gemm::new(m, n, k).of(dtype).layout(layout), &target).unwrap();
+    let by = if kind == gemm::Kind::Simt { String::new() } else { format!(" by {}", kind.name()) };
+    subject(format!("recommended {dtype} {} {m}x{n}x{k}{by}", layout.name()), &schedule).unwrap()
+}
+
+/// The parts of the worked example with tiles that the machine runs in a moment, in the place of its own of 128 x 256: all
+/// together, and without roles.
+const PARTS: [(&str, [i64; 3], Wgmma); 2] = [
+    ("all parts of the worked example", [128, 128, 256], SMALL),
+    ("the worked example without roles", [128, 128, 256], Wgmma { loader: false, ..SMALL }),
+];
+
+const SMALL: Wgmma = Wgmma { block: [64, 64], groups: 1, stages: 3, ..Wgmma::LARGE };
