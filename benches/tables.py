@@ -2,10 +2,11 @@
 
     python3 benches/tables.py benches/results/FOLDER [README.md]
 
-FOLDER holds suite.json (`bench --suite benches/tensor.suite --out FOLDER/suite`) and ladder.jsonl (`bench --ladder
---gemm 4096 --dtype f16,s8,s4 --layout NT --json > FOLDER/ladder.jsonl`); either may be missing. The tables go between
-the lines `<!-- tensor suite -->`, `<!-- tensor ladder -->` and `<!-- end -->` of the README, or to standard output
-without one; the picture of the ladder becomes FOLDER/tensor_ladder.svg. Nothing is measured or rounded up here: what
+FOLDER holds suite.json (`bench --suite benches/tensor.suite --out FOLDER/suite`), hopper.json (the same of
+benches/hopper.suite), ladder.jsonl (`bench --ladder --gemm 4096 --dtype f16,s8,s4 --layout NT --json > FOLDER/ladder.jsonl`)
+and hopper_ladder.jsonl (`bench --ladder --gemm 4096 --dtype f16 --json`); any may be missing. The tables go between
+the lines `<!-- tensor suite -->`, `<!-- hopper suite -->`, `<!-- tensor ladder -->`, `<!-- hopper ladder -->` and
+`<!-- end -->` of the README, or to standard output without one; the picture of the ladder becomes FOLDER/tensor_ladder.svg. Nothing is measured or rounded up here: what
 is missing in the records stays out of the tables.
 """
 
@@ -80,6 +81,19 @@ def ladder_table(rows):
     return "\n".join(lines + ([""] + [f"{'; '.join(beside)}."] if beside else []))
 
 
+def steps_table(rows):
+    """A line for each rung of one product, with what it gave over the one below."""
+    lines = ["| rung | adds | us | TFLOP/s | of cuBLAS | gain |", "|---|---|---|---|---|---|"]
+    below = None
+    for row in sorted(rows, key=lambda r: r["rung"]):
+        gain = "" if below is None else f"{below['us'] / row['us']:.2f}"
+        lines.append(
+            f"| {row['program']} | {row['adds']} | {row['us']:.1f} | {row['gflops'] / 1e3:.3g} | {row['ratio']:.3f} | {gain} |"
+        )
+        below = row
+    return "\n".join(lines)
+
+
 def ladder_picture(rows):
     """Groups of bars, TFLOP/s on a logarithmic scale, a group a rung."""
     import math
@@ -139,8 +153,15 @@ def main():
         rows = [json.loads(line) for line in (folder / "ladder.jsonl").read_text().splitlines() if line.strip()]
         tables["tensor ladder"] = ladder_table(rows)
         (folder / "tensor_ladder.svg").write_text(ladder_picture(rows))
+    if (folder / "hopper.json").exists():
+        record = json.loads((folder / "hopper.json").read_text())
+        record["rows"] = [entry for entry in record["rows"] if entry.get("row")]
+        tables["hopper suite"] = suite_table(record)
+    if (folder / "hopper_ladder.jsonl").exists():
+        lines = (folder / "hopper_ladder.jsonl").read_text().splitlines()
+        tables["hopper ladder"] = steps_table([json.loads(line) for line in lines if line.strip()])
     if not tables:
-        sys.exit(f"neither suite.json nor ladder.jsonl in {folder}")
+        sys.exit(f"no suite.json, hopper.json, ladder.jsonl or hopper_ladder.jsonl in {folder}")
     if len(sys.argv) == 2:
         print("\n\n".join(tables.values()))
         return
