@@ -117,7 +117,6 @@ pub const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("window_sum_cooperative [333]", "guard", "became `if blockIdx.x*128 + ax0_0*128 + threadIdx.x < 335 and", MARGIN),
     ("window_sum_shared [333]", "guard", "became `if blockIdx.x*128 + ax0 < 335`", MARGIN),
     ("window_sum_roles", "slot", "mbarrier.arrive (WAR A_shared", TURNS),
-    ("window_sum_roles", "election changed", "one thread of 1 warps to mbarrier.arrive (RAW", ONE_WARP),
     ("window_sum_roles", "loop", "loop ax0_0 runs 6 times", STOPPED_ANYWAY),
     ("window_sum_roles [1300]", "loop", "loop i_t runs 9 times", STOPPED),
     ("window_sum_roles", "guard moved", "threadIdx.x < 131`", UNREAD),
