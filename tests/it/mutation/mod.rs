@@ -61,7 +61,7 @@ fn is_of(entry: &(&str, &str, &str, &str), survivor: &(String, &str, String)) ->
 /// verdict is the program's, not the order's. Only in which phase of an mbarrier a thread arrives, the order may decide.
 fn verdict(subject: &Subject, number: usize, mutant: &Mutant) -> Option<String> {
     let mut orders = POLICIES.map(|p| move || found(&mutant.lowered, &subject.naive, p)).into_iter();
-    if number % 8 != 0 && std::env::var_os("WARPLOOM_ALL").is_none() {
+    if !number.is_multiple_of(8) && std::env::var_os("WARPLOOM_ALL").is_none() {
         return orders.find_map(|find| find());
     }
     let all: Vec<_> = orders.map(|find| find()).collect();
