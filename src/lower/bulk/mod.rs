@@ -32,7 +32,8 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     if !visit::blocks(&kernel.func.body).iter().any(|b| is_bulk(b)) {
         return Ok(());
     }
-    let thread_vars = kernel.thread_vars().into_iter().chain(kernel.turns()).map(|(v, _)| v).collect();
+    let thread_vars = kernel.thread_vars().into_iter().map(|(v, _)| v).collect();
+    let turns = kernel.turns().into_iter().map(|(v, _)| v).collect();
     let body = std::mem::take(&mut kernel.func.body);
     let loops: Vec<Var> = visit::loops(&body).iter().map(|l| l.var).collect();
     let threads: u32 = kernel.block().iter().product();
@@ -47,6 +48,7 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         warps,
         cluster,
         thread_vars,
+        turns,
         derived,
     };
     let mut body = pass.body(body, &env, &mut Vec::new())?;
@@ -96,6 +98,8 @@ struct Pass<'a> {
     warps: u32,
     cluster: Option<LaunchAxis>,
     thread_vars: Vec<Var>,
+    /// The loops whose iterations are the turns of warpgroups.
+    turns: Vec<Var>,
     /// What blocks derive from their numbers.
     derived: Vec<Derived>,
 }
@@ -166,8 +170,9 @@ impl Pass<'_> {
             vec![Stmt::For(For::new(l.var, l.extent.clone(), LoopKind::Serial, body))]
         });
         let of_threads = |i: &Index| self.thread_vars.iter().any(|v| i.mentions(*v));
-        let apart = found.coordinates.iter().chain(&found.indices).any(of_threads);
-        // Only the number of a warpgroup can tell boxes apart within a block.
+        let of_turns = |i: &Index| found.store && self.turns.iter().any(|v| i.mentions(*v));
+        let apart = found.coordinates.iter().chain(&found.indices).any(|i| of_threads(i) || of_turns(i));
+        // Only the number of a warpgroup can tell boxes apart within a block; what it stores in its turn it starts itself.
         let elect = Stmt::Elect(Elect { warps: if apart { 4 } else { self.warps }, body });
         Ok(guarded(conds, vec![elect]).remove(0))
     }

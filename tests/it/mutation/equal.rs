@@ -42,6 +42,9 @@ const COPIES: &str = "it moves past a wait for copies, which touch no registers"
 const REGISTERS_FENCED: &str = "it moves past the fence of the sum, which stays in registers";
 const ALL_LANDED: &str =
     "a block has waited for all that the others load into it, and they arrive at nothing of its own";
+const LAST_SLOT: &str = "the turn is passed on before its last slot is full: that shows only if its copy lands behind those of \
+                         the next turn's first slots, whose warpgroup would then take its phase for its own";
+const PASSED_ON: &str = "it moves past the turn that is passed on, which touches no sum";
 const WHOLE_WARP: &str = "a warp waits for products as a whole: its lanes need not meet for that";
 
 /// The survivors: subject, class, what was damaged, and why it cannot change a result. Each was looked at.
@@ -150,6 +153,18 @@ pub const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("wgmma_f16_staged", "init", "adds where", NO_FIRST),
     ("wgmma_f16_staged", "wait moved", "wgmma_wait 0 (RAW the sum; WAR the tiles) moved down", OWN_ROWS),
     ("wgmma_f16_staged", "barrier", "(WAR C_s: C_f writes bytes that mma used as A_s)", OWN_ROWS),
+    ("wgmma_s8 with narrow", "wait moved", "the slot is full) moved down", REGISTERS_FENCED),
+    ("wgmma_f16_alternate with narrow", "wait moved", "the slot is full) moved down", LAST_SLOT),
+    ("wgmma_f16_alternate with narrow", "fence moved", "wgmma_fence", PASSED_ON),
+    ("with narrow tiles", "barrier", "(WAR A_s, B_s: all lanes have read the slot)", WHOLE_WARP),
+    (
+        "with narrow tiles",
+        "wait moved",
+        "wgmma_wait 0 (RAW the sum; WAR the tiles: the products in flight) moved down",
+        WHOLE_WARP,
+    ),
+    ("with narrow tiles", "election changed", "warps to bulk_wait_read", OF_NONE),
+    ("with narrow tiles", "walk", "i0 became 1", LONE_ROW),
     ("worked example", "wait moved", "the slot is full) moved down", REGISTERS_FENCED),
     ("worked example", "wait moved", "(RAW A_s, B_s: the slot's loads have landed) moved down", REGISTERS_FENCED),
     ("worked example", "barrier", "(WAR A_s, B_s: all lanes have read the slot)", WHOLE_WARP),

@@ -13,8 +13,8 @@ use warploom::{DType, Gemm, Result, Schedule, Target, gemm};
 /// that share bytes.
 const PROGRAMS: [&str; 3] = [NEIGHBOURS, TURNED, TWICE];
 
-/// Examples whose tiles are large: each run of a mutant takes long. What orders their warps is damaged with smaller tiles, in
-/// the parts of the worked example, but for the turns of warpgroups.
+/// Examples whose tiles are large: each run of a mutant takes long. What orders their warps is damaged with smaller tiles: in
+/// the parts of the worked example, and in [`narrow`] forms of two of them.
 const TILES_ARE_LARGE: [&str; 4] = ["worked_example", "wgmma_f16_alternate", "wgmma_f16_batched", "wgmma_s8"];
 
 /// A program to damage.
@@ -77,8 +77,45 @@ pub fn subjects() -> Vec<Subject> {
         let subset = Subset { name: name.to_string(), parts, layout: Layout::NT };
         subject(subset.name.clone(), &hopper::schedule(&subset, size).unwrap()).unwrap()
     }));
+    out.extend(NARROW.map(narrow));
     out.extend(PRODUCTS_OF_RECIPES.iter().map(recommended));
     out
+}
+
+/// Examples with what makes their tiles narrow: its name, and what it writes in the place of what.
+type Narrow = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// Warpgroups that take turns, two tiles of two turns with a ring that does not end where it began; and bytes.
+const NARROW: [Narrow; 2] = [
+    (
+        "wgmma_f16_alternate",
+        &[
+            ("256x256x256", "128x32x192"),
+            ("split j ? 128", "split j ? 16"),
+            ("split en ? 64", "split en ? 16"),
+            ("m64n128k16", "m64n16k16"),
+            ("swizzle A_s B_s C_s 128", "swizzle A_s B_s 128; swizzle C_s 32"),
+            ("stages=4 in_flight=1", "stages=3 in_flight=1"),
+        ],
+    ),
+    (
+        "wgmma_s8",
+        &[
+            ("512x512x1024", "128x64x512"),
+            ("split j ? 128", "split j ? 32"),
+            ("m64n128k32", "m64n32k32"),
+            ("stages=4 in_flight=1", "stages=3 in_flight=1"),
+        ],
+    ),
+];
+
+fn narrow((name, changes): Narrow) -> Subject {
+    let text = crate::cases::examples().into_iter().find(|(n, _)| n == name).unwrap_or_else(|| panic!("{name}")).1;
+    let text = changes.iter().fold(text, |text, (from, to)| {
+        assert!(text.contains(from), "{name} has no `{from}`");
+        text.replace(from, to)
+    });
+    subject(format!("{name} with narrow tiles"), &Schedule::parse(&text).unwrap()).unwrap()
 }
 
 /// Products with the steps of a kind: size, type, layout, kind and chip. Those on tensor cores are a whole tile and a ragged
