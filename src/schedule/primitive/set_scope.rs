@@ -3,6 +3,7 @@
 //! Requires:
 //! 1. The buffer is not a parameter.
 //! 2. A swizzled buffer stays shared.
+//! 3. An aligned buffer becomes no fragment, whose elements have no addresses.
 //!
 //! Preserves: the text and its meaning. Whether values still reach the units that read them is asked of the whole program,
 //! by its verifier.
@@ -26,7 +27,11 @@ pub static PRIMITIVE: Primitive = Primitive {
     name: "set_scope",
     about: "States where a buffer lives.",
     signature: &[Parameter::place("buffer", Kind::Buffer), Parameter::place("scope", Kind::Choice(SCOPES))],
-    requires: &["the buffer is not a parameter", "a swizzled buffer stays shared"],
+    requires: &[
+        "the buffer is not a parameter",
+        "a swizzled buffer stays shared",
+        "an aligned buffer becomes no fragment, whose elements have no addresses",
+    ],
     apply,
 };
 
@@ -42,6 +47,11 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     }
     if func.buffer(id).swizzle.is_some() && scope != Scope::Shared {
         return Err(no(2, format!("buffer `{name}` is swizzled, which only shared memory is")));
+    }
+    if func.buffer(id).storage_align.is_some() && scope == Scope::Fragment {
+        let message =
+            format!("the rows of buffer `{name}` are aligned, and the elements of a fragment have no addresses");
+        return Err(no(3, message).help("leave storage_align out"));
     }
     let mut out = func.clone();
     out.buffer_mut(id).scope = scope;
@@ -64,6 +74,13 @@ mod tests {
         let gemm = "gemm 4x4x4 f16>f32>f16 NT";
         let swizzled = "set_scope acc shared; swizzle acc 32; set_scope acc local";
         refuses(gemm, swizzled, "set_scope.2", "buffer `acc` is swizzled, which only shared memory is");
+        let aligned = "storage_align acc 0 8 5; set_scope acc fragment";
+        refuses(
+            gemm,
+            aligned,
+            "set_scope.3",
+            "the rows of buffer `acc` are aligned, and the elements of a fragment have no addresses",
+        );
         refuses(gemm, "set_scope A shared", "set_scope.1", "buffer `A` is a parameter, which is global");
     }
 }

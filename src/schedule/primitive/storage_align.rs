@@ -7,6 +7,7 @@
 //! 3. The factor is positive and the offset at least 0 and below it.
 //! 4. The buffer is neither aligned nor swizzled yet.
 //! 5. The padded buffer's size is still a number.
+//! 6. The buffer is no fragment, whose elements have no addresses.
 //!
 //! Preserves: the text and its meaning. A placement.
 //!
@@ -17,7 +18,7 @@
 use super::{Applied, Kind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
-use crate::ir::{Func, StorageAlign, layout};
+use crate::ir::{Func, Scope, StorageAlign, layout};
 use crate::schedule::Args;
 use crate::schedule::find::{buffer, refuse};
 
@@ -37,6 +38,7 @@ pub static PRIMITIVE: Primitive = Primitive {
         "the factor is positive and the offset at least 0 and below it",
         "the buffer is neither aligned nor swizzled yet",
         "the padded buffer's size is still a number",
+        "the buffer is no fragment, whose elements have no addresses",
     ],
     apply,
 };
@@ -62,6 +64,9 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     }
     if func.buffer(id).storage_align.is_some() || func.buffer(id).swizzle.is_some() {
         return Err(no(4, format!("buffer `{name}` is already aligned or swizzled")));
+    }
+    if func.buffer(id).scope == Scope::Fragment {
+        return Err(no(6, format!("`{name}` is a fragment, whose elements have no addresses")));
     }
     let mut out = func.clone();
     out.buffer_mut(id).storage_align = Some(StorageAlign { dim, factor, offset });
@@ -98,6 +103,8 @@ mod tests {
         refuses(GEMM, "storage_align acc 0 8 8", "storage_align.3", "offset 8 does not lie in 0..8");
         let twice = "storage_align acc 0 8 1; storage_align acc 0 8 1";
         refuses(GEMM, twice, "storage_align.4", "buffer `acc` is already aligned or swizzled");
+        let fragment = "set_scope acc fragment; storage_align acc 0 8 1";
+        refuses(GEMM, fragment, "storage_align.6", "`acc` is a fragment, whose elements have no addresses");
         let huge = "storage_align acc 0 1099511627776 1099511627775";
         assert!(apply(GEMM, huge).is_ok());
         let large = "batched_gemm 256x65536x4x4 f16>f32>f16 NT";
