@@ -55,8 +55,6 @@ pub struct Wgmma {
 
 /// Rows of C of an instruction.
 const ROWS: i64 = 64;
-/// Bytes of shared memory that a block can have.
-const SHARED: i64 = 232_448;
 /// Bytes of a line of the second-level cache.
 const LINE: i64 = 128;
 /// Bytes of a row of C that leave together.
@@ -131,7 +129,7 @@ impl Wgmma {
             (w.cluster, w.loader) = ([2, 1], true);
         }
         // As many slots as k has use for, and as leave room for C's own.
-        w.stages = (2..=8).rev().find(|n| Wgmma { stages: *n, ..w }.shared(spec) <= SHARED).unwrap_or(2);
+        w.stages = (2..=8).rev().find(|n| Wgmma { stages: *n, ..w }.shared(spec) <= room(target)).unwrap_or(2);
         w.stages = w.stages.min(up(spec.k, w.bk).max(2));
         w.in_flight = i64::from(w.stages > 2);
         let rows = up(spec.m, block[0]);
@@ -171,7 +169,7 @@ impl Wgmma {
         let behind = BEHIND * (m * n * size) as f64 / 2048.0;
         let tile = BEFORE + steps * step + behind;
         // Small blocks share a multiprocessor.
-        let resident = (SHARED / self.shared(spec)).clamp(1, 4) as f64;
+        let resident = (room(target) / self.shared(spec)).clamp(1, 4) as f64;
         let waves = self.blocks(spec) as f64 / (f64::from(processors(target)) * resident);
         let last = waves.ceil();
         let full = BEFORE + (steps * step + behind) * resident;
@@ -179,9 +177,14 @@ impl Wgmma {
     }
 }
 
-/// Multiprocessors of the chips that have wgmma.
-fn processors(_: &Target) -> u32 {
-    132
+/// Multiprocessors of the chip.
+fn processors(target: &Target) -> u32 {
+    target.device().multiprocessors
+}
+
+/// Bytes of shared memory that a block can have.
+fn room(target: &Target) -> i64 {
+    i64::from(target.limits.shared_optin)
 }
 
 /// The steps.

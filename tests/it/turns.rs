@@ -48,6 +48,33 @@ fn a_missing_turn_is_found() {
     }
 }
 
+/// A turn that is passed on before its last slot is full lets the next warpgroup take that phase for its own. It shows only
+/// where that slot's copies land behind those of the slots after it, in some of the orders drawn.
+#[test]
+fn a_turn_passed_on_too_early_is_found() {
+    let text = text()
+        .replace("256x256x256", "128x32x192")
+        .replace("split j ? 128", "split j ? 16")
+        .replace("split en ? 64", "split en ? 16")
+        .replace("m64n128k16", "m64n16k16")
+        .replace("swizzle A_s B_s C_s 128", "swizzle A_s B_s 128; swizzle C_s 32")
+        .replace("stages=4 in_flight=1", "stages=2");
+    let schedule = Schedule::parse(&text).unwrap();
+    let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+    let naive = ring(&schedule.program, 5).unwrap();
+    let early = |m: &mutate::Mutant| m.kind == "wait moved" && m.what.contains("the slot is full) moved down");
+    let mutants = mutate::mutants(&lowered);
+    let damaged: Vec<&mutate::Mutant> = mutants.iter().filter(|m| early(m)).collect();
+    assert!(!damaged.is_empty());
+    for mutant in damaged {
+        let found = (0..64).any(|seed| {
+            let options = Options { policy: Policy::Random(seed), ..Options::new(Mode::Ring) };
+            ring_lowered_with(&mutant.lowered, &options, 5).map_or(true, |result| result != naive)
+        });
+        assert!(found, "{}", mutant.what);
+    }
+}
+
 #[test]
 fn turns_without_a_role_are_refused() {
     let text = text().replace("specialize A_s B_s -> load warps=4 regs=40", "");

@@ -1,7 +1,7 @@
 //! The ladder of products by wgmma: subsets of the recipe's parts, from the least that multiplies up to all of them, each with
 //! one part more than the one below.
 
-use super::{SHARED, Wgmma, bytes};
+use super::{Wgmma, bytes, room};
 use crate::error::Result;
 use crate::gemm::{Gemm, schedule};
 use crate::loom::Schedule;
@@ -76,7 +76,7 @@ impl Rung {
         } else {
             0
         };
-        while parts.stages > 2 && parts.shared(gemm.spec()) + tile > SHARED {
+        while parts.stages > 2 && parts.shared(gemm.spec()) + tile > room(target) {
             parts.stages -= 1;
         }
         if parts.stages == 2 {

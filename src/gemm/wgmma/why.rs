@@ -1,6 +1,6 @@
 //! What the choice of tiles rests on, in a line of numbers.
 
-use super::{ROWS, SHARED, Wgmma, bytes, processors, up};
+use super::{ROWS, Wgmma, bytes, processors, room, up};
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -12,7 +12,7 @@ impl Wgmma {
     /// memory and a thread of registers, and how far behind the next best tiles are.
     pub fn why(&self, spec: &GemmSpec, target: &Target) -> String {
         let ([m, n], blocks) = (self.block, self.blocks(spec));
-        let resident = (SHARED / self.shared(spec)).clamp(1, 4);
+        let resident = (room(target) / self.shared(spec)).clamp(1, 4);
         let waves = blocks as f64 / (f64::from(processors(target)) * resident as f64);
         // Blocks of a cluster read a shared tile once.
         let [rows, columns] = [m as f64 / self.cluster[1] as f64, n as f64 / self.cluster[0] as f64];

@@ -42,12 +42,12 @@ const COPIES: &str = "it moves past a wait for copies, which touch no registers"
 const REGISTERS_FENCED: &str = "it moves past the fence of the sum, which stays in registers";
 const ALL_LANDED: &str =
     "a block has waited for all that the others load into it, and they arrive at nothing of its own";
-const LAST_SLOT: &str = "the turn is passed on before its last slot is full: that shows only if its copy lands behind those of \
-                         the next turn's first slots, whose warpgroup would then take its phase for its own";
+const LAST_SLOT: &str = "the next turn may take the last slot's phase for its own, if that slot's copies land late: found in \
+                         some of many orders (turns::a_turn_passed_on_too_early_is_found), not in those drawn here";
 const PASSED_ON: &str = "it moves past the turn that is passed on, which touches no sum";
 const WHOLE_WARP: &str = "a warp waits for products as a whole: its lanes need not meet for that";
 
-/// The survivors: subject, class, what was damaged, and why it cannot change a result. Each was looked at.
+/// The survivors: subject, class, what was damaged, and why it cannot change a result, or where it is found. Each was looked at.
 pub const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("d2l [64, 64, 32]", "guard", "`if threadIdx.y < 8`", REGISTERS),
     ("d2l [35, 34, 18]", "guard", "xi_init < 35 and threadIdx.x*4 + yi_init < 34`", REGISTERS),
