@@ -23,7 +23,6 @@ mod product;
 mod regroup;
 mod session;
 mod slices;
-mod unroll;
 mod value;
 mod words;
 

@@ -24,6 +24,7 @@ mod point;
 mod registers;
 mod roles;
 mod units;
+pub(crate) mod unroll;
 mod vectors;
 mod verify;
 mod walks;

@@ -4,6 +4,7 @@ mod auto;
 mod bulk;
 mod bytes;
 mod cases;
+mod ceilings;
 mod certify;
 mod cli;
 mod codegen;

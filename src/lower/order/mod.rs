@@ -81,7 +81,7 @@ fn slice(kernel: &mut LoweredKernel) -> Result<()> {
     if copies {
         kernel.func.body = groups::close(std::mem::take(&mut kernel.func.body), &kernel.func);
     }
-    kernel.func.body = products::group(std::mem::take(&mut kernel.func.body));
+    kernel.func.body = products::group(std::mem::take(&mut kernel.func.body), &kernel.func);
     let mut sites = Sites::new(kernel);
     let items = items(&kernel.func.body, &mut sites, &mut 0);
     let walker = Walker::new(&sites);

@@ -1,4 +1,4 @@
-//! Which loops are written out.
+//! Which loops are written out: what code generation does, and what is known of it before.
 //!
 //! Loops of kind `Unrolled` are written out whole: local buffers are registers, and a register has no index. A serial
 //! loop is written out where that pays: loads of several iterations run at once, addresses become a base and a
@@ -24,6 +24,11 @@ pub enum Copies {
     All,
     /// This many, which divides the extent; 1 leaves the loop as it is.
     Some(i64),
+}
+
+/// Whether no loop is left of a body.
+pub fn is_straight(func: &Func, body: &[Stmt]) -> bool {
+    straight_size(func, body, None).is_some()
 }
 
 /// What becomes of a loop inside the serial loop `around`.
