@@ -1,60 +1,45 @@
-//! What a launch costs the host: ours, with its checks, beside the driver's call alone, with and without clusters:
-//! `cargo bench --bench launch`.
+//! What a launch costs the host: ours, with its checks, beside the driver's call alone and as one of a graph, for kernels with
+//! nothing, arrays, tensor maps and clusters: `cargo bench --bench launch`. The built program runs by itself: `launch --bench`.
 //!
-//! Needs a GPU; without one it says SKIPPED. The queue of the stream is emptied outside of what is timed: a full one makes
-//! the host wait.
+//! Needs a GPU; without one it says SKIPPED. Behind criterion's figures stand a line of JSON for each and a table: what
+//! `warploom bench --launch` prints.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use std::time::{Duration, Instant};
-use warploom::Result;
-use warploom::measure::nothing;
-use warploom::runtime::{Device, Program};
+use warploom::measure::{Launches, Way};
+use warploom::{Device, Error, Schedule};
 
-/// Launches between two waits: fewer than a queue holds.
-const ROUND: u64 = 256;
-
-/// The host's time of so many launches, some at a time.
-fn rounds(device: &Device, mut count: u64, some: &dyn Fn(u64) -> Result<Duration>) -> Result<Duration> {
-    let mut total = Duration::ZERO;
-    while count > 0 {
-        let now = count.min(ROUND);
-        total += some(now)?;
-        device.synchronize()?;
-        count -= now;
-    }
-    Ok(total)
-}
-
-fn ours(program: &Program, count: u64) -> Result<Duration> {
-    let start = Instant::now();
-    (0..count).try_for_each(|_| program.launch(&[]))?;
-    Ok(start.elapsed())
-}
-
-fn all(c: &mut Criterion, device: &Device) -> Result<()> {
+fn launch(c: &mut Criterion) {
+    let device = match Device::open(0) {
+        Ok(device) => device,
+        Err(error) => return eprintln!("SKIPPED: {}", error.message()),
+    };
     let mut group = c.benchmark_group("launch");
-    for cluster in [1, 2] {
-        if cluster > 1 && !device.info().clusters {
-            continue;
+    let mut table =
+        format!("{:42} {:>9} {:>9} {:>9}  host us a launch\n", "kernel with", "driver", "warploom", "graph");
+    let skipped = |name: &str, error: Error| eprintln!("SKIPPED: {name}: {}", error.message());
+    for (name, launches) in Launches::all(&device, &|text| warploom::compile(&Schedule::parse(text)?)) {
+        let launches = match launches {
+            Ok(launches) => launches,
+            Err(error) => {
+                skipped(name, error);
+                continue;
+            }
+        };
+        for way in Way::ALL {
+            let time = |count| launches.time(way, count).unwrap_or_default();
+            group.bench_function(BenchmarkId::new(way.name(), name), |b| b.iter_custom(time));
         }
-        let program = device.load(&nothing(cluster))?;
-        rounds(device, ROUND, &|n| ours(&program, n))?;
-        let bare = |n| program.time_bare_launches(n);
-        let whole = |n| ours(&program, n);
-        for (name, some) in [("driver", &bare as &dyn Fn(u64) -> Result<Duration>), ("warploom", &whole)] {
-            let time = |count| rounds(device, count, some).unwrap_or_default();
-            group.bench_function(BenchmarkId::new(name, format!("clusters of {cluster}")), |b| b.iter_custom(time));
+        match launches.row() {
+            Ok(row) => {
+                println!("{}", serde_json::to_string(&row).unwrap_or_default());
+                let [driver, ours, graph] = [row.driver_us, row.warploom_us, row.graph_us];
+                table += &format!("{name:42} {driver:9.3} {ours:9.3} {graph:9.3}\n");
+            }
+            Err(error) => skipped(name, error),
         }
     }
     group.finish();
-    Ok(())
-}
-
-fn launch(c: &mut Criterion) {
-    let outcome = Device::open(0).and_then(|device| all(c, &device));
-    if let Err(error) = outcome {
-        eprintln!("SKIPPED: {}", error.message());
-    }
+    print!("{table}");
 }
 
 criterion_group!(benches, launch);

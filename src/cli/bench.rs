@@ -18,6 +18,9 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     if args.ladder {
         return ladder::run(args);
     }
+    if args.launch {
+        return launch(args);
+    }
     if let Some(list) = &args.suite {
         return suite::run(args, list);
     }
@@ -26,6 +29,16 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         #[cfg(feature = "cuda")]
         Place::Gpu(device) => gpu::bench(args, &subjects(args, &gpu::chip(&device)?)?, &device),
     }
+}
+
+#[cfg(feature = "cuda")]
+fn launch(args: &BenchArgs) -> Result<ExitCode> {
+    super::launch::run(args.device.as_deref(), args.json)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn launch(_: &BenchArgs) -> Result<ExitCode> {
+    Err(data::without_cuda())
 }
 
 /// The schedules to measure with their names, each at each size. Products are scheduled for the chip.

@@ -134,7 +134,13 @@ fn open(ordinal: u32, patience: u64) -> Result<Place> {
 
 #[cfg(not(feature = "cuda"))]
 fn open(_: u32, _: u64) -> Result<Place> {
-    Err(Error::machine("cli.device", "this warploom was built without feature `cuda`"))
+    Err(without_cuda())
+}
+
+/// What needs a GPU is not in this program.
+#[cfg(not(feature = "cuda"))]
+pub fn without_cuda() -> Error {
+    Error::machine("cli.device", "this warploom was built without feature `cuda`")
 }
 
 #[cfg(test)]

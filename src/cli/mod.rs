@@ -11,6 +11,8 @@ mod gpu;
 mod input;
 mod ladder;
 #[cfg(feature = "cuda")]
+mod launch;
+#[cfg(feature = "cuda")]
 mod peers;
 #[cfg(feature = "cuda")]
 mod plot;

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     /// Schedules to measure.
-    #[arg(required_unless_present_any = ["ladder", "examples", "gemm", "suite"])]
+    #[arg(required_unless_present_any = ["ladder", "examples", "gemm", "suite", "launch"])]
     pub files: Vec<PathBuf>,
     /// Measure one product from one thread a block up to the recommended steps: f32 at 4096 and 1024x512x2048, or what
     /// --gemm, --dtype and --layout say.
@@ -37,6 +37,9 @@ pub struct BenchArgs {
     /// Measure the products of a list (`benches/tensor.suite` says how one is written) and print a table of record.
     #[arg(long, value_name = "LIST", conflicts_with_all = ["files", "examples", "ladder", "gemm", "plot", "json"])]
     pub suite: Option<PathBuf>,
+    /// Measure what a launch costs the host: ours, beside the driver's call alone and as one of a graph.
+    #[arg(long, conflicts_with_all = ["files", "examples", "ladder", "gemm", "suite", "plot"])]
+    pub launch: bool,
     /// Write the suite's record as NAME.json and NAME.md.
     #[arg(long, value_name = "NAME", requires = "suite")]
     pub out: Option<PathBuf>,

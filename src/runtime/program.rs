@@ -225,16 +225,21 @@ impl Program {
         self.enqueue(stream, addresses)
     }
 
-    /// The host's time for so many launches of the first kernel by nothing but the driver's call, to see what ours adds.
-    /// The kernel must take no parameters.
-    pub fn time_bare_launches(&self, count: u64) -> Result<Duration> {
-        let first = self.kernels.first().filter(|k| k.kernel.params.is_empty());
-        let first =
-            first.ok_or_else(|| Error::input("launch.bare", "only a kernel without parameters is timed bare"))?;
+    /// The host's time for so many launches of the first kernel by nothing but the driver's call, with parameters made once
+    /// before, to see what ours adds.
+    ///
+    /// # Errors
+    /// As [`Program::launch`].
+    pub fn time_bare_launches(&self, buffers: &[&DeviceBuffer], count: u64) -> Result<Duration> {
+        self.check(buffers)?;
+        let first = self.kernels.first().ok_or_else(|| Error::input("launch.bare", "the program has no kernel"))?;
+        let addresses: Vec<u64> = buffers.iter().map(|b| b.address()).collect();
+        let mut values = self.parameters(first, &addresses)?;
+        let mut params: Vec<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
         let (stream, mut time) = (self.device.raw_stream(), Duration::ZERO);
         self.device.inner.call("launching", || {
             let start = Instant::now();
-            let answer = (0..count).map(|_| first.enqueue(stream, &mut [])).find(|answer| *answer != 0);
+            let answer = (0..count).map(|_| first.enqueue(stream, &mut params)).find(|answer| *answer != 0);
             time = start.elapsed();
             answer.unwrap_or(0)
         })?;

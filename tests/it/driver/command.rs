@@ -78,6 +78,26 @@ fn what_goes_wrong_on_a_device_ends_with_whose_it_is() {
 }
 
 #[test]
+fn launches_are_timed_in_every_way_that_the_device_has() {
+    let folder = Folder::new("launch");
+    for (settings, kinds) in [("", 4), ("capability 7.5", 2)] {
+        let (status, lines, notes) = folder.run(settings, &["bench", "--launch", "--json", "--device", "0"]);
+        assert_eq!(status, Some(0), "{notes}");
+        let rows: Vec<serde_json::Value> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        assert_eq!((rows.len(), notes.matches("left out").count()), (kinds, 4 - kinds), "{lines}{notes}");
+        for row in &rows {
+            let us = |way: &str| row[way].as_f64().unwrap_or_default();
+            assert!(us("driver_us") > 0.0 && us("warploom_us") > 0.0 && us("graph_us") > 0.0, "{row}");
+            assert_eq!(row["device"], "Mock 0");
+        }
+    }
+    let (_, table, _) = folder.run("", &["bench", "--launch", "--device", "0"]);
+    assert!(table.contains("3 arrays, 2 tensor maps, clusters of 2"), "{table}");
+    let (status, _, error) = folder.run("", &["bench", "--launch", "--device", "cpu"]);
+    assert!(status == Some(1) && error.contains("--device 0"), "{status:?} {error}");
+}
+
+#[test]
 fn a_table_of_record_holds_what_failed_too() {
     let folder = Folder::new("suite");
     let [list, out] = ["list.suite", "record"].map(|name| folder.0.join(name));
