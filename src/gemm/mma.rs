@@ -133,14 +133,16 @@ impl Mma {
         factors: Factors,
     ) -> Mma {
         // 128 bytes of a row: all banks, and as many as are read together. Of large tiles of warps of 16-bit elements more
-        // but shorter slots are a little faster (0.646 for 0.639 of cuBLAS at 4096^3 NN on an H200).
-        // Bytes of long slots spill on some chips.
+        // but shorter slots are a little faster (at 4096^3 NN on an H200 0.645 of cuBLAS with six of 64 bytes, 0.642 with
+        // five, 0.637 with four, 0.632 with three of 128), unless both factors lie along k, whose rows would be half
+        // lines (NT: 0.636 with three of 128, 0.627 with five of 64). Bytes of long slots spill on some chips.
         let large = block[0] / warps[0] * (block[1] / warps[1]) > 1 << 11;
         let (asynchronous, bits) = (target.has(Features::CP_ASYNC), factors.bits(spec));
         let (row, stages) = match (asynchronous, large, bits) {
             // What is on its way is in registers, and there is half as much shared memory.
             (false, ..) => (64, 2),
-            (_, true, 16) => (64, 5),
+            (_, true, 16) if along_k(spec) == [true; 2] => (128, 3),
+            (_, true, 16) => (64, 6),
             (_, true, _) => (64, 4),
             _ => (128, 4),
         };

@@ -239,7 +239,7 @@ pub enum Note {
     MinBlocks,
     /// Loop over a stage: L2 eviction hint (0 normal, 1 first, 2 last).
     L2Hint,
-    /// Loop over a stage: L2 promotion in bytes (64, 128, 256).
+    /// Loop over a stage: L2 promotion in bytes (64, 128, 256; 0 for none).
     L2Promotion,
     /// blockIdx loop: the kernel waits on (1) or releases (2) its neighbours in the stream early.
     GridDependency,

@@ -1,7 +1,7 @@
 //! `annotate LOOP KEY VALUE`: a hint from the closed list of keys.
 //!
 //! Requires:
-//! 1. The value is in the key's range: unroll_limit 1..=65536, min_blocks 1..=32, l2_hint 0..=2, l2_promotion 64, 128 or
+//! 1. The value is in the key's range: unroll_limit 1..=65536, min_blocks 1..=32, l2_hint 0..=2, l2_promotion 0, 64, 128 or
 //!    256, grid_dependency 1 or 2, zigzag 1, spread 1.
 //! 2. The loop does not have the key yet.
 //! 3. For zigzag: no block inside sums over the loop, so that its iterations may run in any order.
@@ -31,7 +31,7 @@ pub static PRIMITIVE: Primitive = Primitive {
         Parameter::place("value", Kind::Int),
     ],
     requires: &[
-        "the value is in the key's range: unroll_limit 1..=65536, min_blocks 1..=32, l2_hint 0..=2, l2_promotion 64, 128 \
+        "the value is in the key's range: unroll_limit 1..=65536, min_blocks 1..=32, l2_hint 0..=2, l2_promotion 0, 64, 128 \
          or 256, grid_dependency 1 or 2, zigzag 1, spread 1",
         "the loop does not have the key yet",
         "for zigzag: no block inside sums over the loop, so that its iterations may run in any order",
@@ -48,7 +48,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         Note::UnrollLimit => (1..=limits::UNROLL).contains(&value),
         Note::MinBlocks => (1..=32).contains(&value),
         Note::L2Hint => (0..=2).contains(&value),
-        Note::L2Promotion => matches!(value, 64 | 128 | 256),
+        Note::L2Promotion => matches!(value, 0 | 64 | 128 | 256),
         Note::GridDependency => matches!(value, 1 | 2),
         Note::Zigzag | Note::Spread => value == 1,
     };
@@ -57,7 +57,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
             Note::UnrollLimit => "1 to 65536",
             Note::MinBlocks => "1 to 32",
             Note::L2Hint => "0, 1 or 2",
-            Note::L2Promotion => "64, 128 or 256",
+            Note::L2Promotion => "0 (none), 64, 128 or 256",
             Note::GridDependency => "1 or 2",
             Note::Zigzag | Note::Spread => "1",
         };
