@@ -6,6 +6,7 @@ use super::gpu;
 use super::subject::{BenchArgs, Subject};
 use super::{cpu, input, ladder, show, suite};
 use crate::error::{Error, Result};
+use crate::gemm;
 use crate::target::Target;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -75,6 +76,10 @@ fn products(args: &BenchArgs, target: &Target) -> Result<Vec<Subject>> {
     let sizes: Vec<Vec<i64>> = args.gemm.iter().map(|s| s.0.clone()).collect();
     let mut out = Vec::new();
     for product in args.products(&sizes)? {
+        if args.candidates {
+            out.extend(gemm::candidates(&product, target)?.into_iter().map(|(name, s)| Subject::new(name, s)));
+            continue;
+        }
         for kind in &args.kinds {
             let name = match args.dtype.len() {
                 1 => kind.name().to_string(),

@@ -34,6 +34,9 @@ pub struct BenchArgs {
     /// The kinds of code for --gemm; those without a recipe for a product are left out.
     #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = input::kind, default_values = ["simt", "wmma", "mma"])]
     pub kinds: Vec<Kind>,
+    /// Of each product of --gemm, measure the tiles that the recommended ones were chosen from, the recommended first.
+    #[arg(long, requires = "gemm", conflicts_with = "kinds")]
+    pub candidates: bool,
     /// Measure the products of a list (`benches/tensor.suite` says how one is written) and print a table of record.
     #[arg(long, value_name = "LIST", conflicts_with_all = ["files", "examples", "ladder", "gemm", "plot", "json"])]
     pub suite: Option<PathBuf>,

@@ -84,8 +84,13 @@ const THREADS: i64 = 256;
 impl Mma {
     /// The cheapest tiles; `None` where the chip or its tensor cores have no such product, or it is smaller than a tile.
     pub fn choose(spec: &GemmSpec, target: &Target) -> Option<Mma> {
+        Mma::candidates(spec, target).first().copied()
+    }
+
+    /// All tiles that suit the product, the cheapest first.
+    pub(super) fn candidates(spec: &GemmSpec, target: &Target) -> Vec<Mma> {
         if Mma::lacks(spec, target).is_some() {
-            return None;
+            return Vec::new();
         }
         let tiles: &[_] = if target.has(Features::CP_ASYNC) { &CANDIDATES } else { &SYNCHRONOUS };
         let tiles = tiles.iter().flat_map(|tile| PARTS.map(|parts| (tile, parts)));
@@ -97,9 +102,10 @@ impl Mma {
         let used = |m: &Mma| (0..2).all(|d| rows(spec)[d] > m.block[d] - m.block[d] / m.warps[d]);
         // A batch has the dimension of the grid that parts would have.
         let parts = |m: &Mma| m.parts == 1 || (spec.batch.is_none() && spec.k / m.parts >= 4 * m.bk);
-        let fits = |m: &Mma| used(m) && parts(m);
         let cost = |m: &Mma| m.clocks(spec, target);
-        all.filter(|m| fits(m) && cost(m).is_finite()).min_by(|a, b| cost(a).total_cmp(&cost(b)))
+        let mut fitting: Vec<Mma> = all.filter(|m| used(m) && parts(m) && cost(m).is_finite()).collect();
+        fitting.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
+        fitting
     }
 
     /// What keeps a product from its tensor cores.

@@ -3,6 +3,7 @@
 //! Nothing here is known to the compiler. [`recommend`] answers with a [`Schedule`], whose steps could have been written
 //! by hand and can be edited.
 
+mod candidates;
 mod kind;
 mod mma;
 mod pipelined;
@@ -14,6 +15,7 @@ mod warp_tiles;
 mod wgmma;
 mod wmma;
 
+pub use candidates::candidates;
 pub use kind::Kind;
 pub use mma::{Factors, Mma, Source, Way};
 pub use pipelined::{Pipelined, Route};

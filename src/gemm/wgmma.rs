@@ -64,7 +64,7 @@ const LEAVING: i64 = 128;
 /// Bytes along k of an instruction.
 const DEPTH: i64 = 32;
 /// Tiles to choose from: of a block, with the warpgroups that share it.
-const CANDIDATES: [([i64; 2], i64); 8] = [
+const TILES: [([i64; 2], i64); 8] = [
     ([128, 256], 2),
     ([256, 128], 2),
     ([128, 192], 2),
@@ -99,20 +99,23 @@ impl Wgmma {
 
     /// The tiles that suit a product; `None` where the chip has no wgmma, or the recipe no form for the product.
     pub fn choose(spec: &GemmSpec, target: &Target) -> Option<Wgmma> {
+        Wgmma::candidates(spec, target).first().copied()
+    }
+
+    /// All tiles that there are for a product, the cheapest first.
+    pub(super) fn candidates(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
         let small = spec.m.min(spec.n) < 16 || spec.k * bytes(spec.a) < DEPTH;
         if !known(spec) || small || !target.has(Features::WGMMA | Features::TMA) {
-            return None;
+            return Vec::new();
         }
         // As for mma.sync, bytes of a batch are not turned or packed by a kernel of their own.
         if spec.batch.is_some() && spec.a.bits() == 8 && routes(spec) != [Source::Direct; 2] {
-            return None;
+            return Vec::new();
         }
-        Wgmma::candidates(spec, target).min_by(|a, b| a.clocks(spec, target).total_cmp(&b.clocks(spec, target)))
-    }
-
-    /// The tiles to choose from.
-    fn candidates(spec: &GemmSpec, target: &Target) -> impl Iterator<Item = Wgmma> {
-        CANDIDATES.iter().map(|(block, groups)| Wgmma::of(spec, *block, *groups, target))
+        let mut all: Vec<Wgmma> =
+            TILES.iter().map(|(block, groups)| Wgmma::of(spec, *block, *groups, target)).collect();
+        all.sort_by(|a, b| a.clocks(spec, target).total_cmp(&b.clocks(spec, target)));
+        all
     }
 
     /// These tiles, with slots and routes that suit them.
@@ -151,8 +154,12 @@ impl Wgmma {
     /// Bytes of shared memory of a block.
     pub fn shared(&self, spec: &GemmSpec) -> i64 {
         let ring = (self.block[0] + self.block[1]) * self.bk * bytes(spec.a) * self.stages;
-        // Without a walk from tile to tile C lies where the factors were.
-        let out = if self.bulk_store && self.persistent { self.block[0] * LEAVING * self.out_stages } else { 0 };
+        // Where no role may already load the next tile, C lies where the factors were.
+        let out = if self.bulk_store && (self.persistent || self.loader) {
+            self.block[0] * LEAVING * self.out_stages
+        } else {
+            0
+        };
         let tile = if self.bulk_store { 0 } else { self.block[0] * self.block[1] * bytes(spec.out) };
         (ring + out).max(tile) + 16 * self.stages + 2048
     }

@@ -18,7 +18,7 @@ impl Wgmma {
         let [rows, columns] = [m as f64 / self.cluster[1] as f64, n as f64 / self.cluster[0] as f64];
         let fetched = (rows + columns) * (up(spec.k, self.bk) * self.bk * bytes(spec.a)) as f64 * blocks as f64;
         let clocks = self.clocks(spec, target);
-        let others = Wgmma::candidates(spec, target).filter(|w| w.block != self.block);
+        let others = Wgmma::candidates(spec, target).into_iter().filter(|w| w.block != self.block);
         let next = others.map(|w| (w.clocks(spec, target), w.block)).min_by(|a, b| a.0.total_cmp(&b.0));
         let next = next.map_or(String::new(), |(next, [m, n])| {
             format!("; {m} x {n} would take {:.0} % more", (next / clocks - 1.0) * 100.0)

@@ -1,0 +1,60 @@
+//! What a recommendation chose from.
+
+use super::{Gemm, Mma, Wgmma, recommend, schedule};
+use crate::error::Result;
+use crate::loom::Schedule;
+use crate::target::Target;
+
+/// Recipes whose choices are many are asked for so many of them.
+const MOST: usize = 8;
+
+/// The schedules that [`recommend`] weighed against each other for a product, each under a name that says its tiles: the
+/// recommended one first, and then by what the recipe takes them to cost. Where a recipe has nothing to choose, or no tensor
+/// cores come into question, the recommended one alone.
+///
+/// What the recipe takes them to cost is a model; on the chip another one may be faster, and measuring them tells:
+/// `warploom bench --gemm 4096 --dtype f16 --candidates`.
+pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)>> {
+    let spec = gemm.spec();
+    let name = |kind: &str, [m, n]: [i64; 2], parts: i64| match parts {
+        1 => format!("{kind} {m}x{n}"),
+        parts => format!("{kind} {m}x{n}, k in {parts} parts"),
+    };
+    let wgmma = Wgmma::candidates(spec, target);
+    let steps: Vec<(String, String)> = match wgmma.first().is_some_and(|w| w.pays(spec, target)) {
+        true => wgmma.iter().map(|w| (name("wgmma", w.block, 1), w.steps(spec))).collect(),
+        false => {
+            let mma = Mma::candidates(spec, target).into_iter().take(MOST);
+            mma.map(|m| (name("mma", m.block, m.parts), m.steps(spec))).collect()
+        }
+    };
+    if steps.is_empty() {
+        return Ok(vec![("recommended".into(), recommend(gemm, target)?)]);
+    }
+    steps.into_iter().map(|(name, steps)| Ok((name, schedule(gemm, target, &steps)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+
+    #[test]
+    fn the_recommended_steps_come_first_and_all_lower() {
+        let without_remarks = |s: &Schedule| s.steps.iter().map(|step| format!("{step}\n")).collect::<String>();
+        let chips =
+            [(DType::F16, Target::sm_90a(), 8), (DType::F16, Target::sm_80(), 4), (DType::F32, Target::sm_80(), 1)];
+        let sizes = [[1000, 520, 264], [1000, 1000, 1000], [512, 512, 512], [4096, 768, 1024], [255, 131, 67]];
+        for ((dtype, target, least), [m, n, k]) in chips.into_iter().flat_map(|c| sizes.map(|s| (c, s))) {
+            let gemm = Gemm::new(m, n, k).of(dtype);
+            let all = candidates(&gemm, &target).unwrap();
+            assert!(all.len() >= least, "{}", all.len());
+            let recommended = recommend(&gemm, &target).unwrap();
+            assert_eq!(without_remarks(&all[0].1), without_remarks(&recommended));
+            for (name, schedule) in &all {
+                let lowered = schedule.scheduled().and_then(|f| crate::lower::lower(&f, &target));
+                assert!(lowered.is_ok(), "{name} of {m}x{n}x{k}: {}", lowered.unwrap_err());
+            }
+        }
+    }
+}
