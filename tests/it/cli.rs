@@ -104,6 +104,10 @@ fn bench_climbs_ladders_and_runs_lists() {
         "{error}"
     );
     assert_eq!(bad(&["bench", "--gemm", "16", "--kinds", "fast"]).0, Some(2));
+    let rows = good(&["bench", "--gemm", "128", "--dtype", "f16", "--candidates", "--device", "cpu", "--json"]);
+    let names: Vec<&str> =
+        rows.lines().filter_map(|row| row.split("\"schedule\":\"").nth(1)?.split('"').next()).collect();
+    assert!(names.len() > 2 && names.iter().all(|n| n.starts_with("mma ")), "{names:?}");
 }
 
 #[test]
