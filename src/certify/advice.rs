@@ -1,15 +1,19 @@
 //! Why an access costs more than it must, and what step would help.
 
 use super::access::{Counter, Measured};
-use super::report::{Advice, Cost};
-use super::request::{self, Lanes, SECTOR};
-use super::site::Site;
+use super::report::{Advice, Cost, KernelCertificate};
+use super::request::{self, LINE, Lanes, SECTOR};
+use super::site::{By, Site};
 use crate::ir::simplify::{self, Affine};
-use crate::ir::{Axis, Index, Var, print, visit};
-use crate::lower::Dim;
+use crate::ir::{Axis, BulkCopy, Index, Var, Way, print, visit};
+use crate::lower::{Dim, TensorMap};
+use crate::target::Device;
 
 /// Nothing where the cost is the ideal.
 pub fn of(counter: &Counter<'_>, site: &Site<'_>, measured: &Measured) -> Option<Advice> {
+    if let (By::Copy(copy), Cost::Box { lines, ideal_lines, .. }) = (site.by, measured.cost) {
+        return (lines > ideal_lines).then(|| lines_of(counter, copy)).flatten();
+    }
     let worst = measured.worst?;
     let (total, ideal) = measured.cost.total();
     if total <= ideal {
@@ -19,7 +23,61 @@ pub fn of(counter: &Counter<'_>, site: &Site<'_>, measured: &Measured) -> Option
     Some(match measured.cost {
         Cost::Shared { degree, .. } => pattern.conflicts(degree),
         Cost::Global { .. } => pattern.sectors(),
+        Cost::Box { .. } | Cost::Engine { .. } => return None,
     })
+}
+
+/// Rows of boxes that begin between two lines of the caches.
+fn lines_of(counter: &Counter<'_>, copy: &BulkCopy) -> Option<Advice> {
+    let kernel = counter.kernel;
+    let (map, buffer) = (kernel.maps.get(copy.map as usize)?, kernel.func.buffer(copy.global));
+    let bytes = i64::from(buffer.dtype.bits()) / 8;
+    let apart = map.strides.iter().rev().skip(1).map(|s| s * bytes).find(|s| s % LINE != 0);
+    Some(match apart {
+        Some(stride) => Advice {
+            because: format!(
+                "rows of {} are {stride} bytes apart, no multiple of {LINE}: a row of a box begins between two lines",
+                buffer.name
+            ),
+            step: None,
+            then: Some(format!(
+                "try: rows of {} padded to a multiple of {} elements",
+                buffer.name,
+                LINE / bytes.max(1)
+            )),
+        },
+        None => Advice {
+            because: format!("boxes do not all begin at multiples of {LINE} bytes"),
+            step: None,
+            then: Some(format!(
+                "try: tiles that are a multiple of {} elements along the rows of {}",
+                LINE / bytes.max(1),
+                buffer.name
+            )),
+        },
+    })
+}
+
+/// What a kernel as a whole suffers from.
+pub fn of_kernel(kernel: &KernelCertificate, counter: &Counter<'_>, device: Device) -> Vec<Advice> {
+    let (Some(l2), Some(products)) = (kernel.at_least.l2, kernel.at_least.products) else { return Vec::new() };
+    if products <= 0.0 || l2 <= products {
+        return Vec::new();
+    }
+    let each = f64::from(device.l2_bytes.unwrap_or(0)) / f64::from(device.multiprocessors.max(1));
+    let because = format!(
+        "products ask the L2 cache for {:.0} bytes a clock of each multiprocessor, which gets {each:.0}",
+        each * l2 / products
+    );
+    let alone = |a: &Site<'_>| match a.by {
+        By::Copy(copy) if matches!(copy.way, Way::Load { multicast: None, .. }) => Some(copy.shared),
+        _ => None,
+    };
+    let stage = counter.sites.accesses.iter().find_map(alone);
+    let stage = stage.map(|b| counter.kernel.func.buffer(b).name.clone());
+    let shared = stage
+        .map_or(String::new(), |s| format!(", or blocks of a cluster that share it: copy_with {s} tma multicast=L"));
+    vec![Advice { because, step: None, then: Some(format!("try: a larger tile of each block{shared}")) }]
 }
 
 /// How the lanes of a warp move through a buffer.
@@ -61,6 +119,9 @@ impl Pattern<'_> {
             return found;
         }
         let because = self.steps();
+        if let Some(map) = self.map() {
+            return self.swizzle(map, degree, because);
+        }
         let Some(Padding { dim, row, pad, left }) = self.padding(degree) else {
             return Advice { because, step: None, then: None };
         };
@@ -71,6 +132,53 @@ impl Pattern<'_> {
             step: Some(format!("storage_align {buffer} {dim} {row} {pad}")),
             then: Some(format!("rows of {row} elements lie {} apart, and this access is {effect}", row + pad)),
         }
+    }
+
+    /// The box in which the copy engine fills or empties the buffer.
+    fn map(&self) -> Option<&TensorMap> {
+        let kernel = self.counter.kernel;
+        let of = |a: &Site<'_>| match a.by {
+            By::Copy(copy) if copy.shared == self.site.buffer => kernel.maps.get(copy.map as usize),
+            _ => None,
+        };
+        self.counter.sites.accesses.iter().find_map(of)
+    }
+
+    /// The swizzle that lowers the degree of the worst request most: the copy engine's boxes lie dense, so rows cannot be padded.
+    fn swizzle(&self, map: &TensorMap, degree: u64, because: String) -> Advice {
+        let tried = [128, 64, 32].into_iter().filter(|_| map.swizzle == 0);
+        let tried = tried.filter_map(|width| Some((self.swizzled(map, width)?, width)));
+        let Some((left, width)) = tried.filter(|(left, _)| *left < degree).min_by_key(|(left, width)| (*left, -width))
+        else {
+            let then = (map.swizzle > 0).then(|| {
+                let width = map.swizzle;
+                format!("rows of {width} bytes are swizzled by 16 bytes at a time: lanes that go down a column read more of each row at once, or meet")
+            });
+            return Advice { because, step: None, then };
+        };
+        let buffer = &self.counter.kernel.func.buffer(self.site.buffer).name;
+        let effect = if left == 1 { "without conflict".to_string() } else { format!("{left}-way") };
+        let then = format!("chunks of 16 bytes of rows of {width} are permuted, and this access is {effect}");
+        Advice { because, step: Some(format!("swizzle {buffer} {width}")), then: Some(then) }
+    }
+
+    /// The degree of the worst request where rows are cut into panels of that many bytes and swizzled.
+    fn swizzled(&self, map: &TensorMap, width: i64) -> Option<u64> {
+        let bytes = self.bits() / 8;
+        let (columns, outer) = map.tile.split_last()?;
+        let (row, rows) = (columns * bytes, outer.iter().product::<i64>());
+        if row < 1 || rows < 1 || row % width != 0 {
+            return None;
+        }
+        let at = self.worst.at.map(|element| {
+            let byte = element.wrapping_mul(bytes);
+            let (slot, inside) = (byte.div_euclid(row * rows), byte.rem_euclid(row * rows));
+            let (line, column) = (inside / row, inside % row);
+            let address = slot * row * rows + column / width * rows * width + line * width + column % width;
+            address ^ ((address >> 7 & (width / 16 - 1)) << 4)
+        });
+        let each = self.site.width(&self.counter.kernel.func);
+        Some(request::bank_conflicts(&Lanes { at, active: self.worst.active }, each, self.site.write).degree)
     }
 
     /// Where each lane copies neighbours of its own, one after the other: all of them at once.

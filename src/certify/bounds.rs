@@ -1,15 +1,26 @@
 //! Why an access stays inside its buffer: by ranges alone, by the conditions around it, or because every lane was counted.
 
 use super::report::Bounds;
-use super::site::Site;
+use super::site::{By, Site};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{Cond, Func, print};
+use crate::ir::{Cond, print};
+use crate::lower::LoweredKernel;
 
 /// Bounds of an access; `counted` is the first and last element of all lanes, where they were counted exactly.
-pub fn of(func: &Func, site: &Site<'_>, launch: &Env, counted: Option<(i64, i64)>) -> Bounds {
+pub fn of(kernel: &LoweredKernel, site: &Site<'_>, counted: Option<(i64, i64)>) -> Bounds {
+    let (func, maps, launch) = (&kernel.func, &kernel.maps, kernel.env());
+    let threads: Vec<_> = kernel.launch.iter().filter(|l| !l.axis.is_block_level()).map(|l| l.var).collect();
     let elements = func.buffer(site.buffer).elements().unwrap_or(0);
-    let behind = i64::from(site.lanes.max(1)) - 1;
-    let mut env = launch.clone();
+    let behind = match site.by {
+        By::Lanes => i64::from(site.lanes.max(1)),
+        By::Product(_) => return Bounds::NotJudged,
+        By::Copy(copy) if site.buffer == copy.global => return Bounds::Clipped,
+        By::Copy(copy) => maps.get(copy.map as usize).map_or(1, |m| m.tile.iter().product()),
+    } - 1;
+    let mut env = launch;
+    if let Some(role) = site.around.role {
+        threads.iter().for_each(|t| env.bind(*t, 0, i64::from(role.warps) * 32 - 1));
+    }
     for l in &site.around.loops {
         for (var, extent) in l.defines() {
             env.bind_loop(var, &extent);

@@ -9,8 +9,8 @@
 //! Where that takes more boxes than [`MOST_CLASSES`], the first, a middle and the last value of each variable stand for
 //! all of it, and the count says so.
 
-use super::geometry::{Geometry, distinct, extent, lookup, set};
-use super::interval::truth;
+use super::geometry::{Crew, Geometry, distinct, extent, lookup, set};
+use super::interval::{interval, truth};
 use super::request::LANES;
 use crate::ir::simplify::{self, Affine};
 use crate::ir::{Cond, Index, Var, visit};
@@ -20,14 +20,18 @@ pub const MOST_CLASSES: u64 = 1 << 17;
 
 /// What is counted: an address under conditions, for all values of some variables.
 pub struct Question<'q> {
-    /// The loops around.
-    pub loops: &'q [Var],
+    /// Who runs it.
+    pub crew: &'q Crew,
+    /// The loops around, with their extents.
+    pub loops: &'q [(Var, i64)],
     /// All must hold.
     pub conds: &'q [Cond],
     /// The element.
     pub index: &'q Index,
     /// Only the remainder of the index by this matters.
     pub modulus: i64,
+    /// Indices that have one value in a class.
+    pub fixed: &'q [Index],
 }
 
 /// Warps that do the same up to multiples of the modulus.
@@ -42,6 +46,8 @@ pub struct Class {
     pub times: u64,
     /// The smallest and the largest element of any active lane of them.
     pub range: (i64, i64),
+    /// The values of [`Question::fixed`].
+    pub values: Vec<i64>,
 }
 
 /// How the classes were found.
@@ -51,23 +57,38 @@ pub enum Method {
     Exact,
     /// First, middle and last values stand for others.
     Sampled,
-    /// There are too many even so, or arithmetic overflows: nothing is counted.
-    Unknown,
+    /// Nothing is counted, and why.
+    Unknown(&'static str),
 }
+
+/// There is too much, or too large.
+const TOO_MUCH: &str = "there are too many cases, or its indices overflow";
+/// The rounds of a walk.
+const BY_ROUND: &str = "it depends on how many blocks share the walk";
+/// One lane of a warp.
+const BY_ELECTION: &str = "it depends on which lane is elected";
 
 /// Calls `f` on each class; not at all where the method is [`Method::Unknown`].
 pub fn classes(geometry: &Geometry, question: &Question<'_>, f: &mut dyn FnMut(&Class)) -> Method {
-    let plan = Plan::new(geometry, question);
+    let mut ranges = geometry.ranges.clone();
+    for (var, extent) in question.loops {
+        set(&mut ranges, *var, (0, extent - 1));
+    }
+    if question.loops.iter().any(|(_, extent)| *extent < 1) {
+        return Method::Exact;
+    }
+    let Some(plan) = Plan::new(geometry, &ranges, question) else { return Method::Unknown(BY_ROUND) };
+    let (crew, left, mut why) = (question.crew, 4 * MOST_CLASSES, TOO_MUCH);
     for method in [Method::Exact, Method::Sampled] {
-        let mut found = Vec::new();
-        let ranges = geometry.ranges.clone();
-        let mut walk = Walk { geometry, plan: &plan, ranges, method, found: &mut found, left: 4 * MOST_CLASSES };
-        if (0..geometry.warps.len()).all(|w| walk.cut(w, 1).is_some()) {
+        let (mut found, ranges) = (Vec::new(), ranges.clone());
+        let mut walk = Walk { geometry, plan: &plan, crew, ranges, method, found: &mut found, left, why };
+        if (0..crew.warps.len()).all(|w| walk.cut(w, 1).is_some()) {
             found.iter().for_each(f);
             return method;
         }
+        why = walk.why;
     }
-    Method::Unknown
+    Method::Unknown(why)
 }
 
 /// An address taken apart.
@@ -81,40 +102,70 @@ struct Plan {
     linear: Vec<(Var, i64)>,
     /// Everything else: of lanes, or of single values.
     rest: Affine,
+    /// What the rounds of a walk add: multiples of the modulus between these.
+    rounds: (i64, i64),
+    /// Indices that have one value in a class.
+    fixed: Vec<Index>,
     /// Iterations of variables that nothing depends on.
     repeats: u64,
     modulus: i64,
 }
 
 impl Plan {
-    fn new(geometry: &Geometry, question: &Question<'_>) -> Plan {
-        let blocks = &geometry.blocks;
-        let mentions = |v: &Var| question.index.mentions(*v) || question.conds.iter().any(|c| c.mentions(*v));
-        let mut free = question.loops.to_vec();
+    /// `None` where the rounds of a walk matter.
+    fn new(geometry: &Geometry, ranges: &[(i64, i64)], question: &Question<'_>) -> Option<Plan> {
+        let (blocks, fixed) = (&geometry.blocks, question.fixed);
+        let mentions = |v: &Var| {
+            let indices = std::iter::once(question.index).chain(fixed);
+            indices.into_iter().any(|i| i.mentions(*v)) || question.conds.iter().any(|c| c.mentions(*v))
+        };
+        let mut free: Vec<Var> = question.loops.iter().map(|(v, _)| *v).collect();
         if blocks.once && !blocks.walked.iter().any(mentions) {
             free.extend(blocks.axes.iter().filter(|a| !blocks.walked.contains(a)));
             free.extend(blocks.derived.keys());
-            return Plan::over(geometry, &free, question.index, question.conds, question.modulus);
+            let plan = Plan { fixed: fixed.to_vec(), ..Plan::empty(question.conds, question.modulus) };
+            return plan.over(geometry, ranges, &free, question.index);
         }
         free.extend(&blocks.axes);
         let index = visit::subst_index(question.index, &blocks.derived);
         let conds: Vec<Cond> = question.conds.iter().map(|c| visit::subst_cond(c, &blocks.derived)).collect();
-        Plan::over(geometry, &free, &index, &conds, question.modulus)
+        let fixed = fixed.iter().map(|i| visit::subst_index(i, &blocks.derived)).collect();
+        Plan { fixed, ..Plan::empty(&conds, question.modulus) }.over(geometry, ranges, &free, &index)
     }
 
-    fn over(geometry: &Geometry, free: &[Var], index: &Index, conds: &[Cond], modulus: i64) -> Plan {
-        let sum = simplify::affine(index);
-        let mut plan = Plan {
+    fn empty(conds: &[Cond], modulus: i64) -> Plan {
+        Plan {
             conds: conds.iter().flat_map(Cond::conjuncts).cloned().collect(),
             deciding: Vec::new(),
             single: Vec::new(),
             linear: Vec::new(),
-            rest: Affine { terms: Vec::new(), constant: sum.constant },
+            rest: Affine { terms: Vec::new(), constant: 0 },
+            rounds: (0, 0),
+            fixed: Vec::new(),
             repeats: 1,
             modulus: modulus.max(1),
-        };
+        }
+    }
+
+    fn over(self, geometry: &Geometry, ranges: &[(i64, i64)], free: &[Var], index: &Index) -> Option<Plan> {
+        let mut plan = self;
+        let rounds = |i: &Index| geometry.rounds.iter().any(|r| i.mentions(*r));
+        if geometry.rounds.iter().any(|r| plan.conds.iter().any(|c| c.mentions(*r))) || plan.fixed.iter().any(rounds) {
+            return None;
+        }
+        let sum = simplify::affine(index);
+        plan.rest.constant = sum.constant;
         for (atom, factor) in sum.terms {
             match atom.as_var() {
+                _ if rounds(&atom) => {
+                    let mut of_thread = false;
+                    atom.for_each_var(&mut |v| of_thread |= geometry.is_thread(v));
+                    let (low, high) = interval(&atom, &|v| lookup(ranges, v)).filter(|_| !of_thread)?;
+                    let ends = (low.checked_mul(factor)?, high.checked_mul(factor)?);
+                    (factor % plan.modulus == 0).then_some(())?;
+                    plan.rounds.0 = plan.rounds.0.checked_add(ends.0.min(ends.1))?;
+                    plan.rounds.1 = plan.rounds.1.checked_add(ends.0.max(ends.1))?;
+                }
                 Some(var) if !geometry.is_thread(var) => plan.linear.push((var, factor)),
                 _ => {
                     atom.for_each_var(&mut |v| plan.single.push(v));
@@ -126,14 +177,15 @@ impl Plan {
             vars.retain(|v| !geometry.is_thread(*v));
             distinct(vars);
         };
+        plan.fixed.iter().for_each(|i| i.for_each_var(&mut |v| plan.single.push(v)));
         tidy(&mut plan.single);
-        conds.iter().for_each(|c| c.for_each_index(&mut |i| i.for_each_var(&mut |v| plan.deciding.push(v))));
+        plan.conds.iter().for_each(|c| c.for_each_index(&mut |i| i.for_each_var(&mut |v| plan.deciding.push(v))));
         tidy(&mut plan.deciding);
         for var in free {
             let matters =
                 plan.single.contains(var) || plan.deciding.contains(var) || plan.linear.iter().any(|(v, _)| v == var);
             if !matters {
-                plan.repeats = plan.repeats.saturating_mul(extent(geometry.range(*var)));
+                plan.repeats = plan.repeats.saturating_mul(extent(lookup(ranges, *var)));
             }
         }
         // Conditions do not stand in the sum: their variables count by the size of the box.
@@ -142,7 +194,7 @@ impl Plan {
                 plan.linear.push((*var, 0));
             }
         }
-        plan
+        Some(plan)
     }
 }
 
@@ -150,19 +202,22 @@ impl Plan {
 struct Walk<'w> {
     geometry: &'w Geometry,
     plan: &'w Plan,
+    crew: &'w Crew,
     /// The box.
     ranges: Vec<(i64, i64)>,
     method: Method,
     found: &'w mut Vec<Class>,
     /// Boxes that may still be looked at.
     left: u64,
+    /// Why it stopped, where it did.
+    why: &'static str,
 }
 
 impl Walk<'_> {
     /// Cuts until everything is decided; `None` where that becomes too much.
     fn cut(&mut self, warp: usize, weight: u64) -> Option<()> {
         self.left = self.left.checked_sub(1)?;
-        let mut active = self.geometry.warps[warp].active;
+        let mut active = self.crew.warps[warp].active;
         for cond in &self.plan.conds {
             match self.decide(cond, warp, active)? {
                 Ok(lanes) => active &= lanes,
@@ -231,7 +286,7 @@ impl Walk<'_> {
     fn lane_range(&self, var: Var, warp: usize, lane: usize) -> (i64, i64) {
         match self.geometry.thread(var) {
             Some(at) => {
-                let value = self.geometry.warps[warp].values[at][lane];
+                let value = self.crew.warps[warp].values[at][lane];
                 (value, value)
             }
             None => self.range(var),
@@ -249,6 +304,11 @@ impl Walk<'_> {
             }
             elements[lane] = total;
         }
+        if self.crew.elected {
+            self.why = BY_ELECTION;
+            (active == self.crew.warps[warp].active && self.alike(warp, active, &elements)).then_some(())?;
+            self.why = TOO_MUCH;
+        }
         let (remainders, low, high) = self.remainders()?;
         let start = self
             .plan
@@ -257,13 +317,30 @@ impl Walk<'_> {
             .try_fold(0i64, |sum, (var, factor)| sum.checked_add(self.range(*var).0.checked_mul(*factor)?))?;
         let first = elements.map(|e| e.saturating_add(start));
         let running = || (0..LANES).filter(|l| active >> l & 1 == 1).map(|l| elements[l]);
+        let (low, high) = (low.checked_add(self.plan.rounds.0)?, high.checked_add(self.plan.rounds.1)?);
         let range = (running().min()?.checked_add(low)?, running().max()?.checked_add(high)?);
+        let lane = active.trailing_zeros() as usize;
+        let value = |v| Some(self.lane_range(v, warp, lane).0);
+        let values: Vec<i64> = self.plan.fixed.iter().map(|i| i.eval(&value)).collect::<Option<_>>()?;
+        let active = if self.crew.elected { 1 } else { active };
         let times = weight.saturating_mul(self.plan.repeats);
         for (remainder, count) in remainders.into_iter().enumerate().filter(|(_, n)| *n > 0) {
             let shifted = elements.map(|e| e.saturating_add(remainder as i64));
-            self.found.push(Class { active, elements: shifted, first, times: times.saturating_mul(count), range });
+            let times = times.saturating_mul(count);
+            self.found.push(Class { active, elements: shifted, first, times, range, values: values.clone() });
         }
         (self.found.len() as u64 <= MOST_CLASSES).then_some(())
+    }
+
+    /// Whether every lane would do the same.
+    fn alike(&self, warp: usize, active: u32, elements: &[i64; LANES]) -> bool {
+        let fixed = |lane: usize| {
+            let value = move |v| Some(self.lane_range(v, warp, lane).0);
+            self.plan.fixed.iter().map(|i| i.eval(&value)).collect::<Vec<_>>()
+        };
+        let mut lanes = (0..LANES).filter(|l| active >> l & 1 == 1);
+        let Some(first) = lanes.next() else { return true };
+        lanes.all(|l| elements[l] == elements[first] && fixed(l) == fixed(first))
     }
 
     /// How often each remainder of the linear part occurs in the box, and its smallest and largest value.
@@ -296,15 +373,16 @@ impl Walk<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::site::Around;
     use super::*;
-    use crate::ir::{Axis, CmpOp, Func};
+    use crate::ir::{Axis, CmpOp, Func, RoleBody};
     use crate::lower::{LaunchAxis, LoweredKernel};
     use std::collections::BTreeMap;
 
     /// Threads t (and y), blocks u, loops k and j.
     struct Space {
         kernel: LoweredKernel,
-        loops: Vec<Var>,
+        loops: Vec<(Var, i64)>,
     }
 
     const T: Var = Var(0);
@@ -336,7 +414,7 @@ mod tests {
             exchanged: Vec::new(),
             roles: Vec::new(),
         };
-        Space { kernel, loops: vec![K, J] }
+        Space { kernel, loops: vec![(K, loops[0]), (J, loops[1])] }
     }
 
     type Found = BTreeMap<(u32, Vec<i64>), u64>;
@@ -349,9 +427,21 @@ mod tests {
     }
 
     fn counted(s: &Space, conds: &[Cond], index: &Index, modulus: i64) -> (Found, Method, (i64, i64)) {
-        let question = Question { loops: &s.loops, conds, index, modulus };
+        let geometry = Geometry::of(&s.kernel);
+        let crew = geometry.crew(&Around::default()).unwrap();
+        counted_by(s, (&geometry, &crew), conds, index, modulus)
+    }
+
+    fn counted_by(
+        s: &Space,
+        (geometry, crew): (&Geometry, &Crew),
+        conds: &[Cond],
+        index: &Index,
+        modulus: i64,
+    ) -> (Found, Method, (i64, i64)) {
+        let question = Question { crew, loops: &s.loops, conds, index, modulus, fixed: &[] };
         let (mut found, mut range) = (Found::new(), (i64::MAX, i64::MIN));
-        let method = classes(&Geometry::of(&s.kernel), &question, &mut |c| {
+        let method = classes(geometry, &question, &mut |c| {
             *found.entry(key(c.active, &c.elements, modulus)).or_default() += c.times;
             range = (range.0.min(c.range.0), range.1.max(c.range.1));
         });
@@ -414,7 +504,57 @@ mod tests {
         assert_eq!(method, Method::Sampled);
         assert_eq!(found.values().sum::<u64>(), 1 << 40);
         let large = U * (1 << 60) + (K * (1 << 60)) * 4;
-        assert_eq!(counted(&s, &[], &large, 8).1, Method::Unknown);
+        assert_eq!(counted(&s, &[], &large, 8).1, Method::Unknown(TOO_MUCH));
+    }
+
+    #[test]
+    fn a_role_counts_its_own_threads_and_loops() {
+        let mut s = space([128, 1], 3, [4, 1]);
+        s.kernel.launch.retain(|l| l.axis != Axis::ThreadY);
+        let role = RoleBody { role: None, first: 2, warps: 2, regs: None, body: Vec::new() };
+        let geometry = Geometry::of(&s.kernel);
+        let crew = geometry.crew(&Around { role: Some(&role), ..Around::default() }).unwrap();
+        // The same variable walks further in another role.
+        s.loops[0].1 = 6;
+        let (found, method, range) = counted_by(&s, (&geometry, &crew), &[], &Index::Var(T), 8);
+        assert_eq!((method, found.values().sum::<u64>(), range), (Method::Exact, 2 * 3 * 6, (0, 63)));
+        // A loop without iterations.
+        s.loops[0].1 = 0;
+        assert!(counted_by(&s, (&geometry, &crew), &[], &Index::Var(K), 8).0.is_empty());
+        let beyond = RoleBody { first: 3, ..role.clone() };
+        assert!(geometry.crew(&Around { role: Some(&beyond), ..Around::default() }).is_none());
+        let square = Geometry::of(&space([16, 8], 1, [1, 1]).kernel);
+        assert!(square.crew(&Around { role: Some(&role), ..Around::default() }).is_none());
+    }
+
+    #[test]
+    fn an_elected_thread_is_any_lane_or_refused() {
+        let s = space([256, 1], 5, [1, 1]);
+        let geometry = Geometry::of(&s.kernel);
+        let crew = geometry.crew(&Around { elect: Some(4), ..Around::default() }).unwrap();
+        let by_group = Index::Var(T).floordiv(128) * 8 + U * 16;
+        let (found, method, range) = counted_by(&s, (&geometry, &crew), &[], &by_group, 8);
+        assert_eq!((method, found.len(), range), (Method::Exact, 1, (0, 4 * 16 + 8)));
+        assert_eq!(found.into_iter().next().unwrap(), ((1, vec![0]), 2 * 5));
+        for (conds, index) in [(vec![], Index::Var(T)), (vec![Cond::lt(T, 7)], Index::Int(0))] {
+            let method = counted_by(&s, (&geometry, &crew), &conds, &index, 8).1;
+            assert_eq!(method, Method::Unknown(BY_ELECTION), "{index:?}");
+        }
+    }
+
+    #[test]
+    fn rounds_of_a_walk_matter_or_not() {
+        let s = space([32, 1], 6, [3, 1]);
+        let mut geometry = Geometry::of(&s.kernel);
+        geometry.rounds.push(J);
+        set(&mut geometry.ranges, J, (0, 5));
+        let crew = geometry.crew(&Around::default()).unwrap();
+        let slot = |bytes: i64| (Index::Var(J) * 3 + K).floormod(2) * bytes + T;
+        let (found, method, range) = counted_by(&s, (&geometry, &crew), &[], &slot(64), 8);
+        assert_eq!((method, found.len(), range), (Method::Exact, 1, (0, 64 + 31)));
+        for (conds, index) in [(vec![], slot(4)), (vec![Cond::lt(J, 2)], Index::Var(T))] {
+            assert_eq!(counted_by(&s, (&geometry, &crew), &conds, &index, 8).1, Method::Unknown(BY_ROUND));
+        }
     }
 
     fn random_index(rng: &mut fastrand::Rng, depth: u32) -> Index {

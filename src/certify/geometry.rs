@@ -4,7 +4,8 @@
 //! checking all of them shows, every pair occurs once.
 
 use super::request::LANES;
-use crate::ir::{Axis, Index, Var, visit};
+use super::site::Around;
+use crate::ir::{Axis, Index, LoopKind, Var, visit};
 use crate::lower::LoweredKernel;
 use std::collections::BTreeSet;
 
@@ -19,6 +20,16 @@ pub struct Geometry {
     pub ranges: Vec<(i64, i64)>,
     /// The variables that tell blocks apart.
     pub blocks: Blocks,
+    /// Variables that count the rounds of a walk: how many blocks share it decides which tile is in which.
+    pub rounds: Vec<Var>,
+}
+
+/// The warps that run a statement.
+pub struct Crew {
+    /// Each with its threads as they are numbered there.
+    pub warps: Vec<Warp>,
+    /// One thread of each runs it, and which one is not said.
+    pub elected: bool,
 }
 
 /// The variables that tell blocks apart.
@@ -75,6 +86,7 @@ pub fn lookup(ranges: &[(i64, i64)], var: Var) -> (i64, i64) {
 }
 
 /// The threads of a warp.
+#[derive(Debug, Clone)]
 pub struct Warp {
     /// The lanes that are threads.
     pub active: u32,
@@ -112,7 +124,33 @@ impl Geometry {
         };
         let warps = (0..threads).step_by(LANES).map(warp).collect();
         let blocks = Blocks::of(kernel, &ranges);
-        Geometry { warps, threads: axes.iter().map(|l| l.var).collect(), ranges, blocks }
+        let mut rounds = Vec::new();
+        for l in visit::loops(&kernel.func.body) {
+            if let LoopKind::Persistent { round } = l.kind {
+                set(&mut ranges, round, (0, i64::from(kernel.extent(Axis::BlockX)) - 1));
+                rounds.push(round);
+            }
+        }
+        Geometry { warps, threads: axes.iter().map(|l| l.var).collect(), ranges, blocks, rounds }
+    }
+
+    /// The warps that run a statement; `None` where a role's threads are not numbered along one axis, as its variable says.
+    pub fn crew(&self, around: &Around<'_>) -> Option<Crew> {
+        let mut warps = match around.role {
+            None => self.warps.clone(),
+            Some(role) if self.threads.len() == 1 => {
+                let (first, last) = (role.first as usize, role.first.saturating_add(role.warps) as usize);
+                let mut warps = self.warps.get(first..last)?.to_vec();
+                let before = i64::from(role.first) * LANES as i64;
+                warps.iter_mut().flat_map(|w| &mut w.values).flatten().for_each(|v| *v -= before);
+                warps
+            }
+            Some(_) => return None,
+        };
+        if let Some(every) = around.elect {
+            warps = warps.into_iter().step_by(every.max(1) as usize).collect();
+        }
+        Some(Crew { warps, elected: around.elect.is_some() })
     }
 
     /// Whether the lanes of some warp have different values of an index over threads.

@@ -38,7 +38,7 @@ fn compare(op: CmpOp, a: (i64, i64), b: (i64, i64)) -> Option<bool> {
 }
 
 /// The values of an index, both ends inclusive; exact where no variable occurs twice.
-fn interval(index: &Index, range: &dyn Fn(Var) -> (i64, i64)) -> Option<(i64, i64)> {
+pub fn interval(index: &Index, range: &dyn Fn(Var) -> (i64, i64)) -> Option<(i64, i64)> {
     let Index::Bin(op, a, b) = index else {
         return Some(match index {
             Index::Int(v) => (*v, *v),

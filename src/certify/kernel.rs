@@ -1,11 +1,15 @@
 //! One kernel: its accesses together, its arithmetic, its registers and how many of its blocks run at once.
 
 use super::access::{Counter, Runs};
+use super::advice;
+use super::ceilings::AtLeast;
 use super::registers;
-use super::report::{AccessCertificate, Cost, KernelCertificate, Kind, Occupancy, Totals};
+use super::report::{AccessCertificate, Cost, KernelCertificate, Occupancy, Totals};
+use super::roles::{self, StatementCertificate, Tallies};
 use super::site::{Does, Statement};
+use super::traffic::Kind;
 use crate::intrin::{self, Action};
-use crate::ir::{BinOp, Call, Expr, Scope};
+use crate::ir::{BinOp, Call, Expr, Func, Scope};
 use crate::lower::LoweredKernel;
 use crate::target::{Device, Target};
 
@@ -15,10 +19,18 @@ pub fn certify(kernel: &LoweredKernel, first_line: usize, target: &Target, devic
     let sites = &counter.sites;
     let memory = sites.accesses.iter().filter(|a| matches!(a.scope(&kernel.func), Scope::Shared | Scope::Global));
     let accesses: Vec<AccessCertificate> = memory.map(|a| counter.certify(a)).collect();
-    let mut totals = Totals::default();
-    accesses.iter().for_each(|a| totals.access(a));
+    let (mut totals, mut tallies) = (Totals::default(), Tallies::new(&counter));
+    totals.product_clocks = Some(0.0);
+    for access in &accesses {
+        totals.access(access);
+        tallies.access(access);
+    }
+    let mut statements = Vec::new();
     for statement in &sites.statements {
-        totals.statement(statement, counter.runs(&statement.around).0);
+        let counted = counter.runs(&statement.around);
+        totals.statement((&kernel.func, device), statement, counted.0, &mut tallies);
+        tallies.statement(&kernel.func, statement, counted.0);
+        statements.push(StatementCertificate::of(&counter, statement, counted));
     }
     totals.ratios(kernel);
     let registers = registers::estimate(kernel, sites);
@@ -33,10 +45,26 @@ pub fn certify(kernel: &LoweredKernel, first_line: usize, target: &Target, devic
         waves: None,
         totals,
         compiled: None,
+        at_least: AtLeast::default(),
+        advice: Vec::new(),
+        bytes_in_flight: tallies.in_flight(&kernel.func),
+        roles: tallies.roles.into_iter().filter(|r| !r.instructions.is_empty()).collect(),
+        mbarriers: tallies.mbarriers,
+        uncounted: uncounted(&accesses, &statements),
         accesses,
+        statements,
     };
     certificate.fill(target, device);
+    certificate.at_least = AtLeast::of(&certificate, certificate.totals.product_clocks, device);
+    certificate.advice = advice::of_kernel(&certificate, &counter, device);
     certificate
+}
+
+/// What no sum holds.
+fn uncounted(accesses: &[AccessCertificate], statements: &[StatementCertificate]) -> Vec<String> {
+    let accesses =
+        accesses.iter().filter_map(|a| Some(format!("line {}, {} of {}: {}", a.line, a.kind, a.text, a.why?)));
+    accesses.chain(statements.iter().filter_map(|s| Some(format!("{}: {}", s.what, s.why?)))).collect()
 }
 
 impl KernelCertificate {
@@ -65,37 +93,61 @@ impl KernelCertificate {
 
 impl Totals {
     fn access(&mut self, access: &AccessCertificate) {
-        let asynchronous = access.asynchronous;
-        let kind =
-            Kind { shared: matches!(access.cost, Cost::Shared { .. }), write: access.kind == "store", asynchronous };
+        let (asynchronous, write) = (access.by == Some("cp.async"), access.kind == "store");
+        let shared = match access.cost {
+            Cost::Shared { .. } => true,
+            Cost::Global { .. } => false,
+            _ => return self.traffic.engine(access.by == Some("descriptor"), write, access),
+        };
+        let kind = Kind { shared, write, asynchronous };
         self.traffic.request(kind, access.requests, access.cost.total().0);
         if kind.write || !asynchronous {
             self.traffic.instructions = self.traffic.instructions.saturating_add(access.requests);
         }
     }
 
-    fn statement(&mut self, statement: &Statement<'_>, runs: Runs) {
+    fn statement(
+        &mut self,
+        (func, device): (&Func, Device),
+        statement: &Statement<'_>,
+        runs: Runs,
+        tallies: &mut Tallies,
+    ) {
         let store = match statement.does {
             Does::Store(store) => store,
-            Does::Call(call) => return self.call(call, runs),
+            Does::Call(call) => return self.call((func, device), call, runs),
+            Does::Bulk(_) => {
+                self.traffic.instructions = self.traffic.instructions.saturating_add(runs.warps);
+                return;
+            }
+            Does::Sync(_) => return,
         };
         let lanes = u64::from(store.lanes.max(1));
         let work = Work::of(&store.value);
         let times = |n: u64| n.saturating_mul(lanes).saturating_mul(runs.threads);
-        self.operations = self.operations.saturating_add(times(2 * work.fma + work.floating));
+        let operations = times(2 * work.fma + work.floating);
+        self.operations = self.operations.saturating_add(operations);
         let issued = |n: u64| n.saturating_mul(lanes).saturating_mul(runs.warps);
         let traffic = &mut self.traffic;
         traffic.fma = traffic.fma.saturating_add(times(work.fma));
         traffic.instructions = traffic.instructions.saturating_add(issued(work.fma + work.floating + work.other));
         traffic.fma_instructions = traffic.fma_instructions.saturating_add(issued(work.fma));
+        let role = statement.around.role.map(|r| roles::name(func, r));
+        let both = |n: u64| Runs { warps: issued(n), threads: times(n) };
+        tallies.add(role.as_deref(), "fma", both(work.fma), operations);
+        tallies.add(role.as_deref(), "other arithmetic", both(work.floating + work.other), 0);
     }
 
     /// The products of an instruction count as the operations that they are. (One that moves data counts as an access.)
-    fn call(&mut self, call: &Call, runs: Runs) {
+    fn call(&mut self, (func, device): (&Func, Device), call: &Call, runs: Runs) {
         if let Some(row) = intrin::find(&call.row).filter(|r| r.action == Action::MultiplyAdd) {
-            let products: i64 = row.dims.iter().map(|d| d.1).product();
-            self.operations = self.operations.saturating_add(runs.warps.saturating_mul(2 * products.unsigned_abs()));
+            let operations = roles::operations(row, runs);
+            self.operations = self.operations.saturating_add(operations);
+            let types = |n: usize| call.operands.get(n).map(|o| func.buffer(o.buffer).dtype);
+            let rate = types(1).zip(types(0)).and_then(|(factor, sum)| device.operations_per_clock(factor, sum));
+            self.product_clocks = self.product_clocks.zip(rate).map(|(clocks, rate)| clocks + operations as f64 / rate);
             self.traffic.instructions = self.traffic.instructions.saturating_add(runs.warps);
+            self.traffic.tensor_instructions = self.traffic.tensor_instructions.saturating_add(runs.warps);
         }
     }
 

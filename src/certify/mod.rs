@@ -2,15 +2,19 @@
 //!
 //! [`certify`] looks at every load and store of shared and device memory, in every warp of every block and every
 //! iteration (`count`: exact, without enumerating what repeats), and judges each request by the hardware's rules
-//! (`request`). A count covers the accesses of the *lowered* program, as `warploom dump --emit lowered` prints them: LLVM and
+//! (`request`). What lanes do not access themselves is counted beside: boxes of bulk copies (`boxes`) in sectors and lines of
+//! device memory and in bytes of the shared memory of each block that receives them, tiles behind descriptors in bytes, each
+//! once for the warpgroup that reads it. Every statement counts for the role whose warps run it (`roles`). A count covers the accesses of the *lowered* program, as `warploom dump --emit lowered` prints them: LLVM and
 //! ptxas may merge neighbours into one wider access, load an equal value once, and take a load out of a loop. What is left
 //! after LLVM is counted in the PTX ([`Certificate::compiled`]).
 //!
-//! [`Observed`] counts the same on the CPU machine, where a program runs; tests hold one against the other.
+//! [`observe`] counts the same on the CPU machine, where a program runs; tests hold one against the other.
 
 mod access;
 mod advice;
 mod bounds;
+mod boxes;
+mod ceilings;
 mod compiled;
 mod count;
 mod geometry;
@@ -21,16 +25,21 @@ mod print;
 mod registers;
 mod report;
 mod request;
+mod roles;
 mod site;
+mod traffic;
 
 pub use access::Runs;
-pub use observe::{Observed, observe};
+pub use ceilings::AtLeast;
+pub use observe::{Observed, Ran, observe};
 pub use print::print;
 pub use report::{
-    AccessCertificate, Advice, Assembled, Bounds, Certificate, Compiled, Cost, Counted, KernelCertificate, Kind,
-    Occupancy, Registers, Totals, Traffic,
+    AccessCertificate, Advice, Assembled, Bounds, Certificate, Compiled, Cost, Counted, KernelCertificate, Occupancy,
+    Registers, Totals,
 };
 pub use request::{Conflicts, Lanes, Sectors, bank_conflicts, sectors};
+pub use roles::{MbarrierCertificate, RoleCertificate, StatementCertificate};
+pub use traffic::{Kind, Traffic};
 
 use crate::assemble::Usage;
 use crate::kernel::Kernels;
@@ -38,15 +47,19 @@ use crate::lower::{self, Lowered};
 use crate::target::Target;
 
 /// What every certificate rests on.
-const ASSUMES: [&str; 3] = [
+const ASSUMES: [&str; 5] = [
     "counts are of the lowered program's accesses; the compiler may merge neighbours, load equal values once, and take \
      loads out of loops",
     "buffers in device memory begin at multiples of 256 bytes, as allocations do",
     "registers are estimated from what the lowered program keeps in them, unless ptxas was asked; issue slots of the \
-     lowered program leave out address arithmetic and loop control",
+     lowered program leave out address arithmetic, loop control and synchronisation",
+    "of a persistent kernel each tile has a block: fewer blocks run what stands around the walk less often",
+    "the copy engine fetches each row of a box by itself; a wait for an mbarrier counts once, however often it looks; where an \
+     engine is busy at least so many clocks, all multiprocessors share the work evenly",
 ];
 
-/// Certifies a lowered program. Nothing is run, and no program makes it fail.
+/// Certifies a lowered program. Nothing is run, and no program makes it fail: what cannot be counted is named in
+/// [`KernelCertificate::uncounted`], with the reason, and no sum holds it.
 pub fn certify(lowered: &Lowered, target: &Target) -> Certificate {
     let device = target.device();
     let mut line = 1;
@@ -71,7 +84,10 @@ impl Certificate {
     pub fn compiled(mut self, kernels: &Kernels) -> Certificate {
         for (kernel, certificate) in kernels.kernels.iter().zip(&mut self.kernels) {
             let cluster = kernel.cluster[0];
-            certificate.compiled = compiled::count(kernels.ptx(), &kernel.entry, kernel.grid, kernel.block, cluster);
+            let roles = certificate.roles.iter().filter(|r| r.name != "all");
+            let roles: Vec<_> = roles.map(|r| (r.name.clone(), r.first..r.first + r.warps)).collect();
+            let launch = [kernel.grid, kernel.block];
+            certificate.compiled = compiled::count(kernels.ptx(), &kernel.entry, launch, cluster, &roles);
         }
         self
     }

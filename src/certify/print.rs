@@ -1,8 +1,7 @@
 //! A certificate as text: figures of each kernel, then the lowered program with what every access costs below its line.
 
-use super::report::{
-    AccessCertificate, Advice, Bounds, Certificate, Compiled, Cost, Counted, KernelCertificate, Traffic,
-};
+use super::report::{AccessCertificate, Advice, Bounds, Certificate, Compiled, Cost, Counted, KernelCertificate};
+use super::traffic::Traffic;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -45,7 +44,7 @@ fn figures(out: &mut String, certificate: &Certificate, k: &KernelCertificate) {
     let [bx, by, bz] = k.block;
     let _ = writeln!(out, "kernel {}: grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz} ({} warps)", k.name, k.warps);
     let mut row = |name: &str, text: String| {
-        let _ = writeln!(out, "  {name:14} {text}");
+        let _ = writeln!(out, "{}", format!("  {name:14} {text}").trim_end());
     };
     row("shared memory", format!("{} bytes", grouped(k.shared_bytes.into())));
     row("registers", registers(k));
@@ -57,6 +56,7 @@ fn figures(out: &mut String, certificate: &Certificate, k: &KernelCertificate) {
         k.waves.map_or("none fits".to_string(), |w| if w < 0.1 { format!("{w:.4}") } else { format!("{w:.2}") });
     row("waves", format!("{waves} on {} multiprocessors ({})", device.multiprocessors, device.name));
     traffic(&mut row, k);
+    engines(&mut row, k);
     let t = &k.totals;
     let fused =
         if t.traffic.fma > 0 { format!(", two in each of {} fma", grouped(t.traffic.fma)) } else { String::new() };
@@ -69,6 +69,66 @@ fn figures(out: &mut String, certificate: &Certificate, k: &KernelCertificate) {
             "intensity",
             format!("{} operations a byte moved{left}, {} a byte of arguments", ratio(moved), ratio(held)),
         );
+    }
+}
+
+/// Bulk copies, products behind descriptors, what each role runs, what is waited for.
+fn engines(row: &mut impl FnMut(&str, String), k: &KernelCertificate) {
+    let (t, compiled) = (&k.totals.traffic, k.compiled.as_ref());
+    let mut boxes = |name: &str, [n, bytes, sectors, lines]: [u64; 4], beside: String| {
+        if n > 0 {
+            let [n, bytes, sectors, lines] = [n, bytes, sectors, lines].map(grouped);
+            row(name, format!("{n} boxes of {bytes} bytes, {sectors} sectors in {lines} lines of 128{beside}"));
+        }
+    };
+    let landed = format!("; {} bytes land in shared memory", grouped(t.bulk_landed_bytes));
+    boxes("bulk loads", [t.bulk_loads, t.bulk_load_bytes, t.bulk_load_sectors, t.bulk_load_lines], landed);
+    let store = [t.bulk_stores, t.bulk_store_bytes, t.bulk_store_sectors, t.bulk_store_lines];
+    boxes("bulk stores", store, String::new());
+    if k.bytes_in_flight > 0 {
+        row("in flight", format!("at most {} bytes of bulk loads to a block", grouped(k.bytes_in_flight)));
+    }
+    if t.tensor_instructions > 0 {
+        let read = match t.descriptor_bytes {
+            0 => String::new(),
+            n => format!(", which read {} bytes of shared memory behind descriptors", grouped(n)),
+        };
+        row("tensor cores", format!("{} instructions of warps{read}", grouped(t.tensor_instructions)));
+    }
+    for m in &k.mbarriers {
+        let bytes =
+            if m.expected_bytes > 0 { format!(", for {} bytes", grouped(m.expected_bytes)) } else { String::new() };
+        let (name, waits, arrivals) = (&m.name, grouped(m.waits), grouped(m.arrivals));
+        row("mbarriers", format!("{name}[{}]: {waits} waits of warps, {arrivals} arrivals of threads{bytes}", m.slots));
+    }
+    for r in k.roles.iter().filter(|_| !k.mbarriers.is_empty()) {
+        let listed = |kinds: &mut dyn Iterator<Item = (&str, u64)>| {
+            kinds.map(|(kind, n)| format!("{kind} {}", grouped(n))).collect::<Vec<_>>().join(", ")
+        };
+        let regs = r.registers.map_or(String::new(), |n| format!(", {n} registers"));
+        let runs = listed(&mut r.instructions.iter().map(|(kind, n)| (*kind, n.warps)));
+        row(&format!("role {}", r.name), format!("warps {}..{}{regs}: {runs}", r.first, r.first + r.warps));
+        if let Some(kinds) = compiled.and_then(|c| c.machine_code.get(&r.name)) {
+            row("", format!("in machine code: {}", listed(&mut kinds.iter().map(|(kind, n)| (*kind, *n)))));
+        }
+    }
+    let least = &k.at_least;
+    if let Some(products) = least.products.filter(|p| *p > 0.0) {
+        let clocks = |n: f64| grouped(n.ceil() as u64);
+        let l2 = least.l2.map_or(String::new(), |n| format!(", L2 {}", clocks(n)));
+        let words = format!("products {}{l2}, shared memory {}", clocks(products), clocks(least.shared));
+        row("at least", format!("{words} clocks of a multiprocessor"));
+    }
+    for a in &k.advice {
+        advice(a).into_iter().for_each(|line| row("", line));
+    }
+    let rough = k.statements.iter().filter(|s| !s.exact && s.why.is_none()).count();
+    if rough > 0 {
+        let how = "as if conditions on data held in every lane, or by first, middle and last values";
+        row("estimates", format!("{rough} of {} statements count {how}", k.statements.len()));
+    }
+    for left_out in &k.uncounted {
+        row("not counted", format!("{left_out}; no sum holds it"));
     }
 }
 
@@ -141,7 +201,7 @@ fn listing(out: &mut String, certificate: &Certificate, lowered: &str) {
         for access in accesses {
             let several = accesses.iter().filter(|a| (&a.buffer, a.kind) == (&access.buffer, access.kind)).count() > 1;
             let name = if several { &access.text } else { &access.buffer };
-            let by = if access.asynchronous { " by cp.async" } else { "" };
+            let by = access.by.map_or(String::new(), |by| format!(" by {by}"));
             let _ = writeln!(out, "{margin}^ {name} {}{by}: {}", access.kind, sentence(access));
             for line in access.advice.iter().flat_map(advice) {
                 let _ = writeln!(out, "{margin}    {line}");
@@ -161,7 +221,8 @@ fn advice(a: &Advice) -> Vec<String> {
 
 fn sentence(a: &AccessCertificate) -> String {
     if a.method == Counted::Not {
-        return format!("{} B, not counted: its indices overflow; {}", a.width, bounds(&a.bounds));
+        let why = a.why.unwrap_or("there is no reason");
+        return format!("{} B, not counted: {why}; {}", a.width, bounds(&a.bounds));
     }
     if a.requests == 0 {
         return format!("{} B, never runs", a.width);
@@ -171,6 +232,26 @@ fn sentence(a: &AccessCertificate) -> String {
         Counted::Sampled => ", by first, middle and last values alone",
         Counted::Exact | Counted::Not => "",
     };
+    match a.cost {
+        Cost::Box { bytes, sectors, ideal, lines, ideal_lines } => {
+            let each = |n: u64| ratio(n as f64 / a.requests as f64);
+            let of = |n: u64, ideal: u64, unit: &str| match n == ideal {
+                true => plural(&each(n), unit),
+                false => format!("{} for {}", plural(&each(n), unit), each(ideal)),
+            };
+            let (sectors, lines) = (of(sectors, ideal, "sector"), of(lines, ideal_lines, "line"));
+            let copies = plural(&grouped(a.requests), "box").replace("boxs", "boxes");
+            return format!("{copies} of {} B, {sectors} and {lines} each{how}; {}", each(bytes), bounds(&a.bounds));
+        }
+        Cost::Engine { bytes } => {
+            let each = ratio(bytes as f64 / a.requests as f64);
+            let (unit, units) = if a.by == Some("descriptor") { ("tile", "tiles") } else { ("box", "boxes") };
+            let unit = if a.requests == 1 { unit } else { units };
+            let range = if a.by == Some("descriptor") { String::new() } else { format!("; {}", bounds(&a.bounds)) };
+            return format!("{} {unit} of {each} B{how}{range}", grouped(a.requests));
+        }
+        _ => {}
+    }
     let requests = format!("{} a warp{how}", plural(&ratio(a.requests_per_warp), "request"));
     format!("{} B, {}; {requests}; {}", a.width, cost(a), bounds(&a.bounds))
 }
@@ -186,6 +267,7 @@ fn cost(a: &AccessCertificate) -> String {
             plural(&each(wavefronts), "wavefront"),
             each(ideal)
         ),
+        Cost::Box { .. } | Cost::Engine { .. } => String::new(),
         Cost::Global { sectors, ideal, .. } if sectors == ideal => {
             format!("{} a request, as few as hold the bytes", plural(&each(sectors), "sector"))
         }
@@ -215,6 +297,8 @@ fn bounds(bounds: &Bounds) -> String {
         Bounds::Counted { range: (low, high), elements } => {
             format!("in bounds in every lane counted ({low}..={high} of {elements})")
         }
+        Bounds::Clipped => "what is outside of the array is left out".to_string(),
+        Bounds::NotJudged => "its end is not judged".to_string(),
         Bounds::Open { range: Some((low, high)), elements } => {
             format!("not shown to be in bounds ({low}..={high} of {elements})")
         }

@@ -1,6 +1,10 @@
 //! What a certificate says: plain data, written as JSON by serde.
 
+use super::ceilings::AtLeast;
+use super::roles::{MbarrierCertificate, RoleCertificate, StatementCertificate};
+use super::traffic::Traffic;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// What is known of a lowered program without running it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -40,8 +44,22 @@ pub struct KernelCertificate {
     pub totals: Totals,
     /// The same of the compiled kernel, where it was compiled.
     pub compiled: Option<Compiled>,
+    /// What the warps of each role run; of all warps where there are no roles.
+    pub roles: Vec<RoleCertificate>,
+    /// What is waited for, and what arrives.
+    pub mbarriers: Vec<MbarrierCertificate>,
+    /// How long a multiprocessor's engines are busy at least.
+    pub at_least: AtLeast,
+    /// What the kernel as a whole suffers from, and what to try.
+    pub advice: Vec<Advice>,
+    /// Bytes of bulk loads that can be under way to a block at one time: what its mbarriers can expect together.
+    pub bytes_in_flight: u64,
     /// Loads and stores of shared and device memory, in the order of the text; a statement's loads before its store.
     pub accesses: Vec<AccessCertificate>,
+    /// Every statement, by its number.
+    pub statements: Vec<StatementCertificate>,
+    /// What no sum holds, and why it was not counted.
+    pub uncounted: Vec<String>,
 }
 
 /// Registers of a thread.
@@ -89,107 +107,6 @@ pub struct Occupancy {
     pub registers: u32,
 }
 
-/// What a request does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kind {
-    /// Shared memory; else device memory.
-    pub shared: bool,
-    /// Whether it stores.
-    pub write: bool,
-    /// Whether it is half of an asynchronous copy.
-    pub asynchronous: bool,
-}
-
-/// Requests of warps, what they cost, and instructions.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Traffic {
-    /// Requests of warps that load from shared memory.
-    pub shared_load_requests: u64,
-    /// Their wavefronts.
-    pub shared_load_wavefronts: u64,
-    /// Requests of warps that store to shared memory.
-    pub shared_store_requests: u64,
-    /// Their wavefronts.
-    pub shared_store_wavefronts: u64,
-    /// Requests of warps that load from device memory.
-    pub global_load_requests: u64,
-    /// Their sectors.
-    pub global_load_sectors: u64,
-    /// Requests of warps that store to device memory.
-    pub global_store_requests: u64,
-    /// Their sectors.
-    pub global_store_sectors: u64,
-    /// Of these, asynchronous copies: a load of device memory and a store to shared memory in one.
-    pub copy_requests: u64,
-    /// Their sectors.
-    pub copy_sectors: u64,
-    /// Their wavefronts.
-    pub copy_wavefronts: u64,
-    /// Instructions of warps. Of the lowered program those on data and memory alone; of PTX all.
-    pub instructions: u64,
-    /// Those of them that are fused multiply-adds.
-    pub fma_instructions: u64,
-    /// Fused multiply-adds of single threads.
-    pub fma: u64,
-}
-
-impl Traffic {
-    /// Adds requests that cost so much together. An asynchronous copy is a load and a store; it counts as a request by its
-    /// store.
-    pub fn request(&mut self, kind: Kind, number: u64, cost: u64) {
-        match kind {
-            Kind { asynchronous: false, .. } => {}
-            Kind { write: true, .. } => {
-                self.copy_requests = self.copy_requests.saturating_add(number);
-                self.copy_wavefronts = self.copy_wavefronts.saturating_add(cost);
-            }
-            Kind { write: false, .. } => self.copy_sectors = self.copy_sectors.saturating_add(cost),
-        }
-        let (requests, total) = match (kind.shared, kind.write) {
-            (true, false) => (&mut self.shared_load_requests, &mut self.shared_load_wavefronts),
-            (true, true) => (&mut self.shared_store_requests, &mut self.shared_store_wavefronts),
-            (false, false) => (&mut self.global_load_requests, &mut self.global_load_sectors),
-            (false, true) => (&mut self.global_store_requests, &mut self.global_store_sectors),
-        };
-        *requests = requests.saturating_add(number);
-        *total = total.saturating_add(cost);
-    }
-
-    /// Adds `times` of the other.
-    pub fn add(&mut self, other: &Traffic, times: u64) {
-        let pairs = [
-            (&mut self.shared_load_requests, other.shared_load_requests),
-            (&mut self.shared_load_wavefronts, other.shared_load_wavefronts),
-            (&mut self.shared_store_requests, other.shared_store_requests),
-            (&mut self.shared_store_wavefronts, other.shared_store_wavefronts),
-            (&mut self.global_load_requests, other.global_load_requests),
-            (&mut self.global_load_sectors, other.global_load_sectors),
-            (&mut self.global_store_requests, other.global_store_requests),
-            (&mut self.global_store_sectors, other.global_store_sectors),
-            (&mut self.copy_requests, other.copy_requests),
-            (&mut self.copy_sectors, other.copy_sectors),
-            (&mut self.copy_wavefronts, other.copy_wavefronts),
-            (&mut self.instructions, other.instructions),
-            (&mut self.fma_instructions, other.fma_instructions),
-            (&mut self.fma, other.fma),
-        ];
-        for (sum, n) in pairs {
-            *sum = sum.saturating_add(n.saturating_mul(times));
-        }
-    }
-
-    /// So many operations for each byte that crosses between device memory and the multiprocessors.
-    pub fn per_global_byte(&self, operations: u64) -> Option<f64> {
-        let sectors = self.global_load_sectors.saturating_add(self.global_store_sectors);
-        (sectors > 0).then(|| operations as f64 / (sectors as f64 * super::request::SECTOR as f64))
-    }
-
-    /// Fused multiply-adds as a share of the instructions.
-    pub fn fma_share(&self) -> Option<f64> {
-        (self.instructions > 0).then(|| self.fma_instructions as f64 / self.instructions as f64)
-    }
-}
-
 /// What is left of a kernel's accesses in its PTX.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Compiled {
@@ -199,8 +116,11 @@ pub struct Compiled {
     pub blocks: u64,
     /// Blocks whose warps were followed: the first, the last and some between along each axis stand for the others.
     pub blocks_followed: u64,
-    /// Sums over the launch, if the warps could be followed.
+    /// Sums over the launch, if the warps could be followed. What bulk copies and descriptors move is not said in the PTX.
     pub traffic: Option<Traffic>,
+    /// Instructions of warps by role, and by their names in the machine code that ptxas makes of them: products, bulk copies,
+    /// matrices in shared memory, barriers. Each wait for an mbarrier is taken to pass at its first look.
+    pub machine_code: BTreeMap<String, BTreeMap<&'static str, u64>>,
     /// Why they could not.
     pub why: Option<String>,
 }
@@ -213,6 +133,9 @@ pub struct Totals {
     pub traffic: Traffic,
     /// Floating-point operations; a fused multiply-add is two.
     pub operations: u64,
+    /// Clocks that the tensor cores of one multiprocessor take for the products among them; none where a type's rate is not
+    /// known.
+    pub product_clocks: Option<f64>,
     /// Floating-point operations for a byte that crosses between device memory and the multiprocessors (sectors times 32).
     pub operations_per_global_byte: Option<f64>,
     /// Floating-point operations for a byte that each parameter holds, as if it crossed once.
@@ -238,14 +161,21 @@ pub struct AccessCertificate {
     pub buffer: String,
     /// `load` or `store`.
     pub kind: &'static str,
-    /// Whether it is half of an asynchronous copy.
-    pub asynchronous: bool,
+    /// Who makes it, if not the lanes of a warp each for itself: `cp.async`, `bulk copy`, `descriptor`.
+    pub by: Option<&'static str>,
+    /// The role whose warps do.
+    pub role: Option<String>,
     /// Bytes that one thread moves.
     pub width: i64,
     /// How it was counted.
     pub method: Counted,
-    /// Requests of warps in the launch.
+    /// Why it was not.
+    pub why: Option<&'static str>,
+    /// Requests of warps in the launch; of bulk copies boxes, in shared memory one for each block that receives it; of
+    /// descriptors tiles.
     pub requests: u64,
+    /// Lanes that take part in requests of warps.
+    pub lanes: u64,
     /// The same for one warp, on average.
     pub requests_per_warp: f64,
     /// What the requests cost.
@@ -277,7 +207,7 @@ pub enum Counted {
     EveryLane,
     /// The first, a middle and the last value of the variables that matter stand for the others.
     Sampled,
-    /// Not at all: its arithmetic overflows.
+    /// Not at all.
     Not,
 }
 
@@ -309,14 +239,33 @@ pub enum Cost {
         /// What the bytes of that request fill.
         worst_ideal: u64,
     },
+    /// Device memory, by the copy engine: a row of a box after the other.
+    Box {
+        /// Bytes inside the array.
+        bytes: u64,
+        /// Sectors of 32 bytes that the rows touch.
+        sectors: u64,
+        /// As few as hold the bytes of each.
+        ideal: u64,
+        /// Lines of 128 bytes that the rows touch.
+        lines: u64,
+        /// As few as hold the bytes of each.
+        ideal_lines: u64,
+    },
+    /// Shared memory, by the copy engine or by a product behind a descriptor, which take whole rows of banks.
+    Engine {
+        /// Bytes; those of a multicast in every block that receives it.
+        bytes: u64,
+    },
 }
 
 impl Cost {
-    /// The total, and what it is at best.
+    /// The total (wavefronts, sectors or bytes), and what it is at best.
     pub fn total(&self) -> (u64, u64) {
         match *self {
             Cost::Shared { wavefronts, ideal, .. } => (wavefronts, ideal),
-            Cost::Global { sectors, ideal, .. } => (sectors, ideal),
+            Cost::Global { sectors, ideal, .. } | Cost::Box { sectors, ideal, .. } => (sectors, ideal),
+            Cost::Engine { bytes } => (bytes, bytes),
         }
     }
 }
@@ -348,6 +297,10 @@ pub enum Bounds {
         /// Elements of the buffer.
         elements: i64,
     },
+    /// The copy engine leaves out what is outside of the array.
+    Clipped,
+    /// Where a tile behind a descriptor ends is not judged here; the machine finds one that leaves shared memory.
+    NotJudged,
     /// Some lane may leave the buffer.
     Open {
         /// First and last element that ranges show.

@@ -4,8 +4,11 @@ use crate::dtype::DType;
 use crate::intrin::{self, Place};
 use crate::ir::layout::Coordinate;
 use crate::ir::print::{self, Node};
-use crate::ir::{BufferId, Call, Cond, Expr, For, Func, Held, Index, LoopKind, Scope, Stmt, Store, Var, visit};
-use crate::lower::LoweredKernel;
+use crate::ir::{
+    BufferId, BulkCopy, Call, Cond, Descriptor, Expr, For, Func, Held, Index, LoopKind, RoleBody, Scope, Stmt, Store,
+    Sync, Way, visit,
+};
+use crate::lower::{self, LoweredKernel, TensorMap};
 use std::borrow::Cow;
 
 /// What stands around a statement.
@@ -19,13 +22,10 @@ pub struct Around<'k> {
     pub block: Option<&'k str>,
     /// A condition on data decides too: which lanes run is not known before.
     pub on_data: bool,
-}
-
-impl Around<'_> {
-    /// The variables of the loops.
-    pub fn vars(&self) -> Vec<Var> {
-        self.loops.iter().flat_map(|l| l.defines()).map(|(v, _)| v).collect()
-    }
+    /// The role whose warps run it; of all warps where there is none.
+    pub role: Option<&'k RoleBody>,
+    /// One thread of every so many of these warps runs it.
+    pub elect: Option<u32>,
 }
 
 /// What a statement does.
@@ -35,6 +35,21 @@ pub enum Does<'k> {
     Store(&'k Store),
     /// The lanes of a warp execute an instruction together.
     Call(&'k Call),
+    /// A thread starts a bulk copy.
+    Bulk(&'k BulkCopy),
+    /// It orders, arrives or waits.
+    Sync(&'k Sync),
+}
+
+/// Who makes an access.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum By<'k> {
+    /// The lanes of a warp.
+    Lanes,
+    /// The copy engine.
+    Copy(&'k BulkCopy),
+    /// A product of a warpgroup, which reads its tile in rows of all banks.
+    Product(Descriptor),
 }
 
 /// A store or an instruction, with what stands around it.
@@ -46,19 +61,22 @@ pub struct Statement<'k> {
     pub around: Around<'k>,
 }
 
-/// A load or store of one element or vector per thread.
+/// A load or store: of one element or vector per thread, of a box, or of a tile behind a descriptor.
 #[derive(Debug, Clone)]
 pub struct Site<'k> {
     /// Its number among the accesses of the kernel, registers included: a store's loads in the order of the text of its
-    /// value, then the store itself; the operands of an instruction in their order.
+    /// value, then the store itself; the operands of an instruction in the row's order; of a bulk copy that of shared
+    /// memory, then that of device memory.
     pub number: u32,
     /// The position of its statement.
     pub statement: usize,
     /// Where it stands; the conditions of choices around a load come last.
     pub around: Around<'k>,
+    /// Who makes it.
+    pub by: By<'k>,
     /// What is accessed.
     pub buffer: BufferId,
-    /// The element.
+    /// The element; of a box or a tile the first one.
     pub index: Cow<'k, Index>,
     /// Elements of one thread.
     pub lanes: u32,
@@ -94,7 +112,8 @@ impl Site<'_> {
 /// A kernel's statements and its accesses.
 pub struct Sites<'k> {
     lane: Index,
-    /// Every store and instruction.
+    maps: &'k [TensorMap],
+    /// Every store, instruction, bulk copy and synchronisation; the position is its number.
     pub statements: Vec<Statement<'k>>,
     /// Every load and store, registers included.
     pub accesses: Vec<Site<'k>>,
@@ -103,9 +122,10 @@ pub struct Sites<'k> {
 impl<'k> Sites<'k> {
     /// All of a kernel. `first_line` is the line of its head in the printed program.
     pub fn of(kernel: &'k LoweredKernel, first_line: usize) -> Sites<'k> {
-        let mut sites = Sites { lane: kernel.lane(), statements: Vec::new(), accesses: Vec::new() };
+        let mut sites = Sites { lane: kernel.lane(), maps: &kernel.maps, statements: Vec::new(), accesses: Vec::new() };
         sites.body(&kernel.func, &kernel.func.body, &Around::default());
-        sites.find_places(&kernel.func, first_line + 1 + kernel.derived.len());
+        let heads = lower::print_derived(kernel).lines().count() + lower::print_bulk(kernel).lines().count();
+        sites.find_places(&kernel.func, first_line + 1 + heads);
         sites
     }
 
@@ -120,7 +140,10 @@ impl<'k> Sites<'k> {
                 Stmt::Block(b) => inside.block = func.blocks.get(b.name.0 as usize).map(String::as_str),
                 Stmt::If(i) => inside.conds.push(i.cond.clone()),
                 Stmt::Call(c) => self.call(func, c, around),
-                Stmt::Sync(_) | Stmt::Bulk(_) | Stmt::Elect(_) | Stmt::Role(_) => {}
+                Stmt::Bulk(copy) => self.bulk(func, copy, around),
+                Stmt::Sync(sync) => self.push(Does::Sync(sync), around),
+                Stmt::Elect(e) => inside.elect = Some(e.warps),
+                Stmt::Role(r) => inside.role = Some(r),
             }
             for child in visit::children(stmt) {
                 self.body(func, child, &inside);
@@ -138,7 +161,34 @@ impl<'k> Sites<'k> {
             access.copies = store.source().is_some();
             access.asynchronous = store.asynchronous;
         }
-        self.statements.push(Statement { does: Does::Store(store), around: around.clone() });
+        self.push(Does::Store(store), around);
+    }
+
+    fn push(&mut self, does: Does<'k>, around: &Around<'k>) {
+        self.statements.push(Statement { does, around: around.clone() });
+    }
+
+    fn bulk(&mut self, func: &'k Func, copy: &'k BulkCopy, around: &Around<'k>) {
+        let load = matches!(copy.way, Way::Load { .. });
+        let first = self.accesses.len();
+        if let Some(index) = copy.indices.first() {
+            self.access(func, copy.shared, Cow::Borrowed(index), 1, load, around);
+        }
+        let map = self.maps.get(copy.map as usize);
+        let sum = |strides: &[i64]| {
+            let terms = copy.coordinates.iter().zip(strides).map(|(c, s)| c.clone() * *s);
+            terms.fold(Index::Int(0), |all, term| all + term)
+        };
+        let flat = map.map_or(Index::Int(0), |m| sum(&m.strides));
+        self.access(func, copy.global, Cow::Owned(flat), 1, !load, around);
+        let coordinates: Vec<String> = copy.coordinates.iter().map(|c| print::index(func, c)).collect();
+        for access in &mut self.accesses[first..] {
+            access.by = By::Copy(copy);
+            if access.buffer == copy.global {
+                access.text = format!("{}({})", func.buffer(copy.global).name, coordinates.join(", "));
+            }
+        }
+        self.push(Does::Bulk(copy), around);
     }
 
     /// The operands of an instruction; of the lanes only those whose addresses count ask for memory.
@@ -151,9 +201,8 @@ impl<'k> Sites<'k> {
             let (index, lanes) = match &operand.held {
                 Held::Registers(elements) => (Cow::Borrowed(index), elements.len() as u32),
                 Held::Address(lanes) => (Cow::Borrowed(index), *lanes),
+                Held::Descriptor(_) => (Cow::Borrowed(index), 1),
                 // How a chip asks for a tile is not said: it counts as if a lane asked for each row at once.
-                // wgmma reads its tiles by itself, in whole rows of all banks.
-                Held::Descriptor(_) => continue,
                 Held::Rows { run, .. } => {
                     (Cow::Owned(operand.run_of(&self.lane).map_or(index.clone(), |(first, _)| first)), *run)
                 }
@@ -165,8 +214,11 @@ impl<'k> Sites<'k> {
             };
             around.conds.extend(active.map(|active| Cond::lt(self.lane.clone(), active)));
             self.access(func, operand.buffer, index, lanes, operand.writes, &around);
+            if let (Held::Descriptor(tile), Some(access)) = (&operand.held, self.accesses.last_mut()) {
+                access.by = By::Product(*tile);
+            }
         }
-        self.statements.push(Statement { does: Does::Call(call), around: around.clone() });
+        self.push(Does::Call(call), around);
     }
 
     /// The loads of a value; only the chosen side of a choice runs.
@@ -213,6 +265,7 @@ impl<'k> Sites<'k> {
             number: self.accesses.len() as u32,
             statement: self.statements.len(),
             around: around.clone(),
+            by: By::Lanes,
             buffer,
             index,
             lanes,
@@ -238,8 +291,12 @@ impl<'k> Sites<'k> {
         while first < self.accesses.len() {
             let statement = self.accesses[first].statement;
             let end = first + self.accesses[first..].iter().take_while(|a| a.statement == statement).count();
-            // The target of a store is printed first and counted last.
-            let last = matches!(self.statements.get(statement).map(|s| s.does), Some(Does::Store(_)));
+            // What is written is printed first; that of a store, and device memory of a bulk store, are counted last.
+            let last = match self.statements.get(statement).map(|s| s.does) {
+                Some(Does::Store(_)) => true,
+                Some(Does::Bulk(copy)) => copy.way == Way::Store,
+                _ => false,
+            };
             let turned = if last { end - 1 } else { first };
             for at in std::iter::once(turned).chain((first..end).filter(|at| *at != turned)) {
                 let Some((_, span)) = names.next() else { return };

@@ -7,11 +7,11 @@ use super::alu::{self, Combine};
 use super::bulk::Load;
 use super::code::{Access, Code, LANES, Place, Slot};
 use super::flight::{self, Landing};
+use super::listen::Listener;
 use super::mbarrier::Mbarriers;
 use super::memory::{Failure, Memory};
 use super::race::{self, Cell, Clock, Touch, Watch};
 use super::warp::{Register, Trap, Warp};
-use super::{Listener, Request};
 use crate::dtype::DType;
 
 /// What the warps of a block share.
@@ -40,7 +40,7 @@ pub(super) struct World {
     pub limit: u64,
     /// The kernel that runs, by its place in the program.
     pub kernel: usize,
-    /// Who hears of every request of shared and device memory.
+    /// Who hears of what runs.
     pub listener: Listener,
 }
 
@@ -104,20 +104,6 @@ impl World {
     pub fn step(&mut self) -> Result<(), Trap> {
         self.steps += 1;
         if self.steps > self.limit { Err(Trap::Limit) } else { Ok(()) }
-    }
-
-    /// Tells the listener of a request, if there is one of either.
-    #[inline(always)]
-    fn tell(&mut self, lanes: &Lanes<'_>, access: u32) {
-        self.tell_of(lanes.mask, |lane| lanes.element(lane), access);
-    }
-
-    /// Tells the listener of the elements that these lanes ask for.
-    #[inline(always)]
-    pub fn tell_of(&mut self, active: u32, element: impl Fn(usize) -> i64, access: u32) {
-        if let (Some(listen), true) = (&mut self.listener.0, active != 0) {
-            listen(&Request { kernel: self.kernel, access, elements: std::array::from_fn(element), active });
-        }
     }
 
     /// The memory of a place.
@@ -246,7 +232,7 @@ pub(super) fn load(warp: &mut Warp, code: &Code, world: &mut World, dst: Slot, n
     if let Place::Local(base) = a.place {
         return load_local(&locals, &lanes, base as usize, registers, number);
     }
-    world.tell(&lanes, number);
+    world.tell_of(lanes.mask, |lane| lanes.element(lane), number);
     let (memory, clock, span) = world.memory(a.place)?;
     for (j, register) in registers.iter_mut().enumerate() {
         let gather = Gather { memory, span, lanes: &lanes, shift: j as i64, number };
@@ -312,7 +298,7 @@ pub(super) fn store(warp: &mut Warp, code: &Code, world: &mut World, src: Slot, 
     if let Place::Local(base) = a.place {
         return store_local(&mut locals, &lanes, base as usize, registers, number);
     }
-    world.tell(&lanes, number);
+    world.tell_of(lanes.mask, |lane| lanes.element(lane), number);
     let (memory, clock, span) = world.memory(a.place)?;
     for (j, register) in registers.iter().enumerate() {
         for (lane, value) in register.iter().enumerate().take(lanes.width) {
@@ -340,7 +326,7 @@ pub(super) fn copy(warp: &mut Warp, code: &Code, world: &mut World, src: Slot, n
     let mut flights = std::mem::take(&mut warp.flights);
     let (lanes, registers, _) = warp.split(a);
     aligned(&lanes, a, number)?;
-    world.tell(&lanes, number);
+    world.tell_of(lanes.mask, |lane| lanes.element(lane), number);
     let (memory, clock, span) = world.memory(a.place)?;
     if a.watched {
         lanes.observe(memory, clock, span, a, Kind { number, write: true })?;

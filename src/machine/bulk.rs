@@ -12,6 +12,7 @@ use super::access::{World, failure};
 use super::clocks::{By, Seen};
 use super::code::{Access, Code, LANES, Op, Operand, Place, SiteKind};
 use super::compile::Compiler;
+use super::listen::{BoxCopy, Flight, Happened};
 use super::race::Touch;
 use super::warp::{Trap, Warp};
 use crate::error::{Error, Result};
@@ -177,11 +178,24 @@ impl Bulk {
     }
 }
 
+impl Bulk {
+    /// Lets who listens know of the box.
+    fn tell(&self, world: &mut World, pairs: &[Pair]) {
+        if world.is_heard() {
+            let elements: Vec<Option<i64>> = pairs.iter().map(|p| p.at.map(|at| at as i64)).collect();
+            let row = self.tile.last().map_or(1, |n| *n as usize);
+            let (accesses, blocks) = ([self.shared, self.global], self.blocks.max(1));
+            world.tell(Happened::Box(BoxCopy { accesses, elements: &elements, row, blocks }));
+        }
+    }
+}
+
 /// Starts a bulk copy.
 pub(super) fn run(warp: &mut Warp, code: &Code, world: &mut World, number: u32) -> Result<(), Trap> {
     let bulk = &code.bulks[number as usize];
     let lane = one(warp)?;
     let pairs = bulk.pairs(warp, lane, code, world)?;
+    bulk.tell(world, &pairs);
     let access = &code.accesses[bulk.shared as usize];
     let Some((array, at)) = bulk.full else {
         let by = By { warp: warp.number, lane, agent: world.clock.clocks.stores(warp.number) };
@@ -208,6 +222,7 @@ pub(super) fn run(warp: &mut Warp, code: &Code, world: &mut World, number: u32) 
             poisoned.ok_or(Trap::OutOfBounds { lane, access: bulk.shared })?;
         }
         let bytes = (pairs.len() as i64 * bulk.bytes) as u32;
+        world.tell(Happened::Flight(Flight { rank, bytes: bytes.into() }));
         world.loads.push(Load { rank, slot, by, access: bulk.shared, values: values.clone(), bytes });
         if world.landing.now() {
             land(world, code, world.loads.len() - 1)?;
@@ -251,6 +266,7 @@ fn note(
 /// A load lands.
 pub(super) fn land(world: &mut World, code: &Code, which: usize) -> Result<(), Trap> {
     let load = world.loads.swap_remove(which);
+    world.tell(Happened::Flight(Flight { rank: load.rank, bytes: -i64::from(load.bytes) }));
     world.barriers.reach(load.rank, load.by.lane, load.slot)?;
     let access = &code.accesses[load.access as usize];
     let (now, units) = (world.clock.tick(), access.units());

@@ -74,6 +74,8 @@ impl Access {
 /// One operation.
 #[derive(Debug, Clone)]
 pub(super) enum Op {
+    /// The statement of that number begins; there only where somebody listens.
+    Statement(u32),
     /// `scalars[dst] = scalars[base] + scalars[src] * coeff`.
     Mad {
         dst: Slot,

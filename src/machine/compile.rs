@@ -32,6 +32,8 @@ pub(super) struct Plan<'a> {
     pub launch: Vec<(Axis, Var, i64)>,
     /// Warps of a block.
     pub warps: u32,
+    /// Somebody listens.
+    pub heard: bool,
     /// Variables that follow from these.
     pub derived: &'a [Derived],
     pub maps: &'a [TensorMap],
@@ -59,6 +61,7 @@ pub(super) struct Compiler<'a> {
     sites: Vec<Site>,
     site: u32,
     stores: u32,
+    statements: u32,
     /// The loops around, outermost first.
     pub loops: Vec<(Var, Operand)>,
     /// What runs at the start of the program and of each iteration of the loops around.
@@ -109,6 +112,7 @@ impl<'a> Compiler<'a> {
             sites: vec![Site { statement: SiteKind::Other, stores: 0, loops: Vec::new() }],
             site: 0,
             stores: 0,
+            statements: 0,
             loops: Vec::new(),
             prologues: vec![Vec::new()],
             body: Vec::new(),
@@ -208,6 +212,7 @@ impl<'a> Compiler<'a> {
             return Err(Error::input("machine.size", "the program is too deep or too long for the machine"));
         }
         for stmt in body {
+            self.announce(stmt);
             match stmt {
                 Stmt::For(l) => self.run_loop(l)?,
                 Stmt::Block(b) => self.block(b)?,
@@ -222,6 +227,16 @@ impl<'a> Compiler<'a> {
         }
         self.depth -= 1;
         Ok(())
+    }
+
+    /// Numbers a statement, and lets who listens know of it.
+    fn announce(&mut self, stmt: &Stmt) {
+        if matches!(stmt, Stmt::Store(_) | Stmt::Call(_) | Stmt::Bulk(_) | Stmt::Sync(_)) {
+            if self.plan.heard {
+                self.emit(Op::Statement(self.statements));
+            }
+            self.statements += 1;
+        }
     }
 
     fn branch(&mut self, i: &If) -> Result<()> {

@@ -5,12 +5,13 @@ use super::code::{Code, LANES, Place};
 use super::compile::{Plan, compile};
 use super::fault;
 use super::grid::{self, Launch};
+use super::listen::Listener;
 use super::mbarrier::Mbarriers;
 use super::memory::Memory;
 use super::race::Cell;
 use super::slices::needs_clocks;
 use super::warp::Warp;
-use super::{Listener, Mode, Options, Stats};
+use super::{Mode, Options, Stats};
 use crate::array::Array;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -59,6 +60,7 @@ pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], lan
         lanes,
         launch: Vec::new(),
         warps: 1,
+        heard: false,
         derived: &[],
         maps: &[],
     };
@@ -270,8 +272,18 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
     // A single thread runs in sequence. (Its local buffers are one lane's, so lanes could not share them.)
     let lanes = fast && threads == 1 && locals == 0 && !needs_clocks(kernel);
     let (ring, warps) = (options.mode == Mode::Ring, threads.div_ceil(LANES as u64) as u32);
-    let plan =
-        Plan { places, ring, watched, ordered, lanes, launch, warps, derived: &kernel.derived, maps: &kernel.maps };
+    let plan = Plan {
+        places,
+        ring,
+        watched,
+        ordered,
+        lanes,
+        launch,
+        warps,
+        heard: !fast,
+        derived: &kernel.derived,
+        maps: &kernel.maps,
+    };
     Ok((compile(&kernel.func, &plan)?, locals as usize))
 }
 

@@ -41,6 +41,7 @@ mod grid;
 mod index;
 mod lanes;
 mod launch;
+mod listen;
 mod mbarrier;
 mod memory;
 mod product;
@@ -66,6 +67,9 @@ use crate::array::Array;
 use crate::error::Result;
 use crate::ir::Func;
 use crate::lower::Lowered;
+use listen::Listener;
+
+pub use listen::{BoxCopy, Event, Flight, Happened, Request, Statement, Tile};
 
 /// What data are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -125,33 +129,6 @@ impl Options {
     }
 }
 
-/// A load or store of shared or device memory by a warp, as it ran.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
-    /// The kernel, by its place in the program.
-    pub kernel: usize,
-    /// The number of the access among the loads and stores of the kernel, those of registers included: a statement's
-    /// loads in the order of the text of its value, then its store.
-    pub access: u32,
-    /// The first element that each lane goes to.
-    pub elements: [i64; 32],
-    /// A bit for each lane that takes part.
-    pub active: u32,
-}
-
-/// What is called with every request of a run.
-type Listen = dyn FnMut(&Request);
-
-/// Who hears of the requests of a run.
-#[derive(Default)]
-struct Listener(Option<Box<Listen>>);
-
-impl std::fmt::Debug for Listener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() { "Listener" } else { "nobody" })
-    }
-}
-
 /// What a run did.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Stats {
@@ -191,12 +168,12 @@ pub fn run_lowered_with(lowered: &Lowered, options: &Options, args: &mut [Array]
     launch::parallel(lowered, options, args, Listener(None))
 }
 
-/// [`run_lowered_with`], with `listen` called at every request of shared and device memory.
+/// [`run_lowered_with`], with `listen` called at everything that runs.
 pub fn run_lowered_observed(
     lowered: &Lowered,
     options: &Options,
     args: &mut [Array],
-    listen: impl FnMut(&Request) + 'static,
+    listen: impl FnMut(&Event<'_>) + 'static,
 ) -> Result<Stats> {
     launch::parallel(lowered, options, args, Listener(Some(Box::new(listen))))
 }

@@ -14,6 +14,7 @@ use super::clocks::{By, Seen};
 use super::code::{Code, Place};
 use super::collective::{self, Operand};
 use super::compile::Compiler;
+use super::listen::{Happened, Tile};
 use super::race::Touch;
 use super::spread::Spread;
 use super::warp::{Trap, Warp};
@@ -81,6 +82,7 @@ impl Compiler<'_> {
             || Error::bug("machine.product", format!("{} is called with operands that it does not take", call.row));
         let mut factors = Vec::new();
         let [d, ..] = call.operands.as_slice() else { return Err(broken()) };
+        let sum = self.in_registers(d, &row.operands[0]).ok_or_else(broken)??;
         for (operand, theirs) in call.operands.iter().zip(&row.operands).skip(1) {
             let buffer = self.buffer(operand.buffer)?;
             let (dtype, offset) = (buffer.dtype, i64::from(buffer.offset.unwrap_or(0)));
@@ -94,7 +96,6 @@ impl Compiler<'_> {
                 _ => Factor::Registers(self.in_registers(operand, theirs).ok_or_else(broken)??),
             });
         }
-        let sum = self.in_registers(d, &row.operands[0]).ok_or_else(broken)??;
         let (Some(b), Some(a)) = (factors.pop(), factors.pop()) else { return Err(broken()) };
         let extent = |name: &str| row.dims.iter().find(|x| x.0 == name).map_or(1, |x| x.1 as usize);
         if let Some(adds) = &call.adds {
@@ -254,7 +255,7 @@ fn factor(
     if !uniform || start * described.bytes % 16 != 0 {
         return Err(Trap::Misaligned { lane: 0, access: described.access, element: start });
     }
-    let (memory, clock, span) = world.memory(access.place)?;
+    let (memory, _, span) = world.memory(access.place)?;
     let outside = Trap::OutOfBounds { lane: 0, access: described.access };
     let mut values = Vec::with_capacity(rows * depth);
     let mut touched = Vec::with_capacity(rows * depth);
@@ -268,7 +269,12 @@ fn factor(
             touched.push(element);
         }
     }
+    if world.is_heard() {
+        let warp = warp.place() % 4;
+        world.tell(Happened::Tile(Tile { access: described.access, elements: &touched, warp }));
+    }
     if access.watched {
+        let (memory, clock, _) = world.memory(access.place)?;
         let (now, life) = (clock.tick(), clock.life(access));
         let by = By { warp: warp.number, lane: 0, agent: clock.clocks.products(warp.number) };
         for element in touched {

@@ -10,6 +10,7 @@ use super::code::{Code, LANES, Op, Operand, Slot};
 use super::collective;
 use super::compile::LANE;
 use super::flight::Flights;
+use super::listen::{Happened, Statement};
 use super::product::{self, Products};
 use super::race::Touch;
 use super::slices::Meeting;
@@ -200,6 +201,9 @@ impl Warp {
                     if self.ends_turn(world, &mut turn)? {
                         return Ok(Event::Paused);
                     }
+                }
+                Op::Statement(number) => {
+                    world.tell(Happened::Statement(Statement { number, active: self.mask }));
                 }
                 Op::Commit => self.flights.commit(self.mask, world, &code.accesses)?,
                 Op::Wait { groups } => {

@@ -19,6 +19,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::{Access, Kernels};
 use crate::runtime::{Device, DeviceBuffer, Program, median};
+use crate::target;
 use std::cell::Cell;
 
 /// Launches of each of the library's ways that are compared.
@@ -321,7 +322,7 @@ impl Bench {
         let info = self.device.info();
         let hertz = clock_mhz.map_or(f64::from(info.clock_khz) * 1e3, |mhz| mhz * 1e6);
         let (input, sums) = job.arithmetic;
-        let peak = floor::operations_per_clock(info.capability, input, sums)
+        let peak = target::operations_per_clock(info.capability, input, sums)
             .map(|rate| rate * f64::from(info.multiprocessors) * hertz);
         let bytes: u64 =
             program.args().iter().map(|a| a.bytes * if a.access == Access::ReadWrite { 2 } else { 1 }).sum();

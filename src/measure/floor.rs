@@ -1,34 +1,9 @@
 //! The floor: no program runs faster than an empty launch plus the larger of arithmetic at the peak rate and traffic at
 //! the measured bandwidth.
 
-use crate::dtype::DType;
 use crate::error::Result;
 use crate::kernel::{Kernel, Kernels};
 use crate::runtime::{Device, median};
-
-/// Operations (a multiply-add counts as two) that a multiprocessor can do each clock with plain or tensor instructions,
-/// by compute capability, from the CUDA C++ Programming Guide (arithmetic throughput) and NVIDIA's architecture papers.
-/// `None` for what is not listed.
-pub(super) fn operations_per_clock(capability: (u32, u32), input: DType, accumulate: DType) -> Option<f64> {
-    let rate = match (capability, input, accumulate) {
-        ((7, 0 | 5), DType::F32, DType::F32) => 128.0,
-        ((8, 0), DType::F32, DType::F32) => 128.0,
-        ((8, 6 | 7 | 9) | (9, 0), DType::F32, DType::F32) => 256.0,
-        ((9, 0), DType::F16 | DType::Bf16, DType::F32 | DType::F16) => 4096.0,
-        ((9, 0), DType::Tf32, DType::F32) => 2048.0,
-        ((9, 0), DType::E4m3 | DType::E5m2, DType::F32 | DType::F16) => 8192.0,
-        // 4-bit integers are multiplied as 8-bit ones: the chip has no instruction for them.
-        ((9, 0), DType::S8 | DType::U8 | DType::S4 | DType::U4, DType::S32) => 8192.0,
-        ((9, 0), DType::F64, DType::F64) => 256.0,
-        ((8, 0), DType::F16 | DType::Bf16, DType::F32 | DType::F16) => 2048.0,
-        ((8, 0), DType::Tf32, DType::F32) => 1024.0,
-        ((8, 0), DType::S8 | DType::U8, DType::S32) => 4096.0,
-        ((8, 0), DType::S4 | DType::U4, DType::S32) => 8192.0,
-        ((7, 0), DType::F16, DType::F32 | DType::F16) => 1024.0,
-        _ => return None,
-    };
-    Some(rate)
-}
 
 /// The floor in microseconds: `launch_us` of an empty kernel, then arithmetic or traffic, whichever takes longer.
 /// What is not known counts as no time.
@@ -98,12 +73,5 @@ mod tests {
         assert_eq!(floor_us(2.0, 1e9, Some(1e12), 1e6, Some(1e12)), 1002.0);
         assert_eq!(floor_us(2.0, 1e6, Some(1e12), 1e9, Some(1e12)), 1002.0);
         assert_eq!(floor_us(2.0, 1e9, None, 1e9, None), 2.0);
-    }
-
-    #[test]
-    fn an_h200_does_67_teraflops_in_f32() {
-        let rate = operations_per_clock((9, 0), DType::F32, DType::F32).unwrap() * 132.0 * 1.98e9;
-        assert!((66e12..68e12).contains(&rate));
-        assert_eq!(operations_per_clock((3, 5), DType::F32, DType::F32), None);
     }
 }

@@ -2,6 +2,7 @@
 //! certifies, measures and searches may.
 
 use super::Target;
+use crate::dtype::DType;
 use serde::Serialize;
 
 /// A device.
@@ -16,17 +17,27 @@ pub struct Device {
     /// Multiply-adds of f32 that a multiprocessor does in a clock (CUDA C++ Programming Guide, "Arithmetic
     /// Instructions").
     pub lanes: u32,
+    /// Bytes that the second-level cache gives all multiprocessors together in a clock, at most, where that was measured.
+    pub l2_bytes: Option<u32>,
 }
 
-/// One device for each chip, by NVIDIA's data sheets.
+/// One device for each chip, by NVIDIA's data sheets; what Hopper's second-level cache gives by Luo et al., "Benchmarking and
+/// Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking" (arXiv 2402.13499: 4000 to 4500 bytes).
 const DEVICES: [Device; 6] = [
-    Device { name: "V100", sm: 70, multiprocessors: 80, lanes: 64 },
-    Device { name: "T4", sm: 75, multiprocessors: 40, lanes: 64 },
-    Device { name: "A100", sm: 80, multiprocessors: 108, lanes: 64 },
-    Device { name: "A40", sm: 86, multiprocessors: 84, lanes: 128 },
-    Device { name: "L40S", sm: 89, multiprocessors: 142, lanes: 128 },
-    Device { name: "H200", sm: 90, multiprocessors: 132, lanes: 128 },
+    Device { name: "V100", sm: 70, multiprocessors: 80, lanes: 64, l2_bytes: None },
+    Device { name: "T4", sm: 75, multiprocessors: 40, lanes: 64, l2_bytes: None },
+    Device { name: "A100", sm: 80, multiprocessors: 108, lanes: 64, l2_bytes: None },
+    Device { name: "A40", sm: 86, multiprocessors: 84, lanes: 128, l2_bytes: None },
+    Device { name: "L40S", sm: 89, multiprocessors: 142, lanes: 128, l2_bytes: None },
+    Device { name: "H200", sm: 90, multiprocessors: 132, lanes: 128, l2_bytes: Some(4500) },
 ];
+
+impl Device {
+    /// Operations that a multiprocessor does in a clock with products of these types.
+    pub fn operations_per_clock(&self, factor: DType, sum: DType) -> Option<f64> {
+        super::operations_per_clock((self.sm / 10, self.sm % 10), factor, sum)
+    }
+}
 
 impl Target {
     /// The device that recommendations and certificates for the chip have in mind.

@@ -8,10 +8,12 @@ mod chips;
 mod devices;
 mod features;
 mod occupancy;
+mod rates;
 
 pub use devices::Device;
 pub use features::{FEATURES, Feature, Features};
 pub use occupancy::{Occupancy, Reason};
+pub use rates::operations_per_clock;
 
 use crate::error::{Error, Result};
 

@@ -3,7 +3,7 @@
 //! - Every schedule under `examples/` parses back, replays, and matches `tests/goldens/NAME/`: its text, the program after
 //!   its steps, the lowered program, its PTX for the chip it names, and for every chip what its PTX consists of.
 //! - Every file under `tests/cases/` holds schedules, each followed by a line `---- ir`, `---- lowered`, `---- ptx`,
-//!   `---- choice` or `---- error` and the text that comes of it; `====` lines stand between cases. A choice is what was
+//!   `---- choice`, `---- certificate` or `---- error` and the text that comes of it; `====` lines stand between cases. A choice is what was
 //!   chosen for the steps that leave a choice to the compiler.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use warploom::{Error, Fault, Result};
 const BEYOND_LOWERING: [&str; 0] = [];
 
 /// The examples whose certificates are goldens.
-const CERTIFIED: [&str; 3] = ["gpu_v3", "mlc_shared", "window_sum_shared"];
+const CERTIFIED: [&str; 4] = ["gpu_v3", "mlc_shared", "window_sum_shared", "worked_example"];
 
 /// The repository: where it was when the test was built, or, for a binary carried to another machine, the folder at hand.
 fn root() -> PathBuf {
@@ -45,12 +45,6 @@ fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
 pub fn examples() -> Vec<(String, String)> {
     let name = |p: &Path| p.file_stem().unwrap().to_string_lossy().into_owned();
     files("examples", "loom").iter().map(|p| (name(p), fs::read_to_string(p).unwrap())).collect()
-}
-
-/// Those of them whose warps all run the same code: certificates do not follow roles, nor what one lane tells the others.
-pub fn uniform_examples() -> impl Iterator<Item = (String, Schedule)> {
-    let apart = |s: &Schedule| ["specialize", "wgmma", " tma"].iter().any(|word| s.to_string().contains(word));
-    compiling_examples().filter(move |(_, schedule)| !apart(schedule))
 }
 
 /// Every example that compiles.
@@ -265,6 +259,10 @@ fn answer(schedule: &str, kind: &str) -> Result<String> {
         return Ok(warploom::lower::print(&lowered));
     }
     let kernels = warploom::codegen::compile(&lowered, &schedule.target)?;
+    if kind == "certificate" {
+        let certificate = warploom::certify::certify(&lowered, &schedule.target).compiled(&kernels);
+        return Ok(warploom::certify::print(&certificate, &warploom::lower::print(&lowered)));
+    }
     Ok(consists_of(&kernels.text))
 }
 
@@ -287,7 +285,7 @@ fn cases_come_out_as_written() {
         for case in cases(&text) {
             let outcome = answer(case.schedule, case.kind);
             assert!(
-                ["ir", "lowered", "ptx", "choice", "error"].contains(&case.kind),
+                ["ir", "lowered", "ptx", "choice", "certificate", "error"].contains(&case.kind),
                 "{}: ---- {}",
                 path.display(),
                 case.kind

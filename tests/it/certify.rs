@@ -1,11 +1,12 @@
 //! Certificates count what the CPU machine does: every access of every kernel, request by request.
 
-use crate::cases::{product_size, uniform_examples};
+use crate::cases::{compiling_examples, product_size};
 use crate::programs::{PROGRAMS, products};
-use std::collections::BTreeMap;
-use warploom::certify::{Certificate, Cost, Counted, Observed, Traffic, certify, observe};
+use warploom::certify::{
+    AccessCertificate, Certificate, Cost, Counted, KernelCertificate, Observed, Ran, Traffic, certify, observe,
+};
 use warploom::lower::{Lowered, lower};
-use warploom::machine::{Mode, Options};
+use warploom::machine::{Mode, Options, Policy};
 use warploom::te::{Known, Layout};
 use warploom::{Array, Gemm, Schedule, Target, gemm};
 
@@ -15,15 +16,23 @@ fn arguments(schedule: &Schedule) -> Vec<Array> {
     buffers.zip(1..).map(|(b, seed)| Array::random(b.dtype, &shape(b), seed).unwrap()).collect()
 }
 
-/// Whether each access was certified as it ran: accesses that depend on data at most what was said, all others exactly
-/// that.
-pub fn compare(certificate: &Certificate, ran: &BTreeMap<(usize, u32), Observed>) -> Result<(), String> {
+/// Whether each access and each statement was certified as it ran: those that depend on data at most as was said, all others
+/// exactly so.
+pub fn compare(certificate: &Certificate, ran: &Ran) -> Result<(), String> {
     let mut certified = 0;
     for (kernel, k) in certificate.kernels.iter().enumerate() {
+        if !k.uncounted.is_empty() {
+            return Err(format!("not counted: {:?}", k.uncounted));
+        }
         for a in &k.accesses {
             let (cost, ideal) = a.cost.total();
-            let said = Observed { requests: a.requests, cost, ideal };
-            let ran = ran.get(&(kernel, a.number));
+            let (bytes, lines) = match a.cost {
+                Cost::Box { bytes, lines, .. } => (bytes, lines),
+                Cost::Engine { bytes } => (bytes, 0),
+                _ => (0, 0),
+            };
+            let said = Observed { requests: a.requests, cost, ideal, bytes, lines };
+            let ran = ran.accesses.get(&(kernel, a.number));
             certified += usize::from(ran.is_some());
             let ran = ran.copied().unwrap_or_default();
             let same = match a.method {
@@ -37,32 +46,60 @@ pub fn compare(certificate: &Certificate, ran: &BTreeMap<(usize, u32), Observed>
             }
         }
     }
-    if certified == ran.len() { Ok(()) } else { Err("an access has no certificate".to_string()) }
+    if certified != ran.accesses.len() {
+        return Err("an access has no certificate".to_string());
+    }
+    statements(certificate, ran)
+}
+
+/// How often each statement runs, and the bytes that are under way to a block at one time, at most.
+fn statements(certificate: &Certificate, ran: &Ran) -> Result<(), String> {
+    for (kernel, k) in certificate.kernels.iter().enumerate() {
+        for (number, s) in k.statements.iter().enumerate() {
+            let ran = ran.statements.get(&(kernel, number as u32)).copied().unwrap_or_default();
+            if ran.warps > s.runs.warps || ran.threads > s.runs.threads || (s.exact && ran != s.runs) {
+                return Err(format!("statement {number}, {}: certified {:?}, ran {ran:?}", s.what, s.runs));
+            }
+        }
+        let most = ran.in_flight.get(&kernel).copied().unwrap_or(0);
+        if most > k.bytes_in_flight || (most == 0) != (k.bytes_in_flight == 0) {
+            return Err(format!("{} bytes in flight certified, {most} ran", k.bytes_in_flight));
+        }
+    }
+    let certified: usize = certificate.kernels.iter().map(|k| k.statements.len()).sum();
+    if ran.statements.len() <= certified { Ok(()) } else { Err("a statement has no certificate".to_string()) }
 }
 
 /// Runs and counts; the number of accesses.
 fn agrees(name: &str, schedule: &Schedule) -> usize {
-    let lowered: Lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
-    let certificate = certify(&lowered, &schedule.target);
-    let options = Options { races: false, ..Options::new(Mode::Real) };
-    let ran = observe(&lowered, &options, &mut arguments(schedule)).unwrap_or_else(|e| panic!("{name}: {e}"));
-    compare(&certificate, &ran).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let certificate = certified(schedule);
+    compare(&certificate, &ran(name, schedule)).unwrap_or_else(|e| panic!("{name}: {e}"));
     certificate.kernels.iter().map(|k| k.accesses.len()).sum()
+}
+
+fn ran(name: &str, schedule: &Schedule) -> Ran {
+    let lowered: Lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+    // With a block for each tile of a persistent kernel.
+    let options = Options { races: false, policy: Policy::Random(0), ..Options::new(Mode::Real) };
+    observe(&lowered, &options, &mut arguments(schedule)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
 #[test]
 fn examples_cost_what_the_machine_counts() {
     let mut accesses = 0;
-    for (name, schedule) in uniform_examples() {
+    for (name, schedule) in compiling_examples() {
+        let mut compared = 0;
         let product = matches!(Known::of(&schedule.program), Some(Known::Gemm(_)));
         let whole = product_size(&schedule, [64, 128, 32]).to_vec();
         for size in if product { vec![whole, vec![61, 70, 19]] } else { vec![vec![512], vec![300]] } {
             // Steps that split without a remainder refuse odd sizes.
             let Ok(small) = schedule.resized(&size) else { continue };
             if small.scheduled().is_ok_and(|f| lower(&f, &small.target).is_ok()) {
-                accesses += agrees(&format!("{name} {size:?}"), &small);
+                compared += agrees(&format!("{name} {size:?}"), &small);
             }
         }
+        // What has no size to change is small.
+        accesses += if compared == 0 { agrees(&name, &schedule) } else { compared };
     }
     assert!(accesses > 150, "only {accesses} accesses");
 }
@@ -104,7 +141,7 @@ fn recommended_products_cost_what_the_machine_counts() {
 /// At their full size, where nothing could be counted one by one.
 #[test]
 fn examples_are_counted_exactly_at_full_size() {
-    for (name, schedule) in uniform_examples() {
+    for (name, schedule) in compiling_examples() {
         let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
         for a in certify(&lowered, &schedule.target).kernels.iter().flat_map(|k| &k.accesses) {
             assert_eq!(a.method, Counted::Exact, "{name}, {}", a.text);
@@ -115,6 +152,108 @@ fn examples_are_counted_exactly_at_full_size() {
             }
         }
     }
+}
+
+/// Products of warpgroups: with A in registers and in shared memory, k along the rows of the tiles and across them, every
+/// swizzle.
+#[test]
+fn products_of_warpgroups_cost_what_the_machine_counts() {
+    let mut forms = std::collections::BTreeMap::<&str, u32>::new();
+    for (row, form) in crate::warpgroup::probes().into_iter().filter(|(row, _)| [8, 64].contains(&row.dims[1].1)) {
+        let schedule = crate::warpgroup::probe(row, form);
+        agrees(&format!("{} {form:?}", row.name), &schedule);
+        let certificate = certified(&schedule);
+        let traffic = &certificate.kernels[0].totals.traffic;
+        let [m, n, k] = [0, 1, 2].map(|d| row.dims[d].1 as u64);
+        let of_a = if row.name.starts_with("wgmma_rs") { 0 } else { m };
+        // Four steps of k, 32 bytes of each row.
+        assert_eq!(traffic.descriptor_bytes, 4 * 32 * (of_a + n), "{} {form:?}", row.name);
+        assert_eq!(traffic.tensor_instructions, 4 * 4, "{} {form:?}", row.name);
+        assert_eq!(certificate.kernels[0].totals.operations, 4 * 2 * m * n * k, "{} {form:?}", row.name);
+        *forms.entry(row.name.split('.').next().unwrap()).or_default() += 1;
+    }
+    assert!(forms["wgmma"] > 20 && forms["wgmma_rs"] > 20, "{forms:?}");
+}
+
+#[test]
+fn certificates_of_products_match_their_goldens() {
+    for name in ["wgmma.m64n64k16.f32.f16.f16", "wgmma_rs.m64n64k16.f32.f16.f16"] {
+        let all = crate::warpgroup::probes();
+        let (row, form) = all.into_iter().find(|(row, form)| row.name == name && form.swizzle == 128).unwrap();
+        let schedule = crate::warpgroup::probe(row, form);
+        let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+        let text = warploom::certify::print(&certified(&schedule), &warploom::lower::print(&lowered));
+        crate::cases::golden(&format!("certificates/{}.txt", name.split('.').next().unwrap()), &text);
+    }
+}
+
+fn certified(schedule: &Schedule) -> Certificate {
+    certify(&lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap(), &schedule.target)
+}
+
+/// The figures of an access, one after the other.
+fn wrong(access: &AccessCertificate) -> Vec<AccessCertificate> {
+    let mut out = vec![AccessCertificate { requests: access.requests + 1, ..access.clone() }];
+    let mut with = |cost| out.push(AccessCertificate { cost, ..access.clone() });
+    match access.cost {
+        Cost::Box { bytes, sectors, ideal, lines, ideal_lines } => {
+            with(Cost::Box { bytes: bytes + 1, sectors, ideal, lines, ideal_lines });
+            with(Cost::Box { bytes, sectors: sectors + 1, ideal, lines, ideal_lines });
+            with(Cost::Box { bytes, sectors, ideal: ideal + 1, lines, ideal_lines });
+            with(Cost::Box { bytes, sectors, ideal, lines: lines + 1, ideal_lines });
+        }
+        Cost::Engine { bytes } => with(Cost::Engine { bytes: bytes + 1 }),
+        Cost::Shared { wavefronts, ideal, worst, worst_ideal, degree } => {
+            with(Cost::Shared { wavefronts: wavefronts + 1, ideal, worst, worst_ideal, degree });
+        }
+        Cost::Global { sectors, ideal, worst, worst_ideal } => {
+            with(Cost::Global { sectors: sectors + 1, ideal, worst, worst_ideal });
+        }
+    }
+    out
+}
+
+/// Every figure of a certificate is compared: one that is wrong by one is found.
+#[test]
+fn a_wrong_count_is_found() {
+    for name in ["worked_example", "transpose_tma", "window_sum_roles"] {
+        let text = crate::cases::examples().into_iter().find(|(n, _)| n == name).expect("the example").1;
+        let whole = Schedule::parse(&text).unwrap();
+        let schedule = whole.resized(&product_size(&whole, [64, 128, 32])).unwrap_or(whole);
+        let (right, ran) = (certified(&schedule), ran(name, &schedule));
+        compare(&right, &ran).unwrap();
+        for (n, access) in right.kernels[0].accesses.iter().enumerate() {
+            for one in wrong(access) {
+                let mut certificate = right.clone();
+                certificate.kernels[0].accesses[n] = one.clone();
+                assert!(compare(&certificate, &ran).is_err(), "{name}: {one:?}");
+            }
+        }
+        for n in 0..right.kernels[0].statements.len() {
+            for more in [(1, 0), (0, 1)] {
+                let mut certificate = right.clone();
+                let runs = &mut certificate.kernels[0].statements[n].runs;
+                (runs.warps, runs.threads) = (runs.warps + more.0, runs.threads + more.1);
+                assert!(compare(&certificate, &ran).is_err(), "{name}: statement {n}");
+            }
+        }
+        let flying = ran.in_flight.get(&0).copied().unwrap_or(0);
+        assert!(flying <= right.kernels[0].bytes_in_flight, "{name}");
+    }
+}
+
+/// A role that fills a ring has all of its slots under way at one time, where nobody has read any.
+#[test]
+fn a_ring_of_boxes_is_in_flight_as_a_whole() {
+    let text = crate::cases::examples().into_iter().find(|(n, _)| n == "worked_example").expect("the example").1;
+    let whole = Schedule::parse(&text).unwrap();
+    let schedule = whole.resized(&[256, 256, 512]).unwrap();
+    let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+    // In order, loads land when nothing else can go on.
+    let options = Options { races: false, ..Options::new(Mode::Real) };
+    let ran = observe(&lowered, &options, &mut arguments(&schedule)).unwrap();
+    let said = certify(&lowered, &schedule.target).kernels[0].bytes_in_flight;
+    assert_eq!((said, ran.in_flight[&0]), (4 * 49152, 4 * 49152));
 }
 
 /// The traffic of a schedule's kernels as lowered, and in its PTX.
@@ -138,7 +277,7 @@ fn costs(t: &Traffic) -> [u64; 4] {
 /// Compiling leaves no more accesses than were written, and where nothing can be merged, just those.
 #[test]
 fn compiled_kernels_are_followed_and_cost_no_more_than_was_written() {
-    for (name, schedule) in uniform_examples() {
+    for (name, schedule) in compiling_examples() {
         let (written, left) = traffic(&schedule);
         for (w, l) in costs(&written).into_iter().zip(costs(&left)) {
             assert!(l <= w && (l > 0) == (w > 0), "{name}: {written:?} {left:?}");
@@ -147,6 +286,53 @@ fn compiled_kernels_are_followed_and_cost_no_more_than_was_written() {
             assert_eq!(costs(&written), costs(&left), "{name}");
         }
     }
+}
+
+/// The kinds of machine code by which roles are told apart.
+const KINDS: [&str; 14] = [
+    "HGMMA",
+    "IGMMA",
+    "QGMMA",
+    "UTMALDG",
+    "UTMASTG",
+    "SYNCS",
+    "ELECT",
+    "USETMAXREG",
+    "BAR",
+    "UCGABAR_ARV",
+    "UCGABAR_WAIT",
+    "LDSM",
+    "STSM",
+    "LDGSTS",
+];
+
+/// What the PTX was said to become is what ptxas makes of it.
+#[test]
+fn machine_code_is_what_ptxas_writes() {
+    let tools = crate::ptxas::tools();
+    let mut seen = std::collections::BTreeSet::new();
+    // nvdisasm does not read the machine code of older chips.
+    for (name, schedule) in compiling_examples().filter(|(_, s)| s.target.sm >= 80) {
+        let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+        let kernels = warploom::codegen::compile(&lowered, &schedule.target).unwrap();
+        let certificate = certify(&lowered, &schedule.target).compiled(&kernels);
+        let of = |k: &KernelCertificate| k.compiled.clone().into_iter().flat_map(|c| c.machine_code);
+        let said: std::collections::BTreeSet<&str> =
+            certificate.kernels.iter().flat_map(of).flat_map(|(_, kinds)| kinds.into_keys()).collect();
+        for ptxas in tools.iter().filter(|p| p.knows(schedule.target.name)) {
+            let cubin = ptxas.assemble(&kernels.text, schedule.target.name).unwrap().cubin;
+            let text = warploom::assemble::sass(&cubin).unwrap();
+            let words = |kind: &&&str| text.split([' ', '.', ';']).any(|w| w == **kind);
+            let mut written: std::collections::BTreeSet<&str> = KINDS.iter().filter(words).copied().collect();
+            // ptxas may load a fragment that the instruction set does not describe as matrices, or as words.
+            if kernels.text.contains("wmma.load") {
+                written.remove("LDSM");
+            }
+            assert_eq!(said, written, "{name}, ptxas {}", ptxas.version);
+        }
+        seen.extend(said);
+    }
+    assert!(tools.is_empty() || KINDS.iter().all(|k| seen.contains(k) || *k == "QGMMA"), "{seen:?}");
 }
 
 /// Kernels with guards and other types.
@@ -160,24 +346,36 @@ fn compiled_products_are_followed() {
     }
 }
 
+/// Examples whose swizzle the certificate finds again.
+const UNSWIZZLED: [(&str, &str); 2] =
+    [("transpose_tma", "swizzle A_s 128\n"), ("transpose_tma_f16", "swizzle A_s 128\n")];
+
+fn unswizzled((name, step): (&str, &str)) -> (String, Schedule) {
+    let text = crate::cases::examples().into_iter().find(|(n, _)| n == name).expect("the example").1;
+    assert!(text.contains(step));
+    (format!("{name} without {step}"), Schedule::parse(&text.replace(step, "")).unwrap())
+}
+
 /// A step that a certificate advises can be taken, and the access costs less then; where it promises no conflict there is
 /// none.
 #[test]
 fn advice_is_true() {
     let mut taken = std::collections::BTreeMap::<String, u32>::new();
-    for (name, schedule) in uniform_examples() {
+    for (name, schedule) in compiling_examples().chain(UNSWIZZLED.map(unswizzled)) {
         let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
         let certificate = certify(&lowered, &schedule.target);
-        for a in certificate.kernels.iter().flat_map(|k| &k.accesses) {
+        let certificate_of_it: Vec<_> = certificate.kernels.iter().flat_map(|k| k.accesses.clone()).collect();
+        for a in &certificate_of_it {
             let Some(step) = a.advice.as_ref().and_then(|advice| advice.step.as_ref()) else { continue };
             let text = format!("{schedule}{step}\n");
             let after = Schedule::parse(&text).unwrap_or_else(|e| panic!("{name}: {step}: {e}"));
             let func = after.scheduled().unwrap_or_else(|e| panic!("{name}: {step}: {e}"));
             let certificate = certify(&lower(&func, &after.target).unwrap(), &after.target);
             let accesses = certificate.kernels.iter().flat_map(|k| &k.accesses);
-            // The same access, which may be of vectors now.
-            let same = |b: &&warploom::certify::AccessCertificate| b.number == a.number && b.buffer == a.buffer;
-            let better = accesses.into_iter().find(same).unwrap_or_else(|| panic!("{name}: {step}: gone"));
+            // The same access, which may be of vectors now, and behind more or fewer bulk copies.
+            let alike = |b: &AccessCertificate| (&b.buffer, b.kind, b.by) == (&a.buffer, a.kind, a.by);
+            let before = certificate_of_it.iter().filter(|b| alike(b) && b.number < a.number).count();
+            let better = accesses.filter(|b| alike(b)).nth(before).unwrap_or_else(|| panic!("{name}: {step}: gone"));
             assert!(better.cost.total().0 < a.cost.total().0, "{name}: {step}: {:?} {:?}", a.cost, better.cost);
             let promises = a.advice.as_ref().and_then(|advice| advice.then.as_deref()).unwrap_or("");
             if promises.ends_with("without conflict") {
@@ -187,4 +385,5 @@ fn advice_is_true() {
         }
     }
     assert!(taken["vectorize"] >= 3 && taken["storage_align"] >= 3, "{taken:?}");
+    assert!(taken["swizzle"] >= 2, "{taken:?}");
 }

@@ -5,14 +5,17 @@
 //! some blocks is followed; the others are taken to do what the followed block nearest to them along each axis does.
 
 mod flow;
+mod kinds;
 mod live;
 mod parse;
 mod tile;
 mod warp;
 
-use super::report::{Compiled, Kind, Traffic};
+use super::report::Compiled;
 use super::request::{self, LANES, Lanes, SECTOR, WORD};
+use super::traffic::{Kind, Traffic};
 use parse::{Entry, Space, What};
+use std::collections::BTreeMap;
 use warp::{Listen, Lost, Place, Warp};
 
 /// Bytes between the addresses of a request, so that no sum of them overflows.
@@ -20,24 +23,33 @@ const FARTHEST: i64 = 1 << 60;
 /// Instructions of warps that are followed in a kernel.
 const MOST_STEPS: u64 = 1 << 25;
 
+/// The warps of a block that a role has, by its name.
+pub type Role = (String, std::ops::Range<u64>);
+
 /// The counts of an entry point of a module, launched with a grid of blocks in clusters of so many along x; `None` if there
-/// is no such entry.
-pub fn count(ptx: &str, entry: &str, grid: [u32; 3], block: [u32; 3], cluster: u32) -> Option<Compiled> {
+/// is no such entry. Instructions count for the first role that has their warp.
+pub fn count(ptx: &str, entry: &str, [grid, block]: [[u32; 3]; 2], cluster: u32, roles: &[Role]) -> Option<Compiled> {
     let entries = parse::entries(ptx);
     let entry = entries.iter().find(|e| e.name == entry)?;
-    Some(follow(entry, grid, block, cluster.max(1)))
+    let target = ptx.split_once(".target sm_").map_or("", |(_, after)| after);
+    let sm = target.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    Some(follow(entry, [grid, block], cluster.max(1), (roles, sm)))
 }
 
-fn follow(entry: &Entry, grid: [u32; 3], block: [u32; 3], cluster: u32) -> Compiled {
-    let [grid, block] = [grid, block].map(|extents| extents.map(|n| n.max(1)));
-    let kernel = Kernel { entry, meetings: flow::meetings(entry), grid, block, cluster };
+fn follow(entry: &Entry, launch: [[u32; 3]; 2], cluster: u32, (roles, sm): (&[Role], u32)) -> Compiled {
+    let [grid, block] = launch.map(|extents| extents.map(|n| n.max(1)));
+    let kernel = Kernel { entry, meetings: flow::meetings(entry), grid, block, cluster, roles, sm };
     let blocks = grid.iter().fold(1, |n: u64, e| n.saturating_mul(u64::from(*e)));
     let live_registers = live::most(entry);
     match kernel.launch() {
-        Ok((traffic, blocks_followed)) => {
-            Compiled { live_registers, blocks, blocks_followed, traffic: Some(traffic), why: None }
+        Ok((sums, blocks_followed)) => {
+            let (traffic, machine_code) = (Some(sums.traffic), sums.machine_code);
+            Compiled { live_registers, blocks, blocks_followed, traffic, machine_code, why: None }
         }
-        Err(why) => Compiled { live_registers, blocks, blocks_followed: 0, traffic: None, why: Some(why) },
+        Err(why) => {
+            let machine_code = BTreeMap::new();
+            Compiled { live_registers, blocks, blocks_followed: 0, traffic: None, machine_code, why: Some(why) }
+        }
     }
 }
 
@@ -48,16 +60,40 @@ struct Kernel<'e> {
     grid: [u32; 3],
     block: [u32; 3],
     cluster: u32,
+    roles: &'e [Role],
+    /// The chip's compute capability, times ten.
+    sm: u32,
+}
+
+/// What warps did.
+#[derive(Debug, Clone, Default)]
+struct Sums {
+    traffic: Traffic,
+    /// Instructions of warps by role and by what ptxas makes of them.
+    machine_code: BTreeMap<String, BTreeMap<&'static str, u64>>,
+}
+
+impl Sums {
+    fn add(&mut self, other: &Sums, times: u64) {
+        self.traffic.add(&other.traffic, times);
+        for (role, kinds) in &other.machine_code {
+            let sums = self.machine_code.entry(role.clone()).or_default();
+            for (kind, n) in kinds {
+                let sum = sums.entry(kind).or_default();
+                *sum = sum.saturating_add(n.saturating_mul(times));
+            }
+        }
+    }
 }
 
 impl Kernel<'_> {
-    /// The traffic of all blocks, and how many of them were followed.
-    fn launch(&self) -> Result<(Traffic, u64), Lost> {
+    /// The sums of all blocks, and how many of them were followed.
+    fn launch(&self) -> Result<(Sums, u64), Lost> {
         // One block says how long the others take.
         let mut steps = MOST_STEPS;
         let first = self.block([0; 3], &mut steps)?;
         let chosen = choose(self.grid, MOST_STEPS / (MOST_STEPS - steps).max(1));
-        let mut all = Traffic::default();
+        let mut all = Sums::default();
         for (at, weight) in &chosen {
             match at {
                 [0, 0, 0] => all.add(&first, *weight),
@@ -72,15 +108,23 @@ impl Kernel<'_> {
         self.block.iter().fold(1u32, |n, e| n.saturating_mul(*e)).min(1024).div_ceil(LANES as u32)
     }
 
-    /// The traffic of one block.
-    fn block(&self, at: [u32; 3], steps: &mut u64) -> Result<Traffic, Lost> {
-        let mut counted =
-            Counted { entry: self.entry, traffic: Traffic::default(), last: vec![None; self.entry.code.len()] };
+    /// The sums of one block.
+    fn block(&self, at: [u32; 3], steps: &mut u64) -> Result<Sums, Lost> {
+        let code = &self.entry.code;
+        let mut counted = Counted {
+            entry: self.entry,
+            kinds: code.iter().map(|i| kinds::machine_code(&i.op, self.sm)).collect(),
+            sums: Sums::default(),
+            role: String::new(),
+            last: vec![None; code.len()],
+        };
         for warp in 0..self.warps() {
+            let role = self.roles.iter().find(|(_, warps)| warps.contains(&u64::from(warp)));
+            counted.role = role.map_or("all", |(name, _)| name).to_string();
             let place = Place { block: at, grid: self.grid, cluster: self.cluster, threads: self.block, warp };
             Warp::new(self.entry, &self.meetings, place).run(steps, &mut counted)?;
         }
-        Ok(counted.traffic)
+        Ok(counted.sums)
     }
 }
 
@@ -117,7 +161,11 @@ fn choose(grid: [u32; 3], affordable: u64) -> Vec<([u32; 3], u64)> {
 /// Counting the warps of a block.
 struct Counted<'e> {
     entry: &'e Entry,
-    traffic: Traffic,
+    /// What each instruction becomes.
+    kinds: Vec<Option<&'static str>>,
+    sums: Sums,
+    /// Of the warp that runs.
+    role: String,
     /// The last request of each instruction. Most repeat.
     last: Vec<Option<Last>>,
 }
@@ -161,17 +209,29 @@ impl Counted<'_> {
 
 impl Listen for Counted<'_> {
     fn instruction(&mut self, at: usize, running: u32) {
-        let fma = matches!(self.entry.code[at].what, What::Fma { .. });
-        self.traffic.instructions += 1;
-        self.traffic.fma_instructions += u64::from(fma);
-        self.traffic.fma += if fma { u64::from(running.count_ones()) } else { 0 };
+        let instruction = &self.entry.code[at];
+        let fma = matches!(instruction.what, What::Fma { .. });
+        let traffic = &mut self.sums.traffic;
+        traffic.instructions += 1;
+        traffic.fma_instructions += u64::from(fma);
+        traffic.fma += if fma { u64::from(running.count_ones()) } else { 0 };
+        if running == 0 {
+            return;
+        }
+        traffic.tensor_instructions += u64::from(kinds::is_product(&instruction.op));
+        traffic.bulk_loads += u64::from(instruction.what == What::Bulk { write: false });
+        traffic.bulk_stores += u64::from(instruction.what == What::Bulk { write: true });
+        if let Some(kind) = self.kinds[at] {
+            let of_role = self.sums.machine_code.entry(self.role.clone()).or_default();
+            *of_role.entry(kind).or_default() += 1;
+        }
     }
 
     fn request(&mut self, at: usize, space: Space, write: bool, bytes: i64, lanes: &Lanes) {
         let asynchronous = matches!(self.entry.code[at].what, What::Copy { .. });
         let kind = Kind { shared: space == Space::Shared, write, asynchronous };
         let cost = self.cost(at, kind, bytes, lanes);
-        self.traffic.request(kind, 1, cost);
+        self.sums.traffic.request(kind, 1, cost);
     }
 }
 
@@ -181,7 +241,7 @@ mod tests {
 
     fn counted(body: &str, grid: [u32; 3], block: [u32; 3]) -> Compiled {
         let text = format!(".visible .entry k(.param .u64 k_param_0, .param .u64 k_param_1) {{ {body} }}");
-        count(&text, "k", grid, block, 1).unwrap()
+        count(&text, "k", [grid, block], 1, &[]).unwrap()
     }
 
     fn traffic(body: &str, grid: [u32; 3], block: [u32; 3]) -> Traffic {
@@ -274,7 +334,35 @@ mod tests {
         let taken = why(&format!("{loaded} setp.eq.s32 %p1, %r7, 0; @%p1 bra E; E: ret;"));
         assert_eq!(taken, "instruction 8 (bra) depends on what instruction 6 (ld.global.u32) yields");
         assert_eq!(why("L: bra.uni L;"), "it runs too long to be followed");
-        assert_eq!(why("mbarrier.arrive.shared.b64 %r1, [%r2]; ret;").split('.').next(), Some("mbarrier"));
+        assert_eq!(
+            why("mbarrier.complete_tx.shared.b64 [%r2], 8; ret;"),
+            "mbarrier.complete_tx.shared.b64 is not followed"
+        );
+    }
+
+    /// Two warps compute, one of which waits for what a lane of the third has copied.
+    #[test]
+    fn roles_run_their_own_instructions() {
+        let body = "mov.u32 %r1, %tid.x; shr.u32 %r2, %r1, 5; shfl.sync.idx.b32 %r3, %r2, 0, 31, -1;
+            setp.lt.u32 %p1, %r3, 2; @%p1 bra C;
+            setmaxnreg.dec.sync.aligned.u32 24;
+            { .reg .pred elected; elect.sync _|elected, 0xffffffff; selp.b32 %r4, 1, 0, elected; }
+            setp.eq.s32 %p2, %r4, 0; @%p2 bra E;
+            mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r9], 64;
+            cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r8], [%rd1, {%r1, %r2}], [%r9];
+            bra.uni E;
+            C: { .reg .pred over; again: mbarrier.try_wait.parity.shared::cta.b64 over, [%r9], 0, 1000; @over bra done;
+            bra again; done: }
+            wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1, %f2, %f3, %f4}, %rd2, %rd3, %p1, 1, 1, 0, 0;
+            E: bar.sync 0; ret;";
+        let text = format!(".target sm_90a\n.visible .entry k(.param .u64 k_param_0) {{ {body} }}");
+        let roles = [("compute".to_string(), 0..2), ("load".to_string(), 2..3)];
+        let all = count(&text, "k", [[5, 1, 1], [96, 1, 1]], 1, &roles).unwrap();
+        let t = all.traffic.unwrap_or_else(|| panic!("{:?}", all.why));
+        assert_eq!((t.bulk_loads, t.bulk_stores, t.tensor_instructions), (5, 0, 10));
+        let of = |role: &str| all.machine_code[role].iter().map(|(k, n)| (*k, *n)).collect::<Vec<_>>();
+        assert_eq!(of("compute"), [("BAR", 10), ("HGMMA", 10), ("SYNCS", 10)]);
+        assert_eq!(of("load"), [("BAR", 5), ("ELECT", 5), ("SYNCS", 5), ("USETMAXREG", 5), ("UTMALDG", 5)]);
     }
 
     #[test]

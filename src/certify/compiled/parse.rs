@@ -5,9 +5,11 @@
 //! and arguments (`decode`); here are the text around them, labels and registers.
 
 mod decode;
+mod scope;
 
 pub use super::tile::Space;
 use super::tile::Tile;
+use scope::Scopes;
 use std::collections::HashMap;
 
 /// A register, by number within its function.
@@ -95,6 +97,16 @@ pub enum What {
     Tile { tile: Tile, base: Arg, offset: i64, stride: Arg, dst: Vec<Reg> },
     /// cp.async: `bytes` of shared memory, of which `filled` (all, if absent) come from device memory.
     Copy { bytes: i64, to: (Arg, i64), from: (Arg, i64), filled: Option<Arg> },
+    /// One lane of the warp is elected: the first of those that run.
+    Elect { dst: Vec<Reg> },
+    /// All lanes get what a register holds in one of them.
+    Shuffle { dst: Reg, a: Arg, lane: Arg },
+    /// Whether a phase of an mbarrier is over: each wait is taken to pass at its first look.
+    Over { dst: Vec<Reg> },
+    /// A product of a warpgroup, which reads tiles of shared memory by itself.
+    Product { dst: Vec<Reg> },
+    /// A bulk copy of a box.
+    Bulk { write: bool },
     /// Goes to the instruction of that number.
     Branch { to: usize },
     /// Ends the thread.
@@ -175,20 +187,18 @@ fn entry(name: &str, params: Vec<String>, body: &str) -> Entry {
     let mut code = Vec::new();
     let mut labels = HashMap::new();
     let mut jumps = Vec::new();
+    let mut scopes = Scopes::default();
     for piece in body.split(';') {
-        let mut piece = piece.trim();
-        // A label stands before an instruction, with a colon that is no part of it.
-        while let Some((label, after)) = piece.split_once(':') {
-            labels.insert(label.trim().to_string(), code.len());
-            piece = after.trim();
-        }
+        let piece = scopes.enter(piece, |label| {
+            labels.insert(label, code.len());
+        });
         if piece.is_empty() || piece.starts_with('.') {
             continue;
         }
-        let (guard, words) = names.guard(piece);
+        let (guard, words) = names.guard(&piece);
         let (op, args) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
         if op.split('.').next() == Some("bra") {
-            jumps.push((code.len(), args.trim().to_string()));
+            jumps.push((code.len(), scopes.label(args.trim())));
         }
         let args = split(args);
         let what = names.decode(op, &args);
@@ -257,8 +267,13 @@ impl Names {
                 | What::Branch { .. }
                 | What::Return
                 | What::Wait
+                | What::Bulk { .. }
         );
-        let (results, operands) = args.split_at(usize::from(!silent).min(args.len()));
+        let (results, mut operands) = args.split_at(usize::from(!silent).min(args.len()));
+        if let What::Product { .. } = what {
+            // It adds to its first argument.
+            operands = args;
+        }
         let all = |names: &mut Names, texts: &[&str]| {
             texts.iter().flat_map(|t| registers_in(t)).map(|n| names.register(n)).collect::<Vec<Reg>>()
         };

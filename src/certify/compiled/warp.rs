@@ -246,10 +246,24 @@ impl<'e> Warp<'e> {
                 listen.request(at, Space::Shared, true, *bytes, &inside);
                 self.filled(at, *bytes, filled.as_ref(), &outside, listen)?;
             }
-            What::Fma { dst } | What::Data { dst } => {
+            What::Fma { dst } | What::Data { dst } | What::Product { dst } => {
                 dst.iter().for_each(|d| self.set(*d, Value::Unknown(at), running))
             }
-            What::Branch { .. } | What::Return | What::Wait => {}
+            What::Elect { dst } => {
+                let first = running.trailing_zeros() as usize;
+                let elected = Value::Each(Box::new(std::array::from_fn(|l| u64::from(l == first))));
+                dst.iter().for_each(|d| self.set(*d, elected.clone(), running));
+            }
+            What::Over { dst } => dst.iter().for_each(|d| self.set(*d, Value::Same(1), running)),
+            What::Shuffle { dst, a, lane } => {
+                let shuffled = match (self.value(at, a), self.value(at, lane)) {
+                    (Value::Unknown(from), _) | (_, Value::Unknown(from)) => Value::Unknown(from),
+                    (value, Value::Same(lane)) => Value::Same(value.lane(lane as usize % LANES)),
+                    _ => Value::Unknown(at),
+                };
+                self.set(*dst, shuffled, running);
+            }
+            What::Branch { .. } | What::Return | What::Wait | What::Bulk { .. } => {}
             What::Foreign { op } => return Err(format!("{op} is not followed")),
             arithmetic => {
                 let (dst, value) = self.arithmetic(at, arithmetic);

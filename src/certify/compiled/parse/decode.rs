@@ -3,14 +3,14 @@
 use super::{Alu, Arg, Compare, Names, Space, Tile, Type, What, number};
 
 /// Families of instructions that touch memory, wait for it or jump.
-const FOREIGN: [&str; 12] =
-    ["ld", "st", "cp", "wmma", "wgmma", "red", "atom", "mbarrier", "call", "brx", "prefetch", "multimem"];
+const FOREIGN: [&str; 13] =
+    ["ld", "st", "cp", "wmma", "wgmma", "red", "atom", "mbarrier", "call", "brx", "prefetch", "multimem", "tcgen05"];
 
 impl Names {
     /// What an instruction does.
     pub(super) fn decode(&mut self, op: &str, args: &[&str]) -> What {
         let parts: Vec<&str> = op.split('.').collect();
-        let known = self.control(&parts).or_else(|| self.memory(&parts, args));
+        let known = self.together(&parts, args).or_else(|| self.control(&parts)).or_else(|| self.memory(&parts, args));
         known.or_else(|| self.integers(&parts, args)).unwrap_or_else(|| {
             let dst = args.first().map_or_else(Vec::new, |a| self.registers(a));
             match parts[0] {
@@ -19,6 +19,26 @@ impl Names {
                 name if FOREIGN.contains(&name) => What::Foreign { op: op.to_string() },
                 _ => What::Data { dst },
             }
+        })
+    }
+
+    /// What warps, warpgroups, blocks and the copy engine do together.
+    fn together(&mut self, parts: &[&str], args: &[&str]) -> Option<What> {
+        let mut first = || args.first().map_or_else(Vec::new, |a| self.registers(a));
+        Some(match parts {
+            ["elect", ..] => What::Elect { dst: first() },
+            ["mbarrier", "try_wait" | "test_wait", ..] => What::Over { dst: first() },
+            ["mbarrier", "arrive", ..] => What::Data { dst: first() },
+            ["mbarrier", "init" | "inval", ..] | ["setmaxnreg" | "griddepcontrol", ..] => What::Wait,
+            ["prefetch", "tensormap"] => What::Wait,
+            ["wgmma", "fence" | "commit_group" | "wait_group", ..] => What::Wait,
+            ["wgmma", "mma_async", ..] => What::Product { dst: first() },
+            ["cp", "async", "bulk", "tensor", _, space, ..] => What::Bulk { write: *space == "global" },
+            ["shfl", "sync", "idx", ..] => {
+                let [dst, a, lane, ..] = args else { return None };
+                What::Shuffle { dst: *self.registers(dst).first()?, a: self.arg(a), lane: self.arg(lane) }
+            }
+            _ => return None,
         })
     }
 
@@ -39,6 +59,9 @@ impl Names {
 
     fn memory(&mut self, parts: &[&str], args: &[&str]) -> Option<What> {
         if parts[0] == "cp" {
+            if parts.get(2) == Some(&"bulk") {
+                return None;
+            }
             let [to, from, bytes, ..] = args else { return None };
             let filled = args.get(3).map(|a| self.arg(a));
             return Some(What::Copy { bytes: number(bytes)?, to: self.address(to), from: self.address(from), filled });
@@ -176,7 +199,18 @@ mod tests {
             names.decode("bfe.u32", &["%r1", "%r2", "5", "2"]),
             What::Field { from: Arg::Int(5), length: Arg::Int(2), .. }
         ));
-        assert!(matches!(names.decode("mbarrier.arrive.shared.b64", &["%r1", "[%r2]"]), What::Foreign { .. }));
+        assert!(matches!(names.decode("mbarrier.arrive.shared.b64", &["%r1", "[%r2]"]), What::Data { .. }));
+        assert!(matches!(names.decode("mbarrier.complete_tx.b64", &["[%r2]", "8"]), What::Foreign { .. }));
+        assert!(matches!(
+            names.decode("cp.async.bulk.shared::cluster.global", &["[%r1]", "[%r2]"]),
+            What::Foreign { .. }
+        ));
+        let store = names.decode("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group", &["[%rd1, {%r1, %r2}]"]);
+        assert_eq!(store, What::Bulk { write: true });
+        assert_eq!(names.decode("cp.async.bulk.wait_group.read", &["1"]), What::Wait);
+        let product =
+            names.decode("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", &["{%f1, %f2}", "%rd1", "%rd2"]);
+        assert!(matches!(product, What::Product { dst } if dst.len() == 2));
         assert!(matches!(
             names.decode("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16", &["{%r1, %r2}", "[%r3+64]"]),
             What::Matrices { write: false, lanes: 16, offset: 64, dst, .. } if dst.len() == 2
