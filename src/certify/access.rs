@@ -78,7 +78,9 @@ impl<'k> Counter<'k> {
         f: &mut dyn FnMut(&Class),
     ) -> Method {
         let Some(crew) = self.geometry.crew(around) else {
-            return Method::Unknown("the threads of a role are not numbered along threadIdx.x alone");
+            return Method::Unknown(
+                "the warps of its role are not warps of a block whose threads are numbered along threadIdx.x alone",
+            );
         };
         let constant = |(var, extent): (Var, Index)| Some((var, extent.as_int()?));
         let loops: Option<Vec<_>> = around.loops.iter().flat_map(|l| l.defines()).map(constant).collect();

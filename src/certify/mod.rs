@@ -84,8 +84,9 @@ impl Certificate {
     pub fn compiled(mut self, kernels: &Kernels) -> Certificate {
         for (kernel, certificate) in kernels.kernels.iter().zip(&mut self.kernels) {
             let cluster = kernel.cluster[0];
-            let roles = certificate.roles.iter().filter(|r| r.name != "all");
-            let roles: Vec<_> = roles.map(|r| (r.name.clone(), r.first..r.first + r.warps)).collect();
+            // What all warps run stands last.
+            let roles = certificate.roles.iter().map(|r| (r.name.clone(), r.first..r.first + r.warps));
+            let roles: Vec<_> = roles.collect();
             let launch = [kernel.grid, kernel.block];
             certificate.compiled = compiled::count(kernels.ptx(), &kernel.entry, launch, cluster, &roles);
         }

@@ -24,8 +24,10 @@ pub struct Observed {
     pub ideal: u64,
     /// Of bulk copies and of tiles behind descriptors, bytes.
     pub bytes: u64,
-    /// Of bulk copies, lines of device memory.
-    pub lines: u64,
+    /// Of bulk copies, lines of device memory, and as few as hold the bytes of each row.
+    pub lines: [u64; 2],
+    /// Of shared memory, the most different words that one bank was asked for at once.
+    pub degree: u64,
 }
 
 /// What ran, by kernel and number of the access or of the statement.
@@ -102,21 +104,22 @@ impl Count {
         one.cost += n.cost;
         one.ideal += n.ideal;
         one.bytes += n.bytes;
-        one.lines += n.lines;
+        (one.lines[0], one.lines[1]) = (one.lines[0] + n.lines[0], one.lines[1] + n.lines[1]);
+        one.degree = one.degree.max(n.degree);
     }
 
     fn request(&mut self, kernel: usize, request: &machine::Request<'_>) {
         let Some(shape) = self.shape(kernel, request.access) else { return };
         let byte = |e: i64| (e * shape.bits).div_euclid(8) + shape.offset;
         let lanes = Lanes { at: request.elements.map(byte), active: request.active };
-        let (cost, ideal) = if shape.shared {
+        let (cost, ideal, degree) = if shape.shared {
             let c = request::bank_conflicts(&lanes, shape.width, shape.write);
-            (c.wavefronts, c.ideal)
+            (c.wavefronts, c.ideal, c.degree)
         } else {
             let s = request::sectors(&lanes, shape.width);
-            (s.touched, s.ideal)
+            (s.touched, s.ideal, 0)
         };
-        self.add(kernel, request.access, Observed { requests: 1, cost, ideal, ..Observed::default() });
+        self.add(kernel, request.access, Observed { requests: 1, cost, ideal, degree, ..Observed::default() });
     }
 
     /// A box, row by row, by the elements that were copied.
@@ -131,11 +134,11 @@ impl Count {
                 rows.row(first * bytes, (last - first + 1) * bytes);
             }
         }
-        let ([cost, ideal], lines) = (rows.sectors, rows.lines[0]);
-        self.add(kernel, global, Observed { requests: 1, cost, ideal, bytes: rows.bytes, lines });
+        let ([cost, ideal], lines) = (rows.sectors, rows.lines);
+        self.add(kernel, global, Observed { requests: 1, cost, ideal, bytes: rows.bytes, lines, degree: 0 });
         let whole = copy.elements.len() as u64 * bytes as u64 * copy.blocks as u64;
         let (requests, bytes) = if shape.write { (1, rows.bytes) } else { (copy.blocks as u64, whole) };
-        self.add(kernel, shared, Observed { requests, cost: bytes, ideal: bytes, bytes, lines: 0 });
+        self.add(kernel, shared, Observed { requests, cost: bytes, ideal: bytes, bytes, ..Observed::default() });
     }
 
     /// What the warps of a warpgroup read of a tile: rows of their own, or the same for all, which counts once.
@@ -145,7 +148,7 @@ impl Count {
         let same = distinct.len() as i64 == shape.tile;
         let bytes = if same && tile.warp > 0 { 0 } else { distinct.len() as u64 * shape.bits as u64 / 8 };
         let requests = u64::from(tile.warp == 0);
-        self.add(kernel, tile.access, Observed { requests, cost: bytes, ideal: bytes, bytes, lines: 0 });
+        self.add(kernel, tile.access, Observed { requests, cost: bytes, ideal: bytes, bytes, ..Observed::default() });
     }
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// The warps of one role.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RoleCertificate {
-    /// Its name; `compute` is what no role took, and a kernel without roles has `all`.
+    /// Its name; `compute` is what no role took, `all` what all warps run.
     pub name: String,
     /// Its first warp in the block.
     pub first: u64,
@@ -60,7 +60,12 @@ pub struct StatementCertificate {
 /// The name of a role.
 pub fn name(func: &Func, role: &RoleBody) -> String {
     let found = role.role.and_then(|id| func.roles.get(id.0 as usize));
-    found.map_or("compute", |r| r.name.as_str()).to_string()
+    found.map_or_else(|| unnamed(func, "compute"), |r| r.name.clone())
+}
+
+/// What warps without a role's name are called: in parentheses where a role took the word.
+fn unnamed(func: &Func, word: &str) -> String {
+    if func.roles.iter().any(|r| r.name == word) { format!("({word})") } else { word.to_string() }
 }
 
 /// The warps that execute an instruction together.
@@ -102,6 +107,8 @@ pub struct Tallies {
     pub mbarriers: Vec<MbarrierCertificate>,
     /// The most bytes that a phase of each array waits for.
     expected: Vec<u64>,
+    /// What all warps are called.
+    all: String,
 }
 
 impl Tallies {
@@ -109,7 +116,7 @@ impl Tallies {
     pub fn new(counter: &Counter<'_>) -> Tallies {
         let func = &counter.kernel.func;
         let mut roles: Vec<RoleCertificate> = Vec::new();
-        let all = ("all".to_string(), 0, counter.geometry.warps.len() as u64, None);
+        let all = (unnamed(func, "all"), 0, counter.geometry.warps.len() as u64, None);
         let slices = counter.sites.statements.iter().filter_map(|s| s.around.role);
         let slices = slices.map(|r| (name(func, r), u64::from(r.first), u64::from(r.warps), r.regs));
         for (name, first, warps, registers) in slices.chain([all]) {
@@ -126,11 +133,11 @@ impl Tallies {
             expected_bytes: 0,
         };
         let mbarriers: Vec<_> = func.mbarriers.iter().map(array).collect();
-        Tallies { roles, expected: vec![0; mbarriers.len()], mbarriers }
+        Tallies { roles, expected: vec![0; mbarriers.len()], mbarriers, all: unnamed(func, "all") }
     }
 
     fn role(&mut self, name: Option<&str>) -> Option<&mut RoleCertificate> {
-        let wanted = name.unwrap_or("all");
+        let wanted = name.unwrap_or(&self.all);
         self.roles.iter_mut().find(|r| r.name == wanted)
     }
 
