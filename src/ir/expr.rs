@@ -204,6 +204,17 @@ pub enum CmpOp {
 }
 
 impl CmpOp {
+    /// What holds of `b` and `a` when this holds of `a` and `b`.
+    pub fn mirrored(self) -> CmpOp {
+        match self {
+            CmpOp::Lt => CmpOp::Gt,
+            CmpOp::Le => CmpOp::Ge,
+            CmpOp::Ge => CmpOp::Le,
+            CmpOp::Gt => CmpOp::Lt,
+            CmpOp::Eq | CmpOp::Ne => self,
+        }
+    }
+
     /// The verdict on an ordering (`None` for unordered floats).
     pub fn holds(self, ord: Option<std::cmp::Ordering>) -> bool {
         use std::cmp::Ordering::*;

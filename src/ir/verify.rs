@@ -28,7 +28,8 @@
 //!     continues is divided between iterations of a bound one.
 //! 15. `verify.safety`, the one safety rule: a value passes between iterations of a bound loop only through a buffer
 //!     owned at or above the loop's level (global: grid, shared: block, fragment: warp, local: thread), and never
-//!     between iterations of a blockIdx loop within a kernel. Between kernels only global buffers carry values.
+//!     between iterations of a blockIdx loop within a kernel; a unit has written what it reads before it reads it.
+//!     Between kernels only global buffers carry values.
 //! 16. `verify.overlap`: no two blocks write one element of global memory.
 //! 17. `verify.idle`: a placement that says how another one is to run stands where that one is: spread on a pipelined
 //!     loop with a pipelined loop inside.
@@ -36,6 +37,7 @@
 //! Promises 8, 9, 14, 15 and 16 are statements about all values of the loop variables. What the simplifier cannot prove is
 //! tried on concrete values, and refused only with values that break it: nothing legal is ever refused.
 
+mod before;
 mod binding;
 mod exact;
 mod overlap;

@@ -3,21 +3,21 @@
 use super::points::{Ranged, advance};
 use super::scope::guards;
 use crate::ir::region::{Range, Region};
-use crate::ir::simplify::{Env, affine, simplify};
+use crate::ir::simplify::{Affine, Env, affine, bounds, prove, simplify};
 use crate::ir::visit::{Map, children, subst_cond, subst_index, walk_expr};
-use crate::ir::{Block, BufferId, Cond, Expr, Index, IndexOp, Iter, IterKind, Stmt, Store, Var};
+use crate::ir::{Block, BufferId, CmpOp, Cond, Expr, Func, Index, IndexOp, Iter, IterKind, Stmt, Store, Var};
 use std::collections::HashSet;
 
 /// Elements by their indices.
 pub type Elements = HashSet<Vec<i64>>;
 
-/// Boxes of `buffer` of which every element is written: one for each block that stores under loops alone, without
-/// predicate, at indices each of which counts through its range, also where a layout exchanges digits of an iterator.
+/// Boxes of `buffer` of which every element that exists is written: one for each block that stores under loops alone, at indices each of
+/// which counts through its range, also where a layout exchanges digits of an iterator. A predicate may cut the box.
 /// `env` knows the variables that stay.
 /// Beside each box whether its block accumulates ([`accumulates`]).
-pub fn dense_writes(body: &[Stmt], buffer: BufferId, env: &Env) -> Vec<(bool, Region)> {
+pub fn dense_writes(func: &Func, body: &[Stmt], buffer: BufferId, env: &Env) -> Vec<(bool, Region)> {
     let mut out = Vec::new();
-    plain_blocks(body, buffer, env, &mut Vec::new(), &mut out);
+    plain_blocks(func, body, buffer, env, &mut Vec::new(), &mut out);
     out
 }
 
@@ -35,9 +35,23 @@ fn adds_to(store: &Store, buffer: BufferId) -> bool {
     found && store.buffer == buffer
 }
 
+/// Whether all that a block reads of the buffer are the elements that it adds to.
+pub fn continues(block: &Block, buffer: BufferId) -> bool {
+    let mut only = true;
+    for stmt in &block.body {
+        let Stmt::Store(s) = stmt else { return false };
+        walk_expr(&s.value, &mut |e| {
+            if let Expr::Load { buffer: b, indices, .. } = e {
+                only &= *b != buffer || s.buffer == buffer && *indices == s.indices;
+            }
+        });
+    }
+    only
+}
+
 type Boxes = Vec<(bool, Region)>;
 
-fn plain_blocks(body: &[Stmt], buffer: BufferId, env: &Env, counting: &mut Vec<Ranged>, out: &mut Boxes) {
+fn plain_blocks(func: &Func, body: &[Stmt], buffer: BufferId, env: &Env, counting: &mut Vec<Ranged>, out: &mut Boxes) {
     for stmt in body {
         match stmt {
             Stmt::For(l) => {
@@ -48,12 +62,12 @@ fn plain_blocks(body: &[Stmt], buffer: BufferId, env: &Env, counting: &mut Vec<R
                     counting.push((var, extent.as_int().unwrap_or(i64::MAX)));
                 }
                 for child in children(stmt) {
-                    plain_blocks(child, buffer, &env, counting, out);
+                    plain_blocks(func, child, buffer, &env, counting, out);
                 }
                 counting.truncate(before);
             }
             Stmt::Block(b) => {
-                out.extend(dense_box(b, buffer, env, counting).map(|r| (accumulates(b, buffer), r)));
+                out.extend(dense_box(func, b, buffer, env, counting).map(|r| (accumulates(b, buffer), r)));
             }
             Stmt::Store(_) | Stmt::If(_) => {}
             Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) | Stmt::Elect(_) | Stmt::Role(_) => {}
@@ -61,15 +75,78 @@ fn plain_blocks(body: &[Stmt], buffer: BufferId, env: &Env, counting: &mut Vec<R
     }
 }
 
-fn dense_box(block: &Block, buffer: BufferId, env: &Env, counting: &[Ranged]) -> Option<Region> {
+fn dense_box(func: &Func, block: &Block, buffer: BufferId, env: &Env, counting: &[Ranged]) -> Option<Region> {
     let [Stmt::Store(store)] = block.body.as_slice() else { return None };
-    if store.buffer != buffer || !block.predicate.is_true() {
+    if store.buffer != buffer {
         return None;
     }
     let bindings: Map = block.iters.iter().map(|it| (it.var, it.binding.clone())).collect();
+    let indices: Vec<Index> = store.indices.iter().map(|i| simplify(&subst_index(i, &bindings), env)).collect();
     let mut taken = Vec::new();
-    let range = |index: &Index| dense_range(&simplify(&subst_index(index, &bindings), env), counting, &mut taken);
-    store.indices.iter().map(range).collect()
+    let region = indices.iter().map(|index| dense_range(index, counting, &mut taken)).collect::<Option<Region>>()?;
+    let edges = &func.buffer(buffer).shape;
+    let counts = |atom: &Index| counting.iter().any(|(v, _)| atom.mentions(*v));
+    block.predicate.conjuncts().into_iter().try_fold(region, |region, c| cut(region, edges, &indices, c, env, &counts))
+}
+
+/// What a condition leaves of a box of which every element is written: where it bounds one of the indices, or holds anyway.
+/// A bound at the edge of the buffer cuts nothing off.
+fn cut(
+    mut region: Region,
+    edges: &[Index],
+    indices: &[Index],
+    cond: &Cond,
+    env: &Env,
+    counts: &dyn Fn(&Index) -> bool,
+) -> Option<Region> {
+    if prove(cond, env) {
+        return Some(region);
+    }
+    let Cond::Cmp(op, a, b) = cond else { return None };
+    let difference = affine(&simplify(a, env)).plus(&affine(&simplify(b, env)), -1)?;
+    let bound = |dim: usize| Some((dim, bounds_index(&affine(&indices[dim]), &difference, *op, env, counts)?));
+    let (dim, (from, end)) = (0..indices.len()).find_map(bound)?;
+    let range = &mut region[dim];
+    let last = range.min.clone() + range.extent.clone();
+    let outside = |end: &Index| prove(&Cond::ge(end.clone(), edges[dim].clone()), env);
+    let last = end.filter(|end| !outside(end)).map_or(last.clone(), |end| last.min(end));
+    let from = from.filter(|from| !prove(&Cond::ge(0, from.clone()), env));
+    range.min = from.map_or(range.min.clone(), |from| range.min.clone().max(from));
+    range.extent = last - range.min.clone();
+    Some(region)
+}
+
+/// Where an index begins and ends, as far as that is said.
+type Ends = (Option<Index>, Option<Index>);
+
+/// The lower bound of an index, or the upper one, which is exclusive, that `difference op 0` stands for. The condition may be
+/// over a quotient of the index: where `index = k * difference + rest + fixed` with `0 <= rest < k`, both are below 0 at once.
+fn bounds_index(
+    index: &Affine,
+    difference: &Affine,
+    op: CmpOp,
+    env: &Env,
+    counts: &dyn Fn(&Index) -> bool,
+) -> Option<Ends> {
+    let (atom, by) = difference.terms.iter().find(|(atom, _)| counts(atom))?;
+    let scale = index.terms.iter().find(|(a, _)| a == atom)?.1.checked_div(*by)?;
+    let (k, op) = if scale < 0 { (scale.checked_neg()?, op.mirrored()) } else { (scale, op) };
+    let mut fixed = index.plus(difference, scale.checked_neg()?)?;
+    let (rest, terms) = fixed.terms.into_iter().partition(|(atom, _)| counts(atom));
+    fixed.terms = terms;
+    let rest = Affine { terms: rest, constant: 0 };
+    let (low, high) = bounds(&rest.to_index(), env)?;
+    if k < 1 || low < 0 || high >= k {
+        return None;
+    }
+    let (limit, above) = (simplify(&fixed.to_index(), env), simplify(&(fixed.to_index() + k), env));
+    match op {
+        CmpOp::Lt => Some((None, Some(limit))),
+        CmpOp::Le => Some((None, Some(above))),
+        CmpOp::Ge => Some((Some(limit), None)),
+        CmpOp::Gt => Some((Some(above), None)),
+        CmpOp::Eq | CmpOp::Ne => None,
+    }
 }
 
 /// `loop // low % (high / low)`: what a digit of a loop's count is. Digits that do not overlap count independently.
@@ -344,5 +421,36 @@ mod tests {
         for (indices, extents) in sparse {
             assert_eq!(both(extents, &indices).0, None, "{indices:?} over {extents:?}");
         }
+    }
+    #[test]
+    fn predicates_cut_boxes() {
+        let program = crate::te::vec_add(100).unwrap();
+        let ends = |f: &Func| {
+            let found = dense_writes(f, &f.body, f.params[2], &Env::new());
+            let number = |x: &Index| simplify(x, &Env::new()).as_int().unwrap();
+            found.iter().map(|(_, region)| (number(&region[0].min), number(&region[0].extent))).collect::<Vec<_>>()
+        };
+        let after =
+            |steps: &str| crate::schedule::apply_all(&program, &crate::schedule::parse(steps).unwrap()).unwrap();
+        let from = |f: &mut Func, cond: Cond| {
+            let block = f.find_block("C").unwrap().name;
+            let mut add = |b: &mut Block| b.predicate = b.predicate.clone().and(cond.clone());
+            assert!(crate::ir::visit::change_block(&mut f.body, block, &mut add));
+        };
+        // The edge of the buffer cuts nothing off.
+        let mut f = after("split i ? 16 -> i0 i1");
+        assert_eq!(ends(&f), [(0, 112)]);
+        // Where a quotient is bounded, so is the index.
+        let i0 = f.find_loop("i0").unwrap().var;
+        from(&mut f, Cond::lt(i0, 5));
+        assert_eq!(ends(&f), [(0, 80)]);
+        let mut f = program.clone();
+        let i = f.find_loop("i").unwrap().var;
+        from(&mut f, Cond::ge(i, 3));
+        from(&mut f, Cond::cmp(CmpOp::Gt, 90, i));
+        assert_eq!(ends(&f), [(3, 87)]);
+        // A condition on something else leaves holes.
+        from(&mut f, Cond::eq(Index::Var(i).floormod(2), 0));
+        assert_eq!(ends(&f), []);
     }
 }

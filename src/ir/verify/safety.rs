@@ -3,8 +3,9 @@
 //! Within a kernel each unit of a buffer's owner must have written itself what it reads: loops bound at or above the
 //! owner's level are replaced by their axes, so that a nest speaks of one unit, and what the unit reads must lie in what
 //! it writes. Loops bound to one axis stand for the same units. That is proved with boxes; where no proof is found, the
-//! elements that some units touch are counted out.
+//! elements that some units touch are counted out. When it is written is what [`before`] asks.
 
+use super::before;
 use super::exact::{accumulates, dense_writes, elements};
 use super::points::{Ranged, sample, show};
 use super::wrong;
@@ -95,30 +96,56 @@ fn undivided(func: &Func, nest: &[Stmt], block: &Block) -> Result<()> {
 }
 
 fn within_kernel(func: &Func, nest: &Stmt, buffer: BufferId) -> Result<()> {
-    let scope = func.buffer(buffer).scope;
-    let mut units = Units::new(scope);
+    let mut units = Units::new(func.buffer(buffer).scope);
     let body = units.strip(vec![nest.clone()]);
-    if covered(func, &body, buffer, &units.env()) {
+    let env = units.env();
+    let in_order = before::in_time(func, &body, buffer, &env);
+    // What is written in time is written, but blocks that share global memory may begin a sum too late.
+    if in_order && func.buffer(buffer).scope != Scope::Global {
         return Ok(());
     }
+    if !covered(func, &body, buffer, &env) {
+        in_all(func, &body, buffer, &units)?;
+    }
+    if in_order { Ok(()) } else { in_time(func, &body, buffer, &units) }
+}
+
+/// Some units.
+fn some(units: &Units) -> impl Iterator<Item = Vec<Ranged>> {
+    sample(&units.vars, 4).into_iter().take(20)
+}
+
+/// Counts what units write in time.
+fn in_time(func: &Func, body: &[Stmt], buffer: BufferId, units: &Units) -> Result<()> {
     let mut budget = COUNTED;
-    let mut points = sample(&units.vars, 4);
-    points.truncate(20);
-    for point in points {
+    for point in some(units) {
         let map: Map = point.iter().map(|(v, x)| (*v, Index::Int(*x))).collect();
-        let unit = subst_body(body.clone(), &map);
+        if let Some(late) = before::late(&subst_body(body.to_vec(), &map), buffer, &mut budget) {
+            return Err(too_late(func, buffer, units, &point, &late));
+        }
+    }
+    Ok(())
+}
+
+/// Counts what units write in all.
+fn in_all(func: &Func, body: &[Stmt], buffer: BufferId, units: &Units) -> Result<()> {
+    let scope = func.buffer(buffer).scope;
+    let mut budget = COUNTED;
+    for point in some(units) {
+        let map: Map = point.iter().map(|(v, x)| (*v, Index::Int(*x))).collect();
+        let unit = subst_body(body.to_vec(), &map);
         // Too many elements to count: then nothing speaks against it.
         let Some(found) = elements(&unit, buffer, &mut budget) else { break };
         let missing = found.reads.iter().chain(&found.continued).filter(|e| !found.writes.contains(*e));
         // What another unit adds is missing too.
         let unsummed = found.reads.iter().filter(|e| found.sums.as_ref().is_some_and(|sums| !sums.contains(*e)));
         if let Some(foreign) = missing.chain(unsummed).min() {
-            return Err(violation(func, buffer, &units, &point, foreign));
+            return Err(violation(func, buffer, units, &point, foreign));
         }
         if let Some(begun) =
             found.sums.filter(|_| scope == Scope::Global).and_then(|s| found.writes.difference(&s).min().cloned())
         {
-            return Err(begun_again(func, buffer, &units, &point, &begun));
+            return Err(begun_again(func, buffer, units, &point, &begun));
         }
     }
     Ok(())
@@ -130,7 +157,7 @@ fn covered(func: &Func, body: &[Stmt], buffer: BufferId, env: &Env) -> bool {
     match touched(func, body, buffer, Touch::Reads, env) {
         None => true,
         Some(read) => {
-            let boxes = dense_writes(body, buffer, env);
+            let boxes = dense_writes(func, body, buffer, env);
             let within = |sums| boxes.iter().any(|(s, written)| *s == sums && contains(written, &read, env));
             let sums = blocks(body).iter().any(|b| accumulates(b, buffer));
             // Blocks share global memory: one that begins a sum which another adds to may come too late.
@@ -218,18 +245,46 @@ fn underlined(buffer: BufferId, units: &Units) -> Vec<(Node, &'static str)> {
     nodes
 }
 
-fn violation(func: &Func, buffer: BufferId, units: &Units, point: &[Ranged], element: &[i64]) -> Error {
-    let b = func.buffer(buffer);
-    let owner = match b.scope {
+/// What keeps units from reading what others wrote.
+fn owner(scope: Scope) -> &'static str {
+    match scope {
         Scope::Global => "the blocks of a kernel cannot pass values to each other",
         Scope::Shared => "each block has its own copy",
         Scope::Fragment => "each warp or warpgroup has its own copy",
         Scope::Local => "each thread has its own copy",
-    };
+    }
+}
+
+fn too_late(func: &Func, buffer: BufferId, units: &Units, point: &[Ranged], late: &before::Late) -> Error {
+    let b = func.buffer(buffer);
     let message = format!(
-        "{} is {} memory: {owner}, but the unit {} reads {}{element:?}, which it does not write",
+        "{} is {} memory: {}, but the unit {} reads {}{:?} {} and has not written it by then",
         b.name,
         b.scope.name(),
+        owner(b.scope),
+        show(func, point),
+        b.name,
+        late.element,
+        show(func, &late.at)
+    );
+    let mut nodes = underlined(buffer, units);
+    nodes.extend(late.at.iter().map(|(v, _)| (Node::Loop(*v), "each iteration reads what it needs")));
+    let names = late.at.iter().map(|(v, _)| func.var_name(*v)).collect::<Vec<_>>();
+    let outside = match names.first() {
+        Some(first) => format!("compute all of {} before the loop {first}, or ", b.name),
+        None => String::new(),
+    };
+    wrong(func, "safety", message, &nodes)
+        .help(format!("{outside}do not bind loops that part what one iteration writes of it"))
+}
+
+fn violation(func: &Func, buffer: BufferId, units: &Units, point: &[Ranged], element: &[i64]) -> Error {
+    let b = func.buffer(buffer);
+    let message = format!(
+        "{} is {} memory: {}, but the unit {} reads {}{element:?}, which it does not write",
+        b.name,
+        b.scope.name(),
+        owner(b.scope),
         show(func, point),
         b.name
     );

@@ -375,6 +375,46 @@ fn private_accumulators_are_safe_and_foreign_ones_are_not() {
     accepted(&f);
 }
 
+/// Seed 108330: what a block writes over all iterations covers what it reads in each, but other blocks write it first.
+#[test]
+fn a_unit_writes_before_it_reads() {
+    let stage = "split i ? 5 -> i0 i1\nreorder i1 i0\nsplit i0 4 ? -> a b\ncache_read C A shared -> A_s
+        compute_at A_s i1 -> s\nsplit s ? 2 2 -> s0 s1 s2";
+    let mut f = after(&te::window_sum(21).unwrap(), stage);
+    bind(&mut f, "b", "blockIdx.z");
+    accepted(&f);
+    bind(&mut f, "s1", "blockIdx.z");
+    assert_eq!(
+        refused(&f, "verify.safety"),
+        "A_s is shared memory: each block has its own copy, but the unit at s1 = 0 reads A_s[2] at i1 = 0 and has not \
+         written it by then"
+    );
+    // Threads go through the iterations side by side and meet between what they write and what they read.
+    bind(&mut f, "b", "threadIdx.x");
+    bind(&mut f, "s1", "threadIdx.x");
+    accepted(&f);
+    // The thread's own copy is as incomplete as the block's.
+    let stage = f.find_buffer("A_s").unwrap();
+    f.buffer_mut(stage).scope = Scope::Local;
+    assert!(refused(&f, "verify.safety").contains("A_s[2] at i1 = 0 and has not written it by then"));
+    // What the iterations before have written is there, what the next one writes is not.
+    let chain = "program chain\ninput A f32[9]\nT: T[i 9] f32 = A[i]\nU: output U[i 9] f32 = T[i] * 2";
+    let mut chain = after(&te::parse(chain).unwrap(), "set_scope T shared\nreverse_compute_at U i");
+    let t = chain.find_buffer("T").unwrap();
+    let reads = |f: &mut Func, by: i64| {
+        on_block(f, "U", &mut |b| {
+            let at = (Index::from(b.iters[0].var) + by).max(Index::Int(0)).min(Index::Int(8));
+            if let [Stmt::Store(s)] = b.body.as_mut_slice() {
+                s.value = Expr::load(t, vec![at]);
+            }
+        });
+    };
+    reads(&mut chain, -1);
+    accepted(&chain);
+    reads(&mut chain, 1);
+    assert!(refused(&chain, "verify.safety").contains("reads T[1] at i = 0 and has not written it by then"));
+}
+
 /// Every example, complete as it is written.
 #[test]
 fn examples_hold_all_promises() {

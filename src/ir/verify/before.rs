@@ -1,0 +1,224 @@
+//! Promise 15 in time: a unit has written what it reads before it reads it.
+//!
+//! In sequence a program is right, so some unit has written each value by then. Where units part the work of a statement
+//! that runs in many iterations, one of them may write in all iterations what it reads in each, and yet come too late: what
+//! it reads first another one has written. So a reader is followed to the list of statements where it parts from what
+//! writes. The loops around that list are at one iteration there. What stands before the reader in the lists around it has
+//! run, and so has all that ran in earlier iterations. The threads of a unit go through a list side by side: loops over them
+//! have run in full. That is proved with boxes; where no proof is found, the elements are counted out in some iterations.
+
+use super::exact::{Touched, accumulates, continues, dense_writes, elements};
+use super::points::{Ranged, sample};
+use crate::ir::region::{Region, Touch, contains, touched};
+use crate::ir::simplify::Env;
+use crate::ir::visit::{Map, blocks, loops, reads, rewrite, subst_body, writes};
+use crate::ir::{Block, BufferId, Cond, For, Func, Index, IterKind, LoopKind, Stmt, Var};
+use std::slice::from_ref;
+
+/// Whether a unit provably has written what it reads when it reads it. `body` is what one unit runs.
+pub fn in_time(func: &Func, body: &[Stmt], buffer: BufferId, env: &Env) -> bool {
+    let summed = blocks(body).iter().any(|b| accumulates(b, buffer));
+    Proof { func, buffer, summed }.list(body, env, &[], &mut Vec::new())
+}
+
+/// Whether the iterations of a loop run side by side in a unit. Those that take turns do not.
+fn side_by_side(l: &For) -> bool {
+    matches!(l.kind, LoopKind::Bound(axis) if !axis.is_block_level()) && !l.alternate
+}
+
+/// The statements in the loops, outermost first.
+fn within<'l>(around: impl DoubleEndedIterator<Item = &'l For>, body: Vec<Stmt>) -> Vec<Stmt> {
+    around.rev().fold(body, |body, l| vec![Stmt::For(For { body, ..hollow(l) })])
+}
+
+/// The loop without what is in it.
+fn hollow(l: &For) -> For {
+    For { raster: l.raster.clone(), ..For::new(l.var, l.extent.clone(), LoopKind::Serial, Vec::new()) }
+}
+
+struct Proof<'a> {
+    func: &'a Func,
+    buffer: BufferId,
+    /// Some block adds to what another one has begun.
+    summed: bool,
+}
+
+type Boxes = Vec<(bool, Region)>;
+
+impl<'a> Proof<'a> {
+    /// `written` are boxes that have been written before the list runs, as [`dense_writes`] gives them; `threads` the loops
+    /// around whose iterations run side by side.
+    fn list(&self, body: &'a [Stmt], env: &Env, written: &[(bool, Region)], threads: &mut Vec<&'a For>) -> bool {
+        let mut written: Boxes = written.to_vec();
+        body.iter().all(|stmt| {
+            let holds = self.stmt(stmt, env, &written, threads);
+            written.extend(dense_writes(self.func, from_ref(stmt), self.buffer, env));
+            if !threads.is_empty() {
+                let by_all = within(threads.iter().copied(), vec![stmt.clone()]);
+                written.extend(dense_writes(self.func, &by_all, self.buffer, env));
+            }
+            holds
+        })
+    }
+
+    fn stmt(&self, stmt: &'a Stmt, env: &Env, written: &[(bool, Region)], threads: &mut Vec<&'a For>) -> bool {
+        let Some(read) = touched(self.func, from_ref(stmt), self.buffer, Touch::Reads, env) else { return true };
+        let inside = |sums| written.iter().any(|(s, b)| *s == sums && contains(b, &read, env));
+        if inside(false) && (!self.needs_sums(stmt) || inside(true)) {
+            return true;
+        }
+        match stmt {
+            Stmt::For(l) => {
+                let mut env = env.clone();
+                l.defines().iter().for_each(|(var, extent)| env.bind_loop(*var, extent));
+                let depth = threads.len();
+                threads.extend(side_by_side(l).then_some(l));
+                let holds = self.list(&l.body, &env, written, threads);
+                threads.truncate(depth);
+                holds
+            }
+            // It begins each sum before it adds to it.
+            Stmt::Block(b) => b.init.is_some() && continues(b, self.buffer),
+            _ => false,
+        }
+    }
+
+    /// Whether something in the statement reads sums, and not just to add to them.
+    fn needs_sums(&self, stmt: &Stmt) -> bool {
+        let ends = |b: &&Block| reads(&b.body).contains(&self.buffer) && !continues(b, self.buffer);
+        self.summed && blocks(from_ref(stmt)).iter().any(ends)
+    }
+}
+
+/// An element that a unit reads and has not written by then.
+pub struct Late {
+    /// Its indices.
+    pub element: Vec<i64>,
+    /// The iteration in which it is read.
+    pub at: Vec<Ranged>,
+}
+
+/// The first element that is found to be read too early in what one unit runs, in which no other variable is free. None
+/// too if there are too many to count.
+pub fn late(body: &[Stmt], buffer: BufferId, budget: &mut i64) -> Option<Late> {
+    let body = parted(body.to_vec());
+    let summed = blocks(&body).iter().any(|b| accumulates(b, buffer));
+    Count { buffer, summed, budget, path: Vec::new() }.list(&body, None).err()?
+}
+
+/// The body with blocks that begin and continue sums taken for two.
+fn parted(body: Vec<Stmt>) -> Vec<Stmt> {
+    rewrite(body, &mut |stmt| match stmt {
+        Stmt::Block(mut b) if b.init.is_some() => {
+            let reduced = b.iters.iter().filter(|it| it.kind == IterKind::Reduce);
+            let predicate = reduced.fold(b.predicate.clone(), |all, it| all.and(Cond::eq(it.binding.clone(), 0)));
+            let begins = Block { body: b.init.take().unwrap_or_default(), predicate, ..b.clone() };
+            vec![Stmt::Block(begins), Stmt::Block(b)]
+        }
+        stmt => vec![stmt],
+    })
+}
+
+/// A list of statements around a reader.
+struct Frame<'a> {
+    /// The loop whose body it is.
+    around: Option<&'a For>,
+    body: &'a [Stmt],
+    /// Which of the statements holds the reader.
+    at: usize,
+}
+
+struct Count<'a, 'b> {
+    buffer: BufferId,
+    summed: bool,
+    budget: &'b mut i64,
+    path: Vec<Frame<'a>>,
+}
+
+/// Why no more is counted: an element read too early, or `None` where the budget is spent.
+type Counted = Result<(), Option<Late>>;
+
+/// How many iterations of the loops around a reader are tried.
+const ITERATIONS: usize = 12;
+
+impl<'a> Count<'a, '_> {
+    fn list(&mut self, body: &'a [Stmt], around: Option<&'a For>) -> Counted {
+        let buffer = self.buffer;
+        for (at, stmt) in body.iter().enumerate().filter(|(_, s)| reads(from_ref(s)).contains(&buffer)) {
+            self.path.push(Frame { around, body, at });
+            match stmt {
+                Stmt::For(l) if writes(&l.body).contains(&buffer) => self.list(&l.body, Some(l))?,
+                _ => self.reader(stmt)?,
+            }
+            self.path.pop();
+        }
+        Ok(())
+    }
+
+    /// The loops around that are at one iteration at a time.
+    fn timed(&self) -> Vec<&'a For> {
+        self.path.iter().filter_map(|f| f.around).filter(|l| !side_by_side(l)).collect()
+    }
+
+    fn reader(&mut self, stmt: &'a Stmt) -> Counted {
+        let extent = |(var, extent): (_, Index)| (var, extent.as_int().unwrap_or(1));
+        let vars: Vec<Ranged> = self.timed().iter().flat_map(|l| l.defines()).map(extent).collect();
+        let mut tried: Vec<Vec<Ranged>> = Vec::new();
+        for at in sample(&vars, 2).into_iter().take(ITERATIONS) {
+            if !tried.contains(&at) {
+                self.iteration(stmt, at.clone())?;
+                tried.push(at);
+            }
+        }
+        Ok(())
+    }
+
+    fn iteration(&mut self, stmt: &Stmt, at: Vec<Ranged>) -> Counted {
+        let found = self.elements(vec![stmt.clone()], &at)?;
+        let (mut reads, mut continued) = (found.reads, found.continued);
+        let mut unsummed = if self.summed { reads.clone() } else { Default::default() };
+        for before in self.before(&at) {
+            if reads.is_empty() && continued.is_empty() && unsummed.is_empty() {
+                return Ok(());
+            }
+            let found = self.elements(before, &at)?;
+            [&mut reads, &mut continued].into_iter().for_each(|set| set.retain(|e| !found.writes.contains(e)));
+            unsummed.retain(|e| found.sums.as_ref().is_none_or(|sums| !sums.contains(e)));
+        }
+        let missing = reads.into_iter().chain(continued).chain(unsummed).min();
+        missing.map_or(Ok(()), |element| Err(Some(Late { element, at })))
+    }
+
+    /// What has run before an iteration, piece by piece: what stands before the reader, from the innermost list on; then the
+    /// earlier iterations, from the innermost loop on.
+    fn before(&self, at: &[Ranged]) -> Vec<Vec<Stmt>> {
+        let same = self.path.iter().rev().map(|f| f.body[..f.at].to_vec());
+        let earlier = self.path.iter().rev().filter_map(|f| {
+            let l = f.around.filter(|l| !side_by_side(l))?;
+            let now = |v| at.iter().find(|(w, _)| *w == v).map_or(0, |(_, x)| *x);
+            let first = l.defines().iter().all(|(v, _)| now(*v) == 0);
+            // Of pairs that are walked in groups all may have been.
+            let extent = if l.raster.is_some() { l.extent.clone() } else { Index::Int(now(l.var)) };
+            (!first).then(|| vec![Stmt::For(For { extent, body: f.body.to_vec(), ..hollow(l) })])
+        });
+        same.chain(earlier).map(|body| self.writers(body)).collect()
+    }
+
+    /// Leaves out what does not write the buffer.
+    fn writers(&self, body: Vec<Stmt>) -> Vec<Stmt> {
+        rewrite(body, &mut |s| match s {
+            Stmt::Block(b) if !writes(&b.body).contains(&self.buffer) => Vec::new(),
+            Stmt::For(l) if l.body.is_empty() => Vec::new(),
+            s => vec![s],
+        })
+    }
+
+    /// What a piece touches in an iteration of the loops around, for all threads.
+    fn elements(&mut self, piece: Vec<Stmt>, at: &[Ranged]) -> Result<Touched, Option<Late>> {
+        let inside: Vec<Var> = loops(&piece).iter().flat_map(|l| l.defines()).map(|(v, _)| v).collect();
+        let threads = self.path.iter().filter_map(|f| f.around).filter(|l| side_by_side(l) && !inside.contains(&l.var));
+        let threads: Vec<&For> = threads.collect();
+        let map: Map = at.iter().filter(|(v, _)| !inside.contains(v)).map(|(v, x)| (*v, Index::Int(*x))).collect();
+        elements(&subst_body(within(threads.into_iter(), piece), &map), self.buffer, self.budget).ok_or(None)
+    }
+}
