@@ -49,7 +49,7 @@ pub(super) fn fits(value: i64) -> Option<i64> {
 }
 
 /// The greatest common divisor; `gcd(0, x)` is the magnitude of x.
-pub(super) fn gcd(a: i64, b: i64) -> i64 {
+pub fn gcd(a: i64, b: i64) -> i64 {
     let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
     while b != 0 {
         (a, b) = (b, a % b);

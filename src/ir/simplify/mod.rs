@@ -18,7 +18,7 @@ mod env;
 #[cfg(test)]
 mod tests;
 
-pub use affine::{Affine, affine};
+pub use affine::{Affine, affine, gcd};
 pub use condition::{prove, simplify_cond};
 pub use env::Env;
 
@@ -26,7 +26,6 @@ pub(super) use bounds::{lower, upper};
 pub(super) use canonical::canonical;
 
 use super::{Index, IndexOp};
-use affine::gcd;
 
 /// The same value in canonical form.
 pub fn simplify(index: &Index, env: &Env) -> Index {

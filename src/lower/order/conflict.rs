@@ -467,13 +467,3 @@ struct Flat<'a> {
     site: &'a Site,
     affine: Affine,
 }
-
-impl Flat<'_> {
-    fn element(&self, value: &impl Fn(Var) -> Option<i64>) -> Option<i64> {
-        let mut sum = self.affine.constant;
-        for (atom, c) in &self.affine.terms {
-            sum = sum.checked_add(atom.eval(value)?.checked_mul(*c)?)?;
-        }
-        Some(sum)
-    }
-}
