@@ -12,12 +12,14 @@ use inkwell::builder::BuilderError;
 use inkwell::context::Context;
 use inkwell::intrinsics::Intrinsic;
 use inkwell::module::Module;
-use inkwell::types::{AnyType, BasicMetadataTypeEnum, BasicType, BasicTypeEnum, IntType};
+use inkwell::types::{AnyType, AsTypeRef, BasicMetadataTypeEnum, BasicType, BasicTypeEnum, IntType};
 use inkwell::values::{
-    BasicMetadataValueEnum, BasicValue, BasicValueEnum, CallSiteValue, FunctionValue, InstructionOpcode, IntValue,
-    MetadataValue, PointerValue, ValueKind,
+    AsValueRef, BasicMetadataValueEnum, BasicValue, BasicValueEnum, CallSiteValue, FunctionValue, InstructionOpcode,
+    IntValue, MetadataValue, PointerValue, ValueKind,
 };
 use inkwell::{FloatPredicate, IntPredicate};
+use std::cell::RefCell;
+use std::collections::HashMap;
 
 /// Any first-class value.
 pub type Value<'c> = BasicValueEnum<'c>;
@@ -33,6 +35,26 @@ pub struct Builder<'c, 'm> {
     /// What the chip has.
     pub features: Features,
     ir: inkwell::builder::Builder<'c>,
+    known: RefCell<HashMap<Known, Value<'c>>>,
+}
+
+/// A computation in a block, which needs none of a second one there: the block, what is done, on which values, to which type.
+type Known = (usize, Pure, [usize; 3]);
+
+/// What has no effect and always the same result. Unrolled bodies address one thing again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Pure {
+    Binary(InstructionOpcode),
+    /// Without wrapping, also as unsigned numbers if that is set.
+    Exact(InstructionOpcode, bool),
+    Cast(InstructionOpcode),
+    Compare(IntPredicate),
+    /// An address, of which is known that it is inside if that is set.
+    Offset(bool),
+}
+
+fn id(value: Value) -> usize {
+    value.as_value_ref() as usize
 }
 
 fn refused(e: BuilderError) -> crate::Error {
@@ -42,7 +64,7 @@ fn refused(e: BuilderError) -> crate::Error {
 impl<'c, 'm> Builder<'c, 'm> {
     /// A builder that stands nowhere yet.
     pub fn new(context: &'c Context, module: &'m Module<'c>, features: Features) -> Self {
-        Builder { context, module, features, ir: context.create_builder() }
+        Builder { context, module, features, ir: context.create_builder(), known: RefCell::default() }
     }
 
     /// A block at the end of a function.
@@ -82,10 +104,21 @@ impl<'c, 'm> Builder<'c, 'm> {
         self.context.bool_type().const_int(u64::from(value), false)
     }
 
+    /// What is made, or what was made of the same values in this block before.
+    fn once(&self, what: Pure, on: [usize; 3], make: impl FnOnce() -> Result<Value<'c>>) -> Result<Value<'c>> {
+        let key = (self.here()?.as_mut_ptr() as usize, what, on);
+        if let Some(value) = self.known.borrow().get(&key) {
+            return Ok(*value);
+        }
+        let value = make()?;
+        self.known.borrow_mut().insert(key, value);
+        Ok(value)
+    }
+
     /// An operation on two values of one type.
     pub fn binary(&self, op: InstructionOpcode, a: Value<'c>, b: Value<'c>) -> Result<Value<'c>> {
         self.same(a, b)?;
-        self.ir.build_binop(op, a, b, "").map_err(refused)
+        self.once(Pure::Binary(op), [id(a), id(b), 0], || self.ir.build_binop(op, a, b, "").map_err(refused))
     }
 
     /// An operation on integers that is known not to wrap, as signed and (if `unsigned`) as unsigned numbers.
@@ -96,15 +129,19 @@ impl<'c, 'm> Builder<'c, 'm> {
         b: IntValue<'c>,
         unsigned: bool,
     ) -> Result<IntValue<'c>> {
-        let value = self.binary(op, a.into(), b.into())?.into_int_value();
-        if let Some(instruction) = value.as_instruction() {
-            let refused = |e| bug(format!("no-wrap flags: {e}"));
-            instruction.set_no_signed_wrap_flag(true).map_err(refused)?;
-            if unsigned {
-                instruction.set_no_unsigned_wrap_flag(true).map_err(refused)?;
+        self.same(a.into(), b.into())?;
+        let make = || {
+            let value = self.ir.build_binop::<Value>(op, a.into(), b.into(), "").map_err(refused)?;
+            if let Some(instruction) = value.as_instruction_value() {
+                let refused = |e| bug(format!("no-wrap flags: {e}"));
+                instruction.set_no_signed_wrap_flag(true).map_err(refused)?;
+                if unsigned {
+                    instruction.set_no_unsigned_wrap_flag(true).map_err(refused)?;
+                }
             }
-        }
-        Ok(value)
+            Ok(value)
+        };
+        Ok(self.once(Pure::Exact(op, unsigned), [id(a.into()), id(b.into()), 0], make)?.into_int_value())
     }
 
     /// The opposite of a float or a vector of them.
@@ -121,13 +158,14 @@ impl<'c, 'm> Builder<'c, 'm> {
         if value.get_type() == to {
             return Ok(value);
         }
-        self.ir.build_cast(op, value, to, "").map_err(refused)
+        let on = [id(value), 0, to.as_type_ref() as usize];
+        self.once(Pure::Cast(op), on, || self.ir.build_cast(op, value, to, "").map_err(refused))
     }
 
     /// A comparison of integers or vectors of them.
     pub fn compare_int(&self, op: IntPredicate, a: Value<'c>, b: Value<'c>) -> Result<Value<'c>> {
         self.same(a, b)?;
-        match (a, b) {
+        self.once(Pure::Compare(op), [id(a), id(b), 0], || match (a, b) {
             (Value::IntValue(a), Value::IntValue(b)) => {
                 Ok(self.ir.build_int_compare(op, a, b, "").map_err(refused)?.into())
             }
@@ -135,7 +173,7 @@ impl<'c, 'm> Builder<'c, 'm> {
                 Ok(self.ir.build_int_compare(op, a, b, "").map_err(refused)?.into())
             }
             _ => Err(bug("integers are compared that are none")),
-        }
+        })
     }
 
     /// A comparison of floats or vectors of them.
@@ -283,14 +321,18 @@ impl<'c, 'm> Builder<'c, 'm> {
         index: IntValue<'c>,
         inside: bool,
     ) -> Result<PointerValue<'c>> {
-        // SAFETY: one index over a sized element type is well formed on every pointer.
-        let made = unsafe {
-            match inside {
-                true => self.ir.build_in_bounds_gep(element, pointer, &[index], ""),
-                false => self.ir.build_gep(element, pointer, &[index], ""),
-            }
+        let make = || {
+            // SAFETY: one index over a sized element type is well formed on every pointer.
+            let made = unsafe {
+                match inside {
+                    true => self.ir.build_in_bounds_gep(element, pointer, &[index], ""),
+                    false => self.ir.build_gep(element, pointer, &[index], ""),
+                }
+            };
+            Ok(made.map_err(refused)?.into())
         };
-        made.map_err(refused)
+        let on = [id(pointer.into()), id(index.into()), element.as_type_ref() as usize];
+        Ok(self.once(Pure::Offset(inside), on, make)?.into_pointer_value())
     }
 
     /// A stack slot, which optimization turns into a register.

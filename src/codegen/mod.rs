@@ -66,7 +66,7 @@ pub fn compile(lowered: &Lowered, target: &Target) -> Result<Kernels> {
     emit(&builder, lowered, &entries, &mut listing)?;
     module.verify().map_err(|e| Error::bug("codegen.verify", e.to_string()))?;
     let llvm = module.print_to_string().to_string();
-    let ptx = session::to_ptx(&module, &machine, &log)?;
+    let ptx = session::to_ptx(&module, target, ptx_version, &log)?;
     let heads: Vec<_> = entries.iter().zip(&lowered.kernels).map(|(e, k)| describe::head(e, k, target)).collect();
     let text = listing.annotate(&ptx, &heads);
     describe::kernels(lowered, target, ptx_version, entries, text, llvm)

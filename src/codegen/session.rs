@@ -33,6 +33,9 @@ const TRIPLE: &str = "nvptx64-nvidia-cuda";
 const PASSES: &str = "function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,reassociate,\
     loop-mssa(licm),early-cse<memssa>,dse,loop(indvars),infer-alignment,instcombine<no-verify-fixpoint>,simplifycfg)";
 
+/// More instructions than this make a module large.
+const LARGE: usize = 1000;
+
 /// What LLVM said, in order. Must outlive the context that it listens to.
 #[derive(Default)]
 pub struct Diagnostics(Box<RefCell<Vec<String>>>);
@@ -73,26 +76,38 @@ extern "C" fn record(info: LLVMDiagnosticInfoRef, log: *mut c_void) {
 
 /// The target machine for a chip and a PTX ISA version.
 pub fn machine(target: &Target, ptx: u32) -> Result<Rc<TargetMachine>> {
+    machine_of(target, ptx, OptimizationLevel::Aggressive)
+}
+
+/// The machine that writes a module. At the highest level the backend numbers values globally, twice: it takes most of the
+/// time of large modules, in which it finds nothing after the passes here.
+fn writer(module: &Module, target: &Target, ptx: u32) -> Result<Rc<TargetMachine>> {
+    let blocks = module.get_functions().flat_map(|f| f.get_basic_block_iter());
+    let large = blocks.flat_map(|b| b.get_instructions()).nth(LARGE).is_some();
+    machine_of(target, ptx, if large { OptimizationLevel::Default } else { OptimizationLevel::Aggressive })
+}
+
+fn machine_of(target: &Target, ptx: u32, level: OptimizationLevel) -> Result<Rc<TargetMachine>> {
+    type Kept = HashMap<(&'static str, u32, u32), Rc<TargetMachine>>;
     thread_local! {
-        static MACHINES: RefCell<HashMap<(&'static str, u32), Rc<TargetMachine>>> = RefCell::default();
+        static MACHINES: RefCell<Kept> = RefCell::default();
     }
     MACHINES.with_borrow_mut(|known| {
-        if let Some(machine) = known.get(&(target.name, ptx)) {
+        if let Some(machine) = known.get(&(target.name, ptx, level as u32)) {
             return Ok(Rc::clone(machine));
         }
-        let machine = Rc::new(make_machine(target, ptx)?);
-        known.insert((target.name, ptx), Rc::clone(&machine));
+        let machine = Rc::new(make_machine(target, ptx, level)?);
+        known.insert((target.name, ptx, level as u32), Rc::clone(&machine));
         Ok(machine)
     })
 }
 
-fn make_machine(target: &Target, ptx: u32) -> Result<TargetMachine> {
+fn make_machine(target: &Target, ptx: u32, level: OptimizationLevel) -> Result<TargetMachine> {
     static INITIALIZE: Once = Once::new();
     INITIALIZE.call_once(|| LlvmTarget::initialize_nvptx(&InitializationConfig::default()));
     let triple = TargetTriple::create(TRIPLE);
     let backend = LlvmTarget::from_triple(&triple).map_err(|e| bug(e.to_string()))?;
     let features = format!("+ptx{ptx}");
-    let level = OptimizationLevel::Aggressive;
     let made =
         backend.create_target_machine(&triple, target.name, &features, level, RelocMode::PIC, CodeModel::Default);
     let machine = made.ok_or_else(|| bug(format!("LLVM has no target machine for {} {features}", target.name)))?;
@@ -107,9 +122,11 @@ pub fn prepare(module: &Module, machine: &TargetMachine) {
 }
 
 /// Verifies the module, optimizes it and writes it as PTX.
-pub fn to_ptx(module: &Module, machine: &TargetMachine, log: &Diagnostics) -> Result<String> {
-    module.run_passes(PASSES, machine, PassBuilderOptions::create()).map_err(|e| bug(e.to_string()))?;
+pub fn to_ptx(module: &Module, target: &Target, ptx: u32, log: &Diagnostics) -> Result<String> {
+    let machine = machine(target, ptx)?;
+    module.run_passes(PASSES, &machine, PassBuilderOptions::create()).map_err(|e| bug(e.to_string()))?;
     log.check("optimizing")?;
+    let machine = writer(module, target, ptx)?;
     let buffer = machine.write_to_memory_buffer(module, FileType::Assembly).map_err(|e| bug(e.to_string()))?;
     log.check("writing PTX")?;
     let text = buffer.as_slice();
