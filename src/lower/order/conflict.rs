@@ -13,7 +13,6 @@ use crate::ir::{
     BlockId, BufferId, Cond, Descriptor, Expr, For, Func, Held, Index, LoopKind, Scope, Stmt, Var, Way, visit,
 };
 use std::cell::RefCell;
-use std::collections::HashMap;
 
 /// How far apart the threads are that depend on each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +87,8 @@ pub struct Sites<'a> {
     loops: Vec<(Var, i64)>,
     /// One thread of so many warps makes the accesses at hand.
     elected: u32,
-    known: RefCell<HashMap<(usize, usize), Level>>,
+    /// What was decided about two, by the numbers of the pair.
+    known: RefCell<Vec<Option<Level>>>,
 }
 
 impl<'a> Sites<'a> {
@@ -107,6 +107,11 @@ impl<'a> Sites<'a> {
     /// The kernel's program.
     pub fn func(&self) -> &'a Func {
         &self.kernel.func
+    }
+
+    /// The numbers of the accesses.
+    pub fn ids(&self) -> std::ops::Range<usize> {
+        0..self.sites.len()
     }
 
     pub fn site(&self, id: usize) -> &Site {
@@ -297,11 +302,15 @@ impl<'a> Sites<'a> {
     /// How far apart the threads are that depend on each other through these two accesses.
     pub fn level(&self, before: usize, now: usize) -> Level {
         let key = (before.min(now), before.max(now));
-        if let Some(level) = self.known.borrow().get(&key) {
+        let pair = key.1 * (key.1 + 1) / 2 + key.0;
+        if let Some(Some(level)) = self.known.borrow().get(pair) {
             return *level;
         }
         let level = self.decide(&self.sites[key.0], &self.sites[key.1]);
-        self.known.borrow_mut().insert(key, level);
+        let mut known = self.known.borrow_mut();
+        let count = known.len().max(pair + 1);
+        known.resize(count, None);
+        known[pair] = Some(level);
         level
     }
 

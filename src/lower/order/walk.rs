@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// What stands in front of a statement: waits, a fence, a barrier, in this order.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Placed {
     pub before: usize,
     commit: bool,
@@ -102,11 +102,14 @@ pub struct Walker<'a> {
     sites: &'a Sites<'a>,
     /// Why something would have to wait for a load that it does not wait for.
     lost: RefCell<Option<String>>,
+    /// Of each access whether the copy engine needs a fence to see it, and whether other blocks copy to its bytes.
+    seen_from_afar: Vec<(bool, bool)>,
 }
 
 impl<'a> Walker<'a> {
     pub fn new(sites: &'a Sites<'a>) -> Walker<'a> {
-        Walker { sites, lost: RefCell::default() }
+        let seen_from_afar = sites.ids().map(|s| (sites.feeds_proxy(s), sites.is_reached_by_peers(s))).collect();
+        Walker { sites, lost: RefCell::default(), seen_from_afar }
     }
 
     /// Why something would have to wait for a load that it does not wait for.
@@ -137,7 +140,7 @@ impl<'a> Walker<'a> {
                         here.pending.commit(true);
                     }
                     for s in sites {
-                        let (unfenced, apart) = (self.sites.feeds_proxy(*s), self.sites.is_reached_by_peers(*s));
+                        let (unfenced, apart) = self.seen_from_afar[*s];
                         here.pending.happens(*s, self.sites.site(*s).by, unfenced, apart);
                     }
                     here.happen(sites, *starts);
@@ -154,16 +157,22 @@ impl<'a> Walker<'a> {
     fn repeated(&self, item: &Item, inside: &[Item], here: &mut Here) {
         // What an iteration finds pending from the ones before it.
         let mut carried = Pending::default();
-        loop {
-            let joined = carried.join(&self.list(inside, &carried, &mut Vec::new()));
+        let (end, alone) = loop {
+            let mut alone = Vec::new();
+            let end = self.list(inside, &carried, &mut alone);
+            let joined = carried.join(&end);
             if joined == carried {
-                break;
+                break (end, alone);
             }
             carried = joined;
-        }
-        let (mut alone, mut with) = (Vec::new(), Vec::new());
-        let end = self.list(inside, &carried, &mut alone);
-        let end_with = self.list(inside, &carried.join(&here.pending), &mut with);
+        };
+        let both = carried.join(&here.pending);
+        let (end_with, with) = if both == carried {
+            (end.clone(), alone.clone())
+        } else {
+            let mut with = Vec::new();
+            (self.list(inside, &both, &mut with), with)
+        };
         let meets = |p: &[Placed]| -> Vec<_> {
             p.iter().filter_map(|p| p.meet.as_ref().map(|m| (p.before, rank(m.0)))).collect()
         };
