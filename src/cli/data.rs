@@ -7,7 +7,7 @@ use crate::ir::{Func, visit};
 use crate::loom::Schedule;
 use crate::lower;
 use crate::reference::{self, Output, Sample};
-use crate::te::Known;
+use crate::te::{self, Known};
 
 /// Operations that the CPU machine does in a few seconds.
 pub const CPU_OPERATIONS: f64 = 2.0 * 512.0 * 512.0 * 512.0;
@@ -45,7 +45,7 @@ pub fn reduced(schedule: &Schedule, operations: f64) -> Schedule {
     let whole = lowered(schedule);
     let suits = |s: &Schedule| if whole { lowered(s) } else { s.scheduled().is_ok() };
     let mut best = schedule.clone();
-    while let Some(known) = Known::of(&best.program).filter(|k| k.operations() > operations) {
+    while let Some(known) = Known::of(&best.program).filter(|_| te::operations(&best.program) > operations) {
         let mut sizes = known.sizes();
         let Some(largest) = (0..sizes.len()).max_by_key(|i| (sizes[*i], std::cmp::Reverse(*i))) else { break };
         let (own, half) = (sizes[largest], sizes[largest] / 2);
@@ -69,8 +69,7 @@ pub struct Judge {
 impl Judge {
     /// Computes the references. Of a large program some rows, the first and the last among them.
     pub fn new(program: &Func, inputs: &[Array]) -> Result<Judge> {
-        let operations = Known::of(program).map_or(0.0, |k| k.operations());
-        let sample = match operations {
+        let sample = match te::operations(program) {
             n if n > HUGE_OPERATIONS => Sample::Rows { count: SAMPLED_OF_HUGE, seed: 1 },
             n if n > CHECKED_OPERATIONS => Sample::Rows { count: SAMPLED_ROWS, seed: 1 },
             _ => Sample::All,

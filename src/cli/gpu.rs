@@ -180,7 +180,7 @@ fn measure_beside(bench: &Bench, name: &str, schedule: &Schedule, seed: u64, bes
         labels: [name.to_string(), shape, types, layout.to_string()],
         kernels: &kernels,
         args,
-        operations: known.map_or(0.0, |k| k.operations()),
+        operations: te::operations(&schedule.program),
         arithmetic: spec.map_or((dtype, dtype), |s| (s.a, s.acc)),
         gemm: other.as_ref().map(|o| o.spec).or(spec).map(|s| library(&s)),
         beside: other.as_ref().map(|o| Beside {

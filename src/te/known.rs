@@ -62,15 +62,6 @@ impl Known {
             }
         })
     }
-
-    /// Additions and multiplications of data that the program asks for.
-    pub fn operations(&self) -> f64 {
-        match self {
-            Known::VecAdd(n) => *n as f64,
-            Known::WindowSum(n) => 2.0 * *n as f64,
-            Known::Gemm(s) => s.sizes().iter().fold(2.0, |all, extent| all * *extent as f64),
-        }
-    }
 }
 
 /// What the product would be if the parameters lay so.
@@ -123,7 +114,6 @@ mod tests {
             "error in the input [te.size]: the program has 3 sizes, 2 are given"
         );
         let b = Known::Gemm(GemmSpec { batch: Some(3), ..GemmSpec::of(8, 12, 20, DType::F32, Layout::NN) });
-        assert_eq!(b.operations(), 3.0 * g.operations());
         assert_eq!(b.resized(&[4]).unwrap().sizes(), [3, 4, 4, 4]);
         assert_eq!(b.resized(&[2, 4, 5, 6]).unwrap().sizes(), [2, 4, 5, 6]);
         assert_eq!(g.resized(&[2, 4, 5, 6]).unwrap_err().code(), "te.size");

@@ -13,10 +13,12 @@
 
 mod build;
 mod known;
+mod operations;
 mod program;
 mod text;
 
 pub use build::{Epilogue, GemmSpec, Layout, batched_gemm, gemm, gemm_with, vec_add, window_sum};
 pub use known::Known;
+pub use operations::operations;
 pub use program::{MAX_BLOCKS, MAX_ELEMENTS, MAX_RANK, Program, Reducer, Stage, is_name};
 pub use text::{MAX_TEXT, parse, print};
