@@ -26,9 +26,9 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         return suite::run(args, list);
     }
     match data::place(args.device.as_deref())? {
-        Place::Cpu => cpu::bench(args, &subjects(args, &Target::sm_90())?),
+        Place::Cpu => cpu::bench(args, &subjects(args, &args.target(None)?)?),
         #[cfg(feature = "cuda")]
-        Place::Gpu(device) => gpu::bench(args, &subjects(args, &gpu::chip(&device)?)?, &device),
+        Place::Gpu(device) => gpu::bench(args, &subjects(args, &args.target(Some(gpu::chip(&device)?))?)?, &device),
     }
 }
 
@@ -59,6 +59,10 @@ fn subjects(args: &BenchArgs, target: &Target) -> Result<Vec<Subject>> {
     for file in files {
         let name = file.file_stem().map_or_else(|| "schedule".into(), |s| s.to_string_lossy().into_owned());
         let schedule = input::read(&file).map_err(|e| e.within(format!("reading {}", file.display())))?;
+        let schedule = match args.named_target()? {
+            Some(target) => schedule.for_target(target),
+            None => schedule,
+        };
         match sizes.is_empty() {
             true => out.push(Subject::new(name, schedule)),
             false => {
@@ -80,7 +84,7 @@ fn products(args: &BenchArgs, target: &Target) -> Result<Vec<Subject>> {
             out.extend(gemm::candidates(&product, target)?.into_iter().map(|(name, s)| Subject::new(name, s)));
             continue;
         }
-        for kind in &args.kinds {
+        for kind in args.kinds(target) {
             let name = match args.dtype.len() {
                 1 => kind.name().to_string(),
                 _ => format!("{} {}", kind.name(), input::types(product.spec())),

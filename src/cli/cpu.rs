@@ -12,7 +12,7 @@ pub fn bench(args: &BenchArgs, subjects: &[Subject]) -> Result<ExitCode> {
         return Err(Error::machine("cli.plot", "GFLOP/s of the CPU machine are not worth a picture")
             .help("--device 0 on a machine with a GPU"));
     }
-    let mut table = show::table(&["schedule", "program", "time", "statements", "M/s"]);
+    let mut table = show::table(&["schedule", "program", "target", "time", "statements", "M/s"]);
     let bar = show::bar(subjects.len());
     for Subject { name, schedule, .. } in subjects {
         bar.set_message(name.clone());
@@ -29,12 +29,13 @@ pub fn bench(args: &BenchArgs, subjects: &[Subject]) -> Result<ExitCode> {
         let title = input::title(&schedule);
         match args.json {
             true => show::line(serde_json::json!({
-                "schedule": name, "program": title, "device": "cpu", "seconds": time, "statements": stats.statements
+                "schedule": name, "program": title, "target": schedule.target.name, "device": "cpu", "seconds": time, "statements": stats.statements
             })),
             false => {
                 table.add_row([
                     name.clone(),
                     title,
+                    schedule.target.to_string(),
                     show::seconds(time),
                     stats.statements.to_string(),
                     format!("{rate:.0}"),

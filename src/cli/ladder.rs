@@ -141,11 +141,12 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     let products = args.products(&sizes)?;
     match place {
         Place::Cpu => {
-            let (rungs, mut subjects) = (rungs(&products, &Target::sm_90()), Vec::new());
+            let target = args.target(None)?;
+            let (rungs, mut subjects) = (rungs(&products, &target), Vec::new());
             for gemm in &products {
                 let named =
                     |(n, s): (usize, Schedule)| Subject::new(format!("{}: {}", rungs[n].name, rungs[n].adds), s);
-                subjects.extend(schedules(rungs, gemm, &Target::sm_90())?.into_iter().map(named));
+                subjects.extend(schedules(rungs, gemm, &target)?.into_iter().map(named));
             }
             super::cpu::bench(args, &subjects)
         }
@@ -157,7 +158,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
 #[cfg(feature = "cuda")]
 fn on_gpu(args: &BenchArgs, products: &[Gemm], device: &Device) -> Result<ExitCode> {
     let bench = Bench::new(device, Plan::default(), None)?;
-    let (target, mut pictures, mut whole) = (gpu::chip(device)?, Vec::new(), true);
+    let (target, mut pictures, mut whole) = (args.target(Some(gpu::chip(device)?))?, Vec::new(), true);
     let rungs = rungs(products, &target);
     for gemm in products {
         let (numbers, schedules): (Vec<usize>, Vec<Schedule>) = schedules(rungs, gemm, &target)?.into_iter().unzip();

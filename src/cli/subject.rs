@@ -4,6 +4,7 @@ use super::input;
 use crate::error::Result;
 use crate::gemm::{Gemm, Kind};
 use crate::loom::Schedule;
+use crate::target::{Features, Target};
 use crate::te::GemmSpec;
 use clap::Args;
 use std::path::PathBuf;
@@ -31,9 +32,13 @@ pub struct BenchArgs {
     /// How A and B of --gemm and --ladder lie.
     #[arg(long, value_name = "NN|NT|TN|TT", default_value = "NN")]
     pub layout: String,
-    /// The kinds of code for --gemm; those without a recipe for a product are left out.
-    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = input::kind, default_values = ["simt", "wmma", "mma"])]
-    pub kinds: Vec<Kind>,
+    /// The kinds of code for --gemm: naive, simt, wmma, mma, wgmma; all but the first that the chip has where none is named.
+    /// Those without a recipe for a product are said and left out.
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = input::kind, requires = "gemm")]
+    kinds: Vec<Kind>,
+    /// Compile for this chip instead of the files', the GPU's, or sm_90 for products on the CPU machine.
+    #[arg(long, value_name = "sm_XX")]
+    target: Option<String>,
     /// Of each product of --gemm, measure the tiles that the recommended ones were chosen from, the recommended first.
     #[arg(long, requires = "gemm", conflicts_with = "kinds")]
     pub candidates: bool,
@@ -71,6 +76,29 @@ pub struct BenchArgs {
 }
 
 impl BenchArgs {
+    /// The chip that was named, if one was.
+    pub fn named_target(&self) -> Result<Option<Target>> {
+        self.target.as_deref().map(Target::parse).transpose()
+    }
+
+    /// The chip to schedule products for: the one that was named, else the device's own; the CPU machine is none.
+    pub fn target(&self, own: Option<Target>) -> Result<Target> {
+        Ok(self.named_target()?.or(own).unwrap_or(Target::sm_90()))
+    }
+
+    /// The kinds of code to measure on a chip.
+    pub fn kinds(&self, target: &Target) -> Vec<Kind> {
+        if !self.kinds.is_empty() {
+            return self.kinds.clone();
+        }
+        let by_default = |kind: &Kind| match kind {
+            Kind::Naive => false,
+            Kind::Simt | Kind::Wmma | Kind::Mma => true,
+            Kind::Wgmma => target.has(Features::WGMMA),
+        };
+        Kind::ALL.into_iter().filter(by_default).collect()
+    }
+
     /// The products of so many sizes, types by types.
     pub fn products(&self, sizes: &[Vec<i64>]) -> Result<Vec<Gemm>> {
         let one = |types: &String, size: &Vec<i64>| input::product(size, types, &self.layout);

@@ -93,6 +93,14 @@ fn bench_climbs_ladders_and_runs_lists() {
     assert!(text.contains("gemm 24x24x24 f16>f32>f16 NT") && text.contains("gemm 24x24x24 s8>s32>s32 NT"), "{text}");
     let text = good(&[&["bench", "--kinds", "naive,simt"][..], &small].concat());
     assert!(text.contains("simt s8>s32>s32") && text.contains("naive f16>f32>f16"), "{text}");
+    // What nobody names is everything that the chip has, beyond the naive code.
+    let kinds = |target| good(&["bench", "--gemm", "64", "--dtype", "f16", "--device", "cpu", "--target", target]);
+    let (without, with) = (kinds("sm_90"), kinds("sm_90a"));
+    assert!(without.contains("sm_90") && !without.contains("wgmma") && !without.contains("naive"), "{without}");
+    assert!(["simt", "wmma", "mma", "wgmma", "sm_90a"].iter().all(|word| with.contains(word)), "{with}");
+    let ladder = ["bench", "--ladder", "--gemm", "64", "--dtype", "f16", "--device", "cpu", "--target", "sm_90a"];
+    let text = good(&ladder);
+    assert!(text.contains("wgmma: factors straight from shared memory") && text.contains("sm_90a"), "{text}");
     let list = File::new("list", "# products\nf16 NT 16 >= 0.5\ns8 NN 16x8x8 naive beside s8 NT\n");
     let text = good(&["bench", "--suite", list.name(), "--device", "cpu"]);
     assert!(text.contains("f16 NT 16 >= 0.5") && text.contains("gemm 16x8x8 s8>s32>s32 NN"), "{text}");
