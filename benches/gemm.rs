@@ -6,7 +6,7 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::time::Duration;
 use warploom::gemm::Kind;
-use warploom::measure::{self, Cublas, run_once};
+use warploom::measure::{Cublas, run_once};
 use warploom::runtime::{Device, DeviceBuffer};
 use warploom::te::Layout;
 use warploom::{Array, DType, Error, Gemm, Result, Target};
@@ -16,29 +16,15 @@ const PRODUCTS: [(DType, Layout); 4] =
     [(DType::F16, Layout::NT), (DType::Bf16, Layout::NN), (DType::S8, Layout::NT), (DType::S4, Layout::NT)];
 const SIZES: [i64; 2] = [1024, 4096];
 
-/// The product as the library sees it, and random A, B and C.
-fn job(gemm: &Gemm) -> Result<(measure::Gemm, Vec<Array>)> {
-    let s = gemm.spec();
-    let (a_transposed, b_transposed) = (s.layout.a_transposed(), s.layout.b_transposed());
-    let peer = measure::Gemm {
-        m: s.m,
-        n: s.n,
-        k: s.k,
-        a: s.a,
-        b: s.b,
-        acc: s.acc,
-        out: s.out,
-        a_transposed,
-        b_transposed,
-        batch: s.batch.unwrap_or(1),
-    };
+/// Random A, B and C.
+fn arrays(gemm: &Gemm) -> Result<Vec<Array>> {
     let program = gemm.program()?;
     let random = |(seed, id): (u64, &warploom::ir::BufferId)| {
         let buffer = program.buffer(*id);
         let shape: Vec<usize> = buffer.const_shape().unwrap_or_default().into_iter().map(|e| e as usize).collect();
         Array::random(buffer.dtype, &shape, seed)
     };
-    Ok((peer, (1..).zip(&program.params).map(random).collect::<Result<_>>()?))
+    (1..).zip(&program.params).map(random).collect()
 }
 
 /// The device's time of so many launches.
@@ -60,10 +46,10 @@ fn all(c: &mut Criterion, device: &Device) -> Result<()> {
         group.sample_size(10).warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
         for n in SIZES {
             let gemm = Gemm::new(n, n, n).of(dtype).layout(layout);
-            let (peer, arrays) = job(&gemm)?;
+            let arrays = arrays(&gemm)?;
             let buffers = arrays.iter().map(|a| device.upload(a)).collect::<Result<Vec<DeviceBuffer>>>()?;
             group.throughput(Throughput::Elements(2 * (n * n * n) as u64));
-            for kind in [Kind::Simt, Kind::Wmma, Kind::Mma] {
+            for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Naive) {
                 let program = match kind.schedule(&gemm, &target).and_then(|s| device.load(&warploom::compile(&s)?)) {
                     Ok(program) => program,
                     Err(error) => {
@@ -77,9 +63,9 @@ fn all(c: &mut Criterion, device: &Device) -> Result<()> {
                 group.bench_function(BenchmarkId::new(kind.name(), n), |b| b.iter_custom(time));
             }
             if let (Ok(cublas), [a, b, c, ..]) = (&cublas, &buffers[..])
-                && cublas.gemm(&peer, a, b, c).is_ok()
+                && cublas.gemm(gemm.spec(), a, b, c).is_ok()
             {
-                let launch = || cublas.gemm(&peer, a, b, c);
+                let launch = || cublas.gemm(gemm.spec(), a, b, c);
                 let time = |count| launches(device, count, &launch).unwrap_or_default();
                 group.bench_function(BenchmarkId::new("cuBLAS", n), |b| b.iter_custom(time));
             }

@@ -182,7 +182,7 @@ fn measure_beside(bench: &Bench, name: &str, schedule: &Schedule, seed: u64, bes
         args,
         operations: te::operations(&schedule.program),
         arithmetic: spec.map_or((dtype, dtype), |s| (s.a, s.acc)),
-        gemm: other.as_ref().map(|o| o.spec).or(spec).map(|s| library(&s)),
+        gemm: other.as_ref().map(|o| o.spec).or(spec),
         beside: other.as_ref().map(|o| Beside {
             words: format!("{} {}", input::types(&o.spec), o.spec.layout.name()),
             args: o.args.clone(),
@@ -213,22 +213,6 @@ fn stand_in(spec: &GemmSpec) -> Option<GemmSpec> {
     let small = |d: DType| matches!(d, DType::S8 | DType::U8 | DType::S4 | DType::U4);
     let same = GemmSpec { a: DType::S8, b: DType::S8, out: DType::S32, ..*spec };
     (small(spec.a) && small(spec.b) && spec.acc == DType::S32 && same != *spec).then_some(same)
-}
-
-/// A product as the library sees it.
-fn library(s: &GemmSpec) -> measure::Gemm {
-    measure::Gemm {
-        batch: s.products(),
-        m: s.m,
-        n: s.n,
-        k: s.k,
-        a: s.a,
-        b: s.b,
-        acc: s.acc,
-        out: s.out,
-        a_transposed: s.layout.a_transposed(),
-        b_transposed: s.layout.b_transposed(),
-    }
 }
 
 fn table(rows: &[(Vec<i64>, Row)]) -> comfy_table::Table {

@@ -8,7 +8,7 @@
 use super::check;
 use super::cold::Cold;
 use super::floor;
-use super::library::cublas::{Cublas, Gemm};
+use super::library::cublas::Cublas;
 use super::library::cublaslt::CublasLt;
 use super::library::nvml::Nvml;
 use super::peer::{Choice, Peer};
@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::kernel::{Access, Kernels};
 use crate::runtime::{Device, DeviceBuffer, Program, median};
 use crate::target;
+use crate::te::GemmSpec;
 use std::cell::Cell;
 
 /// Launches of each of the library's ways that are compared.
@@ -64,7 +65,7 @@ pub struct Job<'a> {
     /// Types of the multiplied inputs and of the sums, for the floor.
     pub arithmetic: (DType, DType),
     /// The library's counterpart, taking the first three arguments as A, B and C.
-    pub gemm: Option<Gemm>,
+    pub gemm: Option<GemmSpec>,
     /// Other arguments for the counterpart, if it is another product.
     pub beside: Option<Beside<'a>>,
     /// Looks at all arguments after a run and returns the largest error over its bound.

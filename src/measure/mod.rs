@@ -27,6 +27,6 @@ pub use check::{check, run_once};
 pub use cold::Cold;
 pub use floor::{floor_us, nothing};
 pub use launch::{LaunchRow, Launches, Way};
-pub use library::cublas::{Cublas, Gemm};
+pub use library::cublas::Cublas;
 pub use library::nvml::{Nvml, Reading};
 pub use row::{Alone, Best, Row};

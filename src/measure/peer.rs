@@ -1,10 +1,11 @@
 //! The library's counterpart of a matrix product: cuBLAS, or an algorithm of cuBLASLt.
 
-use super::library::cublas::{Cublas, Gemm};
+use super::library::cublas::Cublas;
 use super::library::cublaslt::{CublasLt, Product};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::runtime::{Device, DeviceBuffer};
+use crate::te::GemmSpec;
 
 /// Algorithms of cuBLASLt that are tried beside its first choice.
 const ALGORITHMS: usize = 8;
@@ -12,13 +13,13 @@ const ALGORITHMS: usize = 8;
 /// A product that a library computes.
 pub(super) struct Peer<'l> {
     cublas: &'l Cublas,
-    gemm: Gemm,
+    gemm: GemmSpec,
     product: Option<Product<'l>>,
 }
 
 impl<'l> Peer<'l> {
     /// f32 and f64 come from cuBLAS, in plain arithmetic; other types from cuBLASLt where it is at hand and has them.
-    pub fn of(cublas: &'l Cublas, lt: Option<&'l CublasLt>, gemm: Gemm) -> Peer<'l> {
+    pub fn of(cublas: &'l Cublas, lt: Option<&'l CublasLt>, gemm: GemmSpec) -> Peer<'l> {
         let plain = matches!(gemm.a, DType::F32 | DType::F64);
         let product = lt.filter(|_| !plain).and_then(|lt| lt.product(&gemm, ALGORITHMS).ok());
         Peer { cublas, gemm, product }

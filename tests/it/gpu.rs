@@ -9,10 +9,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use warploom::error::Fault;
 use warploom::kernel::{Access, Arg, Kernel, Kernels, Param, Workspace};
-use warploom::measure::{Bench, Cublas, Gemm, Job, Plan, run_once};
+use warploom::measure::{Bench, Cublas, Job, Plan, run_once};
 use warploom::reference::{self, Sample};
 use warploom::runtime::{Device, probe};
-use warploom::te::Layout;
+use warploom::te::{GemmSpec, Layout};
 use warploom::{Array, DType, Error, Func, Schedule, Target};
 
 type Case = (&'static str, fn(&Device));
@@ -208,10 +208,10 @@ fn cublas_multiplies(device: &Device) {
     };
     use DType::{Bf16, F16, F32, F64, S8, S32};
     let (m, n, k) = (24, 40, 56);
-    for (a_transposed, b_transposed) in [(false, false), (false, true), (true, false), (true, true)] {
+    for layout in Layout::ALL {
         for (input, acc, out) in [(F32, F32, F32), (F16, F32, F16), (Bf16, F32, F32), (F64, F64, F64), (S8, S32, S32)] {
-            for batch in [1, 3] {
-                let gemm = Gemm { batch, m, n, k, a: input, b: input, acc, out, a_transposed, b_transposed };
+            for batch in [None, Some(3)] {
+                let gemm = GemmSpec { batch, m, n, k, a: input, b: input, acc, out, layout };
                 multiplies(device, &cublas, &gemm);
             }
         }
@@ -219,8 +219,9 @@ fn cublas_multiplies(device: &Device) {
 }
 
 /// Small integers: every order of the sums is exact.
-fn multiplies(device: &Device, cublas: &Cublas, gemm: &Gemm) {
-    let [batch, m, n, k] = [gemm.batch, gemm.m, gemm.n, gemm.k].map(|extent| extent as usize);
+fn multiplies(device: &Device, cublas: &Cublas, gemm: &GemmSpec) {
+    let [batch, m, n, k] = [gemm.products(), gemm.m, gemm.n, gemm.k].map(|extent| extent as usize);
+    let [a_transposed, b_transposed] = [gemm.layout.a_transposed(), gemm.layout.b_transposed()];
     let a = Array::random_integers(gemm.a, &[batch * m * k], 4, 5).unwrap();
     let b = Array::random_integers(gemm.b, &[batch * k * n], 4, 6).unwrap();
     let c = device.alloc(gemm.out, &[batch, m, n]).unwrap();
@@ -228,7 +229,7 @@ fn multiplies(device: &Device, cublas: &Cublas, gemm: &Gemm) {
     match cublas.gemm(gemm, &device.upload(&a).unwrap(), &device.upload(&b).unwrap(), &c) {
         Ok(()) => {}
         // Of 8-bit integers the library promises one layout alone.
-        Err(e) if gemm.a == DType::S8 && (gemm.a_transposed || !gemm.b_transposed) => {
+        Err(e) if gemm.a == DType::S8 && gemm.layout != Layout::NT => {
             assert!(e.message().contains("NOT_SUPPORTED"), "{e}");
             return say(&format!("    not {gemm:?}: {}", e.message()));
         }
@@ -237,8 +238,8 @@ fn multiplies(device: &Device, cublas: &Cublas, gemm: &Gemm) {
     let c = c.download().unwrap();
     for at in 0..batch * m * n {
         let (product, i, j) = (at / (m * n), at / n % m, at % n);
-        let x = |p| a.get(product * m * k + if gemm.a_transposed { p * m + i } else { i * k + p });
-        let y = |p| b.get(product * k * n + if gemm.b_transposed { j * k + p } else { p * n + j });
+        let x = |p| a.get(product * m * k + if a_transposed { p * m + i } else { i * k + p });
+        let y = |p| b.get(product * k * n + if b_transposed { j * k + p } else { p * n + j });
         assert_eq!(c.get(at), (0..k).map(|p| x(p) * y(p)).sum::<f64>(), "{gemm:?} at {product}, {i}, {j}");
     }
 }
@@ -388,9 +389,7 @@ fn rows_hold_both(device: &Device) {
     let x = Array::random(DType::F32, &[n as usize], 7).unwrap();
     let y = Array::from_fn(DType::F32, &[n as usize], |_| 2.0).unwrap();
     let args = vec![x, y, Array::zeros(DType::F32, &[n as usize]).unwrap()];
-    let (f32, t) = (DType::F32, false);
-    let gemm =
-        Gemm { batch: 1, m: n, n: 1, k: 1, a: f32, b: f32, acc: f32, out: f32, a_transposed: t, b_transposed: t };
+    let gemm = GemmSpec::of(n, 1, 1, DType::F32, Layout::NN);
     let judge = |after: &[Array]| {
         let right = (0..after[2].len()).all(|i| after[2].get(i) == after[0].get(i) * 2.0);
         Ok(if right { 0.0 } else { f64::INFINITY })
@@ -398,7 +397,7 @@ fn rows_hold_both(device: &Device) {
     let plan = Plan { preheat_s: 0.1, rewarm_s: 0.02, row_s: 0.2, ..Plan::default() };
     let bench = Bench::new(device, plan, None).unwrap();
     let labels = ["scale", "1048576x1x1", "f32", "NN"].map(str::to_string);
-    let (operations, arithmetic) = (n as f64, (f32, f32));
+    let (operations, arithmetic) = (n as f64, (DType::F32, DType::F32));
     let mut job =
         Job { labels, kernels: &kernels, args, operations, arithmetic, gemm: Some(gemm), beside: None, judge: &judge };
     let row = bench.row(&job).unwrap();

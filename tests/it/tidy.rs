@@ -31,7 +31,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("codegen", &["ir", "intrin", "target", "lower", "kernel"]),
     ("runtime", &["kernel"]),
     ("reference", &["ir"]),
-    ("measure", &["ir", "target", "kernel", "reference", "machine", "runtime"]),
+    ("measure", &["te", "target", "kernel", "reference", "machine", "runtime"]),
     ("cli", &["*"]),
 ];
 

@@ -1,12 +1,14 @@
 //! cuBLAS, loaded at run time: the peer that every matrix product is measured beside.
 //!
 //! Prototypes and numbers are those of the cuBLAS reference (cublas_api.h, library_types.h). cuBLAS is column-major;
-//! a row-major product is the column-major product of the transposes with the operands swapped ([`Gemm::call`]).
+//! a row-major product is the column-major product of the transposes with the operands swapped ([`product::call`]).
 
+use super::product::{self, Call, Types};
 use super::{folders, function, open};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::runtime::{Device, DeviceBuffer};
+use crate::te::GemmSpec;
 use libloading::os::unix::Library;
 use std::ffi::{c_int, c_longlong, c_void};
 use std::mem::ManuallyDrop;
@@ -95,132 +97,6 @@ pub(super) const WORKSPACE_BYTES: usize = 64 << 20;
 /// Newest first.
 const FILES: [&str; 4] = ["libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"];
 
-/// A matrix product as the library sees it: C[m, n] = A * B, all row-major, sums in `acc`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gemm {
-    /// Products, whose matrices lie one behind the other.
-    pub batch: i64,
-    /// Rows of C.
-    pub m: i64,
-    /// Columns of C.
-    pub n: i64,
-    /// Length of the sums.
-    pub k: i64,
-    /// The type of A.
-    pub a: DType,
-    /// The type of B.
-    pub b: DType,
-    /// The type of the sums.
-    pub acc: DType,
-    /// The type of C.
-    pub out: DType,
-    /// Whether A is stored [k, m].
-    pub a_transposed: bool,
-    /// Whether B is stored [n, k].
-    pub b_transposed: bool,
-}
-
-/// The column-major call of a row-major product: sizes, then the first and the second operand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Call {
-    pub batch: c_int,
-    pub m: c_int,
-    pub n: c_int,
-    pub k: c_int,
-    pub trans_b: c_int,
-    pub ld_b: c_int,
-    pub trans_a: c_int,
-    pub ld_a: c_int,
-    pub ld_c: c_int,
-}
-
-/// The library's numbers for a product's types: data types of A, B and C, the compute type, and the constant 1 with its
-/// type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Types {
-    pub a: c_int,
-    pub b: c_int,
-    pub c: c_int,
-    pub compute: c_int,
-    pub scale: c_int,
-    pub one: [u8; 8],
-}
-
-impl Gemm {
-    /// Row-major C = A B is column-major C' = B' A', and a row-major matrix read column by column is its transpose:
-    /// so the operands swap and their transpositions stay.
-    pub(super) fn call(&self) -> Result<Call> {
-        let int = |extent: i64| {
-            c_int::try_from(extent).ok().filter(|e| *e > 0).ok_or_else(|| {
-                Error::input("measure.size", format!("cuBLAS takes extents of 1 to 2^31 - 1, not {extent}"))
-            })
-        };
-        Ok(Call {
-            batch: int(self.batch)?,
-            m: int(self.n)?,
-            n: int(self.m)?,
-            k: int(self.k)?,
-            trans_b: c_int::from(self.b_transposed),
-            ld_b: int(if self.b_transposed { self.k } else { self.n })?,
-            trans_a: c_int::from(self.a_transposed),
-            ld_a: int(if self.a_transposed { self.m } else { self.k })?,
-            ld_c: int(self.n)?,
-        })
-    }
-
-    /// Elements from one product to the next: of the first operand of the call, the second, and the result.
-    pub(super) fn strides(&self) -> [i64; 3] {
-        [self.k * self.n, self.m * self.k, self.m * self.n]
-    }
-
-    /// CUDA_R_* and CUBLAS_COMPUTE_* numbers.
-    pub(super) fn types(&self) -> Option<Types> {
-        use DType::{Bf16, F16, F32, F64, S8, S32, Tf32};
-        let one_f32 = bytes(&1f32.to_le_bytes());
-        let (a, b, c, compute, one) = match (self.a, self.b, self.acc, self.out) {
-            (F32, F32, F32, F32) => (0, 0, 0, 68, one_f32),
-            (Tf32, Tf32, F32, F32) => (0, 0, 0, 77, one_f32),
-            (F16, F16, F32, F16) => (2, 2, 2, 68, one_f32),
-            (F16, F16, F32, F32) => (2, 2, 0, 68, one_f32),
-            (F16, F16, F16, F16) => (2, 2, 2, 64, bytes(&half::f16::ONE.to_le_bytes())),
-            (Bf16, Bf16, F32, Bf16) => (14, 14, 14, 68, one_f32),
-            (Bf16, Bf16, F32, F32) => (14, 14, 0, 68, one_f32),
-            (F64, F64, F64, F64) => (1, 1, 1, 70, bytes(&1f64.to_le_bytes())),
-            (S8, S8, S32, S32) => (3, 3, 10, 72, bytes(&1i32.to_le_bytes())),
-            _ => return None,
-        };
-        // CUDA_R_32F, _64F, _16F and _32I: the type in which the compute type has its scalars.
-        let scale = match compute {
-            64 => 2,
-            70 => 1,
-            72 => 10,
-            _ => 0,
-        };
-        Some(Types { a, b, c, compute, scale, one })
-    }
-
-    /// Whether the buffers hold the matrices.
-    pub(super) fn check(&self, a: &DeviceBuffer, b: &DeviceBuffer, c: &DeviceBuffer) -> Result<()> {
-        let [of_b, of_a, of_c] = self.strides();
-        for (name, buffer, dtype, stride) in [("A", a, self.a, of_a), ("B", b, self.b, of_b), ("C", c, self.out, of_c)]
-        {
-            let count = self.batch * stride;
-            let same_bits = buffer.dtype() == dtype || (dtype == DType::Tf32 && buffer.dtype() == DType::F32);
-            if !same_bits || (buffer.bytes() as u64) < dtype.bytes_of(count as u64) {
-                return Err(Error::input("measure.operand", format!("{name} is not {count} elements of {dtype}")));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Up to eight bytes, the rest zero.
-fn bytes(value: &[u8]) -> [u8; 8] {
-    let mut out = [0; 8];
-    out[..value.len()].copy_from_slice(value);
-    out
-}
-
 /// A loaded cuBLAS with a handle on a device's stream and its own workspace.
 #[derive(Debug)]
 pub struct Cublas {
@@ -277,15 +153,15 @@ impl Cublas {
     }
 
     /// Puts C = A * B on the device's stream.
-    pub fn gemm(&self, gemm: &Gemm, a: &DeviceBuffer, b: &DeviceBuffer, c: &DeviceBuffer) -> Result<()> {
-        let types = gemm.types().ok_or_else(|| unsupported(gemm))?;
-        let call = gemm.call()?;
-        gemm.check(a, b, c)?;
+    pub fn gemm(&self, gemm: &GemmSpec, a: &DeviceBuffer, b: &DeviceBuffer, c: &DeviceBuffer) -> Result<()> {
+        let types = product::types(gemm).ok_or_else(|| product::unsupported(gemm))?;
+        let call = product::call(gemm)?;
+        product::check(gemm, a, b, c)?;
         self.device.make_current()?;
         self.pointers(POINTERS_ON_HOST)?;
         // SAFETY: sizes, strides and types describe the three buffers, whose sizes were checked; the scalars are
         // read before the call returns (pointer mode host).
-        unsafe { self.enqueue(&call, gemm.strides(), &types, [a.address(), b.address(), c.address()]) }
+        unsafe { self.enqueue(&call, product::strides(gemm), &types, [a.address(), b.address(), c.address()]) }
     }
 
     unsafe fn enqueue(&self, call: &Call, strides: [i64; 3], types: &Types, [a, b, c]: [u64; 3]) -> Result<()> {
@@ -358,12 +234,6 @@ pub(super) fn at(address: u64) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(address as usize)
 }
 
-/// The error for types that the library does not multiply.
-pub(super) fn unsupported(gemm: &Gemm) -> Error {
-    let Gemm { a, b, acc, out, .. } = gemm;
-    Error::machine("machine.no_peer", format!("cuBLAS has no plain product {a} x {b} > {acc} > {out}"))
-}
-
 /// Puts a new handle on the device's stream, with our workspace and plain f32 arithmetic; yields the version.
 fn set_up(library: &Library, handle: Handle, device: &Device, workspace: &DeviceBuffer) -> Result<i32> {
     let mut version = 0;
@@ -431,54 +301,6 @@ pub(super) fn status(code: c_int, doing: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn gemm(a_transposed: bool, b_transposed: bool) -> Gemm {
-        let (a, b, acc, out) = (DType::F32, DType::F32, DType::F32, DType::F32);
-        Gemm { batch: 1, m: 2, n: 3, k: 4, a, b, acc, out, a_transposed, b_transposed }
-    }
-
-    /// What a column-major BLAS computes for a call, element by element.
-    fn column_major(call: &Call, first: &[f64], second: &[f64]) -> Vec<f64> {
-        let (m, n, k) = (call.m as usize, call.n as usize, call.k as usize);
-        let at = |x: &[f64], trans: c_int, ld: c_int, row: usize, column: usize| match trans {
-            0 => x[row + column * ld as usize],
-            _ => x[column + row * ld as usize],
-        };
-        let mut c = vec![0.0; m * n];
-        for (row, column) in (0..m).flat_map(|r| (0..n).map(move |c| (r, c))) {
-            c[row + column * call.ld_c as usize] = (0..k)
-                .map(|p| at(first, call.trans_b, call.ld_b, row, p) * at(second, call.trans_a, call.ld_a, p, column))
-                .sum();
-        }
-        c
-    }
-
-    #[test]
-    fn row_major_products_come_out_in_every_layout() {
-        for (ta, tb) in [(false, false), (false, true), (true, false), (true, true)] {
-            let g = gemm(ta, tb);
-            let (m, n, k) = (2, 3, 4);
-            let a: Vec<f64> = (0..m * k).map(|i| (i * 7 % 11) as f64).collect();
-            let b: Vec<f64> = (0..k * n).map(|i| (i * 5 % 13) as f64).collect();
-            let mut expected = vec![0.0; m * n];
-            for (i, j, p) in (0..m).flat_map(|i| (0..n).flat_map(move |j| (0..k).map(move |p| (i, j, p)))) {
-                let x = if ta { a[p * m + i] } else { a[i * k + p] };
-                let y = if tb { b[j * k + p] } else { b[p * n + j] };
-                expected[i * n + j] += x * y;
-            }
-            assert_eq!(column_major(&g.call().unwrap(), &b, &a), expected, "{ta} {tb}");
-        }
-    }
-
-    #[test]
-    fn types_have_the_librarys_numbers() {
-        let types = gemm(false, false).types().unwrap();
-        assert_eq!((types.a, types.c, types.compute, types.one), (0, 0, 68, [0, 0, 0x80, 0x3F, 0, 0, 0, 0]));
-        let half = Gemm { a: DType::F16, b: DType::F16, out: DType::F16, ..gemm(false, false) }.types().unwrap();
-        assert_eq!((half.a, half.c, half.compute), (2, 2, 68));
-        assert_eq!(Gemm { a: DType::E4m3, ..gemm(false, false) }.types(), None);
-        assert_eq!(Gemm { m: 1 << 31, ..gemm(false, false) }.call().unwrap_err().code(), "measure.size");
-    }
 
     #[test]
     fn a_chosen_file_is_the_only_candidate() {

@@ -3,11 +3,13 @@
 //! Prototypes and numbers are those of the cuBLASLt reference (cublasLt.h). As with [`super::cublas`] a row-major product is
 //! the column-major product of the transposes with the operands swapped.
 
-use super::cublas::{Call, Gemm, Types, WORKSPACE_BYTES, at, status, unsupported};
+use super::cublas::{WORKSPACE_BYTES, at, status};
+use super::product::{self, Call, Types, unsupported};
 use super::{function, open};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::runtime::{Device, DeviceBuffer};
+use crate::te::GemmSpec;
 use libloading::os::unix::Library;
 use std::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;
@@ -105,9 +107,9 @@ impl CublasLt {
     ///
     /// # Errors
     /// The library has no such product.
-    pub fn product(&self, gemm: &Gemm, most: usize) -> Result<Product<'_>> {
-        let types = gemm.types().ok_or_else(|| unsupported(gemm))?;
-        let call = gemm.call()?;
+    pub fn product(&self, gemm: &GemmSpec, most: usize) -> Result<Product<'_>> {
+        let types = product::types(gemm).ok_or_else(|| unsupported(gemm))?;
+        let call = product::call(gemm)?;
         self.device.make_current()?;
         let mut product = Product { lt: self, gemm: *gemm, types, objects: Vec::new(), algorithms: Vec::new() };
         let desc = product.object("cublasLtMatmulDescDestroy", |library, to| {
@@ -120,7 +122,7 @@ impl CublasLt {
         for (attribute, trans) in TRANS.into_iter().zip([call.trans_b, call.trans_a]) {
             self.set("cublasLtMatmulDescSetAttribute", desc, attribute, &trans.to_ne_bytes())?;
         }
-        for ((ty, rows, columns, ld), stride) in layouts(&call, &types).into_iter().zip(gemm.strides()) {
+        for ((ty, rows, columns, ld), stride) in layouts(&call, &types).into_iter().zip(product::strides(gemm)) {
             let layout = product.object("cublasLtMatrixLayoutDestroy", |library, to| {
                 // SAFETY: the type is the function's prototype.
                 unsafe {
@@ -173,7 +175,7 @@ impl Drop for CublasLt {
 #[derive(Debug)]
 pub struct Product<'l> {
     lt: &'l CublasLt,
-    gemm: Gemm,
+    gemm: GemmSpec,
     types: Types,
     /// The operation, the layouts of the first and second operand and of the result, and the preference; each with the
     /// function that destroys it.
@@ -192,7 +194,7 @@ impl Product<'_> {
     /// # Errors
     /// Operands of other types or sizes, or what the library answers.
     pub fn run(&self, algorithm: usize, a: &DeviceBuffer, b: &DeviceBuffer, c: &DeviceBuffer) -> Result<()> {
-        self.gemm.check(a, b, c)?;
+        product::check(&self.gemm, a, b, c)?;
         let [(desc, _), (first, _), (second, _), (result, _), _] = self.objects[..] else {
             return Err(Error::bug("measure.library", "a product of cuBLASLt was not finished"));
         };
@@ -274,6 +276,7 @@ fn layouts(call: &Call, types: &Types) -> [(c_int, u64, u64, i64); 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::te::Layout;
 
     #[test]
     fn what_the_library_fills_in_has_its_size() {
@@ -283,23 +286,12 @@ mod tests {
 
     #[test]
     fn layouts_are_those_of_the_stored_matrices() {
-        use DType::F32;
-        let gemm = |ta, tb| Gemm {
-            batch: 1,
-            m: 2,
-            n: 3,
-            k: 4,
-            a: F32,
-            b: F32,
-            acc: F32,
-            out: F32,
-            a_transposed: ta,
-            b_transposed: tb,
+        let of = |layout| {
+            let gemm = GemmSpec::of(2, 3, 4, DType::F32, layout);
+            layouts(&product::call(&gemm).unwrap(), &product::types(&gemm).unwrap()).map(|l| (l.1, l.2, l.3))
         };
-        let of =
-            |ta, tb| layouts(&gemm(ta, tb).call().unwrap(), &gemm(ta, tb).types().unwrap()).map(|l| (l.1, l.2, l.3));
         // B [4, 3] row by row is 3 x 4 column by column; A [2, 4] is 4 x 2; C [2, 3] is 3 x 2.
-        assert_eq!(of(false, false), [(3, 4, 3), (4, 2, 4), (3, 2, 3)]);
-        assert_eq!(of(true, true), [(4, 3, 4), (2, 4, 2), (3, 2, 3)]);
+        assert_eq!(of(Layout::NN), [(3, 4, 3), (4, 2, 4), (3, 2, 3)]);
+        assert_eq!(of(Layout::TT), [(4, 3, 4), (2, 4, 2), (3, 2, 3)]);
     }
 }

@@ -5,6 +5,7 @@
 pub mod cublas;
 pub mod cublaslt;
 pub mod nvml;
+mod product;
 
 use crate::error::{Error, Result};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
