@@ -169,18 +169,22 @@ impl Wgmma {
         up(spec.m, self.block[0]) * up(spec.n, self.block[1]) * spec.products()
     }
 
+    /// Clocks of a slot's products, of its bytes from the second-level cache, and of what goes through shared memory: 2048 products
+    /// of 16 bits a clock, or twice as many of bytes; 40 bytes from the cache; 128 in and out of shared memory.
+    fn step(&self, spec: &GemmSpec) -> [f64; 3] {
+        let ([m, n], row) = (self.block, self.bk * bytes(spec.a));
+        let products = (m * n * row) as f64 / 4096.0;
+        let bytes = ((m + n) * row) as f64;
+        let operands = (self.groups * (m / self.groups + n * (m / self.groups / ROWS)) * row) as f64;
+        [products, bytes / 40.0, (operands + bytes) / 128.0]
+    }
+
     /// Clocks that the product takes, as far as tiles decide: waves of blocks, each as long as its products or its bytes.
     fn clocks(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let [m, n] = self.block;
         let steps = up(spec.k, self.bk) as f64;
-        // 2048 products of 16 bits a clock, or twice as many of bytes; 40 bytes a clock from the second-level cache; operands
-        // from shared memory at 128.
-        let (row, size) = (self.bk * bytes(spec.a), bytes(spec.out));
-        let products = (m * n * row) as f64 / 4096.0;
-        let bytes = ((m + n) * row) as f64;
-        let operands = (self.groups * (m / self.groups + n * (m / self.groups / ROWS)) * row) as f64;
-        let step = products.max(bytes / 40.0).max((operands + bytes) / 128.0);
-        let behind = BEHIND * (m * n * size) as f64 / 2048.0;
+        let step = self.step(spec).into_iter().fold(0.0, f64::max);
+        let behind = BEHIND * (m * n * bytes(spec.out)) as f64 / 2048.0;
         let tile = BEFORE + steps * step + behind;
         // Small blocks share a multiprocessor.
         let resident = (room(target) / self.shared(spec)).clamp(1, 4) as f64;

@@ -9,7 +9,8 @@ const ADDRESSES: i64 = 40;
 
 impl Wgmma {
     /// Why these tiles: how the multiprocessors are filled, what comes from the second-level cache, what a block has of shared
-    /// memory and a thread of registers, and how far behind the next best tiles are.
+    /// memory and a thread of registers, what the clocks wait for, which other tiles would do as well, and how far behind the next
+    /// best are.
     pub fn why(&self, spec: &GemmSpec, target: &Target) -> String {
         let ([m, n], blocks) = (self.block, self.blocks(spec));
         let resident = (room(target) / self.shared(spec)).clamp(1, 4);
@@ -18,14 +19,11 @@ impl Wgmma {
         let [rows, columns] = [m as f64 / self.cluster[1] as f64, n as f64 / self.cluster[0] as f64];
         let fetched = (rows + columns) * (up(spec.k, self.bk) * self.bk * bytes(spec.a)) as f64 * blocks as f64;
         let clocks = self.clocks(spec, target);
-        let others = Wgmma::candidates(spec, target).into_iter().filter(|w| w.block != self.block);
-        let next = others.map(|w| (w.clocks(spec, target), w.block)).min_by(|a, b| a.0.total_cmp(&b.0));
-        let next = next.map_or(String::new(), |(next, [m, n])| {
-            format!("; {m} x {n} would take {:.0} % more", (next / clocks - 1.0) * 100.0)
-        });
+        let longest = (0..3).max_by(|a, b| self.step(spec)[*a].total_cmp(&self.step(spec)[*b])).unwrap_or(0);
+        let bound = ["products", "the second-level cache", "shared memory"][longest];
         format!(
             "{m} x {n} of {} warpgroup{}: {blocks} blocks in {waves:.2} waves, {:.0} MB from L2, {} KB shared of {} slots of {}, \
-             {} registers a thread, {:.0}k clocks{next}",
+             {} registers a thread, {:.0}k clocks, most for {bound}{}",
             self.groups,
             if self.groups > 1 { "s" } else { "" },
             fetched / 1e6,
@@ -34,7 +32,21 @@ impl Wgmma {
             self.bk,
             m / self.groups / ROWS * n / 2 + ADDRESSES,
             clocks / 1e3,
+            self.others(spec, target, clocks),
         )
+    }
+
+    /// The other tiles that take as many clocks, and the next best.
+    fn others(&self, spec: &GemmSpec, target: &Target, clocks: f64) -> String {
+        let other = |w: Wgmma| ((w.clocks(spec, target) / clocks - 1.0) * 100.0, w.block);
+        let others = Wgmma::candidates(spec, target).into_iter().filter(|w| w.block != self.block).map(other);
+        // What rounds to nothing.
+        let (same, mut more): (Vec<_>, Vec<_>) = others.partition(|(percent, _)| *percent < 0.5);
+        more.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut words: Vec<String> =
+            same.into_iter().map(|(_, [m, n])| format!("{m} x {n} would take as many")).collect();
+        words.extend(more.first().map(|(percent, [m, n])| format!("{m} x {n} would take {percent:.0} % more")));
+        words.into_iter().map(|word| format!("; {word}")).collect()
     }
 }
 
@@ -50,7 +62,9 @@ mod tests {
         let schedule = recommend(&gemm, &Target::sm_90a()).unwrap();
         let remarks: Vec<&str> = schedule.steps.iter().filter_map(|s| s.remark()).collect();
         let [why] = remarks[..] else { panic!("{remarks:?}") };
-        for word in ["waves", "from L2", "KB shared", "slots of 64", "registers", "clocks", "% more"] {
+        let words =
+            ["waves", "from L2", "KB shared", "slots of 64", "registers", "clocks, most for the second-level cache"];
+        for word in words.into_iter().chain(["; 256 x 128 would take as many; ", "% more"]) {
             assert!(why.contains(word), "{why}");
         }
         assert_eq!(crate::loom::Schedule::parse(&schedule.to_string()).unwrap(), schedule);
