@@ -5,13 +5,12 @@
 //! [`Level::Unknown`] and a barrier is the safe choice.
 
 mod enumerate;
+mod ring;
 
 use super::super::{LoweredKernel, units};
 use crate::intrin;
 use crate::ir::simplify::{self, Affine, Env};
-use crate::ir::{
-    BlockId, BufferId, Cond, Descriptor, Expr, For, Func, Held, Index, LoopKind, Scope, Stmt, Var, Way, visit,
-};
+use crate::ir::{BlockId, BufferId, Cond, Descriptor, Expr, For, Func, Held, Index, Scope, Stmt, Var, Way, visit};
 use std::cell::RefCell;
 
 /// How far apart the threads are that depend on each other.
@@ -120,8 +119,7 @@ impl<'a> Sites<'a> {
 
     pub fn enter(&mut self, l: &For) {
         // The round of a loop over tiles takes the loop's place; the tile itself is a variable of the block.
-        let var = if let LoopKind::Persistent { round } = l.kind { round } else { l.var };
-        self.loops.push((var, l.extent.as_int().unwrap_or(i64::MAX)));
+        self.loops.push((super::var_of(l), l.extent.as_int().unwrap_or(i64::MAX)));
     }
 
     pub fn leave(&mut self) {
@@ -283,7 +281,12 @@ impl<'a> Sites<'a> {
         };
         let name = |s: &Site| self.kernel.func.buffer(s.buffer).name.clone();
         let verb = |s: &Site| if s.write { "writes" } else { "reads" };
-        let earlier = if before >= now { " in the iteration before" } else { "" };
+        let stored = matches!(a.by, By::Store { .. });
+        let earlier = match self.ring(before, now).filter(|_| stored) {
+            Some((_, slots)) if before > now => format!(" {slots} iterations before"),
+            _ if before >= now => " in the iteration before".to_string(),
+            _ => String::new(),
+        };
         if a.buffer == b.buffer {
             let did = match (a.write, a.by) {
                 (true, By::Copy) => "copied",

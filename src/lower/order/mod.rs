@@ -26,7 +26,7 @@ mod walk;
 
 use super::{LoweredKernel, bug};
 use crate::error::{Error, Result};
-use crate::ir::{Stmt, Sync, SyncKind};
+use crate::ir::{For, LoopKind, Stmt, Sync, SyncKind, Var};
 use crate::target::Target;
 use conflict::{By, Level, Site, Sites};
 use std::collections::BTreeMap;
@@ -84,7 +84,7 @@ fn slice(kernel: &mut LoweredKernel) -> Result<()> {
     kernel.func.body = products::group(std::mem::take(&mut kernel.func.body), &kernel.func);
     let mut sites = Sites::new(kernel);
     let items = items(&kernel.func.body, &mut sites, &mut 0);
-    let walker = Walker::new(&sites);
+    let walker = Walker::new(&sites, &items);
     races(&sites, &items, 0)?;
     let mut places: BTreeMap<usize, Vec<Stmt>> = BTreeMap::new();
     for placed in walker.places(&items) {
@@ -106,15 +106,22 @@ struct Item {
     kind: Kind,
 }
 
+/// What counts the iterations of a loop: of one over tiles its round.
+fn var_of(l: &For) -> Var {
+    if let LoopKind::Persistent { round } = l.kind { round } else { l.var }
+}
+
 enum Kind {
     /// Runs as a whole; no barrier inside.
     Whole {
         sites: Vec<usize>,
         /// It only starts copies, into shared memory or into registers.
         starts: bool,
+        /// It closes a group of bulk stores whenever it runs.
+        closes: bool,
     },
     /// A loop, into whose body barriers may go.
-    Loop(Vec<Item>),
+    Loop(Var, Vec<Item>),
     /// The end of a group of copies.
     Commit,
     /// Every thread waits for the loads of an mbarrier.
@@ -125,7 +132,7 @@ impl Item {
     fn sites(&self) -> Vec<usize> {
         match &self.kind {
             Kind::Whole { sites, .. } => sites.clone(),
-            Kind::Loop(items) => items.iter().flat_map(Item::sites).collect(),
+            Kind::Loop(_, items) => items.iter().flat_map(Item::sites).collect(),
             Kind::Commit | Kind::Await(_) => Vec::new(),
         }
     }
@@ -143,11 +150,11 @@ fn items(body: &[Stmt], all: &mut Sites, number: &mut usize) -> Vec<Item> {
                     all.enter(l);
                     let inside = items(&l.body, all, number);
                     all.leave();
-                    Kind::Loop(inside)
+                    Kind::Loop(var_of(l), inside)
                 }
                 other => {
                     let sites = all.collect(other);
-                    Kind::Whole { starts: groups::only_starts(other, all.func()), sites }
+                    Kind::Whole { starts: groups::only_starts(other, all.func()), closes: closes(other), sites }
                 }
             };
             Item { number: mine, kind }
@@ -155,12 +162,22 @@ fn items(body: &[Stmt], all: &mut Sites, number: &mut usize) -> Vec<Item> {
         .collect()
 }
 
+/// Whether a group of bulk stores is closed under no condition.
+fn closes(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Sync(s) => s.kind == SyncKind::BulkCommit,
+        Stmt::Elect(e) => e.body.iter().any(closes),
+        Stmt::Block(b) => b.body.iter().any(closes),
+        _ => false,
+    }
+}
+
 /// A dependence between threads inside one run of a statement, under so many loops, cannot be ordered, nor a copy that is
 /// used there.
 fn races(sites: &Sites, items: &[Item], depth: usize) -> Result<()> {
     for item in items {
         match &item.kind {
-            Kind::Loop(inside) => races(sites, inside, depth + 1)?,
+            Kind::Loop(_, inside) => races(sites, inside, depth + 1)?,
             Kind::Commit | Kind::Await(_) => {}
             Kind::Whole { sites: all, .. } => {
                 for (n, &a) in all.iter().enumerate() {

@@ -39,8 +39,26 @@ pub struct State {
     pub unfenced: bool,
     /// Blocks of the cluster that have not met since may still start a copy to its bytes.
     pub apart: bool,
+    /// Of a bulk store whose slot comes back after some iterations: what of it was ordered with the uses of its slot.
+    pub settled: Option<Settled>,
     /// All threads of the block have met since: only the copy engine, or another block, may not have seen it.
     pub met: bool,
+}
+
+/// Of all stores of a site but those of so many last groups, the threads of a level know that they have read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settled {
+    /// The level's rank.
+    pub rank: u8,
+    /// Groups that were closed between the latest store before and the one that had to have read.
+    pub groups: u32,
+}
+
+impl Settled {
+    /// Whether it says as much as another.
+    pub fn covers(self, other: Settled) -> bool {
+        self.rank >= other.rank && self.groups <= other.groups
+    }
 }
 
 impl State {
@@ -66,7 +84,8 @@ impl Pending {
             By::Store { .. } => Flight::Group(0),
         };
         let stores = matches!(by, By::Store { .. });
-        self.states.insert(site, State { flight, step: Step::None, stores, unfenced, apart, met: false });
+        self.states
+            .insert(site, State { flight, step: Step::None, stores, unfenced, apart, settled: None, met: false });
     }
 
     /// A group is closed: of bulk stores or of other copies.
@@ -101,6 +120,13 @@ impl Pending {
     /// The threads of each warp, or warpgroup, meet.
     pub fn meet_in(&mut self, step: Step) {
         self.states.values_mut().filter(|s| s.flight == Flight::Landed).for_each(|s| s.step = s.step.max(step));
+    }
+
+    /// The earlier stores of a site have read, as far as threads of a level are concerned.
+    pub fn settle(&mut self, site: usize, settled: Settled) {
+        if let Some(s) = self.states.get_mut(&site) {
+            s.settled = Some(settled);
+        }
     }
 
     /// All threads of the cluster meet.
@@ -140,6 +166,10 @@ impl Pending {
                 a.flight = a.flight.min(b.flight);
                 a.step = a.step.min(b.step);
                 a.met &= b.met;
+                a.settled = a
+                    .settled
+                    .zip(b.settled)
+                    .map(|(a, b)| Settled { rank: a.rank.min(b.rank), groups: a.groups.max(b.groups) });
                 a.unfenced |= b.unfenced;
                 a.apart |= b.apart;
             };

@@ -6,9 +6,9 @@
 //! barrier inside, it is put in front of the loop instead.
 
 use super::conflict::{By, Level, Sites};
-use super::pending::{Flight, Pending, Step};
+use super::pending::{Flight, Pending, Settled, Step};
 use super::{Item, Kind};
-use crate::ir::{Elect, Stmt, SyncKind};
+use crate::ir::{Elect, Stmt, SyncKind, Var};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -67,8 +67,18 @@ struct Need {
     now: usize,
     level: Level,
     flight: Flight,
+    /// Of a bulk store whose slot comes back after some iterations: the groups closed from the store that has to have read to the
+    /// latest one, whose own are counted in `flight`.
+    older: u32,
     /// The copy engine has to see it.
     fence: bool,
+}
+
+impl Need {
+    /// What is settled once it is met.
+    fn settles(&self) -> Option<Settled> {
+        (self.older > 0).then(|| Settled { rank: rank(self.level), groups: self.older })
+    }
 }
 
 /// The last barrier of the list at hand: which it is, and how far what it came after was then. A barrier of the block for
@@ -100,6 +110,8 @@ impl Here<'_> {
 
 pub struct Walker<'a> {
     sites: &'a Sites<'a>,
+    /// Groups of bulk stores that each iteration of a loop closes, at least.
+    closed: BTreeMap<Var, u32>,
     /// Why something would have to wait for a load that it does not wait for.
     lost: RefCell<Option<String>>,
     /// Of each access whether the copy engine needs a fence to see it, and whether other blocks copy to its bytes.
@@ -107,9 +119,11 @@ pub struct Walker<'a> {
 }
 
 impl<'a> Walker<'a> {
-    pub fn new(sites: &'a Sites<'a>) -> Walker<'a> {
+    pub fn new(sites: &'a Sites<'a>, items: &[Item]) -> Walker<'a> {
+        let mut closed = BTreeMap::new();
+        count_closed(items, &mut closed);
         let seen_from_afar = sites.ids().map(|s| (sites.feeds_proxy(s), sites.is_reached_by_peers(s))).collect();
-        Walker { sites, lost: RefCell::default(), seen_from_afar }
+        Walker { sites, closed, lost: RefCell::default(), seen_from_afar }
     }
 
     /// Why something would have to wait for a load that it does not wait for.
@@ -134,9 +148,9 @@ impl<'a> Walker<'a> {
                     let of = By::Load { barrier: *which };
                     here.pending.landed(|site| self.sites.site(site).by == of);
                 }
-                Kind::Whole { sites, starts } => {
+                Kind::Whole { sites, starts, closes } => {
                     self.order_before(item.number, sites, &mut here);
-                    if sites.iter().any(|s| self.stores(*s)) {
+                    if *closes {
                         here.pending.commit(true);
                     }
                     for s in sites {
@@ -145,7 +159,7 @@ impl<'a> Walker<'a> {
                     }
                     here.happen(sites, *starts);
                 }
-                Kind::Loop(inside) => {
+                Kind::Loop(_, inside) => {
                     self.repeated(item, inside, &mut here);
                     here.happen(&item.sites(), false);
                 }
@@ -245,6 +259,11 @@ impl<'a> Walker<'a> {
                 let fence = state.unfenced && self.sites.site(now).is_proxied();
                 // A copy to all blocks goes to the same bytes of each.
                 let level = if state.apart && to_peers { Level::Cluster } else { level };
+                let older = if self.stores(before) { self.older(before, now) } else { 0 };
+                let need = Need { before, now, level, flight, older, fence };
+                if need.settles().zip(state.settled).is_some_and(|(wanted, settled)| settled.covers(wanted)) && !fence {
+                    continue;
+                }
                 let needed = match level {
                     Level::Cluster => true,
                     Level::Apart => false,
@@ -255,11 +274,18 @@ impl<'a> Walker<'a> {
                     Level::Block | Level::Unknown => true,
                 };
                 if needed || fence {
-                    out.push(Need { before, now, level, flight, fence });
+                    out.push(need);
                 }
             }
         }
         out
+    }
+
+    /// Of a store whose slot comes back after some iterations of a loop: the groups that are closed from the one that has to have
+    /// read when the slot is used again to the latest one, which is of the iteration before.
+    fn older(&self, before: usize, now: usize) -> u32 {
+        let slots = self.sites.ring(before, now).filter(|_| before > now);
+        slots.map_or(0, |(of, slots)| (slots - 1).saturating_mul(self.closed.get(&of).copied().unwrap_or(0)))
     }
 
     fn place(&self, before: usize, needs: &[Need], meet: Option<(Level, String)>, here: &mut Here) {
@@ -293,6 +319,7 @@ impl<'a> Walker<'a> {
                 _ => here.pending.meet(),
             }
         }
+        settle(needs, &mut here.pending);
         here.out.push(Placed { before, commit, wait, stored, fence, meet });
     }
 
@@ -306,7 +333,9 @@ impl<'a> Walker<'a> {
     /// The wait for the bulk stores among the needs, which have come as far as `flight` says.
     fn stored(&self, needs: &[Need], flight: impl Fn(&Need) -> Flight) -> Option<(u32, u32, String)> {
         let of = |n: &Need| match (flight(n), self.sites.site(n.before).by) {
-            (Flight::Group(groups), By::Store { warps }) => Some((groups, warps, self.sites.reason(n.before, n.now))),
+            (Flight::Group(groups), By::Store { warps }) => {
+                Some((groups + n.older, warps, self.sites.reason(n.before, n.now)))
+            }
             _ => None,
         };
         needs.iter().filter_map(of).min_by_key(|w| w.0)
@@ -347,6 +376,26 @@ impl<'a> Walker<'a> {
                 here.pending.ordered(*site, level, placed.fence.is_some());
             }
         }
+        settle(needs, &mut here.pending);
         here.last = Some(last);
+    }
+}
+
+/// What needs are met is settled, where it does not end what is pending.
+fn settle(needs: &[Need], pending: &mut Pending) {
+    for need in needs {
+        if let Some(settled) = need.settles() {
+            pending.settle(need.before, settled);
+        }
+    }
+}
+
+/// The groups of bulk stores that each iteration of a loop closes, besides those of loops inside.
+fn count_closed(items: &[Item], out: &mut BTreeMap<Var, u32>) {
+    for item in items {
+        let Kind::Loop(var, inside) = &item.kind else { continue };
+        let closes = |item: &&Item| matches!(item.kind, Kind::Whole { closes: true, .. });
+        out.insert(*var, inside.iter().filter(closes).count() as u32);
+        count_closed(inside, out);
     }
 }

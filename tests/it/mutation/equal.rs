@@ -29,8 +29,6 @@ const UNREAD: &str = "what is fetched beyond the tile, or left out at the edge, 
 const SETTER: &str = "it moves past what the thread does that has set the mbarriers";
 const CUT: &str = "what is computed beyond the edges the copy engine cuts off";
 const OF_NONE: &str = "the other threads have no stores to wait for";
-const OTHER_SLOT_STORED: &str =
-    "what is being stored lies in another slot, and a barrier follows before that one is written";
 const WAITS: &str = "it moves past a wait for stores, which lie elsewhere";
 const NEXT_BARRIER: &str = "the barrier that follows, or the one before, does the same";
 const READ_BEFORE: &str = "the slots that are filled first were read before the last barrier";
@@ -130,13 +128,6 @@ pub const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("boxes", "launch", "blockIdx", IDLE),
     ("boxes", "election changed", "warps to bulk_wait_read", OF_NONE),
     ("a ring of boxes", "wait moved", "(RAW A_s: the slot's loads have landed) moved down", WAITS),
-    (
-        "a ring of boxes",
-        "wait weakened",
-        "(WAR B_s: B writes what B_s stores in the iteration before)",
-        OTHER_SLOT_STORED,
-    ),
-    ("a ring of boxes", "barrier", "(WAR B_s: B writes what B_s stores in the iteration before)", OTHER_SLOT_STORED),
     ("a ring of boxes again and again", "barrier", "(the mbarriers are set)", NEXT_BARRIER),
     (
         "a ring of boxes again and again",
