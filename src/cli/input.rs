@@ -100,7 +100,7 @@ pub fn product(sizes: &[i64], types: &str, layout: &str) -> Result<Gemm> {
         [batch, m, n, k] => Gemm::new(m, n, k).batch(batch),
         _ => {
             let message = "a matrix product has one size or three, MxNxK, and a batch of them four, BxMxNxK";
-            return Err(Error::input("cli.gemm", message));
+            return Err(Error::input("cli.gemm", message).help("--gemm 1024x512x2048").help("--gemm 4096"));
         }
     };
     let layout = Layout::parse(layout)

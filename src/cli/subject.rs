@@ -34,7 +34,7 @@ pub struct BenchArgs {
     pub layout: String,
     /// The kinds of code for --gemm: naive, simt, wmma, mma, wgmma; all but the first that the chip has where none is named.
     /// Those without a recipe for a product are said and left out.
-    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = input::kind, requires = "gemm")]
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = input::kind, conflicts_with_all = ["files", "examples", "ladder", "suite", "launch"])]
     kinds: Vec<Kind>,
     /// Compile for this chip instead of the files', the GPU's, or sm_90 for products on the CPU machine.
     #[arg(long, value_name = "sm_XX")]

@@ -4,7 +4,7 @@ use super::sides::bound_batch;
 use super::{Gemm, Mma, Tiles, Wgmma, Wmma, schedule, simt_steps};
 use crate::error::{Error, Result};
 use crate::loom::Schedule;
-use crate::target::Target;
+use crate::target::{Features, Target};
 use crate::te::GemmSpec;
 
 /// A kind of code, from the plainest up.
@@ -45,17 +45,6 @@ impl Kind {
         Kind::ALL.into_iter().find(|k| k.name() == name)
     }
 
-    /// What it has that the kind before has not.
-    pub fn adds(self) -> &'static str {
-        match self {
-            Kind::Naive => "an element a thread, blocks of 16 x 16",
-            Kind::Simt => "tiles in shared memory, a tile of C in the registers of each thread",
-            Kind::Wmma => "tensor cores: 16 x 16 tiles of C a warp",
-            Kind::Mma => "fragments in registers, loaded by ldmatrix, copies in flight",
-            Kind::Wgmma => "factors straight from shared memory, bulk copies, products in flight",
-        }
-    }
-
     /// A schedule of this kind.
     ///
     /// # Errors
@@ -74,7 +63,11 @@ impl Kind {
             let factors = if a == b { a.to_string() } else { format!("{a}*{b}") };
             let sizes = spec.sizes().iter().map(i64::to_string).collect::<Vec<_>>().join("x");
             let product = format!("{sizes} {factors}>{acc}>{out} {}", layout.name());
-            let why = if self == Kind::Mma { Mma::lacks(spec, target) } else { None };
+            let why = match self {
+                Kind::Mma => Mma::lacks(spec, target),
+                Kind::Wgmma if !target.has(Features::WGMMA) => Some("the chip has no wgmma, which sm_90a has"),
+                _ => None,
+            };
             let why = why.map(|w| format!(": {w}")).unwrap_or_default();
             Error::chip("gemm.kind", format!("no recipe of kind {} fits {product} on {target}{why}", self.name()))
                 .help("leave this kind out, or write the steps yourself")

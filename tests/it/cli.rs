@@ -116,6 +116,15 @@ fn bench_climbs_ladders_and_runs_lists() {
     let names: Vec<&str> =
         rows.lines().filter_map(|row| row.split("\"schedule\":\"").nth(1)?.split('"').next()).collect();
     assert!(names.len() > 2 && names.iter().all(|n| n.starts_with("mma ")), "{names:?}");
+    // Kinds are those of products; a schedule has its own.
+    assert_eq!(bad(&["bench", "--kinds", "simt", "examples/vec_add.loom"]).0, Some(2));
+    let (status, error) = bad(&["bench", "--gemm", "16x8", "--device", "cpu"]);
+    assert!(
+        status == Some(1) && error.contains("[cli.gemm]") && error.contains("try: --gemm 1024x512x2048"),
+        "{error}"
+    );
+    let (status, error) = bad(&["bench", "--ladder", "--target", "sm_5", "--device", "cpu"]);
+    assert!(status == Some(1) && error.contains("[target.name]"), "{error}");
 }
 
 #[test]
