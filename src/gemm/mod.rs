@@ -124,12 +124,17 @@ pub fn describe(program: &Func) -> Option<Gemm> {
 }
 
 /// A schedule for the product: tiles in shared memory that all threads fetch, and a tile of C in the registers of each.
+///
 /// Products of 16-bit floats, of bytes and of 4-bit integers get tensor cores where the chip has them: [`Mma`] from sm_75 on,
-/// else [`Wmma`]; on sm_90a 16-bit floats get [`Wgmma`], and bytes where [`Wgmma::pays`]. Integers of 4 bits become bytes where a chip multiplies nothing smaller ([`Factors`]). Where m or n is below
-/// 16 or k below 32, tiles would be mostly zeros, and [`Mma::lacks`] says so.
-/// Products of f32 that can fill a chip with asynchronous copies get [`Pipelined`] ones. Other products of f32 or f64 that warp tiles divide get [`WarpTiles`], and where they have few tiles of f32 a [`Split`] of
-/// their sums; [`Tiles`] apply at every size. What they chose is written into the steps.
+/// else [`Wmma`]; on sm_90a 16-bit floats get [`Wgmma`], and bytes where [`Wgmma::pays`]. Integers of 4 bits become bytes where a
+/// chip multiplies nothing smaller ([`Factors`]). Where m or n is below 16 or k below 32, tiles would be mostly zeros, and
+/// [`Mma::lacks`] says so.
+///
+/// Products of f32 that can fill a chip with asynchronous copies get [`Pipelined`] ones. Other products of f32 or f64 that warp
+/// tiles divide get [`WarpTiles`], and where they have few tiles of f32 a [`Split`] of their sums; [`Tiles`] apply at every size.
 /// The products of a batch get the tiles that suit all of them together, and blocks of their own: of f32 and f64 [`Tiles`].
+///
+/// What was chosen is written into the steps; of wgmma a remark says why.
 pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
     let spec = gemm.spec();
     if let Some(chosen) = Wgmma::choose(spec, target).filter(|w| w.pays(spec, target)) {
