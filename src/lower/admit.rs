@@ -45,19 +45,35 @@ fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<String>) {
     }
 }
 
-/// Warpgroups that take turns share nothing but what a role fills for them.
+/// Warpgroups that take turns share nothing but what a role fills for them: their threads never stand in an iteration together.
 fn turns(func: &Func) -> Result<()> {
-    let alone = |l: &&&For| l.alternate && visit::blocks(&l.body).iter().all(|b| b.role.is_none());
-    match visit::loops(&func.body).iter().find(alone) {
-        None => Ok(()),
-        Some(l) => {
-            let name = func.var_name(l.var);
+    for l in visit::loops(&func.body).into_iter().filter(|l| l.alternate) {
+        let name = func.var_name(l.var);
+        if visit::blocks(&l.body).iter().all(|b| b.role.is_none()) {
             let message = format!("the warpgroups of loop {name} take turns, but no role fills a stage inside");
-            Err(Error::input("lower.alternate", message)
+            return Err(Error::input("lower.alternate", message)
                 .help("specialize the stages that the copy engine fills, so that a role loads for one while the other works")
-                .help(format!("or bind {name} warpgroup, and they work side by side")))
+                .help(format!("or bind {name} warpgroup, and they work side by side")));
+        }
+        let of_threads =
+            |t: &&&For| matches!(t.axis(), Some(Axis::ThreadX | Axis::ThreadY | Axis::ThreadZ)) && !is_of_role(t);
+        if let Some(t) = visit::loops(&l.body).iter().find(of_threads).filter(|_| l.extent.as_int() != Some(1)) {
+            let shared = func.var_name(t.var);
+            let message = format!(
+                "the warpgroups of loop {name} take turns, but loop {shared} inside is bound to the {} of all of them",
+                t.axis().map_or("", Axis::name)
+            );
+            return Err(Error::input("lower.alternate", message)
+                .help(format!("specialize the stage that loop {shared} fills"))
+                .help(format!("or bind {name} warpgroup, and they work side by side")));
         }
     }
+    Ok(())
+}
+
+/// Whether a role has everything inside.
+fn is_of_role(l: &For) -> bool {
+    visit::blocks(&l.body).iter().all(|b| b.role.is_some())
 }
 
 /// Whether the loop runs over the parts that split_k makes of a sum: the outermost of a nest, whose blocks leave something

@@ -309,7 +309,12 @@ impl<'a> Sites<'a> {
         if let Some(Some(level)) = self.known.borrow().get(pair) {
             return *level;
         }
-        let level = self.decide(&self.sites[key.0], &self.sites[key.1]);
+        let [a, b] = [key.0, key.1].map(|id| &self.sites[id]);
+        let level = match self.decide(a, b) {
+            // The copy engine is asked by whichever lane was elected.
+            Level::Own if a.is_of_engine() != b.is_of_engine() => Level::Warp,
+            level => level,
+        };
         let mut known = self.known.borrow_mut();
         let count = known.len().max(pair + 1);
         known.resize(count, None);
@@ -466,7 +471,12 @@ impl<'a> Sites<'a> {
 impl Site {
     /// Whether wgmma or the copy engine makes it.
     pub fn is_proxied(&self) -> bool {
-        self.proxied || matches!(self.by, By::Load { .. } | By::Store { .. })
+        self.proxied || self.is_of_engine()
+    }
+
+    /// Whether the copy engine makes it.
+    fn is_of_engine(&self) -> bool {
+        matches!(self.by, By::Load { .. } | By::Store { .. })
     }
 
     fn mentions(&self, v: Var) -> bool {

@@ -26,7 +26,7 @@ mod walk;
 
 use super::{LoweredKernel, bug};
 use crate::error::{Error, Result};
-use crate::ir::{For, LoopKind, Stmt, Sync, SyncKind, Var};
+use crate::ir::{For, LoopKind, Stmt, Sync, SyncKind, Var, visit};
 use crate::target::Target;
 use conflict::{By, Level, Site, Sites};
 use std::collections::BTreeMap;
@@ -62,6 +62,7 @@ fn slices(kernel: &mut LoweredKernel) -> Result<()> {
             let threads = own.launch.iter_mut().filter(|l| !l.axis.is_block_level());
             threads.for_each(|l| l.extent = role.warps * super::units::LANES as u32);
             slice(&mut own)?;
+            meets_alone(&own.func.body)?;
             role.body = own.func.body;
             exchanged.extend(own.exchanged);
         }
@@ -71,6 +72,22 @@ fn slices(kernel: &mut LoweredKernel) -> Result<()> {
     exchanged.dedup();
     kernel.exchanged = exchanged;
     Ok(())
+}
+
+/// Nothing in a slice needs all threads of a cluster to meet, as what stands beside it would never come.
+fn meets_alone(slice: &[Stmt]) -> Result<()> {
+    let mut meeting = None;
+    visit::walk(slice, &mut |s| match s {
+        Stmt::Sync(sync) if sync.kind == SyncKind::Cluster => {
+            meeting.get_or_insert(sync.reason.clone());
+        }
+        _ => {}
+    });
+    let Some(reason) = meeting else { return Ok(()) };
+    let message = format!("all threads of the cluster would have to meet ({reason}), but roles run beside");
+    Err(Error::input("lower.role", message)
+        .help("specialize what is copied with multicast, too: a role's ring says slot by slot who has left it")
+        .help("or leave out multicast=, and each block copies for itself"))
 }
 
 fn slice(kernel: &mut LoweredKernel) -> Result<()> {

@@ -110,13 +110,12 @@ impl Slices<'_> {
         let slots = pipelined.map_or(1, |p| i64::from(p.stages).max(1));
         let behind = pipelined.map_or(0, |p| i64::from(p.in_flight));
         if behind > 0 && !order::products::any(readers) {
-            return Err(refuse(
-                "in_flight counts groups of asynchronous products, and nothing that reads it is one".to_string(),
-            ));
+            let why = "in_flight counts groups of asynchronous products, and nothing that reads it is one";
+            return Err(refuse(why.to_string()).help("leave in_flight= out"));
         }
         if behind > 0 && behind + 1 >= slots {
             let why = format!("with {slots} slots and {behind} groups in flight no slot is left to load ahead");
-            return Err(refuse(why));
+            return Err(refuse(why).help(format!("stages={}, or fewer groups in flight", behind + 2)));
         }
         let again = simplify::bounds(at.number, at.env).is_none_or(|(_, last)| last >= slots);
         let mut stages = Vec::new();

@@ -15,6 +15,8 @@ mod attempt;
 mod check;
 #[path = "../../it/schedules/groups.rs"]
 mod groups;
+#[path = "../../it/schedules/hopper/mod.rs"]
+mod hopper;
 #[path = "../../it/schedules/products.rs"]
 mod products;
 #[path = "../../it/schedules/programs.rs"]
@@ -26,15 +28,16 @@ mod source;
 #[path = "../../it/schedules/steps.rs"]
 mod steps;
 
-use check::{Depth, Tally};
+use attempt::ANY;
+use check::{Depth, LIMITS, Tally};
 use source::Source;
 
 /// What the choices make, or the smallest schedule that fails as it does.
 fn attempt(source: &mut Source, tally: &mut Tally) -> Result<String, String> {
-    let depth = Depth { real: false, code: None };
-    match attempt::attempt(source, depth, tally) {
+    let depth = Depth { real: false, code: None, limits: LIMITS };
+    match attempt::attempt(ANY, source, depth, tally) {
         (case, Ok(())) => Ok(case.to_string()),
-        (case, Err(failure)) => Err(attempt::reproducer(&case, &failure, depth)),
+        (case, Err(failure)) => Err(attempt::reproducer(ANY, &case, &failure, depth)),
     }
 }
 

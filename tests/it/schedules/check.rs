@@ -5,6 +5,7 @@
 //! adversarial orders of warps; a share also runs in the real types, where its certificate counts what the machine does,
 //! and goes through code generation and ptxas.
 
+use super::hopper::features::Together;
 use super::programs::Program;
 use super::source::Source;
 use super::steps;
@@ -22,7 +23,7 @@ use warploom::target::Target;
 use warploom::{Array, Error, Fault};
 
 /// A schedule that can be shrunk.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Case {
     /// What to compute.
     pub program: Program,
@@ -46,6 +47,8 @@ pub struct Depth<'a> {
     pub real: bool,
     /// Generate code, and assemble it with what is here.
     pub code: Option<&'a [Ptxas]>,
+    /// What the machine may do for one run.
+    pub limits: Limits,
 }
 
 /// A requirement of this page that does not hold.
@@ -57,11 +60,11 @@ pub struct Failure {
     pub message: String,
 }
 
-fn failure(kind: impl Into<String>, message: impl Display) -> Failure {
+pub fn failure(kind: impl Into<String>, message: impl Display) -> Failure {
     Failure { kind: kind.into(), message: message.to_string() }
 }
 
-fn broken(stage: &str, e: &Error) -> Failure {
+pub fn broken(stage: &str, e: &Error) -> Failure {
     failure(format!("{stage} {}", e.code()), e)
 }
 
@@ -86,9 +89,11 @@ pub struct Tally {
     pub refusals: BTreeMap<String, String>,
     /// Largest error in the real types, in parts of its bound.
     pub worst: f64,
+    /// How often features came together, in schedules that ran.
+    pub together: Together,
 }
 
-fn count(map: &mut BTreeMap<String, usize>, key: &str) {
+pub fn count(map: &mut BTreeMap<String, usize>, key: &str) {
     *map.entry(key.to_string()).or_default() += 1;
 }
 
@@ -102,6 +107,7 @@ impl Tally {
         self.schedules += other.schedules;
         self.kept += other.kept;
         self.worst = self.worst.max(other.worst);
+        self.together.merge(&other.together);
         add(&mut self.accepted, &other.accepted);
         add(&mut self.refused, &other.refused);
         add(&mut self.reasons, &other.reasons);
@@ -111,7 +117,7 @@ impl Tally {
     }
 
     /// Keeps a refused schedule if it is the shortest of its kind.
-    fn refusal(&mut self, code: &str, text: &str) {
+    pub fn refusal(&mut self, code: &str, text: &str) {
         let kept = self.refusals.entry(code.to_string()).or_insert_with(|| text.to_string());
         if text.len() < kept.len() {
             *kept = text.to_string();
@@ -146,12 +152,13 @@ impl Display for Tally {
             rows.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
             rows.iter().try_for_each(|(key, n)| writeln!(f, "  {title:9} {n:8} {key}"))?;
         }
+        self.together.fmt(f)?;
         self.refusals.iter().try_for_each(|(code, text)| writeln!(f, "\nthe shortest that {code} refuses:\n{text}"))
     }
 }
 
-/// What the machine may do for one schedule.
-const LIMITS: Limits = Limits { statements: 1 << 24, bytes: 1 << 28 };
+/// What the machine usually may do for one run.
+pub const LIMITS: Limits = Limits { statements: 1 << 24, bytes: 1 << 28 };
 
 /// What only lowering knows: registers have no addresses and are written out, threads that take turns inside one run of
 /// a statement are told apart by proofs; how wide a copy is follows from alignments, and whether the kernel writes what it
@@ -265,7 +272,7 @@ fn take(case: &mut Case, func: &mut Func, text: &str, tally: &mut Tally) -> Take
 }
 
 /// A refusal that underlines nothing in the program that it speaks of, or something outside.
-fn unpointed(e: &Error) -> bool {
+pub fn unpointed(e: &Error) -> bool {
     let text = e.source_text().unwrap_or("");
     let numbered = e.code().rsplit('.').next().is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()));
     let outside = e.labels().iter().any(|l| text.get(l.span.clone()).is_none_or(str::is_empty));
@@ -312,12 +319,13 @@ pub fn examine_text(text: &str, depth: Depth<'_>, tally: &mut Tally) -> Result<(
     run(&schedule, &lowered, &naive, depth, tally)
 }
 
-fn end(tally: &mut Tally, how: &str) -> Result<(), Failure> {
+pub fn end(tally: &mut Tally, how: &str) -> Result<(), Failure> {
     count(&mut tally.ends, how);
     Ok(())
 }
 
-fn run(
+/// Runs kernels in adversarial orders, and tries on them what more was asked for.
+pub fn run(
     schedule: &Schedule,
     lowered: &Lowered,
     naive: &[Vec<u32>],
@@ -325,7 +333,7 @@ fn run(
     tally: &mut Tally,
 ) -> Result<(), Failure> {
     for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(7)] {
-        let options = Options { policy, limits: LIMITS, ..Options::new(Mode::Ring) };
+        let options = Options { policy, limits: depth.limits, ..Options::new(Mode::Ring) };
         match ring_lowered_with(lowered, &options, 1) {
             Ok(found) if found == naive => {}
             Ok(_) => return Err(failure("ring lowered", format!("the kernels differ, warps {policy:?}"))),
@@ -337,7 +345,7 @@ fn run(
         real(schedule, lowered, tally)?;
     }
     if let Some(tools) = depth.code {
-        code(schedule, lowered, tools)?;
+        code(schedule, lowered, tools, tally)?;
         count(&mut tally.ends, "assembled");
     }
     for word in ["tensorize", "swizzle"] {
@@ -376,14 +384,20 @@ fn real(schedule: &Schedule, lowered: &Lowered, tally: &mut Tally) -> Result<(),
     Ok(())
 }
 
-fn code(schedule: &Schedule, lowered: &Lowered, tools: &[Ptxas]) -> Result<(), Failure> {
+fn code(schedule: &Schedule, lowered: &Lowered, tools: &[Ptxas], tally: &mut Tally) -> Result<(), Failure> {
     let kernels = warploom::codegen::compile(lowered, &schedule.target).map_err(|e| broken("codegen", &e))?;
     let certificate = certify(lowered, &schedule.target).compiled(&kernels);
     if let Some(k) = certificate.kernels.iter().find(|k| k.compiled.is_none()) {
         return Err(failure("certificate of PTX", format!("{} has no entry", k.name)));
     }
     for ptxas in tools.iter().filter(|p| p.knows(schedule.target.name)).take(1) {
-        ptxas.assemble(&kernels.text, schedule.target.name).map_err(|e| broken("ptxas", &e))?;
+        let made = ptxas.assemble(&kernels.text, schedule.target.name).map_err(|e| broken("ptxas", &e))?;
+        if let Some(warning) = made.warnings.first() {
+            return Err(failure("ptxas warns", warning));
+        }
+        if made.usage.iter().any(|u| !u.is_clean()) {
+            count(&mut tally.ends, "assembled with a spill or a stack frame");
+        }
     }
     Ok(())
 }

@@ -1,8 +1,10 @@
 //! What random schedules have found, and what must stay right: each of these was once compiled wrongly, or not at all.
 //! What was accepted and had to be refused stands in `tests/cases/found.txt`.
 
-use super::check::{Depth, Tally, examine_text};
+use super::check::{Depth, LIMITS, Tally, examine_text};
 use warploom::assemble::Ptxas;
+use warploom::loom::Schedule;
+use warploom::lower::lower;
 
 /// Programs that were once compiled wrongly, or not at all.
 const FOUND: &[&str] = &[
@@ -35,11 +37,80 @@ const FOUND: &[&str] = &[
 fn what_was_found_stays_right() {
     let tools = Ptxas::find(None).unwrap_or_default();
     for text in FOUND {
-        let depth = Depth { real: true, code: Some(&tools) };
+        let depth = Depth { real: true, code: Some(&tools), limits: LIMITS };
         let mut tally = Tally::default();
         if let Err(failure) = examine_text(text, depth, &mut tally) {
             panic!("{text}\n{}: {}", failure.kind, failure.message);
         }
         assert!(tally.ends.contains_key("ran"), "{text}\n{tally}");
+    }
+}
+
+/// Programs for Hopper that were once compiled wrongly.
+const FOUND_FOR_HOPPER: &[&str] = &[
+    // The lane that is elected to start a copy need not be the one that reads or writes what is copied.
+    "program outer\ninput A s32[1, 32]; input V s32[1]
+     O: output O[b 1, i 1, j 32] s32 = A[i, j] * V[b]\ntarget sm_90a
+     split j ? 16 -> j0 j1\ncache_read O A shared -> A_s\ncompute_at A_s j0\ncopy_with A_s tma
+     cache_write O O shared -> O_s\nreverse_compute_at O_s j0",
+    "program outer\ninput A s32[1, 12]; input V s32[1]
+     O: output O[b 1, i 1, j 12] s32 = A[i, j] * V[b]\ntarget sm_90a
+     split j ? 64 -> j0 j1\ncache_read O A shared -> A_s\ncompute_at A_s j0
+     cache_write O O shared -> O_s\nreverse_compute_at O_s j0\ncopy_with O_s tma",
+];
+
+/// Programs that were once compiled wrongly and have to be refused: the code, a word of the message, the text.
+const REFUSED_FOR_HOPPER: &[(&str, &str, &str)] = &[
+    (
+        // A barrier of the cluster in a slice, for which the warps of a role never came.
+        "lower.role",
+        "threads of the cluster would have to meet",
+        "gemm 64x32x32 f16>f32>f16 NT\ntarget sm_90a
+         split i ? 2 64 -> i0 ic im; split j ? 32 -> j0 jn; split k ? 16 -> k0 ki
+         reorder i0 j0 ic k0 im jn ki; bind ic cluster
+         cache_read mma A shared -> A_s; compute_at A_s k0; swizzle A_s 32
+         cache_read mma B shared -> B_s; compute_at B_s k0; swizzle B_s 32; copy_with B_s tma multicast=ic
+         set_scope acc fragment; reverse_compute_at out ic
+         tensorize im wgmma.m64n32k16.f32.f16.f16 m=im n=jn k=ki; specialize A_s -> load warps=4",
+    ),
+    (
+        // Threads of a warpgroup that take the places of all threads.
+        "lower.alternate",
+        "bound to the threadIdx.x of all",
+        "gemm 128x32x16 f16>f32>f16 TN\ntarget sm_90a
+         split i ? 2 64 -> i0 iw im; split j ? 32 -> j0 jn; split k ? 16 -> k0 ki; reorder i0 j0 iw k0 im jn ki
+         bind iw warpgroup alternate
+         cache_read mma A shared -> A_s; compute_at A_s k0 -> a0 a1; swizzle A_s 128
+         fuse a0 a1 -> a; split a ? 256 4 -> ao at av; bind at threadIdx.x
+         cache_read mma B shared -> B_s; compute_at B_s k0; swizzle B_s 64
+         set_scope acc fragment; reverse_compute_at out iw
+         tensorize im wgmma.m64n32k16.f32.f16.f16 m=im n=jn k=ki; specialize B_s -> load warps=2",
+    ),
+    (
+        "lower.role",
+        "in_flight counts groups",
+        "program outer\ninput A s32[2, 32]\nO: output O[i 2, j 32] s32 = A[i, j]\ntarget sm_90a
+         split j ? 16 -> j0 j1; cache_read O A shared -> A_s; compute_at A_s j0; copy_with A_s tma
+         pipeline j0 stages=2 in_flight=1; specialize A_s -> load warps=2",
+    ),
+];
+
+#[test]
+fn what_was_found_for_hopper_is_right_or_refused() {
+    let tools = Ptxas::find(None).unwrap_or_default();
+    for text in FOUND_FOR_HOPPER {
+        let depth = Depth { real: true, code: Some(&tools), limits: LIMITS };
+        let mut tally = Tally::default();
+        if let Err(failure) = examine_text(text, depth, &mut tally) {
+            panic!("{text}\n{}: {}", failure.kind, failure.message);
+        }
+        assert!(tally.ends.contains_key("ran"), "{text}\n{tally}");
+    }
+    for (code, word, text) in REFUSED_FOR_HOPPER {
+        let schedule = Schedule::parse(text).unwrap_or_else(|e| panic!("{text}\n{e}"));
+        let func = schedule.scheduled().unwrap_or_else(|e| panic!("{text}\n{e}"));
+        let e = lower(&func, &schedule.target).err().unwrap_or_else(|| panic!("{text}\nis accepted"));
+        assert_eq!(e.code(), *code, "{text}\n{e}");
+        assert!(e.message().contains(word) && !e.helps().is_empty(), "{text}\n{e}");
     }
 }

@@ -1,7 +1,9 @@
 //! Random schedules: programs and legal steps drawn from a seed or from a fuzzer's bytes.
 //!
-//! `cargo test --test it schedules` tries 2,000. `WARPLOOM_SCHEDULES=100000` tries the first 100,000 seeds on all cores,
-//! `WARPLOOM_SCHEDULES=40000..100000` those; what was counted goes, every 1,000 seeds, to the file that
+//! There are two generators: `schedule` takes any program, any steps and any chip, `hopper` starts from what recipes for sm_90a
+//! do and changes it. `cargo test --test it schedules` tries 2,000 of the one and a few of the other; for the second one the
+//! names of the variables below have `HOPPER` in the place of `SCHEDULE`. `WARPLOOM_SCHEDULES=100000` tries the first 100,000 seeds on all cores,
+//! `WARPLOOM_SCHEDULES=40000..100000` those; what was counted goes, every 500 seeds, to the file that
 //! `WARPLOOM_SCHEDULES_LOG` names, else to `target/tmp/schedules.log`. `WARPLOOM_SCHEDULE=17` tries the one of seed 17 and
 //! prints it. A failure is made small and written to `target/tmp/schedules/SEED.loom`. `tests/fuzz` feeds a fuzzer's bytes
 //! to the same generator.
@@ -10,14 +12,15 @@ mod attempt;
 mod check;
 mod found;
 mod groups;
+mod hopper;
 mod products;
 mod programs;
 mod shrink;
 mod source;
 mod steps;
 
-use attempt::{attempt, reproducer};
-use check::{Depth, Tally, grow};
+use attempt::{ANY, Generator, attempt, reproducer};
+use check::{Case, Depth, LIMITS, Tally};
 use source::Source;
 use std::fs;
 use std::ops::Range;
@@ -33,23 +36,24 @@ const USUAL: u64 = 2000;
 const ENOUGH: usize = 12;
 
 /// The log is written after so many.
-const CHUNK: u64 = 1000;
+const CHUNK: u64 = 500;
 
 /// The seeds that a variable names: `17`, as many as that from 0 on, or `3..17`.
 fn seeds(variable: &str) -> Option<Range<u64>> {
-    let text = std::env::var(variable).ok()?;
+    let variable = format!("WARPLOOM_{}", variable.to_uppercase());
+    let text = std::env::var(&variable).ok()?;
     let number = |t: &str| t.parse().unwrap_or_else(|_| panic!("{variable}={text}: write N or FROM..TO"));
     Some(text.split_once("..").map_or_else(|| 0..number(&text), |(from, to)| number(from)..number(to)))
 }
 
 /// What is tried of the n-th: every fourth runs in the real types, every `assembled`-th is assembled.
 fn depth(n: u64, assembled: u64, tools: &[Ptxas]) -> Depth<'_> {
-    Depth { real: n.is_multiple_of(4), code: n.is_multiple_of(assembled).then_some(tools) }
+    Depth { real: n.is_multiple_of(4), code: n.is_multiple_of(assembled).then_some(tools), limits: LIMITS }
 }
 
 /// A failure in full, which is also written to a file.
-fn report(seed: u64, reproducer: &str) -> String {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("schedules");
+fn report(generator: Generator, seed: u64, reproducer: &str) -> String {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}s", generator.name));
     let path = folder.join(format!("{seed}.loom"));
     let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, reproducer));
     written.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -57,7 +61,13 @@ fn report(seed: u64, reproducer: &str) -> String {
 }
 
 /// Tries the seeds on so many threads.
-fn tries(seeds: Range<u64>, threads: usize, assembled: u64, tools: &[Ptxas]) -> (Tally, Vec<String>) {
+fn tries(
+    generator: Generator,
+    seeds: Range<u64>,
+    threads: usize,
+    assembled: u64,
+    tools: &[Ptxas],
+) -> (Tally, Vec<String>) {
     let next = AtomicU64::new(seeds.start);
     let work = || {
         let (mut tally, mut failures) = (Tally::default(), Vec::new());
@@ -67,8 +77,9 @@ fn tries(seeds: Range<u64>, threads: usize, assembled: u64, tools: &[Ptxas]) -> 
                 return (tally, failures);
             }
             let depth = depth(seed, assembled, tools);
-            if let (case, Err(failure)) = attempt(&mut Source::seeded(seed), depth, &mut tally) {
-                failures.push(report(seed, &reproducer(&case, &failure, depth)));
+            if let (case, Err(failure)) = attempt(generator, &mut Source::seeded(seed), depth, &mut tally) {
+                let small = reproducer(generator, &case, &failure, depth);
+                failures.push(report(generator, seed, &small));
             }
         }
     };
@@ -85,16 +96,17 @@ fn tries(seeds: Range<u64>, threads: usize, assembled: u64, tools: &[Ptxas]) -> 
 }
 
 /// A long run: on all cores, in chunks, with a log that is up to date.
-fn record(seeds: Range<u64>) -> (Tally, Vec<String>) {
+fn record(generator: Generator, seeds: Range<u64>) -> (Tally, Vec<String>) {
     let started = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let path = std::env::var("WARPLOOM_SCHEDULES_LOG")
-        .unwrap_or_else(|_| concat!(env!("CARGO_TARGET_TMPDIR"), "/schedules.log").into());
+    let name = generator.name;
+    let path = std::env::var(format!("WARPLOOM_{}S_LOG", name.to_uppercase()))
+        .unwrap_or_else(|_| format!("{}/{name}s.log", env!("CARGO_TARGET_TMPDIR")));
     let tools = Ptxas::find(None).unwrap_or_default();
     let (mut tally, mut failures, mut done) = (Tally::default(), Vec::new(), seeds.start);
     while done < seeds.end && failures.len() < ENOUGH {
         let end = seeds.end.min(done + CHUNK);
-        let (counted, found) = tries(done..end, threads, 100, &tools);
+        let (counted, found) = tries(generator, done..end, threads, 100, &tools);
         tally.merge(&counted);
         failures.extend(found);
         done = end;
@@ -112,25 +124,40 @@ fn record(seeds: Range<u64>) -> (Tally, Vec<String>) {
     (tally, failures)
 }
 
-#[test]
-fn random_schedules_keep_every_promise() {
-    let one = seeds("WARPLOOM_SCHEDULE").map(|s| s.end);
+/// The schedule of one seed, those of a long run, or so many on so many threads, every `assembled`-th through ptxas.
+fn keeps_every_promise(generator: Generator, usual: u64, threads: usize, assembled: u64) -> Tally {
+    let one = seeds(generator.name).map(|s| s.end);
     if let Some(seed) = one {
-        let source = &mut Source::seeded(seed);
-        eprintln!("{}", grow(programs::program(source), source, &mut Tally::default()));
+        let mut case = Case::default();
+        (generator.draw)(&mut Source::seeded(seed), &mut Tally::default(), &mut case);
+        eprintln!("{case}");
     }
     let tools = Ptxas::find(None).unwrap_or_default();
-    let (tally, failures) = match (one, seeds("WARPLOOM_SCHEDULES")) {
-        (Some(seed), _) => tries(seed..seed + 1, 1, 1, &tools),
-        (None, Some(seeds)) => record(seeds),
-        (None, None) => tries(0..USUAL, 1, 10, &tools),
+    let (tally, failures) = match (one, seeds(&format!("{}s", generator.name))) {
+        (Some(seed), _) => tries(generator, seed..seed + 1, 1, 1, &tools),
+        (None, Some(seeds)) => record(generator, seeds),
+        (None, None) => tries(generator, 0..usual, threads, assembled, &tools),
     };
     eprintln!("{tally}{}", failures.join("\n"));
     assert!(failures.is_empty(), "{} schedules break a promise; they are shown above", failures.len());
+    tally
+}
+
+#[test]
+fn random_schedules_keep_every_promise() {
+    let tally = keeps_every_promise(ANY, USUAL, 1, 10);
     let share = 100.0 * tally.share();
     let tensorized = 100.0 * tally.tensorized();
     assert!(tensorized > 5.0 || tally.schedules < 1000, "only {tensorized:.1} % of the schedules had an instruction");
     assert!(share > 85.0 || tally.schedules < 100, "only {share:.1} % of the steps were accepted");
+}
+
+/// Every feature of Hopper comes with every other one that it can go with.
+#[test]
+fn random_schedules_for_hopper_keep_every_promise() {
+    let tally = keeps_every_promise(hopper::HOPPER, hopper::USUAL, 2, 10);
+    let ran = tally.ends.get("ran").copied().unwrap_or(0);
+    assert!(4 * ran > tally.schedules || tally.schedules < 50, "only {ran} of {} schedules ran", tally.schedules);
 }
 
 /// Bytes of any kind make a schedule, as a fuzzer would.
@@ -139,8 +166,8 @@ fn bytes_make_schedules_too() {
     let mut tally = Tally::default();
     for n in 0..20u64 {
         let bytes: Vec<u8> = (0..40 + n).map(|i| (i.wrapping_mul(n.wrapping_mul(77) + 13) >> 1) as u8).collect();
-        let depth = Depth { real: false, code: None };
-        if let (_, Err(failure)) = attempt(&mut Source::Bytes(&bytes), depth, &mut tally) {
+        let depth = Depth { real: false, code: None, limits: LIMITS };
+        if let (_, Err(failure)) = attempt(ANY, &mut Source::Bytes(&bytes), depth, &mut tally) {
             panic!("{bytes:?}: {}\n{}", failure.kind, failure.message);
         }
     }

@@ -4,7 +4,7 @@
 use super::source::Source;
 
 /// A program as a text with places for its sizes, so that a failure can be shown at smaller ones.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Program {
     /// `{0}`, `{1}`, .. stand for the sizes, `{0+2}` for a size and 2 more.
     pub template: String,

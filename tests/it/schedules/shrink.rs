@@ -1,10 +1,11 @@
 //! A failure made small: steps left out, sizes reduced, as long as it fails for the same reason.
 
-use super::check::{Case, Depth, Failure, Tally, examine};
+use super::attempt::Examine;
+use super::check::{Case, Depth, Failure, Tally};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// [`examine`], where a panic is a failure too.
-pub fn guarded(case: &Case, depth: Depth<'_>, tally: &mut Tally) -> Result<(), Failure> {
+/// What it says of a schedule, where a panic is a failure too.
+pub fn guarded(examine: Examine, case: &Case, depth: Depth<'_>, tally: &mut Tally) -> Result<(), Failure> {
     catch_unwind(AssertUnwindSafe(|| examine(case, depth, tally))).unwrap_or_else(|panic| Err(panicked(&*panic)))
 }
 
@@ -15,15 +16,19 @@ pub fn panicked(panic: &(dyn std::any::Any + Send)) -> Failure {
     Failure { kind: "panic".into(), message }
 }
 
+/// So many smaller ones are tried at most.
+const TRIES: usize = 200;
+
 /// The smallest case found that fails in the same way.
-pub fn shrink(case: &Case, depth: Depth<'_>) -> (Case, Failure) {
-    let fails = |c: &Case| guarded(c, depth, &mut Tally::default()).err();
+pub fn shrink(examine: Examine, case: &Case, depth: Depth<'_>) -> (Case, Failure) {
+    let fails = |c: &Case| guarded(examine, c, depth, &mut Tally::default()).err();
     let Some(mut failure) = fails(case) else {
         return (case.clone(), Failure { kind: "vanished".into(), message: "it passes when it is run again".into() });
     };
-    let mut best = case.clone();
+    let (mut best, tries) = (case.clone(), std::cell::Cell::new(0));
     loop {
-        let smaller = candidates(&best).into_iter().find_map(|c| {
+        let smaller = candidates(&best).into_iter().take_while(|_| tries.get() < TRIES).find_map(|c| {
+            tries.set(tries.get() + 1);
             let found = fails(&c).filter(|f| f.kind == failure.kind)?;
             Some((c, found))
         });
