@@ -55,6 +55,17 @@ fn turns(func: &Func) -> Result<()> {
                 .help("specialize the stages that the copy engine fills, so that a role loads for one while the other works")
                 .help(format!("or bind {name} warpgroup, and they work side by side")));
         }
+        if let Some(stage) = visit::blocks(&l.body)
+            .into_iter()
+            .find(|b| is_filled_by_threads(func, b))
+            .filter(|_| l.extent.as_int() != Some(1))
+        {
+            let stage = func.block_name(stage.name);
+            let message = format!("the warpgroups of loop {name} take turns, but no role fills stage {stage} inside");
+            return Err(Error::input("lower.alternate", message)
+                .help(format!("specialize {stage}, so that a role fills it for whichever warpgroup's turn it is"))
+                .help(format!("or bind {name} warpgroup, and they work side by side")));
+        }
         let of_threads =
             |t: &&&For| matches!(t.axis(), Some(Axis::ThreadX | Axis::ThreadY | Axis::ThreadZ)) && !is_of_role(t);
         if let Some(t) = visit::loops(&l.body).iter().find(of_threads).filter(|_| l.extent.as_int() != Some(1)) {
@@ -69,6 +80,15 @@ fn turns(func: &Func) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether the threads of the block, or one for all of them, fill a stage with what no warpgroup holds in its registers.
+fn is_filled_by_threads(func: &Func, block: &Block) -> bool {
+    let in_any =
+        |buffers: Vec<BufferId>, scopes: [Scope; 2]| buffers.iter().any(|b| scopes.contains(&func.buffer(*b).scope));
+    block.role.is_none()
+        && in_any(visit::writes(&block.body), [Scope::Shared; 2])
+        && !in_any(visit::reads(&block.body), [Scope::Fragment, Scope::Local])
 }
 
 /// Whether a role has everything inside.

@@ -157,13 +157,14 @@ impl<'a> Sites<'a> {
             Stmt::Call(call) => {
                 for o in &call.operands {
                     if let Held::Descriptor(d) = &o.held {
-                        self.add((o.buffer, false, By::Threads), &o.indices[0], self.reach(o.buffer, d), cond, block);
-                        self.sites.last_mut().into_iter().for_each(|s| s.proxied = true);
+                        let reach = self.reach(o.buffer, d);
+                        let site = self.add((o.buffer, false, By::Threads), &o.indices[0], reach, cond, block);
+                        site.into_iter().for_each(|s| s.proxied = true);
                     }
                     let Some((index, lanes)) = o.run_of(&self.lane) else { continue };
                     for (_, write) in [(o.reads, false), (o.writes, true)].into_iter().filter(|x| x.0) {
-                        self.add((o.buffer, write, By::Threads), &index, lanes, cond, block);
-                        self.sites.last_mut().into_iter().for_each(|s| s.together = true);
+                        let site = self.add((o.buffer, write, By::Threads), &index, lanes, cond, block);
+                        site.into_iter().for_each(|s| s.together = true);
                     }
                 }
             }
@@ -186,15 +187,16 @@ impl<'a> Sites<'a> {
                 let elements = map.tile.iter().product::<i64>();
                 let write = by != By::Store { warps: self.elected };
                 let elements = u32::try_from(elements).unwrap_or(u32::MAX);
-                self.add((copy.shared, write, by), &copy.indices[0], elements, cond, block);
                 let to_peers = matches!(copy.way, Way::Load { multicast: Some(_), .. });
-                self.sites.last_mut().into_iter().for_each(|s| s.to_peers = to_peers);
+                let site = self.add((copy.shared, write, by), &copy.indices[0], elements, cond, block);
+                site.into_iter().for_each(|s| s.to_peers = to_peers);
             }
             Stmt::Role(r) => r.body.iter().for_each(|s| self.gather(s, cond, block)),
             Stmt::Sync(_) => {}
         }
     }
 
+    /// The new site; none where nothing here has to order the access.
     fn add(
         &mut self,
         (buffer, write, by): (BufferId, bool, By),
@@ -202,7 +204,7 @@ impl<'a> Sites<'a> {
         lanes: u32,
         cond: &Cond,
         block: Option<BlockId>,
-    ) {
+    ) -> Option<&mut Site> {
         let func = &self.kernel.func;
         let read_only = || !visit::writes(&func.body).contains(&buffer);
         let scope = func.buffer(buffer).scope;
@@ -211,7 +213,7 @@ impl<'a> Sites<'a> {
             || func.buffer(buffer).role.is_some()
             || (scope == Scope::Global && !write && read_only())
         {
-            return;
+            return None;
         }
         let block = block.map_or_else(|| "?".to_string(), |b| func.block_name(b).to_string());
         let loops = self.loops.clone();
@@ -229,6 +231,7 @@ impl<'a> Sites<'a> {
             to_peers: false,
             block,
         });
+        self.sites.last_mut()
     }
 
     /// The elements from the first to the last that a tile behind a descriptor has.
