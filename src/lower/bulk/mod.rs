@@ -172,6 +172,12 @@ impl Pass<'_> {
         let of_threads = |i: &Index| self.thread_vars.iter().any(|v| i.mentions(*v));
         let of_turns = |i: &Index| found.store && self.turns.iter().any(|v| i.mentions(*v));
         let apart = found.coordinates.iter().chain(&found.indices).any(|i| of_threads(i) || of_turns(i));
+        if apart && !found.store {
+            let message = "each warpgroup would load a box of its own, and the block waits for one".to_string();
+            return Err(refuse("levels", message).help(format!(
+                "compute_at {name} after the loop of the warpgroups is bound, and one box is for all of them"
+            )));
+        }
         // Only the number of a warpgroup can tell boxes apart within a block; what it stores in its turn it starts itself.
         let elect = Stmt::Elect(Elect { warps: if apart { 4 } else { self.warps }, body });
         Ok(guarded(conds, vec![elect]).remove(0))

@@ -105,6 +105,17 @@ const REFUSED_FOR_HOPPER: &[(&str, &str, &str)] = &[
          tensorize im wgmma.m64n32k32.s32.s8.s8 m=im n=j k=ki; specialize A_s -> load warps=2",
     ),
     (
+        // Boxes that three warpgroups loaded, where one was expected: the stage had moved before the loop was bound.
+        "lower.bulk_levels",
+        "each warpgroup would load",
+        "gemm 192x32x32 s8>s32 NT\ntarget sm_90a
+         split i ? 3 64 -> i0 iw im; split k ? 32 -> k0 ki; reorder i0 iw k0 im j ki
+         cache_read C A shared -> A_s; compute_at A_s k0; swizzle A_s 32; bind iw warpgroup; copy_with A_s tma
+         cache_read C B shared -> B_s; compute_at B_s k0; swizzle B_s 32
+         cache_write C C fragment -> C_f; reverse_compute_at C_f iw
+         tensorize im wgmma.m64n32k32.s32.s8.s8 m=im n=j k=ki",
+    ),
+    (
         "lower.role",
         "in_flight counts groups",
         "program outer\ninput A s32[2, 32]\nO: output O[i 2, j 32] s32 = A[i, j]\ntarget sm_90a
