@@ -34,7 +34,7 @@ const FEATURES: [Feature; 22] = [
     feature("swizzle", &["swizzle "]),
     feature("pad", &["pad "]),
     feature("packed", &["cache_read ", " global ->"]),
-    feature("epilogue", &["compute_inline ", "u"]),
+    feature("bias or residual", &["compute_inline add_"]),
     feature("l2_promotion", &["annotate ", " l2_promotion"]),
 ];
 
