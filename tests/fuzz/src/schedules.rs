@@ -4,13 +4,17 @@
 //! - With `--cfg fuzzing` it is the entry point `LLVMFuzzerTestOneInput`, to be linked with a fuzzer that has the `main`:
 //!   `RUSTFLAGS="--cfg fuzzing -Clinker=clang -Clink-arg=-fsanitize=fuzzer"` takes clang's.
 //! - Else it is a program that tries the files it is given, or standard input: what a crash left behind, or a corpus.
-//!   `seed:17` stands for the choices of a seed.
+//!   `seed:17` stands for the choices of a seed, `hopper:17` for those of a seed among schedules for Hopper.
 //!
 //! Either way a failure is made small and shown as a `.loom` file.
-#![cfg_attr(fuzzing, no_main, allow(dead_code))]
+#![cfg_attr(fuzzing, no_main)]
+// The modules are those of the tests, which use more of them.
+#![allow(dead_code)]
 
 #[path = "../../it/schedules/attempt.rs"]
 mod attempt;
+#[path = "../../it/certify/compare.rs"]
+mod certify;
 #[path = "../../it/schedules/check.rs"]
 mod check;
 #[path = "../../it/schedules/groups.rs"]
@@ -28,16 +32,16 @@ mod source;
 #[path = "../../it/schedules/steps.rs"]
 mod steps;
 
-use attempt::ANY;
+use attempt::{ANY, Generator};
 use check::{Depth, LIMITS, Tally};
 use source::Source;
 
 /// What the choices make, or the smallest schedule that fails as it does.
-fn attempt(source: &mut Source, tally: &mut Tally) -> Result<String, String> {
+fn attempt(kind: Generator, source: &mut Source, tally: &mut Tally) -> Result<String, String> {
     let depth = Depth { real: false, code: None, limits: LIMITS };
-    match attempt::attempt(ANY, source, depth, tally) {
+    match attempt::attempt(kind, source, depth, tally) {
         (case, Ok(())) => Ok(case.to_string()),
-        (case, Err(failure)) => Err(attempt::reproducer(ANY, &case, &failure, depth)),
+        (case, Err(failure)) => Err(attempt::reproducer(kind, &case, &failure, depth)),
     }
 }
 
@@ -50,7 +54,7 @@ fn attempt(source: &mut Source, tally: &mut Tally) -> Result<String, String> {
 pub unsafe extern "C" fn LLVMFuzzerTestOneInput(data: *const u8, size: usize) -> i32 {
     // SAFETY: the caller's promise; nothing is read where there are no bytes.
     let bytes = if size == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, size) } };
-    if let Err(reproducer) = attempt(&mut Source::Bytes(bytes), &mut Tally::default()) {
+    if let Err(reproducer) = attempt(ANY, &mut Source::Bytes(bytes), &mut Tally::default()) {
         eprintln!("{reproducer}");
         std::process::abort();
     }
@@ -60,15 +64,21 @@ pub unsafe extern "C" fn LLVMFuzzerTestOneInput(data: *const u8, size: usize) ->
 /// What an argument names: a file's bytes, or `seed:17`.
 #[cfg(not(fuzzing))]
 fn attempt_named(name: &str, tally: &mut Tally) -> Result<String, String> {
-    if let Some(seed) = name.strip_prefix("seed:") {
+    let of_seed = |kind, seed: &str, tally: &mut Tally| {
         let seed = seed.parse().map_err(|e| format!("{name}: {e}"))?;
-        return attempt(&mut Source::seeded(seed), tally);
+        attempt(kind, &mut Source::seeded(seed), tally)
+    };
+    if let Some(seed) = name.strip_prefix("seed:") {
+        return of_seed(ANY, seed, tally);
+    }
+    if let Some(seed) = name.strip_prefix("hopper:") {
+        return of_seed(hopper::HOPPER, seed, tally);
     }
     let bytes = match name {
         "-" => std::io::Read::bytes(std::io::stdin()).collect(),
         path => std::fs::read(path),
     };
-    attempt(&mut Source::Bytes(&bytes.map_err(|e| format!("{name}: {e}"))?), tally)
+    attempt(ANY, &mut Source::Bytes(&bytes.map_err(|e| format!("{name}: {e}"))?), tally)
 }
 
 #[cfg(not(fuzzing))]

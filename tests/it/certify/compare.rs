@@ -1,0 +1,58 @@
+//! What a certificate says beside what the CPU machine saw.
+
+use warploom::certify::{Certificate, Cost, Counted, Observed, Ran};
+
+/// Whether each access and each statement was certified as it ran: those that depend on data at most as was said, all others
+/// exactly so.
+pub fn compare(certificate: &Certificate, ran: &Ran) -> Result<(), String> {
+    let mut certified = 0;
+    for (kernel, k) in certificate.kernels.iter().enumerate() {
+        if !k.uncounted.is_empty() {
+            return Err(format!("not counted: {:?}", k.uncounted));
+        }
+        for a in &k.accesses {
+            let (cost, ideal) = a.cost.total();
+            let mut said = Observed { requests: a.requests, cost, ideal, ..Observed::default() };
+            match a.cost {
+                Cost::Box { bytes, lines, ideal_lines, .. } => (said.bytes, said.lines) = (bytes, [lines, ideal_lines]),
+                Cost::Engine { bytes } => said.bytes = bytes,
+                Cost::Shared { degree, .. } => said.degree = degree,
+                Cost::Global { .. } => {}
+            }
+            let ran = ran.accesses.get(&(kernel, a.number));
+            certified += usize::from(ran.is_some());
+            let ran = ran.copied().unwrap_or_default();
+            let same = match a.method {
+                Counted::Exact => said == ran,
+                Counted::EveryLane => ran.requests <= said.requests,
+                Counted::Sampled | Counted::Not => false,
+            };
+            if !same {
+                let what = format!("{} of {} in line {}, {:?}", a.kind, a.text, a.line, a.method);
+                return Err(format!("{what}: certified {said:?}, ran {ran:?}"));
+            }
+        }
+    }
+    if certified != ran.accesses.len() {
+        return Err("an access has no certificate".to_string());
+    }
+    statements(certificate, ran)
+}
+
+/// How often each statement runs, and the bytes that are under way to a block at one time, at most.
+fn statements(certificate: &Certificate, ran: &Ran) -> Result<(), String> {
+    for (kernel, k) in certificate.kernels.iter().enumerate() {
+        for (number, s) in k.statements.iter().enumerate() {
+            let ran = ran.statements.get(&(kernel, number as u32)).copied().unwrap_or_default();
+            if ran.warps > s.runs.warps || ran.threads > s.runs.threads || (s.exact && ran != s.runs) {
+                return Err(format!("statement {number}, {}: certified {:?}, ran {ran:?}", s.what, s.runs));
+            }
+        }
+        let most = ran.in_flight.get(&kernel).copied().unwrap_or(0);
+        if most > k.bytes_in_flight || (most == 0) != (k.bytes_in_flight == 0) {
+            return Err(format!("{} bytes in flight certified, {most} ran", k.bytes_in_flight));
+        }
+    }
+    let certified: usize = certificate.kernels.iter().map(|k| k.statements.len()).sum();
+    if ran.statements.len() <= certified { Ok(()) } else { Err("a statement has no certificate".to_string()) }
+}
