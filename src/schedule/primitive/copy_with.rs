@@ -64,7 +64,8 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         let id = stage.name;
         if let Some(old) = &stage.copy_with {
             let message = format!("stage `{name}` already copies with {}", old.kind.name());
-            return Err(refuse("copy_with", 1, message, func, &[(Node::Block(id), "this stage")]));
+            return Err(refuse("copy_with", 1, message, func, &[(Node::Block(id), "this stage")])
+                .help("leave one of the two steps out"));
         }
         visit::change_block(&mut out.body, id, &mut |b| b.copy_with = Some(CopyWith { kind, multicast }));
     }
@@ -82,7 +83,9 @@ pub fn check(func: &Func, stage: &Block, placed: &CopyWith) -> Result<()> {
     let name = func.block_name(stage.name);
     let no = |n, message: String| refuse("copy_with", n, message, func, &[(Node::Block(stage.name), "this stage")]);
     let Some((from, to)) = sides(func, stage) else {
-        return Err(no(2, format!("stage `{name}` is not a copy")));
+        return Err(
+            no(2, format!("stage `{name}` is not a copy")).help("cache_read and cache_write make stages that copy")
+        );
     };
     let around = visit::loops_around(&func.body, stage.name).unwrap_or_default();
     let refusal = match placed.kind {
@@ -91,10 +94,15 @@ pub fn check(func: &Func, stage: &Block, placed: &CopyWith) -> Result<()> {
         CopyKind::Tma => tma(func, name, &around, &from, &to),
     };
     if let Some((n, message)) = refusal {
-        return Err(no(n, message));
+        return Err(no(n, message).help(match placed.kind {
+            CopyKind::Tma => "tma copies whole boxes of rows of 16 bytes and their multiples, by serial loops; else cp_async",
+            _ => "cp_async copies 4, 8 or 16 bytes from global to shared memory, by serial, bound or vectorized loops; else sync",
+        }));
     }
     match placed.multicast.and_then(|l| multicast(func, name, stage, placed.kind, &around, l)) {
-        Some(message) => Err(no(7, message)),
+        Some(message) => Err(no(7, message).help(
+            "multicast= takes a loop around the stage that is bound to cluster and whose iterations copy the same",
+        )),
         None => Ok(()),
     }
 }

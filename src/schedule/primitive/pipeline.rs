@@ -52,10 +52,13 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let (stages, in_flight) = (args.get_int("stages")?, args.find_int("in_flight").unwrap_or(0));
     let no = |n, message: String| refuse("pipeline", n, message, func, &[(Node::Loop(l.var), "this loop")]);
     if !(2..=32).contains(&stages) || !(0..stages).contains(&in_flight) {
-        return Err(no(1, format!("{stages} slots with {in_flight} batches in flight")));
+        return Err(no(1, format!("{stages} slots with {in_flight} batches in flight"))
+            .help("2 to 32 slots, and fewer batches in flight than slots: stages=4 in_flight=1"));
     }
     if l.pipeline.is_some() {
-        return Err(no(2, format!("loop `{}` is pipelined", func.var_name(l.var))));
+        return Err(
+            no(2, format!("loop `{}` is pipelined", func.var_name(l.var))).help("one of the two steps is enough")
+        );
     }
     let (var, mut out) = (l.var, func.clone());
     let placed = Pipeline { stages: stages as u32, in_flight: in_flight as u32 };
@@ -69,7 +72,7 @@ pub fn check(func: &Func, l: &For, _placed: Pipeline) -> Result<()> {
     let no = |n, message: String, node: Node| refuse("pipeline", n, message, func, &[(node, "here")]);
     if l.kind != LoopKind::Serial || l.tensorize.is_some() {
         let message = format!("loop `{name}` {}", placement(l).unwrap_or_default());
-        return Err(no(2, message, Node::Loop(l.var)));
+        return Err(no(2, message, Node::Loop(l.var)).help("pipeline a serial loop around the stages; split makes one"));
     }
     let stages = stages(func, l);
     if stages.is_empty() {
@@ -83,12 +86,14 @@ pub fn check(func: &Func, l: &For, _placed: Pipeline) -> Result<()> {
         let read = at(&|s| !readers_in(s, stage).is_empty());
         if read.is_some_and(|r| filled.is_none_or(|f| r <= f)) {
             let message = format!("stage `{}` is read before loop `{name}` has filled it", func.buffer(stage).name);
-            return Err(no(4, message, Node::Buffer(stage)));
+            return Err(no(4, message, Node::Buffer(stage)).help("what fills a stage comes first in the loop"));
         }
         if let Some(source) = overtaken(func, l, stage) {
             let (a, b) = (&func.buffer(stage).name, &func.buffer(source).name);
             let message = format!("stage `{a}` loads from `{b}`, which loop `{name}` writes");
-            return Err(no(5, message, Node::Buffer(source)));
+            return Err(
+                no(5, message, Node::Buffer(source)).help("a loop that reads what it wrote before cannot load ahead")
+            );
         }
     }
     Ok(())

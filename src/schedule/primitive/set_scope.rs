@@ -46,7 +46,8 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         return Err(no(1, message).help(format!("cache_read or cache_write makes a {word} copy")));
     }
     if func.buffer(id).swizzle.is_some() && scope != Scope::Shared {
-        return Err(no(2, format!("buffer `{name}` is swizzled, which only shared memory is")));
+        return Err(no(2, format!("buffer `{name}` is swizzled, which only shared memory is"))
+            .help("leave swizzle out, or the buffer in shared memory"));
     }
     if func.buffer(id).storage_align.is_some() && scope == Scope::Fragment {
         let message =

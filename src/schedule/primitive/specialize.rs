@@ -61,7 +61,8 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         let id = found.name;
         if found.role.is_some() {
             let message = format!("stage `{stage}` already has a role");
-            return Err(refuse("specialize", 3, message, func, &[(Node::Block(id), "this stage")]));
+            return Err(refuse("specialize", 3, message, func, &[(Node::Block(id), "this stage")])
+                .help("name all stages of a role in one step"));
         }
         visit::change_block(&mut out.body, id, &mut |b| b.role = Some(role));
     }
@@ -75,7 +76,8 @@ pub fn check(func: &Func, stage: &Block) -> Result<()> {
         return Ok(());
     }
     let message = format!("stage `{}` does not fill shared memory", func.block_name(stage.name));
-    Err(refuse("specialize", 4, message, func, &[(Node::Block(stage.name), "this stage")]))
+    Err(refuse("specialize", 4, message, func, &[(Node::Block(stage.name), "this stage")])
+        .help("cache_read into shared makes a stage that can have a role"))
 }
 
 #[cfg(test)]

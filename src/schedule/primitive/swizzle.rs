@@ -53,16 +53,19 @@ fn check(func: &Func, id: BufferId) -> Result<()> {
     let b = func.buffer(id);
     let no = |n, message: String| refuse("swizzle", n, message, func, &[(Node::Buffer(id), "this buffer")]);
     if func.params.contains(&id) {
-        return Err(no(1, format!("the layout of parameter `{}` is the caller's", b.name)));
+        return Err(no(1, format!("the layout of parameter `{}` is the caller's", b.name))
+            .help("cache_read makes a shared copy, which can be swizzled"));
     }
     if b.scope != Scope::Shared {
         return Err(no(2, format!("buffer `{}` is {}, not shared", b.name, b.scope.name())).help("set_scope first"));
     }
     if b.storage_align.is_some() || b.swizzle.is_some() {
-        return Err(no(3, format!("buffer `{}` is already aligned or swizzled", b.name)));
+        return Err(no(3, format!("buffer `{}` is already aligned or swizzled", b.name))
+            .help("either storage_align or swizzle, once"));
     }
     if b.shape.len() < 2 {
-        return Err(no(4, format!("buffer `{}` has no rows", b.name)));
+        return Err(no(4, format!("buffer `{}` has no rows", b.name))
+            .help("it takes two dimensions: transform_layout can make them"));
     }
     Ok(())
 }

@@ -58,7 +58,8 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let around = visit::loops_around_loop(&func.body, l.var).unwrap_or_default();
     let inside = visit::loops(&l.body);
     if let Some(other) = around.into_iter().chain([l]).chain(inside).find(|o| o.tensorize.is_some()) {
-        return Err(no(6, format!("loop `{}` is already tensorized", func.var_name(other.var))));
+        let message = format!("loop `{}` is already tensorized", func.var_name(other.var));
+        return Err(no(6, message).help("one instruction is a whole nest: leave one of the steps out"));
     }
     let dims = dims(func, l, row, args)?;
     let (var, mut out) = (l.var, func.clone());
@@ -88,13 +89,16 @@ fn dims(func: &Func, l: &For, row: &Row, args: &Args) -> Result<Vec<(String, Var
         return Ok(wanted.iter().map(|d| d.to_string()).zip(nest).collect());
     }
     if named.len() != wanted.len() || named.iter().any(|d| !wanted.contains(d)) {
-        return Err(no(format!("the dimensions of {} are {}", row.name, wanted.join(", "))));
+        let example: Vec<String> = wanted.iter().map(|d| format!("{d}=LOOP")).collect();
+        return Err(no(format!("the dimensions of {} are {}", row.name, wanted.join(", ")))
+            .help(format!("name a loop for each: {}", example.join(" "))));
     }
     let mut out: Vec<(String, Var)> = Vec::new();
     for dim in wanted {
         let var = loop_(func, args.get_word(dim)?)?.var;
         if out.iter().any(|(_, v)| *v == var) {
-            return Err(no(format!("loop `{}` plays two dimensions", func.var_name(var))));
+            return Err(no(format!("loop `{}` plays two dimensions", func.var_name(var)))
+                .help("split it, and name a part for each dimension"));
         }
         out.push((dim.to_string(), var));
     }
@@ -117,8 +121,11 @@ pub fn check(func: &Func, l: &For, placed: &Tensorize) -> Result<()> {
     let row = row(&placed.row).map_err(|message| no(1, message))?;
     match intrin::matches(func, l, row, &placed.dims)? {
         Ok(()) => Ok(()),
-        Err(Mismatch::Loops(message)) => Err(no(2, message)),
-        Err(Mismatch::Computation(message)) => Err(no(3, message)),
+        Err(Mismatch::Loops(message)) => Err(no(2, message)
+            .help("split to the extents of the instruction, and reorder so that nothing else stands in its nest")),
+        Err(Mismatch::Computation(message)) => Err(no(3, message).help(
+            "`warploom explain --primitives` shows tensorize; the page of `intrin` says what each instruction computes",
+        )),
         Err(Mismatch::Operand(message)) => Err(no(4, message)),
         Err(Mismatch::Init(message)) => Err(no(5, message).help("decompose_reduction takes the init out")),
     }
