@@ -43,6 +43,8 @@ pub fn files(folder: &Path, keep: &impl Fn(&Path) -> bool, out: &mut Vec<PathBuf
     paths.sort();
     for path in paths {
         match path.is_dir() {
+            // What cargo built is nobody's text.
+            true if path.ends_with("target") && path.with_file_name("Cargo.toml").exists() => {}
             true => files(&path, keep, out),
             false if keep(&path) => out.push(path),
             false => {}
