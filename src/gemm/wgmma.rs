@@ -51,8 +51,8 @@ pub struct Wgmma {
     pub out_stages: i64,
     /// How A and B come into shared memory.
     pub routes: [Source; 2],
-    /// Bytes that the second-level cache fetches at a time for copies, 64 to 256; 0 for the compiler's choice.
-    pub promotion: i64,
+    /// Bytes that the second-level cache fetches at a time for copies; `None` leaves it to the compiler.
+    pub promotion: Option<i64>,
 }
 
 /// Rows of C of an instruction.
@@ -94,7 +94,7 @@ impl Wgmma {
         bulk_store: true,
         out_stages: 2,
         routes: [Source::Direct; 2],
-        promotion: 0,
+        promotion: None,
     };
 
     /// The tiles that suit a product; `None` where the chip has no wgmma, or the recipe no form for the product.
@@ -136,8 +136,9 @@ impl Wgmma {
         }
         // Such rows share lines with their neighbours, too: to fetch more than a line ahead of them takes 10 % longer at 1000^3
         // on an H200, and more than six slots that ask at once 4 %.
-        let most = if crooked && !many { 6 } else { 8 };
-        w.promotion = if crooked && !many { LINE } else { 0 };
+        let crossing = crooked && !many;
+        let most = if crossing { 6 } else { 8 };
+        w.promotion = crossing.then_some(LINE);
         // As many slots as k has use for, and as leave room for C's own.
         w.stages = (2..=most).rev().find(|n| Wgmma { stages: *n, ..w }.shared(spec) <= room(target)).unwrap_or(2);
         w.stages = w.stages.min(up(spec.k, w.bk).max(2));
@@ -169,11 +170,12 @@ impl Wgmma {
         up(spec.m, self.block[0]) * up(spec.n, self.block[1]) * spec.products()
     }
 
-    /// Clocks of a slot's products, of its bytes from the second-level cache, and of what goes through shared memory: 2048 products
-    /// of 16 bits a clock, or twice as many of bytes; 40 bytes from the cache; 128 in and out of shared memory.
-    fn step(&self, spec: &GemmSpec) -> [f64; 3] {
+    /// Clocks of a slot's products, of its bytes from the second-level cache, and of what goes through shared memory:
+    /// 40 bytes a clock from the cache, 128 in and out of shared memory.
+    fn step(&self, spec: &GemmSpec, target: &Target) -> [f64; 3] {
         let ([m, n], row) = (self.block, self.bk * bytes(spec.a));
-        let products = (m * n * row) as f64 / 4096.0;
+        let rate = target.device().operations_per_clock(spec.a, spec.acc).unwrap_or(f64::INFINITY);
+        let products = (2 * m * n * self.bk) as f64 / rate;
         let bytes = ((m + n) * row) as f64;
         let operands = (self.groups * (m / self.groups + n * (m / self.groups / ROWS)) * row) as f64;
         [products, bytes / 40.0, (operands + bytes) / 128.0]
@@ -183,7 +185,7 @@ impl Wgmma {
     fn clocks(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let [m, n] = self.block;
         let steps = up(spec.k, self.bk) as f64;
-        let step = self.step(spec).into_iter().fold(0.0, f64::max);
+        let step = self.step(spec, target).into_iter().fold(0.0, f64::max);
         let behind = BEHIND * (m * n * bytes(spec.out)) as f64 / 2048.0;
         let tile = BEFORE + steps * step + behind;
         // Small blocks share a multiprocessor.
@@ -251,8 +253,8 @@ impl Wgmma {
     fn fetched(&self, side: usize) -> String {
         let [row, column] = [["a0", "a1"], ["b0", "b1"]][side];
         match self.promotion {
-            0 => String::new(),
-            bytes => format!(" -> {row} {column}; annotate {row} l2_promotion {bytes}"),
+            None => String::new(),
+            Some(bytes) => format!(" -> {row} {column}; annotate {row} l2_promotion {bytes}"),
         }
     }
 

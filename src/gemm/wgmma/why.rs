@@ -19,7 +19,8 @@ impl Wgmma {
         let [rows, columns] = [m as f64 / self.cluster[1] as f64, n as f64 / self.cluster[0] as f64];
         let fetched = (rows + columns) * (up(spec.k, self.bk) * self.bk * bytes(spec.a)) as f64 * blocks as f64;
         let clocks = self.clocks(spec, target);
-        let longest = (0..3).max_by(|a, b| self.step(spec)[*a].total_cmp(&self.step(spec)[*b])).unwrap_or(0);
+        let step = self.step(spec, target);
+        let longest = (0..3).max_by(|a, b| step[*a].total_cmp(&step[*b])).unwrap_or(0);
         let bound = ["products", "the second-level cache", "shared memory"][longest];
         format!(
             "{m} x {n} of {} warpgroup{}: {blocks} blocks in {waves:.2} waves, {:.0} MB from L2, {} KB shared of {} slots of {}, \

@@ -83,7 +83,7 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
         bulk_store: source.chance(70),
         out_stages: 1 + source.below(3) as i64,
         routes: [Route::Direct; 2],
-        promotion: source.of([0, 0, 64, 128, 256]),
+        promotion: source.of([None, None, Some(64), Some(128), Some(256)]),
     }
 }
 
