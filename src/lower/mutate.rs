@@ -91,6 +91,7 @@ fn changes(func: &Func, body: &[Stmt]) -> Vec<Change> {
             out.extend(swapped(body, n).map(|b| change(moved(sync), format!("{} moved down", name(sync)), b)));
         }
         out.extend(barriers::early(body, n));
+        out.extend(barriers::left_early(func, body, n));
         // A wait further up waits for no less.
         if let Some(Stmt::Sync(sync)) = body.get(n + 1)
             && !matches!((stmt, &sync.kind), (Stmt::Sync(_), _) | (_, SyncKind::Wait { .. } | SyncKind::Await { .. }))

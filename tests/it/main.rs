@@ -9,6 +9,7 @@ mod certify;
 mod cli;
 mod codegen;
 mod copies;
+mod crossing;
 mod differential;
 mod driver;
 mod examples;

@@ -1,7 +1,7 @@
 //! What can be wrong with mbarriers: the number of arrivals that end a phase, and arrivals that come too early.
 
 use super::{Change, change};
-use crate::ir::{Stmt, Sync, SyncKind};
+use crate::ir::{Func, Scope, Stmt, Sync, SyncKind, visit};
 use crate::lower::LoweredKernel;
 
 /// A list in which the threads of a statement arrive in front of what stands before it, where that is not synchronisation:
@@ -14,6 +14,23 @@ pub fn early(body: &[Stmt], n: usize) -> Option<Change> {
     let mut early = body.to_vec();
     early.swap(n, n + 1);
     Some(change("arrival moved", format!("mbarrier.arrive ({reason}) moved up"), early))
+}
+
+/// A list in which a slot is left in front of what reads it last, by the lane that arrives for its warp, or by each thread.
+pub fn left_early(func: &Func, body: &[Stmt], n: usize) -> Option<Change> {
+    let reason = arrival(body.get(n)?)?;
+    let meets = n.checked_sub(1).is_some_and(|m| matches!(&body[m], Stmt::Sync(s) if s.kind == SyncKind::Warp));
+    let from = n - usize::from(meets);
+    let shared =
+        |s: &Stmt| visit::reads(std::slice::from_ref(s)).iter().any(|b| func.buffer(*b).scope == Scope::Shared);
+    let last = (0..from).rev().take_while(|m| !matches!(body[*m], Stmt::Sync(_))).find(|m| shared(&body[*m]))?;
+    // In front of its neighbour `early` moves it.
+    if !meets && last + 1 == from {
+        return None;
+    }
+    let (before, rest) = (&body[..last], &body[last..from]);
+    let early = [before, &body[from..=n], rest, &body[n + 1..]].concat();
+    Some(change("arrival moved", format!("mbarrier.arrive ({reason}) moved up in front of the last read"), early))
 }
 
 /// Why a statement arrives, if it does nothing else.

@@ -10,14 +10,16 @@
 //! `order` sees exactly which accesses meet: one barrier an iteration is left, and one wait, for the tile of that
 //! iteration.
 //!
-//! Stages that are copied in bulk stand in rings whose slots are computed (`bulk`).
+//! Stages that are copied in bulk, or by a role, stand in rings whose slots are computed (`bulk`, and the pass `roles`).
 //!
 //! A stage in registers is filled from shared memory, and its loop is written out whole, because registers have no
 //! index. Such a loop inside a loop of the first kind runs on from tile to tile: its last iterations load what the first
-//! ones of the next tile compute with, so that no iteration begins by waiting for shared memory.
+//! ones of the next tile compute with, so that no iteration begins by waiting for shared memory. In a ring of mbarriers it
+//! crosses from slot to slot in the same way (`cross`).
 
 pub mod bulk;
 mod copy;
+mod cross;
 mod ring;
 
 use super::{LoweredKernel, guards};
@@ -49,6 +51,15 @@ pub fn stage_of(stmt: &Stmt, func: &Func, written: &[BufferId]) -> Option<Buffer
 fn list(body: Vec<Stmt>, func: &mut Func, written: &[BufferId], env: &Env) -> Result<Vec<Stmt>> {
     let mut out = Vec::with_capacity(body.len());
     for mut stmt in body {
+        if let Stmt::For(l) = stmt {
+            match cross::crossed(l, func, written, env)? {
+                Ok(crossed) => {
+                    out.extend(crossed);
+                    continue;
+                }
+                Err(l) => stmt = Stmt::For(l),
+            }
+        }
         match stmt {
             Stmt::For(l) if l.pipeline.is_some() && !bulk::is_ring(&l) => {
                 let mut inner = env.clone();

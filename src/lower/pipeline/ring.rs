@@ -95,12 +95,51 @@ impl Ring {
     /// Whether what this ring reads ahead may belong to the next iteration of `outer`: its slots then stand for the same
     /// iterations in each tile, and all it reads are stages of `outer`.
     fn runs_on_in(&self, outer: &Ring) -> bool {
-        let mut from_stages = true;
-        for copy in &self.copies {
-            let reads = visit::reads(std::slice::from_ref(&copy.whole));
-            from_stages &= reads.iter().all(|b| outer.copies.iter().any(|c| c.stage == *b));
-        }
-        self.kind == Kind::Registers && self.extent % self.slots == 0 && self.ahead <= self.extent && from_stages
+        self.repeats() && self.sources().iter().all(|b| outer.copies.iter().any(|c| c.stage == *b))
+    }
+
+    /// Whether a loop of registers may run on where the loop around repeats it: its slots then stand for the same iterations
+    /// each time.
+    pub fn repeats(&self) -> bool {
+        self.kind == Kind::Registers && self.extent % self.slots == 0 && self.ahead <= self.extent
+    }
+
+    /// Whether its compute touches registers and device memory alone, and nothing waits in it.
+    pub fn computes_in_registers(&self, func: &Func) -> bool {
+        let mut waits = false;
+        visit::walk(&self.compute, &mut |s| waits |= matches!(s, Stmt::Sync(_) | Stmt::Elect(_) | Stmt::Bulk(_)));
+        let touched = visit::reads(&self.compute).into_iter().chain(visit::writes(&self.compute));
+        !waits && touched.into_iter().all(|b| func.buffer(b).scope != Scope::Shared)
+    }
+
+    /// What its copies read.
+    pub fn sources(&self) -> Vec<BufferId> {
+        self.copies.iter().flat_map(|c| visit::reads(std::slice::from_ref(&c.whole))).collect()
+    }
+
+    /// What its copies read and write.
+    pub fn touched(&self) -> Vec<BufferId> {
+        self.sources().into_iter().chain(self.copies.iter().map(|c| c.stage)).collect()
+    }
+
+    /// Its iterations.
+    pub fn extent(&self) -> i64 {
+        self.extent
+    }
+
+    /// Iterations that its copies are ahead.
+    pub fn ahead(&self) -> i64 {
+        self.ahead
+    }
+
+    /// The copies of an iteration.
+    pub fn loads(&self, step: i64, env: &Env) -> Vec<Stmt> {
+        self.filled_at(&Index::Int(step), step % self.slots, env)
+    }
+
+    /// The compute of an iteration.
+    pub fn computes(&self, step: i64, env: &Env) -> Vec<Stmt> {
+        self.all_at(self.compute.clone(), &Index::Int(step), step % self.slots, env)
     }
 
     /// The statements that stand for the loop.

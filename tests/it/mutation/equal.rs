@@ -44,6 +44,9 @@ const LAST_SLOT: &str = "the next turn may take the last slot's phase for its ow
                          some of many orders (turns::a_turn_passed_on_too_early_is_found), not in those drawn here";
 const PASSED_ON: &str = "it moves past the turn that is passed on, which touches no sum";
 const WHOLE_WARP: &str = "a warp waits for products as a whole: its lanes need not meet for that";
+const LEFT_LAST: &str = "the slots that are left last are not filled again: nobody waits for these arrivals (that no others are \
+                         missed: crossing::what_stands_between_slots_is_needed)";
+const READ_LAST: &str = "it is one run of the loader more, whose copies land where all has been read";
 
 /// The survivors: subject, class, what was damaged, and why it cannot change a result, or where it is found. Each was looked at.
 pub const EQUAL: &[(&str, &str, &str, &str)] = &[
@@ -177,4 +180,13 @@ pub const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("all parts of the worked example", "election changed", "one thread of 1 warps to mbarrier.wait", ONE_WARP),
     ("worked example", "barrier moved", "(no block leaves while another one may still reach it) moved up", WAITS),
     ("worked example without roles", "barrier", "(no block leaves while another one may still reach it)", ALL_LANDED),
+    ("fragments across", "barrier moved", "all lanes have read the slot) moved up", PRODUCTS),
+    ("fragments across", "barrier", "all lanes have read the slot)", LEFT_LAST),
+    ("fragments across", "election changed", "one thread of 1 warps to mbarrier.arrive (WAR", LEFT_LAST),
+    ("fragments across", "arrival", "mbarrier.arrive (WAR A_s, B_s: the slot is read)", LEFT_LAST),
+    ("fragments across", "loop", "loop k0 runs", READ_LAST),
+    ("fragments across", "election changed", "one thread of 1 warps to mbarrier.wait", ONE_WARP),
+    ("fragments across the slots of a cluster", "slot", "the slot's readers have left it) of the next slot", TURNS),
+    ("fragments across the slots of a block", "barrier moved", "(the mbarriers are set) moved down", SETTER),
+    ("fragments across the slots of a block", "barrier moved", "A_s writes what A_f read) moved up", PRODUCTS),
 ];

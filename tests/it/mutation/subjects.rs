@@ -78,6 +78,7 @@ pub fn subjects() -> Vec<Subject> {
         subject(subset.name.clone(), &hopper::schedule(&subset, size).unwrap()).unwrap()
     }));
     out.extend(NARROW.map(narrow));
+    out.extend(crate::crossing::subjects().iter().map(|(name, s)| subject(name.to_string(), s).unwrap()));
     out.extend(PRODUCTS_OF_RECIPES.iter().map(recommended));
     out
 }

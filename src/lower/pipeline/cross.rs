@@ -1,0 +1,241 @@
+//! A loop of registers inside a ring of mbarriers, which runs on from slot to slot.
+//!
+//! ```text
+//! for k                                   wait full[0]; load 0 of slot 0
+//!   wait full[k]                          for k
+//!   for kk pipeline stages=2                load 1; compute 0        (all but the last steps)
+//!     load kk; compute kk          ->       arrive empty[k]          (nothing reads the slot any more)
+//!   arrive empty[k]                         wait full[k + 1]; load 0 of slot k + 1; compute with the last load of slot k
+//!                                         ... the last k without the wait and the load
+//! ```
+//!
+//! So no iteration begins by waiting for shared memory, and a slot is left as soon as its last values are in registers: what
+//! loads is a synchronous read, which the arrival behind it releases; the warp meets in between where one lane arrives for all.
+//!
+//! A wait further up waits for no less. It cannot hold up what fills its slot: that needs the arrivals of earlier slots, which
+//! all stand in front of it. What starts bulk copies ahead moves up with the wait; the slot that it fills has been read, too.
+//!
+//! The loop is written out by the slots where this makes them constants: addresses then differ by constants, and no
+//! remainder is left to compute. The last iterations are written out behind it, so that its body asks for no condition.
+
+use super::bulk;
+use super::ring::Ring;
+use crate::error::Result;
+use crate::ir::simplify::{self, Env};
+use crate::ir::{BufferId, BulkCopy, Elect, For, Func, Index, LoopKind, Stmt, Sync, SyncKind, Var, Way, visit};
+
+/// Steps of the inner loop up to which an iteration of each slot is written out.
+const WRITTEN_OUT: i64 = 64;
+
+/// A loop taken apart.
+pub struct Crossing {
+    l: For,
+    extent: i64,
+    /// The waits for a slot, and what starts the copies of a later one.
+    enter: Vec<Stmt>,
+    /// What else stands in front of the inner loop.
+    before: Vec<Stmt>,
+    inner: Ring,
+    /// The arrivals that leave a slot.
+    leave: Vec<Stmt>,
+    /// What stands behind it.
+    after: Vec<Stmt>,
+}
+
+/// The statements that stand for a loop, if it is such a ring; the loop itself if not.
+pub fn crossed(
+    l: For,
+    func: &mut Func,
+    written: &[BufferId],
+    env: &Env,
+) -> Result<std::result::Result<Vec<Stmt>, For>> {
+    let Some(at) = place_of_inner(&l, func) else { return Ok(Err(l)) };
+    let Stmt::For(inner) = &l.body[at] else { return Ok(Err(l)) };
+    let mut known = env.clone();
+    known.bind_loop(l.var, &l.extent);
+    let mut inside = known.clone();
+    inside.bind_loop(inner.var, &inner.extent);
+    // On a copy of the program, which the loop may turn out not to fit.
+    let mut tried = func.clone();
+    let Ok(inner) = Ring::new(inner.clone(), &mut tried, written, &inside) else { return Ok(Err(l)) };
+    if !inner.repeats() || !inner.computes_in_registers(func) {
+        return Ok(Err(l));
+    }
+    let Some(crossing) = Crossing::new(l.clone(), at, inner) else { return Ok(Err(l)) };
+    *func = tried;
+    Ok(Ok(crossing.statements(func, env)))
+}
+
+/// Which statement of a ring of mbarriers is the pipelined loop that comes first in it.
+fn place_of_inner(l: &For, func: &Func) -> Option<usize> {
+    let plain = l.kind == LoopKind::Serial && l.pipeline.is_none() && l.extent.as_int().is_some();
+    if !plain || !bulk::is_ring(l) || func.mbarriers.is_empty() {
+        return None;
+    }
+    l.body
+        .iter()
+        .position(|s| matches!(s, Stmt::For(l) if l.pipeline.is_some_and(|p| p.in_flight == 0) && !bulk::is_ring(l)))
+}
+
+impl Crossing {
+    /// Takes a loop apart, if nothing is in the way of crossing its slots.
+    fn new(mut l: For, at: usize, inner: Ring) -> Option<Crossing> {
+        let extent = l.extent.as_int()?;
+        let mut after = std::mem::take(&mut l.body);
+        let mut enter = Vec::new();
+        let mut before = Vec::new();
+        for stmt in after.drain(..=at).take(at) {
+            if enters(&stmt) { enter.push(stmt) } else { before.push(stmt) }
+        }
+        let left = after.iter().take_while(|s| leaves(s)).count();
+        let leave: Vec<Stmt> = after.drain(..left).collect();
+        // What is read ahead, or copied ahead: neither may pass a statement that touches it.
+        let mut ahead = inner.touched();
+        ahead.extend(visit::writes(&enter));
+        let passed = || before.iter().chain(&after);
+        let calm = passed().all(|s| !syncs(s)) && passed().all(|s| touches(s, &ahead).is_none());
+        (calm && awaited(&enter)).then_some(Crossing { l, extent, enter, before, inner, leave, after })
+    }
+
+    fn statements(self, func: &mut Func, env: &Env) -> Vec<Stmt> {
+        let zero = Index::Int(0);
+        let mut out = self.at(&self.enter, &zero, env);
+        for step in 0..self.inner.ahead().min(self.inner.extent()) {
+            out.extend(self.at(&self.inner.loads(step, env), &zero, env));
+        }
+        let (var, slots, rounds) = self.written_out(func, env).unwrap_or((self.l.var, 1, self.extent - 1));
+        let mut known = env.clone();
+        known.bind(var, 0, rounds - 1);
+        let turn = |u: i64| self.iteration(&simplify::simplify(&(Index::Var(var) * slots + u), &known), &known);
+        match rounds {
+            0 => {}
+            1 => out.extend((0..slots).flat_map(|k| self.iteration(&Index::Int(k), env))),
+            _ => {
+                let body = (0..slots).flat_map(turn).collect();
+                out.push(Stmt::For(For { var, extent: Index::Int(rounds), body, ..self.l.clone() }));
+            }
+        }
+        for k in rounds * slots..self.extent {
+            out.extend(self.iteration(&Index::Int(k), env));
+        }
+        out
+    }
+
+    /// The variable that counts the rounds of a loop written out by its slots, how many these are, and how many rounds;
+    /// nothing where the slots would be no constants.
+    fn written_out(&self, func: &mut Func, env: &Env) -> Option<(Var, i64, i64)> {
+        let mut slots = 1;
+        visit::walk(&self.enter, &mut |s| {
+            if let Stmt::Sync(Sync { kind: SyncKind::Await { slot, .. }, .. }) = s
+                && let Some(array) = func.mbarriers.get(slot.barrier as usize)
+            {
+                slots = lcm(slots, i64::from(array.slots));
+            }
+        });
+        if slots * self.inner.extent() > WRITTEN_OUT {
+            return None;
+        }
+        // Copies that are started ahead end before the loop does.
+        let fills = self.enter.iter().any(|s| !matches!(s, Stmt::Sync(_)));
+        let rounds = ((self.extent - 1) / slots - i64::from(fills)).max(0);
+        let var = func.add_var(format!("{}_round", func.var_name(self.l.var)));
+        let mut known = env.clone();
+        known.bind(var, 0, rounds.max(1) - 1);
+        let mut constant = true;
+        visit::walk(&self.at(&self.enter, &(Index::Var(var) * slots), &known), &mut |s| {
+            if let Stmt::Sync(Sync { kind: SyncKind::Await { slot, .. }, .. }) = s {
+                constant &= slot.index.as_int().is_some();
+            }
+        });
+        constant.then_some((var, slots, rounds))
+    }
+
+    /// Iteration k, whose first loads are there; it makes those of the next one, if there is one.
+    fn iteration(&self, k: &Index, env: &Env) -> Vec<Stmt> {
+        let next = (k.as_int() != Some(self.extent - 1)).then(|| simplify::simplify(&(k.clone() + 1), env));
+        let (extent, ahead) = (self.inner.extent(), self.inner.ahead());
+        let mut out = self.at(&self.before, k, env);
+        for step in 0..extent {
+            let load = step + ahead;
+            if load == extent {
+                out.extend(self.at(&self.leave, k, env));
+                out.extend(next.iter().flat_map(|next| self.at(&self.enter, next, env)));
+            }
+            let of = if load < extent { Some(k) } else { next.as_ref() };
+            out.extend(of.iter().flat_map(|k| self.at(&self.inner.loads(load % extent, env), k, env)));
+            out.extend(self.at(&self.inner.computes(step, env), k, env));
+        }
+        out.extend(self.at(&self.after, k, env));
+        out
+    }
+
+    /// Statements of iteration k.
+    fn at(&self, stmts: &[Stmt], k: &Index, env: &Env) -> Vec<Stmt> {
+        let map: visit::Map = [(self.l.var, k.clone())].into();
+        let mut index = |i: &Index| simplify::simplify(&visit::subst_index(i, &map), env);
+        stmts.iter().map(|s| visit::map_stmt(s.clone(), &mut index, &mut |e| e)).collect()
+    }
+}
+
+/// Whether a statement only waits for a slot, or starts bulk loads.
+fn enters(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Sync(s) => matches!(s.kind, SyncKind::Await { .. }),
+        Stmt::Elect(Elect { body, .. }) => !body.is_empty() && body.iter().all(starts),
+        Stmt::If(i) => !i.body.is_empty() && i.body.iter().all(|s| matches!(s, Stmt::Elect(_)) && enters(s)),
+        _ => false,
+    }
+}
+
+/// Whether all loads that statements start are waited for among them.
+fn awaited(stmts: &[Stmt]) -> bool {
+    let (mut loaded, mut awaited) = (Vec::new(), Vec::new());
+    visit::walk(stmts, &mut |s| match s {
+        Stmt::Sync(Sync { kind: SyncKind::Await { slot, .. }, .. }) => awaited.push(slot.barrier),
+        Stmt::Bulk(BulkCopy { way: Way::Load { full, .. }, .. }) => loaded.push(full.barrier),
+        _ => {}
+    });
+    loaded.iter().all(|b| awaited.contains(b))
+}
+
+/// Whether a statement only starts bulk loads.
+fn starts(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Bulk(copy) => copy.way != Way::Store,
+        Stmt::For(l) => l.body.iter().all(starts),
+        Stmt::Block(b) => b.body.iter().all(starts),
+        _ => false,
+    }
+}
+
+/// Whether a statement only says that a slot was read.
+fn leaves(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Sync(s) => matches!(s.kind, SyncKind::Warp | SyncKind::Arrive { .. }),
+        Stmt::Elect(e) => !e.body.is_empty() && e.body.iter().all(leaves),
+        _ => false,
+    }
+}
+
+/// Whether a statement synchronises, or lets another engine copy.
+fn syncs(stmt: &Stmt) -> bool {
+    let mut found = false;
+    visit::walk(std::slice::from_ref(stmt), &mut |s| {
+        found |= matches!(s, Stmt::Sync(_) | Stmt::Elect(_) | Stmt::Bulk(_));
+    });
+    found
+}
+
+/// The first of the buffers that a statement touches.
+fn touches(stmt: &Stmt, buffers: &[BufferId]) -> Option<BufferId> {
+    let body = std::slice::from_ref(stmt);
+    visit::reads(body).into_iter().chain(visit::writes(body)).find(|b| buffers.contains(b))
+}
+
+fn lcm(a: i64, b: i64) -> i64 {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x.max(1) * b
+}

@@ -1,0 +1,201 @@
+//! Pipelines of registers inside rings of mbarriers: they run on from slot to slot, at every number of trips, whoever fills
+//! the slots; what is missing or misplaced in between is found.
+
+use warploom::Schedule;
+use warploom::lower::{Lowered, lower, mutate, print};
+use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with};
+
+/// Four tiles of 32 x 16, or two clusters of two, each the sum of `trips` slots of 32 terms.
+struct Product {
+    trips: usize,
+    slots: usize,
+    /// Behind `bind tile blockIdx.x`.
+    walk: &'static str,
+    cluster: bool,
+    /// Fragments that are loaded ahead.
+    ahead: usize,
+    /// What fills the slots.
+    fill: &'static str,
+    /// Fragments come by ldmatrix, or by ordinary loads.
+    matrices: bool,
+}
+
+const BY_ROLE: &str = "copy_with A_s tma; copy_with B_s tma; specialize A_s B_s -> load warps=1";
+const OWN: &str = "copy_with A_s tma; copy_with B_s tma";
+const TWO_ROLES: &str =
+    "copy_with A_s tma; copy_with B_s tma; specialize A_s -> load warps=1; specialize B_s -> second warps=2";
+const BY_THREADS: &str = "fuse a0 a1 -> ae; split ae ? 32 8 -> a_0 a_1 a_2; bind a_1 threadIdx.x; vectorize a_2
+copy_with A_s cp_async
+fuse b0 b1 -> be; split be ? 32 8 -> b_0 b_1 b_2; bind b_1 threadIdx.x; vectorize b_2
+copy_with B_s cp_async
+specialize A_s B_s -> load warps=1";
+const SHARED: &str = "copy_with A_s tma; copy_with B_s tma multicast=ic; specialize A_s B_s -> load warps=1";
+const SHARED_OWN: &str = "copy_with A_s tma; copy_with B_s tma multicast=ic";
+
+const PLAIN: Product =
+    Product { trips: 5, slots: 3, walk: "", cluster: false, ahead: 2, fill: BY_ROLE, matrices: true };
+
+impl Product {
+    fn schedule(&self) -> Schedule {
+        let Product { trips, slots, walk, ahead, fill, .. } = self;
+        let [a, b] = match self.matrices {
+            true => [
+                "split f0 ? 16 -> fm fi; tensorize fi ldmatrix.m16n16.f16",
+                "split g0 ? 16 -> gm gi; tensorize gi ldmatrix.row.m16n16.f16",
+            ],
+            false => ["", ""],
+        };
+        let (clusters, ic, bound) = if self.cluster { ("2 ", " ic", "; bind ic cluster") } else { ("", "", "") };
+        let text = format!(
+            "gemm 64x32x{} f16>f32>f16 NT
+            target sm_90a
+            set_scope acc fragment
+            split i ? {clusters}2 16 -> i0{ic} iw ii; split j ? 2 8 -> j0 jm ji; split k ? {ahead} 16 -> k0 kk ki
+            reorder i0 j0{ic} iw k0 kk jm ii ji ki
+            fuse i0 j0 -> tile; bind tile blockIdx.x{walk}; bind iw warp{bound}
+            reverse_compute_at out iw
+            cache_read mma A shared -> A_s; compute_at A_s k0 -> a0 a1
+            cache_read mma B shared -> B_s; compute_at B_s k0 -> b0 b1
+            {fill}
+            pipeline k0 stages={slots}
+            cache_read mma A_s fragment -> A_f; compute_at A_f kk -> f0 f1; {a}
+            cache_read mma B_s fragment -> B_f; compute_at B_f kk -> g0 g1; {b}
+            pipeline kk stages={ahead}
+            decompose_reduction mma k0 -> zero
+            tensorize ii mma.m16n8k16.f32.f16.f16",
+            trips * ahead * 16
+        );
+        Schedule::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+    }
+}
+
+/// Crossings to damage: a ring that a role fills, and one that the block fills itself, both with rounds and what is behind them.
+pub fn subjects() -> Vec<(&'static str, Schedule)> {
+    let own = Product { fill: OWN, slots: 2, trips: 7, ..PLAIN };
+    vec![
+        ("fragments across the slots of a role", Product { trips: 8, ..PLAIN }.schedule()),
+        ("fragments across the slots of a block", own.schedule()),
+        (
+            "fragments across the slots of a cluster",
+            Product { fill: SHARED, cluster: true, trips: 4, ..PLAIN }.schedule(),
+        ),
+    ]
+}
+
+fn lowered(schedule: &Schedule) -> Lowered {
+    lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_or_else(|e| panic!("{e}\n{schedule}"))
+}
+
+/// Whether the lowered program computes what the naive one does; what went wrong if not.
+fn wrong(schedule: &Schedule, lowered: &Lowered, policies: &[Policy]) -> Option<String> {
+    let naive = ring(&schedule.program, 5).unwrap();
+    policies.iter().find_map(|policy| {
+        let options = Options { policy: *policy, ..Options::new(Mode::Ring) };
+        match ring_lowered_with(lowered, &options, 5) {
+            Err(e) => Some(format!("{policy:?}: {e}")),
+            Ok(found) => (found != naive).then(|| format!("{policy:?}: another result")),
+        }
+    })
+}
+
+const POLICIES: [Policy; 4] = [Policy::InOrder, Policy::Reverse, Policy::Random(3), Policy::Random(4)];
+
+/// The lines of what multiplies.
+fn multipliers(lowered: &Lowered) -> Vec<String> {
+    let text = print(lowered);
+    let own = text.split("  role load, warps").next().unwrap_or_default();
+    own.lines().map(|l| l.trim().to_string()).filter(|l| !l.starts_with('#')).collect()
+}
+
+/// Between the waits for two slots all products of the first one are made but those of its last loads, which are made behind
+/// the second wait; and where a role fills the slots, the first one is left before it.
+fn crosses(lowered: &Lowered) {
+    let lines = multipliers(lowered);
+    let text = lines.join("\n");
+    let waits: Vec<usize> = (0..lines.len()).filter(|n| lines[*n].starts_with("mbarrier.wait")).collect();
+    assert!(waits.len() > 1, "{text}");
+    let count = |part: &[String], word: &str| part.iter().filter(|l| l.starts_with(word)).count();
+    for (n, at) in waits.iter().enumerate() {
+        let to = waits.get(n + 1).copied().unwrap_or(lines.len());
+        let between = &lines[*at..to];
+        // The last step of each slot but the last is behind the wait for the next one.
+        let steps = if n == 0 { 1 } else { 2 } + usize::from(n + 1 == waits.len());
+        assert_eq!(count(between, "mma."), steps, "{text}");
+        let left = between.iter().position(|l| l.starts_with("mbarrier.arrive"));
+        let read = between.iter().rposition(|l| l.contains("A_s[") || l.contains("B_s["));
+        assert!(left.is_none() || left > read, "{text}");
+        // Nothing is computed between the last read of a slot and its end but the products of the step before.
+        let last = left.zip(read).map_or(0, |(left, read)| count(&between[read..left], "mma."));
+        assert!(last <= 1, "{text}");
+    }
+}
+
+#[test]
+fn every_number_of_trips_is_right_in_every_order() {
+    let forms = [
+        ("a role", PLAIN),
+        ("the block itself", Product { fill: OWN, ..PLAIN }),
+        ("two roles", Product { fill: TWO_ROLES, ..PLAIN }),
+        ("a role's threads", Product { fill: BY_THREADS, ..PLAIN }),
+        ("a role for a cluster", Product { fill: SHARED, cluster: true, ..PLAIN }),
+        ("a cluster itself", Product { fill: SHARED_OWN, cluster: true, ..PLAIN }),
+        ("a role of blocks that stay", Product { walk: " persistent", ..PLAIN }),
+        ("blocks that stay", Product { walk: " persistent", fill: OWN, ..PLAIN }),
+        ("four fragments", Product { ahead: 4, ..PLAIN }),
+        ("ordinary loads", Product { matrices: false, ..PLAIN }),
+    ];
+    for (name, form) in forms {
+        for slots in [2, 3] {
+            for trips in [1, 2, slots - 1, slots, slots + 1, 2 * slots, 2 * slots + 1, 3 * slots + 2] {
+                let schedule = Product { trips, slots, ..form }.schedule();
+                let found = lowered(&schedule);
+                assert_eq!(wrong(&schedule, &found, &POLICIES), None, "{name}, {trips} trips: {}", print(&found));
+            }
+        }
+    }
+}
+
+/// In the text of rings that are written out as a whole.
+#[test]
+fn a_slot_is_waited_for_before_the_products_of_the_last_one_end() {
+    for fill in [BY_ROLE, OWN, BY_THREADS] {
+        crosses(&lowered(&Product { fill, ..PLAIN }.schedule()));
+    }
+}
+
+/// No remainder is computed where the trips allow it, and a round waits for each slot once.
+#[test]
+fn slots_are_constants_where_the_trips_allow_it() {
+    let lines = multipliers(&lowered(&Product { trips: 64, ..PLAIN }.schedule()));
+    let text = lines.join("\n");
+    assert!(text.contains("for k0_round in 0..21") && !text.contains("% 3*"), "{text}");
+    for slot in 0..3 {
+        let phase = if slot == 0 { "k0_round + 1" } else { "k0_round" };
+        assert_eq!(text.matches(&format!("mbarrier.wait A_s_full[{slot}], phase {phase}  #")).count(), 1, "{text}");
+    }
+    // Blocks that stay go on where the tile before ended: with 5 trips in another slot each time.
+    let stays = |trips| multipliers(&lowered(&Product { walk: " persistent", trips, ..PLAIN }.schedule())).join("\n");
+    let (odd, even) = (stays(5), stays(9));
+    assert!(odd.contains("% 3]") && !even.contains("% 3]"), "{odd}\n{even}");
+}
+
+/// What says that a slot is full, or read, is needed wherever the slot is used again: of 8 slots of a ring of 3 all but the last
+/// ones behind the rounds.
+#[test]
+fn what_stands_between_slots_is_needed() {
+    let schedule = Product { trips: 8, ..PLAIN }.schedule();
+    let (mut all, mut survived) = (0, Vec::new());
+    let whose = ["mbarrier.arrive (WAR A_s, B_s: the slot is read)", "mbarrier.wait (RAW A_s, B_s: the slot is full)"];
+    for mutant in mutate::mutants(&lowered(&schedule)) {
+        let damaged = ["arrival", "wait", "phase"].iter().any(|kind| mutant.kind.starts_with(kind));
+        if damaged && whose.iter().any(|w| mutant.what.starts_with(w)) {
+            all += 1;
+            if wrong(&schedule, &mutant.lowered, &POLICIES).is_none() {
+                survived.push(mutant.what);
+            }
+        }
+    }
+    // Two arrivals behind the rounds, each missing, and each in front of the last read.
+    let of_the_last = |what: &String| what.ends_with("removed") || what.ends_with("in front of the last read");
+    assert!(all > 20 && survived.len() == 4 && survived.iter().all(of_the_last), "of {all}: {survived:#?}");
+}
