@@ -118,4 +118,7 @@ pub struct Kernel {
     pub persistent: bool,
     /// Dynamic shared memory in bytes (all shared memory is dynamic).
     pub shared_bytes: u32,
+    /// Whether it may begin before the kernel in front of it in the stream has ended, as it waits for that end itself
+    /// (griddepcontrol.wait): it can be launched with programmatic stream serialization.
+    pub early: bool,
 }

@@ -409,6 +409,7 @@ mod tests {
             dims: Vec::new(),
             shared_bytes: 0,
             min_blocks: None,
+            grid_dependency: None,
             maps: Vec::new(),
             workspace: Vec::new(),
             exchanged: Vec::new(),

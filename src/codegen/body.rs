@@ -252,6 +252,8 @@ impl<'c> Body<'c, '_, '_> {
             SyncKind::ProductFence => self.order_memory("wgmma.fence.sync.aligned;"),
             SyncKind::ProductCommit => self.order_memory("wgmma.commit_group.sync.aligned;"),
             SyncKind::ProductWait { groups } => self.wait_for_products(*groups),
+            SyncKind::GridWait => self.order_memory("griddepcontrol.wait;"),
+            SyncKind::GridRelease => self.order_memory("griddepcontrol.launch_dependents;"),
             other => self.sync_bulk(other),
         }
     }

@@ -70,6 +70,7 @@ pub fn kernels(
                 cluster: [kernel.cluster(), 1, 1],
                 persistent: kernel.persistent().is_some(),
                 shared_bytes: kernel.shared_bytes,
+                early: kernel.grid_dependency.is_some(),
             })
         })
         .collect::<Result<_>>()?;

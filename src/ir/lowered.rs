@@ -211,6 +211,11 @@ pub enum SyncKind {
         /// It is enough that they have read shared memory.
         read: bool,
     },
+    /// The kernels before it in the stream have ended, and what they wrote is there (griddepcontrol.wait); whatever stands
+    /// in front may run beside them.
+    GridWait,
+    /// The next kernel in the stream may begin (griddepcontrol.launch_dependents) once all blocks have come here, or ended.
+    GridRelease,
     /// The thread sets every mbarrier of the kernel to the start of its first phase, for all who meet at the next barrier.
     InitBarriers,
     /// The thread arrives at an mbarrier, whose phase then also waits for so many bytes of bulk copies.
@@ -288,6 +293,8 @@ impl SyncKind {
             SyncKind::BulkCommit => "bulk_commit",
             SyncKind::BulkWait { read: false, .. } => "bulk_wait",
             SyncKind::BulkWait { read: true, .. } => "bulk_wait_read",
+            SyncKind::GridWait => "grid_wait",
+            SyncKind::GridRelease => "grid_release",
             SyncKind::InitBarriers => "mbarrier.init",
             SyncKind::Expect { .. } => "mbarrier.expect_tx",
             SyncKind::Arrive { .. } => "mbarrier.arrive",

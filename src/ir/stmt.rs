@@ -241,7 +241,8 @@ pub enum Note {
     L2Hint,
     /// Loop over a stage: L2 promotion in bytes (64, 128, 256; 0 for none).
     L2Promotion,
-    /// blockIdx loop: the kernel waits on (1) or releases (2) its neighbours in the stream early.
+    /// Any loop of a kernel: it may begin while the kernel before it in the stream runs, and waits for it in front of its
+    /// first access to global memory (1); besides it lets the next one begin early (2). Where several say so, the most.
     GridDependency,
     /// Loop that is written out: every second pass over it runs backwards, so that neighbouring statements share an
     /// operand also where the loop around turns.

@@ -1,6 +1,6 @@
 //! Every nest of the root becomes a kernel, launched in order; global buffers that are no parameter become workspace.
 
-use super::LoweredKernel;
+use super::{GridDependency, LoweredKernel};
 use crate::error::{Error, Result};
 use crate::ir::{BufferId, Func, Note, Scope, Stmt, visit};
 
@@ -56,8 +56,13 @@ fn kernel_of(func: &Func, name: String, nest: Stmt) -> LoweredKernel {
         .collect();
     params.extend(&workspace);
     // Whichever loop says it, it is the kernel's: the most that any loop asks for is no less than the others do.
-    let asked = visit::loops(&body).into_iter().filter_map(|l| l.notes.get(&Note::MinBlocks)).max();
-    let min_blocks = asked.and_then(|n| u32::try_from(*n).ok());
+    let most = |key| visit::loops(&body).into_iter().filter_map(|l| l.notes.get(&key)).max().copied();
+    let min_blocks = most(Note::MinBlocks).and_then(|n| u32::try_from(n).ok());
+    let grid_dependency = match most(Note::GridDependency) {
+        Some(2) => Some(GridDependency::Releases),
+        Some(_) => Some(GridDependency::Waits),
+        None => None,
+    };
     let func = Func { name, params, body, ..func.clone() };
     LoweredKernel {
         func,
@@ -66,6 +71,7 @@ fn kernel_of(func: &Func, name: String, nest: Stmt) -> LoweredKernel {
         dims: Vec::new(),
         shared_bytes: 0,
         min_blocks,
+        grid_dependency,
         maps: Vec::new(),
         workspace,
         exchanged: Vec::new(),

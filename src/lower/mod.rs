@@ -60,6 +60,8 @@ impl Lowered {
         for kernel in &self.kernels {
             needed.set(Features::CLUSTER, needed.contains(Features::CLUSTER) || kernel.cluster() > 1);
             needed.set(Features::CP_ASYNC, needed.contains(Features::CP_ASYNC) || order::copies(&kernel.func.body));
+            let depends = kernel.grid_dependency.is_some();
+            needed.set(Features::GRID_DEPENDENCY, needed.contains(Features::GRID_DEPENDENCY) || depends);
             needed.set(Features::TMA, needed.contains(Features::TMA) || !kernel.maps.is_empty());
             needed.set(Features::MBARRIER, needed.contains(Features::MBARRIER) || !kernel.func.mbarriers.is_empty());
             let sets = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(r) if r.regs.is_some()));
@@ -105,6 +107,8 @@ pub struct LoweredKernel {
     pub shared_bytes: u32,
     /// Resident blocks per multiprocessor to compile for, if annotated.
     pub min_blocks: Option<u32>,
+    /// How it may overlap with its neighbours in the stream, if annotated.
+    pub grid_dependency: Option<GridDependency>,
     /// Tensor maps; [`crate::ir::BulkCopy::map`] is the position.
     pub maps: Vec<TensorMap>,
     /// Parameters that are workspace, not arguments of the program.
@@ -114,6 +118,15 @@ pub struct LoweredKernel {
     pub exchanged: Vec<BufferId>,
     /// The threads of the roles that stages have, until `roles` makes a slice of each.
     pub roles: Vec<RoleThreads>,
+}
+
+/// How a kernel overlaps with its neighbours in the stream (programmatic dependent launch).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GridDependency {
+    /// It may begin while the kernel before it runs, and waits for the end of that one itself.
+    Waits,
+    /// Besides, the next kernel may begin once each of its blocks has begun.
+    Releases,
 }
 
 /// The threads of a role: its stages count them, as the others count those of `launch`.
@@ -395,6 +408,9 @@ pub fn print_kernel(kernel: &LoweredKernel) -> String {
     head.push_str(&print_walk(kernel));
     if let Some(n) = kernel.min_blocks {
         head.push_str(&format!(", at least {n} blocks a multiprocessor"));
+    }
+    if kernel.grid_dependency.is_some() {
+        head.push_str(", may begin before the kernel before it ends");
     }
     format!("{head}\n{}{}{}", print_derived(kernel), print_bulk(kernel), print::func(&kernel.func))
 }

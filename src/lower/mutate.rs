@@ -85,8 +85,8 @@ fn changes(func: &Func, body: &[Stmt]) -> Vec<Change> {
         // A commit further down, but in front of the same wait, takes copies into a group that is waited for earlier.
         if let (Stmt::Sync(sync), Some(next)) = (stmt, body.get(n + 1))
             && (sync.kind != SyncKind::Commit || matches!(next, Stmt::Sync(Sync { kind: SyncKind::Wait { .. }, .. })))
-            // Bytes may land before they are expected.
-            && !matches!(sync.kind, SyncKind::Expect { .. })
+            // Bytes may land before they are expected; and when the next kernel begins is a matter of time alone.
+            && !matches!(sync.kind, SyncKind::Expect { .. } | SyncKind::GridRelease)
         {
             out.extend(swapped(body, n).map(|b| change(moved(sync), format!("{} moved down", name(sync)), b)));
         }
@@ -94,7 +94,10 @@ fn changes(func: &Func, body: &[Stmt]) -> Vec<Change> {
         out.extend(barriers::left_early(func, body, n));
         // A wait further up waits for no less.
         if let Some(Stmt::Sync(sync)) = body.get(n + 1)
-            && !matches!((stmt, &sync.kind), (Stmt::Sync(_), _) | (_, SyncKind::Wait { .. } | SyncKind::Await { .. }))
+            && !matches!(
+                (stmt, &sync.kind),
+                (Stmt::Sync(_), _) | (_, SyncKind::Wait { .. } | SyncKind::Await { .. } | SyncKind::GridWait)
+            )
         {
             out.extend(swapped(body, n).map(|b| change(moved(sync), format!("{} moved up", name(sync)), b)));
         }
@@ -117,9 +120,12 @@ fn swapped(body: &[Stmt], n: usize) -> Option<Vec<Stmt>> {
 fn moved(sync: &Sync) -> &'static str {
     match sync.kind {
         SyncKind::Commit | SyncKind::ProductCommit | SyncKind::BulkCommit => "commit moved",
-        SyncKind::Wait { .. } | SyncKind::ProductWait { .. } | SyncKind::BulkWait { .. } | SyncKind::Await { .. } => {
-            "wait moved"
-        }
+        SyncKind::Wait { .. }
+        | SyncKind::ProductWait { .. }
+        | SyncKind::BulkWait { .. }
+        | SyncKind::Await { .. }
+        | SyncKind::GridWait
+        | SyncKind::GridRelease => "wait moved",
         SyncKind::ProxyFence | SyncKind::ProductFence => "fence moved",
         SyncKind::InitBarriers | SyncKind::Expect { .. } | SyncKind::Arrive { .. } => "arrival moved",
         SyncKind::Block | SyncKind::Warp | SyncKind::Warpgroup | SyncKind::Cluster | SyncKind::ClusterRelaxed => {
@@ -202,7 +208,8 @@ fn syncs(sync: &Sync) -> Vec<Change> {
         SyncKind::Commit | SyncKind::ProductCommit | SyncKind::BulkCommit => vec![missing("commit removed")],
         SyncKind::ProxyFence | SyncKind::ProductFence => vec![missing("fence removed")],
         SyncKind::InitBarriers | SyncKind::Expect { .. } | SyncKind::Arrive { .. } => vec![missing("arrival removed")],
-        SyncKind::Await { .. } => vec![missing("wait removed")],
+        SyncKind::Await { .. } | SyncKind::GridWait => vec![missing("wait removed")],
+        SyncKind::GridRelease => vec![],
         SyncKind::Wait { groups } => weak_wait(groups + 1, SyncKind::Wait { groups: groups + 1 }),
         SyncKind::ProductWait { groups } => weak_wait(groups + 1, SyncKind::ProductWait { groups: groups + 1 }),
         SyncKind::BulkWait { groups, read } => weak_wait(groups + 1, SyncKind::BulkWait { groups: groups + 1, read }),

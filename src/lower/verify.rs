@@ -16,6 +16,7 @@ pub fn verify(kernel: &LoweredKernel) -> Result<()> {
         Check { kernel, written, unrolled: Vec::new(), divergent: false, apart: false, elected: false, warps: 0 };
     check.buffers()?;
     check.relaxed()?;
+    check.waits()?;
     check.body(&kernel.func.body, &kernel.env())
 }
 
@@ -84,6 +85,18 @@ impl Check<'_> {
             ends += usize::from(!touches(&body[..n]) || !touches(&body[n..]));
         }
         if all == ends { Ok(()) } else { Err(self.broken("a barrier that orders no memory stands among accesses")) }
+    }
+
+    /// A kernel that may begin early waits once, all of it, before it touches any memory.
+    fn waits(&self) -> Result<()> {
+        let is_wait = |s: &Stmt| matches!(s, Stmt::Sync(Sync { kind: SyncKind::GridWait, .. }));
+        let (body, mut all) = (&self.kernel.func.body, 0);
+        visit::walk(body, &mut |s| all += usize::from(is_wait(s)));
+        let first = body.iter().position(is_wait).filter(|n| !touches(&body[..*n]));
+        match (self.kernel.grid_dependency.is_some(), all, first) {
+            (false, 0, _) | (true, 1, Some(_)) => Ok(()),
+            _ => Err(self.broken("a kernel that may begin early does not wait first")),
+        }
     }
 
     fn body(&mut self, body: &[Stmt], env: &Env) -> Result<()> {

@@ -38,6 +38,8 @@ pub(super) struct World {
     steps: u64,
     /// The most of `statements`, and of loop iterations.
     pub limit: u64,
+    /// The kernel in front may still run, as far as the warp knows that runs.
+    pub early: bool,
     /// The kernel that runs, by its place in the program.
     pub kernel: usize,
     /// Who hears of what runs.
@@ -118,6 +120,7 @@ impl World {
     pub fn memory(&mut self, place: Place) -> Result<(&mut Memory, &mut Clock, Span), Trap> {
         let clock = &mut self.clock;
         match place {
+            Place::Global(_) if self.early => Err(Trap::Early),
             Place::Global(m) => {
                 let memory = self.globals.get_mut(m as usize).ok_or(Trap::Broken("a memory is missing"))?;
                 Ok((memory, clock, Span { base: 0, units: 1 }))

@@ -298,6 +298,8 @@ pub(super) enum Op {
     },
     /// What the threads did to memory comes before what the other engines do to it.
     ProxyFence,
+    /// The warp waits for the kernels in front of its own in the stream, or lets the one behind begin.
+    Grid { waits: bool },
     /// Registers are fenced for products, a group of products is closed, groups are waited for.
     ProductFence,
     ProductCommit,
@@ -356,6 +358,8 @@ pub(super) struct Code {
     pub launch_vectors: Vec<(Var, Slot)>,
     /// The scalar slot that holds how many blocks walk a persistent loop, if there is one.
     pub step: Option<Slot>,
+    /// Whether the kernel begins while the one in front of it in the stream may still run.
+    pub early: bool,
     /// The names.
     pub func: Func,
 }

@@ -34,6 +34,8 @@ pub(super) struct Plan<'a> {
     pub warps: u32,
     /// Somebody listens.
     pub heard: bool,
+    /// The kernel begins while the one in front may run.
+    pub early: bool,
     /// Variables that follow from these.
     pub derived: &'a [Derived],
     pub maps: &'a [TensorMap],
@@ -146,6 +148,7 @@ impl<'a> Compiler<'a> {
             launch_scalars: self.launch_scalars,
             launch_vectors: self.launch_vectors,
             step: self.step,
+            early: self.plan.early,
             func: self.func.clone(),
         })
     }

@@ -109,6 +109,9 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
         Trap::Unfinished { lane, what } => {
             ("unfinished", format!("the block ends, and {what} that it has started is still under way"), lane)
         }
+        Trap::Early => {
+            ("early", "global memory is accessed while the kernel in front of this one may still run".to_string(), 0)
+        }
         Trap::Limit => ("limit", "the program runs more statements than the machine was allowed".to_string(), 0),
         Trap::Broken(what) => ("code", format!("the machine's own code is wrong: {what}"), 0),
     }

@@ -110,7 +110,7 @@ fn run_grid(code: &Code, launch: &Launch, world: &mut World, policy: Policy) -> 
     let grid = launched(code, launch.grid, policy);
     for block in blocks(grid, policy, &mut rng) {
         for warp in &mut warps {
-            warp.reset();
+            warp.reset(code);
             warp.elected = elected(warp.full, policy, &mut rng);
             code.step.iter().for_each(|step| warp.scalars[*step as usize] = i64::from(grid[0]));
             let rank = (warp.number / each) as u32;

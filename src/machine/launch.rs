@@ -61,6 +61,7 @@ pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], lan
         launch: Vec::new(),
         warps: 1,
         heard: false,
+        early: false,
         derived: &[],
         maps: &[],
     };
@@ -281,6 +282,7 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
         launch,
         warps,
         heard: !fast,
+        early: kernel.grid_dependency.is_some(),
         derived: &kernel.derived,
         maps: &kernel.maps,
     };

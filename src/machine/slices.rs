@@ -112,6 +112,8 @@ impl Compiler<'_> {
             SyncKind::Commit => Op::Commit,
             SyncKind::Wait { groups } => Op::Wait { groups: *groups },
             SyncKind::ProxyFence => Op::ProxyFence,
+            // The kernels run one after the other here: when the next one begins changes nothing.
+            SyncKind::GridWait | SyncKind::GridRelease => Op::Grid { waits: sync.kind == SyncKind::GridWait },
             SyncKind::BulkCommit => Op::BulkCommit,
             SyncKind::BulkWait { groups, read } => Op::BulkWait { groups: *groups, read: *read },
             SyncKind::InitBarriers => Op::InitBarriers,

@@ -91,6 +91,7 @@ impl Kernel {
             dims: Vec::new(),
             shared_bytes: self.shared_bytes,
             min_blocks: None,
+            grid_dependency: None,
             maps: Vec::new(),
             workspace: Vec::new(),
             exchanged: Vec::new(),

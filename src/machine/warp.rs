@@ -54,6 +54,8 @@ pub(super) enum Trap {
     Stuck { other: usize, what: &'static str },
     /// An mbarrier, by its number, that is used wrongly.
     Mbarrier { lane: usize, slot: usize, what: &'static str },
+    /// An access to global memory while the kernel in front may still run.
+    Early,
     /// The threads of a block end, and what one of them has started does not.
     Unfinished { lane: usize, what: &'static str },
     /// No warp can go on.
@@ -95,6 +97,8 @@ pub(super) struct Warp {
     pub stores: Stores,
     masks: Vec<u32>,
     conds: Vec<u32>,
+    /// It has not waited yet for the kernels in front of its own.
+    early: bool,
     pub pc: usize,
 }
 
@@ -124,6 +128,7 @@ impl Warp {
             stores: Stores::default(),
             masks: Vec::new(),
             conds: Vec::new(),
+            early: code.early,
             pc: 0,
         }
     }
@@ -134,7 +139,8 @@ impl Warp {
     }
 
     /// Back to the first operation, nothing written.
-    pub fn reset(&mut self) {
+    pub fn reset(&mut self, code: &Code) {
+        self.early = code.early;
         self.local_marks.fill(0);
         self.stores = Stores::default();
         self.mask = self.full;
@@ -151,6 +157,7 @@ impl Warp {
 
     /// Runs until something stops it or it has ended `turn` statements.
     pub fn run(&mut self, code: &Code, world: &mut World, mut turn: u64) -> Result<Event, Trap> {
+        world.early = self.early;
         while let Some(op) = code.ops.get(self.pc) {
             match *op {
                 Op::Mad { dst, base, src, coeff } => {
@@ -258,6 +265,10 @@ impl Warp {
                 }
                 Op::BulkCommit => self.bulk_commit(code, world)?,
                 Op::BulkWait { groups, read } => self.bulk_wait(code, world, groups, read)?,
+                Op::Grid { waits } => {
+                    self.early &= !waits;
+                    world.early = self.early;
+                }
                 Op::ProxyFence => world.clock.fence(self.number, self.mask, self.full),
                 Op::Check { access, at, extent } => self.check(access, at, extent)?,
                 ref other => {

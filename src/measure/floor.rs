@@ -51,6 +51,7 @@ pub fn nothing(cluster: u32) -> Kernels {
         cluster: [cluster, 1, 1],
         persistent: false,
         shared_bytes: 0,
+        early: false,
     };
     Kernels {
         name: "nothing".to_string(),

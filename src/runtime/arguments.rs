@@ -238,6 +238,7 @@ mod tests {
             cluster: [2, 1, 1],
             persistent: false,
             shared_bytes: 0,
+            early: false,
         };
         assert_eq!(check_kernel(&kernel, 1, 1), Ok(()));
         assert_eq!(check_kernel(&kernel, 1, 0).unwrap_err().code(), "launch.params");

@@ -298,7 +298,12 @@ impl Program {
             self.set(function, api::function::NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)?;
         }
         let resources = Resources::query(&self.device, function, kernel)?;
-        let launch_ex = if kernel.cluster == [1, 1, 1] { None } else { Some(launch_ex()?) };
+        // A driver that cannot let a kernel begin early runs it after the one in front of it, as ever.
+        let launch_ex = match (kernel.cluster == [1, 1, 1], kernel.early) {
+            (false, _) => Some(launch_ex()?),
+            (true, true) => launch_ex().ok(),
+            (true, false) => None,
+        };
         let grid = resources::launched(kernel, &resources, self.device.info().multiprocessors);
         let ([gx, gy, gz], [bx, by, bz]) = (grid, kernel.block);
         let (entry, name) = (&kernel.entry, &self.name);
@@ -322,7 +327,7 @@ fn launch_ex() -> Result<api::LaunchKernelEx> {
 
 impl Loaded {
     fn launch(&self, device: &Device, stream: RawStream, params: &mut [*mut c_void]) -> Result<()> {
-        let doing = if self.launch_ex.is_some() { "launching with clusters" } else { "launching" };
+        let doing = if self.kernel.cluster == [1, 1, 1] { "launching" } else { "launching with clusters" };
         device.inner.call(doing, || self.enqueue(stream, params))
     }
 
@@ -337,9 +342,9 @@ impl Loaded {
                 api::cuLaunchKernel(self.function, gx, gy, gz, bx, by, bz, shared, stream, params.as_mut_ptr(), none)
             };
         };
-        let mut cluster = resources::cluster_attribute(&self.kernel);
-        let config = resources::launch_config(&self.kernel, stream, &mut cluster);
-        // SAFETY: as above; the configuration and its attribute outlive the call.
+        let mut attributes = resources::launch_attributes(&self.kernel);
+        let config = resources::launch_config(&self.kernel, stream, &mut attributes);
+        // SAFETY: as above; the configuration and its attributes outlive the call.
         unsafe { launch_ex(&config, self.function, params.as_mut_ptr(), none) }
     }
 }

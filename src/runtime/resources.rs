@@ -104,10 +104,10 @@ fn clusters(device: &Device, function: Handle, kernel: &Kernel) -> Result<Option
     let driver = driver::driver()?;
     // SAFETY: the type is the entry point's prototype.
     let ask = unsafe { driver.late::<api::MaxActiveClusters>("cuOccupancyMaxActiveClusters", "11.8")? };
-    let mut attribute = cluster_attribute(kernel);
-    let config = launch_config(kernel, std::ptr::null_mut(), &mut attribute);
+    let mut attributes = launch_attributes(kernel);
+    let config = launch_config(kernel, std::ptr::null_mut(), &mut attributes);
     let mut count = 0;
-    // SAFETY: writes one int; the configuration and its attribute outlive the call.
+    // SAFETY: writes one int; the configuration and its attributes outlive the call.
     let run = || unsafe { ask(&mut count, function, &config) };
     device.inner.call("asking how many clusters fit", run)?;
     if count < 1 {
@@ -117,24 +117,27 @@ fn clusters(device: &Device, function: Handle, kernel: &Kernel) -> Result<Option
     Ok(u32::try_from(count).ok())
 }
 
-/// The launch attribute that states a kernel's cluster.
-pub(super) fn cluster_attribute(kernel: &Kernel) -> api::LaunchAttribute {
-    api::LaunchAttribute { id: api::LAUNCH_CLUSTER_DIMENSION, padding: 0, cluster: kernel.cluster, rest: [0; 13] }
+/// What a launch says of a kernel besides its extents: its cluster, and that it may begin early.
+pub(super) fn launch_attributes(kernel: &Kernel) -> Vec<api::LaunchAttribute> {
+    let clusters = kernel.cluster != [1, 1, 1];
+    let cluster = clusters.then(|| api::LaunchAttribute::new(api::LAUNCH_CLUSTER_DIMENSION, kernel.cluster));
+    let early = kernel.early.then(|| api::LaunchAttribute::new(api::LAUNCH_PROGRAMMATIC_SERIALIZATION, [1]));
+    cluster.into_iter().chain(early).collect()
 }
 
-/// A launch with one attribute, which must outlive the configuration.
+/// A launch with these attributes, which must outlive the configuration.
 pub(super) fn launch_config(
     kernel: &Kernel,
     stream: RawStream,
-    attribute: &mut api::LaunchAttribute,
+    attributes: &mut [api::LaunchAttribute],
 ) -> api::LaunchConfig {
     api::LaunchConfig {
         grid: kernel.grid,
         block: kernel.block,
         shared_bytes: kernel.shared_bytes,
         stream,
-        attributes: attribute,
-        attribute_count: 1,
+        attribute_count: attributes.len() as u32,
+        attributes: attributes.as_mut_ptr(),
     }
 }
 
@@ -161,7 +164,7 @@ mod tests {
     fn kernel() -> Kernel {
         let entry = "main".to_string();
         let (grid, block, cluster) = ([4, 2, 1], [32, 4, 1], [2, 1, 1]);
-        Kernel { entry, params: vec![], grid, block, cluster, persistent: false, shared_bytes: 60000 }
+        Kernel { entry, params: vec![], grid, block, cluster, persistent: false, shared_bytes: 60000, early: false }
     }
 
     fn device() -> DeviceInfo {
@@ -222,12 +225,17 @@ mod tests {
     }
 
     #[test]
-    fn clusters_are_packed_as_the_driver_reads_them() {
-        let mut attribute = cluster_attribute(&kernel());
-        assert_eq!((attribute.id, attribute.cluster), (4, [2, 1, 1]));
-        let config = launch_config(&kernel(), std::ptr::null_mut(), &mut attribute);
+    fn attributes_are_packed_as_the_driver_reads_them() {
+        let plain = Kernel { cluster: [1, 1, 1], ..kernel() };
+        assert!(launch_attributes(&plain).is_empty());
+        let mut attributes = launch_attributes(&Kernel { early: true, ..kernel() });
+        let packed: Vec<(u32, [u32; 3])> =
+            attributes.iter().map(|a| (a.id, [a.value[0], a.value[1], a.value[2]])).collect();
+        assert_eq!(packed, [(4, [2, 1, 1]), (6, [1, 0, 0])]);
+        let config = launch_config(&kernel(), std::ptr::null_mut(), &mut attributes);
         assert_eq!((config.grid, config.block), ([4, 2, 1], [32, 4, 1]));
-        assert_eq!((config.shared_bytes, config.attribute_count), (60000, 1));
-        assert!(std::ptr::eq(config.attributes, &attribute));
+        assert_eq!((config.shared_bytes, config.attribute_count), (60000, 2));
+        assert!(std::ptr::eq(config.attributes, attributes.as_ptr()));
+        assert_eq!(launch_attributes(&Kernel { early: true, ..plain }).len(), 1);
     }
 }

@@ -108,6 +108,7 @@ fn kernel(params: [Param; 3], n: i64) -> Kernel {
         cluster: [1, 1, 1],
         persistent: false,
         shared_bytes: 0,
+        early: false,
     }
 }
 
@@ -444,6 +445,7 @@ fn spin(nanoseconds: u64) -> Kernels {
         cluster: one,
         persistent: false,
         shared_bytes: 0,
+        early: false,
     }];
     kernels
 }

@@ -22,6 +22,7 @@ impl Make {
                 dims: vec![],
                 shared_bytes: 0,
                 min_blocks: None,
+                grid_dependency: None,
                 maps: Vec::new(),
                 roles: Vec::new(),
                 workspace: vec![],

@@ -56,12 +56,28 @@ impl LaunchConfig {
     /// There must be as many attributes as `count` says.
     pub unsafe fn cluster(&self) -> [u32; 3] {
         // SAFETY: the caller vouches for it.
+        let cluster = unsafe { self.attribute(4) };
+        cluster.map_or([1; 3], |value| [value[0], value[1], value[2]])
+    }
+
+    /// Whether CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION is there and allowed.
+    ///
+    /// # Safety
+    /// There must be as many attributes as `count` says.
+    pub unsafe fn early(&self) -> bool {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.attribute(6) }.is_some_and(|value| value[0] == 1)
+    }
+
+    /// # Safety
+    /// There must be as many attributes as `count` says.
+    unsafe fn attribute(&self, id: c_uint) -> Option<[u32; 16]> {
+        // SAFETY: the caller vouches for it.
         let attributes = match self.count {
             0 => &[][..],
             n => unsafe { std::slice::from_raw_parts(self.attributes, n as usize) },
         };
-        let cluster = attributes.iter().find(|a| a.id == 4);
-        cluster.map_or([1; 3], |a| [a.value[0], a.value[1], a.value[2]])
+        attributes.iter().find(|a| a.id == id).map(|a| a.value)
     }
 }
 
@@ -123,7 +139,7 @@ extern "C" fn cuLaunchKernel(
     _extra: *const *const c_void,
 ) -> i32 {
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-    launch("cuLaunchKernel", function, grid, block, [1; 3], shared, stream, params)
+    launch("cuLaunchKernel", function, grid, block, [1; 3], "", shared, stream, params)
 }
 
 #[cfg(not(age = "11.7"))]
@@ -135,9 +151,9 @@ extern "C" fn cuLaunchKernelEx(
     _extra: *const *const c_void,
 ) -> i32 {
     // SAFETY: the caller's configuration.
-    let (config, cluster) = unsafe { (&*config, (*config).cluster()) };
-    let (grid, block) = (config.grid, config.block);
-    launch("cuLaunchKernelEx", function, grid, block, cluster, config.shared, config.stream, params)
+    let (config, cluster, early) = unsafe { (&*config, (*config).cluster(), (*config).early()) };
+    let (grid, block, early) = (config.grid, config.block, if early { "early " } else { "" });
+    launch("cuLaunchKernelEx", function, grid, block, cluster, early, config.shared, config.stream, params)
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -147,6 +163,7 @@ fn launch(
     grid: [u32; 3],
     block: [u32; 3],
     cluster: [u32; 3],
+    early: &str,
     shared: u32,
     stream: Handle,
     params: *const *const c_void,
@@ -162,7 +179,7 @@ fn launch(
     let shown = values.iter().flatten().map(|v| hex(v)).collect::<Vec<String>>().join(",");
     let entry = known.as_ref().map_or("?", |f| f.name.as_str());
     let line = format!(
-        "{entry} grid {grid:?} block {block:?} cluster {cluster:?} shared {shared} stream {} params [{shown}]",
+        "{entry} grid {grid:?} block {block:?} cluster {cluster:?} {early}shared {shared} stream {} params [{shown}]",
         place(stream)
     );
     call(name, When::Current, line, |state| {

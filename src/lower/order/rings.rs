@@ -13,10 +13,11 @@
 //! rings, whose slots it numbers. Here come the waits for what stands outside of rings: in front of the first statement
 //! that touches the stage.
 //!
-//! mbarriers are set by one thread before anything else. At the end the threads that have stored wait until their
+//! mbarriers are set by one thread before anything else. Then a kernel that may begin before the one in front of it has ended
+//! waits for that end, before anything of it touches global memory. At the end the threads that have stored wait until their
 //! stores have read: the block's shared memory is then another's.
 
-use super::super::{LoweredKernel, bulk, pipeline, units};
+use super::super::{GridDependency, LoweredKernel, bulk, pipeline, units};
 use crate::error::{Error, Result};
 use crate::ir::{Axis, BufferId, Cond, Elect, Func, Index, Slot, Stmt, Sync, SyncKind, Way, visit};
 use crate::lower::TensorMap;
@@ -55,6 +56,14 @@ pub fn frame(kernel: &mut LoweredKernel) {
         };
         let meet = meet.because("the mbarriers are set");
         kernel.func.body.splice(0..0, [Stmt::Elect(Elect { warps, body: vec![Stmt::Sync(set)] }), Stmt::Sync(meet)]);
+    }
+    if let Some(how) = kernel.grid_dependency {
+        // Behind the mbarriers: that they are set before the kernel in front ends is what beginning early is worth.
+        let at = if kernel.func.mbarriers.is_empty() { 0 } else { 2 };
+        let release = SyncKind::GridRelease.because("the next kernel may begin");
+        let wait = SyncKind::GridWait.because("what the kernels before it wrote is there, and what they read is free");
+        let release = (how == GridDependency::Releases).then_some(release);
+        kernel.func.body.splice(at..at, release.into_iter().chain([wait]).map(Stmt::Sync));
     }
     let mut ends: Vec<(u32, BufferId)> = Vec::new();
     visit::walk(&kernel.func.body, &mut |s| {

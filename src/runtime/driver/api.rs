@@ -139,13 +139,24 @@ pub(crate) const NODE_KERNEL: c_int = 0;
 /// CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION.
 pub(crate) const LAUNCH_CLUSTER_DIMENSION: c_uint = 4;
 
-/// CUlaunchAttribute: an id, 4 bytes of padding, and a union of 64 bytes (here: the cluster's extents).
+/// The attribute that lets a kernel begin before the one in front of it in the stream has ended.
+pub(crate) const LAUNCH_PROGRAMMATIC_SERIALIZATION: c_uint = 6;
+
+/// CUlaunchAttribute: an id, 4 bytes of padding, and a union of 64 bytes (here: the cluster's extents, or one number).
 #[repr(C)]
 pub(crate) struct LaunchAttribute {
     pub(crate) id: c_uint,
     pub(crate) padding: u32,
-    pub(crate) cluster: [c_uint; 3],
-    pub(crate) rest: [u32; 13],
+    pub(crate) value: [c_uint; 16],
+}
+
+impl LaunchAttribute {
+    /// An attribute of these numbers; the others are 0.
+    pub(crate) fn new<const N: usize>(id: c_uint, numbers: [c_uint; N]) -> LaunchAttribute {
+        let mut value = [0; 16];
+        value.iter_mut().zip(numbers).for_each(|(v, n)| *v = n);
+        LaunchAttribute { id, padding: 0, value }
+    }
 }
 
 /// CUlaunchConfig.
@@ -211,7 +222,7 @@ mod tests {
     fn structures_have_the_drivers_layout() {
         // As `sizeof` and `offsetof` say for cuda.h of CUDA 12.9 on a 64-bit machine.
         assert_eq!(size_of::<LaunchAttribute>(), 72);
-        assert_eq!(offset_of!(LaunchAttribute, cluster), 8);
+        assert_eq!(offset_of!(LaunchAttribute, value), 8);
         assert_eq!((size_of::<LaunchConfig>(), offset_of!(LaunchConfig, stream)), (56, 32));
         assert_eq!(offset_of!(LaunchConfig, attribute_count), 48);
         assert_eq!((size_of::<KernelNode>(), offset_of!(KernelNode, params)), (72, 40));

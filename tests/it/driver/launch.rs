@@ -118,6 +118,27 @@ fn clusters_are_a_launch_attribute() {
 }
 
 #[test]
+fn kernels_that_wait_for_the_one_in_front_may_begin_early() {
+    alone("", |mock| {
+        let device = Device::open(0).unwrap();
+        for (cluster, early) in [([1, 1, 1], false), ([1, 1, 1], true), ([2, 1, 1], true)] {
+            let mut kernels = add();
+            (kernels.kernels[0].cluster, kernels.kernels[0].early) = (cluster, early);
+            let program = device.load(&kernels).unwrap();
+            mock.journal();
+            launch(&program, &arguments(&device).unwrap()).unwrap();
+            let journal = mock.journal();
+            let launches: Vec<_> = journal.iter().filter(|line| line.starts_with("cuLaunchKernel")).collect();
+            let (ex, word) = if early { ("Ex", "early ") } else { ("", "") };
+            let line = format!(
+                "cuLaunchKernel{ex} add grid [2, 1, 1] block [128, 1, 1] cluster {cluster:?} {word}shared 0 stream own "
+            );
+            assert!(launches.len() == 1 && launches[0].starts_with(&line), "{launches:?}");
+        }
+    });
+}
+
+#[test]
 fn persistent_kernels_have_as_many_blocks_as_fit_at_once() {
     alone("attribute 16 66", |mock| {
         let device = Device::open(0).unwrap();

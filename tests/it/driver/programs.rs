@@ -25,7 +25,7 @@ fn arg(name: &str, access: Access) -> Arg {
 fn kernel(entry: &str, params: [Param; 3]) -> Kernel {
     let entry = entry.to_string();
     let (params, grid, block, cluster) = (params.to_vec(), [2, 1, 1], [128, 1, 1], [1, 1, 1]);
-    Kernel { entry, params, grid, block, cluster, persistent: false, shared_bytes: 0 }
+    Kernel { entry, params, grid, block, cluster, persistent: false, shared_bytes: 0, early: false }
 }
 
 /// One kernel `add`: Z = X + Y.

@@ -77,6 +77,13 @@ fn a_driver_that_is_too_old_for_clusters() {
              to one for CUDA 11.8"
         );
         device.load(&add()).unwrap();
+        // Beginning early is a matter of time alone: without it the kernel begins when the one in front has ended.
+        let mut early = add();
+        early.kernels[0].early = true;
+        let program = device.load(&early).unwrap();
+        mock.journal();
+        launch(&program, &arguments(&device).unwrap()).unwrap();
+        assert_eq!(mock.calls("cuLaunchKernel").len(), 1);
     });
 }
 
