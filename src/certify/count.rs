@@ -410,6 +410,7 @@ mod tests {
             shared_bytes: 0,
             min_blocks: None,
             grid_dependency: None,
+            l2_prefetch: false,
             maps: Vec::new(),
             workspace: Vec::new(),
             exchanged: Vec::new(),

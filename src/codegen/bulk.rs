@@ -9,9 +9,9 @@ use super::builder::{Type, Value};
 use super::session::bug;
 use crate::error::Result;
 use crate::ir::simplify;
-use crate::ir::{BulkCopy, Cond, Elect, Slot, SyncKind, Way};
+use crate::ir::{BufferId, BulkCopy, Cond, Elect, Slot, SyncKind, Way};
 use inkwell::IntPredicate;
-use inkwell::values::{PointerValue, ValueKind};
+use inkwell::values::{InstructionOpcode as Op, PointerValue, ValueKind};
 
 const LOAD: &str = include_str!("../../ptx-templates/bulk_load.ptx");
 const LOAD_MULTICAST: &str = include_str!("../../ptx-templates/bulk_load_multicast.ptx");
@@ -24,10 +24,13 @@ const ARRIVE_CLUSTER: &str = include_str!("../../ptx-templates/mbarrier_arrive_c
 const WAIT: &str = include_str!("../../ptx-templates/mbarrier_wait.ptx");
 const TEST: &str = include_str!("../../ptx-templates/mbarrier_test.ptx");
 const ARRIVE_STATE: &str = include_str!("../../ptx-templates/mbarrier_arrive_state.ptx");
-const PREFETCH: &str = include_str!("../../ptx-templates/prefetch_map.ptx");
+const PREFETCH_MAP: &str = include_str!("../../ptx-templates/prefetch_map.ptx");
+const PREFETCH: &str = include_str!("../../ptx-templates/bulk_prefetch.ptx");
 
 /// How long a wait may sleep before it looks again.
 const SLEEP: u32 = 10_000_000;
+/// Bytes of a line of the second-level cache, of which a block asks for whole ones.
+const LINE: u64 = 128;
 /// Bytes of an mbarrier.
 const MBARRIER: i64 = 8;
 
@@ -100,6 +103,7 @@ impl<'c> Body<'c, '_, '_> {
                 self.b.effect(&format!("llvm.nvvm.cp.async.bulk.wait.group{read}"), &[number(*groups)])
             }
             SyncKind::InitBarriers => self.set_mbarriers(),
+            SyncKind::Prefetch { buffer } => self.prefetch(*buffer),
             SyncKind::Expect { slot, bytes } => {
                 let barrier = self.mbarrier(slot)?;
                 self.template(EXPECT, &[("bytes", bytes.to_string())], &[("B", &[barrier])])
@@ -133,7 +137,7 @@ impl<'c> Body<'c, '_, '_> {
     fn set_mbarriers(&mut self) -> Result<()> {
         for map in 0..self.kernel.maps.len() {
             let map = self.map(map as u32)?;
-            self.template(PREFETCH, &[], &[("M", &[map])])?;
+            self.template(PREFETCH_MAP, &[], &[("M", &[map])])?;
         }
         for (n, array) in self.func.mbarriers.iter().enumerate() {
             for slot in 0..array.slots {
@@ -143,6 +147,36 @@ impl<'c> Body<'c, '_, '_> {
             }
         }
         if self.is_modern() { self.template(INIT_FENCE, &[], &[]) } else { Ok(()) }
+    }
+
+    /// Asks for the block's share of a buffer: as many lines as the other blocks', the last ones fewer or none.
+    fn prefetch(&mut self, buffer: BufferId) -> Result<()> {
+        let Place::Global { pointer, .. } = self.place(buffer)? else {
+            return Err(bug("a prefetch of no global buffer"));
+        };
+        let described = self.func.buffer(buffer);
+        let bytes = described.elements().map_or(0, |n| described.dtype.bytes_of(n as u64)) & !15;
+        let wide = |n: u64| i64::try_from(n).map(|n| self.b.int(64, n)).map_err(|_| bug("a buffer beyond 2^63 bytes"));
+        let long = |value: Value<'c>| self.b.cast(Op::ZExt, value, self.b.context.i64_type().into());
+        let (block, blocks) = self.block_of_grid()?;
+        let (block, blocks, end) = (long(block)?, long(blocks)?, wide(bytes)?.into());
+        let lines = self.b.binary(Op::UDiv, wide(bytes.div_ceil(LINE).saturating_sub(1))?.into(), blocks)?;
+        let lines = self.b.binary(Op::Add, lines, wide(1)?.into())?;
+        let share = self.b.binary(Op::Mul, lines, wide(LINE)?.into())?;
+        let start = self.b.binary(Op::Mul, block, share)?;
+        let (inside, after) = (self.new_block("fetch"), self.new_block("after"));
+        let begins = self.b.compare_int(IntPredicate::ULT, start, end)?;
+        self.b.branch(begins, inside, after)?;
+        self.b.at_end(inside);
+        let left = self.b.binary(Op::Sub, end, start)?;
+        let fewer = self.b.compare_int(IntPredicate::ULT, left, share)?;
+        let size = self.b.select(fewer, left, share)?;
+        let size = self.b.cast(Op::Trunc, size, self.b.i32().into())?;
+        let address = self.b.binary(Op::Add, self.b.long_address(pointer)?, start)?;
+        self.template(PREFETCH, &[], &[("M", &[address]), ("N", &[size])])?;
+        self.b.jump(after)?;
+        self.b.at_end(after);
+        Ok(())
     }
 
     /// The address of an mbarrier, as a number.

@@ -5,6 +5,7 @@
 //! only the launch knows.
 
 use super::body::Body;
+use super::builder::Value;
 use super::index::{Number, Variable};
 use super::session::bug;
 use crate::error::Result;
@@ -78,6 +79,26 @@ impl<'c> Body<'c, '_, '_> {
             1 => Ok(value),
             n => Ok(self.b.binary(Op::UDiv, value.into(), self.b.int(32, n.into()).into())?.into_int_value()),
         }
+    }
+
+    /// The number of the block in the whole grid, and how many there are.
+    pub(super) fn block_of_grid(&self) -> Result<(Value<'c>, Value<'c>)> {
+        let kernel = self.kernel;
+        let [x, y, z] = kernel.grid();
+        let constant = |n: u32| self.b.int(32, n.into()).into();
+        let own = |register: &str, extent| self.hardware_index(register, extent).map(Value::from);
+        let mut number = own("llvm.nvvm.read.ptx.sreg.ctaid.z", z)?;
+        number = self.b.binary(Op::Mul, number, constant(y))?;
+        number = self.b.binary(Op::Add, number, own("llvm.nvvm.read.ptx.sreg.ctaid.y", y)?)?;
+        // How many blocks walk a persistent loop is known to the launch alone.
+        let wide = match kernel.persistent() {
+            Some(_) => own(BLOCKS, x.saturating_add(1))?,
+            None => constant(x),
+        };
+        let all = self.b.binary(Op::Mul, wide, constant(y.saturating_mul(z)))?;
+        number = self.b.binary(Op::Mul, number, wide)?;
+        number = self.b.binary(Op::Add, number, own(BLOCK, x)?)?;
+        Ok((number, all))
     }
 
     fn introduce(&mut self, var: Var, value: IntValue<'c>, extent: u32, depth: u32) {

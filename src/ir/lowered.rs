@@ -216,6 +216,12 @@ pub enum SyncKind {
     GridWait,
     /// The next kernel in the stream may begin (griddepcontrol.launch_dependents) once all blocks have come here, or ended.
     GridRelease,
+    /// The thread asks the second-level cache for its block's share of a global buffer, as much as the others' (a bulk
+    /// prefetch). A hint: memory holds the same before and after, whoever writes it meanwhile.
+    Prefetch {
+        /// The buffer.
+        buffer: BufferId,
+    },
     /// The thread sets every mbarrier of the kernel to the start of its first phase, for all who meet at the next barrier.
     InitBarriers,
     /// The thread arrives at an mbarrier, whose phase then also waits for so many bytes of bulk copies.
@@ -263,6 +269,7 @@ impl SyncKind {
             SyncKind::Expect { .. }
                 | SyncKind::Arrive { .. }
                 | SyncKind::InitBarriers
+                | SyncKind::Prefetch { .. }
                 | SyncKind::BulkCommit
                 | SyncKind::BulkWait { .. }
         )
@@ -295,6 +302,7 @@ impl SyncKind {
             SyncKind::BulkWait { read: true, .. } => "bulk_wait_read",
             SyncKind::GridWait => "grid_wait",
             SyncKind::GridRelease => "grid_release",
+            SyncKind::Prefetch { .. } => "prefetch",
             SyncKind::InitBarriers => "mbarrier.init",
             SyncKind::Expect { .. } => "mbarrier.expect_tx",
             SyncKind::Arrive { .. } => "mbarrier.arrive",

@@ -244,6 +244,9 @@ pub enum Note {
     /// Any loop of a kernel: it may begin while the kernel before it in the stream runs, and waits for it in front of its
     /// first access to global memory (1); besides it lets the next one begin early (2). Where several say so, the most.
     GridDependency,
+    /// Any loop of a kernel: before it waits for anything, the blocks ask the second-level cache for the arrays that the
+    /// kernel's bulk copies read, each for its share (1).
+    L2Prefetch,
     /// Loop that is written out: every second pass over it runs backwards, so that neighbouring statements share an
     /// operand also where the loop around turns.
     Zigzag,
@@ -253,12 +256,13 @@ pub enum Note {
 
 impl Note {
     /// Every key.
-    pub const ALL: [Note; 7] = [
+    pub const ALL: [Note; 8] = [
         Note::UnrollLimit,
         Note::MinBlocks,
         Note::L2Hint,
         Note::L2Promotion,
         Note::GridDependency,
+        Note::L2Prefetch,
         Note::Zigzag,
         Note::Spread,
     ];
@@ -271,6 +275,7 @@ impl Note {
             Note::L2Hint => "l2_hint",
             Note::L2Promotion => "l2_promotion",
             Note::GridDependency => "grid_dependency",
+            Note::L2Prefetch => "l2_prefetch",
             Note::Zigzag => "zigzag",
             Note::Spread => "spread",
         }

@@ -5,7 +5,9 @@ use super::{LoweredKernel, SLICES};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::intrin;
-use crate::ir::{Axis, Block, Buffer, BufferId, CopyKind, For, Func, IterKind, RoleId, Scope, Stmt, layout, visit};
+use crate::ir::{
+    Axis, Block, Buffer, BufferId, CopyKind, For, Func, IterKind, Note, RoleId, Scope, Stmt, layout, visit,
+};
 use crate::target::{FEATURES, Features, Target};
 
 /// Refuses placements that are not lowered yet and types that the chip has no memory format for.
@@ -18,6 +20,7 @@ pub fn admit(func: &Func, target: &Target) -> Result<()> {
         roles(func, target)?;
         copies(func, target)?;
         clusters(func, target)?;
+        neighbours(func, target)?;
         turns(func)?;
         instructions(func, target)?;
         return types(func, target);
@@ -177,6 +180,23 @@ fn clusters(func: &Func, target: &Target) -> Result<()> {
             let error = Error::chip("admit.cluster", message);
             Err(error
                 .help(format!("split {name} so that its bound part has at most {} iterations", target.limits.cluster)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// To begin beside the kernel in front of it, one has to be able to wait for that one.
+fn neighbours(func: &Func, target: &Target) -> Result<()> {
+    let loops = visit::loops(&func.body);
+    match loops.iter().find(|l| l.notes.contains_key(&Note::GridDependency)) {
+        Some(l) if !target.has(Features::GRID_DEPENDENCY) => {
+            let (name, chip) = (func.var_name(l.var), &target.name);
+            let message = format!(
+                "annotate {name} grid_dependency: kernels of {chip} cannot wait for the one in front; sm_90 is the first \
+                 whose can"
+            );
+            Err(Error::chip("admit.grid_dependency", message)
+                .help("leave the step out: the kernel then begins when the one in front has ended"))
         }
         _ => Ok(()),
     }

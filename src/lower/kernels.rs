@@ -63,6 +63,7 @@ fn kernel_of(func: &Func, name: String, nest: Stmt) -> LoweredKernel {
         Some(_) => Some(GridDependency::Waits),
         None => None,
     };
+    let l2_prefetch = most(Note::L2Prefetch).is_some();
     let func = Func { name, params, body, ..func.clone() };
     LoweredKernel {
         func,
@@ -72,6 +73,7 @@ fn kernel_of(func: &Func, name: String, nest: Stmt) -> LoweredKernel {
         shared_bytes: 0,
         min_blocks,
         grid_dependency,
+        l2_prefetch,
         maps: Vec::new(),
         workspace,
         exchanged: Vec::new(),

@@ -109,6 +109,8 @@ pub struct LoweredKernel {
     pub min_blocks: Option<u32>,
     /// How it may overlap with its neighbours in the stream, if annotated.
     pub grid_dependency: Option<GridDependency>,
+    /// Whether its blocks ask the second-level cache for what its bulk copies read before it waits for anything.
+    pub l2_prefetch: bool,
     /// Tensor maps; [`crate::ir::BulkCopy::map`] is the position.
     pub maps: Vec<TensorMap>,
     /// Parameters that are workspace, not arguments of the program.

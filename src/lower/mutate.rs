@@ -86,7 +86,7 @@ fn changes(func: &Func, body: &[Stmt]) -> Vec<Change> {
         if let (Stmt::Sync(sync), Some(next)) = (stmt, body.get(n + 1))
             && (sync.kind != SyncKind::Commit || matches!(next, Stmt::Sync(Sync { kind: SyncKind::Wait { .. }, .. })))
             // Bytes may land before they are expected; and when the next kernel begins is a matter of time alone.
-            && !matches!(sync.kind, SyncKind::Expect { .. } | SyncKind::GridRelease)
+            && !matches!(sync.kind, SyncKind::Expect { .. } | SyncKind::GridRelease | SyncKind::Prefetch { .. })
         {
             out.extend(swapped(body, n).map(|b| change(moved(sync), format!("{} moved down", name(sync)), b)));
         }
@@ -96,7 +96,11 @@ fn changes(func: &Func, body: &[Stmt]) -> Vec<Change> {
         if let Some(Stmt::Sync(sync)) = body.get(n + 1)
             && !matches!(
                 (stmt, &sync.kind),
-                (Stmt::Sync(_), _) | (_, SyncKind::Wait { .. } | SyncKind::Await { .. } | SyncKind::GridWait)
+                (Stmt::Sync(_), _)
+                    | (
+                        _,
+                        SyncKind::Wait { .. } | SyncKind::Await { .. } | SyncKind::GridWait | SyncKind::Prefetch { .. }
+                    )
             )
         {
             out.extend(swapped(body, n).map(|b| change(moved(sync), format!("{} moved up", name(sync)), b)));
@@ -127,7 +131,9 @@ fn moved(sync: &Sync) -> &'static str {
         | SyncKind::GridWait
         | SyncKind::GridRelease => "wait moved",
         SyncKind::ProxyFence | SyncKind::ProductFence => "fence moved",
-        SyncKind::InitBarriers | SyncKind::Expect { .. } | SyncKind::Arrive { .. } => "arrival moved",
+        SyncKind::InitBarriers | SyncKind::Expect { .. } | SyncKind::Arrive { .. } | SyncKind::Prefetch { .. } => {
+            "arrival moved"
+        }
         SyncKind::Block | SyncKind::Warp | SyncKind::Warpgroup | SyncKind::Cluster | SyncKind::ClusterRelaxed => {
             "barrier moved"
         }
@@ -209,7 +215,8 @@ fn syncs(sync: &Sync) -> Vec<Change> {
         SyncKind::ProxyFence | SyncKind::ProductFence => vec![missing("fence removed")],
         SyncKind::InitBarriers | SyncKind::Expect { .. } | SyncKind::Arrive { .. } => vec![missing("arrival removed")],
         SyncKind::Await { .. } | SyncKind::GridWait => vec![missing("wait removed")],
-        SyncKind::GridRelease => vec![],
+        // Hints.
+        SyncKind::GridRelease | SyncKind::Prefetch { .. } => vec![],
         SyncKind::Wait { groups } => weak_wait(groups + 1, SyncKind::Wait { groups: groups + 1 }),
         SyncKind::ProductWait { groups } => weak_wait(groups + 1, SyncKind::ProductWait { groups: groups + 1 }),
         SyncKind::BulkWait { groups, read } => weak_wait(groups + 1, SyncKind::BulkWait { groups: groups + 1, read }),

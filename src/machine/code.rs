@@ -299,7 +299,9 @@ pub(super) enum Op {
     /// What the threads did to memory comes before what the other engines do to it.
     ProxyFence,
     /// The warp waits for the kernels in front of its own in the stream, or lets the one behind begin.
-    Grid { waits: bool },
+    Grid {
+        waits: bool,
+    },
     /// Registers are fenced for products, a group of products is closed, groups are waited for.
     ProductFence,
     ProductCommit,

@@ -104,6 +104,8 @@ impl Compiler<'_> {
     /// Compiles synchronisation.
     pub fn sync(&mut self, sync: &Sync) -> Result<()> {
         let op = match &sync.kind {
+            // A hint, of which no memory knows.
+            SyncKind::Prefetch { .. } => return Ok(()),
             SyncKind::Block => self.meeting(self.slice.warps),
             SyncKind::Warpgroup => self.meeting(4),
             // `verify` has seen that nothing but mbarriers needs the order.

@@ -92,6 +92,7 @@ impl Kernel {
             shared_bytes: self.shared_bytes,
             min_blocks: None,
             grid_dependency: None,
+            l2_prefetch: false,
             maps: Vec::new(),
             workspace: Vec::new(),
             exchanged: Vec::new(),

@@ -18,7 +18,7 @@ fn at(name: &str, rows: i64, columns: i64) -> String {
 }
 
 /// A ring that comes again in each iteration of a loop around, with a number of tiles that its slots do not divide.
-const AGAIN: &str = "program again
+pub const AGAIN: &str = "program again
   input A f32[2, 96, 128]
   B: output B[b 2, i 96, j 128] f32 = A[b, i, j] * 2.0
 target sm_90
@@ -39,6 +39,7 @@ pub fn programs() -> Vec<(&'static str, String)> {
         ("boxes of 16-bit floats turned", at("transpose_tma_f16", 72, 80)),
         ("a ring of boxes", at("scale_tma", 40, 200)),
         ("a ring of boxes again and again", AGAIN.to_string()),
+        ("a ring of boxes beside the kernel in front", crate::neighbours::early()),
     ]
 }
 

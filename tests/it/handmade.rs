@@ -23,6 +23,7 @@ impl Make {
                 shared_bytes: 0,
                 min_blocks: None,
                 grid_dependency: None,
+                l2_prefetch: false,
                 maps: Vec::new(),
                 roles: Vec::new(),
                 workspace: vec![],

@@ -22,6 +22,7 @@ mod hostile;
 mod lower;
 mod machine;
 mod mutation;
+mod neighbours;
 mod opaque;
 mod programs;
 mod ptxas;

@@ -48,8 +48,7 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     } else {
         slice(kernel)?;
     }
-    rings::frame(kernel);
-    Ok(())
+    rings::frame(kernel)
 }
 
 /// Each slice is ordered by itself: its barriers are those of its own threads, and rings order what passes between slices.

@@ -45,21 +45,35 @@ pub fn put_in(kernel: &mut LoweredKernel) -> Result<()> {
 }
 
 /// Sets the mbarriers at the start, and ends the stores at the end.
-pub fn frame(kernel: &mut LoweredKernel) {
+pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
     let threads: u32 = kernel.block().iter().product();
     let warps = threads.div_ceil(units::LANES as u32);
+    let fetched = fetched(kernel);
+    if kernel.l2_prefetch && fetched.is_empty() {
+        let message =
+            format!("l2_prefetch: no bulk copy of kernel {} reads an array that stays as it is", kernel.func.name);
+        return Err(Error::input("lower.l2_prefetch", message)
+            .help("bring A and B in with `copy_with STAGE tma`, or leave it out"));
+    }
+    let mut first: Vec<Stmt> = fetched.into_iter().map(Stmt::Sync).collect();
     if !kernel.func.mbarriers.is_empty() {
         let set = SyncKind::InitBarriers.because("before anyone arrives or waits");
+        first.insert(0, Stmt::Sync(set));
+    }
+    let mut at = usize::from(!first.is_empty());
+    if at > 0 {
+        kernel.func.body.insert(0, Stmt::Elect(Elect { warps, body: first }));
+    }
+    if !kernel.func.mbarriers.is_empty() {
         let meet = match kernel.extent(Axis::Cluster) {
             1 => SyncKind::Block,
             _ => SyncKind::ClusterRelaxed,
         };
-        let meet = meet.because("the mbarriers are set");
-        kernel.func.body.splice(0..0, [Stmt::Elect(Elect { warps, body: vec![Stmt::Sync(set)] }), Stmt::Sync(meet)]);
+        kernel.func.body.insert(at, Stmt::Sync(meet.because("the mbarriers are set")));
+        at += 1;
     }
     if let Some(how) = kernel.grid_dependency {
         // Behind the mbarriers: that they are set before the kernel in front ends is what beginning early is worth.
-        let at = if kernel.func.mbarriers.is_empty() { 0 } else { 2 };
         let release = SyncKind::GridRelease.because("the next kernel may begin");
         let wait = SyncKind::GridWait.because("what the kernels before it wrote is there, and what they read is free");
         let release = (how == GridDependency::Releases).then_some(release);
@@ -83,6 +97,23 @@ pub fn frame(kernel: &mut LoweredKernel) {
         let meet = SyncKind::ClusterRelaxed.because("no block leaves while another one may still reach it");
         kernel.func.body.push(Stmt::Sync(meet));
     }
+    Ok(())
+}
+
+/// What asks for the arrays that bulk copies read and nothing writes, if the kernel is to.
+fn fetched(kernel: &LoweredKernel) -> Vec<Sync> {
+    let written = visit::writes(&kernel.func.body);
+    let mut arrays: Vec<BufferId> = Vec::new();
+    for map in &kernel.maps {
+        if kernel.l2_prefetch && !written.contains(&map.buffer) && !arrays.contains(&map.buffer) {
+            arrays.push(map.buffer);
+        }
+    }
+    let fetch = |buffer: BufferId| {
+        let name = &kernel.func.buffer(buffer).name;
+        SyncKind::Prefetch { buffer }.because(format!("{name} comes to L2, whatever has to be waited for first"))
+    };
+    arrays.into_iter().map(fetch).collect()
 }
 
 /// Whether copies of other blocks land in a block's shared memory.

@@ -2,7 +2,7 @@
 //!
 //! Requires:
 //! 1. The value is in the key's range: unroll_limit 1..=65536, min_blocks 1..=32, l2_hint 0..=2, l2_promotion 0, 64, 128 or
-//!    256, grid_dependency 1 or 2, zigzag 1, spread 1.
+//!    256, grid_dependency 1 or 2, l2_prefetch 1, zigzag 1, spread 1.
 //! 2. The loop does not have the key yet.
 //! 3. For zigzag: no block inside sums over the loop, so that its iterations may run in any order.
 //!
@@ -19,7 +19,8 @@ use crate::ir::{Block, Func, IterKind, Note, Var, visit};
 use crate::schedule::find::{loop_, refuse};
 use crate::schedule::{Args, limits};
 
-const KEYS: &[&str] = &["unroll_limit", "min_blocks", "l2_hint", "l2_promotion", "grid_dependency", "zigzag", "spread"];
+const KEYS: &[&str] =
+    &["unroll_limit", "min_blocks", "l2_hint", "l2_promotion", "grid_dependency", "l2_prefetch", "zigzag", "spread"];
 
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
@@ -32,7 +33,7 @@ pub static PRIMITIVE: Primitive = Primitive {
     ],
     requires: &[
         "the value is in the key's range: unroll_limit 1..=65536, min_blocks 1..=32, l2_hint 0..=2, l2_promotion 0, 64, 128 \
-         or 256, grid_dependency 1 or 2, zigzag 1, spread 1",
+         or 256, grid_dependency 1 or 2, l2_prefetch 1, zigzag 1, spread 1",
         "the loop does not have the key yet",
         "for zigzag: no block inside sums over the loop, so that its iterations may run in any order",
     ],
@@ -50,7 +51,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         Note::L2Hint => (0..=2).contains(&value),
         Note::L2Promotion => matches!(value, 0 | 64 | 128 | 256),
         Note::GridDependency => matches!(value, 1 | 2),
-        Note::Zigzag | Note::Spread => value == 1,
+        Note::L2Prefetch | Note::Zigzag | Note::Spread => value == 1,
     };
     if !fits {
         let range = match key {
@@ -59,7 +60,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
             Note::L2Hint => "0, 1 or 2",
             Note::L2Promotion => "0 (none), 64, 128 or 256",
             Note::GridDependency => "1 or 2",
-            Note::Zigzag | Note::Spread => "1",
+            Note::L2Prefetch | Note::Zigzag | Note::Spread => "1",
         };
         return Err(no(1, format!("{value} is not in the range of {word}")).help(format!("{word} takes {range}")));
     }

@@ -84,6 +84,8 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
         out_stages: 1 + source.below(3) as i64,
         routes: [Route::Direct; 2],
         promotion: source.of([None, None, Some(64), Some(128), Some(256)]),
+        grid_dependency: source.of([0, 1, 2]),
+        l2_prefetch: source.chance(30),
     }
 }
 

@@ -1,0 +1,118 @@
+//! Kernels that begin beside the one in front of them in the stream: when they wait for it, what they may do before, who finds
+//! a wait that is missing or late, and what the launch and the PTX say.
+
+use crate::lower::{lowered, syncs};
+use warploom::codegen::compile;
+use warploom::ir::{Elect, Stmt, Sync, SyncKind};
+use warploom::loom::Schedule;
+use warploom::lower::{Lowered, LoweredKernel, lower, verify};
+use warploom::machine::{Mode, Options, ring_lowered_with};
+use warploom::{Fault, Target};
+
+/// A ring of boxes whose kernel begins early, lets the next one begin early, and asks for its input before it waits.
+pub fn early() -> String {
+    format!("{}annotate i0 grid_dependency 2\nannotate i0 l2_prefetch 1\n", crate::bulk::AGAIN)
+}
+
+const DOUBLED: &str = "program doubled
+  input A f32[256]
+  B: output B[i 256] f32 = A[i] * 2.0
+target sm_90
+split i ? 64 -> i0 i1; bind i0 blockIdx.x; bind i1 threadIdx.x
+";
+
+fn error(text: &str) -> (Fault, String, String) {
+    let schedule = Schedule::parse(text).unwrap();
+    let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();
+    (error.fault(), error.code().to_string(), error.message().to_string())
+}
+
+fn is(stmt: &Stmt, wanted: &SyncKind) -> bool {
+    matches!(stmt, Stmt::Sync(Sync { kind, .. }) if kind == wanted)
+}
+
+#[test]
+fn a_kernel_waits_behind_its_mbarriers_and_in_front_of_all_else() {
+    let kernel = lowered(&early());
+    let words: Vec<String> = syncs(&kernel);
+    let kinds: Vec<&str> = words.iter().take(5).map(|s| s.split([':', ' ']).next().unwrap()).collect();
+    assert_eq!(kinds, ["mbarrier.init", "prefetch", "block", "grid_release", "grid_wait"], "{words:#?}");
+    let waits = lowered(&early().replace("dependency 2", "dependency 1"));
+    assert!(syncs(&waits).iter().all(|s| !s.starts_with("grid_release")));
+    assert!(waits.func.body.iter().any(|s| is(s, &SyncKind::GridWait)));
+    // Without mbarriers it comes first; where nobody asks, it is not there.
+    let plain = lowered(&format!("{DOUBLED}annotate i1 grid_dependency 1"));
+    assert!(is(&plain.func.body[0], &SyncKind::GridWait));
+    assert!(syncs(&lowered(DOUBLED)).iter().all(|s| !s.starts_with("grid_")));
+}
+
+#[test]
+fn the_ptx_and_the_launch_say_it() {
+    let kernels = |text: &str| {
+        let schedule = Schedule::parse(text).unwrap();
+        compile(&lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap(), &schedule.target).unwrap()
+    };
+    let both = kernels(&early());
+    let at = |word: &str| both.text.find(word).unwrap_or_else(|| panic!("{word}:\n{}", both.text));
+    let order = [
+        "mbarrier.init",
+        "cp.async.bulk.prefetch.L2.global",
+        "griddepcontrol.launch_dependents",
+        "griddepcontrol.wait",
+    ];
+    assert!(order.map(at).is_sorted() && at("griddepcontrol.wait") < at("cp.async.bulk.tensor"), "{}", both.text);
+    assert!(both.kernels[0].early && !kernels(DOUBLED).kernels[0].early);
+    let one = kernels(&format!("{DOUBLED}annotate i0 grid_dependency 1"));
+    assert!(one.kernels[0].early && !one.text.contains("launch_dependents"));
+    let wait = one.text.find("griddepcontrol.wait").unwrap();
+    assert!(wait < one.text.find("ld.global").unwrap(), "{}", one.text);
+}
+
+/// Each block asks for its own lines, and none beyond the array's end.
+#[test]
+fn blocks_ask_for_a_share_each() {
+    let schedule = Schedule::parse(&early()).unwrap();
+    let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+    let text = compile(&lowered, &schedule.target).unwrap().text;
+    let asked = text.find("cp.async.bulk.prefetch").unwrap();
+    // 98304 bytes for 3 blocks: a third each, the block's number times 2^15 behind the beginning.
+    let before: Vec<&str> = text[..asked].lines().rev().take(20).collect();
+    let line = text[asked..].lines().next().unwrap();
+    assert!(line.ends_with(", 32768;") || before.iter().any(|l| l.contains("32768")), "{line} {before:#?}");
+    assert!(before.iter().any(|l| l.contains("shl.b") && l.ends_with(" 15;")), "{before:#?}");
+}
+
+#[test]
+fn an_access_in_front_of_the_wait_is_found() {
+    let whole = lowered(&early());
+    let options = Options::new(Mode::Ring);
+    let run = |kernel: &LoweredKernel| {
+        let name = "again".to_string();
+        let program = Lowered { name, params: vec!["A".into(), "B".into()], kernels: vec![kernel.clone()] };
+        ring_lowered_with(&program, &options, 3).map_err(|e| e.code().to_string())
+    };
+    assert!(run(&whole).is_ok() && verify(&whole).is_ok());
+    let at = whole.func.body.iter().position(|s| is(s, &SyncKind::GridWait)).unwrap();
+    let mut without = whole.clone();
+    let wait = without.func.body.remove(at);
+    let mut late = without.clone();
+    late.func.body.push(wait.clone());
+    for kernel in [&without, &late] {
+        assert_eq!(run(kernel).unwrap_err(), "machine.early");
+        assert_eq!(verify(kernel).unwrap_err().code(), "lower.verify");
+    }
+    // One thread's wait is none of the others'.
+    let mut alone = without;
+    alone.func.body.insert(at, Stmt::Elect(Elect { warps: 1, body: vec![wait] }));
+    assert_eq!(verify(&alone).unwrap_err().code(), "lower.verify");
+}
+
+#[test]
+fn what_a_chip_or_a_program_has_no_use_for_is_refused() {
+    let old = format!("{}annotate i0 grid_dependency 1", DOUBLED.replace("sm_90", "sm_80"));
+    let (fault, code, message) = error(&old);
+    assert_eq!((fault, code.as_str()), (Fault::Chip, "admit.grid_dependency"), "{message}");
+    let (fault, code, message) = error(&format!("{DOUBLED}annotate i0 l2_prefetch 1"));
+    assert_eq!((fault, code.as_str()), (Fault::Input, "lower.l2_prefetch"), "{message}");
+    assert!(Target::sm_90().has(warploom::target::Features::GRID_DEPENDENCY));
+}
