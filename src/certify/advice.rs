@@ -32,7 +32,9 @@ fn lines_of(counter: &Counter<'_>, copy: &BulkCopy) -> Option<Advice> {
     let kernel = counter.kernel;
     let (map, buffer) = (kernel.maps.get(copy.map as usize)?, kernel.func.buffer(copy.global));
     let bytes = i64::from(buffer.dtype.bits()) / 8;
-    let apart = map.strides.iter().rev().skip(1).map(|s| s * bytes).find(|s| s % LINE != 0);
+    // Dimensions along which boxes are one element long do not tell their rows apart.
+    let long = map.strides.iter().zip(&map.tile).rev().skip(1).filter(|(_, tile)| **tile > 1);
+    let apart = long.map(|(s, _)| s * bytes).find(|s| s % LINE != 0);
     Some(match apart {
         Some(stride) => Advice {
             because: format!(

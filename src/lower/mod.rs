@@ -143,9 +143,9 @@ pub struct RoleThreads {
 /// What bulk copies know of a buffer in device memory: its box, and how that lies in shared memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorMap {
-    /// The buffer; its extents and strides are those of the program.
+    /// The buffer.
     pub buffer: BufferId,
-    /// Extents of the array, outermost first.
+    /// Extents of the array, outermost first; a dimension of which boxes take every so-many-th index is two.
     pub extents: Vec<i64>,
     /// Strides in elements, outermost first; the last is 1.
     pub strides: Vec<i64>,

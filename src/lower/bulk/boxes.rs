@@ -1,10 +1,16 @@
 //! The box that a nest copies, read off its loops and indices.
+//!
+//! Where a loop takes every so-many-th index of a dimension, that dimension is seen as two, the digits of its index: box and
+//! tensor map have both.
 
 use super::all;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{
     Block, Buffer, BufferId, Cond, Expr, For, Func, Index, LoopKind, Scope, Stmt, Store, Var, layout, visit,
 };
+
+/// Dimensions of a tensor map (CUDA Driver API, cuTensorMapEncodeTiled).
+const RANK: usize = 5;
 
 /// A nest that is one bulk copy, or several: loops around one block.
 pub struct Nest<'a> {
@@ -49,13 +55,15 @@ pub struct CopyBox {
     pub shared: BufferId,
     /// From shared to device memory.
     pub store: bool,
-    /// Its first element, in the array.
+    /// The dimensions in which the box lies: those of the array, or digits of them.
+    pub view: Vec<Digit>,
+    /// Its first element, along these dimensions.
     pub coordinates: Vec<Index>,
     /// Its first element, in the stage.
     pub indices: Vec<Index>,
-    /// Its extents, along the dimensions of the array.
+    /// Its extents, along these dimensions.
     pub tile: Vec<i64>,
-    /// The dimension of the stage that goes with each dimension of the array.
+    /// The dimension of the stage that goes with each of them.
     pub dims: Vec<Option<usize>>,
     /// How many of the nest's loops, the innermost ones, it stands for.
     pub loops: usize,
@@ -63,6 +71,14 @@ pub struct CopyBox {
     pub zeros: bool,
     /// The elements of the array, over the nest's loops.
     elements: Vec<Index>,
+}
+
+/// A dimension of an array, or a digit of its index: `index // step % extent`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Digit {
+    pub dim: usize,
+    pub step: i64,
+    pub extent: i64,
 }
 
 /// What cannot be, and why.
@@ -79,14 +95,16 @@ impl CopyBox {
         let (to, from) = ((nest.store.buffer, clean(&nest.store.indices)), (*buffer, clean(indices)));
         let store = func.buffer(to.0).scope == Scope::Global;
         let ((global, elements), (shared, places)) = if store { (to, from) } else { (from, to) };
+        let (view, coordinates) = digits(func.buffer(global), nest, &elements, env)?;
         let mut found = CopyBox {
             global,
             shared,
             store,
-            coordinates: elements.clone(),
+            tile: vec![1; view.len()],
+            dims: vec![None; view.len()],
+            view,
+            coordinates,
             indices: places,
-            tile: vec![1; elements.len()],
-            dims: vec![None; elements.len()],
             loops: 0,
             zeros: false,
             elements,
@@ -202,6 +220,34 @@ impl CopyBox {
         self.indices[s] = self.indices[s].clone() + rank * self.tile[d];
         Ok(())
     }
+}
+
+/// The dimensions in which the box of a nest lies, and where its elements are along them. A dimension along which the
+/// innermost loop that moves there takes longer steps is two, if the step divides its extent: how many steps, and what is left.
+/// A step that does not divide it, or one along rows, whose elements lie side by side in a box, leaves the loop to copies of
+/// their own.
+fn digits(array: &Buffer, nest: &Nest, elements: &[Index], env: &Env) -> Result<(Vec<Digit>, Vec<Index>), Refusal> {
+    let Some(shape) = array.const_shape() else {
+        return Err(("size", format!("{} has no constant size", array.name)));
+    };
+    let (mut view, mut coordinates) = (Vec::new(), Vec::new());
+    let (rows, mut room) = (shape.len().saturating_sub(1), RANK.saturating_sub(shape.len()));
+    for (dim, (index, extent)) in elements.iter().zip(shape).enumerate() {
+        let along = nest.loops.iter().rev().find(|l| index.mentions(l.var));
+        let step = along.map_or(1, |l| simplify::affine(index).coefficient(l.var));
+        let digits = [index.clone().floordiv(step.max(1)), index.clone().floormod(step.max(1))];
+        let digits = digits.map(|i| simplify::simplify(&i, env));
+        let apart = along.is_some_and(|l| moves(&digits, l.var) == Some(0));
+        if dim < rows && step > 1 && extent % step == 0 && apart && room > 0 {
+            room -= 1;
+            view.extend([Digit { dim, step, extent: extent / step }, Digit { dim, step: 1, extent: step }]);
+            coordinates.extend(digits);
+        } else {
+            view.push(Digit { dim, step: 1, extent });
+            coordinates.push(index.clone());
+        }
+    }
+    Ok((view, coordinates))
 }
 
 /// The one dimension along which a variable moves, by one.

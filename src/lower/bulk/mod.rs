@@ -256,9 +256,10 @@ impl Pass<'_> {
         let promotion = nest.loops.iter().find_map(|l| l.notes.get(&Note::L2Promotion));
         let promotion = promotion.and_then(|n| u32::try_from(*n).ok()).unwrap_or(PROMOTION);
         let array = self.func.buffer(found.global);
-        let (Some(extents), Some(strides)) = (array.const_shape(), crate::ir::layout::strides(array)) else {
+        let Some(own) = crate::ir::layout::strides(array) else {
             return Err(bug("bulk", format!("{} has no constant shape", array.name)));
         };
+        let (extents, strides) = found.view.iter().map(|d| (d.extent, own[d.dim] * d.step)).unzip();
         let map = TensorMap { buffer: found.global, extents, strides, tile, swizzle, promotion };
         let at = self.maps.iter().position(|m| *m == map).unwrap_or_else(|| {
             self.maps.push(map);
