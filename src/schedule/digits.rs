@@ -181,6 +181,30 @@ pub fn image(indices: &[Index], vars: &[(Var, i64)]) -> Image {
     Image { injective, dense, mentioned: mentioned.into_iter().map(|(v, _)| v).collect() }
 }
 
+/// The variables' values where the indices, a map from `vars` one-to-one onto a box from 0, have these values; `None` where
+/// the map is not seen to be one.
+pub fn inverse(indices: &[Index], vars: &[(Var, i64)], values: &[Index]) -> Option<Vec<(Var, Index)>> {
+    let sums: Vec<Sum> = indices.iter().map(|i| parse(i, vars)).collect::<Option<_>>()?;
+    let plain = sums.iter().all(|s| s.constant == 0 && s.parts.iter().all(|p| p.digit.is_some()));
+    if !plain || by_digits(&sums, vars) != Some((true, true)) {
+        return None;
+    }
+    let mut found: Vec<(Var, Index)> = vars.iter().map(|(v, _)| (*v, Index::Int(0))).collect();
+    for (sum, value) in sums.iter().zip(values) {
+        let mut parts: Vec<(i64, Digit)> =
+            sum.parts.iter().filter_map(|p| Some((p.coefficient, p.digit?))).filter(|(_, d)| d.size > 1).collect();
+        parts.sort_by_key(|(c, _)| *c);
+        for (n, (c, digit)) in parts.iter().enumerate() {
+            let from_here = value.clone().floordiv(*c);
+            // The highest digit is what is left.
+            let own = if n + 1 < parts.len() { from_here.floormod(digit.size) } else { from_here };
+            let (_, sum) = found.iter_mut().find(|(v, _)| *v == digit.var)?;
+            *sum = own * digit.low + sum.clone();
+        }
+    }
+    Some(found)
+}
+
 fn by_digits(sums: &[Sum], vars: &[(Var, i64)]) -> Option<(bool, bool)> {
     let mut of_var: BTreeMap<Var, Vec<Digit>> = BTreeMap::new();
     let (mut injective, mut dense) = (true, true);
@@ -278,6 +302,28 @@ mod tests {
         check(&[Index::from(F).floordiv(4), Index::from(F).floormod(4)], &[(F, 13)], true, false);
         check(&[Index::from(F).floordiv(4)], &[(F, 16)], false, true);
         check(&[Index::from(0) - F], &[(F, 16)], true, true);
+    }
+
+    #[test]
+    fn digits_lead_back_to_what_they_are_of() {
+        let (f, g) = (Index::from(F), Index::from(G));
+        for map in [
+            vec![f.clone().floormod(8), f.clone().floordiv(8), g.clone()],
+            vec![g.clone() * 24 + f.clone()],
+            vec![f.clone().floordiv(6), g.clone() * 6 + f.clone().floormod(6)],
+        ] {
+            let vars = [(F, 24), (G, 5)];
+            for (a, b) in (0..24).flat_map(|a| (0..5).map(move |b| (a, b))) {
+                let at = |v: Var| Some(if v == F { a } else { b });
+                let values: Vec<Index> = map.iter().map(|i| Index::Int(i.eval(&at).unwrap())).collect();
+                let back = inverse(&map, &vars, &values).unwrap();
+                let back: Vec<_> = back.iter().map(|(v, i)| (*v, i.eval(&|_| None).unwrap())).collect();
+                assert_eq!(back, [(F, a), (G, b)], "{map:?}");
+            }
+        }
+        for map in [vec![f.clone().floordiv(8)], vec![f.clone() + 1], vec![f.clone() * 2], vec![f.clone() + G * 23]] {
+            assert_eq!(inverse(&map, &[(F, 24)], &map), None, "{map:?}");
+        }
     }
 
     #[test]

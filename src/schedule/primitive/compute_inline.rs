@@ -61,7 +61,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
             map.extend(vars.iter().copied().zip(indices));
             visit::subst_expr(&store.value, &map)
         }
-        e => e,
+        e => joined(e),
     });
     dataflow::remove_buffer(&mut out, buffer);
     Ok(out.into())
@@ -118,6 +118,18 @@ fn check_readers(refusal: Refusal, func: &Func, block: &Block, output: BufferId)
     Ok(())
 }
 
+/// A choice within a choice whose other sides are the same is one choice.
+fn joined(value: Expr) -> Expr {
+    let Expr::Select(outer, inner, other) = value else { return value };
+    match (*outer, *inner) {
+        (Expr::Cond(a), Expr::Select(b, chosen, same)) if same == other && matches!(*b, Expr::Cond(_)) => {
+            let both = if let Expr::Cond(b) = *b { a.and(*b) } else { *a };
+            Expr::Select(Box::new(Expr::Cond(Box::new(both))), chosen, other)
+        }
+        (outer, inner) => Expr::Select(Box::new(outer), Box::new(inner), other),
+    }
+}
+
 /// The iterators in the order of the index, where it is all of them, each once (those of extent 1 may be missing).
 pub fn plain_iterators(block: &Block, at: &[Index]) -> Option<Vec<Var>> {
     let vars: Vec<Var> = at.iter().map(Index::as_var).collect::<Option<_>>()?;
@@ -144,6 +156,17 @@ mod tests {
     fn readers_compute_what_they_read() {
         let text = steps(CHAIN, "compute_inline X; compute_inline Y");
         assert!(text.contains("Z[vi] = A[vi]*2.0 + 1.0 + A[vi]\n") && !text.contains("X"), "{text}");
+    }
+
+    #[test]
+    fn choices_join() {
+        let text = "program twice
+            input A f32[5]
+            X: X[i 8] f32 = select(i < 5, A[i], 0)
+            Y: Y[i 9] f32 = select(i > 1 and i < 8, X[i], 0)
+            Z: output Z[i 9] f32 = select(i < 9, Y[i], 1)";
+        let text = steps(text, "compute_inline X; compute_inline Y");
+        assert!(text.contains("select(vi < 9, select(vi > 1 and vi < 8 and vi < 5, A[vi], 0.0), 1.0)"), "{text}");
     }
 
     #[test]

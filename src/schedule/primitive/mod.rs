@@ -228,6 +228,7 @@ pub mod reverse_compute_at;
 pub mod reverse_compute_inline;
 pub mod rfactor;
 pub mod set_scope;
+pub mod skew;
 pub mod specialize;
 pub mod split;
 pub mod split_k;
@@ -235,6 +236,7 @@ pub mod storage_align;
 pub mod swizzle;
 pub mod tensor_core;
 pub mod tensorize;
+pub mod transform_block_layout;
 pub mod transform_layout;
 pub mod unroll;
 pub mod vectorize;
@@ -259,6 +261,7 @@ pub static ALL: &[&Primitive] = &[
     &rfactor::PRIMITIVE,
     &split_k::PRIMITIVE,
     &transform_layout::PRIMITIVE,
+    &transform_block_layout::PRIMITIVE,
     &annotate::PRIMITIVE,
     &tensorize::PRIMITIVE,
     &tensor_core::PRIMITIVE,
@@ -268,6 +271,7 @@ pub static ALL: &[&Primitive] = &[
     &specialize::PRIMITIVE,
     &rasterize::PRIMITIVE,
     &pad::PRIMITIVE,
+    &skew::PRIMITIVE,
 ];
 
 #[cfg(test)]

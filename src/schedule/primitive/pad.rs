@@ -26,7 +26,7 @@
 //! for k in 0..6: S: S[0] += A[k]     ->    for k in 0..8: S: S[0] += A_pad[k]
 //! ```
 
-mod check;
+pub(super) mod check;
 
 use super::{Applied, Kind, Parameter, Primitive};
 use crate::error::Result;
@@ -66,15 +66,16 @@ pub static PRIMITIVE: Primitive = Primitive {
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let refusal = Refusal::new("pad", func);
     let block = find::block(func, args.get_word("block")?)?;
-    let plan = Check { refusal, func, block }.all(args.get_multiples("multiples")?)?;
-    let made = names(func, &plan, &args.names)?;
+    let plan = Check { refusal, func, block }.all(args.get_multiples("multiples")?, 0)?;
+    let made = names(func, &plan, "pad", &args.names)?;
     let names = made.iter().map(|m| m.stage.clone()).chain(made.iter().flat_map(|m| m.loops.clone())).collect();
     Ok(Applied { func: rewrite(func.clone(), block.name, &plan, &made), names })
 }
 
-fn names(func: &Func, plan: &Plan, stated: &[String]) -> Result<Vec<Made>> {
+/// Names of the stages, by default those of their buffers with an end, and of their loops.
+pub(super) fn names(func: &Func, plan: &Plan, end: &str, stated: &[String]) -> Result<Vec<Made>> {
     let all: Vec<&Access> = plan.reads.iter().chain(&plan.output).collect();
-    let defaults: Vec<String> = all.iter().map(|a| format!("{}_pad", func.buffer(a.buffer).name)).collect();
+    let defaults: Vec<String> = all.iter().map(|a| format!("{}_{end}", func.buffer(a.buffer).name)).collect();
     let (stages, loops) = stated.split_at(stated.len().min(all.len()));
     let stages = find::new_stages(func, stages, &defaults)?;
     let numbered = stages.iter().zip(&all).flat_map(|(s, a)| (0..a.at.len()).map(move |n| format!("{s}_{n}")));
@@ -115,7 +116,7 @@ fn rewrite(mut func: Func, block: crate::ir::BlockId, plan: &Plan, made: &[Made]
 }
 
 /// The loops as long as they will be.
-fn grow(body: &mut [Stmt], grown: &[Grown]) {
+pub(super) fn grow(body: &mut [Stmt], grown: &[Grown]) {
     for g in grown {
         visit::change_loop(body, g.run_by, &mut |l| l.extent = Index::Int(g.to));
     }
@@ -144,7 +145,7 @@ fn filled(func: &mut Func, read: &Access, to: BufferId, fill: Option<Expr>, made
 }
 
 /// Whether a value from 0 to `end` lies in the range.
-fn within(v: &Index, range: &Range, end: i64) -> Cond {
+pub(super) fn within(v: &Index, range: &Range, end: i64) -> Cond {
     let mut env = Env::new();
     v.for_each_var(&mut |v| env.bind(v, 0, end - 1));
     let last = range.min.clone() + range.extent.clone();

@@ -106,7 +106,7 @@ fn check(refusal: Refusal, func: &Func, buffer: BufferId, map: &IndexMap) -> Res
 }
 
 /// The shape of the map's image, if it is a box from 0 that is reached one-to-one.
-fn image_shape(map: &IndexMap, extents: &[i64]) -> Option<Vec<i64>> {
+pub(super) fn image_shape(map: &IndexMap, extents: &[i64]) -> Option<Vec<i64>> {
     let vars: Vec<(Var, i64)> = (0u32..).map(Var).zip(extents.iter().copied()).collect();
     let mut env = Env::new();
     vars.iter().for_each(|(v, e)| env.bind(*v, 0, e - 1));

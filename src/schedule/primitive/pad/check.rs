@@ -1,5 +1,5 @@
-//! What `pad` finds out before it rewrites: which iterators grow, which buffers they index, and that every requirement
-//! holds.
+//! What `pad` and `skew` find out before they rewrite: which iterators grow, which buffers they index, and that every
+//! requirement holds that both have, under the same numbers.
 
 use super::grow;
 use crate::dtype::DType;
@@ -73,12 +73,13 @@ pub struct Check<'a> {
 }
 
 impl Check<'_> {
-    pub fn all(&self, multiples: &[(String, i64)]) -> Result<Plan> {
+    /// Everything, where the loops grow by `more` iterations, and then to multiples.
+    pub fn all(&self, multiples: &[(String, i64)], more: i64) -> Result<Plan> {
         let names: Vec<String> = multiples.iter().map(|(name, _)| name.clone()).collect();
         let loops = find::loops(self.func, &names)?;
         let around = self.around()?;
         let grown: Vec<Grown> =
-            loops.iter().zip(multiples).map(|(l, (_, m))| self.grown(&around, l, *m)).collect::<Result<_>>()?;
+            loops.iter().zip(multiples).map(|(l, (_, m))| self.grown(&around, l, *m, more)).collect::<Result<_>>()?;
         let (output, combination) = self.nature()?;
         let reads = self.reads(&grown, output)?;
         let crop = self.output(&grown, output)?;
@@ -95,6 +96,16 @@ impl Check<'_> {
         self.func.block_name(self.block.name)
     }
 
+    /// What to try where another step came too early.
+    fn early(&self, than: &str) -> String {
+        format!("{} before {than}", self.refusal.primitive())
+    }
+
+    /// What is not done to the block.
+    fn done(&self) -> &'static str {
+        if self.refusal.primitive() == "pad" { "padded" } else { "skewed" }
+    }
+
     /// Requirement 7; the loops around.
     fn around(&self) -> Result<Vec<&For>> {
         let name = self.name();
@@ -109,7 +120,7 @@ impl Check<'_> {
     }
 
     /// Requirements 1 and 2.
-    fn grown(&self, around: &[&For], l: &For, multiple: i64) -> Result<Grown> {
+    fn grown(&self, around: &[&For], l: &For, multiple: i64, more: i64) -> Result<Grown> {
         let (name, block) = (self.func.var_name(l.var), self.name());
         let no = |number, message: String| {
             self.refusal.broken(
@@ -122,7 +133,7 @@ impl Check<'_> {
             return Err(no(1, format!("the multiple {multiple} of loop `{name}` is not positive")));
         }
         if let Some(what) = analyze::placement(l) {
-            return Err(no(2, format!("loop `{name}` {what}")).help("pad before placing"));
+            return Err(no(2, format!("loop `{name}` {what}")).help(self.early("placing")));
         }
         let Some(from) = l.extent.as_int() else {
             return Err(no(2, format!("the extent of loop `{name}` is not a constant")));
@@ -133,13 +144,14 @@ impl Check<'_> {
         }
         let Some(it) = self.run_by(l, from) else {
             let error = no(2, format!("loop `{name}` does not run one whole iterator of {block} by itself"));
-            return Err(error.help("pad before splitting, fusing and moving"));
+            return Err(error.help(self.early("splitting, fusing and moving")));
         };
         if !self.block.predicate.is_true() {
-            return Err(no(2, format!("{block} has a predicate")).help("pad before splitting"));
+            return Err(no(2, format!("{block} has a predicate")).help(self.early("splitting")));
         }
-        let pieces = from / multiple + i64::from(from % multiple != 0);
-        let Some(to) = pieces.max(1).checked_mul(multiple).filter(|to| *to <= limits::NUMBER) else {
+        let pieces = |n: i64| n / multiple + i64::from(n % multiple != 0);
+        let to = from.checked_add(more).and_then(|n| pieces(n).max(1).checked_mul(multiple));
+        let Some(to) = to.filter(|to| *to <= limits::NUMBER) else {
             return Err(no(1, format!("loop `{name}` would grow beyond {}", limits::NUMBER)));
         };
         Ok(Grown { kind: it.kind, run_by: l.var, iter: it.var, from, to })
@@ -156,11 +168,11 @@ impl Check<'_> {
     /// Requirement 3; where BLOCK writes, and how it combines.
     fn nature(&self) -> Result<(&Store, Option<Combination>)> {
         let name = self.name();
-        let nature =
-            dataflow::nature(self.block).map_err(|why| self.no(3, format!("{name} cannot be padded: {why}")))?;
+        let nature = dataflow::nature(self.block)
+            .map_err(|why| self.no(3, format!("{name} cannot be {}: {why}", self.done())))?;
         if let Some(w) = dataflow::writers(self.func, nature.output).into_iter().find(|w| w.name != self.block.name) {
             let message = format!("{} also writes what {name} writes", self.func.block_name(w.name));
-            return Err(self.no(3, message).help("pad before decompose_reduction"));
+            return Err(self.no(3, message).help(self.early("decompose_reduction")));
         }
         let [Stmt::Store(store)] = self.block.body.as_slice() else { return Err(self.refusal.lost("the store")) };
         let Some(init) = &self.block.init else { return Ok((store, None)) };
