@@ -4,9 +4,12 @@ use super::{Gemm, Mma, Wgmma, recommend, schedule};
 use crate::error::Result;
 use crate::loom::Schedule;
 use crate::target::Target;
+use crate::te::GemmSpec;
 
 /// Recipes whose choices are many are asked for so many of them.
 const MOST: usize = 8;
+/// Terms of a slot, and clusters, of tiles that come by bulk copies.
+const BOXES: [(i64, [i64; 2]); 4] = [(64, [1, 1]), (32, [1, 1]), (64, [2, 1]), (64, [1, 2])];
 
 /// The schedules that [`recommend`] weighed against each other for a product, each under a name that says its tiles: the
 /// recommended one first, and then by what the recipe takes them to cost. Where a recipe has nothing to choose, or no tensor
@@ -24,14 +27,30 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
     let steps: Vec<(String, String)> = match wgmma.first().is_some_and(|w| w.pays(spec, target)) {
         true => wgmma.iter().map(|w| (name("wgmma", w.block, 1), w.steps(spec))).collect(),
         false => {
-            let mma = Mma::candidates(spec, target).into_iter().take(MOST);
-            mma.map(|m| (name("mma", m.block, m.parts), m.steps(spec))).collect()
+            let mma: Vec<Mma> = Mma::candidates(spec, target).into_iter().take(MOST).collect();
+            let boxed = mma.first().map(|m| boxed(*m, spec, target)).unwrap_or_default();
+            mma.iter().map(|m| (name("mma", m.block, m.parts), m.steps(spec))).chain(boxed).collect()
         }
     };
     if steps.is_empty() {
         return Ok(vec![("recommended".into(), recommend(gemm, target)?)]);
     }
     steps.into_iter().map(|(name, steps)| Ok((name, schedule(gemm, target, &steps)?))).collect()
+}
+
+/// The first tiles by bulk copies, in each way that fits: started by the block or by a loader, in slots of either length, for
+/// a block or a cluster.
+fn boxed(mma: Mma, spec: &GemmSpec, target: &Target) -> Vec<(String, String)> {
+    let mut out = Vec::new();
+    for (loader, bk, cluster) in [false, true].into_iter().flat_map(|l| BOXES.map(|(bk, cluster)| (l, bk, cluster))) {
+        let Some(m) = mma.by_boxes(spec, target, bk, loader, cluster) else { continue };
+        let [rows, columns] = m.block;
+        let who = if loader { ", loaded by warps of their own" } else { "" };
+        let shared =
+            if cluster == [1, 1] { String::new() } else { format!(", clusters of {} x {}", cluster[0], cluster[1]) };
+        out.push((format!("mma {rows}x{columns} by tma, {} slots of {bk}{who}{shared}", m.stages), m.steps(spec)));
+    }
+    out
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! An H200 at full load is limited by its power: what counts is how few bytes are moved for a product. So large products
 //! have large tiles, neighbouring blocks read the same ones, and B's registers stay while A's change.
 
+mod boxes;
 mod cost;
 mod narrow;
 mod sums;
@@ -20,6 +21,7 @@ use super::sides::{along_k, bound_batch, contiguous, rows, up};
 use crate::dtype::DType;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
+pub use boxes::Boxes;
 pub use narrow::Factors;
 use std::fmt::Write as _;
 pub use sums::Way;
@@ -51,6 +53,8 @@ pub struct Mma {
     pub routes: [Source; 2],
     /// What tensor cores are given of them.
     pub factors: Factors,
+    /// How bulk copies bring the tiles, where these do ([`Mma::by_boxes`]).
+    pub boxes: Option<Boxes>,
 }
 
 /// What a tile of a factor is copied from.
@@ -163,7 +167,21 @@ impl Mma {
         });
         let way = Way::of(spec, target, block, parts);
         let shape = factors.shape(spec, target).unwrap_or([16, factors.depth(spec)]);
-        Mma { block, warps, bk, stages, ahead: true, way, shape, asynchronous, group, parts, routes, factors }
+        Mma {
+            block,
+            warps,
+            bk,
+            stages,
+            ahead: true,
+            way,
+            shape,
+            asynchronous,
+            group,
+            parts,
+            routes,
+            factors,
+            boxes: None,
+        }
     }
 
     /// Threads of a block.
@@ -174,7 +192,11 @@ impl Mma {
     /// Bytes of shared memory of a block.
     pub fn shared(&self, spec: &GemmSpec) -> i64 {
         let rows = if self.way == Way::Pairs { 0 } else { self.block[0] * self.block[1] * 2 };
-        ((self.block[0] + self.block[1]) * self.bk * self.stages * self.factors.bits(spec) / 8).max(rows)
+        let ring = (self.block[0] + self.block[1]) * self.bk * self.stages * self.factors.bits(spec) / 8;
+        match self.boxes {
+            None => ring.max(rows),
+            Some(boxes) => boxes.shared(ring, rows, self.stages),
+        }
     }
 
     /// Whether k does not come out even.
@@ -184,7 +206,7 @@ impl Mma {
 
     /// Whether a factor is read beyond its ends.
     fn pads(&self, spec: &GemmSpec, side: usize) -> bool {
-        self.pads_k(spec) || rows(spec)[side] % self.block[side] != 0
+        self.pads_k(spec) || rows(spec)[side] % self.whole(side) != 0
     }
 }
 
@@ -199,9 +221,14 @@ impl Mma {
         }
         out += &self.nest(spec, &names);
         for side in 0..2 {
-            out += &self.stage(spec, side, &names);
+            out += &match self.boxes {
+                Some(boxes) => self.boxed(spec, side, &names, boxes),
+                None => self.stage(spec, side, &names),
+            };
         }
-        let _ = writeln!(out, "pipeline k0 stages={}; annotate k0 spread 1", self.stages);
+        // Copies by threads start between products.
+        let spread = if self.boxes.is_none() { "; annotate k0 spread 1" } else { "" };
+        let _ = writeln!(out, "pipeline k0 stages={}{spread}", self.stages);
         for side in 0..2 {
             out += &self.fragment(spec, side, &names);
         }
@@ -209,11 +236,11 @@ impl Mma {
             out.push_str("pipeline kk stages=2\n");
         }
         let _ = writeln!(out, "decompose_reduction {} k0 -> zero\ntensorize ii {}", names.sums, self.instruction(spec));
-        out + &self.finish(spec, &names) + bound_batch(spec)
+        out + &self.loader() + &self.finish(spec, &names) + bound_batch(spec)
     }
 
     fn pad(&self, spec: &GemmSpec, names: &Names) -> String {
-        let sizes = [("i", spec.m, self.block[0]), ("j", spec.n, self.block[1]), ("k", spec.k, self.bk * self.parts)];
+        let sizes = [("i", spec.m, self.whole(0)), ("j", spec.n, self.whole(1)), ("k", spec.k, self.bk * self.parts)];
         let pads = multiples(&sizes);
         if pads.is_empty() { String::new() } else { format!("pad {} {pads}\n", names.whole) }
     }
@@ -244,6 +271,8 @@ impl Mma {
         }
         let (stored, steps) = self.stored(spec, names);
         out += &steps;
+        let [(ci, ic, _), (cj, jc, _)] = self.clusters();
+        let bound = self.clusters().map(|(.., bound)| bound).concat();
         // Instructions that are shorter than what a warp loads at once.
         let depth = self.factors.depth(spec);
         let (split, kq) = match depth / ki {
@@ -253,9 +282,9 @@ impl Mma {
         };
         let _ = write!(
             out,
-            "split i ? {wi} {ti} {m} -> i0 iw im ii; split j ? {wj} {tj} 8 -> j0 jw jm ji\n\
-             split k ? {} {split}\nreorder {part}i0 j0 iw jw k0 kk {kq}jm im ii ji ki\n\
-             rasterize i0 j0 group={} -> tile; bind tile blockIdx.x; fuse iw jw -> w; bind w warp\n",
+            "split i ?{ci} {wi} {ti} {m} -> i0{ic} iw im ii; split j ?{cj} {wj} {tj} 8 -> j0{jc} jw jm ji\n\
+             split k ? {} {split}\nreorder {part}i0 j0{ic}{jc} iw jw k0 kk {kq}jm im ii ji ki\n\
+             rasterize i0 j0 group={} -> tile; bind tile blockIdx.x; fuse iw jw -> w; bind w warp{bound}\n",
             self.bk / depth,
             self.group
         );

@@ -1,9 +1,11 @@
 //! Pipelines of registers inside rings of mbarriers: they run on from slot to slot, at every number of trips, whoever fills
 //! the slots; what is missing or misplaced in between is found.
 
-use warploom::Schedule;
+use warploom::gemm::{Mma, Source};
 use warploom::lower::{Lowered, lower, mutate, print};
 use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with};
+use warploom::te::{GemmSpec, Layout};
+use warploom::{DType, Gemm, Schedule, Target};
 
 /// Four tiles of 32 x 16, or two clusters of two, each the sum of `trips` slots of 32 terms.
 struct Product {
@@ -198,4 +200,68 @@ fn what_stands_between_slots_is_needed() {
     // Two arrivals behind the rounds, each missing, and each in front of the last read.
     let of_the_last = |what: &String| what.ends_with("removed") || what.ends_with("in front of the last read");
     assert!(all > 20 && survived.len() == 4 && survived.iter().all(of_the_last), "of {all}: {survived:#?}");
+}
+
+/// The recipe's tiles by bulk copies: their schedule, and whether a kernel of its own packs a factor.
+fn boxed(spec: &GemmSpec, tiles: Mma) -> (Schedule, bool) {
+    let steps = warploom::schedule::parse(&tiles.steps(spec)).unwrap_or_else(|e| panic!("{e}\n{}", tiles.steps(spec)));
+    let program = Gemm::from(*spec).program().unwrap();
+    (Schedule { program, target: Target::sm_90a(), steps }, tiles.routes.contains(&Source::Packed))
+}
+
+/// Whole tiles, ragged ones whose rows copies can read, and such that have to be packed; by the block, a loader, for a cluster.
+#[test]
+fn the_recipe_by_boxes_is_right_in_every_layout() {
+    let ways = [(false, [1, 1], 32), (true, [1, 1], 64), (true, [2, 1], 32), (true, [1, 2], 32), (false, [2, 1], 64)];
+    for (n, layout) in Layout::ALL.into_iter().enumerate() {
+        for (s, [m, columns, k]) in [[128, 128, 224], [72, 136, 80], [50, 66, 70]].into_iter().enumerate() {
+            let dtype = [DType::F16, DType::Bf16][(n + s) % 2];
+            let spec = *Gemm::new(m, columns, k).of(dtype).layout(layout).spec();
+            let tiles = Mma::of(&spec, &Target::sm_90a(), [32, 64], [1, 2], 1);
+            let mut tried = 0;
+            for (loader, cluster, bk) in ways {
+                let Some(tiles) = tiles.by_boxes(&spec, &Target::sm_90a(), bk, loader, cluster) else { continue };
+                let (schedule, packed) = boxed(&spec, tiles);
+                let found = lowered(&schedule);
+                let name = format!("{m}x{columns}x{k} {dtype} {} {tiles:?}", layout.name());
+                assert!(print(&found).contains("bulk A_s") && packed == (s == 2), "{name}");
+                assert_eq!(wrong(&schedule, &found, &[Policy::InOrder, Policy::Random(5)]), None, "{name}");
+                tried += 1;
+            }
+            assert!(tried >= 3, "{tried}");
+        }
+    }
+}
+
+/// Large tiles with a loader and without: clean code, whose products wait for nothing that was loaded in their own step.
+#[test]
+fn large_tiles_by_boxes_assemble_without_a_spill() {
+    let (tools, target) = (super::ptxas::tools(), Target::sm_90a());
+    for (n, layout) in Layout::ALL.into_iter().enumerate() {
+        let spec = *Gemm::new(4096, 4096, 4096).of([DType::F16, DType::Bf16][n % 2]).layout(layout).spec();
+        let large = Mma::of(&spec, &target, [128, 256], [2, 4], 1);
+        let all = [(n % 2 == 0, [1, 1], 64), (true, [1, 1], 32), (true, [[2, 1], [1, 2]][n % 2], 64)];
+        for (loader, cluster, bk) in all {
+            let tiles = large.by_boxes(&spec, &target, bk, loader, cluster).unwrap();
+            let found = lowered(&boxed(&spec, tiles).0);
+            super::ptxas::assemble(&tools, &found, &target, true).unwrap_or_else(|e| panic!("{tiles:?}: {e}"));
+        }
+    }
+}
+
+/// A ninth warp would leave the others too few registers: a warpgroup gives them its own, where the chip can move them.
+#[test]
+fn loaders_leave_the_registers_that_tiles_need() {
+    let spec = *Gemm::new(4096, 4096, 4096).of(DType::F16).spec();
+    let warps = |target: Target, block, warps| {
+        let tiles = Mma::of(&spec, &target, block, warps, 1).by_boxes(&spec, &target, 64, true, [1, 1]);
+        tiles.and_then(|m| m.boxes).map(|b| b.warps)
+    };
+    assert_eq!(warps(Target::sm_90a(), [128, 256], [2, 4]), Some(4));
+    assert_eq!(warps(Target::sm_90(), [128, 256], [2, 4]), None);
+    assert_eq!(warps(Target::sm_90(), [128, 128], [2, 2]), Some(1));
+    assert_eq!(warps(Target::sm_80(), [128, 128], [2, 2]), None);
+    let of = |dtype| *Gemm::new(4096, 4096, 4096).of(dtype).layout(Layout::NT).spec();
+    let bytes = Mma::of(&of(DType::S8), &Target::sm_90a(), [128, 128], [2, 2], 1);
+    assert_eq!(bytes.by_boxes(&of(DType::S8), &Target::sm_90a(), 64, true, [1, 1]), None);
 }

@@ -41,6 +41,15 @@ impl Mma {
 
     /// Blocks that a multiprocessor has room for.
     fn resident(&self, spec: &GemmSpec, target: &Target) -> i64 {
+        let registers = u32::try_from(self.registers(spec)).unwrap_or(u32::MAX);
+        let (Ok(threads), Ok(shared)) = (u32::try_from(self.threads()), u32::try_from(self.shared(spec))) else {
+            return 0;
+        };
+        if registers > 255 { 0 } else { i64::from(target.occupancy(threads, registers, shared).blocks) }
+    }
+
+    /// Registers of a thread.
+    pub(super) fn registers(&self, spec: &GemmSpec) -> i64 {
         let [wm, wn] = self.warp();
         let sums = wm * wn / 32 * i64::from(spec.acc.bits()) / 32;
         let unpacked = if self.factors == Factors::Unpacked { (wm + wn) / 2 } else { 0 };
@@ -50,11 +59,7 @@ impl Mma {
         } else {
             (self.block[0] + self.block[1]) * self.bk * self.factors.bits(spec) / 32 / self.threads()
         };
-        let registers = u32::try_from(sums + factors + copied + ADDRESSES).unwrap_or(u32::MAX);
-        let (Ok(threads), Ok(shared)) = (u32::try_from(self.threads()), u32::try_from(self.shared(spec))) else {
-            return 0;
-        };
-        if registers > 255 { 0 } else { i64::from(target.occupancy(threads, registers, shared).blocks) }
+        sums + factors + copied + ADDRESSES
     }
 
     /// Rows and columns of C of a warp.

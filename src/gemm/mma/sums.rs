@@ -46,7 +46,7 @@ impl Mma {
 
     /// Whether the tiles reach beyond C.
     pub(super) fn grows(&self, spec: &GemmSpec) -> bool {
-        spec.m % self.block[0] != 0 || spec.n % self.block[1] != 0
+        spec.m % self.whole(0) != 0 || spec.n % self.whole(1) != 0
     }
 
     /// The block that takes the sums out of registers, which are a fragment: the buffer between them and the conversion
@@ -70,7 +70,7 @@ impl Mma {
             out.push_str("compute_inline acc_pad\n");
         }
         if grows && self.staged() {
-            let sizes = [("out_i", spec.m, self.block[0]), ("out_j", spec.n, self.block[1])];
+            let sizes = [("out_i", spec.m, self.whole(0)), ("out_j", spec.n, self.whole(1))];
             let _ = writeln!(out, "pad out {} -> acc_out C_pad; compute_inline acc_out", multiples(&sizes));
         }
         let _ = writeln!(out, "set_scope {} fragment", if grows { "acc_pad" } else { "acc" });
@@ -109,8 +109,9 @@ impl Mma {
             let vector = if spec.n % 8 == 0 { " 8 -> s_0 s_1 s_2; vectorize s_2" } else { " -> s_0 s_1" };
             let _ = writeln!(
                 out,
-                "reverse_compute_at C_s tile -> s0 s1; fuse s0 s1 -> s; split s ? {}{vector}; bind s_1 threadIdx.x\n\
+                "reverse_compute_at C_s {} -> s0 s1; fuse s0 s1 -> s; split s ? {}{vector}; bind s_1 threadIdx.x\n\
                  swizzle C_s 128",
+                self.innermost(),
                 self.threads(),
             );
             if self.grows(spec) {

@@ -13,7 +13,7 @@ const fn feature(name: &'static str, words: &'static [&'static str]) -> Feature 
     Feature { name, words }
 }
 
-const FEATURES: [Feature; 22] = [
+const FEATURES: [Feature; 23] = [
     feature("wgmma", &["tensorize ", " wgmma"]),
     feature("A in registers", &["tensorize ", " wgmma_rs"]),
     feature("stmatrix", &["tensorize ", " stmatrix"]),
@@ -30,6 +30,7 @@ const FEATURES: [Feature; 22] = [
     feature("tma store", &["copy_with C_s tma"]),
     feature("cp.async", &["copy_with ", " cp_async"]),
     feature("ring", &["pipeline "]),
+    feature("ring of fragments", &["pipeline kk "]),
     feature("in flight", &["pipeline ", " in_flight="]),
     feature("swizzle", &["swizzle "]),
     feature("pad", &["pad "]),

@@ -1,12 +1,14 @@
 //! Random schedules for Hopper: what recipes do, changed at random.
 //!
-//! A schedule begins with steps that reach wgmma, bulk copies, clusters, roles and persistent walks together ([`products`]), or
-//! that stage an elementwise program through shared memory ([`staged`]); then [`edits`] leaves steps out, swaps them and changes
+//! A schedule begins with steps that reach wgmma, bulk copies, clusters, roles and persistent walks together ([`products`]), that
+//! multiply fragments of warps which cross the slots of such rings ([`fragments`]), or that stage an elementwise program through
+//! shared memory ([`staged`]); then [`edits`] leaves steps out, swaps them and changes
 //! numbers. Steps that are refused are left out. Every refusal has a code and a place, and one of the whole says what to try;
 //! what is not refused is right: in the ring under adversarial orders, in the real types, its certificate, and through ptxas.
 
 mod edits;
 pub mod features;
+mod fragments;
 mod products;
 mod staged;
 
@@ -35,8 +37,9 @@ fn is_wrong(e: &Error) -> bool {
 }
 
 fn draw(source: &mut Source, tally: &mut Tally, case: &mut Case) {
-    let (program, steps) = match source.below(5) {
+    let (program, steps) = match source.below(6) {
         0 => staged::schedule(source),
+        1 => fragments::schedule(source),
         _ => products::schedule(source),
     };
     case.program = program;

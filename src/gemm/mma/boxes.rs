@@ -1,0 +1,134 @@
+//! Tiles that come by bulk copies (TMA): one thread starts the boxes of a slot, and no thread spends issue slots, registers of
+//! addresses or power on them.
+//!
+//! A *loader* is warps of their own, behind a ring of mbarriers: nobody else waits for a slot to be free. A scheduler of the
+//! chip has a quarter of its registers, so that a ninth warp leaves 168 to each thread, of which tiles of 64 x 64 a warp need
+//! over 200. Where that matters the loader is a warpgroup, which gives its registers to the others; chips that cannot move
+//! them have no such loader. *Without* one a thread of the block starts the copies behind a barrier, as cp.async has one, and
+//! C's tile may take the place of the slots.
+//!
+//! Blocks of a cluster along rows share tiles of B, along columns tiles of A: each is fetched once and lands in all of them.
+
+use super::{Factors, Mma, NAMES, Names, Source, Way, rows, runs_along_k, up};
+use crate::target::{Features, Target};
+use crate::te::GemmSpec;
+
+/// How bulk copies bring the tiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Boxes {
+    /// Warps that load and do nothing else: a warp, or a warpgroup that gives up registers; 0 where a thread of the block
+    /// starts the copies.
+    pub warps: i64,
+    /// Blocks of a cluster along rows and along columns of C.
+    pub cluster: [i64; 2],
+}
+
+/// Warps of a loader that moves registers, and the registers that its threads keep.
+const GROUP: i64 = 4;
+const KEPT: i64 = 40;
+/// Schedulers of a multiprocessor, each with its part of the registers, and lanes of a warp.
+const SCHEDULERS: i64 = 4;
+const LANES: i64 = 32;
+/// Bytes of shared memory besides tiles: two mbarriers a slot, and what alignment may ask for.
+const BARRIERS: i64 = 16;
+const ALIGNED: i64 = 1024;
+/// The most slots.
+const SLOTS: i64 = 8;
+
+impl Boxes {
+    /// Bytes of shared memory: a loader may fill a slot at any time, so that C's tile has a place of its own beside them.
+    pub(super) fn shared(self, ring: i64, rows: i64, stages: i64) -> i64 {
+        let tiles = if self.warps > 0 { ring + rows } else { ring.max(rows) };
+        tiles + BARRIERS * stages + ALIGNED
+    }
+}
+
+impl Mma {
+    /// The same tiles by bulk copies, in slots of `bk` terms, as many of them as fit: by a loader or not, shared by the blocks of
+    /// a cluster. `None` where the chip has no such copies, the recipe none for these types or parts, or where a thread would
+    /// have too few registers or a block too little shared memory.
+    #[must_use]
+    pub fn by_boxes(self, spec: &GemmSpec, target: &Target, bk: i64, loader: bool, cluster: [i64; 2]) -> Option<Mma> {
+        let halves = self.factors == Factors::Stored && spec.a.bits() == 16 && spec.b == spec.a;
+        let clusters = cluster[0] * cluster[1];
+        let shared = clusters == 1
+            || target.has(Features::CLUSTER) && clusters <= i64::from(target.limits.cluster) && spec.batch.is_none();
+        let known = halves && self.parts == 1 && self.asynchronous && target.has(Features::TMA) && shared;
+        // Rows of boxes are swizzled by 128 bytes or less, in whole steps of k.
+        let fits = [32, 64].contains(&bk) && (0..2).all(|d| self.block[d] % 32 == 0 && self.block[d] <= 256);
+        // A cluster that reaches far beyond C multiplies zeros.
+        let used = (0..2).all(|d| cluster[d] == 1 || up(rows(spec)[d], self.block[d]) >= cluster[d]);
+        if !known || !fits || !used {
+            return None;
+        }
+        let warps = if loader { self.loading(spec, target)? } else { 0 };
+        let way = Way::of(spec, target, [0, 1].map(|d| self.block[d] * cluster[d]), self.parts);
+        let with = |stages| Mma { bk, stages, way, boxes: Some(Boxes { warps, cluster }), ..self };
+        let most = SLOTS.min(up(spec.k, bk).max(2));
+        let room = i64::from(target.limits.shared_optin);
+        (2..=most).rev().map(with).find(|m| m.shared(spec) <= room)
+    }
+
+    /// Warps of a loader that leaves the others the registers they need.
+    fn loading(&self, spec: &GemmSpec, target: &Target) -> Option<i64> {
+        let (warps, needed) = (self.threads() / LANES, self.registers(spec));
+        let all = i64::from(target.limits.registers_per_sm);
+        let most = i64::from(target.limits.registers_per_thread);
+        let each = |warps: i64| all / SCHEDULERS / LANES / up(warps, SCHEDULERS);
+        if needed <= each(warps + 1).min(most) {
+            return Some(1);
+        }
+        let moved = (each(warps + GROUP) / 8 * 8 * (warps + GROUP) - KEPT * GROUP) / warps / 8 * 8;
+        let group = target.has(Features::SET_REGISTERS) && warps % GROUP == 0 && needed <= moved.min(most);
+        group.then_some(GROUP)
+    }
+
+    /// Rows or columns of C that a cluster covers.
+    pub(super) fn whole(&self, side: usize) -> i64 {
+        self.block[side] * self.boxes.map_or(1, |b| b.cluster[side])
+    }
+
+    /// For rows and columns what stands for a cluster's blocks: in a split, among its loops, and what binds them.
+    pub(super) fn clusters(&self) -> [(String, &'static str, &'static str); 2] {
+        let names = [(" ic", "; bind ic cluster"), (" jc", "; bind jc cluster")];
+        [0, 1].map(|d| match self.boxes.map_or(1, |b| b.cluster[d]) {
+            1 => Default::default(),
+            n => (format!(" {n}"), names[d].0, names[d].1),
+        })
+    }
+
+    /// The innermost loop over blocks.
+    pub(super) fn innermost(&self) -> &'static str {
+        let [(_, ic, _), (_, jc, _)] = self.clusters();
+        [jc, ic].into_iter().find(|l| !l.is_empty()).map_or("tile", str::trim_start)
+    }
+
+    /// A factor's tile in shared memory, as boxes.
+    pub(super) fn boxed(&self, spec: &GemmSpec, side: usize, names: &Names, boxes: Boxes) -> String {
+        let (n, source) = (NAMES[side], &names.sources[side]);
+        let inlined = match self.pads(spec, side) && self.routes[side] == Source::Direct {
+            true => format!("compute_inline {source}\n"),
+            false => String::new(),
+        };
+        let row = if runs_along_k(spec, side) { self.bk } else { self.block[side] };
+        let swizzle = (row * self.factors.bits(spec) / 8).min(128);
+        let multicast = match boxes.cluster[1 - side] {
+            1 => String::new(),
+            _ => format!(" multicast={}", ["jc", "ic"][side]),
+        };
+        format!(
+            "cache_read {} {source} shared -> {n}_s\n{inlined}compute_at {n}_s k0; swizzle {n}_s {swizzle}; \
+             copy_with {n}_s tma{multicast}\n",
+            names.sums
+        )
+    }
+
+    /// Who loads.
+    pub(super) fn loader(&self) -> String {
+        match self.boxes.map_or(0, |b| b.warps) {
+            0 => String::new(),
+            GROUP => format!("specialize A_s B_s -> load warps={GROUP} regs={KEPT}\n"),
+            warps => format!("specialize A_s B_s -> load warps={warps}\n"),
+        }
+    }
+}
