@@ -7,6 +7,9 @@
 //! which asynchronous copies cannot read. A product that the tiles do not divide is padded with zeros, by the copies or
 //! while a factor is packed. Where there are few tiles, blocks of their own sum over parts of k.
 //!
+//! From Hopper on the copy engine can bring the tiles of 16-bit factors instead of the threads (`boxes`); that is asked for
+//! ([`Mma::by_boxes`]), not chosen.
+//!
 //! Turing has no asynchronous copies, and shorter instructions: tiles come through registers there, two slots deep.
 //!
 //! An H200 at full load is limited by its power: what counts is how few bytes are moved for a product. So large products
@@ -227,7 +230,7 @@ impl Mma {
             };
         }
         // Copies by threads start between products.
-        let spread = if self.boxes.is_none() { "; annotate k0 spread 1" } else { "" };
+        let spread = if self.boxes.is_none_or(|b| b.spread && self.ahead) { "; annotate k0 spread 1" } else { "" };
         let _ = writeln!(out, "pipeline k0 stages={}{spread}", self.stages);
         for side in 0..2 {
             out += &self.fragment(spec, side, &names);

@@ -20,6 +20,8 @@ struct Product {
     fill: &'static str,
     /// Fragments come by ldmatrix, or by ordinary loads.
     matrices: bool,
+    /// What stands between slots stands between products.
+    spread: bool,
 }
 
 const BY_ROLE: &str = "copy_with A_s tma; copy_with B_s tma; specialize A_s B_s -> load warps=1";
@@ -35,11 +37,12 @@ const SHARED: &str = "copy_with A_s tma; copy_with B_s tma multicast=ic; special
 const SHARED_OWN: &str = "copy_with A_s tma; copy_with B_s tma multicast=ic";
 
 const PLAIN: Product =
-    Product { trips: 5, slots: 3, walk: "", cluster: false, ahead: 2, fill: BY_ROLE, matrices: true };
+    Product { trips: 5, slots: 3, walk: "", cluster: false, ahead: 2, fill: BY_ROLE, matrices: true, spread: false };
 
 impl Product {
     fn schedule(&self) -> Schedule {
         let Product { trips, slots, walk, ahead, fill, .. } = self;
+        let spread = if self.spread { "; annotate k0 spread 1" } else { "" };
         let [a, b] = match self.matrices {
             true => [
                 "split f0 ? 16 -> fm fi; tensorize fi ldmatrix.m16n16.f16",
@@ -62,7 +65,7 @@ impl Product {
             pipeline k0 stages={slots}
             cache_read mma A_s fragment -> A_f; compute_at A_f kk -> f0 f1; {a}
             cache_read mma B_s fragment -> B_f; compute_at B_f kk -> g0 g1; {b}
-            pipeline kk stages={ahead}
+            pipeline kk stages={ahead}{spread}
             decompose_reduction mma k0 -> zero
             tensorize ii mma.m16n8k16.f32.f16.f16",
             trips * ahead * 16
@@ -77,6 +80,7 @@ pub fn subjects() -> Vec<(&'static str, Schedule)> {
     vec![
         ("fragments across the slots of a role", Product { trips: 8, ..PLAIN }.schedule()),
         ("fragments across the slots of a block", own.schedule()),
+        ("fragments across slots between products", Product { spread: true, trips: 8, ..PLAIN }.schedule()),
         (
             "fragments across the slots of a cluster",
             Product { fill: SHARED, cluster: true, trips: 4, ..PLAIN }.schedule(),
@@ -145,6 +149,9 @@ fn every_number_of_trips_is_right_in_every_order() {
         ("blocks that stay", Product { walk: " persistent", fill: OWN, ..PLAIN }),
         ("four fragments", Product { ahead: 4, ..PLAIN }),
         ("ordinary loads", Product { matrices: false, ..PLAIN }),
+        ("a role, between products", Product { spread: true, ..PLAIN }),
+        ("the block itself, between products", Product { spread: true, fill: OWN, ..PLAIN }),
+        ("blocks that stay, between products", Product { spread: true, walk: " persistent", ahead: 4, ..PLAIN }),
     ];
     for (name, form) in forms {
         for slots in [2, 3] {
@@ -162,6 +169,23 @@ fn every_number_of_trips_is_right_in_every_order() {
 fn a_slot_is_waited_for_before_the_products_of_the_last_one_end() {
     for fill in [BY_ROLE, OWN, BY_THREADS] {
         crosses(&lowered(&Product { fill, ..PLAIN }.schedule()));
+    }
+}
+
+/// With `spread` the arrival for a slot and the wait for the next stand between two products of one step, behind its last read.
+#[test]
+fn what_stands_between_slots_can_stand_between_products() {
+    let lines = multipliers(&lowered(&Product { spread: true, ..PLAIN }.schedule()));
+    let text = lines.join("\n");
+    let waits: Vec<usize> = (0..lines.len()).filter(|n| lines[*n].starts_with("mbarrier.wait")).collect();
+    assert_eq!(waits.len(), 5, "{text}");
+    for at in &waits[1..] {
+        let last = |word: &str| lines[..*at].iter().rposition(|l| l.contains(word));
+        let (read, product, left) = (last("ldmatrix"), last("mma."), last("mbarrier.arrive"));
+        assert!(read < product && product < left, "{text}");
+        // The other product of the step comes before the next slot is read.
+        let next = |word: &str| lines[*at..].iter().position(|l| l.contains(word));
+        assert!(next("mma.") < next("ldmatrix"), "{text}");
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Boxes {
     pub warps: i64,
     /// Blocks of a cluster along rows and along columns of C.
     pub cluster: [i64; 2],
+    /// The arrival for a slot and the wait for the next one stand between the products of a step, not in front of one.
+    pub spread: bool,
 }
 
 /// Warps of a loader that moves registers, and the registers that its threads keep.
@@ -63,7 +65,7 @@ impl Mma {
         }
         let warps = if loader { self.loading(spec, target)? } else { 0 };
         let way = Way::of(spec, target, [0, 1].map(|d| self.block[d] * cluster[d]), self.parts);
-        let with = |stages| Mma { bk, stages, way, boxes: Some(Boxes { warps, cluster }), ..self };
+        let with = |stages| Mma { bk, stages, way, boxes: Some(Boxes { warps, cluster, spread: true }), ..self };
         let most = SLOTS.min(up(spec.k, bk).max(2));
         let room = i64::from(target.limits.shared_optin);
         (2..=most).rev().map(with).find(|m| m.shared(spec) <= room)

@@ -15,14 +15,17 @@
 //! A wait further up waits for no less. It cannot hold up what fills its slot: that needs the arrivals of earlier slots, which
 //! all stand in front of it. What starts bulk copies ahead moves up with the wait; the slot that it fills has been read, too.
 //!
+//! Where the loop is to *spread* its copies over the steps inside, the arrival and the wait stand in the middle of the products of
+//! the step before, behind the last loads of the slot: what the next loads wait for has then been asked for ahead of them.
+//!
 //! The loop is written out by the slots where this makes them constants: addresses then differ by constants, and no
 //! remainder is left to compute. The last iterations are written out behind it, so that its body asks for no condition.
 
 use super::bulk;
-use super::ring::Ring;
+use super::ring::{Ring, in_pieces};
 use crate::error::Result;
 use crate::ir::simplify::{self, Env};
-use crate::ir::{BufferId, BulkCopy, Elect, For, Func, Index, LoopKind, Stmt, Sync, SyncKind, Var, Way, visit};
+use crate::ir::{BufferId, BulkCopy, Elect, For, Func, Index, LoopKind, Note, Stmt, Sync, SyncKind, Var, Way, visit};
 
 /// Steps of the inner loop up to which an iteration of each slot is written out.
 const WRITTEN_OUT: i64 = 64;
@@ -154,16 +157,26 @@ impl Crossing {
     fn iteration(&self, k: &Index, env: &Env) -> Vec<Stmt> {
         let next = (k.as_int() != Some(self.extent - 1)).then(|| simplify::simplify(&(k.clone() + 1), env));
         let (extent, ahead) = (self.inner.extent(), self.inner.ahead());
+        let mut crossing = self.at(&self.leave, k, env);
+        crossing.extend(next.iter().flat_map(|next| self.at(&self.enter, next, env)));
+        let spread = self.l.notes.contains_key(&Note::Spread);
         let mut out = self.at(&self.before, k, env);
         for step in 0..extent {
             let load = step + ahead;
             if load == extent {
-                out.extend(self.at(&self.leave, k, env));
-                out.extend(next.iter().flat_map(|next| self.at(&self.enter, next, env)));
+                out.append(&mut crossing);
             }
             let of = if load < extent { Some(k) } else { next.as_ref() };
             out.extend(of.iter().flat_map(|k| self.at(&self.inner.loads(load % extent, env), k, env)));
-            out.extend(self.at(&self.inner.computes(step, env), k, env));
+            let computes = self.at(&self.inner.computes(step, env), k, env);
+            if !spread || load + 1 != extent {
+                out.extend(computes);
+                continue;
+            }
+            // The values of the last loads have come by the middle, and the wait delays none of the products behind it.
+            let mut pieces = in_pieces(computes);
+            pieces.insert(pieces.len().div_ceil(2), std::mem::take(&mut crossing));
+            out.extend(pieces.concat());
         }
         out.extend(self.at(&self.after, k, env));
         out

@@ -302,7 +302,7 @@ impl Ring {
 const PIECES: i64 = 16;
 
 /// What computes, in as many pieces as its outermost loop has iterations, if these are few.
-fn in_pieces(compute: Vec<Stmt>) -> Vec<Vec<Stmt>> {
+pub fn in_pieces(compute: Vec<Stmt>) -> Vec<Vec<Stmt>> {
     match <[Stmt; 1]>::try_from(compute) {
         Ok([Stmt::For(l)]) if few(&l).is_some() => {
             let once = |i: i64| visit::subst_body(l.body.clone(), &[(l.var, Index::Int(i))].into());

@@ -181,6 +181,7 @@ pub const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("worked example", "barrier moved", "(no block leaves while another one may still reach it) moved up", WAITS),
     ("worked example without roles", "barrier", "(no block leaves while another one may still reach it)", ALL_LANDED),
     ("fragments across", "barrier moved", "all lanes have read the slot) moved up", PRODUCTS),
+    ("fragments across slots between products", "wait moved", "the slot is full) moved down", PRODUCTS),
     ("fragments across", "barrier", "all lanes have read the slot)", LEFT_LAST),
     ("fragments across", "election changed", "one thread of 1 warps to mbarrier.arrive (WAR", LEFT_LAST),
     ("fragments across", "arrival", "mbarrier.arrive (WAR A_s, B_s: the slot is read)", LEFT_LAST),

@@ -33,8 +33,8 @@ pub fn schedule(source: &mut Source) -> (Program, Vec<String>) {
     let warps = [if rows > 16 { source.of([1, 2]) } else { 1 }, if columns > 16 { source.of([1, 2]) } else { 1 }];
     let of = Mma::of(&spec, &target, [rows, columns], warps, 1);
     let loader = source.of([0, 1, 1, 2, 4]);
-    let (stages, ahead) = (source.of([2, 2, 3, 3, 4, 5, 6]), source.chance(85));
-    let tiles = Mma { bk, stages, ahead, boxes: Some(Boxes { warps: loader, cluster }), ..of };
+    let (stages, ahead, spread) = (source.of([2, 2, 3, 3, 4, 5, 6]), source.chance(85), source.chance(40));
+    let tiles = Mma { bk, stages, ahead, boxes: Some(Boxes { warps: loader, cluster, spread }), ..of };
     let mut steps: Vec<String> = tiles.steps(&spec).split(['\n', ';']).map(|s| s.trim().to_string()).collect();
     steps.retain(|s| !s.is_empty());
     vary(&mut steps, source);
