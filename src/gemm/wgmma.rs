@@ -9,6 +9,7 @@
 //! bytes: other factors are packed by a kernel of their own first, and other rows of C are stored by the threads. Bytes are
 //! multiplied along rows alone: a factor whose rows do not run along k is turned by such a kernel, too.
 
+mod residues;
 mod rungs;
 mod why;
 mod wide;
@@ -53,6 +54,9 @@ pub struct Wgmma {
     pub routes: [Source; 2],
     /// Bytes that the second-level cache fetches at a time for copies; `None` leaves it to the compiler.
     pub promotion: Option<i64>,
+    /// A block's rows of A are so many apart, and begin alike in lines of the cache, with which its slots begin; 1 for
+    /// neighbours. [`Wgmma::by_residues`] knows where more than one can be.
+    pub residues: i64,
     /// Whether the kernel begins beside the one in front of it in the stream (1), and lets the next one begin beside it (2).
     pub grid_dependency: i64,
     /// Its blocks ask the second-level cache for A and B before they wait for the kernel in front.
@@ -99,6 +103,7 @@ impl Wgmma {
         out_stages: 2,
         routes: [Source::Direct; 2],
         promotion: None,
+        residues: 1,
         grid_dependency: 0,
         l2_prefetch: false,
     };
@@ -177,7 +182,8 @@ impl Wgmma {
 
     /// Blocks of the grid.
     pub fn blocks(&self, spec: &GemmSpec) -> i64 {
-        up(spec.m, self.block[0]) * up(spec.n, self.block[1]) * spec.products()
+        let rows = up(up(spec.m, self.residues), self.block[0]) * self.residues;
+        rows * up(spec.n, self.block[1]) * spec.products()
     }
 
     /// Clocks of a slot's products, of its bytes from the second-level cache, and of what goes through shared memory:
@@ -194,7 +200,7 @@ impl Wgmma {
     /// Clocks that the product takes, as far as tiles decide: waves of blocks, each as long as its products or its bytes.
     fn clocks(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let [m, n] = self.block;
-        let steps = up(spec.k, self.bk) as f64;
+        let steps = self.slots_of_k(spec) as f64;
         let step = self.step(spec, target).into_iter().fold(0.0, f64::max);
         let behind = BEHIND * (m * n * bytes(spec.out)) as f64 / 2048.0;
         let tile = BEFORE + steps * step + behind;
@@ -234,6 +240,9 @@ impl Wgmma {
             );
             if self.pads(spec, side) && self.routes[side] == Source::Direct {
                 let _ = writeln!(out, "compute_inline {source}");
+            }
+            if self.is_skewed() {
+                let _ = writeln!(out, "compute_inline {name}_pad");
             }
             if self.swizzle > 0 {
                 let _ = writeln!(out, "swizzle {name}_s {}", self.swizzle_of(spec, side));
@@ -285,19 +294,22 @@ impl Wgmma {
         let part = |n: i64, name: &str| if n > 1 { (format!(" {n}"), format!(" {name}")) } else { Default::default() };
         let ((ci, ic), (cj, jc)) = (part(bi, "ic"), part(bj, "jc"));
         let (tall, io) = part(self.tall(), "io");
+        let (i, outer) = if self.is_skewed() { ("q", "s i0") } else { ("i", "i0") };
         let mut out = format!(
-            "split i ?{ci} {}{tall} {ROWS} -> i0{ic} iw{io} im; split j ?{cj} {} -> j0{jc} jn\n\
-             split k ? {} {} -> k0 kk ki; reorder i0 j0{ic}{jc} iw k0 kk{io} im jn ki\n",
+            "split {i} ?{ci} {}{tall} {ROWS} -> i0{ic} iw{io} im; split j ?{cj} {} -> j0{jc} jn\n\
+             split k ? {} {} -> k0 kk ki; reorder {outer} j0{ic}{jc} iw k0 kk{io} im jn ki\n",
             self.groups,
             self.block[1],
             self.bk * bytes(spec.a) / DEPTH,
             DEPTH / bytes(spec.a),
         );
         // The tiles of a batch are rows of one walk.
-        let rows = if spec.batch.is_some() { "bi" } else { "i0" };
-        if spec.batch.is_some() {
-            out += "fuse b i0 -> bi\n";
-        }
+        let (rows, fused) = match (spec.batch.is_some(), self.is_skewed()) {
+            (true, _) => ("bi", "fuse b i0 -> bi\n"),
+            (false, true) => ("si", "fuse s i0 -> si\n"),
+            (false, false) => ("i0", ""),
+        };
+        out += fused;
         let walk = match self.group {
             0 => format!("fuse {rows} j0 -> tile"),
             group => format!("rasterize {rows} j0 group={group} -> tile"),
@@ -320,22 +332,23 @@ impl Wgmma {
 
     /// Whether a factor is read beyond its ends.
     fn pads(&self, spec: &GemmSpec, side: usize) -> bool {
-        spec.k % self.bk != 0 || rows(spec)[side] % self.whole(side) != 0
+        self.is_skewed() || spec.k % self.bk != 0 || rows(spec)[side] % self.whole(side) != 0
     }
 
-    /// Rows or columns of C that a cluster covers.
+    /// Rows or columns of C that a cluster covers, with the rows between them.
     fn whole(&self, side: usize) -> i64 {
-        self.block[side] * self.cluster[side]
+        self.block[side] * self.cluster[side] * if side == 0 { self.residues } else { 1 }
     }
 
     /// Whether the tiles reach beyond C.
     fn grows(&self, spec: &GemmSpec) -> bool {
-        (0..2).any(|side| rows(spec)[side] % self.whole(side) != 0)
+        self.is_skewed() || (0..2).any(|side| rows(spec)[side] % self.whole(side) != 0)
     }
 
     /// What the tile of a factor is copied from.
     fn source(&self, spec: &GemmSpec, side: usize) -> String {
         let end = match (self.pads(spec, side), self.routes[side]) {
+            _ if self.is_skewed() => "_skew",
             (true, _) => "_pad",
             (false, Source::Packed) => "_pack",
             (false, Source::Direct) => "",
@@ -345,6 +358,9 @@ impl Wgmma {
 
     /// Zeros around what tiles do not divide, and kernels that pack.
     fn pad(&self, spec: &GemmSpec, sources: &[String; 2]) -> String {
+        if self.is_skewed() {
+            return self.skewed(spec);
+        }
         let by = [self.whole(0), self.whole(1)];
         let pads = multiples(&[("i", spec.m, by[0]), ("j", spec.n, by[1]), ("k", spec.k, self.bk)]);
         let mut out = if pads.is_empty() { String::new() } else { format!("pad {} {pads}\n", sums(spec)) };

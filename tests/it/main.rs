@@ -26,6 +26,7 @@ mod neighbours;
 mod opaque;
 mod programs;
 mod ptxas;
+mod residues;
 mod results;
 mod scan;
 mod schedules;

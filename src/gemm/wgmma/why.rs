@@ -1,6 +1,6 @@
 //! What the choice of tiles rests on, in a line of numbers.
 
-use super::{ROWS, Wgmma, bytes, processors, room, up};
+use super::{ROWS, Wgmma, bytes, processors, room};
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -17,7 +17,7 @@ impl Wgmma {
         let waves = blocks as f64 / (f64::from(processors(target)) * resident as f64);
         // Blocks of a cluster read a shared tile once.
         let [rows, columns] = [m as f64 / self.cluster[1] as f64, n as f64 / self.cluster[0] as f64];
-        let fetched = (rows + columns) * (up(spec.k, self.bk) * self.bk * bytes(spec.a)) as f64 * blocks as f64;
+        let fetched = (rows + columns) * (self.slots_of_k(spec) * self.bk * bytes(spec.a)) as f64 * blocks as f64;
         let clocks = self.clocks(spec, target);
         let step = self.step(spec, target);
         let longest = (0..3).max_by(|a, b| step[*a].total_cmp(&step[*b])).unwrap_or(0);

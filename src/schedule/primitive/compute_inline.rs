@@ -130,9 +130,12 @@ fn joined(value: Expr) -> Expr {
     }
 }
 
-/// The iterators in the order of the index, where it is all of them, each once (those of extent 1 may be missing).
+/// The iterators in the order of the index, where it is all of them, each once. Those of extent 1 may be missing, or be a 0.
 pub fn plain_iterators(block: &Block, at: &[Index]) -> Option<Vec<Var>> {
-    let vars: Vec<Var> = at.iter().map(Index::as_var).collect::<Option<_>>()?;
+    let unit = |it: &&crate::ir::Iter| it.extent.as_int() == Some(1) && !at.iter().any(|i| i.as_var() == Some(it.var));
+    let mut units = block.iters.iter().filter(unit);
+    let iterator = |i: &Index| if *i == Index::Int(0) { units.next().map(|it| it.var) } else { i.as_var() };
+    let vars: Vec<Var> = at.iter().map(iterator).collect::<Option<_>>()?;
     let distinct = (0..vars.len()).all(|i| !vars[..i].contains(&vars[i]));
     let known = |it: &crate::ir::Iter| {
         it.kind == IterKind::Spatial && (vars.contains(&it.var) || it.extent.as_int() == Some(1))

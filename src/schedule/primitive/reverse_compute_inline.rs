@@ -270,6 +270,19 @@ mod tests {
     }
 
     #[test]
+    fn one_row_of_digits_is_read_at_0() {
+        let first = "program first
+            input A f32[8]
+            X: X[i 8] f32 = A[i] * 2.0
+            Y: output Y[i 2] f32 = X[i]";
+        let digits = "transform_block_layout X [i] -> [i % 2, i // 2]
+            transform_block_layout Y [Y_i] -> [Y_i % 2, Y_i // 2]; transform_layout X [i] -> [i % 2, i // 2]";
+        assert!(steps(first, digits).contains("block Y(v0 = Y_0, v1 = Y_1)\n        Y[v1*2 + v0] = X[v0, 0]\n"));
+        let text = steps(first, &format!("{digits}; reverse_compute_inline Y"));
+        assert!(text.contains("where X_1 < 1\n        Y[v1*2 + v0] = A[v1*2 + v0]*2.0\n"), "{text}");
+    }
+
+    #[test]
     fn refusals() {
         const NAME: &str = "reverse_compute_inline";
         let no = |func: &crate::ir::Func, step: &str, n: u32, message: &str| {

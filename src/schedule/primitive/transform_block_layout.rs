@@ -124,10 +124,13 @@ pub(super) fn whole_iterator<'a>(block: &'a Block, l: &For) -> Option<&'a Iter> 
 
 fn rewrite(mut func: Func, block: &Block, map: &IndexMap, plan: &Plan, names: &[String]) -> Option<Func> {
     let loops: Vec<Var> = names.iter().map(|n| func.add_var(n.clone())).collect();
-    let iters: Vec<Iter> = (0..)
+    let stay = block.iters.iter().map(|i| i.var).filter(|v| !plan.gone.iter().any(|(_, it)| it == v));
+    let taken: Vec<String> = stay.map(|v| func.var_name(v).to_string()).collect();
+    let free = (0..).map(|n| format!("v{n}")).filter(|name| !taken.contains(name));
+    let iters: Vec<Iter> = free
         .zip(loops.iter().zip(&plan.shape))
-        .map(|(n, (l, extent))| Iter {
-            var: func.add_var(format!("v{n}")),
+        .map(|(name, (l, extent))| Iter {
+            var: func.add_var(name),
             kind: IterKind::Spatial,
             extent: Index::Int(*extent),
             binding: Index::Var(*l),
@@ -136,11 +139,16 @@ fn rewrite(mut func: Func, block: &Block, map: &IndexMap, plan: &Plan, names: &[
     let extent = |var: Var| block.iters.iter().find(|i| i.var == var)?.extent.as_int();
     let inputs: Vec<(Var, i64)> = (0u32..).map(Var).zip(plan.gone.iter().filter_map(|(_, it)| extent(*it))).collect();
     let values: Vec<Index> = iters.iter().map(|i| Index::Var(i.var)).collect();
-    let back = digits::inverse(&map.outputs, &inputs, &values)?;
+    // What is a single value here is seen to be a digit where the loops are longer.
+    let longer: Vec<(Var, i64)> = inputs.iter().map(|(v, extent)| (*v, extent.saturating_mul(2))).collect();
+    let unit = plan.shape.contains(&1).then(|| digits::inverse(&map.outputs, &longer, &values)).flatten();
+    let back = unit.or_else(|| digits::inverse(&map.outputs, &inputs, &values))?;
     let old: visit::Map = plan.gone.iter().map(|(_, it)| *it).zip(back.into_iter().map(|(_, value)| value)).collect();
 
     let mut env = Env::new();
-    block.iters.iter().chain(&iters).for_each(|i| env.bind_loop(i.var, &i.extent));
+    // One of a single value stays where it is a part of an index: for the reader, and for steps that see digits.
+    let several = |i: &&Iter| i.extent.as_int() != Some(1);
+    block.iters.iter().chain(&iters).filter(several).for_each(|i| env.bind_loop(i.var, &i.extent));
     let through = |body: Vec<Stmt>| {
         visit::map_body(body, &mut |i| simplify::simplify(&visit::subst_index(i, &old), &env), &mut |e| match e {
             Expr::Cond(c) => Expr::Cond(Box::new(simplify::simplify_cond(&c, &env))),
@@ -197,6 +205,12 @@ mod tests {
             transform_block_layout Y [Y_i] -> [Y_i % 4, Y_i // 4]; compute_inline X";
         let text = steps(chain, both);
         assert!(text.contains("Y[v1*4 + v0] = select(v1 < 5, A[v1*4 + v0], 0.0) + 1.0\n"), "{text}");
+    }
+
+    #[test]
+    fn names_of_iterators_stay_different() {
+        let text = steps(GEMM, "cache_read C A shared -> L; transform_block_layout L [L_0] -> [L_0 % 8, L_0 // 8]");
+        assert!(text.contains("block L(v0 = L_0, v2 = L_1_1, v1 = L_1)\n"), "{text}");
     }
 
     #[test]

@@ -34,6 +34,7 @@ const FEATURES: [Feature; 23] = [
     feature("in flight", &["pipeline ", " in_flight="]),
     feature("swizzle", &["swizzle "]),
     feature("pad", &["pad "]),
+    feature("rows apart", &["skew "]),
     feature("packed", &["cache_read ", " global ->"]),
     feature("bias or residual", &["compute_inline add_"]),
     feature("l2_promotion", &["annotate ", " l2_promotion"]),

@@ -23,9 +23,11 @@ pub fn schedule(source: &mut Source) -> (Program, Vec<String>) {
             false => break,
         }
     }
-    let sizes = sizes(&mut spec, &parts, source);
+    let apart = residues(&mut spec, &mut parts, source);
+    let sizes =
+        if apart { spec.sizes().iter().map(|n| *n as usize).collect() } else { sizes(&mut spec, &parts, source) };
     let aligned = |n: i64, t: DType| n * i64::from(t.bits()) % 128 == 0;
-    if source.chance(90) {
+    if !apart && source.chance(90) {
         parts.bulk_store &= aligned(spec.n, spec.out);
         let suited = Wgmma::of(&spec, parts.block, parts.groups, &warploom::Target::sm_90a());
         parts.routes = suited.routes;
@@ -84,6 +86,7 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
         out_stages: 1 + source.below(3) as i64,
         routes: [Route::Direct; 2],
         promotion: source.of([None, None, Some(64), Some(128), Some(256)]),
+        residues: 1,
         grid_dependency: source.of([0, 1, 2]),
         l2_prefetch: source.chance(12),
     }
@@ -107,6 +110,24 @@ fn sizes(spec: &mut GemmSpec, parts: &Wgmma, source: &mut Source) -> Vec<usize> 
     };
     (spec.m, spec.n, spec.k) = (size(0), size(1), size(2));
     spec.sizes().iter().map(|n| *n as usize).collect()
+}
+
+/// Sometimes rows of A that lie apart, of sizes at which they can be.
+fn residues(spec: &mut GemmSpec, parts: &mut Wgmma, source: &mut Source) -> bool {
+    if !source.chance(20) {
+        return false;
+    }
+    let k = source.of([8, 16, 24, 40, 56, 72, 104, 120, 136, 200]);
+    let rows = source.of([1, 3, 8, 9, 17]) * source.of([2, 4, 8]);
+    let wanted = GemmSpec { batch: None, m: rows, n: source.of([8, 16, 40, 64]), k, ..*spec };
+    let plain = Wgmma { bulk_store: true, routes: [Route::Direct; 2], ..*parts };
+    let Some(found) = plain.by_residues(&wanted) else { return false };
+    let tile: i64 = (0..2).map(|d| found.block[d] * found.cluster[d]).product();
+    if tile * found.bk * found.residues > 8 * WORK {
+        return false;
+    }
+    (*spec, *parts) = (wanted, found);
+    true
 }
 
 /// Elementwise blocks behind the product, and the steps that inline them into the last.
