@@ -13,7 +13,7 @@ const fn feature(name: &'static str, words: &'static [&'static str]) -> Feature 
     Feature { name, words }
 }
 
-const FEATURES: [Feature; 23] = [
+const FEATURES: [Feature; 24] = [
     feature("wgmma", &["tensorize ", " wgmma"]),
     feature("A in registers", &["tensorize ", " wgmma_rs"]),
     feature("stmatrix", &["tensorize ", " stmatrix"]),
