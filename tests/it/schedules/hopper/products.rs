@@ -118,14 +118,16 @@ fn residues(spec: &mut GemmSpec, parts: &mut Wgmma, source: &mut Source) -> bool
         return false;
     }
     let k = source.of([8, 16, 24, 40, 56, 72, 104, 120, 136, 200]);
-    let rows = source.of([1, 3, 8, 9, 17]) * source.of([2, 4, 8]);
-    let wanted = GemmSpec { batch: None, m: rows, n: source.of([8, 16, 40, 64]), k, ..*spec };
+    let (m, n) = (8 * source.of([1, 3, 8, 9, 17]), source.of([8, 16, 40, 64]));
+    let a = source.of([DType::F16, DType::Bf16]);
+    let layout = source.of([Layout::NN, Layout::NT]);
+    let wanted = GemmSpec { batch: None, m, n, k, a, b: a, acc: DType::F32, out: a, layout };
+    let bk = parts.bk.min(64);
     let plain = Wgmma { bulk_store: true, routes: [Route::Direct; 2], ..*parts };
-    let Some(found) = plain.by_residues(&wanted) else { return false };
-    let tile: i64 = (0..2).map(|d| found.block[d] * found.cluster[d]).product();
-    if tile * found.bk * found.residues > 8 * WORK {
-        return false;
-    }
+    // Tiles that the machine can run eight times, and that leave in whole rows.
+    let (block, groups) = if source.chance(70) { ([64, 64], 1) } else { ([128, 64], 2) };
+    let bk = if groups > 1 { bk.min(32) } else { bk };
+    let Some(found) = (Wgmma { block, groups, bk, ..plain }).by_residues(&wanted) else { return false };
     (*spec, *parts) = (wanted, found);
     true
 }
