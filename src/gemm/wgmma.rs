@@ -9,6 +9,7 @@
 //! bytes: other factors are packed by a kernel of their own first, and other rows of C are stored by the threads. Bytes are
 //! multiplied along rows alone: a factor whose rows do not run along k is turned by such a kernel, too.
 
+mod crossing;
 mod residues;
 mod rungs;
 mod why;
@@ -28,8 +29,10 @@ use std::fmt::Write as _;
 pub struct Wgmma {
     /// Rows and columns of C of a block.
     pub block: [i64; 2],
-    /// Warpgroups that multiply, one above the other.
+    /// Warpgroups that multiply, one above the other (side by side where rows and columns are turned).
     pub groups: i64,
+    /// Columns of C take the part of rows in the instruction, and A that of its second factor.
+    pub turned: bool,
     /// Terms of the sums in a slot.
     pub bk: i64,
     /// Slots.
@@ -91,6 +94,7 @@ impl Wgmma {
     pub const LARGE: Wgmma = Wgmma {
         block: [128, 256],
         groups: 2,
+        turned: false,
         bk: 64,
         stages: 4,
         in_flight: 1,
@@ -126,7 +130,9 @@ impl Wgmma {
         let mut all: Vec<Wgmma> =
             TILES.iter().map(|(block, groups)| Wgmma::of(spec, *block, *groups, target)).collect();
         all.sort_by(|a, b| a.clocks(spec, target).total_cmp(&b.clocks(spec, target)));
-        all
+        // The clocks know nothing of lines that are crossed.
+        let crossing = Wgmma::crossing(spec, target);
+        crossing.into_iter().chain(all).collect()
     }
 
     /// These tiles, with slots and routes that suit them.
@@ -144,8 +150,7 @@ impl Wgmma {
         w.l2_prefetch = !many;
         w.loader = w.persistent;
         // Rows that begin anywhere in the cache's lines cost two reads each: two blocks share them, where they find partners.
-        let crooked =
-            (0..2).any(|side| contiguous(spec, side) * bytes(spec.a) % LINE != 0 && routes[side] == Source::Direct);
+        let crooked = Wgmma::is_crooked(spec, routes);
         if crooked && !many && bulk_store && up(spec.m, block[0]) % 2 == 0 {
             (w.cluster, w.loader) = ([2, 1], true);
         }
@@ -172,7 +177,7 @@ impl Wgmma {
         let ring = (self.block[0] + self.block[1]) * self.bk * bytes(spec.a) * self.stages;
         // Where no role may already load the next tile, C lies where the factors were.
         let out = if self.bulk_store && (self.persistent || self.loader) {
-            self.block[0] * LEAVING * self.out_stages
+            self.block[0] * self.leaving(spec) * bytes(spec.out) * self.out_stages
         } else {
             0
         };
@@ -193,7 +198,8 @@ impl Wgmma {
         let rate = target.device().operations_per_clock(spec.a, spec.acc).unwrap_or(f64::INFINITY);
         let products = (2 * m * n * self.bk) as f64 / rate;
         let bytes = ((m + n) * row) as f64;
-        let operands = (self.groups * (m / self.groups + n * (m / self.groups / ROWS)) * row) as f64;
+        let (tall, wide) = if self.turned { (n, m) } else { (m, n) };
+        let operands = (self.groups * (tall / self.groups + wide * (tall / self.groups / ROWS)) * row) as f64;
         [products, bytes / 40.0, (operands + bytes) / 128.0]
     }
 
@@ -255,7 +261,12 @@ impl Wgmma {
         }
         out += &self.leave(spec);
         let types = format!("k{}.{}.{}.{}", DEPTH / bytes(spec.a), spec.acc, spec.a, spec.b);
-        let _ = writeln!(out, "tensorize im wgmma.m64n{}{types} m=im n=jn k=ki", self.block[1]);
+        let (wide, dims) = match self.turned {
+            false => (self.block[1], "im wgmma.m64n{}{types} m=im n=jn"),
+            true => (self.block[0], "jm wgmma.m64n{}{types} m=jm n=in"),
+        };
+        let instruction = dims.replace("{}", &wide.to_string()).replace("{types}", &types);
+        let _ = writeln!(out, "tensorize {instruction} k=ki");
         if self.stages > 1 {
             let in_flight = if self.in_flight > 0 { format!(" in_flight={}", self.in_flight) } else { String::new() };
             let _ = writeln!(out, "pipeline k0 stages={}{in_flight}", self.stages);
@@ -285,7 +296,7 @@ impl Wgmma {
 
     /// Tiles of 64 rows that a warpgroup has.
     fn tall(&self) -> i64 {
-        self.block[0] / self.groups / ROWS
+        self.block[usize::from(self.turned)] / self.groups / ROWS
     }
 
     /// The loops of blocks, warpgroups and instructions.
@@ -294,12 +305,21 @@ impl Wgmma {
         let part = |n: i64, name: &str| if n > 1 { (format!(" {n}"), format!(" {name}")) } else { Default::default() };
         let ((ci, ic), (cj, jc)) = (part(bi, "ic"), part(bj, "jc"));
         let (tall, io) = part(self.tall(), "io");
+        let [m, n] = self.block;
+        let (groups, warpgroup) = (self.groups, if self.turned { "jw" } else { "iw" });
         let (i, outer) = if self.is_skewed() { ("q", "s i0") } else { ("i", "i0") };
+        let (sides, inside) = match self.turned {
+            false => (
+                format!("split {i} ?{ci} {groups}{tall} {ROWS} -> i0{ic} iw{io} im; split j ?{cj} {n} -> j0{jc} jn"),
+                format!("{io} im jn"),
+            ),
+            true => (
+                format!("split {i} ?{ci} {m} -> i0{ic} in; split j ?{cj} {groups}{tall} {ROWS} -> j0{jc} jw{io} jm"),
+                format!("{io} jm in"),
+            ),
+        };
         let mut out = format!(
-            "split {i} ?{ci} {}{tall} {ROWS} -> i0{ic} iw{io} im; split j ?{cj} {} -> j0{jc} jn\n\
-             split k ? {} {} -> k0 kk ki; reorder {outer} j0{ic}{jc} iw k0 kk{io} im jn ki\n",
-            self.groups,
-            self.block[1],
+            "{sides}\nsplit k ? {} {} -> k0 kk ki; reorder {outer} j0{ic}{jc} {warpgroup} k0 kk{inside} ki\n",
             self.bk * bytes(spec.a) / DEPTH,
             DEPTH / bytes(spec.a),
         );
@@ -315,7 +335,7 @@ impl Wgmma {
             group => format!("rasterize {rows} j0 group={group} -> tile"),
         };
         let persistent = if self.persistent { " persistent" } else { "" };
-        let _ = write!(out, "{walk}; bind tile blockIdx.x{persistent}; bind iw warpgroup");
+        let _ = write!(out, "{walk}; bind tile blockIdx.x{persistent}; bind {warpgroup} warpgroup");
         if self.grid_dependency > 0 {
             let _ = write!(out, "; annotate tile grid_dependency {}", self.grid_dependency);
         }
@@ -390,21 +410,33 @@ impl Wgmma {
             return out + "reverse_compute_at out iw\n";
         }
         let (tall, fo) = if self.tall() > 1 { ("4 16", "fo fw fr") } else { ("16", "fw fr") };
-        let leaving = LEAVING / bytes(spec.out);
+        if self.turned {
+            return out + &self.leave_turned(spec, c) + inlined;
+        }
+        let leaving = self.leaving(spec);
+        // Whole panels are swizzled; what is wider lies as it is, 8 columns at a time.
+        let panels = leaving * bytes(spec.out) == LEAVING;
+        let matrix = if panels { 16 } else { 8 };
         let _ = write!(
             out,
             "cache_write out {c} shared -> C_s; cache_write out C_s fragment -> C_f\n\
              reverse_compute_at out iw -> e0 en; split en ? {leaving} -> ep e1; reorder ep e0 e1\n\
              reverse_compute_at C_f ep -> f0 f1\n\
-             split f0 ? {tall} -> {fo}; split f1 ? 16 -> fc fi; reorder {fo_order} fc fr fi; bind fw warp\n\
-             tensorize fr stmatrix.m16n16.{}\n",
+             split f0 ? {tall} -> {fo}; split f1 ? {matrix} -> fc fi; reorder {fo_order} fc fr fi; bind fw warp\n\
+             tensorize fr stmatrix.m16n{matrix}.{}\n",
             spec.out,
             fo_order = fo.trim_end_matches(" fr"),
         );
-        if self.swizzle > 0 {
+        if self.swizzle > 0 && panels {
             let _ = writeln!(out, "swizzle C_s {}", self.swizzle.min(LEAVING));
         }
         out + &self.stored() + inlined
+    }
+
+    /// Columns of C that leave together: a panel, or of tiles that panels do not divide one half.
+    fn leaving(&self, spec: &GemmSpec) -> i64 {
+        let panel = LEAVING / bytes(spec.out);
+        if self.turned || self.block[1] % panel == 0 { panel } else { self.block[1] / 2 }
     }
 
     /// From a tile of C in shared memory to C.

@@ -134,6 +134,53 @@ fn batches_are_right_at_every_size_and_layout() {
     }
 }
 
+/// Four blocks share the longer side of a tile: that of B, or that of A where columns take the part of rows.
+#[test]
+fn tiles_that_four_blocks_share_are_right() {
+    let forms = [(Layout::NN, true), (Layout::NT, true), (Layout::NT, false), (Layout::TT, false)];
+    for (layout, turned) in forms {
+        for ([m, n, k], wide) in [([144, 264, 136], 144), ([296, 152, 72], 144), ([72, 248, 200], 80)] {
+            let dtype = [DType::F16, DType::Bf16][usize::from(k == 72)];
+            let gemm = Gemm::new(m, n, k).of(dtype).layout(layout);
+            let plain = Wgmma::of(gemm.spec(), [64, 128], 1, &Target::sm_90a());
+            let mut parts = Wgmma { block: [64, wide], cluster: [4, 1], turned, loader: true, stages: 3, ..plain };
+            parts.in_flight = 1;
+            if turned {
+                parts.block.reverse();
+                parts.cluster.reverse();
+            }
+            for out_stages in [1, 2] {
+                let steps = Wgmma { out_stages, ..parts }.steps(gemm.spec());
+                let steps = warploom::schedule::parse(&steps).unwrap();
+                let schedule = Schedule { program: gemm.program().unwrap(), target: Target::sm_90a(), steps };
+                let name = format!("{m}x{n}x{k} {dtype} {}", layout.name());
+                if let Outcome::Refused(why) = tried(&name, &schedule) {
+                    panic!("{name}: {why}\n{schedule}");
+                }
+            }
+        }
+    }
+}
+
+/// What is recommended where rows cross lines of the cache: four blocks share a tile whose rows run along k, and the code is clean.
+#[test]
+fn rows_that_cross_lines_are_shared_by_four() {
+    let (tools, target) = (super::ptxas::tools(), Target::sm_90a());
+    for (layout, cluster, wide) in
+        [(Layout::NN, 4, 144), (Layout::NT, 4, 144), (Layout::TN, 2, 128), (Layout::TT, 4, 144)]
+    {
+        for dtype in [DType::F16, DType::Bf16] {
+            let gemm = Gemm::new(1000, 1000, 1000).of(dtype).layout(layout);
+            let schedule = warploom::gemm::recommend(&gemm, &target).unwrap();
+            let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();
+            let kernel = &lowered.kernels[0];
+            assert_eq!((kernel.cluster(), kernel.grid()[0] <= 132), (cluster, true), "{schedule}");
+            assert!(schedule.to_string().contains(&format!("wgmma.m64n{wide}k16.")), "{schedule}");
+            super::ptxas::assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{gemm:?}: {e}"));
+        }
+    }
+}
+
 /// What is recommended for batches of record is clean code.
 #[test]
 fn recommended_batches_assemble_without_a_spill() {

@@ -1,6 +1,6 @@
 //! What the choice of tiles rests on, in a line of numbers.
 
-use super::{ROWS, Wgmma, bytes, processors, room};
+use super::{Wgmma, bytes, processors, room};
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -31,7 +31,7 @@ impl Wgmma {
             self.shared(spec) / 1024,
             self.stages,
             self.bk,
-            m / self.groups / ROWS * n / 2 + ADDRESSES,
+            m * n / (128 * self.groups) + ADDRESSES,
             clocks / 1e3,
             self.others(spec, target, clocks),
         )

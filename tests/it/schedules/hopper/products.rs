@@ -74,6 +74,7 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
     Wgmma {
         block: [rows, columns],
         groups,
+        turned: false,
         bk: source.of([128, 128, 64, 32]) / bytes,
         stages,
         in_flight: if source.chance(50) { 0 } else { source.below(4) as i64 },

@@ -1,0 +1,70 @@
+//! Tiles of one wave whose factors have rows that begin anywhere in the lines of the second-level cache.
+//!
+//! Such a row of 128 bytes comes as two pieces, each of which costs a multiprocessor as much to ask for as a whole line, and
+//! more than half of one to receive. Blocks of a cluster ask for the tile that they share together, so four of them share the
+//! longer side of a tile; and as a chip holds fewer blocks in clusters of four than alone, tiles are as wide as makes them
+//! fit at once. The side that is shared has any width, which a panel of the other kind has not: its rows run along k. Where
+//! that is A, columns of C take the part of rows in the instruction, 64 at a time, and sums are turned on their way out.
+//!
+//! At 1000^3 on an H200 that takes 6.25 us, where two blocks that share 64 x 128 take 6.65, and one alone 9.6.
+
+use super::{LINE, ROWS, Wgmma, bytes, contiguous, processors, room, rows, runs_along_k, up};
+use crate::gemm::mma::Source;
+use crate::target::Target;
+use crate::te::GemmSpec;
+
+/// Blocks that share a tile.
+const SHARERS: i64 = 4;
+/// Narrower tiles leave shared memory busier than the tensor cores, wider ones leave no registers.
+const WIDTHS: std::ops::RangeInclusive<i64> = 80..=208;
+/// What widths are multiples of: a matrix that leaves the registers at once.
+const STEP: i64 = 16;
+
+impl Wgmma {
+    /// Whether a factor has rows that cross lines.
+    pub(super) fn is_crooked(spec: &GemmSpec, routes: [Source; 2]) -> bool {
+        (0..2).any(|side| contiguous(spec, side) * bytes(spec.a) % LINE != 0 && routes[side] == Source::Direct)
+    }
+
+    /// The tiles that four blocks share, if the product has a factor for them and fills the chip with them.
+    pub(super) fn crossing(spec: &GemmSpec, target: &Target) -> Option<Wgmma> {
+        let clusters = i64::from(target.device().clusters_of_four?);
+        let plain = Wgmma::of(spec, [ROWS, 128], 1, target);
+        let suited = spec.batch.is_none() && bytes(spec.a) == 2 && bytes(spec.out) == 2 && plain.bulk_store;
+        if !suited || plain.routes != [Source::Direct; 2] || !Wgmma::is_crooked(spec, plain.routes) {
+            return None;
+        }
+        // The factor whose tile is shared: A where both could, as sums then leave in whole lines.
+        let side = (0..2).find(|side| runs_along_k(spec, *side))?;
+        let lengths = rows(spec);
+        let sharers = up(up(lengths[1 - side], ROWS), SHARERS);
+        let width = up(up(lengths[side], clusters.checked_div(sharers)?.max(1)), STEP) * STEP;
+        let turned = side == 0;
+        let (mut block, mut cluster) = ([ROWS, width], [SHARERS, 1]);
+        if turned {
+            block.reverse();
+            cluster.reverse();
+        }
+        let mut w = Wgmma { block, cluster, turned, loader: true, out_stages: 1, group: SHARERS, ..plain };
+        let busy = 4 * w.blocks(spec) >= 3 * i64::from(processors(target));
+        if !WIDTHS.contains(&width) || sharers > clusters || !busy {
+            return None;
+        }
+        w.stages = (2..=6).rev().find(|n| Wgmma { stages: *n, ..w }.shared(spec) <= room(target))?;
+        w.stages = w.stages.min(up(spec.k, w.bk).max(2));
+        w.in_flight = i64::from(w.stages > 2);
+        Some(w)
+    }
+
+    /// From sums whose rows are columns of C to C.
+    pub(super) fn leave_turned(&self, spec: &GemmSpec, c: &str) -> String {
+        format!(
+            "cache_write out {c} shared -> C_s; cache_write out C_s fragment -> C_f\n\
+             reverse_compute_at out jw -> e0 en; reverse_compute_at C_f jw -> f0 f1\n\
+             split f0 ? 16 -> fc fi; split f1 ? 16 -> fw fr; reorder fw fc fi fr; bind fw warp\n\
+             tensorize fi stmatrix.trans.m16n16.{}; swizzle C_s 128\n\
+             reverse_compute_at C_s jw -> s0 s1; copy_with C_s tma\n",
+            spec.out
+        )
+    }
+}
