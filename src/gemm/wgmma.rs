@@ -70,6 +70,8 @@ pub struct Wgmma {
 const ROWS: i64 = 64;
 /// Bytes of a line of the second-level cache.
 const LINE: i64 = 128;
+/// Bytes of A and B that are worth to be asked for at once.
+const AT_ONCE: i64 = 6 << 20;
 /// Bytes of a row of C that leave together.
 const LEAVING: i64 = 128;
 /// Bytes along k of an instruction.
@@ -141,13 +143,14 @@ impl Wgmma {
         let bulk_store = spec.n * bytes(spec.out) % 16 == 0;
         let plain = Wgmma { cluster: [1, 1], persistent: false, loader: false, ..Wgmma::LARGE };
         let mut w = Wgmma { block, groups, bk: 128 / bytes(spec.a), bulk_store, routes, ..plain };
-        // Kernels that follow each other begin beside each other: on an H200 that takes 0.3 us off each (of 7.2 at 1000^3).
-        w.grid_dependency = 2;
         // Where there are more tiles than multiprocessors, blocks that stay load the next tile while the last one leaves.
         let many = w.blocks(spec) > i64::from(processors(target));
         w.persistent = many && bulk_store;
-        // One wave asks for all of A and B at once: another 0.15 us at 1000^3.
-        w.l2_prefetch = !many;
+        // Kernels of one wave begin beside the one in front of them: on an H200 that takes 0.35 us of 7.2 at 1000^3. Those whose
+        // blocks stay gain nothing (64 products of 512^3 take 4 % longer). Asking for A and B at once takes another 0.15 us, and
+        // as much as 2 us more at 2048^3, where what is needed first comes in turn with everything else.
+        w.grid_dependency = if many { 0 } else { 2 };
+        w.l2_prefetch = !many && (spec.m + spec.n) * spec.k * bytes(spec.a) * spec.products() <= AT_ONCE;
         w.loader = w.persistent;
         // Rows that begin anywhere in the cache's lines cost two reads each: two blocks share them, where they find partners.
         let crooked = Wgmma::is_crooked(spec, routes);

@@ -36,7 +36,7 @@ fn a_kernel_waits_behind_its_mbarriers_and_in_front_of_all_else() {
     let kernel = lowered(&early());
     let words: Vec<String> = syncs(&kernel);
     let kinds: Vec<&str> = words.iter().take(5).map(|s| s.split([':', ' ']).next().unwrap()).collect();
-    assert_eq!(kinds, ["mbarrier.init", "prefetch", "block", "grid_release", "grid_wait"], "{words:#?}");
+    assert_eq!(kinds, ["prefetch", "mbarrier.init", "block", "grid_release", "grid_wait"], "{words:#?}");
     let waits = lowered(&early().replace("dependency 2", "dependency 1"));
     assert!(syncs(&waits).iter().all(|s| !s.starts_with("grid_release")));
     assert!(waits.func.body.iter().any(|s| is(s, &SyncKind::GridWait)));
@@ -55,8 +55,8 @@ fn the_ptx_and_the_launch_say_it() {
     let both = kernels(&early());
     let at = |word: &str| both.text.find(word).unwrap_or_else(|| panic!("{word}:\n{}", both.text));
     let order = [
-        "mbarrier.init",
         "cp.async.bulk.prefetch.L2.global",
+        "mbarrier.init",
         "griddepcontrol.launch_dependents",
         "griddepcontrol.wait",
     ];

@@ -45,7 +45,9 @@ impl Wgmma {
             block.reverse();
             cluster.reverse();
         }
-        let mut w = Wgmma { block, cluster, turned, loader: true, out_stages: 1, group: SHARERS, ..plain };
+        let mut w = Wgmma { block, cluster, turned, loader: true, group: SHARERS, ..plain };
+        // A turned tile leaves as a whole.
+        w.out_stages = if turned { 1 } else { 2 };
         let busy = 4 * w.blocks(spec) >= 3 * i64::from(processors(target));
         if !WIDTHS.contains(&width) || sharers > clusters || !busy {
             return None;

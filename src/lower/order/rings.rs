@@ -58,7 +58,7 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
     let mut first: Vec<Stmt> = fetched.into_iter().map(Stmt::Sync).collect();
     if !kernel.func.mbarriers.is_empty() {
         let set = SyncKind::InitBarriers.because("before anyone arrives or waits");
-        first.insert(0, Stmt::Sync(set));
+        first.push(Stmt::Sync(set));
     }
     let mut at = usize::from(!first.is_empty());
     if at > 0 {
