@@ -56,7 +56,7 @@ fn the_ptx_and_the_launch_say_it() {
     let at = |word: &str| both.text.find(word).unwrap_or_else(|| panic!("{word}:\n{}", both.text));
     let order = [
         "cp.async.bulk.prefetch.L2.global",
-        "mbarrier.init",
+        "mbarrier.init.shared",
         "griddepcontrol.launch_dependents",
         "griddepcontrol.wait",
     ];
