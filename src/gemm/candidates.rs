@@ -48,7 +48,7 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
 fn boxed(mma: Mma, spec: &GemmSpec, target: &Target) -> Vec<(String, String)> {
     let mut out = Vec::new();
     for (loader, bk, cluster) in [false, true].into_iter().flat_map(|l| BOXES.map(|(bk, cluster)| (l, bk, cluster))) {
-        let Some(m) = mma.by_boxes(spec, target, bk, loader, cluster) else { continue };
+        let Some(m) = mma.by_boxes(spec, target, bk, loader, cluster).filter(|m| *m != mma) else { continue };
         let [rows, columns] = m.block;
         let who = if loader { ", loaded by warps of their own" } else { "" };
         let shared =

@@ -7,8 +7,8 @@
 //! which asynchronous copies cannot read. A product that the tiles do not divide is padded with zeros, by the copies or
 //! while a factor is packed. Where there are few tiles, blocks of their own sum over parts of k.
 //!
-//! From Hopper on the copy engine can bring the tiles of 16-bit factors instead of the threads (`boxes`); that is asked for
-//! ([`Mma::by_boxes`]), not chosen.
+//! From Hopper on the copy engine brings large tiles of 16-bit factors instead of the threads (`boxes`), which leaves more of the
+//! power for products; others can be asked for ([`Mma::by_boxes`]).
 //!
 //! Turing has no asynchronous copies, and shorter instructions: tiles come through registers there, two slots deep.
 //!
@@ -112,7 +112,7 @@ impl Mma {
         let cost = |m: &Mma| m.clocks(spec, target);
         let mut fitting: Vec<Mma> = all.filter(|m| used(m) && parts(m) && cost(m).is_finite()).collect();
         fitting.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
-        fitting
+        fitting.into_iter().map(|m| m.by_what_suits(spec, target)).collect()
     }
 
     /// What keeps a product from its tensor cores.

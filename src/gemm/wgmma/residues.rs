@@ -14,13 +14,13 @@ use std::fmt::Write as _;
 
 impl Wgmma {
     /// The same tiles with rows of one residue; `None` where rows of A do not run along k, begin with lines or between what
-    /// copies can begin at, or come in no whole number of periods, and where C does not leave by bulk stores.
+    /// copies can begin at, or come in no whole number of periods, where columns take the part of rows, and where C does not leave by bulk stores.
     pub fn by_residues(&self, spec: &GemmSpec) -> Option<Wgmma> {
         let row = spec.k * bytes(spec.a);
         let residues = LINE / gcd(row, LINE);
         let apart = along_k(spec)[0] && row % 16 == 0 && residues > 1 && spec.m % residues == 0;
         let leaves = converts(spec) && self.bulk_store && spec.batch.is_none();
-        if !apart || !leaves || self.routes != [Source::Direct; 2] {
+        if !apart || !leaves || self.turned || self.routes != [Source::Direct; 2] {
             return None;
         }
         // The blocks of a cluster share tiles of B, and so the shift: they are of one residue.

@@ -149,16 +149,14 @@ fn bounds(shift: &Index, extents: &[i64]) -> Option<(i64, i64)> {
 }
 
 fn rewrite(mut func: Func, block: &Block, plan: &Plan, shift: &Shift, made: &[Made]) -> Func {
-    let mut root = plan.root;
     let mut replaced: Vec<(&Access, BufferId)> = Vec::new();
-    for (read, made) in plan.reads.iter().zip(made) {
+    for (root, (read, made)) in (plan.root..).zip(plan.reads.iter().zip(made)) {
         let dtype = func.buffer(read.buffer).dtype;
         let fill = plan.combination.as_ref().and_then(|c| c.fill(dtype));
         let fill = fill.unwrap_or_else(|| Expr::constant(dtype, 0.0));
         let to = add_buffer(&mut func, read, shift.most, made);
         let stage = shifted(&mut func, read, (to, shift.most), fill, made);
         func.body.insert(root, stage);
-        root += 1;
         replaced.push((read, to));
     }
     grow(&mut func.body, &plan.grown);
