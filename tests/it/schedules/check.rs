@@ -392,7 +392,9 @@ fn code(schedule: &Schedule, lowered: &Lowered, tools: &[Ptxas], tally: &mut Tal
     }
     for ptxas in tools.iter().filter(|p| p.knows(schedule.target.name)).take(1) {
         let made = ptxas.assemble(&kernels.text, schedule.target.name).map_err(|e| broken("ptxas", &e))?;
-        if let Some(warning) = made.warnings.first() {
+        // A role that asks for few registers may spill, of which ptxas warns where it keeps them; spills are counted below.
+        let other = |w: &&String| !w.contains("Registers are spilled to local memory");
+        if let Some(warning) = made.warnings.iter().find(other) {
             return Err(failure("ptxas warns", warning));
         }
         if made.usage.iter().any(|u| !u.is_clean()) {
