@@ -3,11 +3,14 @@
 
 use crate::lower::{lowered, syncs};
 use warploom::codegen::compile;
+use warploom::gemm::{Gemm, recommend};
 use warploom::ir::{Elect, Stmt, Sync, SyncKind};
 use warploom::loom::Schedule;
 use warploom::lower::{Lowered, LoweredKernel, lower, verify};
 use warploom::machine::{Mode, Options, ring_lowered_with};
-use warploom::{Fault, Target};
+use warploom::runtime::Device;
+use warploom::te::Layout;
+use warploom::{Array, DType, Fault, Target, compile_gemm};
 
 /// A ring of boxes whose kernel begins early, lets the next one begin early, and asks for its input before it waits.
 pub fn early() -> String {
@@ -115,4 +118,44 @@ fn what_a_chip_or_a_program_has_no_use_for_is_refused() {
     let (fault, code, message) = error(&format!("{DOUBLED}annotate i0 l2_prefetch 1"));
     assert_eq!((fault, code.as_str()), (Fault::Input, "lower.l2_prefetch"), "{message}");
     assert!(Target::sm_90().has(warploom::target::Features::GRID_DEPENDENCY));
+}
+
+/// Products in a chain, each a factor of the next, launched without a pause, alone and as a graph: the bits are those of the
+/// chain that waits for each. What is not written yet is poisoned.
+pub fn on_device(device: &Device) {
+    const LINKS: usize = 12;
+    for (n, layout) in
+        [(512, Layout::NN), (1000, Layout::NN), (1000, Layout::TT), (1024, Layout::NT), (1000, Layout::TN)]
+    {
+        let gemm = Gemm::new(n, n, n).of(DType::F16).layout(layout);
+        let schedule = recommend(&gemm, &Target::sm_90a()).unwrap();
+        let kernels = compile_gemm(&schedule).unwrap();
+        assert!(kernels.kernels.iter().all(|k| k.early), "{schedule}");
+        let (program, size) = (device.load(&kernels).unwrap(), n as usize);
+        // Each product is about as large as the one before.
+        let mut seed = fastrand::Rng::with_seed(n as u64);
+        let factor =
+            Array::from_fn(DType::F16, &[size, size], |_| (seed.f64() - 0.5) * (12.0 / n as f64).sqrt()).unwrap();
+        let factor = device.upload(&factor).unwrap();
+        let mut chain = vec![device.upload(&Array::random(DType::F16, &[size, size], 7).unwrap()).unwrap()];
+        chain.extend((0..LINKS).map(|_| device.alloc(DType::F16, &[size, size]).unwrap()));
+        let link = |i: usize| program.launch(&[&factor, &chain[i], &chain[i + 1]]);
+        let forget = || chain[1..].iter().for_each(|c| c.poison().unwrap());
+        forget();
+        for i in 0..LINKS {
+            link(i).unwrap();
+            device.synchronize().unwrap();
+        }
+        let wanted = chain[LINKS].download().unwrap();
+        assert!((0..size).all(|i| wanted.get(i * size).is_finite()));
+        let graph = device.capture(|| (0..LINKS).try_for_each(link)).unwrap();
+        for round in 0..10 {
+            forget();
+            match round % 2 {
+                0 => (0..LINKS).for_each(|i| link(i).unwrap()),
+                _ => graph.launch().unwrap(),
+            }
+            assert!(chain[LINKS].download().unwrap() == wanted, "{n} {}, round {round}", layout.name());
+        }
+    }
 }
