@@ -39,7 +39,7 @@ pub fn programs() -> Vec<(&'static str, String)> {
         ("boxes of 16-bit floats turned", at("transpose_tma_f16", 72, 80)),
         ("a ring of boxes", at("scale_tma", 40, 200)),
         ("a ring of boxes again and again", AGAIN.to_string()),
-        ("a ring of boxes beside the kernel in front", crate::neighbours::early()),
+        ("a ring of boxes again and again, beside the kernel in front", crate::neighbours::early()),
     ]
 }
 

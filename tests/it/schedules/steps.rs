@@ -315,7 +315,19 @@ impl<'f> View<'f> {
             }
             Kind::Int => Some(source.of(["0", "1", "2", "4", "128"]).into()),
             Kind::Choice(words) => source.pick(words).map(str::to_string),
-            Kind::Map => Some(source.of(["[i] -> [i // 2, i % 2]", "[i, j] -> [j, i]", "[i, j] -> [i]"]).into()),
+            // Some steps take the names for those of loops.
+            Kind::Map => {
+                let mut names: Vec<&str> = self.loops.iter().map(|l| self.name(l)).collect();
+                source.shuffle(&mut names);
+                let (i, rest) = names.split_first()?;
+                let one = format!("[{i}] -> [{i} // 2, {i} % 2]");
+                let Some(j) = rest.first() else { return Some(one) };
+                Some(match source.below(3) {
+                    0 => one,
+                    1 => format!("[{i}, {j}] -> [{j}, {i}]"),
+                    _ => format!("[{i}, {j}] -> [{i}]"),
+                })
+            }
         }
     }
 }
