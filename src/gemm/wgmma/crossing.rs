@@ -26,6 +26,11 @@ impl Wgmma {
         (0..2).any(|side| contiguous(spec, side) * bytes(spec.a) % LINE != 0 && routes[side] == Source::Direct)
     }
 
+    /// Whether it has the tiles of [`Wgmma::crossing`].
+    pub(super) fn is_shared_by_four(&self) -> bool {
+        self.cluster.contains(&SHARERS)
+    }
+
     /// The tiles that four blocks share, if the product has a factor for them and fills the chip with them.
     pub(super) fn crossing(spec: &GemmSpec, target: &Target) -> Option<Wgmma> {
         let clusters = i64::from(target.device().clusters_of_four?);

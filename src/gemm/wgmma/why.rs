@@ -33,7 +33,12 @@ impl Wgmma {
             self.bk,
             m * n / (128 * self.groups) + ADDRESSES,
             clocks / 1e3,
-            self.others(spec, target, clocks),
+            match self.is_shared_by_four() {
+                true =>
+                    "; four blocks share a side, as rows cross lines of that cache, of which the clocks know nothing"
+                        .into(),
+                false => self.others(spec, target, clocks),
+            },
         )
     }
 
