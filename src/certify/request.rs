@@ -16,8 +16,7 @@ pub const LANES: usize = 32;
 pub const WORD: i64 = 4;
 /// Bytes of a sector.
 pub const SECTOR: i64 = 32;
-/// Bytes of a line of the caches: four sectors.
-pub const LINE: i64 = 128;
+pub use crate::target::LINE;
 
 /// Where the lanes of a warp go in one request: the byte address of each lane that takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use super::session::bug;
 use crate::error::Result;
 use crate::ir::simplify;
 use crate::ir::{BufferId, BulkCopy, Cond, Elect, Slot, SyncKind, Way};
+use crate::target::LINE;
 use inkwell::IntPredicate;
 use inkwell::values::{InstructionOpcode as Op, PointerValue, ValueKind};
 
@@ -29,8 +30,6 @@ const PREFETCH: &str = include_str!("../../ptx-templates/bulk_prefetch.ptx");
 
 /// How long a wait may sleep before it looks again.
 const SLEEP: u32 = 10_000_000;
-/// Bytes of a line of the second-level cache, of which a block asks for whole ones.
-const LINE: u64 = 128;
 /// Bytes of an mbarrier.
 const MBARRIER: i64 = 8;
 
@@ -156,13 +155,15 @@ impl<'c> Body<'c, '_, '_> {
         };
         let described = self.func.buffer(buffer);
         let bytes = described.elements().map_or(0, |n| described.dtype.bytes_of(n as u64)) & !15;
+        // Whole lines.
+        let line = LINE.unsigned_abs();
         let wide = |n: u64| i64::try_from(n).map(|n| self.b.int(64, n)).map_err(|_| bug("a buffer beyond 2^63 bytes"));
         let long = |value: Value<'c>| self.b.cast(Op::ZExt, value, self.b.context.i64_type().into());
         let (block, blocks) = self.block_of_grid()?;
         let (block, blocks, end) = (long(block)?, long(blocks)?, wide(bytes)?.into());
-        let lines = self.b.binary(Op::UDiv, wide(bytes.div_ceil(LINE).saturating_sub(1))?.into(), blocks)?;
+        let lines = self.b.binary(Op::UDiv, wide(bytes.div_ceil(line).saturating_sub(1))?.into(), blocks)?;
         let lines = self.b.binary(Op::Add, lines, wide(1)?.into())?;
-        let share = self.b.binary(Op::Mul, lines, wide(LINE)?.into())?;
+        let share = self.b.binary(Op::Mul, lines, wide(line)?.into())?;
         let start = self.b.binary(Op::Mul, block, share)?;
         let (inside, after) = (self.new_block("fetch"), self.new_block("after"));
         let begins = self.b.compare_int(IntPredicate::ULT, start, end)?;

@@ -20,7 +20,7 @@ pub use rungs::{RUNGS, Rung};
 use super::mma::{Mma, Source, multiples, packing, runs_along_k};
 use super::sides::{along_k, contiguous, rows, up};
 use crate::dtype::DType;
-use crate::target::{Features, Target};
+use crate::target::{Features, LINE, Target};
 use crate::te::GemmSpec;
 use std::fmt::Write as _;
 
@@ -68,8 +68,6 @@ pub struct Wgmma {
 
 /// Rows of C of an instruction.
 const ROWS: i64 = 64;
-/// Bytes of a line of the second-level cache.
-const LINE: i64 = 128;
 /// Bytes of A and B that are worth to be asked for at once.
 const AT_ONCE: i64 = 6 << 20;
 /// Bytes of a row of C that leave together.
@@ -162,10 +160,7 @@ impl Wgmma {
         let crossing = crooked && !many;
         let most = if crossing { 6 } else { 8 };
         w.promotion = crossing.then_some(LINE);
-        // As many slots as k has use for, and as leave room for C's own.
-        w.stages = (2..=most).rev().find(|n| Wgmma { stages: *n, ..w }.shared(spec) <= room(target)).unwrap_or(2);
-        w.stages = w.stages.min(up(spec.k, w.bk).max(2));
-        w.in_flight = i64::from(w.stages > 2);
+        w = w.with_slots(spec, target, most);
         let rows = up(spec.m, block[0]);
         w.group = if rows % 16 == 0 || rows > 32 { 16 } else { 8 };
         if spec.batch.is_some() {
@@ -173,6 +168,13 @@ impl Wgmma {
             w.group = w.group.min(rows);
         }
         w
+    }
+
+    /// As many slots as k has use for, as leave room for C's own, and no more than so many.
+    fn with_slots(self, spec: &GemmSpec, target: &Target, most: i64) -> Wgmma {
+        let fits = |n: &i64| Wgmma { stages: *n, ..self }.shared(spec) <= room(target);
+        let stages = (2..=most).rev().find(fits).unwrap_or(2).min(up(spec.k, self.bk).max(2));
+        Wgmma { stages, in_flight: i64::from(stages > 2), ..self }
     }
 
     /// Bytes of shared memory of a block.
@@ -264,12 +266,8 @@ impl Wgmma {
         }
         out += &self.leave(spec);
         let types = format!("k{}.{}.{}.{}", DEPTH / bytes(spec.a), spec.acc, spec.a, spec.b);
-        let (wide, dims) = match self.turned {
-            false => (self.block[1], "im wgmma.m64n{}{types} m=im n=jn"),
-            true => (self.block[0], "jm wgmma.m64n{}{types} m=jm n=in"),
-        };
-        let instruction = dims.replace("{}", &wide.to_string()).replace("{types}", &types);
-        let _ = writeln!(out, "tensorize {instruction} k=ki");
+        let (m, n, wide) = if self.turned { ("jm", "in", self.block[0]) } else { ("im", "jn", self.block[1]) };
+        let _ = writeln!(out, "tensorize {m} wgmma.m64n{wide}{types} m={m} n={n} k=ki");
         if self.stages > 1 {
             let in_flight = if self.in_flight > 0 { format!(" in_flight={}", self.in_flight) } else { String::new() };
             let _ = writeln!(out, "pipeline k0 stages={}{in_flight}", self.stages);

@@ -17,6 +17,9 @@ pub use rates::operations_per_clock;
 
 use crate::error::{Error, Result};
 
+/// Bytes of a line of the second-level cache, on every chip.
+pub const LINE: i64 = 128;
+
 /// A chip to compile for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {

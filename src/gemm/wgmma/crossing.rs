@@ -8,13 +8,16 @@
 //!
 //! At 1000^3 on an H200 that takes 6.25 us, where two blocks that share 64 x 128 take 6.65, and one alone 9.6.
 
-use super::{LINE, ROWS, Wgmma, bytes, contiguous, processors, room, rows, runs_along_k, up};
+use super::{LINE, ROWS, Wgmma, bytes, contiguous, processors, rows, runs_along_k, up};
 use crate::gemm::mma::Source;
 use crate::target::Target;
 use crate::te::GemmSpec;
 
 /// Blocks that share a tile.
 const SHARERS: i64 = 4;
+/// Rows of clusters that are walked together, and slots: more of either take no less (products_small.jsonl of the records).
+const GROUP: i64 = 4;
+const SLOTS: i64 = 6;
 /// Narrower tiles leave shared memory busier than the tensor cores, wider ones leave no registers.
 const WIDTHS: std::ops::RangeInclusive<i64> = 80..=208;
 /// What widths are multiples of: a matrix that leaves the registers at once.
@@ -50,17 +53,14 @@ impl Wgmma {
             block.reverse();
             cluster.reverse();
         }
-        let mut w = Wgmma { block, cluster, turned, loader: true, group: SHARERS, ..plain };
+        let mut w = Wgmma { block, cluster, turned, loader: true, group: GROUP, ..plain };
         // A turned tile leaves as a whole.
         w.out_stages = if turned { 1 } else { 2 };
         let busy = 4 * w.blocks(spec) >= 3 * i64::from(processors(target));
         if !WIDTHS.contains(&width) || sharers > clusters || !busy {
             return None;
         }
-        w.stages = (2..=6).rev().find(|n| Wgmma { stages: *n, ..w }.shared(spec) <= room(target))?;
-        w.stages = w.stages.min(up(spec.k, w.bk).max(2));
-        w.in_flight = i64::from(w.stages > 2);
-        Some(w)
+        Some(w.with_slots(spec, target, SLOTS))
     }
 
     /// From sums whose rows are columns of C to C.

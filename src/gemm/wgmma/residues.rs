@@ -14,7 +14,8 @@ use std::fmt::Write as _;
 
 impl Wgmma {
     /// The same tiles with rows of one residue; `None` where rows of A do not run along k, begin with lines or between what
-    /// copies can begin at, or come in no whole number of periods, where columns take the part of rows, and where C does not leave by bulk stores.
+    /// copies can begin at, or come in no whole number of periods, where columns take the part of rows, and where C does not
+    /// leave by bulk stores.
     pub fn by_residues(&self, spec: &GemmSpec) -> Option<Wgmma> {
         let row = spec.k * bytes(spec.a);
         let residues = LINE / gcd(row, LINE);
