@@ -154,18 +154,30 @@ fn ranges(launch: &[LaunchAxis]) -> Env {
 
 /// Whether a condition is the same for all lanes of a warp.
 pub fn is_uniform(cond: &Cond, kernel: &LoweredKernel) -> bool {
-    let (warp, lane) = (Var(u32::MAX - 1), Var(u32::MAX));
-    let (number, mut apart, mut before) = (warp * LANES + lane, visit::Map::new(), 1);
+    let (apart, within, env) = in_runs(&kernel.launch, LANES, &kernel.env());
+    !simplify_cond(&visit::subst_cond(cond, &apart), &env).mentions(within)
+}
+
+/// Whether an index is the same for all threads of each run of so many, which are those of a warp or of a warpgroup.
+pub fn is_same_in(index: &Index, launch: &[LaunchAxis], threads: i64, env: &Env) -> bool {
+    let (apart, within, env) = in_runs(launch, threads, env);
+    !simplify(&visit::subst_index(index, &apart), &env).mentions(within)
+}
+
+/// The thread axes in terms of the run that a thread is in and its number there, which is the variable returned.
+fn in_runs(launch: &[LaunchAxis], threads: i64, env: &Env) -> (visit::Map, Var, Env) {
+    let (run, within) = (Var(u32::MAX - 1), Var(u32::MAX));
+    let (number, mut apart, mut before) = (run * threads + within, visit::Map::new(), 1);
     for axis in [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ] {
-        if let Some(l) = kernel.launch.iter().find(|l| l.axis == axis) {
+        if let Some(l) = launch.iter().find(|l| l.axis == axis) {
             apart.insert(l.var, number.clone().floordiv(before).floormod(i64::from(l.extent)));
             before *= i64::from(l.extent);
         }
     }
-    let mut env = kernel.env();
-    env.bind(warp, 0, (before / LANES - 1).max(0));
-    env.bind(lane, 0, LANES - 1);
-    !simplify_cond(&visit::subst_cond(cond, &apart), &env).mentions(lane)
+    let mut env = env.clone();
+    env.bind(run, 0, (before / threads - 1).max(0));
+    env.bind(within, 0, threads - 1);
+    (apart, within, env)
 }
 
 /// What runs a block: a thread or a warp, each for itself or one of them for all.

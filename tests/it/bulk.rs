@@ -32,6 +32,26 @@ fuse i1 j1 -> t; split t 16 64 -> u v; bind v threadIdx.x
 pipeline j0 stages=3
 ";
 
+/// Warps that store strips of their own, tile after tile in two slots each.
+const STRIPS: &str = "gemm 64x64x16 f16>f32>f16 NT
+target sm_90
+set_scope acc fragment
+cache_write out C shared -> C_s
+cache_write out C_s fragment -> C_f
+split i ? 2 16 -> i0 iw ii; split j ? 2 8 -> jt jm ji
+reorder i0 iw jt jm ii ji k
+bind i0 blockIdx.x; bind iw warp
+reverse_compute_at out jt -> o0 o1; split o1 ? 8 -> on oj; reorder on o0 oj
+reverse_compute_at C_f jt -> d0 d1; tensorize d0 stmatrix.m16n16.f16
+reverse_compute_at C_s jt -> s0 s1
+copy_with C_s tma
+pipeline jt stages=2
+cache_read mma A fragment -> A_f; compute_at A_f iw
+cache_read mma B fragment -> B_f; compute_at B_f jm
+decompose_reduction mma jm -> zero
+tensorize ii mma.m16n8k16.f32.f16.f16
+";
+
 /// Programs that copy in every form, for other tests.
 pub fn programs() -> Vec<(&'static str, String)> {
     vec![
@@ -39,6 +59,7 @@ pub fn programs() -> Vec<(&'static str, String)> {
         ("boxes of 16-bit floats turned", at("transpose_tma_f16", 72, 80)),
         ("a ring of boxes", at("scale_tma", 40, 200)),
         ("a ring of boxes again and again", AGAIN.to_string()),
+        ("strips that warps store by themselves", STRIPS.to_string()),
         ("a ring of boxes again and again, beside the kernel in front", crate::neighbours::early()),
     ]
 }
@@ -94,6 +115,38 @@ fn slots_of_a_ring_have_an_mbarrier_each() {
     assert!(offset.is_multiple_of(8) && k.shared_bytes == offset + 24);
     let text = warploom::lower::print_kernel(&k);
     assert!(text.contains("mbarrier.wait A_s_full[j0 % 3], phase j0 // 3"), "{text}");
+}
+
+/// A warp that stores what it staged itself waits for no other warp, be there warpgroups or not.
+#[test]
+fn warps_store_their_own_strips_by_themselves() {
+    let words: Vec<String> = syncs(&lowered(STRIPS)).into_iter().collect();
+    let kinds: Vec<&str> = words.iter().map(|s| s.split([':', ' ']).next().unwrap()).collect();
+    assert_eq!(kinds.iter().filter(|k| **k == "bulk_wait_read").count(), 3, "the third and the fourth, and the end");
+    assert!(kinds.contains(&"warp") && !kinds.contains(&"block"), "{words:#?}");
+    // Two warpgroups at once, and in turns, which come back to their strips.
+    let turns = [
+        ("256x256x256", "128x32x192"),
+        ("split j ? 128", "split j ? 16"),
+        ("split en ? 64", "split en ? 16"),
+        ("m64n128k16", "m64n16k16"),
+        ("swizzle A_s B_s C_s 128", "swizzle A_s B_s 128; swizzle C_s 32"),
+        ("; reverse_compute_at C_s ep -> s0 s1", ""),
+        ("bind fw warp", "bind fw warp; reverse_compute_at C_s fw -> s0 s1"),
+    ];
+    let text = turns.iter().fold(example("wgmma_f16_alternate"), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replace(from, to)
+    });
+    for text in [text.replace(" alternate", "").replace(" persistent", ""), text] {
+        let kernel = lowered(&text);
+        let words = syncs(&kernel);
+        let near = |s: &&String| ["warp:", "proxy_fence:", "bulk_"].iter().any(|kind| s.starts_with(kind));
+        let of_stage: Vec<&String> = words.iter().filter(|s| s.contains("C_s")).collect();
+        assert!(of_stage.len() >= 4 && of_stage.iter().all(near), "{words:#?}");
+        let again = of_stage.iter().any(|s| s.contains("WAR C_s"));
+        assert_eq!(again, text.contains("alternate"), "{words:#?}");
+    }
 }
 
 fn refused(text: &str) -> (Fault, String, String) {

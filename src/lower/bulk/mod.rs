@@ -24,6 +24,10 @@ use boxes::{CopyBox, Nest};
 
 /// What a box begins at a multiple of in shared memory, in bytes (PTX ISA, cp.async.bulk.tensor).
 const ALIGN: i64 = 128;
+/// Boxes that are stored one after the other up to which they are written out: a thread waits for nothing in between.
+const WRITTEN_OUT: i64 = 4;
+/// Warps of a warpgroup.
+const GROUP_WARPS: u32 = (units::GROUP / units::LANES) as u32;
 /// Bytes that the second-level cache fetches together where nobody says otherwise.
 const PROMOTION: u32 = 256;
 
@@ -39,13 +43,14 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     let threads: u32 = kernel.block().iter().product();
     let cluster = kernel.launch.iter().find(|l| l.axis == Axis::Cluster && l.extent > 1).copied();
     let warps = threads.div_ceil(units::LANES as u32);
-    let (env, derived) = (kernel.env(), kernel.derived.clone());
+    let (env, derived, launch) = (kernel.env(), kernel.derived.clone(), kernel.launch.clone());
     let mut pass = Pass {
         func: &mut kernel.func,
         maps: Vec::new(),
         whole: body.clone(),
         loops,
         warps,
+        launch,
         cluster,
         thread_vars,
         turns,
@@ -96,6 +101,8 @@ struct Pass<'a> {
     loops: Vec<Var>,
     /// Warps of a block.
     warps: u32,
+    /// The axes of the hardware.
+    launch: Vec<LaunchAxis>,
     cluster: Option<LaunchAxis>,
     thread_vars: Vec<Var>,
     /// The loops whose iterations are the turns of warpgroups.
@@ -167,20 +174,37 @@ impl Pass<'_> {
         let label = Block { body: copies.into_iter().map(Stmt::Bulk).collect(), ..nest.block.clone() };
         let outside = nest.loops.iter().take(nest.loops.len() - found.loops).rev();
         let body = outside.fold(vec![Stmt::Block(label)], |body, l| {
-            vec![Stmt::For(For::new(l.var, l.extent.clone(), LoopKind::Serial, body))]
+            let few = found.store && l.extent.as_int().is_some_and(|n| n <= WRITTEN_OUT);
+            let kind = if few { LoopKind::Unrolled } else { LoopKind::Serial };
+            vec![Stmt::For(For::new(l.var, l.extent.clone(), kind, body))]
         });
-        let of_threads = |i: &Index| self.thread_vars.iter().any(|v| i.mentions(*v));
-        let of_turns = |i: &Index| found.store && self.turns.iter().any(|v| i.mentions(*v));
-        let apart = found.coordinates.iter().chain(&found.indices).any(|i| of_threads(i) || of_turns(i));
-        if apart && !found.store {
+        let Some(warps) = self.starter(&found, &inner) else {
+            return Err(bug("bulk", format!("each thread would copy a box of {name} by itself")));
+        };
+        if warps < self.warps && !found.store {
             let message = "each warpgroup would load a box of its own, and the block waits for one".to_string();
             return Err(refuse("levels", message).help(format!(
                 "compute_at {name} after the loop of the warpgroups is bound, and one box is for all of them"
             )));
         }
-        // Only the number of a warpgroup can tell boxes apart within a block; what it stores in its turn it starts itself.
-        let elect = Stmt::Elect(Elect { warps: if apart { 4 } else { self.warps }, body });
+        let elect = Stmt::Elect(Elect { warps, body });
         Ok(guarded(conds, vec![elect]).remove(0))
+    }
+
+    /// One thread of how many warps starts a copy: of those that the box is the same for. What a warpgroup stores in its turn it
+    /// starts itself.
+    fn starter(&self, found: &CopyBox, env: &Env) -> Option<u32> {
+        let places = || found.coordinates.iter().chain(&found.indices);
+        let same = |threads: i64| places().all(|i| units::is_same_in(i, &self.launch, threads, env));
+        let of_threads = places().any(|i| self.thread_vars.iter().any(|v| i.mentions(*v)));
+        let of_turns = found.store && places().any(|i| self.turns.iter().any(|v| i.mentions(*v)));
+        match (of_threads, of_turns) {
+            (false, false) => Some(self.warps),
+            (false, true) => Some(GROUP_WARPS),
+            _ if same(units::GROUP) => Some(GROUP_WARPS),
+            _ if same(units::LANES) => Some(1),
+            _ => None,
+        }
     }
 
     /// A stage is filled by its box alone, an array is not changed while it is loaded, and written by boxes alone, each

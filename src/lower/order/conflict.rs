@@ -339,7 +339,9 @@ impl<'a> Sites<'a> {
         if self.far_apart(&a, &b) {
             return Level::Apart;
         }
-        if [&a, &b].iter().any(|f| f.site.is_proxied()) && self.groups_apart(&a, &b) {
+        // What warps store by themselves may be nearer yet.
+        let by_warps = [&a, &b].iter().any(|f| f.site.by == By::Store { warps: 1 });
+        if !by_warps && [&a, &b].iter().any(|f| f.site.is_proxied()) && self.groups_apart(&a, &b) {
             return Level::Group;
         }
         if a.site.proxied || b.site.proxied {

@@ -4,7 +4,8 @@
 //! 1. No stage has a mechanism yet.
 //! 2. A stage stores what it loads from another buffer of the same type, or zero where a select says so.
 //! 3. cp_async copies from global to shared memory; a vectorized loop inside makes 4, 8 or 16 bytes.
-//! 4. tma copies between global and shared memory, under no loop bound to threads, nor to warps that copy boxes of their own.
+//! 4. tma copies between global and shared memory, under no loop bound to threads, and from global memory under none bound to
+//!    warps that copy boxes of their own.
 //! 5. tma copies a box: innermost serial loops that each move by one along one dimension of both buffers, at most 5
 //!    dimensions, and at most 256 iterations each.
 //! 6. tma's global side is contiguous along its last dimension, and its other strides and the box's rows are multiples
@@ -43,7 +44,8 @@ pub static PRIMITIVE: Primitive = Primitive {
         "no stage has a mechanism yet",
         "a stage stores what it loads from another buffer of the same type, or zero where a select says so",
         "cp_async copies from global to shared memory; a vectorized loop inside makes 4, 8 or 16 bytes",
-        "tma copies between global and shared memory, under no loop bound to threads, nor to warps that copy boxes of their own",
+        "tma copies between global and shared memory, under no loop bound to threads, and from global memory under none \
+         bound to warps that copy boxes of their own",
         "tma copies a box: innermost serial loops that each move by one along one dimension of both buffers, at most 5 \
          dimensions, and at most 256 iterations each",
         "tma's global side is contiguous along its last dimension, and its other strides and the box's rows are \
@@ -145,8 +147,9 @@ fn tma(func: &Func, name: &str, around: &[&For], from: &Side, to: &Side) -> Brok
         (Scope::Shared, Scope::Global) => (to, from),
         (a, b) => return Some((4, format!("stage `{name}` copies from {} to {} memory", a.name(), b.name()))),
     };
-    // Warps that need the same box have it copied once.
-    let own = |l: &For| [global, shared].iter().any(|s| s.indices.iter().any(|i| i.mentions(l.var)));
+    // Warps that need the same box have it copied once; what a warp has staged by itself it may store by itself.
+    let stores = target.scope == Scope::Global;
+    let own = |l: &For| !stores && [global, shared].iter().any(|s| s.indices.iter().any(|i| i.mentions(l.var)));
     let bound = |l: &For, a: Axis| a.level() > Axis::Warp.level() || a.level() == Axis::Warp.level() && own(l);
     if let Some(l) = around.iter().find(|l| l.axis().is_some_and(|a| bound(l, a))) {
         let axis = l.axis().map(Axis::name).unwrap_or_default();
@@ -247,6 +250,9 @@ mod tests {
     fn boxes_are_copied() {
         let text = steps(GEMM, &staged("bind ic cluster; copy_with A_s tma; copy_with B_s tma multicast=ic"));
         assert!(text.contains("tma") && text.contains("multicast"), "{text}");
+        // Warps store what they staged, each by itself.
+        let own = "cache_write out C shared -> C_s; split C_s_0 ? 16 -> iw im; bind iw warp; copy_with C_s tma";
+        assert!(steps(GEMM, own).contains("tma"));
         steps(GEMM, &staged("vectorize c; copy_with A_s sync"));
         steps(GEMM, &staged("split c 2 8; vectorize c_1; copy_with A_s cp_async"));
     }

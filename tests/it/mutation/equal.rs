@@ -46,6 +46,8 @@ const PASSED_ON: &str = "it moves past the turn that is passed on, which touches
 const WHOLE_WARP: &str = "a warp waits for products as a whole: its lanes need not meet for that";
 const LEFT_LAST: &str = "the slots that are left last are not filled again: nobody waits for these arrivals (that no others are \
                          missed: crossing::what_stands_between_slots_is_needed)";
+const BY_ITS_WARP: &str =
+    "the lane that stores goes on with those that fence: they all come to the store's election behind it";
 const READ_LAST: &str = "it is one run of the loader more, whose copies land where all has been read";
 
 /// The survivors: subject, class, what was damaged, and why it cannot change a result, or where it is found. Each was looked at.
@@ -149,6 +151,8 @@ pub const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("wgmma_f16_staged", "barrier", "(WAR C_s: C_f writes bytes that mma used as A_s)", OWN_ROWS),
     ("wgmma_s8 with narrow", "wait moved", "the slot is full) moved down", REGISTERS_FENCED),
     ("wgmma_f16_alternate with narrow", "wait moved", "the slot is full) moved down", LAST_SLOT),
+    ("strips that warps", "fence moved", "proxy_fence (RAW C_s", BY_ITS_WARP),
+    ("strips that warps", "commit moved", "bulk_commit (C_s) moved up", TOGETHER),
     ("wgmma_f16_alternate with narrow", "fence moved", "wgmma_fence", PASSED_ON),
     ("with narrow tiles", "barrier", "(WAR A_s, B_s: all lanes have read the slot)", WHOLE_WARP),
     (
