@@ -431,7 +431,7 @@ impl Wgmma {
         if self.swizzle > 0 && panels {
             let _ = writeln!(out, "swizzle C_s {}", self.swizzle.min(LEAVING));
         }
-        out + &self.stored() + inlined
+        out + &self.stored(if self.leaves_by_warps() { "fw" } else { "ep" }) + inlined
     }
 
     /// Columns of C that leave together: a panel, or of tiles that panels do not divide one half.
@@ -440,8 +440,8 @@ impl Wgmma {
         if self.turned || self.block[1] % panel == 0 { panel } else { self.block[1] / 2 }
     }
 
-    /// From a tile of C in shared memory to C.
-    fn stored(&self) -> String {
+    /// From a tile of C in shared memory to C: what the loop `at` stages leaves at once.
+    fn stored(&self, at: &str) -> String {
         if !self.bulk_store {
             // Rows of C begin anywhere: the threads store the block's tile element by element.
             return format!(
@@ -449,7 +449,7 @@ impl Wgmma {
                 128 * self.groups
             );
         }
-        let mut out = "reverse_compute_at C_s ep -> s0 s1; copy_with C_s tma\n".to_string();
+        let mut out = format!("reverse_compute_at C_s {at} -> s0 s1; copy_with C_s tma\n");
         if self.out_stages > 1 {
             let _ = writeln!(out, "pipeline ep stages={}", self.out_stages);
         }

@@ -175,7 +175,10 @@ fn rows_that_cross_lines_are_shared_by_four() {
             let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();
             let kernel = &lowered.kernels[0];
             assert_eq!((kernel.cluster(), kernel.grid()[0] <= 132), (cluster, true), "{schedule}");
-            assert!(schedule.to_string().contains(&format!("wgmma.m64n{wide}k16.")), "{schedule}");
+            let text = schedule.to_string();
+            assert!(text.contains(&format!("wgmma.m64n{wide}k16.")), "{schedule}");
+            // Where rows are rows, each warp stores its own.
+            assert_eq!(text.contains("reverse_compute_at C_s fw"), layout.name().starts_with('T'), "{schedule}");
             super::ptxas::assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{gemm:?}: {e}"));
         }
     }

@@ -35,6 +35,6 @@ impl Wgmma {
         if self.swizzle > 0 {
             let _ = writeln!(out, "swizzle C_s {}", self.swizzle.min(LEAVING));
         }
-        out + &self.stored() + inlined
+        out + &self.stored("ep") + inlined
     }
 }

@@ -138,10 +138,11 @@ fn recommended(product: &([i64; 3], DType, Layout, gemm::Kind, Target)) -> Subje
 }
 
 /// The parts of the worked example with tiles that the machine runs in a moment, in the place of its own of 128 x 256: all
-/// together, and without roles.
-const PARTS: [(&str, [i64; 3], Wgmma); 2] = [
+/// together, and without roles; and those of tiles of one wave, which each warp stores by itself.
+const PARTS: [(&str, [i64; 3], Wgmma); 3] = [
     ("all parts of the worked example", [128, 128, 256], SMALL),
     ("the worked example without roles", [128, 128, 256], Wgmma { loader: false, ..SMALL }),
+    ("a wave of the worked example's tiles", [128, 128, 448], Wgmma { persistent: false, ..SMALL }),
 ];
 
 const SMALL: Wgmma = Wgmma { block: [64, 64], groups: 1, stages: 3, ..Wgmma::LARGE };
