@@ -1,6 +1,7 @@
 //! Holds a lowered kernel to the promises of [`LoweredKernel`]: code generation and the machine rely on them.
 
 use super::copies::SIZES;
+use super::order::peers;
 use super::{LoweredKernel, bug, units};
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
@@ -17,6 +18,7 @@ pub fn verify(kernel: &LoweredKernel) -> Result<()> {
     check.buffers()?;
     check.relaxed()?;
     check.waits()?;
+    check.stays()?;
     check.body(&kernel.func.body, &kernel.env())
 }
 
@@ -96,6 +98,15 @@ impl Check<'_> {
         match (self.kernel.grid_dependency.is_some(), all, first) {
             (false, 0, _) | (true, 1, Some(_)) => Ok(()),
             _ => Err(self.broken("a kernel that may begin early does not wait first")),
+        }
+    }
+
+    /// A block that others of its cluster reach ends behind all that they do there: it waits for each of it, or for them.
+    fn stays(&self) -> Result<()> {
+        let body = &self.kernel.func.body;
+        match peers::reach(body) && !peers::meet_last(body) && !peers::are_awaited(self.kernel) {
+            true => Err(self.broken("a block may end while another one of its cluster still reaches it")),
+            false => Ok(()),
         }
     }
 

@@ -2,7 +2,8 @@
 //! runs without a race on the CPU machine, and computes the product.
 
 use warploom::gemm::{Gemm, Wgmma};
-use warploom::lower::lower;
+use warploom::lower::mutate::mutants;
+use warploom::lower::{Lowered, lower, print, verify};
 use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with, run_lowered};
 use warploom::reference::{Sample, outputs};
 use warploom::te::Layout;
@@ -159,6 +160,62 @@ fn tiles_that_four_blocks_share_are_right() {
                 }
             }
         }
+    }
+}
+
+/// Tiles of 64 x 64 in clusters of two, with three slots for seven trips.
+fn in_clusters(persistent: bool, trips: i64) -> Lowered {
+    let parts = Wgmma { block: [64, 64], groups: 1, stages: 3, persistent, ..Wgmma::LARGE };
+    let subset = Subset { name: String::new(), parts, layout: Layout::NT };
+    lower(&schedule(&subset, [128, 128, 64 * trips]).unwrap().scheduled().unwrap(), &Target::sm_90a()).unwrap()
+}
+
+/// Slots that are not filled again are not left. So a block waits for each arrival and each copy of another one, and ends when it
+/// likes; blocks that walk tiles do not know which slots come last, and meet at the end.
+#[test]
+fn blocks_that_wait_for_all_that_reaches_them_end_alone() {
+    let text = |persistent, trips| print(&in_clusters(persistent, trips));
+    let wave = text(false, 7);
+    assert_eq!(wave.matches("cluster_barrier").count(), 1, "{wave}");
+    assert_eq!(wave.matches("mbarrier.arrive").count(), 1, "{wave}");
+    assert!(wave.contains("if k0 >= 1 and k0 < 5\n"), "{wave}");
+    // Slots that are filled once are never left.
+    let once = text(false, 3);
+    assert!(!once.contains("mbarrier.arrive") && once.matches("cluster_barrier").count() == 1, "{once}");
+    let stays = text(true, 7);
+    assert_eq!(stays.matches("mbarrier.arrive").count(), 2, "{stays}");
+    assert!(
+        stays.contains("cluster_barrier_relaxed  # no block leaves while another one may still reach it"),
+        "{stays}"
+    );
+}
+
+/// A block that could end too early is refused, and found where it does.
+#[test]
+fn blocks_that_end_too_early_are_found() {
+    let damaged = |lowered: &Lowered, what: &str| {
+        let found = mutants(lowered).into_iter().find(|m| m.what.contains(what));
+        let damaged = found.unwrap_or_else(|| panic!("{what}: {}", print(lowered))).lowered;
+        let refused = verify(&damaged.kernels[0]).unwrap_err();
+        assert!(refused.message().contains("may end while another one of its cluster"), "{what}: {refused}");
+        damaged
+    };
+    let wave = in_clusters(false, 7);
+    for what in [
+        "mbarrier.wait (RAW A_s, B_s: the slot is full) removed",
+        "mbarrier.wait (WAR A_s, B_s: the slot's readers have left it) removed",
+    ] {
+        damaged(&wave, what);
+    }
+    // One run more arrives where nobody waits.
+    let late = damaged(&wave, "became `if k0 >= 1 and k0 < 6`");
+    for lowered in [late, damaged(&in_clusters(true, 7), "may still reach it) removed")] {
+        let codes = [Policy::InOrder, Policy::Reverse].map(|policy| {
+            let options = Options { policy, ..Options::new(Mode::Ring) };
+            ring_lowered_with(&lowered, &options, 3).err().map(|e| e.to_string())
+        });
+        let found = |e: &String| e.contains("is of a block that may have ended before it is reached");
+        assert!(codes.iter().flatten().any(found), "{codes:?}");
     }
 }
 

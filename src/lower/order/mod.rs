@@ -19,6 +19,7 @@
 
 mod conflict;
 mod groups;
+pub mod peers;
 mod pending;
 pub mod products;
 mod rings;

@@ -15,9 +15,10 @@
 //!
 //! mbarriers are set by one thread before anything else. Then a kernel that may begin before the one in front of it has ended
 //! waits for that end, before anything of it touches global memory. At the end the threads that have stored wait until their
-//! stores have read: the block's shared memory is then another's.
+//! stores have read: the block's shared memory is then another's. Where others of the cluster may still reach it (`peers`), all meet.
 
 use super::super::{GridDependency, LoweredKernel, bulk, pipeline, units};
+use super::peers;
 use crate::error::{Error, Result};
 use crate::ir::{Axis, BufferId, Cond, Elect, Func, Index, Slot, Stmt, Sync, SyncKind, Way, visit};
 use crate::lower::TensorMap;
@@ -93,7 +94,7 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
         let wait = SyncKind::BulkWait { groups: 0, read: true }.because(reason);
         kernel.func.body.push(Stmt::Elect(Elect { warps, body: vec![Stmt::Sync(wait)] }));
     }
-    if is_reached_by_peers(&kernel.func.body) {
+    if peers::reach(&kernel.func.body) && !peers::are_awaited(kernel) {
         let meet = SyncKind::ClusterRelaxed.because("no block leaves while another one may still reach it");
         kernel.func.body.push(Stmt::Sync(meet));
     }
@@ -114,17 +115,6 @@ fn fetched(kernel: &LoweredKernel) -> Vec<Sync> {
         SyncKind::Prefetch { buffer }.because(format!("{name} comes to L2, whatever has to be waited for first"))
     };
     arrays.into_iter().map(fetch).collect()
-}
-
-/// Whether copies of other blocks land in a block's shared memory.
-fn is_reached_by_peers(body: &[Stmt]) -> bool {
-    let mut found = false;
-    visit::walk(body, &mut |s| match s {
-        Stmt::Bulk(copy) => found |= matches!(copy.way, Way::Load { multicast: Some(_), .. }),
-        Stmt::Sync(Sync { kind: SyncKind::Arrive { blocks, .. }, .. }) => found |= blocks.is_some(),
-        _ => {}
-    });
-    found
 }
 
 /// The first stage that a body stores from.

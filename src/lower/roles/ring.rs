@@ -8,6 +8,9 @@
 //! | the role | waits until the readers have left the slot, `empty`, in the phase before: every warp, or the one thread that starts bulk copies | arrives at `full`: every thread, or the one that starts bulk copies |
 //! | the readers | wait for `full` | every thread arrives at `empty`; one of each warp, where bulk copies fill the slot |
 //!
+//! Where groups of products are in flight, which a condition has to hold apart anyway, and the runs are counted by one loop, slots
+//! that are not filled again are not left: nobody would wait for that.
+//!
 //! Copies by cp.async are waited for N - 2 runs later, so that so many are under way; behind the loop for the last ones. A
 //! list that never runs more often than there are slots needs no `empty`.
 
@@ -72,8 +75,9 @@ impl Slices<'_> {
             parts[n + 1].splice(0..0, filled);
             drains[n + 1] = self.drained(&ring, at);
             if let Some((l, extent)) = counted(at) {
-                let left = (0..ring.behind.min(extent)).rev();
-                drains[0].extend(left.flat_map(|back| ring.left(&ring.last(l, extent, back), at.env)));
+                let runs = (0..ring.behind.min(extent)).rev().map(|back| ring.last(l, extent, back));
+                let left = runs.filter(|it| ring.is_filled_again(it, at));
+                drains[0].extend(left.flat_map(|it| ring.left(&it, at.env)));
             }
         }
         Ok(drains)
@@ -273,11 +277,25 @@ impl Ring {
         match at.around.filter(|_| self.behind > 0) {
             Some(l) => {
                 let late = Cond::ge(l.var, self.behind);
+                let again = self.ends(at).map_or(Cond::TRUE, |runs| Cond::lt(l.var, runs - self.slots + self.behind));
                 let body = self.left(&(self.it.clone() - self.behind), at.env);
-                if body.is_empty() { body } else { guarded(late, body) }
+                if body.is_empty() { body } else { guarded(late.and(again), body) }
             }
             None => self.left(&self.it, at.env),
         }
+    }
+
+    /// How many runs there are, where the loop around alone counts them.
+    fn ends(&self, at: &Place<'_>) -> Option<i64> {
+        let (l, extent) = counted(at).filter(|_| at.turns == 1)?;
+        let last = simplify::simplify(&self.last(l, extent, 0), at.env).as_int()?;
+        (last == extent - 1).then_some(extent)
+    }
+
+    /// Whether the slot of the run `it` may be filled once more, so that somebody waits until it is left.
+    fn is_filled_again(&self, it: &Index, at: &Place<'_>) -> bool {
+        let it = simplify::simplify(it, at.env).as_int();
+        self.ends(at).zip(it).is_none_or(|(runs, it)| it + self.slots < runs)
     }
 
     /// The readers leave the slot of the run `it`.

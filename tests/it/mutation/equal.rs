@@ -38,8 +38,6 @@ const NO_FIRST: &str = "these are not the first products: they add in any case";
 const OWN_ROWS: &str = "each warp writes where the rows of A lay that it alone has read";
 const COPIES: &str = "it moves past a wait for copies, which touch no registers";
 const REGISTERS_FENCED: &str = "it moves past the fence of the sum, which stays in registers";
-const ALL_LANDED: &str =
-    "a block has waited for all that the others load into it, and they arrive at nothing of its own";
 const LAST_SLOT: &str = "the next turn may take the last slot's phase for its own, if that slot's copies land late: found in \
                          some of many orders (turns::a_turn_passed_on_too_early_is_found), not in those drawn here";
 const PASSED_ON: &str = "it moves past the turn that is passed on, which touches no sum";
@@ -183,14 +181,10 @@ pub const EQUAL: &[(&str, &str, &str, &str)] = &[
     ),
     ("all parts of the worked example", "election changed", "one thread of 1 warps to mbarrier.wait", ONE_WARP),
     ("a wave of the worked example's tiles", "election changed", "one thread of 1 warps to mbarrier.wait", ONE_WARP),
-    ("a wave of the worked example's tiles", "slot", "the slot's readers have left it) of the next slot", TURNS),
-    ("a wave of the worked example's tiles", "arrival", "mbarrier.arrive (WAR A_s, B_s: the slot is read)", LEFT_LAST),
-    ("a wave of the worked example's tiles", "election changed", "warps to mbarrier.arrive (WAR", LEFT_LAST),
     ("a wave of the worked example's tiles", "fence moved", "proxy_fence (RAW C_s", BY_ITS_WARP),
     ("a wave of the worked example's tiles", "shared memory", "C_s lies over A_s", OWN_ROWS),
     ("a wave of the worked example's tiles", "launch", "blockIdx", CUT),
     ("worked example", "barrier moved", "(no block leaves while another one may still reach it) moved up", WAITS),
-    ("worked example without roles", "barrier", "(no block leaves while another one may still reach it)", ALL_LANDED),
     ("fragments across", "barrier moved", "all lanes have read the slot) moved up", PRODUCTS),
     ("fragments across slots between products", "wait moved", "the slot is full) moved down", PRODUCTS),
     ("fragments across", "barrier", "all lanes have read the slot)", LEFT_LAST),
