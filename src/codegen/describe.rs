@@ -42,7 +42,8 @@ pub fn head(entry: &str, kernel: &LoweredKernel, target: &Target) -> Head {
     let text = format!("{head}{}", print::func(&kernel.func));
     let directives = match kernel.cluster() {
         1 => String::new(),
-        blocks => format!(".reqnctapercluster {blocks}, 1, 1\n"),
+        // Nothing then asks at run time whether there are clusters.
+        blocks => format!(".explicitcluster\n.reqnctapercluster {blocks}, 1, 1\n"),
     };
     Head { entry: entry.to_string(), text, directives }
 }

@@ -65,7 +65,10 @@ fn blocks_of_a_cluster_are_numbered_along_x() {
     let kernel = &kernels.kernels[0];
     assert_eq!((kernel.grid, kernel.cluster), ([6, 2, 1], [2, 1, 1]));
     let ptx = kernels.ptx();
-    assert!(ptx.contains(".reqnctapercluster 2, 1, 1\n") && ptx.contains("%cluster_ctarank"), "{ptx}");
+    assert!(
+        ptx.contains(".explicitcluster\n.reqnctapercluster 2, 1, 1\n") && ptx.contains("%cluster_ctarank"),
+        "{ptx}"
+    );
     assert!(ptx.contains(".version 7.8"));
     let func = Schedule::parse(&clustered("")).unwrap().scheduled().unwrap();
     for target in [Target::sm_90(), Target::sm_90a()] {
