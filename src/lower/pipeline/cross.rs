@@ -159,7 +159,8 @@ impl Crossing {
         let (extent, ahead) = (self.inner.extent(), self.inner.ahead());
         let mut crossing = self.at(&self.leave, k, env);
         crossing.extend(next.iter().flat_map(|next| self.at(&self.enter, next, env)));
-        let spread = self.l.notes.contains_key(&Note::Spread);
+        // Registers of one slot are loaded between the products, to the last of them.
+        let spread = self.l.notes.contains_key(&Note::Spread) && !self.inner.in_place();
         let mut out = self.at(&self.before, k, env);
         for step in 0..extent {
             let load = step + ahead;
@@ -167,12 +168,13 @@ impl Crossing {
                 out.append(&mut crossing);
             }
             let of = if load < extent { Some(k) } else { next.as_ref() };
-            out.extend(of.iter().flat_map(|k| self.at(&self.inner.loads(load % extent, env), k, env)));
+            let loads = of.iter().flat_map(|k| self.at(&self.inner.loads(load % extent, env), k, env)).collect();
             let computes = self.at(&self.inner.computes(step, env), k, env);
             if !spread || load + 1 != extent {
-                out.extend(computes);
+                out.extend(self.inner.step(computes, loads, env));
                 continue;
             }
+            out.extend(loads);
             // The values of the last loads have come by the middle, and the wait delays none of the products behind it.
             let mut pieces = in_pieces(computes);
             pieces.insert(pieces.len().div_ceil(2), std::mem::take(&mut crossing));

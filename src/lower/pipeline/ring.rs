@@ -1,6 +1,7 @@
 //! A pipelined loop taken apart, and written out.
 
 use super::copy::{Copy, Kind, filled};
+use super::refill::refilled;
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Cond, Expr, For, Func, Index, LoopKind, Note, Scope, Stmt, SyncKind, Var, visit};
@@ -42,7 +43,11 @@ impl Ring {
         }
         let fills = |s: &Stmt, kind: Kind| filled(s, func, written).is_some_and(|f| f.kind == kind);
         let kind = if l.body.iter().any(|s| fills(s, Kind::Shared)) { Kind::Shared } else { Kind::Registers };
-        let slots = i64::from(p.stages.max(2));
+        let slots = i64::from(p.stages);
+        if slots == 1 && kind == Kind::Shared {
+            return Err(refuse("one slot of shared memory cannot be filled while it is read".into())
+                .help("stages=2 or more; one slot is for stages in registers, each loaded anew behind its last use"));
+        }
         let spread = l.notes.contains_key(&Note::Spread);
         let (mut copies, mut compute) = (Vec::new(), Vec::new());
         for stmt in l.body {
@@ -66,7 +71,8 @@ impl Ring {
         for copy in &copies {
             func.buffer_mut(copy.stage).shape = vec![Index::Int(copy.size * slots)];
         }
-        let (ahead, commit) = (slots - 1, commit(&copies, func));
+        // One slot is filled for the next iteration behind its last use.
+        let (ahead, commit) = ((slots - 1).max(1), commit(&copies, func));
         let mut ring = Ring { var: l.var, kind, extent, slots, ahead, copies, inner: None, compute, spread, commit };
         ring.nest(func, written, env)?;
         Ok(ring)
@@ -120,6 +126,20 @@ impl Ring {
     /// What its copies read and write.
     pub fn touched(&self) -> Vec<BufferId> {
         self.sources().into_iter().chain(self.copies.iter().map(|c| c.stage)).collect()
+    }
+
+    /// Whether each register is loaded anew where it stands.
+    pub fn in_place(&self) -> bool {
+        self.kind == Kind::Registers && self.slots == 1
+    }
+
+    /// What stands for an iteration's compute and the copies that it makes ahead.
+    pub fn step(&self, compute: Vec<Stmt>, mut loads: Vec<Stmt>, env: &Env) -> Vec<Stmt> {
+        if self.in_place() {
+            return refilled(compute, loads, env);
+        }
+        loads.extend(compute);
+        loads
     }
 
     /// Its iterations.
@@ -191,8 +211,8 @@ impl Ring {
             }
         }
         let Some(inner) = &self.inner else {
-            let mut out = self.closed(self.later(starts, k, slot, env));
-            out.extend(self.all_at(self.compute.clone(), k, slot, env));
+            let starts = self.closed(self.later(starts, k, slot, env));
+            let mut out = self.step(self.all_at(self.compute.clone(), k, slot, env), starts, env);
             out.extend(ends);
             return out;
         };
@@ -213,21 +233,22 @@ impl Ring {
             if step == calm {
                 out.extend(ends.take().unwrap_or_default());
             }
-            // What the next step computes with comes first: copies would stand in the way of these loads.
-            out.extend(self.loaded(inner, step + inner.ahead, k, slot, env));
+            let mut computed = Vec::new();
             for piece in pieces(step) {
                 if place < places {
                     let mine = (place + 1) * count / places - place * count / places;
                     let some = self.later(starts.by_ref().take(mine).collect(), k, slot, env);
                     copied |= !some.is_empty();
-                    out.extend(some);
+                    computed.extend(some);
                     place += 1;
                     if place == places && copied {
-                        out.extend(self.commit.clone());
+                        computed.extend(self.commit.clone());
                     }
                 }
-                out.extend(piece);
+                computed.extend(piece);
             }
+            // What the next step computes with comes first: copies would stand in the way of these loads.
+            out.extend(inner.step(computed, self.loaded(inner, step + inner.ahead, k, slot, env), env));
         }
         out.extend(self.all_at(self.compute.clone(), k, slot, env));
         out

@@ -5,7 +5,8 @@
 //! else.
 //!
 //! Requires:
-//! 1. There are 2 to 32 slots, and fewer batches in flight than slots.
+//! 1. There are 2 to 32 slots, and fewer batches in flight than slots; 1 slot where all stages are in registers, each of which is
+//!    then loaded anew behind its last use.
 //! 2. LOOP is serial and not pipelined yet.
 //! 3. At least one stage stands directly under LOOP.
 //! 4. Every stage is filled before it is read in each iteration.
@@ -22,7 +23,7 @@
 use super::{Applied, Kind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
-use crate::ir::{BufferId, For, Func, LoopKind, Pipeline, Scope, visit};
+use crate::ir::{Buffer, BufferId, For, Func, LoopKind, Pipeline, Scope, visit};
 use crate::schedule::Args;
 use crate::schedule::analyze::{BlockKind, kind, placement};
 use crate::schedule::dataflow::{block_reads, block_writes, readers_in, writers_in};
@@ -38,7 +39,7 @@ pub static PRIMITIVE: Primitive = Primitive {
         Parameter::option("in_flight", Kind::Int),
     ],
     requires: &[
-        "there are 2 to 32 slots, and fewer batches in flight than slots",
+        "there are 2 to 32 slots (1 for stages in registers), and fewer batches in flight than slots",
         "LOOP is serial and not pipelined yet",
         "at least one stage stands directly under LOOP",
         "every stage is filled before it is read in each iteration",
@@ -51,9 +52,9 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let l = loop_(func, args.get_word("loop")?)?;
     let (stages, in_flight) = (args.get_int("stages")?, args.find_int("in_flight").unwrap_or(0));
     let no = |n, message: String| refuse("pipeline", n, message, func, &[(Node::Loop(l.var), "this loop")]);
-    if !(2..=32).contains(&stages) || !(0..stages).contains(&in_flight) {
+    if !(1..=32).contains(&stages) || !(0..stages).contains(&in_flight) {
         return Err(no(1, format!("{stages} slots with {in_flight} batches in flight"))
-            .help("2 to 32 slots, and fewer batches in flight than slots: stages=4 in_flight=1"));
+            .help("2 to 32 slots (1 for stages in registers), and fewer batches in flight than slots: stages=4 in_flight=1"));
     }
     if l.pipeline.is_some() {
         return Err(
@@ -67,7 +68,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
 }
 
 /// What a pipelined loop promises; asked after every step.
-pub fn check(func: &Func, l: &For, _placed: Pipeline) -> Result<()> {
+pub fn check(func: &Func, l: &For, placed: Pipeline) -> Result<()> {
     let name = func.var_name(l.var);
     let no = |n, message: String, node: Node| refuse("pipeline", n, message, func, &[(node, "here")]);
     if l.kind != LoopKind::Serial || l.tensorize.is_some() {
@@ -80,6 +81,14 @@ pub fn check(func: &Func, l: &For, _placed: Pipeline) -> Result<()> {
         return Err(no(3, message, Node::Loop(l.var)).help("compute_at puts one there"));
     }
     for stage in stages {
+        let Buffer { name: stage_name, scope, .. } = func.buffer(stage);
+        if placed.stages == 1 && !matches!(scope, Scope::Local | Scope::Fragment) {
+            let message = format!("one slot for stage `{stage_name}`, which is in {} memory", scope.name());
+            return Err(no(1, message, Node::Buffer(stage)).help(
+                "a slot cannot be filled while others read it: stages=2 or more; one slot is for stages in registers, \
+                 each of which is loaded anew behind its last use",
+            ));
+        }
         let at =
             |blocks: &dyn Fn(&[crate::ir::Stmt]) -> bool| l.body.iter().position(|s| blocks(std::slice::from_ref(s)));
         let filled = at(&|s| !writers_in(s, stage).is_empty());
