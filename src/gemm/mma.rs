@@ -18,6 +18,7 @@
 mod boxes;
 mod cost;
 mod narrow;
+pub(super) mod pack;
 mod sums;
 
 use super::sides::{along_k, bound_batch, contiguous, rows, up};
@@ -40,8 +41,11 @@ pub struct Mma {
     pub bk: i64,
     /// Slots.
     pub stages: i64,
-    /// Whether a warp loads factors one step of k ahead.
-    pub ahead: bool,
+    /// Where a warp loads the factors of its next step of k while it multiplies those of this one.
+    pub ahead: Ahead,
+    /// Parts of a warp's rows that it multiplies one after the other in each step: the factors of one are loaded while it
+    /// multiplies those of another.
+    pub sweeps: i64,
     /// How the sums leave registers.
     pub way: Way,
     /// Rows and terms of the instruction.
@@ -58,6 +62,15 @@ pub struct Mma {
     pub factors: Factors,
     /// How bulk copies bring the tiles, where these do ([`Mma::by_boxes`]).
     pub boxes: Option<Boxes>,
+}
+
+/// Registers for the factors of a warp's next step of k.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ahead {
+    /// Others than those of this step.
+    Apart,
+    /// The same, each behind the last product that reads it: half as many, which leaves room for more sums.
+    InPlace,
 }
 
 /// What a tile of a factor is copied from.
@@ -85,8 +98,6 @@ const SYNCHRONOUS: [([i64; 2], [i64; 2]); 5] =
     [([128, 128], [2, 4]), ([128, 64], [2, 2]), ([64, 128], [1, 4]), ([64, 64], [2, 2]), ([32, 64], [1, 2])];
 /// Numbers of parts to choose from.
 const PARTS: [i64; 6] = [1, 2, 3, 4, 6, 8];
-/// Threads of a block that packs.
-const THREADS: i64 = 256;
 
 impl Mma {
     /// The cheapest tiles; `None` where the chip or its tensor cores have no such product, or it is smaller than a tile.
@@ -105,12 +116,11 @@ impl Mma {
             tiles.clone().map(move |((block, warps), parts)| Mma::with(spec, target, *block, *warps, parts, factors))
         };
         let all = Factors::of(spec, target).into_iter().flat_map(with);
-        // Every warp of a lone tile has some of C, and every part some tiles of k.
-        let used = |m: &Mma| (0..2).all(|d| rows(spec)[d] > m.block[d] - m.block[d] / m.warps[d]);
+        // Every part has some tiles of k.
         // A batch has the dimension of the grid that parts would have.
         let parts = |m: &Mma| m.parts == 1 || (spec.batch.is_none() && spec.k / m.parts >= 4 * m.bk);
         let cost = |m: &Mma| m.clocks(spec, target);
-        let mut fitting: Vec<Mma> = all.filter(|m| used(m) && parts(m) && cost(m).is_finite()).collect();
+        let mut fitting: Vec<Mma> = all.filter(|m| m.is_used(spec) && parts(m) && cost(m).is_finite()).collect();
         fitting.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
         fitting.into_iter().map(|m| m.by_what_suits(spec, target)).collect()
     }
@@ -175,7 +185,8 @@ impl Mma {
             warps,
             bk,
             stages,
-            ahead: true,
+            ahead: Ahead::Apart,
+            sweeps: 1,
             way,
             shape,
             asynchronous,
@@ -187,6 +198,11 @@ impl Mma {
         }
     }
 
+    /// Whether every warp of a lone tile has some of C.
+    fn is_used(&self, spec: &GemmSpec) -> bool {
+        (0..2).all(|d| rows(spec)[d] > self.block[d] - self.block[d] / self.warps[d])
+    }
+
     /// Threads of a block.
     pub fn threads(&self) -> i64 {
         32 * self.warps[0] * self.warps[1]
@@ -194,7 +210,7 @@ impl Mma {
 
     /// Bytes of shared memory of a block.
     pub fn shared(&self, spec: &GemmSpec) -> i64 {
-        let rows = if self.way == Way::Pairs { 0 } else { self.block[0] * self.block[1] * 2 };
+        let rows = if self.way == Way::Pairs { 0 } else { self.block[0] * (self.block[1] + self.row_pad()) * 2 };
         let ring = (self.block[0] + self.block[1]) * self.bk * self.stages * self.factors.bits(spec) / 8;
         match self.boxes {
             None => ring.max(rows),
@@ -230,14 +246,12 @@ impl Mma {
             };
         }
         // Copies by threads start between products.
-        let spread = if self.boxes.is_none_or(|b| b.spread && self.ahead) { "; annotate k0 spread 1" } else { "" };
+        let spread = if self.boxes.is_none_or(|b| b.spread) { "; annotate k0 spread 1" } else { "" };
         let _ = writeln!(out, "pipeline k0 stages={}{spread}", self.stages);
         for side in 0..2 {
             out += &self.fragment(spec, side, &names);
         }
-        if self.ahead {
-            out.push_str("pipeline kk stages=2\n");
-        }
+        let _ = writeln!(out, "pipeline kk stages={}", if self.ahead == Ahead::Apart { 2 } else { 1 });
         let _ = writeln!(out, "decompose_reduction {} k0 -> zero\ntensorize ii {}", names.sums, self.instruction(spec));
         out + &self.loader() + &self.finish(spec, &names) + bound_batch(spec)
     }
@@ -246,22 +260,6 @@ impl Mma {
         let sizes = [("i", spec.m, self.whole(0)), ("j", spec.n, self.whole(1)), ("k", spec.k, self.bk * self.parts)];
         let pads = multiples(&sizes);
         if pads.is_empty() { String::new() } else { format!("pad {} {pads}\n", names.whole) }
-    }
-
-    /// The kernel that packs a factor: eight rows a thread, or tiles of 64 x 64 bytes that are turned in shared memory.
-    fn pack(&self, spec: &GemmSpec, side: usize, names: &Names) -> String {
-        if self.routes[side] == Source::Direct {
-            return String::new();
-        }
-        if narrow::is_narrow(spec) {
-            return self.pack_narrow(spec, side, names);
-        }
-        let packed = &names.sources[side];
-        let mut out = String::new();
-        if !self.pads(spec, side) {
-            let _ = writeln!(out, "cache_read {} {} global -> {packed}", names.whole, NAMES[side]);
-        }
-        out + &packing(spec, side, packed)
     }
 
     /// The loops of blocks, warps and instructions, and those of what stores the sums.
@@ -283,10 +281,14 @@ impl Mma {
             short if self.factors == Factors::Unpacked => (format!("{ki} {short} -> k0 kk ki kq"), "kq "),
             short => (format!("{short} {ki} -> k0 kk kq ki"), "kq "),
         };
+        let (ti, is) = match self.sweeps {
+            1 => (ti.to_string(), ""),
+            sweeps => (format!("{sweeps} {}", ti / sweeps), "is "),
+        };
         let _ = write!(
             out,
-            "split i ?{ci} {wi} {ti} {m} -> i0{ic} iw im ii; split j ?{cj} {wj} {tj} 8 -> j0{jc} jw jm ji\n\
-             split k ? {} {split}\nreorder {part}i0 j0{ic}{jc} iw jw k0 kk {kq}jm im ii ji ki\n\
+            "split i ?{ci} {wi} {ti} {m} -> i0{ic} iw {is}im ii; split j ?{cj} {wj} {tj} 8 -> j0{jc} jw jm ji\n\
+             split k ? {} {split}\nreorder {part}i0 j0{ic}{jc} iw jw k0 kk {kq}{is}jm im ii ji ki\n\
              rasterize i0 j0 group={} -> tile; bind tile blockIdx.x; fuse iw jw -> w; bind w warp{bound}\n",
             self.bk / depth,
             self.group
@@ -395,65 +397,10 @@ pub(super) fn runs_along_k(spec: &GemmSpec, side: usize) -> bool {
     along_k(spec)[side] || spec.a.bits() < 16
 }
 
-/// The loops of a kernel that packs a factor, and turns bytes whose rows do not run along k.
-pub(super) fn packing(spec: &GemmSpec, side: usize, packed: &str) -> String {
-    let (name, p) = (NAMES[side], ["a", "b"][side]);
-    if runs_along_k(spec, side) == along_k(spec)[side] {
-        return packed_rows(spec, p, packed);
-    }
-    let mut out = format!(
-        "{}cache_read {packed} {name} shared -> {name}_x; compute_at {name}_x {p}b0 -> {p}x0 {p}x1; fuse {p}x0 {p}x1 -> {p}x\n",
-        turned(side, packed)
-    );
-    let _ = match contiguous(spec, side) % 16 {
-        0 => writeln!(out, "split {p}x ? {THREADS} 16 -> {p}x2 {p}x3 {p}x4; bind {p}x3 threadIdx.x; vectorize {p}x4"),
-        _ => writeln!(out, "split {p}x ? {THREADS} -> {p}x2 {p}x3; bind {p}x3 threadIdx.x"),
-    };
-    out
-}
-
-/// The loops of a kernel that packs a factor row by row, eight rows a thread; names begin with `p`.
-fn packed_rows(spec: &GemmSpec, p: &str, packed: &str) -> String {
-    let (rows, row, batch) = match spec.batch {
-        None => (0, 1, String::new()),
-        Some(_) => (1, 2, format!("bind {packed}_0 blockIdx.z\n")),
-    };
-    format!(
-        "split {packed}_{rows} ? 8 -> {p}a0 {p}a1; split {packed}_{row} ? {THREADS} -> {p}b0 {p}b1\n\
-         reorder {p}a0 {p}b0 {p}b1 {p}a1; unroll {p}a1\n\
-         bind {p}a0 blockIdx.y; bind {p}b0 blockIdx.x; bind {p}b1 threadIdx.x\n{batch}"
-    )
-}
-
 /// Loops whose extents a size does not divide, with the size.
 pub(super) fn multiples(sizes: &[(&str, i64, i64)]) -> String {
     let uneven = sizes.iter().filter(|(_, size, by)| size % by != 0);
     uneven.map(|(l, _, by)| format!("{l}={by}")).collect::<Vec<_>>().join(" ")
-}
-
-/// The loops of a kernel that turns tiles of 64 x 64 bytes: two neighbours write 32 bytes of a row, and read 16 columns of
-/// each of 16 rows at a time.
-fn turned(side: usize, packed: &str) -> String {
-    let p = ["a", "b"][side];
-    format!(
-        "transform_layout {packed} [k, w] -> [w, k]\n\
-         split {packed}_0 ? 2 2 16 -> {p}a0 {p}a1 {p}a2 {p}a3; split {packed}_1 ? 4 16 -> {p}b0 {p}b1 {p}b2\n\
-         reorder {p}a0 {p}b0 {p}b1 {p}a1 {p}b2 {p}a2 {p}a3; bind {p}a0 blockIdx.y; bind {p}b0 blockIdx.x\n\
-         {}bind {p}t threadIdx.x; vectorize {p}a3\n",
-        fused(&[format!("{p}b1"), format!("{p}a1"), format!("{p}b2"), format!("{p}a2")], &format!("{p}t"))
-    )
-}
-
-/// Steps that fuse loops into `name`; those between get it with a number.
-fn fused(loops: &[String], name: &str) -> String {
-    let mut out = String::new();
-    let mut whole = loops[0].clone();
-    for (i, l) in loops.iter().enumerate().skip(1) {
-        let next = if i + 1 == loops.len() { name.to_string() } else { format!("{name}{i}") };
-        let _ = write!(out, "fuse {whole} {l} -> {next}; ");
-        whole = next;
-    }
-    out
 }
 
 #[cfg(test)]
@@ -476,7 +423,13 @@ mod tests {
     fn large_products_have_large_tiles() {
         for layout in Layout::ALL {
             let chosen = choice(8192, 8192, 8192, HALF, layout);
-            assert_eq!(chosen.block.iter().product::<i64>(), 1 << 15, "{layout:?}");
+            // Nearly all multiprocessors have 25 tiles of 256 x 80; boxes of 80 columns or rows are whole panels only along k.
+            let block = match layout {
+                Layout::TN => [192, 128],
+                Layout::TT => [256, 80],
+                _ => [80, 256],
+            };
+            assert_eq!(chosen.block, block, "{layout:?}");
             assert_eq!((chosen.parts, chosen.routes), (1, [Source::Direct; 2]));
         }
     }

@@ -17,7 +17,7 @@ mod wmma;
 
 pub use candidates::candidates;
 pub use kind::Kind;
-pub use mma::{Boxes, Factors, Mma, Source, Way};
+pub use mma::{Ahead, Boxes, Factors, Mma, Source, Way};
 pub use pipelined::{Pipelined, Route};
 pub use simt::Tiles;
 pub use split::Split;

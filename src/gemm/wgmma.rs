@@ -17,7 +17,7 @@ mod wide;
 
 pub use rungs::{RUNGS, Rung};
 
-use super::mma::{Mma, Source, multiples, packing, runs_along_k};
+use super::mma::{Mma, Source, multiples, pack::packing, runs_along_k};
 use super::sides::{along_k, contiguous, rows, up};
 use crate::dtype::DType;
 use crate::target::{Features, LINE, Target};

@@ -10,7 +10,9 @@
 //! until the warp meets. Lanes see of each other what was before the last time that the warp met.
 //!
 //! What the copy engine and wgmma do to shared memory comes after what threads did themselves only where a proxy fence of
-//! those threads lies on the way: [`Seen::fenced`] is what is known of them behind such fences.
+//! those threads lies on the way: [`Seen::fenced`] is what is known of them behind such fences. A read of threads may be on its way
+//! still when they arrive or meet: the copy engine overwrites what it was to find, unless a fence, or products that take what was
+//! read and are waited for, lie between ([`Seen::returned`]).
 
 use super::race::{Cell, Lanes};
 use super::warp::Trap;
@@ -62,6 +64,14 @@ impl Times {
         *known = at.max(*known);
     }
 
+    fn set_lanes(&mut self, warp: usize, mask: u32, full: u32, at: u64) {
+        if mask == full {
+            self.set(warp, at);
+        } else {
+            lanes(mask).for_each(|lane| self.set_thread(By::thread(warp, lane).stamp(0), at));
+        }
+    }
+
     fn join(&mut self, other: &Times) {
         for (agent, at) in other.agents.iter().enumerate() {
             self.set(agent, *at);
@@ -80,6 +90,8 @@ pub(super) struct Seen {
     known: Times,
     /// What of it lies behind a fence for the other engines.
     fenced: Times,
+    /// The reads of it that have returned.
+    returned: Times,
 }
 
 impl Seen {
@@ -87,6 +99,7 @@ impl Seen {
     pub fn join(&mut self, other: &Seen) {
         self.known.join(&other.known);
         self.fenced.join(&other.fenced);
+        self.returned.join(&other.returned);
     }
 
     /// Adds all that an agent has done up to now.
@@ -195,11 +208,7 @@ impl Clocks {
         let Some(known) = self.warps.get(warp) else { return Seen::default() };
         let mut seen = known.all.clone();
         known.own.iter().filter(|(lane, _)| mask >> **lane & 1 == 1).for_each(|(_, own)| seen.join(own));
-        if mask == full {
-            seen.known.set(warp, now);
-        } else {
-            lanes(mask).for_each(|lane| seen.known.set_thread(By::thread(warp, lane).stamp(0), now));
-        }
+        seen.known.set_lanes(warp, mask, full, now);
         seen
     }
 
@@ -216,10 +225,14 @@ impl Clocks {
     /// The lanes of a mask fence what they have done for the other engines.
     pub fn fence(&mut self, warp: usize, mask: u32, full: u32, now: u64) {
         let Some(known) = self.warps.get_mut(warp) else { return };
-        if mask == full {
-            known.all.fenced.set(warp, now);
-        } else {
-            lanes(mask).for_each(|lane| known.all.fenced.set_thread(By::thread(warp, lane).stamp(0), now));
+        known.all.fenced.set_lanes(warp, mask, full, now);
+        known.all.returned.set_lanes(warp, mask, full, now);
+    }
+
+    /// What the lanes of a mask have read is there.
+    pub fn returned(&mut self, warp: usize, mask: u32, full: u32, now: u64) {
+        if let Some(known) = self.warps.get_mut(warp) {
+            known.all.returned.set_lanes(warp, mask, full, now);
         }
     }
 
@@ -242,13 +255,25 @@ impl Clocks {
             && (!by.is_engine() || agent(earlier) >= self.warps.len() || seen.any(|s| s.fenced.has(earlier)))
     }
 
-    /// The same of a write that reads lie behind: threads' reads need no fence.
-    fn after_reads(&self, read: u64, by: By, life: Life) -> bool {
+    /// The same of a write that a read lies behind, by one agent.
+    fn after_read(&self, read: u64, by: By, life: Life) -> bool {
         let thread = By { agent: by.warp, ..by };
-        if time(read) < life.born || read & MANY_AGENTS == 0 || time(read) < self.block {
-            return self.after(read, thread, life);
+        if !self.after(read, thread, life) {
+            return false;
         }
-        self.pool.get((read & WHO) as usize).is_none_or(|all| all.iter().all(|r| self.after(*r, thread, life)))
+        if !by.is_engine() || read == 0 || time(read) < life.born || agent(read) >= self.warps.len() {
+            return true;
+        }
+        let Some(known) = self.warps.get(by.warp) else { return false };
+        std::iter::once(&known.all).chain(known.own.get(&by.lane)).any(|s| s.returned.has(read))
+    }
+
+    /// The same of all reads of a cell.
+    fn after_reads(&self, read: u64, by: By, life: Life) -> bool {
+        if time(read) < life.born || read & MANY_AGENTS == 0 || time(read) < self.block {
+            return self.after_read(read, by, life);
+        }
+        self.pool.get((read & WHO) as usize).is_none_or(|all| all.iter().all(|r| self.after_read(*r, by, life)))
     }
 
     /// Notes a read; false if that is a race.
@@ -319,12 +344,11 @@ impl Clocks {
         if !self.after(cell.write, by, life) {
             return if cell.write & COPIED != 0 { start } else { Some(cell.write) };
         }
-        let thread = By { agent: by.warp, ..by };
         if cell.read & MANY_AGENTS == 0 {
-            return (!self.after(cell.read, thread, life)).then_some(cell.read);
+            return (!self.after_read(cell.read, by, life)).then_some(cell.read);
         }
         let all = self.pool.get((cell.read & WHO) as usize)?;
-        all.iter().copied().find(|r| !self.after(*r, thread, life))
+        all.iter().copied().find(|r| !self.after_read(*r, by, life))
     }
 
     /// Notes an access of the lanes of a warp.

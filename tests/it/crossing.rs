@@ -14,8 +14,10 @@ struct Product {
     /// Behind `bind tile blockIdx.x`.
     walk: &'static str,
     cluster: bool,
-    /// Fragments that are loaded ahead.
+    /// Steps of a slot, and sets of fragments that are loaded ahead.
     ahead: usize,
+    /// One set instead: fragments are loaded anew in place.
+    in_place: bool,
     /// What fills the slots.
     fill: &'static str,
     /// Fragments come by ldmatrix, or by ordinary loads.
@@ -37,11 +39,12 @@ const SHARED: &str = "copy_with A_s tma; copy_with B_s tma multicast=ic; special
 const SHARED_OWN: &str = "copy_with A_s tma; copy_with B_s tma multicast=ic";
 
 const PLAIN: Product =
-    Product { trips: 5, slots: 3, walk: "", cluster: false, ahead: 2, fill: BY_ROLE, matrices: true, spread: false };
+    Product { trips: 5, slots: 3, walk: "", cluster: false, ahead: 2, in_place: false, fill: BY_ROLE, matrices: true, spread: false };
 
 impl Product {
     fn schedule(&self) -> Schedule {
         let Product { trips, slots, walk, ahead, fill, .. } = self;
+        let sets = if self.in_place { 1 } else { *ahead };
         let spread = if self.spread { "; annotate k0 spread 1" } else { "" };
         let [a, b] = match self.matrices {
             true => [
@@ -65,7 +68,7 @@ impl Product {
             pipeline k0 stages={slots}
             cache_read mma A_s fragment -> A_f; compute_at A_f kk -> f0 f1; {a}
             cache_read mma B_s fragment -> B_f; compute_at B_f kk -> g0 g1; {b}
-            pipeline kk stages={ahead}{spread}
+            pipeline kk stages={sets}{spread}
             decompose_reduction mma k0 -> zero
             tensorize ii mma.m16n8k16.f32.f16.f16",
             trips * ahead * 16
@@ -80,6 +83,7 @@ pub fn subjects() -> Vec<(&'static str, Schedule)> {
     vec![
         ("fragments across the slots of a role", Product { trips: 8, ..PLAIN }.schedule()),
         ("fragments across the slots of a block", own.schedule()),
+        ("fragments in place across slots", Product { in_place: true, ..own }.schedule()),
         ("fragments across slots between products", Product { spread: true, trips: 8, ..PLAIN }.schedule()),
         (
             "fragments across the slots of a cluster",
@@ -149,6 +153,11 @@ fn every_number_of_trips_is_right_in_every_order() {
         ("blocks that stay", Product { walk: " persistent", fill: OWN, ..PLAIN }),
         ("four fragments", Product { ahead: 4, ..PLAIN }),
         ("ordinary loads", Product { matrices: false, ..PLAIN }),
+        ("in place, by a role", Product { in_place: true, ..PLAIN }),
+        ("in place, by the block itself", Product { in_place: true, ahead: 4, fill: OWN, ..PLAIN }),
+        ("in place, by a role's threads", Product { in_place: true, fill: BY_THREADS, ..PLAIN }),
+        ("in place, ordinary loads of blocks that stay", Product { in_place: true, matrices: false, walk: " persistent", ..PLAIN }),
+        ("in place, for a cluster", Product { in_place: true, fill: SHARED_OWN, cluster: true, ..PLAIN }),
         ("a role, between products", Product { spread: true, ..PLAIN }),
         ("the block itself, between products", Product { spread: true, fill: OWN, ..PLAIN }),
         ("blocks that stay, between products", Product { spread: true, walk: " persistent", ahead: 4, ..PLAIN }),
@@ -169,6 +178,57 @@ fn every_number_of_trips_is_right_in_every_order() {
 fn a_slot_is_waited_for_before_the_products_of_the_last_one_end() {
     for fill in [BY_ROLE, OWN, BY_THREADS] {
         crosses(&lowered(&Product { fill, ..PLAIN }.schedule()));
+    }
+}
+
+/// In place every load stands right behind the last product that reads the registers it fills, and a slot is left behind the last
+/// load of it, before its last products.
+#[test]
+fn in_place_a_fragment_is_loaded_behind_its_last_product() {
+    let lines = multipliers(&lowered(&Product { in_place: true, fill: OWN, ..PLAIN }.schedule()));
+    let text = lines.join("\n");
+    let of = |line: &str, buffer: &str| line.split_once(&format!("{buffer}[")).map(|(_, rest)| rest.to_string());
+    let first = |rest: &str| rest.split([' ', ']']).next().and_then(|n| n.parse::<i64>().ok());
+    let held = |line: &str, buffer: &str| of(line, buffer).and_then(|rest| first(&rest));
+    let ends = lines.iter().rposition(|l| l.starts_with("ldmatrix")).unwrap();
+    let begins = lines.iter().position(|l| l.starts_with("mma.")).unwrap();
+    let mut checked = 0;
+    for at in begins..=ends {
+        let Some(buffer) = ["A_f", "B_f"].into_iter().find(|b| lines[at].starts_with("ldmatrix") && held(&lines[at], b).is_some())
+        else {
+            continue;
+        };
+        // The loads beside it aside, what stands in front is a product with these very registers, or a slot's end.
+        let before = lines[..at].iter().rev().find(|l| l.starts_with("mma.") || l.starts_with("mbarrier.wait")).unwrap();
+        let width = if buffer == "A_f" { 8 } else { 4 };
+        let loaded = held(&lines[at], buffer).unwrap()..held(&lines[at], buffer).unwrap() + 8;
+        let reads = held(before, buffer).is_some_and(|n| loaded.contains(&n) || loaded.contains(&(n + width - 1)));
+        assert!(before.starts_with("mma.") && reads, "{}\n{text}", lines[at]);
+        checked += 1;
+    }
+    // Steps of five slots but the first, of A and of B.
+    assert_eq!(checked, 2 * (2 * 5 - 1), "{text}");
+}
+
+/// Threads that read a slot by themselves fence their reads before it is filled again: an arrival or a barrier alone lets a read
+/// pass that is on its way still, as an H200 shows where blocks beside fill its queues with stores.
+#[test]
+fn reads_are_fenced_before_a_slot_is_filled_again() {
+    for (form, fences) in [
+        (Product { trips: 8, ..PLAIN }, true),
+        (Product { trips: 8, fill: OWN, ..PLAIN }, true),
+        (Product { trips: 8, in_place: true, fill: OWN, ..PLAIN }, true),
+        (Product { trips: 8, fill: SHARED_OWN, cluster: true, ..PLAIN }, true),
+        // Copies by threads stand in line with their reads.
+        (Product { trips: 8, fill: BY_THREADS, ..PLAIN }, false),
+    ] {
+        let schedule = form.schedule();
+        let whole = lowered(&schedule);
+        let removed = |m: &mutate::Mutant| m.kind.starts_with("fence") && m.what.contains("WAR");
+        let mutants: Vec<_> = mutate::mutants(&whole).into_iter().filter(removed).collect();
+        assert_eq!(!mutants.is_empty(), fences, "{}", print(&whole));
+        let found = |m: &mutate::Mutant| wrong(&schedule, &m.lowered, &POLICIES).is_some_and(|why| why.contains("race"));
+        assert!(mutants.is_empty() || mutants.iter().any(found), "{}", print(&whole));
     }
 }
 

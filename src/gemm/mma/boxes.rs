@@ -9,7 +9,7 @@
 //!
 //! Blocks of a cluster along rows share tiles of B, along columns tiles of A: each is fetched once and lands in all of them.
 
-use super::{Factors, Mma, NAMES, Names, Source, Way, rows, runs_along_k, up};
+use super::{Ahead, Factors, Mma, NAMES, Names, Source, Way, rows, runs_along_k, up};
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
 
@@ -40,6 +40,41 @@ const LARGE_SLOTS: i64 = 3;
 /// Elements of C of a large tile, by which a multiprocessor is full.
 const LARGE: i64 = 128 * 256;
 
+/// A shape of large tiles.
+struct Shape {
+    block: [i64; 2],
+    warps: [i64; 2],
+    ahead: Ahead,
+    sweeps: i64,
+    /// Blocks that share a multiprocessor: one multiplies while the other waits, begins or ends.
+    blocks: i64,
+    /// The share of a multiprocessor's clocks in which its tensor cores are busy, as counted at 8192^3 on an H200.
+    busy: f64,
+}
+
+/// Large tiles to choose from, started by the block itself, in slots of `SHAPE_BK` terms. What decides between them at full
+/// load is how evenly the multiprocessors share them: at 8192^3 32 of 128 x 128 for four of 132, 31 for the others, which wait for
+/// a thirty-second of the time, but 25 of 80 x 256 for nearly all of them, each of which is a little faster, too, with warps of
+/// 64 x 80 or 80 x 64 (fewer loads for a product). From registers alone, nothing loaded, tensor cores are busy for 0.97 of the
+/// time: mma.sync takes six clocks of them for 16 x 8 x 16, where wgmma takes four.
+const SHAPES: [Shape; 5] = [
+    Shape { block: [128, 256], warps: [2, 4], ahead: Ahead::Apart, sweeps: 1, blocks: 1, busy: 0.935 },
+    Shape { block: [128, 128], warps: [2, 2], ahead: Ahead::Apart, sweeps: 1, blocks: 2, busy: 0.934 },
+    Shape { block: [80, 256], warps: [1, 4], ahead: Ahead::InPlace, sweeps: 1, blocks: 2, busy: 0.955 },
+    Shape { block: [256, 80], warps: [4, 1], ahead: Ahead::InPlace, sweeps: 1, blocks: 2, busy: 0.955 },
+    Shape { block: [192, 128], warps: [2, 2], ahead: Ahead::InPlace, sweeps: 2, blocks: 2, busy: 0.948 },
+];
+const SHAPE_BK: i64 = 64;
+
+impl Shape {
+    /// Clocks for the tiles of the multiprocessor that has most of them, for a product of one clock each.
+    fn clocks(&self, spec: &GemmSpec, target: &Target) -> f64 {
+        let tiles = up(spec.m, self.block[0]).saturating_mul(up(spec.n, self.block[1])).saturating_mul(spec.products());
+        let most = up(tiles, i64::from(target.device().multiprocessors));
+        (most.saturating_mul(self.block[0] * self.block[1])) as f64 / self.busy
+    }
+}
+
 impl Boxes {
     /// Bytes of shared memory: a loader may fill a slot at any time, so that C's tile has a place of its own beside them.
     pub(super) fn shared(self, ring: i64, rows: i64, stages: i64) -> i64 {
@@ -54,37 +89,73 @@ impl Mma {
     /// have too few registers or a block too little shared memory.
     #[must_use]
     pub fn by_boxes(self, spec: &GemmSpec, target: &Target, bk: i64, loader: bool, cluster: [i64; 2]) -> Option<Mma> {
+        let warps = if loader { self.loading(spec, target)? } else { 0 };
+        self.boxed_in(spec, target, bk, warps, cluster, i64::from(target.limits.shared_optin))
+    }
+
+    /// By bulk copies that so many warps of their own start, or the block if none, in slots that take so much shared memory at
+    /// most.
+    fn boxed_in(
+        self,
+        spec: &GemmSpec,
+        target: &Target,
+        bk: i64,
+        warps: i64,
+        cluster: [i64; 2],
+        room: i64,
+    ) -> Option<Mma> {
         let halves = self.factors == Factors::Stored && spec.a.bits() == 16 && spec.b == spec.a;
         let clusters = cluster[0] * cluster[1];
         let shared = clusters == 1
             || target.has(Features::CLUSTER) && clusters <= i64::from(target.limits.cluster) && spec.batch.is_none();
         let known = halves && self.parts == 1 && self.asynchronous && target.has(Features::TMA) && shared;
-        // Rows of boxes are swizzled by 128 bytes or less, in whole steps of k.
-        let fits = [32, 64].contains(&bk) && (0..2).all(|d| self.block[d] % 32 == 0 && self.block[d] <= 256);
+        // Rows of boxes are whole panels of 128 bytes, or one that is narrower, in whole steps of k.
+        let row = |d: usize| 2 * if runs_along_k(spec, d) { bk } else { self.block[d] };
+        let panels = |d: usize| row(d) % 128 == 0 || [32, 64].contains(&row(d));
+        let fits = [32, 64].contains(&bk) && (0..2).all(|d| panels(d) && self.block[d] <= 256);
         // A cluster that reaches far beyond C multiplies zeros.
         let used = (0..2).all(|d| cluster[d] == 1 || up(rows(spec)[d], self.block[d]) >= cluster[d]);
         if !known || !fits || !used {
             return None;
         }
-        let warps = if loader { self.loading(spec, target)? } else { 0 };
         let way = Way::of(spec, target, [0, 1].map(|d| self.block[d] * cluster[d]), self.parts);
         // Where the block starts the copies, what stands between two slots is a barrier of all warps, which costs less in front
         // of a step than inside it.
-        let with = |stages| Mma { bk, stages, way, boxes: Some(Boxes { warps, cluster, spread: loader }), ..self };
+        let with = |stages| Mma { bk, stages, way, boxes: Some(Boxes { warps, cluster, spread: warps > 0 }), ..self };
         let slots = if self.is_large() { LARGE_SLOTS } else { SLOTS };
         let most = slots.min(up(spec.k, bk).max(2));
-        let room = i64::from(target.limits.shared_optin);
         (2..=most).rev().map(with).find(|m| m.shared(spec) <= room)
     }
 
-    /// The same tiles by bulk copies where those are faster: large ones, in slots of 64 terms that the block starts itself. At
-    /// 4096^3 on an H200, where power decides, that is 0.67 to 0.68 of cuBLAS instead of 0.63 to 0.65 by cp.async, 0.66
-    /// instead of 0.61 to 0.63 at 8192^3; with a loader 0.64 there.
+    /// By bulk copies where those are faster, which is for large tiles: of those of [`SHAPES`] that cost least.
     pub(super) fn by_what_suits(self, spec: &GemmSpec, target: &Target) -> Mma {
-        match self.is_large() {
-            true => self.by_boxes(spec, target, 64, false, [1, 1]).unwrap_or(self),
-            false => self,
+        if !self.is_large() {
+            return self;
         }
+        let fitting = SHAPES.iter().filter_map(|shape| Some((shape.clocks(spec, target), self.shaped(shape, spec, target)?)));
+        fitting.min_by(|(a, _), (b, _)| a.total_cmp(b)).map_or(self, |(_, m)| m)
+    }
+
+    /// Tiles of another shape, in as many slots as leave room for the blocks that share a multiprocessor.
+    fn shaped(&self, shape: &Shape, spec: &GemmSpec, target: &Target) -> Option<Mma> {
+        let plain = Mma::with(spec, target, shape.block, shape.warps, self.parts, self.factors);
+        let plain = Mma { ahead: shape.ahead, sweeps: shape.sweeps, ..plain };
+        // With other layouts that many sums leave too few registers for addresses.
+        if shape.sweeps > 1 && (0..2).any(|side| runs_along_k(spec, side)) {
+            return None;
+        }
+        let limits = &target.limits;
+        let room = i64::from(limits.shared_optin).min(i64::from(limits.shared_per_sm) / shape.blocks - i64::from(limits.shared_reserved));
+        let boxed = plain.boxed_in(spec, target, SHAPE_BK, 0, [1, 1], room)?;
+        // The shapes are known to need no more registers than a thread has, whatever the estimate says.
+        let registers = boxed.registers(spec).min(limits.registers_per_thread.into());
+        let (Ok(threads), Ok(registers), Ok(shared)) =
+            (boxed.threads().try_into(), registers.try_into(), boxed.shared(spec).try_into())
+        else {
+            return None;
+        };
+        let fits = target.occupancy(threads, registers, shared).blocks >= shape.blocks as u32;
+        (boxed.is_used(spec) && fits).then_some(boxed)
     }
 
     fn is_large(&self) -> bool {

@@ -1,6 +1,6 @@
 //! What tiles of the recipe on tensor cores are taken to cost: clocks, by the resource that is short.
 
-use super::{Factors, Mma, Source, rows, up};
+use super::{Ahead, Factors, Mma, Source, rows, up};
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -53,7 +53,7 @@ impl Mma {
         let [wm, wn] = self.warp();
         let sums = wm * wn / 32 * i64::from(spec.acc.bits()) / 32;
         let unpacked = if self.factors == Factors::Unpacked { (wm + wn) / 2 } else { 0 };
-        let factors = (wm + wn) / 4 * if self.ahead { 2 } else { 1 } + unpacked;
+        let factors = (wm + wn) / 4 * if self.ahead == Ahead::Apart { 2 } else { 1 } + unpacked;
         let copied = if self.asynchronous {
             0
         } else {

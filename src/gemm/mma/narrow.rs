@@ -6,7 +6,8 @@
 //! every copy on the way there is of half the bytes; but warps that share a tile unpack it each for itself. Where products
 //! decide and not copies, kernels of their own unpack both factors before (*widened*), and what follows multiplies bytes.
 
-use super::{Mma, NAMES, Names, THREADS};
+use super::pack::THREADS;
+use super::{Mma, NAMES, Names};
 use crate::dtype::DType;
 use crate::gemm::sides::{along_k, contiguous, rows, up};
 use crate::intrin;
@@ -160,7 +161,7 @@ fn turned(side: usize, packed: &str, vector: i64, sizes: [i64; 2]) -> String {
 /// A kernel that unpacks tiles of 64 x 64 elements on the way into shared memory, and turns them as bytes.
 fn turned_bytes(side: usize, packed: &str, vector: i64) -> String {
     let (name, p) = (NAMES[side], ["a", "b"][side]);
-    super::turned(side, packed)
+    super::pack::turned(side, packed)
         + &format!(
             "cache_read {packed} {name} shared as=s8 -> {name}_x; compute_at {name}_x {p}b0 -> {p}x0 {p}x1\n\
              fuse {p}x0 {p}x1 -> {p}x; split {p}x ? {THREADS} {vector} -> {p}x2 {p}x3 {p}x4\n\

@@ -44,6 +44,12 @@ impl Mma {
         self.way != Way::Pairs
     }
 
+    /// Elements between the rows of C's tile in shared memory: rows that are no whole panels of 128 bytes are not swizzled, and
+    /// 16 bytes more let eight of them lie in different banks.
+    pub(super) fn row_pad(&self) -> i64 {
+        if self.block[1] % 64 == 0 { 0 } else { 8 }
+    }
+
     /// Whether the tiles reach beyond C.
     pub(super) fn grows(&self, spec: &GemmSpec) -> bool {
         spec.m % self.whole(0) != 0 || spec.n % self.whole(1) != 0
@@ -110,9 +116,13 @@ impl Mma {
             let _ = writeln!(
                 out,
                 "reverse_compute_at C_s {} -> s0 s1; fuse s0 s1 -> s; split s ? {}{vector}; bind s_1 threadIdx.x\n\
-                 swizzle C_s 128",
+                 {}",
                 self.innermost(),
                 self.threads(),
+                match self.row_pad() {
+                    0 => "swizzle C_s 128".to_string(),
+                    pad => format!("storage_align C_s 0 {} {pad}", self.block[1]),
+                }
             );
             if self.grows(spec) {
                 out.push_str("reverse_compute_inline C_pad\n");

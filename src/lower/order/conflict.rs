@@ -243,11 +243,14 @@ impl<'a> Sites<'a> {
         u32::try_from(elements).unwrap_or(u32::MAX)
     }
 
-    /// Whether threads write there what wgmma or the copy engine touches, which do not see it without a fence.
+    /// Whether threads write there what wgmma or the copy engine touches, which do not see it without a fence; or read there
+    /// what the copy engine overwrites: a barrier lets threads pass whose reads are on their way, and of what comes behind it
+    /// the accesses of threads alone stand in line with these.
     pub fn feeds_proxy(&self, id: usize) -> bool {
         let a = &self.sites[id];
-        let touches = |b: &&Site| b.is_proxied() && (a.buffer == b.buffer || self.overlap(a.buffer, b.buffer));
-        a.write && !a.is_proxied() && self.sites.iter().any(|b| touches(&b))
+        let meets = |b: &&Site| if a.write { b.is_proxied() } else { matches!(b.by, By::Load { .. }) };
+        let touches = |b: &&Site| meets(b) && (a.buffer == b.buffer || self.overlap(a.buffer, b.buffer));
+        !a.is_proxied() && self.sites.iter().any(|b| touches(&b))
     }
 
     /// Whether copies that other blocks of the cluster start land there.

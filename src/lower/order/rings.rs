@@ -3,7 +3,7 @@
 //! | access | then | ordered by |
 //! |---|---|---|
 //! | bulk load | any access of the same bytes | a wait of every thread for the phase of the load's mbarrier |
-//! | ordinary read | bulk load of the same bytes | a barrier |
+//! | ordinary read | bulk load of the same bytes | a proxy fence by the readers, whose reads are then there, and a barrier |
 //! | ordinary write | bulk load or store of the same bytes | a proxy fence by the writers, then a barrier |
 //! | bulk store | bulk load of the same bytes by its thread | a wait of the thread until the store has read |
 //! | bulk store | write of the same bytes by another thread | that wait, then a barrier |

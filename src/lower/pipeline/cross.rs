@@ -226,7 +226,7 @@ fn starts(stmt: &Stmt) -> bool {
 /// Whether a statement only says that a slot was read.
 fn leaves(stmt: &Stmt) -> bool {
     match stmt {
-        Stmt::Sync(s) => matches!(s.kind, SyncKind::Warp | SyncKind::Arrive { .. }),
+        Stmt::Sync(s) => matches!(s.kind, SyncKind::ProxyFence | SyncKind::Warp | SyncKind::Arrive { .. }),
         Stmt::Elect(e) => !e.body.is_empty() && e.body.iter().all(leaves),
         _ => false,
     }

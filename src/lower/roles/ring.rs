@@ -6,7 +6,7 @@
 //! | who | in front | behind |
 //! |---|---|---|
 //! | the role | waits until the readers have left the slot, `empty`, in the phase before: every warp, or the one thread that starts bulk copies | arrives at `full`: every thread, or the one that starts bulk copies |
-//! | the readers | wait for `full` | every thread arrives at `empty`; one of each warp, where bulk copies fill the slot |
+//! | the readers | wait for `full` | every thread arrives at `empty`; one of each warp, where bulk copies fill the slot, behind a fence of the threads that have read it by themselves |
 //!
 //! Where groups of products are in flight, which a condition has to hold apart anyway, and the runs are counted by one loop, slots
 //! that are not filled again are not left: nobody would wait for that.
@@ -45,6 +45,9 @@ struct Ring {
     /// Every thread arrives for itself: threads fill the slots, and tools that watch each access follow no arrival on behalf of
     /// others. Of what the copy engine fills one thread of a warp says that all have read it.
     each: bool,
+    /// Threads read by themselves what the copy engine fills again, and nothing says that what they have read is there but a
+    /// fence: an arrival does not wait for it, and the engine stands in no line with reads.
+    returns: bool,
 }
 
 /// A list of statements that is taken apart.
@@ -153,9 +156,12 @@ impl Slices<'_> {
         }
         let copies = order::copies(&fill);
         let fence = loads == 0 && ids.iter().any(|b| readers.iter().any(|s| is_described(s, *b)));
+        let by_threads = |s: &Stmt| ids.iter().any(|b| uses(std::slice::from_ref(s), *b) > 0 && !is_described(s, *b));
+        // Products that are waited for have what they took from registers.
+        let returns = loads > 0 && !order::products::any(readers) && readers.iter().any(by_threads);
         let lag = if copies && at.around.is_some() { (slots - 2).max(0) } else { 0 };
         let it = at.number.clone();
-        Ok(Ring { slots, it, stages, names, full, empty, lag, behind, copies, fence, blocks, each })
+        Ok(Ring { slots, it, stages, names, full, empty, lag, behind, copies, fence, blocks, each, returns })
     }
 
     /// What the role runs in a run of the list.
@@ -306,8 +312,12 @@ impl Ring {
         if self.each {
             return vec![Stmt::Sync(arrive.because(reason))];
         }
+        let fence = SyncKind::ProxyFence.because(format!("WAR {}: what was read is there", self.names));
         let meet = SyncKind::Warp.because(format!("WAR {}: all lanes have read the slot", self.names));
-        vec![Stmt::Sync(meet), elected(arrive, reason)]
+        let first = self.returns.then_some(fence);
+        let mut out: Vec<Stmt> = first.into_iter().chain([meet]).map(Stmt::Sync).collect();
+        out.push(elected(arrive, reason));
+        out
     }
 
     /// A statement with its stages in their slot.

@@ -164,7 +164,8 @@ mod tests {
     #[test]
     fn refusals() {
         let no = |more: &str, code: &str, message: &str| refuses(GEMM, &format!("{STAGE}{more}"), code, message);
-        no("pipeline k0 stages=1", "pipeline.1", "1 slots with 0 batches in flight");
+        no("pipeline k0 stages=0", "pipeline.1", "0 slots with 0 batches in flight");
+        no("pipeline k0 stages=1", "pipeline.1", "one slot for stage `A_s`, which is in shared memory");
         no("pipeline k0 stages=4 in_flight=4", "pipeline.1", "4 slots with 4 batches in flight");
         no("unroll k0; pipeline k0 stages=2", "pipeline.2", "loop `k0` is unrolled");
         no("pipeline k0 stages=2; pipeline k0 stages=2", "pipeline.2", "loop `k0` is pipelined");
