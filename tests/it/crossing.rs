@@ -38,8 +38,17 @@ specialize A_s B_s -> load warps=1";
 const SHARED: &str = "copy_with A_s tma; copy_with B_s tma multicast=ic; specialize A_s B_s -> load warps=1";
 const SHARED_OWN: &str = "copy_with A_s tma; copy_with B_s tma multicast=ic";
 
-const PLAIN: Product =
-    Product { trips: 5, slots: 3, walk: "", cluster: false, ahead: 2, in_place: false, fill: BY_ROLE, matrices: true, spread: false };
+const PLAIN: Product = Product {
+    trips: 5,
+    slots: 3,
+    walk: "",
+    cluster: false,
+    ahead: 2,
+    in_place: false,
+    fill: BY_ROLE,
+    matrices: true,
+    spread: false,
+};
 
 impl Product {
     fn schedule(&self) -> Schedule {
@@ -156,7 +165,10 @@ fn every_number_of_trips_is_right_in_every_order() {
         ("in place, by a role", Product { in_place: true, ..PLAIN }),
         ("in place, by the block itself", Product { in_place: true, ahead: 4, fill: OWN, ..PLAIN }),
         ("in place, by a role's threads", Product { in_place: true, fill: BY_THREADS, ..PLAIN }),
-        ("in place, ordinary loads of blocks that stay", Product { in_place: true, matrices: false, walk: " persistent", ..PLAIN }),
+        (
+            "in place, ordinary loads of blocks that stay",
+            Product { in_place: true, matrices: false, walk: " persistent", ..PLAIN },
+        ),
         ("in place, for a cluster", Product { in_place: true, fill: SHARED_OWN, cluster: true, ..PLAIN }),
         ("a role, between products", Product { spread: true, ..PLAIN }),
         ("the block itself, between products", Product { spread: true, fill: OWN, ..PLAIN }),
@@ -194,12 +206,14 @@ fn in_place_a_fragment_is_loaded_behind_its_last_product() {
     let begins = lines.iter().position(|l| l.starts_with("mma.")).unwrap();
     let mut checked = 0;
     for at in begins..=ends {
-        let Some(buffer) = ["A_f", "B_f"].into_iter().find(|b| lines[at].starts_with("ldmatrix") && held(&lines[at], b).is_some())
+        let Some(buffer) =
+            ["A_f", "B_f"].into_iter().find(|b| lines[at].starts_with("ldmatrix") && held(&lines[at], b).is_some())
         else {
             continue;
         };
         // The loads beside it aside, what stands in front is a product with these very registers, or a slot's end.
-        let before = lines[..at].iter().rev().find(|l| l.starts_with("mma.") || l.starts_with("mbarrier.wait")).unwrap();
+        let before =
+            lines[..at].iter().rev().find(|l| l.starts_with("mma.") || l.starts_with("mbarrier.wait")).unwrap();
         let width = if buffer == "A_f" { 8 } else { 4 };
         let loaded = held(&lines[at], buffer).unwrap()..held(&lines[at], buffer).unwrap() + 8;
         let reads = held(before, buffer).is_some_and(|n| loaded.contains(&n) || loaded.contains(&(n + width - 1)));
@@ -227,7 +241,8 @@ fn reads_are_fenced_before_a_slot_is_filled_again() {
         let removed = |m: &mutate::Mutant| m.kind.starts_with("fence") && m.what.contains("WAR");
         let mutants: Vec<_> = mutate::mutants(&whole).into_iter().filter(removed).collect();
         assert_eq!(!mutants.is_empty(), fences, "{}", print(&whole));
-        let found = |m: &mutate::Mutant| wrong(&schedule, &m.lowered, &POLICIES).is_some_and(|why| why.contains("race"));
+        let found =
+            |m: &mutate::Mutant| wrong(&schedule, &m.lowered, &POLICIES).is_some_and(|why| why.contains("race"));
         assert!(mutants.is_empty() || mutants.iter().any(found), "{}", print(&whole));
     }
 }
@@ -348,4 +363,51 @@ fn loaders_leave_the_registers_that_tiles_need() {
     let of = |dtype| *Gemm::new(4096, 4096, 4096).of(dtype).layout(Layout::NT).spec();
     let bytes = Mma::of(&of(DType::S8), &Target::sm_90a(), [128, 128], [2, 2], 1);
     assert_eq!(bytes.by_boxes(&of(DType::S8), &Target::sm_90a(), 64, true, [1, 1]), None);
+}
+
+/// On the device: two blocks of a multiprocessor, each of which fills the queues of its loads with stores of four bytes when it
+/// ends, while the other one reads slots that copies fill again. Small integers, so that every bit counts, beside the product of
+/// the recipe. Without fences such kernels lose parts of sums: that is how the need of them was found.
+pub fn on_device(device: &warploom::Device) {
+    use warploom::Array;
+    let (n, k) = (2640, 4096);
+    let text = format!(
+        "gemm {n}x{n}x{k} f16>f32>f16 NT
+        target sm_90a
+        pad mma i=80 j=256; compute_inline acc_pad; set_scope acc_pad fragment
+        split i ? 1 5 16 -> i0 iw im ii; split j ? 4 8 8 -> j0 jw jm ji; split k ? 4 16 -> k0 kk ki
+        reorder i0 j0 iw jw k0 kk jm im ii ji ki
+        rasterize i0 j0 group=16 -> tile; bind tile blockIdx.x; fuse iw jw -> w; bind w warp
+        reverse_compute_at out w -> o0 o1; split o0 ? 16 -> om oi; split o1 ? 8 -> on oj; reorder om on oi oj
+        cache_read mma A_pad shared -> A_s; compute_inline A_pad; compute_at A_s k0; swizzle A_s 128; copy_with A_s tma
+        cache_read mma B_pad shared -> B_s; compute_inline B_pad; compute_at B_s k0; swizzle B_s 128; copy_with B_s tma
+        pipeline k0 stages=2
+        cache_read mma A_s fragment -> A_f; compute_at A_f kk -> f0 f1; split f0 ? 16 -> fm fi
+        tensorize fi ldmatrix.m16n16.f16
+        cache_read mma B_s fragment -> B_f; compute_at B_f kk -> g0 g1; split g0 ? 16 -> gm gi
+        tensorize gi ldmatrix.row.m16n16.f16
+        pipeline kk stages=1
+        decompose_reduction mma k0 -> zero
+        tensorize ii mma.m16n8k16.f32.f16.f16"
+    );
+    let own = Schedule::parse(&text).unwrap_or_else(|e| panic!("{e}"));
+    let gemm = Gemm::new(n, n, k).of(DType::F16).layout(Layout::NT);
+    let recommended = warploom::gemm::recommend(&gemm, &Target::sm_90a()).unwrap();
+    let mut seed = fastrand::Rng::with_seed(11);
+    let mut factor = || {
+        let array = Array::from_fn(DType::F16, &[n as usize, k as usize], |_| f64::from(seed.i8(-1..=1))).unwrap();
+        device.upload(&array).unwrap()
+    };
+    let (a, b) = (factor(), factor());
+    let c = device.alloc(DType::F16, &[n as usize, n as usize]).unwrap();
+    let product = |schedule: &Schedule| {
+        c.poison().unwrap();
+        let program = device.load(&warploom::compile_gemm(schedule).unwrap()).unwrap();
+        program.launch(&[&a, &b, &c]).unwrap();
+        c.download().unwrap()
+    };
+    let wanted = product(&recommended);
+    for round in 0..5 {
+        assert!(product(&own) == wanted, "round {round}");
+    }
 }

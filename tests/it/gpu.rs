@@ -33,6 +33,7 @@ const CASES: &[Case] = &[
     ("products of every type are right at every edge", |device| super::gemms::on_device(device, &say)),
     ("products give the same bits every time", |device| super::gemms::repeat(device, &say)),
     ("kernels that begin early wait for what they read", super::neighbours::on_device),
+    ("reads under way are not overwritten", super::crossing::on_device),
     ("rows hold ours beside the library", rows_hold_both),
     ("a kernel that hangs costs its device and no more", hangs_are_given_up),
     ("a fault is reported and stays reported", faults_stay_reported),

@@ -5,7 +5,7 @@
 //! chip has a quarter of its registers, so that a ninth warp leaves 168 to each thread, of which tiles of 64 x 64 a warp need
 //! over 200. Where that matters the loader is a warpgroup, which gives its registers to the others; chips that cannot move
 //! them have no such loader. *Without* one a thread of the block starts the copies behind a barrier, as cp.async has one, and
-//! C's tile may take the place of the slots.
+//! C's tile may take the place of the slots; where two such blocks share a multiprocessor, one multiplies while the other waits.
 //!
 //! Blocks of a cluster along rows share tiles of B, along columns tiles of A: each is fetched once and lands in all of them.
 
@@ -52,13 +52,14 @@ struct Shape {
     busy: f64,
 }
 
-/// Large tiles to choose from, started by the block itself, in slots of `SHAPE_BK` terms. What decides between them at full
-/// load is how evenly the multiprocessors share them: at 8192^3 32 of 128 x 128 for four of 132, 31 for the others, which wait for
-/// a thirty-second of the time, but 25 of 80 x 256 for nearly all of them, each of which is a little faster, too, with warps of
-/// 64 x 80 or 80 x 64 (fewer loads for a product). From registers alone, nothing loaded, tensor cores are busy for 0.97 of the
-/// time: mma.sync takes six clocks of them for 16 x 8 x 16, where wgmma takes four.
+/// Large tiles to choose from, started by the block itself, in slots of `SHAPE_BK` terms. Two things decide at full load. How
+/// evenly the multiprocessors share the tiles: at 8192^3 four of 132 have 32 of 128 x 128 where the others have 31, and all wait a
+/// thirty-second of the time for them, but nearly all have 25 of 80 x 256. And what the tensor cores stand idle for: a lone block
+/// for its barriers and its ends (0.646 of cuBLAS with 128 x 256), two of them less (0.663 with 128 x 128), and with larger tiles
+/// of warps less still (0.680 to 0.682 with 64 x 80 or 80 x 64, 0.677 with 96 x 64). 0.97 is what they are busy where nothing
+/// is loaded at all: 0.704 of cuBLAS, as mma.sync takes six clocks for 16 x 8 x 16 where wgmma takes four.
 const SHAPES: [Shape; 5] = [
-    Shape { block: [128, 256], warps: [2, 4], ahead: Ahead::Apart, sweeps: 1, blocks: 1, busy: 0.935 },
+    Shape { block: [128, 256], warps: [2, 4], ahead: Ahead::Apart, sweeps: 1, blocks: 1, busy: 0.92 },
     Shape { block: [128, 128], warps: [2, 2], ahead: Ahead::Apart, sweeps: 1, blocks: 2, busy: 0.934 },
     Shape { block: [80, 256], warps: [1, 4], ahead: Ahead::InPlace, sweeps: 1, blocks: 2, busy: 0.955 },
     Shape { block: [256, 80], warps: [4, 1], ahead: Ahead::InPlace, sweeps: 1, blocks: 2, busy: 0.955 },
@@ -132,7 +133,8 @@ impl Mma {
         if !self.is_large() {
             return self;
         }
-        let fitting = SHAPES.iter().filter_map(|shape| Some((shape.clocks(spec, target), self.shaped(shape, spec, target)?)));
+        let fitting =
+            SHAPES.iter().filter_map(|shape| Some((shape.clocks(spec, target), self.shaped(shape, spec, target)?)));
         fitting.min_by(|(a, _), (b, _)| a.total_cmp(b)).map_or(self, |(_, m)| m)
     }
 
@@ -145,7 +147,8 @@ impl Mma {
             return None;
         }
         let limits = &target.limits;
-        let room = i64::from(limits.shared_optin).min(i64::from(limits.shared_per_sm) / shape.blocks - i64::from(limits.shared_reserved));
+        let room = i64::from(limits.shared_optin)
+            .min(i64::from(limits.shared_per_sm) / shape.blocks - i64::from(limits.shared_reserved));
         let boxed = plain.boxed_in(spec, target, SHAPE_BK, 0, [1, 1], room)?;
         // The shapes are known to need no more registers than a thread has, whatever the estimate says.
         let registers = boxed.registers(spec).min(limits.registers_per_thread.into());

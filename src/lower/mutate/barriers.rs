@@ -19,13 +19,14 @@ pub fn early(body: &[Stmt], n: usize) -> Option<Change> {
 /// A list in which a slot is left in front of what reads it last, by the lane that arrives for its warp, or by each thread.
 pub fn left_early(func: &Func, body: &[Stmt], n: usize) -> Option<Change> {
     let reason = arrival(body.get(n)?)?;
-    let meets = n.checked_sub(1).is_some_and(|m| matches!(&body[m], Stmt::Sync(s) if s.kind == SyncKind::Warp));
-    let from = n - usize::from(meets);
+    // The fence of what was read and the warp's barrier go along.
+    let beside = |s: &&Stmt| matches!(s, Stmt::Sync(s) if matches!(s.kind, SyncKind::Warp | SyncKind::ProxyFence));
+    let from = n - body[..n].iter().rev().take_while(beside).count();
     let shared =
         |s: &Stmt| visit::reads(std::slice::from_ref(s)).iter().any(|b| func.buffer(*b).scope == Scope::Shared);
     let last = (0..from).rev().take_while(|m| !matches!(body[*m], Stmt::Sync(_))).find(|m| shared(&body[*m]))?;
     // In front of its neighbour `early` moves it.
-    if !meets && last + 1 == from {
+    if from == n && last + 1 == from {
         return None;
     }
     let (before, rest) = (&body[..last], &body[last..from]);

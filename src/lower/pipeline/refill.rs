@@ -112,12 +112,14 @@ fn touched(piece: &Stmt) -> Vec<(BufferId, Option<Vec<i64>>)> {
         _ => None,
     };
     visit::walk(std::slice::from_ref(piece), &mut |s| match s {
-        Stmt::Call(Call { operands, .. }) => out.extend(operands.iter().map(|o| match (&o.held, o.indices.as_slice()) {
-            (Held::Registers(elements), [Index::Int(first)]) => {
-                (o.buffer, Some(elements.iter().map(|e| first + e).collect()))
-            }
-            _ => (o.buffer, None),
-        })),
+        Stmt::Call(Call { operands, .. }) => {
+            out.extend(operands.iter().map(|o| match (&o.held, o.indices.as_slice()) {
+                (Held::Registers(elements), [Index::Int(first)]) => {
+                    (o.buffer, Some(elements.iter().map(|e| first + e).collect()))
+                }
+                _ => (o.buffer, None),
+            }))
+        }
         Stmt::Store(s) => {
             out.push((s.buffer, run(&s.indices, s.lanes)));
             visit::walk_expr(&s.value, &mut |e| {

@@ -53,8 +53,9 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let (stages, in_flight) = (args.get_int("stages")?, args.find_int("in_flight").unwrap_or(0));
     let no = |n, message: String| refuse("pipeline", n, message, func, &[(Node::Loop(l.var), "this loop")]);
     if !(1..=32).contains(&stages) || !(0..stages).contains(&in_flight) {
-        return Err(no(1, format!("{stages} slots with {in_flight} batches in flight"))
-            .help("2 to 32 slots (1 for stages in registers), and fewer batches in flight than slots: stages=4 in_flight=1"));
+        return Err(no(1, format!("{stages} slots with {in_flight} batches in flight")).help(
+            "2 to 32 slots (1 for stages in registers), and fewer batches in flight than slots: stages=4 in_flight=1",
+        ));
     }
     if l.pipeline.is_some() {
         return Err(
