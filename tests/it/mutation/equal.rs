@@ -46,6 +46,7 @@ const LEFT_LAST: &str = "the slots that are left last are not filled again: nobo
                          missed: crossing::what_stands_between_slots_is_needed)";
 const BY_ITS_WARP: &str =
     "the lane that stores goes on with those that fence: they all come to the store's election behind it";
+const FENCED_TOGETHER: &str = "the lanes of a warp fence in one instruction, in front of the one that arrives for them";
 const READ_LAST: &str = "it is one run of the loader more, whose copies land where all has been read";
 
 /// The survivors: subject, class, what was damaged, and why it cannot change a result, or where it is found. Each was looked at.
@@ -138,6 +139,12 @@ pub const EQUAL: &[(&str, &str, &str, &str)] = &[
         "(WAR A_s: A_s writes what B read in the iteration before)",
         READ_BEFORE,
     ),
+    (
+        "a ring of boxes again and again",
+        "fence",
+        "(WAR A_s: A_s writes what B read in the iteration before)",
+        READ_BEFORE,
+    ),
     ("wgmma_f16_staged", "commit", "commit_group (A_s, B_s)", TOGETHER),
     ("wgmma_f16_staged", "loop", "loop bo runs", FEWER),
     ("wgmma_f16_staged", "loop", "loop kk runs", STOPPED),
@@ -185,7 +192,12 @@ pub const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("a wave of the worked example's tiles", "shared memory", "C_s lies over A_s", OWN_ROWS),
     ("a wave of the worked example's tiles", "launch", "blockIdx", CUT),
     ("worked example", "barrier moved", "(no block leaves while another one may still reach it) moved up", WAITS),
-    ("fragments across", "barrier moved", "all lanes have read the slot) moved up", PRODUCTS),
+    ("fragments across", "fence moved", "what was read is there) moved up", PRODUCTS),
+    ("fragments across", "fence moved", "what was read is there) moved down", FENCED_TOGETHER),
+    ("fragments across", "fence removed", "what was read is there)", LEFT_LAST),
+    ("fragments across the slots of a block", "fence moved", "A_s writes what A_f read) moved up", PRODUCTS),
+    ("fragments in place", "barrier moved", "(the mbarriers are set) moved down", SETTER),
+    ("fragments in place", "wait moved", "the slot's loads have landed) moved down", PRODUCTS),
     ("fragments across slots between products", "wait moved", "the slot is full) moved down", PRODUCTS),
     ("fragments across", "barrier", "all lanes have read the slot)", LEFT_LAST),
     ("fragments across", "election changed", "one thread of 1 warps to mbarrier.arrive (WAR", LEFT_LAST),
@@ -194,5 +206,4 @@ pub const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("fragments across", "election changed", "one thread of 1 warps to mbarrier.wait", ONE_WARP),
     ("fragments across the slots of a cluster", "slot", "the slot's readers have left it) of the next slot", TURNS),
     ("fragments across the slots of a block", "barrier moved", "(the mbarriers are set) moved down", SETTER),
-    ("fragments across the slots of a block", "barrier moved", "A_s writes what A_f read) moved up", PRODUCTS),
 ];

@@ -15,8 +15,8 @@ const PROGRAMS: [&str; 3] = [NEIGHBOURS, TURNED, TWICE];
 
 /// Examples whose tiles are large: each run of a mutant takes long. What orders their warps is damaged with smaller tiles: in
 /// the parts of the worked example, in [`narrow`] forms of two of them, and in the products of [`crate::crossing`].
-const TILES_ARE_LARGE: [&str; 5] =
-    ["worked_example", "wgmma_f16_alternate", "wgmma_f16_batched", "wgmma_s8", "mma_f16_tma"];
+const TILES_ARE_LARGE: [&str; 6] =
+    ["worked_example", "wgmma_f16_alternate", "wgmma_f16_batched", "wgmma_s8", "mma_f16_tma", "mma_f16_in_place"];
 
 /// A program to damage.
 pub struct Subject {
