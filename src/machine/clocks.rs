@@ -10,9 +10,8 @@
 //! until the warp meets. Lanes see of each other what was before the last time that the warp met.
 //!
 //! What the copy engine and wgmma do to shared memory comes after what threads did themselves only where a proxy fence of
-//! those threads lies on the way: [`Seen::fenced`] is what is known of them behind such fences. A read of threads may be on its way
-//! still when they arrive or meet: the copy engine overwrites what it was to find, unless a fence, or products that take what was
-//! read and are waited for, lie between ([`Seen::returned`]).
+//! those threads lies on the way: [`Seen::fenced`] is what is known of them behind such fences. That holds for reads, too: one
+//! may be on its way still when its thread arrives or meets, and the copy engine overwrites what it was to find.
 
 use super::race::{Cell, Lanes};
 use super::warp::Trap;
@@ -90,8 +89,6 @@ pub(super) struct Seen {
     known: Times,
     /// What of it lies behind a fence for the other engines.
     fenced: Times,
-    /// The reads of it that have returned.
-    returned: Times,
 }
 
 impl Seen {
@@ -99,7 +96,6 @@ impl Seen {
     pub fn join(&mut self, other: &Seen) {
         self.known.join(&other.known);
         self.fenced.join(&other.fenced);
-        self.returned.join(&other.returned);
     }
 
     /// Adds all that an agent has done up to now.
@@ -226,14 +222,6 @@ impl Clocks {
     pub fn fence(&mut self, warp: usize, mask: u32, full: u32, now: u64) {
         let Some(known) = self.warps.get_mut(warp) else { return };
         known.all.fenced.set_lanes(warp, mask, full, now);
-        known.all.returned.set_lanes(warp, mask, full, now);
-    }
-
-    /// What the lanes of a mask have read is there.
-    pub fn returned(&mut self, warp: usize, mask: u32, full: u32, now: u64) {
-        if let Some(known) = self.warps.get_mut(warp) {
-            known.all.returned.set_lanes(warp, mask, full, now);
-        }
     }
 
     /// Whether an access comes after an earlier one, whatever order is drawn.
@@ -255,25 +243,12 @@ impl Clocks {
             && (!by.is_engine() || agent(earlier) >= self.warps.len() || seen.any(|s| s.fenced.has(earlier)))
     }
 
-    /// The same of a write that a read lies behind, by one agent.
-    fn after_read(&self, read: u64, by: By, life: Life) -> bool {
-        let thread = By { agent: by.warp, ..by };
-        if !self.after(read, thread, life) {
-            return false;
-        }
-        if !by.is_engine() || read == 0 || time(read) < life.born || agent(read) >= self.warps.len() {
-            return true;
-        }
-        let Some(known) = self.warps.get(by.warp) else { return false };
-        std::iter::once(&known.all).chain(known.own.get(&by.lane)).any(|s| s.returned.has(read))
-    }
-
-    /// The same of all reads of a cell.
+    /// Whether a write comes after all reads of a cell.
     fn after_reads(&self, read: u64, by: By, life: Life) -> bool {
         if time(read) < life.born || read & MANY_AGENTS == 0 || time(read) < self.block {
-            return self.after_read(read, by, life);
+            return self.after(read, by, life);
         }
-        self.pool.get((read & WHO) as usize).is_none_or(|all| all.iter().all(|r| self.after_read(*r, by, life)))
+        self.pool.get((read & WHO) as usize).is_none_or(|all| all.iter().all(|r| self.after(*r, by, life)))
     }
 
     /// Notes a read; false if that is a race.
@@ -345,10 +320,10 @@ impl Clocks {
             return if cell.write & COPIED != 0 { start } else { Some(cell.write) };
         }
         if cell.read & MANY_AGENTS == 0 {
-            return (!self.after_read(cell.read, by, life)).then_some(cell.read);
+            return (!self.after(cell.read, by, life)).then_some(cell.read);
         }
         let all = self.pool.get((cell.read & WHO) as usize)?;
-        all.iter().copied().find(|r| !self.after_read(*r, by, life))
+        all.iter().copied().find(|r| !self.after(*r, by, life))
     }
 
     /// Notes an access of the lanes of a warp.

@@ -148,9 +148,6 @@ pub(super) fn wait(warp: &mut Warp, world: &mut World, groups: u32) -> Result<()
         let mut seen = Seen::default();
         seen.add(agent, *at);
         world.clock.clocks.acquire(warp.number, warp.full, warp.full, &seen);
-        // What products take from registers was read before they began.
-        let now = world.clock.tick();
-        world.clock.clocks.returned(warp.number, warp.full, warp.full, now);
     }
     warp.products.fenced = false;
     let landed: Vec<usize> = warp.products.sums.iter().filter(|(_, g)| **g < open).map(|(slot, _)| *slot).collect();

@@ -157,8 +157,7 @@ impl Slices<'_> {
         let copies = order::copies(&fill);
         let fence = loads == 0 && ids.iter().any(|b| readers.iter().any(|s| is_described(s, *b)));
         let by_threads = |s: &Stmt| ids.iter().any(|b| uses(std::slice::from_ref(s), *b) > 0 && !is_described(s, *b));
-        // Products that are waited for have what they took from registers.
-        let returns = loads > 0 && !order::products::any(readers) && readers.iter().any(by_threads);
+        let returns = loads > 0 && readers.iter().any(by_threads);
         let lag = if copies && at.around.is_some() { (slots - 2).max(0) } else { 0 };
         let it = at.number.clone();
         Ok(Ring { slots, it, stages, names, full, empty, lag, behind, copies, fence, blocks, each, returns })
