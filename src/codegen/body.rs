@@ -2,6 +2,7 @@
 
 use super::access::Place;
 use super::builder::{Builder, Value};
+use super::counters::Rolled;
 use super::index::{Number, Variable};
 use super::listing::Listing;
 use super::packed::is_packed;
@@ -54,14 +55,16 @@ pub struct Body<'c, 'm, 'k> {
     function: FunctionValue<'c>,
     pub(super) depth: u32,
     pub(super) around: Option<Var>,
+    /// The loops at run time around what is being written, but for the walk of the tiles.
+    pub(super) rolled: Vec<Rolled<'c>>,
     next_var: u32,
     statements: u64,
     /// Loops whose next pass runs backwards.
     backwards: HashSet<Var>,
     /// Inside a zigzag loop: whether it runs backwards. The zigzag loops inside turn with it.
     turn: Option<bool>,
-    /// The threadIdx.x that alone numbers the threads, and the number of the warp, as every lane of it has it.
-    pub warp: Option<(Var, Number<'c>)>,
+    /// The threadIdx.x that alone numbers the threads, and a variable of its own for the number of the warp, as every lane has it.
+    pub warp: Option<(Var, Var)>,
     /// The role whose code is being written.
     pub slice: Option<Slice>,
     /// The barrier of the next role.
@@ -100,6 +103,7 @@ pub fn emit<'c>(
         function,
         depth: 0,
         around: None,
+        rolled: Vec::new(),
         next_var: kernel.func.vars.len() as u32,
         statements: 0,
         backwards: HashSet::new(),
@@ -329,17 +333,22 @@ impl<'c> Body<'c, '_, '_> {
         self.b.at_end(body);
         let counter = self.b.induction(self.b.int(bits, 0), from, &self.name_of(l.var))?;
         let number = Number { value: counter.into_int_value(), range: (0, i128::from(trips) - 1) };
+        let var = if copies == 1 { l.var } else { self.new_var() };
+        self.rolled.push(Rolled::new(var, self.depth, from, body));
         self.depth += 1;
         let around = self.around.replace(l.var);
+        self.variables.insert(var, Variable { number, depth: self.depth });
         if copies == 1 {
-            self.variables.insert(l.var, Variable { number, depth: self.depth });
             self.stmts(&l.body)?;
-            self.variables.remove(&l.var);
         } else {
-            self.several(l, number, copies)?;
+            self.several(l, var, copies)?;
         }
+        self.variables.remove(&var);
         self.depth -= 1;
         self.around = around;
+        if let Some(ended) = self.rolled.pop() {
+            self.count_on(&ended)?;
+        }
         let next = self.b.exact(Op::Add, number.value, self.b.int(bits, 1), true)?;
         self.b.step(counter, next)?;
         let more = self.b.compare_int(inkwell::IntPredicate::ULT, next.into(), self.b.int(bits, trips).into())?;
@@ -348,17 +357,19 @@ impl<'c> Body<'c, '_, '_> {
         Ok(())
     }
 
-    /// The iterations of one trip: iteration `c` of trip `t` is `t * copies + c`.
-    fn several(&mut self, l: &For, trip: Number<'c>, copies: i64) -> Result<()> {
-        let hidden = Var(self.next_var);
+    /// A variable that the program does not have.
+    pub fn new_var(&mut self) -> Var {
         self.next_var += 1;
-        self.variables.insert(hidden, Variable { number: trip, depth: self.depth });
+        Var(self.next_var - 1)
+    }
+
+    /// The iterations of one trip: iteration `c` of trip `t` is `t * copies + c`.
+    fn several(&mut self, l: &For, trip: Var, copies: i64) -> Result<()> {
         for c in 0..copies {
-            self.unrolled.insert(l.var, hidden * copies + c);
+            self.unrolled.insert(l.var, trip * copies + c);
             self.stmts(&l.body)?;
         }
         self.unrolled.remove(&l.var);
-        self.variables.remove(&hidden);
         Ok(())
     }
 

@@ -77,6 +77,22 @@ impl<'c, 'm> Builder<'c, 'm> {
         self.ir.position_at_end(block);
     }
 
+    /// Goes on in front of what ends a block, which is finished.
+    pub fn before_end(&self, block: BasicBlock<'c>) {
+        match block.get_terminator() {
+            Some(end) => self.ir.position_before(&end),
+            None => self.ir.position_at_end(block),
+        }
+    }
+
+    /// Goes on at a block's beginning.
+    pub fn before_first(&self, block: BasicBlock<'c>) {
+        match block.get_first_instruction() {
+            Some(first) => self.ir.position_before(&first),
+            None => self.ir.position_at_end(block),
+        }
+    }
+
     /// The block that is being written.
     pub fn here(&self) -> Result<BasicBlock<'c>> {
         self.ir.get_insert_block().ok_or_else(|| bug("the builder stands nowhere"))

@@ -51,6 +51,9 @@ fn fits_i32(r: Range) -> bool {
     r.0 >= i128::from(i32::MIN) && r.1 <= i128::from(i32::MAX)
 }
 
+/// Lanes of a warp.
+const LANES: i64 = 32;
+
 /// What a wrapped 64-bit value can be, where nothing better is known.
 const ANY: Range = (i64::MIN as i128, i64::MAX as i128);
 
@@ -125,7 +128,7 @@ impl<'c> Body<'c, '_, '_> {
         Ok(self.b.cast(op, number.value.into(), to.into())?.into_int_value())
     }
 
-    fn depth(&self, index: &Index) -> u32 {
+    pub(super) fn depth(&self, index: &Index) -> u32 {
         let mut deepest = 0;
         index.for_each_var(&mut |v| deepest = deepest.max(self.variables.get(&v).map_or(0, |x| x.depth)));
         deepest
@@ -141,17 +144,48 @@ impl<'c> Body<'c, '_, '_> {
             Index::Int(v) => Ok(self.constant(i128::from(*v))),
             Index::Var(v) => self.variable(*v),
             Index::Bin(IndexOp::FloorDiv, a, b)
-                if let Some((thread, warp)) = self.warp
-                    && a.as_var() == Some(thread)
-                    && let Some(warps) = b.as_int().filter(|n| n % 32 == 0).map(|n| n / 32) =>
+                if let Some(lanes) = b.as_int().filter(|n| n % LANES == 0)
+                    && let Some(warps) = self.in_warps(a) =>
             {
-                self.arithmetic(IndexOp::FloorDiv, warp, self.constant(warps.into()))
+                let warps = self.emit_sum(&affine(&warps))?;
+                self.arithmetic(IndexOp::FloorDiv, warps, self.constant((lanes / LANES).into()))
+            }
+            Index::Bin(IndexOp::FloorMod, a, b)
+                if let Some(modulus) = b.as_int()
+                    && let Some(counted) = self.counted(&affine(a), modulus)? =>
+            {
+                Ok(counted)
             }
             Index::Bin(op, a, b) => {
                 let (a, b) = (self.emit_sum(&affine(a))?, self.emit_sum(&affine(b))?);
                 self.arithmetic(*op, a, b)
             }
         }
+    }
+
+    /// What 32 divides a number of threads to, in terms of the number of the warp. All lanes have that alike, and ptxas knows it:
+    /// what it cannot tell to be the same for all keeps a loop around it from addresses in uniform registers.
+    fn in_warps(&self, threads: &Index) -> Option<Index> {
+        let (thread, warp) = self.warp?;
+        let sum = affine(threads);
+        // One term has the lane, whole warps are the rest.
+        let mut lanes = 0;
+        let mut warps = Index::Int(Some(sum.constant).filter(|c| c % LANES == 0)? / LANES);
+        for (atom, factor) in &sum.terms {
+            let term = match atom {
+                _ if factor % LANES == 0 => atom.clone() * (factor / LANES),
+                _ if *factor != 1 => return None,
+                Index::Var(v) if *v == thread => Index::Var(warp),
+                Index::Bin(IndexOp::FloorMod, a, b) => {
+                    let modulus = b.as_int().filter(|n| n % LANES == 0)?;
+                    self.in_warps(a)?.floormod(modulus / LANES)
+                }
+                _ => return None,
+            };
+            lanes += i32::from(factor % LANES != 0);
+            warps = warps + term;
+        }
+        (lanes == 1).then_some(warps)
     }
 
     fn arithmetic(&mut self, op: IndexOp, a: Number<'c>, b: Number<'c>) -> Result<Number<'c>> {
@@ -191,13 +225,19 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     /// Quotient or remainder with floor rounding. Unsigned where both sides are known not to be negative.
-    fn divide(&mut self, op: IndexOp, a: Number<'c>, b: Number<'c>) -> Result<Number<'c>> {
+    pub(super) fn divide(&mut self, op: IndexOp, a: Number<'c>, b: Number<'c>) -> Result<Number<'c>> {
         let range = divided(op, a.range, b.range);
         if a.is_natural() && b.range.0 > 0 {
             if op == IndexOp::FloorMod && a.range.1 < b.range.0 {
                 return Ok(a);
             }
-            let (_, x, y) = self.together(a, b, range)?;
+            let (bits, x, y) = self.together(a, b, range)?;
+            let shifts = b.constant().is_some_and(|by| by & (by - 1) == 0);
+            if op == IndexOp::FloorDiv && range == (0, 1) && !shifts {
+                let once = self.b.compare_int(IntPredicate::UGE, x.into(), y.into())?;
+                let (one, none) = (self.b.int(bits, 1).into(), self.b.int(bits, 0).into());
+                return Ok(Number { value: self.b.select(once, one, none)?.into_int_value(), range });
+            }
             let opcode = if op == IndexOp::FloorDiv { InstructionOpcode::UDiv } else { InstructionOpcode::URem };
             return Ok(Number { value: self.b.binary(opcode, x.into(), y.into())?.into_int_value(), range });
         }

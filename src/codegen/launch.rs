@@ -59,7 +59,9 @@ impl<'c> Body<'c, '_, '_> {
         let warp = self.b.binary(Op::LShr, thread.value.into(), self.b.int(32, 5).into())?;
         let all = [self.b.int(32, -1).into(), warp, self.b.int(32, 0).into(), self.b.int(32, 31).into()];
         let value = self.b.intrinsic("llvm.nvvm.shfl.sync.idx.i32", &[], &all)?.into_int_value();
-        self.warp = Some((axis.var, Number { value, range: (0, i128::from(axis.extent.div_ceil(32)) - 1) }));
+        let warp = self.new_var();
+        self.introduce(warp, value, axis.extent.div_ceil(32), 1);
+        self.warp = Some((axis.var, warp));
         Ok(())
     }
 

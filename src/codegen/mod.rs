@@ -11,6 +11,7 @@ mod builder;
 mod bulk;
 mod cast;
 mod copy;
+mod counters;
 mod describe;
 mod expr;
 mod index;

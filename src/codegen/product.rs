@@ -42,16 +42,36 @@ impl<'c> Body<'c, '_, '_> {
         let mut constraints: Vec<String> = results.iter().map(|t| format!("={}", letter(*t))).collect();
         constraints.extend((0..results.len()).map(|n| n.to_string()));
         text = text.replace("{D}", &list(0..results.len()));
-        let mut across = Vec::new();
+        let (mut across, mut made) = (Vec::new(), String::new());
         for name in ["A", "B"] {
             let operand = named(call, row, name)?;
             let first = args.len() + results.len();
             let words = match &operand.held {
                 Held::Descriptor(d) => {
-                    args.push(self.descriptor(operand, d)?);
-                    constraints.push("l".to_string());
                     across.push(u32::from(!d.along_k).to_string());
-                    format!("${first}")
+                    let upper = i64::from(d.stride >> 4) | mode(d.swizzle) << 30;
+                    match self.descriptor(operand, d)? {
+                        (start, None) => {
+                            let whole =
+                                self.b.cast(InstructionOpcode::ZExt, start, self.b.int(64, 0).get_type().into())?;
+                            args.push(self.b.binary(
+                                InstructionOpcode::Or,
+                                whole,
+                                self.b.int(64, upper << 32).into(),
+                            )?);
+                            constraints.push("l".to_string());
+                            format!("${first}")
+                        }
+                        (start, Some(chunks)) => {
+                            args.push(start);
+                            constraints.push("r".to_string());
+                            made += &format!(
+                                ".reg .b32 {name}_low;\n.reg .b64 {name}_tile;\nadd.u32 {name}_low, ${first}, {chunks};\n\
+                                 mov.b64 {name}_tile, {{{name}_low, {upper}}};\n"
+                            );
+                            format!("{name}_tile")
+                        }
+                    }
                 }
                 Held::Registers(elements) => {
                     for register in self.gathered(operand, elements)? {
@@ -72,6 +92,9 @@ impl<'c> Body<'c, '_, '_> {
             text.replace("{adds}", &format!("${}", args.len() + results.len())).replace("{across}", &across.join(", "));
         args.push(adds);
         constraints.push("b".to_string());
+        if !made.is_empty() {
+            text = format!("{{\n{made}{}\n}}", text.trim_end());
+        }
         match self.b.asm(text, constraints.join(","), &results, &args)? {
             ValueKind::Basic(value) => self.taken_apart(sum, value, 0),
             ValueKind::Instruction(_) => Err(bug(format!("{} has no value", row.name))),
@@ -137,9 +160,10 @@ impl<'c> Body<'c, '_, '_> {
         registers.into_iter().map(typed).collect()
     }
 
-    /// The descriptor of a tile: its address in units of 16 bytes, its offsets, its swizzle. What is constant of the address is
-    /// added last, so that neighbouring tiles share the rest.
-    fn descriptor(&mut self, operand: &Operand, d: &Descriptor) -> Result<Value<'c>> {
+    /// The lower word of the descriptor of a tile: its address in units of 16 bytes, and its first offset. Where a loop changes it,
+    /// what is constant of it is not added but returned, for the product's own text: in front of it LLVM would take the sums of
+    /// all tiles out of loops, each into a register that has to become uniform again, where ptxas adds to one that is.
+    fn descriptor(&mut self, operand: &Operand, d: &Descriptor) -> Result<(Value<'c>, Option<i64>)> {
         let Place::Shared(base) = self.place(operand.buffer)? else {
             return Err(bug("a descriptor of what is not in shared memory"));
         };
@@ -150,6 +174,7 @@ impl<'c> Body<'c, '_, '_> {
         if constant % 16 != 0 {
             return Err(bug("a tile that begins between two chunks of 16 bytes"));
         }
+        let varies = self.rolled.iter().any(|l| sum.mentions(l.var));
         let rest = self.emit_sum(&Affine { constant: 0, ..sum })?;
         let bytes = self.b.exact(InstructionOpcode::Mul, self.widened(rest, 32)?, self.b.int(32, bits / 8), true)?;
         let mut base = self.b.short_address(base)?;
@@ -159,10 +184,12 @@ impl<'c> Body<'c, '_, '_> {
         }
         let address = self.b.binary(InstructionOpcode::Add, base, bytes.into())?;
         let chunk = self.b.binary(InstructionOpcode::LShr, address, self.b.int(32, 4).into())?;
-        let low = self.b.binary(InstructionOpcode::Add, chunk, self.b.int(32, constant / 16).into())?;
-        let low = self.b.cast(InstructionOpcode::ZExt, low, self.b.int(64, 0).get_type().into())?;
-        let fixed = i64::from(d.leading >> 4) << 16 | i64::from(d.stride >> 4) << 32 | mode(d.swizzle) << 62;
-        self.b.binary(InstructionOpcode::Or, low, self.b.int(64, fixed).into())
+        let leading = self.b.int(32, i64::from(d.leading >> 4) << 16).into();
+        let low = self.b.binary(InstructionOpcode::Or, chunk, leading)?;
+        if varies {
+            return Ok((low, Some(constant / 16)));
+        }
+        Ok((self.b.binary(InstructionOpcode::Add, low, self.b.int(32, constant / 16).into())?, None))
     }
 }
 

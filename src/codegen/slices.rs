@@ -9,7 +9,7 @@ use super::builder::Value;
 use super::index::{Number, Variable};
 use super::session::bug;
 use crate::error::Result;
-use crate::ir::{Role, RoleBody};
+use crate::ir::{Role, RoleBody, Var};
 use crate::lower::SLICES;
 use crate::target::Features;
 use inkwell::IntPredicate;
@@ -32,8 +32,8 @@ pub struct Slice {
 impl<'c> Body<'c, '_, '_> {
     /// What the warps of a role run.
     pub fn role(&mut self, r: &RoleBody) -> Result<()> {
-        let outside = self.warp.zip(self.warp.and_then(|(thread, _)| self.variables.get(&thread).copied()));
-        let Some(((thread, warp), counted)) = outside else {
+        let outside = self.warp.and_then(|numbers| Some((numbers, self.known(numbers.0)?, self.known(numbers.1)?)));
+        let Some(((thread, warp), of_thread, of_warp)) = outside else {
             return Err(bug("a role in a block that is one warp"));
         };
         let barrier = self.next_barrier;
@@ -44,24 +44,27 @@ impl<'c> Body<'c, '_, '_> {
         let (inside, after) = (self.new_block("role"), self.new_block("after"));
         let role = r.role.and_then(|id| self.func.roles.get(id.0 as usize));
         self.listing.name(inside, &format!("role {}", role.map_or("compute", |r: &Role| r.name.as_str())));
-        let own = self.less(warp.value.into(), r.first)?;
+        let own = self.less(of_warp.number.value.into(), r.first)?;
         let mine = self.b.compare_int(IntPredicate::ULT, own, self.b.int(32, r.warps.into()).into())?;
         self.b.branch(mine, inside, after)?;
         self.b.at_end(inside);
         self.set_registers(r)?;
-        let number = self.less(counted.number.value.into(), r.first * 32)?.into_int_value();
-        let range = |n: u32| (0, i128::from(n) - 1);
-        self.warp = Some((thread, Number { value: own.into_int_value(), range: range(r.warps) }));
-        let number = Number { value: number, range: range(r.warps * 32) };
-        self.variables.insert(thread, Variable { number, depth: counted.depth });
+        let threads = self.less(of_thread.number.value.into(), r.first * 32)?.into_int_value();
+        let number = |value, n: u32| Number { value, range: (0, i128::from(n) - 1) };
+        self.variables.insert(thread, Variable { number: number(threads, r.warps * 32), ..of_thread });
+        self.variables.insert(warp, Variable { number: number(own.into_int_value(), r.warps), ..of_warp });
         self.slice = Some(Slice { barrier, first: r.first, warps: r.warps });
         self.stmts(&r.body)?;
         self.slice = None;
-        self.variables.insert(thread, counted);
-        self.warp = Some((thread, warp));
+        self.variables.insert(thread, of_thread);
+        self.variables.insert(warp, of_warp);
         self.b.jump(after)?;
         self.b.at_end(after);
         Ok(())
+    }
+
+    fn known(&self, var: Var) -> Option<Variable<'c>> {
+        self.variables.get(&var).copied()
     }
 
     fn less(&self, value: Value<'c>, by: u32) -> Result<Value<'c>> {
@@ -86,9 +89,9 @@ impl<'c> Body<'c, '_, '_> {
 
     /// The threads of each warpgroup meet.
     pub fn meet_in_groups(&self) -> Result<()> {
-        let Some((_, warp)) = self.warp else { return self.meet() };
+        let Some(warp) = self.warp.and_then(|(_, warp)| self.known(warp)) else { return self.meet() };
         let first = self.slice.map_or(0, |s| s.first) / 4 + GROUPS;
-        let group = self.b.binary(Op::LShr, warp.value.into(), self.b.int(32, 2).into())?;
+        let group = self.b.binary(Op::LShr, warp.number.value.into(), self.b.int(32, 2).into())?;
         let barrier = self.b.binary(Op::Add, group, self.b.int(32, first.into()).into())?;
         self.barrier(barrier, 128)
     }

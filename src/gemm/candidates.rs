@@ -26,7 +26,8 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
     let wgmma = Wgmma::candidates(spec, target);
     let steps: Vec<(String, String)> = match wgmma.first().is_some_and(|w| w.pays(spec, target)) {
         true => {
-            let plain = wgmma.iter().map(|w| (name("wgmma", w.block, 1), w.steps(spec)));
+            let turns = |w: &Wgmma| if w.in_turns { " in turns" } else { "" };
+            let plain = wgmma.iter().map(|w| (name("wgmma", w.block, 1) + turns(w), w.steps(spec)));
             let apart = wgmma.iter().filter_map(|w| w.by_residues(spec));
             let named = |w: Wgmma| format!("{}, every {}. row", name("wgmma", w.block, 1), w.residues);
             plain.chain(apart.map(|w| (named(w), w.steps(spec)))).collect()

@@ -9,9 +9,11 @@
 //! bytes: other factors are packed by a kernel of their own first, and other rows of C are stored by the threads. Bytes are
 //! multiplied along rows alone: a factor whose rows do not run along k is turned by such a kernel, too.
 
+mod cost;
 mod crossing;
 mod residues;
 mod rungs;
+mod turns;
 mod why;
 mod wide;
 
@@ -31,6 +33,8 @@ pub struct Wgmma {
     pub block: [i64; 2],
     /// Warpgroups that multiply, one above the other (side by side where rows and columns are turned).
     pub groups: i64,
+    /// The warpgroups take turns: one multiplies its part of the block's rows while the sums of the other leave.
+    pub in_turns: bool,
     /// Columns of C take the part of rows in the instruction, and A that of its second factor.
     pub turned: bool,
     /// Terms of the sums in a slot.
@@ -85,15 +89,13 @@ const TILES: [([i64; 2], i64); 8] = [
     ([128, 64], 2),
     ([64, 64], 1),
 ];
-/// Clocks of a block that do not depend on k: the first loads, and the way out of the sums, for each 2048 bytes of C.
-const BEFORE: f64 = 1400.0;
-const BEHIND: f64 = 45.0;
 
 impl Wgmma {
     /// The tiles of large products: all parts together.
     pub const LARGE: Wgmma = Wgmma {
         block: [128, 256],
         groups: 2,
+        in_turns: false,
         turned: false,
         bk: 64,
         stages: 4,
@@ -132,7 +134,11 @@ impl Wgmma {
         all.sort_by(|a, b| a.clocks(spec, target).total_cmp(&b.clocks(spec, target)));
         // The clocks know nothing of lines that are crossed.
         let crossing = Wgmma::crossing(spec, target);
-        crossing.into_iter().chain(all).collect()
+        // Nor of what a warpgroup leaves idle that works beside another: tiles in turns come first by a reckoning of their own.
+        let turns = Wgmma::turns(spec, target);
+        let first = all.first().zip(turns.first()).is_some_and(|(large, turns)| turns.is_ahead(large, spec, target));
+        let (ahead, behind) = if first { (turns, Vec::new()) } else { (Vec::new(), turns) };
+        crossing.into_iter().chain(ahead).chain(all).chain(behind).collect()
     }
 
     /// These tiles, with slots and routes that suit them.
@@ -175,52 +181,6 @@ impl Wgmma {
         let fits = |n: &i64| Wgmma { stages: *n, ..self }.shared(spec) <= room(target);
         let stages = (2..=most).rev().find(fits).unwrap_or(2).min(up(spec.k, self.bk).max(2));
         Wgmma { stages, in_flight: i64::from(stages > 2), ..self }
-    }
-
-    /// Bytes of shared memory of a block.
-    pub fn shared(&self, spec: &GemmSpec) -> i64 {
-        let ring = (self.block[0] + self.block[1]) * self.bk * bytes(spec.a) * self.stages;
-        // Where no role may already load the next tile, C lies where the factors were.
-        let out = if self.bulk_store && (self.persistent || self.loader) {
-            self.block[0] * self.leaving(spec) * bytes(spec.out) * self.out_stages
-        } else {
-            0
-        };
-        let tile = if self.bulk_store { 0 } else { self.block[0] * self.block[1] * bytes(spec.out) };
-        (ring + out).max(tile) + 16 * self.stages + 2048
-    }
-
-    /// Blocks of the grid.
-    pub fn blocks(&self, spec: &GemmSpec) -> i64 {
-        let rows = up(up(spec.m, self.residues), self.block[0]) * self.residues;
-        rows * up(spec.n, self.block[1]) * spec.products()
-    }
-
-    /// Clocks of a slot's products, of its bytes from the second-level cache, and of what goes through shared memory:
-    /// 40 bytes a clock from the cache, 128 in and out of shared memory.
-    fn step(&self, spec: &GemmSpec, target: &Target) -> [f64; 3] {
-        let ([m, n], row) = (self.block, self.bk * bytes(spec.a));
-        let rate = target.device().operations_per_clock(spec.a, spec.acc).unwrap_or(f64::INFINITY);
-        let products = (2 * m * n * self.bk) as f64 / rate;
-        let bytes = ((m + n) * row) as f64;
-        let (tall, wide) = if self.turned { (n, m) } else { (m, n) };
-        let operands = (self.groups * (tall / self.groups + wide * (tall / self.groups / ROWS)) * row) as f64;
-        [products, bytes / 40.0, (operands + bytes) / 128.0]
-    }
-
-    /// Clocks that the product takes, as far as tiles decide: waves of blocks, each as long as its products or its bytes.
-    fn clocks(&self, spec: &GemmSpec, target: &Target) -> f64 {
-        let [m, n] = self.block;
-        let steps = self.slots_of_k(spec) as f64;
-        let step = self.step(spec, target).into_iter().fold(0.0, f64::max);
-        let behind = BEHIND * (m * n * bytes(spec.out)) as f64 / 2048.0;
-        let tile = BEFORE + steps * step + behind;
-        // Small blocks share a multiprocessor.
-        let resident = (room(target) / self.shared(spec)).clamp(1, 4) as f64;
-        let waves = self.blocks(spec) as f64 / (f64::from(processors(target)) * resident);
-        let last = waves.ceil();
-        let full = BEFORE + (steps * step + behind) * resident;
-        if waves <= 1.0 / resident { tile } else { full * if waves < 4.0 { last } else { waves } }
     }
 }
 
@@ -291,7 +251,7 @@ impl Wgmma {
 
     /// Bytes that the rows of a factor's tile are swizzled by: no more than they have.
     fn swizzle_of(&self, spec: &GemmSpec, side: usize) -> i64 {
-        let row = bytes(spec.a) * if runs_along_k(spec, side) { self.bk } else { self.block[side] };
+        let row = bytes(spec.a) * if runs_along_k(spec, side) { self.bk } else { self.slot()[side] };
         self.swizzle.min(row)
     }
 
@@ -336,7 +296,8 @@ impl Wgmma {
             group => format!("rasterize {rows} j0 group={group} -> tile"),
         };
         let persistent = if self.persistent { " persistent" } else { "" };
-        let _ = write!(out, "{walk}; bind tile blockIdx.x{persistent}; bind {warpgroup} warpgroup");
+        let alternate = if self.in_turns { " alternate" } else { "" };
+        let _ = write!(out, "{walk}; bind tile blockIdx.x{persistent}; bind {warpgroup} warpgroup{alternate}");
         if self.grid_dependency > 0 {
             let _ = write!(out, "; annotate tile grid_dependency {}", self.grid_dependency);
         }
@@ -434,10 +395,16 @@ impl Wgmma {
         out + &self.stored(if self.leaves_by_warps() { "fw" } else { "ep" }) + inlined
     }
 
-    /// Columns of C that leave together: a panel, or of tiles that panels do not divide one half.
+    /// Columns of C that leave together: a panel, or of tiles that panels do not divide one half, or in turns as many as keep
+    /// rows in shared memory an odd number of chunks of 16 bytes apart, which meets no bank twice.
     fn leaving(&self, spec: &GemmSpec) -> i64 {
         let panel = LEAVING / bytes(spec.out);
-        if self.turned || self.block[1] % panel == 0 { panel } else { self.block[1] / 2 }
+        let columns = self.block[1];
+        if self.turned || columns % panel == 0 {
+            return panel;
+        }
+        let odd = |parts: &i64| columns % parts == 0 && (columns / parts * bytes(spec.out)) % 32 == 16;
+        (2..=8).find(odd).filter(|_| self.in_turns).map_or(columns / 2, |parts| columns / parts)
     }
 
     /// From a tile of C in shared memory to C: what the loop `at` stages leaves at once.

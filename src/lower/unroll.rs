@@ -40,8 +40,12 @@ pub fn copies(func: &Func, l: &For, extent: i64, around: Option<Var>) -> Copies 
     if l.kind != LoopKind::Serial {
         return if limit >= extent { Copies::All } else { Copies::Some(divisor(extent, limit)) };
     }
-    // A loop around a loop or a barrier has enough in it; its copies would only be long.
-    let Some(size) = straight_size(func, &l.body, Some(l.var)) else { return Copies::Some(1) };
+    // A loop around a loop or a barrier has enough in it; its copies would only be long, unless they are asked for: the slots of
+    // a ring have constant addresses in as many copies.
+    let Some(size) = straight_size(func, &l.body, Some(l.var)) else {
+        let asked = if limit == i64::MAX { 1 } else { limit.min(MOST_COPIES) };
+        return Copies::Some(divisor(extent, asked));
+    };
     let whole = size.saturating_mul(extent) <= WHOLE && around.is_none_or(|a| held(func, l, a) <= HELD);
     if whole && limit >= extent {
         return Copies::All;

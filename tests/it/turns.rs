@@ -1,8 +1,10 @@
 //! `bind L warpgroup alternate` from end to end: warpgroups that take turns at tiles, with a role that loads for all of them.
 
+use warploom::gemm::{Gemm, candidates};
 use warploom::lower::{lower, mutate};
 use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with};
-use warploom::{Fault, Schedule};
+use warploom::te::Layout;
+use warploom::{DType, Fault, Schedule, Target};
 
 fn text() -> String {
     crate::cases::examples().into_iter().find(|(n, _)| n == "wgmma_f16_alternate").expect("the example").1
@@ -30,7 +32,7 @@ fn turns_give_the_naive_result_in_every_order() {
 /// A warpgroup that does not wait for its turn may take another one's phase for its own.
 #[test]
 fn a_missing_turn_is_found() {
-    let schedule = at(256, 128, 320);
+    let schedule = at(1024, 128, 320);
     let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
     let print = warploom::lower::print(&lowered);
     assert!(print.contains("mbarrier ia_turn[2]"), "{print}");
@@ -82,4 +84,28 @@ fn turns_without_a_role_are_refused() {
     let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();
     assert_eq!((error.fault(), error.code()), (Fault::Input, "lower.alternate"));
     assert!(error.message().contains("loop ia"), "{error}");
+}
+
+/// The recommended tiles in turns, each width of them, at a size with more tiles than blocks at once.
+#[test]
+fn every_width_of_the_recipe_is_right_in_every_order() {
+    for layout in [Layout::NT, Layout::TN] {
+        let gemm = Gemm::new(8192, 8192, 8192).of(DType::F16).layout(layout);
+        let all = candidates(&gemm, &Target::sm_90a()).unwrap();
+        let turns: Vec<_> = all.into_iter().filter(|(name, _)| name.ends_with("in turns")).collect();
+        assert!(turns.len() >= 2, "{layout:?}");
+        for (n, (name, large)) in turns.into_iter().enumerate() {
+            // A tile and a part of one (128 divides the large product, and is not padded); more and fewer terms than slots have.
+            let columns = if name.contains("x128 ") { 256 } else { 208 };
+            let schedule = large.resized(&[512, columns, 64 * (2 + 3 * (n as i64 % 3))]).unwrap();
+            let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+            let naive = ring(&schedule.program, 7).unwrap();
+            for policy in [Policy::Reverse, Policy::Random(5)] {
+                let options = Options { policy, ..Options::new(Mode::Ring) };
+                let found =
+                    ring_lowered_with(&lowered, &options, 7).unwrap_or_else(|e| panic!("{name} {policy:?}: {e}"));
+                assert!(found == naive, "{name} {policy:?}");
+            }
+        }
+    }
 }

@@ -65,10 +65,11 @@ impl Wgmma {
 
     /// Whether each warp stores the rows that it has staged, by itself and in turns. All that a block of one wave does behind its
     /// sums is waited for, and so is a warpgroup that meets to store: at 1000^3 on an H200 it takes 0.07 us of 6.4 where four
-    /// blocks share a side, and 0.08 of 6.8 where two do. Other tiles store while they go on, or were not measured.
+    /// blocks share a side, and 0.08 of 6.8 where two do. Nor has a warpgroup that takes turns anyone to meet. Other tiles store
+    /// while they go on, or were not measured.
     pub(super) fn leaves_by_warps(&self) -> bool {
-        let one_wave = self.loader && !self.persistent && self.groups == 1 && self.bulk_store;
-        one_wave && !self.turned && !self.is_skewed()
+        let one_wave = self.loader && !self.persistent && self.groups == 1;
+        self.bulk_store && (one_wave || self.in_turns) && !self.turned && !self.is_skewed()
     }
 
     /// From sums whose rows are columns of C to C.

@@ -16,17 +16,20 @@ impl Wgmma {
         let resident = (room(target) / self.shared(spec)).clamp(1, 4);
         let waves = blocks as f64 / (f64::from(processors(target)) * resident as f64);
         // Blocks of a cluster read a shared tile once.
-        let [rows, columns] = [m as f64 / self.cluster[1] as f64, n as f64 / self.cluster[0] as f64];
-        let fetched = (rows + columns) * (self.slots_of_k(spec) * self.bk * bytes(spec.a)) as f64 * blocks as f64;
+        let (slot, turns) = (self.slot(), if self.in_turns { self.groups } else { 1 });
+        let [rows, columns] = [slot[0] as f64 / self.cluster[1] as f64, slot[1] as f64 / self.cluster[0] as f64];
+        let terms = self.slots_of_k(spec) * self.bk * bytes(spec.a);
+        let fetched = (rows + columns) * (terms * blocks * turns) as f64;
         let clocks = self.clocks(spec, target);
         let step = self.step(spec, target);
-        let longest = (0..3).max_by(|a, b| step[*a].total_cmp(&step[*b])).unwrap_or(0);
+        let longest = (0..if self.in_turns { 1 } else { 3 }).max_by(|a, b| step[*a].total_cmp(&step[*b])).unwrap_or(0);
         let bound = ["products", "the second-level cache", "shared memory"][longest];
         format!(
-            "{m} x {n} of {} warpgroup{}: {blocks} blocks in {waves:.2} waves, {:.0} MB from L2, {} KB shared of {} slots of {}, \
+            "{m} x {n} of {} warpgroup{}{}: {blocks} blocks in {waves:.2} waves, {:.0} MB from L2, {} KB shared of {} slots of {}, \
              {} registers a thread, {:.0}k clocks, most for {bound}{}",
             self.groups,
             if self.groups > 1 { "s" } else { "" },
+            if self.in_turns { " in turns" } else { "" },
             fetched / 1e6,
             self.shared(spec) / 1024,
             self.stages,
@@ -45,7 +48,9 @@ impl Wgmma {
     /// The other tiles that take as many clocks, and the next best.
     fn others(&self, spec: &GemmSpec, target: &Target, clocks: f64) -> String {
         let other = |w: Wgmma| ((w.clocks(spec, target) / clocks - 1.0) * 100.0, w.block);
-        let others = Wgmma::candidates(spec, target).into_iter().filter(|w| w.block != self.block).map(other);
+        // Clocks in turns are reckoned otherwise.
+        let alike = |w: &Wgmma| w.block != self.block && w.in_turns == self.in_turns;
+        let others = Wgmma::candidates(spec, target).into_iter().filter(alike).map(other);
         // What rounds to nothing.
         let (same, mut more): (Vec<_>, Vec<_>) = others.partition(|(percent, _)| *percent < 0.5);
         more.sort_by(|a, b| a.0.total_cmp(&b.0));

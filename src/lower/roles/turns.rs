@@ -3,8 +3,8 @@
 //! Each of them runs one iteration of the loop; the role that loads runs all, so that its slots go round from turn to turn.
 //! The phase of a slot has a parity alone: a warpgroup that waited for its first slot while another one has yet to use it
 //! would take that one's phase for its own. So the turn with the number `t`, over all loops around, begins when the one
-//! before it has seen its last slot filled: mbarrier `t % G` of G says so in its phase `t / G`. From there on the two overlap:
-//! while one's sums leave, the other multiplies.
+//! before it has seen its last slot filled, in every warp: mbarrier `t % G` of G says so in its phase `t / G`. From there on the
+//! two overlap: while one's sums leave, the other multiplies.
 
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Cond, Elect, For, Func, Index, Mbarrier, Slot, Stmt, Sync, SyncKind, visit};
@@ -26,7 +26,8 @@ impl Turns<'_> {
     pub fn taken(&self, mut own: Vec<Stmt>, env: &Env, func: &mut Func) -> Vec<Stmt> {
         let name = func.var_name(self.of.var).to_string();
         let (name_of, slots) = (format!("{name}_turn"), self.groups);
-        func.mbarriers.push(Mbarrier { name: name_of, slots, arrivals: 1, offset: None });
+        let arrivals = self.warps / self.groups.max(1);
+        func.mbarriers.push(Mbarrier { name: name_of, slots, arrivals, offset: None });
         let (barrier, groups) = (func.mbarriers.len() as u32 - 1, i64::from(self.groups));
         let slot = |n: Index| Slot { barrier, index: simplify::simplify(&n.floormod(groups), env) };
         // One further than the turn before, whose number would be less than nothing at the start.
@@ -36,9 +37,9 @@ impl Turns<'_> {
         let wait = Stmt::Sync(kind.because(format!("the turn before has all of its slots ({name})")));
         let reason = format!("the slots of this turn are full: the next one begins ({name})");
         let arrive = Sync { kind: SyncKind::Arrive { slot: slot(self.number.clone()), blocks: None }, reason };
-        // One thread has seen it for all.
-        let warps = self.warps / self.groups.max(1);
-        let pass_on = vec![Stmt::Elect(Elect { warps, body: vec![Stmt::Sync(arrive)] })];
+        // Each warp by itself: products hold no warp back that another one is ahead of, and where a ring has more slots than a turn
+        // takes, one that has not yet begun its turn could otherwise be left behind by two of them.
+        let pass_on = vec![Stmt::Elect(Elect { warps: 1, body: vec![Stmt::Sync(arrive)] })];
         match own.iter().rposition(waits) {
             Some(at) => match &mut own[at] {
                 Stmt::For(l) if l.extent.as_int().is_some() && l.body.iter().any(is_wait) => {

@@ -74,6 +74,7 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
     Wgmma {
         block: [rows, columns],
         groups,
+        in_turns: false,
         turned: false,
         bk: source.of([128, 128, 64, 32]) / bytes,
         stages,
