@@ -16,6 +16,8 @@ pub enum Mismatch {
     Loops(String),
     /// The block computes something else.
     Computation(String),
+    /// The block does not run in every iteration of this loop.
+    Predicated(String, Var),
     /// An operand has another type, or lies differently.
     Operand(String),
     /// The block's init is not what the instruction can do.
@@ -26,7 +28,11 @@ impl Mismatch {
     /// In words.
     pub fn message(&self) -> &str {
         match self {
-            Mismatch::Loops(m) | Mismatch::Computation(m) | Mismatch::Operand(m) | Mismatch::Init(m) => m,
+            Mismatch::Loops(m)
+            | Mismatch::Computation(m)
+            | Mismatch::Predicated(m, _)
+            | Mismatch::Operand(m)
+            | Mismatch::Init(m) => m,
         }
     }
 }
@@ -196,7 +202,7 @@ fn kinds(func: &Func, block: &Block, model: &Block, dims: &[(String, Var)]) -> R
         if block.predicate.mentions(*var) {
             let message =
                 format!("block `{}` is predicated along `{}`", func.block_name(block.name), func.var_name(*var));
-            return Err(Mismatch::Computation(message));
+            return Err(Mismatch::Predicated(message, *var));
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::intrin;
 use crate::ir::{
-    Axis, Block, Buffer, BufferId, CopyKind, For, Func, IterKind, Note, RoleId, Scope, Stmt, layout, visit,
+    Axis, Block, Buffer, BufferId, CopyKind, For, Func, IterKind, Note, RoleId, Scope, Stmt, Var, layout, visit,
 };
 use crate::target::{FEATURES, Features, Target};
 
@@ -20,6 +20,7 @@ pub fn admit(func: &Func, target: &Target) -> Result<()> {
         roles(func, target)?;
         copies(func, target)?;
         clusters(func, target)?;
+        multicasts(func)?;
         neighbours(func, target)?;
         turns(func)?;
         instructions(func, target)?;
@@ -183,6 +184,21 @@ fn clusters(func: &Func, target: &Target) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Blocks share a copy out only where their loop is bound to a cluster: otherwise each would copy for itself, unasked.
+fn multicasts(func: &Func) -> Result<()> {
+    let alone =
+        |over: Var| visit::loops(&func.body).into_iter().find(|l| l.var == over && l.axis() != Some(Axis::Cluster));
+    for block in visit::blocks(&func.body) {
+        let Some(l) = block.copy_with.as_ref().and_then(|c| c.multicast).and_then(alone) else { continue };
+        let (stage, name) = (func.block_name(block.name), func.var_name(l.var));
+        let message = format!("copy_with {stage} tma multicast={name}: no step binds loop {name} to cluster");
+        return Err(Error::input("lower.multicast", message)
+            .help(format!("bind {name} cluster, and its blocks share each copy out among them"))
+            .help(format!("or leave multicast={name} out, and each block copies for itself")));
+    }
+    Ok(())
 }
 
 /// To begin beside the kernel in front of it, one has to be able to wait for that one.

@@ -10,6 +10,9 @@ pub fn point(error: Error, func: &Func) -> Error {
         return error;
     }
     let words: Vec<String> = words(error.message());
+    // A role is called one; the words that name roles occur without meaning any.
+    let of_role =
+        |role: &str| words.windows(2).any(|w| ["role", "specialize"].contains(&w[0].as_str()) && w[1] == role);
     let says = |word: &str| words.iter().any(|w| w == word);
     // The article is no name.
     let named = |name: &str| name != "a" && says(name);
@@ -23,8 +26,13 @@ pub fn point(error: Error, func: &Func) -> Error {
             None => {}
         }
     }
-    for block in visit::blocks(&func.body).into_iter().filter(|b| named(func.block_name(b.name))) {
-        nodes.push((Node::Block(block.name), "this block".to_string()));
+    for block in visit::blocks(&func.body) {
+        let role = block.role.and_then(|id| func.roles.get(id.0 as usize)).filter(|r| of_role(&r.name));
+        if named(func.block_name(block.name)) {
+            nodes.push((Node::Block(block.name), "this block".to_string()));
+        } else if let Some(role) = role {
+            nodes.push((Node::Block(block.name), format!("a stage of role {}", role.name)));
+        }
     }
     for buffer in visit::reads(&func.body).into_iter().chain(visit::writes(&func.body)) {
         let node = Node::Buffer(buffer);

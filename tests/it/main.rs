@@ -21,6 +21,7 @@ mod hopper;
 mod hostile;
 mod lower;
 mod machine;
+mod mistakes;
 mod mutation;
 mod neighbours;
 mod opaque;

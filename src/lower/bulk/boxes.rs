@@ -81,15 +81,15 @@ pub struct Digit {
     pub extent: i64,
 }
 
-/// What cannot be, and why.
-type Refusal = (&'static str, String);
+/// What cannot be, why, and what to try besides an ordinary copy.
+type Refusal = (&'static str, String, Option<String>);
 
 impl CopyBox {
     /// The box of a nest. `env` knows its loops.
     pub fn of(func: &Func, nest: &Nest, env: &Env) -> Result<CopyBox, Refusal> {
         let value = nest.store.value.zero_filled().map_or(&nest.store.value, |(_, load)| load);
         let Expr::Load { buffer, indices, .. } = value else {
-            return Err(("copy", "what it stores is not a copy".to_string()));
+            return Err(("copy", "what it stores is not a copy".to_string(), None));
         };
         let clean = |indices: &[Index]| indices.iter().map(|i| simplify::simplify(i, env)).collect::<Vec<Index>>();
         let (to, from) = ((nest.store.buffer, clean(&nest.store.indices)), (*buffer, clean(indices)));
@@ -137,19 +137,23 @@ impl CopyBox {
     fn check(&self, func: &Func, env: &Env) -> Result<(), Refusal> {
         let stage = func.buffer(self.shared);
         let Some(shape) = stage.const_shape() else {
-            return Err(("size", format!("{} has no constant size", stage.name)));
+            return Err(("size", format!("{} has no constant size", stage.name), None));
         };
         let last = self.tile.len() - 1;
         if stage.swizzle.is_some() && self.dims[last] != Some(shape.len() - 1) {
-            return Err(("rows", format!("the rows of {} are not those of the array", stage.name)));
+            return Err(("rows", format!("the rows of {} are not those of the array", stage.name), None));
         }
         let bits = i64::from(stage.dtype.bits());
         let columns = stage.swizzle.map_or(self.tile[last], |width| i64::from(width) * 8 / bits);
         if self.tile[last] % columns != 0 {
             let (bytes, width) = (self.tile[last] * bits / 8, columns * bits / 8);
-            return Err(("swizzle", format!("rows of {bytes} bytes are no whole panels of {width} bytes")));
+            let name = &stage.name;
+            let fitting = [64, 32].into_iter().find(|w| *w < width && bytes % w == 0);
+            let help = fitting.map(|w| format!("swizzle {name} {w}, whose panels its rows fill"));
+            let message = format!("rows of {name}, {bytes} bytes, are no whole panels of {width} bytes");
+            return Err(("swizzle", message, help));
         }
-        let strides = strides(stage).ok_or_else(|| ("size", format!("{} has no constant size", stage.name)))?;
+        let strides = strides(stage).ok_or_else(|| ("size", format!("{} has no constant size", stage.name), None))?;
         let mut dense = 1;
         for d in (0..=last).rev() {
             let rows = if d == last { columns } else { self.tile[d] };
@@ -160,13 +164,13 @@ impl CopyBox {
                     "neighbours along dimension {s} of {} lie {is} elements apart, and those of a box {wanted}",
                     stage.name
                 );
-                return Err(("rows", message));
+                return Err(("rows", message, None));
             }
             dense *= rows;
             let end = self.indices[s].clone() + self.tile[d];
             if !simplify::prove(&Cond::ge(shape[s], end), env) {
                 let message = format!("a box of {} along dimension {s} does not fit into {}", self.tile[d], stage.name);
-                return Err(("size", message));
+                return Err(("size", message, None));
             }
         }
         Ok(())
@@ -228,7 +232,7 @@ impl CopyBox {
 /// their own.
 fn digits(array: &Buffer, nest: &Nest, elements: &[Index], env: &Env) -> Result<(Vec<Digit>, Vec<Index>), Refusal> {
     let Some(shape) = array.const_shape() else {
-        return Err(("size", format!("{} has no constant size", array.name)));
+        return Err(("size", format!("{} has no constant size", array.name), None));
     };
     let (mut view, mut coordinates) = (Vec::new(), Vec::new());
     let (rows, mut room) = (shape.len().saturating_sub(1), RANK.saturating_sub(shape.len()));

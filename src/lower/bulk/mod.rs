@@ -147,7 +147,13 @@ impl Pass<'_> {
         };
         let mut inner = env.clone();
         nest.loops.iter().for_each(|l| inner.bind_loop(l.var, &l.extent));
-        let mut found = CopyBox::of(self.func, nest, &inner).map_err(|(what, message)| refuse(what, message))?;
+        let found = CopyBox::of(self.func, nest, &inner);
+        let mut found = found.map_err(|(what, message, help)| match help {
+            Some(help) => {
+                Error::input(format!("lower.bulk_{what}"), format!("copy_with {name} tma: {message}")).help(help)
+            }
+            None => refuse(what, message),
+        })?;
         let conds = found.conditions(self.func, nest, &inner, &self.thread_vars);
         let conds = conds.map_err(|message| refuse("condition", message))?;
         self.alone(nest, &found, around).map_err(|message| refuse("order", message))?;

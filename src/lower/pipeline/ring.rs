@@ -31,7 +31,7 @@ impl Ring {
     pub fn new(l: For, func: &mut Func, written: &[BufferId], env: &Env) -> Result<Ring> {
         let name = func.var_name(l.var).to_string();
         let refuse = |why: String| {
-            Error::chip("lower.pipeline", format!("pipeline {name}: {why}"))
+            Error::input("lower.pipeline", format!("pipeline {name}: {why}"))
                 .help("stages that are copied from device or shared memory, first thing in the loop, can be pipelined")
         };
         let (Some(p), Some(extent)) = (l.pipeline, l.extent.as_int()) else {
@@ -57,7 +57,13 @@ impl Ring {
             }
         }
         if copies.is_empty() {
-            return Err(refuse("no stage stands directly under it that is copied from device or shared memory".into()));
+            let stages = visit::writes(&compute).into_iter().map(|b| func.buffer(b)).find(|b| b.scope == Scope::Shared);
+            let which =
+                stages.map_or(String::new(), |b| format!("; the kernel itself writes what {} is filled from", b.name));
+            let why = "no stage stands directly under it that is copied from device or shared memory";
+            return Err(refuse(format!("{why}{which}")).help(format!(
+                "cache_read makes such a stage, and compute_at STAGE {name} puts it there; or leave the step out"
+            )));
         }
         if let Some(b) = rewritten(&copies, &compute, kind, func) {
             let b = &func.buffer(b).name;

@@ -11,7 +11,7 @@ mod turns;
 use super::bind::{Owners, found};
 use super::{LaunchAxis, LoweredKernel, RoleThreads, bug, units};
 use crate::error::{Error, Result};
-use crate::ir::{Axis, For, Func, If, Index, Role, RoleBody, RoleId, Stmt, Var, visit};
+use crate::ir::{Axis, Expr, For, Func, If, Index, Role, RoleBody, RoleId, Stmt, Var, visit};
 use crate::target::Target;
 use ring::Place;
 use turns::Turns;
@@ -102,7 +102,7 @@ fn join(kernel: &mut LoweredKernel, warps: u32, roles: &[RoleThreads], slices: V
         out.push(RoleBody { role: Some(threads.role), first, warps, regs, body });
         first = first.saturating_add(warps);
     }
-    set_registers(&mut out, first)?;
+    set_registers(&mut out, first, &kernel.func.roles)?;
     kernel.func.body = out.into_iter().map(Stmt::Role).collect();
     kernel.launch.retain(|l| l.axis.is_block_level());
     let extent = first.saturating_mul(units::LANES as u32);
@@ -125,12 +125,16 @@ fn renumbered(body: Vec<Stmt>, axes: &[LaunchAxis], thread: Var) -> Vec<Stmt> {
 }
 
 /// What the other threads leave of the registers goes to those who asked for none.
-fn set_registers(slices: &mut [RoleBody], warps: u32) -> Result<()> {
+fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<()> {
+    let name = |s: &RoleBody| match s.role.and_then(|id| roles.get(id.0 as usize)) {
+        Some(role) => format!("role {}", role.name),
+        None => "what no role took".to_string(),
+    };
     if slices.iter().all(|s| s.regs.is_none()) {
         return Ok(());
     }
     if let Some(part) = slices.iter().find(|s| s.warps % 4 != 0) {
-        let message = format!("registers are set for whole warpgroups, and a role has {} warps", part.warps);
+        let message = format!("registers are set for whole warpgroups, and {} has {} warps", name(part), part.warps);
         return Err(Error::input("lower.registers", message)
             .help("give roles and what no role takes a multiple of 4 warps, or leave regs= out"));
     }
@@ -140,11 +144,35 @@ fn set_registers(slices: &mut [RoleBody], warps: u32) -> Result<()> {
     let others: u32 = slices.iter().filter(|s| s.regs.is_none()).map(|s| s.warps).sum();
     let left = all.saturating_sub(stated) / others.max(1) / 8 * 8;
     if left < 24 {
-        let message = format!("the roles' registers leave {left} a thread for what no role took");
+        let stated: Vec<String> = slices.iter().filter(|s| s.regs.is_some()).map(name).collect();
+        let message = format!("the registers of {} leave {left} a thread for what no role took", stated.join(" and "));
         return Err(Error::input("lower.registers", message).help("state fewer registers"));
+    }
+    // Warps that copy need few: more than they leave would be the hand-over the wrong way round.
+    let mut stated = slices.iter().filter_map(|s| Some((s, s.regs?)));
+    if let Some((part, regs)) = stated.find(|(s, n)| *n > left && copies(&s.body)) {
+        let message = format!(
+            "{} only copies and has {regs} registers a thread, which leaves {left} for the warps that compute",
+            name(part)
+        );
+        return Err(Error::input("lower.registers", message)
+            .help("regs=24 to regs=40: copies need no more, and what a role leaves goes to what no role took"));
     }
     slices.iter_mut().filter(|s| s.regs.is_none()).for_each(|s| s.regs = Some(left.min(MOST)));
     Ok(())
+}
+
+/// Whether nothing in a slice computes.
+fn copies(body: &[Stmt]) -> bool {
+    let mut only = true;
+    visit::walk(body, &mut |s| {
+        only &= match s {
+            Stmt::Call(_) => false,
+            Stmt::Store(s) => matches!(s.value.zero_filled().map_or(&s.value, |(_, v)| v), Expr::Load { .. }),
+            _ => true,
+        }
+    });
+    only
 }
 
 /// The role whose statements alone stand inside a statement.

@@ -121,7 +121,10 @@ impl Slices<'_> {
             return Err(refuse(why.to_string()).help("leave in_flight= out"));
         }
         if behind > 0 && behind + 1 >= slots {
-            let why = format!("with {slots} slots and {behind} groups in flight no slot is left to load ahead");
+            let around = at.around.map_or("", |l| func.var_name(l.var));
+            let why = format!(
+                "with {slots} slots of pipeline {around} and {behind} groups in flight no slot is left to load ahead"
+            );
             return Err(refuse(why).help(format!("stages={}, or fewer groups in flight", behind + 2)));
         }
         let again = simplify::bounds(at.number, at.env).is_none_or(|(_, last)| last >= slots);

@@ -71,7 +71,11 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     check_sums(func, l, axis)?;
     if (persistent && axis != Axis::BlockX) || (alternate && axis != Axis::Warpgroup) {
         let message = format!("`{}` does not go with {word}", args.find_word("how").unwrap_or_default());
-        return Err(refuse("bind", 7, message, func, &[(Node::Loop(l.var), "this loop")]));
+        let name = func.var_name(l.var);
+        return Err(refuse("bind", 7, message, func, &[(Node::Loop(l.var), "this loop")]).help(match persistent {
+            true => format!("bind {name} blockIdx.x persistent, or bind {name} {word} without `persistent`"),
+            false => format!("bind {name} warpgroup alternate, or bind {name} {word} without `alternate`"),
+        }));
     }
     let (var, mut out) = (l.var, func.clone());
     visit::change_loop(&mut out.body, var, &mut |l| {

@@ -88,18 +88,27 @@ fn check(func: &Func, outer: &For, inner: &For, group: i64) -> Result<()> {
     let name = |l: &For| func.var_name(l.var).to_string();
     if !matches!(outer.body.as_slice(), [Stmt::For(l)] if l.var == inner.var) {
         let message = format!("loop `{}` is not the only statement of loop `{}`", name(inner), name(outer));
-        return Err(no(1, message, inner));
+        return Err(no(1, message, inner)
+            .help(format!(
+                "reorder {} {} first, so that one stands directly inside the other",
+                name(outer),
+                name(inner)
+            ))
+            .help("and compute_at the stages between them further in, or outside of both"));
     }
     for l in [outer, inner] {
         if let Some(what) = placement(l) {
-            return Err(no(2, format!("loop `{}` {what}", name(l)), l));
+            return Err(no(2, format!("loop `{}` {what}", name(l)), l).help(
+                "rasterize first, and place the loop that comes of it: rasterize I J group=G -> W; bind W blockIdx.x",
+            ));
         }
         if l.extent.as_int().is_none_or(|e| e > limits::NUMBER) {
-            return Err(no(3, format!("the extent of loop `{}` is not a constant", name(l)), l));
+            return Err(no(3, format!("the extent of loop `{}` is not a constant", name(l)), l)
+                .help("rasterize loops whose extents no other loop changes"));
         }
     }
     if group < 1 {
-        return Err(no(4, format!("a group of {group} rows"), outer));
+        return Err(no(4, format!("a group of {group} rows"), outer).help("group=8, or any other number from 1"));
     }
     let other = blocks_below(outer).into_iter().map(|(_, b)| b).find(|b| kind(b) == BlockKind::Other);
     if let Some(block) = sums_over(outer).or(sums_over(inner)).or(other) {

@@ -24,6 +24,7 @@ use super::{Applied, Kind, Parameter, Primitive};
 use crate::error::Result;
 use crate::intrin::{self, Mismatch, Row};
 use crate::ir::print::Node;
+use crate::ir::simplify::affine;
 use crate::ir::{For, Func, Stmt, Tensorize, Var, visit};
 use crate::schedule::Args;
 use crate::schedule::find::{loop_, refuse, suggestion};
@@ -126,9 +127,25 @@ pub fn check(func: &Func, l: &For, placed: &Tensorize) -> Result<()> {
         Err(Mismatch::Computation(message)) => Err(no(3, message).help(
             "`warploom explain --primitives` shows tensorize; the page of `intrin` says what each instruction computes",
         )),
+        Err(Mismatch::Predicated(message, var)) => Err(no(3, message).help(padded(func, l, var))),
         Err(Mismatch::Operand(message)) => Err(no(4, message)),
         Err(Mismatch::Init(message)) => Err(no(5, message).help("decompose_reduction takes the init out")),
     }
+}
+
+/// What makes tiles of one dimension whole: the iterator grows to a multiple of what its outermost loop steps by.
+fn padded(func: &Func, l: &For, var: Var) -> String {
+    let blocks = visit::blocks(&l.body);
+    let found = blocks.iter().find_map(|b| Some((b, b.iters.iter().find(|i| i.binding.mentions(var))?)));
+    let Some((block, iter)) = found else {
+        return "pad the block's domain to whole tiles before it is split".to_string();
+    };
+    let steps = affine(&iter.binding).terms.iter().map(|(_, step)| step.abs()).max();
+    let (block, iter, multiple) = (func.block_name(block.name), func.var_name(iter.var), steps.unwrap_or(1));
+    format!(
+        "`pad {block} L={multiple}`, L being the loop of `{iter}`, before L is split: tiles are whole then, with zeros \
+         behind the end"
+    )
 }
 
 #[cfg(test)]

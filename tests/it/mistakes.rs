@@ -1,0 +1,86 @@
+//! Mistakes that one can make with the worked example: each is refused, as the user's or the chip's, with what it concerns
+//! underlined and something to try.
+
+use warploom::loom::Schedule;
+use warploom::{Error, Fault};
+
+/// The worked example with words replaced, one pair after the other.
+fn refusal(changes: &[(&str, &str)]) -> Error {
+    let text = std::fs::read_to_string("examples/worked_example.loom").unwrap();
+    let changed = changes.iter().fold(text, |text, (from, to)| {
+        assert!(text.contains(from), "nothing is `{from}`");
+        text.replace(from, to)
+    });
+    let made = Schedule::parse(&changed).and_then(|s| Ok((s.scheduled()?, s.target)));
+    let lowered = made.and_then(|(func, target)| warploom::lower::lower(&func, &target));
+    lowered.err().unwrap_or_else(|| panic!("nothing refuses {changes:?}"))
+}
+
+/// A mistake: what is replaced, whose fault it is, its code, a place that is underlined, and what to try.
+type Mistake<'a> = (&'a [(&'a str, &'a str)], Fault, &'a str, &'a str, &'a str);
+
+const PIPELINE: &str = "pipeline k0 stages=4 in_flight=1";
+const ROLE: &str = "-> load warps=4 regs=40";
+
+const MISTAKES: &[Mistake] = &[
+    (&[("bind ic cluster; ", "")], Fault::Input, "lower.multicast", "ic", "bind ic cluster"),
+    (&[(ROLE, "-> load warps=4 regs=200")], Fault::Input, "lower.registers", "A_s", "regs=24 to regs=40"),
+    (&[(ROLE, "-> load warps=16 regs=240")], Fault::Input, "lower.registers", "B_s", "state fewer registers"),
+    (&[(ROLE, "-> load warps=3 regs=40")], Fault::Input, "lower.registers", "A_s", "a multiple of 4 warps"),
+    (&[(PIPELINE, "pipeline k0 stages=2 in_flight=1")], Fault::Input, "lower.role", "k0", "stages=3"),
+    (&[("copy_with B_s tma multicast=ic; ", "")], Fault::Input, "lower.role", "B_s", "one kind of copy"),
+    (&[("sm_90a", "sm_90")], Fault::Chip, "admit.role", "A_s", "leave regs= out"),
+    (&[("sm_90a", "sm_75"), (" regs=40", "")], Fault::Chip, "admit.role", "B_s", "leave the step out"),
+    (&[("tile blockIdx.x", "tile blockIdx.y")], Fault::Input, "bind.7", "tile", "bind tile blockIdx.x persistent"),
+    (&[("bind iw warpgroup", "bind iw warp alternate")], Fault::Input, "bind.7", "iw", "bind iw warpgroup alternate"),
+    (&[("rasterize i0 j0", "rasterize j0 i0")], Fault::Input, "rasterize.1", "i0", "reorder j0 i0"),
+    (&[("rasterize i0", "bind j0 blockIdx.y; rasterize i0")], Fault::Input, "rasterize.2", "j0", "rasterize first"),
+    (&[("group=8", "group=0")], Fault::Input, "rasterize.4", "i0", "group=8"),
+    (&[("split k ? 4", "split k ? 2")], Fault::Input, "lower.bulk_swizzle", "A_s", "swizzle A_s 64"),
+    (&[("split k ? 4", "split k ? 1")], Fault::Input, "lower.bulk_swizzle", "A_s", "swizzle A_s 32"),
+    (
+        &[("[i 4096, j 4096]", "[i 4100, j 4096]"), ("A f16[4096", "A f16[4100")],
+        Fault::Input,
+        "tensorize.3",
+        "im",
+        "pad mma L=256",
+    ),
+];
+
+#[test]
+fn mistakes_in_the_worked_example_say_whose_they_are_and_what_to_try() {
+    for (changes, fault, code, place, help) in MISTAKES {
+        let error = refusal(changes);
+        assert_eq!((error.fault(), error.code()), (*fault, *code), "{changes:?}: {error}");
+        let text = error.source_text().unwrap_or_default();
+        let places: Vec<&str> = error.labels().iter().filter_map(|l| text.get(l.span.clone())).collect();
+        assert!(places.iter().any(|p| p.trim() == *place), "{places:?} are underlined: {error}");
+        assert!(error.helps().iter().any(|h| h.contains(help)), "{error}");
+    }
+}
+
+#[test]
+fn a_role_keeps_registers_that_the_others_have_too() {
+    let text = std::fs::read_to_string("examples/worked_example.loom").unwrap();
+    let lowered = |regs: u32| {
+        let s = Schedule::parse(&text.replace("regs=40", &format!("regs={regs}"))).unwrap();
+        warploom::lower::lower(&s.scheduled().unwrap(), &s.target)
+    };
+    // 384 threads have 168 each.
+    assert!(lowered(168).is_ok());
+    assert_eq!(lowered(176).unwrap_err().code(), "lower.registers");
+}
+
+#[test]
+fn what_the_kernel_writes_is_not_copied_ahead() {
+    let text = "gemm 64x64x64 f32 NN
+        target sm_80
+        split i ? 8 -> i0 i1; split k ? 8 -> k0 k1; reorder i0 k0 i1 j k1; bind i0 blockIdx.x
+        cache_read C A shared -> A_s; compute_at A_s i0; cache_read C A_s shared -> A_t; compute_at A_t k0
+        pipeline k0 stages=2";
+    let s = Schedule::parse(text).unwrap();
+    let error = warploom::lower::lower(&s.scheduled().unwrap(), &s.target).unwrap_err();
+    assert_eq!((error.fault(), error.code()), (Fault::Input, "lower.pipeline"), "{error}");
+    assert!(error.message().ends_with("writes what A_t is filled from") && error.labels().len() > 1, "{error}");
+    assert!(error.helps().iter().any(|h| h.contains("compute_at STAGE k0")), "{error}");
+}
