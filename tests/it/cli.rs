@@ -127,6 +127,23 @@ fn bench_climbs_ladders_and_runs_lists() {
     assert!(status == Some(1) && error.contains("[target.name]"), "{error}");
 }
 
+/// Without a GPU what is asked for is reduced, and said so, however large: an answer comes in seconds.
+#[test]
+fn bench_reduces_what_the_machine_would_take_minutes_for() {
+    let begin = std::time::Instant::now();
+    let sizes = [&["--gemm", "4096", "--dtype", "f16", "--kinds", "mma,wmma"][..], &["--ladder", "--dtype", "f16"][..]];
+    for words in sizes {
+        let output = output(&[&["bench", "--device", "cpu"][..], words].concat());
+        let (rows, notes) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert!(output.status.success(), "{notes}");
+        assert!(
+            notes.contains(": reduced for the CPU machine: gemm ") && notes.contains(" instead of gemm 4096x4096x4096")
+        );
+        assert!(!rows.contains("4096") && rows.contains("mma"), "{rows}");
+    }
+    assert!(begin.elapsed().as_secs() < 120, "{:?}", begin.elapsed());
+}
+
 #[test]
 fn run_damages_kernels_on_request_and_the_machine_finds_it() {
     let damaged = |words: &str| {
