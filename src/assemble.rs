@@ -62,7 +62,7 @@ pub struct Assembled {
     pub cubin: Vec<u8>,
     /// One line per entry point, in the order of ptxas.
     pub usage: Vec<Usage>,
-    /// Warnings; those with a code C75xx say that wgmma was serialised.
+    /// Warnings; those with a code C75xx or C76xx say that wgmma was serialised.
     pub warnings: Vec<String>,
 }
 
@@ -190,8 +190,7 @@ fn number_before(line: &str, suffix: &str) -> Option<u32> {
 }
 
 fn warnings(report: &str) -> Vec<String> {
-    let odd =
-        |line: &&str| line.contains("warning") || line.contains("C75") || line.contains("Potential Performance Loss");
+    let odd = |line: &&str| ["warning", "(C75", "(C76", "Potential Performance Loss"].iter().any(|w| line.contains(w));
     report.lines().filter(odd).map(|l| l.trim().to_string()).collect()
 }
 

@@ -201,6 +201,34 @@ fn recommended_products_assemble_into_registers_alone() {
     }
 }
 
+/// Everything that is measured beside the library on Hopper: no spill, and no product of asynchronous ones in sequence (C75xx).
+#[test]
+fn products_of_record_assemble_into_registers_alone() {
+    let (tools, target) = (tools(), Target::sm_90a());
+    let text = std::fs::read_to_string("benches/hopper.suite").unwrap();
+    let lines: Vec<&str> = text.lines().filter(|l| !l.starts_with(['#', 'm']) && !l.is_empty()).collect();
+    assert!(lines.len() >= 100, "{} products", lines.len());
+    let check = |line: &&str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let size: Vec<i64> = words[2].split('x').map(|n| n.parse().unwrap()).collect();
+        let product = match size[..] {
+            [n] => warploom::Gemm::new(n, n, n),
+            [m, n, k] => warploom::Gemm::new(m, n, k),
+            [batch, m, n, k] => warploom::Gemm::new(m, n, k).batch(batch),
+            _ => panic!("{line}"),
+        };
+        let product = product.of(DType::parse(words[0]).unwrap()).layout(Layout::parse(words[1]).unwrap());
+        let schedule = warploom::gemm::recommend(&product, &target).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap_or_else(|e| panic!("{line}: {e}"));
+        assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{line}: {e}"));
+    };
+    let (first, second) = lines.split_at(lines.len() / 2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| first.iter().for_each(check));
+        second.iter().for_each(check);
+    });
+}
+
 /// Tiles of threads for which ptxas, left alone, keeps a few values in memory to fit one more block of threads.
 #[test]
 fn tiles_of_threads_leave_nothing_in_memory() {

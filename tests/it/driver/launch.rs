@@ -3,8 +3,9 @@
 use super::execute;
 use super::mock::alone;
 use super::programs::{N, add, arguments, holds, launch, sum, two};
-use warploom::runtime::{Device, Swizzle, TensorMapSpec, probe};
-use warploom::{Array, DType};
+use warploom::kernel::Param;
+use warploom::runtime::{Device, DeviceBuffer, Program, Swizzle, TensorMapSpec, probe};
+use warploom::{Array, DType, Gemm, Target};
 
 const VEC_ADD: &str = "vec_add 1024\ntarget sm_80\nsplit i ? 128 -> i0 i1\nbind i0 blockIdx.x; bind i1 threadIdx.x";
 
@@ -262,6 +263,42 @@ fn tensor_maps_say_what_the_driver_asks_for() {
             "cuTensorMapEncodeTiled type 6 [128, 64] strides [256] box [64, 32] steps [1, 1] interleave 0 swizzle 3 \
              promotion 3 outside 0 -> 0"
         );
+    });
+}
+
+#[test]
+fn tensor_maps_are_encoded_once_for_an_address() {
+    let gemm = Gemm::new(64, 64, 64).of(DType::F16);
+    let schedule = warploom::gemm::recommend(&gemm, &Target::sm_90a()).unwrap();
+    alone("", |mock| {
+        let kernels = execute::compile(mock, &schedule);
+        let of = |p: &Param| matches!(p, Param::TensorMap(_));
+        let maps = kernels.kernels.iter().flat_map(|k| &k.params).filter(|p| of(p)).count();
+        assert!(maps >= 2, "{maps} tensor maps");
+        let device = Device::open(0).unwrap();
+        let program = device.load(&kernels).unwrap();
+        let inputs = |seed| device.upload(&Array::random(DType::F16, &[64, 64], seed).unwrap()).unwrap();
+        let (a, b, other) = (inputs(1), inputs(2), inputs(3));
+        let c = device.alloc(DType::F16, &[64, 64]).unwrap();
+        let launched = |program: &Program, b: &DeviceBuffer| {
+            c.poison().unwrap();
+            mock.journal();
+            program.launch(&[&a, b, &c]).unwrap();
+            let encoded = mock.calls("cuTensorMapEncodeTiled").len();
+            (encoded, c.download().unwrap())
+        };
+        let (first, product) = launched(&program, &b);
+        assert_eq!(first, maps);
+        // The same addresses: nothing is encoded, and the same comes out.
+        assert_eq!(launched(&program, &b), (0, product.clone()));
+        // B elsewhere: its maps alone are encoded anew, and what lies there is read.
+        let (moved, elsewhere) = launched(&program, &other);
+        assert!(moved > 0 && moved < maps, "{moved} of {maps}");
+        assert_eq!(launched(&program, &other), (0, elsewhere.clone()));
+        assert_eq!(launched(&device.load(&kernels).unwrap(), &other), (maps, elsewhere.clone()));
+        assert_ne!(product, elsewhere);
+        // Maps are kept for the last address alone.
+        assert_eq!(launched(&program, &b), (moved, product));
     });
 }
 

@@ -8,10 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use warploom::codegen::compile;
 use warploom::measure::run_once;
 use warploom::runtime::{Device, Program};
+use warploom::target::Features;
 use warploom::{Array, Error, Kernels, Result, Target};
 
 /// Launches of a case that must all give the same bits.
 const REPEATS: usize = 100;
+
+/// Products that wgmma computes bit by bit at the least, on chips that have it.
+const EXACT_BY_WGMMA: usize = 150;
 
 /// The chip to compile for.
 fn target(device: &Device) -> Result<Target> {
@@ -31,6 +35,11 @@ pub fn on_device(device: &Device, say: &dyn Fn(&str)) {
     }
     summary.to_string().lines().for_each(|line| say(&format!("    {line}")));
     summary.finish(200);
+    // A recipe that no longer fits would leave its products to other instructions, and all of them right.
+    if target(device).unwrap().has(Features::WGMMA) {
+        let exact = summary.exact_by("wgmma.");
+        assert!(exact >= EXACT_BY_WGMMA, "{exact} products by wgmma are exact, fewer than {EXACT_BY_WGMMA}");
+    }
 }
 
 /// Loads kernels, which must need no local memory.

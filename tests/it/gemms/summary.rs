@@ -35,6 +35,8 @@ struct Line {
 pub struct Summary {
     lines: Vec<(String, Line)>,
     skips: BTreeMap<String, usize>,
+    /// Cases that were right bit by bit in a trial, by instruction.
+    exact: BTreeMap<&'static str, usize>,
     wrong: Vec<String>,
 }
 
@@ -54,7 +56,9 @@ impl Summary {
                 line.exact += outcome.exact;
                 line.bound += usize::from(outcome.worst.is_some());
                 line.worst = line.worst.max(outcome.worst.unwrap_or(0.0));
-                *line.instructions.entry(outcome.instruction.unwrap_or("SIMT")).or_default() += 1;
+                let instruction = outcome.instruction.unwrap_or("SIMT");
+                *line.instructions.entry(instruction).or_default() += 1;
+                *self.exact.entry(instruction).or_default() += usize::from(outcome.exact > 0);
             }
             Err(error) if is_beyond(&error) => {
                 line.skipped += 1;
@@ -67,6 +71,11 @@ impl Summary {
     /// Cases that were right.
     pub fn right(&self) -> usize {
         self.lines.iter().map(|l| l.1.layouts.iter().sum::<usize>()).sum()
+    }
+
+    /// Cases that were right bit by bit, multiplied by instructions whose names begin so.
+    pub fn exact_by(&self, family: &str) -> usize {
+        self.exact.iter().filter(|(name, _)| name.starts_with(family)).map(|(_, n)| n).sum()
     }
 
     /// Fails where a case is wrong, or fewer than so many are right.
@@ -105,6 +114,18 @@ impl fmt::Display for Summary {
             )?;
         }
         writeln!(f, "{} cases are right, {} wrong", self.right(), self.wrong.len())?;
+        writeln!(f, "{} of them are right bit by bit by wgmma", self.exact_by("wgmma."))?;
         self.skips.iter().try_for_each(|(reason, n)| writeln!(f, "{n} skipped: {reason}"))
     }
+}
+
+#[test]
+fn instructions_are_counted_where_a_result_is_exact() {
+    let (mut summary, case) = (Summary::default(), &super::table::all()[0]);
+    for (instruction, exact) in
+        [(Some("wgmma.a"), 1), (Some("wgmma.b"), 1), (Some("wgmma.b"), 0), (Some("mma.c"), 1), (None, 1)]
+    {
+        summary.add(case, Ok(Outcome { instruction, exact, worst: None }));
+    }
+    assert_eq!((summary.right(), summary.exact_by("wgmma."), summary.exact_by("mma.")), (5, 2, 1));
 }
