@@ -30,9 +30,11 @@ def why(entry, row):
 
 
 def best(row):
-    """The ratio to the fastest of the library's ways, where that is not its own choice."""
-    other = row.get("library_best")
-    return f", {row['ratio'] / other['ratio']:.2f} of its best" if other else ""
+    """The ratio to the fastest of the library's ways, where that is not its own choice, and that of launches by themselves, where
+    the ratio is one of graphs."""
+    other, alone = row.get("library_best"), row.get("alone")
+    of_best = f", {row['ratio'] / other['ratio']:.2f} of its best" if other else ""
+    return of_best + (f", alone {alone['ratio']:.2f}" if alone else "")
 
 
 def suite_table(record):

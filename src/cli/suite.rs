@@ -248,13 +248,13 @@ fn markdown(done: &[Done<'_>], means: &[Mean], device: &Device) -> String {
     let info = device.info();
     let mut out = format!("{}, CUDA {}.{}\n\n", info.name, info.driver_version / 1000, info.driver_version % 1000 / 10);
     out.push_str(
-        "| product | by | us | GFLOP/s | library us | ratio | to its best | noise | wanted | MHz | W | error | library |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "| product | by | us | GFLOP/s | library us | ratio | to its best | alone | noise | wanted | MHz | W | error | library |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for (entry, measured) in done {
         match measured {
             Ok((row, schedule)) => out.push_str(&line(entry, row, &instruction(schedule))),
-            Err(e) => out.push_str(&format!("| {} | {} |{}\n", entry.line, e.message(), " |".repeat(11))),
+            Err(e) => out.push_str(&format!("| {} | {} |{}\n", entry.line, e.message(), " |".repeat(12))),
         }
     }
     for Mean { wanted, ratio, rows } in means {
@@ -275,7 +275,7 @@ fn line(entry: &Entry, row: &Row, instruction: &str) -> String {
     let beside = row.beside.as_ref().map_or(String::new(), |b| format!("{b}: "));
     let name = if entry.kind.is_some() { format!("{} {instruction}", row.program) } else { instruction.to_string() };
     format!(
-        "| {} {} {} | {name} | {:.1} | {:.0} | {} | {} | {} | {:.4} | {wanted} | {} | {} | {:.3} | {beside}{library} |\n",
+        "| {} {} {} | {name} | {:.1} | {:.0} | {} | {} | {} | {} | {:.4} | {wanted} | {} | {} | {:.3} | {beside}{library} |\n",
         row.dtype,
         row.layout,
         row.shape,
@@ -284,6 +284,8 @@ fn line(entry: &Entry, row: &Row, instruction: &str) -> String {
         or(row.library_us, 1),
         or(row.ratio, 3),
         or(row.ratio_to_best(), 3),
+        // Of single launches, where the ratio is one of graphs.
+        or(row.alone.and_then(|alone| alone.ratio), 3),
         row.noise,
         or(row.clock_mhz, 0),
         or(row.watts, 0),

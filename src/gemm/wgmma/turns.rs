@@ -24,6 +24,8 @@ const PAUSES: [[f64; 2]; 2] = [[27.0, 0.0], [40.0, 2000.0]];
 /// What has to be won: a tile that moves more bytes takes more power, too, and so time where power is what holds back.
 const WORTH: f64 = 0.98;
 
+/// Slots of a sum. While the products of fewer run, the other's sums do not leave: 64 x 512^3 of bf16, with 8, takes 2 % more.
+const LONG: i64 = 16;
 /// What is no difference.
 const SAME: f64 = 1.005;
 
@@ -46,7 +48,7 @@ impl Wgmma {
         // Panels of columns divide B's tile where its rows are not k.
         let panels = super::runs_along_k(spec, 1) || width * bytes(spec.a) % 128 == 0;
         let w = Wgmma { out_stages: 1, ..w }.with_slots(spec, target, 6);
-        (suited && panels && w.stages > 3 && w.shared(spec) <= room(target)).then_some(w)
+        (suited && panels && w.slots_of_k(spec) >= LONG && w.stages > 3 && w.shared(spec) <= room(target)).then_some(w)
     }
 
     /// Whether it is worth it to take turns where others would work side by side.
@@ -81,9 +83,12 @@ mod tests {
         assert_eq!(of(4096, 14336, 4096, Layout::TT), "wgmma 256x176 in turns");
         // Rows of B that are not k come in whole panels; and 8192 is not shared any better by those.
         assert_eq!(of(8192, 8192, 8192, Layout::NN), "wgmma 128x256");
-        // One wave, sums as wide as results need them, and what moves too many bytes for what it wins.
+        // One wave, and what moves too many bytes for what it wins.
         assert_eq!(of(2048, 2048, 2048, Layout::NT), "wgmma 128x256");
         assert_eq!(of(16384, 16384, 16384, Layout::NT), "wgmma 128x256");
+        // Sums of 16 slots, and of 8.
+        let batch = |n, k| chosen(&Gemm::new(n, n, k).of(DType::F16).batch(64));
+        assert_eq!([batch(1024, 1024), batch(1024, 512)], ["wgmma 256x128 in turns", "wgmma 128x256"]);
     }
 
     #[test]

@@ -6,6 +6,9 @@
 //! 2. The loop does not have the key yet.
 //! 3. For zigzag: no block inside sums over the loop, so that its iterations may run in any order.
 //!
+//! `unroll_limit` says how many copies of the body a serial or unrolled loop may come to at most. A loop that holds a barrier or
+//! another loop stays one copy unless it is asked for; then it has as many as divide it, up to 8.
+//!
 //! Preserves: the text and its meaning. A placement.
 //!
 //! ```text
