@@ -43,7 +43,7 @@ pub struct Wgmma {
     pub stages: i64,
     /// Groups of products in flight.
     pub in_flight: i64,
-    /// Bytes of the rows that are swizzled, of factors and of C; 0 for none, which no descriptor reads.
+    /// Bytes of the rows that are swizzled, of factors and of C; 0 for none: factors in panels of one chunk, C row after row.
     pub swizzle: i64,
     /// Blocks of a cluster along rows and along columns of C: those along rows share tiles of B, the others tiles of A.
     pub cluster: [i64; 2],
@@ -76,6 +76,8 @@ const ROWS: i64 = 64;
 const AT_ONCE: i64 = 6 << 20;
 /// Bytes of a row of C that leave together.
 const LEAVING: i64 = 128;
+/// Bytes of a panel that is not swizzled.
+const CHUNK: i64 = 16;
 /// Bytes along k of an instruction.
 const DEPTH: i64 = 32;
 /// Tiles to choose from: of a block, with the warpgroups that share it.
@@ -215,9 +217,7 @@ impl Wgmma {
             if self.is_skewed() {
                 let _ = writeln!(out, "compute_inline {name}_pad");
             }
-            if self.swizzle > 0 {
-                let _ = writeln!(out, "swizzle {name}_s {}", self.swizzle_of(spec, side));
-            }
+            let _ = writeln!(out, "swizzle {name}_s {}", self.swizzle_of(spec, side));
             let shared_by = ["jc", "ic"][side];
             match self.cluster[1 - side] > 1 {
                 true => out += &format!("copy_with {name}_s tma multicast={shared_by}\n"),
@@ -228,7 +228,7 @@ impl Wgmma {
         let types = format!("k{}.{}.{}.{}", DEPTH / bytes(spec.a), spec.acc, spec.a, spec.b);
         let (m, n, wide) = if self.turned { ("jm", "in", self.block[0]) } else { ("im", "jn", self.block[1]) };
         let _ = writeln!(out, "tensorize {m} wgmma.m64n{wide}{types} m={m} n={n} k=ki");
-        if self.stages > 1 {
+        if self.stages > 1 || self.in_flight > 0 {
             let in_flight = if self.in_flight > 0 { format!(" in_flight={}", self.in_flight) } else { String::new() };
             let _ = writeln!(out, "pipeline k0 stages={}{in_flight}", self.stages);
         }
@@ -249,10 +249,10 @@ impl Wgmma {
         }
     }
 
-    /// Bytes that the rows of a factor's tile are swizzled by: no more than they have.
+    /// Bytes of the panels that the rows of a factor's tile are cut into: no more than they have.
     fn swizzle_of(&self, spec: &GemmSpec, side: usize) -> i64 {
         let row = bytes(spec.a) * if runs_along_k(spec, side) { self.bk } else { self.slot()[side] };
-        self.swizzle.min(row)
+        if self.swizzle > 0 { self.swizzle.min(row) } else { CHUNK }
     }
 
     /// Tiles of 64 rows that a warpgroup has.

@@ -65,7 +65,7 @@ pub struct Buffer {
     pub scope: Scope,
     /// Placement: a padded stride.
     pub storage_align: Option<StorageAlign>,
-    /// Placement: 32, 64 or 128 byte swizzle.
+    /// Placement: panels of 16, 32, 64 or 128 bytes, of which those of one chunk, 16 bytes, have nothing to permute.
     pub swizzle: Option<u32>,
     /// Lowered: the byte offset in the block's shared memory.
     pub offset: Option<u32>,

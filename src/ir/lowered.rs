@@ -55,7 +55,7 @@ pub enum Held {
 pub struct Descriptor {
     /// Whether neighbours along k lie side by side; else neighbours along the other dimension.
     pub along_k: bool,
-    /// Bytes of a panel's rows, whose chunks of 16 bytes are swizzled: 128, 64 or 32; 0 without swizzle.
+    /// Bytes of a panel's rows, whose chunks of 16 bytes are swizzled: 128, 64, 32, or 16, whose rows are one chunk; 0 without panels.
     pub swizzle: u32,
     /// The leading byte offset.
     pub leading: u32,

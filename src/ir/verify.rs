@@ -170,8 +170,8 @@ fn placement_problem(b: &Buffer) -> Option<String> {
     if let Some(a) = b.storage_align.filter(|a| a.dim >= b.shape.len() || a.factor < 1 || a.offset < 0) {
         return Some(format!("storage_align {} {} {} does not exist for {}", a.dim, a.factor, a.offset, b.name));
     }
-    if let Some(s) = b.swizzle.filter(|s| ![32, 64, 128].contains(s)) {
-        return Some(format!("swizzle {s} of {} is not 32, 64 or 128 bytes", b.name));
+    if let Some(s) = b.swizzle.filter(|s| ![16, 32, 64, 128].contains(s)) {
+        return Some(format!("swizzle {s} of {} is not 16, 32, 64 or 128 bytes", b.name));
     }
     let strides = b.strides.as_ref().filter(|s| s.len() != b.shape.len() || s.iter().any(|v| *v < 1))?;
     Some(format!("strides {strides:?} of {} do not fit its {} dimensions", b.name, b.shape.len()))

@@ -151,7 +151,7 @@ pub struct TensorMap {
     pub strides: Vec<i64>,
     /// Extents of the box, outermost first; of the last one whole rows of shared memory.
     pub tile: Vec<i64>,
-    /// Bytes of a row of shared memory whose chunks of 16 bytes are swizzled: 128, 64 or 32; 0 without swizzle.
+    /// Bytes of a row of shared memory whose chunks of 16 bytes are swizzled: 128, 64, 32, or 16, whose rows are one chunk; 0 without panels.
     pub swizzle: u32,
     /// Bytes that the second-level cache fetches together: 64, 128 or 256; 0 leaves it alone.
     pub promotion: u32,

@@ -61,7 +61,16 @@ impl Described {
     fn element(&self, start: i64, row: i64, k: i64) -> i64 {
         let (d, width) = (&self.tile, i64::from(self.tile.swizzle));
         let (eights, leading) = (i64::from(d.stride), i64::from(d.leading));
+        let (chunk, columns) = (16, 16 / self.bytes);
         let behind = match d.along_k {
+            // Without a swizzle tiles are made of 8 rows of 16 bytes, 8 more rows a stride and 16 more bytes of k a leading offset
+            // away; across, k and columns change their parts.
+            true if width == chunk => {
+                row / 8 * eights + row % 8 * chunk + k / columns * leading + k % columns * self.bytes
+            }
+            false if width == chunk => {
+                k / 8 * leading + k % 8 * chunk + row / columns * eights + row % columns * self.bytes
+            }
             true => row / 8 * eights + row % 8 * width + k * self.bytes,
             false => {
                 let columns = width / self.bytes;

@@ -72,7 +72,8 @@ impl TensorMapSpec {
             strides_bytes: strides.collect::<Result<_>>()?,
             box_extents: tile.collect::<Result<_>>()?,
             swizzle: match map.swizzle {
-                0 => Swizzle::None,
+                // Panels of one chunk are boxes of as much, which lie dense.
+                0 | 16 => Swizzle::None,
                 32 => Swizzle::B32,
                 64 => Swizzle::B64,
                 128 => Swizzle::B128,

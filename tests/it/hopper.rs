@@ -57,6 +57,9 @@ pub fn schedule(subset: &Subset, size: [i64; 3]) -> Result<Schedule, Error> {
 }
 
 /// What came of a subset.
+/// What says that a ring has too few slots: one, and two with a role to fill them and without.
+const REFUSALS: [&str; 3] = ["pipeline.1: ", "lower.role: ", "lower.pipeline: "];
+
 enum Outcome {
     Right,
     Refused(String),
@@ -100,16 +103,21 @@ fn every_subset_of_the_worked_example_is_right_or_refused() {
     let step = if std::env::var_os("WARPLOOM_ALL").is_some() { 1 } else { 5 };
     let (mut right, mut refused) = (0, Vec::new());
     for subset in all.iter().step_by(step) {
+        // Products in flight leave no slot to load where there are no more than two.
+        let fits = subset.parts.in_flight == 0 || subset.parts.stages > 2;
         match outcome(subset) {
             Outcome::Right => right += 1,
-            Outcome::Refused(why) => refused.push(format!("{}: {why}", subset.name)),
+            Outcome::Refused(why) => {
+                assert!(!fits, "{}: {why}", subset.name);
+                assert!(REFUSALS.iter().any(|code| why.starts_with(code)), "{}: {why}", subset.name);
+                refused.push(format!("{}: {why}", subset.name));
+                continue;
+            }
         }
+        assert!(fits, "{} is not refused", subset.name);
     }
     println!("{right} are right, {} are refused:\n{}", refused.len(), refused.join("\n"));
-    // Without a swizzle no descriptor finds a tile; everything else goes together.
-    let unexpected: Vec<&String> = refused.iter().filter(|r| r.contains("{swizzle") && !r.contains("slot")).collect();
-    assert!(unexpected.is_empty(), "{unexpected:#?}");
-    assert!(right >= 23, "{right}");
+    assert_eq!(right + refused.len(), all.len().div_ceil(step));
 }
 
 /// A batch of products, by the steps that are recommended and by the tiles of large products at a small size.

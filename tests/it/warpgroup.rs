@@ -20,7 +20,7 @@ fn forms(row: &Row) -> Vec<Form> {
     let (n, from_registers) = (row.dims[1].1, matches!(row.operands[1].place, Place::Registers(_)));
     let crosses = row.operands[2].place == Place::Descriptor { across: true };
     let mut out = Vec::new();
-    for swizzle in [128, 64, 32] {
+    for swizzle in [128, 64, 32, 16] {
         for along_k in [[true, true], [true, false], [false, true], [false, false]] {
             let whole = along_k[1] || (2 * n) % i64::from(swizzle) == 0;
             if whole && (along_k[0] || !from_registers) && (crosses || along_k == [true, true]) {

@@ -25,8 +25,8 @@ impl Layout {
 }
 
 /// Rows cut into panels of `width` bytes, each panel a block of its own; inside a panel the 16-byte chunks of a row are
-/// permuted by the row's number: address bits 4 and up are flipped by bits 7 and up, one, two or three of them for 32,
-/// 64 and 128 bytes (PTX ISA, "Swizzling Modes" of tensor copies).
+/// permuted by the row's number: address bits 4 and up are flipped by bits 7 and up, none, one, two or three of them
+/// for 16, 32, 64 and 128 bytes (PTX ISA, "Swizzling Modes" of tensor copies).
 fn swizzled(shape: &[i64], width: i64, bits: i64) -> Option<Layout> {
     let (&columns, rows) = shape.split_last()?;
     let (panel, whole) = (width * 8, columns.checked_mul(bits)?);

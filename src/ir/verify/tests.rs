@@ -184,7 +184,7 @@ fn placements_exist() {
     assert_eq!(refused(&f, "verify.placement"), "storage_align 1 32 8 does not exist for A");
     f.buffers[0].storage_align = None;
     f.buffers[0].swizzle = Some(48);
-    assert_eq!(refused(&f, "verify.placement"), "swizzle 48 of A is not 32, 64 or 128 bytes");
+    assert_eq!(refused(&f, "verify.placement"), "swizzle 48 of A is not 16, 32, 64 or 128 bytes");
     f.buffers[0].swizzle = None;
     let i = var(&f, "i");
     change_loop(&mut f.body, i, &mut |l| l.persistent = true);

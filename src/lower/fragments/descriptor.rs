@@ -5,6 +5,10 @@
 //! a panel. Across, the unit's rows are 8 values of k, the next 8 a stride further, and what is beyond a panel's columns is the
 //! *leading* offset further, in the next panel (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout"; the
 //! leading offset of swizzled tiles along k is not used).
+//!
+//! Panels of 16 bytes are not swizzled, and a tile crosses them in both directions: a step of k is two of them along k, where the
+//! leading offset leads from one to the next. Across, the offsets change their parts: the stride leads to the next 8 columns, the
+//! leading one to the next 8 values of k.
 
 use super::Fragments;
 use crate::error::{Error, Result};
@@ -14,6 +18,8 @@ use crate::ir::{Buffer, Descriptor, Held, Index, print};
 
 /// Rows that are swizzled together.
 const ROWS: i64 = 8;
+/// Bytes that no swizzle takes apart.
+const CHUNK: i64 = 16;
 
 impl Fragments<'_> {
     /// Where a tile begins, and how it lies.
@@ -28,7 +34,7 @@ impl Fragments<'_> {
         let refused = |message: String| Error::input("lower.tile", format!("{}: {message}", row.name));
         let Some(swizzle) = buffer.swizzle else {
             return Err(refused(format!("{} is not swizzled, so no descriptor finds its rows", buffer.name)).help(
-                format!("swizzle {} 128 (or 64, 32) cuts its rows into panels of that many bytes", buffer.name),
+                format!("swizzle {} 128 (or 64, 32, 16) cuts its rows into panels of that many bytes", buffer.name),
             ));
         };
         let (Some(shape), &[across, k]) = (buffer.const_shape(), played.along.as_slice()) else {
@@ -67,8 +73,13 @@ impl Fragments<'_> {
         for (dim, unit) in [outer, inner].into_iter().zip(unit) {
             self.begins_at(row, played, (dim, unit), env)?;
         }
-        let stride = (ROWS * width) as u32;
-        let leading = if along_k { 16 } else { (rows * width) as u32 };
+        let (eights, panel) = ((ROWS * width) as u32, (rows * width) as u32);
+        let [stride, leading] = match (along_k, width) {
+            (true, CHUNK) => [eights, panel],
+            (false, CHUNK) => [panel, eights],
+            (true, _) => [eights, CHUNK as u32],
+            (false, _) => [eights, panel],
+        };
         Ok((played.base.clone(), Held::Descriptor(Descriptor { along_k, swizzle, leading, stride, tile })))
     }
 

@@ -1,5 +1,6 @@
-//! `swizzle BUFFERS.. 32|64|128`: rows are cut into panels of that many bytes, and the 16-byte chunks of a panel's row are
+//! `swizzle BUFFERS.. 16|32|64|128`: rows are cut into panels of that many bytes, and the 16-byte chunks of a panel's row are
 //! stored permuted by the row's number, so that columns meet no bank twice (PTX ISA, shared memory layout of tensor maps).
+//! Panels of 16 bytes have one chunk a row and nothing to permute: the layout that wgmma calls unswizzled.
 //!
 //! Requires:
 //! 1. No buffer is a parameter.
@@ -26,7 +27,7 @@ pub static PRIMITIVE: Primitive = Primitive {
     about: "Permutes the 16-byte chunks of rows in shared memory.",
     signature: &[
         Parameter::place("buffers", Kind::Buffers),
-        Parameter::place("width", Kind::Choice(&["32", "64", "128"])),
+        Parameter::place("width", Kind::Choice(&["16", "32", "64", "128"])),
     ],
     requires: &[
         "no buffer is a parameter",
@@ -92,6 +93,6 @@ mod tests {
         refuses(GEMM, twice, "swizzle.3", "buffer `acc` is already aligned or swizzled");
         let one = "cache_read C A shared -> A_s; swizzle A_s 32";
         refuses("vec_add 64", one, "swizzle.4", "buffer `A_s` has no rows");
-        refuses(GEMM, "swizzle acc 96", "step.word", "`96` is not one of 32, 64, 128");
+        refuses(GEMM, "swizzle acc 96", "step.word", "`96` is not one of 16, 32, 64, 128");
     }
 }
