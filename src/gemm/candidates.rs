@@ -17,7 +17,11 @@ const BOXES: [(i64, [i64; 2]); 4] = [(64, [1, 1]), (32, [1, 1]), (64, [2, 1]), (
 ///
 /// What the recipe takes them to cost is a model; on the chip another one may be faster, and measuring them tells:
 /// `warploom bench --gemm 4096 --dtype f16 --candidates`.
+///
+/// # Errors
+/// What [`Gemm::program`] refuses.
 pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)>> {
+    gemm.program()?;
     let spec = gemm.spec();
     let name = |kind: &str, [m, n]: [i64; 2], parts: i64| match parts {
         1 => format!("{kind} {m}x{n}"),

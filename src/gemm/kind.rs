@@ -48,8 +48,9 @@ impl Kind {
     /// A schedule of this kind.
     ///
     /// # Errors
-    /// `gemm.kind`, the chip's fault, where no recipe of the kind fits the product on the chip.
+    /// What [`Gemm::program`] refuses; `gemm.kind`, the chip's fault, where no recipe of the kind fits the product on the chip.
     pub fn schedule(self, gemm: &Gemm, target: &Target) -> Result<Schedule> {
+        gemm.program()?;
         let spec = gemm.spec();
         let steps = match self {
             Kind::Naive => Some(naive(spec)),
@@ -93,6 +94,7 @@ fn naive(spec: &GemmSpec) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{candidates, recommend};
     use super::*;
     use crate::dtype::DType;
     use crate::te::Layout;
@@ -118,5 +120,49 @@ mod tests {
             }
         }
         assert!(Kind::ALL.into_iter().all(|k| Kind::parse(k.name()) == Some(k)));
+    }
+
+    /// What refuses a product on its three ways in, by code; every one must.
+    fn refusals(gemm: &Gemm, target: &Target) -> Vec<String> {
+        let kinds = Kind::ALL.into_iter().map(|kind| kind.schedule(gemm, target).map(|_| ()));
+        let others = [recommend(gemm, target).map(|_| ()), candidates(gemm, target).map(|_| ())];
+        kinds.chain(others).map(|way| way.expect_err("too large").code().to_string()).collect()
+    }
+
+    #[test]
+    fn sizes_that_no_program_has_are_refused_before_any_recipe_counts_with_them() {
+        let types = [DType::F64, DType::F32, DType::F16, DType::Bf16, DType::E4m3, DType::S8, DType::U8, DType::S4];
+        let every = || types.into_iter().flat_map(|d| Layout::ALL.map(|l| (d, l)));
+        for (huge, (dtype, layout)) in
+            [i64::MAX, 1 << 62, 1 << 40, 1 << 37].into_iter().flat_map(|huge| every().map(move |of| (huge, of)))
+        {
+            let sizes = [[huge, huge, huge], [huge, 64, 64], [64, huge, 64], [64, 64, huge]];
+            for target in [Target::sm_70(), Target::sm_80(), Target::sm_90a()] {
+                let plain = sizes.map(|[m, n, k]| Gemm::new(m, n, k).of(dtype).layout(layout));
+                let batches = sizes.map(|[m, n, k]| Gemm::new(m, n, k).of(dtype).layout(layout).batch(huge));
+                let small = Gemm::new(64, 64, 64).of(dtype).layout(layout).batch(huge);
+                for gemm in plain.into_iter().chain(batches).chain([small]) {
+                    let codes = refusals(&gemm, &target);
+                    assert!(codes.iter().all(|c| c == "te.limit" || c == "te.extent"), "{gemm:?}: {codes:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_sizes_that_a_program_has_overflow_nothing() {
+        let most = crate::te::MAX_ELEMENTS;
+        for sizes in [[most, 1, 1], [1, most, 1], [1, 1, most], [most / 64, 64, 64], [1 << 18; 3]] {
+            for (dtype, layout) in
+                [DType::F16, DType::F32, DType::S8].into_iter().flat_map(|d| Layout::ALL.map(|l| (d, l)))
+            {
+                let gemm = Gemm::new(sizes[0], sizes[1], sizes[2]).of(dtype).layout(layout);
+                for target in [Target::sm_70(), Target::sm_80(), Target::sm_90a()] {
+                    assert!(recommend(&gemm, &target).is_ok(), "{gemm:?}");
+                    assert!(candidates(&gemm, &target).is_ok(), "{gemm:?}");
+                    assert!(Kind::Simt.schedule(&gemm, &target).is_ok(), "{gemm:?}");
+                }
+            }
+        }
     }
 }

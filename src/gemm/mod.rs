@@ -104,6 +104,10 @@ impl Gemm {
     }
 
     /// The program.
+    ///
+    /// # Errors
+    /// `te.extent` and `te.limit`, the input's fault, where an extent is not positive or an array has more than 2^36 elements;
+    /// `te.type` where the types make no product.
     pub fn program(&self) -> Result<Func> {
         te::gemm(&self.spec)
     }
@@ -135,7 +139,11 @@ pub fn describe(program: &Func) -> Option<Gemm> {
 /// The products of a batch get the tiles that suit all of them together, and blocks of their own: of f32 and f64 [`Tiles`].
 ///
 /// What was chosen is written into the steps; of wgmma a remark says why.
+///
+/// # Errors
+/// What [`Gemm::program`] refuses, such as `te.limit` for arrays of more than 2^36 elements.
 pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
+    gemm.program()?; // Recipes count with extents that a program can have.
     let spec = gemm.spec();
     if let Some(chosen) = Wgmma::choose(spec, target).filter(|w| w.pays(spec, target)) {
         let mut out = schedule(gemm, target, &chosen.steps(spec))?;
