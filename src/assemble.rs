@@ -101,7 +101,7 @@ impl Ptxas {
         let versions: Vec<String> = all.iter().map(|p| p.version.clone()).collect();
         all.into_iter().rev().find(|p| p.knows(chip)).ok_or_else(|| {
             let message = format!("no ptxas at hand knows {chip}; there is {}", versions.join(" and "));
-            Error::machine("ptxas.chip", message).help("sh .ci/tools.sh")
+            Error::machine("ptxas.chip", message).help("sh .ci/tools.sh").help("or put a ptxas that knows it on PATH")
         })
     }
 
@@ -209,7 +209,8 @@ fn missing(tool: &str, explicit: Option<&Path>) -> Error {
     match explicit {
         Some(path) => Error::machine(code, format!("{} is no {tool} that runs", path.display())),
         None => Error::machine(code, format!("{tool} is neither in .tools, on PATH nor in /usr/local/cuda/bin"))
-            .help("sh .ci/tools.sh"),
+            .help("sh .ci/tools.sh")
+            .help(format!("or put {tool} on PATH")),
     }
 }
 

@@ -14,8 +14,8 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// Longer texts are refused before they are read.
-const LONGEST_TEXT: usize = 1 << 20;
+/// Longer texts, in bytes, are refused before they are read.
+pub const LONGEST_TEXT: usize = 1 << 20;
 
 /// What to compute, for which chip, and how.
 #[derive(Debug, Clone, PartialEq)]

@@ -45,6 +45,7 @@ pub fn run(args: &DumpArgs) -> Result<ExitCode> {
     let mut stages = args.emit.clone();
     stages.sort();
     stages.dedup();
+    check_passes(args.passes.as_deref(), &stages)?;
     let schedule = args.what.schedule()?;
     for stage in &stages {
         if stages.len() > 1 {
@@ -53,6 +54,20 @@ pub fn run(args: &DumpArgs) -> Result<ExitCode> {
         show::line(text(&schedule, *stage, args.passes.as_deref())?.trim_end());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// That a pass is one, and that there is a stage to show it in.
+fn check_passes(passes: Option<&str>, stages: &[Emit]) -> Result<()> {
+    let Some(wanted) = passes else { return Ok(()) };
+    if wanted != "all" && lower::PASSES.iter().all(|p| p.name != wanted) {
+        let names: Vec<&str> = lower::PASSES.iter().map(|p| p.name).collect();
+        return Err(Error::input("cli.pass", format!("there is no pass `{wanted}`")).help(names.join(", ")));
+    }
+    if !stages.contains(&Emit::Lowered) {
+        let message = "--passes shows passes of lowering, and `lowered` is none of the stages to print";
+        return Err(Error::input("cli.pass", message).help("--emit lowered"));
+    }
+    Ok(())
 }
 
 fn name(stage: Emit) -> String {
@@ -77,10 +92,6 @@ fn text(schedule: &Schedule, stage: Emit, passes: Option<&str>) -> Result<String
 fn lowered(schedule: &Schedule, passes: Option<&str>) -> Result<String> {
     let func = schedule.scheduled()?;
     let Some(wanted) = passes else { return Ok(lower::print(&lower::lower(&func, &schedule.target)?)) };
-    if wanted != "all" && lower::PASSES.iter().all(|p| p.name != wanted) {
-        let names: Vec<&str> = lower::PASSES.iter().map(|p| p.name).collect();
-        return Err(Error::input("cli.pass", format!("there is no pass `{wanted}`")).help(names.join(", ")));
-    }
     let mut out = String::new();
     let ran = lower::lower_traced(&func, &schedule.target, &mut |trace| {
         if wanted == "all" || wanted == trace.pass {

@@ -24,10 +24,10 @@ pub struct ExplainArgs {
     #[arg(required_unless_present = "primitives")]
     file: Option<PathBuf>,
     /// List every step that there is, with its arguments.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["file", "last", "certificates"])]
     primitives: bool,
     /// Show only the program after the last step.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "certificates")]
     last: bool,
     /// Show instead what the lowered program costs: bank conflicts, sectors and bounds of every access; registers,
     /// occupancy and totals of every kernel.
@@ -145,16 +145,21 @@ fn workspace(func: &Func, id: BufferId) -> Option<String> {
     if buffer.scope != Scope::Global || func.params.contains(&id) {
         return None;
     }
-    let touching = |touched: fn(&[Stmt]) -> Vec<BufferId>| {
+    let touching = |touched: fn(&[Stmt]) -> Vec<BufferId>, verb: &str| {
         let nests = func.body.iter().zip(1..).filter(|(nest, _)| touched(std::slice::from_ref(*nest)).contains(&id));
-        nests.map(|(_, n): (_, usize)| n.to_string()).collect::<Vec<_>>().join(" and ")
+        let numbers: Vec<String> = nests.map(|(_, n): (_, usize)| n.to_string()).collect();
+        match &numbers[..] {
+            [] => format!("no kernel {verb}s it"),
+            [one] => format!("kernel {one} {verb}s it"),
+            [first @ .., last] => format!("kernels {} and {last} {verb} it", first.join(", ")),
+        }
     };
     let bytes = buffer.dtype.bytes_of(u64::try_from(buffer.elements()?).ok()?);
     Some(format!(
-        "{} is workspace of {bytes} bytes: kernel {} writes it, kernel {} reads it",
+        "{} is workspace of {bytes} bytes: {}, {}",
         buffer.name,
-        touching(visit::writes),
-        touching(visit::reads)
+        touching(visit::writes, "write"),
+        touching(visit::reads, "read")
     ))
 }
 

@@ -3,10 +3,12 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::gemm::{self, Gemm, Kind};
-use crate::loom::Schedule;
+use crate::loom::{LONGEST_TEXT, Schedule};
 use crate::target::Target;
 use crate::te::{GemmSpec, Known, Layout};
 use clap::Args;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The schedule to work on.
@@ -19,13 +21,13 @@ pub struct What {
     #[arg(long, value_name = "[Bx]MxNxK", value_parser = sizes)]
     gemm: Option<Sizes>,
     /// Types of --gemm: of the inputs (f16 means f16>f32>f16), or inputs>sums>result, or A*B>sums>result.
-    #[arg(long, value_name = "T", default_value = "f32", requires = "gemm")]
+    #[arg(long, value_name = "T", default_value = "f32", requires = "gemm", conflicts_with = "file")]
     dtype: String,
     /// How A and B of --gemm lie.
-    #[arg(long, value_name = "NN|NT|TN|TT", default_value = "NN", requires = "gemm")]
+    #[arg(long, value_name = "NN|NT|TN|TT", default_value = "NN", requires = "gemm", conflicts_with = "file")]
     layout: String,
     /// A kind of code for --gemm instead of the recommended steps: naive, simt, wmma, mma or wgmma.
-    #[arg(long, value_name = "KIND", requires = "gemm", value_parser = kind)]
+    #[arg(long, value_name = "KIND", requires = "gemm", conflicts_with = "file", value_parser = kind)]
     kind: Option<Kind>,
     /// Compile for this chip instead of the file's (sm_90 for --gemm).
     #[arg(long, value_name = "sm_XX")]
@@ -138,9 +140,20 @@ fn dtype(name: &str) -> Result<DType> {
 
 /// Reads a schedule from a file.
 pub fn read(file: &Path) -> Result<Schedule> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|e| Error::input("cli.file", format!("cannot read {}: {e}", file.display())))?;
-    Schedule::parse(&text)
+    Schedule::parse(&text(file)?)
+}
+
+/// The text of a file, which need not end: no more is read than the longest text that is taken, and a byte.
+pub fn text(file: &Path) -> Result<String> {
+    let cannot =
+        |why: &dyn std::fmt::Display| Error::input("cli.file", format!("cannot read {}: {why}", file.display()));
+    let mut bytes = Vec::new();
+    let most = LONGEST_TEXT as u64 + 1;
+    File::open(file).and_then(|f| f.take(most).read_to_end(&mut bytes)).map_err(|e| cannot(&e))?;
+    if bytes.len() > LONGEST_TEXT {
+        return Err(Error::input("cli.file", format!("{} is longer than {LONGEST_TEXT} bytes", file.display())));
+    }
+    String::from_utf8(bytes).map_err(|_| cannot(&"it is no text (UTF-8)"))
 }
 
 /// A title for a schedule: its program with the sizes.

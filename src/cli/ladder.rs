@@ -139,6 +139,8 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         sizes = SIZES[..count].iter().map(|s| s.to_vec()).collect();
     }
     let products = args.products(&sizes)?;
+    // Which rungs there are is asked of recipes, which count with extents that a program can have.
+    products.iter().try_for_each(|gemm| gemm.program().map(|_| ()))?;
     match place {
         Place::Cpu => {
             let target = args.target(None)?;

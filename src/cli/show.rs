@@ -1,19 +1,24 @@
 //! What reaches the terminal: text that survives a closed pipe, errors underlined, progress that hides where nobody looks.
 
+use super::input;
 use crate::error::{Error, Fault, Result};
 use crate::loom::Schedule;
 use ariadne::{Color, Config, IndexType, Label, Report, ReportKind, Source};
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// Writes text to standard output. A reader that has gone away ends the program quietly, as it ends others.
 pub fn put(text: impl Display) {
     let mut out = std::io::stdout().lock();
-    if let Err(e) = write!(out, "{text}").and_then(|()| out.flush()) {
-        std::process::exit(if e.kind() == ErrorKind::BrokenPipe { 0 } else { 74 });
+    let Err(e) = write!(out, "{text}").and_then(|()| out.flush()) else { return };
+    if e.kind() == ErrorKind::BrokenPipe {
+        std::process::exit(0);
     }
+    note(format_args!("cannot write the output: {e}"));
+    std::process::exit(74);
 }
 
 /// Writes a line to standard output.
@@ -40,7 +45,7 @@ pub fn choices(schedule: &Schedule) -> Result<()> {
 pub fn error(error: &Error, name: &str) {
     let shown = match error.source_text() {
         Some(text) if !error.labels().is_empty() => {
-            let is_file = std::fs::read_to_string(name).is_ok_and(|file| file == text);
+            let is_file = input::text(name.as_ref()).is_ok_and(|file| file == text);
             underlined(error, if is_file { name } else { "as printed" }, text)
         }
         _ => None,
@@ -58,9 +63,41 @@ pub fn status(error: &Error) -> ExitCode {
     })
 }
 
+/// Bytes of a line that are shown, and how many of them in front of what is underlined.
+const SHOWN: usize = 240;
+const SHOWN_BEFORE: usize = 80;
+
+/// The text and a place in it without what makes the place's line longer than a screen; and what was cut off in front.
+fn clipped(text: &str, span: Range<usize>) -> (String, Range<usize>, usize) {
+    let begin = text[..span.start].rfind('\n').map_or(0, |n| n + 1);
+    let end = text[span.start..].find('\n').map_or(text.len(), |n| span.start + n);
+    if end - begin <= SHOWN {
+        return (text.to_string(), span, 0);
+    }
+    let boundary = |mut at: usize| {
+        while !text.is_char_boundary(at) {
+            at -= 1;
+        }
+        at
+    };
+    let from = boundary(span.start.saturating_sub(SHOWN_BEFORE).max(begin));
+    let to = boundary((from + SHOWN).min(end));
+    let cut = from - begin;
+    let kept = format!("{}{}{}", &text[..begin], &text[from..to], &text[end..]);
+    (kept, span.start - cut..span.end.min(to).max(span.start) - cut, cut)
+}
+
 fn underlined(error: &Error, name: &str, text: &str) -> Option<String> {
     let inside = |at: usize| at.min(text.len());
-    let place = |l: &crate::error::Label| (name, inside(l.span.start)..inside(l.span.end.max(l.span.start)));
+    let span = |l: &crate::error::Label| inside(l.span.start)..inside(l.span.end.max(l.span.start));
+    // Several places are those of programs that are printed, whose lines are short.
+    let (kept, only, cut) = match error.labels() {
+        [one] if text.is_char_boundary(inside(one.span.start)) => clipped(text, span(one)),
+        _ => (text.to_string(), 0..0, 0),
+    };
+    let is_clipped = kept.len() != text.len();
+    let place = |l: &crate::error::Label| (name, if is_clipped { only.clone() } else { span(l) });
+    let text = kept;
     let color = colourful();
     let config = Config::default().with_index_type(IndexType::Byte).with_color(color);
     let mut report = Report::build(ReportKind::Error, place(error.labels().first()?))
@@ -75,6 +112,10 @@ fn underlined(error: &Error, name: &str, text: &str) -> Option<String> {
     }
     for context in error.context() {
         report = report.with_note(context);
+    }
+    if is_clipped {
+        report = report
+            .with_note(format!("the line is longer than what is shown of it, which begins at its byte {}", cut + 1));
     }
     for help in error.helps() {
         report = report.with_help(format!("try: {help}"));
@@ -125,4 +166,23 @@ pub fn seconds(s: f64) -> String {
 pub fn verdict(worst: f64) -> ExitCode {
     line(format_args!("checked against f64: the largest error is {worst:.3} of its bound"));
     ExitCode::SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_line_what_is_underlined_is_shown() {
+        let line = format!("{}BAD{}", "ü".repeat(10_000), "x".repeat(10_000));
+        let (text, at) = (format!("short\n{line}\nend\n"), 6 + 20_000);
+        let (kept, span, cut) = clipped(&text, at..at + 3);
+        assert_eq!(&kept[span], "BAD");
+        assert!(kept.starts_with("short\n") && kept.ends_with("\nend\n") && kept.len() < 300, "{}", kept.len());
+        assert_eq!(cut, 20_000 - SHOWN_BEFORE);
+        // What is underlined may be the line itself.
+        let (kept, span, _) = clipped(&text, 6..text.len());
+        assert!(kept.len() < 300 && span.end <= kept.len() && span.start == 6);
+        assert_eq!(clipped("a b c", 2..3), ("a b c".to_string(), 2..3, 0));
+    }
 }

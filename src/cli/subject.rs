@@ -27,10 +27,10 @@ pub struct BenchArgs {
     pub gemm: Vec<input::Sizes>,
     /// Types of --gemm and --ladder, separated by commas: of the inputs (f16 means f16>f32>f16), or inputs>sums>result, or
     /// A*B>sums>result.
-    #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f32")]
+    #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f32", conflicts_with_all = ["files", "examples", "suite", "launch"])]
     pub dtype: Vec<String>,
     /// How A and B of --gemm and --ladder lie.
-    #[arg(long, value_name = "NN|NT|TN|TT", default_value = "NN")]
+    #[arg(long, value_name = "NN|NT|TN|TT", default_value = "NN", conflicts_with_all = ["files", "examples", "suite", "launch"])]
     pub layout: String,
     /// The kinds of code for --gemm: naive, simt, wmma, mma, wgmma; all but the first that the chip has where none is named.
     /// Those without a recipe for a product are said and left out.
@@ -40,7 +40,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "sm_XX")]
     target: Option<String>,
     /// Of each product of --gemm, measure the tiles that the recommended ones were chosen from, the recommended first.
-    #[arg(long, requires = "gemm", conflicts_with = "kinds")]
+    #[arg(long, requires = "gemm", conflicts_with_all = ["kinds", "files", "examples", "ladder", "suite", "launch"])]
     pub candidates: bool,
     /// Measure the products of a list (`benches/tensor.suite` says how one is written) and print a table of record.
     #[arg(long, value_name = "LIST", conflicts_with_all = ["files", "examples", "ladder", "gemm", "plot", "json"])]
@@ -49,16 +49,16 @@ pub struct BenchArgs {
     #[arg(long, conflicts_with_all = ["files", "examples", "ladder", "gemm", "suite", "plot"])]
     pub launch: bool,
     /// Write the suite's record as NAME.json and NAME.md.
-    #[arg(long, value_name = "NAME", requires = "suite")]
+    #[arg(long, value_name = "NAME", requires = "suite", conflicts_with_all = ["files", "examples", "ladder", "gemm", "launch"])]
     pub out: Option<PathBuf>,
     /// Measure only the lines of the suite that hold each of these words.
-    #[arg(long, value_name = "WORDS", requires = "suite")]
+    #[arg(long, value_name = "WORDS", requires = "suite", conflicts_with_all = ["files", "examples", "ladder", "gemm", "launch"])]
     pub only: Option<String>,
     /// Seconds of samples for a line of the suite.
-    #[arg(long, value_name = "S", requires = "suite", default_value_t = 1.5)]
+    #[arg(long, value_name = "S", requires = "suite", default_value_t = 1.5, value_parser = seconds, conflicts_with_all = ["files", "examples", "ladder", "gemm", "launch"])]
     pub seconds: f64,
     /// Measure each at these sizes instead of its own: N, MxNxK or BxMxNxK, separated by commas.
-    #[arg(long, value_delimiter = ',', value_parser = input::sizes, conflicts_with = "gemm")]
+    #[arg(long, value_delimiter = ',', value_parser = input::sizes, conflicts_with_all = ["gemm", "ladder", "suite", "launch"])]
     pub sizes: Vec<input::Sizes>,
     /// Draw GFLOP/s against size; without sizes over seed 002's, 256 to 16384. Of the ladder, each rung's share of cuBLAS'
     /// speed.
@@ -73,6 +73,12 @@ pub struct BenchArgs {
     /// Seed of the random input.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+/// Parses a time of sampling for clap: not zero, not endless.
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    let seconds = text.parse::<f64>().ok().filter(|s| *s > 0.0 && *s <= 3600.0);
+    seconds.ok_or_else(|| format!("`{text}` is no number of seconds above 0 and up to 3600"))
 }
 
 impl BenchArgs {

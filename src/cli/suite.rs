@@ -132,9 +132,7 @@ impl Entry {
 
 /// Measures a list.
 pub fn run(args: &BenchArgs, list: &Path) -> Result<ExitCode> {
-    let text = std::fs::read_to_string(list)
-        .map_err(|e| Error::input("cli.suite", format!("cannot read {}: {e}", list.display())))?;
-    let list = List::parse(&text)?.only(args.only.as_deref())?;
+    let list = List::parse(&input::text(list)?)?.only(args.only.as_deref())?;
     match data::place(args.device.as_deref())? {
         Place::Cpu => on_cpu(args, &list.entries),
         #[cfg(feature = "cuda")]

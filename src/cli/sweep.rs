@@ -321,7 +321,14 @@ fn best(outcomes: &[Outcome]) {
     }
     match measured {
         true => show::line(format_args!("\nresults: the best of each size\n{table}")),
-        false => show::line("\nnothing was measured: there is no GPU (every configuration was compiled)"),
+        false => {
+            let compiled = outcomes.iter().filter(|o| o.result.is_ok()).count();
+            let refused = outcomes.len() - compiled;
+            show::line(format_args!(
+                "\nnothing was measured: of {} configurations {compiled} compiled and {refused} were refused",
+                outcomes.len()
+            ));
+        }
     }
 }
 

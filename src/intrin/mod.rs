@@ -248,3 +248,24 @@ impl Row {
 pub fn find(name: &str) -> Option<&'static Row> {
     all().iter().find(|r| r.name == name)
 }
+
+/// What to say of a name that no row has: which widths n there are, where the rest of it is right; else the nearest name.
+pub fn suggestion(name: &str) -> String {
+    widths(name).unwrap_or_else(|| crate::error::suggestion(name, all().iter().map(|r| r.name.as_str())))
+}
+
+/// The widths of the instructions that differ from a name in their n alone, where that is a choice.
+fn widths(name: &str) -> Option<String> {
+    let digits = name.find(".m")? + name[name.find(".m")?..].find('n')? + 1;
+    let end = digits + name[digits..].find(|c: char| !c.is_ascii_digit())?;
+    let width = |row: &Row| row.name.strip_prefix(&name[..digits])?.strip_suffix(&name[end..])?.parse::<i64>().ok();
+    let mut all: Vec<i64> = all().iter().filter_map(width).collect();
+    all.sort_unstable();
+    let [first, second, .., last] = all[..] else { return None };
+    let step = second - first;
+    let even = all.windows(2).all(|w| w[1] - w[0] == step);
+    Some(match even {
+        true => format!("; its n is {first} to {last} in steps of {step}"),
+        false => format!("; its n is {}", all.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")),
+    })
+}

@@ -248,6 +248,85 @@ fn errors_underline_and_the_status_says_whose_they_are() {
 }
 
 #[test]
+fn options_that_would_do_nothing_are_refused() {
+    for arguments in [
+        "bench examples/vec_add.loom --out NAME",
+        "bench --gemm 16 --out NAME",
+        "bench examples/vec_add.loom --only foo",
+        "bench examples/vec_add.loom --candidates",
+        "bench --ladder --gemm 16 --candidates",
+        "bench examples/vec_add.loom --seconds 2",
+        "bench --suite benches/f32.suite --seconds nan",
+        "bench --suite benches/f32.suite --seconds 0",
+        "bench examples/vec_add.loom --dtype f16",
+        "bench examples/vec_add.loom --layout NT",
+        "bench --ladder --sizes 16",
+        "run examples/vec_add.loom --dtype f16",
+        "run examples/vec_add.loom --layout NT",
+        "dump examples/vec_add.loom --kind simt",
+        "explain --primitives --certificates examples/vec_add.loom",
+        "explain --primitives examples/vec_add.loom",
+        "explain --last --certificates examples/vec_add.loom",
+    ] {
+        let words: Vec<&str> = arguments.split(' ').chain(["--device", "cpu"]).collect();
+        let with_device = matches!(words[0], "bench" | "run");
+        let (status, error) = bad(if with_device { &words } else { &words[..words.len() - 2] });
+        assert!(status == Some(2) && error.contains("--help"), "{arguments}: {status:?}\n{error}");
+    }
+    for (passes, wanted) in [("bind", "`lowered` is none of the stages"), ("unroll", "there is no pass `unroll`")] {
+        let (status, error) = bad(&["dump", "examples/vec_add.loom", "--emit", "ptx", "--passes", passes]);
+        assert!(status == Some(1) && error.contains("[cli.pass]") && error.contains(wanted), "{error}");
+    }
+}
+
+#[test]
+fn huge_sizes_are_refused() {
+    for size in ["9223372036854775807", "4611686018427387904", "1099511627776"] {
+        for arguments in [&["dump", "--target", "sm_90a"][..], &["bench", "--ladder"], &["bench", "--candidates"]] {
+            let (status, error) = bad(&[arguments, &["--gemm", size, "--dtype", "f16"]].concat());
+            assert!(status == Some(1) && error.contains("[te."), "{arguments:?} {size}: {error}");
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn files_that_do_not_end_and_outputs_that_are_full_are_said() {
+    // Bounded, so that a reader without a bound does not take the memory of the machine.
+    let limited = |arguments: &str| {
+        let line = format!("ulimit -v 8000000; exec {} {arguments}", env!("CARGO_BIN_EXE_warploom"));
+        let out = Command::new("sh").args(["-c", &line]).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+        (out.status.code(), String::from_utf8(out.stderr).unwrap())
+    };
+    for arguments in ["run /dev/zero", "bench --suite /dev/zero --device cpu", "explain /dev/urandom"] {
+        let (status, error) = limited(arguments);
+        assert!(status == Some(1) && error.contains("[cli.file]") && error.contains("is longer than"), "{error}");
+    }
+    let (status, error) = limited("dump examples/vec_add.loom > /dev/full");
+    assert!(status == Some(74) && error.starts_with("cannot write the output: "), "{status:?} {error}");
+    assert!(good(&["--help"]).contains("74 the output cannot be written"));
+}
+
+#[test]
+fn what_is_said_reads_well() {
+    let text = "program p\ninput A f32[8]\nT[i 8] f32 = A[i]\noutput B[i 8] f32 = T[i]\n\
+                output C[i 8] f32 = T[i] + A[i]\ntarget sm_80\n";
+    let shared = File::new("shared", text);
+    let note = "note: T is workspace of 32 bytes: kernel 1 writes it, kernels 2 and 3 read it";
+    assert!(good(&["explain", shared.name()]).contains(note));
+    // A line of any length is shown where it is wrong, and there alone.
+    let long = File::new(
+        "long",
+        &format!("program p\ninput A f32[8]\noutput B[i 8] f32 = {}\ntarget sm_80\n", "9".repeat(200_000)),
+    );
+    let (status, error) = bad(&["run", long.name()]);
+    assert!(status == Some(1) && error.contains("[te.limit]") && error.len() < 2_000, "{} bytes", error.len());
+    let odd = "gemm 64x60x16 f16>f32>f32 NT\ntarget sm_90a\ntensorize i wgmma.m64n60k16.f32.f16.f16\n";
+    let (_, error) = bad(&["run", File::new("width", odd).name()]);
+    assert!(error.contains("its n is 8 to 256 in steps of 8") && !error.contains("did you mean"), "{error}");
+}
+
+#[test]
 fn doctor_reports_every_part() {
     let report: serde_json::Value = serde_json::from_str(&good(&["doctor", "--json"])).unwrap();
     let parts: Vec<&str> = report["findings"].as_array().unwrap().iter().filter_map(|f| f["part"].as_str()).collect();

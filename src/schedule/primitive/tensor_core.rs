@@ -92,10 +92,8 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     if chosen == NONE {
         return Ok(Applied { func: func.clone(), names: args.names.clone() });
     }
-    let row = intrin::find(chosen).ok_or_else(|| {
-        let guess = find::suggestion(chosen, intrin::all().iter().map(|r| r.name.as_str()));
-        no(format!("there is no instruction `{chosen}`{guess}"))
-    })?;
+    let row = intrin::find(chosen)
+        .ok_or_else(|| no(format!("there is no instruction `{chosen}`{}", intrin::suggestion(chosen))))?;
     if !multiplies(row) {
         return Err(no(format!("`{chosen}` does not multiply matrices in a warp")));
     }

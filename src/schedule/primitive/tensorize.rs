@@ -27,7 +27,7 @@ use crate::ir::print::Node;
 use crate::ir::simplify::affine;
 use crate::ir::{For, Func, Stmt, Tensorize, Var, visit};
 use crate::schedule::Args;
-use crate::schedule::find::{loop_, refuse, suggestion};
+use crate::schedule::find::{loop_, refuse};
 
 /// The row of this primitive.
 pub static PRIMITIVE: Primitive = Primitive {
@@ -71,9 +71,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
 }
 
 fn row(name: &str) -> Result<&'static Row, String> {
-    intrin::find(name).ok_or_else(|| {
-        format!("there is no instruction `{name}`{}", suggestion(name, intrin::all().iter().map(|r| r.name.as_str())))
-    })
+    intrin::find(name).ok_or_else(|| format!("there is no instruction `{name}`{}", intrin::suggestion(name)))
 }
 
 /// Which loop plays which dimension: as named, else the loops from LOOP inwards in the row's order.
