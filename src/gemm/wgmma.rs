@@ -361,12 +361,12 @@ impl Wgmma {
 
     /// From the sums to C.
     fn leave(&self, spec: &GemmSpec) -> String {
-        if !converts(spec) {
+        let grows = self.grows(spec);
+        if !converts(spec) && (bytes(spec.out) == 4 || !self.bulk_store && !grows) {
             return self.leave_wide(spec);
         }
-        let grows = self.grows(spec);
         let (sums, c) = if grows { ("acc_pad", "C_pad") } else { ("acc", "C") };
-        let mut out = format!("set_scope {sums} fragment\n");
+        let mut out = if converts(spec) { format!("set_scope {sums} fragment\n") } else { String::new() };
         let inlined = if grows { "reverse_compute_inline C_pad\n" } else { "" };
         if !self.bulk_store && !grows {
             return out + "reverse_compute_at out iw\n";
@@ -379,12 +379,21 @@ impl Wgmma {
         // Whole panels are swizzled; what is wider lies as it is, 8 columns at a time.
         let panels = leaving * bytes(spec.out) == LEAVING;
         let matrix = if panels { 16 } else { 8 };
+        out += &match converts(spec) {
+            true => format!(
+                "cache_write out {c} shared -> C_s; cache_write out C_s fragment -> C_f\n\
+                 reverse_compute_at out iw -> e0 en; split en ? {leaving} -> ep e1; reorder ep e0 e1\n\
+                 reverse_compute_at C_f ep -> f0 f1\n"
+            ),
+            // Sums that are C's own leave their registers as they are.
+            false => format!(
+                "cache_write C {c} shared -> C_s; cache_write C C_s fragment -> C_f\n\
+                 reverse_compute_at C_f iw -> f0 fj; split fj ? {leaving} -> ep f1; reorder ep f0 f1\n"
+            ),
+        };
         let _ = write!(
             out,
-            "cache_write out {c} shared -> C_s; cache_write out C_s fragment -> C_f\n\
-             reverse_compute_at out iw -> e0 en; split en ? {leaving} -> ep e1; reorder ep e0 e1\n\
-             reverse_compute_at C_f ep -> f0 f1\n\
-             split f0 ? {tall} -> {fo}; split f1 ? {matrix} -> fc fi; reorder {fo_order} fc fr fi; bind fw warp\n\
+            "split f0 ? {tall} -> {fo}; split f1 ? {matrix} -> fc fi; reorder {fo_order} fc fr fi; bind fw warp\n\
              tensorize fr stmatrix.m16n{matrix}.{}\n",
             spec.out,
             fo_order = fo.trim_end_matches(" fr"),
@@ -392,7 +401,8 @@ impl Wgmma {
         if self.swizzle > 0 && panels {
             let _ = writeln!(out, "swizzle C_s {}", self.swizzle.min(LEAVING));
         }
-        out + &self.stored(if self.leaves_by_warps() { "fw" } else { "ep" }) + inlined
+        // A warp's own rows are stages of `ep` only with what was converted.
+        out + &self.stored(if self.leaves_by_warps() && converts(spec) { "fw" } else { "ep" }) + inlined
     }
 
     /// Columns of C that leave together: a panel, or of tiles that panels do not divide one half, or in turns as many as keep
@@ -439,6 +449,7 @@ fn routes(spec: &GemmSpec) -> [Source; 2] {
 fn known(spec: &GemmSpec) -> bool {
     use DType::{Bf16, F16, F32, S8, S32, U8};
     match (spec.a, spec.b) {
+        (F16, F16) if spec.acc == F16 => spec.out == F16,
         (F16, F16) | (Bf16, Bf16) => spec.acc == F32 && (spec.out == spec.a || spec.out == F32),
         (S8 | U8, S8 | U8) => spec.acc == S32 && spec.out == S32,
         _ => false,

@@ -1,4 +1,4 @@
-//! Products by wgmma whose results are as wide as their sums, of bytes and of 16-bit floats: parts of the recipe, layouts, and
+//! Products by wgmma whose results are as wide as their sums, of bytes and of 16-bit floats with sums of 32 bits or of 16: parts of the recipe, layouts, and
 //! sizes that no tile divides.
 
 use super::ptxas::{assemble, tools};
@@ -17,6 +17,7 @@ fn gemm([m, n, k]: [i64; 3], types: [DType; 3], layout: Layout) -> Gemm {
 const BYTES: [DType; 3] = [DType::S8, DType::S32, DType::S32];
 const UNSIGNED: [DType; 3] = [DType::U8, DType::S32, DType::S32];
 const HALVES: [DType; 3] = [DType::F16, DType::F32, DType::F32];
+const SHORT: [DType; 3] = [DType::F16; 3];
 const BRAINS: [DType; 3] = [DType::Bf16, DType::F32, DType::F32];
 
 /// The recipe's schedule with parts of its own.
@@ -31,11 +32,11 @@ fn multiplies(schedule: &Schedule) -> bool {
 }
 
 #[test]
-fn every_part_of_the_recipe_suits_results_of_32_bits() {
+fn every_part_of_the_recipe_suits_sums_that_are_the_result() {
     // {cluster, persistent, roles, bulk stores}, and slots.
     for (bits, stages) in [(0u32, 2), (8, 3), (9, 2), (10, 3), (11, 4), (14, 2), (15, 2), (15, 3)] {
         let has = |n: u32| bits >> n & 1 == 1;
-        for types in [BYTES, HALVES] {
+        for types in [BYTES, HALVES, SHORT] {
             let k = 1024 / i64::from(types[0].bits());
             let gemm = gemm([256, 128, 5 * k / 2], types, Layout::NT);
             let parts = Wgmma {
@@ -69,6 +70,38 @@ fn products_of_bytes_are_right_in_every_layout_and_at_every_edge() {
             assert!(multiplies(&schedule), "{size:?} {types:?} {layout:?}");
             right(&schedule);
         }
+    }
+}
+
+#[test]
+fn sums_of_16_bits_are_right_in_every_layout_and_at_every_edge() {
+    for (at, size) in [[128, 64, 64], [127, 129, 63], [131, 61, 37], [100, 64, 72]].into_iter().enumerate() {
+        for (turn, layout) in Layout::ALL.into_iter().enumerate() {
+            let gemm = gemm(size, SHORT, layout);
+            let target = Target::sm_90a();
+            let tiles = [([64, 64], 1), ([128, 64], 2), ([128, 128], 1)][(at + turn) % 3];
+            let plain = Wgmma::of(gemm.spec(), tiles.0, tiles.1, &target);
+            let parts = Wgmma { persistent: plain.bulk_store, loader: plain.bulk_store, ..plain };
+            for schedule in [recommend(&gemm, &target).unwrap(), schedule(&gemm, &parts)] {
+                assert!(print(&right(&schedule)).contains("k16.f16.f16.f16"), "{size:?} {layout:?}");
+                // Rows of C that copies take leave as matrices.
+                let whole = schedule.to_string().contains("copy_with C_s tma");
+                assert_eq!(whole, size[1] % 8 == 0, "{schedule}");
+                assert!(!whole || schedule.to_string().contains("stmatrix."), "{schedule}");
+            }
+        }
+    }
+}
+
+#[test]
+fn products_with_sums_of_16_bits_come_to_wgmma_and_assemble_clean() {
+    let (tools, target) = (tools(), Target::sm_90a());
+    for (layout, size) in
+        [(Layout::NT, [4096; 3]), (Layout::NN, [4096; 3]), (Layout::TN, [1000; 3]), (Layout::TT, [4095, 4097, 4099])]
+    {
+        let schedule = recommend(&gemm(size, SHORT, layout), &target).unwrap();
+        assert!(multiplies(&schedule), "{schedule}");
+        assemble(&tools, &lowered(&schedule), &target, true).unwrap_or_else(|e| panic!("{schedule}\n{e}"));
     }
 }
 

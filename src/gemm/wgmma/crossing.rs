@@ -38,7 +38,11 @@ impl Wgmma {
     pub(super) fn crossing(spec: &GemmSpec, target: &Target) -> Option<Wgmma> {
         let clusters = i64::from(target.device().clusters_of_four?);
         let plain = Wgmma::of(spec, [ROWS, 128], 1, target);
-        let suited = spec.batch.is_none() && bytes(spec.a) == 2 && bytes(spec.out) == 2 && plain.bulk_store;
+        let suited = spec.batch.is_none()
+            && bytes(spec.a) == 2
+            && bytes(spec.out) == 2
+            && super::converts(spec)
+            && plain.bulk_store;
         if !suited || plain.routes != [Source::Direct; 2] || !Wgmma::is_crooked(spec, plain.routes) {
             return None;
         }

@@ -44,7 +44,11 @@ impl Wgmma {
     /// Tiles of this width in turns, if the product has use for them.
     fn in_turns(spec: &GemmSpec, width: i64, target: &Target) -> Option<Wgmma> {
         let w = Wgmma { in_turns: true, ..Wgmma::of(spec, [2 * TALL, width], 2, target) };
-        let suited = bytes(spec.a) == 2 && bytes(spec.out) == 2 && w.persistent && w.routes == [Source::Direct; 2];
+        let suited = bytes(spec.a) == 2
+            && bytes(spec.out) == 2
+            && super::converts(spec)
+            && w.persistent
+            && w.routes == [Source::Direct; 2];
         // Panels of columns divide B's tile where its rows are not k.
         let panels = super::runs_along_k(spec, 1) || width * bytes(spec.a) % 128 == 0;
         let w = Wgmma { out_stages: 1, ..w }.with_slots(spec, target, 6);

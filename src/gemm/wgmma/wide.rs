@@ -1,4 +1,5 @@
-//! Products whose sums are C's own elements: of bytes, and of 16-bit floats with results of 32 bits.
+//! Products whose sums are C's own elements, of 32 bits: of bytes, and of 16-bit floats. (Sums of 16 bits leave as what is
+//! converted to them does.)
 //!
 //! Lanes have pairs of neighbours, which no instruction puts together. They go into shared memory as pairs, 32 columns at a time,
 //! and leave from there in whole rows of 128 bytes.

@@ -38,8 +38,8 @@ const MUST_USE: [(&str, u32, &str); 12] = [
 ];
 
 /// The types whose recommended products are by wgmma on the chips that have it.
-const BY_WGMMA: [&str; 8] =
-    ["f16>f32>f16", "f16>f32", "bf16>f32>bf16", "bf16>f32", "s8>s32", "u8>s32", "u8*s8>s32", "s8*u8>s32"];
+const BY_WGMMA: [&str; 9] =
+    ["f16>f32>f16", "f16>f32", "f16", "bf16>f32>bf16", "bf16>f32", "s8>s32", "u8>s32", "u8*s8>s32", "s8*u8>s32"];
 
 /// What the recommended steps for a case must come to.
 fn must_use(case: &Case, target: Target) -> Option<&'static str> {

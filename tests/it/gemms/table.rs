@@ -248,7 +248,8 @@ fn recipes() -> Vec<Case> {
         }
     }
     // Only accelerated chips have a recipe for these.
-    for (n, (types, layout)) in pairs().filter(|(t, _)| t.3.bits() == 32 && [8, 16].contains(&t.0.bits())).enumerate() {
+    let own_sums = |t: &Types| t.2 == t.3 && [8, 16].contains(&t.0.bits());
+    for (n, (types, layout)) in pairs().filter(|(t, _)| own_sums(t)).enumerate() {
         let sizes = [[128, 256, 192], [[129, 131, 65], [300, 200, 136], [511, 264, 333]][n % 3]];
         out.extend(sizes.map(|size| Case { recipe: Recipe::Kind(Kind::Wgmma), ..Case::new(types, layout, size) }));
     }

@@ -162,10 +162,10 @@ pub const LIMITS: Limits = Limits { statements: 1 << 24, bytes: 1 << 28 };
 
 /// What only lowering knows: registers have no addresses and are written out, threads that take turns inside one run of
 /// a statement are told apart by proofs; how wide a copy is follows from alignments, and whether the kernel writes what it
-/// reads from all nests; how many threads are left beside roles, and what stands around a walk of the blocks, when kernels
+/// reads from all nests, and so what a pipeline may copy ahead; how many threads are left beside roles, and what stands around a walk of the blocks, when kernels
 /// have their threads; how long the rows of a swizzled tile are is known when tiles are cut to what is used of them; which
 /// threads write elements that share a byte is known when all have their loops.
-const KNOWN_IN_LOWERING: [&str; 16] = [
+const KNOWN_IN_LOWERING: [&str; 17] = [
     "lower.local_by_thread",
     "lower.unroll",
     "lower.unroll_limit",
@@ -177,6 +177,7 @@ const KNOWN_IN_LOWERING: [&str; 16] = [
     "lower.race",
     "lower.role",
     "lower.persistent",
+    "lower.pipeline",
     "lower.copy_size",
     "lower.copy_source",
     "lower.swizzle",

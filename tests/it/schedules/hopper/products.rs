@@ -58,6 +58,7 @@ fn types(source: &mut Source) -> GemmSpec {
         [F16, F16, F32, F16],
         [Bf16, Bf16, F32, Bf16],
         [F16, F16, F32, F32],
+        [F16, F16, F16, F16],
         [S8, S8, S32, S32],
         [U8, S8, S32, S32],
     ]);
