@@ -10,6 +10,7 @@ use super::flight::{self, Landing};
 use super::listen::Listener;
 use super::mbarrier::Mbarriers;
 use super::memory::{Failure, Memory};
+use super::product::Products;
 use super::race::{self, Cell, Clock, Touch, Watch};
 use super::warp::{Register, Trap, Warp};
 use crate::dtype::DType;
@@ -190,7 +191,8 @@ impl Warp {
             uniform: a.at.vector == 0,
             warp: self.number,
         };
-        (lanes, &mut self.registers, Locals { values: &mut self.locals, marks: &mut self.local_marks })
+        let locals = Locals { values: &mut self.locals, marks: &mut self.local_marks, products: &self.products };
+        (lanes, &mut self.registers, locals)
     }
 }
 
@@ -198,6 +200,7 @@ impl Warp {
 struct Locals<'w> {
     values: &'w mut [Register],
     marks: &'w mut [u32],
+    products: &'w Products,
 }
 
 /// Which access of the code, and what it does.
@@ -392,7 +395,7 @@ fn load_local(
             let outside = Trap::OutOfBounds { lane, access: number };
             if locals.marks.get(at).ok_or(outside)? >> lane & 1 == 0 {
                 let touch = Touch { lane, access: number, element, unit: at, write: false };
-                return Err(Trap::Uninitialised(touch));
+                return Err(if locals.products.hold(at) { Trap::Held(touch) } else { Trap::Uninitialised(touch) });
             }
             *out = locals.values[at][lane];
         }
@@ -409,7 +412,11 @@ fn store_local(
 ) -> Result<(), Trap> {
     for (j, register) in registers.iter().enumerate() {
         for (lane, value) in register.iter().enumerate().take(lanes.width).filter(|(l, _)| lanes.runs(*l)) {
-            let at = base + (lanes.element(lane) + j as i64) as usize;
+            let element = lanes.element(lane) + j as i64;
+            let at = base + element as usize;
+            if locals.products.hold(at) {
+                return Err(Trap::Held(Touch { lane, access: number, element, unit: at, write: true }));
+            }
             let outside = Trap::OutOfBounds { lane, access: number };
             *locals.marks.get_mut(at).ok_or(outside)? |= 1 << lane;
             locals.values[at][lane] = *value;

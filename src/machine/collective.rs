@@ -135,11 +135,12 @@ fn is_memory(code: &Code, operand: &Operand) -> bool {
 }
 
 /// Every element of a tile in registers.
-pub(super) fn get_all(warp: &Warp, code: &Code, operand: &Operand) -> Result<Vec<u64>, Trap> {
+fn get_all(warp: &Warp, code: &Code, operand: &Operand) -> Result<Vec<u64>, Trap> {
     (0..operand.tile.len()).map(|n| get(warp, code, operand, operand.tile.one(n))).collect()
 }
 
-pub(super) fn put_all(warp: &mut Warp, code: &Code, operand: &Operand, values: Vec<u64>) -> Result<(), Trap> {
+fn put_all(warp: &mut Warp, code: &Code, operand: &Operand, values: Vec<u64>) -> Result<(), Trap> {
+    warp.products.fenced = false;
     for (n, value) in values.into_iter().enumerate() {
         operand.tile.all(n).iter().try_for_each(|e| put(warp, code, operand, *e, value))?;
     }
@@ -151,13 +152,16 @@ fn get(warp: &Warp, code: &Code, operand: &Operand, e: Element) -> Result<u64, T
     let (slot, element) = register(warp, code, operand, e)?;
     if warp.local_marks.get(slot).is_none_or(|m| m >> e.lane & 1 == 0) {
         let touch = Touch { lane: e.lane, access: operand.access, element, unit: slot, write: false };
-        return Err(Trap::Uninitialised(touch));
+        return Err(if warp.products.hold(slot) { Trap::Held(touch) } else { Trap::Uninitialised(touch) });
     }
     Ok(warp.locals[slot][e.lane])
 }
 
 fn put(warp: &mut Warp, code: &Code, operand: &Operand, e: Element, value: u64) -> Result<(), Trap> {
-    let (slot, _) = register(warp, code, operand, e)?;
+    let (slot, element) = register(warp, code, operand, e)?;
+    if warp.products.hold(slot) {
+        return Err(Trap::Held(Touch { lane: e.lane, access: operand.access, element, unit: slot, write: true }));
+    }
     let outside = Trap::OutOfBounds { lane: e.lane, access: operand.access };
     *warp.local_marks.get_mut(slot).ok_or(outside)? |= 1 << e.lane;
     warp.locals[slot][e.lane] = value;

@@ -66,6 +66,11 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
         let access = code.accesses.get(number as usize);
         access.map_or_else(|| "a buffer".to_string(), |a| element(code, warp, a, lane))
     };
+    // Of a vector the element, too.
+    let one_of = |number: u32, lane: usize, element: i64| match code.accesses.get(number as usize) {
+        Some(a) if a.lanes > 1 => format!("{} (element {element})", found(number, lane)),
+        _ => found(number, lane),
+    };
     match *trap {
         Trap::OutOfBounds { lane, access } => {
             let shape = code.accesses.get(access as usize).map(|a| code.func.buffer(a.buffer).const_shape());
@@ -73,10 +78,7 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
             ("bounds", format!("{} lies outside its shape {shape:?}", found(access, lane)), lane)
         }
         Trap::Uninitialised(Touch { lane, access, element, .. }) => {
-            let name = match code.accesses.get(access as usize) {
-                Some(a) if a.lanes > 1 => format!("{} (element {element})", found(access, lane)),
-                _ => found(access, lane),
-            };
+            let name = one_of(access, lane, element);
             ("uninitialised", format!("{name} is read, but nothing has written it"), lane)
         }
         Trap::Misaligned { lane, access, element } => {
@@ -103,6 +105,13 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
         }
         Trap::Mbarrier { lane, slot, what } => {
             ("mbarrier", format!("mbarrier {} {what}", mbarrier::name(&code.func, slot)), lane)
+        }
+        Trap::Held(Touch { lane, access, element, write, .. }) => {
+            let done = if write { "written" } else { "read" };
+            let name = one_of(access, lane, element);
+            let message =
+                format!("{name} is {done} while a product of the warpgroup has it: its group has not been waited for");
+            ("product", message, lane)
         }
         Trap::Product(what) => ("product", format!("a product of a warpgroup {what}"), 0),
         Trap::Deadlock(ref message) => ("deadlock", message.clone(), 0),

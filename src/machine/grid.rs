@@ -227,7 +227,7 @@ fn run_cluster(
             }
         }
         let done = states.iter().all(|s| *s == State::Done);
-        if done && world.loads.is_empty() {
+        if done && world.loads.is_empty() && !world.barriers.is_left_alone() {
             return Ok(());
         }
         if done {

@@ -21,6 +21,9 @@ pub(super) struct Mbarrier {
     bytes: i64,
     /// Phases that are over.
     over: i64,
+    /// Phases up to the last one that bytes have landed in, and up to the last one that somebody has seen end.
+    filled: i64,
+    seen: i64,
     arriving: Seen,
     done: Seen,
     /// The warp and lane that arrived last.
@@ -156,6 +159,7 @@ impl Mbarriers {
     pub fn land(&mut self, number: usize, bytes: u32, now: u64, clocks: &Clocks) -> Result<(), Trap> {
         let slot = self.slots.get_mut(number).ok_or(Trap::Broken("an mbarrier is missing"))?;
         slot.bytes -= i64::from(bytes);
+        slot.filled = slot.over + 1;
         slot.arriving.add(clocks.landing(number), now);
         self.turn(number, 0)
     }
@@ -175,6 +179,11 @@ impl Mbarriers {
             slot.done = std::mem::take(&mut slot.arriving);
         }
         Ok(())
+    }
+
+    /// Whether bytes have landed that nobody has waited for: only by chance did they land before the end.
+    pub fn is_left_alone(&self) -> bool {
+        self.slots.iter().any(|s| s.filled > s.seen)
     }
 
     /// How many phases of an mbarrier are over.
@@ -197,8 +206,9 @@ impl Mbarriers {
         if over == phase {
             return Ok(false);
         }
-        let done = &self.slots[number].done;
-        clocks.acquire(party.warp, party.mask, party.full, done);
+        let slot = &mut self.slots[number];
+        slot.seen = slot.seen.max(phase + 1);
+        clocks.acquire(party.warp, party.mask, party.full, &slot.done);
         Ok(true)
     }
 

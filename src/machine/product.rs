@@ -3,8 +3,8 @@
 //! A product reads shared memory from its start on until its warp has waited for its group: the reads are an agent's of their own
 //! ([`super::clocks`]), of which a warp knows only behind that wait, and which sees of other threads' writes only what lies behind
 //! a fence between the proxies. As long, the registers of its sum are nobody's but those of products that follow on the same
-//! registers: what else reads them finds nothing written. The warp must have fenced its registers before the first product of
-//! a run.
+//! registers, and those of a factor nobody's but those of products that read them, too: whatever else touches them is a fault
+//! (PTX ISA, `wgmma.wait_group`). The warp must have fenced its registers before the first product of a run.
 //!
 //! A tile behind a descriptor is found as the hardware finds it: from the start address and the two offsets, whose bits are then
 //! swizzled by where in shared memory they lead. Which buffer the bytes belong to is not asked.
@@ -137,6 +137,8 @@ pub(super) struct Products {
     ends: BTreeMap<u64, u64>,
     /// The registers of sums under way, with the group of their last product.
     sums: BTreeMap<usize, u64>,
+    /// Those of factors.
+    factors: BTreeMap<usize, u64>,
 }
 
 impl Products {
@@ -144,6 +146,23 @@ impl Products {
     pub fn commit(&mut self, now: u64) {
         self.ends.insert(self.closed, now);
         self.closed += 1;
+    }
+
+    /// Whether a register is one of products that nothing has waited for.
+    #[inline(always)]
+    pub fn hold(&self, slot: usize) -> bool {
+        !(self.sums.is_empty() && self.factors.is_empty())
+            && (self.sums.contains_key(&slot) || self.factors.contains_key(&slot))
+    }
+
+    /// The registers of products of groups before `open`, which are done.
+    fn landed(&mut self, open: u64) -> Vec<usize> {
+        let mut out = Vec::new();
+        for registers in [&mut self.sums, &mut self.factors] {
+            out.extend(registers.iter().filter(|(_, g)| **g < open).map(|(slot, _)| *slot));
+            registers.retain(|_, g| *g >= open);
+        }
+        out
     }
 }
 
@@ -159,14 +178,8 @@ pub(super) fn wait(warp: &mut Warp, world: &mut World, groups: u32) -> Result<()
         world.clock.clocks.acquire(warp.number, warp.full, warp.full, &seen);
     }
     warp.products.fenced = false;
-    let landed: Vec<usize> = warp.products.sums.iter().filter(|(_, g)| **g < open).map(|(slot, _)| *slot).collect();
-    for slot in landed {
-        warp.products.sums.remove(&slot);
-        let mark = warp.local_marks.get_mut(slot).ok_or(Trap::Broken("a sum has no registers"))?;
-        if *mark != 0 {
-            return Err(Trap::Product("writes registers that the warp has written since"));
-        }
-        *mark = warp.full;
+    for slot in warp.products.landed(open) {
+        *warp.local_marks.get_mut(slot).ok_or(Trap::Broken("a product has no registers"))? = warp.full;
     }
     Ok(())
 }
@@ -187,8 +200,8 @@ fn take(warp: &mut Warp, code: &Code, product: &Product, adds: bool) -> Result<(
             let touch = Touch { lane: e.lane, access: product.sum.access, element, unit: slot, write: false };
             return Err(Trap::Uninitialised(touch));
         }
-        if known && *mark != 0 {
-            return Err(Trap::Product("adds to registers that the warp has written while another product had them"));
+        if warp.products.factors.contains_key(&slot) {
+            return Err(Trap::Product("writes registers that another one reads, whose group has not been waited for"));
         }
     }
     let group = warp.products.closed;
@@ -196,14 +209,37 @@ fn take(warp: &mut Warp, code: &Code, product: &Product, adds: bool) -> Result<(
     Ok(())
 }
 
-/// What a product adds to, whatever the marks of the registers.
-fn held(warp: &Warp, code: &Code, sum: &Operand) -> Result<Vec<u64>, Trap> {
+/// The registers of a factor belong to a product from now on; they must have been written.
+fn hold(warp: &mut Warp, code: &Code, factor: &Operand) -> Result<(), Trap> {
+    let mut mine = Vec::new();
+    for e in (0..factor.tile.len()).flat_map(|n| factor.tile.all(n)) {
+        let (slot, element) = collective::register(warp, code, factor, *e)?;
+        if warp.products.sums.contains_key(&slot) {
+            return Err(Trap::Product("reads the sum of another one, whose group has not been waited for"));
+        }
+        let mark = warp.local_marks.get(slot).ok_or(Trap::Broken("a factor has no registers"))?;
+        if !warp.products.factors.contains_key(&slot) && mark >> e.lane & 1 == 0 {
+            let touch = Touch { lane: e.lane, access: factor.access, element, unit: slot, write: false };
+            return Err(Trap::Uninitialised(touch));
+        }
+        mine.push(slot);
+    }
+    let group = warp.products.closed;
+    for slot in mine {
+        warp.local_marks[slot] = 0;
+        warp.products.factors.insert(slot, group);
+    }
+    Ok(())
+}
+
+/// What lies in the registers of a tile, whatever their marks.
+fn held(warp: &Warp, code: &Code, tile: &Operand) -> Result<Vec<u64>, Trap> {
     let one = |n| {
-        let e = sum.tile.one(n);
-        let (slot, _) = collective::register(warp, code, sum, e)?;
+        let e = tile.tile.one(n);
+        let (slot, _) = collective::register(warp, code, tile, e)?;
         Ok(warp.locals[slot][e.lane])
     };
-    (0..sum.tile.len()).map(one).collect()
+    (0..tile.tile.len()).map(one).collect()
 }
 
 /// Runs a product; every lane of the warp takes part.
@@ -213,6 +249,11 @@ pub(super) fn run(warp: &mut Warp, code: &Code, world: &mut World, product: &Pro
         return Err(Trap::Divergence { mask: adds });
     }
     take(warp, code, product, adds != 0)?;
+    for factor in [&product.a, &product.b] {
+        if let Factor::Registers(operand) = factor {
+            hold(warp, code, operand)?;
+        }
+    }
     let [columns, depth] = product.shape;
     let group = warp.place() % 4;
     let x = factor(warp, code, world, &product.a, (group * ROWS, ROWS, depth))?;
@@ -227,11 +268,13 @@ pub(super) fn run(warp: &mut Warp, code: &Code, world: &mut World, product: &Pro
         let (x, y) = (&x[i * depth..(i + 1) * depth], &y[j * depth..(j + 1) * depth]);
         *sum = collective::summed(types, *sum, x, y, product.ring)?;
     }
-    collective::put_all(warp, code, &product.sum, sums)?;
-    // Nobody else's until the wait.
-    for n in 0..product.sum.tile.len() {
-        let (slot, _) = collective::register(warp, code, &product.sum, product.sum.tile.one(n))?;
-        warp.local_marks[slot] = 0;
+    for (n, sum) in sums.into_iter().enumerate() {
+        for e in product.sum.tile.all(n) {
+            let (slot, _) = collective::register(warp, code, &product.sum, *e)?;
+            warp.locals[slot][e.lane] = sum;
+            // Nobody else's until the wait.
+            warp.local_marks[slot] = 0;
+        }
     }
     Ok(())
 }
@@ -252,7 +295,7 @@ fn factor(
     (first, rows, depth): (usize, usize, usize),
 ) -> Result<Vec<u64>, Trap> {
     let described = match factor {
-        Factor::Registers(operand) => return collective::get_all(warp, code, operand),
+        Factor::Registers(operand) => return held(warp, code, operand),
         Factor::Memory(described) => described,
     };
     let access = &code.accesses[described.access as usize];

@@ -48,6 +48,8 @@ pub(super) enum Trap {
     Division { lane: usize },
     /// An asynchronous product that is not ordered with what its warp does to registers.
     Product(&'static str),
+    /// A register of such a product is touched, and nothing has waited for its group.
+    Held(Touch),
     /// A barrier, or an instruction of the whole warp, reached by part of its threads.
     Divergence { mask: u32 },
     /// A barrier that another warp of the block will not reach.

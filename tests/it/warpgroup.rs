@@ -3,7 +3,8 @@
 use super::ptxas::{assemble, tools};
 use super::tensor::{lowered, right};
 use warploom::intrin::{self, Level, Place, Row};
-use warploom::lower::print;
+use warploom::lower::{mutate, print};
+use warploom::machine::{Mode, Options, Policy, ring_lowered_with};
 use warploom::{Schedule, compile};
 
 /// How the tiles of a probe lie.
@@ -102,5 +103,83 @@ fn every_product_of_a_warpgroup_is_one_instruction() {
         assert!(ptx.contains(&name), "{at} {name}\n{ptx}");
         assemble(&tools, &lowered(&schedule), &schedule.target, true)
             .unwrap_or_else(|e| panic!("{} {form:?}: {e}", row.name));
+    }
+}
+
+/// Products of 64 x 16 by one warpgroup whose left factor comes from registers, which are loaded from a ring of four slots: for a
+/// step of 16 terms, or for two. More steps stand behind.
+pub fn from_registers(trips: usize, loaded_at: &str, in_flight: u32, more: &str) -> Schedule {
+    let k = 64 * trips;
+    let text = format!(
+        "gemm 128x32x{k} f16>f32>f32 NT
+        target sm_90a
+        split i ? 64 -> i0 im; split j ? 16 -> j0 jn; split k ? 2 2 16 -> k0 k1 kk ki; reorder i0 j0 k0 k1 kk im jn ki
+        bind i0 blockIdx.y; bind j0 blockIdx.x
+        cache_read C A shared -> A_s; compute_at A_s k0; cache_read C A_s fragment -> A_f; compute_at A_f {loaded_at}
+        cache_read C B shared -> B_s; compute_at B_s k0
+        cache_write C C fragment -> sum; reverse_compute_at sum j0
+        tensorize im wgmma_rs.m64n16k16.f32.f16.f16 m=im n=jn k=ki; swizzle A_s B_s 128
+        copy_with A_s tma; copy_with B_s tma; pipeline k0 stages=4 in_flight={in_flight}
+        {more}"
+    );
+    Schedule::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+const AT_PAIRS: &str = "k1";
+const AT_STEPS: &str = "kk";
+const ROLE: &str = "specialize A_s B_s -> load warps=4 regs=40";
+
+/// Products whose left factor comes from registers, with groups in flight: names, where they are loaded, and steps.
+pub const FROM_REGISTERS: [(&str, &str, &str); 3] = [
+    ("a factor from registers", AT_STEPS, ROLE),
+    ("a factor from registers for two steps", AT_PAIRS, ROLE),
+    ("a factor from registers without roles", AT_STEPS, ""),
+];
+
+/// With groups in flight, whatever touches the registers of a factor waits for the products that read them, and for nothing else.
+#[test]
+fn factors_in_registers_stay_until_their_products_have_read_them() {
+    let tools = tools();
+    let waits = "wgmma_wait 0  # WAR A_f: the products in flight read it";
+    for (loaded_at, in_flight, more, expected) in [
+        (AT_STEPS, 1, "", 1),
+        (AT_STEPS, 1, ROLE, 1),
+        (AT_STEPS, 2, ROLE, 1),
+        (AT_STEPS, 0, ROLE, 0),
+        // The fragments of two steps; those of a step unrolled.
+        (AT_PAIRS, 1, ROLE, 1),
+        (AT_STEPS, 1, "unroll kk; specialize A_s B_s -> load warps=4 regs=40", 1),
+    ] {
+        for trips in [1, 4, 9] {
+            let schedule = from_registers(trips, loaded_at, in_flight, more);
+            let kernels = right(&schedule);
+            let text = print(&kernels);
+            // One trip is no loop, and leaves nothing in flight.
+            let expected = if trips == 1 { 0 } else { expected };
+            assert_eq!(text.matches(waits).count(), expected, "{schedule}\n{text}");
+            assemble(&tools, &kernels, &schedule.target, true).unwrap_or_else(|e| panic!("{schedule}\n{e}"));
+        }
+    }
+}
+
+/// Registers of a factor that are loaded while a product reads them, or behind the fence of the product, are found.
+#[test]
+fn factors_that_change_under_their_products_are_found() {
+    for (_, loaded_at, more) in FROM_REGISTERS {
+        let whole = right(&from_registers(5, loaded_at, 1, more));
+        for (damage, message) in [
+            ("wgmma_wait 0 (WAR A_f: the products in flight read it) removed", "is written while a product of"),
+            ("wgmma_wait 0 (WAR A_f: the products in flight read it) leaves 1", "is written while a product of"),
+            ("wgmma_fence (the registers of the sum, before the products) moved up", "has not fenced the registers"),
+        ] {
+            let mutant = mutate::mutants(&whole).into_iter().find(|m| m.what.contains(damage));
+            let damaged = mutant.unwrap_or_else(|| panic!("{damage}:\n{}", print(&whole))).lowered;
+            for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3)] {
+                let options = Options { policy, ..Options::new(Mode::Ring) };
+                let found = ring_lowered_with(&damaged, &options, 3).expect_err(damage);
+                assert_eq!(found.code(), "machine.product", "{damage}: {found}");
+                assert!(found.message().contains(message), "{damage}: {found}");
+            }
+        }
     }
 }

@@ -6,10 +6,14 @@
 //! A group is straight code: of a loop that stays one, each iteration is a group of its own, and the wait for all of them stands
 //! behind the loop. ptxas follows the registers of a group from its fence to its end and would put in both where a jump leads
 //! back in between (C7519), with an empty product to close the last group.
+//!
+//! Where groups stay in flight and a product reads a factor from registers, what touches these registers next waits for all groups
+//! in front: there is one set of them, which the latest group reads. So no wait is left to do behind that group's own run.
 
 use crate::intrin::{self, Row};
-use crate::ir::{Func, Stmt, SyncKind, visit};
+use crate::ir::{BufferId, Func, Held, Stmt, SyncKind, visit};
 use crate::lower::unroll;
+use std::collections::BTreeSet;
 
 /// Whether a statement is products alone.
 fn only_products(stmt: &Stmt) -> bool {
@@ -31,46 +35,88 @@ pub fn any(body: &[Stmt]) -> bool {
 /// Puts fences, ends of groups and waits around every run of products. In a pipelined loop that says so some groups stay in
 /// flight from iteration to iteration, and all are waited for behind it.
 pub fn group(body: Vec<Stmt>, func: &Func) -> Vec<Stmt> {
-    list(body, func, 0)
+    let runs = Runs { func, factors: factors(&body) };
+    runs.list(body, 0, true)
 }
 
-fn list(body: Vec<Stmt>, func: &Func, in_flight: u32) -> Vec<Stmt> {
-    let mut out = Vec::with_capacity(body.len());
-    let mut run = Vec::new();
-    for mut stmt in body {
-        if only_products(&stmt) {
-            run.push(stmt);
-            continue;
+/// The registers that products read factors from.
+fn factors(body: &[Stmt]) -> BTreeSet<BufferId> {
+    let mut out = BTreeSet::new();
+    visit::walk(body, &mut |s| {
+        if let Stmt::Call(call) = s
+            && only_products(s)
+        {
+            let read = call.operands.iter().filter(|o| !o.writes && matches!(o.held, Held::Registers(_)));
+            out.extend(read.map(|o| o.buffer));
         }
-        out.extend(whole(std::mem::take(&mut run), func, in_flight));
-        let pipeline = if let Stmt::For(l) = &mut stmt { l.pipeline.take() } else { None };
-        let inside = pipeline.map_or(in_flight, |p| p.in_flight);
-        for child in visit::children_mut(&mut stmt) {
-            *child = list(std::mem::take(child), func, inside);
-        }
-        out.push(stmt);
-        if inside > in_flight {
-            let all = SyncKind::ProductWait { groups: in_flight };
-            out.push(Stmt::Sync(all.because("RAW the sum; WAR the tiles: the products in flight")));
-        }
-    }
-    out.extend(whole(run, func, in_flight));
+    });
     out
 }
 
-/// A run of products and the wait behind it. Where it is several groups, the wait leaves no more of them in flight than it
-/// would of groups that are runs: it waits for more, never for less.
-fn whole(run: Vec<Stmt>, func: &Func, in_flight: u32) -> Vec<Stmt> {
-    if run.is_empty() {
-        return run;
+struct Runs<'f> {
+    func: &'f Func,
+    factors: BTreeSet<BufferId>,
+}
+
+impl Runs<'_> {
+    /// A list of which so many groups may stay in flight; `idle`: none is as it begins.
+    fn list(&self, body: Vec<Stmt>, in_flight: u32, mut idle: bool) -> Vec<Stmt> {
+        let mut out = Vec::with_capacity(body.len());
+        let mut run = Vec::new();
+        for mut stmt in body {
+            if only_products(&stmt) {
+                run.push(stmt);
+                continue;
+            }
+            if !run.is_empty() {
+                out.extend(self.whole(std::mem::take(&mut run), in_flight, idle));
+                idle = in_flight == 0;
+            }
+            let products = any(std::slice::from_ref(&stmt));
+            if let Some(factor) = self.factor_of(&stmt).filter(|_| !idle && !products) {
+                let all = SyncKind::ProductWait { groups: 0 };
+                let name = &self.func.buffer(factor).name;
+                out.push(Stmt::Sync(all.because(format!("WAR {name}: the products in flight read it"))));
+                idle = true;
+            }
+            let pipeline = if let Stmt::For(l) = &mut stmt { l.pipeline.take() } else { None };
+            let inside = pipeline.map_or(in_flight, |p| p.in_flight);
+            for child in visit::children_mut(&mut stmt) {
+                *child = self.list(std::mem::take(child), inside, !products || idle && inside == 0);
+            }
+            out.push(stmt);
+            if inside > in_flight {
+                let all = SyncKind::ProductWait { groups: in_flight };
+                out.push(Stmt::Sync(all.because("RAW the sum; WAR the tiles: the products in flight")));
+            }
+            idle = if products { in_flight == 0 } else { idle };
+        }
+        out.extend(self.whole(run, in_flight, idle));
+        out
     }
-    let mut out = groups(run, func);
-    let wait = SyncKind::ProductWait { groups: in_flight };
-    out.push(Stmt::Sync(wait.because(match in_flight {
-        0 => "RAW the sum; WAR the tiles",
-        _ => "WAR the tiles of the groups before",
-    })));
-    out
+
+    /// The registers of a factor that a statement touches.
+    fn factor_of(&self, stmt: &Stmt) -> Option<BufferId> {
+        let stmt = std::slice::from_ref(stmt);
+        visit::writes(stmt).into_iter().chain(visit::reads(stmt)).find(|b| self.factors.contains(b))
+    }
+
+    /// A run of products and the wait behind it, which those need not that begin while nothing is in flight. Where it is several
+    /// groups, the wait leaves no more of them in flight than it would of groups that are runs: it waits for more, never for less.
+    fn whole(&self, run: Vec<Stmt>, in_flight: u32, idle: bool) -> Vec<Stmt> {
+        if run.is_empty() {
+            return run;
+        }
+        let mut out = groups(run, self.func);
+        if in_flight == 0 || !idle {
+            let wait = SyncKind::ProductWait { groups: in_flight };
+            out.push(Stmt::Sync(wait.because(match in_flight {
+                0 => "RAW the sum; WAR the tiles",
+                _ => "WAR the tiles of the groups before",
+            })));
+        }
+        out
+    }
 }
 
 /// The groups of a run, each between its fence and its end.

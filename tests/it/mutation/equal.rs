@@ -47,7 +47,8 @@ const LEFT_LAST: &str = "the slots that are left last are not filled again: nobo
 const BY_ITS_WARP: &str =
     "the lane that stores goes on with those that fence: they all come to the store's election behind it";
 const FENCED_TOGETHER: &str = "the lanes of a warp fence in one instruction, in front of the one that arrives for them";
-const READ_LAST: &str = "it is one run of the loader more, whose copies land where all has been read";
+const FENCED_BEFORE: &str = "the slot was read two iterations before: the fence of the iteration between stands in front of the same \
+                             barrier";
 
 /// The survivors: subject, class, what was damaged, and why it cannot change a result, or where it is found. Each was looked at.
 pub const EQUAL: &[(&str, &str, &str, &str)] = &[
@@ -202,8 +203,16 @@ pub const EQUAL: &[(&str, &str, &str, &str)] = &[
     ("fragments across", "barrier", "all lanes have read the slot)", LEFT_LAST),
     ("fragments across", "election changed", "one thread of 1 warps to mbarrier.arrive (WAR", LEFT_LAST),
     ("fragments across", "arrival", "mbarrier.arrive (WAR A_s, B_s: the slot is read)", LEFT_LAST),
-    ("fragments across", "loop", "loop k0 runs", READ_LAST),
     ("fragments across", "election changed", "one thread of 1 warps to mbarrier.wait", ONE_WARP),
     ("fragments across the slots of a cluster", "slot", "the slot's readers have left it) of the next slot", TURNS),
     ("fragments across the slots of a block", "barrier moved", "(the mbarriers are set) moved down", SETTER),
+    ("a factor from registers", "fence moved", "what was read is there) moved down", FENCED_TOGETHER),
+    ("a factor from registers", "guard moved", "became `if k0 >= 1 and k0 < 7`", LEFT_LAST),
+    ("a factor from registers without roles", "barrier", "(the mbarriers are set)", NEXT_BARRIER),
+    (
+        "a factor from registers without roles",
+        "fence moved",
+        "proxy_fence (WAR A_s: A_s writes what A_f read in the iteration before) moved down",
+        FENCED_BEFORE,
+    ),
 ];

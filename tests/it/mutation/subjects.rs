@@ -3,6 +3,7 @@
 use crate::cases::{compiling_examples, product_size};
 use crate::hopper::{self, Subset};
 use crate::lower::{NEIGHBOURS, TURNED, TWICE};
+use crate::warpgroup;
 use warploom::gemm::Wgmma;
 use warploom::lower::{Lowered, lower};
 use warploom::machine::ring;
@@ -15,8 +16,15 @@ const PROGRAMS: [&str; 3] = [NEIGHBOURS, TURNED, TWICE];
 
 /// Examples whose tiles are large: each run of a mutant takes long. What orders their warps is damaged with smaller tiles: in
 /// the parts of the worked example, in [`narrow`] forms of two of them, and in the products of [`crate::crossing`].
-const TILES_ARE_LARGE: [&str; 6] =
-    ["worked_example", "wgmma_f16_alternate", "wgmma_f16_batched", "wgmma_s8", "mma_f16_tma", "mma_f16_in_place"];
+const TILES_ARE_LARGE: [&str; 7] = [
+    "worked_example",
+    "wgmma_f16_alternate",
+    "wgmma_f16_batched",
+    "wgmma_f16_registers",
+    "wgmma_s8",
+    "mma_f16_tma",
+    "mma_f16_in_place",
+];
 
 /// A program to damage.
 pub struct Subject {
@@ -80,6 +88,9 @@ pub fn subjects() -> Vec<Subject> {
     }));
     out.extend(NARROW.map(narrow));
     out.extend(crate::crossing::subjects().iter().map(|(name, s)| subject(name.to_string(), s).unwrap()));
+    for (name, loaded_at, more) in warpgroup::FROM_REGISTERS {
+        out.push(subject(name.to_string(), &warpgroup::from_registers(9, loaded_at, 1, more)).unwrap());
+    }
     out.extend(PRODUCTS_OF_RECIPES.iter().map(recommended));
     out
 }
