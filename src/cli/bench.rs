@@ -11,7 +11,7 @@ use crate::target::Target;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Seed 002's sizes.
+/// The sizes of d2l's plot.
 const PLOT_SIZES: [i64; 7] = [256, 512, 1024, 2048, 4096, 8192, 16384];
 
 /// Measures and prints.

@@ -46,7 +46,7 @@ enum Command {
     Dump(dump::DumpArgs),
     /// Measure schedules beside cuBLAS.
     Bench(subject::BenchArgs),
-    /// Measure tiling and reordering over the parameters of seed 003: 5 block tiles, 5 thread tiles, 3 patterns.
+    /// Measure tiling and reordering over 5 block tiles, 5 thread tiles and 3 loop patterns.
     Sweep(sweep::SweepArgs),
     /// Show each step of a schedule with the program after it.
     Explain(explain::ExplainArgs),

@@ -1,7 +1,7 @@
-//! What TVM reaches with the seeds' schedules, as a share of cuBLAS' speed.
+//! What TVM reaches with the schedules of courses and blogs, as a share of cuBLAS' speed.
 
 /// A schedule at a size with TVM's ratio to cuBLAS f32: TVM 0.27 through NVRTC on an H200, in one run with cuBLAS.
-/// In ten-thousandths. `step2` is seed 003 with the zero written inside the k loop.
+/// In ten-thousandths. `step2` is the blog's step 2 with the zero written inside the k loop.
 const TVM: [(&str, [i64; 3], u32); 15] = [
     ("gpu_naive", [1024, 512, 2048], 60),
     ("gpu_v1", [1024, 512, 2048], 132),

@@ -1,4 +1,4 @@
-//! Speed against size as an SVG picture, as seed 002 plots it.
+//! Speed against size as an SVG picture, as d2l plots it.
 
 use crate::error::{Error, Result};
 use plotters::prelude::*;

@@ -60,7 +60,7 @@ pub struct BenchArgs {
     /// Measure each at these sizes instead of its own: N, MxNxK or BxMxNxK, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = input::sizes, conflicts_with_all = ["gemm", "ladder", "suite", "launch"])]
     pub sizes: Vec<input::Sizes>,
-    /// Draw GFLOP/s against size; without sizes over seed 002's, 256 to 16384. Of the ladder, each rung's share of cuBLAS'
+    /// Draw GFLOP/s against size; without sizes over d2l's, 256 to 16384. Of the ladder, each rung's share of cuBLAS'
     /// speed.
     #[arg(long, value_name = "OUT.svg")]
     pub plot: Option<PathBuf>,

@@ -1,4 +1,5 @@
-//! `warploom sweep`: seed 003's search over block tiles, thread tiles and loop patterns, and its tables.
+//! `warploom sweep`: the search over block tiles, thread tiles and loop patterns of the blog "TVM Matrix
+//! Multiplication Optimization", step 2, and its tables.
 
 #[cfg(feature = "cuda")]
 use super::data;
@@ -27,7 +28,7 @@ pub struct SweepArgs {
     json: bool,
 }
 
-/// The seed's lists.
+/// The blog's lists.
 const BLOCK_TILES: [[i64; 3]; 5] = [[32, 32, 32], [32, 64, 32], [64, 32, 32], [64, 64, 32], [64, 64, 64]];
 const THREAD_TILES: [[i64; 2]; 5] = [[2, 2], [4, 4], [4, 8], [8, 4], [8, 8]];
 
@@ -129,7 +130,7 @@ impl Outcome {
     }
 }
 
-/// Compiles every configuration, measures it where there is a GPU, and prints the seed's tables.
+/// Compiles every configuration, measures it where there is a GPU, and prints the blog's tables.
 pub fn run(args: &SweepArgs) -> Result<ExitCode> {
     let mut place = Place::open(args)?;
     let configs = Config::all(&args.sizes);
@@ -258,7 +259,7 @@ fn counts(outcomes: &[Outcome], args: &SweepArgs) {
     let full = outcomes.iter().filter(|o| o.config.threads() == 1024).count();
     if outcomes.len() == 150 {
         show::line(format_args!(
-            "  seed 003 reports 138: the {full} with 1024 threads a block (2x2 elements of a 64x64 tile) are what it lacks"
+            "  the blog reports 138: the {full} with 1024 threads a block (2x2 elements of a 64x64 tile) are what it lacks"
         ));
     }
 }

@@ -4,7 +4,7 @@
 //! by row; sums of products of inputs run as a blocked, threaded matrix product. With [`Sample::Rows`] only some rows
 //! of each output are computed, so that results of any size can be checked in seconds.
 //!
-//! Two checks, DESIGN 6.4:
+//! Two checks:
 //! - [`Output::exact`]: every element is the reference rounded once to the output's type, bit for bit. For operands
 //!   small enough that no sum rounds.
 //! - [`Output::bound`]: every element lies within `gamma_k(u) * (|A||B|) + u_out * |C|` of the reference, computed along
