@@ -65,7 +65,13 @@ impl Array {
 
     /// Small integers in `-magnitude..=magnitude` (`0..=magnitude` for unsigned types): sums of their products stay
     /// exact, so that results can be compared bit by bit. Seeded.
+    ///
+    /// # Errors
+    /// `array.range` where the magnitude is negative; as [`Array::zeros`].
     pub fn random_integers(dtype: DType, shape: &[usize], magnitude: i64, seed: u64) -> Result<Array> {
+        if magnitude < 0 {
+            return Err(Error::input("array.range", format!("{magnitude} is no magnitude: it is negative")));
+        }
         let mut rng = fastrand::Rng::with_seed(seed);
         let low = if matches!(dtype.class(), Class::Unsigned | Class::Bool) { 0 } else { -magnitude };
         Array::from_fn(dtype, shape, |_| rng.i64(low..=magnitude) as f64)
@@ -80,9 +86,12 @@ impl Array {
         Ok(a)
     }
 
-    /// The number of elements.
+    /// The number of elements; `usize::MAX` of a shape that no array has.
     pub fn len(&self) -> usize {
-        self.shape.iter().product()
+        if self.shape.contains(&0) {
+            return 0;
+        }
+        self.shape.iter().fold(1, |n: usize, extent| n.saturating_mul(*extent))
     }
 
     /// Whether there are none.
@@ -91,6 +100,9 @@ impl Array {
     }
 
     /// The element at a flat position as f64 (s64 values beyond 2^53 round).
+    ///
+    /// # Panics
+    /// Where there is no such element, as indexing a slice does.
     pub fn get(&self, i: usize) -> f64 {
         let b = &self.bytes;
         let n = self.dtype.bits() as usize / 8;
@@ -113,6 +125,9 @@ impl Array {
     }
 
     /// Writes the element at a flat position, rounded to nearest even (floats) or truncated and wrapped (integers).
+    ///
+    /// # Panics
+    /// Where there is no such element, as indexing a slice does.
     pub fn set(&mut self, i: usize, value: f64) {
         let n = self.dtype.bits() as usize / 8;
         let mut put = |raw: &[u8]| self.bytes[i * n..i * n + n].copy_from_slice(raw);
@@ -262,5 +277,18 @@ mod tests {
             }
         }
         assert_eq!(fp8_value(fp8_bits(1e9, 4, 3), 4, 3), 448.0);
+    }
+
+    #[test]
+    fn what_is_no_range_and_no_shape_is_refused_and_counted() {
+        assert_eq!(Array::random_integers(DType::S8, &[4], -1, 1).unwrap_err().code(), "array.range");
+        assert_eq!(Array::random_integers(DType::U8, &[4], i64::MIN, 1).unwrap_err().code(), "array.range");
+        assert!(Array::random_integers(DType::S64, &[4], i64::MAX, 1).is_ok());
+        assert_eq!(Array::random_integers(DType::U8, &[4], 0, 1).unwrap().bytes, [0; 4]);
+        let mut odd = Array::zeros(DType::U8, &[4]).unwrap();
+        odd.shape = vec![usize::MAX, 2];
+        assert_eq!(odd.len(), usize::MAX);
+        odd.shape.push(0);
+        assert!(odd.is_empty());
     }
 }

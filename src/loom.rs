@@ -30,6 +30,9 @@ pub struct Schedule {
 
 impl Schedule {
     /// Parses a `.loom` text.
+    ///
+    /// # Errors
+    /// `loom.size`, `loom.target`, `target.name`, and what [`te::parse`] and [`crate::schedule::parse()`] refuse, underlined in the text.
     pub fn parse(text: &str) -> Result<Schedule> {
         if text.len() > LONGEST_TEXT {
             let message = format!("a schedule of {} bytes is longer than {LONGEST_TEXT}", text.len());
@@ -43,17 +46,26 @@ impl Schedule {
     }
 
     /// The program after all steps.
+    ///
+    /// # Errors
+    /// What a step requires and the program lacks (`NAME.N`), underlined.
     pub fn scheduled(&self) -> Result<Func> {
         self.trace(&mut |_, _, _| {})
     }
 
     /// Like [`Self::scheduled`], showing each step (counted from 1) with the program after it.
+    ///
+    /// # Errors
+    /// As [`Self::scheduled`]; the steps before the refused one have been shown.
     pub fn trace(&self, show: &mut dyn FnMut(usize, &Step, &Func)) -> Result<Func> {
         self.walk(show).map(|(func, _)| func)
     }
 
     /// The same with every step that leaves a choice to the compiler resolved for the target ([`crate::auto`]): this
     /// schedule means the same for every chip.
+    ///
+    /// # Errors
+    /// As [`Self::scheduled`].
     pub fn resolved(&self) -> Result<Schedule> {
         let names = |(step, stated): (Step, &Step)| step.with_names(stated.args().names.clone());
         let (_, steps) = self.walk(&mut |_, _, _| {})?;
@@ -91,6 +103,9 @@ impl Schedule {
     }
 
     /// The same, resolved, with every name stated that a step makes by default.
+    ///
+    /// # Errors
+    /// As [`Self::scheduled`].
     pub fn completed(&self) -> Result<Schedule> {
         let (_, steps) = self.walk(&mut |_, _, _| {})?;
         Ok(Schedule { steps, ..self.clone() })
@@ -98,6 +113,9 @@ impl Schedule {
 
     /// The same steps on the same program at another size: n, or m, n and k for a matrix product. Only for the programs
     /// that `te` has builders for ([`Known`]); the steps are checked when they are applied.
+    ///
+    /// # Errors
+    /// `loom.resize` where no builder makes the program; `te.size` where it has another number of sizes; what the builder refuses.
     pub fn resized(&self, sizes: &[i64]) -> Result<Schedule> {
         let Some(known) = Known::of(&self.program) else {
             let message =

@@ -357,6 +357,10 @@ pub const PASSES: &[Pass] = &[
 ];
 
 /// Lowers a Scheduled program for a target.
+///
+/// # Errors
+/// The input's fault where the program does not verify or a stage cannot be shared between threads as it is placed; the chip's where it lacks
+/// an instruction or room (threads, shared memory, registers).
 pub fn lower(func: &Func, target: &Target) -> Result<Lowered> {
     lower_traced(func, target, &mut |_| {})
 }
@@ -372,6 +376,9 @@ pub struct Trace<'a> {
 }
 
 /// [`lower`], with `trace` called after every pass on every kernel.
+///
+/// # Errors
+/// As [`lower`]; the passes before the failing one have been shown.
 pub fn lower_traced(func: &Func, target: &Target, trace: &mut dyn FnMut(&Trace)) -> Result<Lowered> {
     crate::ir::verify::verify(func)?;
     pass_by_pass(func, target, trace).map_err(|e| point::point(e, func))

@@ -149,26 +149,42 @@ impl Stats {
 ///
 /// `args` are the parameters in order; outputs (the parameters that the program writes) are overwritten. An array has
 /// its parameter's type (u32 in ring mode) and at least the elements that its shape and strides span.
+///
+/// # Errors
+/// The arguments' fault where they do not fit the parameters; what is wrong with the program where it shows as it runs: an access
+/// out of bounds, a value that nobody wrote, more work than the limits allow.
 pub fn run_func(func: &Func, mode: Mode, args: &mut [Array]) -> Result<Stats> {
     run_func_with(func, &Options::new(mode), args)
 }
 
 /// [`run_func`] with limits. The policy has no say: there is one thread.
+///
+/// # Errors
+/// As [`run_func`].
 pub fn run_func_with(func: &Func, options: &Options, args: &mut [Array]) -> Result<Stats> {
     launch::sequential(func, options, args, true)
 }
 
 /// Runs a Lowered program; `args` as for [`run_func`].
+///
+/// # Errors
+/// As [`run_func`]; and what only threads do wrong: races, waits that do not end, barriers that not all reach.
 pub fn run_lowered(lowered: &Lowered, mode: Mode, args: &mut [Array]) -> Result<Stats> {
     run_lowered_with(lowered, &Options::new(mode), args)
 }
 
 /// [`run_lowered`] with a policy and limits.
+///
+/// # Errors
+/// As [`run_lowered`].
 pub fn run_lowered_with(lowered: &Lowered, options: &Options, args: &mut [Array]) -> Result<Stats> {
     launch::parallel(lowered, options, args, Listener(None))
 }
 
 /// [`run_lowered_with`], with `listen` called at everything that runs.
+///
+/// # Errors
+/// As [`run_lowered`].
 pub fn run_lowered_observed(
     lowered: &Lowered,
     options: &Options,
@@ -179,6 +195,9 @@ pub fn run_lowered_observed(
 }
 
 /// The parameters after a run in ring mode, in order, on inputs that depend on the seed and the element alone.
+///
+/// # Errors
+/// As [`run_func`].
 pub fn ring(func: &Func, seed: u64) -> Result<Vec<Vec<u32>>> {
     let mut args = ring::inputs(&launch::spans(func)?, &Limits::default(), seed)?;
     run_func(func, Mode::Ring, &mut args)?;
@@ -186,11 +205,17 @@ pub fn ring(func: &Func, seed: u64) -> Result<Vec<Vec<u32>>> {
 }
 
 /// [`ring`] of a Lowered program: equal to the naive program's, or lowering is wrong.
+///
+/// # Errors
+/// As [`run_lowered`].
 pub fn ring_lowered(lowered: &Lowered, seed: u64) -> Result<Vec<Vec<u32>>> {
     ring_lowered_with(lowered, &Options::new(Mode::Ring), seed)
 }
 
 /// [`ring_lowered`] with a policy and limits; the mode is the ring in any case.
+///
+/// # Errors
+/// As [`run_lowered`].
 pub fn ring_lowered_with(lowered: &Lowered, options: &Options, seed: u64) -> Result<Vec<Vec<u32>>> {
     let mut args = ring::inputs(&launch::lowered_spans(lowered)?, &options.limits, seed)?;
     run_lowered_with(lowered, &Options { mode: Mode::Ring, ..*options }, &mut args)?;

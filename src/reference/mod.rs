@@ -86,6 +86,10 @@ struct Program<'a> {
 }
 
 /// The references of a program's outputs; `args` are all parameters in order, of which only the inputs are read.
+///
+/// # Errors
+/// `reference.arguments` where the arguments do not fit the parameters, `reference.shape` where an output has no constant shape; what
+/// of a program is not as te writes it.
 pub fn outputs(func: &Func, args: &[Array], sample: Sample) -> Result<Vec<Output>> {
     if args.len() != func.params.len() {
         let message = format!("the program has {} parameters, {} arguments were given", func.params.len(), args.len());
@@ -232,6 +236,9 @@ impl Output {
     }
 
     /// Demands that every computed element of a result is the reference, rounded once.
+    ///
+    /// # Errors
+    /// `reference.arguments` where the result has another type or size; `reference.exact` with the first element that differs.
     pub fn exact(&self, got: &Array) -> Result<()> {
         self.check_size(got)?;
         let mut rounded = Array::zeros(self.dtype, &[1])?;
@@ -248,6 +255,9 @@ impl Output {
     }
 
     /// Demands that every computed element of a result lies within its bound, and returns the worst one.
+    ///
+    /// # Errors
+    /// `reference.arguments` where the result has another type or size; `reference.bound` with the worst element.
     pub fn bound(&self, got: &Array) -> Result<Worst> {
         self.check_size(got)?;
         let mut worst = Worst { ratio: 0.0, index: Vec::new(), found: 0.0, expected: 0.0, bound: 0.0 };

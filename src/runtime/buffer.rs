@@ -21,6 +21,9 @@ pub struct DeviceBuffer {
 
 impl Device {
     /// Room for an array; its content is whatever lay there.
+    ///
+    /// # Errors
+    /// `array.size` where no memory holds it; the driver's, such as `driver.2` with what is free.
     pub fn alloc(&self, dtype: DType, shape: &[usize]) -> Result<DeviceBuffer> {
         let count = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d as u64)).filter(|n| *n < 1 << 40);
         let count =
@@ -41,6 +44,9 @@ impl Device {
     }
 
     /// A copy of a host array on the device.
+    ///
+    /// # Errors
+    /// As [`Device::alloc`]; the driver's.
     pub fn upload(&self, array: &Array) -> Result<DeviceBuffer> {
         let buffer = self.alloc(array.dtype, &array.shape)?;
         buffer.write(array)?;
@@ -75,6 +81,9 @@ impl DeviceBuffer {
     }
 
     /// Replaces the content by that of a host array of the same type and shape.
+    ///
+    /// # Errors
+    /// Where type or shape differ; the driver's.
     pub fn write(&self, array: &Array) -> Result<()> {
         if array.dtype != self.dtype || array.shape != self.shape || array.bytes.len() != self.bytes {
             let (given, own) = (describe(array.dtype, &array.shape), describe(self.dtype, &self.shape));
@@ -97,6 +106,9 @@ impl DeviceBuffer {
     }
 
     /// Copies the content to the host when all work on the device's stream is done.
+    ///
+    /// # Errors
+    /// What went wrong on the device before, and the driver's; `launch.timeout` where the device has a limit.
     pub fn download(&self) -> Result<Array> {
         let mut array = Array { dtype: self.dtype, shape: self.shape.clone(), bytes: vec![0; self.bytes] };
         let to = array.bytes.as_mut_ptr().cast::<c_void>();
@@ -113,11 +125,17 @@ impl DeviceBuffer {
     }
 
     /// Fills every byte with 0xA5 (as [`Array::poisoned`]), on the device's stream.
+    ///
+    /// # Errors
+    /// The driver's.
     pub fn poison(&self) -> Result<()> {
         self.fill_bytes(0xA5)
     }
 
     /// Fills every byte, on the device's stream.
+    ///
+    /// # Errors
+    /// The driver's.
     pub fn fill_bytes(&self, byte: u8) -> Result<()> {
         let stream = self.device.raw_stream();
         // SAFETY: the buffer has `bytes` bytes.
@@ -126,6 +144,9 @@ impl DeviceBuffer {
     }
 
     /// Another buffer with the same content, copied on the device's stream.
+    ///
+    /// # Errors
+    /// As [`Device::alloc`].
     pub fn duplicate(&self) -> Result<DeviceBuffer> {
         let copy = self.device.alloc(self.dtype, &self.shape)?;
         let stream = self.device.raw_stream();

@@ -6,6 +6,9 @@ use crate::error::{Error, Result};
 use crate::ir::{BinOp, BufferId, Expr, Func, Index, UnOp, Var};
 
 /// `C[i] = A[i] + B[i]` over f32; block `C`, loop `i`.
+///
+/// # Errors
+/// `te.extent` where n is not positive or too large, `te.limit`.
 pub fn vec_add(n: i64) -> Result<Func> {
     let mut p = Program::new("vec_add")?;
     let (a, b) = (p.input("A", DType::F32, &[n])?, p.input("B", DType::F32, &[n])?);
@@ -14,6 +17,9 @@ pub fn vec_add(n: i64) -> Result<Func> {
 }
 
 /// `B[i] = A[i] + A[i + 1] + A[i + 2]` over f32; block `C`, loop `i`. A has n + 3 elements, B has n.
+///
+/// # Errors
+/// As [`vec_add`].
 pub fn window_sum(n: i64) -> Result<Func> {
     let mut p = Program::new("window_sum")?;
     let a = p.input("A", DType::F32, &[n.saturating_add(3)])?;
@@ -147,11 +153,18 @@ impl Epilogue {
 
 /// A matrix product. Where sums already have C's type it is one block `C` over loops i, j, k; else block `mma` sums
 /// into the global buffer `acc`, and block `out` converts over loops out_i, out_j. Of a batch a loop `b` stands around each.
+///
+/// # Errors
+/// `te.extent` and `te.limit` where an extent is not positive or an array has more than 2^36 elements; `te.type` where the types make no
+/// product.
 pub fn gemm(spec: &GemmSpec) -> Result<Func> {
     gemm_with(spec, &[])
 }
 
 /// [`gemm`] of so many independent products.
+///
+/// # Errors
+/// As [`gemm`].
 pub fn batched_gemm(batch: i64, spec: &GemmSpec) -> Result<Func> {
     gemm(&GemmSpec { batch: Some(batch), ..*spec })
 }
@@ -159,6 +172,9 @@ pub fn batched_gemm(batch: i64, spec: &GemmSpec) -> Result<Func> {
 /// A matrix product with elementwise steps behind it, each a further block: `mma` sums into `acc`, each step writes a
 /// buffer of its block's name, and the last block writes C (block `out`, if C's type differs from the sums').
 /// Parameters: A, B, the steps' inputs in their order, C.
+///
+/// # Errors
+/// As [`gemm`]; `te.epilogue` where a step stands twice or the sums' type cannot express it.
 pub fn gemm_with(spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Func> {
     let name = if spec.batch.is_some() { "batched_gemm" } else { "gemm" };
     build_gemm(name, spec, epilogues)

@@ -228,6 +228,32 @@ fn lowering_knows_no_algorithm_and_no_instruction() {
     report(&faults);
 }
 
+/// Rooms that a user of the library calls first: what returns an error says which.
+#[test]
+fn what_can_fail_says_how() {
+    let rooms =
+        ["src/loom.rs", "src/machine/mod.rs", "src/reference/mod.rs", "src/runtime/buffer.rs", "src/te/build.rs"];
+    let more = ["src/lower/mod.rs", "src/gemm/mod.rs", "src/gemm/candidates.rs"];
+    let (mut faults, mut found) = (Vec::new(), 0);
+    for path in rooms.into_iter().chain(more) {
+        let text = fs::read_to_string(root().join(path)).unwrap();
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        for (n, line) in lines.iter().enumerate().filter(|(_, line)| line.starts_with("pub fn ")) {
+            let head: String = lines[n..].iter().take_while(|l| !l.starts_with('}')).take(8).copied().collect();
+            if !head.split('{').next().is_some_and(|head| head.contains("-> Result<")) {
+                continue;
+            }
+            found += 1;
+            let documented = lines[..n].iter().rev().take_while(|l| l.starts_with("///") || l.starts_with("#["));
+            if !documented.into_iter().any(|l| *l == "/// # Errors") {
+                faults.push(format!("{path}:{}: {line}", n + 1));
+            }
+        }
+    }
+    assert!(found > 25, "{found}");
+    report(&faults);
+}
+
 /// A path of somebody's machine in the tree helps nobody else.
 #[test]
 fn the_tree_names_no_machine() {
