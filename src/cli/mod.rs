@@ -35,7 +35,8 @@ struct Cli {
 }
 
 const EXIT_STATUS: &str = "Exit status: 0 done; 1 the input is wrong, or a result was; 2 the command line is wrong; \
-                           3 the chip cannot; 4 this machine cannot; 70 a fault of warploom itself; \
+                           3 the chip cannot (`run` on the CPU \
+                           machine then checks the steps in sequence, and still ends so); 4 this machine cannot; 70 a fault of warploom itself; \
                            74 the output cannot be written.";
 
 #[derive(Debug, Subcommand)]

@@ -53,11 +53,14 @@ pub fn error(error: &Error, name: &str) {
     note(shown.unwrap_or_else(|| error.to_string()).trim_end());
 }
 
+/// The exit status of what the chip cannot.
+pub const CHIP: u8 = 3;
+
 /// The exit status that says who has to act.
 pub fn status(error: &Error) -> ExitCode {
     ExitCode::from(match error.fault() {
         Fault::Input => 1,
-        Fault::Chip => 3,
+        Fault::Chip => CHIP,
         Fault::Machine => 4,
         Fault::Bug => 70,
     })

@@ -308,6 +308,17 @@ fn files_that_do_not_end_and_outputs_that_are_full_are_said() {
 }
 
 #[test]
+fn what_the_chip_cannot_is_checked_in_sequence_and_ends_so() {
+    let text = "gemm 16x8x16 f16>f32>f32 NT\ntarget sm_70\ntensorize i mma.m16n8k16.f32.f16.f16\n";
+    let file = File::new("chip", text);
+    let out = output(&["run", file.name(), "--device", "cpu"]);
+    let (printed, error) = (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
+    assert!(error.contains("runs in sequence instead") && printed.contains("in sequence, in "), "{printed}{error}");
+    assert!(printed.contains("checked against f64"), "{printed}");
+    assert_eq!(out.status.code(), Some(3));
+}
+
+#[test]
 fn what_is_said_reads_well() {
     let text = "program p\ninput A f32[8]\nT[i 8] f32 = A[i]\noutput B[i 8] f32 = T[i]\n\
                 output C[i 8] f32 = T[i] + A[i]\ntarget sm_80\n";
