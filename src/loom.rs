@@ -112,7 +112,7 @@ impl Schedule {
     }
 
     /// The same steps on the same program at another size: n, or m, n and k for a matrix product. Only for the programs
-    /// that `te` has builders for ([`Known`]); the steps are checked when they are applied.
+    /// that `te` has builders for, with their epilogues ([`Known`]); the steps are checked when they are applied.
     ///
     /// # Errors
     /// `loom.resize` where no builder makes the program; `te.size` where it has another number of sizes; what the builder refuses.

@@ -61,6 +61,17 @@ pub fn reduced(schedule: &Schedule, operations: f64) -> Schedule {
     best
 }
 
+/// What to say before a program that is more than the CPU machine does in a few seconds, and that nothing reduces.
+pub fn patience_for(program: &Func) -> Option<String> {
+    let operations = te::operations(program);
+    (operations > 2.0 * CPU_OPERATIONS).then(|| {
+        format!(
+            "{operations:.1e} operations, {:.0} times what the CPU machine does in a few seconds (its sizes stand in its text)",
+            operations / CPU_OPERATIONS
+        )
+    })
+}
+
 /// A check of a program's results against f64, computed once.
 pub struct Judge {
     outputs: Vec<Output>,
@@ -145,6 +156,7 @@ pub fn without_cuda() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::input;
 
     #[test]
     fn a_large_program_shrinks_until_it_has_few_operations() {
@@ -154,5 +166,16 @@ mod tests {
         assert_eq!(sizes(CPU_OPERATIONS), [512, 512, 512]);
         assert_eq!(sizes(WATCHED_OPERATIONS), [128, 128, 128]);
         assert_eq!(sizes(f64::INFINITY), [1024, 512, 2048]);
+    }
+
+    #[test]
+    fn epilogues_shrink_with_their_products_and_what_does_not_shrink_is_announced() {
+        let text = "gemm 8192x8192x8192 f16>f32>f16 NN bias relu\ntarget sm_80\n";
+        let large = Schedule::parse(text).unwrap();
+        assert!(patience_for(&large.program).unwrap().starts_with("1.1e12 operations: "));
+        let small = reduced(&large, WATCHED_OPERATIONS);
+        assert_eq!(input::title(&small), "gemm 128x128x128 f16>f32>f16 NN bias relu");
+        assert_eq!(patience_for(&small.program), None);
+        assert_eq!(input::title(&large.resized(&[64]).unwrap()), "gemm 64x64x64 f16>f32>f16 NN bias relu");
     }
 }

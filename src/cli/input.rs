@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::gemm::{self, Gemm, Kind};
 use crate::loom::{LONGEST_TEXT, Schedule};
 use crate::target::Target;
-use crate::te::{GemmSpec, Known, Layout};
+use crate::te::{Epilogue, GemmSpec, Known, Layout};
 use clap::Args;
 use std::fs::File;
 use std::io::Read;
@@ -159,9 +159,16 @@ pub fn text(file: &Path) -> Result<String> {
 /// A title for a schedule: its program with the sizes.
 pub fn title(schedule: &Schedule) -> String {
     let sizes = |s: Vec<i64>| s.iter().map(i64::to_string).collect::<Vec<_>>().join("x");
+    let product =
+        |s: &GemmSpec| format!("{} {} {} {}", schedule.program.name, sizes(s.sizes()), types(s), s.layout.name());
     match Known::of(&schedule.program) {
-        Some(Known::Gemm(s)) => {
-            format!("{} {} {} {}", schedule.program.name, sizes(s.sizes()), types(&s), s.layout.name())
+        Some(Known::Gemm(s)) => product(&s),
+        Some(Known::GemmWith(s, steps)) => {
+            let step = |e: &Epilogue| match e {
+                Epilogue::Scale(factor) => format!(" scale {factor}"),
+                other => format!(" {}", other.name()),
+            };
+            product(&s) + &steps.iter().map(step).collect::<String>()
         }
         Some(known) => format!("{} {}", schedule.program.name, sizes(known.sizes())),
         None => schedule.program.name.clone(),

@@ -65,6 +65,9 @@ fn on_cpu(args: &RunArgs, schedule: Schedule) -> Result<ExitCode> {
     if title != asked {
         show::note(format_args!("reduced for the CPU machine: {title} instead of {asked} (--size chooses another)"));
     }
+    if let Some(patience) = data::patience_for(&schedule.program) {
+        show::note(patience);
+    }
     show::choices(&schedule)?;
     let spinner = show::spinner(format!("running {title}"));
     let mut arrays = data::arguments(&schedule.program, args.seed)?;

@@ -1,11 +1,11 @@
 //! [`Known`]: which ready-made program a program is, so that it can be made again at another size.
 
-use super::{GemmSpec, Layout, gemm, vec_add, window_sum};
+use super::{Epilogue, GemmSpec, Layout, gemm, gemm_with, vec_add, window_sum};
 use crate::error::{Error, Result};
-use crate::ir::Func;
+use crate::ir::{BinOp, Block, Expr, Func, Literal, Stmt, visit};
 
 /// A program of the builders, with what it was built from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Known {
     /// [`vec_add`] of so many elements.
     VecAdd(i64),
@@ -13,6 +13,8 @@ pub enum Known {
     WindowSum(i64),
     /// [`gemm`].
     Gemm(GemmSpec),
+    /// [`gemm_with`] these steps behind it, of which there are some.
+    GemmWith(GemmSpec, Vec<Epilogue>),
 }
 
 impl Known {
@@ -22,8 +24,15 @@ impl Known {
         let candidates = match func.params.len() {
             2 => vec![Known::WindowSum(extent(1, 0)?)],
             3 if extent(2, 1).is_none() => vec![Known::VecAdd(extent(2, 0)?)],
-            3 => Layout::ALL.into_iter().filter_map(|layout| gemm_of(func, layout)).map(Known::Gemm).collect(),
-            _ => Vec::new(),
+            0..3 => Vec::new(),
+            _ => {
+                let steps = epilogues(func)?;
+                let product = |spec| match steps.is_empty() {
+                    true => Known::Gemm(spec),
+                    false => Known::GemmWith(spec, steps.clone()),
+                };
+                Layout::ALL.into_iter().filter_map(|layout| gemm_of(func, layout)).map(product).collect()
+            }
         };
         candidates.into_iter().find(|c| c.build().is_ok_and(|built| built == *func))
     }
@@ -34,6 +43,7 @@ impl Known {
             Known::VecAdd(n) => vec_add(*n),
             Known::WindowSum(n) => window_sum(*n),
             Known::Gemm(spec) => gemm(spec),
+            Known::GemmWith(spec, steps) => gemm_with(spec, steps),
         }
     }
 
@@ -41,32 +51,36 @@ impl Known {
     pub fn sizes(&self) -> Vec<i64> {
         match self {
             Known::VecAdd(n) | Known::WindowSum(n) => vec![*n],
-            Known::Gemm(s) => s.sizes(),
+            Known::Gemm(s) | Known::GemmWith(s, _) => s.sizes(),
         }
     }
 
     /// The same at another size: as many numbers as [`Self::sizes`] has; of a product one for m, n and k, or these three
     /// with the batch as it is.
     pub fn resized(&self, sizes: &[i64]) -> Result<Known> {
-        Ok(match (self, sizes) {
-            (Known::VecAdd(_), [n]) => Known::VecAdd(*n),
-            (Known::WindowSum(_), [n]) => Known::WindowSum(*n),
-            (Known::Gemm(s), [n]) => Known::Gemm(GemmSpec { m: *n, n: *n, k: *n, ..*s }),
-            (Known::Gemm(s), [m, n, k]) => Known::Gemm(GemmSpec { m: *m, n: *n, k: *k, ..*s }),
-            (Known::Gemm(s), [batch, m, n, k]) if s.batch.is_some() => {
-                Known::Gemm(GemmSpec { batch: Some(*batch), m: *m, n: *n, k: *k, ..*s })
-            }
-            _ => {
-                let message = format!("the program has {} sizes, {} are given", self.sizes().len(), sizes.len());
-                return Err(Error::input("te.size", message));
-            }
+        let product = |s: &GemmSpec| match *sizes {
+            [n] => Some(GemmSpec { m: n, n, k: n, ..*s }),
+            [m, n, k] => Some(GemmSpec { m, n, k, ..*s }),
+            [batch, m, n, k] if s.batch.is_some() => Some(GemmSpec { batch: Some(batch), m, n, k, ..*s }),
+            _ => None,
+        };
+        let resized = match (self, sizes) {
+            (Known::VecAdd(_), [n]) => Some(Known::VecAdd(*n)),
+            (Known::WindowSum(_), [n]) => Some(Known::WindowSum(*n)),
+            (Known::VecAdd(_) | Known::WindowSum(_), _) => None,
+            (Known::Gemm(s), _) => product(s).map(Known::Gemm),
+            (Known::GemmWith(s, steps), _) => product(s).map(|s| Known::GemmWith(s, steps.clone())),
+        };
+        resized.ok_or_else(|| {
+            let message = format!("the program has {} sizes, {} are given", self.sizes().len(), sizes.len());
+            Error::input("te.size", message)
         })
     }
 }
 
 /// What the product would be if the parameters lay so.
 fn gemm_of(func: &Func, layout: Layout) -> Option<GemmSpec> {
-    let [a, b, c] = func.params[..] else { return None };
+    let [a, b, .., c] = func.params[..] else { return None };
     let shape = |id| func.buffer(id).const_shape();
     let (a_shape, c_shape) = (shape(a)?, shape(c)?);
     let ([lead @ .., a0, a1], [.., m, n]) = (&a_shape[..], &c_shape[..]) else { return None };
@@ -82,6 +96,35 @@ fn gemm_of(func: &Func, layout: Layout) -> Option<GemmSpec> {
     Some(GemmSpec { batch, m, n, k, a: func.buffer(a).dtype, b: func.buffer(b).dtype, acc, out, layout })
 }
 
+/// The steps that the blocks behind a product would be, by their names; `None` where a block has none of these names.
+fn epilogues(func: &Func) -> Option<Vec<Epilogue>> {
+    let step = |block: &Block| {
+        Some(match func.block_name(block.name) {
+            "add_bias" => Epilogue::Bias,
+            "relu" => Epilogue::Relu,
+            "gelu" => Epilogue::Gelu,
+            "scale" => Epilogue::Scale(factor(block)?),
+            "add_residual" => Epilogue::Residual,
+            _ => return None,
+        })
+    };
+    let product = |block: &&Block| !matches!(func.block_name(block.name), "C" | "mma" | "out");
+    visit::blocks(&func.body).into_iter().filter(product).map(step).collect()
+}
+
+/// The constant that a block multiplies with.
+fn factor(block: &Block) -> Option<f64> {
+    let [Stmt::Store(store)] = &block.body[..] else { return None };
+    match &store.value {
+        Expr::Bin(BinOp::Mul, _, by) => match **by {
+            Expr::Const(_, Literal::Float(value)) => Some(value),
+            Expr::Const(_, Literal::Int(value)) => Some(value as f64),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +138,13 @@ mod tests {
         for layout in Layout::ALL {
             let batched = GemmSpec { batch: Some(3), ..mixed(layout) };
             all.extend([mixed(layout), GemmSpec::of(8, 8, 8, f32, layout), batched].map(Known::Gemm));
+            let (bias, relu, scale) = (Epilogue::Bias, Epilogue::Relu, Epilogue::Scale(0.5));
+            for steps in [vec![relu], vec![bias, relu], vec![scale, Epilogue::Gelu, Epilogue::Residual, bias]] {
+                all.push(Known::GemmWith(batched, steps.clone()));
+                all.push(Known::GemmWith(GemmSpec::of(8, 12, 20, f32, layout), steps));
+            }
+            let integers = GemmSpec { a: DType::S8, b: DType::S8, ..GemmSpec::of(8, 12, 20, DType::S32, layout) };
+            all.push(Known::GemmWith(integers, vec![Epilogue::Scale(3.0), relu]));
         }
         for known in all {
             let mut func = known.build().unwrap();
