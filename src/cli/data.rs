@@ -3,7 +3,7 @@
 use super::show;
 use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::ir::{Func, visit};
+use crate::ir::{Func, layout, visit};
 use crate::loom::Schedule;
 use crate::lower;
 use crate::reference::{self, Output, Sample};
@@ -27,8 +27,12 @@ pub fn arguments(program: &Func, seed: u64) -> Result<Vec<Array>> {
     let written = visit::writes(&program.body);
     let one = |(n, id): (usize, &crate::ir::BufferId)| {
         let buffer = program.buffer(*id);
-        let shape = buffer.const_shape().unwrap_or_default();
-        let shape: Vec<usize> = shape.into_iter().filter_map(|e| usize::try_from(e).ok()).collect();
+        // Strides leave gaps, which belong to the array: it is as long as all that the parameter spans.
+        let shape = match &buffer.strides {
+            Some(_) => layout::span(buffer).map(|n| vec![n]),
+            None => buffer.const_shape(),
+        };
+        let shape: Vec<usize> = shape.unwrap_or_default().into_iter().filter_map(|e| usize::try_from(e).ok()).collect();
         if written.contains(id) {
             return Array::poisoned(buffer.dtype, &shape);
         }

@@ -81,7 +81,7 @@ pub fn kernels(
         ptx_version,
         text,
         llvm,
-        args: lowered.params.iter().map(|p| arg(lowered, p)).collect::<Result<_>>()?,
+        args: (0..lowered.params.len()).map(|n| arg(lowered, n)).collect::<Result<_>>()?,
         workspace,
         kernels,
     })
@@ -122,7 +122,8 @@ fn params(lowered: &Lowered, kernel: &LoweredKernel, workspace: &[Workspace]) ->
     plain.chain(maps).collect()
 }
 
-fn arg(lowered: &Lowered, name: &str) -> Result<Arg> {
+fn arg(lowered: &Lowered, number: usize) -> Result<Arg> {
+    let name = lowered.params[number].as_str();
     let buffers = lowered.kernels.iter().filter_map(|k| k.func.find_buffer(name).map(|id| (k, id)));
     let (mut read, mut written, mut align, mut found) = (false, false, 1, None);
     for (kernel, id) in buffers {
@@ -139,15 +140,10 @@ fn arg(lowered: &Lowered, name: &str) -> Result<Arg> {
         (false, true) => Access::Write,
         _ => Access::Read,
     };
-    Ok(Arg {
-        name: name.to_string(),
-        dtype: buffer.dtype,
-        shape: buffer.const_shape().unwrap_or_default(),
-        strides: vec![1; buffer.shape.len()],
-        align,
-        bytes: bytes(buffer),
-        access,
-    })
+    // Kernels see their parameters flat; the caller sees what the program says.
+    let flat = || (buffer.const_shape().unwrap_or_default(), vec![1; buffer.shape.len()]);
+    let (shape, strides) = lowered.shapes.get(number).cloned().unwrap_or_else(flat);
+    Ok(Arg { name: name.to_string(), dtype: buffer.dtype, shape, strides, align, bytes: bytes(buffer), access })
 }
 
 fn bytes(buffer: &Buffer) -> u64 {

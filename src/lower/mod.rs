@@ -32,7 +32,7 @@ mod walks;
 use crate::error::{Error, Result};
 use crate::intrin;
 use crate::ir::simplify::Env;
-use crate::ir::{Axis, BufferId, Func, Index, LoopKind, RoleId, Stmt, Var, print, visit};
+use crate::ir::{Axis, Buffer, BufferId, Func, Index, LoopKind, RoleId, Stmt, Var, layout, print, visit};
 use crate::target::{Features, Target};
 use std::time::{Duration, Instant};
 
@@ -49,9 +49,15 @@ pub struct Lowered {
     pub name: String,
     /// Names of the program's parameters, in the caller's order.
     pub params: Vec<String>,
+    /// Extents and strides of each in elements, outermost first, as the program states them: kernels address parameters by
+    /// one index. Empty of kernels that no program was lowered to.
+    pub shapes: Vec<Shape>,
     /// In launch order.
     pub kernels: Vec<LoweredKernel>,
 }
+
+/// The extents of an array and its strides in elements, outermost first.
+pub type Shape = (Vec<i64>, Vec<i64>);
 
 impl Lowered {
     /// What a chip must have to run it; ordinary code needs nothing.
@@ -398,7 +404,9 @@ fn pass_by_pass(func: &Func, target: &Target, trace: &mut dyn FnMut(&Trace)) -> 
         verify(kernel).map_err(|e| e.within(format!("lowering {}", kernel.func.name)))?;
     }
     let params = func.params.iter().map(|p| func.buffer(*p).name.clone()).collect();
-    Ok(Lowered { name: func.name.clone(), params, kernels })
+    let shape = |buffer: &Buffer| Some((buffer.const_shape()?, layout::strides(buffer)?));
+    let shapes = func.params.iter().map(|p| shape(func.buffer(*p)).unwrap_or_default()).collect();
+    Ok(Lowered { name: func.name.clone(), params, shapes, kernels })
 }
 
 /// A lowered program as text: per kernel its launch, its memory and its body.

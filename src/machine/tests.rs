@@ -98,7 +98,7 @@ impl Kernel {
             exchanged: Vec::new(),
             roles: Vec::new(),
         };
-        Lowered { name: "k".into(), params, kernels: vec![kernel] }
+        Lowered { name: "k".into(), params, shapes: Vec::new(), kernels: vec![kernel] }
     }
 
     pub fn run(self) -> Result<Vec<Array>> {

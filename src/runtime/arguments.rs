@@ -34,7 +34,7 @@ fn one(program: &str, arg: &Arg, given: &Given) -> Result<()> {
     if !given.same_device {
         return Err(Error::input("launch.device", format!("{of} lies on another device than the program")));
     }
-    let shape_agrees = shape_agrees(&arg.shape, given.shape);
+    let shape_agrees = shape_agrees(arg, given.shape);
     if arg.dtype != given.dtype || !shape_agrees {
         let wanted: Vec<usize> = arg.shape.iter().map(|e| usize::try_from(*e).unwrap_or(0)).collect();
         let code = if shape_agrees { "launch.dtype" } else { "launch.shape" };
@@ -51,11 +51,29 @@ fn one(program: &str, arg: &Arg, given: &Given) -> Result<()> {
     aligned(&of, arg, given.address)
 }
 
-/// The same extents; or a flat argument (as lowering leaves them) and an array of as many elements.
-fn shape_agrees(wanted: &[i64], given: &[usize]) -> bool {
-    let same = wanted.len() == given.len() && wanted.iter().zip(given).all(|(w, g)| *w == *g as i64);
-    let flat = || wanted.len() == 1 && wanted.first().copied() == i64::try_from(given.iter().product::<usize>()).ok();
-    same || flat()
+/// The same extents. A parameter whose strides leave gaps takes an array with these strides that holds it (rows of 100 at a
+/// stride of 128 lie in an array of rows of 128), or one dimension that is as long as all that it spans.
+fn shape_agrees(arg: &Arg, given: &[usize]) -> bool {
+    let wanted = &arg.shape;
+    let given: Vec<i64> = given.iter().map(|g| i64::try_from(*g).unwrap_or(i64::MAX)).collect();
+    if arg.strides == packed(wanted) {
+        // What has one dimension says nothing of others: an array of any shape is as good.
+        let flat = wanted.len() == 1 && wanted[0] == given.iter().fold(1i64, |n, g| n.saturating_mul(*g));
+        return *wanted == given || flat;
+    }
+    let spanned =
+        wanted.iter().zip(&arg.strides).fold(1, |n: i64, (e, s)| n.saturating_add((e - 1).saturating_mul(*s)));
+    let holds = given.len() == wanted.len() && wanted.iter().zip(&given).all(|(w, g)| w <= g);
+    given == [spanned] || (holds && packed(&given) == arg.strides)
+}
+
+/// The strides of an array without gaps.
+fn packed(shape: &[i64]) -> Vec<i64> {
+    let mut strides = vec![1i64; shape.len()];
+    for d in (1..shape.len()).rev() {
+        strides[d - 1] = strides[d].saturating_mul(shape[d]);
+    }
+    strides
 }
 
 fn aligned(of: &str, arg: &Arg, address: u64) -> Result<()> {
@@ -191,9 +209,21 @@ mod tests {
     }
 
     #[test]
-    fn a_flat_argument_takes_any_shape_of_its_size() {
-        assert!(shape_agrees(&[32], &[4, 8]) && shape_agrees(&[4, 8], &[4, 8]) && shape_agrees(&[1], &[]));
-        assert!(!shape_agrees(&[4, 8], &[32]) && !shape_agrees(&[32], &[4, 9]) && !shape_agrees(&[8, 4], &[4, 8]));
+    fn shapes_agree_with_their_strides() {
+        let with = |shape: &[i64], strides: &[i64]| Arg {
+            shape: shape.to_vec(),
+            strides: strides.to_vec(),
+            ..arg("A", Access::Read)
+        };
+        let dense = with(&[4, 8], &[8, 1]);
+        let flat = with(&[32], &[1]);
+        assert!(shape_agrees(&dense, &[4, 8]) && shape_agrees(&flat, &[4, 8]) && shape_agrees(&with(&[1], &[1]), &[]));
+        assert!(!shape_agrees(&flat, &[4, 9]));
+        assert!([&[32][..], &[8, 4], &[4, 9], &[4, 8, 1], &[]].iter().all(|given| !shape_agrees(&dense, given)));
+        let apart = with(&[100, 100], &[128, 1]);
+        assert!([&[100, 128][..], &[101, 128], &[99 * 128 + 100]].iter().all(|given| shape_agrees(&apart, given)));
+        let wrong = [&[100, 100][..], &[99, 128], &[100, 129], &[128, 100], &[100 * 128]];
+        assert!(wrong.iter().all(|given| !shape_agrees(&apart, given)));
     }
 
     #[test]

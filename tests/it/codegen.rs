@@ -178,3 +178,14 @@ fn a_kernel_that_is_too_long_to_write_out_is_refused() {
     let long = k.done(vec![handmade::unrolled(i, 1 << 20, vec![handmade::unrolled(j, 1 << 20, body)])]);
     assert_eq!(refused(&long), (Fault::Input, "codegen.size".to_string()));
 }
+
+/// What a launch checks is what the program says, not what the kernels see.
+#[test]
+fn arguments_have_the_shapes_and_strides_of_the_parameters() {
+    let text = "program apart\ninput A f32[100, 60] strides [128, 1]\n\
+                output B[i 60, j 100] f32 = A[j, i]\ntarget sm_80\nbind i blockIdx.x; bind j threadIdx.x\n";
+    let kernels = warploom::compile(&text.parse().unwrap()).unwrap();
+    let of = |n: usize| (&kernels.args[n].shape[..], &kernels.args[n].strides[..], kernels.args[n].bytes);
+    assert_eq!(of(0), (&[100, 60][..], &[128, 1][..], 4 * (99 * 128 + 60)));
+    assert_eq!(of(1), (&[60, 100][..], &[100, 1][..], 4 * 6000));
+}

@@ -73,7 +73,7 @@ impl Make {
         self.kernel.func.body = body;
         let func = &self.kernel.func;
         let params = func.params.iter().map(|p| func.buffer(*p).name.clone()).collect();
-        Lowered { name: func.name.clone(), params, kernels: vec![self.kernel] }
+        Lowered { name: func.name.clone(), params, shapes: Vec::new(), kernels: vec![self.kernel] }
     }
 }
 
