@@ -13,6 +13,7 @@ use crate::te::{self, Known};
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Longer texts, in bytes, are refused before they are read.
 pub const LONGEST_TEXT: usize = 1 << 20;
@@ -42,6 +43,13 @@ impl Schedule {
         let target = Target::parse(&text[name.clone()]).map_err(|e| e.text(text).label(name, "this target"))?;
         let program = te::parse(&keep(text, 0..whole.start)).map_err(|e| in_users_text(e, text))?;
         let steps = schedule::parse(&keep(text, whole.end..text.len())).map_err(|e| in_users_text(e, text))?;
+        // Errors of steps point into the user's text, too.
+        let own: Arc<str> = text.into();
+        let placed = |step: Step| match step.origin().map(|(_, span)| span) {
+            Some(span) => step.read_from(&own, span),
+            None => step,
+        };
+        let steps = steps.into_iter().map(placed).collect();
         Ok(Schedule { program, target, steps })
     }
 
@@ -87,19 +95,31 @@ impl Schedule {
         Ok((func, steps))
     }
 
-    /// Underlines a step in the printed schedule, or the word of it that the message speaks of, where an error points
-    /// nowhere yet.
+    /// Underlines a step in the text that it was read from (else in the printed schedule), or the word of it that the message
+    /// speaks of, where an error points nowhere yet; one that underlines the program says the step's line.
     fn at_step(&self, number: usize, error: Error) -> Error {
+        let step = &self.steps[number];
         if !error.labels().is_empty() {
-            return error;
+            return match step.origin() {
+                Some((text, span)) => {
+                    let line = text[..span.start].matches('\n').count() + 1;
+                    error.within(format!("line {line}: {}", &text[span]))
+                }
+                None => error,
+            };
         }
-        let before = Schedule { steps: self.steps[..number].to_vec(), ..self.clone() }.to_string().len();
-        let step = self.steps[number].to_string();
+        let (text, before, step) = match step.origin() {
+            Some((text, span)) => (text.to_string(), span.start, text[span].to_string()),
+            None => {
+                let before = Schedule { steps: self.steps[..number].to_vec(), ..self.clone() }.to_string().len();
+                (self.to_string(), before, step.to_string())
+            }
+        };
         let named = error.message().split('`').nth(1).unwrap_or("").to_string();
-        let word = step.split(' ').rfind(|w| *w == named);
+        let word = step.split_whitespace().rfind(|w| *w == named);
         let at = word.map_or(0, |w| w.as_ptr() as usize - step.as_ptr() as usize);
         let span = before + at..before + at + word.map_or(step.len(), str::len);
-        error.text(self.to_string()).label(span, if word.is_some() { "this name" } else { "this step" })
+        error.text(text).label(span, if word.is_some() { "this name" } else { "this step" })
     }
 
     /// The same, resolved, with every name stated that a step makes by default.
@@ -277,6 +297,29 @@ mod tests {
         let error =
             Schedule::parse("vec_add 8\ntarget sm_80\nsplit i ? 4\nsplit nope ? 2").unwrap().scheduled().unwrap_err();
         assert_eq!(error.context().last().map(String::as_str), Some("step 2 of 2"));
+    }
+
+    #[test]
+    fn a_refused_step_is_underlined_where_the_user_wrote_it() {
+        let text =
+            "# two\nvec_add 64\ntarget sm_80; split i ? 4 -> a b   # fine\n\n  split   nope  ? 2 # wrong\nunroll b\n";
+        let schedule = Schedule::parse(text).unwrap();
+        for schedule in
+            [schedule.clone(), schedule.clone().for_target(Target::sm_90()), schedule.resized(&[128]).unwrap()]
+        {
+            let error = schedule.scheduled().unwrap_err();
+            assert_eq!(error.source_text(), Some(text));
+            let [label] = error.labels() else { panic!("{error}") };
+            assert_eq!((label.span.start, &text[label.span.clone()]), (text.find("nope").unwrap(), "nope"));
+        }
+        // A step from elsewhere has its own text.
+        let steps = schedule::parse("split nope ? 2").unwrap();
+        let made = Schedule { steps, ..schedule.clone() };
+        assert_eq!(made.scheduled().unwrap_err().source_text(), Some("split nope ? 2"));
+        // One that underlines the program says its line.
+        let error = Schedule::parse("vec_add 64\ntarget sm_80\n\nbind i threadIdx.x; bind i threadIdx.y\n").unwrap();
+        let error = error.scheduled().unwrap_err();
+        assert!(error.context().iter().any(|c| c == "line 4: bind i threadIdx.y"), "{error}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::primitive::{self, Form, Kind, Parameter, Primitive};
 use super::{Args, IndexMap, Step, Value, find, is_name, limits};
 use crate::error::{Error, Result};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Reads steps.
 ///
@@ -17,6 +18,7 @@ pub fn parse(text: &str) -> Result<Vec<Step>> {
         let message = format!("a schedule of {} bytes; at most {} are read", text.len(), limits::TEXT);
         return Err(Error::input("step.limit", message));
     }
+    let whole: Arc<str> = text.into();
     let mut steps = Vec::new();
     let mut start = 0;
     for line in text.split_inclusive('\n') {
@@ -25,8 +27,9 @@ pub fn parse(text: &str) -> Result<Vec<Step>> {
         for piece in code.split_inclusive(';') {
             let words = words(piece.trim_end_matches(';'), at);
             if !words.is_empty() {
-                let step = step(&words).map_err(|e| underline(e, text, &words))?;
-                steps.push(step);
+                let step: Step = step(&words).map_err(|e| underline(e, text, &words))?;
+                let last = words.last().map_or(at, |w| w.span.end);
+                steps.push(step.read_from(&whole, words[0].span.start..last));
             }
             at += piece.len();
         }

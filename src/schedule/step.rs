@@ -6,7 +6,9 @@
 use super::IndexMap;
 use super::primitive::{Form, Kind, Parameter, Primitive};
 use crate::error::{Error, Result};
-use std::fmt::{Display, Formatter};
+use std::fmt::{Debug, Display, Formatter};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// One argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,6 +147,20 @@ pub struct Step {
     primitive: &'static Primitive,
     args: Args,
     remark: Option<String>,
+    origin: Option<Origin>,
+}
+
+/// Where a step was written: the whole text, and its bytes there. It makes no step another one.
+#[derive(Clone)]
+struct Origin {
+    text: Arc<str>,
+    span: Range<usize>,
+}
+
+impl Debug for Origin {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "bytes {:?}", self.span)
+    }
 }
 
 impl PartialEq for Step {
@@ -179,7 +195,7 @@ impl Step {
             let message = format!("`{}` makes at most {most} names, {} follow `->`", primitive.name, args.names.len());
             return Err(Error::input("step.args", message).help(format!("`{}`", primitive.usage())));
         }
-        Ok(Step { primitive, args, remark: None })
+        Ok(Step { primitive, args, remark: None, origin: None })
     }
 
     /// Which primitive.
@@ -201,6 +217,20 @@ impl Step {
     #[must_use]
     pub fn with_remark(mut self, remark: impl Into<String>) -> Step {
         self.remark = Some(remark.into());
+        self
+    }
+
+    /// The text that it was read from, and where it stands there.
+    pub fn origin(&self) -> Option<(&str, Range<usize>)> {
+        self.origin.as_ref().map(|o| (&*o.text, o.span.clone()))
+    }
+
+    /// The same step as one that stands there in a text; as it is, where the text has no such place.
+    #[must_use]
+    pub(crate) fn read_from(mut self, text: &Arc<str>, span: Range<usize>) -> Step {
+        if text.get(span.clone()).is_some() {
+            self.origin = Some(Origin { text: Arc::clone(text), span });
+        }
         self
     }
 

@@ -328,6 +328,14 @@ fn programs_with_strides_run() {
 }
 
 #[test]
+fn a_refused_step_is_shown_in_its_file() {
+    let wrong = File::new("line", "# a comment\nvec_add 8\n\ntarget sm_70\n# another\nsplit nope ? 4\n");
+    let (status, error) = bad(&["run", wrong.name(), "--device", "cpu"]);
+    assert!(status == Some(1) && error.contains(&format!("{}:6:7", wrong.name())), "{error}");
+    assert!(!error.contains("as printed"), "{error}");
+}
+
+#[test]
 fn what_is_said_reads_well() {
     let text = "program p\ninput A f32[8]\nT[i 8] f32 = A[i]\noutput B[i 8] f32 = T[i]\n\
                 output C[i 8] f32 = T[i] + A[i]\ntarget sm_80\n";
