@@ -71,8 +71,12 @@ impl KernelCertificate {
     /// Works out occupancy and waves from the registers that are known.
     pub(super) fn fill(&mut self, target: &Target, device: Device) {
         let threads = self.block.iter().fold(1u32, |n, e| n.saturating_mul(*e));
-        let limit = target.limits.registers_per_thread;
-        let registers = self.registers.ptxas.as_ref().map_or(self.registers.estimate.min(limit), |p| p.registers);
+        // A compiler gives out no more than what a block fits with, and keeps the rest in local memory.
+        let most = target.registers_for(threads);
+        let estimate = self.registers.estimate;
+        let assembled = self.registers.ptxas.as_ref().map(|p| p.registers);
+        self.registers.spilled = if assembled.is_some() { 0 } else { estimate.saturating_sub(most) };
+        let registers = assembled.unwrap_or(estimate.min(most));
         let found = target.occupancy(threads, registers, self.shared_bytes);
         self.occupancy = Occupancy {
             blocks: found.blocks,

@@ -48,6 +48,13 @@ fn figures(out: &mut String, certificate: &Certificate, k: &KernelCertificate) {
     };
     row("shared memory", format!("{} bytes", grouped(k.shared_bytes.into())));
     row("registers", registers(k));
+    if k.registers.spilled > 0 || k.registers.ptxas.as_ref().is_some_and(|p| p.spill_stores > 0) {
+        row(
+            "",
+            "try: smaller tiles of each thread, which hold fewer elements in local buffers; or blocks of fewer threads"
+                .into(),
+        );
+    }
     let o = &k.occupancy;
     let resident = format!("{} blocks, {} of {} warps a multiprocessor", o.blocks, o.warps, o.max_warps);
     row("occupancy", format!("{resident}, limited by {}", o.limited_by));
@@ -176,6 +183,11 @@ fn registers(k: &KernelCertificate) -> String {
     let live = k.compiled.as_ref().map_or(String::new(), |c| format!("{} live in the PTX, ", c.live_registers));
     let estimate = format!("{live}about {} in the lowered program ({parts})", r.estimate);
     match &r.ptxas {
+        None if r.spilled > 0 => {
+            let threads: u32 = k.block.iter().product();
+            let most = k.occupancy.registers;
+            format!("{estimate}; a thread of {threads} gets {most} at most: spills about {} registers", r.spilled)
+        }
         None => estimate,
         Some(p) if p.spill_stores + p.spill_loads + p.stack_frame == 0 => {
             format!("{} by ptxas {}, no spill; {estimate}", p.registers, p.version)

@@ -21,6 +21,7 @@ pub fn estimate(kernel: &LoweredKernel, sites: &Sites<'_>) -> Registers {
         local: fit(local),
         loaded: fit(loaded),
         addresses: fit(addresses),
+        spilled: 0,
         ptxas: None,
     }
 }

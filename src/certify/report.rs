@@ -73,6 +73,9 @@ pub struct Registers {
     pub loaded: u32,
     /// Pointers, indices and loop counters.
     pub addresses: u32,
+    /// What the estimate exceeds the registers by that a thread of so large a block can have: about so many are spilled. 0
+    /// where ptxas was asked, which says it itself.
+    pub spilled: u32,
     /// What ptxas came to, where it was asked.
     pub ptxas: Option<Assembled>,
 }

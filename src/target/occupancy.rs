@@ -48,6 +48,15 @@ impl Occupancy {
 }
 
 impl Target {
+    /// The most registers of a thread with which one block of so many threads fits on a multiprocessor: what a compiler may
+    /// give out before it spills.
+    pub fn registers_for(&self, threads: u32) -> u32 {
+        let l = &self.limits;
+        let per_scheduler = threads.div_ceil(32).max(1).div_ceil(4);
+        let per_warp = l.registers_per_sm / 4 / per_scheduler / l.register_granularity * l.register_granularity;
+        (per_warp / 32).min(l.registers_per_thread)
+    }
+
     /// How many blocks of `threads` threads, `registers` registers a thread and `shared` bytes of shared memory are
     /// resident on a multiprocessor. Registers are handed out to whole warps, four warps (one per scheduler) at a time.
     pub fn occupancy(&self, threads: u32, registers: u32, shared: u32) -> Occupancy {
@@ -93,6 +102,18 @@ mod tests {
     fn the_reserved_kilobyte_counts() {
         assert_eq!(blocks(Target::sm_80(), 128, 32, 41 * 1024).0, 3);
         assert_eq!(blocks(Target::sm_70(), 128, 32, 48 * 1024).0, 2);
+    }
+
+    #[test]
+    fn blocks_of_every_size_fit_with_the_registers_that_they_may_have() {
+        let most = |threads| Target::sm_90().registers_for(threads);
+        assert_eq!([32, 128, 256, 384, 512, 1024].map(most), [255, 255, 255, 168, 128, 64]);
+        for (target, threads) in Target::ALL.into_iter().flat_map(|t| (1..=1024).map(move |n| (t, n))) {
+            let registers = target.registers_for(threads);
+            assert!(target.occupancy(threads, registers, 0).blocks > 0, "{target} {threads}");
+            let more = target.occupancy(threads, registers + 1, 0).blocks;
+            assert_eq!(more, 0, "{target} {threads}");
+        }
     }
 
     #[test]

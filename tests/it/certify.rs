@@ -369,3 +369,24 @@ fn advice_is_true() {
     assert!(taken["vectorize"] >= 3 && taken["storage_align"] >= 3, "{taken:?}");
     assert!(taken["swizzle"] >= 2, "{taken:?}");
 }
+
+/// Blocks of 512 threads with 512 sums each: a compiler keeps to the registers that there are, and spills the rest.
+#[test]
+fn more_registers_than_there_are_are_spilled_and_said() {
+    let text = "gemm 256x1024x64 f32 NN\ntarget sm_90\ncache_write C C local -> C_local\n\
+                split i ? 16 16 -> i_0 i_1 i_2\nsplit j ? 32 32 -> j_0 j_1 j_2\n\
+                reorder i_0 j_0 i_1 j_1 k i_2 j_2\nreverse_compute_at C_local j_1 -> ax0 ax1\n\
+                bind i_0 blockIdx.y; bind j_0 blockIdx.x; bind i_1 threadIdx.y; bind j_1 threadIdx.x\n\
+                decompose_reduction C k\n";
+    let schedule: Schedule = text.parse().unwrap();
+    let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+    let certificate = certify(&lowered, &schedule.target);
+    let kernel = &certificate.kernels[0];
+    assert!(kernel.registers.estimate > 512, "{:?}", kernel.registers);
+    assert_eq!(kernel.registers.spilled, kernel.registers.estimate - 128);
+    assert_eq!((kernel.occupancy.registers, kernel.occupancy.blocks), (128, 1));
+    let text = warploom::certify::print(&certificate, &warploom::lower::print(&lowered));
+    let said = format!("a thread of 512 gets 128 at most: spills about {} registers", kernel.registers.spilled);
+    assert!(text.contains(&said) && text.contains("try: smaller tiles of each thread"), "{text}");
+    assert!(!text.contains("none fits"), "{text}");
+}
