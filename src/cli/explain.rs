@@ -13,6 +13,7 @@ use crate::loom::Schedule;
 use crate::lower;
 use crate::schedule;
 use crate::target::Target;
+use crate::te;
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,11 +22,14 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// A schedule: program, target and steps.
-    #[arg(required_unless_present = "primitives")]
+    #[arg(required_unless_present_any = ["primitives", "programs"])]
     file: Option<PathBuf>,
     /// List every step that there is, with its arguments.
     #[arg(long, conflicts_with_all = ["file", "last", "certificates"])]
     primitives: bool,
+    /// Say how programs are written: the grammar of what stands in front of `target`.
+    #[arg(long, conflicts_with_all = ["file", "last", "certificates", "primitives"])]
+    programs: bool,
     /// Show only the program after the last step.
     #[arg(long, conflicts_with = "certificates")]
     last: bool,
@@ -49,6 +53,10 @@ impl ExplainArgs {
 pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     if args.primitives {
         show::put(schedule::reference());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.programs {
+        show::put(te::GRAMMAR);
         return Ok(ExitCode::SUCCESS);
     }
     let file = args.file.as_ref().ok_or_else(|| Error::input("cli.input", "no file is given"))?;

@@ -10,6 +10,12 @@
 //! [`Known`] recognises what a builder made, so that it can be made again at another size.
 //!
 //! The result is a [`crate::ir::Func`] of stage Tensor that passes [`crate::ir::verify`].
+//!
+//! # Programs as text
+//!
+//! What [`parse`] reads and [`print()`] prints; `warploom explain --programs` says the same.
+//!
+#![doc = include_str!("text/programs.md")]
 
 mod build;
 mod known;
@@ -21,4 +27,4 @@ pub use build::{Epilogue, GemmSpec, Layout, batched_gemm, gemm, gemm_with, vec_a
 pub use known::Known;
 pub use operations::operations;
 pub use program::{MAX_BLOCKS, MAX_ELEMENTS, MAX_RANK, Program, Reducer, Stage, is_name};
-pub use text::{MAX_TEXT, parse, print};
+pub use text::{GRAMMAR, MAX_TEXT, parse, print};

@@ -227,6 +227,7 @@ fn explain_says_what_the_text_does_not_show() {
     );
     assert!(!text.contains("does not compile"), "{text}");
     assert!(good(&["explain", "--primitives"]).contains("| `split LOOP FACTORS.."));
+    assert_eq!(good(&["explain", "--programs"]), warploom::te::GRAMMAR);
 }
 
 #[test]
@@ -266,6 +267,7 @@ fn options_that_would_do_nothing_are_refused() {
         "dump examples/vec_add.loom --kind simt",
         "explain --primitives --certificates examples/vec_add.loom",
         "explain --primitives examples/vec_add.loom",
+        "explain --programs examples/vec_add.loom",
         "explain --last --certificates examples/vec_add.loom",
     ] {
         let words: Vec<&str> = arguments.split(' ').chain(["--device", "cpu"]).collect();
@@ -333,6 +335,15 @@ fn a_refused_step_is_shown_in_its_file() {
     let (status, error) = bad(&["run", wrong.name(), "--device", "cpu"]);
     assert!(status == Some(1) && error.contains(&format!("{}:6:7", wrong.name())), "{error}");
     assert!(!error.contains("as printed"), "{error}");
+}
+
+#[test]
+fn the_program_of_the_readme_runs() {
+    let readme = include_str!("../../README.md");
+    let section = readme.split("## Programs").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+    let program: String = section.lines().filter_map(|l| l.strip_prefix("    ")).map(|l| format!("{l}\n")).collect();
+    let text = good(&["run", File::new("readme", &program).name(), "--device", "cpu"]);
+    assert!(text.contains("soft, 0 steps") && text.contains("checked against f64"), "{text}");
 }
 
 #[test]

@@ -220,3 +220,23 @@ fn garbage_never_panics() {
         }
     }
 }
+
+/// What the grammar shows as builder lines and names as functions, the parser takes.
+#[test]
+fn the_grammar_tells_no_lies() {
+    let lines: Vec<&str> = GRAMMAR.lines().filter(|l| builder::NAMES.iter().any(|n| l.starts_with(n))).collect();
+    assert!(lines.len() >= 6, "{lines:?}");
+    for line in lines {
+        assert!(parse(line).is_ok(), "{line}");
+    }
+    let functions = GRAMMAR.split('`').find(|part| part.starts_with("abs ")).unwrap();
+    for function in functions.split_whitespace() {
+        let text = format!("program p\ninput A f32[8] strides [2] align 64\nl: output C[i 8] f32 = {function}(A[i])\n");
+        assert!(parse(&text).is_ok(), "{text}");
+    }
+    for reducer in ["sum", "max", "min"] {
+        assert!(GRAMMAR.contains(&format!("`{reducer}`")));
+        let text = format!("program p; input A f32[8, 4]; output C[i] f32 = {reducer}(k) A[i, k]");
+        assert!(parse(&text).is_ok(), "{text}");
+    }
+}
