@@ -276,7 +276,7 @@ fn one_extent_for_an_axis_in_a_kernel() {
     assert_eq!(refused(&f, "verify.threads"), message);
 }
 
-/// Seed 001's window sum: the stage is shared out among the threads again, inside their own loop.
+/// The MLC course's window sum: the stage is shared out among the threads again, inside their own loop.
 #[test]
 fn cooperative_stages_are_accepted_inside_the_thread_loop() {
     let mut f = after(&te::window_sum(1024).unwrap(), "split i ? 128 -> i0 i1\ncache_read C A shared -> A_s");
