@@ -176,7 +176,7 @@ mod tests {
     fn epilogues_shrink_with_their_products_and_what_does_not_shrink_is_announced() {
         let text = "gemm 8192x8192x8192 f16>f32>f16 NN bias relu\ntarget sm_80\n";
         let large = Schedule::parse(text).unwrap();
-        assert!(patience_for(&large.program).unwrap().starts_with("1.1e12 operations: "));
+        assert!(patience_for(&large.program).unwrap().starts_with("1.1e12 operations, "));
         let small = reduced(&large, WATCHED_OPERATIONS);
         assert_eq!(input::title(&small), "gemm 128x128x128 f16>f32>f16 NN bias relu");
         assert_eq!(patience_for(&small.program), None);

@@ -311,7 +311,8 @@ fn files_that_do_not_end_and_outputs_that_are_full_are_said() {
 
 #[test]
 fn what_the_chip_cannot_is_checked_in_sequence_and_ends_so() {
-    let text = "gemm 16x8x16 f16>f32>f32 NT\ntarget sm_70\ntensorize i mma.m16n8k16.f32.f16.f16\n";
+    let text =
+        "gemm 16x8x16 f16>f32>f32 NT\ntarget sm_70\ndecompose_reduction mma k; tensorize i mma.m16n8k16.f32.f16.f16\n";
     let file = File::new("chip", text);
     let out = output(&["run", file.name(), "--device", "cpu"]);
     let (printed, error) = (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
@@ -323,7 +324,7 @@ fn what_the_chip_cannot_is_checked_in_sequence_and_ends_so() {
 #[test]
 fn programs_with_strides_run() {
     let text = "program apart\ninput A f32[100, 100] strides [128, 1]\n\
-                output B[i 100, j 100] f32 strides [104, 1] = A[i, j] + 1.0\ntarget sm_80\n\
+                output B[i 100, j 100] f32 = A[i, j] + 1.0\ntarget sm_80\n\
                 bind i blockIdx.x; bind j threadIdx.x\n";
     let text = good(&["run", File::new("strides", text).name(), "--device", "cpu"]);
     assert!(text.contains("apart, 2 steps") && text.contains("checked against f64"), "{text}");
