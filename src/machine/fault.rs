@@ -5,7 +5,8 @@ use super::mbarrier;
 use super::race::Touch;
 use super::warp::{Trap, Warp};
 use crate::error::{Error, Fault};
-use crate::ir::{Stmt, Var, layout, print};
+use crate::ir::{Stmt, Var, print};
+use crate::lower::Shape;
 
 /// Which thread ran; `None` for a program that runs in sequence.
 #[derive(Debug, Clone, Copy)]
@@ -147,9 +148,8 @@ pub(super) fn element(code: &Code, warp: &Warp, a: &Access, lane: usize) -> Stri
     format!("{}[{}]", code.func.buffer(a.buffer).name, indices.join(", "))
 }
 
-/// The first element of a buffer that is not marked, as text.
-pub(super) fn unwritten(buffer: &crate::ir::Buffer, marks: &[u8]) -> Option<String> {
-    let (shape, strides) = (buffer.const_shape()?, layout::strides(buffer)?);
+/// The first element of an array of this shape and these strides that is not marked, as text. What lies between is nobody's.
+pub(super) fn unwritten(name: &str, (shape, strides): &Shape, marks: &[u8]) -> Option<String> {
     let total: i64 = shape.iter().product();
     for flat in 0..total {
         let mut rest = flat;
@@ -158,10 +158,10 @@ pub(super) fn unwritten(buffer: &crate::ir::Buffer, marks: &[u8]) -> Option<Stri
             index[d] = rest % shape[d];
             rest /= shape[d];
         }
-        let at: i64 = index.iter().zip(&strides).map(|(i, s)| i * s).sum();
+        let at: i64 = index.iter().zip(strides).map(|(i, s)| i * s).sum();
         if marks.get(at as usize) == Some(&0) {
             let index: Vec<String> = index.iter().map(i64::to_string).collect();
-            return Some(format!("{}[{}]", buffer.name, index.join(", ")));
+            return Some(format!("{}[{}]", name, index.join(", ")));
         }
     }
     None

@@ -16,7 +16,7 @@ use crate::array::Array;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Axis, Buffer, Func, Scope, layout, visit};
-use crate::lower::{Lowered, LoweredKernel};
+use crate::lower::{Lowered, LoweredKernel, Shape};
 use std::time::Instant;
 
 /// A parameter or a workspace of the program.
@@ -67,7 +67,7 @@ pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], lan
     };
     let code = compile(func, &plan)?;
     let order: Vec<usize> = func.params.iter().map(|p| p.0 as usize).collect();
-    with_memories(&globals, &order, options, args, |world| {
+    with_memories(&globals, (&order, &[]), options, args, |world| {
         let mut warp = Warp::new(&code, 0, 0, 1);
         let run = warp.run(&code, world, u64::MAX);
         run.map(|_| ()).map_err(|t| fault::explain(&t, &code, &warp, None))
@@ -77,7 +77,7 @@ pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], lan
 /// Fills memories from the arguments, runs, checks that outputs are complete, and gives the bytes back in any case.
 fn with_memories(
     globals: &[Global<'_>],
-    order: &[usize],
+    (order, stated): (&[usize], &[Shape]),
     options: &Options,
     args: &mut [Array],
     run: impl FnOnce(&mut World) -> Result<()>,
@@ -111,9 +111,12 @@ fn with_memories(
         arg.bytes = std::mem::take(&mut world.globals[g].bytes);
     }
     result?;
-    for &g in order {
-        if globals[g].written
-            && let Some(element) = fault::unwritten(globals[g].buffer, &world.globals[g].marks)
+    for (number, &g) in order.iter().enumerate().filter(|(_, g)| globals[**g].written) {
+        // Kernels know a parameter as one row; the program says which of its elements there are.
+        let buffer = globals[g].buffer;
+        let own = || Some((buffer.const_shape()?, layout::strides(buffer)?));
+        if let Some(shape) = stated.get(number).cloned().or_else(own)
+            && let Some(element) = fault::unwritten(&buffer.name, &shape, &world.globals[g].marks)
         {
             let message = format!("the program ended without writing {element}");
             return Err(Error::input("machine.unwritten", message));
@@ -193,15 +196,16 @@ pub(super) fn parallel(lowered: &Lowered, options: &Options, args: &mut [Array],
     }
     // Arguments that no kernel uses stay where they are.
     let mut used: Vec<&mut Array> = Vec::new();
-    let mut places = Vec::new();
-    for (arg, g) in args.iter_mut().zip(&order) {
+    let (mut places, mut stated) = (Vec::new(), Vec::new());
+    for (number, (arg, g)) in args.iter_mut().zip(&order).enumerate() {
         if let Some(g) = g {
             used.push(arg);
             places.push(*g);
+            stated.extend(lowered.shapes.get(number).cloned());
         }
     }
     let mut taken: Vec<Array> = used.iter_mut().map(|a| std::mem::replace(&mut **a, empty())).collect();
-    let result = with_memories(&globals, &places, options, &mut taken, |world| {
+    let result = with_memories(&globals, (&places, &stated), options, &mut taken, |world| {
         world.listener = listener;
         for (number, (kernel, (code, locals))) in lowered.kernels.iter().zip(&compiled).enumerate() {
             world.kernel = number;

@@ -324,7 +324,7 @@ fn what_the_chip_cannot_is_checked_in_sequence_and_ends_so() {
 #[test]
 fn programs_with_strides_run() {
     let text = "program apart\ninput A f32[100, 100] strides [128, 1]\n\
-                output B[i 100, j 100] f32 = A[i, j] + 1.0\ntarget sm_80\n\
+                output B[i 100, j 100] f32 strides [104, 1] = A[i, j] + 1.0\ntarget sm_80\n\
                 bind i blockIdx.x; bind j threadIdx.x\n";
     let text = good(&["run", File::new("strides", text).name(), "--device", "cpu"]);
     assert!(text.contains("apart, 2 steps") && text.contains("checked against f64"), "{text}");
