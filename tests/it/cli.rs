@@ -311,9 +311,7 @@ fn files_that_do_not_end_and_outputs_that_are_full_are_said() {
 
 #[test]
 fn what_the_chip_cannot_is_checked_in_sequence_and_ends_so() {
-    let text =
-        "gemm 16x8x16 f16>f32>f32 NT\ntarget sm_70\ndecompose_reduction mma k; tensorize i mma.m16n8k16.f32.f16.f16\n";
-    let file = File::new("chip", text);
+    let file = File::new("chip", "vec_add 4096\ntarget sm_80\nbind i threadIdx.x\n");
     let out = output(&["run", file.name(), "--device", "cpu"]);
     let (printed, error) = (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
     assert!(error.contains("runs in sequence instead") && printed.contains("in sequence, in "), "{printed}{error}");
