@@ -178,7 +178,7 @@ mod tests {
         let large = Schedule::parse(text).unwrap();
         assert!(patience_for(&large.program).unwrap().starts_with("1.1e12 operations, "));
         let small = reduced(&large, WATCHED_OPERATIONS);
-        assert_eq!(input::title(&small), "gemm 128x128x128 f16>f32>f16 NN bias relu");
+        assert_eq!(input::title(&small), "gemm 64x128x128 f16>f32>f16 NN bias relu");
         assert_eq!(patience_for(&small.program), None);
         assert_eq!(input::title(&large.resized(&[64]).unwrap()), "gemm 64x64x64 f16>f32>f16 NN bias relu");
     }

@@ -234,7 +234,12 @@ impl Wgmma {
         }
         if self.loader {
             // Registers are moved between whole warpgroups; one that multiplies alone has enough of them.
-            let warps = if self.groups > 1 { "4 regs=40" } else { "1" };
+            // A copy for each panel of 16 bytes has more addresses to keep.
+            let warps = match (self.groups > 1, self.swizzle > 0) {
+                (true, true) => "4 regs=40",
+                (true, false) => "4 regs=88",
+                (false, _) => "1",
+            };
             let _ = writeln!(out, "specialize A_s B_s -> load warps={warps}");
         }
         out

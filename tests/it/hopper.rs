@@ -1,6 +1,7 @@
 //! The worked example taken apart: every subset of its parts is a program of its own, which lowers, or is refused with a reason,
 //! runs without a race on the CPU machine, and computes the product.
 
+use super::ptxas::tools;
 use warploom::gemm::{Gemm, Wgmma};
 use warploom::lower::mutate::mutants;
 use warploom::lower::{Lowered, lower, print, verify};
@@ -125,6 +126,25 @@ fn every_subset_of_the_worked_example_is_right_or_refused() {
     }
     println!("{right} are right, {} are refused:\n{}", refused.len(), refused.join("\n"));
     assert_eq!([right, refused.len()], if step == 1 { [192, 64] } else { EVERY_FIFTH });
+}
+
+/// Those of large tiles that a GPU tries, and the others without a swizzle, whose copies are many.
+#[test]
+fn subsets_of_large_tiles_assemble_into_registers_alone() {
+    let tools = tools();
+    let mut unclean = Vec::new();
+    let chosen = |n: &usize, subset: &Subset| n.is_multiple_of(11) || n.is_multiple_of(3) && subset.parts.swizzle == 0;
+    for (_, subset) in subsets(false).into_iter().enumerate().filter(|(n, subset)| chosen(n, subset)) {
+        let schedule = schedule(&subset, [512, 512, 448]).unwrap();
+        let Ok(kernels) = warploom::compile(&schedule) else { continue };
+        for ptxas in &tools {
+            let made = ptxas.assemble(&kernels.text, schedule.target.name).unwrap();
+            if made.usage.iter().any(|u| !u.is_clean()) || !made.warnings.is_empty() {
+                unclean.push(format!("{} by ptxas {}: {:?}", subset.name, ptxas.version, made.usage));
+            }
+        }
+    }
+    assert!(unclean.is_empty(), "{unclean:#?}");
 }
 
 /// A batch of products, by the steps that are recommended and by the tiles of large products at a small size.
