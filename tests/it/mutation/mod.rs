@@ -1,8 +1,10 @@
 //! What the checks find: every example's kernels at small sizes, damaged one thing at a time as a faulty pass could.
 
+mod classes;
 mod equal;
 mod subjects;
 
+use classes::Classes;
 use equal::EQUAL;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -20,6 +22,11 @@ fn found(lowered: &Lowered, naive: &[Vec<Vec<u32>>], policy: Policy) -> Option<S
     if let Some(error) = lowered.kernels.iter().find_map(|k| verify(k).err()) {
         return Some(error.code().to_string());
     }
+    found_by_machine(lowered, naive, policy)
+}
+
+/// What of the machine finds a mutant, or the result.
+fn found_by_machine(lowered: &Lowered, naive: &[Vec<Vec<u32>>], policy: Policy) -> Option<String> {
     let options = Options { policy, ..Options::new(Mode::Ring) };
     naive.iter().zip(1..).find_map(|(wanted, seed)| match ring_lowered_with(lowered, &options, seed) {
         Err(error) => Some(error.code().to_string()),
@@ -76,6 +83,16 @@ fn verdict(subject: &Subject, number: usize, mutant: &Mutant) -> Option<String> 
     all.into_iter().flatten().next()
 }
 
+/// Whether the machine finds a mutant of a class by itself, where the verifier has found it first.
+fn by_machine(subject: &Subject, mutant: &Mutant, verdict: Option<&str>) -> bool {
+    match verdict {
+        Some("lower.verify" | "lower.bug") if classes::of(mutant).is_some() => {
+            POLICIES.iter().any(|p| found_by_machine(&mutant.lowered, &subject.naive, *p).is_some())
+        }
+        found => found.is_some(),
+    }
+}
+
 /// Does the work of each number below `count` on all processors, in order of the numbers.
 fn each<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -101,7 +118,7 @@ fn each<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
 /// `WARPLOOM_SUBJECTS=wgmma` damages only the programs with that in their names.
 #[test]
 fn damage_is_found() {
-    let (start, mut score) = (Instant::now(), Score::default());
+    let (start, mut score, mut classes) = (Instant::now(), Score::default(), Classes::default());
     let chosen = std::env::var("WARPLOOM_SUBJECTS").unwrap_or_default();
     let subjects: Vec<Subject> = subjects().into_iter().filter(|s| s.name.contains(&chosen)).collect();
     for s in &subjects {
@@ -110,11 +127,17 @@ fn damage_is_found() {
         }
         let (before, mutants) = (start.elapsed(), mutants(&s.lowered));
         let verdicts = each(mutants.len(), |n| verdict(s, n, &mutants[n]));
+        let by_machine = each(mutants.len(), |n| by_machine(s, &mutants[n], verdicts[n].as_deref()));
         eprintln!("{}: {} mutants in {:.1?}", s.name, mutants.len(), start.elapsed() - before);
-        for (mutant, found) in mutants.into_iter().zip(verdicts) {
+        for ((mutant, found), by_machine) in mutants.into_iter().zip(verdicts).zip(by_machine) {
+            let survivor = (s.name.clone(), mutant.kind, mutant.what.clone());
+            let equal = found.is_none() && EQUAL.iter().any(|e| is_of(e, &survivor));
+            classes.count(&s.name, &mutant, found.is_some(), by_machine, equal);
             score.count(s, mutant, found);
         }
     }
+    eprintln!("{}", classes.table());
+    classes.check();
     for (kind, (caught, all)) in &score.by_kind {
         eprintln!("{kind:>16}: {caught} of {all}");
     }
