@@ -77,7 +77,7 @@ impl<'c, 'm> Builder<'c, 'm> {
         self.ir.position_at_end(block);
     }
 
-    /// Goes on in front of what ends a block, which is finished.
+    /// Goes on at a block's end, in front of what ends it if it is finished.
     pub fn before_end(&self, block: BasicBlock<'c>) {
         match block.get_terminator() {
             Some(end) => self.ir.position_before(&end),

@@ -63,13 +63,14 @@ impl<'c> Body<'c, '_, '_> {
         self.b.before_end(from);
         let first = self.emit_sum(&Affine { terms: rest, constant: sum.constant })?;
         if first.range.0 < 0 {
-            self.b.at_end(here);
+            self.b.before_end(here);
             return Ok(None);
         }
         let first = self.remainder(first, modulus)?;
         self.b.before_first(body);
         let value = self.b.induction(first, from, "")?.into_int_value();
-        self.b.at_end(here);
+        // Where what is in front of a loop is itself counted by one around it, the block has its end already.
+        self.b.before_end(here);
         let number = Number { value, range: (0, i128::from(modulus) - 1) };
         self.rolled[at].counters.push(Counter { of: sum.clone(), modulus, step, number });
         Ok(Some(number))

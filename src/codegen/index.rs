@@ -9,6 +9,7 @@ use super::session::bug;
 use crate::error::Result;
 use crate::ir::simplify::{Affine, affine};
 use crate::ir::{CmpOp, Cond, Index, IndexOp, Var, visit};
+use crate::lower::LANES;
 use inkwell::IntPredicate;
 use inkwell::values::{InstructionOpcode, IntValue};
 
@@ -50,9 +51,6 @@ impl<'c> Number<'c> {
 fn fits_i32(r: Range) -> bool {
     r.0 >= i128::from(i32::MIN) && r.1 <= i128::from(i32::MAX)
 }
-
-/// Lanes of a warp.
-const LANES: i64 = 32;
 
 /// What a wrapped 64-bit value can be, where nothing better is known.
 const ANY: Range = (i64::MIN as i128, i64::MAX as i128);

@@ -29,6 +29,8 @@ mod vectors;
 mod verify;
 mod walks;
 
+pub(crate) use units::LANES;
+
 use crate::error::{Error, Result};
 use crate::intrin;
 use crate::ir::simplify::Env;

@@ -109,3 +109,14 @@ fn every_width_of_the_recipe_is_right_in_every_order() {
         }
     }
 }
+
+/// A loop with barriers is written out as often as it is asked to be, and no more often by itself.
+#[test]
+fn slots_are_written_out_where_they_are_asked_to_be() {
+    let products = |text: &str| {
+        let schedule = Schedule::parse(text).unwrap();
+        warploom::compile(&schedule).unwrap().text.matches("wgmma.mma_async").count()
+    };
+    let asked = text().replace("pipeline k0", "annotate k0 unroll_limit 4\npipeline k0");
+    assert_eq!(products(&asked), 4 * products(&text()));
+}
