@@ -5,6 +5,8 @@ pub mod array;
 pub mod dtype;
 pub mod error;
 
+pub mod index;
+
 pub mod ir;
 pub mod te;
 

@@ -11,11 +11,12 @@ use std::path::Path;
 const LEAVES: [&str; 3] = ["error", "dtype", "array"];
 
 /// A room and the rooms besides the leaves that it may use. The map of src/ARCHITECTURE.md in one table; `cli` and `lib` use all.
-const LAYERS: [(&str, &[&str]); 21] = [
+const LAYERS: [(&str, &[&str]); 22] = [
     ("error", &[]),
     ("dtype", &[]),
     ("array", &[]),
-    ("ir", &[]),
+    ("index", &[]),
+    ("ir", &["index"]),
     ("te", &["ir"]),
     ("target", &[]),
     ("intrin", &["ir", "te", "target"]),

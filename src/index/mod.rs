@@ -1,0 +1,58 @@
+//! Integer questions, decided.
+//!
+//! A [`Question`] has variables with ranges and a formula over terms: sums, products with constants, quotients and remainders by
+//! constants, minima, maxima, exclusive or, and products of terms. [`Question::decide`] finds a point that satisfies the formula, shows
+//! that there is none, or says that its budget did not suffice. To prove a claim, one asks for a point that violates it.
+//!
+//! The procedure is exact; nothing is sampled. In each branch of the search
+//!
+//! 1. quotients and remainders are variables with an equation (`x = by * q + r`, `0 <= r < by`), shared between equal terms;
+//! 2. equations are divided by their common factor (which refutes those that it does not divide), taken apart into digits
+//!    where ranges leave the small terms one value, and else solved for a variable, with Euclid's algorithm where no coefficient
+//!    is 1;
+//! 3. ranges and rows narrow each other;
+//! 4. Fourier-Motzkin elimination with integer tightening shows that nothing is left, or gives a point to try;
+//! 5. else the branch is divided: at a disjunction, at a factor of a product, at a sum with few values, at a variable.
+//!
+//! [`Answer::Point`] has been evaluated against the question as it was asked. Arithmetic is checked: what does not fit ends as
+//! [`Answer::Undecided`]. The budget counts steps, so that the same question has the same answer everywhere.
+
+mod equation;
+mod linear;
+mod project;
+mod question;
+mod search;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use linear::{Int, Linear, Variable};
+pub use question::{Compare, Formula, Question};
+
+/// What is known of a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// No point satisfies it.
+    Impossible,
+    /// This one does: the values of the variables by number, those of terms included.
+    Point(Vec<Int>),
+    /// The budget is spent, or a number is too large.
+    Undecided,
+}
+
+/// Steps that a question may take unless its asker says otherwise.
+pub const STEPS: u64 = 1 << 21;
+
+impl Question {
+    /// Answers within a number of steps; also says how many were taken.
+    pub fn decide(&self, steps: u64) -> (Answer, u64) {
+        let budget = state::Budget::new(steps);
+        let answer = search::search(self, &budget);
+        (answer, steps - budget.left())
+    }
+
+    /// The value that a term has at a point.
+    pub fn value(&self, point: &[Int], term: &Linear) -> Option<Int> {
+        term.eval(&|v| point.get(v.0 as usize).copied())
+    }
+}
