@@ -20,7 +20,11 @@ mod launch;
 mod listing;
 mod math;
 mod packed;
+mod poison;
+#[cfg(test)]
+mod poison_tests;
 mod product;
+mod ranges;
 mod regroup;
 mod session;
 mod slices;
@@ -38,6 +42,8 @@ use inkwell::values::PointerValue;
 
 /// The address space of shared memory.
 const SHARED: u16 = 3;
+/// The name of the array of all shared memory.
+const SHARED_MEMORY: &str = "shared_memory";
 /// The alignment of shared memory: what the widest swizzle needs.
 const SHARED_ALIGN: u32 = 1024;
 
@@ -47,6 +53,11 @@ const SHARED_ALIGN: u32 = 1024;
 /// [`crate::error::Fault::Chip`] for types without ordinary code, [`crate::error::Fault::Input`] for kernels too
 /// large to write out, [`crate::error::Fault::Bug`] for anything that LLVM refuses.
 pub fn compile(lowered: &Lowered, target: &Target) -> Result<Kernels> {
+    build(lowered, target, |_| ())
+}
+
+/// Compiles, and shows the module as the backend gets it.
+fn build(lowered: &Lowered, target: &Target, show: impl FnOnce(&Module)) -> Result<Kernels> {
     let mut used = lowered.features();
     // Kernels with mbarriers use what came with bulk copies where the chip has it: elections, waits that sleep.
     used.set(
@@ -67,6 +78,8 @@ pub fn compile(lowered: &Lowered, target: &Target) -> Result<Kernels> {
     emit(&builder, lowered, &entries, &mut listing)?;
     module.verify().map_err(|e| Error::bug("codegen.verify", e.to_string()))?;
     let llvm = module.print_to_string().to_string();
+    session::optimize(&module, target, ptx_version, &log)?;
+    show(&module);
     let ptx = session::to_ptx(&module, target, ptx_version, &log)?;
     let heads: Vec<_> = entries.iter().zip(&lowered.kernels).map(|(e, k)| describe::head(e, k, target)).collect();
     let text = listing.annotate(&ptx, &heads);
@@ -102,7 +115,7 @@ fn uses_shared(kernel: &LoweredKernel) -> bool {
 /// `.extern .shared .align 1024 .b8 shared_memory[]`: its size is the launch's.
 fn shared_memory<'c>(context: &'c Context, module: &Module<'c>) -> PointerValue<'c> {
     let bytes = context.i8_type().array_type(0);
-    let global = module.add_global(bytes, Some(AddressSpace::from(SHARED)), "shared_memory");
+    let global = module.add_global(bytes, Some(AddressSpace::from(SHARED)), SHARED_MEMORY);
     global.set_linkage(Linkage::External);
     global.set_alignment(SHARED_ALIGN);
     global.as_pointer_value()

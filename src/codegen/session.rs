@@ -4,6 +4,7 @@
 //! although it failed, so the log is the verdict. Target machines are kept per thread: making one costs more than a
 //! small kernel.
 
+use super::poison;
 use crate::error::{Error, Result};
 use crate::target::Target;
 use inkwell::OptimizationLevel;
@@ -121,11 +122,16 @@ pub fn prepare(module: &Module, machine: &TargetMachine) {
     module.set_data_layout(&machine.get_target_data().get_data_layout());
 }
 
-/// Verifies the module, optimizes it and writes it as PTX.
-pub fn to_ptx(module: &Module, target: &Target, ptx: u32, log: &Diagnostics) -> Result<String> {
+/// Runs the passes and leaves no flag to the backend that depends on a branch.
+pub fn optimize(module: &Module, target: &Target, ptx: u32, log: &Diagnostics) -> Result<()> {
     let machine = machine(target, ptx)?;
     module.run_passes(PASSES, &machine, PassBuilderOptions::create()).map_err(|e| bug(e.to_string()))?;
     log.check("optimizing")?;
+    poison::keep_what_holds_for_all(module)
+}
+
+/// Writes an optimized module as PTX.
+pub fn to_ptx(module: &Module, target: &Target, ptx: u32, log: &Diagnostics) -> Result<String> {
     let machine = writer(module, target, ptx)?;
     let buffer = machine.write_to_memory_buffer(module, FileType::Assembly).map_err(|e| bug(e.to_string()))?;
     log.check("writing PTX")?;

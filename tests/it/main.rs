@@ -1,5 +1,6 @@
 //! The one test binary: text cases, differential runs, the machine, ptxas, the GPU, and the tree itself.
 
+mod addresses;
 mod auto;
 mod bulk;
 mod bytes;
