@@ -29,8 +29,13 @@ const WHO: u64 = MANY_LANES - 1;
 /// A write by a copy under way: in nobody's past.
 const IN_FLIGHT: u64 = u64::MAX;
 
-fn time(stamp: u64) -> u64 {
+pub(super) fn time(stamp: u64) -> u64 {
     stamp >> TIME
+}
+
+/// The agent and the lane of a stamp, and whether a copy made the access.
+pub(super) fn who(stamp: u64) -> (usize, usize, bool) {
+    (agent(stamp), (stamp & 31) as usize, stamp & COPIED != 0)
 }
 
 fn agent(stamp: u64) -> usize {

@@ -45,6 +45,7 @@ mod listen;
 mod mbarrier;
 mod memory;
 mod product;
+mod ptx;
 mod race;
 mod report;
 mod ring;

@@ -22,12 +22,14 @@
 //!
 //! To name the earlier access, the kernel runs again under a [`Watch`] that stops where it happens.
 
+mod bytes;
 mod engine;
 
 use super::clocks::{self, By, Clocks, Life};
 use super::code::{Access, Place};
 use super::memory::Memory;
 use super::warp::Trap;
+pub(super) use bytes::Raw;
 use std::ops::Range;
 
 /// The bits of a stamp: 52 of time, two flags, ten of the thread's number in its block.
@@ -106,8 +108,12 @@ impl Clock {
     }
 
     pub fn life(&self, access: &Access) -> Life {
-        let born = if matches!(access.place, Place::Shared { .. }) { self.block } else { self.kernel };
-        Life { born: born >> TIME, ordered: access.ordered }
+        self.life_of(matches!(access.place, Place::Shared { .. }), access.ordered)
+    }
+
+    fn life_of(&self, shared: bool, ordered: bool) -> Life {
+        let born = if shared { self.block } else { self.kernel };
+        Life { born: born >> TIME, ordered }
     }
 
     /// A kernel begins, with so many threads in a block and blocks in a cluster.
@@ -176,9 +182,14 @@ impl Clock {
     /// What a warp sees of a memory.
     #[inline(always)]
     pub fn view(&self, warp: usize, access: &Access) -> View {
-        let born = if matches!(access.place, Place::Shared { .. }) { self.block } else { self.kernel };
+        self.view_of(warp, matches!(access.place, Place::Shared { .. }), access.ordered)
+    }
+
+    #[inline(always)]
+    fn view_of(&self, warp: usize, shared: bool, ordered: bool) -> View {
+        let born = if shared { self.block } else { self.kernel };
         let last = self.warps.get(warp).copied().unwrap_or(0);
-        let (barrier, last) = match (access.ordered, self.coarse) {
+        let (barrier, last) = match (ordered, self.coarse) {
             (true, false) => (self.barrier, last),
             (true, true) => (self.barrier, u64::MAX),
             (false, _) => (self.block, 0),

@@ -25,7 +25,7 @@ const LAYERS: [(&str, &[&str]); 22] = [
     ("loom", &["ir", "te", "schedule", "auto", "target"]),
     ("gemm", &["ir", "te", "intrin", "schedule", "target", "loom"]),
     ("lower", &["ir", "intrin", "target"]),
-    ("machine", &["ir", "intrin", "lower"]),
+    ("machine", &["ir", "intrin", "lower", "kernel"]),
     ("kernel", &[]),
     ("assemble", &[]),
     ("certify", &["ir", "intrin", "target", "lower", "machine", "kernel", "assemble"]),
