@@ -153,7 +153,7 @@ fn halt(trap: Trap, warp: Warp, at: Where) -> Box<Halt> {
     Box::new(Halt { trap, warp, at })
 }
 
-fn blocks(grid: [u32; 3], policy: Policy, rng: &mut fastrand::Rng) -> Box<dyn Iterator<Item = [u32; 3]>> {
+pub(super) fn blocks(grid: [u32; 3], policy: Policy, rng: &mut fastrand::Rng) -> Box<dyn Iterator<Item = [u32; 3]>> {
     let [gx, gy, gz] = grid.map(u64::from);
     let total = gx * gy * gz;
     let place = move |b: u64| [(b % gx) as u32, (b / gx % gy) as u32, (b / gx / gy) as u32];
@@ -262,7 +262,7 @@ fn choose(states: &[State], barriers: &Mbarriers, policy: Policy, rng: &mut fast
 }
 
 /// The lane that a warp elects: any, but always the same one.
-fn elected(full: u32, policy: Policy, rng: &mut fastrand::Rng) -> usize {
+pub(super) fn elected(full: u32, policy: Policy, rng: &mut fastrand::Rng) -> usize {
     let lanes = full.count_ones() as usize;
     match policy {
         Policy::InOrder => 0,

@@ -70,6 +70,7 @@ use crate::ir::Func;
 use crate::lower::Lowered;
 use listen::Listener;
 
+pub use ptx::run_ptx;
 pub use listen::{BoxCopy, Event, Flight, Happened, Request, Statement, Tile};
 
 /// What data are.

@@ -30,8 +30,6 @@ pub(in crate::machine::ptx) enum State {
     Ready,
     /// At the barrier of the block of that number, which so many threads of the block join.
     Barrier { number: u32, threads: u32 },
-    /// At a barrier of the lanes of a mask.
-    WarpBarrier { lanes: u32 },
     /// Until [`super::world::World::progress`] is no longer this.
     Blocked { progress: u64 },
 }

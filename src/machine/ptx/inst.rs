@@ -104,7 +104,7 @@ pub(in crate::machine::ptx) enum Operand {
 }
 
 /// A special register.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::machine::ptx) enum Special {
     Tid(u8),
     Ntid(u8),

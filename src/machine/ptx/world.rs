@@ -105,6 +105,8 @@ pub(in crate::machine::ptx) struct World {
     /// Instructions of warps that have run, and the most that may.
     pub steps: u64,
     pub limit: u64,
+    /// Stores of single threads that have run.
+    pub stores: u64,
     /// Counts what a blocked warp may wait for: phases that end, copies that land.
     pub progress: u64,
     /// The kernel may have begun before the one in front of it ended.
@@ -131,6 +133,7 @@ impl World {
             shared_bytes: 0,
             line: 0,
             steps: 0,
+            stores: 0,
             limit,
             progress: 0,
             early: false,
@@ -296,6 +299,23 @@ impl World {
             }
             memory.lines[units].iter_mut().for_each(|l| l[0] = self.line);
         }
+        Ok(())
+    }
+
+    /// Notes that ld.global.nc reads bytes: the kernel may not write them.
+    pub fn note_constant(&mut self, lane: usize, spot: Spot, bytes: usize) -> Result<(), Trap> {
+        let units = self.units(spot, bytes);
+        let memory = &mut self.memories[spot.memory];
+        if memory.written.is_empty() {
+            return Ok(());
+        }
+        let cells = memory.cells.get(units).unwrap_or_default();
+        if cells.iter().any(|c| c.write != 0 && self.clock.is_of_kernel(c.write)) {
+            let message = format!("ld.global.nc reads {} where the same kernel has written it", memory.name);
+            return Err(Trap::lane("nc", lane, message));
+        }
+        memory.constant.resize(memory.bytes.len(), 0);
+        memory.constant[spot.offset..spot.offset + bytes].fill(1);
         Ok(())
     }
 

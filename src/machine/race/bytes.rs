@@ -56,6 +56,27 @@ impl Clock {
         self.land(cells, units, Lands { now: self.now << TIME, warp: by.warp, lane: by.lane });
     }
 
+    /// These warps meet with all their lanes; without vector clocks they are all warps of the block.
+    pub fn raw_meet(&mut self, warps: &[usize]) {
+        if !self.precise {
+            return self.block_barrier();
+        }
+        let now = self.tick();
+        let mut seen = clocks::Seen::default();
+        warps.iter().for_each(|w| seen.join(&self.clocks.release(*w, u32::MAX, u32::MAX, now)));
+        warps.iter().for_each(|w| self.clocks.acquire(*w, u32::MAX, u32::MAX, &seen));
+    }
+
+    /// Lanes of a warp meet; `full`: the lanes that the warp has.
+    pub fn raw_meet_lanes(&mut self, warp: usize, mask: u32, full: u32) {
+        if !self.precise || mask == full {
+            return self.warp_barrier(warp);
+        }
+        let now = self.tick();
+        let seen = self.clocks.release(warp, mask, full, now);
+        self.clocks.acquire(warp, mask, full, &seen);
+    }
+
     /// Whether the access that a write stamp stands for was made since the kernel began.
     pub fn is_of_kernel(&self, stamp: u64) -> bool {
         match self.precise {
