@@ -1,4 +1,29 @@
 //! Matrix and asynchronous instructions: mma, ldmatrix, stmatrix, wmma, wgmma, mbarriers, bulk copies, clusters.
+//!
+//! Everything here is written from the PTX ISA, not from warploom's instruction rows, layouts or code generator, so that it is a second
+//! opinion on where an element is: `fragment` and `opaque` (registers), `exchange` (ldmatrix), `tile` (descriptors and swizzles).
+//!
+//! # What is asynchronous
+//!
+//! An asynchronous operation is an agent of its own ([`crate::machine::clocks`]): the bulk loads that complete on an mbarrier, the
+//! bulk stores of a warp, the wgmmas of a warp. Threads know of it only behind the wait that covers it, and it knows of writes of threads
+//! only behind a proxy fence. A bulk load lands, and a bulk store reads and writes, at any time between its start and that wait, as the
+//! policy draws. A wgmma computes when it starts, but reads shared memory as an agent until its group has been waited for, and until then
+//! nothing else may touch its registers; so the verdict is that of the worst time.
+
+mod bulk;
+mod cluster;
+mod exchange;
+mod fragment;
+mod mbarrier;
+mod mma;
+mod number;
+mod opaque;
+mod operands;
+mod tensor_map;
+mod tile;
+mod wgmma;
+mod wmma;
 
 use super::inst::{Entry, Inst};
 use super::trap::Trap;
@@ -8,34 +33,69 @@ use crate::error::Result;
 
 /// A decoded instruction of this module.
 #[derive(Debug, Clone)]
-pub(in crate::machine::ptx) enum Op {}
+pub(in crate::machine::ptx) enum Op {
+    Mma(mma::Mma),
+    Exchange(exchange::Exchange),
+    Wmma(wmma::Wmma),
+    Wgmma(wgmma::Wgmma),
+    Mbarrier(mbarrier::Op),
+    Bulk(bulk::Bulk),
+    Cluster(cluster::Op),
+}
 
 /// What the blocks of a cluster share beside memory: mbarriers, and copies and products under way.
 #[derive(Debug, Clone, Default)]
-pub(in crate::machine::ptx) struct State {}
+pub(in crate::machine::ptx) struct State {
+    /// Warps of a block.
+    each: usize,
+    mbarriers: mbarrier::Mbarriers,
+    bulk: bulk::Copies,
+    products: wgmma::State,
+    cluster: cluster::State,
+}
 
 impl State {
     /// A cluster of so many blocks, each of so many warps, begins.
-    pub fn begin(&mut self, _blocks: usize, _warps: usize) {}
+    pub fn begin(&mut self, blocks: usize, warps: usize) {
+        *self = State { each: warps, ..State::default() };
+        self.products.begin(blocks * warps, warps);
+        self.cluster.begin(blocks * warps, warps);
+    }
 
     /// How many asynchronous operations may land now.
     pub fn pending(&self) -> usize {
-        0
+        self.bulk.pending()
     }
 
     /// One of them lands. [`World::tensor`] is empty meanwhile: `self` was taken out of it.
-    pub fn land(&mut self, _which: usize, _world: &mut World) -> std::result::Result<(), Trap> {
-        Ok(())
+    pub fn land(&mut self, which: usize, world: &mut World) -> std::result::Result<(), Trap> {
+        self.bulk.land(which, &mut self.mbarriers, world)
     }
 
     /// All threads of the cluster have ended and nothing is pending: what is left undone.
     pub fn end(&mut self, _world: &mut World) -> std::result::Result<(), Trap> {
-        Ok(())
+        self.bulk.end()?;
+        self.products.end()?;
+        self.mbarriers.end()
     }
 
     /// For a deadlock: what the warps wait for.
     pub fn waits(&self) -> String {
-        String::new()
+        self.mbarriers.waits() + &self.cluster.waits()
+    }
+
+    /// Whether a warp has registers that ordinary instructions may not touch, or that it has fenced for wgmma.
+    #[inline]
+    pub fn is_watching(&self, warp: usize) -> bool {
+        self.products.is_watching(warp)
+    }
+
+    /// An ordinary instruction of a warp is about to access its registers.
+    ///
+    /// # Errors
+    /// One of them belongs to a wgmma under way.
+    pub fn touch(&mut self, warp: usize, inst: &Inst) -> std::result::Result<(), Trap> {
+        self.products.touch(warp, inst)
     }
 }
 
@@ -43,16 +103,48 @@ impl State {
 ///
 /// # Errors
 /// An instruction of this module with a form or with operands that it does not have.
-pub(in crate::machine::ptx) fn decode(_inst: &Inst, _entry: &Entry) -> Result<Option<Op>> {
-    Ok(None)
+pub(in crate::machine::ptx) fn decode(inst: &Inst, _entry: &Entry) -> Result<Option<Op>> {
+    let second = inst.opcode.get(1).map_or("", String::as_str);
+    Ok(Some(match (inst.opcode[0].as_str(), second) {
+        ("mma", _) => Op::Mma(mma::Mma::decode(inst)?),
+        ("ldmatrix" | "stmatrix" | "movmatrix", _) => Op::Exchange(exchange::Exchange::decode(inst)?),
+        ("wmma", _) => Op::Wmma(wmma::Wmma::decode(inst)?),
+        ("wgmma", _) => Op::Wgmma(wgmma::Wgmma::decode(inst)?),
+        ("mbarrier", _) => Op::Mbarrier(mbarrier::Op::decode(inst)?),
+        ("cp", "async") if inst.has("bulk") => Op::Bulk(bulk::Bulk::decode(inst)?),
+        ("cp", "reduce") => return Err(operands::unsupported(inst, "bulk reductions are not supported")),
+        ("prefetch", "tensormap") => Op::Bulk(bulk::Bulk::PrefetchMap),
+        ("fence", "proxy" | "mbarrier_init")
+        | ("barrier", "cluster")
+        | ("mapa" | "setmaxnreg" | "griddepcontrol" | "elect", _) => Op::Cluster(cluster::Op::decode(inst)?),
+        _ => return Ok(None),
+    }))
 }
 
 /// Whether the instruction needs vector clocks: it orders accesses of some warps, or another agent accesses memory.
 pub(in crate::machine::ptx) fn needs_clocks(op: &Op) -> bool {
-    match *op {}
+    matches!(op, Op::Wgmma(_) | Op::Mbarrier(_) | Op::Bulk(_) | Op::Cluster(cluster::Op::Fence | cluster::Op::Arrive { .. }))
 }
 
 /// Executes the instruction for the lanes of the context's mask.
-pub(in crate::machine::ptx) fn step(op: &Op, _context: &mut Context<'_>) -> std::result::Result<Next, Trap> {
-    match *op {}
+pub(in crate::machine::ptx) fn step(op: &Op, context: &mut Context<'_>) -> std::result::Result<Next, Trap> {
+    match op {
+        Op::Mma(op) => op.step(context)?,
+        Op::Exchange(op) => op.step(context)?,
+        Op::Wmma(op) => op.step(context)?,
+        _ => {
+            // The state is apart from the world meanwhile: both are changed.
+            let mut state = std::mem::take(&mut context.world.tensor);
+            let next = match op {
+                Op::Wgmma(op) => op.step(&mut state.products, context).map(|()| Next::Go),
+                Op::Mbarrier(op) => op.step(&mut state.mbarriers, context),
+                Op::Bulk(op) => op.step(&mut state.bulk, &mut state.mbarriers, context).map(|()| Next::Go),
+                Op::Cluster(op) => op.step(&mut state.cluster, &mut state.mbarriers, context),
+                _ => Ok(Next::Go),
+            };
+            context.world.tensor = state;
+            return next;
+        }
+    }
+    Ok(Next::Go)
 }
