@@ -4,10 +4,11 @@ use super::data::{self, Place};
 use super::input::{self, What};
 use super::show;
 use crate::array::Array;
+use crate::codegen;
 use crate::error::{Error, Fault, Result};
 use crate::loom::Schedule;
 use crate::lower::{self, Lowered, mutate::Mutant};
-use crate::machine::{self, Mode, Stats};
+use crate::machine::{self, Mode, Options, Stats};
 use clap::Args;
 use std::fmt::{Display, Formatter};
 use std::process::ExitCode;
@@ -18,7 +19,8 @@ use std::time::Instant;
 pub struct RunArgs {
     #[command(flatten)]
     pub what: What,
-    /// `cpu`, or a GPU's number. Without it: the first GPU, or the CPU machine if there is none.
+    /// `cpu`, `ptx` (the emitted PTX is interpreted on the CPU), or a GPU's number. Without it: the first GPU, or the CPU machine
+    /// if there is none.
     #[arg(long)]
     device: Option<String>,
     /// Seed of the random input.
@@ -43,8 +45,11 @@ pub struct RunArgs {
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let schedule = args.what.schedule()?;
     let schedule = if args.small { data::reduced(&schedule, data::WATCHED_OPERATIONS) } else { schedule };
+    if args.device.as_deref() == Some("ptx") {
+        return on_cpu(args, schedule, How::Ptx);
+    }
     match data::place_for(args.device.as_deref(), args.patience)? {
-        Place::Cpu => on_cpu(args, schedule),
+        Place::Cpu => on_cpu(args, schedule, How::Threads),
         #[cfg(feature = "cuda")]
         Place::Gpu(device) if args.once || args.mutate.is_some() => {
             let schedule = super::gpu::for_device(schedule, &device)?;
@@ -58,7 +63,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
 }
 
-fn on_cpu(args: &RunArgs, schedule: Schedule) -> Result<ExitCode> {
+fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     let asked = input::title(&schedule);
     let schedule = if args.what.has_size() { schedule } else { data::reduced(&schedule, data::CPU_OPERATIONS) };
     let title = input::title(&schedule);
@@ -74,6 +79,7 @@ fn on_cpu(args: &RunArgs, schedule: Schedule) -> Result<ExitCode> {
     let inputs = arrays.clone();
     let begin = Instant::now();
     let (stats, how) = match &args.mutate {
+        _ if how == How::Ptx => interpreted(&schedule, args.mutate.as_deref(), &mut arrays)?,
         Some(_) => threads(&lowered(&schedule, args.mutate.as_deref())?, &mut arrays)?,
         None => on_machine(&schedule, &mut arrays)?,
     };
@@ -94,6 +100,8 @@ fn on_cpu(args: &RunArgs, schedule: Schedule) -> Result<ExitCode> {
 pub enum How {
     /// Its kernels, with their threads and barriers.
     Threads,
+    /// The PTX of its kernels, as LLVM emitted it.
+    Ptx,
     /// The scheduled program from top to bottom: the chip cannot run its kernels.
     Sequence,
 }
@@ -102,6 +110,7 @@ impl Display for How {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             How::Threads => "on the CPU machine, thread by thread,",
+            How::Ptx => "as PTX on the CPU machine, thread by thread,",
             How::Sequence => "on the CPU machine, in sequence,",
         })
     }
@@ -118,6 +127,12 @@ pub fn on_machine(schedule: &Schedule, arrays: &mut [Array]) -> Result<(Stats, H
         }
         Err(e) => Err(e),
     }
+}
+
+/// Runs the PTX of the kernels.
+fn interpreted(schedule: &Schedule, damage: Option<&str>, arrays: &mut [Array]) -> Result<(Stats, How)> {
+    let kernels = codegen::compile(&lowered(schedule, damage)?, &schedule.target)?;
+    Ok((machine::run_ptx(&kernels, &Options::new(Mode::Real), arrays)?, How::Ptx))
 }
 
 fn threads(lowered: &Lowered, arrays: &mut [Array]) -> Result<(Stats, How)> {

@@ -10,7 +10,7 @@ use warploom::reference::{Sample, outputs};
 use warploom::te::Known;
 use warploom::{Array, DType, Error, Result};
 
-const POLICIES: [Policy; 3] = [Policy::InOrder, Policy::Reverse, Policy::Random(11)];
+pub const POLICIES: [Policy; 3] = [Policy::InOrder, Policy::Reverse, Policy::Random(11)];
 
 /// A size that tiles divide, one that they do not, and some that are smaller than a tile in one way or another.
 fn sizes(name: &str, schedule: &Schedule) -> Vec<Vec<i64>> {
@@ -42,7 +42,8 @@ fn at_size(schedule: &Schedule, size: &[i64]) -> Result<Option<(Schedule, Func, 
     }
 }
 
-fn with_all(check: impl Fn(&Schedule, &Func, &Lowered) -> Result<()>) {
+/// Calls a check with every example at every size; at least so many sizes are tried.
+pub fn with_all(check: impl Fn(&Schedule, &Func, &Lowered) -> Result<()>) {
     let (mut whole, mut ragged, mut failures) = (0, 0, Vec::new());
     for (name, schedule) in compiling_examples() {
         for (n, size) in sizes(&name, &schedule).into_iter().enumerate() {
@@ -78,7 +79,8 @@ fn the_ring_is_equal_at_every_stage() {
     });
 }
 
-fn arguments(func: &Func, make: impl Fn(DType, &[usize], u64) -> Result<Array>) -> Result<Vec<Array>> {
+/// Arguments of a program.
+pub fn arguments(func: &Func, make: impl Fn(DType, &[usize], u64) -> Result<Array>) -> Result<Vec<Array>> {
     let shape = |b: &warploom::ir::Buffer| -> Vec<usize> {
         b.const_shape().unwrap_or_default().iter().map(|n| *n as usize).collect()
     };

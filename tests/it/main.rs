@@ -27,6 +27,7 @@ mod mutation;
 mod neighbours;
 mod opaque;
 mod programs;
+mod ptx;
 mod ptxas;
 mod residues;
 mod results;
