@@ -20,9 +20,9 @@ pub mod auto;
 
 pub mod loom;
 
-pub mod gemm;
-
 pub mod lower;
+
+pub mod gemm;
 
 pub mod machine;
 

@@ -1,5 +1,6 @@
 //! What a recommendation chose from.
 
+use super::recommend::lowers;
 use super::{Gemm, Mma, Wgmma, recommend, schedule};
 use crate::error::Result;
 use crate::loom::Schedule;
@@ -11,7 +12,7 @@ const MOST: usize = 8;
 /// Terms of a slot, and clusters, of tiles that come by bulk copies.
 const BOXES: [(i64, [i64; 2]); 4] = [(64, [1, 1]), (32, [1, 1]), (64, [2, 1]), (64, [1, 2])];
 
-/// The schedules that [`recommend`] weighed against each other for a product, each under a name that says its tiles: the
+/// The schedules that [`recommend`] weighed against each other for a product and that lower for the chip, each under a name that says its tiles: the
 /// recommended one first, and then by what the recipe takes them to cost. Where a recipe has nothing to choose, or no tensor
 /// cores come into question, the recommended one alone.
 ///
@@ -45,7 +46,13 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
     if steps.is_empty() {
         return Ok(vec![("recommended".into(), recommend(gemm, target)?)]);
     }
-    steps.into_iter().map(|(name, steps)| Ok((name, schedule(gemm, target, &steps)?))).collect()
+    let made = |(name, steps): (String, String)| Ok((name, schedule(gemm, target, &steps)?));
+    let mut all = steps.into_iter().map(made).collect::<Result<Vec<_>>>()?;
+    all.retain(|(_, schedule)| lowers(schedule));
+    match all.is_empty() {
+        true => Ok(vec![("recommended".into(), recommend(gemm, target)?)]),
+        false => Ok(all),
+    }
 }
 
 /// The first tiles by bulk copies, in each way that fits: started by the block or by a loader, in slots of either length, for

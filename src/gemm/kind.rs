@@ -1,7 +1,9 @@
 //! Kinds of code for a matrix product: what a ladder climbs and a plot has lines for.
 
-use super::sides::bound_batch;
-use super::{Gemm, Mma, Tiles, Wgmma, Wmma, schedule, simt_steps};
+use super::grid::{bind_blocks, bound_batch, fuses_batch};
+use super::recommend::{first_that_lowers, simt};
+use super::sides::up;
+use super::{Gemm, Mma, Tiles, Wgmma, Wmma};
 use crate::error::{Error, Result};
 use crate::loom::Schedule;
 use crate::target::{Features, Target};
@@ -45,21 +47,21 @@ impl Kind {
         Kind::ALL.into_iter().find(|k| k.name() == name)
     }
 
-    /// A schedule of this kind.
+    /// A schedule of this kind: the first of its recipes that lowers for the chip.
     ///
     /// # Errors
     /// What [`Gemm::program`] refuses; `gemm.kind`, the chip's fault, where no recipe of the kind fits the product on the chip.
     pub fn schedule(self, gemm: &Gemm, target: &Target) -> Result<Schedule> {
         gemm.program()?;
         let spec = gemm.spec();
-        let steps = match self {
-            Kind::Naive => Some(naive(spec)),
-            Kind::Simt => Some(simt_steps(spec, target)),
-            Kind::Mma => Mma::choose(spec, target).map(|m| m.steps(spec)),
-            Kind::Wgmma => Wgmma::choose(spec, target).map(|w| w.steps(spec)),
-            Kind::Wmma => Wmma::choose(spec, target).map(|w| w.steps(spec)),
+        let mut steps: Box<dyn Iterator<Item = String>> = match self {
+            Kind::Naive => Box::new(std::iter::once(naive(spec))),
+            Kind::Simt => Box::new(simt(spec, target)),
+            Kind::Mma => Box::new(Mma::candidates(spec, target).into_iter().map(|m| m.steps(spec))),
+            Kind::Wgmma => Box::new(Wgmma::candidates(spec, target).into_iter().map(|w| w.steps(spec))),
+            Kind::Wmma => Box::new(Wmma::candidates(spec, target).into_iter().map(|w| w.steps(spec))),
         };
-        let steps = steps.ok_or_else(|| {
+        let first = steps.next().ok_or_else(|| {
             let GemmSpec { a, b, acc, out, layout, .. } = *spec;
             let factors = if a == b { a.to_string() } else { format!("{a}*{b}") };
             let sizes = spec.sizes().iter().map(i64::to_string).collect::<Vec<_>>().join("x");
@@ -73,20 +75,30 @@ impl Kind {
             Error::chip("gemm.kind", format!("no recipe of kind {} fits {product} on {target}{why}", self.name()))
                 .help("leave this kind out, or write the steps yourself")
         })?;
-        schedule(gemm, target, &steps)
+        first_that_lowers(gemm, target, std::iter::once(first).chain(steps))
     }
 }
 
+/// Threads of a block where the elements of a large batch are fused.
+const FUSED_BLOCK: i64 = 256;
+
 /// A thread an element.
-fn naive(spec: &GemmSpec) -> String {
+pub(super) fn naive(spec: &GemmSpec) -> String {
     let (sums, store) = match Tiles::single(spec) {
         true => ("cache_write C C local -> C_local\n", "C_local"),
         false => ("set_scope acc local\n", "out"),
     };
+    if fuses_batch(spec) {
+        return format!(
+            "{sums}fuse b i -> bi; fuse bi j -> f; split f ? {FUSED_BLOCK} -> f_0 f_1\n\
+             bind f_0 blockIdx.x; bind f_1 threadIdx.x\nreverse_compute_at {store} f_1\n"
+        );
+    }
     let [bm, bn] = [spec.m, spec.n].map(|extent| NAIVE_BLOCK.min(extent));
+    let bound = bind_blocks(("i_0", up(spec.m, bm)), ("j_0", up(spec.n, bn)));
     format!(
-        "{sums}split i ? {bm} -> i_0 i_1\nsplit j ? {bn} -> j_0 j_1\nreorder i_0 j_0 i_1 j_1 k\n\
-         bind i_0 blockIdx.y\nbind j_0 blockIdx.x\nbind i_1 threadIdx.y\nbind j_1 threadIdx.x\n\
+        "{sums}split i ? {bm} -> i_0 i_1\nsplit j ? {bn} -> j_0 j_1\nreorder i_0 j_0 i_1 j_1 k\n{bound}\
+         bind i_1 threadIdx.y\nbind j_1 threadIdx.x\n\
          reverse_compute_at {store} j_1\n{}",
         bound_batch(spec)
     )

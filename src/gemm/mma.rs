@@ -21,7 +21,8 @@ mod narrow;
 pub(super) mod pack;
 mod sums;
 
-use super::sides::{along_k, bound_batch, contiguous, rows, up};
+use super::grid::{bound_batch, rows_of};
+use super::sides::{along_k, contiguous, rows, up};
 use crate::dtype::DType;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
@@ -227,6 +228,12 @@ impl Mma {
     fn pads(&self, spec: &GemmSpec, side: usize) -> bool {
         self.pads_k(spec) || rows(spec)[side] % self.whole(side) != 0
     }
+
+    /// Extents of a factor with its zeros: along k, and along its rows or columns of C.
+    fn padded(&self, spec: &GemmSpec, side: usize) -> [i64; 2] {
+        let (terms, whole) = (self.bk * self.parts, self.whole(side));
+        [up(spec.k, terms) * terms, up(rows(spec)[side], whole) * whole]
+    }
 }
 
 /// The steps.
@@ -285,11 +292,12 @@ impl Mma {
             1 => (ti.to_string(), ""),
             sweeps => (format!("{sweeps} {}", ti / sweeps), "is "),
         };
+        let (fused, (rows, _)) = rows_of(spec, ("i0", up(spec.m, self.whole(0))));
         let _ = write!(
             out,
             "split i ?{ci} {wi} {ti} {m} -> i0{ic} iw {is}im ii; split j ?{cj} {wj} {tj} 8 -> j0{jc} jw jm ji\n\
-             split k ? {} {split}\nreorder {part}i0 j0{ic}{jc} iw jw k0 kk {kq}{is}jm im ii ji ki\n\
-             rasterize i0 j0 group={} -> tile; bind tile blockIdx.x; fuse iw jw -> w; bind w warp{bound}\n",
+             split k ? {} {split}\nreorder {part}i0 j0{ic}{jc} iw jw k0 kk {kq}{is}jm im ii ji ki\n{fused}\
+             rasterize {rows} j0 group={} -> tile; bind tile blockIdx.x; fuse iw jw -> w; bind w warp{bound}\n",
             self.bk / depth,
             self.group
         );
@@ -367,6 +375,7 @@ impl Names {
         let whole = if converts { "mma" } else { "C" };
         let wide = if mma.factors == Factors::Widened { "_wide" } else { "" };
         let sources = [0, 1].map(|side| match (mma.pads(spec, side), mma.routes[side]) {
+            (true, Source::Packed) if mma.turns_narrow(spec, side) => format!("{}_pack", NAMES[side]),
             (true, _) => format!("{}{wide}_pad", NAMES[side]),
             (false, Source::Packed) if wide.is_empty() => format!("{}_pack", NAMES[side]),
             (false, _) => format!("{}{wide}", NAMES[side]),

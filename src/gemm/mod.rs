@@ -4,9 +4,11 @@
 //! by hand and can be edited.
 
 mod candidates;
+mod grid;
 mod kind;
 mod mma;
 mod pipelined;
+mod recommend;
 mod sides;
 mod simt;
 mod split;
@@ -19,6 +21,7 @@ pub use candidates::candidates;
 pub use kind::Kind;
 pub use mma::{Ahead, Boxes, Factors, Mma, Source, Way};
 pub use pipelined::{Pipelined, Route};
+pub use recommend::recommend;
 pub use simt::Tiles;
 pub use split::Split;
 pub use thread_tiles::ThreadTiles;
@@ -30,7 +33,6 @@ use crate::dtype::{Class, DType};
 use crate::error::{Error, Result};
 use crate::ir::Func;
 use crate::loom::Schedule;
-use crate::schedule::Step;
 use crate::target::Target;
 use crate::te::{self, GemmSpec, Known, Layout};
 
@@ -125,49 +127,6 @@ pub fn describe(program: &Func) -> Option<Gemm> {
         Some(Known::Gemm(spec)) => Some(spec.into()),
         _ => None,
     }
-}
-
-/// A schedule for the product: tiles in shared memory that all threads fetch, and a tile of C in the registers of each.
-///
-/// Products of 16-bit floats, of bytes and of 4-bit integers get tensor cores where the chip has them: [`Mma`] from sm_75 on,
-/// else [`Wmma`]; on sm_90a 16-bit floats get [`Wgmma`], and bytes where [`Wgmma::pays`]. Integers of 4 bits become bytes where a
-/// chip multiplies nothing smaller ([`Factors`]). Where m or n is below 16 or k below 32, tiles would be mostly zeros, and
-/// [`Mma::lacks`] says so.
-///
-/// Products of f32 that can fill a chip with asynchronous copies get [`Pipelined`] ones. Other products of f32 or f64 that warp
-/// tiles divide get [`WarpTiles`], and where they have few tiles of f32 a [`Split`] of their sums; [`Tiles`] apply at every size.
-/// The products of a batch get the tiles that suit all of them together, and blocks of their own: of f32 and f64 [`Tiles`].
-///
-/// What was chosen is written into the steps; of wgmma a remark says why.
-///
-/// # Errors
-/// What [`Gemm::program`] refuses, such as `te.limit` for arrays of more than 2^36 elements.
-pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
-    gemm.program()?; // Recipes count with extents that a program can have.
-    let spec = gemm.spec();
-    if let Some(chosen) = Wgmma::choose(spec, target).filter(|w| w.pays(spec, target)) {
-        let mut out = schedule(gemm, target, &chosen.steps(spec))?;
-        // The instruction's step says why the tiles are as they are.
-        let multiplies = |step: &&mut Step| step.to_string().contains(" wgmma.");
-        if let Some(step) = out.steps.iter_mut().find(multiplies) {
-            *step = step.clone().with_remark(chosen.why(spec, target));
-        }
-        return Ok(out);
-    }
-    let mma = Mma::choose(spec, target).map(|m| m.steps(spec));
-    let steps = mma.or_else(|| Wmma::choose(spec, target).map(|w| w.steps(spec)));
-    schedule(gemm, target, &steps.unwrap_or_else(|| simt_steps(spec, target)))
-}
-
-/// The best steps without tensor cores.
-fn simt_steps(spec: &GemmSpec, target: &Target) -> String {
-    if spec.batch.is_some() {
-        return Tiles::choose(spec).steps(spec);
-    }
-    Pipelined::choose(spec, target)
-        .map(|p| p.steps(spec))
-        .or_else(|| Some(split::choose(spec, target).or_else(|| WarpTiles::choose(spec))?.steps(spec)))
-        .unwrap_or_else(|| Tiles::choose(spec).steps(spec))
 }
 
 /// A product with the steps of a recipe.

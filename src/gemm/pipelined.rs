@@ -10,6 +10,7 @@
 //! What decides the speed is which registers the multiply-adds read: consecutive ones share an operand (`zigzag`), and
 //! the lanes of a warp are dealt out to rows and columns by turns, so that two lanes in four read the same vector.
 
+use super::grid::bind_blocks;
 use super::sides::{along_k, contiguous, rows, up};
 use crate::dtype::DType;
 use crate::target::{Features, Target};
@@ -44,6 +45,8 @@ pub enum Route {
 
 /// Rows and columns of a warp's tile.
 const WARP: i64 = 64;
+/// Words behind the rows of a turned operand in shared memory.
+const PAD: i64 = 4;
 /// Warps of a block.
 const WARPS: i64 = 8;
 /// Threads of a block.
@@ -69,12 +72,17 @@ const MEMORY: f64 = 1600.0;
 const LARGE: i64 = 1 << 34;
 
 impl Pipelined {
-    /// The cheapest tiles; `None` where the product is not one of f32 alone, the chip has no asynchronous copies, or half
-    /// of a large chip would have nothing to do.
+    /// The cheapest tiles; `None` where the product is not one of f32 alone, the chip has no asynchronous copies or too little
+    /// shared memory, or half of a large chip would have nothing to do.
     pub fn choose(spec: &GemmSpec, target: &Target) -> Option<Pipelined> {
+        Pipelined::candidates(spec, target).first().map(|(_, p)| *p)
+    }
+
+    /// All tiles that suit the product and fit on the chip, with what the model takes them to cost, the cheapest first.
+    pub(super) fn candidates(spec: &GemmSpec, target: &Target) -> Vec<(f64, Pipelined)> {
         let f32_alone = [spec.a, spec.b, spec.acc, spec.out].iter().all(|d| *d == DType::F32);
         if !f32_alone || !target.has(Features::CP_ASYNC) || spec.k < 32 {
-            return None;
+            return Vec::new();
         }
         let candidates = CANDIDATES.iter().flat_map(|(warps, slices)| {
             // A turned operand may be packed too.
@@ -82,8 +90,30 @@ impl Pipelined {
                 .map(|pack| Pipelined::of(spec, *warps, *slices, pack))
         });
         let multiprocessors = i64::from(target.device().multiprocessors);
-        let cost = |p: &Pipelined| p.clocks(spec, multiprocessors);
-        candidates.filter(|p| 2 * p.tiles(spec) >= multiprocessors).min_by(|a, b| cost(a).total_cmp(&cost(b)))
+        let fits =
+            |p: &Pipelined| p.shared() <= i64::from(target.limits.shared_optin) && p.fills(spec, multiprocessors);
+        let mut fitting: Vec<_> = candidates.filter(fits).map(|p| (p.clocks(spec, multiprocessors), p)).collect();
+        fitting.sort_by(|a, b| a.0.total_cmp(&b.0));
+        fitting
+    }
+
+    /// Whether half of the multiprocessors have a tile.
+    fn fills(&self, spec: &GemmSpec, multiprocessors: i64) -> bool {
+        self.tiles(spec) >= multiprocessors - multiprocessors / 2
+    }
+
+    /// Bytes of shared memory of a block: the ring of stages, or the sums of all slices, which take its place. 16 bytes keep the
+    /// rows of a turned operand apart.
+    pub fn shared(&self) -> i64 {
+        let [bm, bn] = self.block();
+        let ring = (bm + bn + 2 * PAD) * self.terms * self.slices * self.slots;
+        let gathered = if self.slices > 1 { self.slices * bm * bn } else { 0 };
+        4 * ring.max(gathered)
+    }
+
+    /// Whether a chip has shared memory for the sums of several slices, which all tiles of the recipe need alike.
+    pub(super) fn slices_fit(target: &Target) -> bool {
+        4 * WARPS * WARP * WARP <= i64::from(target.limits.shared_optin)
     }
 
     /// These tiles, slices and routes, with slots that suit them. Slices are few rounds of the loop: three short slots are
@@ -136,6 +166,12 @@ impl Pipelined {
         self.pads_k(spec) || rows(spec)[side] % self.block()[side] != 0
     }
 
+    /// Extents of an operand with its zeros: along k, and along rows or columns of C.
+    fn padded(&self, spec: &GemmSpec, side: usize) -> [i64; 2] {
+        let (terms, block) = (self.terms * self.slices, self.block()[side]);
+        [up(spec.k, terms) * terms, up(rows(spec)[side], block) * block]
+    }
+
     /// What the model takes the product to cost.
     fn clocks(&self, spec: &GemmSpec, multiprocessors: i64) -> f64 {
         let [m, n, k] = [spec.m, spec.n, spec.k].map(|x| x as f64);
@@ -160,10 +196,10 @@ impl Pipelined {
         waves * tile + passes
     }
 
-    /// Whether C is cut out of padded workspace by a kernel of its own: stores of single words at the edge, each under
-    /// its own condition, would take the registers of a thread that holds a whole tile.
+    /// Whether C is cut out of padded workspace by a kernel of its own: stores at the edge, each under its own condition, would
+    /// take the registers of a thread that holds a whole tile (160 to 2,500 bytes of them spilled, in vectors too).
     fn crops(&self, spec: &GemmSpec) -> bool {
-        self.grows(spec) && self.slices == 1 && spec.n % 4 != 0
+        self.grows(spec) && self.slices == 1
     }
 
     /// Whether the tiles reach beyond C.
@@ -217,23 +253,25 @@ impl Pipelined {
         }
         let (name, packed) = (NAMES[side], self.source(spec, side));
         let p = name.to_lowercase();
+        let [terms, others] = self.padded(spec, side);
         let mut out = String::new();
         if !self.pads(spec, side) {
             let _ = writeln!(out, "cache_read C {name} global -> {packed}");
         }
+        let bound = bind_blocks((&format!("{p}a0"), up(others, 32)), (&format!("{p}b0"), up(terms, 32)));
         let _ = if along_k(spec)[side] {
             write!(
                 out,
                 "transform_layout {packed} [w, k] -> [k, w]\n\
                  split {packed}_0 ? 32 -> {p}a0 {p}a1; split {packed}_1 ? 32 -> {p}b0 {p}b1\n\
-                 reorder {p}a0 {p}b0 {p}b1 {p}a1; bind {p}a0 blockIdx.y; bind {p}b0 blockIdx.x\n\
+                 reorder {p}a0 {p}b0 {p}b1 {p}a1; {bound}\
                  cache_read {packed} {name} shared -> {name}_x; compute_at {name}_x {p}b0 -> {p}x0 {p}x1\n\
                  split {p}x0 ? 8 -> {p}x2 {p}x3; bind {p}x3 threadIdx.y; bind {p}x1 threadIdx.x\n\
                  split {p}b1 ? 8 -> {p}b2 {p}b3; bind {p}b3 threadIdx.y; bind {p}a1 threadIdx.x\n\
                  storage_align {name}_x 0 32 1\n"
             )
         } else {
-            writeln!(out, "{}", copied_by_rows(&packed, &p))
+            writeln!(out, "{}", copied_by_rows(&packed, &p, [terms, others]))
         };
         out
     }
@@ -255,10 +293,11 @@ impl Pipelined {
             writeln!(out, "split k ? {terms} -> k0 k1\ncache_write {sums} {written} local -> C_l")
         };
         let (ks, us, s) = if sliced { ("ks ", "us ", "s, ") } else { ("", "", "") };
+        let bound = bind_blocks(("i0", up(spec.m, bm)), ("j0", up(spec.n, bn)));
         let _ = write!(
             out,
             "split i ? 4 {wi} 2 2 4 -> i0 ig iw il im ie\nsplit j ? 2 {wj} 2 2 2 4 -> j0 jg jw jl jm jn je\n\
-             reorder i0 j0 {ks}iw jw jl il jm im jn k0 k1 ig ie jg je\nbind i0 blockIdx.y; bind j0 blockIdx.x\n\
+             reorder i0 j0 {ks}iw jw jl il jm im jn k0 k1 ig ie jg je\n{bound}\
              reverse_compute_at C_l j0 -> {us}u v\n\
              split u 4 {wi} 2 2 4 -> ug uw ul um ue\nsplit v 2 {wj} 2 2 2 4 -> vg vw vl vm vn ve\n\
              reorder {us}uw vw vl ul vm um vn ug ue vg ve\n"
@@ -271,9 +310,7 @@ impl Pipelined {
             let _ = writeln!(out, "bind {} threadIdx.x", names[0]);
         }
         // Sums that are cropped by a kernel of their own, or added up in shared memory, are stored as vectors.
-        if sliced || !self.grows(spec) || self.crops(spec) || spec.n % 4 == 0 {
-            out.push_str("vectorize ve\n");
-        }
+        out.push_str("vectorize ve\n");
         let _ = writeln!(
             out,
             "transform_layout C_l [{s}i, j] -> [{s}i // {bm}, i // {} % 4, i // 4 % {ti}, i % 4, j // {bn}, \
@@ -342,7 +379,7 @@ impl Pipelined {
             );
         }
         if self.crops(spec) {
-            let _ = writeln!(out, "{}", copied_by_rows("C_pad", "c"));
+            let _ = writeln!(out, "{}", copied_by_rows("C_pad", "c", [0, 1].map(|d| self.padded(spec, d)[1])));
         } else if self.grows(spec) {
             out.push_str("reverse_compute_inline C_pad\n");
         }
@@ -354,11 +391,9 @@ impl Pipelined {
 const NAMES: [&str; 2] = ["A", "B"];
 
 /// Steps that copy a stage of two dimensions row by row.
-fn copied_by_rows(stage: &str, p: &str) -> String {
-    format!(
-        "split {stage}_1 ? {THREADS} -> {p}b0 {p}b1; bind {stage}_0 blockIdx.y; bind {p}b0 blockIdx.x; \
-         bind {p}b1 threadIdx.x"
-    )
+fn copied_by_rows(stage: &str, p: &str, [rows, columns]: [i64; 2]) -> String {
+    let bound = bind_blocks((&format!("{stage}_0"), rows), (&format!("{p}b0"), up(columns, THREADS)));
+    format!("split {stage}_1 ? {THREADS} -> {p}b0 {p}b1; bind {p}b1 threadIdx.x; {}", bound.trim_end())
 }
 
 /// Steps that fuse loops into the first of `names`; those between get the second with a number.
@@ -409,6 +444,26 @@ mod tests {
         assert_eq!(routes, [Route::Packed, Route::Packed]);
         // Rows of 1000 floats are aligned, and this product is not large.
         assert_eq!(choice(1000, 1000, 1000, Layout::NN).map(|c| c.2), Some([Route::Turned, Route::Vectors]));
+    }
+
+    #[test]
+    fn slices_whose_sums_do_not_fit_are_no_choice() {
+        let on = |target| Pipelined::candidates(&GemmSpec::of(1024, 1024, 1024, DType::F32, Layout::NN), &target);
+        assert!(on(Target::sm_90()).iter().any(|(_, p)| p.slices > 1));
+        for target in [Target::sm_86(), Target::sm_89()] {
+            assert!(!Pipelined::slices_fit(&target));
+            assert!(on(target).iter().all(|(_, p)| p.slices == 1));
+        }
+    }
+
+    #[test]
+    fn tiles_that_reach_beyond_c_are_cropped_by_a_kernel_of_their_own() {
+        let steps = |m, n| {
+            let spec = GemmSpec::of(m, n, 4096, DType::F32, Layout::NN);
+            Pipelined::new([2, 4], 1, [Route::Turned, Route::Vectors]).steps(&spec)
+        };
+        assert!(steps(4000, 4096).contains("split C_pad_1") && steps(4096, 4100).contains("split C_pad_1"));
+        assert!(!steps(4096, 4096).contains("C_pad"));
     }
 
     #[test]

@@ -17,11 +17,6 @@ pub(super) fn contiguous(spec: &GemmSpec, side: usize) -> i64 {
     if along_k(spec)[side] { spec.k } else { rows(spec)[side] }
 }
 
-/// What binds the loop over the products of a batch.
-pub(super) fn bound_batch(spec: &GemmSpec) -> &'static str {
-    if spec.batch.is_some() { "bind b blockIdx.z\n" } else { "" }
-}
-
 /// How many of size `by` cover `size`.
 pub(super) fn up(size: i64, by: i64) -> i64 {
     size / by + i64::from(size % by != 0)

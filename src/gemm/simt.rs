@@ -3,7 +3,9 @@
 //! A block of threads computes `bm` x `bn` elements of C, each thread `tm` x `tn` of them in registers; A and B come in
 //! slices of `bk` through shared memory, fetched by all threads in pieces of up to 16 bytes.
 
-use super::sides::{bound_batch, up};
+use super::grid::{bind_blocks, bound_batch, rows_of};
+use super::sides::{contiguous, up};
+use crate::dtype::DType;
 use crate::te::GemmSpec;
 use std::fmt::Write;
 
@@ -33,8 +35,17 @@ const BLOCKS: i64 = 16;
 /// Registers of a thread besides its results and what it multiplies: addresses, counters, conditions.
 const ADDRESSES: i64 = 20;
 
-/// More of them where the tiles do not divide the product: conditions, and addresses that they keep apart.
+/// More of them where the tiles do not divide the product: conditions, and addresses that they keep apart, besides one for every
+/// other result.
 const EDGES: i64 = 24;
+
+/// Steps of k written out at a time where loads have conditions or results are converted: of more, ptxas takes all loads in front
+/// (63x8191x128 of s32: 152 registers for 16 steps, 64 for four).
+const UNROLLED: i64 = 4;
+
+/// Terms of a sum below which a thread has few results: there is little to multiply, and ragged tiles of 8 x 8 spill.
+const FEW_TERMS: i64 = 16;
+const FEW_RESULTS: i64 = 16;
 
 /// Blocks below which a smaller tile is taken: about one for each multiprocessor of a large chip.
 const ENOUGH_BLOCKS: i64 = 128;
@@ -47,7 +58,8 @@ impl Tiles {
         let blocks = |bm: i64, bn: i64| {
             (spec.m as u64).div_ceil(bm as u64) * (spec.n as u64).div_ceil(bn as u64) * spec.products() as u64
         };
-        let fits = |tm: i64, tn: i64| tm * tn * i64::from(spec.acc.bits()) < RESULT_BITS;
+        let most = if spec.k < FEW_TERMS { FEW_RESULTS } else { i64::MAX };
+        let fits = |tm: i64, tn: i64| tm * tn * i64::from(spec.acc.bits()) < RESULT_BITS && tm * tn <= most;
         let suits = |t: &&(i64, i64, i64, i64)| fits(t.2, t.3) && blocks(t.0, t.1) >= ENOUGH_BLOCKS as u64;
         let enough = ladder.iter().find(suits).copied();
         let (mut bm, mut bn, mut tm, mut tn) = enough.unwrap_or((32, 32, 2, 2));
@@ -71,17 +83,21 @@ impl Tiles {
         (self.bm / self.tm) * (self.bn / self.tn)
     }
 
+    /// Whether the tiles divide the product.
+    fn divides(&self, spec: &GemmSpec) -> bool {
+        spec.m % self.bm == 0 && spec.n % self.bn == 0 && spec.k % self.bk == 0
+    }
+
     /// Blocks that a multiprocessor is to hold. Where nothing is asked for, ptxas takes registers away until one more block
     /// fits, even if a few values must then go to memory; asked for so many, it leaves a thread what the tile needs.
     fn resident(&self, spec: &GemmSpec) -> i64 {
         let words = |elements: i64, bits: u32| up(elements * i64::from(bits), 32);
-        let results = words(self.tm * self.tn, spec.acc.bits());
+        let results = words(self.tm * self.tn, spec.acc.bits().max(32));
         let factors =
             words(self.tm, spec.a.bits().max(spec.acc.bits())) + words(self.tn, spec.b.bits().max(spec.acc.bits()));
         let fetched = words(self.bm * self.bk / self.threads(), spec.a.bits())
             + words(self.bn * self.bk / self.threads(), spec.b.bits());
-        let whole = spec.m % self.bm == 0 && spec.n % self.bn == 0 && spec.k % self.bk == 0;
-        let edges = if whole { 0 } else { EDGES };
+        let edges = if self.divides(spec) { 0 } else { EDGES + self.tm * self.tn / 2 };
         let registers = up(results + factors.max(fetched) + ADDRESSES + edges, 8) * 8;
         (REGISTERS / (registers * self.threads())).min(THREADS / self.threads()).clamp(1, BLOCKS)
     }
@@ -92,14 +108,17 @@ impl Tiles {
         // One type: a block C that gets a tile in registers. Mixed types: block mma sums into acc, block out converts.
         let single = Tiles::single(spec);
         let block = if single { "C" } else { "mma" };
+        let (fused, rows) = rows_of(spec, ("i_0", up(spec.m, bm)));
+        let columns = ("j_0", up(spec.n, bn));
         let mut out = String::from(if single { "cache_write C C local -> C_local\n" } else { "set_scope acc local\n" });
         let text = format!(
             "split i ? {} {tm} -> i_0 i_1 i_2\nsplit j ? {} {tn} -> j_0 j_1 j_2\nsplit k ? {bk} -> k_0 k_1\n\
              reorder i_0 j_0 i_1 j_1 k_0 k_1 i_2 j_2\nfuse i_1 j_1 -> t\n\
-             bind i_0 blockIdx.y\nbind j_0 blockIdx.x\nbind t threadIdx.x\nannotate j_0 min_blocks {}\n\
+             {fused}{}bind t threadIdx.x\nannotate j_0 min_blocks {}\n\
              reverse_compute_at {} t -> {}c_0 c_1\n",
             bm / tm,
             bn / tn,
+            bind_blocks(rows, columns),
             self.resident(spec),
             if single { "C_local" } else { "out" },
             if spec.batch.is_some() { "c_b " } else { "" },
@@ -114,9 +133,11 @@ impl Tiles {
             let batch = if spec.batch.is_some() { format!("{low}_b ") } else { String::new() };
             let per_byte = 8 / i64::from(bits);
             // As wide as 16 bytes and a whole share for each thread allow. Of elements that share bytes no fewer than those
-            // of one byte, and none of another row.
+            // of one byte, none of another row, and none behind the end of the factor's row.
             let vector = match (128 / i64::from(bits)).min((elements / self.threads()).max(1)) {
-                vector if per_byte > 1 => vector.min(row).max(per_byte),
+                vector if per_byte > 1 => {
+                    vector.min(row).min(1 << contiguous(spec, side).trailing_zeros().min(5)).max(per_byte)
+                }
                 vector => vector,
             };
             let _ = write!(
@@ -128,6 +149,10 @@ impl Tiles {
             );
         }
         let _ = writeln!(out, "decompose_reduction {block} k_0");
+        let plain = single && [DType::F32, DType::F64].contains(&spec.a) && spec.a == spec.b && spec.a == spec.acc;
+        if bk > UNROLLED && !(plain && self.divides(spec)) {
+            let _ = writeln!(out, "annotate k_1 unroll_limit {UNROLLED}");
+        }
         out + bound_batch(spec)
     }
 }
@@ -145,6 +170,7 @@ mod tests {
         assert_eq!(tiles(1024, 1024, 1024), Tiles { bm: 128, bn: 64, bk: 16, tm: 8, tn: 4 });
         let doubles = Tiles::choose(&GemmSpec::of(4095, 4095, 4095, DType::F64, Layout::NN));
         assert_eq!((doubles.tm, doubles.tn), (8, 4));
+        assert_eq!(tiles(4095, 4095, 15), Tiles { bm: 64, bn: 64, bk: 8, tm: 4, tn: 4 });
         assert_eq!(tiles(1, 100, 3), Tiles { bm: 1, bn: 32, bk: 2, tm: 1, tn: 2 });
         for (m, n, k) in [(1, 1, 1), (3, 5, 7), (17, 4096, 4096), (4095, 4097, 4099)] {
             let t = tiles(m, n, k);

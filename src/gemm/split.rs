@@ -105,8 +105,9 @@ const PARTS: [i64; 10] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32];
 /// Tiles of 128 x 128 for each multiprocessor from which on waves are full enough anyway.
 const MANY: i64 = 4;
 
-/// The cheapest tiles for a product of f32 that has few; `None` where it has many or none fit.
-pub fn choose(spec: &GemmSpec, target: &Target) -> Option<WarpTiles> {
+/// The cheapest tiles for a product of f32 that has few, with what the model takes them to cost; `None` where it has many or none
+/// fit.
+pub fn choose(spec: &GemmSpec, target: &Target) -> Option<(f64, WarpTiles)> {
     let f32_alone = [spec.a, spec.b, spec.acc, spec.out].iter().all(|d| *d == DType::F32);
     let tiles = u64::try_from(spec.m).ok()?.div_ceil(128) * u64::try_from(spec.n).ok()?.div_ceil(128);
     let device = target.device();
@@ -123,7 +124,7 @@ pub fn choose(spec: &GemmSpec, target: &Target) -> Option<WarpTiles> {
             best = Some((clocks, tiles));
         }
     }
-    best.map(|(_, tiles)| tiles.fitted(spec))
+    best.map(|(clocks, tiles)| (clocks, tiles.fitted(spec)))
 }
 
 /// Tiles of 8 x 8 elements a thread, where they divide the product.
@@ -204,7 +205,7 @@ mod tests {
     fn few_tiles_share_their_sums_out() {
         let h200 = |m, n, k| {
             let spec = GemmSpec::of(m, n, k, DType::F32, Layout::NN);
-            choose(&spec, &Target::sm_90a()).map(|t| (t.block(), t.split.slices, t.split.parts))
+            choose(&spec, &Target::sm_90a()).map(|(_, t)| (t.block(), t.split.slices, t.split.parts))
         };
         // 128 blocks of 512 threads for 132 multiprocessors.
         assert_eq!(h200(1024, 512, 2048), Some(([64, 64], 8, 1)));

@@ -5,6 +5,7 @@
 //! lanes of a warp read neighbouring vectors of both operands: no two lanes meet in a bank unless they read the same
 //! word. An operand whose rows run along k is turned while it is stored; its rows are padded by one vector for that.
 
+use super::grid::bind_blocks;
 use super::sides::along_k;
 use super::split::Split;
 use crate::dtype::DType;
@@ -100,7 +101,7 @@ impl WarpTiles {
         let wide = 128 / i64::from(spec.a.bits());
         // The innermost loop over blocks, and the steps that make it.
         let (inner, blocks) = match self.raster {
-            None => ("j0", "bind i0 blockIdx.y\nbind j0 blockIdx.x\n".to_string()),
+            None => ("j0", bind_blocks(("i0", spec.m / self.block()[0]), ("j0", spec.n / self.block()[1]))),
             Some(group) => ("tile", format!("rasterize i0 j0 group={group} -> tile\nbind tile blockIdx.x\n")),
         };
         let mut out = self.split.cut(self.bk);

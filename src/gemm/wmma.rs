@@ -7,7 +7,8 @@
 //! it is stored to shared memory, in bytes that held the factors, and copied out from there: cast, and cut off where the tiles
 //! reach beyond C. Only sums that need neither go straight to device memory.
 
-use super::sides::{along_k, bound_batch, contiguous, up};
+use super::grid::{bound_batch, rows_of};
+use super::sides::{along_k, contiguous, up};
 use crate::dtype::DType;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
@@ -47,12 +48,22 @@ const CANDIDATES: [([i64; 2], [i64; 2], f64); 5] = [
 const EDGES: i64 = 256;
 /// Registers of a thread besides sums and factors.
 const ADDRESSES: i64 = 48;
+/// More of them where the tiles reach beyond the product: conditions, and addresses that they keep apart.
+const EDGE_ADDRESSES: i64 = 40;
+/// Registers of a multiprocessor, on every chip.
+const REGISTERS: i64 = 65536;
 
 impl Wmma {
     /// The cheapest tiles; `None` where the chip or its tensor cores have no such product, or it is smaller than a tile.
     pub fn choose(spec: &GemmSpec, target: &Target) -> Option<Wmma> {
-        if !target.has(needs(spec)?) || spec.m.min(spec.n) < 16 || spec.k < 16 {
-            return None;
+        Wmma::candidates(spec, target).first().copied()
+    }
+
+    /// All tiles that suit the product and fit on the chip, the cheapest first.
+    pub(super) fn candidates(spec: &GemmSpec, target: &Target) -> Vec<Wmma> {
+        let known = needs(spec).is_some_and(|features| target.has(features));
+        if !known || spec.m.min(spec.n) < 16 || spec.k < 16 {
+            return Vec::new();
         }
         let multiprocessors = i64::from(target.device().multiprocessors);
         let cost = |(block, _, rate): &([i64; 2], [i64; 2], f64)| {
@@ -61,8 +72,10 @@ impl Wmma {
             up(tiles, multiprocessors).saturating_mul(terms) as f64 / rate
         };
         let all = CANDIDATES.iter().map(|c| (c, Wmma::of(spec, target, c.0, c.1)));
-        let fits = all.filter(|(_, w)| w.shared(spec) <= i64::from(target.limits.shared_optin));
-        fits.min_by(|(a, _), (b, _)| cost(a).total_cmp(&cost(b))).map(|(_, w)| w)
+        let mut fitting: Vec<_> =
+            all.filter(|(_, w)| w.shared(spec) <= i64::from(target.limits.shared_optin)).collect();
+        fitting.sort_by(|(a, _), (b, _)| cost(a).total_cmp(&cost(b)));
+        fitting.into_iter().map(|(_, w)| w).collect()
     }
 
     /// These tiles, with slots that suit them and the chip.
@@ -109,6 +122,12 @@ impl Wmma {
             (self.block[0] + self.block[1]) * self.bk * bits(spec) / 32 / self.threads()
         };
         sums + factors * if self.ahead { 2 } else { 1 } + copied + ADDRESSES
+    }
+
+    /// Blocks that a multiprocessor has registers for.
+    fn resident(&self, spec: &GemmSpec) -> i64 {
+        let edges = if (0..2).any(|side| self.pads(spec, side)) { EDGE_ADDRESSES } else { 0 };
+        (REGISTERS / (up(self.registers(spec) + edges, 8) * 8 * self.threads())).max(1)
     }
 
     /// Tiles of the instruction that a warp has, along rows and columns.
@@ -179,8 +198,14 @@ impl Wmma {
     /// The loops of blocks, warps and instructions, and how the sums of a block leave it.
     fn nest(&self, spec: &GemmSpec, sums: &str) -> String {
         let ([wi, wj], [ti, tj], [m, n, k]) = (self.warps, self.tiles(), self.shape);
+        // Tiles that pass through registers: left alone, ptxas spills a few values to fit one more block.
+        let bound = match self.resident(spec) {
+            _ if self.asynchronous => String::new(),
+            blocks => format!("; annotate tile min_blocks {blocks}"),
+        };
         let (converts, grows, geometry) = (spec.acc != spec.out, self.grows(spec), self.geometry());
         let mut out = String::new();
+        let (fused, (rows, _)) = rows_of(spec, ("i0", up(spec.m, self.block[0])));
         // The buffer that the fragment is stored to, and the block that copies it on.
         let (stored, last) = match (converts, grows) {
             (true, true) => ("acc_pad", "out"),
@@ -198,8 +223,8 @@ impl Wmma {
             out,
             "cache_write {sums} {stored} fragment -> C_f\n\
              split i ? {wi} {ti} {m} -> i0 iw im ii; split j ? {wj} {tj} {n} -> j0 jw jm ji\n\
-             split k ? {} {k} -> k0 kk ki\nreorder i0 j0 iw jw k0 kk im jm ii ji ki\n\
-             rasterize i0 j0 group={} -> tile; bind tile blockIdx.x; fuse iw jw -> w; bind w warp\n\
+             split k ? {} {k} -> k0 kk ki\nreorder i0 j0 iw jw k0 kk im jm ii ji ki\n{fused}\
+             rasterize {rows} j0 group={} -> tile; bind tile blockIdx.x{bound}; fuse iw jw -> w; bind w warp\n\
              reverse_compute_at C_f w -> o0 o1; split o0 ? {m} -> om oi; split o1 ? {n} -> on oj; reorder om on oi oj\n\
              tensorize oi wmma.store.d.row.{geometry}.{}\n",
             self.bk / k,

@@ -38,8 +38,13 @@ pub enum Touch {
 
 /// The box of `buffer` that running `body` touches; `None` if it is not touched. `env` knows the variables around the body.
 pub fn touched(func: &Func, body: &[Stmt], buffer: BufferId, touch: Touch, env: &Env) -> Option<Region> {
+    search(func, body, buffer, touch, env, true)
+}
+
+/// As [`touched`]; `narrows` says whether predicates and conditions narrow the box.
+fn search(func: &Func, body: &[Stmt], buffer: BufferId, touch: Touch, env: &Env, narrows: bool) -> Option<Region> {
     let description = func.buffers.get(buffer.0 as usize)?;
-    let mut search = Search { buffer, description, touch, outer: env, found: None };
+    let mut search = Search { buffer, description, touch, outer: env, narrows, found: None };
     let place = Place { env: env.clone(), anyway: env.clone(), bindings: Map::new(), inner: Vec::new() };
     search.body(body, &place);
     search.found
@@ -121,6 +126,7 @@ struct Search<'a> {
     description: &'a Buffer,
     touch: Touch,
     outer: &'a Env,
+    narrows: bool,
     found: Option<Region>,
 }
 
@@ -209,7 +215,10 @@ impl Search<'_> {
             let lanes = if dim + 1 == indices.len() { i64::from(lanes.max(1)) } else { 1 };
             let index = subst_index(index, &place.bindings);
             let shape = self.description.shape.get(dim).cloned();
-            region.push(place.range(&index, lanes, shape));
+            region.push(match self.narrows {
+                true => place.range(&index, lanes, shape),
+                false => place.dimension(&index, lanes, shape, &place.anyway),
+            });
         }
         let joined = match &self.found {
             Some(found) => union(found, &region, self.outer),

@@ -29,6 +29,7 @@ mod opaque;
 mod programs;
 mod ptx;
 mod ptxas;
+mod recommended;
 mod residues;
 mod results;
 mod scan;

@@ -6,10 +6,11 @@
 //! every copy on the way there is of half the bytes; but warps that share a tile unpack it each for itself. Where products
 //! decide and not copies, kernels of their own unpack both factors before (*widened*), and what follows multiplies bytes.
 
-use super::pack::THREADS;
+use super::pack::{THREADS, ZEROS, lines};
 use super::{Mma, NAMES, Names};
 use crate::dtype::DType;
-use crate::gemm::sides::{along_k, contiguous, rows, up};
+use crate::gemm::grid::bind_blocks;
+use crate::gemm::sides::{along_k, contiguous, up};
 use crate::intrin;
 use crate::target::Target;
 use crate::te::GemmSpec;
@@ -103,17 +104,29 @@ impl Mma {
     pub(super) fn pack_narrow(&self, spec: &GemmSpec, side: usize, names: &Names) -> String {
         let (name, packed) = (NAMES[side], &names.sources[side]);
         let wide = self.factors == Factors::Widened;
-        let out = match (self.pads(spec, side), wide) {
+        let pads = self.pads(spec, side);
+        let vector = vector(contiguous(spec, side));
+        if self.turns_narrow(spec, side) {
+            // Zeros come into being where a thread reads: what writes them then asks for no bounds, and stores whole bytes.
+            let source = if pads { format!("{name}_pad") } else { name.to_string() };
+            let inlined = if pads { format!("compute_inline {source}\n") } else { String::new() };
+            let out = format!("cache_read {} {source} global -> {packed}\n", names.whole);
+            return out + &turned(side, [&source, packed], vector.min(8), self.padded(spec, side)) + &inlined;
+        }
+        let out = match (pads, wide) {
             (true, true) => format!("compute_inline {name}_wide\n"),
             (true, false) | (false, true) => String::new(),
             (false, false) => format!("cache_read {} {name} global -> {packed}\n", names.whole),
         };
-        let vector = vector(contiguous(spec, side));
-        out + &match (along_k(spec)[side], wide) {
-            (true, _) => rows_alone(side, packed, vector.min(if wide { 16 } else { 32 })),
-            (false, true) => turned_bytes(side, packed, vector),
-            (false, false) => turned(side, packed, vector.min(8), [spec.k, rows(spec)[side]]),
+        out + &match along_k(spec)[side] {
+            true => rows_alone(spec, side, packed, vector.min(if wide { 16 } else { 32 })),
+            false => turned_bytes(spec, side, packed, vector),
         }
+    }
+
+    /// Whether a kernel of its own turns a factor of 4-bit integers as such.
+    pub(super) fn turns_narrow(&self, spec: &GemmSpec, side: usize) -> bool {
+        is_narrow(spec) && !along_k(spec)[side] && self.factors != Factors::Widened
     }
 }
 
@@ -123,21 +136,24 @@ fn vector(contiguous: i64) -> i64 {
 }
 
 /// A kernel whose threads copy a vector of each of eight rows.
-fn rows_alone(side: usize, packed: &str, vector: i64) -> String {
+fn rows_alone(spec: &GemmSpec, side: usize, packed: &str, vector: i64) -> String {
     let p = ["a", "b"][side];
+    let [count, length] = lines(spec, side).map(|extent| extent.saturating_add(ZEROS));
     format!(
         "split {packed}_0 ? 8 -> {p}a0 {p}a1; split {packed}_1 ? {THREADS} {vector} -> {p}b0 {p}b1 {p}b2\n\
          reorder {p}a0 {p}b0 {p}b1 {p}a1 {p}b2; unroll {p}a1; vectorize {p}b2\n\
-         bind {p}a0 blockIdx.y; bind {p}b0 blockIdx.x; bind {p}b1 threadIdx.x\n"
+         {}bind {p}b1 threadIdx.x\n",
+        bind_blocks((&format!("{p}a0"), up(count, 8)), (&format!("{p}b0"), up(length, THREADS * vector)))
     )
 }
 
 /// A kernel that turns: a thread reads 8 x 8 elements as eight words, exchanges them in its registers and writes eight
 /// words to shared memory, which leave in rows.
-fn turned(side: usize, packed: &str, vector: i64, sizes: [i64; 2]) -> String {
+fn turned(side: usize, [source, packed]: [&str; 2], vector: i64, sizes: [i64; 2]) -> String {
     let (name, p, [k, w]) = (NAMES[side], ["a", "b"][side], TURNED);
     // Of a smaller factor there is no more to read.
     let threads = up(sizes[0].min(k), 8) * up(sizes[1].min(w), 8);
+    let bound = bind_blocks((&format!("{p}a0"), up(sizes[0], k)), (&format!("{p}b0"), up(sizes[1], w)));
     let read = match vector {
         8 => format!("vectorize {p}y1"),
         _ => format!("split {p}y1 ? {vector} -> {p}y2 {p}y3; unroll {p}y2; vectorize {p}y3"),
@@ -145,9 +161,9 @@ fn turned(side: usize, packed: &str, vector: i64, sizes: [i64; 2]) -> String {
     format!(
         "transform_layout {packed} [k, w] -> [w, k]\n\
          split {packed}_0 ? {k} -> {p}a0 {p}a1; split {packed}_1 ? {w} -> {p}b0 {p}b1\n\
-         reorder {p}b0 {p}a0 {p}b1 {p}a1; bind {p}b0 blockIdx.x; bind {p}a0 blockIdx.y\n\
-         cache_read {packed} {name} shared -> {name}_x; transform_layout {name}_x [k, w] -> [w, k]\n\
-         cache_read {name}_x {name} local -> {name}_y; cache_read {name}_x {name}_y local -> {name}_z\n\
+         reorder {p}b0 {p}a0 {p}b1 {p}a1; {bound}\
+         cache_read {packed} {source} shared -> {name}_x; transform_layout {name}_x [k, w] -> [w, k]\n\
+         cache_read {name}_x {source} local -> {name}_y; cache_read {name}_x {name}_y local -> {name}_z\n\
          transform_layout {name}_z [k, w] -> [w, k]\n\
          fuse {p}b1 {p}a1 -> {p}t; split {p}t ? {threads} 32 -> {p}t0 {p}t1 {p}t2; bind {p}t1 threadIdx.x\n\
          vectorize {p}t2; compute_at {name}_x {p}a0 -> {p}x0 {p}x1\n\
@@ -159,9 +175,9 @@ fn turned(side: usize, packed: &str, vector: i64, sizes: [i64; 2]) -> String {
 }
 
 /// A kernel that unpacks tiles of 64 x 64 elements on the way into shared memory, and turns them as bytes.
-fn turned_bytes(side: usize, packed: &str, vector: i64) -> String {
+fn turned_bytes(spec: &GemmSpec, side: usize, packed: &str, vector: i64) -> String {
     let (name, p) = (NAMES[side], ["a", "b"][side]);
-    super::pack::turned(side, packed)
+    super::pack::turned(spec, side, packed)
         + &format!(
             "cache_read {packed} {name} shared as=s8 -> {name}_x; compute_at {name}_x {p}b0 -> {p}x0 {p}x1\n\
              fuse {p}x0 {p}x1 -> {p}x; split {p}x ? {THREADS} {vector} -> {p}x2 {p}x3 {p}x4\n\

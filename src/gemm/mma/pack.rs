@@ -1,6 +1,7 @@
 //! Kernels of their own that pack a factor: padded, turned or both.
 
-use super::{Mma, NAMES, Names, Source, along_k, contiguous, narrow, runs_along_k};
+use super::{Mma, NAMES, Names, Source, along_k, contiguous, narrow, rows, runs_along_k, up};
+use crate::gemm::grid::{bind_blocks, bound_batch, fuses_batch};
 use crate::te::GemmSpec;
 use std::fmt::Write as _;
 
@@ -29,11 +30,11 @@ impl Mma {
 pub(in crate::gemm) fn packing(spec: &GemmSpec, side: usize, packed: &str) -> String {
     let (name, p) = (NAMES[side], ["a", "b"][side]);
     if runs_along_k(spec, side) == along_k(spec)[side] {
-        return packed_rows(spec, p, packed);
+        return packed_rows(spec, side, packed);
     }
     let mut out = format!(
         "{}cache_read {packed} {name} shared -> {name}_x; compute_at {name}_x {p}b0 -> {p}x0 {p}x1; fuse {p}x0 {p}x1 -> {p}x\n",
-        turned(side, packed)
+        turned(spec, side, packed)
     );
     let _ = match contiguous(spec, side) % 16 {
         0 => writeln!(out, "split {p}x ? {THREADS} 16 -> {p}x2 {p}x3 {p}x4; bind {p}x3 threadIdx.x; vectorize {p}x4"),
@@ -42,28 +43,46 @@ pub(in crate::gemm) fn packing(spec: &GemmSpec, side: usize, packed: &str) -> St
     out
 }
 
-/// The loops of a kernel that packs a factor row by row, eight rows a thread; names begin with `p`.
-fn packed_rows(spec: &GemmSpec, p: &str, packed: &str) -> String {
-    let (rows, row, batch) = match spec.batch {
-        None => (0, 1, String::new()),
-        Some(_) => (1, 2, format!("bind {packed}_0 blockIdx.z\n")),
+/// Rows of a factor in memory, and elements of one, at least: zeros behind its ends are fewer than a tile.
+pub(super) fn lines(spec: &GemmSpec, side: usize) -> [i64; 2] {
+    if along_k(spec)[side] { [rows(spec)[side], spec.k] } else { [spec.k, rows(spec)[side]] }
+}
+
+/// The most rows or columns that a tile adds as zeros.
+pub(super) const ZEROS: i64 = 1024;
+
+/// The loops of a kernel that packs a factor row by row, eight rows a thread.
+fn packed_rows(spec: &GemmSpec, side: usize, packed: &str) -> String {
+    let p = ["a", "b"][side];
+    let [count, length] = lines(spec, side).map(|extent| extent.saturating_add(ZEROS));
+    let (n, row) = if spec.batch.is_some() { (1, 2) } else { (0, 1) };
+    let (a0, b0) = (format!("{p}a0"), format!("{p}b0"));
+    let (fused, outer) = match fuses_batch(spec) {
+        true => {
+            (format!("fuse {packed}_0 {a0} -> {p}z\n"), (format!("{p}z"), spec.products().saturating_mul(up(count, 8))))
+        }
+        false => (String::new(), (a0, up(count, 8))),
     };
+    let batch = if bound_batch(spec).is_empty() { String::new() } else { format!("bind {packed}_0 blockIdx.z\n") };
     format!(
-        "split {packed}_{rows} ? 8 -> {p}a0 {p}a1; split {packed}_{row} ? {THREADS} -> {p}b0 {p}b1\n\
+        "split {packed}_{n} ? 8 -> {p}a0 {p}a1; split {packed}_{row} ? {THREADS} -> {p}b0 {p}b1\n\
          reorder {p}a0 {p}b0 {p}b1 {p}a1; unroll {p}a1\n\
-         bind {p}a0 blockIdx.y; bind {p}b0 blockIdx.x; bind {p}b1 threadIdx.x\n{batch}"
+         {fused}{}bind {p}b1 threadIdx.x\n{batch}",
+        bind_blocks((&outer.0, outer.1), (&b0, up(length, THREADS)))
     )
 }
 
 /// The loops of a kernel that turns tiles of 64 x 64 bytes: two neighbours write 32 bytes of a row, and read 16 columns of
 /// each of 16 rows at a time.
-pub(super) fn turned(side: usize, packed: &str) -> String {
+pub(super) fn turned(spec: &GemmSpec, side: usize, packed: &str) -> String {
     let p = ["a", "b"][side];
+    let [terms, others] = lines(spec, side).map(|extent| up(extent.saturating_add(ZEROS), 64));
     format!(
         "transform_layout {packed} [k, w] -> [w, k]\n\
          split {packed}_0 ? 2 2 16 -> {p}a0 {p}a1 {p}a2 {p}a3; split {packed}_1 ? 4 16 -> {p}b0 {p}b1 {p}b2\n\
-         reorder {p}a0 {p}b0 {p}b1 {p}a1 {p}b2 {p}a2 {p}a3; bind {p}a0 blockIdx.y; bind {p}b0 blockIdx.x\n\
+         reorder {p}a0 {p}b0 {p}b1 {p}a1 {p}b2 {p}a2 {p}a3; {}\
          {}bind {p}t threadIdx.x; vectorize {p}a3\n",
+        bind_blocks((&format!("{p}a0"), terms), (&format!("{p}b0"), others)),
         fused(&[format!("{p}b1"), format!("{p}a1"), format!("{p}b2"), format!("{p}a2")], &format!("{p}t"))
     )
 }

@@ -1,6 +1,7 @@
 //! How the sums leave the registers of warps, and what becomes of parts of them.
 
-use super::{Mma, Names, multiples};
+use super::{Mma, Names, multiples, up};
+use crate::gemm::grid::bind_blocks;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
 use std::fmt::Write as _;
@@ -145,8 +146,9 @@ impl Mma {
         if self.grows(spec) && names.converts {
             let _ = writeln!(out, "compute_inline acc_pad");
         }
-        let _ =
-            writeln!(out, "split cj ? {ADDING} -> c0 c1; bind ci blockIdx.y; bind c0 blockIdx.x; bind c1 threadIdx.x");
+        let [rows, columns] = [0, 1].map(|d| up([spec.m, spec.n][d], self.whole(d)) * self.whole(d));
+        let bound = bind_blocks(("ci", rows), ("c0", up(columns, ADDING)));
+        let _ = writeln!(out, "split cj ? {ADDING} -> c0 c1; bind c1 threadIdx.x; {}", bound.trim_end());
         if names.converts {
             let _ = writeln!(out, "set_scope {summed} local; reverse_compute_at out c1");
         } else {

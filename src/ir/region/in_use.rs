@@ -4,7 +4,7 @@
 //! at a time, so their variables stay symbolic in the box. A shared buffer belongs to the block: its box is taken over all
 //! threads, whether they are loops of the program still or variables of a launch.
 
-use super::{Region, Touch, touched};
+use super::{Range, Region, Touch, search, touched};
 use crate::ir::simplify::{Env, prove};
 use crate::ir::{BufferId, Cond, For, Func, LoopKind, Scope, Stmt, Var, visit};
 
@@ -16,7 +16,18 @@ pub fn in_use(func: &Func, id: BufferId, threads: &[(Var, i64)], env: &Env) -> O
     let mut search = Search { func, id, shared, threads: threads.to_vec(), env: env.clone() };
     let body = search.innermost(&func.body)?;
     let region = search.region(body, Touch::Both, &search.env)?;
+    let region: Region =
+        region.into_iter().zip(search.unconditional(body)?).map(|(r, plain)| smaller(r, plain)).collect();
     region.iter().all(|r| r.extent.as_int().is_some()).then_some(region)
+}
+
+/// The smaller of two ranges that both hold every index in use. A condition on a thread's own index may leave a few indices near
+/// zero of one access, which together with those of another access are more than the thread has.
+fn smaller(narrowed: Range, plain: Range) -> Range {
+    match (narrowed.extent.as_int(), plain.extent.as_int()) {
+        (Some(n), Some(p)) if p < n => plain,
+        _ => narrowed,
+    }
 }
 
 struct Search<'a> {
@@ -31,9 +42,18 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn region(&self, body: &[Stmt], touch: Touch, env: &Env) -> Option<Region> {
-        // The threads are ranged over by loops around the body, so that conditions on them tighten the region.
+        touched(self.func, &self.by_threads(body), self.id, touch, env)
+    }
+
+    /// The box whatever conditions leave of it.
+    fn unconditional(&self, body: &[Stmt]) -> Option<Region> {
+        search(self.func, &self.by_threads(body), self.id, Touch::Both, &self.env, false)
+    }
+
+    /// The body in loops over the threads, so that conditions on them tighten the box.
+    fn by_threads(&self, body: &[Stmt]) -> Vec<Stmt> {
         let wrap = |b, &(var, n): &(Var, i64)| vec![Stmt::For(For::new(var, n, LoopKind::Serial, b))];
-        touched(self.func, &self.threads.iter().fold(body.to_vec(), wrap), self.id, touch, env)
+        self.threads.iter().fold(body.to_vec(), wrap)
     }
 
     /// The innermost body that holds all accesses, with the loops around it added to what is known.

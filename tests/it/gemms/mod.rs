@@ -15,6 +15,7 @@ pub use device::{on_device, repeat};
 use judge::{Trial, instruction, is_beyond, schedule, trials};
 use summary::{Outcome, Summary};
 use table::{ALIGNED, Case, Recipe};
+pub use table::{TYPES, Types};
 use warploom::lower::{Lowered, lower};
 use warploom::machine::{Mode, run_lowered};
 use warploom::target::Features;
