@@ -35,6 +35,8 @@ pub(in crate::machine::ptx) fn run(
     let clusters = std::array::from_fn(|n| world.grid[n] / world.cluster[n]);
     for at in blocks(clusters, policy, &mut rng) {
         world.origin = std::array::from_fn(|n| at[n] * world.cluster[n]);
+        let [x, y, z] = world.origin;
+        world.number = x + world.grid[0] * (y + world.grid[1] * z);
         world.clock.block();
         world.ended = vec![false; cluster];
         world.tensor.begin(cluster, each);

@@ -2,7 +2,7 @@
 
 use super::exec::Program;
 use super::inst::Entry;
-use super::world::{Bytes, ParamValue, World};
+use super::world::{Bytes, ParamValue, Site, World};
 use super::{decode, flow, grid, parse, report};
 use crate::array::Array;
 use crate::error::{Error, Result};
@@ -177,7 +177,7 @@ fn launch(
         memory.constant.clear();
         let units = if options.races { memory.written.len().div_ceil(1 << world.unit_shift) } else { 0 };
         memory.cells = vec![Cell::default(); units];
-        memory.lines = vec![[0; 2]; units];
+        memory.sites = vec![[Site::default(); 2]; units];
     }
     grid::run(program, world, options.policy).map_err(|stop| {
         let error = report::error(&stop, kernels, kernel, program);

@@ -8,7 +8,7 @@
 //! | local, parameters, shared as generic addresses | with a tag in bits 60 to 63 |
 
 use super::tensor;
-use super::trap::Trap;
+use super::trap::{At, Trap};
 use crate::kernel::TensorMap;
 use crate::machine::clocks::By;
 use crate::machine::flight::Landing;
@@ -48,10 +48,17 @@ pub(in crate::machine::ptx) struct Bytes {
     pub base: u64,
     /// What is known of the accesses of each unit ([`World::unit_shift`]).
     pub cells: Vec<Cell>,
-    /// The lines of the last write and the last read of each unit.
-    pub lines: Vec<[u32; 2]>,
+    /// The last write and the last read of each unit.
+    pub sites: Vec<[Site; 2]>,
     /// Bytes that `ld.global.nc` has read in this kernel; empty until there is one.
     pub constant: Vec<u8>,
+}
+
+/// An access: its line, and the number of its block in the grid.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::machine::ptx) struct Site {
+    pub line: u32,
+    pub block: u32,
 }
 
 /// The bytes of an access.
@@ -100,8 +107,9 @@ pub(in crate::machine::ptx) struct World {
     /// The block of the grid that the cluster's first block is.
     pub origin: [u32; 3],
     pub shared_bytes: u32,
-    /// The line of the instruction that runs.
+    /// The line of the instruction that runs, and the number in the grid of its cluster's first block.
     pub line: u32,
+    pub number: u32,
     /// Instructions of warps that have run, and the most that may.
     pub steps: u64,
     pub limit: u64,
@@ -132,6 +140,7 @@ impl World {
             origin: [0; 3],
             shared_bytes: 0,
             line: 0,
+            number: 0,
             steps: 0,
             stores: 0,
             limit,
@@ -222,6 +231,10 @@ impl World {
         memory >= self.buffers
     }
 
+    fn site(&self) -> Site {
+        Site { line: self.line, block: self.number }
+    }
+
     fn units(&self, spot: Spot, bytes: usize) -> std::ops::Range<usize> {
         spot.offset >> self.unit_shift..(spot.offset + bytes).div_ceil(1 << self.unit_shift)
     }
@@ -237,20 +250,21 @@ impl World {
     /// Notes that bytes are read, without reading them.
     #[inline]
     pub fn note_read(&mut self, raw: &Raw, lane: usize, spot: Spot, bytes: usize) -> Result<(), Trap> {
-        let units = self.units(spot, bytes);
+        let (units, site) = (self.units(spot, bytes), self.site());
         let memory = &mut self.memories[spot.memory];
         if !memory.written.is_empty() {
             let marks = &memory.written[spot.offset..spot.offset + bytes];
             let unwritten = marks.iter().position(|m| *m == 0);
             if let Some(cells) = memory.cells.get_mut(units.clone()) {
                 if let Err(n) = self.clock.raw_read(raw, lane, cells) {
-                    return Err(self.race(lane, spot.memory, units.start + n, "read"));
+                    return Err(self.race(lane, spot.memory, units.start + n, false));
                 }
-                memory.lines[units].iter_mut().for_each(|l| l[1] = self.line);
+                memory.sites[units].iter_mut().for_each(|s| s[1] = site);
             }
             if let Some(n) = unwritten {
-                let message = format!("byte {} of {} is read, but nothing has written it", spot.offset + n, memory.name);
-                return Err(Trap::lane("uninitialised", lane, message));
+                let byte = spot.offset + n;
+                let message = format!("byte {byte} of {} is read, but nothing has written it", memory.name);
+                return Err(Trap::lane("uninitialised", lane, message).of(spot.memory, byte, false));
             }
         }
         Ok(())
@@ -283,7 +297,7 @@ impl World {
         bytes: usize,
         copies: bool,
     ) -> Result<(), Trap> {
-        let units = self.units(spot, bytes);
+        let (units, site) = (self.units(spot, bytes), self.site());
         let memory = &mut self.memories[spot.memory];
         if memory.written.is_empty() {
             let message = format!("{} is written, but the program only reads it", memory.name);
@@ -295,9 +309,9 @@ impl World {
         }
         if let Some(cells) = memory.cells.get_mut(units.clone()) {
             if let Err(n) = self.clock.raw_write(raw, lane, cells, copies) {
-                return Err(self.race(lane, spot.memory, units.start + n, "written"));
+                return Err(self.race(lane, spot.memory, units.start + n, true));
             }
-            memory.lines[units].iter_mut().for_each(|l| l[0] = self.line);
+            memory.sites[units].iter_mut().for_each(|s| s[0] = site);
         }
         Ok(())
     }
@@ -336,21 +350,22 @@ impl World {
 
     /// A race on a unit of a memory.
     #[cold]
-    fn race(&self, lane: usize, memory: usize, unit: usize, done: &str) -> Trap {
+    fn race(&self, lane: usize, memory: usize, unit: usize, write: bool) -> Trap {
         let found = &self.memories[memory];
-        let cell = found.cells[unit];
-        let lines = found.lines[unit];
-        let at = unit << self.unit_shift;
+        let (cell, [written, read]) = (found.cells[unit], found.sites[unit]);
+        let byte = unit << self.unit_shift;
         // A write that is not ordered with this access, or else the reads that this write is not ordered with.
-        let by_write = done == "read" || cell.read == 0 || !self.clock.is_of_kernel(cell.read) || lines[1] == 0;
-        let (other, stamp, line_of) =
-            if by_write { ("written", cell.write, lines[0]) } else { ("read", cell.read, lines[1]) };
+        let by_read = write && cell.read != 0 && self.clock.is_of_kernel(cell.read) && read.line != 0;
+        let (stamp, site) = if by_read { (cell.read, read) } else { (cell.write, written) };
+        let verb = |write| if write { "written" } else { "read" };
         let message = format!(
-            "byte {at} of {} is {done} here and {other} by {} (line {line_of}), and nothing orders the two",
+            "byte {byte} of {} is {} by two threads, and nothing orders them: {} is the other",
             found.name,
+            if write == !by_read { verb(write) } else { "read and written" },
             self.clock.who(stamp),
         );
-        Trap { code: "race", message, lane: Some(lane), other: Some(line_of) }
+        let at = Some(At { memory, byte, write });
+        Trap { at, other: Some(site.line), other_block: Some(site.block), ..Trap::lane("race", lane, message) }
     }
 
     /// The tensor map that a generic address of the parameter space names, and the memory of its array.
