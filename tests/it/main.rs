@@ -26,6 +26,7 @@ mod mistakes;
 mod mutation;
 mod neighbours;
 mod opaque;
+mod oracle;
 mod programs;
 mod ptx;
 mod ptxas;

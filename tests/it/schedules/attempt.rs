@@ -49,6 +49,8 @@ pub fn reproducer(generator: Generator, case: &Case, failure: &Failure, depth: D
     let (small, why) = match failure.kind.as_str() {
         // The last steps are lost, the seed is not.
         "panic while it was drawn" => (case.clone(), failure.clone()),
+        // A smaller text would be no program for another reason.
+        kind if kind.starts_with("parse") => (case.clone(), failure.clone()),
         _ => shrink(generator.examine, case, depth),
     };
     let message: String = why.message.lines().map(|l| format!("# {l}\n")).collect();

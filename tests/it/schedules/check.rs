@@ -6,7 +6,9 @@
 //! and goes through code generation and ptxas.
 
 use super::hopper::features::Together;
+use super::levels::{Oracle, elements};
 use super::programs::Program;
+use super::recipes;
 use super::source::Source;
 use super::steps;
 use std::collections::BTreeMap;
@@ -16,7 +18,7 @@ use warploom::certify::{certify, observe};
 use warploom::ir::{Func, verify::verify};
 use warploom::loom::Schedule;
 use warploom::lower::{Lowered, lower};
-use warploom::machine::{Limits, Mode, Options, Policy, ring, ring_lowered_with};
+use warploom::machine::{Limits, Mode, Options, Policy, run_lowered_with};
 use warploom::reference::{Sample, outputs};
 use warploom::schedule::{complete, parse};
 use warploom::target::Target;
@@ -89,6 +91,8 @@ pub struct Tally {
     pub refusals: BTreeMap<String, String>,
     /// Largest error in the real types, in parts of its bound.
     pub worst: f64,
+    /// Comparisons that were made, by level.
+    pub levels: BTreeMap<String, usize>,
     /// How often features came together, in schedules that ran.
     pub together: Together,
 }
@@ -113,6 +117,7 @@ impl Tally {
         add(&mut self.reasons, &other.reasons);
         add(&mut self.withdrawn, &other.withdrawn);
         add(&mut self.ends, &other.ends);
+        add(&mut self.levels, &other.levels);
         other.refusals.iter().for_each(|(code, text)| self.refusal(code, text));
     }
 
@@ -147,7 +152,12 @@ impl Display for Tally {
             let of = |map: &BTreeMap<String, usize>| map.get(name).copied().unwrap_or(0);
             writeln!(f, "  {name:24} {:8} accepted {:8} refused", of(&self.accepted), of(&self.refused))?;
         }
-        for (title, map) in [("refused", &self.reasons), ("withdrawn", &self.withdrawn), ("ended", &self.ends)] {
+        for (title, map) in [
+            ("compared", &self.levels),
+            ("refused", &self.reasons),
+            ("withdrawn", &self.withdrawn),
+            ("ended", &self.ends),
+        ] {
             let mut rows: Vec<(&String, &usize)> = map.iter().collect();
             rows.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
             rows.iter().try_for_each(|(key, n)| writeln!(f, "  {title:9} {n:8} {key}"))?;
@@ -157,15 +167,21 @@ impl Display for Tally {
     }
 }
 
+/// Of a hundred products, how many begin with the steps of a recipe.
+const RECIPES: usize = 12;
+
 /// What the machine usually may do for one run.
 pub const LIMITS: Limits = Limits { statements: 1 << 24, bytes: 1 << 28 };
 
 /// What only lowering knows: registers have no addresses and are written out, threads that take turns inside one run of
 /// a statement are told apart by proofs; how wide a copy is follows from alignments, and whether the kernel writes what it
-/// reads from all nests, and so what a pipeline may copy ahead; how many threads are left beside roles, and what stands around a walk of the blocks, when kernels
+/// reads from all nests, and so what a pipeline may copy ahead; whether a role fills a stage of warpgroups that take turns, and
+/// whether the kernel has a bulk copy to fetch ahead of; how many threads are left beside roles, and what stands around a walk of the blocks, when kernels
 /// have their threads; how long the rows of a swizzled tile are is known when tiles are cut to what is used of them; which
 /// threads write elements that share a byte is known when all have their loops.
-const KNOWN_IN_LOWERING: [&str; 17] = [
+const KNOWN_IN_LOWERING: [&str; 19] = [
+    "lower.alternate",
+    "lower.l2_prefetch",
     "lower.local_by_thread",
     "lower.unroll",
     "lower.unroll_limit",
@@ -197,8 +213,18 @@ pub fn grow(program: Program, source: &mut Source, tally: &mut Tally) -> Case {
     let Ok(mut func) = warploom::te::parse(&case.program.text()) else { return case };
     // As many steps as the program verified with, and that program.
     let mut good = (0, func.clone());
-    let wanted = 3 + source.below(14);
-    for _ in 0..40 {
+    let wanted = if source.chance(10) { 40 } else { 3 + source.below(14) };
+    if source.chance(RECIPES) {
+        for text in recipes::steps(&func, &Target::parse(target).unwrap_or(Target::sm_80()), source) {
+            if let Taken::Wrong = take(&mut case, &mut func, &text, tally) {
+                return case;
+            }
+        }
+        if verify(&func).is_ok() {
+            good = (case.steps.len(), func.clone());
+        }
+    }
+    for _ in 0..2 * wanted + 20 {
         if case.steps.len() >= wanted {
             break;
         }
@@ -260,7 +286,7 @@ fn take(case: &mut Case, func: &mut Func, text: &str, tally: &mut Tally) -> Take
             count(&mut tally.accepted, &name);
             Taken::Yes
         }
-        Err(e) if is_wrong(&e) && e.code() != "step.name" && e.code() != "step.limit" || unpointed(&e) => {
+        Err(e) if is_wrong(&e) && !e.code().starts_with("step.") || unpointed(&e) => {
             case.steps.push(text.to_string());
             Taken::Wrong
         }
@@ -292,7 +318,14 @@ pub fn examine_text(text: &str, depth: Depth<'_>, tally: &mut Tally) -> Result<(
     if printed != schedule {
         return Err(failure("print", "the schedule does not print back"));
     }
-    let naive = ring(&schedule.program, 1).map_err(|e| broken("naive", &e))?;
+    let oracle = Oracle::of(text, &schedule, 1)?;
+    let naive = oracle.run(&schedule.program, depth.limits).map_err(|e| broken("naive", &e))?;
+    if oracle.compare_naive(&naive)? {
+        count(&mut tally.levels, "naive = text in integer mode");
+    }
+    if oracle.compare_naive_exactly(&schedule.program, depth.limits)? {
+        count(&mut tally.levels, "naive = text exactly");
+    }
     let mut func = schedule.program.clone();
     for step in &schedule.steps {
         let (next, stated) = match complete(&func, step) {
@@ -303,7 +336,8 @@ pub fn examine_text(text: &str, depth: Depth<'_>, tally: &mut Tally) -> Result<(
             return Err(failure("names", format!("{step} states {stated}")));
         }
         func = next;
-        let found = ring(&func, 1).map_err(|e| broken("scheduled", &e))?;
+        let found = oracle.run(&func, depth.limits).map_err(|e| broken("scheduled", &e))?;
+        count(&mut tally.levels, "prefix of steps = naive");
         if found != naive {
             return Err(failure(format!("ring after {}", step.primitive().name), format!("after {step}")));
         }
@@ -317,7 +351,7 @@ pub fn examine_text(text: &str, depth: Depth<'_>, tally: &mut Tally) -> Result<(
         }
         Err(e) => return Err(broken("lower", &e)),
     };
-    run(&schedule, &lowered, &naive, depth, tally)
+    run(&schedule, &lowered, &oracle, &naive, depth, tally)
 }
 
 pub fn end(tally: &mut Tally, how: &str) -> Result<(), Failure> {
@@ -329,18 +363,28 @@ pub fn end(tally: &mut Tally, how: &str) -> Result<(), Failure> {
 pub fn run(
     schedule: &Schedule,
     lowered: &Lowered,
+    oracle: &Oracle,
     naive: &[Vec<u32>],
     depth: Depth<'_>,
     tally: &mut Tally,
 ) -> Result<(), Failure> {
     for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(7)] {
         let options = Options { policy, limits: depth.limits, ..Options::new(Mode::Ring) };
-        match ring_lowered_with(lowered, &options, 1) {
-            Ok(found) if found == naive => {}
+        let mut args = oracle.integer_arguments().map_err(|e| broken("machine", &e))?;
+        let ran = run_lowered_with(lowered, &options, &mut args);
+        match ran.map(|_| args.iter().map(elements).collect::<Vec<_>>()) {
+            Ok(found) if found == naive => count(&mut tally.levels, "lowered = naive"),
             Ok(_) => return Err(failure("ring lowered", format!("the kernels differ, warps {policy:?}"))),
             Err(e) if e.code() == "machine.limit" => return end(tally, e.code()),
             Err(e) => return Err(broken("machine", &e)),
         }
+    }
+    let mut args = oracle.exact_arguments().map_err(|e| broken("machine", &e))?;
+    let options = Options { policy: Policy::Random(0), races: false, limits: depth.limits, ..Options::new(Mode::Real) };
+    match run_lowered_with(lowered, &options, &mut args) {
+        Ok(_) if oracle.compare_exact("lowered", &args)? => count(&mut tally.levels, "lowered = text exactly"),
+        Err(e) if e.code() != "machine.limit" => return Err(broken("machine", &e)),
+        _ => {}
     }
     if depth.real {
         real(schedule, lowered, tally)?;
@@ -361,7 +405,7 @@ pub fn run(
 fn arguments(func: &Func) -> Result<Vec<Array>, Error> {
     let params = func.params.iter().map(|p| func.buffer(*p)).enumerate();
     let made = params.map(|(n, b)| {
-        let shape: Vec<usize> = b.const_shape().unwrap_or_default().iter().map(|n| *n as usize).collect();
+        let shape = vec![warploom::ir::layout::span(b).unwrap_or(1) as usize];
         match b.dtype.is_float() {
             true => Array::random(b.dtype, &shape, n as u64 + 1),
             false => Array::random_integers(b.dtype, &shape, 3, n as u64 + 1),

@@ -1,9 +1,9 @@
 //! Random schedules: programs and legal steps drawn from a seed or from a fuzzer's bytes.
 //!
 //! There are two generators: `schedule` takes any program, any steps and any chip, `hopper` starts from what recipes for sm_90a
-//! do and changes it. `cargo test --test it schedules` tries 2,000 of the one and a few of the other; for the second one the
-//! names of the variables below have `HOPPER` in the place of `SCHEDULE`. `WARPLOOM_SCHEDULES=100000` tries the first 100,000 seeds on all cores,
-//! `WARPLOOM_SCHEDULES=40000..100000` those; what was counted goes, every 500 seeds, to the file that
+//! do and changes it. `cargo test --test it schedules` tries 2,000 of the one, whose seeds follow from the commit, and a few of
+//! the other; for the second one the names of the variables below have `HOPPER` in the place of `SCHEDULE`.
+//! `WARPLOOM_SCHEDULES=100000` tries the first 100,000 seeds on all cores, `WARPLOOM_SCHEDULES=40000..100000` those; what was counted goes, every 500 seeds, to the file that
 //! `WARPLOOM_SCHEDULES_LOG` names, else to `target/tmp/schedules.log`. `WARPLOOM_SCHEDULE=17` tries the one of seed 17 and
 //! prints it. A failure is made small and written to `target/tmp/schedules/SEED.loom`. `tests/fuzz` feeds a fuzzer's bytes
 //! to the same generator.
@@ -13,8 +13,12 @@ mod check;
 mod found;
 mod groups;
 mod hopper;
+mod levels;
 mod products;
 mod programs;
+mod random;
+mod recipes;
+mod rewrites;
 mod shrink;
 mod source;
 mod steps;
@@ -28,9 +32,20 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use warploom::assemble::Ptxas;
+use warploom::schedule::primitive::{ALL, Primitive};
 
 /// How many are tried where nothing else is said.
 const USUAL: u64 = 2000;
+
+/// The first seed: another one for every commit, 0 where no commit is known.
+fn first_seed() -> u64 {
+    let git = std::process::Command::new("git")
+        .args(["rev-parse", "--short=8", "HEAD"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output();
+    let commit = git.ok().and_then(|out| String::from_utf8(out.stdout).ok()).unwrap_or_default();
+    u64::from_str_radix(commit.trim(), 16).unwrap_or(0) * USUAL
+}
 
 /// After so many failures there is enough to do.
 const ENOUGH: usize = 12;
@@ -125,7 +140,7 @@ fn record(generator: Generator, seeds: Range<u64>) -> (Tally, Vec<String>) {
 }
 
 /// The schedule of one seed, those of a long run, or so many on so many threads, every `assembled`-th through ptxas.
-fn keeps_every_promise(generator: Generator, usual: u64, threads: usize, assembled: u64) -> Tally {
+fn keeps_every_promise(generator: Generator, first: u64, usual: u64, threads: usize, assembled: u64) -> Tally {
     let one = seeds(generator.name).map(|s| s.end);
     if let Some(seed) = one {
         let mut case = Case::default();
@@ -136,7 +151,7 @@ fn keeps_every_promise(generator: Generator, usual: u64, threads: usize, assembl
     let (tally, failures) = match (one, seeds(&format!("{}s", generator.name))) {
         (Some(seed), _) => tries(generator, seed..seed + 1, 1, 1, &tools),
         (None, Some(seeds)) => record(generator, seeds),
-        (None, None) => tries(generator, 0..usual, threads, assembled, &tools),
+        (None, None) => tries(generator, first..first + usual, threads, assembled, &tools),
     };
     eprintln!("{tally}{}", failures.join("\n"));
     assert!(failures.is_empty(), "{} schedules break a promise; they are shown above", failures.len());
@@ -145,17 +160,20 @@ fn keeps_every_promise(generator: Generator, usual: u64, threads: usize, assembl
 
 #[test]
 fn random_schedules_keep_every_promise() {
-    let tally = keeps_every_promise(ANY, USUAL, 1, 10);
+    let tally = keeps_every_promise(ANY, first_seed(), USUAL, 2, 10);
     let share = 100.0 * tally.share();
     let tensorized = 100.0 * tally.tensorized();
     assert!(tensorized > 5.0 || tally.schedules < 1000, "only {tensorized:.1} % of the schedules had an instruction");
-    assert!(share > 85.0 || tally.schedules < 100, "only {share:.1} % of the steps were accepted");
+    assert!(share > 60.0 || tally.schedules < 100, "only {share:.1} % of the steps were accepted");
+    let never = |p: &&&Primitive| !tally.accepted.contains_key(p.name);
+    let never: Vec<&str> = ALL.iter().filter(never).map(|p| p.name).collect();
+    assert!(never.is_empty() || tally.schedules < 1000, "no step of {never:?} was ever accepted");
 }
 
 /// Every feature of Hopper comes with every other one that it can go with.
 #[test]
 fn random_schedules_for_hopper_keep_every_promise() {
-    let tally = keeps_every_promise(hopper::HOPPER, hopper::USUAL, 2, 10);
+    let tally = keeps_every_promise(hopper::HOPPER, 0, hopper::USUAL, 2, 10);
     let ran = tally.ends.get("ran").copied().unwrap_or(0);
     assert!(4 * ran > tally.schedules || tally.schedules < 50, "only {ran} of {} schedules ran", tally.schedules);
 }

@@ -1,6 +1,8 @@
 //! Random programs in te's text: elementwise chains, windows, products of small and prime sizes in several types and
-//! layouts, rows that are normalised, stencils with and without padding, batches, turned matrices, mixed types.
+//! layouts, rows that are normalised, stencils with and without padding, batches, turned matrices, mixed types; and more than
+//! half of them statement by statement (`random`).
 
+use super::random;
 use super::source::Source;
 
 /// A program as a text with places for its sizes, so that a failure can be shown at smaller ones.
@@ -29,7 +31,7 @@ impl Program {
 const SIZES: [usize; 18] = [1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 16, 17, 23, 24, 32, 33, 37, 64];
 
 /// The most iterations of the innermost nest.
-const WORK: usize = 3000;
+const WORK: usize = 1500;
 
 fn sizes(source: &mut Source, count: usize) -> Vec<usize> {
     let mut out: Vec<usize> = (0..count).map(|_| source.of(SIZES)).collect();
@@ -42,13 +44,16 @@ fn sizes(source: &mut Source, count: usize) -> Vec<usize> {
 }
 
 /// The same for products on tensor cores, whose least tiles are more.
-const TILES_WORK: usize = 16384;
+const TILES_WORK: usize = 8192;
 
 /// A program.
 pub fn program(source: &mut Source) -> Program {
     let made = |template: String, sizes| Program { template, sizes };
     let reals = |text: &str, source: &mut Source| text.replace("TYPE", source.of(["f32", "f32", "f64", "f16", "bf16"]));
     let numbers = |text: &str, source: &mut Source| text.replace("TYPE", source.of(NUMBERS));
+    if source.chance(60) {
+        return random::program(source);
+    }
     match source.below(27) {
         0 => made("vec_add {0}".into(), sizes(source, 1)),
         1 => made("window_sum {0}".into(), sizes(source, 1)),

@@ -1,5 +1,6 @@
 //! Random steps for a program: what a primitive's signature takes, filled with what the program has and the primitive is
-//! likely to accept. A few are filled with anything, so that refusals are tried too.
+//! likely to accept. Some are filled from the signature alone, so that refusals are tried too, and a new primitive from the day
+//! on which it is in the list.
 
 use super::source::Source;
 use warploom::ir::{Axis, Block, Buffer, BufferId, For, Func, LoopKind, Scope, Stmt, visit};
@@ -19,7 +20,24 @@ pub fn steps(func: &Func, source: &mut Source) -> Vec<String> {
     if let Some(steps) = Some(()).filter(|()| source.chance(70)).and_then(|()| view.instruction(source)) {
         return steps;
     }
-    let made = match source.below(49) {
+    // What wants loops that nothing has touched yet comes first.
+    if source.chance(25) && view.loops.iter().all(|l| is_plain(l)) {
+        let made = match source.below(9) {
+            0 | 1 => view.skew(source),
+            2 => view.pad(source),
+            3 => view.rfactor(source),
+            4 => view.split_k(source),
+            5 => view.transform_block_layout(source),
+            6 => view.reverse_compute_at(source),
+            7 => view.inline(source, "compute_inline"),
+            _ => view.inline(source, "reverse_compute_inline"),
+        };
+        return made.unwrap_or_default();
+    }
+    if source.chance(15) {
+        return source.pick(ALL).and_then(|p| view.filled(p, source)).into_iter().collect();
+    }
+    let made = match source.below(54) {
         0..=4 => view.split(source),
         5 | 6 => view.fuse(source),
         7..=9 => view.reorder(source),
@@ -46,7 +64,10 @@ pub fn steps(func: &Func, source: &mut Source) -> Vec<String> {
         45 => view.copy_with(source),
         46 => view.rows_of_stage(source),
         47 => view.swizzle(source),
-        _ => view.anything(source).map(|s| vec![s]),
+        48 | 49 => view.skew(source),
+        50 | 51 => view.transform_block_layout(source),
+        52 => view.specialize(source),
+        _ => view.tensor_core(source),
     };
     made.unwrap_or_default()
 }
@@ -272,9 +293,8 @@ impl<'f> View<'f> {
         Some(vec![format!("annotate {} {key} {value}", self.name(l))])
     }
 
-    /// Any primitive with anything that its signature takes.
-    fn anything(&self, source: &mut Source) -> Option<String> {
-        let primitive: &Primitive = source.pick(ALL)?;
+    /// A primitive with anything that its signature takes: the way in which a new one is tried.
+    fn filled(&self, primitive: &Primitive, source: &mut Source) -> Option<String> {
         let mut words = vec![primitive.name.to_string()];
         for parameter in primitive.signature.iter().filter(|p| p.form != Form::Made) {
             if !parameter.is_demanded() && source.chance(70) {
@@ -282,6 +302,7 @@ impl<'f> View<'f> {
             }
             let value = self.value(parameter, source)?;
             words.push(match parameter.form {
+                Form::Chosen => format!("= {value}"),
                 Form::Setting | Form::Option => format!("{}={value}", parameter.name),
                 _ => value,
             });

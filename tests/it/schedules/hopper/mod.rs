@@ -6,7 +6,7 @@
 //! numbers. Steps that are refused are left out. Every refusal has a code and a place, and one of the whole says what to try;
 //! what is not refused is right: in the ring under adversarial orders, in the real types, its certificate, and through ptxas.
 
-mod edits;
+pub mod edits;
 pub mod features;
 mod fragments;
 mod products;
@@ -14,11 +14,12 @@ mod staged;
 
 use super::attempt::Generator;
 use super::check::{self, Case, Depth, Failure, Tally, broken, count, end, failure, unpointed};
+use super::levels::Oracle;
 use super::source::Source;
 use warploom::ir::verify::verify;
 use warploom::loom::Schedule;
 use warploom::lower::lower;
-use warploom::machine::{Limits, ring};
+use warploom::machine::Limits;
 use warploom::schedule::{complete, parse};
 use warploom::{Error, Fault};
 
@@ -30,6 +31,9 @@ pub const USUAL: u64 = 240;
 
 /// What the machine may do for one run: what lost its tensor cores on the way is not worth more.
 const LIMITS: Limits = Limits { statements: 1 << 21, bytes: 1 << 28 };
+
+/// The same for a program in sequence.
+const SEQUENCE: Limits = Limits { statements: 1 << 34, bytes: 8 << 30 };
 
 /// Whether a refusal is none, or says less than it must.
 fn is_wrong(e: &Error) -> bool {
@@ -78,7 +82,11 @@ fn examine(case: &Case, depth: Depth<'_>, tally: &mut Tally) -> Result<(), Failu
     if Schedule::parse(&schedule.to_string()).map_err(|e| broken("print", &e))? != schedule {
         return Err(failure("print", "the schedule does not print back"));
     }
-    let naive = ring(&schedule.program, 1).map_err(|e| broken("naive", &e))?;
+    let oracle = Oracle::of(&case.to_string(), &schedule, 1)?;
+    let naive = oracle.run(&schedule.program, SEQUENCE).map_err(|e| broken("naive", &e))?;
+    if oracle.compare_naive(&naive)? {
+        count(&mut tally.levels, "naive = text in integer mode");
+    }
     let mut func = schedule.program.clone();
     for step in &schedule.steps {
         func = match complete(&func, step) {
@@ -87,7 +95,7 @@ fn examine(case: &Case, depth: Depth<'_>, tally: &mut Tally) -> Result<(), Failu
             Err(e) => return refused(&e, tally),
         };
     }
-    let scheduled = ring(&func, 1).map_err(|e| broken("scheduled", &e))?;
+    let scheduled = oracle.run(&func, SEQUENCE).map_err(|e| broken("scheduled", &e))?;
     if scheduled != naive {
         return Err(failure("ring scheduled", "the scheduled program computes something else"));
     }
@@ -101,7 +109,7 @@ fn examine(case: &Case, depth: Depth<'_>, tally: &mut Tally) -> Result<(), Failu
         }
     };
     let before = tally.ends.get("ran").copied();
-    check::run(&schedule, &lowered, &naive, Depth { limits: LIMITS, ..depth }, tally)?;
+    check::run(&schedule, &lowered, &oracle, &naive, Depth { limits: LIMITS, ..depth }, tally)?;
     if tally.ends.get("ran").copied() != before {
         tally.together.add(&case.steps);
     }
