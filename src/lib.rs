@@ -26,6 +26,8 @@ pub mod gemm;
 
 pub mod machine;
 
+pub mod validate;
+
 pub mod kernel;
 
 pub mod codegen;
@@ -57,13 +59,21 @@ pub use lower::Lowered;
 pub use runtime::Device;
 pub use schedule::Step;
 pub use target::Target;
+pub use validate::Validation;
 
 /// Compiles a schedule: applies its steps, lowers, and translates to PTX. Needs no GPU, and nothing but the schedule
 /// influences the result.
 ///
+/// A debug build of this library (`cfg(debug_assertions)`) validates the schedule first ([`validate`]), where an instance of at
+/// most [`validate::DEBUG_OPERATIONS`] operations takes its steps.
+///
 /// # Errors
-/// A step that is refused, a placement that the chip cannot realise, or a program that breaks a rule.
+/// A step that is refused, a placement that the chip cannot realise, or a program that breaks a rule; what
+/// [`Schedule::validate`] finds.
 pub fn compile(schedule: &Schedule) -> Result<Kernels> {
+    if cfg!(debug_assertions) {
+        schedule.validate_within(validate::DEBUG_OPERATIONS)?;
+    }
     let lowered = lower::lower(&schedule.scheduled()?, &schedule.target)?;
     codegen::compile(&lowered, &schedule.target)
 }

@@ -21,6 +21,10 @@ pub struct DumpArgs {
     /// With `lowered`: the program after each pass, or after the named one.
     #[arg(long, value_name = "PASS", num_args = 0..=1, default_missing_value = "all")]
     passes: Option<String>,
+    /// Validate the steps first: run a small instance of the schedule and compare the program before and after its steps, its
+    /// kernels (in integer mode) and its PTX (on small integers). A difference is a fault of warploom (exit 70) and names the first step that makes one.
+    #[arg(long)]
+    validate: bool,
 }
 
 /// A stage.
@@ -47,6 +51,9 @@ pub fn run(args: &DumpArgs) -> Result<ExitCode> {
     stages.dedup();
     check_passes(args.passes.as_deref(), &stages)?;
     let schedule = args.what.schedule()?;
+    if args.validate {
+        show::note(schedule.validate()?);
+    }
     for stage in &stages {
         if stages.len() > 1 {
             show::line(format_args!("// ---- {}", name(*stage)));

@@ -39,11 +39,18 @@ pub struct RunArgs {
     /// Seconds after which a GPU that has not finished is given up.
     #[arg(long, default_value_t = data::PATIENCE_S, value_parser = clap::value_parser!(u64).range(1..=86400))]
     patience: u64,
+    /// Validate the steps first: run a small instance of the schedule and compare the program before and after its steps, its
+    /// kernels (in integer mode) and its PTX (on small integers). A difference is a fault of warploom (exit 70) and names the first step that makes one.
+    #[arg(long)]
+    validate: bool,
 }
 
 /// Runs the schedule once with its result checked.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let schedule = args.what.schedule()?;
+    if args.validate {
+        show::note(schedule.validate()?);
+    }
     let schedule = if args.small { data::reduced(&schedule, data::WATCHED_OPERATIONS) } else { schedule };
     if args.device.as_deref() == Some("ptx") {
         return on_cpu(args, schedule, How::Ptx);

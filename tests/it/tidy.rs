@@ -30,6 +30,7 @@ const LAYERS: [(&str, &[&str]); 22] = [
     ("assemble", &[]),
     ("certify", &["ir", "intrin", "target", "lower", "machine", "kernel", "assemble"]),
     ("codegen", &["ir", "intrin", "target", "lower", "kernel"]),
+    ("validate", &["ir", "te", "schedule", "loom", "lower", "machine", "kernel", "codegen", "reference"]),
     ("runtime", &["kernel"]),
     ("reference", &["ir"]),
     ("measure", &["te", "target", "kernel", "reference", "machine", "runtime"]),

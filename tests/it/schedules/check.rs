@@ -6,7 +6,7 @@
 //! and goes through code generation and ptxas.
 
 use super::hopper::features::Together;
-use super::levels::{Oracle, elements};
+use super::levels::{self, Oracle, elements};
 use super::programs::Program;
 use super::recipes;
 use super::source::Source;
@@ -47,6 +47,8 @@ impl Display for Case {
 pub struct Depth<'a> {
     /// Run in the real types.
     pub real: bool,
+    /// Run the PTX.
+    pub ptx: bool,
     /// Generate code, and assemble it with what is here.
     pub code: Option<&'a [Ptxas]>,
     /// What the machine may do for one run.
@@ -385,6 +387,9 @@ pub fn run(
         Ok(_) if oracle.compare_exact("lowered", &args)? => count(&mut tally.levels, "lowered = text exactly"),
         Err(e) if e.code() != "machine.limit" => return Err(broken("machine", &e)),
         _ => {}
+    }
+    if depth.ptx {
+        count(&mut tally.levels, levels::ptx(schedule, lowered, oracle, depth.limits)?);
     }
     if depth.real {
         real(schedule, lowered, tally)?;

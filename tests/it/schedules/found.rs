@@ -37,7 +37,7 @@ const FOUND: &[&str] = &[
 fn what_was_found_stays_right() {
     let tools = Ptxas::find(None).unwrap_or_default();
     for text in FOUND {
-        let depth = Depth { real: true, code: Some(&tools), limits: LIMITS };
+        let depth = Depth { real: true, ptx: true, code: Some(&tools), limits: LIMITS };
         let mut tally = Tally::default();
         if let Err(failure) = examine_text(text, depth, &mut tally) {
             panic!("{text}\n{}: {}", failure.kind, failure.message);
@@ -128,7 +128,7 @@ const REFUSED_FOR_HOPPER: &[(&str, &str, &str)] = &[
 fn what_was_found_for_hopper_is_right_or_refused() {
     let tools = Ptxas::find(None).unwrap_or_default();
     for text in FOUND_FOR_HOPPER {
-        let depth = Depth { real: true, code: Some(&tools), limits: LIMITS };
+        let depth = Depth { real: true, ptx: true, code: Some(&tools), limits: LIMITS };
         let mut tally = Tally::default();
         if let Err(failure) = examine_text(text, depth, &mut tally) {
             panic!("{text}\n{}: {}", failure.kind, failure.message);

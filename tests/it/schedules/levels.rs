@@ -5,8 +5,10 @@ use super::check::{Failure, broken, failure};
 use crate::oracle::{self, Exact, Integers, Unknown};
 use warploom::ir::Func;
 use warploom::loom::Schedule;
-use warploom::machine::{Limits, Mode, Options, run_func_with};
-use warploom::{Array, DType, Error};
+use warploom::lower::Lowered;
+use warploom::machine::{Limits, Mode, Options, Policy, run_func_with, run_ptx};
+use warploom::reference::{Sample, outputs};
+use warploom::{Array, DType, Error, Fault};
 
 /// A program as the second evaluator reads it, with inputs and what it computes from them.
 pub struct Oracle {
@@ -104,6 +106,33 @@ impl Oracle {
             .map_err(|e| broken("naive", &e))?;
         self.compare_exact("naive", &args)
     }
+}
+
+/// What the PTX of the kernels computes from small integers: what the text says, bit by bit, or within the bounds of the
+/// reference where numbers round. Says how it ended.
+pub fn ptx(schedule: &Schedule, lowered: &Lowered, oracle: &Oracle, limits: Limits) -> Result<&'static str, Failure> {
+    let kernels = match warploom::codegen::compile(lowered, &schedule.target) {
+        Err(e) if e.fault() == Fault::Chip => return Ok("the PTX: refused for the chip"),
+        // Unrolled loops are written out there.
+        Err(e) if e.code() == "codegen.size" => return Ok("the PTX: too many statements"),
+        made => made.map_err(|e| broken("codegen", &e))?,
+    };
+    let before = oracle.exact_arguments().map_err(|e| broken("ptx", &e))?;
+    let mut args = before.clone();
+    let options = Options { policy: Policy::Random(5), limits, ..Options::new(Mode::Real) };
+    match run_ptx(&kernels, &options, &mut args) {
+        Ok(_) => {}
+        Err(e) if e.code() == "ptx.limit" => return Ok("the PTX: too much work"),
+        Err(e) => return Err(broken("ptx", &e)),
+    }
+    if oracle.compare_exact("ptx", &args)? {
+        return Ok("PTX = text exactly");
+    }
+    let wanted = outputs(&schedule.program, &before, Sample::All).map_err(|e| broken("reference", &e))?;
+    for output in wanted {
+        output.bound(&args[output.param]).map_err(|e| broken("ptx", &e))?;
+    }
+    Ok("PTX = text within its bounds")
 }
 
 /// The bits of an array of u32.

@@ -63,7 +63,7 @@ fn seeds(variable: &str) -> Option<Range<u64>> {
 
 /// What is tried of the n-th: every fourth runs in the real types, every `assembled`-th is assembled.
 fn depth(n: u64, assembled: u64, tools: &[Ptxas]) -> Depth<'_> {
-    Depth { real: n.is_multiple_of(4), code: n.is_multiple_of(assembled).then_some(tools), limits: LIMITS }
+    Depth { real: n.is_multiple_of(4), ptx: true, code: n.is_multiple_of(assembled).then_some(tools), limits: LIMITS }
 }
 
 /// A failure in full, which is also written to a file.
@@ -184,7 +184,7 @@ fn bytes_make_schedules_too() {
     let mut tally = Tally::default();
     for n in 0..20u64 {
         let bytes: Vec<u8> = (0..40 + n).map(|i| (i.wrapping_mul(n.wrapping_mul(77) + 13) >> 1) as u8).collect();
-        let depth = Depth { real: false, code: None, limits: LIMITS };
+        let depth = Depth { real: false, ptx: true, code: None, limits: LIMITS };
         if let (_, Err(failure)) = attempt(ANY, &mut Source::Bytes(&bytes), depth, &mut tally) {
             panic!("{bytes:?}: {}\n{}", failure.kind, failure.message);
         }
