@@ -103,11 +103,34 @@ impl Seen {
         self.fenced.join(&other.fenced);
     }
 
+    /// Whether what the lanes of a mask did at a time is part of it. A whole warp waits in one instruction, and its lanes
+    /// converge before one of them is elected, so one lane of it speaks for all.
+    pub fn has(&self, (warp, mask, full): (usize, u32, u32), at: u64) -> bool {
+        let all = || lanes(mask).all(|l| self.known.has(By::thread(warp, l).stamp(at)));
+        let any = || lanes(mask).any(|l| self.known.has(By::thread(warp, l).stamp(at)));
+        if mask == full { any() } else { all() }
+    }
+
     /// Adds all that an agent has done up to now.
     pub fn add(&mut self, agent: usize, now: u64) {
         self.known.set(agent, now);
         self.fenced.set(agent, now);
     }
+}
+
+/// What would order two accesses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// A barrier, or an arrival and the wait that sees its phase end.
+    Edge,
+    /// A fence between the proxies: threads are ordered already.
+    Fence,
+    /// The warp of a product waits for its group.
+    ProductWait,
+    /// The thread of a bulk store waits for its group.
+    StoreWait,
+    /// A wait for the phase in which a bulk copy lands.
+    PhaseWait,
 }
 
 /// The clock of a warp.
@@ -175,6 +198,18 @@ impl Clocks {
     /// The agent of the copies that land on an mbarrier, by its number in the block.
     pub fn landing(&self, slot: usize) -> usize {
         3 * self.warps.len() + slot
+    }
+
+    /// The agent that ends the phases of an mbarrier, of so many in the cluster. Its times are numbers of phases.
+    pub fn phases(&self, slot: usize, slots: usize) -> usize {
+        self.landing(slots) + slot
+    }
+
+    /// Whether a thread knows that an agent has reached a time.
+    pub fn knows(&self, (warp, lane): (usize, usize), agent: usize, at: u64) -> bool {
+        let Some(known) = self.warps.get(warp) else { return false };
+        let reached = |seen: &Seen| seen.known.agents.get(agent).is_some_and(|t| *t >= at);
+        at == 0 || reached(&known.all) || known.own.get(&lane).is_some_and(reached)
     }
 
     /// The agent of the bulk stores of a warp.
@@ -246,6 +281,25 @@ impl Clocks {
         let near = agent(earlier) == by.warp && (self.coarse || (earlier ^ by.lane as u64) & (31 | MANY_LANES) == 0);
         (near || seen.clone().any(|s| s.known.has(earlier)))
             && (!by.is_engine() || agent(earlier) >= self.warps.len() || seen.any(|s| s.fenced.has(earlier)))
+    }
+
+    /// What would order an access behind an earlier one that it is not ordered with. Where the thread has heard of the earlier one's
+    /// warp since, something orders the two warps, and a fence or a wait for what that warp started is missing.
+    pub fn lacks(&self, earlier: u64, by: By) -> Lack {
+        let (warps, who) = (self.warps.len(), agent(earlier));
+        let Some(known) = self.warps.get(by.warp) else { return Lack::Edge };
+        let mut seen = std::iter::once(&known.all).chain(known.own.get(&by.lane)).map(|s| &s.known);
+        let since = |known: &Times, warp: usize| {
+            let of_threads = || known.threads.iter().any(|(w, at)| agent(*w) == warp && *at >= time(earlier));
+            known.agents.get(warp).is_some_and(|at| *at >= time(earlier)) || of_threads()
+        };
+        match who / warps.max(1) {
+            0 if by.is_engine() && (who == by.warp || seen.any(|s| s.has(earlier))) => Lack::Fence,
+            1 if who - warps == by.warp || seen.any(|s| since(s, who - warps)) => Lack::StoreWait,
+            2 if who - 2 * warps == by.warp || seen.any(|s| since(s, who - 2 * warps)) => Lack::ProductWait,
+            0..=2 => Lack::Edge,
+            _ => Lack::PhaseWait,
+        }
     }
 
     /// Whether a write comes after all reads of a cell.

@@ -1,6 +1,6 @@
 //! What went wrong, in the program's names: buffer and index, statement, loop values, block and thread.
 
-use super::code::{Access, Code, SiteKind};
+use super::code::{Access, Code, Op, SiteKind};
 use super::mbarrier;
 use super::race::Touch;
 use super::warp::{Trap, Warp};
@@ -107,11 +107,14 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
         Trap::Mbarrier { lane, slot, what } => {
             ("mbarrier", format!("mbarrier {} {what}", mbarrier::name(&code.func, slot)), lane)
         }
-        Trap::Held(Touch { lane, access, element, write, .. }) => {
+        Trap::Held(Touch { lane, access, element, write, unit }) => {
             let done = if write { "written" } else { "read" };
             let name = one_of(access, lane, element);
-            let message =
-                format!("{name} is {done} while a product of the warpgroup has it: its group has not been waited for");
+            let product = warp.products.holder(unit).and_then(|pc| row(code, pc)).unwrap_or("wgmma");
+            let message = format!(
+                "{name} is {done} while {product} is in flight and has it in its registers: no wgmma_wait has waited for \
+                 its group"
+            );
             ("product", message, lane)
         }
         Trap::Product(what) => ("product", format!("a product of a warpgroup {what}"), 0),
@@ -127,11 +130,22 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
     }
 }
 
+/// The instruction at a place in the code.
+fn row(code: &Code, pc: usize) -> Option<&str> {
+    match &code.sites.get(*code.site_of.get(pc)? as usize)?.statement {
+        SiteKind::Call(call) => Some(&call.row),
+        _ => None,
+    }
+}
+
 /// What the lanes of a warp meet at.
 fn met(code: &Code, warp: &Warp) -> String {
     let site = code.site_of.get(warp.pc).and_then(|s| code.sites.get(*s as usize));
-    match site.map(|s| &s.statement) {
-        Some(SiteKind::Call(call)) => call.row.clone(),
+    match (code.ops.get(warp.pc), site.map(|s| &s.statement)) {
+        (_, Some(SiteKind::Call(call))) => call.row.clone(),
+        (Some(Op::ProductFence), _) => "wgmma_fence".to_string(),
+        (Some(Op::ProductCommit), _) => "wgmma_commit".to_string(),
+        (Some(Op::ProductWait { .. }), _) => "wgmma_wait".to_string(),
         _ => "a barrier".to_string(),
     }
 }

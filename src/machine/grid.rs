@@ -8,6 +8,7 @@
 use super::Policy;
 use super::access::World;
 use super::bulk;
+use super::clocks::Lack;
 use super::code::{Code, LANES};
 use super::fault::{Where, explain};
 use super::flight::Landing;
@@ -57,17 +58,18 @@ pub(super) struct Halt {
 /// Runs a kernel.
 pub(super) fn run(code: &Code, launch: &Launch, world: &mut World, policy: Policy) -> Result<()> {
     let Err(halt) = run_grid(code, launch, world, policy) else { return Ok(()) };
-    let Some((mut first, mut second)) = partners(code, launch, world, policy, &halt) else {
+    let Some((mut first, mut second, lack)) = partners(code, launch, world, policy, &halt) else {
         return Err(explain(&halt.trap, code, &halt.warp, Some(halt.at)));
     };
-    if first.in_warp_of(&second) {
+    if first.in_warp_of(&second) && lack == Lack::Edge {
         // A race between warps, if there is one too, says which barrier is needed.
         world.clock.coarse = true;
         world.again(None);
         let found = run_grid(code, launch, world, policy).err();
-        (first, second) = found.and_then(|h| partners(code, launch, world, policy, &h)).unwrap_or((first, second));
+        let wider = found.and_then(|h| partners(code, launch, world, policy, &h));
+        (first, second) = wider.map_or((first, second), |(first, second, _)| (first, second));
     }
-    Err(report::race(code, first, second))
+    Err(report::race(code, first, second, lack))
 }
 
 /// The access that a warp could not make, and the one that it is not ordered with: found by running again from the
@@ -78,18 +80,19 @@ fn partners(
     world: &mut World,
     policy: Policy,
     halt: &Halt,
-) -> Option<(report::Party, report::Party)> {
+) -> Option<(report::Party, report::Party, Lack)> {
     let (Trap::Race(touch) | Trap::Uninitialised(touch)) = halt.trap else { return None };
     let access = code.accesses.get(touch.access as usize).filter(|a| a.watched)?;
     if halt.trap != Trap::Race(touch) {
         world.clock.next_access();
     }
     let watch = Watch::new(&world.clock, halt.warp.number, access, &touch, world.memory_of(access.place)?);
+    let lack = watch.lack;
     world.again(Some(watch));
     let found = run_grid(code, launch, world, policy).err()?;
     let Trap::Race(other) = found.trap else { return None };
     let party = |h: &Halt, touch| report::Party::new(code, &h.warp, h.at, touch);
-    Some((party(&found, &other), party(halt, &touch)))
+    Some((party(&found, &other), party(halt, &touch), lack))
 }
 
 fn run_grid(code: &Code, launch: &Launch, world: &mut World, policy: Policy) -> Result<(), Box<Halt>> {

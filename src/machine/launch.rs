@@ -14,10 +14,13 @@ use super::warp::Warp;
 use super::{Mode, Options, Stats};
 use crate::array::Array;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::ir::{Axis, Buffer, Func, Scope, layout, visit};
 use crate::lower::{Lowered, LoweredKernel, Shape};
 use std::time::Instant;
+
+/// An element of an output that nothing has written.
+const UNWRITTEN: &str = "machine.unwritten";
 
 /// A parameter or a workspace of the program.
 struct Global<'a> {
@@ -67,11 +70,13 @@ pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], lan
     };
     let code = compile(func, &plan)?;
     let order: Vec<usize> = func.params.iter().map(|p| p.0 as usize).collect();
-    with_memories(&globals, (&order, &[]), options, args, |world| {
+    let ran = with_memories(&globals, (&order, &[]), options, args, |world| {
         let mut warp = Warp::new(&code, 0, 0, 1);
         let run = warp.run(&code, world, u64::MAX);
         run.map(|_| ()).map_err(|t| fault::explain(&t, &code, &warp, None))
-    })
+    });
+    // A wrong Func is its author's fault; wrong kernels are the fault of who lowered it.
+    ran.map_err(|e| if e.code() == UNWRITTEN { e.blamed(Fault::Input) } else { e })
 }
 
 /// Fills memories from the arguments, runs, checks that outputs are complete, and gives the bytes back in any case.
@@ -118,8 +123,7 @@ fn with_memories(
         if let Some(shape) = stated.get(number).cloned().or_else(own)
             && let Some(element) = fault::unwritten(&buffer.name, &shape, &world.globals[g].marks)
         {
-            let message = format!("the program ended without writing {element}");
-            return Err(Error::input("machine.unwritten", message));
+            return Err(Error::bug(UNWRITTEN, format!("the program ended without writing {element}")));
         }
     }
     Ok(Stats { statements: world.statements, seconds })

@@ -3,6 +3,10 @@
 //!
 //! The count of bytes may be negative while arrivals are pending: copies may land before the arrival that expects them.
 //! A wait that sees a phase end learns what all who arrived in it had seen, and the copies that landed in it.
+//!
+//! The instruction waits for a parity, not for a phase. So a wait for phase p is right in every order only if its thread knows
+//! that phase p-1 has ended, and if phase p+1 cannot end before that thread has passed. Both are decided by what happens
+//! before what, so the verdict does not depend on the order that is drawn.
 
 use super::clocks::{By, Clocks, Life, Seen};
 use super::warp::Trap;
@@ -26,6 +30,8 @@ pub(super) struct Mbarrier {
     seen: i64,
     arriving: Seen,
     done: Seen,
+    /// Who has waited for the last phase that is over.
+    waited: Vec<Party>,
     /// The warp and lane that arrived last.
     last: Option<(usize, usize)>,
 }
@@ -56,6 +62,10 @@ pub(super) struct Party {
 impl Party {
     fn lane(self) -> usize {
         (self.mask.trailing_zeros() as usize).min(31)
+    }
+
+    fn lanes(self) -> impl Iterator<Item = usize> {
+        (0..32).filter(move |l| self.mask >> l & 1 == 1)
     }
 }
 
@@ -135,7 +145,7 @@ impl Mbarriers {
             return Err(wrong(party.lane(), number, "is used, but nothing has initialised it"));
         }
         let life = Life { born: 0, ordered: true };
-        if (0..32).any(|l| party.mask >> l & 1 == 1 && !clocks.after(slot.init, By::thread(party.warp, l), life)) {
+        if party.lanes().any(|l| !clocks.after(slot.init, By::thread(party.warp, l), life)) {
             return Err(wrong(party.lane(), number, "is used, and nothing orders that behind its initialisation"));
         }
         Ok(slot)
@@ -152,7 +162,7 @@ impl Mbarriers {
         slot.pending -= arrivals;
         slot.arriving.join(&clocks.release(party.warp, party.mask, party.full, party.now));
         slot.last = Some((party.warp, party.lane()));
-        self.turn(number, party.lane())
+        self.turn(number, party.lane(), clocks)
     }
 
     /// So many bytes of a bulk copy have landed.
@@ -161,11 +171,12 @@ impl Mbarriers {
         slot.bytes -= i64::from(bytes);
         slot.filled = slot.over + 1;
         slot.arriving.add(clocks.landing(number), now);
-        self.turn(number, 0)
+        self.turn(number, 0, clocks)
     }
 
     /// Ends the phase if all has come.
-    fn turn(&mut self, number: usize, lane: usize) -> Result<(), Trap> {
+    fn turn(&mut self, number: usize, lane: usize, clocks: &Clocks) -> Result<(), Trap> {
+        let phases = clocks.phases(number, self.slots.len());
         let slot = &mut self.slots[number];
         if slot.bytes.abs() > MOST_BYTES {
             return Err(wrong(lane, number, "counts more bytes than it can"));
@@ -177,6 +188,14 @@ impl Mbarriers {
             slot.over += 1;
             slot.pending = slot.arrivals;
             slot.done = std::mem::take(&mut slot.arriving);
+            let passed = |p: &Party| slot.done.has((p.warp, p.mask, p.full), p.now);
+            if !slot.waited.iter().all(passed) {
+                let what = "may end its next phase before a thread that waits for this one has seen it end: the parity no longer \
+                            tells the two apart";
+                return Err(wrong(lane, number, what));
+            }
+            slot.waited.clear();
+            slot.done.add(phases, slot.over as u64);
         }
         Ok(())
     }
@@ -203,11 +222,18 @@ impl Mbarriers {
             let what = "is not yet in the phase that is waited for: one with the same parity is over";
             return Err(wrong(party.lane(), number, what));
         }
+        let phases = clocks.phases(number, self.slots.len());
+        if !party.lanes().all(|l| clocks.knows((party.warp, l), phases, phase.max(0) as u64)) {
+            let what = "may not be in the phase that is waited for when the wait begins: nothing orders the wait behind the end of \
+                        the phase before, and one with the same parity is over";
+            return Err(wrong(party.lane(), number, what));
+        }
         if over == phase {
             return Ok(false);
         }
         let slot = &mut self.slots[number];
         slot.seen = slot.seen.max(phase + 1);
+        slot.waited.push(party);
         clocks.acquire(party.warp, party.mask, party.full, &slot.done);
         Ok(true)
     }

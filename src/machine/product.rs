@@ -96,12 +96,11 @@ impl Compiler<'_> {
             let buffer = self.buffer(operand.buffer)?;
             let (dtype, offset) = (buffer.dtype, i64::from(buffer.offset.unwrap_or(0)));
             factors.push(match &operand.held {
-                Held::Descriptor(tile) => Factor::Memory(Described {
-                    access: self.access(operand.buffer, &operand.indices, 1)?,
-                    tile: *tile,
-                    base: offset,
-                    bytes: i64::from(dtype.bits()) / 8,
-                }),
+                Held::Descriptor(tile) => {
+                    let access = self.access(operand.buffer, &operand.indices, 1)?;
+                    self.accesses[access as usize].engine = true;
+                    Factor::Memory(Described { access, tile: *tile, base: offset, bytes: i64::from(dtype.bits()) / 8 })
+                }
                 _ => Factor::Registers(self.in_registers(operand, theirs).ok_or_else(broken)??),
             });
         }
@@ -135,10 +134,17 @@ pub(super) struct Products {
     closed: u64,
     /// When each group that nothing has waited for was closed.
     ends: BTreeMap<u64, u64>,
-    /// The registers of sums under way, with the group of their last product.
-    sums: BTreeMap<usize, u64>,
+    /// The registers of sums under way, with their last product.
+    sums: BTreeMap<usize, InFlight>,
     /// Those of factors.
-    factors: BTreeMap<usize, u64>,
+    factors: BTreeMap<usize, InFlight>,
+}
+
+/// A product under way: its group, and its place in the code.
+#[derive(Debug, Clone, Copy)]
+struct InFlight {
+    group: u64,
+    pc: usize,
 }
 
 impl Products {
@@ -155,12 +161,17 @@ impl Products {
             && (self.sums.contains_key(&slot) || self.factors.contains_key(&slot))
     }
 
+    /// The place in the code of the product that a register is one of.
+    pub fn holder(&self, slot: usize) -> Option<usize> {
+        self.sums.get(&slot).or_else(|| self.factors.get(&slot)).map(|product| product.pc)
+    }
+
     /// The registers of products of groups before `open`, which are done.
     fn landed(&mut self, open: u64) -> Vec<usize> {
         let mut out = Vec::new();
         for registers in [&mut self.sums, &mut self.factors] {
-            out.extend(registers.iter().filter(|(_, g)| **g < open).map(|(slot, _)| *slot));
-            registers.retain(|_, g| *g >= open);
+            out.extend(registers.iter().filter(|(_, p)| p.group < open).map(|(slot, _)| *slot));
+            registers.retain(|_, p| p.group >= open);
         }
         out
     }
@@ -204,8 +215,8 @@ fn take(warp: &mut Warp, code: &Code, product: &Product, adds: bool) -> Result<(
             return Err(Trap::Product("writes registers that another one reads, whose group has not been waited for"));
         }
     }
-    let group = warp.products.closed;
-    warp.products.sums.extend(mine.into_iter().map(|slot| (slot, group)));
+    let product = InFlight { group: warp.products.closed, pc: warp.pc };
+    warp.products.sums.extend(mine.into_iter().map(|slot| (slot, product)));
     Ok(())
 }
 
@@ -224,10 +235,10 @@ fn hold(warp: &mut Warp, code: &Code, factor: &Operand) -> Result<(), Trap> {
         }
         mine.push(slot);
     }
-    let group = warp.products.closed;
+    let product = InFlight { group: warp.products.closed, pc: warp.pc };
     for slot in mine {
         warp.local_marks[slot] = 0;
-        warp.products.factors.insert(slot, group);
+        warp.products.factors.insert(slot, product);
     }
     Ok(())
 }
@@ -327,16 +338,14 @@ fn factor(
     }
     if access.watched {
         let (memory, clock, _) = world.memory(access.place)?;
-        let (now, life) = (clock.tick(), clock.life(access));
         let by = By { warp: warp.number, lane: 0, agent: clock.clocks.products(warp.number) };
-        for element in touched {
-            let unit = (span.base as i64 + element * span.units as i64) as usize;
-            for cell in memory.cells.get_mut(unit..unit + span.units).unwrap_or_default() {
-                if !clock.clocks.read(cell, by, now, life) {
-                    return Err(Trap::Race(Touch { lane: 0, access: described.access, element, unit, write: false }));
-                }
-            }
-        }
+        let rank = clock.rank;
+        let first = |element: &i64| (span.base as i64 + element * span.units as i64) as usize;
+        let units = touched.iter().map(first).flat_map(|u| u..u + span.units);
+        clock.observe_engine(memory, (access, rank), by, false, units).map_err(|unit| {
+            let element = (unit as i64 - span.base as i64).div_euclid(span.units as i64);
+            Trap::Race(Touch { lane: 0, access: described.access, element, unit, write: false })
+        })?;
     }
     Ok(values)
 }

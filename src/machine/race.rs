@@ -25,7 +25,7 @@
 mod bytes;
 mod engine;
 
-use super::clocks::{self, By, Clocks, Life};
+use super::clocks::{self, By, Clocks, Lack, Life};
 use super::code::{Access, Place};
 use super::memory::Memory;
 use super::warp::Trap;
@@ -308,6 +308,8 @@ pub(super) struct Watch {
     view: View,
     /// When its partner happened and by which thread, if that is known.
     partner: Option<u64>,
+    /// What would order the two.
+    pub lack: Lack,
 }
 
 impl Watch {
@@ -321,6 +323,7 @@ impl Watch {
             let start = memory.starts.get(touch.unit).copied();
             let partner = memory.cells.get(touch.unit).and_then(|c| clock.clocks.partner(c, by, life, start));
             let stamp = by.stamp(clock.now);
+            let lack = partner.map_or(Lack::Edge, |earlier| clock.clocks.lacks(earlier, by));
             return Watch {
                 place: access.place,
                 rank: clock.rank,
@@ -329,13 +332,23 @@ impl Watch {
                 stamp,
                 view,
                 partner,
+                lack,
             };
         }
         let thread = view.thread(touch.lane);
         let copied = memory.cells.get(touch.unit).is_some_and(|c| c.copied(&view, thread));
         let partner = if copied { memory.starts.get(touch.unit).copied() } else { None };
         let stamp = clock.now << TIME | thread;
-        Watch { place: access.place, rank: clock.rank, unit: touch.unit, write: touch.write, stamp, view, partner }
+        Watch {
+            place: access.place,
+            rank: clock.rank,
+            unit: touch.unit,
+            write: touch.write,
+            stamp,
+            view,
+            partner,
+            lack: Lack::Edge,
+        }
     }
 
     /// Whether it is about this memory, and one of the two a write.

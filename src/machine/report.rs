@@ -1,6 +1,7 @@
 //! What is said of a race: both accesses with statement, loop values, thread and element, underlined in the printed
 //! kernel, and the barrier that would order them.
 
+use super::clocks::Lack;
 use super::code::{Access, Code, Place, Site, SiteKind};
 use super::fault::{self, Where};
 use super::race::Touch;
@@ -16,6 +17,8 @@ pub(super) struct Party {
     write: bool,
     /// It starts an asynchronous copy.
     copies: bool,
+    /// What accesses memory for the thread, through the asynchronous proxy.
+    engine: Option<&'static str>,
     shared: bool,
     ordered: bool,
     buffer: String,
@@ -24,6 +27,8 @@ pub(super) struct Party {
     /// `S[63 - threadIdx.x]`, as the program has it.
     access: String,
     statement: String,
+    /// The instruction, where it is one.
+    row: String,
     /// How many stores and instructions stand before the statement in the text.
     stores: u32,
     values: Vec<(Var, i64)>,
@@ -41,11 +46,21 @@ impl Party {
             SiteKind::Bulk(c) => print::stmts(&code.func, &[Stmt::Bulk(c.clone())]).trim().to_string(),
             _ => String::new(),
         });
+        let row = match site.map(|s| &s.statement) {
+            Some(SiteKind::Call(call)) => call.row.clone(),
+            _ => String::new(),
+        };
         Party {
+            row,
             at,
             lane: touch.lane,
             write: touch.write,
             copies: touch.write && access.is_some_and(|a| a.copies),
+            engine: access.filter(|a| a.engine).and(site).and_then(|s| match &s.statement {
+                SiteKind::Bulk(_) => Some("the copy engine"),
+                SiteKind::Call(_) => Some("wgmma"),
+                _ => None,
+            }),
             shared: access.is_some_and(|a| matches!(a.place, Place::Shared { .. })),
             ordered: access.is_some_and(|a| a.ordered),
             buffer: access.map_or(String::new(), |a| code.func.buffer(a.buffer).name.clone()),
@@ -62,6 +77,10 @@ impl Party {
         (self.at.block, self.at.warp) == (other.at.block, other.at.warp)
     }
 
+    fn is_by_engine(&self) -> bool {
+        self.engine.is_some()
+    }
+
     fn in_thread_of(&self, other: &Party) -> bool {
         self.in_warp_of(other) && self.lane == other.lane
     }
@@ -76,6 +95,7 @@ impl Party {
 
     fn done(&self) -> &'static str {
         match (self.copies, self.write) {
+            (true, _) if self.is_by_engine() => "filled by",
             (true, _) => "filled by a copy of",
             (_, true) => "written by",
             _ => "read by",
@@ -96,6 +116,9 @@ impl Party {
 
 /// The element of an access that a race is about: of a vector, the one inside it.
 fn element(code: &Code, warp: &Warp, a: &Access, touch: &Touch) -> String {
+    if a.engine {
+        return format!("{}[{}]", code.func.buffer(a.buffer).name, touch.element);
+    }
     let name = fault::element(code, warp, a, touch.lane);
     if a.lanes > 1 { format!("element {} of the vector {name}", touch.element) } else { name }
 }
@@ -105,10 +128,16 @@ fn text(code: &Code, a: &Access) -> String {
 }
 
 /// The error of two accesses that nothing orders.
-pub(super) fn race(code: &Code, one: Party, other: Party) -> Error {
+pub(super) fn race(code: &Code, one: Party, other: Party, lack: Lack) -> Error {
     let tree = Tree::new(&code.func);
-    let (first, second) = if tree.before(&other, &one) { (other, one) } else { (one, other) };
+    // What a fence or a wait for a group is missing between happened in this order.
+    let swapped = lack == Lack::Edge && tree.before(&other, &one);
+    let (first, second) = if swapped { (other, one) } else { (one, other) };
     let what = match (first.done(), second.done()) {
+        (one, two) if first.is_by_engine() || second.is_by_engine() => {
+            let by = |p: &Party, thread: &'static str| p.engine.unwrap_or(thread);
+            format!("is {one} {} and {two} {}", by(&first, "a thread"), by(&second, "a thread"))
+        }
         _ if first.in_thread_of(&second) => {
             format!("is {} a thread and {} the same thread", first.done(), second.done())
         }
@@ -117,20 +146,37 @@ pub(super) fn race(code: &Code, one: Party, other: Party) -> Error {
     };
     let also =
         if first.element == second.element { String::new() } else { format!(" (the bytes of {})", second.element) };
-    let message = format!("{}{also} {what}, and nothing orders them", first.element);
+    let why = match lack {
+        Lack::Fence => "and no proxy fence stands between them".to_string(),
+        Lack::ProductWait => format!("and the group of {} has not been waited for", first.row),
+        Lack::StoreWait => "and the group of the bulk store has not been waited for".to_string(),
+        Lack::PhaseWait if first.is_by_engine() => {
+            "and the phase in which it lands has not been waited for".to_string()
+        }
+        _ => "and nothing orders them".to_string(),
+    };
+    let message = format!("{}{also} {what}, {why}", first.element);
     let mut error = Error::bug("machine.race", message).within(first.line(code)).within(second.line(code));
-    let order = tree.order(code, &first, &second);
+    let order = tree.order(code, &first, &second, lack);
     error = error.help(order.advice).text(tree.printed.clone());
     if !first.ordered && order.place.is_some() {
         error = error.help(format!("{} has to be among the kernel's exchanged parameters besides", first.buffer));
     }
     for party in [&first, &second] {
         if let Some(span) = tree.access(party) {
-            error = error.label(span, format!("{} {} this", fault::thread(party.at, party.lane), party.verb()));
+            let thread = fault::thread(party.at, party.lane);
+            error = error.label(
+                span,
+                match party.engine {
+                    Some(engine) => format!("{engine} {} this, started by {thread}", party.verb()),
+                    None => format!("{thread} {} this", party.verb()),
+                },
+            );
         }
     }
     match order.place.and_then(|p| tree.line(p)) {
-        Some(span) if first.copies => error.label(span, "the wait has to stand in front of this"),
+        Some(span) if lack == Lack::Fence => error.label(span, "the fence has to stand in front of this"),
+        Some(span) if first.copies || lack != Lack::Edge => error.label(span, "the wait has to stand in front of this"),
         Some(span) => error.label(span, "the barrier has to stand in front of this"),
         None => error,
     }
@@ -220,15 +266,31 @@ impl<'a> Tree<'a> {
     }
 
     /// The barrier that would order two accesses, of which the first comes first in the text or in a loop.
-    fn order(&self, code: &Code, first: &Party, second: &Party) -> Order<'a> {
+    fn order(&self, code: &Code, first: &Party, second: &Party, lack: Lack) -> Order<'a> {
         let advice = |text: &str| Order { advice: text.to_string(), place: None };
-        if first.at.block != second.at.block {
+        if first.at.block != second.at.block && lack == Lack::Edge {
             return advice(
                 "no barrier orders the blocks of a kernel: one block has to make both accesses, or the two belong in two kernels",
             );
         }
         let unit = if first.at.warp == second.at.warp { "warp" } else { "block" };
         let sync = match (first.copies, first.in_thread_of(second)) {
+            _ if lack == Lack::Fence => {
+                let done = if first.write { "wrote" } else { "read" };
+                format!(
+                    "a proxy_fence (fence.proxy.async) by each thread that {done} {}, before the barrier or arrival",
+                    first.buffer
+                )
+            }
+            _ if lack == Lack::ProductWait => {
+                format!("a wgmma_wait (wgmma.wait_group) for the group of {}", first.row)
+            }
+            _ if lack == Lack::StoreWait => {
+                "a bulk_wait (cp.async.bulk.wait_group) for the group of the store".to_string()
+            }
+            _ if lack == Lack::PhaseWait => {
+                "a wait for the phase of the mbarrier that counts the copy's bytes".to_string()
+            }
             (true, true) => "a wait for the group of the copy".to_string(),
             (true, false) => format!("a wait for the group of the copy, then a barrier of the {unit},"),
             _ => format!("a barrier of the {unit}"),
@@ -273,7 +335,8 @@ impl<'a> Tree<'a> {
             Stmt::For(l) => format!("loop {}", self.func.var_name(l.var)),
             Stmt::Block(b) => format!("block {}", self.func.block_name(b.name)),
             Stmt::If(i) => format!("`if {}`", print::cond(self.func, &i.cond)),
-            Stmt::Elect(_) | Stmt::Role(_) => "a slice of the kernel".to_string(),
+            Stmt::Elect(e) => format!("the election of one thread of {} warps", e.warps),
+            Stmt::Role(r) => format!("the role of warps {}..{}", r.first, r.first + r.warps),
             Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) => {
                 format!("`{}`", print::stmts(self.func, std::slice::from_ref(stmt)).trim())
             }

@@ -256,6 +256,11 @@ impl Warp {
                         return Ok(Event::Blocked { slot, phase });
                     }
                 }
+                // PTX ISA: "The mandatory .sync and .aligned qualifiers .. all threads in the warp must execute the same" fence,
+                // commit and wait.
+                Op::ProductFence | Op::ProductCommit | Op::ProductWait { .. } if self.mask != self.full => {
+                    return Err(Trap::Divergence { mask: self.mask });
+                }
                 Op::ProductFence => self.products.fenced = true,
                 Op::ProductCommit => self.products.commit(world.clock.tick()),
                 Op::ProductWait { groups } => product::wait(self, world, groups)?,
