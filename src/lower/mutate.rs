@@ -8,6 +8,8 @@
 mod barriers;
 mod bulk;
 mod calls;
+mod divergence;
+mod roles;
 
 use super::{Lowered, LoweredKernel};
 use crate::ir::{
@@ -20,10 +22,30 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Mutant {
     /// The class of damage, for counting.
     pub kind: &'static str,
-    /// What was damaged, with the program's names.
+    /// What was damaged, with the program's names. No two mutants of a program have both kind and description alike.
     pub what: String,
     /// The program.
     pub lowered: Lowered,
+}
+
+impl Mutant {
+    /// Its kind and what was damaged.
+    pub fn description(&self) -> String {
+        format!("{}: {}", self.kind, self.what)
+    }
+}
+
+/// Says of mutants that are described alike which place of the text, counted from its top, each one damages.
+fn tell_apart(mutants: &mut [Mutant]) {
+    let mut all: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (n, mutant) in mutants.iter().enumerate() {
+        all.entry(mutant.description()).or_default().push(n);
+    }
+    for alike in all.into_values().filter(|alike| alike.len() > 1) {
+        for (n, at) in alike.iter().enumerate() {
+            mutants[*at].what += &format!(" (place {} of {})", n + 1, alike.len());
+        }
+    }
 }
 
 /// Every mutant of a program, in the order of its text.
@@ -60,7 +82,11 @@ pub fn mutants(lowered: &Lowered) -> Vec<Mutant> {
             damaged.exchanged.remove(n);
             add("exchanged", format!("{} is not exchanged", kernel.func.buffer(*id).name), damaged);
         }
+        for (kind, what, damaged) in roles::mutants(kernel) {
+            add(kind, what, damaged);
+        }
     }
+    tell_apart(&mut out);
     out
 }
 
@@ -168,7 +194,10 @@ fn inside(func: &Func, stmt: &Stmt) -> Vec<Change> {
 /// What can be wrong with a statement itself.
 fn alone(func: &Func, stmt: &Stmt) -> Vec<Change> {
     match stmt {
-        Stmt::Sync(sync) => syncs(sync).into_iter().chain(bulk::arrivals(func, sync)).collect(),
+        Stmt::Sync(sync) => {
+            let divergent = divergence::divergent(func, sync);
+            syncs(sync).into_iter().chain(bulk::arrivals(func, sync)).chain(divergent).collect()
+        }
         Stmt::If(i) => {
             let text = format!("if {}", print::cond(func, &i.cond));
             let mut out = vec![change("guard removed", format!("`{text}` removed"), i.body.clone())];

@@ -2,7 +2,7 @@
 
 use super::copies::SIZES;
 use super::order::peers;
-use super::{LoweredKernel, bug, units};
+use super::{LoweredKernel, bug, roles, units};
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{
@@ -19,7 +19,8 @@ pub fn verify(kernel: &LoweredKernel) -> Result<()> {
     check.relaxed()?;
     check.waits()?;
     check.stays()?;
-    check.body(&kernel.func.body, &kernel.env())
+    check.body(&kernel.func.body, &kernel.env())?;
+    check.roles()
 }
 
 fn is_relaxed(stmt: &Stmt) -> bool {
@@ -184,6 +185,36 @@ impl Check<'_> {
         let mut inner = env.clone();
         inner.bind(thread, 0, i64::from(r.warps) * units::LANES - 1);
         self.body(&r.body, &inner)
+    }
+
+    /// Roles have all warps of the block, and together no more registers than the block was launched with.
+    fn roles(&self) -> Result<()> {
+        let role = |s: &Stmt| match s {
+            Stmt::Role(r) => Some((r.warps, r.regs)),
+            _ => None,
+        };
+        let roles: Vec<(u32, Option<u32>)> = self.kernel.func.body.iter().filter_map(role).collect();
+        let threads: u64 = self.kernel.block().iter().map(|n| u64::from(*n)).product();
+        if !roles.is_empty() && u64::from(self.warps) * units::LANES as u64 != threads {
+            return Err(self.broken(format!("the roles have {} warps of a block of {threads} threads", self.warps)));
+        }
+        if roles.iter().all(|(_, regs)| regs.is_none()) {
+            return Ok(());
+        }
+        let mut sum = 0;
+        for (warps, regs) in roles {
+            let Some(regs) = regs.filter(|n| n.is_multiple_of(8) && (24..=256).contains(n) && warps.is_multiple_of(4))
+            else {
+                return Err(self.broken(format!("a role of {warps} warps cannot have {regs:?} registers a thread")));
+            };
+            sum += warps * regs;
+        }
+        let all = roles::registers(self.warps) * self.warps;
+        if sum > all {
+            let message = format!("the roles ask for {sum} registers a lane of their warps, and the block has {all}");
+            return Err(self.broken(message));
+        }
+        Ok(())
     }
 
     /// One thread does what is one thread's, all do the rest; every mbarrier has its place.

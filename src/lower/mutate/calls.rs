@@ -12,7 +12,17 @@ pub fn damaged(func: &Func, call: &Call) -> Vec<Change> {
         let mut became = |kind, by: &dyn Fn(&mut Operand)| {
             let mut call = call.clone();
             by(&mut call.operands[n]);
-            out.push(change(kind, format!("`{text}` became `{}`", line(&call)), vec![Stmt::Call(call)]));
+            let new = line(&call);
+            // What the text of a call leaves out.
+            let what = match new == text {
+                true => {
+                    let name = &func.buffer(operand.buffer).name;
+                    let (was, is) = (held(&operand.held), held(&call.operands[n].held));
+                    format!("`{text}` takes {name} with {is}, not {was}")
+                }
+                false => format!("`{text}` became `{new}`"),
+            };
+            out.push(change(kind, what, vec![Stmt::Call(call)]));
         };
         let step = match &operand.held {
             Held::Registers(elements) => elements.len() as i64,
@@ -58,6 +68,29 @@ pub fn damaged(func: &Func, call: &Call) -> Vec<Change> {
         out.push(change("init", what, vec![Stmt::Call(Call { adds: Some(adds), ..call.clone() })]));
     }
     out
+}
+
+/// How an instruction holds an operand.
+fn held(held: &Held) -> String {
+    match held {
+        Held::Registers(elements) => format!("registers {}", listed(elements)),
+        Held::Address(lanes) => format!("addresses of {lanes} elements"),
+        Held::Rows { rows, run, stride } => format!("{rows} rows of {run} elements, {stride} apart"),
+        Held::Descriptor(d) => format!(
+            "leading offset {}, stride {}, swizzle {}, {}-major",
+            d.leading,
+            d.stride,
+            d.swizzle,
+            if d.along_k { "K" } else { "MN" }
+        ),
+    }
+}
+
+/// The first numbers of a list, and how many there are.
+fn listed(numbers: &[i64]) -> String {
+    let first: Vec<String> = numbers.iter().take(4).map(ToString::to_string).collect();
+    let more = if numbers.len() > 4 { format!(", .. ({} in all)", numbers.len()) } else { String::new() };
+    format!("{}{more}", first.join(", "))
 }
 
 /// Descriptors that say otherwise how the tile lies: the offsets that count, the swizzle, and along what its rows run.

@@ -124,6 +124,12 @@ fn renumbered(body: Vec<Stmt>, axes: &[LaunchAxis], thread: Var) -> Vec<Stmt> {
     visit::subst_body(body, &map)
 }
 
+/// The registers that each thread of a block of so many warps has at its start, where the block has a multiprocessor alone.
+pub fn registers(warps: u32) -> u32 {
+    let threads = warps.saturating_mul(units::LANES as u32).max(1);
+    (REGISTERS / threads / 8 * 8).min(255 / 8 * 8)
+}
+
 /// What the other threads leave of the registers goes to those who asked for none.
 fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<()> {
     let name = |s: &RoleBody| match s.role.and_then(|id| roles.get(id.0 as usize)) {
@@ -138,8 +144,7 @@ fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<
         return Err(Error::input("lower.registers", message)
             .help("give roles and what no role takes a multiple of 4 warps, or leave regs= out"));
     }
-    let lanes = units::LANES as u32;
-    let all = (REGISTERS / (warps * lanes) / 8 * 8).min(255 / 8 * 8) * warps;
+    let all = registers(warps) * warps;
     let stated: u32 = slices.iter().filter_map(|s| s.regs.map(|n| n * s.warps)).sum();
     let others: u32 = slices.iter().filter(|s| s.regs.is_none()).map(|s| s.warps).sum();
     let left = all.saturating_sub(stated) / others.max(1) / 8 * 8;

@@ -6,7 +6,8 @@ use warploom::lower::mutate::Mutant;
 /// A class, and whether damage of a kind to what a text names is of it. The first that holds counts.
 type Class = (&'static str, fn(kind: &str, what: &str) -> bool);
 
-const CLASSES: [Class; 6] = [
+const CLASSES: [Class; 7] = [
+    ("divergent synchronisation", |kind, _| kind == "divergence"),
     ("wrong byte count", |kind, _| kind == "bytes"),
     ("wrong phase", |kind, _| kind == "phase"),
     ("missing fence", |kind, _| kind.starts_with("fence")),

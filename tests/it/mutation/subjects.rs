@@ -123,13 +123,19 @@ const NARROW: [Narrow; 2] = [
     ),
 ];
 
-fn narrow((name, changes): Narrow) -> Subject {
+fn narrow((name, _): Narrow) -> Subject {
+    subject(format!("{name} with narrow tiles"), &narrow_schedule(name)).unwrap()
+}
+
+/// One of [`NARROW`], by its name.
+pub fn narrow_schedule(name: &str) -> Schedule {
+    let (_, changes) = NARROW.into_iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("{name} is not narrow"));
     let text = crate::cases::examples().into_iter().find(|(n, _)| n == name).unwrap_or_else(|| panic!("{name}")).1;
     let text = changes.iter().fold(text, |text, (from, to)| {
         assert!(text.contains(from), "{name} has no `{from}`");
         text.replace(from, to)
     });
-    subject(format!("{name} with narrow tiles"), &Schedule::parse(&text).unwrap()).unwrap()
+    Schedule::parse(&text).unwrap()
 }
 
 /// Products with the steps of a kind: size, type, layout, kind and chip. Those on tensor cores are a whole tile and a ragged
