@@ -152,6 +152,13 @@ impl Error {
         self
     }
 
+    /// The same with another who has to act.
+    #[must_use]
+    pub fn blamed(mut self, fault: Fault) -> Self {
+        self.0.fault = fault;
+        self
+    }
+
     /// Who has to act.
     pub fn fault(&self) -> Fault {
         self.0.fault

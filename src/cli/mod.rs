@@ -1,6 +1,7 @@
 //! The command line: parses, calls the library, prints. No logic of the compiler lives here.
 
 mod bench;
+mod blame;
 mod cpu;
 mod data;
 mod doctor;
@@ -12,6 +13,7 @@ mod input;
 mod ladder;
 #[cfg(feature = "cuda")]
 mod launch;
+mod mutate;
 #[cfg(feature = "cuda")]
 mod peers;
 #[cfg(feature = "cuda")]
@@ -36,7 +38,8 @@ struct Cli {
 
 const EXIT_STATUS: &str = "Exit status: 0 done; 1 the input is wrong, or a result was; 2 the command line is wrong; \
                            3 the chip cannot (`run` on the CPU \
-                           machine then checks the steps in sequence, and still ends so); 4 this machine cannot; 70 a fault of warploom itself; \
+                           machine then checks the steps in sequence, and still ends so); 4 this machine cannot; \
+                           5 nothing found a fault that `run --mutate` planted (0: each was found); 70 a fault of warploom itself; \
                            74 the output cannot be written.";
 
 #[derive(Debug, Subcommand)]

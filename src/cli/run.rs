@@ -2,12 +2,12 @@
 
 use super::data::{self, Place};
 use super::input::{self, What};
-use super::show;
+use super::{blame, mutate, show};
 use crate::array::Array;
 use crate::codegen;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Fault, Result};
 use crate::loom::Schedule;
-use crate::lower::{self, Lowered, mutate::Mutant};
+use crate::lower;
 use crate::machine::{self, Mode, Options, Stats};
 use clap::Args;
 use std::fmt::{Display, Formatter};
@@ -32,9 +32,10 @@ pub struct RunArgs {
     /// On a GPU, launch once and check: no clock, no library beside.
     #[arg(long)]
     once: bool,
-    /// Damage the lowered program first as a faulty pass could, to see what finds it, and launch once: the first damage
-    /// whose description holds these words, such as `barrier removed`.
-    #[arg(long, value_name = "WORDS")]
+    /// Plant a fault in the lowered program, as a faulty pass could make it, and say what finds it: `list` prints all of them
+    /// with their numbers, `#17` plants that one, and other words, such as `barrier removed`, each one whose description holds
+    /// them. Ends with 0 if each is found and with 5 if not. A GPU launches the first one, once.
+    #[arg(long, value_name = "list|#N|WORDS")]
     mutate: Option<String>,
     /// Seconds after which a GPU that has not finished is given up.
     #[arg(long, default_value_t = data::PATIENCE_S, value_parser = clap::value_parser!(u64).range(1..=86400))]
@@ -60,7 +61,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         #[cfg(feature = "cuda")]
         Place::Gpu(device) if args.once || args.mutate.is_some() => {
             let schedule = super::gpu::for_device(schedule, &device)?;
-            super::gpu::once(&schedule, &lowered(&schedule, args.mutate.as_deref())?, args.seed, &device)
+            let lowered = match &args.mutate {
+                Some(words) if mutate::is_list(words) => return mutate::list(&schedule),
+                Some(words) => mutate::one(&schedule, words)?,
+                None => lower::lower(&schedule.scheduled()?, &schedule.target)?,
+            };
+            super::gpu::once(&schedule, &lowered, args.seed, &device)
         }
         #[cfg(feature = "cuda")]
         Place::Gpu(device) => {
@@ -81,18 +87,24 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
         show::note(patience);
     }
     show::choices(&schedule)?;
+    if let Some(words) = &args.mutate {
+        if mutate::is_list(words) {
+            return mutate::list(&schedule);
+        }
+        return mutate::run(&schedule, words, args.seed, &args.what.name(), how == How::Ptx);
+    }
     let spinner = show::spinner(format!("running {title}"));
     let mut arrays = data::arguments(&schedule.program, args.seed)?;
     let inputs = arrays.clone();
     let begin = Instant::now();
-    let (stats, how) = match &args.mutate {
-        _ if how == How::Ptx => interpreted(&schedule, args.mutate.as_deref(), &mut arrays)?,
-        Some(_) => threads(&lowered(&schedule, args.mutate.as_deref())?, &mut arrays)?,
-        None => on_machine(&schedule, &mut arrays)?,
+    let (stats, how) = match how {
+        How::Ptx => interpreted(&schedule, args.seed, &mut arrays)?,
+        _ => on_machine(&schedule, args.seed, &mut arrays)?,
     };
     let time = begin.elapsed().as_secs_f64();
     spinner.set_message(format!("checking {title}"));
-    let worst = data::Judge::new(&schedule.program, &inputs)?.worst(&arrays)?;
+    let judge = data::Judge::new(&schedule.program, &inputs)?;
+    let worst = judge.worst(&arrays).map_err(|e| blame::blame(&schedule, args.seed, e))?;
     spinner.finish_and_clear();
     show::line(format_args!("{title}, {} steps, target {}", schedule.steps.len(), schedule.target));
     let rate = stats.statements as f64 / time / 1e6;
@@ -123,43 +135,25 @@ impl Display for How {
     }
 }
 
-/// Runs the kernels with their threads and barriers; what the chip cannot runs as the scheduled program says.
-pub fn on_machine(schedule: &Schedule, arrays: &mut [Array]) -> Result<(Stats, How)> {
+/// Runs the kernels with their threads and barriers; what the chip cannot runs as the scheduled program says. What goes wrong is
+/// the fault of warploom where the naive program runs.
+pub fn on_machine(schedule: &Schedule, seed: u64, arrays: &mut [Array]) -> Result<(Stats, How)> {
     let func = schedule.scheduled()?;
+    let blamed = |e| blame::blame(schedule, seed, e);
     match lower::lower(&func, &schedule.target) {
-        Ok(lowered) => threads(&lowered, arrays),
+        Ok(lowered) => Ok((machine::run_lowered(&lowered, Mode::Real, arrays).map_err(blamed)?, How::Threads)),
         Err(e) if e.fault() == Fault::Chip => {
             show::note(format_args!("{e}\nthe scheduled program runs in sequence instead"));
-            Ok((machine::run_func(&func, Mode::Real, arrays)?, How::Sequence))
+            Ok((machine::run_func(&func, Mode::Real, arrays).map_err(blamed)?, How::Sequence))
         }
         Err(e) => Err(e),
     }
 }
 
 /// Runs the PTX of the kernels.
-fn interpreted(schedule: &Schedule, damage: Option<&str>, arrays: &mut [Array]) -> Result<(Stats, How)> {
-    let kernels = codegen::compile(&lowered(schedule, damage)?, &schedule.target)?;
-    Ok((machine::run_ptx(&kernels, &Options::new(Mode::Real), arrays)?, How::Ptx))
-}
-
-fn threads(lowered: &Lowered, arrays: &mut [Array]) -> Result<(Stats, How)> {
-    Ok((machine::run_lowered(lowered, Mode::Real, arrays)?, How::Threads))
-}
-
-/// The kernels, damaged where that is asked for.
-fn lowered(schedule: &Schedule, damage: Option<&str>) -> Result<Lowered> {
+fn interpreted(schedule: &Schedule, seed: u64, arrays: &mut [Array]) -> Result<(Stats, How)> {
     let lowered = lower::lower(&schedule.scheduled()?, &schedule.target)?;
-    let Some(words) = damage else { return Ok(lowered) };
-    let mutants = lower::mutate::mutants(&lowered);
-    let description = |m: &Mutant| format!("{}: {}", m.kind, m.what);
-    match mutants.iter().position(|m| description(m).contains(words)) {
-        Some(n) => {
-            show::note(format_args!("damaged on purpose: {}", description(&mutants[n])));
-            Ok(mutants[n].lowered.clone())
-        }
-        None => Err(mutants.iter().take(40).fold(
-            Error::input("cli.mutate", format!("no damage of {} is described by `{words}`", lowered.name)),
-            |error, m| error.help(description(m)),
-        )),
-    }
+    let kernels = codegen::compile(&lowered, &schedule.target)?;
+    let ran = machine::run_ptx(&kernels, &Options::new(Mode::Real), arrays);
+    Ok((ran.map_err(|e| blame::blame(schedule, seed, e))?, How::Ptx))
 }

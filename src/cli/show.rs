@@ -3,6 +3,7 @@
 use super::input;
 use crate::error::{Error, Fault, Result};
 use crate::loom::Schedule;
+use crate::schedule;
 use ariadne::{Color, Config, IndexType, Label, Report, ReportKind, Source};
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -43,6 +44,8 @@ pub fn choices(schedule: &Schedule) -> Result<()> {
 
 /// Prints an error with its places underlined: in the file of this name, or in the text that was made of it.
 pub fn error(error: &Error, name: &str) {
+    let stated = schedule::requirement(error.code()).map(|text| error.clone().within(text));
+    let error = stated.as_ref().unwrap_or(error);
     let shown = match error.source_text() {
         Some(text) if !error.labels().is_empty() => {
             let is_file = input::text(name.as_ref()).is_ok_and(|file| file == text);

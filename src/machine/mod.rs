@@ -70,8 +70,8 @@ use crate::ir::Func;
 use crate::lower::Lowered;
 use listen::Listener;
 
-pub use ptx::run_ptx;
 pub use listen::{BoxCopy, Event, Flight, Happened, Request, Statement, Tile};
+pub use ptx::run_ptx;
 
 /// What data are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -145,17 +145,35 @@ fn bench_reduces_what_the_machine_would_take_minutes_for() {
 }
 
 #[test]
-fn run_damages_kernels_on_request_and_the_machine_finds_it() {
-    let damaged = |words: &str| {
-        bad(&["run", "examples/window_sum_cooperative.loom", "--small", "--device", "cpu", "--mutate", words])
+fn run_plants_faults_on_request_and_says_what_finds_them() {
+    let run = |words: &str| {
+        let out =
+            output(&["run", "examples/window_sum_cooperative.loom", "--small", "--device", "cpu", "--mutate", words]);
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (out.status.code(), text(out.stdout), text(out.stderr))
     };
-    let (status, error) = damaged("barrier removed");
-    assert_eq!(status, Some(70));
-    assert!(error.contains("damaged on purpose: barrier removed: barrier (RAW A_shared: "), "{error}");
+    let (status, found, error) = run("barrier removed");
+    assert_eq!((status, found.as_str()), (Some(0), "found by the simulator\n"));
+    assert!(error.contains(" barrier removed: barrier (RAW A_shared: "), "{error}");
     assert!(error.contains("[machine.race]") && error.contains("nothing orders them"), "{error}");
-    let (status, error) = damaged("a hole");
+    // The list has every damage once, and each is planted by its number.
+    let (status, list, _) = run("list");
+    let lines: Vec<&str> = list.lines().collect();
+    assert!(status == Some(0) && lines.len() > 20, "{list}");
+    let descriptions: std::collections::BTreeSet<&str> =
+        lines.iter().filter_map(|l| l.split_once(' ').map(|(_, what)| what)).collect();
+    assert_eq!(descriptions.len(), lines.len(), "{list}");
+    let number = 1 + lines.iter().position(|l| l.contains("barrier removed")).unwrap();
+    assert_eq!(run(&format!("#{number}")), (Some(0), found, error));
+    // Words that several descriptions hold plant each of them; a fault that survives is said, and ends with 5.
+    let (status, found, error) = run("loop ax0_0 runs");
+    assert!(status == Some(5) && error.starts_with("2 damages are described by `loop ax0_0 runs`\n"), "{error}");
+    assert!(found.contains("NOT FOUND") && found.ends_with("1 of 2 found\n"), "{found}");
+    let (status, _, error) = run("a hole");
     assert_eq!(status, Some(1));
     assert!(error.contains("is described by `a hole`") && error.contains("try: barrier removed: "), "{error}");
+    let (status, _, error) = run("#1000");
+    assert!(status == Some(1) && error.contains("has damages #1 to #29, not #1000"), "{error}");
 }
 
 #[test]
