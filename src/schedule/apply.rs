@@ -17,7 +17,7 @@ pub fn apply(func: &Func, step: &Step) -> Result<Func> {
 /// # Errors
 /// As [`apply`].
 pub fn complete(func: &Func, step: &Step) -> Result<(Func, Step)> {
-    let within = |e: Error| e.within(format!("in step `{step}`"));
+    let within = |e: Error| stated(e, step).within(format!("in step `{step}`"));
     let applied = (step.primitive().apply)(func, step.args()).map_err(within)?;
     placed::check(&applied.func).map_err(within)?;
     if visit::loops(&applied.func.body).len() > limits::LOOPS {
@@ -39,6 +39,18 @@ pub fn complete(func: &Func, step: &Step) -> Result<(Func, Step)> {
         verify::well_formed(&applied.func).map_err(|e| e.within(format!("after step `{step}`, which broke it")))?;
     }
     Ok((applied.func, step.clone().with_names(applied.names)))
+}
+
+/// A refusal whose number is one of the primitive's requirements; any other number is a fault of the primitive.
+fn stated(error: Error, step: &Step) -> Error {
+    let primitive = step.primitive();
+    let number = error.code().strip_prefix(primitive.name).and_then(|n| n.strip_prefix('.')?.parse::<usize>().ok());
+    match number {
+        Some(n) if n == 0 || n > primitive.requires.len() => {
+            Error::bug("step.requirement", format!("{} has no requirement {n}: {}", primitive.name, error.message()))
+        }
+        _ => error,
+    }
 }
 
 /// The program after all steps.

@@ -75,7 +75,7 @@ pub use apply::{apply, apply_all, complete, complete_all};
 pub use index_map::IndexMap;
 pub use parse::parse;
 pub use primitive::{Applied, Form, Kind, Parameter, Primitive};
-pub use reference::reference;
+pub use reference::{reference, requirement};
 pub use step::{Args, Step, Value};
 
 /// Whether a word can name a loop, block, buffer or role.

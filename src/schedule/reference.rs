@@ -13,3 +13,11 @@ pub fn reference() -> String {
     }
     out
 }
+
+/// The requirement that an error's code names (`split.2`), in the words of the primitive's row.
+pub fn requirement(code: &str) -> Option<String> {
+    let (name, number) = code.split_once('.')?;
+    let primitive = primitive::find(name)?;
+    let text = primitive.requires.get(number.parse::<usize>().ok()?.checked_sub(1)?)?;
+    Some(format!("requirement {number} of {name}: {text}"))
+}

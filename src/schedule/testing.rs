@@ -3,6 +3,7 @@
 use super::{apply_all, complete_all, parse};
 use crate::ir::{BinOp, Cond, Expr, Func, Index, Stmt, Tensorize, UnOp, print, visit};
 use crate::{Error, te};
+use std::io::Write as _;
 
 /// Three blocks, each reading what the one before it writes.
 pub const CHAIN: &str = "program chain
@@ -53,8 +54,19 @@ fn expect(result: Result<Func, Error>, text: &str, code: &str, message: &str) {
         Err(e) => {
             assert_eq!(e.code(), code, "{e}");
             assert!(e.message().starts_with(message), "`{}` does not begin with `{message}`", e.message());
+            record(code);
         }
     }
+}
+
+/// The variable of the environment that names the file of [`record`].
+pub const RECORD: &str = "WARPLOOM_REFUSED";
+
+/// Writes down that a test has seen this refusal, where somebody asks for it.
+fn record(code: &str) {
+    let Some(path) = std::env::var_os(RECORD) else { return };
+    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+    file.write_all(format!("{code}\n").as_bytes()).unwrap();
 }
 
 /// Makes the extent of a loop depend on the outermost loop.

@@ -1,10 +1,6 @@
 //! `annotate LOOP KEY VALUE`: a hint from the closed list of keys.
 //!
-//! Requires:
-//! 1. The value is in the key's range: unroll_limit 1..=65536, min_blocks 1..=32, l2_hint 0..=2, l2_promotion 0, 64, 128 or
-//!    256, grid_dependency 1 or 2, l2_prefetch 1, zigzag 1, spread 1.
-//! 2. The loop does not have the key yet.
-//! 3. For zigzag: no block inside sums over the loop, so that its iterations may run in any order.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! `unroll_limit` says how many copies of the body a serial or unrolled loop may come to at most. A loop that holds a barrier or
 //! another loop stays one copy unless it is asked for; then it has as many as divide it, up to 8.

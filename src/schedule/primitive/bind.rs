@@ -1,15 +1,6 @@
 //! `bind LOOP AXIS [persistent|alternate]`: the iterations run on the units of an axis.
 //!
-//! Requires:
-//! 1. The loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized.
-//! 2. The extent is a positive constant.
-//! 3. No block below sums over the loop.
-//! 4. Every loop of the nest that is bound to the axis has the same extent; loops around the stages of a role alone count
-//!    the role's own threads.
-//! 5. A loop around or inside may be bound to the same axis only if it tells units of one block apart and no block inside
-//!    both uses both.
-//! 6. Iterations that share a buffer do not sum into one element of it.
-//! 7. `persistent` goes with blockIdx.x, `alternate` with warpgroup.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: every iteration. A placement: the text keeps its meaning.
 //!
@@ -51,7 +42,8 @@ pub static PRIMITIVE: Primitive = Primitive {
         "the loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized",
         "the extent is a positive constant",
         "no block below sums over the loop",
-        "every loop of the nest that is bound to the axis has the same extent; those of a role's stages count its own threads",
+        "every loop of the nest that is bound to the axis has the same extent; loops around the stages of a role alone \
+         count the role's own threads",
         "a loop around or inside is bound to the same axis only if it tells units of one block apart and no block inside \
          both uses both",
         "iterations that share a buffer do not sum into one element of it",

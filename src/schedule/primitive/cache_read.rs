@@ -4,14 +4,7 @@
 //! It stands before the root's nest that holds BLOCK; where a block of that nest writes BUF, in the innermost body
 //! around both, behind the last writer, and copies what BLOCK reads in that body.
 //!
-//! Requires:
-//! 1. BLOCK reads BUF and does not write it.
-//! 2. Every block that writes BUF stands before BLOCK.
-//! 3. BLOCK does not stand in a tensorized nest.
-//! 4. BLOCK and the last writer of BUF stand under nothing but loops.
-//! 5. What each writer of BUF writes is a box without holes.
-//! 6. Where a block of that nest writes BUF, the box that is copied is what BLOCK reads, or a writer fills it before.
-//! 7. TYPE holds every value of BUF's type, and BLOCK casts what it reads of BUF to types that hold every value of TYPE.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: BLOCK reads the same values; all others read and write what they did.
 //!

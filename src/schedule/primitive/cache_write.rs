@@ -1,11 +1,7 @@
 //! `cache_write BLOCK BUF SCOPE -> NAME`: BLOCK writes a new buffer NAME of BUF's shape and type in SCOPE instead of BUF,
 //! and a new block NAME behind the root's nest that holds BLOCK copies NAME to BUF, in loops `NAME_0`, `NAME_1`, ..
 //!
-//! Requires:
-//! 1. BLOCK writes BUF, not reading what was there before, and no other block writes it.
-//! 2. What BLOCK writes is a box without holes.
-//! 3. Every other block that reads BUF stands behind the root's nest that holds BLOCK.
-//! 4. BLOCK does not stand in a tensorized nest.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: BUF holds the same values when others read it and at the end.
 //!

@@ -8,17 +8,7 @@
 //! bound later, each of its iterations fills what it reads itself: the same values, but no cooperation, and a refusal
 //! where threads would write one element at once (`lower.race`). No two blocks fill one element (`verify.overlap`).
 //!
-//! Requires:
-//! 1. BLOCK computes one buffer, one element an iteration, and running it again gives the same.
-//! 2. The buffer is not a parameter.
-//! 3. No other block writes the buffer.
-//! 4. LOOP stands after BLOCK, and not around it.
-//! 5. Every block that reads the buffer stands under LOOP, and there is one.
-//! 6. No block after BLOCK writes what BLOCK reads.
-//! 7. Neither BLOCK nor LOOP stands in or is a tensorized nest.
-//! 8. The loops that vanish are not placed (bound, unrolled, pipelined, ..).
-//! 9. BLOCK's reduce loops hold nothing else and run no spatial iterator.
-//! 10. BLOCK's predicate says no more than that its spatial iterators stay in their domains.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: every element that is read holds, when it is read, the value that it held before.
 //!

@@ -1,15 +1,6 @@
 //! `compute_inline BLOCK`: the producer BLOCK vanishes; whoever read what it wrote computes it in place.
 //!
-//! Requires:
-//! 1. BLOCK computes one buffer, one element an iteration, each at once from other buffers (no reduction).
-//! 2. It writes at its plain iterators, each exactly once.
-//! 3. The buffer is not a parameter.
-//! 4. No other block writes the buffer.
-//! 5. A block reads the buffer, and all that do stand after BLOCK.
-//! 6. No block after BLOCK writes what BLOCK reads.
-//! 7. Neither BLOCK nor a reader stands in a tensorized nest.
-//! 8. BLOCK's loops that vanish are not placed.
-//! 9. BLOCK's predicate says no more than that its iterators stay in their domains.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: each reader computes the value that it read.
 //!

@@ -1,17 +1,6 @@
 //! `copy_with STAGES.. sync|cp_async|tma [multicast=LOOP]`: how the copies of these stages are done.
 //!
-//! Requires:
-//! 1. No stage has a mechanism yet.
-//! 2. A stage stores what it loads from another buffer of the same type, or zero where a select says so.
-//! 3. cp_async copies from global to shared memory; a vectorized loop inside makes 4, 8 or 16 bytes.
-//! 4. tma copies between global and shared memory, under no loop bound to threads, and from global memory under none bound to
-//!    warps that copy boxes of their own.
-//! 5. tma copies a box: innermost serial loops that each move by one along one dimension of both buffers, at most 5
-//!    dimensions, and at most 256 iterations each.
-//! 6. tma's global side is contiguous along its last dimension, and its other strides and the box's rows are multiples
-//!    of 16 bytes.
-//! 7. multicast goes with tma, and its loop stands around the stage, is serial or bound to cluster, and does not occur in
-//!    the region that is copied.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: the text and its meaning. A placement.
 //!

@@ -2,15 +2,7 @@
 //! before LOOP, under copies of the loops from LOOP inwards that run BLOCK's spatial iterators (`LOOP_init`, ..). The
 //! update keeps the name BLOCK.
 //!
-//! Requires:
-//! 1. BLOCK accumulates into one element an iteration, from an init.
-//! 2. LOOP stands around BLOCK.
-//! 3. No loop around LOOP runs a reduce iterator of BLOCK.
-//! 4. Each loop from LOOP inwards runs spatial iterators or reduce iterators, not both, not none, and is not rasterized.
-//! 5. An element is accumulated once under LOOP: different iterations of the spatial loops give different elements.
-//! 6. The first iteration of an element is that in which all its reduce loops are at 0.
-//! 7. No other block writes the output, and none under LOOP reads it before BLOCK.
-//! 8. LOOP does not stand in a tensorized nest.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: each element starts from the same value before its first term.
 //!

@@ -1,11 +1,6 @@
 //! `fuse LOOPS.. -> LOOP`: nested loops become one with the same order of iterations.
 //!
-//! Requires:
-//! 1. At least two loops are named.
-//! 2. Each loop stands directly inside the one named before it, and is the only statement there.
-//! 3. Every loop is serial and carries no placement.
-//! 4. Every extent is a constant, so that none depends on an outer loop.
-//! 5. The product of the extents stays within the largest number.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: every iteration and their order.
 //!

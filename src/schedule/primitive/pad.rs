@@ -7,17 +7,7 @@
 //! order in which BLOCK reads, the output's last, whether the domain grows or not; compute_inline takes them into the
 //! copies that read them, reverse_compute_inline the last one into the copy that writes it.
 //!
-//! Requires:
-//! 1. Every multiple is positive, and what the extents grow to stays within the largest number.
-//! 2. Each L is serial, carries no placement, has a constant extent, holds BLOCK alone, and runs one whole iterator of
-//!    BLOCK by itself; BLOCK has no predicate.
-//! 3. BLOCK alone writes its output, one element an iteration: at once, or as a sum, product, minimum or maximum from its
-//!    neutral constant.
-//! 4. BLOCK reads and writes at the plain iterator wherever one that L runs occurs.
-//! 5. Where a reduce iterator leaves its old domain, the term is the neutral element.
-//! 6. Operands are written before the root's nest that holds BLOCK and its output is read behind it, each writer filling a
-//!    box without holes.
-//! 7. BLOCK stands under nothing but loops, none of them tensorized.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: the output, bit for bit: neutral terms change no sum.
 //!

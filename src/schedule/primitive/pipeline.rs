@@ -4,13 +4,7 @@
 //! A stage is a buffer that is not global, is written directly under LOOP by blocks that do not sum, and occurs nowhere
 //! else.
 //!
-//! Requires:
-//! 1. There are 2 to 32 slots, and fewer batches in flight than slots; 1 slot where all stages are in registers, each of which is
-//!    then loaded anew behind its last use.
-//! 2. LOOP is serial and not pipelined yet.
-//! 3. At least one stage stands directly under LOOP.
-//! 4. Every stage is filled before it is read in each iteration.
-//! 5. What a stage loads from global memory is not written under LOOP.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: the text and its meaning. A placement.
 //!
@@ -39,7 +33,8 @@ pub static PRIMITIVE: Primitive = Primitive {
         Parameter::option("in_flight", Kind::Int),
     ],
     requires: &[
-        "there are 2 to 32 slots (1 for stages in registers), and fewer batches in flight than slots",
+        "there are 2 to 32 slots, and fewer batches in flight than slots; 1 slot where all stages are in registers, each of \
+         which is then loaded anew behind its last use",
         "LOOP is serial and not pipelined yet",
         "at least one stage stands directly under LOOP",
         "every stage is filled before it is read in each iteration",

@@ -1,12 +1,7 @@
 //! `rasterize I J group=G -> LOOP`: one loop walks I and J in groups of G rows of I, so that blocks that run together
 //! read the same tiles; inside a group J is outer and I inner. I and J stay the variables of the body.
 //!
-//! Requires:
-//! 1. Two loops are named, and the second is the only statement of the first.
-//! 2. Both are serial and carry no placement.
-//! 3. Both extents are constants.
-//! 4. The group has at least one row.
-//! 5. No block below sums over either, and each is a function of its iterators or a commutative reduction.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: every iteration; their order changes.
 //!

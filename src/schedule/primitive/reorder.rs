@@ -1,13 +1,6 @@
 //! `reorder LOOPS..`: puts the named loops of a nest in this order, outermost first; loops between them stay in place.
 //!
-//! Requires:
-//! 1. At least two loops are named.
-//! 2. They stand in one chain: from the outermost to the innermost of them, each loop is the only statement of the last.
-//! 3. No loop of the chain carries a placement that ties it to its place: a vectorized loop, a pipeline, tensorize.
-//! 4. No extent depends on a loop of the chain.
-//! 5. Every block below writes a function of its iterators or is a commutative reduction.
-//! 6. For every reduction with an init below: different spatial iterations are different elements, no loop is in both a
-//!    spatial and a reduce iterator, and the init still comes first.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: the iterations. The order in which a reduction adds its terms changes.
 //!
@@ -35,7 +28,8 @@ pub static PRIMITIVE: Primitive = Primitive {
     signature: &[Parameter::place("loops", Kind::Loops)],
     requires: &[
         "at least two loops are named",
-        "from the outermost to the innermost of them, each loop is the only statement of the one around it",
+        "they stand in one chain: from the outermost to the innermost of them, each loop is the only statement of the one \
+         around it",
         "no loop of that chain is vectorized, pipelined or tensorized",
         "no extent depends on a loop of the chain",
         "every block below writes a function of its iterators or is a commutative reduction",

@@ -3,21 +3,7 @@
 //! get new loops, named `BLOCK_0`, `BLOCK_1`, .. unless stated; one that takes a single value gets none, unless a name is
 //! stated for each. Its reduce loops move with it.
 //!
-//! Requires:
-//! 1. BLOCK computes one buffer, one element an iteration, and running it again gives the same.
-//! 2. No other block writes that buffer, and none before BLOCK reads it.
-//! 3. LOOP stands before BLOCK, and not around it.
-//! 4. A block under LOOP writes what BLOCK reads; every other writer of what BLOCK reads stands before LOOP.
-//! 5. Those producers finish what they write within an iteration of LOOP: no loop of a reduce iterator of theirs is
-//!    LOOP or around it.
-//! 6. What a producer writes in an iteration is a box without holes, the same for all producers of a buffer.
-//! 7. BLOCK reads the producers' buffers at one place, such that a box of its spatial iterators is what the producers
-//!    finish.
-//! 8. Of a parameter the producers write all that BLOCK reads.
-//! 9. Neither BLOCK nor LOOP stands in or is a tensorized nest.
-//! 10. The loops that vanish are not placed (bound, unrolled, pipelined, ..).
-//! 11. BLOCK's reduce loops hold nothing else and run no spatial iterator.
-//! 12. BLOCK's predicate says no more than that its spatial iterators stay in their domains.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: BLOCK handles every element that it handled before, after its inputs are final.
 //!

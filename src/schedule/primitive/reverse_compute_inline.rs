@@ -1,18 +1,7 @@
 //! `reverse_compute_inline BLOCK`: the consumer BLOCK vanishes; the producer of what it read computes its result in
 //! place and writes that.
 //!
-//! Requires:
-//! 1. BLOCK computes one buffer, one element an iteration, each at once from other buffers (no reduction).
-//! 2. It reads one allocated buffer at its plain iterators, each exactly once, that a single block, its producer, writes
-//!    and no other block reads.
-//! 3. The producer computes each element at once (no reduction) and stands before BLOCK.
-//! 4. No other block writes BLOCK's output, and none before BLOCK reads it.
-//! 5. What else BLOCK reads is written before the producer runs: no block at or after the producer writes it, and one
-//!    that shares loops with the producer writes in each of their iterations all that is read there.
-//! 6. Neither block stands in a tensorized nest.
-//! 7. BLOCK's loops that vanish are not placed.
-//! 8. BLOCK's loops sweep the whole domains of its iterators, and its predicate says no more.
-//! 9. Where BLOCK chooses whether to read (`select`), the producer writes an element for each that BLOCK writes.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: BLOCK's output. Where the producer computed more than BLOCK read, it gets a predicate.
 //!
@@ -48,7 +37,7 @@ pub static PRIMITIVE: Primitive = Primitive {
         "neither block stands in a tensorized nest",
         "BLOCK's loops that vanish are not placed",
         "BLOCK's loops sweep the whole domains of its iterators, and its predicate says no more",
-        "where BLOCK chooses whether to read (select), the producer writes an element for each that BLOCK writes",
+        "where BLOCK chooses whether to read (`select`), the producer writes an element for each that BLOCK writes",
     ],
     apply,
 };

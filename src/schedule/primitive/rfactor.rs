@@ -2,14 +2,7 @@
 //! the new buffer RF, which has LOOP as an additional first dimension; the block RF keeps the loops, and BLOCK then
 //! combines RF's elements in new loops `BLOCK_0`, `BLOCK_1`, .., one for each spatial iterator, and one for LOOP.
 //!
-//! Requires:
-//! 1. BLOCK accumulates into one element an iteration, from an init, and no other block writes its output.
-//! 2. It combines its output with a value that does not depend on it by +, *, min or max.
-//! 3. The init is the neutral constant (0 for +, 1 for *, any constant for min and max).
-//! 4. LOOP is one of BLOCK's loops, runs reduce iterators alone and is not placed.
-//! 5. BLOCK's loops hold nothing else, stand at the root and are not tensorized, and none runs both kinds of iterators.
-//! 6. BLOCK's spatial iterators sweep their whole domains.
-//! 7. No part of BLOCK's predicate speaks of spatial and reduce loops at once.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: the result, up to the order in which terms combine. Where the reduce loops are ragged, RF combines the
 //! neutral constant instead of a term.

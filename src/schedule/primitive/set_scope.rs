@@ -1,9 +1,6 @@
 //! `set_scope BUFFER SCOPE`: where a buffer lives and which unit owns a copy of it.
 //!
-//! Requires:
-//! 1. The buffer is not a parameter.
-//! 2. A swizzled buffer stays shared.
-//! 3. An aligned buffer becomes no fragment, whose elements have no addresses.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: the text and its meaning. Whether values still reach the units that read them is asked of the whole program,
 //! by its verifier.

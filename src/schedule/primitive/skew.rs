@@ -8,18 +8,7 @@
 //! that read them. (Loop skewing: Wolfe 1986. Here the wavefront is a window on memory: tiles of LOOP begin where a row of
 //! an operand does in a line of the cache.)
 //!
-//! Requires:
-//! 1. M is positive, and what the extents grow to stays within the largest number.
-//! 2. LOOP is serial, carries no placement, has a constant extent, holds BLOCK alone, and runs one whole iterator of BLOCK
-//!    by itself; BLOCK has no predicate.
-//! 3. BLOCK alone writes its output, as a sum, product, minimum or maximum from its neutral constant, and LOOP's iterator is
-//!    one that it combines over.
-//! 4. BLOCK reads at the plain iterator wherever it occurs.
-//! 5. Where the iterator leaves its old domain, the term is the neutral element.
-//! 6. Operands are written before the root's nest that holds BLOCK, each writer filling a box without holes.
-//! 7. BLOCK stands under nothing but loops, none of them tensorized.
-//! 8. The map has one output, and names loops that run whole spatial iterators of BLOCK by themselves.
-//! 9. No value of the shift is negative, and its bounds can be seen.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: the output, bit for bit: the terms combine in their order, between neutral ones.
 //!

@@ -1,10 +1,6 @@
 //! `specialize STAGES.. -> ROLE warps=W [regs=R]`: these stages run in warps of their own.
 //!
-//! Requires:
-//! 1. There are 1 to 16 warps.
-//! 2. A stated number of registers a thread is a multiple of 8 from 24 to 256.
-//! 3. No stage has a role yet.
-//! 4. Each stage writes shared memory that is no sum, so that other warps can read it.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: the text and its meaning. A placement.
 //!

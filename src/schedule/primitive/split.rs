@@ -1,10 +1,6 @@
 //! `split LOOP FACTORS.. -> LOOPS..`: one loop becomes several nested ones with the same order of iterations.
 //!
-//! Requires:
-//! 1. Every factor is positive and at most one is left to infer (`?`).
-//! 2. The product of the factors covers the extent and stays within the largest number.
-//! 3. The loop is serial and carries no placement.
-//! 4. The extent is a constant.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: every iteration and their order. Where the product is larger than the extent, the blocks inside get a
 //! predicate.

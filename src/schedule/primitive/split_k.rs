@@ -5,17 +5,7 @@
 //! each spatial iterator, and one for the parts. Each nest becomes a kernel, SUMS workspace. With `by=cluster` the parts
 //! run on the blocks of a cluster.
 //!
-//! Requires:
-//! 1. BLOCK accumulates into one element an iteration, from an init, and no other block writes its output.
-//! 2. It combines its output with a value that does not depend on it by +, *, min or max.
-//! 3. The init is the neutral constant (0 for +, 1 for *, any constant for min and max).
-//! 4. LOOP is one of BLOCK's loops, runs reduce iterators alone and is not placed.
-//! 5. BLOCK is the one block under LOOP; its loops hold nothing else, stand at the root and are not tensorized, and none
-//!    runs both kinds of iterators.
-//! 6. BLOCK's spatial iterators sweep their whole domains.
-//! 7. No part of BLOCK's predicate speaks of spatial and reduce loops at once.
-//! 8. The extent of LOOP is a constant, PARTS at least 2 and at most that.
-//! 9. With `by=cluster`, none of BLOCK's loops is bound to `cluster`.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: the result, up to the order in which terms combine, which no launch changes. Where PARTS does not divide
 //! LOOP, the last parts combine the neutral constant instead of terms.

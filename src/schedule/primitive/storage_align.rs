@@ -1,13 +1,7 @@
 //! `storage_align BUFFER DIM FACTOR OFFSET`: pads rows so that the stride of a dimension is `FACTOR * n + OFFSET` elements,
 //! which keeps columns from meeting in one bank.
 //!
-//! Requires:
-//! 1. The buffer is not a parameter.
-//! 2. The dimension exists and is not the last, whose elements stay next to each other.
-//! 3. The factor is positive and the offset at least 0 and below it.
-//! 4. The buffer is neither aligned nor swizzled yet.
-//! 5. The padded buffer's size is still a number.
-//! 6. The buffer is no fragment, whose elements have no addresses.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: the text and its meaning. A placement.
 //!

@@ -2,11 +2,7 @@
 //! stored permuted by the row's number, so that columns meet no bank twice (PTX ISA, shared memory layout of tensor maps).
 //! Panels of 16 bytes have one chunk a row and nothing to permute: the layout that wgmma calls unswizzled.
 //!
-//! Requires:
-//! 1. No buffer is a parameter.
-//! 2. Every buffer is shared.
-//! 3. No buffer is aligned by storage_align or swizzled yet.
-//! 4. Every buffer has at least two dimensions.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: the text and its meaning. A placement.
 //!

@@ -9,18 +9,7 @@
 //! Which ROW depends on the chip, which no step looks at. So a step without it is resolved before it is applied, by
 //! [`crate::auto`], and says then what was chosen; `= none` leaves the program as it is.
 //!
-//! Requires:
-//! 1. What was chosen is stated: an instruction of a warp that multiplies matrices, or `none`.
-//! 2. One block under LOOP sums products over it, from an init that can be taken out before LOOP; the sum and both factors
-//!    are local buffers, each written by one block.
-//! 3. The loops bound to threads stand directly inside one another around LOOP, are all that the kernel has, and 32
-//!    consecutive threads are a box of their iterations.
-//! 4. Every nest that they share out touches the sum or a factor, and the threads of a warp run through a whole box of its
-//!    iterators.
-//! 5. The box is not cut by the edge of the matrices: their sizes are multiples of its sizes.
-//! 6. The instruction computes what the product does, on its types, and its matrices divide the box. If its fragments are
-//!    opaque, copies bring the factors from memory and the sum to it, as wide as it asks for and in its majors.
-//! 7. The program is complete as far as loops bound to threads are concerned.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: each element is the sum of the same products. The order in which they are added changes.
 //!

@@ -2,14 +2,7 @@
 //!
 //! Without names the loops play the row's dimensions in their order; named otherwise, the operands of a product swap.
 //!
-//! Requires:
-//! 1. The row exists, and each of its dimensions is played by one loop.
-//! 2. LOOP is the outermost of these loops, every loop has its dimension's extent and is serial, and one block stands
-//!    inside.
-//! 3. The block computes what the row means, unpredicated inside the nest.
-//! 4. Every operand has the row's type and moves by one along one dimension of its buffer for each of its dimensions.
-//! 5. An init is the row's own, and the row can start a sum.
-//! 6. LOOP is not tensorized yet, and stands in no tensorized nest.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: the text and its meaning. A placement: the nest stays as what the instruction means.
 //!

@@ -2,13 +2,7 @@
 //! names, each of which runs one iterator of BLOCK, are replaced by one for each output, where the outermost of them
 //! stands; their iterators by one for each output, too. Buffers stay as they are.
 //!
-//! Requires:
-//! 1. Each loop that the map names is serial, carries no placement, has a constant extent, and runs one whole spatial
-//!    iterator of BLOCK by itself; BLOCK has no predicate.
-//! 2. From the outermost of them inwards the loops hold BLOCK alone.
-//! 3. The map is one-to-one from the loops' box onto a box that starts at 0, each output a sum of digits of the loops
-//!    (`i // 8`, `i % 8`).
-//! 4. BLOCK stands in no tensorized nest.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: every iteration, and the order of those that a sum combines.
 //!

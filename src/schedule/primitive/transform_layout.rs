@@ -1,12 +1,7 @@
 //! `transform_layout BUF [i, j] -> [..]`: element `[i, j]` of BUF lies at the mapped index; the shape follows, and every
 //! access is rewritten. Loops stay as they are.
 //!
-//! Requires:
-//! 1. BUF is not a parameter.
-//! 2. The map has an input for each dimension of BUF.
-//! 3. BUF's extents are constants.
-//! 4. The map is one-to-one from BUF's box onto a box that starts at 0.
-//! 5. BUF has neither `storage_align` nor `swizzle`, and is not used in a tensorized nest.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: what every access reads and writes, under its new index.
 //!

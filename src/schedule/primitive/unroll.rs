@@ -1,9 +1,6 @@
 //! `unroll LOOP`: the iterations are written out one after the other; local buffers that they index stay in registers.
 //!
-//! Requires:
-//! 1. The loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized.
-//! 2. The extent is a constant.
-//! 3. The unrolled loops around, inside and this one together make at most 65536 copies of a body.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: every iteration and their order. A placement: the text keeps its meaning.
 //!

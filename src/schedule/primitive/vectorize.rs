@@ -1,10 +1,6 @@
 //! `vectorize LOOP`: the iterations run together, as one vector access where alignment proves it, in pieces where not.
 //!
-//! Requires:
-//! 1. The loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized.
-//! 2. The extent is a constant from 1 to 64.
-//! 3. The loop is innermost.
-//! 4. Every block inside writes a function of its iterators, or a reduction that does not sum over the loop.
+//! Requires what [`PRIMITIVE`] lists, in this order.
 //!
 //! Preserves: every iteration. A placement: the text keeps its meaning.
 //!
