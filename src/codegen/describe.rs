@@ -1,5 +1,6 @@
 //! What a launch needs to know besides the text: entries, arguments and workspace.
 
+use super::SHARED_MEMORY;
 use super::listing::Head;
 use crate::error::{Error, Result};
 use crate::ir::{Buffer, print, visit};
@@ -7,7 +8,10 @@ use crate::kernel::{Access, Arg, Kernel, Kernels, Param, TensorMap, Workspace};
 use crate::lower::{self, Lowered, LoweredKernel};
 use crate::target::Target;
 
-/// A PTX identifier for each kernel, all different.
+/// Identifiers that PTX or the module itself defines. Opcodes and types are legal names of kernels; ptxas refuses this constant.
+const TAKEN: [&str; 2] = ["WARP_SZ", SHARED_MEMORY];
+
+/// A PTX identifier for each kernel, all different. Messages and comments have the program's own name.
 pub fn entries(lowered: &Lowered) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for kernel in &lowered.kernels {
@@ -16,7 +20,7 @@ pub fn entries(lowered: &Lowered) -> Vec<String> {
         if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
             name.insert_str(0, "kernel_");
         }
-        while out.contains(&name) {
+        while out.contains(&name) || TAKEN.contains(&name.as_str()) {
             name.push('_');
         }
         out.push(name);

@@ -49,6 +49,22 @@ fn the_launch_is_described_and_bounded() {
     );
 }
 
+/// Names that PTX or the module defines are no entries; what users read has the program's own name.
+#[test]
+fn entries_are_names_that_ptx_leaves_free() {
+    for name in ["WARP_SZ", "shared_memory", "add", "_"] {
+        let text = format!(
+            "program {name}\ninput A f32[4]\noutput B[i 4] f32 = exp(A[i])\ntarget sm_80\nbind i threadIdx.x
+             cache_read B A shared -> S"
+        );
+        let schedule = warploom::Schedule::parse(&text).unwrap();
+        let kernels = warploom::compile(&schedule).unwrap();
+        let entry = &kernels.kernels[0].entry;
+        assert_eq!((kernels.name.as_str(), entry != "WARP_SZ" && entry != "shared_memory"), (name, true), "{entry}");
+        holds(&kernels.text, &[&format!(".visible .entry {entry}("), &format!("// kernel {name}")]);
+    }
+}
+
 #[test]
 fn indices_are_32_bits_and_guards_are_kept() {
     let text = ptx(&handmade::vec_add(), Target::sm_80());
