@@ -47,6 +47,10 @@ impl<'c> Body<'c, '_, '_> {
         let (pointer, invariant) = match self.place(id)? {
             Place::Global { pointer, only_read } => (pointer, only_read),
             Place::Shared(pointer) => (pointer, false),
+            Place::Packed(_) | Place::Local(_) if self.never_runs(id, indices, lanes)? => {
+                let value = self.b.shape(dtype, lanes)?.const_zero();
+                return Ok(Data { value, dtype, lanes });
+            }
             Place::Packed(words) => return self.load_words(&words, self.element_number(id, indices)?, lanes),
             Place::Local(words) => {
                 let elements = self.registers(id, &words, indices, lanes)?;
@@ -75,6 +79,9 @@ impl<'c> Body<'c, '_, '_> {
         let value = if is_packed(dtype) { self.splat(value, store.lanes)? } else { value };
         let pointer = match self.place(store.buffer)? {
             Place::Global { pointer, .. } | Place::Shared(pointer) => pointer,
+            Place::Packed(_) | Place::Local(_) if self.never_runs(store.buffer, &store.indices, store.lanes)? => {
+                return Ok(());
+            }
             Place::Packed(words) => {
                 return self.store_words(&words, self.element_number(store.buffer, &store.indices)?, value);
             }
@@ -149,6 +156,14 @@ impl<'c> Body<'c, '_, '_> {
         let first = self.flat_sum(id, indices)?.as_constant();
         let name = &self.buffer(id)?.name;
         first.ok_or_else(|| bug(format!("{name} is local, and its index varies at run time")))
+    }
+
+    /// Whether an access is to registers that the buffer does not have, in a copy of an unrolled body whose condition fails:
+    /// `lower` has shown that an access whose condition holds is inside the buffer. Its value is never used.
+    fn never_runs(&self, id: BufferId, indices: &[Index], lanes: u32) -> Result<bool> {
+        let first = self.element_number(id, indices)?;
+        let elements = self.buffer(id)?.elements().unwrap_or(0);
+        Ok(self.conditions > 0 && (first < 0 || first.saturating_add(lanes.into()) > elements))
     }
 
     /// Consecutive elements of a local buffer, counted from its first.

@@ -67,6 +67,8 @@ pub struct Body<'c, 'm, 'k> {
     pub warp: Option<(Var, Var)>,
     /// The role whose code is being written.
     pub slice: Option<Slice>,
+    /// How many conditions of statements and selects are around what is being written.
+    pub(super) conditions: u32,
     /// The barrier of the next role.
     pub next_barrier: u32,
 }
@@ -110,6 +112,7 @@ pub fn emit<'c>(
         turn: None,
         warp: None,
         slice: None,
+        conditions: 0,
         next_barrier: 1,
     };
     body.place_buffers(shared)?;
@@ -221,7 +224,9 @@ impl<'c> Body<'c, '_, '_> {
                 self.listing.name(then, &format!("where {}", self.words(&guard.cond)));
                 self.b.branch(condition, then, after)?;
                 self.b.at_end(then);
+                self.conditions += 1;
                 self.stmts(&guard.body)?;
+                self.conditions -= 1;
                 self.b.jump(after)?;
                 self.b.at_end(after);
                 Ok(())
@@ -264,8 +269,16 @@ impl<'c> Body<'c, '_, '_> {
 
     /// Whether a condition fails in this copy of an unrolled body, whose registers then may not even exist.
     fn never(&self, cond: &Cond) -> bool {
+        self.decided(cond) == Some(false)
+    }
+
+    /// Whether a condition holds in this copy of an unrolled body, where that is known.
+    pub(super) fn decided(&self, cond: &Cond) -> Option<bool> {
         let known = visit::subst_cond(cond, &self.unrolled);
-        simplify::simplify_cond(&known, &self.ranges) == Cond::Const(false)
+        match simplify::simplify_cond(&known, &self.ranges) {
+            Cond::Const(known) => Some(known),
+            _ => None,
+        }
     }
 
     /// A condition in the program's words, with the numbers of the loops that are written out.

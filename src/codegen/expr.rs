@@ -249,6 +249,12 @@ impl<'c> Body<'c, '_, '_> {
             visit::walk_expr(e, &mut |e| found |= matches!(e, Expr::Load { .. }));
             found
         };
+        if let Expr::Cond(cond) = condition
+            && (reads(a) || reads(b))
+            && let Some(known) = self.decided(cond)
+        {
+            return self.expr(if known { a } else { b });
+        }
         let c = self.expr(condition)?;
         if c.dtype != DType::Bool {
             return Err(bug(format!("a condition of type {}", c.dtype)));
@@ -273,11 +279,13 @@ impl<'c> Body<'c, '_, '_> {
         }
         let (yes, no, after) = (self.new_block("chosen"), self.new_block("other"), self.new_block("joined"));
         self.b.branch(condition, yes, no)?;
+        self.conditions += 1;
         self.b.at_end(yes);
         let a = self.expr(a)?;
         let yes_end = self.b.here()?;
         self.b.at_end(no);
         let b = self.expr(b)?;
+        self.conditions -= 1;
         // A scalar beside a vector is widened in its own block.
         let b = self.splat(b, a.lanes.max(b.lanes))?;
         let no_end = self.b.here()?;

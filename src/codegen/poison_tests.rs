@@ -157,7 +157,7 @@ fn flags_that_hold_for_all_threads_stay() {
     let module = handed_over(text);
     assert!(module.contains("nuw nsw") && module.contains("zext nneg"), "{module}");
     assert!(try_all(&module, [8, 1, 1], [128, 1, 1]) > 1000);
-    let text = "gemm 64x64x64 f32 NN\ntarget sm_80\nsplit k ? 8 -> k0 k1\nbind i blockIdx.x\nbind j threadIdx.x";
+    let text = "gemm 64x64x4096 f32 NN\ntarget sm_80\nsplit k ? 8 -> k0 k1\nbind i blockIdx.x\nbind j threadIdx.x";
     let module = handed_over(text);
     assert!(module.contains("phi i") && module.contains("nuw nsw"), "{module}");
 }
