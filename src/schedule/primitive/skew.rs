@@ -10,6 +10,8 @@
 //!
 //! Requires what [`PRIMITIVE`] lists, in this order.
 //!
+//! Conditions and numbers over LOOP's iterator are stated for the iteration that they belonged to.
+//!
 //! Preserves: the output, bit for bit: the terms combine in their order, between neutral ones.
 //!
 //! ```text
@@ -150,6 +152,8 @@ fn rewrite(mut func: Func, block: &Block, plan: &Plan, shift: &Shift, made: &[Ma
     }
     grow(&mut func.body, &plan.grown);
     let later = |i: &Index| i.clone() + shift.most - shift.by.clone();
+    // Conditions and numbers mean the iteration of the term, which is that of the loop less the shift.
+    let earlier: visit::Map = plan.grown.iter().map(|g| (g.iter, Index::Var(g.iter) - shift.by.clone())).collect();
     visit::change_block(&mut func.body, block.name, &mut |b| {
         for it in &mut b.iters {
             if let Some(g) = plan.grown.iter().find(|g| g.iter == it.var) {
@@ -167,6 +171,8 @@ fn rewrite(mut func: Func, block: &Block, plan: &Plan, shift: &Shift, made: &[Ma
                     None => Expr::Load { buffer, indices, lanes },
                 }
             }
+            Expr::Cond(c) => Expr::Cond(Box::new(visit::subst_cond(&c, &earlier))),
+            Expr::Index(t, i) => Expr::Index(t, Box::new(visit::subst_index(&i, &earlier))),
             e => e,
         });
     });
@@ -237,6 +243,22 @@ mod tests {
         assert!(text.contains(sum) && text.contains("for k in 0..12\n"), "{text}");
         // The largest shift is the largest of those that occur: 0, 3 and 2 of the rows 0 to 2.
         assert!(steps("gemm 3x5x7 f32 NN", "skew C k [i] -> [i * 3 % 5]").contains("for k in 0..10\n"));
+    }
+
+    #[test]
+    fn conditions_and_numbers_shift_with_their_terms() {
+        let banded = "program banded
+            input A f32[2, 4]
+            input B f32[4, 2]
+            T: output T[i 2] f32 = sum(k 4) select(k < 2, A[i, k], B[k, i])";
+        let text = steps(banded, "skew T k [i] -> [i]");
+        let sum = "T[vi] = T[vi] + select(vk - vi < 2, A_skew[vi, vk + 1 - vi], B_skew[vk + 1 - vi, vi])\n";
+        assert!(text.contains(sum), "{text}");
+        let numbers = "program numbers
+            input A s32[2, 4]
+            T: output T[i 2] s32 = sum(k 4) A[i, k] * s32(k)";
+        let text = steps(numbers, "skew T k [i] -> [i]");
+        assert!(text.contains("A_skew[vi, vk + 1 - vi]*s32(vk - vi)"), "{text}");
     }
 
     #[test]
