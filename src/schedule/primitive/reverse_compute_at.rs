@@ -42,7 +42,8 @@ pub static PRIMITIVE: Primitive = Primitive {
         "a block under LOOP writes what BLOCK reads; every other writer of what BLOCK reads stands before LOOP",
         "those producers finish what they write within an iteration of LOOP: no loop of a reduce iterator of theirs is LOOP or around it",
         "what a producer writes in an iteration is a box without holes, the same for all producers of a buffer",
-        "BLOCK reads the producers' buffers at one place, such that a box of its spatial iterators is what the producers finish",
+        "for each read of the producers' buffers, a box of BLOCK's spatial iterators is what the producers finish, and the \
+         box of one read lies in those of all others",
         "of a parameter the producers write all that BLOCK reads",
         "neither BLOCK nor LOOP stands in or is a tensorized nest",
         "the loops that vanish are not placed (bound, unrolled, pipelined, ..)",
@@ -252,7 +253,7 @@ fn check_producers(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Res
 fn finished(refusal: Refusal, func: &Func, block: &Block, l: &For, env: &Env) -> Result<Vec<Range>> {
     let name = func.block_name(block.name);
     let this = (Node::Block(block.name), "this block");
-    let mut ranges: Vec<Option<Range>> = vec![None; block.iters.len()];
+    let mut reads: Vec<(BufferId, Vec<Solved>)> = Vec::new();
     for input in inputs(block) {
         let writers = dataflow::writers_in(&l.body, input);
         if writers.is_empty() {
@@ -270,20 +271,23 @@ fn finished(refusal: Refusal, func: &Func, block: &Block, l: &For, env: &Env) ->
         for at in dataflow::reads_at(block, input) {
             let solved = nest::solve(&block.iters, &at, &region, &full, env);
             let scalar = block.iters.is_empty() && !full.iter().all(|f| *f);
-            if scalar || !solved.iter().zip(&mut ranges).all(|(s, r)| agree(s, r, env)) {
+            if scalar || !solved.iter().all(|s| s.exact) {
                 let buffer = &func.buffer(input).name;
                 let message = format!("what {name} reads of {buffer} is no box of its iterators");
                 return Err(refusal.broken(7, message, &[this, (Node::Buffer(input), "read here")]));
             }
+            reads.push((input, solved));
         }
         check_covered(refusal, func, block, l, input)?;
     }
+    let ranges = decisive(refusal, func, block, l, &reads, env)?;
     let mut out = Vec::new();
-    for (it, range) in block.iters.iter().zip(ranges) {
-        match (it.kind, range) {
-            (IterKind::Spatial, range) => out.push(range.unwrap_or(Range { min: 0.into(), extent: it.extent.clone() })),
-            (IterKind::Reduce, None) => {}
-            (IterKind::Reduce, Some(_)) => {
+    for (it, s) in block.iters.iter().zip(ranges) {
+        match (it.kind, s.whole) {
+            (IterKind::Spatial, false) => out.push(s.range.clone()),
+            (IterKind::Spatial, true) => out.push(Range { min: 0.into(), extent: it.extent.clone() }),
+            (IterKind::Reduce, true) => {}
+            (IterKind::Reduce, false) => {
                 let message = format!("{name} sums over more than one iteration of {} finishes", func.var_name(l.var));
                 return Err(refusal.broken(7, message, &[this]));
             }
@@ -292,19 +296,45 @@ fn finished(refusal: Refusal, func: &Func, block: &Block, l: &For, env: &Env) ->
     Ok(out)
 }
 
-/// Joins a solution into the range found so far; `None` stands for the whole domain.
-fn agree(solved: &Solved, range: &mut Option<Range>, env: &Env) -> bool {
-    match (solved.exact, solved.whole, &range) {
-        (false, ..) => false,
-        (true, true, _) => true,
-        (true, false, None) => {
-            *range = Some(solved.range.clone());
-            true
-        }
-        (true, false, Some(r)) => {
-            simplify::equal(&r.min, &solved.range.min, env) && simplify::equal(&r.extent, &solved.range.extent, env)
-        }
+/// The read whose box of iterators lies in the boxes of all others. Every iteration of BLOCK has its element of that read
+/// finished in some iteration of `l`, and all its other elements with it. Without such a read, `U[i, j] = T[i] * T[j]` would
+/// compute the pairs alone whose elements one iteration finishes.
+fn decisive<'r>(
+    refusal: Refusal,
+    func: &Func,
+    block: &Block,
+    l: &For,
+    reads: &'r [(BufferId, Vec<Solved>)],
+    env: &Env,
+) -> Result<&'r [Solved]> {
+    let lies_in =
+        |inner: &Solved, outer: &Solved| outer.whole || !inner.whole && within(&inner.range, &outer.range, env);
+    let objects = |one: &[Solved]| {
+        reads.iter().find(|(_, other)| !one.iter().zip(other).all(|(inner, outer)| lies_in(inner, outer)))
+    };
+    if let Some((_, found)) = reads.iter().find(|(_, one)| objects(one).is_none()) {
+        return Ok(found);
     }
+    let [name, at] = [func.block_name(block.name), func.var_name(l.var)];
+    let Some((first, (second, _))) = reads.first().and_then(|(b, one)| Some((b, objects(one)?))) else {
+        return Err(refusal.lost("the producers"));
+    };
+    let [a, b] = [first, second].map(|b| &func.buffer(*b).name);
+    let message = format!(
+        "an iteration of {at} finishes different iterations of {name} for one read of {a} than for another of {b}, and \
+         iterations that no iteration of {at} finishes for both would be lost"
+    );
+    let nodes =
+        [(Node::Block(block.name), "this block"), (Node::Buffer(*first), "read"), (Node::Buffer(*second), "read")];
+    let help = format!("compute_at the blocks that write {a} under a loop of {name} instead");
+    Err(refusal.broken(7, message, &nodes).help(help))
+}
+
+/// Whether a range provably lies in another.
+fn within(inner: &Range, outer: &Range, env: &Env) -> bool {
+    let end = |r: &Range| r.min.clone() + r.extent.clone();
+    simplify::prove(&Cond::ge(inner.min.clone(), outer.min.clone()), env)
+        && simplify::prove(&Cond::ge(end(outer), end(inner)), env)
 }
 
 /// The box of `buffer` that is written and final after an iteration of `l`.
@@ -357,11 +387,7 @@ fn check_covered(refusal: Refusal, func: &Func, block: &Block, l: &For, input: B
         (dataflow::only(body, &|b| b.name == block.name), dataflow::only(body, &|b| b.name != block.name));
     let read = region::touched(func, &read, input, Touch::Reads, &env).unwrap_or_default();
     let write = region::touched(func, &rest, input, Touch::Writes, &env).unwrap_or_default();
-    let inside = |(r, w): (&Range, &Range)| {
-        let (end, limit) = (r.min.clone() + r.extent.clone(), w.min.clone() + w.extent.clone());
-        simplify::prove(&Cond::ge(r.min.clone(), w.min.clone()), &env) && simplify::prove(&Cond::ge(limit, end), &env)
-    };
-    if read.len() == write.len() && read.iter().zip(&write).all(inside) {
+    if read.len() == write.len() && read.iter().zip(&write).all(|(r, w)| within(r, w, &env)) {
         return Ok(());
     }
     let (name, buffer) = (func.block_name(block.name), &func.buffer(input).name);
@@ -390,6 +416,24 @@ mod tests {
         assert!(steps(CHAIN, "split i ? 3 -> a b; reverse_compute_at Y a -> y").contains("where a*3 + y < 8"));
         let digits = "transform_layout X [i] -> [i // 4, i % 4]; split i ? 4 -> a b; reverse_compute_at Y a -> y";
         assert!(steps(CHAIN, digits).contains("block Y(vi = a*4 + y)"));
+    }
+
+    /// One read may decide which iterations are finished where all others are finished with it.
+    #[test]
+    fn reads_of_more_than_is_needed_do_not_object() {
+        let pairs = "program pairs
+            input A f32[8, 6]
+            T[i 8, j 6] f32 = A[i, j] * 2
+            output U[i 8, j 6, k 6] f32 = T[i, j] - T[i, k]";
+        let text = steps(pairs, "reverse_compute_at U i -> a b");
+        assert!(text.contains("block U(vi = i, vj = a, vk = b)"), "{text}");
+        let rows = "program rows
+            input A f32[8, 6]
+            T[i 8, j 6] f32 = A[i, j] * 2
+            S[i 8] f32 = sum(j 6) T[i, j]
+            output U[i 8, j 6] f32 = T[i, j] / S[i]";
+        let text = steps(rows, "reverse_compute_at S i -> s; reverse_compute_at U i -> u");
+        assert!(text.contains("block U(vi = i, vj = u)"), "{text}");
     }
 
     #[test]
@@ -427,7 +471,40 @@ mod tests {
             window,
             "split i ? 5 -> a b; reverse_compute_at Y a",
             "reverse_compute_at.7",
+            "an iteration of a finishes different iterations of Y for one read of X than for another of X",
+        );
+        let strided = "program strided
+            input A f32[12]
+            X: X[i 12] f32 = A[i]
+            Y: output Y[i 4] f32 = X[i*3]";
+        refuses(
+            strided,
+            "split i ? 5 -> a b; reverse_compute_at Y a",
+            "reverse_compute_at.7",
             "what Y reads of X is no box",
+        );
+        let outer = "program outer
+            input A f32[8, 6]
+            T[i 8] f32 = sum(k 6) A[i, k]
+            output U[i 8, j 8] f32 = T[i] * T[j]";
+        let lost = "an iteration of i finishes different iterations of U for one read of T than for another of T";
+        refuses(outer, "reverse_compute_at U i", "reverse_compute_at.7", lost);
+        let pairs = "program pairs
+            input A f32[8, 6]
+            T[i 8, j 6] f32 = A[i, j] * 2
+            output U[i 8, j 6, k 6] f32 = T[i, j] - T[i, k]";
+        refuses(pairs, "reverse_compute_at U j", "reverse_compute_at.7", "an iteration of j finishes different");
+        let two = "program two
+            input A f32[8]
+            X[i 8] f32 = A[i] + 1
+            Y[i 8] f32 = X[i] * 2
+            output U[i 8, j 8] f32 = X[i] * Y[j]";
+        let steps = "reverse_compute_at Y i; reverse_compute_at U i";
+        refuses(
+            two,
+            steps,
+            "reverse_compute_at.7",
+            "an iteration of i finishes different iterations of U for one read of X than for another of Y",
         );
         let partial = "program partial
             input A f32[8]
