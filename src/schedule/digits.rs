@@ -4,6 +4,7 @@
 //! fuses make nothing else, so most questions are answered from the digits; small maps that are anything else are
 //! answered by trying every point. Variables outside the map are constants of unknown value.
 
+use crate::ir::simplify::{self, Env, affine, simplify};
 use crate::ir::{Index, IndexOp, Var};
 use std::collections::{BTreeMap, HashSet};
 
@@ -178,7 +179,41 @@ pub fn image(indices: &[Index], vars: &[(Var, i64)]) -> Image {
     {
         (injective, dense) = (i, d);
     }
+    if !injective {
+        let joined = joined(indices, &mentioned);
+        let sums: Option<Vec<Sum>> = joined.iter().map(|i| parse(i, &mentioned)).collect();
+        injective = sums.is_some_and(|s| by_digits(&s, &mentioned).is_some_and(|(injective, _)| injective));
+    }
     Image { injective, dense, mentioned: mentioned.into_iter().map(|(v, _)| v).collect() }
+}
+
+/// Indices that differ exactly where these do, as the variables change: a quotient and the remainder of one number by one
+/// divisor, which are different wherever the number is, give way to the number. What the variables do not change is left out.
+/// A loop that was fused and split by a factor that does not divide has such indices: `(a*128 + b) // 100, (a*128 + b) % 100`.
+fn joined(indices: &[Index], vars: &[(Var, i64)]) -> Vec<Index> {
+    let varying = |index: &Index| {
+        let mut sum = affine(&simplify(index, &Env::new()));
+        sum.constant = 0;
+        sum.terms.retain(|(atom, _)| vars.iter().any(|(v, _)| atom.mentions(*v)));
+        match sum.terms.as_slice() {
+            [(atom, _)] => atom.clone(),
+            _ => sum.to_index(),
+        }
+    };
+    let mut left: Vec<Index> = indices.iter().map(varying).collect();
+    let pair = |left: &[Index]| {
+        left.iter().enumerate().find_map(|(low, remainder)| {
+            let (number, by) = remainder_of(remainder)?;
+            let quotient = varying(&number.clone().floordiv(by));
+            let high = left.iter().position(|i| *i == quotient)?;
+            Some((low, high, varying(&number)))
+        })
+    };
+    while let Some((low, high, number)) = pair(&left) {
+        left[high] = number;
+        left.remove(low);
+    }
+    left
 }
 
 /// The variables' values where the indices, a map from `vars` one-to-one onto a box from 0, have these values; `None` where
@@ -302,6 +337,24 @@ mod tests {
         check(&[Index::from(F).floordiv(4), Index::from(F).floormod(4)], &[(F, 13)], true, false);
         check(&[Index::from(F).floordiv(4)], &[(F, 16)], false, true);
         check(&[Index::from(0) - F], &[(F, 16)], true, true);
+    }
+
+    /// Too large to be tried point by point, and no digits, as no factor divides another.
+    #[test]
+    fn quotient_and_remainder_of_a_number_are_the_number() {
+        let fused = |size: i64| Index::from(F) * 128 + G - size + size;
+        let pair = |size: i64| [fused(size).floordiv(size), fused(size).floormod(size)];
+        check(&pair(1000), &[(F, 7813), (G, 128)], true, false);
+        check(&pair(1000), &[(G, 128)], true, false);
+        let three = [fused(0).floordiv(3003), fused(0).floordiv(77).floormod(39), fused(0).floormod(77)];
+        check(&three, &[(F, 1 << 20), (G, 128)], true, false);
+        let tiled = [OUTSIDE * 48 + fused(0).floordiv(48), OUTSIDE * 7 + fused(0).floormod(48) * 3];
+        check(&tiled, &[(G, 128)], true, false);
+        // Of another number, or by another divisor, they say less.
+        check(&[fused(0).floordiv(1000), fused(0).floormod(999)], &[(F, 7813), (G, 128)], false, false);
+        check(&[fused(0).floordiv(1000), (fused(0) + 1).floormod(1000)], &[(F, 7813), (G, 128)], false, false);
+        check(&[fused(0).floormod(1000)], &[(F, 7813), (G, 128)], false, false);
+        check(&pair(1000), &[(F, 7813), (G, 129)], false, false);
     }
 
     #[test]
