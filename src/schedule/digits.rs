@@ -240,6 +240,71 @@ pub fn inverse(indices: &[Index], vars: &[(Var, i64)], values: &[Index]) -> Opti
     Some(found)
 }
 
+/// The number and the divisor of a remainder. `(x % 6) // 2` is that of `x // 2` by 3.
+fn remainder_of(index: &Index) -> Option<(Index, i64)> {
+    match index {
+        Index::Bin(IndexOp::FloorMod, number, by) => Some((number.as_ref().clone(), by.as_int().filter(|by| *by > 0)?)),
+        Index::Bin(IndexOp::FloorDiv, inner, unit) => {
+            let unit = unit.as_int().filter(|unit| *unit > 0)?;
+            let (number, by) = remainder_of(inner).filter(|(_, by)| by % unit == 0)?;
+            Some((number.floordiv(unit), by / unit))
+        }
+        _ => None,
+    }
+}
+
+/// The values of the variables where the indices have these values, for a map that takes no value twice; `None` where that is
+/// not seen. Values that the map does not take lead to variables outside their extents, or to other values of the map.
+pub fn left_inverse(indices: &[Index], vars: &[(Var, i64)], values: &[Index]) -> Option<Vec<(Var, Index)>> {
+    let mut env = Env::new();
+    vars.iter().for_each(|(v, extent)| env.bind(*v, 0, (extent - 1).max(0)));
+    let back = undone(indices, vars, indices)?;
+    let same = |(v, index): &(Var, Index)| simplify::equal(index, &Index::Var(*v), &env);
+    back.iter().all(same).then(|| undone(indices, vars, values)).flatten()
+}
+
+/// Each variable as the sum of its digits, read off the values; right only where [`left_inverse`] finds it to be.
+fn undone(indices: &[Index], vars: &[(Var, i64)], values: &[Index]) -> Option<Vec<(Var, Index)>> {
+    let mut found: Vec<(Var, Index)> = vars.iter().map(|(v, _)| (*v, Index::Int(0))).collect();
+    for (index, value) in indices.iter().zip(values) {
+        let mut sum = affine(&simplify(index, &Env::new()));
+        let constant = std::mem::take(&mut sum.constant);
+        let rest = value.clone() - constant;
+        let mut parts: Vec<(i64, Var, i64)> = Vec::new();
+        for (atom, coefficient) in &sum.terms {
+            let (var, low) = digit_of(atom)?;
+            parts.push((*coefficient, var, low));
+        }
+        parts.sort_by_key(|(c, ..)| *c);
+        let turned = parts.len() == 1 && parts[0].0 == -1;
+        for (n, (c, var, low)) in parts.iter().enumerate() {
+            let own = match parts.get(n + 1) {
+                _ if turned => Index::Int(constant) - value.clone(),
+                _ if *c < 1 => return None,
+                Some((next, ..)) if next % c == 0 => rest.clone().floordiv(*c).floormod(next / c),
+                Some(_) => return None,
+                None => rest.clone().floordiv(*c),
+            };
+            let (_, sum) = found.iter_mut().find(|(v, _)| v == var)?;
+            *sum = own * *low + sum.clone();
+        }
+    }
+    Some(found)
+}
+
+/// The variable of `var // low % size`, and its `low`.
+fn digit_of(atom: &Index) -> Option<(Var, i64)> {
+    match atom {
+        Index::Var(v) => Some((*v, 1)),
+        Index::Bin(IndexOp::FloorDiv, inner, by) => {
+            let (var, low) = digit_of(inner)?;
+            Some((var, low.checked_mul(by.as_int().filter(|n| *n > 0)?)?))
+        }
+        Index::Bin(IndexOp::FloorMod, inner, by) => by.as_int().filter(|n| *n > 0).and_then(|_| digit_of(inner)),
+        _ => None,
+    }
+}
+
 fn by_digits(sums: &[Sum], vars: &[(Var, i64)]) -> Option<(bool, bool)> {
     let mut of_var: BTreeMap<Var, Vec<Digit>> = BTreeMap::new();
     let (mut injective, mut dense) = (true, true);
@@ -376,6 +441,29 @@ mod tests {
         }
         for map in [vec![f.clone().floordiv(8)], vec![f.clone() + 1], vec![f.clone() * 2], vec![f.clone() + G * 23]] {
             assert_eq!(inverse(&map, &[(F, 24)], &map), None, "{map:?}");
+        }
+    }
+
+    #[test]
+    fn maps_that_take_no_value_twice_are_undone() {
+        let (f, g) = (Index::from(F), Index::from(G));
+        let vars = [(F, 13), (G, 5)];
+        for map in [
+            vec![Index::from(12) - f.clone(), g.clone()],
+            vec![g.clone() + 3, f.clone().floordiv(4), f.clone().floormod(4)],
+            vec![f.clone() * 5 + g.clone()],
+            vec![g.clone() * 2 + 1, f.clone() * 3],
+        ] {
+            for (a, b) in (0..13).flat_map(|a| (0..5).map(move |b| (a, b))) {
+                let at = |v: Var| Some(if v == F { a } else { b });
+                let values: Vec<Index> = map.iter().map(|i| Index::Int(i.eval(&at).unwrap())).collect();
+                let back = left_inverse(&map, &vars, &values).unwrap();
+                let back: Vec<_> = back.iter().map(|(v, i)| (*v, i.eval(&|_| None).unwrap())).collect();
+                assert_eq!(back, [(F, a), (G, b)], "{map:?}");
+            }
+        }
+        for map in [vec![f.clone(), f.clone()], vec![f.clone().floordiv(4), g.clone()], vec![f.clone() + g.clone()]] {
+            assert_eq!(left_inverse(&map, &vars, &map), None, "{map:?}");
         }
     }
 

@@ -15,13 +15,11 @@ use super::{Applied, Kind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::region::{self, Touch};
-use crate::ir::simplify;
-use crate::ir::{Block, BufferId, Cond, Expr, Func, Index, Stmt, Store, Var, visit};
-use crate::schedule::Args;
-use crate::schedule::dataflow;
-use crate::schedule::find;
+use crate::ir::simplify::{self, Env};
+use crate::ir::{Block, BufferId, Cond, Expr, Func, Index, IterKind, Stmt, Store, Var, visit};
 use crate::schedule::nest::{self, Stuck};
 use crate::schedule::refusal::Refusal;
+use crate::schedule::{Args, dataflow, digits, find};
 
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
@@ -30,7 +28,8 @@ pub static PRIMITIVE: Primitive = Primitive {
     signature: &[Parameter::place("block", Kind::Block)],
     requires: &[
         "BLOCK computes one buffer, one element an iteration, each at once from other buffers (no reduction)",
-        "it reads one allocated buffer at its plain iterators, each exactly once, that a single block, its producer, writes and no other block reads",
+        "it reads one allocated buffer, which a single block, its producer, writes and no other block reads, at one place and \
+         each element in one iteration at most",
         "the producer computes each element at once (no reduction) and stands before BLOCK",
         "no other block writes BLOCK's output, and none before BLOCK reads it",
         "what else BLOCK reads is written before the producer runs: no block at or after the producer writes it, and one that shares loops with the producer writes in each of their iterations all that is read there",
@@ -45,19 +44,20 @@ pub static PRIMITIVE: Primitive = Primitive {
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let refusal = Refusal::new("reverse_compute_inline", func);
     let b = find::block(func, args.get_word("block")?)?;
-    let Link { producer, through, vars } = check(refusal, func, b)?;
+    let Link { producer, through, at, inverse } = check(refusal, func, b)?;
     let ([Stmt::Store(outer)], [Stmt::Store(inner)]) = (b.body.as_slice(), producer.body.as_slice()) else {
         return Err(refusal.lost("the store"));
     };
     let mut map = unit_iterators(b);
-    map.extend(vars.iter().copied().zip(inner.indices.iter().cloned()));
+    map.extend(inverse);
     let value = visit::map_expr(&outer.value, &mut |i| visit::subst_index(i, &map), &mut |e| match e {
         Expr::Load { buffer, .. } if buffer == through => inner.value.clone(),
         e => e,
     });
     let indices = outer.indices.iter().map(|i| visit::subst_index(i, &map)).collect();
     let store = Store::new(outer.buffer, indices, value);
-    let predicate = still_read(func, b, producer, &map);
+    let taken = at.iter().map(|i| visit::subst_index(i, &map)).zip(inner.indices.iter().cloned());
+    let predicate = still_read(func, b, producer, &map, &taken.collect::<Vec<_>>());
 
     let mut out = func.clone();
     nest::take(&mut out, b.name);
@@ -97,8 +97,9 @@ fn check_inputs(refusal: Refusal, func: &Func, block: &Block, producer: &Block, 
     Ok(())
 }
 
-/// What of the producer's iterations BLOCK reads, over the loops around the producer.
-fn still_read(func: &Func, block: &Block, producer: &Block, map: &visit::Map) -> Cond {
+/// What of the producer's iterations BLOCK reads, over the loops around the producer: those that lead to an iteration of BLOCK
+/// which leads back to them. `taken` are the indices at which that iteration reads, and those that the producer writes.
+fn still_read(func: &Func, block: &Block, producer: &Block, map: &visit::Map, taken: &[(Index, Index)]) -> Cond {
     let env = nest::env_of(&visit::loops_around(&func.body, producer.name).unwrap_or_default());
     let mut domains = env.clone();
     let bindings: visit::Map = producer.iters.iter().map(|i| (i.var, i.binding.clone())).collect();
@@ -118,13 +119,25 @@ fn still_read(func: &Func, block: &Block, producer: &Block, map: &visit::Map) ->
             }
         }
     }
+    for (reads, writes) in taken {
+        let difference = visit::subst_index(&(reads.clone() - writes.clone()), &bindings);
+        let part = simplify::simplify_cond(&Cond::eq(simplify::simplify(&difference, &env), 0), &env);
+        let mut known = domains.clone();
+        known.assume(&predicate);
+        if !simplify::prove(&part, &known) {
+            predicate = predicate.and(part);
+        }
+    }
     predicate
 }
 
 struct Link<'a> {
     producer: &'a Block,
     through: BufferId,
-    vars: Vec<Var>,
+    /// Where BLOCK reads, over its iterators.
+    at: Vec<Index>,
+    /// BLOCK's iterators over the indices that the producer writes.
+    inverse: Vec<(Var, Index)>,
 }
 
 fn check<'a>(refusal: Refusal, func: &'a Func, block: &Block) -> Result<Link<'a>> {
@@ -136,7 +149,9 @@ fn check<'a>(refusal: Refusal, func: &'a Func, block: &Block) -> Result<Link<'a>
         return Err(refusal.broken(1, format!("{name} cannot be inlined: it is a reduction"), &[this]));
     }
     let Some(link) = find_link(func, block) else {
-        let message = format!("{name} reads no buffer at its plain iterators that one other block makes for it alone");
+        let message = format!(
+            "{name} reads no buffer that one other block makes for it alone at one place, each element in one iteration at most"
+        );
         return Err(refusal.broken(2, message, &[this]));
     };
     let producer = func.block_name(link.producer.name);
@@ -199,10 +214,12 @@ fn covers(func: &Func, link: &Link, block: &Block) -> bool {
         let extent = |v: &Var| link.producer.iters.iter().find(|i| i.var == *v).map(|i| &i.extent);
         vars.iter().zip(shape).all(|(v, n)| extent(v) == Some(n))
     });
-    let within = link.vars.iter().zip(shape).all(|(v, n)| {
-        let extent = block.iters.iter().find(|i| i.var == *v).and_then(|i| i.extent.as_int());
-        extent.zip(n.as_int()).is_some_and(|(extent, n)| extent <= n)
-    });
+    let mut env = Env::new();
+    block.iters.iter().for_each(|it| env.bind_loop(it.var, &it.extent));
+    let within =
+        link.at.iter().zip(shape).all(|(i, n)| {
+            simplify::bounds(i, &env).zip(n.as_int()).is_some_and(|((low, high), n)| low >= 0 && high < n)
+        });
     whole && within && nest::sweeps_domains(link.producer, &around)
 }
 
@@ -221,10 +238,32 @@ fn find_link<'a>(func: &'a Func, block: &Block) -> Option<Link<'a>> {
         let alone = dataflow::readers(func, through).iter().all(|r| r.name == block.name || r.name == producer.name);
         let places: Vec<Vec<Index>> = dataflow::reads_at(block, through);
         let at = places.first().filter(|at| places.iter().all(|p| p == *at))?;
-        let vars = plain_iterators(block, at)?;
+        let written = producer.body.iter().find_map(|s| match s {
+            Stmt::Store(s) if s.buffer == through => Some(&s.indices),
+            _ => None,
+        })?;
+        let mut env = Env::new();
+        producer.iters.iter().for_each(|it| env.bind_loop(it.var, &it.extent));
+        let inverse =
+            inverse(block, at, written)?.into_iter().map(|(v, i)| (v, simplify::simplify(&i, &env))).collect();
         let own = producer.name != block.name && !func.params.contains(&through);
-        (alone && own).then_some(Link { producer, through, vars })
+        (alone && own).then_some(Link { producer, through, at: at.clone(), inverse })
     })
+}
+
+/// The iterators of a block that reads at `at` what is written at `written`; `None` where two iterations may read one element.
+fn inverse(block: &Block, at: &[Index], written: &[Index]) -> Option<Vec<(Var, Index)>> {
+    if block.iters.iter().any(|it| it.kind == IterKind::Reduce) {
+        return None;
+    }
+    if let Some(vars) = plain_iterators(block, at) {
+        return Some(vars.into_iter().zip(written.iter().cloned()).collect());
+    }
+    let moving = block.iters.iter().filter(|it| it.extent.as_int() != Some(1));
+    let vars: Vec<(Var, i64)> = moving.map(|it| Some((it.var, it.extent.as_int()?))).collect::<Option<_>>()?;
+    let units = unit_iterators(block);
+    let at: Vec<Index> = at.iter().map(|i| visit::subst_index(i, &units)).collect();
+    digits::left_inverse(&at, &vars, written)
 }
 
 #[cfg(test)]
@@ -259,6 +298,34 @@ mod tests {
     }
 
     #[test]
+    fn permutations_are_undone() {
+        let mirrored = "program mirrored
+            input A f32[12]
+            X: X[i 12] f32 = A[i] * 2
+            Y: output Y[j 12] f32 = select(j < 4, X[11 - j], 0) + 1";
+        let text = steps(mirrored, "reverse_compute_inline Y");
+        assert!(text.contains("Y[11 - vi] = select(11 - vi < 4, A[vi]*2.0, 0.0) + 1.0\n"), "{text}");
+        let digits = "program digits
+            input A f32[3, 5]
+            X: X[i 3, j 5] f32 = A[i, j] * 2
+            Y: output Y[k 11] f32 = X[k // 4, k % 4]";
+        let text = steps(digits, "reverse_compute_inline Y");
+        assert!(text.contains("Y[vj + vi*4] = A[vi, vj]*2.0\n"), "{text}");
+        assert!(text.contains("where j + i*4 < 11 and j // 4 == 0\n"), "{text}");
+        let apart = "program apart
+            input A f32[24]
+            X: X[i 24] f32 = A[i] * 2
+            Y: output Y[a 3, b 4] f32 = X[a * 8 + b * 2 + 1]";
+        let text = steps(apart, "reverse_compute_inline Y");
+        assert!(text.contains("block X(vi = i)\n      where ") && text.contains("] = A[vi]*2.0\n"), "{text}");
+        let twice = "program twice
+            input A f32[12]
+            X: X[i 12] f32 = A[i] * 2
+            Y: output Y[j 12] f32 = X[j // 2]";
+        refuses(twice, "reverse_compute_inline Y", "reverse_compute_inline.2", "Y reads no buffer that one other");
+    }
+
+    #[test]
     fn one_row_of_digits_is_read_at_0() {
         let first = "program first
             input A f32[8]
@@ -286,8 +353,8 @@ mod tests {
             S: output S[i 8] f32 = sum(k 6) X[i, k]
             T: output T[i 8, j 6] f32 = S[i]";
         no(&program(sums), "S", 1, "S cannot be inlined: it is a reduction");
-        no(&program(CHAIN), "X", 2, "X reads no buffer at its plain iterators");
-        no(&program(sums), "T", 2, "T reads no buffer at its plain iterators");
+        no(&program(CHAIN), "X", 2, "X reads no buffer that one other block makes for it alone");
+        no(&program(sums), "T", 2, "T reads no buffer that one other block makes for it alone");
         let reduced = "program reduced
             input A f32[8, 6]
             S: S[i 8] f32 = sum(k 6) A[i, k]
