@@ -9,12 +9,13 @@ use super::before;
 use super::exact::{accumulates, dense_writes, elements};
 use super::points::{Ranged, sample, show};
 use super::wrong;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::print::Node;
 use crate::ir::region::{Region, Touch, contains, touched};
 use crate::ir::simplify::Env;
 use crate::ir::visit::{Map, blocks, reads, rewrite, subst_body, writes};
-use crate::ir::{Axis, Block, BufferId, Func, Index, Raster, Scope, Stmt, Var};
+use crate::ir::{Axis, Block, BufferId, Expr, Func, Index, Raster, Scope, Stmt, Store, Var};
 use std::collections::HashMap;
 
 /// How many values of indices are counted out for a buffer in a nest.
@@ -28,8 +29,13 @@ pub fn check(func: &Func) -> Result<()> {
         blocks(body).into_iter().try_for_each(|b| undivided(func, body, b))?;
         let written = writes(body);
         for buffer in reads(body) {
-            let elsewhere = func.buffer(buffer).scope != Scope::Global && written_before.contains(&buffer);
-            if written.contains(&buffer) && !elsewhere {
+            let before = written_before.contains(&buffer);
+            let global = func.buffer(buffer).scope == Scope::Global;
+            if written.contains(&buffer) && before && global && only_sums(nest, buffer) {
+                let begun = begun(nest, buffer);
+                blocks(&begun).into_iter().try_for_each(|b| undivided(func, &begun, b))?;
+                begun.iter().try_for_each(|nest| within_kernel(func, nest, buffer))?;
+            } else if written.contains(&buffer) && (global || !before) {
                 within_kernel(func, nest, buffer)?;
             } else {
                 between_kernels(func, buffer, written_before.contains(&buffer))?;
@@ -38,6 +44,31 @@ pub fn check(func: &Func) -> Result<()> {
         written_before.extend(written);
     }
     Ok(())
+}
+
+/// Whether a kernel does nothing to a buffer but add to its elements.
+fn only_sums(nest: &Stmt, buffer: BufferId) -> bool {
+    let all = blocks(std::slice::from_ref(nest));
+    all.iter()
+        .filter(|b| writes(std::slice::from_ref(&Stmt::Block((**b).clone()))).contains(&buffer))
+        .all(|b| accumulates(b, buffer))
+}
+
+/// The nest as one that begins the sums itself. An earlier kernel has written every element that it adds to, so a unit that
+/// goes on with a sum needs what it would need to begin it: that no other unit adds to the element.
+fn begun(nest: &Stmt, buffer: BufferId) -> Vec<Stmt> {
+    rewrite(vec![nest.clone()], &mut |s| match s {
+        Stmt::Block(mut b) if accumulates(&b, buffer) => {
+            let zero = Expr::constant(DType::F32, 0.0);
+            let store = |s: &Stmt| match s {
+                Stmt::Store(s) if s.buffer == buffer => Some(Stmt::Store(Store { value: zero.clone(), ..s.clone() })),
+                _ => None,
+            };
+            b.init = Some(b.body.iter().filter_map(store).collect());
+            vec![Stmt::Block(b)]
+        }
+        s => vec![s],
+    })
 }
 
 fn between_kernels(func: &Func, buffer: BufferId, written: bool) -> Result<()> {
