@@ -52,7 +52,9 @@ fn one(program: &str, arg: &Arg, given: &Given) -> Result<()> {
 }
 
 /// The same extents. A parameter whose strides leave gaps takes an array with these strides that holds it (rows of 100 at a
-/// stride of 128 lie in an array of rows of 128), or one dimension that is as long as all that it spans.
+/// stride of 128 lie in an array of rows of 128), or one dimension that is as long as all that it spans. A parameter whose
+/// dimensions lie in another order takes an array with its dimensions in the order of memory: a column-major matrix of 4 x 6
+/// is an array of 6 x 4.
 fn shape_agrees(arg: &Arg, given: &[usize]) -> bool {
     let wanted = &arg.shape;
     let given: Vec<i64> = given.iter().map(|g| i64::try_from(*g).unwrap_or(i64::MAX)).collect();
@@ -63,8 +65,10 @@ fn shape_agrees(arg: &Arg, given: &[usize]) -> bool {
     }
     let spanned =
         wanted.iter().zip(&arg.strides).fold(1, |n: i64, (e, s)| n.saturating_add((e - 1).saturating_mul(*s)));
-    let holds = given.len() == wanted.len() && wanted.iter().zip(&given).all(|(w, g)| w <= g);
-    given == [spanned] || (holds && packed(&given) == arg.strides)
+    let mut dims: Vec<(i64, i64)> = arg.strides.iter().copied().zip(wanted.iter().copied()).collect();
+    dims.sort_by_key(|(stride, _)| std::cmp::Reverse(*stride));
+    let holds = given.len() == dims.len() && dims.iter().zip(&given).all(|((_, w), g)| w <= g);
+    given == [spanned] || (holds && packed(&given).iter().eq(dims.iter().map(|(stride, _)| stride)))
 }
 
 /// The strides of an array without gaps.
@@ -224,6 +228,11 @@ mod tests {
         assert!([&[100, 128][..], &[101, 128], &[99 * 128 + 100]].iter().all(|given| shape_agrees(&apart, given)));
         let wrong = [&[100, 100][..], &[99, 128], &[100, 129], &[128, 100], &[100 * 128]];
         assert!(wrong.iter().all(|given| !shape_agrees(&apart, given)));
+        let columns = with(&[4, 6], &[1, 4]);
+        assert!([&[24][..], &[6, 4], &[7, 4]].iter().all(|given| shape_agrees(&columns, given)));
+        assert!([&[4, 6][..], &[6, 5], &[5, 4], &[23]].iter().all(|given| !shape_agrees(&columns, given)));
+        let mixed = with(&[2, 3, 5], &[8, 16, 1]);
+        assert!([&[45][..], &[3, 2, 8]].iter().all(|given| shape_agrees(&mixed, given)));
     }
 
     #[test]

@@ -387,9 +387,12 @@ fn check_storage(name: &str, dtype: DType, shape: &[i64], strides: Option<&[i64]
         let message = format!("buffer {name} has {} dimensions but {} strides", shape.len(), strides.len());
         return Err(Error::input("te.storage", message));
     }
-    // Each stride spans everything inside it, so that no two elements share an address.
+    // Each stride spans all dimensions of smaller strides, so that no two elements share an address. Dimensions may lie in any
+    // order: columns of a matrix behind each other are as good as rows.
     let mut inner = 1i64;
-    for (extent, stride) in shape.iter().zip(strides).rev() {
+    let mut dims: Vec<(&i64, &i64)> = strides.iter().zip(shape).collect();
+    dims.sort();
+    for (stride, extent) in dims {
         if *stride < inner {
             let message = format!("buffer {name}: a stride of {stride} overlaps the {inner} elements inside it");
             return Err(Error::input("te.storage", message));
