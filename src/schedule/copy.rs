@@ -1,7 +1,7 @@
 //! Stages that copy a buffer, or a box of it: what cache_read and cache_write add.
 
-use super::find;
-use super::nest;
+use super::members::Members;
+use super::{find, nest};
 use crate::error::Result;
 use crate::ir::region::{Range, Region};
 use crate::ir::simplify;
@@ -57,6 +57,8 @@ pub struct Copy<'a> {
     pub to: BufferId,
     /// Which part of both.
     pub region: Region,
+    /// What of that part is there to be read.
+    pub only: &'a [Members],
     /// The names of the block and its loops.
     pub made: &'a Made,
 }
@@ -66,7 +68,8 @@ pub fn stage(func: &mut Func, copy: &Copy, under: &[Var]) -> Stmt {
     let shape = func.buffer(copy.from).shape.clone();
     let dims: Vec<(Range, Index)> = copy.region.iter().cloned().zip(shape).collect();
     let [from, to] = [copy.from, copy.to].map(|b| func.buffer(b).dtype);
-    over(func, copy.made, &dims, under, |at| {
+    let only = |element: &[Index]| copy.only.iter().flat_map(|m| m.conditions(element)).collect();
+    over(func, copy.made, &dims, under, &only, |at| {
         let load = Expr::load(copy.from, at.clone());
         let value = if from == to { load } else { Expr::cast(to, load) };
         Store::new(copy.to, at, value)
@@ -74,12 +77,13 @@ pub fn stage(func: &mut Func, copy: &Copy, under: &[Var]) -> Stmt {
 }
 
 /// The nest of a stage that stores one element an iteration, over a box: for each dimension what its loop sweeps, and
-/// the domain of its iterator.
+/// the domain of its iterator. `only` are the conditions for an element, by its indices over the loops.
 pub fn over(
     func: &mut Func,
     made: &Made,
     dims: &[(Range, Index)],
     under: &[Var],
+    only: &dyn Fn(&[Index]) -> Vec<Cond>,
     store: impl FnOnce(Vec<Index>) -> Store,
 ) -> Stmt {
     let around: Vec<For> = visit::loops(&func.body).into_iter().filter(|l| under.contains(&l.var)).cloned().collect();
@@ -97,6 +101,15 @@ pub fn over(
         }
         let var = func.add_var(format!("v{n}"));
         iters.push(Iter { var, kind: IterKind::Spatial, extent: domain.clone(), binding });
+    }
+    let element: Vec<Index> = iters.iter().map(|it| it.binding.clone()).collect();
+    for part in only(&element) {
+        let mut known = env.clone();
+        known.assume(&predicate);
+        let part = simplify::simplify_cond(&part, &env);
+        if !simplify::prove(&part, &known) {
+            predicate = predicate.and(part);
+        }
     }
     let body = vec![Stmt::Store(store(iters.iter().map(|i| Index::Var(i.var)).collect()))];
     let name = func.add_block(made.stage.clone());

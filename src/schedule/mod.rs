@@ -56,6 +56,7 @@ mod factor;
 pub mod find;
 mod index_map;
 pub mod limits;
+mod members;
 mod nest;
 mod parse;
 mod placed;

@@ -4,12 +4,12 @@
 //! wanted ranges, those of its reduce iterators are kept. An iterator that could leave its domain under the new loops
 //! gets a predicate.
 
-use super::dataflow::{self, Nature};
+use super::dataflow;
 use super::refusal::Refusal;
-use super::{Args, digits, find};
+use super::{Args, digits, find, members};
 use crate::error::{Error, Result};
 use crate::ir::print::Node;
-use crate::ir::region::{self, Range, Touch};
+use crate::ir::region::Range;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Block, BlockId, BufferId, Cond, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Var, visit};
 
@@ -389,16 +389,19 @@ pub fn sweeps_domains(block: &Block, around: &[&For]) -> bool {
 
 /// What a block's iterators sweep in an iteration of the loops that it shares with a target: wherever it moves, it
 /// computes no more, because its own inputs may not hold more.
-pub fn sweep(func: &Func, block: &Block, nature: &Nature, target: &For) -> Vec<Solved> {
+pub fn sweep(func: &Func, block: &Block, target: &For) -> Vec<Solved> {
     let spots = dataflow::spot_of_block(func, block.name).zip(dataflow::spot_of_loop(func, target.var));
     let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
     let found = spots.and_then(|(from, to)| {
-        let shared = from.shared_loops(&to);
-        let env = env_of(around.get(..shared)?);
-        let body = dataflow::only(dataflow::body_at(&func.body, from.steps.get(..=shared)?), &|b| b.name == block.name);
-        let region = region::touched(func, &body, nature.output, Touch::Writes, &env)?;
-        let full = full(func, nature.output, &region, &env);
-        Some(solve(&block.iters, &nature.at, &region, &full, &env))
+        let (shared, own) = around.split_at_checked(from.shared_loops(&to))?;
+        let env = env_of(shared);
+        let swept = members::swept(func, block, own, &env)?;
+        let whole = |it: &Iter, r: &Range| {
+            let all = Cond::ge(r.extent.clone(), it.extent.clone());
+            simplify::equal(&r.min, &Index::Int(0), &env) && simplify::prove(&all, &env)
+        };
+        let solved = block.iters.iter().zip(swept);
+        Some(solved.map(|(it, range)| Solved { whole: whole(it, &range), exact: true, range }).collect())
     });
     found.unwrap_or_default()
 }

@@ -24,7 +24,7 @@ use crate::ir::{Block, BufferId, Expr, Func, Index, Scope, Stmt, visit};
 use crate::schedule::copy::{self, Copy};
 use crate::schedule::dataflow::{self, Spot};
 use crate::schedule::refusal::Refusal;
-use crate::schedule::{Args, find, nest};
+use crate::schedule::{Args, find, members, nest};
 
 /// What a copy may be kept as.
 const TYPES: &[&str] = &["s8", "u8", "s32", "u32", "s64", "f16", "bf16", "f32", "f64"];
@@ -64,6 +64,10 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         check_type(refusal, func, block, from, wider)?;
     }
     let region = copied(refusal, func, block, from, &place)?;
+    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let outside = &around[..place.loops.len().min(around.len())];
+    let computed = !dataflow::writers(func, from).is_empty();
+    let only = if computed { members::readable(func, block, from, outside) } else { Vec::new() };
     let default = format!("{}_{}", func.buffer(from).name, scope.name());
     let made = copy::names(func, &args.names, &default, region.len())?;
 
@@ -80,7 +84,8 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
             b.body = uncast(std::mem::take(&mut b.body), to, wider);
         }
     });
-    let stmt = copy::stage(&mut out, &Copy { from, to, region, made: &made }, &place.loops);
+    let copy = Copy { from, to, region, only: &only, made: &made };
+    let stmt = copy::stage(&mut out, &copy, &place.loops);
     dataflow::insert_at(&mut out.body, &place.steps, stmt);
     Ok(Applied { func: out, names: made.all() })
 }

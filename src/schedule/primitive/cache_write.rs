@@ -17,6 +17,7 @@ use crate::ir::region::{self, Region, Touch};
 use crate::ir::simplify::Env;
 use crate::ir::{Block, BufferId, Func, Stmt, Store, visit};
 use crate::schedule::copy::{self, Copy};
+use crate::schedule::members::Members;
 use crate::schedule::refusal::Refusal;
 use crate::schedule::{Args, dataflow, find};
 
@@ -55,7 +56,12 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         b.init = b.init.take().map(|body| renamed(body, to, from));
         b.body = renamed(std::mem::take(&mut b.body), to, from);
     });
-    let stmt = copy::stage(&mut out, &Copy { from, to, region, made: &made }, &[]);
+    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let only: Vec<Members> = match block.body.as_slice() {
+        [Stmt::Store(store)] => Members::of(func, block, &store.indices, &[], &around).into_iter().collect(),
+        _ => Vec::new(),
+    };
+    let stmt = copy::stage(&mut out, &Copy { from, to, region, only: &only, made: &made }, &[]);
     dataflow::insert_at(&mut out.body, &[root + 1], stmt);
     Ok(Applied { func: out, names: made.all() })
 }

@@ -58,7 +58,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let refusal = Refusal::new("compute_at", func);
     let (b, l) = (find::block(func, args.get_word("block")?)?, find::loop_(func, args.get_word("loop")?)?);
     let (nature, mut leaving) = check(refusal, func, b, l)?;
-    leaving.sweep = nest::sweep(func, b, &nature, l);
+    leaving.sweep = nest::sweep(func, b, l);
     let (around, env) = nest::surroundings(func, l);
     let Some(region) = needed(func, l, &around, nature.output, &env) else {
         // The readers do read it, but under conditions that never hold.

@@ -125,7 +125,7 @@ fn add_buffer(func: &mut Func, access: &Access, made: &Made) -> BufferId {
 fn filled(func: &mut Func, read: &Access, to: BufferId, fill: Option<Expr>, made: &Made) -> Stmt {
     let fill = fill.unwrap_or_else(|| Expr::constant(func.buffer(read.buffer).dtype, 0.0));
     let dims = boxed(func, read, |g| g.to);
-    copy::over(func, made, &dims, &[], |at| {
+    copy::over(func, made, &dims, &[], &|_| Vec::new(), |at| {
         let grown = read.dims.iter().zip(&at).filter_map(|(dim, v)| Some((dim.grown?, &dim.range, v)));
         let inside = grown.fold(Cond::TRUE, |all, (g, range, v)| all.and(within(v, range, g.to)));
         let load = Expr::load(read.buffer, at.clone());
@@ -145,7 +145,7 @@ pub(super) fn within(v: &Index, range: &Range, end: i64) -> Cond {
 /// The stage that copies what belongs to the output.
 fn crop(func: &mut Func, output: &Access, from: BufferId, made: &Made) -> Stmt {
     let dims = boxed(func, output, |g| g.from);
-    copy::over(func, made, &dims, &[], |at| {
+    copy::over(func, made, &dims, &[], &|_| Vec::new(), |at| {
         let value = Expr::load(from, at.clone());
         Store::new(output.buffer, at, value)
     })

@@ -21,7 +21,7 @@ use crate::ir::region::{self, Range, Region, Touch};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Block, BufferId, Cond, Expr, For, Func, Index, IterKind, Stmt, visit};
 use crate::schedule::Args;
-use crate::schedule::dataflow::{self, Nature};
+use crate::schedule::dataflow;
 use crate::schedule::find;
 use crate::schedule::nest::{self, Leaving, Solved};
 use crate::schedule::refusal::Refusal;
@@ -56,8 +56,8 @@ pub static PRIMITIVE: Primitive = Primitive {
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let refusal = Refusal::new("reverse_compute_at", func);
     let (b, l) = (find::block(func, args.get_word("block")?)?, find::loop_(func, args.get_word("loop")?)?);
-    let (nature, mut leaving) = check_order(refusal, func, b, l)?;
-    leaving.sweep = nest::sweep(func, b, &nature, l);
+    let mut leaving = check_order(refusal, func, b, l)?;
+    leaving.sweep = nest::sweep(func, b, l);
     let (_, env) = nest::surroundings(func, l);
     let ranges = finished(refusal, func, b, l, &env)?;
     let names = nest::new_loops(func, args, b, &ranges, &leaving.freed())?;
@@ -185,7 +185,7 @@ fn inputs(block: &Block) -> Vec<BufferId> {
 }
 
 /// Requirements 1 to 4 and 9 to 12.
-fn check_order(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<(Nature, Leaving)> {
+fn check_order(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<Leaving> {
     let (name, at) = (func.block_name(block.name), func.var_name(l.var));
     let this = (Node::Block(block.name), "this block");
     let nature =
@@ -199,9 +199,7 @@ fn check_order(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<
     }
     check_producers(refusal, func, block, l)?;
     let (around, _) = nest::surroundings(func, l);
-    let leaving = nest::leaving(func, block, &around)
-        .map_err(|stuck| stuck.refuse(refusal, func, block, "move", [9, 10, 11, 12]))?;
-    Ok((nature, leaving))
+    nest::leaving(func, block, &around).map_err(|stuck| stuck.refuse(refusal, func, block, "move", [9, 10, 11, 12]))
 }
 
 fn check_output(refusal: Refusal, func: &Func, block: &Block, output: BufferId) -> Result<()> {

@@ -196,7 +196,7 @@ fn shifted(func: &mut Func, read: &Access, (to, before): (BufferId, i64), fill: 
         (if d.grown.is_some() { all } else { d.range.clone() }, extent)
     });
     let dims: Vec<_> = dims.collect();
-    copy::over(func, made, &dims, &[], |at| {
+    copy::over(func, made, &dims, &[], &|_| Vec::new(), |at| {
         let (mut from, mut inside) = (at.clone(), Cond::TRUE);
         for (index, dim) in from.iter_mut().zip(&read.dims) {
             if let Some(g) = dim.grown {
