@@ -29,6 +29,7 @@ mod opaque;
 mod oracle;
 mod programs;
 mod ptx;
+mod ptx_faults;
 mod ptxas;
 mod recommended;
 mod residues;

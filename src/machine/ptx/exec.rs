@@ -166,6 +166,10 @@ impl Warp {
                     mask & if guard.negated { !holds } else { holds }
                 }
             };
+            if world.tensor.is_watching(self.number) && active != 0 && !matches!(op.kind, Kind::Tensor(_)) {
+                let touched = world.tensor.touch(self.number, &program.entry.insts[pc]);
+                touched.map_err(|trap| Halt { trap, pc })?;
+            }
             let flow = match active {
                 0 => Flow::Next,
                 _ => self.step(program, world, (op, pc), (active, mask)).map_err(|trap| Halt { trap, pc })?,

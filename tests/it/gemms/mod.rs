@@ -8,6 +8,7 @@
 mod chips;
 mod device;
 mod judge;
+mod ptx;
 mod summary;
 mod table;
 

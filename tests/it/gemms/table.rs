@@ -78,7 +78,7 @@ pub struct Case {
 }
 
 impl Case {
-    fn new(types: Types, layout: Layout, size: [i64; 3]) -> Case {
+    pub fn new(types: Types, layout: Layout, size: [i64; 3]) -> Case {
         Case { spec: types.spec(size, layout), epilogues: Vec::new(), recipe: Recipe::Recommended }
     }
 

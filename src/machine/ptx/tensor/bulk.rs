@@ -24,12 +24,20 @@ const ALIGN: u64 = 16;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Bulk {
     /// A box to shared memory.
-    Load { dimensions: usize, multicast: bool },
+    Load {
+        dimensions: usize,
+        multicast: bool,
+    },
     /// A box to device memory.
-    Store { dimensions: usize },
+    Store {
+        dimensions: usize,
+    },
     Commit,
     /// Until at most so many groups are under way; `read`: until they have read shared memory.
-    Wait { groups: u64, read: bool },
+    Wait {
+        groups: u64,
+        read: bool,
+    },
     /// A hint for bytes of device memory.
     Prefetch,
     PrefetchMap,
@@ -69,7 +77,12 @@ impl Bulk {
         address(inst, other)?;
         match &inst.operands[map] {
             Operand::Tensor { coordinates, .. } if coordinates.len() == dimensions => {}
-            _ => return Err(unsupported(inst, &format!("operand {} is no tensor map with {dimensions} coordinates", map + 1))),
+            _ => {
+                return Err(unsupported(
+                    inst,
+                    &format!("operand {} is no tensor map with {dimensions} coordinates", map + 1),
+                ));
+            }
         }
         if !is_load {
             return Ok(Bulk::Store { dimensions });
@@ -253,7 +266,8 @@ impl Copies {
             let mbarrier = mbarriers.in_block(rank, offset).ok_or_else(missing)?;
             let memory = context.world.buffers + rank;
             if context.world.ended.get(rank) == Some(&true) {
-                let message = format!("a copy writes the shared memory of block {rank} of the cluster, which has ended");
+                let message =
+                    format!("a copy writes the shared memory of block {rank} of the cluster, which has ended");
                 return Err(Trap::lane("ended", lane, message));
             }
             let clocks = &context.world.clock.clocks;
@@ -344,12 +358,18 @@ impl Copies {
     }
 
     fn undone(&self) -> impl Iterator<Item = ((usize, usize), usize)> {
-        let all = self.stores.iter().flat_map(|(who, s)| s.open.iter().enumerate().map(move |(n, store)| (*who, n, store)));
+        let all =
+            self.stores.iter().flat_map(|(who, s)| s.open.iter().enumerate().map(move |(n, store)| (*who, n, store)));
         all.filter(|(.., store)| !store.done).map(|(who, n, _)| (who, n))
     }
 
     /// A copy lands.
-    pub fn land(&mut self, which: usize, mbarriers: &mut Mbarriers, world: &mut World) -> std::result::Result<(), Trap> {
+    pub fn land(
+        &mut self,
+        which: usize,
+        mbarriers: &mut Mbarriers,
+        world: &mut World,
+    ) -> std::result::Result<(), Trap> {
         if which >= self.loads.len() {
             let Some((who, n)) = self.undone().nth(which - self.loads.len()) else { return Ok(()) };
             let store = self.stores.get_mut(&who).and_then(|s| s.open.get_mut(n));

@@ -1,5 +1,5 @@
-//! Clusters, proxy fences, elections, register counts of warpgroups and grid dependencies (PTX ISA, "barrier.cluster", "mapa",
-//! "fence.proxy", "elect.sync", "setmaxnreg", "griddepcontrol").
+//! Clusters, proxy fences, register counts of warpgroups and grid dependencies (PTX ISA, "barrier.cluster", "mapa", "fence.proxy",
+//! "setmaxnreg", "griddepcontrol").
 //!
 //! # Registers
 //!
@@ -7,9 +7,9 @@
 //! 255. `setmaxnreg.dec` gives registers back, `setmaxnreg.inc` waits until there are as many as it asks for. The warps of a warpgroup
 //! execute the same ones.
 
-use super::super::inst::{Inst, Operand};
+use super::super::inst::Inst;
 use super::super::trap::Trap;
-use super::super::warp::{Context, LANES, Next};
+use super::super::warp::{Context, Next};
 use super::super::world::World;
 use super::mbarrier::Mbarriers;
 use super::operands::{constant, count, unsupported};
@@ -30,15 +30,21 @@ pub(super) enum Op {
     /// `fence.mbarrier_init`.
     FenceInit,
     /// `barrier.cluster.arrive`; `release`: it hands on what its threads have done.
-    Arrive { release: bool },
+    Arrive {
+        release: bool,
+    },
     Wait,
     /// The same shared address in another block.
     Map,
-    Elect,
     /// More registers, or fewer.
-    Registers { count: u32, more: bool },
+    Registers {
+        count: u32,
+        more: bool,
+    },
     /// `griddepcontrol.wait`, or `.launch_dependents`, which changes nothing here: kernels run one after the other.
-    Grid { waits: bool },
+    Grid {
+        waits: bool,
+    },
 }
 
 impl Op {
@@ -48,17 +54,12 @@ impl Op {
             ("fence", "mbarrier_init") => Ok(Op::FenceInit),
             ("fence", _) if inst.opcode.get(2).is_some_and(|m| m == "async") => Ok(Op::Fence),
             ("barrier", _) if inst.has("aligned") && inst.has("wait") => Ok(Op::Wait),
-            ("barrier", _) if inst.has("aligned") && inst.has("arrive") => Ok(Op::Arrive { release: !inst.has("relaxed") }),
+            ("barrier", _) if inst.has("aligned") && inst.has("arrive") => {
+                Ok(Op::Arrive { release: !inst.has("relaxed") })
+            }
             ("mapa", "shared::cluster") => {
                 count(inst, 3..=3)?;
                 Ok(Op::Map)
-            }
-            ("elect", "sync") => {
-                count(inst, 2..=2)?;
-                match &inst.operands[0] {
-                    Operand::Pair(_, elected) if matches!(**elected, Operand::Pred { .. }) => Ok(Op::Elect),
-                    _ => Err(unsupported(inst, "the first operand is no pair with a predicate")),
-                }
             }
             ("setmaxnreg", "inc" | "dec") => {
                 count(inst, 1..=1)?;
@@ -115,35 +116,11 @@ impl Op {
                     context.set(&inst.operands[0], lane, World::address_in(at, rank as usize));
                 }
             }
-            Op::Elect => elect(context)?,
             Op::Registers { count, more } => return state.registers(context, count, more),
             Op::Grid { waits } => context.warp.waited |= if waits { context.mask } else { 0 },
         }
         Ok(Next::Go)
     }
-}
-
-fn elect(context: &mut Context<'_>) -> std::result::Result<(), Trap> {
-    let inst = context.inst;
-    let Operand::Pair(number, elected) = &inst.operands[0] else { return Ok(()) };
-    for lane in context.lanes() {
-        let members = context.value(&inst.operands[1], lane) as u32 & context.warp.full;
-        if members != context.mask {
-            let message = format!("elect.sync of lanes {members:#010x} is executed by lanes {:#010x}", context.mask);
-            return Err(Trap::lane("divergence", lane, message));
-        }
-    }
-    // One of the lanes that take part, and always the same.
-    let among = context.mask;
-    let leader = match among >> context.warp.elected & 1 {
-        1 => context.warp.elected,
-        _ => among.trailing_zeros() as usize % LANES,
-    };
-    for lane in context.lanes() {
-        context.set(number, lane, leader as u64);
-        context.set(elected, lane, u64::from(lane == leader));
-    }
-    Ok(())
 }
 
 /// What a warp has asked of the barrier of the cluster.
@@ -216,7 +193,10 @@ impl State {
         let over = self.over;
         let Some(mine) = self.arrivals.get_mut(warp) else { return Ok(true) };
         let Some(phase) = mine.phase else {
-            return Err(Trap::warp("cluster", "the warp waits at the barrier of the cluster, where it has not arrived"));
+            return Err(Trap::warp(
+                "cluster",
+                "the warp waits at the barrier of the cluster, where it has not arrived",
+            ));
         };
         if phase < over {
             mine.phase = None;

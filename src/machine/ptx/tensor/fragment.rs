@@ -155,13 +155,7 @@ mod tests {
                 (4, |g, t, i| (if i == 0 || i == 2 { g } else { g + 8 }, if i < 2 { t } else { t + 4 })),
                 (2, |g, t, i| (if i == 0 { t } else { t + 4 }, g)),
             ),
-            shape(
-                "m8n8k16 .s8",
-                DType::S8,
-                [8, 16],
-                (4, |g, t, i| (g, t * 4 + i)),
-                (4, |g, t, i| (t * 4 + i, g)),
-            ),
+            shape("m8n8k16 .s8", DType::S8, [8, 16], (4, |g, t, i| (g, t * 4 + i)), (4, |g, t, i| (t * 4 + i, g))),
             shape(
                 "m16n8k16 .u8",
                 DType::U8,
@@ -265,8 +259,7 @@ mod tests {
             assert_eq!(*value, f32::operand(DType::F16, mark(DType::F16, at / 8, at % 8)));
         }
         // m8n8: "row = groupID; col = (threadID_in_group * 2) + (i & 0x1)".
-        let small: Vec<Lanes> =
-            (0..2).map(|i| std::array::from_fn(|l| (l / 4 * 8 + l % 4 * 2 + i) as u32)).collect();
+        let small: Vec<Lanes> = (0..2).map(|i| std::array::from_fn(|l| (l / 4 * 8 + l % 4 * 2 + i) as u32)).collect();
         assert_eq!(accumulators::<i32>(&small, 8, 8, DType::S32), (0..64).collect::<Vec<_>>());
     }
 

@@ -28,10 +28,18 @@ pub(super) enum Op {
     Init,
     Inval,
     /// `tx`: bytes are expected besides, as many as the third operand says.
-    Arrive { tx: bool, remote: bool },
+    Arrive {
+        tx: bool,
+        remote: bool,
+    },
     /// Bytes are expected, without an arrival.
-    Expect { remote: bool },
-    Wait { parity: bool, tests: bool },
+    Expect {
+        remote: bool,
+    },
+    Wait {
+        parity: bool,
+        tests: bool,
+    },
 }
 
 impl Op {
@@ -162,7 +170,13 @@ fn name(entry: &Entry, offset: usize, rank: usize, blocks: usize) -> String {
 }
 
 impl Mbarriers {
-    fn init(&mut self, context: &mut Context<'_>, lane: usize, at: u64, arrivals: u64) -> std::result::Result<(), Trap> {
+    fn init(
+        &mut self,
+        context: &mut Context<'_>,
+        lane: usize,
+        at: u64,
+        arrivals: u64,
+    ) -> std::result::Result<(), Trap> {
         let spot = context.world.locate((Space::Shared, context.warp.rank, lane), at, 8, 8)?;
         let rank = spot.memory - context.world.buffers;
         let name = name(context.entry, spot.offset, rank, context.world.blocks());
@@ -254,12 +268,7 @@ impl Mbarriers {
     }
 
     /// The mbarriers that operand `n` names, each with its lanes.
-    fn named(
-        &self,
-        context: &Context<'_>,
-        n: usize,
-        remote: bool,
-    ) -> std::result::Result<Vec<(u32, usize)>, Trap> {
+    fn named(&self, context: &Context<'_>, n: usize, remote: bool) -> std::result::Result<Vec<(u32, usize)>, Trap> {
         let mut out: Vec<(u32, usize)> = Vec::new();
         for lane in context.lanes() {
             let at = context.value(&context.inst.operands[n], lane);
@@ -390,7 +399,8 @@ impl Mbarriers {
     pub fn end(&self) -> std::result::Result<(), Trap> {
         match self.all.iter().find(|m| m.filled > m.seen) {
             Some(found) => {
-                let message = format!("the kernel ends, and nothing has waited for the copies that complete on {}", found.name);
+                let message =
+                    format!("the kernel ends, and nothing has waited for the copies that complete on {}", found.name);
                 Err(Trap::warp("unfinished", message))
             }
             None => Ok(()),

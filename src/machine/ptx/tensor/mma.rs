@@ -60,7 +60,11 @@ impl Mma {
 
     pub fn step(&self, context: &mut Context<'_>) -> std::result::Result<(), Trap> {
         whole_warp(context)?;
-        if is_integer(self.types[1]) { self.run::<i32>(context) } else { self.run::<f32>(context) }
+        if is_integer(self.types[1]) {
+            self.run::<i32>(context)
+        } else {
+            self.run::<f32>(context)
+        }
         Ok(())
     }
 

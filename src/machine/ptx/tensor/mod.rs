@@ -116,18 +116,25 @@ pub(in crate::machine::ptx) fn decode(inst: &Inst, _entry: &Entry) -> Result<Opt
         ("prefetch", "tensormap") => Op::Bulk(bulk::Bulk::PrefetchMap),
         ("fence", "proxy" | "mbarrier_init")
         | ("barrier", "cluster")
-        | ("mapa" | "setmaxnreg" | "griddepcontrol" | "elect", _) => Op::Cluster(cluster::Op::decode(inst)?),
+        | ("mapa" | "setmaxnreg" | "griddepcontrol", _) => Op::Cluster(cluster::Op::decode(inst)?),
         _ => return Ok(None),
     }))
 }
 
 /// Whether the instruction needs vector clocks: it orders accesses of some warps, or another agent accesses memory.
 pub(in crate::machine::ptx) fn needs_clocks(op: &Op) -> bool {
-    matches!(op, Op::Wgmma(_) | Op::Mbarrier(_) | Op::Bulk(_) | Op::Cluster(cluster::Op::Fence | cluster::Op::Arrive { .. }))
+    matches!(
+        op,
+        Op::Wgmma(_) | Op::Mbarrier(_) | Op::Bulk(_) | Op::Cluster(cluster::Op::Fence | cluster::Op::Arrive { .. })
+    )
 }
 
 /// Executes the instruction for the lanes of the context's mask.
 pub(in crate::machine::ptx) fn step(op: &Op, context: &mut Context<'_>) -> std::result::Result<Next, Trap> {
+    let warp = context.warp.number;
+    if context.world.tensor.is_watching(warp) && !matches!(op, Op::Wgmma(_)) {
+        context.world.tensor.touch(warp, context.inst)?;
+    }
     match op {
         Op::Mma(op) => op.step(context)?,
         Op::Exchange(op) => op.step(context)?,

@@ -62,7 +62,8 @@ impl Fragment {
 
     /// The element, counted row by row, in a slot.
     fn element(&self, register: usize, lane: usize, e: usize) -> usize {
-        ((register * 32 + lane) * self.per_word() + e).wrapping_mul(STEP).wrapping_add(self.salt) % (self.rows * self.columns)
+        ((register * 32 + lane) * self.per_word() + e).wrapping_mul(STEP).wrapping_add(self.salt)
+            % (self.rows * self.columns)
     }
 
     fn slots(&self) -> impl Iterator<Item = (usize, usize, usize)> + use<> {

@@ -82,7 +82,10 @@ pub(super) fn whole_warp(context: &Context<'_>) -> std::result::Result<(), Trap>
     context.aligned()?;
     match context.warp.full == u32::MAX {
         true => Ok(()),
-        false => Err(Trap::warp("divergence", format!("{} is executed by a warp of fewer than 32 lanes", context.inst.name()))),
+        false => Err(Trap::warp(
+            "divergence",
+            format!("{} is executed by a warp of fewer than 32 lanes", context.inst.name()),
+        )),
     }
 }
 

@@ -488,7 +488,10 @@ impl Products {
                 return Ok(());
             }
         };
-        Err(Trap::warp("wgmma", format!("{what} of a wgmma is {done}, but its group has not been waited for (wgmma.wait_group)")))
+        Err(Trap::warp(
+            "wgmma",
+            format!("{what} of a wgmma is {done}, but its group has not been waited for (wgmma.wait_group)"),
+        ))
     }
 }
 

@@ -1,4 +1,8 @@
 //! wmma: a warp loads, multiplies and stores whole matrices in opaque fragments (PTX ISA, "wmma.load", "wmma.mma", "wmma.store").
+//!
+//! The address of a matrix is a multiple of the fragment's bytes (PTX ISA, "Matrix Storage for WMMA"). The PTX ISA asks the same of the
+//! distance between lines, the CUDA C++ Programming Guide ("Warp Matrix Functions", ldm) for a multiple of 16 bytes: the smaller of the two is
+//! checked.
 
 use super::super::inst::Inst;
 use super::super::trap::Trap;
@@ -6,22 +10,25 @@ use super::super::warp::Context;
 use super::mma::shape;
 use super::number::{Number, is_integer, multiply};
 use super::opaque::{Fragment, Matrix};
-use super::operands::{
-    address, count, put, read_for_all, registers, space, uniform, unsupported, whole_warp, words,
-};
+use super::operands::{address, count, put, read_for_all, registers, space, uniform, unsupported, whole_warp, words};
 use crate::dtype::DType;
 use crate::error::Result;
 
-/// What the address of a matrix is a multiple of, and of a line of it, in bytes.
-const ALIGN: u64 = 32;
+/// What the distance between lines is a multiple of at most, in bytes.
 const ALIGN_LINE: u64 = 16;
 
 /// A decoded instruction of this module.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wmma {
     /// `row`: the layout in memory.
-    Load { fragment: Fragment, row: bool },
-    Store { fragment: Fragment, row: bool },
+    Load {
+        fragment: Fragment,
+        row: bool,
+    },
+    Store {
+        fragment: Fragment,
+        row: bool,
+    },
     /// D, A, B, C.
     Multiply([Fragment; 4]),
 }
@@ -104,26 +111,28 @@ struct Lines {
     pitch: u64,
     length: usize,
     count: usize,
+    align: usize,
 }
 
 impl Lines {
     fn of(context: &Context<'_>, fragment: &Fragment, row: bool, memory: usize) -> std::result::Result<Lines, Trap> {
-        let (length, count) =
-            if row { (fragment.columns, fragment.rows) } else { (fragment.rows, fragment.columns) };
+        let (length, count) = if row { (fragment.columns, fragment.rows) } else { (fragment.rows, fragment.columns) };
         let start = uniform(context, &context.inst.operands[memory], "the address of a matrix")?;
         let stride = match context.inst.operands.get(2) {
             Some(operand) => uniform(context, operand, "the stride of a matrix")?,
             None => length as u64,
         };
         let pitch = (stride & 0xffff_ffff) * u64::from(fragment.dtype.bits()) / 8;
-        if start % ALIGN != 0 || pitch % ALIGN_LINE != 0 {
+        let align = 4 * fragment.registers as u64;
+        let align_line = align.min(ALIGN_LINE);
+        if start % align != 0 || pitch % align_line != 0 {
             let message = format!(
-                "a matrix at address {start:#x} with lines {pitch} bytes apart: the address has to be a multiple of {ALIGN}, \
-                 the distance one of {ALIGN_LINE}"
+                "a matrix at address {start:#x} with lines {pitch} bytes apart: the address has to be a multiple of {align}, \
+                 the distance one of {align_line}"
             );
             return Err(Trap::warp("misaligned", message));
         }
-        Ok(Lines { start, pitch, length, count })
+        Ok(Lines { start, pitch, length, count, align: align_line as usize })
     }
 
     fn at(&self, line: usize) -> u64 {
@@ -137,7 +146,7 @@ fn load(context: &mut Context<'_>, fragment: &Fragment, row: bool) -> std::resul
     let mut bytes = vec![0; lines.length * bits / 8];
     let mut elements = vec![0; fragment.rows * fragment.columns];
     for line in 0..lines.count {
-        read_for_all(context, space, (0, lines.at(line), ALIGN_LINE as usize), &mut bytes)?;
+        read_for_all(context, space, (0, lines.at(line), lines.align), &mut bytes)?;
         for n in 0..lines.length {
             let at = if row { line * fragment.columns + n } else { n * fragment.columns + line };
             let bit = n * bits;
@@ -157,7 +166,7 @@ fn store(context: &mut Context<'_>, fragment: &Fragment, row: bool) -> std::resu
         let at = |n: usize| if row { line * fragment.columns + n } else { n * fragment.columns + line };
         let data: Vec<u8> =
             (0..lines.length).flat_map(|n| elements[at(n)].to_le_bytes().into_iter().take(bytes)).collect();
-        context.write(space, 0, lines.at(line), ALIGN_LINE as usize, &data)?;
+        context.write(space, 0, lines.at(line), lines.align, &data)?;
     }
     Ok(())
 }
