@@ -272,7 +272,10 @@ impl Run<'_> {
                 let b = program.buffer(*id);
                 let what = if written.contains(id) { "" } else { ", an input," };
                 let place = index(b, at).map(|i| format!("{i:?}")).unwrap_or(format!("[{at}]"));
-                return Some(format!("{}{place}{what} is {} and not {} in integer mode", b.name, found[at], wanted[at]));
+                return Some(format!(
+                    "{}{place}{what} is {} and not {} in integer mode",
+                    b.name, found[at], wanted[at]
+                ));
             }
         }
         None

@@ -39,6 +39,7 @@ mod schedules;
 mod tensor;
 mod tidy;
 mod turns;
+mod validate;
 mod warpgroup;
 mod wide;
 

@@ -21,10 +21,20 @@ mod check;
 mod groups;
 #[path = "../../it/schedules/hopper/mod.rs"]
 mod hopper;
+#[path = "../../it/schedules/levels.rs"]
+mod levels;
+#[path = "../../it/oracle/mod.rs"]
+mod oracle;
 #[path = "../../it/schedules/products.rs"]
 mod products;
 #[path = "../../it/schedules/programs.rs"]
 mod programs;
+#[path = "../../it/schedules/random.rs"]
+mod random;
+#[path = "../../it/schedules/recipes.rs"]
+mod recipes;
+#[path = "../../it/schedules/rewrites.rs"]
+mod rewrites;
 #[path = "../../it/schedules/shrink.rs"]
 mod shrink;
 #[path = "../../it/schedules/source.rs"]
@@ -38,7 +48,7 @@ use source::Source;
 
 /// What the choices make, or the smallest schedule that fails as it does.
 fn attempt(kind: Generator, source: &mut Source, tally: &mut Tally) -> Result<String, String> {
-    let depth = Depth { real: false, code: None, limits: LIMITS };
+    let depth = Depth { real: false, ptx: true, code: None, limits: LIMITS };
     match attempt::attempt(kind, source, depth, tally) {
         (case, Ok(())) => Ok(case.to_string()),
         (case, Err(failure)) => Err(attempt::reproducer(kind, &case, &failure, depth)),

@@ -13,6 +13,7 @@ mod check;
 mod found;
 mod groups;
 mod hopper;
+mod huge;
 mod levels;
 mod products;
 mod programs;
@@ -176,6 +177,14 @@ fn random_schedules_for_hopper_keep_every_promise() {
     let tally = keeps_every_promise(hopper::HOPPER, 0, hopper::USUAL, 2, 10);
     let ran = tally.ends.get("ran").copied().unwrap_or(0);
     assert!(4 * ran > tally.schedules || tally.schedules < 50, "only {ran} of {} schedules ran", tally.schedules);
+}
+
+/// Extents up to 2^33: all but the run.
+#[test]
+fn huge_extents_compile_or_are_refused() {
+    let tally = keeps_every_promise(huge::HUGE, first_seed(), huge::USUAL, 1, u64::MAX);
+    let compiled = tally.ends.get("compiled").copied().unwrap_or(0);
+    assert!(2 * compiled > tally.schedules || tally.schedules < 50, "only {compiled} of {}", tally.schedules);
 }
 
 /// Bytes of any kind make a schedule, as a fuzzer would.
