@@ -13,9 +13,9 @@ const LEVELS: [&str; 2] = ["the kernels in 3 orders", "the PTX"];
 #[test]
 fn a_large_product_is_validated_through_its_ptx() {
     let text = "gemm 8192x1000x4096 f32 NT\ntarget sm_80
-        split i ? 16 -> i0 i1; split j ? 8 -> j0 j1; split k ? 8 -> k0 k1; reorder i0 j0 k0 i1 j1 k1
+        split i ? 16 -> i0 i1; split j ? 8 -> j0 j1; split k ? 8 -> k0 k1; reorder i0 j0 i1 j1 k0 k1
         bind i0 blockIdx.y; bind j0 blockIdx.x; bind i1 threadIdx.y; bind j1 threadIdx.x
-        cache_read C A shared -> A_s; compute_at A_s k0 -> a0 a1; bind a0 threadIdx.y; bind a1 threadIdx.x
+        cache_read C A local -> A_l; compute_at A_l k0 -> a0 a1; vectorize a1
         cache_write C C local -> C_l; reverse_compute_at C_l j1";
     let validation = validated(text);
     assert!(validation.reduced && validation.skipped.is_empty(), "{validation}");
