@@ -62,9 +62,23 @@ fn seeds(variable: &str) -> Option<Range<u64>> {
     Some(text.split_once("..").map_or_else(|| 0..number(&text), |(from, to)| number(from)..number(to)))
 }
 
-/// What is tried of the n-th: every fourth runs in the real types, every `assembled`-th is assembled.
-fn depth(n: u64, assembled: u64, tools: &[Ptxas]) -> Depth<'_> {
-    Depth { real: n.is_multiple_of(4), ptx: true, code: n.is_multiple_of(assembled).then_some(tools), limits: LIMITS }
+/// How often a part of what is tried is tried: for every so many schedules once.
+#[derive(Clone, Copy)]
+struct Every {
+    /// The PTX runs.
+    ptx: u64,
+    /// ptxas assembles it.
+    assembled: u64,
+}
+
+/// What is tried of the n-th; every eighth runs in the real types on reals.
+fn depth(n: u64, every: Every, tools: &[Ptxas]) -> Depth<'_> {
+    Depth {
+        real: n.is_multiple_of(8),
+        ptx: n.is_multiple_of(every.ptx),
+        code: n.is_multiple_of(every.assembled).then_some(tools),
+        limits: LIMITS,
+    }
 }
 
 /// A failure in full, which is also written to a file.
@@ -81,7 +95,7 @@ fn tries(
     generator: Generator,
     seeds: Range<u64>,
     threads: usize,
-    assembled: u64,
+    every: Every,
     tools: &[Ptxas],
 ) -> (Tally, Vec<String>) {
     let next = AtomicU64::new(seeds.start);
@@ -92,7 +106,7 @@ fn tries(
             if seed >= seeds.end || failures.len() >= ENOUGH {
                 return (tally, failures);
             }
-            let depth = depth(seed, assembled, tools);
+            let depth = depth(seed, every, tools);
             if let (case, Err(failure)) = attempt(generator, &mut Source::seeded(seed), depth, &mut tally) {
                 let small = reproducer(generator, &case, &failure, depth);
                 failures.push(report(generator, seed, &small));
@@ -122,7 +136,7 @@ fn record(generator: Generator, seeds: Range<u64>) -> (Tally, Vec<String>) {
     let (mut tally, mut failures, mut done) = (Tally::default(), Vec::new(), seeds.start);
     while done < seeds.end && failures.len() < ENOUGH {
         let end = seeds.end.min(done + CHUNK);
-        let (counted, found) = tries(generator, done..end, threads, 100, &tools);
+        let (counted, found) = tries(generator, done..end, threads, Every { ptx: 1, assembled: 100 }, &tools);
         tally.merge(&counted);
         failures.extend(found);
         done = end;
@@ -141,7 +155,7 @@ fn record(generator: Generator, seeds: Range<u64>) -> (Tally, Vec<String>) {
 }
 
 /// The schedule of one seed, those of a long run, or so many on so many threads, every `assembled`-th through ptxas.
-fn keeps_every_promise(generator: Generator, first: u64, usual: u64, threads: usize, assembled: u64) -> Tally {
+fn keeps_every_promise(generator: Generator, first: u64, usual: u64, threads: usize, every: Every) -> Tally {
     let one = seeds(generator.name).map(|s| s.end);
     if let Some(seed) = one {
         let mut case = Case::default();
@@ -150,9 +164,9 @@ fn keeps_every_promise(generator: Generator, first: u64, usual: u64, threads: us
     }
     let tools = Ptxas::find(None).unwrap_or_default();
     let (tally, failures) = match (one, seeds(&format!("{}s", generator.name))) {
-        (Some(seed), _) => tries(generator, seed..seed + 1, 1, 1, &tools),
+        (Some(seed), _) => tries(generator, seed..seed + 1, 1, Every { ptx: 1, assembled: 1 }, &tools),
         (None, Some(seeds)) => record(generator, seeds),
-        (None, None) => tries(generator, first..first + usual, threads, assembled, &tools),
+        (None, None) => tries(generator, first..first + usual, threads, every, &tools),
     };
     eprintln!("{tally}{}", failures.join("\n"));
     assert!(failures.is_empty(), "{} schedules break a promise; they are shown above", failures.len());
@@ -161,7 +175,7 @@ fn keeps_every_promise(generator: Generator, first: u64, usual: u64, threads: us
 
 #[test]
 fn random_schedules_keep_every_promise() {
-    let tally = keeps_every_promise(ANY, first_seed(), USUAL, 2, 10);
+    let tally = keeps_every_promise(ANY, first_seed(), USUAL, 2, Every { ptx: 4, assembled: 20 });
     let share = 100.0 * tally.share();
     let tensorized = 100.0 * tally.tensorized();
     assert!(tensorized > 5.0 || tally.schedules < 1000, "only {tensorized:.1} % of the schedules had an instruction");
@@ -174,7 +188,7 @@ fn random_schedules_keep_every_promise() {
 /// Every feature of Hopper comes with every other one that it can go with.
 #[test]
 fn random_schedules_for_hopper_keep_every_promise() {
-    let tally = keeps_every_promise(hopper::HOPPER, 0, hopper::USUAL, 2, 10);
+    let tally = keeps_every_promise(hopper::HOPPER, 0, hopper::USUAL, 2, Every { ptx: 4, assembled: 10 });
     let ran = tally.ends.get("ran").copied().unwrap_or(0);
     assert!(4 * ran > tally.schedules || tally.schedules < 50, "only {ran} of {} schedules ran", tally.schedules);
 }
@@ -182,7 +196,7 @@ fn random_schedules_for_hopper_keep_every_promise() {
 /// Extents up to 2^33: all but the run.
 #[test]
 fn huge_extents_compile_or_are_refused() {
-    let tally = keeps_every_promise(huge::HUGE, first_seed(), huge::USUAL, 1, u64::MAX);
+    let tally = keeps_every_promise(huge::HUGE, first_seed(), huge::USUAL, 1, Every { ptx: 1, assembled: 1 });
     let compiled = tally.ends.get("compiled").copied().unwrap_or(0);
     assert!(2 * compiled > tally.schedules || tally.schedules < 50, "only {compiled} of {}", tally.schedules);
 }
