@@ -71,7 +71,7 @@ use crate::lower::Lowered;
 use listen::Listener;
 
 pub use listen::{BoxCopy, Event, Flight, Happened, Request, Statement, Tile};
-pub use ptx::run_ptx;
+pub use ptx::{run_ptx, run_ptx_traced};
 
 /// What data are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,9 +1,15 @@
-//! The emitted PTX, run on the CPU: every example at reduced sizes gives what its Lowered program gives.
+//! The emitted PTX, run on the CPU: every example at reduced sizes gives what its Lowered program gives, what LLVM once made wrong
+//! is found, and so is damaged PTX.
 
+mod damage;
+mod mutants;
+
+use crate::copies;
 use crate::differential::{POLICIES, arguments, with_all};
+use warploom::lower::{Lowered, lower};
 use warploom::machine::{Mode, Options, Policy, run_lowered, run_ptx};
 use warploom::reference::{Sample, outputs};
-use warploom::{Array, DType, Error, Kernels, Result, Schedule, codegen};
+use warploom::{Array, DType, Error, Kernels, Result, Schedule, codegen, compile};
 
 fn options(policy: Policy) -> Options {
     Options { policy, ..Options::new(Mode::Real) }
@@ -17,26 +23,121 @@ fn same(left: &[Array], right: &[Array]) -> Result<()> {
     }
 }
 
+/// Runs the PTX of a lowered program in every order: on small integers it gives the bytes of Lowered, on reals the reference within
+/// its bound.
+pub fn agrees(schedule: &Schedule, lowered: &Lowered) -> Result<()> {
+    let kernels = codegen::compile(lowered, &schedule.target)?;
+    let mut args = arguments(&schedule.program, |d, s, seed| Array::random_integers(d, s, 8, seed))?;
+    let inputs = args.clone();
+    run_lowered(lowered, Mode::Real, &mut args)?;
+    for policy in POLICIES {
+        let mut own = inputs.clone();
+        let run = run_ptx(&kernels, &options(policy), &mut own).and_then(|_| same(&args, &own));
+        run.map_err(|e| e.within(format!("{policy:?}")))?;
+    }
+    let mut args = arguments(&schedule.program, Array::random)?;
+    run_ptx(&kernels, &options(Policy::InOrder), &mut args)?;
+    for output in outputs(&schedule.program, &args, Sample::All)? {
+        output.bound(&args[output.param])?;
+    }
+    Ok(())
+}
+
 #[test]
 fn the_ptx_of_every_example_gives_what_its_kernels_give() {
-    with_all(|schedule, _, lowered| {
-        let kernels = codegen::compile(lowered, &schedule.target)?;
-        let mut args = arguments(&schedule.program, |d, s, seed| Array::random_integers(d, s, 8, seed))?;
-        let inputs = args.clone();
-        run_lowered(lowered, Mode::Real, &mut args)?;
+    with_all(|schedule, _, lowered| agrees(schedule, lowered));
+}
+
+#[test]
+fn asynchronous_copies_of_every_form_land_in_the_ptx() {
+    for (name, text) in copies::programs() {
+        let schedule = Schedule::parse(&text).unwrap();
+        let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+        agrees(&schedule, &lowered).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+}
+
+/// Functions, conversions and integer arithmetic of every type.
+const PROGRAMS: [&str; 10] = [
+    "B[i 97] f32 = exp(A[i]) + log(A[i]*A[i] + 1) + sqrt(abs(A[i])) + tanh(A[i])",
+    "B[i 97] f32 = select(A[i] < 0, -A[i], erf(A[i]))",
+    "B[i 97] f64 = exp(cast(A[i], f64)) + log2(cast(A[i], f64)*A[i] + 1)",
+    "B[i 97] f16 = cast(A[i], f16)*cast(2.5, f16) + cast(A[96 - i], f16)",
+    "B[i 97] bf16 = cast(A[i], bf16)*cast(3, bf16) - cast(A[96 - i], bf16)",
+    "B[i 97] s32 = cast(A[i]*100, s32)*7 - cast(A[96 - i]*10, s32)",
+    "B[i 97] s8 = cast(A[i]*100, s8)",
+    "B[i 97] f32 = max(A[i], min(A[96 - i], 0.25)) / (abs(A[i]) + 1)",
+    "B[i 97] f32 = A[i*7 % 97] + A[i // 3]",
+    "B[i 97] s64 = cast(cast(A[i]*1000, s32), s64)*1000003",
+];
+
+#[test]
+fn functions_and_conversions_are_those_of_the_reference() {
+    let mut ran = 0;
+    for body in PROGRAMS {
+        let text = format!("program own\ninput A f32[97]\noutput {body}\ntarget sm_90\nsplit i ? 32 -> a b; bind a blockIdx.x; bind b threadIdx.x\n");
+        let schedule = match Schedule::parse(&text) {
+            Ok(schedule) => schedule,
+            Err(e) => panic!("{body}: {e}"),
+        };
+        let kernels = compile(&schedule).unwrap_or_else(|e| panic!("{body}: {e}"));
+        let mut args = arguments(&schedule.program, Array::random).unwrap();
+        run_ptx(&kernels, &options(Policy::Reverse), &mut args).unwrap_or_else(|e| panic!("{body}: {e}"));
+        for output in outputs(&schedule.program, &args, Sample::All).unwrap() {
+            output.bound(&args[output.param]).unwrap_or_else(|e| panic!("{body}: {e}"));
+        }
+        ran += 1;
+    }
+    assert_eq!(ran, PROGRAMS.len());
+}
+
+/// A program whose PTX was wrong: LLVM added with an `or` whose flag held under a guard alone.
+fn once_wrong(program: &str, text: &str) -> (Kernels, Vec<Array>) {
+    let schedule = Schedule::parse(program).unwrap();
+    let kernels = Kernels { text: text.to_string(), ..compile(&schedule).unwrap() };
+    let args = arguments(&schedule.program, |d: DType, s: &[usize], seed| Array::random_integers(d, s, 8, seed));
+    (kernels, args.unwrap())
+}
+
+#[test]
+fn a_sum_that_llvm_made_an_or_is_found() {
+    let prefix = "program prefix\ninput A f32[8, 2, 24]\ninput C f32[24]\n\
+        output B[i 8, j 2, k 24] f32 = select(k < 16, A[i, j, k], 0) + C[k]\n\
+        target sm_90\nbind i threadIdx.x; bind j blockIdx.x; bind k threadIdx.y\n";
+    let rotary = "program rotary\ninput Q f32[4, 6, 96]\ninput C f32[96]\n\
+        output O[b 4, i 6, j 96] f32 = select(j < 32, Q[b, i, j], 0) * C[j]\n\
+        target sm_90\nbind b blockIdx.x; bind i threadIdx.x; bind j blockIdx.y\n";
+    let cases = [
+        (prefix, include_str!("ptx/or_disjoint.ptx"), "B[1, 0, 0]"),
+        (rotary, include_str!("ptx/or_disjoint_rotary.ptx"), "O[1, 0, 0]"),
+    ];
+    for (program, text, element) in cases {
+        let (kernels, args) = once_wrong(program, text);
         for policy in POLICIES {
-            let mut own = inputs.clone();
-            match run_ptx(&kernels, &options(policy), &mut own) {
-                Err(e) if e.code() == "ptx.unknown" => return Ok(()),
-                other => other.map_err(|e| e.within(format!("{policy:?}")))?,
-            };
-            same(&args, &own).map_err(|e| e.within(format!("{policy:?}")))?;
+            let error = run_ptx(&kernels, &options(policy), &mut args.clone()).unwrap_err();
+            assert_eq!(error.code(), "ptx.race", "{error}");
+            assert!(error.to_string().contains("line 48: `st.global.f32 [%rd10], %f5;`"), "{error}");
+            assert!(policy != Policy::InOrder || error.to_string().contains(element), "{error}");
         }
-        let mut args = arguments(&schedule.program, Array::random)?;
-        run_ptx(&kernels, &options(Policy::InOrder), &mut args)?;
-        for output in outputs(&schedule.program, &args, Sample::All)? {
-            output.bound(&args[output.param])?;
-        }
-        Ok(())
-    });
+        // Without looking for races the elements that nothing writes show it.
+        let blind = Options { races: false, ..options(Policy::InOrder) };
+        assert_eq!(run_ptx(&kernels, &blind, &mut args.clone()).unwrap_err().code(), "ptx.unwritten");
+    }
+}
+
+#[test]
+fn an_instruction_that_is_not_known_is_named_with_its_line() {
+    let schedule = Schedule::parse("vec_add 64\ntarget sm_90\nsplit i ? 32 -> a b; bind a blockIdx.x; bind b threadIdx.x").unwrap();
+    let mut kernels = compile(&schedule).unwrap();
+    let args = arguments(&schedule.program, Array::random).unwrap();
+    let line = 1 + kernels.text.lines().position(|l| l.contains("add.rn.f32") || l.contains("add.f32")).unwrap();
+    kernels.text = kernels.text.replace("add.rn.f32", "frobnicate.f32");
+    let error = run_ptx(&kernels, &options(Policy::InOrder), &mut args.clone()).unwrap_err();
+    assert_eq!(error.code(), "ptx.unknown");
+    assert!(error.to_string().contains(&format!("frobnicate.f32 (line {line} of the PTX)")), "{error}");
+    for broken in ["{", "ld.global.f32", ".reg .b32 %r<99999999>;", "bra nowhere;", "mov.b32 %r1, %q2;", "\u{1F600}"] {
+        let mut kernels = kernels.clone();
+        kernels.text = kernels.text.replacen("ret;", broken, 1);
+        assert!(run_ptx(&kernels, &options(Policy::InOrder), &mut args.clone()).is_err(), "{broken}");
+    }
 }

@@ -37,7 +37,7 @@ pub(in crate::machine::ptx) struct Halt {
 }
 
 /// What an operation does to control.
-enum Flow {
+pub(super) enum Flow {
     Next,
     /// To another place.
     Jump(u32),
@@ -151,8 +151,8 @@ impl Warp {
             }
             *left -= 1;
             let Some(op) = program.code.ops.get(pc) else {
-                self.end(group, mask);
-                return Ok(());
+                let trap = Trap::warp("end", "control runs past the last instruction of the entry, where no ret is");
+                return Err(Halt { trap, pc: pc.saturating_sub(1) });
             };
             world.steps += 1;
             if world.steps > world.limit {
@@ -174,6 +174,9 @@ impl Warp {
                 0 => Flow::Next,
                 _ => self.step(program, world, (op, pc), (active, mask)).map_err(|trap| Halt { trap, pc })?,
             };
+            if world.trace.is_some() {
+                self.trace(program, world, (op, pc), active);
+            }
             match flow {
                 Flow::Next => pc += 1,
                 Flow::Jump(to) => pc = to as usize,

@@ -61,7 +61,7 @@ fn fresh(program: &Program<'_>, number: usize, (each, threads): (usize, usize), 
     let noise = rng.u64(..) | 1;
     let mut registers = vec![[0; LANES]; program.code.registers as usize];
     for (n, register) in registers.iter_mut().enumerate() {
-        *register = std::array::from_fn(|l| noise.wrapping_mul((n * LANES + l + 1) as u64) >> 32 & 0xffff);
+        *register = std::array::from_fn(|l| noise.wrapping_mul((n * LANES + l + 1) as u64) >> 32);
     }
     Warp {
         number,
@@ -78,6 +78,7 @@ fn fresh(program: &Program<'_>, number: usize, (each, threads): (usize, usize), 
         groups: Vec::new(),
         frames: Vec::new(),
         waited: 0,
+        traced: 0,
         copies: Default::default(),
     }
 }
@@ -87,6 +88,7 @@ fn begin(program: &Program<'_>, world: &World, warp: &mut Warp) {
     warp.restart();
     warp.copies.abandon();
     warp.waited = 0;
+    warp.traced = 0;
     warp.local_written.fill(false);
     for (register, fill) in &program.code.fills {
         let value = |lane| match *fill {

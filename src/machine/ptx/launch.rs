@@ -2,7 +2,7 @@
 
 use super::exec::Program;
 use super::inst::Entry;
-use super::world::{Bytes, ParamValue, Site, World};
+use super::world::{Bytes, ParamValue, Site, Trace, World};
 use super::{decode, flow, grid, parse, report};
 use crate::array::Array;
 use crate::error::{Error, Result};
@@ -15,8 +15,13 @@ use std::time::Instant;
 /// The alignment of a workspace buffer, as the driver allocates it.
 const WORKSPACE_ALIGN: u32 = 256;
 
-/// Runs the kernels of a program.
-pub(in crate::machine::ptx) fn run(kernels: &Kernels, options: &Options, args: &mut [Array]) -> Result<Stats> {
+/// Runs the kernels of a program; `trace`: with a digest of one line, or of all accesses.
+pub(in crate::machine::ptx) fn run(
+    kernels: &Kernels,
+    options: &Options,
+    args: &mut [Array],
+    trace: Option<Option<u32>>,
+) -> Result<(Stats, u64)> {
     if options.mode != Mode::Real {
         return Err(Error::input("ptx.mode", "PTX runs in the real types alone, not in integers modulo 2^32"));
     }
@@ -31,6 +36,7 @@ pub(in crate::machine::ptx) fn run(kernels: &Kernels, options: &Options, args: &
         programs.push(Program { entry, code, joins: flow::joins(&entry.insts) });
     }
     let mut world = World::new(options.limits.statements, options.races);
+    world.trace = trace.map(|line| Trace { line, digest: 0 });
     allocate(kernels, options, &mut world)?;
     for (arg, memory) in args.iter_mut().zip(&mut world.memories) {
         memory.bytes = std::mem::take(&mut arg.bytes);
@@ -48,7 +54,7 @@ pub(in crate::machine::ptx) fn run(kernels: &Kernels, options: &Options, args: &
             return Err(Error::bug("ptx.unwritten", message));
         }
     }
-    Ok(Stats { statements: world.stores, seconds })
+    Ok((Stats { statements: world.stores, seconds }, world.trace.map_or(0, |t| t.digest)))
 }
 
 fn check_args(kernels: &Kernels, args: &[Array]) -> Result<()> {

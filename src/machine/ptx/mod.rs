@@ -36,6 +36,7 @@ mod report;
 mod special;
 mod tensor;
 mod token;
+mod trace;
 mod trap;
 mod warp;
 mod world;
@@ -51,5 +52,20 @@ use crate::kernel::Kernels;
 /// Arguments that do not fit; a text that is no PTX or that has an instruction which the simulator does not have; and what shows
 /// as it runs: accesses out of bounds, values that nothing has written, races, barriers that not all threads reach, deadlocks.
 pub fn run_ptx(kernels: &Kernels, options: &Options, args: &mut [Array]) -> Result<Stats> {
-    launch::run(kernels, options, args)
+    launch::run(kernels, options, args, None).map(|(stats, _)| stats)
+}
+
+/// As [`run_ptx`], with a digest of what the instruction on a line of the text (counted from 1) wrote in every thread; without a
+/// line, of the addresses and the values of all accesses of memory, of conditional branches and of barriers. Two texts with the
+/// same digest do the same for these arguments.
+///
+/// # Errors
+/// As [`run_ptx`].
+pub fn run_ptx_traced(
+    kernels: &Kernels,
+    options: &Options,
+    args: &mut [Array],
+    line: Option<u32>,
+) -> Result<(Stats, u64)> {
+    launch::run(kernels, options, args, Some(line))
 }

@@ -77,6 +77,14 @@ pub(in crate::machine::ptx) enum ParamValue {
     Map(TensorMap, usize),
 }
 
+/// A digest of what an instruction wrote, whatever order threads ran in.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::machine::ptx) struct Trace {
+    /// The line of the instruction; without one, all that access memory, wait or branch.
+    pub line: Option<u32>,
+    pub digest: u64,
+}
+
 /// What the warps of a cluster share.
 #[derive(Debug)]
 pub(in crate::machine::ptx) struct World {
@@ -117,6 +125,8 @@ pub(in crate::machine::ptx) struct World {
     pub stores: u64,
     /// Counts what a blocked warp may wait for: phases that end, copies that land.
     pub progress: u64,
+    /// The instruction whose results are gathered.
+    pub trace: Option<Trace>,
     /// The kernel may have begun before the one in front of it ended.
     pub early: bool,
 }
@@ -145,6 +155,7 @@ impl World {
             stores: 0,
             limit,
             progress: 0,
+            trace: None,
             early: false,
         }
     }

@@ -35,7 +35,7 @@ fn mul_hi_s<const B: u32>(a: u64, b: u64) -> u64 {
 }
 
 fn mul_wide_u16(a: u64, b: u64) -> u64 {
-    cut::<32>(a * b)
+    cut::<32>(a.wrapping_mul(b))
 }
 
 fn mul_wide_u32(a: u64, b: u64) -> u64 {
@@ -163,7 +163,7 @@ fn popc<const B: u32>(a: u64) -> u64 {
 }
 
 fn clz<const B: u32>(a: u64) -> u64 {
-    u64::from(a.leading_zeros() - (64 - B))
+    u64::from(a.leading_zeros().saturating_sub(64 - B))
 }
 
 fn brev<const B: u32>(a: u64) -> u64 {
