@@ -73,7 +73,8 @@ impl Warp {
                     if let Some(n) = self.local_written[at..at + size].iter().position(|w| !w) {
                         let message =
                             format!("byte {} of local memory is read, but nothing has written it", address as usize + n);
-                        return Err(Trap::lane("uninitialised", lane, message));
+                        let trap = Trap::lane("uninitialised", lane, message);
+                        self.poison((&access.values, lane), trap, world.line);
                     }
                     raw[..size].copy_from_slice(&self.local[at..at + size]);
                 }
@@ -83,7 +84,12 @@ impl Warp {
                     if access.constant {
                         world.note_constant(lane, spot, size)?;
                     }
-                    world.read(&by, lane, spot, &mut raw[..size])?;
+                    match world.read(&by, lane, spot, &mut raw[..size]) {
+                        Err(trap) if trap.code == "uninitialised" => {
+                            self.poison((&access.values, lane), trap, world.line);
+                        }
+                        other => other?,
+                    }
                 }
             }
             for (n, register) in access.values.iter().enumerate().filter(|(_, r)| **r != NONE) {

@@ -170,6 +170,10 @@ impl Warp {
                 let touched = world.tensor.touch(self.number, &program.entry.insts[pc]);
                 touched.map_err(|trap| Halt { trap, pc })?;
             }
+            if self.poison.is_any() {
+                let spread = self.spread(op, &program.entry.insts[pc], (active, mask));
+                spread.map_err(|trap| Halt { trap, pc })?;
+            }
             let flow = match active {
                 0 => Flow::Next,
                 _ => self.step(program, world, (op, pc), (active, mask)).map_err(|trap| Halt { trap, pc })?,

@@ -78,6 +78,7 @@ fn fresh(program: &Program<'_>, number: usize, (each, threads): (usize, usize), 
         groups: Vec::new(),
         frames: Vec::new(),
         waited: 0,
+        poison: Default::default(),
         traced: 0,
         copies: Default::default(),
     }
@@ -89,6 +90,7 @@ fn begin(program: &Program<'_>, world: &World, warp: &mut Warp) {
     warp.copies.abandon();
     warp.waited = 0;
     warp.traced = 0;
+    warp.forget_poison();
     warp.local_written.fill(false);
     for (register, fill) in &program.code.fills {
         let value = |lane| match *fill {

@@ -5,8 +5,8 @@
 //!
 //! # What is checked
 //!
-//! Every access: bounds of the buffer, alignment (a buffer has the alignment that its parameter promises and no more), bytes that
-//! nothing has written, writes to a buffer that the program only reads, `ld.global.nc` of what the kernel writes, and races with
+//! Every access: bounds of the buffer, alignment (a buffer has the alignment that its parameter promises and no more), uses of
+//! bytes that nothing has written, writes to a buffer that the program only reads, `ld.global.nc` of what the kernel writes, and races with
 //! the happens-before rules of the simulator of Lowered programs (`race`, `clocks`). Barriers and `.sync` instructions check that
 //! the lanes that have to take part do. Deadlocks are reported. An instruction that the simulator does not have is an error.
 //!
@@ -18,6 +18,7 @@
 //! - **Rounding.** Every instruction rounds once, as the PTX ISA says; NaN results have the hardware's pattern in f32 and f64.
 //! - **`.approx` and `.full`** (`ex2`, `lg2`, `rsqrt`, `rcp`, `sqrt`, `sin`, `cos`, `tanh`, `div`): computed in f64 and rounded
 //!   once to the type. The hardware may differ in the last bits.
+//! - **Bytes that nothing has written** load as poison (`poison`): a fault where they are stored, branched on or used as an address.
 //! - **Registers** hold arbitrary values until they are written.
 //! - **`cp.async`** reads its source when it starts, and writes at any time until its group has been waited for.
 
@@ -32,6 +33,7 @@ mod grid;
 mod inst;
 mod launch;
 mod parse;
+mod poison;
 mod report;
 mod special;
 mod tensor;

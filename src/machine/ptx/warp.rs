@@ -41,6 +41,8 @@ pub(in crate::machine::ptx) struct Warp {
     pub frames: Vec<Frame>,
     /// The lanes that know that the kernel in front has ended (griddepcontrol.wait).
     pub waited: u32,
+    /// Values that nothing has written.
+    pub poison: super::poison::Poison,
     /// How often the traced instruction ran in this block.
     pub traced: u64,
     /// Copies of cp.async under way.
