@@ -24,6 +24,7 @@
 
 mod bytes;
 mod engine;
+mod watch;
 
 use super::clocks::{self, By, Clocks, Lack, Life};
 use super::code::{Access, Place};
@@ -31,6 +32,7 @@ use super::memory::Memory;
 use super::warp::Trap;
 pub(super) use bytes::Raw;
 use std::ops::Range;
+pub(super) use watch::Watch;
 
 /// The bits of a stamp: 52 of time, two flags, ten of the thread's number in its block.
 const TIME: u32 = 12;
@@ -293,82 +295,6 @@ pub(super) struct Touch {
     pub element: i64,
     pub unit: usize,
     pub write: bool,
-}
-
-/// Looks for the access that one is not ordered with.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Watch {
-    place: Place,
-    /// Of shared memory, the rank of its block.
-    rank: usize,
-    unit: usize,
-    write: bool,
-    /// When the access happened and by which thread.
-    stamp: u64,
-    view: View,
-    /// When its partner happened and by which thread, if that is known.
-    partner: Option<u64>,
-    /// What would order the two.
-    pub lack: Lack,
-}
-
-impl Watch {
-    /// Watches for the partner of an access that has just been made; `memory` is where.
-    pub fn new(clock: &Clock, warp: usize, access: &Access, touch: &Touch, memory: &Memory) -> Watch {
-        let view = clock.view(warp, access);
-        if clock.precise {
-            // Which of the engines it is makes no difference to what it comes after.
-            let agent = if access.engine { clock.clocks.stores(warp) } else { warp };
-            let (by, life) = (By { warp, lane: touch.lane, agent }, clock.life(access));
-            let start = memory.starts.get(touch.unit).copied();
-            let partner = memory.cells.get(touch.unit).and_then(|c| clock.clocks.partner(c, by, life, start));
-            let stamp = by.stamp(clock.now);
-            let lack = partner.map_or(Lack::Edge, |earlier| clock.clocks.lacks(earlier, by));
-            return Watch {
-                place: access.place,
-                rank: clock.rank,
-                unit: touch.unit,
-                write: touch.write,
-                stamp,
-                view,
-                partner,
-                lack,
-            };
-        }
-        let thread = view.thread(touch.lane);
-        let copied = memory.cells.get(touch.unit).is_some_and(|c| c.copied(&view, thread));
-        let partner = if copied { memory.starts.get(touch.unit).copied() } else { None };
-        let stamp = clock.now << TIME | thread;
-        Watch {
-            place: access.place,
-            rank: clock.rank,
-            unit: touch.unit,
-            write: touch.write,
-            stamp,
-            view,
-            partner,
-            lack: Lack::Edge,
-        }
-    }
-
-    /// Whether it is about this memory, and one of the two a write.
-    fn may_be(&self, place: Place, rank: usize, write: bool) -> bool {
-        let same = match (self.place, place) {
-            (Place::Global(a), Place::Global(b)) => a == b,
-            (Place::Shared { .. }, Place::Shared { .. }) => self.rank == rank,
-            _ => false,
-        };
-        same && (write || self.write)
-    }
-
-    fn is_partner(&self, place: Place, touch: &Touch, stamp: u64, view: &View) -> bool {
-        let unordered = match self.partner {
-            Some(partner) => stamp == partner,
-            None if stamp >> TIME <= self.stamp >> TIME => !self.view.after(stamp, self.stamp & THREAD),
-            None => !view.after(self.stamp, stamp & THREAD),
-        };
-        self.may_be(place, self.rank, touch.write) && touch.unit == self.unit && unordered
-    }
 }
 
 /// The lanes of an access: where each begins, in elements and units.

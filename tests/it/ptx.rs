@@ -75,7 +75,9 @@ const PROGRAMS: [&str; 10] = [
 fn functions_and_conversions_are_those_of_the_reference() {
     let mut ran = 0;
     for body in PROGRAMS {
-        let text = format!("program own\ninput A f32[97]\noutput {body}\ntarget sm_90\nsplit i ? 32 -> a b; bind a blockIdx.x; bind b threadIdx.x\n");
+        let text = format!(
+            "program own\ninput A f32[97]\noutput {body}\ntarget sm_90\nsplit i ? 32 -> a b; bind a blockIdx.x; bind b threadIdx.x\n"
+        );
         let schedule = match Schedule::parse(&text) {
             Ok(schedule) => schedule,
             Err(e) => panic!("{body}: {e}"),
@@ -127,7 +129,9 @@ fn a_sum_that_llvm_made_an_or_is_found() {
 
 #[test]
 fn an_instruction_that_is_not_known_is_named_with_its_line() {
-    let schedule = Schedule::parse("vec_add 64\ntarget sm_90\nsplit i ? 32 -> a b; bind a blockIdx.x; bind b threadIdx.x").unwrap();
+    let schedule =
+        Schedule::parse("vec_add 64\ntarget sm_90\nsplit i ? 32 -> a b; bind a blockIdx.x; bind b threadIdx.x")
+            .unwrap();
     let mut kernels = compile(&schedule).unwrap();
     let args = arguments(&schedule.program, Array::random).unwrap();
     let line = 1 + kernels.text.lines().position(|l| l.contains("add.rn.f32") || l.contains("add.f32")).unwrap();

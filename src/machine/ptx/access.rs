@@ -33,7 +33,8 @@ impl Warp {
         let bytes = access.bytes as usize * access.values.len();
         let spot = world.locate((access.space, self.rank, lane), address, bytes, bytes)?;
         if world.early && !world.is_shared(spot.memory) && self.waited >> lane & 1 == 0 {
-            let message = "global memory is accessed before griddepcontrol.wait, while the kernel in front may still run";
+            let message =
+                "global memory is accessed before griddepcontrol.wait, while the kernel in front may still run";
             return Err(Trap::lane("early", lane, message));
         }
         Ok(spot)
@@ -48,8 +49,10 @@ impl Warp {
         };
         let bytes = access.bytes as u64 * access.values.len() as u64;
         if address.checked_add(bytes).is_none_or(|end| end > self.local_bytes as u64) {
-            let message =
-                format!("{bytes} bytes at byte {address} of local memory are outside of its {} bytes", self.local_bytes);
+            let message = format!(
+                "{bytes} bytes at byte {address} of local memory are outside of its {} bytes",
+                self.local_bytes
+            );
             return Err(Trap::lane("bounds", lane, message));
         }
         if !address.is_multiple_of(bytes) {
@@ -71,8 +74,10 @@ impl Warp {
             match self.local(access, address, lane)? {
                 Some(at) => {
                     if let Some(n) = self.local_written[at..at + size].iter().position(|w| !w) {
-                        let message =
-                            format!("byte {} of local memory is read, but nothing has written it", address as usize + n);
+                        let message = format!(
+                            "byte {} of local memory is read, but nothing has written it",
+                            address as usize + n
+                        );
                         let trap = Trap::lane("uninitialised", lane, message);
                         self.poison((&access.values, lane), trap, world.line);
                     }

@@ -16,7 +16,10 @@ pub(in crate::machine::ptx) enum Fill {
     Constant(u64),
     Special(Special),
     /// Bytes of the parameter space, from an offset.
-    Param { offset: u32, bytes: u32 },
+    Param {
+        offset: u32,
+        bytes: u32,
+    },
 }
 
 /// A decoded entry.
@@ -76,21 +79,40 @@ pub(in crate::machine::ptx) enum Kind {
     Fma32,
     Convert(Box<Convert>),
     /// Two values of a into parts of a register of 32 bits or of 16: `first` becomes the high part.
-    ConvertPair { convert: Box<Convert>, bits: u32 },
+    ConvertPair {
+        convert: Box<Convert>,
+        bits: u32,
+    },
     /// The two parts of a into those of a register of 32 bits.
-    Unpair { convert: Box<Convert>, bits: u32 },
+    Unpair {
+        convert: Box<Convert>,
+        bits: u32,
+    },
     /// `setp`: the predicate, its complement, and what it is combined with.
-    Compare { compare: Compare, complement: u32, with: Option<(Logic, Truth)> },
+    Compare {
+        compare: Compare,
+        complement: u32,
+        with: Option<(Logic, Truth)>,
+    },
     Select(Truth),
     /// A predicate from predicates; one operand: both are the same.
     Predicate(Logic, Truth, Truth, bool),
     /// `mov.b32 d, {a, b}`: parts from low to high.
-    Pack { parts: Vec<u32>, bits: u32 },
-    Unpack { parts: Vec<u32>, bits: u32 },
+    Pack {
+        parts: Vec<u32>,
+        bits: u32,
+    },
+    Unpack {
+        parts: Vec<u32>,
+        bits: u32,
+    },
     Load(Box<Access>),
     Store(Box<Access>),
     /// To a tag of generic addresses, or from it.
-    Tag { set: bool, tag: u64 },
+    Tag {
+        set: bool,
+        tag: u64,
+    },
     Branch(u32),
     End,
     /// A barrier of the block: its number is in a, the threads that join it in b (or all).
@@ -98,10 +120,16 @@ pub(in crate::machine::ptx) enum Kind {
     /// A barrier of the lanes of the mask in a.
     WarpBarrier,
     /// dst is the address in shared memory, a that in global memory.
-    Copy { bytes: u32, source: Option<u32> },
+    Copy {
+        bytes: u32,
+        source: Option<u32>,
+    },
     Commit,
     Wait(Option<u64>),
-    Shuffle { mode: Shuffle, predicate: u32 },
+    Shuffle {
+        mode: Shuffle,
+        predicate: u32,
+    },
     Vote(Vote),
     ActiveMask,
     /// The predicate dst is true in one lane; a, if there is one, its number.

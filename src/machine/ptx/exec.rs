@@ -47,7 +47,10 @@ pub(super) enum Flow {
     Retry(State),
     End,
     /// Part of the lanes go to another place.
-    Part { taken: u32, to: u32 },
+    Part {
+        taken: u32,
+        to: u32,
+    },
 }
 
 pub(super) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
@@ -77,7 +80,13 @@ impl Truth {
     /// The lanes in which it holds.
     pub fn mask(self, predicates: &[u32]) -> u32 {
         match self {
-            Truth::Constant(value) => if value { u32::MAX } else { 0 },
+            Truth::Constant(value) => {
+                if value {
+                    u32::MAX
+                } else {
+                    0
+                }
+            }
             Truth::Reg { reg, negated } => predicates[reg as usize] ^ if negated { u32::MAX } else { 0 },
         }
     }

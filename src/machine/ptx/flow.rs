@@ -29,9 +29,14 @@ pub(in crate::machine::ptx) struct Group {
 pub(in crate::machine::ptx) enum State {
     Ready,
     /// At the barrier of the block of that number, which so many threads of the block join.
-    Barrier { number: u32, threads: u32 },
+    Barrier {
+        number: u32,
+        threads: u32,
+    },
     /// Until [`super::world::World::progress`] is no longer this.
-    Blocked { progress: u64 },
+    Blocked {
+        progress: u64,
+    },
 }
 
 /// A branch that parted lanes, until they are together again.
@@ -163,7 +168,8 @@ impl Warp {
             self.frames.push(Frame { join, expected: mask, arrived: 0, parent: frame });
             frame = self.frames.len() as u32 - 1;
         }
-        let part = |mask, pc| Group { mask, pc, frame, join: if frame == NONE { END } else { join }, state: State::Ready };
+        let part =
+            |mask, pc| Group { mask, pc, frame, join: if frame == NONE { END } else { join }, state: State::Ready };
         self.groups[group] = part(mask & !taken, pc + 1);
         self.groups.push(part(taken, to));
         let last = self.groups.len() - 1;

@@ -21,11 +21,7 @@ pub(in crate::machine::ptx) struct Stop {
 }
 
 /// Runs the blocks of a kernel; the world has its memory, its sizes and its parameters.
-pub(in crate::machine::ptx) fn run(
-    program: &Program<'_>,
-    world: &mut World,
-    policy: Policy,
-) -> Result<(), Box<Stop>> {
+pub(in crate::machine::ptx) fn run(program: &Program<'_>, world: &mut World, policy: Policy) -> Result<(), Box<Stop>> {
     let threads: usize = world.block.iter().map(|n| *n as usize).product();
     let (each, cluster) = (threads.div_ceil(LANES), world.blocks());
     let mut rng = fastrand::Rng::with_seed(if let Policy::Random(seed) = policy { seed } else { 0 });
@@ -145,7 +141,9 @@ fn run_cluster(
         if done == warps.len() {
             break;
         }
-        if open_barriers(world, warps, each).map_err(|(trap, warp)| stop(trap, world, Some(&warps[warp]), pc(&warps[warp])))? {
+        if open_barriers(world, warps, each)
+            .map_err(|(trap, warp)| stop(trap, world, Some(&warps[warp]), pc(&warps[warp])))?
+        {
             continue;
         }
         // As late as can be: nothing else can go on.

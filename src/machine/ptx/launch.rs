@@ -192,12 +192,7 @@ fn launch(
 }
 
 /// The values of the kernel's parameters, with their places in the parameter space.
-fn params(
-    kernels: &Kernels,
-    kernel: &Kernel,
-    entry: &Entry,
-    world: &World,
-) -> Result<Vec<(u32, u32, ParamValue)>> {
+fn params(kernels: &Kernels, kernel: &Kernel, entry: &Entry, world: &World) -> Result<Vec<(u32, u32, ParamValue)>> {
     let number = |param: &Param| match param {
         Param::Arg(n) if *n < kernels.args.len() => Some(*n),
         Param::Workspace(n) if *n < kernels.workspace.len() => Some(kernels.args.len() + n),
@@ -210,9 +205,7 @@ fn params(
         .zip(&entry.params)
         .map(|(param, declared)| {
             let value = match param {
-                Param::TensorMap(map) => {
-                    ParamValue::Map(map.clone(), number(&map.array).ok_or_else(missing)?)
-                }
+                Param::TensorMap(map) => ParamValue::Map(map.clone(), number(&map.array).ok_or_else(missing)?),
                 plain => ParamValue::Address(world.memories[number(plain).ok_or_else(missing)?].base),
             };
             Ok((declared.offset, declared.bytes, value))

@@ -15,8 +15,13 @@ const MOST_REGISTERS: u32 = 1 << 18;
 #[derive(Debug, Clone, Copy)]
 enum Name {
     /// A register, once it is used, and its bits.
-    Reg { slot: Option<u32>, bits: u32 },
-    Pred { slot: Option<u32> },
+    Reg {
+        slot: Option<u32>,
+        bits: u32,
+    },
+    Pred {
+        slot: Option<u32>,
+    },
     /// The address of a variable in its state space.
     Symbol(u64),
     Param(u32),
@@ -294,7 +299,8 @@ impl<'a> Parser<'a> {
     fn registers(&mut self) -> Result<()> {
         let kind = self.word()?;
         let bits = if kind.text == ".pred" { Some(0) } else { operand::bits(kind.text).filter(|b| *b >= 8) };
-        let bits = bits.ok_or_else(|| wrong(kind.line, &format!("registers of type {} are not supported", kind.text)))?;
+        let bits =
+            bits.ok_or_else(|| wrong(kind.line, &format!("registers of type {} are not supported", kind.text)))?;
         loop {
             let name = self.word()?;
             if self.eat("<") {

@@ -140,7 +140,8 @@ impl Warp {
                 _ => {}
             }
         }
-        let writes = matches!(inst.operands.first(), Some(Operand::Reg { .. } | Operand::Vector(_) | Operand::Pair(..)));
+        let writes =
+            matches!(inst.operands.first(), Some(Operand::Reg { .. } | Operand::Vector(_) | Operand::Pair(..)));
         let mut found = 0;
         for operand in inst.operands.iter().skip(usize::from(writes)) {
             visit(operand, &mut |reg| found |= self.poison.register(reg));

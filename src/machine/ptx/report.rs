@@ -51,7 +51,8 @@ fn shared_buffer(entry: &Entry, byte: usize) -> Option<(String, usize, usize)> {
     let declared = listing(entry).filter_map(|text| {
         let (name, rest) = text.trim().split_once(": shared ")?;
         let (kind, rest) = rest.split_once('[')?;
-        let count: usize = rest.split_once(']')?.0.split(", ").map(|n| n.parse::<usize>().ok()).product::<Option<_>>()?;
+        let count: usize =
+            rest.split_once(']')?.0.split(", ").map(|n| n.parse::<usize>().ok()).product::<Option<_>>()?;
         let offset: usize = rest.split_once('@')?.1.split(' ').next()?.parse().ok()?;
         let bits: usize = kind.trim_start_matches(|c: char| c.is_ascii_alphabetic()).parse().ok().unwrap_or(8);
         let bits = if kind.starts_with("tf") { 32 } else { bits };
@@ -90,7 +91,9 @@ fn element(at: At, kernels: &Kernels, entry: &Entry) -> Option<(String, String)>
 /// The statements of the kernel that read or write a buffer.
 fn statements<'a>(entry: &'a Entry, name: &str, write: bool) -> Vec<&'a str> {
     let named = format!("{name}[");
-    let uses = |text: &str| text.match_indices(&named).any(|(n, _)| !text[..n].ends_with(|c: char| c.is_alphanumeric() || c == '_'));
+    let uses = |text: &str| {
+        text.match_indices(&named).any(|(n, _)| !text[..n].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
+    };
     let all = listing(entry).map(str::trim).filter(|text| match text.split_once(" = ") {
         Some((to, from)) => uses(if write { to } else { from }),
         // Instructions name their operands without saying which are written.
@@ -100,12 +103,7 @@ fn statements<'a>(entry: &'a Entry, name: &str, write: bool) -> Vec<&'a str> {
 }
 
 /// The error of a fault.
-pub(in crate::machine::ptx) fn error(
-    stop: &Stop,
-    kernels: &Kernels,
-    kernel: &Kernel,
-    program: &Program<'_>,
-) -> Error {
+pub(in crate::machine::ptx) fn error(stop: &Stop, kernels: &Kernels, kernel: &Kernel, program: &Program<'_>) -> Error {
     let trap = &stop.halt.trap;
     let code = format!("ptx.{}", trap.code);
     let error = match trap.code {
@@ -137,9 +135,9 @@ pub(in crate::machine::ptx) fn error(
     error = error.within(format!("{who}, line {line}: `{}`{}", instruction(text, line), place(line)));
     if let Some(line) = trap.other.filter(|line| *line > 0) {
         let [gx, gy, _] = kernel.grid;
-        let block = trap.other_block.map_or(String::new(), |b| {
-            format!(" of block ({}, {}, {})", b % gx, b / gx % gy, b / gx / gy)
-        });
+        let block = trap
+            .other_block
+            .map_or(String::new(), |b| format!(" of block ({}, {}, {})", b % gx, b / gx % gy, b / gx / gy));
         let shown = instruction(text, line);
         error = error.within(format!("the other{block}, line {line}: `{shown}`{}", place(line)));
         if let Some(span) = line_of(text, line).filter(|_| line != inst.line) {

@@ -300,14 +300,7 @@ impl World {
 
     /// Notes that bytes are written, or (`copies`) that a copy to them begins, without writing them.
     #[inline]
-    pub fn note_write(
-        &mut self,
-        raw: &Raw,
-        lane: usize,
-        spot: Spot,
-        bytes: usize,
-        copies: bool,
-    ) -> Result<(), Trap> {
+    pub fn note_write(&mut self, raw: &Raw, lane: usize, spot: Spot, bytes: usize, copies: bool) -> Result<(), Trap> {
         let (units, site) = (self.units(spot, bytes), self.site());
         let memory = &mut self.memories[spot.memory];
         if memory.written.is_empty() {

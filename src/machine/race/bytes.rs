@@ -92,9 +92,7 @@ impl Clock {
         }
         let (warp, lane, copied) = match self.precise {
             true => clocks::who(stamp),
-            false => {
-                (((stamp & super::THREAD) >> 5) as usize, (stamp & 31) as usize, stamp & COPIED != 0)
-            }
+            false => (((stamp & super::THREAD) >> 5) as usize, (stamp & 31) as usize, stamp & COPIED != 0),
         };
         let copy = if copied { "a copy of " } else { "" };
         if warp >= self.warps.len() {

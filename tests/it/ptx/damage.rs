@@ -119,13 +119,17 @@ fn another<'a>(name: &'a str, used: &BTreeMap<String, BTreeSet<&'a str>>) -> Opt
 
 /// Whether operands may change places without a difference.
 fn commutes(opcode: &str) -> bool {
-    ["add.", "mul.", "and.", "or.", "xor.", "min.", "max.", "setp.eq", "setp.ne", "fma.", "mad."].iter().any(|o| opcode.starts_with(o))
+    ["add.", "mul.", "and.", "or.", "xor.", "min.", "max.", "setp.eq", "setp.ne", "fma.", "mad."]
+        .iter()
+        .any(|o| opcode.starts_with(o))
 }
 
 /// What may stand in the place of an instruction.
 fn changes<'a>(inst: &'a Inst<'a>, used: &BTreeMap<String, BTreeSet<&'a str>>) -> Vec<String> {
     let mut out = vec![String::new()];
-    let with = |operands: Vec<String>| render(&Inst { operands, ..Inst { guard: inst.guard, opcode: inst.opcode, operands: Vec::new() } });
+    let with = |operands: Vec<String>| {
+        render(&Inst { operands, ..Inst { guard: inst.guard, opcode: inst.opcode, operands: Vec::new() } })
+    };
     let guarded = |guard: Option<&str>| render(&Inst { guard, opcode: inst.opcode, operands: inst.operands.clone() });
     if let Some(guard) = inst.guard {
         out.push(guarded(None));
@@ -143,13 +147,19 @@ fn changes<'a>(inst: &'a Inst<'a>, used: &BTreeMap<String, BTreeSet<&'a str>>) -
         };
         for (k, register) in registers(operand).into_iter().enumerate() {
             // Of a vector the first register is enough.
-            if k < 2 && let Some(other) = another(register, used) {
+            if k < 2
+                && let Some(other) = another(register, used)
+            {
                 let at = operand.find(register).unwrap_or(0);
                 put(format!("{}{other}{}", &operand[..at], &operand[at + register.len()..]));
             }
         }
-        if let Some((base, rest)) = operand.strip_prefix('[').and_then(|o| o.strip_suffix(']')).map(|o| o.split_once('+').unwrap_or((o, "0"))) {
-            if let Ok(offset) = rest.parse::<i64>() && !base.contains(',') {
+        if let Some((base, rest)) =
+            operand.strip_prefix('[').and_then(|o| o.strip_suffix(']')).map(|o| o.split_once('+').unwrap_or((o, "0")))
+        {
+            if let Ok(offset) = rest.parse::<i64>()
+                && !base.contains(',')
+            {
                 put(format!("[{base}+{}]", offset + 4));
                 put(format!("[{base}+{}]", offset - 16));
             }
@@ -220,7 +230,9 @@ fn data(lines: &[&str]) -> BTreeSet<String> {
 pub fn mutants(text: &str) -> Vec<Mutant> {
     let lines: Vec<&str> = text.lines().collect();
     let mut used: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-    for register in lines.iter().filter(|l| parse(l).is_some()).flat_map(|l| registers(l.split("//").next().unwrap_or(""))) {
+    for register in
+        lines.iter().filter(|l| parse(l).is_some()).flat_map(|l| registers(l.split("//").next().unwrap_or("")))
+    {
         used.entry(class(register).unwrap_or("").to_string()).or_default().insert(register);
     }
     let tainted = data(&lines);
@@ -229,7 +241,8 @@ pub fn mutants(text: &str) -> Vec<Mutant> {
         let Some(inst) = parse(line) else { continue };
         let is_data = inst.operands.iter().skip(1).any(|o| registers(o).iter().any(|r| tainted.contains(*r)));
         for change in changes(&inst, &used) {
-            let reads = parse(&change).is_some_and(|i| i.operands.iter().skip(1).any(|o| registers(o).iter().any(|r| tainted.contains(*r))));
+            let reads = parse(&change)
+                .is_some_and(|i| i.operands.iter().skip(1).any(|o| registers(o).iter().any(|r| tainted.contains(*r))));
             let mut all = lines.clone();
             all[n] = &change;
             out.push(Mutant {

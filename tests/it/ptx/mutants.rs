@@ -113,7 +113,8 @@ fn damaged_ptx_is_found_or_does_the_same() {
             let verdict = subject.judge(mutant);
             counts[verdict as usize] += 1;
             if verdict == Verdict::Survives {
-                let known = SURVIVORS.iter().position(|(n, w, _)| (n.is_empty() || *n == name) && mutant.what.contains(w));
+                let known =
+                    SURVIVORS.iter().position(|(n, w, _)| (n.is_empty() || *n == name) && mutant.what.contains(w));
                 match known {
                     Some(known) => used[known] = true,
                     None => left.push(format!("{name}, line {}: {}", mutant.line, mutant.what)),

@@ -50,8 +50,20 @@ fn least(x: f64, y: f64) -> f64 {
     match (x.is_nan(), y.is_nan()) {
         (true, _) => y,
         (_, true) => x,
-        _ if x == y => if x.is_sign_negative() { x } else { y },
-        _ => if x < y { x } else { y },
+        _ if x == y => {
+            if x.is_sign_negative() {
+                x
+            } else {
+                y
+            }
+        }
+        _ => {
+            if x < y {
+                x
+            } else {
+                y
+            }
+        }
     }
 }
 
@@ -59,8 +71,20 @@ fn most(x: f64, y: f64) -> f64 {
     match (x.is_nan(), y.is_nan()) {
         (true, _) => y,
         (_, true) => x,
-        _ if x == y => if x.is_sign_negative() { y } else { x },
-        _ => if x > y { x } else { y },
+        _ if x == y => {
+            if x.is_sign_negative() {
+                y
+            } else {
+                x
+            }
+        }
+        _ => {
+            if x > y {
+                x
+            } else {
+                y
+            }
+        }
     }
 }
 

@@ -37,14 +37,8 @@ impl Decoder<'_> {
     fn access(&mut self, inst: &Inst, op: &mut Op) -> Result<bool> {
         let loads = inst.opcode[0] == "ld";
         let Some((kind, rest)) = inst.opcode[1..].split_last() else { return Ok(false) };
-        let mut access = Access {
-            space: Space::Generic,
-            offset: 0,
-            bytes: 0,
-            values: Vec::new(),
-            signed: None,
-            constant: false,
-        };
+        let mut access =
+            Access { space: Space::Generic, offset: 0, bytes: 0, values: Vec::new(), signed: None, constant: false };
         let mut count = 1;
         for modifier in rest {
             match modifier.as_str() {
@@ -141,7 +135,8 @@ impl Decoder<'_> {
             _ => {}
         }
         let own: Vec<&str> = rest.iter().copied().filter(|m| !m.starts_with("L2::")).collect();
-        let (true, cg) = (matches!(own[..], ["ca" | "cg", "shared" | "shared::cta", "global"]), own.first() == Some(&"cg"))
+        let (true, cg) =
+            (matches!(own[..], ["ca" | "cg", "shared" | "shared::cta", "global"]), own.first() == Some(&"cg"))
         else {
             return Ok(false);
         };

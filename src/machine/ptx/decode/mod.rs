@@ -15,8 +15,7 @@ use std::collections::HashMap;
 /// # Errors
 /// An instruction that the simulator does not have: its line and its text are named.
 pub(in crate::machine::ptx) fn entry(entry: &Entry) -> Result<Code> {
-    let code =
-        Code { registers: entry.registers, predicates: entry.predicates, unit: 16, ..Code::default() };
+    let code = Code { registers: entry.registers, predicates: entry.predicates, unit: 16, ..Code::default() };
     let mut decoder = Decoder { entry, code, pool: HashMap::new() };
     for inst in &entry.insts {
         let op = decoder.op(inst).map_err(|e| e.within(format!("line {}: {}", inst.line, inst.name())))?;
