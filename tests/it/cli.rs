@@ -56,6 +56,12 @@ fn run_checks_the_result_and_says_how_long_it_took() {
     assert!(text.contains("checked against f64: the largest error is 0."), "{text}");
     let text = good(&["run", "--gemm", "33x17x9", "--dtype", "f16", "--layout", "TN", "--device", "cpu"]);
     assert!(text.contains("gemm 33x17x9 f16>f32>f16 TN"), "{text}");
+    let text = good(&["run", "examples/window_sum_cooperative.loom", "--device", "ptx"]);
+    assert!(text.contains("ran as PTX on the CPU machine, thread by thread, in "), "{text}");
+    assert!(text.contains("checked against f64: the largest error is 0."), "{text}");
+    // Sizes are reduced as they are for the CPU machine.
+    let text = good(&["run", "--gemm", "33x17x9", "--dtype", "f16", "--layout", "TN", "--device", "ptx"]);
+    assert!(text.contains("gemm 33x17x9 f16>f32>f16 TN"), "{text}");
 }
 
 #[test]
