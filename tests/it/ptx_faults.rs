@@ -1,5 +1,6 @@
-//! Damaged PTX: matrix and asynchronous instructions of emitted kernels are removed, get other operands or other numbers. The simulator finds
-//! each fault, as an error or as a wrong result, or the fault is one that cannot change a result.
+//! Damaged PTX: matrix and asynchronous instructions of emitted kernels are removed, get other operands or other
+//! numbers. The simulator finds each fault, as an error or as a wrong result, or the fault is one that cannot change a
+//! result.
 
 use crate::cases::examples;
 use crate::differential::{POLICIES, arguments};
@@ -9,7 +10,7 @@ use warploom::machine::{Limits, Mode, Options, run_ptx};
 use warploom::{Array, Schedule, codegen};
 
 /// Examples with the sizes that their tiles divide, each with instructions that no other has.
-const SUBJECTS: [(&str, [i64; 3]); 9] = [
+const SUBJECTS: [(&str, [i64; 3]); 10] = [
     ("mma_f16", [128, 128, 96]),
     ("mma_f16_nn", [128, 128, 96]),
     ("mma_s8", [128, 128, 128]),
@@ -19,6 +20,7 @@ const SUBJECTS: [(&str, [i64; 3]); 9] = [
     ("wgmma_f16_alternate", [256, 128, 320]),
     ("wgmma_f16_registers", [128, 128, 576]),
     ("wgmma_s8", [128, 128, 768]),
+    ("worked_example", [256, 512, 256]),
 ];
 
 /// Instances of the same fault that are tried in a kernel; all where `WARPLOOM_ALL` is set.
@@ -46,6 +48,7 @@ fn removed(line: &str) -> Option<Fault> {
         "stmatrix",
         "wmma.",
         "barrier.cluster",
+        "{ .reg .b32 there; mapa",
     ];
     if line.starts_with("mbarrier.try_wait") || line.starts_with("mbarrier.test_wait") {
         return Some(("passed", "setp.eq.u32 over, 0, 0;".to_string()));

@@ -1,7 +1,7 @@
 //! Recommended products as PTX: what LLVM emits for each chip runs on the CPU, in every order, and is held against f64.
 //!
-//! A sample of types, layouts, chips and sizes runs in every test; all types and layouts on every chip, and as many random sizes as the
-//! issue asks for, where `WARPLOOM_ALL` is set.
+//! A sample of types, layouts, chips and sizes runs in every test; all types and layouts on every chip, and as many
+//! random sizes as the issue asks for, where `WARPLOOM_ALL` is set.
 
 use super::judge::is_beyond;
 use super::table::{Case, TYPES};
@@ -13,25 +13,28 @@ use warploom::{Array, Error, Result, Target, codegen};
 
 /// Extents that end at something: tiles, instructions, vectors, bytes.
 const EXTENTS: [i64; 16] = [1, 7, 8, 16, 31, 48, 64, 65, 80, 96, 100, 128, 136, 160, 192, 256];
+/// Extents that tiles divide; every other case has these, so that the instructions of a chip are used.
+const WHOLE: [i64; 4] = [64, 128, 192, 256];
 /// Multiply-adds of a case, so that it takes a moment.
-const MOST: i64 = 1 << 21;
+const MOST: i64 = 1 << 22;
 /// Cases of a usual run, and the distance between them: coprime to the number of types, layouts and chips.
-const USUAL: usize = 26;
+const USUAL: usize = 28;
 const STEP: usize = 11;
 
+/// The chips. Their number, that of the types and that of the layouts have no common divisor, so that the cases count
+/// up all three at once.
 fn chips() -> Vec<Target> {
     Target::ALL.into_iter().filter(|t| t.sm <= 90).collect()
 }
 
-/// The n-th case: each types, layout and chip comes up in turn, at sizes that the seed draws.
+/// The n-th case, at a size that the seed draws.
 fn case(n: usize, seed: u64) -> (Case, Target) {
     let mut rng = fastrand::Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(n as u64));
     let chips = chips();
-    let types = TYPES[n % TYPES.len()];
-    let layout = Layout::ALL[n / TYPES.len() % 4];
-    let target = chips[n / TYPES.len() / 4 % chips.len()];
+    let (types, layout, target) = (TYPES[n % TYPES.len()], Layout::ALL[n % 4], chips[n % chips.len()]);
+    let extents = if rng.bool() { &WHOLE[..] } else { &EXTENTS[..] };
     let size = loop {
-        let size: [i64; 3] = std::array::from_fn(|_| EXTENTS[rng.usize(..EXTENTS.len())]);
+        let size: [i64; 3] = std::array::from_fn(|_| extents[rng.usize(..extents.len())]);
         if size.iter().product::<i64>() <= MOST {
             break size;
         }

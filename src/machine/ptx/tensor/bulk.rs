@@ -1,14 +1,15 @@
 //! Bulk copies between device memory and shared memory (PTX ISA, "cp.async.bulk", "cp.async.bulk.tensor").
 //!
-//! A load lands at any time from its start on; its bytes hold nothing until then. When it has landed, its mbarrier counts its bytes, and
-//! whoever sees that phase end comes after it. A store reads and writes at any time until its thread has waited for its group. The
-//! verdict on races depends on none of these times. Prefetches are hints: their addresses are checked.
+//! A load lands at any time from its start on; its bytes hold nothing until then. When it has landed, its mbarrier
+//! counts its bytes, and whoever sees that phase end comes after it. A store reads and writes at any time until its
+//! thread has waited for its group. The verdict on races depends on none of these times. Prefetches are hints: their
+//! addresses are checked.
 
 use super::super::inst::{Inst, Operand};
 use super::super::trap::Trap;
 use super::super::warp::{Context, LANES};
 use super::super::world::{Space, Spot, World};
-use super::mbarrier::Mbarriers;
+use super::mbarrier::{Mbarriers, landing};
 use super::operands::{address, count, unsupported};
 use super::tensor_map::{Map, Run};
 use super::tile::swizzled;
@@ -271,7 +272,7 @@ impl Copies {
                 return Err(Trap::lane("ended", lane, message));
             }
             let clocks = &context.world.clock.clocks;
-            let by = By { warp: context.warp.number, lane, agent: clocks.landing(mbarrier) };
+            let by = By { warp: context.warp.number, lane, agent: landing(mbarrier, clocks) };
             if context.world.races && !mbarriers.is_visible_to_copies(mbarrier, by, clocks) {
                 let message = format!(
                     "a copy completes on {}, whose initialisation it may not see: fence.mbarrier_init is missing",
@@ -420,7 +421,7 @@ fn fetch(
     mbarrier: usize,
 ) -> std::result::Result<Vec<u8>, Trap> {
     let mut data = vec![0; request.map.box_bytes()];
-    let by = By { warp: context.warp.number, lane, agent: context.world.clock.clocks.landing(mbarrier) };
+    let by = By { warp: context.warp.number, lane, agent: landing(mbarrier, &context.world.clock.clocks) };
     let raw = context.world.access(by, false);
     for run in request.map.runs(&request.first) {
         let spot = in_array(context.world, request.array, &run, lane)?;

@@ -1,11 +1,11 @@
-//! Clusters, proxy fences, register counts of warpgroups and grid dependencies (PTX ISA, "barrier.cluster", "mapa", "fence.proxy",
-//! "setmaxnreg", "griddepcontrol").
+//! Clusters, proxy fences, register counts of warpgroups and grid dependencies (PTX ISA, "barrier.cluster", "mapa",
+//! "fence.proxy", "setmaxnreg", "griddepcontrol").
 //!
 //! # Registers
 //!
-//! A block of W warps has 65536 registers; each warp begins with the largest multiple of 8 for a thread that they suffice for, at most
-//! 255. `setmaxnreg.dec` gives registers back, `setmaxnreg.inc` waits until there are as many as it asks for. The warps of a warpgroup
-//! execute the same ones.
+//! A block of W warps has 65536 registers; each warp begins with the largest multiple of 8 for a thread that they
+//! suffice for, at most 255. `setmaxnreg.dec` gives registers back, `setmaxnreg.inc` waits until there are as many as
+//! it asks for. The warps of a warpgroup execute the same ones.
 
 use super::super::inst::Inst;
 use super::super::trap::Trap;

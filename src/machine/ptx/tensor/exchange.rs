@@ -1,7 +1,8 @@
-//! ldmatrix, stmatrix and movmatrix: matrices of 8 rows of 8 elements of 16 bits (PTX ISA, "ldmatrix", "stmatrix", "movmatrix").
+//! ldmatrix, stmatrix and movmatrix: matrices of 8 rows of 8 elements of 16 bits (PTX ISA, "ldmatrix", "stmatrix",
+//! "movmatrix").
 //!
-//! Lane l holds elements 2 (l mod 4) and the next of row l div 4; with `.trans`, of column l div 4. The address of row r of matrix m is
-//! lane 8 m + r's.
+//! Lane l holds elements 2 (l mod 4) and the next of row l div 4; with `.trans`, of column l div 4. The address of row
+//! r of matrix m is lane 8 m + r's.
 
 use super::super::inst::Inst;
 use super::super::trap::Trap;

@@ -1,5 +1,5 @@
-//! Where the elements of mma fragments are (PTX ISA, "Matrix Fragments for mma.m8n8k16" to "mma.m16n8k64" and "Register Fragments for
-//! wgmma.mma_async").
+//! Where the elements of mma fragments are (PTX ISA, "Matrix Fragments for mma.m8n8k16" to "mma.m16n8k64" and "Register
+//! Fragments for wgmma.mma_async").
 //!
 //! With g = lane / 4 and t = lane % 4, and k counted in registers of 32 bits:
 //!
@@ -11,8 +11,8 @@
 //! | C and D of 32 bits | row g + 8 (r div 2 mod 2), column 8 (r div 4) + 2 t + r mod 2 |
 //! | C and D of f16 | row g + 8 (r mod 2), columns 8 (r div 2) + 2 t and the next one |
 //!
-//! In a word the lowest k is in the lowest bits. wgmma's accumulators are those of m16n8, one after the other, and a warp of the
-//! warpgroup has the 16 rows that its number says.
+//! In a word the lowest k is in the lowest bits. wgmma's accumulators are those of m16n8, one after the other, and a
+//! warp of the warpgroup has the 16 rows that its number says.
 
 use super::number::Number;
 use crate::dtype::DType;
@@ -265,8 +265,8 @@ mod tests {
 
     #[test]
     fn accumulators_of_wgmma_are_where_the_isa_has_them() {
-        // "Register Fragments for D": d(4 j + 0), d(4 j + 1) are of row groupID, columns 8 j + 2 t and the next; the next two of
-        // row groupID + 8; in f16, register 2 j and 2 j + 1.
+        // "Register Fragments for D": d(4 j + 0), d(4 j + 1) are of row groupID, columns 8 j + 2 t and the next; the
+        // next two of row groupID + 8; in f16, register 2 j and 2 j + 1.
         for columns in [8, 24, 256] {
             let count = columns / 2;
             let wide: Vec<Lanes> = (0..count)

@@ -1,11 +1,16 @@
-//! Mbarriers: phases that end when all arrivals have come and all bytes that they expect have landed (PTX ISA, "mbarrier").
+//! Mbarriers: phases that end when all arrivals have come and all bytes that they expect have landed (PTX ISA,
+//! "mbarrier").
 //!
-//! An mbarrier is where `mbarrier.init` has put it; its 8 bytes hold a pattern, so that whatever else is written there is found. A wait
-//! that sees a phase end learns what all who arrived in it had seen, and the copies that landed in it. A wait is told the parity of a phase
-//! alone: it passes when the phase that is current has the other parity.
+//! An mbarrier is where `mbarrier.init` has put it; its 8 bytes hold a pattern, so that whatever else is written there
+//! is found. A wait that sees a phase end learns what all who arrived in it had seen, and the copies that landed in it.
 //!
-//! A try_wait blocks until the phase is over. So does a test_wait that is repeated although nothing has changed since it failed: it is
-//! the wait of a loop, and a deadlock is then seen as one.
+//! A wait is told the parity of a phase alone: it passes when the phase that is current has the other parity. So a wait
+//! that passes behind phase p is right in every order only if its thread knows that phase p - 1 is over, and if phase p
+//! + 1 cannot end before the thread has passed; one that blocks in phase p, only if its thread knows that phase p - 1
+//! is over. What happens before what decides both.
+//!
+//! A try_wait blocks until the phase is over. So does a test_wait that is repeated although nothing has changed since
+//! it failed: it is the wait of a loop, and a deadlock is then seen as one.
 
 use super::super::inst::{Entry, Inst};
 use super::super::trap::Trap;
@@ -137,6 +142,8 @@ struct Mbarrier {
     seen: u64,
     arriving: Seen,
     done: Seen,
+    /// The warp, its lanes, all that it has and the time of each wait that passed behind the last phase that is over.
+    waited: Vec<((usize, u32, u32), u64)>,
     last: String,
 }
 
@@ -150,6 +157,16 @@ pub(super) struct Mbarriers {
     waiting: BTreeMap<(usize, u32), (usize, u64)>,
     /// The last failure of a test_wait, by warp and line: what had happened until then.
     failed: BTreeMap<(usize, u32), u64>,
+}
+
+/// The agent of the copies that complete on an mbarrier.
+pub(super) fn landing(number: usize, clocks: &Clocks) -> usize {
+    clocks.landing(2 * number)
+}
+
+/// The agent that ends the phases of an mbarrier; its times are numbers of phases.
+fn phases(number: usize, clocks: &Clocks) -> usize {
+    clocks.landing(2 * number + 1)
 }
 
 fn wrong(code: &'static str, lane: usize, name: &str, what: &str) -> Trap {
@@ -207,6 +224,7 @@ impl Mbarriers {
             seen: 0,
             arriving: Seen::default(),
             done: Seen::default(),
+            waited: Vec::new(),
             last: String::new(),
         };
         match self.all.get_mut(number) {
@@ -217,8 +235,8 @@ impl Mbarriers {
         Ok(())
     }
 
-    /// The mbarrier at an address, for a lane of a warp: it has to be one, still, and its initialisation has to come first. `remote`: it may
-    /// be of another block.
+    /// The mbarrier at an address, for a lane of a warp: it has to be one, still, and its initialisation has to come
+    /// first. `remote`: it may be of another block.
     pub fn at(
         &self,
         context: &Context<'_>,
@@ -309,7 +327,7 @@ impl Mbarriers {
     /// So many bytes of a bulk copy have landed.
     pub fn land(&mut self, number: usize, bytes: u64, lane: usize, world: &mut World) -> std::result::Result<(), Trap> {
         let now = world.clock.tick();
-        let agent = world.clock.clocks.landing(number);
+        let agent = landing(number, &world.clock.clocks);
         let slot = &mut self.all[number];
         slot.bytes -= bytes as i64;
         slot.filled = slot.over + 1;
@@ -331,6 +349,13 @@ impl Mbarriers {
             slot.over += 1;
             slot.left = slot.arrivals;
             slot.done = std::mem::take(&mut slot.arriving);
+            if world.races && !slot.waited.iter().all(|(who, at)| slot.done.has(*who, *at)) {
+                let what = "may end a phase before a thread that waits for the one before has passed: the parity no longer tells the \
+                            two apart";
+                return Err(wrong("phase", lane, &slot.name, what));
+            }
+            slot.waited.clear();
+            slot.done.add(phases(number, &world.clock.clocks), slot.over);
             world.progress += 1;
         }
         Ok(())
@@ -347,6 +372,15 @@ impl Mbarriers {
             let wanted = context.value(&operands[2], lane);
             let over = self.all[number].over;
             let is_over = if parity { over % 2 != wanted & 1 } else { over > wanted };
+            let ended = if is_over { over.saturating_sub(1) } else { over };
+            let clocks = &context.world.clock.clocks;
+            if parity && context.world.races && !clocks.knows((warp, lane), phases(number, clocks), ended) {
+                let what = format!(
+                    "is waited for by a thread that does not know that {ended} of its phases are over: the wait may see a phase of the \
+                     same parity that is not its own"
+                );
+                return Err(wrong("phase", lane, &self.all[number].name, &what));
+            }
             match is_over {
                 true => passed.push((lane, number)),
                 false => open = Some((number, wanted)),
@@ -368,9 +402,11 @@ impl Mbarriers {
             context.set(&operands[0], lane, 1);
             *masks.entry(number).or_default() |= 1 << lane;
         }
+        let now = context.world.clock.tick();
         for (number, mask) in masks {
             let slot = &mut self.all[number];
             slot.seen = slot.seen.max(slot.over);
+            slot.waited.push(((warp, mask, full), now));
             context.world.clock.clocks.acquire(warp, mask, full, &slot.done);
         }
         if open.is_none() {

@@ -1,5 +1,5 @@
-//! mma.sync: a warp multiplies fragments and adds to a fragment (PTX ISA, "mma"). The arithmetic is `number`'s, the places of the
-//! elements are `fragment`'s.
+//! mma.sync: a warp multiplies fragments and adds to a fragment (PTX ISA, "mma"). The arithmetic is `number`'s, the
+//! places of the elements are `fragment`'s.
 
 use super::super::inst::Inst;
 use super::super::trap::Trap;

@@ -1,15 +1,17 @@
 //! Matrix and asynchronous instructions: mma, ldmatrix, stmatrix, wmma, wgmma, mbarriers, bulk copies, clusters.
 //!
-//! Everything here is written from the PTX ISA, not from warploom's instruction rows, layouts or code generator, so that it is a second
-//! opinion on where an element is: `fragment` and `opaque` (registers), `exchange` (ldmatrix), `tile` (descriptors and swizzles).
+//! Everything here is written from the PTX ISA, not from warploom's instruction rows, layouts or code generator, so
+//! that it is a second opinion on where an element is: `fragment` and `opaque` (registers), `exchange` (ldmatrix),
+//! `tile` (descriptors and swizzles).
 //!
 //! # What is asynchronous
 //!
-//! An asynchronous operation is an agent of its own ([`crate::machine::clocks`]): the bulk loads that complete on an mbarrier, the
-//! bulk stores of a warp, the wgmmas of a warp. Threads know of it only behind the wait that covers it, and it knows of writes of threads
-//! only behind a proxy fence. A bulk load lands, and a bulk store reads and writes, at any time between its start and that wait, as the
-//! policy draws. A wgmma computes when it starts, but reads shared memory as an agent until its group has been waited for, and until then
-//! nothing else may touch its registers; so the verdict is that of the worst time.
+//! An asynchronous operation is an agent of its own ([`crate::machine::clocks`]): the bulk loads that complete on an
+//! mbarrier, the bulk stores of a warp, the wgmmas of a warp. Threads know of it only behind the wait that covers it,
+//! and it knows of writes of threads only behind a proxy fence. A bulk load lands, and a bulk store reads and writes,
+//! at any time between its start and that wait, as the policy draws. A wgmma computes when it starts, but reads shared
+//! memory as an agent until its group has been waited for, and until then nothing else may touch its registers; so the
+//! verdict is that of the worst time.
 
 mod bulk;
 mod cluster;
@@ -33,7 +35,10 @@ use crate::error::Result;
 
 /// A decoded instruction of this module.
 #[derive(Debug, Clone)]
-pub(in crate::machine::ptx) enum Op {
+pub(in crate::machine::ptx) struct Op(Decoded);
+
+#[derive(Debug, Clone)]
+enum Decoded {
     Mma(mma::Mma),
     Exchange(exchange::Exchange),
     Wmma(wmma::Wmma),
@@ -105,48 +110,55 @@ impl State {
 /// An instruction of this module with a form or with operands that it does not have.
 pub(in crate::machine::ptx) fn decode(inst: &Inst, _entry: &Entry) -> Result<Option<Op>> {
     let second = inst.opcode.get(1).map_or("", String::as_str);
-    Ok(Some(match (inst.opcode[0].as_str(), second) {
-        ("mma", _) => Op::Mma(mma::Mma::decode(inst)?),
-        ("ldmatrix" | "stmatrix" | "movmatrix", _) => Op::Exchange(exchange::Exchange::decode(inst)?),
-        ("wmma", _) => Op::Wmma(wmma::Wmma::decode(inst)?),
-        ("wgmma", _) => Op::Wgmma(wgmma::Wgmma::decode(inst)?),
-        ("mbarrier", _) => Op::Mbarrier(mbarrier::Op::decode(inst)?),
-        ("cp", "async") if inst.has("bulk") => Op::Bulk(bulk::Bulk::decode(inst)?),
+    let decoded = match (inst.opcode[0].as_str(), second) {
+        ("mma", _) => Decoded::Mma(mma::Mma::decode(inst)?),
+        ("ldmatrix" | "stmatrix" | "movmatrix", _) => Decoded::Exchange(exchange::Exchange::decode(inst)?),
+        ("wmma", _) => Decoded::Wmma(wmma::Wmma::decode(inst)?),
+        ("wgmma", _) => Decoded::Wgmma(wgmma::Wgmma::decode(inst)?),
+        ("mbarrier", _) => Decoded::Mbarrier(mbarrier::Op::decode(inst)?),
+        ("cp", "async") if inst.has("bulk") => Decoded::Bulk(bulk::Bulk::decode(inst)?),
         ("cp", "reduce") => return Err(operands::unsupported(inst, "bulk reductions are not supported")),
-        ("prefetch", "tensormap") => Op::Bulk(bulk::Bulk::PrefetchMap),
+        ("prefetch", "tensormap") => {
+            operands::count(inst, 1..=1)?;
+            Decoded::Bulk(bulk::Bulk::PrefetchMap)
+        }
         ("fence", "proxy" | "mbarrier_init")
         | ("barrier", "cluster")
-        | ("mapa" | "setmaxnreg" | "griddepcontrol", _) => Op::Cluster(cluster::Op::decode(inst)?),
+        | ("mapa" | "setmaxnreg" | "griddepcontrol", _) => Decoded::Cluster(cluster::Op::decode(inst)?),
         _ => return Ok(None),
-    }))
+    };
+    Ok(Some(Op(decoded)))
 }
 
 /// Whether the instruction needs vector clocks: it orders accesses of some warps, or another agent accesses memory.
 pub(in crate::machine::ptx) fn needs_clocks(op: &Op) -> bool {
     matches!(
-        op,
-        Op::Wgmma(_) | Op::Mbarrier(_) | Op::Bulk(_) | Op::Cluster(cluster::Op::Fence | cluster::Op::Arrive { .. })
+        op.0,
+        Decoded::Wgmma(_)
+            | Decoded::Mbarrier(_)
+            | Decoded::Bulk(_)
+            | Decoded::Cluster(cluster::Op::Fence | cluster::Op::Arrive { .. })
     )
 }
 
 /// Executes the instruction for the lanes of the context's mask.
 pub(in crate::machine::ptx) fn step(op: &Op, context: &mut Context<'_>) -> std::result::Result<Next, Trap> {
     let warp = context.warp.number;
-    if context.world.tensor.is_watching(warp) && !matches!(op, Op::Wgmma(_)) {
+    if context.world.tensor.is_watching(warp) && !matches!(op.0, Decoded::Wgmma(_)) {
         context.world.tensor.touch(warp, context.inst)?;
     }
-    match op {
-        Op::Mma(op) => op.step(context)?,
-        Op::Exchange(op) => op.step(context)?,
-        Op::Wmma(op) => op.step(context)?,
+    match &op.0 {
+        Decoded::Mma(op) => op.step(context)?,
+        Decoded::Exchange(op) => op.step(context)?,
+        Decoded::Wmma(op) => op.step(context)?,
         _ => {
             // The state is apart from the world meanwhile: both are changed.
             let mut state = std::mem::take(&mut context.world.tensor);
-            let next = match op {
-                Op::Wgmma(op) => op.step(&mut state.products, context).map(|()| Next::Go),
-                Op::Mbarrier(op) => op.step(&mut state.mbarriers, context),
-                Op::Bulk(op) => op.step(&mut state.bulk, &mut state.mbarriers, context).map(|()| Next::Go),
-                Op::Cluster(op) => op.step(&mut state.cluster, &mut state.mbarriers, context),
+            let next = match &op.0 {
+                Decoded::Wgmma(op) => op.step(&mut state.products, context).map(|()| Next::Go),
+                Decoded::Mbarrier(op) => op.step(&mut state.mbarriers, context),
+                Decoded::Bulk(op) => op.step(&mut state.bulk, &mut state.mbarriers, context).map(|()| Next::Go),
+                Decoded::Cluster(op) => op.step(&mut state.cluster, &mut state.mbarriers, context),
                 _ => Ok(Next::Go),
             };
             context.world.tensor = state;

@@ -10,8 +10,8 @@
 //! - tf32 operands: the lower 13 bits are ignored.
 //! - Integers: sums wrap modulo 2^32.
 //!
-//! The simulator of Lowered programs has the same model, so the two agree bit for bit on any data. A tensor core truncates instead of
-//! rounding and adds groups of products at once; the bounds of `reference` allow for both.
+//! The simulator of Lowered programs has the same model, so the two agree bit for bit on any data. A tensor core
+//! truncates instead of rounding and adds groups of products at once; the bounds of `reference` allow for both.
 
 use crate::dtype::DType;
 use crate::machine::value::fp8_to_f32;
@@ -95,8 +95,8 @@ pub(super) fn is_integer(dtype: DType) -> bool {
     matches!(dtype, DType::S8 | DType::U8 | DType::S4 | DType::U4)
 }
 
-/// Adds the products of A (rows of `depth` elements) and B (`depth` rows of `columns` elements) to the accumulators (rows of `columns`
-/// elements).
+/// Adds the products of A (rows of `depth` elements) and B (`depth` rows of `columns` elements) to the accumulators
+/// (rows of `columns` elements).
 pub(super) fn multiply<N: Number>(sums: &mut [N], a: &[N], b: &[N], columns: usize, depth: usize) {
     for (sums, a) in sums.chunks_exact_mut(columns).zip(a.chunks_exact(depth)) {
         for (x, b) in a.iter().zip(b.chunks_exact(columns)) {

@@ -1,8 +1,10 @@
-//! Fragments of wmma (PTX ISA, "Matrix Fragments for WMMA"): how many registers each has, and a place for every element.
+//! Fragments of wmma (PTX ISA, "Matrix Fragments for WMMA"): how many registers each has, and a place for every
+//! element.
 //!
-//! Which register of which lane holds which element is not specified. Here it is a permutation that depends on the matrix, its layout,
-//! its type and the shape, so that a program which assumes any place, or exchanges fragments of different kinds, computes something else.
-//! f16 fragments of A and B hold elements several times; the copies have to agree.
+//! Which register of which lane holds which element is not specified. Here it is a permutation that depends on the
+//! matrix, its layout, its type and the shape, so that a program which assumes any place, or exchanges fragments of
+//! different kinds, computes something else. f16 fragments of A and B hold elements several times; the copies have to
+//! agree.
 
 use super::fragment::Lanes;
 use crate::dtype::DType;
@@ -30,7 +32,8 @@ pub(super) struct Fragment {
 const STEP: usize = 37;
 
 impl Fragment {
-    /// The fragment of a matrix for `.m16n16k16` and the like; `row` is the layout of A and B. `None`: the ISA has no such fragment.
+    /// The fragment of a matrix for `.m16n16k16` and the like; `row` is the layout of A and B. `None`: the ISA has no
+    /// such fragment.
     pub fn of(matrix: Matrix, [m, n, k]: [usize; 3], dtype: DType, row: bool) -> Option<Fragment> {
         let (rows, columns) = match matrix {
             Matrix::A => (m, k),

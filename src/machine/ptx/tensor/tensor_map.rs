@@ -1,7 +1,9 @@
-//! Tensor maps: where the bytes of a box are in an array (CUDA Driver API, `cuTensorMapEncodeTiled`; PTX ISA, "Tensors").
+//! Tensor maps: where the bytes of a box are in an array (CUDA Driver API, `cuTensorMapEncodeTiled`; PTX ISA,
+//! "Tensors").
 //!
-//! A map counts dimensions from the innermost, whose elements are adjacent. A box begins at any coordinates, also negative ones; what it
-//! has outside of the array is read as zero and is not written. In shared memory a box is dense, its innermost dimension fastest, before the swizzle.
+//! A map counts dimensions from the innermost, whose elements are adjacent. A box begins at any coordinates, also
+//! negative ones; what it has outside of the array is read as zero and is not written. In shared memory a box is dense,
+//! its innermost dimension fastest, before the swizzle.
 
 use crate::kernel::TensorMap;
 

@@ -17,8 +17,8 @@
 //! | m, n | 16 | 16 (r mod 8) + leading (r div 8) + stride c |
 //! | m, n | 32 to 128 | W (r mod 8) + stride (r div 8) + 16 (c mod W/16) + leading (c div W/16) |
 //!
-//! bytes behind the start. The swizzle then exchanges bits of that address: bits 4 and up with bits 7 and up, one bit for W of 32, two
-//! for 64, three for 128.
+//! bytes behind the start. The swizzle then exchanges bits of that address: bits 4 and up with bits 7 and up, one bit
+//! for W of 32, two for 64, three for 128.
 
 /// A decoded descriptor; everything in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn without_a_swizzle_cores_are_eight_rows_of_one_chunk() {
-        // "No-swizzle, K-major": core matrices of 8 x 16 bytes, contiguous; the leading offset goes along k, the stride along m.
+        // "No-swizzle, K-major": core matrices of 8 x 16 bytes, contiguous; the leading offset goes along k, the stride
+        // along m.
         let d = Descriptor::decode(encode(0x400, 128, 256, 0));
         assert_eq!(d.address(true, 0, 0), 0x400);
         assert_eq!(d.address(true, 7, 0), 0x400 + 7 * 16);

@@ -1,7 +1,7 @@
 //! wgmma: the four warps of a warpgroup multiply tiles, each computing 16 of the 64 rows (PTX ISA, "wgmma.mma_async").
 //!
-//! A wgmma reads shared memory, and its registers belong to it, from its start until its warp has waited for its group. What is
-//! checked besides the bytes:
+//! A wgmma reads shared memory, and its registers belong to it, from its start until its warp has waited for its group.
+//! What is checked besides the bytes:
 //!
 //! - `wgmma.fence` lies between an ordinary access of a register and a wgmma that accumulates in it or takes A from it;
 //! - no ordinary instruction touches the registers of a wgmma under way, and no wgmma of another shape does;

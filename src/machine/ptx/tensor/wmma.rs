@@ -1,8 +1,9 @@
-//! wmma: a warp loads, multiplies and stores whole matrices in opaque fragments (PTX ISA, "wmma.load", "wmma.mma", "wmma.store").
+//! wmma: a warp loads, multiplies and stores whole matrices in opaque fragments (PTX ISA, "wmma.load", "wmma.mma",
+//! "wmma.store").
 //!
-//! The address of a matrix is a multiple of the fragment's bytes (PTX ISA, "Matrix Storage for WMMA"). The PTX ISA asks the same of the
-//! distance between lines, the CUDA C++ Programming Guide ("Warp Matrix Functions", ldm) for a multiple of 16 bytes: the smaller of the two is
-//! checked.
+//! The address of a matrix is a multiple of the fragment's bytes (PTX ISA, "Matrix Storage for WMMA"). The PTX ISA asks
+//! the same of the distance between lines, the CUDA C++ Programming Guide ("Warp Matrix Functions", ldm) for a multiple
+//! of 16 bytes: the smaller of the two is checked.
 
 use super::super::inst::Inst;
 use super::super::trap::Trap;
