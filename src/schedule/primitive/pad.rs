@@ -56,7 +56,7 @@ pub static PRIMITIVE: Primitive = Primitive {
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let refusal = Refusal::new("pad", func);
     let block = find::block(func, args.get_word("block")?)?;
-    let plan = Check { refusal, func, block }.all(args.get_multiples("multiples")?, 0)?;
+    let plan = Check { refusal, func, block, more: 0 }.all(args.get_multiples("multiples")?)?;
     let made = names(func, &plan, "pad", &args.names)?;
     let names = made.iter().map(|m| m.stage.clone()).chain(made.iter().flat_map(|m| m.loops.clone())).collect();
     Ok(Applied { func: rewrite(func.clone(), block.name, &plan, &made), names })
@@ -125,9 +125,12 @@ fn add_buffer(func: &mut Func, access: &Access, made: &Made) -> BufferId {
 fn filled(func: &mut Func, read: &Access, to: BufferId, fill: Option<Expr>, made: &Made) -> Stmt {
     let fill = fill.unwrap_or_else(|| Expr::constant(func.buffer(read.buffer).dtype, 0.0));
     let dims = boxed(func, read, |g| g.to);
+    let ends: Vec<i64> = dims.iter().map(|(_, extent)| extent.as_int().unwrap_or(i64::MAX)).collect();
     copy::over(func, made, &dims, &[], &|_| Vec::new(), |at| {
-        let grown = read.dims.iter().zip(&at).filter_map(|(dim, v)| Some((dim.grown?, &dim.range, v)));
-        let inside = grown.fold(Cond::TRUE, |all, (g, range, v)| all.and(within(v, range, g.to)));
+        let all = read.dims.iter().zip(&at).zip(&ends);
+        // Elsewhere the stage sweeps no more than is read.
+        let part = all.filter(|((dim, _), _)| dim.grown.is_some() || dim.read != dim.range);
+        let inside = part.fold(Cond::TRUE, |all, ((dim, v), end)| all.and(within(v, &dim.read, *end)));
         let load = Expr::load(read.buffer, at.clone());
         let value = if inside.is_true() { load } else { Expr::select(Expr::Cond(Box::new(inside)), load, fill) };
         Store::new(to, at, value)

@@ -77,7 +77,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let l = find::loop_(func, args.get_word("loop")?)?;
     let shift = shift(refusal, func, block, args.get_map("map")?)?;
     let multiple = (func.var_name(l.var).to_string(), args.find_int("multiple").unwrap_or(1));
-    let plan = Check { refusal, func, block }.all(&[multiple], shift.most)?;
+    let plan = Check { refusal, func, block, more: shift.most }.all(&[multiple])?;
     if plan.grown.iter().any(|g| g.kind != IterKind::Reduce) {
         let (name, var) = (func.block_name(block.name), func.var_name(l.var));
         let message = format!("{name} combines nothing over `{var}`, which is an index of its output");
@@ -201,9 +201,11 @@ fn shifted(func: &mut Func, read: &Access, (to, before): (BufferId, i64), fill: 
         for (index, dim) in from.iter_mut().zip(&read.dims) {
             if let Some(g) = dim.grown {
                 let own = std::mem::replace(index, index.clone() - before);
-                let mut range = dim.range.clone();
+                let mut range = dim.read.clone();
                 range.min = range.min + before;
                 inside = inside.and(within(&own, &range, before + g.to));
+            } else if dim.read != dim.range {
+                inside = inside.and(within(index, &dim.read, i64::MAX));
             }
         }
         let load = Expr::load(read.buffer, from);

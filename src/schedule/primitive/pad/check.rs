@@ -29,10 +29,12 @@ pub struct Access {
     pub dims: Vec<Dim>,
 }
 
-/// A dimension of an access: what is touched of it, and which of the iterators that grow indexes it.
+/// A dimension of an access: what is touched of it in the grown domain, what of that is read, and which of the iterators that
+/// grow indexes it.
 #[derive(Debug)]
 pub struct Dim {
     pub range: Range,
+    pub read: Range,
     pub grown: Option<Grown>,
 }
 
@@ -70,16 +72,18 @@ pub struct Check<'a> {
     pub refusal: Refusal<'a>,
     pub func: &'a Func,
     pub block: &'a Block,
+    /// By how many iterations the loops grow before they grow to multiples; terms may shift by as many.
+    pub more: i64,
 }
 
 impl Check<'_> {
-    /// Everything, where the loops grow by `more` iterations, and then to multiples.
-    pub fn all(&self, multiples: &[(String, i64)], more: i64) -> Result<Plan> {
+    /// Everything.
+    pub fn all(&self, multiples: &[(String, i64)]) -> Result<Plan> {
         let names: Vec<String> = multiples.iter().map(|(name, _)| name.clone()).collect();
         let loops = find::loops(self.func, &names)?;
         let around = self.around()?;
         let grown: Vec<Grown> =
-            loops.iter().zip(multiples).map(|(l, (_, m))| self.grown(&around, l, *m, more)).collect::<Result<_>>()?;
+            loops.iter().zip(multiples).map(|(l, (_, m))| self.grown(&around, l, *m)).collect::<Result<_>>()?;
         let (output, combination) = self.nature()?;
         let reads = self.reads(&grown, output)?;
         let crop = self.output(&grown, output)?;
@@ -120,7 +124,7 @@ impl Check<'_> {
     }
 
     /// Requirements 1 and 2.
-    fn grown(&self, around: &[&For], l: &For, multiple: i64, more: i64) -> Result<Grown> {
+    fn grown(&self, around: &[&For], l: &For, multiple: i64) -> Result<Grown> {
         let (name, block) = (self.func.var_name(l.var), self.name());
         let no = |number, message: String| {
             self.refusal.broken(
@@ -150,7 +154,7 @@ impl Check<'_> {
             return Err(no(2, format!("{block} has a predicate")).help(self.early("splitting")));
         }
         let pieces = |n: i64| n / multiple + i64::from(n % multiple != 0);
-        let to = from.checked_add(more).and_then(|n| pieces(n).max(1).checked_mul(multiple));
+        let to = from.checked_add(self.more).and_then(|n| pieces(n).max(1).checked_mul(multiple));
         let Some(to) = to.filter(|to| *to <= limits::NUMBER) else {
             return Err(no(1, format!("loop `{name}` would grow beyond {}", limits::NUMBER)));
         };
@@ -230,20 +234,30 @@ impl Check<'_> {
         let touch = if does == "reads" { Touch::Reads } else { Touch::Writes };
         let mut body = dataflow::only(&self.func.body, &|b| b.name == self.block.name);
         let (touched, mut dims) = (dataflow::touched(self.func, &body, buffer, touch), Vec::with_capacity(at.len()));
-        // Where a select compares iterators, one that grows lets others reach further.
-        grow(&mut body, grown);
+        // Where a select compares iterators, one that grows lets others reach further, behind its old domain and before it.
+        let further: Vec<Grown> = grown.iter().map(|g| Grown { to: g.to.saturating_add(self.more), ..*g }).collect();
+        grow(&mut body, &further);
+        visit::change_block(&mut body, self.block.name, &mut |b| {
+            for it in b.iters.iter_mut().filter(|it| grown.iter().any(|g| g.iter == it.var)) {
+                it.binding = it.binding.clone() - self.more;
+            }
+        });
         let reached = dataflow::touched(self.func, &body, buffer, touch);
         for (index, (touched, reached)) in at.iter().zip(touched.into_iter().zip(reached)) {
             let grown = grown.iter().find(|g| index.mentions(g.iter));
             // Whatever an operand holds where a spatial iterator grows, the end of the result is cut off.
             let goes_on = |g: &Grown| dataflow::written_to(self.func, buffer, dims.len()) >= Some(g.to);
             let ends = grown.is_some_and(|g| g.kind == IterKind::Reduce || !goes_on(g));
-            let range = if ends || touch == Touch::Writes { touched } else { reached };
+            let (range, read) = match (ends || touch == Touch::Writes, grown) {
+                (true, _) => (touched.clone(), touched),
+                (false, Some(_)) => (reached.clone(), reached),
+                (false, None) => (reached, touched),
+            };
             if let Some(g) = grown.filter(|g| index.as_var() != Some(g.iter)) {
                 let (name, var, buffer) = (self.name(), self.func.var_name(g.iter), &self.func.buffer(buffer).name);
                 return Err(self.no(4, format!("{name} {does} {buffer} at `{var}` with something around it")));
             }
-            dims.push(Dim { range, grown: grown.copied() });
+            dims.push(Dim { range, read, grown: grown.copied() });
         }
         Ok(Access { buffer, at, dims })
     }
