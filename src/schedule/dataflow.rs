@@ -253,8 +253,8 @@ pub fn is_dense_under(writer: &Block, buffer: BufferId, loops: &[&For], around: 
     written.into_iter().all(|at| fill_box(writer, at, loops, around))
 }
 
-/// Where the block reads `buffer`, if that is one place in every iteration, whatever the values.
-pub fn reads_at_one_place(reader: &Block, buffer: BufferId) -> Option<Vec<Index>> {
+/// Whether the block reads `buffer` at one place, whatever the values, and so all of a box as the loops run.
+pub fn reads_box(reader: &Block, buffer: BufferId, loops: &[&For]) -> bool {
     let mut chosen = false;
     for body in reader.init.iter().chain([&reader.body]) {
         visit::walk(body, &mut |s| {
@@ -264,13 +264,7 @@ pub fn reads_at_one_place(reader: &Block, buffer: BufferId) -> Option<Vec<Index>
         });
     }
     let at = reads_at(reader, buffer);
-    let first = at.first().filter(|first| !chosen && at.iter().all(|a| a == *first))?;
-    Some(first.clone())
-}
-
-/// Whether the block reads `buffer` at one place, whatever the values, and so all of a box as the loops run.
-pub fn reads_box(reader: &Block, buffer: BufferId, loops: &[&For]) -> bool {
-    reads_at_one_place(reader, buffer).is_some_and(|at| fill_box(reader, &at, loops, loops))
+    !chosen && at.iter().all(|a| *a == at[0]) && at.first().is_some_and(|at| fill_box(reader, at, loops, loops))
 }
 
 /// Whether indices over a block's iterators take all values of a box as the loops run.

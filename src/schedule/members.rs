@@ -51,6 +51,14 @@ impl Members {
         Some(Members { at, vars, ranges: moving().map(|(_, r)| r.clone()).collect(), outside: kept })
     }
 
+    /// Everything, in the iterations of the loops outside in which the block runs.
+    fn anywhere(block: &Block, inside: &[&For]) -> Members {
+        let inner = |part: &Cond| inside.iter().any(|l| l.defines().iter().any(|(v, _)| part.mentions(*v)));
+        let kept = block.predicate.conjuncts().into_iter().filter(|part| !inner(part));
+        let outside = kept.fold(Cond::TRUE, |all, part| all.and(part.clone()));
+        Members { at: Vec::new(), vars: Vec::new(), ranges: Vec::new(), outside }
+    }
+
     /// What holds for an element that is touched, and for no other one.
     pub fn conditions(&self, element: &[Index]) -> Vec<Cond> {
         let Some(back) = digits::left_inverse(&self.at, &self.vars, element) else { return Vec::new() };
@@ -80,8 +88,8 @@ pub fn swept(func: &Func, block: &Block, loops: &[&For], env: &Env) -> Option<Re
     region::touched(&func, &[body], to, Touch::Writes, env)
 }
 
-/// What of a buffer a copy for `block` may read, at fixed values of the loops `outside`: what the block itself reads there, and
-/// what its only writer writes at all.
+/// What of a buffer a copy for `block` may read, at fixed values of the loops `outside`: what the block itself may read there,
+/// and what its only writer writes at all.
 pub fn readable(func: &Func, block: &Block, of: BufferId, outside: &[&For]) -> Vec<Members> {
     let split = |b: &Block, outer: usize| {
         let around = visit::loops_around(&func.body, b.name).unwrap_or_default();
@@ -89,10 +97,11 @@ pub fn readable(func: &Func, block: &Block, of: BufferId, outside: &[&For]) -> V
         (around.get(..outer).unwrap_or_default().to_vec(), inner)
     };
     let mut out = Vec::new();
-    if let Some(at) = dataflow::reads_at_one_place(block, of) {
-        let (outer, inner) = split(block, outside.len());
-        out.extend(Members::of(func, block, &at, &outer, &inner));
-    }
+    let (outer, inner) = split(block, outside.len());
+    let at = dataflow::reads_at(block, of);
+    let one = at.first().filter(|first| at.iter().all(|a| a == *first));
+    let own = one.and_then(|at| Members::of(func, block, at, &outer, &inner));
+    out.push(own.unwrap_or_else(|| Members::anywhere(block, &inner)));
     if let [writer] = dataflow::writers(func, of)[..]
         && let [Stmt::Store(store)] = writer.body.as_slice()
     {
