@@ -276,10 +276,9 @@ fn undone(indices: &[Index], vars: &[(Var, i64)], values: &[Index]) -> Option<Ve
             parts.push((*coefficient, var, low));
         }
         parts.sort_by_key(|(c, ..)| *c);
-        let turned = parts.len() == 1 && parts[0].0 == -1;
         for (n, (c, var, low)) in parts.iter().enumerate() {
             let own = match parts.get(n + 1) {
-                _ if turned => Index::Int(constant) - value.clone(),
+                None if *c < 0 && parts.len() == 1 => (Index::Int(constant) - value.clone()).floordiv(c.checked_neg()?),
                 _ if *c < 1 => return None,
                 Some((next, ..)) if next % c == 0 => rest.clone().floordiv(*c).floormod(next / c),
                 Some(_) => return None,
@@ -453,6 +452,7 @@ mod tests {
             vec![g.clone() + 3, f.clone().floordiv(4), f.clone().floormod(4)],
             vec![f.clone() * 5 + g.clone()],
             vec![g.clone() * 2 + 1, f.clone() * 3],
+            vec![Index::from(9) - g.clone() * 2, f.clone()],
         ] {
             for (a, b) in (0..13).flat_map(|a| (0..5).map(move |b| (a, b))) {
                 let at = |v: Var| Some(if v == F { a } else { b });
