@@ -10,7 +10,7 @@ use super::ranges::{Ranges, called_name, exact, operand};
 use super::session::bug;
 use crate::error::Result;
 use inkwell::llvm_sys::core::{
-    LLVMCanValueUseFastMathFlags, LLVMGEPSetNoWrapFlags, LLVMGetFastMathFlags, LLVMSetFastMathFlags,
+    LLVMCanValueUseFastMathFlags, LLVMGEPSetNoWrapFlags, LLVMGetFastMathFlags, LLVMSetFastMathFlags, LLVMSetNNeg,
 };
 use inkwell::llvm_sys::{LLVMFastMathNoInfs, LLVMFastMathNoNaNs};
 use inkwell::module::Module;
@@ -61,7 +61,8 @@ fn restrict(ranges: &Ranges, i: InstructionValue) -> Result<()> {
             i.set_exact_flag(false).map_err(refused)?;
         }
         Op::ZExt | Op::UIToFP if ranges.operand(i, 0).is_none_or(|a| a.low < 0) => {
-            i.set_non_negative_flag(false).map_err(refused)?;
+            // SAFETY: the instruction is a live zext or uitofp; inkwell's own setter takes no uitofp.
+            unsafe { LLVMSetNNeg(i.as_value_ref(), 0) }
         }
         // No pass of the backend gains from these: the PTX of every example is the same without them.
         Op::GetElementPtr => {

@@ -31,6 +31,10 @@ const FOUND: &[&str] = &[
     // A stage that grows with a loop that a select compares with another one.
     "program mixed\ninput D f32[2, 2]; input Z f32[2]\nG: output G[i 2, j 2] f32 = select(i < j, D[i, j], 0) + Z[j]
      target sm_70\npad G j=8",
+    // A conversion of an unsigned integer, whose flag LLVM's wrapper does not take away.
+    "program p\ninput A u8[4]\noutput B[i 4] f32 = f32(A[i]) + 1\ntarget sm_75",
+    // The sum is loaded in front of the choice of its first value.
+    "gemm 1x1x13 f32 NN\ntarget sm_90\ncache_write C C shared -> C_w\nreverse_compute_at C_w j\nsplit k ? 1",
 ];
 
 #[test]
