@@ -12,11 +12,15 @@ use crate::machine::{self, Mode};
 /// Operations up to which the programs after each step are run to find the faulty one.
 const TRACED_OPERATIONS: f64 = data::CPU_OPERATIONS;
 
+/// What says nothing of the program that runs: its cost, its arguments, and what the simulator does not know.
+const OF_THE_RUN: [&str; 10] =
+    ["limit", "arguments", "code", "mode", "unknown", "parse", "operand", "entry", "launch", "buffer"];
+
 /// An error of a run on the simulator, or of the check of its result, with the fault where it belongs.
 pub fn blame(schedule: &Schedule, seed: u64, error: Error) -> Error {
-    let of_the_program = (error.code().starts_with("machine.") || error.code() == "reference.bound")
-        && !["machine.limit", "machine.arguments", "machine.code"].contains(&error.code());
-    if !of_the_program || crate::te::operations(&schedule.program) > TRACED_OPERATIONS {
+    let (who, what) = error.code().split_once('.').unwrap_or_default();
+    let ran = ["machine", "ptx"].contains(&who) && !OF_THE_RUN.contains(&what) || error.code() == "reference.bound";
+    if !ran || crate::te::operations(&schedule.program) > TRACED_OPERATIONS {
         return error;
     }
     if runs(&schedule.program, schedule, seed).is_err() {
@@ -30,7 +34,8 @@ pub fn blame(schedule: &Schedule, seed: u64, error: Error) -> Error {
         }
     });
     let who = faulty.unwrap_or_else(|| {
-        "the naive program runs right, and so does the program after each step: lowering or code generation made this".to_string()
+        "the naive program runs right, and so does the program after each step: lowering or code generation is at fault"
+            .to_string()
     });
     error.blamed(Fault::Bug).within(who)
 }

@@ -9,12 +9,11 @@ mod barriers;
 mod bulk;
 mod calls;
 mod divergence;
+mod launch;
 mod roles;
 
 use super::{Lowered, LoweredKernel};
-use crate::ir::{
-    Buffer, BufferId, Cond, Expr, Func, Index, Scope, Stmt, Store, Sync, SyncKind, print, simplify, visit,
-};
+use crate::ir::{BufferId, Cond, Expr, Func, Index, Scope, Stmt, Store, Sync, SyncKind, print, simplify, visit};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A damaged program.
@@ -62,10 +61,10 @@ pub fn mutants(lowered: &Lowered) -> Vec<Mutant> {
             damaged.func.body = change.body;
             add(change.kind, change.what, damaged);
         }
-        for (what, damaged) in plans(kernel) {
+        for (what, damaged) in launch::plans(kernel) {
             add("shared memory", what, damaged);
         }
-        for (what, damaged) in launches(kernel) {
+        for (what, damaged) in launch::launches(kernel) {
             add("launch", what, damaged);
         }
         for (what, damaged) in bulk::maps(kernel) {
@@ -74,7 +73,7 @@ pub fn mutants(lowered: &Lowered) -> Vec<Mutant> {
         for (what, damaged) in barriers::counts(kernel) {
             add("arrival count", what, damaged);
         }
-        for (what, damaged) in walks(kernel) {
+        for (what, damaged) in launch::walks(kernel) {
             add("walk", what, damaged);
         }
         for (n, id) in kernel.exchanged.iter().enumerate() {
@@ -433,71 +432,4 @@ fn halved(value: &Expr, lanes: u32) -> Expr {
         Expr::Splat(n, a) if n == lanes => Expr::Splat(lanes / 2, a),
         other => other,
     })
-}
-
-/// One block or thread more or less along an axis.
-fn launches(kernel: &LoweredKernel) -> Vec<(String, LoweredKernel)> {
-    let one = |n: usize, more: bool| {
-        let mut damaged = kernel.clone();
-        let launch = &mut damaged.launch[n];
-        launch.extent = if more { launch.extent + 1 } else { launch.extent.checked_sub(1).filter(|e| *e > 0)? };
-        Some((format!("{} of {}, not {}", launch.axis.name(), launch.extent, kernel.launch[n].extent), damaged))
-    };
-    (0..kernel.launch.len()).flat_map(|n| [one(n, false), one(n, true)]).flatten().collect()
-}
-
-/// What is derived from the block's index, with each constant one less and one more.
-fn walks(kernel: &LoweredKernel) -> Vec<(String, LoweredKernel)> {
-    let mut out = Vec::new();
-    for (n, derived) in kernel.derived.iter().enumerate() {
-        for value in shifted_constants(&derived.value) {
-            let name = kernel.func.var_name(derived.var);
-            let what = format!("{name} became {}", print::index(&kernel.func, &value));
-            let mut damaged = kernel.clone();
-            damaged.derived[n].value = value;
-            out.push((what, damaged));
-        }
-    }
-    out
-}
-
-fn shifted_constants(index: &Index) -> Vec<Index> {
-    match index {
-        Index::Int(v) => [v - 1, v + 1].into_iter().filter(|v| *v > 0).map(Index::Int).collect(),
-        Index::Var(_) => Vec::new(),
-        Index::Bin(op, a, b) => {
-            let left = shifted_constants(a).into_iter().map(|a| Index::bin(*op, a, (**b).clone()));
-            let right = shifted_constants(b).into_iter().map(|b| Index::bin(*op, (**a).clone(), b));
-            left.chain(right).collect()
-        }
-    }
-}
-
-/// Shared buffers over each other, and less shared memory than they take.
-fn plans(kernel: &LoweredKernel) -> Vec<(String, LoweredKernel)> {
-    let func = &kernel.func;
-    let bytes = |b: &Buffer| b.elements().map_or(0, |n| b.dtype.bytes_of(n as u64) as u32);
-    let shared = || func.buffers.iter().enumerate().filter(|(_, b)| b.scope == Scope::Shared);
-    let mut out = Vec::new();
-    let mut place = |what: String, n: usize, offset: u32| {
-        let mut damaged = kernel.clone();
-        damaged.func.buffers[n].offset = Some(offset);
-        out.push((what, damaged));
-    };
-    for (_, a) in shared() {
-        for (n, b) in shared() {
-            let (Some(from), Some(to)) = (a.offset, b.offset) else { continue };
-            if from + bytes(a) <= to {
-                place(format!("{} lies over {}", b.name, a.name), n, from);
-                let last = from + bytes(a) - b.dtype.bytes_of(1) as u32;
-                place(format!("{} lies over the last element of {}", b.name, a.name), n, last);
-            }
-        }
-    }
-    if kernel.shared_bytes > 0 {
-        let mut damaged = kernel.clone();
-        damaged.shared_bytes -= 1;
-        out.push(("one byte of shared memory less".to_string(), damaged));
-    }
-    out
 }

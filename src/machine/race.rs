@@ -26,9 +26,8 @@ mod bytes;
 mod engine;
 mod watch;
 
-use super::clocks::{self, By, Clocks, Lack, Life};
+use super::clocks::{self, By, Clocks, Life};
 use super::code::{Access, Place};
-use super::memory::Memory;
 use super::warp::Trap;
 pub(super) use bytes::Raw;
 use std::ops::Range;
