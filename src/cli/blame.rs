@@ -9,8 +9,8 @@ use crate::ir::Func;
 use crate::loom::Schedule;
 use crate::machine::{self, Mode};
 
-/// Operations up to which the programs after each step are run to find the faulty one.
-const TRACED_OPERATIONS: f64 = data::CPU_OPERATIONS;
+/// Operations of a program that is run again to find the faulty step: after each step, so far fewer than one run may have.
+const TRACED_OPERATIONS: f64 = 16.0 * data::WATCHED_OPERATIONS;
 
 /// What says nothing of the program that runs: its cost, its arguments, and what the simulator does not know.
 const OF_THE_RUN: [&str; 10] =
@@ -20,11 +20,15 @@ const OF_THE_RUN: [&str; 10] =
 pub fn blame(schedule: &Schedule, seed: u64, error: Error) -> Error {
     let (who, what) = error.code().split_once('.').unwrap_or_default();
     let ran = ["machine", "ptx"].contains(&who) && !OF_THE_RUN.contains(&what) || error.code() == "reference.bound";
-    if !ran || crate::te::operations(&schedule.program) > TRACED_OPERATIONS {
+    let operations = crate::te::operations(&schedule.program);
+    if !ran || operations > data::CPU_OPERATIONS {
         return error;
     }
     if runs(&schedule.program, schedule, seed).is_err() {
         return error.blamed(Fault::Input).within("the naive program fails, too");
+    }
+    if operations > TRACED_OPERATIONS {
+        return error.blamed(Fault::Bug).within("the naive program runs right: a step or lowering is at fault");
     }
     let mut faulty = None;
     let _ = schedule.trace(&mut |n, step, func| {
@@ -46,4 +50,28 @@ fn runs(func: &Func, schedule: &Schedule, seed: u64) -> Result<()> {
     let judge = data::Judge::new(&schedule.program, &arrays)?;
     machine::run_func(func, Mode::Real, &mut arrays)?;
     judge.worst(&arrays).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blamed(text: &str, code: &str) -> Error {
+        blame(&Schedule::parse(text).unwrap(), 1, Error::input(code, "element 3 is not written"))
+    }
+
+    #[test]
+    fn who_is_at_fault_depends_on_the_naive_program() {
+        let right = "vec_add 64\ntarget sm_80\nsplit i ? 32 -> a b; bind a blockIdx.x; bind b threadIdx.x";
+        let error = blamed(right, "machine.unwritten");
+        assert_eq!(error.fault(), Fault::Bug);
+        assert!(error.to_string().contains("the program after each step: lowering or code generation is at fault"));
+        // What a run costs, or was given, says nothing of the steps.
+        assert_eq!(blamed(right, "machine.limit"), Error::input("machine.limit", "element 3 is not written"));
+        assert_eq!(blamed(right, "lower.role").fault(), Fault::Input);
+        let wrong =
+            "program halves\ninput A s32[4]\nB: output B[i 4] s32 = A[i] / (A[i] - A[i])\ntarget sm_80\nunroll i";
+        let error = blamed(wrong, "machine.zero");
+        assert_eq!((error.fault(), error.context()), (Fault::Input, &["the naive program fails, too".to_string()][..]));
+    }
 }

@@ -5,6 +5,8 @@
 
 use super::{data, show};
 use crate::codegen;
+#[cfg(feature = "cuda")]
+use crate::error::Fault;
 use crate::error::{Error, Result};
 use crate::loom::Schedule;
 use crate::lower::mutate::{Mutant, mutants};
@@ -50,18 +52,34 @@ fn chosen(lowered: &Lowered, words: &str) -> Result<Vec<(usize, Mutant)>> {
     Err(descriptions.into_iter().filter(|_| number.is_none()).fold(error, Error::help))
 }
 
-/// The first damage that words name, for a device, which runs one.
+/// Plants the first fault that words name, and launches the damaged program once on a device: found where the device refuses it,
+/// or where its result is wrong.
 #[cfg(feature = "cuda")]
-pub fn one(schedule: &Schedule, words: &str) -> Result<Lowered> {
-    let lowered = lowered(schedule)?;
-    let found = chosen(&lowered, words)?;
+pub fn on_device(
+    schedule: &Schedule,
+    words: &str,
+    name: &str,
+    launch: impl FnOnce(&Lowered) -> Result<ExitCode>,
+) -> Result<ExitCode> {
+    let found = chosen(&lowered(schedule)?, words)?;
     let count = found.len();
     let (number, mutant) = found.into_iter().next().ok_or_else(|| Error::bug("cli.mutate", "no damage was chosen"))?;
     if count > 1 {
-        show::note(format_args!("{count} damages are described by `{words}`: a device runs the first of them"));
+        show::note(format_args!("{count} damages are described by `{words}`: a device launches the first of them"));
     }
-    show::note(format_args!("damaged on purpose, #{number}: {}", mutant.description()));
-    Ok(mutant.lowered)
+    show::note(format_args!("damaged on purpose, #{number} {}", mutant.description()));
+    match launch(&mutant.lowered) {
+        Ok(_) => {
+            show::line("NOT FOUND: the device ran it, and its result is within its bound");
+            Ok(ExitCode::from(SURVIVES))
+        }
+        Err(error) if error.fault() == Fault::Machine => Err(error),
+        Err(error) => {
+            show::error(&error, name);
+            show::line("found by the device");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
 }
 
 /// Whether words ask for the list.

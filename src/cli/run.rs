@@ -8,6 +8,8 @@ use crate::codegen;
 use crate::error::{Fault, Result};
 use crate::loom::Schedule;
 use crate::lower;
+#[cfg(feature = "cuda")]
+use crate::lower::Lowered;
 use crate::machine::{self, Mode, Options, Stats};
 use clap::Args;
 use std::fmt::{Display, Formatter};
@@ -61,12 +63,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         #[cfg(feature = "cuda")]
         Place::Gpu(device) if args.once || args.mutate.is_some() => {
             let schedule = super::gpu::for_device(schedule, &device)?;
-            let lowered = match &args.mutate {
-                Some(words) if mutate::is_list(words) => return mutate::list(&schedule),
-                Some(words) => mutate::one(&schedule, words)?,
-                None => lower::lower(&schedule.scheduled()?, &schedule.target)?,
-            };
-            super::gpu::once(&schedule, &lowered, args.seed, &device)
+            let once = |lowered: &Lowered| super::gpu::once(&schedule, lowered, args.seed, &device);
+            match &args.mutate {
+                Some(words) if mutate::is_list(words) => mutate::list(&schedule),
+                Some(words) => mutate::on_device(&schedule, words, &args.what.name(), once),
+                None => once(&lower::lower(&schedule.scheduled()?, &schedule.target)?),
+            }
         }
         #[cfg(feature = "cuda")]
         Place::Gpu(device) => {

@@ -97,7 +97,9 @@ impl Lowered {
 /// - a `Call` stands only where all lanes of a warp come; its registers are those of local buffers, its addresses elements of
 ///   shared ones, as aligned as the run of elements behind them is long;
 /// - a `Sync` stands only where all threads of its unit come; groups of copies are committed and waited for by all threads
-///   of the block alike.
+///   of the block alike;
+/// - roles have all warps of the block, one after the other, and ask for no more registers together than the block was
+///   launched with.
 ///
 /// `func.params` are the kernel's parameters: global buffers of the program or workspace, by name.
 #[derive(Debug, Clone, PartialEq)]

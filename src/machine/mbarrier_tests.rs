@@ -177,6 +177,10 @@ fn wrong_phases_slots_and_counts_are_found() {
     let next = |ring: &Ring| (Index::Var(ring.it) + 1).floormod(SLOTS);
     wrong(&all, || altered((1, 2), |r, produce, _| produce[3] = elect(1, vec![arrive(r.full, next(r))])));
     wrong(&all, || altered((1, 2), |r, _, consume| consume[0] = wait(r.full, next(r), r.phase())));
+    // Given back by the name of the next slot: the data are safe, but a phase may end twice before the producer waits for it.
+    wrong(&["machine.mbarrier"], || {
+        altered((1, 2), |r, _, consume| consume[3] = elect(1, vec![arrive(r.empty, next(r))]))
+    });
     // A slot given back before it is read.
     wrong(&["machine.race"], || altered((1, 2), |_, _, consume| consume.swap(1, 3)));
     for arrivals in [(2, 2), (1, 1), (1, 3)] {
