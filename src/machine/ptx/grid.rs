@@ -32,7 +32,7 @@ pub(in crate::machine::ptx) fn run(program: &Program<'_>, world: &mut World, pol
     for at in blocks(clusters, policy, &mut rng) {
         world.origin = std::array::from_fn(|n| at[n] * world.cluster[n]);
         let [x, y, z] = world.origin;
-        world.number = x + world.grid[0] * (y + world.grid[1] * z);
+        world.number = z.wrapping_mul(world.grid[1]).wrapping_add(y).wrapping_mul(world.grid[0]).wrapping_add(x);
         world.clock.block();
         world.ended = vec![false; cluster];
         world.tensor.begin(cluster, each);

@@ -108,7 +108,7 @@ fn allocate(kernels: &Kernels, options: &Options, world: &mut World) -> Result<(
     let cluster = |k: &Kernel| k.cluster.iter().map(|n| u64::from(*n)).product::<u64>();
     let mut total = 26 * shared * kernels.kernels.iter().map(cluster).max().unwrap_or(1);
     let mut add = |bytes: u64, written: bool| {
-        total = total.saturating_add(if written { bytes.saturating_mul(8) } else { 0 });
+        total = total.saturating_add(if written { bytes.saturating_mul(2) } else { 0 });
         match total > options.limits.bytes || bytes >= 1 << 40 {
             true => Err(Error::input("ptx.limit", "the program needs more memory than the simulator was allowed")),
             false => Ok(bytes as usize),
@@ -179,6 +179,15 @@ fn launch(
     });
     let unit = maps.min().unwrap_or(16).min(program.code.unit).clamp(1, 16);
     world.unit_shift = unit.ilog2();
+    let watched: u64 = if options.races { world.memories.iter().map(|m| m.written.len() as u64).sum() } else { 0 };
+    let warps = kernel.block.iter().map(|n| u64::from(*n)).product::<u64>().div_ceil(32) * world.blocks() as u64;
+    let registers = u64::from(program.code.registers) * 256 + u64::from(program.entry.local_bytes) * 64;
+    let cell = (size_of::<Cell>() + size_of::<[Site; 2]>()) as u64;
+    let bytes = watched.div_ceil(u64::from(unit)).saturating_mul(cell).saturating_add(warps * registers);
+    if bytes > options.limits.bytes {
+        let message = "the kernel needs more memory than the simulator was allowed";
+        return Err(Error::input("ptx.limit", message));
+    }
     for memory in &mut world.memories {
         memory.constant.clear();
         let units = if options.races { memory.written.len().div_ceil(1 << world.unit_shift) } else { 0 };

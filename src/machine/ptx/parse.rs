@@ -8,8 +8,10 @@ use super::world::SHARED;
 use crate::error::Result;
 use std::collections::HashMap;
 
-/// Registers, labels and bytes that an entry may declare.
+/// Registers that an entry may use.
 const MOST_REGISTERS: u32 = 1 << 18;
+/// Bytes of local memory of a thread (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
+const MOST_LOCAL_BYTES: u32 = 512 << 10;
 
 /// What a name stands for.
 #[derive(Debug, Clone, Copy)]
@@ -261,6 +263,9 @@ impl<'a> Parser<'a> {
                 let at = self.entry.local_bytes.next_multiple_of(align);
                 self.declare(name, Name::Symbol(u64::from(at)));
                 self.entry.local_bytes = at.saturating_add(bytes);
+                if self.entry.local_bytes > MOST_LOCAL_BYTES {
+                    return Err(wrong(token.line, "an entry has more local memory than a thread can have"));
+                }
             }
             ".pragma" | ".loc" | ".file" => {
                 self.skip_line(token.line);
@@ -341,7 +346,7 @@ impl<'a> Parser<'a> {
                 Name::Pred { slot: None } => Name::Pred { slot: fresh(predicates) },
                 known => return Ok(Some(known)),
             };
-            if registers.max(predicates) > &mut MOST_REGISTERS.clone() {
+            if *registers.max(predicates) > MOST_REGISTERS {
                 return Err(wrong(line, "an entry has too many registers"));
             }
             scope.names.insert(text, name);

@@ -36,6 +36,9 @@ impl Decoder<'_> {
     /// Decodes an instruction that works on registers alone; false if it is none.
     pub(super) fn data(&mut self, inst: &Inst, op: &mut Op) -> Result<bool> {
         let kind = inst.opcode.last().map_or("", String::as_str);
+        if inst.opcode.len() < 2 {
+            return Ok(false);
+        }
         match inst.opcode[0].as_str() {
             "mov" if inst.opcode.len() == 2 => self.mov(inst, op, kind),
             "cvt" => self.cvt(inst, op),

@@ -50,7 +50,7 @@ impl Decoder<'_> {
                 _ => return Ok(false),
             }
         }
-        let (sign, bits) = kind.split_at(1);
+        let Some((sign, bits)) = kind.split_at_checked(1) else { return Ok(false) };
         let Some(bits) = bits.parse::<u32>().ok().filter(|b| [8, 16, 32, 64].contains(b)) else { return Ok(false) };
         if !matches!(sign, "b" | "u" | "s" | "f") || sign == "f" && bits < 32 {
             return Ok(false);
