@@ -10,8 +10,6 @@ pub struct Mutant {
     /// The instruction, and what stands in its place.
     pub what: String,
     pub text: String,
-    /// Whether data of the program (what is loaded, and what is computed of it) reach the instruction.
-    pub data: bool,
 }
 
 /// An instruction in its parts.
@@ -207,25 +205,6 @@ fn changes<'a>(inst: &'a Inst<'a>, used: &BTreeMap<String, BTreeSet<&'a str>>) -
     out
 }
 
-/// The registers that data of the program reach.
-fn data(lines: &[&str]) -> BTreeSet<String> {
-    let mut out = BTreeSet::new();
-    loop {
-        let before = out.len();
-        for inst in lines.iter().filter_map(|l| parse(l)) {
-            let Some(first) = inst.operands.first() else { continue };
-            let loads = inst.opcode.starts_with("ld.") && !inst.opcode.contains("param");
-            let reads = inst.operands[1..].iter().any(|o| registers(o).iter().any(|r| out.contains(*r)));
-            if loads || reads && !inst.opcode.starts_with("st.") {
-                out.extend(registers(first).into_iter().map(str::to_string));
-            }
-        }
-        if out.len() == before {
-            return out;
-        }
-    }
-}
-
 /// All damaged texts.
 pub fn mutants(text: &str) -> Vec<Mutant> {
     let lines: Vec<&str> = text.lines().collect();
@@ -235,21 +214,16 @@ pub fn mutants(text: &str) -> Vec<Mutant> {
     {
         used.entry(class(register).unwrap_or("").to_string()).or_default().insert(register);
     }
-    let tainted = data(&lines);
     let mut out = Vec::new();
     for (n, line) in lines.iter().enumerate() {
         let Some(inst) = parse(line) else { continue };
-        let is_data = inst.operands.iter().skip(1).any(|o| registers(o).iter().any(|r| tainted.contains(*r)));
         for change in changes(&inst, &used) {
-            let reads = parse(&change)
-                .is_some_and(|i| i.operands.iter().skip(1).any(|o| registers(o).iter().any(|r| tainted.contains(*r))));
             let mut all = lines.clone();
             all[n] = &change;
             out.push(Mutant {
                 line: n as u32 + 1,
                 what: format!("`{}` -> `{change}`", render(&inst)),
                 text: all.join("\n") + "\n",
-                data: is_data || reads || inst.opcode.starts_with("ld."),
             });
         }
     }
