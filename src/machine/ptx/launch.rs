@@ -95,7 +95,7 @@ fn check_launch(kernel: &Kernel, entry: &Entry) -> Result<()> {
     }
     let threads: u64 = kernel.block.iter().map(|n| u64::from(*n)).product();
     let cluster: u64 = kernel.cluster.iter().map(|n| u64::from(*n)).product();
-    let uneven = (0..3).any(|n| kernel.cluster[n] == 0 || kernel.grid[n] % kernel.cluster[n] != 0);
+    let uneven = (0..3).any(|n| kernel.cluster[n] == 0 || !kernel.grid[n].is_multiple_of(kernel.cluster[n]));
     if threads == 0 || threads > 1024 || cluster > 16 || uneven {
         return bug("blocks, clusters or the grid have no size that a launch can have".to_string());
     }

@@ -86,10 +86,6 @@ impl<'a> Parser<'a> {
         self.tokens.get(self.at).map_or("", |t| t.text)
     }
 
-    fn peek_at(&self, ahead: usize) -> &'a str {
-        self.tokens.get(self.at + ahead).map_or("", |t| t.text)
-    }
-
     fn line(&self) -> u32 {
         self.tokens.get(self.at).or(self.tokens.last()).map_or(0, |t| t.line)
     }

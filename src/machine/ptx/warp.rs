@@ -1,7 +1,7 @@
 //! A warp: its registers and its groups of lanes, and what an instruction may do to it.
 
 use super::flow::{Frame, Group};
-use super::inst::{Entry, Inst, Operand, Reg};
+use super::inst::{Entry, Inst, Operand};
 use super::special;
 use super::trap::Trap;
 use super::world::{Space, World};
@@ -126,23 +126,9 @@ impl Context<'_> {
         }
     }
 
-    /// A register of all lanes.
-    pub fn register(&self, reg: Reg) -> &Lanes {
-        &self.warp.registers[reg as usize]
-    }
-
     /// This thread as an agent.
     pub fn by(&self, lane: usize) -> By {
         By::thread(self.warp.number, lane)
-    }
-
-    /// Reads memory as a thread: bounds, alignment, written bytes and races are checked.
-    pub fn read(&mut self, space: Space, lane: usize, address: u64, align: usize, out: &mut [u8]) -> Result<(), Trap> {
-        let spot = self.world.locate((space, self.warp.rank, lane), address, out.len(), align)?;
-        let shared = self.world.is_shared(spot.memory);
-        self.early(shared, lane)?;
-        let raw = self.world.access(self.by(lane), shared);
-        self.world.read(&raw, lane, spot, out)
     }
 
     /// Writes memory as a thread: bounds, alignment and races are checked.

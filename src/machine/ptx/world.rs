@@ -365,7 +365,7 @@ impl World {
         let message = format!(
             "byte {byte} of {} is {} by two threads, and nothing orders them: {} is the other",
             found.name,
-            if write == !by_read { verb(write) } else { "read and written" },
+            if write != by_read { verb(write) } else { "read and written" },
             self.clock.who(stamp),
         );
         let at = Some(At { memory, byte, write });

@@ -154,13 +154,11 @@ fn changes<'a>(inst: &'a Inst<'a>, used: &BTreeMap<String, BTreeSet<&'a str>>) -
         }
         if let Some((base, rest)) =
             operand.strip_prefix('[').and_then(|o| o.strip_suffix(']')).map(|o| o.split_once('+').unwrap_or((o, "0")))
+            && let Ok(offset) = rest.parse::<i64>()
+            && !base.contains(',')
         {
-            if let Ok(offset) = rest.parse::<i64>()
-                && !base.contains(',')
-            {
-                put(format!("[{base}+{}]", offset + 4));
-                put(format!("[{base}+{}]", offset - 16));
-            }
+            put(format!("[{base}+{}]", offset + 4));
+            put(format!("[{base}+{}]", offset - 16));
         }
         if let Ok(number) = operand.parse::<i64>() {
             put((number + 1).to_string());

@@ -72,19 +72,19 @@ impl Convert {
             Kind::Int { bits, signed } => {
                 let wide = i128::from(raw) & ((1 << bits) - 1);
                 let value = if signed && wide >> (bits - 1) & 1 == 1 { wide - (1 << bits) } else { wide };
-                self.from_integer(value)
+                self.convert_integer(value)
             }
-            Kind::F64 => self.from_float(f64::from_bits(raw)),
+            Kind::F64 => self.convert_float(f64::from_bits(raw)),
             Kind::Float(Format::F32 | Format::TF32) => {
                 let value = f32::from_bits(raw as u32);
                 let value = if self.ftz && value.is_subnormal() { 0.0f32.copysign(value) } else { value };
-                self.from_float(f64::from(value))
+                self.convert_float(f64::from(value))
             }
-            Kind::Float(format) => self.from_float(format.value(raw)),
+            Kind::Float(format) => self.convert_float(format.value(raw)),
         }
     }
 
-    fn from_integer(&self, value: i128) -> u64 {
+    fn convert_integer(&self, value: i128) -> u64 {
         match self.to {
             Kind::Int { bits, signed } => {
                 let (least, most) = (least_of(bits, signed), most_of(bits, signed));
@@ -108,7 +108,7 @@ impl Convert {
         (low & most_of(self.register, false)) as u64
     }
 
-    fn from_float(&self, value: f64) -> u64 {
+    fn convert_float(&self, value: f64) -> u64 {
         if let Kind::Int { bits, signed } = self.to {
             // What is too large is clamped.
             if value.is_nan() {
@@ -125,7 +125,7 @@ impl Convert {
         if self.saturate {
             value = if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) };
         }
-        if self.relu && (value < 0.0 || value == 0.0) {
+        if self.relu && value <= 0.0 {
             value = 0.0;
         }
         self.round(value)

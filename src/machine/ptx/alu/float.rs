@@ -436,6 +436,11 @@ impl Number for Brain {
     }
 }
 
+/// A comparison that holds where one operand is NaN.
+fn or_unordered<N: Number>(x: u64, y: u64, holds: impl Fn(std::cmp::Ordering) -> bool) -> bool {
+    N::of(x).partial_cmp(&N::of(y)).is_none_or(holds)
+}
+
 fn comparison<N: Number>(name: &str) -> Option<Compare> {
     Some(match name {
         "eq" => |x, y| N::of(x) == N::of(y),
@@ -445,12 +450,12 @@ fn comparison<N: Number>(name: &str) -> Option<Compare> {
         "le" => |x, y| N::of(x) <= N::of(y),
         "gt" => |x, y| N::of(x) > N::of(y),
         "ge" => |x, y| N::of(x) >= N::of(y),
-        "equ" => |x, y| !(N::of(x) < N::of(y) || N::of(x) > N::of(y)),
+        "equ" => |x, y| or_unordered::<N>(x, y, |o| o.is_eq()),
         "neu" => |x, y| N::of(x) != N::of(y),
-        "ltu" => |x, y| !(N::of(x) >= N::of(y)),
-        "leu" => |x, y| !(N::of(x) > N::of(y)),
-        "gtu" => |x, y| !(N::of(x) <= N::of(y)),
-        "geu" => |x, y| !(N::of(x) < N::of(y)),
+        "ltu" => |x, y| or_unordered::<N>(x, y, |o| o.is_lt()),
+        "leu" => |x, y| or_unordered::<N>(x, y, |o| o.is_le()),
+        "gtu" => |x, y| or_unordered::<N>(x, y, |o| o.is_gt()),
+        "geu" => |x, y| or_unordered::<N>(x, y, |o| o.is_ge()),
         "num" => |x, y| !N::of(x).is_nan() && !N::of(y).is_nan(),
         "nan" => |x, y| N::of(x).is_nan() || N::of(y).is_nan(),
         _ => return None,

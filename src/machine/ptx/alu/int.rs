@@ -27,11 +27,11 @@ fn mul_lo<const B: u32>(a: u64, b: u64) -> u64 {
 }
 
 fn mul_hi_u<const B: u32>(a: u64, b: u64) -> u64 {
-    cut::<B>((u128::from(a) * u128::from(b) >> B) as u64)
+    cut::<B>(((u128::from(a) * u128::from(b)) >> B) as u64)
 }
 
 fn mul_hi_s<const B: u32>(a: u64, b: u64) -> u64 {
-    cut::<B>((i128::from(signed::<B>(a)) * i128::from(signed::<B>(b)) >> B) as u64)
+    cut::<B>(((i128::from(signed::<B>(a)) * i128::from(signed::<B>(b))) >> B) as u64)
 }
 
 fn mul_wide_u16(a: u64, b: u64) -> u64 {
