@@ -4,12 +4,15 @@
 
 use crate::cases::examples;
 use crate::differential::{POLICIES, arguments};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 use warploom::kernel::Kernels;
 use warploom::lower::lower;
-use warploom::machine::{Limits, Mode, Options, run_ptx};
+use warploom::machine::{Limits, Mode, Options, Policy, run_ptx};
 use warploom::{Array, Schedule, codegen};
 
-/// Examples with the sizes that their tiles divide, each with instructions that no other has.
+/// Examples with the sizes that their tiles divide, each with instructions that no other has. The last one, a
+/// cluster's, takes a minute: it is tried where `WARPLOOM_ALL` is set.
 const SUBJECTS: [(&str, [i64; 3]); 10] = [
     ("mma_f16", [128, 128, 96]),
     ("mma_f16_nn", [128, 128, 96]),
@@ -23,11 +26,27 @@ const SUBJECTS: [(&str, [i64; 3]); 10] = [
     ("worked_example", [256, 512, 256]),
 ];
 
-/// Instances of the same fault that are tried in a kernel; all where `WARPLOOM_ALL` is set.
-const INSTANCES: usize = 2;
+/// Instances of the same fault that are tried in a kernel; twice as many where `WARPLOOM_ALL` is set.
+const INSTANCES: usize = 1;
 
-/// What cannot change a result: the fault, how the line begins, and why.
-const HARMLESS: [(&str, &str, &str); 0] = [];
+/// What cannot change a result: the example, the fault, the instruction, and why.
+const HARMLESS: [(&str, &str, &str, &str); 8] = [
+    ("wgmma_f16_staged", "one group more", "cp.async.wait_group", "the first of three groups has all that is read"),
+    (
+        "wgmma_f16_staged",
+        "removed",
+        "cp.async.commit_group",
+        "the next group has its copies, and is waited for as early",
+    ),
+    ("wgmma_f16_staged", "removed", "wgmma.fence", "nothing touches the accumulators between two wgmmas"),
+    ("wgmma_f16_alternate", "removed", "bar.warp.sync", WAITED),
+    ("wgmma_s8", "removed", "bar.warp.sync", WAITED),
+    ("worked_example", "removed", "bar.warp.sync", WAITED),
+    ("wgmma_f16_registers", "removed", "cp.async.bulk.commit_group", STORED),
+    ("wgmma_s8", "removed", "cp.async.bulk.commit_group", STORED),
+];
+const WAITED: &str = "the warp has just waited for its wgmmas with all its lanes (.sync.aligned)";
+const STORED: &str = "the next group has the store, and its buffer is not written before that is waited for";
 
 /// A fault: its name, and the line that takes the place of another.
 type Fault = (&'static str, String);
@@ -130,22 +149,43 @@ fn faults(line: &str) -> Vec<Fault> {
     out
 }
 
-/// The outputs in every order, or the first error.
-fn outcomes(kernels: &Kernels, inputs: &[Array]) -> Result<Vec<Vec<Array>>, String> {
+/// The lines of a text, each mma.sync and each wmma as one.
+fn lines(text: &str) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for line in text.lines() {
+        let is_open = |last: &&mut String| {
+            ["mma.sync", "wmma."].iter().any(|i| last.trim_start().starts_with(i)) && !last.ends_with(';')
+        };
+        match out.last_mut().filter(is_open) {
+            Some(last) => *last += line.trim(),
+            None => out.push(line.to_string()),
+        }
+    }
+    out
+}
+
+/// The outputs in an order, or the error.
+fn outcome(kernels: &Kernels, inputs: &[Array], policy: Policy) -> Result<Vec<Array>, String> {
     let limits = Limits { statements: 1 << 22, ..Limits::default() };
-    let run = |policy| {
-        let mut args = inputs.to_vec();
-        let options = Options { policy, limits, ..Options::new(Mode::Real) };
-        run_ptx(kernels, &options, &mut args).map(|_| args).map_err(|e| format!("[{}] {}", e.code(), e.message()))
-    };
-    POLICIES.into_iter().map(run).collect()
+    let mut args = inputs.to_vec();
+    let options = Options { policy, limits, ..Options::new(Mode::Real) };
+    run_ptx(kernels, &options, &mut args).map(|_| args).map_err(|e| e.code().to_string())
+}
+
+/// How damaged kernels are found: the error, or that a result is wrong.
+fn verdict(kernels: &Kernels, inputs: &[Array], right: &[Array]) -> Option<String> {
+    POLICIES.into_iter().find_map(|policy| match outcome(kernels, inputs, policy) {
+        Ok(after) => (after != right).then(|| "a wrong result".to_string()),
+        Err(code) => Some(code),
+    })
 }
 
 #[test]
 fn faults_of_matrix_and_asynchronous_instructions_are_found() {
     let every = std::env::var_os("WARPLOOM_ALL").is_some();
-    let (mut found, mut missed, mut by_code) = (0, Vec::new(), std::collections::BTreeMap::<String, usize>::new());
-    for (name, size) in SUBJECTS {
+    let (mut found, mut missed, mut by_code) = (0, Vec::new(), BTreeMap::<String, usize>::new());
+    let mut excused = BTreeSet::new();
+    for (name, size) in SUBJECTS.into_iter().take(if every { SUBJECTS.len() } else { SUBJECTS.len() - 1 }) {
         let text = examples().into_iter().find(|e| e.0 == name).expect("an example").1;
         let schedule = Schedule::parse(&text).and_then(|s| s.resized(&size)).unwrap_or_else(|e| panic!("{name}: {e}"));
         let lowered = schedule.scheduled().and_then(|func| lower(&func, &schedule.target));
@@ -153,36 +193,38 @@ fn faults_of_matrix_and_asynchronous_instructions_are_found() {
         let kernels = kernels.unwrap_or_else(|e| panic!("{name}: {e}"));
         let inputs = arguments(&schedule.program, |d, s, seed| Array::random_integers(d, s, 3, seed));
         let inputs = inputs.unwrap_or_else(|e| panic!("{name}: {e}"));
-        let started = std::time::Instant::now();
-        let right = outcomes(&kernels, &inputs).unwrap_or_else(|e| panic!("{name} without a fault: {e}"));
-        let lines: Vec<&str> = kernels.text.lines().collect();
-        let mut tried = std::collections::BTreeMap::<(String, String), Vec<(usize, String)>>::new();
+        let started = Instant::now();
+        let right = outcome(&kernels, &inputs, POLICIES[0]).unwrap_or_else(|e| panic!("{name} without a fault: {e}"));
+        assert_eq!(verdict(&kernels, &inputs, &right), None, "{name} without a fault");
+        let lines = lines(&kernels.text);
+        let mut tried = BTreeMap::<(String, String), Vec<(usize, String)>>::new();
         for (n, line) in lines.iter().enumerate() {
             for (fault, other) in faults(line.trim()) {
-                let opcode = line.trim().split([' ', '\t', ';']).next().unwrap_or("").to_string();
+                let opcode = line.trim().split([' ', '\t', ';', '{', '[']).next().unwrap_or("").to_string();
                 tried.entry((fault.to_string(), opcode)).or_default().push((n, other));
             }
         }
         for ((fault, opcode), all) in tried {
-            let instances = if every { all.len() } else { INSTANCES };
+            let instances = if every { 2 * INSTANCES } else { INSTANCES };
             for (n, other) in all.iter().step_by(all.len().div_ceil(instances)) {
-                let mut damaged: Vec<&str> = lines.clone();
-                damaged[*n] = other;
+                let mut damaged = lines.clone();
+                damaged[*n].clone_from(other);
                 let damaged = Kernels { text: damaged.join("\n") + "\n", ..kernels.clone() };
-                match outcomes(&damaged, &inputs) {
-                    Ok(after) if after == right => {
-                        if !HARMLESS.iter().any(|h| fault == h.0 && opcode.starts_with(h.1)) {
-                            missed.push(format!("{name}: {fault}, line {}: {}", n + 1, lines[*n].trim()));
+                match verdict(&damaged, &inputs, &right) {
+                    Some(how) if ["ptx.parse", "ptx.operand", "ptx.unknown"].contains(&how.as_str()) => {
+                        missed.push(format!("{name}: {fault}, line {}, is no PTX any more: {other}", n + 1));
+                    }
+                    Some(how) => {
+                        found += 1;
+                        *by_code.entry(how).or_default() += 1;
+                    }
+                    None => {
+                        let alike =
+                            |h: &(&str, &str, &str, &str)| h.0 == name && h.1 == fault && opcode.starts_with(h.2);
+                        match HARMLESS.iter().find(|h| alike(h)) {
+                            Some(reason) => drop(excused.insert(reason)),
+                            None => missed.push(format!("{name}: {fault}, line {}: {}", n + 1, lines[*n].trim())),
                         }
-                    }
-                    Ok(_) => {
-                        found += 1;
-                        *by_code.entry("a wrong result".to_string()).or_default() += 1;
-                    }
-                    Err(e) => {
-                        found += 1;
-                        let code = e.split(']').next().unwrap_or("").trim_start_matches('[').to_string();
-                        *by_code.entry(code).or_default() += 1;
                     }
                 }
             }
@@ -197,5 +239,7 @@ fn faults_of_matrix_and_asynchronous_instructions_are_found() {
         found + missed.len(),
         missed.join("\n")
     );
-    assert!(found > 300, "only {found} faults were tried");
+    assert!(found > 120, "only {found} faults were tried");
+    let stale: Vec<_> = HARMLESS.iter().filter(|h| every && !excused.contains(h)).collect();
+    assert!(stale.is_empty(), "these faults are found, or are not there any more: {stale:?}");
 }

@@ -143,7 +143,8 @@ mod tests {
         ] {
             let Some(f) = Fragment::of(matrix, shape, dtype, false) else { panic!("{dtype}") };
             let bits = u32::MAX >> (32 - dtype.bits());
-            let elements: Vec<u32> = (0..f.rows * f.columns).map(|n| n as u32 * 2_654_435_769 & bits).collect();
+            let elements: Vec<u32> =
+                (0..f.rows * f.columns).map(|n| (n as u32).wrapping_mul(2_654_435_769) & bits).collect();
             let packed = f.pack(&elements);
             assert_eq!(f.unpack(&packed), Some(elements), "{dtype} {shape:?}");
         }
