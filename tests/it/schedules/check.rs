@@ -338,7 +338,10 @@ pub fn examine_text(text: &str, depth: Depth<'_>, tally: &mut Tally) -> Result<(
             return Err(failure("names", format!("{step} states {stated}")));
         }
         func = next;
-        let found = oracle.run(&func, depth.limits).map_err(|e| broken("scheduled", &e))?;
+        let found = match oracle.run(&func, depth.limits) {
+            Err(e) if e.code() == "machine.limit" => return end(tally, "a prefix is too much work"),
+            ran => ran.map_err(|e| broken("scheduled", &e))?,
+        };
         count(&mut tally.levels, "prefix of steps = naive");
         if found != naive {
             return Err(failure(format!("ring after {}", step.primitive().name), format!("after {step}")));
