@@ -7,6 +7,7 @@
 use crate::auto;
 use crate::error::{Error, Result};
 use crate::ir::Func;
+use crate::ir::verify::{self, Assurance};
 use crate::schedule::{self, Step};
 use crate::target::Target;
 use crate::te::{self, Known};
@@ -67,6 +68,23 @@ impl Schedule {
     /// As [`Self::scheduled`]; the steps before the refused one have been shown.
     pub fn trace(&self, show: &mut dyn FnMut(usize, &Step, &Func)) -> Result<Func> {
         self.walk(show).map(|(func, _)| func)
+    }
+
+    /// The same schedule with claims of the verifier that are not decided tried at some points instead of refused:
+    /// [`Schedule::assurance`] then shows them as tested. No text says so.
+    #[must_use]
+    pub fn allow_tested(mut self) -> Schedule {
+        self.program.allow_tested = true;
+        self
+    }
+
+    /// How the legality of the program after all steps is known. What `lower` could not decide is in
+    /// `LoweredKernel::tested`.
+    ///
+    /// # Errors
+    /// As [`Self::scheduled`], and what the verifier refuses.
+    pub fn assurance(&self) -> Result<Assurance> {
+        verify::assurance(&self.scheduled()?)
     }
 
     /// The same with every step that leaves a choice to the compiler resolved for the target ([`crate::auto`]): this

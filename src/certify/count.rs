@@ -415,6 +415,7 @@ mod tests {
             workspace: Vec::new(),
             exchanged: Vec::new(),
             roles: Vec::new(),
+            tested: Vec::new(),
         };
         Space { kernel, loops: vec![(K, loops[0]), (J, loops[1])] }
     }

@@ -83,9 +83,9 @@ fn name(stage: Emit) -> String {
 
 fn text(schedule: &Schedule, stage: Emit, passes: Option<&str>) -> Result<String> {
     Ok(match stage {
-        Emit::Schedule => schedule.resolved()?.to_string(),
-        Emit::Ir => print::func(&schedule.scheduled()?),
-        Emit::Lowered => lowered(schedule, passes)?,
+        Emit::Schedule => tested(schedule)? + &schedule.resolved()?.to_string(),
+        Emit::Ir => tested(schedule)? + &print::func(&schedule.scheduled()?),
+        Emit::Lowered => tested(schedule)? + &lowered(schedule, passes)?,
         Emit::Llvm => crate::compile(schedule)?.llvm,
         Emit::Ptx => crate::compile(schedule)?.text,
         Emit::Sass => {
@@ -94,6 +94,16 @@ fn text(schedule: &Schedule, stage: Emit, passes: Option<&str>) -> Result<String
             assemble::sass(&machine_code.cubin)?
         }
     })
+}
+
+/// What is tested and not proved, as comments.
+fn tested(schedule: &Schedule) -> Result<String> {
+    if !schedule.program.allow_tested {
+        return Ok(String::new());
+    }
+    let func = schedule.scheduled()?;
+    let assurance = lower::lower(&func, &schedule.target)?.assurance(&func)?;
+    Ok(assurance.to_string().lines().map(|line| format!("# {line}\n")).collect())
 }
 
 fn lowered(schedule: &Schedule, passes: Option<&str>) -> Result<String> {

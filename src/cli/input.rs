@@ -35,6 +35,9 @@ pub struct What {
     /// The same program and steps at another size: N, MxNxK or BxMxNxK.
     #[arg(long, value_name = "SIZE", value_parser = sizes, conflicts_with = "gemm")]
     size: Option<Sizes>,
+    /// Try claims about legality that are not decided at some points instead of refusing the schedule; it is then shown as tested.
+    #[arg(long)]
+    allow_tested: bool,
 }
 
 /// `1024`, `1024x512x2048` or `64x512x512x512`.
@@ -79,10 +82,11 @@ impl What {
             Some(sizes) => schedule.resized(&sizes.0)?,
             None => schedule,
         };
-        Ok(match target {
+        let schedule = match target {
             Some(target) => schedule.for_target(target),
             None => schedule,
-        })
+        };
+        Ok(if self.allow_tested { schedule.allow_tested() } else { schedule })
     }
 
     /// Whether the size was asked for by name.

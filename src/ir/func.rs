@@ -21,6 +21,8 @@ pub struct Func {
     pub mbarriers: Vec<Mbarrier>,
     /// The root's nests, in order.
     pub body: Vec<Stmt>,
+    /// Claims of the verifier that are not decided are tried at some points, not refused.
+    pub allow_tested: bool,
 }
 
 impl Func {

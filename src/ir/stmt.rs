@@ -178,6 +178,11 @@ impl For {
         }
     }
 
+    /// What counts the loop's iterations, in terms of what the body sees.
+    pub fn number(&self) -> Index {
+        self.raster.as_ref().map_or(Index::Var(self.var), Raster::number)
+    }
+
     /// The variables that the body sees with their extents: the loop's own, or the rasterized pair.
     pub fn defines(&self) -> Vec<(Var, Index)> {
         match &self.raster {
@@ -206,6 +211,15 @@ pub struct Raster {
 }
 
 impl Raster {
+    /// The iteration that stands for the pair, in terms of the pair.
+    pub fn number(&self) -> Index {
+        let (group, i) = (self.group, Index::from(self.outer));
+        let first = i.clone().floordiv(group) * group;
+        let whole = self.outer_extent.as_int().is_some_and(|n| n % group == 0);
+        let rows = if whole { Index::Int(group) } else { (self.outer_extent.clone() - first.clone()).min(group) };
+        first * self.inner_extent.clone() + self.inner * rows + i.floormod(group)
+    }
+
     /// Whether the other one stands for the same pairs in the same order.
     pub fn walks_like(&self, other: &Raster) -> bool {
         (&self.outer_extent, &self.inner_extent, self.group) == (&other.outer_extent, &other.inner_extent, other.group)

@@ -34,20 +34,33 @@
 //! 17. `verify.idle`: a placement that says how another one is to run stands where that one is: spread on a pipelined
 //!     loop with a pipelined loop inside.
 //!
-//! Promises 8, 9, 14, 15 and 16 are statements about all values of the loop variables. What the simplifier cannot prove is
-//! tried on concrete values, and refused only with values that break it: nothing legal is ever refused.
+//! Promises 8, 9, 14, 15 and 16 are claims about all values of the loop variables. Each is proved by the simplifier or by boxes, which is
+//! quick, or decided by [`crate::ir::decide`]: for all blocks, threads and iterations, not for some. The verdict is one of three:
+//!
+//! - *Proved*: no values break the claim;
+//! - *Refuted*: these values do, and the error names them;
+//! - *not decided*: within its budget the procedure found neither. The program is refused, unless it allows that such claims are
+//!   tested (`--allow-tested`, `Schedule::allow_tested()`): they are then tried at some points, and [`Assurance`] lists them as Tested
+//!   with the number of points.
 
 mod before;
 mod binding;
+mod cover;
 mod exact;
+mod invert;
+mod judge;
 mod overlap;
 mod points;
 mod safety;
 mod scope;
+mod sites;
 #[cfg(test)]
 mod tests;
 
+pub use judge::{Assurance, Tested};
 pub use scope::{guards, in_bounds};
+
+use judge::Judge;
 
 use super::print::{Node, underline};
 use super::visit::{blocks, loops};
@@ -57,14 +70,26 @@ use std::collections::HashMap;
 
 /// Checks all promises of a complete program.
 pub fn verify(func: &Func) -> Result<()> {
-    well_formed(func)?;
+    assurance(func).map(|_| ())
+}
+
+/// Checks all promises of a complete program, and says how they are known.
+pub fn assurance(func: &Func) -> Result<Assurance> {
+    let judge = Judge::new(func);
+    formed(&judge)?;
     binding::check(func)?;
-    safety::check(func)?;
-    overlap::check(func)
+    safety::check(&judge)?;
+    overlap::check(&judge)?;
+    Ok(judge.assurance())
 }
 
 /// Checks the promises that hold after every step, of programs still being scheduled too.
 pub fn well_formed(func: &Func) -> Result<()> {
+    formed(&Judge::new(func))
+}
+
+fn formed(judge: &Judge<'_>) -> Result<()> {
+    let func = judge.func;
     ids(func)?;
     names(func)?;
     for id in (0..func.buffers.len() as u32).map(BufferId) {
@@ -74,7 +99,7 @@ pub fn well_formed(func: &Func) -> Result<()> {
     for l in loops(&func.body) {
         placements(func, l)?;
     }
-    scope::check(func)
+    scope::check(judge)
 }
 
 /// An error with the program and the names that it speaks of.

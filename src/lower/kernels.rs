@@ -78,5 +78,6 @@ fn kernel_of(func: &Func, name: String, nest: Stmt) -> LoweredKernel {
         workspace,
         exchanged: Vec::new(),
         roles: Vec::new(),
+        tested: Vec::new(),
     }
 }

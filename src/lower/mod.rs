@@ -34,6 +34,7 @@ pub(crate) use units::LANES;
 use crate::error::{Error, Result};
 use crate::intrin;
 use crate::ir::simplify::Env;
+use crate::ir::verify::{Assurance, Tested};
 use crate::ir::{Axis, Buffer, BufferId, Func, Index, LoopKind, RoleId, Stmt, Var, layout, print, visit};
 use crate::target::{Features, Target};
 use std::time::{Duration, Instant};
@@ -62,6 +63,16 @@ pub struct Lowered {
 pub type Shape = (Vec<i64>, Vec<i64>);
 
 impl Lowered {
+    /// How the legality of the program, and of what it was lowered to, is known.
+    ///
+    /// # Errors
+    /// What the verifier refuses.
+    pub fn assurance(&self, scheduled: &Func) -> Result<Assurance> {
+        let mut all = crate::ir::verify::assurance(scheduled)?;
+        all.tested.extend(self.kernels.iter().flat_map(|k| k.tested.iter().cloned()));
+        Ok(all)
+    }
+
     /// What a chip must have to run it; ordinary code needs nothing.
     pub fn features(&self) -> Features {
         let mut needed = Features::empty();
@@ -130,6 +141,8 @@ pub struct LoweredKernel {
     pub exchanged: Vec<BufferId>,
     /// The threads of the roles that stages have, until `roles` makes a slice of each.
     pub roles: Vec<RoleThreads>,
+    /// What `order` could not decide, where the program allows that.
+    pub tested: Vec<Tested>,
 }
 
 /// How a kernel overlaps with its neighbours in the stream (programmatic dependent launch).

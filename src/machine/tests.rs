@@ -97,6 +97,7 @@ impl Kernel {
             workspace: Vec::new(),
             exchanged: Vec::new(),
             roles: Vec::new(),
+            tested: Vec::new(),
         };
         Lowered { name: "k".into(), params, shapes: Vec::new(), kernels: vec![kernel] }
     }

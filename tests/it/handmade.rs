@@ -26,6 +26,7 @@ impl Make {
                 l2_prefetch: false,
                 maps: Vec::new(),
                 roles: Vec::new(),
+                tested: Vec::new(),
                 workspace: vec![],
                 exchanged: vec![],
             },

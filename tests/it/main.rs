@@ -11,6 +11,7 @@ mod cli;
 mod codegen;
 mod copies;
 mod crossing;
+mod decided;
 mod differential;
 mod driver;
 mod examples;

@@ -5,10 +5,13 @@
 //! it reads first another one has written. So a reader is followed to the list of statements where it parts from what
 //! writes. The loops around that list are at one iteration there. What stands before the reader in the lists around it has
 //! run, and so has all that ran in earlier iterations. The threads of a unit go through a list side by side: loops over them
-//! have run in full. That is proved with boxes; where no proof is found, the elements are counted out in some iterations.
+//! have run in full. That is proved with boxes, or decided iteration by iteration of the reader ([`super::cover`]).
 
-use super::exact::{Touched, accumulates, continues, dense_writes, elements};
+use super::cover::{Earlier, covered, element};
+use super::exact::{accumulates, continues, dense_writes};
 use super::points::{Ranged, sample};
+use super::sites::{Touched, Touches, elements, sites};
+use crate::ir::decide::Verdict;
 use crate::ir::region::{Region, Touch, contains, touched};
 use crate::ir::simplify::Env;
 use crate::ir::visit::{Map, blocks, loops, reads, rewrite, subst_body, writes};
@@ -104,6 +107,107 @@ pub fn late(body: &[Stmt], buffer: BufferId, budget: &mut i64) -> Option<Late> {
     let body = parted(body.to_vec());
     let summed = blocks(&body).iter().any(|b| accumulates(b, buffer));
     Count { buffer, summed, budget, path: Vec::new() }.list(&body, None).err()?
+}
+
+/// What is known of a unit's reads in time.
+pub enum Timed {
+    /// All of them come after the writes.
+    Proved,
+    /// In the unit at these values one is too early.
+    Late(Vec<Ranged>, Late),
+    /// Not decided.
+    Undecided,
+}
+
+/// Whether each unit has written what it reads when it reads it. `body` is what a unit runs, `shared` are the variables that tell
+/// units apart.
+pub fn decide(body: &[Stmt], buffer: BufferId, shared: &[Ranged]) -> Timed {
+    let body = parted(body.to_vec());
+    let summed = blocks(&body).iter().any(|b| accumulates(b, buffer));
+    let mut decided = true;
+    let mut ask = Ask { buffer, summed, shared, decided: &mut decided, path: Vec::new() };
+    match ask.list(&body, None) {
+        Err(late) => Timed::Late(late.0, late.1),
+        Ok(()) if decided => Timed::Proved,
+        Ok(()) => Timed::Undecided,
+    }
+}
+
+/// Follows readers as [`Count`] does, and asks about all iterations at once.
+struct Ask<'a, 'b> {
+    buffer: BufferId,
+    summed: bool,
+    shared: &'b [Ranged],
+    decided: &'b mut bool,
+    path: Vec<Frame<'a>>,
+}
+
+type Asked = Result<(), (Vec<Ranged>, Late)>;
+
+impl<'a> Ask<'a, '_> {
+    fn list(&mut self, body: &'a [Stmt], around: Option<&'a For>) -> Asked {
+        let buffer = self.buffer;
+        for (at, stmt) in body.iter().enumerate().filter(|(_, s)| reads(from_ref(s)).contains(&buffer)) {
+            self.path.push(Frame { around, body, at });
+            match stmt {
+                Stmt::For(l) if writes(&l.body).contains(&buffer) => self.list(&l.body, Some(l))?,
+                _ => self.reader(stmt)?,
+            }
+            self.path.pop();
+        }
+        Ok(())
+    }
+
+    fn reader(&mut self, stmt: &'a Stmt) -> Asked {
+        let around: Vec<&For> = self.path.iter().filter_map(|f| f.around).collect();
+        let read = sites(&within(around.iter().copied(), vec![stmt.clone()]), self.buffer);
+        let (Some(read), Some(written)) = (read, self.earlier()) else {
+            *self.decided = false;
+            return Ok(());
+        };
+        let of =
+            |touches: Touches| written.iter().filter(|w| w.site.touches == touches).cloned().collect::<Vec<Earlier>>();
+        let (writers, sums) = (of(Touches::Writes), of(Touches::Sums));
+        for site in read.iter().filter(|s| matches!(s.touches, Touches::Reads | Touches::Continues)) {
+            let summed = self.summed && site.touches == Touches::Reads;
+            for by in [Some(&writers), summed.then_some(&sums)].into_iter().flatten() {
+                match covered(site, self.shared, by) {
+                    Verdict::Proved => {}
+                    Verdict::Undecided => *self.decided = false,
+                    Verdict::Refuted(point) => {
+                        let timed: Vec<Var> =
+                            around.iter().filter(|l| !side_by_side(l)).flat_map(|l| l.defines()).map(|d| d.0).collect();
+                        let part = |of: &dyn Fn(Var) -> bool| point.iter().filter(|(v, _)| of(*v)).copied().collect();
+                        let unit = part(&|v| self.shared.iter().any(|(w, _)| *w == v));
+                        let at = part(&|v| timed.contains(&v));
+                        return Err((unit, Late { element: element(site, &point), at }));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What has been written before the reader; `None` where an extent is no constant.
+    fn earlier(&self) -> Option<Vec<Earlier>> {
+        let threads: Vec<&For> = self.path.iter().filter_map(|f| f.around).filter(|l| side_by_side(l)).collect();
+        let mut out = Vec::new();
+        let mut add = |piece: Vec<Stmt>, before: Option<Index>| {
+            let inside: Vec<Var> = loops(&piece).iter().map(|l| l.var).collect();
+            let around = threads.iter().copied().filter(|l| !inside.contains(&l.var)).collect::<Vec<&For>>();
+            let found = sites(&within(around.into_iter(), piece), self.buffer)?;
+            let written = found.into_iter().filter(|s| matches!(s.touches, Touches::Writes | Touches::Sums));
+            out.extend(written.map(|site| Earlier { own: site.vars.clone(), site, before: before.clone() }));
+            Some(())
+        };
+        for frame in self.path.iter().rev() {
+            add(frame.body[..frame.at].to_vec(), None)?;
+            if let Some(l) = frame.around.filter(|l| !side_by_side(l)) {
+                add(within(std::iter::once(l), frame.body.to_vec()), Some(l.number()))?;
+            }
+        }
+        Some(out)
+    }
 }
 
 /// The body with blocks that begin and continue sums taken for two.

@@ -1,15 +1,10 @@
-//! The elements that a piece of program touches: as a box where it is dense by construction, or one by one.
+//! The elements that a piece of program writes, as a box where it is dense by construction.
 
-use super::points::{Ranged, advance};
-use super::scope::guards;
+use super::points::Ranged;
 use crate::ir::region::{Range, Region};
 use crate::ir::simplify::{Affine, Env, affine, bounds, prove, simplify};
-use crate::ir::visit::{Map, children, subst_cond, subst_index, walk_expr};
-use crate::ir::{Block, BufferId, CmpOp, Cond, Expr, Func, Index, IndexOp, Iter, IterKind, Stmt, Store, Var};
-use std::collections::HashSet;
-
-/// Elements by their indices.
-pub type Elements = HashSet<Vec<i64>>;
+use crate::ir::visit::{Map, children, subst_index, walk_expr};
+use crate::ir::{Block, BufferId, CmpOp, Cond, Expr, Func, Index, IndexOp, Stmt, Store, Var};
 
 /// Boxes of `buffer` of which every element that exists is written: one for each block that stores under loops alone, at indices each of
 /// which counts through its range, also where a layout exchanges digits of an iterator. A predicate may cut the box.
@@ -27,7 +22,8 @@ pub fn accumulates(block: &Block, buffer: BufferId) -> bool {
     block.init.is_none() && block.body.iter().any(|s| matches!(s, Stmt::Store(s) if adds_to(s, buffer)))
 }
 
-fn adds_to(store: &Store, buffer: BufferId) -> bool {
+/// Whether a store reads the element that it writes.
+pub fn adds_to(store: &Store, buffer: BufferId) -> bool {
     let mut found = false;
     walk_expr(&store.value, &mut |e| {
         found |= matches!(e, Expr::Load { buffer: b, indices, .. } if *b == buffer && *indices == store.indices);
@@ -217,169 +213,9 @@ fn dense_range(index: &Index, counting: &[Ranged], taken: &mut Vec<(Var, i64, i6
     (!problem).then(|| Range { min: sum.to_index(), extent: Index::Int(extent) })
 }
 
-/// What is done to the elements of a buffer. A block with an init is taken for two, one that begins and one that
-/// accumulates.
-#[derive(Default)]
-pub struct Touched {
-    /// Read by bodies that do not accumulate.
-    pub reads: Elements,
-    /// Read by bodies that accumulate.
-    pub continued: Elements,
-    /// Written by bodies that do not accumulate, and by inits.
-    pub writes: Elements,
-    /// Written by bodies that accumulate; `None` if there are none.
-    pub sums: Option<Elements>,
-}
-
-/// The elements of `buffer` that are read and written; `None` where to count them would take more than what is left of
-/// the budget. No variable may be free.
-pub fn elements(body: &[Stmt], buffer: BufferId, budget: &mut i64) -> Option<Touched> {
-    let mut walk = Walk { buffer, accumulates: false, budget, found: Touched::default() };
-    walk.body(body, &At { vars: Vec::new(), given: Cond::TRUE, bindings: Map::new() })?;
-    Some(walk.found)
-}
-
-struct Walk<'b> {
-    buffer: BufferId,
-    /// How many values may still be tried.
-    budget: &'b mut i64,
-    /// Whether the body that is walked accumulates.
-    accumulates: bool,
-    found: Touched,
-}
-
-/// Where a statement stands: the loops around, what holds, and what the iterators are.
-#[derive(Clone)]
-struct At {
-    vars: Vec<Ranged>,
-    given: Cond,
-    bindings: Map,
-}
-
-impl At {
-    fn and(&self, cond: &Cond) -> At {
-        At { given: self.given.clone().and(subst_cond(cond, &self.bindings)), ..self.clone() }
-    }
-}
-
-impl Walk<'_> {
-    fn body(&mut self, body: &[Stmt], at: &At) -> Option<()> {
-        body.iter().try_for_each(|stmt| match stmt {
-            Stmt::For(l) => {
-                let mut inner = at.clone();
-                for (var, extent) in l.defines() {
-                    inner.vars.push((var, extent.as_int()?));
-                }
-                self.body(&l.body, &inner)
-            }
-            Stmt::Block(b) => {
-                let mut inner = at.and(&b.predicate);
-                for it in &b.iters {
-                    inner.bindings.insert(it.var, subst_index(&it.binding, &at.bindings));
-                }
-                let begins = |it: &&Iter| it.kind == IterKind::Reduce;
-                let first = b.iters.iter().filter(begins).fold(Cond::TRUE, |all, it| all.and(Cond::eq(it.var, 0)));
-                self.body(b.init.as_deref().unwrap_or(&[]), &inner.and(&first))?;
-                self.accumulates = b.body.iter().any(|s| matches!(s, Stmt::Store(s) if adds_to(s, self.buffer)));
-                self.body(&b.body, &inner)?;
-                self.accumulates = false;
-                Some(())
-            }
-            Stmt::Store(s) => self.store(s, at),
-            Stmt::If(i) => self.body(&i.body, &at.and(&i.cond)),
-            Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) | Stmt::Elect(_) | Stmt::Role(_) => Some(()),
-        })
-    }
-
-    fn store(&mut self, s: &Store, at: &At) -> Option<()> {
-        let own = (s.buffer == self.buffer).then_some(s.indices.as_slice());
-        self.loads(&s.value, at, own.filter(|_| !self.accumulates))?;
-        if let Some(indices) = own {
-            let written = enumerate(indices, at, self.budget)?;
-            match self.accumulates {
-                true => self.found.sums.get_or_insert_default().extend(written),
-                false => self.found.writes.extend(written),
-            }
-        }
-        Some(())
-    }
-
-    fn loads(&mut self, expr: &Expr, at: &At, own: Option<&[Index]>) -> Option<()> {
-        if let Expr::Select(c, a, b) = expr {
-            let (yes, no) = guards(c);
-            self.loads(c, at, own)?;
-            self.loads(a, &at.and(&yes), own)?;
-            return self.loads(b, &at.and(&no), own);
-        }
-        if let Expr::Load { buffer, indices, .. } = expr {
-            if *buffer == self.buffer && own != Some(indices.as_slice()) {
-                let read = enumerate(indices, at, self.budget)?;
-                match self.accumulates {
-                    true => self.found.continued.extend(read),
-                    false => self.found.reads.extend(read),
-                }
-            }
-            return Some(());
-        }
-        match expr {
-            Expr::Bin(_, a, b) | Expr::Cmp(_, a, b) => {
-                self.loads(a, at, own)?;
-                self.loads(b, at, own)
-            }
-            Expr::Un(_, a) | Expr::Cast(_, a) | Expr::Splat(_, a) => self.loads(a, at, own),
-            _ => Some(()),
-        }
-    }
-}
-
-/// The values of the indices while the loops that matter to them run.
-fn enumerate(indices: &[Index], at: &At, budget: &mut i64) -> Option<Elements> {
-    let indices: Vec<Index> = indices.iter().map(|i| subst_index(i, &at.bindings)).collect();
-    let given = relevant(&indices, &at.given);
-    let mentioned = |v: Var| indices.iter().any(|i| i.mentions(v)) || given.iter().any(|c| c.mentions(v));
-    let vars: Vec<Ranged> = at.vars.iter().filter(|(v, _)| mentioned(*v)).copied().collect();
-    let count = vars.iter().try_fold(1i64, |n, (_, e)| n.checked_mul(*e))?;
-    *budget = budget.checked_sub(count).filter(|left| *left >= 0)?;
-    let mut out = Elements::new();
-    let mut point: Vec<Ranged> = vars.iter().map(|(v, _)| (*v, 0)).collect();
-    for _ in 0..count {
-        let value = |v: Var| point.iter().find(|(p, _)| *p == v).map(|(_, x)| *x);
-        if given.iter().map(|c| c.eval(&value)).try_fold(true, |all, holds| Some(all && holds?))? {
-            let element: Vec<i64> = indices.iter().map(|i| i.eval(&value)).collect::<Option<_>>()?;
-            out.insert(element);
-        }
-        advance(&mut point, &vars);
-    }
-    Some(out)
-}
-
-/// The parts of a condition that have to do with the indices, by a variable or over other parts. One of other loops alone
-/// that holds in their first iterations says nothing about the values that the indices take.
-fn relevant<'c>(indices: &[Index], given: &'c Cond) -> Vec<&'c Cond> {
-    let mut chosen: Vec<&Cond> = Vec::new();
-    let mut rest = given.conjuncts();
-    loop {
-        let tied = |part: &Cond| {
-            let mut found = false;
-            part.for_each_index(&mut |i| {
-                i.for_each_var(&mut |v| {
-                    found |= indices.iter().any(|i| i.mentions(v)) || chosen.iter().any(|c| c.mentions(v));
-                });
-            });
-            found
-        };
-        let (more, others): (Vec<&Cond>, Vec<&Cond>) = rest.iter().partition(|part| tied(part));
-        if more.is_empty() {
-            chosen.extend(others.into_iter().filter(|part| part.eval(&|_| Some(0)) != Some(true)));
-            return chosen;
-        }
-        chosen.extend(more);
-        rest = others;
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::sites::{Elements, Site, Touches, enumerate};
     use super::*;
 
     /// The box that the indices are said to fill and the elements that they take, for loops `x` and `y`.
@@ -391,8 +227,9 @@ mod tests {
         let range = |i: &Index| dense_range(&simplify(i, &env), &loops, &mut taken);
         let region: Option<Vec<Range>> = indices.iter().map(range).collect();
         let ends = |r: &Range| (r.min.as_int().unwrap(), r.extent.as_int().unwrap());
-        let at = At { vars: loops.to_vec(), given: Cond::TRUE, bindings: Map::new() };
-        (region.map(|r| r.iter().map(ends).collect()), enumerate(indices, &at, &mut 1_000_000).unwrap())
+        let (touches, indices) = (Touches::Writes, indices.to_vec());
+        let site = Site { touches, indices, vars: loops.to_vec(), given: Cond::TRUE };
+        (region.map(|r| r.iter().map(ends).collect()), enumerate(&site, &mut 1_000_000).unwrap())
     }
 
     #[test]

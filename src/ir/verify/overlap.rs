@@ -1,42 +1,152 @@
 //! Promise 16: no two blocks write one element of global memory, not even with the same value.
 //!
 //! The boxes that blocks write are told apart by the block's indices, which must be digits of where a box begins; else by
-//! laying the boxes of all blocks on a grid. Where neither succeeds, the elements that some blocks write are counted out.
+//! laying the boxes of all blocks on a grid. Where neither succeeds, it is decided for all pairs of writes and of blocks.
 
-use super::exact::elements;
-use super::points::{Ranged, digits, sample, show};
+use super::judge::Judge;
+use super::points::{Ranged, sample, show};
 use super::safety::{COUNTED, Units};
+use super::sites::{Site, Touches, elements, sites};
 use super::wrong;
 use crate::error::{Error, Result};
-use crate::ir::print::Node;
+use crate::index::{Answer, Compare, Formula, Linear, STEPS};
+use crate::ir::decide::{Terms, Values, digits};
+use crate::ir::print::{Node, underline};
 use crate::ir::region::{Region, Touch, touched};
 use crate::ir::simplify::affine;
-use crate::ir::visit::{Map, subst_body, writes};
-use crate::ir::{BufferId, Func, Index, Scope, Stmt, Var};
+use crate::ir::visit::{Map, subst_body, subst_index, writes};
+use crate::ir::{Axis, BufferId, Func, Index, Scope, Stmt, Var};
 use std::collections::{HashMap, HashSet};
 
 /// As many blocks are laid on a grid, or counted out.
 const BLOCKS: i64 = 1 << 12;
 
 /// Checks every nest of the root.
-pub fn check(func: &Func) -> Result<()> {
+pub fn check(judge: &Judge<'_>) -> Result<()> {
+    let func = judge.func;
     for nest in &func.body {
         let mut units = Units::new(Scope::Global);
         let body = units.strip(vec![nest.clone()]);
         // A loop of one iteration tells no blocks apart, but its variable has a value.
         let single = units.vars.iter().filter(|(_, extent)| *extent <= 1).map(|(v, _)| (*v, Index::Int(0))).collect();
         let body = subst_body(body, &single);
+        units.numbers.iter_mut().for_each(|(_, number)| *number = subst_index(number, &single));
         units.vars.retain(|(_, extent)| *extent > 1);
         for buffer in writes(&body) {
-            if func.buffer(buffer).scope == Scope::Global && !units.vars.is_empty() && !units.mixed {
+            if func.buffer(buffer).scope == Scope::Global && !units.vars.is_empty() {
                 let region = touched(func, &body, buffer, Touch::Writes, &units.env());
-                if !region.is_some_and(|r| apart(&r, &units.vars) || on_a_grid(&r, &units.vars)) {
-                    counted(func, &body, buffer, &units.vars)?;
+                let alike = units.numbers.len() == axes(&units).len();
+                if alike && region.is_some_and(|r| apart(&r, &units.vars) || on_a_grid(&r, &units.vars)) {
+                    judge.proved();
+                } else {
+                    decided(judge, &body, buffer, &units)?;
                 }
             }
         }
     }
     Ok(())
+}
+
+/// The axes of the units, each once.
+fn axes(units: &Units) -> Vec<Axis> {
+    let mut axes: Vec<Axis> = Vec::new();
+    for (axis, _) in &units.numbers {
+        if !axes.contains(axis) {
+            axes.push(*axis);
+        }
+    }
+    axes
+}
+
+/// Decides for each two writes whether they touch one element from two blocks. What refutes it is told by the first blocks that a
+/// count finds.
+fn decided(judge: &Judge<'_>, body: &[Stmt], buffer: BufferId, units: &Units) -> Result<()> {
+    let func = judge.func;
+    let single = axes(units).len() == units.numbers.len();
+    let mut met = None;
+    let mut known = true;
+    let all = sites(body, buffer).unwrap_or_default();
+    let written: Vec<&Site> = all.iter().filter(|s| matches!(s.touches, Touches::Writes | Touches::Sums)).collect();
+    known &= !written.is_empty();
+    'pairs: for (n, a) in written.iter().enumerate() {
+        for b in &written[n..] {
+            match meet(a, b, units) {
+                Some(None) => {}
+                Some(Some(found)) => {
+                    met = Some(found);
+                    break 'pairs;
+                }
+                None => known = false,
+            }
+        }
+    }
+    if met.is_none() && known {
+        judge.proved();
+        return Ok(());
+    }
+    if single {
+        counted(func, body, buffer, &units.vars)?;
+    }
+    match met {
+        Some((points, element)) => Err(overlapping(func, buffer, [&points[0], &points[1]], &element)),
+        None => {
+            let claim = || format!("no two blocks write one element of {}", func.buffer(buffer).name);
+            let found = judge.undecided("verify.overlap", BLOCKS as usize, &claim);
+            found.map_err(|e| underline(e, func, &[(Node::Buffer(buffer), "this buffer")]))
+        }
+    }
+}
+
+/// Two blocks, and an element that both write.
+type Met = ([Vec<Ranged>; 2], Vec<i64>);
+
+/// Blocks in which two writes touch one element; the inner `None` where there are none, the outer where that is not decided.
+fn meet(a: &Site, b: &Site, units: &Units) -> Option<Option<Met>> {
+    let mut terms = Terms::new();
+    let mut sides = Vec::new();
+    for site in [a, b] {
+        let mut vars = units.vars.clone();
+        vars.extend(site.vars.iter().filter(|(v, _)| units.vars.iter().all(|(w, _)| w != v)));
+        let values = terms.bind(&vars);
+        let happens = terms.possible(&site.given, &values)?;
+        terms.question.require(happens);
+        let element = site.indices.iter().map(|i| terms.index(i, &values)).collect::<Option<Vec<_>>>()?;
+        // Loops that walk one axis in different orders are at one block.
+        let mut numbers: Vec<(Axis, Linear)> = Vec::new();
+        for (axis, number) in &units.numbers {
+            let number = terms.index(number, &values)?;
+            match numbers.iter().find(|(other, _)| other == axis) {
+                Some((_, first)) => {
+                    let same = Formula::compare(Compare::Equal, first, &number)?;
+                    terms.question.require(same);
+                }
+                None => numbers.push((*axis, number)),
+            }
+        }
+        let own: Vec<Linear> =
+            units.vars.iter().map(|(v, _)| terms.index(&Index::Var(*v), &values)).collect::<Option<_>>()?;
+        sides.push((values, element, numbers, own));
+    }
+    let [x, y] = sides.as_slice() else { return None };
+    terms.question.require(Terms::equal(&x.1, &y.1)?);
+    let different = match axes(units).len() == units.numbers.len() {
+        // The variables count the blocks, without the products that numbers of pairs may have.
+        true => Terms::different(&x.3, &y.3)?,
+        false => {
+            let of = |side: &[(Axis, Linear)]| side.iter().map(|n| n.1.clone()).collect::<Vec<Linear>>();
+            Terms::different(&of(&x.2), &of(&y.2))?
+        }
+    };
+    terms.question.require(different);
+    match terms.question.decide(STEPS).0 {
+        Answer::Impossible => Some(None),
+        Answer::Undecided => None,
+        Answer::Point(point) => {
+            let of = |values: &Values| terms.read(&point, &units.vars, values);
+            let element = x.1.iter().map(|e| i64::try_from(terms.question.value(&point, e)?).ok());
+            Some(Some(([of(&x.0)?, of(&y.0)?], element.collect::<Option<_>>()?)))
+        }
+    }
 }
 
 /// Whether where the box begins tells the variables, each as a digit of one of its dimensions.

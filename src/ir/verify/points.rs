@@ -1,52 +1,21 @@
-//! Statements about all values of some variables: proved, or refuted by values.
+//! Claims that are not decided, tried at some points; and points in words.
 
-use crate::ir::simplify::{Env, prove};
+pub use crate::ir::decide::Ranged;
 use crate::ir::{Cond, Func, Var};
-use std::collections::BTreeSet;
 
-/// A variable that runs from 0 to an extent.
-pub type Ranged = (Var, i64);
+/// As many random points are tried.
+const RANDOM: i64 = 1 << 12;
 
-/// At most this many assignments are tried.
-const TRIES: i64 = 1 << 14;
-
-/// Values for which `given` holds and `cond` does not; none if that is proved impossible or none are found.
-pub fn counterexample(cond: &Cond, given: &Cond, vars: &[Ranged]) -> Option<Vec<Ranged>> {
-    if cond.is_true() {
-        return None;
-    }
-    let mut env = Env::new();
-    for (var, extent) in vars {
-        env.bind(*var, 0, extent.saturating_sub(1));
-    }
-    if !given.is_true() {
-        env.assume(given);
-    }
-    if prove(cond, &env) {
-        return None;
-    }
-    let mut mentioned = BTreeSet::new();
-    for c in [cond, given] {
-        c.for_each_index(&mut |i| {
-            i.for_each_var(&mut |v| {
-                mentioned.insert(v);
-            });
-        });
-    }
-    let vars: Vec<Ranged> = vars.iter().filter(|(v, _)| mentioned.contains(v)).copied().collect();
-    assignments(&vars).into_iter().find(|point| {
+/// The first of some points that breaks a claim, and how many were tried.
+pub fn tried(cond: &Cond, given: &Cond, vars: &[Ranged]) -> (Option<Vec<Ranged>>, usize) {
+    let vars = crate::ir::decide::mentioned(&[cond, given], vars);
+    let points = sample(&vars, RANDOM);
+    let count = points.len();
+    let broken = points.into_iter().find(|point| {
         let value = |v: Var| point.iter().find(|(p, _)| *p == v).map(|(_, x)| *x);
         given.eval(&value) == Some(true) && cond.eval(&value) != Some(true)
-    })
-}
-
-/// All assignments if they are few, else the corners and a seeded sample.
-pub fn assignments(vars: &[Ranged]) -> Vec<Vec<Ranged>> {
-    let all = vars.iter().try_fold(1i64, |n, (_, extent)| n.checked_mul(*extent)).filter(|n| *n <= TRIES);
-    match all {
-        Some(count) => (0..count).map(|n| digits(n, vars)).collect(),
-        None => sample(vars, TRIES / 4),
-    }
+    });
+    (broken, count)
 }
 
 /// First and last values in all combinations (of up to ten variables), then random ones.
@@ -59,17 +28,6 @@ pub fn sample(vars: &[Ranged], random: i64) -> Vec<Vec<Ranged>> {
     let mut rng = fastrand::Rng::with_seed(7);
     let mut out: Vec<Vec<Ranged>> = (0..corners).map(corner).collect();
     out.extend((0..random).map(|_| vars.iter().map(|(v, extent)| (*v, rng.i64(0..(*extent).max(1)))).collect()));
-    out
-}
-
-/// The n-th assignment, the last variable fastest.
-pub fn digits(mut n: i64, vars: &[Ranged]) -> Vec<Ranged> {
-    let mut out = Vec::with_capacity(vars.len());
-    for (var, extent) in vars.iter().rev() {
-        out.push((*var, n % extent.max(&1)));
-        n /= extent.max(&1);
-    }
-    out.reverse();
     out
 }
 

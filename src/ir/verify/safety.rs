@@ -2,16 +2,20 @@
 //!
 //! Within a kernel each unit of a buffer's owner must have written itself what it reads: loops bound at or above the
 //! owner's level are replaced by their axes, so that a nest speaks of one unit, and what the unit reads must lie in what
-//! it writes. Loops bound to one axis stand for the same units. That is proved with boxes; where no proof is found, the
-//! elements that some units touch are counted out. When it is written is what [`before`] asks.
+//! it writes. Loops bound to one axis stand for the same units. That is proved with boxes, or decided for all units and all elements
+//! ([`super::cover`]). When it is written is what [`before`] asks.
 
 use super::before;
-use super::exact::{accumulates, dense_writes, elements};
+use super::cover::{Earlier, covered, element};
+use super::exact::{accumulates, dense_writes};
+use super::judge::Judge;
 use super::points::{Ranged, sample, show};
+use super::sites::{Touches, elements, sites};
 use super::wrong;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ir::print::Node;
+use crate::ir::decide::Verdict;
+use crate::ir::print::{Node, underline};
 use crate::ir::region::{Region, Touch, contains, touched};
 use crate::ir::simplify::Env;
 use crate::ir::visit::{Map, blocks, reads, rewrite, subst_body, writes};
@@ -22,21 +26,22 @@ use std::collections::HashMap;
 pub const COUNTED: i64 = 1 << 20;
 
 /// Checks every nest of the root.
-pub fn check(func: &Func) -> Result<()> {
+pub fn check(judge: &Judge<'_>) -> Result<()> {
+    let func = judge.func;
     let mut written_before: Vec<BufferId> = Vec::new();
     for nest in &func.body {
         let body = std::slice::from_ref(nest);
-        blocks(body).into_iter().try_for_each(|b| undivided(func, body, b))?;
+        blocks(body).into_iter().try_for_each(|b| undivided(judge, body, b))?;
         let written = writes(body);
         for buffer in reads(body) {
             let before = written_before.contains(&buffer);
             let global = func.buffer(buffer).scope == Scope::Global;
             if written.contains(&buffer) && before && global && only_sums(nest, buffer) {
                 let begun = begun(nest, buffer);
-                blocks(&begun).into_iter().try_for_each(|b| undivided(func, &begun, b))?;
-                begun.iter().try_for_each(|nest| within_kernel(func, nest, buffer))?;
+                blocks(&begun).into_iter().try_for_each(|b| undivided(judge, &begun, b))?;
+                begun.iter().try_for_each(|nest| within_kernel(judge, nest, buffer))?;
             } else if written.contains(&buffer) && (global || !before) {
-                within_kernel(func, nest, buffer)?;
+                within_kernel(judge, nest, buffer)?;
             } else {
                 between_kernels(func, buffer, written_before.contains(&buffer))?;
             }
@@ -97,7 +102,8 @@ fn separates(axis: Axis, scope: Scope) -> bool {
 
 /// Promise 14 for a block that begins and continues sums: each in one iteration of the bound loops. In the first ones of
 /// loops that leave remainders, no index of the reduction says so.
-fn undivided(func: &Func, nest: &[Stmt], block: &Block) -> Result<()> {
+fn undivided(judge: &Judge<'_>, nest: &[Stmt], block: &Block) -> Result<()> {
+    let func = judge.func;
     let Some(buffer) = block.init.as_deref().and_then(|init| writes(init).first().copied()) else { return Ok(()) };
     let mut units = Units::new(Scope::Local);
     let alone = rewrite(nest.to_vec(), &mut |s| match s {
@@ -106,39 +112,144 @@ fn undivided(func: &Func, nest: &[Stmt], block: &Block) -> Result<()> {
         s => vec![s],
     });
     let body = units.strip(alone);
-    if units.vars.iter().all(|(_, extent)| *extent == 1) || covered(func, &body, buffer, &units.env()) {
+    if units.vars.iter().all(|(_, extent)| *extent == 1) || covered_by_boxes(func, &body, buffer, &units.env()) {
+        return Ok(());
+    }
+    let name = &func.buffer(buffer).name;
+    let divided = |point: &[Ranged], element: &[i64]| {
+        let message = format!(
+            "the sum {name}{element:?} of {} is divided between iterations that run apart: {} adds to it, another one begins it",
+            func.block_name(block.name),
+            show(func, point)
+        );
+        wrong(func, "reduction", message, &underlined(buffer, &units))
+            .help("split the loops of the reduction apart from those that are bound")
+    };
+    let decided = all_written(&body, buffer, &units, &[(Touches::Continues, Touches::Writes)]);
+    if decided == Written::Proved {
+        judge.proved();
         return Ok(());
     }
     let mut budget = COUNTED;
-    for point in sample(&units.vars, 4).into_iter().take(20) {
+    for point in some(&units) {
         let map: Map = point.iter().map(|(v, x)| (*v, Index::Int(*x))).collect();
         let Some(found) = elements(&subst_body(body.clone(), &map), buffer, &mut budget) else { break };
         if let Some(foreign) = found.continued.difference(&found.writes).min() {
-            let (block, name) = (func.block_name(block.name), &func.buffer(buffer).name);
-            let message = format!(
-                "the sum {name}{foreign:?} of {block} is divided between iterations that run apart: {} adds to it, another one begins it",
-                show(func, &point)
-            );
-            return Err(wrong(func, "reduction", message, &underlined(buffer, &units))
-                .help("split the loops of the reduction apart from those that are bound"));
+            return Err(divided(&point, foreign));
         }
     }
-    Ok(())
+    match decided {
+        Written::Missing(_, point, element) => Err(divided(&point, &element)),
+        _ => {
+            let claim = || format!("each sum of {name} is begun and continued in one iteration of the bound loops");
+            judge
+                .undecided("verify.reduction", some(&units).count(), &claim)
+                .map_err(|e| underline(e, func, &underlined(buffer, &units)))
+        }
+    }
 }
 
-fn within_kernel(func: &Func, nest: &Stmt, buffer: BufferId) -> Result<()> {
+/// What is known of accesses that others have to come before.
+#[derive(Debug, PartialEq, Eq)]
+enum Written {
+    /// There is one for each.
+    Proved,
+    /// What this touches in the unit at these values is not touched by what has to.
+    Missing(Touches, Vec<Ranged>, Vec<i64>),
+    /// Not decided.
+    Undecided,
+}
+
+/// Whether in each unit what one kind of access touches is touched by another kind, too; where no access is of that kind, only what is
+/// written has to be.
+fn all_written(body: &[Stmt], buffer: BufferId, units: &Units, pairs: &[(Touches, Touches)]) -> Written {
+    let Some(all) = sites(body, buffer) else { return Written::Undecided };
+    let mut decided = true;
+    for (touches, by) in pairs {
+        let writers: Vec<Earlier> = all
+            .iter()
+            .filter(|s| s.touches == *by)
+            .map(|s| Earlier { site: s.clone(), own: s.vars.clone(), before: None })
+            .collect();
+        if writers.is_empty() && *by == Touches::Sums {
+            continue;
+        }
+        for site in all.iter().filter(|s| s.touches == *touches) {
+            match covered(site, &units.vars, &writers) {
+                Verdict::Proved => {}
+                Verdict::Undecided => decided = false,
+                Verdict::Refuted(point) => {
+                    let unit = point.iter().filter(|(v, _)| units.vars.iter().any(|(w, _)| w == v)).copied().collect();
+                    return Written::Missing(*touches, unit, element(site, &point));
+                }
+            }
+        }
+    }
+    if decided { Written::Proved } else { Written::Undecided }
+}
+
+fn within_kernel(judge: &Judge<'_>, nest: &Stmt, buffer: BufferId) -> Result<()> {
+    let func = judge.func;
     let mut units = Units::new(func.buffer(buffer).scope);
     let body = units.strip(vec![nest.clone()]);
     let env = units.env();
     let in_order = before::in_time(func, &body, buffer, &env);
     // What is written in time is written, but blocks that share global memory may begin a sum too late.
     if in_order && func.buffer(buffer).scope != Scope::Global {
+        judge.proved();
         return Ok(());
     }
-    if !covered(func, &body, buffer, &env) {
-        in_all(func, &body, buffer, &units)?;
+    if covered_by_boxes(func, &body, buffer, &env) {
+        judge.proved();
+    } else {
+        written_in_all(judge, &body, buffer, &units)?;
     }
-    if in_order { Ok(()) } else { in_time(func, &body, buffer, &units) }
+    if in_order { Ok(()) } else { written_in_time(judge, &body, buffer, &units) }
+}
+
+/// Decides whether units write what they read. What refutes it is told by the first units that a count finds.
+fn written_in_all(judge: &Judge<'_>, body: &[Stmt], buffer: BufferId, units: &Units) -> Result<()> {
+    let func = judge.func;
+    let mut pairs = vec![
+        (Touches::Reads, Touches::Writes),
+        (Touches::Continues, Touches::Writes),
+        // What another unit adds is missing too.
+        (Touches::Reads, Touches::Sums),
+    ];
+    if func.buffer(buffer).scope == Scope::Global {
+        pairs.push((Touches::Writes, Touches::Sums));
+    }
+    let decided = all_written(body, buffer, units, &pairs);
+    if decided == Written::Proved {
+        judge.proved();
+        return Ok(());
+    }
+    in_all(func, body, buffer, units)?;
+    match decided {
+        Written::Missing(Touches::Writes, point, element) => Err(begun_again(func, buffer, units, &point, &element)),
+        Written::Missing(_, point, element) => Err(violation(func, buffer, units, &point, &element)),
+        _ => undecided(judge, buffer, units, "what it reads"),
+    }
+}
+
+/// Decides whether units write what they read before they read it.
+fn written_in_time(judge: &Judge<'_>, body: &[Stmt], buffer: BufferId, units: &Units) -> Result<()> {
+    let decided = before::decide(body, buffer, &units.vars);
+    if let before::Timed::Proved = decided {
+        judge.proved();
+        return Ok(());
+    }
+    in_time(judge.func, body, buffer, units)?;
+    match decided {
+        before::Timed::Late(point, late) => Err(too_late(judge.func, buffer, units, &point, &late)),
+        _ => undecided(judge, buffer, units, "what it reads before it reads it"),
+    }
+}
+
+fn undecided(judge: &Judge<'_>, buffer: BufferId, units: &Units, what: &str) -> Result<()> {
+    let claim = || format!("each unit writes {what} of {}", judge.func.buffer(buffer).name);
+    let found = judge.undecided("verify.safety", some(units).count(), &claim);
+    found.map_err(|e| underline(e, judge.func, &underlined(buffer, units)))
 }
 
 /// Some units.
@@ -184,7 +295,7 @@ fn in_all(func: &Func, body: &[Stmt], buffer: BufferId, units: &Units) -> Result
 
 /// Whether what is read provably lies in a box of which every element is written; where blocks accumulate, in a box that
 /// another block has begun and in one that they go over.
-fn covered(func: &Func, body: &[Stmt], buffer: BufferId, env: &Env) -> bool {
+fn covered_by_boxes(func: &Func, body: &[Stmt], buffer: BufferId, env: &Env) -> bool {
     match touched(func, body, buffer, Touch::Reads, env) {
         None => true,
         Some(read) => {
@@ -206,14 +317,14 @@ pub struct Units {
     axes: HashMap<Axis, (Vec<Var>, Option<Raster>)>,
     /// The variables that stand for the axes, with their extents.
     pub vars: Vec<Ranged>,
-    /// Loops walk one axis in different orders, so that some of the variables stand for the same units.
-    pub mixed: bool,
+    /// The axes with what counts their units, in terms of the variables: several times where loops walk one axis in different orders.
+    pub numbers: Vec<(Axis, Index)>,
 }
 
 impl Units {
     /// Of no program yet.
     pub fn new(scope: Scope) -> Units {
-        Units { scope, axes: HashMap::new(), vars: Vec::new(), mixed: false }
+        Units { scope, axes: HashMap::new(), vars: Vec::new(), numbers: Vec::new() }
     }
 
     /// The ranges of the variables.
@@ -239,8 +350,10 @@ impl Units {
                     (Some(a), Some(b)) => a.walks_like(b),
                     (a, b) => a.is_none() && b.is_none(),
                 };
-                self.mixed |= !alike;
                 let first = if alike { first.clone() } else { vars };
+                if own.iter().map(|d| &d.0).eq(first.iter()) {
+                    self.numbers.push((axis, l.number()));
+                }
                 for ((var, extent), first) in own.iter().zip(&first) {
                     if var == first && !self.vars.iter().any(|(v, _)| v == var) {
                         self.vars.push((*var, extent.as_int().unwrap_or(1)));

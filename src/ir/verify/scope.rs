@@ -1,8 +1,10 @@
 //! Promises 4 to 9: what stands where, of which type, and inside which bounds.
 
-use super::points::{Ranged, counterexample, show};
+use super::judge::Judge;
+use super::points::{Ranged, show, tried};
 use super::wrong;
 use crate::error::{Error, Result};
+use crate::ir::decide::{Verdict, always};
 use crate::ir::print::{self, Node};
 use crate::ir::visit::{Map, subst_cond, subst_index};
 use crate::ir::{Block, BufferId, Cond, Expr, For, Func, Index, Iter, Stmt, Store, Var, typing, visit};
@@ -68,6 +70,7 @@ pub fn for_each_id(body: &[Stmt], f: &mut impl FnMut(Node)) {
 #[derive(Clone)]
 struct Place<'a> {
     func: &'a Func,
+    judge: &'a Judge<'a>,
     /// The variables in scope.
     vars: Vec<Ranged>,
     /// What holds here.
@@ -86,28 +89,46 @@ struct Bindings {
 }
 
 /// Checks promises 4 to 9.
-pub fn check(func: &Func) -> Result<()> {
-    Place { func, vars: Vec::new(), given: Cond::TRUE, block: None, node: None }.body(&func.body)
+pub fn check(judge: &Judge<'_>) -> Result<()> {
+    let func = judge.func;
+    Place { func, judge, vars: Vec::new(), given: Cond::TRUE, block: None, node: None }.body(&func.body)
 }
 
 /// Fails (`verify.bounds`) if an element `buffer[indices]` lies outside the buffer for some values of `vars` (each from
-/// 0 to its extent) under which `given` holds.
+/// 0 to its extent) under which `given` holds. What is not decided is left to [`super::well_formed`].
 pub fn in_bounds(func: &Func, buffer: BufferId, indices: &[Index], vars: &[(Var, i64)], given: &Cond) -> Result<()> {
-    let description = func.buffer(buffer);
-    for (dim, (index, extent)) in indices.iter().zip(&description.shape).enumerate() {
-        let inside = Cond::ge(index.clone(), 0).and(Cond::lt(index.clone(), extent.clone()));
-        let Some(point) = counterexample(&inside, given, vars) else { continue };
-        let value = index.eval(&|v| point.iter().find(|p| p.0 == v).map(|p| p.1));
-        let value = value.map_or_else(|| "no 64-bit value".to_string(), |v| v.to_string());
-        let (index, extent) = (print::index(func, index), print::index(func, extent));
-        let message = format!(
-            "index {index} is {value} {}, but dimension {dim} of {} has {extent} elements",
-            show(func, &point),
-            description.name
-        );
-        return Err(Error::input("verify.bounds", message));
+    for (dim, index) in indices.iter().enumerate() {
+        let Some(inside) = inside(func, buffer, dim, index) else { continue };
+        let point = match always(&inside, given, vars) {
+            Verdict::Proved => None,
+            Verdict::Refuted(point) => Some(point),
+            Verdict::Undecided => tried(&inside, given, vars).0,
+        };
+        if let Some(point) = point {
+            return Err(outside(func, buffer, dim, index, &point));
+        }
     }
     Ok(())
+}
+
+/// What holds of an index that is inside a dimension.
+fn inside(func: &Func, buffer: BufferId, dim: usize, index: &Index) -> Option<Cond> {
+    let extent = func.buffer(buffer).shape.get(dim)?;
+    Some(Cond::ge(index.clone(), 0).and(Cond::lt(index.clone(), extent.clone())))
+}
+
+fn outside(func: &Func, buffer: BufferId, dim: usize, index: &Index, point: &[Ranged]) -> Error {
+    let description = func.buffer(buffer);
+    let value = index.eval(&|v| point.iter().find(|p| p.0 == v).map(|p| p.1));
+    let value = value.map_or_else(|| "no 64-bit value".to_string(), |v| v.to_string());
+    let extent = description.shape.get(dim).map(|e| print::index(func, e)).unwrap_or_default();
+    let message = format!(
+        "index {} is {value} {}, but dimension {dim} of {} has {extent} elements",
+        print::index(func, index),
+        show(func, point),
+        description.name
+    );
+    Error::input("verify.bounds", message)
 }
 
 impl Place<'_> {
@@ -206,7 +227,9 @@ impl Place<'_> {
 
     fn domain(&self, it: &Iter, extent: i64, given: &Cond) -> Result<()> {
         let inside = Cond::ge(it.binding.clone(), 0).and(Cond::lt(it.binding.clone(), extent));
-        let Some(point) = counterexample(&inside, given, &self.vars) else { return Ok(()) };
+        let claim = || format!("{} stays in its domain 0..{extent}", self.func.var_name(it.var));
+        let found = self.judge.counterexample("verify.domain", &inside, given, &self.vars, &claim);
+        let Some(point) = found.map_err(|e| self.placed(e))? else { return Ok(()) };
         let value = it.binding.eval(&|v| point.iter().find(|p| p.0 == v).map(|p| p.1)).unwrap_or(i64::MAX);
         let name = self.func.var_name(it.var);
         let message = format!("{name} is {value} {}, outside its domain 0..{extent}", show(self.func, &point));
@@ -223,18 +246,34 @@ impl Place<'_> {
             return Err(self.wrong("type", message));
         }
         indices.iter().try_for_each(|i| self.index(i))?;
-        let anywhere = in_bounds(self.func, buffer, indices, &self.vars, given);
-        anywhere.or_else(|e| self.reached(buffer, indices, given, e)).map_err(|e| self.placed(e))
+        for (dim, index) in indices.iter().enumerate() {
+            let Some(inside) = inside(self.func, buffer, dim, index) else { continue };
+            if always(&inside, given, &self.vars) == Verdict::Proved {
+                self.judge.proved();
+                continue;
+            }
+            self.reached(buffer, dim, index, given).map_err(|e| self.placed(e))?;
+        }
+        Ok(())
     }
 
     /// An access that leaves the buffer somewhere in the iterators' domains may never do so where the block runs.
-    fn reached(&self, buffer: BufferId, indices: &[Index], given: &Cond, error: Error) -> Result<()> {
-        let Some(b) = &self.block else { return Err(error) };
-        let indices: Vec<Index> = indices.iter().map(|i| subst_index(i, &b.iters)).collect();
-        let given = b.given.clone().and(subst_cond(given, &b.iters));
-        let loops_inside = self.vars.iter().filter(|(v, _)| !b.iters.contains_key(v));
-        let vars: Vec<Ranged> = b.vars.iter().chain(loops_inside).copied().collect();
-        in_bounds(self.func, buffer, &indices, &vars, &given)
+    fn reached(&self, buffer: BufferId, dim: usize, index: &Index, given: &Cond) -> Result<()> {
+        let (index, given, vars) = match &self.block {
+            None => (index.clone(), given.clone(), self.vars.clone()),
+            Some(b) => {
+                let loops_inside = self.vars.iter().filter(|(v, _)| !b.iters.contains_key(v));
+                let given = b.given.clone().and(subst_cond(given, &b.iters));
+                (subst_index(index, &b.iters), given, b.vars.iter().chain(loops_inside).copied().collect())
+            }
+        };
+        let Some(inside) = inside(self.func, buffer, dim, &index) else { return Ok(()) };
+        let name = &self.func.buffer(buffer).name;
+        let claim = || format!("index {} stays inside dimension {dim} of {name}", print::index(self.func, &index));
+        match self.judge.counterexample("verify.bounds", &inside, &given, &vars, &claim)? {
+            None => Ok(()),
+            Some(point) => Err(outside(self.func, buffer, dim, &index, &point)),
+        }
     }
 
     fn store(&self, s: &Store) -> Result<()> {

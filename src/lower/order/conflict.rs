@@ -1,11 +1,12 @@
 //! Whether two accesses can touch the same bytes from different threads of a block.
 //!
 //! Decided exactly, by enumerating the threads and the loop values that the indices mention, up to a budget; two indices
-//! with the same mixed-radix digits are told apart without enumeration. Where neither decides, the answer is
-//! [`Level::Unknown`] and a barrier is the safe choice.
+//! with the same mixed-radix digits are told apart without. Else the answer is [`Level::Unknown`]: a barrier is safe.
 
+mod decide;
 mod enumerate;
 mod ring;
+pub use decide::Meets;
 
 use super::super::{LoweredKernel, units};
 use crate::intrin;

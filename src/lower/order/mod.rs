@@ -27,9 +27,10 @@ mod walk;
 
 use super::{LoweredKernel, bug};
 use crate::error::{Error, Result};
+use crate::ir::verify::Tested;
 use crate::ir::{For, LoopKind, Stmt, Sync, SyncKind, Var, visit};
 use crate::target::Target;
-use conflict::{By, Level, Site, Sites};
+use conflict::{By, Level, Meets, Site, Sites};
 use std::collections::BTreeMap;
 use walk::Walker;
 
@@ -102,7 +103,7 @@ fn slice(kernel: &mut LoweredKernel) -> Result<()> {
     let mut sites = Sites::new(kernel);
     let items = items(&kernel.func.body, &mut sites, &mut 0);
     let walker = Walker::new(&sites, &items);
-    races(&sites, &items, 0)?;
+    let tested = races(&sites, &items, 0)?;
     let mut places: BTreeMap<usize, Vec<Stmt>> = BTreeMap::new();
     for placed in walker.places(&items) {
         places.entry(placed.before).or_default().extend(placed.statements());
@@ -114,6 +115,7 @@ fn slice(kernel: &mut LoweredKernel) -> Result<()> {
     let body = std::mem::take(&mut kernel.func.body);
     kernel.func.body = insert(body, &mut places, &mut 0);
     kernel.exchanged = exchanged;
+    kernel.tested.extend(tested);
     Ok(())
 }
 
@@ -190,11 +192,12 @@ fn closes(stmt: &Stmt) -> bool {
 }
 
 /// A dependence between threads inside one run of a statement, under so many loops, cannot be ordered, nor a copy that is
-/// used there.
-fn races(sites: &Sites, items: &[Item], depth: usize) -> Result<()> {
+/// used there. What is not decided, where the program allows that.
+fn races(sites: &Sites, items: &[Item], depth: usize) -> Result<Vec<Tested>> {
+    let mut tested = Vec::new();
     for item in items {
         match &item.kind {
-            Kind::Loop(_, inside) => races(sites, inside, depth + 1)?,
+            Kind::Loop(_, inside) => tested.extend(races(sites, inside, depth + 1)?),
             Kind::Commit | Kind::Await(_) => {}
             Kind::Whole { sites: all, .. } => {
                 for (n, &a) in all.iter().enumerate() {
@@ -204,14 +207,33 @@ fn races(sites: &Sites, items: &[Item], depth: usize) -> Result<()> {
                             && a < *b
                             && matches!(sites.level(a, *b), Level::Block | Level::Group | Level::Warp | Level::Own)
                     };
-                    if let Some(&b) = all[n..].iter().find(|b| used(b) || sites.meet(a, **b, depth)) {
-                        return Err(if a == b { redone(sites, a) } else { race(sites.site(a), sites.reason(a, b)) });
+                    for &b in &all[n..] {
+                        let meets = if used(&b) { Meets::Somewhere } else { sites.meet(a, b, depth) };
+                        match meets {
+                            Meets::Never => {}
+                            Meets::Somewhere if a == b => return Err(redone(sites, a)),
+                            Meets::Somewhere => return Err(race(sites.site(a), sites.reason(a, b))),
+                            Meets::Undecided => tested.push(undecided(sites, a)?),
+                        }
                     }
                 }
             }
         }
     }
-    Ok(())
+    Ok(tested)
+}
+
+/// It is not decided whether threads touch one element in one run of a statement.
+fn undecided(sites: &Sites, site: usize) -> Result<Tested> {
+    let (buffer, block) = (sites.buffer_name(site), &sites.site(site).block);
+    let claim =
+        format!("no two threads touch one element of {buffer} in one run of block {block}, unless both read it");
+    if sites.func().allow_tested {
+        return Ok(Tested { code: "lower.race", claim, points: 0 });
+    }
+    Err(Error::input("lower.race", format!("it is not proved that {claim}"))
+        .help("write indices as sums of loop variables with constant factors, and their quotients and remainders by constants")
+        .help("or allow it with --allow-tested (`Schedule::allow_tested()` in the library): the schedule is then shown as tested"))
 }
 
 /// Threads do the same work twice, at once.

@@ -85,6 +85,9 @@ pub struct Tally {
     pub reasons: BTreeMap<String, usize>,
     /// Groups of steps taken back because the whole broke a rule that only the whole can break, by code.
     pub withdrawn: BTreeMap<String, usize>,
+    /// How often a program was proved legal, and how often that was not decided.
+    pub proved: usize,
+    pub undecided: usize,
     /// Steps of the schedules that were run.
     pub kept: usize,
     /// How schedules ended: run on the machine, or what refused them.
@@ -112,6 +115,8 @@ impl Tally {
     pub fn merge(&mut self, other: &Tally) {
         self.schedules += other.schedules;
         self.kept += other.kept;
+        self.proved += other.proved;
+        self.undecided += other.undecided;
         self.worst = self.worst.max(other.worst);
         self.together.merge(&other.together);
         add(&mut self.accepted, &other.accepted);
@@ -239,7 +244,10 @@ pub fn grow(program: Program, source: &mut Source, tally: &mut Tally) -> Case {
                 Taken::Wrong => return case,
             }
         }
-        match verify(&func) {
+        let verified = verify(&func);
+        tally.proved += usize::from(verified.is_ok());
+        tally.undecided += usize::from(verified.as_ref().is_err_and(|e| e.message().starts_with("it is not proved")));
+        match verified {
             Ok(()) => good = (case.steps.len(), func.clone()),
             // An incomplete schedule may be completed later; mostly it is taken back.
             Err(e) if sound && source.chance(70) => {

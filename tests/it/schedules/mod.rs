@@ -173,6 +173,15 @@ fn keeps_every_promise(generator: Generator, first: u64, usual: u64, threads: us
     tally
 }
 
+/// How often a program of random steps was proved legal, and how often that was not decided.
+pub fn verdicts(seeds: Range<u64>) -> [usize; 2] {
+    let mut tally = Tally::default();
+    for seed in seeds {
+        (ANY.draw)(&mut Source::seeded(seed), &mut tally, &mut Case::default());
+    }
+    [tally.proved, tally.undecided]
+}
+
 #[test]
 fn random_schedules_keep_every_promise() {
     let tally = keeps_every_promise(ANY, first_seed(), USUAL, 2, Every { ptx: 4, assembled: 20 });

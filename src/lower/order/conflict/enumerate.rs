@@ -14,40 +14,24 @@ const BUDGET: i64 = 1 << 16;
 const DENSE: usize = 1 << 17;
 
 impl Sites<'_> {
-    /// Whether two accesses of one run of a statement, in the same iteration of the `depth` outermost loops, provably
-    /// touch an element from two threads. Undecided counts as no: the order of the threads is then left to chance only
-    /// in programs too large to be counted out.
-    pub fn meet(&self, a: usize, b: usize, depth: usize) -> bool {
-        let (a, b) = (&self.sites[a], &self.sites[b]);
-        if !(a.write || b.write) || a.buffer != b.buffer {
-            return false;
-        }
-        if let Some((a, b)) = self.same_block(a, b)
-            && self.same_digits(&a, &b)
-        {
-            return false;
-        }
+    /// [`Sites::meet`] by counting out what both touch; `None` where that takes too many evaluations, or where something cannot be
+    /// evaluated.
+    pub(super) fn counted(&self, a: &Site, b: &Site, depth: usize) -> Option<bool> {
         let blocks = self.kernel.launch.iter().filter(|l| l.axis.is_block_level());
         let mut around: Vec<(Var, i64)> = blocks.map(|l| (l.var, i64::from(l.extent))).collect();
         around.extend(&a.loops[..depth.min(a.loops.len())]);
         around.retain(|(v, _)| a.mentions(*v) || b.mentions(*v));
-        self.meet_within(a, b, &around).unwrap_or(false)
-    }
-
-    /// [`Sites::meet`] with the variables that both share; `None` where it cannot be decided.
-    fn meet_within(&self, a: &Site, b: &Site, around: &[(Var, i64)]) -> Option<bool> {
         let inner = |s: &Site| {
             let free = |v: &&(Var, i64)| s.mentions(v.0) && !around.iter().any(|(w, _)| *w == v.0);
             s.loops.iter().filter(free).copied().collect::<Vec<(Var, i64)>>()
         };
         let (of_a, of_b) = (inner(a), inner(b));
-        let (x, y) = self.without_shared(a, b, around);
-        let mut around = around.to_vec();
+        let (x, y) = self.without_shared(a, b, &around);
         around.retain(|(v, _)| [(a, &x), (b, &y)].iter().any(|(s, e)| e.mentions(*v) || s.cond.mentions(*v)));
         let threads = size(&self.threads)?;
         let each = size(&of_a)?.checked_mul(threads)?.checked_add(size(&of_b)?.checked_mul(threads)?)?;
-        let runs = size(&around)?.min(BUDGET / each.max(1));
-        if runs < 1 {
+        let runs = size(&around)?;
+        if runs.checked_mul(each)? > BUDGET {
             return None;
         }
         (0..runs).try_fold(false, |met, n| {

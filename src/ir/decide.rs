@@ -1,0 +1,237 @@
+//! Claims about all values of some variables, as questions to [`crate::index`]: the one place that translates.
+//!
+//! A claim is proved by the simplifier, which is quick, or by asking for values that break it. Values that are found are tried on
+//! the claim itself before they are returned.
+
+use super::simplify::{Env, prove};
+use super::{CmpOp, Cond, Index, IndexOp, Var};
+use crate::index::{Answer, Compare, Formula, Int, Linear, Question, STEPS};
+use std::collections::BTreeSet;
+
+/// A variable that runs from 0 to an extent.
+pub type Ranged = (Var, i64);
+
+/// What is known of a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It holds for all values.
+    Proved,
+    /// It does not hold for these.
+    Refuted(Vec<Ranged>),
+    /// Not decided within the budget.
+    Undecided,
+}
+
+/// At most this many assignments are tried one by one where a claim is not decided otherwise: all of them are a proof.
+const FEW: i64 = 1 << 14;
+
+/// Whether `cond` holds wherever `given` does, for all values of the variables.
+pub fn always(cond: &Cond, given: &Cond, vars: &[Ranged]) -> Verdict {
+    if cond.is_true() {
+        return Verdict::Proved;
+    }
+    let mut env = Env::new();
+    for (var, extent) in vars {
+        env.bind(*var, 0, extent.saturating_sub(1));
+    }
+    if !given.is_true() {
+        env.assume(given);
+    }
+    if prove(cond, &env) {
+        return Verdict::Proved;
+    }
+    let vars = mentioned(&[cond, given], vars);
+    let breaks = |point: &[Ranged]| {
+        let value = |v: Var| point.iter().find(|(p, _)| *p == v).map(|(_, x)| *x);
+        given.eval(&value) == Some(true) && cond.eval(&value) != Some(true)
+    };
+    match asked(cond, given, &vars) {
+        Some(None) => return Verdict::Proved,
+        Some(Some(point)) if breaks(&point) => return Verdict::Refuted(point),
+        _ => {}
+    }
+    match all_points(&vars, FEW) {
+        Some(mut points) => points.find(|p| breaks(p)).map_or(Verdict::Proved, Verdict::Refuted),
+        None => Verdict::Undecided,
+    }
+}
+
+/// The variables that the conditions mention.
+pub fn mentioned(conds: &[&Cond], vars: &[Ranged]) -> Vec<Ranged> {
+    let mut found = BTreeSet::new();
+    for c in conds {
+        c.for_each_index(&mut |i| {
+            i.for_each_var(&mut |v| {
+                found.insert(v);
+            });
+        });
+    }
+    vars.iter().filter(|(v, _)| found.contains(v)).copied().collect()
+}
+
+/// Every assignment, the last variable fastest, if there are at most so many.
+pub fn all_points(vars: &[Ranged], most: i64) -> Option<impl Iterator<Item = Vec<Ranged>> + use<>> {
+    let count = vars.iter().try_fold(1i64, |n, (_, extent)| n.checked_mul((*extent).max(1))).filter(|n| *n <= most)?;
+    let vars = vars.to_vec();
+    Some((0..count).map(move |n| digits(n, &vars)))
+}
+
+/// The n-th assignment, the last variable fastest.
+pub fn digits(mut n: i64, vars: &[Ranged]) -> Vec<Ranged> {
+    let mut out = Vec::with_capacity(vars.len());
+    for (var, extent) in vars.iter().rev() {
+        out.push((*var, n % extent.max(&1)));
+        n /= extent.max(&1);
+    }
+    out.reverse();
+    out
+}
+
+/// Values for which the procedure finds the claim broken; the inner `None` where it shows that there are none.
+fn asked(cond: &Cond, given: &Cond, vars: &[Ranged]) -> Option<Option<Vec<Ranged>>> {
+    let mut terms = Terms::new();
+    let values = terms.bind(vars);
+    let holds = terms.possible(given, &values)?;
+    terms.question.require(holds);
+    let breaks = terms.broken(cond, &values)?;
+    terms.question.require(breaks);
+    match terms.question.decide(STEPS).0 {
+        Answer::Impossible => Some(None),
+        Answer::Undecided => None,
+        Answer::Point(point) => Some(Some(terms.read(&point, vars, &values)?)),
+    }
+}
+
+/// What variables of the program are in a question.
+pub type Values = Vec<(Var, Linear)>;
+
+/// A question in the making, over indices and conditions of a program.
+#[derive(Default)]
+pub struct Terms {
+    /// The question.
+    pub question: Question,
+    /// Where a value does not fit into 64 bits.
+    overflows: Vec<Formula>,
+}
+
+impl Terms {
+    /// Without variables.
+    pub fn new() -> Terms {
+        Terms::default()
+    }
+
+    /// A variable of the question for each of the program's.
+    pub fn bind(&mut self, vars: &[Ranged]) -> Values {
+        vars.iter().map(|(v, extent)| (*v, Linear::from(self.question.variable(0, extent.saturating_sub(1))))).collect()
+    }
+
+    /// The values of variables at a point.
+    pub fn read(&self, point: &[Int], vars: &[Ranged], values: &Values) -> Option<Vec<Ranged>> {
+        let value =
+            |v: Var| values.iter().find(|(w, _)| *w == v).and_then(|(_, term)| self.question.value(point, term));
+        vars.iter().map(|(v, _)| Some((*v, i64::try_from(value(*v)?).ok()?))).collect()
+    }
+
+    /// The term of an index; `None` where it has a form that questions do not have.
+    pub fn index(&mut self, index: &Index, values: &Values) -> Option<Linear> {
+        let (op, a, b) = match index {
+            Index::Int(c) => return Some(Linear::from(*c)),
+            Index::Var(v) => return values.iter().find(|(w, _)| w == v).map(|(_, term)| term.clone()),
+            Index::Bin(op, a, b) => (op, self.index(a, values)?, self.index(b, values)?),
+        };
+        let term = match op {
+            IndexOp::Add => a.plus(&b, 1),
+            IndexOp::Sub => a.plus(&b, -1),
+            IndexOp::Mul => self.question.multiply(&a, &b),
+            IndexOp::FloorDiv => Some(self.question.divide_by(&a, &b)?.0),
+            IndexOp::FloorMod => Some(self.question.divide_by(&a, &b)?.1),
+            IndexOp::Min => self.question.min(&a, &b),
+            IndexOp::Max => self.question.max(&a, &b),
+            IndexOp::Xor => self.question.xor(&a, &b),
+        }?;
+        let (low, high) = self.question.range(&term)?;
+        if low < Int::from(i64::MIN) || high > Int::from(i64::MAX) {
+            let (least, most) = (Linear::from(i64::MIN), Linear::from(i64::MAX));
+            self.overflows.push(Formula::compare(Compare::Less, &term, &least)?);
+            self.overflows.push(Formula::compare(Compare::Less, &most, &term)?);
+        }
+        Some(term)
+    }
+
+    /// The formula of a condition; `None` where it has a form that questions do not have.
+    pub fn cond(&mut self, cond: &Cond, values: &Values) -> Option<Formula> {
+        Some(match cond {
+            Cond::Const(c) => Formula::Const(*c),
+            Cond::Cmp(op, a, b) => {
+                let (a, b) = (self.index(a, values)?, self.index(b, values)?);
+                match op {
+                    CmpOp::Lt => Formula::compare(Compare::Less, &a, &b)?,
+                    CmpOp::Le => Formula::compare(Compare::AtMost, &a, &b)?,
+                    CmpOp::Eq => Formula::compare(Compare::Equal, &a, &b)?,
+                    CmpOp::Ne => Formula::compare(Compare::Different, &a, &b)?,
+                    CmpOp::Ge => Formula::compare(Compare::AtMost, &b, &a)?,
+                    CmpOp::Gt => Formula::compare(Compare::Less, &b, &a)?,
+                }
+            }
+            Cond::And(a, b) => Formula::all(vec![self.cond(a, values)?, self.cond(b, values)?]),
+            Cond::Or(a, b) => Formula::any(vec![self.cond(a, values)?, self.cond(b, values)?]),
+            Cond::Not(a) => self.cond(a, values)?.negated()?,
+        })
+    }
+
+    /// Where a condition may hold: where it does, and where computing it overflows.
+    pub fn possible(&mut self, cond: &Cond, values: &Values) -> Option<Formula> {
+        let before = self.overflows.len();
+        let mut parts = vec![self.cond(cond, values)?];
+        parts.extend(self.overflows.drain(before..));
+        Some(Formula::any(parts))
+    }
+
+    /// Where a condition is not known to hold: where it does not, and where computing it overflows.
+    pub fn broken(&mut self, cond: &Cond, values: &Values) -> Option<Formula> {
+        let before = self.overflows.len();
+        let mut parts = vec![self.cond(cond, values)?.negated()?];
+        parts.extend(self.overflows.drain(before..));
+        Some(Formula::any(parts))
+    }
+
+    /// Where two lists of terms are equal; `None` on overflow.
+    pub fn equal(a: &[Linear], b: &[Linear]) -> Option<Formula> {
+        let each = a.iter().zip(b).map(|(x, y)| Formula::compare(Compare::Equal, x, y));
+        Some(Formula::all(each.collect::<Option<_>>()?))
+    }
+
+    /// Where two lists of terms are not equal; `None` on overflow.
+    pub fn different(a: &[Linear], b: &[Linear]) -> Option<Formula> {
+        let each = a.iter().zip(b).map(|(x, y)| Formula::compare(Compare::Different, x, y));
+        Some(Formula::any(each.collect::<Option<_>>()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `(i*7 + 3) % 1000003` over so many elements.
+    #[test]
+    fn an_index_is_outside_at_one_point_of_a_million() {
+        let i = Var(0);
+        let index = (i * 7 + 3).floormod(1_000_003);
+        let inside = |n: i64| Cond::ge(index.clone(), 0).and(Cond::lt(index.clone(), n));
+        assert_eq!(always(&inside(1_000_002), &Cond::TRUE, &[(i, 1_000_003)]), Verdict::Refuted(vec![(i, 142_857)]));
+        assert_eq!(always(&inside(1_000_003), &Cond::TRUE, &[(i, 1_000_003)]), Verdict::Proved);
+        let before = Cond::lt(i, 142_857);
+        assert_eq!(always(&inside(1_000_002), &before, &[(i, 1_000_003)]), Verdict::Proved);
+    }
+
+    #[test]
+    fn what_is_not_decided_and_has_too_many_points_says_so() {
+        // Of x * x == 2 * y * y with x > 0 there is no solution, which no step of the procedure shows.
+        let (x, y) = (Var(0), Var(1));
+        let claim = Cond::cmp(CmpOp::Ne, x * x, y * y * 2);
+        let vars = [(x, 1 << 20), (y, 1 << 20)];
+        assert_eq!(always(&claim, &Cond::ge(x, 1), &vars), Verdict::Undecided);
+        let few = [(x, 1 << 7), (y, 1 << 7)];
+        assert_eq!(always(&claim, &Cond::ge(x, 1), &few), Verdict::Proved);
+    }
+}
