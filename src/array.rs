@@ -20,13 +20,13 @@ pub struct Array {
 }
 
 impl Array {
-    /// All bits zero. An error where the size overflows or is over 64 GiB.
+    /// All bits zero. An error where the size overflows or is over 64 GiB, or where the host has no memory for it.
     pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Array> {
         let count = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d as u64)).filter(|n| *n < 1 << 36);
         let Some(count) = count else {
             return Err(Error::input("array.size", format!("an array of shape {shape:?} is too large")));
         };
-        Ok(Array { dtype, shape: shape.to_vec(), bytes: vec![0; dtype.bytes_of(count) as usize] })
+        Ok(Array { dtype, shape: shape.to_vec(), bytes: filled(0, dtype.bytes_of(count) as usize)? })
     }
 
     /// Every byte 0xA5 (a large or odd value in every type): what an output holds before a run that must write it all.
@@ -152,6 +152,23 @@ impl Array {
             }
         }
     }
+}
+
+/// So many copies of a value; an error, the machine's fault, where the host has no memory for them.
+pub(crate) fn filled<T: Clone>(value: T, count: usize) -> Result<Vec<T>> {
+    let mut out = room_for(count)?;
+    out.resize(count, value);
+    Ok(out)
+}
+
+/// An empty vector with room for so many values.
+pub(crate) fn room_for<T>(count: usize) -> Result<Vec<T>> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(count).map_err(|_| {
+        let message = format!("the host has no {} bytes of memory left", count.saturating_mul(size_of::<T>()));
+        Error::machine("array.memory", message).help("a smaller size, such as --size 256")
+    })?;
+    Ok(out)
 }
 
 /// Elements that are drawn one after the other: whole bytes of every type.

@@ -6,7 +6,7 @@ use super::gpu;
 use super::subject::{BenchArgs, Subject};
 use super::{cpu, input, ladder, show, suite};
 use crate::error::{Error, Result};
-use crate::gemm;
+use crate::gemm::{self, Gemm};
 use crate::target::Target;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,9 +26,9 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         return suite::run(args, list);
     }
     match data::place(args.device.as_deref())? {
-        Place::Cpu => cpu::bench(args, &subjects(args, &args.target(None)?)?),
+        Place::Cpu => cpu::bench(args, &subjects(args, None)?),
         #[cfg(feature = "cuda")]
-        Place::Gpu(device) => gpu::bench(args, &subjects(args, &args.target(Some(gpu::chip(&device)?))?)?, &device),
+        Place::Gpu(device) => gpu::bench(args, &subjects(args, Some(data::chip(device.info())?))?, &device),
     }
 }
 
@@ -42,10 +42,12 @@ fn launch(_: &BenchArgs) -> Result<ExitCode> {
     Err(data::without_cuda())
 }
 
-/// The schedules to measure with their names, each at each size. Products are scheduled for the chip.
-fn subjects(args: &BenchArgs, target: &Target) -> Result<Vec<Subject>> {
+/// The schedules to measure with their names, each at each size. Products are scheduled for the chip that there is.
+fn subjects(args: &BenchArgs, own: Option<Target>) -> Result<Vec<Subject>> {
     if !args.gemm.is_empty() {
-        return products(args, target);
+        let sizes: Vec<Vec<i64>> = args.gemm.iter().map(|s| s.0.clone()).collect();
+        let all = args.products(&sizes)?;
+        return products(args, &all, &args.target(own, &all)?);
     }
     let mut files = args.files.clone();
     if args.examples {
@@ -76,12 +78,11 @@ fn subjects(args: &BenchArgs, target: &Target) -> Result<Vec<Subject>> {
 }
 
 /// Each kind of code for each product; a kind without a recipe is said and left out.
-fn products(args: &BenchArgs, target: &Target) -> Result<Vec<Subject>> {
-    let sizes: Vec<Vec<i64>> = args.gemm.iter().map(|s| s.0.clone()).collect();
+fn products(args: &BenchArgs, all: &[Gemm], target: &Target) -> Result<Vec<Subject>> {
     let mut out = Vec::new();
-    for product in args.products(&sizes)? {
+    for product in all {
         if args.candidates {
-            out.extend(gemm::candidates(&product, target)?.into_iter().map(|(name, s)| Subject::new(name, s)));
+            out.extend(gemm::candidates(product, target)?.into_iter().map(|(name, s)| Subject::new(name, s)));
             continue;
         }
         for kind in args.kinds(target) {
@@ -89,7 +90,7 @@ fn products(args: &BenchArgs, target: &Target) -> Result<Vec<Subject>> {
                 1 => kind.name().to_string(),
                 _ => format!("{} {}", kind.name(), input::types(product.spec())),
             };
-            match kind.schedule(&product, target) {
+            match kind.schedule(product, target) {
                 Ok(schedule) => out.push(Subject::new(name, schedule)),
                 Err(e) if e.code() == "gemm.kind" => show::note(e.message()),
                 Err(e) => return Err(e),

@@ -23,6 +23,7 @@ pub fn bench(args: &BenchArgs, subjects: &[Subject]) -> Result<ExitCode> {
         if title != asked {
             bar.suspend(|| show::note(format_args!("{name}: reduced for the CPU machine: {title} instead of {asked}")));
         }
+        data::check_memory(&schedule)?;
         let mut arrays = data::arguments(&schedule.program, args.seed)?;
         let begin = std::time::Instant::now();
         let (stats, _) = on_machine(&schedule, args.seed, &mut arrays)?;

@@ -1,12 +1,13 @@
 //! Input for a program, the sizes that the CPU machine can do, and where a program runs.
 
-use super::show;
+use super::{memory, show};
 use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::ir::{Func, layout, visit};
+use crate::ir::{Buffer, BufferId, Func, Scope, layout, visit};
 use crate::loom::Schedule;
 use crate::lower;
 use crate::reference::{self, Output, Sample};
+use crate::target::Target;
 use crate::te::{self, Known};
 
 /// Operations that the CPU machine does in a few seconds.
@@ -18,6 +19,7 @@ pub const WATCHED_OPERATIONS: f64 = 2.0 * 128.0 * 128.0 * 128.0;
 /// Operations up to which every element of a result is checked; beyond, some rows.
 const CHECKED_OPERATIONS: f64 = 2.0 * 1024.0 * 1024.0 * 1024.0;
 const SAMPLED_ROWS: usize = 64;
+const CHECKED_ROWS: usize = 1 << 16;
 /// Operations beyond which a row alone is as much as whole products of the size above.
 const HUGE_OPERATIONS: f64 = (1u64 << 40) as f64;
 const SAMPLED_OF_HUGE: usize = 16;
@@ -41,15 +43,61 @@ pub fn arguments(program: &Func, seed: u64) -> Result<Vec<Array>> {
     program.params.iter().enumerate().map(one).collect()
 }
 
-/// The schedule at a size of about so many operations, if it has more: sizes are halved, the largest first, while the
-/// steps still apply and lower; a half that does not is rounded up to a multiple of 8, as rows that are copied need.
+/// Bytes that the CPU machine and the check of its result hold for each element of an array, besides the element: of an input
+/// nothing, of an output or an array between two statements whether it has been written and by whom, later its reference.
+const BESIDE_ELEMENT: f64 = 18.0;
+
+/// Bytes of memory that a run on the CPU machine takes: all arrays of the program and of its schedule with what is kept of each
+/// element that is written.
+pub fn memory(schedule: &Schedule) -> f64 {
+    let of = |func: &Func| -> f64 {
+        let written = visit::writes(&func.body);
+        let global = func.buffers.iter().enumerate().filter(|(_, b)| b.scope == Scope::Global);
+        let bytes = |(n, b): (usize, &Buffer)| {
+            let elements = layout::span(b).map_or(0.0, |n| n as f64);
+            let beside = if written.contains(&BufferId(n as u32)) { BESIDE_ELEMENT } else { 0.0 };
+            elements * (f64::from(b.dtype.bits()) / 8.0 + beside)
+        };
+        global.map(bytes).sum()
+    };
+    // Steps add workspace, and may take buffers away that the reference holds.
+    schedule.scheduled().map_or(0.0, |func| of(&func)).max(of(&schedule.program)) + FIXED
+}
+
+/// Bytes that a run takes besides: the program, LLVM, kept rows of references.
+const FIXED: f64 = (512 << 20) as f64;
+
+/// That a run on the CPU machine has the memory that it takes.
+pub fn check_memory(schedule: &Schedule) -> Result<()> {
+    let (needed, there) = (memory(schedule), memory::available());
+    if needed <= there {
+        return Ok(());
+    }
+    let gib = |bytes: f64| bytes / f64::from(1 << 30);
+    let message = format!(
+        "the CPU machine needs {:.1} GiB of memory for this program; it may take {:.1} GiB here",
+        gib(needed),
+        gib(there)
+    );
+    Err(Error::machine("cli.memory", message)
+        .help("smaller extents in the program's text, or --size where it has sizes"))
+}
+
+/// The schedule at a size of about so many operations, if it has more, and of no more memory than there is: sizes are halved, the
+/// largest first, while the steps still apply and lower; a half that does not is rounded up to a multiple of 8, as rows that are
+/// copied need.
 pub fn reduced(schedule: &Schedule, operations: f64) -> Schedule {
+    reduced_to(schedule, operations, memory::available())
+}
+
+fn reduced_to(schedule: &Schedule, operations: f64, bytes: f64) -> Schedule {
     let lowered = |s: &Schedule| s.scheduled().and_then(|func| lower::lower(&func, &s.target)).is_ok();
     // What lowers at no size is run as it is scheduled.
     let whole = lowered(schedule);
     let suits = |s: &Schedule| if whole { lowered(s) } else { s.scheduled().is_ok() };
     let mut best = schedule.clone();
-    while let Some(known) = Known::of(&best.program).filter(|_| te::operations(&best.program) > operations) {
+    let too_large = |s: &Schedule| te::operations(&s.program) > operations || memory(s) > bytes;
+    while let Some(known) = Known::of(&best.program).filter(|_| too_large(&best)) {
         let mut sizes = known.sizes();
         let Some(largest) = (0..sizes.len()).max_by_key(|i| (sizes[*i], std::cmp::Reverse(*i))) else { break };
         let (own, half) = (sizes[largest], sizes[largest] / 2);
@@ -87,7 +135,8 @@ impl Judge {
         let sample = match te::operations(program) {
             n if n > HUGE_OPERATIONS => Sample::Rows { count: SAMPLED_OF_HUGE, seed: 1 },
             n if n > CHECKED_OPERATIONS => Sample::Rows { count: SAMPLED_ROWS, seed: 1 },
-            _ => Sample::All,
+            // Short rows cost as much as long ones: of millions, not all are computed.
+            _ => Sample::Rows { count: CHECKED_ROWS, seed: 1 },
         };
         Ok(Judge { outputs: reference::outputs(program, inputs, sample)? })
     }
@@ -115,6 +164,48 @@ pub enum Place {
     /// On a GPU.
     #[cfg(feature = "cuda")]
     Gpu(crate::runtime::Device),
+}
+
+impl Place {
+    /// The chip of the GPU, if it is one.
+    pub fn chip(&self) -> Result<Option<Target>> {
+        match self {
+            Place::Cpu => Ok(None),
+            #[cfg(feature = "cuda")]
+            Place::Gpu(device) => chip(device.info()).map(Some),
+        }
+    }
+}
+
+/// The chip to compile for that a device is: its own, or of a newer one the newest whose PTX it can run, with a word of that.
+#[cfg(feature = "cuda")]
+pub fn chip(info: &crate::runtime::DeviceInfo) -> Result<Target> {
+    let none =
+        || Error::chip("cli.device", format!("{} (sm_{}) is none of the chips to compile for", info.name, info.sm()));
+    let target = Target::for_device(info.sm()).ok_or_else(none)?;
+    if Target::ALL.iter().all(|t| t.sm < info.sm()) {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            show::note(format_args!(
+                "{} (sm_{}) is newer than every chip that there are rows for: compiled for {target}, the newest whose PTX it runs",
+                info.name,
+                info.sm()
+            ));
+        });
+    }
+    Ok(target)
+}
+
+/// The chip of the first GPU, if there is one to compile for; it is not opened.
+#[cfg(feature = "cuda")]
+pub fn own_chip() -> Option<Target> {
+    crate::runtime::probe().devices.first().and_then(|info| chip(info).ok())
+}
+
+/// No GPU is looked for.
+#[cfg(not(feature = "cuda"))]
+pub fn own_chip() -> Option<Target> {
+    None
 }
 
 /// Opens what `--device` names: `cpu`, a device's number, or nothing: the first GPU, else the CPU machine with a word of why.
@@ -170,6 +261,17 @@ mod tests {
         assert_eq!(sizes(CPU_OPERATIONS), [512, 512, 512]);
         assert_eq!(sizes(WATCHED_OPERATIONS), [128, 128, 128]);
         assert_eq!(sizes(f64::INFINITY), [1024, 512, 2048]);
+    }
+
+    #[test]
+    fn a_program_shrinks_until_it_has_the_memory_that_it_takes() {
+        let large = Schedule::parse("vec_add 68719476736\ntarget sm_80\nsplit i ? 128 -> a b\n").unwrap();
+        let at = |bytes: f64| reduced_to(&large, CPU_OPERATIONS, bytes);
+        let size = |s: Schedule| Known::of(&s.program).unwrap().sizes()[0];
+        assert_eq!(size(at(f64::INFINITY)), 1 << 28);
+        // Two inputs of 4 bytes and a result of 4 with 18 beside: 30 bytes an element.
+        assert_eq!(size(at(FIXED + 30.0 * (1 << 20) as f64)), 1 << 20);
+        assert_eq!(size(at(0.0)), 1);
     }
 
     #[test]

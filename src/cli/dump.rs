@@ -1,7 +1,7 @@
 //! `warploom dump`: the stages of the compilation as text.
 
 use super::input::What;
-use super::show;
+use super::{data, show};
 use crate::assemble::{self, Ptxas};
 use crate::error::{Error, Result};
 use crate::ir::print;
@@ -50,7 +50,8 @@ pub fn run(args: &DumpArgs) -> Result<ExitCode> {
     stages.sort();
     stages.dedup();
     check_passes(args.passes.as_deref(), &stages)?;
-    let schedule = args.what.schedule()?;
+    let own = if args.what.asks_for_chip() { data::own_chip() } else { None };
+    let schedule = args.what.schedule(own)?;
     if args.validate {
         show::note(schedule.validate()?);
     }

@@ -10,7 +10,6 @@ use crate::loom::Schedule;
 use crate::lower::Lowered;
 use crate::measure::{self, Bench, Beside, Job, Plan, Row};
 use crate::runtime::Device;
-use crate::target::Target;
 use crate::te::{self, GemmSpec, Known};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -130,14 +129,6 @@ fn sizes_of(schedule: &Schedule) -> Vec<i64> {
     Known::of(&schedule.program).map_or_else(Vec::new, |k| k.sizes())
 }
 
-/// The chip that a device is.
-pub fn chip(device: &Device) -> Result<Target> {
-    let info = device.info();
-    Target::for_device(info.sm()).ok_or_else(|| {
-        Error::chip("cli.device", format!("{} (sm_{}) is none of the chips to compile for", info.name, info.sm()))
-    })
-}
-
 /// The schedule for a chip that the device can run: its own target, or the device's where that is older.
 pub fn for_device(schedule: Schedule, device: &Device) -> Result<Schedule> {
     let sm = device.info().sm();
@@ -145,7 +136,7 @@ pub fn for_device(schedule: Schedule, device: &Device) -> Result<Schedule> {
     if fits {
         return Ok(schedule);
     }
-    let target = chip(device)?;
+    let target = data::chip(device.info())?;
     show::note(format_args!(
         "compiled for {target} instead of {}: the device is a {}",
         schedule.target,

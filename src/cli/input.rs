@@ -29,7 +29,8 @@ pub struct What {
     /// A kind of code for --gemm instead of the recommended steps: naive, simt, wmma, mma or wgmma.
     #[arg(long, value_name = "KIND", requires = "gemm", conflicts_with = "file", value_parser = kind)]
     kind: Option<Kind>,
-    /// Compile for this chip instead of the file's (sm_90 for --gemm).
+    /// Compile for this chip instead of the file's. Without it, --gemm is for the GPU's own chip; without a GPU for sm_90a where
+    /// that has wgmma for the types, else for sm_90.
     #[arg(long, value_name = "sm_XX")]
     target: Option<String>,
     /// The same program and steps at another size: N, MxNxK or BxMxNxK.
@@ -66,14 +67,19 @@ impl What {
         self.file.as_deref().map_or_else(|| "--gemm".to_string(), |f| f.display().to_string())
     }
 
-    /// The schedule at its size for its target.
-    pub fn schedule(&self) -> Result<Schedule> {
+    /// Whether the schedule depends on the chip that there is: recommended steps for none that is named.
+    pub fn asks_for_chip(&self) -> bool {
+        self.gemm.is_some() && self.target.is_none()
+    }
+
+    /// The schedule at its size for its target; `own` is the chip that there is.
+    pub fn schedule(&self, own: Option<Target>) -> Result<Schedule> {
         let target = self.target.as_deref().map(Target::parse).transpose()?;
         let schedule = match (&self.file, &self.gemm) {
             (Some(file), _) => read(file)?,
             (None, Some(sizes)) => {
                 let product = product(&sizes.0, &self.dtype, &self.layout)?;
-                let target = target.unwrap_or(Target::sm_90());
+                let target = target.or(own).unwrap_or_else(|| product.default_target());
                 self.kind.map_or_else(|| gemm::recommend(&product, &target), |kind| kind.schedule(&product, &target))?
             }
             (None, None) => return Err(Error::input("cli.input", "neither a file nor --gemm is given")),

@@ -2,10 +2,10 @@
 //! adds to the one below. Products of f32 in layout NN have a rung for each idea; others one for each kind of code.
 
 use super::data::{self, Place};
+use super::show;
 use super::subject::{BenchArgs, Subject};
 #[cfg(feature = "cuda")]
-use super::{gpu, plot};
-use super::{input, show};
+use super::{gpu, input, plot};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::gemm::{self, Gemm, Kind, Wgmma};
@@ -143,7 +143,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     products.iter().try_for_each(|gemm| gemm.program().map(|_| ()))?;
     match place {
         Place::Cpu => {
-            let target = args.target(None)?;
+            let target = args.target(None, &products)?;
             let (rungs, mut subjects) = (rungs(&products, &target), Vec::new());
             for gemm in &products {
                 let named =
@@ -160,7 +160,8 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
 #[cfg(feature = "cuda")]
 fn on_gpu(args: &BenchArgs, products: &[Gemm], device: &Device) -> Result<ExitCode> {
     let bench = Bench::new(device, Plan::default(), None)?;
-    let (target, mut pictures, mut whole) = (args.target(Some(gpu::chip(device)?))?, Vec::new(), true);
+    let (target, mut pictures, mut whole) =
+        (args.target(Some(data::chip(device.info())?), products)?, Vec::new(), true);
     let rungs = rungs(products, &target);
     for gemm in products {
         let (numbers, schedules): (Vec<usize>, Vec<Schedule>) = schedules(rungs, gemm, &target)?.into_iter().unzip();

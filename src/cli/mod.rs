@@ -13,6 +13,7 @@ mod input;
 mod ladder;
 #[cfg(feature = "cuda")]
 mod launch;
+mod memory;
 mod mutate;
 #[cfg(feature = "cuda")]
 mod peers;

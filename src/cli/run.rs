@@ -50,16 +50,22 @@ pub struct RunArgs {
 
 /// Runs the schedule once with its result checked.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
-    let schedule = args.what.schedule()?;
+    let on_ptx = args.device.as_deref() == Some("ptx");
+    // A device is looked for first where the steps depend on it, and behind the file's own errors where they do not.
+    let place = || if on_ptx { Ok(Place::Cpu) } else { data::place_for(args.device.as_deref(), args.patience) };
+    let (schedule, place) = match args.what.asks_for_chip() {
+        true => {
+            let place = place()?;
+            (args.what.schedule(place.chip()?)?, place)
+        }
+        false => (args.what.schedule(None)?, place()?),
+    };
     if args.validate {
         show::note(schedule.validate()?);
     }
     let schedule = if args.small { data::reduced(&schedule, data::WATCHED_OPERATIONS) } else { schedule };
-    if args.device.as_deref() == Some("ptx") {
-        return on_cpu(args, schedule, How::Ptx);
-    }
-    match data::place_for(args.device.as_deref(), args.patience)? {
-        Place::Cpu => on_cpu(args, schedule, How::Threads),
+    match place {
+        Place::Cpu => on_cpu(args, schedule, if on_ptx { How::Ptx } else { How::Threads }),
         #[cfg(feature = "cuda")]
         Place::Gpu(device) if args.once || args.mutate.is_some() => {
             let schedule = super::gpu::for_device(schedule, &device)?;
@@ -95,9 +101,9 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
         }
         return mutate::run(&schedule, words, args.seed, &args.what.name(), how == How::Ptx);
     }
+    data::check_memory(&schedule)?;
     let spinner = show::spinner(format!("running {title}"));
     let mut arrays = data::arguments(&schedule.program, args.seed)?;
-    let inputs = arrays.clone();
     let begin = Instant::now();
     let (stats, how) = match how {
         How::Ptx => interpreted(&schedule, args.seed, &mut arrays)?,
@@ -105,7 +111,8 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     };
     let time = begin.elapsed().as_secs_f64();
     spinner.set_message(format!("checking {title}"));
-    let judge = data::Judge::new(&schedule.program, &inputs)?;
+    // The inputs are as they were: no program writes them.
+    let judge = data::Judge::new(&schedule.program, &arrays)?;
     let worst = judge.worst(&arrays).map_err(|e| blame::blame(&schedule, args.seed, e))?;
     spinner.finish_and_clear();
     show::line(format_args!("{title}, {} steps, target {}", schedule.steps.len(), schedule.target));

@@ -36,7 +36,8 @@ pub struct BenchArgs {
     /// Those without a recipe for a product are said and left out.
     #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = input::kind, conflicts_with_all = ["files", "examples", "ladder", "suite", "launch"])]
     kinds: Vec<Kind>,
-    /// Compile for this chip instead of the files', the GPU's, or sm_90 for products on the CPU machine.
+    /// Compile for this chip instead of the files' or the GPU's own. Products without a GPU are for sm_90a where that has wgmma for
+    /// their types, else for sm_90.
     #[arg(long, value_name = "sm_XX")]
     target: Option<String>,
     /// Of each product of --gemm, measure the tiles that the recommended ones were chosen from, the recommended first.
@@ -87,9 +88,10 @@ impl BenchArgs {
         self.target.as_deref().map(Target::parse).transpose()
     }
 
-    /// The chip to schedule products for: the one that was named, else the device's own; the CPU machine is none.
-    pub fn target(&self, own: Option<Target>) -> Result<Target> {
-        Ok(self.named_target()?.or(own).unwrap_or(Target::sm_90()))
+    /// The chip to schedule products for: the one that was named, else the device's own; without one that of the products' types.
+    pub fn target(&self, own: Option<Target>, products: &[Gemm]) -> Result<Target> {
+        let of_types = || products.iter().map(Gemm::default_target).find(|t| t.accelerated).unwrap_or(Target::sm_90());
+        Ok(self.named_target()?.or(own).unwrap_or_else(of_types))
     }
 
     /// The kinds of code to measure on a chip.
@@ -119,6 +121,7 @@ pub struct Subject {
     /// What to measure.
     pub schedule: Schedule,
     /// What the library is to compute, if not the same product.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code))]
     pub beside: Option<GemmSpec>,
 }
 

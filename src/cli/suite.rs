@@ -143,7 +143,7 @@ pub fn run(args: &BenchArgs, list: &Path) -> Result<ExitCode> {
 /// Without a GPU: every schedule at a size that the CPU machine can do.
 fn on_cpu(args: &BenchArgs, entries: &[Entry]) -> Result<ExitCode> {
     show::note("no times of record without a GPU: each product runs once, reduced, on the CPU machine");
-    let target = args.target(None)?;
+    let target = args.target(None, &entries.iter().map(|e| e.gemm).collect::<Vec<_>>())?;
     let named = |e: &Entry| Ok(Subject { name: e.line.clone(), ..e.subject(&target)? });
     super::cpu::bench(args, &entries.iter().map(named).collect::<Result<Vec<_>>>()?)
 }
@@ -151,7 +151,7 @@ fn on_cpu(args: &BenchArgs, entries: &[Entry]) -> Result<ExitCode> {
 #[cfg(feature = "cuda")]
 fn on_gpu(args: &BenchArgs, list: &List, device: &Device) -> Result<ExitCode> {
     let plan = Plan { row_s: args.seconds, ..Plan::default() };
-    let (target, bench) = (args.target(Some(gpu::chip(device)?))?, Bench::new(device, plan, None)?);
+    let (target, bench) = (args.target(Some(data::chip(device.info())?), &[])?, Bench::new(device, plan, None)?);
     let bar = show::bar(list.entries.len());
     let mut done = Vec::new();
     for entry in &list.entries {

@@ -178,7 +178,7 @@ impl Place {
         let Some(device) = device else {
             return Ok(Place { target: stated.unwrap_or(Target::sm_90()), bench: None });
         };
-        let own = Target::for_device(device.info().sm()).unwrap_or(Target::sm_90());
+        let own = data::chip(device.info())?;
         let plan = Plan { rewarm_s: 0.02, row_s: 0.2, most_pairs: 20, ..Plan::default() };
         Ok(Place { target: stated.unwrap_or(own), bench: Some(Bench::new(&device, plan, None)?) })
     }

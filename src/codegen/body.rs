@@ -1,6 +1,7 @@
 //! One kernel: its entry, its statements and loops.
 
 use super::access::Place;
+use super::budget;
 use super::builder::{Builder, Value};
 use super::counters::Rolled;
 use super::index::{Number, Variable};
@@ -9,7 +10,7 @@ use super::packed::is_packed;
 use super::session::bug;
 use super::slices::Slice;
 use super::words;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Cond, For, Func, Index, LoopKind, Note, Scope, Stmt, Sync, SyncKind, Var, print, visit};
 use crate::lower::LoweredKernel;
@@ -28,9 +29,6 @@ const GLOBAL: u16 = 1;
 const MAP_BYTES: u32 = 128;
 /// What its address is a multiple of.
 const MAP_ALIGN: u32 = 64;
-
-/// Statements of a kernel once unrolled loops are written out. Far above any useful kernel: ptxas would not finish.
-const MOST_STATEMENTS: u64 = 1 << 17;
 
 /// The translation of one kernel.
 pub struct Body<'c, 'm, 'k> {
@@ -58,7 +56,6 @@ pub struct Body<'c, 'm, 'k> {
     /// The loops at run time around what is being written, but for the walk of the tiles.
     pub(super) rolled: Vec<Rolled<'c>>,
     next_var: u32,
-    statements: u64,
     /// Loops whose next pass runs backwards.
     backwards: HashSet<Var>,
     /// Inside a zigzag loop: whether it runs backwards. The zigzag loops inside turn with it.
@@ -89,6 +86,7 @@ pub fn emit<'c>(
     shared: Option<PointerValue<'c>>,
     listing: &mut Listing,
 ) -> Result<()> {
+    budget::check(kernel)?;
     let function = declare(b, kernel, entry);
     bounds(b, kernel, function)?;
     b.at_end(b.block(function, "entry"));
@@ -107,7 +105,6 @@ pub fn emit<'c>(
         around: None,
         rolled: Vec::new(),
         next_var: kernel.func.vars.len() as u32,
-        statements: 0,
         backwards: HashSet::new(),
         turn: None,
         warp: None,
@@ -210,13 +207,13 @@ impl<'c> Body<'c, '_, '_> {
             Stmt::For(l) => self.loop_(l),
             Stmt::Block(block) => self.stmts(&block.body),
             Stmt::Store(store) => {
-                self.count()?;
-                if store.asynchronous { self.copy(store) } else { self.store(store) }
+                if store.asynchronous {
+                    self.copy(store)
+                } else {
+                    self.store(store)
+                }
             }
-            Stmt::Call(call) => {
-                self.count()?;
-                self.call(call)
-            }
+            Stmt::Call(call) => self.call(call),
             Stmt::If(guard) if self.never(&guard.cond) => Ok(()),
             Stmt::If(guard) => {
                 let condition = self.condition(&guard.cond)?;
@@ -232,10 +229,7 @@ impl<'c> Body<'c, '_, '_> {
                 Ok(())
             }
             Stmt::Sync(sync) => self.sync(sync),
-            Stmt::Bulk(copy) => {
-                self.count()?;
-                self.bulk(copy)
-            }
+            Stmt::Bulk(copy) => self.bulk(copy),
             Stmt::Elect(e) => self.elect(e, |body| body.stmts(&e.body)),
             Stmt::Role(r) => self.role(r),
         }
@@ -286,19 +280,6 @@ impl<'c> Body<'c, '_, '_> {
         let numbers = self.unrolled.iter().filter(|(_, index)| index.as_int().is_some());
         let numbers: visit::Map = numbers.map(|(v, index)| (*v, index.clone())).collect();
         print::cond(self.func, &visit::subst_cond(cond, &numbers))
-    }
-
-    pub fn count(&mut self) -> Result<()> {
-        self.statements += 1;
-        if self.statements <= MOST_STATEMENTS {
-            return Ok(());
-        }
-        let name = &self.func.name;
-        Err(Error::input(
-            "codegen.size",
-            format!("kernel {name} has over {MOST_STATEMENTS} statements once its unrolled loops are written out"),
-        )
-        .help("unroll fewer loops, or leave their extents smaller"))
     }
 
     fn loop_(&mut self, l: &For) -> Result<()> {

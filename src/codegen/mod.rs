@@ -7,6 +7,7 @@
 
 mod access;
 mod body;
+mod budget;
 mod builder;
 mod bulk;
 mod cast;

@@ -75,7 +75,6 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     fn permuted(&mut self, to: &Words<'c>, word: usize, from: &Words<'c>, p: &Permutation) -> Result<()> {
-        self.count()?;
         let selector = p.selector(from.per());
         let all = |word: usize, per: usize| (word * per..(word + 1) * per).collect::<Vec<_>>();
         let [low, high] = p.words;

@@ -451,7 +451,7 @@ fn routes(spec: &GemmSpec) -> [Source; 2] {
 }
 
 /// Whether the recipe has a form for these types.
-fn known(spec: &GemmSpec) -> bool {
+pub(super) fn known(spec: &GemmSpec) -> bool {
     use DType::{Bf16, F16, F32, S8, S32, U8};
     match (spec.a, spec.b) {
         (F16, F16) if spec.acc == F16 => spec.out == F16,

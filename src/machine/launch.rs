@@ -12,7 +12,7 @@ use super::race::Cell;
 use super::slices::needs_clocks;
 use super::warp::Warp;
 use super::{Mode, Options, Stats};
-use crate::array::Array;
+use crate::array::{Array, filled};
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
 use crate::ir::{Axis, Buffer, Func, Scope, layout, visit};
@@ -96,13 +96,15 @@ fn with_memories(
         let marks = g.span as u64 * if options.races { 1 + size_of::<Cell>() as u64 } else { 1 };
         bytes += if g.workspace { size } else { 0 } + if g.workspace || g.written { marks } else { 0 };
         if bytes > options.limits.bytes {
-            return Err(Error::input("machine.limit", "the program needs more memory than the machine was allowed"));
+            let message =
+                format!("the program needs more than the {} bytes that the machine was allowed", options.limits.bytes);
+            return Err(Error::input("machine.limit", message));
         }
         let bits = if ring { 32 } else { g.buffer.dtype.bits() };
         world.globals.push(if g.workspace {
-            Memory::poisoned(g.span, bits, ring)
+            Memory::poisoned(g.span, bits, ring)?
         } else {
-            let marks = if g.written { vec![0; g.span] } else { Vec::new() };
+            let marks = if g.written { filled(0, g.span)? } else { Vec::new() };
             Memory { unit_bits: bits, marks, ring, ..Memory::default() }
         });
     }
@@ -320,16 +322,26 @@ fn shared_place(kernel: &LoweredKernel, buffer: &Buffer, unit: u32) -> Result<Pl
 fn run_kernel(kernel: &LoweredKernel, code: &Code, locals: usize, world: &mut World, options: &Options) -> Result<()> {
     let unit = shared_unit(kernel);
     let units = u64::from(kernel.shared_bytes) * 8 / u64::from(unit);
-    let mut shared = Memory::poisoned(units as usize, unit, options.mode == Mode::Ring);
+    let mut shared = Memory::poisoned(units as usize, unit, options.mode == Mode::Ring)?;
     let cluster = kernel.cluster().max(1);
+    let threads: u64 = kernel.block().iter().map(|n| u64::from(*n)).product();
+    let of_warp = (u64::from(code.registers) + u64::from(code.vectors) + locals as u64) * (8 * LANES as u64);
+    if of_warp.saturating_mul(threads.div_ceil(LANES as u64)).saturating_mul(cluster.into()) > options.limits.bytes {
+        return Err(Error::input(
+            "machine.limit",
+            "the threads of a cluster need more memory than the machine was allowed",
+        ));
+    }
     if options.races {
-        shared.cells = vec![Cell::default(); units as usize];
+        shared.cells = filled(Cell::default(), units as usize)?;
         if code.accesses.iter().any(|a| a.copies) {
-            shared.starts = vec![0; units as usize];
+            shared.starts = filled(0, units as usize)?;
         }
         for memory in &mut world.globals {
             // What no kernel writes has no marks, and no races.
-            memory.cells.resize(memory.marks.len(), Cell::default());
+            if memory.cells.len() != memory.marks.len() {
+                memory.cells = filled(Cell::default(), memory.marks.len())?;
+            }
         }
     }
     world.clock.with_clocks(needs_clocks(kernel));

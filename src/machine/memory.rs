@@ -7,7 +7,9 @@
 
 use super::race::Cell;
 use super::value::{Kind, f32_of, f32_to_fp8, fp8_to_f32, kind_of};
+use crate::array::filled;
 use crate::dtype::DType;
+use crate::error::Result;
 use half::{bf16, f16};
 
 /// One memory.
@@ -39,16 +41,16 @@ const INSIDE: u8 = 255;
 
 impl Memory {
     /// Memory of `units`, of which none has been written; every byte is poison.
-    pub fn poisoned(units: usize, unit_bits: u32, ring: bool) -> Memory {
+    pub fn poisoned(units: usize, unit_bits: u32, ring: bool) -> Result<Memory> {
         let bytes = if ring { units * 4 } else { (units * unit_bits as usize).div_ceil(8) };
-        Memory {
+        Ok(Memory {
             unit_bits,
-            bytes: vec![0xA5; bytes],
-            marks: vec![0; units],
+            bytes: filled(0xA5, bytes)?,
+            marks: filled(0, units)?,
             ring,
             cells: Vec::new(),
             starts: Vec::new(),
-        }
+        })
     }
 
     /// Forgets all that was written.
@@ -70,7 +72,7 @@ impl Memory {
 
     /// Whether the element of `units` at `unit` has been written as such.
     #[inline(always)]
-    pub fn check(&self, unit: usize, units: usize) -> Result<(), Failure> {
+    pub fn check(&self, unit: usize, units: usize) -> std::result::Result<(), Failure> {
         if self.marks.is_empty() {
             return Ok(());
         }
@@ -86,7 +88,7 @@ impl Memory {
 
     /// Marks the element of `units` at `unit` as written.
     #[inline(always)]
-    pub fn mark(&mut self, unit: usize, units: usize) -> Result<(), Failure> {
+    pub fn mark(&mut self, unit: usize, units: usize) -> std::result::Result<(), Failure> {
         if self.marks.is_empty() {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Evaluating definitions by demand, a row (all values of the last index) at a time.
+//! Evaluating definitions by demand, a row (all values of the last index) at a time, long rows in segments.
 
 use super::Program;
 use super::definition::Definition;
@@ -38,12 +38,17 @@ impl Row {
 struct Point {
     vars: HashMap<Var, i64>,
     along: Option<Var>,
+    from: usize,
     length: usize,
 }
 
 impl Point {
     fn eval(&self, index: &Index, at: usize) -> Option<i64> {
-        index.eval(&|v| if Some(v) == self.along { Some(at as i64) } else { self.vars.get(&v).copied() })
+        index.eval(&|v| self.value(v, at))
+    }
+
+    fn value(&self, var: Var, at: usize) -> Option<i64> {
+        if Some(var) == self.along { Some((self.from + at) as i64) } else { self.vars.get(&var).copied() }
     }
 
     fn mentions(&self, index: &Index) -> bool {
@@ -51,20 +56,38 @@ impl Point {
     }
 }
 
-/// Elements that rows kept for later use may have together.
+/// Elements that rows kept for later use may have together, of all threads.
 const MOST_KEPT: usize = 1 << 24;
+
+/// Elements of a long row that are evaluated at a time.
+const SEGMENT: usize = 1 << 16;
+
+/// Elements of a buffer's row, of so many, that are evaluated at a time: products of matrices make whole rows.
+pub(super) fn segment(program: &Program<'_>, id: BufferId, row: usize) -> usize {
+    if program.products.contains_key(&id) { row.max(1) } else { SEGMENT }
+}
+
+/// A buffer, its leading indices, and which segment of the row.
+type Key = (BufferId, Vec<i64>, usize);
 
 /// A thread's evaluator with the rows that it has computed.
 pub(super) struct Evaluator<'p, 'a> {
     program: &'p Program<'a>,
-    kept: HashMap<(BufferId, Vec<i64>), Rc<Row>>,
+    kept: HashMap<Key, Rc<Row>>,
     size: usize,
+    most: usize,
     depth: usize,
 }
 
 impl<'p, 'a> Evaluator<'p, 'a> {
-    pub fn new(program: &'p Program<'a>) -> Self {
-        Evaluator { program, kept: HashMap::new(), size: 0, depth: 0 }
+    /// One of so many threads.
+    pub fn new(program: &'p Program<'a>, threads: usize) -> Self {
+        Evaluator { program, kept: HashMap::new(), size: 0, most: MOST_KEPT / threads.max(1), depth: 0 }
+    }
+
+    /// The type of a buffer.
+    pub fn dtype(&self, id: BufferId) -> DType {
+        self.program.func.buffer(id).dtype
     }
 
     /// Computes the products that rows of an output will ask for, all rows together: each operand is then read once
@@ -74,27 +97,30 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let leading = shape.len().saturating_sub(1);
         for (id, product) in &self.program.products {
             let own = &self.program.func.buffer(*id).shape;
-            if own.get(..leading) == shape.get(..leading) && own.len() == shape.len() {
+            // The segments of a long row ask one after the other.
+            let kept = prefixes.iter().all(|prefix| self.kept.contains_key(&(*id, prefix.clone(), 0)));
+            if own.get(..leading) == shape.get(..leading) && own.len() == shape.len() && !kept {
                 for (prefix, row) in prefixes.iter().zip(product.rows(prefixes)?) {
-                    self.keep(*id, prefix, Rc::new(row));
+                    self.keep((*id, prefix.clone(), 0), Rc::new(row));
                 }
             }
         }
         Ok(())
     }
 
-    fn keep(&mut self, id: BufferId, prefix: &[i64], row: Rc<Row>) {
-        if self.size > MOST_KEPT {
+    fn keep(&mut self, key: Key, row: Rc<Row>) {
+        if self.size > self.most {
             self.kept.clear();
             self.size = 0;
         }
         self.size += row.v.len();
-        self.kept.insert((id, prefix.to_vec()), row);
+        self.kept.insert(key, row);
     }
 
-    /// The row of a defined buffer at its leading indices.
-    pub fn row(&mut self, id: BufferId, prefix: &[i64]) -> Result<Rc<Row>> {
-        if let Some(row) = self.kept.get(&(id, prefix.to_vec())) {
+    /// The row of a defined buffer at its leading indices, or a segment of it.
+    pub fn row(&mut self, id: BufferId, prefix: &[i64], segment: usize) -> Result<Rc<Row>> {
+        let key = (id, prefix.to_vec(), segment);
+        if let Some(row) = self.kept.get(&key) {
             return Ok(row.clone());
         }
         let program = self.program;
@@ -105,10 +131,10 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         }
         let row = Rc::new(match program.products.get(&id) {
             Some(product) => product.rows(&[prefix.to_vec()])?.pop().ok_or_else(|| self.undefined(id))?,
-            None => self.define(id, definition, prefix)?,
+            None => self.define(id, definition, prefix, segment)?,
         });
         self.depth -= 1;
-        self.keep(id, prefix, row.clone());
+        self.keep(key, row.clone());
         Ok(row)
     }
 
@@ -117,12 +143,14 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         Error::input("reference.form", format!("buffer {name} is read, but nothing defines it"))
     }
 
-    fn define(&mut self, id: BufferId, definition: &Definition<'_>, prefix: &[i64]) -> Result<Row> {
+    fn define(&mut self, id: BufferId, definition: &Definition<'_>, prefix: &[i64], segment: usize) -> Result<Row> {
         let shape = self.program.func.buffer(id).const_shape().unwrap_or_default();
-        let length = shape.last().map_or(1, |n| (*n).max(0) as usize);
+        let whole = shape.last().map_or(1, |n| (*n).max(0) as usize);
+        let from = segment.saturating_mul(SEGMENT).min(whole);
+        let length = (whole - from).min(SEGMENT);
         let vars = definition.spatial.iter().copied().zip(prefix.iter().copied()).collect();
         let along = definition.spatial.last().copied();
-        let mut point = Point { vars, along, length };
+        let mut point = Point { vars, along, from, length };
         let Some((op, init)) = definition.combine else { return self.expr(definition.value, &point) };
         let first = self.expr(init, &point)?;
         self.combine(op, definition, first, &mut point)
@@ -179,8 +207,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
                 Row::of(*dtype, (0..n).map(|j| pair::cast(DType::S64, *dtype, value(j))))
             }
             Expr::Cond(c) => {
-                let value = |v, j: usize| if Some(v) == at.along { Some(j as i64) } else { at.vars.get(&v).copied() };
-                let truth = |j| f64::from(u8::from(c.eval(&|v| value(v, j)).unwrap_or(false)));
+                let truth = |j| f64::from(u8::from(c.eval(&|v| at.value(v, j)).unwrap_or(false)));
                 Row::of(DType::Bool, (0..n).map(|j| (truth(j), 0.0)))
             }
             Expr::Load { buffer, indices, .. } => self.load(*buffer, indices, at)?,
@@ -240,23 +267,26 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let Some((last, leading)) = indices.split_last() else { return Err(self.undefined(id)) };
         let dtype = buffer.dtype;
         let mut pairs = Vec::with_capacity(at.length);
-        let mut held: Option<(Vec<i64>, Rc<Row>)> = None;
+        let length = segment(self.program, id, shape.last().map_or(1, |n| (*n).max(0) as usize));
+        let mut held: Option<(Vec<i64>, usize, Rc<Row>)> = None;
         let fixed = !leading.iter().any(|i| at.mentions(i));
+        let mut prefix = None;
         for j in 0..at.length {
-            if !fixed || held.is_none() {
+            if !fixed || j == 0 {
                 let inside = |(i, n): (&Index, &i64)| at.eval(i, j).filter(|v| (0..*n).contains(v));
-                let prefix: Option<Vec<i64>> = leading.iter().zip(&shape).map(inside).collect();
-                held = match prefix {
-                    Some(p) if held.as_ref().is_some_and(|(q, _)| *q == p) => held,
-                    Some(p) => {
-                        let row = self.row(id, &p)?;
-                        Some((p, row))
-                    }
-                    None => None,
-                };
+                prefix = leading.iter().zip(&shape).map(inside).collect::<Option<Vec<i64>>>();
             }
-            let place = at.eval(last, j).and_then(|i| usize::try_from(i).ok());
-            let found = held.as_ref().zip(place).and_then(|((_, row), i)| Some((*row.v.get(i)?, *row.e.get(i)?)));
+            let whole = shape.last().copied().unwrap_or(1);
+            let place = at.eval(last, j).filter(|i| (0..whole).contains(i)).and_then(|i| usize::try_from(i).ok());
+            let found = match (&prefix, place) {
+                (Some(prefix), Some(i)) => {
+                    if held.as_ref().is_none_or(|(p, s, _)| *s != i / length || p != prefix) {
+                        held = Some((prefix.clone(), i / length, self.row(id, prefix, i / length)?));
+                    }
+                    held.as_ref().and_then(|(_, _, row)| Some((*row.v.get(i % length)?, *row.e.get(i % length)?)))
+                }
+                _ => None,
+            };
             pairs.push(found.unwrap_or((f64::NAN, 0.0)));
         }
         // A stored intermediate is rounded to its type; sums and operations have counted that already.

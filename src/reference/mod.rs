@@ -19,7 +19,7 @@ mod evaluate;
 mod pair;
 mod product;
 
-use crate::array::Array;
+use crate::array::{Array, filled, room_for};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{BufferId, Func, layout};
@@ -119,7 +119,8 @@ fn output(program: &Program<'_>, param: usize, id: BufferId, sample: Sample) -> 
     let size = || Error::input("reference.shape", format!("{} has no constant shape", buffer.name));
     let shape: Vec<usize> = buffer.const_shape().ok_or_else(size)?.into_iter().map(|n| n.max(0) as usize).collect();
     let Some((&last, leading)) = shape.split_last() else { return Err(size()) };
-    let rows = sample.rows(leading.iter().product());
+    let all = leading.iter().try_fold(1usize, |n, extent| n.checked_mul(*extent)).ok_or_else(size)?;
+    let rows = sample.rows(all)?;
     let (values, bounds) = in_threads(program, id, leading, &rows, last)?;
     Ok(Output {
         param,
@@ -134,16 +135,21 @@ fn output(program: &Program<'_>, param: usize, id: BufferId, sample: Sample) -> 
 }
 
 impl Sample {
-    fn rows(self, all: usize) -> Vec<usize> {
+    fn rows(self, all: usize) -> Result<Vec<usize>> {
         match self {
             Sample::Rows { count, seed } if count < all => {
                 let mut rng = fastrand::Rng::with_seed(seed);
-                let mut rows: Vec<usize> = (2..count).map(|_| rng.usize(..all)).chain([0, all - 1]).collect();
+                let mut rows = room_for(count.max(2))?;
+                rows.extend((2..count).map(|_| rng.usize(..all)).chain([0, all - 1]));
                 rows.sort_unstable();
                 rows.dedup();
-                rows
+                Ok(rows)
             }
-            _ => (0..all).collect(),
+            _ => {
+                let mut rows = room_for(all)?;
+                rows.extend(0..all);
+                Ok(rows)
+            }
         }
     }
 }
@@ -153,48 +159,59 @@ const GROUP: usize = 8;
 
 type Columns = (Vec<f64>, Vec<f64>);
 
-/// Computes rows, shared out among threads in groups.
-fn in_threads(program: &Program<'_>, id: BufferId, leading: &[usize], rows: &[usize], last: usize) -> Result<Columns> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let groups: Vec<&[usize]> = rows.chunks(rows.len().div_ceil(processors).clamp(1, GROUP)).collect();
-    let threads = processors.clamp(1, groups.len().max(1));
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let Some(group) = groups.get(at) else { return Ok(done) };
-            done.push((at, group_of(program, id, leading, group)?));
-        }
-    };
-    let parts: Result<Vec<Vec<(usize, Columns)>>> = std::thread::scope(|scope| {
-        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let join = |h: std::thread::ScopedJoinHandle<'_, Result<_>>| {
-            h.join().unwrap_or_else(|_| Err(Error::bug("reference.thread", "a thread of the reference panicked")))
-        };
-        handles.into_iter().map(join).collect()
-    });
-    let mut parts: Vec<(usize, Columns)> = parts?.into_iter().flatten().collect();
-    parts.sort_by_key(|p| p.0);
-    let mut all = (Vec::with_capacity(rows.len() * last), Vec::with_capacity(rows.len() * last));
-    for (_, (values, bounds)) in parts {
-        all.0.extend(values);
-        all.1.extend(bounds);
-    }
-    Ok(all)
+/// Some rows, or a segment of one, with the places of their elements in the columns.
+struct Piece<'a> {
+    rows: &'a [usize],
+    segment: usize,
+    values: &'a mut [f64],
+    bounds: &'a mut [f64],
 }
 
-fn group_of(program: &Program<'_>, id: BufferId, leading: &[usize], group: &[usize]) -> Result<Columns> {
-    let prefixes: Vec<Vec<i64>> = group.iter().map(|r| unflatten(*r, leading)).collect();
-    let mut evaluator = Evaluator::new(program);
-    evaluator.prepare(id, &prefixes)?;
-    let mut all = (Vec::new(), Vec::new());
-    for prefix in &prefixes {
-        let row = evaluator.row(id, prefix)?;
-        all.0.extend_from_slice(&row.v);
-        all.1.extend(row.v.iter().zip(&row.e).map(|(v, e)| pair::stored(program.func.buffer(id).dtype, *v, *e)));
+/// Computes rows, shared out among threads in groups, long rows in segments.
+fn in_threads(program: &Program<'_>, id: BufferId, leading: &[usize], rows: &[usize], last: usize) -> Result<Columns> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let elements = rows.len().saturating_mul(last);
+    let mut all: Columns = (filled(0.0, elements)?, filled(0.0, elements)?);
+    let segment = evaluate::segment(program, id, last);
+    let together = if segment < last { 1 } else { rows.len().div_ceil(processors).clamp(1, GROUP) };
+    let (mut values, mut bounds) = (all.0.chunks_mut(together * last), all.1.chunks_mut(together * last));
+    let groups = rows.chunks(together).map_while(|rows| Some((rows, values.next()?, bounds.next()?)));
+    let pieces = groups.flat_map(|(rows, values, bounds)| {
+        let length = if segment < last { segment } else { values.len().max(1) };
+        let both = values.chunks_mut(length).zip(bounds.chunks_mut(length)).enumerate();
+        both.map(move |(segment, (values, bounds))| Piece { rows, segment, values, bounds })
+    });
+    let threads = processors.min(elements.div_ceil(together * segment.min(last).max(1))).max(1);
+    let next = std::sync::Mutex::new(pieces);
+    let work = || {
+        let mut evaluator = Evaluator::new(program, threads);
+        while let Some(piece) = next.lock().ok().and_then(|mut pieces| pieces.next()) {
+            piece.fill(&mut evaluator, id, leading)?;
+        }
+        Ok(())
+    };
+    let done: Vec<Result<()>> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let lost = |_| Err(Error::bug("reference.thread", "a thread of the reference panicked"));
+        handles.into_iter().map(|h| h.join().unwrap_or_else(lost)).collect()
+    });
+    done.into_iter().collect::<Result<()>>().map(|()| all)
+}
+
+impl Piece<'_> {
+    fn fill(self, evaluator: &mut Evaluator<'_, '_>, id: BufferId, leading: &[usize]) -> Result<()> {
+        let prefixes: Vec<Vec<i64>> = self.rows.iter().map(|r| unflatten(*r, leading)).collect();
+        let dtype = evaluator.dtype(id);
+        evaluator.prepare(id, &prefixes)?;
+        let (mut values, mut bounds) = (self.values.iter_mut(), self.bounds.iter_mut());
+        for prefix in &prefixes {
+            let row = evaluator.row(id, prefix, self.segment)?;
+            for (((v, e), value), bound) in row.v.iter().zip(&row.e).zip(&mut values).zip(&mut bounds) {
+                (*value, *bound) = (*v, pair::stored(dtype, *v, *e));
+            }
+        }
+        Ok(())
     }
-    Ok(all)
 }
 
 fn unflatten(mut flat: usize, shape: &[usize]) -> Vec<i64> {

@@ -4,7 +4,7 @@
 use super::definition::Definition;
 use super::evaluate::Row;
 use super::pair;
-use crate::array::Array;
+use crate::array::{Array, filled};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{BinOp, BufferId, Expr, Func, Index, Literal, Var, layout};
@@ -123,9 +123,9 @@ impl Product<'_> {
             rest = later;
             let fixed: Vec<Vec<f64>> = now.iter().map(|p| self.fixed_row(p)).collect();
             out.extend(if self.varying.fits_f32() {
-                self.multiply(&fixed, &pack(self, &self.packed, &key, |v| v as f32)?)
+                self.multiply(&fixed, &pack(self, &self.packed, &key, |v| v as f32)?)?
             } else {
-                self.multiply(&fixed, &pack(self, &self.packed_wide, &key, |v| v)?)
+                self.multiply(&fixed, &pack(self, &self.packed_wide, &key, |v| v)?)?
             });
         }
         Ok(out)
@@ -158,9 +158,10 @@ impl Product<'_> {
         (0..self.terms).map(element).collect()
     }
 
-    fn multiply<T: Copy + Into<f64>>(&self, fixed: &[Vec<f64>], varying: &[T]) -> Vec<Row> {
+    fn multiply<T: Copy + Into<f64>>(&self, fixed: &[Vec<f64>], varying: &[T]) -> Result<Vec<Row>> {
         let n = self.length;
-        let mut rows: Vec<(Vec<f64>, Vec<f64>)> = fixed.iter().map(|_| (vec![0.0; n], vec![0.0; n])).collect();
+        let empty = |_| Ok((filled(0.0, n)?, filled(0.0, n)?));
+        let mut rows = fixed.iter().map(empty).collect::<Result<Vec<(Vec<f64>, Vec<f64>)>>>()?;
         // A strip of columns of all rows stays in the first cache while the terms go by.
         const STRIP: usize = 256;
         for start in (0..n).step_by(STRIP) {
@@ -172,7 +173,7 @@ impl Product<'_> {
                 }
             }
         }
-        rows.into_iter().map(|(sum, mass)| self.finish(sum, &mass)).collect()
+        Ok(rows.into_iter().map(|(sum, mass)| self.finish(sum, &mass)).collect())
     }
 
     fn finish(&self, mut sum: Vec<f64>, mass: &[f64]) -> Row {
@@ -223,7 +224,7 @@ where
     let rows: Vec<(i64, i64)> = (0..p.terms).map(&mut row).collect();
     let element =
         |(start, stride): (i64, i64), j: usize| convert(p.varying.array.get((start + j as i64 * stride) as usize));
-    let mut matrix = vec![T::default(); p.terms * p.length];
+    let mut matrix = filled(T::default(), p.terms * p.length)?;
     fill(&mut matrix, &rows, p.length, &element);
     // Batches come in order: what came long before is not asked for again.
     if packed.len() >= 4 {

@@ -91,6 +91,42 @@ fn products_come_by_kinds() {
     assert!(status == Some(3) && error.contains("[gemm.kind]"), "{error}");
 }
 
+/// Exit status, what was said, and the seconds that a command took under a limit of its address space.
+fn limited(kib: u64, arguments: &[&str]) -> (Option<i32>, String, f64) {
+    let start = std::time::Instant::now();
+    let out = Command::new("sh")
+        .args(["-c", &format!("ulimit -v {kib} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_warploom")])
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("NO_COLOR", "1")
+        .output()
+        .unwrap();
+    let said = [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    (out.status.code(), said, start.elapsed().as_secs_f64())
+}
+
+#[test]
+fn a_run_takes_no_more_memory_than_there_is() {
+    let large = "program b\ninput A f32[60000, 60000]\noutput O[i 60000, j 60000] f32 = A[i, j] * 2.0\ntarget sm_80\n";
+    let large = File::new("large", large);
+    let (status, said, _) = limited(2 << 20, &["run", large.name(), "--device", "cpu"]);
+    assert!(status == Some(4) && said.contains("[cli.memory]") && said.contains("GiB"), "{status:?} {said}");
+    // The size that it chooses itself fits.
+    let small = File::new(
+        "chosen",
+        "vec_add 68719476736\ntarget sm_80\nsplit i ? 256 -> a b\nbind a blockIdx.x\nbind b threadIdx.x\n",
+    );
+    let (status, said, _) = limited(1 << 20, &["run", small.name(), "--device", "cpu"]);
+    assert!(status == Some(0) && said.contains("instead of vec_add 68719476736"), "{status:?} {said}");
+}
+
+#[test]
+fn millions_of_short_rows_are_checked_soon() {
+    let rows = File::new("rows", "batched_gemm 4294967296x2x1x1 f32 NN\ntarget sm_80\n");
+    let (status, said, seconds) = limited(4 << 20, &["run", rows.name(), "--small", "--device", "cpu"]);
+    assert!(status == Some(0) && seconds < 20.0, "{status:?} {seconds} {said}");
+}
+
 #[test]
 fn bench_climbs_ladders_and_runs_lists() {
     let small = ["--device", "cpu", "--layout", "NT", "--dtype", "f16,s8", "--gemm", "24"];
@@ -118,7 +154,8 @@ fn bench_climbs_ladders_and_runs_lists() {
         "{error}"
     );
     assert_eq!(bad(&["bench", "--gemm", "16", "--kinds", "fast"]).0, Some(2));
-    let rows = good(&["bench", "--gemm", "128", "--dtype", "f16", "--candidates", "--device", "cpu", "--json"]);
+    let mma = ["bench", "--gemm", "128", "--dtype", "f16", "--target", "sm_90"];
+    let rows = good(&[&mma[..], &["--candidates", "--device", "cpu", "--json"]].concat());
     let names: Vec<&str> =
         rows.lines().filter_map(|row| row.split("\"schedule\":\"").nth(1)?.split('"').next()).collect();
     assert!(names.len() > 2 && names.iter().all(|n| n.starts_with("mma ")), "{names:?}");

@@ -12,6 +12,7 @@ mod codegen;
 mod copies;
 mod crossing;
 mod decided;
+mod dependent;
 mod differential;
 mod driver;
 mod examples;

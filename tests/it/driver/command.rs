@@ -115,3 +115,30 @@ fn a_table_of_record_holds_what_failed_too() {
     assert!(failed(0).contains("[reference.bound]") && failed(0).contains("gemm 32x32x32 f16>f32>f16 NT"), "{record}");
     assert!(!failed(1).is_empty() && record["data"].as_str().is_some_and(|d| d.contains("seed 1")), "{record}");
 }
+
+#[test]
+fn recommended_steps_are_for_the_chip_of_the_device() {
+    let folder = Folder::new("chip");
+    let dump = |settings: &str, more: &[&str]| {
+        let (status, text, said) =
+            folder.run(settings, &[&["dump", "--gemm", "512", "--emit", "schedule"], more].concat());
+        assert_eq!(status, Some(0), "{settings}: {said}");
+        (text.lines().find(|l| l.starts_with("target ")).unwrap_or("").to_string(), said)
+    };
+    assert_eq!(dump("capability 9.0", &["--dtype", "f16"]).0, "target sm_90a");
+    assert_eq!(dump("capability 8.0", &["--dtype", "f16"]).0, "target sm_80");
+    assert_eq!(dump("capability 8.7", &[]).0, "target sm_86");
+    assert_eq!(dump("capability 8.0", &["--target", "sm_75"]).0, "target sm_75");
+    let (target, said) = dump("capability 12.0", &["--dtype", "f16"]);
+    assert!(target == "target sm_90" && said.contains("sm_120) is newer than every chip"), "{target} {said}");
+    // Without a device the types decide.
+    assert_eq!(dump("devices 0", &["--dtype", "f16"]).0, "target sm_90a");
+    assert_eq!(dump("devices 0", &[]).0, "target sm_90");
+    // A run takes the chip, too: what it compiles is for this one. (No kernel runs here: the result is found wrong.)
+    let run = ["run", "--gemm", "64", "--dtype", "f16", "--once", "--device", "0"];
+    let (status, _, said) = folder.run("capability 8.0", &run);
+    assert!(
+        status == Some(70) && said.contains("[reference.bound]") && !said.contains("instead of"),
+        "{status:?} {said}"
+    );
+}

@@ -1,6 +1,8 @@
 //! Texts that mean harm: whatever they ask for, parsing, scheduling and compiling end soon, in a program or in an error of
 //! the user's, never in a panic, and without much memory.
 
+mod mutated;
+
 use std::time::{Duration, Instant};
 use warploom::loom::Schedule;
 use warploom::{Error, Fault};
@@ -70,6 +72,13 @@ fn enormous_extents_are_numbers_like_others() {
         "vec_add 68719476736\ntarget sm_90\ncache_read C A shared -> S\ncompute_at S i\nsplit i ? 4 -> a b\nunroll b\nunroll a",
         &["unroll.3"],
     );
+}
+
+#[test]
+fn loops_that_are_written_out_are_counted_before_llvm_sees_them() {
+    // 3,072 loops of eight steps each, which LLVM takes 40 s for.
+    refused("gemm 3x1024x1024 f32 NN\ntarget sm_90\nunroll i\nunroll j", &["codegen.size"]);
+    refused("gemm 8x1024x1024 f32 NN\ntarget sm_90\nunroll j\nunroll k", &["unroll.3", "codegen.size"]);
 }
 
 #[test]
