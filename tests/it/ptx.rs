@@ -61,14 +61,14 @@ fn asynchronous_copies_of_every_form_land_in_the_ptx() {
 const PROGRAMS: [&str; 10] = [
     "B[i 97] f32 = exp(A[i]) + log(A[i]*A[i] + 1) + sqrt(abs(A[i])) + tanh(A[i])",
     "B[i 97] f32 = select(A[i] < 0, -A[i], erf(A[i]))",
-    "B[i 97] f64 = exp(cast(A[i], f64)) + log2(cast(A[i], f64)*A[i] + 1)",
-    "B[i 97] f16 = cast(A[i], f16)*cast(2.5, f16) + cast(A[96 - i], f16)",
-    "B[i 97] bf16 = cast(A[i], bf16)*cast(3, bf16) - cast(A[96 - i], bf16)",
-    "B[i 97] s32 = cast(A[i]*100, s32)*7 - cast(A[96 - i]*10, s32)",
-    "B[i 97] s8 = cast(A[i]*100, s8)",
+    "B[i 97] f64 = exp(f64(A[i])) + log2(f64(A[i]*A[i]) + 1)",
+    "B[i 97] f16 = f16(A[i])*f16(2.5) + f16(A[96 - i])",
+    "B[i 97] bf16 = bf16(A[i])*bf16(3) - bf16(A[96 - i])",
+    "B[i 97] s32 = s32(A[i]*100)*7 - s32(A[96 - i]*10)",
+    "B[i 97] s8 = s8(A[i]*100)",
     "B[i 97] f32 = max(A[i], min(A[96 - i], 0.25)) / (abs(A[i]) + 1)",
     "B[i 97] f32 = A[i*7 % 97] + A[i // 3]",
-    "B[i 97] s64 = cast(cast(A[i]*1000, s32), s64)*1000003",
+    "B[i 97] s64 = s64(s32(A[i]*1000))*1000003",
 ];
 
 #[test]
