@@ -22,6 +22,7 @@ mod mma;
 mod number;
 mod opaque;
 mod operands;
+mod owners;
 mod tensor_map;
 mod tile;
 mod wgmma;

@@ -8,19 +8,20 @@
 //! - the warps of the warpgroup execute the same wgmmas with the same descriptors;
 //! - the kernel does not end before its wgmmas have been waited for.
 
-use super::super::inst::{Inst, Operand, Reg};
+use super::super::inst::{Inst, Operand};
 use super::super::trap::Trap;
 use super::super::warp::Context;
 use super::super::world::Space;
 use super::fragment::{self, operand_registers};
 use super::mma::shape;
 use super::number::{Number, elements, is_integer, multiply};
-use super::operands::{constant, count, list, operand, put, registers, uniform, unsupported, whole_warp, words};
+use super::operands::{constant, count, operand, put, registers, uniform, unsupported, whole_warp, words};
+use super::owners::Products;
 use super::tile::Descriptor;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::machine::clocks::{By, Seen};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// Rows of the accumulators that a warp has, and warps of a warpgroup.
 const ROWS: usize = 16;
@@ -164,7 +165,7 @@ impl Multiply {
         let adds = uniform(context, &inst.operands[3], "the predicate of a wgmma")? != 0;
         state.agree(number, Executed { line: inst.line, descriptors: [a.unwrap_or(0), b], adds })?;
         let warp = &mut state.warps[number];
-        warp.take(inst, self)?;
+        warp.take(inst, self.columns, self.registers)?;
         let found = match is_integer(self.types[1]) {
             true => self.run::<i32>(context, (a, b), adds)?,
             false => self.run::<f32>(context, (a, b), adds)?,
@@ -324,184 +325,6 @@ impl State {
     }
 }
 
-/// Who has a register.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Owner {
-    #[default]
-    Nobody,
-    /// An accumulator of wgmmas under way of that many columns, the last of which is in that group.
-    Accumulator { group: u64, columns: usize },
-    /// A register of A.
-    Factor { group: u64 },
-}
-
-/// What ordinary instructions have done to a register since the last `wgmma.fence`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-enum Touched {
-    #[default]
-    Not,
-    Read,
-    Written,
-}
-
-/// The wgmmas of a warp.
-#[derive(Debug, Clone, Default)]
-struct Products {
-    watching: bool,
-    fenced: bool,
-    /// How many it has executed.
-    executed: u64,
-    /// Groups that it has closed, and when each that nothing has waited for was.
-    closed: u64,
-    ends: BTreeMap<u64, u64>,
-    owners: Vec<Owner>,
-    held: usize,
-    touched: Vec<Touched>,
-}
-
-fn at<T: Copy + Default>(values: &mut Vec<T>, reg: Reg) -> &mut T {
-    let n = reg as usize;
-    if values.len() <= n {
-        values.resize(n + 1, T::default());
-    }
-    &mut values[n]
-}
-
-impl Products {
-    fn fence(&mut self) {
-        (self.watching, self.fenced) = (true, true);
-        self.touched.fill(Touched::Not);
-    }
-
-    fn commit(&mut self, now: u64) {
-        self.ends.insert(self.closed, now);
-        self.closed += 1;
-    }
-
-    /// Waits until at most so many groups are under way; when the last that is done was closed.
-    fn wait(&mut self, groups: u64) -> Option<u64> {
-        let open = self.closed.saturating_sub(groups);
-        let rest = self.ends.split_off(&open);
-        let done = std::mem::replace(&mut self.ends, rest);
-        if self.held > 0 {
-            for owner in &mut self.owners {
-                let group = match owner {
-                    Owner::Accumulator { group, .. } | Owner::Factor { group } => *group,
-                    Owner::Nobody => continue,
-                };
-                if group < open {
-                    *owner = Owner::Nobody;
-                    self.held -= 1;
-                }
-            }
-        }
-        done.values().max().copied()
-    }
-
-    /// The registers of a wgmma belong to it from now on.
-    fn take(&mut self, inst: &Inst, multiply: &Multiply) -> std::result::Result<(), Trap> {
-        if !self.fenced {
-            return Err(Trap::warp("wgmma", "no wgmma.fence comes before the warp's first wgmma"));
-        }
-        let group = self.closed;
-        let unfenced = |what: &str| {
-            let message = format!("{what} has been accessed since the last wgmma.fence");
-            Err(Trap::warp("wgmma", message))
-        };
-        if multiply.registers {
-            for reg in list(&inst.operands[1]).iter().filter_map(register) {
-                match at(&mut self.owners, reg) {
-                    Owner::Accumulator { .. } => {
-                        let message = "a register of A is an accumulator of a wgmma that has not been waited for";
-                        return Err(Trap::warp("wgmma", message));
-                    }
-                    owner => {
-                        self.held += usize::from(*owner == Owner::Nobody);
-                        *owner = Owner::Factor { group };
-                    }
-                }
-                if *at(&mut self.touched, reg) == Touched::Written {
-                    return unfenced("a register of A");
-                }
-            }
-        }
-        for reg in list(&inst.operands[0]).iter().filter_map(register) {
-            let columns = multiply.columns;
-            match at(&mut self.owners, reg) {
-                Owner::Factor { .. } => {
-                    let message = "an accumulator is a register of A of a wgmma that has not been waited for";
-                    return Err(Trap::warp("wgmma", message));
-                }
-                Owner::Accumulator { columns: other, .. } if *other != columns => {
-                    let message = "an accumulator is one of a wgmma of another shape that has not been waited for";
-                    return Err(Trap::warp("wgmma", message));
-                }
-                owner => {
-                    self.held += usize::from(*owner == Owner::Nobody);
-                    *owner = Owner::Accumulator { group, columns };
-                }
-            }
-            if *at(&mut self.touched, reg) != Touched::Not {
-                return unfenced("an accumulator");
-            }
-        }
-        Ok(())
-    }
-
-    /// An ordinary instruction accesses its registers.
-    fn touch(&mut self, inst: &Inst) -> std::result::Result<(), Trap> {
-        for (n, operand) in inst.operands.iter().enumerate() {
-            let how = match operand {
-                Operand::Reg { .. } | Operand::Vector(_) | Operand::Pair(..) if n == 0 => Touched::Written,
-                _ => Touched::Read,
-            };
-            self.touch_operand(operand, how)?;
-        }
-        Ok(())
-    }
-
-    fn touch_operand(&mut self, operand: &Operand, how: Touched) -> std::result::Result<(), Trap> {
-        match operand {
-            Operand::Reg { reg, .. } => self.touch_register(*reg, how),
-            Operand::Address { base: Some(reg), .. } => self.touch_register(*reg, Touched::Read),
-            Operand::Vector(parts) => parts.iter().try_for_each(|p| self.touch_operand(p, how)),
-            Operand::Tensor { map, coordinates } => {
-                self.touch_operand(map, Touched::Read)?;
-                coordinates.iter().try_for_each(|p| self.touch_operand(p, Touched::Read))
-            }
-            Operand::Pair(first, second) => {
-                self.touch_operand(first, how)?;
-                self.touch_operand(second, how)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn touch_register(&mut self, reg: Reg, how: Touched) -> std::result::Result<(), Trap> {
-        let done = if how == Touched::Written { "written" } else { "read" };
-        let what = match self.owners.get(reg as usize) {
-            Some(Owner::Accumulator { .. }) => "an accumulator",
-            Some(Owner::Factor { .. }) => "a register of A",
-            _ => {
-                let touched = at(&mut self.touched, reg);
-                *touched = (*touched).max(how);
-                return Ok(());
-            }
-        };
-        Err(Trap::warp(
-            "wgmma",
-            format!("{what} of a wgmma is {done}, but its group has not been waited for (wgmma.wait_group)"),
-        ))
-    }
-}
-
-fn register(operand: &Operand) -> Option<Reg> {
-    match operand {
-        Operand::Reg { reg, .. } => Some(*reg),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -515,10 +338,10 @@ mod tests {
         Inst { line: 1, guard: None, opcode, operands }
     }
 
-    fn product(first: u32) -> (Inst, Multiply) {
+    fn product() -> Multiply {
         let descriptor = || Operand::Reg { reg: 100, bits: 64 };
         let operands = vec![
-            Operand::Vector((first..first + 4).map(reg).collect()),
+            Operand::Vector((0..4).map(reg).collect()),
             descriptor(),
             descriptor(),
             Operand::Imm(1),
@@ -527,14 +350,12 @@ mod tests {
             Operand::Imm(0),
             Operand::Imm(1),
         ];
-        let inst = inst("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", operands);
-        let decoded = Multiply::decode(&inst).unwrap();
-        (inst, decoded)
+        Multiply::decode(&inst("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", operands)).unwrap()
     }
 
     #[test]
     fn operands_are_decoded_in_the_order_of_the_isa() {
-        let (_, decoded) = product(0);
+        let decoded = product();
         assert_eq!((decoded.negated, decoded.across), ([false, true], [false, true]));
         assert_eq!((decoded.columns, decoded.depth, decoded.registers), (8, 16, false));
         let a = Operand::Vector((0..4).map(reg).collect());
@@ -545,30 +366,5 @@ mod tests {
         for wrong in ["m64n8k16.s32.s8.s8", "m64n40k32.s32.s8.s8", "m64n8k32.s32.s8.f16"] {
             assert!(Multiply::decode(&inst(&format!("wgmma.mma_async.sync.aligned.{wrong}"), from.clone())).is_err());
         }
-    }
-
-    #[test]
-    fn registers_of_a_wgmma_are_untouchable_until_its_group_is_waited_for() {
-        let (first, decoded) = product(0);
-        let mut warp = Products::default();
-        assert!(warp.take(&first, &decoded).unwrap_err().message.contains("no wgmma.fence"));
-        warp.fence();
-        warp.take(&first, &decoded).unwrap();
-        warp.commit(5);
-        warp.take(&first, &decoded).unwrap();
-        warp.commit(6);
-        let reads = inst("add.f32", vec![reg(50), reg(3), reg(51)]);
-        assert_eq!(warp.wait(1), Some(5));
-        // The second group has the same accumulators.
-        assert!(warp.touch(&reads).unwrap_err().message.contains("an accumulator of a wgmma is read"));
-        assert_eq!(warp.wait(0), Some(6));
-        warp.touch(&reads).unwrap();
-        assert!(warp.take(&first, &decoded).unwrap_err().message.contains("since the last wgmma.fence"));
-        warp.fence();
-        warp.take(&first, &decoded).unwrap();
-        let (mut other, mut wide) = product(2);
-        wide.columns = 16;
-        other.operands[0] = Operand::Vector((2..10).map(reg).collect());
-        assert!(warp.take(&other, &wide).unwrap_err().message.contains("another shape"));
     }
 }
