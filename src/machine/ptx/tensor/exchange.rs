@@ -136,9 +136,9 @@ mod tests {
             // "Fragment layout for one 8x8 matrix": row 0 is lanes 0 to 3, each with two elements.
             let first = (256 * m) as u32;
             assert_eq!(register[0], first | (first + 1) << 16);
-            assert_eq!(register[3], first + 6 | (first + 7) << 16);
-            assert_eq!(register[4], first + 16 | (first + 17) << 16);
-            assert_eq!(register[31], first + 16 * 7 + 6 | (first + 16 * 7 + 7) << 16);
+            assert_eq!(register[3], (first + 6) | ((first + 7) << 16));
+            assert_eq!(register[4], (first + 16) | ((first + 17) << 16));
+            assert_eq!(register[31], (first + 16 * 7 + 6) | ((first + 16 * 7 + 7) << 16));
         }
         assert_eq!(store(&found, false), rows(4));
     }
@@ -148,7 +148,7 @@ mod tests {
         let found = load(&rows(2), true);
         assert_eq!(found[0][0], 16 << 16);
         assert_eq!(found[0][1], 32 | 48 << 16);
-        assert_eq!(found[1][4], 256 + 1 | (256 + 17) << 16);
+        assert_eq!(found[1][4], 257 | ((256 + 17) << 16));
         assert_eq!(store(&found, true), rows(2));
         assert_eq!(transpose(&load(&rows(1), false)[0]), load(&rows(1), true)[0]);
     }

@@ -214,11 +214,9 @@ mod tests {
     fn registers(dtype: DType, count: usize, place: Place) -> Vec<Lanes> {
         let bits = dtype.bits() as usize;
         let mut out = vec![[0; 32]; count * bits / 32];
-        for lane in 0..32 {
-            for i in 0..count {
-                let (row, column) = place(lane / 4, lane % 4, i);
-                out[i * bits / 32][lane] |= mark(dtype, row, column) << (i * bits % 32);
-            }
+        for (lane, i) in (0..32).flat_map(|lane| (0..count).map(move |i| (lane, i))) {
+            let (row, column) = place(lane / 4, lane % 4, i);
+            out[i * bits / 32][lane] |= mark(dtype, row, column) << (i * bits % 32);
         }
         out
     }

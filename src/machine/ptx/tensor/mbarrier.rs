@@ -5,9 +5,9 @@
 //! is found. A wait that sees a phase end learns what all who arrived in it had seen, and the copies that landed in it.
 //!
 //! A wait is told the parity of a phase alone: it passes when the phase that is current has the other parity. So a wait
-//! that passes behind phase p is right in every order only if its thread knows that phase p - 1 is over, and if phase p
-//! + 1 cannot end before the thread has passed; one that blocks in phase p, only if its thread knows that phase p - 1
-//! is over. What happens before what decides both.
+//! that passes behind phase p is right in every order only if its thread knows that phase p-1 is over, and if phase
+//! p+1 cannot end before the thread has passed; one that blocks in phase p, only if its thread knows that phase p-1 is
+//! over. What happens before what decides both.
 //!
 //! A try_wait blocks until the phase is over. So does a test_wait that is repeated although nothing has changed since
 //! it failed: it is the wait of a loop, and a deadlock is then seen as one.

@@ -52,8 +52,6 @@ enum Decoded {
 /// What the blocks of a cluster share beside memory: mbarriers, and copies and products under way.
 #[derive(Debug, Clone, Default)]
 pub(in crate::machine::ptx) struct State {
-    /// Warps of a block.
-    each: usize,
     mbarriers: mbarrier::Mbarriers,
     bulk: bulk::Copies,
     products: wgmma::State,
@@ -63,7 +61,7 @@ pub(in crate::machine::ptx) struct State {
 impl State {
     /// A cluster of so many blocks, each of so many warps, begins.
     pub fn begin(&mut self, blocks: usize, warps: usize) {
-        *self = State { each: warps, ..State::default() };
+        *self = State::default();
         self.products.begin(blocks * warps, warps);
         self.cluster.begin(blocks * warps, warps);
     }

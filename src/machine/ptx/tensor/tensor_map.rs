@@ -86,11 +86,12 @@ impl Map {
         let rows: i64 = self.tile[1..].iter().product();
         for n in 0..rows {
             let (mut rest, mut at, mut inside) = (n, from * self.bytes, from < to);
-            for d in 1..self.tile.len() {
-                let place = first[d] + rest % self.tile[d];
-                rest /= self.tile[d];
-                inside &= (0..self.extents[d]).contains(&place);
-                at += if inside { place * self.strides[d] } else { 0 };
+            let outer = first.iter().zip(&self.tile).zip(&self.extents).zip(&self.strides).skip(1);
+            for (((first, tile), extent), stride) in outer {
+                let place = first + rest % tile;
+                rest /= tile;
+                inside &= (0..*extent).contains(&place);
+                at += if inside { place * stride } else { 0 };
             }
             if inside {
                 let in_box = (n * row + (from - first[0]) * self.bytes) as usize;

@@ -107,7 +107,7 @@ mod tests {
         let d = Descriptor::decode(encode(0x800, 16, 1024, 1));
         for row in 0..16 {
             for chunk in 0..8 {
-                let expected = 0x800 + row / 8 * 1024 + row % 8 * 128 + (chunk ^ row % 8) * 16;
+                let expected = 0x800 + row / 8 * 1024 + row % 8 * 128 + (chunk ^ (row % 8)) * 16;
                 assert_eq!(d.address(true, row, chunk), expected);
             }
         }
@@ -115,19 +115,19 @@ mod tests {
         let d = Descriptor::decode(encode(0x800, 16, 512, 2));
         for row in 0..8 {
             for chunk in 0..4 {
-                assert_eq!(d.address(true, row, chunk), 0x800 + row * 64 + (chunk ^ row / 2) * 16);
+                assert_eq!(d.address(true, row, chunk), 0x800 + row * 64 + (chunk ^ (row / 2)) * 16);
             }
         }
         // 32 bytes: four rows share 128 bytes.
         let d = Descriptor::decode(encode(0x800, 16, 256, 3));
         for row in 0..8 {
             for chunk in 0..2 {
-                assert_eq!(d.address(true, row, chunk), 0x800 + row * 32 + (chunk ^ row / 4) * 16);
+                assert_eq!(d.address(true, row, chunk), 0x800 + row * 32 + (chunk ^ (row / 4)) * 16);
             }
         }
-        // A step of 32 bytes along k begins inside the atom and follows the same pattern.
+        // A step of 32 bytes along k begins inside the atom and follows the same pattern: chunk 2 of row 3 is at 1.
         let d = Descriptor::decode(encode(0x820, 16, 1024, 1));
-        assert_eq!(d.address(true, 3, 0), 0x800 + 3 * 128 + (2 ^ 3) * 16);
+        assert_eq!(d.address(true, 3, 0), 0x800 + 3 * 128 + 16);
         // Across: 64 elements of 16 bits of m are a row of an atom; the next 64 are a leading offset away.
         let d = Descriptor::decode(encode(0x1000, 0x2000, 0x400, 1));
         assert_eq!(d.address(false, 3, 5), 0x1000 + 3 * 128 + (5 ^ 3) * 16);
