@@ -6,7 +6,7 @@
 //! unguarded addresses on it: an `or disjoint` becomes `or.b32` where a sum is meant. So a flag stays only if the ranges of
 //! [`super::ranges`], which no branch influences, prove it. An `or` that is not provably disjoint becomes the sum it stood for.
 
-use super::ranges::{Ranges, called_name, exact, operand};
+use super::ranges::{Ranges, exact, operand};
 use super::session::bug;
 use crate::error::Result;
 use inkwell::llvm_sys::core::{
@@ -141,4 +141,13 @@ fn numbers_are_finite(i: InstructionValue) {
 
 fn refused(e: InstructionValueError) -> crate::Error {
     bug(format!("flags: {e}"))
+}
+
+/// The name of the function that a call calls.
+pub fn called_name(call: InstructionValue) -> Option<String> {
+    let last = call.get_num_operands().checked_sub(1)?;
+    match operand(call, last)? {
+        BasicValueEnum::PointerValue(function) => Some(function.get_name().to_string_lossy().into_owned()),
+        _ => None,
+    }
 }

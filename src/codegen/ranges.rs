@@ -4,6 +4,7 @@
 //! from the back edge of a loop, which bounds the loop's own counters: a header executes once per trip, and only the
 //! back edge leads from one trip to the next.
 
+use super::poison::called_name;
 use inkwell::IntPredicate;
 use inkwell::basic_block::BasicBlock;
 use inkwell::context::ContextRef;
@@ -479,15 +480,6 @@ fn narrowed(of: Range, predicate: IntPredicate, holds: bool, bound: i128) -> (i1
         (UGE | SGE, true) | (ULT | SLT, false) => (of.low.max(bound), of.high),
         (EQ, true) | (NE, false) => (of.low.max(bound), of.high.min(bound)),
         _ => (of.low, of.high),
-    }
-}
-
-/// The name of the function that a call calls.
-pub fn called_name(call: InstructionValue) -> Option<String> {
-    let last = call.get_num_operands().checked_sub(1)?;
-    match operand(call, last)? {
-        BasicValueEnum::PointerValue(function) => Some(function.get_name().to_string_lossy().into_owned()),
-        _ => None,
     }
 }
 

@@ -55,7 +55,7 @@ fn entries_are_names_that_ptx_leaves_free() {
     for name in ["WARP_SZ", "shared_memory", "add", "_"] {
         let text = format!(
             "program {name}\ninput A f32[4]\noutput B[i 4] f32 = exp(A[i])\ntarget sm_80\nbind i threadIdx.x
-             cache_read B A shared -> S"
+             cache_read B A shared -> S\ncompute_at S i"
         );
         let schedule = warploom::Schedule::parse(&text).unwrap();
         let kernels = warploom::compile(&schedule).unwrap();
