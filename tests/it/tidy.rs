@@ -23,7 +23,7 @@ const LAYERS: [(&str, &[&str]); 23] = [
     ("schedule", &["ir", "intrin"]),
     ("auto", &["ir", "intrin", "schedule", "target"]),
     ("loom", &["ir", "te", "schedule", "auto", "target"]),
-    ("lower", &["ir", "intrin", "target"]),
+    ("lower", &["index", "ir", "intrin", "target"]),
     ("gemm", &["ir", "te", "intrin", "schedule", "target", "loom", "lower"]),
     ("machine", &["ir", "intrin", "lower", "kernel"]),
     ("kernel", &[]),
