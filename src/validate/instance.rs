@@ -71,7 +71,9 @@ fn smaller(schedule: &Schedule) -> Vec<Schedule> {
     let round = |round: usize| {
         let size = |c: &Class| *c.choices.get(round).or(c.choices.last()).unwrap_or(&c.main);
         let sizes: Vec<i64> = classes.iter().map(size).collect();
-        let program = te::parse(&moved(&text, &classes, &sizes)).ok()?;
+        let mut program = te::parse(&moved(&text, &classes, &sizes)).ok()?;
+        // The text does not say it.
+        program.allow_tested = schedule.program.allow_tested;
         Some(Schedule { program, ..schedule.clone() })
     };
     (0..most.min(TRIES)).filter_map(round).collect()
