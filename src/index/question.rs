@@ -325,7 +325,7 @@ impl Question {
         }
         let (x, y) = (self.range(a)?, self.range(b)?);
         let v = self.define(x.0.min(y.0), x.1.min(y.1), meaning.clone(), Formula::Const(true));
-        let below = |side: &Linear| Some(side.plus(&Linear::from(v), -1)?);
+        let below = |side: &Linear| side.plus(&Linear::from(v), -1);
         let formula = Formula::All(vec![
             Formula::AtLeastZero(below(a)?),
             Formula::AtLeastZero(below(b)?),

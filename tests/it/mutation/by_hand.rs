@@ -77,7 +77,8 @@ fn blocks_that_write_one_element_are_found() {
     };
     let right = copy(|bx, tx| bx * 64 + tx, 256);
     assert!(is_verified(&right) && simulated(&right).iter().all(Option::is_none));
-    let wrong: [(&str, fn(Var, Var) -> Index, i64); 4] = [
+    type Element = fn(Var, Var) -> Index;
+    let wrong: [(&str, Element, i64); 4] = [
         ("all blocks", |_, tx| Index::Var(tx), 64),
         ("the first and the last", |bx, tx| Index::Var(bx).floormod(3) * 64 + tx, 192),
         ("neighbours", |bx, tx| bx * 63 + tx, 253),
@@ -100,7 +101,8 @@ fn warpgroups_that_store_one_tile_are_found() {
     };
     let right = tile(|tx| tx * 4, 1024);
     assert!(is_verified(&right) && simulated(&right).iter().all(Option::is_none));
-    let wrong: [(&str, fn(Var) -> Index, i64); 2] = [
+    type Element = fn(Var) -> Index;
+    let wrong: [(&str, Element, i64); 2] = [
         ("the whole tile", |tx| Index::Var(tx).floormod(128) * 4, 512),
         ("a row", |tx| Index::Var(tx).floordiv(128) * 508 + Index::Var(tx).floormod(128) * 4, 1020),
     ];

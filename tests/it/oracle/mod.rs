@@ -365,10 +365,10 @@ impl Names<'_> {
     }
 
     fn comparison(&self, op: &str, a: &Node, b: &Node, node: &Node) -> Result<Value, Unknown> {
-        if self.mentions_iterator(a) || self.mentions_iterator(b) {
-            if let (Some(a), Some(b)) = (self.index(a), self.index(b)) {
-                return Ok(Value::Compare(op.to_string(), a, b));
-            }
+        if (self.mentions_iterator(a) || self.mentions_iterator(b))
+            && let (Some(a), Some(b)) = (self.index(a), self.index(b))
+        {
+            return Ok(Value::Compare(op.to_string(), a, b));
         }
         let Some(ty) = self.own_type(a).or_else(|| self.own_type(b)) else { return unknown("no type", node) };
         let (a, b) = (self.value(a, Some(ty))?, self.value(b, Some(ty))?);

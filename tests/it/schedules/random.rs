@@ -344,7 +344,7 @@ impl Draft<'_, '_> {
     /// One of two whole inputs, or nothing, as a condition says.
     fn choice(&mut self, its: &[Iterator]) -> String {
         let condition = self.condition(its);
-        let mut element = |d: &mut Self| {
+        let element = |d: &mut Self| {
             let mut order = its.to_vec();
             d.source.shuffle(&mut order);
             let at = order.iter().map(|i| i.name).collect::<Vec<_>>().join(", ");
