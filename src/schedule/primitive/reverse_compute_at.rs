@@ -23,6 +23,7 @@ use crate::ir::{Block, BufferId, Cond, Expr, For, Func, Index, IterKind, Stmt, v
 use crate::schedule::Args;
 use crate::schedule::dataflow;
 use crate::schedule::find;
+use crate::schedule::members::Members;
 use crate::schedule::nest::{self, Leaving, Solved};
 use crate::schedule::refusal::Refusal;
 
@@ -59,13 +60,14 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let mut leaving = check_order(refusal, func, b, l)?;
     leaving.sweep = nest::sweep(func, b, l);
     let (_, env) = nest::surroundings(func, l);
-    let ranges = finished(refusal, func, b, l, &env)?;
+    let (ranges, decisive) = finished(refusal, func, b, l, &env)?;
     let names = nest::new_loops(func, args, b, &ranges, &leaving.freed())?;
 
     let mut out = func.clone();
     let Some(taken) = nest::take(&mut out, b.name) else { return Err(refusal.lost("the block")) };
     let mut stmt = nest::renest(&mut out, taken, &leaving, &ranges, &names, &env);
     only_where_finished(refusal, func, b, l, &env, &mut stmt)?;
+    only_what_is_written(func, b, l, &env, &decisive, &mut stmt);
     let inputs = inputs(b);
     let writes = |s: &Stmt| inputs.iter().any(|x| !dataflow::writers_in(std::slice::from_ref(s), *x).is_empty());
     visit::change_loop(&mut out.body, l.var, &mut |l| {
@@ -104,6 +106,36 @@ fn only_where_finished(refusal: Refusal, func: &Func, b: &Block, l: &For, env: &
         b.predicate = b.predicate.clone().and(also.clone())
     });
     Ok(())
+}
+
+/// Where a layout exchanges digits of an iterator that the producer's predicate cuts off, the box that an iteration of `l` writes
+/// holds elements of other iterations. BLOCK leaves them to those.
+fn only_what_is_written(func: &Func, b: &Block, l: &For, env: &Env, read: &Read, stmt: &mut Stmt) {
+    let blocks = visit::blocks(&l.body);
+    let mut writers = blocks.into_iter().filter(|w| dataflow::block_writes(w).contains(&read.buffer));
+    let (Some(producer), None) = (writers.next(), writers.next()) else { return };
+    let [Stmt::Store(store)] = producer.body.as_slice() else { return };
+    if producer.predicate.is_true() || store.indices.iter().all(|i| i.as_var().is_some() || i.as_int().is_some()) {
+        return;
+    }
+    let around = visit::loops_around(&func.body, producer.name).unwrap_or_default();
+    let depth = around.iter().position(|o| o.var == l.var).map_or(0, |at| at + 1);
+    let (outer, inner) = around.split_at(depth);
+    let Some(written) = Members::of(func, producer, &store.indices, outer, inner) else { return };
+    let mut known = env.clone();
+    visit::loops(std::slice::from_ref(stmt)).iter().for_each(|inner| known.bind_loop(inner.var, &inner.extent));
+    visit::change_block(std::slice::from_mut(stmt), b.name, &mut |b| {
+        known.assume(&b.predicate);
+        let bindings: visit::Map = b.iters.iter().map(|it| (it.var, it.binding.clone())).collect();
+        let element = read.at.iter().map(|i| simplify::simplify(&visit::subst_index(i, &bindings), &known));
+        for part in written.conditions(&element.collect::<Vec<_>>()) {
+            let part = simplify::simplify_cond(&part, &known);
+            if !simplify::prove(&part, &known) {
+                known.assume(&part);
+                b.predicate = b.predicate.clone().and(part);
+            }
+        }
+    });
 }
 
 /// A condition without the loops inside: it holds if the condition does in any of their iterations.
@@ -248,10 +280,10 @@ fn check_producers(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Res
 }
 
 /// The values of the spatial iterators whose inputs are final after an iteration of `l` (requirements 5 to 8).
-fn finished(refusal: Refusal, func: &Func, block: &Block, l: &For, env: &Env) -> Result<Vec<Range>> {
+fn finished(refusal: Refusal, func: &Func, block: &Block, l: &For, env: &Env) -> Result<(Vec<Range>, Read)> {
     let name = func.block_name(block.name);
     let this = (Node::Block(block.name), "this block");
-    let mut reads: Vec<(BufferId, Vec<Solved>)> = Vec::new();
+    let mut reads: Vec<Read> = Vec::new();
     for input in inputs(block) {
         let writers = dataflow::writers_in(&l.body, input);
         if writers.is_empty() {
@@ -274,13 +306,13 @@ fn finished(refusal: Refusal, func: &Func, block: &Block, l: &For, env: &Env) ->
                 let message = format!("what {name} reads of {buffer} is no box of its iterators");
                 return Err(refusal.broken(7, message, &[this, (Node::Buffer(input), "read here")]));
             }
-            reads.push((input, solved));
+            reads.push(Read { buffer: input, at, solved });
         }
         check_covered(refusal, func, block, l, input)?;
     }
-    let ranges = decisive(refusal, func, block, l, &reads, env)?;
+    let decisive = decisive(refusal, func, block, l, reads, env)?;
     let mut out = Vec::new();
-    for (it, s) in block.iters.iter().zip(ranges) {
+    for (it, s) in block.iters.iter().zip(&decisive.solved) {
         match (it.kind, s.whole) {
             (IterKind::Spatial, false) => out.push(s.range.clone()),
             (IterKind::Spatial, true) => out.push(Range { min: 0.into(), extent: it.extent.clone() }),
@@ -291,39 +323,42 @@ fn finished(refusal: Refusal, func: &Func, block: &Block, l: &For, env: &Env) ->
             }
         }
     }
-    Ok(out)
+    Ok((out, decisive))
+}
+
+/// A read of what the producers write.
+#[derive(Clone)]
+struct Read {
+    buffer: BufferId,
+    at: Vec<Index>,
+    /// The iterations of BLOCK whose elements an iteration of the loop finishes.
+    solved: Vec<Solved>,
 }
 
 /// The read whose box of iterators lies in the boxes of all others. Every iteration of BLOCK has its element of that read
 /// finished in some iteration of `l`, and all its other elements with it. Without such a read, `U[i, j] = T[i] * T[j]` would
 /// compute the pairs alone whose elements one iteration finishes.
-fn decisive<'r>(
-    refusal: Refusal,
-    func: &Func,
-    block: &Block,
-    l: &For,
-    reads: &'r [(BufferId, Vec<Solved>)],
-    env: &Env,
-) -> Result<&'r [Solved]> {
+fn decisive(refusal: Refusal, func: &Func, block: &Block, l: &For, reads: Vec<Read>, env: &Env) -> Result<Read> {
     let lies_in =
         |inner: &Solved, outer: &Solved| outer.whole || !inner.whole && within(&inner.range, &outer.range, env);
-    let objects = |one: &[Solved]| {
-        reads.iter().find(|(_, other)| !one.iter().zip(other).all(|(inner, outer)| lies_in(inner, outer)))
+    let objects = |one: &Read| {
+        let all = |other: &&Read| one.solved.iter().zip(&other.solved).all(|(inner, outer)| lies_in(inner, outer));
+        reads.iter().find(|other| !all(other))
     };
-    if let Some((_, found)) = reads.iter().find(|(_, one)| objects(one).is_none()) {
-        return Ok(found);
+    if let Some(found) = reads.iter().find(|one| objects(one).is_none()) {
+        return Ok(found.clone());
     }
     let [name, at] = [func.block_name(block.name), func.var_name(l.var)];
-    let Some((first, (second, _))) = reads.first().and_then(|(b, one)| Some((b, objects(one)?))) else {
+    let Some((first, second)) = reads.first().and_then(|one| Some((one.buffer, objects(one)?.buffer))) else {
         return Err(refusal.lost("the producers"));
     };
-    let [a, b] = [first, second].map(|b| &func.buffer(*b).name);
+    let [a, b] = [first, second].map(|b| &func.buffer(b).name);
     let message = format!(
         "an iteration of {at} finishes different iterations of {name} for one read of {a} than for another of {b}, and \
          iterations that no iteration of {at} finishes for both would be lost"
     );
     let nodes =
-        [(Node::Block(block.name), "this block"), (Node::Buffer(*first), "read"), (Node::Buffer(*second), "read")];
+        [(Node::Block(block.name), "this block"), (Node::Buffer(first), "read"), (Node::Buffer(second), "read")];
     let help = format!("compute_at the blocks that write {a} under a loop of {name} instead");
     Err(refusal.broken(7, message, &nodes).help(help))
 }

@@ -201,7 +201,9 @@ impl Check<'_> {
             for at in dataflow::reads_at(self.block, buffer) {
                 let access = self.access(grown, buffer, at, "reads")?;
                 let fresh = out.iter().all(|a| a.buffer != buffer || a.at != access.at);
-                if fresh && access.dims.iter().any(|d| d.grown.is_some()) {
+                // What a condition reaches in the grown domain of a buffer that the program computes may not be written.
+                let computed = !dataflow::writers(self.func, buffer).is_empty();
+                if fresh && access.dims.iter().any(|d| d.grown.is_some() || computed && d.read != d.range) {
                     out.push(access);
                 }
             }
