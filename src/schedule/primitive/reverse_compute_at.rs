@@ -108,14 +108,15 @@ fn only_where_finished(refusal: Refusal, func: &Func, b: &Block, l: &For, env: &
     Ok(())
 }
 
-/// Where a layout exchanges digits of an iterator that the producer's predicate cuts off, the box that an iteration of `l` writes
-/// holds elements of other iterations. BLOCK leaves them to those.
+/// Where a layout, or BLOCK's read, exchanges digits of an iterator that the producer's predicate cuts off, the box that an
+/// iteration of `l` writes holds elements of other iterations. BLOCK leaves them to those.
 fn only_what_is_written(func: &Func, b: &Block, l: &For, env: &Env, read: &Read, stmt: &mut Stmt) {
     let blocks = visit::blocks(&l.body);
     let mut writers = blocks.into_iter().filter(|w| dataflow::block_writes(w).contains(&read.buffer));
     let (Some(producer), None) = (writers.next(), writers.next()) else { return };
     let [Stmt::Store(store)] = producer.body.as_slice() else { return };
-    if producer.predicate.is_true() || store.indices.iter().all(|i| i.as_var().is_some() || i.as_int().is_some()) {
+    let plain = |at: &[Index]| at.iter().all(|i| i.as_var().is_some() || i.as_int().is_some());
+    if producer.predicate.is_true() || plain(&store.indices) && plain(&read.at) {
         return;
     }
     let around = visit::loops_around(&func.body, producer.name).unwrap_or_default();
