@@ -234,6 +234,16 @@ mod tests {
     }
 
     #[test]
+    fn an_operand_ends_where_its_own_iterator_did() {
+        let text = "program corner
+            input A f32[1, 2]
+            S: output S[i 1] f32 = sum(k 1) max(A[k, 1], A[0, k])";
+        let text = steps(text, "pad S k=2");
+        assert!(text.contains("A_pad[v0, v1] = select(v0 < 1, A[v0, v1], 0.0)"), "{text}");
+        assert!(text.contains("A_pad_1[v0, v1] = select(v1 < 1, A[v0, v1], 0.0)"), "{text}");
+    }
+
+    #[test]
     fn what_reads_a_padded_result_reads_on() {
         let text = "pad mma i=4 j=4 -> A_p B_p acc_p; compute_inline acc_p; pad out out_i=4 out_j=4 -> acc_q C_p";
         let text = steps("gemm 5x7x4 f16>f32>f16 NN", text);

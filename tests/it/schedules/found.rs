@@ -33,6 +33,10 @@ const FOUND: &[&str] = &[
      target sm_70\npad G j=8",
     // A conversion of an unsigned integer, whose flag LLVM's wrapper does not take away.
     "program p\ninput A u8[4]\noutput B[i 4] f32 = f32(A[i]) + 1\ntarget sm_75",
+    // Operands that end where their own iterator did, although another read of the buffer goes further.
+    "program p\ninput A f32[1, 2, 1]\nT: output T[i 1] f32 = sum(r 1) max(A[r, 1, 0], A[0, r, 0])\ntarget sm_90\npad T r=2",
+    "program p\ninput A u8[2]\nT: output T[i 1, j 2] s32 = sum(r 1) s32(A[r])*s32(A[1])\ntarget sm_80
+     skew T r [j] -> [1 - j]",
     // The sum is loaded in front of the choice of its first value.
     "gemm 1x1x13 f32 NN\ntarget sm_90\ncache_write C C shared -> C_w\nreverse_compute_at C_w j\nsplit k ? 1",
 ];

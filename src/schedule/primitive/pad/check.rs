@@ -251,7 +251,8 @@ impl Check<'_> {
             let goes_on = |g: &Grown| dataflow::written_to(self.func, buffer, dims.len()) >= Some(g.to);
             let ends = grown.is_some_and(|g| g.kind == IterKind::Reduce || !goes_on(g));
             let (range, read) = match (ends || touch == Touch::Writes, grown) {
-                (true, _) => (touched.clone(), touched),
+                (true, Some(g)) => (touched.clone(), inside(touched, g.from)),
+                (true, None) => (touched.clone(), touched),
                 (false, Some(_)) => (reached.clone(), reached),
                 (false, None) => (reached, touched),
             };
@@ -317,4 +318,12 @@ impl Check<'_> {
         }
         Ok(root)
     }
+}
+
+/// What of a range an iterator with values from 0 to `end` reaches. The range covers all reads of a buffer, which other indices
+/// may extend.
+fn inside(range: Range, end: i64) -> Range {
+    let ends = range.min.as_int().zip(range.extent.as_int()).and_then(|(min, n)| Some((min, min.checked_add(n)?)));
+    let (min, last) = ends.map_or((0, end), |(min, last)| (min.clamp(0, end), last.clamp(0, end)));
+    Range { min: Index::Int(min), extent: Index::Int((last - min).max(0)) }
 }
