@@ -1,12 +1,13 @@
 //! A small instance of a schedule: the same statements and steps at other extents.
 //!
 //! Extents that lie near each other belong together (1024 and 1026, of an input that a window reads) and move by the same
-//! amount, with every number of the program's text beside them. A new extent is divided by a number of the steps, or by the
-//! product of two, exactly where the old one is, and is larger than each of these numbers that the old one exceeds. The
+//! amount, with every number of the program's text beside them. A new extent has the same greatest common divisor with a number
+//! of the steps, and with the product of two, as the old one, and is larger than each of these numbers that the old one exceeds. The
 //! smallest extents at which the steps apply are taken; if the schedule lowers, the instance has to.
 
 use crate::error::Result;
 use crate::ir::Func;
+use crate::ir::simplify::gcd;
 use crate::loom::Schedule;
 use crate::lower::lower;
 use crate::te;
@@ -132,7 +133,7 @@ fn choices(extent: i64, least: i64, divisors: &[BTreeSet<i64>; 2]) -> Vec<i64> {
     let [pairs, singles] = divisors;
     let beyond = singles.iter().copied().filter(|d| *d < extent).max().unwrap_or(1);
     let floor = beyond.max(least).max(1) + 1;
-    let alike = |of: &BTreeSet<i64>, n: i64| of.iter().all(|d| (n % d == 0) == (extent % d == 0));
+    let alike = |of: &BTreeSet<i64>, n: i64| of.iter().all(|d| gcd(n, *d) == gcd(extent, *d));
     let until = extent.min(LARGEST);
     let mut out: Vec<i64> = Vec::new();
     for of in [pairs, singles] {
