@@ -168,8 +168,14 @@ fn factors_that_change_under_their_products_are_found() {
     for (_, loaded_at, more) in FROM_REGISTERS {
         let whole = right(&from_registers(5, loaded_at, 1, more));
         for (damage, message) in [
-            ("wgmma_wait 0 (WAR A_f: the products in flight read it) removed", "is written while a product of"),
-            ("wgmma_wait 0 (WAR A_f: the products in flight read it) leaves 1", "is written while a product of"),
+            (
+                "wgmma_wait 0 (WAR A_f: the products in flight read it) removed",
+                "is in flight and has it in its registers",
+            ),
+            (
+                "wgmma_wait 0 (WAR A_f: the products in flight read it) leaves 1",
+                "is in flight and has it in its registers",
+            ),
             ("wgmma_fence (the registers of the sum, before the products) moved up", "has not fenced the registers"),
         ] {
             let mutant = mutate::mutants(&whole).into_iter().find(|m| m.what.contains(damage));

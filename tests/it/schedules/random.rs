@@ -318,10 +318,11 @@ impl Draft<'_, '_> {
             8 => format!("{} % 2 == {}", v.name, self.source.below(2)),
             _ => format!("{} + {} < {}", v.name, w.name, v.extent + w.extent / 2),
         };
+        // The first choice ends: from bytes that are used up, every choice is the first.
         match self.source.below(8) {
-            0 => format!("{one} and {}", self.condition(its)),
-            1 => format!("({one} or {})", self.condition(its)),
-            2 => format!("not ({one})"),
+            5 => format!("{one} and {}", self.condition(its)),
+            6 => format!("({one} or {})", self.condition(its)),
+            7 => format!("not ({one})"),
             _ => one,
         }
     }
