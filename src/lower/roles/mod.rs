@@ -98,6 +98,7 @@ fn join(kernel: &mut LoweredKernel, warps: u32, roles: &[RoleThreads], slices: V
     let mut first = warps;
     for (threads, body) in roles.iter().zip(bodies) {
         let Role { warps, regs, .. } = *role(&kernel.func, threads.role)?;
+        own_threads_alone(kernel, threads.role, &body)?;
         let body = renumbered(body, &threads.axes, thread);
         out.push(RoleBody { role: Some(threads.role), first, warps, regs, body });
         first = first.saturating_add(warps);
@@ -108,6 +109,28 @@ fn join(kernel: &mut LoweredKernel, warps: u32, roles: &[RoleThreads], slices: V
     let extent = first.saturating_mul(units::LANES as u32);
     kernel.launch.push(LaunchAxis { axis: Axis::ThreadX, var: thread, extent });
     Ok(())
+}
+
+/// Refuses a stage that depends on a thread loop of its readers: the role has threads of its own, and none of theirs.
+fn own_threads_alone(kernel: &LoweredKernel, id: RoleId, body: &[Stmt]) -> Result<()> {
+    let mut found = None;
+    visit::map_body(
+        body.to_vec(),
+        &mut |i| {
+            let foreign = kernel.launch.iter().find(|l| !l.axis.is_block_level() && i.mentions(l.var));
+            found = found.or(foreign.map(|l| l.axis));
+            i.clone()
+        },
+        &mut |e| e,
+    );
+    let Some(axis) = found else { return Ok(()) };
+    let name = &role(&kernel.func, id)?.name;
+    let message = format!(
+        "a stage of role {name} depends on a loop that its readers bind to {}, but the role has none of their threads",
+        axis.name()
+    );
+    Err(Error::input("lower.role", message)
+        .help("compute_at the stage outside the loops that its readers bind, so that it is filled for all of them"))
 }
 
 /// A slice whose threads are counted by one variable.
