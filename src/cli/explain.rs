@@ -88,7 +88,7 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
         show::line(format_args!("note: {remark}"));
     }
     match lower::lower(&func, &schedule.target) {
-        Err(e) => show::line(format_args!("note: this does not compile for {} as it stands: {e}", schedule.target)),
+        Err(e) => show::line(format_args!("note: this schedule does not compile for {}: {e}", schedule.target)),
         Ok(lowered) => show::line(format_args!("legality: {}", lowered.assurance(&func)?)),
     }
     Ok(ExitCode::SUCCESS)

@@ -105,7 +105,7 @@ impl Gemm {
         &self.spec
     }
 
-    /// The chip to recommend for where none is named and no device is at hand: sm_90a where its wgmma multiplies these types,
+    /// The default target if the user names none and no device is present: sm_90a if wgmma multiplies these types,
     /// else sm_90. With a device, [`Target::for_device`] tells.
     pub fn default_target(&self) -> Target {
         if wgmma::known(&self.spec) { Target::sm_90a() } else { Target::sm_90() }

@@ -7,9 +7,9 @@
 //! The procedure is exact; nothing is sampled. In each branch of the search
 //!
 //! 1. quotients and remainders are variables with an equation (`x = by * q + r`, `0 <= r < by`), shared between equal terms;
-//! 2. equations are divided by their common factor (which refutes those that it does not divide), taken apart into digits
-//!    where ranges leave the small terms one value, and else solved for a variable, with Euclid's algorithm where no coefficient
-//!    is 1;
+//! 2. the procedure divides each equation by the greatest common divisor of its coefficients and refutes the equation if the constant
+//!    is no multiple of it. If the ranges leave the terms with small coefficients one value, the equation splits into two (as the
+//!    digits of a number do). Otherwise the procedure solves it for a variable, by Euclid's algorithm if no coefficient is 1;
 //! 3. ranges and rows narrow each other;
 //! 4. Fourier-Motzkin elimination with integer tightening shows that nothing is left, or gives a point to try;
 //! 5. else the branch is divided: at a disjunction, at a factor of a product, at a sum with few values, at a variable.

@@ -96,7 +96,7 @@ impl State<'_> {
         self.values(&order)
     }
 
-    /// The variable whose elimination adds the fewest inequalities, with those that hold it.
+    /// The variable whose elimination adds the fewest inequalities, and the inequalities that contain the variable.
     fn cheapest(&self, variables: &[Variable], all: &Inequalities) -> Result<(usize, Vec<Linear>), Stop> {
         // Lower bounds, upper bounds, and whether a coefficient on each side is not 1.
         let mut counts: HashMap<Variable, [usize; 4]> = HashMap::new();

@@ -211,7 +211,7 @@ pub struct Raster {
 }
 
 impl Raster {
-    /// The iteration that stands for the pair, in terms of the pair.
+    /// The iteration of the rasterized loop as an index of its outer and inner variables.
     pub fn number(&self) -> Index {
         let (group, i) = (self.group, Index::from(self.outer));
         let first = i.clone().floordiv(group) * group;

@@ -277,7 +277,7 @@ fn explain_says_what_the_text_does_not_show() {
     );
     let text = good(&["explain", lone.name()]);
     assert!(
-        text.contains("note: this does not compile for sm_70 as it stands: error in the input [verify.safety]"),
+        text.contains("note: this schedule does not compile for sm_70: error in the input [verify.safety]"),
         "{text}"
     );
     std::fs::write(&lone.0, std::fs::read_to_string(&lone.0).unwrap() + "; compute_at m o_i").unwrap();

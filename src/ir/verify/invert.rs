@@ -61,8 +61,8 @@ struct Inverse<'a, 't> {
     rest: Rest<'a>,
 }
 
-/// The values of all variables in an iteration that may write `element`; `None` where a term does not fit. `around` are the values of
-/// the variables of the reader, `env` knows the ranges of those that the writer shares with it.
+/// The values of all variables in an iteration that may write `element`; `None` where a term does not fit. `around` holds the
+/// values of the reader's variables, `env` the ranges of the variables that reader and writer share.
 pub fn invert(
     terms: &mut Terms,
     writer: &Writer<'_>,

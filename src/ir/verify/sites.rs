@@ -79,7 +79,7 @@ struct Walk {
     found: Vec<Site>,
 }
 
-/// Where a statement stands: the loops around, what holds, and what the iterators are.
+/// The context of a statement: the loops around it, the conditions that hold, and the bindings of the iterators.
 #[derive(Clone)]
 struct At {
     vars: Vec<Ranged>,

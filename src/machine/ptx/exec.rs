@@ -404,7 +404,7 @@ impl Warp {
         Ok(Flow::Next)
     }
 
-    /// The lanes that have to take part in an instruction are not those that do.
+    /// Error: the active lanes differ from the lanes that the instruction requires.
     pub(super) fn apart(&self, what: &str, members: u32, mask: u32) -> Trap {
         let message = format!("{what} of lanes {members:#010x} is executed by lanes {mask:#010x}");
         Trap::warp("divergence", message)

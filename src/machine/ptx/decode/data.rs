@@ -329,7 +329,7 @@ impl Decoder<'_> {
             _ => false,
         };
         if rounded == (exact && !convert.integral) && from != to {
-            return Err(wrong(inst, "the rounding is missing, or stands where nothing is rounded"));
+            return Err(wrong(inst, "the rounding modifier is missing, or the conversion does not round"));
         }
         op.dst = self.written(inst, &inst.operands[0], to.bits(), matches!(to, Data::Int { .. }))?;
         if let Operand::Reg { bits, .. } = &inst.operands[0] {

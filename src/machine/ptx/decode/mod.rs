@@ -78,7 +78,7 @@ impl Decoder<'_> {
         match operand {
             Operand::Reg { reg, bits: own } if *own == bits || wider && *own > bits => Ok(*reg),
             Operand::Reg { bits: own, .. } => {
-                Err(wrong(inst, &format!("a register of {own} bits stands where {bits} bits are needed")))
+                Err(wrong(inst, &format!("the register has {own} bits, the instruction needs {bits}")))
             }
             Operand::Imm(value) => {
                 let cut = if bits >= 64 { *value } else { value & ((1 << bits) - 1) };
