@@ -51,10 +51,10 @@ pub fn program(source: &mut Source) -> Program {
     let made = |template: String, sizes| Program { template, sizes };
     let reals = |text: &str, source: &mut Source| text.replace("TYPE", source.of(["f32", "f32", "f64", "f16", "bf16"]));
     let numbers = |text: &str, source: &mut Source| text.replace("TYPE", source.of(NUMBERS));
-    if source.chance(60) {
+    if source.chance(50) {
         return random::program(source);
     }
-    match source.below(27) {
+    match source.below(33) {
         0 => made("vec_add {0}".into(), sizes(source, 1)),
         1 => made("window_sum {0}".into(), sizes(source, 1)),
         2..=4 => made(format!("gemm {{0}}x{{1}}x{{2}} {}", types(source)), sizes(source, 3)),
@@ -69,7 +69,7 @@ pub fn program(source: &mut Source) -> Program {
         15 => made(SOFTMAX.replace("TYPE", source.of(["f32", "f64"])), sizes(source, 2)),
         16 => made(MIXED.replace("TYPE", source.of(["f16", "bf16", "s8", "u8"])), sizes(source, 3)),
         17 => made(numbers(TURNED, source), sizes(source, 2)),
-        18..=23 => tiles(source),
+        18..=29 => tiles(source),
         _ => made(chain(source), sizes(source, 2)),
     }
 }
