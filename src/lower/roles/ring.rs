@@ -114,6 +114,12 @@ impl Slices<'_> {
                     .help(format!("compute_at {stage} further out")));
             }
         }
+        if let Some(id) = stored_from(readers, &ids) {
+            let stage = &func.buffer(id).name;
+            let why =
+                format!("a bulk store reads {stage}, and the role does not wait for it before it fills {stage} again");
+            return Err(refuse(why).help(format!("leave {stage} out of the role, or store its elements by threads")));
+        }
         let slots = pipelined.map_or(1, |p| i64::from(p.stages).max(1));
         let behind = pipelined.map_or(0, |p| i64::from(p.in_flight));
         if behind > 0 && !order::products::any(readers) {
@@ -405,5 +411,19 @@ fn loaded_by(fill: &[Stmt]) -> Option<u32> {
 fn received(fill: &[Stmt]) -> Option<u32> {
     let mut found: Option<u32> = None;
     each_load(fill, &mut |_, multicast| found = found.max(multicast));
+    found
+}
+
+/// The first of the stages that a bulk store reads.
+fn stored_from(readers: &[Stmt], stages: &[BufferId]) -> Option<BufferId> {
+    let mut found = None;
+    visit::walk(readers, &mut |s| {
+        if let Stmt::Bulk(copy) = s
+            && matches!(copy.way, Way::Store)
+            && stages.contains(&copy.shared)
+        {
+            found = found.or(Some(copy.shared));
+        }
+    });
     found
 }

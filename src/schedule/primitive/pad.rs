@@ -44,7 +44,8 @@ pub static PRIMITIVE: Primitive = Primitive {
          BLOCK by itself; BLOCK has no predicate",
         "BLOCK alone writes its output, one element an iteration: at once, or as a sum, product, minimum or maximum from \
          its neutral constant",
-        "BLOCK reads and writes at the plain iterator wherever one that L runs occurs",
+        "BLOCK reads and writes at the plain iterator wherever one that L runs occurs, and inside its buffers in the \
+         iterations that it gains",
         "where a reduce iterator leaves its old domain, the term is the neutral element",
         "operands are written before the root's nest that holds BLOCK and its output is read behind it, each writer \
          filling a box without holes",
@@ -56,10 +57,11 @@ pub static PRIMITIVE: Primitive = Primitive {
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let refusal = Refusal::new("pad", func);
     let block = find::block(func, args.get_word("block")?)?;
-    let plan = Check { refusal, func, block, more: 0 }.all(args.get_multiples("multiples")?)?;
+    let check = Check { refusal, func, block, more: 0 };
+    let plan = check.all(args.get_multiples("multiples")?)?;
     let made = names(func, &plan, "pad", &args.names)?;
     let names = made.iter().map(|m| m.stage.clone()).chain(made.iter().flat_map(|m| m.loops.clone())).collect();
-    Ok(Applied { func: rewrite(func.clone(), block.name, &plan, &made), names })
+    Ok(Applied { func: check.inside(rewrite(func.clone(), block.name, &plan, &made))?, names })
 }
 
 /// Names of the stages, by default those of their buffers with an end, and of their loops.

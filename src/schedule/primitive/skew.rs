@@ -50,7 +50,7 @@ pub static PRIMITIVE: Primitive = Primitive {
          BLOCK by itself; BLOCK has no predicate",
         "BLOCK alone writes its output, as a sum, product, minimum or maximum from its neutral constant, and LOOP's \
          iterator is one that it combines over",
-        "BLOCK reads at the plain iterator wherever it occurs",
+        "BLOCK reads at the plain iterator wherever it occurs, and inside its operands in the iterations that it gains",
         "where the iterator leaves its old domain, the term is the neutral element",
         "operands are written before the root's nest that holds BLOCK, each writer filling a box without holes",
         "BLOCK stands under nothing but loops, none of them tensorized",
@@ -77,7 +77,8 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let l = find::loop_(func, args.get_word("loop")?)?;
     let shift = shift(refusal, func, block, args.get_map("map")?)?;
     let multiple = (func.var_name(l.var).to_string(), args.find_int("multiple").unwrap_or(1));
-    let plan = Check { refusal, func, block, more: shift.most }.all(&[multiple])?;
+    let check = Check { refusal, func, block, more: shift.most };
+    let plan = check.all(&[multiple])?;
     if plan.grown.iter().any(|g| g.kind != IterKind::Reduce) {
         let (name, var) = (func.block_name(block.name), func.var_name(l.var));
         let message = format!("{name} combines nothing over `{var}`, which is an index of its output");
@@ -85,7 +86,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     }
     let made = names(func, &plan, "skew", &args.names)?;
     let names = made.iter().map(|m| m.stage.clone()).chain(made.iter().flat_map(|m| m.loops.clone())).collect();
-    Ok(Applied { func: rewrite(func.clone(), block, &plan, &shift, &made), names })
+    Ok(Applied { func: check.inside(rewrite(func.clone(), block, &plan, &shift, &made))?, names })
 }
 
 /// Requirements 8 and 9.

@@ -6,7 +6,9 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::print::Node;
 use crate::ir::region::{Range, Touch};
-use crate::ir::{BinOp, Block, BufferId, Expr, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Store, Var, visit};
+use crate::ir::{
+    BinOp, Block, BufferId, Expr, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Store, Var, verify, visit,
+};
 use crate::schedule::analyze;
 use crate::schedule::refusal::Refusal;
 use crate::schedule::{constant, dataflow, factor, find, limits};
@@ -90,6 +92,16 @@ impl Check<'_> {
         self.terms(&grown, combination.as_ref())?;
         let root = self.root(&reads, crop.as_ref())?;
         Ok(Plan { grown, reads, output: crop, combination, root })
+    }
+
+    /// The program made, in which BLOCK's indices stay inside its buffers: requirement 4.
+    pub fn inside(&self, made: Func) -> Result<Func> {
+        match verify::well_formed(&made) {
+            Err(e) if e.code() == "verify.bounds" => {
+                Err(self.no(4, format!("in the iterations that {} gains, {}", self.name(), e.message())))
+            }
+            _ => Ok(made),
+        }
     }
 
     fn no(&self, number: usize, message: String) -> Error {
@@ -256,6 +268,8 @@ impl Check<'_> {
                 (false, Some(_)) => (reached.clone(), reached),
                 (false, None) => (reached, touched),
             };
+            // No select reads an empty range; its stage sweeps one element, for which the fill is stored.
+            let range = if range.extent.as_int() == Some(0) { Range { min: 0.into(), extent: 1.into() } } else { range };
             if let Some(g) = grown.filter(|g| index.as_var() != Some(g.iter)) {
                 let (name, var, buffer) = (self.name(), self.func.var_name(g.iter), &self.func.buffer(buffer).name);
                 return Err(self.no(4, format!("{name} {does} {buffer} at `{var}` with something around it")));
