@@ -1,7 +1,9 @@
 //! Control flow: basic blocks, immediate post-dominators, and the groups of lanes that run together.
 //!
 //! Lanes that a branch parts run as two groups until both reach the immediate post-dominator of the branch, or end. Which
-//! group runs next is free: lanes of a warp are ordered by barriers alone.
+//! group runs next is free: lanes of a warp are ordered by barriers alone. Paths that end in `exit` or `trap` do not move the
+//! place where lanes meet: LLVM writes `exit` where no lane comes (the default of a switch over a lane's number, say), and
+//! nobody waits for lanes that have ended.
 
 use super::inst::{Inst, Operand};
 use super::warp::Warp;
@@ -78,7 +80,7 @@ pub(in crate::machine::ptx) fn joins(insts: &[Inst]) -> Vec<u32> {
         if let Some(to) = target(inst) {
             after[n].push(block_of(to).unwrap_or(exit));
         }
-        if ends(inst) {
+        if inst.opcode[0] == "ret" {
             after[n].push(exit);
         }
         if inst.guard.is_some() || target(inst).is_none() && !ends(inst) {

@@ -37,6 +37,9 @@ const FOUND: &[&str] = &[
     "program p\ninput A f32[1, 2, 1]\nT: output T[i 1] f32 = sum(r 1) max(A[r, 1, 0], A[0, r, 0])\ntarget sm_90\npad T r=2",
     "program p\ninput A u8[2]\nT: output T[i 1, j 2] s32 = sum(r 1) s32(A[r])*s32(A[1])\ntarget sm_80
      skew T r [j] -> [1 - j]",
+    // LLVM makes a switch of the threads' numbers, whose default no lane takes: it ends in `exit`, inside the loop.
+    "program switched\ninput A f32[1]\noutput T[i 2, j 4] f32 = select(2 - j >= 0 and 2 - j < 1, 0, A[0])\ntarget sm_70
+     cache_read T A shared -> A_s\ncompute_at A_s i\nbind j threadIdx.x",
     // The sum is loaded in front of the choice of its first value.
     "gemm 1x1x13 f32 NN\ntarget sm_90\ncache_write C C shared -> C_w\nreverse_compute_at C_w j\nsplit k ? 1",
 ];

@@ -269,7 +269,8 @@ impl Check<'_> {
                 (false, None) => (reached, touched),
             };
             // No select reads an empty range; its stage sweeps one element, for which the fill is stored.
-            let range = if range.extent.as_int() == Some(0) { Range { min: 0.into(), extent: 1.into() } } else { range };
+            let range =
+                if range.extent.as_int() == Some(0) { Range { min: 0.into(), extent: 1.into() } } else { range };
             if let Some(g) = grown.filter(|g| index.as_var() != Some(g.iter)) {
                 let (name, var, buffer) = (self.name(), self.func.var_name(g.iter), &self.func.buffer(buffer).name);
                 return Err(self.no(4, format!("{name} {does} {buffer} at `{var}` with something around it")));
