@@ -81,6 +81,8 @@ pub struct Tally {
     pub accepted: BTreeMap<String, usize>,
     /// Steps refused, by primitive.
     pub refused: BTreeMap<String, usize>,
+    /// Of both, how many came from a signature alone.
+    pub blind: [usize; 2],
     /// Refusals by code.
     pub reasons: BTreeMap<String, usize>,
     /// Groups of steps taken back because the whole broke a rule that only the whole can break, by code.
@@ -115,6 +117,7 @@ impl Tally {
     pub fn merge(&mut self, other: &Tally) {
         self.schedules += other.schedules;
         self.kept += other.kept;
+        self.blind = [0, 1].map(|n| self.blind[n] + other.blind[n]);
         self.proved += other.proved;
         self.undecided += other.undecided;
         self.worst = self.worst.max(other.worst);
@@ -142,18 +145,25 @@ impl Tally {
         of("ran with tensorize") / of("ran").max(1.0)
     }
 
-    /// The share of tried steps that were accepted.
+    /// How many of the steps that were chosen by more than a signature were accepted, and how many refused.
+    fn chosen(&self) -> [usize; 2] {
+        let sums = [self.accepted.values().sum::<usize>(), self.refused.values().sum()];
+        [0, 1].map(|n| sums[n] - self.blind[n])
+    }
+
+    /// The share of the chosen steps that were accepted.
     pub fn share(&self) -> f64 {
-        let (yes, no): (usize, usize) = (self.accepted.values().sum(), self.refused.values().sum());
+        let [yes, no] = self.chosen();
         yes as f64 / (yes + no).max(1) as f64
     }
 }
 
 impl Display for Tally {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let (yes, no): (usize, usize) = (self.accepted.values().sum(), self.refused.values().sum());
+        let ([yes, no], [taken, left]) = (self.chosen(), self.blind);
         writeln!(f, "{} schedules of {} steps; worst error {:.3} of its bound", self.schedules, self.kept, self.worst)?;
-        writeln!(f, "{yes} steps accepted, {no} refused: {:.1} % accepted", 100.0 * self.share())?;
+        writeln!(f, "{yes} chosen steps accepted, {no} refused: {:.1} % accepted", 100.0 * self.share())?;
+        writeln!(f, "{taken} steps from signatures alone accepted, {left} refused")?;
         let names: std::collections::BTreeSet<&String> = self.accepted.keys().chain(self.refused.keys()).collect();
         for name in names {
             let of = |map: &BTreeMap<String, usize>| map.get(name).copied().unwrap_or(0);
@@ -237,8 +247,13 @@ pub fn grow(program: Program, source: &mut Source, tally: &mut Tally) -> Case {
         }
         let (before, kept) = (func.clone(), case.steps.len());
         let sound = good.0 == kept;
-        for text in steps::steps(&func, source) {
-            match take(&mut case, &mut func, &text, tally) {
+        let drawn = steps::draw(&func, source);
+        for text in &drawn.steps {
+            let taken = take(&mut case, &mut func, text, tally);
+            if drawn.blind {
+                tally.blind[usize::from(!matches!(taken, Taken::Yes))] += 1;
+            }
+            match taken {
                 Taken::Yes => {}
                 Taken::No => break,
                 Taken::Wrong => return case,

@@ -49,7 +49,14 @@ impl<'f> View<'f> {
 
     /// A result gathered elsewhere, copied out behind the loops that finish it.
     pub fn write_stage(&self, source: &mut Source) -> Steps {
-        let block = self.block_where(source, |_| true)?;
+        let nest = |b: &Block| {
+            let holds = |s: &&Stmt| visit::blocks(std::slice::from_ref(*s)).iter().any(|o| o.name == b.name);
+            self.func.body.iter().find(holds).map(|s| visit::blocks(std::slice::from_ref(s))).unwrap_or_default()
+        };
+        let goes_on = |b: &Block, id| {
+            self.writers(id) == 1 && nest(b).iter().all(|r| r.name == b.name || !visit::reads(&r.body).contains(&id))
+        };
+        let block = self.block_where(source, |b| visit::writes(&b.body).iter().all(|id| goes_on(b, *id)))?;
         let buffer = source.pick(&visit::writes(&block.body))?;
         let stage = self.func.unused_buffer_name(&format!("{}_w", self.buffer_name(buffer)));
         if self.func.find_block(&stage).is_some() {
@@ -101,8 +108,7 @@ impl<'f> View<'f> {
     /// Grown domains, with the new stages mostly inlined again.
     pub fn pad(&self, source: &mut Source) -> Steps {
         let block = self.block_where(source, |b| b.predicate.is_true())?;
-        let around = visit::loops_around(&self.func.body, block.name)?;
-        let mut loops: Vec<&For> = around.into_iter().filter(|l| is_plain(l)).collect();
+        let mut loops: Vec<&For> = self.own_loops(block).into_iter().map(|(l, _)| l).collect();
         source.shuffle(&mut loops);
         loops.truncate(1 + source.below(3));
         let grown = |source: &mut Source| -> Vec<String> {

@@ -195,7 +195,7 @@ fn random_schedules_keep_every_promise() {
     let share = 100.0 * tally.share();
     let tensorized = 100.0 * tally.tensorized();
     assert!(tensorized > 5.0 || tally.schedules < 1000, "only {tensorized:.1} % of the schedules had an instruction");
-    assert!(share > 60.0 || tally.schedules < 100, "only {share:.1} % of the steps were accepted");
+    assert!(share > 85.0 || tally.schedules < 100, "only {share:.1} % of the chosen steps were accepted");
     let never = |p: &&&Primitive| !tally.accepted.contains_key(p.name);
     let never: Vec<&str> = ALL.iter().filter(never).map(|p| p.name).collect();
     assert!(never.is_empty() || tally.schedules < 1000, "no step of {never:?} was ever accepted");

@@ -1,16 +1,17 @@
 //! Steps of the primitives that ask for a map or a role: skew, transform_block_layout, specialize, tensor_core.
 
 use super::source::Source;
-use super::steps::{Steps, View, extent, is_plain};
-use warploom::ir::{Block, For, IterKind, LoopKind, Scope, visit};
+use super::steps::{Steps, View, extent, holds_one_block, is_plain};
+use warploom::ir::{Block, For, Iter, IterKind, LoopKind, Scope, visit};
 use warploom::schedule::analyze::sums_over;
 
 impl<'f> View<'f> {
-    /// The loops of a block that each run one of its iterators alone, with the kind of that iterator.
-    fn own_loops(&self, block: &Block) -> Vec<(&'f For, IterKind)> {
+    /// The loops that hold a block alone and run the whole of one of its iterators each, with the kind of that iterator.
+    pub fn own_loops(&self, block: &Block) -> Vec<(&'f For, IterKind)> {
         let around = visit::loops_around(&self.func.body, block.name).unwrap_or_default();
-        let kind = |l: &For| block.iters.iter().find(|it| it.binding.as_var() == Some(l.var)).map(|it| it.kind);
-        let plain = |l: &&For| is_plain(l) && l.kind == LoopKind::Serial;
+        let whole = |it: &&Iter, l: &For| it.binding.as_var() == Some(l.var) && it.extent == l.extent;
+        let kind = |l: &For| block.iters.iter().find(|it| whole(it, l)).map(|it| it.kind);
+        let plain = |l: &&For| is_plain(l) && l.kind == LoopKind::Serial && holds_one_block(l);
         around.into_iter().filter(plain).filter_map(|l| Some((l, kind(l)?))).collect()
     }
 
@@ -66,9 +67,17 @@ impl<'f> View<'f> {
 
     /// A product of threads on tensor cores, with an instruction that may fit.
     pub fn tensor_core(&self, source: &mut Source) -> Steps {
-        let l = self.loop_where(source, |l| is_plain(l) && sums_over(l).is_some())?;
+        let sums = |l: &For| is_plain(l) && sums_over(l).is_some();
+        if source.chance(20) {
+            return Some(vec![format!("tensor_core {} = none", self.name(self.loop_where(source, sums)?))]);
+        }
+        let local = |b: &Block| {
+            let touched = [visit::reads(&b.body), visit::writes(&b.body)].concat();
+            b.init.is_some() && touched.iter().all(|id| self.func.buffer(*id).scope == Scope::Local)
+        };
+        let kept = |l: &For| holds_one_block(l) && visit::blocks(&l.body).iter().all(|b| local(b));
+        let l = self.loop_where(source, |l| sums(l) && kept(l))?;
         let rows: Vec<&str> = warploom::intrin::all().iter().map(|r| r.name.as_str()).collect();
-        let row = if source.chance(20) { "none" } else { source.pick(&rows)? };
-        Some(vec![format!("tensor_core {} = {row}", self.name(l))])
+        Some(vec![format!("tensor_core {} = {}", self.name(l), source.pick(&rows)?)])
     }
 }

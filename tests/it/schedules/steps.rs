@@ -1,6 +1,6 @@
 //! Random steps for a program: what a primitive's signature takes, filled with what the program has and the primitive is
 //! likely to accept. Some are filled from the signature alone, so that refusals are tried too, and a new primitive from the day
-//! on which it is in the list.
+//! on which it is in the list; these are counted apart.
 
 use super::source::Source;
 use warploom::ir::{Axis, Block, Buffer, BufferId, For, Func, LoopKind, Scope, Stmt, visit};
@@ -14,68 +14,82 @@ pub struct View<'f> {
     pub blocks: Vec<&'f Block>,
 }
 
-/// A few steps that belong together (`groups` holds those of several), as text; empty where the program has nothing to choose from.
-pub fn steps(func: &Func, source: &mut Source) -> Vec<String> {
+/// Steps that were drawn.
+#[derive(Default)]
+pub struct Drawn {
+    /// A few that belong together (`groups` holds those of several), as text; none where the program has nothing to choose from.
+    pub steps: Vec<String>,
+    /// From the signature of a primitive alone.
+    pub blind: bool,
+}
+
+/// Steps for a program.
+pub fn draw(func: &Func, source: &mut Source) -> Drawn {
     let view = View { func, loops: visit::loops(&func.body), blocks: visit::blocks(&func.body) };
     if let Some(steps) = Some(()).filter(|()| source.chance(70)).and_then(|()| view.instruction(source)) {
-        return steps;
+        return Drawn { steps, blind: false };
     }
     // What wants loops that nothing has touched yet comes first.
-    if source.chance(25) && view.loops.iter().all(|l| is_plain(l)) {
-        let made = match source.below(9) {
-            0 | 1 => view.skew(source),
-            2 => view.pad(source),
-            3 => view.rfactor(source),
-            4 => view.split_k(source),
-            5 => view.transform_block_layout(source),
-            6 => view.reverse_compute_at(source),
-            7 => view.inline(source, "compute_inline"),
-            _ => view.inline(source, "reverse_compute_inline"),
-        };
-        return made.unwrap_or_default();
+    let fresh = source.chance(25) && view.loops.iter().all(|l| is_plain(l));
+    if !fresh && source.chance(15) {
+        let step = source.pick(ALL).and_then(|p| view.filled(p, source));
+        return Drawn { steps: step.into_iter().collect(), blind: true };
     }
-    if source.chance(15) {
-        return source.pick(ALL).and_then(|p| view.filled(p, source)).into_iter().collect();
-    }
-    let made = match source.below(54) {
-        0..=4 => view.split(source),
-        5 | 6 => view.fuse(source),
-        7..=9 => view.reorder(source),
-        10..=13 => view.bind(source),
-        14 | 15 => view.unroll(source),
-        16 | 17 => view.vectorize(source),
-        18..=21 => view.stage(source),
-        22..=24 => view.write_stage(source),
-        25 | 26 => view.compute_at(source),
-        27 | 28 => view.reverse_compute_at(source),
-        29 => view.inline(source, "compute_inline"),
-        30 => view.inline(source, "reverse_compute_inline"),
-        31 | 32 => view.decompose_reduction(source),
-        33 if source.chance(50) => view.rfactor(source),
-        33 => view.split_k(source),
-        34 => view.set_scope(source),
-        35 => view.storage_align(source),
-        36 => view.transform_layout(source),
-        37 => view.annotate(source),
-        38 => view.tile(source),
-        39 | 40 => view.pad(source),
-        41 => view.rasterize(source),
-        42..=44 => view.pipeline(source),
-        45 => view.copy_with(source),
-        46 => view.rows_of_stage(source),
-        47 => view.swizzle(source),
-        48 | 49 => view.skew(source),
-        50 | 51 => view.transform_block_layout(source),
-        52 => view.specialize(source),
-        _ => view.tensor_core(source),
-    };
-    made.unwrap_or_default()
+    Drawn { steps: view.chosen(fresh, source).unwrap_or_default(), blind: false }
 }
 
 /// What a group yields; `None` where the program has nothing to choose from.
 pub type Steps = Option<Vec<String>>;
 
 impl<'f> View<'f> {
+    /// Steps of a primitive that the program is likely to take; `fresh` where nothing has touched its loops yet.
+    fn chosen(&self, fresh: bool, source: &mut Source) -> Steps {
+        if fresh {
+            return match source.below(9) {
+                0 | 1 => self.skew(source),
+                2 => self.pad(source),
+                3 => self.rfactor(source),
+                4 => self.split_k(source),
+                5 => self.transform_block_layout(source),
+                6 => self.reverse_compute_at(source),
+                7 => self.inline(source, "compute_inline"),
+                _ => self.inline(source, "reverse_compute_inline"),
+            };
+        }
+        match source.below(54) {
+            0..=4 => self.split(source),
+            5 | 6 => self.fuse(source),
+            7..=9 => self.reorder(source),
+            10..=13 => self.bind(source),
+            14 | 15 => self.unroll(source),
+            16 | 17 => self.vectorize(source),
+            18..=21 => self.stage(source),
+            22..=24 => self.write_stage(source),
+            25 | 26 => self.compute_at(source),
+            27 | 28 => self.reverse_compute_at(source),
+            29 => self.inline(source, "compute_inline"),
+            30 => self.inline(source, "reverse_compute_inline"),
+            31 | 32 => self.decompose_reduction(source),
+            33 if source.chance(50) => self.rfactor(source),
+            33 => self.split_k(source),
+            34 => self.set_scope(source),
+            35 => self.storage_align(source),
+            36 => self.transform_layout(source),
+            37 => self.annotate(source),
+            38 => self.tile(source),
+            39 | 40 => self.pad(source),
+            41 => self.rasterize(source),
+            42..=44 => self.pipeline(source),
+            45 => self.copy_with(source),
+            46 => self.rows_of_stage(source),
+            47 => self.swizzle(source),
+            48 | 49 => self.skew(source),
+            50 | 51 => self.transform_block_layout(source),
+            52 => self.specialize(source),
+            _ => self.tensor_core(source),
+        }
+    }
+
     pub fn name(&self, l: &For) -> &'f str {
         self.func.var_name(l.var)
     }
@@ -163,11 +177,11 @@ impl<'f> View<'f> {
         Some(vec![format!("split {name} ? {} -> {outer} {lanes}", source.of([2, 4, 8])), format!("vectorize {lanes}")])
     }
 
-    fn writers(&self, buffer: BufferId) -> usize {
+    pub fn writers(&self, buffer: BufferId) -> usize {
         self.blocks.iter().filter(|b| visit::writes(&b.body).contains(&buffer)).count()
     }
 
-    fn readers(&self, buffer: BufferId) -> Vec<&'f Block> {
+    pub fn readers(&self, buffer: BufferId) -> Vec<&'f Block> {
         let reads = |b: &&Block| visit::reads(&b.body).contains(&buffer) && !visit::writes(&b.body).contains(&buffer);
         self.blocks.iter().copied().filter(reads).collect()
     }
@@ -184,10 +198,25 @@ impl<'f> View<'f> {
         let own = visit::loops_around(&self.func.body, block.name)?;
         let over_all = |l: &&For| {
             let below = blocks_below(l);
-            readers.iter().all(|r| below.iter().any(|(_, b)| b.name == r.name)) && own.iter().all(|o| o.var != l.var)
+            let stays = |o: &For| visit::loops(&o.body).iter().any(|i| i.var == l.var);
+            readers.iter().all(|r| below.iter().any(|(_, b)| b.name == r.name))
+                && own.iter().all(|o| o.var != l.var && (stays(o) || is_plain(o)))
+                && self.stands_before(block, l)
         };
         let candidates: Vec<&For> = self.loops.iter().copied().filter(over_all).collect();
         Some(vec![format!("compute_at {} {}", self.block_name(block), self.name(source.pick(&candidates)?))])
+    }
+
+    /// Whether the block ends before the loop begins.
+    fn stands_before(&self, block: &Block, l: &For) -> bool {
+        let mut begun = false;
+        let mut before = false;
+        visit::walk(&self.func.body, &mut |s| match s {
+            Stmt::For(f) => begun |= f.var == l.var,
+            Stmt::Block(b) => before |= b.name == block.name && !begun,
+            _ => {}
+        });
+        before
     }
 
     /// The blocks that make what a block reads.
@@ -213,9 +242,10 @@ impl<'f> View<'f> {
             b.init.is_none()
                 && match producers {
                     true => self.makes(b).is_some_and(|id| !self.readers(id).is_empty()),
-                    false => {
-                        visit::reads(&b.body).iter().any(|id| self.readers(*id).len() == 1 && self.writers(*id) == 1)
-                    }
+                    false => self
+                        .producers(b)
+                        .iter()
+                        .any(|p| p.init.is_none() && self.makes(p).is_some_and(|id| self.readers(id).len() == 1)),
                 }
         };
         Some(vec![format!("{primitive} {}", self.block_name(self.block_where(source, copies)?))])
@@ -238,8 +268,9 @@ impl<'f> View<'f> {
     }
 
     fn split_k(&self, source: &mut Source) -> Steps {
-        let l = self.loop_where(source, |l| is_plain(l) && sums_over(l).is_some())?;
-        Some(vec![format!("split_k {} {}", self.name(l), source.of([2, 2, 3, 4]))])
+        let l = self.loop_where(source, |l| is_plain(l) && sums_over(l).is_some() && holds_one_block(l))?;
+        let fits: Vec<i64> = [2, 2, 3, 4].into_iter().filter(|parts| *parts <= extent(l)).collect();
+        Some(vec![format!("split_k {} {}", self.name(l), source.pick(&fits)?)])
     }
 
     fn allocated(&self, source: &mut Source) -> Option<&'f Buffer> {
@@ -372,6 +403,15 @@ pub fn only_loop(l: &For) -> Option<&For> {
     match l.body.as_slice() {
         [Stmt::For(inner)] if l.raster.is_none() => Some(inner),
         _ => None,
+    }
+}
+
+/// Whether a block is all that a loop holds.
+pub fn holds_one_block(l: &For) -> bool {
+    match l.body.as_slice() {
+        [Stmt::Block(_)] => true,
+        [Stmt::For(inner)] => holds_one_block(inner),
+        _ => false,
     }
 }
 
