@@ -1,7 +1,8 @@
 """Loosens one requirement of a step or of a verifier at a time, and counts what the random schedules make of it.
 
     python3 benches/loosened.py make COPY              a copy of the sources in which every check can be switched off
-    python3 benches/loosened.py run BINARY SEEDS [WORD]   one line a check: how often it would have refused, what found it
+    python3 benches/loosened.py cases COPY LIB IT [WORD]  one line a check: which cases fail without it
+    python3 benches/loosened.py run COPY IT SEEDS [WORD]  one line a check: how often it would have refused, what found it
 
 A check is an `if` whose block returns an error. In the copy its condition ends in `&& crate::loosened::holds(SITE)`, which is
 false for the site that the variable WARPLOOM_LOOSENED names; the sources themselves have no such switch. `make` prints how
@@ -133,11 +134,35 @@ def make(copy):
     print(f"{len(table)} checks can be switched off; build {copy} with `cargo test --test it --no-run`")
 
 
-def run(binary, seeds, word=""):
-    sites = [line.split() for line in open(os.path.join(os.path.dirname(binary) or ".", "sites.txt"))]
-    for site, code in sites:
-        if word not in site:
-            continue
+def checks(copy, word):
+    """The sites whose names contain a word, with what they refuse with."""
+    with open(os.path.join(copy, "sites.txt")) as f:
+        return [pair for pair in map(str.split, f) if word in pair[0]]
+
+
+def cases(copy, lib, it, word=""):
+    ran = [[lib, "schedule::", "ir::", "lower::"], [it, "cases::cases_come_out", "found::"]]
+    missed = 0
+    for site, code in checks(copy, word):
+        env = dict(os.environ, WARPLOOM_LOOSENED=site, RUST_BACKTRACE="0")
+        failed = []
+        for command in ran:
+            try:
+                done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+                failed += sorted(set(re.findall(r"^test (\S+) \.\.\. FAILED", done.stdout, re.M)))
+                if done.returncode not in (0, 101):
+                    failed.append(f"exit {done.returncode}")
+            except subprocess.TimeoutExpired:
+                failed.append("out of time")
+            if failed:
+                break
+        missed += not failed
+        print(f"{site:45} {code:20} {len(failed):3} {', '.join(failed)[:100] or 'not caught'}", flush=True)
+    print(f"{missed} checks are in no case")
+
+
+def run(copy, binary, seeds, word=""):
+    for site, code in checks(copy, word):
         env = dict(os.environ, WARPLOOM_LOOSENED=site, WARPLOOM_SCHEDULES=seeds, RUST_BACKTRACE="0",
                    WARPLOOM_SCHEDULES_LOG=os.devnull)
         command = [binary, "random_schedules_keep", "--nocapture"]
@@ -153,4 +178,4 @@ def run(binary, seeds, word=""):
 
 
 if __name__ == "__main__":
-    {"make": make, "run": run}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "cases": cases, "run": run}[sys.argv[1]](*sys.argv[2:])

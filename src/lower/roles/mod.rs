@@ -99,6 +99,7 @@ fn join(kernel: &mut LoweredKernel, warps: u32, roles: &[RoleThreads], slices: V
     for (threads, body) in roles.iter().zip(bodies) {
         let Role { warps, regs, .. } = *role(&kernel.func, threads.role)?;
         own_threads_alone(kernel, threads.role, &body)?;
+        nothing_of_compute(&kernel.func, threads.role, &body, &out[0].body)?;
         let body = renumbered(body, &threads.axes, thread);
         out.push(RoleBody { role: Some(threads.role), first, warps, regs, body });
         first = first.saturating_add(warps);
@@ -131,6 +132,17 @@ fn own_threads_alone(kernel: &LoweredKernel, id: RoleId, body: &[Stmt]) -> Resul
     );
     Err(Error::input("lower.role", message)
         .help("compute_at the stage outside the loops that its readers bind, so that it is filled for all of them"))
+}
+
+/// Refuses a stage that touches what the warps without a role write: no mbarrier says when that is there, and registers are of
+/// one thread.
+fn nothing_of_compute(func: &Func, id: RoleId, body: &[Stmt], compute: &[Stmt]) -> Result<()> {
+    let touched = [visit::reads(body), visit::writes(body)].concat();
+    let Some(buffer) = visit::writes(compute).into_iter().find(|b| touched.contains(b)) else { return Ok(()) };
+    let (name, buffer) = (&role(func, id)?.name, &func.buffer(buffer).name);
+    let message = format!("role {name} uses {buffer}, which the warps without a role write");
+    Err(Error::input("lower.role", message)
+        .help(format!("specialize what writes {buffer} as well, or leave it out of the kernel")))
 }
 
 /// A slice whose threads are counted by one variable.
