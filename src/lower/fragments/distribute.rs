@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::ir::layout::Coordinate::{self, Element, Index as At, Lane, Register};
 use crate::ir::layout::{Digit, Layout};
 use crate::ir::simplify::{self, Env, affine};
-use crate::ir::{BufferId, Expr, For, Func, Index, IndexOp, LoopKind, Stmt, Var, visit};
+use crate::ir::{BufferId, Expr, For, Func, If, Index, IndexOp, LoopKind, Stmt, Var, visit};
 use crate::lower::units::LANES;
 
 /// A loop of the nest.
@@ -89,6 +89,12 @@ impl Fragments<'_> {
                     "only a nest of loops around one statement is shared out: give each statement loops of its own",
                 ));
         }
+        if self.one_thread_runs_some(&body) {
+            return Err(refused(format!(
+                "the iterations of loop {name} belong to lanes, but a statement inside touches no fragment: one thread runs it"
+            ))
+            .help("give it loops of its own"));
+        }
         let mut inner = env.clone();
         loops.iter().for_each(|l| inner.bind(l.l.var, 0, l.extent - 1));
         let found = self.found(&loops, &body, &inner, &name)?;
@@ -103,6 +109,24 @@ impl Fragments<'_> {
         let body = self.replaced(body, &loops, &decided, &found, &inner);
         self.no_positions(&loops, &found, &body)?;
         Ok(nested(loops, vec![Stmt::For(For::new(slot, slots, LoopKind::Unrolled, body))]))
+    }
+
+    /// Whether a statement of the nest stands under a condition on the lane and touches no fragment.
+    fn one_thread_runs_some(&self, body: &[Stmt]) -> bool {
+        let mut threads = Vec::new();
+        self.lane.for_each_var(&mut |v| threads.push(v));
+        let of_thread = |i: &If| threads.iter().any(|v| i.cond.mentions(*v));
+        let mut found = false;
+        visit::walk(body, &mut |s| {
+            if let Stmt::If(i) = s
+                && of_thread(i)
+            {
+                let mut touched = false;
+                self.accesses(&i.body, &mut |_, _, _| touched = true);
+                found |= !touched;
+            }
+        });
+        found
     }
 
     /// Every access of the nest, each different one once.

@@ -49,7 +49,7 @@ pub(in crate::machine::ptx) fn run(program: &Program<'_>, world: &mut World, pol
     Ok(())
 }
 
-/// A warp whose registers hold nothing in particular.
+/// A warp whose registers hold nothing in particular, and no more than the 16 bits that the narrowest have.
 fn fresh(program: &Program<'_>, number: usize, (each, threads): (usize, usize), rng: &mut fastrand::Rng) -> Warp {
     let place = number % each;
     let lanes = (threads - place * LANES).min(LANES);
@@ -57,7 +57,7 @@ fn fresh(program: &Program<'_>, number: usize, (each, threads): (usize, usize), 
     let noise = rng.u64(..) | 1;
     let mut registers = vec![[0; LANES]; program.code.registers as usize];
     for (n, register) in registers.iter_mut().enumerate() {
-        *register = std::array::from_fn(|l| noise.wrapping_mul((n * LANES + l + 1) as u64) >> 32);
+        *register = std::array::from_fn(|l| noise.wrapping_mul((n * LANES + l + 1) as u64) >> 48);
     }
     Warp {
         number,

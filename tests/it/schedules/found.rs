@@ -40,6 +40,11 @@ const FOUND: &[&str] = &[
     // LLVM makes a switch of the threads' numbers, whose default no lane takes: it ends in `exit`, inside the loop.
     "program switched\ninput A f32[1]\noutput T[i 2, j 4] f32 = select(2 - j >= 0 and 2 - j < 1, 0, A[0])\ntarget sm_70
      cache_read T A shared -> A_s\ncompute_at A_s i\nbind j threadIdx.x",
+    // A register of 16 bits that nothing has written, beside one that counts.
+    "program p\noutput C[i 5, j 16] f16 = 0\ntarget sm_89\nsplit j ? 4 -> vo vi\nvectorize vi
+     cache_write C C shared -> C_w\nreverse_compute_at C_w vo\nsplit i ? 2 -> io ii\npipeline vo stages=3",
+    // A sum of two numbers of 16 bits in one register.
+    "program p\ninput A s8[1]\noutput T[i 1, j 2] s8 = A[0] + 1\ntarget sm_90a\nsplit j ? 2 -> vo vi\nvectorize vi",
     // The sum is loaded in front of the choice of its first value.
     "gemm 1x1x13 f32 NN\ntarget sm_90\ncache_write C C shared -> C_w\nreverse_compute_at C_w j\nsplit k ? 1",
 ];

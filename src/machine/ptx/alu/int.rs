@@ -376,6 +376,23 @@ pub(in crate::machine::ptx) fn binary(name: &str, is_signed: bool, bits: u32) ->
     }
 }
 
+/// An operation on each half of 32 bits.
+fn halves(a: u64, b: u64, op: Map2) -> u64 {
+    op(a >> 16, b >> 16) << 16 | op(a & 0xffff, b & 0xffff)
+}
+
+/// An instruction of two operands that are two numbers of 16 bits each, `s16x2` or `u16x2`.
+pub(in crate::machine::ptx) fn pair(name: &str, kind: &str) -> Option<Map2> {
+    match (name, kind) {
+        ("add", "s16x2" | "u16x2") => Some(|a, b| halves(a, b, add::<16>)),
+        ("min", "s16x2") => Some(|a, b| halves(a, b, min_s::<16>)),
+        ("min", "u16x2") => Some(|a, b| halves(a, b, min_u::<16>)),
+        ("max", "s16x2") => Some(|a, b| halves(a, b, max_s::<16>)),
+        ("max", "u16x2") => Some(|a, b| halves(a, b, max_u::<16>)),
+        _ => None,
+    }
+}
+
 /// An instruction of three operands.
 pub(in crate::machine::ptx) fn ternary(name: &str, is_signed: bool, bits: u32) -> Option<Map3> {
     match (name, is_signed) {

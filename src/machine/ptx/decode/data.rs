@@ -19,7 +19,7 @@ fn integer(kind: &str) -> Option<(u32, bool)> {
 fn width(kind: &str) -> Option<u32> {
     match kind {
         "f16" | "bf16" => Some(16),
-        "f32" | "f16x2" | "bf16x2" => Some(32),
+        "f32" | "f16x2" | "bf16x2" | "s16x2" | "u16x2" => Some(32),
         "f64" => Some(64),
         _ => integer(kind).map(|k| k.0),
     }
@@ -134,7 +134,7 @@ impl Decoder<'_> {
         if let Some(map) = float::unary(&name, kind, ftz) {
             self.count(inst, 2)?;
             (op.dst, op.a, op.kind) = (self.target(inst, 0, bits)?, self.source(inst, 1, bits)?, Kind::Map1(map));
-        } else if let Some(map) = float::binary(&name, kind, ftz) {
+        } else if let Some(map) = float::binary(&name, kind, ftz).or_else(|| int::pair(&name, kind)) {
             self.count(inst, 3)?;
             (op.dst, op.a) = (self.target(inst, 0, bits)?, self.source(inst, 1, bits)?);
             (op.b, op.kind) = (self.source(inst, 2, bits)?, Kind::Map2(map));

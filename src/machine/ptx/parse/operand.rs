@@ -13,7 +13,7 @@ pub(super) fn bits(kind: &str) -> Option<u32> {
     Some(match kind.trim_start_matches('.') {
         "b8" | "u8" | "s8" => 8,
         "b16" | "u16" | "s16" | "f16" | "bf16" => 16,
-        "b32" | "u32" | "s32" | "f32" | "f16x2" | "bf16x2" => 32,
+        "b32" | "u32" | "s32" | "f32" | "f16x2" | "bf16x2" | "s16x2" | "u16x2" => 32,
         "b64" | "u64" | "s64" | "f64" => 64,
         _ => return None,
     })
