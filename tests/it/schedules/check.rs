@@ -461,7 +461,10 @@ fn real(schedule: &Schedule, lowered: &Lowered, tally: &mut Tally) -> Result<(),
 }
 
 fn code(schedule: &Schedule, lowered: &Lowered, tools: &[Ptxas], tally: &mut Tally) -> Result<(), Failure> {
-    let kernels = warploom::codegen::compile(lowered, &schedule.target).map_err(|e| broken("codegen", &e))?;
+    let kernels = match warploom::codegen::compile(lowered, &schedule.target) {
+        Err(e) if e.code() == "codegen.size" => return end(tally, e.code()),
+        made => made.map_err(|e| broken("codegen", &e))?,
+    };
     let certificate = certify(lowered, &schedule.target).compiled(&kernels);
     if let Some(k) = certificate.kernels.iter().find(|k| k.compiled.is_none()) {
         return Err(failure("certificate of PTX", format!("{} has no entry", k.name)));
