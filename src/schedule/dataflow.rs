@@ -317,3 +317,35 @@ pub fn remove_buffer(func: &mut Func, gone: BufferId) {
         s => vec![s],
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::Expr;
+    use crate::schedule::testing::{CHAIN, program};
+
+    /// Why a block that is changed has no nature.
+    fn why_not(text: &str, block: &str, change: impl Fn(&mut Store, &[Var])) -> String {
+        let mut func = program(text);
+        let id = func.find_block(block).unwrap().name;
+        assert!(visit::change_block(&mut func.body, id, &mut |b| {
+            let iters: Vec<Var> = b.iters.iter().map(|i| i.var).collect();
+            for stmt in b.body.iter_mut().chain(b.init.iter_mut().flatten()) {
+                if let Stmt::Store(s) = stmt {
+                    change(s, &iters);
+                }
+            }
+        }));
+        nature(func.find_block(block).unwrap()).err().unwrap()
+    }
+
+    #[test]
+    fn a_block_without_a_nature_says_why() {
+        let reduced = why_not("gemm 4x4x4 f32 NN", "C", |s, iters| s.indices[0] = iters[2].into());
+        assert_eq!(reduced, "a reduce iterator occurs in the index that it writes");
+        let halves = why_not(CHAIN, "Y", |s, iters| s.indices[0] = Index::Var(iters[0]).floordiv(2));
+        assert_eq!(halves, "two of its iterations may write one element");
+        let reads = why_not(CHAIN, "Y", |s, _| s.value = Expr::load(s.buffer, vec![Index::Int(0)]));
+        assert_eq!(reads, "it reads what it writes");
+    }
+}

@@ -85,6 +85,15 @@ fn turns_without_a_role_are_refused() {
     assert!(error.message().contains("loop ia"), "{error}");
 }
 
+#[test]
+fn turns_with_a_stage_that_threads_fill_are_refused() {
+    let text = text().replace("specialize A_s B_s", "specialize A_s");
+    let schedule = Schedule::parse(&text).unwrap();
+    let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();
+    assert_eq!((error.fault(), error.code()), (Fault::Input, "lower.alternate"));
+    assert!(error.message().contains("no role fills stage B_s inside"), "{error}");
+}
+
 /// The recommended tiles in turns, each width of them, at a size with more tiles than blocks at once.
 #[test]
 fn every_width_of_the_recipe_is_right_in_every_order() {

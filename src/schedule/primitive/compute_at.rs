@@ -164,8 +164,10 @@ fn within_domain(range: Range, it: &Iter) -> Range {
 
 #[cfg(test)]
 mod tests {
+    use crate::dtype::DType;
+    use crate::ir::Expr;
     use crate::schedule::testing::{
-        CHAIN, another_store, limit, program, redirect, refuses, refuses_on, steps, tensorize,
+        CHAIN, another_store, limit, program, redirect, refuses, refuses_on, revalue, steps, tensorize,
     };
 
     const ROWS: &str = "program rows
@@ -217,6 +219,9 @@ mod tests {
             "compute_at.5",
             "mma reads L and does not stand under M_0",
         );
+        let mut func = program(CHAIN);
+        revalue(&mut func, "Y", |_| Expr::constant(DType::F32, 1.0));
+        refuses_on(&func, "compute_at X Z_i", "compute_at.5", "nothing under Z_i reads X, which X writes");
         let mut func = program(CHAIN);
         redirect(&mut func, "Y", "A");
         refuses_on(&func, "compute_at X Y_i", "compute_at.6", "Y writes what X reads, and stands after it");

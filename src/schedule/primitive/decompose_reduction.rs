@@ -206,9 +206,28 @@ fn check_others(refusal: Refusal, func: &Func, block: &Block, at: &For, output: 
 
 #[cfg(test)]
 mod tests {
+    use crate::ir::{Index, Stmt, visit};
     use crate::schedule::testing::{program, rebind, redirect, refuses, refuses_on, steps, tensorize};
 
     const GEMM: &str = "gemm 6x5x4 f32 NN";
+
+    #[test]
+    fn a_reader_in_front_of_the_sum_stays() {
+        let mut func = program(
+            "program rows
+            input A f32[4, 6]
+            S: S[i 4] f32 = sum(k 6) A[i, k]
+            Y: output Y[i 4] f32 = S[i]",
+        );
+        let Some(Stmt::For(second)) = func.body.pop() else { panic!("two nests") };
+        let first = func.find_loop("i").unwrap().var;
+        let reader = visit::subst_body(second.body, &[(second.var, Index::Var(first))].into());
+        assert!(visit::change_loop(&mut func.body, first, &mut |l| {
+            l.body.splice(0..0, reader.clone());
+        }));
+        let why = "Y reads S under the loop before S";
+        refuses_on(&func, "decompose_reduction S i", "decompose_reduction.7", why);
+    }
 
     #[test]
     fn the_init_gets_the_spatial_loops() {

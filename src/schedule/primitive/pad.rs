@@ -187,11 +187,20 @@ fn through(
 
 #[cfg(test)]
 mod tests {
+    use crate::ir::{Cond, If, Stmt};
     use crate::schedule::testing::{
         another_store, limit, program, rebind, redirect, refuses, refuses_on, steps, symbolic, tensorize,
     };
 
     const GEMM: &str = "gemm 5x7x3 f32 NN";
+
+    #[test]
+    fn a_block_under_a_condition_stays() {
+        let mut func = program(GEMM);
+        let body = std::mem::take(&mut func.body);
+        func.body = vec![Stmt::If(If { cond: Cond::TRUE, body })];
+        refuses_on(&func, "pad C i=4", "pad.7", "C stands under a condition");
+    }
 
     #[test]
     fn operands_end_in_zeros_and_the_result_is_cropped() {

@@ -488,6 +488,8 @@ mod tests {
             X: X[i 8] f32 = A[i]
             Y: output Y[i 8] f32 = A[i]";
         refuses(aside, "reverse_compute_at Y i", "reverse_compute_at.4", "nothing under i writes what Y reads");
+        let apart = "decompose_reduction S i; reverse_compute_at Y i";
+        refuses(ROWS, apart, "reverse_compute_at.4", "S is written under i and outside it");
         refuses(ROWS, "reverse_compute_at Y k", "reverse_compute_at.5", "S is not finished within an iteration of k");
         let mut func = program(CHAIN);
         rebind(&mut func, "X", "vi", |i| i * 2);

@@ -268,6 +268,7 @@ fn inverse(block: &Block, at: &[Index], written: &[Index]) -> Option<Vec<(Var, I
 
 #[cfg(test)]
 mod tests {
+    use crate::ir::{Index, visit};
     use crate::schedule::testing::{
         CHAIN, another_store, limit, program, redirect, refuses, refuses_on, steps, tensorize,
     };
@@ -276,6 +277,15 @@ mod tests {
     fn the_producer_writes_the_result() {
         let text = steps(CHAIN, "reverse_compute_inline Z; reverse_compute_inline Y");
         assert!(text.contains("block X(vi = i)\n      Z[vi] = A[vi]*2.0 + 1.0 + A[vi]\n"), "{text}");
+    }
+
+    #[test]
+    fn a_consumer_that_leaves_iterations_out_stays() {
+        let mut func = program(CHAIN);
+        let var = func.find_loop("Y_i").unwrap().var;
+        assert!(visit::change_loop(&mut func.body, var, &mut |l| l.extent = Index::Int(4)));
+        let why = "the loops of Y do not sweep the whole domains of its iterators";
+        refuses_on(&func, "reverse_compute_inline Y", "reverse_compute_inline.8", why);
     }
 
     #[test]

@@ -319,6 +319,10 @@ mod tests {
     const MMA: &str = "mma.m16n8k16.f32.f16.f16";
     const STAGES: &str = "cache_read C A shared -> AA; cache_read C AA local -> AL
         cache_read C B shared -> BB; cache_read C BB local -> BL; cache_write C C local -> CL";
+    const DIAGONAL: &str = "program diagonal
+        input A f16[32, 64]
+        input B f16[32, 64]
+        C: output C[i 32] f32 = sum(k 64) f32(A[i, k])*f32(B[i, k])";
     const LOOPS: &str = "split i ? 16 -> yo ty; split j ? 2 8 -> xo tx xi; split k ? 2 16 -> ko kl ki
         reorder yo xo ty tx ko kl ki xi; reverse_compute_at CL tx; bind yo blockIdx.y; bind xo blockIdx.x
         bind ty threadIdx.y; bind tx threadIdx.x; compute_at AL kl; compute_at BL kl";
@@ -440,5 +444,11 @@ mod tests {
             "wmma.mma.row.col.m16n16k16.f32.f16.f16 finds no store for the sum in block `CL`",
         );
         no(|t| t.replace(split, ""), &chosen, "tensor_core.7", "the program is not complete: AA is shared memory");
+    }
+
+    #[test]
+    fn factors_with_one_index_in_common_are_no_matrices() {
+        let why = "block `C` is no product of matrices: each factor has one index of its own";
+        refuses(DIAGONAL, &format!("tensor_core k = {MMA}"), "tensor_core.2", why);
     }
 }
