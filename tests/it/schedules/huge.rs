@@ -9,7 +9,10 @@ use super::random;
 use super::source::Source;
 use std::time::{Duration, Instant};
 use warploom::Fault;
-use warploom::ir::{layout, verify::verify};
+use warploom::ir::region::{Range, Touch, touched};
+use warploom::ir::simplify::Env;
+use warploom::ir::verify::verify;
+use warploom::ir::{BufferId, Func};
 use warploom::loom::Schedule;
 use warploom::lower::lower;
 use warploom::schedule::complete;
@@ -60,6 +63,17 @@ fn moved(text: &str, from: i64, to: i64) -> String {
     out
 }
 
+/// Whether the last element that a program may touch of a parameter lies 2^32 elements and more behind its first one.
+fn is_touched_beyond(func: &Func, id: BufferId) -> bool {
+    let Some(ranges) = touched(func, &func.body, id, Touch::Both, &Env::new()) else { return false };
+    let buffer = func.buffer(id);
+    let packed = |dim: usize| buffer.shape[dim + 1..].iter().map(|e| e.as_int().unwrap_or(1)).product::<i64>();
+    let stride = |dim: usize| buffer.strides.as_ref().map_or_else(|| packed(dim), |s| s[dim]);
+    let between = |r: &Range| Some(r.extent.as_int()? - 1).filter(|_| r.min.as_int().is_some());
+    let far = ranges.iter().enumerate().map(|(dim, r)| between(r).unwrap_or(0).saturating_mul(stride(dim)));
+    far.fold(0, i64::saturating_add) >= 1 << 32
+}
+
 fn examine(case: &Case, _: Depth<'_>, tally: &mut Tally) -> Result<(), Failure> {
     let started = Instant::now();
     let schedule = Schedule::parse(&case.to_string()).map_err(|e| broken("parse", &e))?;
@@ -79,9 +93,8 @@ fn examine(case: &Case, _: Depth<'_>, tally: &mut Tally) -> Result<(), Failure> 
         Err(e) if e.fault() == Fault::Bug || unpointed(&e) => return Err(broken("huge", &e)),
         Err(e) => return end(tally, e.code()),
     };
-    let wide = |id| layout::span(func.buffer(id)).is_some_and(|n| n > 1 << 32);
-    if func.params.iter().any(|id| wide(*id)) {
-        count(&mut tally.levels, "PTX of a buffer beyond 2^32 elements");
+    if func.params.iter().any(|id| is_touched_beyond(&func, *id)) {
+        count(&mut tally.levels, "PTX of accesses beyond 2^32 elements");
         let far = ["mul.wide", "mad.wide", "mad.lo.s64", "mul.lo.s64", "shl.b64", "add.s64"];
         if !far.iter().any(|word| kernels.ptx().contains(word)) {
             return Err(failure("narrow", "no address has 64 bits"));

@@ -3,10 +3,10 @@
 //! There are two generators: `schedule` takes any program, any steps and any chip, `hopper` starts from what recipes for sm_90a
 //! do and changes it. `cargo test --test it schedules` tries 2,000 of the one, whose seeds follow from the commit, and a few of
 //! the other; for the second one the names of the variables below have `HOPPER` in the place of `SCHEDULE`.
-//! `WARPLOOM_SCHEDULES=100000` tries the first 100,000 seeds on all cores, `WARPLOOM_SCHEDULES=40000..100000` those; what was counted goes, every 500 seeds, to the file that
-//! `WARPLOOM_SCHEDULES_LOG` names, else to `target/tmp/schedules.log`. `WARPLOOM_SCHEDULE=17` tries the one of seed 17 and
-//! prints it. A failure is made small and written to `target/tmp/schedules/SEED.loom`. `tests/fuzz` feeds a fuzzer's bytes
-//! to the same generator.
+//! `WARPLOOM_SCHEDULES=100000` tries the first 100,000 seeds on all cores, `WARPLOOM_SCHEDULES=40000..100000` those; what was
+//! counted goes, every 500 seeds, to the file that `WARPLOOM_SCHEDULES_LOG` names, else to `target/tmp/schedules.log`.
+//! `WARPLOOM_SCHEDULE=17` tries the one of seed 17 and prints it. A failure is made small and written to
+//! `target/tmp/schedules/SEED.loom`. `tests/fuzz` feeds a fuzzer's bytes to the same generator.
 
 mod attempt;
 mod check;
@@ -38,15 +38,8 @@ use warploom::schedule::primitive::{ALL, Primitive};
 /// How many are tried where nothing else is said.
 const USUAL: u64 = 2000;
 
-/// The first seed unless `WARPLOOM_BY_COMMIT` is set: a new range finds a fault in about one of two runs today, which would stop
-/// changes that have nothing to do with it.
-const FIRST: u64 = 0x2367_a0ff * USUAL;
-
-/// The first seed: with `WARPLOOM_BY_COMMIT` another one for every commit, 0 where no commit is known.
+/// The first seed: another one for every commit, 0 where no commit is known.
 fn first_seed() -> u64 {
-    if std::env::var_os("WARPLOOM_BY_COMMIT").is_none() {
-        return FIRST;
-    }
     let git = std::process::Command::new("git")
         .args(["rev-parse", "--short=8", "HEAD"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -212,7 +205,7 @@ fn random_schedules_for_hopper_keep_every_promise() {
 /// Extents up to 2^33: all but the run.
 #[test]
 fn huge_extents_compile_or_are_refused() {
-    let tally = keeps_every_promise(huge::HUGE, 0, huge::USUAL, 1, Every { ptx: 1, assembled: 1 });
+    let tally = keeps_every_promise(huge::HUGE, first_seed(), huge::USUAL, 1, Every { ptx: 1, assembled: 1 });
     let compiled = tally.ends.get("compiled").copied().unwrap_or(0);
     assert!(2 * compiled > tally.schedules || tally.schedules < 50, "only {compiled} of {}", tally.schedules);
 }
