@@ -106,7 +106,7 @@ pub struct Late {
 pub fn late(body: &[Stmt], buffer: BufferId, budget: &mut i64) -> Option<Late> {
     let body = parted(body.to_vec());
     let summed = blocks(&body).iter().any(|b| accumulates(b, buffer));
-    Count { buffer, summed, budget, path: Vec::new() }.list(&body, None).err()?
+    Count { buffer, summed, budget, path: Vec::new() }.all(&body).err()?
 }
 
 /// What is known of a unit's reads in time.
@@ -126,7 +126,7 @@ pub fn decide(body: &[Stmt], buffer: BufferId, shared: &[Ranged]) -> Timed {
     let summed = blocks(&body).iter().any(|b| accumulates(b, buffer));
     let mut decided = true;
     let mut ask = Ask { buffer, summed, shared, decided: &mut decided, path: Vec::new() };
-    match ask.list(&body, None) {
+    match ask.all(&body) {
         Err(late) => Timed::Late(late.0, late.1),
         Ok(()) if decided => Timed::Proved,
         Ok(()) => Timed::Undecided,
@@ -145,17 +145,11 @@ struct Ask<'a, 'b> {
 type Asked = Result<(), (Vec<Ranged>, Late)>;
 
 impl<'a> Ask<'a, '_> {
-    fn list(&mut self, body: &'a [Stmt], around: Option<&'a For>) -> Asked {
-        let buffer = self.buffer;
-        for (at, stmt) in body.iter().enumerate().filter(|(_, s)| reads(from_ref(s)).contains(&buffer)) {
-            self.path.push(Frame { around, body, at });
-            match stmt {
-                Stmt::For(l) if writes(&l.body).contains(&buffer) => self.list(&l.body, Some(l))?,
-                _ => self.reader(stmt)?,
-            }
-            self.path.pop();
-        }
-        Ok(())
+    fn all(&mut self, body: &'a [Stmt]) -> Asked {
+        readers(body, self.buffer).into_iter().try_for_each(|(path, stmt)| {
+            self.path = path;
+            self.reader(stmt)
+        })
     }
 
     fn reader(&mut self, stmt: &'a Stmt) -> Asked {
@@ -224,12 +218,32 @@ fn parted(body: Vec<Stmt>) -> Vec<Stmt> {
 }
 
 /// A list of statements around a reader.
+#[derive(Clone, Copy)]
 struct Frame<'a> {
     /// The loop whose body it is.
     around: Option<&'a For>,
     body: &'a [Stmt],
     /// Which of the statements holds the reader.
     at: usize,
+}
+
+/// The statements that read a buffer, as far inside as loops write it too, in the order of the text: each with the lists around
+/// it, outermost first.
+fn readers(body: &[Stmt], buffer: BufferId) -> Vec<(Vec<Frame<'_>>, &Stmt)> {
+    fn collect<'a>(list: Frame<'a>, path: &[Frame<'a>], buffer: BufferId, out: &mut Vec<(Vec<Frame<'a>>, &'a Stmt)>) {
+        for (at, stmt) in list.body.iter().enumerate().filter(|(_, s)| reads(from_ref(s)).contains(&buffer)) {
+            let path = [path, &[Frame { at, ..list }]].concat();
+            match stmt {
+                Stmt::For(l) if writes(&l.body).contains(&buffer) => {
+                    collect(Frame { around: Some(l), body: &l.body, at: 0 }, &path, buffer, out);
+                }
+                _ => out.push((path, stmt)),
+            }
+        }
+    }
+    let mut out = Vec::new();
+    collect(Frame { around: None, body, at: 0 }, &[], buffer, &mut out);
+    out
 }
 
 struct Count<'a, 'b> {
@@ -246,17 +260,11 @@ type Counted = Result<(), Option<Late>>;
 const ITERATIONS: usize = 12;
 
 impl<'a> Count<'a, '_> {
-    fn list(&mut self, body: &'a [Stmt], around: Option<&'a For>) -> Counted {
-        let buffer = self.buffer;
-        for (at, stmt) in body.iter().enumerate().filter(|(_, s)| reads(from_ref(s)).contains(&buffer)) {
-            self.path.push(Frame { around, body, at });
-            match stmt {
-                Stmt::For(l) if writes(&l.body).contains(&buffer) => self.list(&l.body, Some(l))?,
-                _ => self.reader(stmt)?,
-            }
-            self.path.pop();
-        }
-        Ok(())
+    fn all(&mut self, body: &'a [Stmt]) -> Counted {
+        readers(body, self.buffer).into_iter().try_for_each(|(path, stmt)| {
+            self.path = path;
+            self.reader(stmt)
+        })
     }
 
     /// The loops around that are at one iteration at a time.

@@ -123,7 +123,7 @@ fn undivided(judge: &Judge<'_>, nest: &[Stmt], block: &Block) -> Result<()> {
             show(func, point)
         );
         wrong(func, "reduction", message, &underlined(buffer, &units))
-            .help("split the loops of the reduction apart from those that are bound")
+            .help("bind loops whose iterations run whole sums: split and fuse those of the reduction apart from them")
     };
     let decided = all_written(&body, buffer, &units, &[(Touches::Continues, Touches::Writes)]);
     if decided == Written::Proved {

@@ -26,39 +26,21 @@ impl Watch {
     /// Watches for the partner of an access that has just been made; `memory` is where.
     pub fn new(clock: &Clock, warp: usize, access: &Access, touch: &Touch, memory: &Memory) -> Watch {
         let view = clock.view(warp, access);
-        if clock.precise {
+        let (start, cell) = (memory.starts.get(touch.unit).copied(), memory.cells.get(touch.unit));
+        let (stamp, partner, lack) = if clock.precise {
             // Which of the engines it is makes no difference to what it comes after.
             let agent = if access.engine { clock.clocks.stores(warp) } else { warp };
             let (by, life) = (By { warp, lane: touch.lane, agent }, clock.life(access));
-            let start = memory.starts.get(touch.unit).copied();
-            let partner = memory.cells.get(touch.unit).and_then(|c| clock.clocks.partner(c, by, life, start));
-            let stamp = by.stamp(clock.now);
+            let partner = cell.and_then(|c| clock.clocks.partner(c, by, life, start));
             let lack = partner.map_or(Lack::Edge, |earlier| clock.clocks.lacks(earlier, by));
-            return Watch {
-                place: access.place,
-                rank: clock.rank,
-                unit: touch.unit,
-                write: touch.write,
-                stamp,
-                view,
-                partner,
-                lack,
-            };
-        }
-        let thread = view.thread(touch.lane);
-        let copied = memory.cells.get(touch.unit).is_some_and(|c| c.copied(&view, thread));
-        let partner = if copied { memory.starts.get(touch.unit).copied() } else { None };
-        let stamp = clock.now << TIME | thread;
-        Watch {
-            place: access.place,
-            rank: clock.rank,
-            unit: touch.unit,
-            write: touch.write,
-            stamp,
-            view,
-            partner,
-            lack: Lack::Edge,
-        }
+            (by.stamp(clock.now), partner, lack)
+        } else {
+            let thread = view.thread(touch.lane);
+            let copied = cell.is_some_and(|c| c.copied(&view, thread));
+            (clock.now << TIME | thread, start.filter(|_| copied), Lack::Edge)
+        };
+        let (rank, unit, write) = (clock.rank, touch.unit, touch.write);
+        Watch { place: access.place, rank, unit, write, stamp, view, partner, lack }
     }
 
     /// Whether it is about this memory, and one of the two a write.

@@ -68,24 +68,7 @@ fn least(x: f64, y: f64) -> f64 {
 }
 
 fn most(x: f64, y: f64) -> f64 {
-    match (x.is_nan(), y.is_nan()) {
-        (true, _) => y,
-        (_, true) => x,
-        _ if x == y => {
-            if x.is_sign_negative() {
-                y
-            } else {
-                x
-            }
-        }
-        _ => {
-            if x > y {
-                x
-            } else {
-                y
-            }
-        }
-    }
+    -least(-x, -y)
 }
 
 fn or_nan(op: fn(f64, f64) -> f64, x: f64, y: f64) -> f64 {

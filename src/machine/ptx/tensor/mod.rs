@@ -166,3 +166,21 @@ pub(in crate::machine::ptx) fn step(op: &Op, context: &mut Context<'_>) -> std::
     }
     Ok(Next::Go)
 }
+
+#[cfg(test)]
+mod testing {
+    //! Instructions that tests make by hand.
+
+    use crate::machine::ptx::inst::{Inst, Operand};
+
+    /// A register of 32 bits.
+    pub fn reg(reg: u32) -> Operand {
+        Operand::Reg { reg, bits: 32 }
+    }
+
+    /// An instruction without a guard.
+    pub fn inst(opcode: &str, operands: Vec<Operand>) -> Inst {
+        let opcode = opcode.split('.').map(str::to_string).collect();
+        Inst { line: 1, guard: None, opcode, operands }
+    }
+}

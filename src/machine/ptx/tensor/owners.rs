@@ -186,16 +186,8 @@ fn register(operand: &Operand) -> Option<Reg> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{inst, reg};
     use super::*;
-
-    fn reg(reg: u32) -> Operand {
-        Operand::Reg { reg, bits: 32 }
-    }
-
-    fn inst(opcode: &str, operands: Vec<Operand>) -> Inst {
-        let opcode = opcode.split('.').map(str::to_string).collect();
-        Inst { line: 1, guard: None, opcode, operands }
-    }
 
     fn product(registers: std::ops::Range<u32>) -> Inst {
         inst("wgmma.mma_async", vec![Operand::Vector(registers.map(reg).collect())])

@@ -327,16 +327,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{inst, reg};
     use super::*;
-
-    fn reg(reg: u32) -> Operand {
-        Operand::Reg { reg, bits: 32 }
-    }
-
-    fn inst(opcode: &str, operands: Vec<Operand>) -> Inst {
-        let opcode = opcode.split('.').map(str::to_string).collect();
-        Inst { line: 1, guard: None, opcode, operands }
-    }
 
     fn product() -> Multiply {
         let descriptor = || Operand::Reg { reg: 100, bits: 64 };
