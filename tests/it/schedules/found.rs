@@ -40,6 +40,10 @@ const FOUND: &[&str] = &[
     // LLVM makes a switch of the threads' numbers, whose default no lane takes: it ends in `exit`, inside the loop.
     "program switched\ninput A f32[1]\noutput T[i 2, j 4] f32 = select(2 - j >= 0 and 2 - j < 1, 0, A[0])\ntarget sm_70
      cache_read T A shared -> A_s\ncompute_at A_s i\nbind j threadIdx.x",
+    // A stage of a stage of what the select never reads.
+    "program p\ninput A f32[1]\ninput B f32[1, 2]
+     T: output T[i 1, j 1, k 1] f32 = max(r 1) select(r < 1, B[0, 0], max(A[r], B[r, 0]))\ntarget sm_90a
+     skew T r [k] -> [k // 1]\nskew T r [k] -> [k * 0]",
     // A register of 16 bits that nothing has written, beside one that counts.
     "program p\noutput C[i 5, j 16] f16 = 0\ntarget sm_89\nsplit j ? 4 -> vo vi\nvectorize vi
      cache_write C C shared -> C_w\nreverse_compute_at C_w vo\nsplit i ? 2 -> io ii\npipeline vo stages=3",

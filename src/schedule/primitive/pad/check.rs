@@ -5,7 +5,8 @@ use super::grow;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::print::Node;
-use crate::ir::region::{Range, Touch};
+use crate::ir::region::{self, Range, Touch};
+use crate::ir::simplify::Env;
 use crate::ir::{
     BinOp, Block, BufferId, Expr, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Store, Var, verify, visit,
 };
@@ -247,7 +248,12 @@ impl Check<'_> {
     fn access(&self, grown: &[Grown], buffer: BufferId, at: Vec<Index>, does: &str) -> Result<Access> {
         let touch = if does == "reads" { Touch::Reads } else { Touch::Writes };
         let mut body = dataflow::only(&self.func.body, &|b| b.name == self.block.name);
-        let (touched, mut dims) = (dataflow::touched(self.func, &body, buffer, touch), Vec::with_capacity(at.len()));
+        let seen = |body: &[Stmt]| {
+            let found = region::touched(self.func, body, buffer, touch, &Env::new());
+            let any = found.filter(|found| found.iter().all(|r| r.extent.as_int() != Some(0)));
+            any.unwrap_or_else(|| vec![Range { min: 0.into(), extent: 0.into() }; at.len()])
+        };
+        let (touched, mut dims) = (seen(&body), Vec::with_capacity(at.len()));
         // Where a select compares iterators, one that grows lets others reach further, behind its old domain and before it.
         let further: Vec<Grown> = grown.iter().map(|g| Grown { to: g.to.saturating_add(self.more), ..*g }).collect();
         grow(&mut body, &further);
@@ -256,7 +262,7 @@ impl Check<'_> {
                 it.binding = it.binding.clone() - self.more;
             }
         });
-        let reached = dataflow::touched(self.func, &body, buffer, touch);
+        let reached = seen(&body);
         for (index, (touched, reached)) in at.iter().zip(touched.into_iter().zip(reached)) {
             let grown = grown.iter().find(|g| index.mentions(g.iter));
             // Whatever an operand holds where a spatial iterator grows, the end of the result is cut off.
@@ -268,14 +274,17 @@ impl Check<'_> {
                 (false, Some(_)) => (reached.clone(), reached),
                 (false, None) => (reached, touched),
             };
-            // No select reads an empty range; its stage sweeps one element, for which the fill is stored.
-            let range =
-                if range.extent.as_int() == Some(0) { Range { min: 0.into(), extent: 1.into() } } else { range };
             if let Some(g) = grown.filter(|g| index.as_var() != Some(g.iter)) {
                 let (name, var, buffer) = (self.name(), self.func.var_name(g.iter), &self.func.buffer(buffer).name);
                 return Err(self.no(4, format!("{name} {does} {buffer} at `{var}` with something around it")));
             }
             dims.push(Dim { range, read, grown: grown.copied() });
+        }
+        // A stage of what no select ever reads sweeps one element, for which the fill is stored.
+        if dims.iter().any(|d| d.grown.is_some() || d.read != d.range) {
+            for range in dims.iter_mut().map(|d| &mut d.range).filter(|r| r.extent.as_int() == Some(0)) {
+                *range = Range { min: 0.into(), extent: 1.into() };
+            }
         }
         Ok(Access { buffer, at, dims })
     }
