@@ -44,6 +44,9 @@ const FOUND: &[&str] = &[
     "program p\ninput A f32[1]\ninput B f32[1, 2]
      T: output T[i 1, j 1, k 1] f32 = max(r 1) select(r < 1, B[0, 0], max(A[r], B[r, 0]))\ntarget sm_90a
      skew T r [k] -> [k // 1]\nskew T r [k] -> [k * 0]",
+    // A stage of what the select reads only in the iterations that the skew adds.
+    "program p\ninput A f32[1]\ninput B f32[1, 2]\nT: output T[i 2] f32 = sum(r 1) select(r >= 0, A[r], B[r, i])
+     target sm_86\nskew T r [i] -> [i]",
     // A register of 16 bits that nothing has written, beside one that counts.
     "program p\noutput C[i 5, j 16] f16 = 0\ntarget sm_89\nsplit j ? 4 -> vo vi\nvectorize vi
      cache_write C C shared -> C_w\nreverse_compute_at C_w vo\nsplit i ? 2 -> io ii\npipeline vo stages=3",

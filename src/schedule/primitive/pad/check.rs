@@ -250,7 +250,10 @@ impl Check<'_> {
         let mut body = dataflow::only(&self.func.body, &|b| b.name == self.block.name);
         let seen = |body: &[Stmt]| {
             let found = region::touched(self.func, body, buffer, touch, &Env::new());
-            let any = found.filter(|found| found.iter().all(|r| r.extent.as_int() != Some(0)));
+            // Where an iterator grows the index may lie before the buffer: the stage has room there.
+            let inside =
+                |(r, i): (&Range, &Index)| grown.iter().any(|g| i.mentions(g.iter)) || r.extent.as_int() != Some(0);
+            let any = found.filter(|found| found.iter().zip(&at).all(inside));
             any.unwrap_or_else(|| vec![Range { min: 0.into(), extent: 0.into() }; at.len()])
         };
         let (touched, mut dims) = (seen(&body), Vec::with_capacity(at.len()));
