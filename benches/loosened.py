@@ -7,7 +7,8 @@
 A check is an `if` whose block returns an error. In the copy its condition ends in `&& crate::loosened::holds(SITE)`, which is
 false for the site that the variable WARPLOOM_LOOSENED names; the sources themselves have no such switch. `make` prints how
 to build the copy's tests; `run` takes their binary. Only sites that the seeds reach say anything: for these the schedules
-must fail (caught), or the check refuses what is right (the second column is then the number of such refusals).
+must fail (caught), or the check refuses what is right (the second column is then the number of such refusals). `cases` takes the
+binaries of the unit tests and of the integration tests: a check whose removal fails none of them has no test.
 """
 import os
 import re

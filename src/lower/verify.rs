@@ -79,7 +79,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A barrier that orders no memory stands where nothing has touched any, or nothing will.
+    /// A relaxed cluster barrier orders no memory accesses, so the kernel has none before it or none after it.
     fn relaxed(&self) -> Result<()> {
         let body = &self.kernel.func.body;
         let (mut all, mut ends) = (0, 0);
@@ -87,7 +87,11 @@ impl Check<'_> {
         for (n, _) in body.iter().enumerate().filter(|(_, s)| is_relaxed(s)) {
             ends += usize::from(!touches(&body[..n]) || !touches(&body[n..]));
         }
-        if all == ends { Ok(()) } else { Err(self.broken("a barrier that orders no memory stands among accesses")) }
+        if all == ends {
+            Ok(())
+        } else {
+            Err(self.broken("a relaxed cluster barrier has memory accesses before and after it"))
+        }
     }
 
     /// A kernel that may begin early waits once, all of it, before it touches any memory.
@@ -151,7 +155,7 @@ impl Check<'_> {
                 result
             }
             Stmt::Sync(s) if self.divergent => {
-                Err(self.broken(format!("synchronisation stands under a condition on the thread: {}", s.reason)))
+                Err(self.broken(format!("synchronisation inside a branch that depends on the thread: {}", s.reason)))
             }
             Stmt::Sync(s) => self.sync(s),
             Stmt::Elect(_) if self.apart || self.elected => {
@@ -165,7 +169,7 @@ impl Check<'_> {
             }
             Stmt::Bulk(copy) => self.bulk(copy, env),
             Stmt::Call(call) if self.apart => {
-                Err(self.broken(format!("{} stands under a condition that tells lanes apart", call.row)))
+                Err(self.broken(format!("{} inside a branch that depends on the lane", call.row)))
             }
             Stmt::Call(call) => call.operands.iter().try_for_each(|o| self.operand(o, env)),
             Stmt::Role(r) => self.role(r, env),

@@ -77,21 +77,16 @@ fn a_turn_passed_on_too_early_is_found() {
 }
 
 #[test]
-fn turns_without_a_role_are_refused() {
-    let text = text().replace("specialize A_s B_s -> load warps=4 regs=40", "");
-    let schedule = Schedule::parse(&text).unwrap();
-    let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();
-    assert_eq!((error.fault(), error.code()), (Fault::Input, "lower.alternate"));
-    assert!(error.message().contains("loop ia"), "{error}");
-}
-
-#[test]
-fn turns_with_a_stage_that_threads_fill_are_refused() {
-    let text = text().replace("specialize A_s B_s", "specialize A_s");
-    let schedule = Schedule::parse(&text).unwrap();
-    let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();
-    assert_eq!((error.fault(), error.code()), (Fault::Input, "lower.alternate"));
-    assert!(error.message().contains("no role fills stage B_s inside"), "{error}");
+fn turns_whose_stages_no_role_fills_are_refused() {
+    for (roles, message) in
+        [("", "loop ia"), ("specialize A_s -> load warps=4 regs=40", "no role fills stage B_s inside")]
+    {
+        let text = text().replace("specialize A_s B_s -> load warps=4 regs=40", roles);
+        let schedule = Schedule::parse(&text).unwrap();
+        let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();
+        assert_eq!((error.fault(), error.code()), (Fault::Input, "lower.alternate"));
+        assert!(error.message().contains(message), "{error}");
+    }
 }
 
 /// The recommended tiles in turns, each width of them, at a size with more tiles than blocks at once.

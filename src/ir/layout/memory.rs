@@ -1,7 +1,7 @@
 //! The layouts of buffers: row-major with the caller's strides or the padding of `storage_align`, or in swizzled panels.
 
 use super::{Coordinate, Digit, Flip, Layout};
-use crate::ir::Buffer;
+use crate::ir::{Buffer, Scope};
 
 impl Layout {
     /// An array with strides in elements of so many bits: from its indices to an offset.
@@ -49,8 +49,8 @@ fn swizzled(shape: &[i64], width: i64, bits: i64) -> Option<Layout> {
     Some(Layout::new(digits).flipped(Flip { of: Coordinate::Offset, from: 10, to: 7, bits: chunks }))
 }
 
-/// The strides in elements of a buffer's dimensions: the caller's, or row-major with `storage_align`'s padding.
-/// `None` where an extent is symbolic or the size overflows.
+/// The strides in elements of a buffer's dimensions: the caller's, or row-major with `storage_align`'s padding, which registers
+/// (`Scope::Local`) do without. `None` where an extent is symbolic or the size overflows.
 pub fn strides(buffer: &Buffer) -> Option<Vec<i64>> {
     if let Some(s) = &buffer.strides {
         return Some(s.clone());
@@ -59,7 +59,7 @@ pub fn strides(buffer: &Buffer) -> Option<Vec<i64>> {
     let mut strides = vec![1i64; shape.len()];
     for d in (0..shape.len()).rev() {
         let mut stride = if d + 1 < shape.len() { strides[d + 1].checked_mul(shape[d + 1])? } else { 1 };
-        if let Some(a) = buffer.storage_align.filter(|a| a.dim == d) {
+        if let Some(a) = buffer.storage_align.filter(|a| a.dim == d && buffer.scope != Scope::Local) {
             // The smallest stride >= the packed one that is `offset` modulo `factor`.
             stride += (a.offset - stride).rem_euclid(a.factor);
         }

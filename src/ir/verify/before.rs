@@ -227,8 +227,8 @@ struct Frame<'a> {
     at: usize,
 }
 
-/// The statements that read a buffer, as far inside as loops write it too, in the order of the text: each with the lists around
-/// it, outermost first.
+/// The statements that read a buffer, in program order, each with the statement lists around it, outermost first. A loop that
+/// only reads the buffer counts as one statement.
 fn readers(body: &[Stmt], buffer: BufferId) -> Vec<(Vec<Frame<'_>>, &Stmt)> {
     fn collect<'a>(list: Frame<'a>, path: &[Frame<'a>], buffer: BufferId, out: &mut Vec<(Vec<Frame<'a>>, &'a Stmt)>) {
         for (at, stmt) in list.body.iter().enumerate().filter(|(_, s)| reads(from_ref(s)).contains(&buffer)) {

@@ -122,8 +122,9 @@ fn undivided(judge: &Judge<'_>, nest: &[Stmt], block: &Block) -> Result<()> {
             func.block_name(block.name),
             show(func, point)
         );
-        wrong(func, "reduction", message, &underlined(buffer, &units))
-            .help("bind loops whose iterations run whole sums: split and fuse those of the reduction apart from them")
+        wrong(func, "reduction", message, &underlined(buffer, &units)).help(
+            "bind only loops whose iterations contain whole reductions: split and fuse reduction loops separately",
+        )
     };
     let decided = all_written(&body, buffer, &units, &[(Touches::Continues, Touches::Writes)]);
     if decided == Written::Proved {

@@ -91,9 +91,9 @@ impl Fragments<'_> {
         }
         if self.one_thread_runs_some(&body) {
             return Err(refused(format!(
-                "the iterations of loop {name} belong to lanes, but a statement inside touches no fragment: one thread runs it"
+                "the iterations of loop {name} belong to lanes, but a statement inside uses no fragment, and one thread executes it"
             ))
-            .help("give it loops of its own"));
+            .help("give that statement loops of its own"));
         }
         let mut inner = env.clone();
         loops.iter().for_each(|l| inner.bind(l.l.var, 0, l.extent - 1));
@@ -111,7 +111,7 @@ impl Fragments<'_> {
         Ok(nested(loops, vec![Stmt::For(For::new(slot, slots, LoopKind::Unrolled, body))]))
     }
 
-    /// Whether a statement of the nest stands under a condition on the lane and touches no fragment.
+    /// Whether the nest has a branch that depends on the lane and uses no fragment: one thread alone is to execute it.
     fn one_thread_runs_some(&self, body: &[Stmt]) -> bool {
         let mut threads = Vec::new();
         self.lane.for_each_var(&mut |v| threads.push(v));

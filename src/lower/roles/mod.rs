@@ -134,8 +134,8 @@ fn own_threads_alone(kernel: &LoweredKernel, id: RoleId, body: &[Stmt]) -> Resul
         .help("compute_at the stage outside the loops that its readers bind, so that it is filled for all of them"))
 }
 
-/// Refuses a stage that touches what the warps without a role write: no mbarrier says when that is there, and registers are of
-/// one thread.
+/// Refuses a role stage that accesses a buffer which the warps without a role write: no mbarrier orders the accesses, and a
+/// register belongs to one thread.
 fn nothing_of_compute(func: &Func, id: RoleId, body: &[Stmt], compute: &[Stmt]) -> Result<()> {
     let touched = [visit::reads(body), visit::writes(body)].concat();
     let Some(buffer) = visit::writes(compute).into_iter().find(|b| touched.contains(b)) else { return Ok(()) };

@@ -3,8 +3,8 @@
 use super::verify;
 use crate::ir::visit::{self, rewrite};
 use crate::ir::{
-    Axis, BulkCopy, Cond, Expr, For, Held, If, Index, LoopKind, Operand, RoleBody, Scope, Stmt, Store, Sync, SyncKind,
-    Way,
+    Axis, BulkCopy, Cond, Elect, Expr, For, Held, If, Index, LoopKind, Operand, RoleBody, Scope, Stmt, Store, Sync,
+    SyncKind, Way,
 };
 use crate::loom::Schedule;
 use crate::lower::{GridDependency, LaunchAxis, LoweredKernel, lower};
@@ -45,37 +45,26 @@ fn replace(kernel: &mut LoweredKernel, f: impl Fn(&Stmt) -> Option<Vec<Stmt>>) {
     });
 }
 
-fn change_store(kernel: &mut LoweredKernel, which: impl Fn(&Store) -> bool, f: impl Fn(&mut Store)) {
-    replace(kernel, |s| match s {
-        Stmt::Store(s) if which(s) => {
-            let mut s = s.clone();
-            f(&mut s);
-            Some(vec![Stmt::Store(s)])
-        }
-        _ => None,
+/// Changes what `part` takes of the first statement that has it.
+fn change<T>(kernel: &mut LoweredKernel, part: impl Fn(&mut Stmt) -> Option<&mut T>, f: impl Fn(&mut T)) {
+    replace(kernel, |s| {
+        let mut s = s.clone();
+        f(part(&mut s)?);
+        Some(vec![s])
     });
+}
+
+fn change_store(kernel: &mut LoweredKernel, which: impl Fn(&Store) -> bool, f: impl Fn(&mut Store)) {
+    change(kernel, |s| if let Stmt::Store(s) = s { Some(s).filter(|s| which(s)) } else { None }, f);
 }
 
 fn change_loop(kernel: &mut LoweredKernel, which: impl Fn(&For) -> bool, f: impl Fn(&mut For)) {
-    replace(kernel, |s| match s {
-        Stmt::For(l) if which(l) => {
-            let mut l = l.clone();
-            f(&mut l);
-            Some(vec![Stmt::For(l)])
-        }
-        _ => None,
-    });
+    change(kernel, |s| if let Stmt::For(l) = s { Some(l).filter(|l| which(l)) } else { None }, f);
 }
 
 fn change_operand(kernel: &mut LoweredKernel, which: impl Fn(&Held) -> bool, f: impl Fn(&mut Operand)) {
-    replace(kernel, |s| match s {
-        Stmt::Call(call) if call.operands.iter().any(|o| which(&o.held)) => {
-            let mut call = call.clone();
-            call.operands.iter_mut().filter(|o| which(&o.held)).for_each(&f);
-            Some(vec![Stmt::Call(call)])
-        }
-        _ => None,
-    });
+    let found = |o: &&mut Operand| which(&o.held);
+    change(kernel, |s| if let Stmt::Call(call) = s { call.operands.iter_mut().find(found) } else { None }, f);
 }
 
 fn change_role(kernel: &mut LoweredKernel, f: impl Fn(&mut RoleBody)) {
@@ -84,14 +73,12 @@ fn change_role(kernel: &mut LoweredKernel, f: impl Fn(&mut RoleBody)) {
 }
 
 fn change_bulk(kernel: &mut LoweredKernel, f: impl Fn(&mut BulkCopy)) {
-    replace(kernel, |s| match s {
-        Stmt::Bulk(copy) if matches!(copy.way, Way::Load { .. }) => {
-            let mut copy = copy.clone();
-            f(&mut copy);
-            Some(vec![Stmt::Bulk(copy)])
-        }
-        _ => None,
-    });
+    let loads = |copy: &&mut BulkCopy| matches!(copy.way, Way::Load { .. });
+    change(kernel, |s| if let Stmt::Bulk(copy) = s { Some(copy).filter(loads) } else { None }, f);
+}
+
+fn change_elect(kernel: &mut LoweredKernel, f: impl Fn(&mut Elect)) {
+    change(kernel, |s| if let Stmt::Elect(e) = s { Some(e) } else { None }, f);
 }
 
 /// The condition that a thread is the first.
@@ -128,7 +115,7 @@ fn buffers_have_their_places() {
 
 #[test]
 fn kernels_begin_and_end_in_order() {
-    breaks(SIMT, "a barrier that orders no memory stands among accesses", |k| {
+    breaks(SIMT, "a relaxed cluster barrier has memory accesses before and after it", |k| {
         replace(k, |s| {
             let Stmt::Sync(sync) = s else { return None };
             Some(vec![Stmt::Sync(Sync { kind: SyncKind::ClusterRelaxed, ..sync.clone() })])
@@ -154,37 +141,16 @@ fn statements_stand_where_their_threads_come() {
             vec![Index::Int(0)],
             Expr::load(k.func.params[0], vec![Index::Int(0)]),
         ));
-        replace(k, |s| match s {
-            Stmt::Elect(e) => {
-                let mut e = e.clone();
-                e.body.push(store.clone());
-                Some(vec![Stmt::Elect(e)])
-            }
-            _ => None,
-        });
+        change_elect(k, |e| e.body.push(store.clone()));
     });
     breaks(SIMT, "is more than a label", |k| {
-        replace(k, |s| match s {
-            Stmt::Block(b) => {
-                let mut b = b.clone();
-                b.init = Some(Vec::new());
-                Some(vec![Stmt::Block(b)])
-            }
-            _ => None,
-        });
+        change(k, |s| if let Stmt::Block(b) = s { Some(b) } else { None }, |b| b.init = Some(Vec::new()));
     });
-    breaks(SIMT, "synchronisation stands under a condition on the thread", |k| under_first_thread(k, is_barrier));
+    breaks(SIMT, "synchronisation inside a branch that depends on the thread", |k| under_first_thread(k, is_barrier));
     breaks(ROLES, "a thread is elected where not all lanes of its warp come", |k| {
-        replace(k, |s| match s {
-            Stmt::Elect(e) => {
-                let mut e = e.clone();
-                e.body = vec![s.clone()];
-                Some(vec![Stmt::Elect(e)])
-            }
-            _ => None,
-        });
+        change_elect(k, |e| e.body = vec![Stmt::Elect(e.clone())]);
     });
-    breaks(MMA, "stands under a condition that tells lanes apart", |k| {
+    breaks(MMA, "inside a branch that depends on the lane", |k| {
         under_first_thread(k, |s| matches!(s, Stmt::Call(_)));
     });
 }

@@ -1,9 +1,9 @@
 //! Control flow: basic blocks, immediate post-dominators, and the groups of lanes that run together.
 //!
 //! Lanes that a branch parts run as two groups until both reach the immediate post-dominator of the branch, or end. Which
-//! group runs next is free: lanes of a warp are ordered by barriers alone. Paths that end in `exit` or `trap` do not move the
-//! place where lanes meet: LLVM writes `exit` where no lane comes (the default of a switch over a lane's number, say), and
-//! nobody waits for lanes that have ended.
+//! group runs next is free: lanes of a warp are ordered by barriers alone. Post-dominators leave out paths that
+//! end in `exit` or `trap`: a lane that has exited does not take part in reconvergence. LLVM emits such paths for code that no
+//! lane executes, for example the default case of a switch over threadIdx.
 
 use super::inst::{Inst, Operand};
 use super::warp::Warp;

@@ -44,8 +44,8 @@ pub static PRIMITIVE: Primitive = Primitive {
          BLOCK by itself; BLOCK has no predicate",
         "BLOCK alone writes its output, one element an iteration: at once, or as a sum, product, minimum or maximum from \
          its neutral constant",
-        "BLOCK reads and writes at the plain iterator wherever one that L runs occurs, and inside its buffers in the \
-         iterations that it gains",
+        "BLOCK reads and writes at the plain iterator wherever one that L runs occurs, and in bounds in the added \
+         iterations",
         "where a reduce iterator leaves its old domain, the term is the neutral element",
         "operands are written before the root's nest that holds BLOCK and its output is read behind it, each writer \
          filling a box without holes",
@@ -61,7 +61,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let plan = check.all(args.get_multiples("multiples")?)?;
     let made = names(func, &plan, "pad", &args.names)?;
     let names = made.iter().map(|m| m.stage.clone()).chain(made.iter().flat_map(|m| m.loops.clone())).collect();
-    Ok(Applied { func: check.inside(rewrite(func.clone(), block.name, &plan, &made))?, names })
+    Ok(Applied { func: check.in_bounds(rewrite(func.clone(), block.name, &plan, &made))?, names })
 }
 
 /// Names of the stages, by default those of their buffers with an end, and of their loops.
@@ -199,7 +199,7 @@ mod tests {
         let mut func = program(GEMM);
         let body = std::mem::take(&mut func.body);
         func.body = vec![Stmt::If(If { cond: Cond::TRUE, body })];
-        refuses_on(&func, "pad C i=4", "pad.7", "C stands under a condition");
+        refuses_on(&func, "pad C i=4", "pad.7", "C is inside a conditional");
     }
 
     #[test]

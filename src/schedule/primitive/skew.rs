@@ -50,7 +50,7 @@ pub static PRIMITIVE: Primitive = Primitive {
          BLOCK by itself; BLOCK has no predicate",
         "BLOCK alone writes its output, as a sum, product, minimum or maximum from its neutral constant, and LOOP's \
          iterator is one that it combines over",
-        "BLOCK reads at the plain iterator wherever it occurs, and inside its operands in the iterations that it gains",
+        "BLOCK reads at the plain iterator wherever it occurs, and in bounds in the added iterations",
         "where the iterator leaves its old domain, the term is the neutral element",
         "operands are written before the root's nest that holds BLOCK, each writer filling a box without holes",
         "BLOCK stands under nothing but loops, none of them tensorized",
@@ -86,7 +86,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     }
     let made = names(func, &plan, "skew", &args.names)?;
     let names = made.iter().map(|m| m.stage.clone()).chain(made.iter().flat_map(|m| m.loops.clone())).collect();
-    Ok(Applied { func: check.inside(rewrite(func.clone(), block, &plan, &shift, &made))?, names })
+    Ok(Applied { func: check.in_bounds(rewrite(func.clone(), block, &plan, &shift, &made))?, names })
 }
 
 /// Requirements 8 and 9.

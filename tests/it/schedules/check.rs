@@ -218,9 +218,6 @@ const KNOWN_IN_LOWERING: [&str; 19] = [
     "admit.row",
 ];
 
-/// What code generation refuses for its size: statements, and registers of a thread.
-pub const TOO_LARGE: [&str; 2] = ["codegen.size", "codegen.registers"];
-
 /// An error that no step may end in.
 fn is_wrong(e: &Error) -> bool {
     e.fault() == Fault::Bug || e.code().starts_with("verify.") || e.code().starts_with("step.")
@@ -465,7 +462,7 @@ fn real(schedule: &Schedule, lowered: &Lowered, tally: &mut Tally) -> Result<(),
 
 fn code(schedule: &Schedule, lowered: &Lowered, tools: &[Ptxas], tally: &mut Tally) -> Result<(), Failure> {
     let kernels = match warploom::codegen::compile(lowered, &schedule.target) {
-        Err(e) if TOO_LARGE.contains(&e.code()) => return end(tally, e.code()),
+        Err(e) if e.code() == "codegen.size" => return end(tally, e.code()),
         made => made.map_err(|e| broken("codegen", &e))?,
     };
     let certificate = certify(lowered, &schedule.target).compiled(&kernels);

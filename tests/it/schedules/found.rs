@@ -47,6 +47,9 @@ const FOUND: &[&str] = &[
     // A stage of what the select reads only in the iterations that the skew adds.
     "program p\ninput A f32[1]\ninput B f32[1, 2]\nT: output T[i 2] f32 = sum(r 1) select(r >= 0, A[r], B[r, i])
      target sm_86\nskew T r [i] -> [i]",
+    // Registers have no rows to keep apart.
+    "program p\ninput A f32[2]\nT: output T[i 32, j 2] f32 = A[j]*2\ntarget sm_90a
+     cache_write T T local -> T_w\nreverse_compute_at T_w j\nstorage_align T_w 0 4096 0",
     // A register of 16 bits that nothing has written, beside one that counts.
     "program p\noutput C[i 5, j 16] f16 = 0\ntarget sm_89\nsplit j ? 4 -> vo vi\nvectorize vi
      cache_write C C shared -> C_w\nreverse_compute_at C_w vo\nsplit i ? 2 -> io ii\npipeline vo stages=3",

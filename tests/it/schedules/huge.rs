@@ -12,7 +12,7 @@ use warploom::Fault;
 use warploom::ir::region::{Range, Touch, touched};
 use warploom::ir::simplify::Env;
 use warploom::ir::verify::verify;
-use warploom::ir::{BufferId, Func};
+use warploom::ir::{BufferId, Func, layout};
 use warploom::loom::Schedule;
 use warploom::lower::lower;
 use warploom::schedule::complete;
@@ -63,14 +63,12 @@ fn moved(text: &str, from: i64, to: i64) -> String {
     out
 }
 
-/// Whether the last element that a program may touch of a parameter lies 2^32 elements and more behind its first one.
+/// Whether the elements of a parameter that a program accesses may lie 2^32 elements or more apart.
 fn is_touched_beyond(func: &Func, id: BufferId) -> bool {
     let Some(ranges) = touched(func, &func.body, id, Touch::Both, &Env::new()) else { return false };
-    let buffer = func.buffer(id);
-    let packed = |dim: usize| buffer.shape[dim + 1..].iter().map(|e| e.as_int().unwrap_or(1)).product::<i64>();
-    let stride = |dim: usize| buffer.strides.as_ref().map_or_else(|| packed(dim), |s| s[dim]);
+    let Some(strides) = layout::strides(func.buffer(id)) else { return false };
     let between = |r: &Range| Some(r.extent.as_int()? - 1).filter(|_| r.min.as_int().is_some());
-    let far = ranges.iter().enumerate().map(|(dim, r)| between(r).unwrap_or(0).saturating_mul(stride(dim)));
+    let far = ranges.iter().zip(strides).map(|(r, stride)| between(r).unwrap_or(0).saturating_mul(stride));
     far.fold(0, i64::saturating_add) >= 1 << 32
 }
 

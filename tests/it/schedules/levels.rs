@@ -1,7 +1,7 @@
 //! The levels of a program on the same inputs: the text by the second evaluator, the naive and the scheduled program, the
 //! kernels, in integer mode and exactly on small integers.
 
-use super::check::{Failure, TOO_LARGE, broken, failure};
+use super::check::{Failure, broken, failure};
 use crate::oracle::{self, Exact, Integers, Unknown};
 use warploom::ir::Func;
 use warploom::loom::Schedule;
@@ -114,7 +114,7 @@ pub fn ptx(schedule: &Schedule, lowered: &Lowered, oracle: &Oracle, limits: Limi
     let kernels = match warploom::codegen::compile(lowered, &schedule.target) {
         Err(e) if e.fault() == Fault::Chip => return Ok("the PTX: refused for the chip"),
         // Unrolled loops are written out there.
-        Err(e) if TOO_LARGE.contains(&e.code()) => return Ok("the PTX: too large for code generation"),
+        Err(e) if e.code() == "codegen.size" => return Ok("the PTX: too many statements"),
         made => made.map_err(|e| broken("codegen", &e))?,
     };
     let before = oracle.exact_arguments().map_err(|e| broken("ptx", &e))?;

@@ -15,7 +15,6 @@ pub struct View<'f> {
 }
 
 /// Steps that were drawn.
-#[derive(Default)]
 pub struct Drawn {
     /// A few that belong together (`groups` holds those of several), as text; none where the program has nothing to choose from.
     pub steps: Vec<String>,
@@ -181,7 +180,7 @@ impl<'f> View<'f> {
         self.blocks.iter().filter(|b| visit::writes(&b.body).contains(&buffer)).count()
     }
 
-    pub fn readers(&self, buffer: BufferId) -> Vec<&'f Block> {
+    fn readers(&self, buffer: BufferId) -> Vec<&'f Block> {
         let reads = |b: &&Block| visit::reads(&b.body).contains(&buffer) && !visit::writes(&b.body).contains(&buffer);
         self.blocks.iter().copied().filter(reads).collect()
     }

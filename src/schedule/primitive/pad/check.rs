@@ -95,11 +95,11 @@ impl Check<'_> {
         Ok(Plan { grown, reads, output: crop, combination, root })
     }
 
-    /// The program made, in which BLOCK's indices stay inside its buffers: requirement 4.
-    pub fn inside(&self, made: Func) -> Result<Func> {
+    /// The rewritten program; refuses one in which BLOCK indexes a buffer out of bounds: requirement 4.
+    pub fn in_bounds(&self, made: Func) -> Result<Func> {
         match verify::well_formed(&made) {
             Err(e) if e.code() == "verify.bounds" => {
-                Err(self.no(4, format!("in the iterations that {} gains, {}", self.name(), e.message())))
+                Err(self.no(4, format!("in the added iterations of {}, {}", self.name(), e.message())))
             }
             _ => Ok(made),
         }
@@ -127,7 +127,7 @@ impl Check<'_> {
     fn around(&self) -> Result<Vec<&For>> {
         let name = self.name();
         if dataflow::spot_of_block(self.func, self.block.name).is_none() {
-            return Err(self.no(7, format!("{name} stands under a condition")));
+            return Err(self.no(7, format!("{name} is inside a conditional")));
         }
         let around = visit::loops_around(&self.func.body, self.block.name).unwrap_or_default();
         match around.iter().find(|l| l.tensorize.is_some()) {
@@ -214,7 +214,7 @@ impl Check<'_> {
             for at in dataflow::reads_at(self.block, buffer) {
                 let access = self.access(grown, buffer, at, "reads")?;
                 let fresh = out.iter().all(|a| a.buffer != buffer || a.at != access.at);
-                // What a condition reaches in the grown domain of a buffer that the program computes may not be written.
+                // The added iterations may read elements of a computed buffer that no statement writes.
                 let computed = !dataflow::writers(self.func, buffer).is_empty();
                 if fresh && access.dims.iter().any(|d| d.grown.is_some() || computed && d.read != d.range) {
                     out.push(access);
@@ -250,11 +250,11 @@ impl Check<'_> {
         let mut body = dataflow::only(&self.func.body, &|b| b.name == self.block.name);
         let seen = |body: &[Stmt]| {
             let found = region::touched(self.func, body, buffer, touch, &Env::new());
-            // Where an iterator grows the index may lie before the buffer: the stage has room there.
-            let inside =
+            // An index over a grown iterator may be negative; the stage has elements for it.
+            let reads =
                 |(r, i): (&Range, &Index)| grown.iter().any(|g| i.mentions(g.iter)) || r.extent.as_int() != Some(0);
-            let any = found.filter(|found| found.iter().zip(&at).all(inside));
-            any.unwrap_or_else(|| vec![Range { min: 0.into(), extent: 0.into() }; at.len()])
+            let read = found.filter(|found| found.iter().zip(&at).all(reads));
+            read.unwrap_or_else(|| vec![Range { min: 0.into(), extent: 0.into() }; at.len()])
         };
         let (touched, mut dims) = (seen(&body), Vec::with_capacity(at.len()));
         // Where a select compares iterators, one that grows lets others reach further, behind its old domain and before it.
@@ -272,7 +272,7 @@ impl Check<'_> {
             let goes_on = |g: &Grown| dataflow::written_to(self.func, buffer, dims.len()) >= Some(g.to);
             let ends = grown.is_some_and(|g| g.kind == IterKind::Reduce || !goes_on(g));
             let (range, read) = match (ends || touch == Touch::Writes, grown) {
-                (true, Some(g)) => (touched.clone(), inside(touched, g.from)),
+                (true, Some(g)) => (touched.clone(), up_to(touched, g.from)),
                 (true, None) => (touched.clone(), touched),
                 (false, Some(_)) => (reached.clone(), reached),
                 (false, None) => (reached, touched),
@@ -283,7 +283,7 @@ impl Check<'_> {
             }
             dims.push(Dim { range, read, grown: grown.copied() });
         }
-        // A stage of what no select ever reads sweeps one element, for which the fill is stored.
+        // An operand that no iteration reads has an empty range. Its stage has one element, which holds the fill value.
         if dims.iter().any(|d| d.grown.is_some() || d.read != d.range) {
             for range in dims.iter_mut().map(|d| &mut d.range).filter(|r| r.extent.as_int() == Some(0)) {
                 *range = Range { min: 0.into(), extent: 1.into() };
@@ -347,9 +347,8 @@ impl Check<'_> {
     }
 }
 
-/// What of a range an iterator with values from 0 to `end` reaches. The range covers all reads of a buffer, which other indices
-/// may extend.
-fn inside(range: Range, end: i64) -> Range {
+/// The part of a range in 0..`end`. The range covers all reads of a buffer, also those by other indices.
+fn up_to(range: Range, end: i64) -> Range {
     let ends = range.min.as_int().zip(range.extent.as_int()).and_then(|(min, n)| Some((min, min.checked_add(n)?)));
     let (min, last) = ends.map_or((0, end), |(min, last)| (min.clamp(0, end), last.clamp(0, end)));
     Range { min: Index::Int(min), extent: Index::Int((last - min).max(0)) }
