@@ -1,13 +1,15 @@
 //! Recommended schedules of random products: each lowers for its chip, and ptxas keeps all of it in registers.
 //!
 //! 40 products of all types, layouts and chips are drawn a run, by a seed that the commit gives and the output shows.
-//! `WARPLOOM_RECOMMENDED=1000` draws so many, and `WARPLOOM_RECOMMENDED_SEED=7` takes that seed. `WARPLOOM_ALL=1` tries every
-//! types on every layout and chip at [`SIZES`] instead and writes what it counted to `target/tmp/recommended.txt`.
+//! `WARPLOOM_RECOMMENDED=1000` draws so many, and `WARPLOOM_RECOMMENDED_SEED=7` takes that seed. `WARPLOOM_ALL=0..11000` tries
+//! instead these rows of a table of all types, layouts, chips and [`SIZES`] (as many as there are), and adds what it counted to
+//! `target/tmp/recommended.txt`.
 
 use super::gemms::{TYPES, Types};
 use super::ptxas;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::Write;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -195,14 +197,15 @@ fn report(cases: usize, faults: &BTreeMap<String, Vec<String>>, times: &[Duratio
 
 #[test]
 fn what_is_recommended_lowers_and_stays_in_registers() {
-    let whole = std::env::var_os("WARPLOOM_ALL").is_some();
-    let cases: Vec<Case> = match whole {
-        true => {
-            let rows = types().into_iter().flat_map(|t| Layout::ALL.map(|l| (t, l)));
-            let rows = rows.flat_map(|(t, l)| Target::ALL.map(|target| (t, l, target)));
-            rows.flat_map(|(t, l, target)| SIZES.map(|size| case(t, l, target, size, None))).collect()
+    let rows = crate::schedules::numbers("all");
+    let cases: Vec<Case> = match &rows {
+        Some(rows) => {
+            let all = types().into_iter().flat_map(|t| Layout::ALL.map(|l| (t, l)));
+            let all = all.flat_map(|(t, l)| Target::ALL.map(|target| (t, l, target)));
+            let all = all.flat_map(|(t, l, target)| SIZES.map(|size| case(t, l, target, size, None)));
+            all.take(rows.end as usize).skip(rows.start as usize).collect()
         }
-        false => {
+        None => {
             let seed = seed();
             let drawn = std::env::var("WARPLOOM_RECOMMENDED").ok().and_then(|n| n.parse().ok()).unwrap_or(DRAWN);
             println!("seed {seed}");
@@ -210,11 +213,13 @@ fn what_is_recommended_lowers_and_stays_in_registers() {
             (0..drawn).map(|_| draw(&mut random)).collect()
         }
     };
-    let (faults, times) = judge(&cases, ASSEMBLED[usize::from(whole)]);
+    let (faults, times) = judge(&cases, ASSEMBLED[usize::from(rows.is_some())]);
     let report = report(cases.len(), &faults, &times);
     println!("{report}");
-    if whole {
-        std::fs::write(concat!(env!("CARGO_TARGET_TMPDIR"), "/recommended.txt"), &report).unwrap();
+    if let Some(rows) = rows {
+        let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/recommended.txt");
+        let mut log = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+        write!(log, "{rows:?}: {report}").unwrap();
     }
     assert!(faults.is_empty(), "{report}");
 }

@@ -54,8 +54,8 @@ const ENOUGH: usize = 12;
 /// The log is written after so many.
 const CHUNK: u64 = 500;
 
-/// The seeds that a variable names: `17`, as many as that from 0 on, or `3..17`.
-fn seeds(variable: &str) -> Option<Range<u64>> {
+/// The numbers that a variable names: `17`, as many as that from 0 on, or `3..17`.
+pub fn numbers(variable: &str) -> Option<Range<u64>> {
     let variable = format!("WARPLOOM_{}", variable.to_uppercase());
     let text = std::env::var(&variable).ok()?;
     let number = |t: &str| t.parse().unwrap_or_else(|_| panic!("{variable}={text}: write N or FROM..TO"));
@@ -156,14 +156,14 @@ fn record(generator: Generator, seeds: Range<u64>) -> (Tally, Vec<String>) {
 
 /// The schedule of one seed, those of a long run, or so many on so many threads, every `assembled`-th through ptxas.
 fn keeps_every_promise(generator: Generator, first: u64, usual: u64, threads: usize, every: Every) -> Tally {
-    let one = seeds(generator.name).map(|s| s.end);
+    let one = numbers(generator.name).map(|s| s.end);
     if let Some(seed) = one {
         let mut case = Case::default();
         (generator.draw)(&mut Source::seeded(seed), &mut Tally::default(), &mut case);
         eprintln!("{case}");
     }
     let tools = Ptxas::find(None).unwrap_or_default();
-    let (tally, failures) = match (one, seeds(&format!("{}s", generator.name))) {
+    let (tally, failures) = match (one, numbers(&format!("{}s", generator.name))) {
         (Some(seed), _) => tries(generator, seed..seed + 1, 1, Every { ptx: 1, assembled: 1 }, &tools),
         (None, Some(seeds)) => record(generator, seeds),
         (None, None) => tries(generator, first..first + usual, threads, every, &tools),
