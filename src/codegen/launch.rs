@@ -49,7 +49,7 @@ impl<'c> Body<'c, '_, '_> {
     /// Takes the number of the warp from its first lane, so that ptxas knows it to be the same for all.
     fn number_warps(&mut self) -> Result<()> {
         let kernel = self.kernel;
-        let alone = |l: &&LaunchAxis| !l.axis.is_block_level() && kernel.block().iter().product::<u32>() == l.extent;
+        let alone = |l: &&LaunchAxis| !l.axis.is_block_level() && kernel.threads() == l.extent;
         let Some(axis) = kernel.launch.iter().find(alone).filter(|l| l.extent > 32) else { return Ok(()) };
         let roles = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(_)));
         if !roles && !kernel.instructions().iter().any(|row| row.level == Level::Warpgroup) {

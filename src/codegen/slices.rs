@@ -74,8 +74,7 @@ impl<'c> Body<'c, '_, '_> {
     /// Gives registers up, or takes what others gave up.
     fn set_registers(&self, r: &RoleBody) -> Result<()> {
         let Some(wanted) = r.regs else { return Ok(()) };
-        let threads: u32 = self.kernel.block().iter().product();
-        let entry = REGISTERS / threads.max(1) / 8 * 8;
+        let entry = REGISTERS / self.kernel.threads().max(1) / 8 * 8;
         let way = if wanted > entry { "inc" } else { "dec" };
         let name = format!("llvm.nvvm.setmaxnreg.{way}.sync.aligned.u32");
         self.b.effect(&name, &[self.b.int(32, wanted.into()).into()])

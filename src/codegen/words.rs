@@ -7,13 +7,10 @@
 use super::body::Body;
 use super::builder::{Type, Value, vector_of};
 use super::session::bug;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::{Buffer, BufferId, Held, Stmt, visit};
 use inkwell::values::PointerValue;
 use std::collections::HashSet;
-
-/// Elements of a local buffer: far more than a thread has registers.
-const MOST_REGISTERS: i64 = 4096;
 
 /// The slots of a local buffer.
 #[derive(Debug, Clone)]
@@ -60,14 +57,9 @@ impl<'c> Words<'c> {
     }
 }
 
-/// How many elements a local buffer has, which a thread must be able to hold.
+/// How many elements a local buffer has.
 pub fn local_elements(buffer: &Buffer) -> Result<i64> {
-    let elements = buffer.elements().ok_or_else(|| bug(format!("{} has no constant size", buffer.name)))?;
-    if elements <= MOST_REGISTERS {
-        return Ok(elements);
-    }
-    let message = format!("local buffer {} has {elements} elements; a thread has 255 registers", buffer.name);
-    Err(Error::input("codegen.registers", message).help("use smaller tiles"))
+    buffer.elements().ok_or_else(|| bug(format!("{} has no constant size", buffer.name)))
 }
 
 /// The local buffers that instructions hold in registers.

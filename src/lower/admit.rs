@@ -307,14 +307,12 @@ fn slices(kernel: &LoweredKernel) -> Result<()> {
         .help("let one role run several stages: specialize S T -> load warps=.."))
 }
 
-/// Refuses a kernel that is over a limit of the chip.
-pub fn admit_kernel(kernel: &LoweredKernel, target: &Target) -> Result<()> {
-    bytes_written(kernel)?;
-    slices(kernel)?;
+/// Refuses a block with more threads than the chip allows.
+pub fn admit_block(kernel: &LoweredKernel, target: &Target) -> Result<()> {
     let limits = &target.limits;
-    let (block, grid) = (kernel.block(), kernel.grid());
-    let threads: u64 = block.iter().map(|&n| u64::from(n)).product();
-    if threads > u64::from(limits.threads) {
+    let block = kernel.block();
+    let threads = block.iter().fold(1u128, |n, extent| n * u128::from(*extent));
+    if threads > u128::from(limits.threads) {
         return Err(over(
             kernel,
             "threads",
@@ -331,6 +329,38 @@ pub fn admit_kernel(kernel: &LoweredKernel, target: &Target) -> Result<()> {
                 format!("threadIdx.{axis} has extent {}; {} allows {}", block[d], target.name, limits.block_dims[d]),
             ));
         }
+    }
+    Ok(())
+}
+
+/// Elements of a local buffer up to which its kernel is compiled: many times what the registers of a thread hold.
+const MOST_LOCAL: i64 = 4096;
+
+/// Refuses local buffers that are far from what a thread can hold.
+fn registers(kernel: &LoweredKernel) -> Result<()> {
+    let body = &kernel.func.body;
+    let mut used = visit::writes(body);
+    used.extend(visit::reads(body));
+    let local = used.into_iter().filter(|b| kernel.func.buffer(*b).scope == Scope::Local);
+    let size = |b: BufferId| kernel.func.buffer(b).elements().unwrap_or(i64::MAX);
+    let Some(large) = local.into_iter().find(|b| size(*b) > MOST_LOCAL) else { return Ok(()) };
+    let message = format!(
+        "local buffer {} has {} elements; {MOST_LOCAL} are allowed, and a thread has 255 registers",
+        kernel.func.buffer(large).name,
+        size(large)
+    );
+    Err(over(kernel, "registers", message).help("use smaller tiles"))
+}
+
+/// Refuses a kernel that is over a limit of the chip.
+pub fn admit_kernel(kernel: &LoweredKernel, target: &Target) -> Result<()> {
+    admit_block(kernel, target)?;
+    registers(kernel)?;
+    bytes_written(kernel)?;
+    slices(kernel)?;
+    let (limits, grid) = (&target.limits, kernel.grid());
+    for d in 0..3 {
+        let axis = ["x", "y", "z"][d];
         if u64::from(grid[d]) > limits.grid_dims[d] {
             return Err(over(
                 kernel,

@@ -238,6 +238,16 @@ impl LoweredKernel {
         [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ].map(|a| self.extent(a))
     }
 
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        self.block().iter().fold(1, |n, extent| n.saturating_mul(*extent))
+    }
+
+    /// Warps of a block, the last one perhaps in part.
+    pub fn warps(&self) -> u32 {
+        self.threads().div_ceil(LANES as u32)
+    }
+
     /// The extent of a hardware axis, 1 if it does not occur.
     pub fn extent(&self, axis: Axis) -> u32 {
         self.launch.iter().find(|l| l.axis == axis).map_or(1, |l| l.extent)

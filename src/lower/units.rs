@@ -50,7 +50,7 @@ pub fn warps_to_threads(func: &Func, found: &mut Found) -> Result<()> {
         found.push((Axis::ThreadX, n.saturating_mul(LANES as u32), name));
         return Ok(());
     }
-    let threads: u64 = axes.into_iter().filter_map(extent).product();
+    let threads = axes.into_iter().filter_map(extent).fold(1u64, u64::saturating_mul);
     if !threads.is_multiple_of(LANES as u64) {
         let message = format!("warps work together in a kernel of {threads} threads a block, no multiple of 32");
         return Err(Error::input("lower.warps", message).help(
@@ -226,7 +226,9 @@ impl Find<'_> {
                 Stmt::For(l) => {
                     inside |= l.tensorize.is_some();
                     if let LoopKind::Bound(axis) = l.kind {
-                        self.around.extend(l.defines().into_iter().map(|(var, _)| (axis, var)));
+                        // A loop of a single iteration tells nothing apart.
+                        let several = l.defines().into_iter().filter(|(_, extent)| extent.as_int() != Some(1));
+                        self.around.extend(several.map(|(var, _)| (axis, var)));
                     }
                 }
                 Stmt::Block(b) => {

@@ -198,8 +198,8 @@ impl Check<'_> {
             _ => None,
         };
         let roles: Vec<(u32, Option<u32>)> = self.kernel.func.body.iter().filter_map(role).collect();
-        let threads: u64 = self.kernel.block().iter().map(|n| u64::from(*n)).product();
-        if !roles.is_empty() && u64::from(self.warps) * units::LANES as u64 != threads {
+        let threads = self.kernel.threads();
+        if !roles.is_empty() && self.warps.saturating_mul(units::LANES as u32) != threads {
             return Err(self.broken(format!("the roles have {} warps of a block of {threads} threads", self.warps)));
         }
         if roles.iter().all(|(_, regs)| regs.is_none()) {

@@ -267,8 +267,8 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
             }
         });
     }
-    let threads: u64 = kernel.block().iter().map(|n| u64::from(*n)).product();
-    if locals * threads.div_ceil(LANES as u64) * 256 > options.limits.bytes || threads == 0 || threads > 1024 {
+    let (threads, warps) = (kernel.threads(), kernel.warps());
+    if locals * u64::from(warps) * 256 > options.limits.bytes || threads == 0 || threads > 1024 {
         return Err(Error::input("machine.limit", "a block has no or too many threads, or too much local memory"));
     }
     let launch = kernel.launch.iter().map(|l| (l.axis, l.var, i64::from(l.extent))).collect();
@@ -282,7 +282,7 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
     let ordered = kernel.func.buffers.iter().enumerate().map(ordered).collect();
     // A single thread runs in sequence. (Its local buffers are one lane's, so lanes could not share them.)
     let lanes = fast && threads == 1 && locals == 0 && !needs_clocks(kernel);
-    let (ring, warps) = (options.mode == Mode::Ring, threads.div_ceil(LANES as u64) as u32);
+    let ring = options.mode == Mode::Ring;
     let plan = Plan {
         places,
         ring,
@@ -324,9 +324,8 @@ fn run_kernel(kernel: &LoweredKernel, code: &Code, locals: usize, world: &mut Wo
     let units = u64::from(kernel.shared_bytes) * 8 / u64::from(unit);
     let mut shared = Memory::poisoned(units as usize, unit, options.mode == Mode::Ring)?;
     let cluster = kernel.cluster().max(1);
-    let threads: u64 = kernel.block().iter().map(|n| u64::from(*n)).product();
     let of_warp = (u64::from(code.registers) + u64::from(code.vectors) + locals as u64) * (8 * LANES as u64);
-    if of_warp.saturating_mul(threads.div_ceil(LANES as u64)).saturating_mul(cluster.into()) > options.limits.bytes {
+    if of_warp.saturating_mul(kernel.warps().into()).saturating_mul(cluster.into()) > options.limits.bytes {
         return Err(Error::input(
             "machine.limit",
             "the threads of a cluster need more memory than the machine was allowed",

@@ -40,9 +40,8 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     let turns = kernel.turns().into_iter().map(|(v, _)| v).collect();
     let body = std::mem::take(&mut kernel.func.body);
     let loops: Vec<Var> = visit::loops(&body).iter().map(|l| l.var).collect();
-    let threads: u32 = kernel.block().iter().product();
     let cluster = kernel.launch.iter().find(|l| l.axis == Axis::Cluster && l.extent > 1).copied();
-    let warps = threads.div_ceil(units::LANES as u32);
+    let warps = kernel.warps();
     let (env, derived, launch) = (kernel.env(), kernel.derived.clone(), kernel.launch.clone());
     let mut pass = Pass {
         func: &mut kernel.func,

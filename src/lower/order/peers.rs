@@ -31,7 +31,7 @@ pub fn meet_last(body: &[Stmt]) -> bool {
 
 /// Whether each block waits for all of it: for every phase of each mbarrier that others arrive at, or load for.
 pub fn are_awaited(kernel: &LoweredKernel) -> bool {
-    let warps = kernel.block().iter().product::<u32>().div_ceil(units::LANES as u32);
+    let warps = kernel.warps();
     let mut followed =
         Followed { cluster: kernel.cluster(), warps, values: HashMap::new(), slots: BTreeMap::new(), left: FOLLOWED };
     if followed.list(&kernel.func.body, None).is_none() {

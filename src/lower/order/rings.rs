@@ -17,7 +17,7 @@
 //! waits for that end, before anything of it touches global memory. At the end the threads that have stored wait until their
 //! stores have read: the block's shared memory is then another's. Where others of the cluster may still reach it (`peers`), all meet.
 
-use super::super::{GridDependency, LoweredKernel, bulk, pipeline, units};
+use super::super::{GridDependency, LoweredKernel, bulk, pipeline};
 use super::peers;
 use crate::error::{Error, Result};
 use crate::ir::{Axis, BufferId, Cond, Elect, Func, Index, Slot, Stmt, Sync, SyncKind, Way, visit};
@@ -47,8 +47,7 @@ pub fn put_in(kernel: &mut LoweredKernel) -> Result<()> {
 
 /// Sets the mbarriers at the start, and ends the stores at the end.
 pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
-    let threads: u32 = kernel.block().iter().product();
-    let warps = threads.div_ceil(units::LANES as u32);
+    let warps = kernel.warps();
     let fetched = fetched(kernel);
     if kernel.l2_prefetch && fetched.is_empty() {
         let message =

@@ -73,9 +73,8 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     if roles.is_empty() {
         return Ok(());
     }
-    let threads: u64 = kernel.block().iter().map(|n| u64::from(*n)).product();
-    let warps = u32::try_from(threads / units::LANES as u64).unwrap_or(u32::MAX);
-    if !threads.is_multiple_of(units::LANES as u64) {
+    let (threads, warps) = (kernel.threads(), kernel.warps());
+    if !threads.is_multiple_of(units::LANES as u32) {
         let message = format!("what no role took runs on {threads} threads, which are no whole warps");
         return Err(
             Error::input("lower.role", message).help("bind loops to threadIdx whose extents come to whole warps")

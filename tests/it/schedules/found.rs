@@ -47,6 +47,14 @@ const FOUND: &[&str] = &[
     // A stage of what the select reads only in the iterations that the skew adds.
     "program p\ninput A f32[1]\ninput B f32[1, 2]\nT: output T[i 2] f32 = sum(r 1) select(r >= 0, A[r], B[r, i])
      target sm_86\nskew T r [i] -> [i]",
+    // Lanes run together what is inside a thread loop of one iteration.
+    "batched_gemm 1x16x16x16 f16>f32>f32 NN\ntarget sm_70\nbind b threadIdx.y\ncache_write C C fragment -> acc
+     reverse_compute_at acc b -> o0 o1\ntensorize o0 wmma.store.d.row.m16n16k16.f32
+     cache_read C A shared -> A_s\ncompute_at A_s b -> a0 a1\nfuse a0 a1 -> a\nsplit a ? 32 -> ao at
+     bind at threadIdx.x\ncache_read C B shared -> B_s\ncompute_at B_s b\ncache_read C A_s fragment -> A_f
+     tensorize A_f_1 wmma.load.a.row.m16n16k16.f16\ncache_read C B_s fragment -> B_f
+     tensorize B_f_1 wmma.load.b.row.m16n16k16.f16\ndecompose_reduction C i -> zero
+     tensorize i wmma.mma.row.row.m16n16k16.f32.f16.f16",
     // Registers have no rows to keep apart.
     "program p\ninput A f32[2]\nT: output T[i 32, j 2] f32 = A[j]*2\ntarget sm_90a
      cache_write T T local -> T_w\nreverse_compute_at T_w j\nstorage_align T_w 0 4096 0",
