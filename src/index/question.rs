@@ -255,20 +255,37 @@ impl Question {
         if let Some((inner, n)) = self.remainder_of(a).filter(|(_, n)| n % by == 0) {
             return self.quotient_of(a, &inner, n, by);
         }
-        let meaning = Meaning::Quotient(a.clone(), by);
-        let remainder = Meaning::Remainder(a.clone(), by);
-        if let (Some(q), Some(r)) = (self.known.get(&meaning), self.known.get(&remainder)) {
-            return Some((Linear::from(*q), Linear::from(*r)));
-        }
-        let q = self.define(first, last, meaning.clone(), Formula::Const(true));
-        let r = self.define(0, by - 1, remainder.clone(), Formula::Const(true));
-        let sum = a.plus(&Linear::from(q), -by)?.plus(&Linear::from(r), -1)?;
-        for v in [q, r] {
+        // (x // n) // by is x // (n * by).
+        let (quotient, own) = match self.number_of_quotient(a, by) {
+            Some((number, by)) => (self.divide(&number, by)?.0, None),
+            None => {
+                let own = self.known_or(Meaning::Quotient(a.clone(), by), first, last);
+                (Linear::from(own), Some(own))
+            }
+        };
+        let remainder = self.known_or(Meaning::Remainder(a.clone(), by), 0, by - 1);
+        let sum = a.plus(&quotient, -by)?.plus(&Linear::from(remainder), -1)?;
+        for v in own.into_iter().chain([remainder]) {
             self.definitions[v.0 as usize].formula = Formula::Zero(sum.clone());
         }
-        self.known.insert(meaning, q);
-        self.known.insert(remainder, r);
-        Some((Linear::from(q), Linear::from(r)))
+        Some((quotient, Linear::from(remainder)))
+    }
+
+    /// The variable with a meaning; a new one has no formula yet.
+    fn known_or(&mut self, meaning: Meaning, low: Int, high: Int) -> Variable {
+        if let Some(v) = self.known.get(&meaning) {
+            return *v;
+        }
+        let v = self.define(low, high, meaning.clone(), Formula::Const(true));
+        self.known.insert(meaning, v);
+        v
+    }
+
+    /// If the form is a quotient and a constant, the number and the divisor of its quotient by `by`.
+    fn number_of_quotient(&self, a: &Linear, by: Int) -> Option<(Linear, Int)> {
+        let [(v, 1)] = a.terms.as_slice() else { return None };
+        let Meaning::Quotient(x, n) = &self.definitions[v.0 as usize].meaning else { return None };
+        Some((x.offset(a.constant.checked_mul(*n)?)?, n.checked_mul(by)?))
     }
 
     /// A factor of the divisor, the form's multiples of it divided by it, and the rest, if that is from 0 to below the factor.

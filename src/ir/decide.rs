@@ -1,9 +1,10 @@
 //! Claims about all values of some variables, as questions to [`crate::index`]: the one place that translates.
 //!
 //! A claim is proved by the simplifier, which is quick, or by asking for values that break it. Values that are found are tried on
-//! the claim itself before they are returned.
+//! the claim itself before they are returned. [`always`] is for claims of the verifier, [`proves`] and [`equal`] for side
+//! conditions of steps, which know an [`Env`].
 
-use super::simplify::{Env, prove};
+use super::simplify::{self, Env, prove};
 use super::{CmpOp, Cond, Index, IndexOp, Var};
 use crate::index::{Answer, Compare, Formula, Int, Linear, Question, STEPS};
 use std::collections::BTreeSet;
@@ -56,16 +57,95 @@ pub fn always(cond: &Cond, given: &Cond, vars: &[Ranged]) -> Verdict {
     }
 }
 
+/// Steps that the procedure may take for a side condition of a step: a step asks many.
+const STEPS_OF_SIDE_CONDITION: u64 = 1 << 16;
+
+/// Whether the condition holds wherever `env` does: all that it knows, for all values in its ranges. A condition over a variable
+/// without a range is left to the simplifier.
+pub fn proves(cond: &Cond, env: &Env) -> bool {
+    prove(cond, env) || holds_nowhere_else(cond, env).unwrap_or(false)
+}
+
+/// Whether both have the same value wherever `env` holds.
+pub fn equal(a: &Index, b: &Index, env: &Env) -> bool {
+    simplify::equal(a, b, env) || holds_nowhere_else(&Cond::eq(a.clone(), b.clone()), env).unwrap_or(false)
+}
+
+/// Whether the procedure shows that nothing breaks the condition; `None` where it has a form that questions do not have.
+fn holds_nowhere_else(cond: &Cond, env: &Env) -> Option<bool> {
+    let (vars, facts) = related(cond, env);
+    let mut terms = Terms::new();
+    let mut values = Values::new();
+    for var in vars {
+        let (low, high) = env.range(var)?;
+        values.push((var, Linear::from(terms.question.variable(low, high))));
+    }
+    for fact in &facts {
+        let holds = terms.possible(fact, &values)?;
+        terms.question.require(holds);
+    }
+    let breaks = terms.broken(cond, &values)?;
+    terms.question.require(breaks);
+    Some(terms.question.decide(STEPS_OF_SIDE_CONDITION).0 == Answer::Impossible)
+}
+
+/// Whether different values of `vars` give different values of the indices wherever `given` holds. Other variables have one value,
+/// whatever it is in the range that `env` knows. Indices are integers of any size here.
+pub fn one_to_one(indices: &[Index], given: &Cond, vars: &[Ranged], env: &Env) -> bool {
+    distinct_points(indices, given, vars, env).unwrap_or(false)
+}
+
+fn distinct_points(indices: &[Index], given: &Cond, vars: &[Ranged], env: &Env) -> Option<bool> {
+    let mut others = variables_of(given);
+    indices.iter().for_each(|i| i.for_each_var(&mut |v| others.extend([v])));
+    others.retain(|v| vars.iter().all(|(own, _)| own != v));
+    let mut terms = Terms::new();
+    let unknown = |v: Var| env.range(v).unwrap_or((-(1 << 62), 1 << 62));
+    let bound = |terms: &mut Terms, v: Var| (v, Linear::from(terms.question.variable(unknown(v).0, unknown(v).1)));
+    let shared: Values = others.into_iter().map(|v| bound(&mut terms, v)).collect();
+    let mut point = || -> Option<(Vec<Linear>, Vec<Linear>)> {
+        let own = terms.bind(vars);
+        let values = [own.as_slice(), &shared].concat();
+        let holds = terms.cond(given, &values)?;
+        terms.question.require(holds);
+        let at = indices.iter().map(|i| terms.index(i, &values)).collect::<Option<_>>()?;
+        Some((own.into_iter().map(|(_, v)| v).collect(), at))
+    };
+    let (a, b) = (point()?, point()?);
+    terms.question.require(Terms::equal(&a.1, &b.1)?);
+    terms.question.require(Terms::different(&a.0, &b.0)?);
+    Some(terms.question.decide(STEPS_OF_SIDE_CONDITION).0 == Answer::Impossible)
+}
+
+fn variables_of(cond: &Cond) -> BTreeSet<Var> {
+    let mut out = BTreeSet::new();
+    cond.for_each_index(&mut |i| i.for_each_var(&mut |v| out.extend([v])));
+    out
+}
+
+/// The variables of a condition and of the facts that share variables with it, directly or through others, and these facts. Facts
+/// over a variable without a range are left out.
+fn related(cond: &Cond, env: &Env) -> (BTreeSet<Var>, Vec<Cond>) {
+    let mut vars = variables_of(cond);
+    let facts = env.facts().map(|fact| (variables_of(&fact), fact));
+    let mut left: Vec<_> = facts.filter(|(of, _)| of.iter().all(|v| env.range(*v).is_some())).collect();
+    let mut facts = Vec::new();
+    loop {
+        let (near, far): (Vec<_>, Vec<_>) = left.into_iter().partition(|(of, _)| !of.is_disjoint(&vars));
+        if near.is_empty() {
+            return (vars, facts);
+        }
+        left = far;
+        for (of, fact) in near {
+            vars.extend(of);
+            facts.push(fact);
+        }
+    }
+}
+
 /// The variables that the conditions mention.
 pub fn mentioned(conds: &[&Cond], vars: &[Ranged]) -> Vec<Ranged> {
-    let mut found = BTreeSet::new();
-    for c in conds {
-        c.for_each_index(&mut |i| {
-            i.for_each_var(&mut |v| {
-                found.insert(v);
-            });
-        });
-    }
+    let found: BTreeSet<Var> = conds.iter().flat_map(|c| variables_of(c)).collect();
     vars.iter().filter(|(v, _)| found.contains(v)).copied().collect()
 }
 
@@ -233,5 +313,37 @@ mod tests {
         assert_eq!(always(&claim, &Cond::ge(x, 1), &vars), Verdict::Undecided);
         let few = [(x, 1 << 7), (y, 1 << 7)];
         assert_eq!(always(&claim, &Cond::ge(x, 1), &few), Verdict::Proved);
+    }
+
+    /// The simplifier proves none of the first three.
+    #[test]
+    fn side_conditions_follow_from_ranges_and_facts() {
+        let (i, j, free) = (Var(0), Var(1), Var(2));
+        let mut env = Env::new();
+        env.bind(i, 0, 1);
+        env.bind(j, 0, 3);
+        let f = i * 4 + j;
+        let turned = f.clone().floormod(3) * 2 + f.clone().floordiv(3);
+        assert!(!prove(&Cond::lt(turned.clone(), 6), &env));
+        assert!(proves(&Cond::lt(turned.clone(), 6), &env));
+        assert!(!proves(&Cond::lt(turned, 5), &env));
+        env.assume(&Cond::eq(f.clone().floormod(3), 2));
+        assert!(proves(&Cond::cmp(CmpOp::Ne, f.clone(), 6), &env));
+        assert!(equal(&f.clone().floordiv(3), &(f.clone() - 2).floordiv(3), &env));
+        assert!(!equal(&f.clone().floordiv(3), &(f - 3).floordiv(3), &env));
+        assert!(!proves(&Cond::lt(free, 5), &env));
+    }
+
+    #[test]
+    fn indices_may_be_one_to_one_where_a_predicate_holds() {
+        let (i, j, base) = (Var(0), Var(1), Var(2));
+        let vars = [(i, 1000), (j, 1000)];
+        let (index, env) = ([i * 700 + j + base], Env::new());
+        assert!(!one_to_one(&index, &Cond::TRUE, &vars, &env));
+        assert!(one_to_one(&index, &Cond::lt(j, 700), &vars, &env));
+        assert!(!one_to_one(&index, &Cond::lt(j, 701), &vars, &env));
+        let digits = [(i * 1000 + j + base).floordiv(77), (i * 1000 + j + base).floormod(77)];
+        assert!(one_to_one(&digits, &Cond::TRUE, &vars, &env));
+        assert!(!one_to_one(&digits[..1], &Cond::TRUE, &vars, &env));
     }
 }

@@ -9,7 +9,8 @@ mod in_use;
 
 pub use in_use::in_use;
 
-use super::simplify::{Affine, Env, affine, canonical, lower, prove, simplify, simplify_cond, upper};
+use super::decide::proves;
+use super::simplify::{Affine, Env, affine, canonical, lower, simplify, simplify_cond, upper};
 use super::visit::{Map, subst_cond, subst_index};
 use super::{Block, Buffer, BufferId, Cond, Expr, Func, Index, IndexOp, Stmt, Var};
 
@@ -61,7 +62,7 @@ pub fn contains(outer: &Region, inner: &Region, env: &Env) -> bool {
     inner
         .iter()
         .zip(outer)
-        .all(|(i, o)| prove(&Cond::ge(i.min.clone(), o.min.clone()), env) && prove(&Cond::ge(end(o), end(i)), env))
+        .all(|(i, o)| proves(&Cond::ge(i.min.clone(), o.min.clone()), env) && proves(&Cond::ge(end(o), end(i)), env))
 }
 
 /// The whole buffer.

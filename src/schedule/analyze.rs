@@ -5,7 +5,8 @@
 
 use super::dataflow::constant_vars;
 use super::digits;
-use crate::ir::simplify::{Env, equal, simplify, simplify_cond};
+use crate::ir::decide;
+use crate::ir::simplify::{Env, simplify, simplify_cond};
 use crate::ir::{
     BinOp, Block, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Store, Var, stmt::BlockId, visit,
 };
@@ -121,7 +122,11 @@ pub fn distinct(loops: &[&For], indices: &[Index], predicate: &Cond, env: &Env) 
     vars.retain(|(v, extent)| *extent > 1 && known.range(*v) != Some((0, 0)));
     let used = |(v, _): &(Var, i64)| indices.iter().any(|i| i.mentions(*v));
     let simple: Vec<Index> = indices.iter().map(|i| simplify(i, env)).collect();
-    vars.iter().all(used) && digits::image(&simple, &vars).injective
+    if !vars.iter().all(used) {
+        return false;
+    }
+    digits::image(&simple, &vars).injective
+        || !predicate.is_true() && decide::one_to_one(&simple, predicate, &vars, env)
 }
 
 /// The bindings of the iterators of a kind.
@@ -134,7 +139,7 @@ pub fn bindings(block: &Block, kind: IterKind) -> Vec<Index> {
 pub fn init_comes_first(loops: &[&For], block: &Block, env: &Env) -> bool {
     let bindings = bindings(block, IterKind::Reduce);
     let zero: visit::Map = loops.iter().flat_map(|l| l.defines()).map(|(v, _)| (v, Index::Int(0))).collect();
-    let starts = |b: &Index| equal(&visit::subst_index(b, &zero), &Index::Int(0), env);
+    let starts = |b: &Index| decide::equal(&visit::subst_index(b, &zero), &Index::Int(0), env);
     bindings.iter().all(starts) && distinct(loops, &bindings, &block.predicate, env)
 }
 

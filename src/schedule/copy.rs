@@ -3,6 +3,7 @@
 use super::members::Members;
 use super::{find, nest};
 use crate::error::Result;
+use crate::ir::decide;
 use crate::ir::region::{Range, Region};
 use crate::ir::simplify;
 use crate::ir::{
@@ -95,7 +96,7 @@ pub fn over(
         loops.push(For::new(var, extent.clone(), LoopKind::Serial, Vec::new()));
         let binding = simplify::simplify(&(min.clone() + Index::Var(var)), &env);
         for part in [Cond::ge(binding.clone(), 0), Cond::lt(binding.clone(), domain.clone())] {
-            if !simplify::prove(&part, &env) {
+            if !decide::proves(&part, &env) {
                 predicate = predicate.and(part);
             }
         }
@@ -107,7 +108,7 @@ pub fn over(
         let mut known = env.clone();
         known.assume(&predicate);
         let part = simplify::simplify_cond(&part, &env);
-        if !simplify::prove(&part, &known) {
+        if !decide::proves(&part, &known) {
             predicate = predicate.and(part);
         }
     }

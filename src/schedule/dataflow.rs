@@ -3,6 +3,7 @@
 //! Text order stands for time: a statement that stands before another runs before it in every iteration of the loops
 //! around both. Moves are justified by it alone.
 
+use crate::ir::decide;
 use crate::ir::region::{self, Region, Touch};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Block, BlockId, BufferId, Cond, Expr, For, Func, Index, IterKind, Stmt, Store, Var, visit};
@@ -233,7 +234,7 @@ pub fn bounded_by_domains(block: &Block, around: &[&For]) -> bool {
         env.assume(&Cond::ge(it.binding.clone(), 0));
     }
     let by_domain = |part: &Cond| block.iters.iter().any(|it| super::nest::says_domain(part, it, &plain));
-    block.predicate.conjuncts().into_iter().all(|part| by_domain(part) || simplify::prove(part, &env))
+    block.predicate.conjuncts().into_iter().all(|part| by_domain(part) || decide::proves(part, &env))
 }
 
 /// Whether the block's stores to `buffer` fill a box as the loops run, its iterators' domains aside.

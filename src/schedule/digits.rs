@@ -1,11 +1,13 @@
 //! Index maps read digit by digit: whether loops sweep a dense box, each point once.
 //!
 //! An index is a sum of coefficients times digits, a digit being `(v // low) % size` of one loop variable. Splits and
-//! fuses make nothing else, so most questions are answered from the digits; small maps that are anything else are
-//! answered by trying every point. Variables outside the map are constants of unknown value.
+//! fuses make nothing else, so most questions are answered from the digits. Small maps that are anything else are
+//! answered by trying every point, large ones by [`decide::one_to_one`]. Variables outside the map are constants of unknown
+//! value.
 
+use crate::ir::decide;
 use crate::ir::simplify::{self, Env, affine, simplify};
-use crate::ir::{Index, IndexOp, Var};
+use crate::ir::{Cond, Index, IndexOp, Var};
 use std::collections::{BTreeMap, HashSet};
 
 /// The largest map that is decided by enumeration.
@@ -180,40 +182,25 @@ pub fn image(indices: &[Index], vars: &[(Var, i64)]) -> Image {
         (injective, dense) = (i, d);
     }
     if !injective {
-        let joined = joined(indices, &mentioned);
-        let sums: Option<Vec<Sum>> = joined.iter().map(|i| parse(i, &mentioned)).collect();
-        injective = sums.is_some_and(|s| by_digits(&s, &mentioned).is_some_and(|(injective, _)| injective));
+        injective = decide::one_to_one(indices, &Cond::TRUE, &mentioned, &Env::new());
+        dense |= injective && volume(indices, &mentioned) == count(&mentioned);
     }
     Image { injective, dense, mentioned: mentioned.into_iter().map(|(v, _)| v).collect() }
 }
 
-/// Indices that differ exactly where these do, as the variables change: a quotient and the remainder of one number by one
-/// divisor, which are different wherever the number is, give way to the number. What the variables do not change is left out.
-/// A loop that was fused and split by a factor that does not divide has such indices: `(a*128 + b) // 100, (a*128 + b) % 100`.
-fn joined(indices: &[Index], vars: &[(Var, i64)]) -> Vec<Index> {
-    let varying = |index: &Index| {
-        let mut sum = affine(&simplify(index, &Env::new()));
-        sum.constant = 0;
-        sum.terms.retain(|(atom, _)| vars.iter().any(|(v, _)| atom.mentions(*v)));
-        match sum.terms.as_slice() {
-            [(atom, _)] => atom.clone(),
-            _ => sum.to_index(),
-        }
-    };
-    let mut left: Vec<Index> = indices.iter().map(varying).collect();
-    let pair = |left: &[Index]| {
-        left.iter().enumerate().find_map(|(low, remainder)| {
-            let (number, by) = remainder_of(remainder)?;
-            let quotient = varying(&number.clone().floordiv(by));
-            let high = left.iter().position(|i| *i == quotient)?;
-            Some((low, high, varying(&number)))
-        })
-    };
-    while let Some((low, high, number)) = pair(&left) {
-        left[high] = number;
-        left.remove(low);
-    }
-    left
+/// How many points the variables have; `None` on overflow.
+fn count(vars: &[(Var, i64)]) -> Option<i64> {
+    vars.iter().try_fold(1i64, |n, (_, extent)| n.checked_mul(*extent))
+}
+
+/// The elements of a box around the values of the indices.
+fn volume(indices: &[Index], vars: &[(Var, i64)]) -> Option<i64> {
+    let mut env = Env::new();
+    vars.iter().for_each(|(v, extent)| env.bind(*v, 0, extent - 1));
+    indices.iter().try_fold(1i64, |n, index| {
+        let (low, high) = simplify::bounds(index, &env)?;
+        n.checked_mul(high.checked_sub(low)?.checked_add(1)?)
+    })
 }
 
 /// The variables' values where the indices, a map from `vars` one-to-one onto a box from 0, have these values; `None` where
@@ -240,26 +227,13 @@ pub fn inverse(indices: &[Index], vars: &[(Var, i64)], values: &[Index]) -> Opti
     Some(found)
 }
 
-/// The number and the divisor of a remainder. `(x % 6) // 2` is that of `x // 2` by 3.
-fn remainder_of(index: &Index) -> Option<(Index, i64)> {
-    match index {
-        Index::Bin(IndexOp::FloorMod, number, by) => Some((number.as_ref().clone(), by.as_int().filter(|by| *by > 0)?)),
-        Index::Bin(IndexOp::FloorDiv, inner, unit) => {
-            let unit = unit.as_int().filter(|unit| *unit > 0)?;
-            let (number, by) = remainder_of(inner).filter(|(_, by)| by % unit == 0)?;
-            Some((number.floordiv(unit), by / unit))
-        }
-        _ => None,
-    }
-}
-
 /// The values of the variables where the indices have these values, for a map that takes no value twice; `None` where that is
 /// not seen. Values that the map does not take lead to variables outside their extents, or to other values of the map.
 pub fn left_inverse(indices: &[Index], vars: &[(Var, i64)], values: &[Index]) -> Option<Vec<(Var, Index)>> {
     let mut env = Env::new();
     vars.iter().for_each(|(v, extent)| env.bind(*v, 0, (extent - 1).max(0)));
     let back = undone(indices, vars, indices)?;
-    let same = |(v, index): &(Var, Index)| simplify::equal(index, &Index::Var(*v), &env);
+    let same = |(v, index): &(Var, Index)| decide::equal(index, &Index::Var(*v), &env);
     back.iter().all(same).then(|| undone(indices, vars, values)).flatten()
 }
 
@@ -339,7 +313,7 @@ fn by_digits(sums: &[Sum], vars: &[(Var, i64)]) -> Option<(bool, bool)> {
 }
 
 fn by_points(indices: &[Index], sums: Option<&[Sum]>, vars: &[(Var, i64)]) -> Option<(bool, bool)> {
-    let points = vars.iter().try_fold(1i64, |n, (_, e)| n.checked_mul(*e)).filter(|n| *n <= ENUMERATED)?;
+    let points = count(vars).filter(|n| *n <= ENUMERATED)?;
     let mut seen = HashSet::new();
     let mut bounds: Vec<(i64, i64)> = vec![(i64::MAX, i64::MIN); indices.len()];
     for point in 0..points {

@@ -5,8 +5,9 @@
 //! has written.
 
 use super::{dataflow, digits, nest};
+use crate::ir::decide;
 use crate::ir::region::{self, Range, Region, Touch};
-use crate::ir::simplify::{self, Env};
+use crate::ir::simplify::Env;
 use crate::ir::{Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Scope, Stmt, Store, Var, visit};
 
 /// The elements that a block touches at one place.
@@ -32,7 +33,7 @@ impl Members {
         let mut kept = Cond::TRUE;
         for part in block.predicate.conjuncts() {
             let domain = block.iters.iter().any(|it| nest::says_domain(part, it, &known));
-            if domain || simplify::prove(part, &known) {
+            if domain || decide::proves(part, &known) {
                 continue;
             }
             if inside.iter().any(|l| l.defines().iter().any(|(v, _)| part.mentions(*v))) {

@@ -8,6 +8,7 @@ use super::dataflow;
 use super::refusal::Refusal;
 use super::{Args, digits, find, members};
 use crate::error::{Error, Result};
+use crate::ir::decide;
 use crate::ir::print::Node;
 use crate::ir::region::Range;
 use crate::ir::simplify::{self, Env};
@@ -127,7 +128,7 @@ fn remaining(block: &Block, around: &[&For], gone: &dyn Fn(Var) -> bool) -> Resu
     }
     let mut rest = Cond::TRUE;
     for part in block.predicate.conjuncts() {
-        if spatial().any(|it| says_domain(part, it, &plain)) || simplify::prove(part, &domains) {
+        if spatial().any(|it| says_domain(part, it, &plain)) || decide::proves(part, &domains) {
             continue;
         }
         let mut lost = false;
@@ -144,10 +145,10 @@ fn remaining(block: &Block, around: &[&For], gone: &dyn Fn(Var) -> bool) -> Resu
 pub fn says_domain(part: &Cond, it: &Iter, env: &Env) -> bool {
     match part {
         Cond::Cmp(crate::ir::CmpOp::Lt, a, b) => {
-            simplify::equal(a, &it.binding, env) && simplify::prove(&Cond::ge(b.clone(), it.extent.clone()), env)
+            decide::equal(a, &it.binding, env) && decide::proves(&Cond::ge(b.clone(), it.extent.clone()), env)
         }
         Cond::Cmp(crate::ir::CmpOp::Ge, a, b) => {
-            simplify::equal(a, &it.binding, env) && simplify::prove(&Cond::ge(Index::Int(0), b.clone()), env)
+            decide::equal(a, &it.binding, env) && decide::proves(&Cond::ge(Index::Int(0), b.clone()), env)
         }
         _ => false,
     }
@@ -224,7 +225,7 @@ pub fn renest(
         for (min, end) in bounds {
             for part in [Cond::ge(it.binding.clone(), min), Cond::lt(it.binding.clone(), end)] {
                 let part = simplify::simplify_cond(&part, &env);
-                if !simplify::prove(&part, &env) {
+                if !decide::proves(&part, &env) {
                     predicate = predicate.and(part);
                 }
             }
@@ -287,8 +288,8 @@ pub fn solve(iters: &[Iter], at: &[Index], region: &[Range], full: &[bool], env:
 fn holds(range: &Range, index: &Index, env: &Env) -> bool {
     let Some(at) = index.as_int() else { return false };
     let end = range.min.clone() + range.extent.clone();
-    simplify::prove(&Cond::ge(Index::Int(at), range.min.clone()), env)
-        && simplify::prove(&Cond::lt(Index::Int(at), end), env)
+    decide::proves(&Cond::ge(Index::Int(at), range.min.clone()), env)
+        && decide::proves(&Cond::lt(Index::Int(at), end), env)
 }
 
 fn solve_one(it: &Iter, found: &[(digits::Digit, Range)], unclear: bool, env: &Env) -> Solved {
@@ -301,7 +302,7 @@ fn solve_one(it: &Iter, found: &[(digits::Digit, Range)], unclear: bool, env: &E
     }
     let Some((range, exact)) = from_digits(&own, extent, env) else { return whole(false) };
     match range.extent.as_int() {
-        Some(e) if e >= extent => whole(exact && simplify::equal(&range.min, &Index::Int(0), env)),
+        Some(e) if e >= extent => whole(exact && decide::equal(&range.min, &Index::Int(0), env)),
         _ => Solved { range, exact, whole: false },
     }
 }
@@ -325,7 +326,7 @@ fn from_digits(own: &[&(digits::Digit, Range)], extent: i64, env: &Env) -> Optio
         min = min + range.min.clone() * d.low;
         span = span.checked_add(d.low.checked_mul(size.min(d.size) - 1)?)?;
         exact &= size == 1 || all_below_whole;
-        all_below_whole &= size >= d.size && simplify::equal(&range.min, &Index::Int(0), env);
+        all_below_whole &= size >= d.size && decide::equal(&range.min, &Index::Int(0), env);
         low = d.low.checked_mul(d.size)?;
     }
     if low < extent {
@@ -339,7 +340,7 @@ fn from_digits(own: &[&(digits::Digit, Range)], extent: i64, env: &Env) -> Optio
 pub fn full(func: &Func, buffer: BufferId, region: &[Range], env: &Env) -> Vec<bool> {
     let shape = &func.buffer(buffer).shape;
     let whole = |(r, e): (&Range, &Index)| {
-        simplify::equal(&r.min, &Index::Int(0), env) && simplify::prove(&Cond::ge(r.extent.clone(), e.clone()), env)
+        decide::equal(&r.min, &Index::Int(0), env) && decide::proves(&Cond::ge(r.extent.clone(), e.clone()), env)
     };
     region.iter().zip(shape).map(whole).collect()
 }
@@ -398,7 +399,7 @@ pub fn sweep(func: &Func, block: &Block, target: &For) -> Vec<Solved> {
         let swept = members::swept(func, block, own, &env)?;
         let whole = |it: &Iter, r: &Range| {
             let all = Cond::ge(r.extent.clone(), it.extent.clone());
-            simplify::equal(&r.min, &Index::Int(0), &env) && simplify::prove(&all, &env)
+            decide::equal(&r.min, &Index::Int(0), &env) && decide::proves(&all, &env)
         };
         let solved = block.iters.iter().zip(swept);
         Some(solved.map(|(it, range)| Solved { whole: whole(it, &range), exact: true, range }).collect())

@@ -8,6 +8,7 @@
 use super::refusal::Refusal;
 use super::{digits, nest};
 use crate::error::Result;
+use crate::ir::decide;
 use crate::ir::print::Node;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Axis, Block, BlockId, BufferId, Cond, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Var, visit};
@@ -304,7 +305,7 @@ impl Sink<'_> {
             domains.assume(&Cond::ge(it.binding.clone(), 0));
         }
         let by_domain = |part: &Cond| {
-            block.iters.iter().any(|it| nest::says_domain(part, it, &self.env)) || simplify::prove(part, &domains)
+            block.iters.iter().any(|it| nest::says_domain(part, it, &self.env)) || decide::proves(part, &domains)
         };
         let (cut, kept): (Vec<&Cond>, Vec<&Cond>) =
             block.predicate.conjuncts().into_iter().partition(|part| moving.iter().any(|(v, _)| part.mentions(*v)));
@@ -321,7 +322,7 @@ impl Sink<'_> {
         {
             let size = it.extent.as_int().unwrap_or(1);
             let end = Cond::lt(base.clone() + (extent - 1), size);
-            if simplify::prove(&end, &self.env) {
+            if decide::proves(&end, &self.env) {
                 continue;
             }
             if size % extent != 0 || simplify::divisor(base, &self.env) % extent != 0 {

@@ -5,7 +5,8 @@
 //! threads, whether they are loops of the program still or variables of a launch.
 
 use super::{Range, Region, Touch, search, touched};
-use crate::ir::simplify::{Env, prove};
+use crate::ir::decide::proves;
+use crate::ir::simplify::Env;
 use crate::ir::{BufferId, Cond, For, Func, LoopKind, Scope, Stmt, Var, visit};
 
 /// The box of a buffer that is in use at a time; `None` if it is not used or its size is not constant. `env` knows the
@@ -94,8 +95,8 @@ impl<'a> Search<'a> {
             return false;
         }
         !reads.iter().zip(&writes).all(|(r, w)| {
-            prove(&Cond::ge(r.min.clone(), w.min.clone()), env)
-                && prove(&Cond::ge(w.min.clone() + w.extent.clone(), r.min.clone() + r.extent.clone()), env)
+            proves(&Cond::ge(r.min.clone(), w.min.clone()), env)
+                && proves(&Cond::ge(w.min.clone() + w.extent.clone(), r.min.clone() + r.extent.clone()), env)
         })
     }
 }

@@ -59,6 +59,12 @@ impl Env {
         Some((self.ranges[at].1, self.ranges[at].2))
     }
 
+    /// What is known to hold besides the ranges.
+    pub fn facts(&self) -> impl Iterator<Item = Cond> + '_ {
+        let sums = self.facts.iter().map(|sum| Cond::ge(0, sum.to_index()));
+        sums.chain(self.conditions.iter().cloned())
+    }
+
     /// From here on the condition holds.
     pub fn assume(&mut self, cond: &Cond) {
         let cond = simplify_cond(cond, self);

@@ -15,6 +15,7 @@
 
 use super::{Applied, Kind, Parameter, Primitive};
 use crate::error::Result;
+use crate::ir::decide;
 use crate::ir::print::Node;
 use crate::ir::simplify;
 use crate::ir::{Block, Cond, For, Func, Index, Iter, IterKind, Stmt, visit};
@@ -102,7 +103,7 @@ fn initialiser(
     let mut predicate = Cond::TRUE;
     for part in block.predicate.conjuncts() {
         let part = visit::subst_cond(part, &map);
-        if !simplify::prove(&part, &env) {
+        if !decide::proves(&part, &env) {
             predicate = predicate.and(part);
         }
     }
@@ -176,7 +177,7 @@ fn check_elements(refusal: Refusal, func: &Func, block: &Block, roles: &Roles) -
     }
     let zero: visit::Map = roles.reduce.iter().map(|l| (l.var, Index::Int(0))).collect();
     let env = nest::env_of(&visit::loops_around(&func.body, block.name).unwrap_or_default());
-    let starts = |b: &Index| simplify::equal(&visit::subst_index(b, &zero), &Index::Int(0), &env);
+    let starts = |b: &Index| decide::equal(&visit::subst_index(b, &zero), &Index::Int(0), &env);
     if !bindings(IterKind::Reduce).iter().all(starts) || !injective(IterKind::Reduce, &roles.reduce) {
         return Err(refusal.broken(
             6,

@@ -16,6 +16,7 @@
 
 use super::{Applied, Kind, Parameter, Primitive};
 use crate::error::Result;
+use crate::ir::decide;
 use crate::ir::print::Node;
 use crate::ir::region::{self, Range, Region, Touch};
 use crate::ir::simplify::{self, Env};
@@ -96,7 +97,7 @@ fn only_where_finished(refusal: Refusal, func: &Func, b: &Block, l: &For, env: &
                     format!("what {} writes in an iteration is no box without holes", func.block_name(writer));
                 return Err(refusal.broken(6, message, &[(Node::Block(writer), "this producer")]));
             };
-            if !simplify::prove(&part, &known) {
+            if !decide::proves(&part, &known) {
                 known.assume(&part);
                 also = also.and(part);
             }
@@ -131,7 +132,7 @@ fn only_what_is_written(func: &Func, b: &Block, l: &For, env: &Env, read: &Read,
         let element = read.at.iter().map(|i| simplify::simplify(&visit::subst_index(i, &bindings), &known));
         for part in written.conditions(&element.collect::<Vec<_>>()) {
             let part = simplify::simplify_cond(&part, &known);
-            if !simplify::prove(&part, &known) {
+            if !decide::proves(&part, &known) {
                 known.assume(&part);
                 b.predicate = b.predicate.clone().and(part);
             }
@@ -149,7 +150,7 @@ fn at_its_weakest(cond: &Cond, inner: &[&For], env: &Env) -> Option<Cond> {
     let mut known = env.clone();
     inner.iter().flat_map(|l| l.defines()).for_each(|(v, extent)| known.bind_loop(v, &extent));
     known.assume(cond);
-    simplify::prove(&weakest, &known).then_some(weakest)
+    decide::proves(&weakest, &known).then_some(weakest)
 }
 
 /// Whether BLOCK, by a select, reads the buffer in some of its iterations only, so that the others follow from no producer.
@@ -367,8 +368,8 @@ fn decisive(refusal: Refusal, func: &Func, block: &Block, l: &For, reads: Vec<Re
 /// Whether a range provably lies in another.
 fn within(inner: &Range, outer: &Range, env: &Env) -> bool {
     let end = |r: &Range| r.min.clone() + r.extent.clone();
-    simplify::prove(&Cond::ge(inner.min.clone(), outer.min.clone()), env)
-        && simplify::prove(&Cond::ge(end(outer), end(inner)), env)
+    decide::proves(&Cond::ge(inner.min.clone(), outer.min.clone()), env)
+        && decide::proves(&Cond::ge(end(outer), end(inner)), env)
 }
 
 /// The box of `buffer` that is written and final after an iteration of `l`.
@@ -407,7 +408,7 @@ fn written(refusal: Refusal, func: &Func, l: &For, buffer: BufferId, env: &Env) 
 
 fn same(a: &Region, b: &Region, env: &Env) -> bool {
     let equal =
-        |(x, y): (&Range, &Range)| simplify::equal(&x.min, &y.min, env) && simplify::equal(&x.extent, &y.extent, env);
+        |(x, y): (&Range, &Range)| decide::equal(&x.min, &y.min, env) && decide::equal(&x.extent, &y.extent, env);
     a.iter().zip(b).all(equal)
 }
 

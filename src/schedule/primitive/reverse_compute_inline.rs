@@ -13,6 +13,7 @@
 use super::compute_inline::{plain_iterators, unit_iterators};
 use super::{Applied, Kind, Parameter, Primitive};
 use crate::error::Result;
+use crate::ir::decide;
 use crate::ir::print::Node;
 use crate::ir::region::{self, Touch};
 use crate::ir::simplify::{self, Env};
@@ -114,7 +115,7 @@ fn still_read(func: &Func, block: &Block, producer: &Block, map: &visit::Map, ta
         let same = at.as_var().and_then(|v| producer.iters.iter().find(|p| p.var == v));
         let at = simplify::simplify(&visit::subst_index(at, &bindings), &env);
         for part in [Cond::ge(at.clone(), 0), Cond::lt(at.clone(), it.extent.clone())] {
-            if same.is_none_or(|p| p.extent != it.extent) && !simplify::prove(&part, &domains) {
+            if same.is_none_or(|p| p.extent != it.extent) && !decide::proves(&part, &domains) {
                 predicate = predicate.and(part);
             }
         }
@@ -124,7 +125,7 @@ fn still_read(func: &Func, block: &Block, producer: &Block, map: &visit::Map, ta
         let part = simplify::simplify_cond(&Cond::eq(simplify::simplify(&difference, &env), 0), &env);
         let mut known = domains.clone();
         known.assume(&predicate);
-        if !simplify::prove(&part, &known) {
+        if !decide::proves(&part, &known) {
             predicate = predicate.and(part);
         }
     }
