@@ -1,0 +1,66 @@
+//! Lowered programs as text: what `dump --emit lowered` shows.
+
+use super::{Derived, Lowered, LoweredKernel};
+use crate::ir::print;
+
+/// A lowered program as text: per kernel its launch, its memory and its body.
+pub fn print(lowered: &Lowered) -> String {
+    lowered.kernels.iter().map(print_kernel).collect::<Vec<_>>().join("\n")
+}
+
+/// One kernel as text.
+pub fn print_kernel(kernel: &LoweredKernel) -> String {
+    let [gx, gy, gz] = kernel.grid();
+    let [bx, by, bz] = kernel.block();
+    let mut head = format!(
+        "# kernel {}: grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz}, shared {} bytes",
+        kernel.func.name, kernel.shared_bytes
+    );
+    head.push_str(&print_walk(kernel));
+    if let Some(n) = kernel.min_blocks {
+        head.push_str(&format!(", at least {n} blocks a multiprocessor"));
+    }
+    if kernel.grid_dependency.is_some() {
+        head.push_str(", may begin before the kernel before it ends");
+    }
+    format!("{head}\n{}{}{}", print_derived(kernel), print_bulk(kernel), print::func(&kernel.func))
+}
+
+/// The tensor maps and mbarriers of a kernel, a line each.
+pub fn print_bulk(kernel: &LoweredKernel) -> String {
+    let func = &kernel.func;
+    let mut out = String::new();
+    for (n, map) in kernel.maps.iter().enumerate() {
+        let (array, swizzle) = (&func.buffer(map.buffer).name, map.swizzle);
+        out.push_str(&format!("# map {n}: {array}{:?} in boxes of {:?}", map.extents, map.tile));
+        if swizzle > 0 {
+            out.push_str(&format!(", swizzle {swizzle}"));
+        }
+        out.push('\n');
+    }
+    for array in &func.mbarriers {
+        let place = array.offset.map(|o| format!(" @{o}")).unwrap_or_default();
+        let (name, slots, arrivals) = (&array.name, array.slots, array.arrivals);
+        out.push_str(&format!("# mbarrier {name}[{slots}]{place}: a phase ends with {arrivals} arrivals\n"));
+    }
+    out
+}
+
+/// How the blocks of a kernel go together, where that is not each for itself.
+pub fn print_walk(kernel: &LoweredKernel) -> String {
+    let clusters = match kernel.cluster() {
+        1 => String::new(),
+        n => format!(", clusters of {n} blocks"),
+    };
+    let persistent = if kernel.persistent().is_some() { ", persistent: fewer blocks do the same" } else { "" };
+    clusters + persistent
+}
+
+/// What a kernel computes from its block indices first, a line each.
+pub fn print_derived(kernel: &LoweredKernel) -> String {
+    let line = |d: &Derived| {
+        let (name, value) = (kernel.func.var_name(d.var), print::index(&kernel.func, &d.value));
+        format!("# {name} = {value}, in 0..{}\n", d.extent)
+    };
+    kernel.derived.iter().map(line).collect()
+}
