@@ -294,6 +294,7 @@ fn line(entry: &Entry, row: &Row, instruction: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lower::lower;
 
     #[test]
     fn lines_say_what_is_measured_beside_what() {
@@ -310,14 +311,20 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_record_parse_and_every_product_has_a_schedule() {
+    fn every_schedule_of_the_lists_of_record_is_proved() {
         let tensor = (include_str!("../../benches/tensor.suite"), 26, Target::sm_90());
         let hopper = (include_str!("../../benches/hopper.suite"), 100, Target::sm_90a());
-        for (text, least, target) in [tensor, hopper] {
+        let f32 = (include_str!("../../benches/f32.suite"), 25, Target::sm_90());
+        for (text, least, target) in [tensor, hopper, f32] {
             let list = List::parse(text).unwrap();
             assert!(list.entries.len() >= least, "{}", list.entries.len());
-            for entry in list.entries.iter().filter(|e| e.kind.is_none()) {
-                entry.subject(&target).unwrap_or_else(|e| panic!("{}: {e}", entry.line));
+            for entry in &list.entries {
+                let proved = entry.schedule(&target).and_then(|schedule| {
+                    let func = schedule.allow_tested().scheduled()?;
+                    lower(&func, &target)?.assurance(&func)
+                });
+                let proved = proved.unwrap_or_else(|e| panic!("{}: {e}", entry.line));
+                assert!(proved.proved > 0 && proved.tested.is_empty(), "{}: {proved}", entry.line);
             }
         }
     }
