@@ -11,6 +11,7 @@ use super::programs::Program;
 use super::recipes;
 use super::source::Source;
 use super::steps;
+use super::times::Times;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use warploom::assemble::Ptxas;
@@ -92,6 +93,8 @@ pub struct Tally {
     pub undecided: usize,
     /// Steps of the schedules that were run.
     pub kept: usize,
+    /// What steps took, refused ones too.
+    pub times: Times,
     /// How schedules ended: run on the machine, or what refused them.
     pub ends: BTreeMap<String, usize>,
     /// The shortest schedule that each code of lowering refused.
@@ -117,6 +120,7 @@ impl Tally {
     pub fn merge(&mut self, other: &Tally) {
         self.schedules += other.schedules;
         self.kept += other.kept;
+        self.times.merge(&other.times);
         self.blind = [0, 1].map(|n| self.blind[n] + other.blind[n]);
         self.proved += other.proved;
         self.undecided += other.undecided;
@@ -164,6 +168,7 @@ impl Display for Tally {
         writeln!(f, "{} schedules of {} steps; worst error {:.3} of its bound", self.schedules, self.kept, self.worst)?;
         writeln!(f, "{yes} chosen steps accepted, {no} refused: {:.1} % accepted", 100.0 * self.share())?;
         writeln!(f, "{taken} steps from signatures alone accepted, {left} refused")?;
+        writeln!(f, "a step took {}", self.times)?;
         let names: std::collections::BTreeSet<&String> = self.accepted.keys().chain(self.refused.keys()).collect();
         for name in names {
             let of = |map: &BTreeMap<String, usize>| map.get(name).copied().unwrap_or(0);
@@ -304,7 +309,7 @@ fn take(case: &mut Case, func: &mut Func, text: &str, tally: &mut Tally) -> Take
             return Taken::No;
         }
     };
-    match complete(func, &step) {
+    match tally.times.of(|| complete(func, &step)) {
         Ok((next, stated)) => {
             case.steps.push(stated.to_string());
             *func = next;

@@ -23,6 +23,7 @@ mod rewrites;
 mod shrink;
 mod source;
 mod steps;
+mod times;
 
 use attempt::{ANY, Generator, attempt, reproducer};
 use check::{Case, Depth, LIMITS, Tally};
