@@ -307,8 +307,8 @@ fn slices(kernel: &LoweredKernel) -> Result<()> {
         .help("let one role run several stages: specialize S T -> load warps=.."))
 }
 
-/// Refuses a block with more threads than the chip allows.
-pub fn admit_block(kernel: &LoweredKernel, target: &Target) -> Result<()> {
+/// Refuses a block with more threads than the chip allows. How long each axis is counts when roles have their threads.
+pub fn admit_threads(kernel: &LoweredKernel, target: &Target) -> Result<()> {
     let limits = &target.limits;
     let block = kernel.block();
     let threads = block.iter().fold(1u128, |n, extent| n * u128::from(*extent));
@@ -319,16 +319,6 @@ pub fn admit_block(kernel: &LoweredKernel, target: &Target) -> Result<()> {
             format!("a block of {block:?} has {threads} threads; {} allows {}", target.name, limits.threads),
         )
         .help("split the loops bound to threadIdx with smaller factors"));
-    }
-    for d in 0..3 {
-        let axis = ["x", "y", "z"][d];
-        if block[d] > limits.block_dims[d] {
-            return Err(over(
-                kernel,
-                "block_dim",
-                format!("threadIdx.{axis} has extent {}; {} allows {}", block[d], target.name, limits.block_dims[d]),
-            ));
-        }
     }
     Ok(())
 }
@@ -349,18 +339,28 @@ fn registers(kernel: &LoweredKernel) -> Result<()> {
         kernel.func.buffer(large).name,
         size(large)
     );
-    Err(over(kernel, "registers", message).help("use smaller tiles"))
+    Err(Error::input("admit.registers", message)
+        .within(format!("in kernel {}", kernel.func.name))
+        .help("use smaller tiles"))
 }
 
 /// Refuses a kernel that is over a limit of the chip.
 pub fn admit_kernel(kernel: &LoweredKernel, target: &Target) -> Result<()> {
-    admit_block(kernel, target)?;
+    admit_threads(kernel, target)?;
     registers(kernel)?;
     bytes_written(kernel)?;
     slices(kernel)?;
-    let (limits, grid) = (&target.limits, kernel.grid());
+    let limits = &target.limits;
+    let (block, grid) = (kernel.block(), kernel.grid());
     for d in 0..3 {
         let axis = ["x", "y", "z"][d];
+        if block[d] > limits.block_dims[d] {
+            return Err(over(
+                kernel,
+                "block_dim",
+                format!("threadIdx.{axis} has extent {}; {} allows {}", block[d], target.name, limits.block_dims[d]),
+            ));
+        }
         if u64::from(grid[d]) > limits.grid_dims[d] {
             return Err(over(
                 kernel,

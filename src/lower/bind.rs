@@ -9,7 +9,7 @@
 //! A loop whose iterations are the turns of warpgroups stays a loop until `roles` takes the kernel apart.
 //! A loop that the blocks walk together stays a loop, and its variable stands for blockIdx.x.
 
-use super::admit::admit_block;
+use super::admit::admit_threads;
 use super::{Derived, LaunchAxis, LoweredKernel, bug, grid, roles, units, walks};
 use crate::error::{Error, Result};
 use crate::ir::simplify;
@@ -22,7 +22,7 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
     let walked = grid::walked(&kernel.func)?;
     let owners = owners(&kernel.func.body);
     kernel.launch = launch(&mut kernel.func, &owners, walked)?;
-    admit_block(kernel, target)?;
+    admit_threads(kernel, target)?;
     kernel.roles = roles::threads(&mut kernel.func, &owners)?;
     check_shadowing(&kernel.func.body, &kernel.func, &mut Vec::new())?;
     let units = units::of(&kernel.func)?;

@@ -7,7 +7,7 @@
 
 use crate::ir::decide;
 use crate::ir::simplify::{self, Env, affine, simplify};
-use crate::ir::{Cond, Index, IndexOp, Var};
+use crate::ir::{Index, IndexOp, Var};
 use std::collections::{BTreeMap, HashSet};
 
 /// The largest map that is decided by enumeration.
@@ -182,8 +182,8 @@ pub fn image(indices: &[Index], vars: &[(Var, i64)]) -> Image {
         (injective, dense) = (i, d);
     }
     if !injective {
-        injective = decide::one_to_one(indices, &Cond::TRUE, &mentioned, &Env::new());
-        dense |= injective && volume(indices, &mentioned) == count(&mentioned);
+        injective = decide::one_to_one(indices, &mentioned);
+        dense |= injective && count(&mentioned).is_some_and(|n| volume(indices, &mentioned) == Some(n));
     }
     Image { injective, dense, mentioned: mentioned.into_iter().map(|(v, _)| v).collect() }
 }
@@ -393,6 +393,10 @@ mod tests {
         check(&[fused(0).floordiv(1000), (fused(0) + 1).floormod(1000)], &[(F, 7813), (G, 128)], false, false);
         check(&[fused(0).floormod(1000)], &[(F, 7813), (G, 128)], false, false);
         check(&pair(1000), &[(F, 7813), (G, 129)], false, false);
+        // As many points as the box has, and more than 64 bits count.
+        check(&pair(1000), &[(F, 125_000), (G, 128)], true, true);
+        let gaps = [F * 2 + G * 3, Index::Var(Var(2)), Index::Var(Var(3))];
+        check(&gaps, &[(F, 3), (G, 2), (Var(2), 1 << 40), (Var(3), 1 << 40)], true, false);
     }
 
     #[test]

@@ -61,20 +61,23 @@ impl Copy {
         self.halves.as_ref().map(|(_, store)| store)
     }
 
-    /// The start in parts that each thread can make one after the other.
+    /// The start in parts that each thread can make one after the other, if these are few.
     pub fn parts(&self) -> Vec<Stmt> {
         let start = self.start();
         match start {
             Stmt::For(l) if l.kind != LoopKind::Vectorized => match l.extent.as_int() {
-                Some(n) => {
+                Some(n) if n <= MOST_PARTS => {
                     (0..n).flat_map(|i| visit::subst_body(l.body.clone(), &[(l.var, Index::Int(i))].into())).collect()
                 }
-                None => vec![start.clone()],
+                _ => vec![start.clone()],
             },
             other => vec![other.clone()],
         }
     }
 }
+
+/// Parts into which a copy is written out at most.
+const MOST_PARTS: i64 = 1024;
 
 /// What a statement fills, if it only copies.
 pub struct Filled {

@@ -84,29 +84,25 @@ impl Ring {
         let (ahead, commit) = ((slots - 1).max(1), commit(&copies, func));
         let mut ring = Ring { var: l.var, kind, extent, slots, ahead, copies, inner: None, compute, spread, commit };
         ring.nest(func, written, env)?;
-        let statements = ring.statements();
+        let statements = ring.statements(env);
         if statements > MOST_STATEMENTS {
             let message = format!(
                 "pipeline {name}: written out, the loop has {statements} statements; {MOST_STATEMENTS} are allowed"
             );
-            return Err(Error::input("lower.pipeline", message)
-                .help("split the loop and pipeline the inner part, or ask for fewer stages"));
+            return Err(Error::input("lower.pipeline", message).help("split the loop and pipeline the inner part"));
         }
         Ok(ring)
     }
 
-    /// Statements that it is written out to: every iteration where its stages are registers, some rounds of slots else.
-    fn statements(&self) -> i64 {
+    /// Statements that it is written out to: as many as its first iteration has, in every iteration where its stages are registers,
+    /// in some rounds of slots else.
+    fn statements(&self, env: &Env) -> i64 {
         let mut statements = 0i64;
-        let mut count = |body: &[Stmt]| visit::walk(body, &mut |_| statements = statements.saturating_add(1));
-        count(&self.compute);
-        self.copies.iter().for_each(|c| count(std::slice::from_ref(&c.whole)));
-        let inner = self.inner.as_ref().map_or(0, |inner| inner.statements());
-        let iterations = match self.kind {
+        visit::walk(&self.iteration(&Index::Int(0), 0, env), &mut |_| statements += 1);
+        statements.saturating_mul(match self.kind {
             Kind::Shared => self.extent.min(self.slots.saturating_mul(3)),
             Kind::Registers => self.extent,
-        };
-        statements.saturating_add(inner).saturating_mul(iterations)
+        })
     }
 
     /// Writes out what is pipelined inside; a first loop of registers runs on instead, where it can.

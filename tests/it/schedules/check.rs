@@ -199,9 +199,9 @@ pub const LIMITS: Limits = Limits { statements: 1 << 24, bytes: 1 << 28 };
 /// a statement are told apart by proofs; how wide a copy is follows from alignments, and whether the kernel writes what it
 /// reads from all nests, and so what a pipeline may copy ahead; whether a role fills a stage of warpgroups that take turns, and
 /// whether the kernel has a bulk copy to fetch ahead of; how many threads are left beside roles, and what stands around a walk of the blocks, when kernels
-/// have their threads; how long the rows of a swizzled tile are is known when tiles are cut to what is used of them; which
+/// have their threads; how large local buffers are when they hold what is in use at a time; how long the rows of a swizzled tile are is known when tiles are cut to what is used of them; which
 /// threads write elements that share a byte is known when all have their loops.
-const KNOWN_IN_LOWERING: [&str; 19] = [
+const KNOWN_IN_LOWERING: [&str; 20] = [
     "lower.alternate",
     "lower.l2_prefetch",
     "lower.local_by_thread",
@@ -220,6 +220,7 @@ const KNOWN_IN_LOWERING: [&str; 19] = [
     "lower.copy_source",
     "lower.swizzle",
     "admit.byte",
+    "admit.registers",
     "admit.row",
 ];
 

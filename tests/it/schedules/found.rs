@@ -47,6 +47,10 @@ const FOUND: &[&str] = &[
     // A stage of what the select reads only in the iterations that the skew adds.
     "program p\ninput A f32[1]\ninput B f32[1, 2]\nT: output T[i 2] f32 = sum(r 1) select(r >= 0, A[r], B[r, i])
      target sm_86\nskew T r [i] -> [i]",
+    // Threads along z, of which a block has 64, that are threads along x once a role stands beside them.
+    "window_sum 1024\ntarget sm_80\nsplit i ? 2 128 -> i_0 i_t i_1\nbind i_0 blockIdx.x\nbind i_1 threadIdx.z
+     cache_read C A shared -> A_shared\ncompute_at A_shared i_t -> ax0\nspecialize A_shared -> load warps=1
+     split ax0 ? 32 -> ax0_0 ax0_1\nbind ax0_1 threadIdx.x\npipeline i_t stages=3",
     // Lanes run together what is inside a thread loop of one iteration.
     "batched_gemm 1x16x16x16 f16>f32>f32 NN\ntarget sm_70\nbind b threadIdx.y\ncache_write C C fragment -> acc
      reverse_compute_at acc b -> o0 o1\ntensorize o0 wmma.store.d.row.m16n16k16.f32
