@@ -1,7 +1,7 @@
 //! Recommended schedules of random products: each lowers for its chip, and ptxas keeps all of it in registers.
 //!
 //! 40 products of all types, layouts and chips are drawn a run, by a seed that the commit gives and the output shows.
-//! `WARPLOOM_RECOMMENDED=1000` draws so many, and `WARPLOOM_RECOMMENDED_SEED=7` takes that seed. `WARPLOOM_ALL=0..11000` tries
+//! `WARPLOOM_RECOMMENDED=1000` draws so many, and `WARPLOOM_RECOMMENDED_SEED=7` takes that seed. `WARPLOOM_RECOMMENDED_ROWS=0..10640` tries
 //! instead these rows of a table of all types, layouts, chips and [`SIZES`] (as many as there are), and adds what it counted to
 //! `target/tmp/recommended.txt`.
 
@@ -197,7 +197,7 @@ fn report(cases: usize, faults: &BTreeMap<String, Vec<String>>, times: &[Duratio
 
 #[test]
 fn what_is_recommended_lowers_and_stays_in_registers() {
-    let rows = crate::schedules::numbers("all");
+    let rows = crate::schedules::numbers("recommended_rows");
     let cases: Vec<Case> = match &rows {
         Some(rows) => {
             let all = types().into_iter().flat_map(|t| Layout::ALL.map(|l| (t, l)));
@@ -213,6 +213,7 @@ fn what_is_recommended_lowers_and_stays_in_registers() {
             (0..drawn).map(|_| draw(&mut random)).collect()
         }
     };
+    assert!(!cases.is_empty(), "no such rows");
     let (faults, times) = judge(&cases, ASSEMBLED[usize::from(rows.is_some())]);
     let report = report(cases.len(), &faults, &times);
     println!("{report}");
