@@ -41,6 +41,8 @@ mod shrink;
 mod source;
 #[path = "../../it/schedules/steps.rs"]
 mod steps;
+#[path = "../../it/schedules/times.rs"]
+mod times;
 
 use attempt::{ANY, Generator};
 use check::{Depth, LIMITS, Tally};
