@@ -27,10 +27,10 @@ pub struct Tiles {
 /// The results of a thread take fewer bits: half of the registers that it can have.
 const RESULT_BITS: i64 = 128 * 32;
 
-/// Blocks of a multiprocessor that ptxas is asked for. Where nothing is asked for, it takes registers away until one more block fits,
-/// even if a few values must then go to memory. Asked for as many as an estimate of the tile's registers allows, it spilled in 16 of
-/// 240 kernels (six combinations of types, five sizes, four layouts, sm_75 and sm_80), asked for one in none.
-const RESIDENT: i64 = 1;
+/// `.minnctapersm`, the blocks for each multiprocessor that ptxas is asked for. Without it ptxas lowers the register count until one
+/// more block fits, even if the kernel then spills. With a count estimated from the tile's registers 16 of 240 kernels spilled (six
+/// combinations of types, five sizes, four layouts, sm_75 and sm_80); with one block none did.
+const MIN_BLOCKS: i64 = 1;
 
 /// Steps of k written out at a time where loads have conditions or results are converted: of more, ptxas takes all loads in front
 /// (63x8191x128 of s32: 152 registers for 16 steps, 64 for four).
@@ -98,7 +98,7 @@ impl Tiles {
             bm / tm,
             bn / tn,
             bind_blocks(rows, columns),
-            RESIDENT,
+            MIN_BLOCKS,
             if single { "C_local" } else { "out" },
             if spec.batch.is_some() { "c_b " } else { "" },
         );

@@ -78,18 +78,18 @@ impl WarpTiles {
 
     /// The tiles with what the layouts of the operands ask for.
     pub(super) fn fitted(mut self, spec: &GemmSpec) -> WarpTiles {
-        // Both operands on their way through registers one by one spill beside eight steps of k; of doubles B alone does, and
-        // A alone does not (TT 6144x5952x64 on sm_80 and sm_89: 28 bytes without the limit). With 24 floats ahead two steps spill
-        // (NT 512x512x512 on sm_89, eight slices: 8 bytes, 123 registers by one).
+        // ptxas spills where both operands are transposed through registers and eight steps of k are unrolled. For doubles transposing
+        // B alone spills (TT 6144x5952x64 on sm_80 and sm_89: 28 bytes), A alone does not. With 24 prefetched floats a thread two
+        // steps spill too (NT 512x512x512 on sm_89: 8 bytes; 123 registers with one step).
         let turned = along_k(spec);
         if turned[1] && (turned[0] || spec.b.bits() == 64) && self.min_blocks.is_some() {
-            self.unroll_limit = Some(if self.ahead() > 16 { 1 } else { 2 });
+            self.unroll_limit = Some(if self.prefetched() > 16 { 1 } else { 2 });
         }
         self
     }
 
-    /// Elements of the operands that a thread loads one tile ahead.
-    fn ahead(&self) -> i64 {
+    /// Elements of both operands that a thread prefetches for the next tile.
+    fn prefetched(&self) -> i64 {
         self.block().iter().sum::<i64>() * self.bk * self.split.slices / self.threads()
     }
 

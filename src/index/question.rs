@@ -271,7 +271,7 @@ impl Question {
         Some((quotient, Linear::from(remainder)))
     }
 
-    /// The variable with a meaning; a new one has no formula yet.
+    /// The variable with this meaning. The caller states the formula of a new one.
     fn known_or(&mut self, meaning: Meaning, low: Int, high: Int) -> Variable {
         if let Some(v) = self.known.get(&meaning) {
             return *v;
@@ -281,7 +281,7 @@ impl Question {
         v
     }
 
-    /// If the form is a quotient and a constant, the number and the divisor of its quotient by `by`.
+    /// For a form `x // n + c`: a number and a divisor with `(x // n + c) // by == number // divisor`.
     fn number_of_quotient(&self, a: &Linear, by: Int) -> Option<(Linear, Int)> {
         let [(v, 1)] = a.terms.as_slice() else { return None };
         let Meaning::Quotient(x, n) = &self.definitions[v.0 as usize].meaning else { return None };

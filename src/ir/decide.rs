@@ -8,6 +8,7 @@ use super::simplify::{self, Env, prove};
 use super::{CmpOp, Cond, Index, IndexOp, Var};
 use crate::index::{Answer, Compare, Formula, Int, Linear, Question, STEPS};
 use std::collections::BTreeSet;
+use std::slice;
 
 /// A variable that runs from 0 to an extent.
 pub type Ranged = (Var, i64);
@@ -57,16 +58,16 @@ pub fn always(cond: &Cond, given: &Cond, vars: &[Ranged]) -> Verdict {
     }
 }
 
-/// Steps that the procedure may take for a side condition of a step: a step asks many.
+/// The budget of one side condition, in steps of the procedure. A step of a schedule asks many.
 const STEPS_OF_SIDE_CONDITION: u64 = 1 << 16;
 
-/// Whether the condition holds wherever `env` does: all that it knows, for all values in its ranges. A condition over a variable
-/// without a range is left to the simplifier.
+/// Whether the condition holds for all values that satisfy the ranges and facts of `env`. A condition over a variable without a range
+/// is left to the simplifier.
 pub fn proves(cond: &Cond, env: &Env) -> bool {
     prove(cond, env) || never_broken(cond, env).unwrap_or(false)
 }
 
-/// Whether both have the same value wherever `env` holds.
+/// Whether both indices are equal for all values that satisfy the ranges and facts of `env`.
 pub fn equal(a: &Index, b: &Index, env: &Env) -> bool {
     simplify::equal(a, b, env) || never_broken(&Cond::eq(a.clone(), b.clone()), env).unwrap_or(false)
 }
@@ -80,17 +81,11 @@ fn never_broken(cond: &Cond, env: &Env) -> Option<bool> {
         let (low, high) = env.range(var)?;
         values.push((var, Linear::from(terms.question.variable(low, high))));
     }
-    for fact in &facts {
-        let holds = terms.possible(fact, &values)?;
-        terms.question.require(holds);
-    }
-    let breaks = terms.broken(cond, &values)?;
-    terms.question.require(breaks);
-    Some(terms.question.decide(STEPS_OF_SIDE_CONDITION).0 == Answer::Impossible)
+    Some(terms.violation(cond, &facts, &values, STEPS_OF_SIDE_CONDITION)? == Answer::Impossible)
 }
 
-/// Whether different values of `vars` give different values of the indices. Other variables have one value, whatever it is. Indices
-/// are integers of any size here.
+/// Whether the map from `vars` to the indices is injective, for every value of the other variables. The indices are integers of
+/// unlimited size here.
 pub fn one_to_one(indices: &[Index], vars: &[Ranged]) -> bool {
     never_equal(indices, vars).unwrap_or(false)
 }
@@ -168,11 +163,7 @@ pub fn digits(mut n: i64, vars: &[Ranged]) -> Vec<Ranged> {
 fn asked(cond: &Cond, given: &Cond, vars: &[Ranged]) -> Option<Option<Vec<Ranged>>> {
     let mut terms = Terms::new();
     let values = terms.bind(vars);
-    let holds = terms.possible(given, &values)?;
-    terms.question.require(holds);
-    let breaks = terms.broken(cond, &values)?;
-    terms.question.require(breaks);
-    match terms.question.decide(STEPS).0 {
+    match terms.violation(cond, slice::from_ref(given), &values, STEPS)? {
         Answer::Impossible => Some(None),
         Answer::Undecided => None,
         Answer::Point(point) => Some(Some(terms.read(&point, vars, &values)?)),
@@ -272,6 +263,17 @@ impl Terms {
         Some(Formula::any(parts))
     }
 
+    /// Values for which all of `given` may hold and the condition may not; `None` where one has a form that questions do not have.
+    fn violation(&mut self, cond: &Cond, given: &[Cond], values: &Values, steps: u64) -> Option<Answer> {
+        for fact in given {
+            let holds = self.possible(fact, values)?;
+            self.question.require(holds);
+        }
+        let breaks = self.broken(cond, values)?;
+        self.question.require(breaks);
+        Some(self.question.decide(steps).0)
+    }
+
     /// Where two lists of terms are equal; `None` on overflow.
     pub fn equal(a: &[Linear], b: &[Linear]) -> Option<Formula> {
         let each = a.iter().zip(b).map(|(x, y)| Formula::compare(Compare::Equal, x, y));
@@ -323,7 +325,7 @@ mod tests {
         assert!(!prove(&Cond::lt(turned.clone(), 6), &env));
         assert!(proves(&Cond::lt(turned.clone(), 6), &env));
         assert!(!proves(&Cond::lt(turned, 5), &env));
-        // Of the numbers from 0 to 7 the fact leaves 2 and 5.
+        // 2 and 5 are the values of f that satisfy the fact below.
         let odd = Cond::eq(f.clone().floormod(2), f.clone().floordiv(3));
         assert!(!proves(&odd, &env));
         env.assume(&Cond::eq(f.clone().floormod(3), 2));

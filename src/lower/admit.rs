@@ -307,7 +307,8 @@ fn slices(kernel: &LoweredKernel) -> Result<()> {
         .help("let one role run several stages: specialize S T -> load warps=.."))
 }
 
-/// Refuses a block with more threads than the chip allows. How long each axis is counts when roles have their threads.
+/// Refuses a block with more threads than the chip allows. The extents of the axes are checked after the pass `roles`, which numbers
+/// the threads of all roles along threadIdx.x.
 pub fn admit_threads(kernel: &LoweredKernel, target: &Target) -> Result<()> {
     let limits = &target.limits;
     let block = kernel.block();
@@ -323,10 +324,10 @@ pub fn admit_threads(kernel: &LoweredKernel, target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Elements of a local buffer up to which its kernel is compiled: many times what the registers of a thread hold.
+/// The most elements of a local buffer, of which a thread holds 255 32-bit words in registers.
 const MOST_LOCAL: i64 = 4096;
 
-/// Refuses local buffers that are far from what a thread can hold.
+/// Refuses local buffers of more than [`MOST_LOCAL`] elements.
 fn registers(kernel: &LoweredKernel) -> Result<()> {
     let body = &kernel.func.body;
     let mut used = visit::writes(body);

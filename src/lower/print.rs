@@ -46,7 +46,7 @@ pub fn print_bulk(kernel: &LoweredKernel) -> String {
     out
 }
 
-/// How the blocks of a kernel go together, where that is not each for itself.
+/// Whether the kernel has clusters, and whether it is persistent; empty if neither.
 pub fn print_walk(kernel: &LoweredKernel) -> String {
     let clusters = match kernel.cluster() {
         1 => String::new(),
@@ -56,7 +56,7 @@ pub fn print_walk(kernel: &LoweredKernel) -> String {
     clusters + persistent
 }
 
-/// What a kernel computes from its block indices first, a line each.
+/// The variables that a kernel computes from its block indices, one line each.
 pub fn print_derived(kernel: &LoweredKernel) -> String {
     let line = |d: &Derived| {
         let (name, value) = (kernel.func.var_name(d.var), print::index(&kernel.func, &d.value));

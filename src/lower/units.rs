@@ -226,7 +226,7 @@ impl Find<'_> {
                 Stmt::For(l) => {
                     inside |= l.tensorize.is_some();
                     if let LoopKind::Bound(axis) = l.kind {
-                        // A loop of a single iteration tells nothing apart.
+                        // A loop of one iteration does not distinguish threads.
                         let several = l.defines().into_iter().filter(|(_, extent)| extent.as_int() != Some(1));
                         self.around.extend(several.map(|(var, _)| (axis, var)));
                     }

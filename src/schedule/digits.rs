@@ -188,12 +188,12 @@ pub fn image(indices: &[Index], vars: &[(Var, i64)]) -> Image {
     Image { injective, dense, mentioned: mentioned.into_iter().map(|(v, _)| v).collect() }
 }
 
-/// How many points the variables have; `None` on overflow.
+/// The product of the extents; `None` on overflow.
 fn count(vars: &[(Var, i64)]) -> Option<i64> {
     vars.iter().try_fold(1i64, |n, (_, extent)| n.checked_mul(*extent))
 }
 
-/// The elements of a box around the values of the indices.
+/// The number of elements in the bounding box of the indices; `None` on overflow.
 fn volume(indices: &[Index], vars: &[(Var, i64)]) -> Option<i64> {
     let mut env = Env::new();
     vars.iter().for_each(|(v, extent)| env.bind(*v, 0, extent - 1));
@@ -393,8 +393,9 @@ mod tests {
         check(&[fused(0).floordiv(1000), (fused(0) + 1).floormod(1000)], &[(F, 7813), (G, 128)], false, false);
         check(&[fused(0).floormod(1000)], &[(F, 7813), (G, 128)], false, false);
         check(&pair(1000), &[(F, 7813), (G, 129)], false, false);
-        // As many points as the box has, and more than 64 bits count.
+        // The bounding box has as many elements as there are points.
         check(&pair(1000), &[(F, 125_000), (G, 128)], true, true);
+        // The number of points overflows, and the first index has gaps.
         let gaps = [F * 2 + G * 3, Index::Var(Var(2)), Index::Var(Var(3))];
         check(&gaps, &[(F, 3), (G, 2), (Var(2), 1 << 40), (Var(3), 1 << 40)], true, false);
     }

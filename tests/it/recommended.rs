@@ -2,8 +2,7 @@
 //!
 //! 40 products of all types, layouts and chips are drawn a run, by a seed that the commit gives and the output shows.
 //! `WARPLOOM_RECOMMENDED=1000` draws so many, and `WARPLOOM_RECOMMENDED_SEED=7` takes that seed. `WARPLOOM_RECOMMENDED_ROWS=0..10640` tries
-//! instead these rows of a table of all types, layouts, chips and [`SIZES`] (as many as there are), and adds what it counted to
-//! `target/tmp/recommended.txt`.
+//! these rows of a table of all types, layouts, chips and [`SIZES`] instead, and appends the counts to `target/tmp/recommended.txt`.
 
 use super::gemms::{TYPES, Types};
 use super::ptxas;
@@ -23,7 +22,8 @@ use warploom::{Gemm, Target, gemm};
 
 /// Products that a run draws.
 const DRAWN: usize = 40;
-/// Of the drawn products one in so many is assembled, and of the whole table one in so many, which shares no factor with the sizes.
+/// One in so many drawn products is assembled, and one in so many rows of the table. The second number and the number of sizes have
+/// no common factor, so that each size is assembled.
 const ASSEMBLED: [usize; 2] = [4, 7];
 /// The seed where git does not tell the commit.
 const SEED: u64 = 0x5eed;

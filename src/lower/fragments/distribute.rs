@@ -111,7 +111,7 @@ impl Fragments<'_> {
         Ok(nested(loops, vec![Stmt::For(For::new(slot, slots, LoopKind::Unrolled, body))]))
     }
 
-    /// Whether the nest has a branch that depends on the lane and uses no fragment: one thread alone is to execute it.
+    /// Whether the nest has a branch that depends on the lane and uses no fragment, so that one thread executes the branch.
     fn one_thread_runs_some(&self, body: &[Stmt]) -> bool {
         let mut threads = Vec::new();
         self.lane.for_each_var(&mut |v| threads.push(v));

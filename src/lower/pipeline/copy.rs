@@ -61,7 +61,7 @@ impl Copy {
         self.halves.as_ref().map(|(_, store)| store)
     }
 
-    /// The start in parts that each thread can make one after the other, if these are few.
+    /// The start of the copy, one statement for each iteration of its outer loop if that has at most [`MOST_PARTS`] iterations.
     pub fn parts(&self) -> Vec<Stmt> {
         let start = self.start();
         match start {
@@ -76,7 +76,7 @@ impl Copy {
     }
 }
 
-/// Parts into which a copy is written out at most.
+/// The most statements into which the start of a copy is unrolled.
 const MOST_PARTS: i64 = 1024;
 
 /// What a statement fills, if it only copies.

@@ -7,9 +7,7 @@ use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Cond, Expr, For, Func, Index, LoopKind, Note, Scope, Stmt, SyncKind, Var, visit};
 use crate::lower::blocks::guarded;
 use crate::lower::guards::decided;
-
-/// Statements that a pipelined loop may be written out to.
-const MOST_STATEMENTS: i64 = 1 << 16;
+use crate::lower::registers::MOST_STATEMENTS;
 
 /// A pipelined loop taken apart.
 pub struct Ring {
@@ -94,8 +92,8 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Statements that it is written out to: as many as its first iteration has, in every iteration where its stages are registers,
-    /// in some rounds of slots else.
+    /// The number of statements of the unrolled loop: those of the first iteration, times all iterations if the stages are registers,
+    /// times at most three rounds of the ring if they are shared memory.
     fn statements(&self, env: &Env) -> i64 {
         let mut statements = 0i64;
         visit::walk(&self.iteration(&Index::Int(0), 0, env), &mut |_| statements += 1);

@@ -45,7 +45,7 @@ fn replace(kernel: &mut LoweredKernel, f: impl Fn(&Stmt) -> Option<Vec<Stmt>>) {
     });
 }
 
-/// Changes what `part` takes of the first statement that has it.
+/// Applies `f` to the first statement for which `part` returns a part, and to that part alone.
 fn change<T>(kernel: &mut LoweredKernel, part: impl Fn(&mut Stmt) -> Option<&mut T>, f: impl Fn(&mut T)) {
     replace(kernel, |s| {
         let mut s = s.clone();

@@ -40,18 +40,18 @@ const FOUND: &[&str] = &[
     // LLVM makes a switch of the threads' numbers, whose default no lane takes: it ends in `exit`, inside the loop.
     "program switched\ninput A f32[1]\noutput T[i 2, j 4] f32 = select(2 - j >= 0 and 2 - j < 1, 0, A[0])\ntarget sm_70
      cache_read T A shared -> A_s\ncompute_at A_s i\nbind j threadIdx.x",
-    // A stage of a stage of what the select never reads.
+    // The copy of a copy of an operand that no iteration reads.
     "program p\ninput A f32[1]\ninput B f32[1, 2]
      T: output T[i 1, j 1, k 1] f32 = max(r 1) select(r < 1, B[0, 0], max(A[r], B[r, 0]))\ntarget sm_90a
      skew T r [k] -> [k // 1]\nskew T r [k] -> [k * 0]",
-    // A stage of what the select reads only in the iterations that the skew adds.
+    // The copy of an operand that only the iterations added by skew read.
     "program p\ninput A f32[1]\ninput B f32[1, 2]\nT: output T[i 2] f32 = sum(r 1) select(r >= 0, A[r], B[r, i])
      target sm_86\nskew T r [i] -> [i]",
-    // Threads along z, of which a block has 64, that are threads along x once a role stands beside them.
+    // 128 threads along threadIdx.z, which allows 64: with a producer role, lowering numbers all threads along threadIdx.x.
     "window_sum 1024\ntarget sm_80\nsplit i ? 2 128 -> i_0 i_t i_1\nbind i_0 blockIdx.x\nbind i_1 threadIdx.z
      cache_read C A shared -> A_shared\ncompute_at A_shared i_t -> ax0\nspecialize A_shared -> load warps=1
      split ax0 ? 32 -> ax0_0 ax0_1\nbind ax0_1 threadIdx.x\npipeline i_t stages=3",
-    // Lanes run together what is inside a thread loop of one iteration.
+    // wmma instructions inside a loop of one iteration that is bound to threadIdx.y.
     "batched_gemm 1x16x16x16 f16>f32>f32 NN\ntarget sm_70\nbind b threadIdx.y\ncache_write C C fragment -> acc
      reverse_compute_at acc b -> o0 o1\ntensorize o0 wmma.store.d.row.m16n16k16.f32
      cache_read C A shared -> A_s\ncompute_at A_s b -> a0 a1\nfuse a0 a1 -> a\nsplit a ? 32 -> ao at
@@ -59,7 +59,7 @@ const FOUND: &[&str] = &[
      tensorize A_f_1 wmma.load.a.row.m16n16k16.f16\ncache_read C B_s fragment -> B_f
      tensorize B_f_1 wmma.load.b.row.m16n16k16.f16\ndecompose_reduction C i -> zero
      tensorize i wmma.mma.row.row.m16n16k16.f32.f16.f16",
-    // Registers have no rows to keep apart.
+    // `storage_align` of a buffer in registers, which needs no padding against bank conflicts.
     "program p\ninput A f32[2]\nT: output T[i 32, j 2] f32 = A[j]*2\ntarget sm_90a
      cache_write T T local -> T_w\nreverse_compute_at T_w j\nstorage_align T_w 0 4096 0",
     // A register of 16 bits that nothing has written, beside one that counts.

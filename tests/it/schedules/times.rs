@@ -1,15 +1,15 @@
-//! How long things took, in bins of whole microseconds.
+//! A histogram of durations.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::time::{Duration, Instant};
 
-/// How often each time was taken.
+/// How many runs took each number of whole microseconds.
 #[derive(Debug, Clone, Default)]
 pub struct Times(BTreeMap<u64, usize>);
 
 impl Times {
-    /// What `f` returns; its time is counted.
+    /// Runs `f` and counts its duration.
     pub fn of<T>(&mut self, f: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let out = f();
@@ -22,7 +22,7 @@ impl Times {
         other.0.iter().for_each(|(time, n)| *self.0.entry(*time).or_default() += n);
     }
 
-    /// The time that so many of a hundred stay within.
+    /// The duration that `share` percent of the runs do not exceed.
     fn within(&self, share: usize) -> Duration {
         let mut left = self.0.values().sum::<usize>() * share / 100;
         let reached = |(_, n): &(&u64, &usize)| {
