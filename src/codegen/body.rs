@@ -3,6 +3,7 @@
 use super::access::Place;
 use super::budget;
 use super::builder::{Builder, Value};
+use super::copy;
 use super::counters::Rolled;
 use super::index::{Number, Variable};
 use super::listing::Listing;
@@ -217,6 +218,9 @@ impl<'c> Body<'c, '_, '_> {
             Stmt::If(guard) if self.never(&guard.cond) => Ok(()),
             Stmt::If(guard) => {
                 let condition = self.condition(&guard.cond)?;
+                if let Some(store) = copy::alone(&guard.body) {
+                    return self.copy_where(store, condition);
+                }
                 let (then, after) = (self.new_block("then"), self.new_block("after"));
                 self.listing.name(then, &format!("where {}", self.words(&guard.cond)));
                 self.b.branch(condition, then, after)?;
@@ -322,7 +326,12 @@ impl<'c> Body<'c, '_, '_> {
         let trips = extent / copies;
         let bits = if i32::try_from(extent).is_ok() { 32 } else { 64 };
         let (from, body, after) = (self.b.here()?, self.new_block("loop"), self.new_block("after"));
-        self.listing.name(body, &self.describe(l, extent, copies));
+        let words = self.describe(l, extent, copies);
+        // ptxas unrolls loops of few trips too; a limit holds for both.
+        match l.notes.contains_key(&Note::UnrollLimit) {
+            true => self.listing.name_rolled(body, &words),
+            false => self.listing.name(body, &words),
+        }
         self.b.jump(body)?;
         self.b.at_end(body);
         let counter = self.b.induction(self.b.int(bits, 0), from, &self.name_of(l.var))?;

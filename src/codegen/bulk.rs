@@ -202,7 +202,7 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     /// Emits a template without results.
-    fn template(&self, text: &str, fields: &[(&str, String)], operands: &[(&str, &[Value<'c>])]) -> Result<()> {
+    pub fn template(&self, text: &str, fields: &[(&str, String)], operands: &[(&str, &[Value<'c>])]) -> Result<()> {
         let counts: Vec<(&str, usize)> = operands.iter().map(|(name, values)| (*name, values.len())).collect();
         let args: Vec<Value<'c>> = operands.iter().flat_map(|(_, values)| values.iter().copied()).collect();
         let constraints: String = args.iter().map(|a| format!("{},", letter(a.get_type()))).collect();
@@ -236,6 +236,7 @@ fn letter(ty: Type) -> char {
     match ty {
         Type::IntType(t) if t.get_bit_width() == 16 => 'h',
         Type::IntType(t) if t.get_bit_width() == 64 => 'l',
+        Type::PointerType(_) => 'l',
         _ => 'r',
     }
 }

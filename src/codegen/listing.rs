@@ -5,11 +5,14 @@
 //! their place afterwards; they cost the optimizer nothing.
 
 use inkwell::basic_block::BasicBlock;
+use std::collections::BTreeSet;
 
 /// The words for named blocks.
 #[derive(Debug, Default)]
 pub struct Listing {
     words: Vec<String>,
+    /// Blocks that are headers of loops which ptxas must not unroll.
+    rolled: BTreeSet<usize>,
 }
 
 /// What is said of an entry.
@@ -31,6 +34,12 @@ impl Listing {
         self.words.push(words.replace(['\n', '\r'], " "));
     }
 
+    /// Names the header of a loop that ptxas must not unroll.
+    pub fn name_rolled(&mut self, block: BasicBlock, words: &str) {
+        self.rolled.insert(self.words.len());
+        self.name(block, words);
+    }
+
     /// The PTX with words for blocks and with heads above the entries.
     pub fn annotate(&self, ptx: &str, heads: &[Head]) -> String {
         let mut out = String::with_capacity(ptx.len() * 2);
@@ -43,9 +52,14 @@ impl Listing {
                 let text = head.map_or("", |h| &h.text);
                 text.lines().for_each(|l| out.push_str(&format!("// {}\n", l.trim_end())));
             }
+            let is_label = line.starts_with('$') && self.number(line).is_some_and(|n| self.rolled.contains(&n));
             if let Some(line) = self.words_for(line) {
                 out.push_str(line.trim_end());
                 out.push('\n');
+                if is_label {
+                    // In front of the block's first instruction (PTX ISA, "Pragma Strings: nounroll").
+                    out.push_str("\t.pragma \"nounroll\";\n");
+                }
                 if let (true, Some(h)) = (line.starts_with(".reqntid"), head) {
                     out.push_str(&h.directives);
                 }
@@ -56,13 +70,11 @@ impl Listing {
 
     /// The line with the program's words; none for a line that holds only LLVM's own remarks.
     fn words_for(&self, line: &str) -> Option<String> {
-        let (code, remark) = match line.find("// ") {
-            Some(at) => line.split_at(at),
+        let code = match line.find("// ") {
+            Some(at) => &line[..at],
             None => return Some(line.to_string()),
         };
-        // Behind the last mark stands the block's own name; `// %bb.1:` before it is LLVM's number.
-        let number = remark.rsplit_once("// %w").and_then(|(_, n)| n.split('.').next()?.trim().parse::<usize>().ok());
-        let words = number.and_then(|n| self.words.get(n));
+        let words = self.number(line).and_then(|n| self.words.get(n));
         match (code.trim().is_empty(), words) {
             (true, None) if line.starts_with("//") => Some(line.to_string()).filter(|l| !l.starts_with("// %bb")),
             (true, None) => None,
@@ -70,5 +82,11 @@ impl Listing {
             (false, Some(words)) => Some(format!("{code}// {words}")),
             (false, None) => Some(code.to_string()),
         }
+    }
+
+    /// The number of a named block. Behind the last mark stands the block's own name; `// %bb.1:` before it is LLVM's number.
+    fn number(&self, line: &str) -> Option<usize> {
+        let (_, name) = line.rsplit_once("// %w")?;
+        name.split('.').next()?.trim().parse().ok()
     }
 }

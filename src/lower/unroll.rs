@@ -2,8 +2,8 @@
 //!
 //! Loops of kind `Unrolled` are written out whole: local buffers are registers, and a register has no index. A serial
 //! loop is written out where that pays: loads of several iterations run at once, addresses become a base and a
-//! constant, and the loop's own instructions vanish beside a small body. LLVM's unrolling is off, so that what is
-//! written here is what runs.
+//! constant, and the loop's own instructions vanish beside a small body. LLVM's unrolling is off, and a loop with a
+//! limit tells ptxas not to unroll it (`.pragma "nounroll"`).
 
 use crate::ir::{BufferId, Expr, For, Func, Index, LoopKind, Note, Scope, Stmt, Var, visit};
 

@@ -123,7 +123,8 @@ impl Mma {
         let way = Way::of(spec, target, [0, 1].map(|d| self.block[d] * cluster[d]), self.parts);
         // Where the block starts the copies, what stands between two slots is a barrier of all warps, which costs less in front
         // of a step than inside it.
-        let with = |stages| Mma { bk, stages, way, boxes: Some(Boxes { warps, cluster, spread: warps > 0 }), ..self };
+        let boxes = Some(Boxes { warps, cluster, spread: warps > 0 });
+        let with = |stages| Mma { bk, stages, way, boxes, min_blocks: None, ..self };
         let slots = if self.is_large() { LARGE_SLOTS } else { SLOTS };
         let most = slots.min(up(spec.k, bk).max(2));
         (2..=most).rev().map(with).find(|m| m.shared(spec) <= room)

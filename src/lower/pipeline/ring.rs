@@ -4,7 +4,7 @@ use super::copy::{Copy, Kind, filled};
 use super::refill::refilled;
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{BufferId, Cond, Expr, For, Func, Index, LoopKind, Note, Scope, Stmt, SyncKind, Var, visit};
+use crate::ir::{Buffer, BufferId, Cond, Expr, For, Func, Index, LoopKind, Note, Scope, Stmt, SyncKind, Var, visit};
 use crate::lower::blocks::guarded;
 use crate::lower::guards::decided;
 use crate::lower::registers::MOST_STATEMENTS;
@@ -25,6 +25,8 @@ pub struct Ring {
     spread: bool,
     /// Closes the group of the asynchronous copies of a tile, if there are any.
     commit: Option<Stmt>,
+    /// The loop over rounds holds the last iterations too, those that copy nothing.
+    to_the_end: bool,
 }
 
 impl Ring {
@@ -80,8 +82,21 @@ impl Ring {
         }
         // One slot is filled for the next iteration behind its last use.
         let (ahead, commit) = ((slots - 1).max(1), commit(&copies, func));
-        let mut ring = Ring { var: l.var, kind, extent, slots, ahead, copies, inner: None, compute, spread, commit };
+        let mut ring = Ring {
+            var: l.var,
+            kind,
+            extent,
+            slots,
+            ahead,
+            copies,
+            inner: None,
+            compute,
+            spread,
+            commit,
+            to_the_end: false,
+        };
         ring.nest(func, written, env)?;
+        ring.to_the_end = ring.has_many_fragments(func);
         let statements = ring.statements(env);
         if statements > MOST_STATEMENTS {
             let message = format!(
@@ -196,28 +211,56 @@ impl Ring {
             let first = (0..inner.ahead).flat_map(|step| inner.filled_at(&Index::Int(step), step % inner.slots, env));
             out.extend(self.all_at(first.collect(), &Index::Int(0), 0, env));
         }
-        // The last rounds of a loop that runs on are written out behind it: its body then asks for no condition.
-        let apart = i64::from(self.inner.is_some());
-        let rounds = match self.kind {
-            Kind::Shared => (self.extent / self.slots - apart).max(0),
-            Kind::Registers => 0,
-        };
+        let (head, rounds) = self.rounds();
+        for k in 0..head {
+            out.extend(self.iteration(&Index::Int(k), k % self.slots, env));
+        }
         if rounds > 0 {
             let round = func.add_var(format!("{}_round", func.var_name(self.var)));
             let mut inner = env.clone();
             inner.bind(round, 0, rounds - 1);
-            let iterations =
-                (0..self.slots).flat_map(|u| self.iteration(&(round * self.slots + u), u, &inner)).collect();
+            let iterations = (0..self.slots)
+                .flat_map(|u| self.iteration(&(round * self.slots + head + u), (head + u) % self.slots, &inner))
+                .collect();
             if rounds == 1 {
                 out.extend(visit::subst_body(iterations, &[(round, Index::Int(0))].into()));
             } else {
-                out.push(Stmt::For(For::new(round, rounds, LoopKind::Serial, iterations)));
+                let mut rolled = For::new(round, rounds, LoopKind::Serial, iterations);
+                if self.to_the_end {
+                    rolled.notes.insert(Note::UnrollLimit, 1);
+                }
+                out.push(Stmt::For(rolled));
             }
         }
-        for k in rounds * self.slots..self.extent {
+        for k in head + rounds * self.slots..self.extent {
             out.extend(self.iteration(&Index::Int(k), k % self.slots, env));
         }
         out
+    }
+
+    /// Whether instructions load fragments that take many of a thread's registers. In straight-line code behind the loop ptxas would
+    /// move these loads and the addresses of the result far up, and spill.
+    fn has_many_fragments(&self, func: &Func) -> bool {
+        let loads_fragments = |inner: &Ring| inner.copies.iter().any(|c| calls(&c.whole));
+        let locals = func.buffers.iter().filter(|b| b.scope == Scope::Local);
+        let bits = |b: &Buffer| b.elements().unwrap_or(0).saturating_mul(b.dtype.bits().into());
+        self.inner.as_deref().is_some_and(loads_fragments)
+            && self.extent >= 2 * self.slots
+            && self.copies.iter().all(Copy::asynchronous)
+            && locals.map(bits).sum::<i64>() / 32 > MANY_REGISTERS
+    }
+
+    /// The number of iterations that stand in front of the loop over rounds, and the number of rounds.
+    ///
+    /// Where the loop holds the last iterations too, they copy under a condition. Otherwise the last round of a loop that runs on stands
+    /// behind it, so that its body asks for none.
+    fn rounds(&self) -> (i64, i64) {
+        let rounds = self.extent / self.slots;
+        match self.kind {
+            Kind::Registers => (0, 0),
+            Kind::Shared if self.to_the_end => (self.extent % self.slots, rounds),
+            Kind::Shared => (0, (rounds - i64::from(self.inner.is_some())).max(0)),
+        }
     }
 
     /// The copies of tile k as a whole.
@@ -296,14 +339,21 @@ impl Ring {
         let next = simplify::simplify(&(k.clone() + 1), env);
         let more = simplify::simplify_cond(&Cond::lt(next.clone(), self.extent), env);
         let loads = self.all_at(load(step - inner.extent), &next, (slot + 1) % self.slots, env);
-        under(more, loads)
+        // Behind the last tile stands an old one, which nothing computes with.
+        let always = self.to_the_end && more != Cond::Const(false);
+        under(if always { Cond::TRUE } else { more }, loads)
     }
 
     /// Statements for the tile that is needed `ahead` iterations after k, if there is one.
     fn later(&self, stmts: Vec<Stmt>, k: &Index, slot: i64, env: &Env) -> Vec<Stmt> {
         let later = simplify::simplify(&(k.clone() + self.ahead), env);
         let more = simplify::simplify_cond(&Cond::lt(later.clone(), self.extent), env);
-        under(more, self.all_at(stmts, &later, (slot + self.ahead) % self.slots, env))
+        let later = self.all_at(stmts, &later, (slot + self.ahead) % self.slots, env);
+        if self.to_the_end {
+            // Each on its own: a copy under a condition is one instruction.
+            return later.into_iter().flat_map(|s| under(more.clone(), vec![s])).collect();
+        }
+        under(more, later)
     }
 
     fn ends(&self, k: &Index, slot: i64, env: &Env) -> Vec<Stmt> {
@@ -344,6 +394,9 @@ impl Ring {
     }
 }
 
+/// Half of a thread's registers.
+const MANY_REGISTERS: i64 = 128;
+
 /// Iterations of a loop that is written out so that copies can start between them.
 const PIECES: i64 = 16;
 
@@ -372,6 +425,13 @@ fn commit(copies: &[Copy], func: &Func) -> Option<Stmt> {
     let stages = copies.iter().filter(|c| c.asynchronous());
     let names: Vec<&str> = stages.map(|c| func.buffer(c.stage).name.as_str()).collect();
     (!names.is_empty()).then(|| Stmt::Sync(SyncKind::Commit.because(names.join(", "))))
+}
+
+/// Whether an instruction stands in a statement.
+fn calls(stmt: &Stmt) -> bool {
+    let mut found = false;
+    visit::walk(std::slice::from_ref(stmt), &mut |s| found |= matches!(s, Stmt::Call(_)));
+    found
 }
 
 /// Statements under a condition, if there are any and it can hold.
