@@ -459,4 +459,19 @@ mod tests {
         let part = ranges(block, &loops[1..], &env).unwrap();
         assert_eq!(part[0], (Index::Var(loops[0].0), 1));
     }
+
+    #[test]
+    fn ranges_are_whole_and_summed_once() {
+        let mut func = program("gemm 32x16x16 f16>f32>f32 NT");
+        let mut block = func.find_block("C").unwrap().clone();
+        let mut loops: Vec<(Var, i64)> =
+            visit::loops(&func.body).iter().map(|l| (l.var, l.extent.as_int().unwrap())).collect();
+        let mut env = nest::env_of(&visit::loops(&func.body));
+        loops.push((func.add_var("again"), 2));
+        env.bind(loops[3].0, 0, 1);
+        assert_eq!(ranges(&block, &loops, &env).unwrap_err(), "sums into one element more than once");
+        block.iters[0].binding = Index::Var(loops[0].0) * 2;
+        let holes = ranges(&block, &loops[..3], &env).unwrap_err();
+        assert_eq!(holes, "is not run through a whole box by the threads of a warp");
+    }
 }

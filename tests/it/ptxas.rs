@@ -201,6 +201,28 @@ fn recommended_products_assemble_into_registers_alone() {
     }
 }
 
+/// Products that spilled up to 748 bytes: behind the loop over k ptxas moved loads of fragments and addresses far up.
+#[test]
+fn products_of_few_tiles_along_k_assemble_into_registers_alone() {
+    let tools = tools();
+    let (f16, s8, u8) = (DType::F16, DType::S8, DType::U8);
+    let cases = [
+        (warploom::Gemm::new(1171, 3390, 576).of(s8), Layout::NT, Target::sm_89()),
+        (warploom::Gemm::new(2829, 683, 748).of(f16), Layout::NN, Target::sm_89()),
+        (warploom::Gemm::new(2000, 4040, 256).of(f16), Layout::NN, Target::sm_86()),
+        (warploom::Gemm::new(777, 3333, 555).of(f16), Layout::NT, Target::sm_80()),
+        (warploom::Gemm::new(768, 3328, 768).of(f16), Layout::NT, Target::sm_80()),
+        // Rows of bytes that are not aligned, loaded one by one.
+        (warploom::Gemm::new(2880, 2594, 169051).batch(7).of(u8), Layout::NT, Target::sm_90()),
+    ];
+    for (product, layout, target) in cases {
+        let product = product.layout(layout);
+        let schedule = warploom::gemm::recommend(&product, &target).unwrap();
+        let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();
+        assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{product:?} for {target}: {e}"));
+    }
+}
+
 /// Everything that is measured beside the library on Hopper: no spill, and no product of asynchronous ones in sequence (C75xx).
 #[test]
 fn products_of_record_assemble_into_registers_alone() {

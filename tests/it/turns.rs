@@ -78,9 +78,10 @@ fn a_turn_passed_on_too_early_is_found() {
 
 #[test]
 fn turns_whose_stages_no_role_fills_are_refused() {
-    for (roles, message) in
-        [("", "loop ia"), ("specialize A_s -> load warps=4 regs=40", "no role fills stage B_s inside")]
-    {
+    for (roles, message) in [
+        ("", "loop ia take turns, but no role fills a stage inside"),
+        ("specialize A_s -> load warps=4 regs=40", "no role fills stage B_s inside"),
+    ] {
         let text = text().replace("specialize A_s B_s -> load warps=4 regs=40", roles);
         let schedule = Schedule::parse(&text).unwrap();
         let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();

@@ -148,6 +148,15 @@ fn extents_are_positive() {
 }
 
 #[test]
+fn a_rasterized_loop_walks_its_pair_exactly() {
+    let mut f = after(&gemm(64, 64, 8), "reorder i j k\nrasterize i j group=2 -> tile");
+    accepted(&f);
+    let tile = var(&f, "tile");
+    change_loop(&mut f.body, tile, &mut |l| l.extent = Index::Int(4095));
+    assert_eq!(refused(&f, "verify.extent"), "tile does not walk its pair of loops exactly");
+}
+
+#[test]
 fn iterators_stay_in_their_domain_and_accesses_in_their_buffer() {
     let mut f = te::vec_add(10).unwrap();
     let i = var(&f, "i");
