@@ -64,6 +64,11 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         check_type(refusal, func, block, from, wider)?;
     }
     let region = copied(refusal, func, block, from, &place)?;
+    if region.iter().any(|range| range.extent.as_int().is_some_and(|extent| extent <= 0)) {
+        let (name, buffer) = (func.block_name(block.name), &func.buffer(from).name);
+        let message = format!("{name} reads {buffer} only under conditions that never hold");
+        return Err(refusal.broken(1, message, &[(Node::Block(block.name), "this block")]));
+    }
     let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
     let outside = &around[..place.loops.len().min(around.len())];
     let computed = !dataflow::writers(func, from).is_empty();
