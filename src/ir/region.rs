@@ -37,15 +37,29 @@ pub enum Touch {
     Both,
 }
 
-/// The box of `buffer` that running `body` touches; `None` if it is not touched. `env` knows the variables around the body.
+/// The box of `buffer` that running `body` touches; `None` if no access to `buffer` is ever executed. An access whose conditions
+/// exclude each other is not. `env` knows the variables around the body.
 pub fn touched(func: &Func, body: &[Stmt], buffer: BufferId, touch: Touch, env: &Env) -> Option<Region> {
-    search(func, body, buffer, touch, env, true)
+    search(func, body, buffer, touch, env, Counted { conditions: true, empty: false })
 }
 
-/// As [`touched`]; `narrows` says whether predicates and conditions narrow the box.
-fn search(func: &Func, body: &[Stmt], buffer: BufferId, touch: Touch, env: &Env, narrows: bool) -> Option<Region> {
+/// As [`touched`], for indices that may be outside the buffer: in a dimension where all of them are, the range has extent 0.
+pub fn reached(func: &Func, body: &[Stmt], buffer: BufferId, touch: Touch, env: &Env) -> Option<Region> {
+    search(func, body, buffer, touch, env, Counted { conditions: true, empty: true })
+}
+
+/// What a search counts.
+#[derive(Clone, Copy)]
+struct Counted {
+    /// Predicates and conditions narrow the box.
+    conditions: bool,
+    /// An access whose box is empty is an access.
+    empty: bool,
+}
+
+fn search(func: &Func, body: &[Stmt], buffer: BufferId, touch: Touch, env: &Env, counted: Counted) -> Option<Region> {
     let description = func.buffers.get(buffer.0 as usize)?;
-    let mut search = Search { buffer, description, touch, outer: env, narrows, found: None };
+    let mut search = Search { buffer, description, touch, outer: env, counted, found: None };
     let place = Place { env: env.clone(), anyway: env.clone(), bindings: Map::new(), inner: Vec::new() };
     search.body(body, &place);
     search.found
@@ -127,7 +141,7 @@ struct Search<'a> {
     description: &'a Buffer,
     touch: Touch,
     outer: &'a Env,
-    narrows: bool,
+    counted: Counted,
     found: Option<Region>,
 }
 
@@ -216,17 +230,22 @@ impl Search<'_> {
             let lanes = if dim + 1 == indices.len() { i64::from(lanes.max(1)) } else { 1 };
             let index = subst_index(index, &place.bindings);
             let shape = self.description.shape.get(dim).cloned();
-            region.push(match self.narrows {
+            region.push(match self.counted.conditions {
                 true => place.range(&index, lanes, shape),
                 false => place.dimension(&index, lanes, shape, &place.anyway),
             });
+        }
+        let shape = || self.description.shape.iter().map(Some).chain(std::iter::repeat(None));
+        let within = |region: Region| -> Region { region.into_iter().zip(shape()).map(|(r, e)| cut(r, e)).collect() };
+        let is_empty = |region: Region| within(region).iter().any(|r| r.extent.as_int().is_some_and(|e| e <= 0));
+        if !self.counted.empty && is_empty(region.clone()) {
+            return;
         }
         let joined = match &self.found {
             Some(found) => union(found, &region, self.outer),
             None => region,
         };
-        let shape = self.description.shape.iter().map(Some).chain(std::iter::repeat(None));
-        self.found = Some(joined.into_iter().zip(shape).map(|(r, extent)| cut(r, extent)).collect());
+        self.found = Some(within(joined));
     }
 }
 

@@ -4,7 +4,7 @@
 //! at a time, so their variables stay symbolic in the box. A shared buffer belongs to the block: its box is taken over all
 //! threads, whether they are loops of the program still or variables of a launch.
 
-use super::{Range, Region, Touch, search, touched};
+use super::{Counted, Range, Region, Touch, search, touched};
 use crate::ir::decide::proves;
 use crate::ir::simplify::Env;
 use crate::ir::{BufferId, Cond, For, Func, LoopKind, Scope, Stmt, Var, visit};
@@ -48,7 +48,8 @@ impl<'a> Search<'a> {
 
     /// The box whatever conditions leave of it.
     fn unconditional(&self, body: &[Stmt]) -> Option<Region> {
-        search(self.func, &self.by_threads(body), self.id, Touch::Both, &self.env, false)
+        let counted = Counted { conditions: false, empty: true };
+        search(self.func, &self.by_threads(body), self.id, Touch::Both, &self.env, counted)
     }
 
     /// The body in loops over the threads, so that conditions on them tighten the box.

@@ -85,6 +85,27 @@ fn a_predicate_cuts_a_window() {
     assert_eq!(touched(&func, &body, a, Touch::Writes, &env), None);
 }
 
+#[test]
+fn an_access_that_is_never_executed_touches_nothing() {
+    let mut func = Func::default();
+    let a = buffer(&mut func, "A", &[8]);
+    let sink = buffer(&mut func, "S", &[1]);
+    let [i, o] = ["i", "o"].map(|n| func.add_var(n));
+    let mut env = Env::new();
+    env.bind(o, 0, 7);
+    let under = |cond, index: Index| Stmt::If(If { cond, body: vec![read(a, vec![index], sink)] });
+    let never = Cond::and(Cond::lt(i, 1), Cond::ge(i, o + 1));
+    let outside = under(Cond::eq((i + 1).floormod(2), 0), Index::Int(8));
+    for stmt in [under(never, i + 2), outside.clone()] {
+        assert_eq!(touched(&func, &nest(&[(i, 2)], stmt.clone()), a, Touch::Reads, &env), None);
+    }
+    // Beside such an access the box is that of the others.
+    let body = vec![outside, read(a, vec![i + 2], sink)];
+    let loops = vec![Stmt::For(For::new(i, 2, LoopKind::Serial, body))];
+    let both = touched(&func, &loops, a, Touch::Reads, &env).unwrap_or_default();
+    assert_eq!(box_text(&func, &both), "2 +2");
+}
+
 /// Variables o (0..8) around and a (0..2), b (0..128), v (0..4) inside, in a buffer of 1024 x 1024.
 struct Fetch {
     func: Func,

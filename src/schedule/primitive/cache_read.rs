@@ -64,11 +64,6 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         check_type(refusal, func, block, from, wider)?;
     }
     let region = copied(refusal, func, block, from, &place)?;
-    if region.iter().any(|range| range.extent.as_int().is_some_and(|extent| extent <= 0)) {
-        let (name, buffer) = (func.block_name(block.name), &func.buffer(from).name);
-        let message = format!("{name} reads {buffer} only under conditions that never hold");
-        return Err(refusal.broken(1, message, &[(Node::Block(block.name), "this block")]));
-    }
     let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
     let outside = &around[..place.loops.len().min(around.len())];
     let computed = !dataflow::writers(func, from).is_empty();
@@ -193,22 +188,24 @@ fn before(spot: &Spot, depth: usize) -> Spot {
 
 /// What is copied: of a buffer that the program computes, and inside a nest, what BLOCK reads; else everything.
 fn copied(refusal: Refusal, func: &Func, block: &Block, from: BufferId, place: &Spot) -> Result<Region> {
-    let whole = region::whole(func.buffer(from));
     if dataflow::writers(func, from).is_empty() {
-        return Ok(whole);
+        return Ok(region::whole(func.buffer(from)));
     }
     let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
     let (outside, inside) = around.split_at(place.loops.len().min(around.len()));
     let env = nest::env_of(outside);
     let body = dataflow::body_at(&func.body, &place.steps);
     let own = dataflow::only(body, &|b| b.name == block.name);
-    let region = region::touched(func, &own, from, Touch::Reads, &env).unwrap_or(whole);
+    let (name, buffer) = (func.block_name(block.name), &func.buffer(from).name);
+    let Some(region) = region::touched(func, &own, from, Touch::Reads, &env) else {
+        let message = format!("{name} reads {buffer} only under conditions that never hold");
+        return Err(refusal.broken(1, message, &[(Node::Block(block.name), "this block")]));
+    };
     // What no iteration has written yet must not be copied.
     let complete = outside.is_empty() || dataflow::reads_box(block, from, inside);
     if complete || dataflow::fills(func, body, from, &region, &env) {
         return Ok(region);
     }
-    let (name, buffer) = (func.block_name(block.name), &func.buffer(from).name);
     let at = outside.last().map_or("", |l| func.var_name(l.var));
     let message = format!(
         "the box around what {name} reads of {buffer} in an iteration of {at} holds elements that it does not read, \

@@ -249,7 +249,7 @@ impl Check<'_> {
         let touch = if does == "reads" { Touch::Reads } else { Touch::Writes };
         let mut body = dataflow::only(&self.func.body, &|b| b.name == self.block.name);
         let seen = |body: &[Stmt]| {
-            let found = region::touched(self.func, body, buffer, touch, &Env::new());
+            let found = region::reached(self.func, body, buffer, touch, &Env::new());
             // An index over a grown iterator may be negative; the stage has elements for it.
             let reads =
                 |(r, i): (&Range, &Index)| grown.iter().any(|g| i.mentions(g.iter)) || r.extent.as_int() != Some(0);
