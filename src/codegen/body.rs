@@ -218,7 +218,7 @@ impl<'c> Body<'c, '_, '_> {
             Stmt::If(guard) if self.never(&guard.cond) => Ok(()),
             Stmt::If(guard) => {
                 let condition = self.condition(&guard.cond)?;
-                if let Some(store) = copy::alone(&guard.body) {
+                if let Some(store) = copy::single(&guard.body) {
                     return self.copy_where(store, condition);
                 }
                 let (then, after) = (self.new_block("then"), self.new_block("after"));
@@ -327,9 +327,9 @@ impl<'c> Body<'c, '_, '_> {
         let bits = if i32::try_from(extent).is_ok() { 32 } else { 64 };
         let (from, body, after) = (self.b.here()?, self.new_block("loop"), self.new_block("after"));
         let words = self.describe(l, extent, copies);
-        // ptxas unrolls loops of few trips too; a limit holds for both.
+        // `unroll_limit` bounds ptxas too, which unrolls loops of few iterations.
         match l.notes.contains_key(&Note::UnrollLimit) {
-            true => self.listing.name_rolled(body, &words),
+            true => self.listing.name_nounroll(body, &words),
             false => self.listing.name(body, &words),
         }
         self.b.jump(body)?;

@@ -1,7 +1,7 @@
 //! Asynchronous copies from global to shared memory (PTX ISA, "Data Movement and Conversion Instructions: cp.async").
 //!
-//! 16 bytes bypass the L1 cache (`.cg`), 4 and 8 go through it (`.ca`), as the instruction has it. Where a condition
-//! leaves a copy out, its source size is 0: nothing is read, and zeros land.
+//! Copies of 16 bytes bypass the L1 cache (`.cg`), copies of 4 and 8 bytes use it (`.ca`). A copy under a `select` with 0 has a
+//! src-size of 0 where the condition is false: the instruction reads nothing and writes zeros. A copy under an `if` is predicated.
 
 use super::access::{Place, byte_size};
 use super::body::Body;
@@ -13,21 +13,24 @@ use crate::ir::{Expr, Stmt, Store};
 const WHERE: &str = include_str!("../../ptx-templates/cp_async_where.ptx");
 const ZEROS_WHERE: &str = include_str!("../../ptx-templates/cp_async_zeros_where.ptx");
 
-/// An asynchronous copy, ready to be started.
-struct Ready<'c> {
+/// The operands of a cp.async.
+struct Operands<'c> {
+    /// The bytes that the instruction writes: 4, 8 or 16.
     bytes: u32,
-    /// `cg` or `ca`.
+    /// The cache operator, `cg` or `ca`.
     cache: &'static str,
+    /// The address in shared memory.
     to: Value<'c>,
+    /// The address in global memory.
     source: Value<'c>,
-    /// How many bytes the source has, where a condition decides it.
+    /// The src-size operand of a copy that zero-fills: the instruction writes zeros behind so many bytes of the source.
     size: Option<Value<'c>>,
 }
 
 impl<'c> Body<'c, '_, '_> {
-    /// Starts the copy that an asynchronous store stands for.
+    /// Emits the cp.async of an asynchronous store.
     pub fn copy(&mut self, store: &Store) -> Result<()> {
-        let Ready { bytes, cache, to, source, size } = self.ready(store)?;
+        let Operands { bytes, cache, to, source, size } = self.copy_operands(store)?;
         let name = format!("llvm.nvvm.cp.async.{cache}.shared.global.{bytes}");
         match size {
             None => self.b.effect(&name, &[to, source]),
@@ -35,9 +38,9 @@ impl<'c> Body<'c, '_, '_> {
         }
     }
 
-    /// Starts it where a condition holds: a predicate of the instruction instead of a branch around it.
+    /// Emits the cp.async of an asynchronous store, predicated by the condition.
     pub fn copy_where(&mut self, store: &Store, condition: Value<'c>) -> Result<()> {
-        let Ready { bytes, cache, to, source, size } = self.ready(store)?;
+        let Operands { bytes, cache, to, source, size } = self.copy_operands(store)?;
         let condition = self.b.select(condition, self.b.int(32, 1).into(), self.b.int(32, 0).into())?;
         let fields = [("cache", cache.to_string()), ("bytes", bytes.to_string())];
         let operands: [(&str, &[Value]); 3] = [("D", &[to]), ("M", &[source]), ("P", &[condition])];
@@ -47,7 +50,8 @@ impl<'c> Body<'c, '_, '_> {
         }
     }
 
-    fn ready(&mut self, store: &Store) -> Result<Ready<'c>> {
+    /// Evaluates the operands of the cp.async of an asynchronous store.
+    fn copy_operands(&mut self, store: &Store) -> Result<Operands<'c>> {
         let (condition, load) = match store.value.zero_filled() {
             Some((condition, load)) => (Some(condition), load),
             None => (None, &store.value),
@@ -63,21 +67,21 @@ impl<'c> Body<'c, '_, '_> {
         let (to, _) = self.address(store.buffer, to, &store.indices)?;
         let (source, _) = self.address(*buffer, from, indices)?;
         let (to, source) = (to.into(), source.into());
-        let Some(condition) = condition else { return Ok(Ready { bytes, cache, to, source, size: None }) };
+        let Some(condition) = condition else { return Ok(Operands { bytes, cache, to, source, size: None }) };
         let holds = self.expr(condition)?.value;
-        // The address of what is left out may lie anywhere; that of the buffer does not.
+        // Where the condition is false, the address may be outside the buffer. The instruction gets the buffer's own address.
         let source = self.b.select(holds, source, from.into())?;
         let size = |n: u32| -> Value { self.b.int(32, i64::from(n)).into() };
         let size = Some(self.b.select(holds, size(bytes), size(0))?);
-        Ok(Ready { bytes, cache, to, source, size })
+        Ok(Operands { bytes, cache, to, source, size })
     }
 }
 
-/// The asynchronous copy that a statement is, whatever blocks it stands in.
-pub fn alone(body: &[Stmt]) -> Option<&Store> {
+/// The asynchronous store of a body that has no other statement.
+pub fn single(body: &[Stmt]) -> Option<&Store> {
     match body {
         [Stmt::Store(store)] if store.asynchronous => Some(store),
-        [Stmt::Block(block)] => alone(&block.body),
+        [Stmt::Block(block)] => single(&block.body),
         _ => None,
     }
 }

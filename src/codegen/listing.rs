@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 #[derive(Debug, Default)]
 pub struct Listing {
     words: Vec<String>,
-    /// Blocks that are headers of loops which ptxas must not unroll.
-    rolled: BTreeSet<usize>,
+    /// The numbers of loop headers that get `.pragma "nounroll"`.
+    nounroll: BTreeSet<usize>,
 }
 
 /// What is said of an entry.
@@ -34,9 +34,9 @@ impl Listing {
         self.words.push(words.replace(['\n', '\r'], " "));
     }
 
-    /// Names the header of a loop that ptxas must not unroll.
-    pub fn name_rolled(&mut self, block: BasicBlock, words: &str) {
-        self.rolled.insert(self.words.len());
+    /// Names a loop header that gets `.pragma "nounroll"`.
+    pub fn name_nounroll(&mut self, block: BasicBlock, words: &str) {
+        self.nounroll.insert(self.words.len());
         self.name(block, words);
     }
 
@@ -52,12 +52,12 @@ impl Listing {
                 let text = head.map_or("", |h| &h.text);
                 text.lines().for_each(|l| out.push_str(&format!("// {}\n", l.trim_end())));
             }
-            let is_label = line.starts_with('$') && self.number(line).is_some_and(|n| self.rolled.contains(&n));
+            let has_pragma = line.starts_with('$') && self.number(line).is_some_and(|n| self.nounroll.contains(&n));
             if let Some(line) = self.words_for(line) {
                 out.push_str(line.trim_end());
                 out.push('\n');
-                if is_label {
-                    // In front of the block's first instruction (PTX ISA, "Pragma Strings: nounroll").
+                if has_pragma {
+                    // The pragma precedes the first instruction of the loop header (PTX ISA, "Pragma Strings: nounroll").
                     out.push_str("\t.pragma \"nounroll\";\n");
                 }
                 if let (true, Some(h)) = (line.starts_with(".reqntid"), head) {
@@ -84,7 +84,7 @@ impl Listing {
         }
     }
 
-    /// The number of a named block. Behind the last mark stands the block's own name; `// %bb.1:` before it is LLVM's number.
+    /// The number in the block name `w<number>.` of a label's comment. LLVM may print its own name (`// %bb.1:`) before it.
     fn number(&self, line: &str) -> Option<usize> {
         let (_, name) = line.rsplit_once("// %w")?;
         name.split('.').next()?.trim().parse().ok()

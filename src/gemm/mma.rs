@@ -63,7 +63,7 @@ pub struct Mma {
     pub factors: Factors,
     /// How bulk copies bring the tiles, where these do ([`Mma::by_boxes`]).
     pub boxes: Option<Boxes>,
-    /// Blocks of a multiprocessor to compile for.
+    /// `.minnctapersm`, the blocks for each multiprocessor that ptxas is asked for.
     pub min_blocks: Option<i64>,
 }
 
@@ -172,10 +172,10 @@ impl Mma {
             (_, true, _) => (64, 4),
             _ => (128, 4),
         };
-        // Large tiles whose factors lie along k load fragments in place: on an H200 f16 NT takes 0.984 of the time at 4096^3 and
-        // 0.97 at 1024^3, s8 0.982; at 4096x4096x256 and x512 1.01. f16 NN, TN and TT take 1.014, 1.033 and 1.048.
-        let lie_along_k = bits < 16 || along_k(spec) == [true; 2];
-        let ahead = if asynchronous && large && lie_along_k { Ahead::InPlace } else { Ahead::Apart };
+        // Large K-major tiles have one set of fragments: on an H200 f16 NT takes 0.984 of the time of two sets at 4096^3, 0.97 at
+        // 1024^3 and 1.01 at 4096x4096x256 and x512; s8 takes 0.982 at 4096^3. f16 NN, TN and TT would take 1.014, 1.033 and 1.048.
+        let k_major = bits < 16 || along_k(spec) == [true; 2];
+        let ahead = if asynchronous && large && k_major { Ahead::InPlace } else { Ahead::Apart };
         let bk = 8 * row / bits;
         let rows = up(spec.m, block[0]);
         let group = if rows % 16 == 0 || rows > 32 { 16 } else { 8 };
@@ -185,9 +185,12 @@ impl Mma {
             let widened = factors == Factors::Widened;
             if unaligned || turned || widened { Source::Packed } else { Source::Direct }
         });
-        // From two rounds of slots on the loop over rounds holds all tiles. Of four tiles two slots would be enough for that, and take
-        // 1.08 (NT) to 1.32 (NN) of the time of three and four at 4096x4096x256 on an H200.
-        let stages = if large && asynchronous { stages.min((up(spec.k, bk * parts) / 2).max(3)) } else { stages };
+        // The main loop runs all k tiles if there are two rounds of the ring, and ptxas then does not spill. With four or five k tiles
+        // that takes two stages; they take 1.04 (f16 NT) to 1.22 (f16 NN) of the time of three on an H200, s8 1.06 to 1.12, s4 1.00.
+        // Without a main loop only 4-bit tiles spill (777x3334x556 NN on sm_80: 304 bytes).
+        let tiles = up(spec.k, bk * parts);
+        let fewest = if bits < 8 && tiles >= 4 { 2 } else { 3 };
+        let stages = if large && asynchronous { stages.min((tiles / 2).max(fewest)) } else { stages };
         let way = Way::of(spec, target, block, parts);
         let shape = factors.shape(spec, target).unwrap_or([16, factors.depth(spec)]);
         let mma = Mma {
@@ -210,13 +213,11 @@ impl Mma {
         Mma { min_blocks: mma.blocks_by_shared(spec, target), ..mma }
     }
 
-    /// Blocks that the shared memory of a multiprocessor has room for, if it has registers for as many whatever a thread takes. ptxas
-    /// does not know of shared memory that a launch asks for, and gives up registers for blocks that never fit.
+    /// The number of resident blocks, if it is the same for every register count of a thread. ptxas does not see dynamic shared
+    /// memory, and limits the registers of a thread for blocks that shared memory has no room for.
     fn blocks_by_shared(&self, spec: &GemmSpec, target: &Target) -> Option<i64> {
-        let (threads, shared) = (u32::try_from(self.threads()).ok()?, u32::try_from(self.shared(spec)).ok()?);
-        let with = |registers| target.occupancy(threads, registers, shared).blocks;
-        let blocks = with(target.limits.registers_per_thread);
-        (self.asynchronous && blocks > 0 && blocks == with(1)).then_some(blocks.into())
+        let blocks = self.resident_with(target.limits.registers_per_thread.into(), spec, target);
+        (self.asynchronous && blocks > 0 && blocks == self.resident_with(1, spec, target)).then_some(blocks)
     }
 
     /// Whether every warp of a lone tile has some of C.

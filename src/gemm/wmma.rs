@@ -81,10 +81,10 @@ impl Wmma {
     /// These tiles, with slots that suit them and the chip.
     pub fn of(spec: &GemmSpec, target: &Target, block: [i64; 2], warps: [i64; 2]) -> Wmma {
         let asynchronous = target.has(Features::CP_ASYNC);
-        // Elements that are loaded one by one have a register each until they are stored: of bytes no more than of halves (batch of 7
-        // of 2880x2594x169051 u8 NT on sm_90: 195 registers; with 64 terms ptxas spills 192 bytes).
-        let one_by_one = (0..2).any(|side| contiguous(spec, side) % chunk(spec) != 0);
-        let bk = if one_by_one { 32 } else { 512 / i64::from(spec.a.bits()) };
+        // An unaligned row is loaded element by element, and each element of the prefetched k tile occupies a register. A k tile of 64
+        // bytes spills (batch of 7 of 2880x2594x169051 u8 NT on sm_90: 192 bytes; 195 registers with 32).
+        let aligned = (0..2).all(|side| is_aligned(spec, side));
+        let bk = if aligned { 512 / i64::from(spec.a.bits()) } else { 32 };
         let stages = if asynchronous { 3 } else { 2 };
         let mut wmma = Wmma { block, warps, shape: [16, 16, 16], bk, stages, asynchronous, ahead: true, group: 8 };
         wmma.ahead = wmma.registers(spec) <= 224;
@@ -265,8 +265,8 @@ impl Wmma {
             self.threads(),
             row_dimension(spec),
         );
-        // Rows that are not aligned go through registers, element by element.
-        if self.asynchronous && contiguous(spec, side) % vector == 0 {
+        // Threads copy unaligned rows through registers, element by element.
+        if self.asynchronous && is_aligned(spec, side) {
             let _ = writeln!(out, "copy_with {name}_s cp_async");
         }
         out
@@ -310,6 +310,11 @@ fn row_dimension(spec: &GemmSpec) -> i64 {
 
 fn bits(spec: &GemmSpec) -> i64 {
     i64::from(spec.a.bits())
+}
+
+/// Whether each row of an operand begins at a multiple of 16 bytes.
+fn is_aligned(spec: &GemmSpec, side: usize) -> bool {
+    contiguous(spec, side) % chunk(spec) == 0
 }
 
 /// Elements of 16 bytes.

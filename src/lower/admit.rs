@@ -8,7 +8,7 @@ use crate::intrin;
 use crate::ir::{
     Axis, Block, Buffer, BufferId, CopyKind, For, Func, IterKind, Note, RoleId, Scope, Stmt, Var, layout, visit,
 };
-use crate::target::{FEATURES, Features, Target};
+use crate::target::{FEATURES, Features, REGISTERS_PER_THREAD, Target};
 
 /// Refuses placements that are not lowered yet and types that the chip has no memory format for.
 pub fn admit(func: &Func, target: &Target) -> Result<()> {
@@ -324,7 +324,7 @@ pub fn admit_threads(kernel: &LoweredKernel, target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// The most elements of a local buffer, of which a thread holds 255 32-bit words in registers.
+/// The most elements of a local buffer, far above the [`REGISTERS_PER_THREAD`] 32-bit registers of a thread.
 const MOST_LOCAL: i64 = 4096;
 
 /// Refuses local buffers of more than [`MOST_LOCAL`] elements.
@@ -336,7 +336,7 @@ fn registers(kernel: &LoweredKernel) -> Result<()> {
     let size = |b: BufferId| kernel.func.buffer(b).elements().unwrap_or(i64::MAX);
     let Some(large) = local.into_iter().find(|b| size(*b) > MOST_LOCAL) else { return Ok(()) };
     let message = format!(
-        "local buffer {} has {} elements; {MOST_LOCAL} are allowed, and a thread has 255 registers",
+        "local buffer {} has {} elements; {MOST_LOCAL} are allowed, and a thread has {REGISTERS_PER_THREAD} registers",
         kernel.func.buffer(large).name,
         size(large)
     );

@@ -4,6 +4,9 @@ use super::{FEATURES, Features, Limits, Target};
 
 const KIB: u32 = 1024;
 
+/// The 32-bit registers that a thread can have on every chip here (CUDA C++ Programming Guide, "Compute Capabilities").
+pub const REGISTERS_PER_THREAD: u32 = 255;
+
 /// What all chips here have in common.
 const COMMON: Limits = Limits {
     threads: 1024,
@@ -14,7 +17,7 @@ const COMMON: Limits = Limits {
     shared_per_sm: 0,
     shared_reserved: KIB,
     shared_granularity: 128,
-    registers_per_thread: 255,
+    registers_per_thread: REGISTERS_PER_THREAD,
     registers_per_sm: 65536,
     register_granularity: 256,
     threads_per_sm: 2048,

@@ -201,7 +201,8 @@ fn recommended_products_assemble_into_registers_alone() {
     }
 }
 
-/// Products that spilled up to 748 bytes: behind the loop over k ptxas moved loads of fragments and addresses far up.
+/// Products of the mma and wmma recipes that ptxas spilled by up to 748 bytes. In iterations unrolled after the main loop ptxas hoists
+/// fragment loads and the addresses of the epilogue.
 #[test]
 fn products_of_few_tiles_along_k_assemble_into_registers_alone() {
     let tools = tools();
@@ -212,7 +213,8 @@ fn products_of_few_tiles_along_k_assemble_into_registers_alone() {
         (warploom::Gemm::new(2000, 4040, 256).of(f16), Layout::NN, Target::sm_86()),
         (warploom::Gemm::new(777, 3333, 555).of(f16), Layout::NT, Target::sm_80()),
         (warploom::Gemm::new(768, 3328, 768).of(f16), Layout::NT, Target::sm_80()),
-        // Rows of bytes that are not aligned, loaded one by one.
+        (warploom::Gemm::new(777, 3334, 556).of(DType::S4), Layout::NN, Target::sm_80()),
+        // wmma with unaligned rows of bytes.
         (warploom::Gemm::new(2880, 2594, 169051).batch(7).of(u8), Layout::NT, Target::sm_90()),
     ];
     for (product, layout, target) in cases {

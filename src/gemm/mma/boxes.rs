@@ -154,12 +154,7 @@ impl Mma {
         let boxed = plain.boxed_in(spec, target, SHAPE_BK, 0, [1, 1], room)?;
         // The shapes are known to need no more registers than a thread has, whatever the estimate says.
         let registers = boxed.registers(spec).min(limits.registers_per_thread.into());
-        let (Ok(threads), Ok(registers), Ok(shared)) =
-            (boxed.threads().try_into(), registers.try_into(), boxed.shared(spec).try_into())
-        else {
-            return None;
-        };
-        let fits = target.occupancy(threads, registers, shared).blocks >= shape.blocks as u32;
+        let fits = boxed.resident_with(registers, spec, target) >= shape.blocks;
         (boxed.is_used(spec) && fits).then_some(boxed)
     }
 

@@ -41,11 +41,14 @@ impl Mma {
 
     /// Blocks that a multiprocessor has room for.
     fn resident(&self, spec: &GemmSpec, target: &Target) -> i64 {
-        let registers = u32::try_from(self.registers(spec)).unwrap_or(u32::MAX);
-        let (Ok(threads), Ok(shared)) = (u32::try_from(self.threads()), u32::try_from(self.shared(spec))) else {
-            return 0;
-        };
-        if registers > 255 { 0 } else { i64::from(target.occupancy(threads, registers, shared).blocks) }
+        self.resident_with(self.registers(spec), spec, target)
+    }
+
+    /// Blocks that a multiprocessor has room for if each thread has so many registers.
+    pub(super) fn resident_with(&self, registers: i64, spec: &GemmSpec, target: &Target) -> i64 {
+        let number = |n: i64| u32::try_from(n).ok();
+        let sizes = number(registers).zip(number(self.threads())).zip(number(self.shared(spec)));
+        sizes.map_or(0, |((registers, threads), shared)| target.occupancy(threads, registers, shared).blocks.into())
     }
 
     /// Registers of a thread.

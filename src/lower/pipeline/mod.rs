@@ -15,9 +15,11 @@
 //! A stage in registers is filled from shared memory, and its loop is written out whole, because registers have no
 //! index. Such a loop inside a loop of the first kind runs on from tile to tile: its last iterations load what the first
 //! ones of the next tile compute with, so that no iteration begins by waiting for shared memory. In a ring of mbarriers it
-//! crosses from slot to slot in the same way (`cross`). Where fragments take more than half of a thread's registers, the loop holds
-//! the last iterations too, which copy under a condition: as straight-line code behind the loop they make ptxas spill. With one slot registers are loaded anew in place, each behind its last
+//! crosses from slot to slot in the same way (`cross`). With one slot registers are loaded anew in place, each behind its last
 //! use (`refill`).
+//!
+//! If accumulators and fragments take more than half of a thread's registers, the main loop also runs the last iterations, with
+//! predicated copies: ptxas spills such kernels if the last iterations are unrolled after the main loop.
 
 pub mod bulk;
 mod copy;

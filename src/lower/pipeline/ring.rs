@@ -8,6 +8,7 @@ use crate::ir::{Buffer, BufferId, Cond, Expr, For, Func, Index, LoopKind, Note, 
 use crate::lower::blocks::guarded;
 use crate::lower::guards::decided;
 use crate::lower::registers::MOST_STATEMENTS;
+use crate::target::REGISTERS_PER_THREAD;
 
 /// A pipelined loop taken apart.
 pub struct Ring {
@@ -25,8 +26,8 @@ pub struct Ring {
     spread: bool,
     /// Closes the group of the asynchronous copies of a tile, if there are any.
     commit: Option<Stmt>,
-    /// The loop over rounds holds the last iterations too, those that copy nothing.
-    to_the_end: bool,
+    /// The main loop also runs the iterations that no longer prefetch; their copies are predicated.
+    predicated: bool,
 }
 
 impl Ring {
@@ -93,10 +94,10 @@ impl Ring {
             compute,
             spread,
             commit,
-            to_the_end: false,
+            predicated: false,
         };
         ring.nest(func, written, env)?;
-        ring.to_the_end = ring.has_many_fragments(func);
+        ring.predicated = ring.has_many_fragments(func);
         let statements = ring.statements(env);
         if statements > MOST_STATEMENTS {
             let message = format!(
@@ -226,7 +227,7 @@ impl Ring {
                 out.extend(visit::subst_body(iterations, &[(round, Index::Int(0))].into()));
             } else {
                 let mut rolled = For::new(round, rounds, LoopKind::Serial, iterations);
-                if self.to_the_end {
+                if self.predicated {
                     rolled.notes.insert(Note::UnrollLimit, 1);
                 }
                 out.push(Stmt::For(rolled));
@@ -238,27 +239,27 @@ impl Ring {
         out
     }
 
-    /// Whether instructions load fragments that take many of a thread's registers. In straight-line code behind the loop ptxas would
-    /// move these loads and the addresses of the result far up, and spill.
+    /// Whether accumulators and fragments take more than half of a thread's registers. ptxas spills such kernels if iterations are
+    /// unrolled after the main loop: it hoists their fragment loads and the addresses of the epilogue.
     fn has_many_fragments(&self, func: &Func) -> bool {
-        let loads_fragments = |inner: &Ring| inner.copies.iter().any(|c| calls(&c.whole));
+        let loads_fragments = |inner: &Ring| inner.copies.iter().any(|c| has_call(&c.whole));
         let locals = func.buffers.iter().filter(|b| b.scope == Scope::Local);
         let bits = |b: &Buffer| b.elements().unwrap_or(0).saturating_mul(b.dtype.bits().into());
         self.inner.as_deref().is_some_and(loads_fragments)
             && self.extent >= 2 * self.slots
             && self.copies.iter().all(Copy::asynchronous)
-            && locals.map(bits).sum::<i64>() / 32 > MANY_REGISTERS
+            && locals.map(bits).sum::<i64>() / 32 > i64::from(REGISTERS_PER_THREAD / 2)
     }
 
-    /// The number of iterations that stand in front of the loop over rounds, and the number of rounds.
+    /// The number of iterations before the main loop, and the number of iterations of the main loop, which are rounds of the ring.
     ///
-    /// Where the loop holds the last iterations too, they copy under a condition. Otherwise the last round of a loop that runs on stands
-    /// behind it, so that its body asks for none.
+    /// A predicated main loop runs all rounds. Otherwise the last round of a loop with a fragment prefetch follows the main loop, so
+    /// that copies and fragment loads of the main loop need no condition.
     fn rounds(&self) -> (i64, i64) {
         let rounds = self.extent / self.slots;
         match self.kind {
             Kind::Registers => (0, 0),
-            Kind::Shared if self.to_the_end => (self.extent % self.slots, rounds),
+            Kind::Shared if self.predicated => (self.extent % self.slots, rounds),
             Kind::Shared => (0, (rounds - i64::from(self.inner.is_some())).max(0)),
         }
     }
@@ -339,8 +340,8 @@ impl Ring {
         let next = simplify::simplify(&(k.clone() + 1), env);
         let more = simplify::simplify_cond(&Cond::lt(next.clone(), self.extent), env);
         let loads = self.all_at(load(step - inner.extent), &next, (slot + 1) % self.slots, env);
-        // Behind the last tile stands an old one, which nothing computes with.
-        let always = self.to_the_end && more != Cond::Const(false);
+        // The last iteration of a predicated loop prefetches fragments from a stale stage; no MMA reads them.
+        let always = self.predicated && more != Cond::Const(false);
         under(if always { Cond::TRUE } else { more }, loads)
     }
 
@@ -349,8 +350,8 @@ impl Ring {
         let later = simplify::simplify(&(k.clone() + self.ahead), env);
         let more = simplify::simplify_cond(&Cond::lt(later.clone(), self.extent), env);
         let later = self.all_at(stmts, &later, (slot + self.ahead) % self.slots, env);
-        if self.to_the_end {
-            // Each on its own: a copy under a condition is one instruction.
+        if self.predicated {
+            // One `if` for each copy: codegen predicates an `if` with a single cp.async.
             return later.into_iter().flat_map(|s| under(more.clone(), vec![s])).collect();
         }
         under(more, later)
@@ -394,9 +395,6 @@ impl Ring {
     }
 }
 
-/// Half of a thread's registers.
-const MANY_REGISTERS: i64 = 128;
-
 /// Iterations of a loop that is written out so that copies can start between them.
 const PIECES: i64 = 16;
 
@@ -427,8 +425,8 @@ fn commit(copies: &[Copy], func: &Func) -> Option<Stmt> {
     (!names.is_empty()).then(|| Stmt::Sync(SyncKind::Commit.because(names.join(", "))))
 }
 
-/// Whether an instruction stands in a statement.
-fn calls(stmt: &Stmt) -> bool {
+/// Whether a statement contains a tensor-core instruction.
+fn has_call(stmt: &Stmt) -> bool {
     let mut found = false;
     visit::walk(std::slice::from_ref(stmt), &mut |s| found |= matches!(s, Stmt::Call(_)));
     found

@@ -12,7 +12,7 @@ use super::bind::{Owners, found};
 use super::{LaunchAxis, LoweredKernel, RoleThreads, bug, units};
 use crate::error::{Error, Result};
 use crate::ir::{Axis, Expr, For, Func, If, Index, Role, RoleBody, RoleId, Stmt, Var, visit};
-use crate::target::Target;
+use crate::target::{REGISTERS_PER_THREAD, Target};
 use ring::Place;
 use turns::Turns;
 
@@ -161,7 +161,7 @@ fn renumbered(body: Vec<Stmt>, axes: &[LaunchAxis], thread: Var) -> Vec<Stmt> {
 /// The registers that each thread of a block of so many warps has at its start, where the block has a multiprocessor alone.
 pub fn registers(warps: u32) -> u32 {
     let threads = warps.saturating_mul(units::LANES as u32).max(1);
-    (REGISTERS / threads / 8 * 8).min(255 / 8 * 8)
+    (REGISTERS / threads / 8 * 8).min(REGISTERS_PER_THREAD / 8 * 8)
 }
 
 /// What the other threads leave of the registers goes to those who asked for none.
