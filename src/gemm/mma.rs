@@ -186,7 +186,7 @@ impl Mma {
             if unaligned || turned || widened { Source::Packed } else { Source::Direct }
         });
         // The main loop runs all k tiles if there are two rounds of the ring, and ptxas then does not spill. With four or five k tiles
-        // that takes two stages; they take 1.04 (f16 NT) to 1.22 (f16 NN) of the time of three on an H200, s8 1.06 to 1.12, s4 1.00.
+        // that takes two stages; they take 1.04 (f16 NT) to 1.21 (f16 NN) of the time of three on an H200, s8 1.06 to 1.12, s4 1.00.
         // Without a main loop only 4-bit tiles spill (777x3334x556 NN on sm_80: 304 bytes).
         let tiles = up(spec.k, bk * parts);
         let fewest = if bits < 8 && tiles >= 4 { 2 } else { 3 };

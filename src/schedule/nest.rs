@@ -413,3 +413,24 @@ impl Leaving {
         self.lost.iter().copied().filter(|v| !self.kept.contains(v)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::testing::{program, symbolic};
+
+    /// The sum of a triangle: a loop of the reduction is as long as a loop says that does not move.
+    #[test]
+    fn a_reduce_loop_whose_extent_needs_a_loop_that_vanishes_does_not_move() {
+        let mut func =
+            program("program rows\ninput A f32[8, 6]\nS: S[i 8] f32 = sum(k 6) A[i, k]\noutput Y[i 8] f32 = S[i]");
+        let stuck = |func: &Func| {
+            let target = func.find_loop("Y_i").unwrap();
+            leaving(func, func.find_block("S").unwrap(), &[target]).err()
+        };
+        assert!(stuck(&func).is_none());
+        symbolic(&mut func, "k");
+        let k = func.find_loop("k").unwrap().var;
+        assert!(matches!(stuck(&func), Some(Stuck::Reduce(v)) if v == k));
+    }
+}

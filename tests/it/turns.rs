@@ -78,11 +78,16 @@ fn a_turn_passed_on_too_early_is_found() {
 
 #[test]
 fn turns_whose_stages_no_role_fills_are_refused() {
+    let both = "specialize A_s B_s -> load warps=4 regs=40";
+    let stores = format!("{both}\nsplit s1 ? 32 -> s1o s1i; bind s1i threadIdx.x");
     for (roles, message) in [
         ("", "loop ia take turns, but no role fills a stage inside"),
         ("specialize A_s -> load warps=4 regs=40", "no role fills stage B_s inside"),
+        (&stores, "loop ia take turns, but loop s1i inside is bound to the threadIdx.x of all of them"),
     ] {
-        let text = text().replace("specialize A_s B_s -> load warps=4 regs=40", roles);
+        let text = text()
+            .replace(both, roles)
+            .replace("copy_with C_s tma", if roles == stores { "" } else { "copy_with C_s tma" });
         let schedule = Schedule::parse(&text).unwrap();
         let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();
         assert_eq!((error.fault(), error.code()), (Fault::Input, "lower.alternate"));

@@ -226,6 +226,22 @@ fn axes_keep_their_levels_and_extents() {
     assert_eq!(refused(&f, "verify.reduction"), "block C reduces over k, which is vectorized");
 }
 
+/// The predicate is an equation between squares that the last block alone satisfies. The decision procedure does not find that solution, so
+/// the elements of some blocks are enumerated.
+#[test]
+fn a_divided_sum_is_found_by_enumeration() {
+    let sum = "program p\ninput A f32[2]\noutput C[x 262144, y 60000, j 3] f32 = sum(k 2) A[k]";
+    let steps = "bind x blockIdx.x; bind y blockIdx.y; fuse j k -> f; split f ? 3 5 -> f0 f1 f2; split f2 ? 4 -> f3 f4";
+    let mut f = after(&te::parse(sum).unwrap(), steps);
+    let [x, y] = ["x", "y"].map(|name| var(&f, name) + 1);
+    let squares = Cond::eq(x.clone() * x, y.clone() * y * 2 + ((1i64 << 36) - 2 * 60000 * 60000));
+    on_block(&mut f, "C", &mut |b| b.predicate = b.predicate.clone().and(squares.clone()));
+    bind(&mut f, "f3", "threadIdx.x");
+    f.allow_tested = true;
+    let message = refused(&f, "verify.reduction");
+    assert!(message.contains("is divided between iterations"), "{message}");
+}
+
 #[test]
 fn a_block_loop_beside_statements_in_a_thread_loop_is_refused() {
     let mut f = after(&gemm(8, 16, 4), "cache_read C A shared -> A_s\ncompute_at A_s i");

@@ -436,7 +436,7 @@ fn check_covered(refusal: Refusal, func: &Func, block: &Block, l: &For, input: B
 #[cfg(test)]
 mod tests {
     use crate::schedule::testing::{
-        CHAIN, another_store, limit, program, rebind, redirect, refuses, refuses_on, steps, tensorize,
+        CHAIN, another_store, apply, limit, program, rebind, redirect, refuses, refuses_on, steps, tensorize,
     };
 
     const ROWS: &str = "program rows
@@ -476,6 +476,10 @@ mod tests {
         let mut func = program(CHAIN);
         another_store(&mut func, "Y");
         refuses_on(&func, "reverse_compute_at Y i", "reverse_compute_at.1", "Y cannot move: its body is not one store");
+        let mut func = apply(ROWS, "decompose_reduction S k -> zero").unwrap();
+        rebind(&mut func, "zero", "vi", |i| (i + 1).floormod(8));
+        let boxes = "the producers of S write different boxes in an iteration of i";
+        refuses_on(&func, "reverse_compute_at Y i", "reverse_compute_at.6", boxes);
         let two = "decompose_reduction S k; reverse_compute_at S i";
         refuses(ROWS, two, "reverse_compute_at.1", "S cannot move: it reduces without an init");
         let mut func = program(CHAIN);

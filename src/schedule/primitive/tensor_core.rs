@@ -313,7 +313,7 @@ fn without_init(func: &Func, block: &Block, l: &For, refusal: Refusal) -> Result
 
 #[cfg(test)]
 mod tests {
-    use crate::schedule::testing::{refuses, steps};
+    use crate::schedule::testing::{apply, limit, refuses, refuses_on, steps};
 
     const GEMM: &str = "gemm 32x32x64 f16>f32>f32 NT";
     const MMA: &str = "mma.m16n8k16.f32.f16.f16";
@@ -350,6 +350,11 @@ mod tests {
         assert_eq!((count("tensorize ldmatrix."), count(&format!("tensorize {MMA}"))), (2, 1), "{text}");
         // The cooperative copies stay as they are.
         assert!(text.contains("for ax in 0..2 @threadIdx.x") && !text.contains("for tx "), "{text}");
+        // ldmatrix reads shared memory only: lanes load the fragment of a stage in global memory element by element.
+        let global = STAGES.replace("cache_read C A shared -> AA; cache_read C AA local", "cache_read C A local");
+        let copies = COPIES.lines().skip(1).collect::<String>();
+        let text = steps(GEMM, &format!("{global}\n{LOOPS}\n{copies}\ntensor_core ko = {MMA}"));
+        assert_eq!(text.matches("tensorize ldmatrix.").count(), 1, "{text}");
         // Another shape, and both inits: in the sum, and before it.
         steps(GEMM, &format!("{}\ntensor_core ko = mma.m16n8k8.f32.f16.f16", threads()));
         let apart = format!("{}\ndecompose_reduction C ko -> zero\ntensor_core ko = {MMA}", threads());
@@ -404,6 +409,9 @@ mod tests {
         ragged("40x32x64", "`vi` of block `C_init` has 40 values, no multiple of the 16 of a warp's tile");
         ragged("32x40x64", "`vj` of block `C_init` has 40 values, no multiple of the 16 of a warp's tile");
         ragged("32x32x72", "`v1` of block `AL` has 72 values, no multiple of the 16 of a warp's tile");
+        let mut func = apply(GEMM, &threads()).unwrap();
+        [("AL", "v0"), ("C", "vi"), ("CL", "v0")].map(|(block, iter)| limit(&mut func, block, iter, 20));
+        refuses_on(&func, &chosen, "tensor_core.5", "the condition `");
         let other = "tensor_core ko = mma.m16n8k16.f32.bf16.bf16";
         no(
             same,
