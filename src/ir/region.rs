@@ -11,6 +11,7 @@ pub use in_use::in_use;
 
 use super::decide::proves;
 use super::simplify::{Affine, Env, affine, canonical, lower, simplify, simplify_cond, upper};
+use super::verify::guards;
 use super::visit::{Map, subst_cond, subst_index};
 use super::{Block, Buffer, BufferId, Cond, Expr, Func, Index, IndexOp, Stmt, Var};
 
@@ -211,15 +212,11 @@ impl Search<'_> {
     /// Only the chosen side is evaluated.
     fn select(&mut self, cond: &Expr, a: &Expr, b: &Expr, place: &Place) {
         self.expr(cond, place);
-        let Expr::Cond(cond) = cond else {
-            self.expr(a, place);
-            self.expr(b, place);
-            return;
-        };
-        if let Some(chosen) = place.assuming(cond) {
+        let (yes, no) = guards(cond);
+        if let Some(chosen) = place.assuming(&yes) {
             self.expr(a, &chosen);
         }
-        if let Some(chosen) = place.assuming(&Cond::Not(cond.clone())) {
+        if let Some(chosen) = place.assuming(&no) {
             self.expr(b, &chosen);
         }
     }

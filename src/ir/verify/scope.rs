@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::ir::decide::{Verdict, always};
 use crate::ir::print::{self, Node};
 use crate::ir::visit::{Map, subst_cond, subst_index};
-use crate::ir::{Block, BufferId, Cond, Expr, For, Func, Index, Iter, Stmt, Store, Var, typing, visit};
+use crate::ir::{BinOp, Block, BufferId, Cond, Expr, For, Func, Index, Iter, Stmt, Store, UnOp, Var, typing, visit};
 
 /// Calls `f` on everything that the statements refer to.
 pub fn for_each_id(body: &[Stmt], f: &mut impl FnMut(Node)) {
@@ -311,10 +311,27 @@ impl Place<'_> {
     }
 }
 
-/// What holds of indices on the two sides of a select.
+/// Conditions on indices that hold where the condition of a select is true, and where it is false. A comparison of data implies none.
 pub fn guards(cond: &Expr) -> (Cond, Cond) {
+    // (a or b) holds; of a comparison of data nothing is known, and then nothing is known of the disjunction.
+    let either = |a: Cond, b: Cond| match (&a, &b) {
+        (Cond::Const(true), _) | (_, Cond::Const(true)) => Cond::TRUE,
+        _ => Cond::Or(Box::new(a), Box::new(b)),
+    };
     match cond {
         Expr::Cond(c) => (c.as_ref().clone(), Cond::Not(c.clone())),
+        Expr::Bin(BinOp::And, a, b) => {
+            let ((a, not_a), (b, not_b)) = (guards(a), guards(b));
+            (a.and(b), either(not_a, not_b))
+        }
+        Expr::Bin(BinOp::Or, a, b) => {
+            let ((a, not_a), (b, not_b)) = (guards(a), guards(b));
+            (either(a, b), not_a.and(not_b))
+        }
+        Expr::Un(UnOp::Not, a) => {
+            let (a, not_a) = guards(a);
+            (not_a, a)
+        }
         _ => (Cond::TRUE, Cond::TRUE),
     }
 }

@@ -410,7 +410,9 @@ mod tests {
         ragged("32x40x64", "`vj` of block `C_init` has 40 values, no multiple of the 16 of a warp's tile");
         ragged("32x32x72", "`v1` of block `AL` has 72 values, no multiple of the 16 of a warp's tile");
         let mut func = apply(GEMM, &threads()).unwrap();
-        [("AL", "v0"), ("C", "vi"), ("CL", "v0")].map(|(block, iter)| limit(&mut func, block, iter, 20));
+        for (block, iter) in [("AL", "v0"), ("C", "vi"), ("CL", "v0")] {
+            limit(&mut func, block, iter, 20);
+        }
         refuses_on(&func, &chosen, "tensor_core.5", "the condition `");
         let other = "tensor_core ko = mma.m16n8k16.f32.bf16.bf16";
         no(

@@ -234,7 +234,10 @@ impl<'a> Cursor<'a> {
             let right = self.infix(own + 1)?;
             let again = self.operator().is_some_and(|(next, _)| matches!(next, Op::Cmp(_)));
             if matches!(op, Op::Cmp(_)) && again {
-                return Err(at("te.syntax", self.peek().span.clone(), "comparisons do not chain; use `and`"));
+                let error = at("te.syntax", self.peek().span.clone(), "comparisons do not chain");
+                return Err(error.help(
+                    "join two comparisons by `and` or `or`; `&` and `|` bind tighter than comparisons, so they need parentheses",
+                ));
             }
             let span = left.span.start..right.span.end;
             left = node(Tree::Infix(op, Box::new(left), Box::new(right)), span)?;

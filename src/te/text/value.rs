@@ -75,7 +75,8 @@ impl<'a> Names<'a> {
     fn is_cond(&self, node: &Node) -> bool {
         match &node.tree {
             Tree::Name(n) => matches!(n.as_str(), "true" | "false"),
-            Tree::Infix(Op::LogicalAnd | Op::LogicalOr, ..) | Tree::Prefix(Prefix::LogicalNot, _) => true,
+            Tree::Infix(Op::LogicalAnd | Op::LogicalOr | Op::And | Op::Or, a, b) => self.is_cond(a) && self.is_cond(b),
+            Tree::Prefix(Prefix::LogicalNot | Prefix::Not, a) => self.is_cond(a),
             Tree::Infix(Op::Cmp(_), a, b) => {
                 let int = |n: &Node| matches!(n.tree, Tree::Int(_));
                 (self.is_index(a) && (self.is_index(b) || int(b))) || (self.is_index(b) && int(a))
@@ -135,14 +136,11 @@ impl<'a> Names<'a> {
         match &node.tree {
             Tree::Name(n) if n == "true" => Ok(Cond::Const(true)),
             Tree::Name(n) if n == "false" => Ok(Cond::Const(false)),
-            Tree::Infix(Op::LogicalAnd, a, b) => both(a, b).map(|(a, b)| Cond::And(a, b)),
-            Tree::Infix(Op::LogicalOr, a, b) => both(a, b).map(|(a, b)| Cond::Or(a, b)),
-            Tree::Prefix(Prefix::LogicalNot, a) => Ok(Cond::Not(Box::new(self.cond(a)?))),
+            Tree::Infix(Op::LogicalAnd | Op::And, a, b) => both(a, b).map(|(a, b)| Cond::And(a, b)),
+            Tree::Infix(Op::LogicalOr | Op::Or, a, b) => both(a, b).map(|(a, b)| Cond::Or(a, b)),
+            Tree::Prefix(Prefix::LogicalNot | Prefix::Not, a) => Ok(Cond::Not(Box::new(self.cond(a)?))),
             Tree::Infix(Op::Cmp(op), a, b) => Ok(Cond::cmp(*op, self.index(a)?, self.index(b)?)),
-            _ => {
-                let error = at("te.type", node.span.clone(), "`and`, `or` and `not` take comparisons of indices");
-                Err(error.help("for data write `&`, `|` and `~`, with parentheses around comparisons"))
-            }
+            _ => Err(Error::bug("te.condition", "a condition that is none")),
         }
     }
 
@@ -156,12 +154,31 @@ impl<'a> Names<'a> {
             Tree::Name(name) => Err(self.lonely_name(name, node)),
             Tree::Access(name, indices) => self.element(name, indices, node),
             Tree::Call(name, arguments) => self.call(name, arguments, node, expected),
+            Tree::Prefix(Prefix::LogicalNot, a) => Ok((Expr::un(UnOp::Not, self.condition(a, "not")?), DType::Bool)),
             Tree::Prefix(prefix, a) => {
                 let op = if *prefix == Prefix::Neg { UnOp::Neg } else { UnOp::Not };
                 self.unary(op, a, node, expected)
             }
+            Tree::Infix(Op::LogicalAnd, a, b) => self.both(BinOp::And, a, b, "and"),
+            Tree::Infix(Op::LogicalOr, a, b) => self.both(BinOp::Or, a, b, "or"),
             Tree::Infix(Op::Cmp(op), a, b) => self.comparison(*op, a, b),
             Tree::Infix(op, a, b) => self.binary(data_op(*op, node)?, a, b, node, expected),
+        }
+    }
+
+    /// `and` or `or` of conditions of which at least one compares data.
+    fn both(&self, op: BinOp, a: &Node, b: &Node, word: &str) -> Result<(Expr, DType)> {
+        Ok((Expr::bin(op, self.condition(a, word)?, self.condition(b, word)?), DType::Bool))
+    }
+
+    /// An operand of `and`, `or` or `not`.
+    fn condition(&self, node: &Node, word: &str) -> Result<Expr> {
+        match self.datum(node, Some(DType::Bool))? {
+            (value, DType::Bool) => Ok(value),
+            (_, dtype) => {
+                let error = at("te.type", node.span.clone(), format!("`{word}` takes conditions, but this is {dtype}"));
+                Err(error.help("compare it with a value, or write `&`, `|` or `~` for the bits of an integer"))
+            }
         }
     }
 
