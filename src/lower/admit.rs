@@ -319,7 +319,7 @@ pub fn admit_threads(kernel: &LoweredKernel, target: &Target) -> Result<()> {
             "threads",
             format!("a block of {block:?} has {threads} threads; {} allows {}", target.name, limits.threads),
         )
-        .help("split the loops bound to threadIdx with smaller factors"));
+        .help("split the loops bound to threadIdx, warp or warpgroup with smaller factors"));
     }
     Ok(())
 }

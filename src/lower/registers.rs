@@ -90,18 +90,23 @@ fn check_size(func: &Func, indexing: &BTreeSet<(Var, BufferId)>) -> Result<()> {
         return Ok(());
     }
     let (name, extent, var) = longest.unwrap_or(("?", 0, Var(0)));
-    let why = match indexing.iter().find(|(v, _)| *v == var) {
-        Some((_, b)) => {
-            format!("it indexes local buffer {}, and registers cannot be indexed at run time", func.buffer(*b).name)
-        }
+    let local = indexing.iter().find(|(v, _)| *v == var).map(|(_, b)| func.buffer(*b).name.as_str());
+    let why = match local {
+        Some(b) => format!("it indexes local buffer {b}, and registers cannot be indexed at run time"),
         None => "a step unrolls it".to_string(),
     };
-    Err(Error::input(
+    let error = Error::input(
         "lower.unroll",
-        format!("written out, the kernel has {total} statements, over the limit of {MOST_STATEMENTS}; the longest unrolled loop is {name} with {extent} iterations: {why}"),
-    )
-    .help(format!("split {name} and keep its outer part serial and out of the local buffer's indices"))
-    .help("or keep the buffer in shared memory"))
+        format!(
+            "unrolled, the kernel has {total} statements, over the limit of {MOST_STATEMENTS}; the longest unrolled loop is {name} with {extent} iterations: {why}"
+        ),
+    );
+    Err(match local {
+        Some(b) => error
+            .help(format!("split {name} and keep its outer part serial and out of the indices of {b}"))
+            .help(format!("or keep {b} in shared memory")),
+        None => error.help(format!("split {name} and unroll the inner part only, or unroll fewer loops")),
+    })
 }
 
 /// Statements once unrolled loops are written out; saturates.

@@ -155,7 +155,11 @@ fn new_names(what: &str, stated: &[String], defaults: &[String], taken: &[&str])
         return Err(Error::input("step.names", message).help(format!("`-> {defaults}`, or no names for these")));
     }
     for (n, name) in stated.iter().enumerate() {
-        if taken.contains(&name.as_str()) || stated[..n].contains(name) {
+        if stated[..n].contains(name) {
+            let error = Error::input("step.names", format!("the name `{name}` is given to two loops"));
+            return Err(error.help("give each new loop a name of its own"));
+        }
+        if taken.contains(&name.as_str()) {
             let free = unused(name, |n| taken.contains(&n) || stated.iter().any(|s| s == n));
             let error = Error::input("step.names", format!("the name `{name}` is in use"));
             return Err(error.help(format!("`{free}` is free")));

@@ -60,6 +60,10 @@ fn build(words: &[Word<'_>], whole: &Range<usize>) -> Result<Func> {
             let spec = GemmSpec { batch: Some(batch), ..spec([m, n, k], types, layout)? };
             gemm_with(&spec, &epilogues(steps)?)
         }
+        (Some("gemm" | "batched_gemm"), [_, types]) => {
+            let error = at("te.syntax", types.1.clone(), "the layout after the types is missing");
+            Err(error.help("NN, NT, TN or TT: whether A and B are stored as they are or transposed"))
+        }
         _ => {
             let error = at("te.syntax", whole.clone(), "this builder line has the wrong number of words");
             let error = error.help("vec_add 1024").help("window_sum 1024");

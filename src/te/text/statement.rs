@@ -5,7 +5,7 @@ use super::syntax::{Cursor, Node, Op, Tree};
 use super::value::Names;
 use super::{at, placed};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, suggestion};
 use crate::ir::Func;
 use crate::te::program::{Program, Reducer, Stage};
 use std::ops::Range;
@@ -36,7 +36,12 @@ fn dtype(c: &mut Cursor<'_>) -> Result<DType> {
     let (name, span) = c.name("a type")?;
     DType::parse(name).ok_or_else(|| {
         let all: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();
-        at("te.type", span, format!("{name} is not a type")).help(format!("the types are {}", all.join(", ")))
+        let ours = [("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "s")];
+        let numpy = ours
+            .iter()
+            .find_map(|(theirs, own)| DType::parse(&name.strip_prefix(theirs).map(|n| format!("{own}{n}"))?));
+        let guess = numpy.map_or_else(|| suggestion(name, all.iter().copied()), |d| format!("; did you mean `{d}`?"));
+        at("te.type", span, format!("{name} is not a type{guess}")).help(format!("the types are {}", all.join(", ")))
     })
 }
 
@@ -115,12 +120,26 @@ fn block(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
 
 /// `REDUCER(ITERATOR [EXTENT], ..)` with a value behind it; `max(a, b)` of data is told apart by what follows.
 fn reducer<'t>(c: &mut Cursor<'t>) -> Result<Option<(Reducer, Vec<Axis<'t>>)>> {
-    let Some(reducer) = Reducer::ALL.into_iter().find(|r| c.is_word(r.name())) else { return Ok(None) };
+    let Some(reducer) = Reducer::ALL.into_iter().find(|r| c.is_word(r.name())) else {
+        return not_a_reducer(c).map(|()| None);
+    };
     if reducer != Reducer::Sum && !is_axis_list(c) {
         return Ok(None);
     }
     c.take_word(reducer.name());
     Ok(Some((reducer, c.list("(", ")", axis)?)))
+}
+
+/// Refuses `NAME ( NAME INT`, which begins no value.
+fn not_a_reducer(c: &Cursor<'_>) -> Result<()> {
+    let kinds = [Kind::Name, Kind::Symbol("("), Kind::Name];
+    let begins = kinds.iter().enumerate().all(|(n, kind)| c.peek_at(n).kind == *kind);
+    if !begins || !matches!(c.peek_at(3).kind, Kind::Int(_)) {
+        return Ok(());
+    }
+    let names: Vec<&str> = Reducer::ALL.into_iter().map(|r| r.name()).collect();
+    let error = at("te.name", c.peek().span.clone(), "this is no reducer");
+    Err(error.help(format!("the reducers are {}", names.join(", "))))
 }
 
 /// Whether `NAME ( NAME [INT], .. )` stands here and something other than the statement's end behind it.
@@ -153,8 +172,11 @@ fn resolve<'t>(axes: &[Axis<'t>], value: &Node, func: &Func) -> Result<Vec<(&'t 
         let mut uses = Vec::new();
         plain_uses(value, axis.name, func, &mut uses);
         let Some((first, place)) = uses.first().cloned() else {
-            let error = at("te.extent", axis.span.clone(), format!("no plain index tells the extent of {}", axis.name));
-            return Err(error.help(format!("write it: {} 1024", axis.name)));
+            // An unknown buffer has no extents: that error comes first.
+            unknown_buffer(value, &Names::new(func, &Vec::new()))?;
+            let message = format!("the extent of {0} is not stated, and no buffer is indexed by {0} alone", axis.name);
+            let error = at("te.extent", axis.span.clone(), message);
+            return Err(error.help(format!("state it: {} 1024", axis.name)));
         };
         match uses.into_iter().find(|(e, _)| *e != first) {
             None => Ok((axis.name, first)),
@@ -166,6 +188,17 @@ fn resolve<'t>(axes: &[Axis<'t>], value: &Node, func: &Func) -> Result<Vec<(&'t 
         }
     };
     axes.iter().map(extent).collect()
+}
+
+/// Refuses a value that reads a buffer which does not exist.
+fn unknown_buffer(node: &Node, names: &Names<'_>) -> Result<()> {
+    match &node.tree {
+        Tree::Int(_) | Tree::Float(_) | Tree::Name(_) => Ok(()),
+        Tree::Access(buffer, _) => names.buffer(buffer, node).map(|_| ()),
+        Tree::Call(_, inner) => inner.iter().try_for_each(|n| unknown_buffer(n, names)),
+        Tree::Prefix(_, a) => unknown_buffer(a, names),
+        Tree::Infix(_, a, b) => unknown_buffer(a, names).and_then(|()| unknown_buffer(b, names)),
+    }
 }
 
 fn plain_uses(node: &Node, name: &str, func: &Func, out: &mut Vec<(i64, Range<usize>)>) {

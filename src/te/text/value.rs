@@ -41,7 +41,8 @@ impl<'a> Names<'a> {
         self.iterators.iter().find(|(n, ..)| n == name).map(|(_, v, _)| *v)
     }
 
-    fn buffer(&self, name: &str, node: &Node) -> Result<BufferId> {
+    /// The buffer of this name.
+    pub fn buffer(&self, name: &str, node: &Node) -> Result<BufferId> {
         self.func.find_buffer(name).ok_or_else(|| {
             let guess = suggestion(name, self.func.buffers.iter().map(|b| b.name.as_str()));
             let message = format!("there is no buffer {name} before this statement{guess}");
