@@ -196,21 +196,37 @@ fn warnings(report: &str) -> Vec<String> {
 
 /// Where a tool may be, best first. The bare name last but one stands for a search along `PATH`.
 fn candidates(tool: &str) -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = VERSIONS.iter().map(|v| Path::new(".tools").join(v)).collect();
-    folders.push(PathBuf::from(".tools"));
-    let mut out: Vec<PathBuf> = folders.iter().filter_map(|f| std::fs::canonicalize(f.join(tool)).ok()).collect();
+    let versions = VERSIONS.iter().map(|v| v.to_string()).chain([String::new()]);
+    let folders = homes().into_iter().flat_map(|home| versions.clone().map(move |v| home.join(v)));
+    let mut out: Vec<PathBuf> = folders.filter_map(|f| std::fs::canonicalize(f.join(tool)).ok()).collect();
+    out.dedup();
     out.push(PathBuf::from(tool));
     out.push(Path::new("/usr/local/cuda/bin").join(tool));
     out
+}
+
+/// Folders of tools: `.tools` in the working folder, beside the running binary and in the folders above that, and the user's cache.
+fn homes() -> Vec<PathBuf> {
+    let binary = std::env::current_exe().unwrap_or_default();
+    let above = binary.ancestors().skip(1).take(4).filter(|f| f.parent().is_some()).map(|f| f.join(".tools"));
+    let cache = std::env::home_dir().map(|home| home.join(".cache/warploom/tools"));
+    std::iter::once(PathBuf::from(".tools")).chain(above).chain(cache).collect()
 }
 
 fn missing(tool: &str, explicit: Option<&Path>) -> Error {
     let code = format!("{tool}.missing");
     match explicit {
         Some(path) => Error::machine(code, format!("{} is no {tool} that runs", path.display())),
-        None => Error::machine(code, format!("{tool} is neither in .tools, on PATH nor in /usr/local/cuda/bin"))
-            .help("sh .ci/tools.sh")
-            .help(format!("or put {tool} on PATH")),
+        None => {
+            let message = format!(
+                "{tool} is neither in .tools (of this folder, or beside the binary), in ~/.cache/warploom/tools, on PATH nor in \
+                 /usr/local/cuda/bin"
+            );
+            let package = if tool == "ptxas" { "nvidia-cuda-nvcc" } else { "nvidia-cuda-nvdisasm" };
+            Error::machine(code, message)
+                .help("sh .ci/tools.sh in the source tree")
+                .help(format!("or put {tool} into one of these places; it is in NVIDIA's Python package {package}"))
+        }
     }
 }
 

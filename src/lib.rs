@@ -30,6 +30,7 @@ pub mod validate;
 
 pub mod kernel;
 
+#[cfg(feature = "llvm")]
 pub mod codegen;
 
 pub mod assemble;
@@ -44,7 +45,7 @@ pub mod reference;
 #[cfg(feature = "cuda")]
 pub mod measure;
 
-#[cfg(feature = "cli")]
+#[cfg(all(feature = "cli", feature = "llvm"))]
 pub mod cli;
 
 pub use array::Array;
@@ -70,6 +71,7 @@ pub use validate::Validation;
 /// # Errors
 /// A step that is refused, a placement that the chip cannot realise, or a program that breaks a rule; what
 /// [`Schedule::validate`] finds.
+#[cfg(feature = "llvm")]
 pub fn compile(schedule: &Schedule) -> Result<Kernels> {
     if cfg!(debug_assertions) {
         schedule.validate_within(validate::DEBUG_OPERATIONS)?;
@@ -82,6 +84,7 @@ pub fn compile(schedule: &Schedule) -> Result<Kernels> {
 ///
 /// # Errors
 /// As [`compile`], and `gemm.program` where the program is not what [`te::gemm`] builds.
+#[cfg(feature = "llvm")]
 pub fn compile_gemm(schedule: &Schedule) -> Result<Kernels> {
     match gemm::describe(&schedule.program) {
         Some(_) => compile(schedule),

@@ -36,6 +36,8 @@ impl Schedule {
     /// # Errors
     /// `loom.size`, `loom.target`, `target.name`, and what [`te::parse`] and [`crate::schedule::parse()`] refuse, underlined in the text.
     pub fn parse(text: &str) -> Result<Schedule> {
+        // An editor's byte-order mark is no part of the text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if text.len() > LONGEST_TEXT {
             let message = format!("a schedule of {} bytes is longer than {LONGEST_TEXT}", text.len());
             return Err(Error::input("loom.size", message));

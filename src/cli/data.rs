@@ -114,11 +114,12 @@ fn reduced_to(schedule: &Schedule, operations: f64, bytes: f64) -> Schedule {
 }
 
 /// What to say before a program that is more than the CPU machine does in a few seconds, and that nothing reduces.
-pub fn patience_for(program: &Func) -> Option<String> {
+pub fn patience_for(program: &Func, was_asked: bool) -> Option<String> {
     let operations = te::operations(program);
+    let why = if was_asked { "the size that was asked for" } else { "the sizes are part of its text" };
     (operations > 2.0 * CPU_OPERATIONS).then(|| {
         format!(
-            "{operations:.1e} operations, {:.0} times what the CPU machine does in a few seconds (its sizes stand in its text)",
+            "{operations:.1e} operations, {:.0} times what the CPU machine does in a few seconds ({why})",
             operations / CPU_OPERATIONS
         )
     })
@@ -278,10 +279,10 @@ mod tests {
     fn epilogues_shrink_with_their_products_and_what_does_not_shrink_is_announced() {
         let text = "gemm 8192x8192x8192 f16>f32>f16 NN bias relu\ntarget sm_80\n";
         let large = Schedule::parse(text).unwrap();
-        assert!(patience_for(&large.program).unwrap().starts_with("1.1e12 operations, "));
+        assert!(patience_for(&large.program, false).unwrap().starts_with("1.1e12 operations, "));
         let small = reduced(&large, WATCHED_OPERATIONS);
         assert_eq!(input::title(&small), "gemm 64x128x128 f16>f32>f16 NN bias relu");
-        assert_eq!(patience_for(&small.program), None);
+        assert_eq!(patience_for(&small.program, false), None);
         assert_eq!(input::title(&large.resized(&[64]).unwrap()), "gemm 64x64x64 f16>f32>f16 NN bias relu");
     }
 }

@@ -23,7 +23,7 @@ pub fn run(name: &str, seed: u64, schedule: Schedule, device: &Device) -> Result
     let row = measure(&Bench::new(device, plan, None)?, name, &schedule, seed)
         .map_err(|e| e.within(format!("running {title} on {}", device.info().name)))?;
     spinner.finish_and_clear();
-    show::line(format_args!("{title}, {} steps, target {}", schedule.steps.len(), schedule.target));
+    show::line(format_args!("{title}, {}, target {}", show::count(schedule.steps.len(), "step"), schedule.target));
     for r in &row.resources {
         show::line(format_args!(
             "kernel {}: {} threads a block, {} registers, {} bytes shared, {} bytes local, occupancy {:.0} %",
@@ -48,7 +48,11 @@ pub fn once(schedule: &Schedule, lowered: &Lowered, seed: u64, device: &Device) 
     let judge = data::Judge::new(&schedule.program, &arrays)?;
     let worst = measure::check(&program, &arrays, &|after: &[Array]| judge.worst(after))
         .map_err(|e| e.within(format!("running {title} on {}", device.info().name)))?;
-    show::line(format_args!("{title}, {} steps, target {}: ran once", schedule.steps.len(), schedule.target));
+    show::line(format_args!(
+        "{title}, {}, target {}: ran once",
+        show::count(schedule.steps.len(), "step"),
+        schedule.target
+    ));
     Ok(show::verdict(worst))
 }
 

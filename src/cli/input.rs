@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 pub struct What {
     /// A schedule: program, target and steps.
-    #[arg(required_unless_present = "gemm", conflicts_with = "gemm")]
+    /// `-` is standard input.
+    #[arg(conflicts_with = "gemm")]
     file: Option<PathBuf>,
     /// A matrix product, such as 1024x512x2048, or a batch of them, such as 64x512x512x512, with recommended steps.
     #[arg(long, value_name = "[Bx]MxNxK", value_parser = sizes)]
@@ -74,7 +75,7 @@ impl What {
 
     /// The schedule at its size for its target; `own` is the chip that there is.
     pub fn schedule(&self, own: Option<Target>) -> Result<Schedule> {
-        let target = self.target.as_deref().map(Target::parse).transpose()?;
+        let target = self.target()?;
         let schedule = match (&self.file, &self.gemm) {
             (Some(file), _) => read(file)?,
             (None, Some(sizes)) => {
@@ -82,7 +83,10 @@ impl What {
                 let target = target.or(own).unwrap_or_else(|| product.default_target());
                 self.kind.map_or_else(|| gemm::recommend(&product, &target), |kind| kind.schedule(&product, &target))?
             }
-            (None, None) => return Err(Error::input("cli.input", "neither a file nor --gemm is given")),
+            (None, None) => {
+                let error = Error::input("cli.input", "neither a file nor --gemm is given");
+                return Err(error.help("name a .loom file, or --gemm 1024x512x2048"));
+            }
         };
         let schedule = match &self.size {
             Some(sizes) => schedule.resized(&sizes.0)?,
@@ -93,6 +97,23 @@ impl What {
             None => schedule,
         };
         Ok(if self.allow_tested { schedule.allow_tested() } else { schedule })
+    }
+
+    /// The chip that is asked for.
+    pub fn target(&self) -> Result<Option<Target>> {
+        let wrong =
+            |e: Error| e.helps().iter().fold(Error::input("cli.target", e.message()), |out, help| out.help(help));
+        self.target.as_deref().map(Target::parse).transpose().map_err(wrong)
+    }
+
+    /// The word that stands where a file is named, if it can be a name.
+    pub fn word(&self) -> Option<&str> {
+        self.file.as_deref().and_then(Path::to_str)
+    }
+
+    /// Whether it is --gemm.
+    pub fn is_gemm(&self) -> bool {
+        self.gemm.is_some()
     }
 
     /// Whether the size was asked for by name.
@@ -159,7 +180,11 @@ pub fn text(file: &Path) -> Result<String> {
         |why: &dyn std::fmt::Display| Error::input("cli.file", format!("cannot read {}: {why}", file.display()));
     let mut bytes = Vec::new();
     let most = LONGEST_TEXT as u64 + 1;
-    File::open(file).and_then(|f| f.take(most).read_to_end(&mut bytes)).map_err(|e| cannot(&e))?;
+    let read = match file.to_str() {
+        Some("-") => std::io::stdin().lock().take(most).read_to_end(&mut bytes),
+        _ => File::open(file).and_then(|f| f.take(most).read_to_end(&mut bytes)),
+    };
+    read.map_err(|e| cannot(&e))?;
     if bytes.len() > LONGEST_TEXT {
         return Err(Error::input("cli.file", format!("{} is longer than {LONGEST_TEXT} bytes", file.display())));
     }

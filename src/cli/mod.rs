@@ -25,8 +25,8 @@ mod subject;
 mod suite;
 mod sweep;
 
-use crate::error::Result;
-use clap::{Parser, Subcommand};
+use crate::error::{Error, Result};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Compiles scheduled loop nests to PTX, shows every stage, and runs them with checked results.
@@ -57,6 +57,13 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Say what of LLVM, driver, device and tools is there, and how to mend what is not.
     Doctor(doctor::DoctorArgs),
+    /// Print what makes a shell complete this command line: `warploom completions bash > FILE`.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page: `warploom man > warploom.1`.
+    Man,
 }
 
 /// Runs the command that the process was started with.
@@ -69,8 +76,35 @@ pub fn main() -> ExitCode {
         Command::Sweep(args) => (sweep::run(&args), "sweep".to_string()),
         Command::Explain(args) => (explain::run(&args), args.name()),
         Command::Doctor(args) => (doctor::run(&args), "doctor".to_string()),
+        Command::Completions { shell } => (completions(shell), String::new()),
+        Command::Man => (manual(), String::new()),
     };
     finish(outcome, &name)
+}
+
+/// Prints the completions of a shell.
+fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
+    let mut out = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "warploom", &mut out);
+    show::put(String::from_utf8_lossy(&out));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the manual page: of the command and of each of its subcommands.
+fn manual() -> Result<ExitCode> {
+    let mut out = Vec::new();
+    let failed = |e: std::io::Error| Error::bug("cli.man", e.to_string());
+    let mut command = Cli::command();
+    command.build();
+    clap_mangen::Man::new(command.clone()).render(&mut out).map_err(failed)?;
+    for sub in command.get_subcommands().filter(|s| s.get_name() != "help") {
+        let man = clap_mangen::Man::new(sub.clone());
+        man.render_name_section(&mut out).map_err(failed)?;
+        man.render_synopsis_section(&mut out).map_err(failed)?;
+        man.render_options_section(&mut out).map_err(failed)?;
+    }
+    show::put(String::from_utf8_lossy(&out));
+    Ok(ExitCode::SUCCESS)
 }
 
 fn finish(outcome: Result<ExitCode>, name: &str) -> ExitCode {

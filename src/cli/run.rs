@@ -26,11 +26,14 @@ pub struct RunArgs {
     #[arg(long)]
     device: Option<String>,
     /// Seed of the random input.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
     /// At a size of some million operations, reached by halving: for tools that watch each access.
     #[arg(long, conflicts_with = "size")]
     small: bool,
+    /// On the simulator, at the size that is asked for, however long that takes.
+    #[arg(long, conflicts_with = "small")]
+    whole: bool,
     /// On a GPU, launch once and check: no clock, no library beside.
     #[arg(long)]
     once: bool,
@@ -86,12 +89,18 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 
 fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     let asked = input::title(&schedule);
-    let schedule = if args.what.has_size() { schedule } else { data::reduced(&schedule, data::CPU_OPERATIONS) };
+    let whole = args.whole || args.what.has_size();
+    let schedule = if whole { schedule } else { data::reduced(&schedule, data::CPU_OPERATIONS) };
     let title = input::title(&schedule);
     if title != asked {
-        show::note(format_args!("reduced for the CPU machine: {title} instead of {asked} (--size chooses another)"));
+        let other = if args.what.is_gemm() {
+            "--whole runs it as it is"
+        } else {
+            "--whole runs it as it is, --size at another size"
+        };
+        show::note(format_args!("reduced for the CPU machine: {title} instead of {asked} ({other})"));
     }
-    if let Some(patience) = data::patience_for(&schedule.program) {
+    if let Some(patience) = data::patience_for(&schedule.program, whole) {
         show::note(patience);
     }
     show::choices(&schedule)?;
@@ -115,7 +124,7 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     let judge = data::Judge::new(&schedule.program, &arrays)?;
     let worst = judge.worst(&arrays).map_err(|e| blame::blame(&schedule, args.seed, e))?;
     spinner.finish_and_clear();
-    show::line(format_args!("{title}, {} steps, target {}", schedule.steps.len(), schedule.target));
+    show::line(format_args!("{title}, {}, target {}", show::count(schedule.steps.len(), "step"), schedule.target));
     let rate = stats.statements as f64 / time / 1e6;
     show::line(format_args!("ran {how} in {}: {} statements, {rate:.1} M/s", show::seconds(time), stats.statements));
     let status = show::verdict(worst);

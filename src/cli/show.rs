@@ -46,22 +46,32 @@ pub fn choices(schedule: &Schedule) -> Result<()> {
 pub fn error(error: &Error, name: &str) {
     let stated = schedule::requirement(error.code()).map(|text| error.clone().within(text));
     let error = stated.as_ref().unwrap_or(error);
+    let file = if name == "-" { None } else { input::text(name.as_ref()).ok() };
+    let is_file = match (error.source_text(), &file) {
+        (Some(text), Some(file)) => text == file.trim_start_matches('\u{feff}'),
+        (Some(_), None) => name == "-" && !error.context().iter().any(|c| c.starts_with("line ")),
+        (None, _) => false,
+    };
+    let location = location(error, name, is_file);
     let shown = match error.source_text() {
-        Some(text) if !error.labels().is_empty() => {
-            let is_file = input::text(name.as_ref()).is_ok_and(|file| file == text);
-            underlined(error, if is_file { name } else { "as printed" }, text)
-        }
+        Some(text) if !error.labels().is_empty() => underlined(error, if is_file { name } else { "as printed" }, text),
         _ => None,
     };
-    note(shown.unwrap_or_else(|| error.to_string()).trim_end());
+    note(format_args!("{location}{}", shown.unwrap_or_else(|| error.to_string()).trim_end()));
 }
 
 /// The exit status of what the chip cannot.
 pub const CHIP: u8 = 3;
 
+/// The exit status of a wrong command line, as clap has it.
+const USAGE: u8 = 2;
+
 /// The exit status that says who has to act.
 pub fn status(error: &Error) -> ExitCode {
+    // What a file says, or that it cannot be read, is no mistake of the command line.
+    let usage = error.code().starts_with("cli.") && !matches!(error.code(), "cli.file" | "cli.suite");
     ExitCode::from(match error.fault() {
+        Fault::Input if usage => USAGE,
         Fault::Input => 1,
         Fault::Chip => CHIP,
         Fault::Machine => 4,
@@ -131,8 +141,28 @@ fn underlined(error: &Error, name: &str, text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
+/// `FILE:LINE:COLUMN: `, as editors read it: of the first place in the file, or of the step that an error in a printed program is
+/// about.
+fn location(error: &Error, name: &str, is_file: bool) -> String {
+    let step = || {
+        let line = error.context().iter().find_map(|c| c.strip_prefix("line ")?.split_once(':'))?.0;
+        line.parse::<usize>().ok().map(|line| (line, 1))
+    };
+    let own = || {
+        let (text, at) = (error.source_text()?, error.labels().first()?.span.start);
+        let before = text.get(..at)?;
+        let begin = before.rfind('\n').map_or(0, |n| n + 1);
+        Some((before.matches('\n').count() + 1, before[begin..].chars().count() + 1))
+    };
+    match if is_file { own() } else { step() } {
+        Some((line, column)) => format!("{name}:{line}:{column}: "),
+        None => String::new(),
+    }
+}
+
 fn colourful() -> bool {
-    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none() && !dumb
 }
 
 /// A spinner for work of unknown length; nothing where standard error is no terminal.
@@ -152,11 +182,28 @@ pub fn bar(length: usize) -> indicatif::ProgressBar {
     }
 }
 
-/// A table with light rules.
+/// A table with light rules, no wider than a terminal that it is printed to.
 pub fn table(header: &[&str]) -> comfy_table::Table {
     let mut table = comfy_table::Table::new();
     table.load_preset(comfy_table::presets::UTF8_FULL_CONDENSED).set_header(header);
+    if std::io::stdout().is_terminal() {
+        table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+    }
     table
+}
+
+/// Columns of text where standard output is no terminal, and the most on one.
+const COLUMNS: usize = 120;
+
+/// Text in lines that fit the terminal, each indented.
+pub fn wrapped(text: &str, indent: &str) -> String {
+    let columns = if std::io::stdout().is_terminal() { textwrap::termwidth().min(COLUMNS) } else { COLUMNS };
+    textwrap::fill(text, textwrap::Options::new(columns).initial_indent(indent).subsequent_indent(indent))
+}
+
+/// `1 step`, `2 steps`.
+pub fn count(n: usize, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 /// Seconds in a unit that reads well.

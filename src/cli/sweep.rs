@@ -20,7 +20,7 @@ pub struct SweepArgs {
     /// Compile for this chip; the device's own where one is used.
     #[arg(long, value_name = "sm_XX")]
     target: Option<String>,
-    /// Where to measure: a GPU's number, or `none` to compile only. Without it: the first GPU, if there is one.
+    /// Where to measure: a GPU's number, or `cpu` to compile only. Without it: the first GPU, if there is one.
     #[arg(long)]
     device: Option<String>,
     /// One line of JSON for each configuration instead of tables.
@@ -169,7 +169,7 @@ impl Place {
         use crate::measure::{Bench, Plan};
         let stated = args.target.as_deref().map(Target::parse).transpose()?;
         let device = match args.device.as_deref() {
-            Some("none") => None,
+            Some("cpu") => None,
             device => match data::place(device)? {
                 data::Place::Gpu(device) => Some(device),
                 data::Place::Cpu => None,

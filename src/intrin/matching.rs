@@ -138,19 +138,42 @@ fn roles(
     model: &Block,
     swap: bool,
 ) -> Result<(), Mismatch> {
-    let other =
-        || Mismatch::Computation(format!("block `{}` does not compute {}", func.block_name(block.name), row.name));
+    let other = |why: &str| {
+        Mismatch::Computation(format!("block `{}` does not compute {}{why}", func.block_name(block.name), row.name))
+    };
     let ([Stmt::Store(ours)], [Stmt::Store(theirs)]) = (block.body.as_slice(), model.body.as_slice()) else {
-        return Err(other());
+        return Err(other(""));
     };
     let mut pairs = vec![pair(theirs, ours)];
     if !unify(&theirs.value, &ours.value, swap, &mut pairs) {
-        return Err(other());
+        return Err(other(&types(func, ours, meaning, theirs)));
     }
     for pair in &pairs {
         operand(func, block, meaning, row, dims, pair)?;
     }
     Ok(())
+}
+
+/// Which buffers have other types than the operands in their places, in words; empty where none has.
+fn types(func: &Func, ours: &Store, meaning: &Func, theirs: &Store) -> String {
+    let read = |store: &Store| {
+        let mut out = vec![store.buffer];
+        visit::walk_expr(&store.value, &mut |e| match e {
+            Expr::Load { buffer, .. } if !out.contains(buffer) => out.push(*buffer),
+            _ => {}
+        });
+        out
+    };
+    let (ours, theirs) = (read(ours), read(theirs));
+    if ours.len() != theirs.len() {
+        return String::new();
+    }
+    let differ = ours.iter().zip(&theirs).filter_map(|(o, t)| {
+        let (o, t) = (func.buffer(*o), meaning.buffer(*t));
+        (o.dtype != t.dtype).then(|| format!("`{}` is {}, operand {} is {}", o.name, o.dtype, t.name, t.dtype))
+    });
+    let differ: Vec<String> = differ.collect();
+    if differ.is_empty() { String::new() } else { format!(": {}", differ.join("; ")) }
 }
 
 fn pair<'a>(theirs: &'a Store, ours: &'a Store) -> Pair<'a> {

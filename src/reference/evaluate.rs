@@ -264,8 +264,12 @@ impl<'p, 'a> Evaluator<'p, 'a> {
     fn load_defined(&mut self, id: BufferId, indices: &[Index], at: &Point) -> Result<Row> {
         let buffer = self.program.func.buffer(id);
         let shape = buffer.const_shape().unwrap_or_default();
-        let Some((last, leading)) = indices.split_last() else { return Err(self.undefined(id)) };
         let dtype = buffer.dtype;
+        let Some((last, leading)) = indices.split_last() else {
+            let row = self.row(id, &[], 0)?;
+            let pair = row.v.first().copied().zip(row.e.first().copied()).unwrap_or((f64::NAN, 0.0));
+            return Ok(Row::of(dtype, std::iter::repeat_n(pair, at.length)));
+        };
         let mut pairs = Vec::with_capacity(at.length);
         let length = segment(self.program, id, shape.last().map_or(1, |n| (*n).max(0) as usize));
         let mut held: Option<(Vec<i64>, usize, Rc<Row>)> = None;

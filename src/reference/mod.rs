@@ -117,7 +117,11 @@ pub fn outputs(func: &Func, args: &[Array], sample: Sample) -> Result<Vec<Output
 fn output(program: &Program<'_>, param: usize, id: BufferId, sample: Sample) -> Result<Output> {
     let buffer = program.func.buffer(id);
     let size = || Error::input("reference.shape", format!("{} has no constant shape", buffer.name));
-    let shape: Vec<usize> = buffer.const_shape().ok_or_else(size)?.into_iter().map(|n| n.max(0) as usize).collect();
+    let mut shape: Vec<usize> = buffer.const_shape().ok_or_else(size)?.into_iter().map(|n| n.max(0) as usize).collect();
+    if shape.is_empty() {
+        // A scalar is a row of one element.
+        shape.push(1);
+    }
     let Some((&last, leading)) = shape.split_last() else { return Err(size()) };
     let all = leading.iter().try_fold(1usize, |n, extent| n.checked_mul(*extent)).ok_or_else(size)?;
     let rows = sample.rows(all)?;

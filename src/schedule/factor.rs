@@ -239,9 +239,19 @@ fn check_loops<'a>(refusal: Refusal, func: &'a Func, block: &Block, factor: &For
         l.body.len() != 1 || l.tensorize.is_some() || both
     };
     if let Some(l) = around.iter().find(bad) {
-        let message =
-            format!("{} holds more than {name}, is tensorized, or runs both kinds of iterators", func.var_name(l.var));
-        return Err(refusal.broken(5, message, &[(Node::Loop(l.var), "this loop")]));
+        let at = func.var_name(l.var);
+        let (message, help) = match (l.body.len() != 1, l.tensorize.is_some()) {
+            (true, _) => (
+                format!("loop {at} holds more than {name}"),
+                format!("rfactor {name} before compute_at or reverse_compute_at joins other blocks to {at}"),
+            ),
+            (false, true) => (format!("loop {at} is tensorized"), format!("rfactor {name} before tensorize {at}")),
+            (false, false) => (
+                format!("loop {at} runs both spatial and reduce iterators of {name}"),
+                "split and fuse reduce loops apart from spatial ones".to_string(),
+            ),
+        };
+        return Err(refusal.broken(5, message, &[(Node::Loop(l.var), "this loop")]).help(help));
     }
     let Some(spot) = dataflow::spot_of_block(func, block.name) else { return Err(refusal.lost("the block")) };
     let others = around.into_iter().filter(|l| l.var != factor.var && runs(l, IterKind::Reduce)).collect();

@@ -162,7 +162,9 @@ fn new_names(what: &str, stated: &[String], defaults: &[String], taken: &[&str])
         if taken.contains(&name.as_str()) {
             let free = unused(name, |n| taken.contains(&n) || stated.iter().any(|s| s == n));
             let error = Error::input("step.names", format!("the name `{name}` is in use"));
-            return Err(error.help(format!("`{free}` is free")));
+            let made = format!("`->` names the {what}s that the step makes, by default {}", defaults.join(" "));
+            let kept = if what == "loop" { "; a loop that moves with its block keeps its name" } else { "" };
+            return Err(error.help(format!("`{free}` is free")).help(format!("{made}{kept}")));
         }
         if !super::is_name(name) {
             return Err(Error::input("step.names", format!("`{name}` is not a name")));

@@ -14,6 +14,7 @@
 mod instance;
 
 use crate::array::Array;
+#[cfg(feature = "llvm")]
 use crate::codegen;
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
@@ -21,6 +22,7 @@ use crate::ir::{Func, layout, visit};
 use crate::loom::Schedule;
 use crate::lower::{Lowered, lower};
 use crate::machine::{self, Limits, Mode, Options, Policy};
+#[cfg(feature = "llvm")]
 use crate::reference::{self, Sample};
 use crate::schedule;
 use std::fmt::{self, Display, Formatter};
@@ -219,7 +221,15 @@ impl Run<'_> {
         Ok(true)
     }
 
+    /// A build without LLVM makes no PTX.
+    #[cfg(not(feature = "llvm"))]
+    fn ptx(&self, _: &Lowered, skipped: &mut Vec<String>) -> Result<bool> {
+        skipped.push("the PTX, which this build without LLVM does not make".into());
+        Ok(false)
+    }
+
     /// Whether the PTX computes what the program says, on integers from -1 to 1; false where that was too much work.
+    #[cfg(feature = "llvm")]
     fn ptx(&self, lowered: &Lowered, skipped: &mut Vec<String>) -> Result<bool> {
         let program = &self.schedule.program;
         let mut skip = |why: String| {

@@ -14,6 +14,7 @@ mod crossing;
 mod decided;
 mod dependent;
 mod differential;
+mod door;
 mod driver;
 mod examples;
 mod gemms;

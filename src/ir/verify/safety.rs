@@ -88,7 +88,18 @@ fn between_kernels(func: &Func, buffer: BufferId, written: bool) -> Result<()> {
     let what = if written { "written in one kernel and read in another" } else { "read, but never written before" };
     let message = format!("{} is {} memory, {what}", b.name, b.scope.name());
     let error = wrong(func, "safety", message, &[(Node::Buffer(buffer), "this buffer")]);
-    Err(error.help(format!("compute_at {} (or reverse_compute_at its reader) joins the two nests", b.name)))
+    let all = blocks(&func.body);
+    let named = |is_writer: bool| {
+        let touches = |block: &&&Block| {
+            let is_written = writes(&block.body).contains(&buffer);
+            is_written == is_writer && (is_written || reads(&block.body).contains(&buffer))
+        };
+        all.iter().find(touches).map_or("its block", |block| func.block_name(block.name))
+    };
+    let (writer, reader) = (named(true), named(false));
+    Err(error
+        .help(format!("`reverse_compute_at {reader} LOOP`, LOOP being one of block {writer}'s, joins the two nests"))
+        .help(format!("or `compute_at {writer} LOOP`, LOOP being one of block {reader}'s")))
 }
 
 /// Whether a loop on the axis tells owners of such memory apart. Fragments belong to warps or warpgroups.

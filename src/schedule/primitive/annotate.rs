@@ -25,6 +25,11 @@ const KEYS: &[&str] =
 pub static PRIMITIVE: Primitive = Primitive {
     name: "annotate",
     about: "Attaches a hint to a loop.",
+    example: "vec_add 1024\n\
+              target sm_80\n\
+              split i ? 128 -> i_0 i_1\n\
+              bind i_0 blockIdx.x\n\
+              annotate i_0 min_blocks 2",
     signature: &[
         Parameter::place("loop", Kind::Loop),
         Parameter::place("key", Kind::Choice(KEYS)),

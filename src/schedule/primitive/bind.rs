@@ -33,6 +33,10 @@ const AXES: &[&str] = &[
 pub static PRIMITIVE: Primitive = Primitive {
     name: "bind",
     about: "Runs the iterations of a loop on the units of an axis.",
+    example: "vec_add 1024\n\
+              target sm_80\n\
+              split i ? 128 -> i_0 i_1\n\
+              bind i_1 threadIdx.x",
     signature: &[
         Parameter::place("loop", Kind::Loop),
         Parameter::place("axis", Kind::Choice(AXES)),

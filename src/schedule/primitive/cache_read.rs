@@ -33,6 +33,9 @@ const TYPES: &[&str] = &["s8", "u8", "s32", "u32", "s64", "f16", "bf16", "f32", 
 pub static PRIMITIVE: Primitive = Primitive {
     name: "cache_read",
     about: "Lets a block read a copy of a buffer, made by a new stage.",
+    example: "gemm 64x64x64 f32 NN\n\
+              target sm_80\n\
+              cache_read C A shared -> A_s",
     signature: &[
         Parameter::place("block", Kind::Block),
         Parameter::place("buffer", Kind::Buffer),

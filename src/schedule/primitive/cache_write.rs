@@ -25,6 +25,9 @@ use crate::schedule::{Args, dataflow, find};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "cache_write",
     about: "Lets a block write a new buffer, copied to the old one by a new stage.",
+    example: "gemm 64x64x64 f32 NN\n\
+              target sm_80\n\
+              cache_write C C local -> C_l",
     signature: &[
         Parameter::place("block", Kind::Block),
         Parameter::place("buffer", Kind::Buffer),

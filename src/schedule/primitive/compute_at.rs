@@ -34,6 +34,11 @@ use crate::schedule::refusal::Refusal;
 pub static PRIMITIVE: Primitive = Primitive {
     name: "compute_at",
     about: "Moves a producer under a loop of its readers, over the region that is read there.",
+    example: "gemm 64x64x64 f32 NN\n\
+              target sm_80\n\
+              split i ? 16 -> i0 i1\n\
+              cache_read C A shared -> A_s\n\
+              compute_at A_s i0",
     signature: &[
         Parameter::place("block", Kind::Block),
         Parameter::place("loop", Kind::Loop),
@@ -103,8 +108,16 @@ fn check(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<(Natur
     let spots = dataflow::spot_of_block(func, block.name).zip(dataflow::spot_of_loop(func, l.var));
     let Some((from, to)) = spots else { return Err(refusal.lost(at)) };
     if from.under(l.var) || to.steps < from.steps {
-        let message = format!("{at} stands {} {name}", if from.under(l.var) { "around" } else { "before" });
-        return Err(refusal.broken(4, message, &[this, (Node::Loop(l.var), "this loop")]));
+        let is_inside = from.under(l.var);
+        let message = format!("{at} stands {} {name}", if is_inside { "around" } else { "before" });
+        let error = refusal.broken(4, message, &[this, (Node::Loop(l.var), "this loop")]);
+        return Err(if is_inside {
+            error.help(format!("{name} is computed in {at} already: remove this step"))
+        } else {
+            error.help(
+                "compute_at moves a producer to a later loop; reverse_compute_at moves a consumer to an earlier one",
+            )
+        });
     }
     check_consumers(refusal, func, block, l, nature.output)?;
     if let Some(w) = dataflow::later_writer(func, block) {

@@ -23,6 +23,12 @@ use crate::schedule::refusal::Refusal;
 pub static PRIMITIVE: Primitive = Primitive {
     name: "compute_inline",
     about: "Computes a producer's values where they are read.",
+    example: "program two\n\
+              input A f32[64]\n\
+              X: X[i 64] f32 = A[i] * 2.0\n\
+              Y: output Y[j 64] f32 = X[j] + 1.0\n\
+              target sm_80\n\
+              compute_inline X",
     signature: &[Parameter::place("block", Kind::Block)],
     requires: &[
         "BLOCK computes one buffer, one element an iteration, each at once from other buffers (no reduction)",

@@ -24,6 +24,10 @@ use crate::schedule::find::{block, loop_, refuse};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "copy_with",
     about: "States how the copies of stages are done.",
+    example: "gemm 64x64x64 f16>f32>f32 NT\n\
+              target sm_80\n\
+              cache_read C A shared -> A_s\n\
+              copy_with A_s cp_async",
     signature: &[
         Parameter::place("stages", Kind::Blocks),
         Parameter::place("kind", Kind::Choice(&["sync", "cp_async", "tma"])),

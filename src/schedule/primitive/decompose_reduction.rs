@@ -26,6 +26,9 @@ use crate::schedule::{Args, dataflow, digits, find, nest};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "decompose_reduction",
     about: "Makes the init of a reduction a block of its own, before a loop.",
+    example: "gemm 64x64x64 f32 NN\n\
+              target sm_80\n\
+              decompose_reduction C k",
     signature: &[
         Parameter::place("block", Kind::Block),
         Parameter::place("loop", Kind::Loop),

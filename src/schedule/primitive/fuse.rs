@@ -22,6 +22,9 @@ use crate::schedule::{Args, limits};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "fuse",
     about: "Makes one loop of nested ones.",
+    example: "gemm 64x64x64 f32 NN\n\
+              target sm_80\n\
+              fuse i j -> f",
     signature: &[Parameter::place("loops", Kind::Loops), Parameter::made("fused", Kind::Loop)],
     requires: &[
         "at least two loops are named",

@@ -15,6 +15,8 @@ pub struct Primitive {
     pub name: &'static str,
     /// What it does, in one sentence.
     pub about: &'static str,
+    /// A schedule whose last step is this one.
+    pub example: &'static str,
     /// What it takes, in the order of its text; the names that it makes ([`Form::Made`]) among them.
     pub signature: &'static [Parameter],
     /// What must hold, in words; requirement N is the N-th, counted from 1, and refuses with the code `name.N`.

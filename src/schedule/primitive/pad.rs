@@ -32,6 +32,9 @@ use check::{Access, Check, Dim, Grown, Plan};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "pad",
     about: "Extends domains to multiples: operands are read through stages that hold the neutral element beyond their ends.",
+    example: "gemm 100x64x64 f32 NN\n\
+              target sm_80\n\
+              pad C i=16",
     signature: &[
         Parameter::place("block", Kind::Block),
         Parameter::place("multiples", Kind::Multiples),

@@ -27,6 +27,13 @@ use crate::schedule::find::{loop_, refuse};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "pipeline",
     about: "Gives every stage directly under a loop several slots, so that filling it runs ahead of its use.",
+    example: "gemm 64x64x64 f32 NN\n\
+              target sm_80\n\
+              split k ? 8 -> k0 ki\n\
+              reorder k0 i j ki\n\
+              cache_read C A shared -> A_s\n\
+              compute_at A_s k0\n\
+              pipeline k0 stages=3",
     signature: &[
         Parameter::place("loop", Kind::Loop),
         Parameter::setting("stages", Kind::Int),

@@ -22,6 +22,12 @@ use crate::schedule::{Args, limits};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "rasterize",
     about: "One loop walks two in groups of rows, so that neighbours read the same tiles.",
+    example: "gemm 1024x1024x64 f32 NN\n\
+              target sm_80\n\
+              split i ? 64 -> i0 i1\n\
+              split j ? 64 -> j0 j1\n\
+              reorder i0 j0 i1 j1\n\
+              rasterize i0 j0 group=8 -> tile",
     signature: &[
         Parameter::place("loops", Kind::Loops),
         Parameter::setting("group", Kind::Int),

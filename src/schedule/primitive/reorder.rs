@@ -25,6 +25,9 @@ use crate::schedule::find::{loops, refuse};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "reorder",
     about: "Puts nested loops in this order, outermost first; loops between them stay in place.",
+    example: "gemm 64x64x64 f32 NN\n\
+              target sm_80\n\
+              reorder k j",
     signature: &[Parameter::place("loops", Kind::Loops)],
     requires: &[
         "at least two loops are named",

@@ -32,6 +32,10 @@ use crate::schedule::refusal::Refusal;
 pub static PRIMITIVE: Primitive = Primitive {
     name: "reverse_compute_at",
     about: "Moves a consumer under a loop of its producers, over what is finished there.",
+    example: "gemm 64x64x64 f32 NN\n\
+              target sm_80\n\
+              cache_write C C local -> C_l\n\
+              reverse_compute_at C_l j",
     signature: &[
         Parameter::place("block", Kind::Block),
         Parameter::place("loop", Kind::Loop),

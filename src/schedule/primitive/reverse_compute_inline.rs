@@ -26,6 +26,12 @@ use crate::schedule::{Args, dataflow, digits, find};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "reverse_compute_inline",
     about: "Computes a consumer's values where its input is written.",
+    example: "program two\n\
+              input A f32[64]\n\
+              X: X[i 64] f32 = A[i] * 2.0\n\
+              Y: output Y[j 64] f32 = X[j] + 1.0\n\
+              target sm_80\n\
+              reverse_compute_inline Y",
     signature: &[Parameter::place("block", Kind::Block)],
     requires: &[
         "BLOCK computes one buffer, one element an iteration, each at once from other buffers (no reduction)",

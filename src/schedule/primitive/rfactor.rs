@@ -25,6 +25,12 @@ use crate::schedule::{Args, find};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "rfactor",
     about: "Splits a reduction: one partial result for each iteration of a reduce loop, then their combination.",
+    example: "program total\n\
+              input A f32[1024]\n\
+              S: output S[z 1] f32 = sum(k 1024) A[k]\n\
+              target sm_80\n\
+              split k ? 32 -> k0 k1\n\
+              rfactor S k1 -> P",
     signature: &[
         Parameter::place("block", Kind::Block),
         Parameter::place("loop", Kind::Loop),
@@ -95,7 +101,12 @@ mod tests {
         no(&func, "C k", 3, "the init of C is not the neutral constant");
         no(&program(GEMM), "C j", 4, "j is no unplaced loop of C that runs reduce iterators alone");
         refuses(GEMM, "unroll k; rfactor C k", "rfactor.4", "k is no unplaced loop of C");
-        refuses(GEMM, "cache_read C A local -> L; compute_at L j; rfactor C k", "rfactor.5", "j holds more than C");
+        refuses(
+            GEMM,
+            "cache_read C A local -> L; compute_at L j; rfactor C k",
+            "rfactor.5",
+            "loop j holds more than C",
+        );
         let mut func = program(GEMM);
         rebind(&mut func, "C", "vj", |j| j + 1);
         no(&func, "C k", 6, "the loops of C do not sweep the whole domains");

@@ -23,6 +23,10 @@ pub const SCOPES: &[&str] = &["global", "shared", "fragment", "local"];
 pub static PRIMITIVE: Primitive = Primitive {
     name: "set_scope",
     about: "States where a buffer lives.",
+    example: "gemm 64x64x64 f32 NN\n\
+              target sm_80\n\
+              cache_write C C global -> C_w\n\
+              set_scope C_w local",
     signature: &[Parameter::place("buffer", Kind::Buffer), Parameter::place("scope", Kind::Choice(SCOPES))],
     requires: &[
         "the buffer is not a parameter",

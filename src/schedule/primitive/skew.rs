@@ -36,6 +36,11 @@ use crate::schedule::{Args, IndexMap, find};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "skew",
     about: "Shifts the terms of a sum along their loop, by an expression of the output's loops: what shifts in is neutral.",
+    example: "program rows\n\
+              input A f32[4, 6]\n\
+              S: output S[i 4] f32 = sum(k 6) A[i, k]\n\
+              target sm_80\n\
+              skew S k [i] -> [i % 2 * 3]",
     signature: &[
         Parameter::place("block", Kind::Block),
         Parameter::place("loop", Kind::Loop),

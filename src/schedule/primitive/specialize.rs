@@ -21,6 +21,15 @@ use crate::schedule::find::{block, new_role, refuse};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "specialize",
     about: "Runs stages in warps of their own.",
+    example: "window_sum 4096\n\
+              target sm_80\n\
+              split i ? 8 128 -> i_0 i_t i_1\n\
+              bind i_0 blockIdx.x\n\
+              bind i_1 threadIdx.x\n\
+              cache_read C A shared -> A_s\n\
+              compute_at A_s i_t -> ax\n\
+              pipeline i_t stages=3\n\
+              specialize A_s -> load warps=1",
     signature: &[
         Parameter::place("stages", Kind::Blocks),
         Parameter::made("role", Kind::Role),

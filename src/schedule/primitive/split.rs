@@ -23,6 +23,9 @@ use crate::schedule::{Args, limits};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "split",
     about: "Makes nested loops of one, the last innermost; `?` is inferred.",
+    example: "vec_add 1000\n\
+              target sm_80\n\
+              split i ? 128 -> i_0 i_1",
     signature: &[
         Parameter::place("loop", Kind::Loop),
         Parameter::place("factors", Kind::Factors),

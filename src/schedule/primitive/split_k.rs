@@ -30,6 +30,9 @@ use crate::schedule::{Args, find};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "split_k",
     about: "Cuts a sum into parts that run side by side, and a second kernel that combines them in a fixed order.",
+    example: "gemm 16x16x1024 f32 NN\n\
+              target sm_80\n\
+              split_k k 4 -> P",
     signature: &[
         Parameter::place("loop", Kind::Loop),
         Parameter::place("parts", Kind::Int),
@@ -237,7 +240,12 @@ mod tests {
         no(&func, "k 2", 3, "the init of C is not the neutral constant");
         no(&program(GEMM), "j 2", 4, "j is no unplaced loop of C that runs reduce iterators alone");
         refuses(GEMM, "unroll k; split_k k 2", "split_k.4", "k is no unplaced loop of C");
-        refuses(GEMM, "cache_read C A local -> L; compute_at L j; split_k k 2", "split_k.5", "j holds more than C");
+        refuses(
+            GEMM,
+            "cache_read C A local -> L; compute_at L j; split_k k 2",
+            "split_k.5",
+            "loop j holds more than C",
+        );
         refuses(GEMM, "cache_read C A local -> L; compute_at L k; split_k k 2", "split_k.5", "2 blocks stand under k");
         let mut func = program(GEMM);
         rebind(&mut func, "C", "vj", |j| j + 1);

@@ -20,6 +20,10 @@ use crate::schedule::find::{buffer, refuse};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "storage_align",
     about: "Pads rows: the stride of dimension DIM becomes FACTOR*n + OFFSET elements.",
+    example: "gemm 64x64x64 f32 NN\n\
+              target sm_80\n\
+              cache_read C A shared -> A_s\n\
+              storage_align A_s 0 32 1",
     signature: &[
         Parameter::place("buffer", Kind::Buffer),
         Parameter::place("dim", Kind::Int),

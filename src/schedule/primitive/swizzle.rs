@@ -21,6 +21,10 @@ use crate::schedule::find::{buffer, refuse};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "swizzle",
     about: "Permutes the 16-byte chunks of rows in shared memory.",
+    example: "gemm 64x64x64 f16>f32>f32 NT\n\
+              target sm_80\n\
+              cache_read C A shared -> A_s\n\
+              swizzle A_s 128",
     signature: &[
         Parameter::place("buffers", Kind::Buffers),
         Parameter::place("width", Kind::Choice(&["16", "32", "64", "128"])),

@@ -48,6 +48,32 @@ pub const NONE: &str = "none";
 pub static PRIMITIVE: Primitive = Primitive {
     name: NAME,
     about: "Computes a product of threads on tensor cores, by the instruction that was chosen for it, or leaves it as it is.",
+    example: "gemm 32x512x512 f16>f32>f32 NN\n\
+              target sm_80\n\
+              cache_read C A shared -> AA\n\
+              cache_read C AA local -> AL\n\
+              cache_read C B shared -> BB\n\
+              cache_read C BB local -> BL\n\
+              cache_write C C local -> CL\n\
+              storage_align AA 0 16 8\n\
+              split i ? 32 1 -> yo ty yi\n\
+              split j ? 2 2 8 -> xo tz tx xi\n\
+              split k ? 16 16 -> ko kl ki\n\
+              reorder yo xo tz ty tx ko kl ki yi xi\n\
+              reverse_compute_at CL tx -> c0 c1\n\
+              bind yo blockIdx.y; bind xo blockIdx.x\n\
+              bind ty threadIdx.y; bind tz threadIdx.z; bind tx threadIdx.x\n\
+              compute_at AL kl -> a0 a1; compute_at BL kl -> b0 b1\n\
+              compute_at AA ko -> ar ac\n\
+              split ac ? 2 2 8 -> ao az ax av\n\
+              fuse ar ao -> af; split af ? 32 -> ag ay\n\
+              bind ay threadIdx.y; bind az threadIdx.z; bind ax threadIdx.x; vectorize av\n\
+              compute_at BB ko -> br bc\n\
+              split bc ? 2 2 8 -> bo bz bx bv\n\
+              fuse br bo -> bf; split bf ? 32 -> bg by\n\
+              bind by threadIdx.y; bind bz threadIdx.z; bind bx threadIdx.x; vectorize bv\n\
+              annotate kl unroll_limit 4\n\
+              tensor_core ko = mma.m16n8k16.f32.f16.f16",
     signature: &[
         Parameter::place("loop", Kind::Loop),
         Parameter::chosen("row", Kind::Row),

@@ -26,6 +26,9 @@ use crate::schedule::find::{loop_, refuse};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "tensorize",
     about: "Makes a nest one instruction; its loops play the row's dimensions.",
+    example: "gemm 64x256x16 f16>f32>f32 NT\n\
+              target sm_90a\n\
+              tensorize i wgmma.m64n256k16.f32.f16.f16",
     signature: &[
         Parameter::place("loop", Kind::Loop),
         Parameter::place("row", Kind::Row),
@@ -48,7 +51,8 @@ pub static PRIMITIVE: Primitive = Primitive {
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let l = loop_(func, args.get_word("loop")?)?;
     let no = |n, message: String| refuse("tensorize", n, message, func, &[(Node::Loop(l.var), "this nest")]);
-    let row = row(args.get_word("row")?).map_err(|message| no(1, message))?;
+    let listed = "`warploom explain --instructions` lists all instructions, with --target those of a chip";
+    let row = row(args.get_word("row")?).map_err(|message| no(1, message).help(listed))?;
     let around = visit::loops_around_loop(&func.body, l.var).unwrap_or_default();
     let inside = visit::loops(&l.body);
     if let Some(other) = around.into_iter().chain([l]).chain(inside).find(|o| o.tensorize.is_some()) {
@@ -115,9 +119,12 @@ pub fn check(func: &Func, l: &For, placed: &Tensorize) -> Result<()> {
         Ok(()) => Ok(()),
         Err(Mismatch::Loops(message)) => Err(no(2, message)
             .help("split to the extents of the instruction, and reorder so that nothing else stands in its nest")),
-        Err(Mismatch::Computation(message)) => Err(no(3, message).help(
-            "`warploom explain --primitives` shows tensorize; the page of `intrin` says what each instruction computes",
-        )),
+        Err(Mismatch::Computation(message)) => {
+            let computes = row.meaning.lines().last().unwrap_or_default();
+            Err(no(3, message)
+                .help(format!("the instruction computes {computes}"))
+                .help("`warploom explain --instructions PREFIX` lists instructions with the types of their operands"))
+        }
         Err(Mismatch::Predicated(message, var)) => Err(no(3, message).help(padded(func, l, var))),
         Err(Mismatch::Operand(message)) => Err(no(4, message)),
         Err(Mismatch::Init(message)) => Err(no(5, message).help("decompose_reduction takes the init out")),

@@ -24,6 +24,9 @@ use crate::schedule::{Args, IndexMap, analyze, digits, find};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "transform_block_layout",
     about: "Lets a block iterate over the outputs of an index map in place of its loops.",
+    example: "vec_add 24\n\
+              target sm_80\n\
+              transform_block_layout C [i] -> [i % 8, i // 8]",
     signature: &[
         Parameter::place("block", Kind::Block),
         Parameter::place("map", Kind::Map),

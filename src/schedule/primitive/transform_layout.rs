@@ -21,6 +21,10 @@ use crate::schedule::{Args, IndexMap, dataflow, digits, find};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "transform_layout",
     about: "Lays a buffer out by an index map, rewriting all accesses.",
+    example: "gemm 64x64x64 f32 NN\n\
+              target sm_80\n\
+              cache_read C B shared -> B_s\n\
+              transform_layout B_s [k, j] -> [j, k]",
     signature: &[Parameter::place("buffer", Kind::Buffer), Parameter::place("map", Kind::Map)],
     requires: &[
         "BUF is not a parameter",

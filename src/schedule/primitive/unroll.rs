@@ -20,6 +20,10 @@ use crate::schedule::{Args, limits};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "unroll",
     about: "Writes the iterations of a loop out one after the other.",
+    example: "gemm 64x64x64 f32 NN\n\
+              target sm_80\n\
+              split k ? 4 -> k0 ki\n\
+              unroll ki",
     signature: &[Parameter::place("loop", Kind::Loop)],
     requires: &[
         "the loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized",

@@ -20,6 +20,10 @@ use crate::schedule::find::{loop_, refuse};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "vectorize",
     about: "Runs the iterations of an innermost loop as one vector access.",
+    example: "vec_add 1024\n\
+              target sm_80\n\
+              split i ? 4 -> i_0 i_1\n\
+              vectorize i_1",
     signature: &[Parameter::place("loop", Kind::Loop)],
     requires: &[
         "the loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized",

@@ -1,123 +1,12 @@
-//! `warploom explain`: each step with the program after it, what the placements come to, and the reference of steps; or
-//! what the lowered program costs.
+//! Remarks on a schedule: what its placements amount to and its text does not show.
 
-use super::input;
-use super::show;
-use crate::assemble::Ptxas;
-use crate::certify::{self, Certificate};
-use crate::error::{Error, Result};
 use crate::intrin;
-use crate::ir::{Axis, Block, BufferId, CopyKind, For, Func, Scope, Stmt, print, visit};
-use crate::kernel::Kernels;
-use crate::loom::Schedule;
-use crate::lower;
-use crate::schedule;
+use crate::ir::simplify::{Affine, affine};
+use crate::ir::{Axis, Block, BufferId, CopyKind, Expr, For, Func, Index, LoopKind, Scope, Stmt, visit};
 use crate::target::Target;
-use crate::te;
-use clap::Args;
-use std::path::PathBuf;
-use std::process::ExitCode;
-
-/// What to explain.
-#[derive(Debug, Args)]
-pub struct ExplainArgs {
-    /// A schedule: program, target and steps.
-    #[arg(required_unless_present_any = ["primitives", "programs"])]
-    file: Option<PathBuf>,
-    /// List every step that there is, with its arguments.
-    #[arg(long, conflicts_with_all = ["file", "last", "certificates"])]
-    primitives: bool,
-    /// Say how programs are written: the grammar of what stands in front of `target`.
-    #[arg(long, conflicts_with_all = ["file", "last", "certificates", "primitives"])]
-    programs: bool,
-    /// Show only the program after the last step.
-    #[arg(long, conflicts_with = "certificates")]
-    last: bool,
-    /// Show instead what the lowered program costs: bank conflicts, sectors and bounds of every access; registers,
-    /// occupancy and totals of every kernel.
-    #[arg(long)]
-    certificates: bool,
-    /// Try claims about legality that are not decided at some points instead of refusing the schedule; they are listed as tested.
-    #[arg(long)]
-    allow_tested: bool,
-    /// With --certificates: as JSON.
-    #[arg(long, requires = "certificates")]
-    json: bool,
-}
-
-impl ExplainArgs {
-    /// What errors call it.
-    pub fn name(&self) -> String {
-        self.file.as_ref().map_or_else(String::new, |f| f.display().to_string())
-    }
-}
-
-/// Prints the steps with the programs between them.
-pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
-    if args.primitives {
-        show::put(schedule::reference());
-        return Ok(ExitCode::SUCCESS);
-    }
-    if args.programs {
-        show::put(te::GRAMMAR);
-        return Ok(ExitCode::SUCCESS);
-    }
-    let file = args.file.as_ref().ok_or_else(|| Error::input("cli.input", "no file is given"))?;
-    let schedule = input::read(file)?;
-    let schedule = if args.allow_tested { schedule.allow_tested() } else { schedule };
-    if args.certificates {
-        return certificates(&schedule, args.json);
-    }
-    if !args.last {
-        show::line(format_args!(
-            "{}, for {}\n\n{}",
-            input::title(&schedule),
-            schedule.target,
-            print::func(&schedule.program)
-        ));
-    }
-    let func = schedule.trace(&mut |n, step, func| {
-        if !args.last {
-            show::line(format_args!("step {n}: {step}\n\n{}", print::func(func)));
-        }
-    })?;
-    if args.last {
-        show::line(print::func(&func));
-    }
-    for remark in remarks(&func).into_iter().chain(emulated(&func, &schedule.target)) {
-        show::line(format_args!("note: {remark}"));
-    }
-    match lower::lower(&func, &schedule.target) {
-        Err(e) => show::line(format_args!("note: this schedule does not compile for {}: {e}", schedule.target)),
-        Ok(lowered) => show::line(format_args!("legality: {}", lowered.assurance(&func)?)),
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Prints what the lowered program costs; ptxas is asked where it is at hand.
-fn certificates(schedule: &Schedule, json: bool) -> Result<ExitCode> {
-    let lowered = lower::lower(&schedule.scheduled()?, &schedule.target)?;
-    let kernels = crate::codegen::compile(&lowered, &schedule.target)?;
-    let certificate = certify::certify(&lowered, &schedule.target).compiled(&kernels);
-    let certificate = assembled(certificate, schedule, &kernels)?;
-    if json {
-        let text = serde_json::to_string_pretty(&certificate);
-        show::line(text.map_err(|e| Error::bug("cli.json", e.to_string()))?);
-    } else {
-        show::put(certify::print(&certificate, &lower::print(&lowered)));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The certificate with what ptxas says of the kernels, or as it is where there is no ptxas.
-fn assembled(certificate: Certificate, schedule: &Schedule, kernels: &Kernels) -> Result<Certificate> {
-    let Ok(ptxas) = Ptxas::for_chip(None, schedule.target.name) else { return Ok(certificate) };
-    let usage = ptxas.assemble(kernels.ptx(), schedule.target.name)?.usage;
-    Ok(certificate.assembled(kernels, &ptxas.version, &usage, &schedule.target))
-}
 
 /// What the placements of a program come to that its text does not show.
-fn remarks(func: &Func) -> Vec<String> {
+pub fn remarks(func: &Func) -> Vec<String> {
     let mut out = Vec::new();
     for (n, nest) in func.body.iter().enumerate() {
         let inside = visit::loops(std::slice::from_ref(nest));
@@ -135,12 +24,94 @@ fn remarks(func: &Func) -> Vec<String> {
             lone_stages(func, std::slice::from_ref(nest), &mut Vec::new(), &mut out);
         }
     }
+    out.extend(strided(func));
+    out.extend(overlapping(func));
     out.extend((0..func.buffers.len() as u32).filter_map(|n| workspace(func, BufferId(n))));
     out
 }
 
+/// Vectorized loops whose accesses are not adjacent: one access for each element.
+fn strided(func: &Func) -> Vec<String> {
+    let mut out = Vec::new();
+    for l in visit::loops(&func.body).into_iter().filter(|l| l.kind == LoopKind::Vectorized) {
+        for block in visit::blocks(&l.body) {
+            let bindings: visit::Map = block.iters.iter().map(|i| (i.var, i.binding.clone())).collect();
+            for (buffer, indices) in accesses(block) {
+                let Some((last, leading)) = indices.split_last() else { continue };
+                let along = |index: &Index| affine(&visit::subst_index(index, &bindings));
+                let step =
+                    |sum: &Affine| sum.terms.iter().find(|(atom, _)| atom.as_var() == Some(l.var)).map_or(0, |t| t.1);
+                let is_outer = leading.iter().any(|i| step(&along(i)) != 0);
+                if is_outer || step(&along(last)).abs() > 1 {
+                    let (name, buffer) = (func.var_name(l.var), &func.buffer(buffer).name);
+                    let block = func.block_name(block.name);
+                    let remark = format!(
+                        "vectorize {name}: adjacent iterations access elements of {buffer} that are not adjacent, so block {block} \
+                         accesses {buffer} one element at a time"
+                    );
+                    if !out.contains(&remark) {
+                        out.push(remark);
+                    }
+                }
+            }
+        }
+    }
+    out
+}
+
+/// Every element that a block reads or writes outside of its init.
+fn accesses(block: &Block) -> Vec<(BufferId, &[Index])> {
+    let mut out: Vec<(BufferId, &[Index])> = Vec::new();
+    visit::walk(&block.body, &mut |s| {
+        if let Stmt::Store(s) = s {
+            out.push((s.buffer, &s.indices));
+            visit::walk_expr(&s.value, &mut |e| {
+                if let Expr::Load { buffer, indices, .. } = e {
+                    out.push((*buffer, indices));
+                }
+            });
+        }
+    });
+    out
+}
+
+/// Shared memory that several threads fill with the same elements: the region of each thread overlaps those of others.
+fn overlapping(func: &Func) -> Vec<String> {
+    let mut out = Vec::new();
+    for block in visit::blocks(&func.body) {
+        let [Stmt::Store(store)] = block.body.as_slice() else { continue };
+        let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+        if func.buffer(store.buffer).scope != Scope::Shared || around.iter().any(|l| l.tensorize.is_some()) {
+            continue;
+        }
+        let bindings: visit::Map = block.iters.iter().map(|i| (i.var, i.binding.clone())).collect();
+        for index in &store.indices {
+            let sum = affine(&visit::subst_index(index, &bindings));
+            let step =
+                |l: &For| sum.terms.iter().find(|(atom, _)| atom.as_var() == Some(l.var)).map_or(0, |t| t.1.abs());
+            let is_thread = |l: &&&For| l.axis().is_some_and(|a| !a.is_block_level());
+            let Some(thread) = around.iter().filter(is_thread).filter(|l| step(l) > 0).min_by_key(|l| step(l)) else {
+                continue;
+            };
+            let inner = around.iter().skip_while(|l| l.var != thread.var).skip(1);
+            let reach: i64 = inner.filter_map(|l| Some(step(l) * (l.extent.as_int()? - 1))).sum();
+            if reach >= step(thread) {
+                let (name, buffer) = (func.block_name(block.name), &func.buffer(store.buffer).name);
+                out.push(format!(
+                    "threads of {} fill overlapping elements of {buffer}: `compute_at {name}` outside of {} and bind a loop of its own \
+                     to threads, so that each element is filled once",
+                    func.var_name(thread.var),
+                    func.var_name(thread.var)
+                ));
+                break;
+            }
+        }
+    }
+    out
+}
+
 /// Instructions that the chip has in name only.
-fn emulated(func: &Func, target: &Target) -> Vec<String> {
+pub fn emulated(func: &Func, target: &Target) -> Vec<String> {
     let mut out = Vec::new();
     for l in visit::loops(&func.body) {
         let row = l.tensorize.as_ref().and_then(|t| intrin::find(&t.row)).filter(|row| row.is_emulated_on(target));

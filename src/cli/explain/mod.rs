@@ -1,0 +1,166 @@
+//! `warploom explain`: each step with the program after it, what the placements come to, and the reference of steps; or
+//! what the lowered program costs.
+
+mod pages;
+mod remarks;
+
+use super::data;
+use super::input::{self, What};
+use super::show;
+use crate::assemble::Ptxas;
+use crate::certify::{self, Certificate};
+use crate::error::{Error, Result, suggestion};
+use crate::ir::print;
+use crate::kernel::Kernels;
+use crate::loom::Schedule;
+use crate::lower;
+use crate::schedule::{self, primitive};
+use clap::Args;
+use pages::Form;
+use std::process::ExitCode;
+
+/// What to explain.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// A `.loom` file, or the name of a step, such as split: its page.
+    #[command(flatten)]
+    what: What,
+    /// List every step that there is.
+    #[arg(long, conflicts_with_all = ["file", "gemm", "last", "certificates", "instructions", "programs"])]
+    primitives: bool,
+    /// Say how programs are written: the grammar of what stands in front of `target`.
+    #[arg(long, conflicts_with_all = ["file", "gemm", "last", "certificates", "instructions"])]
+    programs: bool,
+    /// List the instructions that `tensorize` takes, or those whose names begin with PREFIX, for one chip with --target; a whole
+    /// name shows what the instruction computes.
+    #[arg(long, value_name = "PREFIX", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["file", "gemm", "last", "certificates"])]
+    instructions: Option<String>,
+    /// Show only the program after the last step.
+    #[arg(long, conflicts_with = "certificates")]
+    last: bool,
+    /// Show for each step only the lines that it changed.
+    #[arg(long, conflicts_with_all = ["certificates", "last"])]
+    diff: bool,
+    /// Show instead what the lowered program costs: bank conflicts, sectors and bounds of every access; registers,
+    /// occupancy and totals of every kernel.
+    #[arg(long)]
+    certificates: bool,
+    /// With --certificates: as JSON.
+    #[arg(long, requires = "certificates")]
+    json: bool,
+    /// Pages of steps, programs and instructions as Markdown.
+    #[arg(long)]
+    markdown: bool,
+}
+
+impl ExplainArgs {
+    /// What errors call it.
+    pub fn name(&self) -> String {
+        self.what.name()
+    }
+}
+
+/// Prints the steps with the programs between them, or a page of the reference.
+pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
+    if let Some(page) = page(args)? {
+        show::put(page);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(word) = args.what.word().filter(|w| *w != "-" && !std::path::Path::new(w).exists()) {
+        let guess = suggestion(word, primitive::ALL.iter().map(|p| p.name));
+        if schedule::is_name(word) {
+            return Err(Error::input("cli.input", format!("`{word}` is neither a file nor a step{guess}"))
+                .help("`warploom explain --primitives` lists the steps"));
+        }
+    }
+    let own = if args.what.asks_for_chip() { data::own_chip() } else { None };
+    let schedule = args.what.schedule(own)?;
+    if args.certificates {
+        return certificates(&schedule, args.json);
+    }
+    let title = input::title(&schedule);
+    let mut before = print::func(&schedule.program);
+    if !args.last {
+        show::line(format_args!("{title}, for {}\n\n{before}", schedule.target));
+    }
+    let func = schedule.trace(&mut |n, step, func| {
+        if args.last {
+            return;
+        }
+        let after = print::func(func);
+        let shown = if args.diff { changed(&before, &after) } else { after.clone() };
+        show::line(format_args!("step {n}: {step}\n\n{shown}"));
+        before = after;
+    })?;
+    if args.last {
+        show::line(print::func(&func));
+    }
+    for remark in remarks::remarks(&func).into_iter().chain(remarks::emulated(&func, &schedule.target)) {
+        show::line(format_args!("note: {remark}"));
+    }
+    match lower::lower(&func, &schedule.target) {
+        Err(e) => show::line(format_args!("note: this schedule does not compile for {}: {e}", schedule.target)),
+        Ok(lowered) => show::line(format_args!("legality: {}", lowered.assurance(&func)?)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A page of the reference, if one is asked for.
+fn page(args: &ExplainArgs) -> Result<Option<String>> {
+    let form = if args.markdown { Form::Markdown } else { Form::Text };
+    if args.primitives {
+        return Ok(Some(pages::steps(form)));
+    }
+    if args.programs {
+        return Ok(Some(pages::programs(form)));
+    }
+    if let Some(prefix) = &args.instructions {
+        return pages::instructions(prefix, args.what.target()?.as_ref(), form).map(Some);
+    }
+    match args.what.word().and_then(primitive::find) {
+        Some(p) => pages::step(p, form).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The lines of two programs that differ, as a diff without context but for one line around each change.
+fn changed(before: &str, after: &str) -> String {
+    let diff = similar::TextDiff::from_lines(before, after);
+    let mut out = String::new();
+    for (n, group) in diff.grouped_ops(1).iter().enumerate() {
+        if n > 0 {
+            out.push_str("  ..\n");
+        }
+        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+            out.push_str(match change.tag() {
+                similar::ChangeTag::Delete => "- ",
+                similar::ChangeTag::Insert => "+ ",
+                similar::ChangeTag::Equal => "  ",
+            });
+            out.push_str(change.value());
+        }
+    }
+    if out.is_empty() { "  (the text of the program stays as it was)\n".to_string() } else { out }
+}
+
+/// Prints what the lowered program costs; ptxas is asked where it is at hand.
+fn certificates(schedule: &Schedule, json: bool) -> Result<ExitCode> {
+    let lowered = lower::lower(&schedule.scheduled()?, &schedule.target)?;
+    let kernels = crate::codegen::compile(&lowered, &schedule.target)?;
+    let certificate = certify::certify(&lowered, &schedule.target).compiled(&kernels);
+    let certificate = assembled(certificate, schedule, &kernels)?;
+    if json {
+        let text = serde_json::to_string_pretty(&certificate);
+        show::line(text.map_err(|e| Error::bug("cli.json", e.to_string()))?);
+    } else {
+        show::put(certify::print(&certificate, &lower::print(&lowered)));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The certificate with what ptxas says of the kernels, or as it is where there is no ptxas.
+fn assembled(certificate: Certificate, schedule: &Schedule, kernels: &Kernels) -> Result<Certificate> {
+    let Ok(ptxas) = Ptxas::for_chip(None, schedule.target.name) else { return Ok(certificate) };
+    let usage = ptxas.assemble(kernels.ptx(), schedule.target.name)?.usage;
+    Ok(certificate.assembled(kernels, &ptxas.version, &usage, &schedule.target))
+}

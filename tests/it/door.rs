@@ -1,0 +1,103 @@
+//! What a newcomer meets first: pages of steps and instructions, places of errors, standard input, completions.
+
+use super::cli::{File, bad, good, output, warploom};
+use std::process::Stdio;
+
+#[test]
+fn a_step_has_a_page_and_instructions_are_listed() {
+    let page = good(&["explain", "split"]);
+    assert!(
+        page.starts_with("split LOOP FACTORS.. [-> LOOPS..]\n") && page.contains("where i_0*128 + i_1 < 1000"),
+        "{page}"
+    );
+    let (status, error) = bad(&["explain", "splt"]);
+    assert!(
+        status == Some(2) && error.contains("`splt` is neither a file nor a step; did you mean `split`?"),
+        "{error}"
+    );
+    let listed = good(&["explain", "--instructions", "--target", "sm_80"]);
+    assert!(listed.contains("mma.m16n8k16.f32.f16.f16") && !listed.contains("wgmma."), "{listed}");
+    let one = good(&["explain", "--instructions", "wgmma.m64n8k16.f32.f16.f16"]);
+    assert!(one.contains("run by:      a warpgroup") && one.contains("wgmma.mma_async"), "{one}");
+    let (status, error) = bad(&["explain", "--instructions", "foo"]);
+    assert!(status == Some(2) && error.contains("the names begin with ldmatrix, mma"), "{error}");
+}
+
+#[test]
+fn explain_takes_what_dump_takes() {
+    let text = good(&["explain", "--gemm", "64", "--dtype", "f16", "--target", "sm_80", "--last"]);
+    assert!(text.contains("tensorize mma.m16n8k16"), "{text}");
+    let text = good(&["explain", "--diff", "examples/vec_add.loom", "--size", "4096"]);
+    assert!(text.contains("-   for i in 0..4096\n"), "{text}");
+    assert!(text.contains("+   for i_0 in 0..") || text.contains("+   for i0 in 0.."), "{text}");
+    assert_eq!(bad(&["explain"]).0, Some(2));
+}
+
+#[test]
+fn what_the_text_hides_is_noted() {
+    let strided = File::new(
+        "strided",
+        "gemm 64x64x64 f32 NN\ntarget sm_80\nsplit i ? 4 -> i0 iv; reorder i0 j k iv; vectorize iv\n",
+    );
+    let text = good(&["explain", strided.name()]);
+    assert!(
+        text.contains("note: vectorize iv: adjacent iterations access elements of A that are not adjacent"),
+        "{text}"
+    );
+    let halo = File::new(
+        "halo",
+        "window_sum 1024\ntarget sm_80\nsplit i ? 128 -> i0 i1; bind i0 blockIdx.x\ncache_read C A shared -> A_s\n\
+         bind i1 threadIdx.x; compute_at A_s i1\n",
+    );
+    let text = good(&["explain", halo.name()]);
+    assert!(!text.contains("overlapping"), "the threads of a block share the region: {text}");
+}
+
+#[test]
+fn a_schedule_comes_from_standard_input_with_or_without_a_mark() {
+    let text = "\u{feff}vec_add 64\ntarget sm_80\n";
+    let mut child = warploom(&["run", "-", "--device", "cpu"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), text.as_bytes()).unwrap();
+    let out = child.wait_with_output().unwrap();
+    assert!(out.status.success());
+    assert!(String::from_utf8(out.stdout).unwrap().starts_with("vec_add 64, 0 steps, target sm_80\n"));
+}
+
+#[test]
+fn errors_begin_with_the_place_in_the_file() {
+    let wrong = File::new("place", "gemm 64x64x64 f32 NN\ntarget sm_80\ncache_read C A shared -> A_s\nsplit x ? 4\n");
+    let (_, error) = bad(&["dump", wrong.name()]);
+    assert!(error.starts_with(&format!("{}:4:7: ", wrong.name())), "{error}");
+    let program = File::new("step", "gemm 64x64x64 f32 NN\ntarget sm_80\nbind k threadIdx.x\n");
+    let (_, error) = bad(&["dump", program.name()]);
+    assert!(error.starts_with(&format!("{}:3:1: ", program.name())), "{error}");
+}
+
+#[test]
+fn a_scalar_is_a_result() {
+    let total = File::new("scalar", "program p\ninput A f32[1024]\noutput O[] f32 = sum(k 1024) A[k]\ntarget sm_80\n");
+    for device in ["cpu", "ptx"] {
+        assert!(good(&["run", total.name(), "--device", device]).contains("checked against f64"));
+    }
+}
+
+#[test]
+fn the_size_of_a_run_can_be_kept() {
+    let reduced = output(&["run", "--gemm", "600", "--target", "sm_80", "--device", "cpu"]);
+    assert!(String::from_utf8_lossy(&reduced.stderr).contains("--whole runs it as it is"));
+    let whole = good(&["run", "--gemm", "300x300x3000", "--target", "sm_80", "--device", "cpu", "--whole"]);
+    assert!(whole.starts_with("gemm 300x300x3000 f32 NN, "), "{whole}");
+}
+
+#[test]
+fn shells_complete_and_the_manual_is_printed() {
+    assert!(good(&["completions", "bash"]).contains("--instructions"));
+    assert!(good(&["completions", "fish"]).contains("__fish_warploom"));
+    let manual = good(&["man"]);
+    assert!(manual.contains(".TH warploom 1") && manual.contains("mutate"), "{manual}");
+}
