@@ -1,6 +1,11 @@
 //! Host arrays: the data that programs take and return on any device, as packed row-major bytes.
 
+#[cfg(feature = "files")]
+mod files;
 mod high_first;
+mod typed;
+
+pub use typed::Element;
 
 use crate::dtype::{Class, DType};
 use crate::error::{Error, Result};

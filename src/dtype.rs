@@ -1,9 +1,11 @@
 //! The types of data: names, widths and what kind of number each holds.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The type of one element.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// The type of one element. JSON has its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum DType {
     /// IEEE binary16.
     F16,

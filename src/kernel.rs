@@ -4,7 +4,7 @@ use crate::dtype::DType;
 use serde::{Deserialize, Serialize};
 
 /// A compiled program: one PTX module, its kernels in launch order, its arguments and its workspace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kernels {
     /// The program's name.
     pub name: String,
@@ -33,6 +33,7 @@ impl Kernels {
 
 /// Whether a kernel reads or writes an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Access {
     /// Only read.
     Read,
@@ -43,7 +44,7 @@ pub enum Access {
 }
 
 /// An argument of the program: a device buffer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arg {
     /// The parameter's name.
     pub name: String,
@@ -62,7 +63,7 @@ pub struct Arg {
 }
 
 /// A global buffer that lives only inside the program.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workspace {
     /// The buffer's name.
     pub name: String,
@@ -71,7 +72,8 @@ pub struct Workspace {
 }
 
 /// What a kernel's parameter is: a 64-bit device address, or a tensor map of 128 bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Param {
     /// The address of an argument.
     Arg(usize),
@@ -82,7 +84,7 @@ pub enum Param {
 }
 
 /// How bulk copies find their boxes in an array of device memory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorMap {
     /// The array: an argument or a workspace buffer.
     pub array: Box<Param>,
@@ -93,6 +95,7 @@ pub struct TensorMap {
     /// Its strides in elements, outermost first; the last is 1.
     pub strides: Vec<i64>,
     /// Extents of a box, outermost first.
+    #[serde(rename = "box")]
     pub tile: Vec<i64>,
     /// Bytes of a row of shared memory whose chunks of 16 bytes are swizzled: 128, 64, 32, or 16, whose rows are one chunk; 0 without panels.
     pub swizzle: u32,
@@ -101,7 +104,7 @@ pub struct TensorMap {
 }
 
 /// One entry point with its launch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kernel {
     /// The name of the entry in the PTX.
     pub entry: String,
@@ -120,5 +123,6 @@ pub struct Kernel {
     pub shared_bytes: u32,
     /// Whether it may begin before the kernel in front of it in the stream has ended, as it waits for that end itself
     /// (griddepcontrol.wait): it can be launched with programmatic stream serialization.
+    #[serde(rename = "pdl")]
     pub early: bool,
 }

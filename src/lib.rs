@@ -30,6 +30,8 @@ pub mod validate;
 
 pub mod kernel;
 
+pub mod artifact;
+
 #[cfg(feature = "llvm")]
 pub mod codegen;
 
@@ -78,6 +80,17 @@ pub fn compile(schedule: &Schedule) -> Result<Kernels> {
     }
     let lowered = lower::lower(&schedule.scheduled()?, &schedule.target)?;
     codegen::compile(&lowered, &schedule.target)
+}
+
+/// Runs compiled kernels on the simulator: their PTX is interpreted, thread by thread, and every access checked. `arrays` are the
+/// program's arguments in order (`kernels.args`); those that it writes hold its results afterwards.
+///
+/// # Errors
+/// `sim.arguments` where the arrays are not the program's arguments; what the simulator finds: races, accesses out of bounds, reads of
+/// memory that nothing has written, deadlocks; `ptx.limit` where the program is too much work.
+pub fn simulate(kernels: &Kernels, arrays: &mut [Array]) -> Result<()> {
+    let options = machine::Options::new(machine::Mode::Real);
+    machine::run_ptx(kernels, &options, arrays).map(|_| ())
 }
 
 /// Like [`compile`], for a matrix product alone: the kernels take A, B and C.

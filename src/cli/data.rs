@@ -9,6 +9,8 @@ use crate::lower;
 use crate::reference::{self, Output, Sample};
 use crate::target::Target;
 use crate::te::{self, Known};
+use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Operations that the CPU machine does in a few seconds.
 pub const CPU_OPERATIONS: f64 = 2.0 * 512.0 * 512.0 * 512.0;
@@ -23,6 +25,84 @@ const CHECKED_ROWS: usize = 1 << 16;
 /// Operations beyond which a row alone is as much as whole products of the size above.
 const HUGE_OPERATIONS: f64 = (1u64 << 40) as f64;
 const SAMPLED_OF_HUGE: usize = 16;
+
+/// A parameter and a file: `A=a.npy`, or `A=weights.safetensors:layer.weight`.
+#[derive(Debug, Clone)]
+pub struct Filed {
+    parameter: String,
+    path: PathBuf,
+    tensor: Option<String>,
+}
+
+impl FromStr for Filed {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Filed, String> {
+        let wrong = || format!("`{text}` is not PARAMETER=FILE, such as A=a.npy or A=weights.safetensors:layer.weight");
+        let (parameter, file) =
+            text.split_once('=').filter(|(p, f)| !p.is_empty() && !f.is_empty()).ok_or_else(wrong)?;
+        let (path, tensor) = match file.split_once(".safetensors:") {
+            Some((stem, tensor)) => (format!("{stem}.safetensors"), Some(tensor.to_string())),
+            None => (file.to_string(), None),
+        };
+        Ok(Filed { parameter: parameter.to_string(), path: path.into(), tensor })
+    }
+}
+
+/// The position of the parameter among the program's, which writes it or not.
+fn position(program: &Func, file: &Filed, is_written: bool) -> Result<usize> {
+    let written = visit::writes(&program.body);
+    let suits = |id: &&BufferId| written.contains(id) == is_written;
+    let what = if is_written { "output" } else { "input" };
+    let names: Vec<&str> = program.params.iter().filter(suits).map(|id| program.buffer(*id).name.as_str()).collect();
+    let found = program.params.iter().position(|id| program.buffer(*id).name == file.parameter && suits(&id));
+    found.ok_or_else(|| {
+        let message = format!("`{}` is no {what} of {}", file.parameter, program.name);
+        Error::input("cli.parameter", message).help(format!("its {what}s are {}", names.join(", ")))
+    })
+}
+
+/// Puts arrays from files in the places of a program's inputs.
+pub fn read(program: &Func, files: &[Filed], arrays: &mut [Array]) -> Result<()> {
+    for file in files {
+        let n = position(program, file, false)?;
+        let buffer = program.buffer(program.params[n]);
+        let array = Array::read(&file.path, file.tensor.as_deref())?;
+        let shape: Vec<i64> = array.shape.iter().map(|e| *e as i64).collect();
+        if array.dtype != buffer.dtype || buffer.const_shape().as_ref() != Some(&shape) || buffer.strides.is_some() {
+            let message = format!(
+                "{} holds {}{shape:?}, and input {} is {}{:?}{}",
+                file.path.display(),
+                array.dtype,
+                buffer.name,
+                buffer.dtype,
+                buffer.const_shape().unwrap_or_default(),
+                if buffer.strides.is_some() { " with strides" } else { "" }
+            );
+            return Err(Error::input("cli.parameter", message));
+        }
+        arrays[n] = array;
+    }
+    Ok(())
+}
+
+/// Writes outputs of a program to files.
+pub fn write(program: &Func, files: &[Filed], arrays: &[Array]) -> Result<()> {
+    for file in files {
+        let n = position(program, file, true)?;
+        let buffer = program.buffer(program.params[n]);
+        if buffer.strides.is_some() {
+            return Err(Error::input(
+                "cli.parameter",
+                format!("output {} has strides, and no file holds gaps", buffer.name),
+            ));
+        }
+        let name = file.tensor.as_deref().unwrap_or(&file.parameter);
+        arrays[n].write(&file.path, name)?;
+        show::note(format_args!("wrote {}", file.path.display()));
+    }
+    Ok(())
+}
 
 /// Random inputs for a program's parameters; its outputs hold what no program computes.
 pub fn arguments(program: &Func, seed: u64) -> Result<Vec<Array>> {

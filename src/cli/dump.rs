@@ -2,12 +2,14 @@
 
 use super::input::What;
 use super::{data, show};
+use crate::artifact;
 use crate::assemble::{self, Ptxas};
 use crate::error::{Error, Result};
 use crate::ir::print;
 use crate::loom::Schedule;
 use crate::lower;
 use clap::{Args, ValueEnum};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// What to print.
@@ -21,6 +23,9 @@ pub struct DumpArgs {
     /// With `lowered`: the program after each pass, or after the named one.
     #[arg(long, value_name = "PASS", num_args = 0..=1, default_missing_value = "all")]
     passes: Option<String>,
+    /// Write the PTX and a manifest of everything that a launch needs into this folder, instead of printing.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["emit", "passes"])]
+    out: Option<PathBuf>,
     /// Validate the steps first: run a small instance of the schedule and compare the program before and after its steps, its
     /// kernels (in integer mode) and its PTX (on small integers). A difference is a fault of warploom (exit 70) and names the first step that makes one.
     #[arg(long)]
@@ -54,6 +59,13 @@ pub fn run(args: &DumpArgs) -> Result<ExitCode> {
     let schedule = args.what.schedule(own)?;
     if args.validate {
         show::note(schedule.validate()?);
+    }
+    if let Some(folder) = &args.out {
+        let manifest = artifact::write(folder, &crate::compile(&schedule)?, &schedule.resolved()?.to_string())?;
+        for name in [manifest.ptx.as_str(), artifact::MANIFEST] {
+            show::note(format_args!("wrote {}", folder.join(name).display()));
+        }
+        return Ok(ExitCode::SUCCESS);
     }
     for stage in &stages {
         if stages.len() > 1 {

@@ -41,12 +41,22 @@ pub fn run(name: &str, seed: u64, schedule: Schedule, device: &Device) -> Result
 }
 
 /// Launches kernels once with their result checked. Nothing else runs on the device.
-pub fn once(schedule: &Schedule, lowered: &Lowered, seed: u64, device: &Device) -> Result<ExitCode> {
+pub fn once(
+    schedule: &Schedule,
+    lowered: &Lowered,
+    arrays: &[Array],
+    outputs: &[data::Filed],
+    device: &Device,
+) -> Result<ExitCode> {
     let title = input::title(schedule);
     let program = device.load(&codegen::compile(lowered, &schedule.target)?)?;
-    let arrays = data::arguments(&schedule.program, seed)?;
-    let judge = data::Judge::new(&schedule.program, &arrays)?;
-    let worst = measure::check(&program, &arrays, &|after: &[Array]| judge.worst(after))
+    let judge = data::Judge::new(&schedule.program, arrays)?;
+    let judged = |after: &[Array]| {
+        let worst = judge.worst(after)?;
+        data::write(&schedule.program, outputs, after)?;
+        Ok(worst)
+    };
+    let worst = measure::check(&program, arrays, &judged)
         .map_err(|e| e.within(format!("running {title} on {}", device.info().name)))?;
     show::line(format_args!(
         "{title}, {}, target {}: ran once",

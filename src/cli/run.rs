@@ -31,6 +31,12 @@ pub struct RunArgs {
     /// At a size of some million operations, reached by halving: for tools that watch each access.
     #[arg(long, conflicts_with = "size")]
     small: bool,
+    /// Take this input from a .npy or .safetensors file instead of drawing it; may be given for several inputs.
+    #[arg(long, value_name = "A=FILE", conflicts_with_all = ["small", "mutate"])]
+    input: Vec<data::Filed>,
+    /// Write this output to a .npy or .safetensors file.
+    #[arg(long, value_name = "C=FILE", conflicts_with_all = ["small", "mutate"])]
+    output: Vec<data::Filed>,
     /// On the simulator, at the size that is asked for, however long that takes.
     #[arg(long, conflicts_with = "small")]
     whole: bool,
@@ -49,6 +55,13 @@ pub struct RunArgs {
     /// kernels (in integer mode) and its PTX (on small integers). A difference is a fault of warploom (exit 70) and names the first step that makes one.
     #[arg(long)]
     validate: bool,
+}
+
+impl RunArgs {
+    /// Whether data comes from files or goes into them: then the sizes are the program's own.
+    fn has_files(&self) -> bool {
+        !self.input.is_empty() || !self.output.is_empty()
+    }
 }
 
 /// Runs the schedule once with its result checked.
@@ -70,9 +83,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     match place {
         Place::Cpu => on_cpu(args, schedule, if on_ptx { How::Ptx } else { How::Threads }),
         #[cfg(feature = "cuda")]
-        Place::Gpu(device) if args.once || args.mutate.is_some() => {
+        Place::Gpu(device) if args.once || args.mutate.is_some() || args.has_files() => {
             let schedule = super::gpu::for_device(schedule, &device)?;
-            let once = |lowered: &Lowered| super::gpu::once(&schedule, lowered, args.seed, &device);
+            let mut arrays = data::arguments(&schedule.program, args.seed)?;
+            data::read(&schedule.program, &args.input, &mut arrays)?;
+            let once = |lowered: &Lowered| super::gpu::once(&schedule, lowered, &arrays, &args.output, &device);
             match &args.mutate {
                 Some(words) if mutate::is_list(words) => mutate::list(&schedule),
                 Some(words) => mutate::on_device(&schedule, words, &args.what.name(), once),
@@ -89,7 +104,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 
 fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     let asked = input::title(&schedule);
-    let whole = args.whole || args.what.has_size();
+    let whole = args.whole || args.what.has_size() || args.has_files();
     let schedule = if whole { schedule } else { data::reduced(&schedule, data::CPU_OPERATIONS) };
     let title = input::title(&schedule);
     if title != asked {
@@ -113,6 +128,7 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     data::check_memory(&schedule)?;
     let spinner = show::spinner(format!("running {title}"));
     let mut arrays = data::arguments(&schedule.program, args.seed)?;
+    data::read(&schedule.program, &args.input, &mut arrays)?;
     let begin = Instant::now();
     let (stats, how) = match how {
         How::Ptx => interpreted(&schedule, args.seed, &mut arrays)?,
@@ -128,6 +144,7 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     let rate = stats.statements as f64 / time / 1e6;
     show::line(format_args!("ran {how} in {}: {} statements, {rate:.1} M/s", show::seconds(time), stats.statements));
     let status = show::verdict(worst);
+    data::write(&schedule.program, &args.output, &arrays)?;
     // The result is right, but no kernel of the chip computed it.
     Ok(if how == How::Sequence { ExitCode::from(show::CHIP) } else { status })
 }

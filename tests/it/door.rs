@@ -2,6 +2,8 @@
 
 use super::cli::{File, bad, good, output, warploom};
 use std::process::Stdio;
+use warploom::kernel::{Kernels, Param};
+use warploom::{Array, Schedule, artifact, compile, simulate};
 
 #[test]
 fn a_step_has_a_page_and_instructions_are_listed() {
@@ -100,4 +102,68 @@ fn shells_complete_and_the_manual_is_printed() {
     assert!(good(&["completions", "fish"]).contains("__fish_warploom"));
     let manual = good(&["man"]);
     assert!(manual.contains(".TH warploom 1") && manual.contains("mutate"), "{manual}");
+}
+
+#[test]
+fn arrays_come_from_files_and_go_into_files() {
+    let folder = std::env::temp_dir().join(format!("warploom-door-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |name: &str| folder.join(name);
+    let a = Array::from_slice(&[1000], &(0..1000).map(|i| i as f32).collect::<Vec<_>>()).unwrap();
+    let b = Array::from_slice(&[1000], &(0..1000).map(|i| 1000.0 - i as f32).collect::<Vec<_>>()).unwrap();
+    a.write(&file("a.npy"), "A").unwrap();
+    b.write(&file("b.safetensors"), "b").unwrap();
+    let sum = File::new("files", "vec_add 1000\ntarget sm_80\n");
+    let text = |p: &str, f: &str| format!("{p}={}", file(f).display());
+    let (a, b, c) = (text("A", "a.npy"), text("B", "b.safetensors") + ":b", text("C", "c.npy"));
+    good(&["run", sum.name(), "--device", "ptx", "--input", &a, "--input", &b, "--output", &c]);
+    let c = Array::read(&file("c.npy"), None).unwrap();
+    assert_eq!(c.as_slice::<f32>().unwrap(), [1000.0; 1000]);
+    let (status, error) = bad(&["run", sum.name(), "--device", "cpu", "--input", &text("C", "a.npy")]);
+    assert!(
+        status == Some(2) && error.contains("`C` is no input of vec_add") && error.contains("its inputs are A, B"),
+        "{error}"
+    );
+    let other = File::new("other", "vec_add 64\ntarget sm_80\n");
+    let (status, error) = bad(&["run", other.name(), "--device", "cpu", "--input", &a]);
+    assert!(status == Some(2) && error.contains("holds f32[1000], and input A is f32[64]"), "{error}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn kernels_are_written_with_all_that_a_launch_needs_and_read_back() {
+    let folder = std::env::temp_dir().join(format!("warploom-out-{}", std::process::id()));
+    let text = std::fs::read_to_string("examples/worked_example.loom").unwrap();
+    let schedule: Schedule = text.parse().unwrap();
+    let schedule = schedule.resized(&[256, 256, 128]).unwrap();
+    let own = File::new("out", &schedule.to_string());
+    good(&["dump", own.name(), "--out", folder.to_str().unwrap()]);
+    let (manifest, kernels) = artifact::read(&folder).unwrap();
+    let compiled = compile(&schedule).unwrap();
+    assert_eq!(kernels, Kernels { llvm: String::new(), ..compiled });
+    assert_eq!(manifest.schedule.parse::<Schedule>().unwrap(), schedule.resolved().unwrap());
+    assert!(kernels.kernels[0].params.iter().any(|p| matches!(p, Param::TensorMap(_))));
+    // What is read back runs.
+    let mut arrays: Vec<Array> = Vec::new();
+    for (n, arg) in kernels.args.iter().enumerate() {
+        let shape: Vec<usize> = arg.shape.iter().map(|e| *e as usize).collect();
+        arrays.push(Array::random_integers(arg.dtype, &shape, 2, n as u64).unwrap());
+    }
+    let (a, b) = (arrays[0].clone(), arrays[1].clone());
+    simulate(&kernels, &mut arrays).unwrap();
+    let sum: f64 = (0..128).map(|k| a.get(3 * 128 + k) * b.get(5 * 128 + k)).sum();
+    assert_eq!(arrays[2].get(3 * 256 + 5), sum);
+    // Another version, another PTX and a path elsewhere are refused.
+    let path = folder.join(artifact::MANIFEST);
+    let text = std::fs::read_to_string(&path).unwrap();
+    for (from, to, why) in [
+        ("\"version\": 1", "\"version\": 2", "a manifest of version 2"),
+        (manifest.sha256.as_str(), "00", "it is not the PTX"),
+        (manifest.ptx.as_str(), "../x.ptx", "is no name of a file beside it"),
+    ] {
+        std::fs::write(&path, text.replacen(from, to, 1)).unwrap();
+        let error = artifact::read(&folder).unwrap_err();
+        assert!(error.code() == "artifact.read" && error.message().contains(why), "{error}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
 }

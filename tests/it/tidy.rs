@@ -11,7 +11,7 @@ use std::path::Path;
 const LEAVES: [&str; 3] = ["error", "dtype", "array"];
 
 /// A room and the rooms besides the leaves that it may use. The map of src/ARCHITECTURE.md in one table; `cli` and `lib` use all.
-const LAYERS: [(&str, &[&str]); 23] = [
+const LAYERS: [(&str, &[&str]); 24] = [
     ("error", &[]),
     ("dtype", &[]),
     ("array", &[]),
@@ -27,6 +27,7 @@ const LAYERS: [(&str, &[&str]); 23] = [
     ("gemm", &["ir", "te", "intrin", "schedule", "target", "loom", "lower"]),
     ("machine", &["ir", "intrin", "lower", "kernel"]),
     ("kernel", &[]),
+    ("artifact", &["kernel"]),
     ("assemble", &[]),
     ("certify", &["ir", "intrin", "target", "lower", "machine", "kernel", "assemble"]),
     ("codegen", &["ir", "intrin", "target", "lower", "kernel"]),
