@@ -1,12 +1,13 @@
-"""Turns records of `warploom bench` into the tables and the picture of the README.
+"""Turns records of `warploom bench` into tables and pictures.
 
-    python3 benches/tables.py benches/results/FOLDER [README.md]
+    python3 benches/tables.py benches/results/FOLDER [benches/results/README.md]
+    python3 benches/tables.py --index benches/results/README.md
 
 FOLDER holds suite.json (`bench --suite benches/tensor.suite --out FOLDER/suite`), hopper.json (the same of
 benches/hopper.suite), ladder.jsonl (`bench --ladder --gemm 4096 --dtype f16,s8,s4 --layout NT --json > FOLDER/ladder.jsonl`)
 and hopper_ladder.jsonl (`bench --ladder --gemm 4096 --dtype f16 --json`); any may be missing. The tables go between
 the lines `<!-- tensor suite -->`, `<!-- hopper suite -->`, `<!-- tensor ladder -->`, `<!-- hopper ladder -->` and
-`<!-- end -->` of the README, or to standard output without one; the picture of the ladder becomes FOLDER/tensor_ladder.svg. Nothing is measured or rounded up here: what
+`<!-- end -->` of that page, or to standard output without one; the pictures become FOLDER/tensor_ladder.svg and FOLDER/hopper.svg. Nothing is measured or rounded up here: what
 is missing in the records stays out of the tables.
 """
 
@@ -135,6 +136,46 @@ def ladder_picture(rows):
     return "\n".join(out + ["</svg>", ""])
 
 
+def suite_picture(record):
+    """A column for each size, a dot for each types and layout: the ratio of speed to the library's own choice."""
+    rows = [entry["row"] for entry in record["rows"] if entry["row"]["ratio"] is not None and not entry["row"]["beside"]]
+    shapes = list(dict.fromkeys(r["shape"] for r in rows))
+    types = list(dict.fromkeys(r["dtype"] for r in rows))
+    wide, left, top, floor, right = 1000, 60, 56, 330, 16
+    low, most = 0.9, 1.6
+    at = lambda ratio: floor - (min(ratio, most) - low) / (most - low) * (floor - top)
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} 440" width="{wide}" height="440" font-family="sans-serif" font-size="12">',
+        "<title>Speed of recommended schedules beside cuBLASLt</title>",
+        f'<rect width="{wide}" height="440" fill="white"/>',
+        f'<text x="{wide / 2}" y="22" font-size="16" text-anchor="middle">Speed of `recommend` beside cuBLASLt (1 = as fast), {rows[0]["device"]}</text>',
+    ]
+    for tenth in range(9, 17):
+        y = at(tenth / 10)
+        colour = "#444" if tenth == 10 else "#ddd"
+        out.append(f'<line x1="{left}" x2="{wide - right}" y1="{y:.1f}" y2="{y:.1f}" stroke="{colour}"/>')
+        out.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{tenth / 10:.1f}</text>')
+    column = (wide - left - right) / len(shapes)
+    for n, shape in enumerate(shapes):
+        x = left + (n + 0.5) * column
+        out.append(f'<text x="{x:.1f}" y="{floor + 12}" text-anchor="end" transform="rotate(-40 {x:.1f} {floor + 12})">{size(shape)}</text>')
+        own = [r for r in rows if r["shape"] == shape]
+        beyond = [r["ratio"] for r in own if r["ratio"] > most]
+        if beyond:
+            words = f"{min(beyond):.1f} to {max(beyond):.1f}"
+            out.append(f'<text x="{x:.1f}" y="{at(most) + 18:.1f}" text-anchor="middle">{words}</text>')
+        for k, row in enumerate(own):
+            dx = (k - (len(own) - 1) / 2) * min(5.5, column * 0.9 / len(own))
+            colour = COLOURS[types.index(row["dtype"]) % 5]
+            out.append(f'<circle cx="{x + dx:.1f}" cy="{at(row["ratio"]):.1f}" r="3" fill="{colour}"/>')
+    for n, dtype in enumerate(types):
+        x = left + 10 + n * 170
+        out.append(f'<circle cx="{x}" cy="{36}" r="4" fill="{COLOURS[n % 5]}"/>')
+        out.append(f'<text x="{x + 10}" y="40">{dtype.replace(">", "&gt;")}</text>')
+    out.append(f'<text x="{wide - right}" y="40" text-anchor="end" fill="#555">each dot is a layout (NN, NT, TN, TT)</text>')
+    return "\n".join(out + ["</svg>", ""])
+
+
 def fill(text, name, table):
     """Puts a table between the lines of its name and the next end."""
     begin = f"<!-- {name} -->"
@@ -144,7 +185,23 @@ def fill(text, name, table):
     return f"{before}{begin}\n{table}\n<!-- end -->{rest.split('<!-- end -->', 1)[1]}"
 
 
+def index(folder):
+    """A line for each record of its own and each folder: its name, and the first sentence that it says of itself."""
+    lines = ["| record | what it is |", "|---|---|"]
+    folders = [page.parent for page in folder.rglob("README.md") if page.parent != folder]
+    for path in sorted(folders + list(folder.glob("*.txt"))):
+        text = (path / "README.md" if path.is_dir() else path).read_text()
+        first = " ".join(text.split("\n- ")[0].split()).split(". ")[0].rstrip(".:").lstrip("# ")
+        name = path.relative_to(folder)
+        lines.append(f"| [{name}]({name}) | {first.replace('|', '/')} |")
+    return "\n".join(lines)
+
+
 def main():
+    if len(sys.argv) == 3 and sys.argv[1] == "--index":
+        page = pathlib.Path(sys.argv[2])
+        page.write_text(fill(page.read_text(), "index", index(page.parent)))
+        return
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     folder = pathlib.Path(sys.argv[1])
@@ -159,6 +216,7 @@ def main():
         record = json.loads((folder / "hopper.json").read_text())
         record["rows"] = [entry for entry in record["rows"] if entry.get("row")]
         tables["hopper suite"] = suite_table(record)
+        (folder / "hopper.svg").write_text(suite_picture(record))
     if (folder / "hopper_ladder.jsonl").exists():
         lines = (folder / "hopper_ladder.jsonl").read_text().splitlines()
         tables["hopper ladder"] = steps_table([json.loads(line) for line in lines if line.strip()])

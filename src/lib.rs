@@ -5,6 +5,7 @@ pub mod array;
 pub mod dtype;
 pub mod error;
 
+#[doc(hidden)]
 pub mod index;
 
 pub mod ir;
@@ -16,6 +17,7 @@ pub mod intrin;
 
 pub mod schedule;
 
+#[doc(hidden)]
 pub mod auto;
 
 pub mod loom;
@@ -35,6 +37,7 @@ pub mod artifact;
 #[cfg(feature = "llvm")]
 pub mod codegen;
 
+#[doc(hidden)]
 pub mod assemble;
 
 pub mod certify;
@@ -42,15 +45,27 @@ pub mod certify;
 #[cfg(feature = "cuda")]
 pub mod runtime;
 
+#[doc(hidden)]
 pub mod reference;
 
 #[cfg(feature = "cuda")]
+#[doc(hidden)]
 pub mod measure;
 
 #[cfg(all(feature = "cli", feature = "llvm"))]
+#[doc(hidden)]
 pub mod cli;
 
-pub use array::Array;
+/// What most programs use: `use warploom::prelude::*;`.
+pub mod prelude {
+    #[cfg(feature = "cuda")]
+    pub use crate::Device;
+    pub use crate::{Array, DType, Gemm, Kernels, Result, Schedule, Target, gemm, simulate};
+    #[cfg(feature = "llvm")]
+    pub use crate::{compile, compile_gemm};
+}
+
+pub use array::{Array, Element};
 pub use dtype::DType;
 pub use error::{Error, Fault, Result};
 pub use gemm::Gemm;
@@ -105,3 +120,8 @@ pub fn compile_gemm(schedule: &Schedule) -> Result<Kernels> {
             .help("`compile` takes every program")),
     }
 }
+
+/// The README's Rust compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

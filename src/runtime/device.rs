@@ -3,6 +3,7 @@
 use super::context::Inner;
 use super::driver::{self, api, code};
 use crate::error::{Error, Result};
+use crate::target::Target;
 use serde::{Deserialize, Serialize};
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
@@ -143,6 +144,18 @@ impl Device {
         let raw = raw_device(ordinal)?;
         let info = DeviceInfo::query(ordinal)?;
         Ok(Device { inner: Arc::new(Inner::open(raw, info)?) })
+    }
+
+    /// The chip to compile for: the device's own, or of a newer device the newest chip whose PTX it runs.
+    ///
+    /// # Errors
+    /// `device.target` where the device is older than every chip that warploom knows.
+    pub fn target(&self) -> Result<Target> {
+        let info = self.info();
+        Target::for_device(info.sm()).ok_or_else(|| {
+            let message = format!("{} (sm_{}) is none of the chips to compile for", info.name, info.sm());
+            Error::chip("device.target", message)
+        })
     }
 
     /// What the device is.

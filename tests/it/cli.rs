@@ -400,15 +400,6 @@ fn a_refused_step_is_shown_in_its_file() {
 }
 
 #[test]
-fn the_program_of_the_readme_runs() {
-    let readme = include_str!("../../README.md");
-    let section = readme.split("## Programs").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
-    let program: String = section.lines().filter_map(|l| l.strip_prefix("    ")).map(|l| format!("{l}\n")).collect();
-    let text = good(&["run", File::new("readme", &program).name(), "--device", "cpu"]);
-    assert!(text.contains("soft, 0 steps") && text.contains("checked against f64"), "{text}");
-}
-
-#[test]
 fn what_is_said_reads_well() {
     let text = "program p\ninput A f32[8]\nT[i 8] f32 = A[i]\noutput B[i 8] f32 = T[i]\n\
                 output C[i 8] f32 = T[i] + A[i]\ntarget sm_80\n";

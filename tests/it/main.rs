@@ -2,6 +2,7 @@
 
 mod addresses;
 mod auto;
+mod book;
 mod bulk;
 mod bytes;
 mod cases;

@@ -32,7 +32,7 @@ const LAYERS: [(&str, &[&str]); 24] = [
     ("certify", &["ir", "intrin", "target", "lower", "machine", "kernel", "assemble"]),
     ("codegen", &["ir", "intrin", "target", "lower", "kernel"]),
     ("validate", &["ir", "te", "schedule", "loom", "lower", "machine", "kernel", "codegen", "reference"]),
-    ("runtime", &["kernel"]),
+    ("runtime", &["kernel", "target"]),
     ("reference", &["ir"]),
     ("measure", &["te", "target", "kernel", "reference", "machine", "runtime"]),
     ("cli", &["*"]),

@@ -43,7 +43,7 @@ pub fn step(p: &Primitive, form: Form) -> Result<String> {
         }
         let _ = write!(
             out,
-            "\nA step that breaks requirement N is refused with the code `{}.N`.\n\n## Example\n\n```loom\n{}\n```\n\nBefore \
+            "\nA step that breaks requirement N is refused with the code `{}.N`.\n\n## Example\n\n```loom,partial\n{}\n```\n\nBefore \
              `{step}`:\n\n```text\n{}\n```\n\nAfter it:\n\n```text\n{}\n```\n",
             p.name,
             p.example,
@@ -339,7 +339,7 @@ mod tests {
             assert_ne!(before, after, "{}: the example changes nothing", p.name);
             let page = step(p, Form::Text).unwrap();
             assert!(page.lines().all(|l| l.len() <= 160), "{}", p.name);
-            assert!(step(p, Form::Markdown).unwrap().contains("```loom\n"));
+            assert!(step(p, Form::Markdown).unwrap().contains("```loom,partial\n"));
         }
     }
 
