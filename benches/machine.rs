@@ -1,4 +1,4 @@
-//! Speed of the CPU machine in statements a second: `cargo bench --bench machine`.
+//! Speed of the simulator in statements a second: `cargo bench --bench machine`.
 //!
 //! The naive product in sequence, and the kernels of some examples with their warps, with the search for races and without.
 

@@ -8,7 +8,7 @@
 //! ptxas may merge neighbours into one wider access, load an equal value once, and take a load out of a loop. What is left
 //! after LLVM is counted in the PTX ([`Certificate::compiled`]).
 //!
-//! [`observe`] counts the same on the CPU machine, where a program runs; tests hold one against the other.
+//! [`observe`] counts the same on the simulator, where a program runs; tests hold one against the other.
 
 mod access;
 mod advice;
@@ -46,7 +46,7 @@ use crate::kernel::Kernels;
 use crate::lower::{self, Lowered};
 use crate::target::Target;
 
-/// What every certificate rests on.
+/// What every cost report assumes.
 const ASSUMES: [&str; 5] = [
     "counts are of the lowered program's accesses; the compiler may merge neighbours, load equal values once, and take \
      loads out of loops",
@@ -58,8 +58,8 @@ const ASSUMES: [&str; 5] = [
      engine is busy at least so many clocks, all multiprocessors share the work evenly",
 ];
 
-/// Certifies a lowered program. Nothing is run, and no program makes it fail: what cannot be counted is named in
-/// [`KernelCertificate::uncounted`], with the reason, and no sum holds it.
+/// Counts what a lowered program costs. Nothing is run, and no program makes it fail: what cannot be counted is named in
+/// [`KernelCertificate::uncounted`], with the reason, and no total includes it.
 pub fn certify(lowered: &Lowered, target: &Target) -> Certificate {
     let device = target.device();
     let mut line = 1;

@@ -1,11 +1,11 @@
-//! A certificate as text: figures of each kernel, then the lowered program with what every access costs below its line.
+//! A cost report as text: figures of each kernel, then the lowered program with what every access costs below its line.
 
 use super::report::{AccessCertificate, Advice, Bounds, Certificate, Compiled, Cost, Counted, KernelCertificate};
 use super::traffic::Traffic;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The certificate of a program; `lowered` is the program as [`crate::lower::print`] prints it.
+/// The cost report of a program; `lowered` is the program as [`crate::lower::print`] prints it.
 pub fn print(certificate: &Certificate, lowered: &str) -> String {
     let mut out = format!("{} for {}\n", certificate.program, certificate.target);
     for kernel in &certificate.kernels {

@@ -25,23 +25,26 @@ pub struct ExplainArgs {
     #[arg(required_unless_present_any = ["primitives", "programs"])]
     file: Option<PathBuf>,
     /// List every step that there is, with its arguments.
-    #[arg(long, conflicts_with_all = ["file", "last", "certificates"])]
+    #[arg(long, conflicts_with_all = ["file", "last", "cost"])]
     primitives: bool,
     /// Say how programs are written: the grammar of what stands in front of `target`.
-    #[arg(long, conflicts_with_all = ["file", "last", "certificates", "primitives"])]
+    #[arg(long, conflicts_with_all = ["file", "last", "cost", "primitives"])]
     programs: bool,
     /// Show only the program after the last step.
-    #[arg(long, conflicts_with = "certificates")]
+    #[arg(long, conflicts_with = "cost")]
     last: bool,
     /// Show instead what the lowered program costs: bank conflicts, sectors and bounds of every access; registers,
     /// occupancy and totals of every kernel.
     #[arg(long)]
-    certificates: bool,
+    cost: bool,
+    /// The old name of --cost, which the command line refuses.
+    #[arg(long, hide = true)]
+    pub certificates: bool,
     /// Try claims about legality that are not decided at some points instead of refusing the schedule; they are listed as tested.
     #[arg(long)]
     allow_tested: bool,
-    /// With --certificates: as JSON.
-    #[arg(long, requires = "certificates")]
+    /// With --cost: as JSON.
+    #[arg(long, requires = "cost")]
     json: bool,
 }
 
@@ -65,8 +68,8 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     let file = args.file.as_ref().ok_or_else(|| Error::input("cli.input", "no file is given"))?;
     let schedule = input::read(file)?;
     let schedule = if args.allow_tested { schedule.allow_tested() } else { schedule };
-    if args.certificates {
-        return certificates(&schedule, args.json);
+    if args.cost {
+        return cost(&schedule, args.json);
     }
     if !args.last {
         show::line(format_args!(
@@ -94,8 +97,8 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints what the lowered program costs; ptxas is asked where it is at hand.
-fn certificates(schedule: &Schedule, json: bool) -> Result<ExitCode> {
+/// Prints what the lowered program costs; ptxas counts registers where it is available.
+fn cost(schedule: &Schedule, json: bool) -> Result<ExitCode> {
     let lowered = lower::lower(&schedule.scheduled()?, &schedule.target)?;
     let kernels = crate::codegen::compile(&lowered, &schedule.target)?;
     let certificate = certify::certify(&lowered, &schedule.target).compiled(&kernels);
@@ -109,7 +112,7 @@ fn certificates(schedule: &Schedule, json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The certificate with what ptxas says of the kernels, or as it is where there is no ptxas.
+/// The cost report with the registers that ptxas reports, or as it is where there is no ptxas.
 fn assembled(certificate: Certificate, schedule: &Schedule, kernels: &Kernels) -> Result<Certificate> {
     let Ok(ptxas) = Ptxas::for_chip(None, schedule.target.name) else { return Ok(certificate) };
     let usage = ptxas.assemble(kernels.ptx(), schedule.target.name)?.usage;

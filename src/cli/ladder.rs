@@ -134,7 +134,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     let place = data::place(args.device.as_deref())?;
     let mut sizes: Vec<Vec<i64>> = args.gemm.iter().chain(&args.sizes).map(|s| s.0.clone()).collect();
     if sizes.is_empty() {
-        // The CPU machine reduces both to the same.
+        // The simulator reduces both to the same.
         let count = if matches!(place, Place::Cpu) { 1 } else { SIZES.len() };
         sizes = SIZES[..count].iter().map(|s| s.to_vec()).collect();
     }

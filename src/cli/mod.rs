@@ -26,7 +26,8 @@ mod suite;
 mod sweep;
 
 use crate::error::Result;
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Compiles scheduled loop nests to PTX, shows every stage, and runs them with checked results.
@@ -38,8 +39,8 @@ struct Cli {
 }
 
 const EXIT_STATUS: &str = "Exit status: 0 done; 1 the input is wrong, or a result was; 2 the command line is wrong; \
-                           3 the chip cannot (`run` on the CPU \
-                           machine then checks the steps in sequence, and still ends so); 4 this machine cannot; \
+                           3 the chip cannot (`run` on the \
+                           simulator then checks the steps in sequence, and still ends so); 4 this host cannot; \
                            5 nothing found a fault that `run --mutate` planted (0: each was found); 70 a fault of warploom itself; \
                            74 the output cannot be written.";
 
@@ -67,6 +68,9 @@ pub fn main() -> ExitCode {
         Command::Dump(args) => (dump::run(&args), args.what.name()),
         Command::Bench(args) => (bench::run(&args), "bench".to_string()),
         Command::Sweep(args) => (sweep::run(&args), "sweep".to_string()),
+        Command::Explain(args) if args.certificates => {
+            Cli::command().error(ErrorKind::UnknownArgument, "`--certificates` is now `--cost`").exit()
+        }
         Command::Explain(args) => (explain::run(&args), args.name()),
         Command::Doctor(args) => (doctor::run(&args), "doctor".to_string()),
     };

@@ -156,7 +156,7 @@ fn find(right: &Lowered, damaged: &Lowered, naive: &[(u64, Vec<Vec<u32>>)]) -> O
                 Err(error) => return Some(("the simulator", error)),
                 Ok(got) => {
                     if let Some(what) = difference(right, &got, wanted) {
-                        return Some(("its result", Error::bug("machine.result", what)));
+                        return Some(("its result", Error::bug("sim.result", what)));
                     }
                 }
             }

@@ -21,8 +21,8 @@ use std::time::Instant;
 pub struct RunArgs {
     #[command(flatten)]
     pub what: What,
-    /// `cpu`, `ptx` (the emitted PTX is interpreted on the CPU), or a GPU's number. Without it: the first GPU, or the CPU machine
-    /// if there is none.
+    /// `sim` or `cpu` (the simulator), `ptx` (the simulator interprets the emitted PTX), or a GPU's number. Without it: the first
+    /// GPU, or the simulator if there is none.
     #[arg(long)]
     device: Option<String>,
     /// Seed of the random input.
@@ -89,7 +89,7 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     let schedule = if args.what.has_size() { schedule } else { data::reduced(&schedule, data::CPU_OPERATIONS) };
     let title = input::title(&schedule);
     if title != asked {
-        show::note(format_args!("reduced for the CPU machine: {title} instead of {asked} (--size chooses another)"));
+        show::note(format_args!("reduced for the simulator: {title} instead of {asked} (--size chooses another)"));
     }
     if let Some(patience) = data::patience_for(&schedule.program) {
         show::note(patience);
@@ -123,7 +123,7 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     Ok(if how == How::Sequence { ExitCode::from(show::CHIP) } else { status })
 }
 
-/// How the CPU machine ran a program.
+/// How the simulator ran a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     /// Its kernels, with their threads and barriers.
@@ -137,9 +137,9 @@ pub enum How {
 impl Display for How {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            How::Threads => "on the CPU machine, thread by thread,",
-            How::Ptx => "as PTX on the CPU machine, thread by thread,",
-            How::Sequence => "on the CPU machine, in sequence,",
+            How::Threads => "on the simulator, thread by thread,",
+            How::Ptx => "as PTX on the simulator, thread by thread,",
+            How::Sequence => "on the simulator, in sequence,",
         })
     }
 }

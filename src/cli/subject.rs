@@ -68,7 +68,7 @@ pub struct BenchArgs {
     /// One JSON object for each row instead of a table.
     #[arg(long)]
     pub json: bool,
-    /// `cpu`, or a GPU's number. Without it: the first GPU, or the CPU machine if there is none.
+    /// `sim` or `cpu` (the simulator), or a GPU's number. Without it: the first GPU, or the simulator if there is none.
     #[arg(long)]
     pub device: Option<String>,
     /// Seed of the random input.

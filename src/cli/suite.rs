@@ -140,9 +140,9 @@ pub fn run(args: &BenchArgs, list: &Path) -> Result<ExitCode> {
     }
 }
 
-/// Without a GPU: every schedule at a size that the CPU machine can do.
+/// Without a GPU: every schedule at a size that the simulator can do.
 fn on_cpu(args: &BenchArgs, entries: &[Entry]) -> Result<ExitCode> {
-    show::note("no times of record without a GPU: each product runs once, reduced, on the CPU machine");
+    show::note("no times of record without a GPU: each product runs once, reduced, on the simulator");
     let target = args.target(None, &entries.iter().map(|e| e.gemm).collect::<Vec<_>>())?;
     let named = |e: &Entry| Ok(Subject { name: e.line.clone(), ..e.subject(&target)? });
     super::cpu::bench(args, &entries.iter().map(named).collect::<Result<Vec<_>>>()?)

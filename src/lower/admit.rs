@@ -32,7 +32,7 @@ pub fn admit(func: &Func, target: &Target) -> Result<()> {
         format!("this version does not lower these placements yet: {}", missing.join("; ")),
     )
     .help("leave these steps out to get the same program with ordinary code")
-    .help("`explain` prints the Scheduled program, and the CPU machine runs it"))
+    .help("`explain` prints the Scheduled program, and the simulator runs it"))
 }
 
 fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<String>) {
@@ -51,11 +51,11 @@ fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<String>) {
 
 /// Warpgroups that take turns share nothing but what a role fills for them: their threads never stand in an iteration together.
 fn turns(func: &Func) -> Result<()> {
-    for l in visit::loops(&func.body).into_iter().filter(|l| l.alternate) {
+    for l in visit::loops(&func.body).into_iter().filter(|l| l.pingpong) {
         let name = func.var_name(l.var);
         if visit::blocks(&l.body).iter().all(|b| b.role.is_none()) {
             let message = format!("the warpgroups of loop {name} take turns, but no role fills a stage inside");
-            return Err(Error::input("lower.alternate", message)
+            return Err(Error::input("lower.pingpong", message)
                 .help("specialize the stages that the copy engine fills, so that a role loads for one while the other works")
                 .help(format!("or bind {name} warpgroup, and they work side by side")));
         }
@@ -66,7 +66,7 @@ fn turns(func: &Func) -> Result<()> {
         {
             let stage = func.block_name(stage.name);
             let message = format!("the warpgroups of loop {name} take turns, but no role fills stage {stage} inside");
-            return Err(Error::input("lower.alternate", message)
+            return Err(Error::input("lower.pingpong", message)
                 .help(format!("specialize {stage}, so that a role fills it for whichever warpgroup's turn it is"))
                 .help(format!("or bind {name} warpgroup, and they work side by side")));
         }
@@ -78,7 +78,7 @@ fn turns(func: &Func) -> Result<()> {
                 "the warpgroups of loop {name} take turns, but loop {shared} inside is bound to the {} of all of them",
                 t.axis().map_or("", Axis::name)
             );
-            return Err(Error::input("lower.alternate", message)
+            return Err(Error::input("lower.pingpong", message)
                 .help(format!("specialize the stage that loop {shared} fills"))
                 .help(format!("or bind {name} warpgroup, and they work side by side")));
         }
@@ -257,7 +257,9 @@ fn types(func: &Func, target: &Target) -> Result<()> {
                 b.name, b.dtype, target.name
             ),
         )
-        .help("the CPU machine runs such programs; choose f16, bf16, f32, f64, s8, u8, s4, u4, s32, u32 or s64 for the GPU")),
+        .help(
+            "the simulator runs such programs; choose f16, bf16, f32, f64, s8, u8, s4, u4, s32, u32 or s64 for the GPU",
+        )),
     }
 }
 

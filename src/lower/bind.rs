@@ -163,7 +163,7 @@ struct Unbind<'a> {
 
 impl Unbind<'_> {
     fn one(&mut self, mut l: For) -> Vec<Stmt> {
-        if l.alternate {
+        if l.pingpong {
             // `roles` gives each warpgroup its turn, and the others all of them.
             l.kind = LoopKind::Serial;
             return vec![Stmt::For(l)];

@@ -302,7 +302,7 @@ impl LoweredKernel {
 
     /// The loops whose iterations are the turns of warpgroups, with their extents; none after the pass `roles`.
     pub(crate) fn turns(&self) -> Vec<(Var, i64)> {
-        let turns = visit::loops(&self.func.body).into_iter().filter(|l| l.alternate);
+        let turns = visit::loops(&self.func.body).into_iter().filter(|l| l.pingpong);
         turns.filter_map(|l| Some((l.var, l.extent.as_int()?))).collect()
     }
 

@@ -1,4 +1,4 @@
-//! Holds a lowered kernel to the promises of [`LoweredKernel`]: code generation and the machine rely on them.
+//! Holds a lowered kernel to the promises of [`LoweredKernel`]: code generation and the simulator rely on them.
 
 use super::copies::SIZES;
 use super::order::peers;

@@ -47,7 +47,7 @@ pub(super) struct Operand {
 }
 
 fn broken(call: &Call) -> Error {
-    Error::bug("machine.call", format!("{} is called with operands that it does not take", call.row))
+    Error::bug("sim.call", format!("{} is called with operands that it does not take", call.row))
 }
 
 impl Compiler<'_> {

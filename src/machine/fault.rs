@@ -26,7 +26,7 @@ pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) 
         (Trap::Limit, _) | (_, None) => Fault::Input,
         _ => Fault::Bug,
     };
-    let mut error = Error::new(fault, format!("machine.{word}"), message);
+    let mut error = Error::new(fault, format!("sim.{word}"), message);
     let site = code.site_of.get(warp.pc).and_then(|s| code.sites.get(*s as usize));
     if let Some(site) = site {
         let text = match &site.statement {
@@ -125,8 +125,8 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
         Trap::Early => {
             ("early", "global memory is accessed while the kernel in front of this one may still run".to_string(), 0)
         }
-        Trap::Limit => ("limit", "the program runs more statements than the machine was allowed".to_string(), 0),
-        Trap::Broken(what) => ("code", format!("the machine's own code is wrong: {what}"), 0),
+        Trap::Limit => ("limit", "the program runs more statements than the simulator was allowed".to_string(), 0),
+        Trap::Broken(what) => ("code", format!("the simulator's own code is wrong: {what}"), 0),
     }
 }
 

@@ -87,8 +87,7 @@ impl Described {
 impl Compiler<'_> {
     /// Compiles an asynchronous product of a warpgroup.
     pub fn product(&mut self, call: &Call, row: &Row) -> Result<Product> {
-        let broken =
-            || Error::bug("machine.product", format!("{} is called with operands that it does not take", call.row));
+        let broken = || Error::bug("sim.wgmma", format!("{} is called with operands that it does not take", call.row));
         let mut factors = Vec::new();
         let [d, ..] = call.operands.as_slice() else { return Err(broken()) };
         let sum = self.in_registers(d, &row.operands[0]).ok_or_else(broken)??;

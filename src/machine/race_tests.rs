@@ -38,7 +38,7 @@ fn a_missing_barrier_of_the_block_is_named() {
     let error = verdict(|| reversal(false)).unwrap();
     assert_eq!(
         error.to_string(),
-        "a fault of warploom itself [machine.race]: S[63] is written by one thread and read by another, and nothing \
+        "a fault of warploom itself [sim.race]: S[63] is written by one thread and read by another, and nothing \
          orders them
   block (0, 0, 0), thread (63, 0, 0) writes S[63] in `S[tx] = A[bx*64 + tx]`, with bx = 0, tx = 63
   block (0, 0, 0), thread (0, 0, 0) reads S[63] in `C[bx*64 + tx] = S[63 - tx]`, with bx = 0, tx = 0
@@ -53,7 +53,7 @@ C[bx*64 + tx] = S[63 - tx]: the barrier has to stand in front of this"
     let mut args = [128, 128].map(|n| Array::zeros(DType::F32, &[n]).unwrap());
     let options = Options { races: false, policy: Policy::Random(3), ..Options::new(Mode::Real) };
     let code = run_lowered_with(&reversal(false).lowered(), &options, &mut args).unwrap_err();
-    assert_eq!(code.code(), "machine.uninitialised", "without the search the order drawn decides");
+    assert_eq!(code.code(), "sim.uninitialised", "without the search the order drawn decides");
 }
 
 /// Lanes exchange values through shared memory: `sync` stands between.
@@ -69,7 +69,7 @@ fn exchange(threads: u32, sync: Option<Stmt>) -> Kernel {
 #[test]
 fn lanes_of_a_warp_are_ordered_by_barriers_alone() {
     let error = verdict(|| exchange(32, None)).unwrap();
-    assert_eq!(error.code(), "machine.race");
+    assert_eq!(error.code(), "sim.race");
     assert_eq!(error.helps(), ["a barrier of the warp in front of `C[tx] = S[31 - tx]`"]);
     for (threads, sync) in [(32, warp_barrier()), (32, barrier()), (64, barrier())] {
         assert_eq!(verdict(|| exchange(threads, Some(sync.clone()))), None);
@@ -155,7 +155,7 @@ fn barriers_order_the_parameters_that_are_exchanged() {
     };
     assert!(make(true).is_ok());
     let error = make(false).unwrap_err();
-    assert_eq!(error.code(), "machine.race");
+    assert_eq!(error.code(), "sim.race");
     assert_eq!(error.helps()[1], "C has to be among the kernel's exchanged parameters besides");
 }
 
@@ -240,7 +240,7 @@ fn other_threads_see_a_copy_after_the_wait_and_a_barrier() {
         let error = other(syncs).unwrap();
         assert_eq!(
             error.to_string(),
-            "a fault of warploom itself [machine.race]: S[63] is filled by a copy of one thread and read by another, and \
+            "a fault of warploom itself [sim.race]: S[63] is filled by a copy of one thread and read by another, and \
              nothing orders them
   block (0, 0, 0), thread (63, 0, 0) copies to S[63] in `async S[tx] = A[tx]`, with bx = 0, tx = 63
   block (0, 0, 0), thread (0, 0, 0) reads S[63] in `C[bx*64 + tx] = S[63 - tx]`, with bx = 0, tx = 0
@@ -280,7 +280,7 @@ fn bytes_under_way_are_poison() {
         let options = Options { races: false, policy, ..Options::new(Mode::Real) };
         run_lowered_with(&copy_and_read(false, &[commit(), wait(1)]).lowered(), &options, &mut args)
     };
-    assert_eq!(run(Policy::InOrder).unwrap_err().code(), "machine.uninitialised");
+    assert_eq!(run(Policy::InOrder).unwrap_err().code(), "sim.uninitialised");
     assert!(run(Policy::Reverse).is_ok());
 }
 
@@ -407,7 +407,7 @@ fn verdicts_are_those_of_the_definition() {
             k
         };
         let found = verdict(make);
-        assert_eq!(found.as_ref().map(|e| e.code()), races(&steps).then_some("machine.race"), "{round}: {steps:?}");
+        assert_eq!(found.as_ref().map(|e| e.code()), races(&steps).then_some("sim.race"), "{round}: {steps:?}");
         *(if found.is_some() { &mut racy } else { &mut clean }) += 1;
     }
     assert!(racy > 120 && clean > 120, "{racy} racy, {clean} clean");

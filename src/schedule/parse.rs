@@ -8,6 +8,9 @@ use crate::error::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Words of steps that have another name now: (old, new).
+const RENAMED: [(&str, &str); 1] = [("alternate", "pingpong")];
+
 /// Reads steps.
 ///
 /// # Errors
@@ -249,7 +252,9 @@ fn single(primitive: &Primitive, parameter: &Parameter, word: &Word) -> Result<V
         Kind::Choice(words) if !words.contains(&word.text) => {
             let guess = find::suggestion(word.text, words.iter().copied());
             let message = format!("`{}` is not one of {}{guess}", word.text, words.join(", "));
-            Err(word.refuse("step.word", message))
+            let error = word.refuse("step.word", message);
+            let new = RENAMED.iter().find(|(old, new)| *old == word.text && words.contains(new));
+            Err(new.into_iter().fold(error, |error, (old, new)| error.help(format!("`{old}` is now `{new}`"))))
         }
         Kind::Choice(_) => Ok(Value::Word(word.text.to_string())),
         Kind::Row if is_row(word.text) => Ok(Value::Word(word.text.to_string())),

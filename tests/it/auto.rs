@@ -1,5 +1,5 @@
 //! Tensor cores by one step: the schedules of TVM's tutorial on automatic tensor cores, over its whole space of knobs, on the
-//! machine: every one computes what the naive program computes, on tensor cores or with a reason for ordinary code; what was
+//! simulator: every one computes what the naive program computes, on tensor cores or with a reason for ordinary code; what was
 //! chosen replays for every chip.
 
 use warploom::gemm::ThreadTiles;
@@ -25,7 +25,7 @@ fn chosen(schedule: &Schedule) -> (String, String) {
     (row.to_string(), step.remark().unwrap_or_default().to_string())
 }
 
-/// The lowered kernels compute what the naive program does, bit by bit in the ring.
+/// The lowered kernels compute what the naive program does, bit by bit in integer mode.
 fn computes(schedule: &Schedule) -> String {
     let func = schedule.scheduled().unwrap_or_else(|e| panic!("{schedule}\n{e}"));
     let lowered = lower(&func, &schedule.target).unwrap_or_else(|e| panic!("{schedule}\n{e}"));

@@ -50,16 +50,16 @@ impl Drop for File {
 
 #[test]
 fn run_checks_the_result_and_says_how_long_it_took() {
-    let text = good(&["run", "examples/window_sum_cooperative.loom", "--device", "cpu"]);
+    let text = good(&["run", "examples/window_sum_cooperative.loom", "--device", "sim"]);
     assert!(text.contains("window_sum 1024, 7 steps, target sm_90\n"), "{text}");
-    assert!(text.contains("ran on the CPU machine, thread by thread, in "), "{text}");
+    assert!(text.contains("ran on the simulator, thread by thread, in "), "{text}");
     assert!(text.contains("checked against f64: the largest error is 0."), "{text}");
     let text = good(&["run", "--gemm", "33x17x9", "--dtype", "f16", "--layout", "TN", "--device", "cpu"]);
     assert!(text.contains("gemm 33x17x9 f16>f32>f16 TN"), "{text}");
     let text = good(&["run", "examples/window_sum_cooperative.loom", "--device", "ptx"]);
-    assert!(text.contains("ran as PTX on the CPU machine, thread by thread, in "), "{text}");
+    assert!(text.contains("ran as PTX on the simulator, thread by thread, in "), "{text}");
     assert!(text.contains("checked against f64: the largest error is 0."), "{text}");
-    // Sizes are reduced as they are for the CPU machine.
+    // Sizes are reduced as they are for the simulator.
     let text = good(&["run", "--gemm", "33x17x9", "--dtype", "f16", "--layout", "TN", "--device", "ptx"]);
     assert!(text.contains("gemm 33x17x9 f16>f32>f16 TN"), "{text}");
 }
@@ -172,7 +172,7 @@ fn bench_climbs_ladders_and_runs_lists() {
 
 /// Without a GPU what is asked for is reduced, and said so, however large: an answer comes in seconds.
 #[test]
-fn bench_reduces_what_the_machine_would_take_minutes_for() {
+fn bench_reduces_what_the_simulator_would_take_minutes_for() {
     let begin = std::time::Instant::now();
     let sizes = [&["--gemm", "4096", "--dtype", "f16", "--kinds", "mma,wmma"][..], &["--ladder", "--dtype", "f16"][..]];
     for words in sizes {
@@ -180,7 +180,7 @@ fn bench_reduces_what_the_machine_would_take_minutes_for() {
         let (rows, notes) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
         assert!(output.status.success(), "{notes}");
         assert!(
-            notes.contains(": reduced for the CPU machine: gemm ") && notes.contains(" instead of gemm 4096x4096x4096")
+            notes.contains(": reduced for the simulator: gemm ") && notes.contains(" instead of gemm 4096x4096x4096")
         );
         assert!(!rows.contains("4096") && rows.contains("mma"), "{rows}");
     }
@@ -198,7 +198,7 @@ fn run_plants_faults_on_request_and_says_what_finds_them() {
     let (status, found, error) = run("barrier removed");
     assert_eq!((status, found.as_str()), (Some(0), "found by the simulator\n"));
     assert!(error.contains(" barrier removed: barrier (RAW A_shared: "), "{error}");
-    assert!(error.contains("[machine.race]") && error.contains("nothing orders them"), "{error}");
+    assert!(error.contains("[sim.race]") && error.contains("nothing orders them"), "{error}");
     // The list has every damage once, and each is planted by its number.
     let (status, list, _) = run("list");
     let lines: Vec<&str> = list.lines().collect();
@@ -245,8 +245,8 @@ fn dump_prints_every_stage() {
 }
 
 #[test]
-fn certificates_are_text_or_json() {
-    let text = good(&["explain", "--certificates", "examples/gpu_v3.loom"]);
+fn cost_reports_are_text_or_json() {
+    let text = good(&["explain", "--cost", "examples/gpu_v3.loom"]);
     for part in [
         "shared loads   67,108,864 requests, ",
         "limited by ",
@@ -255,10 +255,12 @@ fn certificates_are_text_or_json() {
     ] {
         assert!(text.contains(part), "no `{part}` in\n{text}");
     }
-    let json = good(&["explain", "--certificates", "--json", "examples/gpu_v3.loom"]);
+    let json = good(&["explain", "--cost", "--json", "examples/gpu_v3.loom"]);
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(value["kernels"][0]["totals"]["shared_load_requests"], 67_108_864);
     assert_eq!(bad(&["explain", "--json", "examples/gpu_v3.loom"]).0, Some(2));
+    let (status, error) = bad(&["explain", "--certificates", "examples/gpu_v3.loom"]);
+    assert!(status == Some(2) && error.contains("`--certificates` is now `--cost`"), "{error}");
 }
 
 #[test]
@@ -326,10 +328,11 @@ fn options_that_would_do_nothing_are_refused() {
         "run examples/vec_add.loom --dtype f16",
         "run examples/vec_add.loom --layout NT",
         "dump examples/vec_add.loom --kind simt",
-        "explain --primitives --certificates examples/vec_add.loom",
+        "explain --certificates examples/vec_add.loom",
+        "explain --primitives --cost examples/vec_add.loom",
         "explain --primitives examples/vec_add.loom",
         "explain --programs examples/vec_add.loom",
-        "explain --last --certificates examples/vec_add.loom",
+        "explain --last --cost examples/vec_add.loom",
     ] {
         let words: Vec<&str> = arguments.split(' ').chain(["--device", "cpu"]).collect();
         let with_device = matches!(words[0], "bench" | "run");

@@ -100,7 +100,7 @@ fn what_the_blocks_walk_is_the_whole_kernel() {
     assert_eq!(refused(&tiled.replace("bind i0 blockIdx.y\n", "")), "lower.persistent");
 }
 
-/// The certificate counts each tile once, whoever walks it.
+/// The cost report counts each tile once, whoever walks it.
 #[test]
 fn a_persistent_kernel_costs_what_its_tiles_cost() {
     let totals = |text: &str| {

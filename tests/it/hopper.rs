@@ -1,5 +1,5 @@
 //! The worked example taken apart: every subset of its parts is a program of its own, which lowers, or is refused with a reason,
-//! runs without a race on the CPU machine, and computes the product.
+//! runs without a race on the simulator, and computes the product.
 
 use super::ptxas::tools;
 use warploom::gemm::{Gemm, Wgmma};
@@ -18,7 +18,7 @@ pub struct Subset {
 }
 
 /// Every subset of {swizzle, cluster with multicast, persistent with rasterize, roles, bulk store, in_flight} with one to four
-/// slots, of tiles of 64 x 64 for the CPU machine or of 128 x 256 for a GPU. The layouts take turns.
+/// slots, of tiles of 64 x 64 for the simulator or of 128 x 256 for a GPU. The layouts take turns.
 pub fn subsets(small: bool) -> Vec<Subset> {
     let mut out = Vec::new();
     for bits in 0..64u32 {
@@ -81,7 +81,7 @@ fn outcome(subset: &Subset) -> Outcome {
     tried(&subset.name, &schedule)
 }
 
-/// Runs a schedule in whatever order, in the ring and on small integers.
+/// Runs a schedule in whatever order, in integer mode and on small integers.
 fn tried(name: &str, schedule: &Schedule) -> Outcome {
     let made = schedule.scheduled().and_then(|func| lower(&func, &schedule.target));
     let lowered = match made {

@@ -1,4 +1,4 @@
-//! The machine on real kernels: what it must find when a kernel is damaged, and how fast it is.
+//! The simulator on real kernels: what it must find when a kernel is damaged, and how fast it is.
 
 use crate::{
     cases::{compiling_examples, product_size},
@@ -78,7 +78,7 @@ fn a_missing_barrier_is_found() {
         let all: Vec<Vec<String>> = lowered.kernels.iter().map(|k| barriers(&k.func.body)).collect();
         // What orders warps by mbarriers may show first that a phase ends too early.
         let rings = lowered.kernels.iter().any(|k| !k.func.mbarriers.is_empty());
-        let found = |code: &str| code == "machine.race" || rings && code.starts_with("machine.");
+        let found = |code: &str| code == "sim.race" || rings && code.starts_with("sim.");
         for which in 0..all.iter().map(Vec::len).max().unwrap_or(0) {
             let damaged = without_barrier(&lowered, which);
             let known = |reason: &String| NEEDLESS.iter().any(|n| name.starts_with(n.0) && n.1 == reason.as_str());
@@ -150,7 +150,7 @@ fn handmade_kernels_raise_no_alarm() {
         for policy in POLICIES {
             let options = Options { policy, ..Options::new(Mode::Ring) };
             if let Err(error) = ring_lowered_with(&lowered, &options, 1) {
-                assert_eq!(error.code(), "machine.unwritten", "{}: {error}", lowered.name);
+                assert_eq!(error.code(), "sim.unwritten", "{}: {error}", lowered.name);
             }
         }
     }
@@ -178,5 +178,5 @@ fn limits_stop_kernels() {
     let (_, lowered, _) = kernels().remove(0);
     let limits = Limits { statements: 100, ..Limits::default() };
     let error = ring_lowered_with(&lowered, &Options { limits, ..Options::new(Mode::Ring) }, 9).unwrap_err();
-    assert_eq!(error.code(), "machine.limit");
+    assert_eq!(error.code(), "sim.limit");
 }

@@ -32,7 +32,7 @@ const MISTAKES: &[Mistake] = &[
     (&[("sm_90a", "sm_90")], Fault::Chip, "admit.role", "A_s", "leave regs= out"),
     (&[("sm_90a", "sm_75"), (" regs=40", "")], Fault::Chip, "admit.role", "B_s", "leave the step out"),
     (&[("tile blockIdx.x", "tile blockIdx.y")], Fault::Input, "bind.7", "tile", "bind tile blockIdx.x persistent"),
-    (&[("bind iw warpgroup", "bind iw warp alternate")], Fault::Input, "bind.7", "iw", "bind iw warpgroup alternate"),
+    (&[("bind iw warpgroup", "bind iw warp pingpong")], Fault::Input, "bind.7", "iw", "bind iw warpgroup pingpong"),
     (&[("rasterize i0 j0", "rasterize j0 i0")], Fault::Input, "rasterize.1", "i0", "reorder j0 i0"),
     (&[("rasterize i0", "bind j0 blockIdx.y; rasterize i0")], Fault::Input, "rasterize.2", "j0", "rasterize first"),
     (&[("group=8", "group=0")], Fault::Input, "rasterize.4", "i0", "group=8"),

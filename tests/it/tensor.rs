@@ -104,7 +104,7 @@ pub fn arguments(schedule: &Schedule) -> Vec<Array> {
     params.zip(1..).map(|(b, seed)| Array::random_integers(b.dtype, &shape(b), 5, seed).unwrap()).collect()
 }
 
-/// The kernels of a schedule, which compute what the naive program computes: bit by bit in the ring, whichever warp comes
+/// The kernels of a schedule, which compute what the naive program computes: bit by bit in integer mode, whichever warp comes
 /// first, and exactly on the arguments, which are small integers.
 pub fn right_on(schedule: &Schedule, mut args: Vec<Array>) -> Lowered {
     let kernels = lowered(schedule);
@@ -234,7 +234,7 @@ fn products_of_every_type_and_layout_come_through_fragments() {
     }
 }
 
-/// Padded and swizzled rows are read and written without bank conflicts, plain ones are not: as certificates count them.
+/// Padded and swizzled rows are read and written without bank conflicts, plain ones are not: as cost reports count them.
 #[test]
 fn matrix_loads_meet_no_bank_twice() {
     let degrees = |layout: Layout, how: &str| {

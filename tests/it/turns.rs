@@ -1,4 +1,4 @@
-//! `bind L warpgroup alternate` from end to end: warpgroups that take turns at tiles, with a role that loads for all of them.
+//! `bind L warpgroup pingpong` from end to end: warpgroups that take turns at tiles, with a role that loads for all of them.
 
 use warploom::gemm::{Gemm, candidates};
 use warploom::lower::{lower, mutate};
@@ -7,7 +7,7 @@ use warploom::te::Layout;
 use warploom::{DType, Fault, Schedule, Target};
 
 fn text() -> String {
-    crate::cases::examples().into_iter().find(|(n, _)| n == "wgmma_f16_alternate").expect("the example").1
+    crate::cases::examples().into_iter().find(|(n, _)| n == "wgmma_f16_pingpong").expect("the example").1
 }
 
 fn at(m: i64, n: i64, k: i64) -> Schedule {
@@ -71,7 +71,7 @@ fn a_turn_passed_on_too_early_is_found() {
         for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3)] {
             let options = Options { policy, ..Options::new(Mode::Ring) };
             let error = ring_lowered_with(&mutant.lowered, &options, 5).expect_err(&mutant.what);
-            assert_eq!(error.code(), "machine.mbarrier", "{policy:?}: {error}");
+            assert_eq!(error.code(), "sim.mbarrier", "{policy:?}: {error}");
         }
     }
 }
@@ -90,7 +90,7 @@ fn turns_whose_stages_no_role_fills_are_refused() {
             .replace("copy_with C_s tma", if roles == stores { "" } else { "copy_with C_s tma" });
         let schedule = Schedule::parse(&text).unwrap();
         let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();
-        assert_eq!((error.fault(), error.code()), (Fault::Input, "lower.alternate"));
+        assert_eq!((error.fault(), error.code()), (Fault::Input, "lower.pingpong"));
         assert!(error.message().contains(message), "{error}");
     }
 }

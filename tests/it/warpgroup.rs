@@ -183,7 +183,7 @@ fn factors_that_change_under_their_products_are_found() {
             for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3)] {
                 let options = Options { policy, ..Options::new(Mode::Ring) };
                 let found = ring_lowered_with(&damaged, &options, 3).expect_err(damage);
-                assert_eq!(found.code(), "machine.product", "{damage}: {found}");
+                assert_eq!(found.code(), "sim.wgmma", "{damage}: {found}");
                 assert!(found.message().contains(message), "{damage}: {found}");
             }
         }

@@ -275,10 +275,10 @@ impl Slices<'_> {
                 let number = super::pipeline::bulk::running(&l, at.number);
                 let body = std::mem::take(&mut l.body);
                 let own = owners_in(&body);
-                let turns = if l.alternate { at.turns * self.turns_of(&l)? } else { at.turns };
+                let turns = if l.pingpong { at.turns * self.turns_of(&l)? } else { at.turns };
                 let (mut parts, drains) =
                     self.list(body, &Place { around: Some(&l), number: &number, env: &inner, turns }, func)?;
-                let taken = std::mem::take(&mut l.alternate);
+                let taken = std::mem::take(&mut l.pingpong);
                 for (n, (part, drain)) in parts.iter_mut().zip(drains).enumerate() {
                     if part.is_empty() {
                         continue;

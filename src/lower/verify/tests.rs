@@ -13,7 +13,7 @@ const SIMT: &str = include_str!("../../../examples/gpu_v3.loom");
 const COPIES: &str = include_str!("../../../examples/gemm_cp_async.loom");
 const MMA: &str = include_str!("../../../examples/mma_f16.loom");
 const WMMA: &str = include_str!("../../../examples/wmma_f16.loom");
-const ROLES: &str = include_str!("../../../examples/wgmma_f16_alternate.loom");
+const ROLES: &str = include_str!("../../../examples/wgmma_f16_pingpong.loom");
 const CLUSTERS: &str = include_str!("../../../examples/worked_example.loom");
 const WALK: &str = include_str!("../../../examples/persistent_simt.loom");
 

@@ -121,7 +121,7 @@ impl Cublas {
             }
         }
         let why = first.map_or_else(|| "no file of that name".to_string(), |e| e.message().to_string());
-        Err(Error::machine("machine.no_cublas", format!("cuBLAS was not found: {why}"))
+        Err(Error::machine("host.no_cublas", format!("cuBLAS was not found: {why}"))
             .help("install CUDA's libcublas (the toolkit, or Python's nvidia-cublas), or set WARPLOOM_CUBLAS to it"))
     }
 
@@ -295,7 +295,7 @@ pub(super) fn status(code: c_int, doing: &str) -> Result<()> {
         16 => "LICENSE_ERROR",
         _ => "an unknown status",
     };
-    Err(Error::machine("machine.cublas", format!("{doing} answers {name} ({code})")))
+    Err(Error::machine("host.cublas", format!("{doing} answers {name} ({code})")))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! stated for each. Its reduce loops move with it.
 //!
 //! The region of a *shared* buffer is taken over all iterations of the enclosing loops that are bound to `threadIdx`,
-//! `warp` or `warpgroup` (not `alternate`) so far, because the threads of a block fill it together. Where such a loop is
+//! `warp` or `warpgroup` (not `pingpong`) so far, because the threads of a block fill it together. Where such a loop is
 //! bound later, each of its iterations fills what it reads itself: the same values, but no cooperation, and a refusal
 //! where threads would write one element at once (`lower.race`). No two blocks fill one element (`verify.overlap`).
 //!
@@ -141,7 +141,7 @@ fn needed(func: &Func, l: &For, around: &[&For], buffer: BufferId, env: &Env) ->
     if func.buffer(buffer).scope != Scope::Shared {
         return Some(region);
     }
-    let cooperates = |l: &&&For| l.axis().is_some_and(|a: Axis| !a.is_block_level()) && !l.alternate;
+    let cooperates = |l: &&&For| l.axis().is_some_and(|a: Axis| !a.is_block_level()) && !l.pingpong;
     let sharing: Vec<&For> = around.iter().filter(cooperates).copied().collect();
     match dataflow::constant_vars(&sharing) {
         Some(vars) => {
