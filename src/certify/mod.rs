@@ -48,14 +48,15 @@ use crate::target::Target;
 
 /// What every cost report assumes.
 const ASSUMES: [&str; 5] = [
-    "counts are of the lowered program's accesses; the compiler may merge neighbours, load equal values once, and take \
-     loads out of loops",
+    "counts are of the lowered program's accesses; the compiler may merge adjacent accesses, load equal values once, \
+     and hoist loads out of loops",
     "buffers in device memory begin at multiples of 256 bytes, as allocations do",
     "registers are estimated from what the lowered program keeps in them, unless ptxas was asked; issue slots of the \
-     lowered program leave out address arithmetic, loop control and synchronisation",
-    "of a persistent kernel each tile has a block: fewer blocks run what stands around the walk less often",
-    "the copy engine fetches each row of a box by itself; a wait for an mbarrier counts once, however often it looks; where an \
-     engine is busy at least so many clocks, all multiprocessors share the work evenly",
+     lowered program exclude address arithmetic, loop control and synchronisation",
+    "a persistent kernel is counted with one block for each tile: its real grid has fewer blocks and runs the code \
+     outside the persistent loop less often",
+    "TMA fetches each row of a box separately; an mbarrier wait counts once, however often it polls; the minimum \
+     cycles of an engine assume that all multiprocessors share the work evenly",
 ];
 
 /// Counts what a lowered program costs. Nothing is run, and no program makes it fail: what cannot be counted is named in

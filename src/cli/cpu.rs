@@ -9,7 +9,7 @@ use std::process::ExitCode;
 /// The simulator's own speed: it says nothing of a GPU's.
 pub fn bench(args: &BenchArgs, subjects: &[Subject]) -> Result<ExitCode> {
     if args.plot.is_some() {
-        return Err(Error::machine("cli.plot", "GFLOP/s of the simulator are not worth a picture")
+        return Err(Error::machine("cli.plot", "the simulator's GFLOP/s say nothing about a GPU, so there is no plot")
             .help("--device 0 on a host with a GPU"));
     }
     // All together take a few seconds: what the simulator does in minutes says no more.

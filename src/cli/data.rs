@@ -118,7 +118,8 @@ pub fn patience_for(program: &Func) -> Option<String> {
     let operations = te::operations(program);
     (operations > 2.0 * CPU_OPERATIONS).then(|| {
         format!(
-            "{operations:.1e} operations, {:.0} times what the simulator does in a few seconds (its sizes stand in its text)",
+            "{operations:.1e} operations, {:.0} times what the simulator does in a few seconds (the text of the \
+             program fixes its sizes)",
             operations / CPU_OPERATIONS
         )
     })
@@ -180,14 +181,13 @@ impl Place {
 /// The chip to compile for that a device is: its own, or of a newer one the newest whose PTX it can run, with a word of that.
 #[cfg(feature = "cuda")]
 pub fn chip(info: &crate::runtime::DeviceInfo) -> Result<Target> {
-    let none =
-        || Error::chip("cli.device", format!("{} (sm_{}) is none of the chips to compile for", info.name, info.sm()));
+    let none = || Error::chip("cli.device", format!("{} (sm_{}) has no target", info.name, info.sm()));
     let target = Target::for_device(info.sm()).ok_or_else(none)?;
     if Target::ALL.iter().all(|t| t.sm < info.sm()) {
         static ONCE: std::sync::Once = std::sync::Once::new();
         ONCE.call_once(|| {
             show::note(format_args!(
-                "{} (sm_{}) is newer than every chip that there are rows for: compiled for {target}, the newest whose PTX it runs",
+                "{} (sm_{}) is newer than every target: compiled for {target}, the newest target whose PTX it runs",
                 info.name,
                 info.sm()
             ));

@@ -27,20 +27,20 @@ pub struct ExplainArgs {
     /// List every step that there is, with its arguments.
     #[arg(long, conflicts_with_all = ["file", "last", "cost"])]
     primitives: bool,
-    /// Say how programs are written: the grammar of what stands in front of `target`.
+    /// Print the grammar of programs, which are the text before `target`.
     #[arg(long, conflicts_with_all = ["file", "last", "cost", "primitives"])]
     programs: bool,
     /// Show only the program after the last step.
     #[arg(long, conflicts_with = "cost")]
     last: bool,
-    /// Show instead what the lowered program costs: bank conflicts, sectors and bounds of every access; registers,
+    /// Print the cost report of the lowered program instead: bank conflicts, sectors and bounds of every access; registers,
     /// occupancy and totals of every kernel.
     #[arg(long)]
     cost: bool,
     /// The old name of --cost, which the command line refuses.
     #[arg(long, hide = true)]
     pub certificates: bool,
-    /// Try claims about legality that are not decided at some points instead of refusing the schedule; they are listed as tested.
+    /// Test legality claims that are not decided at some points instead of refusing the schedule; they are listed as tested.
     #[arg(long)]
     allow_tested: bool,
     /// With --cost: as JSON.
@@ -204,7 +204,7 @@ fn lone_stage(func: &Func, block: &Block, around: &[&For]) -> Option<String> {
     let name = func.block_name(block.name);
     let threads: Vec<&&For> = around.iter().filter(|l| l.axis().is_some_and(|a| !a.is_block_level())).collect();
     if threads.is_empty() {
-        return Some(format!("block {name} stands under no loop bound to threads: one thread of a block runs it"));
+        return Some(format!("block {name} is under no loop bound to threads: one thread of a block runs it"));
     }
     let written = visit::writes(&block.body).into_iter().find(|b| func.buffer(*b).scope == Scope::Shared)?;
     let mentioned = |l: &For| l.defines().iter().any(|(v, _)| block.iters.iter().any(|i| i.binding.mentions(*v)));
@@ -215,7 +215,7 @@ fn lone_stage(func: &Func, block: &Block, around: &[&For]) -> Option<String> {
     let buffer = &func.buffer(written).name;
     let loops = loops.join(" and ");
     Some(format!(
-        "stage {name} fills {buffer} once for all iterations of {loops}, and no loop of its own is bound: one thread \
-         does it"
+        "block {name} fills {buffer} once for all iterations of {loops}, and none of its own loops is bound: one \
+         thread fills it"
     ))
 }

@@ -52,7 +52,7 @@ pub fn once(schedule: &Schedule, lowered: &Lowered, seed: u64, device: &Device) 
     Ok(show::verdict(worst))
 }
 
-/// Measures schedules beside cuBLAS.
+/// Measures schedules against cuBLAS.
 pub fn bench(args: &BenchArgs, subjects: &[Subject], device: &Device) -> Result<ExitCode> {
     let bench = Bench::new(device, Plan::default(), None)?;
     let mut each = |_, row: &Row| if args.json { json(&record(row, args.seed, device)?) } else { Ok(()) };

@@ -21,7 +21,7 @@ pub fn run(device: Option<&str>, as_json: bool) -> Result<ExitCode> {
                 let us = [row.driver_us, row.warploom_us, row.graph_us].map(|us| format!("{us:.3}"));
                 table.add_row([row.launch].into_iter().chain(us));
             }
-            Err(e) => show::note(format_args!("{name}: left out: {}", e.message())),
+            Err(e) => show::note(format_args!("{name}: skipped: {}", e.message())),
         }
     }
     if !as_json {

@@ -48,15 +48,15 @@ const EXIT_STATUS: &str = "Exit status: 0 done; 1 the input is wrong, or a resul
 enum Command {
     /// Compile, run on random input, and check the result.
     Run(run::RunArgs),
-    /// Print stages of the compilation.
+    /// Print the program at each level of the compilation.
     Dump(dump::DumpArgs),
-    /// Measure schedules beside cuBLAS.
+    /// Measure schedules against cuBLAS.
     Bench(subject::BenchArgs),
     /// Measure tiling and reordering over 5 block tiles, 5 thread tiles and 3 loop patterns.
     Sweep(sweep::SweepArgs),
     /// Show each step of a schedule with the program after it.
     Explain(explain::ExplainArgs),
-    /// Say what of LLVM, driver, device and tools is there, and how to mend what is not.
+    /// Report which of LLVM, driver, device and tools are available, and how to install what is missing.
     Doctor(doctor::DoctorArgs),
 }
 

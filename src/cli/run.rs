@@ -31,15 +31,15 @@ pub struct RunArgs {
     /// At a size of some million operations, reached by halving: for tools that watch each access.
     #[arg(long, conflicts_with = "size")]
     small: bool,
-    /// On a GPU, launch once and check: no clock, no library beside.
+    /// On a GPU, launch once and check the result, without timing and without cuBLAS.
     #[arg(long)]
     once: bool,
-    /// Plant a fault in the lowered program, as a faulty pass could make it, and say what finds it: `list` prints all of them
+    /// Plant a fault in the lowered program, as a faulty pass could make it, and report what finds it: `list` prints all of them
     /// with their numbers, `#17` plants that one, and other words, such as `barrier removed`, each one whose description holds
     /// them. Ends with 0 if each is found and with 5 if not. A GPU launches the first one, once.
     #[arg(long, value_name = "list|#N|WORDS")]
     mutate: Option<String>,
-    /// Seconds after which a GPU that has not finished is given up.
+    /// Seconds to wait for the GPU before giving up.
     #[arg(long, default_value_t = data::PATIENCE_S, value_parser = clap::value_parser!(u64).range(1..=86400))]
     patience: u64,
     /// Validate the steps first: run a small instance of the schedule and compare the program before and after its steps, its

@@ -214,7 +214,7 @@ fn placements(func: &Func, l: &For) -> Result<()> {
         return here("only a warpgroup loop is `pingpong`");
     }
     if l.pipeline.is_some_and(|p| p.stages < 1 || p.in_flight >= p.stages) {
-        return here("a pipeline has at least one stage, and fewer batches in flight than stages");
+        return here("a pipeline has at least one stage, and fewer groups in flight than stages");
     }
     if l.raster.as_ref().is_some_and(|r| r.group < 1) {
         return here("a group has at least one row");

@@ -50,7 +50,7 @@ impl Compiler<'_> {
     /// Compiles what the warps of a role run: the variable of their threads, and what is derived from it, count in the role.
     pub fn role(&mut self, r: &RoleBody) -> Result<()> {
         if self.slice.is_role {
-            return Err(Error::bug("sim.role", "a role stands inside a role"));
+            return Err(Error::bug("sim.role", "a role is inside a role"));
         }
         let all = self.slice;
         let threads: Vec<_> = self.plan.launch.iter().filter(|(a, ..)| !a.is_block_level()).copied().collect();

@@ -201,7 +201,7 @@ fn out_of_bounds_is_named() {
     let error = k.run().unwrap_err();
     assert_eq!(error.code(), "sim.bounds");
     assert_eq!(error.fault(), Fault::Bug);
-    assert_eq!(error.message(), "A[40] lies outside its shape [40]");
+    assert_eq!(error.message(), "A[40] is outside its shape [40]");
     assert!(error.context()[0].contains("C[tx] = A[tx + 1]"), "{error}");
     assert_eq!(error.context()[1], "with bx = 0, tx = 39");
     assert_eq!(error.context()[2], "by block (0, 0, 0), thread (39, 0, 0)");

@@ -126,7 +126,7 @@ fn timeout(pending: Option<&str>, limit: Duration) -> Error {
     Error::machine("launch.timeout", message)
         .help("if the kernel is only slow, allow it more time")
         .help("run the program on the simulator, which finds what a kernel waits for in vain: --device cpu")
-        .help("open the device again: the hung kernel keeps its context, and a new one is made beside it")
+        .help("open the device again: the hung kernel keeps its context, and a new one is made")
 }
 
 #[cfg(test)]

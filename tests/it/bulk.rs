@@ -160,11 +160,11 @@ fn what_the_copy_engine_cannot_do_is_refused() {
     let text = at("transpose_tma", 128, 256);
     let (fault, code, message) = refused(&text.replace("sm_90", "sm_80"));
     assert_eq!((fault, code.as_str()), (Fault::Chip, "admit.copy"));
-    assert_eq!(message, "copy_with A_s B_s tma: sm_80 has no bulk tensor copies; sm_90 is the first that has");
+    assert_eq!(message, "copy_with A_s B_s tma: sm_80 has no bulk tensor copies; sm_90 is the first chip with them");
     // Rows with gaps are no box.
     let (fault, code, message) = refused(&text.replace("swizzle A_s 128", "storage_align A_s 0 32 4"));
     assert_eq!((fault, code.as_str()), (Fault::Input, "lower.bulk_rows"), "{message}");
-    assert!(message.contains("A_s lie"), "{message}");
+    assert!(message.contains("of A_s are 68 elements apart"), "{message}");
 }
 
 #[test]

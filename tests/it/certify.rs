@@ -214,7 +214,7 @@ fn what_cannot_be_counted_is_named() {
     assert!(whole > 0 && kernel.totals.traffic.global_load_requests == 0, "{:?}", kernel.totals);
     assert!(kernel.uncounted.iter().all(|u| u.ends_with("threadIdx.x alone")), "{:?}", kernel.uncounted);
     let text = warploom::certify::print(&certificate, &warploom::lower::print(&lowered));
-    assert!(text.contains("not counted") && text.contains("no sum holds it"), "{text}");
+    assert!(text.contains("not counted") && text.contains("no total includes it"), "{text}");
     let (mut lowered, target) = of("transpose_tma");
     lowered.kernels[0].maps.clear();
     let kernel = &certify(&lowered, &target).kernels[0];

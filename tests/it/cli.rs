@@ -131,7 +131,7 @@ fn millions_of_short_rows_are_checked_soon() {
 fn bench_climbs_ladders_and_runs_lists() {
     let small = ["--device", "cpu", "--layout", "NT", "--dtype", "f16,s8", "--gemm", "24"];
     let text = good(&[&["bench", "--ladder"][..], &small].concat());
-    assert_eq!(text.matches("naive: an element a thread").count(), 2, "{text}");
+    assert_eq!(text.matches("naive: an element of C a thread").count(), 2, "{text}");
     assert!(text.contains("gemm 24x24x24 f16>f32>f16 NT") && text.contains("gemm 24x24x24 s8>s32>s32 NT"), "{text}");
     let text = good(&[&["bench", "--kinds", "naive,simt"][..], &small].concat());
     assert!(text.contains("simt s8>s32>s32") && text.contains("naive f16>f32>f16"), "{text}");
@@ -142,17 +142,14 @@ fn bench_climbs_ladders_and_runs_lists() {
     assert!(["simt", "wmma", "mma", "wgmma", "sm_90a"].iter().all(|word| with.contains(word)), "{with}");
     let ladder = ["bench", "--ladder", "--gemm", "64", "--dtype", "f16", "--device", "cpu", "--target", "sm_90a"];
     let text = good(&ladder);
-    assert!(text.contains("wgmma: factors straight from shared memory") && text.contains("sm_90a"), "{text}");
+    assert!(text.contains("wgmma: A and B read from shared memory") && text.contains("sm_90a"), "{text}");
     let list = File::new("list", "# products\nf16 NT 16 >= 0.5\ns8 NN 16x8x8 naive beside s8 NT\n");
     let text = good(&["bench", "--suite", list.name(), "--device", "cpu"]);
     assert!(text.contains("f16 NT 16 >= 0.5") && text.contains("gemm 16x8x8 s8>s32>s32 NN"), "{text}");
     std::fs::write(&list.0, "f16 NT 16 fastest\n").unwrap();
     let (status, error) = bad(&["bench", "--suite", list.name(), "--device", "cpu"]);
     assert_eq!(status, Some(1));
-    assert!(
-        error.contains("a word that nothing knows: `fastest`") && error.contains("in line 1 of the list"),
-        "{error}"
-    );
+    assert!(error.contains("an unknown word: `fastest`") && error.contains("in line 1 of the list"), "{error}");
     assert_eq!(bad(&["bench", "--gemm", "16", "--kinds", "fast"]).0, Some(2));
     let mma = ["bench", "--gemm", "128", "--dtype", "f16", "--target", "sm_90"];
     let rows = good(&[&mma[..], &["--candidates", "--device", "cpu", "--json"]].concat());
@@ -210,13 +207,13 @@ fn run_plants_faults_on_request_and_says_what_finds_them() {
     assert_eq!(run(&format!("#{number}")), (Some(0), found, error));
     // Words that several descriptions hold plant each of them; a fault that survives is said, and ends with 5.
     let (status, found, error) = run("loop ax0_0 runs");
-    assert!(status == Some(5) && error.starts_with("2 damages are described by `loop ax0_0 runs`\n"), "{error}");
+    assert!(status == Some(5) && error.starts_with("2 mutants match `loop ax0_0 runs`\n"), "{error}");
     assert!(found.contains("NOT FOUND") && found.ends_with("1 of 2 found\n"), "{found}");
     let (status, _, error) = run("a hole");
     assert_eq!(status, Some(1));
-    assert!(error.contains("is described by `a hole`") && error.contains("try: barrier removed: "), "{error}");
+    assert!(error.contains("matches `a hole`") && error.contains("try: barrier removed: "), "{error}");
     let (status, _, error) = run("#1000");
-    assert!(status == Some(1) && error.contains("has damages #1 to #29, not #1000"), "{error}");
+    assert!(status == Some(1) && error.contains("has mutants #1 to #29, not #1000"), "{error}");
 }
 
 #[test]
@@ -267,7 +264,7 @@ fn cost_reports_are_text_or_json() {
 fn explain_says_what_the_text_does_not_show() {
     let text = good(&["explain", "examples/window_sum_shared.loom"]);
     assert!(text.contains("step 1: split i ? 128 -> i_0 i_1"), "{text}");
-    assert!(text.contains("one thread does it"), "{text}");
+    assert!(text.contains("one thread fills it"), "{text}");
     let text = good(&["explain", "examples/split_k.loom", "--last"]);
     assert!(text.contains("note: P is workspace of 4194304 bytes: kernel 1 writes it, kernel 2 reads it"), "{text}");
     let serial = File::new("serial", "vec_add 8\ntarget sm_70\n");
@@ -284,10 +281,7 @@ fn explain_says_what_the_text_does_not_show() {
     );
     std::fs::write(&lone.0, std::fs::read_to_string(&lone.0).unwrap() + "; compute_at m o_i").unwrap();
     let text = good(&["explain", lone.name()]);
-    assert!(
-        text.contains("note: block m stands under no loop bound to threads: one thread of a block runs it"),
-        "{text}"
-    );
+    assert!(text.contains("note: block m is under no loop bound to threads: one thread of a block runs it"), "{text}");
     assert!(!text.contains("does not compile"), "{text}");
     assert!(good(&["explain", "--primitives"]).contains("| `split LOOP FACTORS.."));
     assert_eq!(good(&["explain", "--programs"]), warploom::te::GRAMMAR);
@@ -339,7 +333,7 @@ fn options_that_would_do_nothing_are_refused() {
         let (status, error) = bad(if with_device { &words } else { &words[..words.len() - 2] });
         assert!(status == Some(2) && error.contains("--help"), "{arguments}: {status:?}\n{error}");
     }
-    for (passes, wanted) in [("bind", "`lowered` is none of the stages"), ("unroll", "there is no pass `unroll`")] {
+    for (passes, wanted) in [("bind", "`lowered` is not among the dumps"), ("unroll", "there is no pass `unroll`")] {
         let (status, error) = bad(&["dump", "examples/vec_add.loom", "--emit", "ptx", "--passes", passes]);
         assert!(status == Some(1) && error.contains("[cli.pass]") && error.contains(wanted), "{error}");
     }

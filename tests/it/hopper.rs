@@ -220,7 +220,9 @@ fn blocks_that_wait_for_all_that_reaches_them_end_alone() {
     let stays = text(true, 7);
     assert_eq!(stays.matches("mbarrier.arrive").count(), 2, "{stays}");
     assert!(
-        stays.contains("cluster_barrier_relaxed  # no block leaves while another one may still reach it"),
+        stays.contains(
+            "cluster_barrier_relaxed  # no block exits while another block of the cluster may access its shared memory"
+        ),
         "{stays}"
     );
 }
@@ -237,14 +239,14 @@ fn blocks_that_end_too_early_are_found() {
     };
     let wave = in_clusters(false, 7);
     for what in [
-        "mbarrier.wait (RAW A_s, B_s: the slot is full) removed",
-        "mbarrier.wait (WAR A_s, B_s: the slot's readers have left it) removed",
+        "mbarrier.wait (RAW A_s, B_s: the stage is full) removed",
+        "mbarrier.wait (WAR A_s, B_s: all consumers have released the stage) removed",
     ] {
         damaged(&wave, what);
     }
     // One run more arrives where nobody waits.
     let late = damaged(&wave, "became `if k0 >= 1 and k0 < 6`");
-    for lowered in [late, damaged(&in_clusters(true, 7), "may still reach it) removed")] {
+    for lowered in [late, damaged(&in_clusters(true, 7), "may access its shared memory) removed")] {
         let codes = [Policy::InOrder, Policy::Reverse].map(|policy| {
             let options = Options { policy, ..Options::new(Mode::Ring) };
             ring_lowered_with(&lowered, &options, 3).err().map(|e| e.to_string())

@@ -67,7 +67,7 @@ fn without_barrier(lowered: &Lowered, which: usize) -> Lowered {
 const NEEDLESS: [(&str, &str); 3] = [
     ("wgmma_f16_staged", "WAR C_s: C_f writes bytes that mma used as A_s"),
     ("wgmma_", "all lanes have waited for the last slot"),
-    ("wgmma_", "WAR A_s, B_s: all lanes have read the slot"),
+    ("wgmma_", "WAR A_s, B_s: all lanes have read the stage"),
 ];
 
 #[test]
@@ -122,12 +122,12 @@ fn a_race_of_an_example_is_explained() {
     let labels: Vec<String> =
         error.labels().iter().map(|l| format!("{}: {}", &text[l.span.clone()], l.message)).collect();
     assert_eq!(error.message(), "A_shared[0] is read by one thread and written by another, and nothing orders them");
-    assert_eq!(error.helps(), ["a barrier of the block in each iteration of loop ko, in front of block A_shared"]);
+    assert_eq!(error.helps(), ["a barrier of the block in each iteration of loop ko, before block A_shared"]);
     assert!(error.context()[0].ends_with("ko = 0, ki = 0") && error.context()[1].ends_with("ko = 1"), "{error}");
     assert_eq!(labels.len(), 3);
     assert!(labels[0].starts_with("A_shared[threadIdx.x*8 + ki]: block (0, 0, 0), thread ("), "{labels:?}");
     assert!(labels[0].ends_with("reads this") && labels[1].ends_with("writes this"), "{labels:?}");
-    assert_eq!(labels[2], "block A_shared: the barrier has to stand in front of this");
+    assert_eq!(labels[2], "block A_shared: the barrier must be before this");
 }
 
 /// A few blocks of each: what they leave unwritten is then the only complaint.

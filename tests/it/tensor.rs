@@ -293,7 +293,7 @@ fn factors_that_do_not_lie_as_the_instruction_has_them_are_refused() {
         )
     };
     let error = refused(&loads("ldmatrix.m16n16.f16"));
-    assert!(error.starts_with("lower.fragment: fragment B_f lies differently for two instructions"), "{error}");
+    assert!(error.starts_with("lower.fragment: fragment B_f has different layouts for two instructions"), "{error}");
     assert!(error.contains("operand B of mma.m16n8k16.f32.f16.f16"), "{error}");
     assert!(error.contains("operand D of ldmatrix.m16n16.f16"), "{error}");
     // Exchanged on the way, it fits.
@@ -353,7 +353,8 @@ fn chips_without_an_instruction_say_what_they_have() {
     let turing = text.replace("sm_80", "sm_75");
     assert_eq!(
         refused(&turing),
-        "admit.instruction: tensorize ii mma.m16n8k16.f32.f16.f16: sm_75 does not have mma of m16n8k16 and on bf16, tf32 and f64, which sm_80 brought"
+        "admit.instruction: tensorize ii mma.m16n8k16.f32.f16.f16: sm_75 does not have mma of m16n8k16 and on bf16, \
+         tf32 and f64, which sm_80 introduced"
     );
     let schedule = Schedule::parse(&turing).unwrap();
     let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();

@@ -201,7 +201,7 @@ impl Cublas {
         let count = c_int::try_from(buffer.bytes() / 4)
             .map_err(|_| Error::input("measure.size", "the buffer to read is too large for cuBLAS"))?;
         if result.bytes() < 4 {
-            return Err(Error::input("measure.operand", "the sum needs room for one f32"));
+            return Err(Error::input("measure.operand", "the sum needs space for one f32"));
         }
         self.device.make_current()?;
         self.pointers(POINTERS_ON_DEVICE)?;

@@ -130,7 +130,7 @@ pub(super) const ROWS: &[Row] = &[
         "compiling PTX is switched off",
         "unset CUDA_DISABLE_PTX_JIT and CUDA_DISABLE_JIT",
     ),
-    chip(224, "UNSUPPORTED_EXEC_AFFINITY", "the device cannot be shared out in this way", UPDATE),
+    chip(224, "UNSUPPORTED_EXEC_AFFINITY", "the device cannot be partitioned in this way", UPDATE),
     bug(225, "UNSUPPORTED_DEVSIDE_SYNC", "a kernel waits for kernels of its own"),
     broken(226, "CONTAINED", "an error was contained to this context"),
     bug(300, "INVALID_SOURCE", "the driver refuses the module's source"),

@@ -42,10 +42,10 @@ pub static PRIMITIVE: Primitive = Primitive {
         "the loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized",
         "the extent is a positive constant",
         "no block below sums over the loop",
-        "every loop of the nest that is bound to the axis has the same extent; loops around the stages of a role alone \
-         count the role's own threads",
-        "a loop around or inside is bound to the same axis only if it tells units of one block apart and no block inside \
-         both uses both",
+        "every loop of the nest that is bound to the axis has the same extent; loops around the staged buffers of a \
+         role alone count the role's own threads",
+        "a loop around or inside is bound to the same axis only if the axis is within a block and no block inside both \
+         loops uses both",
         "iterations that share a buffer do not sum into one element of it",
         "`persistent` goes with blockIdx.x, `pingpong` with warpgroup",
     ],

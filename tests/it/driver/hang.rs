@@ -14,7 +14,7 @@ const HUNG: &str = "this host cannot [launch.timeout]: kernel add of sum (grid 2
 const MENDS: &str = "
   try: if the kernel is only slow, allow it more time
   try: run the program on the simulator, which finds what a kernel waits for in vain: --device cpu
-  try: open the device again: the hung kernel keeps its context, and a new one is made beside it";
+  try: open the device again: the hung kernel keeps its context, and a new one is made";
 
 #[test]
 fn a_kernel_that_hangs_ends_its_device_and_no_more() {

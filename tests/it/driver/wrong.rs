@@ -179,9 +179,7 @@ fn arguments_that_do_not_fit() {
         let at = y.address() + 4;
         assert_eq!(
             said(raw),
-            format!(
-                "{input} [launch.align]: argument Y of sum must lie at a multiple of 16 bytes, and lies at {at:#x}"
-            )
+            format!("{input} [launch.align]: argument Y of sum must be at a multiple of 16 bytes, and is at {at:#x}")
         );
         let array = Array::zeros(DType::F32, &[N + 1]).unwrap();
         assert_eq!(
@@ -231,7 +229,7 @@ fn a_device_that_cannot() {
             load(|k| k.kernels[0].cluster = [2, 1, 1]),
             format!(
                 "{chip} [launch.cluster]: kernel add runs in clusters of blocks, which Mock 0 lacks\n  loading sum for \
-                 sm_70\n  try: leave the cluster axis out of the schedule"
+                 sm_70\n  try: remove the cluster axis from the schedule"
             )
         );
         assert_eq!(
@@ -279,7 +277,7 @@ fn devices_by_number() {
         let [_, y, _] = arguments(&second).unwrap();
         assert_eq!(
             said(program.launch(&[&x, &y, &z])),
-            "error in the input [launch.device]: argument Y of sum lies on another device than the program"
+            "error in the input [launch.device]: argument Y of sum is on another device than the program"
         );
     });
 }

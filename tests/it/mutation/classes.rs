@@ -11,13 +11,13 @@ const CLASSES: [Class; 7] = [
     ("wrong byte count", |kind, _| kind == "bytes"),
     ("wrong phase", |kind, _| kind == "phase"),
     ("missing fence", |kind, _| kind.starts_with("fence")),
-    ("registers of a product in flight", |kind, what| {
+    ("registers of an MMA in flight", |kind, what| {
         let words = ["wgmma_wait", "wgmma_commit"];
         (kind.starts_with("wait") || kind.starts_with("commit")) && words.iter().any(|w| what.starts_with(w))
     }),
-    ("slot reused too early", |kind, what| {
+    ("stage refilled too early", |kind, what| {
         let left = kind == "wait removed" && what.starts_with("mbarrier.wait (WAR");
-        kind == "arrival moved" && what.starts_with("mbarrier.arrive") || kind == "slot" || left
+        kind == "arrival moved" && what.starts_with("mbarrier.arrive") || kind == "stage" || left
     }),
     ("deadlock", |kind, what| {
         let waits = kind == "wait removed" && what.starts_with("mbarrier.wait");

@@ -42,7 +42,7 @@ fn a_missing_proxy_fence_is_named() {
             &error,
             &[
                 "[sim.race]",
-                "is written by a thread and read by the copy engine, and no proxy fence stands between them",
+                "is written by a thread and read by the copy engine, and no proxy fence is between them",
                 "try: a proxy_fence (fence.proxy.async) by each thread that wrote B_s",
             ],
         );
