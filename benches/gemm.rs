@@ -1,4 +1,4 @@
-//! Matrix products by each kind of code and by cuBLAS, in time of the device: `cargo bench --bench gemm`.
+//! GEMMs by each recipe and by cuBLAS, in time of the device: `cargo bench --bench gemm`.
 //!
 //! Needs a GPU; without one it says SKIPPED. For figures of record, with a cold cache and paired samples, there is
 //! `warploom bench`.

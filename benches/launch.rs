@@ -1,8 +1,8 @@
-//! What a launch costs the host: ours, with its checks, beside the driver's call alone and as one of a graph, for kernels with
+//! What a launch costs the host: by warploom with its checks, by the driver's call alone, and in a graph, for kernels with
 //! nothing, arrays, tensor maps and clusters: `cargo bench --bench launch`. The built program runs by itself: `launch --bench`.
 //!
-//! Needs a GPU; without one it says SKIPPED. Behind criterion's figures stand a line of JSON for each and a table: what
-//! `warploom bench --launch` prints.
+//! Needs a GPU; without one it says SKIPPED. After criterion's figures it prints a line of JSON for each and a table, as
+//! `warploom bench --launch` does.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use warploom::measure::{Launches, Way};

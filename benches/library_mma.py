@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What the vendor's own kernels by mma.sync reach on a chip that has wgmma, beside the library's choice.
+"""What the vendor's own kernels by mma.sync reach on a chip that has wgmma, against the library's choice.
 
     python3 benches/library_mma.py 4096 8192 > RESULT.jsonl
 
 cuBLASLt still ships its Ampere kernels for Hopper. This asks for every algorithm with every tile and number of stages that it
-accepts, times each, and prints the best of those that are no wgmma kernels (by name), one JSON line a product. Needs PyTorch
+accepts, times each, and prints the best of those that are no wgmma kernels (by name), one JSON line a GEMM. Needs PyTorch
 (for memory, timing and the kernels' names) and cuBLASLt 13; row-major C = A * B is asked for as the column-major product of B
 and A. Data as in `warploom bench`: uniform in [-0.5, 0.5).
 """
@@ -47,11 +47,11 @@ def capability(algo, attribute):
 
 
 class Product:
-    """Row-major C[m, n] = A * B of f16 with f32 sums; `layout` says which factors lie transposed."""
+    """Row-major C[m, n] = A * B of f16 with f32 accumulators; `layout` says which operands are transposed."""
 
     def __init__(self, m, n, k, layout):
         self.m, self.n, self.k = m, n, k
-        # At NT B lies as [n, k]. The names are A's letter, then B's.
+        # At NT B is [n, k]. The names are A's letter, then B's.
         ta, tb = layout[0] == "T", layout[1] == "T"
         make = lambda *s: torch.rand(*s, device="cuda").sub_(0.5).half()
         self.a = make(*((k, m) if ta else (m, k)))

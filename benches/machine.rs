@@ -1,6 +1,6 @@
-//! Speed of the CPU machine in statements a second: `cargo bench --bench machine`.
+//! Speed of the simulator in statements a second: `cargo bench --bench machine`.
 //!
-//! The naive product in sequence, and the kernels of some examples with their warps, with the search for races and without.
+//! The naive GEMM in sequence, and the kernels of some examples with their warps, with the search for races and without.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use warploom::loom::Schedule;

@@ -31,7 +31,7 @@ def why(entry, row):
 
 
 def best(row):
-    """The ratio to the fastest of the library's ways, where that is not its own choice, and that of launches by themselves, where
+    """The ratio to the fastest algorithm of the library, where that is not its own choice, and that of launches by themselves, where
     the ratio is one of graphs."""
     other, alone = row.get("library_best"), row.get("alone")
     of_best = f", {row['ratio'] / other['ratio']:.2f} of its best" if other else ""
@@ -40,7 +40,7 @@ def best(row):
 
 def suite_table(record):
     """A line for each types and size, a column for each layout: the ratio to the library's own choice, and TFLOP/s (TOP/s).
-    Rows beside another product stand below."""
+    Rows against another GEMM are below."""
     same, others = {}, []
     for entry in record["rows"]:
         row = entry.get("row")
@@ -59,7 +59,7 @@ def suite_table(record):
             text.append("" if row is None else f"{row['ratio']:.2f}{best(row)} ({row['gflops'] / 1e3:.0f} T)")
         lines.append(f"| {types} | {shape} | " + " | ".join(text) + " |")
     if others:
-        lines += ["", "| product | us | ratio | beside |", "|---|---|---|---|"]
+        lines += ["", "| GEMM | us | ratio | against |", "|---|---|---|---|"]
         lines += [f"| {asked.split(' >=')[0]} | {us} | {ratio} | {beside} |" for asked, us, ratio, beside in others]
     return "\n".join(lines)
 
@@ -80,7 +80,7 @@ def ladder_table(rows):
                 ratio = "-" if row["ratio"] is None else f"{row['ratio']:.3f}"
                 cells += f" {row['us']:.1f} | {row['gflops'] / 1e3:.3g} | {ratio} |"
         lines.append(f"| {name} | {adds} |{cells}")
-    beside = sorted({f"{r['dtype']} stands beside {r['beside']} of cuBLAS" for r in rows if r["beside"]})
+    beside = sorted({f"{r['dtype']} is against {r['beside']} of cuBLAS" for r in rows if r["beside"]})
     return "\n".join(lines + ([""] + [f"{'; '.join(beside)}."] if beside else []))
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Triton beside cuBLAS for square products of f16, as a row of comparison for the tables here.
+"""Triton against cuBLAS for square GEMMs of f16, as a row of comparison for the tables here.
 
     python3 benches/triton_gemm.py [SIZE ..] [--layout NN|NT]
 

@@ -159,7 +159,7 @@ impl Array {
     }
 }
 
-/// So many copies of a value; an error, the machine's fault, where the host has no memory for them.
+/// So many copies of a value; an error, the host's fault, where the host has no memory for them.
 pub(crate) fn filled<T: Clone>(value: T, count: usize) -> Result<Vec<T>> {
     let mut out = room_for(count)?;
     out.resize(count, value);

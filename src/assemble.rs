@@ -100,7 +100,7 @@ impl Ptxas {
         all.sort_by_key(Ptxas::number);
         let versions: Vec<String> = all.iter().map(|p| p.version.clone()).collect();
         all.into_iter().rev().find(|p| p.knows(chip)).ok_or_else(|| {
-            let message = format!("no ptxas at hand knows {chip}; there is {}", versions.join(" and "));
+            let message = format!("no available ptxas supports {chip}; found {}", versions.join(" and "));
             Error::machine("ptxas.chip", message).help("sh .ci/tools.sh").help("or put a ptxas that knows it on PATH")
         })
     }
@@ -216,7 +216,7 @@ fn homes() -> Vec<PathBuf> {
 fn missing(tool: &str, explicit: Option<&Path>) -> Error {
     let code = format!("{tool}.missing");
     match explicit {
-        Some(path) => Error::machine(code, format!("{} is no {tool} that runs", path.display())),
+        Some(path) => Error::machine(code, format!("{} is not a working {tool}", path.display())),
         None => {
             let message = format!(
                 "{tool} is neither in .tools (of this folder, or beside the binary), in ~/.cache/warploom/tools, on PATH nor in \

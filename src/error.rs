@@ -16,7 +16,7 @@ pub enum Fault {
     Input,
     /// The program is legal, but the target chip (or this version of the compiler for it) cannot run it.
     Chip,
-    /// The machine at hand: no driver, one too old, no device, out of memory, a tool that is missing.
+    /// The host: no driver, one too old, no device, out of memory, a tool that is missing.
     Machine,
     /// warploom itself; please report it.
     Bug,
@@ -27,7 +27,7 @@ impl std::fmt::Display for Fault {
         f.write_str(match self {
             Fault::Input => "error in the input",
             Fault::Chip => "not possible on this chip",
-            Fault::Machine => "this machine cannot",
+            Fault::Machine => "this host cannot",
             Fault::Bug => "a fault of warploom itself",
         })
     }

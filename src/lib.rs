@@ -116,7 +116,7 @@ pub fn simulate(kernels: &Kernels, arrays: &mut [Array]) -> Result<()> {
 pub fn compile_gemm(schedule: &Schedule) -> Result<Kernels> {
     match gemm::describe(&schedule.program) {
         Some(_) => compile(schedule),
-        None => Err(Error::input("gemm.program", format!("program {} is no matrix product", schedule.program.name))
+        None => Err(Error::input("gemm.program", format!("program {} is not a matrix product", schedule.program.name))
             .help("`compile` takes every program")),
     }
 }

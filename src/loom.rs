@@ -158,8 +158,7 @@ impl Schedule {
     /// `loom.resize` where no builder makes the program; `te.size` where it has another number of sizes; what the builder refuses.
     pub fn resized(&self, sizes: &[i64]) -> Result<Schedule> {
         let Some(known) = Known::of(&self.program) else {
-            let message =
-                format!("program {} is none of te's ready-made ones: its size stands in its text", self.program.name);
+            let message = format!("program {} is not one of te's builders: its text fixes its size", self.program.name);
             return Err(Error::input("loom.resize", message));
         };
         Ok(Schedule { program: known.resized(sizes)?.build()?, ..self.clone() })
@@ -197,11 +196,11 @@ fn target_statement(text: &str) -> Result<(Range<usize>, Range<usize>)> {
     let mut found =
         statements(text).into_iter().filter(|s| words(text, s).first().is_some_and(|w| &text[w.clone()] == "target"));
     let Some(statement) = found.next() else {
-        return Err(Error::input("loom.target", "no line says for which chip")
+        return Err(Error::input("loom.target", "no line names the target")
             .help("a line `target sm_90a` between the program and the steps"));
     };
     if let Some(second) = found.next() {
-        return Err(Error::input("loom.target", "two lines say for which chip")
+        return Err(Error::input("loom.target", "two lines name the target")
             .text(text)
             .label(statement, "here first")
             .label(second, "and here again"));
@@ -283,9 +282,9 @@ mod tests {
 
     #[test]
     fn the_target_is_named_once_and_known() {
-        let none = "error in the input [loom.target]: no line says for which chip".to_string();
+        let none = "error in the input [loom.target]: no line names the target".to_string();
         assert_eq!(refusal("vec_add 8\n"), (none, vec![]));
-        let twice = "error in the input [loom.target]: two lines say for which chip".to_string();
+        let twice = "error in the input [loom.target]: two lines name the target".to_string();
         assert_eq!(
             refusal("vec_add 8\ntarget sm_80\ntarget sm_90"),
             (twice, vec!["target sm_80".into(), "target sm_90".into()])

@@ -82,7 +82,7 @@ fn candidates(product: &Product, target: &Target) -> Result<Vec<(&'static Row, b
 fn lacking(rows: &[(&'static Row, bool)], target: &Target) -> String {
     let missing = |r: &'static Row| FEATURES.iter().filter(move |f| r.needs.contains(f.flag) && !target.has(f.flag));
     match rows.iter().flat_map(|(r, _)| missing(r)).min_by_key(|f| f.sm) {
-        Some(f) => format!("{} does not have {}, which sm_{} brought", target.name, f.name, f.sm),
+        Some(f) => format!("{} does not have {}, which sm_{} introduced", target.name, f.name, f.sm),
         None => {
             let names: Vec<&str> = rows.iter().map(|(r, _)| r.name.as_str()).collect();
             format!("{} has {} in name only, as a sequence of other instructions", target.name, names.join(" and "))

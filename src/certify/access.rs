@@ -139,7 +139,7 @@ impl<'k> Counter<'k> {
         Measured { method, requests, lanes: 0, cost: Cost::Engine { bytes }, range: None, worst: None }
     }
 
-    /// The certificate of an access.
+    /// The cost of an access.
     pub fn certify(&self, site: &Site<'_>) -> AccessCertificate {
         let func = &self.kernel.func;
         let measured = self.measure(site);

@@ -38,7 +38,7 @@ fn lines_of(counter: &Counter<'_>, copy: &BulkCopy) -> Option<Advice> {
     Some(match apart {
         Some(stride) => Advice {
             because: format!(
-                "rows of {} are {stride} bytes apart, no multiple of {LINE}: a row of a box begins between two lines",
+                "rows of {} are {stride} bytes apart, not a multiple of {LINE}: rows of a TMA box straddle L2 lines",
                 buffer.name
             ),
             step: None,
@@ -49,7 +49,7 @@ fn lines_of(counter: &Counter<'_>, copy: &BulkCopy) -> Option<Advice> {
             )),
         },
         None => Advice {
-            because: format!("boxes do not all begin at multiples of {LINE} bytes"),
+            because: format!("some TMA boxes do not begin at a multiple of {LINE} bytes"),
             step: None,
             then: Some(format!(
                 "try: tiles that are a multiple of {} elements along the rows of {}",
@@ -68,7 +68,7 @@ pub fn of_kernel(kernel: &KernelCertificate, counter: &Counter<'_>, device: Devi
     }
     let each = f64::from(device.l2_bytes.unwrap_or(0)) / f64::from(device.multiprocessors.max(1));
     let because = format!(
-        "products ask the L2 cache for {:.0} bytes a clock of each multiprocessor, which gets {each:.0}",
+        "the MMAs need {:.0} bytes from L2 a cycle and multiprocessor, and L2 delivers {each:.0}",
         each * l2 / products
     );
     let alone = |a: &Site<'_>| match a.by {
@@ -132,7 +132,7 @@ impl Pattern<'_> {
         Advice {
             because,
             step: Some(format!("storage_align {buffer} {dim} {row} {pad}")),
-            then: Some(format!("rows of {row} elements lie {} apart, and this access is {effect}", row + pad)),
+            then: Some(format!("rows of {row} elements are {} apart, and this access is {effect}", row + pad)),
         }
     }
 
@@ -154,7 +154,10 @@ impl Pattern<'_> {
         else {
             let then = (map.swizzle > 0).then(|| {
                 let width = map.swizzle;
-                format!("rows of {width} bytes are swizzled by 16 bytes at a time: lanes that go down a column read more of each row at once, or meet")
+                format!(
+                    "rows of {width} bytes are swizzled in chunks of 16 bytes: lanes along a column conflict \
+                         unless each reads a whole chunk"
+                )
             });
             return Advice { because, step: None, then };
         };
@@ -195,7 +198,7 @@ impl Pattern<'_> {
         fits.then(|| Advice {
             because: self.steps(),
             step: Some(format!("vectorize {}", self.counter.kernel.func.var_name(innermost.var))),
-            then: Some("a thread moves its neighbours at once".to_string()),
+            then: Some("a thread moves adjacent elements in one access".to_string()),
         })
     }
 
@@ -265,7 +268,7 @@ impl Pattern<'_> {
         let (atom, _) = self.sum.terms.iter().find(|(_, f)| f.abs() == 1)?;
         let x = self.counter.kernel.launch.iter().find(|l| l.axis == Axis::ThreadX)?.var;
         (!atom.mentions(x)).then(|| {
-            format!("try: bind to threadIdx.x the loop that walks neighbours, which {} does now", self.words(atom))
+            format!("try: bind to threadIdx.x the loop over adjacent elements, which is now in {}", self.words(atom))
         })
     }
 }

@@ -64,7 +64,7 @@ pub enum Method {
 /// There is too much, or too large.
 const TOO_MUCH: &str = "there are too many cases, or its indices overflow";
 /// The rounds of a walk.
-const BY_ROUND: &str = "it depends on how many blocks share the walk";
+const BY_ROUND: &str = "it depends on how many blocks share the tiles of the persistent loop";
 /// One lane of a warp.
 const BY_ELECTION: &str = "it depends on which lane is elected";
 

@@ -13,7 +13,7 @@ use crate::ir::{BinOp, Call, Expr, Func, Scope};
 use crate::lower::LoweredKernel;
 use crate::target::{Device, Target};
 
-/// Certifies a kernel whose head is printed at that line.
+/// Counts what a kernel costs whose head is printed at that line.
 pub fn certify(kernel: &LoweredKernel, first_line: usize, target: &Target, device: Device) -> KernelCertificate {
     let counter = Counter::new(kernel, first_line);
     let sites = &counter.sites;

@@ -8,7 +8,7 @@
 //! ptxas may merge neighbours into one wider access, load an equal value once, and take a load out of a loop. What is left
 //! after LLVM is counted in the PTX ([`Certificate::compiled`]).
 //!
-//! [`observe`] counts the same on the CPU machine, where a program runs; tests hold one against the other.
+//! [`observe`] counts the same on the simulator, where a program runs; tests hold one against the other.
 
 mod access;
 mod advice;
@@ -46,20 +46,21 @@ use crate::kernel::Kernels;
 use crate::lower::{self, Lowered};
 use crate::target::Target;
 
-/// What every certificate rests on.
+/// What every cost report assumes.
 const ASSUMES: [&str; 5] = [
-    "counts are of the lowered program's accesses; the compiler may merge neighbours, load equal values once, and take \
-     loads out of loops",
+    "counts are of the lowered program's accesses; the compiler may merge adjacent accesses, load equal values once, \
+     and hoist loads out of loops",
     "buffers in device memory begin at multiples of 256 bytes, as allocations do",
     "registers are estimated from what the lowered program keeps in them, unless ptxas was asked; issue slots of the \
-     lowered program leave out address arithmetic, loop control and synchronisation",
-    "of a persistent kernel each tile has a block: fewer blocks run what stands around the walk less often",
-    "the copy engine fetches each row of a box by itself; a wait for an mbarrier counts once, however often it looks; where an \
-     engine is busy at least so many clocks, all multiprocessors share the work evenly",
+     lowered program exclude address arithmetic, loop control and synchronisation",
+    "a persistent kernel is counted with one block for each tile: its real grid has fewer blocks and runs the code \
+     outside the persistent loop less often",
+    "TMA fetches each row of a box separately; an mbarrier wait counts once, however often it polls; the minimum \
+     cycles of an engine assume that all multiprocessors share the work evenly",
 ];
 
-/// Certifies a lowered program. Nothing is run, and no program makes it fail: what cannot be counted is named in
-/// [`KernelCertificate::uncounted`], with the reason, and no sum holds it.
+/// Counts what a lowered program costs. Nothing is run, and no program makes it fail: what cannot be counted is named in
+/// [`KernelCertificate::uncounted`], with the reason, and no total includes it.
 pub fn certify(lowered: &Lowered, target: &Target) -> Certificate {
     let device = target.device();
     let mut line = 1;

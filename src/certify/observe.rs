@@ -1,4 +1,4 @@
-//! The same counts by running: the CPU machine tells of every request, and each is judged by the same rules.
+//! The same counts by running: the simulator tells of every request, and each is judged by the same rules.
 
 use super::access::Runs;
 use super::boxes::Rows;

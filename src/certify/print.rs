@@ -1,11 +1,11 @@
-//! A certificate as text: figures of each kernel, then the lowered program with what every access costs below its line.
+//! A cost report as text: figures of each kernel, then the lowered program with what every access costs below its line.
 
 use super::report::{AccessCertificate, Advice, Bounds, Certificate, Compiled, Cost, Counted, KernelCertificate};
 use super::traffic::Traffic;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The certificate of a program; `lowered` is the program as [`crate::lower::print`] prints it.
+/// The cost report of a program; `lowered` is the program as [`crate::lower::print`] prints it.
 pub fn print(certificate: &Certificate, lowered: &str) -> String {
     let mut out = format!("{} for {}\n", certificate.program, certificate.target);
     for kernel in &certificate.kernels {
@@ -88,7 +88,7 @@ fn engines(row: &mut impl FnMut(&str, String), k: &KernelCertificate) {
             row(name, format!("{n} boxes of {bytes} bytes, {sectors} sectors in {lines} lines of 128{beside}"));
         }
     };
-    let landed = format!("; {} bytes land in shared memory", grouped(t.bulk_landed_bytes));
+    let landed = format!("; {} bytes arrive in shared memory", grouped(t.bulk_landed_bytes));
     boxes("bulk loads", [t.bulk_loads, t.bulk_load_bytes, t.bulk_load_sectors, t.bulk_load_lines], landed);
     let store = [t.bulk_stores, t.bulk_store_bytes, t.bulk_store_sectors, t.bulk_store_lines];
     boxes("bulk stores", store, String::new());
@@ -98,7 +98,7 @@ fn engines(row: &mut impl FnMut(&str, String), k: &KernelCertificate) {
     if t.tensor_instructions > 0 {
         let read = match t.descriptor_bytes {
             0 => String::new(),
-            n => format!(", which read {} bytes of shared memory behind descriptors", grouped(n)),
+            n => format!(", which read {} bytes of shared memory through descriptors", grouped(n)),
         };
         row("tensor cores", format!("{} instructions of warps{read}", grouped(t.tensor_instructions)));
     }
@@ -123,19 +123,19 @@ fn engines(row: &mut impl FnMut(&str, String), k: &KernelCertificate) {
     if let Some(products) = least.products.filter(|p| *p > 0.0) {
         let clocks = |n: f64| grouped(n.ceil() as u64);
         let l2 = least.l2.map_or(String::new(), |n| format!(", L2 {}", clocks(n)));
-        let words = format!("products {}{l2}, shared memory {}", clocks(products), clocks(least.shared));
-        row("at least", format!("{words} clocks of a multiprocessor"));
+        let words = format!("tensor cores {}{l2}, shared memory {}", clocks(products), clocks(least.shared));
+        row("at least", format!("{words} cycles of a multiprocessor"));
     }
     for a in &k.advice {
         advice(a).into_iter().for_each(|line| row("", line));
     }
     let rough = k.statements.iter().filter(|s| !s.exact && s.why.is_none()).count();
     if rough > 0 {
-        let how = "as if conditions on data held in every lane, or by first, middle and last values";
+        let how = "as if conditions on data were true in every lane, or by first, middle and last values";
         row("estimates", format!("{rough} of {} statements count {how}", k.statements.len()));
     }
     for left_out in &k.uncounted {
-        row("not counted", format!("{left_out}; no sum holds it"));
+        row("not counted", format!("{left_out}; no total includes it"));
     }
 }
 
@@ -167,7 +167,7 @@ fn traffic(row: &mut impl FnMut(&str, String), k: &KernelCertificate) {
             row(
                 "PTX",
                 format!(
-                    "followed in {} of {} blocks, which stand for the others",
+                    "followed in {} of {} blocks, which represent the others",
                     grouped(c.blocks_followed),
                     grouped(c.blocks)
                 ),
@@ -240,7 +240,7 @@ fn sentence(a: &AccessCertificate) -> String {
         return format!("{} B, never runs", a.width);
     }
     let how = match a.method {
-        Counted::EveryLane => ", if the data choose it in every lane",
+        Counted::EveryLane => ", if the data select it in every lane",
         Counted::Sampled => ", by first, middle and last values alone",
         Counted::Exact | Counted::Not => "",
     };
@@ -309,8 +309,8 @@ fn bounds(bounds: &Bounds) -> String {
         Bounds::Counted { range: (low, high), elements } => {
             format!("in bounds in every lane counted ({low}..={high} of {elements})")
         }
-        Bounds::Clipped => "what is outside of the array is left out".to_string(),
-        Bounds::NotJudged => "its end is not judged".to_string(),
+        Bounds::Clipped => "elements outside the array are skipped".to_string(),
+        Bounds::NotJudged => "the end of the tile is not checked".to_string(),
         Bounds::Open { range: Some((low, high)), elements } => {
             format!("not shown to be in bounds ({low}..={high} of {elements})")
         }

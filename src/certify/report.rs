@@ -1,4 +1,4 @@
-//! What a certificate says: plain data, written as JSON by serde.
+//! A cost report: plain data, written as JSON by serde.
 
 use super::ceilings::AtLeast;
 use super::roles::{MbarrierCertificate, RoleCertificate, StatementCertificate};
@@ -302,7 +302,7 @@ pub enum Bounds {
     },
     /// The copy engine leaves out what is outside of the array.
     Clipped,
-    /// Where a tile behind a descriptor ends is not judged here; the machine finds one that leaves shared memory.
+    /// Where a tile behind a descriptor ends is not judged here; the simulator finds one that leaves shared memory.
     NotJudged,
     /// Some lane may leave the buffer.
     Open {

@@ -19,7 +19,7 @@ const OF_THE_RUN: [&str; 10] =
 /// An error of a run on the simulator, or of the check of its result, with the fault where it belongs.
 pub fn blame(schedule: &Schedule, seed: u64, error: Error) -> Error {
     let (who, what) = error.code().split_once('.').unwrap_or_default();
-    let ran = ["machine", "ptx"].contains(&who) && !OF_THE_RUN.contains(&what) || error.code() == "reference.bound";
+    let ran = ["sim", "ptx"].contains(&who) && !OF_THE_RUN.contains(&what) || error.code() == "reference.bound";
     let operations = crate::te::operations(&schedule.program);
     if !ran || operations > data::CPU_OPERATIONS {
         return error;
@@ -28,17 +28,19 @@ pub fn blame(schedule: &Schedule, seed: u64, error: Error) -> Error {
         return error.blamed(Fault::Input).within("the naive program fails, too");
     }
     if operations > TRACED_OPERATIONS {
-        return error.blamed(Fault::Bug).within("the naive program runs right: a step or lowering is at fault");
+        return error.blamed(Fault::Bug).within("the naive program is correct: a step or the lowering is at fault");
     }
     let mut faulty = None;
     let _ = schedule.trace(&mut |n, step, func| {
         if faulty.is_none() && runs(func, schedule, seed).is_err() {
-            faulty =
-                Some(format!("the naive program runs right; step {n}, `{step}`, is the first after which it does not"));
+            faulty = Some(format!(
+                "the naive program is correct; step {n}, `{step}`, is the first after which the program is not"
+            ));
         }
     });
     let who = faulty.unwrap_or_else(|| {
-        "the naive program runs right, and so does the program after each step: lowering or code generation is at fault"
+        "the naive program is correct, and so is the program after each step: the lowering or code generation is at \
+         fault"
             .to_string()
     });
     error.blamed(Fault::Bug).within(who)
@@ -63,15 +65,15 @@ mod tests {
     #[test]
     fn who_is_at_fault_depends_on_the_naive_program() {
         let right = "vec_add 64\ntarget sm_80\nsplit i ? 32 -> a b; bind a blockIdx.x; bind b threadIdx.x";
-        let error = blamed(right, "machine.unwritten");
+        let error = blamed(right, "sim.unwritten");
         assert_eq!(error.fault(), Fault::Bug);
-        assert!(error.to_string().contains("the program after each step: lowering or code generation is at fault"));
+        assert!(error.to_string().contains("the program after each step: the lowering or code generation is at fault"));
         // What a run costs, or was given, says nothing of the steps.
-        assert_eq!(blamed(right, "machine.limit"), Error::input("machine.limit", "element 3 is not written"));
+        assert_eq!(blamed(right, "sim.limit"), Error::input("sim.limit", "element 3 is not written"));
         assert_eq!(blamed(right, "lower.role").fault(), Fault::Input);
         let wrong =
             "program halves\ninput A s32[4]\nB: output B[i 4] s32 = A[i] / (A[i] - A[i])\ntarget sm_80\nunroll i";
-        let error = blamed(wrong, "machine.zero");
+        let error = blamed(wrong, "sim.zero");
         assert_eq!((error.fault(), error.context()), (Fault::Input, &["the naive program fails, too".to_string()][..]));
     }
 }

@@ -1,4 +1,4 @@
-//! `warploom bench` without a GPU: schedules timed on the CPU machine.
+//! `warploom bench` without a GPU: schedules timed on the simulator.
 
 use super::run::on_machine;
 use super::subject::{BenchArgs, Subject};
@@ -6,13 +6,13 @@ use super::{data, input, show};
 use crate::error::{Error, Result};
 use std::process::ExitCode;
 
-/// The CPU machine's own speed: it says nothing of a GPU's.
+/// The simulator's own speed: it says nothing of a GPU's.
 pub fn bench(args: &BenchArgs, subjects: &[Subject]) -> Result<ExitCode> {
     if args.plot.is_some() {
-        return Err(Error::machine("cli.plot", "GFLOP/s of the CPU machine are not worth a picture")
-            .help("--device 0 on a machine with a GPU"));
+        return Err(Error::machine("cli.plot", "the simulator's GFLOP/s say nothing about a GPU, so there is no plot")
+            .help("--device 0 on a host with a GPU"));
     }
-    // All together take a few seconds: what this machine does in minutes says no more.
+    // All together take a few seconds: what the simulator does in minutes says no more.
     let most = (data::CPU_OPERATIONS / subjects.len().max(1) as f64).max(data::WATCHED_OPERATIONS);
     let mut table = show::table(&["schedule", "program", "target", "time", "statements", "M/s"]);
     let bar = show::bar(subjects.len());
@@ -21,7 +21,7 @@ pub fn bench(args: &BenchArgs, subjects: &[Subject]) -> Result<ExitCode> {
         let (asked, schedule) = (input::title(schedule), data::reduced(schedule, most));
         let title = input::title(&schedule);
         if title != asked {
-            bar.suspend(|| show::note(format_args!("{name}: reduced for the CPU machine: {title} instead of {asked}")));
+            bar.suspend(|| show::note(format_args!("{name}: reduced for the simulator: {title} instead of {asked}")));
         }
         data::check_memory(&schedule)?;
         let mut arrays = data::arguments(&schedule.program, args.seed)?;

@@ -1,4 +1,4 @@
-//! Input for a program, the sizes that the CPU machine can do, and where a program runs.
+//! Input for a program, the sizes that the simulator can do, and where a program runs.
 
 use super::{memory, show};
 use crate::array::Array;
@@ -12,7 +12,7 @@ use crate::te::{self, Known};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Operations that the CPU machine does in a few seconds.
+/// Operations that the simulator does in a few seconds.
 pub const CPU_OPERATIONS: f64 = 2.0 * 512.0 * 512.0 * 512.0;
 
 /// Operations that a GPU does in a few seconds where a tool watches each access.
@@ -123,11 +123,11 @@ pub fn arguments(program: &Func, seed: u64) -> Result<Vec<Array>> {
     program.params.iter().enumerate().map(one).collect()
 }
 
-/// Bytes that the CPU machine and the check of its result hold for each element of an array, besides the element: of an input
+/// Bytes that the simulator and the check of its result hold for each element of an array, besides the element: of an input
 /// nothing, of an output or an array between two statements whether it has been written and by whom, later its reference.
 const BESIDE_ELEMENT: f64 = 18.0;
 
-/// Bytes of memory that a run on the CPU machine takes: all arrays of the program and of its schedule with what is kept of each
+/// Bytes of memory that a run on the simulator takes: all arrays of the program and of its schedule with what is kept of each
 /// element that is written.
 pub fn memory(schedule: &Schedule) -> f64 {
     let of = |func: &Func| -> f64 {
@@ -147,7 +147,7 @@ pub fn memory(schedule: &Schedule) -> f64 {
 /// Bytes that a run takes besides: the program, LLVM, kept rows of references.
 const FIXED: f64 = (512 << 20) as f64;
 
-/// That a run on the CPU machine has the memory that it takes.
+/// That a run on the simulator has the memory that it takes.
 pub fn check_memory(schedule: &Schedule) -> Result<()> {
     let (needed, there) = (memory(schedule), memory::available());
     if needed <= there {
@@ -155,7 +155,7 @@ pub fn check_memory(schedule: &Schedule) -> Result<()> {
     }
     let gib = |bytes: f64| bytes / f64::from(1 << 30);
     let message = format!(
-        "the CPU machine needs {:.1} GiB of memory for this program; it may take {:.1} GiB here",
+        "the simulator needs {:.1} GiB of memory for this program; it may take {:.1} GiB here",
         gib(needed),
         gib(there)
     );
@@ -193,13 +193,13 @@ fn reduced_to(schedule: &Schedule, operations: f64, bytes: f64) -> Schedule {
     best
 }
 
-/// What to say before a program that is more than the CPU machine does in a few seconds, and that nothing reduces.
+/// What to say before a program that is more than the simulator does in a few seconds, and that nothing reduces.
 pub fn patience_for(program: &Func, was_asked: bool) -> Option<String> {
     let operations = te::operations(program);
     let why = if was_asked { "the size that was asked for" } else { "the sizes are part of its text" };
     (operations > 2.0 * CPU_OPERATIONS).then(|| {
         format!(
-            "{operations:.1e} operations, {:.0} times what the CPU machine does in a few seconds ({why})",
+            "{operations:.1e} operations, {:.0} times what the simulator does in a few seconds ({why})",
             operations / CPU_OPERATIONS
         )
     })
@@ -240,7 +240,7 @@ pub const PATIENCE_S: u64 = 120;
 
 /// Where to run.
 pub enum Place {
-    /// On the CPU machine.
+    /// On the simulator.
     Cpu,
     /// On a GPU.
     #[cfg(feature = "cuda")]
@@ -261,14 +261,13 @@ impl Place {
 /// The chip to compile for that a device is: its own, or of a newer one the newest whose PTX it can run, with a word of that.
 #[cfg(feature = "cuda")]
 pub fn chip(info: &crate::runtime::DeviceInfo) -> Result<Target> {
-    let none =
-        || Error::chip("cli.device", format!("{} (sm_{}) is none of the chips to compile for", info.name, info.sm()));
+    let none = || Error::chip("cli.device", format!("{} (sm_{}) has no target", info.name, info.sm()));
     let target = Target::for_device(info.sm()).ok_or_else(none)?;
     if Target::ALL.iter().all(|t| t.sm < info.sm()) {
         static ONCE: std::sync::Once = std::sync::Once::new();
         ONCE.call_once(|| {
             show::note(format_args!(
-                "{} (sm_{}) is newer than every chip that there are rows for: compiled for {target}, the newest whose PTX it runs",
+                "{} (sm_{}) is newer than every target: compiled for {target}, the newest target whose PTX it runs",
                 info.name,
                 info.sm()
             ));
@@ -289,7 +288,7 @@ pub fn own_chip() -> Option<Target> {
     None
 }
 
-/// Opens what `--device` names: `cpu`, a device's number, or nothing: the first GPU, else the CPU machine with a word of why.
+/// Opens what `--device` names: `sim` or `cpu`, a device's number, or nothing: the first GPU, else the simulator with a word of why.
 pub fn place(device: Option<&str>) -> Result<Place> {
     place_for(device, PATIENCE_S)
 }
@@ -297,15 +296,16 @@ pub fn place(device: Option<&str>) -> Result<Place> {
 /// As [`place`]; a GPU that keeps a wait longer than so many seconds is given up.
 pub fn place_for(device: Option<&str>, patience: u64) -> Result<Place> {
     match device {
-        Some("cpu") => Ok(Place::Cpu),
+        Some("cpu" | "sim") => Ok(Place::Cpu),
         Some(n) => {
             let ordinal = n.parse::<u32>().map_err(|_| {
-                Error::input("cli.device", format!("`{n}` is not a device")).help("cpu, or a number such as 0")
+                Error::input("cli.device", format!("`{n}` is not a device"))
+                    .help("sim, cpu (the same), or a number such as 0")
             })?;
             open(ordinal, patience)
         }
         None => open(0, patience).or_else(|why| {
-            show::note(format_args!("no GPU is used ({}): this runs on the CPU machine", why.message()));
+            show::note(format_args!("no GPU is used ({}): this runs on the simulator", why.message()));
             Ok(Place::Cpu)
         }),
     }

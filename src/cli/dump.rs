@@ -17,7 +17,7 @@ use std::process::ExitCode;
 pub struct DumpArgs {
     #[command(flatten)]
     pub what: What,
-    /// The stages to print, in their order.
+    /// The dumps to print, in their order.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "schedule,ir,ptx")]
     emit: Vec<Emit>,
     /// With `lowered`: the program after each pass, or after the named one.
@@ -84,7 +84,7 @@ fn check_passes(passes: Option<&str>, stages: &[Emit]) -> Result<()> {
         return Err(Error::input("cli.pass", format!("there is no pass `{wanted}`")).help(names.join(", ")));
     }
     if !stages.contains(&Emit::Lowered) {
-        let message = "--passes shows passes of lowering, and `lowered` is none of the stages to print";
+        let message = "--passes shows passes of lowering, and `lowered` is not among the dumps to print";
         return Err(Error::input("cli.pass", message).help("--emit lowered"));
     }
     Ok(())

@@ -66,7 +66,7 @@ pub fn once(
     Ok(show::verdict(worst))
 }
 
-/// Measures schedules beside cuBLAS.
+/// Measures schedules against cuBLAS.
 pub fn bench(args: &BenchArgs, subjects: &[Subject], device: &Device) -> Result<ExitCode> {
     let bench = Bench::new(device, Plan::default(), None)?;
     let mut each = |_, row: &Row| if args.json { json(&record(row, args.seed, device)?) } else { Ok(()) };

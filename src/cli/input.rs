@@ -21,13 +21,13 @@ pub struct What {
     /// A matrix product, such as 1024x512x2048, or a batch of them, such as 64x512x512x512, with recommended steps.
     #[arg(long, value_name = "[Bx]MxNxK", value_parser = sizes)]
     gemm: Option<Sizes>,
-    /// Types of --gemm: of the inputs (f16 means f16>f32>f16), or inputs>sums>result, or A*B>sums>result.
+    /// Types of --gemm: of the inputs (f16 means f16>f32>f16), or inputs>accumulators>result, or A*B>accumulators>result.
     #[arg(long, value_name = "T", default_value = "f32", requires = "gemm", conflicts_with = "file")]
     dtype: String,
-    /// How A and B of --gemm lie.
+    /// Layout of A and B of --gemm: N as it is, T transposed.
     #[arg(long, value_name = "NN|NT|TN|TT", default_value = "NN", requires = "gemm", conflicts_with = "file")]
     layout: String,
-    /// A kind of code for --gemm instead of the recommended steps: naive, simt, wmma, mma or wgmma.
+    /// The recipe for --gemm instead of the recommended steps: naive, simt, wmma, mma or wgmma.
     #[arg(long, value_name = "KIND", requires = "gemm", conflicts_with = "file", value_parser = kind)]
     kind: Option<Kind>,
     /// Compile for this chip instead of the file's. Without it, --gemm is for the GPU's own chip; without a GPU for sm_90a where
@@ -37,7 +37,7 @@ pub struct What {
     /// The same program and steps at another size: N, MxNxK or BxMxNxK.
     #[arg(long, value_name = "SIZE", value_parser = sizes, conflicts_with = "gemm")]
     size: Option<Sizes>,
-    /// Try claims about legality that are not decided at some points instead of refusing the schedule; it is then shown as tested.
+    /// Test legality claims that are not decided at some points instead of refusing the schedule; it is then shown as tested.
     #[arg(long)]
     allow_tested: bool,
 }
@@ -142,10 +142,10 @@ pub fn product(sizes: &[i64], types: &str, layout: &str) -> Result<Gemm> {
     let factors = parts[0].split('*').map(dtype).collect::<Result<Vec<DType>>>()?;
     let rest = parts[1..].iter().map(|t| dtype(t)).collect::<Result<Vec<DType>>>()?;
     let wrong = || {
-        Error::input("cli.dtype", format!("`{types}` names no types of a product"))
+        Error::input("cli.dtype", format!("`{types}` names no types of a GEMM"))
             .help("f16")
-            .help("f16>f32>f16 for inputs, sums and result")
-            .help("u8*s8>s32 for A, B and sums")
+            .help("f16>f32>f16 for inputs, accumulators and result")
+            .help("u8*s8>s32 for A, B and accumulators")
     };
     let (a, b) = match factors[..] {
         [a] => (a, a),
@@ -188,7 +188,7 @@ pub fn text(file: &Path) -> Result<String> {
     if bytes.len() > LONGEST_TEXT {
         return Err(Error::input("cli.file", format!("{} is longer than {LONGEST_TEXT} bytes", file.display())));
     }
-    String::from_utf8(bytes).map_err(|_| cannot(&"it is no text (UTF-8)"))
+    String::from_utf8(bytes).map_err(|_| cannot(&"it is not UTF-8 text"))
 }
 
 /// A title for a schedule: its program with the sizes.

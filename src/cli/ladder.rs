@@ -50,13 +50,13 @@ macro_rules! rung {
 /// From the ground up, for products of f32 in layout NN.
 const IDEAS: [Rung; 9] = [
     rung!("naive", "gpu_naive", "a thread a block, an element a thread"),
-    rung!("coalesced", "ladder_coalesced", "blocks of 16 x 32 threads that read neighbours"),
+    rung!("coalesced", "ladder_coalesced", "blocks of 16 x 32 threads, coalesced loads"),
     rung!("shared", "ladder_shared", "tiles in shared memory, read by 32 threads each"),
     rung!("registers", "ladder_registers", "8 x 8 elements of C a thread, in registers"),
     rung!("vectors", "ladder_vectors", "16 bytes at a time to and from device memory"),
-    rung!("warps", "ladder_warps", "warp tiles, A turned, no bank conflicts"),
-    rung!("pipelined", "ladder_pipelined", "the next tile on its way while one is multiplied"),
-    rung!("cp.async", "gemm_cp_async", "copies straight into shared memory, a ring of three tiles"),
+    rung!("warps", "ladder_warps", "warp tiles, A transposed, no bank conflicts"),
+    rung!("pipelined", "ladder_pipelined", "the next tile is prefetched during the FMAs of this one"),
+    rung!("cp.async", "gemm_cp_async", "asynchronous copies into shared memory, a ring of three stages"),
     RECOMMENDED,
 ];
 
@@ -85,10 +85,14 @@ const BY_WGMMA: [Rung; 16] = [
 
 /// From the ground up, for all other products.
 const KINDS: [Rung; 5] = [
-    of(Kind::Naive, "naive", "an element a thread, every factor from device memory"),
+    of(Kind::Naive, "naive", "an element of C a thread, A and B from device memory"),
     of(Kind::Simt, "SIMT", "tiles in shared memory, a tile of C in the registers of a thread"),
-    of(Kind::Wmma, "wmma", "tensor cores, through fragments that the instruction alone knows"),
-    of(Kind::Mma, "mma.sync", "fragments in registers, loaded by ldmatrix ahead of their use; copies in flight"),
+    of(Kind::Wmma, "wmma", "tensor cores, through opaque wmma fragments"),
+    of(
+        Kind::Mma,
+        "mma.sync",
+        "fragments in registers, loaded by ldmatrix ahead of their use; asynchronous copies in flight",
+    ),
     RECOMMENDED,
 ];
 
@@ -134,7 +138,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     let place = data::place(args.device.as_deref())?;
     let mut sizes: Vec<Vec<i64>> = args.gemm.iter().chain(&args.sizes).map(|s| s.0.clone()).collect();
     if sizes.is_empty() {
-        // The CPU machine reduces both to the same.
+        // The simulator reduces both to the same.
         let count = if matches!(place, Place::Cpu) { 1 } else { SIZES.len() };
         sizes = SIZES[..count].iter().map(|s| s.to_vec()).collect();
     }
@@ -239,7 +243,7 @@ impl Climb {
         let number = self.numbers[subject];
         self.shares[number] = row.ratio;
         if let Some(other) = row.beside.as_ref().filter(|_| row.ratio.is_some()) {
-            self.beside = format!(", beside {other} of cuBLAS");
+            self.beside = format!(", against {other} of cuBLAS");
         }
         let Rung { name, adds, .. } = &self.rungs[number];
         let or_dash = |value: Option<f64>, digits: usize| value.map_or("-".into(), |v| format!("{v:.digits$}"));

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 /// Prints a row for each kind of kernel; one that the device cannot launch is said and left out.
 pub fn run(device: Option<&str>, as_json: bool) -> Result<ExitCode> {
     let Place::Gpu(device) = data::place(Some(device.unwrap_or("0")))? else {
-        return Err(Error::input("cli.launch", "the CPU machine has no launches to time").help("--device 0"));
+        return Err(Error::input("cli.launch", "the simulator has no launches to time").help("--device 0"));
     };
     let mut table = show::table(&["launch of a kernel with", "driver us", "warploom us", "in a graph us"]);
     for (name, launches) in Launches::all(&device, &|text| crate::compile(&Schedule::parse(text)?)) {
@@ -21,7 +21,7 @@ pub fn run(device: Option<&str>, as_json: bool) -> Result<ExitCode> {
                 let us = [row.driver_us, row.warploom_us, row.graph_us].map(|us| format!("{us:.3}"));
                 table.add_row([row.launch].into_iter().chain(us));
             }
-            Err(e) => show::note(format_args!("{name}: left out: {}", e.message())),
+            Err(e) => show::note(format_args!("{name}: skipped: {}", e.message())),
         }
     }
     if !as_json {

@@ -1,4 +1,4 @@
-//! How much memory a run on the CPU machine may take.
+//! How much memory a run on the simulator may take.
 
 use std::fs::read_to_string;
 

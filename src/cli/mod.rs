@@ -26,6 +26,7 @@ mod suite;
 mod sweep;
 
 use crate::error::{Error, Result};
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -38,8 +39,8 @@ struct Cli {
 }
 
 const EXIT_STATUS: &str = "Exit status: 0 done; 1 the input is wrong, or a result was; 2 the command line is wrong; \
-                           3 the chip cannot (`run` on the CPU \
-                           machine then checks the steps in sequence, and still ends so); 4 this machine cannot; \
+                           3 the chip cannot (`run` on the \
+                           simulator then checks the steps in sequence, and still ends so); 4 this host cannot; \
                            5 nothing found a fault that `run --mutate` planted (0: each was found); 70 a fault of warploom itself; \
                            74 the output cannot be written.";
 
@@ -47,15 +48,15 @@ const EXIT_STATUS: &str = "Exit status: 0 done; 1 the input is wrong, or a resul
 enum Command {
     /// Compile, run on random input, and check the result.
     Run(run::RunArgs),
-    /// Print stages of the compilation.
+    /// Print the program at each level of the compilation.
     Dump(dump::DumpArgs),
-    /// Measure schedules beside cuBLAS.
+    /// Measure schedules against cuBLAS.
     Bench(subject::BenchArgs),
     /// Measure tiling and reordering over 5 block tiles, 5 thread tiles and 3 loop patterns.
     Sweep(sweep::SweepArgs),
     /// Show each step of a schedule with the program after it.
     Explain(explain::ExplainArgs),
-    /// Say what of LLVM, driver, device and tools is there, and how to mend what is not.
+    /// Report which of LLVM, driver, device and tools are available, and how to install what is missing.
     Doctor(doctor::DoctorArgs),
     /// Print what makes a shell complete this command line: `warploom completions bash > FILE`.
     Completions {
@@ -74,6 +75,9 @@ pub fn main() -> ExitCode {
         Command::Dump(args) => (dump::run(&args), args.what.name()),
         Command::Bench(args) => (bench::run(&args), "bench".to_string()),
         Command::Sweep(args) => (sweep::run(&args), "sweep".to_string()),
+        Command::Explain(args) if args.certificates => {
+            Cli::command().error(ErrorKind::UnknownArgument, "`--certificates` is now `--cost`").exit()
+        }
         Command::Explain(args) => (explain::run(&args), args.name()),
         Command::Doctor(args) => (doctor::run(&args), "doctor".to_string()),
         Command::Completions { shell } => (completions(shell), String::new()),

@@ -44,8 +44,8 @@ fn chosen(lowered: &Lowered, words: &str) -> Result<Vec<(usize, Mutant)>> {
         return Ok(found);
     }
     let message = match number {
-        Some(_) => format!("{} has damages #1 to #{count}, not {words}", lowered.name),
-        None => format!("no damage of {} is described by `{words}`", lowered.name),
+        Some(_) => format!("{} has mutants #1 to #{count}, not {words}", lowered.name),
+        None => format!("no mutant of {} matches `{words}`", lowered.name),
     };
     let error =
         Error::input("cli.mutate", message).help(format!("--mutate {LIST} prints all {count} with their numbers"));
@@ -63,11 +63,11 @@ pub fn on_device(
 ) -> Result<ExitCode> {
     let found = chosen(&lowered(schedule)?, words)?;
     let count = found.len();
-    let (number, mutant) = found.into_iter().next().ok_or_else(|| Error::bug("cli.mutate", "no damage was chosen"))?;
+    let (number, mutant) = found.into_iter().next().ok_or_else(|| Error::bug("cli.mutate", "no mutant was chosen"))?;
     if count > 1 {
-        show::note(format_args!("{count} damages are described by `{words}`: a device launches the first of them"));
+        show::note(format_args!("{count} mutants match `{words}`: the device launches the first"));
     }
-    show::note(format_args!("damaged on purpose, #{number} {}", mutant.description()));
+    show::note(format_args!("mutant #{number} {}", mutant.description()));
     match launch(&mutant.lowered) {
         Ok(_) => {
             show::line("NOT FOUND: the device ran it, and its result is within its bound");
@@ -110,13 +110,13 @@ pub fn run(schedule: &Schedule, words: &str, seed: u64, name: &str, ptx: bool) -
     };
     let alone = planted.len() == 1;
     if !alone {
-        show::note(format_args!("{} damages are described by `{words}`", planted.len()));
+        show::note(format_args!("{} mutants match `{words}`", planted.len()));
     }
     let (mut survivors, all) = (0, planted.len());
     for (number, mutant) in planted {
         let title = format!("#{number} {}", mutant.description());
         if alone {
-            show::note(format_args!("damaged on purpose, {title}"));
+            show::note(format_args!("mutant {title}"));
         }
         match find(&mutant.lowered) {
             Some((who, error)) if alone => {
@@ -156,7 +156,7 @@ fn find(right: &Lowered, damaged: &Lowered, naive: &[(u64, Vec<Vec<u32>>)]) -> O
                 Err(error) => return Some(("the simulator", error)),
                 Ok(got) => {
                     if let Some(what) = difference(right, &got, wanted) {
-                        return Some(("its result", Error::bug("machine.result", what)));
+                        return Some(("its result", Error::bug("sim.result", what)));
                     }
                 }
             }

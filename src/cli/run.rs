@@ -21,8 +21,8 @@ use std::time::Instant;
 pub struct RunArgs {
     #[command(flatten)]
     pub what: What,
-    /// `cpu`, `ptx` (the emitted PTX is interpreted on the CPU), or a GPU's number. Without it: the first GPU, or the CPU machine
-    /// if there is none.
+    /// `sim` or `cpu` (the simulator), `ptx` (the simulator interprets the emitted PTX), or a GPU's number. Without it: the first
+    /// GPU, or the simulator if there is none.
     #[arg(long)]
     device: Option<String>,
     /// Seed of the random input.
@@ -40,15 +40,15 @@ pub struct RunArgs {
     /// On the simulator, at the size that is asked for, however long that takes.
     #[arg(long, conflicts_with = "small")]
     whole: bool,
-    /// On a GPU, launch once and check: no clock, no library beside.
+    /// On a GPU, launch once and check the result, without timing and without cuBLAS.
     #[arg(long)]
     once: bool,
-    /// Plant a fault in the lowered program, as a faulty pass could make it, and say what finds it: `list` prints all of them
+    /// Plant a fault in the lowered program, as a faulty pass could make it, and report what finds it: `list` prints all of them
     /// with their numbers, `#17` plants that one, and other words, such as `barrier removed`, each one whose description holds
     /// them. Ends with 0 if each is found and with 5 if not. A GPU launches the first one, once.
     #[arg(long, value_name = "list|#N|WORDS")]
     mutate: Option<String>,
-    /// Seconds after which a GPU that has not finished is given up.
+    /// Seconds to wait for the GPU before giving up.
     #[arg(long, default_value_t = data::PATIENCE_S, value_parser = clap::value_parser!(u64).range(1..=86400))]
     patience: u64,
     /// Validate the steps first: run a small instance of the schedule and compare the program before and after its steps, its
@@ -113,7 +113,7 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
         } else {
             "--whole runs it as it is, --size at another size"
         };
-        show::note(format_args!("reduced for the CPU machine: {title} instead of {asked} ({other})"));
+        show::note(format_args!("reduced for the simulator: {title} instead of {asked} ({other})"));
     }
     if let Some(patience) = data::patience_for(&schedule.program, whole) {
         show::note(patience);
@@ -149,7 +149,7 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     Ok(if how == How::Sequence { ExitCode::from(show::CHIP) } else { status })
 }
 
-/// How the CPU machine ran a program.
+/// How the simulator ran a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     /// Its kernels, with their threads and barriers.
@@ -163,9 +163,9 @@ pub enum How {
 impl Display for How {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            How::Threads => "on the CPU machine, thread by thread,",
-            How::Ptx => "as PTX on the CPU machine, thread by thread,",
-            How::Sequence => "on the CPU machine, in sequence,",
+            How::Threads => "on the simulator, thread by thread,",
+            How::Ptx => "as PTX on the simulator, thread by thread,",
+            How::Sequence => "on the simulator, in sequence,",
         })
     }
 }

@@ -130,8 +130,7 @@ fn underlined(error: &Error, name: &str, text: &str) -> Option<String> {
         report = report.with_note(context);
     }
     if is_clipped {
-        report = report
-            .with_note(format!("the line is longer than what is shown of it, which begins at its byte {}", cut + 1));
+        report = report.with_note(format!("only a part of the line is shown, from byte {} on", cut + 1));
     }
     for help in error.helps() {
         report = report.with_help(format!("try: {help}"));

@@ -15,7 +15,7 @@ pub struct BenchArgs {
     /// Schedules to measure.
     #[arg(required_unless_present_any = ["ladder", "examples", "gemm", "suite", "launch"])]
     pub files: Vec<PathBuf>,
-    /// Measure one product from one thread a block up to the recommended steps: f32 at 4096 and 1024x512x2048, or what
+    /// Measure one GEMM from one thread a block up to the recommended steps: f32 at 4096 and 1024x512x2048, or what
     /// --gemm, --dtype and --layout say.
     #[arg(long, conflicts_with_all = ["files", "examples"])]
     pub ladder: bool,
@@ -25,28 +25,28 @@ pub struct BenchArgs {
     /// Measure matrix products of these sizes by each kind of code: N, MxNxK or BxMxNxK (a batch), separated by commas.
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = input::sizes, conflicts_with_all = ["files", "examples"])]
     pub gemm: Vec<input::Sizes>,
-    /// Types of --gemm and --ladder, separated by commas: of the inputs (f16 means f16>f32>f16), or inputs>sums>result, or
-    /// A*B>sums>result.
+    /// Types of --gemm and --ladder, separated by commas: of the inputs (f16 means f16>f32>f16), or inputs>accumulators>result,
+    /// or A*B>accumulators>result.
     #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f32", conflicts_with_all = ["files", "examples", "suite", "launch"])]
     pub dtype: Vec<String>,
-    /// How A and B of --gemm and --ladder lie.
+    /// Layout of A and B of --gemm and --ladder: N as it is, T transposed.
     #[arg(long, value_name = "NN|NT|TN|TT", default_value = "NN", conflicts_with_all = ["files", "examples", "suite", "launch"])]
     pub layout: String,
-    /// The kinds of code for --gemm: naive, simt, wmma, mma, wgmma; all but the first that the chip has where none is named.
-    /// Those without a recipe for a product are said and left out.
+    /// The recipes for --gemm: naive, simt, wmma, mma, wgmma; all but the first that the chip has where none is named.
+    /// A kind without a recipe for a GEMM is reported and skipped.
     #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = input::kind, conflicts_with_all = ["files", "examples", "ladder", "suite", "launch"])]
     kinds: Vec<Kind>,
-    /// Compile for this chip instead of the files' or the GPU's own. Products without a GPU are for sm_90a where that has wgmma for
-    /// their types, else for sm_90.
+    /// Compile for this chip instead of the files' or the GPU's own. Without a GPU, a GEMM is compiled for sm_90a where that has
+    /// wgmma for its types, else for sm_90.
     #[arg(long, value_name = "sm_XX")]
     target: Option<String>,
-    /// Of each product of --gemm, measure the tiles that the recommended ones were chosen from, the recommended first.
+    /// For each GEMM of --gemm, measure the tiles from which the recommended ones are chosen, the recommended first.
     #[arg(long, requires = "gemm", conflicts_with_all = ["kinds", "files", "examples", "ladder", "suite", "launch"])]
     pub candidates: bool,
-    /// Measure the products of a list (`benches/tensor.suite` says how one is written) and print a table of record.
+    /// Measure the GEMMs of a list (`benches/tensor.suite` describes the format) and print a table of record.
     #[arg(long, value_name = "LIST", conflicts_with_all = ["files", "examples", "ladder", "gemm", "plot", "json"])]
     pub suite: Option<PathBuf>,
-    /// Measure what a launch costs the host: ours, beside the driver's call alone and as one of a graph.
+    /// Measure what a launch costs the host: by warploom, by the driver's call alone, and in a CUDA graph.
     #[arg(long, conflicts_with_all = ["files", "examples", "ladder", "gemm", "suite", "plot"])]
     pub launch: bool,
     /// Write the suite's record as NAME.json and NAME.md.
@@ -68,7 +68,7 @@ pub struct BenchArgs {
     /// One JSON object for each row instead of a table.
     #[arg(long)]
     pub json: bool,
-    /// `cpu`, or a GPU's number. Without it: the first GPU, or the CPU machine if there is none.
+    /// `sim` or `cpu` (the simulator), or a GPU's number. Without it: the first GPU, or the simulator if there is none.
     #[arg(long)]
     pub device: Option<String>,
     /// Seed of the random input.

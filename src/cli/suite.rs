@@ -79,7 +79,7 @@ impl List {
         self.entries.retain(holds);
         if self.entries.is_empty() {
             return Err(Error::input("cli.suite", format!("no line of the list holds `{}`", words.join(" ")))
-                .help("words as they stand there, such as --only \"f16 NT\""));
+                .help("words as the list has them, such as --only \"f16 NT\""));
         }
         Ok(self)
     }
@@ -92,7 +92,7 @@ impl Entry {
                 .help("TYPES LAYOUT SIZE [KIND] [beside TYPES LAYOUT] [>= RATIO], such as f16 NT 4096 >= 0.65")
         };
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [types, layout, size, rest @ ..] = &words[..] else { return Err(wrong("is no product")) };
+        let [types, layout, size, rest @ ..] = &words[..] else { return Err(wrong("is not a GEMM")) };
         let size = input::sizes(size).map_err(|e| wrong(&format!("has no size: {e}")))?.0;
         let gemm = input::product(&size, types, layout)?;
         let mut entry = Entry { line: words.join(" "), gemm, kind: None, beside: None, wanted: None, mean: 0 };
@@ -102,15 +102,15 @@ impl Entry {
                 (_, Some(kind)) => entry.kind = Some(kind),
                 ("beside", _) => {
                     let (Some(types), Some(layout)) = (rest.next(), rest.next()) else {
-                        return Err(wrong("does not say beside which types and layout"));
+                        return Err(wrong("needs types and a layout after `beside`"));
                     };
                     entry.beside = Some(*input::product(&size, types, layout)?.spec());
                 }
                 (">=", _) => {
                     let ratio = rest.next().and_then(|w| w.parse::<f64>().ok()).filter(|r| r.is_finite());
-                    entry.wanted = Some(ratio.ok_or_else(|| wrong("asks for a ratio that is no number"))?);
+                    entry.wanted = Some(ratio.ok_or_else(|| wrong("asks for a ratio that is not a number"))?);
                 }
-                (other, _) => return Err(wrong(&format!("has a word that nothing knows: `{other}`"))),
+                (other, _) => return Err(wrong(&format!("has an unknown word: `{other}`"))),
             }
         }
         Ok(entry)
@@ -140,9 +140,9 @@ pub fn run(args: &BenchArgs, list: &Path) -> Result<ExitCode> {
     }
 }
 
-/// Without a GPU: every schedule at a size that the CPU machine can do.
+/// Without a GPU: every schedule at a size that the simulator can do.
 fn on_cpu(args: &BenchArgs, entries: &[Entry]) -> Result<ExitCode> {
-    show::note("no times of record without a GPU: each product runs once, reduced, on the CPU machine");
+    show::note("no times without a GPU: each GEMM runs once, reduced, on the simulator");
     let target = args.target(None, &entries.iter().map(|e| e.gemm).collect::<Vec<_>>())?;
     let named = |e: &Entry| Ok(Subject { name: e.line.clone(), ..e.subject(&target)? });
     super::cpu::bench(args, &entries.iter().map(named).collect::<Result<Vec<_>>>()?)
@@ -246,8 +246,8 @@ fn markdown(done: &[Done<'_>], means: &[Mean], device: &Device) -> String {
     let info = device.info();
     let mut out = format!("{}, CUDA {}.{}\n\n", info.name, info.driver_version / 1000, info.driver_version % 1000 / 10);
     out.push_str(
-        "| product | by | us | GFLOP/s | library us | ratio | to its best | alone | noise | wanted | MHz | W | error | library |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "| GEMM | by | us | GFLOP/s | library us | ratio | to its best | alone | noise | wanted | MHz | W | error | \
+         library |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for (entry, measured) in done {
         match measured {

@@ -282,7 +282,7 @@ fn grouped(title: &str, header: &[&str], outcomes: &[Outcome], key: impl Fn(&Con
 }
 
 fn threads(outcomes: &[Outcome]) {
-    let mut table = show::table(&["thread tile", "threads", "average", "best", "sums a thread"]);
+    let mut table = show::table(&["thread tile", "threads", "average", "best", "elements of C a thread"]);
     for tile in THREAD_TILES {
         let of_tile = || outcomes.iter().filter(move |o| o.config.thread == tile);
         let least = of_tile().map(|o| o.config.threads()).min().unwrap_or(0);

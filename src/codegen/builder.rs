@@ -95,7 +95,7 @@ impl<'c, 'm> Builder<'c, 'm> {
 
     /// The block that is being written.
     pub fn here(&self) -> Result<BasicBlock<'c>> {
-        self.ir.get_insert_block().ok_or_else(|| bug("the builder stands nowhere"))
+        self.ir.get_insert_block().ok_or_else(|| bug("the builder has no position"))
     }
 
     /// i32.
@@ -165,7 +165,7 @@ impl<'c, 'm> Builder<'c, 'm> {
         match a {
             Value::FloatValue(v) => Ok(self.ir.build_float_neg(v, "").map_err(refused)?.into()),
             Value::VectorValue(v) => Ok(self.ir.build_float_neg(v, "").map_err(refused)?.into()),
-            _ => Err(bug("a float is negated that is none")),
+            _ => Err(bug("the operand of a float negation is not a float")),
         }
     }
 
@@ -188,7 +188,7 @@ impl<'c, 'm> Builder<'c, 'm> {
             (Value::VectorValue(a), Value::VectorValue(b)) => {
                 Ok(self.ir.build_int_compare(op, a, b, "").map_err(refused)?.into())
             }
-            _ => Err(bug("integers are compared that are none")),
+            _ => Err(bug("the operands of an integer comparison are not integers")),
         })
     }
 
@@ -202,7 +202,7 @@ impl<'c, 'm> Builder<'c, 'm> {
             (Value::VectorValue(a), Value::VectorValue(b)) => {
                 Ok(self.ir.build_float_compare(op, a, b, "").map_err(refused)?.into())
             }
-            _ => Err(bug("floats are compared that are none")),
+            _ => Err(bug("the operands of a float comparison are not floats")),
         }
     }
 

@@ -110,7 +110,7 @@ fn params(lowered: &Lowered, kernel: &LoweredKernel, workspace: &[Workspace]) ->
         let arg = lowered.params.iter().position(|p| p == name).map(Param::Arg);
         arg.or_else(|| workspace.iter().position(|w| &w.name == name).map(Param::Workspace))
     };
-    let missing = || Error::bug("codegen.params", format!("{} takes a buffer of nobody", kernel.func.name));
+    let missing = || Error::bug("codegen.params", format!("{} takes an unknown buffer", kernel.func.name));
     let plain = kernel.func.params.iter().map(|id| of(id).ok_or_else(missing));
     let maps = kernel.maps.iter().map(|map| {
         Ok(Param::TensorMap(TensorMap {

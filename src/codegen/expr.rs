@@ -58,7 +58,7 @@ impl<'c> Body<'c, '_, '_> {
             (from, to) if from == to => Ok(a),
             (1, 1..) if is_packed(a.dtype) => Ok(Data { value: self.b.repeated(a.value, lanes)?, lanes, ..a }),
             (1, 1..) => Ok(Data { value: self.b.gather(&vec![a.value; lanes as usize])?, lanes, ..a }),
-            _ => Err(bug(format!("{} lanes where {lanes} belong", a.lanes))),
+            _ => Err(bug(format!("{} lanes where {lanes} are needed", a.lanes))),
         }
     }
 
@@ -93,7 +93,7 @@ impl<'c> Body<'c, '_, '_> {
                 let product = self.pair(x, y)?;
                 (self.expr(b)?, product, false)
             }
-            _ => return Err(bug("no product to fuse")),
+            _ => return Err(bug("no multiplication to fuse")),
         };
         let (addend, (x, y)) = (left, right);
         if !x.dtype.is_float() {

@@ -121,7 +121,7 @@ impl<'c> Body<'c, '_, '_> {
         let start = self.registers(operand.buffer, &words, &operand.indices, 1)?[0];
         let inside = |e: &i64| Some(start + usize::try_from(*e).ok()?).filter(|e| *e < words.elements());
         let all: Option<Vec<usize>> = elements.iter().map(inside).collect();
-        let all = all.ok_or_else(|| bug("an instruction reaches behind its registers"))?;
+        let all = all.ok_or_else(|| bug("an instruction accesses registers beyond its own"))?;
         let registers = all.chunks((32 / dtype.bits()).max(1) as usize).map(<[_]>::to_vec).collect();
         Ok((words, registers))
     }

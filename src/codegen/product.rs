@@ -36,7 +36,7 @@ impl<'c> Body<'c, '_, '_> {
             text = text.replace(&format!("{{{field}}}"), value);
         }
         let [sum, ..] = call.operands.as_slice() else { return Err(bug(format!("{} has no result", row.name))) };
-        let Held::Registers(elements) = &sum.held else { return Err(bug("a sum that is not in registers")) };
+        let Held::Registers(elements) = &sum.held else { return Err(bug("an accumulator that is not in registers")) };
         let mut args = self.sum_registers(sum, elements)?;
         let results: Vec<Type<'c>> = args.iter().map(Value::get_type).collect();
         let mut constraints: Vec<String> = results.iter().map(|t| format!("={}", letter(*t))).collect();
@@ -80,7 +80,7 @@ impl<'c> Body<'c, '_, '_> {
                     }
                     list(first..args.len() + results.len())
                 }
-                _ => return Err(bug("a product takes a tile otherwise than it lies")),
+                _ => return Err(bug("an MMA reads a tile in another layout than it has")),
             };
             text = text.replace(&format!("{{{name}}}"), &words);
         }

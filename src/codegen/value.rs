@@ -37,7 +37,7 @@ impl<'c> Builder<'c, '_> {
             DType::Bool => c.bool_type().into(),
             DType::E4m3 | DType::E5m2 | DType::B1 => {
                 return Err(Error::chip("codegen.type", format!("{dtype} has no ordinary code on a GPU yet"))
-                    .help("compute in f32 or s32, or run the program on the CPU machine"));
+                    .help("compute in f32 or s32, or run the program on the simulator"));
             }
         })
     }

@@ -26,15 +26,15 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
     let spec = gemm.spec();
     let name = |kind: &str, [m, n]: [i64; 2], parts: i64| match parts {
         1 => format!("{kind} {m}x{n}"),
-        parts => format!("{kind} {m}x{n}, k in {parts} parts"),
+        parts => format!("{kind} {m}x{n}, split-K by {parts}"),
     };
     let wgmma = Wgmma::candidates(spec, target);
     let steps: Vec<(String, String)> = match wgmma.first().is_some_and(|w| w.pays(spec, target)) {
         true => {
-            let turns = |w: &Wgmma| if w.in_turns { " in turns" } else { "" };
+            let turns = |w: &Wgmma| if w.in_turns { " in ping-pong" } else { "" };
             let plain = wgmma.iter().map(|w| (name("wgmma", w.block, 1) + turns(w), w.steps(spec)));
             let apart = wgmma.iter().filter_map(|w| w.by_residues(spec));
-            let named = |w: Wgmma| format!("{}, every {}. row", name("wgmma", w.block, 1), w.residues);
+            let named = |w: Wgmma| format!("{}, rows interleaved by {}", name("wgmma", w.block, 1), w.residues);
             plain.chain(apart.map(|w| (named(w), w.steps(spec)))).collect()
         }
         false => {
@@ -62,10 +62,10 @@ fn boxed(mma: Mma, spec: &GemmSpec, target: &Target) -> Vec<(String, String)> {
     for (loader, bk, cluster) in [false, true].into_iter().flat_map(|l| BOXES.map(|(bk, cluster)| (l, bk, cluster))) {
         let Some(m) = mma.by_boxes(spec, target, bk, loader, cluster).filter(|m| *m != mma) else { continue };
         let [rows, columns] = m.block;
-        let who = if loader { ", loaded by warps of their own" } else { "" };
+        let who = if loader { ", producer warps" } else { "" };
         let shared =
             if cluster == [1, 1] { String::new() } else { format!(", clusters of {} x {}", cluster[0], cluster[1]) };
-        out.push((format!("mma {rows}x{columns} by tma, {} slots of {bk}{who}{shared}", m.stages), m.steps(spec)));
+        out.push((format!("mma {rows}x{columns} by tma, {} stages of {bk}{who}{shared}", m.stages), m.steps(spec)));
     }
     out
 }
@@ -80,12 +80,12 @@ mod tests {
         let apart = |m, n, k, layout| {
             let gemm = Gemm::new(m, n, k).of(DType::F16).layout(layout);
             let all = candidates(&gemm, &Target::sm_90a()).unwrap();
-            all.into_iter().map(|(name, _)| name).find(|name| name.ends_with(". row"))
+            all.into_iter().map(|(name, _)| name).find(|name| name.contains("rows interleaved"))
         };
         use crate::te::Layout;
-        assert_eq!(apart(1000, 1000, 1000, Layout::NN).as_deref(), Some("wgmma 64x128, every 8. row"));
-        assert_eq!(apart(1000, 1000, 1000, Layout::NT).as_deref(), Some("wgmma 64x128, every 8. row"));
-        assert_eq!(apart(1000, 1000, 1056, Layout::NN).as_deref(), Some("wgmma 64x128, every 2. row"));
+        assert_eq!(apart(1000, 1000, 1000, Layout::NN).as_deref(), Some("wgmma 64x128, rows interleaved by 8"));
+        assert_eq!(apart(1000, 1000, 1000, Layout::NT).as_deref(), Some("wgmma 64x128, rows interleaved by 8"));
+        assert_eq!(apart(1000, 1000, 1056, Layout::NN).as_deref(), Some("wgmma 64x128, rows interleaved by 2"));
         // A along its rows of C, rows that begin with lines, no whole number of periods, and what copies cannot read.
         assert_eq!(apart(1000, 1000, 1000, Layout::TN), None);
         assert_eq!(apart(1000, 1000, 1000, Layout::TT), None);

@@ -73,7 +73,7 @@ impl Kind {
             };
             let why = why.map(|w| format!(": {w}")).unwrap_or_default();
             Error::chip("gemm.kind", format!("no recipe of kind {} fits {product} on {target}{why}", self.name()))
-                .help("leave this kind out, or write the steps yourself")
+                .help("use another kind, or write the steps yourself")
         })?;
         first_that_lowers(gemm, target, std::iter::once(first).chain(steps))
     }

@@ -131,16 +131,16 @@ impl Mma {
     /// What keeps a product from its tensor cores.
     pub fn lacks(spec: &GemmSpec, target: &Target) -> Option<&'static str> {
         if Factors::of(spec, target).is_empty() {
-            return Some("the chip has no mma.sync for these types with loads of matrices for it");
+            return Some("the chip has no mma.sync for these types with matching ldmatrix loads");
         }
         let turned = spec.a.bits() < 16 && along_k(spec) != [true; 2];
         let unaligned = (0..2).any(|side| contiguous(spec, side) * i64::from(spec.a.bits()) % 128 != 0);
         if spec.batch.is_some() && spec.a.bits() < 16 && (turned || unaligned || spec.a.bits() < 8) {
-            return Some("integers of a batch are not turned, widened or packed by a kernel of their own");
+            return Some("no separate kernel transposes, widens or packs the integers of a batched GEMM");
         }
         // The smallest tiles would be filled with zeros for the most part.
         let small = spec.m.min(spec.n) < 16 || spec.k < 32;
-        small.then_some("tiles for tensor cores have 16 rows and 16 columns at least, and sums of 32 terms")
+        small.then_some("tensor-core tiles need at least 16 rows, 16 columns and a k extent of 32")
     }
 
     /// These tiles, with slots and routes that suit them.

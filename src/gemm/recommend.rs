@@ -85,7 +85,7 @@ pub(super) fn first_that_lowers(
         }
         first = first.or(Some(schedule));
     }
-    first.ok_or_else(|| Error::bug("gemm.recipes", "no recipe has steps for the product"))
+    first.ok_or_else(|| Error::bug("gemm.recipes", "no recipe has steps for the GEMM"))
 }
 
 /// Whether a schedule lowers for its chip.

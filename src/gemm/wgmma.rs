@@ -301,8 +301,8 @@ impl Wgmma {
             group => format!("rasterize {rows} j0 group={group} -> tile"),
         };
         let persistent = if self.persistent { " persistent" } else { "" };
-        let alternate = if self.in_turns { " alternate" } else { "" };
-        let _ = write!(out, "{walk}; bind tile blockIdx.x{persistent}; bind {warpgroup} warpgroup{alternate}");
+        let pingpong = if self.in_turns { " pingpong" } else { "" };
+        let _ = write!(out, "{walk}; bind tile blockIdx.x{persistent}; bind {warpgroup} warpgroup{pingpong}");
         if self.grid_dependency > 0 {
             let _ = write!(out, "; annotate tile grid_dependency {}", self.grid_dependency);
         }

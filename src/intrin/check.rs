@@ -54,7 +54,7 @@ fn operands(row: &Row, func: &Func, out: &mut Vec<String>) {
             Place::Addresses(layout) => addresses(layout, &shape, bits),
             Place::Opaque(opaque) => spread(opaque, &shape, buffer.dtype.bits()),
             Place::Rows(rows) => (rows.align % 16 != 0 || rows.step % 16 != 0 || shape.len() != 2)
-                .then_some("its rows lie as no chip reads them"),
+                .then_some("no chip reads its row layout"),
             Place::Descriptor { .. } => None,
         };
         out.extend(fault.map(|fault| format!("{}: {fault}", operand.name)));
@@ -88,5 +88,5 @@ fn spread(opaque: &Opaque, shape: &[i64], bits: u32) -> Option<&'static str> {
 /// Behind each address stands a run of 16 bytes.
 fn addresses(layout: &Layout, shape: &[i64], bits: i64) -> Option<&'static str> {
     let full = layout.span(Coordinate::Lane) <= 32 && layout.span(Coordinate::Offset) + bits - 1 == 128;
-    one_to_one(layout, shape).or((!full).then_some("behind an address do not stand 16 bytes"))
+    one_to_one(layout, shape).or((!full).then_some("an address does not hold 16 bytes"))
 }

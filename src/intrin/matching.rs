@@ -191,7 +191,7 @@ fn nest<'a>(func: &Func, top: &'a For, row: &Row, dims: &[(String, Var)]) -> Res
     loop {
         let name = func.var_name(current.var);
         let Some(at) = left.iter().position(|(v, _)| *v == current.var) else {
-            return Err(Mismatch::Loops(format!("loop `{name}` plays no dimension of {}", row.name)));
+            return Err(Mismatch::Loops(format!("loop `{name}` is matched to no dimension of {}", row.name)));
         };
         let (_, extent) = left.remove(at);
         if current.extent.as_int() != Some(extent) {
@@ -317,7 +317,7 @@ fn operand(
     }
     let names = |v: &[Var]| v.iter().map(|v| func.var_name(*v)).collect::<Vec<_>>().join(", ");
     let message = format!(
-        "`{}` is walked by {} where operand {} needs {}",
+        "`{}` is indexed by {}, but operand {} needs {}",
         ours.name,
         names(&found),
         theirs.name,

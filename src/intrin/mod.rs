@@ -79,7 +79,7 @@ pub enum Place {
 /// another multiplies and a third stores. Between them only code that treats all elements alike can run on the registers,
 /// one after the other: fill, scale, relu. What asks for an element's indices (a bias, a mask, a store of single elements), and
 /// what goes from one kind to another, even by a cast alone, goes through memory. `lower` refuses the rest, codegen gives a
-/// lane as many slots as its registers have elements, and the CPU machine deals elements out to lanes and slots at random,
+/// lane as many slots as its registers have elements, and the simulator deals elements out to lanes and slots at random,
 /// differently for every kind, so that a program that depends on a position shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opaque {

@@ -54,14 +54,14 @@ impl Uneven {
         match self {
             Uneven::Swizzled => format!("rows of {name}, which is swizzled, are not a stride apart"),
             Uneven::Symbolic => format!("buffer {name} has a symbolic shape, or no layout"),
-            Uneven::Across(n) => format!("neighbours of a row are {n} elements apart in {name}"),
+            Uneven::Across(n) => format!("adjacent elements of a row are {n} elements apart in {name}"),
             Uneven::Stride(n) => format!(
-                "rows of {name} are {n} elements apart, which is no multiple of {} bytes, {} elements",
+                "rows of {name} are {n} elements apart, not a multiple of {} bytes ({} elements)",
                 rows.step,
                 rows.step * 8 / bits
             ),
             Uneven::Start(at) => format!(
-                "a tile begins at element {} of {name}, which is not always a multiple of {} bytes, {} elements",
+                "a tile begins at element {} of {name}, which is not always a multiple of {} bytes ({} elements)",
                 print::index(func, at),
                 rows.align,
                 rows.align * 8 / bits
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(stride(&func, [1, 0], [0, 0]), Err(Uneven::Across(24)));
         let off = stride(&func, [0, 1], [1, 0]).unwrap_err();
         assert_eq!(off, Uneven::Start(Index::Int(24)));
-        assert!(off.message(&func, func.buffer(BufferId(0)), rows).ends_with("a multiple of 32 bytes, 16 elements"));
+        assert!(off.message(&func, func.buffer(BufferId(0)), rows).ends_with("a multiple of 32 bytes (16 elements)"));
         func.buffers[0].shape[1] = Index::Int(20);
         assert_eq!(stride(&func, [0, 1], [0, 0]), Err(Uneven::Stride(20)));
         func.buffers[0].swizzle = Some(64);

@@ -404,7 +404,7 @@ pub enum UnOp {
 pub enum Expr {
     /// A literal of a type.
     Const(DType, Literal),
-    /// An index as a datum of an integer or floating-point type (exact in s64; the machine and the GPU convert).
+    /// An index as a datum of an integer or floating-point type (exact in s64; the simulator and the GPU convert).
     Index(DType, Box<Index>),
     /// A condition over indices, of type bool.
     Cond(Box<Cond>),

@@ -308,8 +308,8 @@ impl<'a> Printer<'a> {
         if l.persistent {
             self.put(" persistent");
         }
-        if l.alternate {
-            self.put(" alternate");
+        if l.pingpong {
+            self.put(" pingpong");
         }
         if let Some(p) = l.pipeline {
             self.put(&format!(" pipeline {} in_flight {}", p.stages, p.in_flight));

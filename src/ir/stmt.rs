@@ -139,8 +139,8 @@ pub struct For {
     pub kind: LoopKind,
     /// Placement of `bind L blockIdx.x persistent`: as many blocks as fit at once walk the iterations.
     pub persistent: bool,
-    /// Placement of `bind L warpgroup alternate`: its iterations take turns and are left out of cooperative unions.
-    pub alternate: bool,
+    /// Placement of `bind L warpgroup pingpong`: its warpgroups run ping-pong and are left out of cooperative unions.
+    pub pingpong: bool,
     /// This loop walks two loops in a grouped order; their variables, not its own, stand in the body.
     pub raster: Option<Raster>,
     /// Placement: stages under this loop get slots.
@@ -161,7 +161,7 @@ impl For {
             extent: extent.into(),
             kind,
             persistent: false,
-            alternate: false,
+            pingpong: false,
             raster: None,
             pipeline: None,
             tensorize: None,

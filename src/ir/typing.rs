@@ -46,7 +46,12 @@ pub fn type_of(func: &Func, expr: &Expr) -> Result<(DType, u32)> {
             (DType::Bool, condition_lanes) => {
                 let (dtype, lanes) = same(func, expr, a, b)?;
                 if condition_lanes != 1 && condition_lanes != lanes {
-                    return Err(wrong(func, expr, "type.lanes", "the condition and the sides differ in their lanes"));
+                    return Err(wrong(
+                        func,
+                        expr,
+                        "type.lanes",
+                        "the condition and the values of select differ in their lanes",
+                    ));
                 }
                 Ok((dtype, lanes))
             }

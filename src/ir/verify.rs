@@ -210,11 +210,11 @@ fn placements(func: &Func, l: &For) -> Result<()> {
     if l.persistent && !matches!(l.kind, LoopKind::Bound(Axis::BlockX | Axis::BlockY | Axis::BlockZ)) {
         return here("only a blockIdx loop is persistent");
     }
-    if l.alternate && l.kind != LoopKind::Bound(Axis::Warpgroup) {
-        return here("only the iterations of a warpgroup loop alternate");
+    if l.pingpong && l.kind != LoopKind::Bound(Axis::Warpgroup) {
+        return here("only a warpgroup loop is `pingpong`");
     }
     if l.pipeline.is_some_and(|p| p.stages < 1 || p.in_flight >= p.stages) {
-        return here("a pipeline has at least one stage, and fewer batches in flight than stages");
+        return here("a pipeline has at least one stage, and fewer groups in flight than stages");
     }
     if l.raster.as_ref().is_some_and(|r| r.group < 1) {
         return here("a group has at least one row");

@@ -31,8 +31,8 @@ pub fn admit(func: &Func, target: &Target) -> Result<()> {
         "admit.placement",
         format!("this version does not lower these placements yet: {}", missing.join("; ")),
     )
-    .help("leave these steps out to get the same program with ordinary code")
-    .help("`explain` prints the Scheduled program, and the CPU machine runs it"))
+    .help("remove these steps to get the same program in ordinary code")
+    .help("`explain` prints the Scheduled program, and the simulator runs it"))
 }
 
 fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<String>) {
@@ -42,7 +42,7 @@ fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<String>) {
     }
     if l.raster.is_some() && matches!(l.axis(), Some(Axis::Warp | Axis::Warpgroup)) {
         let axis = l.axis().map_or("", Axis::name);
-        missing.push(format!("bind {name} {axis}, a loop that walks others in groups"));
+        missing.push(format!("bind {name} {axis}, a rasterized loop"));
     }
     if let Some(t) = l.tensorize.as_ref().filter(|t| intrin::find(&t.row).is_none_or(|r| r.emit.is_none())) {
         missing.push(format!("tensorize {name} {}", t.row));
@@ -51,13 +51,16 @@ fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<String>) {
 
 /// Warpgroups that take turns share nothing but what a role fills for them: their threads never stand in an iteration together.
 fn turns(func: &Func) -> Result<()> {
-    for l in visit::loops(&func.body).into_iter().filter(|l| l.alternate) {
+    for l in visit::loops(&func.body).into_iter().filter(|l| l.pingpong) {
         let name = func.var_name(l.var);
         if visit::blocks(&l.body).iter().all(|b| b.role.is_none()) {
-            let message = format!("the warpgroups of loop {name} take turns, but no role fills a stage inside");
-            return Err(Error::input("lower.alternate", message)
-                .help("specialize the stages that the copy engine fills, so that a role loads for one while the other works")
-                .help(format!("or bind {name} warpgroup, and they work side by side")));
+            let message = format!("loop {name} is pingpong, but no role fills a staged buffer inside it");
+            return Err(Error::input("lower.pingpong", message)
+                .help(
+                    "specialize the staged buffers that TMA fills, so that a producer loads for one warpgroup while \
+                       the other computes",
+                )
+                .help(format!("or bind {name} warpgroup: the warpgroups are then cooperative")));
         }
         if let Some(stage) = visit::blocks(&l.body)
             .into_iter()
@@ -65,22 +68,22 @@ fn turns(func: &Func) -> Result<()> {
             .filter(|_| l.extent.as_int() != Some(1))
         {
             let stage = func.block_name(stage.name);
-            let message = format!("the warpgroups of loop {name} take turns, but no role fills stage {stage} inside");
-            return Err(Error::input("lower.alternate", message)
-                .help(format!("specialize {stage}, so that a role fills it for whichever warpgroup's turn it is"))
-                .help(format!("or bind {name} warpgroup, and they work side by side")));
+            let message = format!("loop {name} is pingpong, but no role fills staged buffer {stage} inside it");
+            return Err(Error::input("lower.pingpong", message)
+                .help(format!("specialize {stage}, so that a producer fills it for every warpgroup"))
+                .help(format!("or bind {name} warpgroup: the warpgroups are then cooperative")));
         }
         let of_threads =
             |t: &&&For| matches!(t.axis(), Some(Axis::ThreadX | Axis::ThreadY | Axis::ThreadZ)) && !is_of_role(t);
         if let Some(t) = visit::loops(&l.body).iter().find(of_threads).filter(|_| l.extent.as_int() != Some(1)) {
             let shared = func.var_name(t.var);
             let message = format!(
-                "the warpgroups of loop {name} take turns, but loop {shared} inside is bound to the {} of all of them",
+                "loop {name} is pingpong, but loop {shared} inside it is bound to the {} of all warpgroups",
                 t.axis().map_or("", Axis::name)
             );
-            return Err(Error::input("lower.alternate", message)
-                .help(format!("specialize the stage that loop {shared} fills"))
-                .help(format!("or bind {name} warpgroup, and they work side by side")));
+            return Err(Error::input("lower.pingpong", message)
+                .help(format!("specialize the staged buffer that loop {shared} fills"))
+                .help(format!("or bind {name} warpgroup: the warpgroups are then cooperative")));
         }
     }
     Ok(())
@@ -122,18 +125,18 @@ fn roles(func: &Func, target: &Target) -> Result<()> {
             let lacking = FEATURES.iter().find(|f| f.flag == feature && !target.has(feature))?;
             let since = format!("sm_{}{}", lacking.sm, if lacking.accelerated { "a" } else { "" });
             let message = format!(
-                "specialize -> {}{what}: {} has no {}, which {since} brought",
+                "specialize -> {}{what}: {} has no {}, which {since} introduced",
                 role.name, target.name, lacking.name
             );
             Some(Error::chip("admit.role", message))
         };
         if let Some(error) = refuse(Features::MBARRIER, "") {
             return Err(
-                error.help("leave the step out: the threads then fill the stages themselves, in a pipeline too")
+                error.help("remove the step: the threads then fill the staged buffers themselves, in a pipeline too")
             );
         }
         if let Some(error) = refuse(Features::SET_REGISTERS, " regs=..").filter(|_| role.regs.is_some()) {
-            return Err(error.help("leave regs= out: all threads then have the same registers"));
+            return Err(error.help("remove regs=: all threads then have the same number of registers"));
         }
     }
     Ok(())
@@ -155,7 +158,7 @@ fn copies(func: &Func, target: &Target) -> Result<()> {
         let (stages, kind) = (stages.join(" "), kind.name());
         return Err(Error::chip(
             "admit.copy",
-            format!("copy_with {stages} {kind}: {} has no {what} is the first that has", target.name),
+            format!("copy_with {stages} {kind}: {} has no {what} is the first chip with them", target.name),
         )
         .help(format!("copy_with {stages} sync copies through registers, in a pipeline too")));
     }
@@ -169,11 +172,12 @@ fn clusters(func: &Func, target: &Target) -> Result<()> {
     let Some(l) = bound.max_by_key(|l| l.extent.as_int()) else { return Ok(()) };
     let (name, most) = (func.var_name(l.var), i64::from(target.limits.cluster_optin));
     if !target.has(Features::CLUSTER) {
-        let message =
-            format!("bind {name} cluster: {} has no clusters of blocks; sm_90 is the first that has", target.name);
-        return Err(
-            Error::chip("admit.cluster", message).help(format!("bind {name} blockIdx.y gives the same blocks apart"))
+        let message = format!(
+            "bind {name} cluster: {} has no clusters of blocks; sm_90 is the first chip with them",
+            target.name
         );
+        return Err(Error::chip("admit.cluster", message)
+            .help(format!("bind {name} blockIdx.y gives the same blocks without a cluster")));
     }
     match l.extent.as_int() {
         Some(n) if n > most => {
@@ -195,8 +199,8 @@ fn multicasts(func: &Func) -> Result<()> {
         let (stage, name) = (func.block_name(block.name), func.var_name(l.var));
         let message = format!("copy_with {stage} tma multicast={name}: no step binds loop {name} to cluster");
         return Err(Error::input("lower.multicast", message)
-            .help(format!("bind {name} cluster, and its blocks share each copy out among them"))
-            .help(format!("or leave multicast={name} out, and each block copies for itself")));
+            .help(format!("bind {name} cluster, and its blocks divide each copy among them"))
+            .help(format!("or remove multicast={name}, and each block copies for itself")));
     }
     Ok(())
 }
@@ -208,11 +212,11 @@ fn neighbours(func: &Func, target: &Target) -> Result<()> {
         Some(l) if !target.has(Features::GRID_DEPENDENCY) => {
             let (name, chip) = (func.var_name(l.var), &target.name);
             let message = format!(
-                "annotate {name} grid_dependency: kernels of {chip} cannot wait for the one in front; sm_90 is the first \
-                 whose can"
+                "annotate {name} grid_dependency: {chip} has no programmatic dependent launch (PDL); sm_90 is the \
+                 first chip with it"
             );
             Err(Error::chip("admit.grid_dependency", message)
-                .help("leave the step out: the kernel then begins when the one in front has ended"))
+                .help("remove the step: the kernel then begins when the previous kernel has ended"))
         }
         _ => Ok(()),
     }
@@ -225,7 +229,7 @@ fn instructions(func: &Func, target: &Target) -> Result<()> {
     let Some((l, row)) = placed.into_iter().find(|(_, row)| !target.has(row.needs)) else { return Ok(()) };
     let lacks = FEATURES.iter().filter(|f| row.needs.contains(f.flag) && !target.has(f.flag));
     let lacks: Vec<String> = lacks
-        .map(|f| format!("{}, which sm_{}{} brought", f.name, f.sm, if f.accelerated { "a" } else { "" }))
+        .map(|f| format!("{}, which sm_{}{} introduced", f.name, f.sm, if f.accelerated { "a" } else { "" }))
         .collect();
     let message = format!(
         "tensorize {} {}: {} does not have {}",
@@ -242,7 +246,7 @@ fn instructions(func: &Func, target: &Target) -> Result<()> {
     let alike = |r: &&intrin::Row| family(&r.name) == family(&row.name) && types(&r.name) == types(&row.name);
     Err(match intrin::all().iter().filter(alike).rfind(|r| target.has(r.needs)) {
         Some(other) => error.help(format!("{} has {}", target.name, other.name)),
-        None => error.help("leave the step out to get the same program with ordinary code"),
+        None => error.help("remove the step to get the same program in ordinary code"),
     })
 }
 
@@ -257,7 +261,9 @@ fn types(func: &Func, target: &Target) -> Result<()> {
                 b.name, b.dtype, target.name
             ),
         )
-        .help("the CPU machine runs such programs; choose f16, bf16, f32, f64, s8, u8, s4, u4, s32, u32 or s64 for the GPU")),
+        .help(
+            "the simulator runs such programs; choose f16, bf16, f32, f64, s8, u8, s4, u4, s32, u32 or s64 for the GPU",
+        )),
     }
 }
 
@@ -270,9 +276,9 @@ fn whole_bytes(buffer: &Buffer) -> Result<()> {
     };
     let Some(stride) = rows.iter().find(|s| *s * bits % 8 != 0) else { return Ok(()) };
     let message =
-        format!("rows of {} are {stride} elements of {}, which are no whole bytes", buffer.name, buffer.dtype);
+        format!("rows of {} are {stride} elements of {}, not a whole number of bytes", buffer.name, buffer.dtype);
     Err(Error::input("admit.row", message)
-        .help(format!("make its last extent a multiple of {}, with zeros behind its end", 8 / bits)))
+        .help(format!("make its last extent a multiple of {}, padded with zeros", 8 / bits)))
 }
 
 /// A thread writes whole bytes: elements that share one with those of another thread would be lost.
@@ -290,7 +296,7 @@ fn bytes_written(kernel: &LoweredKernel) -> Result<()> {
     let message =
         format!("a thread writes single elements of {}, of which {per} of {} share a byte", buffer.name, buffer.dtype);
     Err(Error::input("admit.byte", message).within(format!("in kernel {}", kernel.func.name)).help(format!(
-        "vectorize a loop of {per}, or a multiple of that, neighbours that begins at a multiple of {per}"
+        "vectorize a loop over {per} adjacent elements, or a multiple of that, which begins at a multiple of {per}"
     )))
 }
 
@@ -301,10 +307,10 @@ fn slices(kernel: &LoweredKernel) -> Result<()> {
     if roles <= most {
         return Ok(());
     }
-    let message = format!("{roles} roles run side by side; the barriers of a block are enough for {most}");
+    let message = format!("{roles} roles run in one block; its named barriers suffice for {most}");
     Err(Error::input("admit.roles", message)
         .within(format!("in kernel {}", kernel.func.name))
-        .help("let one role run several stages: specialize S T -> load warps=.."))
+        .help("let one role fill several staged buffers: specialize S T -> load warps=.."))
 }
 
 /// Refuses a block with more threads than the chip allows. The extents of the axes are checked after the pass `roles`, which numbers

@@ -60,7 +60,7 @@ pub fn found(func: &Func, takes: impl Fn(&For, Axis) -> bool) -> Result<units::F
         let extent = l.extent.as_int().and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0).ok_or_else(|| {
             Error::input(
                 "lower.extent",
-                format!("loop {name} is bound to {}, but its extent is no positive 32-bit constant", axis.name()),
+                format!("loop {name} is bound to {}, but its extent is not a positive 32-bit constant", axis.name()),
             )
         })?;
         match found.iter().find(|(a, ..)| *a == axis) {
@@ -93,13 +93,16 @@ fn check_shadowing(body: &[Stmt], func: &Func, around: &mut Vec<(Axis, Var)>) ->
                 return Err(Error::input(
                     "lower.shadow",
                     format!(
-                        "loops {} and {} are both bound to {}, one inside the other, and statements inside speak of both",
+                        "loops {} and {} are both bound to {}, one inside the other, and statements inside use both",
                         func.var_name(*outer),
                         func.var_name(l.var),
                         axis.name()
                     ),
                 )
-                .help("only a shared stage that does not depend on the outer loop may share out its work over the same axis"));
+                .help(
+                    "only a shared staged buffer that does not depend on the outer loop may be filled over the same \
+                       axis",
+                ));
             }
             let outside = around.len();
             around.extend(l.defines().into_iter().map(|(var, _)| (axis, var)));
@@ -163,7 +166,7 @@ struct Unbind<'a> {
 
 impl Unbind<'_> {
     fn one(&mut self, mut l: For) -> Vec<Stmt> {
-        if l.alternate {
+        if l.pingpong {
             // `roles` gives each warpgroup its turn, and the others all of them.
             l.kind = LoopKind::Serial;
             return vec![Stmt::For(l)];

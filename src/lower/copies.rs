@@ -50,7 +50,7 @@ fn start(block: &mut Block, func: &Func, written: &[BufferId]) -> Result<()> {
 }
 
 fn check(s: &Store, stage: &str, func: &Func, written: &[BufferId]) -> Result<()> {
-    let Some(source) = s.source() else { return Err(bug("copies", format!("stage {stage} is not a copy"))) };
+    let Some(source) = s.source() else { return Err(bug("copies", format!("block {stage} is not a copy"))) };
     let name = &func.buffer(source).name;
     let refuse = |what: &str, message: String| {
         Error::input(format!("lower.copy_{what}"), format!("copy_with {stage} cp_async: {message}"))
@@ -59,7 +59,7 @@ fn check(s: &Store, stage: &str, func: &Func, written: &[BufferId]) -> Result<()
     if written.contains(&source) {
         return Err(refuse(
             "source",
-            format!("the kernel writes {name}, which a copy may read at any time until it has landed"),
+            format!("the kernel writes {name}, which a copy may read at any time until the copy is complete"),
         ));
     }
     let bits = func.buffer(s.buffer).dtype.bits() * s.lanes;
@@ -70,7 +70,7 @@ fn check(s: &Store, stage: &str, func: &Func, written: &[BufferId]) -> Result<()
             format!("{} elements of {name}, {bits} bits", s.lanes)
         };
         return Err(refuse("size", format!("a thread copies {what}, and not 4, 8 or 16 bytes"))
-            .help("vectorize the stage's innermost loop; rows must be aligned to the vectors in both memories"));
+            .help("vectorize the innermost loop of the copy; rows must be aligned to the vectors in both memories"));
     }
     Ok(())
 }

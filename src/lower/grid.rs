@@ -13,18 +13,15 @@ pub fn walked(func: &Func) -> Result<Option<Var>> {
     let name = func.var_name(l.var);
     let refused = |message: String| Error::input("lower.persistent", message);
     if !matches!(func.body.as_slice(), [Stmt::For(outermost)] if outermost.var == l.var) {
-        let message =
-            format!("the blocks of the grid walk loop {name} together, but it is not the outermost of its nest");
+        let message = format!("loop {name} is persistent, but it is not the outermost of its nest");
         return Err(refused(message).help(format!("reorder {name} to the front, or bind it without `persistent`")));
     }
     let blocks = |o: &&&For| matches!(o.axis(), Some(Axis::BlockX | Axis::BlockY | Axis::BlockZ)) && o.var != l.var;
     if let Some(other) = loops.iter().find(blocks) {
-        let message = format!(
-            "the blocks of the grid walk loop {name} together, but loop {} is bound to blocks, too",
-            func.var_name(other.var)
-        );
+        let message =
+            format!("loop {name} is persistent, but loop {} is bound to blocks, too", func.var_name(other.var));
         return Err(refused(message)
-            .help("fuse the two, or rasterize them, and bind the one loop that comes of it to blockIdx.x persistent"));
+            .help("fuse the two, or rasterize them, and bind the resulting loop to blockIdx.x persistent"));
     }
     Ok(Some(l.var))
 }

@@ -33,7 +33,7 @@ fn check_handovers(func: &Func) -> Result<()> {
                     b.scope.name()
                 ),
             )
-            .help("bring the nests under one loop with compute_at or reverse_compute_at")
+            .help("move the nests under one loop with compute_at or reverse_compute_at")
             .help(format!("or keep {} global", b.name)));
         }
     }

@@ -302,7 +302,7 @@ impl LoweredKernel {
 
     /// The loops whose iterations are the turns of warpgroups, with their extents; none after the pass `roles`.
     pub(crate) fn turns(&self) -> Vec<(Var, i64)> {
-        let turns = visit::loops(&self.func.body).into_iter().filter(|l| l.alternate);
+        let turns = visit::loops(&self.func.body).into_iter().filter(|l| l.pingpong);
         turns.filter_map(|l| Some((l.var, l.extent.as_int()?))).collect()
     }
 
@@ -338,13 +338,13 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "bind",
-        promise: "bound loops are hardware indices; a stage that leaves an axis out runs on one of its threads",
+        promise: "bound loops are hardware indices; a block that does not use an axis runs on one of its threads",
         run: bind::run,
     },
     Pass { name: "compact", promise: "buffers within the block hold only what is in use at a time", run: compact::run },
     Pass {
         name: "bulk",
-        promise: "stages that the copy engine copies are boxes, started by one thread",
+        promise: "staged buffers that TMA copies are TMA boxes, issued by one thread",
         run: bulk::run,
     },
     Pass {
@@ -361,17 +361,17 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "copies",
-        promise: "stages that copy asynchronously start copies of 4, 8 or 16 bytes",
+        promise: "asynchronous copies into staged buffers are of 4, 8 or 16 bytes",
         run: copies::run,
     },
     Pass {
         name: "roles",
-        promise: "what the warps of a role run is a slice; rings of slots pass between them",
+        promise: "the warps of a role run a slice of the kernel; rings of stages connect the slices",
         run: roles::run,
     },
     Pass {
         name: "pipeline",
-        promise: "pipelined loops fill slots of shared memory ahead: asynchronously, or through registers",
+        promise: "pipelined loops fill stages of shared memory ahead: asynchronously, or through registers",
         run: pipeline::run,
     },
     Pass {
@@ -386,7 +386,7 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "order",
-        promise: "between accesses that depend on each other what orders them, and nowhere else",
+        promise: "synchronisation between accesses that depend on each other, and nowhere else",
         run: order::run,
     },
 ];

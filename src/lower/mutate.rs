@@ -223,7 +223,7 @@ fn syncs(sync: &Sync) -> Vec<Change> {
     let weaker = |kind, how: String, weak: Sync| change(kind, format!("{} {how}", name(sync)), vec![Stmt::Sync(weak)]);
     let because = |does: SyncKind| does.because(sync.reason.clone());
     let weak_wait = |groups: u32, weak: SyncKind| {
-        vec![missing("wait removed"), weaker("wait weakened", format!("leaves {groups}"), because(weak))]
+        vec![missing("wait removed"), weaker("wait weakened", format!("allows {groups} in flight"), because(weak))]
     };
     match sync.kind {
         SyncKind::Warp => vec![missing("barrier removed")],
@@ -317,9 +317,9 @@ fn stores(func: &Func, s: &Store) -> Vec<Change> {
     if let (Some((_, load)), true) = (s.value.zero_filled(), s.asynchronous) {
         out.push(became("guard removed", Store { value: load.clone(), ..s.clone() }));
     }
-    out.extend(other_slots(func, s).into_iter().map(|s| became("slot", s)));
+    out.extend(other_slots(func, s).into_iter().map(|s| became("stage", s)));
     if let Some(index) = bulk::next_slot(func, &s.indices[0]) {
-        out.push(became("slot", Store { indices: vec![index], ..s.clone() }));
+        out.push(became("stage", Store { indices: vec![index], ..s.clone() }));
     }
     let elsewhere = each(&s.value, &|e| match e {
         Expr::Load { buffer, indices, lanes } => bulk::next_slot(func, indices.first()?).map(|index| Expr::Load {
@@ -329,7 +329,7 @@ fn stores(func: &Func, s: &Store) -> Vec<Change> {
         }),
         _ => None,
     });
-    out.extend(elsewhere.into_iter().map(|value| became("slot", Store { value, ..s.clone() })));
+    out.extend(elsewhere.into_iter().map(|value| became("stage", Store { value, ..s.clone() })));
     if let Some(indices) = calls::unswizzled(&s.indices) {
         out.push(became("swizzle", Store { indices, ..s.clone() }));
     }

@@ -56,7 +56,7 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
             "lower.shared",
             format!("kernel {} needs {total} bytes of shared memory a block", kernel.func.name),
         )
-        .help("compute_at the shared stages under a deeper loop, so that they hold a tile only")
+        .help("compute_at the shared buffers under a deeper loop, so that they hold one tile only")
     })?;
     for p in placed {
         kernel.func.buffer_mut(p.id).offset = Some(p.offset as u32);

@@ -31,7 +31,7 @@ pub fn point(error: Error, func: &Func) -> Error {
         if named(func.block_name(block.name)) {
             nodes.push((Node::Block(block.name), "this block".to_string()));
         } else if let Some(role) = role {
-            nodes.push((Node::Block(block.name), format!("a stage of role {}", role.name)));
+            nodes.push((Node::Block(block.name), format!("a staged buffer of role {}", role.name)));
         }
     }
     for buffer in visit::reads(&func.body).into_iter().chain(visit::writes(&func.body)) {

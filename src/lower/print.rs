@@ -21,7 +21,7 @@ pub fn print_kernel(kernel: &LoweredKernel) -> String {
         head.push_str(&format!(", at least {n} blocks a multiprocessor"));
     }
     if kernel.grid_dependency.is_some() {
-        head.push_str(", may begin before the kernel before it ends");
+        head.push_str(", programmatic dependent launch");
     }
     format!("{head}\n{}{}{}", print_derived(kernel), print_bulk(kernel), print::func(&kernel.func))
 }
@@ -52,7 +52,7 @@ pub fn print_walk(kernel: &LoweredKernel) -> String {
         1 => String::new(),
         n => format!(", clusters of {n} blocks"),
     };
-    let persistent = if kernel.persistent().is_some() { ", persistent: fewer blocks do the same" } else { "" };
+    let persistent = if kernel.persistent().is_some() { ", persistent: a smaller grid computes the same" } else { "" };
     clusters + persistent
 }
 

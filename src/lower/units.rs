@@ -54,8 +54,8 @@ pub fn warps_to_threads(func: &Func, found: &mut Found) -> Result<()> {
     if !threads.is_multiple_of(LANES as u64) {
         let message = format!("warps work together in a kernel of {threads} threads a block, no multiple of 32");
         return Err(Error::input("lower.warps", message).help(
-            "the lanes of a warp are 32 consecutive threads, threadIdx.x fastest: bind loops to threadIdx whose extents \
-             come to whole warps",
+            "the lanes of a warp are 32 consecutive threads, threadIdx.x fastest: bind loops to threadIdx whose \
+             extents make whole warps",
         ));
     }
     match warps {
@@ -63,7 +63,7 @@ pub fn warps_to_threads(func: &Func, found: &mut Found) -> Result<()> {
             let message =
                 format!("warpgroups work together ({name}) in a block of {threads} threads, no multiple of 128");
             Err(Error::input("lower.warps", message)
-                .help("bind loops to threadIdx whose extents come to whole warpgroups"))
+                .help("bind loops to threadIdx whose extents make whole warpgroups"))
         }
         Some((_, n, name)) if u64::from(n) * LANES as u64 != threads && !alone(func, grouped) => {
             let by_warps = u64::from(n) * LANES as u64;
@@ -270,7 +270,10 @@ impl Find<'_> {
             ),
         };
         Err(Error::input("lower.levels", message)
-            .help("leave the loops of a nest on a fragment, or of one instruction, unbound: the lanes share them out")
+            .help(
+                "keep the loops of a nest on a fragment, or of one instruction, unbound: they are distributed over \
+                   the lanes",
+            )
             .help("or bind the loops of the block to threads alone"))
     }
 }

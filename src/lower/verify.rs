@@ -1,4 +1,4 @@
-//! Holds a lowered kernel to the promises of [`LoweredKernel`]: code generation and the machine rely on them.
+//! Holds a lowered kernel to the promises of [`LoweredKernel`]: code generation and the simulator rely on them.
 
 use super::copies::SIZES;
 use super::order::peers;
@@ -102,7 +102,7 @@ impl Check<'_> {
         let first = body.iter().position(is_wait).filter(|n| !touches(&body[..*n]));
         match (self.kernel.grid_dependency.is_some(), all, first) {
             (false, 0, _) | (true, 1, Some(_)) => Ok(()),
-            _ => Err(self.broken("a kernel that may begin early does not wait first")),
+            _ => Err(self.broken("a kernel with programmatic dependent launch does not wait first")),
         }
     }
 
@@ -121,7 +121,7 @@ impl Check<'_> {
 
     fn stmt(&mut self, stmt: &Stmt, env: &Env) -> Result<()> {
         if self.elected && matches!(stmt, Stmt::Store(_) | Stmt::Call(_)) {
-            return Err(self.broken("an elected thread does what is not its own"));
+            return Err(self.broken("an elected thread runs a statement of other threads"));
         }
         match stmt {
             Stmt::For(l) => self.looped(l, env),
@@ -159,7 +159,7 @@ impl Check<'_> {
             }
             Stmt::Sync(s) => self.sync(s),
             Stmt::Elect(_) if self.apart || self.elected => {
-                Err(self.broken("a thread is elected where not all lanes of its warp come"))
+                Err(self.broken("a thread is elected in code that not all lanes of its warp reach"))
             }
             Stmt::Elect(e) => {
                 self.elected = true;
@@ -225,7 +225,7 @@ impl Check<'_> {
     fn sync(&self, s: &Sync) -> Result<()> {
         let anyone = matches!(s.kind, SyncKind::Arrive { .. } | SyncKind::Await { .. });
         if !anyone && s.kind.is_of_one_thread() != self.elected {
-            return Err(self.broken(format!("{} is done by others than it should: {}", s.kind.word(), s.reason)));
+            return Err(self.broken(format!("{} is executed by the wrong threads: {}", s.kind.word(), s.reason)));
         }
         match s.kind.clone().slot_mut() {
             Some(slot) => self.slot(slot),
@@ -264,7 +264,7 @@ impl Check<'_> {
         let bits = i64::from(stage.dtype.bits());
         let aligned = stage.offset.is_some_and(|o| o % 128 == 0 && o % (8 * map.swizzle).max(1) == 0);
         if !aligned || simplify::divisor(index, env) * bits % 1024 != 0 {
-            return Err(self.broken(format!("a box in {name} begins at no multiple of 128 bytes")));
+            return Err(self.broken(format!("a TMA box in {name} does not begin at a multiple of 128 bytes")));
         }
         Ok(())
     }
@@ -294,7 +294,7 @@ impl Check<'_> {
             LoopKind::Persistent { .. } => {
                 let x = self.kernel.launch.iter().find(|x| x.axis == Axis::BlockX);
                 if x.is_none_or(|x| x.var != l.var || i64::from(x.extent) != extent) {
-                    return Err(self.broken(format!("loop {name} is walked by other blocks than there are")));
+                    return Err(self.broken(format!("persistent loop {name} does not match the grid")));
                 }
             }
             LoopKind::Vectorized | LoopKind::Bound(_) => {
@@ -322,10 +322,10 @@ impl Check<'_> {
                 let chunk = 128 / self.kernel.func.buffer(o.buffer).dtype.bits();
                 self.access(o.buffer, &o.indices, chunk, env)
             }
-            _ => {
-                Err(self
-                    .broken(format!("an instruction takes {name}, which is {}, otherwise than it lies", scope.name())))
-            }
+            _ => Err(self.broken(format!(
+                "an instruction reads {name}, which is {}, in another layout than it has",
+                scope.name()
+            ))),
         }
     }
 

@@ -46,7 +46,7 @@ pub(super) struct Bulk {
 impl Compiler<'_> {
     /// Compiles a bulk copy.
     pub fn bulk(&mut self, copy: &BulkCopy) -> Result<()> {
-        let broken = |what: &str| Error::bug("machine.bulk", format!("a bulk copy {what}"));
+        let broken = |what: &str| Error::bug("sim.bulk", format!("a bulk copy {what}"));
         let map = self.plan.maps.get(copy.map as usize).filter(|m| m.buffer == copy.global);
         let map = map.ok_or_else(|| broken("has no tensor map of its array"))?;
         let ranks = [map.extents.len(), map.strides.len(), map.tile.len(), copy.coordinates.len()];

@@ -1,4 +1,4 @@
-//! Clusters on the machine: blocks that run together, each with its own shared memory, meet and arrive at each other's
+//! Clusters on the simulator: blocks that run together, each with its own shared memory, meet and arrive at each other's
 //! mbarriers.
 
 use super::tests::{Kernel, barrier, load, store};
@@ -46,7 +46,7 @@ fn every_block_of_a_cluster_has_its_own_shared_memory() {
         }
     }
     let found = codes(|| opposite(vec![sync(SyncKind::Warp)]).0);
-    assert!(found.iter().all(|c| c.as_deref() == Some("machine.race")), "{found:?}");
+    assert!(found.iter().all(|c| c.as_deref() == Some("sim.race")), "{found:?}");
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn all_blocks_of_a_cluster_have_to_come() {
         k.func.body.push(Stmt::If(crate::ir::If { cond: only, body: vec![sync(SyncKind::Cluster)] }));
         k
     });
-    assert!(found.iter().all(|c| c.as_deref() == Some("machine.divergence")), "{found:?}");
+    assert!(found.iter().all(|c| c.as_deref() == Some("sim.divergence")), "{found:?}");
 }
 
 /// Each block waits until one thread of every block has arrived at its mbarrier.
@@ -78,10 +78,10 @@ fn threads_arrive_at_the_mbarriers_of_other_blocks() {
     assert!(found.iter().all(Option::is_none), "{found:?}");
     // One's own arrival alone is not enough.
     let found = codes(|| arrivals(None, SyncKind::Cluster));
-    assert!(found.iter().all(|c| c.as_deref() == Some("machine.deadlock")), "{found:?}");
+    assert!(found.iter().all(|c| c.as_deref() == Some("sim.deadlock")), "{found:?}");
     // A block that meets nobody may arrive before the mbarrier is set.
     let found = codes(|| arrivals(Some(BLOCKS), SyncKind::Block));
-    assert!(found.iter().all(|c| c.as_deref() == Some("machine.mbarrier")), "{found:?}");
+    assert!(found.iter().all(|c| c.as_deref() == Some("sim.mbarrier")), "{found:?}");
 }
 
 /// A block that arrives at the others' mbarriers as the last thing it does may come too late: where all meet behind that, none has
@@ -97,7 +97,7 @@ fn blocks_stay_as_long_as_others_reach_them() {
     assert!(codes(|| make(true)).iter().all(Option::is_none));
     // In order one block after the other ends.
     let found = codes(|| make(false));
-    assert!(found[..2].iter().all(|c| c.as_deref() == Some("machine.mbarrier")), "{found:?}");
+    assert!(found[..2].iter().all(|c| c.as_deref() == Some("sim.mbarrier")), "{found:?}");
 }
 
 #[test]
@@ -110,5 +110,5 @@ fn blocks_of_a_cluster_race_for_device_memory() {
         k
     };
     let found = codes(make);
-    assert!(found.iter().all(|c| c.as_deref() == Some("machine.race")), "{found:?}");
+    assert!(found.iter().all(|c| c.as_deref() == Some("sim.race")), "{found:?}");
 }

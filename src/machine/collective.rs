@@ -47,7 +47,7 @@ pub(super) struct Operand {
 }
 
 fn broken(call: &Call) -> Error {
-    Error::bug("machine.call", format!("{} is called with operands that it does not take", call.row))
+    Error::bug("sim.call", format!("{} is called with operands that it does not take", call.row))
 }
 
 impl Compiler<'_> {
@@ -272,7 +272,7 @@ fn real_sum(d: DType, sum: u64, x: &[u64], y: &[u64]) -> Result<u64, Trap> {
             let sum = x.iter().zip(y).fold(f32_of(sum), |sum, (x, y)| sum + f32_of(*x) * f32_of(*y));
             Ok(u64::from(value::round_f32(d, sum).to_bits()))
         }
-        Kind::F64 | Kind::Ring => Err(Trap::Broken("a product of a type that no row has")),
+        Kind::F64 | Kind::Ring => Err(Trap::Broken("an MMA of a type that no row has")),
         _ => {
             let add = |sum: i64, (x, y): (&u64, &u64)| sum.wrapping_add((*x as i64).wrapping_mul(*y as i64));
             Ok(value::wrap(d, x.iter().zip(y).fold(sum as i64, add)) as u64)

@@ -28,7 +28,7 @@ impl Compiler<'_> {
     fn mismatch(&self, e: &Expr, found: Typed, expected: Typed) -> Error {
         let text = print::expr(self.func, e);
         let message = format!("{text} is {} of {} lanes, expected {} of {}", found.0, found.1, expected.0, expected.1);
-        Error::input("machine.type", message)
+        Error::input("sim.type", message)
     }
 
     fn kind(&self, dtype: DType) -> Kind {
@@ -38,7 +38,7 @@ impl Compiler<'_> {
     /// Compiles an expression; the result lies in registers from `dst` on.
     fn expr(&mut self, e: &Expr, dst: Slot) -> Result<Typed> {
         if dst > MOST_REGISTERS {
-            return Err(Error::input("machine.size", "an expression is too deep for the machine"));
+            return Err(Error::input("sim.size", "an expression is too deep for the simulator"));
         }
         let typed = self.expr_inner(e, dst)?;
         self.registers = self.registers.max(dst + typed.1);

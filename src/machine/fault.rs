@@ -26,7 +26,7 @@ pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) 
         (Trap::Limit, _) | (_, None) => Fault::Input,
         _ => Fault::Bug,
     };
-    let mut error = Error::new(fault, format!("machine.{word}"), message);
+    let mut error = Error::new(fault, format!("sim.{word}"), message);
     let site = code.site_of.get(warp.pc).and_then(|s| code.sites.get(*s as usize));
     if let Some(site) = site {
         let text = match &site.statement {
@@ -76,7 +76,7 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
         Trap::OutOfBounds { lane, access } => {
             let shape = code.accesses.get(access as usize).map(|a| code.func.buffer(a.buffer).const_shape());
             let shape = shape.flatten().unwrap_or_default();
-            ("bounds", format!("{} lies outside its shape {shape:?}", found(access, lane)), lane)
+            ("bounds", format!("{} is outside its shape {shape:?}", found(access, lane)), lane)
         }
         Trap::Uninitialised(Touch { lane, access, element, .. }) => {
             let name = one_of(access, lane, element);
@@ -112,21 +112,23 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
             let name = one_of(access, lane, element);
             let product = warp.products.holder(unit).and_then(|pc| row(code, pc)).unwrap_or("wgmma");
             let message = format!(
-                "{name} is {done} while {product} is in flight and has it in its registers: no wgmma_wait has waited for \
+                "{name} is {done} while {product} is in flight and uses the register: no wgmma_wait has waited for \
                  its group"
             );
-            ("product", message, lane)
+            ("wgmma", message, lane)
         }
-        Trap::Product(what) => ("product", format!("a product of a warpgroup {what}"), 0),
+        Trap::Product(what) => ("wgmma", format!("a wgmma {what}"), 0),
         Trap::Deadlock(ref message) => ("deadlock", message.clone(), 0),
         Trap::Unfinished { lane, what } => {
             ("unfinished", format!("the block ends, and {what} that it has started is still under way"), lane)
         }
-        Trap::Early => {
-            ("early", "global memory is accessed while the kernel in front of this one may still run".to_string(), 0)
-        }
-        Trap::Limit => ("limit", "the program runs more statements than the machine was allowed".to_string(), 0),
-        Trap::Broken(what) => ("code", format!("the machine's own code is wrong: {what}"), 0),
+        Trap::Early => (
+            "pdl",
+            "global memory is accessed before the PDL wait, while the previous kernel may still run".to_string(),
+            0,
+        ),
+        Trap::Limit => ("limit", "the program runs more statements than the simulator was allowed".to_string(), 0),
+        Trap::Broken(what) => ("code", format!("the simulator's own code is wrong: {what}"), 0),
     }
 }
 

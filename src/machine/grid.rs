@@ -294,7 +294,7 @@ fn open_barriers(states: &mut [State], world: &mut World) -> bool {
 fn stuck(states: &[State], code: &Code, world: &World, warps: &[Warp], at: impl Fn(usize) -> Where) -> Box<Halt> {
     let waits = |s: &State| matches!(s, State::Waiting(..));
     let Some(first) = states.iter().position(|s| !matches!(s, State::Done | State::Ready)) else {
-        let trap = Trap::Broken("no warp can go on, and none stands at a barrier");
+        let trap = Trap::Broken("no warp can proceed, and none waits at a barrier");
         return halt(trap, warps[0].clone(), at(0));
     };
     if let (Some(first), false) =
@@ -302,12 +302,12 @@ fn stuck(states: &[State], code: &Code, world: &World, warps: &[Warp], at: impl 
         && let State::Waiting(_, meeting) = states[first]
         && let Some(other) = meeting.range().find(|w| states.get(*w) != Some(&states[first]))
     {
-        let what = if states[other] == State::Done { "has ended" } else { "stands at another barrier" };
+        let what = if states[other] == State::Done { "has ended" } else { "waits at another barrier" };
         let mut stuck = warps[first].clone();
         stuck.pc = stuck.pc.saturating_sub(1);
         return halt(Trap::Stuck { other, what }, stuck, at(first));
     }
-    let mut message = "no warp can go on".to_string();
+    let mut message = "no warp can proceed".to_string();
     for (warp, state) in states.iter().enumerate() {
         message += &match state {
             State::Blocked { slot, phase, .. } => {
@@ -315,7 +315,7 @@ fn stuck(states: &[State], code: &Code, world: &World, warps: &[Warp], at: impl 
                 format!("; warp {warp} waits for phase {phase} of {state}")
             }
             State::Waiting(_, Meeting { first, warps }) => {
-                format!("; warp {warp} stands at a barrier of warps {first} to {}", first + warps - 1)
+                format!("; warp {warp} waits at a barrier of warps {first} to {}", first + warps - 1)
             }
             State::Done => format!("; warp {warp} has ended"),
             State::Ready => String::new(),

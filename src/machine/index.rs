@@ -34,7 +34,7 @@ pub(super) enum Value {
 }
 
 fn overflow() -> Error {
-    Error::input("machine.overflow", "an index could exceed 62 bits")
+    Error::input("sim.overflow", "an index could exceed 62 bits")
 }
 
 /// The largest magnitude that an index may reach.
@@ -75,7 +75,7 @@ impl Compiler<'_> {
 
     pub(super) fn unbound(&self, var: Var) -> Error {
         let name = self.func.vars.get(var.0 as usize).map_or("?", String::as_str);
-        Error::input("machine.unbound", format!("variable {name} is used outside its loop"))
+        Error::input("sim.unbound", format!("variable {name} is used outside its loop"))
     }
 
     fn term(&self, o: Operand) -> Linear {
@@ -171,7 +171,7 @@ impl Compiler<'_> {
             Index::Bin(op, a, b) => {
                 let (a, b) = (self.interval(a)?, self.interval(b)?);
                 if matches!(op, IndexOp::FloorDiv | IndexOp::FloorMod) && b.0 <= 0 && b.1 >= 0 {
-                    return Err(Error::input("machine.division", "an index could be divided by zero"));
+                    return Err(Error::input("sim.division", "an index could be divided by zero"));
                 }
                 combine(*op, a, b)
             }
@@ -243,7 +243,7 @@ fn combine(op: IndexOp, a: (i128, i128), b: (i128, i128)) -> (i128, i128) {
         IndexOp::FloorMod => (b.0 + 1, 0),
         IndexOp::Min => (a.0.min(b.0), a.1.min(b.1)),
         IndexOp::Max => (a.0.max(b.0), a.1.max(b.1)),
-        // Of numbers that are not negative; anything else the machine refuses to compute.
+        // Of numbers that are not negative; anything else the simulator refuses to compute.
         IndexOp::Xor => (0, ((a.1.max(0) | b.1.max(0)) as u128 + 1).next_power_of_two() as i128 - 1),
     }
 }

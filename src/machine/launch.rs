@@ -20,7 +20,7 @@ use crate::lower::{Lowered, LoweredKernel, Shape};
 use std::time::Instant;
 
 /// An element of an output that nothing has written.
-const UNWRITTEN: &str = "machine.unwritten";
+const UNWRITTEN: &str = "sim.unwritten";
 
 /// A parameter or a workspace of the program.
 struct Global<'a> {
@@ -32,7 +32,7 @@ struct Global<'a> {
 
 fn span(buffer: &Buffer) -> Result<usize> {
     let span = layout::span(buffer).and_then(|n| usize::try_from(n).ok()).filter(|n| *n < 1 << 40);
-    span.ok_or_else(|| Error::input("machine.shape", format!("buffer {} has no size or too large a one", buffer.name)))
+    span.ok_or_else(|| Error::input("sim.shape", format!("buffer {} has no size or too large a one", buffer.name)))
 }
 
 /// The elements that each parameter spans.
@@ -42,7 +42,7 @@ pub(super) fn spans(func: &Func) -> Result<Vec<usize>> {
 
 fn lookup(func: &Func, id: u32) -> Result<&Buffer> {
     let found = func.buffers.get(id as usize);
-    found.ok_or_else(|| Error::input("machine.buffer", "a parameter is not a buffer of the program"))
+    found.ok_or_else(|| Error::input("sim.buffer", "a parameter is not a buffer of the program"))
 }
 
 /// Runs a program in sequence; innermost loops as lanes where `lanes` allows it.
@@ -96,9 +96,11 @@ fn with_memories(
         let marks = g.span as u64 * if options.races { 1 + size_of::<Cell>() as u64 } else { 1 };
         bytes += if g.workspace { size } else { 0 } + if g.workspace || g.written { marks } else { 0 };
         if bytes > options.limits.bytes {
-            let message =
-                format!("the program needs more than the {} bytes that the machine was allowed", options.limits.bytes);
-            return Err(Error::input("machine.limit", message));
+            let message = format!(
+                "the program needs more than the {} bytes that the simulator was allowed",
+                options.limits.bytes
+            );
+            return Err(Error::input("sim.limit", message));
         }
         let bits = if ring { 32 } else { g.buffer.dtype.bits() };
         world.globals.push(if g.workspace {
@@ -134,7 +136,7 @@ fn with_memories(
 fn check_args(globals: &[Global<'_>], order: &[usize], options: &Options, args: &[Array]) -> Result<()> {
     if args.len() != order.len() {
         let message = format!("the program has {} parameters, {} arguments were given", order.len(), args.len());
-        return Err(Error::input("machine.arguments", message));
+        return Err(Error::input("sim.arguments", message));
     }
     for (arg, &g) in args.iter().zip(order) {
         let Global { buffer, span, .. } = globals[g];
@@ -147,7 +149,7 @@ fn check_args(globals: &[Global<'_>], order: &[usize], options: &Options, args: 
                 arg.bytes.len(),
                 arg.dtype
             );
-            return Err(Error::input("machine.arguments", message));
+            return Err(Error::input("sim.arguments", message));
         }
     }
     Ok(())
@@ -166,7 +168,7 @@ fn lowered_globals(lowered: &Lowered) -> Result<(Vec<Global<'_>>, Vec<Option<usi
             match globals.iter_mut().find(|g| g.buffer.name == buffer.name && g.workspace == workspace) {
                 Some(g) if g.span != size || g.buffer.dtype != buffer.dtype => {
                     let message = format!("kernels disagree about the size or type of {}", buffer.name);
-                    return Err(Error::bug("machine.shape", message));
+                    return Err(Error::bug("sim.shape", message));
                 }
                 Some(g) => g.written |= writes,
                 None => globals.push(Global { buffer, span: size, written: writes, workspace }),
@@ -194,7 +196,7 @@ pub(super) fn parallel(lowered: &Lowered, options: &Options, args: &mut [Array],
     let (globals, order) = lowered_globals(lowered)?;
     if args.len() != order.len() {
         let message = format!("the program has {} parameters, {} arguments were given", order.len(), args.len());
-        return Err(Error::input("machine.arguments", message));
+        return Err(Error::input("sim.arguments", message));
     }
     let mut compiled = Vec::new();
     for kernel in &lowered.kernels {
@@ -261,15 +263,15 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
             Scope::Fragment if !used(kernel, i) => Place::Local(u32::MAX),
             Scope::Fragment => {
                 return Err(Error::bug(
-                    "machine.fragment",
-                    format!("the machine has no fragments yet ({})", buffer.name),
+                    "sim.fragment",
+                    format!("the simulator has no fragments yet ({})", buffer.name),
                 ));
             }
         });
     }
     let (threads, warps) = (kernel.threads(), kernel.warps());
     if locals * u64::from(warps) * 256 > options.limits.bytes || threads == 0 || threads > 1024 {
-        return Err(Error::input("machine.limit", "a block has no or too many threads, or too much local memory"));
+        return Err(Error::input("sim.limit", "a block has no or too many threads, or too much local memory"));
     }
     let launch = kernel.launch.iter().map(|l| (l.axis, l.var, i64::from(l.extent))).collect();
     let written = visit::writes(&kernel.func.body);
@@ -314,7 +316,7 @@ fn shared_place(kernel: &LoweredKernel, buffer: &Buffer, unit: u32) -> Result<Pl
         }
         _ => {
             let message = format!("shared buffer {} has no place inside the block's shared memory", buffer.name);
-            Err(Error::bug("machine.shared", message))
+            Err(Error::bug("sim.shared", message))
         }
     }
 }
@@ -327,8 +329,8 @@ fn run_kernel(kernel: &LoweredKernel, code: &Code, locals: usize, world: &mut Wo
     let of_warp = (u64::from(code.registers) + u64::from(code.vectors) + locals as u64) * (8 * LANES as u64);
     if of_warp.saturating_mul(kernel.warps().into()).saturating_mul(cluster.into()) > options.limits.bytes {
         return Err(Error::input(
-            "machine.limit",
-            "the threads of a cluster need more memory than the machine was allowed",
+            "sim.limit",
+            "the threads of a cluster need more memory than the simulator was allowed",
         ));
     }
     if options.races {
@@ -348,7 +350,7 @@ fn run_kernel(kernel: &LoweredKernel, code: &Code, locals: usize, world: &mut Wo
     world.share(cluster as usize, shared);
     let axes: Vec<_> = kernel.launch.iter().map(|l| (l.axis, l.var)).collect();
     if axes.iter().any(|(a, _)| matches!(a, Axis::Warp | Axis::Warpgroup)) {
-        return Err(Error::bug("machine.axis", "the machine runs blockIdx, the cluster and threadIdx only"));
+        return Err(Error::bug("sim.axis", "the simulator runs blockIdx, the cluster and threadIdx only"));
     }
     let [x, y, z] = kernel.grid();
     let launch = Launch { grid: [x / cluster, y, z], cluster, block: kernel.block(), locals, axes };

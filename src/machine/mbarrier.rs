@@ -119,7 +119,7 @@ impl Mbarriers {
         self.reach(rank, lane, *first)?;
         match (0..*slots).contains(&index) {
             true => Ok(rank * self.each + first + index as usize),
-            false => Err(wrong(lane, *first, "is the array of a slot that lies outside of it")),
+            false => Err(wrong(lane, *first, "is indexed outside its array")),
         }
     }
 
@@ -146,7 +146,7 @@ impl Mbarriers {
         }
         let life = Life { born: 0, ordered: true };
         if party.lanes().any(|l| !clocks.after(slot.init, By::thread(party.warp, l), life)) {
-            return Err(wrong(party.lane(), number, "is used, and nothing orders that behind its initialisation"));
+            return Err(wrong(party.lane(), number, "is used, and nothing orders the use after its initialisation"));
         }
         Ok(slot)
     }
@@ -224,8 +224,8 @@ impl Mbarriers {
         }
         let phases = clocks.phases(number, self.slots.len());
         if !party.lanes().all(|l| clocks.knows((party.warp, l), phases, phase.max(0) as u64)) {
-            let what = "may not be in the phase that is waited for when the wait begins: nothing orders the wait behind the end of \
-                        the phase before, and one with the same parity is over";
+            let what = "may not be in the phase that is waited for when the wait begins: nothing orders the wait after \
+                        the end of the previous phase, and one with the same parity is over";
             return Err(wrong(party.lane(), number, what));
         }
         if over == phase {
@@ -248,7 +248,7 @@ impl Mbarriers {
             n => format!(", {} bytes too many", -n),
         };
         let last = match slot.last {
-            None => "nobody has ever arrived".to_string(),
+            None => "no thread has arrived".to_string(),
             Some((warp, lane)) => format!("the last to arrive was lane {lane} of warp {warp}"),
         };
         format!(

@@ -1,4 +1,4 @@
-//! Roles, elected threads and mbarriers on the machine: what is right runs in every order, what is wrong is found in every one.
+//! Roles, elected threads and mbarriers on the simulator: what is right runs in every order, what is wrong is found in every one.
 
 use super::tests::{Kernel, barrier, load, store};
 use super::*;
@@ -143,14 +143,14 @@ fn altered(arrivals: (u32, u32), change: impl Fn(&Ring, &mut Vec<Stmt>, &mut Vec
 
 #[test]
 fn what_is_missing_is_found() {
-    const RACE: &[&str] = &["machine.race"];
-    const DEADLOCK: &[&str] = &["machine.deadlock"];
+    const RACE: &[&str] = &["sim.race"];
+    const DEADLOCK: &[&str] = &["sim.deadlock"];
     // Arrivals.
     wrong(DEADLOCK, || altered((1, 2), |_, produce, _| drop(produce.pop())));
     wrong(DEADLOCK, || altered((1, 2), |_, _, consume| drop(consume.pop())));
     // Waits.
-    wrong(&["machine.race", "machine.uninitialised"], || altered((1, 2), |_, _, consume| drop(consume.remove(0))));
-    wrong(&["machine.race", "machine.mbarrier"], || altered((1, 2), |_, produce, _| drop(produce.remove(0))));
+    wrong(&["sim.race", "sim.uninitialised"], || altered((1, 2), |_, _, consume| drop(consume.remove(0))));
+    wrong(&["sim.race", "sim.mbarrier"], || altered((1, 2), |_, produce, _| drop(produce.remove(0))));
     // The barrier of the warp in front of an arrival for all its lanes.
     wrong(RACE, || altered((1, 2), |_, produce, _| drop(produce.remove(2))));
     wrong(RACE, || altered((1, 2), |_, _, consume| drop(consume.remove(2))));
@@ -166,7 +166,7 @@ fn what_is_missing_is_found() {
 
 #[test]
 fn wrong_phases_slots_and_counts_are_found() {
-    let all = ["machine.race", "machine.deadlock", "machine.mbarrier", "machine.uninitialised"];
+    let all = ["sim.race", "sim.deadlock", "sim.mbarrier", "sim.uninitialised"];
     let flipped = |s: &mut Stmt| {
         if let Stmt::Sync(Sync { kind: SyncKind::Await { phase, .. }, .. }) = s {
             *phase = phase.clone() + 1;
@@ -178,11 +178,9 @@ fn wrong_phases_slots_and_counts_are_found() {
     wrong(&all, || altered((1, 2), |r, produce, _| produce[3] = elect(1, vec![arrive(r.full, next(r))])));
     wrong(&all, || altered((1, 2), |r, _, consume| consume[0] = wait(r.full, next(r), r.phase())));
     // Given back by the name of the next slot: the data are safe, but a phase may end twice before the producer waits for it.
-    wrong(&["machine.mbarrier"], || {
-        altered((1, 2), |r, _, consume| consume[3] = elect(1, vec![arrive(r.empty, next(r))]))
-    });
+    wrong(&["sim.mbarrier"], || altered((1, 2), |r, _, consume| consume[3] = elect(1, vec![arrive(r.empty, next(r))])));
     // A slot given back before it is read.
-    wrong(&["machine.race"], || altered((1, 2), |_, _, consume| consume.swap(1, 3)));
+    wrong(&["sim.race"], || altered((1, 2), |_, _, consume| consume.swap(1, 3)));
     for arrivals in [(2, 2), (1, 1), (1, 3)] {
         wrong(&all, || altered(arrivals, |_, _, _| {}));
     }
@@ -193,10 +191,10 @@ fn a_deadlock_says_who_waits_for_what() {
     let error = altered((1, 2), |_, _, consume| drop(consume.pop())).run().unwrap_err();
     assert_eq!(
         error.message(),
-        "no warp can go on; warp 0 waits for phase 1 of full[0], which is in phase 1 with 0 of 1 arrivals; \
+        "no warp can proceed; warp 0 waits for phase 1 of full[0], which is in phase 1 with 0 of 1 arrivals; \
          the last to arrive was lane 0 of warp 2; warp 1 waits for phase 1 of full[0], which is in phase 1 \
          with 0 of 1 arrivals; the last to arrive was lane 0 of warp 2; warp 2 waits for phase 0 of empty[0], \
-         which is in phase 0 with 0 of 2 arrivals; nobody has ever arrived"
+         which is in phase 0 with 0 of 2 arrivals; no thread has arrived"
     );
 }
 
@@ -207,10 +205,10 @@ fn mbarriers_are_initialised_once_and_before_their_use() {
         change(&mut k.func.body);
         k
     };
-    wrong(&["machine.mbarrier"], || make(|body| drop(body.remove(0))));
-    wrong(&["machine.mbarrier"], || make(|body| drop(body.remove(1))));
-    wrong(&["machine.mbarrier"], || make(|body| body.insert(0, body[0].clone())));
-    wrong(&["machine.mbarrier"], || make(|body| body[0] = role(0, 1, vec![sync(SyncKind::InitBarriers)])));
+    wrong(&["sim.mbarrier"], || make(|body| drop(body.remove(0))));
+    wrong(&["sim.mbarrier"], || make(|body| drop(body.remove(1))));
+    wrong(&["sim.mbarrier"], || make(|body| body.insert(0, body[0].clone())));
+    wrong(&["sim.mbarrier"], || make(|body| body[0] = role(0, 1, vec![sync(SyncKind::InitBarriers)])));
 }
 
 /// Threads of a role of two warps, or of a warpgroup, exchange values while the others are elsewhere.
@@ -230,8 +228,8 @@ fn barriers_of_roles_and_warpgroups_order_their_threads() {
     let ok = |make: &dyn Fn() -> Kernel| codes(make).iter().all(Option::is_none);
     assert!(ok(&|| exchange(2, 3, SyncKind::Block)));
     assert!(ok(&|| exchange(4, 1, SyncKind::Warpgroup)));
-    wrong(&["machine.race", "machine.uninitialised"], || exchange(8, 1, SyncKind::Warpgroup));
-    wrong(&["machine.race", "machine.uninitialised"], || exchange(2, 3, SyncKind::Warp));
+    wrong(&["sim.race", "sim.uninitialised"], || exchange(8, 1, SyncKind::Warpgroup));
+    wrong(&["sim.race", "sim.uninitialised"], || exchange(2, 3, SyncKind::Warp));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Memory as the machine sees it: bytes (real mode) or ring elements, each unit with the mark that says whether it has
+//! Memory as the simulator sees it: bytes (real mode) or ring elements, each unit with the mark that says whether it has
 //! been written.
 //!
 //! A memory is counted in *units*: the elements of a buffer of its own, or, in shared memory that buffers of several

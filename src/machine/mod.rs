@@ -1,4 +1,4 @@
-//! The CPU machine: runs programs of every stage on the CPU, in the real types or in a ring.
+//! The simulator: runs programs of every stage on the CPU, in the real types or in integer mode.
 //!
 //! [`run_func`] runs a Tensor or Scheduled program in sequence, as its text reads from top to bottom: bound, unrolled
 //! and vectorized loops are loops, rasterized loops follow the formula of [`crate::ir::Raster`], placements are passed
@@ -100,7 +100,7 @@ pub enum Policy {
 pub struct Limits {
     /// Statements of single threads, and loop iterations of warps.
     pub statements: u64,
-    /// Bytes that the machine allocates (arguments not counted).
+    /// Bytes that the simulator allocates (arguments not counted).
     pub bytes: u64,
 }
 

@@ -87,8 +87,7 @@ impl Described {
 impl Compiler<'_> {
     /// Compiles an asynchronous product of a warpgroup.
     pub fn product(&mut self, call: &Call, row: &Row) -> Result<Product> {
-        let broken =
-            || Error::bug("machine.product", format!("{} is called with operands that it does not take", call.row));
+        let broken = || Error::bug("sim.wgmma", format!("{} is called with operands that it does not take", call.row));
         let mut factors = Vec::new();
         let [d, ..] = call.operands.as_slice() else { return Err(broken()) };
         let sum = self.in_registers(d, &row.operands[0]).ok_or_else(broken)??;
@@ -190,7 +189,7 @@ pub(super) fn wait(warp: &mut Warp, world: &mut World, groups: u32) -> Result<()
     }
     warp.products.fenced = false;
     for slot in warp.products.landed(open) {
-        *warp.local_marks.get_mut(slot).ok_or(Trap::Broken("a product has no registers"))? = warp.full;
+        *warp.local_marks.get_mut(slot).ok_or(Trap::Broken("a wgmma has no registers"))? = warp.full;
     }
     Ok(())
 }
@@ -198,7 +197,7 @@ pub(super) fn wait(warp: &mut Warp, world: &mut World, groups: u32) -> Result<()
 /// The registers of a sum belong to a product from now on; those that it adds to must have been written, or be a product's.
 fn take(warp: &mut Warp, code: &Code, product: &Product, adds: bool) -> Result<(), Trap> {
     if !warp.products.fenced {
-        return Err(Trap::Product("starts although the warp has not fenced the registers that it touched"));
+        return Err(Trap::Product("starts although the warp has not fenced the registers that it accessed"));
     }
     let mut mine = Vec::new();
     for n in 0..product.sum.tile.len() {
@@ -206,13 +205,15 @@ fn take(warp: &mut Warp, code: &Code, product: &Product, adds: bool) -> Result<(
         let (slot, element) = collective::register(warp, code, &product.sum, e)?;
         let known = warp.products.sums.contains_key(&slot);
         mine.push(slot);
-        let mark = warp.local_marks.get_mut(slot).ok_or(Trap::Broken("a sum has no registers"))?;
+        let mark = warp.local_marks.get_mut(slot).ok_or(Trap::Broken("an accumulator has no registers"))?;
         if adds && !known && *mark >> e.lane & 1 == 0 {
             let touch = Touch { lane: e.lane, access: product.sum.access, element, unit: slot, write: false };
             return Err(Trap::Uninitialised(touch));
         }
         if warp.products.factors.contains_key(&slot) {
-            return Err(Trap::Product("writes registers that another one reads, whose group has not been waited for"));
+            return Err(Trap::Product(
+                "writes registers that another wgmma reads, whose group has not been waited for",
+            ));
         }
     }
     let product = InFlight { group: warp.products.closed, pc: warp.pc };
@@ -226,9 +227,9 @@ fn hold(warp: &mut Warp, code: &Code, factor: &Operand) -> Result<(), Trap> {
     for e in (0..factor.tile.len()).flat_map(|n| factor.tile.all(n)) {
         let (slot, element) = collective::register(warp, code, factor, *e)?;
         if warp.products.sums.contains_key(&slot) {
-            return Err(Trap::Product("reads the sum of another one, whose group has not been waited for"));
+            return Err(Trap::Product("reads the accumulators of another wgmma, whose group has not been waited for"));
         }
-        let mark = warp.local_marks.get(slot).ok_or(Trap::Broken("a factor has no registers"))?;
+        let mark = warp.local_marks.get(slot).ok_or(Trap::Broken("an operand has no registers"))?;
         if !warp.products.factors.contains_key(&slot) && mark >> e.lane & 1 == 0 {
             let touch = Touch { lane: e.lane, access: factor.access, element, unit: slot, write: false };
             return Err(Trap::Uninitialised(touch));
@@ -311,7 +312,7 @@ fn factor(
     };
     let access = &code.accesses[described.access as usize];
     let Place::Shared { .. } = access.place else {
-        return Err(Trap::Broken("a descriptor leads out of shared memory"));
+        return Err(Trap::Broken("a descriptor reaches outside shared memory"));
     };
     let start = warp.value(access.at, 0);
     let uniform = (0..32).all(|lane| warp.value(access.at, lane) == start);

@@ -1,6 +1,6 @@
 //! Races: two accesses of the same bytes by different threads, one of them a write, that nothing orders.
 //!
-//! What orders two accesses of threads that share memory, in the code that this machine runs:
+//! What orders two accesses of threads that share memory, in the code that the simulator runs:
 //! - both are the same thread's;
 //! - a barrier of the block lies between them, and both threads are of that block;
 //! - a barrier of the warp lies between them, and both threads are of that warp;
@@ -8,11 +8,11 @@
 //!   of other parameters may be kept in registers across them)
 //! - they belong to different kernels.
 //!
-//! Nothing else does: lanes of a warp are ordered by barriers alone although the machine runs them in step, and
+//! Nothing else does: lanes of a warp are ordered by barriers alone although the simulator runs them in step, and
 //! different blocks of a kernel are not ordered at all. So an earlier access is judged by *when* it happened and *who*
 //! did it: the [`Clock`] counts accesses and keeps when the kernel, the block, its last barrier and each warp's last
 //! barrier began, and every unit of memory has a [`Cell`] with its last write and what is to be known of the reads since.
-//! The order that the machine happens to run warps in is one that the barriers allow; a race is found in every such
+//! The order that the simulator happens to run warps in is one that the barriers allow; a race is found in every such
 //! order or in none.
 //!
 //! An asynchronous copy writes from its start on until its thread has waited for it ([`super::flight`]): its start is

@@ -38,22 +38,22 @@ fn a_missing_barrier_of_the_block_is_named() {
     let error = verdict(|| reversal(false)).unwrap();
     assert_eq!(
         error.to_string(),
-        "a fault of warploom itself [machine.race]: S[63] is written by one thread and read by another, and nothing \
+        "a fault of warploom itself [sim.race]: S[63] is written by one thread and read by another, and nothing \
          orders them
   block (0, 0, 0), thread (63, 0, 0) writes S[63] in `S[tx] = A[bx*64 + tx]`, with bx = 0, tx = 63
   block (0, 0, 0), thread (0, 0, 0) reads S[63] in `C[bx*64 + tx] = S[63 - tx]`, with bx = 0, tx = 0
-  try: a barrier of the block in front of `C[bx*64 + tx] = S[63 - tx]`"
+  try: a barrier of the block before `C[bx*64 + tx] = S[63 - tx]`"
     );
     assert_eq!(
         shown(&error),
         "S[tx]: block (0, 0, 0), thread (63, 0, 0) writes this
 S[63 - tx]: block (0, 0, 0), thread (0, 0, 0) reads this
-C[bx*64 + tx] = S[63 - tx]: the barrier has to stand in front of this"
+C[bx*64 + tx] = S[63 - tx]: the barrier must be before this"
     );
     let mut args = [128, 128].map(|n| Array::zeros(DType::F32, &[n]).unwrap());
     let options = Options { races: false, policy: Policy::Random(3), ..Options::new(Mode::Real) };
     let code = run_lowered_with(&reversal(false).lowered(), &options, &mut args).unwrap_err();
-    assert_eq!(code.code(), "machine.uninitialised", "without the search the order drawn decides");
+    assert_eq!(code.code(), "sim.uninitialised", "without the search the order drawn decides");
 }
 
 /// Lanes exchange values through shared memory: `sync` stands between.
@@ -69,13 +69,13 @@ fn exchange(threads: u32, sync: Option<Stmt>) -> Kernel {
 #[test]
 fn lanes_of_a_warp_are_ordered_by_barriers_alone() {
     let error = verdict(|| exchange(32, None)).unwrap();
-    assert_eq!(error.code(), "machine.race");
-    assert_eq!(error.helps(), ["a barrier of the warp in front of `C[tx] = S[31 - tx]`"]);
+    assert_eq!(error.code(), "sim.race");
+    assert_eq!(error.helps(), ["a barrier of the warp before `C[tx] = S[31 - tx]`"]);
     for (threads, sync) in [(32, warp_barrier()), (32, barrier()), (64, barrier())] {
         assert_eq!(verdict(|| exchange(threads, Some(sync.clone()))), None);
     }
     let error = verdict(|| exchange(64, Some(warp_barrier()))).unwrap();
-    assert_eq!(error.helps(), ["a barrier of the block in front of `C[tx] = S[63 - tx]`"]);
+    assert_eq!(error.helps(), ["a barrier of the block before `C[tx] = S[63 - tx]`"]);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn an_iteration_waits_for_the_one_before() {
     assert_eq!(verdict(|| make(true)), None);
     let error = verdict(|| make(false)).unwrap();
     assert!(error.message().ends_with("is read by one thread and written by another, and nothing orders them"));
-    assert_eq!(error.helps(), ["a barrier of the block in each iteration of loop i, in front of `S[tx] = f32(i)`"]);
+    assert_eq!(error.helps(), ["a barrier of the block in each iteration of loop i, before `S[tx] = f32(i)`"]);
     assert!(error.context()[0].contains("i = 0") && error.context()[1].contains("i = 1"), "{error}");
 }
 
@@ -155,8 +155,8 @@ fn barriers_order_the_parameters_that_are_exchanged() {
     };
     assert!(make(true).is_ok());
     let error = make(false).unwrap_err();
-    assert_eq!(error.code(), "machine.race");
-    assert_eq!(error.helps()[1], "C has to be among the kernel's exchanged parameters besides");
+    assert_eq!(error.code(), "sim.race");
+    assert_eq!(error.helps()[1], "C must also be among the kernel's exchanged parameters");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_copy_is_in_flight_until_its_thread_has_waited() {
             error.message(),
             "S[0] is filled by a copy of a thread and read by the same thread, and nothing orders them"
         );
-        assert_eq!(error.helps(), ["a wait for the group of the copy in front of `C[bx*64 + tx] = S[tx]`"]);
+        assert_eq!(error.helps(), ["a wait for the group of the copy before `C[bx*64 + tx] = S[tx]`"]);
         assert!(error.context()[0].contains("copies to S[0] in `async S[tx] = A[tx]`"), "{error}");
     }
 }
@@ -240,17 +240,17 @@ fn other_threads_see_a_copy_after_the_wait_and_a_barrier() {
         let error = other(syncs).unwrap();
         assert_eq!(
             error.to_string(),
-            "a fault of warploom itself [machine.race]: S[63] is filled by a copy of one thread and read by another, and \
+            "a fault of warploom itself [sim.race]: S[63] is filled by a copy of one thread and read by another, and \
              nothing orders them
   block (0, 0, 0), thread (63, 0, 0) copies to S[63] in `async S[tx] = A[tx]`, with bx = 0, tx = 63
   block (0, 0, 0), thread (0, 0, 0) reads S[63] in `C[bx*64 + tx] = S[63 - tx]`, with bx = 0, tx = 0
-  try: a wait for the group of the copy, then a barrier of the block, in front of `C[bx*64 + tx] = S[63 - tx]`"
+  try: a wait for the group of the copy, then a barrier of the block, before `C[bx*64 + tx] = S[63 - tx]`"
         );
         assert_eq!(
             shown(&error),
             "S[tx]: block (0, 0, 0), thread (63, 0, 0) copies to this
 S[63 - tx]: block (0, 0, 0), thread (0, 0, 0) reads this
-C[bx*64 + tx] = S[63 - tx]: the wait has to stand in front of this"
+C[bx*64 + tx] = S[63 - tx]: the wait must be before this"
         );
     }
 }
@@ -269,7 +269,7 @@ fn a_copy_overtakes_no_reader() {
     assert!(
         error.message().ends_with("is read by one thread and filled by a copy of another, and nothing orders them")
     );
-    assert_eq!(error.helps(), ["a barrier of the block in front of `async S[tx] = A[tx]`"]);
+    assert_eq!(error.helps(), ["a barrier of the block before `async S[tx] = A[tx]`"]);
 }
 
 /// The second net: without the search, a copy that lands late is read as poison.
@@ -280,7 +280,7 @@ fn bytes_under_way_are_poison() {
         let options = Options { races: false, policy, ..Options::new(Mode::Real) };
         run_lowered_with(&copy_and_read(false, &[commit(), wait(1)]).lowered(), &options, &mut args)
     };
-    assert_eq!(run(Policy::InOrder).unwrap_err().code(), "machine.uninitialised");
+    assert_eq!(run(Policy::InOrder).unwrap_err().code(), "sim.uninitialised");
     assert!(run(Policy::Reverse).is_ok());
 }
 
@@ -407,7 +407,7 @@ fn verdicts_are_those_of_the_definition() {
             k
         };
         let found = verdict(make);
-        assert_eq!(found.as_ref().map(|e| e.code()), races(&steps).then_some("machine.race"), "{round}: {steps:?}");
+        assert_eq!(found.as_ref().map(|e| e.code()), races(&steps).then_some("sim.race"), "{round}: {steps:?}");
         *(if found.is_some() { &mut racy } else { &mut clean }) += 1;
     }
     assert!(racy > 120 && clean > 120, "{racy} racy, {clean} clean");

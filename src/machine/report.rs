@@ -147,20 +147,20 @@ pub(super) fn race(code: &Code, one: Party, other: Party, lack: Lack) -> Error {
     let also =
         if first.element == second.element { String::new() } else { format!(" (the bytes of {})", second.element) };
     let why = match lack {
-        Lack::Fence => "and no proxy fence stands between them".to_string(),
+        Lack::Fence => "and no proxy fence is between them".to_string(),
         Lack::ProductWait => format!("and the group of {} has not been waited for", first.row),
         Lack::StoreWait => "and the group of the bulk store has not been waited for".to_string(),
         Lack::PhaseWait if first.is_by_engine() => {
-            "and the phase in which it lands has not been waited for".to_string()
+            "and the phase that it completes has not been waited for".to_string()
         }
         _ => "and nothing orders them".to_string(),
     };
     let message = format!("{}{also} {what}, {why}", first.element);
-    let mut error = Error::bug("machine.race", message).within(first.line(code)).within(second.line(code));
+    let mut error = Error::bug("sim.race", message).within(first.line(code)).within(second.line(code));
     let order = tree.order(code, &first, &second, lack);
     error = error.help(order.advice).text(tree.printed.clone());
     if !first.ordered && order.place.is_some() {
-        error = error.help(format!("{} has to be among the kernel's exchanged parameters besides", first.buffer));
+        error = error.help(format!("{} must also be among the kernel's exchanged parameters", first.buffer));
     }
     for party in [&first, &second] {
         if let Some(span) = tree.access(party) {
@@ -175,9 +175,9 @@ pub(super) fn race(code: &Code, one: Party, other: Party, lack: Lack) -> Error {
         }
     }
     match order.place.and_then(|p| tree.line(p)) {
-        Some(span) if lack == Lack::Fence => error.label(span, "the fence has to stand in front of this"),
-        Some(span) if first.copies || lack != Lack::Edge => error.label(span, "the wait has to stand in front of this"),
-        Some(span) => error.label(span, "the barrier has to stand in front of this"),
+        Some(span) if lack == Lack::Fence => error.label(span, "the fence must be before this"),
+        Some(span) if first.copies || lack != Lack::Edge => error.label(span, "the wait must be before this"),
+        Some(span) => error.label(span, "the barrier must be before this"),
         None => error,
     }
 }
@@ -300,15 +300,14 @@ impl<'a> Tree<'a> {
         let chain = self.chain(second);
         for (x, y) in self.chain(first).iter().zip(&chain) {
             if !std::ptr::eq(*x, *y) {
-                let text = format!("{sync} in front of {}{inside}", self.name(y));
+                let text = format!("{sync} before {}{inside}", self.name(y));
                 return Order { advice: text, place: Some(y) };
             }
             match x {
                 Stmt::For(l) if value(first, l.var) != value(second, l.var) => {
                     let next = chain.iter().skip_while(|s| !std::ptr::eq(**s, *y)).nth(1).unwrap_or(y);
                     let name = self.func.var_name(l.var);
-                    let text =
-                        format!("{sync} in each iteration of loop {name}, in front of {}{inside}", self.name(next));
+                    let text = format!("{sync} in each iteration of loop {name}, before {}{inside}", self.name(next));
                     return Order { advice: text, place: Some(next) };
                 }
                 Stmt::If(i)
@@ -319,7 +318,7 @@ impl<'a> Tree<'a> {
                         .enumerate()
                         .any(|(n, _)| per_thread(Var(n as u32)) && i.cond.mentions(Var(n as u32))) =>
                 {
-                    inside = format!("; {} has to be taken apart around it", self.name(x));
+                    inside = format!("; {} has to be split around it", self.name(x));
                 }
                 _ => {}
             }

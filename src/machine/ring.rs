@@ -82,7 +82,7 @@ pub(super) fn cast(from: DType, to: DType, a: u32) -> u32 {
 pub(super) fn inputs(spans: &[usize], limits: &Limits, seed: u64) -> Result<Vec<Array>> {
     let bytes = spans.iter().try_fold(0u64, |sum, n| sum.checked_add(4 * *n as u64));
     if bytes.is_none_or(|n| n > limits.bytes) {
-        return Err(Error::input("machine.limit", "the arguments need more memory than the machine was allowed"));
+        return Err(Error::input("sim.limit", "the arguments need more memory than the simulator was allowed"));
     }
     let make = |(p, &n): (usize, &usize)| {
         let mut array = Array::zeros(DType::U32, &[n])?;

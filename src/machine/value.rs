@@ -1,4 +1,4 @@
-//! What a datum is and what the operations do to it, in the real types and in the ring.
+//! What a datum is and what the operations do to it, in the real types and in integer mode.
 //!
 //! A register lane holds 64 bits. Real mode: the types of up to 32 bits of floating point lie there as the bits of an
 //! `f32` whose value the type can represent, `f64` as its bits, integers sign- or zero-extended to 64 bits, truth as

@@ -64,7 +64,7 @@ pub(super) enum Trap {
     Deadlock(String),
     /// More statements than allowed.
     Limit,
-    /// The compiler of this machine made bad code.
+    /// The compiler of the simulator made bad code.
     Broken(&'static str),
 }
 

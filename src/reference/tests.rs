@@ -1,4 +1,4 @@
-//! The reference against sums by hand, against the machine, and against results that are wrong.
+//! The reference against sums by hand, against the simulator, and against results that are wrong.
 
 use super::*;
 use crate::machine::{Mode, run_func};

@@ -32,7 +32,7 @@ pub(super) fn check(program: &str, args: &[Arg], given: &[Given]) -> Result<()> 
 fn one(program: &str, arg: &Arg, given: &Given) -> Result<()> {
     let of = format!("argument {} of {program}", arg.name);
     if !given.same_device {
-        return Err(Error::input("launch.device", format!("{of} lies on another device than the program")));
+        return Err(Error::input("launch.device", format!("{of} is on another device than the program")));
     }
     let shape_agrees = shape_agrees(arg, given.shape);
     if arg.dtype != given.dtype || !shape_agrees {
@@ -82,7 +82,7 @@ fn packed(shape: &[i64]) -> Vec<i64> {
 
 fn aligned(of: &str, arg: &Arg, address: u64) -> Result<()> {
     if !address.is_multiple_of(u64::from(arg.align.max(1))) {
-        let message = format!("{of} must lie at a multiple of {} bytes, and lies at {address:#x}", arg.align);
+        let message = format!("{of} must be at a multiple of {} bytes, and is at {address:#x}", arg.align);
         return Err(Error::input("launch.align", message));
     }
     Ok(())
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(one(|g| g.same_device = false).0, "launch.device");
         assert_eq!(
             one(|g| g.address = 0x1008).1,
-            "argument A of gemm must lie at a multiple of 16 bytes, and lies at 0x1008"
+            "argument A of gemm must be at a multiple of 16 bytes, and is at 0x1008"
         );
         assert_eq!(check_raw("gemm", &args, &[0x1008]).unwrap_err().code(), "launch.align");
         assert_eq!(check_raw("gemm", &args, &[]).unwrap_err().code(), "launch.count");

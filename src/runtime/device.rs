@@ -109,8 +109,8 @@ fn attribute_of(raw: c_int, attribute: c_int) -> Result<Option<u32>> {
 fn raw_device(ordinal: u32) -> Result<c_int> {
     let count = Device::count()?;
     let number = c_int::try_from(ordinal).ok().filter(|_| ordinal < count).ok_or_else(|| {
-        Error::machine("machine.no_device", format!("there is no device {ordinal}: the driver sees {count}"))
-            .help("choose an existing device (warploom doctor lists them), or run on the CPU machine: --device cpu")
+        Error::machine("host.no_device", format!("there is no device {ordinal}: the driver sees {count}"))
+            .help("choose an existing device (warploom doctor lists them), or run on the simulator: --device cpu")
     })?;
     let mut raw = 0;
     // SAFETY: writes one int.
@@ -138,7 +138,7 @@ impl Device {
     /// keeps it.
     ///
     /// # Errors
-    /// `machine.no_device`; what the driver answers; after a kernel that hangs, `launch.timeout` where it keeps the
+    /// `host.no_device`; what the driver answers; after a kernel that hangs, `launch.timeout` where it keeps the
     /// whole device.
     pub fn open(ordinal: u32) -> Result<Device> {
         let raw = raw_device(ordinal)?;

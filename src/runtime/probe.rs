@@ -34,7 +34,7 @@ pub struct DriverFacts {
 /// An error with its mend, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trouble {
-    /// `machine.no_driver`.
+    /// `host.no_driver`.
     pub code: String,
     /// What is wrong.
     pub message: String,
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn a_machine_without_devices_has_a_trouble_with_a_mend() {
         let probe = probe();
-        assert_eq!(probe.driver.is_none(), probe.troubles.iter().any(|t| t.code == "machine.no_driver"));
+        assert_eq!(probe.driver.is_none(), probe.troubles.iter().any(|t| t.code == "host.no_driver"));
         assert!(probe.devices.is_empty() != probe.troubles.is_empty());
         assert!(probe.troubles.iter().all(|t| !t.mends.is_empty()));
         let text = serde_json::to_string(&probe).unwrap();

@@ -152,7 +152,7 @@ pub(super) fn check_limits(kernel: &Kernel, device: &DeviceInfo) -> Result<()> {
     }
     if kernel.cluster != [1, 1, 1] && !device.clusters {
         let message = format!("kernel {} runs in clusters of blocks, which {} lacks", kernel.entry, device.name);
-        return Err(Error::chip("launch.cluster", message).help("leave the cluster axis out of the schedule"));
+        return Err(Error::chip("launch.cluster", message).help("remove the cluster axis from the schedule"));
     }
     Ok(())
 }

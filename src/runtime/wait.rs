@@ -125,8 +125,8 @@ fn timeout(pending: Option<&str>, limit: Duration) -> Error {
     let message = format!("{what}: not finished within {} ms", limit.as_millis());
     Error::machine("launch.timeout", message)
         .help("if the kernel is only slow, allow it more time")
-        .help("run the program on the CPU machine, which finds what a kernel waits for in vain: --device cpu")
-        .help("open the device again: the hung kernel keeps its context, and a new one is made beside it")
+        .help("run the program on the simulator, which finds what a kernel waits for in vain: --device cpu")
+        .help("open the device again: the hung kernel keeps its context, and a new one is made")
 }
 
 #[cfg(test)]

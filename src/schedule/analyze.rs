@@ -66,7 +66,7 @@ pub fn placement(l: &For) -> Option<String> {
         LoopKind::Persistent { .. } => return Some("is persistent".into()),
     }
     if l.raster.is_some() {
-        return Some("walks a rasterized pair".into());
+        return Some("iterates a rasterized pair".into());
     }
     if l.pipeline.is_some() {
         return Some("is pipelined".into());

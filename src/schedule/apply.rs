@@ -31,7 +31,7 @@ pub fn complete(func: &Func, step: &Step) -> Result<(Func, Step)> {
     if operations(&applied.func) > limits::OPERATIONS {
         let message = format!("more than {} operations after `{step}`", limits::OPERATIONS);
         return Err(
-            Error::input("step.limit", message).help("keep some stages: what is inlined is computed at every use")
+            Error::input("step.limit", message).help("keep some buffers: an inlined block is computed at every use")
         );
     }
     if cfg!(debug_assertions) && verify::well_formed(func).is_ok() {

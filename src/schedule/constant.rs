@@ -2,7 +2,7 @@
 
 use crate::ir::{BinOp, BufferId, Expr, Func, Index, Literal, UnOp};
 
-/// A number, the same in real types and in the ring; none where it depends on what is unknown.
+/// A number, the same in real types and in integer mode; none where it depends on what is unknown.
 type Known = Option<f64>;
 
 /// The value of an expression where the loads that `fill` answers for yield that number, whatever all others yield. In

@@ -175,7 +175,7 @@ fn check_nature(refusal: Refusal, func: &Func, block: &Block) -> Result<()> {
     let nature = dataflow::nature(block).and_then(|n| if n.reduction { Ok(n) } else { Err("it has no init".into()) });
     let nature = nature.map_err(|why| {
         let error = refusal.broken(1, format!("{name} cannot be factored: {why}"), &[this]);
-        error.help(format!("{} is for blocks that sum, before decompose_reduction", refusal.primitive()))
+        error.help(format!("{} is for blocks that reduce, before decompose_reduction", refusal.primitive()))
     })?;
     let Some(w) = dataflow::writers(func, nature.output).into_iter().find(|w| w.name != block.name) else {
         return Ok(());
@@ -271,8 +271,7 @@ fn check_terms(refusal: Refusal, func: &Func, block: &Block, factor: &For, other
             i.for_each_var(&mut |v| *(if reduces(v) { &mut reduce } else { &mut spatial }) = true)
         });
         if spatial && reduce {
-            let message =
-                format!("`{}` speaks of spatial and reduce loops of {name}", crate::ir::print::cond(func, part));
+            let message = format!("`{}` uses spatial and reduce loops of {name}", crate::ir::print::cond(func, part));
             return Err(refusal.broken(7, message, &this));
         }
         let list = if reduce { &mut terms } else { &mut predicate };

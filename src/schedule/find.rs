@@ -19,7 +19,7 @@ pub fn loop_<'a>(func: &'a Func, name: &str) -> Result<&'a For> {
     let walked =
         known.iter().find(|l| l.raster.is_some() && l.defines().iter().any(|(v, _)| func.var_name(*v) == name));
     func.find_loop(name).ok_or_else(|| match walked {
-        Some(l) => Error::input("step.loop", format!("`{name}` is walked by loop `{}`", func.var_name(l.var))),
+        Some(l) => Error::input("step.loop", format!("`{name}` is iterated by loop `{}`", func.var_name(l.var))),
         None => unknown("loop", name, known.iter().map(|l| func.var_name(l.var))),
     })
 }
@@ -150,7 +150,7 @@ fn new_names(what: &str, stated: &[String], defaults: &[String], taken: &[&str])
         return Ok(out);
     }
     if stated.len() != defaults.len() {
-        let message = format!("{} {what}s are made, {} names stand after `->`", defaults.len(), stated.len());
+        let message = format!("{} {what}s are made, {} names are given after `->`", defaults.len(), stated.len());
         let defaults = defaults.join(" ");
         return Err(Error::input("step.names", message).help(format!("`-> {defaults}`, or no names for these")));
     }

@@ -41,7 +41,7 @@
 //! | transform_layout | same; one-to-one onto a box, so nothing is padded | padding would need a value to pad with |
 //! | pad (pad_einsum) | wider: any sum, product, minimum or maximum, and blocks that do not reduce; loops are named, others stay | TVM takes products of buffer accesses alone and pads every iterator |
 //! | annotate | stricter: a closed list of keys with ranges, each once | TVM takes any key and value |
-//! | tensorize | same meaning check, done on the row's program in te's text; it stays a placement, not a rewrite | the nest remains its own meaning, for verifier and machine |
+//! | tensorize | same meaning check, done on the row's program in te's text; it stays a placement, not a rewrite | the nest remains its own meaning, for verifier and simulator |
 //! | transform_block_layout | stricter: serial loops of spatial iterators, one-to-one onto a box; loops that the map does not name stay | TVM maps all iterators of the block |
 //!
 //! The others (split_k, skew, swizzle, copy_with, pipeline, specialize, rasterize) have no counterpart there with checks of its own.

@@ -45,8 +45,8 @@ impl Stuck {
     /// The reason in words, with the program's names.
     fn reason(&self, func: &Func, block: &str) -> String {
         match self {
-            Stuck::Tensorized(v) => format!("it stands under {}, which is tensorized", func.var_name(*v)),
-            Stuck::Placed(v) => format!("its loop {} is already placed and would vanish", func.var_name(*v)),
+            Stuck::Tensorized(v) => format!("it is under {}, which is tensorized", func.var_name(*v)),
+            Stuck::Placed(v) => format!("its loop {} is already placed and would be removed", func.var_name(*v)),
             Stuck::Reduce(v) => format!("its reduce loop {} is not its own", func.var_name(*v)),
             Stuck::Predicate(c) => {
                 let c = crate::ir::print::cond(func, c);

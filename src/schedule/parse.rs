@@ -8,6 +8,9 @@ use crate::error::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Words of steps that have another name now: (old, new).
+const RENAMED: [(&str, &str); 1] = [("alternate", "pingpong")];
+
 /// Reads steps.
 ///
 /// # Errors
@@ -126,7 +129,7 @@ impl<'a> Reader<'a> {
         self.options(&mut args)?;
         if let Some(parameter) = self.chosen().filter(|_| self.peek().is_some_and(|w| w.text == "=")) {
             self.at += 1;
-            let none = || format!("`{}` says `=` and not what was chosen", self.primitive.name);
+            let none = || format!("`{}` has `=` without a choice after it", self.primitive.name);
             let value = self.value(parameter)?.ok_or_else(|| Error::input("step.args", none()))?;
             args = args.with(parameter.name, value);
         }
@@ -143,7 +146,7 @@ impl<'a> Reader<'a> {
             None => Ok(args),
             Some(word) => {
                 let message = format!("`{}` is unexpected: `{}`", word.text, self.primitive.usage());
-                Err(word.refuse("step.word", message))
+                Err(renamed(word.refuse("step.word", message), word, self.primitive))
             }
         }
     }
@@ -249,7 +252,7 @@ fn single(primitive: &Primitive, parameter: &Parameter, word: &Word) -> Result<V
         Kind::Choice(words) if !words.contains(&word.text) => {
             let guess = find::suggestion(word.text, words.iter().copied());
             let message = format!("`{}` is not one of {}{guess}", word.text, words.join(", "));
-            Err(word.refuse("step.word", message))
+            Err(renamed(word.refuse("step.word", message), word, primitive))
         }
         Kind::Choice(_) => Ok(Value::Word(word.text.to_string())),
         Kind::Row if is_row(word.text) => Ok(Value::Word(word.text.to_string())),
@@ -259,6 +262,16 @@ fn single(primitive: &Primitive, parameter: &Parameter, word: &Word) -> Result<V
         }
         kind if kind.is_list() => Ok(Value::Words(vec![name(word)?])),
         _ => name(word).map(Value::Word),
+    }
+}
+
+/// Adds the new name of a word to its error, where a choice of the primitive has one.
+fn renamed(error: Error, word: &Word, primitive: &Primitive) -> Error {
+    let has =
+        |new: &str| primitive.signature.iter().any(|p| matches!(p.kind, Kind::Choice(words) if words.contains(&new)));
+    match RENAMED.iter().find(|(old, new)| *old == word.text && has(new)) {
+        Some((old, new)) => error.help(format!("`{old}` is now `{new}`")),
+        None => error,
     }
 }
 
@@ -353,7 +366,7 @@ mod tests {
         refused("pad C i=4 k", "step.word", "`k` is unexpected: `pad BLOCK LOOP=MULTIPLE..");
         refused("pad C i=x", "step.number", "`x` is not a whole number");
         refused("pad C =4", "step.name", "`` is not a name");
-        refused("tensor_core ko = ", "step.args", "`tensor_core` says `=` and not what was chosen");
+        refused("tensor_core ko = ", "step.args", "`tensor_core` has `=` without a choice after it");
         refused("tensor_core ko=none", "step.word", "`tensor_core` has no option `ko`");
         refused("tensor_core ko none", "step.word", "`none` is unexpected: `tensor_core LOOP [= ROW] [-> WARP]`");
         refused("unroll k -> a", "step.args", "`unroll` makes at most 0 names, 1 follow `->`");

@@ -64,10 +64,10 @@ impl Threads {
             let alone = n == last || matches!(l.body.as_slice(), [Stmt::For(_)]);
             let (Some(axis), Some(extent), true) = (bound(l), l.extent.as_int(), alone) else {
                 let message = format!(
-                    "the loops of the threads around `{name}` do not stand directly inside one another: `{}` is between them",
+                    "the loops bound to threads around `{name}` are not directly nested: `{}` is between them",
                     func.var_name(l.var)
                 );
-                return Err(no(message).help("reorder the loops bound to threads to be neighbours"));
+                return Err(no(message).help("reorder the loops bound to threads to be directly nested"));
             };
             loops.push(Thread { var: l.var, extent, lanes: 1, axis });
         }
@@ -87,7 +87,7 @@ impl Threads {
         match other {
             None => Ok(()),
             Some((name, axis)) => {
-                Err(format!("loop `{name}` is bound to {}, which no loop around the sum is", axis.name()))
+                Err(format!("loop `{name}` is bound to {}, which no loop around the reduction is", axis.name()))
             }
         }
     }
@@ -96,7 +96,7 @@ impl Threads {
     fn share_a_warp(&mut self) -> Result<(), String> {
         let all: i64 = self.loops.iter().map(|t| t.extent).product();
         if all % LANES != 0 {
-            return Err(format!("the {all} threads of a block are no whole warps of 32"));
+            return Err(format!("the {all} threads of a block are not whole warps of 32"));
         }
         let mut left = LANES;
         for axis in THREADS {
@@ -271,10 +271,11 @@ impl Sink<'_> {
         let no = |n, message: String| refusal.broken(n, message, &[(Node::Block(block.name), "this block")]);
         if !self.touches(&Stmt::Block(block.clone())) {
             let message = format!(
-                "block `{label}` belongs to single threads, and touches neither the sum nor a factor of the product"
+                "block `{label}` belongs to single threads, and accesses neither the accumulator nor an operand of the \
+                 matrix product"
             );
             return Err(no(self.numbers.nests, message)
-                .help("share it out by loops of its own that are bound to threads, as cooperative copies are"));
+                .help("distribute it by its own loops bound to threads, as in cooperative copies"));
         }
         let extents = loops.iter().map(|l| Some((l.var, l.extent.as_int()?))).collect::<Option<Vec<_>>>();
         let moving: Vec<(Var, i64)> = extents.into_iter().flatten().chain(self.lanes.iter().copied()).collect();
@@ -364,7 +365,7 @@ fn ranges(block: &Block, moving: &[(Var, i64)], env: &Env) -> Result<Vec<(Index,
     let image = digits::image(&bindings, moving);
     let left_out = moving.iter().find(|(v, e)| *e > 1 && !image.mentioned.contains(v));
     if !image.dense {
-        return Err("is not run through a whole box by the threads of a warp".into());
+        return Err("is not covered in whole boxes by the threads of a warp".into());
     }
     if block.iters.iter().any(|i| i.kind == IterKind::Reduce) && (!image.injective || left_out.is_some()) {
         return Err("sums into one element more than once".into());
@@ -443,7 +444,7 @@ mod tests {
         assert_eq!(lanes([2, 32, 2]), Ok(vec![2, 16, 1]));
         assert_eq!(lanes([2, 8, 4]), Ok(vec![2, 8, 2]));
         assert_eq!(lanes([64, 2, 1]), Ok(vec![32, 1, 1]));
-        assert_eq!(lanes([2, 8, 1]), Err("the 16 threads of a block are no whole warps of 32".to_string()));
+        assert_eq!(lanes([2, 8, 1]), Err("the 16 threads of a block are not whole warps of 32".to_string()));
         assert!(lanes([24, 4, 1]).is_err_and(|e| e.contains("threadIdx.x has extent 24")));
     }
 
@@ -472,6 +473,6 @@ mod tests {
         assert_eq!(ranges(&block, &loops, &env).unwrap_err(), "sums into one element more than once");
         block.iters[0].binding = Index::Var(loops[0].0) * 2;
         let holes = ranges(&block, &loops[..3], &env).unwrap_err();
-        assert_eq!(holes, "is not run through a whole box by the threads of a warp");
+        assert_eq!(holes, "is not covered in whole boxes by the threads of a warp");
     }
 }

@@ -1,5 +1,5 @@
 //! Devices, apart from the chips that they have. Nothing that compiles a program asks for one: only what recommends,
-//! certifies, measures and searches may.
+//! analyses, measures and searches may.
 
 use super::Target;
 use crate::dtype::DType;
@@ -43,7 +43,7 @@ impl Device {
 }
 
 impl Target {
-    /// The device that recommendations and certificates for the chip have in mind.
+    /// The device that recommendations and cost reports for the chip are made for.
     pub fn device(&self) -> Device {
         let [.., newest] = DEVICES;
         DEVICES.into_iter().find(|d| d.sm == self.sm).unwrap_or(newest)

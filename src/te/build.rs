@@ -184,16 +184,19 @@ pub fn gemm_with(spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Func> {
 fn check_epilogues(spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<()> {
     for (n, e) in epilogues.iter().enumerate() {
         if epilogues[..n].iter().any(|earlier| earlier.name() == e.name()) {
-            return Err(Error::input("te.epilogue", format!("{} stands twice", e.name())));
+            return Err(Error::input("te.epilogue", format!("{} is given twice", e.name())));
         }
         let problem = match e {
             _ if spec.acc.is_float() => None,
             Epilogue::Scale(factor) if factor.fract() != 0.0 => Some(format!("{factor} is not an integer")),
-            Epilogue::Gelu => Some("gelu is for floating-point sums".to_string()),
+            Epilogue::Gelu => Some("gelu is for floating-point accumulators".to_string()),
             _ => None,
         };
         if let Some(problem) = problem {
-            return Err(Error::input("te.epilogue", format!("{problem}, but the sums are of type {}", spec.acc)));
+            return Err(Error::input(
+                "te.epilogue",
+                format!("{problem}, but the accumulators are of type {}", spec.acc),
+            ));
         }
     }
     Ok(())

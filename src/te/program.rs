@@ -312,7 +312,11 @@ fn check_accesses(func: &Func, expr: &Expr, vars: &[(Var, i64)], given: &Cond) -
     let known = |i: &Index| {
         let mut all = true;
         i.for_each_var(&mut |v| all &= vars.iter().any(|(own, _)| *own == v));
-        if all { Ok(()) } else { Err(Error::input("te.index", "an index mentions what is no iterator of the stage")) }
+        if all {
+            Ok(())
+        } else {
+            Err(Error::input("te.index", "an index mentions a variable that is not an iterator of the block"))
+        }
     };
     let below = |e: &Expr, given: &Cond| check_accesses(func, e, vars, given);
     match expr {

@@ -1,6 +1,6 @@
 //! Translation validation: a second opinion on every step of a schedule, by running a small instance of it.
 //!
-//! [`Schedule::validate`] takes the program at sizes that the CPU machine runs in a moment (`instance`), and compares in integer
+//! [`Schedule::validate`] takes the program at sizes that the simulator runs in a moment (`instance`), and compares in integer
 //! mode, where every legal schedule is bit-equal to the naive program: the naive program, the program after all steps, and its
 //! kernels under three orders of warps, blocks and asynchronous copies. Then the PTX runs on small integers, which every type
 //! holds exactly, and its results lie within the bounds of [`mod@crate::reference`]. Where the program after all steps differs, the error
@@ -27,7 +27,7 @@ use crate::reference::{self, Sample};
 use crate::schedule;
 use std::fmt::{self, Display, Formatter};
 
-/// Operations of an instance that [`Schedule::validate`] runs: seconds of the CPU machine.
+/// Operations of an instance that [`Schedule::validate`] runs: seconds of the simulator.
 pub const OPERATIONS: f64 = (1u64 << 22) as f64;
 
 /// Operations of an instance that [`crate::compile`] runs in a debug build: some milliseconds.
@@ -101,7 +101,7 @@ impl Schedule {
         }
         let run = Run { schedule: &out.instance, limits: limits(operations) };
         let Some(naive) = run.sequence(&run.schedule.program)? else {
-            out.skipped.push("its naive program is more than the CPU machine may do for it".into());
+            out.skipped.push("its naive program is more than the simulator may do for it".into());
             return Ok(out);
         };
         if !run.steps(&naive, &mut out.skipped)? {
@@ -164,7 +164,7 @@ impl Run<'_> {
         let options = Options { limits: self.limits, ..Options::new(Mode::Ring) };
         match machine::run_func_with(func, &options, &mut args) {
             Ok(_) => Ok(Some(args.iter().map(elements).collect())),
-            Err(e) if e.code() == "machine.limit" => Ok(None),
+            Err(e) if e.code() == "sim.limit" => Ok(None),
             Err(e) => Err(e),
         }
     }
@@ -173,7 +173,7 @@ impl Run<'_> {
     /// was too much work.
     fn steps(&self, naive: &Results, skipped: &mut Vec<String>) -> Result<bool> {
         let mut too_large = || {
-            skipped.push("the program after its steps is more than the CPU machine may do for it".into());
+            skipped.push("the program after its steps is more than the simulator may do for it".into());
             Ok(false)
         };
         match self.sequence(&self.schedule.scheduled()?) {
@@ -210,8 +210,8 @@ impl Run<'_> {
                     None => continue,
                     Some(place) => format!("the kernels compute something else than the steps say: {place}"),
                 },
-                Err(e) if e.code() == "machine.limit" => {
-                    skipped.push("the kernels, which are more than the CPU machine may do for it".into());
+                Err(e) if e.code() == "sim.limit" => {
+                    skipped.push("the kernels, which are more than the simulator may do for it".into());
                     return Ok(false);
                 }
                 Err(e) => format!("the kernels cannot be run: [{}] {}", e.code(), e.message()),
@@ -252,10 +252,10 @@ impl Run<'_> {
         match machine::run_ptx(&kernels, &options, &mut args) {
             Ok(_) => {}
             Err(e) if e.code() == "ptx.limit" => {
-                return skip("the PTX, which is more than the CPU machine may do for it".into());
+                return skip("the PTX, which is more than the simulator may do for it".into());
             }
             Err(e) if e.code() == "ptx.unknown" => {
-                return skip(format!("the PTX, of which the CPU machine lacks an instruction: {}", e.message()));
+                return skip(format!("the PTX, of which the simulator lacks an instruction: {}", e.message()));
             }
             Err(e) => {
                 let how = format!("the PTX cannot be run: [{}] {}", e.code(), e.message());

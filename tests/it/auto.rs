@@ -1,5 +1,5 @@
 //! Tensor cores by one step: the schedules of TVM's tutorial on automatic tensor cores, over its whole space of knobs, on the
-//! machine: every one computes what the naive program computes, on tensor cores or with a reason for ordinary code; what was
+//! simulator: every one computes what the naive program computes, on tensor cores or with a reason for ordinary code; what was
 //! chosen replays for every chip.
 
 use warploom::gemm::ThreadTiles;
@@ -25,7 +25,7 @@ fn chosen(schedule: &Schedule) -> (String, String) {
     (row.to_string(), step.remark().unwrap_or_default().to_string())
 }
 
-/// The lowered kernels compute what the naive program does, bit by bit in the ring.
+/// The lowered kernels compute what the naive program does, bit by bit in integer mode.
 fn computes(schedule: &Schedule) -> String {
     let func = schedule.scheduled().unwrap_or_else(|e| panic!("{schedule}\n{e}"));
     let lowered = lower(&func, &schedule.target).unwrap_or_else(|e| panic!("{schedule}\n{e}"));
@@ -59,10 +59,10 @@ fn the_tutorials_space_computes_products() {
         }
     }
     let listed = [
-        "ordinary code: the 16 threads of a block are no whole warps of 32",
-        "ordinary code: sm_75 does not have mma of m16n8k16 and on bf16, tf32 and f64, which sm_80 brought",
-        "ordinary code: sm_70 does not have mma of m16n8k16 and on bf16, tf32 and f64, which sm_80 brought",
-        "ordinary code: sm_70 does not have wmma on integers, which sm_72 brought",
+        "ordinary code: the 16 threads of a block are not whole warps of 32",
+        "ordinary code: sm_75 does not have mma of m16n8k16 and on bf16, tf32 and f64, which sm_80 introduced",
+        "ordinary code: sm_70 does not have mma of m16n8k16 and on bf16, tf32 and f64, which sm_80 introduced",
+        "ordinary code: sm_70 does not have wmma on integers, which sm_72 introduced",
         // Warps of 8 x 32.
         "ordinary code: `vj` of block `C_init` has 80 values, no multiple of the 32 of a warp's tile",
     ];
@@ -87,7 +87,7 @@ fn the_tutorials_4_bit_products() {
         }
     }
     let listed = [
-        "ordinary code: the 16 threads of a block are no whole warps of 32",
+        "ordinary code: the 16 threads of a block are not whole warps of 32",
         "ordinary code: a warp owns 16 x 4 x 32, which no instruction on s4 and s4 divides: they are",
         "ordinary code: sm_90 has mma.m8n8k32.s32.s4.s4 in name only, as a sequence of other instructions",
         "ordinary code: sm_90 has mma.m8n8k32.s32.s4.s4 and wmma.mma.row.col.m8n8k32.s32.s4.s4 in name only",
@@ -188,7 +188,7 @@ fn what_opaque_fragments_cannot_be_loaded_from_or_stored_to() {
         chosen(&asked)
     };
     let (row, why) = reason([32, 64, 64], &|t| t.replace("storage_align AA 0 16 8", "storage_align AA 0 16 4"));
-    let rows = "rows of AA are 36 elements apart, which is no multiple of 16 bytes, 8 elements";
+    let rows = "rows of AA are 36 elements apart, not a multiple of 16 bytes (8 elements)";
     assert!(row == "none" && why.ends_with(rows) && why.contains("finds no load for `AL`"), "{row} {why}");
     let (row, why) = reason([32, 64, 64], &|t| t.replace("bind xo", "swizzle BB 64; bind xo"));
     assert!(row == "none" && why.ends_with("rows of BB, which is swizzled, are not a stride apart"), "{row} {why}");
@@ -200,7 +200,7 @@ fn what_opaque_fragments_cannot_be_loaded_from_or_stored_to() {
     let asked = Schedule::parse(&asked).unwrap();
     computes(&asked);
     let (row, why) = chosen(&asked);
-    assert!(row == "none" && why.contains("finds no store for the sum in block `out`"), "{row} {why}");
+    assert!(row == "none" && why.contains("finds no store for the accumulator in block `out`"), "{row} {why}");
 }
 
 /// What was chosen is text: it parses back, and replays to the same program for every chip.

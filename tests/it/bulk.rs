@@ -1,5 +1,5 @@
 //! Bulk tensor copies from end to end: what `copy_with STAGE tma` becomes, alone and in rings, what orders it and why, what is
-//! refused, that it runs on the machine in every order, and that every version of ptxas assembles it.
+//! refused, that it runs on the simulator in every order, and that every version of ptxas assembles it.
 
 use crate::lower::{lowered, syncs};
 use crate::ptxas::{assemble, tools};
@@ -134,18 +134,18 @@ fn warps_store_their_own_strips_by_themselves() {
         ("; reverse_compute_at C_s ep -> s0 s1", ""),
         ("bind fw warp", "bind fw warp; reverse_compute_at C_s fw -> s0 s1"),
     ];
-    let text = turns.iter().fold(example("wgmma_f16_alternate"), |text, (from, to)| {
+    let text = turns.iter().fold(example("wgmma_f16_pingpong"), |text, (from, to)| {
         assert!(text.contains(from), "{from}");
         text.replace(from, to)
     });
-    for text in [text.replace(" alternate", "").replace(" persistent", ""), text] {
+    for text in [text.replace(" pingpong", "").replace(" persistent", ""), text] {
         let kernel = lowered(&text);
         let words = syncs(&kernel);
         let near = |s: &&String| ["warp:", "proxy_fence:", "bulk_"].iter().any(|kind| s.starts_with(kind));
         let of_stage: Vec<&String> = words.iter().filter(|s| s.contains("C_s")).collect();
         assert!(of_stage.len() >= 4 && of_stage.iter().all(near), "{words:#?}");
         let again = of_stage.iter().any(|s| s.contains("WAR C_s"));
-        assert_eq!(again, text.contains("alternate"), "{words:#?}");
+        assert_eq!(again, text.contains("pingpong"), "{words:#?}");
     }
 }
 
@@ -160,11 +160,11 @@ fn what_the_copy_engine_cannot_do_is_refused() {
     let text = at("transpose_tma", 128, 256);
     let (fault, code, message) = refused(&text.replace("sm_90", "sm_80"));
     assert_eq!((fault, code.as_str()), (Fault::Chip, "admit.copy"));
-    assert_eq!(message, "copy_with A_s B_s tma: sm_80 has no bulk tensor copies; sm_90 is the first that has");
+    assert_eq!(message, "copy_with A_s B_s tma: sm_80 has no bulk tensor copies; sm_90 is the first chip with them");
     // Rows with gaps are no box.
     let (fault, code, message) = refused(&text.replace("swizzle A_s 128", "storage_align A_s 0 32 4"));
     assert_eq!((fault, code.as_str()), (Fault::Input, "lower.bulk_rows"), "{message}");
-    assert!(message.contains("A_s lie"), "{message}");
+    assert!(message.contains("of A_s are 68 elements apart"), "{message}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! - Every schedule under `examples/` parses back, replays, and matches `tests/goldens/NAME/`: its text, the program after
 //!   its steps, the lowered program, its PTX for the chip it names, and for every chip what its PTX consists of.
 //! - Every file under `tests/cases/` holds schedules, each followed by a line `---- ir`, `---- lowered`, `---- ptx`,
-//!   `---- choice`, `---- certificate` or `---- error` and the text that comes of it; `====` lines stand between cases. A choice is what was
+//!   `---- choice`, `---- cost` or `---- error` and the text that comes of it; `====` lines stand between cases. A choice is what was
 //!   chosen for the steps that leave a choice to the compiler.
 
 use std::collections::BTreeMap;
@@ -18,8 +18,8 @@ use warploom::{Error, Fault, Result};
 /// The examples that `lower` cannot realise yet: it must say which of their placements it cannot.
 const BEYOND_LOWERING: [&str; 0] = [];
 
-/// The examples whose certificates are goldens.
-const CERTIFIED: [&str; 4] = ["gpu_v3", "mlc_shared", "window_sum_shared", "worked_example"];
+/// The examples whose cost reports are goldens.
+const COSTED: [&str; 4] = ["gpu_v3", "mlc_shared", "window_sum_shared", "worked_example"];
 
 /// The repository: where it was when the test was built, or, for a binary carried to another machine, the folder at hand.
 fn root() -> PathBuf {
@@ -151,11 +151,11 @@ fn examples_match_their_goldens() {
         let lowered = warploom::lower::lower(&func, &schedule.target).map(|l| warploom::lower::print(&l));
         assert_eq!(lowered.is_err(), BEYOND_LOWERING.contains(&name.as_str()), "{name}: {lowered:?}");
         goldens.check(&folder.join("lowered.txt"), &lowered.unwrap_or_else(|e| format!("{e}\n")));
-        if CERTIFIED.contains(&name.as_str()) {
+        if COSTED.contains(&name.as_str()) {
             let lowered = warploom::lower::lower(&func, &schedule.target).unwrap();
-            let certificate = warploom::certify::certify(&lowered, &schedule.target);
-            let text = warploom::certify::print(&certificate, &warploom::lower::print(&lowered));
-            goldens.check(&folder.join("certificates.txt"), &text);
+            let cost = warploom::certify::certify(&lowered, &schedule.target);
+            let text = warploom::certify::print(&cost, &warploom::lower::print(&lowered));
+            goldens.check(&folder.join("cost.txt"), &text);
         }
     }
     goldens.finish();
@@ -259,9 +259,9 @@ fn answer(schedule: &str, kind: &str) -> Result<String> {
         return Ok(warploom::lower::print(&lowered));
     }
     let kernels = warploom::codegen::compile(&lowered, &schedule.target)?;
-    if kind == "certificate" {
-        let certificate = warploom::certify::certify(&lowered, &schedule.target).compiled(&kernels);
-        return Ok(warploom::certify::print(&certificate, &warploom::lower::print(&lowered)));
+    if kind == "cost" {
+        let cost = warploom::certify::certify(&lowered, &schedule.target).compiled(&kernels);
+        return Ok(warploom::certify::print(&cost, &warploom::lower::print(&lowered)));
     }
     Ok(consists_of(&kernels.text))
 }
@@ -285,7 +285,7 @@ fn cases_come_out_as_written() {
         for case in cases(&text) {
             let outcome = answer(case.schedule, case.kind);
             assert!(
-                ["ir", "lowered", "ptx", "choice", "certificate", "error"].contains(&case.kind),
+                ["ir", "lowered", "ptx", "choice", "cost", "error"].contains(&case.kind),
                 "{}: ---- {}",
                 path.display(),
                 case.kind

@@ -10,7 +10,7 @@ use warploom::{Schedule, Target, assemble};
 /// A file, and what is known of it.
 struct Ceiling {
     name: &'static str,
-    /// Words of the file and what to put in their place: a size that the CPU machine does, at which the loop stays a loop.
+    /// Words of the file and what to put in their place: a size that the simulator does, at which the loop stays a loop.
     smaller: &'static [(&'static str, &'static str)],
     /// Instructions that the machine code holds.
     holds: &'static [&'static str],

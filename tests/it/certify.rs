@@ -1,4 +1,4 @@
-//! Certificates count what the CPU machine does: every access of every kernel, request by request.
+//! Cost reports count what the simulator does: every access of every kernel, request by request.
 
 mod compare;
 
@@ -35,7 +35,7 @@ fn ran(name: &str, schedule: &Schedule) -> Ran {
 }
 
 #[test]
-fn examples_cost_what_the_machine_counts() {
+fn examples_cost_what_the_simulator_counts() {
     let mut accesses = 0;
     for (name, schedule) in compiling_examples() {
         let mut compared = 0;
@@ -56,7 +56,7 @@ fn examples_cost_what_the_machine_counts() {
 
 /// Asynchronous copies are a load and a store, also where a condition leaves some out.
 #[test]
-fn copies_cost_what_the_machine_counts() {
+fn copies_cost_what_the_simulator_counts() {
     for (size, more) in
         [("64x64x64", "copy_with A_s B_s cp_async"), ("61x67x45", "copy_with B_s cp_async; pipeline k0 stages=3")]
     {
@@ -70,14 +70,14 @@ fn copies_cost_what_the_machine_counts() {
 }
 
 #[test]
-fn programs_of_other_kinds_cost_what_the_machine_counts() {
+fn programs_of_other_kinds_cost_what_the_simulator_counts() {
     for (name, _, text) in PROGRAMS {
         agrees(name, &Schedule::parse(text).unwrap());
     }
 }
 
 #[test]
-fn recommended_products_cost_what_the_machine_counts() {
+fn recommended_products_cost_what_the_simulator_counts() {
     for product in products() {
         for layout in Layout::ALL {
             let schedule = gemm::recommend(&product.layout(layout), &Target::sm_80()).unwrap();
@@ -107,7 +107,7 @@ fn examples_are_counted_exactly_at_full_size() {
 /// Products of warpgroups: with A in registers and in shared memory, k along the rows of the tiles and across them, every
 /// swizzle.
 #[test]
-fn products_of_warpgroups_cost_what_the_machine_counts() {
+fn products_of_warpgroups_cost_what_the_simulator_counts() {
     let mut forms = std::collections::BTreeMap::<&str, u32>::new();
     for (row, form) in crate::warpgroup::probes().into_iter().filter(|(row, _)| [8, 64].contains(&row.dims[1].1)) {
         let schedule = crate::warpgroup::probe(row, form);
@@ -126,14 +126,14 @@ fn products_of_warpgroups_cost_what_the_machine_counts() {
 }
 
 #[test]
-fn certificates_of_products_match_their_goldens() {
+fn cost_reports_of_gemms_match_their_goldens() {
     for name in ["wgmma.m64n64k16.f32.f16.f16", "wgmma_rs.m64n64k16.f32.f16.f16"] {
         let all = crate::warpgroup::probes();
         let (row, form) = all.into_iter().find(|(row, form)| row.name == name && form.swizzle == 128).unwrap();
         let schedule = crate::warpgroup::probe(row, form);
         let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
         let text = warploom::certify::print(&certified(&schedule), &warploom::lower::print(&lowered));
-        crate::cases::golden(&format!("certificates/{}.txt", name.split('.').next().unwrap()), &text);
+        crate::cases::golden(&format!("cost/{}.txt", name.split('.').next().unwrap()), &text);
     }
 }
 
@@ -194,7 +194,7 @@ fn a_wrong_count_is_found() {
     }
 }
 
-/// What cannot be counted stands in the certificate with the reason, and in no sum.
+/// What cannot be counted is in the cost report with its reason, and in no total.
 #[test]
 fn what_cannot_be_counted_is_named() {
     let of = |name: &str| {
@@ -214,7 +214,7 @@ fn what_cannot_be_counted_is_named() {
     assert!(whole > 0 && kernel.totals.traffic.global_load_requests == 0, "{:?}", kernel.totals);
     assert!(kernel.uncounted.iter().all(|u| u.ends_with("threadIdx.x alone")), "{:?}", kernel.uncounted);
     let text = warploom::certify::print(&certificate, &warploom::lower::print(&lowered));
-    assert!(text.contains("not counted") && text.contains("no sum holds it"), "{text}");
+    assert!(text.contains("not counted") && text.contains("no total includes it"), "{text}");
     let (mut lowered, target) = of("transpose_tma");
     lowered.kernels[0].maps.clear();
     let kernel = &certify(&lowered, &target).kernels[0];
@@ -328,7 +328,7 @@ fn compiled_products_are_followed() {
     }
 }
 
-/// Examples whose swizzle the certificate finds again.
+/// Examples whose swizzle the cost report finds again.
 const UNSWIZZLED: [(&str, &str); 2] =
     [("transpose_tma", "swizzle A_s 128\n"), ("transpose_tma_f16", "swizzle A_s 128\n")];
 
@@ -338,7 +338,7 @@ fn unswizzled((name, step): (&str, &str)) -> (String, Schedule) {
     (format!("{name} without {step}"), Schedule::parse(&text.replace(step, "")).unwrap())
 }
 
-/// A step that a certificate advises can be taken, and the access costs less then; where it promises no conflict there is
+/// A step that a cost report advises can be taken, and the access costs less then; where it promises no conflict there is
 /// none.
 #[test]
 fn advice_is_true() {

@@ -50,16 +50,16 @@ impl Drop for File {
 
 #[test]
 fn run_checks_the_result_and_says_how_long_it_took() {
-    let text = good(&["run", "examples/window_sum_cooperative.loom", "--device", "cpu"]);
+    let text = good(&["run", "examples/window_sum_cooperative.loom", "--device", "sim"]);
     assert!(text.contains("window_sum 1024, 7 steps, target sm_90\n"), "{text}");
-    assert!(text.contains("ran on the CPU machine, thread by thread, in "), "{text}");
+    assert!(text.contains("ran on the simulator, thread by thread, in "), "{text}");
     assert!(text.contains("checked against f64: the largest error is 0."), "{text}");
     let text = good(&["run", "--gemm", "33x17x9", "--dtype", "f16", "--layout", "TN", "--device", "cpu"]);
     assert!(text.contains("gemm 33x17x9 f16>f32>f16 TN"), "{text}");
     let text = good(&["run", "examples/window_sum_cooperative.loom", "--device", "ptx"]);
-    assert!(text.contains("ran as PTX on the CPU machine, thread by thread, in "), "{text}");
+    assert!(text.contains("ran as PTX on the simulator, thread by thread, in "), "{text}");
     assert!(text.contains("checked against f64: the largest error is 0."), "{text}");
-    // Sizes are reduced as they are for the CPU machine.
+    // Sizes are reduced as they are for the simulator.
     let text = good(&["run", "--gemm", "33x17x9", "--dtype", "f16", "--layout", "TN", "--device", "ptx"]);
     assert!(text.contains("gemm 33x17x9 f16>f32>f16 TN"), "{text}");
 }
@@ -131,7 +131,7 @@ fn millions_of_short_rows_are_checked_soon() {
 fn bench_climbs_ladders_and_runs_lists() {
     let small = ["--device", "cpu", "--layout", "NT", "--dtype", "f16,s8", "--gemm", "24"];
     let text = good(&[&["bench", "--ladder"][..], &small].concat());
-    assert_eq!(text.matches("naive: an element a thread").count(), 2, "{text}");
+    assert_eq!(text.matches("naive: an element of C a thread").count(), 2, "{text}");
     assert!(text.contains("gemm 24x24x24 f16>f32>f16 NT") && text.contains("gemm 24x24x24 s8>s32>s32 NT"), "{text}");
     let text = good(&[&["bench", "--kinds", "naive,simt"][..], &small].concat());
     assert!(text.contains("simt s8>s32>s32") && text.contains("naive f16>f32>f16"), "{text}");
@@ -142,17 +142,14 @@ fn bench_climbs_ladders_and_runs_lists() {
     assert!(["simt", "wmma", "mma", "wgmma", "sm_90a"].iter().all(|word| with.contains(word)), "{with}");
     let ladder = ["bench", "--ladder", "--gemm", "64", "--dtype", "f16", "--device", "cpu", "--target", "sm_90a"];
     let text = good(&ladder);
-    assert!(text.contains("wgmma: factors straight from shared memory") && text.contains("sm_90a"), "{text}");
+    assert!(text.contains("wgmma: A and B read from shared memory") && text.contains("sm_90a"), "{text}");
     let list = File::new("list", "# products\nf16 NT 16 >= 0.5\ns8 NN 16x8x8 naive beside s8 NT\n");
     let text = good(&["bench", "--suite", list.name(), "--device", "cpu"]);
     assert!(text.contains("f16 NT 16 >= 0.5") && text.contains("gemm 16x8x8 s8>s32>s32 NN"), "{text}");
     std::fs::write(&list.0, "f16 NT 16 fastest\n").unwrap();
     let (status, error) = bad(&["bench", "--suite", list.name(), "--device", "cpu"]);
     assert_eq!(status, Some(1));
-    assert!(
-        error.contains("a word that nothing knows: `fastest`") && error.contains("in line 1 of the list"),
-        "{error}"
-    );
+    assert!(error.contains("an unknown word: `fastest`") && error.contains("in line 1 of the list"), "{error}");
     assert_eq!(bad(&["bench", "--gemm", "16", "--kinds", "fast"]).0, Some(2));
     let mma = ["bench", "--gemm", "128", "--dtype", "f16", "--target", "sm_90"];
     let rows = good(&[&mma[..], &["--candidates", "--device", "cpu", "--json"]].concat());
@@ -163,7 +160,7 @@ fn bench_climbs_ladders_and_runs_lists() {
     assert_eq!(bad(&["bench", "--kinds", "simt", "examples/vec_add.loom"]).0, Some(2));
     let (status, error) = bad(&["bench", "--gemm", "16x8", "--device", "cpu"]);
     assert!(
-        status == Some(1) && error.contains("[cli.gemm]") && error.contains("try: --gemm 1024x512x2048"),
+        status == Some(2) && error.contains("[cli.gemm]") && error.contains("try: --gemm 1024x512x2048"),
         "{error}"
     );
     let (status, error) = bad(&["bench", "--ladder", "--target", "sm_5", "--device", "cpu"]);
@@ -172,7 +169,7 @@ fn bench_climbs_ladders_and_runs_lists() {
 
 /// Without a GPU what is asked for is reduced, and said so, however large: an answer comes in seconds.
 #[test]
-fn bench_reduces_what_the_machine_would_take_minutes_for() {
+fn bench_reduces_what_the_simulator_would_take_minutes_for() {
     let begin = std::time::Instant::now();
     let sizes = [&["--gemm", "4096", "--dtype", "f16", "--kinds", "mma,wmma"][..], &["--ladder", "--dtype", "f16"][..]];
     for words in sizes {
@@ -180,7 +177,7 @@ fn bench_reduces_what_the_machine_would_take_minutes_for() {
         let (rows, notes) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
         assert!(output.status.success(), "{notes}");
         assert!(
-            notes.contains(": reduced for the CPU machine: gemm ") && notes.contains(" instead of gemm 4096x4096x4096")
+            notes.contains(": reduced for the simulator: gemm ") && notes.contains(" instead of gemm 4096x4096x4096")
         );
         assert!(!rows.contains("4096") && rows.contains("mma"), "{rows}");
     }
@@ -198,7 +195,7 @@ fn run_plants_faults_on_request_and_says_what_finds_them() {
     let (status, found, error) = run("barrier removed");
     assert_eq!((status, found.as_str()), (Some(0), "found by the simulator\n"));
     assert!(error.contains(" barrier removed: barrier (RAW A_shared: "), "{error}");
-    assert!(error.contains("[machine.race]") && error.contains("nothing orders them"), "{error}");
+    assert!(error.contains("[sim.race]") && error.contains("nothing orders them"), "{error}");
     // The list has every damage once, and each is planted by its number.
     let (status, list, _) = run("list");
     let lines: Vec<&str> = list.lines().collect();
@@ -210,13 +207,13 @@ fn run_plants_faults_on_request_and_says_what_finds_them() {
     assert_eq!(run(&format!("#{number}")), (Some(0), found, error));
     // Words that several descriptions hold plant each of them; a fault that survives is said, and ends with 5.
     let (status, found, error) = run("loop ax0_0 runs");
-    assert!(status == Some(5) && error.starts_with("2 damages are described by `loop ax0_0 runs`\n"), "{error}");
+    assert!(status == Some(5) && error.starts_with("2 mutants match `loop ax0_0 runs`\n"), "{error}");
     assert!(found.contains("NOT FOUND") && found.ends_with("1 of 2 found\n"), "{found}");
     let (status, _, error) = run("a hole");
     assert_eq!(status, Some(2));
-    assert!(error.contains("is described by `a hole`") && error.contains("try: barrier removed: "), "{error}");
+    assert!(error.contains("matches `a hole`") && error.contains("try: barrier removed: "), "{error}");
     let (status, _, error) = run("#1000");
-    assert!(status == Some(2) && error.contains("has damages #1 to #29, not #1000"), "{error}");
+    assert!(status == Some(2) && error.contains("has mutants #1 to #29, not #1000"), "{error}");
 }
 
 #[test]
@@ -245,8 +242,8 @@ fn dump_prints_every_stage() {
 }
 
 #[test]
-fn certificates_are_text_or_json() {
-    let text = good(&["explain", "--certificates", "examples/gpu_v3.loom"]);
+fn cost_reports_are_text_or_json() {
+    let text = good(&["explain", "--cost", "examples/gpu_v3.loom"]);
     for part in [
         "shared loads   67,108,864 requests, ",
         "limited by ",
@@ -255,17 +252,19 @@ fn certificates_are_text_or_json() {
     ] {
         assert!(text.contains(part), "no `{part}` in\n{text}");
     }
-    let json = good(&["explain", "--certificates", "--json", "examples/gpu_v3.loom"]);
+    let json = good(&["explain", "--cost", "--json", "examples/gpu_v3.loom"]);
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(value["kernels"][0]["totals"]["shared_load_requests"], 67_108_864);
     assert_eq!(bad(&["explain", "--json", "examples/gpu_v3.loom"]).0, Some(2));
+    let (status, error) = bad(&["explain", "--certificates", "examples/gpu_v3.loom"]);
+    assert!(status == Some(2) && error.contains("`--certificates` is now `--cost`"), "{error}");
 }
 
 #[test]
 fn explain_says_what_the_text_does_not_show() {
     let text = good(&["explain", "examples/window_sum_shared.loom"]);
     assert!(text.contains("step 1: split i ? 128 -> i_0 i_1"), "{text}");
-    assert!(text.contains("one thread does it"), "{text}");
+    assert!(text.contains("one thread fills it"), "{text}");
     let text = good(&["explain", "examples/split_k.loom", "--last"]);
     assert!(text.contains("note: P is workspace of 4194304 bytes: kernel 1 writes it, kernel 2 reads it"), "{text}");
     let serial = File::new("serial", "vec_add 8\ntarget sm_70\n");
@@ -282,10 +281,7 @@ fn explain_says_what_the_text_does_not_show() {
     );
     std::fs::write(&lone.0, std::fs::read_to_string(&lone.0).unwrap() + "; compute_at m o_i").unwrap();
     let text = good(&["explain", lone.name()]);
-    assert!(
-        text.contains("note: block m stands under no loop bound to threads: one thread of a block runs it"),
-        "{text}"
-    );
+    assert!(text.contains("note: block m is under no loop bound to threads: one thread of a block runs it"), "{text}");
     assert!(!text.contains("does not compile"), "{text}");
     assert!(good(&["explain", "--primitives"]).starts_with("split LOOP FACTORS.. [-> LOOPS..]\n"));
     assert!(good(&["explain", "--primitives", "--markdown"]).contains("| `split LOOP FACTORS.."));
@@ -328,17 +324,18 @@ fn options_that_would_do_nothing_are_refused() {
         "run examples/vec_add.loom --dtype f16",
         "run examples/vec_add.loom --layout NT",
         "dump examples/vec_add.loom --kind simt",
-        "explain --primitives --certificates examples/vec_add.loom",
+        "explain --certificates examples/vec_add.loom",
+        "explain --primitives --cost examples/vec_add.loom",
         "explain --primitives examples/vec_add.loom",
         "explain --programs examples/vec_add.loom",
-        "explain --last --certificates examples/vec_add.loom",
+        "explain --last --cost examples/vec_add.loom",
     ] {
         let words: Vec<&str> = arguments.split(' ').chain(["--device", "cpu"]).collect();
         let with_device = matches!(words[0], "bench" | "run");
         let (status, error) = bad(if with_device { &words } else { &words[..words.len() - 2] });
         assert!(status == Some(2) && error.contains("--help"), "{arguments}: {status:?}\n{error}");
     }
-    for (passes, wanted) in [("bind", "`lowered` is none of the stages"), ("unroll", "there is no pass `unroll`")] {
+    for (passes, wanted) in [("bind", "`lowered` is not among the dumps"), ("unroll", "there is no pass `unroll`")] {
         let (status, error) = bad(&["dump", "examples/vec_add.loom", "--emit", "ptx", "--passes", passes]);
         assert!(status == Some(2) && error.contains("[cli.pass]") && error.contains(wanted), "{error}");
     }

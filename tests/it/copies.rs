@@ -262,7 +262,7 @@ fn chips_without_copies_refuse_the_step_and_replace_nothing() {
         let e = error(&text.replace("sm_80", chip));
         assert_eq!((e.fault(), e.code()), (Fault::Chip, "admit.copy"));
         let message =
-            format!("copy_with A_s B_s cp_async: {chip} has no asynchronous copies; sm_80 is the first that has");
+            format!("copy_with A_s B_s cp_async: {chip} has no asynchronous copies; sm_80 is the first chip with them");
         assert_eq!(e.message(), message);
         assert_eq!(e.helps(), ["copy_with A_s B_s sync copies through registers, in a pipeline too"]);
     }

@@ -286,7 +286,10 @@ fn slots_are_constants_where_the_trips_allow_it() {
 fn what_stands_between_slots_is_needed() {
     let schedule = Product { trips: 8, ..PLAIN }.schedule();
     let (mut all, mut survived) = (0, Vec::new());
-    let whose = ["mbarrier.arrive (WAR A_s, B_s: the slot is read)", "mbarrier.wait (RAW A_s, B_s: the slot is full)"];
+    let whose = [
+        "mbarrier.arrive (WAR A_s, B_s: a consumer releases the stage)",
+        "mbarrier.wait (RAW A_s, B_s: the stage is full)",
+    ];
     for mutant in mutate::mutants(&lowered(&schedule)) {
         let damaged = ["arrival", "wait", "phase"].iter().any(|kind| mutant.kind.starts_with(kind));
         if damaged && whose.iter().any(|w| mutant.what.starts_with(w)) {
@@ -299,7 +302,7 @@ fn what_stands_between_slots_is_needed() {
     // Two arrivals behind the rounds, each missing, and each in front of the last read.
     let of_the_last = |what: &String| {
         let what = what.split(" (place").next().unwrap_or(what);
-        what.ends_with("removed") || what.ends_with("in front of the last read")
+        what.ends_with("removed") || what.ends_with("before the last read")
     };
     assert!(all > 20 && survived.len() == 4 && survived.iter().all(of_the_last), "of {all}: {survived:#?}");
 }

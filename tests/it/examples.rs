@@ -1,4 +1,4 @@
-//! The worked example and the recommended schedules compute what their naive programs compute, bit by bit in the ring.
+//! The worked example and the recommended schedules compute what their naive programs compute, bit by bit in integer mode.
 //! (`differential` holds this of the other examples.)
 
 use super::cases::examples;

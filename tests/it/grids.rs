@@ -100,7 +100,7 @@ fn what_the_blocks_walk_is_the_whole_kernel() {
     assert_eq!(refused(&tiled.replace("bind i0 blockIdx.y\n", "")), "lower.persistent");
 }
 
-/// The certificate counts each tile once, whoever walks it.
+/// The cost report counts each tile once, whoever walks it.
 #[test]
 fn a_persistent_kernel_costs_what_its_tiles_cost() {
     let totals = |text: &str| {
@@ -121,7 +121,7 @@ fn the_ptx_steps_by_the_number_of_blocks() {
     let kernels = warploom::compile(&schedule).unwrap();
     let kernel = &kernels.kernels[0];
     assert_eq!((kernel.grid, kernel.persistent), ([15, 1, 1], true));
-    assert!(kernels.ptx().contains("%nctaid.x") && kernels.ptx().contains("fewer blocks do the same"));
+    assert!(kernels.ptx().contains("%nctaid.x") && kernels.ptx().contains("a smaller grid computes the same"));
     let fixed = warploom::compile(&Schedule::parse(GEMM).unwrap()).unwrap();
     assert!(!fixed.kernels[0].persistent && !fixed.ptx().contains("%nctaid"));
 }

@@ -1,5 +1,5 @@
 //! The worked example taken apart: every subset of its parts is a program of its own, which lowers, or is refused with a reason,
-//! runs without a race on the CPU machine, and computes the product.
+//! runs without a race on the simulator, and computes the product.
 
 use super::ptxas::tools;
 use warploom::gemm::{Gemm, Wgmma};
@@ -18,7 +18,7 @@ pub struct Subset {
 }
 
 /// Every subset of {swizzle, cluster with multicast, persistent with rasterize, roles, bulk store, in_flight} with one to four
-/// slots, of tiles of 64 x 64 for the CPU machine or of 128 x 256 for a GPU. The layouts take turns.
+/// slots, of tiles of 64 x 64 for the simulator or of 128 x 256 for a GPU. The layouts take turns.
 pub fn subsets(small: bool) -> Vec<Subset> {
     let mut out = Vec::new();
     for bits in 0..64u32 {
@@ -81,7 +81,7 @@ fn outcome(subset: &Subset) -> Outcome {
     tried(&subset.name, &schedule)
 }
 
-/// Runs a schedule in whatever order, in the ring and on small integers.
+/// Runs a schedule in whatever order, in integer mode and on small integers.
 fn tried(name: &str, schedule: &Schedule) -> Outcome {
     let made = schedule.scheduled().and_then(|func| lower(&func, &schedule.target));
     let lowered = match made {
@@ -220,7 +220,9 @@ fn blocks_that_wait_for_all_that_reaches_them_end_alone() {
     let stays = text(true, 7);
     assert_eq!(stays.matches("mbarrier.arrive").count(), 2, "{stays}");
     assert!(
-        stays.contains("cluster_barrier_relaxed  # no block leaves while another one may still reach it"),
+        stays.contains(
+            "cluster_barrier_relaxed  # no block exits while another block of the cluster may access its shared memory"
+        ),
         "{stays}"
     );
 }
@@ -237,14 +239,14 @@ fn blocks_that_end_too_early_are_found() {
     };
     let wave = in_clusters(false, 7);
     for what in [
-        "mbarrier.wait (RAW A_s, B_s: the slot is full) removed",
-        "mbarrier.wait (WAR A_s, B_s: the slot's readers have left it) removed",
+        "mbarrier.wait (RAW A_s, B_s: the stage is full) removed",
+        "mbarrier.wait (WAR A_s, B_s: all consumers have released the stage) removed",
     ] {
         damaged(&wave, what);
     }
     // One run more arrives where nobody waits.
     let late = damaged(&wave, "became `if k0 >= 1 and k0 < 6`");
-    for lowered in [late, damaged(&in_clusters(true, 7), "may still reach it) removed")] {
+    for lowered in [late, damaged(&in_clusters(true, 7), "may access its shared memory) removed")] {
         let codes = [Policy::InOrder, Policy::Reverse].map(|policy| {
             let options = Options { policy, ..Options::new(Mode::Ring) };
             ring_lowered_with(&lowered, &options, 3).err().map(|e| e.to_string())

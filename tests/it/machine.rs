@@ -1,4 +1,4 @@
-//! The machine on real kernels: what it must find when a kernel is damaged, and how fast it is.
+//! The simulator on real kernels: what it must find when a kernel is damaged, and how fast it is.
 
 use crate::{
     cases::{compiling_examples, product_size},
@@ -67,7 +67,7 @@ fn without_barrier(lowered: &Lowered, which: usize) -> Lowered {
 const NEEDLESS: [(&str, &str); 3] = [
     ("wgmma_f16_staged", "WAR C_s: C_f writes bytes that mma used as A_s"),
     ("wgmma_", "all lanes have waited for the last slot"),
-    ("wgmma_", "WAR A_s, B_s: all lanes have read the slot"),
+    ("wgmma_", "WAR A_s, B_s: all lanes have read the stage"),
 ];
 
 #[test]
@@ -78,7 +78,7 @@ fn a_missing_barrier_is_found() {
         let all: Vec<Vec<String>> = lowered.kernels.iter().map(|k| barriers(&k.func.body)).collect();
         // What orders warps by mbarriers may show first that a phase ends too early.
         let rings = lowered.kernels.iter().any(|k| !k.func.mbarriers.is_empty());
-        let found = |code: &str| code == "machine.race" || rings && code.starts_with("machine.");
+        let found = |code: &str| code == "sim.race" || rings && code.starts_with("sim.");
         for which in 0..all.iter().map(Vec::len).max().unwrap_or(0) {
             let damaged = without_barrier(&lowered, which);
             let known = |reason: &String| NEEDLESS.iter().any(|n| name.starts_with(n.0) && n.1 == reason.as_str());
@@ -122,12 +122,12 @@ fn a_race_of_an_example_is_explained() {
     let labels: Vec<String> =
         error.labels().iter().map(|l| format!("{}: {}", &text[l.span.clone()], l.message)).collect();
     assert_eq!(error.message(), "A_shared[0] is read by one thread and written by another, and nothing orders them");
-    assert_eq!(error.helps(), ["a barrier of the block in each iteration of loop ko, in front of block A_shared"]);
+    assert_eq!(error.helps(), ["a barrier of the block in each iteration of loop ko, before block A_shared"]);
     assert!(error.context()[0].ends_with("ko = 0, ki = 0") && error.context()[1].ends_with("ko = 1"), "{error}");
     assert_eq!(labels.len(), 3);
     assert!(labels[0].starts_with("A_shared[threadIdx.x*8 + ki]: block (0, 0, 0), thread ("), "{labels:?}");
     assert!(labels[0].ends_with("reads this") && labels[1].ends_with("writes this"), "{labels:?}");
-    assert_eq!(labels[2], "block A_shared: the barrier has to stand in front of this");
+    assert_eq!(labels[2], "block A_shared: the barrier must be before this");
 }
 
 /// A few blocks of each: what they leave unwritten is then the only complaint.
@@ -150,7 +150,7 @@ fn handmade_kernels_raise_no_alarm() {
         for policy in POLICIES {
             let options = Options { policy, ..Options::new(Mode::Ring) };
             if let Err(error) = ring_lowered_with(&lowered, &options, 1) {
-                assert_eq!(error.code(), "machine.unwritten", "{}: {error}", lowered.name);
+                assert_eq!(error.code(), "sim.unwritten", "{}: {error}", lowered.name);
             }
         }
     }
@@ -178,5 +178,5 @@ fn limits_stop_kernels() {
     let (_, lowered, _) = kernels().remove(0);
     let limits = Limits { statements: 100, ..Limits::default() };
     let error = ring_lowered_with(&lowered, &Options { limits, ..Options::new(Mode::Ring) }, 9).unwrap_err();
-    assert_eq!(error.code(), "machine.limit");
+    assert_eq!(error.code(), "sim.limit");
 }

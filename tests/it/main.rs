@@ -1,4 +1,4 @@
-//! The one test binary: text cases, differential runs, the machine, ptxas, the GPU, and the tree itself.
+//! The one test binary: text cases, differential runs, the simulator, ptxas, the GPU, and the tree itself.
 
 mod addresses;
 mod auto;

@@ -102,7 +102,7 @@ fn an_access_in_front_of_the_wait_is_found() {
     let mut late = without.clone();
     late.func.body.push(wait.clone());
     for kernel in [&without, &late] {
-        assert_eq!(run(kernel).unwrap_err(), "machine.early");
+        assert_eq!(run(kernel).unwrap_err(), "sim.pdl");
         assert_eq!(verify(kernel).unwrap_err().code(), "lower.verify");
     }
     // One thread's wait is none of the others'.

@@ -132,17 +132,14 @@ fn what_asks_for_positions_is_refused() {
         "{error}"
     );
     let error = refused(&tile(GEMM, FACTORS, &LOADS.replace("b.col", "b.row"), STORE));
-    assert!(error.starts_with("lower.fragment: fragment B_f is held in two ways"), "{error}");
+    assert!(error.starts_with("lower.fragment: fragment B_f has two layouts"), "{error}");
 }
 
 #[test]
 fn tiles_in_memory_are_as_aligned_as_the_instruction_asks() {
     let odd = |steps: &str| refused(&tile(GEMM, FACTORS, LOADS, &format!("{STORE}{steps}\n")));
     let error = odd("storage_align A_s 0 16 4");
-    assert!(
-        error.contains("rows of A_s are 20 elements apart, which is no multiple of 16 bytes, 8 elements"),
-        "{error}"
-    );
+    assert!(error.contains("rows of A_s are 20 elements apart, not a multiple of 16 bytes (8 elements)"), "{error}");
     let error = odd("swizzle A_s 32");
     assert!(error.contains("rows of A_s, which is swizzled, are not a stride apart"), "{error}");
     let schedule = Schedule::parse(&tile(GEMM, FACTORS, LOADS, STORE)).unwrap();

@@ -117,7 +117,7 @@ pub const PROGRAMS: [(&str, usize, &str); 10] = [
 
 type Fill<'a> = &'a dyn Fn(DType, &[usize], u64) -> Result<Array>;
 
-/// Bit-equal in the ring, exact on small integers (unless functions are computed), within bounds on reals.
+/// Bit-equal in integer mode, exact on small integers (unless functions are computed), within bounds on reals.
 fn computes(schedule: &Schedule, lowered: &Lowered, exact: bool) -> Result<()> {
     let naive = ring(&schedule.program, 3)?;
     assert!(ring(&schedule.scheduled()?, 3)? == naive, "the scheduled program differs from the naive one");

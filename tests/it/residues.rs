@@ -63,7 +63,7 @@ fn steps_that_do_not_divide_are_copied_row_by_row() {
     assert_eq!(maps(&found), [[vec![34, 32], vec![32, 1], vec![1, 32]]]);
 }
 
-/// A product with rows apart, of tiles that the machine can run.
+/// A product with rows apart, of tiles that the simulator can run.
 fn product(size: [i64; 3], dtype: DType, layout: Layout, parts: impl Fn(Wgmma) -> Wgmma) -> Schedule {
     let gemm = Gemm::new(size[0], size[1], size[2]).of(dtype).layout(layout);
     let whole = Wgmma::of(gemm.spec(), [64, 64], 1, &Target::sm_90a());
@@ -154,7 +154,7 @@ fn neighbours_do_not_come_in() {
     }
 }
 
-/// Each row of a box of A is one line, where neighbouring rows take two; the machine counts the same.
+/// Each row of a box of A is one line, where neighbouring rows take two; the simulator counts the same.
 #[test]
 fn rows_apart_are_read_line_by_line() {
     let lines = |schedule: &Schedule, compared: bool| {

@@ -104,7 +104,7 @@ pub fn arguments(schedule: &Schedule) -> Vec<Array> {
     params.zip(1..).map(|(b, seed)| Array::random_integers(b.dtype, &shape(b), 5, seed).unwrap()).collect()
 }
 
-/// The kernels of a schedule, which compute what the naive program computes: bit by bit in the ring, whichever warp comes
+/// The kernels of a schedule, which compute what the naive program computes: bit by bit in integer mode, whichever warp comes
 /// first, and exactly on the arguments, which are small integers.
 pub fn right_on(schedule: &Schedule, mut args: Vec<Array>) -> Lowered {
     let kernels = lowered(schedule);
@@ -234,7 +234,7 @@ fn products_of_every_type_and_layout_come_through_fragments() {
     }
 }
 
-/// Padded and swizzled rows are read and written without bank conflicts, plain ones are not: as certificates count them.
+/// Padded and swizzled rows are read and written without bank conflicts, plain ones are not: as cost reports count them.
 #[test]
 fn matrix_loads_meet_no_bank_twice() {
     let degrees = |layout: Layout, how: &str| {
@@ -293,7 +293,7 @@ fn factors_that_do_not_lie_as_the_instruction_has_them_are_refused() {
         )
     };
     let error = refused(&loads("ldmatrix.m16n16.f16"));
-    assert!(error.starts_with("lower.fragment: fragment B_f lies differently for two instructions"), "{error}");
+    assert!(error.starts_with("lower.fragment: fragment B_f has different layouts for two instructions"), "{error}");
     assert!(error.contains("operand B of mma.m16n8k16.f32.f16.f16"), "{error}");
     assert!(error.contains("operand D of ldmatrix.m16n16.f16"), "{error}");
     // Exchanged on the way, it fits.
@@ -353,7 +353,8 @@ fn chips_without_an_instruction_say_what_they_have() {
     let turing = text.replace("sm_80", "sm_75");
     assert_eq!(
         refused(&turing),
-        "admit.instruction: tensorize ii mma.m16n8k16.f32.f16.f16: sm_75 does not have mma of m16n8k16 and on bf16, tf32 and f64, which sm_80 brought"
+        "admit.instruction: tensorize ii mma.m16n8k16.f32.f16.f16: sm_75 does not have mma of m16n8k16 and on bf16, \
+         tf32 and f64, which sm_80 introduced"
     );
     let schedule = Schedule::parse(&turing).unwrap();
     let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();

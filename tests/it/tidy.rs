@@ -105,7 +105,7 @@ fn the_table_has_no_cycle() {
         for below in allowed.iter().filter(|b| **b != "*") {
             let at = LAYERS.iter().position(|l| l.0 == *below);
             let order = ["kernel", "reference"].contains(below) || at.is_some_and(|at| at < i);
-            assert!(order, "{room} uses {below}, which stands after it");
+            assert!(order, "{room} uses {below}, which is after it");
         }
     }
 }

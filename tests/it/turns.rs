@@ -1,4 +1,4 @@
-//! `bind L warpgroup alternate` from end to end: warpgroups that take turns at tiles, with a role that loads for all of them.
+//! `bind L warpgroup pingpong` from end to end: warpgroups that take turns at tiles, with a role that loads for all of them.
 
 use warploom::gemm::{Gemm, candidates};
 use warploom::lower::{lower, mutate};
@@ -7,7 +7,7 @@ use warploom::te::Layout;
 use warploom::{DType, Fault, Schedule, Target};
 
 fn text() -> String {
-    crate::cases::examples().into_iter().find(|(n, _)| n == "wgmma_f16_alternate").expect("the example").1
+    crate::cases::examples().into_iter().find(|(n, _)| n == "wgmma_f16_pingpong").expect("the example").1
 }
 
 fn at(m: i64, n: i64, k: i64) -> Schedule {
@@ -35,8 +35,8 @@ fn a_missing_turn_is_found() {
     let schedule = at(1024, 128, 320);
     let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
     let print = warploom::lower::print(&lowered);
-    assert!(print.contains("mbarrier ia_turn[2]"), "{print}");
-    let of_turns = |m: &&mutate::Mutant| m.what.contains("turn");
+    assert!(print.contains("mbarrier ia_pingpong[2]"), "{print}");
+    let of_turns = |m: &&mutate::Mutant| ["ping-pong", "pingpong"].iter().any(|w| m.what.contains(w));
     let mutants = mutate::mutants(&lowered);
     let damaged: Vec<&mutate::Mutant> = mutants.iter().filter(of_turns).collect();
     assert!(!damaged.is_empty());
@@ -63,7 +63,7 @@ fn a_turn_passed_on_too_early_is_found() {
         .replace("stages=4 in_flight=1", "stages=2");
     let schedule = Schedule::parse(&text).unwrap();
     let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
-    let early = |m: &mutate::Mutant| m.kind == "wait moved" && m.what.contains("the slot is full) moved down");
+    let early = |m: &mutate::Mutant| m.kind == "wait moved" && m.what.contains("the stage is full) moved down");
     let mutants = mutate::mutants(&lowered);
     let damaged: Vec<&mutate::Mutant> = mutants.iter().filter(|m| early(m)).collect();
     assert!(!damaged.is_empty());
@@ -71,7 +71,7 @@ fn a_turn_passed_on_too_early_is_found() {
         for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3)] {
             let options = Options { policy, ..Options::new(Mode::Ring) };
             let error = ring_lowered_with(&mutant.lowered, &options, 5).expect_err(&mutant.what);
-            assert_eq!(error.code(), "machine.mbarrier", "{policy:?}: {error}");
+            assert_eq!(error.code(), "sim.mbarrier", "{policy:?}: {error}");
         }
     }
 }
@@ -81,16 +81,16 @@ fn turns_whose_stages_no_role_fills_are_refused() {
     let both = "specialize A_s B_s -> load warps=4 regs=40";
     let stores = format!("{both}\nsplit s1 ? 32 -> s1o s1i; bind s1i threadIdx.x");
     for (roles, message) in [
-        ("", "loop ia take turns, but no role fills a stage inside"),
-        ("specialize A_s -> load warps=4 regs=40", "no role fills stage B_s inside"),
-        (&stores, "loop ia take turns, but loop s1i inside is bound to the threadIdx.x of all of them"),
+        ("", "loop ia is pingpong, but no role fills a staged buffer inside it"),
+        ("specialize A_s -> load warps=4 regs=40", "no role fills staged buffer B_s inside it"),
+        (&stores, "loop ia is pingpong, but loop s1i inside it is bound to the threadIdx.x of all warpgroups"),
     ] {
         let text = text()
             .replace(both, roles)
             .replace("copy_with C_s tma", if roles == stores { "" } else { "copy_with C_s tma" });
         let schedule = Schedule::parse(&text).unwrap();
         let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();
-        assert_eq!((error.fault(), error.code()), (Fault::Input, "lower.alternate"));
+        assert_eq!((error.fault(), error.code()), (Fault::Input, "lower.pingpong"));
         assert!(error.message().contains(message), "{error}");
     }
 }
@@ -101,7 +101,7 @@ fn every_width_of_the_recipe_is_right_in_every_order() {
     for layout in [Layout::NT, Layout::TN] {
         let gemm = Gemm::new(8192, 8192, 8192).of(DType::F16).layout(layout);
         let all = candidates(&gemm, &Target::sm_90a()).unwrap();
-        let turns: Vec<_> = all.into_iter().filter(|(name, _)| name.ends_with("in turns")).collect();
+        let turns: Vec<_> = all.into_iter().filter(|(name, _)| name.ends_with("in ping-pong")).collect();
         assert!(turns.len() >= 2, "{layout:?}");
         for (n, (name, large)) in turns.into_iter().enumerate() {
             // A tile and a part of one (128 divides the large product, and is not padded); more and fewer terms than slots have.

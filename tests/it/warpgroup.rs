@@ -140,7 +140,7 @@ pub const FROM_REGISTERS: [(&str, &str, &str); 3] = [
 #[test]
 fn factors_in_registers_stay_until_their_products_have_read_them() {
     let tools = tools();
-    let waits = "wgmma_wait 0  # WAR A_f: the products in flight read it";
+    let waits = "wgmma_wait 0  # WAR A_f: MMAs in flight read the registers";
     for (loaded_at, in_flight, more, expected) in [
         (AT_STEPS, 1, "", 1),
         (AT_STEPS, 1, ROLE, 1),
@@ -168,22 +168,19 @@ fn factors_that_change_under_their_products_are_found() {
     for (_, loaded_at, more) in FROM_REGISTERS {
         let whole = right(&from_registers(5, loaded_at, 1, more));
         for (damage, message) in [
+            ("wgmma_wait 0 (WAR A_f: MMAs in flight read the registers) removed", "is in flight and uses the register"),
             (
-                "wgmma_wait 0 (WAR A_f: the products in flight read it) removed",
-                "is in flight and has it in its registers",
+                "wgmma_wait 0 (WAR A_f: MMAs in flight read the registers) allows 1 in flight",
+                "is in flight and uses the register",
             ),
-            (
-                "wgmma_wait 0 (WAR A_f: the products in flight read it) leaves 1",
-                "is in flight and has it in its registers",
-            ),
-            ("wgmma_fence (the registers of the sum, before the products) moved up", "has not fenced the registers"),
+            ("wgmma_fence (accumulator registers, before the MMAs) moved up", "has not fenced the registers"),
         ] {
             let mutant = mutate::mutants(&whole).into_iter().find(|m| m.what.contains(damage));
             let damaged = mutant.unwrap_or_else(|| panic!("{damage}:\n{}", print(&whole))).lowered;
             for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3)] {
                 let options = Options { policy, ..Options::new(Mode::Ring) };
                 let found = ring_lowered_with(&damaged, &options, 3).expect_err(damage);
-                assert_eq!(found.code(), "machine.product", "{damage}: {found}");
+                assert_eq!(found.code(), "sim.wgmma", "{damage}: {found}");
                 assert!(found.message().contains(message), "{damage}: {found}");
             }
         }

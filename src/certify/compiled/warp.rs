@@ -133,7 +133,7 @@ impl<'e> Warp<'e> {
         } else if taken == 0 {
             group.at = at + 1;
         } else if meet == usize::MAX {
-            return Err(format!("the ways from instruction {at} never meet"));
+            return Err(format!("the paths from instruction {at} never reconverge"));
         } else {
             group.at = meet;
             self.groups.push(Group { at: to, active: taken, until: meet });

@@ -26,27 +26,30 @@ pub struct ExplainArgs {
     #[command(flatten)]
     what: What,
     /// List every step that there is.
-    #[arg(long, conflicts_with_all = ["file", "gemm", "last", "certificates", "instructions", "programs"])]
+    #[arg(long, conflicts_with_all = ["file", "gemm", "last", "cost", "instructions", "programs"])]
     primitives: bool,
     /// Say how programs are written: the grammar of what stands in front of `target`.
-    #[arg(long, conflicts_with_all = ["file", "gemm", "last", "certificates", "instructions"])]
+    #[arg(long, conflicts_with_all = ["file", "gemm", "last", "cost", "instructions"])]
     programs: bool,
     /// List the instructions that `tensorize` takes, or those whose names begin with PREFIX, for one chip with --target; a whole
     /// name shows what the instruction computes.
-    #[arg(long, value_name = "PREFIX", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["file", "gemm", "last", "certificates"])]
+    #[arg(long, value_name = "PREFIX", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["file", "gemm", "last", "cost"])]
     instructions: Option<String>,
     /// Show only the program after the last step.
-    #[arg(long, conflicts_with = "certificates")]
+    #[arg(long, conflicts_with = "cost")]
     last: bool,
     /// Show for each step only the lines that it changed.
-    #[arg(long, conflicts_with_all = ["certificates", "last"])]
+    #[arg(long, conflicts_with_all = ["cost", "last"])]
     diff: bool,
-    /// Show instead what the lowered program costs: bank conflicts, sectors and bounds of every access; registers,
+    /// Print the cost report of the lowered program instead: bank conflicts, sectors and bounds of every access; registers,
     /// occupancy and totals of every kernel.
     #[arg(long)]
-    certificates: bool,
-    /// With --certificates: as JSON.
-    #[arg(long, requires = "certificates")]
+    cost: bool,
+    /// The old name of --cost, which the command line refuses.
+    #[arg(long, hide = true)]
+    pub certificates: bool,
+    /// With --cost: as JSON.
+    #[arg(long, requires = "cost")]
     json: bool,
     /// Pages of steps, programs and instructions as Markdown.
     #[arg(long)]
@@ -75,8 +78,8 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     }
     let own = if args.what.asks_for_chip() { data::own_chip() } else { None };
     let schedule = args.what.schedule(own)?;
-    if args.certificates {
-        return certificates(&schedule, args.json);
+    if args.cost {
+        return cost(&schedule, args.json);
     }
     let title = input::title(&schedule);
     let mut before = print::func(&schedule.program);
@@ -143,8 +146,8 @@ fn changed(before: &str, after: &str) -> String {
     if out.is_empty() { "  (the text of the program stays as it was)\n".to_string() } else { out }
 }
 
-/// Prints what the lowered program costs; ptxas is asked where it is at hand.
-fn certificates(schedule: &Schedule, json: bool) -> Result<ExitCode> {
+/// Prints what the lowered program costs; ptxas counts registers where it is available.
+fn cost(schedule: &Schedule, json: bool) -> Result<ExitCode> {
     let lowered = lower::lower(&schedule.scheduled()?, &schedule.target)?;
     let kernels = crate::codegen::compile(&lowered, &schedule.target)?;
     let certificate = certify::certify(&lowered, &schedule.target).compiled(&kernels);
@@ -158,7 +161,7 @@ fn certificates(schedule: &Schedule, json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The certificate with what ptxas says of the kernels, or as it is where there is no ptxas.
+/// The cost report with the registers that ptxas reports, or as it is where there is no ptxas.
 fn assembled(certificate: Certificate, schedule: &Schedule, kernels: &Kernels) -> Result<Certificate> {
     let Ok(ptxas) = Ptxas::for_chip(None, schedule.target.name) else { return Ok(certificate) };
     let usage = ptxas.assemble(kernels.ptx(), schedule.target.name)?.usage;

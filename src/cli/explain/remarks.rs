@@ -172,7 +172,7 @@ fn lone_stage(func: &Func, block: &Block, around: &[&For]) -> Option<String> {
     let name = func.block_name(block.name);
     let threads: Vec<&&For> = around.iter().filter(|l| l.axis().is_some_and(|a| !a.is_block_level())).collect();
     if threads.is_empty() {
-        return Some(format!("block {name} stands under no loop bound to threads: one thread of a block runs it"));
+        return Some(format!("block {name} is under no loop bound to threads: one thread of a block runs it"));
     }
     let written = visit::writes(&block.body).into_iter().find(|b| func.buffer(*b).scope == Scope::Shared)?;
     let mentioned = |l: &For| l.defines().iter().any(|(v, _)| block.iters.iter().any(|i| i.binding.mentions(*v)));
@@ -183,7 +183,7 @@ fn lone_stage(func: &Func, block: &Block, around: &[&For]) -> Option<String> {
     let buffer = &func.buffer(written).name;
     let loops = loops.join(" and ");
     Some(format!(
-        "stage {name} fills {buffer} once for all iterations of {loops}, and no loop of its own is bound: one thread \
-         does it"
+        "block {name} fills {buffer} once for all iterations of {loops}, and none of its own loops is bound: one \
+         thread fills it"
     ))
 }

@@ -48,16 +48,20 @@ const fn rung(name: &'static str, adds: &'static str, parts: Wgmma) -> Rung {
 
 /// From the ground up.
 pub const RUNGS: [Rung; 11] = [
-    rung("wgmma", "factors straight from shared memory: 64 x 64 a block, a bulk copy of each into one slot", LEAST),
+    rung("wgmma", "A and B read from shared memory: 64 x 64 a block, a TMA load of each into one stage", LEAST),
     rung("tiles", "128 x 128 a block of two warpgroups", TILES),
-    rung("slots", "a ring of four slots, copied ahead", SLOTS),
-    rung("in flight", "products in flight while the next are issued", IN_FLIGHT),
+    rung("stages", "a ring of four stages, loaded ahead", SLOTS),
+    rung("in flight", "wgmmas in flight while the next are issued", IN_FLIGHT),
     rung("wide", "128 x 256 a block", WIDE),
-    rung("roles", "warps of their own for the copies, registers for the others", ROLES),
-    rung("persistent", "as many blocks as fit walk the tiles; the ring runs on", PERSISTENT),
-    rung("rasterized", "tiles walked eight rows at a time", RASTERIZED),
-    rung("bulk store", "C through shared memory, by bulk stores", STORED),
-    rung("overlapped", "two slots of C: a store runs while the next part is made, and under the next tile", OVERLAPPED),
+    rung("roles", "a producer warpgroup for the copies, its registers for the consumer warps", ROLES),
+    rung("persistent", "as many blocks as fit loop over the tiles; the ring continues across tiles", PERSISTENT),
+    rung("rasterized", "tiles in raster groups of eight rows", RASTERIZED),
+    rung("bulk store", "C through shared memory, by TMA stores", STORED),
+    rung(
+        "overlapped",
+        "two stages of C: a TMA store overlaps the next part of the epilogue and the next tile",
+        OVERLAPPED,
+    ),
     rung("cluster", "two blocks share a tile of B, by multicast", Wgmma::LARGE),
 ];
 

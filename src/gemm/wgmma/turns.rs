@@ -83,8 +83,8 @@ mod tests {
     #[test]
     fn products_come_to_turns_where_those_divide_them_better() {
         let of = |m, n, k, layout| chosen(&Gemm::new(m, n, k).of(DType::F16).layout(layout));
-        assert_eq!(of(8192, 8192, 8192, Layout::NT), "wgmma 256x168 in turns");
-        assert_eq!(of(4096, 14336, 4096, Layout::TT), "wgmma 256x176 in turns");
+        assert_eq!(of(8192, 8192, 8192, Layout::NT), "wgmma 256x168 in ping-pong");
+        assert_eq!(of(4096, 14336, 4096, Layout::TT), "wgmma 256x176 in ping-pong");
         // Rows of B that are not k come in whole panels; and 8192 is not shared any better by those.
         assert_eq!(of(8192, 8192, 8192, Layout::NN), "wgmma 128x256");
         // One wave, and what moves too many bytes for what it wins.
@@ -92,20 +92,20 @@ mod tests {
         assert_eq!(of(16384, 16384, 16384, Layout::NT), "wgmma 128x256");
         // Sums of 16 slots, and of 8.
         let batch = |n, k| chosen(&Gemm::new(n, n, k).of(DType::F16).batch(64));
-        assert_eq!([batch(1024, 1024), batch(1024, 512)], ["wgmma 256x128 in turns", "wgmma 128x256"]);
+        assert_eq!([batch(1024, 1024), batch(1024, 512)], ["wgmma 256x128 in ping-pong", "wgmma 128x256"]);
     }
 
     #[test]
     fn every_width_lowers_in_its_slots() {
         let gemm = Gemm::new(8192, 8192, 8192).of(DType::Bf16).layout(Layout::NT);
         let all = candidates(&gemm, &Target::sm_90a()).unwrap();
-        let turns: Vec<_> = all.iter().filter(|(name, _)| name.ends_with("in turns")).collect();
+        let turns: Vec<_> = all.iter().filter(|(name, _)| name.ends_with("in ping-pong")).collect();
         assert_eq!(turns.len(), super::WIDTHS.len());
         for (name, schedule) in turns {
             let lowered = crate::lower::lower(&schedule.scheduled().unwrap(), &schedule.target);
             assert!(lowered.is_ok(), "{name}: {}", lowered.unwrap_err());
         }
         let why = recommend(&gemm, &Target::sm_90a()).unwrap().to_string();
-        assert!(why.contains("of 2 warpgroups in turns: 1568 blocks in 11.88 waves"), "{why}");
+        assert!(why.contains("of 2 warpgroups in ping-pong: 1568 blocks in 11.88 waves"), "{why}");
     }
 }

@@ -23,13 +23,13 @@ impl Wgmma {
         let clocks = self.clocks(spec, target);
         let step = self.step(spec, target);
         let longest = (0..if self.in_turns { 1 } else { 3 }).max_by(|a, b| step[*a].total_cmp(&step[*b])).unwrap_or(0);
-        let bound = ["products", "the second-level cache", "shared memory"][longest];
+        let bound = ["the tensor cores", "L2", "shared memory"][longest];
         format!(
-            "{m} x {n} of {} warpgroup{}{}: {blocks} blocks in {waves:.2} waves, {:.0} MB from L2, {} KB shared of {} slots of {}, \
-             {} registers a thread, {:.0}k clocks, most for {bound}{}",
+            "{m} x {n} of {} warpgroup{}{}: {blocks} blocks in {waves:.2} waves, {:.0} MB from L2, {} KB shared of {} \
+             stages of {}, {} registers a thread, {:.0}k cycles, bound by {bound}{}",
             self.groups,
             if self.groups > 1 { "s" } else { "" },
-            if self.in_turns { " in turns" } else { "" },
+            if self.in_turns { " in ping-pong" } else { "" },
             fetched / 1e6,
             self.shared(spec) / 1024,
             self.stages,
@@ -38,7 +38,7 @@ impl Wgmma {
             clocks / 1e3,
             match self.is_shared_by_four() {
                 true =>
-                    "; four blocks share a side, as rows cross lines of that cache, of which the clocks know nothing"
+                    "; four blocks share an operand, because its rows cross L2 lines, which the cycles do not count"
                         .into(),
                 false => self.others(spec, target, clocks),
             },
@@ -73,8 +73,7 @@ mod tests {
         let schedule = recommend(&gemm, &Target::sm_90a()).unwrap();
         let remarks: Vec<&str> = schedule.steps.iter().filter_map(|s| s.remark()).collect();
         let [why] = remarks[..] else { panic!("{remarks:?}") };
-        let words =
-            ["waves", "from L2", "KB shared", "slots of 64", "registers", "clocks, most for the second-level cache"];
+        let words = ["waves", "from L2", "KB shared", "stages of 64", "registers", "cycles, bound by L2"];
         for word in words.into_iter().chain(["; 256 x 128 would take as many; ", "% more"]) {
             assert!(why.contains(word), "{why}");
         }

@@ -61,7 +61,7 @@ fn exchange(dtype: DType) -> Row {
     let tile = Tile { down: 1, across: 1, steps: (1, 1) };
     Row {
         name: format!("movmatrix.trans.m8n8.{dtype}"),
-        about: "A warp exchanges rows and columns of what its lanes hold of a matrix (PTX ISA, movmatrix).",
+        about: "A warp transposes a matrix that its lanes hold (PTX ISA, movmatrix).",
         level: Level::Warp,
         dims: vec![("m", 8), ("n", 8)],
         operands: vec![

@@ -160,8 +160,8 @@ impl Tile {
         Row {
             name: format!("wmma.{word}.{letter}.{major}.{shape}.{dtype}"),
             about: match store {
-                true => "A warp stores a fragment that no one else can read (PTX ISA, wmma.store).",
-                false => "A warp loads a fragment that no one else can read (PTX ISA, wmma.load).",
+                true => "A warp stores an opaque fragment (PTX ISA, wmma.store).",
+                false => "A warp loads an opaque fragment (PTX ISA, wmma.load).",
             },
             level: Level::Warp,
             dims: dims.to_vec(),

@@ -91,17 +91,20 @@ impl<'a> Kernel<'a> {
                 axis.name(),
                 names.1
             );
-            return fail(message, "only a stage in shared memory is shared out among threads again");
+            return fail(message, "only a staged buffer in shared memory can be filled over the threads again");
         }
         if let Some(var) = outer.defines().iter().map(|d| d.0).find(|v| mentions(&l.body, *v)) {
             let message = format!(
-                "{} is bound to {} inside {}, but its stage depends on {}",
+                "{} is bound to {} inside {}, but its staged buffer depends on {}",
                 names.0,
                 axis.name(),
                 names.1,
                 func.var_name(var)
             );
-            return fail(message, "compute the stage outside that loop, or bind the inner loop to another axis");
+            return fail(
+                message,
+                "compute the staged buffer outside that loop, or bind the inner loop to another axis",
+            );
         }
         Ok(())
     }
@@ -117,7 +120,7 @@ impl<'a> Kernel<'a> {
         let thread = path[at];
         let names = (self.func.var_name(l.var), self.func.var_name(thread.var));
         let message =
-            format!("{} tells blocks apart, but stands beside statements inside thread loop {}", names.0, names.1);
+            format!("{} selects the block, but is next to statements inside thread loop {}", names.0, names.1);
         let labels = [(Node::Loop(thread.var), "within the block"), (Node::Loop(l.var), "outside the block")];
         Err(wrong(self.func, "levels", message, &labels).help(format!("reorder {} {}", names.0, names.1)))
     }
@@ -150,7 +153,7 @@ impl<'a> Kernel<'a> {
         let message =
             format!("loop {name} is to spread its copies over the steps of a pipelined loop inside, but {lacks}");
         let error = wrong(self.func, "idle", message, &[(Node::Loop(l.var), "this loop")]);
-        Err(error.help(format!("pipeline {name} and the loop of the steps, or leave `annotate {name} spread` out")))
+        Err(error.help(format!("pipeline {name} and the loop of the steps, or remove `annotate {name} spread`")))
     }
 
     /// What a block's statements belong to: the lanes of a warp together, or each thread, but not both.
@@ -163,13 +166,14 @@ impl<'a> Kernel<'a> {
             return Ok(());
         };
         let (block, name) = (self.func.block_name(b.name), self.func.var_name(thread.var));
-        let own = (Node::Loop(thread.var), "tells the lanes apart");
+        let own = (Node::Loop(thread.var), "differs between lanes");
         let together = nest.map(|l| (Node::Loop(l.var), "one instruction"));
         if let Some(other) = together.or(fragment.map(|id| (Node::Buffer(id), "held by all lanes"))) {
             let message = format!("the lanes of a warp run block {block} together, but it mentions thread loop {name}");
             return Err(wrong(self.func, "levels", message, &[own, (Node::Block(b.name), "this block"), other])
                 .help(
-                    "leave the loops of a nest on a fragment, or of one instruction, unbound: the lanes share them out",
+                    "keep the loops of a nest on a fragment, or of one instruction, unbound: they are distributed \
+                     over the lanes",
                 )
                 .help("or keep what the threads of this block read and write in shared or local memory"));
         }

@@ -212,7 +212,7 @@ fn overlapping(func: &Func, buffer: BufferId, points: [&Vec<Ranged>; 2], element
         "{name} is global memory, which no order of the blocks protects, and the blocks {a} and {b} both write {name}{element:?}"
     );
     let mut nodes = vec![(Node::Buffer(buffer), "this buffer")];
-    nodes.extend(points[0].iter().map(|(v, _)| (Node::Loop(*v), "its iterations run apart")));
+    nodes.extend(points[0].iter().map(|(v, _)| (Node::Loop(*v), "its iterations run in parallel")));
     wrong(func, "overlap", message, &nodes).help(help(func, buffer))
 }
 

@@ -129,7 +129,8 @@ fn undivided(judge: &Judge<'_>, nest: &[Stmt], block: &Block) -> Result<()> {
     let name = &func.buffer(buffer).name;
     let divided = |point: &[Ranged], element: &[i64]| {
         let message = format!(
-            "the sum {name}{element:?} of {} is divided between iterations that run apart: {} adds to it, another one begins it",
+            "the reduction into {name}{element:?} of {} is divided between parallel iterations: {} adds to the \
+             element, another iteration initialises it",
             func.block_name(block.name),
             show(func, point)
         );
@@ -153,7 +154,9 @@ fn undivided(judge: &Judge<'_>, nest: &[Stmt], block: &Block) -> Result<()> {
     match decided {
         Written::Missing(_, point, element) => Err(divided(&point, &element)),
         _ => {
-            let claim = || format!("each sum of {name} is begun and continued in one iteration of the bound loops");
+            let claim = || {
+                format!("each reduction into {name} is initialised and accumulated in one iteration of the bound loops")
+            };
             judge
                 .undecided("verify.reduction", some(&units).count(), &claim)
                 .map_err(|e| underline(e, func, &underlined(buffer, &units)))
@@ -388,16 +391,16 @@ impl Units {
 fn begun_again(func: &Func, buffer: BufferId, units: &Units, point: &[Ranged], element: &[i64]) -> Error {
     let name = &func.buffer(buffer).name;
     let message = format!(
-        "the blocks of a kernel run in any order, but the unit {} sets {name}{element:?}, to which another one adds",
+        "the blocks of a kernel run in any order, but the unit {} sets {name}{element:?}, to which another unit adds",
         show(func, point)
     );
     wrong(func, "safety", message, &underlined(buffer, units))
-        .help("decompose_reduction at a loop inside the bound loops, so that a unit begins only its own sums")
+        .help("decompose_reduction at a loop inside the bound loops, so that a unit initialises only its own elements")
 }
 
 fn underlined(buffer: BufferId, units: &Units) -> Vec<(Node, &'static str)> {
     let mut nodes = vec![(Node::Buffer(buffer), "this buffer")];
-    nodes.extend(units.vars.iter().map(|(v, _)| (Node::Loop(*v), "its iterations run apart")));
+    nodes.extend(units.vars.iter().map(|(v, _)| (Node::Loop(*v), "its iterations run in parallel")));
     nodes
 }
 
@@ -431,7 +434,7 @@ fn too_late(func: &Func, buffer: BufferId, units: &Units, point: &[Ranged], late
         None => String::new(),
     };
     wrong(func, "safety", message, &nodes)
-        .help(format!("{outside}do not bind loops that part what one iteration writes of it"))
+        .help(format!("{outside}do not bind loops that divide what one iteration writes of it"))
 }
 
 fn violation(func: &Func, buffer: BufferId, units: &Units, point: &[Ranged], element: &[i64]) -> Error {

@@ -152,9 +152,11 @@ impl Place<'_> {
                 self.cond(&i.cond)?;
                 Place { given: self.given.clone().and(i.cond.clone()), ..self.clone() }.body(&i.body)
             }
-            Stmt::Sync(_) => Err(self.wrong("stage", "synchronisation stands in Lowered programs only")),
-            Stmt::Call(_) | Stmt::Bulk(_) => Err(self.wrong("stage", "instructions stand in Lowered programs only")),
-            Stmt::Elect(_) | Stmt::Role(_) => Err(self.wrong("stage", "slices stand in Lowered programs only")),
+            Stmt::Sync(_) => Err(self.wrong("stage", "synchronisation is allowed in Lowered programs only")),
+            Stmt::Call(_) | Stmt::Bulk(_) => {
+                Err(self.wrong("stage", "instructions are allowed in Lowered programs only"))
+            }
+            Stmt::Elect(_) | Stmt::Role(_) => Err(self.wrong("stage", "slices are allowed in Lowered programs only")),
         })
     }
 
@@ -200,7 +202,7 @@ impl Place<'_> {
             inner.vars.push((var, own));
         }
         if product != Some(extent) {
-            let message = format!("{} does not walk its pair of loops exactly", self.func.var_name(l.var));
+            let message = format!("{} does not cover its pair of loops exactly", self.func.var_name(l.var));
             return Err(inner.wrong("extent", message));
         }
         inner.body(&l.body)
@@ -295,7 +297,7 @@ impl Place<'_> {
             Expr::Index(_, i) => self.index(i),
             Expr::Cond(c) => self.cond(c),
             Expr::Load { buffer, indices, lanes } => self.access(*buffer, indices, *lanes, given),
-            Expr::Splat(..) => Err(self.wrong("stage", "several lanes stand in Lowered programs only")),
+            Expr::Splat(..) => Err(self.wrong("stage", "several lanes are allowed in Lowered programs only")),
             Expr::Un(_, a) | Expr::Cast(_, a) => self.expr(a, given),
             Expr::Bin(_, a, b) | Expr::Cmp(_, a, b) => {
                 self.expr(a, given)?;

@@ -102,7 +102,7 @@ fn parameters_are_global() {
 fn lowered_pieces_are_refused() {
     let mut f = te::vec_add(8).unwrap();
     f.body.push(Stmt::Sync(SyncKind::Block.because(String::new())));
-    assert_eq!(refused(&f, "verify.stage"), "synchronisation stands in Lowered programs only");
+    assert_eq!(refused(&f, "verify.stage"), "synchronisation is allowed in Lowered programs only");
     let mut f = te::vec_add(8).unwrap();
     on_block(&mut f, "C", &mut |b| {
         if let Stmt::Store(s) = &mut b.body[0] {
@@ -153,7 +153,7 @@ fn a_rasterized_loop_walks_its_pair_exactly() {
     accepted(&f);
     let tile = var(&f, "tile");
     change_loop(&mut f.body, tile, &mut |l| l.extent = Index::Int(4095));
-    assert_eq!(refused(&f, "verify.extent"), "tile does not walk its pair of loops exactly");
+    assert_eq!(refused(&f, "verify.extent"), "tile does not cover its pair of loops exactly");
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn a_divided_sum_is_found_by_enumeration() {
     bind(&mut f, "f3", "threadIdx.x");
     f.allow_tested = true;
     let message = refused(&f, "verify.reduction");
-    assert!(message.contains("is divided between iterations"), "{message}");
+    assert!(message.contains("is divided between parallel iterations"), "{message}");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn a_block_loop_beside_statements_in_a_thread_loop_is_refused() {
     let mut f = after(&gemm(8, 16, 4), "cache_read C A shared -> A_s\ncompute_at A_s i");
     bind(&mut f, "i", "threadIdx.x");
     bind(&mut f, "j", "blockIdx.x");
-    let message = "j tells blocks apart, but stands beside statements inside thread loop i";
+    let message = "j selects the block, but is next to statements inside thread loop i";
     assert_eq!(refused(&f, "verify.levels"), message);
 }
 
@@ -313,7 +313,7 @@ fn cooperative_stages_are_accepted_inside_the_thread_loop() {
     // A stage of the thread's own elements is not cooperative.
     let i1 = var(&f, "i1");
     on_block(&mut f, "A_s", &mut |b| b.predicate = b.predicate.clone().and(Cond::ge(i1, 0)));
-    let message = "ax1 is bound to threadIdx.x inside i1, but its stage depends on i1";
+    let message = "ax1 is bound to threadIdx.x inside i1, but its staged buffer depends on i1";
     assert_eq!(refused(&f, "verify.axis"), message);
 }
 

@@ -149,8 +149,8 @@ impl CopyBox {
             let (bytes, width) = (self.tile[last] * bits / 8, columns * bits / 8);
             let name = &stage.name;
             let fitting = [64, 32].into_iter().find(|w| *w < width && bytes % w == 0);
-            let help = fitting.map(|w| format!("swizzle {name} {w}, whose panels its rows fill"));
-            let message = format!("rows of {name}, {bytes} bytes, are no whole panels of {width} bytes");
+            let help = fitting.map(|w| format!("swizzle {name} {w}, whose panels divide its rows"));
+            let message = format!("rows of {name}, {bytes} bytes, are not whole panels of {width} bytes");
             return Err(("swizzle", message, help));
         }
         let strides = strides(stage).ok_or_else(|| ("size", format!("{} has no constant size", stage.name), None))?;
@@ -161,7 +161,8 @@ impl CopyBox {
             if strides[s] != dense {
                 let (is, wanted) = (strides[s], dense);
                 let message = format!(
-                    "neighbours along dimension {s} of {} lie {is} elements apart, and those of a box {wanted}",
+                    "adjacent elements along dimension {s} of {} are {is} elements apart, and those of a TMA box \
+                     {wanted}",
                     stage.name
                 );
                 return Err(("rows", message, None));
@@ -188,7 +189,7 @@ impl CopyBox {
             && let Some(odd) = c.conjuncts().into_iter().find(|c| !implied(c))
         {
             let text = crate::ir::print::cond(func, odd);
-            return Err(format!("it puts zeros where not `{text}`, and a box has zeros outside of the array alone"));
+            return Err(format!("it writes zeros where not `{text}`, and a TMA box has zeros only outside the array"));
         }
         let mut outer = Vec::new();
         for part in nest.conds.iter().flat_map(|c| c.conjuncts()) {
@@ -202,7 +203,9 @@ impl CopyBox {
             let own = nest.loops.iter().any(|l| part.mentions(l.var)) || threads.iter().any(|v| part.mentions(*v));
             if own {
                 let text = crate::ir::print::cond(func, part);
-                return Err(format!("it copies where `{text}`, and a box is cut at the ends of the array alone"));
+                return Err(format!(
+                    "it copies where `{text}`, and a TMA box is clipped only at the ends of the array"
+                ));
             }
             outer.push(part.clone());
         }
@@ -214,10 +217,10 @@ impl CopyBox {
         let n = i64::from(blocks);
         let last = self.tile.len() - 1;
         let Some((d, s)) = (0..last).find_map(|d| Some((d, self.dims[d].filter(|_| self.tile[d] > 1)?))) else {
-            return Err(format!("one row cannot be shared out to {n} blocks"));
+            return Err(format!("one row cannot be divided among {n} blocks"));
         };
         if self.tile[d] % n != 0 {
-            return Err(format!("{} rows cannot be shared out to {n} blocks", self.tile[d]));
+            return Err(format!("{} rows cannot be divided among {n} blocks", self.tile[d]));
         }
         self.tile[d] /= n;
         self.coordinates[d] = self.coordinates[d].clone() + rank * self.tile[d];

@@ -169,9 +169,10 @@ impl Pass<'_> {
             if bytes % ALIGN != 0 {
                 let stage = &self.func.buffer(found.shared).name;
                 let message = format!(
-                    "a box begins at a multiple of {bytes} bytes in {stage}, and not at one of {ALIGN}, as a copy demands"
+                    "a TMA box begins at a multiple of {bytes} bytes in {stage}, and a bulk copy needs a multiple of \
+                     {ALIGN}"
                 );
-                return Err(refuse("align", message).help("make what is copied at once a multiple of 128 bytes"));
+                return Err(refuse("align", message).help("make each TMA box a multiple of 128 bytes"));
             }
         }
         let stage = self.func.buffer_mut(found.shared);
@@ -184,12 +185,12 @@ impl Pass<'_> {
             vec![Stmt::For(For::new(l.var, l.extent.clone(), kind, body))]
         });
         let Some(warps) = self.starter(&found, &inner) else {
-            return Err(bug("bulk", format!("each thread would copy a box of {name} by itself")));
+            return Err(bug("bulk", format!("each thread would copy its own box of {name}")));
         };
         if warps < self.warps && !found.store {
-            let message = "each warpgroup would load a box of its own, and the block waits for one".to_string();
+            let message = "each warpgroup would load a box of its own, and the block waits for one box".to_string();
             return Err(refuse("levels", message).help(format!(
-                "compute_at {name} after the loop of the warpgroups is bound, and one box is for all of them"
+                "compute_at {name} after the loop of the warpgroups is bound: one box then serves all of them"
             )));
         }
         let elect = Stmt::Elect(Elect { warps, body });

@@ -80,7 +80,7 @@ impl Fragments<'_> {
         let shape: Vec<i64> = (0..own.len()).map(|d| layout.extent(At(d))).collect();
         let elements = found.slots.unwrap_or(layout.span(Register));
         let name = (&self.func.buffer(neighbour).name, self.func.var_name(top.var));
-        let what = format!("fragment {} beside it in the nest of loop {}", name.0, name.1);
+        let what = format!("fragment {} next to it in the nest of loop {}", name.0, name.1);
         let (row, kind, threads) = (found.row, found.kind, found.threads);
         Some(Use { buffer: id, row, what, own: shape.clone(), shape, layout, elements, kind, threads })
     }

@@ -46,10 +46,13 @@ impl Fragments<'_> {
         let (last, bits, width) = (shape.len() - 1, i64::from(buffer.dtype.bits()), i64::from(swizzle));
         let along_k = k == last;
         if !along_k && !may_cross {
-            let message = format!("k runs across the rows of {}, of whose elements it takes rows along k", buffer.name);
+            let message =
+                format!("k runs across the rows of {}; for its type the instruction needs rows along k", buffer.name);
             return Err(refused(message)
-                .help("turn the matrix in a kernel of its own: cache_read it to global, and transform_layout that")
-                .help("or take an instruction whose fragments ldmatrix or threads load (mma)"));
+                .help(
+                    "transpose the matrix in a separate kernel: cache_read it to global, and transform_layout the copy",
+                )
+                .help("or use an instruction whose fragments ldmatrix or threads load (mma)"));
         }
         let (inner, outer) = if along_k { (k, across) } else { (across, k) };
         if inner != last || outer + 1 != last {
@@ -59,7 +62,7 @@ impl Fragments<'_> {
         let (columns, rows) = (shape[last], shape[..last].iter().product::<i64>());
         if columns * bits % (width * 8) != 0 || rows % ROWS != 0 {
             let message = format!(
-                "{} has {rows} rows of {} bytes, which are no whole panels of 8 rows of {width} bytes",
+                "{} has {rows} rows of {} bytes, which are not whole panels of 8 rows of {width} bytes",
                 buffer.name,
                 columns * bits / 8
             );

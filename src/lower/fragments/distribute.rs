@@ -86,14 +86,15 @@ impl Fragments<'_> {
         if !visit::loops(&body).is_empty() {
             return Err(refused(format!("the iterations of loop {name} belong to lanes, but it holds several nests"))
                 .help(
-                    "only a nest of loops around one statement is shared out: give each statement loops of its own",
+                    "only a nest of loops around one statement can be distributed over lanes: give each statement its \
+                     own loops",
                 ));
         }
         if self.one_thread_runs_some(&body) {
             return Err(refused(format!(
                 "the iterations of loop {name} belong to lanes, but a statement inside uses no fragment, and one thread executes it"
             ))
-            .help("give that statement loops of its own"));
+            .help("give that statement its own loops"));
         }
         let mut inner = env.clone();
         loops.iter().for_each(|l| inner.bind(l.l.var, 0, l.extent - 1));
@@ -160,11 +161,8 @@ impl Fragments<'_> {
             let (slots, all) = (opaque.slots.unwrap_or(1), opaque.layout.span(Element));
             let layout = self.agree_on_elements(found, opaque, name)?;
             if !layout.is_bijective() || layout.span(Element) != all {
-                return Err(refused(format!(
-                    "the nest of loop {name} leaves out elements of a tile of {}",
-                    opaque.row
-                ))
-                .help("which lane holds them is not known: run through whole tiles of the fragment"));
+                return Err(refused(format!("the nest of loop {name} skips elements of a tile of {}", opaque.row))
+                    .help("the lanes that hold them are unknown: run through whole tiles of the fragment"));
             }
             let slot = unused(self.func, "slot");
             return Ok(Decided { layout, slots: Some((self.func.add_var(slot), slots)) });
@@ -176,16 +174,17 @@ impl Fragments<'_> {
         if let Some(other) = found.iter().find(|f| lanes(f) != own) {
             let (a, b) = (&self.func.buffer(first.buffer).name, &self.func.buffer(other.buffer).name);
             return Err(refused(format!(
-                "in the nest of loop {name} the elements of {a} and {b} are not in the same lanes: {a} lies as {} has it, {b} as {}",
+                "in the nest of loop {name} the elements of {a} and {b} are not in the same lanes: {a} has the layout \
+                 of {}, {b} that of {}",
                 row(first),
                 row(other)
             ))
-            .help("pass the values on through shared memory"));
+            .help("pass the values through shared memory"));
         }
         let threads = of(first).map_or(LANES, |f| f.threads);
         if !names_every_lane(&own, threads) {
             let buffer = &self.func.buffer(first.buffer).name;
-            return Err(refused(format!("the nest of loop {name} leaves out lanes that hold elements of {buffer}"))
+            return Err(refused(format!("the nest of loop {name} skips lanes that hold elements of {buffer}"))
                 .help("run through whole tiles of the fragment"));
         }
         Ok(Decided { layout: own, slots: None })
@@ -202,11 +201,12 @@ impl Fragments<'_> {
         let Some(other) = found.iter().find(|f| !like(f)) else { return Ok(own) };
         let (a, b) = (&self.func.buffer(found[0].buffer).name, &self.func.buffer(other.buffer).name);
         Err(refused(format!(
-            "in the nest of loop {name} elements of {a} meet elements of {b}: which lanes hold those of {}, is not known, and they need not be the same",
+            "the nest of loop {name} combines elements of {a} and {b}: the lanes that hold those of {} are unknown, \
+             and need not be the same",
             opaque.row
         ))
-        .help("both fragments must be of one matrix, shape and type, and walked by the same loops")
-        .help("or pass the values on through shared memory, where a cast can stand too"))
+        .help("both fragments must be of one matrix, shape and type, and indexed by the same loops")
+        .help("or pass the values through shared memory, where a cast is possible too"))
     }
 
     /// Nothing but the fragments' own indices may ask for the place of an element in an opaque tile.
@@ -222,7 +222,7 @@ impl Fragments<'_> {
                         asks = Some("a value is computed from an element's index".to_string())
                     }
                     Expr::Cond(c) if loops.iter().any(|l| c.mentions(l.l.var)) => {
-                        asks = Some("a choice asks for an element's index".to_string());
+                        asks = Some("a select uses an element's index".to_string());
                     }
                     _ => {}
                 });
@@ -230,7 +230,7 @@ impl Fragments<'_> {
             if let Stmt::If(i) = s
                 && loops.iter().any(|l| i.cond.mentions(l.l.var))
             {
-                asks = Some("a condition asks for an element's index".to_string());
+                asks = Some("a condition uses an element's index".to_string());
             }
         });
         let at = touched.iter().find(|(_, indices)| indices.iter().any(of_tile));
@@ -244,7 +244,7 @@ impl Fragments<'_> {
         ))
         .help(format!("tensorize the nest with an instruction that loads or stores {name}, if it is a copy"))
         .help(format!("else store {name} to shared memory first (cache_write, tensorize) and compute from there"))
-        .help("only what treats all elements alike runs on the fragment itself: a constant, a factor, relu"))
+        .help("only an elementwise operation without indices runs on the fragment itself: a constant, a scale, relu"))
     }
 
     /// New variables for what the lane does not decide of each loop.

@@ -110,7 +110,8 @@ impl Fragments<'_> {
         })?;
         if memory.vector_width(At(played.along[inner]), bits) % run.extent != 0 {
             let message = format!(
-                "{} reads or writes {} elements of {} at once along dimension {}, which do not lie side by side from a multiple of 16 bytes on",
+                "{} reads or writes {} elements of {} at once along dimension {}, which are not adjacent from a \
+                 multiple of 16 bytes on",
                 row.name, run.extent, buffer.name, played.along[inner]
             );
             return Err(Error::input("lower.tile", message)
@@ -160,7 +161,7 @@ impl Fragments<'_> {
             Uneven::Stride(_) => error.help(self.aligned(buffer, dim, of.step * 8 / bits)),
             Uneven::Start(_) => error
                 .help(self.aligned(buffer, dim, of.align * 8 / bits))
-                .help("or take an instruction whose tiles are longer along memory"),
+                .help("or use an instruction whose tiles are longer along memory"),
         }
     }
 

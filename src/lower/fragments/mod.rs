@@ -216,12 +216,12 @@ impl Fragments<'_> {
         let touched = visit::reads(&body).into_iter().chain(visit::writes(&body));
         if let Some((id, fragment)) = touched.into_iter().find_map(|b| self.fragments.get_key_value(&b)) {
             let message = format!(
-                "a statement touches single elements of fragment {}, which lanes hold as {} has them",
+                "a statement accesses single elements of fragment {}, whose layout is that of {}",
                 self.func.buffer(*id).name,
                 fragment.row
             );
             return Err(Error::input("lower.fragment", message)
-                .help("only nests that run through whole tiles of a fragment are shared out among its lanes"));
+                .help("only nests over whole tiles of a fragment can be distributed over its lanes"));
         }
         let [stmt] = body;
         Ok(stmt)

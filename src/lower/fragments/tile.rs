@@ -113,7 +113,7 @@ impl Fragment {
         let buffer = func.buffer(id);
         let name = &buffer.name;
         let Some(first) = uses.iter().min_by_key(|u| u.shape.iter().product::<i64>()) else {
-            return Err(bug("fragments", format!("nobody asks for fragment {name}")));
+            return Err(bug("fragments", format!("no instruction uses fragment {name}")));
         };
         let shape = buffer.const_shape().unwrap_or_default();
         for other in uses {
@@ -160,15 +160,19 @@ impl Fragment {
         if first.kind == other.kind && first.layout == other.layout {
             return Ok(());
         }
-        let what = |u: &Use| format!("{} ({})", u.what, u.kind.unwrap_or("whose lanes are known"));
+        let what = |u: &Use| format!("{} ({})", u.what, u.kind.unwrap_or("known lanes"));
         let message = format!(
-            "fragment {name} is held in two ways: as {} and as {}; which lane holds an element may differ between them",
+            "fragment {name} has two layouts, that of {} and that of {}, and the lane of an element may differ between \
+             them",
             what(first),
             what(other)
         );
         Err(Error::input("lower.fragment", message)
-            .help("take instructions whose names agree in the matrix, its major and the shape, with loops that play the same dimensions")
-            .help("or pass the values on through shared memory"))
+            .help(
+                "use instructions whose names agree in the matrix, its major and the shape, with loops matched to \
+                   the same dimensions",
+            )
+            .help("or pass the values through shared memory"))
     }
 
     fn agrees(&self, name: &str, first: &Use, other: &Use) -> Result<()> {
@@ -180,12 +184,13 @@ impl Fragment {
             let (own, theirs) = (self.held(&point).0, other.layout.value(Lane, &at));
             if own != theirs {
                 let message = format!(
-                    "fragment {name} lies differently for two instructions: element {point:?} of a tile is in lane {own} for {}, in lane {theirs} for {}",
+                    "fragment {name} has different layouts for two instructions: element {point:?} of a tile is in \
+                     lane {own} for {}, in lane {theirs} for {}",
                     first.what, other.what
                 );
                 return Err(Error::input("lower.fragment", message)
                     .help("a load with `trans` exchanges rows and columns of each 8 x 8 matrix")
-                    .help("or pass the values on through shared memory"));
+                    .help("or pass the values through shared memory"));
             }
         }
         Ok(())

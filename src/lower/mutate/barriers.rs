@@ -31,7 +31,7 @@ pub fn left_early(func: &Func, body: &[Stmt], n: usize) -> Option<Change> {
     }
     let (before, rest) = (&body[..last], &body[last..from]);
     let early = [before, &body[from..=n], rest, &body[n + 1..]].concat();
-    Some(change("arrival moved", format!("mbarrier.arrive ({reason}) moved up in front of the last read"), early))
+    Some(change("arrival moved", format!("mbarrier.arrive ({reason}) moved up before the last read"), early))
 }
 
 /// Why a statement arrives, if it does nothing else.

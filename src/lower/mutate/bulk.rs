@@ -20,7 +20,7 @@ pub fn copies(func: &Func, copy: &BulkCopy) -> Vec<Change> {
         }
     }
     if let Some(index) = copy.indices.first().and_then(|i| next_slot(func, i)) {
-        became("slot", BulkCopy { indices: vec![index], ..copy.clone() });
+        became("stage", BulkCopy { indices: vec![index], ..copy.clone() });
     }
     if let Way::Load { full, multicast: Some(_) } = &copy.way {
         became("multicast", BulkCopy { way: Way::Load { full: full.clone(), multicast: None }, ..copy.clone() });
@@ -29,7 +29,7 @@ pub fn copies(func: &Func, copy: &BulkCopy) -> Vec<Change> {
         && let Some(index) = next_slot(func, &full.index)
     {
         let full = Slot { barrier: full.barrier, index };
-        became("slot", BulkCopy { way: Way::Load { full, multicast: *multicast }, ..copy.clone() });
+        became("stage", BulkCopy { way: Way::Load { full, multicast: *multicast }, ..copy.clone() });
     }
     out
 }
@@ -86,7 +86,7 @@ pub fn arrivals(func: &Func, sync: &Sync) -> Vec<Change> {
         && let Some(index) = next_slot(func, &slot.index)
     {
         slot.index = index;
-        became("slot", "of the next slot", moved);
+        became("stage", "of the next stage", moved);
     }
     out
 }

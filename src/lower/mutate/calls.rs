@@ -34,7 +34,7 @@ pub fn damaged(func: &Func, call: &Call) -> Vec<Change> {
             became("operand moved", &|o| o.indices.iter_mut().for_each(|i| *i = i.clone() + by));
         }
         if let Some(index) = operand.indices.first().and_then(|i| next_slot(func, operand.buffer, i)) {
-            became("slot", &|o| o.indices = vec![index.clone()]);
+            became("stage", &|o| o.indices = vec![index.clone()]);
         }
         if let Some(indices) = unswizzled(&operand.indices) {
             became("swizzle", &|o| o.indices = indices.clone());

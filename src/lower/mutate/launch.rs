@@ -57,9 +57,9 @@ pub fn plans(kernel: &LoweredKernel) -> Vec<(String, LoweredKernel)> {
         for (n, b) in shared() {
             let (Some(from), Some(to)) = (a.offset, b.offset) else { continue };
             if from + bytes(a) <= to {
-                place(format!("{} lies over {}", b.name, a.name), n, from);
+                place(format!("{} overlaps {}", b.name, a.name), n, from);
                 let last = from + bytes(a) - b.dtype.bytes_of(1) as u32;
-                place(format!("{} lies over the last element of {}", b.name, a.name), n, last);
+                place(format!("{} overlaps the last element of {}", b.name, a.name), n, last);
             }
         }
     }

@@ -85,10 +85,13 @@ fn meets_alone(slice: &[Stmt]) -> Result<()> {
         _ => {}
     });
     let Some(reason) = meeting else { return Ok(()) };
-    let message = format!("all threads of the cluster would have to meet ({reason}), but roles run beside");
+    let message = format!("a barrier of all threads of the cluster is needed ({reason}), but the block has roles");
     Err(Error::input("lower.role", message)
-        .help("specialize what is copied with multicast, too: a role's ring says slot by slot who has left it")
-        .help("or leave out multicast=, and each block copies for itself"))
+        .help(
+            "specialize the buffers that are copied with multicast, too: the ring of a role releases each stage \
+               through an mbarrier",
+        )
+        .help("or remove multicast=, and each block copies for itself"))
 }
 
 fn slice(kernel: &mut LoweredKernel) -> Result<()> {
@@ -109,7 +112,7 @@ fn slice(kernel: &mut LoweredKernel) -> Result<()> {
         places.entry(placed.before).or_default().extend(placed.statements());
     }
     if let Some(reason) = walker.lost() {
-        return Err(bug("order", format!("nobody waits for a load: {reason}")));
+        return Err(bug("order", format!("no wait covers a load: {reason}")));
     }
     let exchanged = sites.exchanged();
     let body = std::mem::take(&mut kernel.func.body);
@@ -251,7 +254,7 @@ fn race(site: &Site, reason: String) -> Error {
         "lower.race",
         format!("different threads depend on each other inside one run of block {}: {reason}", site.block),
     )
-    .help("cache what the other threads read in a stage of its own, or do not bind the loop between them")
+    .help("cache what the other threads read in a separate buffer, or do not bind the loop between them")
 }
 
 /// Puts what was found into the body, numbering as [`items`] does.

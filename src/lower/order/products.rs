@@ -76,7 +76,7 @@ impl Runs<'_> {
             if let Some(factor) = self.factor_of(&stmt).filter(|_| !idle && !products) {
                 let all = SyncKind::ProductWait { groups: 0 };
                 let name = &self.func.buffer(factor).name;
-                out.push(Stmt::Sync(all.because(format!("WAR {name}: the products in flight read it"))));
+                out.push(Stmt::Sync(all.because(format!("WAR {name}: MMAs in flight read the registers"))));
                 idle = true;
             }
             let pipeline = if let Stmt::For(l) = &mut stmt { l.pipeline.take() } else { None };
@@ -87,7 +87,7 @@ impl Runs<'_> {
             out.push(stmt);
             if inside > in_flight {
                 let all = SyncKind::ProductWait { groups: in_flight };
-                out.push(Stmt::Sync(all.because("RAW the sum; WAR the tiles: the products in flight")));
+                out.push(Stmt::Sync(all.because("RAW accumulators; WAR operand tiles: the MMAs in flight")));
             }
             idle = if products { in_flight == 0 } else { idle };
         }
@@ -111,8 +111,8 @@ impl Runs<'_> {
         if in_flight == 0 || !idle {
             let wait = SyncKind::ProductWait { groups: in_flight };
             out.push(Stmt::Sync(wait.because(match in_flight {
-                0 => "RAW the sum; WAR the tiles",
-                _ => "WAR the tiles of the groups before",
+                0 => "RAW accumulators; WAR operand tiles",
+                _ => "WAR operand tiles of the previous MMA groups",
             })));
         }
         out
@@ -126,7 +126,7 @@ fn groups(run: Vec<Stmt>, func: &Func) -> Vec<Stmt> {
     for mut stmt in run {
         let straight = unroll::is_straight(func, std::slice::from_ref(&stmt));
         if straight && !open {
-            out.push(Stmt::Sync(SyncKind::ProductFence.because("the registers of the sum, before the products")));
+            out.push(Stmt::Sync(SyncKind::ProductFence.because("accumulator registers, before the MMAs")));
         } else if !straight && open {
             out.push(end());
         }
@@ -143,5 +143,5 @@ fn groups(run: Vec<Stmt>, func: &Func) -> Vec<Stmt> {
 }
 
 fn end() -> Stmt {
-    Stmt::Sync(SyncKind::ProductCommit.because("the products"))
+    Stmt::Sync(SyncKind::ProductCommit.because("the MMAs"))
 }

@@ -50,14 +50,16 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
     let warps = kernel.warps();
     let fetched = fetched(kernel);
     if kernel.l2_prefetch && fetched.is_empty() {
-        let message =
-            format!("l2_prefetch: no bulk copy of kernel {} reads an array that stays as it is", kernel.func.name);
+        let message = format!(
+            "l2_prefetch: no bulk copy of kernel {} reads an array that the kernel does not write",
+            kernel.func.name
+        );
         return Err(Error::input("lower.l2_prefetch", message)
-            .help("bring A and B in with `copy_with STAGE tma`, or leave it out"));
+            .help("load A and B with `copy_with STAGE tma`, or remove the annotation"));
     }
     let mut first: Vec<Stmt> = fetched.into_iter().map(Stmt::Sync).collect();
     if !kernel.func.mbarriers.is_empty() {
-        let set = SyncKind::InitBarriers.because("before anyone arrives or waits");
+        let set = SyncKind::InitBarriers.because("before any arrival or wait");
         first.push(Stmt::Sync(set));
     }
     let mut at = usize::from(!first.is_empty());
@@ -69,13 +71,14 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
             1 => SyncKind::Block,
             _ => SyncKind::ClusterRelaxed,
         };
-        kernel.func.body.insert(at, Stmt::Sync(meet.because("the mbarriers are set")));
+        kernel.func.body.insert(at, Stmt::Sync(meet.because("the mbarriers are initialised")));
         at += 1;
     }
     if let Some(how) = kernel.grid_dependency {
         // Behind the mbarriers: that they are set before the kernel in front ends is what beginning early is worth.
-        let release = SyncKind::GridRelease.because("the next kernel may begin");
-        let wait = SyncKind::GridWait.because("what the kernels before it wrote is there, and what they read is free");
+        let release = SyncKind::GridRelease.because("PDL: the next kernel may begin");
+        let wait =
+            SyncKind::GridWait.because("PDL: writes of the previous kernels are visible, their reads are complete");
         let release = (how == GridDependency::Releases).then_some(release);
         kernel.func.body.splice(at..at, release.into_iter().chain([wait]).map(Stmt::Sync));
     }
@@ -89,12 +92,13 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
         }
     });
     for (warps, stage) in ends {
-        let reason = format!("{} stays until its stores have read it", kernel.func.buffer(stage).name);
+        let reason = format!("the bulk stores of {} have read shared memory", kernel.func.buffer(stage).name);
         let wait = SyncKind::BulkWait { groups: 0, read: true }.because(reason);
         kernel.func.body.push(Stmt::Elect(Elect { warps, body: vec![Stmt::Sync(wait)] }));
     }
     if peers::reach(&kernel.func.body) && !peers::are_awaited(kernel) {
-        let meet = SyncKind::ClusterRelaxed.because("no block leaves while another one may still reach it");
+        let meet = SyncKind::ClusterRelaxed
+            .because("no block exits while another block of the cluster may access its shared memory");
         kernel.func.body.push(Stmt::Sync(meet));
     }
     Ok(())
@@ -111,7 +115,7 @@ fn fetched(kernel: &LoweredKernel) -> Vec<Sync> {
     }
     let fetch = |buffer: BufferId| {
         let name = &kernel.func.buffer(buffer).name;
-        SyncKind::Prefetch { buffer }.because(format!("{name} comes to L2, whatever has to be waited for first"))
+        SyncKind::Prefetch { buffer }.because(format!("{name} is prefetched to L2 before the PDL wait"))
     };
     arrays.into_iter().map(fetch).collect()
 }
@@ -199,11 +203,12 @@ impl Rings<'_> {
             return Ok((e, None));
         }
         if !counts {
-            let message = format!("a bulk copy of {names} stands under a condition that changes from run to run");
-            return Err(Error::input("lower.bulk_run", message).help("move the stage out of the loop that decides it"));
+            let message = format!("a bulk copy of {names} is under a condition that changes between iterations");
+            return Err(Error::input("lower.bulk_run", message)
+                .help("move the staged buffer out of the loop that decides the condition"));
         }
         let wait =
-            SyncKind::Await { slot, phase: number.clone() }.because(format!("RAW {names}: the loads have landed"));
+            SyncKind::Await { slot, phase: number.clone() }.because(format!("RAW {names}: the loads are complete"));
         Ok((e, Some((Stmt::Sync(wait), stages))))
     }
 

@@ -31,7 +31,7 @@ impl Placed {
             let wait = SyncKind::BulkWait { groups, read: true }.because(reason);
             Stmt::Elect(Elect { warps, body: vec![Stmt::Sync(wait)] })
         });
-        let commit = self.commit.then(|| SyncKind::Commit.because("what is waited for"));
+        let commit = self.commit.then(|| SyncKind::Commit.because("copies that a later wait covers"));
         let wait = self.wait.map(|(groups, reason)| SyncKind::Wait { groups }.because(reason));
         let fence = self.fence.map(|reason| SyncKind::ProxyFence.because(reason));
         let meet = self.meet.map(|(level, reason)| match level {

@@ -89,24 +89,24 @@ impl Ring {
         let name = func.var_name(l.var).to_string();
         let refuse = |why: String| Error::input("lower.pipeline", format!("pipeline {name}: {why}"));
         let (Some(p), Some(extent)) = (l.pipeline.take(), l.extent.as_int()) else {
-            return Err(refuse("the loop has no constant extent".to_string()).help("leave the step out"));
+            return Err(refuse("the loop has no constant extent".to_string()).help("remove the step"));
         };
         let body = std::mem::take(&mut l.body);
         let other = body.iter().filter_map(|s| copy::filled(s, func, written)).find(|f| f.kind == Kind::Shared);
         if let Some(other) = other {
             let stage = &func.buffer(other.stage).name;
-            return Err(refuse(format!("{stage} is copied by threads, and another stage by tma"))
-                .help("give all stages under the loop one kind of copy"));
+            return Err(refuse(format!("{stage} is copied by threads, and another staged buffer by tma"))
+                .help("give all staged buffers under the loop one kind of copy"));
         }
         let slots = i64::from(p.stages.max(2));
         if p.in_flight > 0 {
             if !order::products::any(&body) {
-                let why = "in_flight counts groups of asynchronous products, and nothing under it is one";
-                return Err(refuse(why.to_string()).help("leave in_flight= out"));
+                let why = "in_flight counts groups of asynchronous MMAs, and the loop has none";
+                return Err(refuse(why.to_string()).help("remove in_flight="));
             }
             if i64::from(p.in_flight) + 1 >= slots {
                 let why =
-                    format!("with {slots} slots and {} groups in flight no slot is left to load ahead", p.in_flight);
+                    format!("with {slots} stages and {} groups in flight no stage is free to load ahead", p.in_flight);
                 return Err(refuse(why).help(format!("stages={}, or fewer groups in flight", p.in_flight + 2)));
             }
             // `order` waits for the groups accordingly.
@@ -232,7 +232,7 @@ impl Ring {
         let phase = simplify::simplify(&phase, env);
         Stmt::Sync(Sync {
             kind: SyncKind::Await { slot, phase },
-            reason: format!("RAW {}: the slot's loads have landed", names.join(", ")),
+            reason: format!("RAW {}: the loads of the stage are complete", names.join(", ")),
         })
     }
 

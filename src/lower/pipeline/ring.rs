@@ -35,22 +35,24 @@ impl Ring {
     pub fn new(l: For, func: &mut Func, written: &[BufferId], env: &Env) -> Result<Ring> {
         let name = func.var_name(l.var).to_string();
         let refuse = |why: String| {
-            Error::input("lower.pipeline", format!("pipeline {name}: {why}"))
-                .help("stages that are copied from device or shared memory, first thing in the loop, can be pipelined")
+            Error::input("lower.pipeline", format!("pipeline {name}: {why}")).help(
+                "staged buffers that are copied from device or shared memory at the start of the loop can be pipelined",
+            )
         };
         let (Some(p), Some(extent)) = (l.pipeline, l.extent.as_int()) else {
             return Err(refuse("the loop has no constant extent".into()));
         };
         if p.in_flight != 0 {
-            let why = "in_flight counts batches of asynchronous instructions that compute, and these compute at once";
+            let why = "in_flight counts groups of asynchronous MMAs, and the instructions of this loop are synchronous";
             return Err(refuse(why.into()));
         }
         let fills = |s: &Stmt, kind: Kind| filled(s, func, written).is_some_and(|f| f.kind == kind);
         let kind = if l.body.iter().any(|s| fills(s, Kind::Shared)) { Kind::Shared } else { Kind::Registers };
         let slots = i64::from(p.stages);
         if slots == 1 && kind == Kind::Shared {
-            return Err(refuse("one slot of shared memory cannot be filled while it is read".into())
-                .help("stages=2 or more; one slot is for stages in registers, each loaded anew behind its last use"));
+            return Err(refuse("one stage of shared memory cannot be filled while it is read".into()).help(
+                "stages=2 or more; stages=1 is for staged buffers in registers, each reloaded after its last use",
+            ));
         }
         let spread = l.notes.contains_key(&Note::Spread);
         let (mut copies, mut compute) = (Vec::new(), Vec::new());
@@ -64,18 +66,18 @@ impl Ring {
             let stages = visit::writes(&compute).into_iter().map(|b| func.buffer(b)).find(|b| b.scope == Scope::Shared);
             let which =
                 stages.map_or(String::new(), |b| format!("; the kernel itself writes what {} is filled from", b.name));
-            let why = "no stage stands directly under it that is copied from device or shared memory";
+            let why = "no staged buffer directly under the loop is copied from device or shared memory";
             return Err(refuse(format!("{why}{which}")).help(format!(
-                "cache_read makes such a stage, and compute_at STAGE {name} puts it there; or leave the step out"
+                "cache_read makes such a buffer, and compute_at STAGE {name} moves it there; or remove the step"
             )));
         }
         if let Some(b) = rewritten(&copies, &compute, kind, func) {
             let b = &func.buffer(b).name;
             return Err(refuse(match kind {
                 Kind::Shared => {
-                    format!("{b} is a stage under it that is not a copy from device memory, or not the first")
+                    format!("staged buffer {b} is not a copy from device memory, or not at the start of the loop")
                 }
-                Kind::Registers => format!("{b} changes under it, so it cannot be read ahead"),
+                Kind::Registers => format!("the loop writes {b}, so {b} cannot be read ahead"),
             }));
         }
         for copy in &copies {

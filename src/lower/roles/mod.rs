@@ -37,7 +37,8 @@ fn threads_of(func: &mut Func, owners: &Owners, id: RoleId) -> Result<RoleThread
     if let Some(at) = axes.iter().position(|(a, ..)| matches!(a, Axis::Warp | Axis::Warpgroup)) {
         let (axis, n, name) = axes.remove(at);
         if axis == Axis::Warpgroup || n != role.warps || !axes.is_empty() {
-            let message = format!("loop {name} shares the stages of role {} out over {n} {}s", role.name, axis.name());
+            let message =
+                format!("loop {name} divides the staged buffers of role {} among {n} {}s", role.name, axis.name());
             return Err(Error::input("lower.role", message)
                 .help(format!("bind it to threadIdx, or its {} iterations to the role's warps", role.warps)));
         }
@@ -49,10 +50,10 @@ fn threads_of(func: &mut Func, owners: &Owners, id: RoleId) -> Result<RoleThread
     if threads != u64::from(lanes) {
         let (name, warps) = (&role.name, role.warps);
         let message =
-            format!("role {name} has {warps} warps, {lanes} threads, but its stages are bound to {threads} threads");
+            format!("role {name} has {warps} warps, {lanes} threads, but its loops are bound to {threads} threads");
         return Err(Error::input("lower.role", message)
-            .help(format!("split the stages' loops so that their bound parts come to {lanes} threads"))
-            .help("or leave them unbound where a bulk copy (copy_with STAGE tma) or one thread is to do it"));
+            .help(format!("split the loops of its staged buffers so that the bound parts have {lanes} threads in all"))
+            .help("or leave them unbound where a bulk copy (copy_with STAGE tma) or one thread fills the buffer"));
     }
     axes.sort_by_key(|(axis, ..)| *axis);
     let axis = |(axis, extent, _): (Axis, u32, String)| {
@@ -63,7 +64,7 @@ fn threads_of(func: &mut Func, owners: &Owners, id: RoleId) -> Result<RoleThread
 }
 
 fn role(func: &Func, id: RoleId) -> Result<&Role> {
-    func.roles.get(id.0 as usize).ok_or_else(|| bug("roles", "a stage has a role that the program does not"))
+    func.roles.get(id.0 as usize).ok_or_else(|| bug("roles", "a block has a role that the program does not have"))
 }
 
 /// Runs the pass.
@@ -75,10 +76,8 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     }
     let (threads, warps) = (kernel.threads(), kernel.warps());
     if !threads.is_multiple_of(units::LANES as u32) {
-        let message = format!("what no role took runs on {threads} threads, which are no whole warps");
-        return Err(
-            Error::input("lower.role", message).help("bind loops to threadIdx whose extents come to whole warps")
-        );
+        let message = format!("the consumer warps have {threads} threads, not a whole number of warps");
+        return Err(Error::input("lower.role", message).help("bind loops to threadIdx whose extents make whole warps"));
     }
     let body = std::mem::take(&mut kernel.func.body);
     let group = units::warpgroup(&kernel.launch);
@@ -126,11 +125,13 @@ fn own_threads_alone(kernel: &LoweredKernel, id: RoleId, body: &[Stmt]) -> Resul
     let Some(axis) = found else { return Ok(()) };
     let name = &role(&kernel.func, id)?.name;
     let message = format!(
-        "a stage of role {name} depends on a loop that its readers bind to {}, but the role has none of their threads",
+        "a staged buffer of role {name} depends on a loop that its readers bind to {}, but the role has threads of its \
+         own",
         axis.name()
     );
-    Err(Error::input("lower.role", message)
-        .help("compute_at the stage outside the loops that its readers bind, so that it is filled for all of them"))
+    Err(Error::input("lower.role", message).help(
+        "compute_at the staged buffer outside the loops that its readers bind, so that one copy serves all of them",
+    ))
 }
 
 /// Refuses a role stage that accesses a buffer which the warps without a role write: no mbarrier orders the accesses, and a
@@ -139,9 +140,9 @@ fn nothing_of_compute(func: &Func, id: RoleId, body: &[Stmt], compute: &[Stmt]) 
     let touched = [visit::reads(body), visit::writes(body)].concat();
     let Some(buffer) = visit::writes(compute).into_iter().find(|b| touched.contains(b)) else { return Ok(()) };
     let (name, buffer) = (&role(func, id)?.name, &func.buffer(buffer).name);
-    let message = format!("role {name} uses {buffer}, which the warps without a role write");
+    let message = format!("role {name} uses {buffer}, which the consumer warps write");
     Err(Error::input("lower.role", message)
-        .help(format!("specialize what writes {buffer} as well, or leave it out of the kernel")))
+        .help(format!("specialize the block that writes {buffer} as well, or move it to another kernel")))
 }
 
 /// A slice whose threads are counted by one variable.
@@ -168,15 +169,15 @@ pub fn registers(warps: u32) -> u32 {
 fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<()> {
     let name = |s: &RoleBody| match s.role.and_then(|id| roles.get(id.0 as usize)) {
         Some(role) => format!("role {}", role.name),
-        None => "what no role took".to_string(),
+        None => "the consumer warps".to_string(),
     };
     if slices.iter().all(|s| s.regs.is_none()) {
         return Ok(());
     }
     if let Some(part) = slices.iter().find(|s| s.warps % 4 != 0) {
-        let message = format!("registers are set for whole warpgroups, and {} has {} warps", name(part), part.warps);
+        let message = format!("registers are set for whole warpgroups, not for {} warps ({})", part.warps, name(part));
         return Err(Error::input("lower.registers", message)
-            .help("give roles and what no role takes a multiple of 4 warps, or leave regs= out"));
+            .help("give each role and the consumer warps a multiple of 4 warps, or remove regs="));
     }
     let all = registers(warps) * warps;
     let stated: u32 = slices.iter().filter_map(|s| s.regs.map(|n| n * s.warps)).sum();
@@ -184,18 +185,18 @@ fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<
     let left = all.saturating_sub(stated) / others.max(1) / 8 * 8;
     if left < 24 {
         let stated: Vec<String> = slices.iter().filter(|s| s.regs.is_some()).map(name).collect();
-        let message = format!("the registers of {} leave {left} a thread for what no role took", stated.join(" and "));
+        let message = format!("the registers of {} leave {left} a thread for the consumer warps", stated.join(" and "));
         return Err(Error::input("lower.registers", message).help("state fewer registers"));
     }
     // Warps that copy need few: more than they leave would be the hand-over the wrong way round.
     let mut stated = slices.iter().filter_map(|s| Some((s, s.regs?)));
     if let Some((part, regs)) = stated.find(|(s, n)| *n > left && copies(&s.body)) {
         let message = format!(
-            "{} only copies and has {regs} registers a thread, which leaves {left} for the warps that compute",
+            "{} only copies and has {regs} registers a thread, which leaves {left} for the consumer warps",
             name(part)
         );
         return Err(Error::input("lower.registers", message)
-            .help("regs=24 to regs=40: copies need no more, and what a role leaves goes to what no role took"));
+            .help("regs=24 to regs=40: a producer needs no more registers, and the rest go to the consumer warps"));
     }
     slices.iter_mut().filter(|s| s.regs.is_none()).for_each(|s| s.regs = Some(left.min(MOST)));
     Ok(())
@@ -262,7 +263,7 @@ impl Slices<'_> {
         let groups = self.warps / (units::GROUP / units::LANES) as u32;
         match l.extent.as_int() {
             Some(n) if n == i64::from(groups) => Ok(groups),
-            _ => Err(bug("roles", "other warpgroups than those of the kernel take turns")),
+            _ => Err(bug("roles", "the pingpong loop has other warpgroups than the kernel")),
         }
     }
 
@@ -275,10 +276,10 @@ impl Slices<'_> {
                 let number = super::pipeline::bulk::running(&l, at.number);
                 let body = std::mem::take(&mut l.body);
                 let own = owners_in(&body);
-                let turns = if l.alternate { at.turns * self.turns_of(&l)? } else { at.turns };
+                let turns = if l.pingpong { at.turns * self.turns_of(&l)? } else { at.turns };
                 let (mut parts, drains) =
                     self.list(body, &Place { around: Some(&l), number: &number, env: &inner, turns }, func)?;
-                let taken = std::mem::take(&mut l.alternate);
+                let taken = std::mem::take(&mut l.pingpong);
                 for (n, (part, drain)) in parts.iter_mut().zip(drains).enumerate() {
                     if part.is_empty() {
                         continue;
@@ -310,7 +311,7 @@ impl Slices<'_> {
                 };
                 Ok(parts.into_iter().map(wrap).collect())
             }
-            _ => Err(bug("roles", "a stage with a role stands inside a block of another")),
+            _ => Err(bug("roles", "a staged buffer with a role is inside a block of another role")),
         }
     }
 }

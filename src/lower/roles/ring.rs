@@ -95,8 +95,8 @@ impl Slices<'_> {
         ids.retain(|b| func.buffer(*b).scope == Scope::Shared);
         let (fill, loads) = (fill.to_vec(), fill.iter().filter(|s| bulk::is_load(s)).count());
         if loads > 0 && loads < fill.len() {
-            return Err(refuse("some of its stages are copied by tma and some by threads".to_string())
-                .help("give all of them one kind of copy, or roles of their own"));
+            return Err(refuse("some of its staged buffers are copied by tma and some by threads".to_string())
+                .help("give all of them one kind of copy, or separate roles"));
         }
         let pipelined = at.around.and_then(|l| l.pipeline);
         let written = visit::writes(&self.whole);
@@ -104,7 +104,7 @@ impl Slices<'_> {
             readers.iter().find_map(|s| pipeline::stage_of(s, func, &written)).filter(|_| pipelined.is_some())
         {
             let (other, stage) = (func.buffer(other).name.clone(), &func.buffer(ids[0]).name);
-            return Err(refuse(format!("{stage} is in its warps, but {other} of the same pipeline is not"))
+            return Err(refuse(format!("{stage} is filled by its warps, but {other} of the same pipeline is not"))
                 .help(format!("specialize {other} too")));
         }
         for id in &ids {
@@ -116,20 +116,21 @@ impl Slices<'_> {
         }
         if let Some(id) = stored_from(readers, &ids) {
             let stage = &func.buffer(id).name;
-            let why =
-                format!("a bulk store reads {stage}, and the role does not wait for it before it fills {stage} again");
-            return Err(refuse(why).help(format!("leave {stage} out of the role, or store its elements by threads")));
+            let why = format!(
+                "a bulk store reads {stage}, and the role does not wait for the store before it fills {stage} again"
+            );
+            return Err(refuse(why).help(format!("remove {stage} from the role, or store its elements by threads")));
         }
         let slots = pipelined.map_or(1, |p| i64::from(p.stages).max(1));
         let behind = pipelined.map_or(0, |p| i64::from(p.in_flight));
         if behind > 0 && !order::products::any(readers) {
-            let why = "in_flight counts groups of asynchronous products, and nothing that reads it is one";
-            return Err(refuse(why.to_string()).help("leave in_flight= out"));
+            let why = "in_flight counts groups of asynchronous MMAs, and its readers have none";
+            return Err(refuse(why.to_string()).help("remove in_flight="));
         }
         if behind > 0 && behind + 1 >= slots {
             let around = at.around.map_or("", |l| func.var_name(l.var));
             let why = format!(
-                "with {slots} slots of pipeline {around} and {behind} groups in flight no slot is left to load ahead"
+                "with {slots} stages of pipeline {around} and {behind} groups in flight no stage is free to load ahead"
             );
             return Err(refuse(why).help(format!("stages={}, or fewer groups in flight", behind + 2)));
         }
@@ -179,7 +180,7 @@ impl Slices<'_> {
             let phase = ring.phase() - 1;
             let kind =
                 SyncKind::Await { slot: ring.slot(empty, &ring.it, at.env), phase: simplify::simplify(&phase, at.env) };
-            out.push(Stmt::Sync(kind.because(format!("WAR {}: the slot's readers have left it", ring.names))));
+            out.push(Stmt::Sync(kind.because(format!("WAR {}: all consumers have released the stage", ring.names))));
         }
         let warps = self.warps_of(n);
         let moved = fill.into_iter().map(|s| ring.moved(s, at.env));
@@ -249,14 +250,14 @@ impl Ring {
         let mut out = Vec::new();
         let mut put = |kind: SyncKind, reason: String| out.push(Stmt::Sync(kind.because(reason)));
         if self.copies {
-            put(SyncKind::Wait { groups }, format!("RAW {}: the slot's copies have landed", self.names));
+            put(SyncKind::Wait { groups }, format!("RAW {}: the copies of the stage are complete", self.names));
         }
         if self.fence {
-            put(SyncKind::ProxyFence, format!("RAW {}: other engines read it", self.names));
+            put(SyncKind::ProxyFence, format!("RAW {}: the async proxy reads the stage", self.names));
         }
         put(
             SyncKind::Arrive { slot: self.slot(self.full, it, env), blocks: None },
-            format!("RAW {}: the slot is full", self.names),
+            format!("RAW {}: the stage is full", self.names),
         );
         out
     }
@@ -268,7 +269,7 @@ impl Ring {
         let last = list.iter().rposition(touches);
         let phase = simplify::simplify(&self.phase(), env);
         let wait = SyncKind::Await { slot: self.slot(self.full, &self.it, env), phase };
-        let mut wait = Some(Stmt::Sync(wait.because(format!("RAW {}: the slot is full", self.names))));
+        let mut wait = Some(Stmt::Sync(wait.because(format!("RAW {}: the stage is full", self.names))));
         let mut out = Vec::new();
         for (n, stmt) in list.into_iter().enumerate() {
             if touches(&stmt) {
@@ -316,12 +317,13 @@ impl Ring {
     fn left(&self, it: &Index, env: &Env) -> Vec<Stmt> {
         let Some(empty) = self.empty else { return Vec::new() };
         let arrive = SyncKind::Arrive { slot: self.slot(empty, it, env), blocks: self.blocks };
-        let reason = format!("WAR {}: the slot is read", self.names);
+        let reason = format!("WAR {}: a consumer releases the stage", self.names);
         if self.each {
             return vec![Stmt::Sync(arrive.because(reason))];
         }
-        let fence = SyncKind::ProxyFence.because(format!("WAR {}: what was read is there", self.names));
-        let meet = SyncKind::Warp.because(format!("WAR {}: all lanes have read the slot", self.names));
+        let fence = SyncKind::ProxyFence
+            .because(format!("WAR {}: generic reads are complete before the TMA refill", self.names));
+        let meet = SyncKind::Warp.because(format!("WAR {}: all lanes have read the stage", self.names));
         let first = self.returns.then_some(fence);
         let mut out: Vec<Stmt> = first.into_iter().chain([meet]).map(Stmt::Sync).collect();
         out.push(elected(arrive, reason));

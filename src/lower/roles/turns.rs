@@ -1,4 +1,4 @@
-//! Warpgroups that take turns: `bind L warpgroup alternate`.
+//! Warpgroups that take turns: `bind L warpgroup pingpong`.
 //!
 //! Each of them runs one iteration of the loop; the role that loads runs all, so that its slots go round from turn to turn.
 //! The phase of a slot has a parity alone: a warpgroup that waited for its first slot while another one has yet to use it
@@ -25,7 +25,7 @@ impl Turns<'_> {
     /// What a warpgroup runs in its turn.
     pub fn taken(&self, mut own: Vec<Stmt>, env: &Env, func: &mut Func) -> Vec<Stmt> {
         let name = func.var_name(self.of.var).to_string();
-        let (name_of, slots) = (format!("{name}_turn"), self.groups);
+        let (name_of, slots) = (format!("{name}_pingpong"), self.groups);
         let arrivals = self.warps / self.groups.max(1);
         func.mbarriers.push(Mbarrier { name: name_of, slots, arrivals, offset: None });
         let (barrier, groups) = (func.mbarriers.len() as u32 - 1, i64::from(self.groups));
@@ -34,8 +34,9 @@ impl Turns<'_> {
         let after = self.number.clone() + (groups - 1);
         let phase = after.clone().floordiv(groups) - 1;
         let kind = SyncKind::Await { slot: slot(after), phase: simplify::simplify(&phase, env) };
-        let wait = Stmt::Sync(kind.because(format!("the turn before has all of its slots ({name})")));
-        let reason = format!("the slots of this turn are full: the next one begins ({name})");
+        let wait =
+            Stmt::Sync(kind.because(format!("ping-pong: the previous warpgroup has all of its stages ({name})")));
+        let reason = format!("ping-pong: all stages of this warpgroup are full, the next one begins ({name})");
         let arrive = Sync { kind: SyncKind::Arrive { slot: slot(self.number.clone()), blocks: None }, reason };
         // Each warp by itself: products hold no warp back that another one is ahead of, and where a ring has more slots than a turn
         // takes, one that has not yet begun its turn could otherwise be left behind by two of them.

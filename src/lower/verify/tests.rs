@@ -13,7 +13,7 @@ const SIMT: &str = include_str!("../../../examples/gpu_v3.loom");
 const COPIES: &str = include_str!("../../../examples/gemm_cp_async.loom");
 const MMA: &str = include_str!("../../../examples/mma_f16.loom");
 const WMMA: &str = include_str!("../../../examples/wmma_f16.loom");
-const ROLES: &str = include_str!("../../../examples/wgmma_f16_alternate.loom");
+const ROLES: &str = include_str!("../../../examples/wgmma_f16_pingpong.loom");
 const CLUSTERS: &str = include_str!("../../../examples/worked_example.loom");
 const WALK: &str = include_str!("../../../examples/persistent_simt.loom");
 
@@ -121,7 +121,7 @@ fn kernels_begin_and_end_in_order() {
             Some(vec![Stmt::Sync(Sync { kind: SyncKind::ClusterRelaxed, ..sync.clone() })])
         });
     });
-    breaks(SIMT, "a kernel that may begin early does not wait first", |k| {
+    breaks(SIMT, "a kernel with programmatic dependent launch does not wait first", |k| {
         k.grid_dependency = Some(GridDependency::Waits);
     });
     breaks(CLUSTERS, "a block may end while another one of its cluster still reaches it", |k| {
@@ -135,7 +135,7 @@ fn kernels_begin_and_end_in_order() {
 
 #[test]
 fn statements_stand_where_their_threads_come() {
-    breaks(ROLES, "an elected thread does what is not its own", |k| {
+    breaks(ROLES, "an elected thread runs a statement of other threads", |k| {
         let store = Stmt::Store(Store::new(
             k.func.params[0],
             vec![Index::Int(0)],
@@ -147,7 +147,7 @@ fn statements_stand_where_their_threads_come() {
         change(k, |s| if let Stmt::Block(b) = s { Some(b) } else { None }, |b| b.init = Some(Vec::new()));
     });
     breaks(SIMT, "synchronisation inside a branch that depends on the thread", |k| under_first_thread(k, is_barrier));
-    breaks(ROLES, "a thread is elected where not all lanes of its warp come", |k| {
+    breaks(ROLES, "a thread is elected in code that not all lanes of its warp reach", |k| {
         change_elect(k, |e| e.body = vec![Stmt::Elect(e.clone())]);
     });
     breaks(MMA, "inside a branch that depends on the lane", |k| {
@@ -172,7 +172,7 @@ fn roles_have_all_warps_and_no_more_registers() {
 
 #[test]
 fn one_thread_does_what_is_one_threads() {
-    breaks(ROLES, "is done by others than it should", |k| {
+    breaks(ROLES, "is executed by the wrong threads", |k| {
         replace(k, |s| match s {
             Stmt::Elect(e) if e.body.iter().any(|s| matches!(s, Stmt::Sync(_))) => Some(e.body.clone()),
             _ => None,
@@ -201,7 +201,7 @@ fn bulk_copies_are_boxes_with_an_mbarrier() {
     });
     breaks(ROLES, "has no tensor map", |k| change_bulk(k, |copy| copy.map = 99));
     breaks(ROLES, "has 2 indices", |k| change_bulk(k, |copy| copy.indices.push(Index::Int(0))));
-    breaks(ROLES, "begins at no multiple of 128 bytes", |k| {
+    breaks(ROLES, "does not begin at a multiple of 128 bytes", |k| {
         change_bulk(k, |copy| copy.indices[0] = copy.indices[0].clone() + 8);
     });
     breaks(COPIES, "is filled by no copy of 4, 8 or 16 bytes", |k| {
@@ -214,7 +214,7 @@ fn loops_are_counted_and_written_out() {
     let serial = |l: &For| l.kind == LoopKind::Serial;
     breaks(SIMT, "has no constant positive extent", |k| change_loop(k, serial, |l| l.extent = Index::Int(0)));
     breaks(SIMT, "is still Vectorized", |k| change_loop(k, serial, |l| l.kind = LoopKind::Vectorized));
-    breaks(WALK, "is walked by other blocks than there are", |k| {
+    breaks(WALK, "does not match the grid", |k| {
         k.launch.iter_mut().filter(|l| l.axis == Axis::BlockX).for_each(|l| l.extent += 1);
     });
     breaks(COPIES, "is indexed by what is not unrolled", |k| {
@@ -238,7 +238,7 @@ fn accesses_are_one_aligned_index() {
             }
         });
     });
-    breaks(MMA, "otherwise than it lies", |k| {
+    breaks(MMA, "in another layout than it has", |k| {
         let registers = |h: &Held| matches!(h, Held::Registers(_));
         change_operand(k, registers, |o| o.held = Held::Address(8));
     });

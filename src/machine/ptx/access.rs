@@ -34,8 +34,8 @@ impl Warp {
         let spot = world.locate((access.space, self.rank, lane), address, bytes, bytes)?;
         if world.early && !world.is_shared(spot.memory) && self.waited >> lane & 1 == 0 {
             let message =
-                "global memory is accessed before griddepcontrol.wait, while the kernel in front may still run";
-            return Err(Trap::lane("early", lane, message));
+                "global memory is accessed before griddepcontrol.wait, while the previous kernel may still run";
+            return Err(Trap::lane("pdl", lane, message));
         }
         Ok(spot)
     }

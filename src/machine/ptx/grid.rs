@@ -230,7 +230,7 @@ fn open_barriers(world: &mut World, warps: &mut [Warp], each: usize) -> Result<b
 
 /// Why no warp can go on.
 fn stuck(world: &World, warps: &[Warp]) -> Box<Stop> {
-    let mut message = "no warp can go on".to_string();
+    let mut message = "no warp can proceed".to_string();
     for warp in warps {
         let what = match warp.groups[..] {
             [] => "has ended".to_string(),

@@ -272,7 +272,7 @@ impl<'a> Parser<'a> {
                 let place = self.entry.insts.len() as u32;
                 let scope = self.scopes.last_mut();
                 if scope.is_some_and(|s| s.labels.insert(text, place).is_some()) {
-                    return Err(wrong(token.line, &format!("the label {text} stands twice in a scope")));
+                    return Err(wrong(token.line, &format!("the label {text} is defined twice in a scope")));
                 }
             }
             _ => self.instruction(token)?,

@@ -145,7 +145,7 @@ impl Context<'_> {
         if shared || !self.world.early || self.warp.waited >> lane & 1 == 1 {
             return Ok(());
         }
-        let message = "global memory is accessed before griddepcontrol.wait, while the kernel in front may still run";
-        Err(Trap::lane("early", lane, message))
+        let message = "global memory is accessed before griddepcontrol.wait, while the previous kernel may still run";
+        Err(Trap::lane("pdl", lane, message))
     }
 }

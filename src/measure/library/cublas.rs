@@ -121,7 +121,7 @@ impl Cublas {
             }
         }
         let why = first.map_or_else(|| "no file of that name".to_string(), |e| e.message().to_string());
-        Err(Error::machine("machine.no_cublas", format!("cuBLAS was not found: {why}"))
+        Err(Error::machine("host.no_cublas", format!("cuBLAS was not found: {why}"))
             .help("install CUDA's libcublas (the toolkit, or Python's nvidia-cublas), or set WARPLOOM_CUBLAS to it"))
     }
 
@@ -201,7 +201,7 @@ impl Cublas {
         let count = c_int::try_from(buffer.bytes() / 4)
             .map_err(|_| Error::input("measure.size", "the buffer to read is too large for cuBLAS"))?;
         if result.bytes() < 4 {
-            return Err(Error::input("measure.operand", "the sum needs room for one f32"));
+            return Err(Error::input("measure.operand", "the sum needs space for one f32"));
         }
         self.device.make_current()?;
         self.pointers(POINTERS_ON_DEVICE)?;
@@ -295,7 +295,7 @@ pub(super) fn status(code: c_int, doing: &str) -> Result<()> {
         16 => "LICENSE_ERROR",
         _ => "an unknown status",
     };
-    Err(Error::machine("machine.cublas", format!("{doing} answers {name} ({code})")))
+    Err(Error::machine("host.cublas", format!("{doing} answers {name} ({code})")))
 }
 
 #[cfg(test)]

@@ -74,5 +74,5 @@ fn status(code: c_int, doing: &str) -> Result<()> {
     if code == 0 {
         return Ok(());
     }
-    Err(Error::machine("machine.nvml", format!("{doing} answers {code}")))
+    Err(Error::machine("host.nvml", format!("{doing} answers {code}")))
 }

@@ -102,7 +102,7 @@ pub fn check(gemm: &GemmSpec, a: &DeviceBuffer, b: &DeviceBuffer, c: &DeviceBuff
 /// The error for types that the library does not multiply.
 pub fn unsupported(gemm: &GemmSpec) -> Error {
     let GemmSpec { a, b, acc, out, .. } = gemm;
-    Error::machine("machine.no_peer", format!("cuBLAS has no plain product {a} x {b} > {acc} > {out}"))
+    Error::machine("host.no_baseline", format!("cuBLAS has no plain GEMM {a} x {b} > {acc} > {out}"))
 }
 
 /// Up to eight bytes, the rest zero.

@@ -44,19 +44,19 @@ static READY: OnceLock<()> = OnceLock::new();
 /// driver: this has to come before the first use of any other part of this room.
 ///
 /// # Errors
-/// `machine.no_driver` where the file cannot be loaded or is no driver; `machine.driver_loaded` where another one is
+/// `host.no_driver` where the file cannot be loaded or is no driver; `host.driver_loaded` where another one is
 /// in use.
 pub fn load_driver(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     let driver = load_from(&[path.as_os_str()]).map_err(|message| {
-        Error::machine("machine.no_driver", format!("{} is not an NVIDIA driver ({message})", path.display()))
+        Error::machine("host.no_driver", format!("{} is not an NVIDIA driver ({message})", path.display()))
             .help("name the file of the driver itself, usually libcuda.so.1, or leave the choice to the loader")
     })?;
     if driver.asked == path {
         return Ok(());
     }
     let message = format!("the driver {} cannot be taken: {} is in use", path.display(), driver.path);
-    Err(Error::machine("machine.driver_loaded", message).help("choose the driver before the first use of a device"))
+    Err(Error::machine("host.driver_loaded", message).help("choose the driver before the first use of a device"))
 }
 
 /// Loads the library and fills the table, the first time; the loader's message where there is none.
@@ -92,9 +92,9 @@ fn open(file: &OsStr) -> std::result::Result<Library, String> {
 /// The driver, loaded and initialised.
 pub(crate) fn driver() -> Result<&'static Driver> {
     let driver = load().map_err(|message| {
-        Error::machine("machine.no_driver", format!("no NVIDIA driver was found ({message})"))
+        Error::machine("host.no_driver", format!("no NVIDIA driver was found ({message})"))
             .help("install the NVIDIA driver; it brings libcuda.so.1")
-            .help("run on the CPU machine instead: --device cpu")
+            .help("run on the simulator instead: --device cpu")
     })?;
     if READY.get().is_some() {
         return Ok(driver);
@@ -143,7 +143,7 @@ fn too_old(symbol: &str, needs: &str, has: i32) -> Error {
         "the driver lacks {symbol}: it comes with drivers for CUDA {needs}, this one is for CUDA {}",
         version_text(has)
     );
-    Error::machine("machine.driver_too_old", message).help(format!("update the NVIDIA driver to one for CUDA {needs}"))
+    Error::machine("host.driver_too_old", message).help(format!("update the NVIDIA driver to one for CUDA {needs}"))
 }
 
 /// 13000 as `13.0`; 0 as `an unknown version`.
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_missing_entry_point_is_named_with_the_version_that_has_it() {
         let error = too_old("cuLaunchKernelEx", "11.8", 11040);
-        assert_eq!((error.fault(), error.code()), (Fault::Machine, "machine.driver_too_old"));
+        assert_eq!((error.fault(), error.code()), (Fault::Machine, "host.driver_too_old"));
         assert_eq!(
             error.message(),
             "the driver lacks cuLaunchKernelEx: it comes with drivers for CUDA 11.8, this one is for CUDA 11.4"
@@ -205,7 +205,7 @@ mod tests {
         if load().is_ok() {
             return; // tests/it/gpu.rs covers machines that have one
         }
-        assert_eq!(driver().err().map(|e| e.code().to_string()), Some("machine.no_driver".to_string()));
+        assert_eq!(driver().err().map(|e| e.code().to_string()), Some("host.no_driver".to_string()));
         assert_eq!(version().err().map(|e| e.code().to_string()), Some("driver.100".to_string()));
         let through_cust = cust::quick_init();
         assert!(matches!(through_cust, Err(cust::error::CudaError::NoDevice)), "{through_cust:?}");

@@ -32,7 +32,7 @@ const fn chip(code: c_int, name: &'static str, text: &'static str, mend: &'stati
     row(code, name, Fault::Chip, text, mend)
 }
 
-/// The machine at hand.
+/// The host.
 const fn machine(code: c_int, name: &'static str, text: &'static str, mend: &'static str) -> Row {
     row(code, name, Fault::Machine, text, mend)
 }
@@ -42,7 +42,7 @@ const fn kernel(code: c_int, name: &'static str, text: &'static str) -> Row {
     Row { sticky: true, ..row(code, name, Fault::Bug, text, RERUN) }
 }
 
-/// The machine failed while a kernel ran: its context is lost.
+/// The device failed while a kernel ran: its context is lost.
 const fn broken(code: c_int, name: &'static str, text: &'static str) -> Row {
     Row { sticky: true, ..row(code, name, Fault::Machine, text, RESTART) }
 }
@@ -50,7 +50,7 @@ const fn broken(code: c_int, name: &'static str, text: &'static str) -> Row {
 pub(super) const REPORT: &str = "report it with the schedule and the driver's version (warploom doctor prints it)";
 const RESTART: &str =
     "open the device again, for a new context; where the driver refuses that too, restart the process";
-const RERUN: &str = "run the program on the CPU machine, which names the access, and report the schedule; to go on, open \
+const RERUN: &str = "run the program on the simulator, which names the access, and report the schedule; to go on, open \
                      the device again, for a new context, or restart the process";
 const LOGS: &str = "look at the kernel's log for lines with NVRM, and run nvidia-smi";
 const UPDATE: &str = "update the NVIDIA driver";
@@ -130,7 +130,7 @@ pub(super) const ROWS: &[Row] = &[
         "compiling PTX is switched off",
         "unset CUDA_DISABLE_PTX_JIT and CUDA_DISABLE_JIT",
     ),
-    chip(224, "UNSUPPORTED_EXEC_AFFINITY", "the device cannot be shared out in this way", UPDATE),
+    chip(224, "UNSUPPORTED_EXEC_AFFINITY", "the device cannot be partitioned in this way", UPDATE),
     bug(225, "UNSUPPORTED_DEVSIDE_SYNC", "a kernel waits for kernels of its own"),
     broken(226, "CONTAINED", "an error was contained to this context"),
     bug(300, "INVALID_SOURCE", "the driver refuses the module's source"),
@@ -179,7 +179,7 @@ pub(super) const ROWS: &[Row] = &[
         802,
         "SYSTEM_NOT_READY",
         "the system is not ready",
-        "on machines with NVSwitch, check that nvidia-fabricmanager runs",
+        "on hosts with NVSwitch, check that nvidia-fabricmanager runs",
     ),
     machine(
         803,

@@ -1,4 +1,4 @@
-//! `bind LOOP AXIS [persistent|alternate]`: the iterations run on the units of an axis.
+//! `bind LOOP AXIS [persistent|pingpong]`: the iterations run on the units of an axis.
 //!
 //! Requires what [`PRIMITIVE`] lists, in this order.
 //!
@@ -40,18 +40,18 @@ pub static PRIMITIVE: Primitive = Primitive {
     signature: &[
         Parameter::place("loop", Kind::Loop),
         Parameter::place("axis", Kind::Choice(AXES)),
-        Parameter::optional("how", Kind::Choice(&["persistent", "alternate"])),
+        Parameter::optional("how", Kind::Choice(&["persistent", "pingpong"])),
     ],
     requires: &[
         "the loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized",
         "the extent is a positive constant",
         "no block below sums over the loop",
-        "every loop of the nest that is bound to the axis has the same extent; loops around the stages of a role alone \
-         count the role's own threads",
-        "a loop around or inside is bound to the same axis only if it tells units of one block apart and no block inside \
-         both uses both",
+        "every loop of the nest that is bound to the axis has the same extent; loops around the staged buffers of a \
+         role alone count the role's own threads",
+        "a loop around or inside is bound to the same axis only if the axis is within a block and no block inside both \
+         loops uses both",
         "iterations that share a buffer do not sum into one element of it",
-        "`persistent` goes with blockIdx.x, `alternate` with warpgroup",
+        "`persistent` goes with blockIdx.x, `pingpong` with warpgroup",
     ],
     apply,
 };
@@ -60,23 +60,23 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let l = loop_(func, args.get_word("loop")?)?;
     let word = args.get_word("axis")?;
     let axis = Axis::parse(word).ok_or_else(|| Error::input("step.word", format!("`{word}` is not an axis")))?;
-    let (persistent, alternate) =
-        (args.find_word("how") == Some("persistent"), args.find_word("how") == Some("alternate"));
+    let (persistent, pingpong) =
+        (args.find_word("how") == Some("persistent"), args.find_word("how") == Some("pingpong"));
     check_loop(func, l)?;
     check_axis(func, l, axis)?;
     check_sums(func, l, axis)?;
-    if (persistent && axis != Axis::BlockX) || (alternate && axis != Axis::Warpgroup) {
+    if (persistent && axis != Axis::BlockX) || (pingpong && axis != Axis::Warpgroup) {
         let message = format!("`{}` does not go with {word}", args.find_word("how").unwrap_or_default());
         let name = func.var_name(l.var);
         return Err(refuse("bind", 7, message, func, &[(Node::Loop(l.var), "this loop")]).help(match persistent {
             true => format!("bind {name} blockIdx.x persistent, or bind {name} {word} without `persistent`"),
-            false => format!("bind {name} warpgroup alternate, or bind {name} {word} without `alternate`"),
+            false => format!("bind {name} warpgroup pingpong, or bind {name} {word} without `pingpong`"),
         }));
     }
     let (var, mut out) = (l.var, func.clone());
     visit::change_loop(&mut out.body, var, &mut |l| {
         l.kind = LoopKind::Bound(axis);
-        (l.persistent, l.alternate) = (persistent, alternate);
+        (l.persistent, l.pingpong) = (persistent, pingpong);
     });
     Ok(out.into())
 }
@@ -192,6 +192,6 @@ mod tests {
         let nested = "loop `j` and loop `i` are nested, both on threadIdx.x";
         refuses(gemm, "bind i threadIdx.x; bind j threadIdx.x", "bind.5", nested);
         refuses(gemm, "bind i warp persistent", "bind.7", "`persistent` does not go with warp");
-        refuses(gemm, "bind i blockIdx.x alternate", "bind.7", "`alternate` does not go with blockIdx.x");
+        refuses(gemm, "bind i blockIdx.x pingpong", "bind.7", "`pingpong` does not go with blockIdx.x");
     }
 }

@@ -32,7 +32,7 @@ const TYPES: &[&str] = &["s8", "u8", "s32", "u32", "s64", "f16", "bf16", "f32", 
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
     name: "cache_read",
-    about: "Lets a block read a copy of a buffer, made by a new stage.",
+    about: "Makes a block read a copy of a buffer, which a new block fills.",
     example: "gemm 64x64x64 f32 NN\n\
               target sm_80\n\
               cache_read C A shared -> A_s",
@@ -46,10 +46,10 @@ pub static PRIMITIVE: Primitive = Primitive {
     ],
     requires: &[
         "BLOCK reads BUF and does not write it",
-        "every block that writes BUF stands before BLOCK",
-        "BLOCK does not stand in a tensorized nest",
-        "BLOCK and the last writer of BUF stand under nothing but loops",
-        "what each writer of BUF writes is a box without holes",
+        "every block that writes BUF is before BLOCK",
+        "BLOCK is not in a tensorized nest",
+        "BLOCK and the last writer of BUF are nested in loops only",
+        "each writer of BUF writes a box without holes",
         "where a block of that nest writes BUF, the box that is copied is what BLOCK reads, or a writer fills it before",
         "TYPE holds every value of BUF's type, and BLOCK casts what it reads of BUF to types that hold every value of TYPE",
     ],
@@ -156,12 +156,12 @@ fn check(refusal: Refusal, func: &Func, block: &Block, from: BufferId) -> Result
     let writers = dataflow::writers(func, from);
     let place = dataflow::place(func, block.name);
     if let Some(w) = writers.iter().find(|w| dataflow::place(func, w.name) > place) {
-        let message = format!("{} writes {buffer} behind {name}", func.block_name(w.name));
+        let message = format!("{} writes {buffer} after {name}", func.block_name(w.name));
         return Err(refusal.broken(2, message, &[this, (Node::Block(w.name), "this writer")]));
     }
     let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
     if let Some(l) = around.iter().find(|l| l.tensorize.is_some()) {
-        let message = format!("{name} stands in the tensorized nest {}", func.var_name(l.var));
+        let message = format!("{name} is in the tensorized nest {}", func.var_name(l.var));
         return Err(refusal.broken(3, message, &[this, (Node::Loop(l.var), "this loop")]));
     }
     let holes = |w: &&&Block| {
@@ -169,7 +169,7 @@ fn check(refusal: Refusal, func: &Func, block: &Block, from: BufferId) -> Result
         !dataflow::is_dense(w, from, &around)
     };
     if let Some(w) = writers.iter().find(holes) {
-        let message = format!("what {} writes of {buffer} is no box without holes", func.block_name(w.name));
+        let message = format!("{} does not write a box without holes of {buffer}", func.block_name(w.name));
         return Err(refusal.broken(5, message, &[this, (Node::Block(w.name), "this writer")]));
     }
     let spot = dataflow::spot_of_block(func, block.name);
@@ -177,7 +177,7 @@ fn check(refusal: Refusal, func: &Func, block: &Block, from: BufferId) -> Result
     match (spot, last) {
         (Some(spot), None) => Ok(before(&spot, 0)),
         (Some(spot), Some(Some(last))) => Ok(before(&spot, spot.shared_loops(&last))),
-        _ => Err(refusal.broken(4, format!("{name} or the last writer of {buffer} stands under a condition"), &[this])),
+        _ => Err(refusal.broken(4, format!("{name} or the last writer of {buffer} is under a condition"), &[this])),
     }
 }
 
@@ -252,17 +252,17 @@ mod tests {
         refuses("gemm 4x4x4 f32 NN", "cache_read C C local", "cache_read.1", "C also writes C");
         let mut func = program(CHAIN);
         redirect(&mut func, "Z", "A");
-        refuses_on(&func, "cache_read X A local", "cache_read.2", "Z writes A behind X");
+        refuses_on(&func, "cache_read X A local", "cache_read.2", "Z writes A after X");
         let mut func = program(CHAIN);
         tensorize(&mut func, "i");
-        refuses_on(&func, "cache_read X A local", "cache_read.3", "X stands in the tensorized nest i");
+        refuses_on(&func, "cache_read X A local", "cache_read.3", "X is in the tensorized nest i");
         let mut func = program(CHAIN);
         let block = func.body.remove(0);
         func.body.insert(0, Stmt::If(If { cond: Cond::TRUE, body: vec![block] }));
-        refuses_on(&func, "cache_read X A local", "cache_read.4", "X or the last writer of A stands under a condition");
+        refuses_on(&func, "cache_read X A local", "cache_read.4", "X or the last writer of A is under a condition");
         let mut func = program(CHAIN);
         rebind(&mut func, "X", "vi", |i| i * 2);
-        refuses_on(&func, "cache_read Y X local", "cache_read.5", "what X writes of X is no box without holes");
+        refuses_on(&func, "cache_read Y X local", "cache_read.5", "X does not write a box without holes of X");
         let text = "split i ? 4 -> a b; cache_write C B global; reverse_compute_at B_global a
              transform_layout B_global [d] -> [d // 6, d % 6]; cache_read B_global B_global local";
         refuses("window_sum 12", text, "cache_read.6", "the box around what B_global reads of B_global in an");

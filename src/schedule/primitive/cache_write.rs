@@ -24,7 +24,7 @@ use crate::schedule::{Args, dataflow, find};
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
     name: "cache_write",
-    about: "Lets a block write a new buffer, copied to the old one by a new stage.",
+    about: "Makes a block write a new buffer, which a new block copies to the old one.",
     example: "gemm 64x64x64 f32 NN\n\
               target sm_80\n\
               cache_write C C local -> C_l",
@@ -37,9 +37,9 @@ pub static PRIMITIVE: Primitive = Primitive {
     ],
     requires: &[
         "BLOCK writes BUF, not reading what was there before, and no other block writes it",
-        "what BLOCK writes is a box without holes",
-        "every other block that reads BUF stands behind the root's nest that holds BLOCK",
-        "BLOCK does not stand in a tensorized nest",
+        "BLOCK writes a box without holes",
+        "every other block that reads BUF is after the root's nest that holds BLOCK",
+        "BLOCK is not in a tensorized nest",
     ],
     apply,
 };
@@ -98,19 +98,18 @@ fn check(refusal: Refusal, func: &Func, block: &Block, to: BufferId) -> Result<(
     let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
     let region = region::touched(func, &func.body, to, Touch::Writes, &Env::new());
     let Some(region) = region.filter(|_| dataflow::is_dense(block, to, &around)) else {
-        return Err(refusal.broken(2, format!("what {name} writes of {buffer} is no box without holes"), &[this]));
+        return Err(refusal.broken(2, format!("{name} does not write a box without holes of {buffer}"), &[this]));
     };
     let holds = |s: &Stmt| visit::blocks(std::slice::from_ref(s)).iter().any(|b| b.name == block.name);
     let root = func.body.iter().position(holds).unwrap_or_default();
     let early = visit::blocks(func.body.get(..=root).unwrap_or_default());
     let reads = |r: &&Block| r.name != block.name && dataflow::block_reads(r).contains(&to);
     if let Some(r) = early.into_iter().find(reads) {
-        let message =
-            format!("{} reads {buffer} and does not stand behind the nest of {name}", func.block_name(r.name));
+        let message = format!("{} reads {buffer} and is not after the nest of {name}", func.block_name(r.name));
         return Err(refusal.broken(3, message, &[this, (Node::Block(r.name), "this reader")]));
     }
     if let Some(l) = around.iter().find(|l| l.tensorize.is_some()) {
-        let message = format!("{name} stands in the tensorized nest {}", func.var_name(l.var));
+        let message = format!("{name} is in the tensorized nest {}", func.var_name(l.var));
         return Err(refusal.broken(4, message, &[this, (Node::Loop(l.var), "this loop")]));
     }
     Ok((root, region))
@@ -137,11 +136,11 @@ mod tests {
         refuses("gemm 4x4x4 f32 NN", sums, "cache_write.1", "C is also written by C");
         let mut func = program(CHAIN);
         rebind(&mut func, "X", "vi", |i| i * 2);
-        refuses_on(&func, "cache_write X X local", "cache_write.2", "what X writes of X is no box without holes");
+        refuses_on(&func, "cache_write X X local", "cache_write.2", "X does not write a box without holes of X");
         let inside = "compute_at X Y_i; cache_write X X local";
-        refuses(CHAIN, inside, "cache_write.3", "Y reads X and does not stand behind the nest of X");
+        refuses(CHAIN, inside, "cache_write.3", "Y reads X and is not after the nest of X");
         let mut func = program(CHAIN);
         tensorize(&mut func, "i");
-        refuses_on(&func, "cache_write X X local", "cache_write.4", "X stands in the tensorized nest i");
+        refuses_on(&func, "cache_write X X local", "cache_write.4", "X is in the tensorized nest i");
     }
 }

@@ -4,7 +4,7 @@
 //! stated for each. Its reduce loops move with it.
 //!
 //! The region of a *shared* buffer is taken over all iterations of the enclosing loops that are bound to `threadIdx`,
-//! `warp` or `warpgroup` (not `alternate`) so far, because the threads of a block fill it together. Where such a loop is
+//! `warp` or `warpgroup` (not `pingpong`) so far, because the threads of a block fill it together. Where such a loop is
 //! bound later, each of its iterations fills what it reads itself: the same values, but no cooperation, and a refusal
 //! where threads would write one element at once (`lower.race`). No two blocks fill one element (`verify.overlap`).
 //!
@@ -48,11 +48,11 @@ pub static PRIMITIVE: Primitive = Primitive {
         "BLOCK computes one buffer, one element an iteration, and running it again gives the same",
         "the buffer is not a parameter",
         "no other block writes the buffer",
-        "LOOP stands after BLOCK, and not around it",
-        "every block that reads the buffer stands under LOOP, and there is one",
+        "LOOP is after BLOCK, and not around it",
+        "every block that reads the buffer is under LOOP, and there is one",
         "no block after BLOCK writes what BLOCK reads",
-        "neither BLOCK nor LOOP stands in or is a tensorized nest",
-        "the loops that vanish are not placed (bound, unrolled, pipelined, ..)",
+        "neither BLOCK nor LOOP is in a tensorized nest",
+        "the loops that are removed are not placed (bound, unrolled, pipelined, ..)",
         "BLOCK's reduce loops hold nothing else and run no spatial iterator",
         "BLOCK's predicate says no more than that its spatial iterators stay in their domains",
     ],
@@ -109,7 +109,7 @@ fn check(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<(Natur
     let Some((from, to)) = spots else { return Err(refusal.lost(at)) };
     if from.under(l.var) || to.steps < from.steps {
         let is_inside = from.under(l.var);
-        let message = format!("{at} stands {} {name}", if is_inside { "around" } else { "before" });
+        let message = format!("{at} is {} {name}", if is_inside { "around" } else { "before" });
         let error = refusal.broken(4, message, &[this, (Node::Loop(l.var), "this loop")]);
         return Err(if is_inside {
             error.help(format!("{name} is computed in {at} already: remove this step"))
@@ -121,7 +121,7 @@ fn check(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<(Natur
     }
     check_consumers(refusal, func, block, l, nature.output)?;
     if let Some(w) = dataflow::later_writer(func, block) {
-        let message = format!("{} writes what {name} reads, and stands after it", func.block_name(w.name));
+        let message = format!("{} writes what {name} reads, and is after it", func.block_name(w.name));
         return Err(refusal.broken(6, message, &[this, (Node::Block(w.name), "the writer")]));
     }
     let (around, _) = nest::surroundings(func, l);
@@ -137,7 +137,7 @@ fn check_consumers(refusal: Refusal, func: &Func, block: &Block, l: &For, output
     let outside = readers.iter().find(|r| r.name != block.name && !under.contains(&r.name));
     if let Some(r) = outside {
         let reader = func.block_name(r.name);
-        let message = format!("{reader} reads {buffer} and does not stand under {at}");
+        let message = format!("{reader} reads {buffer} and is not under {at}");
         let nodes = [(Node::Block(block.name), "this block"), (Node::Block(r.name), "a reader outside the loop")];
         return Err(refusal.broken(5, message, &nodes).help(format!("compute_at {reader} {at} first")));
     }
@@ -154,7 +154,7 @@ fn needed(func: &Func, l: &For, around: &[&For], buffer: BufferId, env: &Env) ->
     if func.buffer(buffer).scope != Scope::Shared {
         return Some(region);
     }
-    let cooperates = |l: &&&For| l.axis().is_some_and(|a: Axis| !a.is_block_level()) && !l.alternate;
+    let cooperates = |l: &&&For| l.axis().is_some_and(|a: Axis| !a.is_block_level()) && !l.pingpong;
     let sharing: Vec<&For> = around.iter().filter(cooperates).copied().collect();
     match dataflow::constant_vars(&sharing) {
         Some(vars) => {
@@ -223,25 +223,25 @@ mod tests {
         let mut func = program(twice);
         redirect(&mut func, "W", "X");
         refuses_on(&func, "compute_at X Y_i", "compute_at.3", "X is also written by W");
-        refuses(CHAIN, "compute_at X i", "compute_at.4", "i stands around X");
-        refuses(CHAIN, "compute_at Y i", "compute_at.4", "i stands before Y");
-        refuses(CHAIN, "compute_at X Z_i", "compute_at.5", "Y reads X and does not stand under Z_i");
+        refuses(CHAIN, "compute_at X i", "compute_at.4", "i is around X");
+        refuses(CHAIN, "compute_at Y i", "compute_at.4", "i is before Y");
+        refuses(CHAIN, "compute_at X Z_i", "compute_at.5", "Y reads X and is not under Z_i");
         refuses(
             "gemm 4x4x4 f16>f32>f16 NN",
             "cache_read mma A local -> L; cache_read mma B local -> M; compute_at L M_0",
             "compute_at.5",
-            "mma reads L and does not stand under M_0",
+            "mma reads L and is not under M_0",
         );
         let mut func = program(CHAIN);
         revalue(&mut func, "Y", |_| Expr::constant(DType::F32, 1.0));
         refuses_on(&func, "compute_at X Z_i", "compute_at.5", "nothing under Z_i reads X, which X writes");
         let mut func = program(CHAIN);
         redirect(&mut func, "Y", "A");
-        refuses_on(&func, "compute_at X Y_i", "compute_at.6", "Y writes what X reads, and stands after it");
+        refuses_on(&func, "compute_at X Y_i", "compute_at.6", "Y writes what X reads, and is after it");
         for (at, name) in [("i", "i"), ("Y_i", "Y_i")] {
             let mut func = program(CHAIN);
             tensorize(&mut func, at);
-            let message = format!("X cannot move: it stands under {name}, which is tensorized");
+            let message = format!("X cannot move: it is under {name}, which is tensorized");
             refuses_on(&func, "compute_at X Y_i", "compute_at.7", &message);
         }
         refuses(CHAIN, "unroll i; compute_at X Y_i", "compute_at.8", "X cannot move: its loop i is already placed");

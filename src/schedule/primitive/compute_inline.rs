@@ -35,10 +35,10 @@ pub static PRIMITIVE: Primitive = Primitive {
         "it writes at its plain iterators, each exactly once",
         "the buffer is not a parameter",
         "no other block writes the buffer",
-        "a block reads the buffer, and all that do stand after BLOCK",
+        "a block reads the buffer, and all its readers are after BLOCK",
         "no block after BLOCK writes what BLOCK reads",
-        "neither BLOCK nor a reader stands in a tensorized nest",
-        "BLOCK's loops that vanish are not placed",
+        "neither BLOCK nor a reader is in a tensorized nest",
+        "BLOCK's loops that are removed are not placed",
         "BLOCK's predicate says no more than that its iterators stay in their domains",
     ],
     apply,
@@ -85,7 +85,7 @@ fn check(refusal: Refusal, func: &Func, block: &Block) -> Result<(BufferId, Vec<
     }
     check_readers(refusal, func, block, nature.output)?;
     if let Some(w) = dataflow::later_writer(func, block) {
-        let message = format!("{} writes what {name} reads, and stands after it", func.block_name(w.name));
+        let message = format!("{} writes what {name} reads, and is after it", func.block_name(w.name));
         return Err(refusal.broken(6, message, &[this, (Node::Block(w.name), "the writer")]));
     }
     nest::leaving(func, block, &[]).map_err(|stuck| stuck.refuse(refusal, func, block, "be inlined", [7, 8, 9, 9]))?;
@@ -99,7 +99,7 @@ fn check_readers(refusal: Refusal, func: &Func, block: &Block, output: BufferId)
     let early = readers.iter().find(|r| dataflow::place(func, r.name) < place);
     if let Some(r) = early {
         let message = format!("{} reads {buffer} before {name} writes it", func.block_name(r.name));
-        return Err(refusal.broken(5, message, &[(Node::Block(r.name), "the early reader")]));
+        return Err(refusal.broken(5, message, &[(Node::Block(r.name), "the reader before it")]));
     }
     if readers.is_empty() {
         return Err(refusal.broken(5, format!("nothing reads {buffer}"), &[(Node::Block(block.name), "its writer")]));
@@ -197,7 +197,7 @@ mod tests {
         redirect(&mut func, "Z", "A");
         refuses_on(&func, "compute_inline X", "compute_inline.6", "Z writes what X reads");
         for (at, message) in
-            [("i", "X cannot be inlined: it stands under i"), ("Y_i", "Y reads X in the tensorized nest Y_i")]
+            [("i", "X cannot be inlined: it is under i"), ("Y_i", "Y reads X in the tensorized nest Y_i")]
         {
             let mut func = program(CHAIN);
             tensorize(&mut func, at);

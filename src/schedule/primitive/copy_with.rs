@@ -23,7 +23,7 @@ use crate::schedule::find::{block, loop_, refuse};
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
     name: "copy_with",
-    about: "States how the copies of stages are done.",
+    about: "Chooses the mechanism by which blocks copy.",
     example: "gemm 64x64x64 f16>f32>f32 NT\n\
               target sm_80\n\
               cache_read C A shared -> A_s\n\
@@ -34,8 +34,9 @@ pub static PRIMITIVE: Primitive = Primitive {
         Parameter::option("multicast", Kind::Loop),
     ],
     requires: &[
-        "no stage has a mechanism yet",
-        "a stage stores what it loads from another buffer of the same type, or zero where a select says so",
+        "no STAGE has a mechanism yet",
+        "each STAGE is a block that stores what it loads from another buffer of the same type, or zero where a select \
+         says so",
         "cp_async copies from global to shared memory; a vectorized loop inside makes 4, 8 or 16 bytes",
         "tma copies between global and shared memory, under no loop bound to threads, and from global memory under none \
          bound to warps that copy boxes of their own",
@@ -43,24 +44,25 @@ pub static PRIMITIVE: Primitive = Primitive {
          dimensions, and at most 256 iterations each",
         "tma's global side is contiguous along its last dimension, and its other strides and the box's rows are \
          multiples of 16 bytes",
-        "multicast goes with tma, and its loop stands around the stage, is serial or bound to cluster, and does not occur \
-         in the region that is copied",
+        "multicast goes with tma, and its loop is around STAGE, is serial or bound to cluster, and does not occur in \
+         the region that is copied",
     ],
     apply,
 };
 
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let word = args.get_word("kind")?;
-    let kind = CopyKind::parse(word).ok_or_else(|| Error::input("step.word", format!("`{word}` is no mechanism")))?;
+    let kind =
+        CopyKind::parse(word).ok_or_else(|| Error::input("step.word", format!("`{word}` is not a mechanism")))?;
     let multicast = args.find_word("multicast").map(|l| loop_(func, l).map(|l| l.var)).transpose()?;
     let mut out = func.clone();
     for name in args.get_words("stages")? {
         let stage = block(&out, name)?;
         let id = stage.name;
         if let Some(old) = &stage.copy_with {
-            let message = format!("stage `{name}` already copies with {}", old.kind.name());
-            return Err(refuse("copy_with", 1, message, func, &[(Node::Block(id), "this stage")])
-                .help("leave one of the two steps out"));
+            let message = format!("block `{name}` already copies with {}", old.kind.name());
+            return Err(refuse("copy_with", 1, message, func, &[(Node::Block(id), "this block")])
+                .help("remove one of the two steps"));
         }
         visit::change_block(&mut out.body, id, &mut |b| b.copy_with = Some(CopyWith { kind, multicast }));
     }
@@ -76,10 +78,10 @@ struct Side {
 /// What `copy_with` promises of a stage; asked after every step.
 pub fn check(func: &Func, stage: &Block, placed: &CopyWith) -> Result<()> {
     let name = func.block_name(stage.name);
-    let no = |n, message: String| refuse("copy_with", n, message, func, &[(Node::Block(stage.name), "this stage")]);
+    let no = |n, message: String| refuse("copy_with", n, message, func, &[(Node::Block(stage.name), "this block")]);
     let Some((from, to)) = sides(func, stage) else {
         return Err(
-            no(2, format!("stage `{name}` is not a copy")).help("cache_read and cache_write make stages that copy")
+            no(2, format!("block `{name}` is not a copy")).help("cache_read and cache_write make blocks that copy")
         );
     };
     let around = visit::loops_around(&func.body, stage.name).unwrap_or_default();
@@ -96,7 +98,8 @@ pub fn check(func: &Func, stage: &Block, placed: &CopyWith) -> Result<()> {
     }
     match placed.multicast.and_then(|l| multicast(func, name, stage, placed.kind, &around, l)) {
         Some(message) => Err(no(7, message).help(
-            "multicast= takes a loop around the stage that is bound to cluster and whose iterations copy the same",
+            "multicast= takes a loop around the block that is bound to cluster and whose iterations copy the same \
+             region",
         )),
         None => Ok(()),
     }
@@ -125,7 +128,7 @@ fn cp_async(func: &Func, name: &str, around: &[&For], from: &Side, to: &Side) ->
     let (source, target) = (func.buffer(from.buffer), func.buffer(to.buffer));
     if (source.scope, target.scope) != (Scope::Global, Scope::Shared) {
         let (a, b) = (source.scope.name(), target.scope.name());
-        return Some((3, format!("stage `{name}` copies from {a} to {b} memory")));
+        return Some((3, format!("block `{name}` copies from {a} to {b} memory")));
     }
     let vector = around.last().filter(|l| l.kind == LoopKind::Vectorized)?;
     let bits = vector.extent.as_int()?.saturating_mul(i64::from(source.dtype.bits()));
@@ -138,7 +141,7 @@ fn tma(func: &Func, name: &str, around: &[&For], from: &Side, to: &Side) -> Brok
     let (global, shared) = match (source.scope, target.scope) {
         (Scope::Global, Scope::Shared) => (from, to),
         (Scope::Shared, Scope::Global) => (to, from),
-        (a, b) => return Some((4, format!("stage `{name}` copies from {} to {} memory", a.name(), b.name()))),
+        (a, b) => return Some((4, format!("block `{name}` copies from {} to {} memory", a.name(), b.name()))),
     };
     // Warps that need the same box have it copied once; what a warp has staged by itself it may store by itself.
     let stores = target.scope == Scope::Global;
@@ -154,7 +157,7 @@ fn tma(func: &Func, name: &str, around: &[&For], from: &Side, to: &Side) -> Brok
     }
     let rank = global.indices.len().max(shared.indices.len());
     if rank > 5 {
-        return Some((5, format!("stage `{name}` copies {rank} dimensions")));
+        return Some((5, format!("block `{name}` copies {rank} dimensions")));
     }
     if let Some((v, extent)) = rows.iter().find(|(_, extent)| *extent > 256) {
         return Some((5, format!("loop `{}` makes a box of {extent}", func.var_name(*v))));
@@ -217,7 +220,7 @@ fn multicast(func: &Func, name: &str, stage: &Block, kind: CopyKind, around: &[&
         return Some(format!("{} has no multicast", kind.name()));
     }
     let Some(found) = around.iter().find(|l| l.var == var) else {
-        return Some(format!("loop `{l}` does not stand around `{name}`"));
+        return Some(format!("loop `{l}` is not around `{name}`"));
     };
     if !matches!(found.kind, LoopKind::Serial | LoopKind::Bound(Axis::Cluster)) {
         return Some(format!("loop `{l}` is not a cluster's"));
@@ -253,22 +256,22 @@ mod tests {
     #[test]
     fn refusals() {
         let no = |more: &str, code: &str, message: &str| refuses(GEMM, &staged(more), code, message);
-        no("copy_with A_s sync; copy_with A_s tma", "copy_with.1", "stage `A_s` already copies with sync");
-        no("copy_with out sync", "copy_with.2", "stage `out` is not a copy");
-        no("copy_with mma tma", "copy_with.2", "stage `mma` is not a copy");
+        no("copy_with A_s sync; copy_with A_s tma", "copy_with.1", "block `A_s` already copies with sync");
+        no("copy_with out sync", "copy_with.2", "block `out` is not a copy");
+        no("copy_with mma tma", "copy_with.2", "block `mma` is not a copy");
         no(
             "set_scope A_s local; copy_with A_s cp_async",
             "copy_with.3",
-            "stage `A_s` copies from global to local memory",
+            "block `A_s` copies from global to local memory",
         );
         no("vectorize c; copy_with A_s cp_async", "copy_with.3", "loop `c` makes 256 bits, not 4, 8 or 16 bytes");
-        no("set_scope A_s local; copy_with A_s tma", "copy_with.4", "stage `A_s` copies from global to local memory");
+        no("set_scope A_s local; copy_with A_s tma", "copy_with.4", "block `A_s` copies from global to local memory");
         no("bind r warp; copy_with A_s tma", "copy_with.4", "loop `r` around `A_s` is bound to warp");
         no("unroll c; copy_with A_s tma", "copy_with.5", "no serial loop directly around `A_s`");
         no("split c 4 4; copy_with A_s tma", "copy_with.6", "rows of 4 elements of `A` are not a multiple of 16 bytes");
         no("copy_with A_s sync multicast=ic", "copy_with.7", "sync has no multicast");
         no("copy_with A_s tma multicast=ic", "copy_with.7", "`A_s` copies another region for each iteration of `ic`");
-        no("copy_with B_s tma multicast=im", "copy_with.7", "loop `im` does not stand around `B_s`");
+        no("copy_with B_s tma multicast=im", "copy_with.7", "loop `im` is not around `B_s`");
         no("bind ic threadIdx.x; copy_with B_s tma multicast=ic", "copy_with.4", "loop `ic` around `B_s` is bound to");
         no("bind ic blockIdx.x; copy_with B_s tma multicast=ic", "copy_with.7", "loop `ic` is not a cluster's");
     }
@@ -290,7 +293,7 @@ mod tests {
             six,
             "cache_read B A shared -> A_s; copy_with A_s tma",
             "copy_with.5",
-            "stage `A_s` copies 6 dimensions",
+            "block `A_s` copies 6 dimensions",
         );
         let mut func = program("gemm 4x4x16 f16>f32>f16 NT");
         func.buffers[0].align = 8;

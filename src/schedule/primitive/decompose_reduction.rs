@@ -37,13 +37,13 @@ pub static PRIMITIVE: Primitive = Primitive {
     ],
     requires: &[
         "BLOCK accumulates into one element an iteration, from an init",
-        "LOOP stands around BLOCK",
+        "LOOP is around BLOCK",
         "no loop around LOOP runs a reduce iterator of BLOCK",
         "each loop from LOOP inwards runs spatial iterators or reduce iterators, not both, not none, and is not rasterized",
         "an element is accumulated once under LOOP: different iterations of the spatial loops give different elements",
         "the first iteration of an element is that in which all its reduce loops are at 0",
         "no other block writes the output, and none under LOOP reads it before BLOCK",
-        "LOOP does not stand in a tensorized nest",
+        "LOOP is not in a tensorized nest",
     ],
     apply,
 };
@@ -125,7 +125,7 @@ fn check<'a>(refusal: Refusal, func: &'a Func, block: &Block, at: &For) -> Resul
     let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
     let position = around.iter().position(|l| l.var == at.var);
     let Some(position) = position.filter(|_| dataflow::spot_of_block(func, block.name).is_some()) else {
-        let message = format!("{loop_name} does not stand around {name}");
+        let message = format!("{loop_name} is not around {name}");
         return Err(refusal.broken(2, message, &[this, (Node::Loop(at.var), "this loop")]));
     };
     let (outer, inner) = around.split_at(position);
@@ -156,7 +156,7 @@ fn check<'a>(refusal: Refusal, func: &'a Func, block: &Block, at: &For) -> Resul
     check_elements(refusal, func, block, &roles)?;
     check_others(refusal, func, block, at, nature.output)?;
     if let Some(l) = outer.iter().find(|l| l.tensorize.is_some()) {
-        let message = format!("{loop_name} stands in the tensorized nest {}", func.var_name(l.var));
+        let message = format!("{loop_name} is in the tensorized nest {}", func.var_name(l.var));
         return Err(refusal.broken(8, message, &[(Node::Loop(at.var), "this loop")]));
     }
     Ok(roles)
@@ -254,7 +254,7 @@ mod tests {
             GEMM,
             "cache_write C C local -> L; decompose_reduction C L_0",
             "decompose_reduction.2",
-            "L_0 does not stand around C",
+            "L_0 is not around C",
         );
         refuses(
             GEMM,
@@ -287,6 +287,6 @@ mod tests {
         no(&func, "S k", 7, "S is also written by T");
         let mut func = program(GEMM);
         tensorize(&mut func, "j");
-        no(&func, "C k", 8, "k stands in the tensorized nest j");
+        no(&func, "C k", 8, "k is in the tensorized nest j");
     }
 }

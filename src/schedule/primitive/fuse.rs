@@ -28,7 +28,7 @@ pub static PRIMITIVE: Primitive = Primitive {
     signature: &[Parameter::place("loops", Kind::Loops), Parameter::made("fused", Kind::Loop)],
     requires: &[
         "at least two loops are named",
-        "each loop stands directly inside the one named before it and is the only statement there",
+        "each loop is directly inside the one named before it and is the only statement there",
         "every loop is serial and carries no placement",
         "every extent is a constant, so that none depends on an outer loop",
         "the product of the extents stays within the largest number",
@@ -47,7 +47,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     for pair in chain.windows(2) {
         if !matches!(pair[0].body.as_slice(), [Stmt::For(inner)] if inner.var == pair[1].var) {
             let message = format!("loop `{}` is not the only statement of loop `{}`", name(pair[1]), name(pair[0]));
-            return Err(no(2, message, pair[1]).help("reorder them to be neighbours, outermost first"));
+            return Err(no(2, message, pair[1]).help("reorder them to be directly nested, outermost first"));
         }
     }
     let mut total = 1i64;

@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn usage_speaks_for_the_signature() {
         assert_eq!(find("split").unwrap().usage(), "split LOOP FACTORS.. [-> LOOPS..]");
-        assert_eq!(find("bind").unwrap().usage().split(' ').next_back(), Some("[persistent|alternate]"));
+        assert_eq!(find("bind").unwrap().usage().split(' ').next_back(), Some("[persistent|pingpong]"));
         let usage = "specialize STAGES.. [-> ROLE] warps=WARPS [regs=REGS]";
         assert_eq!(find("specialize").unwrap().usage(), usage);
         for primitive in ALL {

@@ -31,7 +31,8 @@ use check::{Access, Check, Dim, Grown, Plan};
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
     name: "pad",
-    about: "Extends domains to multiples: operands are read through stages that hold the neutral element beyond their ends.",
+    about: "Extends domains to multiples: operands are read through padded buffers that hold the neutral element \
+            beyond their ends.",
     example: "gemm 100x64x64 f32 NN\n\
               target sm_80\n\
               pad C i=16",
@@ -49,10 +50,10 @@ pub static PRIMITIVE: Primitive = Primitive {
          its neutral constant",
         "BLOCK reads and writes at the plain iterator wherever one that L runs occurs, and in bounds in the added \
          iterations",
-        "where a reduce iterator leaves its old domain, the term is the neutral element",
-        "operands are written before the root's nest that holds BLOCK and its output is read behind it, each writer \
-         filling a box without holes",
-        "BLOCK stands under nothing but loops, none of them tensorized",
+        "beyond the old domain of a reduce iterator, the term is the neutral element",
+        "operands are written before the root's nest that holds BLOCK, its output is read after that nest, and each \
+         writer fills a box without holes",
+        "BLOCK is nested in loops only, none of them tensorized",
     ],
     apply,
 };
@@ -330,7 +331,7 @@ mod tests {
         let window = "program window
             input A f32[12]
             B: output B[i 9] f32 = sum(w 3) A[i + w]";
-        refuses(window, "pad B i=4", "pad.4", "B reads A at `vi` with something around it");
+        refuses(window, "pad B i=4", "pad.4", "B reads A at an expression of `vi`, not at `vi` itself");
     }
 
     #[test]
@@ -357,12 +358,12 @@ mod tests {
         refuses(chain, "compute_at X S_i; pad S S_k=4", "pad.6", "X writes what S reads, not before its nest");
         let mut func = program(chain);
         rebind(&mut func, "X", "vi", |i| i * 2);
-        refuses_on(&func, "pad S S_i=4", "pad.6", "what X writes of X is no box without holes");
+        refuses_on(&func, "pad S S_i=4", "pad.6", "X does not write a box without holes of X");
         let mut func = program(chain);
         func.body.swap(1, 2);
-        refuses_on(&func, "pad S S_i=4", "pad.6", "Y reads what S writes, not behind its nest");
+        refuses_on(&func, "pad S S_i=4", "pad.6", "Y reads what S writes, not after its nest");
         let mut func = program(GEMM);
         tensorize(&mut func, "j");
-        refuses_on(&func, "pad C k=4", "pad.7", "C stands in the tensorized nest j");
+        refuses_on(&func, "pad C k=4", "pad.7", "C is in the tensorized nest j");
     }
 }

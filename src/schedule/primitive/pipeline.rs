@@ -26,7 +26,8 @@ use crate::schedule::find::{loop_, refuse};
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
     name: "pipeline",
-    about: "Gives every stage directly under a loop several slots, so that filling it runs ahead of its use.",
+    about: "Gives every staged buffer directly under a loop a ring of stages, so that its copies run ahead of their \
+            use.",
     example: "gemm 64x64x64 f32 NN\n\
               target sm_80\n\
               split k ? 8 -> k0 ki\n\
@@ -40,12 +41,12 @@ pub static PRIMITIVE: Primitive = Primitive {
         Parameter::option("in_flight", Kind::Int),
     ],
     requires: &[
-        "there are 2 to 32 slots, and fewer batches in flight than slots; 1 slot where all stages are in registers, each of \
-         which is then loaded anew behind its last use",
+        "there are 2 to 32 stages, and fewer groups in flight than stages; 1 stage where all staged buffers are in \
+         registers, each of which is then reloaded after its last use",
         "LOOP is serial and not pipelined yet",
-        "at least one stage stands directly under LOOP",
-        "every stage is filled before it is read in each iteration",
-        "what a stage loads from global memory is not written under LOOP",
+        "at least one staged buffer is directly under LOOP",
+        "every staged buffer is filled before it is read in each iteration",
+        "what a staged buffer loads from global memory is not written under LOOP",
     ],
     apply,
 };
@@ -55,8 +56,9 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let (stages, in_flight) = (args.get_int("stages")?, args.find_int("in_flight").unwrap_or(0));
     let no = |n, message: String| refuse("pipeline", n, message, func, &[(Node::Loop(l.var), "this loop")]);
     if !(1..=32).contains(&stages) || !(0..stages).contains(&in_flight) {
-        return Err(no(1, format!("{stages} slots with {in_flight} batches in flight")).help(
-            "2 to 32 slots (1 for stages in registers), and fewer batches in flight than slots: stages=4 in_flight=1",
+        return Err(no(1, format!("{stages} stages with {in_flight} groups in flight")).help(
+            "2 to 32 stages (1 for staged buffers in registers), and fewer groups in flight than stages: stages=4 \
+             in_flight=1",
         ));
     }
     if l.pipeline.is_some() {
@@ -76,20 +78,22 @@ pub fn check(func: &Func, l: &For, placed: Pipeline) -> Result<()> {
     let no = |n, message: String, node: Node| refuse("pipeline", n, message, func, &[(node, "here")]);
     if l.kind != LoopKind::Serial || l.tensorize.is_some() {
         let message = format!("loop `{name}` {}", placement(l).unwrap_or_default());
-        return Err(no(2, message, Node::Loop(l.var)).help("pipeline a serial loop around the stages; split makes one"));
+        return Err(
+            no(2, message, Node::Loop(l.var)).help("pipeline a serial loop around the staged buffers; split makes one")
+        );
     }
     let stages = stages(func, l);
     if stages.is_empty() {
-        let message = format!("no stage stands directly under loop `{name}`");
-        return Err(no(3, message, Node::Loop(l.var)).help("compute_at puts one there"));
+        let message = format!("no staged buffer is directly under loop `{name}`");
+        return Err(no(3, message, Node::Loop(l.var)).help("compute_at moves one there"));
     }
     for stage in stages {
         let Buffer { name: stage_name, scope, .. } = func.buffer(stage);
         if placed.stages == 1 && !matches!(scope, Scope::Local | Scope::Fragment) {
-            let message = format!("one slot for stage `{stage_name}`, which is in {} memory", scope.name());
+            let message = format!("one stage for buffer `{stage_name}`, which is in {} memory", scope.name());
             return Err(no(1, message, Node::Buffer(stage)).help(
-                "a slot cannot be filled while others read it: stages=2 or more; one slot is for stages in registers, \
-                 each of which is loaded anew behind its last use",
+                "a stage cannot be filled while it is read: stages=2 or more; stages=1 is for staged buffers in \
+                 registers, each of which is reloaded after its last use",
             ));
         }
         let at =
@@ -97,12 +101,15 @@ pub fn check(func: &Func, l: &For, placed: Pipeline) -> Result<()> {
         let filled = at(&|s| !writers_in(s, stage).is_empty());
         let read = at(&|s| !readers_in(s, stage).is_empty());
         if read.is_some_and(|r| filled.is_none_or(|f| r <= f)) {
-            let message = format!("stage `{}` is read before loop `{name}` has filled it", func.buffer(stage).name);
-            return Err(no(4, message, Node::Buffer(stage)).help("what fills a stage comes first in the loop"));
+            let message =
+                format!("staged buffer `{}` is read before loop `{name}` has filled it", func.buffer(stage).name);
+            return Err(
+                no(4, message, Node::Buffer(stage)).help("the copy into a staged buffer must be first in the loop")
+            );
         }
         if let Some(source) = overtaken(func, l, stage) {
             let (a, b) = (&func.buffer(stage).name, &func.buffer(source).name);
-            let message = format!("stage `{a}` loads from `{b}`, which loop `{name}` writes");
+            let message = format!("staged buffer `{a}` loads from `{b}`, which loop `{name}` writes");
             return Err(
                 no(5, message, Node::Buffer(source)).help("a loop that reads what it wrote before cannot load ahead")
             );
@@ -166,13 +173,13 @@ mod tests {
     #[test]
     fn refusals() {
         let no = |more: &str, code: &str, message: &str| refuses(GEMM, &format!("{STAGE}{more}"), code, message);
-        no("pipeline k0 stages=0", "pipeline.1", "0 slots with 0 batches in flight");
-        no("pipeline k0 stages=1", "pipeline.1", "one slot for stage `A_s`, which is in shared memory");
-        no("pipeline k0 stages=4 in_flight=4", "pipeline.1", "4 slots with 4 batches in flight");
+        no("pipeline k0 stages=0", "pipeline.1", "0 stages with 0 groups in flight");
+        no("pipeline k0 stages=1", "pipeline.1", "one stage for buffer `A_s`, which is in shared memory");
+        no("pipeline k0 stages=4 in_flight=4", "pipeline.1", "4 stages with 4 groups in flight");
         no("unroll k0; pipeline k0 stages=2", "pipeline.2", "loop `k0` is unrolled");
         no("pipeline k0 stages=2; pipeline k0 stages=2", "pipeline.2", "loop `k0` is pipelined");
-        no("pipeline i stages=2", "pipeline.3", "no stage stands directly under loop `i`");
-        no("pipeline k0 stages=2; set_scope A_s global", "pipeline.3", "no stage stands directly under loop `k0`");
+        no("pipeline i stages=2", "pipeline.3", "no staged buffer is directly under loop `i`");
+        no("pipeline k0 stages=2; set_scope A_s global", "pipeline.3", "no staged buffer is directly under loop `k0`");
     }
 
     #[test]
@@ -180,7 +187,12 @@ mod tests {
         let mut func = apply(GEMM, STAGE).unwrap();
         let var = func.find_loop("k0").unwrap().var;
         crate::ir::visit::change_loop(&mut func.body, var, &mut |l| l.body.reverse());
-        refuses_on(&func, "pipeline k0 stages=2", "pipeline.4", "stage `A_s` is read before loop `k0` has filled it");
+        refuses_on(
+            &func,
+            "pipeline k0 stages=2",
+            "pipeline.4",
+            "staged buffer `A_s` is read before loop `k0` has filled it",
+        );
         let mut func = apply(GEMM, STAGE).unwrap();
         let (a, acc) = (func.find_buffer("A").unwrap(), func.find_buffer("acc").unwrap());
         let id = func.find_block("mma").unwrap().name;
@@ -191,7 +203,7 @@ mod tests {
                 }
             }
         });
-        let message = "stage `A_s` loads from `A`, which loop `k0` writes";
+        let message = "staged buffer `A_s` loads from `A`, which loop `k0` writes";
         refuses_on(&func, "pipeline k0 stages=2", "pipeline.5", message);
     }
 }

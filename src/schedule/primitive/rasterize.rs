@@ -21,7 +21,7 @@ use crate::schedule::{Args, limits};
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
     name: "rasterize",
-    about: "One loop walks two in groups of rows, so that neighbours read the same tiles.",
+    about: "Makes two loops one that iterates in raster groups of rows, so that adjacent blocks read the same tiles.",
     example: "gemm 1024x1024x64 f32 NN\n\
               target sm_80\n\
               split i ? 64 -> i0 i1\n\
@@ -90,18 +90,13 @@ fn check(func: &Func, outer: &For, inner: &For, group: i64) -> Result<()> {
     if !matches!(outer.body.as_slice(), [Stmt::For(l)] if l.var == inner.var) {
         let message = format!("loop `{}` is not the only statement of loop `{}`", name(inner), name(outer));
         return Err(no(1, message, inner)
-            .help(format!(
-                "reorder {} {} first, so that one stands directly inside the other",
-                name(outer),
-                name(inner)
-            ))
-            .help("and compute_at the stages between them further in, or outside of both"));
+            .help(format!("reorder {} {} first, so that one is directly inside the other", name(outer), name(inner)))
+            .help("and compute_at the blocks between them further in, or outside of both"));
     }
     for l in [outer, inner] {
         if let Some(what) = placement(l) {
-            return Err(no(2, format!("loop `{}` {what}", name(l)), l).help(
-                "rasterize first, and place the loop that comes of it: rasterize I J group=G -> W; bind W blockIdx.x",
-            ));
+            return Err(no(2, format!("loop `{}` {what}", name(l)), l)
+                .help("rasterize first, and place the resulting loop: rasterize I J group=G -> W; bind W blockIdx.x"));
         }
         if l.extent.as_int().is_none_or(|e| e > limits::NUMBER) {
             return Err(no(3, format!("the extent of loop `{}` is not a constant", name(l)), l)
@@ -146,6 +141,6 @@ mod tests {
         refuses_on(&func, "rasterize i j group=4", "rasterize.3", "the extent of loop `j` is not a constant");
         refuses(GEMM, "rasterize i j group=0", "rasterize.4", "a group of 0 rows");
         refuses(GEMM, "rasterize j k group=2", "rasterize.5", "block `C` depends on the order of `j` and `k`");
-        refuses(GEMM, "rasterize i j group=4 -> t; split i 4 4", "step.loop", "`i` is walked by loop `t`");
+        refuses(GEMM, "rasterize i j group=4 -> t; split i 4 4", "step.loop", "`i` is iterated by loop `t`");
     }
 }

@@ -31,8 +31,8 @@ pub static PRIMITIVE: Primitive = Primitive {
     signature: &[Parameter::place("loops", Kind::Loops)],
     requires: &[
         "at least two loops are named",
-        "they stand in one chain: from the outermost to the innermost of them, each loop is the only statement of the one \
-         around it",
+        "they are in one chain: from the outermost to the innermost of them, each loop is the only statement of the \
+         one around it",
         "no loop of that chain is vectorized, pipelined or tensorized",
         "no extent depends on a loop of the chain",
         "every block below writes a function of its iterators or is a commutative reduction",
@@ -70,7 +70,7 @@ fn chain<'a>(func: &'a Func, named: &[&'a For]) -> Result<Vec<&'a For>> {
     };
     let Some(top) = named.iter().find(|l| inside(l)) else {
         let nodes: Vec<(Node, &str)> = named.iter().map(|l| (Node::Loop(l.var), "not in one nest")).collect();
-        return Err(refuse("reorder", 2, "the loops do not stand in one nest", func, &nodes));
+        return Err(refuse("reorder", 2, "the loops are not in one nest", func, &nodes));
     };
     let mut out = vec![*top];
     let mut missing: Vec<Var> = named.iter().map(|l| l.var).filter(|v| *v != top.var).collect();
@@ -173,7 +173,7 @@ mod tests {
     fn refusals() {
         let gemm = "gemm 4x8x16 f32 NN";
         refuses(gemm, "reorder i", "reorder.1", "only one loop is named");
-        refuses("gemm 4x8x16 f16>f32>f16 NN", "reorder i out_i", "reorder.2", "the loops do not stand in one nest");
+        refuses("gemm 4x8x16 f16>f32>f16 NN", "reorder i out_i", "reorder.2", "the loops are not in one nest");
         refuses(
             "window_sum 64",
             "split i 8 8; vectorize i_1; reorder i_1 i_0",

@@ -44,15 +44,15 @@ pub static PRIMITIVE: Primitive = Primitive {
     requires: &[
         "BLOCK computes one buffer, one element an iteration, and running it again gives the same",
         "no other block writes that buffer, and none before BLOCK reads it",
-        "LOOP stands before BLOCK, and not around it",
-        "a block under LOOP writes what BLOCK reads; every other writer of what BLOCK reads stands before LOOP",
+        "LOOP is before BLOCK, and not around it",
+        "a block under LOOP writes what BLOCK reads; every other writer of what BLOCK reads is before LOOP",
         "those producers finish what they write within an iteration of LOOP: no loop of a reduce iterator of theirs is LOOP or around it",
         "what a producer writes in an iteration is a box without holes, the same for all producers of a buffer",
-        "for each read of the producers' buffers, a box of BLOCK's spatial iterators is what the producers finish, and the \
-         box of one read lies in those of all others",
+        "for each read of the producers' buffers, a box of BLOCK's spatial iterators is what the producers finish, and \
+         the box of one read is inside those of all others",
         "of a parameter the producers write all that BLOCK reads",
-        "neither BLOCK nor LOOP stands in or is a tensorized nest",
-        "the loops that vanish are not placed (bound, unrolled, pipelined, ..)",
+        "neither BLOCK nor LOOP is in a tensorized nest",
+        "the loops that are removed are not placed (bound, unrolled, pipelined, ..)",
         "BLOCK's reduce loops hold nothing else and run no spatial iterator",
         "BLOCK's predicate says no more than that its spatial iterators stay in their domains",
     ],
@@ -97,8 +97,7 @@ fn only_where_finished(refusal: Refusal, func: &Func, b: &Block, l: &For, env: &
         let inner = visit::loops_around(&l.body, writer).unwrap_or_default();
         for part in producer.predicate.conjuncts() {
             let Some(part) = at_its_weakest(part, &inner, env) else {
-                let message =
-                    format!("what {} writes in an iteration is no box without holes", func.block_name(writer));
+                let message = format!("{} does not write a box without holes in an iteration", func.block_name(writer));
                 return Err(refusal.broken(6, message, &[(Node::Block(writer), "this producer")]));
             };
             if !decide::proves(&part, &known) {
@@ -232,7 +231,7 @@ fn check_order(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<
     let spots = dataflow::spot_of_block(func, block.name).zip(dataflow::spot_of_loop(func, l.var));
     let Some((from, to)) = spots else { return Err(refusal.lost(at)) };
     if from.under(l.var) || from.steps < to.steps {
-        let message = format!("{at} stands {} {name}", if from.under(l.var) { "around" } else { "behind" });
+        let message = format!("{at} is {} {name}", if from.under(l.var) { "around" } else { "behind" });
         return Err(refusal.broken(3, message, &[this, (Node::Loop(l.var), "this loop")]));
     }
     check_producers(refusal, func, block, l)?;
@@ -267,7 +266,7 @@ fn check_producers(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Res
         let late = |w: &&Block| !inside.contains(&w.name) && dataflow::place(func, w.name) > start;
         if let Some(w) = dataflow::writers(func, input).into_iter().find(late) {
             let writer = func.block_name(w.name);
-            let message = format!("{name} reads {}, which {writer} writes behind {at}", func.buffer(input).name);
+            let message = format!("{name} reads {}, which {writer} writes after {at}", func.buffer(input).name);
             let nodes = [(Node::Block(block.name), "this block"), (Node::Block(w.name), "a writer outside the loop")];
             return Err(refusal.broken(4, message, &nodes).help(format!("reverse_compute_at {writer} {at} first")));
         }
@@ -299,7 +298,7 @@ fn finished(refusal: Refusal, func: &Func, block: &Block, l: &For, env: &Env) ->
             let buffer = &func.buffer(input).name;
             let message = format!("{name} reads {buffer} in some of its iterations only, and the others would be lost");
             return Err(refusal
-                .broken(7, message, &[this, (Node::Buffer(input), "read in one side of a select")])
+                .broken(7, message, &[this, (Node::Buffer(input), "read in one branch of a select")])
                 .help(format!("compute_at the blocks that write {buffer} under a loop of {name} instead")));
         }
         let region = written(refusal, func, l, input, env)?;
@@ -397,7 +396,7 @@ fn written(refusal: Refusal, func: &Func, l: &For, buffer: BufferId, env: &Env) 
         let alone = dataflow::only(&l.body, &|b| b.name == writer.name);
         let region = region::touched(func, &alone, buffer, Touch::Writes, env);
         let Some(region) = region.filter(|_| dataflow::is_dense_under(writer, buffer, &inner, &around)) else {
-            let message = format!("what {name} writes in an iteration of {at} is no box without holes");
+            let message = format!("{name} does not write a box without holes in an iteration of {at}");
             return Err(refusal.broken(6, message, &node));
         };
         if found.as_ref().is_some_and(|f| !same(f, &region, env)) {
@@ -489,9 +488,9 @@ mod tests {
         let mut func = program(CHAIN);
         redirect(&mut func, "Z", "Y");
         refuses_on(&func, "reverse_compute_at Y i", "reverse_compute_at.2", "Y, which Y writes, is also written by Z");
-        refuses(CHAIN, "reverse_compute_at Y Y_i", "reverse_compute_at.3", "Y_i stands around Y");
-        refuses(CHAIN, "reverse_compute_at Y Z_i", "reverse_compute_at.3", "Z_i stands behind Y");
-        refuses(CHAIN, "reverse_compute_at Z i", "reverse_compute_at.4", "Z reads Y, which Y writes behind i");
+        refuses(CHAIN, "reverse_compute_at Y Y_i", "reverse_compute_at.3", "Y_i is around Y");
+        refuses(CHAIN, "reverse_compute_at Y Z_i", "reverse_compute_at.3", "Z_i is behind Y");
+        refuses(CHAIN, "reverse_compute_at Z i", "reverse_compute_at.4", "Z reads Y, which Y writes after i");
         let aside = "program aside
             input A f32[8]
             X: X[i 8] f32 = A[i]
@@ -506,7 +505,7 @@ mod tests {
             &func,
             "split i ? 2 -> a b; reverse_compute_at Y a",
             "reverse_compute_at.6",
-            "what X writes in an iteration of a is no box without holes",
+            "X does not write a box without holes in an iteration of a",
         );
         let window = "program window
             input A f32[10]
@@ -561,7 +560,7 @@ mod tests {
             &func,
             "reverse_compute_at Y i",
             "reverse_compute_at.6",
-            "what X writes in an iteration of i is no box",
+            "X does not write a box without holes in an iteration of i",
         );
         let mut func = program(partial);
         let half = func.find_loop("i").unwrap().var;
@@ -570,7 +569,7 @@ mod tests {
         for at in ["i", "Y_i"] {
             let mut func = program(CHAIN);
             tensorize(&mut func, at);
-            let message = format!("Y cannot move: it stands under {at}, which is tensorized");
+            let message = format!("Y cannot move: it is under {at}, which is tensorized");
             refuses_on(&func, "reverse_compute_at Y i", "reverse_compute_at.9", &message);
         }
         let placed = "unroll Y_i; reverse_compute_at Y i";

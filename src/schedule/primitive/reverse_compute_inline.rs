@@ -37,11 +37,11 @@ pub static PRIMITIVE: Primitive = Primitive {
         "BLOCK computes one buffer, one element an iteration, each at once from other buffers (no reduction)",
         "it reads one allocated buffer, which a single block, its producer, writes and no other block reads, at one place and \
          each element in one iteration at most",
-        "the producer computes each element at once (no reduction) and stands before BLOCK",
+        "the producer computes each element at once (no reduction) and is before BLOCK",
         "no other block writes BLOCK's output, and none before BLOCK reads it",
         "what else BLOCK reads is written before the producer runs: no block at or after the producer writes it, and one that shares loops with the producer writes in each of their iterations all that is read there",
-        "neither block stands in a tensorized nest",
-        "BLOCK's loops that vanish are not placed",
+        "neither block is in a tensorized nest",
+        "BLOCK's loops that are removed are not placed",
         "BLOCK's loops sweep the whole domains of its iterators, and its predicate says no more",
         "where BLOCK chooses whether to read (`select`), the producer writes an element for each that BLOCK writes",
     ],
@@ -181,8 +181,7 @@ fn check<'a>(refusal: Refusal, func: &'a Func, block: &Block) -> Result<Link<'a>
         dataflow::place(func, w.name) >= from && dataflow::block_writes(w).iter().any(|b| inputs.contains(b))
     };
     if let Some(w) = visit::blocks(&func.body).into_iter().find(late) {
-        let message =
-            format!("{} writes what {name} reads, and does not stand before {producer}", func.block_name(w.name));
+        let message = format!("{} writes what {name} reads, and is not before {producer}", func.block_name(w.name));
         return Err(refusal.broken(5, message, &[this, (Node::Block(w.name), "the writer")]));
     }
     check_nests(refusal, func, block, link.producer)?;
@@ -195,7 +194,7 @@ fn check<'a>(refusal: Refusal, func: &'a Func, block: &Block) -> Result<Link<'a>
     }
     if chooses(block) && !covers(func, &link, block) {
         let message =
-            format!("{name} also writes elements for which {producer} computes nothing: its select leaves them out");
+            format!("{name} also writes elements for which {producer} computes nothing: its select excludes them");
         return Err(refusal.broken(9, message, &[this, (Node::Block(link.producer.name), "the producer")]));
     }
     Ok(link)
@@ -395,7 +394,7 @@ mod tests {
             W: W[i 8] f32 = A[i]
             Y: output Y[i 8] f32 = X[i] + W[i]
             Z: output Z[i 8] f32 = W[i]";
-        no(&program(late), "Y", 5, "W writes what Y reads, and does not stand before X");
+        no(&program(late), "Y", 5, "W writes what Y reads, and is not before X");
         let mirrored = "program mirrored
             input A f32[8]
             W: W[i 8] f32 = A[i]
@@ -411,7 +410,7 @@ mod tests {
         for at in ["i", "Y_i"] {
             let mut func = program(CHAIN);
             tensorize(&mut func, at);
-            no(&func, "Y", 6, &format!("Y cannot be inlined: it stands under {at}, which is tensorized"));
+            no(&func, "Y", 6, &format!("Y cannot be inlined: it is under {at}, which is tensorized"));
         }
         refuses(
             CHAIN,

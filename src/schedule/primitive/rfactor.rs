@@ -42,9 +42,10 @@ pub static PRIMITIVE: Primitive = Primitive {
         "it combines its output with a value that does not depend on it by +, *, min or max",
         "the init is the neutral constant (0 for +, 1 for *, any constant for min and max)",
         "LOOP is one of BLOCK's loops, runs reduce iterators alone and is not placed",
-        "BLOCK's loops hold nothing else, stand at the root and are not tensorized, and none runs both kinds of iterators",
+        "BLOCK's loops hold nothing else, are at the root and are not tensorized, and none runs both kinds of \
+         iterators",
         "BLOCK's spatial iterators sweep their whole domains",
-        "no part of BLOCK's predicate speaks of spatial and reduce loops at once",
+        "no part of BLOCK's predicate uses spatial and reduce loops at once",
     ],
     apply,
 };
@@ -116,6 +117,6 @@ mod tests {
         crate::ir::visit::change_block(&mut func.body, id, &mut |b| {
             b.predicate = crate::ir::Cond::lt(b.iters[0].binding.clone() + crate::ir::Index::Var(l), 9);
         });
-        no(&func, "C k", 7, "`i + k < 9` speaks of spatial and reduce loops of C");
+        no(&func, "C k", 7, "`i + k < 9` uses spatial and reduce loops of C");
     }
 }

@@ -22,7 +22,7 @@ pub const SCOPES: &[&str] = &["global", "shared", "fragment", "local"];
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
     name: "set_scope",
-    about: "States where a buffer lives.",
+    about: "Chooses the memory that holds a buffer.",
     example: "gemm 64x64x64 f32 NN\n\
               target sm_80\n\
               cache_write C C global -> C_w\n\
@@ -48,12 +48,12 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     }
     if func.buffer(id).swizzle.is_some() && scope != Scope::Shared {
         return Err(no(2, format!("buffer `{name}` is swizzled, which only shared memory is"))
-            .help("leave swizzle out, or the buffer in shared memory"));
+            .help("remove swizzle, or keep the buffer in shared memory"));
     }
     if func.buffer(id).storage_align.is_some() && scope == Scope::Fragment {
         let message =
             format!("the rows of buffer `{name}` are aligned, and the elements of a fragment have no addresses");
-        return Err(no(3, message).help("leave storage_align out"));
+        return Err(no(3, message).help("remove storage_align"));
     }
     let mut out = func.clone();
     out.buffer_mut(id).scope = scope;

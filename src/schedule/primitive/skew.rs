@@ -35,7 +35,8 @@ use crate::schedule::{Args, IndexMap, find};
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
     name: "skew",
-    about: "Shifts the terms of a sum along their loop, by an expression of the output's loops: what shifts in is neutral.",
+    about: "Shifts the terms of a reduction along their loop, by an expression of the output's loops: the terms \
+            shifted in are neutral.",
     example: "program rows\n\
               input A f32[4, 6]\n\
               S: output S[i 4] f32 = sum(k 6) A[i, k]\n\
@@ -56,11 +57,11 @@ pub static PRIMITIVE: Primitive = Primitive {
         "BLOCK alone writes its output, as a sum, product, minimum or maximum from its neutral constant, and LOOP's \
          iterator is one that it combines over",
         "BLOCK reads at the plain iterator wherever it occurs, and in bounds in the added iterations",
-        "where the iterator leaves its old domain, the term is the neutral element",
-        "operands are written before the root's nest that holds BLOCK, each writer filling a box without holes",
-        "BLOCK stands under nothing but loops, none of them tensorized",
+        "beyond the old domain of the iterator, the term is the neutral element",
+        "operands are written before the root's nest that holds BLOCK, and each writer fills a box without holes",
+        "BLOCK is nested in loops only, none of them tensorized",
         "the map has one output, and names loops that run whole spatial iterators of BLOCK by themselves",
-        "no value of the shift is negative, and its bounds can be seen",
+        "no value of the shift is negative, and its bounds are known",
     ],
     apply,
 };
@@ -120,7 +121,7 @@ fn shift(refusal: Refusal, func: &Func, block: &Block, map: &IndexMap) -> Result
         Some((0.., most)) => Ok(Shift { by, most }),
         Some((least, _)) => {
             let message = format!("the shift `{map}` has values down to {least}");
-            let help = format!("add {} to it: terms come later by no less than 0 iterations", least.unsigned_abs());
+            let help = format!("add {} to it: the shift of a term is at least 0 iterations", least.unsigned_abs());
             Err(refusal.broken(9, message, &this).help(help))
         }
         None => Err(refusal.broken(9, format!("the shift `{map}` has no value for some output"), &this)),
@@ -301,7 +302,7 @@ mod tests {
         let window = "program window
             input A f32[12]
             B: output B[i 9] f32 = sum(w 3) A[i + w]";
-        refuses(window, "skew B w [i] -> [i]", "skew.4", "B reads A at `vw` with something around it");
+        refuses(window, "skew B w [i] -> [i]", "skew.4", "B reads A at an expression of `vw`, not at `vw` itself");
         let plus = ROWS.replace("A[i, k]", "A[i, k] + 1.0");
         let message = "beyond the end of `k` the term of S is not its neutral element";
         refuses(&plus, "skew S k [i] -> [i]", "skew.5", message);
@@ -313,7 +314,7 @@ mod tests {
         refuses(chain, early, "skew.6", "X writes what S reads, not before its nest");
         let mut func = program(GEMM);
         tensorize(&mut func, "j");
-        refuses_on(&func, "skew C k [i] -> [i]", "skew.7", "C stands in the tensorized nest j");
+        refuses_on(&func, "skew C k [i] -> [i]", "skew.7", "C is in the tensorized nest j");
     }
 
     #[test]

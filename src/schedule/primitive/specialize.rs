@@ -20,7 +20,7 @@ use crate::schedule::find::{block, new_role, refuse};
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
     name: "specialize",
-    about: "Runs stages in warps of their own.",
+    about: "Runs the copies into staged buffers in separate producer warps.",
     example: "window_sum 4096\n\
               target sm_80\n\
               split i ? 8 128 -> i_0 i_t i_1\n\
@@ -39,8 +39,8 @@ pub static PRIMITIVE: Primitive = Primitive {
     requires: &[
         "there are 1 to 16 warps",
         "a stated number of registers a thread is a multiple of 8 from 24 to 256",
-        "no stage has a role yet",
-        "each stage writes shared memory that is no sum, so that other warps can read it",
+        "no STAGE has a role yet",
+        "each STAGE writes shared memory and is not a reduction, so that other warps can read it",
     ],
     apply,
 };
@@ -48,7 +48,7 @@ pub static PRIMITIVE: Primitive = Primitive {
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let (warps, regs) = (args.get_int("warps")?, args.find_int("regs"));
     let stages = args.get_words("stages")?.iter().map(|s| block(func, s)).collect::<Result<Vec<_>>>()?;
-    let these: Vec<_> = stages.iter().map(|b| (Node::Block(b.name), "this stage")).collect();
+    let these: Vec<_> = stages.iter().map(|b| (Node::Block(b.name), "this block")).collect();
     if !(1..=16).contains(&warps) {
         return Err(refuse("specialize", 1, format!("{warps} warps are not a role"), func, &these)
             .help("warps=4 is one warpgroup, enough to issue copies"));
@@ -65,9 +65,9 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         let found = block(&out, stage)?;
         let id = found.name;
         if found.role.is_some() {
-            let message = format!("stage `{stage}` already has a role");
-            return Err(refuse("specialize", 3, message, func, &[(Node::Block(id), "this stage")])
-                .help("name all stages of a role in one step"));
+            let message = format!("block `{stage}` already has a role");
+            return Err(refuse("specialize", 3, message, func, &[(Node::Block(id), "this block")])
+                .help("name all blocks of a role in one step"));
         }
         visit::change_block(&mut out.body, id, &mut |b| b.role = Some(role));
     }
@@ -80,9 +80,9 @@ pub fn check(func: &Func, stage: &Block) -> Result<()> {
     if shared && kind(stage) == BlockKind::Map {
         return Ok(());
     }
-    let message = format!("stage `{}` does not fill shared memory", func.block_name(stage.name));
-    Err(refuse("specialize", 4, message, func, &[(Node::Block(stage.name), "this stage")])
-        .help("cache_read into shared makes a stage that can have a role"))
+    let message = format!("block `{}` does not fill shared memory", func.block_name(stage.name));
+    Err(refuse("specialize", 4, message, func, &[(Node::Block(stage.name), "this block")])
+        .help("cache_read into shared makes a block that can have a role"))
 }
 
 #[cfg(test)]
@@ -105,12 +105,12 @@ mod tests {
         no("specialize A_s -> load warps=0", "specialize.1", "0 warps are not a role");
         no("specialize A_s -> load warps=4 regs=41", "specialize.2", "41 registers a thread cannot be set");
         let twice = "specialize A_s -> a warps=1; specialize A_s -> b warps=1";
-        no(twice, "specialize.3", "stage `A_s` already has a role");
-        no("specialize mma -> a warps=1", "specialize.4", "stage `mma` does not fill shared memory");
+        no(twice, "specialize.3", "block `A_s` already has a role");
+        no("specialize mma -> a warps=1", "specialize.4", "block `mma` does not fill shared memory");
         no(
             "specialize A_s -> a warps=1; set_scope A_s local",
             "specialize.4",
-            "stage `A_s` does not fill shared memory",
+            "block `A_s` does not fill shared memory",
         );
         let same = "cache_read mma B shared -> B_s; specialize A_s -> a warps=1; specialize B_s -> a warps=1";
         no(same, "step.names", "the name `a` is in use");

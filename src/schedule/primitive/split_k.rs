@@ -45,10 +45,10 @@ pub static PRIMITIVE: Primitive = Primitive {
         "it combines its output with a value that does not depend on it by +, *, min or max",
         "the init is the neutral constant (0 for +, 1 for *, any constant for min and max)",
         "LOOP is one of BLOCK's loops, runs reduce iterators alone and is not placed",
-        "BLOCK is the one block under LOOP; its loops hold nothing else, stand at the root and are not tensorized, and \
+        "BLOCK is the one block under LOOP; its loops hold nothing else, are at the root and are not tensorized, and \
          none runs both kinds of iterators",
         "BLOCK's spatial iterators sweep their whole domains",
-        "no part of BLOCK's predicate speaks of spatial and reduce loops at once",
+        "no part of BLOCK's predicate uses spatial and reduce loops at once",
         "the extent of LOOP is a constant, PARTS at least 2 and at most that",
         "with `by=cluster`, none of BLOCK's loops is bound to `cluster`",
     ],
@@ -89,8 +89,8 @@ fn only_block<'a>(refusal: Refusal, func: &'a Func, target: &'a For) -> Result<&
     match below.as_slice() {
         [(_, block)] => Ok(block),
         _ => {
-            let message = format!("{} blocks stand under {}", below.len(), func.var_name(target.var));
-            let help = "split the sum before stages are brought under its loops";
+            let message = format!("{} blocks are under {}", below.len(), func.var_name(target.var));
+            let help = "split the reduction before blocks are moved under its loops";
             Err(refusal.broken(5, message, &[(Node::Loop(target.var), "this loop")]).help(help))
         }
     }
@@ -104,7 +104,7 @@ fn check_parts(refusal: Refusal, func: &Func, target: &For, parts: i64) -> Resul
     };
     if !(2..=extent).contains(&parts) {
         let message =
-            format!("{name} has {extent} iterations, from which {parts} parts are asked; 2 to {extent} can be made");
+            format!("{name} has {extent} iterations, and {parts} parts are requested; 2 to {extent} are possible");
         return Err(refusal.broken(8, message, &this));
     }
     Ok(extent)
@@ -246,7 +246,7 @@ mod tests {
             "split_k.5",
             "loop j holds more than C",
         );
-        refuses(GEMM, "cache_read C A local -> L; compute_at L k; split_k k 2", "split_k.5", "2 blocks stand under k");
+        refuses(GEMM, "cache_read C A local -> L; compute_at L k; split_k k 2", "split_k.5", "2 blocks are under k");
         let mut func = program(GEMM);
         rebind(&mut func, "C", "vj", |j| j + 1);
         no(&func, "k 2", 6, "the loops of C do not sweep the whole domains");
@@ -256,15 +256,15 @@ mod tests {
         crate::ir::visit::change_block(&mut func.body, id, &mut |b| {
             b.predicate = crate::ir::Cond::lt(b.iters[0].binding.clone() + crate::ir::Index::Var(l), 9);
         });
-        no(&func, "k 2", 7, "`i + k < 9` speaks of spatial and reduce loops of C");
+        no(&func, "k 2", 7, "`i + k < 9` uses spatial and reduce loops of C");
         let mut func = program(GEMM);
         symbolic(&mut func, "k");
         no(&func, "k 2", 8, "the extent of k is not a constant");
         for parts in [-1, 0, 1, 9] {
-            let message = format!("k has 8 iterations, from which {parts} parts are asked; 2 to 8 can be made");
+            let message = format!("k has 8 iterations, and {parts} parts are requested; 2 to 8 are possible");
             no(&program(GEMM), &format!("k {parts}"), 8, &message);
         }
         refuses(GEMM, "bind i cluster; split_k k 2 by=cluster", "split_k.9", "i is bound to cluster already");
-        refuses(GEMM, "split_k k 2 -> P s", "step.names", "4 loops are made, 1 names stand after `->`");
+        refuses(GEMM, "split_k k 2 -> P s", "step.names", "4 loops are made, 1 names are given after `->`");
     }
 }

@@ -32,7 +32,7 @@ pub static PRIMITIVE: Primitive = Primitive {
     ],
     requires: &[
         "the buffer is not a parameter",
-        "the dimension exists and is not the last, whose elements stay next to each other",
+        "the dimension exists and is not the last, whose elements stay adjacent",
         "the factor is positive and the offset at least 0 and below it",
         "the buffer is neither aligned nor swizzled yet",
         "the padded buffer's size is still a number",
@@ -53,12 +53,12 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         return Err(no(2, format!("dimension {dim} of `{name}`, which has {rank}, cannot be padded")).help(
             match rank {
                 0 | 1 => format!("`{name}` has no rows to pad"),
-                _ => format!("dimensions 0 to {}: elements of a row stay next to each other", rank - 2),
+                _ => format!("dimensions 0 to {}: elements of a row stay adjacent", rank - 2),
             },
         ));
     };
     if factor <= 0 || offset < 0 || offset >= factor {
-        return Err(no(3, format!("offset {offset} does not lie in 0..{factor}")));
+        return Err(no(3, format!("offset {offset} is not in 0..{factor}")));
     }
     if func.buffer(id).storage_align.is_some() || func.buffer(id).swizzle.is_some() {
         return Err(no(4, format!("buffer `{name}` is already aligned or swizzled")));
@@ -98,7 +98,7 @@ mod tests {
             "dimension 1 of `acc`, which has 2, cannot be padded",
         );
         refuses(GEMM, "storage_align acc -1 8 0", "storage_align.2", "dimension -1 of `acc`");
-        refuses(GEMM, "storage_align acc 0 8 8", "storage_align.3", "offset 8 does not lie in 0..8");
+        refuses(GEMM, "storage_align acc 0 8 8", "storage_align.3", "offset 8 is not in 0..8");
         let twice = "storage_align acc 0 8 1; storage_align acc 0 8 1";
         refuses(GEMM, twice, "storage_align.4", "buffer `acc` is already aligned or swizzled");
         let fragment = "set_scope acc fragment; storage_align acc 0 8 1";

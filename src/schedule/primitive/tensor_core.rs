@@ -47,7 +47,8 @@ pub const NONE: &str = "none";
 /// The row of this primitive.
 pub static PRIMITIVE: Primitive = Primitive {
     name: NAME,
-    about: "Computes a product of threads on tensor cores, by the instruction that was chosen for it, or leaves it as it is.",
+    about: "Computes the matrix product of a thread block on tensor cores by the chosen instruction, or keeps ordinary \
+            code.",
     example: "gemm 32x512x512 f16>f32>f32 NN\n\
               target sm_80\n\
               cache_read C A shared -> AA\n\
@@ -80,16 +81,17 @@ pub static PRIMITIVE: Primitive = Primitive {
         Parameter::made("warp", Kind::Loop),
     ],
     requires: &[
-        "what was chosen is stated: an instruction of a warp that multiplies matrices, or `none`",
-        "one block under LOOP sums products over it, from an init that can be taken out before LOOP; the sum and both \
-         factors are local buffers, each written by one block",
-        "the loops bound to threads stand directly inside one another around LOOP, are all that the kernel has, and 32 \
+        "the choice is stated: an instruction of a warp that multiplies matrices, or `none`",
+        "one block under LOOP sums products over LOOP, from an init that can be moved before LOOP; the accumulator and \
+         operands A and B are local buffers, each written by one block",
+        "the loops bound to threads are directly nested around LOOP, the kernel has no others, and 32 \
          consecutive threads are a box of their iterations",
-        "every nest that they share out touches the sum or a factor, and the threads of a warp run through a whole box of \
-         its iterators",
+        "every nest that they divide accesses the accumulator or an operand, and the threads of a warp cover a whole \
+         box of its iterators",
         "the box is not cut by the edge of the matrices: their sizes are multiples of its sizes",
-        "the instruction computes what the product does, on its types, and its matrices divide the box. If its fragments are \
-         opaque, copies bring the factors from memory and the sum to it, as wide as it asks for and in its majors",
+        "the instruction computes this product on its types, and its shape divides the box. If its fragments are \
+         opaque, copies load the operands and store the accumulator in the width and the majors that the instruction \
+         needs",
         "the program is complete as far as loops bound to threads are concerned",
     ],
     apply,
@@ -206,7 +208,7 @@ impl Product {
             return Err(format!("does not divide {rows} x {columns} x {terms}, the tile of a warp,"));
         }
         let fed = found.find(|turned| self.is_fed(row, *turned));
-        fed.ok_or_else(|| "takes factors in other majors than those".to_string())
+        fed.ok_or_else(|| "takes operands in other majors than those".to_string())
     }
 
     /// The ways in which an instruction has the product's types, rows as rows first, with its sizes as rows, columns and
@@ -237,7 +239,7 @@ impl Product {
         };
         intrin::matches(func, l, row, dims)?.map_err(|mismatch| {
             let node = [(Node::Block(self.block), "this block")];
-            refusal.broken(6, format!("{} is not the product: {}", row.name, mismatch.message()), &node)
+            refusal.broken(6, format!("{} does not compute this product: {}", row.name, mismatch.message()), &node)
         })
     }
 }
@@ -270,10 +272,10 @@ fn recognise<'a>(func: &'a Func, l: &For, refusal: Refusal) -> Result<(&'a Block
     };
     let spatial = |n: usize| position(IterKind::Spatial, &factors[n].1);
     let (Some(a), Some(b), Some(k)) = (spatial(0), spatial(1), position(IterKind::Reduce, &factors[0].1)) else {
-        return Err(no(format!("block `{label}` is no product of matrices: each factor has one index of its own")));
+        return Err(no(format!("block `{label}` is not a matrix product: each operand needs one index of its own")));
     };
     if a == b || position(IterKind::Reduce, &factors[1].1) != Some(k) {
-        return Err(no(format!("block `{label}` is no product of matrices: each factor has one index of its own")));
+        return Err(no(format!("block `{label}` is not a matrix product: each operand needs one index of its own")));
     }
     // Rows are what the sum's first index is.
     let first = sum.1.first().is_some_and(|i| i.mentions(block.iters[a].var));
@@ -291,10 +293,7 @@ fn recognise<'a>(func: &'a Func, l: &For, refusal: Refusal) -> Result<(&'a Block
 fn stage(func: &Func, id: BufferId, apart: bool) -> Result<(), String> {
     let buffer = func.buffer(id);
     if buffer.scope != Scope::Local {
-        return Err(format!(
-            "is {}: a local stage of it is what a warp holds (cache_read, cache_write)",
-            buffer.scope.name()
-        ));
+        return Err(format!("is {}: a warp holds a local copy of it (cache_read, cache_write)", buffer.scope.name()));
     }
     match dataflow::writers(func, id).len() {
         1 => Ok(()),
@@ -330,7 +329,7 @@ fn without_init(func: &Func, block: &Block, l: &For, refusal: Refusal) -> Result
     let applied = (decompose_reduction::PRIMITIVE.apply)(func, &args).map_err(|e: Error| {
         refusal.broken(
             2,
-            format!("the init of `{name}` stays in its sum: {}", e.message()),
+            format!("the init of `{name}` cannot be separated from its reduction: {}", e.message()),
             &[(Node::Block(block.name), "this block")],
         )
     })?;
@@ -402,20 +401,30 @@ mod tests {
         let chosen = format!("tensor_core ko = {MMA}");
         no(same, &chosen.replace("ko", "av"), "tensor_core.2", "0 blocks sum over loop `av`");
         let shared = |t: String| t.replace("cache_read C AA local -> AL", "").replace("compute_at AL kl;", "");
-        no(shared, &chosen, "tensor_core.2", "`AA`, which block `C` uses, is shared: a local stage of it");
-        no(same, &chosen.replace("ko", "kl"), "tensor_core.2", "the init of `C` stays in its sum: ko, around kl");
+        no(shared, &chosen, "tensor_core.2", "`AA`, which block `C` uses, is shared: a warp holds a local copy of it");
+        no(
+            same,
+            &chosen.replace("ko", "kl"),
+            "tensor_core.2",
+            "the init of `C` cannot be separated from its reduction: ko, around kl",
+        );
         let unbound = |t: String| t.replace("bind ty threadIdx.y; bind tx threadIdx.x;", "").replace(COPIES, "");
         no(unbound, &chosen, "tensor_core.3", "no loop around `ko` is bound to threads");
         let half = |t: String, axis: &str| {
             t.replace(&format!("bind {axis} "), &format!("split {axis} 8 ? -> {axis}_ {axis}r; bind {axis}_ "))
         };
         let few = |t: String| half(half(t, "a0"), "b0").replace("split i ? 16", "split i ? 8");
-        no(few, &chosen, "tensor_core.3", "the 16 threads of a block are no whole warps of 32");
+        no(few, &chosen, "tensor_core.3", "the 16 threads of a block are not whole warps of 32");
         let columns = |t: String| t.replace("bind ty threadIdx.y; bind tx threadIdx.x", "bind tx threadIdx.y");
         let columns = |t| columns(t).replace("bind a0 threadIdx.y;", "").replace("bind b0 threadIdx.y;", "");
-        no(columns, &chosen, "tensor_core.3", "loop `ax` is bound to threadIdx.x, which no loop around the sum is");
+        no(
+            columns,
+            &chosen,
+            "tensor_core.3",
+            "loop `ax` is bound to threadIdx.x, which no loop around the reduction is",
+        );
         let between = |t: String| t.replace("reorder yo xo ty tx", "split tx 1 ? -> te tx; reorder yo xo ty te tx");
-        no(between, &chosen, "tensor_core.3", "the loops of the threads around `ko` do not stand directly inside");
+        no(between, &chosen, "tensor_core.3", "the loops bound to threads around `ko` are not directly nested");
     }
 
     #[test]
@@ -423,7 +432,12 @@ mod tests {
         let chosen = format!("tensor_core ko = {MMA}");
         let split = "compute_at AA ko -> a0 a1; split a1 ? 2 8 -> ao ax av; bind a0 threadIdx.y; bind ax threadIdx.x";
         let alone = |t: String| t.replace(split, "set_scope AA local; compute_at AA kl");
-        no(alone, &chosen, "tensor_core.4", "block `AA` belongs to single threads, and touches neither the sum");
+        no(
+            alone,
+            &chosen,
+            "tensor_core.4",
+            "block `AA` belongs to single threads, and accesses neither the accumulator",
+        );
         let ragged = |size: &str, message: &str| {
             refuses(
                 &format!("gemm {size} f16>f32>f32 NT"),
@@ -461,14 +475,15 @@ mod tests {
             same,
             &turned,
             "tensor_core.6",
-            "wmma.mma.col.col.m16n16k16.f32.f16.f16 takes factors in other majors than those of block",
+            "wmma.mma.col.col.m16n16k16.f32.f16.f16 takes operands in other majors than those of block",
         );
         let uneven = |t: String| format!("{t}\nstorage_align AA 0 8 4");
         no(
             uneven,
             opaque,
             "tensor_core.6",
-            "wmma.mma.row.col.m16n16k16.f32.f16.f16 finds no load for `AL`: it is nothing for wmma.load.a.row.m16n16k16.f16",
+            "wmma.mma.row.col.m16n16k16.f32.f16.f16 finds no load for `AL`: it does not suit \
+             wmma.load.a.row.m16n16k16.f16",
         );
         let onward = |t: String| t.replace("cache_write C C local -> CL", "set_scope c local");
         let relu = "program p\ninput A f16[32, 64]; input B f16[32, 64]\n\
@@ -477,14 +492,14 @@ mod tests {
             relu,
             &format!("{}\n{opaque}", onward(threads())),
             "tensor_core.6",
-            "wmma.mma.row.col.m16n16k16.f32.f16.f16 finds no store for the sum in block `CL`",
+            "wmma.mma.row.col.m16n16k16.f32.f16.f16 finds no store for the accumulator in block `CL`",
         );
         no(|t| t.replace(split, ""), &chosen, "tensor_core.7", "the program is not complete: AA is shared memory");
     }
 
     #[test]
     fn factors_with_one_index_in_common_are_no_matrices() {
-        let why = "block `C` is no product of matrices: each factor has one index of its own";
+        let why = "block `C` is not a matrix product: each operand needs one index of its own";
         refuses(DIAGONAL, &format!("tensor_core k = {MMA}"), "tensor_core.2", why);
     }
 }

@@ -25,7 +25,7 @@ use crate::schedule::find::{loop_, refuse};
 /// The row of this primitive.
 pub static PRIMITIVE: Primitive = Primitive {
     name: "tensorize",
-    about: "Makes a nest one instruction; its loops play the row's dimensions.",
+    about: "Makes a nest one instruction; its loops are matched to the row's dimensions.",
     example: "gemm 64x256x16 f16>f32>f32 NT\n\
               target sm_90a\n\
               tensorize i wgmma.m64n256k16.f32.f16.f16",
@@ -37,13 +37,13 @@ pub static PRIMITIVE: Primitive = Primitive {
         Parameter::option("k", Kind::Loop),
     ],
     requires: &[
-        "the row exists, and each of its dimensions is played by one loop",
-        "LOOP is the outermost of these loops, every loop has its dimension's extent and is serial, and one block stands \
+        "the row exists, and each of its dimensions is matched to one loop",
+        "LOOP is the outermost of these loops, every loop has its dimension's extent and is serial, and one block is \
          inside",
         "the block computes what the row means, unpredicated inside the nest",
         "every operand has the row's type and moves by one along one dimension of its buffer for each of its dimensions",
-        "an init is the row's own, and the row can start a sum",
-        "LOOP is not tensorized yet, and stands in no tensorized nest",
+        "an init is the row's own, and the row can initialise its accumulator",
+        "LOOP is not tensorized yet, and is in no tensorized nest",
     ],
     apply,
 };
@@ -57,7 +57,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let inside = visit::loops(&l.body);
     if let Some(other) = around.into_iter().chain([l]).chain(inside).find(|o| o.tensorize.is_some()) {
         let message = format!("loop `{}` is already tensorized", func.var_name(other.var));
-        return Err(no(6, message).help("one instruction is a whole nest: leave one of the steps out"));
+        return Err(no(6, message).help("one instruction is a whole nest: remove one of the steps"));
     }
     let dims = dims(func, l, row, args)?;
     let (var, mut out) = (l.var, func.clone());
@@ -79,7 +79,7 @@ fn dims(func: &Func, l: &For, row: &Row, args: &Args) -> Result<Vec<(String, Var
     if named.is_empty() {
         let nest = chain(l);
         if nest.len() != wanted.len() {
-            let message = format!("{} loops stand where {} has {} dimensions", nest.len(), row.name, wanted.len());
+            let message = format!("{} loops are given where {} has {} dimensions", nest.len(), row.name, wanted.len());
             return Err(no(message));
         }
         return Ok(wanted.iter().map(|d| d.to_string()).zip(nest).collect());
@@ -93,7 +93,7 @@ fn dims(func: &Func, l: &For, row: &Row, args: &Args) -> Result<Vec<(String, Var
     for dim in wanted {
         let var = loop_(func, args.get_word(dim)?)?.var;
         if out.iter().any(|(_, v)| *v == var) {
-            return Err(no(format!("loop `{}` plays two dimensions", func.var_name(var)))
+            return Err(no(format!("loop `{}` is matched to two dimensions", func.var_name(var)))
                 .help("split it, and name a part for each dimension"));
         }
         out.push((dim.to_string(), var));
@@ -118,7 +118,7 @@ pub fn check(func: &Func, l: &For, placed: &Tensorize) -> Result<()> {
     match intrin::matches(func, l, row, &placed.dims)? {
         Ok(()) => Ok(()),
         Err(Mismatch::Loops(message)) => Err(no(2, message)
-            .help("split to the extents of the instruction, and reorder so that nothing else stands in its nest")),
+            .help("split to the extents of the instruction, and reorder so that nothing else is in its nest")),
         Err(Mismatch::Computation(message)) => {
             let computes = row.meaning.lines().last().unwrap_or_default();
             Err(no(3, message)
@@ -142,7 +142,7 @@ fn padded(func: &Func, l: &For, var: Var) -> String {
     let (block, iter, multiple) = (func.block_name(block.name), func.var_name(iter.var), steps.unwrap_or(1));
     format!(
         "`pad {block} L={multiple}`, L being the loop of `{iter}`, before L is split: tiles are whole then, with zeros \
-         behind the end"
+         beyond the end"
     )
 }
 
@@ -166,18 +166,23 @@ mod tests {
     #[test]
     fn refusals() {
         refuses(GEMM, "tensorize i wgmma.m64n256k16.f32.f16.f61", "tensorize.1", "there is no instruction");
-        refuses(GEMM, &format!("tensorize j {WGMMA}"), "tensorize.1", "2 loops stand where");
+        refuses(GEMM, &format!("tensorize j {WGMMA}"), "tensorize.1", "2 loops are given where");
         refuses(GEMM, &format!("tensorize i {WGMMA} m=i n=j"), "tensorize.1", "the dimensions of");
-        refuses(GEMM, &format!("tensorize i {WGMMA} m=i n=j k=j"), "tensorize.1", "loop `j` plays two dimensions");
+        refuses(
+            GEMM,
+            &format!("tensorize i {WGMMA} m=i n=j k=j"),
+            "tensorize.1",
+            "loop `j` is matched to two dimensions",
+        );
         let large = "gemm 128x256x16 f16>f32>f16 NT";
         refuses(large, &format!("tensorize i {WGMMA}"), "tensorize.2", "loop `i` does not have the 64 iterations");
         refuses(GEMM, &format!("unroll k; tensorize i {WGMMA}"), "tensorize.2", "loop `k` is not serial");
-        let message = "loop `out_i` plays no dimension";
+        let message = "loop `out_i` is matched to no dimension";
         refuses(GEMM, &format!("tensorize out_i {WGMMA} m=i n=j k=k"), "tensorize.2", message);
         let square = "gemm 16x16x16 f16>f32>f16 NT";
         refuses(square, "tensorize out_i stmatrix.m16n16.f16", "tensorize.3", "block `out` does not compute");
         let swapped = format!("split i 4 16; split k 1 16; tensorize i_0 {WGMMA}");
-        refuses(GEMM, &swapped, "tensorize.1", "5 loops stand where");
+        refuses(GEMM, &swapped, "tensorize.1", "5 loops are given where");
         refuses("gemm 64x256x16 bf16>f32>bf16 NT", &format!("tensorize i {WGMMA}"), "tensorize.4", "operand A is f16");
         let mut func = program(GEMM);
         let id = func.find_block("mma").unwrap().name;
@@ -204,7 +209,12 @@ D: output D[m 64, n 256] f32 = max(k 16) f32(A[m, k]) * f32(B[n, k])",
 
     #[test]
     fn later_steps_cannot_break_the_nest() {
-        refuses(GEMM, &format!("tensorize i {WGMMA}; split j ? 16"), "tensorize.2", "loop `j_0` plays no dimension");
+        refuses(
+            GEMM,
+            &format!("tensorize i {WGMMA}; split j ? 16"),
+            "tensorize.2",
+            "loop `j_0` is matched to no dimension",
+        );
         refuses(GEMM, &format!("tensorize i {WGMMA}; unroll k"), "tensorize.2", "loop `k` is not serial");
     }
 }

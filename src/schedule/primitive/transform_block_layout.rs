@@ -38,7 +38,7 @@ pub static PRIMITIVE: Primitive = Primitive {
         "from the outermost of them inwards the loops hold BLOCK alone",
         "the map is one-to-one from the loops' box onto a box that starts at 0, each output a sum of digits of the loops \
          (`i // 8`, `i % 8`)",
-        "BLOCK stands in no tensorized nest",
+        "BLOCK is in no tensorized nest",
     ],
     apply,
 };
@@ -70,7 +70,7 @@ fn check(refusal: Refusal, func: &Func, block: &Block, map: &IndexMap) -> Result
     let loops = find::loops(func, &map.inputs)?;
     let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
     if let Some(l) = around.iter().find(|l| l.tensorize.is_some()) {
-        let message = format!("{name} stands in the tensorized nest {}", func.var_name(l.var));
+        let message = format!("{name} is in the tensorized nest {}", func.var_name(l.var));
         return Err(refusal.broken(4, message, &[this]).help("transform_block_layout before tensorize"));
     }
     if !block.predicate.is_true() {
@@ -243,7 +243,7 @@ mod tests {
         }
         let mut func = program(GEMM);
         tensorize(&mut func, "j");
-        refuses_on(&func, residues, "transform_block_layout.4", "C stands in the tensorized nest j");
+        refuses_on(&func, residues, "transform_block_layout.4", "C is in the tensorized nest j");
         no("transform_block_layout C [x] -> [x]", "step.loop", "there is no loop `x`");
     }
 }

@@ -47,7 +47,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         None => return Err(no(2, format!("the extent of loop `{name}` is not a constant"))),
     }
     if let Some(inner) = visit::loops(&l.body).first() {
-        let message = format!("loop `{}` stands inside loop `{name}`", func.var_name(inner.var));
+        let message = format!("loop `{}` is inside loop `{name}`", func.var_name(inner.var));
         return Err(no(3, message).help(format!("reorder `{name}` to be innermost")));
     }
     let other = blocks_below(l).into_iter().map(|(_, b)| b).find(|b| kind(b) == BlockKind::Other);
@@ -78,7 +78,7 @@ mod tests {
         let gemm = "gemm 4x8x16 f32 NN";
         refuses(gemm, "unroll k; vectorize k", "vectorize.1", "loop `k` is unrolled");
         refuses("vec_add 65", "vectorize i", "vectorize.2", "65 iterations of loop `i` are no vector");
-        refuses(gemm, "vectorize j", "vectorize.3", "loop `k` stands inside loop `j`");
+        refuses(gemm, "vectorize j", "vectorize.3", "loop `k` is inside loop `j`");
         refuses(gemm, "vectorize k", "vectorize.4", "iterations of block `C` depend on each other along loop `k`");
     }
 }

@@ -106,7 +106,7 @@ fn spec([m, n, k]: [i64; 3], types: &Word<'_>, (letters, span): &Word<'_>) -> Re
                 None => format!("`{}` is not a list of types", types.0),
             };
             let error = at("te.type", types.1.clone(), message);
-            Err(error.help("f32").help("f16>f32>f16 for operands, sums and result").help("e4m3*e5m2>f32>f16"))
+            Err(error.help("f32").help("f16>f32>f16 for operands, accumulators and result").help("e4m3*e5m2>f32>f16"))
         }
     }
 }

@@ -326,7 +326,7 @@ impl<'a> Cursor<'a> {
         }
         let (name, span) = self.name("a value")?;
         if name == "sum" && self.is("(") {
-            let error = at("te.syntax", span, "a reduction stands before the whole value only");
+            let error = at("te.syntax", span, "a reduction is allowed before the whole value only");
             return Err(error.help("reduce into a buffer of its own: `t[i] f32 = sum(k 16) A[i, k]`"));
         }
         let name = name.to_string();

@@ -1,4 +1,4 @@
-//! What a certificate says beside what the CPU machine saw.
+//! A cost report against what the simulator counted.
 
 use warploom::certify::{Certificate, Cost, Counted, Observed, Ran};
 
@@ -34,7 +34,7 @@ pub fn compare(certificate: &Certificate, ran: &Ran) -> Result<(), String> {
         }
     }
     if certified != ran.accesses.len() {
-        return Err("an access has no certificate".to_string());
+        return Err("an access is not in the cost report".to_string());
     }
     statements(certificate, ran)
 }
@@ -54,5 +54,5 @@ fn statements(certificate: &Certificate, ran: &Ran) -> Result<(), String> {
         }
     }
     let certified: usize = certificate.kernels.iter().map(|k| k.statements.len()).sum();
-    if ran.statements.len() <= certified { Ok(()) } else { Err("a statement has no certificate".to_string()) }
+    if ran.statements.len() <= certified { Ok(()) } else { Err("a statement is not in the cost report".to_string()) }
 }

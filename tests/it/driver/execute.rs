@@ -1,4 +1,4 @@
-//! Programs from their text to results that come back from the device: the mock driver has the CPU machine run each
+//! Programs from their text to results that come back from the device: the mock driver has the simulator run each
 //! kernel, on the memory that its launch names.
 
 use super::mock::{Launch, Mock, alone};
@@ -14,7 +14,7 @@ use warploom::{Array, Kernels, Schedule};
 /// The kernels of the program at hand, by entry.
 static KERNELS: Mutex<Vec<(String, LoweredKernel)>> = Mutex::new(Vec::new());
 
-/// Compiles a schedule, and from now on has the driver run its kernels on the CPU machine.
+/// Compiles a schedule, and from now on has the driver run its kernels on the simulator.
 pub fn compile(mock: &Mock, schedule: &Schedule) -> Kernels {
     let kernels = warploom::compile(schedule).unwrap();
     let lowered = lower::lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
@@ -24,7 +24,7 @@ pub fn compile(mock: &Mock, schedule: &Schedule) -> Kernels {
     kernels
 }
 
-/// CUDA_ERROR_LAUNCH_FAILED where the machine finds anything wrong.
+/// CUDA_ERROR_LAUNCH_FAILED where the simulator finds anything wrong.
 extern "C" fn run(launch: &Launch) -> i32 {
     let kernels = KERNELS.lock().unwrap();
     let Some((_, kernel)) = kernels.iter().find(|k| k.0 == launch.entry()) else { return 719 };

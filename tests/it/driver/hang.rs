@@ -9,12 +9,12 @@ use warploom::{Array, DType, Error, Fault};
 const SOON: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(50);
 
-const HUNG: &str = "this machine cannot [launch.timeout]: kernel add of sum (grid 2 x 1 x 1, block 128 x 1 x 1): not \
+const HUNG: &str = "this host cannot [launch.timeout]: kernel add of sum (grid 2 x 1 x 1, block 128 x 1 x 1): not \
                     finished within 50 ms";
 const MENDS: &str = "
   try: if the kernel is only slow, allow it more time
-  try: run the program on the CPU machine, which finds what a kernel waits for in vain: --device cpu
-  try: open the device again: the hung kernel keeps its context, and a new one is made beside it";
+  try: run the program on the simulator, which finds what a kernel waits for in vain: --device cpu
+  try: open the device again: the hung kernel keeps its context, and a new one is made";
 
 #[test]
 fn a_kernel_that_hangs_ends_its_device_and_no_more() {
@@ -137,7 +137,7 @@ fn a_device_that_a_hung_kernel_keeps_whole_says_so() {
         let error = Device::open(0).unwrap_err();
         assert!(start.elapsed() < Duration::from_secs(30));
         assert!(error.to_string().starts_with(
-            "this machine cannot [launch.timeout]: the work on the device's stream: not finished within 3000 ms"
+            "this host cannot [launch.timeout]: the work on the device's stream: not finished within 3000 ms"
         ));
         assert!(error.to_string().contains("an earlier kernel still keeps the device"), "{error}");
         assert!(error.helps().iter().any(|help| help == "restart the process"), "{error}");
@@ -173,7 +173,7 @@ fn after_a_fault_a_device_is_opened_anew() {
             error.to_string(),
             "a fault of warploom itself [driver.700]: waiting for the device: a kernel read or wrote an address outside \
              its buffers (CUDA_ERROR_ILLEGAL_ADDRESS 700)\n  launched and not seen to end: kernel add of sum (grid 2 x \
-             1 x 1, block 128 x 1 x 1)\n  try: run the program on the CPU machine, which names the access, and report \
+             1 x 1, block 128 x 1 x 1)\n  try: run the program on the simulator, which names the access, and report \
              the schedule; to go on, open the device again, for a new context, or restart the process"
         );
         let later = buffers[2].download().unwrap_err();

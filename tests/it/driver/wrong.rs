@@ -16,7 +16,7 @@ fn a_driver_that_is_none() {
     bare(|library| {
         assert_eq!(
             said(load_driver("/nowhere/libcuda.so.1")),
-            "this machine cannot [machine.no_driver]: /nowhere/libcuda.so.1 is not an NVIDIA driver \
+            "this host cannot [host.no_driver]: /nowhere/libcuda.so.1 is not an NVIDIA driver \
              (/nowhere/libcuda.so.1: cannot open shared object file: No such file or directory)\n  try: name the file of \
              the driver itself, usually libcuda.so.1, or leave the choice to the loader"
         );
@@ -25,9 +25,7 @@ fn a_driver_that_is_none() {
         // Neither was taken: the right one still can be, and again, but no other after it.
         assert_eq!((load_driver(library), Device::count(), load_driver(library)), (Ok(()), Ok(1), Ok(())));
         let text = said(load_driver("/nowhere/libcuda.so.1"));
-        assert!(
-            text.starts_with("this machine cannot [machine.driver_loaded]: the driver /nowhere/libcuda.so.1 cannot ")
-        );
+        assert!(text.starts_with("this host cannot [host.driver_loaded]: the driver /nowhere/libcuda.so.1 cannot "));
         assert!(text.ends_with(" is in use\n  try: choose the driver before the first use of a device"), "{text}");
     });
 }
@@ -41,9 +39,9 @@ fn a_machine_without_a_driver() {
         }
         assert_eq!(
             said(Device::open(0)),
-            "this machine cannot [machine.no_driver]: no NVIDIA driver was found (libcuda.so.1: cannot open shared object \
+            "this host cannot [host.no_driver]: no NVIDIA driver was found (libcuda.so.1: cannot open shared object \
              file: No such file or directory)\n  try: install the NVIDIA driver; it brings libcuda.so.1\n  try: run on \
-             the CPU machine instead: --device cpu"
+             the simulator instead: --device cpu"
         );
     });
 }
@@ -54,10 +52,10 @@ fn a_driver_that_is_too_old() {
         mock.configure("driver 11030");
         assert_eq!(
             said(Device::open(0)),
-            "this machine cannot [machine.driver_too_old]: the driver lacks cuGraphInstantiateWithFlags: it comes with \
+            "this host cannot [host.driver_too_old]: the driver lacks cuGraphInstantiateWithFlags: it comes with \
              drivers for CUDA 11.4, this one is for CUDA 11.3\n  try: update the NVIDIA driver to one for CUDA 11.4"
         );
-        assert_eq!(probe().troubles[0].code, "machine.driver_too_old");
+        assert_eq!(probe().troubles[0].code, "host.driver_too_old");
     });
 }
 
@@ -72,7 +70,7 @@ fn a_driver_that_is_too_old_for_clusters() {
         kernels.kernels[0].cluster = [2, 1, 1];
         assert_eq!(
             said(device.load(&kernels)),
-            "this machine cannot [machine.driver_too_old]: the driver lacks cuOccupancyMaxActiveClusters: it comes with \
+            "this host cannot [host.driver_too_old]: the driver lacks cuOccupancyMaxActiveClusters: it comes with \
              drivers for CUDA 11.8, this one is for CUDA 11.7\n  loading sum for sm_70\n  try: update the NVIDIA driver \
              to one for CUDA 11.8"
         );
@@ -95,7 +93,7 @@ fn ptx_that_is_too_new() {
         let text = said(Device::open(0).unwrap().load(&Kernels { text, ptx_version, ..kernels }));
         assert_eq!(
             text,
-            "this machine cannot [driver.222]: compiling PTX: the driver is too old for this PTX version \
+            "this host cannot [driver.222]: compiling PTX: the driver is too old for this PTX version \
              (CUDA_ERROR_UNSUPPORTED_PTX_VERSION 222)\n  the program is PTX 7.8, and the driver is for CUDA 11.4\n  the \
              driver's compiler says:\nptxas application ptx input, line 1; fatal   : Unsupported .version 7.8; current \
              version is '7.4'\n  loading sum for sm_70\n  try: update the NVIDIA driver, or compile for an older target, \
@@ -129,7 +127,7 @@ fn more_than_the_device_has() {
         let held = device.alloc(DType::F32, &[256]).unwrap();
         assert_eq!(
             said(device.alloc(DType::F32, &[1000])),
-            "this machine cannot [driver.2]: allocating 4000 bytes on the device: the device has not enough free memory \
+            "this host cannot [driver.2]: allocating 4000 bytes on the device: the device has not enough free memory \
              (CUDA_ERROR_OUT_OF_MEMORY 2)\n  3072 of 4096 bytes are free on Mock 0\n  try: use smaller arrays, or free \
              device memory that other processes hold (nvidia-smi lists them)"
         );
@@ -181,9 +179,7 @@ fn arguments_that_do_not_fit() {
         let at = y.address() + 4;
         assert_eq!(
             said(raw),
-            format!(
-                "{input} [launch.align]: argument Y of sum must lie at a multiple of 16 bytes, and lies at {at:#x}"
-            )
+            format!("{input} [launch.align]: argument Y of sum must be at a multiple of 16 bytes, and is at {at:#x}")
         );
         let array = Array::zeros(DType::F32, &[N + 1]).unwrap();
         assert_eq!(
@@ -233,7 +229,7 @@ fn a_device_that_cannot() {
             load(|k| k.kernels[0].cluster = [2, 1, 1]),
             format!(
                 "{chip} [launch.cluster]: kernel add runs in clusters of blocks, which Mock 0 lacks\n  loading sum for \
-                 sm_70\n  try: leave the cluster axis out of the schedule"
+                 sm_70\n  try: remove the cluster axis from the schedule"
             )
         );
         assert_eq!(
@@ -265,8 +261,8 @@ fn devices_by_number() {
         assert_eq!(Device::count(), Ok(2));
         assert_eq!(
             said(Device::open(2)),
-            "this machine cannot [machine.no_device]: there is no device 2: the driver sees 2\n  try: choose an existing \
-             device (warploom doctor lists them), or run on the CPU machine: --device cpu"
+            "this host cannot [host.no_device]: there is no device 2: the driver sees 2\n  try: choose an existing \
+             device (warploom doctor lists them), or run on the simulator: --device cpu"
         );
         assert!(said(Device::open(u32::MAX)).contains("there is no device 4294967295"));
         let [first, second] = [0, 1].map(|n| Device::open(n).unwrap());
@@ -281,7 +277,7 @@ fn devices_by_number() {
         let [_, y, _] = arguments(&second).unwrap();
         assert_eq!(
             said(program.launch(&[&x, &y, &z])),
-            "error in the input [launch.device]: argument Y of sum lies on another device than the program"
+            "error in the input [launch.device]: argument Y of sum is on another device than the program"
         );
     });
 }
@@ -289,7 +285,7 @@ fn devices_by_number() {
 #[test]
 fn a_machine_without_devices() {
     alone("devices 0", |_| {
-        let text = "this machine cannot [driver.100]: initialising the driver: no CUDA device was found \
+        let text = "this host cannot [driver.100]: initialising the driver: no CUDA device was found \
                     (CUDA_ERROR_NO_DEVICE 100)\n  try: check that nvidia-smi lists a device and that CUDA_VISIBLE_DEVICES \
                     does not hide it";
         assert_eq!(said(Device::open(0)), text);

@@ -1,4 +1,4 @@
-//! Matrix products at every edge: a table of cases that run on the CPU machine, through the mock driver and on a GPU, held
+//! Matrix products at every edge: a table of cases that run on the simulator, through the mock driver and on a GPU, held
 //! against f64.
 //!
 //! Each case runs in the exact tier (small integers, bit by bit) and, where sums round, in the bound tier (random reals;
@@ -82,10 +82,10 @@ fn verdict(ready: &Ready, trials: &[Trial], execute: &dyn Fn(&[Array]) -> Result
     Ok(outcome)
 }
 
-/// Multiply-adds that the CPU machine does in a moment.
+/// Multiply-adds that the simulator does in a moment.
 const SMALL: i64 = 300_000;
 
-/// The cases for the CPU machine: the first small ones of every types and layout, and every one behind those.
+/// The cases for the simulator: the first small ones of every types and layout, and every one behind those.
 fn sample() -> Vec<Case> {
     let mut out: Vec<Case> = Vec::new();
     for case in table::all().into_iter().filter(|c| c.volume() <= SMALL) {
@@ -99,7 +99,7 @@ fn sample() -> Vec<Case> {
 }
 
 #[test]
-fn small_products_are_right_on_the_machine() {
+fn small_products_are_right_on_the_simulator() {
     let chips = [Target::sm_90(), Target::sm_80(), Target::sm_75(), Target::sm_70(), Target::sm_86(), Target::sm_89()];
     let mut summary = Summary::default();
     for (n, case) in sample().iter().enumerate() {
@@ -115,7 +115,7 @@ fn small_products_are_right_on_the_machine() {
     summary.finish(50);
 }
 
-/// Cases for drivers that run on the CPU machine: some of each kind.
+/// Cases for drivers that run on the simulator: some of each kind.
 pub fn few() -> Vec<(String, Schedule)> {
     let every = sample().into_iter().step_by(9).take(12);
     every.filter_map(|case| Some((case.to_string(), ready(&case, Target::sm_90()).ok()?.schedule))).collect()

@@ -285,5 +285,5 @@ fn the_table_is_as_wide_as_it_says() {
         assert!(cases.iter().any(|c| [c.spec.m, c.spec.n, c.spec.k] == *size), "{size:?}");
     }
     let names: std::collections::BTreeSet<String> = cases.iter().map(Case::to_string).collect();
-    assert_eq!(names.len(), cases.len(), "a case stands twice");
+    assert_eq!(names.len(), cases.len(), "a case is given twice");
 }

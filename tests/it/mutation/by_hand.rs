@@ -63,7 +63,7 @@ fn a_barrier_under_a_condition_on_the_thread_is_found() {
         let wrong = reversal(|tx| vec![guarded(condition(tx), vec![barrier()])]);
         assert!(!is_verified(&wrong), "{what}");
         // A warp that does not wait may read what another one has yet to write before the barrier itself is seen to be wrong.
-        is_found(what, &wrong, &["machine.divergence", "machine.race", "machine.uninitialised"], &[]);
+        is_found(what, &wrong, &["sim.divergence", "sim.race", "sim.uninitialised"], &[]);
     }
 }
 
@@ -86,7 +86,7 @@ fn blocks_that_write_one_element_are_found() {
     ];
     for (what, to, elements) in wrong {
         let words = ["is written by two threads", "block (", "no barrier orders the blocks of a kernel"];
-        is_found(what, &copy(to, elements), &["machine.race"], &words);
+        is_found(what, &copy(to, elements), &["sim.race"], &words);
     }
 }
 
@@ -107,14 +107,14 @@ fn warpgroups_that_store_one_tile_are_found() {
         ("a row", |tx| Index::Var(tx).floordiv(128) * 508 + Index::Var(tx).floormod(128) * 4, 1020),
     ];
     for (what, to, elements) in wrong {
-        is_found(what, &tile(to, elements), &["machine.race"], &["is written by two threads"]);
+        is_found(what, &tile(to, elements), &["sim.race"], &["is written by two threads"]);
     }
 }
 
 /// The two warpgroups of an example, whose tiles leave by bulk stores, both store the first one's.
 #[test]
 fn warpgroups_that_store_one_tile_in_bulk_are_found() {
-    let schedule = super::subjects::narrow_schedule("wgmma_f16_alternate");
+    let schedule = super::subjects::narrow_schedule("wgmma_f16_pingpong");
     let right = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
     let (mut wrong, mut changed) = (right.clone(), 0);
     for kernel in &mut wrong.kernels {
@@ -131,7 +131,7 @@ fn warpgroups_that_store_one_tile_in_bulk_are_found() {
         kernel.func.body = body;
     }
     assert!(changed > 0);
-    is_found("bulk stores", &wrong, &["machine.race", "machine.unwritten"], &["C"]);
+    is_found("bulk stores", &wrong, &["sim.race", "sim.unwritten"], &["C"]);
 }
 
 /// Lets bulk stores go where those of the first thread go.

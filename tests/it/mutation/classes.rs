@@ -11,13 +11,13 @@ const CLASSES: [Class; 7] = [
     ("wrong byte count", |kind, _| kind == "bytes"),
     ("wrong phase", |kind, _| kind == "phase"),
     ("missing fence", |kind, _| kind.starts_with("fence")),
-    ("registers of a product in flight", |kind, what| {
+    ("registers of an MMA in flight", |kind, what| {
         let words = ["wgmma_wait", "wgmma_commit"];
         (kind.starts_with("wait") || kind.starts_with("commit")) && words.iter().any(|w| what.starts_with(w))
     }),
-    ("slot reused too early", |kind, what| {
+    ("stage refilled too early", |kind, what| {
         let left = kind == "wait removed" && what.starts_with("mbarrier.wait (WAR");
-        kind == "arrival moved" && what.starts_with("mbarrier.arrive") || kind == "slot" || left
+        kind == "arrival moved" && what.starts_with("mbarrier.arrive") || kind == "stage" || left
     }),
     ("deadlock", |kind, what| {
         let waits = kind == "wait removed" && what.starts_with("mbarrier.wait");
@@ -31,7 +31,7 @@ pub fn of(mutant: &Mutant) -> Option<&'static str> {
     CLASSES.iter().find(|(_, is)| is(mutant.kind, &mutant.what)).map(|(name, _)| *name)
 }
 
-/// Mutants of a class: those that are not equal to the program, those that are, what is found of the former, and what the machine
+/// Mutants of a class: those that are not equal to the program, those that are, what is found of the former, and what the simulator
 /// finds of them by itself.
 #[derive(Debug, Default, Clone)]
 struct Counts {
@@ -47,7 +47,7 @@ struct Counts {
 pub struct Classes(BTreeMap<&'static str, Counts>);
 
 impl Classes {
-    /// Counts a mutant: whether anything finds it, whether the machine alone does, and whether it computes the same.
+    /// Counts a mutant: whether anything finds it, whether the simulator alone does, and whether it computes the same.
     pub fn count(&mut self, subject: &str, mutant: &Mutant, found: bool, by_machine: bool, equal: bool) {
         let Some(class) = of(mutant) else { return };
         let counts = self.0.entry(class).or_default();
@@ -63,9 +63,9 @@ impl Classes {
         }
     }
 
-    /// A line for each class, and what the machine alone does not find.
+    /// A line for each class, and what the simulator alone does not find.
     pub fn table(&self) -> String {
-        let mut out = format!("{:>33} {:>8} {:>6} {:>6} {:>11}\n", "class", "mutants", "equal", "found", "by machine");
+        let mut out = format!("{:>33} {:>8} {:>6} {:>6} {:>11}\n", "class", "mutants", "equal", "found", "simulated");
         for (name, c) in &self.0 {
             let all = c.damaged + c.equal;
             out += &format!("{name:>33} {all:>8} {:>6} {:>6} {:>11}\n", c.equal, c.found, c.by_machine);
@@ -76,7 +76,7 @@ impl Classes {
         out
     }
 
-    /// Of each class 95 in 100 are found, and by the machine alone.
+    /// Of each class 95 in 100 are found, and by the simulator alone.
     pub fn check(&self) {
         for (name, c) in &self.0 {
             let enough = |found: u32| found * 100 >= c.damaged * 95;

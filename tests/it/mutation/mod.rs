@@ -19,7 +19,7 @@ use warploom::machine::{Mode, Options, Policy, ring_lowered_with};
 
 const POLICIES: [Policy; 3] = [Policy::InOrder, Policy::Reverse, Policy::Random(3)];
 
-/// What finds a mutant: the verifier, a code of the machine, or the result; `None` where nothing does.
+/// What finds a mutant: the verifier, a code of the simulator, or the result; `None` where nothing does.
 fn found(lowered: &Lowered, naive: &[Vec<Vec<u32>>], policy: Policy) -> Option<String> {
     if let Some(error) = lowered.kernels.iter().find_map(|k| verify(k).err()) {
         return Some(error.code().to_string());
@@ -27,7 +27,7 @@ fn found(lowered: &Lowered, naive: &[Vec<Vec<u32>>], policy: Policy) -> Option<S
     found_by_machine(lowered, naive, policy)
 }
 
-/// What of the machine finds a mutant, or the result.
+/// What of the simulator finds a mutant, or the result.
 fn found_by_machine(lowered: &Lowered, naive: &[Vec<Vec<u32>>], policy: Policy) -> Option<String> {
     let options = Options { policy, ..Options::new(Mode::Ring) };
     naive.iter().zip(1..).find_map(|(wanted, seed)| match ring_lowered_with(lowered, &options, seed) {
@@ -72,7 +72,7 @@ fn verdict(subject: &Subject, number: usize, mutant: &Mutant) -> Option<String> 
     }
     let all: Vec<_> = orders.map(|find| find()).collect();
     let same = all.iter().all(|o| o.is_some() == all[0].is_some());
-    let phases = |o: &String| ["machine.mbarrier", "machine.deadlock"].contains(&o.as_str());
+    let phases = |o: &String| ["sim.mbarrier", "sim.deadlock"].contains(&o.as_str());
     assert!(
         same || all.iter().flatten().all(phases),
         "{}: {}: the order drawn decides: {all:?}",
@@ -82,7 +82,7 @@ fn verdict(subject: &Subject, number: usize, mutant: &Mutant) -> Option<String> 
     all.into_iter().flatten().next()
 }
 
-/// Whether the machine finds a mutant of a class by itself, where the verifier has found it first.
+/// Whether the simulator finds a mutant of a class by itself, where the verifier has found it first.
 fn by_machine(subject: &Subject, mutant: &Mutant, verdict: Option<&str>) -> bool {
     match verdict {
         Some("lower.verify" | "lower.bug") if classes::of(mutant).is_some() => {

@@ -41,8 +41,8 @@ fn a_missing_proxy_fence_is_named() {
         has(
             &error,
             &[
-                "[machine.race]",
-                "is written by a thread and read by the copy engine, and no proxy fence stands between them",
+                "[sim.race]",
+                "is written by a thread and read by the copy engine, and no proxy fence is between them",
                 "try: a proxy_fence (fence.proxy.async) by each thread that wrote B_s",
             ],
         );
@@ -52,14 +52,14 @@ fn a_missing_proxy_fence_is_named() {
 
 #[test]
 fn a_missing_wait_for_products_names_the_product() {
-    let turns = lowered(&narrow_schedule("wgmma_f16_alternate"));
+    let turns = lowered(&narrow_schedule("wgmma_f16_pingpong"));
     for (mutant, error) in said(&turns, "wait removed: wgmma_wait") {
         has(&error, &["wgmma.m64n16k16.f32.f16.f16"]);
         match error.code() {
-            "machine.race" => {
+            "sim.race" => {
                 has(&error, &["the group of wgmma.m64n16k16.f32.f16.f16 has not been waited for", "try: a wgmma_wait"])
             }
-            "machine.product" => has(&error, &["no wgmma_wait has waited for its group"]),
+            "sim.wgmma" => has(&error, &["no wgmma_wait has waited for its group"]),
             code => panic!("{}: {code}: {error}", mutant.what),
         }
     }
@@ -67,10 +67,10 @@ fn a_missing_wait_for_products_names_the_product() {
 
 #[test]
 fn synchronisation_of_a_warp_under_odd_lanes_is_found_by_the_simulator() {
-    let turns = lowered(&narrow_schedule("wgmma_f16_alternate"));
+    let turns = lowered(&narrow_schedule("wgmma_f16_pingpong"));
     for what in ["wgmma_fence", "wgmma_commit", "wgmma_wait"] {
         for (_, error) in said(&turns, &format!("divergence: {what}")) {
-            has(&error, &["[machine.divergence]", &format!("{what} is reached by lanes 0xaaaaaaaa of a warp")]);
+            has(&error, &["[sim.divergence]", &format!("{what} is reached by lanes 0xaaaaaaaa of a warp")]);
         }
     }
 }

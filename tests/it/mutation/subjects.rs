@@ -18,7 +18,7 @@ const PROGRAMS: [&str; 3] = [NEIGHBOURS, TURNED, TWICE];
 /// the parts of the worked example, in [`narrow`] forms of two of them, and in the products of [`crate::crossing`].
 const TILES_ARE_LARGE: [&str; 7] = [
     "worked_example",
-    "wgmma_f16_alternate",
+    "wgmma_f16_pingpong",
     "wgmma_f16_batched",
     "wgmma_f16_registers",
     "wgmma_s8",
@@ -102,7 +102,7 @@ type Narrow = (&'static str, &'static [(&'static str, &'static str)]);
 /// that is passed on by too few warps has no phase to mistake.
 const NARROW: [Narrow; 2] = [
     (
-        "wgmma_f16_alternate",
+        "wgmma_f16_pingpong",
         &[
             ("256x256x256", "128x64x192"),
             ("split j ? 128", "split j ? 16"),
@@ -155,7 +155,7 @@ fn recommended(product: &([i64; 3], DType, Layout, gemm::Kind, Target)) -> Subje
     subject(format!("recommended {dtype} {} {m}x{n}x{k}{by}", layout.name()), &schedule).unwrap()
 }
 
-/// The parts of the worked example with tiles that the machine runs in a moment, in the place of its own of 128 x 256: all
+/// The parts of the worked example with tiles that the simulator runs in a moment, in the place of its own of 128 x 256: all
 /// together, and without roles; and those of tiles of one wave, which each warp stores by itself.
 const PARTS: [(&str, [i64; 3], Wgmma); 3] = [
     ("all parts of the worked example", [128, 128, 256], SMALL),

@@ -1,8 +1,8 @@
 //! What must hold of a schedule, and what is written down about many.
 //!
-//! Every prefix of its steps is well formed, replays from its text, and computes in the ring what the naive program
+//! Every prefix of its steps is well formed, replays from its text, and computes in integer mode what the naive program
 //! computes. The whole is verified, lowered (or refused for its chip alone), and its kernels compute the same under
-//! adversarial orders of warps; a share also runs in the real types, where its certificate counts what the machine does,
+//! adversarial orders of warps; a share also runs in the real types, where its cost report counts what the simulator does,
 //! and goes through code generation and ptxas.
 
 use super::hopper::features::Together;
@@ -52,7 +52,7 @@ pub struct Depth<'a> {
     pub ptx: bool,
     /// Generate code, and assemble it with what is here.
     pub code: Option<&'a [Ptxas]>,
-    /// What the machine may do for one run.
+    /// What the simulator may do for one run.
     pub limits: Limits,
 }
 
@@ -95,7 +95,7 @@ pub struct Tally {
     pub kept: usize,
     /// Durations of steps, refused ones included.
     pub times: Times,
-    /// How schedules ended: run on the machine, or what refused them.
+    /// How schedules ended: run on the simulator, or what refused them.
     pub ends: BTreeMap<String, usize>,
     /// The shortest schedule that each code of lowering refused.
     pub refusals: BTreeMap<String, String>,
@@ -192,7 +192,7 @@ impl Display for Tally {
 /// Of a hundred products, how many begin with the steps of a recipe.
 const RECIPES: usize = 12;
 
-/// What the machine usually may do for one run.
+/// What the simulator usually may do for one run.
 pub const LIMITS: Limits = Limits { statements: 1 << 24, bytes: 1 << 28 };
 
 /// What only lowering knows: registers have no addresses and are written out, threads that take turns inside one run of
@@ -202,7 +202,7 @@ pub const LIMITS: Limits = Limits { statements: 1 << 24, bytes: 1 << 28 };
 /// have their threads; how many elements local buffers have is known when the pass `compact` has shrunk them; how long the rows of a swizzled tile or of a box are is known when tiles are cut to what is used of them; which
 /// threads write elements that share a byte is known when all have their loops.
 const KNOWN_IN_LOWERING: [&str; 21] = [
-    "lower.alternate",
+    "lower.pingpong",
     "lower.bulk_swizzle",
     "lower.l2_prefetch",
     "lower.local_by_thread",
@@ -369,7 +369,7 @@ pub fn examine_text(text: &str, depth: Depth<'_>, tally: &mut Tally) -> Result<(
         }
         func = next;
         let found = match oracle.run(&func, depth.limits) {
-            Err(e) if e.code() == "machine.limit" => return end(tally, "a prefix is too much work"),
+            Err(e) if e.code() == "sim.limit" => return end(tally, "a prefix is too much work"),
             ran => ran.map_err(|e| broken("scheduled", &e))?,
         };
         count(&mut tally.levels, "prefix of steps = naive");
@@ -405,20 +405,20 @@ pub fn run(
 ) -> Result<(), Failure> {
     for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(7)] {
         let options = Options { policy, limits: depth.limits, ..Options::new(Mode::Ring) };
-        let mut args = oracle.integer_arguments().map_err(|e| broken("machine", &e))?;
+        let mut args = oracle.integer_arguments().map_err(|e| broken("simulator", &e))?;
         let ran = run_lowered_with(lowered, &options, &mut args);
         match ran.map(|_| args.iter().map(elements).collect::<Vec<_>>()) {
             Ok(found) if found == naive => count(&mut tally.levels, "lowered = naive"),
             Ok(_) => return Err(failure("ring lowered", format!("the kernels differ, warps {policy:?}"))),
-            Err(e) if e.code() == "machine.limit" => return end(tally, e.code()),
-            Err(e) => return Err(broken("machine", &e)),
+            Err(e) if e.code() == "sim.limit" => return end(tally, e.code()),
+            Err(e) => return Err(broken("simulator", &e)),
         }
     }
-    let mut args = oracle.exact_arguments().map_err(|e| broken("machine", &e))?;
+    let mut args = oracle.exact_arguments().map_err(|e| broken("simulator", &e))?;
     let options = Options { policy: Policy::Random(0), races: false, limits: depth.limits, ..Options::new(Mode::Real) };
     match run_lowered_with(lowered, &options, &mut args) {
         Ok(_) if oracle.compare_exact("lowered", &args)? => count(&mut tally.levels, "lowered = text exactly"),
-        Err(e) if e.code() != "machine.limit" => return Err(broken("machine", &e)),
+        Err(e) if e.code() != "sim.limit" => return Err(broken("simulator", &e)),
         _ => {}
     }
     if depth.ptx {
@@ -454,11 +454,11 @@ fn arguments(func: &Func) -> Result<Vec<Array>, Error> {
 
 fn real(schedule: &Schedule, lowered: &Lowered, tally: &mut Tally) -> Result<(), Failure> {
     let mut args = arguments(&schedule.program).map_err(|e| broken("real", &e))?;
-    // With a block for each tile of a persistent kernel, as certificates count.
+    // With a block for each tile of a persistent kernel, as cost reports count.
     let options = Options { races: false, policy: Policy::Random(0), ..Options::new(Mode::Real) };
     let ran = observe(lowered, &options, &mut args).map_err(|e| broken("real", &e))?;
     let certificate = certify(lowered, &schedule.target);
-    crate::certify::compare(&certificate, &ran).map_err(|e| failure("certificate", e))?;
+    crate::certify::compare(&certificate, &ran).map_err(|e| failure("cost report", e))?;
     for output in outputs(&schedule.program, &args, Sample::All).map_err(|e| broken("reference", &e))? {
         let worst = output.bound(&args[output.param]).map_err(|e| broken("real", &e))?;
         tally.worst = tally.worst.max(worst.ratio);
@@ -474,7 +474,7 @@ fn code(schedule: &Schedule, lowered: &Lowered, tools: &[Ptxas], tally: &mut Tal
     };
     let certificate = certify(lowered, &schedule.target).compiled(&kernels);
     if let Some(k) = certificate.kernels.iter().find(|k| k.compiled.is_none()) {
-        return Err(failure("certificate of PTX", format!("{} has no entry", k.name)));
+        return Err(failure("cost report of PTX", format!("{} has no entry", k.name)));
     }
     for ptxas in tools.iter().filter(|p| p.knows(schedule.target.name)).take(1) {
         let made = ptxas.assemble(&kernels.text, schedule.target.name).map_err(|e| broken("ptxas", &e))?;

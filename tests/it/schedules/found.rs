@@ -109,7 +109,7 @@ const REFUSED_FOR_HOPPER: &[(&str, &str, &str)] = &[
     (
         // A barrier of the cluster in a slice, for which the warps of a role never came.
         "lower.role",
-        "threads of the cluster would have to meet",
+        "a barrier of all threads of the cluster is needed",
         "gemm 64x32x32 f16>f32>f16 NT\ntarget sm_90a
          split i ? 2 64 -> i0 ic im; split j ? 32 -> j0 jn; split k ? 16 -> k0 ki
          reorder i0 j0 ic k0 im jn ki; bind ic cluster
@@ -120,11 +120,11 @@ const REFUSED_FOR_HOPPER: &[(&str, &str, &str)] = &[
     ),
     (
         // Threads of a warpgroup that take the places of all threads.
-        "lower.alternate",
-        "no role fills stage A_s",
+        "lower.pingpong",
+        "no role fills staged buffer A_s",
         "gemm 128x32x16 f16>f32>f16 TN\ntarget sm_90a
          split i ? 2 64 -> i0 iw im; split j ? 32 -> j0 jn; split k ? 16 -> k0 ki; reorder i0 j0 iw k0 im jn ki
-         bind iw warpgroup alternate
+         bind iw warpgroup pingpong
          cache_read mma A shared -> A_s; compute_at A_s k0 -> a0 a1; swizzle A_s 128
          fuse a0 a1 -> a; split a ? 256 4 -> ao at av; bind at threadIdx.x
          cache_read mma B shared -> B_s; compute_at B_s k0; swizzle B_s 64
@@ -133,10 +133,10 @@ const REFUSED_FOR_HOPPER: &[(&str, &str, &str)] = &[
     ),
     (
         // A stage that the threads of one warpgroup fill in the turns of all.
-        "lower.alternate",
-        "no role fills stage B_s",
+        "lower.pingpong",
+        "no role fills staged buffer B_s",
         "gemm 128x32x32 s8>s32 NT\ntarget sm_90a
-         split i ? 2 64 -> i0 iw im; split k ? 32 -> k0 ki; reorder i0 iw k0 im j ki; bind iw warpgroup alternate
+         split i ? 2 64 -> i0 iw im; split k ? 32 -> k0 ki; reorder i0 iw k0 im j ki; bind iw warpgroup pingpong
          cache_read C A shared -> A_s; compute_at A_s k0; swizzle A_s 32
          cache_read C B shared -> B_s; compute_at B_s k0; swizzle B_s 32
          cache_write C C fragment -> C_f; reverse_compute_at C_f iw

@@ -123,7 +123,7 @@ impl Decoder<'_> {
     fn count(&self, inst: &Inst, count: usize) -> Result<()> {
         match inst.operands.len() == count {
             true => Ok(()),
-            false => Err(wrong(inst, &format!("{} operands stand where {count} are needed", inst.operands.len()))),
+            false => Err(wrong(inst, &format!("{} operands are given where {count} are needed", inst.operands.len()))),
         }
     }
 }

@@ -224,7 +224,7 @@ impl Request {
         let chunk = |n: usize| {
             let at = swizzled(self.start, 16 * n as u64, self.map.width);
             let offset = usize::try_from(at.wrapping_sub(base)).ok().filter(|o| o + 16 <= bytes);
-            offset.ok_or_else(|| Trap::lane("bounds", lane, "a swizzled box leads out of shared memory"))
+            offset.ok_or_else(|| Trap::lane("bounds", lane, "a swizzled box reaches outside shared memory"))
         };
         (0..self.map.box_bytes() / 16).map(chunk).collect()
     }
@@ -379,7 +379,7 @@ impl Copies {
         let load = self.loads.remove(which);
         if world.ended.get(load.memory - world.buffers) == Some(&true) {
             let message = format!(
-                "a copy (line {}) lands in the shared memory of block {} of the cluster, which has ended",
+                "a copy (line {}) writes the shared memory of block {} of the cluster, which has ended",
                 load.line,
                 load.memory - world.buffers
             );
@@ -397,7 +397,7 @@ impl Copies {
     /// The cluster ends: its shared memory is gone, so nothing may read or write it any more.
     pub fn end(&self) -> std::result::Result<(), Trap> {
         if let Some(load) = self.loads.first() {
-            let message = format!("the kernel ends before the copy of line {} has landed", load.line);
+            let message = format!("the kernel ends before the copy of line {} is complete", load.line);
             return Err(Trap::warp("unfinished", message));
         }
         match self.stores.iter().find_map(|((_, lane), s)| s.open.first().map(|store| (lane, store))) {
@@ -434,7 +434,7 @@ fn in_array(world: &World, array: usize, run: &Run, lane: usize) -> std::result:
     let bytes = world.memories.get(array).map_or(0, |m| m.bytes.len());
     match run.in_array.checked_add(run.bytes).is_some_and(|end| end <= bytes) {
         true => Ok(Spot { memory: array, offset: run.in_array }),
-        false => Err(Trap::lane("bounds", lane, "a tensor map leads out of its array")),
+        false => Err(Trap::lane("bounds", lane, "a tensor map reaches outside its array")),
     }
 }
 

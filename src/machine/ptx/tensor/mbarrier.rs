@@ -260,7 +260,7 @@ impl Mbarriers {
         let life = Life { born: 0, ordered: true };
         let ordered = world.clock.clocks.after(found.init, context.by(lane), life);
         if world.races && !ordered && !found.published {
-            let what = "is used, and nothing orders that behind its initialisation";
+            let what = "is used, and nothing orders the use after its initialisation";
             return Err(wrong("mbarrier", lane, &found.name, what));
         }
         Ok(number)
@@ -350,8 +350,8 @@ impl Mbarriers {
             slot.left = slot.arrivals;
             slot.done = std::mem::take(&mut slot.arriving);
             if world.races && !slot.waited.iter().all(|(who, at)| slot.done.has(*who, *at)) {
-                let what = "may end a phase before a thread that waits for the one before has passed: the parity no longer tells the \
-                            two apart";
+                let what = "may end a phase before a thread that waits for the previous phase has passed: the parity \
+                            no longer tells the two apart";
                 return Err(wrong("phase", lane, &slot.name, what));
             }
             slot.waited.clear();
@@ -454,7 +454,7 @@ impl Mbarriers {
                 n => format!(", {} bytes too many", -n),
             };
             let last = match slot.last.as_str() {
-                "" => "nothing has ever arrived".to_string(),
+                "" => "nothing has arrived".to_string(),
                 last => format!("the last to arrive was {last}"),
             };
             out += &format!(

@@ -84,7 +84,7 @@ impl Products {
     /// The registers of a wgmma of so many columns belong to it from now on; `factor`: so do those of A.
     pub fn take(&mut self, inst: &Inst, columns: usize, factor: bool) -> std::result::Result<(), Trap> {
         if !self.fenced {
-            return Err(Trap::warp("wgmma", "no wgmma.fence comes before the warp's first wgmma"));
+            return Err(Trap::warp("wgmma", "no wgmma.fence is before the warp's first wgmma"));
         }
         let group = self.closed;
         let unfenced = |what: &str| {

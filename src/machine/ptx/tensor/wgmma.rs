@@ -138,7 +138,7 @@ impl Multiply {
                 *negated = match constant(inst, 4 + n)? as i64 {
                     1 => false,
                     -1 => true,
-                    _ => return Err(unsupported(inst, "a factor is neither 1 nor -1")),
+                    _ => return Err(unsupported(inst, "a scale of A or B is neither 1 nor -1")),
                 };
             }
             for n in 0..majors {

@@ -131,7 +131,7 @@ impl Check<'_> {
         }
         let around = visit::loops_around(&self.func.body, self.block.name).unwrap_or_default();
         match around.iter().find(|l| l.tensorize.is_some()) {
-            Some(l) => Err(self.no(7, format!("{name} stands in the tensorized nest {}", self.func.var_name(l.var)))),
+            Some(l) => Err(self.no(7, format!("{name} is in the tensorized nest {}", self.func.var_name(l.var)))),
             None => Ok(around),
         }
     }
@@ -279,7 +279,9 @@ impl Check<'_> {
             };
             if let Some(g) = grown.filter(|g| index.as_var() != Some(g.iter)) {
                 let (name, var, buffer) = (self.name(), self.func.var_name(g.iter), &self.func.buffer(buffer).name);
-                return Err(self.no(4, format!("{name} {does} {buffer} at `{var}` with something around it")));
+                return Err(
+                    self.no(4, format!("{name} {does} {buffer} at an expression of `{var}`, not at `{var}` itself"))
+                );
             }
             dims.push(Dim { range, read, grown: grown.copied() });
         }
@@ -305,9 +307,9 @@ impl Check<'_> {
             if value.is_none() || value != c.fill(c.dtype).as_ref().and_then(number) {
                 let (name, var) = (self.name(), self.func.var_name(g.run_by));
                 let message = format!("beyond the end of `{var}` the term of {name} is not its neutral element");
-                return Err(self
-                    .no(5, message)
-                    .help("a sum of products whose factors all end there, or an extreme of what is read"));
+                return Err(self.no(5, message).help(
+                    "use a sum of products in which every operand ends there, or a minimum or maximum of what is read",
+                ));
             }
         }
         Ok(())
@@ -331,7 +333,7 @@ impl Check<'_> {
             r.name != self.block.name && output.is_some_and(|o| dataflow::block_reads(r).contains(&o.buffer))
         };
         if let Some(r) = early.into_iter().find(takes) {
-            let message = format!("{} reads what {name} writes, not behind its nest", self.func.block_name(r.name));
+            let message = format!("{} reads what {name} writes, not after its nest", self.func.block_name(r.name));
             return Err(self.no(6, message));
         }
         for access in reads.iter().chain(output) {
@@ -339,7 +341,7 @@ impl Check<'_> {
                 let around = visit::loops_around(&self.func.body, w.name).unwrap_or_default();
                 if !dataflow::is_dense(w, access.buffer, &around) {
                     let (w, buffer) = (self.func.block_name(w.name), &self.func.buffer(access.buffer).name);
-                    return Err(self.no(6, format!("what {w} writes of {buffer} is no box without holes")));
+                    return Err(self.no(6, format!("{w} does not write a box without holes of {buffer}")));
                 }
             }
         }

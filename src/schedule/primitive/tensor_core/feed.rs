@@ -60,7 +60,7 @@ impl Product {
             }
             let label = self.program.func.block_name(nest.block).to_string();
             self.copy(&nest, row, (0, sum), turned, Way::Store)
-                .map_err(|why| format!("finds no store for the sum in block `{label}`: it {why}"))?;
+                .map_err(|why| format!("finds no store for the accumulator in block `{label}`: it {why}"))?;
         }
         Ok(())
     }
@@ -75,7 +75,7 @@ impl Product {
         way: Way,
     ) -> Result<(), String> {
         let dtype = self.program.func.buffer(held).dtype;
-        let mut reason = "lies in another major".to_string();
+        let mut reason = "is in another major".to_string();
         for copy in intrin::copies(row, number, dtype, turned, way) {
             let before = self.program.clone();
             match self.cut_into(nest, copy, way) {
@@ -89,7 +89,7 @@ impl Product {
     fn cut_into(&mut self, nest: &Whole, copy: &'static Row, way: Way) -> Result<(), String> {
         let sizes: Vec<i64> = copy.dims.iter().map(|d| d.1).collect();
         if nest.loops.len() != sizes.len() || nest.loops.iter().zip(&sizes).any(|(l, s)| l.1 % s != 0) {
-            return Err(format!("is no tiles of {}", copy.name));
+            return Err(format!("is not made of tiles of {}", copy.name));
         }
         let vars = self.program.cut(nest, &sizes, &[0, 1]);
         self.tensorize(copy, vars);
@@ -123,7 +123,12 @@ impl Product {
 fn reaches(func: &Func, copy: &Row, played: &Played, env: &Env) -> Result<(), String> {
     let (operand, mut buffer) = (&copy.operands[played.operand], func.buffer(played.buffer).clone());
     if !operand.scopes().contains(&buffer.scope) {
-        return Err(format!("meets {}, a {} buffer, where {} takes none", buffer.name, buffer.scope.name(), copy.name));
+        return Err(format!(
+            "accesses {}, a {} buffer, where {} takes none",
+            buffer.name,
+            buffer.scope.name(),
+            copy.name
+        ));
     }
     let Place::Rows(rows) = operand.place else { return Ok(()) };
     let mut base = played.base.clone();
@@ -135,7 +140,7 @@ fn reaches(func: &Func, copy: &Row, played: &Played, env: &Env) -> Result<(), St
     }
     rows.stride(&buffer, &played.along, &base, env)
         .map(|_| ())
-        .map_err(|why| format!("is nothing for {}: {}", copy.name, why.message(func, &buffer, rows)))
+        .map_err(|why| format!("does not suit {}: {}", copy.name, why.message(func, &buffer, rows)))
 }
 
 /// A nest's block.

@@ -18,7 +18,7 @@ const FEATURES: [Feature; 24] = [
     feature("A in registers", &["tensorize ", " wgmma_rs"]),
     feature("stmatrix", &["tensorize ", " stmatrix"]),
     feature("warpgroups", &["bind ", " warpgroup"]),
-    feature("alternate", &["bind ", " alternate"]),
+    feature("pingpong", &["bind ", " pingpong"]),
     feature("cluster", &["bind ", " cluster"]),
     feature("multicast", &["copy_with ", " multicast="]),
     feature("persistent", &["bind ", " persistent"]),

@@ -4,7 +4,7 @@
 //! multiply fragments of warps which cross the slots of such rings ([`fragments`]), or that stage an elementwise program through
 //! shared memory ([`staged`]); then [`edits`] leaves steps out, swaps them and changes
 //! numbers. Steps that are refused are left out. Every refusal has a code and a place, and one of the whole says what to try;
-//! what is not refused is right: in the ring under adversarial orders, in the real types, its certificate, and through ptxas.
+//! what is not refused is right: in integer mode under adversarial orders, in the real types, its cost report, and through ptxas.
 
 pub mod edits;
 pub mod features;
@@ -29,7 +29,7 @@ pub const HOPPER: Generator = Generator { name: "hopper", draw, examine };
 /// How many are tried where nothing else is said.
 pub const USUAL: u64 = 240;
 
-/// What the machine may do for one run: what lost its tensor cores on the way is not worth more.
+/// What the simulator may do for one run: what lost its tensor cores on the way is not worth more.
 const LIMITS: Limits = Limits { statements: 1 << 21, bytes: 1 << 28 };
 
 /// The same for a program in sequence.

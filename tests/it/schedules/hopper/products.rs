@@ -127,7 +127,7 @@ fn residues(spec: &mut GemmSpec, parts: &mut Wgmma, source: &mut Source) -> bool
     let wanted = GemmSpec { batch: None, m, n, k, a, b: a, acc: DType::F32, out: a, layout };
     let bk = parts.bk.min(64);
     let plain = Wgmma { bulk_store: true, routes: [Route::Direct; 2], ..*parts };
-    // Tiles that the machine can run eight times, and that leave in whole rows.
+    // Tiles that the simulator can run eight times, and that leave in whole rows.
     let (block, groups) = if source.chance(70) { ([64, 64], 1) } else { ([128, 64], 2) };
     let bk = if groups > 1 { bk.min(32) } else { bk };
     let Some(found) = (Wgmma { block, groups, bk, ..plain }).by_residues(&wanted) else { return false };
@@ -158,7 +158,7 @@ impl Made {
     fn vary(&mut self, source: &mut Source) {
         self.swizzles(source);
         if self.parts.groups > 1 && source.chance(30) {
-            self.replace("bind iw warpgroup", |_| vec!["bind iw warpgroup alternate".into()]);
+            self.replace("bind iw warpgroup", |_| vec!["bind iw warpgroup pingpong".into()]);
         }
         let threads = self.roles(source);
         for (side, threads) in threads.into_iter().enumerate() {

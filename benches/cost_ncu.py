@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Holds certificates against the hardware's counters.
+"""Compares cost reports with the hardware's counters.
 
-    python3 benches/certificates_ncu.py PATH/TO/warploom OUT.json
+    python3 benches/cost_ncu.py PATH/TO/warploom OUT.json
 
-For some kernels, with and without bulk copies and products of warpgroups: `warploom explain --certificates --json` says what the lowered program and its PTX cost, and `ncu` counts
-what one launch of the same schedule did. Prints both with their ratios, and writes all figures to OUT.json. Needs a GPU,
+For some kernels, with and without bulk copies and wgmma: `warploom explain --cost --json` reports what the lowered program
+and its PTX cost, and `ncu` counts what one launch of the same schedule does. Prints both with their ratios, and writes all figures to OUT.json. Needs a GPU,
 `ncu` on the PATH (or named by --ncu), and the right to read its counters.
 """
 
@@ -31,10 +31,10 @@ KERNELS = [
 # Of those whose instructions a device without them refuses: with the chip that they are for.
 HOPPER = [
     (name, [str(EXAMPLES / f"{name}.loom")])
-    for name in ["transpose_tma", "scale_tma", "worked_example", "wgmma_f16_alternate", "wgmma_s8"]
+    for name in ["transpose_tma", "scale_tma", "worked_example", "wgmma_f16_pingpong", "wgmma_s8"]
 ]
 
-# A figure of the certificate, and the counter that measures it. ncu's tables of the metrics of nvprof have the names.
+# A figure of the cost report, and the counter that measures it. ncu's tables of the metrics of nvprof have the names.
 COUNTERS = [
     ("shared_load_requests", "smsp__inst_executed_op_shared_ld.sum"),
     ("shared_load_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"),
@@ -50,7 +50,7 @@ COUNTERS = [
 
 SECTOR = 32
 
-# What bulk copies and products add, as sums of figures of the certificate with factors, and the counters that may measure it:
+# What bulk copies and wgmma add, as weighted sums of figures of the cost report, and the counters that may measure it:
 # all those of the first group of which the device has any, summed. A multicast is read from L2 once and arrives in every block.
 # Lines are compared with requests at L2, of which each is for one line; what other units ask for there is small.
 ENGINES = [
@@ -86,11 +86,11 @@ ENGINES = [
     ),
 ]
 
-# Figures of the certificate that only ENGINES name.
+# Figures of the cost report that only ENGINES name.
 MORE = sorted({name for _, figures, _ in ENGINES for name in figures} - {name for name, _ in COUNTERS})
 
 # Counted too where the device has them: bank conflicts, wavefronts as patched code counts them (without what arbitration
-# adds), and asynchronous copies, which the certificate counts as a load of device memory and a store to shared memory.
+# adds), and asynchronous copies, which the cost report counts as a load of device memory and a store to shared memory.
 BESIDE = re.compile(
     r"(l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_(ld|st)"
     r"|smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared(_op_(ld|st|ldgsts))?"
@@ -110,9 +110,9 @@ def output(command):
     return done.stdout
 
 
-def certified(warploom, schedule):
+def reported(warploom, schedule):
     """Sums over the kernels of a schedule, of the lowered program and of its PTX."""
-    kernels = json.loads(output([warploom, "explain", "--certificates", "--json", schedule]))["kernels"]
+    kernels = json.loads(output([warploom, "explain", "--cost", "--json", schedule]))["kernels"]
     lowered, ptx = {}, {}
     for kernel in kernels:
         compiled = (kernel["compiled"] or {}).get("traffic")
@@ -176,7 +176,7 @@ def matching(names, patterns):
 
 
 def engines(lowered, measured, names):
-    """What bulk copies and products come to beside the counters that the device has: rows of title, certified, measured."""
+    """What bulk copies and wgmma cost, and what the device's counters measure: rows of title, reported, measured."""
     table = []
     for title, figures, patterns in ENGINES:
         metrics = matching(names, patterns)
@@ -228,7 +228,7 @@ def main():
             try:
                 text = output([args.warploom, "dump", *what, "--target", target, "--emit", "schedule"])
                 schedule.write_text(text)
-                lowered, ptx = certified(args.warploom, str(schedule))
+                lowered, ptx = reported(args.warploom, str(schedule))
                 metrics = [metric for _, metric in COUNTERS]
                 measured = counted(args.ncu, args.warploom, str(schedule), metrics, folder)
                 if more:
@@ -239,7 +239,7 @@ def main():
                 continue
             table = engines(lowered, measured, names)
             compare(title, lowered, ptx, measured, table)
-            rows_of = [{"what": t, "certified": said, "ncu": real, "counters": m} for t, said, real, m in table]
+            rows_of = [{"what": t, "reported": said, "ncu": real, "counters": m} for t, said, real, m in table]
             results.append({"kernel": title, "lowered": lowered, "ptx": ptx, "ncu": measured, "engines": rows_of})
     Path(args.out).write_text(json.dumps(results, indent=2) + "\n")
     return 1 if failures else 0
