@@ -77,7 +77,7 @@ pub fn write(folder: &Path, kernels: &Kernels, schedule: &str) -> Result<Manifes
 /// The file of the manifest.
 pub const MANIFEST: &str = "manifest.json";
 
-/// Reads kernels from a folder that [`write`] wrote.
+/// Reads kernels from a folder that [`write()`] wrote.
 ///
 /// # Errors
 /// `artifact.read` where a file cannot be read, is no manifest of this version, or where the PTX is not the one that the manifest names.
