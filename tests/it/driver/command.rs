@@ -94,7 +94,7 @@ fn launches_are_timed_in_every_way_that_the_device_has() {
     let (_, table, _) = folder.run("", &["bench", "--launch", "--device", "0"]);
     assert!(table.contains("3 arrays, 2 tensor maps, clusters of 2"), "{table}");
     let (status, _, error) = folder.run("", &["bench", "--launch", "--device", "cpu"]);
-    assert!(status == Some(1) && error.contains("--device 0"), "{status:?} {error}");
+    assert!(status == Some(2) && error.contains("--device 0"), "{status:?} {error}");
 }
 
 #[test]
