@@ -3,16 +3,16 @@
     python3 benches/tables.py benches/results/FOLDER [benches/results/README.md]
     python3 benches/tables.py --index benches/results/README.md
 
-FOLDER holds suite.json (`bench --suite benches/tensor.suite --out FOLDER/suite`), hopper.json (the same of
-benches/hopper.suite), ladder.jsonl (`bench --ladder --gemm 4096 --dtype f16,s8,s4 --layout NT --json > FOLDER/ladder.jsonl`)
-and hopper_ladder.jsonl (`bench --ladder --gemm 4096 --dtype f16 --json`); any may be missing. The tables go between
-the lines `<!-- tensor suite -->`, `<!-- hopper suite -->`, `<!-- tensor ladder -->`, `<!-- hopper ladder -->` and
-`<!-- end -->` of that page, or to standard output without one; the pictures become FOLDER/tensor_ladder.svg and FOLDER/hopper.svg. Nothing is measured or rounded up here: what
-is missing in the records stays out of the tables.
+FOLDER holds records: tensor.json, hopper.json and f32.json (`bench --suite benches/SUITE.suite --out FOLDER/SUITE`), ladder.jsonl
+(`bench --ladder --gemm 4096 --dtype f16,s8,s4 --layout NT --json`), hopper_ladder.jsonl (`bench --ladder --gemm 4096 --dtype f16
+--json`); any may be missing. A table goes between the lines `<!-- NAME -->` and `<!-- end -->` of the page, where it has them, or
+to standard output without a page. The pictures become FOLDER/tensor_ladder.svg and FOLDER/hopper.svg. With --index the table of
+records is written anew.
 """
 
 import json
 import pathlib
+import re
 import sys
 
 LAYOUTS = ["NN", "NT", "TN", "TT"]
@@ -191,7 +191,7 @@ def index(folder):
     folders = [page.parent for page in folder.rglob("README.md") if page.parent != folder]
     for path in sorted(folders + list(folder.glob("*.txt"))):
         text = (path / "README.md" if path.is_dir() else path).read_text()
-        first = " ".join(text.split("\n- ")[0].split()).split(". ")[0].rstrip(".:").lstrip("# ")
+        first = re.split(r"(?<!\.)\. ", " ".join(text.split("\n- ")[0].split()))[0].rstrip(".:").lstrip("# ")
         name = path.relative_to(folder)
         lines.append(f"| [{name}]({name}) | {first.replace('|', '/')} |")
     return "\n".join(lines)
@@ -206,29 +206,30 @@ def main():
         sys.exit(__doc__)
     folder = pathlib.Path(sys.argv[1])
     tables = {}
-    if (folder / "suite.json").exists():
-        tables["tensor suite"] = suite_table(json.loads((folder / "suite.json").read_text()))
+    for suite in ("tensor", "hopper", "f32"):
+        if (folder / f"{suite}.json").exists():
+            record = json.loads((folder / f"{suite}.json").read_text())
+            record["rows"] = [entry for entry in record["rows"] if entry.get("row")]
+            tables[f"{suite} suite"] = suite_table(record)
+            if suite == "hopper":
+                (folder / "hopper.svg").write_text(suite_picture(record))
     if (folder / "ladder.jsonl").exists():
         rows = [json.loads(line) for line in (folder / "ladder.jsonl").read_text().splitlines() if line.strip()]
         tables["tensor ladder"] = ladder_table(rows)
         (folder / "tensor_ladder.svg").write_text(ladder_picture(rows))
-    if (folder / "hopper.json").exists():
-        record = json.loads((folder / "hopper.json").read_text())
-        record["rows"] = [entry for entry in record["rows"] if entry.get("row")]
-        tables["hopper suite"] = suite_table(record)
-        (folder / "hopper.svg").write_text(suite_picture(record))
     if (folder / "hopper_ladder.jsonl").exists():
         lines = (folder / "hopper_ladder.jsonl").read_text().splitlines()
         tables["hopper ladder"] = steps_table([json.loads(line) for line in lines if line.strip()])
     if not tables:
-        sys.exit(f"no suite.json, hopper.json, ladder.jsonl or hopper_ladder.jsonl in {folder}")
+        sys.exit(f"no tensor.json, hopper.json, f32.json, ladder.jsonl or hopper_ladder.jsonl in {folder}")
     if len(sys.argv) == 2:
         print("\n\n".join(tables.values()))
         return
     readme = pathlib.Path(sys.argv[2])
     text = readme.read_text()
     for name, table in tables.items():
-        text = fill(text, name, table)
+        if f"<!-- {name} -->" in text:
+            text = fill(text, name, table)
     readme.write_text(text)
 
 

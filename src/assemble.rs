@@ -198,19 +198,26 @@ fn warnings(report: &str) -> Vec<String> {
 fn candidates(tool: &str) -> Vec<PathBuf> {
     let versions = VERSIONS.iter().map(|v| v.to_string()).chain([String::new()]);
     let folders = homes().into_iter().flat_map(|home| versions.clone().map(move |v| home.join(v)));
-    let mut out: Vec<PathBuf> = folders.filter_map(|f| std::fs::canonicalize(f.join(tool)).ok()).collect();
-    out.dedup();
+    let mut out: Vec<PathBuf> = Vec::new();
+    for path in folders.filter_map(|f| std::fs::canonicalize(f.join(tool)).ok()) {
+        if !out.contains(&path) {
+            out.push(path);
+        }
+    }
     out.push(PathBuf::from(tool));
     out.push(Path::new("/usr/local/cuda/bin").join(tool));
     out
 }
 
-/// Folders of tools: `.tools` in the working folder, beside the running binary and in the folders above that, and the user's cache.
+/// Folders of tools: `.tools` in the working folder, beside the running binary and in the source tree that cargo built it in, and the
+/// user's cache.
 fn homes() -> Vec<PathBuf> {
     let binary = std::env::current_exe().unwrap_or_default();
-    let above = binary.ancestors().skip(1).take(4).filter(|f| f.parent().is_some()).map(|f| f.join(".tools"));
+    let beside = binary.parent();
+    let tree = binary.ancestors().find(|f| f.ends_with("target")).and_then(Path::parent);
     let cache = std::env::home_dir().map(|home| home.join(".cache/warploom/tools"));
-    std::iter::once(PathBuf::from(".tools")).chain(above).chain(cache).collect()
+    let own = beside.into_iter().chain(tree).map(|f| f.join(".tools"));
+    std::iter::once(PathBuf::from(".tools")).chain(own).chain(cache).collect()
 }
 
 fn missing(tool: &str, explicit: Option<&Path>) -> Error {

@@ -98,7 +98,7 @@ pub fn compile(schedule: &Schedule) -> Result<Kernels> {
 }
 
 /// Runs compiled kernels on the simulator: their PTX is interpreted, thread by thread, and every access checked. `arrays` are the
-/// program's arguments in order (`kernels.args`); those that it writes hold its results afterwards.
+/// arguments of the program in the order of `kernels.args`. The outputs among them hold the results afterwards.
 ///
 /// # Errors
 /// `sim.arguments` where the arrays are not the program's arguments; what the simulator finds: races, accesses out of bounds, reads of

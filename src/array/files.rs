@@ -1,6 +1,6 @@
 //! Arrays in files: NumPy's `.npy` and `.safetensors`.
 
-use super::Array;
+use super::{Array, room_for};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
@@ -170,7 +170,9 @@ fn safe(bytes: &[u8], tensor: Option<&str>, wrong: &dyn Fn(String) -> Error) -> 
         .map_err(|e| wrong(format!("{name}: {e}{}", crate::error::suggestion(name, names.iter().copied()))))?;
     let found = SAFE.iter().find(|(theirs, _)| *theirs == view.dtype());
     let dtype = found.ok_or_else(|| wrong(format!("{name} is of type {:?}, which has no type here", view.dtype())))?.1;
-    Ok(Array { dtype, shape: view.shape().to_vec(), bytes: view.data().to_vec() })
+    let mut held = room_for(view.data().len())?;
+    held.extend_from_slice(view.data());
+    Ok(Array { dtype, shape: view.shape().to_vec(), bytes: held })
 }
 
 #[cfg(test)]

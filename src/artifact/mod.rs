@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// The number of the format. A reader refuses others.
 pub const VERSION: u32 = 1;
 
-/// What stands in `manifest.json`.
+/// The contents of `manifest.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Manifest {

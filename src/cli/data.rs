@@ -261,8 +261,7 @@ impl Place {
 /// The chip to compile for that a device is: its own, or of a newer one the newest whose PTX it can run, with a word of that.
 #[cfg(feature = "cuda")]
 pub fn chip(info: &crate::runtime::DeviceInfo) -> Result<Target> {
-    let none = || Error::chip("cli.device", format!("{} (sm_{}) has no target", info.name, info.sm()));
-    let target = Target::for_device(info.sm()).ok_or_else(none)?;
+    let target = info.target()?;
     if Target::ALL.iter().all(|t| t.sm < info.sm()) {
         static ONCE: std::sync::Once = std::sync::Once::new();
         ONCE.call_once(|| {

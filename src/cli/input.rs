@@ -106,7 +106,7 @@ impl What {
         self.target.as_deref().map(Target::parse).transpose().map_err(wrong)
     }
 
-    /// The word that stands where a file is named, if it can be a name.
+    /// The positional argument as text: a file, or the name of a step.
     pub fn word(&self) -> Option<&str> {
         self.file.as_deref().and_then(Path::to_str)
     }

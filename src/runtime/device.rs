@@ -47,6 +47,15 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
+    /// The chip to compile for: the device's own, or of a newer device the newest chip whose PTX it runs.
+    ///
+    /// # Errors
+    /// `device.target` where the device is older than every chip that warploom knows.
+    pub fn target(&self) -> Result<Target> {
+        Target::for_device(self.sm())
+            .ok_or_else(|| Error::chip("device.target", format!("{} (sm_{}) has no target", self.name, self.sm())))
+    }
+
     /// 90 for compute capability 9.0.
     pub fn sm(&self) -> u32 {
         self.capability.0 * 10 + self.capability.1
@@ -125,6 +134,14 @@ pub struct Device {
 }
 
 impl Device {
+    /// [`DeviceInfo::target`] of this device.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn target(&self) -> Result<Target> {
+        self.info().target()
+    }
+
     /// How many devices the driver sees.
     pub fn count() -> Result<u32> {
         driver::driver()?;
@@ -144,18 +161,6 @@ impl Device {
         let raw = raw_device(ordinal)?;
         let info = DeviceInfo::query(ordinal)?;
         Ok(Device { inner: Arc::new(Inner::open(raw, info)?) })
-    }
-
-    /// The chip to compile for: the device's own, or of a newer device the newest chip whose PTX it runs.
-    ///
-    /// # Errors
-    /// `device.target` where the device is older than every chip that warploom knows.
-    pub fn target(&self) -> Result<Target> {
-        let info = self.info();
-        Target::for_device(info.sm()).ok_or_else(|| {
-            let message = format!("{} (sm_{}) is none of the chips to compile for", info.name, info.sm());
-            Error::chip("device.target", message)
-        })
     }
 
     /// What the device is.

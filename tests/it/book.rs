@@ -1,5 +1,5 @@
-//! The book under docs/ and the README: schedules in them lower, commands in them run and print what stands below them, links
-//! lead somewhere, and the generated pages are what the binary prints.
+//! The README, the book under docs/ and the page of records: their schedules lower, their commands run and print the output shown, their
+//! links resolve, and the generated pages are what the binary prints.
 //!
 //! A block `loom` is a schedule that lowers, `loom,partial` one whose steps apply. A block `console` holds lines `$ warploom ..`, each with
 //! lines of its output below it: `..` stands for what is left out, and `# exit N` behind a command says how it fails. Other blocks are
@@ -17,9 +17,9 @@ struct Block {
     text: String,
 }
 
-/// Every page: the README and the files of the book.
+/// Every page: the README, the page of records, and the files of the book.
 fn pages() -> Vec<(PathBuf, String)> {
-    let mut out = vec![root().join("README.md")];
+    let mut out = vec![root().join("README.md"), root().join("benches/results/README.md")];
     let mut folders = vec![root().join("docs/src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap() {

@@ -53,6 +53,13 @@ fn what_the_text_hides_is_noted() {
     );
     let text = good(&["explain", halo.name()]);
     assert!(!text.contains("overlapping"), "the threads of a block share the region: {text}");
+    let apart = File::new(
+        "apart",
+        "window_sum 1024\ntarget sm_80\nsplit i ? 128 -> i0 i1; bind i0 blockIdx.x\ncache_read C A shared -> A_s\n\
+         compute_at A_s i1; bind i1 threadIdx.x\n",
+    );
+    let text = good(&["explain", apart.name()]);
+    assert!(text.contains("note: threads of i1 fill overlapping elements of A_s"), "{text}");
 }
 
 #[test]

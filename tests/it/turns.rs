@@ -1,4 +1,4 @@
-//! `bind L warpgroup pingpong` from end to end: warpgroups that take turns at tiles, with a role that loads for all of them.
+//! `bind L warpgroup pingpong` from end to end: two consumer warpgroups run ping-pong on tiles that one producer warp fills.
 
 use warploom::gemm::{Gemm, candidates};
 use warploom::lower::{lower, mutate};

@@ -28,7 +28,7 @@ pub struct ExplainArgs {
     /// List every step that there is.
     #[arg(long, conflicts_with_all = ["file", "gemm", "last", "cost", "instructions", "programs"])]
     primitives: bool,
-    /// Say how programs are written: the grammar of what stands in front of `target`.
+    /// Print the grammar of programs, which are the text before `target`.
     #[arg(long, conflicts_with_all = ["file", "gemm", "last", "cost", "instructions"])]
     programs: bool,
     /// List the instructions that `tensorize` takes, or those whose names begin with PREFIX, for one chip with --target; a whole

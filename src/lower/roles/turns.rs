@@ -1,4 +1,4 @@
-//! Warpgroups that take turns: `bind L warpgroup pingpong`.
+//! Ping-pong warpgroups: `bind L warpgroup pingpong`.
 //!
 //! Each of them runs one iteration of the loop; the role that loads runs all, so that its slots go round from turn to turn.
 //! The phase of a slot has a parity alone: a warpgroup that waited for its first slot while another one has yet to use it

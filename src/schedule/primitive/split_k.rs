@@ -29,7 +29,7 @@ use crate::schedule::{Args, find};
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
     name: "split_k",
-    about: "Cuts a sum into parts that run side by side, and a second kernel that combines them in a fixed order.",
+    about: "Splits a reduction over blocks (split-K); a second kernel adds the partial sums in a fixed order.",
     example: "gemm 16x16x1024 f32 NN\n\
               target sm_80\n\
               split_k k 4 -> P",

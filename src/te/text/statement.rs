@@ -131,14 +131,15 @@ fn reducer<'t>(c: &mut Cursor<'t>) -> Result<Option<(Reducer, Vec<Axis<'t>>)>> {
 }
 
 /// Refuses `NAME ( NAME INT`, which begins no value.
-fn not_a_reducer(c: &Cursor<'_>) -> Result<()> {
+fn not_a_reducer(c: &mut Cursor<'_>) -> Result<()> {
     let kinds = [Kind::Name, Kind::Symbol("("), Kind::Name];
     let begins = kinds.iter().enumerate().all(|(n, kind)| c.peek_at(n).kind == *kind);
     if !begins || !matches!(c.peek_at(3).kind, Kind::Int(_)) {
         return Ok(());
     }
     let names: Vec<&str> = Reducer::ALL.into_iter().map(|r| r.name()).collect();
-    let error = at("te.name", c.peek().span.clone(), "this is no reducer");
+    let (name, span) = c.name("a reducer")?;
+    let error = at("te.name", span, format!("`{name}` is not a reducer"));
     Err(error.help(format!("the reducers are {}", names.join(", "))))
 }
 
