@@ -185,7 +185,7 @@ impl Work {
         match value {
             Expr::Const(..) | Expr::Index(..) | Expr::Cond(_) | Expr::Load { .. } => {}
             Expr::Splat(_, a) => self.count(a),
-            Expr::Un(_, a) | Expr::Cast(_, a) => {
+            Expr::Un(_, a) | Expr::Cast(_, a) | Expr::Shuffle(_, a) => {
                 self.other += 1;
                 self.count(a);
             }

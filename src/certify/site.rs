@@ -230,7 +230,7 @@ impl<'k> Sites<'k> {
                     self.access(func, *buffer, Cow::Borrowed(index), *lanes, false, around);
                 }
             }
-            Expr::Splat(_, a) | Expr::Un(_, a) | Expr::Cast(_, a) => self.loads(func, a, around),
+            Expr::Splat(_, a) | Expr::Shuffle(_, a) | Expr::Un(_, a) | Expr::Cast(_, a) => self.loads(func, a, around),
             Expr::Bin(_, a, b) | Expr::Cmp(_, a, b) => {
                 self.loads(func, a, around);
                 self.loads(func, b, around);

@@ -5,7 +5,7 @@
 //! on every chip. Integers wrap; a division by zero gives 0.
 
 use super::body::Body;
-use super::builder::Value;
+use super::builder::{Type, Value};
 use super::index::{signed, unsigned};
 use super::packed::is_packed;
 use super::session::bug;
@@ -35,6 +35,10 @@ impl<'c> Body<'c, '_, '_> {
                 let a = self.expr(a)?;
                 self.splat(a, *lanes)
             }
+            Expr::Shuffle(mask, a) => {
+                let a = self.expr(a)?;
+                self.shuffle(*mask, a)
+            }
             Expr::Un(op, a) => {
                 let a = self.expr(a)?;
                 self.unary(*op, a)
@@ -60,6 +64,42 @@ impl<'c> Body<'c, '_, '_> {
             (1, 1..) => Ok(Data { value: self.b.gather(&vec![a.value; lanes as usize])?, lanes, ..a }),
             _ => Err(bug(format!("{} lanes where {lanes} are needed", a.lanes))),
         }
+    }
+
+    /// The value of the lane of the warp whose number differs in the bits of the mask, 32 bits at a time.
+    fn shuffle(&self, mask: u32, a: Data<'c>) -> Result<Data<'c>> {
+        let bits = a.dtype.bits();
+        if a.lanes != 1 || is_packed(a.dtype) || !matches!(bits, 8 | 16 | 32 | 64) {
+            return Err(bug(format!("a shuffle of {} of {} lanes", a.dtype, a.lanes)));
+        }
+        let function = self.b.declared("llvm.nvvm.shfl.sync.bfly.i32", &[])?;
+        let exchange = |word: Value<'c>| {
+            let all =
+                [self.b.int(32, -1).into(), word, self.b.int(32, i64::from(mask)).into(), self.b.int(32, 31).into()];
+            match self.b.together(function, &all)? {
+                inkwell::values::ValueKind::Basic(value) => Ok(value),
+                inkwell::values::ValueKind::Instruction(_) => Err(bug("a shuffle has no value")),
+            }
+        };
+        let (plain, word): (Type<'c>, Type<'c>) = (self.b.int(bits, 0).get_type().into(), self.b.i32().into());
+        let ty = a.value.get_type();
+        let value = self.b.reinterpret(a.value, plain)?;
+        let moved = match bits {
+            32 => exchange(value)?,
+            64 => {
+                let half = self.b.int(64, 32).into();
+                let low = exchange(self.b.cast(Op::Trunc, value, word)?)?;
+                let high = self.b.binary(Op::LShr, value, half)?;
+                let high = exchange(self.b.cast(Op::Trunc, high, word)?)?;
+                let (low, high) = (self.b.cast(Op::ZExt, low, plain)?, self.b.cast(Op::ZExt, high, plain)?);
+                self.b.binary(Op::Or, low, self.b.binary(Op::Shl, high, half)?)?
+            }
+            _ => {
+                let wide = exchange(self.b.cast(Op::ZExt, value, word)?)?;
+                self.b.cast(Op::Trunc, wide, plain)?
+            }
+        };
+        Ok(Data { value: self.b.reinterpret(moved, ty)?, ..a })
     }
 
     /// Two operands of one type; a scalar beside a vector stands in every lane.

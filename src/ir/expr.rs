@@ -419,6 +419,8 @@ pub enum Expr {
     },
     /// One value in every lane (Lowered).
     Splat(u32, Box<Expr>),
+    /// The value that the lane of the warp has whose number differs from this lane's in the bits of the mask (Lowered).
+    Shuffle(u32, Box<Expr>),
     /// An operation on one operand.
     Un(UnOp, Box<Expr>),
     /// An operation on two operands of one type.

@@ -37,6 +37,7 @@
 //! but `f32(1.0) + f32(2.0)`.
 
 pub mod buffer;
+pub mod cross_thread;
 pub mod decide;
 pub mod expr;
 pub mod func;

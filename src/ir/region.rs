@@ -200,7 +200,7 @@ impl Search<'_> {
                     self.access(indices, *lanes, place);
                 }
             }
-            Expr::Splat(_, a) | Expr::Un(_, a) | Expr::Cast(_, a) => self.expr(a, place),
+            Expr::Splat(_, a) | Expr::Shuffle(_, a) | Expr::Un(_, a) | Expr::Cast(_, a) => self.expr(a, place),
             Expr::Bin(_, a, b) | Expr::Cmp(_, a, b) => {
                 self.expr(a, place);
                 self.expr(b, place);

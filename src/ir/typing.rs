@@ -33,6 +33,7 @@ pub fn type_of(func: &Func, expr: &Expr) -> Result<(DType, u32)> {
             (dtype, 1) => Ok((dtype, *lanes)),
             _ => Err(wrong(func, expr, "type.lanes", "splat repeats one value, but its operand has several lanes")),
         },
+        Expr::Shuffle(_, a) => type_of(func, a),
         Expr::Un(op, a) => {
             let (dtype, lanes) = type_of(func, a)?;
             unary_exists(*op, dtype).then_some((dtype, lanes)).ok_or_else(|| no_operation(func, expr, dtype))
@@ -72,7 +73,7 @@ pub fn evident(func: &Func, expr: &Expr) -> Option<DType> {
         Expr::Index(dtype, _) | Expr::Cast(dtype, _) => Some(*dtype),
         Expr::Cond(_) | Expr::Cmp(..) => Some(DType::Bool),
         Expr::Load { buffer, .. } => func.buffers.get(buffer.0 as usize).map(|b| b.dtype),
-        Expr::Splat(_, a) | Expr::Un(_, a) => evident(func, a),
+        Expr::Splat(_, a) | Expr::Shuffle(_, a) | Expr::Un(_, a) => evident(func, a),
         Expr::Bin(_, a, b) | Expr::Select(_, a, b) => evident(func, a).or_else(|| evident(func, b)),
     }
 }

@@ -25,7 +25,8 @@
 //! 13. `verify.threads`: the loops of a nest that are bound to one axis have one extent; those of a role's stages alone
 //!     count the role's own threads.
 //! 14. `verify.reduction`: no reduce iterator depends on a bound or vectorized loop, and no sum that a block begins and
-//!     continues is divided between iterations of a bound one.
+//!     continues is divided between iterations of a bound one. A reduction over threadIdx is judged as what it stands for
+//!     ([`super::cross_thread`]): partial results in shared memory, which the threads combine.
 //! 15. `verify.safety`, the one safety rule: a value passes between iterations of a bound loop only through a buffer
 //!     owned at or above the loop's level (global: grid, shared: block, fragment: warp, local: thread), and never
 //!     between iterations of a blockIdx loop within a kernel; a unit has written what it reads before it reads it.
@@ -62,6 +63,7 @@ pub use scope::{guards, in_bounds};
 
 use judge::Judge;
 
+use super::cross_thread;
 use super::print::{Node, underline};
 use super::visit::{blocks, loops};
 use super::{Axis, Buffer, BufferId, For, Func, Index, LoopKind, Scope, Var};
@@ -75,12 +77,22 @@ pub fn verify(func: &Func) -> Result<()> {
 
 /// Checks all promises of a complete program, and says how they are known.
 pub fn assurance(func: &Func) -> Result<Assurance> {
+    well_formed(func)?;
+    let written_out = cross_thread::through_shared(func).map_err(|r| refused(func, &r))?;
+    let func = written_out.as_ref().unwrap_or(func);
     let judge = Judge::new(func);
     formed(&judge)?;
     binding::check(func)?;
     safety::check(&judge)?;
     overlap::check(&judge)?;
     Ok(judge.assurance())
+}
+
+fn refused(func: &Func, r: &cross_thread::Refused) -> Error {
+    let (block, name) = (func.block_name(r.block), func.var_name(r.over));
+    let message = format!("block {block} reduces over {name}, which is bound to threads, but {}", r.why);
+    let labels = [(Node::Loop(r.over), "its iterations run side by side"), (Node::Block(r.block), "reduces over it")];
+    wrong(func, "reduction", message, &labels).help(r.help.clone())
 }
 
 /// Checks the promises that hold after every step, of programs still being scheduled too.

@@ -53,6 +53,7 @@ pub fn map_expr(expr: &Expr, index: &mut dyn FnMut(&Index) -> Index, node: &mut 
             Expr::Load { buffer: *buffer, indices: indices.iter().map(&mut *index).collect(), lanes: *lanes }
         }
         Expr::Splat(n, a) => Expr::Splat(*n, Box::new(map_expr(a, index, node))),
+        Expr::Shuffle(mask, a) => Expr::Shuffle(*mask, Box::new(map_expr(a, index, node))),
         Expr::Un(op, a) => Expr::Un(*op, Box::new(map_expr(a, index, node))),
         Expr::Bin(op, a, b) => Expr::Bin(*op, Box::new(map_expr(a, index, node)), Box::new(map_expr(b, index, node))),
         Expr::Cmp(op, a, b) => Expr::Cmp(*op, Box::new(map_expr(a, index, node)), Box::new(map_expr(b, index, node))),
@@ -76,7 +77,7 @@ pub fn walk_expr<'a>(expr: &'a Expr, f: &mut dyn FnMut(&'a Expr)) {
     f(expr);
     match expr {
         Expr::Const(..) | Expr::Index(..) | Expr::Cond(_) | Expr::Load { .. } => {}
-        Expr::Splat(_, a) | Expr::Un(_, a) | Expr::Cast(_, a) => walk_expr(a, f),
+        Expr::Splat(_, a) | Expr::Shuffle(_, a) | Expr::Un(_, a) | Expr::Cast(_, a) => walk_expr(a, f),
         Expr::Bin(_, a, b) | Expr::Cmp(_, a, b) => {
             walk_expr(a, f);
             walk_expr(b, f);

@@ -10,6 +10,7 @@ mod blocks;
 mod bulk;
 mod compact;
 mod copies;
+mod cross_thread;
 mod flatten;
 mod fragments;
 mod grid;
@@ -331,6 +332,11 @@ pub struct Pass {
 
 /// The passes, in order.
 pub const PASSES: &[Pass] = &[
+    Pass {
+        name: "cross_thread",
+        promise: "no block reduces over a bound loop: threads combine partial results by shuffles and shared memory",
+        run: cross_thread::run,
+    },
     Pass {
         name: "blocks",
         promise: "blocks are labels: bindings, predicates and inits are written out",

@@ -339,6 +339,16 @@ fn stores(func: &Func, s: &Store) -> Vec<Change> {
         }
         _ => None,
     });
+    // A lane gives its value to another one than the reduction needs, or keeps it.
+    let other = each(&s.value, &|e| match e {
+        Expr::Shuffle(mask, a) => Some(Expr::Shuffle(if *mask > 1 { mask / 2 } else { 2 }, a.clone())),
+        _ => None,
+    });
+    let kept = each(&s.value, &|e| match e {
+        Expr::Shuffle(_, a) => Some(a.as_ref().clone()),
+        _ => None,
+    });
+    out.extend(other.into_iter().chain(kept).map(|value| became("shuffle", Store { value, ..s.clone() })));
     out.extend(straight.into_iter().map(|value| became("swizzle", Store { value, ..s.clone() })));
     if s.lanes > 1 {
         let value = halved(&s.value, s.lanes);

@@ -23,8 +23,8 @@ struct Placed {
 }
 
 /// Runs the pass.
-pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
-    let mut waiting = Vec::new();
+pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
+    let mut waiting: Vec<Placed> = Vec::new();
     for id in (0..kernel.func.buffers.len() as u32).map(BufferId) {
         let b = kernel.func.buffer(id);
         if b.scope != Scope::Shared {
@@ -37,6 +37,11 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
             let (bytes, align) = (b.dtype.bytes_of(elements as u64), ALIGN.max(u64::from(b.align)));
             waiting.push(Placed { id, bytes, align, life, offset: 0 });
         }
+    }
+    // Sharing costs barriers. Where as many blocks are resident without it as a multiprocessor takes, it gains nothing.
+    let apart: u64 = waiting.iter().map(|p| p.bytes.next_multiple_of(p.align)).sum();
+    if apart * u64::from(target.limits.blocks_per_sm) <= u64::from(target.limits.shared_per_sm) {
+        waiting.iter_mut().for_each(|p| p.life = (0, usize::MAX));
     }
     // The largest first: small ones then fill the gaps. Equal sizes stay in the order of declaration.
     waiting.sort_by_key(|p| std::cmp::Reverse(p.bytes));

@@ -107,7 +107,7 @@ fn value_fits(func: &Func, value: &Expr, var: Var, width: i64, env: &Env) -> boo
             Expr::Cond(c) => uniform(c, var, width, env),
             // One choice for all lanes; a choice by lane has no vector form here.
             Expr::Select(c, ..) => matches!(c.as_ref(), Expr::Cond(_)),
-            Expr::Splat(..) | Expr::Cmp(..) => false,
+            Expr::Splat(..) | Expr::Shuffle(..) | Expr::Cmp(..) => false,
             _ => true,
         };
     });
@@ -119,7 +119,8 @@ fn access_fits(func: &Func, buffer: BufferId, index: &Index, var: Var, width: i6
     let b = func.buffer(buffer);
     let bytes = width * i64::from(b.dtype.bits()) / 8;
     let aligned = b.scope != Scope::Global || i64::from(b.align) % bytes.max(1) == 0;
-    if !aligned || !(1..=WIDEST).contains(&bytes) {
+    // Registers have no addresses: what is read there is as wide as what it is for.
+    if !aligned || bytes < 1 || bytes > WIDEST && b.scope != Scope::Local {
         return false;
     }
     let affine = simplify::affine(&simplify::simplify(index, env));

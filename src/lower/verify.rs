@@ -148,9 +148,14 @@ impl Check<'_> {
                 self.copy(s)?;
                 let mut result = Ok(());
                 visit::walk_expr(&s.value, &mut |e| {
-                    if let (Expr::Load { buffer, indices, lanes }, true) = (e, result.is_ok()) {
-                        result = self.access(*buffer, indices, *lanes, env);
-                    }
+                    result = match (e, &result) {
+                        (Expr::Load { buffer, indices, lanes }, Ok(())) => self.access(*buffer, indices, *lanes, env),
+                        (Expr::Shuffle(..), Ok(())) if self.apart => {
+                            Err(self.broken("a shuffle inside a branch that depends on the lane"))
+                        }
+                        (_, Ok(())) => Ok(()),
+                        (_, Err(e)) => Err(e.clone()),
+                    };
                 });
                 result
             }

@@ -23,6 +23,16 @@ pub(super) fn run(op: &Op, warp: &mut Warp) -> Result<(), Trap> {
             let first = warp.registers[dst as usize];
             warp.registers[dst as usize..(dst + lanes) as usize].fill(first);
         }
+        Op::Shuffle { dst, lanes, mask } => {
+            let there = |lane: usize| (lane ^ mask as usize) < warp.width;
+            if warp.mask != warp.full || !(0..warp.width).all(there) {
+                return Err(Trap::Divergence { mask: warp.mask });
+            }
+            for register in &mut warp.registers[dst as usize..(dst + lanes) as usize] {
+                let all = *register;
+                register[..warp.width].iter_mut().enumerate().for_each(|(l, r)| *r = all[l ^ mask as usize]);
+            }
+        }
         Op::Un { op, dtype, kind, dst, lanes } => {
             for register in &mut warp.registers[dst as usize..(dst + lanes) as usize] {
                 un(op, dtype, kind, &mut register[..warp.width]).ok_or(Trap::Broken("a unary operation"))?;

@@ -211,6 +211,12 @@ pub(super) enum Op {
         dtype: DType,
         kind: Kind,
     },
+    /// Each lane takes the value of the lane whose number differs in the bits of the mask.
+    Shuffle {
+        dst: Slot,
+        lanes: u32,
+        mask: u32,
+    },
     Splat {
         dst: Slot,
         lanes: u32,

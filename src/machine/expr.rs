@@ -64,6 +64,11 @@ impl Compiler<'_> {
                 Ok((self.buffer(*buffer)?.dtype, *lanes))
             }
             Expr::Splat(lanes, a) => self.splat(*lanes, a, dst),
+            Expr::Shuffle(mask, a) => {
+                let (dtype, lanes) = self.expr(a, dst)?;
+                self.emit(Op::Shuffle { dst, lanes, mask: *mask });
+                Ok((dtype, lanes))
+            }
             Expr::Un(op, a) => {
                 let (dtype, lanes) = self.expr(a, dst)?;
                 self.emit(Op::Un { op: *op, dtype, kind: self.kind(dtype), dst, lanes });

@@ -125,10 +125,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         }
         let program = self.program;
         let definition = program.definitions.get(&id).ok_or_else(|| self.undefined(id))?;
-        self.depth += 1;
-        if self.depth > 64 {
-            return Err(Error::input("reference.form", "buffers are defined by each other too deeply"));
-        }
+        self.deeper()?;
         let row = Rc::new(match program.products.get(&id) {
             Some(product) => product.rows(&[prefix.to_vec()])?.pop().ok_or_else(|| self.undefined(id))?,
             None => self.define(id, definition, prefix, segment)?,
@@ -154,6 +151,75 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let Some((op, init)) = definition.combine else { return self.expr(definition.value, &point) };
         let first = self.expr(init, &point)?;
         self.combine(op, definition, first, &mut point)
+    }
+
+    /// One element of a defined buffer: what else is in its row is not computed.
+    fn element(&mut self, id: BufferId, prefix: &[i64], last: usize) -> Result<Pair> {
+        let program = self.program;
+        let key = (id, [prefix, &[last as i64]].concat(), usize::MAX);
+        if let Some(row) = self.kept.get(&key) {
+            return Ok((row.v[0], row.e[0]));
+        }
+        let definition = program.definitions.get(&id).ok_or_else(|| self.undefined(id))?;
+        self.deeper()?;
+        let vars = definition.spatial.iter().copied().zip(prefix.iter().copied()).collect();
+        let mut point = Point { vars, along: definition.spatial.last().copied(), from: last, length: 1 };
+        let row = match definition.combine {
+            None => self.expr(definition.value, &point)?,
+            Some((op, init)) => {
+                let first = self.expr(init, &point)?;
+                self.combine_along(op, definition, first, &mut point)?
+            }
+        };
+        self.depth -= 1;
+        let pair = (row.v[0], row.e[0]);
+        self.keep(key, Rc::new(row));
+        Ok(pair)
+    }
+
+    fn deeper(&mut self) -> Result<()> {
+        self.depth += 1;
+        if self.depth > 64 {
+            return Err(Error::input("reference.form", "buffers are defined by each other too deeply"));
+        }
+        Ok(())
+    }
+
+    /// Combines the terms of one element: those of the innermost reduce iterator are a row.
+    fn combine_along(&mut self, op: BinOp, d: &Definition<'_>, first: Row, point: &mut Point) -> Result<Row> {
+        let Some((inner, outer)) = d.reduce.split_last() else { return self.combine(op, d, first, point) };
+        let (mut total, dtype) = ((first.v[0], first.e[0]), self.dtype_of_terms(d));
+        let mut mass = total.0.abs();
+        let terms: i64 = outer.iter().map(|(_, n)| *n).product();
+        // What runs along the row from here on is the iterator of the terms.
+        if let Some(own) = point.along.take() {
+            point.vars.insert(own, point.from as i64);
+        }
+        for t in 0..terms {
+            let mut rest = t;
+            for (var, extent) in outer.iter().rev() {
+                point.vars.insert(*var, rest % extent);
+                rest /= extent;
+            }
+            let whole = inner.1.max(0) as usize;
+            for from in (0..whole).step_by(SEGMENT) {
+                let (vars, length) = (point.vars.clone(), (whole - from).min(SEGMENT));
+                let row = self.expr(d.value, &Point { vars, along: Some(inner.0), from, length })?;
+                for (v, e) in row.pairs() {
+                    if op == BinOp::Add && row.dtype.is_float() {
+                        total = (total.0 + v, total.1 + e);
+                        mass += v.abs() + e;
+                    } else {
+                        total = pair::bin(op, row.dtype, total, (v, e));
+                    }
+                }
+            }
+        }
+        if op == BinOp::Add && mass != 0.0 {
+            let terms = (terms * inner.1 - 1).max(0) as f64;
+            total.1 += pair::gamma(dtype.unwrap_or(first.dtype), terms) * mass;
+        }
+        Ok(Row { dtype: first.dtype, v: vec![total.0], e: vec![total.1] })
     }
 
     /// Combines over the reduce iterators. Terms of a sum may be added in any order: the bound does not depend on it.
@@ -211,7 +277,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
                 Row::of(DType::Bool, (0..n).map(|j| (truth(j), 0.0)))
             }
             Expr::Load { buffer, indices, .. } => self.load(*buffer, indices, at)?,
-            Expr::Splat(_, a) => self.expr(a, at)?,
+            Expr::Splat(_, a) | Expr::Shuffle(_, a) => self.expr(a, at)?,
             Expr::Un(op, a) => {
                 let a = self.expr(a, at)?;
                 Row::of(a.dtype, a.pairs().map(|p| pair::un(*op, a.dtype, p)))
@@ -270,6 +336,15 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             let pair = row.v.first().copied().zip(row.e.first().copied()).unwrap_or((f64::NAN, 0.0));
             return Ok(Row::of(dtype, std::iter::repeat_n(pair, at.length)));
         };
+        if !indices.iter().any(|i| at.mentions(i)) && !self.program.products.contains_key(&id) {
+            let inside = |(i, n): (&Index, &i64)| at.eval(i, 0).filter(|v| (0..*n).contains(v));
+            let place: Option<Vec<i64>> = indices.iter().zip(&shape).map(inside).collect();
+            let pair = match place.as_deref().and_then(<[i64]>::split_last) {
+                Some((last, prefix)) => self.element(id, prefix, usize::try_from(*last).unwrap_or(0))?,
+                None => (f64::NAN, 0.0),
+            };
+            return Ok(Row::of(dtype, std::iter::repeat_n(pair, at.length)));
+        }
         let mut pairs = Vec::with_capacity(at.length);
         let length = segment(self.program, id, shape.last().map_or(1, |n| (*n).max(0) as usize));
         let mut held: Option<(Vec<i64>, usize, Rc<Row>)> = None;

@@ -4,10 +4,11 @@
 use super::refusal::Refusal;
 use super::{dataflow, find, nest};
 use crate::error::Result;
+use crate::ir::cross_thread::{combined, neutral};
 use crate::ir::print::Node;
 use crate::ir::{
-    BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, Literal, LoopKind, Scope, Stmt,
-    Store, Var, visit,
+    BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Scope, Stmt, Store, Var,
+    visit,
 };
 
 /// What the check finds out.
@@ -182,39 +183,6 @@ fn check_nature(refusal: Refusal, func: &Func, block: &Block) -> Result<()> {
     };
     let message = format!("{} also writes what {name} writes", func.block_name(w.name));
     Err(refusal.broken(1, message, &[this, (Node::Block(w.name), "the other writer")]))
-}
-
-/// The store, the operation and the value that is combined with the output.
-fn combined(block: &Block) -> Option<(&Store, BinOp, &Expr)> {
-    let [Stmt::Store(store)] = block.body.as_slice() else { return None };
-    let Expr::Bin(op, a, b) = &store.value else { return None };
-    let own = |e: &Expr| matches!(e, Expr::Load { buffer, indices, .. } if *buffer == store.buffer && *indices == store.indices);
-    let free = |e: &Expr| {
-        let mut free = true;
-        visit::walk_expr(e, &mut |x| free &= !matches!(x, Expr::Load { buffer, .. } if *buffer == store.buffer));
-        free
-    };
-    let known = matches!(op, BinOp::Add | BinOp::Mul | BinOp::Min | BinOp::Max);
-    match (own(a) && free(b), own(b) && free(a)) {
-        (true, _) if known => Some((store, *op, b)),
-        (_, true) if known => Some((store, *op, a)),
-        _ => None,
-    }
-}
-
-/// Whether an init is the neutral constant of an operation. A constant that begins a maximum or minimum changes nothing
-/// when it is met again.
-pub fn neutral(op: BinOp, init: &Expr) -> bool {
-    let Expr::Const(_, literal) = init else { return false };
-    let value = match literal {
-        Literal::Int(i) => *i as f64,
-        Literal::Float(f) => *f,
-    };
-    match op {
-        BinOp::Add => value == 0.0,
-        BinOp::Mul => value == 1.0,
-        _ => true,
-    }
 }
 
 /// Requirements 4 and 5; the other reduce loops, and the nest's position.

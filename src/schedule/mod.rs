@@ -38,7 +38,7 @@
 //! | rfactor | same; +, *, min and max with their neutral inits | TVM matches registered reducers |
 //! | set_scope | same; a swizzled buffer stays shared | |
 //! | storage_align | stricter: not the last dimension, offset below factor, once | elements of a row stay contiguous, which vector accesses need |
-//! | transform_layout | same; one-to-one onto a box, so nothing is padded | padding would need a value to pad with |
+//! | transform_layout | same; what rounding up to the map's divisors adds is never touched | padding would need a value to pad with |
 //! | pad (pad_einsum) | wider: any sum, product, minimum or maximum, and blocks that do not reduce; loops are named, others stay | TVM takes products of buffer accesses alone and pads every iterator |
 //! | annotate | stricter: a closed list of keys with ranges, each once | TVM takes any key and value |
 //! | tensorize | same meaning check, done on the row's program in te's text; it stays a placement, not a rewrite | the nest remains its own meaning, for verifier and simulator |

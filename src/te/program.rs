@@ -336,7 +336,7 @@ fn check_accesses(func: &Func, expr: &Expr, vars: &[(Var, i64)], given: &Cond) -
             indices.iter().try_for_each(known)?;
             verify::in_bounds(func, *buffer, indices, vars, given)
         }
-        Expr::Un(_, a) | Expr::Cast(_, a) | Expr::Splat(_, a) => below(a, given),
+        Expr::Un(_, a) | Expr::Cast(_, a) | Expr::Splat(_, a) | Expr::Shuffle(_, a) => below(a, given),
         Expr::Bin(_, a, b) | Expr::Cmp(_, a, b) => below(a, given).and_then(|()| below(b, given)),
         Expr::Select(c, a, b) => {
             let (yes, no) = verify::guards(c);

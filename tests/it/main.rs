@@ -36,6 +36,7 @@ mod ptx;
 mod ptx_faults;
 mod ptxas;
 mod recommended;
+mod reductions;
 mod residues;
 mod results;
 mod scan;

@@ -163,6 +163,11 @@ impl Printer<'_> {
                 self.expr(a, expected);
                 self.put(")");
             }
+            Expr::Shuffle(mask, a) => {
+                self.put(&format!("shuffle_xor({mask}, "));
+                self.expr(a, expected);
+                self.put(")");
+            }
             Expr::Un(op, a) => self.unary(*op, a, expected, place),
             Expr::Bin(op, a, b) => self.binary(*op, a, b, expected, place),
             Expr::Cmp(op, a, b) => self.at(COMPARE, place, |p| {

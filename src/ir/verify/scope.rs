@@ -297,6 +297,7 @@ impl Place<'_> {
             Expr::Index(_, i) => self.index(i),
             Expr::Cond(c) => self.cond(c),
             Expr::Load { buffer, indices, lanes } => self.access(*buffer, indices, *lanes, given),
+            Expr::Shuffle(..) => Err(self.wrong("stage", "shuffles are allowed in Lowered programs only")),
             Expr::Splat(..) => Err(self.wrong("stage", "several lanes are allowed in Lowered programs only")),
             Expr::Un(_, a) | Expr::Cast(_, a) => self.expr(a, given),
             Expr::Bin(_, a, b) | Expr::Cmp(_, a, b) => {

@@ -154,7 +154,7 @@ impl Walk {
                 self.loads(a, at, own)?;
                 self.loads(b, at, own)
             }
-            Expr::Un(_, a) | Expr::Cast(_, a) | Expr::Splat(_, a) => self.loads(a, at, own),
+            Expr::Un(_, a) | Expr::Cast(_, a) | Expr::Splat(_, a) | Expr::Shuffle(_, a) => self.loads(a, at, own),
             _ => Some(()),
         }
     }

@@ -10,6 +10,7 @@
 
 use super::{Applied, Kind, Parameter, Primitive};
 use crate::error::{Error, Result};
+use crate::ir::cross_thread;
 use crate::ir::print::Node;
 use crate::ir::simplify::Env;
 use crate::ir::{Axis, For, Func, IterKind, LoopKind, Scope, visit};
@@ -45,7 +46,8 @@ pub static PRIMITIVE: Primitive = Primitive {
     requires: &[
         "the loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized",
         "the extent is a positive constant",
-        "no block below sums over the loop",
+        "no block below reduces over the loop, unless the axis is a threadIdx and the block is a +, *, min or max from its \
+         init",
         "every loop of the nest that is bound to the axis has the same extent; loops around the staged buffers of a \
          role alone count the role's own threads",
         "a loop around or inside is bound to the same axis only if the axis is within a block and no block inside both \
@@ -62,7 +64,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let axis = Axis::parse(word).ok_or_else(|| Error::input("step.word", format!("`{word}` is not an axis")))?;
     let (persistent, pingpong) =
         (args.find_word("how") == Some("persistent"), args.find_word("how") == Some("pingpong"));
-    check_loop(func, l)?;
+    check_loop(func, l, axis)?;
     check_axis(func, l, axis)?;
     check_sums(func, l, axis)?;
     if (persistent && axis != Axis::BlockX) || (pingpong && axis != Axis::Warpgroup) {
@@ -78,10 +80,19 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         l.kind = LoopKind::Bound(axis);
         (l.persistent, l.pingpong) = (persistent, pingpong);
     });
+    cross_thread::find(&out).map_err(|r| across(func, &r))?;
     Ok(out.into())
 }
 
-fn check_loop(func: &Func, l: &For) -> Result<()> {
+/// A reduction that the threads cannot do together.
+fn across(func: &Func, r: &cross_thread::Refused) -> Error {
+    let (block, name) = (func.block_name(r.block), func.var_name(r.over));
+    let message = format!("block `{block}` cannot reduce over loop `{name}` across threads: {}", r.why);
+    let nodes = [(Node::Loop(r.over), "bound to threads"), (Node::Block(r.block), "reduces over it")];
+    refuse("bind", 3, message, func, &nodes).help(r.help.clone())
+}
+
+fn check_loop(func: &Func, l: &For, axis: Axis) -> Result<()> {
     let name = func.var_name(l.var);
     let no = |n, message: String| refuse("bind", n, message, func, &[(Node::Loop(l.var), "this loop")]);
     if l.kind != LoopKind::Serial || l.pipeline.is_some() || l.tensorize.is_some() {
@@ -91,7 +102,7 @@ fn check_loop(func: &Func, l: &For) -> Result<()> {
         Some(extent) if extent > 0 => {}
         _ => return Err(no(2, format!("the extent of loop `{name}` is not a positive constant"))),
     }
-    if let Some(block) = sums_over(l) {
+    if let Some(block) = sums_over(l).filter(|_| !matches!(axis, Axis::ThreadX | Axis::ThreadY | Axis::ThreadZ)) {
         let message = format!("block `{}` sums over loop `{name}`", func.block_name(block.name));
         let nodes = [(Node::Loop(l.var), "its iterations must follow each other"), (Node::Block(block.name), "sums")];
         return Err(refuse("bind", 3, message, func, &nodes).help(format!(
@@ -179,7 +190,11 @@ mod tests {
     fn refusals() {
         let gemm = "gemm 8x8x16 f32 NN";
         refuses(gemm, "unroll i; bind i threadIdx.x", "bind.1", "loop `i` is unrolled");
-        refuses(gemm, "bind k threadIdx.x", "bind.3", "block `C` sums over loop `k`");
+        refuses(gemm, "bind k blockIdx.x", "bind.3", "block `C` sums over loop `k`");
+        let decomposed = "block `C` cannot reduce over loop `k` across threads: it has no init";
+        refuses(gemm, "decompose_reduction C k; bind k threadIdx.x", "bind.3", decomposed);
+        let warps = "block `C` cannot reduce over loop `k` across threads: loop `i` around it is bound to warp";
+        refuses(gemm, "bind i warp; bind k threadIdx.x", "bind.3", &warps.replace("`i`", "i"));
         let mut func = program(gemm);
         symbolic(&mut func, "j");
         refuses_on(&func, "bind j threadIdx.x", "bind.2", "the extent of loop `j` is not a positive constant");

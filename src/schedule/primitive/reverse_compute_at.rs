@@ -169,7 +169,7 @@ fn reads_in_part(func: &Func, block: &Block, l: &For, input: BufferId) -> bool {
                 selected(a, inside, found);
                 selected(b, inside, found);
             }
-            Expr::Un(_, a) | Expr::Cast(_, a) | Expr::Splat(_, a) => selected(a, inside, found),
+            Expr::Un(_, a) | Expr::Cast(_, a) | Expr::Splat(_, a) | Expr::Shuffle(_, a) => selected(a, inside, found),
             Expr::Load { .. } if inside => found(e),
             _ => {}
         }

@@ -4,6 +4,7 @@
 use super::grow;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ir::cross_thread;
 use crate::ir::print::Node;
 use crate::ir::region::{self, Range, Touch};
 use crate::ir::simplify::Env;
@@ -12,7 +13,7 @@ use crate::ir::{
 };
 use crate::schedule::analyze;
 use crate::schedule::refusal::Refusal;
-use crate::schedule::{constant, dataflow, factor, find, limits};
+use crate::schedule::{constant, dataflow, find, limits};
 
 /// An iterator that grows.
 #[derive(Debug, Clone, Copy)]
@@ -199,7 +200,7 @@ impl Check<'_> {
             return Err(self.no(3, message));
         };
         match init.as_slice() {
-            [Stmt::Store(i)] if factor::neutral(op, &i.value) => {
+            [Stmt::Store(i)] if cross_thread::neutral(op, &i.value) => {
                 let dtype = self.func.buffer(nature.output).dtype;
                 Ok((store, Some(Combination { op, dtype, neutral: i.value.clone() })))
             }

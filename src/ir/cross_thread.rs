@@ -1,0 +1,396 @@
+//! Cross-thread reductions: blocks that reduce over loops bound to threadIdx.
+//!
+//! Each thread combines the terms of its own iterations in a partial result; the threads then combine these. Where the
+//! output is local, every thread of the axes has the result afterwards; else one of them writes it.
+//!
+//! [`find`] says which blocks do so, or why one cannot. [`through_shared`] writes them out with partial results in shared
+//! memory, as ordinary blocks: that is what the verifier judges. `lower` has a faster form of the same.
+//!
+//! ```text
+//! for t in 0..256 @threadIdx.x                 for t in 0..256 @threadIdx.x
+//!   for k in 0..16                               for k in 0..16
+//!     S: S[i] = S[i] + A[i, t*16 + k]    ->        S_partial: P[t] = P[t] + A[i, t*16 + k]
+//!                                              for u in 0..256
+//!                                                S: S[i] = S[i] + P[u]
+//! ```
+
+use super::{
+    Axis, BinOp, Block, BlockId, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, Literal, LoopKind,
+    Scope, Stmt, Store, Var, visit,
+};
+
+/// The thread axes, x fastest.
+const THREADS: [Axis; 3] = [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ];
+
+/// Why a block that reduces over a bound loop is no cross-thread reduction.
+#[derive(Debug, Clone)]
+pub struct Refused {
+    /// The block.
+    pub block: BlockId,
+    /// The loop.
+    pub over: Var,
+    /// The reason, as a clause.
+    pub why: String,
+    /// What to try.
+    pub help: String,
+}
+
+/// A cross-thread reduction.
+#[derive(Debug, Clone)]
+pub struct CrossThread {
+    /// The block, as it stands.
+    pub block: Block,
+    /// What combines two values.
+    pub op: BinOp,
+    /// The value that begins the reduction.
+    pub init: Expr,
+    /// Where the result goes.
+    pub output: BufferId,
+    at: Vec<Index>,
+    term: Expr,
+    /// The conjuncts of the predicate that speak of reduce loops.
+    terms: Cond,
+    /// The other conjuncts.
+    spatial: Cond,
+    /// All loops around, without their bodies, outermost first.
+    path: Vec<For>,
+    /// Where the outermost reduce loop stands in the path.
+    first: usize,
+    /// The reduce loops that are bound, x first.
+    pub threads: Vec<(Axis, Var, i64)>,
+}
+
+/// The value that a reduction combines with its output, with the store and the operation.
+pub fn combined(block: &Block) -> Option<(&Store, BinOp, &Expr)> {
+    let [Stmt::Store(store)] = block.body.as_slice() else { return None };
+    let Expr::Bin(op, a, b) = &store.value else { return None };
+    let own = |e: &Expr| matches!(e, Expr::Load { buffer, indices, .. } if *buffer == store.buffer && *indices == store.indices);
+    let free = |e: &Expr| {
+        let mut free = true;
+        visit::walk_expr(e, &mut |x| free &= !matches!(x, Expr::Load { buffer, .. } if *buffer == store.buffer));
+        free
+    };
+    let known = matches!(op, BinOp::Add | BinOp::Mul | BinOp::Min | BinOp::Max);
+    match (own(a) && free(b), own(b) && free(a)) {
+        (true, _) if known => Some((store, *op, b)),
+        (_, true) if known => Some((store, *op, a)),
+        _ => None,
+    }
+}
+
+/// Whether an init is the neutral constant of an operation. A constant that begins a maximum or minimum changes nothing
+/// when it is met again.
+pub fn neutral(op: BinOp, init: &Expr) -> bool {
+    let Expr::Const(_, literal) = init else { return false };
+    let value = match literal {
+        Literal::Int(i) => *i as f64,
+        Literal::Float(f) => *f,
+    };
+    match op {
+        BinOp::Add => value == 0.0,
+        BinOp::Mul => value == 1.0,
+        _ => true,
+    }
+}
+
+fn runs(block: &Block, l: &For, kind: IterKind) -> bool {
+    let own = l.defines();
+    block.iters.iter().any(|i| i.kind == kind && own.iter().any(|(v, _)| i.binding.mentions(*v)))
+}
+
+/// Whether a block reduces over a loop that is bound to threadIdx.
+pub fn reduces_across(block: &Block, l: &For) -> bool {
+    l.axis().is_some_and(|a| THREADS.contains(&a)) && runs(block, l, IterKind::Reduce)
+}
+
+/// The cross-thread reductions, in the order of the text.
+///
+/// # Errors
+/// A block that reduces over a loop bound to threadIdx and cannot be done so.
+pub fn find(func: &Func) -> Result<Vec<CrossThread>, Refused> {
+    let mut found = Vec::new();
+    for block in visit::blocks(&func.body) {
+        let path = visit::loops_around(&func.body, block.name).unwrap_or_default();
+        if let Some(l) = path.iter().find(|l| reduces_across(block, l)) {
+            let refused = |(why, help): (String, String)| Refused { block: block.name, over: l.var, why, help };
+            found.push(CrossThread::of(func, block, &path).map_err(refused)?);
+        }
+    }
+    Ok(found)
+}
+
+impl CrossThread {
+    fn of(func: &Func, block: &Block, path: &[&For]) -> Result<CrossThread, (String, String)> {
+        let no = |why: String, help: &str| Err((why, help.to_string()));
+        let name = |l: &For| func.var_name(l.var).to_string();
+        let Some((store, op, term)) = combined(block) else {
+            let why = "it combines its output with another value by none of +, *, min and max".to_string();
+            return no(why, "bind another loop, and leave this one serial");
+        };
+        let init = block.init.as_deref().and_then(|i| if let [Stmt::Store(s)] = i { Some(&s.value) } else { None });
+        let Some(init) = init.filter(|i| neutral(op, i)) else {
+            let why = "it has no init that is the neutral constant of its operation".to_string();
+            return no(why, "decompose_reduction takes the init away: leave it out, each thread starts from the init");
+        };
+        let reduce = |l: &&&For| runs(block, l, IterKind::Reduce);
+        if let Some(l) = path.iter().find(|l| reduce(l) && runs(block, l, IterKind::Spatial)) {
+            let why = format!("loop {} runs both spatial and reduce iterators", name(l));
+            return no(why, "split and fuse reduce loops apart from spatial ones");
+        }
+        let other = |l: &&&For| match l.kind {
+            LoopKind::Bound(axis) => !THREADS.contains(&axis) && (reduce(l) || !axis.is_block_level()),
+            LoopKind::Vectorized | LoopKind::Persistent { .. } => reduce(l),
+            LoopKind::Serial | LoopKind::Unrolled => false,
+        };
+        if let Some(l) = path.iter().find(other) {
+            let why = format!("loop {} around it is {}", name(l), placed(l));
+            return no(why, "reduce over threadIdx.x, y or z alone, and let no warp loop stand around");
+        }
+        if let Some(l) = path.iter().find(|l| l.tensorize.is_some()) {
+            let why = format!("loop {} around it is tensorized", name(l));
+            return no(why, "rfactor the block, and bind the loop of the combination");
+        }
+        let dtype = func.buffer(store.buffer).dtype;
+        if !matches!(dtype.bits(), 8 | 16 | 32 | 64) || dtype == crate::dtype::DType::Bool {
+            return no(
+                format!("threads do not exchange values of {dtype}"),
+                "reduce in f32 or s32 and convert the result",
+            );
+        }
+        let scope = func.buffer(store.buffer).scope;
+        if block.role.is_some() || scope == Scope::Fragment {
+            let why = format!("its output {} is a fragment or a buffer of a role", func.buffer(store.buffer).name);
+            return no(why, "set_scope it to local or shared");
+        }
+        let reduces =
+            |v: Var| path.iter().any(|l| runs(block, l, IterKind::Reduce) && l.defines().iter().any(|d| d.0 == v));
+        let (mut terms, mut spatial) = (Cond::TRUE, Cond::TRUE);
+        for part in block.predicate.conjuncts() {
+            let (mut of_reduce, mut of_spatial) = (false, false);
+            part.for_each_index(&mut |i| {
+                i.for_each_var(&mut |v| *(if reduces(v) { &mut of_reduce } else { &mut of_spatial }) = true);
+            });
+            if of_reduce && of_spatial {
+                let why =
+                    format!("`{}` in its predicate uses spatial and reduce loops", super::print::cond(func, part));
+                return no(why, "choose split factors that divide the extents");
+            }
+            let list = if of_reduce { &mut terms } else { &mut spatial };
+            *list = list.clone().and(part.clone());
+        }
+        let mut threads = Vec::new();
+        for axis in THREADS {
+            let bound = path.iter().find(|l| l.axis() == Some(axis) && runs(block, l, IterKind::Reduce));
+            threads.extend(bound.and_then(|l| Some((axis, l.var, l.extent.as_int()?))));
+        }
+        Ok(CrossThread {
+            op,
+            init: init.clone(),
+            output: store.buffer,
+            at: store.indices.clone(),
+            term: term.clone(),
+            terms,
+            spatial,
+            path: path.iter().map(|l| For { body: Vec::new(), ..(*l).clone() }).collect(),
+            first: path.iter().position(|l| runs(block, l, IterKind::Reduce)).unwrap_or(0),
+            threads,
+            block: block.clone(),
+        })
+    }
+
+    /// The outermost loop that it reduces over.
+    pub fn outermost(&self) -> Var {
+        self.path[self.first].var
+    }
+
+    fn is_reduce(&self, l: &For) -> bool {
+        runs(&self.block, l, IterKind::Reduce)
+    }
+
+    /// The spatial loops inside the outermost reduce loop.
+    pub fn inside(&self) -> Vec<&For> {
+        self.path[self.first..].iter().filter(|l| !self.is_reduce(l)).collect()
+    }
+
+    /// The bound spatial loops around and inside whose threads reduce apart from each other.
+    pub fn apart(&self) -> Vec<&For> {
+        let thread = |l: &&For| l.axis().is_some_and(|a| THREADS.contains(&a)) && !self.is_reduce(l);
+        self.path.iter().filter(thread).collect()
+    }
+
+    /// The block that combines the terms of a thread in `partial`, at indices over the loops around it.
+    pub fn partial(&self, func: &mut Func, partial: BufferId, at: Vec<Index>) -> Block {
+        let name = func.add_block(format!("{}_partial", func.block_name(self.block.name)));
+        let serial = self.path.iter().any(|l| self.is_reduce(l) && l.axis().is_none());
+        let (mut iters, mut map) = (Vec::new(), visit::Map::new());
+        for l in &self.path {
+            let kind = if self.is_reduce(l) && l.axis().is_none() { IterKind::Reduce } else { IterKind::Spatial };
+            for (var, extent) in l.defines() {
+                let own = func.add_var(format!("v{}", func.var_name(var)));
+                map.insert(var, Index::Var(own));
+                iters.push(Iter { var: own, kind, extent, binding: Index::Var(var) });
+            }
+        }
+        let own = self.block.iters.iter().map(|i| (i.var, visit::subst_index(&i.binding, &map))).collect();
+        let mut term = visit::subst_expr(&self.term, &own);
+        let runs = visit::subst_cond(&self.spatial.clone().and(self.terms.clone()), &map);
+        if !runs.is_true() {
+            term = Expr::select(Expr::Cond(Box::new(runs)), term, self.init.clone());
+        }
+        let at: Vec<Index> = at.iter().map(|i| visit::subst_index(i, &map)).collect();
+        let store = |value| vec![Stmt::Store(Store::new(partial, at.clone(), value))];
+        let (init, body) = match serial {
+            true => {
+                let sum = Expr::bin(self.op, Expr::load(partial, at.clone()), term);
+                (Some(store(self.init.clone())), store(sum))
+            }
+            false => (None, store(term)),
+        };
+        Block { name, iters, predicate: Cond::TRUE, init, body, copy_with: None, role: None }
+    }
+
+    /// The block's output at the values of spatial loops that stand for its own: `loops` says which.
+    pub fn result(&self, func: &mut Func, loops: &[(Var, Var)], value: &dyn Fn(&visit::Map) -> Expr) -> Block {
+        let (mut iters, mut map) = (Vec::new(), visit::Map::new());
+        let outside = self.path[..self.first].iter().chain(self.inside());
+        for (var, extent) in outside.flat_map(For::defines) {
+            let own = func.add_var(format!("v{}", func.var_name(var)));
+            map.insert(var, Index::Var(own));
+            let stands = loops.iter().find(|(old, _)| *old == var).map_or(var, |(_, new)| *new);
+            iters.push(Iter { var: own, kind: IterKind::Spatial, extent, binding: Index::Var(stands) });
+        }
+        let own: visit::Map = self.block.iters.iter().map(|i| (i.var, visit::subst_index(&i.binding, &map))).collect();
+        let at = self.at.iter().map(|i| visit::subst_index(i, &own)).collect();
+        let back: visit::Map = loops.iter().map(|(old, new)| (*old, Index::Var(*new))).collect();
+        let predicate = visit::subst_cond(&self.spatial, &back);
+        let value = value(&map);
+        let body = vec![Stmt::Store(Store::new(self.output, at, value))];
+        Block { iters, predicate, init: None, body, ..self.block.clone() }
+    }
+
+    /// Puts the partial block in place of the block, `before` in front of the outermost reduce loop, and `after` behind it.
+    pub fn replace(&self, func: &mut Func, partial: Block, before: Vec<Stmt>, after: Vec<Stmt>) {
+        let (block, outermost) = (self.block.name, self.outermost());
+        let (mut partial, mut around) = (Some(partial), Some((before, after)));
+        let body = std::mem::take(&mut func.body);
+        func.body = visit::rewrite(body, &mut |s| match s {
+            Stmt::Block(b) if b.name == block && partial.is_some() => {
+                partial.take().map(Stmt::Block).into_iter().collect()
+            }
+            Stmt::For(l) if l.var == outermost && around.is_some() => {
+                let (mut all, after) = around.take().unwrap_or_default();
+                all.push(Stmt::For(l));
+                all.extend(after);
+                all
+            }
+            other => vec![other],
+        });
+    }
+}
+
+fn placed(l: &For) -> String {
+    match l.kind {
+        LoopKind::Bound(axis) => format!("bound to {}", axis.name()),
+        LoopKind::Vectorized => "vectorized".to_string(),
+        _ => "persistent".to_string(),
+    }
+}
+
+/// Loops that stand for others: a bound one for the same axis, each other one written out. With the variables of both.
+pub fn stand_in(func: &mut Func, loops: &[&For]) -> (Vec<For>, Vec<(Var, Var)>) {
+    let (mut out, mut vars) = (Vec::new(), Vec::new());
+    for l in loops {
+        let var = func.add_var(fresh(func, func.var_name(l.var)));
+        let kind = if l.axis().is_some() { l.kind } else { LoopKind::Unrolled };
+        out.push(For::new(var, l.extent.clone(), kind, Vec::new()));
+        vars.push((l.var, var));
+    }
+    (out, vars)
+}
+
+/// The name, with a number behind it where a variable has it already.
+pub fn fresh(func: &Func, name: &str) -> String {
+    let taken = |n: &str| func.vars.iter().any(|v| v == n);
+    let numbered = (1..).map(|n| format!("{name}_{n}"));
+    std::iter::once(name.to_string()).chain(numbered).find(|n| !taken(n)).unwrap_or_default()
+}
+
+/// A buffer's name that no buffer has.
+pub fn fresh_buffer(func: &Func, name: &str) -> String {
+    let taken = |n: &str| func.buffers.iter().any(|b| b.name == n);
+    let numbered = (1..).map(|n| format!("{name}_{n}"));
+    std::iter::once(name.to_string()).chain(numbered).find(|n| !taken(n)).unwrap_or_default()
+}
+
+/// The statements inside the loops, outermost first.
+pub fn nested(loops: Vec<For>, body: Vec<Stmt>) -> Vec<Stmt> {
+    loops.into_iter().rev().fold(body, |body, l| vec![Stmt::For(For { body, ..l })])
+}
+
+/// The program with its cross-thread reductions through shared memory, written out as ordinary blocks; `None` if it has none.
+///
+/// # Errors
+/// As [`find`].
+pub fn through_shared(func: &Func) -> Result<Option<Func>, Refused> {
+    let all = find(func)?;
+    if all.is_empty() {
+        return Ok(None);
+    }
+    let mut out = func.clone();
+    for one in &all {
+        let name = fresh_buffer(&out, &format!("{}_partial", func.block_name(one.block.name)));
+        let apart: Vec<&For> = one.apart();
+        let serial: Vec<&For> = one.inside().into_iter().filter(|l| l.axis().is_none()).collect();
+        let mut dims: Vec<(Var, Index)> = apart.iter().flat_map(|l| l.defines()).collect();
+        dims.extend(one.threads.iter().map(|(_, v, n)| (*v, Index::Int(*n))));
+        dims.extend(serial.iter().flat_map(|l| l.defines()));
+        let shape: Vec<Index> = dims.iter().map(|d| d.1.clone()).collect();
+        let shape = if shape.is_empty() { vec![Index::Int(1)] } else { shape };
+        let dtype = func.buffer(one.output).dtype;
+        let partial = out.add_buffer(Buffer::new(name, dtype, shape, Scope::Shared));
+        let at: Vec<Index> = dims.iter().map(|d| Index::Var(d.0)).collect();
+        let block = one.partial(&mut out, partial, at.clone());
+
+        let (mut loops, mut vars) = stand_in(&mut out, &one.inside());
+        let mut reduce = Vec::new();
+        for (_, var, n) in &one.threads {
+            let new = out.add_var(fresh(&out, out.var_name(*var)));
+            loops.push(For::new(new, *n, LoopKind::Serial, Vec::new()));
+            reduce.push((*var, new, *n));
+        }
+        let mut iters = Vec::new();
+        let mut over = visit::Map::new();
+        for (var, new, n) in &reduce {
+            let own = out.add_var(format!("v{}", out.var_name(*new)));
+            over.insert(*var, Index::Var(own));
+            iters.push(Iter { var: own, kind: IterKind::Reduce, extent: Index::Int(*n), binding: Index::Var(*new) });
+        }
+        vars.retain(|(old, new)| old != new);
+        let mut result = one.result(&mut out, &vars, &|map| {
+            let own = |i: &Index| visit::subst_index(&visit::subst_index(i, &over), map);
+            Expr::load(partial, at.iter().map(own).collect())
+        });
+        result.iters.extend(iters);
+        for body in [&mut result.body] {
+            if let [Stmt::Store(s)] = body.as_mut_slice() {
+                let init = Store { value: one.init.clone(), ..s.clone() };
+                s.value = Expr::bin(one.op, Expr::load(s.buffer, s.indices.clone()), s.value.clone());
+                result.init = Some(vec![Stmt::Store(init)]);
+            }
+        }
+        let after = nested(loops, vec![Stmt::Block(result)]);
+        if one.first == 0 {
+            // Both stay in one nest of the root, which is one kernel.
+            let once = out.add_var(fresh(&out, "once"));
+            let outermost = one.outermost();
+            out.body = visit::rewrite(std::mem::take(&mut out.body), &mut |s| match s {
+                Stmt::For(l) if l.var == outermost => {
+                    vec![Stmt::For(For::new(once, 1, LoopKind::Serial, vec![Stmt::For(l)]))]
+                }
+                other => vec![other],
+            });
+        }
+        one.replace(&mut out, block, Vec::new(), after);
+    }
+    Ok(Some(out))
+}
