@@ -15,6 +15,7 @@ pub mod target;
 
 pub mod intrin;
 
+pub mod rows;
 pub mod schedule;
 
 #[doc(hidden)]

@@ -4,6 +4,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::gemm::{self, Gemm, Kind};
 use crate::loom::{LONGEST_TEXT, Schedule};
+use crate::rows::{RowKind, Rows};
 use crate::target::Target;
 use crate::te::{Epilogue, GemmSpec, Known, Layout};
 use clap::Args;
@@ -21,8 +22,12 @@ pub struct What {
     /// A matrix product, such as 1024x512x2048, or a batch of them, such as 64x512x512x512, with recommended steps.
     #[arg(long, value_name = "[Bx]MxNxK", value_parser = sizes)]
     gemm: Option<Sizes>,
+    /// A kernel over the rows of a matrix, with recommended steps: softmax, layernorm or rmsnorm of --size ROWSxCOLUMNS and --dtype
+    /// f16, bf16 or f32.
+    #[arg(long, value_name = "KIND", value_parser = row_kind, requires = "size", conflicts_with_all = ["file", "gemm", "kind", "layout"])]
+    rows: Option<RowKind>,
     /// Types of --gemm: of the inputs (f16 means f16>f32>f16), or inputs>accumulators>result, or A*B>accumulators>result.
-    #[arg(long, value_name = "T", default_value = "f32", requires = "gemm", conflicts_with = "file")]
+    #[arg(long, value_name = "T", default_value = "f32", conflicts_with = "file")]
     dtype: String,
     /// Layout of A and B of --gemm: N as it is, T transposed.
     #[arg(long, value_name = "NN|NT|TN|TT", default_value = "NN", requires = "gemm", conflicts_with = "file")]
@@ -62,20 +67,32 @@ pub fn kind(name: &str) -> std::result::Result<Kind, String> {
     Kind::parse(name).ok_or_else(|| format!("`{name}` is no kind of code; the kinds are {known}"))
 }
 
+/// Parses a kind of kernel over rows for clap.
+fn row_kind(name: &str) -> std::result::Result<RowKind, String> {
+    let known = RowKind::ALL.map(RowKind::name).join(", ");
+    RowKind::parse(name).ok_or_else(|| format!("`{name}` is no kernel over rows; these are {known}"))
+}
+
 impl What {
     /// What errors call it.
     pub fn name(&self) -> String {
-        self.file.as_deref().map_or_else(|| "--gemm".to_string(), |f| f.display().to_string())
+        let own = if self.rows.is_some() { "--rows" } else { "--gemm" };
+        self.file.as_deref().map_or_else(|| own.to_string(), |f| f.display().to_string())
     }
 
     /// Whether the schedule depends on the chip that there is: recommended steps for none that is named.
     pub fn asks_for_chip(&self) -> bool {
-        self.gemm.is_some() && self.target.is_none()
+        (self.gemm.is_some() || self.rows.is_some()) && self.target.is_none()
     }
 
     /// The schedule at its size for its target; `own` is the chip that there is.
     pub fn schedule(&self, own: Option<Target>) -> Result<Schedule> {
         let target = self.target()?;
+        if let Some(kind) = self.rows {
+            let rows = self.rows(kind)?;
+            let schedule = rows.recommend(&target.or(own).unwrap_or(Target::sm_90()))?;
+            return Ok(if self.allow_tested { schedule.allow_tested() } else { schedule });
+        }
         let schedule = match (&self.file, &self.gemm) {
             (Some(file), _) => read(file)?,
             (None, Some(sizes)) => {
@@ -97,6 +114,18 @@ impl What {
             None => schedule,
         };
         Ok(if self.allow_tested { schedule.allow_tested() } else { schedule })
+    }
+
+    /// The kernel over rows that --rows, --size and --dtype name.
+    fn rows(&self, kind: RowKind) -> Result<Rows> {
+        let Some([rows, columns]) = self.size.as_ref().map(|s| s.0.as_slice()) else {
+            let error = Error::input("cli.rows", "--rows takes a size of rows and columns");
+            return Err(error.help("--rows softmax --size 8192x4096"));
+        };
+        let dtype = DType::parse(&self.dtype).ok_or_else(|| {
+            Error::input("cli.rows", format!("`{}` is not a type", self.dtype)).help("--dtype f16, bf16 or f32")
+        })?;
+        Ok(Rows { kind, rows: *rows, columns: *columns, dtype })
     }
 
     /// The chip that is asked for.

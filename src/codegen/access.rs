@@ -1,6 +1,7 @@
 //! Loads and stores: device memory and shared memory at addresses, local buffers in registers.
 
 use super::body::Body;
+use super::builder::{Type, Value};
 use super::packed::{Packed, is_packed};
 use super::session::bug;
 use super::value::Data;
@@ -8,7 +9,9 @@ use super::words::Words;
 use crate::error::Result;
 use crate::ir::simplify::{Affine, Env, divisor};
 use crate::ir::{Buffer, BufferId, Index, Store};
-use inkwell::values::PointerValue;
+use inkwell::values::{InstructionOpcode, PointerValue};
+
+const STORE_CLUSTER: &str = include_str!("../../ptx-templates/store_cluster.ptx");
 
 /// Bytes of the widest access.
 const WIDEST: u32 = 16;
@@ -98,7 +101,28 @@ impl<'c> Body<'c, '_, '_> {
             true => value.value,
             false => self.b.gather(&vec![value.value; store.lanes as usize])?,
         };
+        if let Some(blocks) = store.broadcast {
+            return self.broadcast(pointer, value, dtype.bits() * store.lanes, blocks);
+        }
         self.b.store(pointer, value, align.max(byte_size(dtype, store.lanes)))
+    }
+
+    /// Writes a value of so many bits to the same place in the shared memory of the first blocks of the cluster.
+    fn broadcast(&self, place: PointerValue<'c>, value: Value<'c>, bits: u32, blocks: u32) -> Result<()> {
+        if !matches!(bits, 8 | 16 | 32 | 64) {
+            return Err(bug(format!("a value of {bits} bits goes to other blocks")));
+        }
+        let (plain, word): (Type<'c>, Type<'c>) = (self.b.int(bits, 0).get_type().into(), self.b.i32().into());
+        let mut value = self.b.reinterpret(value, plain)?;
+        if bits < 32 {
+            value = self.b.cast(InstructionOpcode::ZExt, value, word)?;
+        }
+        let (there, fields) = (self.b.short_address(place)?, [("bits", bits.to_string())]);
+        for rank in 0..blocks {
+            let rank = self.b.int(32, rank.into()).into();
+            self.template(STORE_CLUSTER, &fields, &[("A", &[there]), ("R", &[rank]), ("V", &[value])])?;
+        }
+        Ok(())
     }
 
     /// A buffer of the kernel.

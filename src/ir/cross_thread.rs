@@ -1,10 +1,12 @@
-//! Cross-thread reductions: blocks that reduce over loops bound to threadIdx.
+//! Cross-thread reductions: blocks that reduce over loops bound to threadIdx, or to the blocks of a cluster.
 //!
-//! Each thread combines the terms of its own iterations in a partial result; the threads then combine these. Where the
-//! output is local, every thread of the axes has the result afterwards; else one of them writes it.
+//! Each thread combines the terms of its own iterations in a partial result; the threads then combine these, and the blocks of
+//! the cluster their results. Where the output is local or shared, every thread, or block, has the result afterwards; else one
+//! of them writes it.
 //!
 //! [`find`] says which blocks do so, or why one cannot. [`through_shared`] writes them out with partial results in shared
-//! memory, as ordinary blocks: that is what the verifier judges. `lower` has a faster form of the same.
+//! memory, as ordinary blocks: that is what the verifier judges, for each block of a cluster apart, as what they combine is
+//! theirs by construction. `lower` has a faster form of the same.
 //!
 //! ```text
 //! for t in 0..256 @threadIdx.x                 for t in 0..256 @threadIdx.x
@@ -18,6 +20,9 @@ use super::{
     Axis, BinOp, Block, BlockId, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, Literal, LoopKind,
     Scope, Stmt, Store, Var, visit,
 };
+
+/// The axes that a reduction may run across.
+pub const AXES: [Axis; 4] = [Axis::Cluster, Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ];
 
 /// The thread axes, x fastest.
 const THREADS: [Axis; 3] = [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ];
@@ -56,8 +61,10 @@ pub struct CrossThread {
     path: Vec<For>,
     /// Where the outermost reduce loop stands in the path.
     first: usize,
-    /// The reduce loops that are bound, x first.
+    /// The reduce loops that are bound to threads, x first.
     pub threads: Vec<(Axis, Var, i64)>,
+    /// The reduce loop that is bound to the blocks of a cluster.
+    pub cluster: Option<(Var, i64)>,
 }
 
 /// The value that a reduction combines with its output, with the store and the operation.
@@ -98,15 +105,15 @@ fn runs(block: &Block, l: &For, kind: IterKind) -> bool {
     block.iters.iter().any(|i| i.kind == kind && own.iter().any(|(v, _)| i.binding.mentions(*v)))
 }
 
-/// Whether a block reduces over a loop that is bound to threadIdx.
+/// Whether a block reduces over a loop that is bound to threadIdx or the cluster.
 pub fn reduces_across(block: &Block, l: &For) -> bool {
-    l.axis().is_some_and(|a| THREADS.contains(&a)) && runs(block, l, IterKind::Reduce)
+    l.axis().is_some_and(|a| AXES.contains(&a)) && runs(block, l, IterKind::Reduce)
 }
 
 /// The cross-thread reductions, in the order of the text.
 ///
 /// # Errors
-/// A block that reduces over a loop bound to threadIdx and cannot be done so.
+/// A block that reduces over a loop bound to such an axis and cannot be done so.
 pub fn find(func: &Func) -> Result<Vec<CrossThread>, Refused> {
     let mut found = Vec::new();
     for block in visit::blocks(&func.body) {
@@ -138,13 +145,13 @@ impl CrossThread {
             return no(why, "split and fuse reduce loops apart from spatial ones");
         }
         let other = |l: &&&For| match l.kind {
-            LoopKind::Bound(axis) => !THREADS.contains(&axis) && (reduce(l) || !axis.is_block_level()),
+            LoopKind::Bound(axis) => !AXES.contains(&axis) && (reduce(l) || !axis.is_block_level()),
             LoopKind::Vectorized | LoopKind::Persistent { .. } => reduce(l),
             LoopKind::Serial | LoopKind::Unrolled => false,
         };
         if let Some(l) = path.iter().find(other) {
             let why = format!("loop {} around it is {}", name(l), placed(l));
-            return no(why, "reduce over threadIdx.x, y or z alone, and let no warp loop stand around");
+            return no(why, "reduce over threadIdx.x, y or z or the cluster alone, and let no warp loop stand around");
         }
         if let Some(l) = path.iter().find(|l| l.tensorize.is_some()) {
             let why = format!("loop {} around it is tensorized", name(l));
@@ -183,7 +190,9 @@ impl CrossThread {
             let bound = path.iter().find(|l| l.axis() == Some(axis) && runs(block, l, IterKind::Reduce));
             threads.extend(bound.and_then(|l| Some((axis, l.var, l.extent.as_int()?))));
         }
+        let cluster = path.iter().find(|l| l.axis() == Some(Axis::Cluster) && runs(block, l, IterKind::Reduce));
         Ok(CrossThread {
+            cluster: cluster.and_then(|l| Some((l.var, l.extent.as_int()?))),
             op,
             init: init.clone(),
             output: store.buffer,
@@ -266,6 +275,16 @@ impl CrossThread {
         let value = value(&map);
         let body = vec![Stmt::Store(Store::new(self.output, at, value))];
         Block { iters, predicate, init: None, body, ..self.block.clone() }
+    }
+
+    /// The result in its loops: in global memory the first block of the cluster writes it.
+    pub fn written_once(&self, func: &mut Func, mut loops: Vec<For>, mut result: Block) -> Vec<Stmt> {
+        if let Some((var, extent)) = self.cluster.filter(|_| func.buffer(self.output).scope == Scope::Global) {
+            let rank = func.add_var(fresh(func, func.var_name(var)));
+            loops.insert(0, For::new(rank, extent, LoopKind::Bound(Axis::Cluster), Vec::new()));
+            result.predicate = result.predicate.and(Cond::eq(Index::Var(rank), 0));
+        }
+        nested(loops, vec![Stmt::Block(result)])
     }
 
     /// Puts the partial block in place of the block, `before` in front of the outermost reduce loop, and `after` behind it.
@@ -351,7 +370,7 @@ pub fn through_shared(func: &Func) -> Result<Option<Func>, Refused> {
         let at: Vec<Index> = dims.iter().map(|d| Index::Var(d.0)).collect();
         let block = one.partial(&mut out, partial, at.clone());
 
-        let (mut loops, mut vars) = stand_in(&mut out, &one.inside());
+        let (mut loops, vars) = stand_in(&mut out, &one.inside());
         let mut reduce = Vec::new();
         for (_, var, n) in &one.threads {
             let new = out.add_var(fresh(&out, out.var_name(*var)));
@@ -365,7 +384,6 @@ pub fn through_shared(func: &Func) -> Result<Option<Func>, Refused> {
             over.insert(*var, Index::Var(own));
             iters.push(Iter { var: own, kind: IterKind::Reduce, extent: Index::Int(*n), binding: Index::Var(*new) });
         }
-        vars.retain(|(old, new)| old != new);
         let mut result = one.result(&mut out, &vars, &|map| {
             let own = |i: &Index| visit::subst_index(&visit::subst_index(i, &over), map);
             Expr::load(partial, at.iter().map(own).collect())
@@ -378,7 +396,7 @@ pub fn through_shared(func: &Func) -> Result<Option<Func>, Refused> {
                 result.init = Some(vec![Stmt::Store(init)]);
             }
         }
-        let after = nested(loops, vec![Stmt::Block(result)]);
+        let after = one.written_once(&mut out, loops, result);
         if one.first == 0 {
             // Both stay in one nest of the root, which is one kernel.
             let once = out.add_var(fresh(&out, "once"));

@@ -389,6 +389,9 @@ impl<'a> Printer<'a> {
         if s.asynchronous {
             self.put("async ");
         }
+        if let Some(blocks) = s.broadcast {
+            self.put(&format!("broadcast({blocks}) "));
+        }
         self.access(s.buffer, &s.indices, s.lanes);
         self.put(" = ");
         let expected = self.func.buffers.get(s.buffer.0 as usize).map(|b| b.dtype);

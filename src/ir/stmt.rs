@@ -404,12 +404,14 @@ pub struct Store {
     /// group of copies that it belongs to (Lowered; else false). The value is then a load, or a select between a load and
     /// zero: where the condition does not hold nothing is read, and zeros land.
     pub asynchronous: bool,
+    /// It goes to the same place in the shared memory of so many blocks of the cluster, the first ones (Lowered).
+    pub broadcast: Option<u32>,
 }
 
 impl Store {
     /// Writes one element, at once.
     pub fn new(buffer: BufferId, indices: Vec<Index>, value: Expr) -> Store {
-        Store { buffer, indices, value, lanes: 1, asynchronous: false }
+        Store { buffer, indices, value, lanes: 1, asynchronous: false, broadcast: None }
     }
 
     /// The buffer that it copies, if its value is a load, or a select between a load and zero.

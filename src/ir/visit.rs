@@ -286,6 +286,7 @@ pub fn map_stmt(stmt: Stmt, index: &mut dyn FnMut(&Index) -> Index, node: &mut d
             value: map_expr(&s.value, index, node),
             lanes: s.lanes,
             asynchronous: s.asynchronous,
+            broadcast: s.broadcast,
         }),
         Stmt::If(i) => Stmt::If(If { cond: map_cond(&i.cond, &mut |x| index(x)), body: map_body(i.body, index, node) }),
         Stmt::Sync(mut s) => {

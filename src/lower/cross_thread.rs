@@ -3,7 +3,8 @@
 //! Each thread combines its own terms in a register. The threads whose numbers differ in the reduced axes alone then
 //! combine these: first by a butterfly of shuffles, as far as the group lies in a warp at a power of two; then each warp
 //! writes one value to shared memory, and every thread combines all of them as a balanced tree. After both, every thread of
-//! the group has the result, with the same bits.
+//! the group has the result, with the same bits. Blocks of a cluster that reduce together then write their values to each
+//! other's shared memory, and combine them in the same way.
 
 use super::{LoweredKernel, bind, units};
 use crate::error::{Error, Result};
@@ -94,6 +95,9 @@ impl Group {
         if left > 1 {
             after.extend(write.through_shared(self, left));
         }
+        if let Some((rank, blocks)) = one.cluster.filter(|(_, blocks)| *blocks > 1) {
+            after.extend(write.through_cluster(rank, blocks));
+        }
         after.extend(write.result(&inside));
         one.replace(func, partial, Vec::new(), after);
     }
@@ -174,6 +178,23 @@ impl Write<'_> {
         out.extend(self.stride(across, left, parts));
         out.extend(self.spread(again, |p| p.clone(), |p| Cond::lt(p, parts)));
         out.extend(self.gather(again, parts));
+        out
+    }
+
+    /// One thread of each group writes its value to every block of the cluster, and each reads those of all blocks.
+    fn through_cluster(&mut self, rank: Var, blocks: i64) -> Vec<Stmt> {
+        let ranks = self.buffer("ranks", blocks);
+        let (mut nest, mut rows, number) = self.threads();
+        let new = self.func.add_var(cross_thread::fresh(self.func, self.func.var_name(rank)));
+        nest.loops.insert(0, For::new(new, blocks, LoopKind::Bound(Axis::Cluster), Vec::new()));
+        let own = self.iterator(new, Index::Int(blocks), &mut nest.iters);
+        rows.push(own);
+        let loops: visit::Map = nest.iters.iter().map(|i| (i.var, i.binding.clone())).collect();
+        let first = visit::subst_cond(&Cond::eq(number, 0), &loops);
+        let value = Expr::load(self.own, self.own_at(&nest.map));
+        let store = Store { broadcast: u32::try_from(blocks).ok(), ..Store::new(ranks, rows, value) };
+        let mut out = self.block("send", nest, first, vec![Stmt::Store(store)]);
+        out.extend(self.gather(ranks, blocks));
         out
     }
 
@@ -308,6 +329,6 @@ impl Write<'_> {
         let (own, at) = (self.own, self.at.to_vec());
         let value = |map: &visit::Map| Expr::load(own, at.iter().map(|i| visit::subst_index(i, map)).collect());
         let block = self.one.result(self.func, &vars, &value);
-        cross_thread::nested(loops, vec![Stmt::Block(block)])
+        self.one.written_once(self.func, loops, block)
     }
 }

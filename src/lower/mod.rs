@@ -87,6 +87,9 @@ impl Lowered {
             needed.set(Features::TMA, needed.contains(Features::TMA) || !kernel.maps.is_empty());
             needed.set(Features::MBARRIER, needed.contains(Features::MBARRIER) || !kernel.func.mbarriers.is_empty());
             let sets = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(r) if r.regs.is_some()));
+            let mut relaxed = false;
+            visit::walk(&kernel.func.body, &mut |s| relaxed |= verify::is_relaxed(s));
+            needed.set(Features::RELAXED_BARRIER, needed.contains(Features::RELAXED_BARRIER) || relaxed);
             needed.set(Features::SET_REGISTERS, needed.contains(Features::SET_REGISTERS) || sets);
             needed |= kernel.instructions().iter().fold(Features::empty(), |all, row| all | row.needs);
         }

@@ -317,6 +317,10 @@ fn stores(func: &Func, s: &Store) -> Vec<Change> {
     if let (Some((_, load)), true) = (s.value.zero_filled(), s.asynchronous) {
         out.push(became("guard removed", Store { value: load.clone(), ..s.clone() }));
     }
+    if let Some(blocks) = s.broadcast {
+        out.push(became("broadcast", Store { broadcast: None, ..s.clone() }));
+        out.push(became("broadcast", Store { broadcast: Some(blocks - 1), ..s.clone() }));
+    }
     out.extend(other_slots(func, s).into_iter().map(|s| became("stage", s)));
     if let Some(index) = bulk::next_slot(func, &s.indices[0]) {
         out.push(became("stage", Store { indices: vec![index], ..s.clone() }));

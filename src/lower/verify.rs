@@ -23,7 +23,7 @@ pub fn verify(kernel: &LoweredKernel) -> Result<()> {
     check.roles()
 }
 
-fn is_relaxed(stmt: &Stmt) -> bool {
+pub(super) fn is_relaxed(stmt: &Stmt) -> bool {
     matches!(stmt, Stmt::Sync(Sync { kind: SyncKind::ClusterRelaxed, .. }))
 }
 
@@ -275,6 +275,13 @@ impl Check<'_> {
     }
 
     fn copy(&self, s: &Store) -> Result<()> {
+        let shared = self.kernel.func.buffer(s.buffer).scope == Scope::Shared && !s.asynchronous;
+        if let Some(blocks) = s.broadcast
+            && (!shared || blocks > self.kernel.cluster())
+        {
+            let name = &self.kernel.func.buffer(s.buffer).name;
+            return Err(self.broken(format!("{name} is stored to {blocks} blocks that it cannot reach")));
+        }
         if !s.asynchronous {
             return Ok(());
         }

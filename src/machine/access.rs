@@ -306,6 +306,23 @@ pub(super) fn store(warp: &mut Warp, code: &Code, world: &mut World, src: Slot, 
     }
     world.tell_of(lanes.mask, |lane| lanes.element(lane), number);
     let (memory, clock, span) = world.memory(a.place)?;
+    write(memory, span, &lanes, a, registers, number)?;
+    if a.watched {
+        lanes.observe(memory, clock, span, a, Kind { number, write: true })?;
+    }
+    Ok(())
+}
+
+/// Writes the registers of the lanes that run.
+#[inline(always)]
+fn write(
+    memory: &mut Memory,
+    span: Span,
+    lanes: &Lanes<'_>,
+    a: &Access,
+    registers: &[Register],
+    number: u32,
+) -> Result<(), Trap> {
     for (j, register) in registers.iter().enumerate() {
         for (lane, value) in register.iter().enumerate().take(lanes.width) {
             if lanes.runs(lane) {
@@ -320,8 +337,30 @@ pub(super) fn store(warp: &mut Warp, code: &Code, world: &mut World, src: Slot, 
             }
         }
     }
-    if a.watched {
-        lanes.observe(memory, clock, span, a, Kind { number, write: true })?;
+    Ok(())
+}
+
+/// Stores to the same place in each of the first blocks of the cluster.
+pub(super) fn broadcast(
+    warp: &mut Warp,
+    code: &Code,
+    world: &mut World,
+    (src, blocks): (Slot, usize),
+    number: u32,
+) -> Result<(), Trap> {
+    let a = &code.accesses[number as usize];
+    let Place::Shared { base, units } = a.place else { return Err(Trap::Broken("a broadcast goes to shared memory")) };
+    let span = Span { base: base as usize, units: units as usize };
+    let (lanes, registers, _) = warp.split(a);
+    aligned(&lanes, a, number)?;
+    world.tell_of(lanes.mask, |lane| lanes.element(lane), number);
+    let registers = &registers[src as usize..(src + a.lanes) as usize];
+    for rank in 0..blocks {
+        let (memory, clock) = world.shared_of(rank)?;
+        write(memory, span, &lanes, a, registers, number)?;
+        if a.watched {
+            lanes.observe(memory, clock, span, a, Kind { number, write: true })?;
+        }
     }
     Ok(())
 }

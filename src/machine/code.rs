@@ -211,6 +211,12 @@ pub(super) enum Op {
         dtype: DType,
         kind: Kind,
     },
+    /// Writes to the same place in shared memory of so many blocks of the cluster. Ends a statement.
+    Broadcast {
+        src: Slot,
+        access: u32,
+        blocks: u32,
+    },
     /// Each lane takes the value of the lane whose number differs in the bits of the mask.
     Shuffle {
         dst: Slot,

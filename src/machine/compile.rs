@@ -396,7 +396,10 @@ impl<'a> Compiler<'a> {
         if s.asynchronous {
             return self.copy(access);
         }
-        self.emit(Op::Store { src: 0, access });
+        self.emit(match s.broadcast {
+            Some(blocks) => Op::Broadcast { src: 0, access, blocks },
+            None => Op::Store { src: 0, access },
+        });
         Ok(())
     }
 

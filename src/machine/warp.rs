@@ -205,6 +205,12 @@ impl Warp {
                         return Ok(Event::Paused);
                     }
                 }
+                Op::Broadcast { src, access, blocks } => {
+                    access::broadcast(self, code, world, (src, blocks as usize), access)?;
+                    if self.ends_turn(world, &mut turn)? {
+                        return Ok(Event::Paused);
+                    }
+                }
                 Op::Copy { src, access } => {
                     access::copy(self, code, world, src, access)?;
                     if self.ends_turn(world, &mut turn)? {

@@ -55,6 +55,8 @@ bitflags! {
         const WMMA_INT = 1 << 22;
         /// wgmma on signed bytes and unsigned ones.
         const WGMMA_MIXED = 1 << 23;
+        /// barrier.cluster.arrive.relaxed.
+        const RELAXED_BARRIER = 1 << 24;
     }
 }
 
@@ -82,7 +84,7 @@ const fn accelerated(flag: Features, name: &'static str, sm: u32, ptx: u32) -> F
 }
 
 /// Every feature, by the chip that brought it.
-pub const FEATURES: [Feature; 24] = [
+pub const FEATURES: [Feature; 25] = [
     row(Features::WMMA, "wmma", 70, 61),
     row(Features::MMA_QUAD, "mma.m8n8k4", 70, 64),
     row(Features::WMMA_INT, "wmma on integers", 72, 63),
@@ -101,6 +103,7 @@ pub const FEATURES: [Feature; 24] = [
     row(Features::FP8, "8-bit float conversions", 89, 81),
     row(Features::BF16_ARITHMETIC, "bf16 arithmetic", 90, 78),
     row(Features::CLUSTER, "clusters", 90, 78),
+    row(Features::RELAXED_BARRIER, "relaxed cluster barriers", 90, 80),
     row(Features::STMATRIX, "stmatrix", 90, 78),
     row(Features::TMA, "bulk tensor copies", 90, 80),
     row(Features::GRID_DEPENDENCY, "griddepcontrol", 90, 78),

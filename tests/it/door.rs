@@ -82,7 +82,7 @@ fn errors_begin_with_the_place_in_the_file() {
     let wrong = File::new("place", "gemm 64x64x64 f32 NN\ntarget sm_80\ncache_read C A shared -> A_s\nsplit x ? 4\n");
     let (_, error) = bad(&["dump", wrong.name()]);
     assert!(error.starts_with(&format!("{}:4:7: ", wrong.name())), "{error}");
-    let program = File::new("step", "gemm 64x64x64 f32 NN\ntarget sm_80\nbind k threadIdx.x\n");
+    let program = File::new("step", "gemm 64x64x64 f32 NN\ntarget sm_80\nbind k blockIdx.x\n");
     let (_, error) = bad(&["dump", program.name()]);
     assert!(error.starts_with(&format!("{}:3:1: ", program.name())), "{error}");
 }

@@ -2,7 +2,8 @@
 
 use warploom::lower::{lower, mutate, print};
 use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with};
-use warploom::{Schedule, ir};
+use warploom::rows::{RowKind, Rows};
+use warploom::{DType, Schedule, Target, ir};
 
 /// A program of 6 x K, reduced over k, whose result an element-wise block reads; and its steps.
 fn program(dtype: &str, reducer: &str, k: i64, steps: &str) -> Schedule {
@@ -102,6 +103,59 @@ fn tiles_in_registers() {
         ("bound inside", "split k ? 16 -> k0 k1\nreorder k0 k1 j i\nbind j threadIdx.y\nbind k1 threadIdx.x"),
     ] {
         check(name, &Schedule::parse(&format!("{text}{steps}")).unwrap());
+    }
+}
+
+/// The blocks of a cluster reduce together: partial results in each other's shared memory, barriers of the cluster.
+#[test]
+fn clusters() {
+    for (steps, shared) in [
+        (
+            "split k 2 ? 32 -> kc k0 k1\nbind kc cluster\nbind k1 threadIdx.x\nsplit j 2 ? 32 -> jc j0 j1\nbind jc cluster\nbind j1 threadIdx.x",
+            true,
+        ),
+        ("split k 4 ? -> kc k0\nbind kc cluster\nsplit j 4 ? -> jc j0\nbind jc cluster", true),
+        (
+            "split k 4 ? 64 -> kc k0 k1\nbind kc cluster\nbind k1 threadIdx.x\nsplit j ? 64 -> j0 j1\nbind j1 threadIdx.x",
+            false,
+        ),
+    ] {
+        for scope in ["local", "shared", "global"] {
+            let at = if scope == "global" {
+                String::new()
+            } else {
+                format!("set_scope M {scope}\ncompute_at M Y_i\nbind Y_i blockIdx.x\n")
+            };
+            if scope == "global" && shared {
+                continue;
+            }
+            let steps = match scope {
+                "global" => "split k 4 ? 64 -> kc k0 k1\nbind i blockIdx.x\nbind kc cluster\nbind k1 threadIdx.x\nbind Y_i blockIdx.x".to_string(),
+                _ => format!("{at}{steps}"),
+            };
+            let mut schedule = program("f32", "sum", 600, &steps);
+            schedule.target = Target::sm_90();
+            let text = check(&format!("{scope}: {steps}"), &schedule);
+            assert!(text.contains("broadcast(") && text.contains("cluster_barrier  # RAW"), "{text}");
+        }
+    }
+}
+
+/// Kernels over rows with recommended steps: every kind and type, rows that no piece divides, rows of several blocks.
+#[test]
+fn recommended_rows() {
+    for (rows, columns) in [(5, 1001), (70, 64), (3, 1000), (2, 4104), (1, 40000), (1, 7)] {
+        for kind in RowKind::ALL {
+            for dtype in [DType::F16, DType::Bf16, DType::F32] {
+                for target in [Target::sm_75(), Target::sm_90()] {
+                    if columns > 5000 && (dtype != DType::F16 || target.sm < 90) {
+                        continue;
+                    }
+                    let schedule = Rows { kind, rows, columns, dtype }.recommend(&target).unwrap();
+                    check(&format!("{} {rows}x{columns} {dtype} {}", kind.name(), target.name), &schedule);
+                }
+            }
+        }
     }
 }
 

@@ -25,6 +25,7 @@ const LAYERS: [(&str, &[&str]); 24] = [
     ("loom", &["ir", "te", "schedule", "auto", "target"]),
     ("lower", &["index", "ir", "intrin", "target"]),
     ("gemm", &["ir", "te", "intrin", "schedule", "target", "loom", "lower"]),
+    ("rows", &["loom", "target"]),
     ("machine", &["ir", "intrin", "lower", "kernel"]),
     ("kernel", &[]),
     ("artifact", &["kernel"]),

@@ -68,10 +68,17 @@ pub struct Site {
     cond: Cond,
     /// The loops around it.
     loops: Vec<(Var, i64)>,
-    /// It is a copy to the same bytes of all blocks of the cluster.
+    /// It writes to the same bytes of all blocks of the cluster: a copy, or a store.
     pub to_peers: bool,
     /// The name of the block around it.
     pub block: String,
+}
+
+impl Site {
+    /// Whether it is a store of threads to other blocks of the cluster.
+    pub fn is_broadcast(&self) -> bool {
+        self.to_peers && self.by == By::Threads
+    }
 }
 
 /// All accesses of a kernel.
@@ -153,7 +160,8 @@ impl<'a> Sites<'a> {
                     }
                 });
                 let by = if s.asynchronous { By::Copy } else { By::Threads };
-                self.add((s.buffer, true, by), &s.indices[0], s.lanes, cond, block);
+                let site = self.add((s.buffer, true, by), &s.indices[0], s.lanes, cond, block);
+                site.into_iter().for_each(|site| site.to_peers = s.broadcast.is_some());
             }
             Stmt::Call(call) => {
                 for o in &call.operands {
@@ -317,8 +325,14 @@ impl<'a> Sites<'a> {
             return *level;
         }
         let [a, b] = [key.0, key.1].map(|id| &self.sites[id]);
+        let meets = a.buffer == b.buffer || self.overlap(a.buffer, b.buffer);
         let level = match self.decide(a, b) {
             // The copy engine is asked by whichever lane was elected.
+            // A block stores where another one reads, or what shared these bytes. Two stores to a buffer go to the places of their
+            // own ranks.
+            _ if (a.is_broadcast() || b.is_broadcast()) && meets && (!a.is_broadcast() || !b.is_broadcast()) => {
+                Level::Cluster
+            }
             Level::Own if a.is_of_engine() != b.is_of_engine() => Level::Warp,
             level => level,
         };

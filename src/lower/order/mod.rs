@@ -96,7 +96,7 @@ fn meets_alone(slice: &[Stmt]) -> Result<()> {
 
 fn slice(kernel: &mut LoweredKernel) -> Result<()> {
     let copies = copies(&kernel.func.body);
-    if !copies && kernel.thread_vars().iter().all(|(_, n)| *n <= 1) {
+    if !copies && !peers::store(&kernel.func.body) && kernel.thread_vars().iter().all(|(_, n)| *n <= 1) {
         return Ok(());
     }
     if copies {

@@ -1,4 +1,4 @@
-//! What the blocks of a cluster do in each other's shared memory: arrivals at mbarriers, and the copies that they share.
+//! What the blocks of a cluster do in each other's shared memory: arrivals at mbarriers, the copies that they share, and stores.
 //!
 //! None of it may come when the block has ended. A block that has waited for every phase which others arrive at, or load for, has
 //! had all of it by then, and may end when it likes. Where a phase is left that nobody waits for, or it cannot be told how many
@@ -19,6 +19,13 @@ pub fn reach(body: &[Stmt]) -> bool {
         Stmt::Sync(Sync { kind: SyncKind::Arrive { blocks, .. }, .. }) => found |= blocks.is_some(),
         _ => {}
     });
+    found || store(body)
+}
+
+/// Whether threads store to the shared memory of other blocks.
+pub fn store(body: &[Stmt]) -> bool {
+    let mut found = false;
+    visit::walk(body, &mut |s| found |= matches!(s, Stmt::Store(s) if s.broadcast.is_some()));
     found
 }
 
@@ -34,7 +41,7 @@ pub fn are_awaited(kernel: &LoweredKernel) -> bool {
     let warps = kernel.warps();
     let mut followed =
         Followed { cluster: kernel.cluster(), warps, values: HashMap::new(), slots: BTreeMap::new(), left: FOLLOWED };
-    if followed.list(&kernel.func.body, None).is_none() {
+    if store(&kernel.func.body) || followed.list(&kernel.func.body, None).is_none() {
         return false;
     }
     let of = |barrier: u32| kernel.func.mbarriers.get(barrier as usize).map_or(0, |array| u64::from(array.arrivals));

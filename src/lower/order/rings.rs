@@ -73,6 +73,10 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
         };
         kernel.func.body.insert(at, Stmt::Sync(meet.because("the mbarriers are initialised")));
         at += 1;
+    } else if peers::store(&kernel.func.body) {
+        let meet = SyncKind::ClusterRelaxed.because("every block of the cluster runs, before others store to it");
+        kernel.func.body.insert(at, Stmt::Sync(meet));
+        at += 1;
     }
     if let Some(how) = kernel.grid_dependency {
         // Behind the mbarriers: that they are set before the kernel in front ends is what beginning early is worth.
@@ -96,7 +100,8 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
         let wait = SyncKind::BulkWait { groups: 0, read: true }.because(reason);
         kernel.func.body.push(Stmt::Elect(Elect { warps, body: vec![Stmt::Sync(wait)] }));
     }
-    if peers::reach(&kernel.func.body) && !peers::are_awaited(kernel) {
+    let stored = peers::store(&kernel.func.body) && peers::meet_last(&kernel.func.body);
+    if peers::reach(&kernel.func.body) && !stored && !peers::are_awaited(kernel) {
         let meet = SyncKind::ClusterRelaxed
             .because("no block exits while another block of the cluster may access its shared memory");
         kernel.func.body.push(Stmt::Sync(meet));

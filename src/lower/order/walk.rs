@@ -242,7 +242,9 @@ impl<'a> Walker<'a> {
     fn needs(&self, sites: &[usize], pending: &Pending) -> Vec<Need> {
         let mut out = Vec::new();
         for &now in sites {
-            let (by, to_peers) = (self.sites.site(now).by, self.sites.site(now).to_peers);
+            let site = self.sites.site(now);
+            // Threads that store to other blocks say so of each pair.
+            let (by, to_peers) = (site.by, site.to_peers && !site.is_broadcast());
             for (&before, state) in &pending.states {
                 let level = self.sites.level(before, now);
                 let (flight, landed) = (state.flight, state.flight == Flight::Landed);

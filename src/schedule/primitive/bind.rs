@@ -46,8 +46,8 @@ pub static PRIMITIVE: Primitive = Primitive {
     requires: &[
         "the loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized",
         "the extent is a positive constant",
-        "no block below reduces over the loop, unless the axis is a threadIdx and the block is a +, *, min or max from its \
-         init",
+        "no block below reduces over the loop, unless the axis is a threadIdx or the cluster and the block is a +, *, min or \
+         max from its init",
         "every loop of the nest that is bound to the axis has the same extent; loops around the staged buffers of a \
          role alone count the role's own threads",
         "a loop around or inside is bound to the same axis only if the axis is within a block and no block inside both \
@@ -102,7 +102,7 @@ fn check_loop(func: &Func, l: &For, axis: Axis) -> Result<()> {
         Some(extent) if extent > 0 => {}
         _ => return Err(no(2, format!("the extent of loop `{name}` is not a positive constant"))),
     }
-    if let Some(block) = sums_over(l).filter(|_| !matches!(axis, Axis::ThreadX | Axis::ThreadY | Axis::ThreadZ)) {
+    if let Some(block) = sums_over(l).filter(|_| !cross_thread::AXES.contains(&axis)) {
         let message = format!("block `{}` sums over loop `{name}`", func.block_name(block.name));
         let nodes = [(Node::Loop(l.var), "its iterations must follow each other"), (Node::Block(block.name), "sums")];
         return Err(refuse("bind", 3, message, func, &nodes).help(format!(

@@ -1,0 +1,293 @@
+//! Kernels over the rows of a matrix as a client of the other modules: softmax, layer normalisation and RMS normalisation. Describes
+//! them as programs and recommends steps, in one pass over device memory.
+//!
+//! The elements of a row stay on the chip between the pass that reads them and the one that writes the result: in registers, or in
+//! shared memory where a thread has many. A long row is divided among the blocks of a cluster. Each thread has pieces of 16 bytes.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::loom::Schedule;
+use crate::target::{Features, LINE, Target};
+
+/// What is computed of each row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowKind {
+    /// `Y = exp(X - max X) / sum exp(X - max X)`.
+    Softmax,
+    /// `Y = (X - mean X) / sqrt(var X + 1e-5) * G + B`.
+    LayerNorm,
+    /// `Y = X / sqrt(mean X^2 + 1e-5) * G`.
+    RmsNorm,
+}
+
+impl RowKind {
+    /// All kinds.
+    pub const ALL: [RowKind; 3] = [RowKind::Softmax, RowKind::LayerNorm, RowKind::RmsNorm];
+
+    /// The name on the command line, which is also the program's.
+    pub fn name(self) -> &'static str {
+        match self {
+            RowKind::Softmax => "softmax",
+            RowKind::LayerNorm => "layernorm",
+            RowKind::RmsNorm => "rmsnorm",
+        }
+    }
+
+    /// The kind of that name.
+    pub fn parse(name: &str) -> Option<RowKind> {
+        RowKind::ALL.into_iter().find(|k| k.name() == name)
+    }
+}
+
+/// A kernel over rows: X and Y are `rows` x `columns` of a floating-point type, row-major; G and B have `columns` elements of it.
+/// Everything between is f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rows {
+    /// What is computed.
+    pub kind: RowKind,
+    /// Rows.
+    pub rows: i64,
+    /// Elements of a row.
+    pub columns: i64,
+    /// The type of X, Y, G and B: f16, bf16 or f32.
+    pub dtype: DType,
+}
+
+/// A stage of the program, in its order.
+struct Stage {
+    name: &'static str,
+    /// What it runs over within a row.
+    over: Over,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Over {
+    /// One value a row.
+    Row,
+    /// Its elements, combined.
+    Reduced,
+    /// Its elements, as read.
+    Elements,
+}
+
+/// The threads that share a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Division {
+    /// Neighbouring elements that a thread reads at once.
+    piece: i64,
+    /// Threads of a block along a row.
+    threads: i64,
+    /// Rows of a block.
+    rows: i64,
+    /// Blocks of a cluster, each with a part of the row.
+    blocks: i64,
+    /// The row is in shared memory, not in registers.
+    shared: bool,
+}
+
+/// The fewest threads of a block: below, a multiprocessor runs out of blocks before it is full.
+const FEWEST_THREADS: i64 = 128;
+/// The most threads along a row: with as many, two blocks are resident and one reads while the other computes.
+const MOST_THREADS: i64 = 512;
+/// Pieces that a thread holds in registers where rows are many: enough loads in flight, and registers for full occupancy.
+const PIECES: i64 = 4;
+/// The most pieces that a thread holds.
+const MOST_PIECES: i64 = 8;
+
+impl Rows {
+    /// The program as te's text.
+    ///
+    /// # Errors
+    /// `rows.type`, the input's fault, where the type is not f16, bf16 or f32; `rows.extent` where a size is not positive.
+    pub fn program(&self) -> Result<String> {
+        if !matches!(self.dtype, DType::F16 | DType::Bf16 | DType::F32) {
+            let message = format!("{} of {} is not known", self.kind.name(), self.dtype);
+            return Err(Error::input("rows.type", message).help("the types are f16, bf16 and f32"));
+        }
+        if self.rows < 1 || self.columns < 1 {
+            let message = format!("{} rows of {} elements", self.rows, self.columns);
+            return Err(Error::input("rows.extent", message).help("both sizes are at least 1"));
+        }
+        let (t, m, n) = (self.dtype, self.rows, self.columns);
+        let wide = |x: &str| if t == DType::F32 { x.to_string() } else { format!("f32({x})") };
+        let narrow = |x: &str| if t == DType::F32 { x.to_string() } else { format!("{t}({x})") };
+        let (r, own) = (wide("R[i, k]"), wide("R[i, j]"));
+        let (g, b) = (wide("G[j]"), wide("B[j]"));
+        let head = format!("program {}\ninput X {t}[{m}, {n}]\n", self.kind.name());
+        let stage = |name: &str, value: &str| format!("{name}: {name}[i {m}] f32 = {value}\n");
+        let rest = match self.kind {
+            RowKind::Softmax => {
+                let e = |x: &str| format!("exp2(({x} - M[i]) * 1.4426950408889634)");
+                stage("M", &format!("max(k {n}) {r}"))
+                    + &stage("S", &format!("sum(k {n}) {}", e(&r)))
+                    + &stage("D", "1.0 / S[i]")
+                    + &format!("Y: output Y[i {m}, j {n}] {t} = {}\n", narrow(&format!("{} * D[i]", e(&own))))
+            }
+            RowKind::LayerNorm => {
+                stage("S", &format!("sum(k {n}) {r}"))
+                    + &stage("M", &format!("S[i] / {n}.0"))
+                    + &stage("V", &format!("sum(k {n}) ({r} - M[i]) * ({r} - M[i])"))
+                    + &stage("D", &format!("rsqrt(V[i] / {n}.0 + 0.00001)"))
+                    + &format!(
+                        "Y: output Y[i {m}, j {n}] {t} = {}\n",
+                        narrow(&format!("({own} - M[i]) * D[i] * {g} + {b}"))
+                    )
+            }
+            RowKind::RmsNorm => {
+                stage("S", &format!("sum(k {n}) {r} * {r}"))
+                    + &stage("D", &format!("rsqrt(S[i] / {n}.0 + 0.00001)"))
+                    + &format!("Y: output Y[i {m}, j {n}] {t} = {}\n", narrow(&format!("{own} * D[i] * {g}")))
+            }
+        };
+        let inputs = match self.kind {
+            RowKind::Softmax => String::new(),
+            RowKind::LayerNorm => format!("input G {t}[{n}]\ninput B {t}[{n}]\n"),
+            RowKind::RmsNorm => format!("input G {t}[{n}]\n"),
+        };
+        Ok(format!("{head}{inputs}R: R[i {m}, k {n}] {t} = X[i, k]\n{rest}"))
+    }
+
+    /// The program with recommended steps.
+    ///
+    /// # Errors
+    /// As [`Rows::program`]; `rows.long` where a row is longer than the blocks of a cluster hold.
+    pub fn recommend(&self, target: &Target) -> Result<Schedule> {
+        let text = self.program()?;
+        let d = self.divide(target)?;
+        let steps = self.steps(&d, target);
+        Schedule::parse(&format!("{text}target {}\n{steps}", target.name))
+            .map_err(|e| Error::bug("rows.steps", format!("the recommended steps do not apply: {e}")))
+    }
+
+    fn stages(&self) -> Vec<Stage> {
+        let stage = |(name, over)| Stage { name, over };
+        let all: &[(&str, Over)] = match self.kind {
+            RowKind::Softmax => &[("R", Over::Elements), ("M", Over::Reduced), ("S", Over::Reduced), ("D", Over::Row)],
+            RowKind::LayerNorm => {
+                &[("R", Over::Elements), ("S", Over::Reduced), ("M", Over::Row), ("V", Over::Reduced), ("D", Over::Row)]
+            }
+            RowKind::RmsNorm => &[("R", Over::Elements), ("S", Over::Reduced), ("D", Over::Row)],
+        };
+        all.iter().copied().map(stage).collect()
+    }
+
+    fn divide(&self, target: &Target) -> Result<Division> {
+        let up = |a: i64, b: i64| (a + b - 1) / b;
+        let power = |n: i64| (n.max(1) as u64).next_power_of_two() as i64;
+        let widest = 128 / i64::from(self.dtype.bits());
+        let piece = (0..).map(|n| widest >> n).find(|p| *p <= 1 || self.columns % p == 0).unwrap_or(1).max(1);
+        let pieces = up(self.columns, piece);
+        // Of narrow pieces a thread holds as many elements, not as many pieces.
+        let wide = |n: i64| n * widest / piece;
+        let many = self.rows > i64::from(target.device().multiprocessors);
+        let clusters = target.has(Features::CLUSTER);
+        let held = if many { wide(PIECES) } else { wide(PIECES / 2) };
+        // Neighbouring threads read whole lines of the cache.
+        let line = LINE / (piece * i64::from(self.dtype.bits()) / 8);
+        let mut threads = power(up(pieces, held)).max(power(pieces).min(line)).min(MOST_THREADS);
+        let mut blocks = 1;
+        let most = if clusters { i64::from(target.limits.cluster) } else { 1 };
+        while up(pieces, threads * blocks) > wide(MOST_PIECES) && blocks < most {
+            blocks *= 2;
+        }
+        // Few rows leave multiprocessors without work: their blocks share a row.
+        while !many && blocks < most && up(pieces, threads * blocks) > wide(PIECES) {
+            blocks *= 2;
+        }
+        while up(pieces, threads * blocks) > wide(MOST_PIECES) && threads < i64::from(target.limits.threads) {
+            threads *= 2;
+        }
+        let shared = up(pieces, threads * blocks) > wide(PIECES);
+        let bytes = self.columns * i64::from(self.dtype.bits()) / 8;
+        // Besides the row there are a few values of each warp.
+        let room = i64::from(target.limits.shared_optin) - 4096;
+        if shared && up(bytes, blocks) > room {
+            let longest = room * blocks * 8 / i64::from(self.dtype.bits());
+            let message =
+                format!("a row of {} elements does not fit in shared memory on {}", self.columns, target.name);
+            return Err(Error::input("rows.long", message)
+                .help(format!("the longest row for this chip has {longest} elements"))
+                .help("write the program so that it reads the row again for each stage"));
+        }
+        let rows = if blocks > 1 { 1 } else { up(FEWEST_THREADS, threads).min(power(self.rows)) };
+        Ok(Division { piece, threads, rows, blocks, shared })
+    }
+
+    fn steps(&self, d: &Division, target: &Target) -> String {
+        let (mut out, stages) = (String::new(), self.stages());
+        let mut line = |text: String| out += &(text + "\n");
+        for stage in &stages {
+            let shared = d.shared && stage.over == Over::Elements;
+            line(format!("set_scope {} {}", stage.name, if shared { "shared" } else { "local" }));
+        }
+        let (outer, at) = if d.rows > 1 { ("ib", "iy") } else { ("Y_i", "Y_i") };
+        if d.rows > 1 {
+            line(format!("split Y_i ? {} -> ib iy", d.rows));
+        }
+        for stage in stages.iter().rev() {
+            let made = if stage.over == Over::Elements { " -> r" } else { "" };
+            line(format!("compute_at {} {at}{made}", stage.name));
+        }
+        line(format!("bind {outer} blockIdx.x"));
+        if d.rows > 1 {
+            line("bind iy threadIdx.y".to_string());
+        }
+        let pieces = (self.columns + d.piece * d.threads * d.blocks - 1) / (d.piece * d.threads * d.blocks);
+        let loops = stages.iter().filter(|s| s.over != Over::Row).map(|s| match s.over {
+            Over::Elements => ("r".to_string(), "r", true),
+            _ => (format!("{}_k", s.name), s.name, false),
+        });
+        let loops: Vec<(String, &str, bool)> = loops.chain([("j".to_string(), "j", true)]).collect();
+        for (name, prefix, vectors) in loops {
+            let p = prefix.to_lowercase();
+            if d.blocks > 1 {
+                line(format!("split {name} {} {pieces} {} {} -> {p}c {p}o {p}t {p}v", d.blocks, d.threads, d.piece));
+                line(format!("bind {p}c cluster"));
+            } else {
+                line(format!("split {name} {pieces} {} {} -> {p}o {p}t {p}v", d.threads, d.piece));
+            }
+            line(format!("bind {p}t threadIdx.x"));
+            line(format!("unroll {p}o"));
+            line(format!("{} {p}v", if vectors { "vectorize" } else { "unroll" }));
+        }
+        let part = d.piece * d.threads * pieces;
+        let place =
+            format!("k // {} % {pieces}, k // {} % {}, k % {}", d.piece * d.threads, d.piece, d.threads, d.piece);
+        if !d.shared {
+            line(format!("transform_layout R [i, k] -> [i, k // {part}, {place}]"));
+        }
+        if target.has(Features::GRID_DEPENDENCY) {
+            line(format!("annotate {outer} grid_dependency 2"));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn division(rows: i64, columns: i64, dtype: DType, target: &Target) -> Division {
+        Rows { kind: RowKind::Softmax, rows, columns, dtype }.divide(target).unwrap()
+    }
+
+    #[test]
+    fn a_thread_holds_a_few_pieces() {
+        let of = |rows, columns| division(rows, columns, DType::F16, &Target::sm_90());
+        assert_eq!(of(8192, 4096), Division { piece: 8, threads: 128, rows: 1, blocks: 1, shared: false });
+        assert_eq!(of(1 << 19, 64), Division { piece: 8, threads: 8, rows: 16, blocks: 1, shared: false });
+        assert_eq!(of(65536, 1000), Division { piece: 8, threads: 32, rows: 4, blocks: 1, shared: false });
+        assert_eq!(of(65536, 1001).piece, 1);
+        assert!(of(132, 131072).blocks > 1);
+        assert!(of(1024, 32768).shared);
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        let rows = Rows { kind: RowKind::Softmax, rows: 4, columns: 8, dtype: DType::S8 };
+        assert_eq!(rows.program().unwrap_err().code(), "rows.type");
+        assert_eq!(Rows { rows: 0, dtype: DType::F16, ..rows }.program().unwrap_err().code(), "rows.extent");
+        let long = Rows { columns: 1 << 26, dtype: DType::F32, ..rows };
+        assert_eq!(long.recommend(&Target::sm_90()).unwrap_err().code(), "rows.long");
+    }
+}
