@@ -179,7 +179,8 @@ impl Rows {
         let pieces = up(self.columns, piece);
         // Of narrow pieces a thread holds as many elements, not as many pieces.
         let wide = |n: i64| n * widest / piece;
-        let many = self.rows > i64::from(target.device().multiprocessors);
+        let multiprocessors = i64::from(target.device().multiprocessors);
+        let many = self.rows > multiprocessors;
         let clusters = target.has(Features::CLUSTER);
         let held = if many { wide(PIECES) } else { wide(PIECES / 2) };
         // Neighbouring threads read whole lines of the cache.
@@ -191,7 +192,9 @@ impl Rows {
             blocks *= 2;
         }
         // Few rows leave multiprocessors without work: their blocks share a row.
-        while !many && blocks < most && up(pieces, threads * blocks) > wide(PIECES) {
+        let fills = |blocks: i64| self.rows * blocks * 2 > multiprocessors;
+        let more = |held: i64, blocks: i64| held > wide(PIECES) || held > wide(PIECES / 2) && !fills(blocks);
+        while !many && blocks < most && more(up(pieces, threads * blocks), blocks) {
             blocks *= 2;
         }
         while up(pieces, threads * blocks) > wide(MOST_PIECES) && threads < i64::from(target.limits.threads) {
