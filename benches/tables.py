@@ -3,7 +3,7 @@
     python3 benches/tables.py benches/results/FOLDER [benches/results/README.md]
     python3 benches/tables.py --index benches/results/README.md
 
-FOLDER holds records: tensor.json, hopper.json and f32.json (`bench --suite benches/SUITE.suite --out FOLDER/SUITE`), ladder.jsonl
+FOLDER holds records: tensor.json, hopper.json and f32.json (`bench --suite benches/SUITE.suite --out FOLDER/SUITE`), rows.json (benches/beside_torch.py), ladder.jsonl
 (`bench --ladder --gemm 4096 --dtype f16,s8,s4 --layout NT --json`), hopper_ladder.jsonl (`bench --ladder --gemm 4096 --dtype f16
 --json`); any may be missing. A table goes between the lines `<!-- NAME -->` and `<!-- end -->` of the page, where it has them, or
 to standard output without a page. The pictures become FOLDER/tensor_ladder.svg and FOLDER/hopper.svg. With --index the table of
@@ -176,6 +176,27 @@ def suite_picture(record):
     return "\n".join(out + ["</svg>", ""])
 
 
+def rows_table(record):
+    """A line for each shape: of each kernel over rows the microseconds, and its speed as a share of a copy's, ours and PyTorch's."""
+    kinds = ["softmax", "layernorm", "rmsnorm"]
+    shapes = {}
+    for row in record["rows"]:
+        shapes.setdefault(row["shape"], {})[row["program"]] = row
+    head = "".join(f" {kind} us | of a copy | PyTorch |" for kind in kinds)
+    lines = [f"| rows | copy us |{head}", "|---|---|" + "---|---|---|" * len(kinds)]
+    numbers = lambda shape: [-int(n) for n in shape.split("x")][::-1]
+    for shape in sorted(shapes, key=numbers):
+        cells = [shapes[shape].get(kind) for kind in kinds]
+        if all(cells):
+            text = "".join(f" {c['us']:.2f} | {c['of_copy']:.2f} | {c['torch_of_copy']:.2f} |" for c in cells)
+            lines.append(f"| {shape} | {cells[0]['copy_us']:.2f} |{text}")
+    others = [r for r in record["rows"] if r["program"] not in kinds + ["copy"]]
+    if others:
+        lines += ["", "| kernel | us | of a copy | PyTorch us |", "|---|---|---|---|"]
+        lines += [f"| {r['program']} {r['shape']} | {r['us']:.2f} | {r['of_copy']:.2f} | {r['torch_us']:.2f} |" for r in others]
+    return "\n".join(lines)
+
+
 def fill(text, name, table):
     """Puts a table between the lines of its name and the next end."""
     begin = f"<!-- {name} -->"
@@ -213,6 +234,8 @@ def main():
             tables[f"{suite} suite"] = suite_table(record)
             if suite == "hopper":
                 (folder / "hopper.svg").write_text(suite_picture(record))
+    if (folder / "rows.json").exists():
+        tables["rows"] = rows_table(json.loads((folder / "rows.json").read_text()))
     if (folder / "ladder.jsonl").exists():
         rows = [json.loads(line) for line in (folder / "ladder.jsonl").read_text().splitlines() if line.strip()]
         tables["tensor ladder"] = ladder_table(rows)
@@ -221,7 +244,7 @@ def main():
         lines = (folder / "hopper_ladder.jsonl").read_text().splitlines()
         tables["hopper ladder"] = steps_table([json.loads(line) for line in lines if line.strip()])
     if not tables:
-        sys.exit(f"no tensor.json, hopper.json, f32.json, ladder.jsonl or hopper_ladder.jsonl in {folder}")
+        sys.exit(f"no tensor.json, hopper.json, f32.json, rows.json, ladder.jsonl or hopper_ladder.jsonl in {folder}")
     if len(sys.argv) == 2:
         print("\n\n".join(tables.values()))
         return

@@ -87,6 +87,8 @@ struct Division {
 
 /// The fewest threads of a block: below, a multiprocessor runs out of blocks before it is full.
 const FEWEST_THREADS: i64 = 128;
+/// The fewest bytes that a block reads where rows are many: below, launching blocks takes longer than reading.
+const FEWEST_BYTES: i64 = 4096;
 /// The most threads along a row: with as many, two blocks are resident and one reads while the other computes.
 const MOST_THREADS: i64 = 512;
 /// Pieces that a thread holds in registers where rows are many: enough loads in flight, and registers for full occupancy.
@@ -212,7 +214,9 @@ impl Rows {
                 .help(format!("the longest row for this chip has {longest} elements"))
                 .help("write the program so that it reads the row again for each stage"));
         }
-        let rows = if blocks > 1 { 1 } else { up(FEWEST_THREADS, threads).min(power(self.rows)) };
+        let several = power(up(FEWEST_THREADS, threads).max(if many { up(FEWEST_BYTES, bytes) } else { 1 }));
+        let rows =
+            if blocks > 1 { 1 } else { several.min(power(self.rows)).min(i64::from(target.limits.threads) / threads) };
         Ok(Division { piece, threads, rows, blocks, shared })
     }
 
@@ -278,7 +282,7 @@ mod tests {
     fn a_thread_holds_a_few_pieces() {
         let of = |rows, columns| division(rows, columns, DType::F16, &Target::sm_90());
         assert_eq!(of(8192, 4096), Division { piece: 8, threads: 128, rows: 1, blocks: 1, shared: false });
-        assert_eq!(of(1 << 19, 64), Division { piece: 8, threads: 8, rows: 16, blocks: 1, shared: false });
+        assert_eq!(of(1 << 19, 64), Division { piece: 8, threads: 8, rows: 32, blocks: 1, shared: false });
         assert_eq!(of(65536, 1000), Division { piece: 8, threads: 32, rows: 4, blocks: 1, shared: false });
         assert_eq!(of(65536, 1001).piece, 1);
         assert!(of(132, 131072).blocks > 1);
