@@ -13,6 +13,7 @@ mod input;
 mod ladder;
 #[cfg(feature = "cuda")]
 mod launch;
+mod look;
 mod memory;
 mod mutate;
 #[cfg(feature = "cuda")]
@@ -21,9 +22,11 @@ mod peers;
 mod plot;
 mod run;
 mod show;
+mod step;
 mod subject;
 mod suite;
 mod sweep;
+mod watch;
 
 use crate::error::{Error, Result};
 use clap::error::ErrorKind;

@@ -236,6 +236,9 @@ impl<'a> Compiler<'a> {
     fn announce(&mut self, stmt: &Stmt) {
         if matches!(stmt, Stmt::Store(_) | Stmt::Call(_) | Stmt::Bulk(_) | Stmt::Sync(_)) {
             if self.plan.heard {
+                // The site of what stands before it has other loops.
+                self.sites.push(Site { statement: SiteKind::Other, stores: self.stores, loops: self.loops.clone() });
+                self.site = self.sites.len() as u32 - 1;
                 self.emit(Op::Statement(self.statements));
             }
             self.statements += 1;

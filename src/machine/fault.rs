@@ -17,13 +17,16 @@ pub(super) struct Where {
     pub warp: usize,
 }
 
+/// The word of a run that its watcher has ended.
+pub(super) const STOPPED: &str = "stopped";
+
 /// Makes an error of a trap.
 pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) -> Error {
     let (word, message, lane) = sentence(trap, code, warp);
     // A wrong Func is its author's fault; wrong threads are the fault of who lowered it.
     let fault = match (trap, at) {
         (Trap::Broken(_), _) => Fault::Bug,
-        (Trap::Limit, _) | (_, None) => Fault::Input,
+        (Trap::Limit | Trap::Stopped, _) | (_, None) => Fault::Input,
         _ => Fault::Bug,
     };
     let mut error = Error::new(fault, format!("sim.{word}"), message);
@@ -128,6 +131,7 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
             0,
         ),
         Trap::Limit => ("limit", "the program runs more statements than the simulator was allowed".to_string(), 0),
+        Trap::Stopped => (STOPPED, "the run was ended by who watches it".to_string(), 0),
         Trap::Broken(what) => ("code", format!("the simulator's own code is wrong: {what}"), 0),
     }
 }

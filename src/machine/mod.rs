@@ -39,6 +39,7 @@ mod fault;
 mod flight;
 mod grid;
 mod index;
+mod inspect;
 mod lanes;
 mod launch;
 mod listen;
@@ -68,8 +69,12 @@ use crate::array::Array;
 use crate::error::Result;
 use crate::ir::Func;
 use crate::lower::Lowered;
+use inspect::Watcher;
+use launch::Sequence;
 use listen::Listener;
+use std::ops::ControlFlow;
 
+pub use inspect::{Datum, Moment, Seen};
 pub use listen::{BoxCopy, Event, Flight, Happened, Request, Statement, Tile};
 pub use ptx::{run_ptx, run_ptx_traced};
 
@@ -164,7 +169,23 @@ pub fn run_func(func: &Func, mode: Mode, args: &mut [Array]) -> Result<Stats> {
 /// # Errors
 /// As [`run_func`].
 pub fn run_func_with(func: &Func, options: &Options, args: &mut [Array]) -> Result<Stats> {
-    launch::sequential(func, options, args, true)
+    launch::sequential(func, options, args, Sequence::Lanes)
+}
+
+/// [`run_func_with`], with `watch` called before each statement and after each write; `None` where it has ended the run.
+///
+/// # Errors
+/// As [`run_func`].
+pub fn run_func_watched(
+    func: &Func,
+    options: &Options,
+    args: &mut [Array],
+    watch: impl FnMut(&Moment<'_>) -> ControlFlow<()> + 'static,
+) -> Result<Option<Stats>> {
+    match launch::sequential(func, options, args, Sequence::Watched(Watcher::new(watch))) {
+        Err(e) if e.code().strip_prefix("sim.") == Some(fault::STOPPED) => Ok(None),
+        ran => ran.map(Some),
+    }
 }
 
 /// Runs a Lowered program; `args` as for [`run_func`].
