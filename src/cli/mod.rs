@@ -7,6 +7,7 @@ mod data;
 mod doctor;
 mod dump;
 mod explain;
+mod fmt;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod input;
@@ -59,6 +60,8 @@ enum Command {
     Sweep(sweep::SweepArgs),
     /// Show each step of a schedule with the program after it.
     Explain(explain::ExplainArgs),
+    /// Write files in the one layout of `.loom` texts.
+    Fmt(fmt::FmtArgs),
     /// Report which of LLVM, driver, device and tools are available, and how to install what is missing.
     Doctor(doctor::DoctorArgs),
     /// Print what makes a shell complete this command line: `warploom completions bash > FILE`.
@@ -82,6 +85,7 @@ pub fn main() -> ExitCode {
             Cli::command().error(ErrorKind::UnknownArgument, "`--certificates` is now `--cost`").exit()
         }
         Command::Explain(args) => (explain::run(&args), args.name()),
+        Command::Fmt(args) => (fmt::run(&args), "fmt".to_string()),
         Command::Doctor(args) => (doctor::run(&args), "doctor".to_string()),
         Command::Completions { shell } => (completions(shell), String::new()),
         Command::Man => (manual(), String::new()),

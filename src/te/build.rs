@@ -131,6 +131,10 @@ pub enum Epilogue {
 }
 
 impl Epilogue {
+    /// One of every kind.
+    pub const ALL: [Epilogue; 5] =
+        [Epilogue::Bias, Epilogue::Relu, Epilogue::Gelu, Epilogue::Scale(1.0), Epilogue::Residual];
+
     /// The name in builder lines.
     pub fn name(self) -> &'static str {
         match self {

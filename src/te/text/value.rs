@@ -18,6 +18,9 @@ pub struct Names<'a> {
     given: Cond,
 }
 
+/// The functions of several data.
+pub const SEVERAL: [&str; 3] = ["min", "max", "select"];
+
 /// The functions of one datum.
 pub const FUNCTIONS: [(&str, UnOp); 9] = [
     ("abs", UnOp::Abs),
@@ -228,7 +231,7 @@ impl<'a> Names<'a> {
             ("select", _) => Err(at("te.type", node.span.clone(), "select takes a condition and two values")),
             _ => {
                 let names: Vec<&str> = FUNCTIONS.iter().map(|(n, _)| *n).collect();
-                let guess = suggestion(name, names.iter().copied().chain(["min", "max", "select"]));
+                let guess = suggestion(name, names.iter().copied().chain(SEVERAL));
                 let error = at("te.name", node.span.clone(), format!("there is no function {name}{guess}"));
                 Err(error.help(format!("use {}, min, max, select or a type", names.join(", "))))
             }
