@@ -103,7 +103,7 @@ impl Elements {
             Some(ranges) => ranges.clone(),
         };
         if ranges.len() != shape.len() {
-            let given = if ranges.len() == 1 { "1 index".to_string() } else { format!("{} indices", ranges.len()) };
+            let given = show::count(ranges.len(), "index");
             let has = show::count(shape.len(), "dimension");
             return wrong(format!("`{}` has {given}, and the buffer has {has}", self.text));
         }

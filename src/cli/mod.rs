@@ -14,6 +14,7 @@ mod input;
 mod ladder;
 #[cfg(feature = "cuda")]
 mod launch;
+mod locate;
 mod look;
 mod memory;
 mod mutate;

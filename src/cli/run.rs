@@ -5,7 +5,7 @@ use super::input::{self, What};
 use super::{blame, look, mutate, show, watch};
 use crate::array::Array;
 use crate::codegen;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Result, counted};
 use crate::loom::Schedule;
 use crate::lower;
 #[cfg(feature = "cuda")]
@@ -181,7 +181,7 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     let begin = Instant::now();
     let (stats, how) = match how {
         How::Ptx => interpreted(&schedule, args.seed, &mut arrays)?,
-        _ => on_machine(&schedule, args.seed, &mut arrays)?,
+        _ => on_machine(&schedule, &args.what.name(), args.seed, &mut arrays)?,
     };
     let time = begin.elapsed().as_secs_f64();
     spinner.set_message(format!("checking {title}"));
@@ -191,7 +191,8 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     spinner.finish_and_clear();
     show::line(format_args!("{title}, {}, target {}", show::count(schedule.steps.len(), "step"), schedule.target));
     let rate = stats.statements as f64 / time / 1e6;
-    show::line(format_args!("ran {how} in {}: {} statements, {rate:.1} M/s", show::seconds(time), stats.statements));
+    let statements = counted(stats.statements, "statement");
+    show::line(format_args!("ran {how} in {}: {statements}, {rate:.1} M/s", show::seconds(time)));
     let status = show::verdict(worst);
     data::write(&schedule.program, &args.output, &arrays)?;
     // The result is right, but no kernel of the chip computed it.
@@ -228,15 +229,16 @@ impl Display for How {
     }
 }
 
-/// Runs the kernels with their threads and barriers; what the chip cannot runs as the scheduled program says. What goes wrong is
+/// Runs the kernels with their threads and barriers; `name` is what errors call the schedule. What the chip cannot runs as the scheduled program says. What goes wrong is
 /// the fault of warploom where the naive program runs.
-pub fn on_machine(schedule: &Schedule, seed: u64, arrays: &mut [Array]) -> Result<(Stats, How)> {
+pub fn on_machine(schedule: &Schedule, name: &str, seed: u64, arrays: &mut [Array]) -> Result<(Stats, How)> {
     let func = schedule.scheduled()?;
     let blamed = |e| blame::blame(schedule, seed, e);
     match lower::lower(&func, &schedule.target) {
         Ok(lowered) => Ok((machine::run_lowered(&lowered, Mode::Real, arrays).map_err(blamed)?, How::Threads)),
         Err(e) if e.fault() == Fault::Chip => {
-            show::note(format_args!("{e}\nthe scheduled program runs in sequence instead"));
+            show::error(&e, name);
+            show::note("the scheduled program runs in sequence instead");
             Ok((machine::run_func(&func, Mode::Real, arrays).map_err(blamed)?, How::Sequence))
         }
         Err(e) => Err(e),

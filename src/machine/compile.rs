@@ -425,7 +425,12 @@ impl<'a> Compiler<'a> {
         let shape = buffer.const_shape().ok_or_else(symbolic)?;
         let strides = layout::strides(buffer).ok_or_else(symbolic)?;
         if shape.len() != indices.len() || strides.len() != shape.len() || lanes < 1 {
-            let message = format!("buffer {} has {} dimensions, an access {}", buffer.name, shape.len(), indices.len());
+            let message = format!(
+                "buffer {} has {}, an access {}",
+                buffer.name,
+                crate::error::counted(shape.len(), "dimension"),
+                indices.len()
+            );
             return Err(Error::input("sim.rank", message));
         }
         let number = self.accesses.len() as u32;

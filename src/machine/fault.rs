@@ -29,7 +29,7 @@ pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) 
         (Trap::Limit | Trap::Stopped, _) | (_, None) => Fault::Input,
         _ => Fault::Bug,
     };
-    let mut error = Error::new(fault, format!("sim.{word}"), message);
+    let mut error = listed(&message, |sentence| Error::new(fault, format!("sim.{word}"), sentence));
     let site = code.site_of.get(warp.pc).and_then(|s| code.sites.get(*s as usize));
     if let Some(site) = site {
         let text = match &site.statement {
@@ -56,6 +56,32 @@ pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) 
         Some(at) => error.within(format!("by {}", thread(at, lane))),
         None => error,
     }
+}
+
+/// An error of which the first line is the sentence, and the others say what each warp does: warps that do the same have a line
+/// together.
+pub(super) fn listed(message: &str, make: impl FnOnce(&str) -> Error) -> Error {
+    let mut lines = message.lines();
+    let mut error = make(lines.next().unwrap_or(message));
+    let parts = |line: &'_ str| -> Option<(usize, String)> {
+        let (number, does) = line.strip_prefix("warp ")?.split_once(' ')?;
+        Some((number.parse().ok()?, does.to_string()))
+    };
+    let mut groups: Vec<(usize, usize, String)> = Vec::new();
+    for line in lines {
+        match (parts(line), groups.last_mut()) {
+            (Some((warp, does)), Some((_, last, same))) if *same == does && warp == *last + 1 => *last = warp,
+            (Some((warp, does)), _) => groups.push((warp, warp, does)),
+            (None, _) => error = error.within(line),
+        }
+    }
+    for (first, last, does) in groups {
+        error = error.within(match first == last {
+            true => format!("warp {first} {does}"),
+            false => format!("warps {first} to {last}: each {does}"),
+        });
+    }
+    error
 }
 
 pub(super) fn thread(at: Where, lane: usize) -> String {

@@ -150,7 +150,11 @@ fn with_memories(
 
 fn check_args(globals: &[Global<'_>], order: &[usize], options: &Options, args: &[Array]) -> Result<()> {
     if args.len() != order.len() {
-        let message = format!("the program has {} parameters, {} arguments were given", order.len(), args.len());
+        let message = format!(
+            "the program has {}, and {} were given",
+            crate::error::counted(order.len(), "parameter"),
+            crate::error::counted(args.len(), "argument")
+        );
         return Err(Error::input("sim.arguments", message));
     }
     for (arg, &g) in args.iter().zip(order) {
@@ -210,7 +214,11 @@ pub(super) fn lowered_spans(lowered: &Lowered) -> Result<Vec<usize>> {
 pub(super) fn parallel(lowered: &Lowered, options: &Options, args: &mut [Array], listener: Listener) -> Result<Stats> {
     let (globals, order) = lowered_globals(lowered)?;
     if args.len() != order.len() {
-        let message = format!("the program has {} parameters, {} arguments were given", order.len(), args.len());
+        let message = format!(
+            "the program has {}, and {} were given",
+            crate::error::counted(order.len(), "parameter"),
+            crate::error::counted(args.len(), "argument")
+        );
         return Err(Error::input("sim.arguments", message));
     }
     let mut compiled = Vec::new();

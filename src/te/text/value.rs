@@ -202,12 +202,9 @@ impl<'a> Names<'a> {
         let id = self.buffer(name, node)?;
         let buffer = self.func.buffer(id);
         if buffer.shape.len() != indices.len() {
-            let (dims, given) = (buffer.shape.len(), indices.len());
-            return Err(at(
-                "te.index",
-                node.span.clone(),
-                format!("{name} has {dims} dimensions, but {given} indices"),
-            ));
+            let dims = crate::error::counted(buffer.shape.len(), "dimension");
+            let given = crate::error::counted(indices.len(), "index");
+            return Err(at("te.index", node.span.clone(), format!("{name} has {dims}, but {given}")));
         }
         let values = indices.iter().map(|i| self.index(i)).collect::<Result<Vec<_>>>()?;
         let vars: Vec<(Var, i64)> = self.iterators.iter().map(|(_, v, extent)| (*v, *extent)).collect();
