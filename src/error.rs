@@ -11,6 +11,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Who has to act on an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Fault {
     /// The program, the schedule, the text or the arguments are wrong.
     Input,
@@ -35,6 +36,7 @@ impl std::fmt::Display for Fault {
 
 /// An underlined place: a byte range of [`Error::text`] and what to say there.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Label {
     /// Byte range in the text.
     pub span: Range<usize>,

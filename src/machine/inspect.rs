@@ -14,6 +14,7 @@ use std::ops::ControlFlow;
 
 /// What has happened at a [`Moment`].
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub enum Seen {
     /// A statement is about to run.
     Before,

@@ -118,6 +118,7 @@ impl Default for Limits {
 
 /// How to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
     /// What data are.
     pub mode: Mode,
@@ -134,10 +135,29 @@ impl Options {
     pub fn new(mode: Mode) -> Options {
         Options { mode, policy: Policy::InOrder, limits: Limits::default(), races: true }
     }
+
+    /// The same with another order.
+    #[must_use]
+    pub fn with_policy(self, policy: Policy) -> Options {
+        Options { policy, ..self }
+    }
+
+    /// The same with other limits.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Options {
+        Options { limits, ..self }
+    }
+
+    /// The same, looking for races or not.
+    #[must_use]
+    pub fn with_races(self, races: bool) -> Options {
+        Options { races, ..self }
+    }
 }
 
 /// What a run did.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
 pub struct Stats {
     /// Stores of single threads that ran (a vector store is one).
     pub statements: u64,

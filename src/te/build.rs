@@ -117,6 +117,7 @@ impl GemmSpec {
 
 /// An elementwise step after a matrix product, in the accumulation type.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub enum Epilogue {
     /// Adds input `bias` of N elements, converted from C's type.
     Bias,

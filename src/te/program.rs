@@ -16,6 +16,7 @@ pub const MAX_BLOCKS: usize = 256;
 
 /// How a reduction combines its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reducer {
     /// Adds; starts from 0.
     Sum,
