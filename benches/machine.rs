@@ -42,7 +42,7 @@ fn all(c: &mut Criterion) -> Result<()> {
                 args = args.iter().map(ring).collect::<Result<_>>()?;
             }
             for races in [true, false] {
-                let options = Options { races, ..Options::new(mode) };
+                let options = Options::new(mode).with_races(races);
                 let stats = run_lowered_with(&lowered, &options, &mut args)?;
                 group.throughput(Throughput::Elements(stats.statements));
                 let id = BenchmarkId::new(name, format!("{mode:?}{}", if races { "" } else { " unchecked" }));

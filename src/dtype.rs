@@ -6,6 +6,7 @@ use std::fmt;
 /// The type of one element. JSON has its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum DType {
     /// IEEE binary16.
     F16,

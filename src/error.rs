@@ -11,6 +11,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Who has to act on an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Fault {
     /// The program, the schedule, the text or the arguments are wrong.
     Input,
@@ -35,6 +36,7 @@ impl std::fmt::Display for Fault {
 
 /// An underlined place: a byte range of [`Error::text`] and what to say there.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Label {
     /// Byte range in the text.
     pub span: Range<usize>,
@@ -48,6 +50,7 @@ pub struct Label {
 pub struct Error(Box<Details>);
 
 /// `; did you mean ..?`, or nothing where no known name is near.
+#[doc(hidden)]
 pub fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let near = known.map(|k| (distance(name, k), k)).min();
     match near {
@@ -77,6 +80,18 @@ fn distance(a: &str, b: &str) -> usize {
         }
     }
     rows[2][b.len()]
+}
+
+/// `1 warp`, `2 warps`: a number with its unit, in the plural unless it is one.
+#[doc(hidden)]
+pub fn counted(n: impl std::fmt::Display, unit: &str) -> String {
+    let n = n.to_string();
+    match unit.strip_suffix('x') {
+        _ if n == "1" => format!("1 {unit}"),
+        Some(stem) if stem == "inde" => format!("{n} indices"),
+        Some(_) => format!("{n} {unit}es"),
+        None => format!("{n} {unit}s"),
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -210,6 +225,13 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_have_their_units_in_the_plural() {
+        let all =
+            [counted(1, "warp"), counted(0, "warp"), counted("1.50", "sector"), counted(2, "box"), counted(3, "index")];
+        assert_eq!(all, ["1 warp", "0 warps", "1.50 sectors", "2 boxes", "3 indices"]);
+    }
 
     #[test]
     fn near_names_are_suggested() {

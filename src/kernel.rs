@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A compiled program: one PTX module, its kernels in launch order, its arguments and its workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Kernels {
     /// The program's name.
     pub name: String,
@@ -25,6 +26,27 @@ pub struct Kernels {
 }
 
 impl Kernels {
+    /// A module of PTX with its entries, for the chip of that name; it takes no arguments and has no workspace until they are added.
+    /// `ptx_version` is the version of the PTX ISA times ten.
+    pub fn new(
+        name: impl Into<String>,
+        target: impl Into<String>,
+        ptx_version: u32,
+        text: impl Into<String>,
+        kernels: Vec<Kernel>,
+    ) -> Kernels {
+        Kernels {
+            name: name.into(),
+            target: target.into(),
+            ptx_version,
+            text: text.into(),
+            llvm: String::new(),
+            args: Vec::new(),
+            workspace: Vec::new(),
+            kernels,
+        }
+    }
+
     /// The module's PTX.
     pub fn ptx(&self) -> &str {
         &self.text
@@ -45,6 +67,7 @@ pub enum Access {
 
 /// An argument of the program: a device buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Arg {
     /// The parameter's name.
     pub name: String,
@@ -62,8 +85,22 @@ pub struct Arg {
     pub access: Access,
 }
 
+impl Arg {
+    /// An array of these extents (outermost first) with packed rows, at an address that is a multiple of 16 bytes.
+    pub fn new(name: impl Into<String>, dtype: DType, shape: &[i64], access: Access) -> Arg {
+        let mut strides = vec![1; shape.len()];
+        for d in (1..shape.len()).rev() {
+            strides[d - 1] = strides[d] * shape[d];
+        }
+        let elements: i64 = shape.iter().product();
+        let bytes = dtype.bytes_of(u64::try_from(elements).unwrap_or(0));
+        Arg { name: name.into(), dtype, shape: shape.to_vec(), strides, align: 16, bytes, access }
+    }
+}
+
 /// A global buffer that lives only inside the program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Workspace {
     /// The buffer's name.
     pub name: String,
@@ -71,9 +108,17 @@ pub struct Workspace {
     pub bytes: u64,
 }
 
+impl Workspace {
+    /// A buffer of so many bytes.
+    pub fn new(name: impl Into<String>, bytes: u64) -> Workspace {
+        Workspace { name: name.into(), bytes }
+    }
+}
+
 /// What a kernel's parameter is: a 64-bit device address, or a tensor map of 128 bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Param {
     /// The address of an argument.
     Arg(usize),
@@ -85,6 +130,7 @@ pub enum Param {
 
 /// How bulk copies find their boxes in an array of device memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct TensorMap {
     /// The array: an argument or a workspace buffer.
     pub array: Box<Param>,
@@ -105,6 +151,7 @@ pub struct TensorMap {
 
 /// One entry point with its launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Kernel {
     /// The name of the entry in the PTX.
     pub entry: String,
@@ -125,4 +172,20 @@ pub struct Kernel {
     /// (griddepcontrol.wait): it can be launched with programmatic stream serialization.
     #[serde(rename = "pdl")]
     pub early: bool,
+}
+
+impl Kernel {
+    /// An entry that is launched with so many blocks of so many threads (in x, y, z), without clusters and shared memory.
+    pub fn new(entry: impl Into<String>, params: Vec<Param>, grid: [u32; 3], block: [u32; 3]) -> Kernel {
+        Kernel {
+            entry: entry.into(),
+            params,
+            grid,
+            block,
+            cluster: [1; 3],
+            persistent: false,
+            shared_bytes: 0,
+            early: false,
+        }
+    }
 }

@@ -1,7 +1,9 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
 // In reading order. tests/it/tidy.rs holds which room may use which.
+#[doc(hidden)]
 pub mod array;
+#[doc(hidden)]
 pub mod dtype;
 pub mod error;
 
@@ -13,6 +15,7 @@ pub mod te;
 
 pub mod target;
 
+#[doc(hidden)]
 pub mod intrin;
 
 pub mod rows;
@@ -29,6 +32,7 @@ pub mod gemm;
 
 pub mod machine;
 
+#[doc(hidden)]
 pub mod validate;
 
 pub mod kernel;
@@ -36,6 +40,7 @@ pub mod kernel;
 pub mod artifact;
 
 #[cfg(feature = "llvm")]
+#[doc(hidden)]
 pub mod codegen;
 
 #[doc(hidden)]

@@ -4,6 +4,8 @@
 //! prints it back; nothing besides its three parts influences the PTX. An error underlines the user's own text: the
 //! parsers of the two halves see the whole file with the other half blanked out, so their places are places in it.
 
+mod format;
+
 use crate::auto;
 use crate::error::{Error, Result};
 use crate::ir::Func;
@@ -15,6 +17,8 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
+
+pub use format::format;
 
 /// Longer texts, in bytes, are refused before they are read.
 pub const LONGEST_TEXT: usize = 1 << 20;

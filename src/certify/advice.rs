@@ -9,6 +9,9 @@ use crate::ir::{Axis, BulkCopy, Index, Var, Way, print, visit};
 use crate::lower::{Dim, TensorMap};
 use crate::target::Device;
 
+/// The widest access of a thread.
+const VECTOR_BITS: i64 = 128;
+
 /// Nothing where the cost is the ideal.
 pub fn of(counter: &Counter<'_>, site: &Site<'_>, measured: &Measured) -> Option<Advice> {
     if let (By::Copy(copy), Cost::Box { lines, ideal_lines, .. }) = (site.by, measured.cost) {
@@ -195,10 +198,21 @@ impl Pattern<'_> {
         let inside = |a: &&Site<'_>| a.around.loops.iter().any(|l| l.var == innermost.var);
         let mut copied = self.counter.sites.accesses.iter().filter(inside);
         let fits = extent > 1 && least >= extent && copied.all(|a| self.contiguous(a, innermost.var));
+        let (func, name) = (&self.counter.kernel.func, self.counter.kernel.func.var_name(innermost.var));
+        // The most elements that an access moves, of those that divide the loop.
+        let widths = (1..=VECTOR_BITS / self.bits().max(1)).rev();
+        let width = widths.into_iter().find(|w| w.count_ones() == 1 && extent % w == 0).filter(|w| *w > 1)?;
+        let step = if width == extent {
+            format!("vectorize {name}")
+        } else {
+            let (outer, vector) =
+                (func.unused_loop_name(&format!("{name}_0")), func.unused_loop_name(&format!("{name}_1")));
+            format!("split {name} ? {width} -> {outer} {vector}; vectorize {vector}")
+        };
         fits.then(|| Advice {
             because: self.steps(),
-            step: Some(format!("vectorize {}", self.counter.kernel.func.var_name(innermost.var))),
-            then: Some("a thread moves adjacent elements in one access".to_string()),
+            step: Some(step),
+            then: Some(format!("a thread moves {width} adjacent elements in one access")),
         })
     }
 

@@ -2,7 +2,8 @@
 
 use super::report::{AccessCertificate, Advice, Bounds, Certificate, Compiled, Cost, Counted, KernelCertificate};
 use super::traffic::Traffic;
-use std::collections::BTreeMap;
+use crate::error::counted;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// The cost report of a program; `lowered` is the program as [`crate::lower::print`] prints it.
@@ -42,11 +43,16 @@ fn ratio(x: f64) -> String {
 fn figures(out: &mut String, certificate: &Certificate, k: &KernelCertificate) {
     let [gx, gy, gz] = k.grid;
     let [bx, by, bz] = k.block;
-    let _ = writeln!(out, "kernel {}: grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz} ({} warps)", k.name, k.warps);
+    let _ = writeln!(
+        out,
+        "kernel {}: grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz} ({})",
+        k.name,
+        counted(k.warps, "warp")
+    );
     let mut row = |name: &str, text: String| {
         let _ = writeln!(out, "{}", format!("  {name:14} {text}").trim_end());
     };
-    row("shared memory", format!("{} bytes", grouped(k.shared_bytes.into())));
+    row("shared memory", counted(grouped(k.shared_bytes.into()), "byte"));
     row("registers", registers(k));
     if k.registers.spilled > 0 || k.registers.ptxas.as_ref().is_some_and(|p| p.spill_stores > 0) {
         row(
@@ -56,7 +62,7 @@ fn figures(out: &mut String, certificate: &Certificate, k: &KernelCertificate) {
         );
     }
     let o = &k.occupancy;
-    let resident = format!("{} blocks, {} of {} warps a multiprocessor", o.blocks, o.warps, o.max_warps);
+    let resident = format!("{}, {} of {} warps a multiprocessor", counted(o.blocks, "block"), o.warps, o.max_warps);
     row("occupancy", format!("{resident}, limited by {}", o.limited_by));
     let device = &certificate.device;
     let waves =
@@ -67,7 +73,7 @@ fn figures(out: &mut String, certificate: &Certificate, k: &KernelCertificate) {
     let t = &k.totals;
     let fused =
         if t.traffic.fma > 0 { format!(", two in each of {} fma", grouped(t.traffic.fma)) } else { String::new() };
-    row("arithmetic", format!("{} operations{fused}", grouped(t.operations)));
+    row("arithmetic", format!("{}{fused}", counted(grouped(t.operations), "operation")));
     if let (Some(moved), Some(held)) = (t.operations_per_global_byte, t.operations_per_argument_byte) {
         let compiled = k.compiled.as_ref().and_then(|c| c.traffic.as_ref());
         let left = compiled.and_then(|c| c.per_global_byte(t.operations));
@@ -84,8 +90,9 @@ fn engines(row: &mut impl FnMut(&str, String), k: &KernelCertificate) {
     let (t, compiled) = (&k.totals.traffic, k.compiled.as_ref());
     let mut boxes = |name: &str, [n, bytes, sectors, lines]: [u64; 4], beside: String| {
         if n > 0 {
-            let [n, bytes, sectors, lines] = [n, bytes, sectors, lines].map(grouped);
-            row(name, format!("{n} boxes of {bytes} bytes, {sectors} sectors in {lines} lines of 128{beside}"));
+            let (n, bytes) = (counted(grouped(n), "box"), counted(grouped(bytes), "byte"));
+            let (sectors, lines) = (counted(grouped(sectors), "sector"), counted(grouped(lines), "line"));
+            row(name, format!("{n} of {bytes}, {sectors} in {lines} of 128{beside}"));
         }
     };
     let landed = format!("; {} bytes arrive in shared memory", grouped(t.bulk_landed_bytes));
@@ -100,13 +107,14 @@ fn engines(row: &mut impl FnMut(&str, String), k: &KernelCertificate) {
             0 => String::new(),
             n => format!(", which read {} bytes of shared memory through descriptors", grouped(n)),
         };
-        row("tensor cores", format!("{} instructions of warps{read}", grouped(t.tensor_instructions)));
+        row("tensor cores", format!("{} of warps{read}", counted(grouped(t.tensor_instructions), "instruction")));
     }
     for m in &k.mbarriers {
         let bytes =
             if m.expected_bytes > 0 { format!(", for {} bytes", grouped(m.expected_bytes)) } else { String::new() };
-        let (name, waits, arrivals) = (&m.name, grouped(m.waits), grouped(m.arrivals));
-        row("mbarriers", format!("{name}[{}]: {waits} waits of warps, {arrivals} arrivals of threads{bytes}", m.slots));
+        let (name, waits, arrivals) =
+            (&m.name, counted(grouped(m.waits), "wait"), counted(grouped(m.arrivals), "arrival"));
+        row("mbarriers", format!("{name}[{}]: {waits} of warps, {arrivals} of threads{bytes}", m.slots));
     }
     for r in k.roles.iter().filter(|_| !k.mbarriers.is_empty()) {
         let listed = |kinds: &mut dyn Iterator<Item = (&str, u64)>| {
@@ -147,17 +155,18 @@ fn traffic(row: &mut impl FnMut(&str, String), k: &KernelCertificate) {
         if of(lowered).0 == 0 {
             return;
         }
-        let words = |(n, cost): (u64, u64)| format!("{} requests, {} {unit}", grouped(n), grouped(cost));
+        let words =
+            |(n, cost): (u64, u64)| format!("{}, {}", counted(grouped(n), "request"), counted(grouped(cost), unit));
         let left = compiled.map_or(String::new(), |c| format!("; in the PTX {}", words(of(c))));
         row(name, words(of(lowered)) + &left);
     };
-    line("shared loads", "wavefronts", |t| (t.shared_load_requests, t.shared_load_wavefronts));
-    line("shared stores", "wavefronts", |t| (t.shared_store_requests, t.shared_store_wavefronts));
-    line("global loads", "sectors", |t| (t.global_load_requests, t.global_load_sectors));
-    line("global stores", "sectors", |t| (t.global_store_requests, t.global_store_sectors));
+    line("shared loads", "wavefront", |t| (t.shared_load_requests, t.shared_load_wavefronts));
+    line("shared stores", "wavefront", |t| (t.shared_store_requests, t.shared_store_wavefronts));
+    line("global loads", "sector", |t| (t.global_load_requests, t.global_load_sectors));
+    line("global stores", "sector", |t| (t.global_store_requests, t.global_store_sectors));
     let slots = |t: &Traffic| {
         let share = t.fma_share().unwrap_or(0.0) * 100.0;
-        format!("{} instructions of warps, {share:.0} % of them fma", grouped(t.instructions))
+        format!("{} of warps, {share:.0} % of them fma", counted(grouped(t.instructions), "instruction"))
     };
     let left = compiled.map_or(String::new(), |c| format!("; in the PTX {}", slots(c)));
     row("issue slots", slots(lowered) + &left);
@@ -205,6 +214,8 @@ fn listing(out: &mut String, certificate: &Certificate, lowered: &str) {
     for access in certificate.kernels.iter().flat_map(|k| &k.accesses) {
         at.entry(access.line).or_default().push(access);
     }
+    // A step mends every access that it is about: it is suggested at the first.
+    let mut suggested: BTreeSet<String> = BTreeSet::new();
     let digits = lowered.lines().count().to_string().len();
     for (n, line) in lowered.lines().enumerate() {
         let _ = writeln!(out, "{:digits$} | {line}", n + 1);
@@ -216,7 +227,9 @@ fn listing(out: &mut String, certificate: &Certificate, lowered: &str) {
             let by = access.by.map_or(String::new(), |by| format!(" by {by}"));
             let _ = writeln!(out, "{margin}^ {name} {}{by}: {}", access.kind, sentence(access));
             for line in access.advice.iter().flat_map(advice) {
-                let _ = writeln!(out, "{margin}    {line}");
+                if !line.starts_with("try: ") || suggested.insert(line.clone()) {
+                    let _ = writeln!(out, "{margin}    {line}");
+                }
             }
         }
     }
@@ -248,11 +261,11 @@ fn sentence(a: &AccessCertificate) -> String {
         Cost::Box { bytes, sectors, ideal, lines, ideal_lines } => {
             let each = |n: u64| ratio(n as f64 / a.requests as f64);
             let of = |n: u64, ideal: u64, unit: &str| match n == ideal {
-                true => plural(&each(n), unit),
-                false => format!("{} for {}", plural(&each(n), unit), each(ideal)),
+                true => counted(each(n), unit),
+                false => format!("{} instead of {}", counted(each(n), unit), each(ideal)),
             };
             let (sectors, lines) = (of(sectors, ideal, "sector"), of(lines, ideal_lines, "line"));
-            let copies = plural(&grouped(a.requests), "box").replace("boxs", "boxes");
+            let copies = counted(grouped(a.requests), "box");
             return format!("{copies} of {} B, {sectors} and {lines} each{how}; {}", each(bytes), bounds(&a.bounds));
         }
         Cost::Engine { bytes } => {
@@ -264,7 +277,7 @@ fn sentence(a: &AccessCertificate) -> String {
         }
         _ => {}
     }
-    let requests = format!("{} a warp{how}", plural(&ratio(a.requests_per_warp), "request"));
+    let requests = format!("{} a warp{how}", counted(ratio(a.requests_per_warp), "request"));
     format!("{} B, {}; {requests}; {}", a.width, cost(a), bounds(&a.bounds))
 }
 
@@ -272,30 +285,26 @@ fn cost(a: &AccessCertificate) -> String {
     let each = |n: u64| ratio(n as f64 / a.requests as f64);
     match a.cost {
         Cost::Shared { wavefronts, degree: 1, .. } => {
-            format!("no bank conflict, {} a request", plural(&each(wavefronts), "wavefront"))
+            format!("no bank conflict, {} a request", counted(each(wavefronts), "wavefront"))
         }
         Cost::Shared { wavefronts, ideal, degree, .. } => format!(
-            "{degree}-way bank conflict, {} a request for {}",
-            plural(&each(wavefronts), "wavefront"),
+            "{degree}-way bank conflict, {} a request instead of {}",
+            counted(each(wavefronts), "wavefront"),
             each(ideal)
         ),
         Cost::Box { .. } | Cost::Engine { .. } => String::new(),
         Cost::Global { sectors, ideal, .. } if sectors == ideal => {
-            format!("{} a request, as few as hold the bytes", plural(&each(sectors), "sector"))
+            format!("{} a request, as few as hold the bytes", counted(each(sectors), "sector"))
         }
         Cost::Global { sectors, ideal, worst, worst_ideal } => {
             let most = if worst * a.requests == sectors {
                 String::new()
             } else {
-                format!(", {worst} for {worst_ideal} at worst")
+                format!(", at worst {worst} instead of {worst_ideal}")
             };
-            format!("{} a request for {}{most}", plural(&each(sectors), "sector"), each(ideal))
+            format!("{} a request instead of {}{most}", counted(each(sectors), "sector"), each(ideal))
         }
     }
-}
-
-fn plural(n: &str, unit: &str) -> String {
-    if n == "1" { format!("{n} {unit}") } else { format!("{n} {unit}s") }
 }
 
 fn bounds(bounds: &Bounds) -> String {
@@ -326,6 +335,6 @@ mod tests {
     fn numbers_read_well() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([4.0, 4.5, 123.4].map(ratio), ["4", "4.50", "123"]);
-        assert_eq!((plural("1", "sector"), plural("1.50", "sector")), ("1 sector".into(), "1.50 sectors".into()));
+        assert_eq!((counted("1", "sector"), counted("1.50", "sector")), ("1 sector".into(), "1.50 sectors".into()));
     }
 }

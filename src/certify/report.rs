@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 /// What is known of a lowered program without running it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Certificate {
     /// The program's name.
     pub program: String,
@@ -23,6 +24,7 @@ pub struct Certificate {
 
 /// Of one kernel.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct KernelCertificate {
     /// Its name.
     pub name: String,
@@ -64,6 +66,7 @@ pub struct KernelCertificate {
 
 /// Registers of a thread.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Registers {
     /// The sum of the following.
     pub estimate: u32,
@@ -82,6 +85,7 @@ pub struct Registers {
 
 /// What ptxas says of a kernel.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Assembled {
     /// Its version.
     pub version: String,
@@ -97,6 +101,7 @@ pub struct Assembled {
 
 /// Blocks of a multiprocessor at once.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Occupancy {
     /// Resident blocks.
     pub blocks: u32,
@@ -112,6 +117,7 @@ pub struct Occupancy {
 
 /// What is left of a kernel's accesses in its PTX.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Compiled {
     /// Registers of a thread that hold something at one time, at most.
     pub live_registers: u32,
@@ -130,6 +136,7 @@ pub struct Compiled {
 
 /// Sums over a launch of the lowered program.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Totals {
     /// Requests, their cost, and issue slots: instructions of warps on data and memory.
     #[serde(flatten)]
@@ -149,6 +156,7 @@ pub struct Totals {
 
 /// Of one load or store of shared or device memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct AccessCertificate {
     /// Its number among the loads and stores of the kernel, those of registers included.
     pub number: u32,
@@ -191,6 +199,7 @@ pub struct AccessCertificate {
 
 /// Why an access costs more than it must.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Advice {
     /// How the lanes of a warp move.
     pub because: String,

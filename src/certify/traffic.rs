@@ -5,6 +5,7 @@ use serde::Serialize;
 
 /// What a request does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Kind {
     /// Shared memory; else device memory.
     pub shared: bool,
@@ -16,6 +17,7 @@ pub struct Kind {
 
 /// Requests of warps, what they cost, and instructions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Traffic {
     /// Requests of warps that load from shared memory.
     pub shared_load_requests: u64,

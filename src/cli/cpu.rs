@@ -26,7 +26,7 @@ pub fn bench(args: &BenchArgs, subjects: &[Subject]) -> Result<ExitCode> {
         data::check_memory(&schedule)?;
         let mut arrays = data::arguments(&schedule.program, args.seed)?;
         let begin = std::time::Instant::now();
-        let (stats, _) = on_machine(&schedule, args.seed, &mut arrays)?;
+        let (stats, _) = on_machine(&schedule, name, args.seed, &mut arrays)?;
         let time = begin.elapsed().as_secs_f64();
         let rate = stats.statements as f64 / time / 1e6;
         match args.json {

@@ -5,7 +5,7 @@ use super::{data, show};
 use crate::artifact;
 use crate::assemble::{self, Ptxas};
 use crate::error::{Error, Result};
-use crate::ir::print;
+use crate::ir::{print, verify};
 use crate::loom::Schedule;
 use crate::lower;
 use clap::{Args, ValueEnum};
@@ -97,7 +97,7 @@ fn name(stage: Emit) -> String {
 fn text(schedule: &Schedule, stage: Emit, passes: Option<&str>) -> Result<String> {
     Ok(match stage {
         Emit::Schedule => tested(schedule)? + &schedule.resolved()?.to_string(),
-        Emit::Ir => tested(schedule)? + &print::func(&schedule.scheduled()?),
+        Emit::Ir => legality(schedule)? + &print::func(&schedule.scheduled()?),
         Emit::Lowered => tested(schedule)? + &lowered(schedule, passes)?,
         Emit::Llvm => crate::compile(schedule)?.llvm,
         Emit::Ptx => crate::compile(schedule)?.text,
@@ -107,6 +107,17 @@ fn text(schedule: &Schedule, stage: Emit, passes: Option<&str>) -> Result<String
             assemble::sass(&machine_code.cubin)?
         }
     })
+}
+
+/// What is not proved of the program after all steps, or refused, as comments. It is printed in any case: who looks for the cause
+/// wants to see it.
+fn legality(schedule: &Schedule) -> Result<String> {
+    let commented = |text: String| text.lines().map(|line| format!("# {line}\n")).collect();
+    match verify::assurance(&schedule.scheduled()?) {
+        Ok(assurance) if assurance.tested.is_empty() => Ok(String::new()),
+        Ok(assurance) => Ok(commented(assurance.to_string())),
+        Err(e) => Ok(commented(format!("refused: {e}"))),
+    }
 }
 
 /// What is tested and not proved, as comments.

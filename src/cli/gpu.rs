@@ -5,7 +5,7 @@ use super::{data, input, peers, plot, show};
 use crate::array::Array;
 use crate::codegen;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::loom::Schedule;
 use crate::lower::Lowered;
 use crate::measure::{self, Bench, Beside, Job, Plan, Row};
@@ -26,12 +26,12 @@ pub fn run(name: &str, seed: u64, schedule: Schedule, device: &Device) -> Result
     show::line(format_args!("{title}, {}, target {}", show::count(schedule.steps.len(), "step"), schedule.target));
     for r in &row.resources {
         show::line(format_args!(
-            "kernel {}: {} threads a block, {} registers, {} bytes shared, {} bytes local, occupancy {:.0} %",
+            "kernel {}: {} a block, {}, {} shared, {} local, occupancy {:.0} %",
             r.entry,
-            r.threads,
-            r.registers,
-            r.shared_bytes,
-            r.local_bytes,
+            counted(r.threads, "thread"),
+            counted(r.registers, "register"),
+            counted(r.shared_bytes, "byte"),
+            counted(r.local_bytes, "byte"),
             r.occupancy * 100.0
         ));
     }

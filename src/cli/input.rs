@@ -140,6 +140,11 @@ impl What {
         self.file.as_deref().and_then(Path::to_str)
     }
 
+    /// Whether the schedule comes from standard input.
+    pub fn is_standard_input(&self) -> bool {
+        self.word() == Some("-")
+    }
+
     /// Whether it is --gemm.
     pub fn is_gemm(&self) -> bool {
         self.gemm.is_some()

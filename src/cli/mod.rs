@@ -7,12 +7,15 @@ mod data;
 mod doctor;
 mod dump;
 mod explain;
+mod fmt;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod input;
 mod ladder;
 #[cfg(feature = "cuda")]
 mod launch;
+mod locate;
+mod look;
 mod memory;
 mod mutate;
 #[cfg(feature = "cuda")]
@@ -21,9 +24,11 @@ mod peers;
 mod plot;
 mod run;
 mod show;
+mod step;
 mod subject;
 mod suite;
 mod sweep;
+mod watch;
 
 use crate::error::{Error, Result};
 use clap::error::ErrorKind;
@@ -56,6 +61,8 @@ enum Command {
     Sweep(sweep::SweepArgs),
     /// Show each step of a schedule with the program after it.
     Explain(explain::ExplainArgs),
+    /// Write files in the one layout of `.loom` texts.
+    Fmt(fmt::FmtArgs),
     /// Report which of LLVM, driver, device and tools are available, and how to install what is missing.
     Doctor(doctor::DoctorArgs),
     /// Print what makes a shell complete this command line: `warploom completions bash > FILE`.
@@ -79,6 +86,7 @@ pub fn main() -> ExitCode {
             Cli::command().error(ErrorKind::UnknownArgument, "`--certificates` is now `--cost`").exit()
         }
         Command::Explain(args) => (explain::run(&args), args.name()),
+        Command::Fmt(args) => (fmt::run(&args), "fmt".to_string()),
         Command::Doctor(args) => (doctor::run(&args), "doctor".to_string()),
         Command::Completions { shell } => (completions(shell), String::new()),
         Command::Man => (manual(), String::new()),

@@ -183,6 +183,8 @@ fn difference(lowered: &Lowered, got: &[Vec<u32>], wanted: &[Vec<u32>]) -> Optio
     let name = lowered.params.get(param).map_or("a parameter", String::as_str);
     Some(match a.iter().zip(b).position(|(x, y)| x != y) {
         Some(n) => format!("in integer mode element {n} of {name} is {}, and {} in the naive program", a[n], b[n]),
-        None => format!("{name} has {} elements, and {} in the naive program", a.len(), b.len()),
+        None => {
+            format!("{name} has {}, and {} in the naive program", crate::error::counted(a.len(), "element"), b.len())
+        }
     })
 }

@@ -2,10 +2,10 @@
 
 use super::data::{self, Place};
 use super::input::{self, What};
-use super::{blame, mutate, show};
+use super::{blame, look, mutate, show, watch};
 use crate::array::Array;
 use crate::codegen;
-use crate::error::{Fault, Result};
+use crate::error::{Error, Fault, Result, counted};
 use crate::loom::Schedule;
 use crate::lower;
 #[cfg(feature = "cuda")]
@@ -55,9 +55,22 @@ pub struct RunArgs {
     /// kernels (in integer mode) and its PTX (on small integers). A difference is a fault of warploom (exit 70) and names the first step that makes one.
     #[arg(long)]
     validate: bool,
+    /// Show each write of these elements of a buffer of any scope, such as T[3, 4] or T[0..2, 4], with the value, the block and
+    /// the loop variables. The scheduled program runs in sequence on the simulator: blocks and threads are loops, and indices are
+    /// those of the program. May be given several times.
+    #[arg(long, value_name = "T[I, J]", conflicts_with_all = ["mutate", "once", "step"])]
+    print: Vec<look::Elements>,
+    /// Walk the scheduled program statement by statement, as commands on standard input say: `h` lists them.
+    #[arg(long, conflicts_with_all = ["mutate", "once"])]
+    step: bool,
 }
 
 impl RunArgs {
+    /// Whether the scheduled program is watched as it runs in sequence.
+    fn is_watched(&self) -> bool {
+        self.step || !self.print.is_empty()
+    }
+
     /// Whether data comes from files or goes into them: then the sizes are the program's own.
     fn has_files(&self) -> bool {
         !self.input.is_empty() || !self.output.is_empty()
@@ -66,9 +79,18 @@ impl RunArgs {
 
 /// Runs the schedule once with its result checked.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
+    if args.is_watched() {
+        check_watched(args)?;
+    }
     let on_ptx = args.device.as_deref() == Some("ptx");
     // A device is looked for first where the steps depend on it, and behind the file's own errors where they do not.
-    let place = || if on_ptx { Ok(Place::Cpu) } else { data::place_for(args.device.as_deref(), args.patience) };
+    let place = || {
+        if on_ptx || args.is_watched() {
+            Ok(Place::Cpu)
+        } else {
+            data::place_for(args.device.as_deref(), args.patience)
+        }
+    };
     let (schedule, place) = match args.what.asks_for_chip() {
         true => {
             let place = place()?;
@@ -102,10 +124,27 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
 }
 
+/// That a run which is watched is one on the simulator, and that its commands are not the schedule.
+fn check_watched(args: &RunArgs) -> Result<()> {
+    if let Some(other) = args.device.as_deref().filter(|d| !["sim", "cpu"].contains(d)) {
+        let message = format!("--print and --step run the scheduled program on the simulator, not on device `{other}`");
+        return Err(Error::input("cli.device", message).help("--device sim, or no --device"));
+    }
+    if args.step && args.what.is_standard_input() {
+        return Err(Error::input(
+            "cli.step",
+            "--step reads its commands from standard input, and so is the schedule read",
+        )
+        .help("write the schedule to a file"));
+    }
+    Ok(())
+}
+
 fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     let asked = input::title(&schedule);
+    let operations = if args.is_watched() { data::WATCHED_OPERATIONS } else { data::CPU_OPERATIONS };
     let whole = args.whole || args.what.has_size() || args.has_files();
-    let schedule = if whole { schedule } else { data::reduced(&schedule, data::CPU_OPERATIONS) };
+    let schedule = if whole { schedule } else { data::reduced(&schedule, operations) };
     let title = input::title(&schedule);
     if title != asked {
         let other = if args.what.is_gemm() {
@@ -126,13 +165,23 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
         return mutate::run(&schedule, words, args.seed, &args.what.name(), how == How::Ptx);
     }
     data::check_memory(&schedule)?;
+    if args.is_watched() {
+        let mut arrays = data::arguments(&schedule.program, args.seed)?;
+        data::read(&schedule.program, &args.input, &mut arrays)?;
+        return match watch::run(&schedule, &args.print, &mut arrays)
+            .map_err(|e| blame::blame(&schedule, args.seed, e))?
+        {
+            None => Ok(ExitCode::SUCCESS),
+            Some(_) => checked(args, &schedule, &arrays),
+        };
+    }
     let spinner = show::spinner(format!("running {title}"));
     let mut arrays = data::arguments(&schedule.program, args.seed)?;
     data::read(&schedule.program, &args.input, &mut arrays)?;
     let begin = Instant::now();
     let (stats, how) = match how {
         How::Ptx => interpreted(&schedule, args.seed, &mut arrays)?,
-        _ => on_machine(&schedule, args.seed, &mut arrays)?,
+        _ => on_machine(&schedule, &args.what.name(), args.seed, &mut arrays)?,
     };
     let time = begin.elapsed().as_secs_f64();
     spinner.set_message(format!("checking {title}"));
@@ -142,11 +191,21 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     spinner.finish_and_clear();
     show::line(format_args!("{title}, {}, target {}", show::count(schedule.steps.len(), "step"), schedule.target));
     let rate = stats.statements as f64 / time / 1e6;
-    show::line(format_args!("ran {how} in {}: {} statements, {rate:.1} M/s", show::seconds(time), stats.statements));
+    let statements = counted(stats.statements, "statement");
+    show::line(format_args!("ran {how} in {}: {statements}, {rate:.1} M/s", show::seconds(time)));
     let status = show::verdict(worst);
     data::write(&schedule.program, &args.output, &arrays)?;
     // The result is right, but no kernel of the chip computed it.
     Ok(if how == How::Sequence { ExitCode::from(show::CHIP) } else { status })
+}
+
+/// Checks the result of a run that has been watched, and writes it where that is asked for.
+fn checked(args: &RunArgs, schedule: &Schedule, arrays: &[Array]) -> Result<ExitCode> {
+    let judge = data::Judge::new(&schedule.program, arrays)?;
+    let worst = judge.worst(arrays).map_err(|e| blame::blame(schedule, args.seed, e))?;
+    let status = show::verdict(worst);
+    data::write(&schedule.program, &args.output, arrays)?;
+    Ok(status)
 }
 
 /// How the simulator ran a program.
@@ -170,15 +229,16 @@ impl Display for How {
     }
 }
 
-/// Runs the kernels with their threads and barriers; what the chip cannot runs as the scheduled program says. What goes wrong is
+/// Runs the kernels with their threads and barriers; `name` is what errors call the schedule. What the chip cannot runs as the scheduled program says. What goes wrong is
 /// the fault of warploom where the naive program runs.
-pub fn on_machine(schedule: &Schedule, seed: u64, arrays: &mut [Array]) -> Result<(Stats, How)> {
+pub fn on_machine(schedule: &Schedule, name: &str, seed: u64, arrays: &mut [Array]) -> Result<(Stats, How)> {
     let func = schedule.scheduled()?;
     let blamed = |e| blame::blame(schedule, seed, e);
     match lower::lower(&func, &schedule.target) {
         Ok(lowered) => Ok((machine::run_lowered(&lowered, Mode::Real, arrays).map_err(blamed)?, How::Threads)),
         Err(e) if e.fault() == Fault::Chip => {
-            show::note(format_args!("{e}\nthe scheduled program runs in sequence instead"));
+            show::error(&e, name);
+            show::note("the scheduled program runs in sequence instead");
             Ok((machine::run_func(&func, Mode::Real, arrays).map_err(blamed)?, How::Sequence))
         }
         Err(e) => Err(e),

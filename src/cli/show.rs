@@ -1,7 +1,7 @@
 //! What reaches the terminal: text that survives a closed pipe, errors underlined, progress that hides where nobody looks.
 
-use super::input;
-use crate::error::{Error, Fault, Result};
+use super::{input, locate};
+use crate::error::{Error, Fault, Result, counted};
 use crate::loom::Schedule;
 use crate::schedule;
 use ariadne::{Color, Config, IndexType, Label, Report, ReportKind, Source};
@@ -52,6 +52,12 @@ pub fn error(error: &Error, name: &str) {
         (Some(_), None) => name == "-" && !error.context().iter().any(|c| c.starts_with("line ")),
         (None, _) => false,
     };
+    // A refusal of the printed program has its cause in a line of the file.
+    let is_known = is_file || error.context().iter().any(|c| c.starts_with("line "));
+    let cause = file.as_deref().filter(|_| !is_known && matches!(error.fault(), Fault::Input | Fault::Chip));
+    let caused = cause.and_then(|file| locate::cause(error, file));
+    let caused = caused.map(|(line, statement)| error.clone().within(format!("line {line}: {statement}")));
+    let error = caused.as_ref().unwrap_or(error);
     let location = location(error, name, is_file);
     let shown = match error.source_text() {
         Some(text) if !error.labels().is_empty() => underlined(error, if is_file { name } else { "as printed" }, text),
@@ -202,7 +208,7 @@ pub fn wrapped(text: &str, indent: &str) -> String {
 
 /// `1 step`, `2 steps`.
 pub fn count(n: usize, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+    counted(n, what)
 }
 
 /// Seconds in a unit that reads well.

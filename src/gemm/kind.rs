@@ -11,6 +11,7 @@ use crate::te::GemmSpec;
 
 /// A kind of code, from the plainest up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Kind {
     /// An element of C a thread, every factor from device memory.
     Naive,

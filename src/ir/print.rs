@@ -34,6 +34,8 @@ pub struct Printed {
     pub text: String,
     /// Byte ranges of the names, in the order of the text: where each is introduced, then where it is used.
     pub spans: Vec<(Node, Range<usize>)>,
+    /// Byte ranges of the statements that are not loops, blocks or conditions, in the order of the text.
+    pub statements: Vec<Range<usize>>,
 }
 
 impl Printed {
@@ -47,7 +49,7 @@ impl Printed {
 pub fn print(func: &Func) -> Printed {
     let mut p = Printer::new(func);
     p.program();
-    Printed { text: p.text, spans: p.spans }
+    Printed { text: p.text, spans: p.spans, statements: p.statements }
 }
 
 /// Prints a program.
@@ -103,6 +105,7 @@ struct Printer<'a> {
     func: &'a Func,
     text: String,
     spans: Vec<(Node, Range<usize>)>,
+    statements: Vec<Range<usize>>,
     depth: usize,
     /// Names that replace those of the program.
     names: Option<&'a HashMap<Var, String>>,
@@ -110,7 +113,7 @@ struct Printer<'a> {
 
 impl<'a> Printer<'a> {
     fn new(func: &'a Func) -> Printer<'a> {
-        Printer { func, text: String::new(), spans: Vec::new(), depth: 0, names: None }
+        Printer { func, text: String::new(), spans: Vec::new(), statements: Vec::new(), depth: 0, names: None }
     }
 
     fn put(&mut self, text: &str) {
@@ -248,19 +251,26 @@ impl<'a> Printer<'a> {
         match stmt {
             Stmt::For(l) => self.for_loop(l),
             Stmt::Block(b) => self.block(b),
-            Stmt::Store(s) => self.store(s),
+            Stmt::Store(s) => self.statement(|p| p.store(s)),
             Stmt::If(i) => {
                 self.put("if ");
                 self.cond(&i.cond);
                 self.end();
                 self.indented(&i.body);
             }
-            Stmt::Sync(s) => self.sync(s),
-            Stmt::Call(call) => self.call_of(call),
-            Stmt::Bulk(copy) => self.bulk(copy),
+            Stmt::Sync(s) => self.statement(|p| p.sync(s)),
+            Stmt::Call(call) => self.statement(|p| p.call_of(call)),
+            Stmt::Bulk(copy) => self.statement(|p| p.bulk(copy)),
             Stmt::Elect(e) => self.elect(e),
             Stmt::Role(r) => self.role(r),
         }
+    }
+
+    /// A line of its own, whose place is kept.
+    fn statement(&mut self, print: impl FnOnce(&mut Self)) {
+        let start = self.text.len();
+        print(self);
+        self.statements.push(start..self.text.trim_end().len());
     }
 
     fn for_loop(&mut self, l: &For) {
@@ -376,7 +386,7 @@ impl<'a> Printer<'a> {
         match init.as_slice() {
             [Stmt::Store(s)] => {
                 self.put("init ");
-                self.store(s);
+                self.statement(|p| p.store(s));
             }
             several => {
                 self.put("init\n");

@@ -259,7 +259,7 @@ fn looped(func: &Func, l: &crate::ir::For) -> Vec<Change> {
         if let Some(extent) = l.extent.as_int().filter(|n| n + by > 0) {
             let mut l = l.clone();
             l.extent = Index::Int(extent + by);
-            let what = format!("loop {name_of} runs {} times, not {extent}", extent + by);
+            let what = format!("loop {name_of} runs {}, not {extent}", crate::error::counted(extent + by, "time"));
             out.push(change("loop", what, vec![Stmt::For(l)]));
         }
     }

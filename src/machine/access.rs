@@ -7,6 +7,7 @@ use super::alu::{self, Combine};
 use super::bulk::Load;
 use super::code::{Access, Code, LANES, Place, Slot};
 use super::flight::{self, Landing};
+use super::inspect::Watcher;
 use super::listen::Listener;
 use super::mbarrier::Mbarriers;
 use super::memory::{Failure, Memory};
@@ -45,6 +46,8 @@ pub(super) struct World {
     pub kernel: usize,
     /// Who hears of what runs.
     pub listener: Listener,
+    /// Who watches it.
+    pub watcher: Watcher,
 }
 
 impl World {

@@ -236,6 +236,9 @@ impl<'a> Compiler<'a> {
     fn announce(&mut self, stmt: &Stmt) {
         if matches!(stmt, Stmt::Store(_) | Stmt::Call(_) | Stmt::Bulk(_) | Stmt::Sync(_)) {
             if self.plan.heard {
+                // The site of what stands before it has other loops.
+                self.sites.push(Site { statement: SiteKind::Other, stores: self.stores, loops: self.loops.clone() });
+                self.site = self.sites.len() as u32 - 1;
                 self.emit(Op::Statement(self.statements));
             }
             self.statements += 1;
@@ -425,7 +428,12 @@ impl<'a> Compiler<'a> {
         let shape = buffer.const_shape().ok_or_else(symbolic)?;
         let strides = layout::strides(buffer).ok_or_else(symbolic)?;
         if shape.len() != indices.len() || strides.len() != shape.len() || lanes < 1 {
-            let message = format!("buffer {} has {} dimensions, an access {}", buffer.name, shape.len(), indices.len());
+            let message = format!(
+                "buffer {} has {}, an access {}",
+                buffer.name,
+                crate::error::counted(shape.len(), "dimension"),
+                indices.len()
+            );
             return Err(Error::input("sim.rank", message));
         }
         let number = self.accesses.len() as u32;

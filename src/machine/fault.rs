@@ -17,16 +17,19 @@ pub(super) struct Where {
     pub warp: usize,
 }
 
+/// The word of a run that its watcher has ended.
+pub(super) const STOPPED: &str = "stopped";
+
 /// Makes an error of a trap.
 pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) -> Error {
     let (word, message, lane) = sentence(trap, code, warp);
     // A wrong Func is its author's fault; wrong threads are the fault of who lowered it.
     let fault = match (trap, at) {
         (Trap::Broken(_), _) => Fault::Bug,
-        (Trap::Limit, _) | (_, None) => Fault::Input,
+        (Trap::Limit | Trap::Stopped, _) | (_, None) => Fault::Input,
         _ => Fault::Bug,
     };
-    let mut error = Error::new(fault, format!("sim.{word}"), message);
+    let mut error = listed(&message, |sentence| Error::new(fault, format!("sim.{word}"), sentence));
     let site = code.site_of.get(warp.pc).and_then(|s| code.sites.get(*s as usize));
     if let Some(site) = site {
         let text = match &site.statement {
@@ -53,6 +56,32 @@ pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) 
         Some(at) => error.within(format!("by {}", thread(at, lane))),
         None => error,
     }
+}
+
+/// An error of which the first line is the sentence, and the others say what each warp does: warps that do the same have a line
+/// together.
+pub(super) fn listed(message: &str, make: impl FnOnce(&str) -> Error) -> Error {
+    let mut lines = message.lines();
+    let mut error = make(lines.next().unwrap_or(message));
+    let parts = |line: &'_ str| -> Option<(usize, String)> {
+        let (number, does) = line.strip_prefix("warp ")?.split_once(' ')?;
+        Some((number.parse().ok()?, does.to_string()))
+    };
+    let mut groups: Vec<(usize, usize, String)> = Vec::new();
+    for line in lines {
+        match (parts(line), groups.last_mut()) {
+            (Some((warp, does)), Some((_, last, same))) if *same == does && warp == *last + 1 => *last = warp,
+            (Some((warp, does)), _) => groups.push((warp, warp, does)),
+            (None, _) => error = error.within(line),
+        }
+    }
+    for (first, last, does) in groups {
+        error = error.within(match first == last {
+            true => format!("warp {first} {does}"),
+            false => format!("warps {first} to {last}: each {does}"),
+        });
+    }
+    error
 }
 
 pub(super) fn thread(at: Where, lane: usize) -> String {
@@ -128,6 +157,7 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
             0,
         ),
         Trap::Limit => ("limit", "the program runs more statements than the simulator was allowed".to_string(), 0),
+        Trap::Stopped => (STOPPED, "the run was ended by who watches it".to_string(), 0),
         Trap::Broken(what) => ("code", format!("the simulator's own code is wrong: {what}"), 0),
     }
 }

@@ -312,12 +312,15 @@ fn stuck(states: &[State], code: &Code, world: &World, warps: &[Warp], at: impl 
         message += &match state {
             State::Blocked { slot, phase, .. } => {
                 let state = world.barriers.state(&code.func, *slot);
-                format!("; warp {warp} waits for phase {phase} of {state}")
+                format!("\nwarp {warp} waits for phase {phase} of {state}")
+            }
+            State::Waiting(_, Meeting { first, warps: 1 }) => {
+                format!("\nwarp {warp} waits at a barrier of warp {first}")
             }
             State::Waiting(_, Meeting { first, warps }) => {
-                format!("; warp {warp} waits at a barrier of warps {first} to {}", first + warps - 1)
+                format!("\nwarp {warp} waits at a barrier of warps {first} to {}", first + warps - 1)
             }
-            State::Done => format!("; warp {warp} has ended"),
+            State::Done => format!("\nwarp {warp} has ended"),
             State::Ready => String::new(),
         };
     }

@@ -5,6 +5,7 @@ use super::code::{Code, LANES, Place};
 use super::compile::{Plan, compile};
 use super::fault;
 use super::grid::{self, Launch};
+use super::inspect::Watcher;
 use super::listen::Listener;
 use super::mbarrier::Mbarriers;
 use super::memory::Memory;
@@ -45,8 +46,19 @@ fn lookup(func: &Func, id: u32) -> Result<&Buffer> {
     found.ok_or_else(|| Error::input("sim.buffer", "a parameter is not a buffer of the program"))
 }
 
-/// Runs a program in sequence; innermost loops as lanes where `lanes` allows it.
-pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], lanes: bool) -> Result<Stats> {
+/// How a program runs in sequence.
+pub(super) enum Sequence {
+    /// One iteration after the other.
+    #[cfg(test)]
+    Single,
+    /// Innermost loops as lanes, where that changes nothing.
+    Lanes,
+    /// One iteration after the other, and somebody watches.
+    Watched(Watcher),
+}
+
+/// Runs a program in sequence.
+pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], how: Sequence) -> Result<Stats> {
     let written = visit::writes(&func.body);
     let mut globals = Vec::new();
     for (i, buffer) in func.buffers.iter().enumerate() {
@@ -60,10 +72,10 @@ pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], lan
         ring: options.mode == Mode::Ring,
         watched: Vec::new(),
         ordered: Vec::new(),
-        lanes,
+        lanes: matches!(how, Sequence::Lanes),
         launch: Vec::new(),
         warps: 1,
-        heard: false,
+        heard: matches!(how, Sequence::Watched(_)),
         early: false,
         derived: &[],
         maps: &[],
@@ -72,6 +84,9 @@ pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], lan
     let order: Vec<usize> = func.params.iter().map(|p| p.0 as usize).collect();
     let ran = with_memories(&globals, (&order, &[]), options, args, |world| {
         let mut warp = Warp::new(&code, 0, 0, 1);
+        if let Sequence::Watched(watcher) = how {
+            world.watcher = watcher;
+        }
         let run = warp.run(&code, world, u64::MAX);
         run.map(|_| ()).map_err(|t| fault::explain(&t, &code, &warp, None))
     });
@@ -135,7 +150,11 @@ fn with_memories(
 
 fn check_args(globals: &[Global<'_>], order: &[usize], options: &Options, args: &[Array]) -> Result<()> {
     if args.len() != order.len() {
-        let message = format!("the program has {} parameters, {} arguments were given", order.len(), args.len());
+        let message = format!(
+            "the program has {}, and {} were given",
+            crate::error::counted(order.len(), "parameter"),
+            crate::error::counted(args.len(), "argument")
+        );
         return Err(Error::input("sim.arguments", message));
     }
     for (arg, &g) in args.iter().zip(order) {
@@ -195,7 +214,11 @@ pub(super) fn lowered_spans(lowered: &Lowered) -> Result<Vec<usize>> {
 pub(super) fn parallel(lowered: &Lowered, options: &Options, args: &mut [Array], listener: Listener) -> Result<Stats> {
     let (globals, order) = lowered_globals(lowered)?;
     if args.len() != order.len() {
-        let message = format!("the program has {} parameters, {} arguments were given", order.len(), args.len());
+        let message = format!(
+            "the program has {}, and {} were given",
+            crate::error::counted(order.len(), "parameter"),
+            crate::error::counted(args.len(), "argument")
+        );
         return Err(Error::input("sim.arguments", message));
     }
     let mut compiled = Vec::new();

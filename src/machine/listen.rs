@@ -5,6 +5,7 @@ use super::access::World;
 
 /// Something that ran, of the kernel at that place in the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Event<'e> {
     /// The kernel, by its place in the program.
     pub kernel: usize,
@@ -18,6 +19,7 @@ pub struct Event<'e> {
 /// of its value, then its store; the operands of an instruction in the row's order; of a bulk copy that of shared memory, then
 /// that of device memory. Statements are numbered in the order of the text: stores, instructions, bulk copies, synchronisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Happened<'e> {
     /// A load or store of shared or device memory by the lanes of a warp.
     Request(Request<'e>),
@@ -33,6 +35,7 @@ pub enum Happened<'e> {
 
 /// A load or store by the lanes of a warp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Request<'e> {
     /// The number of the access.
     pub access: u32,
@@ -44,6 +47,7 @@ pub struct Request<'e> {
 
 /// A statement that a warp runs: a wait, when what it waits for is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Statement {
     /// Its number.
     pub number: u32,
@@ -53,6 +57,7 @@ pub struct Statement {
 
 /// A box that the copy engine moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BoxCopy<'e> {
     /// The numbers of its accesses: of shared memory and of device memory.
     pub accesses: [u32; 2],
@@ -66,6 +71,7 @@ pub struct BoxCopy<'e> {
 
 /// What a warp's part of a product reads of a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Tile<'e> {
     /// The number of the access.
     pub access: u32,
@@ -77,6 +83,7 @@ pub struct Tile<'e> {
 
 /// Bytes that set out for the shared memory of a block or (below 0) have landed there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Flight {
     /// The block's rank in its cluster.
     pub rank: usize,

@@ -39,6 +39,7 @@ mod fault;
 mod flight;
 mod grid;
 mod index;
+mod inspect;
 mod lanes;
 mod launch;
 mod listen;
@@ -68,8 +69,12 @@ use crate::array::Array;
 use crate::error::Result;
 use crate::ir::Func;
 use crate::lower::Lowered;
+use inspect::Watcher;
+use launch::Sequence;
 use listen::Listener;
+use std::ops::ControlFlow;
 
+pub use inspect::{Datum, Moment, Seen};
 pub use listen::{BoxCopy, Event, Flight, Happened, Request, Statement, Tile};
 pub use ptx::{run_ptx, run_ptx_traced};
 
@@ -113,6 +118,7 @@ impl Default for Limits {
 
 /// How to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
     /// What data are.
     pub mode: Mode,
@@ -129,10 +135,29 @@ impl Options {
     pub fn new(mode: Mode) -> Options {
         Options { mode, policy: Policy::InOrder, limits: Limits::default(), races: true }
     }
+
+    /// The same with another order.
+    #[must_use]
+    pub fn with_policy(self, policy: Policy) -> Options {
+        Options { policy, ..self }
+    }
+
+    /// The same with other limits.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Options {
+        Options { limits, ..self }
+    }
+
+    /// The same, looking for races or not.
+    #[must_use]
+    pub fn with_races(self, races: bool) -> Options {
+        Options { races, ..self }
+    }
 }
 
 /// What a run did.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
 pub struct Stats {
     /// Stores of single threads that ran (a vector store is one).
     pub statements: u64,
@@ -164,7 +189,23 @@ pub fn run_func(func: &Func, mode: Mode, args: &mut [Array]) -> Result<Stats> {
 /// # Errors
 /// As [`run_func`].
 pub fn run_func_with(func: &Func, options: &Options, args: &mut [Array]) -> Result<Stats> {
-    launch::sequential(func, options, args, true)
+    launch::sequential(func, options, args, Sequence::Lanes)
+}
+
+/// [`run_func_with`], with `watch` called before each statement and after each write; `None` where it has ended the run.
+///
+/// # Errors
+/// As [`run_func`].
+pub fn run_func_watched(
+    func: &Func,
+    options: &Options,
+    args: &mut [Array],
+    watch: impl FnMut(&Moment<'_>) -> ControlFlow<()> + 'static,
+) -> Result<Option<Stats>> {
+    match launch::sequential(func, options, args, Sequence::Watched(Watcher::new(watch))) {
+        Err(e) if e.code().strip_prefix("sim.") == Some(fault::STOPPED) => Ok(None),
+        ran => ran.map(Some),
+    }
 }
 
 /// Runs a Lowered program; `args` as for [`run_func`].

@@ -334,7 +334,7 @@ impl<'a> Tree<'a> {
             Stmt::For(l) => format!("loop {}", self.func.var_name(l.var)),
             Stmt::Block(b) => format!("block {}", self.func.block_name(b.name)),
             Stmt::If(i) => format!("`if {}`", print::cond(self.func, &i.cond)),
-            Stmt::Elect(e) => format!("the election of one thread of {} warps", e.warps),
+            Stmt::Elect(e) => format!("the election of one thread of {}", crate::error::counted(e.warps, "warp")),
             Stmt::Role(r) => format!("the role of warps {}..{}", r.first, r.first + r.warps),
             Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) => {
                 format!("`{}`", print::stmts(self.func, std::slice::from_ref(stmt)).trim())

@@ -315,11 +315,11 @@ fn shared_memory_of_the_ring_knows_the_width_of_what_was_written() {
 
 /// Runs a program with and without lanes: the same bits, whatever its loops do to each other.
 fn lanes_change_nothing(func: &Func) -> Array {
-    let run = |lanes: bool| {
+    let run = |how: Sequence| {
         let mut args = arrays(func, 5);
-        super::launch::sequential(func, &Options::new(Mode::Real), &mut args, lanes).map(|_| args)
+        super::launch::sequential(func, &Options::new(Mode::Real), &mut args, how).map(|_| args)
     };
-    let (with, without) = (run(true).unwrap(), run(false).unwrap());
+    let (with, without) = (run(Sequence::Lanes).unwrap(), run(Sequence::Single).unwrap());
     assert_eq!(with, without);
     with.into_iter().next_back().unwrap()
 }

@@ -10,6 +10,7 @@ use super::code::{Code, LANES, Op, Operand, Slot};
 use super::collective;
 use super::compile::LANE;
 use super::flight::Flights;
+use super::inspect;
 use super::listen::{Happened, Statement};
 use super::product::{self, Products};
 use super::race::Touch;
@@ -64,6 +65,8 @@ pub(super) enum Trap {
     Deadlock(String),
     /// More statements than allowed.
     Limit,
+    /// Who watches the run has ended it.
+    Stopped,
     /// The compiler of the simulator made bad code.
     Broken(&'static str),
 }
@@ -201,6 +204,9 @@ impl Warp {
                 Op::Load { dst, access } => access::load(self, code, world, dst, access)?,
                 Op::Store { src, access } => {
                     access::store(self, code, world, src, access)?;
+                    if world.watcher.is_there() {
+                        inspect::wrote(self, code, world, access)?;
+                    }
                     if self.ends_turn(world, &mut turn)? {
                         return Ok(Event::Paused);
                     }
@@ -219,6 +225,7 @@ impl Warp {
                 }
                 Op::Statement(number) => {
                     world.tell(Happened::Statement(Statement { number, active: self.mask }));
+                    inspect::before(self, code, world, number)?;
                 }
                 Op::Commit => self.flights.commit(self.mask, world, &code.accesses)?,
                 Op::Wait { groups } => {

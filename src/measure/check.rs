@@ -39,7 +39,11 @@ pub(super) fn check_uploaded(
 /// The arguments on the device, outputs poisoned.
 pub(super) fn upload(device: &Device, args: &[Arg], arrays: &[Array]) -> Result<Vec<DeviceBuffer>> {
     if args.len() != arrays.len() {
-        let message = format!("the program takes {} arguments, and {} arrays are given", args.len(), arrays.len());
+        let message = format!(
+            "the program takes {}, and {} are given",
+            crate::error::counted(args.len(), "argument"),
+            crate::error::counted(arrays.len(), "array")
+        );
         return Err(Error::input("measure.count", message));
     }
     let one = |(arg, array): (&Arg, &Array)| {

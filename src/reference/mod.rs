@@ -92,7 +92,11 @@ struct Program<'a> {
 /// of a program is not as te writes it.
 pub fn outputs(func: &Func, args: &[Array], sample: Sample) -> Result<Vec<Output>> {
     if args.len() != func.params.len() {
-        let message = format!("the program has {} parameters, {} arguments were given", func.params.len(), args.len());
+        let message = format!(
+            "the program has {}, and {} were given",
+            crate::error::counted(func.params.len(), "parameter"),
+            crate::error::counted(args.len(), "argument")
+        );
         return Err(Error::input("reference.arguments", message));
     }
     let definitions = definition::of(func)?;

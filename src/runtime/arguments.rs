@@ -19,8 +19,12 @@ pub(super) struct Given<'a> {
 pub(super) fn check(program: &str, args: &[Arg], given: &[Given]) -> Result<()> {
     if args.len() != given.len() {
         let names: Vec<&str> = args.iter().map(|a| a.name.as_str()).collect();
-        let message =
-            format!("{program} takes {} arguments ({}), and {} were given", args.len(), names.join(", "), given.len());
+        let message = format!(
+            "{program} takes {} ({}), and {} were given",
+            crate::error::counted(args.len(), "argument"),
+            names.join(", "),
+            given.len()
+        );
         return Err(Error::input("launch.count", message));
     }
     for (arg, given) in args.iter().zip(given) {
@@ -91,7 +95,11 @@ fn aligned(of: &str, arg: &Arg, address: u64) -> Result<()> {
 /// For raw launches, where only addresses are known: their number and alignment.
 pub(super) fn check_raw(program: &str, args: &[Arg], addresses: &[u64]) -> Result<()> {
     if args.len() != addresses.len() {
-        let message = format!("{program} takes {} arguments, and {} addresses were given", args.len(), addresses.len());
+        let message = format!(
+            "{program} takes {}, and {} were given",
+            crate::error::counted(args.len(), "argument"),
+            addresses.len()
+        );
         return Err(Error::input("launch.count", message));
     }
     args.iter()

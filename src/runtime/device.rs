@@ -11,6 +11,7 @@ use std::time::Duration;
 
 /// What a device is. Numbers that a driver does not tell are 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct DeviceInfo {
     /// Its number among the visible devices.
     pub ordinal: u32,

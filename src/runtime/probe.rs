@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The state of driver and devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Probe {
     /// The driver, if its library was found.
     pub driver: Option<DriverFacts>,
@@ -18,6 +19,7 @@ pub struct Probe {
 
 /// A driver that was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct DriverFacts {
     /// The file that holds it.
     pub path: String,
@@ -33,6 +35,7 @@ pub struct DriverFacts {
 
 /// An error with its mend, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Trouble {
     /// `host.no_driver`.
     pub code: String,

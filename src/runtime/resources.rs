@@ -10,6 +10,7 @@ use std::ffi::c_int;
 
 /// The figures of one kernel as compiled for the device at hand.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Resources {
     /// The entry's name.
     pub entry: String,

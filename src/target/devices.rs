@@ -7,6 +7,7 @@ use serde::Serialize;
 
 /// A device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Device {
     /// Its name.
     pub name: &'static str,

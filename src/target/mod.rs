@@ -23,6 +23,7 @@ pub const LINE: i64 = 128;
 
 /// A chip to compile for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Target {
     /// The name that PTX and the tools use, `sm_90a`.
     pub name: &'static str,
@@ -40,6 +41,7 @@ pub struct Target {
 
 /// The limits of a chip (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limits {
     /// Threads of a block.
     pub threads: u32,

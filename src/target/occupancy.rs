@@ -4,6 +4,7 @@ use super::Target;
 
 /// How many blocks fit at once, and what stops one more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Occupancy {
     /// Resident blocks of a multiprocessor; 0 if not even one fits.
     pub blocks: u32,
@@ -17,6 +18,7 @@ pub struct Occupancy {
 
 /// What runs out first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reason {
     /// Places for blocks.
     Blocks,

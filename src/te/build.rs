@@ -117,6 +117,7 @@ impl GemmSpec {
 
 /// An elementwise step after a matrix product, in the accumulation type.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub enum Epilogue {
     /// Adds input `bias` of N elements, converted from C's type.
     Bias,
@@ -131,6 +132,10 @@ pub enum Epilogue {
 }
 
 impl Epilogue {
+    /// One of every kind.
+    pub const ALL: [Epilogue; 5] =
+        [Epilogue::Bias, Epilogue::Relu, Epilogue::Gelu, Epilogue::Scale(1.0), Epilogue::Residual];
+
     /// The name in builder lines.
     pub fn name(self) -> &'static str {
         match self {

@@ -6,6 +6,7 @@ use crate::ir::{BinOp, Block, Expr, Func, Literal, Stmt, visit};
 
 /// A program of the builders, with what it was built from.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Known {
     /// [`vec_add`] of so many elements.
     VecAdd(i64),

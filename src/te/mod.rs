@@ -27,4 +27,6 @@ pub use build::{Epilogue, GemmSpec, Layout, batched_gemm, gemm, gemm_with, vec_a
 pub use known::Known;
 pub use operations::operations;
 pub use program::{MAX_BLOCKS, MAX_ELEMENTS, MAX_RANK, Program, Reducer, Stage, is_name};
+#[doc(hidden)]
+pub use text::{BUILDERS, Spacing, functions};
 pub use text::{GRAMMAR, MAX_TEXT, parse, print};

@@ -1,7 +1,7 @@
 //! [`Program`]: inputs, then blocks that each compute one buffer. Every way to make a Tensor program ends here.
 
 use crate::dtype::{Class, DType};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::ir::{
     BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, Literal, LoopKind, Scope, Stmt,
     Store, Var, typing, verify, visit,
@@ -16,6 +16,7 @@ pub const MAX_BLOCKS: usize = 256;
 
 /// How a reduction combines its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reducer {
     /// Adds; starts from 0.
     Sum,
@@ -330,8 +331,8 @@ fn check_accesses(func: &Func, expr: &Expr, vars: &[(Var, i64)], given: &Cond) -
         Expr::Load { buffer, indices, lanes } => {
             let b = func.buffer(*buffer);
             if indices.len() != b.shape.len() || *lanes != 1 {
-                let (dims, given) = (b.shape.len(), indices.len());
-                return Err(Error::input("te.index", format!("{} has {dims} dimensions, but {given} indices", b.name)));
+                let (dims, given) = (counted(b.shape.len(), "dimension"), counted(indices.len(), "index"));
+                return Err(Error::input("te.index", format!("{} has {dims}, but {given}", b.name)));
             }
             indices.iter().try_for_each(known)?;
             verify::in_bounds(func, *buffer, indices, vars, given)
@@ -388,7 +389,8 @@ fn check_storage(name: &str, dtype: DType, shape: &[i64], strides: Option<&[i64]
     packed.ok_or_else(too_large)?;
     let Some(strides) = strides else { return Ok(()) };
     if strides.len() != shape.len() {
-        let message = format!("buffer {name} has {} dimensions but {} strides", shape.len(), strides.len());
+        let message =
+            format!("buffer {name} has {} but {}", counted(shape.len(), "dimension"), counted(strides.len(), "stride"));
         return Err(Error::input("te.storage", message));
     }
     // Each stride spans all dimensions of smaller strides, so that no two elements share an address. Dimensions may lie in any

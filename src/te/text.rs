@@ -5,11 +5,13 @@
 mod builder;
 mod lexer;
 mod print;
+mod spacing;
 mod statement;
 mod syntax;
 mod value;
 
 pub use print::print;
+pub use spacing::Spacing;
 
 use crate::error::{Error, Result};
 use crate::ir::Func;
@@ -17,6 +19,14 @@ use lexer::{Kind, Token};
 
 /// How a program is written: the grammar, what values are made of, and the lines that call a builder.
 pub const GRAMMAR: &str = include_str!("text/programs.md");
+
+/// The words that begin a builder's line.
+pub const BUILDERS: [&str; 4] = builder::NAMES;
+
+/// The names of the functions of values.
+pub fn functions() -> impl Iterator<Item = &'static str> {
+    value::FUNCTIONS.into_iter().map(|(name, _)| name).chain(value::SEVERAL)
+}
 
 /// The longest text of a program in bytes.
 pub const MAX_TEXT: usize = 1 << 20;

@@ -43,6 +43,7 @@ const POLICIES: [Policy; 3] = [Policy::InOrder, Policy::Reverse, Policy::Random(
 
 /// What a validation ran.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Validation {
     /// The schedule at the sizes that were run.
     pub instance: Schedule,

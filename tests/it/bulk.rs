@@ -73,7 +73,7 @@ fn boxes_land_right_in_every_order() {
         let lowered = lower(&scheduled, &schedule.target).unwrap_or_else(|e| panic!("{name}: {e}"));
         let naive = ring(&schedule.program, 5).unwrap();
         for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(1), Policy::Random(2)] {
-            let options = Options { policy, ..Options::new(Mode::Ring) };
+            let options = Options::new(Mode::Ring).with_policy(policy);
             let found = ring_lowered_with(&lowered, &options, 5).unwrap_or_else(|e| panic!("{name}, {policy:?}: {e}"));
             assert!(found == naive, "{name}, {policy:?}");
         }

@@ -30,7 +30,7 @@ fn agrees(name: &str, schedule: &Schedule) -> usize {
 fn ran(name: &str, schedule: &Schedule) -> Ran {
     let lowered: Lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
     // With a block for each tile of a persistent kernel.
-    let options = Options { races: false, policy: Policy::Random(0), ..Options::new(Mode::Real) };
+    let options = Options::new(Mode::Real).with_races(false).with_policy(Policy::Random(0));
     observe(&lowered, &options, &mut arguments(schedule)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
@@ -143,8 +143,13 @@ fn certified(schedule: &Schedule) -> Certificate {
 
 /// The figures of an access, one after the other.
 fn wrong(access: &AccessCertificate) -> Vec<AccessCertificate> {
-    let mut out = vec![AccessCertificate { requests: access.requests + 1, ..access.clone() }];
-    let mut with = |cost| out.push(AccessCertificate { cost, ..access.clone() });
+    let changed = |change: &dyn Fn(&mut AccessCertificate)| {
+        let mut access = access.clone();
+        change(&mut access);
+        access
+    };
+    let mut out = vec![changed(&|a| a.requests += 1)];
+    let mut with = |cost: Cost| out.push(changed(&move |a| a.cost = cost));
     match access.cost {
         Cost::Box { bytes, sectors, ideal, lines, ideal_lines } => {
             with(Cost::Box { bytes: bytes + 1, sectors, ideal, lines, ideal_lines });
@@ -230,7 +235,7 @@ fn a_ring_of_boxes_is_in_flight_as_a_whole() {
     let schedule = whole.resized(&[256, 256, 512]).unwrap();
     let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
     // In order, loads land when nothing else can go on.
-    let options = Options { races: false, ..Options::new(Mode::Real) };
+    let options = Options::new(Mode::Real).with_races(false);
     let ran = observe(&lowered, &options, &mut arguments(&schedule)).unwrap();
     let said = certify(&lowered, &schedule.target).kernels[0].bytes_in_flight;
     assert_eq!((said, ran.in_flight[&0]), (4 * 49152, 4 * 49152));

@@ -49,7 +49,7 @@ fn lands_right(text: &str) {
     let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
     let naive = ring(&schedule.program, 5).unwrap();
     for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(1)] {
-        let options = Options { policy, ..Options::new(Mode::Ring) };
+        let options = Options::new(Mode::Ring).with_policy(policy);
         let found = ring_lowered_with(&lowered, &options, 5).unwrap_or_else(|e| panic!("{text}\n{policy:?}: {e}"));
         assert_eq!(found, naive, "{text}\n{policy:?}");
     }

@@ -109,7 +109,7 @@ fn lowered(schedule: &Schedule) -> Lowered {
 fn wrong(schedule: &Schedule, lowered: &Lowered, policies: &[Policy]) -> Option<String> {
     let naive = ring(&schedule.program, 5).unwrap();
     policies.iter().find_map(|policy| {
-        let options = Options { policy: *policy, ..Options::new(Mode::Ring) };
+        let options = Options::new(Mode::Ring).with_policy(*policy);
         match ring_lowered_with(lowered, &options, 5) {
             Err(e) => Some(format!("{policy:?}: {e}")),
             Ok(found) => (found != naive).then(|| format!("{policy:?}: another result")),

@@ -70,7 +70,7 @@ fn the_ring_is_equal_at_every_stage() {
             return Err(Error::bug("test.scheduled", "the scheduled program differs from the naive one"));
         }
         for policy in POLICIES {
-            let options = Options { policy, ..Options::new(Mode::Ring) };
+            let options = Options::new(Mode::Ring).with_policy(policy);
             if ring_lowered_with(lowered, &options, 1)? != naive {
                 return Err(Error::bug("test.lowered", format!("the kernels differ, warps {policy:?}")));
             }

@@ -84,34 +84,18 @@ fn elementwise(instruction: &str, n: i64) -> Kernels {
          {instruction} %f3, %f1, %f2;\n\
          st.global.f32 [%d3], %f3;\nret;\n}}\n"
     );
-    Kernels {
-        name: "elementwise".into(),
-        target: "sm_70".into(),
-        ptx_version: 60,
-        text,
-        llvm: String::new(),
-        args: vec![arg("X", Access::Read, n), arg("Y", Access::Read, n), arg("Z", Access::Write, n)],
-        workspace: vec![],
-        kernels: vec![kernel([Param::Arg(0), Param::Arg(1), Param::Arg(2)], n)],
-    }
+    let kernels = vec![kernel([Param::Arg(0), Param::Arg(1), Param::Arg(2)], n)];
+    let mut program = Kernels::new("elementwise", "sm_70", 60, text, kernels);
+    program.args = vec![arg("X", Access::Read, n), arg("Y", Access::Read, n), arg("Z", Access::Write, n)];
+    program
 }
 
 fn arg(name: &str, access: Access, n: i64) -> Arg {
-    let (shape, strides) = (vec![n], vec![1]);
-    Arg { name: name.into(), dtype: DType::F32, shape, strides, align: 16, bytes: 4 * n as u64, access }
+    Arg::new(name, DType::F32, &[n], access)
 }
 
 fn kernel(params: [Param; 3], n: i64) -> Kernel {
-    Kernel {
-        entry: "elementwise".into(),
-        params: params.to_vec(),
-        grid: [(n / 128) as u32, 1, 1],
-        block: [128, 1, 1],
-        cluster: [1, 1, 1],
-        persistent: false,
-        shared_bytes: 0,
-        early: false,
-    }
+    Kernel::new("elementwise", params.to_vec(), [(n / 128) as u32, 1, 1], [128, 1, 1])
 }
 
 fn inputs(n: usize) -> [Array; 3] {
@@ -146,7 +130,7 @@ fn a_kernel_adds(device: &Device) {
 fn workspace_lies_between_kernels(device: &Device) {
     // Z = (X * Y) * Y, the inner product in workspace.
     let mut kernels = elementwise("mul.f32", 256);
-    kernels.workspace = vec![Workspace { name: "inner".into(), bytes: 1024 }];
+    kernels.workspace = vec![Workspace::new("inner", 1024)];
     kernels.kernels = vec![
         kernel([Param::Arg(0), Param::Arg(1), Param::Workspace(0)], 256),
         kernel([Param::Workspace(0), Param::Arg(1), Param::Arg(2)], 256),
@@ -190,12 +174,16 @@ fn wrong_ptx_is_explained(device: &Device) {
     assert_eq!((error.fault(), error.code()), (Fault::Bug, "driver.218"));
     assert!(error.to_string().contains("no_such_instruction") || error.to_string().contains("ptxas"), "{error}");
     let future = elementwise("add.f32", 128).text.replace(".version 6.0", ".version 99.0");
-    let error = device.load(&Kernels { text: future, ..elementwise("add.f32", 128) }).unwrap_err();
+    let mut kernels = elementwise("add.f32", 128);
+    kernels.text = future;
+    let error = device.load(&kernels).unwrap_err();
     assert!(matches!(error.code(), "driver.222" | "driver.218"), "{error}");
 }
 
 fn targets_are_checked(device: &Device) {
-    let error = device.load(&Kernels { target: "sm_999".into(), ..elementwise("add.f32", 128) }).unwrap_err();
+    let mut kernels = elementwise("add.f32", 128);
+    kernels.target = "sm_999".into();
+    let error = device.load(&kernels).unwrap_err();
     assert_eq!((error.fault(), error.code()), (Fault::Chip, "launch.target"));
     let mut large = elementwise("add.f32", 128);
     large.kernels[0].shared_bytes = 1 << 20;
@@ -439,16 +427,7 @@ fn spin(nanoseconds: u64) -> Kernels {
     let mut kernels = elementwise("add.f32", 128);
     (kernels.name, kernels.text, kernels.args) = ("spin".into(), text, vec![]);
     let one = [1, 1, 1];
-    kernels.kernels = vec![Kernel {
-        entry: "spin".into(),
-        params: vec![],
-        grid: one,
-        block: one,
-        cluster: one,
-        persistent: false,
-        shared_bytes: 0,
-        early: false,
-    }];
+    kernels.kernels = vec![Kernel::new("spin", vec![], one, one)];
     kernels
 }
 

@@ -22,7 +22,7 @@ fn every_grid_is_right(text: &str) {
     let naive = ring(&schedule.program, 5).unwrap();
     let random = [1, 2, 3, 8].map(Policy::Random);
     for policy in [Policy::InOrder, Policy::Reverse].into_iter().chain(random) {
-        let options = Options { policy, ..Options::new(Mode::Ring) };
+        let options = Options::new(Mode::Ring).with_policy(policy);
         let found = ring_lowered_with(&lowered, &options, 5).unwrap_or_else(|e| panic!("{text}\n{policy:?}: {e}"));
         assert_eq!(found, naive, "{text}\n{policy:?}");
     }

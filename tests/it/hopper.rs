@@ -93,7 +93,7 @@ fn tried(name: &str, schedule: &Schedule) -> Outcome {
     };
     let naive = ring(&schedule.program, 3).unwrap();
     for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(7)] {
-        let options = Options { policy, ..Options::new(Mode::Ring) };
+        let options = Options::new(Mode::Ring).with_policy(policy);
         let found = ring_lowered_with(&lowered, &options, 3)
             .unwrap_or_else(|e| panic!("{name}: {e}\n{}", warploom::lower::print(&lowered)));
         assert!(found == naive, "{name} {policy:?}");
@@ -248,7 +248,7 @@ fn blocks_that_end_too_early_are_found() {
     let late = damaged(&wave, "became `if k0 >= 1 and k0 < 6`");
     for lowered in [late, damaged(&in_clusters(true, 7), "may access its shared memory) removed")] {
         let codes = [Policy::InOrder, Policy::Reverse].map(|policy| {
-            let options = Options { policy, ..Options::new(Mode::Ring) };
+            let options = Options::new(Mode::Ring).with_policy(policy);
             ring_lowered_with(&lowered, &options, 3).err().map(|e| e.to_string())
         });
         let found = |e: &String| e.contains("is of a block that may have ended before it is reached");

@@ -28,7 +28,7 @@ fn kernels() -> Vec<(String, Lowered, Vec<Vec<u32>>)> {
 }
 
 fn runs_right(lowered: &Lowered, naive: &[Vec<u32>], policy: Policy) -> Result<()> {
-    let options = Options { policy, ..Options::new(Mode::Ring) };
+    let options = Options::new(Mode::Ring).with_policy(policy);
     if ring_lowered_with(lowered, &options, 9)? == naive {
         Ok(())
     } else {
@@ -148,7 +148,7 @@ fn handmade_kernels_raise_no_alarm() {
             vec![s]
         });
         for policy in POLICIES {
-            let options = Options { policy, ..Options::new(Mode::Ring) };
+            let options = Options::new(Mode::Ring).with_policy(policy);
             if let Err(error) = ring_lowered_with(&lowered, &options, 1) {
                 assert_eq!(error.code(), "sim.unwritten", "{}: {error}", lowered.name);
             }
@@ -177,6 +177,6 @@ fn recommended_products_raise_no_alarm() {
 fn limits_stop_kernels() {
     let (_, lowered, _) = kernels().remove(0);
     let limits = Limits { statements: 100, ..Limits::default() };
-    let error = ring_lowered_with(&lowered, &Options { limits, ..Options::new(Mode::Ring) }, 9).unwrap_err();
+    let error = ring_lowered_with(&lowered, &Options::new(Mode::Ring).with_limits(limits), 9).unwrap_err();
     assert_eq!(error.code(), "sim.limit");
 }

@@ -12,7 +12,7 @@ use warploom::reference::{Sample, outputs};
 use warploom::{Array, DType, Error, Kernels, Result, Schedule, codegen, compile};
 
 fn options(policy: Policy) -> Options {
-    Options { policy, ..Options::new(Mode::Real) }
+    Options::new(Mode::Real).with_policy(policy)
 }
 
 /// Whether every argument has the same bytes.
@@ -96,7 +96,8 @@ fn functions_and_conversions_are_those_of_the_reference() {
 /// A program whose PTX was wrong: LLVM added with an `or` whose flag held under a guard alone.
 fn once_wrong(program: &str, text: &str) -> (Kernels, Vec<Array>) {
     let schedule = Schedule::parse(program).unwrap();
-    let kernels = Kernels { text: text.to_string(), ..compile(&schedule).unwrap() };
+    let mut kernels = compile(&schedule).unwrap();
+    kernels.text = text.to_string();
     let args = arguments(&schedule.program, |d: DType, s: &[usize], seed| Array::random_integers(d, s, 8, seed));
     (kernels, args.unwrap())
 }
@@ -122,7 +123,7 @@ fn a_sum_that_llvm_made_an_or_is_found() {
             assert!(policy != Policy::InOrder || error.to_string().contains(element), "{error}");
         }
         // Without looking for races the elements that nothing writes show it.
-        let blind = Options { races: false, ..options(Policy::InOrder) };
+        let blind = options(Policy::InOrder).with_races(false);
         assert_eq!(run_ptx(&kernels, &blind, &mut args.clone()).unwrap_err().code(), "ptx.unwritten");
     }
 }

@@ -168,7 +168,7 @@ fn lines(text: &str) -> Vec<String> {
 fn outcome(kernels: &Kernels, inputs: &[Array], policy: Policy) -> Result<Vec<Array>, String> {
     let limits = Limits { statements: 1 << 22, ..Limits::default() };
     let mut args = inputs.to_vec();
-    let options = Options { policy, limits, ..Options::new(Mode::Real) };
+    let options = Options::new(Mode::Real).with_policy(policy).with_limits(limits);
     run_ptx(kernels, &options, &mut args).map(|_| args).map_err(|e| e.code().to_string())
 }
 
@@ -209,7 +209,9 @@ fn faults_of_matrix_and_asynchronous_instructions_are_found() {
             for (n, other) in all.iter().step_by(all.len().div_ceil(instances)) {
                 let mut damaged = lines.clone();
                 damaged[*n].clone_from(other);
-                let damaged = Kernels { text: damaged.join("\n") + "\n", ..kernels.clone() };
+                let text = damaged.join("\n") + "\n";
+                let mut damaged = kernels.clone();
+                damaged.text = text;
                 match verdict(&damaged, &inputs, &right) {
                     Some(how) if ["ptx.parse", "ptx.operand", "ptx.unknown"].contains(&how.as_str()) => {
                         missed.push(format!("{name}: {fault}, line {}, is no PTX any more: {other}", n + 1));

@@ -125,7 +125,7 @@ fn neighbours_do_not_come_in() {
         let run = |args: &[Array], policy| {
             let mut args = args.to_vec();
             args[2] = Array::poisoned(DType::F16, &[m as usize, n as usize]).unwrap();
-            let options = Options { policy, ..Options::new(Mode::Real) };
+            let options = Options::new(Mode::Real).with_policy(policy);
             run_lowered_with(&lowered, &options, &mut args).unwrap();
             args.remove(2)
         };
@@ -161,7 +161,7 @@ fn rows_apart_are_read_line_by_line() {
         let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
         let certificate = certify(&lowered, &schedule.target);
         if compared {
-            let options = Options { races: false, policy: Policy::Random(0), ..Options::new(Mode::Real) };
+            let options = Options::new(Mode::Real).with_races(false).with_policy(Policy::Random(0));
             let ran = observe(&lowered, &options, &mut arguments(schedule)).unwrap();
             compare(&certificate, &ran).unwrap();
         }

@@ -111,7 +111,7 @@ pub fn right_on(schedule: &Schedule, mut args: Vec<Array>) -> Lowered {
     let text = || format!("{schedule}\n{}", print(&kernels));
     let naive = ring(&schedule.program, 5).unwrap();
     for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(2)] {
-        let options = Options { policy, ..Options::new(Mode::Ring) };
+        let options = Options::new(Mode::Ring).with_policy(policy);
         let found = ring_lowered_with(&kernels, &options, 5).unwrap_or_else(|e| panic!("{}\n{policy:?}: {e}", text()));
         assert!(found == naive, "{}\n{policy:?}", text());
     }

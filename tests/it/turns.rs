@@ -22,7 +22,7 @@ fn turns_give_the_naive_result_in_every_order() {
         let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
         let naive = ring(&schedule.program, 5).unwrap();
         for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3), Policy::Random(4)] {
-            let options = Options { policy, ..Options::new(Mode::Ring) };
+            let options = Options::new(Mode::Ring).with_policy(policy);
             let found = ring_lowered_with(&lowered, &options, 5);
             assert!(found.unwrap_or_else(|e| panic!("{m}x{n}x{k} {policy:?}: {e}")) == naive, "{m}x{n}x{k} {policy:?}");
         }
@@ -43,7 +43,7 @@ fn a_missing_turn_is_found() {
     let naive = ring(&schedule.program, 5).unwrap();
     for mutant in damaged {
         let found = [Policy::InOrder, Policy::Reverse, Policy::Random(3)].into_iter().any(|policy| {
-            let options = Options { policy, ..Options::new(Mode::Ring) };
+            let options = Options::new(Mode::Ring).with_policy(policy);
             ring_lowered_with(&mutant.lowered, &options, 5).map_or(true, |result| result != naive)
         });
         assert!(found, "{}", mutant.what);
@@ -69,7 +69,7 @@ fn a_turn_passed_on_too_early_is_found() {
     assert!(!damaged.is_empty());
     for mutant in damaged {
         for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3)] {
-            let options = Options { policy, ..Options::new(Mode::Ring) };
+            let options = Options::new(Mode::Ring).with_policy(policy);
             let error = ring_lowered_with(&mutant.lowered, &options, 5).expect_err(&mutant.what);
             assert_eq!(error.code(), "sim.mbarrier", "{policy:?}: {error}");
         }
@@ -110,7 +110,7 @@ fn every_width_of_the_recipe_is_right_in_every_order() {
             let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
             let naive = ring(&schedule.program, 7).unwrap();
             for policy in [Policy::Reverse, Policy::Random(5)] {
-                let options = Options { policy, ..Options::new(Mode::Ring) };
+                let options = Options::new(Mode::Ring).with_policy(policy);
                 let found =
                     ring_lowered_with(&lowered, &options, 7).unwrap_or_else(|e| panic!("{name} {policy:?}: {e}"));
                 assert!(found == naive, "{name} {policy:?}");

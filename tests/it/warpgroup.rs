@@ -178,7 +178,7 @@ fn factors_that_change_under_their_products_are_found() {
             let mutant = mutate::mutants(&whole).into_iter().find(|m| m.what.contains(damage));
             let damaged = mutant.unwrap_or_else(|| panic!("{damage}:\n{}", print(&whole))).lowered;
             for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3)] {
-                let options = Options { policy, ..Options::new(Mode::Ring) };
+                let options = Options::new(Mode::Ring).with_policy(policy);
                 let found = ring_lowered_with(&damaged, &options, 3).expect_err(damage);
                 assert_eq!(found.code(), "sim.wgmma", "{damage}: {found}");
                 assert!(found.message().contains(message), "{damage}: {found}");

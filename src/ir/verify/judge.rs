@@ -92,7 +92,10 @@ impl<'a> Judge<'a> {
             self.found.borrow_mut().tested.push(Tested { code, claim, points });
             return Ok(());
         }
-        let message = format!("it is not proved that {claim}; it held at {points} points that were tried");
+        let message = format!(
+            "it is not proved that {claim}; it held at {} that were tried",
+            crate::error::counted(points, "point")
+        );
         Err(Error::input(code, message)
             .help("write indices as sums of loop variables with constant factors, and their quotients and remainders by constants")
             .help("or allow it with --allow-tested (`Schedule::allow_tested()` in the library): the schedule is then shown as tested"))

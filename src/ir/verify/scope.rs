@@ -3,7 +3,7 @@
 use super::judge::Judge;
 use super::points::{Ranged, show, tried};
 use super::wrong;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::ir::decide::{Verdict, always};
 use crate::ir::print::{self, Node};
 use crate::ir::visit::{Map, subst_cond, subst_index};
@@ -123,12 +123,16 @@ fn outside(func: &Func, buffer: BufferId, dim: usize, index: &Index, point: &[Ra
     let value = value.map_or_else(|| "no 64-bit value".to_string(), |v| v.to_string());
     let extent = description.shape.get(dim).map(|e| print::index(func, e)).unwrap_or_default();
     let message = format!(
-        "index {} is {value} {}, but dimension {dim} of {} has {extent} elements",
+        "index {} is {value} {}, but dimension {dim} of {} has {}",
         print::index(func, index),
         show(func, point),
-        description.name
+        description.name,
+        counted(&extent, "element")
     );
+    let name = &description.name;
     Error::input("verify.bounds", message)
+        .help(format!("give dimension {dim} of {name} more elements, or the loops fewer iterations"))
+        .help(format!("or read it only where it is inside: `select(CONDITION, {name}[..], 0)`"))
 }
 
 impl Place<'_> {
@@ -244,7 +248,12 @@ impl Place<'_> {
             return Err(self.wrong("stage", format!("an access of {lanes} lanes of {} before it is lowered", b.name)));
         }
         if indices.len() != b.shape.len() {
-            let message = format!("{} has {} dimensions, but {} indices", b.name, b.shape.len(), indices.len());
+            let message = format!(
+                "{} has {}, but {}",
+                b.name,
+                counted(b.shape.len(), "dimension"),
+                counted(indices.len(), "index")
+            );
             return Err(self.wrong("type", message));
         }
         indices.iter().try_for_each(|i| self.index(i))?;

@@ -298,7 +298,7 @@ impl<'a> Sites<'a> {
         let verb = |s: &Site| if s.write { "writes" } else { "reads" };
         let stored = matches!(a.by, By::Store { .. });
         let earlier = match self.ring(before, now).filter(|_| stored) {
-            Some((_, slots)) if before > now => format!(" {slots} iterations before"),
+            Some((_, slots)) if before > now => format!(" {} before", crate::error::counted(slots, "iteration")),
             _ if before >= now => " in the iteration before".to_string(),
             _ => String::new(),
         };

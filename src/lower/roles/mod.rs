@@ -49,8 +49,11 @@ fn threads_of(func: &mut Func, owners: &Owners, id: RoleId) -> Result<RoleThread
     let threads: u64 = axes.iter().map(|(_, n, _)| u64::from(*n)).product();
     if threads != u64::from(lanes) {
         let (name, warps) = (&role.name, role.warps);
-        let message =
-            format!("role {name} has {warps} warps, {lanes} threads, but its loops are bound to {threads} threads");
+        let message = format!(
+            "role {name} has {}, {lanes} threads, but its loops are bound to {}",
+            crate::error::counted(warps, "warp"),
+            crate::error::counted(threads, "thread")
+        );
         return Err(Error::input("lower.role", message)
             .help(format!("split the loops of its staged buffers so that the bound parts have {lanes} threads in all"))
             .help("or leave them unbound where a bulk copy (copy_with STAGE tma) or one thread fills the buffer"));

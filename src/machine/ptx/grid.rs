@@ -240,7 +240,7 @@ fn stuck(world: &World, warps: &[Warp]) -> Box<Stop> {
             },
             _ => "waits in several groups of lanes".to_string(),
         };
-        message += &format!("; warp {} {what}", warp.number);
+        message += &format!("\nwarp {} {what}", warp.number);
     }
     message += &world.tensor.waits();
     let first = warps.iter().find(|w| !w.groups.is_empty());

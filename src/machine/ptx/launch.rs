@@ -59,7 +59,11 @@ pub(in crate::machine::ptx) fn run(
 
 fn check_args(kernels: &Kernels, args: &[Array]) -> Result<()> {
     if args.len() != kernels.args.len() {
-        let message = format!("the program has {} parameters, {} arguments were given", kernels.args.len(), args.len());
+        let message = format!(
+            "the program has {}, and {} were given",
+            crate::error::counted(kernels.args.len(), "parameter"),
+            crate::error::counted(args.len(), "argument")
+        );
         return Err(Error::input("ptx.arguments", message));
     }
     for (arg, array) in kernels.args.iter().zip(args) {

@@ -8,6 +8,7 @@ use super::trap::At;
 use super::warp::LANES;
 use crate::error::Error;
 use crate::kernel::{Kernel, Kernels};
+use crate::machine::fault;
 use std::ops::Range;
 
 /// Statements of the kernel that an error lists.
@@ -108,7 +109,7 @@ pub(in crate::machine::ptx) fn error(stop: &Stop, kernels: &Kernels, kernel: &Ke
     let code = format!("ptx.{}", trap.code);
     let error = match trap.code {
         "limit" => Error::input(code, trap.message.clone()),
-        _ => Error::bug(code, trap.message.clone()),
+        _ => fault::listed(&trap.message, |sentence| Error::bug(code, sentence)),
     };
     let (text, entry) = (&kernels.text, program.entry);
     let Some(inst) = entry.insts.get(stop.halt.pc).filter(|_| stop.warp.is_some()) else { return error };

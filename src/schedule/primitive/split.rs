@@ -60,8 +60,11 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let total = factors.iter().try_fold(1i64, |p, f| p.checked_mul(*f)).unwrap_or(i64::MAX);
     if total < extent || total > limits::NUMBER {
         let rest: Vec<String> = factors.iter().skip(1).map(|f| f.to_string()).collect();
-        return Err(no(2, format!("the factors make {total} iterations of the {extent} of loop `{name}`"))
-            .help(format!("split {name} ? {} takes as many as are needed", rest.join(" ")).replace("  ", " ")));
+        return Err(no(
+            2,
+            format!("the factors make {} of the {extent} of loop `{name}`", crate::error::counted(total, "iteration")),
+        )
+        .help(format!("split {name} ? {} takes as many as are needed", rest.join(" ")).replace("  ", " ")));
     }
     let defaults: Vec<String> = (0..factors.len()).map(|n| format!("{name}_{n}")).collect();
     let names = new_loops(func, args, &defaults, &[target.var])?;

@@ -18,7 +18,7 @@
 //! ```
 
 use super::{Applied, Kind, Parameter, Primitive, split};
-use crate::error::Result;
+use crate::error::{Result, counted};
 use crate::ir::print::Node;
 use crate::ir::{Axis, Block, For, Func, LoopKind, Scope, Stmt, Var, visit};
 use crate::schedule::analyze::blocks_below;
@@ -103,8 +103,11 @@ fn check_parts(refusal: Refusal, func: &Func, target: &For, parts: i64) -> Resul
         return Err(refusal.broken(8, format!("the extent of {name} is not a constant"), &this));
     };
     if !(2..=extent).contains(&parts) {
-        let message =
-            format!("{name} has {extent} iterations, and {parts} parts are requested; 2 to {extent} are possible");
+        let message = format!(
+            "{name} has {}, and {} requested; 2 to {extent} are possible",
+            counted(extent, "iteration"),
+            if parts == 1 { "1 part is".to_string() } else { format!("{parts} parts are") }
+        );
         return Err(refusal.broken(8, message, &this));
     }
     Ok(extent)

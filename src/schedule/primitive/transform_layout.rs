@@ -10,7 +10,7 @@
 //! ```
 
 use super::{Applied, Kind, Parameter, Primitive};
-use crate::error::Result;
+use crate::error::{Result, counted};
 use crate::ir::print::Node;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Expr, For, Func, Index, IndexOp, Stmt, Store, Var, visit};
@@ -80,7 +80,11 @@ fn check(refusal: Refusal, func: &Func, buffer: BufferId, map: &IndexMap) -> Res
         return Err(error.help(format!("cache_read or cache_write {name}, and transform the copy")));
     }
     if map.inputs.len() != b.shape.len() {
-        let message = format!("{name} has {} dimensions, the map {} inputs", b.shape.len(), map.inputs.len());
+        let message = format!(
+            "{name} has {}, the map {}",
+            counted(b.shape.len(), "dimension"),
+            counted(map.inputs.len(), "input")
+        );
         return Err(refusal.broken(2, message, &this));
     }
     let Some(extents) = b.const_shape() else {

@@ -46,7 +46,15 @@ fn dtype(c: &mut Cursor<'_>) -> Result<DType> {
 }
 
 fn extents(c: &mut Cursor<'_>, what: &str) -> Result<Vec<i64>> {
-    c.list("[", "]", |c| c.integer(what).map(|(v, _)| v))
+    c.list("[", "]", |c| {
+        let found = c.integer(what).map(|(v, _)| v);
+        found.map_err(|e| match c.peek().kind {
+            Kind::Name => e.help(
+                "extents and strides are numbers: `f32[512, 64]`; `--size` runs a builder's program at other sizes",
+            ),
+            _ => e,
+        })
+    })
 }
 
 /// `[strides [STRIDE, ..]] [align BYTES]`

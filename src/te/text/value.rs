@@ -18,6 +18,9 @@ pub struct Names<'a> {
     given: Cond,
 }
 
+/// The functions of several data.
+pub const SEVERAL: [&str; 3] = ["min", "max", "select"];
+
 /// The functions of one datum.
 pub const FUNCTIONS: [(&str, UnOp); 9] = [
     ("abs", UnOp::Abs),
@@ -199,12 +202,9 @@ impl<'a> Names<'a> {
         let id = self.buffer(name, node)?;
         let buffer = self.func.buffer(id);
         if buffer.shape.len() != indices.len() {
-            let (dims, given) = (buffer.shape.len(), indices.len());
-            return Err(at(
-                "te.index",
-                node.span.clone(),
-                format!("{name} has {dims} dimensions, but {given} indices"),
-            ));
+            let dims = crate::error::counted(buffer.shape.len(), "dimension");
+            let given = crate::error::counted(indices.len(), "index");
+            return Err(at("te.index", node.span.clone(), format!("{name} has {dims}, but {given}")));
         }
         let values = indices.iter().map(|i| self.index(i)).collect::<Result<Vec<_>>>()?;
         let vars: Vec<(Var, i64)> = self.iterators.iter().map(|(_, v, extent)| (*v, *extent)).collect();
@@ -228,7 +228,7 @@ impl<'a> Names<'a> {
             ("select", _) => Err(at("te.type", node.span.clone(), "select takes a condition and two values")),
             _ => {
                 let names: Vec<&str> = FUNCTIONS.iter().map(|(n, _)| *n).collect();
-                let guess = suggestion(name, names.iter().copied().chain(["min", "max", "select"]));
+                let guess = suggestion(name, names.iter().copied().chain(SEVERAL));
                 let error = at("te.name", node.span.clone(), format!("there is no function {name}{guess}"));
                 Err(error.help(format!("use {}, min, max, select or a type", names.join(", "))))
             }

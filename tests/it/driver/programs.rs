@@ -18,14 +18,11 @@ fn module(entries: &[&str]) -> String {
 }
 
 fn arg(name: &str, access: Access) -> Arg {
-    let (shape, strides, bytes) = (vec![N as i64], vec![1], 4 * N as u64);
-    Arg { name: name.into(), dtype: DType::F32, shape, strides, align: 16, bytes, access }
+    Arg::new(name, DType::F32, &[N as i64], access)
 }
 
 fn kernel(entry: &str, params: [Param; 3]) -> Kernel {
-    let entry = entry.to_string();
-    let (params, grid, block, cluster) = (params.to_vec(), [2, 1, 1], [128, 1, 1], [1, 1, 1]);
-    Kernel { entry, params, grid, block, cluster, persistent: false, shared_bytes: 0, early: false }
+    Kernel::new(entry, params.to_vec(), [2, 1, 1], [128, 1, 1])
 }
 
 /// One kernel `add`: Z = X + Y.
@@ -37,21 +34,15 @@ pub fn add() -> Kernels {
 pub fn two() -> Kernels {
     let first = kernel("first", [Param::Arg(0), Param::Arg(1), Param::Workspace(0)]);
     let second = kernel("second", [Param::Workspace(0), Param::Arg(1), Param::Arg(2)]);
-    let workspace = vec![Workspace { name: "T".into(), bytes: 4 * N as u64 }];
-    Kernels { workspace, ..program(&["first", "second"], vec![first, second]) }
+    let mut program = program(&["first", "second"], vec![first, second]);
+    program.workspace = vec![Workspace::new("T", 4 * N as u64)];
+    program
 }
 
 fn program(entries: &[&str], kernels: Vec<Kernel>) -> Kernels {
-    Kernels {
-        name: "sum".into(),
-        target: "sm_70".into(),
-        ptx_version: 60,
-        text: module(entries),
-        llvm: String::new(),
-        args: vec![arg("X", Access::Read), arg("Y", Access::Read), arg("Z", Access::Write)],
-        workspace: vec![],
-        kernels,
-    }
+    let mut program = Kernels::new("sum", "sm_70", 60, module(entries), kernels);
+    program.args = vec![arg("X", Access::Read), arg("Y", Access::Read), arg("Z", Access::Write)];
+    program
 }
 
 /// What the kernels do: the third argument is the sum of the first two. Kernels of other programs do nothing.

@@ -88,9 +88,9 @@ fn a_driver_that_is_too_old_for_clusters() {
 #[test]
 fn ptx_that_is_too_new() {
     alone("driver 11040", |_| {
-        let kernels = add();
-        let (text, ptx_version) = (kernels.text.replace(".version 6.0", ".version 7.8"), 78);
-        let text = said(Device::open(0).unwrap().load(&Kernels { text, ptx_version, ..kernels }));
+        let mut kernels = add();
+        (kernels.text, kernels.ptx_version) = (kernels.text.replace(".version 6.0", ".version 7.8"), 78);
+        let text = said(Device::open(0).unwrap().load(&kernels));
         assert_eq!(
             text,
             "this host cannot [driver.222]: compiling PTX: the driver is too old for this PTX version \

@@ -49,7 +49,7 @@ fn check(case: &Case, target: Target, seed: u64) -> Result<super::Outcome> {
     let trials = trials(case, &ready.schedule.program)?;
     let mut last = None;
     for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(seed)] {
-        let options = Options { policy, ..Options::new(Mode::Real) };
+        let options = Options::new(Mode::Real).with_policy(policy);
         let outcome = verdict(&ready, &trials, &|arguments: &[Array]| {
             let mut after = arguments.to_vec();
             run_ptx(&kernels, &options, &mut after).map(|_| after)

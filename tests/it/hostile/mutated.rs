@@ -160,7 +160,7 @@ fn everything(text: &str) -> Result<&'static str, Error> {
         Array::random(buffer.dtype, &[elements], 1)
     };
     let mut arguments = func.params.iter().map(argument).collect::<Result<Vec<_>, Error>>()?;
-    machine::run_lowered_with(&lowered, &Options { limits, ..Options::new(Mode::Real) }, &mut arguments)?;
+    machine::run_lowered_with(&lowered, &Options::new(Mode::Real).with_limits(limits), &mut arguments)?;
     reference::outputs(&schedule.program, &arguments, Sample::Rows { count: 64, seed: 1 })?;
     Ok("ran")
 }

@@ -12,7 +12,7 @@ const POLICIES: [Policy; 4] = [Policy::InOrder, Policy::Reverse, Policy::Random(
 /// The code and the message of what the simulator finds, in each order.
 fn simulated(lowered: &Lowered) -> Vec<Option<(String, String)>> {
     let run = |policy| {
-        let options = Options { policy, ..Options::new(Mode::Ring) };
+        let options = Options::new(Mode::Ring).with_policy(policy);
         ring_lowered_with(lowered, &options, 1).err().map(|e| (e.code().to_string(), e.to_string()))
     };
     POLICIES.map(run).into()

@@ -29,7 +29,7 @@ fn found(lowered: &Lowered, naive: &[Vec<Vec<u32>>], policy: Policy) -> Option<S
 
 /// What of the simulator finds a mutant, or the result.
 fn found_by_machine(lowered: &Lowered, naive: &[Vec<Vec<u32>>], policy: Policy) -> Option<String> {
-    let options = Options { policy, ..Options::new(Mode::Ring) };
+    let options = Options::new(Mode::Ring).with_policy(policy);
     naive.iter().zip(1..).find_map(|(wanted, seed)| match ring_lowered_with(lowered, &options, seed) {
         Err(error) => Some(error.code().to_string()),
         Ok(elements) => (elements != *wanted).then(|| "other result".to_string()),

@@ -80,7 +80,7 @@ impl Subject {
 
     /// A mutant may loop: it has a few times the instructions that these kernels run.
     fn limited(policy: Policy) -> Options {
-        Options { limits: Limits { statements: 1 << 21, ..Limits::default() }, ..options(policy) }
+        options(policy).with_limits(Limits { statements: 1 << 21, ..Limits::default() })
     }
 
     /// What the instruction on a line, or all accesses, do for two sets of inputs.
@@ -97,7 +97,8 @@ impl Subject {
     }
 
     fn judge(&self, mutant: &Mutant) -> Verdict {
-        let damaged = Kernels { text: mutant.text.clone(), ..self.kernels.clone() };
+        let mut damaged = self.kernels.clone();
+        damaged.text.clone_from(&mutant.text);
         for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(1), Policy::Random(2)] {
             let mut args = self.args.clone();
             match run_ptx(&damaged, &Subject::limited(policy), &mut args) {

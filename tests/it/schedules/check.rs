@@ -404,7 +404,7 @@ pub fn run(
     tally: &mut Tally,
 ) -> Result<(), Failure> {
     for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(7)] {
-        let options = Options { policy, limits: depth.limits, ..Options::new(Mode::Ring) };
+        let options = Options::new(Mode::Ring).with_policy(policy).with_limits(depth.limits);
         let mut args = oracle.integer_arguments().map_err(|e| broken("simulator", &e))?;
         let ran = run_lowered_with(lowered, &options, &mut args);
         match ran.map(|_| args.iter().map(elements).collect::<Vec<_>>()) {
@@ -415,7 +415,7 @@ pub fn run(
         }
     }
     let mut args = oracle.exact_arguments().map_err(|e| broken("simulator", &e))?;
-    let options = Options { policy: Policy::Random(0), races: false, limits: depth.limits, ..Options::new(Mode::Real) };
+    let options = Options::new(Mode::Real).with_policy(Policy::Random(0)).with_races(false).with_limits(depth.limits);
     match run_lowered_with(lowered, &options, &mut args) {
         Ok(_) if oracle.compare_exact("lowered", &args)? => count(&mut tally.levels, "lowered = text exactly"),
         Err(e) if e.code() != "sim.limit" => return Err(broken("simulator", &e)),
@@ -455,7 +455,7 @@ fn arguments(func: &Func) -> Result<Vec<Array>, Error> {
 fn real(schedule: &Schedule, lowered: &Lowered, tally: &mut Tally) -> Result<(), Failure> {
     let mut args = arguments(&schedule.program).map_err(|e| broken("real", &e))?;
     // With a block for each tile of a persistent kernel, as cost reports count.
-    let options = Options { races: false, policy: Policy::Random(0), ..Options::new(Mode::Real) };
+    let options = Options::new(Mode::Real).with_races(false).with_policy(Policy::Random(0));
     let ran = observe(lowered, &options, &mut args).map_err(|e| broken("real", &e))?;
     let certificate = certify(lowered, &schedule.target);
     crate::certify::compare(&certificate, &ran).map_err(|e| failure("cost report", e))?;

@@ -68,7 +68,7 @@ impl Oracle {
     /// A program in integer mode.
     pub fn run(&self, func: &Func, limits: Limits) -> Result<Vec<Vec<u32>>, Error> {
         let mut args = self.integer_arguments()?;
-        run_func_with(func, &Options { limits, ..Options::new(Mode::Ring) }, &mut args)?;
+        run_func_with(func, &Options::new(Mode::Ring).with_limits(limits), &mut args)?;
         Ok(args.iter().map(elements).collect())
     }
 
@@ -102,7 +102,7 @@ impl Oracle {
             return Ok(false);
         }
         let mut args = self.exact_arguments().map_err(|e| broken("naive", &e))?;
-        run_func_with(func, &Options { limits, ..Options::new(Mode::Real) }, &mut args)
+        run_func_with(func, &Options::new(Mode::Real).with_limits(limits), &mut args)
             .map_err(|e| broken("naive", &e))?;
         self.compare_exact("naive", &args)
     }
@@ -119,7 +119,7 @@ pub fn ptx(schedule: &Schedule, lowered: &Lowered, oracle: &Oracle, limits: Limi
     };
     let before = oracle.exact_arguments().map_err(|e| broken("ptx", &e))?;
     let mut args = before.clone();
-    let options = Options { policy: Policy::Random(5), limits, ..Options::new(Mode::Real) };
+    let options = Options::new(Mode::Real).with_policy(Policy::Random(5)).with_limits(limits);
     match run_ptx(&kernels, &options, &mut args) {
         Ok(_) => {}
         Err(e) if e.code() == "ptx.limit" => return Ok("the PTX: too much work"),

@@ -248,10 +248,10 @@ impl State {
         let registers = self.waiting.iter().enumerate().filter_map(|(warp, count)| {
             let count = (*count)?;
             let free = self.free[warp / self.each];
-            Some(format!("; warp {warp} waits for {count} registers a thread, and {free} of the block's are free"))
+            Some(format!("\nwarp {warp} waits for {count} registers a thread, and {free} of the block's are free"))
         });
         let barrier = self.arrivals.iter().enumerate().filter(|(_, a)| a.phase == Some(self.over));
-        let barrier = barrier.map(|(warp, _)| format!("; warp {warp} has arrived at the barrier of the cluster"));
+        let barrier = barrier.map(|(warp, _)| format!("\nwarp {warp} has arrived at the barrier of the cluster"));
         registers.chain(barrier).collect()
     }
 }

@@ -458,7 +458,7 @@ impl Mbarriers {
                 last => format!("the last to arrive was {last}"),
             };
             out += &format!(
-                "; warp {warp} (line {line}) waits for a phase of parity {} of {}, which is in phase {} with {} of {} arrivals{bytes}; \
+                "\nwarp {warp} (line {line}) waits for a phase of parity {} of {}, which is in phase {} with {} of {} arrivals{bytes}; \
                  {last}",
                 wanted & 1,
                 slot.name,
