@@ -21,6 +21,7 @@ mod peers;
 mod plot;
 mod run;
 mod show;
+mod source;
 mod subject;
 mod suite;
 mod sweep;

@@ -24,6 +24,7 @@ mod grids;
 mod handmade;
 mod hopper;
 mod hostile;
+mod lines;
 mod lower;
 mod machine;
 mod mistakes;
