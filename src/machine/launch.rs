@@ -70,7 +70,7 @@ pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], lan
     };
     let code = compile(func, &plan)?;
     let order: Vec<usize> = func.params.iter().map(|p| p.0 as usize).collect();
-    let ran = with_memories(&globals, (&order, &[]), options, args, |world| {
+    let ran = with_memories(&globals, (&order, &[]), options, args, false, |world| {
         let mut warp = Warp::new(&code, 0, 0, 1);
         let run = warp.run(&code, world, u64::MAX);
         run.map(|_| ()).map_err(|t| fault::explain(&t, &code, &warp, None))
@@ -85,6 +85,7 @@ fn with_memories(
     (order, stated): (&[usize], &[Shape]),
     options: &Options,
     args: &mut [Array],
+    is_part: bool,
     run: impl FnOnce(&mut World) -> Result<()>,
 ) -> Result<Stats> {
     check_args(globals, order, options, args)?;
@@ -103,10 +104,14 @@ fn with_memories(
             return Err(Error::input("sim.limit", message));
         }
         let bits = if ring { 32 } else { g.buffer.dtype.bits() };
-        world.globals.push(if g.workspace {
+        world.globals.push(if g.workspace && is_part {
+            // What the blocks that do not run would have written counts as written.
+            let bytes = if ring { g.span * 4 } else { (g.span * bits as usize).div_ceil(8) };
+            Memory { unit_bits: bits, bytes: filled(0, bytes)?, ring, ..Memory::default() }
+        } else if g.workspace {
             Memory::poisoned(g.span, bits, ring)?
         } else {
-            let marks = if g.written { filled(0, g.span)? } else { Vec::new() };
+            let marks = if g.written && !is_part { filled(0, g.span)? } else { Vec::new() };
             Memory { unit_bits: bits, marks, ring, ..Memory::default() }
         });
     }
@@ -120,7 +125,7 @@ fn with_memories(
         arg.bytes = std::mem::take(&mut world.globals[g].bytes);
     }
     result?;
-    for (number, &g) in order.iter().enumerate().filter(|(_, g)| globals[**g].written) {
+    for (number, &g) in order.iter().enumerate().filter(|(_, g)| globals[**g].written && !is_part) {
         // Kernels know a parameter as one row; the program says which of its elements there are.
         let buffer = globals[g].buffer;
         let own = || Some((buffer.const_shape()?, layout::strides(buffer)?));
@@ -200,7 +205,7 @@ pub(super) fn parallel(lowered: &Lowered, options: &Options, args: &mut [Array],
     }
     let mut compiled = Vec::new();
     for kernel in &lowered.kernels {
-        compiled.push(kernel_code(kernel, &globals, options, listener.0.is_none())?);
+        compiled.push(kernel_code(kernel, &globals, options, listener.listen.is_none())?);
     }
     // Arguments that no kernel uses stay where they are.
     let mut used: Vec<&mut Array> = Vec::new();
@@ -213,7 +218,8 @@ pub(super) fn parallel(lowered: &Lowered, options: &Options, args: &mut [Array],
         }
     }
     let mut taken: Vec<Array> = used.iter_mut().map(|a| std::mem::replace(&mut **a, empty())).collect();
-    let result = with_memories(&globals, (&places, &stated), options, &mut taken, |world| {
+    let is_part = listener.first_cluster;
+    let result = with_memories(&globals, (&places, &stated), options, &mut taken, is_part, |world| {
         world.listener = listener;
         for (number, (kernel, (code, locals))) in lowered.kernels.iter().zip(&compiled).enumerate() {
             world.kernel = number;

@@ -65,12 +65,15 @@ mod race_tests;
 mod tests;
 
 use crate::array::Array;
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Func;
 use crate::lower::Lowered;
 use listen::Listener;
 
-pub use listen::{BoxCopy, Event, Flight, Happened, Request, Statement, Tile};
+pub use listen::{
+    Arrival, BoxCopy, Event, Flight, Happened, Landing, Mbarrier, Meeting, Phase, Request, Statement, Tile,
+};
 pub use ptx::{run_ptx, run_ptx_traced};
 
 /// What data are.
@@ -180,7 +183,7 @@ pub fn run_lowered(lowered: &Lowered, mode: Mode, args: &mut [Array]) -> Result<
 /// # Errors
 /// As [`run_lowered`].
 pub fn run_lowered_with(lowered: &Lowered, options: &Options, args: &mut [Array]) -> Result<Stats> {
-    launch::parallel(lowered, options, args, Listener(None))
+    launch::parallel(lowered, options, args, Listener::default())
 }
 
 /// [`run_lowered_with`], with `listen` called at everything that runs.
@@ -193,7 +196,26 @@ pub fn run_lowered_observed(
     args: &mut [Array],
     listen: impl FnMut(&Event<'_>) + 'static,
 ) -> Result<Stats> {
-    launch::parallel(lowered, options, args, Listener(Some(Box::new(listen))))
+    launch::parallel(lowered, options, args, Listener::of(listen, false))
+}
+
+/// [`run_lowered_observed`] of the first cluster of each kernel alone (without clusters, its first block): the outputs stay incomplete,
+/// the arguments are zeros, races are not looked for.
+///
+/// # Errors
+/// As [`run_lowered`].
+pub fn run_first_cluster(
+    lowered: &Lowered,
+    policy: Policy,
+    limits: Limits,
+    listen: impl FnMut(&Event<'_>) + 'static,
+) -> Result<Stats> {
+    let mut args = Vec::new();
+    for span in launch::lowered_spans(lowered)? {
+        args.push(Array::zeros(DType::U32, &[span])?);
+    }
+    let options = Options { mode: Mode::Ring, policy, limits, races: false };
+    launch::parallel(lowered, &options, &mut args, Listener::of(listen, true))
 }
 
 /// The parameters after a run in ring mode, in order, on inputs that depend on the seed and the element alone.

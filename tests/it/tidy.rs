@@ -11,7 +11,7 @@ use std::path::Path;
 const LEAVES: [&str; 3] = ["error", "dtype", "array"];
 
 /// A room and the rooms besides the leaves that it may use. The map of src/ARCHITECTURE.md in one table; `cli` and `lib` use all.
-const LAYERS: [(&str, &[&str]); 24] = [
+const LAYERS: [(&str, &[&str]); 25] = [
     ("error", &[]),
     ("dtype", &[]),
     ("array", &[]),
@@ -35,6 +35,10 @@ const LAYERS: [(&str, &[&str]); 24] = [
     ("runtime", &["kernel", "target"]),
     ("reference", &["ir"]),
     ("measure", &["te", "target", "kernel", "reference", "machine", "runtime"]),
+    (
+        "page",
+        &["ir", "te", "intrin", "loom", "lower", "machine", "kernel", "assemble", "certify", "codegen", "validate"],
+    ),
     ("cli", &["*"]),
 ];
 
