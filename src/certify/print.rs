@@ -214,9 +214,7 @@ pub struct Remark {
 pub fn remarks(certificate: &Certificate) -> Vec<Remark> {
     let all: Vec<&AccessCertificate> = certificate.kernels.iter().flat_map(|k| &k.accesses).collect();
     let remark = |access: &&AccessCertificate| {
-        let alike = |a: &&&AccessCertificate| {
-            (a.line, &a.buffer, a.kind) == (access.line, &access.buffer, access.kind)
-        };
+        let alike = |a: &&&AccessCertificate| (a.line, &a.buffer, a.kind) == (access.line, &access.buffer, access.kind);
         let name = if all.iter().filter(alike).count() > 1 { &access.text } else { &access.buffer };
         let by = access.by.map_or(String::new(), |by| format!(" by {by}"));
         let text = format!("{name} {}{by}: {}", access.kind, sentence(access));

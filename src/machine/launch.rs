@@ -223,7 +223,11 @@ pub(super) fn parallel(lowered: &Lowered, options: &Options, args: &mut [Array],
         world.listener = listener;
         for (number, (kernel, (code, locals))) in lowered.kernels.iter().zip(&compiled).enumerate() {
             world.kernel = number;
-            run_kernel(kernel, code, *locals, world, options).map_err(|e| {
+            let ran = run_kernel(kernel, code, *locals, world, options);
+            if std::mem::take(&mut world.listener.has_enough) {
+                continue;
+            }
+            ran.map_err(|e| {
                 if lowered.kernels.len() > 1 { e.within(format!("in kernel {}", kernel.func.name)) } else { e }
             })?;
         }

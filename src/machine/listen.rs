@@ -151,8 +151,8 @@ pub struct Flight {
     pub bytes: i64,
 }
 
-/// What is called with everything that runs.
-type Listen = dyn FnMut(&Event<'_>);
+/// What is called with everything that runs; false where it has heard enough.
+type Listen = dyn FnMut(&Event<'_>) -> bool;
 
 /// Who hears of a run.
 #[derive(Default)]
@@ -161,12 +161,14 @@ pub(super) struct Listener {
     pub listen: Option<Box<Listen>>,
     /// Only the first cluster of each kernel runs, and what it leaves unwritten is no fault.
     pub first_cluster: bool,
+    /// It has heard enough of this kernel: the next statement ends the run.
+    pub has_enough: bool,
 }
 
 impl Listener {
-    /// One that hears of everything.
-    pub fn of(listen: impl FnMut(&Event<'_>) + 'static, first_cluster: bool) -> Listener {
-        Listener { listen: Some(Box::new(listen)), first_cluster }
+    /// One that hears of everything, until it has heard enough.
+    pub fn of(listen: impl FnMut(&Event<'_>) -> bool + 'static, first_cluster: bool) -> Listener {
+        Listener { listen: Some(Box::new(listen)), first_cluster, has_enough: false }
     }
 }
 
@@ -186,7 +188,8 @@ impl World {
     #[inline(always)]
     pub fn tell(&mut self, what: Happened<'_>) {
         if let Some(listen) = &mut self.listener.listen {
-            listen(&Event { kernel: self.kernel, rank: self.clock.rank, warp: self.warp, what });
+            let goes_on = listen(&Event { kernel: self.kernel, rank: self.clock.rank, warp: self.warp, what });
+            self.listener.has_enough |= !goes_on;
         }
     }
 

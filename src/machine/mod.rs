@@ -194,13 +194,17 @@ pub fn run_lowered_observed(
     lowered: &Lowered,
     options: &Options,
     args: &mut [Array],
-    listen: impl FnMut(&Event<'_>) + 'static,
+    mut listen: impl FnMut(&Event<'_>) + 'static,
 ) -> Result<Stats> {
+    let listen = move |event: &Event<'_>| {
+        listen(event);
+        true
+    };
     launch::parallel(lowered, options, args, Listener::of(listen, false))
 }
 
 /// [`run_lowered_observed`] of the first cluster of each kernel alone (without clusters, its first block): the outputs stay incomplete,
-/// the arguments are zeros, races are not looked for.
+/// the arguments are zeros, wgmma adds nothing, races are not looked for. A kernel ends where `listen` returns false.
 ///
 /// # Errors
 /// As [`run_lowered`].
@@ -208,7 +212,7 @@ pub fn run_first_cluster(
     lowered: &Lowered,
     policy: Policy,
     limits: Limits,
-    listen: impl FnMut(&Event<'_>) + 'static,
+    listen: impl FnMut(&Event<'_>) -> bool + 'static,
 ) -> Result<Stats> {
     let mut args = Vec::new();
     for span in launch::lowered_spans(lowered)? {

@@ -211,6 +211,7 @@ impl Warp {
                         return Ok(Event::Paused);
                     }
                 }
+                Op::Statement(_) if world.listener.has_enough => return Err(Trap::Limit),
                 Op::Statement(number) => {
                     world.tell(Happened::Statement(Statement { number, active: self.mask }));
                 }

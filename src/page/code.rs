@@ -17,8 +17,10 @@ pub struct Line {
 pub fn ptx(text: &str) -> Vec<Line> {
     let mut out = Vec::new();
     let mut from = None;
+    // Inline PTX has braces of its own.
+    let mut depth = 0;
     for line in text.lines() {
-        let bare = line.trim_start();
+        let bare = line.trim();
         if let Some(numbers) = bare.strip_prefix(".loc\t") {
             from = numbers.split_whitespace().nth(1).and_then(|n| n.parse().ok()).filter(|n| *n > 0);
             continue;
@@ -26,10 +28,12 @@ pub fn ptx(text: &str) -> Vec<Line> {
         if bare.starts_with(".file\t") {
             continue;
         }
-        if line.starts_with('}') || line.contains(".visible .entry") {
+        depth += i32::from(bare == "{") - i32::from(bare == "}");
+        if depth <= 0 {
             from = None;
         }
-        let is_instruction = line.starts_with('\t') && !bare.starts_with(['.', '/']);
+        let is_instruction =
+            depth > 0 && !bare.is_empty() && !bare.starts_with(['.', '/', '$']) && !bare.ends_with(':');
         out.push(Line { text: line.to_string(), from: from.filter(|_| is_instruction) });
     }
     while out.last().is_some_and(|l| l.text.trim().is_empty()) {
@@ -83,7 +87,10 @@ mod tests {
         let lines = ptx(text);
         let of = |t: &str| lines.iter().find(|l| l.text.contains(t)).unwrap().from;
         assert_eq!((of("mov.u32"), of("ret"), of(".reg"), of("$L1")), (Some(4), None, None, None));
-        assert_eq!(plain(&lines), "// head\n.visible .entry k()\n{\n\t.reg .b32 %r<2>;\n\tmov.u32 %r1, 1;\n$L1:\n\tret;\n}\n");
+        assert_eq!(
+            plain(&lines),
+            "// head\n.visible .entry k()\n{\n\t.reg .b32 %r<2>;\n\tmov.u32 %r1, 1;\n$L1:\n\tret;\n}\n"
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod lanes;
 mod names;
 mod record;
 mod stages;
+mod streams;
 mod timeline;
 
 use crate::assemble::Ptxas;
@@ -103,7 +104,13 @@ fn schedule_pane(schedule: &Schedule, names: &Names) -> String {
         out.push_str(&html::line(&format!("schedule-{number}"), number, &links, "", &html::linked(&line)));
     }
     number += 1;
-    out.push_str(&html::line(&format!("schedule-{number}"), number, "", "", &format!("target {}", escape(&schedule.target.to_string()))));
+    out.push_str(&html::line(
+        &format!("schedule-{number}"),
+        number,
+        "",
+        "",
+        &format!("target {}", escape(&schedule.target.to_string())),
+    ));
     for (n, step) in names.steps.iter().enumerate() {
         number += 1;
         let links = html::ids(&names.closure(&step.names));
@@ -119,7 +126,8 @@ fn schedule_pane(schedule: &Schedule, names: &Names) -> String {
 fn names_list(names: &Names) -> String {
     let mut out = String::new();
     for (name, made) in &names.made {
-        let steps: Vec<String> = (1..).zip(&names.steps).filter(|(_, s)| s.names.contains(name)).map(|(n, _)| format!("step-{n}")).collect();
+        let steps: Vec<String> =
+            (1..).zip(&names.steps).filter(|(_, s)| s.names.contains(name)).map(|(n, _)| format!("step-{n}")).collect();
         let by = match made {
             Some(0) => "of the program".to_string(),
             Some(n) => format!("made by step {n}"),
@@ -127,7 +135,11 @@ fn names_list(names: &Names) -> String {
         };
         let links = if steps.is_empty() { String::new() } else { format!(" data-link=\"{}\"", steps.join(" ")) };
         let (word, text) = (name.word(), escape(&name.text));
-        let _ = writeln!(out, "<span class=\"chip {word}\" id=\"{}\"{links} title=\"{word} {text}, {by}\">{text}</span>", name.id());
+        let _ = writeln!(
+            out,
+            "<span class=\"chip {word}\" id=\"{}\"{links} title=\"{word} {text}, {by}\">{text}</span>",
+            name.id()
+        );
     }
     out
 }
@@ -142,7 +154,13 @@ fn program_pane(names: &Names) -> String {
         for (n, line) in program.iter().enumerate() {
             let links = html::ids(own(program, n).iter());
             let attributes = if changed.contains(&n) { " data-changed" } else { "" };
-            out.push_str(&html::line(&format!("program-{step}-{}", n + 1), n + 1, &links, attributes, &html::linked(line)));
+            out.push_str(&html::line(
+                &format!("program-{step}-{}", n + 1),
+                n + 1,
+                &links,
+                attributes,
+                &html::linked(line),
+            ));
         }
         out.push_str("</div>\n");
     }
@@ -158,7 +176,8 @@ fn own(lines: &[Line], n: usize) -> Vec<Name> {
     let indent = |l: &Line| l.text.len() - l.text.trim_start().len();
     let is_block = |l: &&Line| l.text.trim_start().starts_with("block ") && indent(l) < indent(line);
     let block = lines[..n].iter().rev().find(is_block).filter(|_| indent(line) > 0);
-    let mut out: Vec<Name> = block.and_then(|l| l.introduces.first().cloned().or_else(|| first(l, Kind::Block))).into_iter().collect();
+    let mut out: Vec<Name> =
+        block.and_then(|l| l.introduces.first().cloned().or_else(|| first(l, Kind::Block))).into_iter().collect();
     out.extend(first(line, Kind::Mbarrier).or_else(|| first(line, Kind::Buffer)).or_else(|| first(line, Kind::Block)));
     out
 }
@@ -178,7 +197,13 @@ fn lowered_pane(names: &Names, lowered: &Lowered, certificate: &Certificate) -> 
         let is_head = line.text.is_empty() || line.text.starts_with(['#', 'f']);
         let inside = lines[n + 1..].iter().take_while(|l| indent(l) > indent(line)).count();
         let end = if is_head { n + 1 } else { n + 1 + inside };
-        out.push_str(&html::line(&format!("lowered-{}", n + 1), n + 1, &links, &format!(" data-end=\"{end}\""), &html::linked(line)));
+        out.push_str(&html::line(
+            &format!("lowered-{}", n + 1),
+            n + 1,
+            &links,
+            &format!(" data-end=\"{end}\""),
+            &html::linked(line),
+        ));
         for remark in remarks.iter().filter(|r| r.line == n + 1) {
             let class = if remark.advice.is_empty() { "cost" } else { "cost bad" };
             let advice: String = remark.advice.iter().map(|a| format!("<br>{}", escape(a))).collect();
@@ -197,30 +222,36 @@ fn lowered_pane(names: &Names, lowered: &Lowered, certificate: &Certificate) -> 
 /// The timeline of each kernel, and what was run for them.
 fn timelines(schedule: &Schedule, lowered: &Lowered) -> Result<(Vec<Timeline>, String)> {
     let Some(instance) = instance::of(schedule, lowered)? else {
-        return Ok((Vec::new(), "There is no timeline: the simulator takes too long for one cluster of this program.".into()));
+        return Ok((
+            Vec::new(),
+            "There is no timeline: the simulator takes too long for one cluster of this program.".into(),
+        ));
     };
     let records = match record::record(&instance.lowered) {
         Ok(records) => records,
         Err(e) => return Ok((Vec::new(), format!("There is no timeline: {}.", e.message()))),
     };
+    let rings = stages::pipelined(&instance.schedule.scheduled()?);
     let mut out = Vec::new();
     let mut line = 1;
     for (kernel, record) in instance.lowered.kernels.iter().zip(&records) {
         let numbered = record::number(kernel, line);
         // Kernels are printed with an empty line between them.
         line += lower::print_kernel(kernel).lines().count() + 1;
-        let mut timeline = timeline::of(kernel, &numbered, record);
+        let mut timeline = timeline::of(kernel, &numbered, record, &rings);
         let shown = |line: &mut usize| *line = instance.lines.get(line).copied().unwrap_or(0);
         timeline.spans.iter_mut().for_each(|s| shown(&mut s.line));
         timeline.marks.iter_mut().for_each(|m| shown(&mut m.line));
         out.push(timeline);
     }
-    let which = if instance.schedule.program == schedule.program { "the program itself" } else { "a smaller instance, " };
-    let sizes = if which.ends_with(", ") { shapes(&instance.schedule) } else { String::new() };
+    let which = match instance.schedule.program == schedule.program {
+        true => "the program itself".to_string(),
+        false => format!("a smaller instance, {}", shapes(&instance.schedule)),
+    };
     let clusters = lowered.kernels.iter().any(|k| k.cluster() > 1);
     let part = if clusters { "its first cluster of blocks" } else { "its first block" };
     let cut = if out.iter().any(|t| t.is_cut) { " The record is cut: the kernel goes on." } else { "" };
-    Ok((out, format!("Recorded on the simulator: {which}{sizes}; {part}.{cut}")))
+    Ok((out, format!("Recorded on the simulator: {which}; {part}.{cut}")))
 }
 
 /// The parameters of a program with their extents.

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::ir::print::{self, Node, Printed};
-use crate::ir::{Func, Scope};
+use crate::ir::{Axis, Func, Scope, visit};
 use crate::loom::Schedule;
 use crate::lower::Lowered;
 use similar::{ChangeTag, TextDiff};
@@ -39,7 +39,8 @@ impl Name {
     /// The identifier of its element in the page: `loop-k0`.
     pub fn id(&self) -> String {
         let kind = self.word();
-        let safe = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c.to_string() } else { format!("-{:x}", c as u32) };
+        let safe =
+            |c: char| if c.is_ascii_alphanumeric() || c == '_' { c.to_string() } else { format!("-{:x}", c as u32) };
         format!("{kind}-{}", self.text.chars().map(safe).collect::<String>())
     }
 
@@ -69,7 +70,7 @@ pub struct Line {
 }
 
 /// A step with what it does to the program.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
     /// Its text.
     pub text: String,
@@ -97,7 +98,7 @@ pub struct Names {
 }
 
 /// The lines of a printed program.
-pub fn lines(func: &Func, printed: &Printed) -> Vec<Line> {
+pub fn lines(printed: &Printed) -> Vec<Line> {
     let mut out: Vec<Line> = Vec::new();
     let mut starts = vec![0];
     for line in printed.text.lines() {
@@ -108,7 +109,7 @@ pub fn lines(func: &Func, printed: &Printed) -> Vec<Line> {
     for (node, span) in &printed.spans {
         let at = starts.partition_point(|s| *s <= span.start) - 1;
         let Some(line) = out.get_mut(at) else { continue };
-        let name = named(func, *node, &printed.text[span.clone()]);
+        let name = named(*node, &printed.text[span.clone()]);
         // The iterators of a block are no loops of their own.
         let is_new = known.insert(*node) && (name.kind != Kind::Loop || line.text.trim_start().starts_with("for "));
         line.introduces.extend(is_new.then(|| name.clone()));
@@ -117,7 +118,7 @@ pub fn lines(func: &Func, printed: &Printed) -> Vec<Line> {
     out
 }
 
-fn named(_: &Func, node: Node, text: &str) -> Name {
+fn named(node: Node, text: &str) -> Name {
     let kind = match node {
         Node::Loop(_) => Kind::Loop,
         Node::Block(_) => Kind::Block,
@@ -132,35 +133,46 @@ impl Names {
     /// # Errors
     /// The step that is refused.
     pub fn of(schedule: &Schedule, lowered: &Lowered) -> Result<Names> {
-        let program = lines(&schedule.program, &print::print(&schedule.program));
+        let program = lines(&print::print(&schedule.program));
         let mut out = Names { program, ..Names::default() };
         for name in out.program.iter().flat_map(|l| &l.introduces) {
             out.made.insert(name.clone(), Some(0));
         }
         let mut steps = Vec::new();
+        let mut known = BTreeSet::new();
         schedule.trace(&mut |_, step, func| {
-            steps.push((step.to_string(), step.remark().map(|r| r.to_string()), lines(func, &print::print(func))));
+            let tensorized = tensorized(func);
+            let new: BTreeSet<Name> = tensorized.difference(&known).cloned().collect();
+            known = tensorized;
+            let remark = step.remark().map(|r| r.to_string());
+            steps.push((
+                Step { text: step.to_string(), remark, program: lines(&print::print(func)), ..Step::default() },
+                new,
+            ));
         })?;
-        for (text, remark, program) in steps {
-            out.step(text, remark, program);
+        for (step, tensorized) in steps {
+            out.step(step, tensorized);
         }
         out.lowering(lowered);
+        out.bound(&schedule.scheduled()?);
         Ok(out)
     }
 
-    fn step(&mut self, text: String, remark: Option<String>, program: Vec<Line>) {
+    fn step(&mut self, step: Step, tensorized: BTreeSet<Name>) {
+        let Step { text, remark, program, .. } = step;
         let before = self.steps.last().map_or(&self.program, |s| &s.program);
         let (removed, changed) = difference(before, &program);
-        let introduced = |lines: &[Line]| -> BTreeSet<Name> {
-            lines.iter().flat_map(|l| l.introduces.iter().cloned()).collect()
-        };
+        let introduced =
+            |lines: &[Line]| -> BTreeSet<Name> { lines.iter().flat_map(|l| l.introduces.iter().cloned()).collect() };
         let (old, new) = (introduced(before), introduced(&program));
         let mut names = BTreeSet::new();
-        for line in removed.iter().filter_map(|n| before.get(*n)).chain(changed.iter().filter_map(|n| program.get(*n))) {
+        for line in removed.iter().filter_map(|n| before.get(*n)).chain(changed.iter().filter_map(|n| program.get(*n)))
+        {
             names.extend(line.introduces.iter().cloned());
         }
         // The bindings of a block follow the loops: they alone are no change of the block.
         names.retain(|n| n.kind != Kind::Block || head(before, n) != head(&program, n));
+        names.extend(tensorized);
         if names.is_empty() {
             names = mentioned(&text, &new).into_iter().flat_map(|t| t.2).collect();
         }
@@ -184,7 +196,7 @@ impl Names {
             let func = &kernel.func;
             let printed = print::print(func);
             let mut all: BTreeSet<Name> =
-                printed.spans.iter().map(|(node, span)| named(func, *node, &printed.text[span.clone()])).collect();
+                printed.spans.iter().map(|(node, span)| named(*node, &printed.text[span.clone()])).collect();
             all.extend(func.mbarriers.iter().map(|b| Name::new(Kind::Mbarrier, &b.name)));
             for name in all {
                 if self.made.contains_key(&name) {
@@ -199,6 +211,18 @@ impl Names {
                     self.becomes.entry(parent).or_default().insert(name.clone());
                 }
                 self.made.insert(name, None);
+            }
+        }
+    }
+
+    /// A loop that is bound to an axis becomes that: warps and warpgroups are numbered by threadIdx.x.
+    fn bound(&mut self, func: &Func) {
+        for l in visit::loops(&func.body) {
+            let Some(axis) = l.axis() else { continue };
+            let axis = if matches!(axis, Axis::Warp | Axis::Warpgroup) { Axis::ThreadX } else { axis };
+            let name = Name::new(Kind::Loop, axis.name());
+            if self.made.get(&name) == Some(&None) {
+                self.becomes.entry(Name::new(Kind::Loop, func.var_name(l.var))).or_default().insert(name);
             }
         }
     }
@@ -230,14 +254,14 @@ impl Names {
             if !out.is_empty() {
                 out.push(Line::default());
             }
-            let exact = lines(&kernel.func, &print::print(&kernel.func));
+            let exact = lines(&print::print(&kernel.func));
             let text = crate::lower::print_kernel(kernel);
             let all: BTreeSet<Name> = self.made.keys().cloned().collect();
             let mbarriers: BTreeSet<Name> = all.iter().filter(|n| n.kind == Kind::Mbarrier).cloned().collect();
             let buffers = |n: &&Name| n.kind == Kind::Mbarrier || n.kind == Kind::Buffer && self.is_inside(lowered, n);
             let spoken: BTreeSet<Name> = all.iter().filter(buffers).cloned().collect();
             let head = text.lines().count() - exact.len();
-            out.extend(self.loose(&text.lines().take(head).collect::<Vec<_>>().join("\n")));
+            out.extend(text.lines().take(head).map(|line| head_line(line, &all)));
             for mut line in exact {
                 let comment = line.text.find("  # ").unwrap_or(line.text.len());
                 let words = mentioned(&line.text, &mbarriers).into_iter().filter(|t| t.0 < comment);
@@ -255,6 +279,25 @@ impl Names {
         let shared = |s: Scope| s != Scope::Fragment;
         lowered.kernels.iter().any(|k| k.func.buffers.iter().any(|b| b.name == name.text && shared(b.scope)))
     }
+}
+
+/// The blocks whose nests are instructions.
+fn tensorized(func: &Func) -> BTreeSet<Name> {
+    let loops = visit::loops(&func.body).into_iter().filter(|l| l.tensorize.is_some());
+    loops.flat_map(|l| visit::blocks(&l.body)).map(|b| Name::new(Kind::Block, func.block_name(b.name))).collect()
+}
+
+/// A line above a lowered kernel: `# VAR = ..`, `# map 0: BUFFER ..`, `# mbarrier NAME ..`; the words of others are no names.
+fn head_line(text: &str, names: &BTreeSet<Name>) -> Line {
+    let kind = match text {
+        _ if text.starts_with("# map ") => Some(Kind::Buffer),
+        _ if text.starts_with("# mbarrier ") => Some(Kind::Mbarrier),
+        _ if text.starts_with("# kernel ") => None,
+        _ => Some(Kind::Loop),
+    };
+    let own: BTreeSet<Name> = names.iter().filter(|n| Some(n.kind) == kind).cloned().collect();
+    let until = text.find(", in 0..").unwrap_or(text.len());
+    Line { text: text.to_string(), tokens: mentioned(&text[..until], &own), introduces: Vec::new() }
 }
 
 /// The line of a block without its bindings, and the lines of its body without indentation.
@@ -293,10 +336,12 @@ fn mentioned(text: &str, names: &BTreeSet<Name>) -> Vec<Token> {
     while let Some(start) = text[rest..].find(is_word).map(|n| rest + n) {
         let end = text[start..].find(|c: char| !is_word(c)).map_or(text.len(), |n| start + n);
         let word = &text[start..end];
+        // `threadIdx.x` has no loop x, `stages=4` no buffer of that name.
+        let is_part = text[..start].ends_with('.') || text[end..].starts_with('=');
         let found: Vec<Name> = [Kind::Loop, Kind::Block, Kind::Buffer, Kind::Mbarrier]
             .into_iter()
             .map(|kind| Name::new(kind, word))
-            .filter(|n| names.contains(n))
+            .filter(|n| !is_part && names.contains(n))
             .collect();
         if !found.is_empty() {
             out.push((start, end, found));

@@ -191,7 +191,7 @@ function draw() {
     context.fillStyle = fill(e.kind);
     context.fillRect(x(e.from), y(e.row) + (thin ? 6 : 2), w, thin ? HEIGHT - 12 : HEIGHT - 5);
     if (about && e.line === about) { context.strokeStyle = accent; context.lineWidth = 1.5; context.strokeRect(x(e.from), y(e.row) + 1.5, w, HEIGHT - 4); }
-    const text = e.kind === "wait" ? "wait" : e.text.split(":")[0];
+    const text = { wait: "wait", fill: "filled", read: "read", full: "full", issue: "" }[e.kind] ?? e.text.split(":")[0];
     if (w > 8 + 6 * Math.min(text.length, 9) && !thin) {
       context.save(); context.beginPath(); context.rect(x(e.from), y(e.row), w - 2, HEIGHT); context.clip();
       context.fillStyle = e.kind === "wait" || e.kind === "full" ? dim : "#fff"; context.fillText(text, x(e.from) + 3, y(e.row) + HEIGHT / 2); context.restore();
@@ -297,6 +297,7 @@ grip.addEventListener("pointerdown", (e) => { grip.setPointerCapture(e.pointerId
 grip.addEventListener("pointerup", () => { grip.onpointermove = null; });
 new ResizeObserver(resize).observe(one("#view"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+for (const e of all('#pane-ptx .l')) if (e.textContent.includes('.visible .entry')) { one('#pane-ptx .text').scrollTop = e.offsetTop - 30; break; }
 open(0); resize(); whole();
 // `#lowered-12` selects a line, `#lowered-12,3,400` zooms the timeline by 3 and begins at step 400.
 const [start, by, from] = decodeURIComponent(location.hash.slice(1)).split(",");

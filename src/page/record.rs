@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 /// The most events of a kernel that are kept. A timeline of more is not legible.
-const MOST_EVENTS: usize = 150_000;
+const MOST_EVENTS: usize = 60_000;
 
 /// The order of warps: all advance by a few statements in turn, and a persistent kernel has two clusters, so that one cluster runs
 /// several tiles.
@@ -164,12 +164,15 @@ pub fn record(lowered: &Lowered) -> Result<Vec<Record>> {
     let heard = Rc::clone(&records);
     let ran = machine::run_first_cluster(lowered, POLICY, LIMITS, move |event| {
         let mut records = heard.borrow_mut();
-        let (Some(record), Some(shared)) = (records.get_mut(event.kernel), shared.get(event.kernel)) else { return };
-        let Some(what) = kept(event, shared) else { return };
+        let (Some(record), Some(shared)) = (records.get_mut(event.kernel), shared.get(event.kernel)) else {
+            return false;
+        };
+        let Some(what) = kept(event, shared) else { return true };
         record.is_cut |= record.events.len() >= MOST_EVENTS;
         if !record.is_cut {
             record.events.push(Recorded { rank: event.rank, warp: event.warp, what });
         }
+        !record.is_cut
     });
     let mut records = records.take();
     match ran {

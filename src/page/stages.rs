@@ -3,10 +3,10 @@
 use super::lanes::{self, Lane};
 use super::record::Numbered;
 use super::timeline::Span;
-use crate::ir::{BufferId, Scope, Stmt, Way};
+use crate::ir::{BufferId, Func, Scope, Stmt, Way, visit};
 use crate::lower::LoweredKernel;
 use crate::machine::Mbarrier;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most stages of one buffer that get a lane each.
 const MOST_STAGES: i64 = 16;
@@ -52,14 +52,15 @@ pub struct Stages<'k> {
 impl<'k> Stages<'k> {
     /// The stages of the shared buffers that a kernel accesses. Buffers whose loads arrive at one array of mbarriers are one ring, and so
     /// are buffers of several stages without mbarriers.
-    pub fn of(kernel: &'k LoweredKernel, numbered: &Numbered<'_>) -> Stages<'k> {
+    pub fn of(kernel: &'k LoweredKernel, numbered: &Numbered<'_>, pipelined: &BTreeMap<String, i64>) -> Stages<'k> {
         let mut rings: Vec<Ring<'k>> = Vec::new();
         let mut sizes = BTreeMap::new();
         let mut used: Vec<BufferId> = numbered.accesses.iter().map(|a| a.buffer).collect();
         used.sort_unstable();
         used.dedup();
         for id in used.into_iter().filter(|id| kernel.func.buffer(*id).scope == Scope::Shared) {
-            let stages = stages(kernel, id);
+            let name = kernel.func.buffer(id).name.as_str();
+            let stages = pipelined.get(name).copied().filter(|n| (1..=MOST_STAGES).contains(n)).unwrap_or(1);
             let elements = kernel.func.buffer(id).elements().unwrap_or(1).max(1);
             sizes.insert(id, (elements + stages - 1) / stages);
             let full = numbered.statements.iter().find_map(|s| match s.stmt {
@@ -69,7 +70,6 @@ impl<'k> Stages<'k> {
                 },
                 _ => None,
             });
-            let name = kernel.func.buffer(id).name.as_str();
             let same = |r: &&mut Ring<'_>| r.stages == stages && r.full == full && (stages > 1 || full.is_some());
             match rings.iter_mut().find(same) {
                 Some(ring) => {
@@ -119,16 +119,16 @@ impl<'k> Stages<'k> {
     }
 
     /// The rank and number of the stage that an mbarrier speaks of.
-    pub fn lane_of(&self, at: Mbarrier, _kernel: &LoweredKernel) -> Option<(usize, usize)> {
+    pub fn lane_of(&self, at: Mbarrier) -> Option<(usize, usize)> {
         let ring = self.rings.iter().find(|r| r.full == Some(at.array) || r.empty == Some(at.array))?;
         let index = usize::try_from(at.index).ok().filter(|n| (*n as i64) < ring.stages)?;
         Some((at.rank, ring.first + index))
     }
 
     /// A phase of an mbarrier ends.
-    pub fn phase(&mut self, at: Mbarrier, kernel: &LoweredKernel, time: u32) {
+    pub fn phase(&mut self, at: Mbarrier, time: u32) {
         let releases = self.rings.iter().any(|r| r.empty == Some(at.array));
-        if let Some(key) = self.lane_of(at, kernel).filter(|_| releases) {
+        if let Some(key) = self.lane_of(at).filter(|_| releases) {
             self.released.entry(key).or_default().push(time);
         }
     }
@@ -188,13 +188,24 @@ fn life(out: &mut Vec<Span>, (lane, name): (usize, &str), runs: &[Activity], rel
     }
 }
 
-/// How often a buffer repeats what it was before it became a ring.
-fn stages(kernel: &LoweredKernel, id: BufferId) -> i64 {
-    let dims = kernel.dims.get(id.0 as usize).map_or(&[][..], Vec::as_slice);
-    let extent: i64 = dims.iter().map(|d| (d.extent - 1) * d.stride).sum::<i64>() + 1;
-    let elements = kernel.func.buffer(id).elements().unwrap_or(1).max(1);
-    let stages = if dims.is_empty() { 1 } else { elements / extent.max(1) };
-    if (1..=MOST_STAGES).contains(&stages) { stages } else { 1 }
+/// The stages of each buffer that a pipeline of a scheduled program makes a ring, by the buffer's name.
+pub fn pipelined(func: &Func) -> BTreeMap<String, i64> {
+    let mut out = BTreeMap::new();
+    for l in visit::loops(&func.body) {
+        let Some(pipeline) = l.pipeline else { continue };
+        // A pipelined loop inside has its own stages.
+        let inner: BTreeSet<BufferId> = visit::loops(&l.body)
+            .iter()
+            .filter(|inner| inner.pipeline.is_some())
+            .flat_map(|inner| visit::writes(&inner.body))
+            .collect();
+        for id in visit::writes(&l.body).into_iter().filter(|id| !inner.contains(id)) {
+            if func.buffer(id).scope == Scope::Shared {
+                out.insert(func.buffer(id).name.clone(), i64::from(pipeline.stages));
+            }
+        }
+    }
+    out
 }
 
 /// The array of mbarriers that releases what another one says is full: it has as many, and the name that `roles` gives it.

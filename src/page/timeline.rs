@@ -1,17 +1,17 @@
 //! A record as a timeline: lanes of warps, engines and stages, spans and marks on them, in logical time.
 //!
-//! The time of an event is the earliest that its causes allow (a Lamport clock): it follows the event before it in its warp, and
-//! what it waits for. So the picture depends on the synchronisation and not on the order that the simulator drew. [`RULES`] says
-//! how long things take.
+//! The time of an event is the earliest that its causes allow: it follows the event before it in its warp, and what it waits for.
+//! So the picture depends on the synchronisation and not on the order that the simulator drew. [`RULES`] says how long things take.
 
 use super::lanes::{self, Lane};
-use super::record::{self, Numbered, Record, Recorded, What};
+use super::record::{self, Numbered, Record};
 use super::stages::{Activity, Stages};
+use super::streams::{Ending, Op, Streams};
 use crate::ir::{Stmt, Sync, SyncKind};
 use crate::lower::LoweredKernel;
 use crate::machine::{Mbarrier, Phase};
 use serde::Serialize;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// Steps from the end of the engine's work to the landing of a copy.
 const LATENCY: u32 = 16;
@@ -137,16 +137,6 @@ struct Warp {
     stores: Groups,
 }
 
-/// A bulk load under way.
-#[derive(Debug, Clone, Copy)]
-struct Flight {
-    lands: u32,
-    lane: usize,
-}
-
-/// Which load a landing is of: rank and warp that started it, its access, the mbarrier.
-type Key = ((usize, usize), u32, usize);
-
 /// What the warps and engines of a cluster have done.
 struct Clock<'k> {
     kernel: &'k LoweredKernel,
@@ -158,18 +148,22 @@ struct Clock<'k> {
     engines: Vec<u32>,
     /// By rank and tensor core.
     cores: Vec<[u32; 4]>,
-    flights: BTreeMap<Key, VecDeque<Flight>>,
-    /// The latest arrival or landing of the current phase, and its lane.
-    arriving: BTreeMap<Mbarrier, (u32, usize)>,
-    over: BTreeMap<(Mbarrier, i64), (u32, usize)>,
+    /// The latest arrival or landing of a phase with its lane, and how many there have been.
+    arriving: BTreeMap<Ending, (u32, usize, usize)>,
+    /// When each phase ended, and the lane that shows it.
+    over: BTreeMap<Ending, (u32, usize)>,
+    /// Warps that have come to each barrier.
+    meeting: Vec<usize>,
     out: Timeline,
 }
 
 /// The timeline of what was recorded of a kernel.
-pub fn of(kernel: &LoweredKernel, numbered: &Numbered<'_>, record: &Record) -> Timeline {
+///
+/// `rings` has the number of stages of each buffer that a pipeline makes a ring.
+pub fn of(kernel: &LoweredKernel, numbered: &Numbered<'_>, record: &Record, rings: &BTreeMap<String, i64>) -> Timeline {
     let each = kernel.warps() as usize;
     let ranks = kernel.cluster().max(1) as usize;
-    let stages = Stages::of(kernel, numbered);
+    let stages = Stages::of(kernel, numbered, rings);
     let lanes = lanes::of(kernel, numbered, &stages);
     let mut clock = Clock {
         kernel,
@@ -179,45 +173,82 @@ pub fn of(kernel: &LoweredKernel, numbered: &Numbered<'_>, record: &Record) -> T
         stages,
         engines: vec![0; ranks],
         cores: vec![[0; 4]; ranks],
-        flights: BTreeMap::new(),
         arriving: BTreeMap::new(),
         over: BTreeMap::new(),
+        meeting: Vec::new(),
         out: Timeline { kernel: kernel.func.name.clone(), lanes, ..Timeline::default() },
     };
-    for event in &record.events {
-        clock.event(event);
-    }
+    let streams = Streams::of(record, each, each * ranks);
+    clock.run(streams);
     clock.finish(record.is_cut)
 }
 
 impl<'k> Clock<'k> {
-    fn event(&mut self, event: &Recorded) {
-        let number = event.rank * self.each + event.warp;
-        if number >= self.warps.len() {
-            return;
+    /// Runs the warps, always the one that is furthest back and can go on.
+    fn run(&mut self, mut streams: Streams) {
+        self.meeting = vec![0; streams.meetings.len()];
+        for number in 0..self.warps.len() {
+            self.come_to_barrier(number, &mut streams);
         }
-        match event.what {
-            What::Statement(n) => self.statement(number, n as usize),
-            What::Access(access, first, last) => self.access(number, access, (first, last)),
-            What::Bulk(access, element, elements, blocks) => self.bulk(number, access, element, (elements, blocks)),
-            What::Arrival(a) => {
-                let now = self.warps[number].now;
-                let entry = self.arriving.entry(a.at).or_default();
-                if now >= entry.0 {
-                    *entry = (now, lanes::warp(&self.out.lanes, number / self.each, number % self.each));
+        loop {
+            let can_go_on = |number: &usize| match streams.ops[*number].front() {
+                None | Some(Op::Meet(_)) => false,
+                Some(Op::Pass(p)) => p.phase < 0 || self.over.contains_key(&(p.at, p.phase)),
+                Some(_) => true,
+            };
+            let next = (0..self.warps.len()).filter(can_go_on).min_by_key(|number| self.warps[*number].now);
+            let Some(number) = next else { return };
+            if let Some(op) = streams.ops[number].pop_front() {
+                self.op(number, op, &streams);
+            }
+            self.come_to_barrier(number, &mut streams);
+        }
+    }
+
+    /// If a warp stands at a barrier now, it has come there; the last one lets all go on.
+    fn come_to_barrier(&mut self, number: usize, streams: &mut Streams) {
+        let mut at = vec![number];
+        while let Some(number) = at.pop() {
+            let Some(Op::Meet(id)) = streams.ops[number].front().cloned() else { continue };
+            self.meeting[id] += 1;
+            let range = streams.meetings[id].clone();
+            if self.meeting[id] == range.len() {
+                self.meet(range.clone());
+                for warp in range {
+                    streams.ops[warp].pop_front();
+                    at.push(warp);
                 }
             }
-            What::Landing(l) => {
-                let key = (l.from, l.access, l.at.rank);
-                let Some(flight) = self.flights.get_mut(&key).and_then(VecDeque::pop_front) else { return };
-                let entry = self.arriving.entry(l.at).or_default();
-                if flight.lands >= entry.0 {
-                    *entry = (flight.lands, flight.lane);
-                }
+        }
+    }
+
+    fn op(&mut self, number: usize, op: Op, streams: &Streams) {
+        match op {
+            Op::Statement(n) => self.statement(number, n),
+            Op::Access(access, first, last) => self.access(number, access, (first, last)),
+            Op::Bulk(access, element, size, endings) => {
+                let Some((lands, lane)) = self.bulk(number, access, element, size) else { return };
+                endings.into_iter().for_each(|ending| self.contribute(ending, (lands, lane), streams));
             }
-            What::Over(phase) => self.end_phase(phase),
-            What::Passed(phase) => self.pass(number, phase),
-            What::Meeting(m) => self.meet(m.first, m.warps),
+            Op::Arrive(ending) => {
+                let at = (self.warps[number].now, self.lane(number));
+                self.contribute(ending, at, streams);
+            }
+            Op::Pass(phase) => self.pass(number, phase),
+            Op::Meet(_) => {}
+        }
+    }
+
+    /// An arrival or a landing, which may end a phase.
+    fn contribute(&mut self, ending: Ending, (at, lane): (u32, usize), streams: &Streams) {
+        let entry = self.arriving.entry(ending).or_default();
+        entry.2 += 1;
+        if at >= entry.0 {
+            (entry.0, entry.1) = (at, lane);
+        }
+        let (last, from, count) = *entry;
+        if streams.needed.get(&ending) == Some(&count) {
+            self.end_phase(ending, (last, from));
         }
     }
 
@@ -225,7 +256,13 @@ impl<'k> Clock<'k> {
         lanes::warp(&self.out.lanes, number / self.each, number % self.each)
     }
 
-    fn span(&mut self, lane: usize, (from, to): (u32, u32), kind: &'static str, (line, text): (usize, String)) -> usize {
+    fn span(
+        &mut self,
+        lane: usize,
+        (from, to): (u32, u32),
+        kind: &'static str,
+        (line, text): (usize, String),
+    ) -> usize {
         self.out.spans.push(Span { lane, from, to, kind, line, text, runs: 1 });
         self.out.spans.len() - 1
     }
@@ -331,9 +368,15 @@ impl<'k> Clock<'k> {
         self.stages.touch(number / self.each, a.buffer, elements, activity);
     }
 
-    /// A warp starts a bulk copy.
-    fn bulk(&mut self, number: usize, access: u32, element: i64, (elements, blocks): (u64, usize)) {
-        let Some(a) = self.numbered.accesses.get(access as usize).copied() else { return };
+    /// A warp starts a bulk copy; when it lands, and the lane that shows it.
+    fn bulk(
+        &mut self,
+        number: usize,
+        access: u32,
+        element: i64,
+        (elements, blocks): (u64, usize),
+    ) -> Option<(u32, usize)> {
+        let a = self.numbered.accesses.get(access as usize).copied()?;
         let buffer = self.kernel.func.buffer(a.buffer);
         let (rank, warp, line) = (number / self.each, number % self.each, self.numbered.statements[a.statement].line);
         let now = self.warps[number].now;
@@ -346,7 +389,12 @@ impl<'k> Clock<'k> {
         let engine = lanes::engine(&self.out.lanes, rank);
         let (name, way) = (buffer.name.as_str(), if a.write { "load" } else { "store" });
         let to_blocks = if blocks > 1 { format!(" to {blocks} blocks") } else { String::new() };
-        self.span(own, (now - 1, now), "issue", (line, format!("one thread of warp {warp} starts the TMA {way} of {name}{to_blocks}")));
+        self.span(
+            own,
+            (now - 1, now),
+            "issue",
+            (line, format!("one thread of warp {warp} starts the TMA {way} of {name}{to_blocks}")),
+        );
         if let Some(engine) = engine {
             let text = format!("TMA {way} of {name}: {bytes} bytes{to_blocks}");
             self.span(engine, (from, to), if a.write { "load" } else { "store" }, (line, text.clone()));
@@ -359,13 +407,11 @@ impl<'k> Clock<'k> {
         if !a.write {
             self.warps[number].stores.add(lands, to);
             self.stages.touch(rank, a.buffer, (element, last), activity);
-            return;
+            return None;
         }
         let ranks = if blocks > 1 { 0..blocks } else { rank..rank + 1 };
-        for to in ranks {
-            self.flights.entry(((rank, warp), access, to)).or_default().push_back(Flight { lands, lane });
-            self.stages.touch(to, a.buffer, (element, last), activity);
-        }
+        ranks.for_each(|to| self.stages.touch(to, a.buffer, (element, last), activity));
+        Some((lands, lane))
     }
 
     fn sync(&mut self, number: usize, sync: &Sync, (start, line): (u32, usize)) {
@@ -428,20 +474,19 @@ impl<'k> Clock<'k> {
     }
 
     /// A phase ends with the last arrival or landing.
-    fn end_phase(&mut self, phase: Phase) {
-        let (at, from) = self.arriving.remove(&phase.at).unwrap_or_default();
-        let name = self.name(phase.at);
-        let lane = self.stages.lane_of(phase.at, self.kernel).and_then(|key| lanes::stage(&self.out.lanes, key));
+    fn end_phase(&mut self, (mbarrier, phase): Ending, (at, from): (u32, usize)) {
+        let name = self.name(mbarrier);
+        let lane = self.stages.lane_of(mbarrier).and_then(|key| lanes::stage(&self.out.lanes, key));
         let cause = match lane {
             Some(lane) => {
-                self.mark(lane, at, "phase", (0, format!("phase {} of {name} ends", phase.phase)));
+                self.mark(lane, at, "phase", (0, format!("phase {phase} of {name} ends")));
                 self.out.arrows.push(Arrow { from: (from, at), to: (lane, at) });
                 lane
             }
             None => from,
         };
-        self.stages.phase(phase.at, self.kernel, at);
-        self.over.insert((phase.at, phase.phase), (at, cause));
+        self.stages.phase(mbarrier, at);
+        self.over.insert((mbarrier, phase), (at, cause));
     }
 
     /// The wait of a warp for a phase is over.
@@ -466,8 +511,8 @@ impl<'k> Clock<'k> {
     }
 
     /// Warps meet at a barrier: the last one releases the others.
-    fn meet(&mut self, first: usize, warps: usize) {
-        let range = first..(first + warps).min(self.warps.len());
+    fn meet(&mut self, range: std::ops::Range<usize>) {
+        let warps = range.len();
         let Some(last) = range.clone().max_by_key(|w| self.warps[*w].now) else { return };
         let end = self.warps[last].now;
         for number in range {
@@ -479,7 +524,9 @@ impl<'k> Clock<'k> {
                 _ => ("barrier", ""),
             };
             let by = last % self.each;
-            let text = format!("warp {warp}: {word} of {warps} warps, complete when warp {by} arrives, at step {end}; {reason}");
+            let text = format!(
+                "warp {warp}: {word} of {warps} warps, complete when warp {by} arrives, at step {end}; {reason}"
+            );
             self.span(lane, (start, end), "wait", (line, text.clone()));
             self.mark(lane, end, "barrier", (line, text));
             self.warps[number].now = end;
@@ -511,6 +558,7 @@ impl<'k> Clock<'k> {
             let share = MOST_SHOWN * out.spans.len() / (out.spans.len() + out.marks.len());
             until = until.min(out.spans.get(share).map_or(until, |s| s.from));
         }
+        lanes::merge_idle(&mut out);
         if out.is_cut {
             out.spans.retain(|s| s.from < until);
             out.spans.iter_mut().for_each(|s| s.to = s.to.min(until));
