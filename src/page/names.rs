@@ -135,8 +135,8 @@ impl Names {
     pub fn of(schedule: &Schedule, lowered: &Lowered) -> Result<Names> {
         let program = lines(&print::print(&schedule.program));
         let mut out = Names { program, ..Names::default() };
-        for name in out.program.iter().flat_map(|l| &l.introduces) {
-            out.made.insert(name.clone(), Some(0));
+        for name in used(&out.program) {
+            out.made.insert(name, Some(0));
         }
         let mut steps = Vec::new();
         let mut known = BTreeSet::new();
@@ -171,7 +171,9 @@ impl Names {
             names.extend(line.introduces.iter().cloned());
         }
         // The bindings of a block follow the loops: they alone are no change of the block.
-        names.retain(|n| n.kind != Kind::Block || head(before, n) != head(&program, n));
+        names.retain(|n| n.kind != Kind::Block);
+        let blocks = old.union(&new).filter(|n| n.kind == Kind::Block);
+        names.extend(blocks.filter(|n| head(before, n) != head(&program, n)).cloned());
         names.extend(tensorized);
         if names.is_empty() {
             names = mentioned(&text, &new).into_iter().flat_map(|t| t.2).collect();
@@ -184,7 +186,7 @@ impl Names {
             self.becomes.entry(name).or_default().extend(came.iter().cloned());
         }
         let number = self.steps.len() + 1;
-        for name in new {
+        for name in used(&program) {
             self.made.entry(name).or_insert(Some(number));
         }
         self.steps.push(Step { text, remark, program, changed, names });
@@ -281,6 +283,11 @@ impl Names {
     }
 }
 
+/// Every name in the lines of a program, the iterators of blocks among them.
+fn used(lines: &[Line]) -> BTreeSet<Name> {
+    lines.iter().flat_map(|l| l.tokens.iter().flat_map(|t| t.2.iter().cloned())).collect()
+}
+
 /// The blocks whose nests are instructions.
 fn tensorized(func: &Func) -> BTreeSet<Name> {
     let loops = visit::loops(&func.body).into_iter().filter(|l| l.tensorize.is_some());
@@ -373,6 +380,7 @@ mod tests {
         assert_eq!(of(4), ["loop-i0"]);
         let cached = of(5);
         assert!(cached.contains(&"block-A_s".into()) && cached.contains(&"buffer-A_s".into()), "{cached:?}");
+        assert!(cached.contains(&"block-C".into()), "block C reads another buffer: {cached:?}");
         assert!(!of(2).contains(&"block-C".into()), "bindings are no change of a block: {:?}", of(2));
         assert_eq!(names.made[&Name::new(Kind::Buffer, "A_s")], Some(5));
     }

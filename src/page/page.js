@@ -66,10 +66,11 @@ function select(id, origin) {
   if (version !== null) show(version);
   for (const e of all(".version:not([hidden]) .l")) if (links(e).some((n) => names.has(n))) light(e, "weak");
   for (const pane of all("main .pane:not([hidden])")) if (!origin || !pane.contains(origin)) scroll(pane, pane.contains(element) ? element : null);
-  const count = (s, what) => { const n = lit.filter((e) => e.matches(s)).length; return n ? n + " " + what + (n === 1 ? "" : "s") : ""; };
+  const count = (s, what) => { const n = new Set(lit.filter((e) => e.matches(s))).size; return n ? n + " " + what + (n === 1 ? "" : "s") : ""; };
   const parts = [count("#pane-schedule .l[data-step]", "step"), count("#pane-lowered .l", "lowered line"),
     count("#pane-ptx .l", "PTX line"), count("#pane-sass .l", "SASS line")].filter(Boolean);
-  one("#selected").textContent = label(element) + ": " + (parts.join(", ") || "nothing is linked with it");
+  one("#selected").textContent = (parts.join(", ") || "nothing") + ", from " + label(element);
+  one("#selected").title = one("#selected").textContent;
   history.replaceState(null, "", "#" + id);
   draw();
 }
@@ -190,7 +191,7 @@ function draw() {
     const w = Math.max(0.7, (e.to - e.from) * scale - (scale > 3 ? 1 : 0)), thin = e.kind === "flight" || e.kind === "full";
     context.fillStyle = fill(e.kind);
     context.fillRect(x(e.from), y(e.row) + (thin ? 6 : 2), w, thin ? HEIGHT - 12 : HEIGHT - 5);
-    if (about && e.line === about) { context.strokeStyle = accent; context.lineWidth = 1.5; context.strokeRect(x(e.from), y(e.row) + 1.5, w, HEIGHT - 4); }
+    if (about && e.line === about && e.kind !== "full") { context.strokeStyle = accent; context.lineWidth = 1.5; context.strokeRect(x(e.from), y(e.row) + 1.5, w, HEIGHT - 4); }
     const text = { wait: "wait", fill: "filled", read: "read", full: "full", issue: "" }[e.kind] ?? e.text.split(":")[0];
     if (w > 8 + 6 * Math.min(text.length, 9) && !thin) {
       context.save(); context.beginPath(); context.rect(x(e.from), y(e.row), w - 2, HEIGHT); context.clip();
@@ -242,7 +243,8 @@ function at(px, py) {
 const say = (e) => {
   const when = e.span ? (e.to - e.from > 1 ? "steps " + e.from + " to " + e.to : "step " + e.from) : "step " + e.at;
   const where = e.line ? " (lowered line " + e.line + ")" : "";
-  return line.lanes[e.lane].name + ", " + when + ": " + e.text.replace(/; $/, "") + where;
+  const lane = line.lanes[e.lane], text = e.text.replace(/; $/, "").replace(/^warp \d+: /, "");
+  return lane.name + ", " + when + ": " + text + where;
 };
 function choose(e) {
   if (!e) return;
@@ -299,8 +301,9 @@ new ResizeObserver(resize).observe(one("#view"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 for (const e of all('#pane-ptx .l')) if (e.textContent.includes('.visible .entry')) { one('#pane-ptx .text').scrollTop = e.offsetTop - 30; break; }
 open(0); resize(); whole();
-// `#lowered-12` selects a line, `#lowered-12,3,400` zooms the timeline by 3 and begins at step 400.
-const [start, by, from] = decodeURIComponent(location.hash.slice(1)).split(",");
+// `#lowered-12` selects a line; `#lowered-12,3,400,fill` zooms the timeline by 3, begins at step 400 and chooses the first event of that kind.
+const [start, by, from, kind] = decodeURIComponent(location.hash.slice(1)).split(",");
 if (by) { scale *= Number(by) || 1; left = Number(from) || 0; }
 if (start) select(start); else draw();
+if (kind) choose(events.find((e) => e.kind === kind && e.t >= left));
 })();

@@ -363,7 +363,11 @@ impl<'k> Clock<'k> {
             _ if is_asynchronous && a.write => (warp.now.saturating_sub(1), warp.now + LATENCY),
             _ => (warp.now.saturating_sub(1), warp.now),
         };
-        let by = if is_asynchronous { "cp.async" } else { "warps" };
+        let by = match record::multiplies(statement.stmt) {
+            Some((true, _)) => "asynchronous MMAs",
+            _ if is_asynchronous => "cp.async",
+            _ => "warps",
+        };
         let activity = Activity { time, write: a.write, line: statement.line, by };
         self.stages.touch(number / self.each, a.buffer, elements, activity);
     }

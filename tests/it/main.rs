@@ -32,6 +32,7 @@ mod mutation;
 mod neighbours;
 mod opaque;
 mod oracle;
+mod page;
 mod programs;
 mod ptx;
 mod ptx_faults;
