@@ -3,9 +3,7 @@
 //! LLVM's C interface trusts its caller. What it would take on trust (that both sides of an operation have one type,
 //! that a pointer is a pointer) is checked here.
 
-use super::lines;
-use super::session::bug;
-use super::value::vector_of;
+use super::{lines, session::bug, value::vector_of};
 use crate::error::Result;
 use crate::target::Features;
 use inkwell::attributes::AttributeLoc;

@@ -180,12 +180,12 @@ impl Bulk {
 
 impl Bulk {
     /// Lets who listens know of the box.
-    fn tell(&self, world: &mut World, pairs: &[Pair], shared: i64) {
+    fn tell(&self, world: &mut World, pairs: &[Pair], shared: i64, full: Option<(u32, i64)>) {
         if world.is_heard() {
             let elements: Vec<Option<i64>> = pairs.iter().map(|p| p.at.map(|at| at as i64)).collect();
             let row = self.tile.last().map_or(1, |n| *n as usize);
             let (accesses, blocks) = ([self.shared, self.global], self.blocks.max(1));
-            world.tell(Happened::Box(BoxCopy { accesses, shared, elements: &elements, row, blocks }));
+            world.tell(Happened::Box(BoxCopy { accesses, shared, full, elements: &elements, row, blocks }));
         }
     }
 }
@@ -196,7 +196,8 @@ pub(super) fn run(warp: &mut Warp, code: &Code, world: &mut World, number: u32) 
     let lane = one(warp)?;
     let pairs = bulk.pairs(warp, lane, code, world)?;
     let access = &code.accesses[bulk.shared as usize];
-    bulk.tell(world, &pairs, warp.value(access.at, lane));
+    let full = bulk.full.map(|(array, at)| (array, warp.value(at, lane)));
+    bulk.tell(world, &pairs, warp.value(access.at, lane), full);
     let Some((array, at)) = bulk.full else {
         let by = By { warp: warp.number, lane, agent: world.clock.clocks.stores(warp.number) };
         let here = world.clock.rank;

@@ -123,6 +123,8 @@ pub struct BoxCopy<'e> {
     pub accesses: [u32; 2],
     /// The element of the shared buffer where the box begins.
     pub shared: i64,
+    /// Of a load, the array of mbarriers that counts its bytes, and which one of it, in each block that it reaches.
+    pub full: Option<(u32, i64)>,
     /// The elements in device memory in the order of the box; `None` outside of the array.
     pub elements: &'e [Option<i64>],
     /// Elements of a row of the box.

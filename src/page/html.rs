@@ -4,6 +4,7 @@ use super::code;
 use super::names::{Line, Name};
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::ops::Range;
 
 /// Text as HTML.
 pub fn escape(text: &str) -> String {
@@ -30,25 +31,25 @@ pub fn ids<'n>(names: impl IntoIterator<Item = &'n Name>) -> String {
     names.into_iter().map(Name::id).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
 }
 
-/// The text of a line, each name a link to its element.
+/// The text of a line of a program, each name a link. What is behind `  # ` is shaded, names excepted.
 pub fn linked(line: &Line) -> String {
+    let comment = if line.text.starts_with("# ") { 0 } else { line.text.find("  # ").unwrap_or(line.text.len()) };
     let mut out = String::new();
     let mut at = 0;
     for (from, to, names) in &line.tokens {
-        let (Some(before), Some(name)) = (line.text.get(at..*from), line.text.get(*from..*to)) else { continue };
-        let _ = write!(out, "{}<span class=\"n\" data-link=\"{}\">{}</span>", shaded(before), ids(names), escape(name));
+        let Some(name) = line.text.get(*from..*to) else { continue };
+        out.push_str(&shaded(&line.text, at..*from, comment));
+        let _ = write!(out, "<span class=\"n\" data-link=\"{}\">{}</span>", ids(names), escape(name));
         at = *to;
     }
-    out + &shaded(line.text.get(at..).unwrap_or_default())
+    out + &shaded(&line.text, at..line.text.len(), comment)
 }
 
-/// Text with what is behind `#` or `//` shaded. A name inside a comment ends the shade: each part is shaded by itself.
-fn shaded(text: &str) -> String {
-    let at = [text.find("  # "), text.find("// ")].into_iter().flatten().min();
-    match at {
-        Some(at) => format!("{}<i>{}</i>", escape(&text[..at]), escape(&text[at..])),
-        None => escape(text),
-    }
+/// A part of a text, shaded from that place on.
+fn shaded(text: &str, part: Range<usize>, comment: usize) -> String {
+    let middle = comment.clamp(part.start, part.end.max(part.start));
+    let [plain, shade] = [part.start..middle, middle..part.end].map(|r| escape(text.get(r).unwrap_or_default()));
+    if shade.is_empty() { plain } else { format!("{plain}<i>{shade}</i>") }
 }
 
 /// A line: its identifier, its number, what it is linked with, and more attributes.
@@ -63,7 +64,8 @@ pub fn code(id: &str, lines: &[code::Line]) -> String {
     for (n, l) in lines.iter().enumerate() {
         let links = l.from.map_or(String::new(), |from| format!("lowered-{from}"));
         let text = l.text.replace('\t', "    ");
-        out.push_str(&line(&format!("{id}-{}", n + 1), n + 1, &links, "", &shaded(&text)));
+        let comment = text.find("// ").unwrap_or(text.len());
+        out.push_str(&line(&format!("{id}-{}", n + 1), n + 1, &links, "", &shaded(&text, 0..text.len(), comment)));
     }
     out
 }
@@ -89,6 +91,12 @@ mod tests {
             linked(&line),
             "<span class=\"n\" data-link=\"buffer-A\">A</span>[<span class=\"n\" data-link=\"loop-i\">i</span>] &lt; 2<i>  # x</i>"
         );
+        let line = Line {
+            text: "i // 2  # why".into(),
+            tokens: vec![(0, 1, vec![Name::new(Kind::Loop, "i")])],
+            introduces: Vec::new(),
+        };
+        assert!(linked(&line).ends_with("</span> // 2<i>  # why</i>"), "a division is no comment: {}", linked(&line));
         assert_eq!(script("{\"a\": \"</script>\"}"), "{\"a\": \"<\\/script>\"}");
     }
 }

@@ -1,8 +1,8 @@
 //! The lanes of a timeline: warps by role, the engines, the stages of shared memory.
 
+use super::drawing::Timeline;
 use super::record::{self, Numbered};
 use super::stages::Stages;
-use super::timeline::Timeline;
 use crate::ir::{Expr, Scope, Stmt, Way, visit};
 use crate::lower::LoweredKernel;
 use serde::Serialize;

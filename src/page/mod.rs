@@ -6,6 +6,8 @@
 //! recording the simulator (`record`, `timeline`).
 
 mod code;
+mod drawing;
+mod groups;
 mod html;
 mod instance;
 mod lanes;
@@ -22,11 +24,11 @@ use crate::error::{Error, Result};
 use crate::kernel::Kernels;
 use crate::loom::Schedule;
 use crate::lower::{self, Lowered};
+use drawing::Timeline;
 use html::escape;
 use names::{Kind, Line, Name, Names};
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use timeline::Timeline;
 
 const TEMPLATE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");

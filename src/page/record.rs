@@ -36,8 +36,9 @@ pub enum What {
     Statement(u32),
     /// The lanes of the warp access shared memory: the access, the first element and the last.
     Access(u32, i64, i64),
-    /// The warp starts a bulk copy: the access and the first element of shared memory, bytes, blocks that receive it.
-    Bulk(u32, i64, u64, usize),
+    /// The warp starts a bulk copy: the access and the first element of shared memory, elements, blocks that receive it, and of a load its
+    /// array of mbarriers and which one.
+    Bulk(u32, i64, (u64, usize), Option<(u32, i64)>),
     /// Lanes arrive at an mbarrier.
     Arrival(Arrival),
     /// A bulk load lands.
@@ -205,7 +206,7 @@ fn kept(event: &Event<'_>, shared: &[bool]) -> Option<What> {
         Happened::Tile(t) if is_shared(t.access) => {
             What::Access(t.access, *t.elements.iter().min()?, *t.elements.iter().max()?)
         }
-        Happened::Box(b) => What::Bulk(b.accesses[0], b.shared, b.elements.len() as u64, b.blocks),
+        Happened::Box(b) => What::Bulk(b.accesses[0], b.shared, (b.elements.len() as u64, b.blocks), b.full),
         Happened::Arrival(a) => What::Arrival(a),
         Happened::Landing(l) => What::Landing(l),
         Happened::Over(p) => What::Over(p),

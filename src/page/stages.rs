@@ -1,8 +1,8 @@
 //! Stages of shared memory on the timeline: when each is filled, holds data, and is read.
 
+use super::drawing::Span;
 use super::lanes::{self, Lane};
 use super::record::Numbered;
-use super::timeline::Span;
 use crate::ir::{BufferId, Func, Scope, Stmt, Way, visit};
 use crate::lower::LoweredKernel;
 use crate::machine::Mbarrier;

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// A phase of an mbarrier.
 pub type Ending = (Mbarrier, i64);
 
-/// Bulk loads of one statement: rank and warp that start them, the access, the rank where they land.
-type Copy = ((usize, usize), u32, usize);
+/// A bulk load: rank and warp that start it, the access, the mbarrier that counts its bytes.
+type Load = ((usize, usize), u32, Mbarrier);
 
 /// An event of a warp.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,18 +50,19 @@ impl Streams {
         let mut counted: BTreeMap<Ending, usize> = BTreeMap::new();
         let mut ended: BTreeSet<Ending> = BTreeSet::new();
         // Bulk loads that have not landed: the warp that started each, and where in its stream.
-        let mut flying: BTreeMap<Copy, VecDeque<(usize, usize)>> = BTreeMap::new();
+        let mut flying: BTreeMap<Load, VecDeque<(usize, usize)>> = BTreeMap::new();
         for event in &record.events {
             let number = event.rank * each + event.warp;
             let Some(own) = out.ops.get_mut(number) else { continue };
             match event.what {
                 What::Statement(n) => own.push_back(Op::Statement(n as usize)),
                 What::Access(access, first, last) => own.push_back(Op::Access(access, first, last)),
-                What::Bulk(access, element, elements, blocks) => {
+                What::Bulk(access, element, (elements, blocks), full) => {
                     own.push_back(Op::Bulk(access, element, (elements, blocks), Vec::new()));
+                    let Some((array, index)) = full else { continue };
                     let ranks = if blocks > 1 { 0..blocks } else { event.rank..event.rank + 1 };
                     for rank in ranks {
-                        let key = ((event.rank, event.warp), access, rank);
+                        let key = ((event.rank, event.warp), access, Mbarrier { rank, array, index });
                         flying.entry(key).or_default().push_back((number, own.len() - 1));
                     }
                 }
@@ -72,7 +73,7 @@ impl Streams {
                 }
                 What::Landing(l) => {
                     let ending = (l.at, *phases.entry(l.at).or_default());
-                    let started = flying.get_mut(&(l.from, l.access, l.at.rank)).and_then(VecDeque::pop_front);
+                    let started = flying.get_mut(&(l.from, l.access, l.at)).and_then(VecDeque::pop_front);
                     let op = started.and_then(|(warp, at)| out.ops.get_mut(warp)?.get_mut(at));
                     if let Some(Op::Bulk(_, _, _, endings)) = op {
                         *counted.entry(ending).or_default() += 1;

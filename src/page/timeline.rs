@@ -3,14 +3,15 @@
 //! The time of an event is the earliest that its causes allow: it follows the event before it in its warp, and what it waits for.
 //! So the picture depends on the synchronisation and not on the order that the simulator drew. [`RULES`] says how long things take.
 
-use super::lanes::{self, Lane};
+use super::drawing::{Arrow, Mark, Span, Timeline};
+use super::groups::Groups;
+use super::lanes;
 use super::record::{self, Numbered, Record};
 use super::stages::{Activity, Stages};
 use super::streams::{Ending, Op, Streams};
 use crate::ir::{Stmt, Sync, SyncKind};
 use crate::lower::LoweredKernel;
 use crate::machine::{Mbarrier, Phase};
-use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Steps from the end of the engine's work to the landing of a copy.
@@ -28,99 +29,6 @@ pub const RULES: &str = "Time is logical: a step is no cycle. A statement of a w
                          after the other, and a copy (TMA or cp.async) lands 16 steps later. An asynchronous MMA takes a step for each \
                          65536 multiply-adds. A wait ends as early as what it waits for allows. Read orders and overlaps from it, not \
                          lengths.";
-
-/// A stretch of time on a lane.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Span {
-    /// The lane, by its number.
-    pub lane: usize,
-    /// Its first step and the one behind its last.
-    pub from: u32,
-    /// The end.
-    pub to: u32,
-    /// What it is: the class in the style sheet.
-    pub kind: &'static str,
-    /// The line of the lowered program, from 1.
-    pub line: usize,
-    /// What happens, as a sentence.
-    pub text: String,
-    /// Statements in it.
-    #[serde(skip)]
-    pub runs: u64,
-}
-
-/// A moment on a lane.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Mark {
-    /// The lane, by its number.
-    pub lane: usize,
-    /// The step.
-    pub at: u32,
-    /// What it is: the class in the style sheet.
-    pub kind: &'static str,
-    /// The line of the lowered program, from 1; 0 for none.
-    pub line: usize,
-    /// What happens, as a sentence.
-    pub text: String,
-}
-
-/// What makes something on another lane go on: an arrow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Arrow {
-    /// Lane and step of the cause.
-    pub from: (usize, u32),
-    /// Lane and step of the effect.
-    pub to: (usize, u32),
-}
-
-/// The timeline of a kernel.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Timeline {
-    /// The kernel's name.
-    pub kernel: String,
-    /// From top to bottom.
-    pub lanes: Vec<Lane>,
-    /// In the order of time.
-    pub spans: Vec<Span>,
-    /// In the order of time.
-    pub marks: Vec<Mark>,
-    /// Causes and effects on different lanes.
-    pub arrows: Vec<Arrow>,
-    /// The last step.
-    pub end: u32,
-    /// Whether the run went on.
-    pub is_cut: bool,
-}
-
-/// A group of asynchronous work: when it is done, and when it has read shared memory.
-#[derive(Debug, Clone, Copy, Default)]
-struct Group {
-    done: u32,
-    read: u32,
-}
-
-/// What a warp has started and not waited for.
-#[derive(Debug, Clone, Default)]
-struct Groups {
-    open: Group,
-    closed: Vec<Group>,
-}
-
-impl Groups {
-    fn add(&mut self, done: u32, read: u32) {
-        self.open = Group { done: self.open.done.max(done), read: self.open.read.max(read) };
-    }
-
-    fn commit(&mut self) {
-        self.closed.push(std::mem::take(&mut self.open));
-    }
-
-    /// When at most `groups` of the closed groups are under way.
-    fn passed(&self, groups: u32, read: bool) -> u32 {
-        let end = self.closed.len().saturating_sub(groups as usize);
-        self.closed[..end].iter().map(|g| if read { g.read } else { g.done }).max().unwrap_or(0)
-    }
-}
 
 /// A warp.
 #[derive(Debug, Clone, Default)]

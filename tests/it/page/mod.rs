@@ -206,6 +206,7 @@ fn a_ring_goes_round_on_the_timeline() {
     let stages: Vec<usize> =
         (0..lanes.len()).filter(|n| name(*n).contains("A_s") && name(*n).contains("stage")).collect();
     assert!(stages.len() > 1, "{:?}", (0..lanes.len()).map(name).collect::<Vec<_>>());
+    let marks = timeline["marks"].as_array().unwrap();
     for stage in stages {
         let life: Vec<&Span> = spans.iter().filter(|s| s.lane == stage && s.kind != "full").collect();
         assert!(life.len() >= 4, "{} has {} spans", name(stage), life.len());
@@ -220,10 +221,18 @@ fn a_ring_goes_round_on_the_timeline() {
         }
         assert_eq!(life[0].kind, "fill", "{}", name(stage));
     }
+    // The phase of a full mbarrier ends when the last copy of its stage has landed.
+    let ends: Vec<&Value> =
+        marks.iter().filter(|m| m["kind"] == "phase" && m["text"].as_str().unwrap().contains("_full[")).collect();
+    assert!(ends.len() > 3, "{} phases", ends.len());
+    for mark in ends {
+        let (lane, at) = (mark["lane"].as_u64().unwrap() as usize, mark["at"].as_u64().unwrap());
+        let fills = spans.iter().any(|s| s.lane == lane && s.kind == "fill" && s.to == at);
+        assert!(fills, "{}: {mark} is not the end of a fill", name(lane));
+    }
     for kind in ["wait", "issue", "mma", "load", "flight"] {
         assert!(spans.iter().any(|s| s.kind == kind), "no {kind}");
     }
-    let marks = timeline["marks"].as_array().unwrap();
     for kind in ["phase", "arrive", "fence"] {
         assert!(marks.iter().any(|m| m["kind"] == kind), "no {kind}");
     }
