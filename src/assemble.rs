@@ -115,7 +115,7 @@ impl Ptxas {
         (major.parse().unwrap_or(0), minor.parse().unwrap_or(0))
     }
 
-    /// Assembles PTX for a chip.
+    /// Assembles PTX for a chip; the machine code has line information where the PTX has `.loc` directives.
     ///
     /// # Errors
     /// `ptxas.refused` with its words if it refuses the text; `ptxas.run` if it cannot be run.
@@ -125,6 +125,9 @@ impl Ptxas {
         std::fs::write(&source, ptx).map_err(|e| Error::machine("ptxas.run", format!("cannot write the PTX: {e}")))?;
         let mut command = Command::new(&self.path);
         command.arg("-v").arg("--warn-on-spills").arg(format!("-arch={chip}")).arg("-o").arg(&target).arg(&source);
+        if ptx.lines().any(|l| l.trim_start().starts_with(".loc")) {
+            command.arg("-lineinfo");
+        }
         let output = run(command, &folder)?;
         if !output.success {
             let words = format!("ptxas {} refuses the PTX for {chip}:\n{}", self.version, output.text.trim());
@@ -140,6 +143,18 @@ impl Ptxas {
 /// # Errors
 /// `nvdisasm.missing` if the tool is not at hand; `nvdisasm.refused` if it cannot read the code.
 pub fn sass(cubin: &[u8]) -> Result<String> {
+    disassemble(cubin, &["--print-code"])
+}
+
+/// [`sass`] with comments `//## File "NAME", line N` in front of the instructions of a line.
+///
+/// # Errors
+/// As [`sass`].
+pub fn sass_with_lines(cubin: &[u8]) -> Result<String> {
+    disassemble(cubin, &["--print-code", "--print-line-info"])
+}
+
+fn disassemble(cubin: &[u8], options: &[&str]) -> Result<String> {
     let tool = candidates("nvdisasm").into_iter().find(|p| version_of(p).is_some());
     let tool = tool.ok_or_else(|| missing("nvdisasm", None))?;
     let folder = Folder::new()?;
@@ -147,7 +162,7 @@ pub fn sass(cubin: &[u8]) -> Result<String> {
     std::fs::write(&source, cubin)
         .map_err(|e| Error::machine("nvdisasm.run", format!("cannot write the code: {e}")))?;
     let mut command = Command::new(tool);
-    command.arg("--print-code").arg(&source);
+    command.args(options).arg(&source);
     let output = run(command, &folder)?;
     match output.success {
         true => Ok(output.text),

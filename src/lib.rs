@@ -60,6 +60,10 @@ pub mod measure;
 
 #[cfg(all(feature = "cli", feature = "llvm"))]
 #[doc(hidden)]
+pub mod page;
+
+#[cfg(all(feature = "cli", feature = "llvm"))]
+#[doc(hidden)]
 pub mod cli;
 
 /// What most programs use: `use warploom::prelude::*;`.

@@ -63,15 +63,23 @@ pub fn write(folder: &Path, kernels: &Kernels, schedule: &str) -> Result<Manifes
         schedule: schedule.to_string(),
     };
     let text = serde_json::to_string_pretty(&manifest).map_err(|e| Error::bug("artifact.json", e.to_string()))?;
+    for (name, text) in [(ptx.as_str(), kernels.ptx()), (MANIFEST, text.as_str())] {
+        write_text(folder, name, text)?;
+    }
+    Ok(manifest)
+}
+
+/// Writes a text into a folder, which is made where it does not exist: a reader sees the old file or the whole new one.
+///
+/// # Errors
+/// `artifact.write` where the file cannot be written.
+pub fn write_text(folder: &Path, name: &str, text: &str) -> Result<()> {
     let cannot = |path: &Path, e: std::io::Error| {
         Error::machine("artifact.write", format!("cannot write {}: {e}", path.display()))
     };
     std::fs::create_dir_all(folder).map_err(|e| cannot(folder, e))?;
-    for (name, text) in [(ptx.as_str(), kernels.ptx()), (MANIFEST, text.as_str())] {
-        let path = folder.join(name);
-        replace(&path, text.as_bytes()).map_err(|e| cannot(&path, e))?;
-    }
-    Ok(manifest)
+    let path = folder.join(name);
+    replace(&path, text.as_bytes()).map_err(|e| cannot(&path, e))
 }
 
 /// The file of the manifest.

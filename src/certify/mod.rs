@@ -32,7 +32,7 @@ mod traffic;
 pub use access::Runs;
 pub use ceilings::AtLeast;
 pub use observe::{Observed, Ran, observe};
-pub use print::print;
+pub use print::{Remark, print, remarks, summary};
 pub use report::{
     AccessCertificate, Advice, Assembled, Bounds, Certificate, Compiled, Cost, Counted, KernelCertificate, Occupancy,
     Registers, Totals,

@@ -91,6 +91,12 @@ impl Count {
                 let most = self.ran.in_flight.entry(event.kernel).or_default();
                 *most = u64::try_from(*bytes).unwrap_or(0).max(*most);
             }
+            // What makes warps go on costs nothing by itself.
+            Happened::Arrival(_)
+            | Happened::Landing(_)
+            | Happened::Over(_)
+            | Happened::Passed(_)
+            | Happened::Meeting(_) => {}
         }
     }
 

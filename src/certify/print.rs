@@ -208,25 +208,59 @@ fn registers(k: &KernelCertificate) -> String {
     }
 }
 
+/// What a cost report says of a line of the lowered program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    /// The line, from 1.
+    pub line: usize,
+    /// Which access it speaks of and what that costs, in one sentence.
+    pub text: String,
+    /// Why it costs more than it must and what to try; empty where it does not.
+    pub advice: Vec<String>,
+}
+
+/// Every remark of a cost report, in the order of the lines.
+pub fn remarks(certificate: &Certificate) -> Vec<Remark> {
+    let all: Vec<&AccessCertificate> = certificate.kernels.iter().flat_map(|k| &k.accesses).collect();
+    let remark = |access: &&AccessCertificate| {
+        let alike = |a: &&&AccessCertificate| (a.line, &a.buffer, a.kind) == (access.line, &access.buffer, access.kind);
+        let name = if all.iter().filter(alike).count() > 1 { &access.text } else { &access.buffer };
+        let by = access.by.map_or(String::new(), |by| format!(" by {by}"));
+        let text = format!("{name} {}{by}: {}", access.kind, sentence(access));
+        Remark { line: access.line, text, advice: access.advice.iter().flat_map(advice).collect() }
+    };
+    let mut out: Vec<Remark> = all.iter().map(remark).collect();
+    out.sort_by_key(|r| r.line);
+    out
+}
+
+/// The figures of each kernel of a cost report and what they rest on, without the program.
+pub fn summary(certificate: &Certificate) -> String {
+    let mut out = String::new();
+    for kernel in &certificate.kernels {
+        figures(&mut out, certificate, kernel);
+    }
+    for line in &certificate.assumes {
+        let _ = write!(out, "\nnote: {line}");
+    }
+    out
+}
+
 /// The program with numbered lines, and below each the accesses that stand in it.
 fn listing(out: &mut String, certificate: &Certificate, lowered: &str) {
-    let mut at: BTreeMap<usize, Vec<&AccessCertificate>> = BTreeMap::new();
-    for access in certificate.kernels.iter().flat_map(|k| &k.accesses) {
-        at.entry(access.line).or_default().push(access);
+    let mut at: BTreeMap<usize, Vec<Remark>> = BTreeMap::new();
+    for remark in remarks(certificate) {
+        at.entry(remark.line).or_default().push(remark);
     }
     // A step mends every access that it is about: it is suggested at the first.
     let mut suggested: BTreeSet<String> = BTreeSet::new();
     let digits = lowered.lines().count().to_string().len();
     for (n, line) in lowered.lines().enumerate() {
         let _ = writeln!(out, "{:digits$} | {line}", n + 1);
-        let Some(accesses) = at.get(&(n + 1)) else { continue };
         let margin = format!("{:digits$} | {:indent$}", "", "", indent = line.len() - line.trim_start().len());
-        for access in accesses {
-            let several = accesses.iter().filter(|a| (&a.buffer, a.kind) == (&access.buffer, access.kind)).count() > 1;
-            let name = if several { &access.text } else { &access.buffer };
-            let by = access.by.map_or(String::new(), |by| format!(" by {by}"));
-            let _ = writeln!(out, "{margin}^ {name} {}{by}: {}", access.kind, sentence(access));
-            for line in access.advice.iter().flat_map(advice) {
+        for remark in at.get(&(n + 1)).into_iter().flatten() {
+            let _ = writeln!(out, "{margin}^ {}", remark.text);
+            for line in &remark.advice {
                 if !line.starts_with("try: ") || suggested.insert(line.clone()) {
                     let _ = writeln!(out, "{margin}    {line}");
                 }

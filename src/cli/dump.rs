@@ -1,15 +1,16 @@
 //! `warploom dump`: the stages of the compilation as text.
 
 use super::input::What;
-use super::{data, show};
+use super::{data, show, source};
 use crate::artifact;
 use crate::assemble::{self, Ptxas};
 use crate::error::{Error, Result};
 use crate::ir::{print, verify};
+use crate::kernel::Kernels;
 use crate::loom::Schedule;
 use crate::lower;
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// What to print.
@@ -26,6 +27,10 @@ pub struct DumpArgs {
     /// Write the PTX and a manifest of everything that a launch needs into this folder, instead of printing.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["emit", "passes"])]
     out: Option<PathBuf>,
+    /// Add `.file` and `.loc` directives to the PTX, which lead from each instruction to its line in the lowered text: Nsight Compute
+    /// then shows the loops. With --out, the lowered text is written beside the PTX; machine code names the lines, too.
+    #[arg(long)]
+    lines: bool,
     /// Validate the steps first: run a small instance of the schedule and compare the program before and after its steps, its
     /// kernels (in integer mode) and its PTX (on small integers). A difference is a fault of warploom (exit 70) and names the first step that makes one.
     #[arg(long)]
@@ -55,25 +60,52 @@ pub fn run(args: &DumpArgs) -> Result<ExitCode> {
     stages.sort();
     stages.dedup();
     check_passes(args.passes.as_deref(), &stages)?;
+    check_lines(args, &stages)?;
     let own = if args.what.asks_for_chip() { data::own_chip() } else { None };
     let schedule = args.what.schedule(own)?;
     if args.validate {
         show::note(schedule.validate()?);
     }
     if let Some(folder) = &args.out {
-        let manifest = artifact::write(folder, &crate::compile(&schedule)?, &schedule.resolved()?.to_string())?;
-        for name in [manifest.ptx.as_str(), artifact::MANIFEST] {
-            show::note(format_args!("wrote {}", folder.join(name).display()));
-        }
-        return Ok(ExitCode::SUCCESS);
+        return write(folder, &schedule, args.lines);
     }
     for stage in &stages {
         if stages.len() > 1 {
             show::line(format_args!("// ---- {}", name(*stage)));
         }
-        show::line(text(&schedule, *stage, args.passes.as_deref())?.trim_end());
+        show::line(text(&schedule, *stage, args.passes.as_deref(), args.lines)?.trim_end());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the PTX, its manifest and, with debug lines, the lowered text into a folder.
+fn write(folder: &Path, schedule: &Schedule, lines: bool) -> Result<ExitCode> {
+    let kernels = compiled(schedule, lines)?;
+    let manifest = artifact::write(folder, &kernels, &schedule.resolved()?.to_string())?;
+    let mut names = vec![manifest.ptx, artifact::MANIFEST.to_string()];
+    if lines {
+        let name = source::file_name(&manifest.name);
+        artifact::write_text(folder, &name, &source::lowered(schedule)?)?;
+        names.push(name);
+    }
+    for name in names {
+        show::note(format_args!("wrote {}", folder.join(name).display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The kernels, with debug lines if those are asked for.
+fn compiled(schedule: &Schedule, lines: bool) -> Result<Kernels> {
+    if lines { source::compile(schedule) } else { crate::compile(schedule) }
+}
+
+/// That there is PTX, or machine code, for debug lines.
+fn check_lines(args: &DumpArgs, stages: &[Emit]) -> Result<()> {
+    if !args.lines || args.out.is_some() || stages.iter().any(|s| matches!(s, Emit::Ptx | Emit::Sass | Emit::Llvm)) {
+        return Ok(());
+    }
+    let message = "--lines adds lines to the PTX, and neither `ptx` nor `sass` is among the dumps to print";
+    Err(Error::input("cli.lines", message).help("--emit ptx --lines").help("--out DIR --lines"))
 }
 
 /// That a pass is one, and that there is a stage to show it in.
@@ -94,17 +126,17 @@ fn name(stage: Emit) -> String {
     stage.to_possible_value().map_or_else(String::new, |v| v.get_name().to_string())
 }
 
-fn text(schedule: &Schedule, stage: Emit, passes: Option<&str>) -> Result<String> {
+fn text(schedule: &Schedule, stage: Emit, passes: Option<&str>, lines: bool) -> Result<String> {
     Ok(match stage {
         Emit::Schedule => tested(schedule)? + &schedule.resolved()?.to_string(),
         Emit::Ir => legality(schedule)? + &print::func(&schedule.scheduled()?),
         Emit::Lowered => tested(schedule)? + &lowered(schedule, passes)?,
-        Emit::Llvm => crate::compile(schedule)?.llvm,
-        Emit::Ptx => crate::compile(schedule)?.text,
+        Emit::Llvm => compiled(schedule, lines)?.llvm,
+        Emit::Ptx => compiled(schedule, lines)?.text,
         Emit::Sass => {
-            let kernels = crate::compile(schedule)?;
+            let kernels = compiled(schedule, lines)?;
             let machine_code = Ptxas::for_chip(None, &kernels.target)?.assemble(kernels.ptx(), &kernels.target)?;
-            assemble::sass(&machine_code.cubin)?
+            if lines { assemble::sass_with_lines(&machine_code.cubin)? } else { assemble::sass(&machine_code.cubin)? }
         }
     })
 }

@@ -24,6 +24,7 @@ mod peers;
 mod plot;
 mod run;
 mod show;
+mod source;
 mod step;
 mod subject;
 mod suite;

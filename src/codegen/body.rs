@@ -6,6 +6,7 @@ use super::builder::{Builder, Value};
 use super::copy;
 use super::counters::Rolled;
 use super::index::{Number, Variable};
+use super::lines::{Lines, Locations};
 use super::listing::Listing;
 use super::packed::is_packed;
 use super::session::bug;
@@ -52,6 +53,8 @@ pub struct Body<'c, 'm, 'k> {
     /// The ranges of the launch variables and of the loops.
     pub(super) ranges: Env,
     function: FunctionValue<'c>,
+    /// The lines of the statements, where the PTX is to have them.
+    locations: Option<Locations<'k>>,
     pub(super) depth: u32,
     pub(super) around: Option<Var>,
     /// The loops at run time around what is being written, but for the walk of the tiles.
@@ -82,14 +85,18 @@ fn ranges(kernel: &LoweredKernel) -> Env {
 /// Adds the kernel to the module, with an entry point of that name.
 pub fn emit<'c>(
     b: &Builder<'c, '_>,
-    kernel: &LoweredKernel,
-    entry: &str,
+    (kernel, number, entry): (&LoweredKernel, usize, &str),
     shared: Option<PointerValue<'c>>,
-    listing: &mut Listing,
+    (lines, listing): (&[Lines], &mut Listing),
 ) -> Result<()> {
     budget::check(kernel)?;
     let function = declare(b, kernel, entry);
     bounds(b, kernel, function)?;
+    let locations = match lines {
+        [] => None,
+        _ => Some(Locations::attach(b.module, function, number, lines)?),
+    };
+    b.locate(locations.as_ref().map_or(std::ptr::null_mut(), |l| l.func(b)));
     b.at_end(b.block(function, "entry"));
     let mut body = Body {
         b,
@@ -102,6 +109,7 @@ pub fn emit<'c>(
         listing,
         ranges: ranges(kernel),
         function,
+        locations,
         depth: 0,
         around: None,
         rolled: Vec::new(),
@@ -204,6 +212,21 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     fn stmt(&mut self, stmt: &Stmt) -> Result<()> {
+        self.on_line_of(stmt, |body| body.emit(stmt))
+    }
+
+    /// Gives what is written the line of a statement, or of a store inside one.
+    pub(super) fn on_line_of<T>(&mut self, stmt: &T, write: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let Some(location) = self.locations.as_ref().and_then(|l| l.statement(self.b, stmt)) else {
+            return write(self);
+        };
+        let around = self.b.locate(location);
+        let written = write(self);
+        self.b.locate(around);
+        written
+    }
+
+    fn emit(&mut self, stmt: &Stmt) -> Result<()> {
         match stmt {
             Stmt::For(l) => self.loop_(l),
             Stmt::Block(block) => self.stmts(&block.body),
@@ -219,7 +242,7 @@ impl<'c> Body<'c, '_, '_> {
             Stmt::If(guard) => {
                 let condition = self.condition(&guard.cond)?;
                 if let Some(store) = copy::single(&guard.body) {
-                    return self.copy_where(store, condition);
+                    return self.on_line_of(store, |body| body.copy_where(store, condition));
                 }
                 let (then, after) = (self.new_block("then"), self.new_block("after"));
                 self.listing.name(then, &format!("where {}", self.words(&guard.cond)));

@@ -3,7 +3,7 @@
 //! LLVM's C interface trusts its caller. What it would take on trust (that both sides of an operation have one type,
 //! that a pointer is a pointer) is checked here.
 
-use super::session::bug;
+use super::{lines, session::bug, value::vector_of};
 use crate::error::Result;
 use crate::target::Features;
 use inkwell::attributes::AttributeLoc;
@@ -11,6 +11,7 @@ use inkwell::basic_block::BasicBlock;
 use inkwell::builder::BuilderError;
 use inkwell::context::Context;
 use inkwell::intrinsics::Intrinsic;
+use inkwell::llvm_sys::prelude::LLVMMetadataRef;
 use inkwell::module::Module;
 use inkwell::types::{AnyType, AsTypeRef, BasicMetadataTypeEnum, BasicType, BasicTypeEnum, IntType};
 use inkwell::values::{
@@ -18,7 +19,7 @@ use inkwell::values::{
     IntValue, MetadataValue, PointerValue, ValueKind,
 };
 use inkwell::{FloatPredicate, IntPredicate};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 /// Any first-class value.
@@ -36,6 +37,8 @@ pub struct Builder<'c, 'm> {
     pub features: Features,
     ir: inkwell::builder::Builder<'c>,
     known: RefCell<HashMap<Known, Value<'c>>>,
+    /// The debug location of what is being written; null without debug locations.
+    location: Cell<LLVMMetadataRef>,
 }
 
 /// A computation in a block, which needs none of a second one there: the block, what is done, on which values, to which type.
@@ -64,7 +67,8 @@ fn refused(e: BuilderError) -> crate::Error {
 impl<'c, 'm> Builder<'c, 'm> {
     /// A builder that stands nowhere yet.
     pub fn new(context: &'c Context, module: &'m Module<'c>, features: Features) -> Self {
-        Builder { context, module, features, ir: context.create_builder(), known: RefCell::default() }
+        let (known, location) = (RefCell::default(), Cell::new(std::ptr::null_mut()));
+        Builder { context, module, features, ir: context.create_builder(), known, location }
     }
 
     /// A block at the end of a function.
@@ -75,6 +79,13 @@ impl<'c, 'm> Builder<'c, 'm> {
     /// Goes on at the end of a block.
     pub fn at_end(&self, block: BasicBlock<'c>) {
         self.ir.position_at_end(block);
+        lines::set(&self.ir, self.location.get());
+    }
+
+    /// Gives a debug location to what is written from now on, and returns the one before.
+    pub fn locate(&self, location: LLVMMetadataRef) -> LLVMMetadataRef {
+        lines::set(&self.ir, location);
+        self.location.replace(location)
     }
 
     /// Goes on at a block's end, in front of what ends it if it is finished.
@@ -83,6 +94,7 @@ impl<'c, 'm> Builder<'c, 'm> {
             Some(end) => self.ir.position_before(&end),
             None => self.ir.position_at_end(block),
         }
+        lines::set(&self.ir, self.location.get());
     }
 
     /// Goes on at a block's beginning.
@@ -91,6 +103,7 @@ impl<'c, 'm> Builder<'c, 'm> {
             Some(first) => self.ir.position_before(&first),
             None => self.ir.position_at_end(block),
         }
+        lines::set(&self.ir, self.location.get());
     }
 
     /// The block that is being written.
@@ -482,17 +495,5 @@ impl<'c, 'm> Builder<'c, 'm> {
         }
         let (a, b) = (a.get_type().print_to_string(), b.get_type().print_to_string());
         Err(bug(format!("one operation on {a} and {b}")))
-    }
-}
-
-/// The vector type of `lanes` elements; of one lane the element's type.
-pub fn vector_of(element: Type<'_>, lanes: u32) -> Result<Type<'_>> {
-    if lanes == 1 {
-        return Ok(element);
-    }
-    match element {
-        Type::FloatType(t) => Ok(t.vec_type(lanes).as_basic_type_enum()),
-        Type::IntType(t) => Ok(t.vec_type(lanes).as_basic_type_enum()),
-        _ => Err(bug("a vector of neither integers nor floats")),
     }
 }

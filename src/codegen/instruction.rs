@@ -5,9 +5,10 @@
 
 use super::access::Place;
 use super::body::Body;
-use super::builder::{Type, Value, vector_of};
+use super::builder::{Type, Value};
 use super::packed::PER_WORD;
 use super::session::bug;
+use super::value::vector_of;
 use super::words::Words;
 use crate::error::Result;
 use crate::intrin::{self, Emit, Row};

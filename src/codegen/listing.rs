@@ -26,6 +26,13 @@ pub struct Head {
     pub directives: String,
 }
 
+/// Whether a line serves DWARF sections, which the PTX does not have: labels of functions and of changes of the line, an empty section.
+fn marks_debug_sections(line: &str) -> bool {
+    let line = line.trim_start();
+    ["$L__func_begin", "$L__func_end", "$L__tmp"].iter().any(|label| line.starts_with(label))
+        || line.starts_with(".section\t.debug_loc\t")
+}
+
 impl Listing {
     /// Names a block by words about the program.
     pub fn name(&mut self, block: BasicBlock, words: &str) {
@@ -44,7 +51,7 @@ impl Listing {
     pub fn annotate(&self, ptx: &str, heads: &[Head]) -> String {
         let mut out = String::with_capacity(ptx.len() * 2);
         let mut head: Option<&Head> = None;
-        for line in ptx.lines() {
+        for line in ptx.lines().filter(|l| !marks_debug_sections(l)) {
             // `.globl` and `.visible .entry` introduce an entry; the first of them is a comment already.
             if let Some(entry) = line.trim_start().strip_prefix(".visible .entry ") {
                 let entry = entry.trim_end_matches('(');

@@ -18,6 +18,7 @@ mod expr;
 mod index;
 mod instruction;
 mod launch;
+mod lines;
 mod listing;
 mod math;
 mod packed;
@@ -54,11 +55,20 @@ const SHARED_ALIGN: u32 = 1024;
 /// [`crate::error::Fault::Chip`] for types without ordinary code, [`crate::error::Fault::Input`] for kernels too
 /// large to write out, [`crate::error::Fault::Bug`] for anything that LLVM refuses.
 pub fn compile(lowered: &Lowered, target: &Target) -> Result<Kernels> {
-    build(lowered, target, |_| ())
+    build(lowered, target, None, |_| ())
+}
+
+/// Like [`compile`], with `.loc` directives that lead from each instruction to the line of [`crate::lower::print`] that it comes from;
+/// `.file` names `file`, which is to hold that text. The instructions are the same.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_with_lines(lowered: &Lowered, target: &Target, file: &str) -> Result<Kernels> {
+    build(lowered, target, Some(file), |_| ())
 }
 
 /// Compiles, and shows the module as the backend gets it.
-fn build(lowered: &Lowered, target: &Target, show: impl FnOnce(&Module)) -> Result<Kernels> {
+fn build(lowered: &Lowered, target: &Target, file: Option<&str>, show: impl FnOnce(&Module)) -> Result<Kernels> {
     let mut used = lowered.features();
     // Kernels with mbarriers use what came with bulk copies where the chip has it: elections, waits that sleep.
     used.set(
@@ -71,12 +81,16 @@ fn build(lowered: &Lowered, target: &Target, show: impl FnOnce(&Module)) -> Resu
     let log = session::Diagnostics::default();
     let context = Context::create();
     log.listen(&context);
-    let module = context.create_module(&lowered.name);
+    let lines = if file.is_some() { lines::of(lowered) } else { Vec::new() };
+    let module = match file {
+        Some(file) => lines::module(&context, lowered, &lines, file)?,
+        None => context.create_module(&lowered.name),
+    };
     session::prepare(&module, &machine);
     let mut listing = listing::Listing::default();
     let entries = describe::entries(lowered);
     let builder = builder::Builder::new(&context, &module, target.features);
-    emit(&builder, lowered, &entries, &mut listing)?;
+    emit(&builder, lowered, &entries, (&lines, &mut listing))?;
     module.verify().map_err(|e| Error::bug("codegen.verify", e.to_string()))?;
     let llvm = module.print_to_string().to_string();
     session::optimize(&module, target, ptx_version, &log)?;
@@ -97,12 +111,13 @@ fn emit<'c>(
     builder: &builder::Builder<'c, '_>,
     lowered: &Lowered,
     entries: &[String],
-    listing: &mut listing::Listing,
+    (lines, listing): (&[lines::Lines], &mut listing::Listing),
 ) -> Result<()> {
     let shared = || shared_memory(builder.context, builder.module);
     let shared = lowered.kernels.iter().any(uses_shared).then(shared);
-    for (kernel, entry) in lowered.kernels.iter().zip(entries) {
-        body::emit(builder, kernel, entry, shared, listing)
+    for (number, entry) in entries.iter().enumerate() {
+        let kernel = &lowered.kernels[number];
+        body::emit(builder, (kernel, number, entry), shared, (lines, listing))
             .map_err(|e| e.within(format!("generating code for {}", kernel.func.name)))?;
     }
     Ok(())

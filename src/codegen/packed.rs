@@ -10,8 +10,9 @@
 
 use super::access::byte_size;
 use super::body::Body;
-use super::builder::{Builder, Type, Value, vector_of};
+use super::builder::{Builder, Type, Value};
 use super::session::bug;
+use super::value::vector_of;
 use super::value::{Data, is_unsigned};
 use super::words::local_elements;
 use crate::dtype::DType;

@@ -11,7 +11,7 @@ fn handed_over(text: &str) -> String {
     let target = schedule.target;
     let lowered = lower(&func, &target).unwrap_or_else(|e| panic!("{text}: {e}"));
     let mut module = String::new();
-    super::build(&lowered, &target, |m| module = m.print_to_string().to_string()).unwrap();
+    super::build(&lowered, &target, None, |m| module = m.print_to_string().to_string()).unwrap();
     module
 }
 

@@ -53,9 +53,10 @@ impl<'c> Body<'c, '_, '_> {
         else {
             return Ok(false);
         };
-        for (word, permutation) in moves {
-            self.permuted(&to, word, &from, &permutation)?;
-        }
+        let permuted = |body: &mut Self| {
+            moves.iter().try_for_each(|(word, permutation)| body.permuted(&to, *word, &from, permutation))
+        };
+        self.on_line_of(store, permuted)?;
         Ok(true)
     }
 

@@ -1,11 +1,12 @@
 //! Data values: their LLVM types, literals and lanes.
 
-use super::builder::{Builder, Type, Value, vector_of};
+use super::builder::{Builder, Type, Value};
 use super::packed::is_packed;
 use super::session::bug;
 use crate::dtype::{Class, DType};
 use crate::error::{Error, Result};
 use crate::ir::Literal;
+use inkwell::types::BasicType;
 
 /// A value of the program: `lanes` elements of a type.
 #[derive(Debug, Clone, Copy)]
@@ -100,4 +101,16 @@ fn rounded(dtype: DType, value: f64) -> f64 {
 /// Whether integers of the type compare and extend as unsigned numbers.
 pub fn is_unsigned(dtype: DType) -> bool {
     matches!(dtype.class(), Class::Unsigned | Class::Bool)
+}
+
+/// The vector type of `lanes` elements; of one lane the element's type.
+pub fn vector_of(element: Type<'_>, lanes: u32) -> Result<Type<'_>> {
+    if lanes == 1 {
+        return Ok(element);
+    }
+    match element {
+        Type::FloatType(t) => Ok(t.vec_type(lanes).as_basic_type_enum()),
+        Type::IntType(t) => Ok(t.vec_type(lanes).as_basic_type_enum()),
+        _ => Err(bug("a vector of neither integers nor floats")),
+    }
 }

@@ -5,8 +5,9 @@
 //! taken apart and put together on the way.
 
 use super::body::Body;
-use super::builder::{Type, Value, vector_of};
+use super::builder::{Type, Value};
 use super::session::bug;
+use super::value::vector_of;
 use crate::error::Result;
 use crate::ir::{Buffer, BufferId, Held, Stmt, visit};
 use inkwell::values::PointerValue;

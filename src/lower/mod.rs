@@ -41,7 +41,7 @@ use crate::ir::{Axis, Buffer, BufferId, Func, Index, LoopKind, RoleId, Stmt, Var
 use crate::target::{Features, Target};
 use std::time::{Duration, Instant};
 
-pub use print::{print, print_bulk, print_derived, print_kernel, print_walk};
+pub use print::{print, print_bulk, print_derived, print_kernel, print_walk, statement_lines};
 pub use verify::verify;
 
 /// The most slices of a kernel that run side by side, its roles and what no role took: each has a barrier of its own, of the 16

@@ -1,7 +1,7 @@
 //! Lowered programs as text: what `dump --emit lowered` shows.
 
 use super::{Derived, Lowered, LoweredKernel};
-use crate::ir::print;
+use crate::ir::{print, visit};
 
 /// A lowered program as text: per kernel its launch, its memory and its body.
 pub fn print(lowered: &Lowered) -> String {
@@ -24,6 +24,15 @@ pub fn print_kernel(kernel: &LoweredKernel) -> String {
         head.push_str(", programmatic dependent launch");
     }
     format!("{head}\n{}{}{}", print_derived(kernel), print_bulk(kernel), print::func(&kernel.func))
+}
+
+/// Of each statement of a kernel, in the order of [`visit::walk`], its line in [`print_kernel`], from 0: each has one, and they are
+/// the last ones of the text.
+pub fn statement_lines(kernel: &LoweredKernel) -> std::ops::Range<usize> {
+    let lines = print_kernel(kernel).lines().count();
+    let mut statements = 0;
+    visit::walk(&kernel.func.body, &mut |_| statements += 1);
+    lines.saturating_sub(statements)..lines
 }
 
 /// The tensor maps and mbarriers of a kernel, a line each.

@@ -44,6 +44,9 @@ pub(super) struct World {
     pub early: bool,
     /// The kernel that runs, by its place in the program.
     pub kernel: usize,
+    /// The warp of its block that runs, and the warps of a block: for who listens.
+    pub warp: usize,
+    pub each: usize,
     /// Who hears of what runs.
     pub listener: Listener,
     /// Who watches it.

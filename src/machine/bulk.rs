@@ -103,9 +103,9 @@ struct Pair {
 pub(super) struct Load {
     /// The block of the cluster that gets it, and the mbarrier there by its number in the cluster.
     rank: usize,
-    slot: usize,
-    by: By,
-    access: u32,
+    pub slot: usize,
+    pub by: By,
+    pub access: u32,
     /// Where each value goes.
     values: Vec<(usize, u64)>,
     bytes: u32,
@@ -180,12 +180,12 @@ impl Bulk {
 
 impl Bulk {
     /// Lets who listens know of the box.
-    fn tell(&self, world: &mut World, pairs: &[Pair]) {
+    fn tell(&self, world: &mut World, pairs: &[Pair], shared: i64, full: Option<(u32, i64)>) {
         if world.is_heard() {
             let elements: Vec<Option<i64>> = pairs.iter().map(|p| p.at.map(|at| at as i64)).collect();
             let row = self.tile.last().map_or(1, |n| *n as usize);
             let (accesses, blocks) = ([self.shared, self.global], self.blocks.max(1));
-            world.tell(Happened::Box(BoxCopy { accesses, elements: &elements, row, blocks }));
+            world.tell(Happened::Box(BoxCopy { accesses, shared, full, elements: &elements, row, blocks }));
         }
     }
 }
@@ -195,8 +195,9 @@ pub(super) fn run(warp: &mut Warp, code: &Code, world: &mut World, number: u32) 
     let bulk = &code.bulks[number as usize];
     let lane = one(warp)?;
     let pairs = bulk.pairs(warp, lane, code, world)?;
-    bulk.tell(world, &pairs);
     let access = &code.accesses[bulk.shared as usize];
+    let full = bulk.full.map(|(array, at)| (array, warp.value(at, lane)));
+    bulk.tell(world, &pairs, warp.value(access.at, lane), full);
     let Some((array, at)) = bulk.full else {
         let by = By { warp: warp.number, lane, agent: world.clock.clocks.stores(warp.number) };
         let here = world.clock.rank;
@@ -278,7 +279,11 @@ pub(super) fn land(world: &mut World, code: &Code, which: usize) -> Result<(), T
         let cells = memory.cells.get_mut(*unit..unit + units).unwrap_or_default();
         clock.clocks.land(cells, load.by, now);
     }
-    world.barriers.land(load.slot, load.bytes, now, &world.clock.clocks)
+    let over = world.barriers.over(load.slot);
+    world.tell_landing(&load, world.each);
+    world.barriers.land(load.slot, load.bytes, now, &world.clock.clocks)?;
+    world.tell_over(load.slot, over);
+    Ok(())
 }
 
 impl Store {

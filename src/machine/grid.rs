@@ -12,6 +12,7 @@ use super::clocks::Lack;
 use super::code::{Code, LANES};
 use super::fault::{Where, explain};
 use super::flight::Landing;
+use super::listen::{self, Happened};
 use super::mbarrier::Mbarriers;
 use super::race::Watch;
 use super::report;
@@ -111,7 +112,8 @@ fn run_grid(code: &Code, launch: &Launch, world: &mut World, policy: Policy) -> 
     world.landing = Landing::of(policy);
     let mut rng = fastrand::Rng::with_seed(if let Policy::Random(seed) = policy { seed } else { 0 });
     let grid = launched(code, launch.grid, policy);
-    for block in blocks(grid, policy, &mut rng) {
+    let most = if world.listener.first_cluster { 1 } else { usize::MAX };
+    for block in blocks(grid, policy, &mut rng).take(most) {
         for warp in &mut warps {
             warp.reset(code);
             warp.elected = elected(warp.full, policy, &mut rng);
@@ -217,6 +219,7 @@ fn run_cluster(
             }
             let turn = if matches!(policy, Policy::Random(_)) { rng.u64(1..9) } else { u64::MAX };
             world.enter(next / each);
+            (world.warp, world.each) = (next % each, each);
             let event = warps[next].run(code, world, turn);
             states[next] = match event.map_err(|trap| halt(trap, warps[next].clone(), at(next)))? {
                 Event::Done => State::Done,
@@ -285,6 +288,7 @@ fn open_barriers(states: &mut [State], world: &mut World) -> bool {
         }
         states[meeting.range()].fill(State::Ready);
         world.clock.meet(meeting.range());
+        world.tell(Happened::Meeting(listen::Meeting { first: meeting.first, warps: meeting.warps }));
         opened = true;
     }
     opened

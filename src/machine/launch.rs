@@ -82,7 +82,7 @@ pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], how
     };
     let code = compile(func, &plan)?;
     let order: Vec<usize> = func.params.iter().map(|p| p.0 as usize).collect();
-    let ran = with_memories(&globals, (&order, &[]), options, args, |world| {
+    let ran = with_memories(&globals, (&order, &[]), options, args, false, |world| {
         let mut warp = Warp::new(&code, 0, 0, 1);
         if let Sequence::Watched(watcher) = how {
             world.watcher = watcher;
@@ -100,6 +100,7 @@ fn with_memories(
     (order, stated): (&[usize], &[Shape]),
     options: &Options,
     args: &mut [Array],
+    is_part: bool,
     run: impl FnOnce(&mut World) -> Result<()>,
 ) -> Result<Stats> {
     check_args(globals, order, options, args)?;
@@ -118,10 +119,14 @@ fn with_memories(
             return Err(Error::input("sim.limit", message));
         }
         let bits = if ring { 32 } else { g.buffer.dtype.bits() };
-        world.globals.push(if g.workspace {
+        world.globals.push(if g.workspace && is_part {
+            // What the blocks that do not run would have written counts as written.
+            let bytes = if ring { g.span * 4 } else { (g.span * bits as usize).div_ceil(8) };
+            Memory { unit_bits: bits, bytes: filled(0, bytes)?, ring, ..Memory::default() }
+        } else if g.workspace {
             Memory::poisoned(g.span, bits, ring)?
         } else {
-            let marks = if g.written { filled(0, g.span)? } else { Vec::new() };
+            let marks = if g.written && !is_part { filled(0, g.span)? } else { Vec::new() };
             Memory { unit_bits: bits, marks, ring, ..Memory::default() }
         });
     }
@@ -135,7 +140,7 @@ fn with_memories(
         arg.bytes = std::mem::take(&mut world.globals[g].bytes);
     }
     result?;
-    for (number, &g) in order.iter().enumerate().filter(|(_, g)| globals[**g].written) {
+    for (number, &g) in order.iter().enumerate().filter(|(_, g)| globals[**g].written && !is_part) {
         // Kernels know a parameter as one row; the program says which of its elements there are.
         let buffer = globals[g].buffer;
         let own = || Some((buffer.const_shape()?, layout::strides(buffer)?));
@@ -223,7 +228,7 @@ pub(super) fn parallel(lowered: &Lowered, options: &Options, args: &mut [Array],
     }
     let mut compiled = Vec::new();
     for kernel in &lowered.kernels {
-        compiled.push(kernel_code(kernel, &globals, options, listener.0.is_none())?);
+        compiled.push(kernel_code(kernel, &globals, options, listener.listen.is_none())?);
     }
     // Arguments that no kernel uses stay where they are.
     let mut used: Vec<&mut Array> = Vec::new();
@@ -236,11 +241,16 @@ pub(super) fn parallel(lowered: &Lowered, options: &Options, args: &mut [Array],
         }
     }
     let mut taken: Vec<Array> = used.iter_mut().map(|a| std::mem::replace(&mut **a, empty())).collect();
-    let result = with_memories(&globals, (&places, &stated), options, &mut taken, |world| {
+    let is_part = listener.first_cluster;
+    let result = with_memories(&globals, (&places, &stated), options, &mut taken, is_part, |world| {
         world.listener = listener;
         for (number, (kernel, (code, locals))) in lowered.kernels.iter().zip(&compiled).enumerate() {
             world.kernel = number;
-            run_kernel(kernel, code, *locals, world, options).map_err(|e| {
+            let ran = run_kernel(kernel, code, *locals, world, options);
+            if std::mem::take(&mut world.listener.has_enough) {
+                continue;
+            }
+            ran.map_err(|e| {
                 if lowered.kernels.len() > 1 { e.within(format!("in kernel {}", kernel.func.name)) } else { e }
             })?;
         }

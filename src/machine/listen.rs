@@ -1,7 +1,8 @@
-//! What a run tells who listens: requests of warps, boxes of the copy engine, tiles behind descriptors, and every statement
-//! that a warp comes to.
+//! What a run tells who listens: requests of warps, boxes of the copy engine, tiles behind descriptors, every statement
+//! that a warp comes to, and what makes warps go on: arrivals, landings, ends of phases, barriers.
 
 use super::access::World;
+use super::bulk::Load;
 
 /// Something that ran, of the kernel at that place in the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,6 +10,11 @@ use super::access::World;
 pub struct Event<'e> {
     /// The kernel, by its place in the program.
     pub kernel: usize,
+    /// The rank of the block in its cluster, and the warp in its block. For what the copy engine and barriers do, those of the warp
+    /// that ran last.
+    pub rank: usize,
+    /// The warp.
+    pub warp: usize,
     /// What ran.
     pub what: Happened<'e>,
 }
@@ -31,6 +37,65 @@ pub enum Happened<'e> {
     Tile(Tile<'e>),
     /// Bytes of a bulk load are on their way to a block.
     Flight(Flight),
+    /// Lanes arrive at an mbarrier.
+    Arrival(Arrival),
+    /// A bulk load has landed in shared memory.
+    Landing(Landing),
+    /// A phase of an mbarrier is over.
+    Over(Phase),
+    /// The wait of a warp for a phase is over.
+    Passed(Phase),
+    /// The warps that meet at a barrier go on.
+    Meeting(Meeting),
+}
+
+/// An mbarrier of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Mbarrier {
+    /// The rank of its block.
+    pub rank: usize,
+    /// Its array, by its number in the kernel.
+    pub array: u32,
+    /// Which one of the array.
+    pub index: i64,
+}
+
+/// Lanes of a warp arrive at an mbarrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// The mbarrier.
+    pub at: Mbarrier,
+    /// Bytes that the phase then waits for besides.
+    pub bytes: u32,
+}
+
+/// A bulk load lands in shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Landing {
+    /// The mbarrier that counts its bytes.
+    pub at: Mbarrier,
+    /// The number of its access of shared memory.
+    pub access: u32,
+    /// The rank of the block, and the warp in it, that started it.
+    pub from: (usize, usize),
+}
+
+/// A phase of an mbarrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Phase {
+    /// The mbarrier.
+    pub at: Mbarrier,
+    /// Its number, from 0.
+    pub phase: i64,
+}
+
+/// Warps that meet at a barrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meeting {
+    /// The first one, counted in the cluster.
+    pub first: usize,
+    /// How many.
+    pub warps: usize,
 }
 
 /// A load or store by the lanes of a warp.
@@ -61,6 +126,10 @@ pub struct Statement {
 pub struct BoxCopy<'e> {
     /// The numbers of its accesses: of shared memory and of device memory.
     pub accesses: [u32; 2],
+    /// The element of the shared buffer where the box begins.
+    pub shared: i64,
+    /// Of a load, the array of mbarriers that counts its bytes, and which one of it, in each block that it reaches.
+    pub full: Option<(u32, i64)>,
     /// The elements in device memory in the order of the box; `None` outside of the array.
     pub elements: &'e [Option<i64>],
     /// Elements of a row of the box.
@@ -91,30 +160,62 @@ pub struct Flight {
     pub bytes: i64,
 }
 
-/// What is called with everything that runs.
-type Listen = dyn FnMut(&Event<'_>);
+/// What is called with everything that runs; false where it has heard enough.
+type Listen = dyn FnMut(&Event<'_>) -> bool;
 
 /// Who hears of a run.
 #[derive(Default)]
-pub(super) struct Listener(pub Option<Box<Listen>>);
+pub(super) struct Listener {
+    /// What is called.
+    pub listen: Option<Box<Listen>>,
+    /// Only the first cluster of each kernel runs, and what it leaves unwritten is no fault.
+    pub first_cluster: bool,
+    /// It has heard enough of this kernel: the next statement ends the run.
+    pub has_enough: bool,
+}
+
+impl Listener {
+    /// One that hears of everything, until it has heard enough.
+    pub fn of(listen: impl FnMut(&Event<'_>) -> bool + 'static, first_cluster: bool) -> Listener {
+        Listener { listen: Some(Box::new(listen)), first_cluster, has_enough: false }
+    }
+}
 
 impl std::fmt::Debug for Listener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() { "Listener" } else { "nobody" })
+        f.write_str(if self.listen.is_some() { "Listener" } else { "nobody" })
     }
 }
 
 impl World {
     /// Whether anybody listens.
     pub fn is_heard(&self) -> bool {
-        self.listener.0.is_some()
+        self.listener.listen.is_some()
     }
 
     /// Tells the listener, if there is one.
     #[inline(always)]
     pub fn tell(&mut self, what: Happened<'_>) {
-        if let Some(listen) = &mut self.listener.0 {
-            listen(&Event { kernel: self.kernel, what });
+        if let Some(listen) = &mut self.listener.listen {
+            let goes_on = listen(&Event { kernel: self.kernel, rank: self.clock.rank, warp: self.warp, what });
+            self.listener.has_enough |= !goes_on;
+        }
+    }
+
+    /// Tells the listener that a phase of an mbarrier is over, if it has ended since `before` were.
+    pub fn tell_over(&mut self, number: usize, before: i64) {
+        if self.is_heard() && self.barriers.over(number) > before {
+            let at = self.barriers.place(number);
+            self.tell(Happened::Over(Phase { at, phase: before }));
+        }
+    }
+
+    /// Tells the listener that a bulk load has landed.
+    pub fn tell_landing(&mut self, load: &Load, each: usize) {
+        if self.is_heard() {
+            let at = self.barriers.place(load.slot);
+            let from = (load.by.warp / each.max(1), load.by.warp % each.max(1));
+            self.tell(Happened::Landing(Landing { at, access: load.access, from }));
         }
     }
 

@@ -9,6 +9,7 @@
 //! before what, so the verdict does not depend on the order that is drawn.
 
 use super::clocks::{By, Clocks, Life, Seen};
+use super::listen;
 use super::warp::Trap;
 use crate::ir::Func;
 
@@ -121,6 +122,14 @@ impl Mbarriers {
             true => Ok(rank * self.each + first + index as usize),
             false => Err(wrong(lane, *first, "is indexed outside its array")),
         }
+    }
+
+    /// Where the mbarrier of a number is.
+    pub fn place(&self, number: usize) -> listen::Mbarrier {
+        let (rank, inside) = (number / self.each.max(1), number % self.each.max(1));
+        let array = self.arrays.iter().rposition(|(_, _, first)| *first <= inside).unwrap_or(0);
+        let first = self.arrays.get(array).map_or(0, |a| a.2);
+        listen::Mbarrier { rank, array: array as u32, index: (inside - first) as i64 }
     }
 
     /// A thread initialises them all.

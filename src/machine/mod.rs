@@ -66,6 +66,7 @@ mod race_tests;
 mod tests;
 
 use crate::array::Array;
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Func;
 use crate::lower::Lowered;
@@ -75,7 +76,9 @@ use listen::Listener;
 use std::ops::ControlFlow;
 
 pub use inspect::{Datum, Moment, Seen};
-pub use listen::{BoxCopy, Event, Flight, Happened, Request, Statement, Tile};
+pub use listen::{
+    Arrival, BoxCopy, Event, Flight, Happened, Landing, Mbarrier, Meeting, Phase, Request, Statement, Tile,
+};
 pub use ptx::{run_ptx, run_ptx_traced};
 
 /// What data are.
@@ -221,7 +224,7 @@ pub fn run_lowered(lowered: &Lowered, mode: Mode, args: &mut [Array]) -> Result<
 /// # Errors
 /// As [`run_lowered`].
 pub fn run_lowered_with(lowered: &Lowered, options: &Options, args: &mut [Array]) -> Result<Stats> {
-    launch::parallel(lowered, options, args, Listener(None))
+    launch::parallel(lowered, options, args, Listener::default())
 }
 
 /// [`run_lowered_with`], with `listen` called at everything that runs.
@@ -232,9 +235,32 @@ pub fn run_lowered_observed(
     lowered: &Lowered,
     options: &Options,
     args: &mut [Array],
-    listen: impl FnMut(&Event<'_>) + 'static,
+    mut listen: impl FnMut(&Event<'_>) + 'static,
 ) -> Result<Stats> {
-    launch::parallel(lowered, options, args, Listener(Some(Box::new(listen))))
+    let listen = move |event: &Event<'_>| {
+        listen(event);
+        true
+    };
+    launch::parallel(lowered, options, args, Listener::of(listen, false))
+}
+
+/// [`run_lowered_observed`] of the first cluster of each kernel alone (without clusters, its first block): the outputs stay incomplete,
+/// the arguments are zeros, wgmma adds nothing, races are not looked for. A kernel ends where `listen` returns false.
+///
+/// # Errors
+/// As [`run_lowered`].
+pub fn run_first_cluster(
+    lowered: &Lowered,
+    policy: Policy,
+    limits: Limits,
+    listen: impl FnMut(&Event<'_>) -> bool + 'static,
+) -> Result<Stats> {
+    let mut args = Vec::new();
+    for span in launch::lowered_spans(lowered)? {
+        args.push(Array::zeros(DType::U32, &[span])?);
+    }
+    let options = Options { mode: Mode::Ring, policy, limits, races: false };
+    launch::parallel(lowered, &options, &mut args, Listener::of(listen, true))
 }
 
 /// The parameters after a run in ring mode, in order, on inputs that depend on the seed and the element alone.

@@ -4,6 +4,7 @@ use super::access::World;
 use super::code::{LANES, Op, Operand, SiteKind};
 use super::compile::Compiler;
 use super::index::Meaning;
+use super::listen::{Arrival, Happened, Phase};
 use super::mbarrier::Party;
 use super::warp::{Trap, Warp};
 use crate::error::{Error, Result};
@@ -202,7 +203,13 @@ impl Warp {
             let party = self.party(alike, world);
             for rank in ranks.clone() {
                 let slot = world.barriers.number_in(rank, array, index, lane)?;
+                let over = world.barriers.over(slot);
+                if world.is_heard() {
+                    let at = world.barriers.place(slot);
+                    world.tell(Happened::Arrival(Arrival { at, bytes }));
+                }
                 world.barriers.arrive(slot, bytes, party, &world.clock.clocks)?;
+                world.tell_over(slot, over);
             }
         }
         Ok(())
@@ -225,6 +232,10 @@ impl Warp {
         let slot = world.barriers.number(array, index, lane)?;
         let party = self.party(self.mask, world);
         let over = world.barriers.wait(slot, phase, party, &mut world.clock.clocks)?;
+        if over && world.is_heard() {
+            let at = world.barriers.place(slot);
+            world.tell(Happened::Passed(Phase { at, phase }));
+        }
         Ok((!over).then_some((slot, phase)))
     }
 }

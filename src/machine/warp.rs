@@ -223,6 +223,7 @@ impl Warp {
                         return Ok(Event::Paused);
                     }
                 }
+                Op::Statement(_) if world.listener.has_enough => return Err(Trap::Limit),
                 Op::Statement(number) => {
                     world.tell(Happened::Statement(Statement { number, active: self.mask }));
                     inspect::before(self, code, world, number)?;

@@ -61,8 +61,8 @@ pub fn of(schedule: &Schedule, operations: f64) -> Result<Option<Schedule>> {
     Ok(found.find(suits).or(whole.then(|| schedule.clone())))
 }
 
-/// The schedule at other sizes, whether or not its steps take them.
-fn smaller(schedule: &Schedule) -> Vec<Schedule> {
+/// The schedule at smaller sizes, ascending, whether or not its steps take them.
+pub fn smaller(schedule: &Schedule) -> Vec<Schedule> {
     let classes = classes(schedule);
     if classes.is_empty() || classes.len() > CLASSES {
         return Vec::new();

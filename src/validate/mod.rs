@@ -13,6 +13,9 @@
 
 mod instance;
 
+#[doc(hidden)]
+pub use instance::smaller;
+
 use crate::array::Array;
 #[cfg(feature = "llvm")]
 use crate::codegen;

@@ -36,6 +36,10 @@ const LAYERS: [(&str, &[&str]); 25] = [
     ("runtime", &["kernel", "target"]),
     ("reference", &["ir"]),
     ("measure", &["te", "target", "kernel", "reference", "machine", "runtime"]),
+    (
+        "page",
+        &["ir", "te", "intrin", "loom", "lower", "machine", "kernel", "assemble", "certify", "codegen", "validate"],
+    ),
     ("cli", &["*"]),
 ];
 

@@ -17,6 +17,7 @@ use crate::lower;
 use crate::schedule::{self, primitive};
 use clap::Args;
 use pages::Form;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// What to explain.
@@ -45,6 +46,10 @@ pub struct ExplainArgs {
     /// occupancy and totals of every kernel.
     #[arg(long)]
     cost: bool,
+    /// Write a page: schedule, lowered program, PTX and machine code side by side, linked line by line with the cost report, and a timeline
+    /// of one block. One HTML file that needs no network.
+    #[arg(long, value_name = "OUT.html", conflicts_with_all = ["cost", "last", "diff", "primitives", "programs", "instructions", "markdown"])]
+    html: Option<PathBuf>,
     /// The old name of --cost, which the command line refuses.
     #[arg(long, hide = true)]
     pub certificates: bool,
@@ -81,6 +86,9 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     if args.cost {
         return cost(&schedule, args.json);
     }
+    if let Some(file) = &args.html {
+        return html(&schedule, file);
+    }
     let title = input::title(&schedule);
     let mut before = print::func(&schedule.program);
     if !args.last {
@@ -105,6 +113,18 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
         Err(e) => show::line(format_args!("note: this schedule does not compile for {}: {e}", schedule.target)),
         Ok(lowered) => show::line(format_args!("legality: {}", lowered.assurance(&func)?)),
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the page of a schedule.
+fn html(schedule: &Schedule, file: &Path) -> Result<ExitCode> {
+    let text = crate::page::page(schedule, &input::title(schedule))?;
+    let cannot = |e: std::io::Error| {
+        Error::machine("cli.html", format!("cannot write {}: {e}", file.display()))
+            .help("name a file in a folder that exists, such as `--html kernel.html`")
+    };
+    std::fs::write(file, text).map_err(cannot)?;
+    show::note(format_args!("wrote {}", file.display()));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -59,7 +59,7 @@ pub(in crate::machine::ptx) fn module(text: &str) -> Result<Module> {
     let mut entries = Vec::new();
     while let Some(token) = parser.next() {
         match token.text {
-            ".version" | ".target" | ".address_size" => parser.skip_line(token.line),
+            ".version" | ".target" | ".address_size" | ".file" => parser.skip_line(token.line),
             ".visible" | ".weak" => {}
             ".extern" | ".shared" => parser.shared()?,
             ".entry" => entries.push(parser.entry(token.line)?),
