@@ -368,6 +368,7 @@ pub fn through_shared(func: &Func) -> Result<Option<Func>, Refused> {
         let dtype = func.buffer(one.output).dtype;
         let partial = out.add_buffer(Buffer::new(name, dtype, shape, Scope::Shared));
         let at: Vec<Index> = dims.iter().map(|d| Index::Var(d.0)).collect();
+        let at = if at.is_empty() { vec![Index::Int(0)] } else { at };
         let block = one.partial(&mut out, partial, at.clone());
 
         let (mut loops, vars) = stand_in(&mut out, &one.inside());
