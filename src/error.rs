@@ -88,7 +88,7 @@ pub fn counted(n: impl std::fmt::Display, unit: &str) -> String {
     let n = n.to_string();
     match unit.strip_suffix('x') {
         _ if n == "1" => format!("1 {unit}"),
-        Some(stem) if stem == "inde" => format!("{n} indices"),
+        Some("inde") => format!("{n} indices"),
         Some(_) => format!("{n} {unit}es"),
         None => format!("{n} {unit}s"),
     }
