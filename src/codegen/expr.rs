@@ -142,6 +142,9 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     fn float_binary(&self, op: BinOp, a: Data<'c>, b: Data<'c>) -> Result<Data<'c>> {
+        if op == BinOp::Pow {
+            return self.power(a, b);
+        }
         // f16 has no division, and minimum and maximum only from sm_80 on; in f32 they are exact or round the same.
         if a.dtype == DType::F16 && matches!(op, BinOp::Div | BinOp::Min | BinOp::Max) {
             let (wide_a, wide_b) = (self.cast(DType::F32, a)?, self.cast(DType::F32, b)?);
@@ -155,7 +158,7 @@ impl<'c> Body<'c, '_, '_> {
             BinOp::Div => self.b.binary(Op::FDiv, v[0], v[1]),
             BinOp::Min => self.b.intrinsic("llvm.minnum", &[ty], v),
             BinOp::Max => self.b.intrinsic("llvm.maxnum", &[ty], v),
-            BinOp::And | BinOp::Or | BinOp::Xor | BinOp::Shl | BinOp::Shr => {
+            BinOp::And | BinOp::Or | BinOp::Xor | BinOp::Shl | BinOp::Shr | BinOp::Pow => {
                 Err(bug(format!("a bit operation on {}", a.dtype)))
             }
         })
@@ -179,6 +182,7 @@ impl<'c> Body<'c, '_, '_> {
             BinOp::Max => extreme("llvm.smax", "llvm.umax"),
             BinOp::Div => self.divide_data(a, b),
             BinOp::Shl | BinOp::Shr => self.shift(op, a, b),
+            BinOp::Pow => Err(bug(format!("a power of {}", a.dtype))),
         }
     }
 

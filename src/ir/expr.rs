@@ -370,6 +370,8 @@ pub enum BinOp {
     Shl,
     /// Shift right, arithmetic for signed types (integers).
     Shr,
+    /// The first to the power of the second, with the special cases of IEEE 754 (floating point).
+    Pow,
 }
 
 /// The unary operations on data. The transcendental ones are for floating-point types.
@@ -395,6 +397,12 @@ pub enum UnOp {
     Tanh,
     /// The error function.
     Erf,
+    /// ln(1 + x), exact near 0.
+    Log1p,
+    /// Sine of radians.
+    Sin,
+    /// Cosine of radians.
+    Cos,
     /// Logical or bitwise complement (bool, integers).
     Not,
 }

@@ -135,6 +135,7 @@ pub fn binary_exists(op: BinOp, dtype: DType) -> bool {
         BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div | BinOp::Min | BinOp::Max => dtype != DType::Bool,
         BinOp::And | BinOp::Or | BinOp::Xor => !dtype.is_float(),
         BinOp::Shl | BinOp::Shr => !dtype.is_float() && dtype != DType::Bool,
+        BinOp::Pow => dtype.is_float(),
     }
 }
 

@@ -7,8 +7,17 @@ use crate::ir::{BinOp, UnOp};
 /// A value and its bound.
 pub(super) type Pair = (f64, f64);
 
-/// Roundoff of the transcendental functions in units: a GPU's approximations are this good.
-const FUNCTION_UNITS: f64 = 16.0;
+/// Roundoff of a function in units of its type, of which two are an ulp. A GPU's approximations are this good, and the sequences of
+/// `codegen/math.rs` are at least twice as good as this.
+fn function_units(op: UnOp) -> f64 {
+    match op {
+        UnOp::Sin | UnOp::Cos | UnOp::Log1p | UnOp::Erf => 8.0,
+        _ => 16.0,
+    }
+}
+
+/// Roundoff of a power in units.
+const POWER_UNITS: f64 = 8.0;
 
 /// Half the distance of neighbours relative to a value: the unit roundoff of a type.
 pub(super) fn unit(dtype: DType) -> f64 {
@@ -86,6 +95,7 @@ pub(super) fn bin(op: BinOp, dtype: DType, (a, ea): Pair, (b, eb): Pair) -> Pair
         }
         BinOp::Min => (a.min(b), ea.max(eb)),
         BinOp::Max => (a.max(b), ea.max(eb)),
+        BinOp::Pow => power(dtype, (a, ea), (b, eb)),
         _ => (f64::NAN, 0.0),
     }
 }
@@ -104,6 +114,7 @@ fn integer(op: BinOp, a: f64, b: f64) -> f64 {
         BinOp::Xor => (x ^ y) as f64,
         BinOp::Shl => u32::try_from(y).ok().and_then(|y| x.checked_shl(y)).unwrap_or(0) as f64,
         BinOp::Shr => (x >> y.clamp(0, 63)) as f64,
+        BinOp::Pow => f64::NAN,
     }
 }
 
@@ -122,7 +133,7 @@ pub(super) fn un(op: UnOp, dtype: DType, (a, e): Pair) -> Pair {
     let reach = |f: &dyn Fn(f64) -> f64, slope: f64| {
         let v = f(a);
         let grown = if e == 0.0 { 0.0 } else { slope * e };
-        (v, grown + FUNCTION_UNITS * unit(dtype) * (v.abs() + grown) + underflow(dtype))
+        (v, grown + function_units(op) * unit(dtype) * (v.abs() + grown) + underflow(dtype))
     };
     let low = a - e;
     match op {
@@ -136,8 +147,23 @@ pub(super) fn un(op: UnOp, dtype: DType, (a, e): Pair) -> Pair {
         UnOp::Rsqrt => reach(&|x| 1.0 / x.sqrt(), above(low, |x| 0.5 / (x * x.sqrt()))),
         UnOp::Tanh => reach(&f64::tanh, 1.0),
         UnOp::Erf => reach(&erf, std::f64::consts::FRAC_2_SQRT_PI),
+        UnOp::Log1p => reach(&f64::ln_1p, above(1.0 + low, |x| 1.0 / x)),
+        UnOp::Sin => reach(&f64::sin, 1.0),
+        UnOp::Cos => reach(&f64::cos, 1.0),
         UnOp::Not => (f64::NAN, 0.0),
     }
+}
+
+/// A power. The logarithm of the result moves by what b ln a moves.
+fn power(dtype: DType, (a, ea): Pair, (b, eb): Pair) -> Pair {
+    let v = a.powf(b);
+    let grown = if ea == 0.0 && eb == 0.0 {
+        0.0
+    } else {
+        let moved = above(a - ea, |low| ea / low);
+        v.abs() * (b.abs() * moved + eb * (a.ln().abs() + moved)).exp_m1()
+    };
+    (v, grown + POWER_UNITS * unit(dtype) * (v.abs() + grown) + underflow(dtype))
 }
 
 fn above(low: f64, slope: impl Fn(f64) -> f64) -> f64 {

@@ -18,6 +18,7 @@ mod differential;
 mod door;
 mod driver;
 mod examples;
+mod functions;
 mod gemms;
 mod gpu;
 mod grids;

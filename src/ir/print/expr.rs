@@ -44,6 +44,9 @@ pub fn un_name(op: UnOp) -> &'static str {
         UnOp::Rsqrt => "rsqrt",
         UnOp::Tanh => "tanh",
         UnOp::Erf => "erf",
+        UnOp::Log1p => "log1p",
+        UnOp::Sin => "sin",
+        UnOp::Cos => "cos",
     }
 }
 
@@ -208,6 +211,7 @@ impl Printer<'_> {
         let (symbol, strength) = match op {
             BinOp::Min => return self.call("min", &[(a, operands), (b, operands)]),
             BinOp::Max => return self.call("max", &[(a, operands), (b, operands)]),
+            BinOp::Pow => return self.call("pow", &[(a, operands), (b, operands)]),
             BinOp::Add => (" + ", SUM),
             BinOp::Sub => (" - ", SUM),
             BinOp::Mul => ("*", PRODUCT),

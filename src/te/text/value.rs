@@ -19,7 +19,7 @@ pub struct Names<'a> {
 }
 
 /// The functions of one datum.
-pub const FUNCTIONS: [(&str, UnOp); 9] = [
+pub const FUNCTIONS: [(&str, UnOp); 12] = [
     ("abs", UnOp::Abs),
     ("exp", UnOp::Exp),
     ("exp2", UnOp::Exp2),
@@ -29,6 +29,9 @@ pub const FUNCTIONS: [(&str, UnOp); 9] = [
     ("rsqrt", UnOp::Rsqrt),
     ("tanh", UnOp::Tanh),
     ("erf", UnOp::Erf),
+    ("log1p", UnOp::Log1p),
+    ("sin", UnOp::Sin),
+    ("cos", UnOp::Cos),
 ];
 
 impl<'a> Names<'a> {
@@ -223,14 +226,15 @@ impl<'a> Names<'a> {
         match (name, arguments) {
             ("min", [a, b]) => self.binary(BinOp::Min, a, b, node, expected),
             ("max", [a, b]) => self.binary(BinOp::Max, a, b, node, expected),
+            ("pow", [a, b]) => self.binary(BinOp::Pow, a, b, node, expected),
             ("select", [c, a, b]) => self.select(c, a, b, expected),
-            ("min" | "max", _) => Err(at("te.type", node.span.clone(), format!("{name} takes two arguments"))),
+            ("min" | "max" | "pow", _) => Err(at("te.type", node.span.clone(), format!("{name} takes two arguments"))),
             ("select", _) => Err(at("te.type", node.span.clone(), "select takes a condition and two values")),
             _ => {
                 let names: Vec<&str> = FUNCTIONS.iter().map(|(n, _)| *n).collect();
-                let guess = suggestion(name, names.iter().copied().chain(["min", "max", "select"]));
+                let guess = suggestion(name, names.iter().copied().chain(["pow", "min", "max", "select"]));
                 let error = at("te.name", node.span.clone(), format!("there is no function {name}{guess}"));
-                Err(error.help(format!("use {}, min, max, select or a type", names.join(", "))))
+                Err(error.help(format!("use {}, pow, min, max, select or a type", names.join(", "))))
             }
         }
     }
