@@ -24,6 +24,7 @@ mod show;
 mod subject;
 mod suite;
 mod sweep;
+mod values;
 
 use crate::error::{Error, Result};
 use clap::error::ErrorKind;

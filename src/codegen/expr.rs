@@ -6,7 +6,7 @@
 
 use super::body::Body;
 use super::builder::Value;
-use super::index::{signed, unsigned};
+use super::index::{Number, signed, unsigned};
 use super::packed::is_packed;
 use super::session::bug;
 use super::value::{Data, is_unsigned};
@@ -49,7 +49,30 @@ impl<'c> Body<'c, '_, '_> {
                 let a = self.expr(a)?;
                 self.cast(*dtype, a)
             }
+            Expr::Gather { var, low, extent, index, value } => {
+                let number = self.datum_index(index, (*low, *extent))?;
+                self.with_datum(*var, number, |body| body.expr(value))
+            }
         }
+    }
+
+    /// A datum as an index, less its least value. That it is one of the values is the program's contract.
+    pub fn datum_index(&mut self, index: &Expr, (low, extent): (i64, i64)) -> Result<Number<'c>> {
+        let datum = self.expr(index)?;
+        if datum.lanes != 1 {
+            return Err(bug(format!("{} lanes of an index", datum.lanes)));
+        }
+        let wide = self.cast(DType::S64, datum)?.value;
+        let last = low.saturating_add(extent - 1);
+        let narrow = [low, last, extent - 1].iter().all(|v| i32::try_from(*v).is_ok());
+        let bits = if narrow { 32 } else { 64 };
+        let whole = self.b.int(bits, 0).get_type();
+        let value = if narrow { self.b.cast(Op::Trunc, wide, whole.into())? } else { wide };
+        let value = match low {
+            0 => value,
+            _ => self.b.binary(Op::Sub, value, self.b.int(bits, low).into())?,
+        };
+        Ok(Number { value: value.into_int_value(), range: (0, i128::from(extent) - 1) })
     }
 
     /// A scalar in every lane; a vector of as many lanes as it is.

@@ -147,9 +147,13 @@ impl Check<'_> {
                 self.access(s.buffer, &s.indices, s.lanes, env)?;
                 self.copy(s)?;
                 let mut result = Ok(());
+                let mut env = env.clone();
+                for (var, extent) in visit::gathered(&s.value) {
+                    env.bind(var, 0, extent.saturating_sub(1));
+                }
                 visit::walk_expr(&s.value, &mut |e| {
                     if let (Expr::Load { buffer, indices, lanes }, true) = (e, result.is_ok()) {
-                        result = self.access(*buffer, indices, *lanes, env);
+                        result = self.access(*buffer, indices, *lanes, &env);
                     }
                 });
                 result

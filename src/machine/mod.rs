@@ -66,7 +66,7 @@ mod tests;
 
 use crate::array::Array;
 use crate::error::Result;
-use crate::ir::Func;
+use crate::ir::{Buffer, Func};
 use crate::lower::Lowered;
 use listen::Listener;
 
@@ -222,6 +222,11 @@ pub fn ring_lowered_with(lowered: &Lowered, options: &Options, seed: u64) -> Res
     let mut args = ring::inputs(&launch::lowered_spans(lowered)?, &options.limits, seed)?;
     run_lowered_with(lowered, &Options { mode: Mode::Ring, ..*options }, &mut args)?;
     Ok(args.iter().map(elements).collect())
+}
+
+/// An element of an input in integer mode: any number, or one of the values that the buffer can have if they are stated.
+pub fn integer_input(buffer: &Buffer, number: u32) -> u32 {
+    ring::Domain::of(buffer).pick(number)
 }
 
 fn elements(array: &Array) -> Vec<u32> {

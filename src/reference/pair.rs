@@ -82,7 +82,7 @@ pub(super) fn wrap(dtype: DType, v: f64) -> f64 {
 /// A binary operation.
 pub(super) fn bin(op: BinOp, dtype: DType, (a, ea): Pair, (b, eb): Pair) -> Pair {
     if !dtype.is_float() {
-        return (wrap(dtype, integer(op, a, b)), 0.0);
+        return (wrap(dtype, integer(op, a, b)), unsure(op, (a, ea), (b, eb)));
     }
     match op {
         BinOp::Add => rounded(dtype, a + b, ea + eb),
@@ -97,6 +97,21 @@ pub(super) fn bin(op: BinOp, dtype: DType, (a, ea): Pair, (b, eb): Pair) -> Pair
         BinOp::Max => (a.max(b), ea.max(eb)),
         BinOp::Pow => power(dtype, (a, ea), (b, eb)),
         _ => (f64::NAN, 0.0),
+    }
+}
+
+/// How far an integer may be off: only what comparisons of rounded numbers decide can be.
+fn unsure(op: BinOp, (a, ea): Pair, (b, eb): Pair) -> f64 {
+    if ea == 0.0 && eb == 0.0 {
+        return 0.0;
+    }
+    match op {
+        BinOp::Add | BinOp::Sub => ea + eb,
+        BinOp::Mul => ea * b.abs() + eb * a.abs() + ea * eb,
+        BinOp::Min | BinOp::Max => ea.max(eb),
+        // Of truth values; of other integers whole digits may differ.
+        BinOp::And | BinOp::Or | BinOp::Xor if a.abs() <= 1.0 && b.abs() <= 1.0 => 1.0,
+        _ => f64::INFINITY,
     }
 }
 
@@ -128,7 +143,7 @@ pub(super) fn un(op: UnOp, dtype: DType, (a, e): Pair) -> Pair {
             UnOp::Not if dtype == DType::Bool => i64::from(i == 0),
             _ => !i,
         };
-        return (wrap(dtype, v as f64), 0.0);
+        return (wrap(dtype, v as f64), e);
     }
     let reach = |f: &dyn Fn(f64) -> f64, slope: f64| {
         let v = f(a);
@@ -173,7 +188,7 @@ fn above(low: f64, slope: impl Fn(f64) -> f64) -> f64 {
 /// A conversion.
 pub(super) fn cast(from: DType, to: DType, (v, e): Pair) -> Pair {
     match (from.class(), to.class()) {
-        (_, Class::Bool) => (f64::from(u8::from(v != 0.0)), 0.0),
+        (_, Class::Bool) => (f64::from(u8::from(v != 0.0)), f64::from(u8::from(e > 0.0 && v.abs() <= e))),
         (_, Class::Float) if unit(from) != 0.0 && unit(from) >= unit(to) && to != DType::F16 => (v, e),
         (_, Class::Float) => {
             // Exact where the value is one of the type's, as small integers and widened numbers are.
@@ -189,7 +204,7 @@ pub(super) fn cast(from: DType, to: DType, (v, e): Pair) -> Pair {
             let whole = if v.is_nan() { 0.0 } else { v.trunc().clamp(low, high) };
             (whole, if e == 0.0 { 0.0 } else { e.ceil() })
         }
-        _ => (wrap(to, v), 0.0),
+        _ => (wrap(to, v), e),
     }
 }
 

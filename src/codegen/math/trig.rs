@@ -11,12 +11,12 @@ use crate::error::Result;
 use inkwell::FloatPredicate;
 use inkwell::IntPredicate;
 use inkwell::values::InstructionOpcode as Op;
-use std::f64::consts::FRAC_2_PI;
+use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
 /// pi/2 in three parts of f32 and of f64.
 const HALF_PI: [[f64; 3]; 2] = [
     [1.570_796_370_506_286_6, -4.371_138_828_673_793e-8, -1.715_124_510_005_881_9e-15],
-    [1.570_796_326_794_896_6, 6.123_233_995_736_766e-17, -1.497_384_904_859_169_8e-33],
+    [FRAC_PI_2, 6.123_233_995_736_766e-17, -1.497_384_904_859_169_8e-33],
 ];
 
 /// Bits of 2/pi, behind 64 bits of zeros.
