@@ -109,7 +109,10 @@ fn within(bound: f64, dtype: DType, value: &str, (error, x, y): (f64, f64, f64))
     assert!(error > 0.01, "{value} in {dtype} has no error");
 }
 
-fn functions() -> [(&'static str, fn(f64) -> f64); 4] {
+/// A function as te writes it, and the host's.
+type Function = (&'static str, fn(f64) -> f64);
+
+fn functions() -> [Function; 4] {
     [("sin(X[i])", f64::sin), ("cos(X[i])", f64::cos), ("log1p(X[i])", f64::ln_1p), ("erf(X[i])", warploom::array::erf)]
 }
 

@@ -98,7 +98,7 @@ fn elementwise(instruction: &str, n: i64) -> Kernels {
 
 fn arg(name: &str, access: Access, n: i64) -> Arg {
     let (shape, strides) = (vec![n], vec![1]);
-    Arg { name: name.into(), dtype: DType::F32, shape, strides, align: 16, bytes: 4 * n as u64, access }
+    Arg { name: name.into(), dtype: DType::F32, shape, strides, align: 16, bytes: 4 * n as u64, access, values: None }
 }
 
 fn kernel(params: [Param; 3], n: i64) -> Kernel {

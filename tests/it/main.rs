@@ -36,6 +36,7 @@ mod programs;
 mod ptx;
 mod ptx_faults;
 mod ptxas;
+mod reach;
 mod recommended;
 mod residues;
 mod results;

@@ -19,7 +19,7 @@ fn module(entries: &[&str]) -> String {
 
 fn arg(name: &str, access: Access) -> Arg {
     let (shape, strides, bytes) = (vec![N as i64], vec![1], 4 * N as u64);
-    Arg { name: name.into(), dtype: DType::F32, shape, strides, align: 16, bytes, access }
+    Arg { name: name.into(), dtype: DType::F32, shape, strides, align: 16, bytes, access, values: None }
 }
 
 fn kernel(entry: &str, params: [Param; 3]) -> Kernel {
