@@ -82,6 +82,58 @@ impl Array {
         Array::from_fn(dtype, shape, |_| rng.i64(low..=magnitude) as f64)
     }
 
+    /// Integers in `low..end`, drawn at random: what an input holds whose values are stated. Seeded.
+    ///
+    /// # Errors
+    /// `array.range` where the range is empty; as [`Array::zeros`].
+    pub fn random_values(dtype: DType, shape: &[usize], (low, end): (i64, i64), seed: u64) -> Result<Array> {
+        if low >= end {
+            return Err(Error::input("array.range", format!("there is no integer in {low}..{end}")));
+        }
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut array = Array::zeros(dtype, shape)?;
+        for i in 0..array.len() {
+            array.set_integer(i, rng.i64(low..end));
+        }
+        Ok(array)
+    }
+
+    /// That every element is in `low..end`.
+    ///
+    /// # Errors
+    /// `array.values` with the first element that is not; `array.type` where the array does not hold integers.
+    pub fn check_values(&self, name: &str, (low, end): (i64, i64)) -> Result<()> {
+        if self.dtype.is_float() {
+            return Err(Error::input("array.type", format!("{name} holds {}, no integers", self.dtype)));
+        }
+        let Some(n) = (0..self.len()).find(|n| !(low..end).contains(&self.integer(*n))) else { return Ok(()) };
+        let mut place = Vec::new();
+        self.shape.iter().rev().fold(n, |rest, extent| {
+            place.insert(0, rest % extent);
+            rest / extent
+        });
+        let message = format!(
+            "{name}{place:?} is {}, but the values of {name} are stated to be in {low}..{end}",
+            self.integer(n)
+        );
+        Err(Error::input("array.values", message))
+    }
+
+    /// The integer at a flat position, also where an f64 does not hold it.
+    fn integer(&self, i: usize) -> i64 {
+        match self.dtype {
+            DType::S64 => i64::from_le_bytes(bytes(&self.bytes, i * 8)),
+            _ => self.get(i) as i64,
+        }
+    }
+
+    fn set_integer(&mut self, i: usize, value: i64) {
+        match self.dtype {
+            DType::S64 => self.bytes[i * 8..i * 8 + 8].copy_from_slice(&value.to_le_bytes()),
+            _ => self.set(i, value as f64),
+        }
+    }
+
     /// Each element from its flat position, rounded to the type.
     pub fn from_fn(dtype: DType, shape: &[usize], mut f: impl FnMut(usize) -> f64) -> Result<Array> {
         let mut a = Array::zeros(dtype, shape)?;
@@ -119,7 +171,8 @@ impl Array {
             DType::E4m3 => fp8_value(b[i], 4, 3),
             DType::E5m2 => fp8_value(b[i], 5, 2),
             DType::S8 => f64::from(b[i] as i8),
-            DType::U8 | DType::Bool => f64::from(b[i]),
+            DType::U8 => f64::from(b[i]),
+            DType::Bool => f64::from(u8::from(b[i] != 0)),
             DType::S4 => f64::from(((nibble(b, i) << 4) as i8) >> 4),
             DType::U4 => f64::from(nibble(b, i)),
             DType::B1 => f64::from(b[i / 8] >> (i % 8) & 1),
@@ -143,7 +196,8 @@ impl Array {
             DType::F64 => put(&value.to_le_bytes()),
             DType::E4m3 => put(&[fp8_bits(value, 4, 3)]),
             DType::E5m2 => put(&[fp8_bits(value, 5, 2)]),
-            DType::S8 | DType::U8 | DType::Bool => put(&[value as i64 as u8]),
+            DType::S8 | DType::U8 => put(&[value as i64 as u8]),
+            DType::Bool => put(&[u8::from(value != 0.0)]),
             DType::S32 | DType::U32 => put(&(value as i64 as u32).to_le_bytes()),
             DType::S64 => put(&(value as i64).to_le_bytes()),
             DType::S4 | DType::U4 => {

@@ -38,7 +38,7 @@ pub enum DType {
     U32,
     /// Signed 64-bit integer.
     S64,
-    /// A truth value; only inside expressions, never in memory.
+    /// A truth value. In memory it is a byte, of which any value but 0 is true; what a program writes is 0 or 1.
     Bool,
 }
 

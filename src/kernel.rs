@@ -1,6 +1,8 @@
 //! What compiling yields: PTX text and everything that a launch needs. No LLVM and no driver here.
 
+use crate::array::Array;
 use crate::dtype::DType;
+use crate::error::Result;
 use serde::{Deserialize, Serialize};
 
 /// A compiled program: one PTX module, its kernels in launch order, its arguments and its workspace.
@@ -51,6 +53,16 @@ impl Kernels {
     pub fn ptx(&self) -> &str {
         &self.text
     }
+
+    /// That the arrays hold what the program states of its inputs (`input X s32[64] in 0..1000`). A launch trusts that: an index that
+    /// breaks it reads outside an array. The simulator always asks.
+    ///
+    /// # Errors
+    /// `array.values` with the first element that is not one of the values.
+    pub fn check_values(&self, arrays: &[Array]) -> Result<()> {
+        let stated = self.args.iter().zip(arrays).filter_map(|(arg, array)| Some((arg, array, arg.values?)));
+        stated.into_iter().try_for_each(|(arg, array, values)| array.check_values(&arg.name, values))
+    }
 }
 
 /// Whether a kernel reads or writes an argument.
@@ -83,6 +95,9 @@ pub struct Arg {
     pub bytes: u64,
     /// How it is used.
     pub access: Access,
+    /// What its elements are promised to be: from the first to the end, which is exclusive. Kernels index by them unchecked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<(i64, i64)>,
 }
 
 impl Arg {
@@ -94,7 +109,7 @@ impl Arg {
         }
         let elements: i64 = shape.iter().product();
         let bytes = dtype.bytes_of(u64::try_from(elements).unwrap_or(0));
-        Arg { name: name.into(), dtype, shape: shape.to_vec(), strides, align: 16, bytes, access }
+        Arg { name: name.into(), dtype, shape: shape.to_vec(), strides, align: 16, bytes, access, values: None }
     }
 }
 

@@ -15,7 +15,8 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 const LONGEST_HEADER: u32 = 1 << 16;
 
 /// The types of .npy files that arrays can hold, without the order of bytes.
-const NPY: [(&str, DType); 8] = [
+const NPY: [(&str, DType); 9] = [
+    ("b1", DType::Bool),
     ("f2", DType::F16),
     ("f4", DType::F32),
     ("f8", DType::F64),
@@ -27,7 +28,8 @@ const NPY: [(&str, DType); 8] = [
 ];
 
 /// The types of safetensors that arrays can hold.
-const SAFE: [(Dtype, DType); 10] = [
+const SAFE: [(Dtype, DType); 11] = [
+    (Dtype::BOOL, DType::Bool),
     (Dtype::F16, DType::F16),
     (Dtype::BF16, DType::Bf16),
     (Dtype::F32, DType::F32),
@@ -44,7 +46,7 @@ impl Array {
     /// Reads an array from a `.npy` file, or a tensor from a `.safetensors` file, whose name is then needed where the file holds
     /// several.
     ///
-    /// `.npy`: little-endian, in C order, of f16, f32, f64, s8, u8, s32, u32, s64. `.safetensors`: those but u32, and bf16, e4m3,
+    /// `.npy`: little-endian, in C order, of f16, f32, f64, s8, u8, s32, u32, s64, bool. `.safetensors`: those but u32, and bf16, e4m3,
     /// e5m2.
     ///
     /// # Errors
@@ -191,6 +193,8 @@ mod tests {
             (DType::F64, "npy"),
             (DType::S8, "npy"),
             (DType::U8, "npy"),
+            (DType::Bool, "npy"),
+            (DType::Bool, "safetensors"),
             (DType::S32, "npy"),
             (DType::U32, "npy"),
             (DType::S64, "npy"),

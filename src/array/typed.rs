@@ -27,6 +27,20 @@ macro_rules! elements {
 elements!(f16 => F16, bf16 => Bf16, f32 => F32, f64 => F64, i8 => S8, u8 => U8, i32 => S32, u32 => U32, i64 => S64);
 
 impl Array {
+    /// An array of truth values, row by row.
+    ///
+    /// # Errors
+    /// As [`Array::from_slice`].
+    pub fn from_bools(shape: &[usize], elements: &[bool]) -> Result<Array> {
+        let bytes: Vec<u8> = elements.iter().map(|b| u8::from(*b)).collect();
+        Ok(Array { dtype: DType::Bool, ..Array::from_slice(shape, &bytes)? })
+    }
+
+    /// The truth values of an array of them; `None` of an array of another type.
+    pub fn to_bools(&self) -> Option<Vec<bool>> {
+        (self.dtype == DType::Bool).then(|| self.bytes.iter().map(|b| *b != 0).collect())
+    }
+
     /// An array of a slice's elements, row by row; its type follows from the elements.
     ///
     /// ```

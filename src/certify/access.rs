@@ -77,6 +77,9 @@ impl<'k> Counter<'k> {
         fixed: &[Index],
         f: &mut dyn FnMut(&Class),
     ) -> Method {
+        if around.data.iter().any(|v| index.mentions(*v) || fixed.iter().any(|i| i.mentions(*v))) {
+            return Method::Unknown("an index of it is a datum");
+        }
         let Some(crew) = self.geometry.crew(around) else {
             return Method::Unknown(
                 "the warps of its role are not warps of a block whose threads are numbered along threadIdx.x alone",

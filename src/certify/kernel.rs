@@ -208,6 +208,10 @@ impl Work {
                 self.other += 1;
                 [c, a, b].into_iter().for_each(|e| self.count(e));
             }
+            Expr::Gather { index, value, .. } => {
+                self.count(index);
+                self.count(value);
+            }
         }
     }
 

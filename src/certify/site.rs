@@ -6,7 +6,7 @@ use crate::ir::layout::Coordinate;
 use crate::ir::print::{self, Node};
 use crate::ir::{
     BufferId, BulkCopy, Call, Cond, Descriptor, Expr, For, Func, Held, Index, LoopKind, RoleBody, Scope, Stmt, Store,
-    Sync, Way, visit,
+    Sync, Var, Way, visit,
 };
 use crate::lower::{self, LoweredKernel, TensorMap};
 use std::borrow::Cow;
@@ -22,6 +22,8 @@ pub struct Around<'k> {
     pub block: Option<&'k str>,
     /// A condition on data decides too: which lanes run is not known before.
     pub on_data: bool,
+    /// Variables that stand for data.
+    pub data: Vec<Var>,
     /// The role whose warps run it; of all warps where there is none.
     pub role: Option<&'k RoleBody>,
     /// One thread of every so many of these warps runs it.
@@ -247,6 +249,12 @@ impl<'k> Sites<'k> {
                 }
                 self.loads(func, a, &then);
                 self.loads(func, b, &otherwise);
+            }
+            Expr::Gather { var, index, value, .. } => {
+                self.loads(func, index, around);
+                let mut inside = around.clone();
+                inside.data.push(*var);
+                self.loads(func, value, &inside);
             }
         }
     }

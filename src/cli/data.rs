@@ -118,7 +118,11 @@ pub fn arguments(program: &Func, seed: u64) -> Result<Vec<Array>> {
         if written.contains(id) {
             return Array::poisoned(buffer.dtype, &shape);
         }
-        Array::random(buffer.dtype, &shape, seed.wrapping_add(n as u64))
+        let seed = seed.wrapping_add(n as u64);
+        match buffer.values {
+            Some(values) => Array::random_values(buffer.dtype, &shape, values, seed),
+            None => Array::random(buffer.dtype, &shape, seed),
+        }
     };
     program.params.iter().enumerate().map(one).collect()
 }

@@ -49,7 +49,9 @@ pub fn once(
     device: &Device,
 ) -> Result<ExitCode> {
     let title = input::title(schedule);
-    let program = device.load(&codegen::compile(lowered, &schedule.target)?)?;
+    let kernels = codegen::compile(lowered, &schedule.target)?;
+    kernels.check_values(arrays)?;
+    let program = device.load(&kernels)?;
     let judge = data::Judge::new(&schedule.program, arrays)?;
     let judged = |after: &[Array]| {
         let worst = judge.worst(after)?;

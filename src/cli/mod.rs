@@ -29,6 +29,7 @@ mod step;
 mod subject;
 mod suite;
 mod sweep;
+mod values;
 mod watch;
 
 use crate::error::{Error, Result};

@@ -2,7 +2,7 @@
 
 use super::data::{self, Place};
 use super::input::{self, What};
-use super::{blame, look, mutate, show, watch};
+use super::{blame, look, mutate, show, values, watch};
 use crate::array::Array;
 use crate::codegen;
 use crate::error::{Error, Fault, Result, counted};
@@ -34,6 +34,9 @@ pub struct RunArgs {
     /// Take this input from a .npy or .safetensors file instead of drawing it; may be given for several inputs.
     #[arg(long, value_name = "A=FILE", conflicts_with_all = ["small", "mutate"])]
     input: Vec<data::Filed>,
+    /// Give an input of one number this value instead of drawing it: `--set alpha=0.5`; may be given for several inputs.
+    #[arg(long, value_name = "NAME=VALUE", conflicts_with = "mutate")]
+    set: Vec<values::Set>,
     /// Write this output to a .npy or .safetensors file.
     #[arg(long, value_name = "C=FILE", conflicts_with_all = ["small", "mutate"])]
     output: Vec<data::Filed>,
@@ -105,10 +108,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     match place {
         Place::Cpu => on_cpu(args, schedule, if on_ptx { How::Ptx } else { How::Threads }),
         #[cfg(feature = "cuda")]
-        Place::Gpu(device) if args.once || args.mutate.is_some() || args.has_files() => {
+        Place::Gpu(device) if args.once || args.mutate.is_some() || args.has_files() || !args.set.is_empty() => {
             let schedule = super::gpu::for_device(schedule, &device)?;
             let mut arrays = data::arguments(&schedule.program, args.seed)?;
             data::read(&schedule.program, &args.input, &mut arrays)?;
+            values::set(&schedule.program, &args.set, &mut arrays)?;
             let once = |lowered: &Lowered| super::gpu::once(&schedule, lowered, &arrays, &args.output, &device);
             match &args.mutate {
                 Some(words) if mutate::is_list(words) => mutate::list(&schedule),
@@ -178,6 +182,7 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     let spinner = show::spinner(format!("running {title}"));
     let mut arrays = data::arguments(&schedule.program, args.seed)?;
     data::read(&schedule.program, &args.input, &mut arrays)?;
+    values::set(&schedule.program, &args.set, &mut arrays)?;
     let begin = Instant::now();
     let (stats, how) = match how {
         How::Ptx => interpreted(&schedule, args.seed, &mut arrays)?,

@@ -6,6 +6,7 @@ use super::packed::{Packed, is_packed};
 use super::session::bug;
 use super::value::Data;
 use super::words::Words;
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::simplify::{Affine, Env, divisor};
 use crate::ir::{Buffer, BufferId, Index, Store};
@@ -64,8 +65,11 @@ impl<'c> Body<'c, '_, '_> {
             return self.load_half(id, indices, pointer, invariant);
         }
         let (pointer, align) = self.address(id, pointer, indices)?;
-        let value = self.b.load(self.b.shape(dtype, lanes)?, pointer, align.max(byte_size(dtype, lanes)), invariant)?;
-        Ok(Data { value, dtype, lanes })
+        let stored = in_memory(dtype);
+        let value =
+            self.b.load(self.b.shape(stored, lanes)?, pointer, align.max(byte_size(dtype, lanes)), invariant)?;
+        // Of a byte any value but 0 is true.
+        self.cast(dtype, Data { value, dtype: stored, lanes })
     }
 
     /// Writes `lanes` consecutive elements.
@@ -97,6 +101,7 @@ impl<'c> Body<'c, '_, '_> {
             return Err(bug("a thread writes part of a byte"));
         }
         let (pointer, align) = self.address(store.buffer, pointer, &store.indices)?;
+        let value = self.cast(in_memory(dtype), value)?;
         let value = match value.lanes == store.lanes {
             true => value.value,
             false => self.b.gather(&vec![value.value; store.lanes as usize])?,
@@ -156,7 +161,7 @@ impl<'c> Body<'c, '_, '_> {
         if is_packed(buffer.dtype) {
             return Ok((self.packed_address(base, &sum)?, align));
         }
-        let (element, elements) = (self.b.element(buffer.dtype)?, buffer.elements().unwrap_or(0));
+        let (element, elements) = (self.b.element(in_memory(buffer.dtype))?, buffer.elements().unwrap_or(0));
         let constant = std::mem::take(&mut sum.constant);
         let mut pointer = base;
         if !sum.terms.is_empty() {
@@ -202,6 +207,11 @@ impl<'c> Body<'c, '_, '_> {
     }
 }
 
+/// How memory holds a type: truth values are bytes.
+fn in_memory(dtype: DType) -> DType {
+    if dtype == DType::Bool { DType::U8 } else { dtype }
+}
+
 /// Bytes that an address is a multiple of, up to the widest access: by the base, each factor and the constant.
 fn known_alignment(buffer: &Buffer, sum: &Affine) -> u32 {
     let env = Env::new();
@@ -216,7 +226,7 @@ fn known_alignment(buffer: &Buffer, sum: &Affine) -> u32 {
 }
 
 /// Bytes of `lanes` elements, and what their address is a multiple of: the largest power of two in it.
-pub fn byte_size(dtype: crate::DType, lanes: u32) -> u32 {
+pub fn byte_size(dtype: DType, lanes: u32) -> u32 {
     let bytes = (dtype.bits() * lanes.max(1) / 8).max(1);
     1 << bytes.trailing_zeros()
 }

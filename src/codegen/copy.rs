@@ -56,6 +56,15 @@ impl<'c> Body<'c, '_, '_> {
             Some((condition, load)) => (Some(condition), load),
             None => (None, &store.value),
         };
+        if let Expr::Gather { var, low, extent, index, value } = load {
+            let number = self.datum_index(index, (*low, *extent))?;
+            let filled = match condition {
+                Some(condition) => Expr::select(condition.clone(), value.as_ref().clone(), zero_like(&store.value)?),
+                None => value.as_ref().clone(),
+            };
+            let inner = Store { value: filled, ..store.clone() };
+            return self.with_datum(*var, number, |body| body.copy_operands(&inner));
+        }
         let Expr::Load { buffer, indices, lanes } = load else { return Err(bug("a copy of what is not in memory")) };
         let (Place::Shared(to), Place::Global { pointer: from, .. }) =
             (self.place(store.buffer)?, self.place(*buffer)?)
@@ -74,6 +83,14 @@ impl<'c> Body<'c, '_, '_> {
         let size = |n: u32| -> Value { self.b.int(32, i64::from(n)).into() };
         let size = Some(self.b.select(holds, size(bytes), size(0))?);
         Ok(Operands { bytes, cache, to, source, size })
+    }
+}
+
+/// What a zero-filled copy has where its condition is false.
+fn zero_like(value: &Expr) -> Result<Expr> {
+    match value {
+        Expr::Select(_, _, zero) => Ok(zero.as_ref().clone()),
+        _ => Err(bug("a copy under no condition")),
     }
 }
 

@@ -147,7 +147,8 @@ fn arg(lowered: &Lowered, number: usize) -> Result<Arg> {
     // Kernels see their parameters flat; the caller sees what the program says.
     let flat = || (buffer.const_shape().unwrap_or_default(), vec![1; buffer.shape.len()]);
     let (shape, strides) = lowered.shapes.get(number).cloned().unwrap_or_else(flat);
-    Ok(Arg { name: name.to_string(), dtype: buffer.dtype, shape, strides, align, bytes: bytes(buffer), access })
+    let (dtype, bytes, values) = (buffer.dtype, bytes(buffer), buffer.values);
+    Ok(Arg { name: name.to_string(), dtype, shape, strides, align, bytes, access, values })
 }
 
 fn bytes(buffer: &Buffer) -> u64 {

@@ -6,7 +6,7 @@
 
 use super::body::Body;
 use super::builder::{Type, Value};
-use super::index::{signed, unsigned};
+use super::index::{Number, signed, unsigned};
 use super::packed::is_packed;
 use super::session::bug;
 use super::value::{Data, is_unsigned};
@@ -53,7 +53,30 @@ impl<'c> Body<'c, '_, '_> {
                 let a = self.expr(a)?;
                 self.cast(*dtype, a)
             }
+            Expr::Gather { var, low, extent, index, value } => {
+                let number = self.datum_index(index, (*low, *extent))?;
+                self.with_datum(*var, number, |body| body.expr(value))
+            }
         }
+    }
+
+    /// A datum as an index, less its least value. That it is one of the values is the program's contract.
+    pub fn datum_index(&mut self, index: &Expr, (low, extent): (i64, i64)) -> Result<Number<'c>> {
+        let datum = self.expr(index)?;
+        if datum.lanes != 1 {
+            return Err(bug(format!("{} lanes of an index", datum.lanes)));
+        }
+        let wide = self.cast(DType::S64, datum)?.value;
+        let last = low.saturating_add(extent - 1);
+        let narrow = [low, last, extent - 1].iter().all(|v| i32::try_from(*v).is_ok());
+        let bits = if narrow { 32 } else { 64 };
+        let whole = self.b.int(bits, 0).get_type();
+        let value = if narrow { self.b.cast(Op::Trunc, wide, whole.into())? } else { wide };
+        let value = match low {
+            0 => value,
+            _ => self.b.binary(Op::Sub, value, self.b.int(bits, low).into())?,
+        };
+        Ok(Number { value: value.into_int_value(), range: (0, i128::from(extent) - 1) })
     }
 
     /// A scalar in every lane; a vector of as many lanes as it is.
@@ -182,6 +205,9 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     fn float_binary(&self, op: BinOp, a: Data<'c>, b: Data<'c>) -> Result<Data<'c>> {
+        if op == BinOp::Pow {
+            return self.power(a, b);
+        }
         // f16 has no division, and minimum and maximum only from sm_80 on; in f32 they are exact or round the same.
         if a.dtype == DType::F16 && matches!(op, BinOp::Div | BinOp::Min | BinOp::Max) {
             let (wide_a, wide_b) = (self.cast(DType::F32, a)?, self.cast(DType::F32, b)?);
@@ -195,7 +221,7 @@ impl<'c> Body<'c, '_, '_> {
             BinOp::Div => self.b.binary(Op::FDiv, v[0], v[1]),
             BinOp::Min => self.b.intrinsic("llvm.minnum", &[ty], v),
             BinOp::Max => self.b.intrinsic("llvm.maxnum", &[ty], v),
-            BinOp::And | BinOp::Or | BinOp::Xor | BinOp::Shl | BinOp::Shr => {
+            BinOp::And | BinOp::Or | BinOp::Xor | BinOp::Shl | BinOp::Shr | BinOp::Pow => {
                 Err(bug(format!("a bit operation on {}", a.dtype)))
             }
         })
@@ -219,6 +245,7 @@ impl<'c> Body<'c, '_, '_> {
             BinOp::Max => extreme("llvm.smax", "llvm.umax"),
             BinOp::Div => self.divide_data(a, b),
             BinOp::Shl | BinOp::Shr => self.shift(op, a, b),
+            BinOp::Pow => Err(bug(format!("a power of {}", a.dtype))),
         }
     }
 

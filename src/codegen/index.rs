@@ -132,6 +132,22 @@ impl<'c> Body<'c, '_, '_> {
         deepest
     }
 
+    /// Emits what a variable that stands for a datum is in scope of.
+    pub fn with_datum<T>(
+        &mut self,
+        var: Var,
+        number: Number<'c>,
+        emit: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        let outside = self.variables.insert(var, Variable { number, depth: u32::MAX });
+        let emitted = emit(self);
+        match outside {
+            Some(variable) => self.variables.insert(var, variable),
+            None => self.variables.remove(&var),
+        };
+        emitted
+    }
+
     fn variable(&self, var: Var) -> Result<Number<'c>> {
         let known = self.variables.get(&var).map(|v| v.number);
         known.ok_or_else(|| bug(format!("variable {} is used outside its loop", self.name_of(var))))

@@ -11,7 +11,16 @@
 //! | exp | 2 | 2 | x = j ln 2 + f in two parts (Cody and Waite), then as exp2 |
 //! | log, log2 | 4 | 4 | exponent and mantissa apart, then 2 atanh((m - 1) / (m + 1)) as a series |
 //! | tanh | 4 | 8 | series near 0, else 1 - 2 / (e^2x + 1) |
-//! | erf | 4 below 1, then 1.5e-7 | 2e-14 | series; Abramowitz and Stegun 7.1.26, 7.1.6 |
+//! | sin, cos | 2 | 2 | [`trig`]: Cody and Waite up to 2^16 (f64: 2^20), Payne and Hanek beyond; then Taylor |
+//! | erf | 2 | 2 | [`error`]: polynomials that fit erf x / x below 1 and erfc x above |
+//! | log1p | 2 | 2 | [`power`]: as log, without the rounding of 1 + x |
+//! | pow | 2 | 2 | [`power`]: 2^(y log2 x) with the logarithm in two words |
+//!
+//! `tests/it/functions.rs` measures the last four rows on the emitted instructions.
+
+mod error;
+mod power;
+mod trig;
 
 use super::body::Body;
 use super::builder::Value;
@@ -22,7 +31,7 @@ use crate::error::Result;
 use crate::ir::UnOp;
 use inkwell::FloatPredicate;
 use inkwell::values::InstructionOpcode as Op;
-use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LOG2_E, SQRT_2};
+use std::f64::consts::{LN_2, LOG2_E, SQRT_2};
 
 /// Scalar arithmetic in f32 or f64, to write formulas with.
 struct Scalar<'b, 'c, 'm> {
@@ -48,8 +57,22 @@ impl<'c> Body<'c, '_, '_> {
             UnOp::Log2 => s.log(v[0], LOG2_E),
             UnOp::Tanh => s.tanh(v[0]),
             UnOp::Erf => s.erf(v[0]),
+            UnOp::Log1p => s.log1p(v[0]),
+            UnOp::Sin => self.sine(&s, v[0], 0),
+            UnOp::Cos => self.sine(&s, v[0], 1),
             UnOp::Neg | UnOp::Abs | UnOp::Not => Err(bug("no function")),
         })?;
+        Ok(Data { value, ..a })
+    }
+
+    /// `a` to the power of `b`, in every lane.
+    pub fn power(&self, a: Data<'c>, b: Data<'c>) -> Result<Data<'c>> {
+        if matches!(a.dtype, DType::F16 | DType::Bf16) {
+            let wide = self.power(self.cast(DType::F32, a)?, self.cast(DType::F32, b)?)?;
+            return self.cast(a.dtype, wide);
+        }
+        let s = Scalar { b: self.b, double: a.dtype == DType::F64 };
+        let value = self.b.per_lane(&[a.value, b.value], a.lanes, |v| s.pow(v[0], v[1]))?;
         Ok(Data { value, ..a })
     }
 }
@@ -166,22 +189,35 @@ impl<'c> Scalar<'_, 'c, '_> {
         self.b.intrinsic("llvm.trunc", &[x.get_type()], &[x])
     }
 
-    /// `e^rest * 2^whole` in f64 for |rest| <= 0.35 and |whole| <= 2040, scaled in two steps so that results below the
-    /// normal range round once and those above overflow.
+    /// `e^rest * 2^whole` for |rest| <= 0.35, and |whole| <= 2040 in f64, 250 in f32: scaled in two steps, so that results
+    /// below the normal range round once and those above overflow.
     fn scaled_exp(&self, rest: Value<'c>, whole: Value<'c>) -> Result<Value<'c>> {
-        let sum = self.polynomial(rest, &inverse_factorials(14))?;
-        let n = self.b.intrinsic("llvm.nvvm.d2i.rz", &[], &[whole])?;
+        let (terms, to_int) = if self.double { (14, "llvm.nvvm.d2i.rz") } else { (8, "llvm.nvvm.f2i.rz") };
+        let sum = self.polynomial(rest, &inverse_factorials(terms))?;
+        let n = self.b.intrinsic(to_int, &[], &[whole])?;
         let half = self.b.binary(Op::AShr, n, self.b.int(32, 1).into())?;
         let other = self.b.binary(Op::Sub, n, half)?;
         let scaled = self.mul(sum, self.power_of_two(half)?)?;
         self.mul(scaled, self.power_of_two(other)?)
     }
 
+    /// 2 to an integer of 32 bits, in the range of normal numbers.
     fn power_of_two(&self, n: Value<'c>) -> Result<Value<'c>> {
-        let biased = self.b.binary(Op::Add, n, self.b.int(32, 1023).into())?;
-        let wide = self.b.cast(Op::ZExt, biased, self.b.int(64, 0).get_type().into())?;
-        let bits = self.b.binary(Op::Shl, wide, self.b.int(64, 52).into())?;
-        self.b.cast(Op::BitCast, bits, self.b.element(DType::F64)?)
+        let (bits, mantissa, bias) = self.format();
+        let biased = self.b.binary(Op::Add, n, self.b.int(32, bias).into())?;
+        let wide = self.b.cast(Op::ZExt, biased, self.b.int(bits, 0).get_type().into())?;
+        let bits = self.b.binary(Op::Shl, wide, self.b.int(bits, mantissa).into())?;
+        self.b.cast(Op::BitCast, bits, self.b.element(self.dtype())?)
+    }
+
+    /// Bits of the type, bits of its mantissa, and the bias of its exponent.
+    fn format(&self) -> (u32, i64, i64) {
+        if self.double { (64, 52, 1023) } else { (32, 23, 127) }
+    }
+
+    /// The bits of a number as an integer.
+    fn bits(&self, x: Value<'c>) -> Result<Value<'c>> {
+        self.b.cast(Op::BitCast, x, self.b.int(self.format().0, 0).get_type().into())
     }
 
     /// `scale * ln x`: with x = 2^e m and m in [1/sqrt 2, sqrt 2), ln m = 2 (s + s^3/3 + ..), s = (m - 1) / (m + 1).
@@ -233,29 +269,6 @@ impl<'c> Scalar<'_, 'c, '_> {
         let bound = if self.double { 0.25 } else { 0.55 };
         self.b.select(self.less(magnitude, bound)?, near, far)
     }
-
-    fn erf(&self, x: Value<'c>) -> Result<Value<'c>> {
-        let square = self.mul(x, x)?;
-        let decay = self.exp(self.b.negate(square)?)?;
-        let magnitude = self.abs(x)?;
-        if self.double {
-            // 7.1.6: erf x = 2/sqrt pi e^-x^2 (x + 2 x^3 / 3 + 4 x^5 / 15 + ..): every term is positive.
-            let series = self.polynomial(square, &odd_double_factorials(120))?;
-            let inner = self.mul(self.mul(decay, series)?, self.mul(magnitude, self.number(FRAC_2_SQRT_PI)?)?)?;
-            let outer = self.number(1.0)?;
-            let result = self.with_sign(self.b.select(self.less(magnitude, 5.9)?, inner, outer)?, x)?;
-            return self.unless_nan(x, result);
-        }
-        let near = self.mul(self.polynomial(square, &erf_series(11))?, x)?;
-        // 7.1.26.
-        let one = self.number(1.0)?;
-        let t = self.div(one, self.fma(magnitude, self.number(0.327_591_1)?, one)?)?;
-        let tail = [0.0, 0.254_829_592, -0.284_496_736, 1.421_413_741, -1.453_152_027, 1.061_405_429];
-        let tail = self.polynomial(t, &tail)?;
-        let far = self.with_sign(self.fma(self.b.negate(tail)?, decay, one)?, x)?;
-        let result = self.b.select(self.less(magnitude, 1.0)?, near, far)?;
-        self.unless_nan(x, result)
-    }
 }
 
 /// Coefficients of tanh(x) / x in x^2 (Abramowitz and Stegun 4.5.64).
@@ -280,27 +293,5 @@ fn inverse_factorials(count: usize) -> Vec<f64> {
             factorial *= i.max(1) as f64;
             1.0 / factorial
         })
-        .collect()
-}
-
-/// 2^i / (1 * 3 * .. * (2i + 1)).
-fn odd_double_factorials(count: usize) -> Vec<f64> {
-    let mut term = 1.0;
-    (0..count)
-        .map(|i| {
-            if i > 0 {
-                term *= 2.0 / (2 * i + 1) as f64;
-            }
-            term
-        })
-        .collect()
-}
-
-/// Coefficients of erf(x) / x in x^2: 2/sqrt pi (-1)^i / (i! (2i + 1)).
-fn erf_series(count: usize) -> Vec<f64> {
-    inverse_factorials(count)
-        .iter()
-        .enumerate()
-        .map(|(i, f)| FRAC_2_SQRT_PI * f * if i % 2 == 0 { 1.0 } else { -1.0 } / (2 * i + 1) as f64)
         .collect()
 }

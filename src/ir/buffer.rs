@@ -61,6 +61,8 @@ pub struct Buffer {
     pub strides: Option<Vec<i64>>,
     /// Alignment of the base address in bytes (a promise of the caller for parameters, checked at launch).
     pub align: u32,
+    /// The values of its elements, from the first to the end, which is exclusive: a promise of the caller for inputs of integers.
+    pub values: Option<(i64, i64)>,
     /// Where it lives.
     pub scope: Scope,
     /// Placement: a padded stride.
@@ -82,6 +84,7 @@ impl Buffer {
             shape,
             strides: None,
             align: 16,
+            values: None,
             scope,
             storage_align: None,
             swizzle: None,

@@ -3,6 +3,10 @@
 //! Indices are exact 64-bit integers with floor division and a modulus of the divisor's sign. The constructors here
 //! fold constants and drop neutral elements, nothing more; [`super::simplify`] does the rest.
 
+mod compare;
+
+pub use compare::CmpOp;
+
 use super::BufferId;
 use crate::dtype::DType;
 
@@ -186,51 +190,6 @@ index_operator!(Add, add, Add);
 index_operator!(Sub, sub, Sub);
 index_operator!(Mul, mul, Mul);
 
-/// A comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum CmpOp {
-    /// Less.
-    Lt,
-    /// Less or equal.
-    Le,
-    /// Equal.
-    Eq,
-    /// Not equal.
-    Ne,
-    /// Greater or equal.
-    Ge,
-    /// Greater.
-    Gt,
-}
-
-impl CmpOp {
-    /// What holds of `b` and `a` when this holds of `a` and `b`.
-    pub fn mirrored(self) -> CmpOp {
-        match self {
-            CmpOp::Lt => CmpOp::Gt,
-            CmpOp::Le => CmpOp::Ge,
-            CmpOp::Ge => CmpOp::Le,
-            CmpOp::Gt => CmpOp::Lt,
-            CmpOp::Eq | CmpOp::Ne => self,
-        }
-    }
-
-    /// The verdict on an ordering (`None` for unordered floats).
-    pub fn holds(self, ord: Option<std::cmp::Ordering>) -> bool {
-        use std::cmp::Ordering::*;
-        match (self, ord) {
-            (CmpOp::Ne, None) => true,
-            (_, None) => false,
-            (CmpOp::Lt, Some(o)) => o == Less,
-            (CmpOp::Le, Some(o)) => o != Greater,
-            (CmpOp::Eq, Some(o)) => o == Equal,
-            (CmpOp::Ne, Some(o)) => o != Equal,
-            (CmpOp::Ge, Some(o)) => o != Less,
-            (CmpOp::Gt, Some(o)) => o == Greater,
-        }
-    }
-}
-
 /// A condition over indices.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cond {
@@ -370,6 +329,8 @@ pub enum BinOp {
     Shl,
     /// Shift right, arithmetic for signed types (integers).
     Shr,
+    /// The first to the power of the second, with the special cases of IEEE 754 (floating point).
+    Pow,
 }
 
 /// The unary operations on data. The transcendental ones are for floating-point types.
@@ -395,6 +356,12 @@ pub enum UnOp {
     Tanh,
     /// The error function.
     Erf,
+    /// ln(1 + x), exact near 0.
+    Log1p,
+    /// Sine of radians.
+    Sin,
+    /// Cosine of radians.
+    Cos,
     /// Logical or bitwise complement (bool, integers).
     Not,
 }
@@ -429,6 +396,19 @@ pub enum Expr {
     Cmp(CmpOp, Box<Expr>, Box<Expr>),
     /// `condition ? a : b`; only the chosen side is evaluated.
     Select(Box<Expr>, Box<Expr>, Box<Expr>),
+    /// An index that is a datum: indices in `value` mention `var`, which is `index - low`.
+    Gather {
+        /// The variable: not one of a loop, and in scope in `value` alone.
+        var: Var,
+        /// The least value of `index`.
+        low: i64,
+        /// How many values there are from `low` on. That `index` is one of them is a contract, which the simulator checks.
+        extent: i64,
+        /// The datum, of an integer type.
+        index: Box<Expr>,
+        /// What is read at it.
+        value: Box<Expr>,
+    },
     /// Converts: floats round to nearest even, floats to integers truncate and saturate, integers wrap.
     Cast(DType, Box<Expr>),
 }
@@ -458,6 +438,14 @@ impl Expr {
         }
     }
 
+    /// What is read, without the data that are indices in it.
+    pub fn ungathered(&self) -> &Expr {
+        match self {
+            Expr::Gather { value, .. } => value.ungathered(),
+            other => other,
+        }
+    }
+
     /// Reads one element.
     pub fn load(buffer: BufferId, indices: Vec<Index>) -> Expr {
         Expr::Load { buffer, indices, lanes: 1 }
@@ -476,6 +464,11 @@ impl Expr {
     /// A conversion.
     pub fn cast(dtype: DType, a: Expr) -> Expr {
         Expr::Cast(dtype, Box::new(a))
+    }
+
+    /// What is read at an index that is a datum of the values `low..low + extent`: indices in `value` mention `var + low`.
+    pub fn gather(var: Var, (low, extent): (i64, i64), index: Expr, value: Expr) -> Expr {
+        Expr::Gather { var, low, extent, index: Box::new(index), value: Box::new(value) }
     }
 
     /// A choice.

@@ -17,6 +17,7 @@
 //! - [`Index`]: integer arithmetic over loop variables. Exact, 64 bits, floor division. Everything that addresses.
 //! - [`Cond`]: comparisons of indices. Predicates.
 //! - [`Expr`]: data. Every operand of an operation has the operation's type; conversions are explicit casts.
+//!   [`Expr::Gather`] gives an index the value of a datum: a variable of a stated range, in scope in one expression alone.
 //! - [`Stmt`]: [`For`], [`Block`], [`Store`], [`If`], and *(Lowered)* [`Call`], [`BulkCopy`], [`Elect`], [`RoleBody`]
 //!   and [`Sync`]. A body is a list of statements.
 //! - [`Buffer`]: named, typed, shaped, owned by the unit of its [`Scope`].

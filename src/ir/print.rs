@@ -109,11 +109,21 @@ struct Printer<'a> {
     depth: usize,
     /// Names that replace those of the program.
     names: Option<&'a HashMap<Var, String>>,
+    /// Variables that stand for data, with the least value and the datum of each.
+    gathered: Vec<(Var, i64, Expr)>,
 }
 
 impl<'a> Printer<'a> {
     fn new(func: &'a Func) -> Printer<'a> {
-        Printer { func, text: String::new(), spans: Vec::new(), statements: Vec::new(), depth: 0, names: None }
+        Printer {
+            func,
+            text: String::new(),
+            spans: Vec::new(),
+            statements: Vec::new(),
+            depth: 0,
+            names: None,
+            gathered: Vec::new(),
+        }
     }
 
     fn put(&mut self, text: &str) {

@@ -206,6 +206,10 @@ impl Search<'_> {
                 self.expr(b, place);
             }
             Expr::Select(c, a, b) => self.select(c, a, b, place),
+            Expr::Gather { var, extent, index, value, .. } => {
+                self.expr(index, place);
+                self.expr(value, &place.gathering(*var, *extent));
+            }
         }
     }
 
@@ -259,6 +263,15 @@ impl Place {
             inside.inner.push((var, extent));
         }
         Some(inside)
+    }
+
+    /// Where a variable stands for data: it may be any of its values.
+    fn gathering(&self, var: Var, extent: i64) -> Place {
+        let mut inside = self.clone();
+        inside.env.bind(var, 0, extent.saturating_sub(1));
+        inside.anyway.bind(var, 0, extent.saturating_sub(1));
+        inside.inner.push((var, Index::Int(extent)));
+        inside
     }
 
     /// `None` if the condition never holds.

@@ -416,7 +416,7 @@ impl Store {
 
     /// The buffer that it copies, if its value is a load, or a select between a load and zero.
     pub fn source(&self) -> Option<BufferId> {
-        match self.value.zero_filled().map_or(&self.value, |(_, load)| load) {
+        match self.value.zero_filled().map_or(&self.value, |(_, load)| load).ungathered() {
             Expr::Load { buffer, lanes, .. } if *lanes == self.lanes => Some(*buffer),
             _ => None,
         }

@@ -62,6 +62,27 @@ pub fn type_of(func: &Func, expr: &Expr) -> Result<(DType, u32)> {
             }
         },
         Expr::Cast(dtype, a) => type_of(func, a).map(|(_, lanes)| (*dtype, lanes)),
+        Expr::Gather { low, extent, index, value, .. } => match type_of(func, index)? {
+            (dtype, 1) if gather_range(dtype).is_some() => {
+                if *extent < 1 || low.checked_add(*extent).is_none() {
+                    let message = format!("{low} and the {extent} values from it on are no range of an index");
+                    return Err(wrong(func, expr, "type.operand", &message));
+                }
+                type_of(func, value)
+            }
+            (dtype, _) => {
+                Err(wrong(func, expr, "type.operand", &format!("an index is an integer, but this is {dtype}")))
+            }
+        },
+    }
+}
+
+/// The first value of a type whose data can be indices, and how many there are as far as 64 bits count them.
+pub fn gather_range(dtype: DType) -> Option<(i64, i64)> {
+    match dtype.class() {
+        Class::Float | Class::Bool => None,
+        _ if dtype == DType::S64 => Some((0, i64::MAX)),
+        _ => integer_range(dtype).map(|(low, high)| (low, high - low + 1)),
     }
 }
 
@@ -73,7 +94,7 @@ pub fn evident(func: &Func, expr: &Expr) -> Option<DType> {
         Expr::Index(dtype, _) | Expr::Cast(dtype, _) => Some(*dtype),
         Expr::Cond(_) | Expr::Cmp(..) => Some(DType::Bool),
         Expr::Load { buffer, .. } => func.buffers.get(buffer.0 as usize).map(|b| b.dtype),
-        Expr::Splat(_, a) | Expr::Shuffle(_, a) | Expr::Un(_, a) => evident(func, a),
+        Expr::Splat(_, a) | Expr::Shuffle(_, a) | Expr::Un(_, a) | Expr::Gather { value: a, .. } => evident(func, a),
         Expr::Bin(_, a, b) | Expr::Select(_, a, b) => evident(func, a).or_else(|| evident(func, b)),
     }
 }
@@ -136,6 +157,7 @@ pub fn binary_exists(op: BinOp, dtype: DType) -> bool {
         BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div | BinOp::Min | BinOp::Max => dtype != DType::Bool,
         BinOp::And | BinOp::Or | BinOp::Xor => !dtype.is_float(),
         BinOp::Shl | BinOp::Shr => !dtype.is_float() && dtype != DType::Bool,
+        BinOp::Pow => dtype.is_float(),
     }
 }
 

@@ -12,7 +12,7 @@
 //! 7. `verify.extent`: loops and iterators have positive constant extents; a rasterized loop walks its whole pair.
 //! 8. `verify.domain`: an iterator stays in its domain wherever the block's predicate holds.
 //! 9. `verify.bounds`: an access stays inside its buffer wherever its block runs; a select guards the side that it
-//!    chooses.
+//!    chooses. What is read at an index that is a datum (`verify.gather`) is global memory, and nothing in its nest writes it.
 //! 10. `verify.placement`: placements name what is there and have values that exist.
 //!
 //! [`verify`] demands these of a complete schedule besides, nest by nest (each nest of the root is a kernel):
@@ -48,6 +48,7 @@ mod before;
 mod binding;
 mod cover;
 mod exact;
+mod gather;
 mod invert;
 mod judge;
 mod overlap;
@@ -58,6 +59,7 @@ mod sites;
 #[cfg(test)]
 mod tests;
 
+pub use gather::gathers;
 pub use judge::{Assurance, Tested};
 pub use scope::{guards, in_bounds};
 
@@ -111,7 +113,8 @@ fn formed(judge: &Judge<'_>) -> Result<()> {
     for l in loops(&func.body) {
         placements(func, l)?;
     }
-    scope::check(judge)
+    scope::check(judge)?;
+    gathers(func, "verify.gather")
 }
 
 /// An error with the program and the names that it speaks of.

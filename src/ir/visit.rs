@@ -63,6 +63,10 @@ pub fn map_expr(expr: &Expr, index: &mut dyn FnMut(&Index) -> Index, node: &mut 
             Box::new(map_expr(b, index, node)),
         ),
         Expr::Cast(t, a) => Expr::Cast(*t, Box::new(map_expr(a, index, node))),
+        Expr::Gather { var, low, extent, index: at, value } => {
+            let at = map_expr(at, index, node);
+            Expr::gather(*var, (*low, *extent), at, map_expr(value, index, node))
+        }
     };
     node(rebuilt)
 }
@@ -87,7 +91,34 @@ pub fn walk_expr<'a>(expr: &'a Expr, f: &mut dyn FnMut(&'a Expr)) {
             walk_expr(a, f);
             walk_expr(b, f);
         }
+        Expr::Gather { index, value, .. } => {
+            walk_expr(index, f);
+            walk_expr(value, f);
+        }
     }
+}
+
+/// Whether an index or a condition in an expression mentions the variable.
+pub fn mentions(expr: &Expr, var: Var) -> bool {
+    let mut found = false;
+    walk_expr(expr, &mut |e| match e {
+        Expr::Load { indices, .. } => found |= indices.iter().any(|i| i.mentions(var)),
+        Expr::Index(_, i) => found |= i.mentions(var),
+        Expr::Cond(c) => found |= c.mentions(var),
+        _ => {}
+    });
+    found
+}
+
+/// The variables in an expression that stand for data, each with its extent.
+pub fn gathered(expr: &Expr) -> Vec<(Var, i64)> {
+    let mut out = Vec::new();
+    walk_expr(expr, &mut |e| {
+        if let Expr::Gather { var, extent, .. } = e {
+            out.push((*var, *extent));
+        }
+    });
+    out
 }
 
 /// Calls `f` on each statement and all below it, outermost first; a block's init before its body.

@@ -251,7 +251,7 @@ fn instructions(func: &Func, target: &Target) -> Result<()> {
 }
 
 fn types(func: &Func, target: &Target) -> Result<()> {
-    let odd = |d: DType| matches!(d, DType::E4m3 | DType::E5m2 | DType::B1 | DType::Tf32 | DType::Bool);
+    let odd = |d: DType| matches!(d, DType::E4m3 | DType::E5m2 | DType::B1 | DType::Tf32);
     match func.buffers.iter().find(|b| odd(b.dtype)) {
         None => func.buffers.iter().try_for_each(whole_bytes),
         Some(b) => Err(Error::chip(
@@ -262,7 +262,7 @@ fn types(func: &Func, target: &Target) -> Result<()> {
             ),
         )
         .help(
-            "the simulator runs such programs; choose f16, bf16, f32, f64, s8, u8, s4, u4, s32, u32 or s64 for the GPU",
+            "the simulator runs such programs; choose f16, bf16, f32, f64, s8, u8, s4, u4, s32, u32, s64 or bool for the GPU",
         )),
     }
 }

@@ -107,6 +107,8 @@ fn value_fits(func: &Func, value: &Expr, var: Var, width: i64, env: &Env) -> boo
             Expr::Cond(c) => uniform(c, var, width, env),
             // One choice for all lanes; a choice by lane has no vector form here.
             Expr::Select(c, ..) => matches!(c.as_ref(), Expr::Cond(_)),
+            // The lanes of a vector are neighbours: their index is one datum.
+            Expr::Gather { index, .. } => !visit::mentions(index, var),
             Expr::Splat(..) | Expr::Shuffle(..) | Expr::Cmp(..) => false,
             _ => true,
         };
@@ -163,6 +165,9 @@ fn widen_expr(expr: Expr, var: Var, lanes: u32) -> Expr {
         Expr::Bin(op, a, b) => Expr::Bin(op, again(a), again(b)),
         Expr::Cast(t, a) => Expr::Cast(t, again(a)),
         Expr::Select(c, a, b) => Expr::Select(c, again(a), again(b)),
+        Expr::Gather { var: datum, low, extent, index, value } => {
+            Expr::Gather { var: datum, low, extent, index, value: again(value) }
+        }
         other => Expr::Splat(lanes, Box::new(other)),
     }
 }

@@ -147,9 +147,13 @@ impl Check<'_> {
                 self.access(s.buffer, &s.indices, s.lanes, env)?;
                 self.copy(s)?;
                 let mut result = Ok(());
+                let mut env = env.clone();
+                for (var, extent) in visit::gathered(&s.value) {
+                    env.bind(var, 0, extent.saturating_sub(1));
+                }
                 visit::walk_expr(&s.value, &mut |e| {
                     result = match (e, &result) {
-                        (Expr::Load { buffer, indices, lanes }, Ok(())) => self.access(*buffer, indices, *lanes, env),
+                        (Expr::Load { buffer, indices, lanes }, Ok(())) => self.access(*buffer, indices, *lanes, &env),
                         (Expr::Shuffle(..), Ok(())) if self.apart => {
                             Err(self.broken("a shuffle inside a branch that depends on the lane"))
                         }

@@ -249,6 +249,7 @@ pub(super) fn load(warp: &mut Warp, code: &Code, world: &mut World, dst: Slot, n
     for (j, register) in registers.iter_mut().enumerate() {
         let gather = Gather { memory, span, lanes: &lanes, shift: j as i64, number };
         match (memory.ring, a.dtype) {
+            (true, DType::Bool) => gather.each(register, |m, u| m.read(DType::U32, u).map(|v| u64::from(v != 0)))?,
             (true, _) => gather.each(register, |m, u| m.read(DType::U32, u))?,
             (_, DType::F32) => gather.each(register, |m, u| m.read(DType::F32, u))?,
             (_, DType::F16) => gather.each(register, |m, u| m.read(DType::F16, u))?,

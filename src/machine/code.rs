@@ -185,6 +185,16 @@ pub(super) enum Op {
         dtype: DType,
         kind: Kind,
     },
+    /// A datum as an index, less its least value: an error where it is not one of the values that are stated.
+    Gather {
+        src: Slot,
+        dst: Slot,
+        range: (i64, i64),
+        dtype: DType,
+        ring: bool,
+        /// A position in [`Code::gathers`].
+        what: u32,
+    },
     /// The popped condition as a truth value.
     Truth {
         dst: Slot,
@@ -360,6 +370,8 @@ pub(super) struct Code {
     pub site_of: Vec<u32>,
     pub sites: Vec<Site>,
     pub accesses: Vec<Access>,
+    /// The data that are indices, as text for messages.
+    pub gathers: Vec<String>,
     pub collectives: Vec<Collective>,
     pub bulks: Vec<Bulk>,
     /// Starting values; constants stay.

@@ -58,6 +58,7 @@ pub(super) struct Compiler<'a> {
     pub vector_level: Vec<u32>,
     pub registers: u32,
     pub accesses: Vec<Access>,
+    pub gathers: Vec<String>,
     pub collectives: Vec<Collective>,
     pub bulks: Vec<Bulk>,
     sites: Vec<Site>,
@@ -82,6 +83,9 @@ pub(super) struct Compiler<'a> {
 
 /// The vector slot that holds each lane's number.
 pub(super) const LANE: Slot = 1;
+
+/// The level of what follows from data: it is computed where it is used, each time.
+pub(super) const IN_PLACE: u32 = u32::MAX;
 
 /// Compiles a body.
 pub(super) fn compile(func: &Func, plan: &Plan) -> Result<Code> {
@@ -109,6 +113,7 @@ impl<'a> Compiler<'a> {
             vector_level: vec![0, 0],
             registers: 0,
             accesses: Vec::new(),
+            gathers: Vec::new(),
             collectives: Vec::new(),
             bulks: Vec::new(),
             sites: vec![Site { statement: SiteKind::Other, stores: 0, loops: Vec::new() }],
@@ -140,6 +145,7 @@ impl<'a> Compiler<'a> {
             site_of,
             sites: self.sites,
             accesses: self.accesses,
+            gathers: self.gathers,
             collectives: self.collectives,
             bulks: self.bulks,
             scalars: self.scalars,
@@ -196,6 +202,9 @@ impl<'a> Compiler<'a> {
 
     /// Emits what has to be done whenever the innermost variable of a level changes.
     pub fn emit_at(&mut self, level: u32, op: Op) {
+        if level == IN_PLACE {
+            return self.emit(op);
+        }
         self.count += 1;
         if let Some(prologue) = self.prologues.get_mut(level as usize) {
             prologue.push((op, self.site));

@@ -1,13 +1,15 @@
 //! Compiling data expressions for the register stack: operands from the top, the result in the place of the first.
 
-use super::code::{Op, Slot};
-use super::compile::Compiler;
+use super::code::{Op, Operand, Slot};
+use super::compile::{Compiler, IN_PLACE};
+use super::index::Meaning;
 use super::memory::kind_in;
 use super::value::Kind;
 use super::{ring, value};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ir::{Expr, Literal, print};
+use crate::ir::typing::gather_range;
+use crate::ir::{Expr, Literal, Var, print};
 
 /// The type of a value and its number of lanes (of the vector, not of the warp).
 type Typed = (DType, u32);
@@ -90,7 +92,30 @@ impl Compiler<'_> {
                 self.emit(Op::Cast { from, to: *to, ring: self.plan.ring, dst, lanes });
                 Ok((*to, lanes))
             }
+            Expr::Gather { var, low, extent, index, value } => self.gather(*var, (*low, *extent), index, value, dst),
         }
+    }
+
+    /// Gives a variable the value of a datum and compiles what is read there.
+    fn gather(&mut self, var: Var, (low, extent): (i64, i64), index: &Expr, value: &Expr, dst: Slot) -> Result<Typed> {
+        let (dtype, lanes) = self.expr(index, dst)?;
+        if lanes != 1 || gather_range(dtype).is_none() {
+            return Err(self.mismatch(index, (dtype, lanes), (DType::S32, 1)));
+        }
+        let slot = self.new_vector(IN_PLACE);
+        let what = self.gathers.len() as u32;
+        self.gathers.push(print::expr(self.func, index));
+        let range = (low, low.saturating_add(extent));
+        self.emit(Op::Gather { src: dst, dst: slot, range, dtype, ring: self.plan.ring, what });
+        let meaning = Meaning::Slots(Operand { scalar: 0, vector: slot });
+        let outside = self.vars.insert(var, meaning);
+        self.ranges.insert(var, (0, i128::from(extent) - 1));
+        let typed = self.expr(value, dst);
+        match outside {
+            Some(meaning) => self.vars.insert(var, meaning),
+            None => self.vars.remove(&var),
+        };
+        typed
     }
 
     fn literal(&mut self, dtype: DType, literal: Literal, dst: Slot) -> Result<Typed> {

@@ -26,7 +26,7 @@ pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) 
     // A wrong Func is its author's fault; wrong threads are the fault of who lowered it.
     let fault = match (trap, at) {
         (Trap::Broken(_), _) => Fault::Bug,
-        (Trap::Limit | Trap::Stopped, _) | (_, None) => Fault::Input,
+        (Trap::Limit | Trap::Stopped | Trap::Range { .. }, _) | (_, None) => Fault::Input,
         _ => Fault::Bug,
     };
     let mut error = listed(&message, |sentence| Error::new(fault, format!("sim.{word}"), sentence));
@@ -119,6 +119,11 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
         }
         Trap::Race(Touch { lane, access, .. }) => {
             ("race", format!("{} is accessed by several threads, and nothing orders them", found(access, lane)), lane)
+        }
+        Trap::Range { lane, value, range: (low, end), what } => {
+            let text = code.gathers.get(what as usize).map_or("a datum", String::as_str);
+            let message = format!("{text} is {value}, but as an index its values are {low}..{end}");
+            ("values", message, lane)
         }
         Trap::Division { lane } => ("zero", "an integer is divided by zero".to_string(), lane),
         Trap::Divergence { mask } => {

@@ -3,7 +3,7 @@
 //! Arithmetic stays exact because no index compiles whose value, or any part of it, could leave 62 bits.
 
 use super::code::{Op, Operand, Slot};
-use super::compile::Compiler;
+use super::compile::{Compiler, IN_PLACE};
 use crate::error::{Error, Result};
 use crate::ir::{CmpOp, Cond, Index, IndexOp, Var};
 use std::collections::BTreeMap;
@@ -131,7 +131,10 @@ impl Compiler<'_> {
         let dst = if vector { self.new_vector(level) } else { self.new_scalar(level) };
         let op = if vector { Op::VectorMad { dst, base, src, coeff } } else { Op::Mad { dst, base, src, coeff } };
         self.emit_at(level, op);
-        self.memo.insert(key, dst);
+        // What is computed in one branch is not there in another.
+        if level != IN_PLACE {
+            self.memo.insert(key, dst);
+        }
         dst
     }
 
@@ -151,7 +154,9 @@ impl Compiler<'_> {
                         Op::Scalar { op, dst, a: a.scalar, b: b.scalar }
                     },
                 );
-                self.memo.insert(key, dst);
+                if level != IN_PLACE {
+                    self.memo.insert(key, dst);
+                }
                 dst
             }
         };

@@ -10,6 +10,7 @@ use super::listen::Listener;
 use super::mbarrier::Mbarriers;
 use super::memory::Memory;
 use super::race::Cell;
+use super::ring::Domain;
 use super::slices::needs_clocks;
 use super::warp::Warp;
 use super::{Mode, Options, Stats};
@@ -36,9 +37,10 @@ fn span(buffer: &Buffer) -> Result<usize> {
     span.ok_or_else(|| Error::input("sim.shape", format!("buffer {} has no size or too large a one", buffer.name)))
 }
 
-/// The elements that each parameter spans.
-pub(super) fn spans(func: &Func) -> Result<Vec<usize>> {
-    func.params.iter().map(|p| span(lookup(func, p.0)?)).collect()
+/// The elements that each parameter spans, and what they can be in integer mode.
+pub(super) fn spans(func: &Func) -> Result<Vec<(usize, Domain)>> {
+    let of = |buffer: &Buffer| Ok((span(buffer)?, Domain::of(buffer)));
+    func.params.iter().map(|p| of(lookup(func, p.0)?)).collect()
 }
 
 fn lookup(func: &Func, id: u32) -> Result<&Buffer> {
@@ -175,6 +177,9 @@ fn check_args(globals: &[Global<'_>], order: &[usize], options: &Options, args: 
             );
             return Err(Error::input("sim.arguments", message));
         }
+        if let Some(values) = buffer.values.filter(|_| options.mode == Mode::Real) {
+            arg.check_values(&buffer.name, values)?;
+        }
     }
     Ok(())
 }
@@ -204,14 +209,16 @@ fn lowered_globals(lowered: &Lowered) -> Result<(Vec<Global<'_>>, Vec<Option<usi
     Ok((globals, order))
 }
 
-/// The elements that each parameter spans.
-pub(super) fn lowered_spans(lowered: &Lowered) -> Result<Vec<usize>> {
+/// As [`spans`].
+pub(super) fn lowered_spans(lowered: &Lowered) -> Result<Vec<(usize, Domain)>> {
     let (globals, order) = lowered_globals(lowered)?;
     let unused = |name: &String| {
         let all = lowered.kernels.iter().flat_map(|k| &k.func.buffers);
-        all.into_iter().find(|b| b.scope == Scope::Global && b.name == *name).map_or(Ok(0), span)
+        let found = all.into_iter().find(|b| b.scope == Scope::Global && b.name == *name);
+        found.map_or(Ok((0, Domain::All)), |b| Ok((span(b)?, Domain::of(b))))
     };
-    let of = |(g, name): (Option<usize>, &String)| g.map_or_else(|| unused(name), |g| Ok(globals[g].span));
+    let known = |g: &Global<'_>| (g.span, Domain::of(g.buffer));
+    let of = |(g, name): (Option<usize>, &String)| g.map_or_else(|| unused(name), |g| Ok(known(&globals[g])));
     order.into_iter().zip(&lowered.params).map(of).collect()
 }
 

@@ -68,7 +68,7 @@ mod tests;
 use crate::array::Array;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ir::Func;
+use crate::ir::{Buffer, Func};
 use crate::lower::Lowered;
 use inspect::Watcher;
 use launch::Sequence;
@@ -256,7 +256,7 @@ pub fn run_first_cluster(
     listen: impl FnMut(&Event<'_>) -> bool + 'static,
 ) -> Result<Stats> {
     let mut args = Vec::new();
-    for span in launch::lowered_spans(lowered)? {
+    for (span, _) in launch::lowered_spans(lowered)? {
         args.push(Array::zeros(DType::U32, &[span])?);
     }
     let options = Options { mode: Mode::Ring, policy, limits, races: false };
@@ -289,6 +289,11 @@ pub fn ring_lowered_with(lowered: &Lowered, options: &Options, seed: u64) -> Res
     let mut args = ring::inputs(&launch::lowered_spans(lowered)?, &options.limits, seed)?;
     run_lowered_with(lowered, &Options { mode: Mode::Ring, ..*options }, &mut args)?;
     Ok(args.iter().map(elements).collect())
+}
+
+/// An element of an input in integer mode: any number, or one of the values that the buffer can have if they are stated.
+pub fn integer_input(buffer: &Buffer, number: u32) -> u32 {
+    ring::Domain::of(buffer).pick(number)
 }
 
 fn elements(array: &Array) -> Vec<u32> {

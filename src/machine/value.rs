@@ -185,6 +185,8 @@ macro_rules! bin_float {
                 BinOp::Div => a / b,
                 BinOp::Min => a.min(b),
                 BinOp::Max => a.max(b),
+                // Through f64 and rounded, as the functions of one number.
+                BinOp::Pow => f64::from(a).powf(f64::from(b)) as $t,
                 _ => return None,
             })
         }
@@ -209,6 +211,8 @@ pub(super) fn bin_int(op: BinOp, a: i64, b: i64) -> i64 {
         BinOp::Xor => a ^ b,
         BinOp::Shl => u32::try_from(b).ok().and_then(|b| a.checked_shl(b)).unwrap_or(0),
         BinOp::Shr => a >> b.clamp(0, 63),
+        // Of floats alone: no program that verifies has it.
+        BinOp::Pow => 0,
     }
 }
 
@@ -225,6 +229,9 @@ pub(super) fn un_f64(op: UnOp, a: f64) -> Option<f64> {
         UnOp::Rsqrt => 1.0 / a.sqrt(),
         UnOp::Tanh => a.tanh(),
         UnOp::Erf => erf(a),
+        UnOp::Log1p => a.ln_1p(),
+        UnOp::Sin => a.sin(),
+        UnOp::Cos => a.cos(),
         UnOp::Not => return None,
     })
 }

@@ -45,6 +45,8 @@ pub(super) enum Trap {
     Misaligned { lane: usize, access: u32, element: i64 },
     /// An access that another thread's is not ordered with; while that one is looked for, this is it.
     Race(Touch),
+    /// A datum that is an index is not among the values that are stated.
+    Range { lane: usize, value: i64, range: (i64, i64), what: u32 },
     /// An integer was divided by zero.
     Division { lane: usize },
     /// An asynchronous product that is not ordered with what its warp does to registers.
@@ -292,6 +294,10 @@ impl Warp {
                 }
                 Op::ProxyFence => world.clock.fence(self.number, self.mask, self.full),
                 Op::Check { access, at, extent } => self.check(access, at, extent)?,
+                Op::Gather { src, dst, range, dtype, ring, what } => {
+                    let of = |bits: u64| if ring { super::ring::index(dtype, bits as u32) } else { bits as i64 };
+                    self.gather((src, dst), range, what, of)?;
+                }
                 ref other => {
                     if !self.control(other) && !self.slots(other) {
                         alu::run(other, self)?;
@@ -311,6 +317,25 @@ impl Warp {
         *turn -= 1;
         self.pc += usize::from(*turn == 0);
         Ok(*turn == 0)
+    }
+
+    /// Indices of data.
+    fn gather(
+        &mut self,
+        (src, dst): (Slot, Slot),
+        range: (i64, i64),
+        what: u32,
+        of: impl Fn(u64) -> i64,
+    ) -> Result<(), Trap> {
+        for lane in 0..LANES {
+            let runs = self.mask >> lane & 1 == 1;
+            let value = if runs { of(self.registers[src as usize][lane]) } else { range.0 };
+            if value < range.0 || value >= range.1 {
+                return Err(Trap::Range { lane, value, range, what });
+            }
+            self.vectors[dst as usize][lane] = value - range.0;
+        }
+        Ok(())
     }
 
     fn check(&self, access: u32, at: Operand, extent: i64) -> Result<(), Trap> {

@@ -95,6 +95,7 @@ mod tests {
             align: 16,
             bytes: 8,
             access,
+            values: None,
         };
         let before = [Array::zeros(DType::F32, &[2]).unwrap()];
         let after = [Array::poisoned(DType::F32, &[2]).unwrap()];

@@ -40,6 +40,8 @@ struct Point {
     along: Option<Var>,
     from: usize,
     length: usize,
+    /// Values along the row of variables that stand for data.
+    data: Vec<(Var, Rc<[i64]>)>,
 }
 
 impl Point {
@@ -48,11 +50,14 @@ impl Point {
     }
 
     fn value(&self, var: Var, at: usize) -> Option<i64> {
+        if let Some((_, data)) = self.data.iter().rev().find(|(v, _)| *v == var) {
+            return data.get(at).copied();
+        }
         if Some(var) == self.along { Some((self.from + at) as i64) } else { self.vars.get(&var).copied() }
     }
 
     fn mentions(&self, index: &Index) -> bool {
-        self.along.is_some_and(|v| index.mentions(v))
+        self.along.is_some_and(|v| index.mentions(v)) || self.data.iter().any(|(v, _)| index.mentions(*v))
     }
 }
 
@@ -147,7 +152,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let length = (whole - from).min(SEGMENT);
         let vars = definition.spatial.iter().copied().zip(prefix.iter().copied()).collect();
         let along = definition.spatial.last().copied();
-        let mut point = Point { vars, along, from, length };
+        let mut point = Point { vars, along, from, length, data: Vec::new() };
         let Some((op, init)) = definition.combine else { return self.expr(definition.value, &point) };
         let first = self.expr(init, &point)?;
         self.combine(op, definition, first, &mut point)
@@ -163,7 +168,8 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let definition = program.definitions.get(&id).ok_or_else(|| self.undefined(id))?;
         self.deeper()?;
         let vars = definition.spatial.iter().copied().zip(prefix.iter().copied()).collect();
-        let mut point = Point { vars, along: definition.spatial.last().copied(), from: last, length: 1 };
+        let mut point =
+            Point { vars, along: definition.spatial.last().copied(), from: last, length: 1, data: Vec::new() };
         let row = match definition.combine {
             None => self.expr(definition.value, &point)?,
             Some((op, init)) => {
@@ -204,7 +210,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             let whole = inner.1.max(0) as usize;
             for from in (0..whole).step_by(SEGMENT) {
                 let (vars, length) = (point.vars.clone(), (whole - from).min(SEGMENT));
-                let row = self.expr(d.value, &Point { vars, along: Some(inner.0), from, length })?;
+                let row = self.expr(d.value, &Point { vars, along: Some(inner.0), from, length, data: Vec::new() })?;
                 for (v, e) in row.pairs() {
                     if op == BinOp::Add && row.dtype.is_float() {
                         total = (total.0 + v, total.1 + e);
@@ -304,7 +310,19 @@ impl<'p, 'a> Evaluator<'p, 'a> {
                 let a = self.expr(a, at)?;
                 Row::of(*to, a.pairs().map(|p| pair::cast(a.dtype, *to, p)))
             }
+            Expr::Gather { var, low, index, value, .. } => {
+                let index = self.expr(index, at)?;
+                self.gather((*var, *low), &index, value, at)?
+            }
         })
+    }
+
+    /// A value at an index that is a datum: its elements are told apart by it.
+    fn gather(&mut self, (var, low): (Var, i64), index: &Row, value: &Expr, at: &Point) -> Result<Row> {
+        let data: Rc<[i64]> = index.v.iter().map(|v| (*v as i64).saturating_sub(low)).collect();
+        let mut inside = at.clone();
+        inside.data.push((var, data));
+        self.expr(value, &inside)
     }
 
     fn load(&mut self, id: BufferId, indices: &[Index], at: &Point) -> Result<Row> {

@@ -7,8 +7,17 @@ use crate::ir::{BinOp, UnOp};
 /// A value and its bound.
 pub(super) type Pair = (f64, f64);
 
-/// Roundoff of the transcendental functions in units: a GPU's approximations are this good.
-const FUNCTION_UNITS: f64 = 16.0;
+/// Roundoff of a function in units of its type, of which two are an ulp. A GPU's approximations are this good, and the sequences of
+/// `codegen/math.rs` are at least twice as good as this.
+fn function_units(op: UnOp) -> f64 {
+    match op {
+        UnOp::Sin | UnOp::Cos | UnOp::Log1p | UnOp::Erf => 8.0,
+        _ => 16.0,
+    }
+}
+
+/// Roundoff of a power in units.
+const POWER_UNITS: f64 = 8.0;
 
 /// Half the distance of neighbours relative to a value: the unit roundoff of a type.
 pub(super) fn unit(dtype: DType) -> f64 {
@@ -73,7 +82,7 @@ pub(super) fn wrap(dtype: DType, v: f64) -> f64 {
 /// A binary operation.
 pub(super) fn bin(op: BinOp, dtype: DType, (a, ea): Pair, (b, eb): Pair) -> Pair {
     if !dtype.is_float() {
-        return (wrap(dtype, integer(op, a, b)), 0.0);
+        return (wrap(dtype, integer(op, a, b)), unsure(op, (a, ea), (b, eb)));
     }
     match op {
         BinOp::Add => rounded(dtype, a + b, ea + eb),
@@ -86,7 +95,23 @@ pub(super) fn bin(op: BinOp, dtype: DType, (a, ea): Pair, (b, eb): Pair) -> Pair
         }
         BinOp::Min => (a.min(b), ea.max(eb)),
         BinOp::Max => (a.max(b), ea.max(eb)),
+        BinOp::Pow => power(dtype, (a, ea), (b, eb)),
         _ => (f64::NAN, 0.0),
+    }
+}
+
+/// How far an integer may be off: only what comparisons of rounded numbers decide can be.
+fn unsure(op: BinOp, (a, ea): Pair, (b, eb): Pair) -> f64 {
+    if ea == 0.0 && eb == 0.0 {
+        return 0.0;
+    }
+    match op {
+        BinOp::Add | BinOp::Sub => ea + eb,
+        BinOp::Mul => ea * b.abs() + eb * a.abs() + ea * eb,
+        BinOp::Min | BinOp::Max => ea.max(eb),
+        // Of truth values; of other integers whole digits may differ.
+        BinOp::And | BinOp::Or | BinOp::Xor if a.abs() <= 1.0 && b.abs() <= 1.0 => 1.0,
+        _ => f64::INFINITY,
     }
 }
 
@@ -104,6 +129,7 @@ fn integer(op: BinOp, a: f64, b: f64) -> f64 {
         BinOp::Xor => (x ^ y) as f64,
         BinOp::Shl => u32::try_from(y).ok().and_then(|y| x.checked_shl(y)).unwrap_or(0) as f64,
         BinOp::Shr => (x >> y.clamp(0, 63)) as f64,
+        BinOp::Pow => f64::NAN,
     }
 }
 
@@ -117,12 +143,12 @@ pub(super) fn un(op: UnOp, dtype: DType, (a, e): Pair) -> Pair {
             UnOp::Not if dtype == DType::Bool => i64::from(i == 0),
             _ => !i,
         };
-        return (wrap(dtype, v as f64), 0.0);
+        return (wrap(dtype, v as f64), e);
     }
     let reach = |f: &dyn Fn(f64) -> f64, slope: f64| {
         let v = f(a);
         let grown = if e == 0.0 { 0.0 } else { slope * e };
-        (v, grown + FUNCTION_UNITS * unit(dtype) * (v.abs() + grown) + underflow(dtype))
+        (v, grown + function_units(op) * unit(dtype) * (v.abs() + grown) + underflow(dtype))
     };
     let low = a - e;
     match op {
@@ -136,8 +162,23 @@ pub(super) fn un(op: UnOp, dtype: DType, (a, e): Pair) -> Pair {
         UnOp::Rsqrt => reach(&|x| 1.0 / x.sqrt(), above(low, |x| 0.5 / (x * x.sqrt()))),
         UnOp::Tanh => reach(&f64::tanh, 1.0),
         UnOp::Erf => reach(&erf, std::f64::consts::FRAC_2_SQRT_PI),
+        UnOp::Log1p => reach(&f64::ln_1p, above(1.0 + low, |x| 1.0 / x)),
+        UnOp::Sin => reach(&f64::sin, 1.0),
+        UnOp::Cos => reach(&f64::cos, 1.0),
         UnOp::Not => (f64::NAN, 0.0),
     }
+}
+
+/// A power. The logarithm of the result moves by what b ln a moves.
+fn power(dtype: DType, (a, ea): Pair, (b, eb): Pair) -> Pair {
+    let v = a.powf(b);
+    let grown = if ea == 0.0 && eb == 0.0 {
+        0.0
+    } else {
+        let moved = above(a - ea, |low| ea / low);
+        v.abs() * (b.abs() * moved + eb * (a.ln().abs() + moved)).exp_m1()
+    };
+    (v, grown + POWER_UNITS * unit(dtype) * (v.abs() + grown) + underflow(dtype))
 }
 
 fn above(low: f64, slope: impl Fn(f64) -> f64) -> f64 {
@@ -147,7 +188,7 @@ fn above(low: f64, slope: impl Fn(f64) -> f64) -> f64 {
 /// A conversion.
 pub(super) fn cast(from: DType, to: DType, (v, e): Pair) -> Pair {
     match (from.class(), to.class()) {
-        (_, Class::Bool) => (f64::from(u8::from(v != 0.0)), 0.0),
+        (_, Class::Bool) => (f64::from(u8::from(v != 0.0)), f64::from(u8::from(e > 0.0 && v.abs() <= e))),
         (_, Class::Float) if unit(from) != 0.0 && unit(from) >= unit(to) && to != DType::F16 => (v, e),
         (_, Class::Float) => {
             // Exact where the value is one of the type's, as small integers and widened numbers are.
@@ -163,7 +204,7 @@ pub(super) fn cast(from: DType, to: DType, (v, e): Pair) -> Pair {
             let whole = if v.is_nan() { 0.0 } else { v.trunc().clamp(low, high) };
             (whole, if e == 0.0 { 0.0 } else { e.ceil() })
         }
-        _ => (wrap(to, v), 0.0),
+        _ => (wrap(to, v), e),
     }
 }
 

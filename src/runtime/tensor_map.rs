@@ -167,7 +167,7 @@ impl TensorMapSpec {
 /// CU_TENSOR_MAP_DATA_TYPE_* and the bytes of an element.
 fn data_type(dtype: DType) -> Option<(i32, u32)> {
     match dtype {
-        DType::U8 | DType::S8 | DType::E4m3 | DType::E5m2 => Some((0, 1)),
+        DType::U8 | DType::S8 | DType::E4m3 | DType::E5m2 | DType::Bool => Some((0, 1)),
         DType::U32 => Some((2, 4)),
         DType::S32 => Some((3, 4)),
         DType::S64 => Some((5, 8)),
@@ -176,7 +176,7 @@ fn data_type(dtype: DType) -> Option<(i32, u32)> {
         DType::F64 => Some((8, 8)),
         DType::Bf16 => Some((9, 2)),
         DType::Tf32 => Some((11, 4)),
-        DType::S4 | DType::U4 | DType::B1 | DType::Bool => None,
+        DType::S4 | DType::U4 | DType::B1 => None,
     }
 }
 

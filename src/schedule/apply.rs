@@ -20,6 +20,7 @@ pub fn complete(func: &Func, step: &Step) -> Result<(Func, Step)> {
     let within = |e: Error| stated(e, step).within(format!("in step `{step}`"));
     let applied = (step.primitive().apply)(func, step.args()).map_err(within)?;
     placed::check(&applied.func).map_err(within)?;
+    verify::gathers(&applied.func, "step.gather").map_err(within)?;
     if visit::loops(&applied.func.body).len() > limits::LOOPS {
         let message = format!("more than {} loops after `{step}`", limits::LOOPS);
         return Err(Error::input("step.limit", message));

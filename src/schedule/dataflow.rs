@@ -110,6 +110,26 @@ pub fn reads_at(block: &Block, of: BufferId) -> Vec<Vec<Index>> {
     out
 }
 
+/// Whether indices are over the block's iterators alone: no data, and no loops inside the block.
+pub fn over_iterators(block: &Block, at: &[Index]) -> bool {
+    let mut own = true;
+    at.iter().for_each(|i| i.for_each_var(&mut |v| own &= block.iters.iter().any(|it| it.var == v)));
+    own
+}
+
+/// Whether the block reads anything at an index that is a datum.
+pub fn gathers(block: &Block) -> bool {
+    let mut found = false;
+    for body in block.init.iter().chain([&block.body]) {
+        visit::walk(body, &mut |s| {
+            if let Stmt::Store(store) = s {
+                found |= !visit::gathered(&store.value).is_empty();
+            }
+        });
+    }
+    found
+}
+
 /// The blocks that read a buffer, in the order of the text.
 pub fn readers(func: &Func, buffer: BufferId) -> Vec<&Block> {
     visit::blocks(&func.body).into_iter().filter(|b| block_reads(b).contains(&buffer)).collect()
@@ -265,7 +285,9 @@ pub fn reads_box(reader: &Block, buffer: BufferId, loops: &[&For]) -> bool {
         });
     }
     let at = reads_at(reader, buffer);
-    !chosen && at.iter().all(|a| *a == at[0]) && at.first().is_some_and(|at| fill_box(reader, at, loops, loops))
+    !chosen
+        && at.iter().all(|a| *a == at[0] && over_iterators(reader, a))
+        && at.first().is_some_and(|at| fill_box(reader, at, loops, loops))
 }
 
 /// Whether indices over a block's iterators take all values of a box as the loops run.

@@ -100,7 +100,7 @@ pub fn readable(func: &Func, block: &Block, of: BufferId, outside: &[&For]) -> V
     let mut out = Vec::new();
     let (outer, inner) = split(block, outside.len());
     let at = dataflow::reads_at(block, of);
-    let one = at.first().filter(|first| at.iter().all(|a| a == *first));
+    let one = at.first().filter(|first| at.iter().all(|a| a == *first) && dataflow::over_iterators(block, first));
     let own = one.and_then(|at| Members::of(func, block, at, &outer, &inner));
     out.push(own.unwrap_or_else(|| Members::anywhere(block, &inner)));
     if let [writer] = dataflow::writers(func, of)[..]

@@ -1,6 +1,6 @@
 //! [`Program`]: inputs, then blocks that each compute one buffer. Every way to make a Tensor program ends here.
 
-use crate::dtype::{Class, DType};
+use crate::dtype::DType;
 use crate::error::{Error, Result, counted};
 use crate::ir::{
     BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, Literal, LoopKind, Scope, Stmt,
@@ -173,6 +173,38 @@ impl Program {
         Ok(id)
     }
 
+    /// States that the elements of an input of integers are in `low..end`: a promise of the caller, by which they can be indices.
+    /// The simulator checks it; of a kernel `Kernels::check_values` does.
+    ///
+    /// # Errors
+    /// `te.gather` where the buffer is no input of integers, and where the range is empty or has values that its type does not have.
+    pub fn values(&mut self, input: BufferId, low: i64, end: i64) -> Result<()> {
+        let buffer = self.func.buffer(input);
+        let wrong = |why: String| Err(Error::input("te.gather", format!("the values of {}: {why}", buffer.name)));
+        if !self.func.params.contains(&input) {
+            return wrong("it is no input".into());
+        }
+        if buffer.strides.is_some() {
+            return wrong("an input with strides has gaps, and nothing is stated of them".into());
+        }
+        let Some(all) = typing::integer_range(buffer.dtype).filter(|_| typing::gather_range(buffer.dtype).is_some())
+        else {
+            return wrong(format!("{} has no integers", buffer.dtype));
+        };
+        if low >= end || low < all.0 || end - 1 > all.1 || end.checked_sub(low).is_none() {
+            let (least, most) = all;
+            return wrong(format!("{low}..{end} is empty, or not among those of {}, {least} to {most}", buffer.dtype));
+        }
+        self.func.buffer_mut(input).values = Some((low, end));
+        Ok(())
+    }
+
+    /// A variable for [`Expr::Gather`], with a name for messages.
+    pub fn data_index(&mut self, name: &str) -> Result<Var> {
+        check_name("index", name)?;
+        Ok(self.func.add_var(name))
+    }
+
     /// Adds a block that computes a buffer. `value` receives the iterators (spatial, then reduced) and returns the
     /// element, or the value to combine, in the type of the buffer.
     pub fn compute(&mut self, stage: &Stage<'_>, value: impl FnOnce(&[Var]) -> Expr) -> Result<BufferId> {
@@ -186,7 +218,7 @@ impl Program {
     pub(super) fn compute_with(
         &mut self,
         stage: &Stage<'_>,
-        value: impl FnOnce(&Func, &Iterators) -> Result<Expr>,
+        value: impl FnOnce(&mut Func, &Iterators) -> Result<Expr>,
     ) -> Result<BufferId> {
         self.check_stage(stage)?;
         // Everything is made on a copy, so that a refused stage changes nothing.
@@ -195,7 +227,7 @@ impl Program {
         let iterators: Iterators = (stage.axes())
             .map(|(name, extent, _)| (name.to_string(), next.func.add_var(format!("v{name}")), extent))
             .collect();
-        let value = value(&next.func, &iterators)?;
+        let value = value(&mut next.func, &iterators)?;
         next.check_value(stage, &value)?;
         let vars: Vec<(Var, i64)> = iterators.iter().map(|(_, v, extent)| (*v, *extent)).collect();
         check_accesses(&next.func, &value, &vars, &Cond::TRUE)?;
@@ -281,12 +313,23 @@ impl Program {
         if matches!(stage.reduce, Some((_, []))) {
             return Err(Error::input("te.reduce", format!("block {} reduces over no iterator", stage.label)));
         }
+        if let Some((r, _)) = stage.reduce
+            && !typing::binary_exists(r.op(), stage.dtype)
+        {
+            let error = Error::input("te.type", format!("there is no {} of {} values", r.name(), stage.dtype));
+            return Err(error.help("combine numbers: `max(k) s32(M[i, k])` is 1 where one of them is true"));
+        }
         let axes: Vec<_> = stage.axes().collect();
         if axes.len() > MAX_RANK {
             return Err(Error::input("te.limit", format!("a block has at most {MAX_RANK} iterators")));
         }
         for (n, (name, extent, _)) in axes.iter().enumerate() {
             check_name("iterator", name)?;
+            if let Some(scalar) = self.func.find_buffer(name).filter(|b| self.func.buffer(*b).shape.is_empty()) {
+                let scalar = &self.func.buffer(scalar).name;
+                let message = format!("block {} has an iterator {name}, but {scalar} is a number", stage.label);
+                return Err(Error::input("te.name", message));
+            }
             if axes[..n].iter().any(|(earlier, ..)| earlier == name) {
                 return Err(Error::input("te.name", format!("block {} has two iterators {name}", stage.label)));
             }
@@ -345,6 +388,11 @@ fn check_accesses(func: &Func, expr: &Expr, vars: &[(Var, i64)], given: &Cond) -
             below(a, &given.clone().and(yes))?;
             below(b, &given.clone().and(no))
         }
+        Expr::Gather { var, extent, index, value, .. } => {
+            below(index, given)?;
+            let vars = [vars, &[(*var, (*extent).max(1))]].concat();
+            check_accesses(func, value, &vars, given)
+        }
     }
 }
 
@@ -370,9 +418,6 @@ fn check_name(what: &str, name: &str) -> Result<()> {
 }
 
 fn check_storage(name: &str, dtype: DType, shape: &[i64], strides: Option<&[i64]>, align: u32) -> Result<()> {
-    if dtype.class() == Class::Bool {
-        return Err(Error::input("te.type", format!("buffer {name}: bool does not exist in memory; use u8")));
-    }
     if shape.len() > MAX_RANK {
         return Err(Error::input("te.limit", format!("buffer {name} has more than {MAX_RANK} dimensions")));
     }

@@ -151,12 +151,17 @@ fn moved(text: &str, classes: &[Class], sizes: &[i64]) -> String {
     while let Some(start) = rest.find(|c: char| c.is_ascii_alphanumeric() || c == '_') {
         let length = rest[start..].find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.');
         let word = &rest[start..start + length.unwrap_or(rest.len() - start)];
+        // The ends of a range are two numbers.
+        let word = word.split_once("..").map_or(word, |(low, _)| low);
         out.push_str(&rest[..start]);
         match word.parse::<i64>() {
             Ok(n) => out.push_str(&number(n, classes, sizes).to_string()),
             Err(_) => out.push_str(word),
         }
         rest = &rest[start + word.len()..];
+        let between = rest.len() - rest.trim_start_matches('.').len();
+        out.push_str(&rest[..between]);
+        rest = &rest[between..];
     }
     out + rest
 }

@@ -151,11 +151,13 @@ impl Run<'_> {
     fn arguments(&self) -> Result<Vec<Array>> {
         let program = &self.schedule.program;
         let one = |(n, id): (usize, &crate::ir::BufferId)| {
-            let span = layout::span(program.buffer(*id)).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+            let buffer = program.buffer(*id);
+            let span = layout::span(buffer).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             let mut array = Array::zeros(DType::U32, &[span])?;
             for (i, cell) in array.bytes.chunks_exact_mut(4).enumerate() {
                 let hash = (i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23 + n as u32 % 16);
-                cell.copy_from_slice(&((hash ^ hash >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) as u32).to_le_bytes());
+                let hash = (hash ^ hash >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) as u32;
+                cell.copy_from_slice(&machine::integer_input(buffer, hash).to_le_bytes());
             }
             Ok(array)
         };
@@ -248,7 +250,10 @@ impl Run<'_> {
         let one = |(n, id): (usize, &crate::ir::BufferId)| {
             let b = program.buffer(*id);
             let span = layout::span(b).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-            Array::random_integers(b.dtype, &[span], 1, n as u64 + 1)
+            match b.values {
+                Some(values) => Array::random_values(b.dtype, &[span], values, n as u64 + 1),
+                None => Array::random_integers(b.dtype, &[span], 1, n as u64 + 1),
+            }
         };
         let before = program.params.iter().enumerate().map(one).collect::<Result<Vec<Array>>>()?;
         let mut args = before.clone();

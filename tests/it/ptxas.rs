@@ -70,8 +70,19 @@ const TYPES: [DType; 11] = [
 
 const ARITHMETIC: [BinOp; 6] = [BinOp::Add, BinOp::Sub, BinOp::Mul, BinOp::Div, BinOp::Min, BinOp::Max];
 const BITS: [BinOp; 5] = [BinOp::And, BinOp::Or, BinOp::Xor, BinOp::Shl, BinOp::Shr];
-const FUNCTIONS: [UnOp; 8] =
-    [UnOp::Exp, UnOp::Exp2, UnOp::Log, UnOp::Log2, UnOp::Sqrt, UnOp::Rsqrt, UnOp::Tanh, UnOp::Erf];
+const FUNCTIONS: [UnOp; 11] = [
+    UnOp::Exp,
+    UnOp::Exp2,
+    UnOp::Log,
+    UnOp::Log2,
+    UnOp::Sqrt,
+    UnOp::Rsqrt,
+    UnOp::Tanh,
+    UnOp::Erf,
+    UnOp::Log1p,
+    UnOp::Sin,
+    UnOp::Cos,
+];
 
 /// A kernel that stores the result of every operation on a type, in vectors of `lanes` and at most 16 bytes.
 fn every_operation(dtype: DType, lanes: u32) -> Lowered {
@@ -105,6 +116,9 @@ fn operations(dtype: DType, x: Expr, y: Expr) -> Vec<(DType, Expr)> {
     let bits: &[BinOp] = if dtype.is_float() { &[] } else { &BITS };
     for op in ARITHMETIC.iter().chain(bits) {
         out.push((dtype, Expr::bin(*op, x.clone(), y.clone())));
+    }
+    if dtype.is_float() {
+        out.push((dtype, Expr::bin(BinOp::Pow, x.clone(), y.clone())));
     }
     out.push((dtype, handmade::multiply_add(x.clone(), y.clone(), y.clone())));
     out.push((dtype, Expr::bin(BinOp::Sub, y.clone(), Expr::bin(BinOp::Mul, x.clone(), y.clone()))));

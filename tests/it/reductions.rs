@@ -19,7 +19,7 @@ fn check(name: &str, schedule: &Schedule) -> String {
     let lowered = lower(&scheduled, &schedule.target).unwrap_or_else(|e| panic!("{name}: {e}"));
     let naive = ring(&schedule.program, 5).unwrap();
     for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3)] {
-        let options = Options { policy, ..Options::new(Mode::Ring) };
+        let options = Options::new(Mode::Ring).with_policy(policy);
         let found = ring_lowered_with(&lowered, &options, 5).unwrap_or_else(|e| panic!("{name} {policy:?}: {e}"));
         assert!(found == naive, "{name} {policy:?}\n{}", print(&lowered));
     }
@@ -179,7 +179,7 @@ fn damage_is_found() {
     assert_eq!(masks.len(), 10, "{:?}", masks.iter().map(|m| &m.what).collect::<Vec<_>>());
     for mutant in masks {
         let found = [Policy::InOrder, Policy::Reverse, Policy::Random(3)].into_iter().any(|policy| {
-            let options = Options { policy, ..Options::new(Mode::Ring) };
+            let options = Options::new(Mode::Ring).with_policy(policy);
             ring_lowered_with(&mutant.lowered, &options, 5).map_or(true, |result| result != naive)
         });
         assert!(found, "{}", mutant.what);

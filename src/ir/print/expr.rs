@@ -2,7 +2,7 @@
 
 use super::Printer;
 use crate::dtype::DType;
-use crate::ir::{BinOp, BufferId, CmpOp, Cond, Expr, Index, IndexOp, Literal, UnOp, typing};
+use crate::ir::{BinOp, BufferId, CmpOp, Cond, Expr, Index, IndexOp, Literal, UnOp, Var, typing};
 
 // Binding strengths; an operand weaker than its place needs parentheses.
 const OR: u8 = 1;
@@ -44,6 +44,9 @@ pub fn un_name(op: UnOp) -> &'static str {
         UnOp::Rsqrt => "rsqrt",
         UnOp::Tanh => "tanh",
         UnOp::Erf => "erf",
+        UnOp::Log1p => "log1p",
+        UnOp::Sin => "sin",
+        UnOp::Cos => "cos",
     }
 }
 
@@ -65,9 +68,34 @@ impl Printer<'_> {
     fn index_at(&mut self, index: &Index, place: u8) {
         match index {
             Index::Int(v) => self.at(if *v < 0 { UNARY } else { LITERAL }, place, |p| p.put(&v.to_string())),
-            Index::Var(v) => self.var(*v),
+            Index::Var(v) => match self.datum(*v) {
+                Some((0, datum)) => self.expr_at(&datum, None, LITERAL),
+                // The variable counts from the least value.
+                Some((low, datum)) => self.at(SUM, place, |p| {
+                    p.expr_at(&datum, None, LITERAL);
+                    let sign = if low < 0 { "+" } else { "-" };
+                    p.put(&format!(" {sign} {}", low.unsigned_abs()));
+                }),
+                None => self.var(*v),
+            },
+            Index::Bin(IndexOp::Add, a, b) if self.is_datum(a, b) => {
+                if let Some((_, datum)) = a.as_var().and_then(|v| self.datum(v)) {
+                    self.expr_at(&datum, None, LITERAL);
+                }
+            }
             Index::Bin(op, a, b) => self.index_bin(*op, a, b, place),
         }
+    }
+
+    /// What a variable stands for, if that is a datum, and its least value.
+    fn datum(&self, var: Var) -> Option<(i64, Expr)> {
+        self.gathered.iter().rev().find(|(v, ..)| *v == var).map(|(_, low, datum)| (*low, datum.clone()))
+    }
+
+    /// Whether a sum is a datum: its variable and its least value.
+    fn is_datum(&self, a: &Index, b: &Index) -> bool {
+        let low = a.as_var().and_then(|v| self.datum(v)).map(|(low, _)| low);
+        low.is_some_and(|low| low != 0 && b.as_int() == Some(low))
     }
 
     fn index_bin(&mut self, op: IndexOp, a: &Index, b: &Index, place: u8) {
@@ -134,6 +162,10 @@ impl Printer<'_> {
     /// `NAME[i, j]`, or `NAME[i ..+4]` for four consecutive elements.
     pub(super) fn access(&mut self, buffer: BufferId, indices: &[Index], lanes: u32) {
         self.buffer_name(buffer);
+        // The one element of a scalar.
+        if indices.is_empty() {
+            return;
+        }
         self.put("[");
         self.separated(indices, |p, i| p.index(i));
         if lanes != 1 {
@@ -181,6 +213,11 @@ impl Printer<'_> {
                 self.call("select", &[(c.as_ref(), Some(DType::Bool)), (a.as_ref(), sides), (b.as_ref(), sides)]);
             }
             Expr::Cast(dtype, a) => self.call(dtype.name(), &[(a.as_ref(), None)]),
+            Expr::Gather { var, low, index, value, .. } => {
+                self.gathered.push((*var, *low, index.as_ref().clone()));
+                self.expr_at(value, expected, place);
+                self.gathered.pop();
+            }
         }
     }
 
@@ -213,6 +250,7 @@ impl Printer<'_> {
         let (symbol, strength) = match op {
             BinOp::Min => return self.call("min", &[(a, operands), (b, operands)]),
             BinOp::Max => return self.call("max", &[(a, operands), (b, operands)]),
+            BinOp::Pow => return self.call("pow", &[(a, operands), (b, operands)]),
             BinOp::Add => (" + ", SUM),
             BinOp::Sub => (" - ", SUM),
             BinOp::Mul => ("*", PRODUCT),

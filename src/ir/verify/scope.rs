@@ -21,6 +21,7 @@ pub fn for_each_id(body: &[Stmt], f: &mut impl FnMut(Node)) {
         visit::walk_expr(e, &mut |e| match e {
             Expr::Index(_, i) => index(i, f),
             Expr::Cond(c) => cond(c, f),
+            Expr::Gather { var, .. } => f(Node::Loop(*var)),
             Expr::Load { buffer, indices, .. } => {
                 f(Node::Buffer(*buffer));
                 indices.iter().for_each(|i| index(i, f));
@@ -318,6 +319,15 @@ impl Place<'_> {
                 let (yes, no) = guards(c);
                 self.expr(a, &given.clone().and(yes))?;
                 self.expr(b, &given.clone().and(no))
+            }
+            Expr::Gather { var, extent, index, value, .. } => {
+                self.expr(index, given)?;
+                if self.vars.iter().any(|(known, _)| known == var) {
+                    return Err(self.wrong("scope", format!("{} stands for two things", self.func.var_name(*var))));
+                }
+                let mut inside = self.clone();
+                inside.vars.push((*var, (*extent).max(1)));
+                inside.expr(value, given)
             }
         }
     }

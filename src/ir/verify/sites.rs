@@ -149,6 +149,12 @@ impl Walk {
             }
             return Some(());
         }
+        if let Expr::Gather { var, extent, index, value, .. } = expr {
+            self.loads(index, at, own)?;
+            let mut inside = at.clone();
+            inside.vars.push((*var, *extent));
+            return self.loads(value, &inside, own);
+        }
         match expr {
             Expr::Bin(_, a, b) | Expr::Cmp(_, a, b) => {
                 self.loads(a, at, own)?;

@@ -26,6 +26,7 @@ pub(in crate::machine::ptx) fn run(
         return Err(Error::input("ptx.mode", "PTX runs in the real types alone, not in integers modulo 2^32"));
     }
     check_args(kernels, args)?;
+    kernels.check_values(args)?;
     let module = parse::module(&kernels.text)?;
     let mut programs = Vec::new();
     for kernel in &kernels.kernels {

@@ -18,6 +18,7 @@ use crate::ir::{
     visit,
 };
 use crate::schedule::Args;
+use crate::schedule::dataflow;
 use crate::schedule::find::{block, loop_, refuse};
 
 /// The row.
@@ -79,6 +80,10 @@ struct Side {
 pub fn check(func: &Func, stage: &Block, placed: &CopyWith) -> Result<()> {
     let name = func.block_name(stage.name);
     let no = |n, message: String| refuse("copy_with", n, message, func, &[(Node::Block(stage.name), "this block")]);
+    if placed.kind == CopyKind::Tma && dataflow::gathers(stage) {
+        let message = format!("block `{name}` reads at an index that is a datum, which tma cannot look up");
+        return Err(no(4, message).help(format!("copy_with {name} cp_async")));
+    }
     let Some((from, to)) = sides(func, stage) else {
         return Err(
             no(2, format!("block `{name}` is not a copy")).help("cache_read and cache_write make blocks that copy")
@@ -109,7 +114,7 @@ pub fn check(func: &Func, stage: &Block, placed: &CopyWith) -> Result<()> {
 fn sides(func: &Func, stage: &Block) -> Option<(Side, Side)> {
     let [Stmt::Store(store)] = stage.body.as_slice() else { return None };
     let source = store.value.zero_filled().map_or(&store.value, |(_, value)| value);
-    let Expr::Load { buffer, indices, .. } = source else { return None };
+    let Expr::Load { buffer, indices, .. } = source.ungathered() else { return None };
     let same = func.buffer(*buffer).dtype == func.buffer(store.buffer).dtype;
     if stage.init.is_some() || *buffer == store.buffer || !same {
         return None;

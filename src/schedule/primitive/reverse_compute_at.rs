@@ -170,6 +170,10 @@ fn reads_in_part(func: &Func, block: &Block, l: &For, input: BufferId) -> bool {
                 selected(b, inside, found);
             }
             Expr::Un(_, a) | Expr::Cast(_, a) | Expr::Splat(_, a) | Expr::Shuffle(_, a) => selected(a, inside, found),
+            Expr::Gather { index, value, .. } => {
+                selected(index, inside, found);
+                selected(value, inside, found);
+            }
             Expr::Load { .. } if inside => found(e),
             _ => {}
         }

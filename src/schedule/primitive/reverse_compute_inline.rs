@@ -259,7 +259,7 @@ fn find_link<'a>(func: &'a Func, block: &Block) -> Option<Link<'a>> {
 
 /// The iterators of a block that reads at `at` what is written at `written`; `None` where two iterations may read one element.
 fn inverse(block: &Block, at: &[Index], written: &[Index]) -> Option<Vec<(Var, Index)>> {
-    if block.iters.iter().any(|it| it.kind == IterKind::Reduce) {
+    if block.iters.iter().any(|it| it.kind == IterKind::Reduce) || !dataflow::over_iterators(block, at) {
         return None;
     }
     if let Some(vars) = plain_iterators(block, at) {

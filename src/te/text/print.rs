@@ -12,7 +12,9 @@ pub fn print(func: &Func) -> String {
     for id in func.params.iter().filter(|id| !written.contains(id)) {
         let b = func.buffer(*id);
         let shape: Vec<String> = b.shape.iter().map(|e| ir_print::index(func, e)).collect();
-        out.push_str(&format!("  input {} {}[{}]{}\n", b.name, b.dtype, shape.join(", "), storage(func, *id)));
+        let shape = if shape.is_empty() { String::new() } else { format!("[{}]", shape.join(", ")) };
+        let values = b.values.map(|(low, end)| format!(" in {low}..{end}")).unwrap_or_default();
+        out.push_str(&format!("  input {} {}{shape}{values}{}\n", b.name, b.dtype, storage(func, *id)));
     }
     for block in visit::blocks(&func.body) {
         if let [Stmt::Store(store)] = block.body.as_slice() {

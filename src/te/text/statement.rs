@@ -8,6 +8,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result, suggestion};
 use crate::ir::Func;
 use crate::te::program::{Program, Reducer, Stage};
+use std::cell::RefCell;
 use std::ops::Range;
 
 /// Reads `program NAME` and the statements after it.
@@ -72,9 +73,30 @@ fn input(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
     c.take_word("input");
     let (name, span) = c.name("a name")?;
     let dtype = dtype(c)?;
-    let shape = extents(c, "an extent")?;
+    // Without extents it is one number.
+    let shape = if c.is("[") { extents(c, "an extent")? } else { Vec::new() };
+    let range = values(c)?;
     let (strides, align) = storage(c)?;
-    p.input_with(name, dtype, &shape, strides, align).map_err(|e| placed(e, span)).map(|_| ())
+    let id = p.input_with(name, dtype, &shape, strides, align).map_err(|e| placed(e, span))?;
+    match range {
+        Some(((low, end), at)) => p.values(id, low, end).map_err(|e| placed(e, at)),
+        None => Ok(()),
+    }
+}
+
+/// The range of values that an input states, and its place.
+type Values = ((i64, i64), Range<usize>);
+
+/// `[in LOW..END]`
+fn values(c: &mut Cursor<'_>) -> Result<Option<Values>> {
+    if !c.take_word("in") {
+        return Ok(None);
+    }
+    let start = c.peek().span.start;
+    let low = c.signed("the least value, as in `in 0..1000`")?.0;
+    c.expect("..")?;
+    let (end, span) = c.signed("the end of the values, which is exclusive")?;
+    Ok(Some(((low, end), start..span.end)))
 }
 
 /// An iterator as written.
@@ -86,6 +108,11 @@ struct Axis<'t> {
 
 fn axis<'t>(c: &mut Cursor<'t>) -> Result<Axis<'t>> {
     let (name, span) = c.name("an iterator")?;
+    if c.is("[") {
+        let span = c.peek().span.clone();
+        let error = at("te.index", span, "an element is written at iterators alone: there is no scatter");
+        return Err(error.help("read at an index that is a datum instead: `B[i] f32 = A[X[i]]`"));
+    }
     let extent = match c.peek().kind {
         Kind::Int(_) => Some(c.integer("an extent")?.0),
         _ => None,
@@ -115,8 +142,11 @@ fn block(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
     let label = label.unwrap_or(buffer);
     let stage = Stage { label, buffer, dtype, output, spatial: &spatial, reduce, strides, align };
     let made = p.compute_with(&stage, |func, iterators| {
-        let names = Names::new(func, iterators);
-        let (expr, found) = names.datum(&value, Some(dtype))?;
+        let gathered = RefCell::new(Vec::new());
+        let (expr, found) = Names::new(func, iterators, &gathered).datum(&value, Some(dtype))?;
+        gathered.into_inner().into_iter().for_each(|name| {
+            func.add_var(name);
+        });
         if found != dtype {
             let error = at("te.type", value.span.clone(), format!("this is {found}, but {buffer} is {dtype}"));
             return Err(error.help(format!("convert it: {dtype}(..)")));
@@ -182,7 +212,7 @@ fn resolve<'t>(axes: &[Axis<'t>], value: &Node, func: &Func) -> Result<Vec<(&'t 
         plain_uses(value, axis.name, func, &mut uses);
         let Some((first, place)) = uses.first().cloned() else {
             // An unknown buffer has no extents: that error comes first.
-            unknown_buffer(value, &Names::new(func, &Vec::new()))?;
+            unknown_buffer(value, &Names::new(func, &Vec::new(), &RefCell::default()))?;
             let message = format!("the extent of {0} is not stated, and no buffer is indexed by {0} alone", axis.name);
             let error = at("te.extent", axis.span.clone(), message);
             return Err(error.help(format!("state it: {} 1024", axis.name)));
@@ -203,7 +233,10 @@ fn resolve<'t>(axes: &[Axis<'t>], value: &Node, func: &Func) -> Result<Vec<(&'t 
 fn unknown_buffer(node: &Node, names: &Names<'_>) -> Result<()> {
     match &node.tree {
         Tree::Int(_) | Tree::Float(_) | Tree::Name(_) => Ok(()),
-        Tree::Access(buffer, _) => names.buffer(buffer, node).map(|_| ()),
+        Tree::Access(buffer, indices) => {
+            names.buffer(buffer, node)?;
+            indices.iter().try_for_each(|n| unknown_buffer(n, names))
+        }
         Tree::Call(_, inner) => inner.iter().try_for_each(|n| unknown_buffer(n, names)),
         Tree::Prefix(_, a) => unknown_buffer(a, names),
         Tree::Infix(_, a, b) => unknown_buffer(a, names).and_then(|()| unknown_buffer(b, names)),
@@ -215,7 +248,7 @@ fn plain_uses(node: &Node, name: &str, func: &Func, out: &mut Vec<(i64, Range<us
         Tree::Int(_) | Tree::Float(_) | Tree::Name(_) => {}
         Tree::Call(_, inner) => inner.iter().for_each(|n| plain_uses(n, name, func, out)),
         Tree::Prefix(_, a) => plain_uses(a, name, func, out),
-        // Indices hold no elements, but data do on both sides.
+        // Quotients of indices hold no elements, but data do on both sides.
         Tree::Infix(Op::FloorDiv | Op::FloorMod, ..) => {}
         Tree::Infix(_, a, b) => {
             plain_uses(a, name, func, out);
@@ -228,6 +261,8 @@ fn plain_uses(node: &Node, name: &str, func: &Func, out: &mut Vec<(i64, Range<us
                     out.push((extent, index.span.clone()));
                 }
             }
+            // An index may be an element.
+            indices.iter().for_each(|index| plain_uses(index, name, func, out));
         }
     }
 }

@@ -180,6 +180,14 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Takes an integer that may have a sign, or fails.
+    pub fn signed(&mut self, what: &str) -> Result<(i64, Range<usize>)> {
+        let start = self.peek().span.start;
+        let negative = self.take("-");
+        let (value, span) = self.integer(what)?;
+        Ok((if negative { -value } else { value }, start..span.end))
+    }
+
     /// `[ITEM, ..]` or `(ITEM, ..)`, possibly empty.
     pub fn list<T>(&mut self, open: &str, close: &str, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         self.expect(open)?;

@@ -1,11 +1,15 @@
 //! Expression trees to indices, conditions and data: names are resolved and every literal gets its type.
 
+mod data;
+
 use super::syntax::{Node, Op, Prefix, Tree};
 use super::{at, placed};
 use crate::dtype::DType;
 use crate::error::{Error, Result, suggestion};
 use crate::ir::{BinOp, BufferId, CmpOp, Cond, Expr, Func, Index, IndexOp, Literal, UnOp, Var, typing, verify};
 use crate::te::program::Iterators;
+use data::Datum;
+use std::cell::RefCell;
 use std::ops::Range;
 
 /// What names mean inside the value of a statement.
@@ -16,13 +20,15 @@ pub struct Names<'a> {
     iterators: &'a Iterators,
     /// What holds of them here: the conditions of the selects around.
     given: Cond,
+    /// Names of the variables that stand for data in indices: they come behind those of the program.
+    gathered: &'a RefCell<Vec<String>>,
 }
 
 /// The functions of several data.
-pub const SEVERAL: [&str; 3] = ["min", "max", "select"];
+pub const SEVERAL: [&str; 4] = ["pow", "min", "max", "select"];
 
 /// The functions of one datum.
-pub const FUNCTIONS: [(&str, UnOp); 9] = [
+pub const FUNCTIONS: [(&str, UnOp); 12] = [
     ("abs", UnOp::Abs),
     ("exp", UnOp::Exp),
     ("exp2", UnOp::Exp2),
@@ -32,12 +38,15 @@ pub const FUNCTIONS: [(&str, UnOp); 9] = [
     ("rsqrt", UnOp::Rsqrt),
     ("tanh", UnOp::Tanh),
     ("erf", UnOp::Erf),
+    ("log1p", UnOp::Log1p),
+    ("sin", UnOp::Sin),
+    ("cos", UnOp::Cos),
 ];
 
 impl<'a> Names<'a> {
     /// The names of a statement.
-    pub fn new(func: &'a Func, iterators: &'a Iterators) -> Names<'a> {
-        Names { func, iterators, given: Cond::TRUE }
+    pub fn new(func: &'a Func, iterators: &'a Iterators, gathered: &'a RefCell<Vec<String>>) -> Names<'a> {
+        Names { func, iterators, given: Cond::TRUE, gathered }
     }
 
     fn iterator(&self, name: &str) -> Option<Var> {
@@ -89,31 +98,50 @@ impl<'a> Names<'a> {
         }
     }
 
+    /// The input or stage of one number that has this name.
+    fn scalar(&self, name: &str) -> Option<BufferId> {
+        self.func.find_buffer(name).filter(|b| self.func.buffer(*b).shape.is_empty())
+    }
+
     fn index(&self, node: &Node) -> Result<Index> {
+        self.index_with(node, &mut None)
+    }
+
+    /// An index that may have data in it, which go to `data` if that is a list.
+    fn index_with(&self, node: &Node, data: &mut Option<Vec<Datum>>) -> Result<Index> {
         match &node.tree {
             Tree::Int(v) => int64(*v, node).map(Index::Int),
+            Tree::Name(name) if self.iterator(name).is_none() && self.scalar(name).is_some() && data.is_some() => {
+                self.datum_index(node, data)
+            }
+            Tree::Access(..) if data.is_some() => self.datum_index(node, data),
+            Tree::Call(f, _) if data.is_some() && DType::parse(f).is_some() => self.datum_index(node, data),
             Tree::Name(name) => self.iterator(name).map(Index::Var).ok_or_else(|| {
                 let all: Vec<&str> = self.iterators.iter().map(|(n, ..)| n.as_str()).collect();
                 let guess = suggestion(name, all.iter().copied());
                 at("te.name", node.span.clone(), format!("{name} is not an iterator of this statement{guess}"))
                     .help(format!("its iterators are {}", all.join(", ")))
             }),
-            Tree::Prefix(Prefix::Neg, a) => self.index_bin(IndexOp::Sub, Index::Int(0), self.index(a)?, node),
+            Tree::Prefix(Prefix::Neg, a) => {
+                let a = self.index_with(a, data)?;
+                self.index_bin(IndexOp::Sub, Index::Int(0), a, node)
+            }
             Tree::Infix(op, a, b) => match index_op(*op) {
-                Some(op) => self.index_pair(op, a, b, node),
+                Some(op) => self.index_pair(op, a, b, node, data),
                 None => Err(not_an_index(node)),
             },
             Tree::Call(f, args) => match (f.as_str(), args.as_slice()) {
-                ("min", [a, b]) => self.index_pair(IndexOp::Min, a, b, node),
-                ("max", [a, b]) => self.index_pair(IndexOp::Max, a, b, node),
+                ("min", [a, b]) => self.index_pair(IndexOp::Min, a, b, node, data),
+                ("max", [a, b]) => self.index_pair(IndexOp::Max, a, b, node, data),
                 _ => Err(not_an_index(node)),
             },
             _ => Err(not_an_index(node)),
         }
     }
 
-    fn index_pair(&self, op: IndexOp, a: &Node, b: &Node, node: &Node) -> Result<Index> {
-        let (left, right) = (self.index(a)?, self.index(b)?);
+    fn index_pair(&self, op: IndexOp, a: &Node, b: &Node, node: &Node, data: &mut Option<Vec<Datum>>) -> Result<Index> {
+        let left = self.index_with(a, data)?;
+        let right = self.index_with(b, data)?;
         if matches!(op, IndexOp::FloorDiv | IndexOp::FloorMod) && right.as_int().is_none_or(|v| v <= 0) {
             return Err(at("te.index", b.span.clone(), "an index is divided by positive constants only"));
         }
@@ -155,6 +183,9 @@ impl<'a> Names<'a> {
         }
         match &node.tree {
             Tree::Int(_) | Tree::Float(_) => literal(&node.tree, &node.span, expected),
+            Tree::Name(name) if self.iterator(name).is_none() && self.scalar(name).is_some() => {
+                self.element(name, &[], node)
+            }
             Tree::Name(name) => Err(self.lonely_name(name, node)),
             Tree::Access(name, indices) => self.element(name, indices, node),
             Tree::Call(name, arguments) => self.call(name, arguments, node, expected),
@@ -206,11 +237,23 @@ impl<'a> Names<'a> {
             let given = crate::error::counted(indices.len(), "index");
             return Err(at("te.index", node.span.clone(), format!("{name} has {dims}, but {given}")));
         }
-        let values = indices.iter().map(|i| self.index(i)).collect::<Result<Vec<_>>>()?;
-        let vars: Vec<(Var, i64)> = self.iterators.iter().map(|(_, v, extent)| (*v, *extent)).collect();
+        let mut data = Some(Vec::new());
+        let values = indices.iter().map(|i| self.index_with(i, &mut data)).collect::<Result<Vec<_>>>()?;
+        let data = data.unwrap_or_default();
+        let mut vars: Vec<(Var, i64)> = self.iterators.iter().map(|(_, v, extent)| (*v, *extent)).collect();
+        vars.extend(data.iter().map(|d| (d.var, d.extent)));
         let span = indices.first().zip(indices.last()).map_or(node.span.clone(), |(a, b)| a.span.start..b.span.end);
-        verify::in_bounds(self.func, id, &values, &vars, &self.given).map_err(|e| placed(e, span))?;
-        Ok((Expr::load(id, values), buffer.dtype))
+        // Messages name the variables of data, which the program does not have yet.
+        let named = (!data.is_empty()).then(|| {
+            let mut func = self.func.clone();
+            func.vars.extend(self.gathered.borrow().iter().cloned());
+            func
+        });
+        let inside = verify::in_bounds(named.as_ref().unwrap_or(self.func), id, &values, &vars, &self.given);
+        inside.map_err(|e| placed(self.unknown_values(e, name, &values, &data), span))?;
+        let load = Expr::load(id, values);
+        let value = data.into_iter().rev().fold(load, |e, d| Expr::gather(d.var, (d.low, d.extent), d.value, e));
+        Ok((value, buffer.dtype))
     }
 
     fn call(&self, name: &str, arguments: &[Node], node: &Node, expected: Option<DType>) -> Result<(Expr, DType)> {
@@ -223,14 +266,15 @@ impl<'a> Names<'a> {
         match (name, arguments) {
             ("min", [a, b]) => self.binary(BinOp::Min, a, b, node, expected),
             ("max", [a, b]) => self.binary(BinOp::Max, a, b, node, expected),
+            ("pow", [a, b]) => self.binary(BinOp::Pow, a, b, node, expected),
             ("select", [c, a, b]) => self.select(c, a, b, expected),
-            ("min" | "max", _) => Err(at("te.type", node.span.clone(), format!("{name} takes two arguments"))),
+            ("min" | "max" | "pow", _) => Err(at("te.type", node.span.clone(), format!("{name} takes two arguments"))),
             ("select", _) => Err(at("te.type", node.span.clone(), "select takes a condition and two values")),
             _ => {
                 let names: Vec<&str> = FUNCTIONS.iter().map(|(n, _)| *n).collect();
                 let guess = suggestion(name, names.iter().copied().chain(SEVERAL));
                 let error = at("te.name", node.span.clone(), format!("there is no function {name}{guess}"));
-                Err(error.help(format!("use {}, min, max, select or a type", names.join(", "))))
+                Err(error.help(format!("use {}, pow, min, max, select or a type", names.join(", "))))
             }
         }
     }
@@ -319,6 +363,9 @@ impl<'a> Names<'a> {
     fn evident(&self, node: &Node) -> Option<DType> {
         match &node.tree {
             Tree::Int(_) | Tree::Float(_) => None,
+            Tree::Name(name) if !matches!(name.as_str(), "true" | "false") => {
+                self.scalar(name).map(|b| self.func.buffer(b).dtype)
+            }
             Tree::Name(_) | Tree::Prefix(Prefix::LogicalNot, _) => Some(DType::Bool),
             Tree::Infix(Op::Cmp(_) | Op::LogicalAnd | Op::LogicalOr, ..) => Some(DType::Bool),
             Tree::Access(name, _) => self.func.find_buffer(name).map(|b| self.func.buffer(b).dtype),
@@ -367,7 +414,7 @@ fn data_op(op: Op, node: &Node) -> Result<BinOp> {
 
 fn not_an_index(node: &Node) -> Error {
     let error = at("te.index", node.span.clone(), "this is not an index");
-    error.help("an index is made of iterators, integers, `+ - * // %`, min and max")
+    error.help("an index is made of iterators, integers, elements of integer buffers, `+ - * // %`, min and max")
 }
 
 fn int64(value: i128, node: &Node) -> Result<i64> {

@@ -18,6 +18,8 @@ pub trait Arithmetic {
     fn index(ty: Type, value: i64) -> Result<Self::Number, Unknown>;
     /// A truth value.
     fn truth(value: bool) -> Self::Number;
+    /// A number of a type as an index.
+    fn as_index(ty: Type, value: Self::Number) -> i64;
     /// Whether a truth value is true.
     fn is_true(value: Self::Number) -> bool;
     /// A comparison of data.
@@ -58,6 +60,13 @@ impl Arithmetic for Integers {
 
     fn index(_: Type, value: i64) -> Result<u32, Unknown> {
         Ok(value as u32)
+    }
+
+    fn as_index(ty: Type, value: u32) -> i64 {
+        // The number of the type that is equal to it modulo a power of two.
+        let bits = ty.bits.min(32);
+        let cut = i64::from(value) & ((1 << bits) - 1);
+        if ty.kind == Kind::Signed && cut >> (bits - 1) != 0 { cut - (1 << bits) } else { cut }
     }
 
     fn truth(value: bool) -> u32 {
@@ -159,6 +168,10 @@ impl Arithmetic for Exact {
             Some((low, high)) if !(low..=high).contains(&value) => Err(Unknown(format!("{value} as {}", ty.name))),
             _ => Exact::held(ty, value, value.abs()),
         }
+    }
+
+    fn as_index(_: Type, value: Exact) -> i64 {
+        value.value as i64
     }
 
     fn truth(value: bool) -> Exact {

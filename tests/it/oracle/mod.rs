@@ -35,6 +35,8 @@ pub struct Buffer {
     pub output: bool,
     /// Whether the caller gives it.
     pub input: bool,
+    /// The values that the program states of an input, the last one exclusive.
+    pub values: Option<(i64, i64)>,
 }
 
 impl Buffer {
@@ -59,15 +61,23 @@ enum Index {
     Int(i64),
     Iterator(usize),
     Binary(char, Box<Index>, Box<Index>),
+    /// A datum, in the indices of an element alone.
+    Datum(Type, Box<Value>),
 }
 
 impl Index {
     fn value(&self, point: &[i64]) -> i64 {
-        match self {
+        self.value_with(point, &|_, _| Err(Unknown("a datum outside the indices of an element".into())))
+            .unwrap_or(i64::MIN)
+    }
+
+    fn value_with(&self, point: &[i64], datum: &dyn Fn(Type, &Value) -> Result<i64, Unknown>) -> Result<i64, Unknown> {
+        Ok(match self {
+            Index::Datum(ty, value) => datum(*ty, value)?,
             Index::Int(v) => *v,
             Index::Iterator(n) => point[*n],
             Index::Binary(op, a, b) => {
-                let (a, b) = (a.value(point), b.value(point));
+                let (a, b) = (a.value_with(point, datum)?, b.value_with(point, datum)?);
                 match op {
                     '+' => a + b,
                     '-' => a - b,
@@ -78,7 +88,7 @@ impl Index {
                     _ => a.max(b),
                 }
             }
-        }
+        })
     }
 }
 
@@ -199,7 +209,8 @@ impl Program {
         let b = &self.buffers[buffer];
         let mut at = 0;
         for ((index, extent), stride) in indices.iter().zip(&b.shape).zip(&b.strides) {
-            let value = index.value(point);
+            let datum = |ty: Type, v: &Value| self.value::<A>(v, point, memory).map(|number| A::as_index(ty, number));
+            let value = index.value_with(point, &datum)?;
             if !(0..*extent).contains(&value) {
                 return Err(Unknown(format!("{} is read at {value} of {extent}", b.name)));
             }
@@ -290,6 +301,32 @@ impl Names<'_> {
         })
     }
 
+    /// The index of an element, in which elements of integers may stand.
+    fn place(&self, node: &Node) -> Option<Index> {
+        let pair =
+            |op: char, a: &Node, b: &Node| Some(Index::Binary(op, Box::new(self.place(a)?), Box::new(self.place(b)?)));
+        match &node.tree {
+            Tree::Access(..) => Some(Index::Datum(self.own_type(node)?, Box::new(self.value(node, None).ok()?))),
+            Tree::Name(name) if !self.iterators.contains(&name.as_str()) => {
+                Some(Index::Datum(self.own_type(node)?, Box::new(self.value(node, None).ok()?)))
+            }
+            Tree::Infix(op, a, b) => match op.as_str() {
+                "+" => pair('+', a, b),
+                "-" => pair('-', a, b),
+                "*" => pair('*', a, b),
+                "//" => pair('/', a, b),
+                "%" => pair('%', a, b),
+                _ => None,
+            },
+            Tree::Call(name, arguments) => match (name.as_str(), arguments.as_slice()) {
+                ("min", [a, b]) => pair('m', a, b),
+                ("max", [a, b]) => pair('x', a, b),
+                _ => None,
+            },
+            _ => self.index(node),
+        }
+    }
+
     fn mentions_iterator(&self, node: &Node) -> bool {
         match &node.tree {
             Tree::Name(name) => self.iterators.contains(&name.as_str()),
@@ -304,7 +341,7 @@ impl Names<'_> {
     fn own_type(&self, node: &Node) -> Option<Type> {
         match &node.tree {
             Tree::Int(_) | Tree::Float(_) => None,
-            Tree::Name(_) => Some(Type::BOOL),
+            Tree::Name(name) => Some(self.known.get(name.as_str()).map_or(Type::BOOL, |n| self.buffers[*n].dtype)),
             Tree::Access(name, _) => self.known.get(name.as_str()).map(|n| self.buffers[*n].dtype),
             Tree::Call(name, nodes) => Type::named(name)
                 .or_else(|| nodes.iter().skip(usize::from(name == "select")).find_map(|n| self.own_type(n))),
@@ -336,10 +373,13 @@ impl Names<'_> {
                 None => unknown("a literal without a type", node),
             },
             Tree::Name(name) if name == "true" || name == "false" => Ok(Value::Truth(name == "true")),
+            Tree::Name(name) if !self.iterators.contains(&name.as_str()) && self.known.contains_key(name.as_str()) => {
+                Ok(Value::Load(self.known[name.as_str()], Vec::new()))
+            }
             Tree::Name(_) => unknown("a name alone", node),
             Tree::Access(name, nodes) => {
                 let Some(buffer) = self.known.get(name.as_str()) else { return unknown("no buffer", node) };
-                let indices: Option<Vec<Index>> = nodes.iter().map(|n| self.index(n)).collect();
+                let indices: Option<Vec<Index>> = nodes.iter().map(|n| self.place(n)).collect();
                 match indices.filter(|i| i.len() == self.buffers[*buffer].shape.len()) {
                     Some(indices) => Ok(Value::Load(*buffer, indices)),
                     None => unknown("no element", node),

@@ -111,7 +111,7 @@ fn tokens(text: &str) -> Result<Vec<(Token, Range<usize>)>, Unknown> {
             _ if c.is_ascii_digit() => {
                 let mut real = false;
                 at = run(&|b| b.is_ascii_digit());
-                if bytes.get(at) == Some(&b'.') {
+                if bytes.get(at) == Some(&b'.') && bytes.get(at + 1) != Some(&b'.') {
                     real = true;
                     at += 1 + bytes[at + 1..].iter().take_while(|b| b.is_ascii_digit()).count();
                 }
@@ -130,7 +130,7 @@ fn tokens(text: &str) -> Result<Vec<(Token, Range<usize>)>, Unknown> {
             }
             _ => {
                 let two = text.get(at..at + 2).unwrap_or("");
-                let long = ["<<", ">>", "<=", ">=", "==", "!=", "//"].contains(&two);
+                let long = ["<<", ">>", "<=", ">=", "==", "!=", "//", ".."].contains(&two);
                 at += if long { 2 } else { 1 };
                 depth += i32::from(matches!(c, b'(' | b'[')) - i32::from(matches!(c, b')' | b']'));
                 out.push((Token::Symbol(text.get(start..at).unwrap_or("").to_string()), start..at));
@@ -235,13 +235,28 @@ impl Cursor {
         Ok(strides)
     }
 
+    /// `in LOW..END`
+    fn values(&mut self) -> Result<Option<(i64, i64)>, Unknown> {
+        if !self.take_word("in") {
+            return Ok(None);
+        }
+        let signed = |c: &mut Cursor| {
+            let negative = c.take("-");
+            c.number().map(|v| if negative { -v } else { v })
+        };
+        let low = signed(self)?;
+        self.expect("..")?;
+        Ok(Some((low, signed(self)?)))
+    }
+
     fn statement(&mut self, buffers: &mut Vec<Buffer>, statements: &mut Vec<Statement>) -> Result<(), Unknown> {
         if self.is_word("input") && matches!(self.tokens.get(self.at + 1), Some((Token::Word(_), _))) {
             self.at += 1;
             let (name, dtype) = (self.word()?, self.dtype()?);
-            let shape = self.list("[", "]", Cursor::number)?;
+            let shape = if self.is("[") { self.list("[", "]", Cursor::number)? } else { Vec::new() };
+            let values = self.values()?;
             let strides = self.strides(&shape)?;
-            buffers.push(Buffer { name, dtype, shape, strides, output: false, input: true });
+            buffers.push(Buffer { name, dtype, shape, strides, output: false, input: true, values });
             return Ok(());
         }
         if matches!(self.tokens.get(self.at + 1), Some((Token::Symbol(s), _)) if s == ":") {
@@ -268,7 +283,7 @@ impl Cursor {
         if *self.peek() != Token::Line {
             return Err(Unknown(format!("the end of a line and not {:?}", self.peek())));
         }
-        let buffer = Buffer { name, dtype, shape, strides, output, input: false };
+        let buffer = Buffer { name, dtype, shape, strides, output, input: false, values: None };
         statements.push(Statement { buffer: buffers.len(), spatial, reduce, reducer, value });
         buffers.push(buffer);
         Ok(())

@@ -445,6 +445,9 @@ fn arguments(func: &Func) -> Result<Vec<Array>, Error> {
     let made = params.map(|(n, b)| {
         let shape = vec![warploom::ir::layout::span(b).unwrap_or(1) as usize];
         match b.dtype.is_float() {
+            _ if b.values.is_some() => {
+                Array::random_values(b.dtype, &shape, b.values.unwrap_or_default(), n as u64 + 1)
+            }
             true => Array::random(b.dtype, &shape, n as u64 + 1),
             false => Array::random_integers(b.dtype, &shape, 3, n as u64 + 1),
         }

@@ -41,9 +41,15 @@ impl Oracle {
         let (mut integers, mut exact) = (Vec::new(), Vec::new());
         for n in program.parameters() {
             let b = &program.buffers[n];
-            integers.push((0..b.span()).map(|_| rng.u32(..)).collect::<Vec<u32>>());
+            let stated = b.values.or((b.dtype == oracle::Type::BOOL).then_some((0, 2)));
+            let number = |rng: &mut fastrand::Rng| match stated {
+                Some((low, end)) => rng.i64(low..end) as u32,
+                None => rng.u32(..),
+            };
+            integers.push((0..b.span()).map(|_| number(&mut rng)).collect::<Vec<u32>>());
             let low = if b.dtype.range().is_some_and(|r| r.0 == 0) { 0 } else { -2 };
             let high = if b.dtype.name == "b1" { 1 } else { 3 };
+            let (low, high) = stated.map_or((low, high), |(low, end)| (low.into(), i128::from(end) - 1));
             exact.push((0..b.span()).map(|_| Exact::of(rng.i128(low..=high))).collect::<Vec<_>>());
         }
         let in_integers = program.evaluate::<Integers>(&integers);

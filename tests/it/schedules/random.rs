@@ -177,6 +177,9 @@ impl Draft<'_, '_> {
 
     /// An index for a dimension, with what has to hold of it to be inside.
     fn inside(&mut self, its: &[Iterator], extent: i64) -> (String, Vec<String>) {
+        if self.source.chance(4) {
+            return (self.datum(its, extent), Vec::new());
+        }
         // Mostly an iterator that fits.
         let fits: Vec<Iterator> = its.iter().copied().filter(|i| i.extent <= extent).collect();
         let same: Vec<Iterator> = its.iter().copied().filter(|i| i.extent == extent).collect();
@@ -217,12 +220,40 @@ impl Draft<'_, '_> {
         }
     }
 
+    /// An index that is a datum: of an input whose values are stated, or bounded where it is used.
+    fn datum(&mut self, its: &[Iterator], extent: i64) -> String {
+        let v = self.any(its);
+        let ty = self.source.of(["s32", "s32", "u32", "s64", "u8", "s8"]);
+        // What all of these types hold.
+        let last = extent.min(100);
+        let name = format!("A{}", self.inputs.len());
+        let (values, text) = match self.source.below(5) {
+            0 => (String::new(), format!("max(min({name}[{}], {}), 0)", v.name, last - 1)),
+            1 if ty.starts_with('s') => (format!(" in -3..{}", last - 3), format!("{name}[{}] + 3", v.name)),
+            _ => (format!(" in 0..{last}"), format!("{name}[{}]", v.name)),
+        };
+        // 64 bits are no index without a bound of their own.
+        let ty = if values.is_empty() && ty == "s64" { "s32" } else { ty };
+        self.inputs.push(format!("input {name} {ty}[{}]{values}\n", v.extent));
+        text
+    }
+
+    /// An element of an input of truth values.
+    fn mask(&mut self, its: &[Iterator]) -> String {
+        let rank = its.len().min(1 + self.source.below(2));
+        let v: Vec<Iterator> = (0..rank).map(|_| self.any(its)).collect();
+        let name = self.input("bool", v.iter().map(|i| i.extent).collect());
+        format!("{name}[{}]", v.iter().map(|i| i.name).collect::<Vec<_>>().join(", "))
+    }
+
     /// A new input of a shape.
     fn input(&mut self, ty: &'static str, shape: Vec<i64>) -> String {
         let name = format!("A{}", self.inputs.len());
         let extents = shape.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
-        let strides = if self.source.chance(15) { strides(&shape, self.source) } else { String::new() };
-        self.inputs.push(format!("input {name} {ty}[{extents}]{strides}\n"));
+        let extents = if shape.is_empty() { String::new() } else { format!("[{extents}]") };
+        let strides =
+            if !shape.is_empty() && self.source.chance(15) { strides(&shape, self.source) } else { String::new() };
+        self.inputs.push(format!("input {name} {ty}{extents}{strides}\n"));
         self.buffers.push(Buffer { name: name.clone(), ty, shape });
         self.read.push(true);
         name
@@ -291,11 +322,12 @@ impl Draft<'_, '_> {
     fn leaf(&mut self, its: &[Iterator]) -> String {
         match self.source.below(8) {
             0..=3 => "0".into(),
-            4 => (1 + self.source.below(3)).to_string(),
             5 => {
                 let v = self.any(its).name;
                 format!("{}({v})", self.ty)
             }
+            4 if self.source.chance(40) => self.input(self.ty, Vec::new()),
+            4 => (1 + self.source.below(3)).to_string(),
             _ => {
                 let rank = its.len().min(2);
                 let v: Vec<Iterator> = (0..rank).map(|_| self.any(its)).collect();
@@ -316,6 +348,7 @@ impl Draft<'_, '_> {
             6 => format!("{} {} {c}", v.name, self.source.of(["==", "!="])),
             7 => format!("{} {} {}", v.name, self.source.of(["<", "<=", "==", "!="]), w.name),
             8 => format!("{} % 2 == {}", v.name, self.source.below(2)),
+            9 if self.source.chance(50) => self.mask(its),
             _ => format!("{} + {} < {}", v.name, w.name, v.extent + w.extent / 2),
         };
         // The first choice ends: from bytes that are used up, every choice is the first.
@@ -394,6 +427,12 @@ impl Draft<'_, '_> {
                 below(self),
                 below(self)
             ),
+            13 if self.ty.starts_with('f') && self.source.chance(40) => match self.source.below(4) {
+                0 => format!("sin({})", below(self)),
+                1 => format!("cos({})", below(self)),
+                2 => format!("log1p(abs({}))", below(self)),
+                _ => format!("pow(abs({}) + 1, {})", below(self), self.source.of(["0.5", "2", "-1.25"])),
+            },
             _ if self.ty.starts_with(['s', 'u']) => {
                 format!("({}) {} ({})", below(self), self.source.of(["&", "|", "^"]), below(self))
             }

@@ -211,6 +211,11 @@ impl Check<'_> {
     /// The operands that an iterator that grows indexes: requirement 4.
     fn reads(&self, grown: &[Grown], output: &Store) -> Result<Vec<Access>> {
         let mut out: Vec<Access> = Vec::new();
+        if dataflow::gathers(self.block) {
+            let message =
+                format!("{} reads at an index that is a datum, of which added iterations have none", self.name());
+            return Err(self.no(4, message));
+        }
         for buffer in dataflow::block_reads(self.block).into_iter().filter(|b| *b != output.buffer) {
             for at in dataflow::reads_at(self.block, buffer) {
                 let access = self.access(grown, buffer, at, "reads")?;

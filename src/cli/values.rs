@@ -1,0 +1,92 @@
+//! `--set NAME=VALUE`: inputs of one number from the command line.
+
+use crate::array::Array;
+use crate::dtype::{Class, DType};
+use crate::error::{Error, Result, suggestion};
+use crate::ir::{Func, typing, visit};
+use std::str::FromStr;
+
+/// An input and its value as written: `alpha=0.5`.
+#[derive(Debug, Clone)]
+pub struct Set {
+    input: String,
+    value: String,
+}
+
+impl FromStr for Set {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Set, String> {
+        let parts = text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
+        let (name, value) = parts.ok_or_else(|| format!("`{text}` is not NAME=VALUE, such as alpha=0.5"))?;
+        Ok(Set { input: name.trim().to_string(), value: value.trim().to_string() })
+    }
+}
+
+/// Puts the values in the places of a program's inputs.
+pub fn set(program: &Func, values: &[Set], arrays: &mut [Array]) -> Result<()> {
+    let written = visit::writes(&program.body);
+    let inputs = || program.params.iter().enumerate().filter(|(_, id)| !written.contains(id));
+    for set in values {
+        let wrong = |message: String| Error::input("cli.value", message);
+        let scalars: Vec<&str> = inputs()
+            .map(|(_, id)| program.buffer(*id))
+            .filter(|b| b.shape.is_empty())
+            .map(|b| b.name.as_str())
+            .collect();
+        let Some((n, id)) = inputs().find(|(_, id)| program.buffer(**id).name == set.input) else {
+            let guess = suggestion(&set.input, scalars.iter().copied());
+            let error = wrong(format!("`{}` is no input of {}{guess}", set.input, program.name));
+            return Err(match scalars.is_empty() {
+                true => error.help("no input of this program is one number (`input alpha f32`)"),
+                false => error.help(format!("its inputs of one number are {}", scalars.join(", "))),
+            });
+        };
+        let buffer = program.buffer(*id);
+        if !buffer.shape.is_empty() {
+            let error = wrong(format!("{} is an array, not one number", buffer.name));
+            return Err(error.help(format!("take it from a file: --input {}=FILE", buffer.name)));
+        }
+        let value = number(buffer.dtype, &set.value).ok_or_else(|| {
+            wrong(format!("`{}` is no value of {}, which is {}", set.value, buffer.name, buffer.dtype))
+        })?;
+        let array = Array::from_fn(buffer.dtype, &[], |_| value)?;
+        if let Some(values) = buffer.values {
+            array.check_values(&buffer.name, values)?;
+        }
+        arrays[n] = array;
+    }
+    Ok(())
+}
+
+/// A number as the type has it: whole and in the range of an integer type.
+fn number(dtype: DType, text: &str) -> Option<f64> {
+    match (dtype.class(), typing::integer_range(dtype)) {
+        (Class::Bool, _) => match text {
+            "true" | "1" => Some(1.0),
+            "false" | "0" => Some(0.0),
+            _ => None,
+        },
+        (Class::Float, _) | (_, None) => text.parse().ok(),
+        // An f64 holds every integer of up to 53 bits.
+        (_, Some((low, high))) => {
+            let exact = |v: &i64| (low..=high).contains(v) && v.unsigned_abs() <= 1 << 53;
+            text.parse::<i64>().ok().filter(exact).map(|v| v as f64)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_those_of_the_type() {
+        assert_eq!(number(DType::F32, "-1.5e3"), Some(-1500.0));
+        assert_eq!(number(DType::U8, "255"), Some(255.0));
+        assert_eq!(number(DType::Bool, "true"), Some(1.0));
+        for (dtype, text) in [(DType::U8, "256"), (DType::S8, "1.5"), (DType::Bool, "2"), (DType::F32, "one")] {
+            assert_eq!(number(dtype, text), None, "{text} in {dtype}");
+        }
+    }
+}
