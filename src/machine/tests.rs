@@ -362,7 +362,7 @@ fn the_machine_is_fast_enough() {
 fn arguments_are_checked() {
     let func = gemm(4, 5, 6, DType::F32, te::Layout::NN);
     let error = run_func(&func, Mode::Real, &mut arrays(&func, 1)[..2]).unwrap_err();
-    assert_eq!(error.message(), "the program has 3 parameters, 2 arguments were given");
+    assert_eq!(error.message(), "the program has 3 parameters, and 2 arguments were given");
     let mut args = arrays(&func, 1);
     args[1] = Array::zeros(DType::F16, &[6, 5]).unwrap();
     let error = run_func(&func, Mode::Real, &mut args).unwrap_err();

@@ -205,7 +205,7 @@ mod tests {
             change(&mut g);
             refusal(&args, &[g])
         };
-        assert_eq!(refusal(&args, &[]).1, "gemm takes 1 arguments (A), and 0 were given");
+        assert_eq!(refusal(&args, &[]).1, "gemm takes 1 argument (A), and 0 were given");
         assert_eq!(one(|g| g.dtype = DType::F16).1, "argument A of gemm is f32[4, 8], and f16[4, 8] was given");
         assert_eq!(one(|g| g.dtype = DType::F16).0, "launch.dtype");
         assert_eq!(one(|g| g.shape = &[8, 4]).1, "argument A of gemm is f32[4, 8], and f32[8, 4] was given");

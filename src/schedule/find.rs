@@ -6,7 +6,7 @@
 
 use super::{Args, limits};
 pub use crate::error::suggestion;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::ir::print::{Node, underline};
 use crate::ir::{Block, BufferId, For, Func, Stmt, Var, visit};
 
@@ -150,7 +150,9 @@ fn new_names(what: &str, stated: &[String], defaults: &[String], taken: &[&str])
         return Ok(out);
     }
     if stated.len() != defaults.len() {
-        let message = format!("{} {what}s are made, {} names are given after `->`", defaults.len(), stated.len());
+        let is = |n: usize, of: &str| format!("{} {}", counted(n, of), if n == 1 { "is" } else { "are" });
+        let (made, given) = (is(defaults.len(), what), is(stated.len(), "name"));
+        let message = format!("{made} made, {given} given after `->`");
         let defaults = defaults.join(" ");
         return Err(Error::input("step.names", message).help(format!("`-> {defaults}`, or no names for these")));
     }

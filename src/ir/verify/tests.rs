@@ -136,7 +136,7 @@ fn types_and_dimensions_agree() {
     assert_eq!(refused(&f, "type.operand"), "in `A[vi] + B[vi]`: A[vi] is f32, but B[vi] is f16");
     let mut f = te::vec_add(8).unwrap();
     f.buffers[1].shape.push(Index::Int(2));
-    assert_eq!(refused(&f, "verify.type"), "B has 2 dimensions, but 1 indices");
+    assert_eq!(refused(&f, "verify.type"), "B has 2 dimensions, but 1 index");
 }
 
 #[test]

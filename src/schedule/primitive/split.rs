@@ -159,6 +159,6 @@ mod tests {
         refuses_on(&func, "split k ? 4", "split.4", "the extent of loop `k` is not a constant");
         refuses("vec_add 64", "split j ? 4", "step.loop", "there is no loop `j`");
         refuses("gemm 4x4x4 f32 NN", "split i ? 2 -> j i", "step.names", "the name `j` is in use");
-        refuses("vec_add 64", "split i ? 2 -> a", "step.names", "2 loops are made, 1 names are given after `->`");
+        refuses("vec_add 64", "split i ? 2 -> a", "step.names", "2 loops are made, 1 name is given after `->`");
     }
 }

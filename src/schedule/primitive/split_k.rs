@@ -264,10 +264,11 @@ mod tests {
         symbolic(&mut func, "k");
         no(&func, "k 2", 8, "the extent of k is not a constant");
         for parts in [-1, 0, 1, 9] {
-            let message = format!("k has 8 iterations, and {parts} parts are requested; 2 to 8 are possible");
+            let parts_are = if parts == 1 { "1 part is".to_string() } else { format!("{parts} parts are") };
+            let message = format!("k has 8 iterations, and {parts_are} requested; 2 to 8 are possible");
             no(&program(GEMM), &format!("k {parts}"), 8, &message);
         }
         refuses(GEMM, "bind i cluster; split_k k 2 by=cluster", "split_k.9", "i is bound to cluster already");
-        refuses(GEMM, "split_k k 2 -> P s", "step.names", "4 loops are made, 1 names are given after `->`");
+        refuses(GEMM, "split_k k 2 -> P s", "step.names", "4 loops are made, 1 name is given after `->`");
     }
 }

@@ -170,7 +170,7 @@ mod tests {
         const NAME: &str = "transform_layout.";
         let no = |text: &str, n: u32, message: &str| refuses(CHAIN, text, &format!("{NAME}{n}"), message);
         no("transform_layout A [i, j] -> [j, i]", 1, "A is a parameter");
-        no("transform_layout X [i] -> [i]", 2, "X has 2 dimensions, the map 1 inputs");
+        no("transform_layout X [i] -> [i]", 2, "X has 2 dimensions, the map 1 input");
         let mut func = program(CHAIN);
         let x = func.find_buffer("X").unwrap();
         func.buffer_mut(x).shape[0] = crate::ir::Index::Var(crate::ir::Var(0));
