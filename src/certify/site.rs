@@ -240,7 +240,9 @@ impl<'k> Sites<'k> {
             Expr::Select(c, a, b) => {
                 self.loads(func, c, around);
                 let (mut then, mut otherwise) = (around.clone(), around.clone());
-                match known(c) {
+                // A condition on an index from data is one on data.
+                let on_indices = |c: &&Cond| !around.data.iter().any(|(v, ..)| c.mentions(*v));
+                match known(c).filter(on_indices) {
                     Some(cond) => {
                         then.conds.push(cond.clone());
                         otherwise.conds.push(Cond::Not(Box::new(cond.clone())));
