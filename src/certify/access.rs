@@ -77,7 +77,7 @@ impl<'k> Counter<'k> {
         fixed: &[Index],
         f: &mut dyn FnMut(&Class),
     ) -> Method {
-        if around.data.iter().any(|v| index.mentions(*v) || fixed.iter().any(|i| i.mentions(*v))) {
+        if around.data.iter().any(|(v, ..)| index.mentions(*v) || fixed.iter().any(|i| i.mentions(*v))) {
             return Method::Unknown("an index of it is a datum");
         }
         let Some(crew) = self.geometry.crew(around) else {

@@ -22,8 +22,8 @@ pub struct Around<'k> {
     pub block: Option<&'k str>,
     /// A condition on data decides too: which lanes run is not known before.
     pub on_data: bool,
-    /// Variables that stand for data.
-    pub data: Vec<Var>,
+    /// Variables that stand for data, with the least value and the datum of each.
+    pub data: Vec<(Var, i64, &'k Expr)>,
     /// The role whose warps run it; of all warps where there is none.
     pub role: Option<&'k RoleBody>,
     /// One thread of every so many of these warps runs it.
@@ -240,7 +240,9 @@ impl<'k> Sites<'k> {
             Expr::Select(c, a, b) => {
                 self.loads(func, c, around);
                 let (mut then, mut otherwise) = (around.clone(), around.clone());
-                match known(c) {
+                // A condition on an index from data is one on data.
+                let on_indices = |c: &&Cond| !around.data.iter().any(|(v, ..)| c.mentions(*v));
+                match known(c).filter(on_indices) {
                     Some(cond) => {
                         then.conds.push(cond.clone());
                         otherwise.conds.push(Cond::Not(Box::new(cond.clone())));
@@ -250,10 +252,10 @@ impl<'k> Sites<'k> {
                 self.loads(func, a, &then);
                 self.loads(func, b, &otherwise);
             }
-            Expr::Gather { var, index, value, .. } => {
+            Expr::Gather { var, low, index, value, .. } => {
                 self.loads(func, index, around);
                 let mut inside = around.clone();
-                inside.data.push(*var);
+                inside.data.push((*var, *low, index));
                 self.loads(func, value, &inside);
             }
         }
@@ -268,7 +270,10 @@ impl<'k> Sites<'k> {
         write: bool,
         around: &Around<'k>,
     ) {
-        let value = Expr::Load { buffer, indices: vec![index.clone().into_owned()], lanes };
+        let load = Expr::Load { buffer, indices: vec![index.clone().into_owned()], lanes };
+        let looked_up =
+            |value, (var, low, datum): &(Var, i64, &Expr)| Expr::gather(*var, (*low, 1), (*datum).clone(), value);
+        let value = around.data.iter().rev().fold(load, looked_up);
         self.accesses.push(Site {
             number: self.accesses.len() as u32,
             statement: self.statements.len(),

@@ -7,7 +7,9 @@ use warploom::certify::{Certificate, Cost, Counted, Observed, Ran};
 pub fn compare(certificate: &Certificate, ran: &Ran) -> Result<(), String> {
     let mut certified = 0;
     for (kernel, k) in certificate.kernels.iter().enumerate() {
-        if !k.uncounted.is_empty() {
+        // Which addresses an index from data stands for is known to no report.
+        let looked_up = |why: &String| why.ends_with("an index of it is a datum");
+        if !k.uncounted.iter().all(looked_up) {
             return Err(format!("not counted: {:?}", k.uncounted));
         }
         for a in &k.accesses {
@@ -25,7 +27,8 @@ pub fn compare(certificate: &Certificate, ran: &Ran) -> Result<(), String> {
             let same = match a.method {
                 Counted::Exact => said == ran,
                 Counted::EveryLane => ran.requests <= said.requests,
-                Counted::Sampled | Counted::Not => false,
+                Counted::Not => !k.uncounted.is_empty(),
+                Counted::Sampled => false,
             };
             if !same {
                 let what = format!("{} of {} in line {}, {:?}", a.kind, a.text, a.line, a.method);
