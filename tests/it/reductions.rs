@@ -109,35 +109,18 @@ fn tiles_in_registers() {
 /// The blocks of a cluster reduce together: partial results in each other's shared memory, barriers of the cluster.
 #[test]
 fn clusters() {
-    for (steps, shared) in [
-        (
-            "split k 2 ? 32 -> kc k0 k1\nbind kc cluster\nbind k1 threadIdx.x\nsplit j 2 ? 32 -> jc j0 j1\nbind jc cluster\nbind j1 threadIdx.x",
-            true,
-        ),
-        ("split k 4 ? -> kc k0\nbind kc cluster\nsplit j 4 ? -> jc j0\nbind jc cluster", true),
-        (
-            "split k 4 ? 64 -> kc k0 k1\nbind kc cluster\nbind k1 threadIdx.x\nsplit j ? 64 -> j0 j1\nbind j1 threadIdx.x",
-            false,
-        ),
-    ] {
-        for scope in ["local", "shared", "global"] {
-            let at = if scope == "global" {
-                String::new()
-            } else {
-                format!("set_scope M {scope}\ncompute_at M Y_i\nbind Y_i blockIdx.x\n")
-            };
-            if scope == "global" && shared {
-                continue;
-            }
-            let steps = match scope {
-                "global" => "split k 4 ? 64 -> kc k0 k1\nbind i blockIdx.x\nbind kc cluster\nbind k1 threadIdx.x\nbind Y_i blockIdx.x".to_string(),
-                _ => format!("{at}{steps}"),
-            };
-            let mut schedule = program("f32", "sum", 600, &steps);
-            schedule.target = Target::sm_90();
-            let text = check(&format!("{scope}: {steps}"), &schedule);
-            assert!(text.contains("broadcast(") && text.contains("cluster_barrier  # RAW"), "{text}");
-        }
+    let at = |scope: &str, steps: &str| format!("set_scope M {scope}\ncompute_at M Y_i\nbind Y_i blockIdx.x\n{steps}");
+    let threads = "split k 2 ? 32 -> kc k0 k1\nbind kc cluster\nbind k1 threadIdx.x\n\
+                   split j 2 ? 32 -> jc j0 j1\nbind jc cluster\nbind j1 threadIdx.x";
+    let alone = "split k 4 ? -> kc k0\nbind kc cluster\nsplit j 4 ? -> jc j0\nbind jc cluster";
+    let global =
+        "split k 4 ? 64 -> kc k0 k1\nbind i blockIdx.x\nbind kc cluster\nbind k1 threadIdx.x\nbind Y_i blockIdx.x";
+    let local = [threads, alone].into_iter().flat_map(|steps| ["local", "shared"].map(|scope| at(scope, steps)));
+    for steps in local.chain([global.to_string()]) {
+        let mut schedule = program("f32", "sum", 600, &steps);
+        schedule.target = Target::sm_90();
+        let text = check(&steps, &schedule);
+        assert!(text.contains("broadcast(") && text.contains("cluster_barrier  # RAW"), "{text}");
     }
 }
 

@@ -61,6 +61,8 @@ impl Spacing {
         match (before.kind, token.kind) {
             (Kind::Symbol("(" | "["), _) | (_, Kind::Symbol(")" | "]" | "," | ":")) => false,
             (Kind::Name, Kind::Symbol("(" | "[")) => KEYWORDS.contains(&before.text(text)),
+            // The value behind the iterators of a reducer.
+            (Kind::Symbol(")"), Kind::Symbol("(")) => true,
             (Kind::Symbol(")" | "]"), Kind::Symbol("(" | "[")) => false,
             _ => !is_tight(before) && (unary || !is_tight(token)),
         }
@@ -92,6 +94,7 @@ mod tests {
             ("input A f32 [ 64,32 ]  strides[ 40 ,1] align 32", "input A f32[64, 32] strides [40, 1] align 32"),
             ("B :output B[ i 64,j 32 ] f32=A [i,j]*2.0+1.0", "B: output B[i 64, j 32] f32 = A[i, j]*2.0 + 1.0"),
             ("output C[i 8] f32 = sum( k 9 )f32(A[ i * 9+k ])", "output C[i 8] f32 = sum(k 9) f32(A[i*9 + k])"),
+            ("C[i 8] f32 = sum(k 9)(A[i]+1.0)*2.0", "C[i 8] f32 = sum(k 9) (A[i] + 1.0)*2.0"),
             ("D[i 8] f32 = -A[i]- -1.0*(-B[-1+i])", "D[i 8] f32 = -A[i] - -1.0*(-B[-1 + i])"),
             (
                 "E[i] s32 = select(not(i<3)and i//2 ==1,~A[i],A[i]<<2)",
