@@ -124,7 +124,7 @@ fn refusals_underline_their_reason() {
         ("output C[i 4] f32 = A[i] $", "te.syntax", "$"),
         ("output C[i 4] f32 = A[i] é", "te.syntax", "é"),
         ("output C[i 4] f33 = A[i]", "te.type", "f33"),
-        ("output C[i 4] bool = A[i] < 1", "te.type", "C"),
+        ("output C[i 4] bool = max(k 4) A[i + k] < 1", "te.type", "C"),
         ("output C[i 0] f32 = A[i]", "te.extent", "C"),
         ("output A[i 4] f32 = A[i]", "te.name", "A"),
         ("output C[i 4, i 4] f32 = A[i]", "te.name", "C"),
