@@ -59,7 +59,7 @@ impl Spacing {
     fn is_apart(text: &str, before: &Token, token: &Token, unary: bool) -> bool {
         let is_tight = |t: &Token| t.kind == Kind::Symbol(TIGHT);
         match (before.kind, token.kind) {
-            (Kind::Symbol("(" | "["), _) | (_, Kind::Symbol(")" | "]" | "," | ":")) => false,
+            (Kind::Symbol("(" | "[" | ".."), _) | (_, Kind::Symbol(")" | "]" | "," | ":" | "..")) => false,
             (Kind::Name, Kind::Symbol("(" | "[")) => KEYWORDS.contains(&before.text(text)),
             // The value behind the iterators of a reducer.
             (Kind::Symbol(")"), Kind::Symbol("(")) => true,
@@ -95,6 +95,7 @@ mod tests {
             ("B :output B[ i 64,j 32 ] f32=A [i,j]*2.0+1.0", "B: output B[i 64, j 32] f32 = A[i, j]*2.0 + 1.0"),
             ("output C[i 8] f32 = sum( k 9 )f32(A[ i * 9+k ])", "output C[i 8] f32 = sum(k 9) f32(A[i*9 + k])"),
             ("C[i 8] f32 = sum(k 9)(A[i]+1.0)*2.0", "C[i 8] f32 = sum(k 9) (A[i] + 1.0)*2.0"),
+            ("input X s32[8]  in 0 .. 64", "input X s32[8] in 0..64"),
             ("D[i 8] f32 = -A[i]- -1.0*(-B[-1+i])", "D[i 8] f32 = -A[i] - -1.0*(-B[-1 + i])"),
             (
                 "E[i] s32 = select(not(i<3)and i//2 ==1,~A[i],A[i]<<2)",
