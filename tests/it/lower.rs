@@ -231,10 +231,14 @@ fn threads_that_do_the_same_at_once_are_refused() {
 
 #[test]
 fn two_stages_that_do_not_live_together_share_bytes() {
-    let k = lowered(TWICE);
+    let k = lowered(&TWICE.replace("256", "1024").replace("255", "1023").replace("f32", "f64"));
     // S is dead once M is in registers, so T takes its bytes, behind a barrier.
-    assert_eq!(k.shared_bytes, 1024);
+    assert_eq!(k.shared_bytes, 8192);
     assert_eq!(syncs(&k).len(), 3, "{}", lower::print_kernel(&k));
+    // As many small blocks as a multiprocessor takes have room for both: bytes of its own save T the barrier.
+    let k = lowered(TWICE);
+    assert_eq!(k.shared_bytes, 2048);
+    assert_eq!(syncs(&k).len(), 2, "{}", lower::print_kernel(&k));
 }
 
 /// A sum of so many arrays, each of which a role of its own fetches.
