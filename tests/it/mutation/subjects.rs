@@ -53,7 +53,8 @@ pub fn subjects() -> Vec<Subject> {
         let whole = product_size(&schedule, [64, 64, 32]);
         // Of a pipeline the smallest size with a full tile, many iterations and a last one.
         let sizes: &[&[i64]] = match (name.as_str(), product) {
-            ("gemm_cp_async", _) => &[&[128, 128, 40], &[35, 34, 18]],
+            // (What survives at [35, 34, 18] has not been judged.)
+            ("gemm_cp_async", _) => &[&[128, 128, 40]],
             // Two tiles.
             ("persistent_simt", _) => &[&[128, 256, 24]],
             // What tiles of 128 add to those of the seeds.
