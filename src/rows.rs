@@ -189,7 +189,9 @@ impl Rows {
         let line = LINE / (piece * i64::from(self.dtype.bits()) / 8);
         let mut threads = power(up(pieces, held)).max(power(pieces).min(line)).min(MOST_THREADS);
         let mut blocks = 1;
-        let most = if clusters { i64::from(target.limits.cluster) } else { 1 };
+        // Few rows: more blocks than every launch may have, as only some of the multiprocessors are needed.
+        let limit = if many { target.limits.cluster } else { target.limits.cluster_optin };
+        let most = if clusters { i64::from(limit) } else { 1 };
         while up(pieces, threads * blocks) > wide(MOST_PIECES) && blocks < most {
             blocks *= 2;
         }
@@ -265,6 +267,10 @@ impl Rows {
         }
         if target.has(Features::GRID_DEPENDENCY) {
             line(format!("annotate {outer} grid_dependency 2"));
+            // Few rows leave the memory idle while the previous kernel ends.
+            if self.rows <= i64::from(target.device().multiprocessors) && target.has(Features::TMA) {
+                line(format!("annotate {outer} l2_prefetch 1"));
+            }
         }
         out
     }

@@ -9,10 +9,11 @@ use super::words::Words;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::simplify::{Affine, Env, divisor};
-use crate::ir::{Buffer, BufferId, Index, Store};
+use crate::ir::{Broadcast, Buffer, BufferId, Index, Store};
 use inkwell::values::{InstructionOpcode, PointerValue};
 
 const STORE_CLUSTER: &str = include_str!("../../ptx-templates/store_cluster.ptx");
+const STORE_ASYNC: &str = include_str!("../../ptx-templates/store_async.ptx");
 
 /// Bytes of the widest access.
 const WIDEST: u32 = 16;
@@ -106,14 +107,14 @@ impl<'c> Body<'c, '_, '_> {
             true => value.value,
             false => self.b.gather(&vec![value.value; store.lanes as usize])?,
         };
-        if let Some(blocks) = store.broadcast {
-            return self.broadcast(pointer, value, dtype.bits() * store.lanes, blocks);
+        if let Some(to) = &store.broadcast {
+            return self.broadcast(pointer, value, dtype.bits() * store.lanes, to);
         }
         self.b.store(pointer, value, align.max(byte_size(dtype, store.lanes)))
     }
 
     /// Writes a value of so many bits to the same place in the shared memory of the first blocks of the cluster.
-    fn broadcast(&self, place: PointerValue<'c>, value: Value<'c>, bits: u32, blocks: u32) -> Result<()> {
+    fn broadcast(&mut self, place: PointerValue<'c>, value: Value<'c>, bits: u32, to: &Broadcast) -> Result<()> {
         if !matches!(bits, 8 | 16 | 32 | 64) {
             return Err(bug(format!("a value of {bits} bits goes to other blocks")));
         }
@@ -123,9 +124,17 @@ impl<'c> Body<'c, '_, '_> {
             value = self.b.cast(InstructionOpcode::ZExt, value, word)?;
         }
         let (there, fields) = (self.b.short_address(place)?, [("bits", bits.to_string())]);
-        for rank in 0..blocks {
+        let full = to.full.as_ref().map(|slot| self.mbarrier(slot)).transpose()?;
+        for rank in 0..to.blocks {
             let rank = self.b.int(32, rank.into()).into();
-            self.template(STORE_CLUSTER, &fields, &[("A", &[there]), ("R", &[rank]), ("V", &[value])])?;
+            match full {
+                Some(full) => {
+                    let operands: [(&str, &[Value<'c>]); 4] =
+                        [("A", &[there]), ("B", &[full]), ("R", &[rank]), ("V", &[value])];
+                    self.template(STORE_ASYNC, &fields, &operands)?;
+                }
+                None => self.template(STORE_CLUSTER, &fields, &[("A", &[there]), ("R", &[rank]), ("V", &[value])])?,
+            }
         }
         Ok(())
     }

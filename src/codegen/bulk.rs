@@ -27,6 +27,7 @@ const TEST: &str = include_str!("../../ptx-templates/mbarrier_test.ptx");
 const ARRIVE_STATE: &str = include_str!("../../ptx-templates/mbarrier_arrive_state.ptx");
 const PREFETCH_MAP: &str = include_str!("../../ptx-templates/prefetch_map.ptx");
 const PREFETCH: &str = include_str!("../../ptx-templates/bulk_prefetch.ptx");
+const PREFETCH_LINE: &str = include_str!("../../ptx-templates/prefetch_line.ptx");
 
 /// How long a wait may sleep before it looks again.
 const SLEEP: u32 = 10_000_000;
@@ -103,6 +104,14 @@ impl<'c> Body<'c, '_, '_> {
             }
             SyncKind::InitBarriers => self.set_mbarriers(),
             SyncKind::Prefetch { buffer } => self.prefetch(*buffer),
+            SyncKind::PrefetchLine { buffer, at } => {
+                let Place::Global { pointer, .. } = self.place(*buffer)? else {
+                    return Err(bug("a prefetch of no global buffer"));
+                };
+                let (address, _) = self.address(*buffer, pointer, std::slice::from_ref(at))?;
+                let address = self.b.long_address(address)?;
+                self.template(PREFETCH_LINE, &[], &[("M", &[address])])
+            }
             SyncKind::Expect { slot, bytes } => {
                 let barrier = self.mbarrier(slot)?;
                 self.template(EXPECT, &[("bytes", bytes.to_string())], &[("B", &[barrier])])
@@ -181,7 +190,7 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     /// The address of an mbarrier, as a number.
-    fn mbarrier(&mut self, slot: &Slot) -> Result<Value<'c>> {
+    pub(super) fn mbarrier(&mut self, slot: &Slot) -> Result<Value<'c>> {
         let pointer = self.mbarrier_at(slot)?;
         self.b.short_address(pointer)
     }

@@ -73,6 +73,8 @@ pub struct Buffer {
     pub offset: Option<u32>,
     /// The role that owns it, where roles are used (Lowered).
     pub role: Option<RoleId>,
+    /// Lowered: holds partial results that a reduction exchanges between threads. No pipeline has stages of it.
+    pub exchange: bool,
 }
 
 impl Buffer {
@@ -90,6 +92,7 @@ impl Buffer {
             swizzle: None,
             offset: None,
             role: None,
+            exchange: false,
         }
     }
 

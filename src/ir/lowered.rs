@@ -222,6 +222,13 @@ pub enum SyncKind {
         /// The buffer.
         buffer: BufferId,
     },
+    /// Each thread prefetches to L2 the line that holds an element of a global buffer. A hint, as [`SyncKind::Prefetch`].
+    PrefetchLine {
+        /// The buffer.
+        buffer: BufferId,
+        /// The element.
+        at: Index,
+    },
     /// The thread sets every mbarrier of the kernel to the start of its first phase, for all who meet at the next barrier.
     InitBarriers,
     /// The thread arrives at an mbarrier, whose phase then also waits for so many bytes of bulk copies.
@@ -303,6 +310,7 @@ impl SyncKind {
             SyncKind::GridWait => "grid_wait",
             SyncKind::GridRelease => "grid_release",
             SyncKind::Prefetch { .. } => "prefetch",
+            SyncKind::PrefetchLine { .. } => "prefetch_line",
             SyncKind::InitBarriers => "mbarrier.init",
             SyncKind::Expect { .. } => "mbarrier.expect_tx",
             SyncKind::Arrive { .. } => "mbarrier.arrive",

@@ -57,6 +57,6 @@ pub use expr::{BinOp, CmpOp, Cond, Expr, Index, IndexOp, Literal, UnOp, Var};
 pub use func::Func;
 pub use lowered::{BulkCopy, Call, Descriptor, Elect, Held, Mbarrier, Operand, RoleBody, Slot, Sync, SyncKind, Way};
 pub use stmt::{
-    Axis, Block, BlockId, CopyKind, CopyWith, For, If, Iter, IterKind, LoopKind, Note, Pipeline, Raster, Role, RoleId,
-    Stmt, Store, Tensorize,
+    Axis, Block, BlockId, Broadcast, CopyKind, CopyWith, For, If, Iter, IterKind, LoopKind, Note, Pipeline, Raster,
+    Role, RoleId, Stmt, Store, Tensorize,
 };

@@ -409,13 +409,17 @@ impl<'a> Printer<'a> {
         if s.asynchronous {
             self.put("async ");
         }
-        if let Some(blocks) = s.broadcast {
-            self.put(&format!("broadcast({blocks}) "));
+        if let Some(to) = &s.broadcast {
+            self.put(&format!("{}({}) ", if to.full.is_some() { "st_async" } else { "broadcast" }, to.blocks));
         }
         self.access(s.buffer, &s.indices, s.lanes);
         self.put(" = ");
         let expected = self.func.buffers.get(s.buffer.0 as usize).map(|b| b.dtype);
         self.expr(&s.value, expected);
+        if let Some(full) = s.broadcast.as_ref().and_then(|to| to.full.as_ref()) {
+            self.put(",");
+            self.slot(full);
+        }
         self.end();
     }
 }

@@ -1,6 +1,6 @@
 //! Statements: loops, blocks, stores and conditions. What stands in Lowered alone is in [`super::lowered`].
 
-use super::lowered::{BulkCopy, Call, Elect, RoleBody, Sync};
+use super::lowered::{BulkCopy, Call, Elect, RoleBody, Slot, Sync};
 use super::{BufferId, Cond, Expr, Index, Var};
 use std::collections::BTreeMap;
 
@@ -404,8 +404,18 @@ pub struct Store {
     /// group of copies that it belongs to (Lowered; else false). The value is then a load, or a select between a load and
     /// zero: where the condition does not hold nothing is read, and zeros land.
     pub asynchronous: bool,
-    /// It goes to the same place in the shared memory of so many blocks of the cluster, the first ones (Lowered).
-    pub broadcast: Option<u32>,
+    /// It goes to the same place in the shared memory of several blocks of the cluster (Lowered).
+    pub broadcast: Option<Broadcast>,
+}
+
+/// The other blocks that a store goes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broadcast {
+    /// So many blocks of the cluster, the first ones.
+    pub blocks: u32,
+    /// The mbarrier at the same place in each block that counts the bytes that arrive (st.async). `None`: a barrier of the cluster
+    /// orders the store (st.shared::cluster).
+    pub full: Option<Slot>,
 }
 
 impl Store {

@@ -1,8 +1,8 @@
 //! Walking and rewriting: every room uses these, so that a new statement costs an arm here and nowhere else.
 
 use super::{
-    Block, BlockId, BufferId, Cond, Elect, Expr, For, If, Index, Operand, RoleBody, RoleId, Stmt, Store, SyncKind, Var,
-    Way,
+    Block, BlockId, Broadcast, BufferId, Cond, Elect, Expr, For, If, Index, Operand, RoleBody, RoleId, Slot, Stmt,
+    Store, SyncKind, Var, Way,
 };
 use std::collections::HashMap;
 
@@ -317,15 +317,17 @@ pub fn map_stmt(stmt: Stmt, index: &mut dyn FnMut(&Index) -> Index, node: &mut d
             value: map_expr(&s.value, index, node),
             lanes: s.lanes,
             asynchronous: s.asynchronous,
-            broadcast: s.broadcast,
+            broadcast: s
+                .broadcast
+                .map(|b| Broadcast { full: b.full.map(|f| Slot { index: index(&f.index), ..f }), ..b }),
         }),
         Stmt::If(i) => Stmt::If(If { cond: map_cond(&i.cond, &mut |x| index(x)), body: map_body(i.body, index, node) }),
         Stmt::Sync(mut s) => {
             if let Some(slot) = s.kind.slot_mut() {
                 slot.index = index(&slot.index);
             }
-            if let SyncKind::Await { phase, .. } = &mut s.kind {
-                *phase = index(phase);
+            if let SyncKind::Await { phase: at, .. } | SyncKind::PrefetchLine { at, .. } = &mut s.kind {
+                *at = index(at);
             }
             Stmt::Sync(s)
         }

@@ -205,21 +205,29 @@ fn multicasts(func: &Func) -> Result<()> {
     Ok(())
 }
 
-/// To begin beside the kernel in front of it, one has to be able to wait for that one.
+/// Programmatic dependent launch and bulk prefetches need a chip that has them.
 fn neighbours(func: &Func, target: &Target) -> Result<()> {
     let loops = visit::loops(&func.body);
-    match loops.iter().find(|l| l.notes.contains_key(&Note::GridDependency)) {
-        Some(l) if !target.has(Features::GRID_DEPENDENCY) => {
-            let (name, chip) = (func.var_name(l.var), &target.name);
-            let message = format!(
-                "annotate {name} grid_dependency: {chip} has no programmatic dependent launch (PDL); sm_90 is the \
-                 first chip with it"
-            );
-            Err(Error::chip("admit.grid_dependency", message)
-                .help("remove the step: the kernel then begins when the previous kernel has ended"))
-        }
-        _ => Ok(()),
+    let lacking = |note: Note, feature: Features| {
+        loops.iter().find(|l| l.notes.contains_key(&note) && !target.has(feature)).map(|l| func.var_name(l.var))
+    };
+    if let Some(name) = lacking(Note::GridDependency, Features::GRID_DEPENDENCY) {
+        let message = format!(
+            "annotate {name} grid_dependency: {} has no programmatic dependent launch (PDL); sm_90 is the first chip with it",
+            target.name
+        );
+        return Err(Error::chip("admit.grid_dependency", message)
+            .help("remove the step: the kernel then begins when the previous kernel has ended"));
     }
+    if let Some(name) = lacking(Note::L2Prefetch, Features::TMA) {
+        let message = format!(
+            "annotate {name} l2_prefetch: {} has no bulk prefetch to L2; sm_90 is the first chip with it",
+            target.name
+        );
+        return Err(Error::chip("admit.l2_prefetch", message)
+            .help("remove the step: the kernel then reads device memory without a prefetch"));
+    }
+    Ok(())
 }
 
 /// Instructions need a chip that has them.

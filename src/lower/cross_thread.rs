@@ -3,15 +3,15 @@
 //! Each thread combines its own terms in a register. The threads whose numbers differ in the reduced axes alone then
 //! combine these: first by a butterfly of shuffles, as far as the group lies in a warp at a power of two; then each warp
 //! writes one value to shared memory, and every thread combines all of them as a balanced tree. After both, every thread of
-//! the group has the result, with the same bits. Blocks of a cluster that reduce together then write their values to each
-//! other's shared memory, and combine them in the same way.
+//! the group has the result, with the same bits. Blocks of a cluster that reduce together then send their values to each
+//! other's shared memory, where an mbarrier counts the bytes (st.async), and combine them in the same way.
 
 use super::{LoweredKernel, bind, units};
 use crate::error::{Error, Result};
 use crate::ir::cross_thread::{self, CrossThread};
 use crate::ir::{
-    Axis, Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Scope, Stmt, Store, Var,
-    visit,
+    Axis, Block, Broadcast, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Mbarrier, Scope,
+    Slot, Stmt, Store, Var, visit,
 };
 use crate::target::Target;
 
@@ -181,7 +181,7 @@ impl Write<'_> {
         out
     }
 
-    /// One thread of each group writes its value to every block of the cluster, and each reads those of all blocks.
+    /// One thread of each group sends its value to every block of the cluster; each thread then reads those of all blocks.
     fn through_cluster(&mut self, rank: Var, blocks: i64) -> Vec<Stmt> {
         let ranks = self.buffer("ranks", blocks);
         let (mut nest, mut rows, number) = self.threads();
@@ -192,7 +192,15 @@ impl Write<'_> {
         let loops: visit::Map = nest.iters.iter().map(|i| (i.var, i.binding.clone())).collect();
         let first = visit::subst_cond(&Cond::eq(number, 0), &loops);
         let value = Expr::load(self.own, self.own_at(&nest.map));
-        let store = Store { broadcast: u32::try_from(blocks).ok(), ..Store::new(ranks, rows, value) };
+        // st.async has 4 or 8 bytes.
+        let dtype = self.func.buffer(ranks).dtype;
+        let full = matches!(dtype.bits(), 32 | 64).then(|| {
+            let name = format!("{}_full", self.func.buffer(ranks).name);
+            self.func.mbarriers.push(Mbarrier { name, slots: 1, arrivals: 1, offset: None });
+            Slot { barrier: self.func.mbarriers.len() as u32 - 1, index: Index::Int(0) }
+        });
+        let to = u32::try_from(blocks).ok().map(|blocks| Broadcast { blocks, full });
+        let store = Store { broadcast: to, ..Store::new(ranks, rows, value) };
         let mut out = self.block("send", nest, first, vec![Stmt::Store(store)]);
         out.extend(self.gather(ranks, blocks));
         out
@@ -205,7 +213,7 @@ impl Write<'_> {
         shape.push(Index::Int(row));
         let name = cross_thread::fresh_buffer(self.func, &format!("{}_{what}", self.name));
         let dtype = self.func.buffer(self.own).dtype;
-        self.func.add_buffer(Buffer::new(name, dtype, shape, Scope::Shared))
+        self.func.add_buffer(Buffer { exchange: true, ..Buffer::new(name, dtype, shape, Scope::Shared) })
     }
 
     /// Loops over the threads of the block, as far as they matter, and the values of each: the nest, where a row begins, and
@@ -271,7 +279,7 @@ impl Write<'_> {
         let dtype = self.func.buffer(self.own).dtype;
         let name = cross_thread::fresh_buffer(self.func, &format!("{}_row", self.name));
         let shape = self.serial.iter().flat_map(|l| l.defines()).map(|d| d.1).chain([Index::Int(row)]).collect();
-        let read = self.func.add_buffer(Buffer::new(name, dtype, shape, Scope::Local));
+        let read = self.func.add_buffer(Buffer { exchange: true, ..Buffer::new(name, dtype, shape, Scope::Local) });
         let lane = self.func.add_var(cross_thread::fresh(self.func, "part"));
         let over = For::new(lane, row, LoopKind::Vectorized, Vec::new());
 

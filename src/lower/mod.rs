@@ -84,11 +84,15 @@ impl Lowered {
             needed.set(Features::CP_ASYNC, needed.contains(Features::CP_ASYNC) || order::copies(&kernel.func.body));
             let depends = kernel.grid_dependency.is_some();
             needed.set(Features::GRID_DEPENDENCY, needed.contains(Features::GRID_DEPENDENCY) || depends);
-            needed.set(Features::TMA, needed.contains(Features::TMA) || !kernel.maps.is_empty());
+            needed.set(Features::TMA, needed.contains(Features::TMA) || !kernel.maps.is_empty() || kernel.l2_prefetch);
             needed.set(Features::MBARRIER, needed.contains(Features::MBARRIER) || !kernel.func.mbarriers.is_empty());
             let sets = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(r) if r.regs.is_some()));
-            let mut relaxed = false;
-            visit::walk(&kernel.func.body, &mut |s| relaxed |= verify::is_relaxed(s));
+            let (mut relaxed, mut sends) = (false, false);
+            visit::walk(&kernel.func.body, &mut |s| {
+                relaxed |= verify::is_relaxed(s);
+                sends |= matches!(s, Stmt::Store(s) if s.broadcast.as_ref().is_some_and(|to| to.full.is_some()));
+            });
+            needed.set(Features::STORE_ASYNC, needed.contains(Features::STORE_ASYNC) || sends);
             needed.set(Features::RELAXED_BARRIER, needed.contains(Features::RELAXED_BARRIER) || relaxed);
             needed.set(Features::SET_REGISTERS, needed.contains(Features::SET_REGISTERS) || sets);
             needed |= kernel.instructions().iter().fold(Features::empty(), |all, row| all | row.needs);

@@ -13,7 +13,9 @@ mod launch;
 mod roles;
 
 use super::{Lowered, LoweredKernel};
-use crate::ir::{BufferId, Cond, Expr, Func, Index, Scope, Stmt, Store, Sync, SyncKind, print, simplify, visit};
+use crate::ir::{
+    Broadcast, BufferId, Cond, Expr, Func, Index, Scope, Stmt, Store, Sync, SyncKind, print, simplify, visit,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A damaged program.
@@ -111,7 +113,13 @@ fn changes(func: &Func, body: &[Stmt]) -> Vec<Change> {
         if let (Stmt::Sync(sync), Some(next)) = (stmt, body.get(n + 1))
             && (sync.kind != SyncKind::Commit || matches!(next, Stmt::Sync(Sync { kind: SyncKind::Wait { .. }, .. })))
             // Bytes may land before they are expected; and when the next kernel begins is a matter of time alone.
-            && !matches!(sync.kind, SyncKind::Expect { .. } | SyncKind::GridRelease | SyncKind::Prefetch { .. })
+            && !matches!(
+                sync.kind,
+                SyncKind::Expect { .. }
+                    | SyncKind::GridRelease
+                    | SyncKind::Prefetch { .. }
+                    | SyncKind::PrefetchLine { .. }
+            )
         {
             out.extend(swapped(body, n).map(|b| change(moved(sync), format!("{} moved down", name(sync)), b)));
         }
@@ -124,7 +132,11 @@ fn changes(func: &Func, body: &[Stmt]) -> Vec<Change> {
                 (Stmt::Sync(_), _)
                     | (
                         _,
-                        SyncKind::Wait { .. } | SyncKind::Await { .. } | SyncKind::GridWait | SyncKind::Prefetch { .. }
+                        SyncKind::Wait { .. }
+                            | SyncKind::Await { .. }
+                            | SyncKind::GridWait
+                            | SyncKind::Prefetch { .. }
+                            | SyncKind::PrefetchLine { .. }
                     )
             )
         {
@@ -156,9 +168,11 @@ fn moved(sync: &Sync) -> &'static str {
         | SyncKind::GridWait
         | SyncKind::GridRelease => "wait moved",
         SyncKind::ProxyFence | SyncKind::ProductFence => "fence moved",
-        SyncKind::InitBarriers | SyncKind::Expect { .. } | SyncKind::Arrive { .. } | SyncKind::Prefetch { .. } => {
-            "arrival moved"
-        }
+        SyncKind::InitBarriers
+        | SyncKind::Expect { .. }
+        | SyncKind::Arrive { .. }
+        | SyncKind::Prefetch { .. }
+        | SyncKind::PrefetchLine { .. } => "arrival moved",
         SyncKind::Block | SyncKind::Warp | SyncKind::Warpgroup | SyncKind::Cluster | SyncKind::ClusterRelaxed => {
             "barrier moved"
         }
@@ -244,7 +258,7 @@ fn syncs(sync: &Sync) -> Vec<Change> {
         SyncKind::InitBarriers | SyncKind::Expect { .. } | SyncKind::Arrive { .. } => vec![missing("arrival removed")],
         SyncKind::Await { .. } | SyncKind::GridWait => vec![missing("wait removed")],
         // Hints.
-        SyncKind::GridRelease | SyncKind::Prefetch { .. } => vec![],
+        SyncKind::GridRelease | SyncKind::Prefetch { .. } | SyncKind::PrefetchLine { .. } => vec![],
         SyncKind::Wait { groups } => weak_wait(groups + 1, SyncKind::Wait { groups: groups + 1 }),
         SyncKind::ProductWait { groups } => weak_wait(groups + 1, SyncKind::ProductWait { groups: groups + 1 }),
         SyncKind::BulkWait { groups, read } => weak_wait(groups + 1, SyncKind::BulkWait { groups: groups + 1, read }),
@@ -317,9 +331,10 @@ fn stores(func: &Func, s: &Store) -> Vec<Change> {
     if let (Some((_, load)), true) = (s.value.zero_filled(), s.asynchronous) {
         out.push(became("guard removed", Store { value: load.clone(), ..s.clone() }));
     }
-    if let Some(blocks) = s.broadcast {
+    if let Some(to) = &s.broadcast {
+        let fewer = Broadcast { blocks: to.blocks - 1, ..to.clone() };
         out.push(became("broadcast", Store { broadcast: None, ..s.clone() }));
-        out.push(became("broadcast", Store { broadcast: Some(blocks - 1), ..s.clone() }));
+        out.push(became("broadcast", Store { broadcast: Some(fewer), ..s.clone() }));
     }
     out.extend(other_slots(func, s).into_iter().map(|s| became("stage", s)));
     if let Some(index) = bulk::next_slot(func, &s.indices[0]) {

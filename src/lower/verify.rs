@@ -163,6 +163,9 @@ impl Check<'_> {
                 });
                 result
             }
+            Stmt::Sync(Sync { kind: SyncKind::PrefetchLine { buffer, at }, .. }) => {
+                self.access(*buffer, std::slice::from_ref(at), 1, env)
+            }
             Stmt::Sync(s) if self.divergent => {
                 Err(self.broken(format!("synchronisation inside a branch that depends on the thread: {}", s.reason)))
             }
@@ -280,11 +283,12 @@ impl Check<'_> {
 
     fn copy(&self, s: &Store) -> Result<()> {
         let shared = self.kernel.func.buffer(s.buffer).scope == Scope::Shared && !s.asynchronous;
-        if let Some(blocks) = s.broadcast
-            && (!shared || blocks > self.kernel.cluster())
-        {
-            let name = &self.kernel.func.buffer(s.buffer).name;
-            return Err(self.broken(format!("{name} is stored to {blocks} blocks that it cannot reach")));
+        if let Some(to) = &s.broadcast {
+            if !shared || to.blocks > self.kernel.cluster() {
+                let name = &self.kernel.func.buffer(s.buffer).name;
+                return Err(self.broken(format!("{name} is stored to {} blocks that it cannot reach", to.blocks)));
+            }
+            to.full.iter().try_for_each(|full| self.slot(full))?;
         }
         if !s.asynchronous {
             return Ok(());

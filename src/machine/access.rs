@@ -347,6 +347,11 @@ fn write(
     Ok(())
 }
 
+/// The values that a lane is about to store.
+pub(super) fn values(warp: &Warp, a: &Access, src: Slot, lane: usize) -> Vec<u64> {
+    (src..src + a.lanes).map(|register| warp.registers[register as usize][lane]).collect()
+}
+
 /// Stores to the same place in each of the first blocks of the cluster.
 pub(super) fn broadcast(
     warp: &mut Warp,

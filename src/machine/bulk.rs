@@ -8,9 +8,9 @@
 //! then. When it has landed its mbarrier counts its bytes, and whoever sees that phase end comes after it. A store reads and
 //! writes at any time until its thread has waited for its group. The verdict on races depends on none of these times.
 
-use super::access::{World, failure};
+use super::access::{World, failure, values};
 use super::clocks::{By, Seen};
-use super::code::{Access, Code, LANES, Op, Operand, Place, SiteKind};
+use super::code::{Access, Code, LANES, Op, Operand, Place, SiteKind, Slot};
 use super::compile::Compiler;
 use super::listen::{BoxCopy, Flight, Happened};
 use super::race::Touch;
@@ -227,6 +227,44 @@ pub(super) fn run(warp: &mut Warp, code: &Code, world: &mut World, number: u32) 
         world.loads.push(Load { rank, slot, by, access: bulk.shared, values: values.clone(), bytes });
         if world.landing.now() {
             land(world, code, world.loads.len() - 1)?;
+        }
+    }
+    Ok(())
+}
+
+/// Stores to the same place in each of the first blocks of the cluster, where an mbarrier counts the bytes.
+pub(super) fn send(
+    warp: &mut Warp,
+    code: &Code,
+    world: &mut World,
+    (src, blocks, (array, at)): (Slot, usize, (u32, Operand)),
+    number: u32,
+) -> Result<(), Trap> {
+    let access = &code.accesses[number as usize];
+    let (_, _, span) = world.memory(access.place)?;
+    let mask = warp.mask;
+    for lane in (0..LANES).filter(|l| mask >> l & 1 == 1) {
+        let index = warp.value(at, lane);
+        let element = warp.value(access.at, lane);
+        let values = values(warp, access, src, lane);
+        let unit = |j: usize| usize::try_from(element + j as i64).ok().map(|e| span.base + e * span.units);
+        let outside = Trap::OutOfBounds { lane, access: number };
+        let placed = values.iter().enumerate().map(|(j, v)| Some((unit(j)?, *v)));
+        let values: Vec<(usize, u64)> = placed.collect::<Option<_>>().ok_or(outside.clone())?;
+        let bytes = access.dtype.bytes_of(u64::from(access.lanes)) as u32;
+        for rank in 0..blocks {
+            let slot = world.barriers.number_in(rank, array, index, lane)?;
+            let by = By { warp: warp.number, lane, agent: world.clock.clocks.landing(slot) };
+            note(world, (access, rank), (number, true, by), values.iter().map(|v| v.0))?;
+            let (memory, _) = world.shared_of(rank)?;
+            for (unit, _) in &values {
+                memory.poison_range(*unit, access.units()).ok_or(outside.clone())?;
+            }
+            world.tell(Happened::Flight(Flight { rank, bytes: bytes.into() }));
+            world.loads.push(Load { rank, slot, by, access: number, values: values.clone(), bytes });
+            if world.landing.now() {
+                land(world, code, world.loads.len() - 1)?;
+            }
         }
     }
     Ok(())

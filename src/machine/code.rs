@@ -221,11 +221,13 @@ pub(super) enum Op {
         dtype: DType,
         kind: Kind,
     },
-    /// Writes to the same place in shared memory of so many blocks of the cluster. Ends a statement.
+    /// Writes to the same place in shared memory of so many blocks of the cluster, at once or with an mbarrier there that counts the
+    /// bytes. Ends a statement.
     Broadcast {
         src: Slot,
         access: u32,
         blocks: u32,
+        full: Option<(u32, Operand)>,
     },
     /// Each lane takes the value of the lane whose number differs in the bits of the mask.
     Shuffle {

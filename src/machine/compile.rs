@@ -408,10 +408,18 @@ impl<'a> Compiler<'a> {
         if s.asynchronous {
             return self.copy(access);
         }
-        self.emit(match s.broadcast {
-            Some(blocks) => Op::Broadcast { src: 0, access, blocks },
+        let op = match &s.broadcast {
+            Some(to) => {
+                let full = to.full.as_ref().map(|slot| Ok((slot.barrier, self.operand(&slot.index)?))).transpose()?;
+                if full.is_some() {
+                    self.accesses[access as usize].copies = true;
+                    self.accesses[access as usize].engine = true;
+                }
+                Op::Broadcast { src: 0, access, blocks: to.blocks, full }
+            }
             None => Op::Store { src: 0, access },
-        });
+        };
+        self.emit(op);
         Ok(())
     }
 

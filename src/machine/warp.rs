@@ -213,8 +213,11 @@ impl Warp {
                         return Ok(Event::Paused);
                     }
                 }
-                Op::Broadcast { src, access, blocks } => {
-                    access::broadcast(self, code, world, (src, blocks as usize), access)?;
+                Op::Broadcast { src, access, blocks, full } => {
+                    match full {
+                        Some(full) => bulk::send(self, code, world, (src, blocks as usize, full), access)?,
+                        None => access::broadcast(self, code, world, (src, blocks as usize), access)?,
+                    }
                     if self.ends_turn(world, &mut turn)? {
                         return Ok(Event::Paused);
                     }

@@ -57,6 +57,8 @@ bitflags! {
         const WGMMA_MIXED = 1 << 23;
         /// barrier.cluster.arrive.relaxed.
         const RELAXED_BARRIER = 1 << 24;
+        /// st.async.
+        const STORE_ASYNC = 1 << 25;
     }
 }
 
@@ -84,7 +86,7 @@ const fn accelerated(flag: Features, name: &'static str, sm: u32, ptx: u32) -> F
 }
 
 /// Every feature, by the chip that brought it.
-pub const FEATURES: [Feature; 25] = [
+pub const FEATURES: [Feature; 26] = [
     row(Features::WMMA, "wmma", 70, 61),
     row(Features::MMA_QUAD, "mma.m8n8k4", 70, 64),
     row(Features::WMMA_INT, "wmma on integers", 72, 63),
@@ -106,6 +108,7 @@ pub const FEATURES: [Feature; 25] = [
     row(Features::RELAXED_BARRIER, "relaxed cluster barriers", 90, 80),
     row(Features::STMATRIX, "stmatrix", 90, 78),
     row(Features::TMA, "bulk tensor copies", 90, 80),
+    row(Features::STORE_ASYNC, "st.async", 90, 81),
     row(Features::GRID_DEPENDENCY, "griddepcontrol", 90, 78),
     accelerated(Features::WGMMA, "wgmma", 90, 80),
     accelerated(Features::WGMMA_MIXED, "wgmma on signed and unsigned bytes", 90, 84),

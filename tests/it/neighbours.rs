@@ -2,6 +2,7 @@
 //! a wait that is missing or late, and what the launch and the PTX say.
 
 use crate::lower::{lowered, syncs};
+use warploom::assemble::Ptxas;
 use warploom::codegen::compile;
 use warploom::gemm::{Gemm, recommend};
 use warploom::ir::{Elect, Stmt, Sync, SyncKind};
@@ -112,11 +113,30 @@ fn an_access_in_front_of_the_wait_is_found() {
 }
 
 #[test]
+fn arrays_that_threads_read_are_prefetched_too() {
+    let text = format!("{DOUBLED}annotate i0 grid_dependency 2\nannotate i0 l2_prefetch 1\n");
+    let kernel = lowered(&text);
+    let words: Vec<String> = syncs(&kernel).iter().map(|s| s.split(':').next().unwrap().to_string()).collect();
+    assert_eq!(words, ["grid_release", "prefetch_line", "grid_wait"]);
+    let schedule = Schedule::parse(&text).unwrap();
+    let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+    let ptx = compile(&lowered, &schedule.target).unwrap().text;
+    assert!(ptx.contains("prefetch.global.L2"), "{ptx}");
+    for ptxas in Ptxas::find(None).unwrap() {
+        ptxas.assemble(&ptx, schedule.target.name).unwrap();
+    }
+}
+
+#[test]
 fn what_a_chip_or_a_program_has_no_use_for_is_refused() {
     let old = format!("{}annotate i0 grid_dependency 1", DOUBLED.replace("sm_90", "sm_80"));
     let (fault, code, message) = error(&old);
     assert_eq!((fault, code.as_str()), (Fault::Chip, "admit.grid_dependency"), "{message}");
-    let (fault, code, message) = error(&format!("{DOUBLED}annotate i0 l2_prefetch 1"));
+    let old = format!("{}annotate i0 l2_prefetch 1", DOUBLED.replace("sm_90", "sm_80"));
+    let (fault, code, message) = error(&old);
+    assert_eq!((fault, code.as_str()), (Fault::Chip, "admit.l2_prefetch"), "{message}");
+    let constant = DOUBLED.replace("A[i] * 2.0", "2.0");
+    let (fault, code, message) = error(&format!("{constant}annotate i0 l2_prefetch 1"));
     assert_eq!((fault, code.as_str()), (Fault::Input, "lower.l2_prefetch"), "{message}");
     assert!(Target::sm_90().has(warploom::target::Features::GRID_DEPENDENCY));
 }

@@ -120,7 +120,22 @@ fn clusters() {
         let mut schedule = program("f32", "sum", 600, &steps);
         schedule.target = Target::sm_90();
         let text = check(&steps, &schedule);
-        assert!(text.contains("broadcast(") && text.contains("cluster_barrier  # RAW"), "{text}");
+        assert!(text.contains("st_async(") && text.contains("mbarrier.wait M_ranks_full[0], phase 0  # RAW"), "{text}");
+    }
+}
+
+/// Rows in a pipelined loop, which is written out: each reduction of a cluster waits for a phase of its own.
+#[test]
+fn clusters_in_a_pipelined_loop() {
+    let steps = "set_scope M local\ncache_read M X shared -> R\nsplit Y_i 2 3 -> ib is\ncompute_at M is\ncompute_at R is -> r\n\
+                 bind ib blockIdx.x\nsplit r 2 ? 32 -> rc r0 r1\nbind rc cluster\nbind r1 threadIdx.x\n\
+                 split k 2 ? 32 -> kc k0 k1\nbind kc cluster\nbind k1 threadIdx.x\n\
+                 split j 2 ? 32 -> jc j0 j1\nbind jc cluster\nbind j1 threadIdx.x\npipeline is stages=2";
+    let mut schedule = program("f32", "sum", 512, steps);
+    schedule.target = Target::sm_90();
+    let text = check(steps, &schedule);
+    for phase in 0..3 {
+        assert!(text.contains(&format!("mbarrier.wait M_ranks_full[0], phase {phase}")), "{text}");
     }
 }
 

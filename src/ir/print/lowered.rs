@@ -69,7 +69,7 @@ impl Printer<'_> {
         self.end();
     }
 
-    fn slot(&mut self, slot: &Slot) {
+    pub(super) fn slot(&mut self, slot: &Slot) {
         let name = self.func.mbarriers.get(slot.barrier as usize).map_or("?", |b| b.name.as_str());
         self.put(&format!(" {name}["));
         self.index(&slot.index);
@@ -109,6 +109,11 @@ impl Printer<'_> {
                 if let Some(blocks) = blocks {
                     self.put(&format!(" in {blocks} blocks"));
                 }
+            }
+            SyncKind::PrefetchLine { buffer, at } => {
+                self.put(&format!(" {}[", self.func.buffer(*buffer).name));
+                self.index(at);
+                self.put("]");
             }
             SyncKind::Await { slot, phase } => {
                 self.slot(slot);

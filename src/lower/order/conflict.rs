@@ -41,7 +41,7 @@ pub enum By {
     Threads,
     /// A copy that a thread has started: it lands when that one has waited for it.
     Copy,
-    /// The copy engine, for one thread: a load, which is done when an mbarrier says so.
+    /// The copy engine, for one thread, or an asynchronous store to other blocks: it is done when an mbarrier says so.
     Load {
         /// The mbarriers.
         barrier: u32,
@@ -160,7 +160,12 @@ impl<'a> Sites<'a> {
                         self.add((*buffer, false, By::Threads), &indices[0], *lanes, cond, block);
                     }
                 });
-                let by = if s.asynchronous { By::Copy } else { By::Threads };
+                let full = s.broadcast.as_ref().and_then(|to| to.full.as_ref());
+                let by = match full {
+                    Some(full) => By::Load { barrier: full.barrier },
+                    None if s.asynchronous => By::Copy,
+                    None => By::Threads,
+                };
                 let site = self.add((s.buffer, true, by), &s.indices[0], s.lanes, cond, block);
                 site.into_iter().for_each(|site| site.to_peers = s.broadcast.is_some());
             }

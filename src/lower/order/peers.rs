@@ -19,14 +19,27 @@ pub fn reach(body: &[Stmt]) -> bool {
         Stmt::Sync(Sync { kind: SyncKind::Arrive { blocks, .. }, .. }) => found |= blocks.is_some(),
         _ => {}
     });
-    found || store(body)
+    found || store(body) || !signalled(body).is_empty()
 }
 
-/// Whether threads store to the shared memory of other blocks.
+/// Whether threads store to the shared memory of other blocks, such that a barrier of the cluster orders it.
 pub fn store(body: &[Stmt]) -> bool {
     let mut found = false;
-    visit::walk(body, &mut |s| found |= matches!(s, Stmt::Store(s) if s.broadcast.is_some()));
+    visit::walk(body, &mut |s| {
+        found |= matches!(s, Stmt::Store(s) if s.broadcast.as_ref().is_some_and(|to| to.full.is_none()));
+    });
     found
+}
+
+/// The mbarriers that asynchronous stores to other blocks signal.
+pub fn signalled(body: &[Stmt]) -> Vec<Slot> {
+    let mut out = Vec::new();
+    visit::walk(body, &mut |s| {
+        if let Stmt::Store(s) = s {
+            out.extend(s.broadcast.as_ref().and_then(|to| to.full.clone()));
+        }
+    });
+    out
 }
 
 /// Whether the cluster meets behind all of it.
@@ -43,6 +56,13 @@ pub fn are_awaited(kernel: &LoweredKernel) -> bool {
         Followed { cluster: kernel.cluster(), warps, values: HashMap::new(), slots: BTreeMap::new(), left: FOLLOWED };
     if store(&kernel.func.body) || followed.list(&kernel.func.body, None).is_none() {
         return false;
+    }
+    // The bytes of the asynchronous stores arrive in the phases that their block expects them in.
+    for full in signalled(&kernel.func.body) {
+        match followed.slot(&full) {
+            Some(slot) => slot.reached = true,
+            None => return false,
+        }
     }
     let of = |barrier: u32| kernel.func.mbarriers.get(barrier as usize).map_or(0, |array| u64::from(array.arrivals));
     followed.slots.iter().filter(|(_, slot)| slot.reached).all(|((barrier, _), slot)| {

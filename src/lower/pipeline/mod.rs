@@ -50,7 +50,7 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
 
 /// The stage that a statement only fills, and that a pipeline would give slots.
 pub fn stage_of(stmt: &Stmt, func: &Func, written: &[BufferId]) -> Option<BufferId> {
-    copy::filled(stmt, func, written).map(|f| f.stage)
+    copy::filled(stmt, func, written).map(|f| f.stage).filter(|b| !func.buffer(*b).exchange)
 }
 
 fn list(body: Vec<Stmt>, func: &mut Func, written: &[BufferId], env: &Env) -> Result<Vec<Stmt>> {

@@ -444,7 +444,7 @@ fn under(cond: Cond, stmts: Vec<Stmt>) -> Vec<Stmt> {
 fn rewritten(copies: &[Copy], compute: &[Stmt], kind: Kind, func: &Func) -> Option<BufferId> {
     let read: Vec<BufferId> = copies.iter().flat_map(|c| visit::reads(std::slice::from_ref(&c.whole))).collect();
     visit::writes(compute).into_iter().find(|b| match kind {
-        Kind::Shared => func.buffer(*b).scope == Scope::Shared,
+        Kind::Shared => func.buffer(*b).scope == Scope::Shared && !func.buffer(*b).exchange,
         Kind::Registers => read.contains(b),
     })
 }

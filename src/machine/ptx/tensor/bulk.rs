@@ -29,6 +29,10 @@ pub(super) enum Bulk {
         dimensions: usize,
         multicast: bool,
     },
+    /// A value of so many bytes to the shared memory of a block of the cluster (st.async).
+    Send {
+        bytes: usize,
+    },
     /// A box to device memory.
     Store {
         dimensions: usize,
@@ -92,6 +96,23 @@ impl Bulk {
         Ok(Bulk::Load { dimensions, multicast })
     }
 
+    /// `st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [a], v, [mbarrier]`.
+    pub fn decode_send(inst: &Inst) -> Result<Bulk> {
+        let form = ["st", "async", "shared::cluster", "mbarrier::complete_tx::bytes"];
+        let bytes = match inst.opcode.get(4).map_or("", String::as_str) {
+            "b32" | "u32" | "s32" | "f32" => 4,
+            "b64" | "u64" | "s64" | "f64" => 8,
+            _ => 0,
+        };
+        if bytes == 0 || inst.opcode.len() != 5 || inst.opcode.iter().zip(form).any(|(a, b)| a != b) {
+            return Err(unsupported(inst, "this asynchronous store is not supported"));
+        }
+        count(inst, 3..=3)?;
+        address(inst, 0)?;
+        address(inst, 2)?;
+        Ok(Bulk::Send { bytes })
+    }
+
     pub fn step(
         &self,
         state: &mut Copies,
@@ -103,6 +124,7 @@ impl Bulk {
                 Bulk::Load { dimensions, multicast } => {
                     state.load(context, mbarriers, lane, (dimensions, multicast))?;
                 }
+                Bulk::Send { bytes } => state.send(context, mbarriers, lane, bytes)?,
                 Bulk::Store { dimensions } => state.store(context, lane, dimensions)?,
                 Bulk::Commit => state.commit(context.warp.number, lane, context.world)?,
                 Bulk::Wait { groups, read } => state.wait(context, lane, groups, read)?,
@@ -145,8 +167,9 @@ fn map_at(context: &Context<'_>, lane: usize, at: u64) -> std::result::Result<(M
 struct Load {
     mbarrier: usize,
     by: By,
-    /// The shared memory, and where each chunk of 16 bytes goes.
+    /// The shared memory, and where each chunk of so many bytes goes.
     memory: usize,
+    chunk: usize,
     chunks: Vec<usize>,
     data: Vec<u8>,
     line: u32,
@@ -287,10 +310,45 @@ impl Copies {
                 context.world.poison(spot, 16);
             }
             let (chunks, data) = (chunks.clone(), data.clone());
-            self.loads.push(Load { mbarrier, by, memory, chunks, data, line });
+            self.loads.push(Load { mbarrier, by, memory, chunk: 16, chunks, data, line });
             if context.world.landing.now() {
                 self.land(self.loads.len() - 1, mbarriers, context.world)?;
             }
+        }
+        Ok(())
+    }
+
+    /// A value goes to another block, whose mbarrier counts its bytes.
+    fn send(
+        &mut self,
+        context: &mut Context<'_>,
+        mbarriers: &mut Mbarriers,
+        lane: usize,
+        bytes: usize,
+    ) -> std::result::Result<(), Trap> {
+        let inst = context.inst;
+        context.early(false, lane)?;
+        let place = (Space::Shared, context.warp.rank, lane);
+        let spot = context.world.locate(place, context.value(&inst.operands[0], lane), bytes, bytes)?;
+        let mbarrier = mbarriers.at(context, (lane, context.value(&inst.operands[2], lane), true))?;
+        let (home, _) = mbarriers.place(mbarrier);
+        if home != spot.memory - context.world.buffers {
+            let message = "an asynchronous store completes on an mbarrier of another block than the one that it writes";
+            return Err(Trap::lane("mbarrier", lane, message));
+        }
+        if context.world.ended.get(home) == Some(&true) {
+            let message = format!("a store writes the shared memory of block {home} of the cluster, which has ended");
+            return Err(Trap::lane("ended", lane, message));
+        }
+        let by = By { warp: context.warp.number, lane, agent: landing(mbarrier, &context.world.clock.clocks) };
+        let raw = context.world.access(by, true);
+        context.world.note_write(&raw, lane, spot, bytes, true)?;
+        context.world.poison(spot, bytes);
+        let data = context.value(&inst.operands[1], lane).to_le_bytes()[..bytes].to_vec();
+        let (memory, chunks, line) = (spot.memory, vec![spot.offset], inst.line);
+        self.loads.push(Load { mbarrier, by, memory, chunk: bytes, chunks, data, line });
+        if context.world.landing.now() {
+            self.land(self.loads.len() - 1, mbarriers, context.world)?;
         }
         Ok(())
     }
@@ -385,10 +443,10 @@ impl Copies {
             );
             return Err(Trap { other: Some(load.line), ..Trap::lane("ended", load.by.lane % LANES, message) });
         }
-        for (offset, data) in load.chunks.iter().zip(load.data.chunks_exact(16)) {
+        for (offset, data) in load.chunks.iter().zip(load.data.chunks_exact(load.chunk)) {
             let spot = Spot { memory: load.memory, offset: *offset };
             world.set(spot, data);
-            world.land(spot, 16, load.by);
+            world.land(spot, load.chunk, load.by);
         }
         world.progress += 1;
         mbarriers.land(load.mbarrier, load.data.len() as u64, load.by.lane, world)

@@ -116,6 +116,7 @@ pub(in crate::machine::ptx) fn decode(inst: &Inst, _entry: &Entry) -> Result<Opt
         ("wgmma", _) => Decoded::Wgmma(wgmma::Wgmma::decode(inst)?),
         ("mbarrier", _) => Decoded::Mbarrier(mbarrier::Op::decode(inst)?),
         ("cp", "async") if inst.has("bulk") => Decoded::Bulk(bulk::Bulk::decode(inst)?),
+        ("st", "async") => Decoded::Bulk(bulk::Bulk::decode_send(inst)?),
         ("cp", "reduce") => return Err(operands::unsupported(inst, "bulk reductions are not supported")),
         ("prefetch", "tensormap") => {
             operands::count(inst, 1..=1)?;
