@@ -2,6 +2,7 @@
 
 mod bench;
 mod blame;
+mod colour;
 mod cpu;
 mod data;
 mod doctor;
@@ -18,6 +19,7 @@ mod locate;
 mod look;
 mod memory;
 mod mutate;
+mod pager;
 #[cfg(feature = "cuda")]
 mod peers;
 #[cfg(feature = "cuda")]
@@ -31,18 +33,23 @@ mod suite;
 mod sweep;
 mod values;
 mod watch;
+pub mod words;
 
 use crate::error::{Error, Result};
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use colour::When;
 use std::process::ExitCode;
 
 /// Compiles scheduled loop nests to PTX, shows every stage, and runs them with checked results.
 #[derive(Debug, Parser)]
-#[command(version, after_help = EXIT_STATUS)]
+#[command(version, after_help = EXIT_STATUS, max_term_width = 120)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// Colours of what is printed. `auto` is on a terminal, unless NO_COLOR is set or TERM is dumb; CLICOLOR_FORCE=1 is `always`.
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = When::Auto, hide_possible_values = true)]
+    color: When,
 }
 
 const EXIT_STATUS: &str = "Exit status: 0 done; 1 the input is wrong, or a result was; 2 the command line is wrong; \
@@ -76,9 +83,18 @@ enum Command {
     Man,
 }
 
-/// Runs the command that the process was started with.
-pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+/// Runs the command that the process was started with. `is_closed`: it was started without a standard output.
+pub fn main(is_closed: bool) -> ExitCode {
+    if is_closed {
+        show::output_is_closed();
+    }
+    let when = When::of(std::env::args_os().filter_map(|a| a.into_string().ok()));
+    colour::decide(when);
+    let matches = Cli::command().color(when.for_clap()).try_get_matches();
+    let cli = match matches.and_then(|m| Cli::from_arg_matches(&m)) {
+        Ok(cli) => cli,
+        Err(e) => return usage(&e),
+    };
     let (outcome, name) = match cli.command {
         Command::Run(args) => (run::run(&args), args.what.name()),
         Command::Dump(args) => (dump::run(&args), args.what.name()),
@@ -94,6 +110,17 @@ pub fn main() -> ExitCode {
         Command::Man => (manual(), String::new()),
     };
     finish(outcome, &name)
+}
+
+/// Prints the help or the version that is asked for, or what is wrong with the command line.
+fn usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        let _ = error.print();
+    } else {
+        let text = error.render();
+        show::put(if colour::output() { text.ansi().to_string() } else { text.to_string() });
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(show::USAGE))
 }
 
 /// Prints the completions of a shell.
@@ -122,6 +149,7 @@ fn manual() -> Result<ExitCode> {
 }
 
 fn finish(outcome: Result<ExitCode>, name: &str) -> ExitCode {
+    pager::close();
     outcome.unwrap_or_else(|error| {
         show::error(&error, name);
         show::status(&error)

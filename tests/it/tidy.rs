@@ -44,11 +44,14 @@ const LAYERS: [(&str, &[&str]); 26] = [
 ];
 
 /// Foreign crates with one home each.
-const HOMES: [(&str, &[&str]); 9] = [
+const HOMES: [(&str, &[&str]); 12] = [
     ("inkwell", &["src/codegen/"]),
     ("cust", &["src/runtime/"]),
     ("libloading", &["src/runtime/", "src/measure/"]),
+    ("anstream", &["src/cli/"]),
+    ("anstyle", &["src/cli/"]),
     ("clap", &["src/cli/"]),
+    ("signal_hook", &["src/cli/"]),
     ("indicatif", &["src/cli/"]),
     ("comfy_table", &["src/cli/"]),
     ("ariadne", &["src/cli/"]),
@@ -57,7 +60,7 @@ const HOMES: [(&str, &[&str]); 9] = [
 ];
 
 /// Where code may leave the checked language.
-const UNSAFE: [&str; 3] = ["src/runtime/", "src/codegen/", "src/measure/library/"];
+const UNSAFE: [&str; 4] = ["src/runtime/", "src/codegen/", "src/measure/library/", "src/main.rs"];
 
 /// Lines of a file without its test modules.
 const LONGEST_FILE: usize = 500;
