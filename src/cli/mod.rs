@@ -15,6 +15,8 @@ mod input;
 mod ladder;
 #[cfg(feature = "cuda")]
 mod launch;
+#[cfg(feature = "cuda")]
+mod lines;
 mod locate;
 mod look;
 mod memory;

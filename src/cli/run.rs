@@ -2,6 +2,9 @@
 
 use super::data::{self, Place};
 use super::input::{self, What};
+#[cfg(feature = "cuda")]
+use super::lines::Compiler;
+use super::subject::check_lines;
 use super::{blame, look, mutate, show, values, watch};
 use crate::array::Array;
 use crate::codegen;
@@ -51,6 +54,10 @@ pub struct RunArgs {
     /// them. Ends with 0 if each is found and with 5 if not. A GPU launches the first one, once.
     #[arg(long, value_name = "list|#N|WORDS")]
     mutate: Option<String>,
+    /// On a GPU, add `.loc` lines to the kernels and write the lowered text as NAME.lowered into the current folder: Nsight Compute then
+    /// shows the loops beside the instructions.
+    #[arg(long, conflicts_with = "mutate")]
+    lines: bool,
     /// Seconds to wait for the GPU before giving up.
     #[arg(long, default_value_t = data::PATIENCE_S, value_parser = clap::value_parser!(u64).range(1..=86400))]
     patience: u64,
@@ -106,14 +113,17 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     let schedule = if args.small { data::reduced(&schedule, data::WATCHED_OPERATIONS) } else { schedule };
     match place {
-        Place::Cpu => on_cpu(args, schedule, if on_ptx { How::Ptx } else { How::Threads }),
+        Place::Cpu => check_lines(args.lines)
+            .and_then(|()| on_cpu(args, schedule, if on_ptx { How::Ptx } else { How::Threads })),
         #[cfg(feature = "cuda")]
         Place::Gpu(device) if args.once || args.mutate.is_some() || args.has_files() || !args.set.is_empty() => {
             let schedule = super::gpu::for_device(schedule, &device)?;
+            let compiler = Compiler::with_lines(args.lines);
             let mut arrays = data::arguments(&schedule.program, args.seed)?;
             data::read(&schedule.program, &args.input, &mut arrays)?;
             values::set(&schedule.program, &args.set, &mut arrays)?;
-            let once = |lowered: &Lowered| super::gpu::once(&schedule, lowered, &arrays, &args.output, &device);
+            let once =
+                |lowered: &Lowered| super::gpu::once(&schedule, lowered, &arrays, &args.output, &device, &compiler);
             match &args.mutate {
                 Some(words) if mutate::is_list(words) => mutate::list(&schedule),
                 Some(words) => mutate::on_device(&schedule, words, &args.what.name(), once),
@@ -123,7 +133,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         #[cfg(feature = "cuda")]
         Place::Gpu(device) => {
             show::choices(&super::gpu::for_device(schedule.clone(), &device)?)?;
-            super::gpu::run(&args.what.name(), args.seed, schedule, &device)
+            super::gpu::run(&args.what.name(), args.seed, schedule, &device, &Compiler::with_lines(args.lines))
         }
     }
 }
