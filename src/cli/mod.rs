@@ -33,7 +33,9 @@ mod step;
 mod subject;
 mod suite;
 mod sweep;
+mod threads;
 mod values;
+mod walk;
 mod watch;
 pub mod words;
 
