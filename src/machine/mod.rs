@@ -87,6 +87,7 @@ pub use scene::{At, LoadState, MbarrierState, Scene, Sight, View, WarpState, Wri
 
 /// What data are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Mode {
     /// Numbers of the program's types.
     Real,
@@ -98,6 +99,7 @@ pub enum Mode {
 /// are of a persistent kernel: in order one, reversed a number that does not divide the tiles, at random one, two or that
 /// number as the seed's remainder by 3 says, and one for each tile where 8 divides the seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Policy {
     /// The first that can go on, to its next barrier; copies land when they are waited for.
     InOrder,

@@ -199,6 +199,9 @@ impl Program {
 
     /// Checks the arguments, then puts the kernels on the device's stream. What goes wrong in the kernels is reported
     /// by the next [`Device::synchronize`] or [`DeviceBuffer::download`].
+    ///
+    /// # Errors
+    /// Those of [`Program::check`]; `driver.*` where the driver refuses a launch.
     pub fn launch(&self, buffers: &[&DeviceBuffer]) -> Result<()> {
         self.check(buffers)?;
         let addresses: Vec<u64> = buffers.iter().map(|b| b.address()).collect();
@@ -206,6 +209,10 @@ impl Program {
     }
 
     /// The checks of [`Program::launch`] alone.
+    ///
+    /// # Errors
+    /// `launch.*`: more or fewer buffers than arguments, another type or shape, too few bytes, an address that is not aligned as the kernels
+    /// need it, a buffer of another device, an output that overlaps another argument.
     pub fn check(&self, buffers: &[&DeviceBuffer]) -> Result<()> {
         let given: Vec<Given> = buffers
             .iter()
@@ -221,6 +228,9 @@ impl Program {
     }
 
     /// Puts the kernels on a stream of the caller's; only the number and alignment of the addresses are checked.
+    ///
+    /// # Errors
+    /// `launch.*` where addresses are missing or not aligned; `driver.*` where the driver refuses a launch.
     ///
     /// # Safety
     /// The stream must be of this device's context (or null) and outlive the work; each address must be of
