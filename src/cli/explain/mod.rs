@@ -25,7 +25,6 @@ use std::process::ExitCode;
 /// What to explain.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// A `.loom` file, or the name of a step, such as split: its page.
     #[command(flatten)]
     what: What,
     /// List every step that there is.
