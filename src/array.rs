@@ -25,7 +25,10 @@ pub struct Array {
 }
 
 impl Array {
-    /// All bits zero. An error where the size overflows or is over 64 GiB, or where the host has no memory for it.
+    /// All bits zero. `shape` has the extents, outermost first.
+    ///
+    /// # Errors
+    /// `array.size` where the array has 2^36 elements or more; `array.memory` where the host has no memory for it.
     pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Array> {
         let count = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d as u64)).filter(|n| *n < 1 << 36);
         let Some(count) = count else {
@@ -35,6 +38,9 @@ impl Array {
     }
 
     /// Every byte 0xA5 (a large or odd value in every type): what an output holds before a run that must write it all.
+    ///
+    /// # Errors
+    /// As [`Array::zeros`].
     pub fn poisoned(dtype: DType, shape: &[usize]) -> Result<Array> {
         let mut a = Array::zeros(dtype, shape)?;
         a.bytes.fill(0xA5);
@@ -43,6 +49,9 @@ impl Array {
 
     /// Uniform in [-0.5, 0.5) for floats; the whole range for integers of up to 8 bits, else -128..128. Seeded. Parts of
     /// large arrays have seeds of their own, so that threads share them out.
+    ///
+    /// # Errors
+    /// As [`Array::zeros`].
     pub fn random(dtype: DType, shape: &[usize], seed: u64) -> Result<Array> {
         let mut whole = Array::zeros(dtype, shape)?;
         let count = whole.len();
@@ -135,6 +144,9 @@ impl Array {
     }
 
     /// Each element from its flat position, rounded to the type.
+    ///
+    /// # Errors
+    /// As [`Array::zeros`].
     pub fn from_fn(dtype: DType, shape: &[usize], mut f: impl FnMut(usize) -> f64) -> Result<Array> {
         let mut a = Array::zeros(dtype, shape)?;
         for i in 0..a.len() {

@@ -44,6 +44,7 @@ pub enum DType {
 
 /// What kind of number a type holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Class {
     /// Floating point.
     Float,

@@ -68,6 +68,7 @@ impl Kernels {
 /// Whether a kernel reads or writes an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Access {
     /// Only read.
     Read,

@@ -24,7 +24,19 @@ pub use format::format;
 pub const LONGEST_TEXT: usize = 1 << 20;
 
 /// What to compute, for which chip, and how.
+///
+/// ```
+/// use warploom::{Schedule, Target};
+///
+/// let schedule: Schedule = "vec_add 1024\ntarget sm_80\nsplit i ? 128 -> i0 i1\nbind i0 blockIdx.x; bind i1 threadIdx.x".parse()?;
+/// assert_eq!(schedule.steps.len(), 3);
+/// // The same program and steps at another size, for another chip.
+/// let other = schedule.resized(&[4096])?.for_target(Target::sm_90());
+/// assert_eq!(other.to_string().parse::<Schedule>()?, other);
+/// # Ok::<(), warploom::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Schedule {
     /// What to compute, as `te` states it.
     pub program: Func,
@@ -35,6 +47,11 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// A program with its steps, for a chip. Whether the steps apply shows in [`Schedule::scheduled`].
+    pub fn new(program: Func, target: Target, steps: Vec<Step>) -> Schedule {
+        Schedule { program, target, steps }
+    }
+
     /// Parses a `.loom` text.
     ///
     /// # Errors
@@ -200,7 +217,11 @@ fn target_statement(text: &str) -> Result<(Range<usize>, Range<usize>)> {
     let mut found =
         statements(text).into_iter().filter(|s| words(text, s).first().is_some_and(|w| &text[w.clone()] == "target"));
     let Some(statement) = found.next() else {
+        let end = text.trim_end().len();
+        let last = text[..end].rfind('\n').map_or(0, |n| n + 1);
         return Err(Error::input("loom.target", "no line names the target")
+            .text(text)
+            .label(last..end, "the text ends here")
             .help("a line `target sm_90a` between the program and the steps"));
     };
     if let Some(second) = found.next() {

@@ -11,6 +11,7 @@ use crate::target::{Features, LINE, Target};
 
 /// What is computed of each row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RowKind {
     /// `Y = exp(X - max X) / sum exp(X - max X)`.
     Softmax,
@@ -42,6 +43,7 @@ impl RowKind {
 /// A kernel over rows: X and Y are `rows` x `columns` of a floating-point type, row-major; G and B have `columns` elements of it.
 /// Everything between is f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Rows {
     /// What is computed.
     pub kind: RowKind,
@@ -51,6 +53,13 @@ pub struct Rows {
     pub columns: i64,
     /// The type of X, Y, G and B: f16, bf16 or f32.
     pub dtype: DType,
+}
+
+impl Rows {
+    /// A kernel over a matrix of this many rows and columns. [`Rows::recommend`] refuses sizes and types that it cannot take.
+    pub fn new(kind: RowKind, rows: i64, columns: i64, dtype: DType) -> Rows {
+        Rows { kind, rows, columns, dtype }
+    }
 }
 
 /// A stage of the program, in its order.

@@ -27,7 +27,7 @@ tree=$(cd "$(dirname "$0")/.." && pwd)
 
 made=""
 clean() {
-    for folder in dev proc; do umount "$root/$folder" 2>/dev/null || true; done
+    for folder in dev/pts dev proc; do umount "$root/$folder" 2>/dev/null || true; done
     if [ -n "$made" ] && [ -z "$keep" ]; then rm -rf --one-file-system "$root"; fi
 }
 if [ -z "$root" ]; then
@@ -54,6 +54,7 @@ trap clean EXIT
 [ -x "$root/bin/sh" ] || die "$root holds no system"
 mount -t proc proc "$root/proc" 2>/dev/null || say "no /proc could be mounted; going on without"
 mount --bind /dev "$root/dev" 2>/dev/null || say "no /dev could be mounted; going on without"
+mount --bind /dev/pts "$root/dev/pts" 2>/dev/null || say "no /dev/pts could be mounted; tests that need a terminal will fail"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 
 # The tree as git has it, with what is not committed; nothing that was built.

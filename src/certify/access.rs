@@ -15,6 +15,7 @@ pub const GROUP: u64 = 4;
 
 /// The warps of a launch that run a statement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Runs {
     /// Times that a warp runs it, by one active lane or more.
     pub warps: u64,

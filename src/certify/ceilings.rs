@@ -7,6 +7,7 @@ use serde::Serialize;
 
 /// Clocks of a multiprocessor. No launch takes fewer than the most of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct AtLeast {
     /// The tensor cores, for the products of instructions, where the chip's rate is known.
     pub products: Option<f64>,

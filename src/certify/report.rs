@@ -212,6 +212,7 @@ pub struct Advice {
 /// How an access was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Counted {
     /// Every warp of every block in every iteration.
     Exact,
@@ -226,6 +227,7 @@ pub enum Counted {
 /// What the requests of an access cost.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Cost {
     /// Shared memory.
     Shared {
@@ -285,6 +287,7 @@ impl Cost {
 /// Why an access stays inside its buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Bounds {
     /// The ranges of loops and hardware indices prove it.
     Proved {

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 /// The warps of one role.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct RoleCertificate {
     /// Its name; `compute` is what no role took, `all` what all warps run.
     pub name: String,
@@ -28,6 +29,7 @@ pub struct RoleCertificate {
 
 /// An array of mbarriers, over the launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct MbarrierCertificate {
     /// Its name.
     pub name: String,
@@ -43,6 +45,7 @@ pub struct MbarrierCertificate {
 
 /// A statement: a store, an instruction, a bulk copy, synchronisation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct StatementCertificate {
     /// What it does.
     pub what: String,

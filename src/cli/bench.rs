@@ -3,7 +3,7 @@
 use super::data::{self, Place};
 #[cfg(feature = "cuda")]
 use super::gpu;
-use super::subject::{BenchArgs, Subject};
+use super::subject::{BenchArgs, Subject, check_lines};
 use super::{cpu, input, ladder, show, suite};
 use crate::error::{Error, Result};
 use crate::gemm::{self, Gemm};
@@ -26,7 +26,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         return suite::run(args, list);
     }
     match data::place(args.device.as_deref())? {
-        Place::Cpu => cpu::bench(args, &subjects(args, None)?),
+        Place::Cpu => check_lines(args.lines).and_then(|()| cpu::bench(args, &subjects(args, None)?)),
         #[cfg(feature = "cuda")]
         Place::Gpu(device) => gpu::bench(args, &subjects(args, Some(data::chip(device.info())?))?, &device),
     }

@@ -1,7 +1,8 @@
 //! `warploom dump`: the stages of the compilation as text.
 
+use super::colour::{self, Text};
 use super::input::What;
-use super::{data, show, source};
+use super::{data, pager, show, source};
 use crate::artifact;
 use crate::assemble::{self, Ptxas};
 use crate::error::{Error, Result};
@@ -35,6 +36,8 @@ pub struct DumpArgs {
     /// kernels (in integer mode) and its PTX (on small integers). A difference is a fault of warploom (exit 70) and names the first step that makes one.
     #[arg(long)]
     validate: bool,
+    #[command(flatten)]
+    pub pager: pager::PagerArgs,
 }
 
 /// A stage.
@@ -69,11 +72,13 @@ pub fn run(args: &DumpArgs) -> Result<ExitCode> {
     if let Some(folder) = &args.out {
         return write(folder, &schedule, args.lines);
     }
+    args.pager.want();
     for stage in &stages {
+        let text = text(&schedule, *stage, args.passes.as_deref(), args.lines)?;
         if stages.len() > 1 {
-            show::line(format_args!("// ---- {}", name(*stage)));
+            show::line(colour::head(&format!("// ---- {}", name(*stage))));
         }
-        show::line(text(&schedule, *stage, args.passes.as_deref(), args.lines)?.trim_end());
+        show::line(colour::paint(language(*stage), text.trim_end()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -126,6 +131,16 @@ fn name(stage: Emit) -> String {
     stage.to_possible_value().map_or_else(String::new, |v| v.get_name().to_string())
 }
 
+fn language(stage: Emit) -> Text {
+    match stage {
+        Emit::Schedule => Text::Loom,
+        Emit::Ir | Emit::Lowered => Text::Program,
+        Emit::Llvm => Text::Llvm,
+        Emit::Ptx => Text::Ptx,
+        Emit::Sass => Text::Sass,
+    }
+}
+
 fn text(schedule: &Schedule, stage: Emit, passes: Option<&str>, lines: bool) -> Result<String> {
     Ok(match stage {
         Emit::Schedule => tested(schedule)? + &schedule.resolved()?.to_string(),
@@ -174,7 +189,7 @@ fn lowered(schedule: &Schedule, passes: Option<&str>) -> Result<String> {
     });
     if ran.is_err() && !out.is_empty() {
         // What the passes before the failing one made is what there is to look at.
-        show::line(out.trim_end());
+        show::line(colour::paint(Text::Program, out.trim_end()));
     }
     ran.map(|_| out)
 }

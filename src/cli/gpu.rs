@@ -1,9 +1,9 @@
 //! `run`, `bench` and `sweep` on a GPU: compile, check, measure beside cuBLAS, print.
 
+use super::lines::Compiler;
 use super::subject::{BenchArgs, Subject};
 use super::{data, input, peers, plot, show};
 use crate::array::Array;
-use crate::codegen;
 use crate::dtype::DType;
 use crate::error::{Error, Result, counted};
 use crate::loom::Schedule;
@@ -15,12 +15,12 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 /// Runs a schedule with its result checked, and says what it took.
-pub fn run(name: &str, seed: u64, schedule: Schedule, device: &Device) -> Result<ExitCode> {
+pub fn run(name: &str, seed: u64, schedule: Schedule, device: &Device, compiler: &Compiler) -> Result<ExitCode> {
     let schedule = for_device(schedule, device)?;
     let title = input::title(&schedule);
     let spinner = show::spinner(format!("running {title}"));
     let plan = Plan { preheat_s: 0.2, rewarm_s: 0.1, row_s: 0.5, ..Plan::default() };
-    let row = measure(&Bench::new(device, plan, None)?, name, &schedule, seed)
+    let row = measure(&Bench::new(device, plan, None)?, name, &schedule, seed, compiler)
         .map_err(|e| e.within(format!("running {title} on {}", device.info().name)))?;
     spinner.finish_and_clear();
     show::line(format_args!("{title}, {}, target {}", show::count(schedule.steps.len(), "step"), schedule.target));
@@ -47,9 +47,10 @@ pub fn once(
     arrays: &[Array],
     outputs: &[data::Filed],
     device: &Device,
+    compiler: &Compiler,
 ) -> Result<ExitCode> {
     let title = input::title(schedule);
-    let kernels = codegen::compile(lowered, &schedule.target)?;
+    let kernels = compiler.lowered(lowered, &schedule.target)?;
     kernels.check_values(arrays)?;
     let program = device.load(&kernels)?;
     let judge = data::Judge::new(&schedule.program, arrays)?;
@@ -72,7 +73,7 @@ pub fn once(
 pub fn bench(args: &BenchArgs, subjects: &[Subject], device: &Device) -> Result<ExitCode> {
     let bench = Bench::new(device, Plan::default(), None)?;
     let mut each = |_, row: &Row| if args.json { json(&record(row, args.seed, device)?) } else { Ok(()) };
-    let rows = rows(&bench, subjects, args.seed, &mut each)?;
+    let rows = rows(&bench, subjects, (args.seed, &Compiler::with_lines(args.lines)), &mut each)?;
     let failures = subjects.len() - rows.len();
     if !args.json {
         show::line(table(&rows));
@@ -113,14 +114,14 @@ pub fn json(value: &impl serde::Serialize) -> Result<()> {
 pub fn rows(
     bench: &Bench,
     subjects: &[Subject],
-    seed: u64,
+    (seed, compiler): (u64, &Compiler),
     each: &mut dyn FnMut(usize, &Row) -> Result<()>,
 ) -> Result<Vec<(Vec<i64>, Row)>> {
     let bar = show::bar(subjects.len());
     let mut rows = Vec::new();
     for (number, subject) in subjects.iter().enumerate() {
         bar.set_message(subject.name.clone());
-        match row(bench, subject, seed) {
+        match row(bench, subject, seed, compiler) {
             Ok(row) => {
                 bar.suspend(|| each(number, &row))?;
                 rows.push((sizes_of(&subject.schedule), row));
@@ -134,10 +135,10 @@ pub fn rows(
 }
 
 /// Measures a subject.
-pub fn row(bench: &Bench, subject: &Subject, seed: u64) -> Result<Row> {
+pub fn row(bench: &Bench, subject: &Subject, seed: u64, compiler: &Compiler) -> Result<Row> {
     let Subject { name, schedule, beside } = subject;
     for_device(schedule.clone(), bench.device())
-        .and_then(|own| measure_beside(bench, name, &own, seed, *beside))
+        .and_then(|own| measure_beside(bench, name, &own, (seed, compiler), *beside))
         .map_err(|e| e.within(format!("measuring {name}, {}", input::title(schedule))))
 }
 
@@ -162,13 +163,19 @@ pub fn for_device(schedule: Schedule, device: &Device) -> Result<Schedule> {
 }
 
 /// Compiles, checks and measures one schedule.
-pub fn measure(bench: &Bench, name: &str, schedule: &Schedule, seed: u64) -> Result<Row> {
-    measure_beside(bench, name, schedule, seed, None)
+pub fn measure(bench: &Bench, name: &str, schedule: &Schedule, seed: u64, compiler: &Compiler) -> Result<Row> {
+    measure_beside(bench, name, schedule, (seed, compiler), None)
 }
 
 /// As [`measure`], with another product for the library to compute.
-fn measure_beside(bench: &Bench, name: &str, schedule: &Schedule, seed: u64, beside: Option<GemmSpec>) -> Result<Row> {
-    let kernels = crate::compile(schedule)?;
+fn measure_beside(
+    bench: &Bench,
+    name: &str,
+    schedule: &Schedule,
+    (seed, compiler): (u64, &Compiler),
+    beside: Option<GemmSpec>,
+) -> Result<Row> {
+    let kernels = compiler.schedule(schedule)?;
     let args = data::arguments(&schedule.program, seed)?;
     let known = Known::of(&schedule.program);
     let spec = match known {

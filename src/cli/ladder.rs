@@ -2,8 +2,10 @@
 //! adds to the one below. Products of f32 in layout NN have a rung for each idea; others one for each kind of code.
 
 use super::data::{self, Place};
+#[cfg(feature = "cuda")]
+use super::lines::Compiler;
 use super::show;
-use super::subject::{BenchArgs, Subject};
+use super::subject::{BenchArgs, Subject, check_lines};
 #[cfg(feature = "cuda")]
 use super::{gpu, input, plot};
 use crate::dtype::DType;
@@ -154,7 +156,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
                     |(n, s): (usize, Schedule)| Subject::new(format!("{}: {}", rungs[n].name, rungs[n].adds), s);
                 subjects.extend(schedules(rungs, gemm, &target)?.into_iter().map(named));
             }
-            super::cpu::bench(args, &subjects)
+            check_lines(args.lines).and_then(|()| super::cpu::bench(args, &subjects))
         }
         #[cfg(feature = "cuda")]
         Place::Gpu(device) => on_gpu(args, &products, &device),
@@ -166,7 +168,7 @@ fn on_gpu(args: &BenchArgs, products: &[Gemm], device: &Device) -> Result<ExitCo
     let bench = Bench::new(device, Plan::default(), None)?;
     let (target, mut pictures, mut whole) =
         (args.target(Some(data::chip(device.info())?), products)?, Vec::new(), true);
-    let rungs = rungs(products, &target);
+    let (rungs, compiler) = (rungs(products, &target), Compiler::with_lines(args.lines));
     for gemm in products {
         let (numbers, schedules): (Vec<usize>, Vec<Schedule>) = schedules(rungs, gemm, &target)?.into_iter().unzip();
         let named = |(n, s): (&usize, Schedule)| Subject::new(rungs[*n].name, s);
@@ -176,7 +178,7 @@ fn on_gpu(args: &BenchArgs, products: &[Gemm], device: &Device) -> Result<ExitCo
             let climbed = climb.add(n, row);
             if args.json { gpu::json(&climbed.record(args.seed, device)?) } else { Ok(()) }
         };
-        whole &= gpu::rows(&bench, &subjects, args.seed, &mut each)?.len() == subjects.len();
+        whole &= gpu::rows(&bench, &subjects, (args.seed, &compiler), &mut each)?.len() == subjects.len();
         let title = subjects.first().map_or(String::new(), |s| input::title(&s.schedule));
         if !args.json {
             show::line(format_args!("{title} on {}{}\n{}", device.info().name, climb.beside, climb.table));

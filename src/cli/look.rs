@@ -66,12 +66,17 @@ pub struct Element {
 }
 
 impl Elements {
-    /// The elements that are meant in a program.
-    pub fn of(&self, func: &Func) -> Result<Vec<Element>> {
+    /// The name of the buffer.
+    pub fn buffer(&self) -> &str {
+        &self.buffer
+    }
+
+    /// The elements that are meant in a program of that level.
+    pub fn of(&self, func: &Func, level: &str) -> Result<Vec<Element>> {
         let id = func.find_buffer(&self.buffer).ok_or_else(|| {
             let names: Vec<&str> = func.buffers.iter().map(|b| b.name.as_str()).collect();
             let near = error::suggestion(&self.buffer, names.iter().copied());
-            Error::input("cli.print", format!("the scheduled program has no buffer `{}`{near}", self.buffer))
+            Error::input("cli.print", format!("the {level} program has no buffer `{}`{near}", self.buffer))
                 .help(format!("its buffers are {}", names.join(", ")))
         })?;
         let buffer = func.buffer(id);
@@ -247,7 +252,7 @@ impl Writes {
         let written = visit::writes(&func.body);
         let mut out = Writes { elements: HashMap::new(), order: Vec::new() };
         for elements in asked {
-            for Element { buffer, at, name } in elements.of(func)? {
+            for Element { buffer, at, name } in elements.of(func, "scheduled")? {
                 if !written.contains(&buffer) {
                     let message = format!("`{}` is an input: no statement writes it", elements.buffer);
                     let names: Vec<&str> = written.iter().map(|b| func.buffer(*b).name.as_str()).collect();
@@ -295,7 +300,7 @@ mod tests {
     fn elements_are_read_and_placed() {
         let func = Schedule::parse("gemm 8x4x2 f32 NN\ntarget sm_80").unwrap().program;
         let names = |text: &str| -> Vec<String> {
-            let of = text.parse::<Elements>().unwrap().of(&func).unwrap();
+            let of = text.parse::<Elements>().unwrap().of(&func, "scheduled").unwrap();
             of.into_iter().map(|e| format!("{}@{}", e.name, e.at)).collect()
         };
         assert_eq!(names("C[3, 2]"), ["C[3, 2]@14"]);
@@ -314,7 +319,7 @@ mod tests {
             ("C[2..2, 0]", "an index 2..2 that is not inside 0..8"),
             ("C[-1, 0]", "an index -1..0 that is not inside 0..8"),
         ] {
-            let error = wrong.parse::<Elements>().unwrap().of(&func).unwrap_err();
+            let error = wrong.parse::<Elements>().unwrap().of(&func, "scheduled").unwrap_err();
             assert!(error.code() == "cli.print" && error.message().contains(says), "{wrong}: {error}");
         }
         let inputs = Writes::of(&func, &["A[0, 0]".parse().unwrap()]).map(|_| ()).unwrap_err();

@@ -2,6 +2,7 @@
 
 mod bench;
 mod blame;
+mod colour;
 mod cpu;
 mod data;
 mod doctor;
@@ -14,10 +15,13 @@ mod input;
 mod ladder;
 #[cfg(feature = "cuda")]
 mod launch;
+#[cfg(feature = "cuda")]
+mod lines;
 mod locate;
 mod look;
 mod memory;
 mod mutate;
+mod pager;
 #[cfg(feature = "cuda")]
 mod peers;
 #[cfg(feature = "cuda")]
@@ -29,27 +33,39 @@ mod step;
 mod subject;
 mod suite;
 mod sweep;
+mod threads;
 mod values;
+mod walk;
 mod watch;
+pub mod words;
 
 use crate::error::{Error, Result};
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use colour::When;
 use std::process::ExitCode;
 
 /// Compiles scheduled loop nests to PTX, shows every stage, and runs them with checked results.
 #[derive(Debug, Parser)]
-#[command(version, after_help = EXIT_STATUS)]
+#[command(version, after_help = EXIT_STATUS, max_term_width = 120)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// Colours of what is printed. `auto` is on a terminal, unless NO_COLOR is set or TERM is dumb; CLICOLOR_FORCE=1 is `always`.
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = When::Auto, hide_possible_values = true, display_order = 900)]
+    color: When,
 }
 
-const EXIT_STATUS: &str = "Exit status: 0 done; 1 the input is wrong, or a result was; 2 the command line is wrong; \
-                           3 the chip cannot (`run` on the \
-                           simulator then checks the steps in sequence, and still ends so); 4 this host cannot; \
-                           5 nothing found a fault that `run --mutate` planted (0: each was found); 70 a fault of warploom itself; \
-                           74 the output cannot be written.";
+const EXIT_STATUS: &str = "\
+Exit status:
+   0 done
+   1 the input is wrong, or a result was
+   2 the command line is wrong
+   3 the chip cannot; `run` on the simulator then checks the steps in sequence
+   4 this host cannot
+   5 nothing found a fault that `run --mutate` planted
+  70 a fault of warploom itself
+  74 the output cannot be written";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -76,16 +92,25 @@ enum Command {
     Man,
 }
 
-/// Runs the command that the process was started with.
-pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+/// Runs the command that the process was started with. `is_closed`: it was started without a standard output.
+pub fn main(is_closed: bool) -> ExitCode {
+    if is_closed {
+        show::output_is_closed();
+    }
+    let when = When::of(std::env::args_os().filter_map(|a| a.into_string().ok()));
+    colour::decide(when);
+    let matches = command().color(when.for_clap()).try_get_matches();
+    let cli = match matches.and_then(|m| Cli::from_arg_matches(&m)) {
+        Ok(cli) => cli,
+        Err(e) => return usage(&e),
+    };
     let (outcome, name) = match cli.command {
         Command::Run(args) => (run::run(&args), args.what.name()),
         Command::Dump(args) => (dump::run(&args), args.what.name()),
         Command::Bench(args) => (bench::run(&args), "bench".to_string()),
         Command::Sweep(args) => (sweep::run(&args), "sweep".to_string()),
         Command::Explain(args) if args.certificates => {
-            Cli::command().error(ErrorKind::UnknownArgument, "`--certificates` is now `--cost`").exit()
+            command().error(ErrorKind::UnknownArgument, "`--certificates` is now `--cost`").exit()
         }
         Command::Explain(args) => (explain::run(&args), args.name()),
         Command::Fmt(args) => (fmt::run(&args), "fmt".to_string()),
@@ -96,10 +121,28 @@ pub fn main() -> ExitCode {
     finish(outcome, &name)
 }
 
+/// Prints the help or the version that is asked for, or what is wrong with the command line.
+fn usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        let _ = error.print();
+    } else {
+        let text = error.render();
+        show::put(if colour::output() { text.ansi().to_string() } else { text.to_string() });
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(show::USAGE))
+}
+
+/// The command line; the file that `explain` takes may also be the name of a step.
+fn command() -> clap::Command {
+    let or_step =
+        "A schedule: program, target and steps; `-` is standard input. Or the name of a step, such as split: its page";
+    Cli::command().mut_subcommand("explain", |c| c.mut_arg("file", |a| a.help(or_step)))
+}
+
 /// Prints the completions of a shell.
 fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
     let mut out = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "warploom", &mut out);
+    clap_complete::generate(shell, &mut command(), "warploom", &mut out);
     show::put(String::from_utf8_lossy(&out));
     Ok(ExitCode::SUCCESS)
 }
@@ -108,7 +151,7 @@ fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
 fn manual() -> Result<ExitCode> {
     let mut out = Vec::new();
     let failed = |e: std::io::Error| Error::bug("cli.man", e.to_string());
-    let mut command = Cli::command();
+    let mut command = command();
     command.build();
     clap_mangen::Man::new(command.clone()).render(&mut out).map_err(failed)?;
     for sub in command.get_subcommands().filter(|s| s.get_name() != "help") {
@@ -122,6 +165,7 @@ fn manual() -> Result<ExitCode> {
 }
 
 fn finish(outcome: Result<ExitCode>, name: &str) -> ExitCode {
+    pager::close();
     outcome.unwrap_or_else(|error| {
         show::error(&error, name);
         show::status(&error)

@@ -2,7 +2,10 @@
 
 use super::data::{self, Place};
 use super::input::{self, What};
-use super::{blame, look, mutate, show, values, watch};
+#[cfg(feature = "cuda")]
+use super::lines::Compiler;
+use super::subject::check_lines;
+use super::{blame, look, mutate, show, threads, values, watch};
 use crate::array::Array;
 use crate::codegen;
 use crate::error::{Error, Fault, Result, counted};
@@ -15,6 +18,9 @@ use clap::Args;
 use std::fmt::{Display, Formatter};
 use std::process::ExitCode;
 use std::time::Instant;
+
+/// The heading of the options that show a run from inside.
+const LOOKING: &str = "Looking inside the run";
 
 /// What to run, and where.
 #[derive(Debug, Args)]
@@ -51,6 +57,10 @@ pub struct RunArgs {
     /// them. Ends with 0 if each is found and with 5 if not. A GPU launches the first one, once.
     #[arg(long, value_name = "list|#N|WORDS")]
     mutate: Option<String>,
+    /// On a GPU, add `.loc` lines to the kernels and write the lowered text as NAME.lowered into the current folder: Nsight Compute then
+    /// shows the loops beside the instructions.
+    #[arg(long, conflicts_with = "mutate")]
+    lines: bool,
     /// Seconds to wait for the GPU before giving up.
     #[arg(long, default_value_t = data::PATIENCE_S, value_parser = clap::value_parser!(u64).range(1..=86400))]
     patience: u64,
@@ -60,12 +70,31 @@ pub struct RunArgs {
     validate: bool,
     /// Show each write of these elements of a buffer of any scope, such as T[3, 4] or T[0..2, 4], with the value, the block and
     /// the loop variables. The scheduled program runs in sequence on the simulator: blocks and threads are loops, and indices are
-    /// those of the program. May be given several times.
-    #[arg(long, value_name = "T[I, J]", conflicts_with_all = ["mutate", "once", "step"])]
+    /// those of the program. With `--level lowered` the kernels run by threads. May be given several times.
+    #[arg(long, value_name = "T[I, J]", conflicts_with_all = ["mutate", "once", "step"], help_heading = LOOKING)]
     print: Vec<look::Elements>,
-    /// Walk the scheduled program statement by statement, as commands on standard input say: `h` lists them.
-    #[arg(long, conflicts_with_all = ["mutate", "once"])]
+    /// Walk the scheduled program statement by statement, as commands on standard input say: `h` lists them. With `--level lowered`
+    /// walk a block of the kernels, with all its warps.
+    #[arg(long, conflicts_with_all = ["mutate", "once"], help_heading = LOOKING)]
     step: bool,
+    /// The program that --print and --step show: `scheduled`, in sequence, or `lowered`, by threads.
+    #[arg(long, value_enum, value_name = "LEVEL", help_heading = LOOKING)]
+    level: Option<Level>,
+    /// With `--level lowered`: the block that --step walks (0 by default), or whose writes --print shows (all by default).
+    #[arg(long, value_name = "X[,Y[,Z]]", help_heading = LOOKING)]
+    block: Option<threads::Place>,
+    /// With `--level lowered`: the thread whose writes --print shows (all by default).
+    #[arg(long, value_name = "X[,Y[,Z]]", conflicts_with = "step", help_heading = LOOKING)]
+    thread: Option<threads::Place>,
+}
+
+/// A program to look at as it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Level {
+    /// After all steps.
+    Scheduled,
+    /// The kernels.
+    Lowered,
 }
 
 impl RunArgs {
@@ -82,9 +111,7 @@ impl RunArgs {
 
 /// Runs the schedule once with its result checked.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
-    if args.is_watched() {
-        check_watched(args)?;
-    }
+    check_watched(args)?;
     let on_ptx = args.device.as_deref() == Some("ptx");
     // A device is looked for first where the steps depend on it, and behind the file's own errors where they do not.
     let place = || {
@@ -106,14 +133,18 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     let schedule = if args.small { data::reduced(&schedule, data::WATCHED_OPERATIONS) } else { schedule };
     match place {
-        Place::Cpu => on_cpu(args, schedule, if on_ptx { How::Ptx } else { How::Threads }),
+        Place::Cpu => {
+            check_lines(args.lines).and_then(|()| on_cpu(args, schedule, if on_ptx { How::Ptx } else { How::Threads }))
+        }
         #[cfg(feature = "cuda")]
         Place::Gpu(device) if args.once || args.mutate.is_some() || args.has_files() || !args.set.is_empty() => {
             let schedule = super::gpu::for_device(schedule, &device)?;
+            let compiler = Compiler::with_lines(args.lines);
             let mut arrays = data::arguments(&schedule.program, args.seed)?;
             data::read(&schedule.program, &args.input, &mut arrays)?;
             values::set(&schedule.program, &args.set, &mut arrays)?;
-            let once = |lowered: &Lowered| super::gpu::once(&schedule, lowered, &arrays, &args.output, &device);
+            let once =
+                |lowered: &Lowered| super::gpu::once(&schedule, lowered, &arrays, &args.output, &device, &compiler);
             match &args.mutate {
                 Some(words) if mutate::is_list(words) => mutate::list(&schedule),
                 Some(words) => mutate::on_device(&schedule, words, &args.what.name(), once),
@@ -123,15 +154,31 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         #[cfg(feature = "cuda")]
         Place::Gpu(device) => {
             show::choices(&super::gpu::for_device(schedule.clone(), &device)?)?;
-            super::gpu::run(&args.what.name(), args.seed, schedule, &device)
+            super::gpu::run(&args.what.name(), args.seed, schedule, &device, &Compiler::with_lines(args.lines))
         }
     }
 }
 
 /// That a run which is watched is one on the simulator, and that its commands are not the schedule.
 fn check_watched(args: &RunArgs) -> Result<()> {
+    let is_lowered = args.level == Some(Level::Lowered);
+    if !args.is_watched() && args.level.is_some() {
+        return Err(Error::input(
+            "cli.level",
+            "--level says which program --print or --step shows, and neither is given",
+        )
+        .help("--print 'T[3]' --level lowered")
+        .help("--step --level lowered"));
+    }
+    if !is_lowered && (args.block.is_some() || args.thread.is_some()) {
+        let message = "--block and --thread choose what --print and --step show of the lowered kernels";
+        return Err(Error::input("cli.level", message).help("--step --level lowered --block 0"));
+    }
+    if !args.is_watched() {
+        return Ok(());
+    }
     if let Some(other) = args.device.as_deref().filter(|d| !["sim", "cpu"].contains(d)) {
-        let message = format!("--print and --step run the scheduled program on the simulator, not on device `{other}`");
+        let message = format!("--print and --step run the program on the simulator, not on device `{other}`");
         return Err(Error::input("cli.device", message).help("--device sim, or no --device"));
     }
     if args.step && args.what.is_standard_input() {
@@ -172,9 +219,12 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     if args.is_watched() {
         let mut arrays = data::arguments(&schedule.program, args.seed)?;
         data::read(&schedule.program, &args.input, &mut arrays)?;
-        return match watch::run(&schedule, &args.print, &mut arrays)
-            .map_err(|e| blame::blame(&schedule, args.seed, e))?
-        {
+        values::set(&schedule.program, &args.set, &mut arrays)?;
+        let ran = match args.level {
+            Some(Level::Lowered) => watch::run_lowered(&schedule, &args.print, (args.block, args.thread), &mut arrays),
+            _ => watch::run(&schedule, &args.print, &mut arrays),
+        };
+        return match ran.map_err(|e| blame::blame(&schedule, args.seed, e))? {
             None => Ok(ExitCode::SUCCESS),
             Some(_) => checked(args, &schedule, &arrays),
         };

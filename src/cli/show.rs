@@ -1,6 +1,6 @@
 //! What reaches the terminal: text that survives a closed pipe, errors underlined, progress that hides where nobody looks.
 
-use super::{input, locate};
+use super::{colour, input, locate, pager};
 use crate::error::{Error, Fault, Result, counted};
 use crate::loom::Schedule;
 use crate::schedule;
@@ -9,17 +9,41 @@ use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::ops::Range;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Writes text to standard output. A reader that has gone away ends the program quietly, as it ends others.
+/// Whether the process was started without a standard output.
+static IS_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Says that the process was started without a standard output: what is written is an error.
+pub fn output_is_closed() {
+    IS_CLOSED.store(true, Ordering::Relaxed);
+}
+
+/// Writes text to the pager, or to standard output. A reader that has gone away ends the program quietly, as it ends others.
 pub fn put(text: impl Display) {
-    let mut out = std::io::stdout().lock();
-    let Err(e) = write!(out, "{text}").and_then(|()| out.flush()) else { return };
+    let text = text.to_string();
+    if text.is_empty() {
+        return;
+    }
+    if IS_CLOSED.load(Ordering::Relaxed) {
+        end_unwritten("standard output is closed");
+    }
+    let written = pager::write(&text).unwrap_or_else(|| {
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush())
+    });
+    let Err(e) = written else { return };
+    pager::close();
     if e.kind() == ErrorKind::BrokenPipe {
         std::process::exit(0);
     }
-    note(format_args!("cannot write the output: {e}"));
-    std::process::exit(74);
+    end_unwritten(e);
+}
+
+fn end_unwritten(why: impl Display) -> ! {
+    note(format_args!("cannot write the output: {why}"));
+    std::process::exit(UNWRITTEN);
 }
 
 /// Writes a line to standard output.
@@ -29,7 +53,10 @@ pub fn line(text: impl Display) {
 
 /// Says something about the run that is not its result, on standard error.
 pub fn note(text: impl Display) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let text = text.to_string();
+    if !pager::keep(&text) {
+        let _ = writeln!(std::io::stderr().lock(), "{text}");
+    }
 }
 
 /// What was chosen for steps that leave a choice to the compiler, on standard error.
@@ -69,8 +96,11 @@ pub fn error(error: &Error, name: &str) {
 /// The exit status of what the chip cannot.
 pub const CHIP: u8 = 3;
 
+/// The exit status of an output that cannot be written (EX_IOERR of sysexits.h).
+const UNWRITTEN: i32 = 74;
+
 /// The exit status of a wrong command line, as clap has it.
-const USAGE: u8 = 2;
+pub const USAGE: u8 = 2;
 
 /// The exit status that says who has to act.
 pub fn status(error: &Error) -> ExitCode {
@@ -120,8 +150,7 @@ fn underlined(error: &Error, name: &str, text: &str) -> Option<String> {
     let is_clipped = kept.len() != text.len();
     let place = |l: &crate::error::Label| (name, if is_clipped { only.clone() } else { span(l) });
     let text = kept;
-    let color = colourful();
-    let config = Config::default().with_index_type(IndexType::Byte).with_color(color);
+    let config = Config::default().with_index_type(IndexType::Byte).with_color(colour::errors());
     let mut report = Report::build(ReportKind::Error, place(error.labels().first()?))
         .with_config(config)
         .with_code(error.code())
@@ -165,11 +194,6 @@ fn location(error: &Error, name: &str, is_file: bool) -> String {
     }
 }
 
-fn colourful() -> bool {
-    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none() && !dumb
-}
-
 /// A spinner for work of unknown length; nothing where standard error is no terminal.
 pub fn spinner(what: impl Into<std::borrow::Cow<'static, str>>) -> indicatif::ProgressBar {
     let bar = indicatif::ProgressBar::new_spinner().with_message(what);
@@ -190,7 +214,13 @@ pub fn bar(length: usize) -> indicatif::ProgressBar {
 /// A table with light rules, no wider than a terminal that it is printed to.
 pub fn table(header: &[&str]) -> comfy_table::Table {
     let mut table = comfy_table::Table::new();
-    table.load_preset(comfy_table::presets::UTF8_FULL_CONDENSED).set_header(header);
+    table.load_preset(comfy_table::presets::UTF8_FULL_CONDENSED);
+    if colour::output() {
+        let bold = |h: &&str| comfy_table::Cell::new(h).add_attribute(comfy_table::Attribute::Bold);
+        table.enforce_styling().set_header(header.iter().map(bold));
+    } else {
+        table.set_header(header);
+    }
     if std::io::stdout().is_terminal() {
         table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
     }

@@ -234,21 +234,13 @@ impl Stepper {
             ));
             return;
         };
-        match self.breakpoints.iter().position(|l| *l == line) {
-            Some(n) => {
-                self.breakpoints.remove(n);
-                show::line(format_args!("no longer stops at line {line}"));
-            }
-            None => {
-                self.breakpoints.push(line);
-                self.breakpoints.sort_unstable();
-                show::line(format_args!("stops at line {line}"));
-            }
-        }
+        toggle(&mut self.breakpoints, line);
     }
 
     fn print(&self, elements: &str, moment: &Moment<'_>) {
-        let found = elements.parse::<Elements>().and_then(|e| e.of(&self.func).map_err(|e| e.message().to_string()));
+        let found = elements
+            .parse::<Elements>()
+            .and_then(|e| e.of(&self.func, "scheduled").map_err(|e| e.message().to_string()));
         let found = match found {
             Ok(found) => found,
             Err(why) => return show::line(why),
@@ -265,8 +257,23 @@ impl Stepper {
     }
 }
 
+/// Sets the breakpoint of a line, or takes it away.
+pub fn toggle(breakpoints: &mut Vec<usize>, line: usize) {
+    match breakpoints.iter().position(|l| *l == line) {
+        Some(n) => {
+            breakpoints.remove(n);
+            show::line(format_args!("no longer stops at line {line}"));
+        }
+        None => {
+            breakpoints.push(line);
+            breakpoints.sort_unstable();
+            show::line(format_args!("stops at line {line}"));
+        }
+    }
+}
+
 /// The next line of standard input; `None` at its end, or where it cannot be read.
-fn read() -> Option<String> {
+pub fn read() -> Option<String> {
     let mut line = Vec::new();
     let length = std::io::stdin().lock().take(LONGEST_COMMAND).read_until(b'\n', &mut line).ok()?;
     (length > 0).then(|| String::from_utf8_lossy(&line).trim().to_string())

@@ -1,7 +1,7 @@
 //! What `warploom bench` is asked for, and what it measures: the words that its ways of measuring share.
 
 use super::input;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gemm::{Gemm, Kind};
 use crate::loom::Schedule;
 use crate::target::{Features, Target};
@@ -71,9 +71,22 @@ pub struct BenchArgs {
     /// `sim` or `cpu` (the simulator), or a GPU's number. Without it: the first GPU, or the simulator if there is none.
     #[arg(long)]
     pub device: Option<String>,
+    /// On a GPU, add `.loc` lines to the kernels and write each lowered text as NAME.lowered into the current folder: Nsight Compute
+    /// then shows the loops beside the instructions.
+    #[arg(long, conflicts_with_all = ["suite", "launch"])]
+    pub lines: bool,
     /// Seed of the random input.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+/// That there is a GPU for what is asked of one alone.
+pub fn check_lines(lines: bool) -> Result<()> {
+    if !lines {
+        return Ok(());
+    }
+    let message = "--lines adds lines to the kernels of a GPU, and this run is on the simulator";
+    Err(Error::input("cli.lines", message).help("--device 0").help("warploom dump FILE --out DIR --lines"))
 }
 
 /// Parses a time of sampling for clap: not zero, not endless.

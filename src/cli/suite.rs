@@ -14,6 +14,8 @@
 use super::data::{self, Place};
 #[cfg(feature = "cuda")]
 use super::gpu;
+#[cfg(feature = "cuda")]
+use super::lines::Compiler;
 use super::subject::{BenchArgs, Subject};
 use super::{input, show};
 use crate::error::{Error, Result};
@@ -156,7 +158,9 @@ fn on_gpu(args: &BenchArgs, list: &List, device: &Device) -> Result<ExitCode> {
     let mut done = Vec::new();
     for entry in &list.entries {
         bar.set_message(entry.line.clone());
-        let measured = entry.subject(&target).and_then(|s| Ok((gpu::row(&bench, &s, args.seed)?, s.schedule)));
+        let measured = entry
+            .subject(&target)
+            .and_then(|s| Ok((gpu::row(&bench, &s, args.seed, &Compiler::default())?, s.schedule)));
         if let Err(e) = &measured {
             bar.suspend(|| show::error(e, &entry.line));
         }

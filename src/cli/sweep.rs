@@ -3,6 +3,8 @@
 
 #[cfg(feature = "cuda")]
 use super::data;
+#[cfg(feature = "cuda")]
+use super::lines::Compiler;
 use super::show;
 use crate::error::{Error, Fault, Result};
 use crate::loom::Schedule;
@@ -204,7 +206,9 @@ impl Place {
     fn measure(&self, config: &Config) -> Result<Option<f64>> {
         let schedule = config.schedule(self.target)?;
         match &self.bench {
-            Some(bench) => super::gpu::measure(bench, "sweep", &schedule, 1).map(|row| Some(row.gflops)),
+            Some(bench) => {
+                super::gpu::measure(bench, "sweep", &schedule, 1, &Compiler::default()).map(|row| Some(row.gflops))
+            }
             None => crate::compile(&schedule).map(|_| None),
         }
     }

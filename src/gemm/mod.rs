@@ -19,15 +19,20 @@ mod wmma;
 
 pub use candidates::candidates;
 pub use kind::Kind;
-pub use mma::{Ahead, Boxes, Factors, Mma, Source, Way};
-pub use pipelined::{Pipelined, Route};
 pub use recommend::recommend;
-pub use simt::Tiles;
-pub use split::Split;
-pub use thread_tiles::ThreadTiles;
-pub use warp_tiles::WarpTiles;
-pub use wgmma::{RUNGS, Rung, Wgmma};
-pub use wmma::Wmma;
+
+// The parameters of each recipe, for tests and for the ladder: names and fields follow the recipes.
+#[doc(hidden)]
+pub use {
+    mma::{Ahead, Boxes, Factors, Mma, Source, Way},
+    pipelined::{Pipelined, Route},
+    simt::Tiles,
+    split::Split,
+    thread_tiles::ThreadTiles,
+    warp_tiles::WarpTiles,
+    wgmma::{RUNGS, Rung, Wgmma},
+    wmma::Wmma,
+};
 
 use crate::dtype::{Class, DType};
 use crate::error::{Error, Result};

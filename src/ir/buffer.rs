@@ -9,6 +9,7 @@ pub struct BufferId(pub u32);
 
 /// Where a buffer lives and which unit owns a copy of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Scope {
     /// Device memory, owned by the grid.
     Global,

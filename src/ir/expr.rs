@@ -16,6 +16,7 @@ pub struct Var(pub u32);
 
 /// Integer arithmetic over variables.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Index {
     /// A constant.
     Int(i64),
@@ -27,6 +28,7 @@ pub enum Index {
 
 /// The operations on indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum IndexOp {
     /// Sum.
     Add,
@@ -192,6 +194,7 @@ index_operator!(Mul, mul, Mul);
 
 /// A condition over indices.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Cond {
     /// Always or never.
     Const(bool),
@@ -297,6 +300,7 @@ impl Cond {
 
 /// A literal number; its type stands beside it in [`Expr::Const`].
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub enum Literal {
     /// For integer types and bool.
     Int(i64),
@@ -306,6 +310,7 @@ pub enum Literal {
 
 /// The binary operations on data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum BinOp {
     /// Sum.
     Add,
@@ -335,6 +340,7 @@ pub enum BinOp {
 
 /// The unary operations on data. The transcendental ones are for floating-point types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum UnOp {
     /// Negation.
     Neg,
@@ -368,6 +374,7 @@ pub enum UnOp {
 
 /// A data expression.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Expr {
     /// A literal of a type.
     Const(DType, Literal),

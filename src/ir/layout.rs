@@ -21,6 +21,7 @@ use super::Index;
 
 /// What a layout takes or gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Coordinate {
     /// An index of an array or a tile, or a loop's variable, by its position.
     Index(usize),

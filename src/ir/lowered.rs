@@ -30,6 +30,7 @@ pub struct Operand {
 
 /// How the lanes of a warp hold an operand.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Held {
     /// Each lane in its own registers, a local buffer: these elements from the index on, in the order of the registers.
     Registers(Vec<i64>),
@@ -99,6 +100,7 @@ pub struct BulkCopy {
 
 /// The way of a bulk copy.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Way {
     /// From device memory to shared memory. All bytes of the box are counted on a slot of mbarriers of each block that receives it.
     Load {
@@ -170,6 +172,7 @@ pub struct Sync {
 
 /// What synchronisation does. Groups of copies and of products are counted by each thread (each warp) for itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SyncKind {
     /// All threads of the block meet; where there are roles, all of the role.
     Block,

@@ -37,17 +37,27 @@
 //! which operation exists on which type. A literal shows its type only where nothing beside it does: `A[i] + 1.0`,
 //! but `f32(1.0) + f32(2.0)`.
 
+#[doc(hidden)]
 pub mod buffer;
+#[doc(hidden)]
 pub mod cross_thread;
+#[doc(hidden)]
 pub mod decide;
+#[doc(hidden)]
 pub mod expr;
+#[doc(hidden)]
 pub mod func;
 pub mod layout;
+#[doc(hidden)]
 pub mod lowered;
 pub mod print;
+#[doc(hidden)]
 pub mod region;
+#[doc(hidden)]
 pub mod simplify;
+#[doc(hidden)]
 pub mod stmt;
+#[doc(hidden)]
 pub mod typing;
 pub mod verify;
 pub mod visit;

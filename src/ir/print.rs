@@ -18,6 +18,7 @@ use std::ops::Range;
 
 /// What a name in the text stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Node {
     /// A loop's variable, or a block's iterator.
     Loop(Var),
@@ -29,6 +30,7 @@ pub enum Node {
 
 /// A printed program.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Printed {
     /// The text; every line ends with a newline.
     pub text: String,

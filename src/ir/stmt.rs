@@ -14,6 +14,7 @@ pub struct RoleId(pub u32);
 
 /// A statement. A body is a list of statements that run in order.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Stmt {
     /// A loop.
     For(For),
@@ -37,6 +38,7 @@ pub enum Stmt {
 
 /// How a loop runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum LoopKind {
     /// One iteration after the other.
     Serial,
@@ -56,6 +58,7 @@ pub enum LoopKind {
 
 /// What a loop can be bound to. Levels from outermost: grid, cluster, warpgroup, warp, thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Axis {
     /// `blockIdx.x`, fastest.
     BlockX,
@@ -246,6 +249,7 @@ pub struct Tensorize {
 
 /// The closed list of annotation keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Note {
     /// Loop: unroll at most this many copies of the body.
     UnrollLimit,
@@ -303,6 +307,7 @@ impl Note {
 
 /// Whether an iterator of a block spans outputs or is summed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum IterKind {
     /// Each value writes its own elements.
     Spatial,
@@ -353,6 +358,7 @@ pub struct CopyWith {
 
 /// The mechanisms of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum CopyKind {
     /// Loads and stores through registers.
     Sync,

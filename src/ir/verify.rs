@@ -73,11 +73,18 @@ use crate::error::{Error, Result};
 use std::collections::HashMap;
 
 /// Checks all promises of a complete program.
+///
+/// # Errors
+/// `verify.*`, with the places underlined in the printed program: where values break a promise, which the error names; and where a claim is
+/// neither proved nor refuted and the program does not allow tests.
 pub fn verify(func: &Func) -> Result<()> {
     assurance(func).map(|_| ())
 }
 
 /// Checks all promises of a complete program, and says how they are known.
+///
+/// # Errors
+/// As [`verify()`].
 pub fn assurance(func: &Func) -> Result<Assurance> {
     well_formed(func)?;
     let written_out = cross_thread::through_shared(func).map_err(|r| refused(func, &r))?;
@@ -98,6 +105,9 @@ fn refused(func: &Func, r: &cross_thread::Refused) -> Error {
 }
 
 /// Checks the promises that hold after every step, of programs still being scheduled too.
+///
+/// # Errors
+/// As [`verify()`], of these promises.
 pub fn well_formed(func: &Func) -> Result<()> {
     formed(&Judge::new(func))
 }

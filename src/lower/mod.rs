@@ -50,6 +50,7 @@ pub const SLICES: u32 = 7;
 
 /// A lowered program: its kernels in launch order. Made by [`lower`] alone.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Lowered {
     /// The program's name.
     pub name: String,
@@ -66,6 +67,12 @@ pub struct Lowered {
 pub type Shape = (Vec<i64>, Vec<i64>);
 
 impl Lowered {
+    /// A program of kernels that are made by hand, for tests of what runs, checks and translates kernels. [`lower`] makes all others.
+    #[doc(hidden)]
+    pub fn new(name: impl Into<String>, params: Vec<String>, kernels: Vec<LoweredKernel>) -> Lowered {
+        Lowered { name: name.into(), params, shapes: Vec::new(), kernels }
+    }
+
     /// How the legality of the program, and of what it was lowered to, is known.
     ///
     /// # Errors
@@ -124,6 +131,7 @@ impl Lowered {
 ///
 /// `func.params` are the kernel's parameters: global buffers of the program or workspace, by name.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct LoweredKernel {
     /// Name, parameters, buffers and body.
     pub func: Func,
@@ -157,6 +165,7 @@ pub struct LoweredKernel {
 
 /// How a kernel overlaps with its neighbours in the stream (programmatic dependent launch).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum GridDependency {
     /// It may begin while the kernel before it runs, and waits for the end of that one itself.
     Waits,
@@ -166,6 +175,7 @@ pub enum GridDependency {
 
 /// The threads of a role: its stages count them, as the others count those of `launch`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RoleThreads {
     /// Which role.
     pub role: RoleId,
@@ -175,6 +185,7 @@ pub struct RoleThreads {
 
 /// What bulk copies know of a buffer in device memory: its box, and how that lies in shared memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TensorMap {
     /// The buffer.
     pub buffer: BufferId,
@@ -192,6 +203,7 @@ pub struct TensorMap {
 
 /// A dimension of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Dim {
     /// Its extent.
     pub extent: i64,
@@ -202,6 +214,7 @@ pub struct Dim {
 /// A hardware axis of a kernel: blockIdx, the rank in the cluster, or threadIdx. Where there are clusters, blockIdx.x counts
 /// clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LaunchAxis {
     /// Which.
     pub axis: Axis,
@@ -213,6 +226,7 @@ pub struct LaunchAxis {
 
 /// A variable that is the same for all threads of a block: the row or column of a block in a rasterized walk.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Derived {
     /// Which.
     pub var: Var,
@@ -222,7 +236,35 @@ pub struct Derived {
     pub extent: i64,
 }
 
+impl LaunchAxis {
+    /// An axis with its variable and extent.
+    #[doc(hidden)]
+    pub fn new(axis: Axis, var: Var, extent: u32) -> LaunchAxis {
+        LaunchAxis { axis, var, extent }
+    }
+}
+
 impl LoweredKernel {
+    /// A kernel that is made by hand: of this program alone, without axes, memory or placements.
+    #[doc(hidden)]
+    pub fn new(func: Func) -> LoweredKernel {
+        LoweredKernel {
+            func,
+            launch: Vec::new(),
+            derived: Vec::new(),
+            dims: Vec::new(),
+            shared_bytes: 0,
+            min_blocks: None,
+            grid_dependency: None,
+            l2_prefetch: false,
+            maps: Vec::new(),
+            workspace: Vec::new(),
+            exchanged: Vec::new(),
+            roles: Vec::new(),
+            tested: Vec::new(),
+        }
+    }
+
     /// Blocks in x, y, z; of a persistent kernel the most that have something to do.
     pub fn grid(&self) -> [u32; 3] {
         let [x, y, z] = [Axis::BlockX, Axis::BlockY, Axis::BlockZ].map(|a| self.extent(a));

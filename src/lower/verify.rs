@@ -11,6 +11,9 @@ use crate::ir::{
 };
 
 /// Checks every promise; a broken one is a fault of a pass.
+///
+/// # Errors
+/// `lower.verify`, a fault of warploom.
 pub fn verify(kernel: &LoweredKernel) -> Result<()> {
     let written = visit::writes(&kernel.func.body);
     let mut check =

@@ -13,6 +13,7 @@ use super::mbarrier::Mbarriers;
 use super::memory::{Failure, Memory};
 use super::product::Products;
 use super::race::{self, Cell, Clock, Touch, Watch};
+use super::scene::Onlooker;
 use super::warp::{Register, Trap, Warp};
 use crate::dtype::DType;
 
@@ -49,8 +50,11 @@ pub(super) struct World {
     pub each: usize,
     /// Who hears of what runs.
     pub listener: Listener,
-    /// Who watches it.
+    /// Who watches it: in sequence, and by threads.
     pub watcher: Watcher,
+    pub onlooker: Onlooker,
+    /// Warps stop in front of each statement.
+    pub stops: bool,
 }
 
 impl World {

@@ -102,13 +102,20 @@ struct Pair {
 #[derive(Debug, Clone)]
 pub(super) struct Load {
     /// The block of the cluster that gets it, and the mbarrier there by its number in the cluster.
-    rank: usize,
+    pub rank: usize,
     pub slot: usize,
     pub by: By,
     pub access: u32,
     /// Where each value goes.
     values: Vec<(usize, u64)>,
-    bytes: u32,
+    pub bytes: u32,
+}
+
+impl Load {
+    /// The unit of shared memory where it begins.
+    pub fn first_unit(&self) -> usize {
+        self.values.iter().map(|v| v.0).min().unwrap_or(0)
+    }
 }
 
 /// A store that its thread has not waited for.
@@ -128,6 +135,13 @@ pub(super) struct Stores {
     open: Vec<Store>,
     /// When each group was closed.
     closed: Vec<u64>,
+}
+
+impl Stores {
+    /// Stores that nothing has waited for.
+    pub fn under_way(&self) -> usize {
+        self.open.len()
+    }
 }
 
 impl Bulk {
@@ -190,6 +204,37 @@ impl Bulk {
     }
 }
 
+impl Bulk {
+    /// The access that it writes by.
+    pub fn written(&self) -> u32 {
+        if self.full.is_some() { self.shared } else { self.global }
+    }
+
+    /// The ranks of the blocks that get it, of one that a block of that rank starts.
+    pub fn receivers(&self, rank: usize) -> std::ops::Range<usize> {
+        if self.blocks == 0 { rank..rank + 1 } else { 0..self.blocks }
+    }
+}
+
+/// What a bulk copy that a lane has just started writes: the unit of each element in the memory that it goes to, and its bits.
+pub(super) fn values(
+    warp: &Warp,
+    lane: usize,
+    code: &Code,
+    world: &mut World,
+    number: u32,
+) -> Result<Vec<(usize, u64)>, Trap> {
+    let bulk = &code.bulks[number as usize];
+    let pairs = bulk.pairs(warp, lane, code, world)?;
+    if bulk.full.is_some() {
+        return bulk.source(lane, code, world, &pairs);
+    }
+    let from = &code.accesses[bulk.shared as usize];
+    let (memory, ..) = world.memory(from.place)?;
+    let value = |pair: &Pair| Some((pair.at?, memory.read(from.dtype, pair.unit)?));
+    Ok(pairs.iter().filter_map(value).collect())
+}
+
 /// Starts a bulk copy.
 pub(super) fn run(warp: &mut Warp, code: &Code, world: &mut World, number: u32) -> Result<(), Trap> {
     let bulk = &code.bulks[number as usize];
@@ -212,8 +257,7 @@ pub(super) fn run(warp: &mut Warp, code: &Code, world: &mut World, number: u32) 
     };
     let values = bulk.source(lane, code, world, &pairs)?;
     let index = warp.value(at, lane);
-    let ranks = if bulk.blocks == 0 { world.clock.rank..world.clock.rank + 1 } else { 0..bulk.blocks };
-    for rank in ranks {
+    for rank in bulk.receivers(world.clock.rank) {
         let slot = world.barriers.number_in(rank, array, index, lane)?;
         let by = By { warp: warp.number, lane, agent: world.clock.clocks.landing(slot) };
         note(world, (access, rank), (bulk.shared, true, by), pairs.iter().map(|p| p.unit))?;

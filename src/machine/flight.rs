@@ -14,6 +14,7 @@ use super::code::{Access, LANES};
 use super::memory::Memory;
 use super::race::Lands;
 use super::warp::Trap;
+use std::collections::BTreeSet;
 
 /// When copies land.
 #[derive(Debug, Default)]
@@ -89,6 +90,13 @@ pub(super) struct Flights {
 }
 
 impl Flights {
+    /// Elements under way, and the groups of them that are closed.
+    pub fn under_way(&self) -> (usize, usize) {
+        let elements = self.copies.iter().map(|c| c.values.len()).sum();
+        let closed = self.copies.iter().filter(|c| c.group < self.closed[c.lane]).map(|c| c.group);
+        (elements, closed.collect::<BTreeSet<u64>>().len())
+    }
+
     /// A copy starts: its bytes are poison until it lands.
     pub fn start(&mut self, mut copy: Copy, world: &mut World, access: &Access, units: usize) -> Result<(), Trap> {
         copy.group = self.closed[copy.lane];

@@ -16,7 +16,9 @@ use super::listen::{self, Happened};
 use super::mbarrier::Mbarriers;
 use super::race::Watch;
 use super::report;
+use super::scene::Onlooker;
 use super::slices::Meeting;
+use super::steps;
 use super::warp::{Event, Trap, Warp};
 use crate::error::Result;
 use crate::ir::{Axis, Var};
@@ -35,8 +37,10 @@ pub(super) struct Launch {
 
 /// Where a warp stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     Ready,
+    /// In front of a statement, where warps stop there.
+    At(u32),
     /// At a barrier: its place in the code, and who meets there.
     Waiting(usize, Meeting),
     /// For a phase of an mbarrier.
@@ -59,6 +63,8 @@ pub(super) struct Halt {
 /// Runs a kernel.
 pub(super) fn run(code: &Code, launch: &Launch, world: &mut World, policy: Policy) -> Result<()> {
     let Err(halt) = run_grid(code, launch, world, policy) else { return Ok(()) };
+    // What runs again to find the other access is not shown.
+    world.onlooker = Onlooker::default();
     let Some((mut first, mut second, lack)) = partners(code, launch, world, policy, &halt) else {
         return Err(explain(&halt.trap, code, &halt.warp, Some(halt.at)));
     };
@@ -129,7 +135,11 @@ fn run_grid(code: &Code, launch: &Launch, world: &mut World, policy: Policy) -> 
         world.barriers.reset();
         world.loads.clear();
         world.clock.block();
-        run_cluster(code, launch, world, &mut warps, block, policy, &mut rng)?;
+        world.onlooker.cluster = (block, launch.cluster);
+        match world.onlooker.walks() {
+            Some(rank) => steps::walk(code, launch, world, &mut warps, (block, rank))?,
+            None => run_cluster(code, launch, world, &mut warps, block, policy, &mut rng)?,
+        }
         for warp in &mut warps {
             world.enter(warp.number / each);
             warp.flights.abandon(world, &code.accesses);
@@ -206,10 +216,7 @@ fn run_cluster(
 ) -> Result<(), Box<Halt>> {
     let mut states = vec![State::Ready; warps.len()];
     let each = warps.len() / launch.cluster.max(1) as usize;
-    let at = |warp: usize| {
-        let (rank, [x, y, z]) = ((warp / each) as u32, block);
-        Where { block: [x * launch.cluster + rank, y, z], threads: launch.block, warp: warp % each }
-    };
+    let at = |warp: usize| place(launch, block, warp, each);
     loop {
         while let Some(next) = choose(&states, &world.barriers, policy, rng) {
             if matches!(policy, Policy::Random(_)) && !world.loads.is_empty() && world.landing.now() {
@@ -221,42 +228,78 @@ fn run_cluster(
             world.enter(next / each);
             (world.warp, world.each) = (next % each, each);
             let event = warps[next].run(code, world, turn);
-            states[next] = match event.map_err(|trap| halt(trap, warps[next].clone(), at(next)))? {
-                Event::Done => State::Done,
-                Event::Barrier(pc, meeting) => State::Waiting(pc, meeting),
-                Event::Blocked { slot, phase } => State::Blocked { slot, phase, over: world.barriers.over(slot) },
-                Event::Paused => State::Ready,
-            };
-            let block = next / each * each;
-            if launch.cluster > 1 && states[block..block + each].iter().all(|s| *s == State::Done) {
-                world.barriers.end(next / each);
-            }
+            let event = event.map_err(|trap| halt(trap, warps[next].clone(), at(next)))?;
+            states[next] = state(event, &world.barriers);
+            end_block(&states, world, next / each, each, launch.cluster);
         }
-        let done = states.iter().all(|s| *s == State::Done);
-        if done && world.loads.is_empty() && !world.barriers.is_left_alone() {
+        if settle(&mut states, code, world, warps, at)? {
             return Ok(());
         }
-        if done {
-            let trap = Trap::Unfinished { lane: 0, what: "a bulk load" };
-            return Err(halt(trap, warps[0].clone(), at(0)));
-        }
-        if open_barriers(&mut states, world) {
-            continue;
-        }
-        // As late as can be: nothing else can go on.
-        if world.loads.is_empty() {
-            return Err(stuck(&states, code, world, warps, at));
-        }
-        bulk::land(world, code, 0).map_err(|trap| halt(trap, warps[0].clone(), at(0)))?;
+    }
+}
+
+/// The block of a warp of a cluster, and the warp in it.
+pub(super) fn place(launch: &Launch, [x, y, z]: [u32; 3], warp: usize, each: usize) -> Where {
+    let rank = (warp / each) as u32;
+    Where { block: [x * launch.cluster + rank, y, z], threads: launch.block, warp: warp % each }
+}
+
+/// Where a warp is that has stopped so.
+pub(super) fn state(event: Event, barriers: &Mbarriers) -> State {
+    match event {
+        Event::Done => State::Done,
+        Event::Barrier(pc, meeting) => State::Waiting(pc, meeting),
+        Event::Blocked { slot, phase } => State::Blocked { slot, phase, over: barriers.over(slot) },
+        Event::At(statement) => State::At(statement),
+        Event::Paused => State::Ready,
+    }
+}
+
+/// A block of a cluster whose warps have all ended is no longer there for the others.
+pub(super) fn end_block(states: &[State], world: &mut World, rank: usize, each: usize, cluster: u32) {
+    if cluster > 1 && states[rank * each..(rank + 1) * each].iter().all(|s| *s == State::Done) {
+        world.barriers.end(rank);
+    }
+}
+
+/// Where no warp can go on: opens barriers, or lets the bulk load land that has been under way longest; whether the cluster has ended.
+pub(super) fn settle(
+    states: &mut [State],
+    code: &Code,
+    world: &mut World,
+    warps: &[Warp],
+    at: impl Fn(usize) -> Where,
+) -> Result<bool, Box<Halt>> {
+    let done = states.iter().all(|s| *s == State::Done);
+    if done && world.loads.is_empty() && !world.barriers.is_left_alone() {
+        return Ok(true);
+    }
+    if done {
+        let trap = Trap::Unfinished { lane: 0, what: "a bulk load" };
+        return Err(halt(trap, warps[0].clone(), at(0)));
+    }
+    if open_barriers(states, world) {
+        return Ok(false);
+    }
+    // As late as can be: nothing else can go on.
+    if world.loads.is_empty() {
+        return Err(stuck(states, code, world, warps, at));
+    }
+    bulk::land(world, code, 0).map_err(|trap| halt(trap, warps[0].clone(), at(0)))?;
+    Ok(false)
+}
+
+/// Whether a warp can run.
+pub(super) fn can_go_on(state: &State, barriers: &Mbarriers) -> bool {
+    match *state {
+        State::Ready => true,
+        State::Blocked { slot, over, .. } => barriers.over(slot) != over,
+        _ => false,
     }
 }
 
 fn choose(states: &[State], barriers: &Mbarriers, policy: Policy, rng: &mut fastrand::Rng) -> Option<usize> {
-    let mut ready = (0..states.len()).filter(|w| match states[*w] {
-        State::Ready => true,
-        State::Blocked { slot, over, .. } => barriers.over(slot) != over,
-        _ => false,
-    });
+    let mut ready = (0..states.len()).filter(|w| can_go_on(&states[*w], barriers));
     match policy {
         Policy::InOrder => ready.next(),
         Policy::Reverse => ready.next_back(),
@@ -297,7 +340,7 @@ fn open_barriers(states: &mut [State], world: &mut World) -> bool {
 /// Why no warp can go on.
 fn stuck(states: &[State], code: &Code, world: &World, warps: &[Warp], at: impl Fn(usize) -> Where) -> Box<Halt> {
     let waits = |s: &State| matches!(s, State::Waiting(..));
-    let Some(first) = states.iter().position(|s| !matches!(s, State::Done | State::Ready)) else {
+    let Some(first) = states.iter().position(|s| !matches!(s, State::Done | State::Ready | State::At(_))) else {
         let trap = Trap::Broken("no warp can proceed, and none waits at a barrier");
         return halt(trap, warps[0].clone(), at(0));
     };
@@ -325,7 +368,7 @@ fn stuck(states: &[State], code: &Code, world: &World, warps: &[Warp], at: impl 
                 format!("\nwarp {warp} waits at a barrier of warps {first} to {}", first + warps - 1)
             }
             State::Done => format!("\nwarp {warp} has ended"),
-            State::Ready => String::new(),
+            State::Ready | State::At(_) => String::new(),
         };
     }
     let mut stuck = warps[first].clone();

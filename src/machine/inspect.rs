@@ -67,9 +67,9 @@ fn read(code: &Code, world: &World, buffer: BufferId, element: i64) -> Option<Da
 /// An element as the simulator holds it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Datum {
-    dtype: DType,
-    kind: Kind,
-    bits: u64,
+    pub(super) dtype: DType,
+    pub(super) kind: Kind,
+    pub(super) bits: u64,
 }
 
 impl fmt::Display for Datum {

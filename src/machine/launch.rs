@@ -11,6 +11,7 @@ use super::mbarrier::Mbarriers;
 use super::memory::Memory;
 use super::race::Cell;
 use super::ring::Domain;
+use super::scene::Onlooker;
 use super::slices::needs_clocks;
 use super::warp::Warp;
 use super::{Mode, Options, Stats};
@@ -223,7 +224,12 @@ pub(super) fn lowered_spans(lowered: &Lowered) -> Result<Vec<(usize, Domain)>> {
 }
 
 /// Runs a lowered program.
-pub(super) fn parallel(lowered: &Lowered, options: &Options, args: &mut [Array], listener: Listener) -> Result<Stats> {
+pub(super) fn parallel(
+    lowered: &Lowered,
+    options: &Options,
+    args: &mut [Array],
+    (listener, onlooker): (Listener, Onlooker),
+) -> Result<Stats> {
     let (globals, order) = lowered_globals(lowered)?;
     if args.len() != order.len() {
         let message = format!(
@@ -233,9 +239,9 @@ pub(super) fn parallel(lowered: &Lowered, options: &Options, args: &mut [Array],
         );
         return Err(Error::input("sim.arguments", message));
     }
-    let mut compiled = Vec::new();
+    let (mut compiled, fast) = (Vec::new(), listener.listen.is_none() && !onlooker.is_there());
     for kernel in &lowered.kernels {
-        compiled.push(kernel_code(kernel, &globals, options, listener.listen.is_none())?);
+        compiled.push(kernel_code(kernel, &globals, options, fast)?);
     }
     // Arguments that no kernel uses stay where they are.
     let mut used: Vec<&mut Array> = Vec::new();
@@ -250,7 +256,7 @@ pub(super) fn parallel(lowered: &Lowered, options: &Options, args: &mut [Array],
     let mut taken: Vec<Array> = used.iter_mut().map(|a| std::mem::replace(&mut **a, empty())).collect();
     let is_part = listener.first_cluster;
     let result = with_memories(&globals, (&places, &stated), options, &mut taken, is_part, |world| {
-        world.listener = listener;
+        (world.listener, world.onlooker) = (listener, onlooker);
         for (number, (kernel, (code, locals))) in lowered.kernels.iter().zip(&compiled).enumerate() {
             world.kernel = number;
             let ran = run_kernel(kernel, code, *locals, world, options);

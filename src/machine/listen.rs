@@ -62,6 +62,7 @@ pub struct Mbarrier {
 
 /// Lanes of a warp arrive at an mbarrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Arrival {
     /// The mbarrier.
     pub at: Mbarrier,
@@ -71,6 +72,7 @@ pub struct Arrival {
 
 /// A bulk load lands in shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Landing {
     /// The mbarrier that counts its bytes.
     pub at: Mbarrier,
@@ -82,6 +84,7 @@ pub struct Landing {
 
 /// A phase of an mbarrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Phase {
     /// The mbarrier.
     pub at: Mbarrier,
@@ -91,6 +94,7 @@ pub struct Phase {
 
 /// Warps that meet at a barrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Meeting {
     /// The first one, counted in the cluster.
     pub first: usize,

@@ -10,6 +10,7 @@
 
 use super::clocks::{By, Clocks, Life, Seen};
 use super::listen;
+use super::scene::MbarrierState;
 use super::warp::Trap;
 use crate::ir::Func;
 
@@ -122,6 +123,19 @@ impl Mbarriers {
             true => Ok(rank * self.each + first + index as usize),
             false => Err(wrong(lane, *first, "is indexed outside its array")),
         }
+    }
+
+    /// Every mbarrier of a block of the cluster.
+    pub fn states(&self, rank: usize) -> Vec<MbarrierState> {
+        let own = (rank * self.each..(rank + 1) * self.each).filter_map(|n| Some((n, self.slots.get(n)?)));
+        let state = |(number, slot): (usize, &Mbarrier)| MbarrierState {
+            at: self.place(number),
+            phase: (slot.init != 0).then_some(slot.over),
+            arrived: slot.arrivals - slot.pending,
+            of: slot.arrivals,
+            bytes: slot.bytes,
+        };
+        own.map(state).collect()
     }
 
     /// Where the mbarrier of a number is.

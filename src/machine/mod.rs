@@ -50,8 +50,10 @@ mod ptx;
 mod race;
 mod report;
 mod ring;
+mod scene;
 mod slices;
 mod spread;
+mod steps;
 mod value;
 mod walk;
 mod warp;
@@ -73,6 +75,7 @@ use crate::lower::Lowered;
 use inspect::Watcher;
 use launch::Sequence;
 use listen::Listener;
+use scene::Onlooker;
 use std::ops::ControlFlow;
 
 pub use inspect::{Datum, Moment, Seen};
@@ -80,9 +83,11 @@ pub use listen::{
     Arrival, BoxCopy, Event, Flight, Happened, Landing, Mbarrier, Meeting, Phase, Request, Statement, Tile,
 };
 pub use ptx::{run_ptx, run_ptx_traced};
+pub use scene::{At, LoadState, MbarrierState, Scene, Sight, View, WarpState, Write};
 
 /// What data are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Mode {
     /// Numbers of the program's types.
     Real,
@@ -94,6 +99,7 @@ pub enum Mode {
 /// are of a persistent kernel: in order one, reversed a number that does not divide the tiles, at random one, two or that
 /// number as the seed's remainder by 3 says, and one for each tile where 8 divides the seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Policy {
     /// The first that can go on, to its next barrier; copies land when they are waited for.
     InOrder,
@@ -205,10 +211,7 @@ pub fn run_func_watched(
     args: &mut [Array],
     watch: impl FnMut(&Moment<'_>) -> ControlFlow<()> + 'static,
 ) -> Result<Option<Stats>> {
-    match launch::sequential(func, options, args, Sequence::Watched(Watcher::new(watch))) {
-        Err(e) if e.code().strip_prefix("sim.") == Some(fault::STOPPED) => Ok(None),
-        ran => ran.map(Some),
-    }
+    stopped(launch::sequential(func, options, args, Sequence::Watched(Watcher::new(watch))))
 }
 
 /// Runs a Lowered program; `args` as for [`run_func`].
@@ -224,7 +227,32 @@ pub fn run_lowered(lowered: &Lowered, mode: Mode, args: &mut [Array]) -> Result<
 /// # Errors
 /// As [`run_lowered`].
 pub fn run_lowered_with(lowered: &Lowered, options: &Options, args: &mut [Array]) -> Result<Stats> {
-    launch::parallel(lowered, options, args, Listener::default())
+    launch::parallel(lowered, options, args, Default::default())
+}
+
+/// [`run_lowered_with`] in order, with `watch` called as the view says: at each write of some buffers, or at each statement of one block
+/// and at each write by it. `None` where it has ended the run.
+///
+/// # Errors
+/// As [`run_lowered`].
+pub fn run_lowered_watched(
+    lowered: &Lowered,
+    options: &Options,
+    args: &mut [Array],
+    view: View,
+    watch: impl FnMut(&Scene<'_>) -> ControlFlow<()> + 'static,
+) -> Result<Option<Stats>> {
+    let options = options.with_policy(Policy::InOrder);
+    let onlooker = Onlooker::new(view, watch);
+    stopped(launch::parallel(lowered, &options, args, (Listener::default(), onlooker)))
+}
+
+/// No error where who watched has ended the run.
+fn stopped(ran: Result<Stats>) -> Result<Option<Stats>> {
+    match ran {
+        Err(e) if e.code().strip_prefix("sim.") == Some(fault::STOPPED) => Ok(None),
+        ran => ran.map(Some),
+    }
 }
 
 /// [`run_lowered_with`], with `listen` called at everything that runs.
@@ -241,7 +269,7 @@ pub fn run_lowered_observed(
         listen(event);
         true
     };
-    launch::parallel(lowered, options, args, Listener::of(listen, false))
+    launch::parallel(lowered, options, args, (Listener::of(listen, false), Onlooker::default()))
 }
 
 /// [`run_lowered_observed`] of the first cluster of each kernel alone (without clusters, its first block): the outputs stay incomplete,
@@ -260,7 +288,7 @@ pub fn run_first_cluster(
         args.push(Array::zeros(DType::U32, &[span])?);
     }
     let options = Options { mode: Mode::Ring, policy, limits, races: false };
-    launch::parallel(lowered, &options, &mut args, Listener::of(listen, true))
+    launch::parallel(lowered, &options, &mut args, (Listener::of(listen, true), Onlooker::default()))
 }
 
 /// The parameters after a run in ring mode, in order, on inputs that depend on the seed and the element alone.

@@ -146,7 +146,19 @@ struct InFlight {
     pc: usize,
 }
 
+impl Product {
+    /// The accumulators.
+    pub fn sum(&self) -> &Operand {
+        &self.sum
+    }
+}
+
 impl Products {
+    /// Registers of accumulators under way, and the groups that are closed.
+    pub fn under_way(&self) -> (usize, usize) {
+        (self.sums.len(), self.ends.len())
+    }
+
     /// The warp closes a group.
     pub fn commit(&mut self, now: u64) {
         self.ends.insert(self.closed, now);

@@ -14,6 +14,7 @@ use super::inspect;
 use super::listen::{Happened, Statement};
 use super::product::{self, Products};
 use super::race::Touch;
+use super::scene;
 use super::slices::Meeting;
 use super::value;
 use crate::ir::{CmpOp, IndexOp};
@@ -32,6 +33,8 @@ pub(super) enum Event {
     Blocked { slot: usize, phase: i64 },
     /// Its turn is over.
     Paused,
+    /// It is in front of a statement, where warps stop there.
+    At(u32),
 }
 
 /// What went wrong in a lane; the place is the warp's operation at the time.
@@ -106,6 +109,9 @@ pub(super) struct Warp {
     conds: Vec<u32>,
     /// It has not waited yet for the kernels in front of its own.
     early: bool,
+    /// The statement that it runs, where statements are announced; and that it may begin the next one.
+    pub statement: u32,
+    pub begins: bool,
     pub pc: usize,
 }
 
@@ -136,6 +142,8 @@ impl Warp {
             masks: Vec::new(),
             conds: Vec::new(),
             early: code.early,
+            statement: 0,
+            begins: false,
             pc: 0,
         }
     }
@@ -154,6 +162,7 @@ impl Warp {
         self.masks.clear();
         self.conds.clear();
         self.products = Products::default();
+        self.begins = false;
         self.pc = 0;
     }
 
@@ -209,6 +218,7 @@ impl Warp {
                     if world.watcher.is_there() {
                         inspect::wrote(self, code, world, access)?;
                     }
+                    self.show(code, world, op)?;
                     if self.ends_turn(world, &mut turn)? {
                         return Ok(Event::Paused);
                     }
@@ -218,18 +228,22 @@ impl Warp {
                         Some(full) => bulk::send(self, code, world, (src, blocks as usize, full), access)?,
                         None => access::broadcast(self, code, world, (src, blocks as usize), access)?,
                     }
+                    self.show(code, world, op)?;
                     if self.ends_turn(world, &mut turn)? {
                         return Ok(Event::Paused);
                     }
                 }
                 Op::Copy { src, access } => {
                     access::copy(self, code, world, src, access)?;
+                    self.show(code, world, op)?;
                     if self.ends_turn(world, &mut turn)? {
                         return Ok(Event::Paused);
                     }
                 }
                 Op::Statement(_) if world.listener.has_enough => return Err(Trap::Limit),
+                Op::Statement(number) if world.stops && !self.begins => return Ok(Event::At(number)),
                 Op::Statement(number) => {
+                    (self.statement, self.begins) = (number, false);
                     world.tell(Happened::Statement(Statement { number, active: self.mask }));
                     inspect::before(self, code, world, number)?;
                 }
@@ -237,12 +251,15 @@ impl Warp {
                 Op::Wait { groups } => {
                     self.flights.wait((self.number, self.mask), groups, world, &code.accesses)?;
                 }
-                Op::Reduce { src, access, op, dtype, kind } => {
-                    access::reduce(self, code, world, src, access, alu::Combine { op, dtype, kind })?;
+                Op::Reduce { src, access, op: combined, dtype, kind } => {
+                    let combine = alu::Combine { op: combined, dtype, kind };
+                    access::reduce(self, code, world, src, access, combine)?;
+                    self.show(code, world, op)?;
                     world.count(self.mask.count_ones())?;
                 }
                 Op::Collective(number) if self.mask == u32::MAX => {
                     collective::run(self, code, world, number)?;
+                    self.show(code, world, op)?;
                     world.count(self.mask.count_ones())?;
                     turn -= 1;
                     if turn == 0 {
@@ -285,6 +302,7 @@ impl Warp {
                 Op::ProductWait { groups } => product::wait(self, world, groups)?,
                 Op::Bulk(number) => {
                     bulk::run(self, code, world, number)?;
+                    self.show(code, world, op)?;
                     if self.ends_turn(world, &mut turn)? {
                         return Ok(Event::Paused);
                     }
@@ -311,6 +329,12 @@ impl Warp {
         }
         self.bulk_end()?;
         Ok(Event::Done)
+    }
+
+    /// Shows what an operation wrote to who watches.
+    #[inline(always)]
+    fn show(&self, code: &Code, world: &mut World, op: &Op) -> Result<(), Trap> {
+        if world.onlooker.is_there() { scene::wrote(self, code, world, op) } else { Ok(()) }
     }
 
     /// Counts a statement; whether it was the last of the turn, and the warp stands behind it.

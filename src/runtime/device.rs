@@ -144,6 +144,9 @@ impl Device {
     }
 
     /// How many devices the driver sees.
+    ///
+    /// # Errors
+    /// `host.*` where there is no driver; `driver.*` of its answer.
     pub fn count() -> Result<u32> {
         driver::driver()?;
         let mut count = 0;
@@ -170,6 +173,9 @@ impl Device {
     }
 
     /// Bytes of device memory that are free now.
+    ///
+    /// # Errors
+    /// `driver.*` of the driver's answer.
     pub fn free_memory(&self) -> Result<u64> {
         let (mut free, mut total) = (0usize, 0usize);
         // SAFETY: writes two sizes; `call` has made the context current.
@@ -179,6 +185,9 @@ impl Device {
 
     /// Waits for everything on the device's stream and reports what went wrong in it; as long as it takes, or as long as
     /// [`Device::set_time_limit`] allows.
+    ///
+    /// # Errors
+    /// `driver.*` of what went wrong in the work; `launch.timeout` when the limit is over.
     pub fn synchronize(&self) -> Result<()> {
         let stream = self.raw_stream();
         // SAFETY: the stream lives as long as the device.
@@ -196,6 +205,9 @@ impl Device {
     }
 
     /// Whether everything on the device's stream is done, without waiting; reports what went wrong in it.
+    ///
+    /// # Errors
+    /// `driver.*` of what went wrong in the work.
     pub fn is_idle(&self) -> Result<bool> {
         let stream = self.raw_stream();
         // SAFETY: the stream lives as long as the device.
@@ -220,6 +232,9 @@ impl Device {
     }
 
     /// Makes the device's context current on this thread, for libraries that use the current one.
+    ///
+    /// # Errors
+    /// `driver.*` where the device is lost.
     pub fn make_current(&self) -> Result<()> {
         self.inner.call("making the device current", || 0)
     }

@@ -22,6 +22,9 @@ unsafe impl Sync for Event {}
 
 impl Device {
     /// An event that takes the time; not recorded yet.
+    ///
+    /// # Errors
+    /// `driver.*` where the driver refuses to make one.
     pub fn event(&self) -> Result<Event> {
         let mut raw: Handle = std::ptr::null_mut();
         // SAFETY: writes one handle.
@@ -32,6 +35,9 @@ impl Device {
 
 impl Event {
     /// Records it behind all work that is on the device's stream now.
+    ///
+    /// # Errors
+    /// `driver.*` where the driver refuses it, or work before it has failed.
     pub fn record(&self) -> Result<()> {
         let stream = self.device.raw_stream();
         // SAFETY: event and stream belong to the same context.
@@ -40,6 +46,9 @@ impl Event {
 
     /// Waits until it has happened; reports what went wrong before it. As long as it takes, or as long as
     /// [`Device::set_time_limit`] allows.
+    ///
+    /// # Errors
+    /// `driver.*` of what went wrong before it; `launch.timeout` when the limit is over.
     pub fn synchronize(&self) -> Result<()> {
         match self.device.inner.limit() {
             Some(limit) => self.synchronize_within(limit),
@@ -50,18 +59,27 @@ impl Event {
 
     /// As [`Event::synchronize`], for at most `limit`; when it is over, that is the end of the device, as
     /// [`Device::synchronize_within`] says.
+    ///
+    /// # Errors
+    /// As [`Event::synchronize`].
     pub fn synchronize_within(&self, limit: Duration) -> Result<()> {
         // SAFETY: the event lives.
         self.device.inner.poll_within(WAITING, limit, || unsafe { api::cuEventQuery(self.raw) })
     }
 
     /// Whether it has happened, without waiting; reports what went wrong before it.
+    ///
+    /// # Errors
+    /// `driver.*` of what went wrong before it.
     pub fn is_done(&self) -> Result<bool> {
         // SAFETY: the event lives.
         self.device.inner.asks("asking for an event", || unsafe { api::cuEventQuery(self.raw) })
     }
 
     /// Microseconds from `start` to this event; both must have been recorded, and this one have happened.
+    ///
+    /// # Errors
+    /// `driver.*` where the driver refuses: an event that was not recorded, or has not happened.
     pub fn microseconds_since(&self, start: &Event) -> Result<f64> {
         let mut milliseconds = 0f32;
         let ask = || unsafe {

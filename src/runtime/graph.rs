@@ -21,6 +21,9 @@ impl Device {
     /// Records what `work` puts on the device's stream, without running it. Other threads leave the stream alone meanwhile.
     ///
     /// What cannot be recorded (allocating, waiting, copying to the host) fails inside `work`.
+    ///
+    /// # Errors
+    /// Those of `work`; `driver.*` where the driver refuses to record or to build the graph.
     pub fn capture(&self, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
         let recording = Recording::start(self)?;
         let worked = work();
@@ -73,6 +76,9 @@ impl Drop for Recording<'_> {
 
 impl Graph {
     /// Puts the recorded work on the device's stream.
+    ///
+    /// # Errors
+    /// `driver.*` where the driver refuses the launch.
     pub fn launch(&self) -> Result<()> {
         let stream = self.device.raw_stream();
         // SAFETY: the graph was built for this context.

@@ -74,7 +74,8 @@ unsafe impl Send for Program {}
 unsafe impl Sync for Program {}
 
 impl Device {
-    /// Has the driver compile the program's PTX, and allocates its workspace.
+    /// Has the driver compile the program's PTX, and allocates its workspace. Where the PTX has `.loc` lines, the machine code has
+    /// them too, for profilers (CU_JIT_GENERATE_LINE_INFO).
     ///
     /// # Errors
     /// A chip that cannot run the target; what the driver's compiler says, with its log; limits of the device that a
@@ -109,6 +110,10 @@ impl Device {
             CString::new(kernels.text.as_str()).map_err(|_| Error::bug("launch.text", "the PTX holds a zero byte"))?;
         let mut logs = Logs { info: vec![0; LOG_BYTES], errors: vec![0; LOG_BYTES] };
         let (mut options, mut values) = logs.options();
+        if has_lines(&kernels.text) {
+            options.push(jit::GENERATE_LINE_INFO);
+            values.push(std::ptr::without_provenance_mut(1));
+        }
         let mut module: Handle = std::ptr::null_mut();
         let loaded = self.inner.call("compiling PTX", || {
             let count = options.len() as c_uint;
@@ -145,10 +150,10 @@ struct Logs {
 
 impl Logs {
     /// The options of a load with their values; the first is the time, which the driver writes.
-    fn options(&mut self) -> ([c_int; 6], [*mut c_void; 6]) {
+    fn options(&mut self) -> (Vec<c_int>, Vec<*mut c_void>) {
         let number = std::ptr::without_provenance_mut::<c_void>;
         let (info, errors) = (self.info.as_mut_ptr().cast(), self.errors.as_mut_ptr().cast());
-        let options = [
+        let options = vec![
             jit::WALL_TIME,
             jit::INFO_LOG_BUFFER,
             jit::INFO_LOG_BUFFER_SIZE_BYTES,
@@ -156,7 +161,8 @@ impl Logs {
             jit::ERROR_LOG_BUFFER_SIZE_BYTES,
             jit::LOG_VERBOSE,
         ];
-        (options, [std::ptr::null_mut(), info, number(self.info.len()), errors, number(self.errors.len()), number(1)])
+        let sizes = (number(self.info.len()), number(self.errors.len()));
+        (options, vec![std::ptr::null_mut(), info, sizes.0, errors, sizes.1, number(1)])
     }
 }
 
@@ -193,6 +199,9 @@ impl Program {
 
     /// Checks the arguments, then puts the kernels on the device's stream. What goes wrong in the kernels is reported
     /// by the next [`Device::synchronize`] or [`DeviceBuffer::download`].
+    ///
+    /// # Errors
+    /// Those of [`Program::check`]; `driver.*` where the driver refuses a launch.
     pub fn launch(&self, buffers: &[&DeviceBuffer]) -> Result<()> {
         self.check(buffers)?;
         let addresses: Vec<u64> = buffers.iter().map(|b| b.address()).collect();
@@ -200,6 +209,10 @@ impl Program {
     }
 
     /// The checks of [`Program::launch`] alone.
+    ///
+    /// # Errors
+    /// `launch.*`: more or fewer buffers than arguments, another type or shape, too few bytes, an address that is not aligned as the kernels
+    /// need it, a buffer of another device, an output that overlaps another argument.
     pub fn check(&self, buffers: &[&DeviceBuffer]) -> Result<()> {
         let given: Vec<Given> = buffers
             .iter()
@@ -215,6 +228,9 @@ impl Program {
     }
 
     /// Puts the kernels on a stream of the caller's; only the number and alignment of the addresses are checked.
+    ///
+    /// # Errors
+    /// `launch.*` where addresses are missing or not aligned; `driver.*` where the driver refuses a launch.
     ///
     /// # Safety
     /// The stream must be of this device's context (or null) and outlive the work; each address must be of
@@ -353,6 +369,11 @@ impl Drop for Program {
     fn drop(&mut self) {
         self.device.inner.release(Owned::Module(self.module));
     }
+}
+
+/// Whether instructions of the PTX have lines, which the driver's compiler keeps only where it is asked to.
+fn has_lines(ptx: &str) -> bool {
+    ptx.lines().any(|line| line.trim_start().starts_with(".loc\t"))
 }
 
 /// A log buffer up to its first zero.

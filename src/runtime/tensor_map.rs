@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// How the bytes of a box are permuted in shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Swizzle {
     /// Not at all.
     None,
@@ -59,6 +60,9 @@ impl Encoded {
 
 impl TensorMapSpec {
     /// What the driver is told of a compiled kernel's map.
+    ///
+    /// # Errors
+    /// `tensor_map.shape` of a map that no kernel has.
     pub fn of(map: &kernel::TensorMap) -> Result<TensorMapSpec> {
         let odd = |what: &str| Error::bug("tensor_map.shape", format!("a tensor map with {what}"));
         let bits = i64::from(map.dtype.bits());
@@ -84,6 +88,9 @@ impl TensorMapSpec {
     }
 
     /// Encodes the map of an array at a device address. What lies outside the array reads as zero.
+    ///
+    /// # Errors
+    /// `tensor_map.shape` where the hardware has no such map; `driver.*` where the driver is older than CUDA 12.0 or refuses it.
     pub fn encode(&self, address: u64) -> Result<TensorMap> {
         let data_type = self.check(address)?;
         // SAFETY: the type is the entry point's prototype.

@@ -46,6 +46,7 @@
 //!
 //! The others (split_k, skew, swizzle, copy_with, pipeline, specialize, rasterize) have no counterpart there with checks of its own.
 
+#[doc(hidden)]
 pub mod analyze;
 mod apply;
 mod constant;
@@ -53,13 +54,16 @@ mod copy;
 mod dataflow;
 mod digits;
 mod factor;
+#[doc(hidden)]
 pub mod find;
 mod index_map;
+#[doc(hidden)]
 pub mod limits;
 mod members;
 mod nest;
 mod parse;
 mod placed;
+#[doc(hidden)]
 pub mod primitive;
 mod reference;
 mod refusal;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 /// One argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Value {
     /// A name or a word from a closed list.
     Word(String),
@@ -79,6 +80,7 @@ impl Args {
     }
 
     /// The word of a parameter that the signature demands.
+    #[doc(hidden)]
     pub fn get_word(&self, parameter: &str) -> Result<&str> {
         self.find_word(parameter).ok_or_else(|| missing(parameter))
     }
@@ -92,6 +94,7 @@ impl Args {
     }
 
     /// The names of a parameter that the signature demands.
+    #[doc(hidden)]
     pub fn get_words(&self, parameter: &str) -> Result<&[String]> {
         match self.get(parameter) {
             Some(Value::Words(w)) => Ok(w),
@@ -100,6 +103,7 @@ impl Args {
     }
 
     /// The number of a parameter that the signature demands.
+    #[doc(hidden)]
     pub fn get_int(&self, parameter: &str) -> Result<i64> {
         self.find_int(parameter).ok_or_else(|| missing(parameter))
     }
@@ -113,6 +117,7 @@ impl Args {
     }
 
     /// The factors of a parameter that the signature demands.
+    #[doc(hidden)]
     pub fn get_factors(&self, parameter: &str) -> Result<&[Option<i64>]> {
         match self.get(parameter) {
             Some(Value::Factors(f)) => Ok(f),
@@ -121,6 +126,7 @@ impl Args {
     }
 
     /// The loops and numbers of a parameter that the signature demands.
+    #[doc(hidden)]
     pub fn get_multiples(&self, parameter: &str) -> Result<&[(String, i64)]> {
         match self.get(parameter) {
             Some(Value::Multiples(m)) => Ok(m),
@@ -129,6 +135,7 @@ impl Args {
     }
 
     /// The index map of a parameter that the signature demands.
+    #[doc(hidden)]
     pub fn get_map(&self, parameter: &str) -> Result<&IndexMap> {
         match self.get(parameter) {
             Some(Value::Map(m)) => Ok(m),

@@ -64,6 +64,7 @@ bitflags! {
 
 /// A feature: what must be there for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Feature {
     /// Its bit.
     pub flag: Features,

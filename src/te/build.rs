@@ -76,6 +76,7 @@ impl Layout {
 
 /// A matrix product: C[M, N] = A * B summed in `acc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct GemmSpec {
     /// Independent products, one behind the other in a leading dimension of A, B and C; without one there is no such
     /// dimension.
@@ -102,6 +103,18 @@ impl GemmSpec {
     /// A product in one type.
     pub fn of(m: i64, n: i64, k: i64, dtype: DType, layout: Layout) -> GemmSpec {
         GemmSpec { batch: None, m, n, k, a: dtype, b: dtype, acc: dtype, out: dtype, layout }
+    }
+
+    /// With these types of A, B, accumulators and C.
+    #[must_use]
+    pub fn types(self, a: DType, b: DType, acc: DType, out: DType) -> GemmSpec {
+        GemmSpec { a, b, acc, out, ..self }
+    }
+
+    /// So many independent products, or one without a leading dimension.
+    #[must_use]
+    pub fn batch(self, batch: Option<i64>) -> GemmSpec {
+        GemmSpec { batch, ..self }
     }
 
     /// Its extents: the batch, if there is one, m, n and k.

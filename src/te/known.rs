@@ -39,6 +39,9 @@ impl Known {
     }
 
     /// Builds the program.
+    ///
+    /// # Errors
+    /// `te.extent`, `te.limit`, `te.type`: sizes and types that the program does not have.
     pub fn build(&self) -> Result<Func> {
         match self {
             Known::VecAdd(n) => vec_add(*n),
@@ -58,6 +61,9 @@ impl Known {
 
     /// The same at another size: as many numbers as [`Self::sizes`] has; of a product one for m, n and k, or these three
     /// with the batch as it is.
+    ///
+    /// # Errors
+    /// `te.size` where there are more numbers than sizes, or fewer.
     pub fn resized(&self, sizes: &[i64]) -> Result<Known> {
         let product = |s: &GemmSpec| match *sizes {
             [n] => Some(GemmSpec { m: n, n, k: n, ..*s }),

@@ -144,6 +144,9 @@ pub struct Program {
 
 impl Program {
     /// An empty program.
+    ///
+    /// # Errors
+    /// `te.name` where it is no name.
     pub fn new(name: &str) -> Result<Program> {
         check_name("program", name)?;
         Ok(Program { func: Func { name: name.to_string(), ..Func::default() }, outputs: Vec::new() })
@@ -155,11 +158,17 @@ impl Program {
     }
 
     /// Adds an input with packed rows and 16-byte alignment.
+    ///
+    /// # Errors
+    /// `te.name` where it is no name or is taken; `te.extent`, `te.limit` of a shape that no buffer has.
     pub fn input(&mut self, name: &str, dtype: DType, shape: &[i64]) -> Result<BufferId> {
         self.input_with(name, dtype, shape, None, 16)
     }
 
     /// Adds an input of stated strides (in elements) and base alignment (in bytes).
+    ///
+    /// # Errors
+    /// As [`Program::input`], and `te.storage` where strides make elements overlap or the alignment is none that a buffer has.
     pub fn input_with(
         &mut self,
         name: &str,
@@ -200,6 +209,9 @@ impl Program {
     }
 
     /// A variable for [`Expr::Gather`], with a name for messages.
+    ///
+    /// # Errors
+    /// `te.name` where it is no name.
     pub fn data_index(&mut self, name: &str) -> Result<Var> {
         check_name("index", name)?;
         Ok(self.func.add_var(name))
@@ -207,6 +219,10 @@ impl Program {
 
     /// Adds a block that computes a buffer. `value` receives the iterators (spatial, then reduced) and returns the
     /// element, or the value to combine, in the type of the buffer.
+    ///
+    /// # Errors
+    /// `te.name`, `te.extent`, `te.limit`, `te.storage`, `te.reduce`, `te.type` and `te.index`: names that are taken, shapes that no buffer has, a value of another type
+    /// than the buffer, an access out of bounds. The program is then as it was.
     pub fn compute(&mut self, stage: &Stage<'_>, value: impl FnOnce(&[Var]) -> Expr) -> Result<BufferId> {
         self.compute_with(stage, |_, iterators| {
             let vars: Vec<Var> = iterators.iter().map(|(_, var, _)| *var).collect();
@@ -257,7 +273,10 @@ impl Program {
         Ok(buffer)
     }
 
-    /// The finished program. An error if it has no output.
+    /// The finished program.
+    ///
+    /// # Errors
+    /// `te.output` where no stage is an output.
     pub fn finish(mut self) -> Result<Func> {
         if self.outputs.is_empty() {
             let error = Error::input("te.output", format!("program {} has no output", self.func.name));

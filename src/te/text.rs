@@ -31,8 +31,10 @@ pub fn functions() -> impl Iterator<Item = &'static str> {
 /// The longest text of a program in bytes.
 pub const MAX_TEXT: usize = 1 << 20;
 
-/// Reads a program. Errors (`te.syntax`, `te.name`, `te.type`, `te.extent`, `te.index`, `te.limit`, ..) underline the
-/// place in the text.
+/// Reads a program.
+///
+/// # Errors
+/// `te.syntax`, `te.name`, `te.type`, `te.extent`, `te.index`, `te.limit`, ..; each underlines the place in the text.
 pub fn parse(text: &str) -> Result<Func> {
     if text.len() > MAX_TEXT {
         let message = format!("a program of {} bytes; at most {MAX_TEXT} are read", text.len());

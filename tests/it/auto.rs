@@ -12,7 +12,7 @@ use warploom::{DType, Schedule, Target};
 const TYPES: [(DType, DType); 3] = [(DType::F16, DType::F32), (DType::S8, DType::S32), (DType::Bf16, DType::F32)];
 
 fn schedule(tiles: ThreadTiles, [m, n, k]: [i64; 3], (dtype, acc): (DType, DType), layout: Layout) -> Schedule {
-    let spec = GemmSpec { acc, out: acc, ..GemmSpec::of(m, n, k, dtype, layout) };
+    let spec = GemmSpec::of(m, n, k, dtype, layout).types(dtype, dtype, acc, acc);
     let text = format!("gemm {m}x{n}x{k} {dtype}>{acc}>{acc} {}\ntarget sm_80\n{}", layout.name(), tiles.steps(&spec));
     Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"))
 }
@@ -195,7 +195,12 @@ fn what_opaque_fragments_cannot_be_loaded_from_or_stored_to() {
     // Sums that are converted on their way out.
     let asked = format!(
         "gemm 32x64x64 f16>f32>f16 NN\ntarget sm_70\n{}",
-        tiles.steps(&GemmSpec { acc: DType::F32, ..GemmSpec::of(32, 64, 64, DType::F16, Layout::NN) })
+        tiles.steps(&GemmSpec::of(32, 64, 64, DType::F16, Layout::NN).types(
+            DType::F16,
+            DType::F16,
+            DType::F32,
+            DType::F16
+        ))
     );
     let asked = Schedule::parse(&asked).unwrap();
     computes(&asked);

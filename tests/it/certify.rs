@@ -166,6 +166,7 @@ fn wrong(access: &AccessCertificate) -> Vec<AccessCertificate> {
         Cost::Global { sectors, ideal, worst, worst_ideal } => {
             with(Cost::Global { sectors: sectors + 1, ideal, worst, worst_ideal });
         }
+        ref other => panic!("nothing changes {other:?}"),
     }
     out
 }

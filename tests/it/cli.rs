@@ -307,6 +307,41 @@ fn errors_underline_and_the_status_says_whose_they_are() {
     assert_eq!(bad(&["run", "examples/vec_add.loom", "--device", "gpu"]).0, Some(2));
 }
 
+/// Every schedule of the cases that is refused is refused with a place in its file.
+#[test]
+fn errors_about_a_file_begin_with_their_place() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut refused = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        for case in text.split("\n====\n").filter(|case| case.contains("\n---- error\n")) {
+            let file = File::new("placed", case.split("\n---- ").next().unwrap());
+            let (status, error) = bad(&["dump", file.name(), "--emit", "lowered"]);
+            let place = error.strip_prefix(&format!("{}:", file.name())).unwrap_or_default();
+            let numbers: Vec<&str> = place.splitn(3, ':').take(2).collect();
+            let is_placed = numbers.len() == 2 && numbers.iter().all(|n| n.parse::<usize>().is_ok_and(|n| n > 0));
+            assert!(is_placed && status != Some(0), "{status:?} {error}\nof {case}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 80, "{refused}");
+}
+
+#[test]
+fn help_fits_the_terminal() {
+    for command in ["", "run", "dump", "bench", "sweep", "explain", "fmt", "doctor", "completions", "man"] {
+        for (columns, option) in [(80, "--help"), (80, "-h"), (120, "--help"), (120, "-h"), (300, "--help")] {
+            let words: Vec<&str> = [command, option].into_iter().filter(|w| !w.is_empty()).collect();
+            let out = warploom(&words).env("COLUMNS", columns.to_string()).output().unwrap();
+            let text = String::from_utf8(out.stdout).unwrap();
+            assert!(out.status.success() && text.contains("Usage: warploom"), "{words:?}: {text}");
+            let long: Vec<&str> = text.lines().filter(|l| l.chars().count() > columns.min(120)).collect();
+            assert!(long.is_empty(), "{words:?} at {columns} columns: {long:?}");
+        }
+    }
+    assert!(good(&["explain", "-h"]).contains("Or the name of a step"));
+}
+
 #[test]
 fn options_that_would_do_nothing_are_refused() {
     for arguments in [

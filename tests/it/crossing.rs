@@ -311,7 +311,7 @@ fn what_stands_between_slots_is_needed() {
 fn boxed(spec: &GemmSpec, tiles: Mma) -> (Schedule, bool) {
     let steps = warploom::schedule::parse(&tiles.steps(spec)).unwrap_or_else(|e| panic!("{e}\n{}", tiles.steps(spec)));
     let program = Gemm::from(*spec).program().unwrap();
-    (Schedule { program, target: Target::sm_90a(), steps }, tiles.routes.contains(&Source::Packed))
+    (Schedule::new(program, Target::sm_90a(), steps), tiles.routes.contains(&Source::Packed))
 }
 
 /// Whole tiles, ragged ones whose rows copies can read, and such that have to be packed; by the block, a loader, for a cluster.

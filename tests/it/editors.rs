@@ -1,14 +1,10 @@
-//! The grammars of `.loom` files for editors are made here, of the lists that the parsers read: of steps, their words and options,
-//! of types, chips, axes, reducers, functions and builders. `WARPLOOM_BLESS=1 cargo test --test it editors` writes them.
+//! The grammars of `.loom` files for editors are made here, from the lists that the command line colours by. `WARPLOOM_BLESS=1 cargo test --test it editors` writes them.
 
 use super::format::texts;
 use super::scan::root;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use warploom::ir::Axis;
-use warploom::schedule::{Form, Kind, primitive};
-use warploom::te::{self, Epilogue, Layout, Reducer};
-use warploom::{DType, Target, intrin};
+use warploom::cli::words::{self, Class};
 
 /// What a piece of text is, and the words that are such pieces.
 struct Rule {
@@ -43,40 +39,25 @@ fn rules() -> Vec<Rule> {
         group,
         words: Words::Pattern(textmate.to_string(), vim.to_string()),
     };
-    let parameters = || primitive::ALL.iter().flat_map(|p| p.signature);
-    let axes: BTreeSet<&str> = Axis::ALL.iter().map(|a| a.name()).collect();
-    let types: BTreeSet<&str> = DType::ALL.iter().map(|d| d.name()).collect();
-    let choices = parameters().filter_map(|p| if let Kind::Choice(words) = p.kind { Some(words) } else { None });
-    let is_choice = |w: &&str| !axes.contains(w) && !types.contains(w) && w.parse::<i64>().is_err();
-    let choices: BTreeSet<&str> = choices.flatten().copied().filter(is_choice).collect();
-    let options = parameters().filter(|p| matches!(p.form, Form::Option | Form::Setting)).map(|p| p.name);
-    // The grammar's first block is the statements; its words in small letters are the keywords.
-    let statements = te::GRAMMAR.split("```").nth(1).expect("the grammar").trim_start_matches("text");
-    let words = statements.split(|c: char| !c.is_alphanumeric());
-    let keywords = words.filter(|w| !w.is_empty() && w.bytes().all(|b| b.is_ascii_lowercase())).chain(["target"]);
-    let families: BTreeSet<&str> = intrin::all().iter().filter_map(|r| r.name.split('.').next()).collect();
-    let families: Vec<&str> = families.into_iter().rev().collect();
-    let called = Reducer::ALL.iter().map(|r| r.name()).chain(te::functions());
-    let builders =
-        te::BUILDERS.into_iter().chain(Epilogue::ALL.map(Epilogue::name)).chain(Layout::ALL.map(Layout::name));
+    let families: Vec<&str> = words::families().into_iter().rev().collect();
     vec![
         pattern("comment.line.number-sign", "Comment", "#.*$", "#.*$"),
-        list("keyword.control.step", "Statement", primitive::ALL.iter().map(|p| p.name).collect(), FIRST, END),
-        list("keyword.other.program", "Keyword", keywords.collect(), ALONE, END),
-        list("constant.language.target", "Constant", Target::ALL.iter().map(|t| t.name).collect(), ALONE, END),
-        list("variable.language.axis", "Identifier", axes, ALONE, END),
+        list("keyword.control.step", "Statement", Class::Step.words(), FIRST, END),
+        list("keyword.other.program", "Keyword", Class::Keyword.words(), ALONE, END),
+        list("constant.language.target", "Constant", Class::Target.words(), ALONE, END),
+        list("variable.language.axis", "Identifier", Class::Axis.words(), ALONE, END),
         pattern(
             "support.type.instruction",
             "Special",
             &format!(r"\b(?:{})\.[\w.]+", families.join("|")),
             &format!(r"\<\%({}\)\.[[:alnum:]_.]\+", families.join(r"\|")),
         ),
-        list("variable.parameter.option", "PreProc", options.collect(), ALONE, "(?==)"),
-        list("support.function", "Function", called.collect(), ALONE, r"(?=\s*\()"),
-        list("storage.type", "Type", types, r"(?<![A-Za-z_.])", r"(?![A-Za-z_.])"),
-        list("support.constant.choice", "Constant", choices, ALONE, END),
-        list("support.function.builder", "Function", builders.collect(), ALONE, END),
-        list("keyword.operator.logical", "Operator", ["and", "or", "not"].into_iter().collect(), ALONE, END),
+        list("variable.parameter.option", "PreProc", Class::Option.words(), ALONE, "(?==)"),
+        list("support.function", "Function", Class::Function.words(), ALONE, r"(?=\s*\()"),
+        list("storage.type", "Type", Class::Type.words(), r"(?<![A-Za-z_.])", r"(?![A-Za-z_.])"),
+        list("support.constant.choice", "Constant", Class::Choice.words(), ALONE, END),
+        list("support.function.builder", "Function", Class::Builder.words(), ALONE, END),
+        list("keyword.operator.logical", "Operator", Class::Logical.words(), ALONE, END),
         pattern(
             "constant.numeric",
             "Number",

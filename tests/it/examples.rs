@@ -90,7 +90,7 @@ fn tensor_core_tiles_compute_matrix_products() {
             let layouts = Layout::ALL.into_iter().filter(|l| (n + t + *l as usize).is_multiple_of(2));
             let targets = [Target::sm_90(), if t % 2 == n % 2 { Target::sm_80() } else { Target::sm_75() }];
             for (layout, target) in layouts.flat_map(|l| targets.map(|target| (l, target))) {
-                let spec = GemmSpec { acc, out, ..GemmSpec::of(m, n_, k, a, layout) };
+                let spec = GemmSpec::of(m, n_, k, a, layout).types(a, a, acc, out);
                 if a == Bf16 && target.sm < 80 {
                     continue;
                 }
@@ -122,7 +122,7 @@ fn tensor_core_tiles_of_4_bit_integers_compute_matrix_products() {
             for (l, layout) in Layout::ALL.into_iter().enumerate().filter(|(l, _)| (n + w + l).is_multiple_of(2)) {
                 let a = [DType::S4, DType::U4][l / 2];
                 let out = [DType::S32, DType::S8][w % 2];
-                let spec = GemmSpec { acc: DType::S32, out, ..GemmSpec::of(m, n_, k, a, layout) };
+                let spec = GemmSpec::of(m, n_, k, a, layout).types(a, a, DType::S32, out);
                 let name = format!("gemm {m}x{n_}x{k} {a}>s32>{out} {}", layout.name());
                 let tiles = Mma::with(&spec, &target, block, warps, parts, factors);
                 let text = format!("{name}\ntarget {target}\n{}", tiles.steps(&spec));

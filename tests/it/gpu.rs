@@ -202,7 +202,7 @@ fn cublas_multiplies(device: &Device) {
     for layout in Layout::ALL {
         for (input, acc, out) in [(F32, F32, F32), (F16, F32, F16), (Bf16, F32, F32), (F64, F64, F64), (S8, S32, S32)] {
             for batch in [None, Some(3)] {
-                let gemm = GemmSpec { batch, m, n, k, a: input, b: input, acc, out, layout };
+                let gemm = GemmSpec::of(m, n, k, input, layout).types(input, input, acc, out).batch(batch);
                 multiplies(device, &cublas, &gemm);
             }
         }

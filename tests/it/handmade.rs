@@ -14,28 +14,12 @@ pub struct Make {
 impl Make {
     pub fn new(name: &str) -> Make {
         let func = Func { name: name.to_string(), ..Func::default() };
-        Make {
-            kernel: LoweredKernel {
-                func,
-                launch: vec![],
-                derived: vec![],
-                dims: vec![],
-                shared_bytes: 0,
-                min_blocks: None,
-                grid_dependency: None,
-                l2_prefetch: false,
-                maps: Vec::new(),
-                roles: Vec::new(),
-                tested: Vec::new(),
-                workspace: vec![],
-                exchanged: vec![],
-            },
-        }
+        Make { kernel: LoweredKernel::new(func) }
     }
 
     pub fn axis(&mut self, axis: Axis, extent: u32) -> Var {
         let var = self.kernel.func.add_var(axis.name());
-        self.kernel.launch.push(LaunchAxis { axis, var, extent });
+        self.kernel.launch.push(LaunchAxis::new(axis, var, extent));
         var
     }
 
@@ -74,7 +58,7 @@ impl Make {
         self.kernel.func.body = body;
         let func = &self.kernel.func;
         let params = func.params.iter().map(|p| func.buffer(*p).name.clone()).collect();
-        Lowered { name: func.name.clone(), params, shapes: Vec::new(), kernels: vec![self.kernel] }
+        Lowered::new(func.name.clone(), params, vec![self.kernel])
     }
 }
 

@@ -54,7 +54,7 @@ pub fn subsets(small: bool) -> Vec<Subset> {
 pub fn schedule(subset: &Subset, size: [i64; 3]) -> Result<Schedule, Error> {
     let gemm = Gemm::new(size[0], size[1], size[2]).of(DType::F16).layout(subset.layout);
     let steps = warploom::schedule::parse(&subset.parts.steps(gemm.spec()))?;
-    Ok(Schedule { program: gemm.program()?, target: Target::sm_90a(), steps })
+    Ok(Schedule::new(gemm.program()?, Target::sm_90a(), steps))
 }
 
 /// With which code a subset has to be refused: products in flight leave no slot to load where there are no more than two.
@@ -160,7 +160,7 @@ fn batches_are_right_at_every_size_and_layout() {
             let parts = Wgmma { persistent: true, loader: true, stages: 3, in_flight: 1, ..whole };
             for steps in [Wgmma::choose(spec, &Target::sm_90a()).unwrap(), parts].map(|w| w.steps(spec)) {
                 let steps = warploom::schedule::parse(&steps).unwrap();
-                let schedule = Schedule { program: gemm.program().unwrap(), target: Target::sm_90a(), steps };
+                let schedule = Schedule::new(gemm.program().unwrap(), Target::sm_90a(), steps);
                 let name = format!("3 x {m}x{n}x{k} {dtype} {}", layout.name());
                 if let Outcome::Refused(why) = tried(&name, &schedule) {
                     panic!("{name}: {why}\n{schedule}");
@@ -188,7 +188,7 @@ fn tiles_that_four_blocks_share_are_right() {
             for out_stages in [1, 2] {
                 let steps = Wgmma { out_stages, ..parts }.steps(gemm.spec());
                 let steps = warploom::schedule::parse(&steps).unwrap();
-                let schedule = Schedule { program: gemm.program().unwrap(), target: Target::sm_90a(), steps };
+                let schedule = Schedule::new(gemm.program().unwrap(), Target::sm_90a(), steps);
                 let name = format!("{m}x{n}x{k} {dtype} {}", layout.name());
                 if let Outcome::Refused(why) = tried(&name, &schedule) {
                     panic!("{name}: {why}\n{schedule}");

@@ -49,6 +49,7 @@ mod results;
 mod scan;
 mod schedules;
 mod tensor;
+mod terminal;
 mod tidy;
 mod turns;
 mod validate;

@@ -91,9 +91,7 @@ fn an_access_in_front_of_the_wait_is_found() {
     let whole = lowered(&early());
     let options = Options::new(Mode::Ring);
     let run = |kernel: &LoweredKernel| {
-        let name = "again".to_string();
-        let program =
-            Lowered { name, params: vec!["A".into(), "B".into()], shapes: Vec::new(), kernels: vec![kernel.clone()] };
+        let program = Lowered::new("again", vec!["A".into(), "B".into()], vec![kernel.clone()]);
         ring_lowered_with(&program, &options, 3).map_err(|e| e.code().to_string())
     };
     assert!(run(&whole).is_ok() && verify(&whole).is_ok());

@@ -209,7 +209,8 @@ fn recommended_products_assemble_into_registers_alone() {
             let product = warploom::Gemm::new(n, n, n).of(dtype).layout(layout);
             let schedule = warploom::gemm::recommend(&product, &target).unwrap();
             let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();
-            let lowered = Lowered { name: format!("{dtype} {n} {}", layout.name()), ..lowered };
+            let mut lowered = lowered;
+            lowered.name = format!("{dtype} {n} {}", layout.name());
             assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{} for {target}: {e}", lowered.name));
         }
     }

@@ -88,7 +88,7 @@ fn whole_rows(mut spec: GemmSpec) -> GemmSpec {
 }
 
 fn case(Types(a, b, acc, out): Types, layout: Layout, target: Target, [m, n, k]: [i64; 3], batch: Option<i64>) -> Case {
-    Case { spec: whole_rows(GemmSpec { batch, m, n, k, a, b, acc, out, layout }), target }
+    Case { spec: whole_rows(GemmSpec::of(m, n, k, a, layout).types(a, b, acc, out).batch(batch)), target }
 }
 
 fn types() -> Vec<Types> {

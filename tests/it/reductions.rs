@@ -149,7 +149,7 @@ fn recommended_rows() {
                     if columns > 5000 && (dtype != DType::F16 || target.sm < 90) {
                         continue;
                     }
-                    let schedule = Rows { kind, rows, columns, dtype }.recommend(&target).unwrap();
+                    let schedule = Rows::new(kind, rows, columns, dtype).recommend(&target).unwrap();
                     check(&format!("{} {rows}x{columns} {dtype} {}", kind.name(), target.name), &schedule);
                 }
             }

@@ -70,7 +70,7 @@ fn product(size: [i64; 3], dtype: DType, layout: Layout, parts: impl Fn(Wgmma) -
     let found = parts(Wgmma { stages: 3, in_flight: 1, ..whole }).by_residues(gemm.spec());
     let steps = found.unwrap_or_else(|| panic!("{size:?} {layout:?}")).steps(gemm.spec());
     let steps = warploom::schedule::parse(&steps).unwrap();
-    Schedule { program: gemm.program().unwrap(), target: Target::sm_90a(), steps }
+    Schedule::new(gemm.program().unwrap(), Target::sm_90a(), steps)
 }
 
 /// Sums shorter than the shift, of one period of rows, with whole tiles and with ends of all kinds.
@@ -175,10 +175,9 @@ fn rows_apart_are_read_line_by_line() {
     }
     let large = Gemm::new(1000, 1000, 1000).of(DType::F16);
     let plain = Wgmma::of(large.spec(), [64, 128], 1, &Target::sm_90a());
-    let steps = |w: Wgmma| Schedule {
-        program: large.program().unwrap(),
-        target: Target::sm_90a(),
-        steps: warploom::schedule::parse(&w.steps(large.spec())).unwrap(),
+    let steps = |w: Wgmma| {
+        let steps = warploom::schedule::parse(&w.steps(large.spec())).unwrap();
+        Schedule::new(large.program().unwrap(), Target::sm_90a(), steps)
     };
     let apart = steps(plain.by_residues(large.spec()).unwrap());
     // 8 columns of blocks read 1000 rows of 1000 elements: of 64, or of what is left of them at both ends.
@@ -197,7 +196,7 @@ fn rows_apart_assemble_without_a_spill() {
         for (block, groups) in [([64, 128], 1), ([128, 128], 2)] {
             let parts = Wgmma::of(gemm.spec(), block, groups, &target).by_residues(gemm.spec()).unwrap();
             let steps = warploom::schedule::parse(&parts.steps(gemm.spec())).unwrap();
-            let schedule = Schedule { program: gemm.program().unwrap(), target, steps };
+            let schedule = Schedule::new(gemm.program().unwrap(), target, steps);
             let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();
             assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{layout:?} {block:?}: {e}"));
         }

@@ -23,7 +23,7 @@ const BRAINS: [DType; 3] = [DType::Bf16, DType::F32, DType::F32];
 /// The recipe's schedule with parts of its own.
 fn schedule(gemm: &Gemm, parts: &Wgmma) -> Schedule {
     let steps = warploom::schedule::parse(&parts.steps(gemm.spec())).unwrap();
-    Schedule { program: gemm.program().unwrap(), target: Target::sm_90a(), steps }
+    Schedule::new(gemm.program().unwrap(), Target::sm_90a(), steps)
 }
 
 /// Whether the lowered program multiplies by wgmma.
@@ -107,7 +107,8 @@ fn products_with_sums_of_16_bits_come_to_wgmma_and_assemble_clean() {
 
 #[test]
 fn bytes_of_both_signs_are_right() {
-    let spec = warploom::te::GemmSpec { b: DType::S8, ..*gemm([128, 64, 128], UNSIGNED, Layout::NT).spec() };
+    let spec = *gemm([128, 64, 128], UNSIGNED, Layout::NT).spec();
+    let spec = spec.types(spec.a, DType::S8, spec.acc, spec.out);
     let mixed = Kind::Wgmma.schedule(&spec.into(), &Target::sm_90a()).unwrap();
     assert!(print(&right(&mixed)).contains("k32.s32.u8.s8"));
 }

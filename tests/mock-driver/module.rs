@@ -6,6 +6,9 @@ use crate::state::{CURRENT, Function, Handle, Module, Outcome, State, When, call
 use crate::stream::LaunchConfig;
 use std::ffi::{CStr, c_char, c_uint, c_void};
 
+/// CU_JIT_GENERATE_LINE_INFO (cuda.h).
+const LINE_INFO: i32 = 13;
+
 /// Dynamic shared memory that a launch may have without asking.
 const PLAIN_SHARED: u32 = 48 << 10;
 
@@ -24,7 +27,9 @@ extern "C" fn cuModuleLoadDataEx(
         (text, std::slice::from_raw_parts(options, count), std::slice::from_raw_parts_mut(values, count))
     };
     let mut log = crate::state::state().settings.log.clone();
-    let code = call("cuModuleLoadDataEx", When::Current, format!("{} bytes", text.len()), |state| {
+    let asks = options.iter().zip(values.iter()).any(|(option, value)| *option == LINE_INFO && *value as usize == 1);
+    let lines = if asks { " with line info" } else { "" };
+    let code = call("cuModuleLoadDataEx", When::Current, format!("{} bytes{lines}", text.len()), |state| {
         let handle = load(state, &text, &mut log)?;
         // SAFETY: the caller's pointer, as the prototype asks.
         unsafe { put(module, handle as Handle) }

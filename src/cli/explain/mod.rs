@@ -4,8 +4,10 @@
 mod pages;
 mod remarks;
 
+use super::colour::{self, Text};
 use super::data;
 use super::input::{self, What};
+use super::pager::PagerArgs;
 use super::show;
 use crate::assemble::Ptxas;
 use crate::certify::{self, Certificate};
@@ -23,7 +25,6 @@ use std::process::ExitCode;
 /// What to explain.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// A `.loom` file, or the name of a step, such as split: its page.
     #[command(flatten)]
     what: What,
     /// List every step that there is.
@@ -59,6 +60,8 @@ pub struct ExplainArgs {
     /// Pages of steps, programs and instructions as Markdown.
     #[arg(long)]
     markdown: bool,
+    #[command(flatten)]
+    pager: PagerArgs,
 }
 
 impl ExplainArgs {
@@ -70,6 +73,7 @@ impl ExplainArgs {
 
 /// Prints the steps with the programs between them, or a page of the reference.
 pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
+    args.pager.want();
     if let Some(page) = page(args)? {
         show::put(page);
         return Ok(ExitCode::SUCCESS);
@@ -92,26 +96,33 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     let title = input::title(&schedule);
     let mut before = print::func(&schedule.program);
     if !args.last {
-        show::line(format_args!("{title}, for {}\n\n{before}", schedule.target));
+        let head = format!("{title}, for {}", schedule.target);
+        show::line(format_args!("{}\n\n{}", colour::head(&head), colour::paint(Text::Program, &before)));
     }
     let func = schedule.trace(&mut |n, step, func| {
         if args.last {
             return;
         }
         let after = print::func(func);
-        let shown = if args.diff { changed(&before, &after) } else { after.clone() };
-        show::line(format_args!("step {n}: {step}\n\n{shown}"));
+        let shown =
+            if args.diff { changed(&before, &after) } else { colour::paint(Text::Program, &after).into_owned() };
+        let (head, step) = (format!("step {n}:"), step.to_string());
+        show::line(format_args!("{} {}\n\n{shown}", colour::head(&head), colour::paint(Text::Loom, &step)));
         before = after;
     })?;
     if args.last {
-        show::line(print::func(&func));
+        show::line(colour::paint(Text::Program, &print::func(&func)));
     }
     for remark in remarks::remarks(&func).into_iter().chain(remarks::emulated(&func, &schedule.target)) {
-        show::line(format_args!("note: {remark}"));
+        show::line(format_args!("{} {remark}", colour::note("note:")));
     }
     match lower::lower(&func, &schedule.target) {
-        Err(e) => show::line(format_args!("note: this schedule does not compile for {}: {e}", schedule.target)),
-        Ok(lowered) => show::line(format_args!("legality: {}", lowered.assurance(&func)?)),
+        Err(e) => show::line(format_args!(
+            "{} this schedule does not compile for {}: {e}",
+            colour::note("note:"),
+            schedule.target
+        )),
+        Ok(lowered) => show::line(format_args!("{} {}", colour::head("legality:"), lowered.assurance(&func)?)),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -155,12 +166,12 @@ fn changed(before: &str, after: &str) -> String {
             out.push_str("  ..\n");
         }
         for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
-            out.push_str(match change.tag() {
-                similar::ChangeTag::Delete => "- ",
-                similar::ChangeTag::Insert => "+ ",
-                similar::ChangeTag::Equal => "  ",
-            });
-            out.push_str(change.value());
+            let mark = match change.tag() {
+                similar::ChangeTag::Delete => '-',
+                similar::ChangeTag::Insert => '+',
+                similar::ChangeTag::Equal => ' ',
+            };
+            out.push_str(&colour::change(mark, &format!("{mark} {}", change.value())));
         }
     }
     if out.is_empty() { "  (the text of the program stays as it was)\n".to_string() } else { out }
@@ -176,7 +187,7 @@ fn cost(schedule: &Schedule, json: bool) -> Result<ExitCode> {
         let text = serde_json::to_string_pretty(&certificate);
         show::line(text.map_err(|e| Error::bug("cli.json", e.to_string()))?);
     } else {
-        show::put(certify::print(&certificate, &lower::print(&lowered)));
+        show::put(colour::paint(Text::Cost, &certify::print(&certificate, &lower::print(&lowered))));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,6 @@
 //! Pages of the reference: a step, all steps, the grammar of programs, and the instructions that `tensorize` takes.
 
+use super::super::colour::{self, Text};
 use super::super::show;
 use crate::error::{Error, Result};
 use crate::intrin::{self, Action, Emit, Level, Place, Row};
@@ -26,7 +27,7 @@ pub fn steps(form: Form) -> String {
     }
     let mut out = String::new();
     for p in primitive::ALL {
-        let _ = writeln!(out, "{}\n{}", p.usage(), show::wrapped(p.about, "    "));
+        let _ = writeln!(out, "{}\n{}", colour::paint(Text::Loom, &p.usage()), show::wrapped(p.about, "    "));
     }
     out + "\n`warploom explain STEP` shows what a step requires and an example.\n"
 }
@@ -52,17 +53,24 @@ pub fn step(p: &Primitive, form: Form) -> Result<String> {
         );
         return Ok(out);
     }
-    let _ = write!(out, "{}\n\n{}\n\nRequires:\n", p.usage(), show::wrapped(p.about, "    "));
+    let (usage, requires) = (p.usage(), colour::head("Requires:"));
+    let _ = write!(out, "{}\n\n{}\n\n{requires}\n", colour::paint(Text::Loom, &usage), show::wrapped(p.about, "    "));
     for (n, r) in p.requires.iter().enumerate() {
         let _ = writeln!(out, "{}", show::wrapped(&format!("{}. {r}", n + 1), "    "));
     }
-    let indented = |text: &str| text.lines().map(|l| format!("    {l}\n")).collect::<String>();
+    let indented = |kind: Text, text: &str| {
+        let lines: String = text.lines().map(|l| format!("    {l}\n")).collect();
+        colour::paint(kind, &lines).into_owned()
+    };
     let _ = write!(
         out,
-        "\nExample:\n{}\nThe program before `{step}`:\n{}\nThe program after it:\n{}",
-        indented(&format!("{program}\n{step}")),
-        indented(&before),
-        indented(&after)
+        "\n{}\n{}\n{}\n{}\n{}\n{}",
+        colour::head("Example:"),
+        indented(Text::Loom, &format!("{program}\n{step}")),
+        colour::head(&format!("The program before `{step}`:")),
+        indented(Text::Program, &before),
+        colour::head("The program after it:"),
+        indented(Text::Program, &after)
     );
     Ok(out)
 }
@@ -92,7 +100,9 @@ pub fn programs(form: Form) -> String {
             }
             is_code ^= line.starts_with("```");
             if !line.starts_with("```") {
-                let _ = writeln!(out, "{}{line}", if line.is_empty() { "" } else { "    " });
+                let indent = if line.is_empty() { "" } else { "    " };
+                let _ =
+                    writeln!(out, "{indent}{}", if is_code { colour::paint(Text::Loom, line) } else { line.into() });
             }
         } else {
             paragraph.push_str(line);
@@ -288,7 +298,7 @@ fn needs(row: &Row) -> String {
 
 /// Everything that a row says.
 fn page(row: &Row) -> String {
-    let mut out = format!("{}\n\n{}\n\n", row.name, show::wrapped(row.about, "    "));
+    let mut out = format!("{}\n\n{}\n\n", colour::paint(Text::Loom, &row.name), show::wrapped(row.about, "    "));
     let dims: Vec<String> = row.dims.iter().map(|(d, extent)| format!("{d} = {extent}")).collect();
     let _ = writeln!(out, "run by:      a {}", level(row.level));
     let _ = writeln!(out, "dimensions:  {}", dims.join(", "));
@@ -307,7 +317,7 @@ fn page(row: &Row) -> String {
     let verb = if row.action == Action::Copy { "copies" } else { "computes" };
     let _ = write!(out, "\nWhat it {verb}, as a program:\n");
     for line in row.meaning.lines() {
-        let _ = writeln!(out, "    {line}");
+        let _ = writeln!(out, "    {}", colour::paint(Text::Loom, line));
     }
     match &row.emit {
         Some(Emit::Intrinsic { name, .. }) => {
@@ -318,7 +328,7 @@ fn page(row: &Row) -> String {
             let filled =
                 fields.iter().fold(text.to_string(), |t, (field, value)| t.replace(&format!("{{{field}}}"), value));
             for line in filled.lines().filter(|l| !l.trim().is_empty() && !l.trim_start().starts_with("//")) {
-                let _ = writeln!(out, "    {line}");
+                let _ = writeln!(out, "    {}", colour::paint(Text::Ptx, line));
             }
         }
         None => {}

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 
 /// How a program's legality is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Assurance {
     /// Claims that were proved.
     pub proved: usize,
@@ -18,6 +19,7 @@ pub struct Assurance {
 
 /// A claim that was not decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Tested {
     /// The requirement (`verify.bounds`).
     pub code: &'static str,

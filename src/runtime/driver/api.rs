@@ -101,6 +101,7 @@ pub(crate) mod jit {
     pub(crate) const ERROR_LOG_BUFFER: c_int = 5;
     pub(crate) const ERROR_LOG_BUFFER_SIZE_BYTES: c_int = 6;
     pub(crate) const LOG_VERBOSE: c_int = 12;
+    pub(crate) const GENERATE_LINE_INFO: c_int = 13;
 }
 
 /// CU_FUNC_ATTRIBUTE_* numbers.

@@ -16,15 +16,20 @@ impl Folder {
         Folder(folder)
     }
 
-    /// Exit status, standard output and standard error of a command with these settings of the driver.
-    fn run(&self, settings: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
-        let out = Command::new(env!("CARGO_BIN_EXE_warploom"))
+    /// A command with these settings of the driver.
+    fn command(&self, settings: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warploom"));
+        command
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .args(arguments)
             .envs([("NO_COLOR", "1"), ("WARPLOOM_MOCK_SETTINGS", settings)])
-            .env("LD_LIBRARY_PATH", &self.0)
-            .output()
-            .unwrap();
+            .env("LD_LIBRARY_PATH", &self.0);
+        command
+    }
+
+    /// Exit status, standard output and standard error of a command with these settings of the driver.
+    fn run(&self, settings: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let out = self.command(settings, arguments).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (out.status.code(), text(out.stdout), text(out.stderr))
     }
@@ -75,6 +80,27 @@ fn what_goes_wrong_on_a_device_ends_with_whose_it_is() {
     assert!(
         error.contains("kernel vec_add of vec_add (grid 8 x 1 x 1, block 128 x 1 x 1): not finished within 1000 ms")
     );
+}
+
+#[test]
+fn lines_come_with_the_text_that_they_count() {
+    let folder = Folder::new("lines");
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/vec_add.loom");
+    for command in ["run", "bench"] {
+        let _ = fs::remove_file(folder.0.join("vec_add.lowered"));
+        let out = folder
+            .command("", &[command, file.to_str().unwrap(), "--device", "0", "--lines"])
+            .current_dir(&folder.0)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(out.stderr).unwrap();
+        // No kernel runs here: the result is found wrong.
+        assert!(said.contains("wrote vec_add.lowered") && said.contains("[reference.bound]"), "{said}");
+        let text = fs::read_to_string(folder.0.join("vec_add.lowered")).unwrap();
+        assert!(text.contains("func vec_add("), "{text}");
+    }
+    let (status, _, error) = folder.run("", &["run", "examples/vec_add.loom", "--device", "cpu", "--lines"]);
+    assert!(status == Some(2) && error.contains("[cli.lines]") && error.contains("try: --device 0"), "{error}");
 }
 
 #[test]

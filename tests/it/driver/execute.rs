@@ -44,9 +44,10 @@ extern "C" fn run(launch: &Launch) -> i32 {
 fn on_machine(kernel: &LoweredKernel, launch: &Launch) -> warploom::Result<()> {
     let func = &kernel.func;
     let buffers: Vec<_> = func.params.iter().map(|id| func.buffer(*id)).collect();
-    let alone = LoweredKernel { workspace: Vec::new(), ..kernel.clone() };
+    let mut alone = kernel.clone();
+    alone.workspace.clear();
     let params = buffers.iter().map(|b| b.name.clone()).collect();
-    let lowered = Lowered { name: func.name.clone(), params, shapes: Vec::new(), kernels: vec![alone] };
+    let lowered = Lowered::new(func.name.clone(), params, vec![alone]);
     let places: Vec<(u64, usize)> = launch.addresses().into_iter().zip(buffers.iter().map(|b| bytes(b))).collect();
     let mut arrays = Vec::new();
     for (buffer, (address, bytes)) in buffers.iter().zip(&places) {

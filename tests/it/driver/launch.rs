@@ -3,9 +3,11 @@
 use super::execute;
 use super::mock::alone;
 use super::programs::{N, add, arguments, holds, launch, sum, two};
+use warploom::codegen::{compile, compile_with_lines};
 use warploom::kernel::Param;
+use warploom::lower::lower;
 use warploom::runtime::{Device, DeviceBuffer, Program, Swizzle, TensorMapSpec, probe};
-use warploom::{Array, DType, Gemm, Target};
+use warploom::{Array, DType, Gemm, Schedule, Target};
 
 const VEC_ADD: &str = "vec_add 1024\ntarget sm_80\nsplit i ? 128 -> i0 i1\nbind i0 blockIdx.x; bind i1 threadIdx.x";
 
@@ -31,6 +33,24 @@ fn arguments_are_packed_in_order() {
         );
         let sum = c.download().unwrap();
         assert!((0..1024).all(|i| sum.get(i) == f64::from(x.get(i) as f32 + y.get(i) as f32)));
+    });
+}
+
+/// The driver keeps `.loc` lines only where it is asked to.
+#[test]
+fn lines_in_the_ptx_are_asked_for() {
+    alone("", |mock| {
+        let schedule: Schedule = VEC_ADD.parse().unwrap();
+        let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+        let plain = compile(&lowered, &schedule.target).unwrap();
+        let lines = compile_with_lines(&lowered, &schedule.target, "vec_add.lowered").unwrap();
+        let device = Device::open(0).unwrap();
+        for (kernels, asks) in [(&plain, false), (&lines, true)] {
+            mock.journal();
+            device.load(kernels).unwrap();
+            let loads = mock.calls("cuModuleLoadDataEx");
+            assert!(loads.len() == 1 && loads[0].contains("with line info") == asks, "{loads:?}");
+        }
     });
 }
 

@@ -55,11 +55,11 @@ fn with_epilogues(case: &Case, target: Target) -> Result<Schedule> {
     let mut head = format!("{}\ntarget {target}\n", te::print(&te::gemm_with(&spec, &case.epilogues)?));
     labels.iter().for_each(|l| writeln!(head, "compute_inline {l}").expect("text"));
     let with = |steps: String| Schedule::parse(&(head.clone() + &renamed(&steps, &last)));
-    let recommended = gemm::recommend(&Gemm::from(GemmSpec { out, ..spec }), &target)?;
+    let recommended = gemm::recommend(&Gemm::from(spec.types(spec.a, spec.b, spec.acc, out)), &target)?;
     let recommended = with(recommended.steps.iter().map(|s| format!("{s}\n")).collect())?;
     match recommended.scheduled().and_then(|func| lower::lower(&func, &target)) {
         Ok(_) => Ok(recommended),
-        Err(_) => with(Tiles::choose(&spec).steps(&GemmSpec { out, ..spec })),
+        Err(_) => with(Tiles::choose(&spec).steps(&spec.types(spec.a, spec.b, spec.acc, out))),
     }
 }
 

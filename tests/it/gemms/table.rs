@@ -30,7 +30,7 @@ impl Types {
         let Types(a, b, acc, out) = self;
         let multiple = if a.bits() < 8 { 2 } else { 1 };
         let [m, n, k] = size.map(|extent| (extent as u64).next_multiple_of(multiple) as i64);
-        GemmSpec { batch: None, m, n, k, a, b, acc, out, layout }
+        GemmSpec::of(m, n, k, a, layout).types(a, b, acc, out)
     }
 }
 
@@ -189,9 +189,9 @@ fn batches() -> Vec<Case> {
         // No chip has every types.
         let any = matches!(types.0, F16 | S8 | U8) && types.0 == types.1;
         let recipe = if any { case.recipe } else { Recipe::Recommended };
-        out.push(Case { spec: GemmSpec { batch: Some(3), ..case.spec }, recipe, ..case });
+        out.push(Case { spec: case.spec.batch(Some(3)), recipe, ..case });
     }
-    let large = GemmSpec { batch: Some(5), ..TYPES[0].spec([512, 512, 512], Layout::NN) };
+    let large = TYPES[0].spec([512, 512, 512], Layout::NN).batch(Some(5));
     out.push(Case { spec: large, epilogues: Vec::new(), recipe: Recipe::Recommended });
     out
 }

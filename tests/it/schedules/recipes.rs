@@ -14,7 +14,7 @@ pub fn steps(func: &Func, target: &Target, source: &mut Source) -> Vec<String> {
         0..=3 => {
             let tiles = ThreadTiles { bx: source.of([2, 4]), by: source.of([8, 16]), step_k: 1, v: source.of([4, 8]) };
             let steps = schedule::parse(&tiles.steps(spec));
-            steps.map(|steps| Schedule { program: func.clone(), target: *target, steps })
+            steps.map(|steps| Schedule::new(func.clone(), *target, steps))
         }
         4 => gemm::recommend(&gemm, target),
         _ => source.of([Kind::Simt, Kind::Naive, Kind::Wmma]).schedule(&gemm, target),

@@ -16,7 +16,7 @@ pub fn schedule(source: &mut Source) -> (Program, Vec<String>) {
     let out = if source.chance(70) { dtype } else { DType::F32 };
     let (rows, columns) = (source.of([32, 32, 64, 16]), source.of([16, 32, 32, 64]));
     let (bk, cluster) = (source.of([32, 32, 64]), source.of([[1, 1], [1, 1], [1, 1], [2, 1], [1, 2]]));
-    let mut spec = GemmSpec { acc: DType::F32, out, ..GemmSpec::of(1, 1, 1, dtype, layout) };
+    let mut spec = GemmSpec::of(1, 1, 1, dtype, layout).types(dtype, dtype, DType::F32, out);
     let unit = [rows * cluster[0], columns * cluster[1], bk];
     let mut tiles = [1 + source.below(3) as i64, 1 + source.below(3) as i64, 1 + source.below(9) as i64];
     while (0..3).map(|d| tiles[d] * unit[d]).product::<i64>() > WORK && tiles != [1; 3] {

@@ -64,7 +64,7 @@ fn types(source: &mut Source) -> GemmSpec {
     ]);
     let layout = if a.bits() == 8 && source.chance(70) { Layout::NT } else { source.of(Layout::ALL) };
     let batch = source.chance(20).then(|| 2 + source.below(2) as i64);
-    GemmSpec { batch, m: 1, n: 1, k: 1, a, b, acc, out, layout }
+    GemmSpec::of(1, 1, 1, a, layout).types(a, b, acc, out).batch(batch)
 }
 
 fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
@@ -124,7 +124,7 @@ fn residues(spec: &mut GemmSpec, parts: &mut Wgmma, source: &mut Source) -> bool
     let (m, n) = (8 * source.of([1, 3, 8, 9, 17]), source.of([8, 16, 40, 64]));
     let a = source.of([DType::F16, DType::Bf16]);
     let layout = source.of([Layout::NN, Layout::NT]);
-    let wanted = GemmSpec { batch: None, m, n, k, a, b: a, acc: DType::F32, out: a, layout };
+    let wanted = GemmSpec::of(m, n, k, a, layout).types(a, a, DType::F32, a);
     let bk = parts.bk.min(64);
     let plain = Wgmma { bulk_store: true, routes: [Route::Direct; 2], ..*parts };
     // Tiles that the simulator can run eight times, and that leave in whole rows.
