@@ -3,8 +3,8 @@
     warploom dump rows.loom --out out/softmax-8192x4096
     python3 benches/beside_torch.py out/* [--json RESULT]
 
-What a kernel computes is said by the program's name: copy, softmax, layernorm, rmsnorm, transpose, conv, attention, matvec,
-mlp, .. (TORCH below). Each result is compared with PyTorch's in f64 where that fits, else in f32. A sample is a CUDA graph of
+What a kernel computes is said by the program's name: copy, softmax, layernorm, rmsnorm, transpose, conv, attention,
+batched_matvec, mlp, w4a16, gemm, .. (TORCH below). Each result is compared with PyTorch's in f64 where that fits, else in f32. A sample is a CUDA graph of
 many launches over as many sets of buffers as exceed the second-level cache; the median of 15 samples counts, and the samples
 of all columns alternate. The copy reads and writes as many bytes as the result has: the faster one of `copy_` and of the copies
 among the folders.
@@ -33,7 +33,14 @@ def convolution(x, w):
 
 
 def attention(q, k, v):
-    return F.scaled_dot_product_attention(q, k, v)
+    """A batch of one: PyTorch's fused kernels take four dimensions."""
+    return F.scaled_dot_product_attention(q[None], k[None], v[None])[0]
+
+
+def dequantised(w, s):
+    """Weights of 4 bits, two a byte, the lower half first, times the scale of their group of elements along k."""
+    signed = torch.stack([(w << 4).view(torch.int8) >> 4, w.view(torch.int8) >> 4], -1).flatten(-2)
+    return signed.to(s.dtype) * s.repeat_interleave(signed.shape[-1] // s.shape[-1], -1)
 
 
 # What a program's name stands for: from its inputs in order to the result.
@@ -48,11 +55,23 @@ TORCH = {
     "attention": attention,
     "batched_matvec": lambda a, x: torch.bmm(a, x.unsqueeze(-1)).squeeze(-1),
     "mlp": lambda a, b, bias, r: F.gelu(a @ b.t() + bias) + r,
+    "w4a16": lambda x, w, s: x @ dequantised(w, s).t(),
+    "gemm nt": lambda a, b: a @ b.t(),
+    "gemm nn": lambda a, b: a @ b,
+}
+
+# What is timed beside a program in place of the above, and what is made of its inputs before the clock runs.
+TIMED = {
+    "w4a16": (lambda x, w: x @ w.t(), lambda x, w, s: (x, dequantised(w, s))),
 }
 
 
 def made(argument, generator):
     shape = argument["shape"] or [1]
+    if argument["dtype"] in ("s4", "u4"):
+        # Two elements a byte.
+        shape = [*shape[:-1], shape[-1] // 2]
+        return torch.randint(0, 256, shape, device="cuda", generator=generator, dtype=torch.uint8)
     dtype = TYPES[argument["dtype"]]
     drawn = torch.randn(shape, device="cuda", generator=generator)
     return drawn.to(dtype) if dtype.is_floating_point else (drawn * 4).round().to(dtype)
@@ -73,13 +92,18 @@ class Subject:
         self.sets = [[made(a, generator) for a in arguments] for _ in range(self.count)]
         self.inputs = [n for n, a in enumerate(arguments) if a["access"] == "read"]
         self.outputs = [n for n, a in enumerate(arguments) if a["access"] != "read"]
-        self.reference = TORCH.get(self.program)
+        name = self.program
+        if name == "gemm":
+            name += " nt" if "B[j, k]" in self.kernels.manifest["schedule"] else " nn"
+        self.reference = TORCH.get(name)
+        self.timed, prepare = TIMED.get(name, (self.reference, lambda *inputs: inputs))
+        self.prepared = [prepare(*[s[i] for i in self.inputs]) for s in self.sets]
 
     def ours(self, n):
         self.kernels.launch([t.data_ptr() for t in self.sets[n]], torch.cuda.current_stream().cuda_stream)
 
     def theirs(self, n):
-        return self.reference(*[self.sets[n][i] for i in self.inputs])
+        return self.timed(*self.prepared[n])
 
     def error(self):
         """The largest difference to PyTorch's result in a wide type, as a share of the largest value."""
@@ -89,7 +113,8 @@ class Subject:
         torch.cuda.synchronize()
         wide = torch.float64 if self.bytes < 1 << 28 and self.program not in ("conv", "attention") else torch.float32
         found = self.sets[0][self.outputs[0]].to(wide)
-        inputs = [self.sets[0][i].to(wide) for i in self.inputs]
+        inputs = [self.sets[0][i] for i in self.inputs]
+        inputs = [t.to(wide) if t.is_floating_point() else t for t in inputs]
         expected = self.reference(*inputs).reshape(found.shape)
         if not torch.isfinite(found).all():
             return math.inf

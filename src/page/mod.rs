@@ -12,6 +12,7 @@ mod html;
 mod instance;
 mod lanes;
 mod names;
+mod picture;
 mod record;
 mod stages;
 mod streams;
@@ -29,6 +30,8 @@ use html::escape;
 use names::{Kind, Line, Name, Names};
 use std::collections::BTreeSet;
 use std::fmt::Write;
+
+pub use picture::picture;
 
 const TEMPLATE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");

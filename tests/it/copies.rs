@@ -295,6 +295,39 @@ copy_with S cp_async
     assert_eq!(refused(&early), "lower.pipeline");
 }
 
+/// A tile of T is computed in shared memory from what the ring copied: it has one place, between barriers, while copies run ahead.
+const COMPUTED: &str = "program doubled
+  input A f32[32, 64]
+  input B f32[64, 32]
+  T: T[i 32, q 64] f32 = A[i, q] * 2
+  C: output C[i 32, j 32] f32 = sum(k 64) T[i, k] * B[k, j]
+target sm_80
+split C_i ? 16 -> i0 i1; split k ? 16 -> k0 k1; reorder i0 k0 i1 j k1
+bind i0 blockIdx.x; bind j threadIdx.x
+cache_read T A shared -> A_s; cache_read C B shared -> B_s; set_scope T shared
+compute_at B_s k0 -> b0 b1; compute_at T k0 -> t0 t1
+compute_at A_s k0 -> a0 a1
+bind b1 threadIdx.x
+split a1 ? 16 -> ax ay; fuse a0 ax -> a; split a 8 2 -> ao at; fuse at ay -> av; bind av threadIdx.x
+split t1 ? 16 -> tx ty; fuse t0 tx -> t; split t 8 2 -> to tt; fuse tt ty -> tv; bind tv threadIdx.x
+pipeline k0 stages=3
+";
+
+#[test]
+fn a_ring_goes_around_what_is_computed_in_shared_memory() {
+    lands_right(COMPUTED);
+    lands_right(&format!("{COMPUTED}copy_with A_s B_s cp_async\n"));
+    let k = lowered(COMPUTED);
+    let elements = |name: &str| k.func.buffer(k.func.find_buffer(name).unwrap()).elements();
+    assert_eq!(["T", "A_s", "B_s"].map(elements), [Some(256), Some(768), Some(1536)]);
+    // A copy behind what is computed would not run ahead.
+    let late = COMPUTED.replace(
+        "compute_at B_s k0 -> b0 b1; compute_at T k0 -> t0 t1",
+        "compute_at T k0 -> t0 t1; compute_at B_s k0 -> b0 b1",
+    );
+    assert_eq!(refused(&late), "lower.pipeline");
+}
+
 #[test]
 fn every_chip_with_copies_assembles_them() {
     let tools = tools();

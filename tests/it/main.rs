@@ -37,6 +37,7 @@ mod neighbours;
 mod opaque;
 mod oracle;
 mod page;
+mod pictures;
 mod programs;
 mod ptx;
 mod ptx_faults;

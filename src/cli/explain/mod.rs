@@ -51,6 +51,10 @@ pub struct ExplainArgs {
     /// of one block. One HTML file that needs no network.
     #[arg(long, value_name = "OUT.html", conflicts_with_all = ["cost", "last", "diff", "primitives", "programs", "instructions", "markdown"])]
     html: Option<PathBuf>,
+    /// Write a picture of the schedule: its loops as nested boxes, coloured by what they are bound to, with the statements inside and the
+    /// buffers above. `-` is standard output.
+    #[arg(long, value_name = "OUT.svg", conflicts_with_all = ["cost", "last", "diff", "primitives", "programs", "instructions", "markdown", "html"])]
+    svg: Option<PathBuf>,
     /// The old name of --cost, which the command line refuses.
     #[arg(long, hide = true)]
     pub certificates: bool,
@@ -93,6 +97,9 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     if let Some(file) = &args.html {
         return html(&schedule, file);
     }
+    if let Some(file) = &args.svg {
+        return svg(&schedule, file);
+    }
     let title = input::title(&schedule);
     let mut before = print::func(&schedule.program);
     if !args.last {
@@ -130,9 +137,23 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
 /// Writes the page of a schedule.
 fn html(schedule: &Schedule, file: &Path) -> Result<ExitCode> {
     let text = crate::page::page(schedule, &input::title(schedule))?;
+    write(file, &text, "cli.html", "--html kernel.html")
+}
+
+/// Writes the picture of a schedule.
+fn svg(schedule: &Schedule, file: &Path) -> Result<ExitCode> {
+    let text = crate::page::picture(schedule, &input::title(schedule))?;
+    if file.as_os_str() == "-" {
+        show::put(text);
+        return Ok(ExitCode::SUCCESS);
+    }
+    write(file, &text, "cli.svg", "--svg kernel.svg")
+}
+
+fn write(file: &Path, text: &str, code: &'static str, example: &str) -> Result<ExitCode> {
     let cannot = |e: std::io::Error| {
-        Error::machine("cli.html", format!("cannot write {}: {e}", file.display()))
-            .help("name a file in a folder that exists, such as `--html kernel.html`")
+        Error::machine(code, format!("cannot write {}: {e}", file.display()))
+            .help(format!("name a file in a folder that exists, such as `{example}`"))
     };
     std::fs::write(file, text).map_err(cannot)?;
     show::note(format_args!("wrote {}", file.display()));

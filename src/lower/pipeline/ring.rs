@@ -71,7 +71,7 @@ impl Ring {
                 "cache_read makes such a buffer, and compute_at STAGE {name} moves it there; or remove the step"
             )));
         }
-        if let Some(b) = rewritten(&copies, &compute, kind, func) {
+        if let Some(b) = rewritten(&copies, &compute, kind, func, written) {
             let b = &func.buffer(b).name;
             return Err(refuse(match kind {
                 Kind::Shared => {
@@ -439,12 +439,18 @@ fn under(cond: Cond, stmts: Vec<Stmt>) -> Vec<Stmt> {
     if stmts.is_empty() || cond == Cond::Const(false) { Vec::new() } else { guarded(cond, stmts) }
 }
 
-/// What the compute writes that must not change: shared memory under a ring of shared memory, what a ring of registers
-/// reads.
-fn rewritten(copies: &[Copy], compute: &[Stmt], kind: Kind, func: &Func) -> Option<BufferId> {
-    let read: Vec<BufferId> = copies.iter().flat_map(|c| visit::reads(std::slice::from_ref(&c.whole))).collect();
-    visit::writes(compute).into_iter().find(|b| match kind {
-        Kind::Shared => func.buffer(*b).scope == Scope::Shared && !func.buffer(*b).exchange,
-        Kind::Registers => read.contains(b),
-    })
+/// What the compute writes that must not change. Under a ring of shared memory: a stage of the ring, and what is copied from device
+/// memory too late to have stages. What is computed there is not copied ahead, and `order` puts barriers around it. Under a ring of
+/// registers: what its copies read.
+fn rewritten(copies: &[Copy], compute: &[Stmt], kind: Kind, func: &Func, written: &[BufferId]) -> Option<BufferId> {
+    if kind == Kind::Registers {
+        let read: Vec<BufferId> = copies.iter().flat_map(|c| visit::reads(std::slice::from_ref(&c.whole))).collect();
+        return visit::writes(compute).into_iter().find(|b| read.contains(b));
+    }
+    let mut late = None;
+    visit::walk(compute, &mut |s| {
+        let copied = matches!(s, Stmt::Store(_)).then(|| filled(s, func, written)).flatten();
+        late = late.or(copied.filter(|f| f.kind == Kind::Shared).map(|f| f.stage));
+    });
+    late.or_else(|| visit::writes(compute).into_iter().find(|b| copies.iter().any(|c| c.stage == *b)))
 }
