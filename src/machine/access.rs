@@ -352,7 +352,7 @@ fn write(
 }
 
 /// The values that a lane is about to store.
-pub(super) fn values(warp: &Warp, a: &Access, src: Slot, lane: usize) -> Vec<u64> {
+pub(super) fn stored(warp: &Warp, a: &Access, src: Slot, lane: usize) -> Vec<u64> {
     (src..src + a.lanes).map(|register| warp.registers[register as usize][lane]).collect()
 }
 

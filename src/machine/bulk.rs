@@ -8,7 +8,7 @@
 //! then. When it has landed its mbarrier counts its bytes, and whoever sees that phase end comes after it. A store reads and
 //! writes at any time until its thread has waited for its group. The verdict on races depends on none of these times.
 
-use super::access::{World, failure, values};
+use super::access::{World, failure, stored};
 use super::clocks::{By, Seen};
 use super::code::{Access, Code, LANES, Op, Operand, Place, SiteKind, Slot};
 use super::compile::Compiler;
@@ -290,7 +290,7 @@ pub(super) fn send(
     for lane in (0..LANES).filter(|l| mask >> l & 1 == 1) {
         let index = warp.value(at, lane);
         let element = warp.value(access.at, lane);
-        let values = values(warp, access, src, lane);
+        let values = stored(warp, access, src, lane);
         let unit = |j: usize| usize::try_from(element + j as i64).ok().map(|e| span.base + e * span.units);
         let outside = Trap::OutOfBounds { lane, access: number };
         let placed = values.iter().enumerate().map(|(j, v)| Some((unit(j)?, *v)));

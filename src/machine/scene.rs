@@ -375,7 +375,7 @@ pub(super) fn wrote(warp: &Warp, code: &Code, world: &mut World, op: &Op) -> Res
                 let element = warp.value(access.at, lane) + n;
                 let value = match *op {
                     // In memory there is poison until it lands.
-                    Op::Copy { src, .. } => {
+                    Op::Copy { src, .. } | Op::Broadcast { src, full: Some(_), .. } => {
                         let bits = warp.registers.get(src as usize + n as usize).map(|r| r[lane]);
                         bits.map(|bits| datum(access.dtype, world.shared.ring, bits))
                     }
