@@ -82,7 +82,7 @@ const AXIS: Style = of(AnsiColor::Cyan);
 const NAME: Style = of(AnsiColor::Green);
 const TYPE: Style = of(AnsiColor::Yellow);
 const INSTRUCTION: Style = of(AnsiColor::Magenta);
-const WORD: Style = of(AnsiColor::Blue);
+const WORD: Style = of(AnsiColor::BrightBlue);
 const HEAD: Style = Style::new().effects(Effects::BOLD);
 const NOTE: Style = of(AnsiColor::Yellow);
 const REMOVED: Style = of(AnsiColor::Red);
@@ -417,7 +417,11 @@ mod tests {
         let text = "p for sm_80\n\nkernel p: grid 1\n  3 | for i in 0..8\n    |     ^ A load\n";
         let out = painted(Text::Cost, text);
         assert_eq!(bare(&out), text);
-        assert_eq!((pieces(&out, HEAD).len(), pieces(&out, NOTE)), (1, vec!["    ^ A load".to_string()]));
+        // The style of keywords begins as that of headings does.
+        assert_eq!(
+            (pieces(&out, HEAD)[0].as_str(), &pieces(&out, NOTE)[..]),
+            ("kernel p: grid 1", &["    ^ A load".to_string()][..])
+        );
     }
 
     /// Any text survives with its bytes.
