@@ -4,8 +4,8 @@
 //! accesses (races, bank conflicts, sectors) is observed here.
 
 use super::alu::{self, Combine};
-use super::bulk::Load;
-use super::code::{Access, Code, LANES, Place, Slot};
+use super::bulk::{self, Load};
+use super::code::{Access, Code, LANES, Operand, Place, Slot};
 use super::flight::{self, Landing};
 use super::inspect::Watcher;
 use super::listen::Listener;
@@ -361,9 +361,12 @@ pub(super) fn broadcast(
     warp: &mut Warp,
     code: &Code,
     world: &mut World,
-    (src, blocks): (Slot, usize),
+    (src, blocks, full): (Slot, usize, Option<(u32, Operand)>),
     number: u32,
 ) -> Result<(), Trap> {
+    if let Some(full) = full {
+        return bulk::send(warp, code, world, (src, blocks, full), number);
+    }
     let a = &code.accesses[number as usize];
     let Place::Shared { base, units } = a.place else { return Err(Trap::Broken("a broadcast goes to shared memory")) };
     let span = Span { base: base as usize, units: units as usize };

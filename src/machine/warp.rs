@@ -224,10 +224,7 @@ impl Warp {
                     }
                 }
                 Op::Broadcast { src, access, blocks, full } => {
-                    match full {
-                        Some(full) => bulk::send(self, code, world, (src, blocks as usize, full), access)?,
-                        None => access::broadcast(self, code, world, (src, blocks as usize), access)?,
-                    }
+                    access::broadcast(self, code, world, (src, blocks as usize, full), access)?;
                     self.show(code, world, op)?;
                     if self.ends_turn(world, &mut turn)? {
                         return Ok(Event::Paused);

@@ -23,6 +23,7 @@ mod number;
 mod opaque;
 mod operands;
 mod owners;
+mod send;
 mod tensor_map;
 mod tile;
 mod wgmma;
