@@ -263,7 +263,12 @@ pub fn solve(iters: &[Iter], at: &[Index], region: &[Range], full: &[bool], env:
     let mut found: Vec<(digits::Digit, Range)> = Vec::new();
     let (mut unclear, mut reached): (Vec<Var>, bool) = (Vec::new(), true);
     for ((index, range), full) in at.iter().zip(region).zip(full) {
-        let sum = digits::parse(index, &vars);
+        let mut sum = digits::parse(index, &vars);
+        if let Some(s) = sum.as_mut().filter(|s| s.parts.len() > 1) {
+            // An iterator of a single value is 0.
+            let several = |v: Var| vars.iter().any(|(var, extent)| *var == v && *extent > 1);
+            s.parts.retain(|p| p.digit.is_none_or(|d| several(d.var)));
+        }
         let single = sum.as_ref().and_then(|s| match s.parts.as_slice() {
             [digits::Part { coefficient: 1, digit: Some(d) }] => Some((*d, s.constant)),
             _ => None,

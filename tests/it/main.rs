@@ -10,6 +10,7 @@ mod ceilings;
 mod certify;
 mod cli;
 mod codegen;
+mod convolutions;
 mod copies;
 mod crossing;
 mod decided;

@@ -55,7 +55,7 @@ pub struct CopyBox {
     pub shared: BufferId,
     /// From shared to device memory.
     pub store: bool,
-    /// The dimensions in which the box lies: those of the array, or digits of them.
+    /// The dimensions in which the box lies: those of the array, or digits of them, in the order that the box has in the stage.
     pub view: Vec<Digit>,
     /// Its first element, along these dimensions.
     pub coordinates: Vec<Index>,
@@ -63,8 +63,9 @@ pub struct CopyBox {
     pub indices: Vec<Index>,
     /// Its extents, along these dimensions.
     pub tile: Vec<i64>,
-    /// The dimension of the stage that goes with each of them.
-    pub dims: Vec<Option<usize>>,
+    /// The dimension of the stage that goes with each of them, and how far the box moves there from one index to the next:
+    /// dimensions that share one of the stage are the digits of its index.
+    pub dims: Vec<Option<Along>>,
     /// How many of the nest's loops, the innermost ones, it stands for.
     pub loops: usize,
     /// Zeros may land where the program leaves the stage as it was.
@@ -81,12 +82,36 @@ pub struct Digit {
     pub extent: i64,
 }
 
+/// A dimension of a stage, and a step along it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Along {
+    pub dim: usize,
+    pub step: i64,
+}
+
 /// What cannot be, why, and what to try besides an ordinary copy.
 type Refusal = (&'static str, String, Option<String>);
 
 impl CopyBox {
-    /// The box of a nest. `env` knows its loops.
+    /// The box of a nest, of its innermost loops as far as it can be of them. `env` knows all its loops.
     pub fn of(func: &Func, nest: &Nest, env: &Env) -> Result<CopyBox, Refusal> {
+        CopyBox::of_loops(func, nest, nest.loops.len(), env)
+    }
+
+    /// The share of a box that a block of a cluster copies to all of its blocks. Rows that they cannot divide are left to the
+    /// loops around a smaller box.
+    pub fn shared(self, func: &Func, nest: &Nest, env: &Env, blocks: (Var, u32)) -> Result<CopyBox, String> {
+        let smaller = |loops: &usize| CopyBox::of_loops(func, nest, *loops, env).ok();
+        let fits = |found: &CopyBox| found.shares(blocks.1).is_ok();
+        let refused = match self.shares(blocks.1) {
+            Ok(()) => return Ok(self.share(blocks)),
+            Err(message) => message,
+        };
+        let found = (1..self.loops).rev().filter_map(|n| smaller(&n)).find(fits).ok_or(refused)?;
+        Ok(found.share(blocks))
+    }
+
+    fn of_loops(func: &Func, nest: &Nest, most: usize, env: &Env) -> Result<CopyBox, Refusal> {
         let value = nest.store.value.zero_filled().map_or(&nest.store.value, |(_, load)| load);
         let Expr::Load { buffer, indices, .. } = value else {
             return Err(("copy", "what it stores is not a copy".to_string(), None));
@@ -109,28 +134,52 @@ impl CopyBox {
             zeros: false,
             elements,
         };
-        nest.loops.iter().rev().take_while(|l| found.take(l)).count();
+        nest.loops.iter().rev().take(most).take_while(|l| found.take(l)).count();
+        found.order(func);
         found.check(func, env)?;
         Ok(found)
     }
 
-    /// Makes a loop part of the box, if it moves by one along one dimension of both sides that no other loop moves along.
+    /// Makes a loop part of the box, if it moves by one along a dimension of the array that no other loop moves along, and along
+    /// one dimension of the stage by what the loops inside it fill there.
     fn take(&mut self, l: &For) -> bool {
-        let (Some(extent), Some(d), Some(s)) =
-            (l.extent.as_int(), moves(&self.coordinates, l.var), moves(&self.indices, l.var))
-        else {
-            return false;
-        };
-        if self.dims[d].is_some() || self.dims.contains(&Some(s)) {
-            return false;
+        let Some(extent) = l.extent.as_int() else { return false };
+        if extent > 1 {
+            let moves = (moves(&self.coordinates, l.var), moves(&self.indices, l.var));
+            let (Some(array), Some(stage)) = moves else { return false };
+            if array.step != 1 || self.dims[array.dim].is_some() || stage.step != self.filled(stage.dim) {
+                return false;
+            }
+            (self.tile[array.dim], self.dims[array.dim]) = (extent, Some(stage));
         }
-        (self.tile[d], self.dims[d]) = (extent, Some(s));
         let first: visit::Map = [(l.var, Index::Int(0))].into();
         for i in self.coordinates.iter_mut().chain(&mut self.indices) {
             *i = visit::subst_index(i, &first);
         }
         self.loops += 1;
         true
+    }
+
+    /// How many indices of a dimension of the stage the box fills.
+    fn filled(&self, dim: usize) -> i64 {
+        let along = self.dims.iter().zip(&self.tile).filter(|(a, _)| a.is_some_and(|a| a.dim == dim));
+        along.fold(1, |n, (_, extent)| n.saturating_mul(*extent))
+    }
+
+    /// Gives the dimensions between which the box's elements go on the order that they have in the stage: a tensor map may have the
+    /// array's in any order but for the last one.
+    fn order(&mut self, func: &Func) {
+        let Some(strides) = strides(func.buffer(self.shared)) else { return };
+        let last = self.tile.len() - 1;
+        let places: Vec<usize> = (0..last).filter(|d| self.tile[*d] > 1).collect();
+        let apart = |d: &usize| self.dims[*d].map_or(0, |along| strides[along.dim].saturating_mul(along.step));
+        let mut sorted = places.clone();
+        sorted.sort_by_key(|d| std::cmp::Reverse(apart(d)));
+        let old = (self.view.clone(), self.coordinates.clone(), self.tile.clone(), self.dims.clone());
+        for (to, from) in places.into_iter().zip(sorted) {
+            (self.view[to], self.coordinates[to]) = (old.0[from], old.1[from].clone());
+            (self.tile[to], self.dims[to]) = (old.2[from], old.3[from]);
+        }
     }
 
     /// The stage holds the box, row after row.
@@ -140,7 +189,7 @@ impl CopyBox {
             return Err(("size", format!("{} has no constant size", stage.name), None));
         };
         let last = self.tile.len() - 1;
-        if stage.swizzle.is_some() && self.dims[last] != Some(shape.len() - 1) {
+        if stage.swizzle.is_some() && self.dims[last].map(|a| a.dim) != Some(shape.len() - 1) {
             return Err(("rows", format!("the rows of {} are not those of the array", stage.name), None));
         }
         let bits = i64::from(stage.dtype.bits());
@@ -157,9 +206,11 @@ impl CopyBox {
         let mut dense = 1;
         for d in (0..=last).rev() {
             let rows = if d == last { columns } else { self.tile[d] };
-            let Some(s) = self.dims[d].filter(|_| self.tile[d] > 1) else { continue };
-            if strides[s] != dense {
-                let (is, wanted) = (strides[s], dense);
+            let Some(along) = self.dims[d].filter(|_| self.tile[d] > 1) else { continue };
+            let s = along.dim;
+            let is = strides[s].saturating_mul(along.step);
+            if is != dense {
+                let wanted = dense;
                 let message = format!(
                     "adjacent elements along dimension {s} of {} are {is} elements apart, and those of a TMA box \
                      {wanted}",
@@ -168,9 +219,9 @@ impl CopyBox {
                 return Err(("rows", message, None));
             }
             dense *= rows;
-            let end = self.indices[s].clone() + self.tile[d];
-            if !simplify::prove(&Cond::ge(shape[s], end), env) {
-                let message = format!("a box of {} along dimension {s} does not fit into {}", self.tile[d], stage.name);
+            let rows = self.filled(s);
+            if !simplify::prove(&Cond::ge(shape[s], self.indices[s].clone() + rows), env) {
+                let message = format!("a box of {rows} along dimension {s} does not fit into {}", stage.name);
                 return Err(("size", message, None));
             }
         }
@@ -212,20 +263,30 @@ impl CopyBox {
         Ok(all(outer))
     }
 
-    /// Leaves the block its share of the outer rows.
-    pub fn share(&mut self, rank: Var, blocks: u32) -> Result<(), String> {
-        let n = i64::from(blocks);
-        let last = self.tile.len() - 1;
-        let Some((d, s)) = (0..last).find_map(|d| Some((d, self.dims[d].filter(|_| self.tile[d] > 1)?))) else {
-            return Err(format!("one row cannot be divided among {n} blocks"));
+    /// The dimension that the blocks of a cluster divide: the outermost one, whose parts lie one after the other in the stage.
+    fn divided(&self) -> Option<(usize, Along)> {
+        (0..self.tile.len() - 1).find_map(|d| Some((d, self.dims[d].filter(|_| self.tile[d] > 1)?)))
+    }
+
+    /// Whether as many blocks can divide it.
+    fn shares(&self, blocks: u32) -> Result<(), String> {
+        let Some((d, _)) = self.divided() else {
+            return Err(format!("one row cannot be divided among {blocks} blocks"));
         };
-        if self.tile[d] % n != 0 {
-            return Err(format!("{} rows cannot be divided among {n} blocks", self.tile[d]));
+        match self.tile[d] % i64::from(blocks) {
+            0 => Ok(()),
+            _ => Err(format!("{} rows cannot be divided among {blocks} blocks", self.tile[d])),
         }
-        self.tile[d] /= n;
-        self.coordinates[d] = self.coordinates[d].clone() + rank * self.tile[d];
-        self.indices[s] = self.indices[s].clone() + rank * self.tile[d];
-        Ok(())
+    }
+
+    /// Leaves the block its share of the outer rows.
+    fn share(mut self, (rank, blocks): (Var, u32)) -> CopyBox {
+        if let Some((d, along)) = self.divided() {
+            self.tile[d] /= i64::from(blocks);
+            self.coordinates[d] = self.coordinates[d].clone() + rank * self.tile[d];
+            self.indices[along.dim] = self.indices[along.dim].clone() + rank * (self.tile[d] * along.step);
+        }
+        self
     }
 }
 
@@ -244,7 +305,7 @@ fn digits(array: &Buffer, nest: &Nest, elements: &[Index], env: &Env) -> Result<
         let step = along.map_or(1, |l| simplify::affine(index).coefficient(l.var));
         let digits = [index.clone().floordiv(step.max(1)), index.clone().floormod(step.max(1))];
         let digits = digits.map(|i| simplify::simplify(&i, env));
-        let apart = along.is_some_and(|l| moves(&digits, l.var) == Some(0));
+        let apart = along.is_some_and(|l| moves(&digits, l.var) == Some(Along { dim: 0, step: 1 }));
         if dim < rows && step > 1 && extent % step == 0 && apart && room > 0 {
             room -= 1;
             view.extend([Digit { dim, step, extent: extent / step }, Digit { dim, step: 1, extent: step }]);
@@ -257,13 +318,14 @@ fn digits(array: &Buffer, nest: &Nest, elements: &[Index], env: &Env) -> Result<
     Ok((view, coordinates))
 }
 
-/// The one dimension along which a variable moves, by one.
-fn moves(indices: &[Index], var: Var) -> Option<usize> {
+/// The one dimension along which a variable moves, forwards by a constant.
+fn moves(indices: &[Index], var: Var) -> Option<Along> {
     let mut mentioned = indices.iter().enumerate().filter(|(_, i)| i.mentions(var));
     let (dim, index) = mentioned.next()?;
     let sum = simplify::affine(index);
-    let plain = sum.terms.iter().filter(|(atom, _)| atom.mentions(var)).count() == 1 && sum.coefficient(var) == 1;
-    (mentioned.next().is_none() && plain).then_some(dim)
+    let step = sum.coefficient(var);
+    let plain = sum.terms.iter().filter(|(atom, _)| atom.mentions(var)).count() == 1 && step > 0;
+    (mentioned.next().is_none() && plain).then_some(Along { dim, step })
 }
 
 /// Elements from one index to the next, within a panel where there are panels.

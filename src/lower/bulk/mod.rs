@@ -158,7 +158,8 @@ impl Pass<'_> {
         self.alone(nest, &found, around).map_err(|message| refuse("order", message))?;
         let shares = self.multicast(nest);
         if let Some(cluster) = shares {
-            found.share(cluster.var, cluster.extent).map_err(|message| refuse("multicast", message))?;
+            let shared = found.shared(self.func, nest, &inner, (cluster.var, cluster.extent));
+            found = shared.map_err(|message| refuse("multicast", message))?;
         }
         let (copies, align) = self.panels(nest, &found, shares.map(|c| c.extent))?;
         for copy in &copies {
@@ -272,8 +273,8 @@ impl Pass<'_> {
         let copies = (0..row / columns).map(|panel| {
             let (mut coordinates, mut indices) = (found.coordinates.clone(), found.indices.clone());
             coordinates[last] = coordinates[last].clone() + panel * columns;
-            if let Some(d) = found.dims[last] {
-                indices[d] = indices[d].clone() + panel * columns;
+            if let Some(along) = found.dims[last] {
+                indices[along.dim] = indices[along.dim].clone() + panel * columns;
             }
             BulkCopy { global: found.global, map, coordinates, shared: found.shared, indices, way: way() }
         });

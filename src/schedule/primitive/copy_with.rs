@@ -41,8 +41,9 @@ pub static PRIMITIVE: Primitive = Primitive {
         "cp_async copies from global to shared memory; a vectorized loop inside makes 4, 8 or 16 bytes",
         "tma copies between global and shared memory, under no loop bound to threads, and from global memory under none \
          bound to warps that copy boxes of their own",
-        "tma copies a box: innermost serial loops that each move by one along one dimension of both buffers, at most 5 \
-         dimensions, and at most 256 iterations each",
+        "tma copies a box: innermost serial loops that each move by one along one dimension of the global buffer and along \
+         one dimension of the shared buffer, there by one or by what the box's loops inside fill; the global buffer has at \
+         most 5 dimensions, and each loop at most 256 iterations",
         "tma's global side is contiguous along its last dimension, and its other strides and the box's rows are \
          multiples of 16 bytes",
         "multicast goes with tma, and its loop is around STAGE, is serial or bound to cluster, and does not occur in \
@@ -156,13 +157,13 @@ fn tma(func: &Func, name: &str, around: &[&For], from: &Side, to: &Side) -> Brok
         let axis = l.axis().map(Axis::name).unwrap_or_default();
         return Some((4, format!("loop `{}` around `{name}` is bound to {axis}", func.var_name(l.var))));
     }
-    let rows = box_of(around, &[global, shared]);
+    let rows = box_of(around, global, shared);
     if rows.is_empty() {
         return Some((5, format!("no serial loop directly around `{name}` moves by one along both buffers")));
     }
-    let rank = global.indices.len().max(shared.indices.len());
+    let (array, rank) = (&func.buffer(global.buffer).name, global.indices.len());
     if rank > 5 {
-        return Some((5, format!("block `{name}` copies {rank} dimensions")));
+        return Some((5, format!("block `{name}` copies a box of `{array}`, which has {rank} dimensions")));
     }
     if let Some((v, extent)) = rows.iter().find(|(_, extent)| *extent > 256) {
         return Some((5, format!("loop `{}` makes a box of {extent}", func.var_name(*v))));
@@ -170,33 +171,42 @@ fn tma(func: &Func, name: &str, around: &[&For], from: &Side, to: &Side) -> Brok
     strides(func.buffer(global.buffer), global, &rows).map(|message| (6, message))
 }
 
-/// The innermost loops that move by one along one dimension of every side, with their extents.
-fn box_of(around: &[&For], sides: &[&Side]) -> Vec<(Var, i64)> {
+/// The innermost loops of a box, with their extents: the global side moves by one along a dimension of its own, the shared side
+/// along one dimension by as much as the loops inside fill there.
+fn box_of(around: &[&For], global: &Side, shared: &Side) -> Vec<(Var, i64)> {
     let mut rows: Vec<(Var, i64)> = Vec::new();
-    let mut taken: Vec<Vec<usize>> = vec![Vec::new(); sides.len()];
+    let mut taken: Vec<usize> = Vec::new();
+    let mut filled = vec![1i64; shared.indices.len()];
     for (n, l) in around.iter().enumerate().rev() {
         let only = around.get(n + 1).is_none_or(|_| l.body.len() == 1);
         let (LoopKind::Serial, Some(extent), true) = (l.kind, l.extent.as_int(), only && l.body.len() == 1) else {
             break;
         };
-        let dims: Vec<Option<usize>> = sides.iter().map(|s| moves(s, l.var)).collect();
-        let fresh = dims.iter().zip(&taken).all(|(d, t)| d.is_some_and(|d| !t.contains(&d)));
-        if !fresh || l.raster.is_some() || l.pipeline.is_some() {
+        if l.raster.is_some() || l.pipeline.is_some() {
             break;
         }
-        dims.into_iter().zip(&mut taken).for_each(|(d, t)| t.extend(d));
+        if extent == 1 {
+            continue;
+        }
+        let (Some((d, 1)), Some((s, step))) = (moves(global, l.var), moves(shared, l.var)) else { break };
+        if taken.contains(&d) || step != filled[s] {
+            break;
+        }
+        taken.push(d);
+        filled[s] = filled[s].saturating_mul(extent);
         rows.push((l.var, extent));
     }
     rows
 }
 
-/// The one dimension of the side along which the loop moves, by one.
-fn moves(side: &Side, var: Var) -> Option<usize> {
+/// The one dimension of the side along which the loop moves, and by how much.
+fn moves(side: &Side, var: Var) -> Option<(usize, i64)> {
     let mut mentioned = side.indices.iter().enumerate().filter(|(_, i)| i.mentions(var));
     let (dim, index) = mentioned.next()?;
     let sum = affine(index);
-    let plain = sum.terms.iter().filter(|(atom, _)| atom.mentions(var)).count() == 1 && sum.coefficient(var) == 1;
-    (mentioned.next().is_none() && plain).then_some(dim)
+    let step = sum.coefficient(var);
+    let plain = sum.terms.iter().filter(|(atom, _)| atom.mentions(var)).count() == 1 && step > 0;
+    (mentioned.next().is_none() && plain).then_some((dim, step))
 }
 
 fn strides(buffer: &Buffer, global: &Side, rows: &[(Var, i64)]) -> Option<String> {
@@ -212,7 +222,7 @@ fn strides(buffer: &Buffer, global: &Side, rows: &[(Var, i64)]) -> Option<String
     if let Some(stride) = strides[..last].iter().find(|s| s.saturating_mul(bits) % 128 != 0) {
         return Some(format!("a stride of `{name}`, {stride} elements, is not a multiple of 16 bytes"));
     }
-    let inner = rows.iter().find(|(v, _)| moves(global, *v) == Some(last)).map_or(1, |(_, extent)| *extent);
+    let inner = rows.iter().find(|(v, _)| moves(global, *v) == Some((last, 1))).map_or(1, |(_, extent)| *extent);
     if inner.saturating_mul(bits) % 128 != 0 {
         return Some(format!("rows of {inner} elements of `{name}` are not a multiple of 16 bytes"));
     }
@@ -298,7 +308,7 @@ mod tests {
             six,
             "cache_read B A shared -> A_s; copy_with A_s tma",
             "copy_with.5",
-            "block `A_s` copies 6 dimensions",
+            "block `A_s` copies a box of `A`, which has 6 dimensions",
         );
         let mut func = program("gemm 4x4x16 f16>f32>f16 NT");
         func.buffers[0].align = 8;
