@@ -6,6 +6,7 @@ use super::scan::root;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use warploom::ir::Axis;
+use warploom::ir::reducer::TupleReducer;
 use warploom::schedule::{Form, Kind, primitive};
 use warploom::te::{self, Epilogue, Layout, Reducer};
 use warploom::{DType, Target, intrin};
@@ -56,7 +57,7 @@ fn rules() -> Vec<Rule> {
     let keywords = words.filter(|w| !w.is_empty() && w.bytes().all(|b| b.is_ascii_lowercase())).chain(["target"]);
     let families: BTreeSet<&str> = intrin::all().iter().filter_map(|r| r.name.split('.').next()).collect();
     let families: Vec<&str> = families.into_iter().rev().collect();
-    let called = Reducer::ALL.iter().map(|r| r.name()).chain(te::functions());
+    let called = Reducer::ALL.iter().map(|r| r.name()).chain(TupleReducer::PREDEFINED).chain(te::functions());
     let builders =
         te::BUILDERS.into_iter().chain(Epilogue::ALL.map(Epilogue::name)).chain(Layout::ALL.map(Layout::name));
     vec![
