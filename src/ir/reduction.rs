@@ -14,7 +14,7 @@ pub enum Combiner {
     /// An operation on one.
     Op(BinOp),
     /// A reducer of as many as it has components, in its order.
-    Tuple(TupleReducer),
+    Tuple(Box<TupleReducer>),
 }
 
 impl Combiner {
@@ -146,7 +146,7 @@ fn tuple(func: &Func, rest: &[&Store]) -> Option<(Combiner, Vec<Expr>)> {
         let own = rest.get(..t.components())?;
         let terms = t.terms(own)?;
         let typed = t.order().iter().zip(own).all(|(c, s)| func.buffer(s.buffer).dtype == t.dtypes()[*c]);
-        typed.then(|| (Combiner::Tuple(t.clone()), t.order().iter().map(|c| terms[*c].clone()).collect()))
+        typed.then(|| (Combiner::Tuple(Box::new(t.clone())), t.order().iter().map(|c| terms[*c].clone()).collect()))
     };
     func.reducers.iter().find_map(found).or_else(|| {
         let [index, value, ..] = rest else { return None };

@@ -41,7 +41,7 @@ pub enum Combine {
     /// A reducer of single values.
     One(Reducer),
     /// A reducer of tuples.
-    Tuple(TupleReducer),
+    Tuple(Box<TupleReducer>),
 }
 
 impl Combine {

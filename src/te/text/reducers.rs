@@ -125,7 +125,7 @@ pub fn several<'t>(
                     );
                     return Err(error.help(format!("write them in parentheses: {name}(k 64) (..)")));
                 }
-                combine.push(Combine::Tuple(reducer));
+                combine.push(Combine::Tuple(Box::new(reducer)));
                 values.extend(tuple);
             }
         }
