@@ -169,7 +169,7 @@ fn legality(schedule: &Schedule) -> Result<String> {
 
 /// What is tested and not proved, as comments.
 fn tested(schedule: &Schedule) -> Result<String> {
-    if !schedule.program.allow_tested {
+    if !schedule.program.allow_tested && schedule.program.reducers.is_empty() {
         return Ok(String::new());
     }
     let func = schedule.scheduled()?;

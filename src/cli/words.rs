@@ -4,6 +4,7 @@
 use crate::dtype::DType;
 use crate::intrin;
 use crate::ir::Axis;
+use crate::ir::reducer::TupleReducer;
 use crate::schedule::{Form, Kind, primitive};
 use crate::target::Target;
 use crate::te::{self, Epilogue, Layout, Reducer};
@@ -65,7 +66,10 @@ impl Class {
             Class::Option => {
                 parameters().filter(|p| matches!(p.form, Form::Option | Form::Setting)).map(|p| p.name).collect()
             }
-            Class::Function => Reducer::ALL.iter().map(|r| r.name()).chain(te::functions()).collect(),
+            Class::Function => {
+                let reducers = Reducer::ALL.iter().map(|r| r.name()).chain(TupleReducer::PREDEFINED);
+                reducers.chain(te::functions()).collect()
+            }
             Class::Type => DType::ALL.iter().map(|d| d.name()).collect(),
             Class::Choice => {
                 let (axes, types) = (Class::Axis.words(), Class::Type.words());

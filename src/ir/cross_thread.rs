@@ -16,9 +16,10 @@
 //!                                                S: S[i] = S[i] + P[u]
 //! ```
 
+use super::reduction::{self, Reduction};
 use super::{
-    Axis, BinOp, Block, BlockId, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, Literal, LoopKind,
-    Scope, Stmt, Store, Var, visit,
+    Axis, Block, BlockId, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, Literal, LoopKind, Scope,
+    Stmt, Store, Var, visit,
 };
 
 /// The axes that a reduction may run across.
@@ -45,14 +46,10 @@ pub struct Refused {
 pub struct CrossThread {
     /// The block, as it stands.
     pub block: Block,
-    /// What combines two values.
-    pub op: BinOp,
-    /// The value that begins the reduction.
-    pub init: Expr,
-    /// Where the result goes.
-    pub output: BufferId,
-    at: Vec<Index>,
-    term: Expr,
+    /// What it combines, and where the results go.
+    pub reduction: Reduction,
+    /// What each store begins from.
+    pub inits: Vec<Expr>,
     /// The conjuncts of the predicate that speak of reduce loops.
     terms: Cond,
     /// The other conjuncts.
@@ -65,39 +62,6 @@ pub struct CrossThread {
     pub threads: Vec<(Axis, Var, i64)>,
     /// The reduce loop that is bound to the blocks of a cluster.
     pub cluster: Option<(Var, i64)>,
-}
-
-/// The value that a reduction combines with its output, with the store and the operation.
-pub fn combined(block: &Block) -> Option<(&Store, BinOp, &Expr)> {
-    let [Stmt::Store(store)] = block.body.as_slice() else { return None };
-    let Expr::Bin(op, a, b) = &store.value else { return None };
-    let own = |e: &Expr| matches!(e, Expr::Load { buffer, indices, .. } if *buffer == store.buffer && *indices == store.indices);
-    let free = |e: &Expr| {
-        let mut free = true;
-        visit::walk_expr(e, &mut |x| free &= !matches!(x, Expr::Load { buffer, .. } if *buffer == store.buffer));
-        free
-    };
-    let known = matches!(op, BinOp::Add | BinOp::Mul | BinOp::Min | BinOp::Max);
-    match (own(a) && free(b), own(b) && free(a)) {
-        (true, _) if known => Some((store, *op, b)),
-        (_, true) if known => Some((store, *op, a)),
-        _ => None,
-    }
-}
-
-/// Whether an init is the neutral constant of an operation. A constant that begins a maximum or minimum changes nothing
-/// when it is met again.
-pub fn neutral(op: BinOp, init: &Expr) -> bool {
-    let Expr::Const(_, literal) = init else { return false };
-    let value = match literal {
-        Literal::Int(i) => *i as f64,
-        Literal::Float(f) => *f,
-    };
-    match op {
-        BinOp::Add => value == 0.0,
-        BinOp::Mul => value == 1.0,
-        _ => true,
-    }
 }
 
 fn runs(block: &Block, l: &For, kind: IterKind) -> bool {
@@ -130,12 +94,11 @@ impl CrossThread {
     fn of(func: &Func, block: &Block, path: &[&For]) -> Result<CrossThread, (String, String)> {
         let no = |why: String, help: &str| Err((why, help.to_string()));
         let name = |l: &For| func.var_name(l.var).to_string();
-        let Some((store, op, term)) = combined(block) else {
+        let Some(reduction) = Reduction::of(func, block).filter(Reduction::combines_partials) else {
             let why = "it combines its output with another value by none of +, *, min and max".to_string();
             return no(why, "bind another loop, and leave this one serial");
         };
-        let init = block.init.as_deref().and_then(|i| if let [Stmt::Store(s)] = i { Some(&s.value) } else { None });
-        let Some(init) = init.filter(|i| neutral(op, i)) else {
+        let Some(inits) = reduction.neutral(block) else {
             let why = "it has no init that is the neutral constant of its operation".to_string();
             return no(why, "decompose_reduction takes the init away: leave it out, each thread starts from the init");
         };
@@ -157,17 +120,25 @@ impl CrossThread {
             let why = format!("loop {} around it is tensorized", name(l));
             return no(why, "rfactor the block, and bind the loop of the combination");
         }
-        let dtype = func.buffer(store.buffer).dtype;
-        if !matches!(dtype.bits(), 8 | 16 | 32 | 64) || dtype == crate::dtype::DType::Bool {
-            return no(
-                format!("threads do not exchange values of {dtype}"),
-                "reduce in f32 or s32 and convert the result",
-            );
+        for buffer in reduction.stores.iter().map(|s| func.buffer(s.buffer)) {
+            let dtype = buffer.dtype;
+            if !matches!(dtype.bits(), 8 | 16 | 32 | 64) || dtype == crate::dtype::DType::Bool {
+                return no(
+                    format!("threads do not exchange values of {dtype}"),
+                    "reduce in f32 or s32 and convert the result",
+                );
+            }
+            if block.role.is_some() || buffer.scope == Scope::Fragment {
+                let why = format!("its output {} is a fragment or a buffer of a role", buffer.name);
+                return no(why, "set_scope it to local or shared");
+            }
         }
-        let scope = func.buffer(store.buffer).scope;
-        if block.role.is_some() || scope == Scope::Fragment {
-            let why = format!("its output {} is a fragment or a buffer of a role", func.buffer(store.buffer).name);
-            return no(why, "set_scope it to local or shared");
+        let scope = |s: &Store| func.buffer(s.buffer).scope;
+        if let Some(other) = reduction.stores.iter().find(|s| scope(s) != scope(&reduction.stores[0])) {
+            let [a, b] = [&reduction.stores[0], other].map(|s| func.buffer(s.buffer));
+            let (first, second) = (a.scope.name(), b.scope.name());
+            let why = format!("its outputs {} ({first}) and {} ({second}) are in different scopes", a.name, b.name);
+            return no(why, "set_scope them alike; cache_write makes a local copy of an output of the program");
         }
         let reduces =
             |v: Var| path.iter().any(|l| runs(block, l, IterKind::Reduce) && l.defines().iter().any(|d| d.0 == v));
@@ -193,11 +164,8 @@ impl CrossThread {
         let cluster = path.iter().find(|l| l.axis() == Some(Axis::Cluster) && runs(block, l, IterKind::Reduce));
         Ok(CrossThread {
             cluster: cluster.and_then(|l| Some((l.var, l.extent.as_int()?))),
-            op,
-            init: init.clone(),
-            output: store.buffer,
-            at: store.indices.clone(),
-            term: term.clone(),
+            reduction,
+            inits,
             terms,
             spatial,
             path: path.iter().map(|l| For { body: Vec::new(), ..(*l).clone() }).collect(),
@@ -227,8 +195,8 @@ impl CrossThread {
         self.path.iter().filter(thread).collect()
     }
 
-    /// The block that combines the terms of a thread in `partial`, at indices over the loops around it.
-    pub fn partial(&self, func: &mut Func, partial: BufferId, at: Vec<Index>) -> Block {
+    /// The block that combines the terms of a thread in buffers of its own, one for each store, at indices over the loops around it.
+    pub fn partial(&self, func: &mut Func, partials: &[BufferId], at: Vec<Index>) -> Block {
         let name = func.add_block(format!("{}_partial", func.block_name(self.block.name)));
         let serial = self.path.iter().any(|l| self.is_reduce(l) && l.axis().is_none());
         let (mut iters, mut map) = (Vec::new(), visit::Map::new());
@@ -241,25 +209,37 @@ impl CrossThread {
             }
         }
         let own = self.block.iters.iter().map(|i| (i.var, visit::subst_index(&i.binding, &map))).collect();
-        let mut term = visit::subst_expr(&self.term, &own);
         let runs = visit::subst_cond(&self.spatial.clone().and(self.terms.clone()), &map);
-        if !runs.is_true() {
-            term = Expr::select(Expr::Cond(Box::new(runs)), term, self.init.clone());
-        }
+        let term = |(term, init): (&Expr, &Expr)| {
+            let term = visit::subst_expr(term, &own);
+            match runs.is_true() {
+                true => term,
+                false => Expr::select(Expr::Cond(Box::new(runs.clone())), term, init.clone()),
+            }
+        };
+        let terms: Vec<Expr> = self.reduction.terms.iter().zip(&self.inits).map(term).collect();
         let at: Vec<Index> = at.iter().map(|i| visit::subst_index(i, &map)).collect();
-        let store = |value| vec![Stmt::Store(Store::new(partial, at.clone(), value))];
+        let stores = |values: Vec<Expr>| {
+            let store = |(to, value): (&BufferId, Expr)| Stmt::Store(Store::new(*to, at.clone(), value));
+            partials.iter().zip(values).map(store).collect::<Vec<Stmt>>()
+        };
         let (init, body) = match serial {
             true => {
-                let sum = Expr::bin(self.op, Expr::load(partial, at.clone()), term);
-                (Some(store(self.init.clone())), store(sum))
+                let before: Vec<Expr> = partials.iter().map(|p| Expr::load(*p, at.clone())).collect();
+                (Some(stores(self.inits.clone())), stores(self.reduction.combine(&before, &terms)))
             }
-            false => (None, store(term)),
+            // An integer that begins a maximum shows in integer mode, where it is no least value.
+            false if self.inits.iter().any(|e| matches!(e, Expr::Const(_, Literal::Int(v)) if *v != 0)) => {
+                (None, stores(self.reduction.combine(&self.inits, &terms)))
+            }
+            false => (None, stores(terms)),
         };
         Block { name, iters, predicate: Cond::TRUE, init, body, copy_with: None, role: None }
     }
 
-    /// The block's output at the values of spatial loops that stand for its own: `loops` says which.
-    pub fn result(&self, func: &mut Func, loops: &[(Var, Var)], value: &dyn Fn(&visit::Map) -> Expr) -> Block {
+    /// The block's outputs at the values of spatial loops that stand for its own: `loops` says which. `values` gives what each
+    /// store writes.
+    pub fn result(&self, func: &mut Func, loops: &[(Var, Var)], values: &dyn Fn(&visit::Map) -> Vec<Expr>) -> Block {
         let (mut iters, mut map) = (Vec::new(), visit::Map::new());
         let outside = self.path[..self.first].iter().chain(self.inside());
         for (var, extent) in outside.flat_map(For::defines) {
@@ -269,22 +249,42 @@ impl CrossThread {
             iters.push(Iter { var: own, kind: IterKind::Spatial, extent, binding: Index::Var(stands) });
         }
         let own: visit::Map = self.block.iters.iter().map(|i| (i.var, visit::subst_index(&i.binding, &map))).collect();
-        let at = self.at.iter().map(|i| visit::subst_index(i, &own)).collect();
         let back: visit::Map = loops.iter().map(|(old, new)| (*old, Index::Var(*new))).collect();
         let predicate = visit::subst_cond(&self.spatial, &back);
-        let value = value(&map);
-        let body = vec![Stmt::Store(Store::new(self.output, at, value))];
+        let store = |(s, value): (&Store, Expr)| {
+            let at = s.indices.iter().map(|i| visit::subst_index(i, &own)).collect();
+            Stmt::Store(Store::new(s.buffer, at, value))
+        };
+        let body = self.reduction.stores.iter().zip(values(&map)).map(store).collect();
         Block { iters, predicate, init: None, body, ..self.block.clone() }
     }
 
     /// The result in its loops: in global memory the first block of the cluster writes it.
     pub fn written_once(&self, func: &mut Func, mut loops: Vec<For>, mut result: Block) -> Vec<Stmt> {
-        if let Some((var, extent)) = self.cluster.filter(|_| func.buffer(self.output).scope == Scope::Global) {
+        if let Some((var, extent)) = self.cluster.filter(|_| self.scope(func) == Scope::Global) {
             let rank = func.add_var(fresh(func, func.var_name(var)));
             loops.insert(0, For::new(rank, extent, LoopKind::Bound(Axis::Cluster), Vec::new()));
             result.predicate = result.predicate.and(Cond::eq(Index::Var(rank), 0));
         }
         nested(loops, vec![Stmt::Block(result)])
+    }
+
+    /// The scope of its outputs.
+    fn scope(&self, func: &Func) -> Scope {
+        self.reduction.stores.first().map_or(Scope::Global, |s| func.buffer(s.buffer).scope)
+    }
+
+    /// A buffer for each of its outputs, of the output's type.
+    pub fn buffers(&self, func: &mut Func, what: &str, shape: &[Index], scope: Scope) -> Vec<BufferId> {
+        let block = func.block_name(self.block.name).to_string();
+        let several = self.reduction.stores.len() > 1;
+        let mut one = |s: &Store| {
+            let output = func.buffer(s.buffer);
+            let wanted = if several { format!("{block}_{what}_{}", output.name) } else { format!("{block}_{what}") };
+            let (name, dtype) = (fresh_buffer(func, &wanted), output.dtype);
+            func.add_buffer(Buffer { exchange: true, ..Buffer::new(name, dtype, shape.to_vec(), scope) })
+        };
+        self.reduction.stores.iter().map(&mut one).collect()
     }
 
     /// Puts the partial block in place of the block, `before` in front of the outermost reduce loop, and `after` behind it.
@@ -346,6 +346,19 @@ pub fn nested(loops: Vec<For>, body: Vec<Stmt>) -> Vec<Stmt> {
     loops.into_iter().rev().fold(body, |body, l| vec![Stmt::For(For { body, ..l })])
 }
 
+/// Makes a block that writes values one that combines them with its outputs, which begin from the init.
+fn combine_into(result: &mut Block, one: &CrossThread) {
+    let stores: Vec<Store> = reduction::stores(&result.body).into_iter().flatten().cloned().collect();
+    let before: Vec<Expr> = stores.iter().map(|s| Expr::load(s.buffer, s.indices.clone())).collect();
+    let values: Vec<Expr> = stores.iter().map(|s| s.value.clone()).collect();
+    let put = |values: Vec<Expr>| {
+        let store = |(s, value): (&Store, Expr)| Stmt::Store(Store { value, ..s.clone() });
+        stores.iter().zip(values).map(store).collect::<Vec<Stmt>>()
+    };
+    result.init = Some(put(one.inits.clone()));
+    result.body = put(one.reduction.combine(&before, &values));
+}
+
 /// The program with its cross-thread reductions through shared memory, written out as ordinary blocks; `None` if it has none.
 ///
 /// # Errors
@@ -357,7 +370,6 @@ pub fn through_shared(func: &Func) -> Result<Option<Func>, Refused> {
     }
     let mut out = func.clone();
     for one in &all {
-        let name = fresh_buffer(&out, &format!("{}_partial", func.block_name(one.block.name)));
         let apart: Vec<&For> = one.apart();
         let serial: Vec<&For> = one.inside().into_iter().filter(|l| l.axis().is_none()).collect();
         let mut dims: Vec<(Var, Index)> = apart.iter().flat_map(|l| l.defines()).collect();
@@ -365,11 +377,10 @@ pub fn through_shared(func: &Func) -> Result<Option<Func>, Refused> {
         dims.extend(serial.iter().flat_map(|l| l.defines()));
         let shape: Vec<Index> = dims.iter().map(|d| d.1.clone()).collect();
         let shape = if shape.is_empty() { vec![Index::Int(1)] } else { shape };
-        let dtype = func.buffer(one.output).dtype;
-        let partial = out.add_buffer(Buffer::new(name, dtype, shape, Scope::Shared));
+        let partials = one.buffers(&mut out, "partial", &shape, Scope::Shared);
         let at: Vec<Index> = dims.iter().map(|d| Index::Var(d.0)).collect();
         let at = if at.is_empty() { vec![Index::Int(0)] } else { at };
-        let block = one.partial(&mut out, partial, at.clone());
+        let block = one.partial(&mut out, &partials, at.clone());
 
         let (mut loops, vars) = stand_in(&mut out, &one.inside());
         let mut reduce = Vec::new();
@@ -387,16 +398,10 @@ pub fn through_shared(func: &Func) -> Result<Option<Func>, Refused> {
         }
         let mut result = one.result(&mut out, &vars, &|map| {
             let own = |i: &Index| visit::subst_index(&visit::subst_index(i, &over), map);
-            Expr::load(partial, at.iter().map(own).collect())
+            partials.iter().map(|p| Expr::load(*p, at.iter().map(own).collect())).collect()
         });
         result.iters.extend(iters);
-        for body in [&mut result.body] {
-            if let [Stmt::Store(s)] = body.as_mut_slice() {
-                let init = Store { value: one.init.clone(), ..s.clone() };
-                s.value = Expr::bin(one.op, Expr::load(s.buffer, s.indices.clone()), s.value.clone());
-                result.init = Some(vec![Stmt::Store(init)]);
-            }
-        }
+        combine_into(&mut result, one);
         let after = one.written_once(&mut out, loops, result);
         if one.first == 0 {
             // Both stay in one nest of the root, which is one kernel.

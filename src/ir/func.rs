@@ -1,5 +1,6 @@
 //! A program: parameters, buffers, names, and the body. A value: a rewrite returns a new one.
 
+use super::reducer::TupleReducer;
 use super::{Block, BlockId, Buffer, BufferId, For, Mbarrier, Role, Stmt, Var, visit};
 
 /// A program of the Tensor or Scheduled stage, or the body of a Lowered kernel.
@@ -15,6 +16,8 @@ pub struct Func {
     pub vars: Vec<String>,
     /// Names of blocks; [`BlockId`] is the position. Unique.
     pub blocks: Vec<String>,
+    /// The reducers of tuples that the program states.
+    pub reducers: Vec<TupleReducer>,
     /// Warp roles made by `specialize`.
     pub roles: Vec<Role>,
     /// Mbarriers in shared memory; [`super::Slot::barrier`] is the position (Lowered).

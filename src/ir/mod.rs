@@ -26,6 +26,8 @@
 //! errors and dumps use those names alone. A [`Block`] is the unit of scheduling: its body speaks of its own
 //! iteration variables, each bound to an expression over the loops around it, so moving loops never touches a body.
 //! A block's `init` runs before its body whenever all its reduce iterators are 0. In Lowered a block is a label.
+//! A block may have several stores, which run in their order. [`mod@reduction`] says what a block combines, [`mod@reducer`] what
+//! combines several values together.
 //!
 //! **Placements** are fields, never statements: a loop's [`LoopKind`], [`For::pipeline`], [`For::tensorize`],
 //! [`For::raster`], [`For::notes`]; a block's [`Block::copy_with`] and [`Block::role`]; a buffer's [`Buffer::scope`],
@@ -52,7 +54,12 @@ pub mod layout;
 pub mod lowered;
 pub mod print;
 #[doc(hidden)]
+pub mod reducer;
+#[doc(hidden)]
+pub mod reduction;
+#[doc(hidden)]
 pub mod region;
+pub(crate) mod ring;
 #[doc(hidden)]
 pub mod simplify;
 #[doc(hidden)]

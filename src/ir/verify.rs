@@ -67,6 +67,7 @@ use judge::Judge;
 
 use super::cross_thread;
 use super::print::{Node, underline};
+use super::reduction::{Combiner, Reduction};
 use super::visit::{blocks, loops};
 use super::{Axis, Buffer, BufferId, For, Func, Index, LoopKind, Scope, Var};
 use crate::error::{Error, Result};
@@ -94,7 +95,20 @@ pub fn assurance(func: &Func) -> Result<Assurance> {
     binding::check(func)?;
     safety::check(&judge)?;
     overlap::check(&judge)?;
+    stated(&judge);
     Ok(judge.assurance())
+}
+
+/// What the program states of its reducers is tried, not proved.
+fn stated(judge: &Judge<'_>) {
+    let used = blocks(&judge.func.body).into_iter().filter_map(|b| Reduction::of(judge.func, b));
+    let used: Vec<Combiner> = used.flat_map(|r| r.combiners).collect();
+    for reducer in &judge.func.reducers {
+        if used.iter().any(|c| matches!(c, Combiner::Tuple(t) if t.name() == reducer.name())) {
+            let claim = format!("{} combines tuples in any order and grouping to the same", reducer.name());
+            judge.tried(Tested { code: "te.reducer", claim, points: reducer.trials() });
+        }
+    }
 }
 
 fn refused(func: &Func, r: &cross_thread::Refused) -> Error {

@@ -10,8 +10,8 @@ use super::{LoweredKernel, bind, units};
 use crate::error::{Error, Result};
 use crate::ir::cross_thread::{self, CrossThread};
 use crate::ir::{
-    Axis, Block, Broadcast, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Mbarrier, Scope,
-    Slot, Stmt, Store, Var, visit,
+    Axis, Block, Broadcast, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Mbarrier, Scope, Slot,
+    Stmt, Store, Var, visit,
 };
 use crate::target::Target;
 
@@ -72,23 +72,27 @@ impl Group {
 
     fn write(&self, func: &mut Func, one: &CrossThread) {
         let name = func.block_name(one.block.name).to_string();
-        let dtype = func.buffer(one.output).dtype;
         let inside: Vec<For> = one.inside().into_iter().cloned().collect();
         let serial: Vec<&For> = inside.iter().filter(|l| l.axis().is_none()).collect();
         let dims: Vec<(Var, Index)> = serial.iter().flat_map(|l| l.defines()).collect();
         let shape: Vec<Index> = dims.iter().map(|d| d.1.clone()).collect();
         let shape = if shape.is_empty() { vec![Index::Int(1)] } else { shape };
-        let own = cross_thread::fresh_buffer(func, &format!("{name}_own"));
-        let own = func.add_buffer(Buffer::new(own, dtype, shape, Scope::Local));
+        let own = one.buffers(func, "own", &shape, Scope::Local);
         let at: Vec<Index> = dims.iter().map(|d| Index::Var(d.0)).collect();
         let at = if at.is_empty() { vec![Index::Int(0)] } else { at };
-        let partial = one.partial(func, own, at.clone());
+        let partial = one.partial(func, &own, at.clone());
 
         let mut after = Vec::new();
-        let mut write = Write { func, one, name: &name, own, at: &at, serial: &serial };
+        let mut write = Write { func, one, name: &name, own: &own, at: &at, serial: &serial };
+        let together = (one.reduction.is_joint() && self.shuffled > 1)
+            .then(|| ["lower", "upper"].map(|what| one.buffers(write.func, what, &shape, Scope::Local)));
         let mut mask = self.shuffled / 2;
         while mask > 0 {
-            after.extend(write.shuffle((mask * self.step) as u32));
+            let lanes = (mask * self.step) as u32;
+            after.extend(match &together {
+                Some([lower, upper]) => write.shuffle_together(mask, lanes, [lower, upper]),
+                None => write.shuffle(lanes),
+            });
             mask /= 2;
         }
         let left = self.threads / self.shuffled;
@@ -108,8 +112,8 @@ struct Write<'a> {
     func: &'a mut Func,
     one: &'a CrossThread,
     name: &'a str,
-    /// The thread's partial result, and its indices over the serial loops inside.
-    own: BufferId,
+    /// The thread's partial results, one for each output, and their indices over the serial loops inside.
+    own: &'a [BufferId],
     at: &'a [Index],
     serial: &'a [&'a For],
 }
@@ -152,38 +156,68 @@ impl Write<'_> {
         cross_thread::nested(nest.loops, vec![Stmt::Block(block)])
     }
 
-    /// Each thread combines its value with that of the lane whose number differs in `mask`.
-    fn shuffle(&mut self, mask: u32) -> Vec<Stmt> {
+    /// What a thread has of its partial results.
+    fn loads(&self, at: &[Index]) -> Vec<Expr> {
+        loads(self.own, at)
+    }
+
+    /// Each thread combines its values with those of the lane whose number differs in `lanes`.
+    fn shuffle(&mut self, lanes: u32) -> Vec<Stmt> {
         let serial = self.serial.to_vec();
         let nest = self.nest(&serial);
         let at = self.own_at(&nest.map);
-        let load = Expr::load(self.own, at.clone());
-        let other = Expr::Shuffle(mask, Box::new(load.clone()));
-        let body = vec![Stmt::Store(Store::new(self.own, at, Expr::bin(self.one.op, load, other)))];
+        let own = self.loads(&at);
+        let other: Vec<Expr> = own.iter().map(|load| Expr::Shuffle(lanes, Box::new(load.clone()))).collect();
+        let body = stores(self.own, &at, self.one.reduction.combine(&own, &other));
         self.block("shuffle", nest, Cond::TRUE, body)
+    }
+
+    /// Several values that are combined together: each is exchanged once, and both lanes combine those of the lower lane with those
+    /// of the upper one, so that they have the same bits.
+    fn shuffle_together(&mut self, mask: i64, lanes: u32, [lower, upper]: [&[BufferId]; 2]) -> Vec<Stmt> {
+        let serial = self.serial.to_vec();
+        let nest = self.nest(&serial);
+        let at = self.own_at(&nest.map);
+        let exchanged = self.loads(&at).into_iter().map(|load| Expr::Shuffle(lanes, Box::new(load))).collect();
+        let body = stores(upper, &at, exchanged);
+        let mut out = self.block("shuffle", nest, Cond::TRUE, body);
+
+        let (nest, _, number) = self.threads();
+        let at = self.own_at(&nest.map);
+        let is_lower = Expr::Cond(Box::new(Cond::eq(number.floordiv(mask).floormod(2), 0)));
+        let [own, first, last] = [self.own, lower, upper].map(|of| loads(of, &at));
+        let mut body = Vec::new();
+        for (n, (own, other)) in own.iter().zip(&last).enumerate() {
+            let [a, b] =
+                [(own, other), (other, own)].map(|(a, b)| Expr::select(is_lower.clone(), a.clone(), b.clone()));
+            body.extend([(lower[n], a), (upper[n], b)].map(|(to, e)| Stmt::Store(Store::new(to, at.clone(), e))));
+        }
+        body.extend(stores(self.own, &at, self.one.reduction.combine(&first, &last)));
+        out.extend(self.block("combine", nest, Cond::TRUE, body));
+        out
     }
 
     /// One thread of those that have shuffled writes their value, and each reads those of its whole group.
     fn through_shared(&mut self, group: &Group, left: i64) -> Vec<Stmt> {
-        let across = self.buffer("across", left);
+        let across = self.buffers("across", left);
         let mut out =
-            self.spread(across, |p| p.clone().floordiv(group.shuffled), |p| Cond::eq(p.floormod(group.shuffled), 0));
+            self.spread(&across, |p| p.clone().floordiv(group.shuffled), |p| Cond::eq(p.floormod(group.shuffled), 0));
         if left <= READ {
-            out.extend(self.gather(across, left));
+            out.extend(self.gather(&across, left));
             return out;
         }
         // Too many for each thread to read: some threads combine a part each first.
         let parts = (1..=READ).find(|n| left.div_euclid(*n) < READ).unwrap_or(READ);
-        let again = self.buffer("again", parts);
-        out.extend(self.stride(across, left, parts));
-        out.extend(self.spread(again, |p| p.clone(), |p| Cond::lt(p, parts)));
-        out.extend(self.gather(again, parts));
+        let again = self.buffers("again", parts);
+        out.extend(self.stride(&across, left, parts));
+        out.extend(self.spread(&again, |p| p.clone(), |p| Cond::lt(p, parts)));
+        out.extend(self.gather(&again, parts));
         out
     }
 
     /// One thread of each group sends its value to every block of the cluster; each thread then reads those of all blocks.
     fn through_cluster(&mut self, rank: Var, blocks: i64) -> Vec<Stmt> {
-        let ranks = self.buffer("ranks", blocks);
+        let ranks = self.buffers("ranks", blocks);
         let (mut nest, mut rows, number) = self.threads();
         let new = self.func.add_var(cross_thread::fresh(self.func, self.func.var_name(rank)));
         nest.loops.insert(0, For::new(new, blocks, LoopKind::Bound(Axis::Cluster), Vec::new()));
@@ -191,29 +225,29 @@ impl Write<'_> {
         rows.push(own);
         let loops: visit::Map = nest.iters.iter().map(|i| (i.var, i.binding.clone())).collect();
         let first = visit::subst_cond(&Cond::eq(number, 0), &loops);
-        let value = Expr::load(self.own, self.own_at(&nest.map));
         // st.async has 4 or 8 bytes.
-        let dtype = self.func.buffer(ranks).dtype;
-        let full = matches!(dtype.bits(), 32 | 64).then(|| {
-            let name = format!("{}_full", self.func.buffer(ranks).name);
+        let wide = ranks.iter().all(|b| matches!(self.func.buffer(*b).dtype.bits(), 32 | 64));
+        let full = ranks.first().filter(|_| wide).map(|first| {
+            let name = format!("{}_full", self.func.buffer(*first).name);
             self.func.mbarriers.push(Mbarrier { name, slots: 1, arrivals: 1, offset: None });
             Slot { barrier: self.func.mbarriers.len() as u32 - 1, index: Index::Int(0) }
         });
-        let to = u32::try_from(blocks).ok().map(|blocks| Broadcast { blocks, full });
-        let store = Store { broadcast: to, ..Store::new(ranks, rows, value) };
-        let mut out = self.block("send", nest, first, vec![Stmt::Store(store)]);
-        out.extend(self.gather(ranks, blocks));
+        let broadcast = u32::try_from(blocks).ok().map(|blocks| Broadcast { blocks, full });
+        let send = |(to, value): (&BufferId, Expr)| {
+            Stmt::Store(Store { broadcast: broadcast.clone(), ..Store::new(*to, rows.clone(), value) })
+        };
+        let body = ranks.iter().zip(self.loads(&self.own_at(&nest.map))).map(send).collect();
+        let mut out = self.block("send", nest, first, body);
+        out.extend(self.gather(&ranks, blocks));
         out
     }
 
-    /// A shared buffer: one row for each group and each value of its threads.
-    fn buffer(&mut self, what: &str, row: i64) -> BufferId {
+    /// Shared buffers: one row for each group and each value of its threads.
+    fn buffers(&mut self, what: &str, row: i64) -> Vec<BufferId> {
         let apart = self.one.apart().into_iter().chain(self.serial.iter().copied());
         let mut shape: Vec<Index> = apart.flat_map(|l| l.defines()).map(|d| d.1).collect();
         shape.push(Index::Int(row));
-        let name = cross_thread::fresh_buffer(self.func, &format!("{}_{what}", self.name));
-        let dtype = self.func.buffer(self.own).dtype;
-        self.func.add_buffer(Buffer { exchange: true, ..Buffer::new(name, dtype, shape, Scope::Shared) })
+        self.one.buffers(self.func, what, &shape, Scope::Shared)
     }
 
     /// Loops over the threads of the block, as far as they matter, and the values of each: the nest, where a row begins, and
@@ -243,18 +277,18 @@ impl Write<'_> {
     }
 
     /// Threads write their values to a row: each where and whether, from its number in the group.
-    fn spread(&mut self, to: BufferId, at: impl Fn(&Index) -> Index, does: impl Fn(Index) -> Cond) -> Vec<Stmt> {
+    fn spread(&mut self, to: &[BufferId], at: impl Fn(&Index) -> Index, does: impl Fn(Index) -> Cond) -> Vec<Stmt> {
         let (nest, mut rows, number) = self.threads();
         rows.push(at(&number));
-        let value = Expr::load(self.own, self.own_at(&nest.map));
+        let values = self.loads(&self.own_at(&nest.map));
         // A predicate speaks of loops, not of iterators.
         let loops: visit::Map = nest.iters.iter().map(|i| (i.var, i.binding.clone())).collect();
         let predicate = visit::subst_cond(&does(number), &loops);
-        self.block("spread", nest, predicate, vec![Stmt::Store(Store::new(to, rows, value))])
+        self.block("spread", nest, predicate, stores(to, &rows, values))
     }
 
     /// Each of the first threads of a group combines every so-many-th value of the row.
-    fn stride(&mut self, from: BufferId, left: i64, parts: i64) -> Vec<Stmt> {
+    fn stride(&mut self, from: &[BufferId], left: i64, parts: i64) -> Vec<Stmt> {
         let mut out = Vec::new();
         for turn in 0..(left + parts - 1) / parts {
             let (nest, mut rows, number) = self.threads();
@@ -262,54 +296,56 @@ impl Write<'_> {
             let place = number.clone() + turn * parts;
             rows.push(place.clone());
             let inside = Cond::lt(number, parts).and(Cond::lt(place, left));
-            let load = Expr::load(from, rows);
-            let sum = match turn {
-                0 => load,
-                _ => Expr::bin(self.one.op, Expr::load(self.own, at.clone()), load),
+            let loads = loads(from, &rows);
+            let own = self.loads(&at);
+            let (sums, others) = match turn {
+                0 => (loads, self.one.inits.clone()),
+                _ => (self.one.reduction.combine(&own, &loads), own),
             };
-            let other = if turn == 0 { self.one.init.clone() } else { Expr::load(self.own, at.clone()) };
-            let value = Expr::select(Expr::Cond(Box::new(inside)), sum, other);
-            out.extend(self.block("stride", nest, Cond::TRUE, vec![Stmt::Store(Store::new(self.own, at, value))]));
+            let chosen = |(sum, other): (Expr, Expr)| Expr::select(Expr::Cond(Box::new(inside.clone())), sum, other);
+            let values = sums.into_iter().zip(others).map(chosen).collect();
+            out.extend(self.block("stride", nest, Cond::TRUE, stores(self.own, &at, values)));
         }
         out
     }
 
     /// Every thread reads a row and combines it: neighbours at half its length, then at a quarter, and so on.
-    fn gather(&mut self, from: BufferId, row: i64) -> Vec<Stmt> {
-        let dtype = self.func.buffer(self.own).dtype;
-        let name = cross_thread::fresh_buffer(self.func, &format!("{}_row", self.name));
-        let shape = self.serial.iter().flat_map(|l| l.defines()).map(|d| d.1).chain([Index::Int(row)]).collect();
-        let read = self.func.add_buffer(Buffer { exchange: true, ..Buffer::new(name, dtype, shape, Scope::Local) });
-        let lane = self.func.add_var(cross_thread::fresh(self.func, "part"));
-        let over = For::new(lane, row, LoopKind::Vectorized, Vec::new());
-
-        let (mut nest, mut rows) = self.rows();
-        let mut to: Vec<Index> = self.values(&nest.map);
-        let part = self.iterator(lane, Index::Int(row), &mut nest.iters);
-        nest.loops.push(over);
-        rows.push(part.clone());
-        to.push(part);
-        let load = Expr::load(from, rows);
-        let mut out = self.block("read", nest, Cond::TRUE, vec![Stmt::Store(Store::new(read, to, load))]);
+    fn gather(&mut self, from: &[BufferId], row: i64) -> Vec<Stmt> {
+        let shape: Vec<Index> =
+            self.serial.iter().flat_map(|l| l.defines()).map(|d| d.1).chain([Index::Int(row)]).collect();
+        let read = self.one.buffers(self.func, "row", &shape, Scope::Local);
+        let mut out = Vec::new();
+        for (from, read) in from.iter().zip(&read) {
+            let lane = self.func.add_var(cross_thread::fresh(self.func, "part"));
+            let over = For::new(lane, row, LoopKind::Vectorized, Vec::new());
+            let (mut nest, mut rows) = self.rows();
+            let mut to: Vec<Index> = self.values(&nest.map);
+            let part = self.iterator(lane, Index::Int(row), &mut nest.iters);
+            nest.loops.push(over);
+            rows.push(part.clone());
+            to.push(part);
+            let load = Expr::load(*from, rows);
+            out.extend(self.block("read", nest, Cond::TRUE, vec![Stmt::Store(Store::new(*read, to, load))]));
+        }
 
         let (nest, _) = self.rows();
-        let element = |map: &visit::Map, write: &Self, n: i64| {
-            let mut at = write.values(map);
+        let element = |write: &Self, n: i64| {
+            let mut at = write.values(&nest.map);
             at.push(Index::Int(n));
             at
         };
+        let loads = |at: &[Index]| loads(&read, at);
         let (mut body, mut length) = (Vec::new(), row);
         while length > 1 {
             let half = (length + 1) / 2;
             for n in 0..length - half {
-                let [a, b] = [n, n + half].map(|n| element(&nest.map, self, n));
-                let sum = Expr::bin(self.one.op, Expr::load(read, a.clone()), Expr::load(read, b));
-                body.push(Stmt::Store(Store::new(read, a, sum)));
+                let [a, b] = [n, n + half].map(|n| element(self, n));
+                body.extend(stores(&read, &a, self.one.reduction.combine(&loads(&a), &loads(&b))));
             }
             length = half;
         }
-        let total = Expr::load(read, element(&nest.map, self, 0));
-        body.push(Stmt::Store(Store::new(self.own, self.own_at(&nest.map), total)));
+        let total = loads(&element(self, 0));
+        body.extend(stores(self.own, &self.own_at(&nest.map), total));
         out.extend(self.block("tree", nest, Cond::TRUE, body));
         out
     }
@@ -334,9 +370,22 @@ impl Write<'_> {
     fn result(&mut self, inside: &[For]) -> Vec<Stmt> {
         let of: Vec<&For> = inside.iter().collect();
         let (loops, vars) = cross_thread::stand_in(self.func, &of);
-        let (own, at) = (self.own, self.at.to_vec());
-        let value = |map: &visit::Map| Expr::load(own, at.iter().map(|i| visit::subst_index(i, map)).collect());
-        let block = self.one.result(self.func, &vars, &value);
+        let (own, at) = (self.own, self.at);
+        let values = |map: &visit::Map| {
+            let at: Vec<Index> = at.iter().map(|i| visit::subst_index(i, map)).collect();
+            own.iter().map(|b| Expr::load(*b, at.clone())).collect()
+        };
+        let block = self.one.result(self.func, &vars, &values);
         self.one.written_once(self.func, loops, block)
     }
+}
+
+/// Writes a value to each of the buffers.
+fn stores(to: &[BufferId], at: &[Index], values: Vec<Expr>) -> Vec<Stmt> {
+    to.iter().zip(values).map(|(to, value)| Stmt::Store(Store::new(*to, at.to_vec(), value))).collect()
+}
+
+/// What each of the buffers has there.
+fn loads(from: &[BufferId], at: &[Index]) -> Vec<Expr> {
+    from.iter().map(|b| Expr::load(*b, at.to_vec())).collect()
 }

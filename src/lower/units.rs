@@ -302,6 +302,13 @@ fn elected(block: Block, unit: Unit, func: &Func, launch: &[LaunchAxis], env: &E
     if !visit::writes(&block.body).iter().any(shared) || bulk::is_bulk(&block) {
         return block;
     }
+    if unit != Unit::Warp && !visit::writes(&block.body).iter().all(shared) {
+        // Each thread stores in its own registers; what others share is for one of them.
+        let body = apart(block.body.clone(), func, &mut |body| {
+            elected(Block { body, ..block.clone() }, unit, func, launch, env).body
+        });
+        return Block { body, ..block };
+    }
     let guard = match unit {
         Unit::Warp => return block,
         Unit::Thread => return first_thread(block, launch, env),
@@ -311,6 +318,48 @@ fn elected(block: Block, unit: Unit, func: &Func, launch: &[LaunchAxis], env: &E
         Unit::GroupOfBlock => simplify_cond(&Cond::eq(warpgroup(launch), 0), &ranges(launch)),
     };
     Block { body: guarded(guard, block.body), ..block }
+}
+
+/// A body whose statements write registers, or memory that threads share, with `elect` done to each run of the latter. A condition
+/// around both goes to each, since what is elected depends on it.
+fn apart(body: Vec<Stmt>, func: &Func, elect: &mut dyn FnMut(Vec<Stmt>) -> Vec<Stmt>) -> Vec<Stmt> {
+    let mut out = Vec::new();
+    for (is_shared, run) in runs(body, func) {
+        match is_shared {
+            true => out.extend(elect(run)),
+            false => out.extend(run.into_iter().map(|mut stmt| {
+                let mixed = matches!(stmt, Stmt::For(_));
+                for child in visit::children_mut(&mut stmt).into_iter().filter(|_| mixed) {
+                    *child = apart(std::mem::take(child), func, elect);
+                }
+                stmt
+            })),
+        }
+    }
+    out
+}
+
+/// Statements in runs of those that write what threads share alone, and others.
+fn runs(body: Vec<Stmt>, func: &Func) -> Vec<(bool, Vec<Stmt>)> {
+    let shared = |b: &BufferId| matches!(func.buffer(*b).scope, Scope::Shared | Scope::Global);
+    let mut out: Vec<(bool, Vec<Stmt>)> = Vec::new();
+    let mut add = |is_shared: bool, stmts: Vec<Stmt>| match out.last_mut() {
+        Some((last, run)) if *last == is_shared => run.extend(stmts),
+        _ => out.push((is_shared, stmts)),
+    };
+    for stmt in body {
+        let written = visit::writes(std::slice::from_ref(&stmt));
+        let (all, any) = (written.iter().all(shared), written.iter().any(shared));
+        match stmt {
+            Stmt::If(i) if any && !all => {
+                for (is_shared, run) in runs(i.body, func) {
+                    add(is_shared, guarded(i.cond.clone(), run));
+                }
+            }
+            stmt => add(any && all, vec![stmt]),
+        }
+    }
+    out
 }
 
 /// Where the block leaves a thread axis out, its first thread does it for all.

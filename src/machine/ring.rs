@@ -1,30 +1,13 @@
-//! Ring mode: data are integers modulo 2^32, so that every legal schedule is bit-equal to the naive program.
+//! Integer mode: data are integers modulo 2^32, so that every legal schedule is bit-equal to the naive program.
 //!
-//! - `+ - *` and negation are the ring's: sums may be taken in any order and products distributed.
-//! - `min`, `max` and comparisons are those of u32; truth values are 0 and 1 and their logic is exact.
-//! - A cast to a type that can represent every value of its source is the identity; every other cast, and every
-//!   other operation, is a fixed pseudo-random function of the operation, the types and the arguments.
-//! - A literal of an integer value is that integer modulo 2^32 (0 and 1 are neutral); `-inf` is 0 and `inf` is the
-//!   largest u32 (neutral for `max` and `min`); any other literal is a hash of its value, whatever its type.
-//! - An index as a datum is the index modulo 2^32. Index arithmetic itself stays exact.
+//! What operations mean is in [`crate::ir::ring`]. An index as a datum is the index modulo 2^32. Index arithmetic itself stays exact.
 
 use super::Limits;
 use crate::array::Array;
 use crate::dtype::{Class, DType};
 use crate::error::{Error, Result};
-use crate::ir::{BinOp, Buffer, Literal, UnOp};
-
-/// A fixed mixing of 64 bits (the finaliser of splitmix64, <https://prng.di.unimi.it/splitmix64.c>).
-pub(super) fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ x >> 31
-}
-
-fn hash(tag: u64, a: u64, b: u64) -> u32 {
-    mix(mix(mix(tag) ^ a) ^ b) as u32
-}
+use crate::ir::Buffer;
+pub(super) use crate::ir::ring::{bin, cast, hash, literal, un};
 
 /// The datum of an input element: the same for every stage of a program.
 pub(super) fn input(seed: u64, param: usize, element: usize) -> u32 {
@@ -67,53 +50,6 @@ impl Domain {
     }
 }
 
-/// A literal.
-pub(super) fn literal(literal: Literal) -> u32 {
-    match literal {
-        Literal::Int(v) => v as u32,
-        Literal::Float(v) if v == f64::NEG_INFINITY => 0,
-        Literal::Float(v) if v == f64::INFINITY => u32::MAX,
-        // The remainder is exact, also of values far beyond 2^64.
-        Literal::Float(v) if v.fract() == 0.0 => (v % 4294967296.0) as i64 as u32,
-        Literal::Float(v) => hash(0x11, v.to_bits(), 0),
-    }
-}
-
-/// A binary operation on a type.
-pub(super) fn bin(op: BinOp, dtype: DType, a: u32, b: u32) -> u32 {
-    match op {
-        BinOp::Add => a.wrapping_add(b),
-        BinOp::Sub => a.wrapping_sub(b),
-        BinOp::Mul => a.wrapping_mul(b),
-        BinOp::Min => a.min(b),
-        BinOp::Max => a.max(b),
-        BinOp::And if dtype == DType::Bool => a & b,
-        BinOp::Or if dtype == DType::Bool => a | b,
-        BinOp::Xor if dtype == DType::Bool => a ^ b,
-        _ => hash(0x22 + ((op as u64) << 8) + ((dtype as u64) << 16), u64::from(a), u64::from(b)),
-    }
-}
-
-/// A unary operation on a type.
-pub(super) fn un(op: UnOp, dtype: DType, a: u32) -> u32 {
-    match op {
-        UnOp::Neg => a.wrapping_neg(),
-        UnOp::Not if dtype == DType::Bool => u32::from(a == 0),
-        _ => hash(0x33 + ((op as u64) << 8) + ((dtype as u64) << 16), u64::from(a), 0),
-    }
-}
-
-/// A conversion.
-pub(super) fn cast(from: DType, to: DType, a: u32) -> u32 {
-    if to == DType::Bool {
-        u32::from(a != 0)
-    } else if from.widens_to(to) {
-        a
-    } else {
-        hash(0x44 + ((from as u64) << 8) + ((to as u64) << 16), u64::from(a), 0)
-    }
-}
-
 /// The arguments of a run in ring mode: an array of u32 for each span, each element a hash of the seed and its place.
 pub(super) fn inputs(spans: &[(usize, Domain)], limits: &Limits, seed: u64) -> Result<Vec<Array>> {
     let bytes = spans.iter().try_fold(0u64, |sum, n| sum.checked_add(4 * n.0 as u64));
@@ -128,18 +64,4 @@ pub(super) fn inputs(spans: &[(usize, Domain)], limits: &Limits, seed: u64) -> R
         Ok(array)
     };
     spans.iter().enumerate().map(make).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn literals_are_neutral_where_they_should() {
-        assert_eq!(literal(Literal::Float(0.0)), 0);
-        assert_eq!(literal(Literal::Float(-1.0)), u32::MAX);
-        assert_eq!(literal(Literal::Float(f64::NEG_INFINITY)), 0);
-        assert_eq!(literal(Literal::Float(f64::from(f32::MIN))), 0);
-        assert_ne!(literal(Literal::Float(0.5)), literal(Literal::Float(0.25)));
-    }
 }

@@ -2,6 +2,7 @@
 
 use super::Program;
 use super::definition::Definition;
+use super::joint::{self, Joint};
 use super::pair::{self, Pair};
 use crate::array::Array;
 use crate::dtype::DType;
@@ -54,6 +55,14 @@ impl Point {
             return data.get(at).copied();
         }
         if Some(var) == self.along { Some((self.from + at) as i64) } else { self.vars.get(&var).copied() }
+    }
+
+    /// Puts iterators at the `t`-th of their points.
+    fn stand(&mut self, iterators: &[(Var, i64)], mut t: i64) {
+        for (var, extent) in iterators.iter().rev() {
+            self.vars.insert(*var, t % extent);
+            t /= extent;
+        }
     }
 
     fn mentions(&self, index: &Index) -> bool {
@@ -153,6 +162,13 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let vars = definition.spatial.iter().copied().zip(prefix.iter().copied()).collect();
         let along = definition.spatial.last().copied();
         let mut point = Point { vars, along, from, length, data: Vec::new() };
+        if let Some((joint, component)) = &definition.joint {
+            let rows = self.joint(joint, definition, &mut point)?;
+            for (buffer, row) in joint.buffers.iter().zip(&rows) {
+                self.keep((*buffer, prefix.to_vec(), segment), Rc::new(row.clone()));
+            }
+            return rows.into_iter().nth(*component).ok_or_else(|| self.undefined(id));
+        }
         let Some((op, init)) = definition.combine else { return self.expr(definition.value, &point) };
         let first = self.expr(init, &point)?;
         self.combine(op, definition, first, &mut point)
@@ -170,6 +186,15 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let vars = definition.spatial.iter().copied().zip(prefix.iter().copied()).collect();
         let mut point =
             Point { vars, along: definition.spatial.last().copied(), from: last, length: 1, data: Vec::new() };
+        if let Some((joint, component)) = &definition.joint {
+            let rows = self.joint_along(joint, definition, &mut point)?;
+            self.depth -= 1;
+            let found = rows.get(*component).map(|row| (row.v[0], row.e[0])).ok_or_else(|| self.undefined(id))?;
+            for (buffer, row) in joint.buffers.iter().zip(rows) {
+                self.keep((*buffer, key.1.clone(), usize::MAX), Rc::new(row));
+            }
+            return Ok(found);
+        }
         let row = match definition.combine {
             None => self.expr(definition.value, &point)?,
             Some((op, init)) => {
@@ -202,11 +227,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             point.vars.insert(own, point.from as i64);
         }
         for t in 0..terms {
-            let mut rest = t;
-            for (var, extent) in outer.iter().rev() {
-                point.vars.insert(*var, rest % extent);
-                rest /= extent;
-            }
+            point.stand(outer, t);
             let whole = inner.1.max(0) as usize;
             for from in (0..whole).step_by(SEGMENT) {
                 let (vars, length) = (point.vars.clone(), (whole - from).min(SEGMENT));
@@ -232,14 +253,9 @@ impl<'p, 'a> Evaluator<'p, 'a> {
     fn combine(&mut self, op: BinOp, d: &Definition<'_>, first: Row, point: &mut Point) -> Result<Row> {
         let (mut total, dtype) = (first, self.dtype_of_terms(d));
         let mut mass: Vec<f64> = total.v.iter().map(|v| v.abs()).collect();
-        let extents: Vec<i64> = d.reduce.iter().map(|(_, n)| *n).collect();
-        let terms: i64 = extents.iter().product();
+        let terms: i64 = d.reduce.iter().map(|(_, n)| *n).product();
         for t in 0..terms {
-            let mut rest = t;
-            for ((var, _), extent) in d.reduce.iter().zip(&extents).rev() {
-                point.vars.insert(*var, rest % extent);
-                rest /= extent;
-            }
+            point.stand(&d.reduce, t);
             let term = self.expr(d.value, point)?;
             for (j, (v, e)) in term.pairs().enumerate() {
                 if op == BinOp::Add && term.dtype.is_float() {
@@ -256,6 +272,44 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             total.e.iter_mut().zip(&mass).for_each(|(e, m)| *e += if *m == 0.0 { 0.0 } else { gamma * m });
         }
         Ok(total)
+    }
+
+    /// Combines tuples over the reduce iterators: a row for each component.
+    fn joint(&mut self, joint: &Joint, d: &Definition<'_>, point: &mut Point) -> Result<Vec<Row>> {
+        let mut totals = joint.first.iter().map(|e| self.expr(e, point)).collect::<Result<Vec<Row>>>()?;
+        let terms: i64 = d.reduce.iter().map(|(_, n)| *n).product();
+        for t in 0..terms {
+            point.stand(&d.reduce, t);
+            let rows = joint.terms.iter().map(|e| self.expr(e, point)).collect::<Result<Vec<Row>>>()?;
+            for at in 0..point.length {
+                combine_at(joint, &mut totals, at, &rows, at);
+            }
+        }
+        finish(&mut totals);
+        Ok(totals)
+    }
+
+    /// [`Evaluator::joint`] of one element: the terms of the innermost reduce iterator are a row.
+    fn joint_along(&mut self, joint: &Joint, d: &Definition<'_>, point: &mut Point) -> Result<Vec<Row>> {
+        let Some((inner, outer)) = d.reduce.split_last() else { return self.joint(joint, d, point) };
+        let mut totals = joint.first.iter().map(|e| self.expr(e, point)).collect::<Result<Vec<Row>>>()?;
+        if let Some(own) = point.along.take() {
+            point.vars.insert(own, point.from as i64);
+        }
+        let (terms, whole): (i64, _) = (outer.iter().map(|(_, n)| *n).product(), inner.1.max(0) as usize);
+        for t in 0..terms {
+            point.stand(outer, t);
+            for from in (0..whole).step_by(SEGMENT) {
+                let (vars, length) = (point.vars.clone(), (whole - from).min(SEGMENT));
+                let along = Point { vars, along: Some(inner.0), from, length, data: Vec::new() };
+                let rows = joint.terms.iter().map(|e| self.expr(e, &along)).collect::<Result<Vec<Row>>>()?;
+                for at in 0..length {
+                    combine_at(joint, &mut totals, 0, &rows, at);
+                }
+            }
+        }
+        finish(&mut totals);
+        Ok(totals)
     }
 
     fn dtype_of_terms(&self, d: &Definition<'_>) -> Option<DType> {
@@ -294,17 +348,12 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             }
             Expr::Cmp(op, a, b) => {
                 let (a, b) = (self.expr(a, at)?, self.expr(b, at)?);
-                // A comparison that rounding may turn is unsure: its bound is 1.
-                let compare = |((x, ex), (y, ey)): (Pair, Pair)| {
-                    let unsure = ex + ey > 0.0 && (x - y).abs() <= ex + ey;
-                    (f64::from(u8::from(op.holds(x.partial_cmp(&y)))), f64::from(u8::from(unsure)))
-                };
-                Row::of(DType::Bool, a.pairs().zip(b.pairs()).map(compare))
+                Row::of(DType::Bool, a.pairs().zip(b.pairs()).map(|(a, b)| pair::compare(*op, a, b)))
             }
             Expr::Select(c, a, b) => {
                 let (c, a, b) = (self.expr(c, at)?, self.expr(a, at)?, self.expr(b, at)?);
                 let sides = a.pairs().zip(b.pairs());
-                Row::of(a.dtype, c.pairs().zip(sides).map(|(c, (a, b))| choose(c, a, b)))
+                Row::of(a.dtype, c.pairs().zip(sides).map(|(c, (a, b))| pair::choose(c, a, b)))
             }
             Expr::Cast(to, a) => {
                 let a = self.expr(a, at)?;
@@ -391,7 +440,18 @@ impl<'p, 'a> Evaluator<'p, 'a> {
     }
 }
 
-fn choose((c, unsure): Pair, a: Pair, b: Pair) -> Pair {
-    let (chosen, other) = if c != 0.0 { (a, b) } else { (b, a) };
-    if unsure == 0.0 { chosen } else { (chosen.0, chosen.1.max(other.1 + (chosen.0 - other.0).abs())) }
+/// Combines the elements at `to` of all components with those of the terms at `from`.
+fn combine_at(joint: &Joint, totals: &mut [Row], to: usize, terms: &[Row], from: usize) {
+    let at = |rows: &[Row], n: usize| rows.iter().map(|r| (r.v[n], r.e[n])).collect::<Vec<Pair>>();
+    let mut total = at(totals, to);
+    joint.combine(&mut total, &at(terms, from));
+    for (row, (v, e)) in totals.iter_mut().zip(total) {
+        (row.v[to], row.e[to]) = (v, e);
+    }
+}
+
+fn finish(totals: &mut [Row]) {
+    for row in totals {
+        *row = Row::of(row.dtype, row.pairs().map(joint::in_any_order).collect::<Vec<Pair>>().into_iter());
+    }
 }

@@ -16,6 +16,7 @@
 
 mod definition;
 mod evaluate;
+mod joint;
 mod pair;
 mod product;
 

@@ -2,7 +2,7 @@
 
 use crate::array::erf;
 use crate::dtype::{Class, DType};
-use crate::ir::{BinOp, UnOp};
+use crate::ir::{BinOp, CmpOp, UnOp};
 
 /// A value and its bound.
 pub(super) type Pair = (f64, f64);
@@ -98,6 +98,18 @@ pub(super) fn bin(op: BinOp, dtype: DType, (a, ea): Pair, (b, eb): Pair) -> Pair
         BinOp::Pow => power(dtype, (a, ea), (b, eb)),
         _ => (f64::NAN, 0.0),
     }
+}
+
+/// A comparison. One that rounding may turn is unsure: its bound is 1.
+pub(super) fn compare(op: CmpOp, (x, ex): Pair, (y, ey): Pair) -> Pair {
+    let unsure = ex + ey > 0.0 && (x - y).abs() <= ex + ey;
+    (f64::from(u8::from(op.holds(x.partial_cmp(&y)))), f64::from(u8::from(unsure)))
+}
+
+/// A choice.
+pub(super) fn choose((c, unsure): Pair, a: Pair, b: Pair) -> Pair {
+    let (chosen, other) = if c != 0.0 { (a, b) } else { (b, a) };
+    if unsure == 0.0 { chosen } else { (chosen.0, chosen.1.max(other.1 + (chosen.0 - other.0).abs())) }
 }
 
 /// How far an integer may be off: only what comparisons of rounded numbers decide can be.

@@ -6,6 +6,7 @@
 use super::dataflow::constant_vars;
 use super::digits;
 use crate::ir::decide;
+use crate::ir::reduction::Reduction;
 use crate::ir::simplify::{Env, simplify, simplify_cond};
 use crate::ir::{
     BinOp, Block, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Store, Var, stmt::BlockId, visit,
@@ -17,25 +18,26 @@ use crate::ir::{
 pub enum BlockKind {
     /// Writes a function of its iterators; running an iteration twice changes nothing.
     Map,
-    /// `buffer[..] = buffer[..] op ..` with a commutative operation over its reduce iterators.
+    /// `buffer[..] = buffer[..] op ..` with a commutative operation over its reduce iterators, for one buffer or several, or a
+    /// reducer of tuples.
     Reduction,
     /// Anything else.
     Other,
 }
 
 /// The kind of a block.
-pub fn kind(block: &Block) -> BlockKind {
+pub fn kind(func: &Func, block: &Block) -> BlockKind {
     let written = visit::writes(&block.body);
     let reads_own = visit::reads(&block.body).iter().any(|b| written.contains(b));
     let reduces = block.iters.iter().any(|i| i.kind == IterKind::Reduce);
     match (reduces, reads_own) {
         (false, false) if block.init.is_none() => BlockKind::Map,
-        (true, true) if update(block).is_some() => BlockKind::Reduction,
+        (true, true) if Reduction::of(func, block).is_some() => BlockKind::Reduction,
         _ => BlockKind::Other,
     }
 }
 
-/// The store of a reduction, the operation, and what is added; `None` if the body is not of that form.
+/// The only store of a reduction, the operation, and what is added; `None` if the body is not of that form.
 pub fn update(block: &Block) -> Option<(&Store, BinOp, &Expr)> {
     let [Stmt::Store(store)] = block.body.as_slice() else { return None };
     let Expr::Bin(op, a, b) = &store.value else { return None };

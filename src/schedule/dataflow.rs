@@ -4,28 +4,49 @@
 //! around both. Moves are justified by it alone.
 
 use crate::ir::decide;
+use crate::ir::reduction;
 use crate::ir::region::{self, Region, Touch};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Block, BlockId, BufferId, Cond, Expr, For, Func, Index, IterKind, Stmt, Store, Var, visit};
 
-/// What a block computes, when it is one store of a well-behaved kind.
+/// What a block computes, when its stores are of a well-behaved kind.
 #[derive(Debug, Clone)]
 pub struct Nature {
-    /// The buffer it writes.
-    pub output: BufferId,
-    /// Where, over its iterators.
-    pub at: Vec<Index>,
+    /// The buffers it writes, each once, and where, over its iterators; in the order of the text.
+    pub written: Vec<(BufferId, Vec<Index>)>,
     /// Whether it starts with an init and accumulates; else each element is computed at once from other buffers.
     pub reduction: bool,
 }
 
+impl Nature {
+    /// The buffers it writes.
+    pub fn outputs(&self) -> impl Iterator<Item = BufferId> + '_ {
+        self.written.iter().map(|(buffer, _)| *buffer)
+    }
+
+    /// The one buffer that it writes.
+    ///
+    /// # Errors
+    /// Why there is none: it writes several.
+    pub fn output(&self) -> Result<BufferId, String> {
+        match self.written.as_slice() {
+            [(buffer, _)] => Ok(*buffer),
+            several => Err(format!("it computes {} buffers at once", several.len())),
+        }
+    }
+}
+
 /// The nature of a block, or why it has none: running a block with a nature again gives the same elements again.
 pub fn nature(block: &Block) -> Result<Nature, String> {
-    let [Stmt::Store(store)] = block.body.as_slice() else {
-        return Err("its body is not one store".into());
+    let Some(stores) = reduction::stores(&block.body) else {
+        return Err("its body is not one store for each buffer that it writes".into());
     };
+    let written: Vec<BufferId> = stores.iter().map(|s| s.buffer).collect();
+    if (1..written.len()).any(|n| written[..n].contains(&written[n])) {
+        return Err("its body is not one store for each buffer that it writes".into());
+    }
     let reduces = block.iters.iter().filter(|i| i.kind == IterKind::Reduce);
-    if reduces.clone().any(|i| store.indices.iter().any(|x| x.mentions(i.var))) {
+    if reduces.clone().any(|i| stores.iter().any(|s| s.indices.iter().any(|x| x.mentions(i.var)))) {
         return Err("a reduce iterator occurs in the index that it writes".into());
     }
     let reduction = block.init.is_some();
@@ -33,19 +54,27 @@ pub fn nature(block: &Block) -> Result<Nature, String> {
         return Err("it reduces without an init (move it before decompose_reduction)".into());
     }
     if let Some(init) = &block.init {
-        match init.as_slice() {
-            [Stmt::Store(i)]
-                if i.buffer == store.buffer && i.indices == store.indices && !loads(&i.value, i.buffer) => {}
-            _ => return Err("its init is not one store to the place that its body writes".into()),
+        let begins = |(i, s): (&&Store, &&Store)| {
+            i.buffer == s.buffer && i.indices == s.indices && !written.iter().any(|b| loads(&i.value, *b))
+        };
+        let inits = reduction::stores(init).unwrap_or_default();
+        if inits.len() != stores.len() || !inits.iter().zip(&stores).all(begins) {
+            return Err("its init is not one store to each place that its body writes".into());
         }
     }
-    if !writes_apart(block, &store.indices) {
+    if stores.iter().any(|s| !writes_apart(block, &s.indices)) {
         return Err("two of its iterations may write one element".into());
     }
-    if loads_elsewhere(store, reduction) {
+    if stores.iter().any(|s| loads_elsewhere(s, &stores, reduction)) {
         return Err("it reads what it writes".into());
     }
-    Ok(Nature { output: store.buffer, at: store.indices.clone(), reduction })
+    let written = stores.iter().map(|s| (s.buffer, s.indices.clone())).collect();
+    Ok(Nature { written, reduction })
+}
+
+/// A block besides `block` that writes the buffer.
+pub fn other_writer<'a>(func: &'a Func, buffer: BufferId, block: &Block) -> Option<&'a Block> {
+    writers(func, buffer).into_iter().find(|w| w.name != block.name)
 }
 
 /// Whether different values of the spatial iterators write different elements.
@@ -60,11 +89,13 @@ fn writes_apart(block: &Block, at: &[Index]) -> bool {
     plain || vars.is_some_and(|vars| super::digits::image(at, &vars).injective)
 }
 
-fn loads_elsewhere(store: &Store, own_place_allowed: bool) -> bool {
+/// Whether a store reads what the block writes, but for the elements that a reduction goes on with.
+fn loads_elsewhere(store: &Store, all: &[&Store], own_places_allowed: bool) -> bool {
     let mut found = false;
     visit::walk_expr(&store.value, &mut |e| {
         if let Expr::Load { buffer, indices, .. } = e {
-            found |= *buffer == store.buffer && !(own_place_allowed && *indices == store.indices);
+            let own = |s: &&&Store| s.buffer == *buffer;
+            found |= all.iter().find(own).is_some_and(|s| !(own_places_allowed && *indices == s.indices));
         }
     });
     found
@@ -92,6 +123,13 @@ pub fn block_writes(block: &Block) -> Vec<BufferId> {
     all.sort();
     all.dedup();
     all
+}
+
+/// The only store of a block's body to a buffer, if the body is a list of stores.
+pub fn store_to(block: &Block, buffer: BufferId) -> Option<&Store> {
+    let mut to = reduction::stores(&block.body)?.into_iter().filter(|s| s.buffer == buffer);
+    let first = to.next()?;
+    to.next().is_none().then_some(first)
 }
 
 /// The index vectors with which a block reads a buffer, in the order of the text.

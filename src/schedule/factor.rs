@@ -4,11 +4,10 @@
 use super::refusal::Refusal;
 use super::{dataflow, find, nest};
 use crate::error::Result;
-use crate::ir::cross_thread::{combined, neutral};
 use crate::ir::print::Node;
+use crate::ir::reduction::Reduction;
 use crate::ir::{
-    BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Scope, Stmt, Store, Var,
-    visit,
+    Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Scope, Stmt, Store, Var, visit,
 };
 
 /// What the check finds out.
@@ -16,10 +15,9 @@ pub struct Factoring<'a> {
     block: &'a Block,
     /// The loop whose iterations get partial results of their own.
     factor: &'a For,
-    store: &'a Store,
-    op: BinOp,
-    term: &'a Expr,
-    init: &'a Expr,
+    reduction: Reduction,
+    /// What each store begins from.
+    inits: Vec<Expr>,
     /// The reduce loops besides the factored one.
     others: Vec<&'a For>,
     /// The position of the nest in the root.
@@ -70,29 +68,36 @@ impl<'a> Factoring<'a> {
         let name = func.block_name(block.name);
         let this = [(Node::Block(block.name), "this block")];
         check_nature(refusal, func, block)?;
-        let Some((store, op, term)) = combined(block) else {
+        let Some(reduction) = Reduction::of(func, block).filter(Reduction::combines_partials) else {
             let message = format!("{name} is no sum, product, minimum or maximum of its output and another value");
             return Err(refusal.broken(2, message, &this));
         };
-        let init = block.init.as_deref().and_then(|i| if let [Stmt::Store(s)] = i { Some(&s.value) } else { None });
-        let Some(init) = init.filter(|i| neutral(op, i)) else {
+        let Some(inits) = reduction.neutral(block) else {
             let message = format!("the init of {name} is not the neutral constant of its operation");
             return Err(refusal.broken(3, message, &this));
         };
         let (others, root) = check_loops(refusal, func, block, factor)?;
         let (predicate, terms) = check_terms(refusal, func, block, factor, &others)?;
-        Ok(Factoring { block, factor, store, op, term, init, others, root, predicate, terms })
+        Ok(Factoring { block, factor, reduction, inits, others, root, predicate, terms })
     }
 
     /// The program in which a block of its own sums the partial results, in BLOCK's place, and BLOCK combines them in a
     /// nest behind. The results lie where `scope` says.
     pub fn rewrite(&self, func: &Func, names: &Names, scope: Scope) -> Func {
         let mut out = func.clone();
-        let output = func.buffer(self.store.buffer);
-        let shape = std::iter::once(self.factor.extent.clone()).chain(output.shape.iter().cloned()).collect();
-        let partial = out.add_buffer(Buffer::new(names.stage.clone(), output.dtype, shape, scope));
-        let combine = self.combination(&mut out, partial, &names.loops);
-        let accumulate = self.partial_block(&mut out, partial, &names.stage);
+        let several = self.reduction.stores.len() > 1;
+        let mut partial = |store: &Store| {
+            let output = func.buffer(store.buffer);
+            let shape = std::iter::once(self.factor.extent.clone()).chain(output.shape.iter().cloned()).collect();
+            let name = match several {
+                true => out.unused_buffer_name(&format!("{}_{}", names.stage, output.name)),
+                false => names.stage.clone(),
+            };
+            out.add_buffer(Buffer::new(name, output.dtype, shape, scope))
+        };
+        let partials: Vec<BufferId> = self.reduction.stores.iter().map(&mut partial).collect();
+        let combine = self.combination(&mut out, &partials, &names.loops);
+        let accumulate = self.partial_block(&mut out, &partials, &names.stage);
         visit::change_block(&mut out.body, self.block.name, &mut |b| *b = accumulate.clone());
         out.body.insert(self.root + 1, combine);
         out
@@ -100,11 +105,18 @@ impl<'a> Factoring<'a> {
 
     /// The scope of what the block writes.
     pub fn scope(&self, func: &Func) -> Scope {
-        func.buffer(self.store.buffer).scope
+        self.reduction.stores.first().map_or(Scope::Global, |s| func.buffer(s.buffer).scope)
+    }
+
+    /// Statements that write a value to each partial result.
+    fn stores(&self, to: &[BufferId], at: &[Vec<Index>], values: Vec<Expr>) -> Vec<Stmt> {
+        let store =
+            |((to, at), value): ((&BufferId, &Vec<Index>), Expr)| Stmt::Store(Store::new(*to, at.clone(), value));
+        to.iter().zip(at).zip(values).map(store).collect()
     }
 
     /// The block that accumulates the partial results, in BLOCK's place.
-    fn partial_block(&self, func: &mut Func, partial: BufferId, stage: &str) -> Block {
+    fn partial_block(&self, func: &mut Func, partials: &[BufferId], stage: &str) -> Block {
         let (block, factor) = (self.block, self.factor);
         let name = func.add_block(stage);
         let mut iter_of = |l: &For, kind| {
@@ -117,33 +129,32 @@ impl<'a> Factoring<'a> {
             [&lane].into_iter().chain(&reduce).filter_map(|i| Some((i.binding.as_var()?, Index::Var(i.var)))).collect();
         let old = block.iters.iter().filter(|i| i.kind == IterKind::Reduce);
         let map: visit::Map = old.map(|i| (i.var, visit::subst_index(&i.binding, &loops))).collect();
-        let mut term = visit::subst_expr(self.term, &map);
         let within = visit::subst_cond(&self.terms, &loops);
-        if !within.is_true() {
-            term = Expr::select(Expr::Cond(Box::new(within)), term, self.init.clone());
-        }
-        let indices: Vec<Index> =
-            std::iter::once(Index::Var(lane.var)).chain(self.store.indices.iter().cloned()).collect();
-        let store = |value| vec![Stmt::Store(Store::new(partial, indices.clone(), value))];
-        let (init, value) = match reduce.is_empty() {
-            true => (None, term),
-            false => (Some(store(self.init.clone())), Expr::bin(self.op, Expr::load(partial, indices.clone()), term)),
+        let term = |(term, init): (&Expr, &Expr)| {
+            let term = visit::subst_expr(term, &map);
+            match within.is_true() {
+                true => term,
+                false => Expr::select(Expr::Cond(Box::new(within.clone())), term, init.clone()),
+            }
+        };
+        let terms: Vec<Expr> = self.reduction.terms.iter().zip(&self.inits).map(term).collect();
+        let place = |s: &Store| std::iter::once(Index::Var(lane.var)).chain(s.indices.iter().cloned()).collect();
+        let at: Vec<Vec<Index>> = self.reduction.stores.iter().map(place).collect();
+        let (init, body) = match reduce.is_empty() {
+            true => (None, self.stores(partials, &at, terms)),
+            false => {
+                let own: Vec<Expr> = partials.iter().zip(&at).map(|(p, at)| Expr::load(*p, at.clone())).collect();
+                let init = self.stores(partials, &at, self.inits.clone());
+                (Some(init), self.stores(partials, &at, self.reduction.combine(&own, &terms)))
+            }
         };
         let spatial = block.iters.iter().filter(|i| i.kind == IterKind::Spatial).cloned();
         let iters = std::iter::once(lane).chain(spatial).chain(reduce).collect();
-        Block {
-            name,
-            iters,
-            predicate: self.predicate.clone(),
-            init,
-            body: store(value),
-            copy_with: None,
-            role: block.role,
-        }
+        Block { name, iters, predicate: self.predicate.clone(), init, body, copy_with: None, role: block.role }
     }
 
     /// BLOCK in its new nest, combining the partial results.
-    fn combination(&self, func: &mut Func, partial: BufferId, names: &[String]) -> Stmt {
+    fn combination(&self, func: &mut Func, partials: &[BufferId], names: &[String]) -> Stmt {
         let (block, factor) = (self.block, self.factor);
         let (mut loops, mut iters, mut map) = (Vec::new(), Vec::new(), visit::Map::new());
         let spatial: Vec<&Iter> = block.iters.iter().filter(|i| i.kind == IterKind::Spatial).collect();
@@ -158,13 +169,17 @@ impl<'a> Factoring<'a> {
         loops.push(For::new(var, factor.extent.clone(), LoopKind::Serial, Vec::new()));
         let own = func.add_var(format!("v{}", func.var_name(factor.var)));
         iters.push(Iter { var: own, kind: IterKind::Reduce, extent: factor.extent.clone(), binding: Index::Var(var) });
-        let at: Vec<Index> = self.store.indices.iter().map(|i| visit::subst_index(i, &map)).collect();
-        let from: Vec<Index> = std::iter::once(Index::Var(own)).chain(at.iter().cloned()).collect();
-        let output = self.store.buffer;
-        let store = |value| vec![Stmt::Store(Store::new(output, at.clone(), value))];
-        let value = Expr::bin(self.op, Expr::load(output, at.clone()), Expr::load(partial, from));
-        let init = Some(store(self.init.clone()));
-        let new = Block { iters, predicate: Cond::TRUE, init, body: store(value), ..block.clone() };
+        let place = |s: &Store| s.indices.iter().map(|i| visit::subst_index(i, &map)).collect();
+        let at: Vec<Vec<Index>> = self.reduction.stores.iter().map(place).collect();
+        let outputs: Vec<BufferId> = self.reduction.stores.iter().map(|s| s.buffer).collect();
+        let before: Vec<Expr> = outputs.iter().zip(&at).map(|(b, at)| Expr::load(*b, at.clone())).collect();
+        let from = |(p, at): (&BufferId, &Vec<Index>)| {
+            Expr::load(*p, std::iter::once(Index::Var(own)).chain(at.iter().cloned()).collect())
+        };
+        let parts: Vec<Expr> = partials.iter().zip(&at).map(from).collect();
+        let init = Some(self.stores(&outputs, &at, self.inits.clone()));
+        let body = self.stores(&outputs, &at, self.reduction.combine(&before, &parts));
+        let new = Block { iters, predicate: Cond::TRUE, init, body, ..block.clone() };
         nest::wrap(loops, Stmt::Block(new))
     }
 }
@@ -178,7 +193,7 @@ fn check_nature(refusal: Refusal, func: &Func, block: &Block) -> Result<()> {
         let error = refusal.broken(1, format!("{name} cannot be factored: {why}"), &[this]);
         error.help(format!("{} is for blocks that reduce, before decompose_reduction", refusal.primitive()))
     })?;
-    let Some(w) = dataflow::writers(func, nature.output).into_iter().find(|w| w.name != block.name) else {
+    let Some(w) = nature.outputs().find_map(|o| dataflow::other_writer(func, o, block)) else {
         return Ok(());
     };
     let message = format!("{} also writes what {name} writes", func.block_name(w.name));

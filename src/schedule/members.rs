@@ -104,7 +104,7 @@ pub fn readable(func: &Func, block: &Block, of: BufferId, outside: &[&For]) -> V
     let own = one.and_then(|at| Members::of(func, block, at, &outer, &inner));
     out.push(own.unwrap_or_else(|| Members::anywhere(block, &inner)));
     if let [writer] = dataflow::writers(func, of)[..]
-        && let [Stmt::Store(store)] = writer.body.as_slice()
+        && let Some(store) = dataflow::store_to(writer, of)
     {
         let (outer, inner) = split(writer, 0);
         out.extend(Members::of(func, writer, &store.indices, &outer, &inner));

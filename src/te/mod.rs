@@ -21,12 +21,14 @@ mod build;
 mod known;
 mod operations;
 mod program;
+mod several;
 mod text;
 
 pub use build::{Epilogue, GemmSpec, Layout, batched_gemm, gemm, gemm_with, vec_add, window_sum};
 pub use known::Known;
 pub use operations::operations;
 pub use program::{MAX_BLOCKS, MAX_ELEMENTS, MAX_RANK, Program, Reducer, Stage, is_name};
+pub use several::{Combine, Several, Target};
 #[doc(hidden)]
 pub use text::{BUILDERS, Spacing, functions};
 pub use text::{GRAMMAR, MAX_TEXT, parse, print};

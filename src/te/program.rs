@@ -3,8 +3,8 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result, counted};
 use crate::ir::{
-    BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, Literal, LoopKind, Scope, Stmt,
-    Store, Var, typing, verify, visit,
+    BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Scope, Stmt, Store, Var,
+    reducer, typing, verify, visit,
 };
 
 /// The most elements of one buffer.
@@ -50,17 +50,10 @@ impl Reducer {
 
     /// The neutral element. Floating-point extremes are the infinities (448 for e4m3, which has none).
     pub fn neutral(self, dtype: DType) -> Expr {
-        let range = typing::integer_range(dtype);
-        let infinity = if dtype == DType::E4m3 { 448.0 } else { f64::INFINITY };
-        let literal = match (self, range) {
-            (Reducer::Sum, None) => Literal::Float(0.0),
-            (Reducer::Sum, Some(_)) => Literal::Int(0),
-            (Reducer::Max, None) => Literal::Float(-infinity),
-            (Reducer::Min, None) => Literal::Float(infinity),
-            (Reducer::Max, Some((low, _))) => Literal::Int(low),
-            (Reducer::Min, Some((_, high))) => Literal::Int(high),
-        };
-        Expr::Const(dtype, literal)
+        match self {
+            Reducer::Sum => Expr::constant(dtype, 0.0),
+            Reducer::Max | Reducer::Min => reducer::extreme(self.op(), dtype),
+        }
     }
 }
 
@@ -113,7 +106,7 @@ impl<'a> Stage<'a> {
     }
 
     /// The iterators with their kinds, spatial ones first.
-    fn axes(&self) -> impl Iterator<Item = (&'a str, i64, IterKind)> + use<'a> {
+    pub(super) fn axes(&self) -> impl Iterator<Item = (&'a str, i64, IterKind)> + use<'a> {
         let over = self.reduce.map_or(&[] as &[_], |(_, over)| over);
         let spatial = self.spatial.iter().map(|(name, extent)| (*name, *extent, IterKind::Spatial));
         spatial.chain(over.iter().map(|(name, extent)| (*name, *extent, IterKind::Reduce)))
@@ -237,12 +230,10 @@ impl Program {
         value: impl FnOnce(&mut Func, &Iterators) -> Result<Expr>,
     ) -> Result<BufferId> {
         self.check_stage(stage)?;
+        self.check_reducer(stage)?;
         // Everything is made on a copy, so that a refused stage changes nothing.
         let mut next = self.clone();
-        let loops = next.loop_vars(stage);
-        let iterators: Iterators = (stage.axes())
-            .map(|(name, extent, _)| (name.to_string(), next.func.add_var(format!("v{name}")), extent))
-            .collect();
+        let (loops, iterators) = next.iterators(stage);
         let value = value(&mut next.func, &iterators)?;
         next.check_value(stage, &value)?;
         let vars: Vec<(Var, i64)> = iterators.iter().map(|(_, v, extent)| (*v, *extent)).collect();
@@ -273,6 +264,25 @@ impl Program {
         Ok(buffer)
     }
 
+    /// The loops of a stage and its iterators, which are new.
+    pub(super) fn iterators(&mut self, stage: &Stage<'_>) -> (Vec<Var>, Iterators) {
+        let loops = self.loop_vars(stage);
+        let one = |(name, extent, _): (&str, i64, IterKind)| {
+            (name.to_string(), self.func.add_var(format!("v{name}")), extent)
+        };
+        (loops, stage.axes().map(one).collect())
+    }
+
+    /// The program so far, to change.
+    pub(super) fn func_mut(&mut self) -> &mut Func {
+        &mut self.func
+    }
+
+    /// Makes buffers outputs, behind those that are.
+    pub(super) fn add_outputs(&mut self, buffers: impl Iterator<Item = BufferId>) {
+        self.outputs.extend(buffers);
+    }
+
     /// The finished program.
     ///
     /// # Errors
@@ -286,7 +296,7 @@ impl Program {
         Ok(self.func)
     }
 
-    fn add_buffer(
+    pub(super) fn add_buffer(
         &mut self,
         name: &str,
         dtype: DType,
@@ -317,7 +327,7 @@ impl Program {
         taken.drain(before..).map(|name| self.func.add_var(name)).collect()
     }
 
-    fn check_stage(&self, stage: &Stage<'_>) -> Result<()> {
+    pub(super) fn check_stage(&self, stage: &Stage<'_>) -> Result<()> {
         check_name("block", stage.label)?;
         if self.func.blocks.iter().any(|b| b == stage.label) {
             return Err(Error::input("te.name", format!("there is already a block {}", stage.label)));
@@ -331,12 +341,6 @@ impl Program {
         }
         if matches!(stage.reduce, Some((_, []))) {
             return Err(Error::input("te.reduce", format!("block {} reduces over no iterator", stage.label)));
-        }
-        if let Some((r, _)) = stage.reduce
-            && !typing::binary_exists(r.op(), stage.dtype)
-        {
-            let error = Error::input("te.type", format!("there is no {} of {} values", r.name(), stage.dtype));
-            return Err(error.help("combine numbers: `max(k) s32(M[i, k])` is 1 where one of them is true"));
         }
         let axes: Vec<_> = stage.axes().collect();
         if axes.len() > MAX_RANK {
@@ -360,7 +364,18 @@ impl Program {
         Ok(())
     }
 
-    fn check_value(&self, stage: &Stage<'_>, value: &Expr) -> Result<()> {
+    /// Whether the type has the operation that a stage reduces with.
+    pub(super) fn check_reducer(&self, stage: &Stage<'_>) -> Result<()> {
+        match stage.reduce {
+            Some((r, _)) if !typing::binary_exists(r.op(), stage.dtype) => {
+                let error = Error::input("te.type", format!("there is no {} of {} values", r.name(), stage.dtype));
+                Err(error.help("combine numbers: `max(k) s32(M[i, k])` is 1 where one of them is true"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn check_value(&self, stage: &Stage<'_>, value: &Expr) -> Result<()> {
         let found = typing::dtype_of(&self.func, value)?;
         if found != stage.dtype {
             let message = format!("block {} computes {found}, but {} is {}", stage.label, stage.buffer, stage.dtype);
@@ -371,7 +386,7 @@ impl Program {
 }
 
 /// Every element that the value may read exists: iterators are the stage's own, indices stay inside the buffers.
-fn check_accesses(func: &Func, expr: &Expr, vars: &[(Var, i64)], given: &Cond) -> Result<()> {
+pub(super) fn check_accesses(func: &Func, expr: &Expr, vars: &[(Var, i64)], given: &Cond) -> Result<()> {
     let known = |i: &Index| {
         let mut all = true;
         i.for_each_var(&mut |v| all &= vars.iter().any(|(own, _)| *own == v));
@@ -426,7 +441,7 @@ pub fn is_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-fn check_name(what: &str, name: &str) -> Result<()> {
+pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
     if is_name(name) {
         return Ok(());
     }

@@ -5,6 +5,7 @@
 mod builder;
 mod lexer;
 mod print;
+mod reducers;
 mod spacing;
 mod statement;
 mod syntax;

@@ -1,5 +1,7 @@
 //! Reductions across threads from end to end: shuffles, shared memory, and both; every level against the naive program.
 
+mod several;
+
 use warploom::lower::{lower, mutate, print};
 use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with};
 use warploom::rows::{RowKind, Rows};
@@ -59,6 +61,7 @@ fn every_reducer_and_type() {
     for dtype in ["f16", "bf16", "f32", "f64", "s8", "s32", "u32", "s64"] {
         for reducer in ["sum", "max", "min"] {
             check(&format!("{reducer} {dtype}"), &program(dtype, reducer, 70, &rows(64, "local")));
+            check(&format!("{reducer} {dtype}, a term a thread"), &program(dtype, reducer, 64, &rows(64, "local")));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The elements that a piece of program writes, as a box where it is dense by construction.
 
 use super::points::Ranged;
+use crate::ir::reduction;
 use crate::ir::region::{Range, Region};
 use crate::ir::simplify::{Affine, Env, affine, bounds, prove, simplify};
 use crate::ir::visit::{Map, children, subst_index, walk_expr};
@@ -33,12 +34,13 @@ pub fn adds_to(store: &Store, buffer: BufferId) -> bool {
 
 /// Whether all that a block reads of the buffer are the elements that it adds to.
 pub fn continues(block: &Block, buffer: BufferId) -> bool {
+    let Some(stores) = reduction::stores(&block.body) else { return false };
     let mut only = true;
-    for stmt in &block.body {
-        let Stmt::Store(s) = stmt else { return false };
-        walk_expr(&s.value, &mut |e| {
+    let own = |at: &[Index]| stores.iter().any(|s| s.buffer == buffer && s.indices == at);
+    for store in &stores {
+        walk_expr(&store.value, &mut |e| {
             if let Expr::Load { buffer: b, indices, .. } = e {
-                only &= *b != buffer || s.buffer == buffer && *indices == s.indices;
+                only &= *b != buffer || own(indices);
             }
         });
     }
@@ -72,10 +74,8 @@ fn plain_blocks(func: &Func, body: &[Stmt], buffer: BufferId, env: &Env, countin
 }
 
 fn dense_box(func: &Func, block: &Block, buffer: BufferId, env: &Env, counting: &[Ranged]) -> Option<Region> {
-    let [Stmt::Store(store)] = block.body.as_slice() else { return None };
-    if store.buffer != buffer {
-        return None;
-    }
+    let stores = reduction::stores(&block.body)?;
+    let [store] = stores.into_iter().filter(|s| s.buffer == buffer).collect::<Vec<_>>()[..] else { return None };
     let bindings: Map = block.iters.iter().map(|it| (it.var, it.binding.clone())).collect();
     let indices: Vec<Index> = store.indices.iter().map(|i| simplify(&subst_index(i, &bindings), env)).collect();
     let mut taken = Vec::new();

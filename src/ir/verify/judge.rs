@@ -58,6 +58,11 @@ impl<'a> Judge<'a> {
         self.found.borrow_mut().proved += 1;
     }
 
+    /// A claim that no proof is tried for, and that is no reason to refuse a program.
+    pub fn tried(&self, claim: Tested) {
+        self.found.borrow_mut().tested.push(claim);
+    }
+
     /// Values for which `given` holds and `cond` does not; `None` if that is proved impossible, or was tried and not found where the
     /// program allows that.
     ///

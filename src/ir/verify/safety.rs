@@ -114,8 +114,12 @@ fn separates(axis: Axis, scope: Scope) -> bool {
 /// Promise 14 for a block that begins and continues sums: each in one iteration of the bound loops. In the first ones of
 /// loops that leave remainders, no index of the reduction says so.
 fn undivided(judge: &Judge<'_>, nest: &[Stmt], block: &Block) -> Result<()> {
+    let begun = block.init.as_deref().map(writes).unwrap_or_default();
+    begun.into_iter().try_for_each(|buffer| undivided_into(judge, nest, block, buffer))
+}
+
+fn undivided_into(judge: &Judge<'_>, nest: &[Stmt], block: &Block, buffer: BufferId) -> Result<()> {
     let func = judge.func;
-    let Some(buffer) = block.init.as_deref().and_then(|init| writes(init).first().copied()) else { return Ok(()) };
     let mut units = Units::new(Scope::Local);
     let alone = rewrite(nest.to_vec(), &mut |s| match s {
         Stmt::Block(b) if b.name != block.name => Vec::new(),

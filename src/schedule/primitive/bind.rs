@@ -46,8 +46,8 @@ pub static PRIMITIVE: Primitive = Primitive {
     requires: &[
         "the loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized",
         "the extent is a positive constant",
-        "no block below reduces over the loop, unless the axis is a threadIdx or the cluster and the block is a +, *, min or \
-         max from its init",
+        "no block below reduces over the loop, unless the axis is a threadIdx or the cluster and the block reduces by \
+         +, *, min, max or a reducer of tuples from its init, into outputs of one scope",
         "every loop of the nest that is bound to the axis has the same extent; loops around the staged buffers of a \
          role alone count the role's own threads",
         "a loop around or inside is bound to the same axis only if the axis is within a block and no block inside both \
@@ -153,7 +153,7 @@ fn uses_both(outer: &For, inner: &For) -> bool {
 fn check_sums(func: &Func, l: &For, axis: Axis) -> Result<()> {
     for (path, block) in blocks_below(l) {
         let uses = block.iters.iter().any(|i| mentions(&i.binding, l));
-        if kind(block) != BlockKind::Reduction {
+        if kind(func, block) != BlockKind::Reduction {
             continue;
         }
         let shared = visit::writes(&block.body).iter().any(|b| match func.buffer(*b).scope {

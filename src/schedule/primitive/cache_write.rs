@@ -60,9 +60,9 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         b.body = renamed(std::mem::take(&mut b.body), to, from);
     });
     let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
-    let only: Vec<Members> = match block.body.as_slice() {
-        [Stmt::Store(store)] => Members::of(func, block, &store.indices, &[], &around).into_iter().collect(),
-        _ => Vec::new(),
+    let only: Vec<Members> = match dataflow::store_to(block, to) {
+        Some(store) => Members::of(func, block, &store.indices, &[], &around).into_iter().collect(),
+        None => Vec::new(),
     };
     let stmt = copy::stage(&mut out, &Copy { from, to, region, only: &only, made: &made }, &[]);
     dataflow::insert_at(&mut out.body, &[root + 1], stmt);

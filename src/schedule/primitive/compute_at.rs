@@ -45,11 +45,11 @@ pub static PRIMITIVE: Primitive = Primitive {
         Parameter::made("loops", Kind::Loops),
     ],
     requires: &[
-        "BLOCK computes one buffer, one element an iteration, and running it again gives the same",
-        "the buffer is not a parameter",
-        "no other block writes the buffer",
+        "BLOCK computes one element of each of its outputs an iteration, and running it again gives the same",
+        "no output is a parameter",
+        "no other block writes an output",
         "LOOP is after BLOCK, and not around it",
-        "every block that reads the buffer is under LOOP, and there is one",
+        "every block that reads an output is under LOOP, and there is one",
         "no block after BLOCK writes what BLOCK reads",
         "neither BLOCK nor LOOP is in a tensorized nest",
         "the loops that are removed are not placed (bound, unrolled, pipelined, ..)",
@@ -65,23 +65,20 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let (nature, mut leaving) = check(refusal, func, b, l)?;
     leaving.sweep = nest::sweep(func, b, l);
     let (around, env) = nest::surroundings(func, l);
-    let Some(region) = needed(func, l, &around, nature.output, &env) else {
+    let ranges = ranges(func, b, l, &nature, (&around, &env));
+    let Some(ranges) = ranges else {
         // The readers do read it, but under conditions that never hold.
         let (block, at) = (func.block_name(b.name), func.var_name(l.var));
         let message = format!("no iteration of {at} reads what {block} writes");
         let nodes = [(Node::Block(b.name), "this block"), (Node::Loop(l.var), "nothing is needed here")];
         return Err(refusal.broken(5, message, &nodes));
     };
-    let full = nest::full(func, nature.output, &region, &env);
-    let solved = nest::solve(&b.iters, &nature.at, &region, &full, &env);
-    let spatial = b.iters.iter().zip(solved).filter(|(it, _)| it.kind == IterKind::Spatial);
-    let ranges: Vec<Range> = spatial.map(|(it, s)| within_domain(s.range, it)).collect();
     let names = nest::new_loops(func, args, b, &ranges, &leaving.freed())?;
 
     let mut out = func.clone();
     let Some(taken) = nest::take(&mut out, b.name) else { return Err(refusal.lost("the block")) };
     let stmt = nest::renest(&mut out, taken, &leaving, &ranges, &names, &env);
-    let reads = |s: &Stmt| !dataflow::readers_in(std::slice::from_ref(s), nature.output).is_empty();
+    let reads = |s: &Stmt| nature.outputs().any(|o| !dataflow::readers_in(std::slice::from_ref(s), o).is_empty());
     visit::change_loop(&mut out.body, l.var, &mut |l| {
         let position = l.body.iter().position(reads).unwrap_or(0);
         l.body.insert(position, stmt.clone());
@@ -94,14 +91,16 @@ fn check(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<(Natur
     let this = (Node::Block(block.name), "this block");
     let nature =
         dataflow::nature(block).map_err(|why| refusal.broken(1, format!("{name} cannot move: {why}"), &[this]))?;
-    let buffer = &func.buffer(nature.output).name;
-    if func.params.contains(&nature.output) {
+    if let Some(output) = nature.outputs().find(|o| func.params.contains(o)) {
+        let buffer = &func.buffer(output).name;
         let message = format!("{name} writes {buffer}, which is a parameter: all of it must be written");
         return Err(refusal
             .broken(2, message, &[this])
             .help(format!("cache_write {name} {buffer} .. first, or reverse_compute_at")));
     }
-    if let Some(other) = dataflow::writers(func, nature.output).into_iter().find(|w| w.name != block.name) {
+    let other = |output: BufferId| dataflow::other_writer(func, output, block).map(|other| (output, other));
+    if let Some((output, other)) = nature.outputs().find_map(other) {
+        let buffer = &func.buffer(output).name;
         let message = format!("{buffer} is also written by {}", func.block_name(other.name));
         return Err(refusal.broken(3, message, &[this, (Node::Block(other.name), "the other writer")]));
     }
@@ -119,7 +118,12 @@ fn check(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<(Natur
             )
         });
     }
-    check_consumers(refusal, func, block, l, nature.output)?;
+    let read = |o: &BufferId| !dataflow::readers(func, *o).into_iter().all(|r| r.name == block.name);
+    let outputs: Vec<BufferId> = nature.outputs().collect();
+    let used: Vec<BufferId> = outputs.iter().copied().filter(read).collect();
+    // One of several outputs may have no reader.
+    let asked = if used.is_empty() { &outputs } else { &used };
+    asked.iter().try_for_each(|output| check_consumers(refusal, func, block, l, *output))?;
     if let Some(w) = dataflow::later_writer(func, block) {
         let message = format!("{} writes what {name} reads, and is after it", func.block_name(w.name));
         return Err(refusal.broken(6, message, &[this, (Node::Block(w.name), "the writer")]));
@@ -146,6 +150,29 @@ fn check_consumers(refusal: Refusal, func: &Func, block: &Block, l: &For, output
         return Err(refusal.broken(5, message, &[(Node::Loop(l.var), "this loop")]));
     }
     Ok(())
+}
+
+/// The values of the spatial iterators that are needed under `l`; `None` where nothing is. Where several outputs need different
+/// ones, an iterator takes all.
+fn ranges(func: &Func, block: &Block, l: &For, nature: &Nature, (around, env): (&[&For], &Env)) -> Option<Vec<Range>> {
+    let mut found: Option<Vec<Range>> = None;
+    for (output, at) in &nature.written {
+        let Some(region) = needed(func, l, around, *output, env) else { continue };
+        let full = nest::full(func, *output, &region, env);
+        let solved = nest::solve(&block.iters, at, &region, &full, env);
+        let spatial = || block.iters.iter().filter(|it| it.kind == IterKind::Spatial);
+        let own = block.iters.iter().zip(solved).filter(|(it, _)| it.kind == IterKind::Spatial);
+        let own: Vec<Range> = own.map(|(it, s)| within_domain(s.range, it)).collect();
+        found = Some(match found {
+            None => own,
+            Some(before) => {
+                let both = before.into_iter().zip(own).zip(spatial());
+                both.map(|((a, b), it)| if a == b { a } else { Range { min: 0.into(), extent: it.extent.clone() } })
+                    .collect()
+            }
+        });
+    }
+    found
 }
 
 /// The region of `buffer` that is read under `l`, over the threads that share the buffer.

@@ -72,24 +72,26 @@ fn check(refusal: Refusal, func: &Func, block: &Block) -> Result<(BufferId, Vec<
     if nature.reduction {
         return Err(refusal.broken(1, format!("{name} cannot be inlined: it is a reduction"), &[this]));
     }
-    let Some(vars) = plain_iterators(block, &nature.at) else {
+    let output =
+        nature.output().map_err(|why| refusal.broken(1, format!("{name} cannot be inlined: {why}"), &[this]))?;
+    let Some(vars) = plain_iterators(block, &nature.written[0].1) else {
         return Err(refusal.broken(2, format!("{name} does not write at its plain iterators, each once"), &[this]));
     };
-    let buffer = &func.buffer(nature.output).name;
-    if func.params.contains(&nature.output) {
+    let buffer = &func.buffer(output).name;
+    if func.params.contains(&output) {
         return Err(refusal.broken(3, format!("{name} writes {buffer}, which is a parameter"), &[this]));
     }
-    if let Some(w) = dataflow::writers(func, nature.output).into_iter().find(|w| w.name != block.name) {
+    if let Some(w) = dataflow::writers(func, output).into_iter().find(|w| w.name != block.name) {
         let message = format!("{buffer} is also written by {}", func.block_name(w.name));
         return Err(refusal.broken(4, message, &[this, (Node::Block(w.name), "the other writer")]));
     }
-    check_readers(refusal, func, block, nature.output)?;
+    check_readers(refusal, func, block, output)?;
     if let Some(w) = dataflow::later_writer(func, block) {
         let message = format!("{} writes what {name} reads, and is after it", func.block_name(w.name));
         return Err(refusal.broken(6, message, &[this, (Node::Block(w.name), "the writer")]));
     }
     nest::leaving(func, block, &[]).map_err(|stuck| stuck.refuse(refusal, func, block, "be inlined", [7, 8, 9, 9]))?;
-    Ok((nature.output, vars))
+    Ok((output, vars))
 }
 
 fn check_readers(refusal: Refusal, func: &Func, block: &Block, output: BufferId) -> Result<()> {

@@ -36,13 +36,13 @@ pub static PRIMITIVE: Primitive = Primitive {
         Parameter::made("loops", Kind::Loops),
     ],
     requires: &[
-        "BLOCK accumulates into one element an iteration, from an init",
+        "BLOCK accumulates into one element of each of its outputs an iteration, from an init",
         "LOOP is around BLOCK",
         "no loop around LOOP runs a reduce iterator of BLOCK",
         "each loop from LOOP inwards runs spatial iterators or reduce iterators, not both, not none, and is not rasterized",
         "an element is accumulated once under LOOP: different iterations of the spatial loops give different elements",
         "the first iteration of an element is that in which all its reduce loops are at 0",
-        "no other block writes the output, and none under LOOP reads it before BLOCK",
+        "no other block writes an output, and none under LOOP reads one before BLOCK",
         "LOOP is not in a tensorized nest",
     ],
     apply,
@@ -154,7 +154,7 @@ fn check<'a>(refusal: Refusal, func: &'a Func, block: &Block, at: &For) -> Resul
         }
     }
     check_elements(refusal, func, block, &roles)?;
-    check_others(refusal, func, block, at, nature.output)?;
+    nature.outputs().try_for_each(|output| check_others(refusal, func, block, at, output))?;
     if let Some(l) = outer.iter().find(|l| l.tensorize.is_some()) {
         let message = format!("{loop_name} is in the tensorized nest {}", func.var_name(l.var));
         return Err(refusal.broken(8, message, &[(Node::Loop(at.var), "this loop")]));

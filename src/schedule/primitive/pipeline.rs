@@ -130,7 +130,7 @@ pub fn stages(func: &Func, l: &For) -> Vec<BufferId> {
         func.buffer(*id).scope != Scope::Global
             && count(&blocks) == count(&all)
             && directly(l, *id)
-            && writers.all(|b| kind(b) == BlockKind::Map)
+            && writers.all(|b| kind(func, b) == BlockKind::Map)
     };
     let mut written: Vec<BufferId> = blocks.iter().flat_map(|b| block_writes(b)).collect();
     written.sort();

@@ -106,7 +106,7 @@ fn check(func: &Func, outer: &For, inner: &For, group: i64) -> Result<()> {
     if group < 1 {
         return Err(no(4, format!("a group of {group} rows"), outer).help("group=8, or any other number from 1"));
     }
-    let other = blocks_below(outer).into_iter().map(|(_, b)| b).find(|b| kind(b) == BlockKind::Other);
+    let other = blocks_below(outer).into_iter().map(|(_, b)| b).find(|b| kind(func, b) == BlockKind::Other);
     if let Some(block) = sums_over(outer).or(sums_over(inner)).or(other) {
         let message = format!(
             "block `{}` depends on the order of `{}` and `{}`",

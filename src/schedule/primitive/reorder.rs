@@ -103,13 +103,13 @@ fn check_loop(func: &Func, l: &For, chain: &[&For]) -> Result<()> {
 fn check_block(func: &Func, path: &[&For], block: &Block) -> Result<()> {
     let name = func.block_name(block.name);
     let no = |n, message: String| refuse("reorder", n, message, func, &[(Node::Block(block.name), "this block")]);
-    if kind(block) == BlockKind::Other {
+    if kind(func, block) == BlockKind::Other {
         return Err(no(
             5,
             format!("block `{name}` is neither a function of its iterators nor a commutative reduction"),
         ));
     }
-    if kind(block) == BlockKind::Map || block.init.is_none() {
+    if kind(func, block) == BlockKind::Map || block.init.is_none() {
         return Ok(());
     }
     let around = visit::loops_around(&func.body, block.name).unwrap_or_default();

@@ -42,8 +42,8 @@ pub static PRIMITIVE: Primitive = Primitive {
         Parameter::made("loops", Kind::Loops),
     ],
     requires: &[
-        "BLOCK computes one buffer, one element an iteration, and running it again gives the same",
-        "no other block writes that buffer, and none before BLOCK reads it",
+        "BLOCK computes one element of each of its outputs an iteration, and running it again gives the same",
+        "no other block writes an output, and none before BLOCK reads one",
         "LOOP is before BLOCK, and not around it",
         "a block under LOOP writes what BLOCK reads; every other writer of what BLOCK reads is before LOOP",
         "those producers finish what they write within an iteration of LOOP: no loop of a reduce iterator of theirs is LOOP or around it",
@@ -118,7 +118,7 @@ fn only_what_is_written(func: &Func, b: &Block, l: &For, env: &Env, read: &Read,
     let blocks = visit::blocks(&l.body);
     let mut writers = blocks.into_iter().filter(|w| dataflow::block_writes(w).contains(&read.buffer));
     let (Some(producer), None) = (writers.next(), writers.next()) else { return };
-    let [Stmt::Store(store)] = producer.body.as_slice() else { return };
+    let Some(store) = dataflow::store_to(producer, read.buffer) else { return };
     let plain = |at: &[Index]| at.iter().all(|i| i.as_var().is_some() || i.as_int().is_some());
     if producer.predicate.is_true() || plain(&store.indices) && plain(&read.at) {
         return;
@@ -231,7 +231,7 @@ fn check_order(refusal: Refusal, func: &Func, block: &Block, l: &For) -> Result<
     let this = (Node::Block(block.name), "this block");
     let nature =
         dataflow::nature(block).map_err(|why| refusal.broken(1, format!("{name} cannot move: {why}"), &[this]))?;
-    check_output(refusal, func, block, nature.output)?;
+    nature.outputs().try_for_each(|output| check_output(refusal, func, block, output))?;
     let spots = dataflow::spot_of_block(func, block.name).zip(dataflow::spot_of_loop(func, l.var));
     let Some((from, to)) = spots else { return Err(refusal.lost(at)) };
     if from.under(l.var) || from.steps < to.steps {

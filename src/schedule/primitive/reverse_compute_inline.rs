@@ -155,6 +155,8 @@ fn check<'a>(refusal: Refusal, func: &'a Func, block: &Block) -> Result<Link<'a>
     if nature.reduction {
         return Err(refusal.broken(1, format!("{name} cannot be inlined: it is a reduction"), &[this]));
     }
+    let output =
+        nature.output().map_err(|why| refusal.broken(1, format!("{name} cannot be inlined: {why}"), &[this]))?;
     let Some(link) = find_link(func, block) else {
         let message = format!(
             "{name} reads no buffer that one other block makes for it alone at one place, each element in one iteration at most"
@@ -164,16 +166,16 @@ fn check<'a>(refusal: Refusal, func: &'a Func, block: &Block) -> Result<Link<'a>
     let producer = func.block_name(link.producer.name);
     let place = dataflow::place(func, block.name);
     let from = dataflow::place(func, link.producer.name);
-    let elementwise = dataflow::nature(link.producer).is_ok_and(|n| !n.reduction);
+    let elementwise = dataflow::nature(link.producer).is_ok_and(|n| !n.reduction && n.output().is_ok());
     if !elementwise || from > place {
         let message =
             format!("{producer}, which makes what {name} reads, does not compute each element at once before it");
         return Err(refusal.broken(3, message, &[this, (Node::Block(link.producer.name), "the producer")]));
     }
-    let other = dataflow::writers(func, nature.output).into_iter().find(|w| w.name != block.name);
-    let early = dataflow::readers(func, nature.output).into_iter().find(|r| dataflow::place(func, r.name) < place);
+    let other = dataflow::writers(func, output).into_iter().find(|w| w.name != block.name);
+    let early = dataflow::readers(func, output).into_iter().find(|r| dataflow::place(func, r.name) < place);
     if let Some(o) = other.or(early) {
-        let message = format!("{} also uses {}", func.block_name(o.name), func.buffer(nature.output).name);
+        let message = format!("{} also uses {}", func.block_name(o.name), func.buffer(output).name);
         return Err(refusal.broken(4, message, &[this, (Node::Block(o.name), "the other")]));
     }
     let inputs: Vec<BufferId> = dataflow::block_reads(block).into_iter().filter(|b| *b != link.through).collect();

@@ -1,6 +1,7 @@
 //! `rfactor BLOCK LOOP -> RF [loops]`: each iteration of the reduce loop LOOP accumulates into an element of its own of
 //! the new buffer RF, which has LOOP as an additional first dimension; the block RF keeps the loops, and BLOCK then
-//! combines RF's elements in new loops `BLOCK_0`, `BLOCK_1`, .., one for each spatial iterator, and one for LOOP.
+//! combines RF's elements in new loops `BLOCK_0`, `BLOCK_1`, .., one for each spatial iterator, and one for LOOP. Where BLOCK has several
+//! outputs, the new buffers are `RF_OUTPUT`, one for each.
 //!
 //! Requires what [`PRIMITIVE`] lists, in this order.
 //!
@@ -38,9 +39,9 @@ pub static PRIMITIVE: Primitive = Primitive {
         Parameter::made("loops", Kind::Loops),
     ],
     requires: &[
-        "BLOCK accumulates into one element an iteration, from an init, and no other block writes its output",
-        "it combines its output with a value that does not depend on it by +, *, min or max",
-        "the init is the neutral constant (0 for +, 1 for *, any constant for min and max)",
+        "BLOCK accumulates into one element of each of its outputs an iteration, from an init, and no other block writes them",
+        "it combines its outputs with values that do not depend on them by +, *, min, max or reducers of tuples",
+        "the init is neutral (0 for +, 1 for *, any constant for min and max, the neutral tuple of a reducer)",
         "LOOP is one of BLOCK's loops, runs reduce iterators alone and is not placed",
         "BLOCK's loops hold nothing else, are at the root and are not tensorized, and none runs both kinds of \
          iterators",

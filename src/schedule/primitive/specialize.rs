@@ -77,7 +77,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
 /// What a stage with a role promises; asked after every step.
 pub fn check(func: &Func, stage: &Block) -> Result<()> {
     let shared = block_writes(stage).iter().all(|b| func.buffer(*b).scope == Scope::Shared);
-    if shared && kind(stage) == BlockKind::Map {
+    if shared && kind(func, stage) == BlockKind::Map {
         return Ok(());
     }
     let message = format!("block `{}` does not fill shared memory", func.block_name(stage.name));

@@ -41,9 +41,9 @@ pub static PRIMITIVE: Primitive = Primitive {
         Parameter::made("loops", Kind::Loops),
     ],
     requires: &[
-        "BLOCK accumulates into one element an iteration, from an init, and no other block writes its output",
-        "it combines its output with a value that does not depend on it by +, *, min or max",
-        "the init is the neutral constant (0 for +, 1 for *, any constant for min and max)",
+        "BLOCK accumulates into one element of each of its outputs an iteration, from an init, and no other block writes them",
+        "it combines its outputs with values that do not depend on them by +, *, min, max or reducers of tuples",
+        "the init is neutral (0 for +, 1 for *, any constant for min and max, the neutral tuple of a reducer)",
         "LOOP is one of BLOCK's loops, runs reduce iterators alone and is not placed",
         "BLOCK is the one block under LOOP; its loops hold nothing else, are at the root and are not tensorized, and \
          none runs both kinds of iterators",

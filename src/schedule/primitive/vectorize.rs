@@ -50,7 +50,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         let message = format!("loop `{}` is inside loop `{name}`", func.var_name(inner.var));
         return Err(no(3, message).help(format!("reorder `{name}` to be innermost")));
     }
-    let other = blocks_below(l).into_iter().map(|(_, b)| b).find(|b| kind(b) == BlockKind::Other);
+    let other = blocks_below(l).into_iter().map(|(_, b)| b).find(|b| kind(func, b) == BlockKind::Other);
     if let Some(block) = sums_over(l).or(other) {
         let message =
             format!("iterations of block `{}` depend on each other along loop `{name}`", func.block_name(block.name));

@@ -1,6 +1,8 @@
 //! Tensor programs to text that parses back to the same program.
 
-use crate::ir::{Block, BufferId, Expr, Func, IterKind, Stmt, Store, Var, print as ir_print, visit};
+use crate::ir::reducer::TupleReducer;
+use crate::ir::reduction::{self, Combiner, Reduction};
+use crate::ir::{Block, Buffer, BufferId, Expr, Func, Iter, IterKind, Store, Var, print as ir_print, visit};
 use crate::te::program::Reducer;
 use std::collections::HashMap;
 
@@ -16,12 +18,79 @@ pub fn print(func: &Func) -> String {
         let values = b.values.map(|(low, end)| format!(" in {low}..{end}")).unwrap_or_default();
         out.push_str(&format!("  input {} {}{shape}{values}{}\n", b.name, b.dtype, storage(func, *id)));
     }
+    func.reducers.iter().for_each(|r| out.push_str(&reducer(r)));
     for block in visit::blocks(&func.body) {
-        if let [Stmt::Store(store)] = block.body.as_slice() {
-            out.push_str(&statement(func, block, store));
+        if let Some(text) = several(func, block) {
+            out.push_str(&text);
+        } else if let Some(stores) = reduction::stores(&block.body) {
+            stores.into_iter().for_each(|store| out.push_str(&statement(func, block, store)));
         }
     }
     out
+}
+
+/// The statement that makes a reducer of tuples.
+fn reducer(r: &TupleReducer) -> String {
+    let (numbers, combine) = r.parts();
+    let (left, right) = numbers.buffers.split_at(r.components());
+    let tuple = |parts: Vec<String>| format!("({})", parts.join(", "));
+    let values = |all: &[Expr]| {
+        let one = |(e, b): (&Expr, &Buffer)| ir_print::expr_with(numbers, e, Some(b.dtype), &HashMap::new());
+        tuple(all.iter().zip(left).map(one).collect())
+    };
+    let components = tuple(left.iter().map(|b| format!("{} {}", b.name, b.dtype)).collect());
+    let others = tuple(right.iter().map(|b| b.name.clone()).collect());
+    format!("  reducer {}{components} with {others} from {} = {}\n", r.name(), values(r.neutral()), values(combine))
+}
+
+/// The statement of a block that reduces several buffers, or one by a reducer that the program states.
+fn several(func: &Func, block: &Block) -> Option<String> {
+    let reduction = Reduction::of(func, block).filter(|_| block.init.is_some())?;
+    if matches!(reduction.combiners.as_slice(), [Combiner::Op(_)]) {
+        return None;
+    }
+    let names = iterator_names(func, block);
+    let (mut targets, mut values, mut at) = (Vec::new(), Vec::new(), 0);
+    for combiner in &reduction.combiners {
+        // The statement has components in their own order.
+        let (name, order) = match combiner {
+            Combiner::Op(op) => (Reducer::ALL.into_iter().find(|r| r.op() == *op)?.name(), vec![0]),
+            Combiner::Tuple(t) => {
+                (t.name(), (0..t.components()).map(|c| t.order().iter().position(|o| *o == c)).collect::<Option<_>>()?)
+            }
+        };
+        let own: Vec<usize> = order.iter().map(|n| at + n).collect();
+        at += own.len();
+        let value = |n: &usize| {
+            let dtype = func.buffer(reduction.stores[*n].buffer).dtype;
+            ir_print::expr_with(func, &reduction.terms[*n], Some(dtype), &names)
+        };
+        let all: Vec<String> = own.iter().map(value).collect();
+        let tuple = matches!(combiner, Combiner::Tuple(_));
+        let all = if tuple { format!("({})", all.join(", ")) } else { all.concat() };
+        let over = axes(func, block, &names, IterKind::Reduce, values.is_empty());
+        values.push(format!("{name}({over}) {all}"));
+        for store in own.iter().map(|n| &reduction.stores[*n]) {
+            let buffer = func.buffer(store.buffer);
+            let output = if func.params.contains(&store.buffer) { "output " } else { "" };
+            let space = axes(func, block, &names, IterKind::Spatial, targets.is_empty());
+            targets.push(format!("{output}{}[{space}] {}{}", buffer.name, buffer.dtype, storage(func, store.buffer)));
+        }
+    }
+    let label = func.block_name(block.name);
+    let first = targets.first()?.trim_start_matches("output ");
+    let own = first.split('[').next() == Some(label);
+    let label = if own { String::new() } else { format!("{label}: ") };
+    Some(format!("  {label}{} = {}\n", targets.join(", "), values.join(", ")))
+}
+
+/// The iterators of a kind, with their extents or without.
+fn axes(func: &Func, block: &Block, names: &HashMap<Var, String>, kind: IterKind, extents: bool) -> String {
+    let one = |it: &Iter| match extents {
+        true => format!("{} {}", names[&it.var], ir_print::index(func, &it.extent)),
+        false => names[&it.var].clone(),
+    };
+    block.iters.iter().filter(|it| it.kind == kind).map(one).collect::<Vec<_>>().join(", ")
 }
 
 fn storage(func: &Func, id: BufferId) -> String {
@@ -39,11 +108,7 @@ fn storage(func: &Func, id: BufferId) -> String {
 
 fn statement(func: &Func, block: &Block, store: &Store) -> String {
     let names = iterator_names(func, block);
-    let axes = |kind| {
-        let of_kind = block.iters.iter().filter(|it| it.kind == kind);
-        let text = of_kind.map(|it| format!("{} {}", names[&it.var], ir_print::index(func, &it.extent)));
-        text.collect::<Vec<_>>().join(", ")
-    };
+    let axes = |kind| axes(func, block, &names, kind, true);
     let buffer = func.buffer(store.buffer);
     let label = func.block_name(block.name);
     let label = if label == buffer.name { String::new() } else { format!("{label}: ") };

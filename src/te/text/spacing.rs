@@ -6,6 +6,9 @@ use super::lexer::{Kind, Token, tokens};
 /// Words after which a bracket or a minus begins something new.
 const KEYWORDS: [&str; 4] = ["and", "or", "not", "strides"];
 
+/// Words of the statement `reducer` after which a tuple begins.
+const BEFORE_TUPLES: [&str; 2] = ["with", "from"];
+
 /// Operators that the printer writes without blanks: `A[i*4 + j]*2.0`.
 const TIGHT: &str = "*";
 
@@ -60,6 +63,7 @@ impl Spacing {
         let is_tight = |t: &Token| t.kind == Kind::Symbol(TIGHT);
         match (before.kind, token.kind) {
             (Kind::Symbol("(" | "[" | ".."), _) | (_, Kind::Symbol(")" | "]" | "," | ":" | "..")) => false,
+            (Kind::Name, Kind::Symbol("(")) if BEFORE_TUPLES.contains(&before.text(text)) => true,
             (Kind::Name, Kind::Symbol("(" | "[")) => KEYWORDS.contains(&before.text(text)),
             // The value behind the iterators of a reducer.
             (Kind::Symbol(")"), Kind::Symbol("(")) => true,
@@ -100,6 +104,15 @@ mod tests {
             (
                 "E[i] s32 = select(not(i<3)and i//2 ==1,~A[i],A[i]<<2)",
                 "E[i] s32 = select(not (i < 3) and i // 2 == 1, ~A[i], A[i] << 2)",
+            ),
+            (
+                "V[i 8]f32 ,I[i] s32=argmax(k 9)( A[i,k],s32( k ))",
+                "V[i 8] f32, I[i] s32 = argmax(k 9) (A[i, k], s32(k))",
+            ),
+            ("S[i 8]f32,Q[i] f32 = sum(k 9)A[i,k] ,sum(k)1.0", "S[i 8] f32, Q[i] f32 = sum(k 9) A[i, k], sum(k) 1.0"),
+            (
+                "reducer  both(a f32,b s32)with(c,d)from( -inf,0 )=(max(a,c),b+d)",
+                "reducer both(a f32, b s32) with (c, d) from (-inf, 0) = (max(a, c), b + d)",
             ),
             ("gemm  64x64x64   f16>f32>f16  NT bias", "gemm 64x64x64 f16>f32>f16 NT bias"),
             ("X[i 8] f32 = 1e-3 *A[2*(i-1) ]", "X[i 8] f32 = 1e-3*A[2*(i - 1)]"),

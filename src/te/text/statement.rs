@@ -1,13 +1,14 @@
 //! Statements: the program's name, its inputs and its blocks.
 
 use super::lexer::{Kind, Token};
+use super::reducers::{self, Head, Named};
 use super::syntax::{Cursor, Node, Op, Tree};
 use super::value::Names;
 use super::{at, placed};
 use crate::dtype::DType;
 use crate::error::{Error, Result, suggestion};
 use crate::ir::Func;
-use crate::te::program::{Program, Reducer, Stage};
+use crate::te::program::{Program, Stage};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -22,9 +23,11 @@ pub fn program(text: &str, tokens: &[Token]) -> Result<Func> {
     let mut p = Program::new(name).map_err(|e| placed(e, span.clone()))?;
     c.end_statement()?;
     while c.next_statement() {
-        let keyword = c.is_word("input") && c.peek_at(1).kind == Kind::Name;
-        if keyword {
+        let keyword = |c: &Cursor<'_>, word: &str| c.is_word(word) && c.peek_at(1).kind == Kind::Name;
+        if keyword(&c, "input") {
             input(&mut c, &mut p)?
+        } else if keyword(&c, "reducer") {
+            reducers::declaration(&mut c, &mut p)?
         } else {
             block(&mut c, &mut p)?
         }
@@ -33,7 +36,7 @@ pub fn program(text: &str, tokens: &[Token]) -> Result<Func> {
     p.finish().map_err(|e| placed(e, span))
 }
 
-fn dtype(c: &mut Cursor<'_>) -> Result<DType> {
+pub(super) fn dtype(c: &mut Cursor<'_>) -> Result<DType> {
     let (name, span) = c.name("a type")?;
     DType::parse(name).ok_or_else(|| {
         let all: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();
@@ -100,13 +103,25 @@ fn values(c: &mut Cursor<'_>) -> Result<Option<Values>> {
 }
 
 /// An iterator as written.
-struct Axis<'t> {
-    name: &'t str,
-    extent: Option<i64>,
-    span: Range<usize>,
+#[derive(Clone)]
+pub(super) struct Axis<'t> {
+    pub name: &'t str,
+    pub extent: Option<i64>,
+    pub span: Range<usize>,
 }
 
-fn axis<'t>(c: &mut Cursor<'t>) -> Result<Axis<'t>> {
+/// A buffer that a block computes, as written.
+pub(super) struct Written<'t> {
+    pub output: bool,
+    pub buffer: &'t str,
+    pub span: Range<usize>,
+    pub axes: Vec<Axis<'t>>,
+    pub dtype: DType,
+    pub strides: Option<Vec<i64>>,
+    pub align: u32,
+}
+
+pub(super) fn axis<'t>(c: &mut Cursor<'t>) -> Result<Axis<'t>> {
     let (name, span) = c.name("an iterator")?;
     if c.is("[") {
         let span = c.peek().span.clone();
@@ -128,16 +143,22 @@ fn block(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
     } else {
         None
     };
-    let output = c.is_word("output") && c.peek_at(1).kind == Kind::Name && c.take_word("output");
-    let (buffer, span) = c.name("`input`, or a block `[LABEL:] [output] BUFFER[..] TYPE = VALUE`")?;
-    let axes = c.list("[", "]", axis)?;
-    let dtype = dtype(c)?;
-    let (strides, align) = storage(c)?;
+    let mut written = vec![target(c)?];
+    while c.take(",") {
+        written.push(target(c)?);
+    }
     c.expect("=")?;
-    let reducer = reducer(c)?;
-    let value = c.expression()?;
-    let spatial = resolve(&axes, &value, p.func())?;
-    let over = reducer.as_ref().map(|(_, over)| resolve(over, &value, p.func())).transpose()?.unwrap_or_default();
+    let head = reducers::head(c, p)?;
+    let reducer = match head {
+        None if written.len() == 1 => None,
+        Some(Head { reducer: Named::One(r), over }) if written.len() == 1 => Some((r, over)),
+        head => return reducers::several(c, p, label, &written, head),
+    };
+    let Some(Written { output, buffer, span, axes, dtype, strides, align }) = written.pop() else { return Ok(()) };
+    let values = [c.expression()?];
+    let spatial = resolve(&axes, &values, p.func())?;
+    let over = reducer.as_ref().map(|(_, over)| resolve(over, &values, p.func())).transpose()?.unwrap_or_default();
+    let [value] = values;
     let reduce = reducer.map(|(r, _)| (r, over.as_slice()));
     let label = label.unwrap_or(buffer);
     let stage = Stage { label, buffer, dtype, output, spatial: &spatial, reduce, strides, align };
@@ -156,63 +177,28 @@ fn block(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
     made.map_err(|e| placed(e, span)).map(|_| ())
 }
 
-/// `REDUCER(ITERATOR [EXTENT], ..)` with a value behind it; `max(a, b)` of data is told apart by what follows.
-fn reducer<'t>(c: &mut Cursor<'t>) -> Result<Option<(Reducer, Vec<Axis<'t>>)>> {
-    let Some(reducer) = Reducer::ALL.into_iter().find(|r| c.is_word(r.name())) else {
-        return not_a_reducer(c).map(|()| None);
-    };
-    if reducer != Reducer::Sum && !is_axis_list(c) {
-        return Ok(None);
-    }
-    c.take_word(reducer.name());
-    Ok(Some((reducer, c.list("(", ")", axis)?)))
+/// `[output] BUFFER[ITERATOR [EXTENT], ..] TYPE [strides ..] [align ..]`
+fn target<'t>(c: &mut Cursor<'t>) -> Result<Written<'t>> {
+    let output = c.is_word("output") && c.peek_at(1).kind == Kind::Name && c.take_word("output");
+    let (buffer, span) = c.name("`input`, or a block `[LABEL:] [output] BUFFER[..] TYPE = VALUE`")?;
+    let axes = c.list("[", "]", axis)?;
+    let dtype = dtype(c)?;
+    let (strides, align) = storage(c)?;
+    Ok(Written { output, buffer, span, axes, dtype, strides, align })
 }
 
-/// Refuses `NAME ( NAME INT`, which begins no value.
-fn not_a_reducer(c: &mut Cursor<'_>) -> Result<()> {
-    let kinds = [Kind::Name, Kind::Symbol("("), Kind::Name];
-    let begins = kinds.iter().enumerate().all(|(n, kind)| c.peek_at(n).kind == *kind);
-    if !begins || !matches!(c.peek_at(3).kind, Kind::Int(_)) {
-        return Ok(());
-    }
-    let names: Vec<&str> = Reducer::ALL.into_iter().map(|r| r.name()).collect();
-    let (name, span) = c.name("a reducer")?;
-    let error = at("te.name", span, format!("`{name}` is not a reducer"));
-    Err(error.help(format!("the reducers are {}", names.join(", "))))
-}
-
-/// Whether `NAME ( NAME [INT], .. )` stands here and something other than the statement's end behind it.
-fn is_axis_list(c: &Cursor<'_>) -> bool {
-    let kind = |n: usize| c.peek_at(n).kind;
-    let mut n = 1;
-    if kind(n) != Kind::Symbol("(") {
-        return false;
-    }
-    loop {
-        n += 1;
-        if kind(n) != Kind::Name {
-            return false;
-        }
-        n += 1 + usize::from(matches!(kind(n + 1), Kind::Int(_)));
-        match kind(n) {
-            Kind::Symbol(",") => {}
-            Kind::Symbol(")") => return !matches!(kind(n + 1), Kind::Separator | Kind::End),
-            _ => return false,
-        }
-    }
-}
-
-/// The iterators with their extents: stated, or those of the dimensions that the value indexes by them plainly.
-fn resolve<'t>(axes: &[Axis<'t>], value: &Node, func: &Func) -> Result<Vec<(&'t str, i64)>> {
+/// The iterators with their extents: stated, or those of the dimensions that the values index by them plainly.
+pub(super) fn resolve<'t>(axes: &[Axis<'t>], values: &[Node], func: &Func) -> Result<Vec<(&'t str, i64)>> {
     let extent = |axis: &Axis<'t>| {
         if let Some(extent) = axis.extent {
             return Ok((axis.name, extent));
         }
         let mut uses = Vec::new();
-        plain_uses(value, axis.name, func, &mut uses);
+        values.iter().for_each(|value| plain_uses(value, axis.name, func, &mut uses));
         let Some((first, place)) = uses.first().cloned() else {
             // An unknown buffer has no extents: that error comes first.
-            unknown_buffer(value, &Names::new(func, &Vec::new(), &RefCell::default()))?;
+            let names = (Vec::new(), RefCell::default());
+            values.iter().try_for_each(|value| unknown_buffer(value, &Names::new(func, &names.0, &names.1)))?;
             let message = format!("the extent of {0} is not stated, and no buffer is indexed by {0} alone", axis.name);
             let error = at("te.extent", axis.span.clone(), message);
             return Err(error.help(format!("state it: {} 1024", axis.name)));

@@ -6,6 +6,7 @@
 //! an integer that its type holds, in whatever order a sum is taken). Anything else is [`Unknown`], not an answer.
 
 mod arithmetic;
+mod combine;
 mod parser;
 mod types;
 
@@ -13,7 +14,7 @@ pub use arithmetic::{Arithmetic, Exact, Integers};
 pub use parser::{Node, Tree, expressions};
 pub use types::Type;
 
-use parser::Statement;
+use parser::{Reducer, Statement};
 use std::collections::HashMap;
 
 /// Why the evaluator gives no answer.
@@ -52,6 +53,7 @@ impl Buffer {
 pub struct Program {
     /// In the order of the text.
     pub buffers: Vec<Buffer>,
+    reducers: Vec<Reducer>,
     statements: Vec<Statement>,
 }
 
@@ -110,17 +112,23 @@ enum Value {
 
 /// A statement ready to be computed.
 struct Block {
-    buffer: usize,
     spatial: Vec<i64>,
     reduce: Vec<i64>,
+    parts: Vec<Part>,
+}
+
+/// What some buffers are combined by, and their values.
+struct Part {
+    buffers: Vec<usize>,
     reducer: Option<String>,
-    value: Value,
+    values: Vec<Value>,
 }
 
 impl Program {
     /// Reads a program.
     pub fn parse(text: &str) -> Result<Program, Unknown> {
-        parser::program(text).map(|(buffers, statements)| Program { buffers, statements })
+        let parser::Parts { buffers, reducers, statements } = parser::program(text)?;
+        Ok(Program { buffers, reducers, statements })
     }
 
     /// The positions in [`Self::buffers`] of inputs, in order, then of outputs, in order: the parameters.
@@ -148,27 +156,31 @@ impl Program {
     }
 
     fn run<A: Arithmetic>(&self, block: &Block, memory: &mut [Vec<A::Number>]) -> Result<(), Unknown> {
-        let target = &self.buffers[block.buffer];
         let extents: Vec<i64> = block.spatial.iter().chain(&block.reduce).copied().collect();
         let mut point = vec![0i64; extents.len()];
         let spatial = block.spatial.len();
         loop {
-            let mut total = block.reducer.as_deref().and_then(|r| A::initial(r, target.dtype));
+            let mut totals: Vec<Option<Vec<A::Number>>> = block.parts.iter().map(|p| self.initial::<A>(p)).collect();
             loop {
-                let value = self.value::<A>(&block.value, &point, memory)?;
-                total = Some(match (&block.reducer, total) {
-                    (Some(reducer), Some(sum)) => {
-                        let op = if reducer == "sum" { "+" } else { reducer.as_str() };
-                        A::binary(op, target.dtype, sum, value)?
-                    }
-                    _ => value,
-                });
+                for (part, total) in block.parts.iter().zip(&mut totals) {
+                    let values = part.values.iter().map(|v| self.value::<A>(v, &point, memory));
+                    let values = values.collect::<Result<Vec<A::Number>, Unknown>>()?;
+                    *total = Some(match total.take() {
+                        Some(before) => self.combined::<A>(part, before, values, memory)?,
+                        None => values,
+                    });
+                }
                 if !advance(&mut point[spatial..], &block.reduce) {
                     break;
                 }
             }
-            let at: i64 = point[..spatial].iter().zip(&target.strides).map(|(i, s)| i * s).sum();
-            memory[block.buffer][at as usize] = total.unwrap_or(A::ZERO);
+            for (part, total) in block.parts.iter().zip(totals) {
+                for (buffer, value) in part.buffers.iter().zip(total.unwrap_or_default()) {
+                    let strides = &self.buffers[*buffer].strides;
+                    let at: i64 = point[..spatial].iter().zip(strides).map(|(i, s)| i * s).sum();
+                    memory[*buffer][at as usize] = value;
+                }
+            }
             if !advance(&mut point[..spatial], &extents[..spatial]) {
                 return Ok(());
             }
@@ -254,18 +266,23 @@ struct Names<'a> {
 
 impl Program {
     fn resolve(&self, statement: &Statement) -> Result<Block, Unknown> {
+        let known = (0..self.buffers.len()).filter(|n| !self.is_number(*n));
         let names = Names {
             buffers: &self.buffers,
-            known: self.buffers.iter().enumerate().map(|(n, b)| (b.name.as_str(), n)).collect(),
+            known: known.map(|n| (self.buffers[n].name.as_str(), n)).collect(),
             iterators: statement.spatial.iter().chain(&statement.reduce).map(|(name, _)| name.as_str()).collect(),
         };
-        let dtype = self.buffers[statement.buffer].dtype;
+        let mut buffers = statement.buffers.iter().copied();
+        let part = |(reducer, nodes): &(Option<String>, Vec<Node>)| {
+            let own: Vec<usize> = buffers.by_ref().take(nodes.len()).collect();
+            let value = |(node, buffer): (&Node, &usize)| names.value(node, Some(self.buffers[*buffer].dtype));
+            let values = nodes.iter().zip(&own).map(value).collect::<Result<Vec<Value>, Unknown>>()?;
+            Ok(Part { buffers: own, reducer: reducer.clone(), values })
+        };
         Ok(Block {
-            buffer: statement.buffer,
             spatial: statement.spatial.iter().map(|(_, extent)| *extent).collect(),
             reduce: statement.reduce.iter().map(|(_, extent)| *extent).collect(),
-            reducer: statement.reducer.clone(),
-            value: names.value(&statement.value, Some(dtype))?,
+            parts: statement.parts.iter().map(part).collect::<Result<Vec<Part>, Unknown>>()?,
         })
     }
 }

@@ -44,14 +44,24 @@ impl Node {
     }
 }
 
-/// `BUFFER[ITERATOR EXTENT, ..] TYPE = [REDUCER(..)] VALUE`.
+/// `BUFFER[ITERATOR EXTENT, ..] TYPE, .. = [REDUCER(..)] VALUE, ..`.
 #[derive(Debug, Clone)]
 pub struct Statement {
-    pub buffer: usize,
+    pub buffers: Vec<usize>,
     pub spatial: Vec<(String, i64)>,
     pub reduce: Vec<(String, i64)>,
-    pub reducer: Option<String>,
-    pub value: Node,
+    /// Each with the values that it combines, of as many buffers.
+    pub parts: Vec<(Option<String>, Vec<Node>)>,
+}
+
+/// `reducer NAME(LEFT TYPE, ..) with (RIGHT, ..) from (..) = (VALUE, ..)`: what it begins from makes no difference.
+#[derive(Debug, Clone)]
+pub struct Reducer {
+    pub name: String,
+    /// The numbers of both tuples are buffers that nothing else knows.
+    pub left: Vec<usize>,
+    pub right: Vec<usize>,
+    pub values: Vec<Node>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -68,24 +78,33 @@ struct Cursor {
     at: usize,
 }
 
-/// A program's buffers and statements.
-pub fn program(text: &str) -> Result<(Vec<Buffer>, Vec<Statement>), Unknown> {
+/// What a program's text is made of.
+#[derive(Debug, Clone, Default)]
+pub struct Parts {
+    pub buffers: Vec<Buffer>,
+    pub reducers: Vec<Reducer>,
+    pub statements: Vec<Statement>,
+}
+
+/// A program's buffers, reducers and statements.
+pub fn program(text: &str) -> Result<Parts, Unknown> {
     let mut c = Cursor { tokens: tokens(text)?, at: 0 };
-    let (mut buffers, mut statements) = (Vec::new(), Vec::new());
+    let mut parts = Parts::default();
     c.lines();
     if c.word()? != "program" {
         return Err(Unknown("the text begins with no `program NAME`".into()));
     }
     c.word()?;
     while c.lines() {
-        c.statement(&mut buffers, &mut statements)?;
+        c.statement(&mut parts)?;
     }
-    Ok((buffers, statements))
+    Ok(parts)
 }
 
 /// The values of all statements.
 pub fn expressions(text: &str) -> Vec<Node> {
-    program(text).map(|(_, statements)| statements.into_iter().map(|s| s.value).collect()).unwrap_or_default()
+    let statements = program(text).map(|p| p.statements).unwrap_or_default();
+    statements.into_iter().flat_map(|s| s.parts).flat_map(|(_, values)| values).collect()
 }
 
 fn tokens(text: &str) -> Result<Vec<(Token, Range<usize>)>, Unknown> {
@@ -249,44 +268,112 @@ impl Cursor {
         Ok(Some((low, signed(self)?)))
     }
 
-    fn statement(&mut self, buffers: &mut Vec<Buffer>, statements: &mut Vec<Statement>) -> Result<(), Unknown> {
+    /// Whether a word stands here, and behind it what the function accepts.
+    fn begins(&self, word: &str, next: fn(&Token) -> bool) -> bool {
+        self.is_word(word) && self.tokens.get(self.at + 1).is_some_and(|t| next(&t.0))
+    }
+
+    fn reducer(&mut self, parts: &mut Parts) -> Result<(), Unknown> {
+        self.at += 1;
+        let name = self.word()?;
+        let left = self.list("(", ")", |c| Ok((c.word()?, c.dtype()?)))?;
+        self.word()?;
+        let right = self.list("(", ")", Cursor::word)?;
+        self.word()?;
+        self.list("(", ")", |c| c.expression(0))?;
+        self.expect("=")?;
+        let values = self.list("(", ")", |c| c.expression(0))?;
+        let types: Vec<Type> = left.iter().map(|(_, dtype)| *dtype).collect();
+        let left = left.into_iter().map(|(name, _)| name).collect();
+        let [left, right] = [left, right].map(|names: Vec<String>| {
+            let number = |(name, dtype): (String, &Type)| {
+                let (dtype, shape, strides) = (*dtype, Vec::new(), Vec::new());
+                parts.buffers.push(Buffer { name, dtype, shape, strides, output: false, input: false, values: None });
+                parts.buffers.len() - 1
+            };
+            names.into_iter().zip(&types).map(number).collect()
+        });
+        parts.reducers.push(Reducer { name, left, right, values });
+        Ok(())
+    }
+
+    fn statement(&mut self, parts: &mut Parts) -> Result<(), Unknown> {
+        if self.begins("reducer", |t| matches!(t, Token::Word(_))) {
+            return self.reducer(parts);
+        }
         if self.is_word("input") && matches!(self.tokens.get(self.at + 1), Some((Token::Word(_), _))) {
             self.at += 1;
             let (name, dtype) = (self.word()?, self.dtype()?);
             let shape = if self.is("[") { self.list("[", "]", Cursor::number)? } else { Vec::new() };
             let values = self.values()?;
             let strides = self.strides(&shape)?;
-            buffers.push(Buffer { name, dtype, shape, strides, output: false, input: true, values });
+            parts.buffers.push(Buffer { name, dtype, shape, strides, output: false, input: true, values });
             return Ok(());
         }
         if matches!(self.tokens.get(self.at + 1), Some((Token::Symbol(s), _)) if s == ":") {
             self.at += 2;
         }
-        let output = self.is_word("output") && matches!(self.tokens.get(self.at + 1), Some((Token::Word(_), _)));
-        self.at += usize::from(output);
-        let iterator = |c: &mut Cursor| Ok((c.word()?, c.number()?));
-        let name = self.word()?;
-        let spatial = self.list("[", "]", iterator)?;
-        let dtype = self.dtype()?;
-        let shape: Vec<i64> = spatial.iter().map(|(_, extent)| *extent).collect();
-        let strides = self.strides(&shape)?;
+        let (mut own, mut spatial): (Vec<usize>, Vec<(String, i64)>) = (Vec::new(), Vec::new());
+        loop {
+            let output = self.begins("output", |t| matches!(t, Token::Word(_)));
+            self.at += usize::from(output);
+            let name = self.word()?;
+            // Extents that are left out are those of the first buffer.
+            let first = spatial.clone();
+            spatial = self.list("[", "]", |c| c.iterator(&first))?;
+            let dtype = self.dtype()?;
+            let shape: Vec<i64> = spatial.iter().map(|(_, extent)| *extent).collect();
+            let strides = self.strides(&shape)?;
+            own.push(parts.buffers.len());
+            parts.buffers.push(Buffer { name, dtype, shape, strides, output, input: false, values: None });
+            if !self.take(",") {
+                break;
+            }
+        }
         self.expect("=")?;
-        let reduces = ["sum", "max", "min"].iter().any(|r| self.is_word(r))
-            && matches!(self.tokens.get(self.at + 1), Some((Token::Symbol(s), _)) if s == "(")
-            && matches!(self.tokens.get(self.at + 2), Some((Token::Word(_), _)))
-            && matches!(self.tokens.get(self.at + 3), Some((Token::Int(_), _)));
-        let (reducer, reduce) = match reduces {
-            true => (Some(self.word()?), self.list("(", ")", iterator)?),
-            false => (None, Vec::new()),
-        };
-        let value = self.expression(0)?;
+        let (mut reduce, mut found): (Vec<(String, i64)>, Vec<_>) = (Vec::new(), Vec::new());
+        loop {
+            let tuples = ["argmax", "argmin"].into_iter().chain(parts.reducers.iter().map(|r| r.name.as_str()));
+            let tuples: Vec<String> = tuples.filter(|r| self.is_word(r)).map(str::to_string).collect();
+            let reduces = !tuples.is_empty() || ["sum", "max", "min"].iter().any(|r| self.is_word(r));
+            let at = |n: usize| self.tokens.get(self.at + n).map(|t| &t.0);
+            let reduces = reduces
+                && matches!(at(1), Some(Token::Symbol(s)) if s == "(")
+                && matches!(at(2), Some(Token::Word(_)))
+                && (matches!(at(3), Some(Token::Int(_))) || !reduce.is_empty() || !tuples.is_empty());
+            let reducer = match reduces {
+                true => {
+                    let (name, first) = (self.word()?, reduce.clone());
+                    reduce = self.list("(", ")", |c| c.iterator(&first))?;
+                    Some(name)
+                }
+                false => None,
+            };
+            let values = match tuples.is_empty() {
+                true => vec![self.expression(0)?],
+                false => self.list("(", ")", |c| c.expression(0))?,
+            };
+            found.push((reducer, values));
+            if !self.take(",") {
+                break;
+            }
+        }
         if *self.peek() != Token::Line {
             return Err(Unknown(format!("the end of a line and not {:?}", self.peek())));
         }
-        let buffer = Buffer { name, dtype, shape, strides, output, input: false, values: None };
-        statements.push(Statement { buffer: buffers.len(), spatial, reduce, reducer, value });
-        buffers.push(buffer);
+        if found.iter().map(|(_, values)| values.len()).sum::<usize>() != own.len() {
+            return Err(Unknown("buffers and values differ in number".into()));
+        }
+        parts.statements.push(Statement { buffers: own, spatial, reduce, parts: found });
         Ok(())
+    }
+
+    /// An iterator with its extent, which an earlier one of the name may have stated.
+    fn iterator(&mut self, first: &[(String, i64)]) -> Result<(String, i64), Unknown> {
+        let name = self.word()?;
+        let stated = first.iter().find(|(n, _)| *n == name).map(|(_, extent)| *extent);
+        let extent = self.number().or_else(|e| stated.ok_or(e))?;
+        Ok((name, extent))
     }
 
     fn strength(&self) -> Option<(String, u8)> {

@@ -54,7 +54,7 @@ pub fn program(source: &mut Source) -> Program {
     if source.chance(50) {
         return random::program(source);
     }
-    match source.below(33) {
+    match source.below(37) {
         0 => made("vec_add {0}".into(), sizes(source, 1)),
         1 => made("window_sum {0}".into(), sizes(source, 1)),
         2..=4 => made(format!("gemm {{0}}x{{1}}x{{2}} {}", types(source)), sizes(source, 3)),
@@ -70,6 +70,9 @@ pub fn program(source: &mut Source) -> Program {
         16 => made(MIXED.replace("TYPE", source.of(["f16", "bf16", "s8", "u8"])), sizes(source, 3)),
         17 => made(numbers(TURNED, source), sizes(source, 2)),
         18..=29 => tiles(source),
+        30 | 31 => made(numbers(PLACES, source), sizes(source, 2)),
+        32 => made(numbers(MOMENTS, source), sizes(source, 2)),
+        33 => made(ONE_PASS.replace("TYPE", source.of(["f32", "f64"])), sizes(source, 2)),
         _ => made(chain(source), sizes(source, 2)),
     }
 }
@@ -169,6 +172,23 @@ M: M[i {0}] TYPE = max(k {1}) A[i, k]
 E: E[i {0}, j {1}] TYPE = exp(A[i, j] - M[i])
 S: S[i {0}] TYPE = sum(k {1}) E[i, k]
 Y: output Y[i {0}, j {1}] TYPE = E[i, j] / S[i]";
+
+const PLACES: &str = "program places
+input A TYPE[{0}, {1}]
+B: V[i {0}] TYPE, P[i] s32 = argmax(k {1}) (A[i, k], s32(k))
+C: output L[j {1}] TYPE, output R[j] s32 = argmin(i {0}) (A[i, j] - V[i], s32(i))
+Y: output Y[i {0}] s32 = P[i] + 1";
+
+const MOMENTS: &str = "program moments
+input A TYPE[{0}, {1}]
+S: S[i {0}] TYPE, Q[i] TYPE, output H[i] TYPE = sum(k {1}) A[i, k], sum(k) A[i, k]*A[i, k], max(k) A[i, k]
+Y: output Y[i {0}, j {1}] TYPE = A[i, j]*S[i] - Q[i]";
+
+const ONE_PASS: &str = "program one_pass
+reducer online(m TYPE, s TYPE) with (n, t) from (-3e38, 0.0) = (max(m, n), s*exp(m - max(m, n)) + t*exp(n - max(m, n)))
+input A TYPE[{0}, {1}]
+M: M[i {0}] TYPE, S[i] TYPE = online(k {1}) (A[i, k], 1.0)
+Y: output Y[i {0}, j {1}] TYPE = exp(A[i, j] - M[i]) / S[i]";
 
 const MIXED: &str = "program mixed
 input A TYPE[{0}, {2}]; input B TYPE[{2}, {1}]; input Z f32[{1}]

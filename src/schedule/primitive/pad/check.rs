@@ -4,8 +4,8 @@
 use super::grow;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ir::cross_thread;
 use crate::ir::print::Node;
+use crate::ir::reduction;
 use crate::ir::region::{self, Range, Touch};
 use crate::ir::simplify::Env;
 use crate::ir::{
@@ -188,7 +188,8 @@ impl Check<'_> {
         let name = self.name();
         let nature = dataflow::nature(self.block)
             .map_err(|why| self.no(3, format!("{name} cannot be {}: {why}", self.done())))?;
-        if let Some(w) = dataflow::writers(self.func, nature.output).into_iter().find(|w| w.name != self.block.name) {
+        let output = nature.output().map_err(|why| self.no(3, format!("{name} cannot be {}: {why}", self.done())))?;
+        if let Some(w) = dataflow::writers(self.func, output).into_iter().find(|w| w.name != self.block.name) {
             let message = format!("{} also writes what {name} writes", self.func.block_name(w.name));
             return Err(self.no(3, message).help(self.early("decompose_reduction")));
         }
@@ -200,8 +201,8 @@ impl Check<'_> {
             return Err(self.no(3, message));
         };
         match init.as_slice() {
-            [Stmt::Store(i)] if cross_thread::neutral(op, &i.value) => {
-                let dtype = self.func.buffer(nature.output).dtype;
+            [Stmt::Store(i)] if reduction::neutral(op, &i.value) => {
+                let dtype = self.func.buffer(output).dtype;
                 Ok((store, Some(Combination { op, dtype, neutral: i.value.clone() })))
             }
             _ => Err(self.no(3, format!("the init of {name} is not the neutral constant of its operation"))),
