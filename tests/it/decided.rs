@@ -53,8 +53,12 @@ fn every_example_is_proved() {
     let mut count = 0;
     for entry in fs::read_dir(folder).unwrap().flatten().filter(|e| e.path().extension().is_some_and(|e| e == "loom")) {
         let schedule = Schedule::parse(&fs::read_to_string(entry.path()).unwrap()).unwrap();
+        let stated = schedule.program.reducers.len();
         let assurance = assurance(schedule).unwrap_or_else(|e| panic!("{}: {e}", entry.path().display()));
-        assert!(assurance.proved > 0 && assurance.tested.is_empty(), "{}: {assurance}", entry.path().display());
+        // What a program states of its reducers is tried alone; everything else is proved.
+        let tried = assurance.tested.iter().filter(|t| t.code == "te.reducer").count();
+        let all_proved = assurance.proved > 0 && assurance.tested.len() == tried && tried == stated;
+        assert!(all_proved, "{}: {assurance}", entry.path().display());
         count += 1;
     }
     assert!(count > 50, "{count}");
