@@ -30,6 +30,7 @@ for size in 4096 8192; do
     sized "mlp-$size" gemm_bias_gelu_residual sm_90a 128=$size 512=$size 320=$size
     "$warploom" dump --gemm $size --dtype f16 --layout NT --target sm_90a --out "$out/gemm-$size" >/dev/null
 done
+sized conv-32x56x56x128 conv_wgmma sm_90a
 sized split_k-1024x512x2048 split_k sm_90
 sized transpose-8192 transpose_simt sm_90 1088=8192 1216=8192
 sized transpose_tma-8192 transpose_tma_f16 sm_90

@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn the_target_is_named_once_and_known() {
         let none = "error in the input [loom.target]: no line names the target".to_string();
-        assert_eq!(refusal("vec_add 8\n"), (none, vec![]));
+        assert_eq!(refusal("vec_add 8\n"), (none, vec!["vec_add 8".into()]));
         let twice = "error in the input [loom.target]: two lines name the target".to_string();
         assert_eq!(
             refusal("vec_add 8\ntarget sm_80\ntarget sm_90"),

@@ -185,6 +185,11 @@ fn all() -> Vec<(&'static str, String)> {
     ]
 }
 
+/// The example at a size that runs in seconds.
+pub fn small() -> Schedule {
+    Schedule::parse(&Conv { height: 5, width: 9, ..SMALL }.rows()).unwrap()
+}
+
 #[test]
 fn the_example_is_of_this_form() {
     let (_, text) = examples().into_iter().find(|(name, _)| name == "conv_wgmma").unwrap();
@@ -208,8 +213,7 @@ fn convolutions_are_right_in_every_order() {
 
 #[test]
 fn the_ptx_of_a_convolution_gives_what_its_kernel_gives() {
-    let text = Conv { height: 5, width: 9, ..SMALL }.rows();
-    let schedule = Schedule::parse(&text).unwrap();
+    let schedule = small();
     let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
     agrees(&schedule, &lowered).unwrap();
 }
