@@ -7,7 +7,7 @@
 //! other's old value there is no such order, and the reducer is refused.
 //!
 //! That combinations may be regrouped and exchanged is known of argmax and argmin: they take the largest (smallest) of pairs that
-//! are in a total order. Of a reducer that a program states it is tried ([`laws`]), and shown as tested.
+//! are in a total order. Of a reducer that a program states it is tried (`laws`), and shown as tested.
 
 mod laws;
 

@@ -5,7 +5,7 @@
 //! in which they first appear, so that `blockIdx.x*16384 + threadIdx.x*512 + k` reads as it was written.
 //!
 //! What is promised, for every assignment of the variables within their ranges that satisfies the assumed facts and
-//! under which every part of the original has a value: [`simplify`] and [`simplify_cond`] keep that value, [`bounds`] contains it,
+//! under which every part of the original has a value: [`simplify`] and [`simplify_cond`] keep that value, `bounds` contains it,
 //! [`divisor`] divides it, and what [`prove`] and [`equal`] affirm holds. They may fail to see something; they never
 //! affirm what is false. Arithmetic that would leave 62 bits is left as it stands; nothing here panics.
 
