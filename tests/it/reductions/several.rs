@@ -129,7 +129,7 @@ fn clusters() {
             let mut schedule = program(kind, 601, &steps);
             schedule.target = Target::sm_90();
             let text = check(&format!("{} {steps}", kind.0), &schedule);
-            assert!(text.contains("broadcast(") && text.contains("cluster_barrier  # RAW"), "{text}");
+            assert!(text.contains("st_async(") && text.contains("_full[0], phase 0  # RAW"), "{text}");
         }
     }
 }
