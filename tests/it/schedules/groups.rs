@@ -22,6 +22,9 @@ impl<'f> View<'f> {
         let around = visit::loops_around(&self.func.body, block.name)?;
         let Some(l) = source.pick(&around).filter(|_| !source.chance(15)) else { return Some(out) };
         let dims = self.func.buffer(buffer).shape.len();
+        if dims == 0 {
+            return Some(out);
+        }
         let names: Vec<String> = (0..dims).map(|n| self.func.unused_loop_name(&format!("{stage}l{n}"))).collect();
         out.push(format!("compute_at {stage} {} -> {}", self.name(l), names.join(" ")));
         let threads = around.iter().find(|l| l.axis() == Some(Axis::ThreadX)).map(|l| extent(l));
