@@ -231,7 +231,7 @@ impl Write<'_> {
         let inside: Vec<Var> = self.one.inside().iter().map(|l| l.var).collect();
         let around = visit::loops_around(&self.func.body, self.one.block.name).unwrap_or_default();
         let repeated = |l: &&For| l.persistent || l.axis().is_none() && l.extent.as_int() != Some(1);
-        let once = !around.iter().any(|l| !inside.contains(&l.var) && repeated(&l));
+        let once = !around.iter().any(|l| !inside.contains(&l.var) && repeated(l));
         let full = ranks.first().filter(|_| wide && once).map(|first| {
             let name = format!("{}_full", self.func.buffer(*first).name);
             self.func.mbarriers.push(Mbarrier { name, slots: 1, arrivals: 1, offset: None });
