@@ -184,6 +184,11 @@ impl CrossThread {
         runs(&self.block, l, IterKind::Reduce)
     }
 
+    /// The loops around the outermost reduce loop, outermost first.
+    pub fn around(&self) -> &[For] {
+        &self.path[..self.first]
+    }
+
     /// The spatial loops inside the outermost reduce loop.
     pub fn inside(&self) -> Vec<&For> {
         self.path[self.first..].iter().filter(|l| !self.is_reduce(l)).collect()

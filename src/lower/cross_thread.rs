@@ -228,10 +228,8 @@ impl Write<'_> {
         // st.async has 4 or 8 bytes.
         let wide = ranks.iter().all(|b| matches!(self.func.buffer(*b).dtype.bits(), 32 | 64));
         // In a loop a barrier of the cluster orders the next values after the reads of these.
-        let inside: Vec<Var> = self.one.inside().iter().map(|l| l.var).collect();
-        let around = visit::loops_around(&self.func.body, self.one.block.name).unwrap_or_default();
-        let repeated = |l: &&For| l.persistent || l.axis().is_none() && l.extent.as_int() != Some(1);
-        let once = !around.iter().any(|l| !inside.contains(&l.var) && repeated(l));
+        let repeated = |l: &For| l.persistent || l.axis().is_none() && l.extent.as_int() != Some(1);
+        let once = !self.one.around().iter().any(repeated);
         let full = ranks.first().filter(|_| wide && once).map(|first| {
             let name = format!("{}_full", self.func.buffer(*first).name);
             self.func.mbarriers.push(Mbarrier { name, slots: 1, arrivals: 1, offset: None });

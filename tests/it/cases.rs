@@ -6,13 +6,17 @@
 //!   `---- choice`, `---- cost` or `---- error` and the text that comes of it; `====` lines stand between cases. A choice is what was
 //!   chosen for the steps that leave a choice to the compiler.
 
+use crate::convolutions;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 use warploom::ir::print;
 use warploom::loom::Schedule;
+use warploom::lower::lower;
 use warploom::target::Target;
+use warploom::te::operations;
+use warploom::validate::smaller;
 use warploom::{Error, Fault, Result};
 
 /// The examples that `lower` cannot realise yet: it must say which of their placements it cannot.
@@ -54,6 +58,32 @@ pub fn compiling_examples() -> impl Iterator<Item = (String, Schedule)> {
         (!BEYOND_LOWERING.contains(&name.as_str())).then_some((name, schedule))
     };
     examples().into_iter().filter_map(keep)
+}
+
+/// An example whose program has no size of its own to change, at sizes that the simulator runs in a moment.
+pub fn small_example(name: &str, schedule: &Schedule) -> Schedule {
+    match name {
+        "conv_wgmma" => return convolutions::small(),
+        // One image of 16 x 16 pixels.
+        "conv3x3" => {
+            let sizes = [
+                ("8, 56, 56", "1, 16, 16"),
+                ("n 8, y 56, x 56", "n 1, y 16, x 16"),
+                ("n 8, y 58, x 58", "n 1, y 18, x 18"),
+                ("57", "17"),
+            ];
+            let text = sizes.iter().fold(schedule.to_string(), |text, (from, to)| text.replace(from, to));
+            return Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        }
+        _ => {}
+    }
+    let moment = |s: &Schedule| operations(&s.program) < 2e6;
+    let runs = |s: &Schedule| moment(s) && s.scheduled().is_ok_and(|f| lower(&f, &s.target).is_ok());
+    if moment(schedule) {
+        return schedule.clone();
+    }
+    // The largest of the small ones: several blocks, several rounds of each loop.
+    smaller(schedule).into_iter().rev().find(runs).unwrap_or_else(|| schedule.clone())
 }
 
 /// A depth of a small product that the steps of instructions divide: rows of 4-bit integers are twice as many, and so are those

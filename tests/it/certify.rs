@@ -4,8 +4,9 @@ mod compare;
 
 pub use compare::compare;
 
-use crate::cases::{compiling_examples, product_size};
+use crate::cases::{compiling_examples, product_size, small_example};
 use crate::programs::{PROGRAMS, products};
+use crate::sample::{drawn, everything};
 use warploom::certify::{
     AccessCertificate, Certificate, Cost, Counted, KernelCertificate, Ran, Traffic, certify, observe,
 };
@@ -48,8 +49,7 @@ fn examples_cost_what_the_simulator_counts() {
                 compared += agrees(&format!("{name} {size:?}"), &small);
             }
         }
-        // What has no size to change is small.
-        accesses += if compared == 0 { agrees(&name, &schedule) } else { compared };
+        accesses += if compared == 0 { agrees(&name, &small_example(&name, &schedule)) } else { compared };
     }
     assert!(accesses > 150, "only {accesses} accesses");
 }
@@ -298,7 +298,7 @@ fn machine_code_is_what_ptxas_writes() {
     let tools = crate::ptxas::tools();
     let mut seen = std::collections::BTreeSet::new();
     // nvdisasm does not read the machine code of older chips.
-    for (name, schedule) in compiling_examples().filter(|(_, s)| s.target.sm >= 80) {
+    for (name, schedule) in compiling_examples().filter(|(n, s)| s.target.sm >= 80 && drawn(n, 3)) {
         let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
         let kernels = warploom::codegen::compile(&lowered, &schedule.target).unwrap();
         let certificate = certify(&lowered, &schedule.target).compiled(&kernels);
@@ -320,7 +320,7 @@ fn machine_code_is_what_ptxas_writes() {
         }
         seen.extend(said);
     }
-    assert!(tools.is_empty() || KINDS.iter().all(|k| seen.contains(k) || *k == "QGMMA"), "{seen:?}");
+    assert!(tools.is_empty() || !everything() || KINDS.iter().all(|k| seen.contains(k) || *k == "QGMMA"), "{seen:?}");
 }
 
 /// Kernels with guards and other types.

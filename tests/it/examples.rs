@@ -2,6 +2,7 @@
 //! (`differential` holds this of the other examples.)
 
 use super::cases::examples;
+use super::sample::drawn;
 use warploom::gemm::{Factors, Mma, Pipelined, Route, Source, Split, WarpTiles};
 use warploom::te::{GemmSpec, Layout};
 use warploom::{DType, Gemm, Schedule, Target, gemm, lower, machine};
@@ -91,6 +92,9 @@ fn tensor_core_tiles_compute_matrix_products() {
             let targets = [Target::sm_90(), if t % 2 == n % 2 { Target::sm_80() } else { Target::sm_75() }];
             for (layout, target) in layouts.flat_map(|l| targets.map(|target| (l, target))) {
                 let spec = GemmSpec::of(m, n_, k, a, layout).types(a, a, acc, out);
+                if !drawn(&format!("{spec:?} {target}"), 2) {
+                    continue;
+                }
                 if a == Bf16 && target.sm < 80 {
                     continue;
                 }

@@ -48,6 +48,7 @@ mod recommended;
 mod reductions;
 mod residues;
 mod results;
+mod sample;
 mod scan;
 mod schedules;
 mod tensor;

@@ -182,7 +182,7 @@ fn verdict(kernels: &Kernels, inputs: &[Array], right: &[Array]) -> Option<Strin
 
 #[test]
 fn faults_of_matrix_and_asynchronous_instructions_are_found() {
-    let every = std::env::var_os("WARPLOOM_ALL").is_some();
+    let every = crate::sample::everything();
     let (mut found, mut missed, mut by_code) = (0, Vec::new(), BTreeMap::<String, usize>::new());
     let mut excused = BTreeSet::new();
     for (name, size) in SUBJECTS.into_iter().take(if every { SUBJECTS.len() } else { SUBJECTS.len() - 1 }) {

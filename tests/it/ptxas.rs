@@ -2,6 +2,7 @@
 //! does not check, and it says whether everything is in registers.
 
 use super::handmade::{self, Make};
+use super::sample::{drawn, everything};
 use warploom::assemble::{Ptxas, VERSIONS};
 use warploom::codegen::compile;
 use warploom::error::Fault;
@@ -28,10 +29,14 @@ pub fn tools() -> Vec<Ptxas> {
     Vec::new()
 }
 
-/// Assembles for a chip with every version that knows it. `clean` demands no spill, no stack frame and no warning.
+/// Assembles for a chip with a version that knows it, drawn for the commit; with every one where `WARPLOOM_ALL` is set. `clean` demands no
+/// spill, no stack frame and no warning.
 pub fn assemble(tools: &[Ptxas], lowered: &Lowered, target: &Target, clean: bool) -> Result<(), Error> {
     let kernels = compile(lowered, target)?;
-    for ptxas in tools.iter().filter(|p| p.knows(target.name)) {
+    let known: Vec<&Ptxas> = tools.iter().filter(|p| p.knows(target.name)).collect();
+    let one = usize::from(drawn(&format!("{} {target}", lowered.name), 2)).min(known.len().saturating_sub(1));
+    let chosen = if everything() { &known[..] } else { known.get(one..=one).unwrap_or(&[]) };
+    for ptxas in chosen {
         let assembled = ptxas.assemble(&kernels.text, target.name)?;
         let context = format!("{} for {target} with ptxas {}", lowered.name, ptxas.version);
         assert_eq!(assembled.usage.len(), kernels.kernels.len(), "{context}");
@@ -157,18 +162,20 @@ fn every_operation_assembles_on_every_type_and_width() {
         }
     }
     let all = all.unwrap();
-    for target in Target::ALL {
+    for target in Target::ALL.into_iter().filter(|t| drawn(t.name, 3)) {
         assemble(&tools, &all, &target, false).unwrap_or_else(|e| panic!("{target}: {e}"));
     }
 }
 
+/// For its chip, and for some of the others, drawn for the commit.
 #[test]
 fn every_example_assembles_into_registers_alone() {
     let tools = tools();
     for (name, text) in super::cases::examples() {
         let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
         let func = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}"));
-        for target in Target::ALL {
+        let chosen = |t: &Target| *t == schedule.target || drawn(&format!("{name} {t}"), 4);
+        for target in Target::ALL.into_iter().filter(chosen) {
             match lower(&func, &target) {
                 Ok(lowered) => {
                     assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{name} for {target}: {e}"))
@@ -205,7 +212,8 @@ fn recommended_products_assemble_into_registers_alone() {
     let sizes = [(DType::F32, &[512, 1024, 4096][..]), (DType::F64, &[1024, 4095])];
     let sizes = sizes.into_iter().flat_map(|(dtype, sizes)| sizes.iter().map(move |n| (dtype, *n)));
     for (layout, (dtype, n)) in Layout::ALL.into_iter().flat_map(|l| sizes.clone().map(move |s| (l, s))) {
-        for target in [Target::sm_80(), Target::sm_90()] {
+        let part = |t: &Target| drawn(&format!("{dtype} {n} {} {t}", layout.name()), 3);
+        for target in [Target::sm_80(), Target::sm_90()].into_iter().filter(part) {
             let product = warploom::Gemm::new(n, n, n).of(dtype).layout(layout);
             let schedule = warploom::gemm::recommend(&product, &target).unwrap();
             let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();

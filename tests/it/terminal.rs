@@ -1,7 +1,7 @@
 //! What a terminal gets besides the text: colours and a pager; and what a command does whose output is closed or full.
 
 use super::cli::good;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 const FILE: &str = "examples/window_sum_cooperative.loom";
 
@@ -14,7 +14,7 @@ fn shell(line: &str) -> Output {
 /// What a command writes to a terminal, and its exit status. `script` makes the terminal; it is a part of every Debian.
 fn on_terminal(variables: &[(&str, &str)], arguments: &str) -> (Option<i32>, String) {
     let line = format!("{} {arguments}", env!("CARGO_BIN_EXE_warploom"));
-    let out = Command::new("script")
+    let mut script = Command::new("script")
         .args(["-qec", &line, "/dev/null"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env_remove("NO_COLOR")
@@ -23,9 +23,14 @@ fn on_terminal(variables: &[(&str, &str)], arguments: &str) -> (Option<i32>, Str
         .env_remove("WARPLOOM_PAGER")
         .env("TERM", "xterm")
         .envs(variables.iter().copied())
-        .stdin(std::process::Stdio::null())
-        .output()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
         .expect("`script` of util-linux");
+    // At the end of its input `script` types the terminal's end of file, which a terminal may echo: the input stays open.
+    let input = script.stdin.take();
+    let out = script.wait_with_output().unwrap();
+    drop(input);
     (out.status.code(), String::from_utf8(out.stdout).unwrap().replace("\r\n", "\n"))
 }
 

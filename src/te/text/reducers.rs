@@ -33,7 +33,7 @@ pub struct Head<'t> {
 /// `REDUCER(ITERATOR [EXTENT], ..)` with a value behind it; `max(a, b)` of data is told apart by what follows.
 pub fn head<'t>(c: &mut Cursor<'t>, p: &Program) -> Result<Option<Head<'t>>> {
     if let Some(reducer) = Reducer::ALL.into_iter().find(|r| c.is_word(r.name())) {
-        if reducer != Reducer::Sum && !is_axis_list(c) {
+        if reducer != Reducer::Sum && !is_axis_list(c, p.func()) {
             return Ok(None);
         }
         c.take_word(reducer.name());
@@ -66,10 +66,13 @@ fn not_a_reducer(c: &mut Cursor<'_>, p: &Program) -> Result<()> {
     Err(error.help(format!("the reducers are {}; a statement `reducer ..` makes one", names.join(", "))))
 }
 
-/// Whether `NAME ( NAME [INT], .. )` stands here and something other than the statement's end behind it.
-fn is_axis_list(c: &Cursor<'_>) -> bool {
+/// Whether `NAME ( NAME [INT], .. )` comes next, with something other than the statement's end behind it. Names of buffers of rank 0
+/// without an extent are data: `max(a, b) - c`.
+fn is_axis_list(c: &Cursor<'_>, func: &Func) -> bool {
     let kind = |n: usize| c.peek_at(n).kind;
-    let mut n = 1;
+    let is_datum =
+        |n: usize| func.find_buffer(c.peek_at(n).text(c.text)).is_some_and(|b| func.buffer(b).shape.is_empty());
+    let (mut n, mut data) = (1, true);
     if kind(n) != Kind::Symbol("(") {
         return false;
     }
@@ -78,10 +81,12 @@ fn is_axis_list(c: &Cursor<'_>) -> bool {
         if kind(n) != Kind::Name {
             return false;
         }
-        n += 1 + usize::from(matches!(kind(n + 1), Kind::Int(_)));
+        let stated = matches!(kind(n + 1), Kind::Int(_));
+        data &= !stated && is_datum(n);
+        n += 1 + usize::from(stated);
         match kind(n) {
             Kind::Symbol(",") => {}
-            Kind::Symbol(")") => return !matches!(kind(n + 1), Kind::Separator | Kind::End),
+            Kind::Symbol(")") => return !data && !matches!(kind(n + 1), Kind::Separator | Kind::End),
             _ => return false,
         }
     }

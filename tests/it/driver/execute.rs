@@ -2,7 +2,7 @@
 //! kernel, on the memory that its launch names.
 
 use super::mock::{Launch, Mock, alone};
-use crate::{cases, convolutions, gemms, gpu};
+use crate::{cases, gemms, gpu};
 use std::sync::Mutex;
 use warploom::ir::{BinOp, Expr, Func, Stmt, UnOp, visit};
 use warploom::lower::{self, Lowered, LoweredKernel};
@@ -75,11 +75,8 @@ fn every_example_is_right_from_text_to_result() {
         let device = Device::open(0).unwrap();
         for (name, schedule) in cases::compiling_examples() {
             let size = if name == "worked_example" { [256, 256, 64] } else { [128, 128, cases::depth(&schedule)] };
-            let small = match name.as_str() {
-                "conv_wgmma" => Some(convolutions::small()),
-                _ => schedule.resized(&size).ok().filter(|small| small.scheduled().is_ok()),
-            };
-            is_right(mock, &device, &name, &small.unwrap_or(schedule));
+            let small = schedule.resized(&size).ok().filter(|small| small.scheduled().is_ok());
+            is_right(mock, &device, &name, &small.unwrap_or_else(|| cases::small_example(&name, &schedule)));
         }
     });
 }

@@ -74,7 +74,7 @@ fn seed() -> u64 {
 #[test]
 fn recommended_products_are_right_as_ptx() {
     let every = TYPES.len() * 4 * chips().len();
-    let whole = std::env::var_os("WARPLOOM_ALL").is_some();
+    let whole = crate::sample::everything();
     let (seed, count) = (seed(), if whole { every } else { USUAL });
     println!("WARPLOOM_PTX_SEED={seed}, {count} products");
     let mut summary = Summary::default();

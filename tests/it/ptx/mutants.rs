@@ -115,7 +115,7 @@ impl Subject {
 
 #[test]
 fn damaged_ptx_is_found_or_does_the_same() {
-    let all = std::env::var_os("WARPLOOM_ALL").is_some();
+    let all = crate::sample::everything();
     let (mut counts, mut left, mut used) = ([0usize; 5], Vec::new(), vec![false; SURVIVORS.len()]);
     for (name, text) in corpus() {
         let subject = Subject::new(&text);
