@@ -30,7 +30,7 @@ pub mod lower;
 
 pub mod gemm;
 
-pub mod machine;
+pub mod sim;
 
 #[doc(hidden)]
 pub mod validate;
@@ -46,7 +46,7 @@ pub mod codegen;
 #[doc(hidden)]
 pub mod assemble;
 
-pub mod certify;
+pub mod analysis;
 
 #[cfg(feature = "cuda")]
 pub mod runtime;
@@ -114,8 +114,8 @@ pub fn compile(schedule: &Schedule) -> Result<Kernels> {
 /// `sim.arguments` where the arrays are not the program's arguments; what the simulator finds: races, accesses out of bounds, reads of
 /// memory that nothing has written, deadlocks; `ptx.limit` where the program is too much work.
 pub fn simulate(kernels: &Kernels, arrays: &mut [Array]) -> Result<()> {
-    let options = machine::Options::new(machine::Mode::Real);
-    machine::run_ptx(kernels, &options, arrays).map(|_| ())
+    let options = sim::Options::new(sim::Mode::Real);
+    sim::run_ptx(kernels, &options, arrays).map(|_| ())
 }
 
 /// Like [`compile`], for a matrix product alone: the kernels take A, B and C.

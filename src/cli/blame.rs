@@ -7,7 +7,7 @@ use super::data;
 use crate::error::{Error, Fault, Result};
 use crate::ir::Func;
 use crate::loom::Schedule;
-use crate::machine::{self, Mode};
+use crate::sim::{self, Mode};
 
 /// Operations of a program that is run again to find the faulty step: after each step, so far fewer than one run may have.
 const TRACED_OPERATIONS: f64 = 16.0 * data::WATCHED_OPERATIONS;
@@ -50,7 +50,7 @@ pub fn blame(schedule: &Schedule, seed: u64, error: Error) -> Error {
 fn runs(func: &Func, schedule: &Schedule, seed: u64) -> Result<()> {
     let mut arrays = data::arguments(&schedule.program, seed)?;
     let judge = data::Judge::new(&schedule.program, &arrays)?;
-    machine::run_func(func, Mode::Real, &mut arrays)?;
+    sim::run_func(func, Mode::Real, &mut arrays)?;
     judge.worst(&arrays).map(|_| ())
 }
 

@@ -4,7 +4,7 @@ use super::show;
 use crate::error::{self, Error, Result};
 use crate::ir::print::{self, Printed};
 use crate::ir::{Axis, Buffer, BufferId, Func, Stmt, Var, layout, visit};
-use crate::machine::{Moment, Seen};
+use crate::sim::{Moment, Seen};
 use std::collections::HashMap;
 use std::str::FromStr;
 

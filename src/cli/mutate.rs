@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::loom::Schedule;
 use crate::lower::mutate::{Mutant, mutants};
 use crate::lower::{self, Lowered};
-use crate::machine::{self, Mode, Options, Policy};
+use crate::sim::{self, Mode, Options, Policy};
 use std::process::ExitCode;
 
 /// The word that lists the damages instead of planting one.
@@ -103,7 +103,8 @@ pub fn run(schedule: &Schedule, words: &str, seed: u64, name: &str, ptx: bool) -
     let text = lower::print(&lowered);
     let seeds = if text.contains("max(") || text.contains("min(") { SEEDS_OF_EXTREMES } else { 1 };
     let seeds = seed..seed.saturating_add(if ptx { 0 } else { seeds });
-    let naive = seeds.map(|seed| Ok((seed, machine::ring(&schedule.program, seed)?))).collect::<Result<Vec<_>>>()?;
+    let naive =
+        seeds.map(|seed| Ok((seed, sim::naive_integers(&schedule.program, seed)?))).collect::<Result<Vec<_>>>()?;
     let find = |damaged: &Lowered| match ptx {
         true => interpret(schedule, damaged, seed),
         false => find(&lowered, damaged, &naive),
@@ -150,9 +151,9 @@ fn find(right: &Lowered, damaged: &Lowered, naive: &[(u64, Vec<Vec<u32>>)]) -> O
         return Some(("the verifier of lowered kernels", error));
     }
     for policy in POLICIES {
-        let options = Options { policy, ..Options::new(Mode::Ring) };
+        let options = Options { policy, ..Options::new(Mode::Integer) };
         for (seed, wanted) in naive {
-            match machine::ring_lowered_with(damaged, &options, *seed) {
+            match sim::integers_with(damaged, &options, *seed) {
                 Err(error) => return Some(("the simulator", error)),
                 Ok(got) => {
                     if let Some(what) = difference(right, &got, wanted) {
@@ -171,7 +172,7 @@ fn interpret(schedule: &Schedule, damaged: &Lowered, seed: u64) -> Option<(&'sta
         let mut arrays = data::arguments(&schedule.program, seed)?;
         let judge = data::Judge::new(&schedule.program, &arrays)?;
         let kernels = codegen::compile(damaged, &schedule.target)?;
-        machine::run_ptx(&kernels, &Options::new(Mode::Real), &mut arrays)?;
+        sim::run_ptx(&kernels, &Options::new(Mode::Real), &mut arrays)?;
         judge.worst(&arrays)
     };
     run().err().map(|error| ("the interpreter of its PTX, or its result", error))

@@ -13,7 +13,7 @@ use crate::loom::Schedule;
 use crate::lower;
 #[cfg(feature = "cuda")]
 use crate::lower::Lowered;
-use crate::machine::{self, Mode, Options, Stats};
+use crate::sim::{self, Mode, Options, Stats};
 use clap::Args;
 use std::fmt::{Display, Formatter};
 use std::process::ExitCode;
@@ -290,11 +290,11 @@ pub fn on_machine(schedule: &Schedule, name: &str, seed: u64, arrays: &mut [Arra
     let func = schedule.scheduled()?;
     let blamed = |e| blame::blame(schedule, seed, e);
     match lower::lower(&func, &schedule.target) {
-        Ok(lowered) => Ok((machine::run_lowered(&lowered, Mode::Real, arrays).map_err(blamed)?, How::Threads)),
+        Ok(lowered) => Ok((sim::run_lowered(&lowered, Mode::Real, arrays).map_err(blamed)?, How::Threads)),
         Err(e) if e.fault() == Fault::Chip => {
             show::error(&e, name);
             show::note("the scheduled program runs in sequence instead");
-            Ok((machine::run_func(&func, Mode::Real, arrays).map_err(blamed)?, How::Sequence))
+            Ok((sim::run_func(&func, Mode::Real, arrays).map_err(blamed)?, How::Sequence))
         }
         Err(e) => Err(e),
     }
@@ -304,6 +304,6 @@ pub fn on_machine(schedule: &Schedule, name: &str, seed: u64, arrays: &mut [Arra
 fn interpreted(schedule: &Schedule, seed: u64, arrays: &mut [Array]) -> Result<(Stats, How)> {
     let lowered = lower::lower(&schedule.scheduled()?, &schedule.target)?;
     let kernels = codegen::compile(&lowered, &schedule.target)?;
-    let ran = machine::run_ptx(&kernels, &Options::new(Mode::Real), arrays);
+    let ran = sim::run_ptx(&kernels, &Options::new(Mode::Real), arrays);
     Ok((ran.map_err(|e| blame::blame(schedule, seed, e))?, How::Ptx))
 }

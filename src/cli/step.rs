@@ -5,7 +5,7 @@
 use super::look::{self, Elements, Places};
 use super::show;
 use crate::ir::{Func, Var};
-use crate::machine::{Moment, Seen};
+use crate::sim::{Moment, Seen};
 use std::io::{BufRead, IsTerminal, Read};
 use std::ops::ControlFlow;
 

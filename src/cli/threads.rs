@@ -5,7 +5,7 @@ use super::show;
 use crate::error::{Error, Result};
 use crate::ir::{BufferId, Func, RoleBody, Scope, Stmt, Var, visit};
 use crate::lower::{self, Lowered};
-use crate::machine::{Scene, Write};
+use crate::sim::{Scene, Write};
 use std::collections::{HashMap, HashSet};
 use std::str::FromStr;
 

@@ -4,7 +4,7 @@ use super::look::{self, Elements};
 use super::show;
 use super::step;
 use super::threads::{Kernel, Program, place, ranges};
-use crate::machine::{At, LoadState, MbarrierState, Scene, Sight, WarpState};
+use crate::sim::{At, LoadState, MbarrierState, Scene, Sight, WarpState};
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 

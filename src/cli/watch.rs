@@ -9,7 +9,7 @@ use crate::array::Array;
 use crate::error::Result;
 use crate::loom::Schedule;
 use crate::lower;
-use crate::machine::{self, Mode, Options, Sight, Stats, View};
+use crate::sim::{self, Mode, Options, Sight, Stats, View};
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -21,12 +21,12 @@ pub fn run(schedule: &Schedule, elements: &[Elements], arrays: &mut [Array]) -> 
     let options = Options::new(Mode::Real);
     if elements.is_empty() {
         let mut stepper = Stepper::new(&func);
-        return machine::run_func_watched(&func, &options, arrays, move |moment| stepper.at(moment));
+        return sim::run_func_watched(&func, &options, arrays, move |moment| stepper.at(moment));
     }
     let writes = Rc::new(RefCell::new(Writes::of(&func, elements)?));
     let (seen, places) = (writes.clone(), Places::of(&func));
     show::line("the scheduled program, in sequence: blocks and threads are loops");
-    let ran = machine::run_func_watched(&func, &options, arrays, move |moment| {
+    let ran = sim::run_func_watched(&func, &options, arrays, move |moment| {
         if let Some(line) = seen.borrow_mut().line(&places, moment) {
             show::line(line);
         }
@@ -58,13 +58,13 @@ pub fn run_lowered(
     if elements.is_empty() {
         let walker = Rc::new(RefCell::new(Walker::new(program)));
         let (seen, view) = (walker.clone(), View::walk(block.map_or([0; 3], |b| b.0)));
-        let ran = machine::run_lowered_watched(&lowered, &options, arrays, view, move |s| seen.borrow_mut().at(s));
+        let ran = sim::run_lowered_watched(&lowered, &options, arrays, view, move |s| seen.borrow_mut().at(s));
         walker.borrow_mut().flush();
         return ran;
     }
     let writes = Rc::new(RefCell::new(threads::Writes::of(&program, &lowered, elements, (block, thread))?));
     let (seen, view) = (writes.clone(), View::writes(writes.borrow().buffers()));
-    let ran = machine::run_lowered_watched(&lowered, &options, arrays, view, move |scene| {
+    let ran = sim::run_lowered_watched(&lowered, &options, arrays, view, move |scene| {
         if let Sight::Wrote(write) = scene.sight
             && let Some(line) = seen.borrow_mut().line(&program, scene, &write)
         {

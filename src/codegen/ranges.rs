@@ -118,7 +118,7 @@ impl Ranges {
         Some(match i.get_opcode() {
             op @ (Op::Add | Op::Sub | Op::Mul) => {
                 let (low, high) = exact(op, self.operand(i, 0)?, self.operand(i, 1)?);
-                Range::between(bits, low, high, self.zeros_of_ring(op, i))
+                Range::between(bits, low, high, self.zeros_of_integers(op, i))
             }
             Op::Shl => self
                 .shifted(i, bits, |a, by| Range::between(bits, a.low << by, a.high << by, a.zeros << by | mask(by)))?,
@@ -178,7 +178,7 @@ impl Ranges {
     }
 
     /// Bits that are zero in a sum, a difference or a product modulo the width: those below the lowest one of an operand.
-    fn zeros_of_ring(&self, op: Op, i: InstructionValue) -> u64 {
+    fn zeros_of_integers(&self, op: Op, i: InstructionValue) -> u64 {
         let [a, b] = [0, 1].map(|n| self.operand(i, n).map_or(0, Range::trailing));
         mask(if op == Op::Mul { (a + b).min(64) } else { a.min(b) })
     }

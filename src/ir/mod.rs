@@ -49,6 +49,7 @@ pub mod decide;
 pub mod expr;
 #[doc(hidden)]
 pub mod func;
+pub(crate) mod integer;
 pub mod layout;
 #[doc(hidden)]
 pub mod lowered;
@@ -59,7 +60,6 @@ pub mod reducer;
 pub mod reduction;
 #[doc(hidden)]
 pub mod region;
-pub(crate) mod ring;
 #[doc(hidden)]
 pub mod simplify;
 #[doc(hidden)]

@@ -18,8 +18,8 @@ mod stages;
 mod streams;
 mod timeline;
 
+use crate::analysis::{self, CostReport};
 use crate::assemble::Ptxas;
-use crate::certify::{self, Certificate};
 use crate::codegen;
 use crate::error::{Error, Result};
 use crate::kernel::Kernels;
@@ -48,7 +48,7 @@ pub fn page(schedule: &Schedule, title: &str) -> Result<String> {
     let kernels = codegen::compile_with_lines(&lowered, &schedule.target, &format!("{}.lowered", lowered.name))?;
     let names = Names::of(&schedule, &lowered)?;
     let ptx = code::ptx(&kernels.text);
-    let certificate = cost(&schedule, &lowered, &Kernels { text: code::plain(&ptx), ..kernels.clone() });
+    let report = cost(&schedule, &lowered, &Kernels { text: code::plain(&ptx), ..kernels.clone() });
     let sass = match code::sass(&kernels.text, schedule.target.name) {
         Ok(lines) => html::code("sass", &lines),
         Err(e) => html::absent(&format!("There is no machine code here: {}.", e.message())),
@@ -62,8 +62,8 @@ pub fn page(schedule: &Schedule, title: &str) -> Result<String> {
         ("SCHEDULE", schedule_pane(&schedule, &names)),
         ("NAMES", names_list(&names)),
         ("PROGRAM", program_pane(&names)),
-        ("LOWERED", lowered_pane(&names, &lowered, &certificate)),
-        ("COST", escape(&certify::summary(&certificate))),
+        ("LOWERED", lowered_pane(&names, &lowered, &report)),
+        ("COST", escape(&analysis::summary(&report))),
         ("PTX", html::code("ptx", &ptx)),
         ("SASS", sass),
         ("SAID", escape(&said)),
@@ -88,13 +88,13 @@ fn filled(template: &str, fields: &[(&str, String)]) -> String {
 }
 
 /// The cost report, with the registers that ptxas counts where it is available.
-fn cost(schedule: &Schedule, lowered: &Lowered, kernels: &Kernels) -> Certificate {
+fn cost(schedule: &Schedule, lowered: &Lowered, kernels: &Kernels) -> CostReport {
     let chip = schedule.target.name;
-    let certificate = certify::certify(lowered, &schedule.target).compiled(kernels);
+    let report = analysis::cost_report(lowered, &schedule.target).compiled(kernels);
     let assembled = Ptxas::for_chip(None, chip).and_then(|p| Ok((p.assemble(kernels.ptx(), chip)?.usage, p.version)));
     match assembled {
-        Ok((usage, version)) => certificate.assembled(kernels, &version, &usage, &schedule.target),
-        Err(_) => certificate,
+        Ok((usage, version)) => report.assembled(kernels, &version, &usage, &schedule.target),
+        Err(_) => report,
     }
 }
 
@@ -192,9 +192,9 @@ fn first(line: &Line, kind: Kind) -> Option<Name> {
 }
 
 /// The lowered program with the cost report below the lines that it speaks of.
-fn lowered_pane(names: &Names, lowered: &Lowered, certificate: &Certificate) -> String {
+fn lowered_pane(names: &Names, lowered: &Lowered, report: &CostReport) -> String {
     let lines = names.lowered(lowered);
-    let remarks = certify::remarks(certificate);
+    let remarks = analysis::remarks(report);
     let indent = |l: &Line| if l.text.is_empty() { 0 } else { l.text.len() - l.text.trim_start().len() };
     let mut out = String::new();
     for (n, line) in lines.iter().enumerate() {

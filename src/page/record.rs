@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::intrin;
 use crate::ir::{BufferId, Expr, Scope, Stmt, visit};
 use crate::lower::{self, Lowered, LoweredKernel};
-use crate::machine::{self, Arrival, Event, Happened, Landing, Limits, Meeting, Phase, Policy};
+use crate::sim::{self, Arrival, Event, Happened, Landing, Limits, Meeting, Phase, Policy};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -163,7 +163,7 @@ pub fn record(lowered: &Lowered) -> Result<Vec<Record>> {
     let shared: Vec<Vec<bool>> = lowered.kernels.iter().map(shared_accesses).collect();
     let records = Rc::new(RefCell::new(vec![Record::default(); lowered.kernels.len()]));
     let heard = Rc::clone(&records);
-    let ran = machine::run_first_cluster(lowered, POLICY, LIMITS, move |event| {
+    let ran = sim::run_first_cluster(lowered, POLICY, LIMITS, move |event| {
         let mut records = heard.borrow_mut();
         let (Some(record), Some(shared)) = (records.get_mut(event.kernel), shared.get(event.kernel)) else {
             return false;

@@ -5,7 +5,7 @@ use super::lanes::{self, Lane};
 use super::record::Numbered;
 use crate::ir::{BufferId, Func, Scope, Stmt, Way, visit};
 use crate::lower::LoweredKernel;
-use crate::machine::Mbarrier;
+use crate::sim::Mbarrier;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most stages of one buffer that get a lane each.

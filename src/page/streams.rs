@@ -4,7 +4,7 @@
 //! so it needs the causes and not that order.
 
 use super::record::{Record, What};
-use crate::machine::{Mbarrier, Phase};
+use crate::sim::{Mbarrier, Phase};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A phase of an mbarrier.

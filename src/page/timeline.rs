@@ -11,7 +11,7 @@ use super::stages::{Activity, Stages};
 use super::streams::{Ending, Op, Streams};
 use crate::ir::{Stmt, Sync, SyncKind};
 use crate::lower::LoweredKernel;
-use crate::machine::{Mbarrier, Phase};
+use crate::sim::{Mbarrier, Phase};
 use std::collections::BTreeMap;
 
 /// Steps from the end of the engine's work to the landing of a copy.

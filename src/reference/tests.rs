@@ -1,7 +1,7 @@
 //! The reference against sums by hand, against the simulator, and against results that are wrong.
 
 use super::*;
-use crate::machine::{Mode, run_func};
+use crate::sim::{Mode, run_func};
 use crate::te::{Epilogue, GemmSpec, Layout, batched_gemm, gemm, gemm_with, window_sum};
 
 fn arrays(func: &Func, make: impl Fn(DType, &[usize], u64) -> Result<Array>) -> Vec<Array> {

@@ -6,7 +6,7 @@ use crate::array::Array;
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::ir::{Func, print, visit};
-use crate::machine::{self, Mode};
+use crate::sim::{self, Mode};
 use crate::te;
 
 fn program(text: &str) -> Func {
@@ -39,7 +39,7 @@ pub fn results(func: &Func) -> Vec<Array> {
         }
     };
     let mut args: Vec<Array> = func.params.iter().enumerate().map(array).collect();
-    machine::run_func(func, Mode::Ring, &mut args).unwrap_or_else(|e| panic!("{e}\n{}", print::func(func)));
+    sim::run_func(func, Mode::Integer, &mut args).unwrap_or_else(|e| panic!("{e}\n{}", print::func(func)));
     args
 }
 

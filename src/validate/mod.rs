@@ -24,10 +24,10 @@ use crate::error::{Error, Fault, Result};
 use crate::ir::{Func, layout, visit};
 use crate::loom::Schedule;
 use crate::lower::{Lowered, lower};
-use crate::machine::{self, Limits, Mode, Options, Policy};
 #[cfg(feature = "llvm")]
 use crate::reference::{self, Sample};
 use crate::schedule;
+use crate::sim::{self, Limits, Mode, Options, Policy};
 use std::fmt::{self, Display, Formatter};
 
 /// Operations of an instance that [`Schedule::validate`] runs: seconds of the simulator.
@@ -157,7 +157,7 @@ impl Run<'_> {
             for (i, cell) in array.bytes.chunks_exact_mut(4).enumerate() {
                 let hash = (i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23 + n as u32 % 16);
                 let hash = (hash ^ hash >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) as u32;
-                cell.copy_from_slice(&machine::integer_input(buffer, hash).to_le_bytes());
+                cell.copy_from_slice(&sim::integer_input(buffer, hash).to_le_bytes());
             }
             Ok(array)
         };
@@ -167,8 +167,8 @@ impl Run<'_> {
     /// A program in sequence; `None` where it is more than the limits allow.
     fn sequence(&self, func: &Func) -> Result<Option<Results>> {
         let mut args = self.arguments()?;
-        let options = Options { limits: self.limits, ..Options::new(Mode::Ring) };
-        match machine::run_func_with(func, &options, &mut args) {
+        let options = Options { limits: self.limits, ..Options::new(Mode::Integer) };
+        match sim::run_func_with(func, &options, &mut args) {
             Ok(_) => Ok(Some(args.iter().map(elements).collect())),
             Err(e) if e.code() == "sim.limit" => Ok(None),
             Err(e) => Err(e),
@@ -209,9 +209,9 @@ impl Run<'_> {
     /// Whether the kernels compute what the naive program does; false where that was too much work.
     fn kernels(&self, lowered: &Lowered, naive: &Results, skipped: &mut Vec<String>) -> Result<bool> {
         for policy in POLICIES {
-            let options = Options { policy, limits: self.limits, ..Options::new(Mode::Ring) };
+            let options = Options { policy, limits: self.limits, ..Options::new(Mode::Integer) };
             let mut args = self.arguments()?;
-            let how = match machine::run_lowered_with(lowered, &options, &mut args) {
+            let how = match sim::run_lowered_with(lowered, &options, &mut args) {
                 Ok(_) => match self.difference(naive, &args.iter().map(elements).collect()) {
                     None => continue,
                     Some(place) => format!("the kernels compute something else than the steps say: {place}"),
@@ -258,7 +258,7 @@ impl Run<'_> {
         let before = program.params.iter().enumerate().map(one).collect::<Result<Vec<Array>>>()?;
         let mut args = before.clone();
         let options = Options { policy: Policy::Random(7), limits: self.limits, ..Options::new(Mode::Real) };
-        match machine::run_ptx(&kernels, &options, &mut args) {
+        match sim::run_ptx(&kernels, &options, &mut args) {
             Ok(_) => {}
             Err(e) if e.code() == "ptx.limit" => {
                 return skip("the PTX, which is more than the simulator may do for it".into());

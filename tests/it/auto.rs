@@ -4,7 +4,7 @@
 
 use warploom::gemm::ThreadTiles;
 use warploom::lower::{lower, print};
-use warploom::machine::{ring, ring_lowered};
+use warploom::sim::{integers, naive_integers};
 use warploom::te::{GemmSpec, Layout};
 use warploom::{DType, Schedule, Target};
 
@@ -30,8 +30,8 @@ fn computes(schedule: &Schedule) -> String {
     let func = schedule.scheduled().unwrap_or_else(|e| panic!("{schedule}\n{e}"));
     let lowered = lower(&func, &schedule.target).unwrap_or_else(|e| panic!("{schedule}\n{e}"));
     let text = print(&lowered);
-    let found = ring_lowered(&lowered, 3).unwrap_or_else(|e| panic!("{schedule}\n{text}\n{e}"));
-    assert!(found == ring(&schedule.program, 3).unwrap(), "{schedule}\n{text}");
+    let found = integers(&lowered, 3).unwrap_or_else(|e| panic!("{schedule}\n{text}\n{e}"));
+    assert!(found == naive_integers(&schedule.program, 3).unwrap(), "{schedule}\n{text}");
     text
 }
 

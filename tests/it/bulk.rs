@@ -5,7 +5,7 @@ use crate::lower::{lowered, syncs};
 use crate::ptxas::{assemble, tools};
 use warploom::loom::Schedule;
 use warploom::lower::{LoweredKernel, lower};
-use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with};
+use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers};
 use warploom::{Fault, Target};
 
 fn example(name: &str) -> String {
@@ -71,10 +71,10 @@ fn boxes_land_right_in_every_order() {
         let schedule = Schedule::parse(&text).unwrap();
         let scheduled = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}"));
         let lowered = lower(&scheduled, &schedule.target).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let naive = ring(&schedule.program, 5).unwrap();
+        let naive = naive_integers(&schedule.program, 5).unwrap();
         for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(1), Policy::Random(2)] {
-            let options = Options::new(Mode::Ring).with_policy(policy);
-            let found = ring_lowered_with(&lowered, &options, 5).unwrap_or_else(|e| panic!("{name}, {policy:?}: {e}"));
+            let options = Options::new(Mode::Integer).with_policy(policy);
+            let found = integers_with(&lowered, &options, 5).unwrap_or_else(|e| panic!("{name}, {policy:?}: {e}"));
             assert!(found == naive, "{name}, {policy:?}");
         }
     }

@@ -183,8 +183,8 @@ fn examples_match_their_goldens() {
         goldens.check(&folder.join("lowered.txt"), &lowered.unwrap_or_else(|e| format!("{e}\n")));
         if COSTED.contains(&name.as_str()) {
             let lowered = warploom::lower::lower(&func, &schedule.target).unwrap();
-            let cost = warploom::certify::certify(&lowered, &schedule.target);
-            let text = warploom::certify::print(&cost, &warploom::lower::print(&lowered));
+            let cost = warploom::analysis::cost_report(&lowered, &schedule.target);
+            let text = warploom::analysis::print(&cost, &warploom::lower::print(&lowered));
             goldens.check(&folder.join("cost.txt"), &text);
         }
     }
@@ -290,8 +290,8 @@ fn answer(schedule: &str, kind: &str) -> Result<String> {
     }
     let kernels = warploom::codegen::compile(&lowered, &schedule.target)?;
     if kind == "cost" {
-        let cost = warploom::certify::certify(&lowered, &schedule.target).compiled(&kernels);
-        return Ok(warploom::certify::print(&cost, &warploom::lower::print(&lowered)));
+        let cost = warploom::analysis::cost_report(&lowered, &schedule.target).compiled(&kernels);
+        return Ok(warploom::analysis::print(&cost, &warploom::lower::print(&lowered)));
     }
     Ok(consists_of(&kernels.text))
 }

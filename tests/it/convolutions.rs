@@ -6,7 +6,7 @@ use crate::lower::lowered;
 use crate::ptx::agrees;
 use warploom::loom::Schedule;
 use warploom::lower::lower;
-use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with};
+use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers};
 
 /// A convolution: stride 1, channels last, as many zeros around the image on each side as `padding` says.
 #[derive(Clone, Copy)]
@@ -202,10 +202,10 @@ fn convolutions_are_right_in_every_order() {
         let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}\n{text}"));
         let scheduled = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}\n{text}"));
         let lowered = lower(&scheduled, &schedule.target).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let naive = ring(&schedule.program, 5).unwrap();
+        let naive = naive_integers(&schedule.program, 5).unwrap();
         for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(1)] {
-            let options = Options::new(Mode::Ring).with_policy(policy);
-            let found = ring_lowered_with(&lowered, &options, 5).unwrap_or_else(|e| panic!("{name}, {policy:?}: {e}"));
+            let options = Options::new(Mode::Integer).with_policy(policy);
+            let found = integers_with(&lowered, &options, 5).unwrap_or_else(|e| panic!("{name}, {policy:?}: {e}"));
             assert!(found == naive, "{name}, {policy:?}");
         }
     }

@@ -6,7 +6,7 @@ use crate::ptxas::{assemble, tools};
 use warploom::ir::Scope;
 use warploom::loom::Schedule;
 use warploom::lower::{LoweredKernel, lower};
-use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with};
+use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers};
 use warploom::{Error, Fault, Target};
 
 fn gemm(size: &str, more: &str) -> String {
@@ -47,10 +47,10 @@ fn started(kernel: &LoweredKernel) -> Vec<u32> {
 fn lands_right(text: &str) {
     let schedule = Schedule::parse(text).unwrap();
     let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
-    let naive = ring(&schedule.program, 5).unwrap();
+    let naive = naive_integers(&schedule.program, 5).unwrap();
     for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(1)] {
-        let options = Options::new(Mode::Ring).with_policy(policy);
-        let found = ring_lowered_with(&lowered, &options, 5).unwrap_or_else(|e| panic!("{text}\n{policy:?}: {e}"));
+        let options = Options::new(Mode::Integer).with_policy(policy);
+        let found = integers_with(&lowered, &options, 5).unwrap_or_else(|e| panic!("{text}\n{policy:?}: {e}"));
         assert_eq!(found, naive, "{text}\n{policy:?}");
     }
 }

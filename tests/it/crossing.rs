@@ -3,7 +3,7 @@
 
 use warploom::gemm::{Mma, Source};
 use warploom::lower::{Lowered, lower, mutate, print};
-use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with};
+use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers};
 use warploom::te::{GemmSpec, Layout};
 use warploom::{DType, Gemm, Schedule, Target};
 
@@ -107,10 +107,10 @@ fn lowered(schedule: &Schedule) -> Lowered {
 
 /// Whether the lowered program computes what the naive one does; what went wrong if not.
 fn wrong(schedule: &Schedule, lowered: &Lowered, policies: &[Policy]) -> Option<String> {
-    let naive = ring(&schedule.program, 5).unwrap();
+    let naive = naive_integers(&schedule.program, 5).unwrap();
     policies.iter().find_map(|policy| {
-        let options = Options::new(Mode::Ring).with_policy(*policy);
-        match ring_lowered_with(lowered, &options, 5) {
+        let options = Options::new(Mode::Integer).with_policy(*policy);
+        match integers_with(lowered, &options, 5) {
             Err(e) => Some(format!("{policy:?}: {e}")),
             Ok(found) => (found != naive).then(|| format!("{policy:?}: another result")),
         }

@@ -6,8 +6,8 @@ use crate::sample::drawn;
 use warploom::ir::Func;
 use warploom::loom::Schedule;
 use warploom::lower::{Lowered, lower};
-use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with, run_lowered};
 use warploom::reference::{Sample, outputs};
+use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers, run_lowered};
 use warploom::te::Known;
 use warploom::{Array, DType, Error, Result};
 
@@ -64,15 +64,15 @@ pub fn with_all(check: impl Fn(&Schedule, &Func, &Lowered) -> Result<()>) {
 }
 
 #[test]
-fn the_ring_is_equal_at_every_stage() {
+fn integers_are_equal_at_every_level() {
     with_all(|schedule, scheduled, lowered| {
-        let naive = ring(&schedule.program, 1)?;
-        if ring(scheduled, 1)? != naive {
+        let naive = naive_integers(&schedule.program, 1)?;
+        if naive_integers(scheduled, 1)? != naive {
             return Err(Error::bug("test.scheduled", "the scheduled program differs from the naive one"));
         }
         for policy in POLICIES.into_iter().filter(|p| drawn(&format!("{p:?} {schedule}"), 2)) {
-            let options = Options::new(Mode::Ring).with_policy(policy);
-            if ring_lowered_with(lowered, &options, 1)? != naive {
+            let options = Options::new(Mode::Integer).with_policy(policy);
+            if integers_with(lowered, &options, 1)? != naive {
                 return Err(Error::bug("test.lowered", format!("the kernels differ, warps {policy:?}")));
             }
         }

@@ -5,19 +5,19 @@ use super::cases::examples;
 use super::sample::drawn;
 use warploom::gemm::{Factors, Mma, Pipelined, Route, Source, Split, WarpTiles};
 use warploom::te::{GemmSpec, Layout};
-use warploom::{DType, Gemm, Schedule, Target, gemm, lower, machine};
+use warploom::{DType, Gemm, Schedule, Target, gemm, lower, sim};
 
 const SEED: u64 = 7;
 
 /// Compares the scheduled program, and the lowered one where it lowers, with the naive program.
-fn bit_equal_in_the_ring(name: &str, schedule: &Schedule) {
+fn bit_equal_in_integers(name: &str, schedule: &Schedule) {
     let func = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}"));
-    let naive = machine::ring(&schedule.program, SEED).unwrap_or_else(|e| panic!("{name}, naive: {e}"));
-    let scheduled = machine::ring(&func, SEED).unwrap_or_else(|e| panic!("{name}, scheduled: {e}"));
+    let naive = sim::naive_integers(&schedule.program, SEED).unwrap_or_else(|e| panic!("{name}, naive: {e}"));
+    let scheduled = sim::naive_integers(&func, SEED).unwrap_or_else(|e| panic!("{name}, scheduled: {e}"));
     assert!(scheduled == naive, "{name}: the scheduled program differs from the naive one");
     match lower::lower(&func, &schedule.target) {
         Ok(lowered) => {
-            let parallel = machine::ring_lowered(&lowered, SEED).unwrap_or_else(|e| panic!("{name}, lowered: {e}"));
+            let parallel = sim::integers(&lowered, SEED).unwrap_or_else(|e| panic!("{name}, lowered: {e}"));
             assert!(parallel == naive, "{name}: the lowered program differs from the naive one");
         }
         Err(e) => panic!("{name}: {e}"),
@@ -30,7 +30,7 @@ fn the_worked_example_computes_what_the_naive_program_computes() {
     let (_, text) = examples().into_iter().find(|(name, _)| name == "worked_example").unwrap();
     let schedule = Schedule::parse(&text).unwrap();
     for size in [[256, 256, 64], [512, 256, 128]] {
-        bit_equal_in_the_ring("worked_example", &schedule.resized(&size).unwrap());
+        bit_equal_in_integers("worked_example", &schedule.resized(&size).unwrap());
     }
 }
 
@@ -44,7 +44,7 @@ fn recommended_schedules_compute_matrix_products() {
                 let product = Gemm::new(m, n, k).of(dtype).layout(layout);
                 let schedule = gemm::recommend(&product, &Target::sm_80()).unwrap();
                 let name = format!("{dtype} {} {m}x{n}x{k}", layout.name());
-                bit_equal_in_the_ring(&name, &schedule);
+                bit_equal_in_integers(&name, &schedule);
                 warploom::compile_gemm(&schedule).unwrap_or_else(|e| panic!("{name}: {e}\n{schedule}"));
             }
         }
@@ -68,7 +68,7 @@ fn pipelined_tiles_compute_matrix_products() {
         let name = format!("gemm {m}x{n}x{k} f32 {}", layout.name());
         let text = format!("{name}\ntarget sm_80\n{}", Pipelined::new(warps, slices, routes).steps(&spec));
         let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
-        bit_equal_in_the_ring(&name, &schedule);
+        bit_equal_in_integers(&name, &schedule);
     }
 }
 
@@ -102,7 +102,7 @@ fn tensor_core_tiles_compute_matrix_products() {
                 let tiles = Mma::of(&spec, &target, block, warps, parts);
                 let text = format!("{name}\ntarget {target}\n{}", tiles.steps(&spec));
                 let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
-                bit_equal_in_the_ring(&format!("{name} for {target}"), &schedule);
+                bit_equal_in_integers(&format!("{name} for {target}"), &schedule);
                 assert_eq!(tiles.routes.contains(&Source::Packed), text.contains("_0 ? "), "{text}");
             }
         }
@@ -131,7 +131,7 @@ fn tensor_core_tiles_of_4_bit_integers_compute_matrix_products() {
                 let tiles = Mma::with(&spec, &target, block, warps, parts, factors);
                 let text = format!("{name}\ntarget {target}\n{}", tiles.steps(&spec));
                 let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
-                bit_equal_in_the_ring(&name, &schedule);
+                bit_equal_in_integers(&name, &schedule);
             }
         }
     }
@@ -157,7 +157,7 @@ fn warp_tiles_compute_matrix_products() {
             let name = format!("gemm 96x128x24 f32 {}", layout.name());
             let text = format!("{name}\ntarget sm_80\n{}", tiles.steps(&spec));
             let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
-            bit_equal_in_the_ring(&name, &schedule);
+            bit_equal_in_integers(&name, &schedule);
         }
         for (parts, slices, raster) in [(1, 2, None), (2, 1, None), (2, 2, Some(2))] {
             let tiles = WarpTiles { split: Split { parts, slices }, raster, ..tiles };
@@ -165,7 +165,7 @@ fn warp_tiles_compute_matrix_products() {
             let spec = GemmSpec::of(64, 64, 32, DType::F32, layout);
             let text = format!("{name}\ntarget sm_80\n{}", tiles.steps(&spec));
             let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
-            bit_equal_in_the_ring(&format!("{name} in {parts} parts of {slices} slices"), &schedule);
+            bit_equal_in_integers(&format!("{name} in {parts} parts of {slices} slices"), &schedule);
         }
     }
 }

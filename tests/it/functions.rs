@@ -1,7 +1,7 @@
 //! The functions sin, cos, erf, log1p and pow as the emitted PTX computes them: how far they are from the exact value over all
 //! exponents, and their special cases. The table in `codegen/math.rs` states the bounds.
 
-use warploom::machine::{Mode, Options, run_ptx};
+use warploom::sim::{Mode, Options, run_ptx};
 use warploom::{Array, DType, Schedule, compile};
 
 /// What a program gives for numbers of a type.

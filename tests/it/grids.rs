@@ -6,7 +6,7 @@ use crate::ptxas::{assemble, tools};
 use warploom::Target;
 use warploom::loom::Schedule;
 use warploom::lower::lower;
-use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with};
+use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers};
 
 /// The tiled product with all tiles walked by a persistent grid, three rows of tiles at a time.
 fn walked(size: &str, more: &str) -> String {
@@ -19,11 +19,11 @@ fn walked(size: &str, more: &str) -> String {
 fn every_grid_is_right(text: &str) {
     let schedule = Schedule::parse(text).unwrap();
     let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_or_else(|e| panic!("{text}\n{e}"));
-    let naive = ring(&schedule.program, 5).unwrap();
+    let naive = naive_integers(&schedule.program, 5).unwrap();
     let random = [1, 2, 3, 8].map(Policy::Random);
     for policy in [Policy::InOrder, Policy::Reverse].into_iter().chain(random) {
-        let options = Options::new(Mode::Ring).with_policy(policy);
-        let found = ring_lowered_with(&lowered, &options, 5).unwrap_or_else(|e| panic!("{text}\n{policy:?}: {e}"));
+        let options = Options::new(Mode::Integer).with_policy(policy);
+        let found = integers_with(&lowered, &options, 5).unwrap_or_else(|e| panic!("{text}\n{policy:?}: {e}"));
         assert_eq!(found, naive, "{text}\n{policy:?}");
     }
 }
@@ -106,8 +106,8 @@ fn a_persistent_kernel_costs_what_its_tiles_cost() {
     let totals = |text: &str| {
         let schedule = Schedule::parse(text).unwrap();
         let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
-        let certificate = warploom::certify::certify(&lowered, &schedule.target);
-        let kernel = &certificate.kernels[0];
+        let report = warploom::analysis::cost_report(&lowered, &schedule.target);
+        let kernel = &report.kernels[0];
         (kernel.blocks(), format!("{:?}", kernel.totals))
     };
     let fixed = GEMM.replace("64x64x64", "160x96x40").replace("bind i0 blockIdx.y\nbind j0 blockIdx.x\n", "");

@@ -6,8 +6,8 @@ use super::sample::{drawn, everything};
 use warploom::gemm::{Gemm, Wgmma};
 use warploom::lower::mutate::mutants;
 use warploom::lower::{Lowered, lower, print, verify};
-use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with, run_lowered};
 use warploom::reference::{Sample, outputs};
+use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers, run_lowered};
 use warploom::te::Layout;
 use warploom::{Array, DType, Error, Schedule, Target};
 
@@ -89,10 +89,10 @@ fn tried(name: &str, schedule: &Schedule) -> Outcome {
             return Outcome::Refused(format!("{}: {}", e.code(), e.message()));
         }
     };
-    let naive = ring(&schedule.program, 3).unwrap();
+    let naive = naive_integers(&schedule.program, 3).unwrap();
     for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(7)] {
-        let options = Options::new(Mode::Ring).with_policy(policy);
-        let found = ring_lowered_with(&lowered, &options, 3)
+        let options = Options::new(Mode::Integer).with_policy(policy);
+        let found = integers_with(&lowered, &options, 3)
             .unwrap_or_else(|e| panic!("{name}: {e}\n{}", warploom::lower::print(&lowered)));
         assert!(found == naive, "{name} {policy:?}");
     }
@@ -248,8 +248,8 @@ fn blocks_that_end_too_early_are_found() {
     let late = damaged(&wave, "became `if k0 >= 1 and k0 < 6`");
     for lowered in [late, damaged(&in_clusters(true, 7), "may access its shared memory) removed")] {
         let codes = [Policy::InOrder, Policy::Reverse].map(|policy| {
-            let options = Options::new(Mode::Ring).with_policy(policy);
-            ring_lowered_with(&lowered, &options, 3).err().map(|e| e.to_string())
+            let options = Options::new(Mode::Integer).with_policy(policy);
+            integers_with(&lowered, &options, 3).err().map(|e| e.to_string())
         });
         let found = |e: &String| e.contains("is of a block that may have ended before it is reached");
         assert!(codes.iter().flatten().any(found), "{codes:?}");

@@ -8,7 +8,7 @@ use std::path::Path;
 use warploom::assemble;
 use warploom::codegen::{compile, compile_with_lines};
 use warploom::lower::{self, Lowered, lower};
-use warploom::machine::{Mode, Options, run_ptx};
+use warploom::sim::{Mode, Options, run_ptx};
 use warploom::{Array, Kernels, Schedule, Target};
 
 fn example(name: &str) -> (Lowered, Target) {

@@ -3,15 +3,15 @@
 use warploom::ir::{Stmt, SyncKind, visit};
 use warploom::loom::Schedule;
 use warploom::lower::{self, LoweredKernel};
-use warploom::machine;
+use warploom::sim;
 
 /// Lowers a program of one kernel, which must give the bits of the naive program.
 pub fn lowered(text: &str) -> LoweredKernel {
     let schedule = Schedule::parse(text).unwrap();
     let func = schedule.scheduled().unwrap();
     let mut lowered = lower::lower(&func, &schedule.target).unwrap();
-    let naive = machine::ring(&schedule.program, 7).unwrap();
-    assert_eq!(machine::ring_lowered(&lowered, 7).unwrap(), naive, "{}", lower::print(&lowered));
+    let naive = sim::naive_integers(&schedule.program, 7).unwrap();
+    assert_eq!(sim::integers(&lowered, 7).unwrap(), naive, "{}", lower::print(&lowered));
     assert_eq!(lowered.kernels.len(), 1);
     lowered.kernels.remove(0)
 }

@@ -1,13 +1,13 @@
 //! The one test binary: text cases, differential runs, the simulator, ptxas, the GPU, and the tree itself.
 
 mod addresses;
+mod analysis;
 mod auto;
 mod book;
 mod bulk;
 mod bytes;
 mod cases;
 mod ceilings;
-mod certify;
 mod cli;
 mod codegen;
 mod convolutions;
@@ -28,10 +28,10 @@ mod grids;
 mod handmade;
 mod hopper;
 mod hostile;
+mod instructions;
 mod lines;
 mod looking;
 mod lower;
-mod machine;
 mod mistakes;
 mod mutation;
 mod neighbours;
@@ -51,6 +51,7 @@ mod results;
 mod sample;
 mod scan;
 mod schedules;
+mod sim;
 mod tensor;
 mod terminal;
 mod tidy;

@@ -8,8 +8,8 @@ use warploom::gemm::{Gemm, recommend};
 use warploom::ir::{Elect, Stmt, Sync, SyncKind};
 use warploom::loom::Schedule;
 use warploom::lower::{Lowered, LoweredKernel, lower, verify};
-use warploom::machine::{Mode, Options, ring_lowered_with};
 use warploom::runtime::Device;
+use warploom::sim::{Mode, Options, integers_with};
 use warploom::te::Layout;
 use warploom::{Array, DType, Fault, Target, compile_gemm};
 
@@ -89,10 +89,10 @@ fn blocks_ask_for_a_share_each() {
 #[test]
 fn an_access_in_front_of_the_wait_is_found() {
     let whole = lowered(&early());
-    let options = Options::new(Mode::Ring);
+    let options = Options::new(Mode::Integer);
     let run = |kernel: &LoweredKernel| {
         let program = Lowered::new("again", vec!["A".into(), "B".into()], vec![kernel.clone()]);
-        ring_lowered_with(&program, &options, 3).map_err(|e| e.code().to_string())
+        integers_with(&program, &options, 3).map_err(|e| e.code().to_string())
     };
     assert!(run(&whole).is_ok() && verify(&whole).is_ok());
     let at = whole.func.body.iter().position(|s| is(s, &SyncKind::GridWait)).unwrap();

@@ -4,8 +4,8 @@
 use crate::sample::drawn;
 use std::fmt::Write;
 use warploom::lower::{Lowered, lower};
-use warploom::machine::{Mode, ring, ring_lowered, run_lowered};
 use warploom::reference::{Sample, outputs};
+use warploom::sim::{Mode, integers, naive_integers, run_lowered};
 use warploom::te::Layout;
 use warploom::{Array, DType, Gemm, Result, Schedule, Target, codegen, gemm};
 
@@ -120,9 +120,9 @@ type Fill<'a> = &'a dyn Fn(DType, &[usize], u64) -> Result<Array>;
 
 /// Bit-equal in integer mode, exact on small integers (unless functions are computed), within bounds on reals.
 fn computes(schedule: &Schedule, lowered: &Lowered, exact: bool) -> Result<()> {
-    let naive = ring(&schedule.program, 3)?;
-    assert!(ring(&schedule.scheduled()?, 3)? == naive, "the scheduled program differs from the naive one");
-    assert!(ring_lowered(lowered, 3)? == naive, "the kernels differ from the naive program");
+    let naive = naive_integers(&schedule.program, 3)?;
+    assert!(naive_integers(&schedule.scheduled()?, 3)? == naive, "the scheduled program differs from the naive one");
+    assert!(integers(lowered, 3)? == naive, "the kernels differ from the naive program");
     let shapes: Vec<(DType, Vec<usize>)> = schedule
         .program
         .params

@@ -8,8 +8,8 @@ use crate::copies;
 use crate::differential::{POLICIES, arguments, with_all};
 use crate::sample::drawn;
 use warploom::lower::{Lowered, lower};
-use warploom::machine::{Mode, Options, Policy, run_lowered, run_ptx};
 use warploom::reference::{Sample, outputs};
+use warploom::sim::{Mode, Options, Policy, run_lowered, run_ptx};
 use warploom::{Array, DType, Error, Kernels, Result, Schedule, codegen, compile};
 
 fn options(policy: Policy) -> Options {

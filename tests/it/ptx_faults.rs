@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use warploom::kernel::Kernels;
 use warploom::lower::lower;
-use warploom::machine::{Limits, Mode, Options, Policy, run_ptx};
+use warploom::sim::{Limits, Mode, Options, Policy, run_ptx};
 use warploom::{Array, Schedule, codegen};
 
 /// Examples with the sizes that their tiles divide, each with instructions that no other has. The last one, a

@@ -2,8 +2,8 @@
 //! number. Each program runs as it is written, scheduled, lowered and as PTX, in integer mode and in the real types.
 
 use warploom::lower::lower;
-use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with, run_func, run_lowered, run_ptx};
 use warploom::reference::{Sample, outputs};
+use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers, run_func, run_lowered, run_ptx};
 use warploom::{Array, Result, Schedule, compile, te};
 
 /// Inputs of a program: integers where their values are stated.
@@ -29,11 +29,11 @@ fn agrees(text: &str) {
     let func = schedule.scheduled().unwrap_or_else(|e| panic!("{text}\n{e}"));
     schedule.assurance().unwrap_or_else(|e| panic!("{text}\n{e}"));
     let lowered = lower(&func, &schedule.target).unwrap_or_else(|e| panic!("{text}\n{e}"));
-    let naive = ring(&schedule.program, 1).unwrap_or_else(|e| panic!("{text}\n{e}"));
-    assert_eq!(ring(&func, 1).unwrap(), naive, "scheduled in integer mode\n{text}");
+    let naive = naive_integers(&schedule.program, 1).unwrap_or_else(|e| panic!("{text}\n{e}"));
+    assert_eq!(naive_integers(&func, 1).unwrap(), naive, "scheduled in integer mode\n{text}");
     for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3)] {
-        let options = Options::new(Mode::Ring).with_policy(policy);
-        let kernels = ring_lowered_with(&lowered, &options, 1).unwrap_or_else(|e| panic!("{text}\n{e}"));
+        let options = Options::new(Mode::Integer).with_policy(policy);
+        let kernels = integers_with(&lowered, &options, 1).unwrap_or_else(|e| panic!("{text}\n{e}"));
         assert_eq!(kernels, naive, "lowered in integer mode\n{text}");
     }
     let before = inputs(&schedule, 5);

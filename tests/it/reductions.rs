@@ -3,8 +3,8 @@
 mod several;
 
 use warploom::lower::{lower, mutate, print};
-use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with};
 use warploom::rows::{RowKind, Rows};
+use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers};
 use warploom::{DType, Schedule, Target, ir};
 
 /// A program of 6 x K, reduced over k, whose result an element-wise block reads; and its steps.
@@ -19,10 +19,10 @@ fn program(dtype: &str, reducer: &str, k: i64, steps: &str) -> Schedule {
 fn check(name: &str, schedule: &Schedule) -> String {
     let scheduled = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}"));
     let lowered = lower(&scheduled, &schedule.target).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let naive = ring(&schedule.program, 5).unwrap();
+    let naive = naive_integers(&schedule.program, 5).unwrap();
     for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3)] {
-        let options = Options::new(Mode::Ring).with_policy(policy);
-        let found = ring_lowered_with(&lowered, &options, 5).unwrap_or_else(|e| panic!("{name} {policy:?}: {e}"));
+        let options = Options::new(Mode::Integer).with_policy(policy);
+        let found = integers_with(&lowered, &options, 5).unwrap_or_else(|e| panic!("{name} {policy:?}: {e}"));
         assert!(found == naive, "{name} {policy:?}\n{}", print(&lowered));
     }
     schedule.validate().unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -164,7 +164,11 @@ fn the_verifier_judges_an_equal_program() {
     let schedule = program("f32", "sum", 100, &rows(32, "local"));
     let scheduled = schedule.scheduled().unwrap();
     let written = ir::cross_thread::through_shared(&scheduled).unwrap().expect("a reduction across threads");
-    assert!(ring(&written, 3).unwrap() == ring(&schedule.program, 3).unwrap(), "{}", ir::print::func(&written));
+    assert!(
+        naive_integers(&written, 3).unwrap() == naive_integers(&schedule.program, 3).unwrap(),
+        "{}",
+        ir::print::func(&written)
+    );
 }
 
 /// A wrong mask, a missing barrier, a lost value: each damaged kernel is found, or computes the same.
@@ -172,14 +176,14 @@ fn the_verifier_judges_an_equal_program() {
 fn damage_is_found() {
     let schedule = program("f32", "sum", 200, &rows(64, "local"));
     let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
-    let naive = ring(&schedule.program, 5).unwrap();
+    let naive = naive_integers(&schedule.program, 5).unwrap();
     let mutants = mutate::mutants(&lowered);
     let masks: Vec<_> = mutants.iter().filter(|m| m.kind == "shuffle").collect();
     assert_eq!(masks.len(), 10, "{:?}", masks.iter().map(|m| &m.what).collect::<Vec<_>>());
     for mutant in masks {
         let found = [Policy::InOrder, Policy::Reverse, Policy::Random(3)].into_iter().any(|policy| {
-            let options = Options::new(Mode::Ring).with_policy(policy);
-            ring_lowered_with(&mutant.lowered, &options, 5).map_or(true, |result| result != naive)
+            let options = Options::new(Mode::Integer).with_policy(policy);
+            integers_with(&mutant.lowered, &options, 5).map_or(true, |result| result != naive)
         });
         assert!(found, "{}", mutant.what);
     }

@@ -1,13 +1,13 @@
 //! Boxes whose rows lie apart, and tiles of rows that begin alike in the cache's lines: sums begin earlier by a shift of their row,
 //! windows reach beyond both ends of both factors, and nothing of neighbouring rows comes in.
 
-use crate::certify::compare;
+use crate::analysis::compare;
 use crate::ptxas::{assemble, tools};
 use crate::tensor::{arguments, right};
-use warploom::certify::{Cost, certify, observe};
+use warploom::analysis::{Cost, cost_report, observe};
 use warploom::gemm::{Gemm, Wgmma};
 use warploom::lower::{Lowered, TensorMap, lower};
-use warploom::machine::{Mode, Options, Policy, run_lowered_with};
+use warploom::sim::{Mode, Options, Policy, run_lowered_with};
 use warploom::te::Layout;
 use warploom::{Array, DType, Schedule, Target};
 
@@ -159,13 +159,13 @@ fn neighbours_do_not_come_in() {
 fn rows_apart_are_read_line_by_line() {
     let lines = |schedule: &Schedule, compared: bool| {
         let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
-        let certificate = certify(&lowered, &schedule.target);
+        let report = cost_report(&lowered, &schedule.target);
         if compared {
             let options = Options::new(Mode::Real).with_races(false).with_policy(Policy::Random(0));
             let ran = observe(&lowered, &options, &mut arguments(schedule)).unwrap();
-            compare(&certificate, &ran).unwrap();
+            compare(&report, &ran).unwrap();
         }
-        let a = certificate.kernels[0].accesses.iter().find(|a| a.buffer == "A").unwrap().cost;
+        let a = report.kernels[0].accesses.iter().find(|a| a.buffer == "A").unwrap().cost;
         let Cost::Box { lines, ideal_lines, .. } = a else { panic!("{a:?}") };
         (lines, ideal_lines)
     };

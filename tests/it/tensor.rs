@@ -5,8 +5,8 @@ use super::ptxas::{assemble, tools};
 use super::sample::{drawn, everything};
 use warploom::intrin::{self, Action, Level, Place, Row};
 use warploom::lower::{Lowered, lower, print};
-use warploom::machine::{Mode, Options, Policy, ring, ring_lowered, ring_lowered_with, run_lowered};
 use warploom::reference::{Sample, outputs};
+use warploom::sim::{Mode, Options, Policy, integers, integers_with, naive_integers, run_lowered};
 use warploom::target::Target;
 use warploom::te::Layout;
 use warploom::{Array, Result, Schedule, compile};
@@ -110,10 +110,10 @@ pub fn arguments(schedule: &Schedule) -> Vec<Array> {
 pub fn right_on(schedule: &Schedule, mut args: Vec<Array>) -> Lowered {
     let kernels = lowered(schedule);
     let text = || format!("{schedule}\n{}", print(&kernels));
-    let naive = ring(&schedule.program, 5).unwrap();
+    let naive = naive_integers(&schedule.program, 5).unwrap();
     for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(2)] {
-        let options = Options::new(Mode::Ring).with_policy(policy);
-        let found = ring_lowered_with(&kernels, &options, 5).unwrap_or_else(|e| panic!("{}\n{policy:?}: {e}", text()));
+        let options = Options::new(Mode::Integer).with_policy(policy);
+        let found = integers_with(&kernels, &options, 5).unwrap_or_else(|e| panic!("{}\n{policy:?}: {e}", text()));
         assert!(found == naive, "{}\n{policy:?}", text());
     }
     run_lowered(&kernels, Mode::Real, &mut args).unwrap_or_else(|e| panic!("{}\n{e}", text()));
@@ -254,10 +254,10 @@ fn matrix_loads_meet_no_bank_twice() {
         });
         let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
         let kernels = lowered(&schedule);
-        assert!(ring(&schedule.program, 1).unwrap() == ring_lowered(&kernels, 1).unwrap(), "{how}");
-        let certificate = warploom::certify::certify(&kernels, &schedule.target);
-        let shared = certificate.kernels[0].accesses.iter().filter_map(|a| match a.cost {
-            warploom::certify::Cost::Shared { degree, .. } => Some(degree),
+        assert!(naive_integers(&schedule.program, 1).unwrap() == integers(&kernels, 1).unwrap(), "{how}");
+        let report = warploom::analysis::cost_report(&kernels, &schedule.target);
+        let shared = report.kernels[0].accesses.iter().filter_map(|a| match a.cost {
+            warploom::analysis::Cost::Shared { degree, .. } => Some(degree),
             _ => None,
         });
         shared.max().unwrap()

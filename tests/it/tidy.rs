@@ -26,20 +26,17 @@ const LAYERS: [(&str, &[&str]); 26] = [
     ("lower", &["index", "ir", "intrin", "target"]),
     ("gemm", &["ir", "te", "intrin", "schedule", "target", "loom", "lower"]),
     ("rows", &["loom", "target"]),
-    ("machine", &["ir", "intrin", "lower", "kernel"]),
+    ("sim", &["ir", "intrin", "lower", "kernel"]),
     ("kernel", &[]),
     ("artifact", &["kernel"]),
     ("assemble", &[]),
-    ("certify", &["ir", "intrin", "target", "lower", "machine", "kernel", "assemble"]),
+    ("analysis", &["ir", "intrin", "target", "lower", "sim", "kernel", "assemble"]),
     ("codegen", &["ir", "intrin", "target", "lower", "kernel"]),
-    ("validate", &["ir", "te", "schedule", "loom", "lower", "machine", "kernel", "codegen", "reference"]),
+    ("validate", &["ir", "te", "schedule", "loom", "lower", "sim", "kernel", "codegen", "reference"]),
     ("runtime", &["kernel", "target"]),
     ("reference", &["ir"]),
-    ("measure", &["te", "target", "kernel", "reference", "machine", "runtime"]),
-    (
-        "page",
-        &["ir", "te", "intrin", "loom", "lower", "machine", "kernel", "assemble", "certify", "codegen", "validate"],
-    ),
+    ("measure", &["te", "target", "kernel", "reference", "sim", "runtime"]),
+    ("page", &["ir", "te", "intrin", "loom", "lower", "sim", "kernel", "assemble", "analysis", "codegen", "validate"]),
     ("cli", &["*"]),
 ];
 
@@ -242,7 +239,7 @@ fn lowering_knows_no_algorithm_and_no_instruction() {
 /// Rooms that a user of the library calls first: what returns an error says which.
 #[test]
 fn what_can_fail_says_how() {
-    let rooms = ["src/array.rs", "src/loom.rs", "src/machine/mod.rs", "src/reference/mod.rs", "src/rows.rs"];
+    let rooms = ["src/array.rs", "src/loom.rs", "src/sim/mod.rs", "src/reference/mod.rs", "src/rows.rs"];
     let programs = ["src/te/build.rs", "src/te/known.rs", "src/te/program.rs", "src/te/text.rs"];
     let more = ["src/lower/mod.rs", "src/gemm/mod.rs", "src/gemm/candidates.rs", "src/gemm/recommend.rs"];
     let mut devices = Vec::new();

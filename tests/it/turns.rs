@@ -2,7 +2,7 @@
 
 use warploom::gemm::{Gemm, candidates};
 use warploom::lower::{lower, mutate};
-use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with};
+use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers};
 use warploom::te::Layout;
 use warploom::{DType, Fault, Schedule, Target};
 
@@ -20,10 +20,10 @@ fn turns_give_the_naive_result_in_every_order() {
     for (m, n, k) in [(128, 128, 64), (128, 128, 320), (256, 128, 512), (256, 256, 192)] {
         let schedule = at(m, n, k);
         let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
-        let naive = ring(&schedule.program, 5).unwrap();
+        let naive = naive_integers(&schedule.program, 5).unwrap();
         for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3), Policy::Random(4)] {
-            let options = Options::new(Mode::Ring).with_policy(policy);
-            let found = ring_lowered_with(&lowered, &options, 5);
+            let options = Options::new(Mode::Integer).with_policy(policy);
+            let found = integers_with(&lowered, &options, 5);
             assert!(found.unwrap_or_else(|e| panic!("{m}x{n}x{k} {policy:?}: {e}")) == naive, "{m}x{n}x{k} {policy:?}");
         }
     }
@@ -40,11 +40,11 @@ fn a_missing_turn_is_found() {
     let mutants = mutate::mutants(&lowered);
     let damaged: Vec<&mutate::Mutant> = mutants.iter().filter(of_turns).collect();
     assert!(!damaged.is_empty());
-    let naive = ring(&schedule.program, 5).unwrap();
+    let naive = naive_integers(&schedule.program, 5).unwrap();
     for mutant in damaged {
         let found = [Policy::InOrder, Policy::Reverse, Policy::Random(3)].into_iter().any(|policy| {
-            let options = Options::new(Mode::Ring).with_policy(policy);
-            ring_lowered_with(&mutant.lowered, &options, 5).map_or(true, |result| result != naive)
+            let options = Options::new(Mode::Integer).with_policy(policy);
+            integers_with(&mutant.lowered, &options, 5).map_or(true, |result| result != naive)
         });
         assert!(found, "{}", mutant.what);
     }
@@ -69,8 +69,8 @@ fn a_turn_passed_on_too_early_is_found() {
     assert!(!damaged.is_empty());
     for mutant in damaged {
         for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3)] {
-            let options = Options::new(Mode::Ring).with_policy(policy);
-            let error = ring_lowered_with(&mutant.lowered, &options, 5).expect_err(&mutant.what);
+            let options = Options::new(Mode::Integer).with_policy(policy);
+            let error = integers_with(&mutant.lowered, &options, 5).expect_err(&mutant.what);
             assert_eq!(error.code(), "sim.mbarrier", "{policy:?}: {error}");
         }
     }
@@ -108,11 +108,10 @@ fn every_width_of_the_recipe_is_right_in_every_order() {
             let columns = if name.contains("x128 ") { 256 } else { 208 };
             let schedule = large.resized(&[512, columns, 64 * (2 + 3 * (n as i64 % 3))]).unwrap();
             let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
-            let naive = ring(&schedule.program, 7).unwrap();
+            let naive = naive_integers(&schedule.program, 7).unwrap();
             for policy in [Policy::Reverse, Policy::Random(5)] {
-                let options = Options::new(Mode::Ring).with_policy(policy);
-                let found =
-                    ring_lowered_with(&lowered, &options, 7).unwrap_or_else(|e| panic!("{name} {policy:?}: {e}"));
+                let options = Options::new(Mode::Integer).with_policy(policy);
+                let found = integers_with(&lowered, &options, 7).unwrap_or_else(|e| panic!("{name} {policy:?}: {e}"));
                 assert!(found == naive, "{name} {policy:?}");
             }
         }

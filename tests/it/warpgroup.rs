@@ -4,7 +4,7 @@ use super::ptxas::{assemble, tools};
 use super::tensor::{lowered, right};
 use warploom::intrin::{self, Level, Place, Row};
 use warploom::lower::{mutate, print};
-use warploom::machine::{Mode, Options, Policy, ring_lowered_with};
+use warploom::sim::{Mode, Options, Policy, integers_with};
 use warploom::{Schedule, compile};
 
 /// How the tiles of a probe lie.
@@ -178,8 +178,8 @@ fn factors_that_change_under_their_products_are_found() {
             let mutant = mutate::mutants(&whole).into_iter().find(|m| m.what.contains(damage));
             let damaged = mutant.unwrap_or_else(|| panic!("{damage}:\n{}", print(&whole))).lowered;
             for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3)] {
-                let options = Options::new(Mode::Ring).with_policy(policy);
-                let found = ring_lowered_with(&damaged, &options, 3).expect_err(damage);
+                let options = Options::new(Mode::Integer).with_policy(policy);
+                let found = integers_with(&damaged, &options, 3).expect_err(damage);
                 assert_eq!(found.code(), "sim.wgmma", "{damage}: {found}");
                 assert!(found.message().contains(message), "{damage}: {found}");
             }

@@ -9,8 +9,8 @@ use super::data;
 use super::input::{self, What};
 use super::pager::PagerArgs;
 use super::show;
+use crate::analysis::{self, CostReport};
 use crate::assemble::Ptxas;
-use crate::certify::{self, Certificate};
 use crate::error::{Error, Result, suggestion};
 use crate::ir::print;
 use crate::kernel::Kernels;
@@ -57,7 +57,7 @@ pub struct ExplainArgs {
     svg: Option<PathBuf>,
     /// The old name of --cost, which the command line refuses.
     #[arg(long, hide = true)]
-    pub certificates: bool,
+    pub reports: bool,
     /// With --cost: as JSON.
     #[arg(long, requires = "cost")]
     json: bool,
@@ -202,20 +202,20 @@ fn changed(before: &str, after: &str) -> String {
 fn cost(schedule: &Schedule, json: bool) -> Result<ExitCode> {
     let lowered = lower::lower(&schedule.scheduled()?, &schedule.target)?;
     let kernels = crate::codegen::compile(&lowered, &schedule.target)?;
-    let certificate = certify::certify(&lowered, &schedule.target).compiled(&kernels);
-    let certificate = assembled(certificate, schedule, &kernels)?;
+    let report = analysis::cost_report(&lowered, &schedule.target).compiled(&kernels);
+    let report = assembled(report, schedule, &kernels)?;
     if json {
-        let text = serde_json::to_string_pretty(&certificate);
+        let text = serde_json::to_string_pretty(&report);
         show::line(text.map_err(|e| Error::bug("cli.json", e.to_string()))?);
     } else {
-        show::put(colour::paint(Text::Cost, &certify::print(&certificate, &lower::print(&lowered))));
+        show::put(colour::paint(Text::Cost, &analysis::print(&report, &lower::print(&lowered))));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The cost report with the registers that ptxas reports, or as it is where there is no ptxas.
-fn assembled(certificate: Certificate, schedule: &Schedule, kernels: &Kernels) -> Result<Certificate> {
-    let Ok(ptxas) = Ptxas::for_chip(None, schedule.target.name) else { return Ok(certificate) };
+fn assembled(report: CostReport, schedule: &Schedule, kernels: &Kernels) -> Result<CostReport> {
+    let Ok(ptxas) = Ptxas::for_chip(None, schedule.target.name) else { return Ok(report) };
     let usage = ptxas.assemble(kernels.ptx(), schedule.target.name)?.usage;
-    Ok(certificate.assembled(kernels, &ptxas.version, &usage, &schedule.target))
+    Ok(report.assembled(kernels, &ptxas.version, &usage, &schedule.target))
 }

@@ -5,7 +5,7 @@
 
 use super::TupleReducer;
 use crate::dtype::DType;
-use crate::ir::{BinOp, CmpOp, Expr, Literal, UnOp, ring, typing};
+use crate::ir::{BinOp, CmpOp, Expr, Literal, UnOp, integer, typing};
 
 /// How many tuples each law is tried on, in each of both arithmetics.
 pub const TRIALS: usize = 256;
@@ -39,19 +39,19 @@ impl Number for u32 {
     }
 
     fn literal(literal: Literal) -> u32 {
-        ring::literal(literal)
+        integer::literal(literal)
     }
 
     fn bin(op: BinOp, dtype: DType, a: u32, b: u32) -> u32 {
-        ring::bin(op, dtype, a, b)
+        integer::bin(op, dtype, a, b)
     }
 
     fn un(op: UnOp, dtype: DType, a: u32) -> u32 {
-        ring::un(op, dtype, a)
+        integer::un(op, dtype, a)
     }
 
     fn cast(from: DType, to: DType, a: u32) -> u32 {
-        ring::cast(from, to, a)
+        integer::cast(from, to, a)
     }
 
     fn holds(op: CmpOp, a: u32, b: u32) -> bool {
@@ -177,7 +177,7 @@ fn tried<N: Number>(of: &TupleReducer) -> Result<(), String> {
     let mut tuple = || -> Vec<N> {
         let mut one = |dtype: &DType| {
             state += 1;
-            N::random(*dtype, ring::mix(state))
+            N::random(*dtype, integer::mix(state))
         };
         dtypes.iter().map(&mut one).collect()
     };

@@ -14,7 +14,7 @@
 #[path = "../../it/schedules/attempt.rs"]
 mod attempt;
 #[path = "../../it/certify/compare.rs"]
-mod certify;
+mod analysis;
 #[path = "../../it/schedules/check.rs"]
 mod check;
 #[path = "../../it/schedules/groups.rs"]

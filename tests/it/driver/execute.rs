@@ -6,10 +6,10 @@ use crate::{cases, gemms, gpu};
 use std::sync::Mutex;
 use warploom::ir::{BinOp, Expr, Func, Stmt, UnOp, visit};
 use warploom::lower::{self, Lowered, LoweredKernel};
-use warploom::machine::{self, Mode};
 use warploom::measure::run_once;
 use warploom::reference::{self, Sample};
 use warploom::runtime::Device;
+use warploom::sim::{self, Mode};
 use warploom::{Array, Kernels, Schedule};
 
 /// The kernels of the program at hand, by entry.
@@ -56,7 +56,7 @@ fn on_machine(kernel: &LoweredKernel, launch: &Launch) -> warploom::Result<()> {
         let bytes = unsafe { launch.memory(*address, *bytes) }.to_vec();
         arrays.push(Array { dtype: buffer.dtype, shape, bytes });
     }
-    machine::run_lowered(&lowered, Mode::Real, &mut arrays)?;
+    sim::run_lowered(&lowered, Mode::Real, &mut arrays)?;
     for (array, (address, bytes)) in arrays.iter().zip(places) {
         // SAFETY: as above; the view of before is gone.
         unsafe { launch.memory(address, bytes) }.copy_from_slice(&array.bytes);

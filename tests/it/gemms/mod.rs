@@ -18,7 +18,7 @@ use summary::{Outcome, Summary};
 use table::{ALIGNED, Case, Recipe};
 pub use table::{TYPES, Types};
 use warploom::lower::{Lowered, lower};
-use warploom::machine::{Mode, run_lowered};
+use warploom::sim::{Mode, run_lowered};
 use warploom::target::Features;
 use warploom::{Array, Result, Schedule, Target};
 

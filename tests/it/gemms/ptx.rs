@@ -7,7 +7,7 @@ use super::judge::is_beyond;
 use super::table::{Case, TYPES};
 use super::{Summary, ready, trials, verdict};
 use std::collections::BTreeMap;
-use warploom::machine::{Mode, Options, Policy, run_ptx};
+use warploom::sim::{Mode, Options, Policy, run_ptx};
 use warploom::te::Layout;
 use warploom::{Array, Error, Result, Target, codegen};
 

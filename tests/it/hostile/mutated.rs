@@ -11,9 +11,9 @@ use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use warploom::machine::{self, Limits, Mode, Options};
 use warploom::reference::{self, Sample};
-use warploom::{Array, Error, Schedule, certify, codegen, ir, lower, te};
+use warploom::sim::{self, Limits, Mode, Options};
+use warploom::{Array, Error, Schedule, analysis, codegen, ir, lower, te};
 
 /// Texts of an ordinary run.
 const FEW: usize = 150;
@@ -148,7 +148,7 @@ fn everything(text: &str) -> Result<&'static str, Error> {
     let func = schedule.scheduled()?;
     let _ = ir::print::func(&func);
     let lowered = lower::lower(&func, &schedule.target)?;
-    let _ = certify::certify(&lowered, &schedule.target);
+    let _ = analysis::cost_report(&lowered, &schedule.target);
     codegen::compile(&lowered, &schedule.target)?;
     if te::operations(&schedule.program) > RUN {
         return Ok("compiled");
@@ -160,7 +160,7 @@ fn everything(text: &str) -> Result<&'static str, Error> {
         Array::random(buffer.dtype, &[elements], 1)
     };
     let mut arguments = func.params.iter().map(argument).collect::<Result<Vec<_>, Error>>()?;
-    machine::run_lowered_with(&lowered, &Options::new(Mode::Real).with_limits(limits), &mut arguments)?;
+    sim::run_lowered_with(&lowered, &Options::new(Mode::Real).with_limits(limits), &mut arguments)?;
     reference::outputs(&schedule.program, &arguments, Sample::Rows { count: 64, seed: 1 })?;
     Ok("ran")
 }

@@ -5,15 +5,15 @@ use crate::handmade::{Make, barrier, guarded, load, store, store_lanes};
 use warploom::DType;
 use warploom::ir::{Axis, CmpOp, Cond, Index, Stmt, Var, Way, visit};
 use warploom::lower::{Lowered, lower, verify};
-use warploom::machine::{Mode, Options, Policy, ring_lowered_with};
+use warploom::sim::{Mode, Options, Policy, integers_with};
 
 const POLICIES: [Policy; 4] = [Policy::InOrder, Policy::Reverse, Policy::Random(1), Policy::Random(2)];
 
 /// The code and the message of what the simulator finds, in each order.
 fn simulated(lowered: &Lowered) -> Vec<Option<(String, String)>> {
     let run = |policy| {
-        let options = Options::new(Mode::Ring).with_policy(policy);
-        ring_lowered_with(lowered, &options, 1).err().map(|e| (e.code().to_string(), e.to_string()))
+        let options = Options::new(Mode::Integer).with_policy(policy);
+        integers_with(lowered, &options, 1).err().map(|e| (e.code().to_string(), e.to_string()))
     };
     POLICIES.map(run).into()
 }

@@ -16,7 +16,7 @@ use std::time::Instant;
 use subjects::{Subject, subjects};
 use warploom::lower::mutate::{Mutant, mutants};
 use warploom::lower::{Lowered, verify};
-use warploom::machine::{Mode, Options, Policy, ring_lowered_with};
+use warploom::sim::{Mode, Options, Policy, integers_with};
 
 const POLICIES: [Policy; 3] = [Policy::InOrder, Policy::Reverse, Policy::Random(3)];
 
@@ -30,8 +30,8 @@ fn found(lowered: &Lowered, naive: &[Vec<Vec<u32>>], policy: Policy) -> Option<S
 
 /// What of the simulator finds a mutant, or the result.
 fn found_by_machine(lowered: &Lowered, naive: &[Vec<Vec<u32>>], policy: Policy) -> Option<String> {
-    let options = Options::new(Mode::Ring).with_policy(policy);
-    naive.iter().zip(1..).find_map(|(wanted, seed)| match ring_lowered_with(lowered, &options, seed) {
+    let options = Options::new(Mode::Integer).with_policy(policy);
+    naive.iter().zip(1..).find_map(|(wanted, seed)| match integers_with(lowered, &options, seed) {
         Err(error) => Some(error.code().to_string()),
         Ok(elements) => (elements != *wanted).then(|| "other result".to_string()),
     })

@@ -5,7 +5,7 @@ use super::subjects::narrow_schedule;
 use crate::cases::examples;
 use warploom::lower::mutate::{Mutant, mutants};
 use warploom::lower::{Lowered, lower};
-use warploom::machine::{Mode, Options, ring_lowered_with};
+use warploom::sim::{Mode, Options, integers_with};
 use warploom::{Error, Schedule};
 
 fn example(name: &str) -> Lowered {
@@ -21,7 +21,7 @@ fn lowered(schedule: &Schedule) -> Lowered {
 fn said(of: &Lowered, words: &str) -> Vec<(Mutant, Error)> {
     let meant: Vec<Mutant> = mutants(of).into_iter().filter(|m| m.description().contains(words)).collect();
     assert!(!meant.is_empty(), "no mutant is {words}");
-    let run = |m: &Mutant| ring_lowered_with(&m.lowered, &Options::new(Mode::Ring), 1).err();
+    let run = |m: &Mutant| integers_with(&m.lowered, &Options::new(Mode::Integer), 1).err();
     meant
         .into_iter()
         .map(|m| (run(&m).unwrap_or_else(|| panic!("{}: not found", m.what)), m))

@@ -6,7 +6,7 @@ use crate::lower::{NEIGHBOURS, TURNED, TWICE};
 use crate::warpgroup;
 use warploom::gemm::Wgmma;
 use warploom::lower::{Lowered, lower};
-use warploom::machine::ring;
+use warploom::sim::naive_integers;
 use warploom::te::{Known, Layout};
 use warploom::{DType, Gemm, Result, Schedule, Target, gemm};
 
@@ -39,7 +39,7 @@ fn subject(name: String, schedule: &Schedule) -> Result<Subject> {
     let lowered = lower(&schedule.scheduled()?, &schedule.target)?;
     let text = warploom::lower::print(&lowered);
     let seeds = if text.contains("max(") || text.contains("min(") { 24 } else { 1 };
-    let naive = (1..=seeds).map(|seed| ring(&schedule.program, seed)).collect::<Result<_>>()?;
+    let naive = (1..=seeds).map(|seed| naive_integers(&schedule.program, seed)).collect::<Result<_>>()?;
     Ok(Subject { name, lowered, naive })
 }
 

@@ -9,7 +9,7 @@ use super::damage::{Mutant, mutants};
 use super::options;
 use crate::differential::arguments;
 use crate::lower::GEMM;
-use warploom::machine::{Limits, Options, Policy, run_ptx, run_ptx_traced};
+use warploom::sim::{Limits, Options, Policy, run_ptx, run_ptx_traced};
 use warploom::{Array, Kernels, Schedule, compile};
 
 /// Programs whose instructions all matter at their size.

@@ -2,8 +2,8 @@
 
 use super::check;
 use warploom::lower::{lower, mutate};
-use warploom::machine::{Mode, Options, Policy, ring, ring_lowered_with};
 use warploom::reference::{Sample, outputs};
+use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers};
 use warploom::{Array, DType, Schedule, Target, ir, te};
 
 /// The pair of one-pass softmax: the largest value, and the sum of the exponentials of all values relative to it.
@@ -204,9 +204,9 @@ fn ties_and_special_values() {
             let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
             let kernels = warploom::codegen::compile(&lowered, &schedule.target).unwrap();
             let (mut own, mut ptx) = (args.clone(), args.clone());
-            warploom::machine::run_func(&schedule.program, Mode::Real, &mut args).unwrap();
-            warploom::machine::run_lowered(&lowered, Mode::Real, &mut own).unwrap();
-            warploom::machine::run_ptx(&kernels, &Options::new(Mode::Real), &mut ptx).unwrap();
+            warploom::sim::run_func(&schedule.program, Mode::Real, &mut args).unwrap();
+            warploom::sim::run_lowered(&lowered, Mode::Real, &mut own).unwrap();
+            warploom::sim::run_ptx(&kernels, &Options::new(Mode::Real), &mut ptx).unwrap();
             let wanted: [i64; 5] = if reducer == "argmax" { [4, 0, 0, 1, 0] } else { [0, 0, 0, 1, 40] };
             for found in [&args, &own, &ptx] {
                 let places: Vec<i64> = (0..5).map(|i| found[2].get(i) as i64).collect();
@@ -229,11 +229,11 @@ fn one_pass_softmax_is_softmax() {
     };
     let online = softmax("M[i 6] f32, S[i] f32 = online(k 53) (X[i, k], 1.0)\n");
     let plain = softmax("M[i 6] f32 = max(k 53) X[i, k]\nS[i 6] f32 = sum(k 53) exp(X[i, k] - M[i])\n");
-    assert!(ring(&online, 11).unwrap() == ring(&plain, 11).unwrap());
+    assert!(naive_integers(&online, 11).unwrap() == naive_integers(&plain, 11).unwrap());
     // Masked rows: -inf has no weight.
     let mut args = vec![Array::random(DType::F32, &[6, 53], 1).unwrap(), Array::zeros(DType::F32, &[6, 53]).unwrap()];
     (0..6).for_each(|i| (0..50).for_each(|k| args[0].set(i * 53 + k, f64::NEG_INFINITY)));
-    warploom::machine::run_func(&online, Mode::Real, &mut args).unwrap();
+    warploom::sim::run_func(&online, Mode::Real, &mut args).unwrap();
     for i in 0..6 {
         let row: f64 = (0..53).map(|k| args[1].get(i * 53 + k)).sum();
         assert!((row - 1.0).abs() < 1e-6, "{row}");
@@ -250,7 +250,7 @@ fn the_reference_tells_right_from_wrong() {
     let x = Array::random(DType::F32, &[6, 37], 5).unwrap();
     let zeros = |d| Array::zeros(d, &[6]).unwrap();
     let mut args = vec![x, zeros(DType::F32), zeros(DType::S32)];
-    warploom::machine::run_func(&program, Mode::Real, &mut args).unwrap();
+    warploom::sim::run_func(&program, Mode::Real, &mut args).unwrap();
     let references = outputs(&program, &args, Sample::All).unwrap();
     assert_eq!(references.len(), 2);
     for output in &references {
@@ -270,7 +270,11 @@ fn the_verifier_judges_an_equal_program() {
         let schedule = program(kind, 100, &rows(32, "local"));
         let scheduled = schedule.scheduled().unwrap();
         let written = ir::cross_thread::through_shared(&scheduled).unwrap().expect("a reduction across threads");
-        assert!(ring(&written, 3).unwrap() == ring(&schedule.program, 3).unwrap(), "{}", ir::print::func(&written));
+        assert!(
+            naive_integers(&written, 3).unwrap() == naive_integers(&schedule.program, 3).unwrap(),
+            "{}",
+            ir::print::func(&written)
+        );
     }
 }
 
@@ -280,14 +284,14 @@ fn damage_is_found() {
     for kind in [&KINDS[0], &KINDS[2], &KINDS[4]] {
         let schedule = program(kind, 200, &rows(64, "local"));
         let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
-        let naive = ring(&schedule.program, 5).unwrap();
+        let naive = naive_integers(&schedule.program, 5).unwrap();
         let mutants = mutate::mutants(&lowered);
         let masks: Vec<_> = mutants.iter().filter(|m| m.kind == "shuffle").collect();
         assert_eq!(masks.len(), 20, "{:?}", masks.iter().map(|m| &m.what).collect::<Vec<_>>());
         for mutant in masks {
             let found = [Policy::InOrder, Policy::Reverse, Policy::Random(3)].into_iter().any(|policy| {
-                let options = Options::new(Mode::Ring).with_policy(policy);
-                ring_lowered_with(&mutant.lowered, &options, 5).map_or(true, |result| result != naive)
+                let options = Options::new(Mode::Integer).with_policy(policy);
+                integers_with(&mutant.lowered, &options, 5).map_or(true, |result| result != naive)
             });
             assert!(found, "{} {}", kind.0, mutant.what);
         }

@@ -14,14 +14,14 @@ use super::steps;
 use super::times::Times;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
+use warploom::analysis::{cost_report, observe};
 use warploom::assemble::Ptxas;
-use warploom::certify::{certify, observe};
 use warploom::ir::{Func, verify::verify};
 use warploom::loom::Schedule;
 use warploom::lower::{Lowered, lower};
-use warploom::machine::{Limits, Mode, Options, Policy, run_lowered_with};
 use warploom::reference::{Sample, outputs};
 use warploom::schedule::{complete, parse};
+use warploom::sim::{Limits, Mode, Options, Policy, run_lowered_with};
 use warploom::target::Target;
 use warploom::{Array, Error, Fault};
 
@@ -404,7 +404,7 @@ pub fn run(
     tally: &mut Tally,
 ) -> Result<(), Failure> {
     for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(7)] {
-        let options = Options::new(Mode::Ring).with_policy(policy).with_limits(depth.limits);
+        let options = Options::new(Mode::Integer).with_policy(policy).with_limits(depth.limits);
         let mut args = oracle.integer_arguments().map_err(|e| broken("simulator", &e))?;
         let ran = run_lowered_with(lowered, &options, &mut args);
         match ran.map(|_| args.iter().map(elements).collect::<Vec<_>>()) {
@@ -460,8 +460,8 @@ fn real(schedule: &Schedule, lowered: &Lowered, tally: &mut Tally) -> Result<(),
     // With a block for each tile of a persistent kernel, as cost reports count.
     let options = Options::new(Mode::Real).with_races(false).with_policy(Policy::Random(0));
     let ran = observe(lowered, &options, &mut args).map_err(|e| broken("real", &e))?;
-    let certificate = certify(lowered, &schedule.target);
-    crate::certify::compare(&certificate, &ran).map_err(|e| failure("cost report", e))?;
+    let report = cost_report(lowered, &schedule.target);
+    crate::analysis::compare(&report, &ran).map_err(|e| failure("cost report", e))?;
     for output in outputs(&schedule.program, &args, Sample::All).map_err(|e| broken("reference", &e))? {
         let worst = output.bound(&args[output.param]).map_err(|e| broken("real", &e))?;
         tally.worst = tally.worst.max(worst.ratio);
@@ -475,8 +475,8 @@ fn code(schedule: &Schedule, lowered: &Lowered, tools: &[Ptxas], tally: &mut Tal
         Err(e) if e.code() == "codegen.size" => return end(tally, e.code()),
         made => made.map_err(|e| broken("codegen", &e))?,
     };
-    let certificate = certify(lowered, &schedule.target).compiled(&kernels);
-    if let Some(k) = certificate.kernels.iter().find(|k| k.compiled.is_none()) {
+    let report = cost_report(lowered, &schedule.target).compiled(&kernels);
+    if let Some(k) = report.kernels.iter().find(|k| k.compiled.is_none()) {
         return Err(failure("cost report of PTX", format!("{} has no entry", k.name)));
     }
     for ptxas in tools.iter().filter(|p| p.knows(schedule.target.name)).take(1) {

@@ -6,8 +6,8 @@ use crate::oracle::{self, Exact, Integers, Unknown};
 use warploom::ir::Func;
 use warploom::loom::Schedule;
 use warploom::lower::Lowered;
-use warploom::machine::{Limits, Mode, Options, Policy, run_func_with, run_ptx};
 use warploom::reference::{Sample, outputs};
+use warploom::sim::{Limits, Mode, Options, Policy, run_func_with, run_ptx};
 use warploom::{Array, DType, Error, Fault};
 
 /// A program as the second evaluator reads it, with inputs and what it computes from them.
@@ -74,7 +74,7 @@ impl Oracle {
     /// A program in integer mode.
     pub fn run(&self, func: &Func, limits: Limits) -> Result<Vec<Vec<u32>>, Error> {
         let mut args = self.integer_arguments()?;
-        run_func_with(func, &Options::new(Mode::Ring).with_limits(limits), &mut args)?;
+        run_func_with(func, &Options::new(Mode::Integer).with_limits(limits), &mut args)?;
         Ok(args.iter().map(elements).collect())
     }
 

@@ -19,8 +19,8 @@ use super::source::Source;
 use warploom::ir::verify::verify;
 use warploom::loom::Schedule;
 use warploom::lower::lower;
-use warploom::machine::Limits;
 use warploom::schedule::{complete, parse};
+use warploom::sim::Limits;
 use warploom::{Error, Fault};
 
 /// The generator.

@@ -1,0 +1,179 @@
+//! The simulator on real kernels: what it must find when a kernel is damaged, and how fast it is.
+
+use crate::{
+    cases::{compiling_examples, product_size},
+    programs,
+    sample::drawn,
+};
+use warploom::ir::{Stmt, visit};
+use warploom::lower::{Lowered, lower};
+use warploom::sim::{Limits, Mode, Options, Policy, integers_with, naive_integers};
+use warploom::te::{Known, Layout};
+use warploom::{Error, Gemm, Result, Target, gemm};
+
+const POLICIES: [Policy; 4] = [Policy::InOrder, Policy::Reverse, Policy::Random(1), Policy::Random(2)];
+
+/// Every example's kernels at a small size, with the naive program's elements.
+fn kernels() -> Vec<(String, Lowered, Vec<Vec<u32>>)> {
+    let make = |(name, schedule): (String, warploom::loom::Schedule)| -> Result<_> {
+        let size = match Known::of(&schedule.program) {
+            Some(Known::Gemm(_)) => product_size(&schedule, [64, 128, 32]).to_vec(),
+            _ => vec![512],
+        };
+        let small = schedule.resized(&size)?;
+        Ok((name, lower(&small.scheduled()?, &schedule.target)?, naive_integers(&small.program, 9)?))
+    };
+    // Programs of their own have their sizes in their text; `bulk` runs them at small ones.
+    let known = compiling_examples().filter(|(_, schedule)| Known::of(&schedule.program).is_some());
+    known.map(make).collect::<Result<_>>().unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn runs_right(lowered: &Lowered, naive: &[Vec<u32>], policy: Policy) -> Result<()> {
+    let options = Options::new(Mode::Integer).with_policy(policy);
+    if integers_with(lowered, &options, 9)? == naive { Ok(()) } else { Err(Error::bug("test.differs", "other bits")) }
+}
+
+/// The reasons of all barriers.
+fn barriers(body: &[Stmt]) -> Vec<String> {
+    let mut out = Vec::new();
+    visit::walk(body, &mut |s| out.extend(barrier(s).map(str::to_string)));
+    out
+}
+
+fn barrier(s: &Stmt) -> Option<&str> {
+    match s {
+        Stmt::Sync(s) if s.kind.is_meeting() => Some(&s.reason),
+        _ => None,
+    }
+}
+
+fn without_barrier(lowered: &Lowered, which: usize) -> Lowered {
+    let mut damaged = lowered.clone();
+    for kernel in &mut damaged.kernels {
+        let mut n = 0;
+        kernel.func.body = visit::rewrite(std::mem::take(&mut kernel.func.body), &mut |s| {
+            let barrier = barrier(&s).is_some();
+            n += usize::from(barrier);
+            if barrier && n == which + 1 { Vec::new() } else { vec![s] }
+        });
+    }
+    damaged
+}
+
+/// The barriers that others make needless, by the example's name and the reason; the table of `mutation` says why.
+const NEEDLESS: [(&str, &str); 3] = [
+    ("wgmma_f16_staged", "WAR C_s: C_f writes bytes that mma used as A_s"),
+    ("wgmma_", "all lanes have waited for the last slot"),
+    ("wgmma_", "WAR A_s, B_s: all lanes have read the stage"),
+];
+
+#[test]
+fn a_missing_barrier_is_found() {
+    let (mut tried, mut needless) = (0, 0);
+    // Of the worked example `mutation` damages the same parts with smaller tiles.
+    for (name, lowered, naive) in kernels().into_iter().filter(|k| k.0 != "worked_example") {
+        let all: Vec<Vec<String>> = lowered.kernels.iter().map(|k| barriers(&k.func.body)).collect();
+        // What orders warps by mbarriers may show first that a phase ends too early.
+        let rings = lowered.kernels.iter().any(|k| !k.func.mbarriers.is_empty());
+        let found = |code: &str| code == "sim.race" || rings && code.starts_with("sim.");
+        for which in 0..all.iter().map(Vec::len).max().unwrap_or(0) {
+            let damaged = without_barrier(&lowered, which);
+            let known = |reason: &String| NEEDLESS.iter().any(|n| name.starts_with(n.0) && n.1 == reason.as_str());
+            let equal = all.iter().filter_map(|k| k.get(which)).any(known);
+            needless += usize::from(equal);
+            for policy in POLICIES.into_iter().filter(|p| drawn(&format!("{name} {which} {p:?}"), 2)) {
+                let error = runs_right(&damaged, &naive, policy).err().map(|e| e.code().to_string());
+                let right = if equal { error.is_none() } else { error.as_deref().is_some_and(found) };
+                assert!(right, "{name} without barrier {which} of {all:?}, {policy:?}: {error:?}");
+            }
+            tried += 1;
+        }
+    }
+    assert!(tried >= 6 && needless > 0, "{tried} barriers, {needless} of them needless");
+}
+
+#[test]
+fn a_missing_statement_is_found() {
+    for (name, lowered, naive) in kernels() {
+        let mut stores = 0;
+        visit::walk(&lowered.kernels[0].func.body, &mut |s| stores += usize::from(matches!(s, Stmt::Store(_))));
+        for which in 0..stores {
+            let mut damaged = lowered.clone();
+            let (body, mut n) = (std::mem::take(&mut damaged.kernels[0].func.body), 0);
+            damaged.kernels[0].func.body = visit::rewrite(body, &mut |s| {
+                let store = matches!(s, Stmt::Store(_));
+                n += usize::from(store);
+                if store && n == which + 1 { Vec::new() } else { vec![s] }
+            });
+            assert!(runs_right(&damaged, &naive, Policy::InOrder).is_err(), "{name} without store {which}");
+        }
+    }
+}
+
+/// The loop-carried dependence of a tiled product: the barrier at the head of its loop.
+#[test]
+fn a_race_of_an_example_is_explained() {
+    let (_, lowered, naive) = kernels().into_iter().find(|(name, ..)| name == "gpu_v3").unwrap();
+    let error = runs_right(&without_barrier(&lowered, 0), &naive, Policy::InOrder).unwrap_err();
+    let text = error.source_text().unwrap();
+    let labels: Vec<String> =
+        error.labels().iter().map(|l| format!("{}: {}", &text[l.span.clone()], l.message)).collect();
+    assert_eq!(error.message(), "A_shared[0] is read by one thread and written by another, and nothing orders them");
+    assert_eq!(error.helps(), ["a barrier of the block in each iteration of loop ko, before block A_shared"]);
+    assert!(error.context()[0].ends_with("ko = 0, ki = 0") && error.context()[1].ends_with("ko = 1"), "{error}");
+    assert_eq!(labels.len(), 3);
+    assert!(labels[0].starts_with("A_shared[threadIdx.x*8 + ki]: block (0, 0, 0), thread ("), "{labels:?}");
+    assert!(labels[0].ends_with("reads this") && labels[1].ends_with("writes this"), "{labels:?}");
+    assert_eq!(labels[2], "block A_shared: the barrier must be before this");
+}
+
+/// A few blocks of each: what they leave unwritten is then the only complaint.
+#[test]
+fn handmade_kernels_raise_no_alarm() {
+    for mut lowered in crate::handmade::all() {
+        for axis in &mut lowered.kernels[0].launch {
+            axis.extent = if axis.axis.is_block_level() { axis.extent.min(2) } else { axis.extent };
+        }
+        let func = &mut lowered.kernels[0].func;
+        // Four of the many iterations over the depth of a product.
+        func.body = visit::rewrite(std::mem::take(&mut func.body), &mut |mut s| {
+            if let Stmt::For(l) = &mut s
+                && l.extent.as_int().is_some_and(|n| n >= 128)
+            {
+                l.extent = 4.into();
+            }
+            vec![s]
+        });
+        for policy in POLICIES {
+            let options = Options::new(Mode::Integer).with_policy(policy);
+            if let Err(error) = integers_with(&lowered, &options, 1) {
+                assert_eq!(error.code(), "sim.unwritten", "{}: {error}", lowered.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn recommended_products_raise_no_alarm() {
+    let small = Layout::ALL.into_iter().flat_map(|layout| {
+        [(128, 128, 32), (65, 33, 17)].map(|(m, n, k)| {
+            let schedule = gemm::recommend(&Gemm::new(m, n, k).layout(layout), &Target::sm_90()).unwrap();
+            (format!("{m}x{n}x{k} {layout:?}"), schedule)
+        })
+    });
+    for (name, schedule) in small.chain(programs::tiles_of_large_products()) {
+        let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+        let naive = naive_integers(&schedule.program, 9).unwrap();
+        for policy in POLICIES {
+            runs_right(&lowered, &naive, policy).unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+    }
+}
+
+#[test]
+fn limits_stop_kernels() {
+    let (_, lowered, _) = kernels().remove(0);
+    let limits = Limits { statements: 100, ..Limits::default() };
+    let error = integers_with(&lowered, &Options::new(Mode::Integer).with_limits(limits), 9).unwrap_err();
+    assert_eq!(error.code(), "sim.limit");
+}
