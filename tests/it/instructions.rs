@@ -37,7 +37,8 @@ pub fn instructions(ptx: &str) -> String {
             let kind = match word {
                 _ if numbered => kind,
                 _ if word.starts_with('$') => "$",
-                _ if symbols.contains(&word) => "@",
+                // `add` of `add.s32` is no symbol.
+                _ if symbols.contains(&word) && !after.starts_with('.') && !out.ends_with('.') => "@",
                 _ => "",
             };
             if kind.is_empty() {
