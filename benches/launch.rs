@@ -5,7 +5,7 @@
 //! `warploom bench --launch` does.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use warploom::measure::{Launches, Way};
+use warploom::measure::{LaunchPath, Launches};
 use warploom::{Device, Error, Schedule};
 
 fn launch(c: &mut Criterion) {
@@ -25,7 +25,7 @@ fn launch(c: &mut Criterion) {
                 continue;
             }
         };
-        for way in Way::ALL {
+        for way in LaunchPath::ALL {
             let time = |count| launches.time(way, count).unwrap_or_default();
             group.bench_function(BenchmarkId::new(way.name(), name), |b| b.iter_custom(time));
         }

@@ -1,10 +1,10 @@
 //! One access: how many requests, what they cost, and the request that costs most.
 
-use super::count::{self, Class, Method, Question};
+use super::count::{self, AddressQuery, Class, Method};
 use super::geometry::Geometry;
 use super::report::{AccessCost, Cost, Counted};
 use super::request::{self, Lanes};
-use super::site::{Around, By, Site, Sites};
+use super::site::{Agent, Around, Site, Sites};
 use super::{advice, bounds, boxes, roles};
 use crate::ir::{BufferId, Descriptor, Index, Scope, Var};
 use crate::lower::LoweredKernel;
@@ -89,7 +89,7 @@ impl<'k> Counter<'k> {
         let constant = |(var, extent): (Var, Index)| Some((var, extent.as_int()?));
         let loops: Option<Vec<_>> = around.loops.iter().flat_map(|l| l.defines()).map(constant).collect();
         let Some(loops) = loops else { return Method::Unknown("a loop around it has no constant extent") };
-        let question = Question { crew: &crew, loops: &loops, conds: &around.conds, index, modulus, fixed };
+        let question = AddressQuery { crew: &crew, loops: &loops, conds: &around.conds, index, modulus, fixed };
         count::classes(&self.geometry, &question, f)
     }
 
@@ -108,9 +108,9 @@ impl<'k> Counter<'k> {
     pub fn measure(&self, site: &Site<'_>) -> Measured {
         let func = &self.kernel.func;
         match site.by {
-            By::Copy(copy) => return boxes::measure(self, site, copy),
-            By::Product(tile) => return self.product(site, tile),
-            By::Lanes => {}
+            Agent::Copy(copy) => return boxes::measure(self, site, copy),
+            Agent::Product(tile) => return self.product(site, tile),
+            Agent::Lanes => {}
         }
         let (bits, width) = (i64::from(site.dtype(func).bits()), site.width(func));
         let shared = site.scope(func) == Scope::Shared;
@@ -170,10 +170,10 @@ impl<'k> Counter<'k> {
                 _ => None,
             },
             by: match site.by {
-                By::Lanes if site.asynchronous => Some("cp.async"),
-                By::Lanes => None,
-                By::Copy(_) => Some("bulk copy"),
-                By::Product(_) => Some("descriptor"),
+                Agent::Lanes if site.asynchronous => Some("cp.async"),
+                Agent::Lanes => None,
+                Agent::Copy(_) => Some("bulk copy"),
+                Agent::Product(_) => Some("descriptor"),
             },
             role: site.around.role.map(|r| roles::name(func, r)),
             requests: measured.requests,

@@ -3,7 +3,7 @@
 use super::access::{Counter, Measured};
 use super::report::{Advice, Cost, KernelCost};
 use super::request::{self, LINE, Lanes, SECTOR};
-use super::site::{By, Site};
+use super::site::{Agent, Site};
 use crate::ir::simplify::{self, Affine};
 use crate::ir::{Axis, BulkCopy, Index, Var, Way, print, visit};
 use crate::lower::{Dim, TensorMap};
@@ -14,7 +14,7 @@ const VECTOR_BITS: i64 = 128;
 
 /// Nothing where the cost is the ideal.
 pub fn of(counter: &Counter<'_>, site: &Site<'_>, measured: &Measured) -> Option<Advice> {
-    if let (By::Copy(copy), Cost::Box { lines, ideal_lines, .. }) = (site.by, measured.cost) {
+    if let (Agent::Copy(copy), Cost::Box { lines, ideal_lines, .. }) = (site.by, measured.cost) {
         return (lines > ideal_lines).then(|| lines_of(counter, copy)).flatten();
     }
     let worst = measured.worst?;
@@ -75,7 +75,7 @@ pub fn of_kernel(kernel: &KernelCost, counter: &Counter<'_>, device: Device) -> 
         each * l2 / products
     );
     let alone = |a: &Site<'_>| match a.by {
-        By::Copy(copy) if matches!(copy.way, Way::Load { multicast: None, .. }) => Some(copy.shared),
+        Agent::Copy(copy) if matches!(copy.way, Way::Load { multicast: None, .. }) => Some(copy.shared),
         _ => None,
     };
     let stage = counter.sites.accesses.iter().find_map(alone);
@@ -143,7 +143,7 @@ impl Pattern<'_> {
     fn map(&self) -> Option<&TensorMap> {
         let kernel = self.counter.kernel;
         let of = |a: &Site<'_>| match a.by {
-            By::Copy(copy) if copy.shared == self.site.buffer => kernel.maps.get(copy.map as usize),
+            Agent::Copy(copy) if copy.shared == self.site.buffer => kernel.maps.get(copy.map as usize),
             _ => None,
         };
         self.counter.sites.accesses.iter().find_map(of)

@@ -1,7 +1,7 @@
 //! Why an access stays inside its buffer: by ranges alone, by the conditions around it, or because every lane was counted.
 
 use super::report::Bounds;
-use super::site::{By, Site};
+use super::site::{Agent, Site};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Cond, print};
 use crate::lower::LoweredKernel;
@@ -12,10 +12,10 @@ pub fn of(kernel: &LoweredKernel, site: &Site<'_>, counted: Option<(i64, i64)>) 
     let threads: Vec<_> = kernel.launch.iter().filter(|l| !l.axis.is_block_level()).map(|l| l.var).collect();
     let elements = func.buffer(site.buffer).elements().unwrap_or(0);
     let behind = match site.by {
-        By::Lanes => i64::from(site.lanes.max(1)),
-        By::Product(_) => return Bounds::NotJudged,
-        By::Copy(copy) if site.buffer == copy.global => return Bounds::Clipped,
-        By::Copy(copy) => maps.get(copy.map as usize).map_or(1, |m| m.tile.iter().product()),
+        Agent::Lanes => i64::from(site.lanes.max(1)),
+        Agent::Product(_) => return Bounds::NotJudged,
+        Agent::Copy(copy) if site.buffer == copy.global => return Bounds::Clipped,
+        Agent::Copy(copy) => maps.get(copy.map as usize).map_or(1, |m| m.tile.iter().product()),
     } - 1;
     let mut env = launch;
     if let Some(role) = site.around.role {

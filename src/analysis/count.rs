@@ -9,7 +9,7 @@
 //! Where that takes more boxes than [`MOST_CLASSES`], the first, a middle and the last value of each variable stand for
 //! all of it, and the count says so.
 
-use super::geometry::{Crew, Geometry, distinct, extent, lookup, set};
+use super::geometry::{Geometry, ThreadSet, distinct, extent, lookup, set};
 use super::interval::{interval, truth};
 use super::request::LANES;
 use crate::ir::simplify::{self, Affine};
@@ -19,9 +19,9 @@ use crate::ir::{Cond, Index, Var, visit};
 pub const MOST_CLASSES: u64 = 1 << 17;
 
 /// What is counted: an address under conditions, for all values of some variables.
-pub struct Question<'q> {
+pub struct AddressQuery<'q> {
     /// Who runs it.
-    pub crew: &'q Crew,
+    pub crew: &'q ThreadSet,
     /// The loops around, with their extents.
     pub loops: &'q [(Var, i64)],
     /// All must hold.
@@ -46,7 +46,7 @@ pub struct Class {
     pub times: u64,
     /// The smallest and the largest element of any active lane of them.
     pub range: (i64, i64),
-    /// The values of [`Question::fixed`].
+    /// The values of [`AddressQuery::fixed`].
     pub values: Vec<i64>,
 }
 
@@ -69,7 +69,7 @@ const BY_ROUND: &str = "it depends on how many blocks share the tiles of the per
 const BY_ELECTION: &str = "it depends on which lane is elected";
 
 /// Calls `f` on each class; not at all where the method is [`Method::Unknown`].
-pub fn classes(geometry: &Geometry, question: &Question<'_>, f: &mut dyn FnMut(&Class)) -> Method {
+pub fn classes(geometry: &Geometry, question: &AddressQuery<'_>, f: &mut dyn FnMut(&Class)) -> Method {
     let mut ranges = geometry.ranges.clone();
     for (var, extent) in question.loops {
         set(&mut ranges, *var, (0, extent - 1));
@@ -77,7 +77,7 @@ pub fn classes(geometry: &Geometry, question: &Question<'_>, f: &mut dyn FnMut(&
     if question.loops.iter().any(|(_, extent)| *extent < 1) {
         return Method::Exact;
     }
-    let Some(plan) = Plan::new(geometry, &ranges, question) else { return Method::Unknown(BY_ROUND) };
+    let Some(plan) = AddressParts::new(geometry, &ranges, question) else { return Method::Unknown(BY_ROUND) };
     let (crew, left, mut why) = (question.crew, 4 * MOST_CLASSES, TOO_MUCH);
     for method in [Method::Exact, Method::Sampled] {
         let (mut found, ranges) = (Vec::new(), ranges.clone());
@@ -92,7 +92,7 @@ pub fn classes(geometry: &Geometry, question: &Question<'_>, f: &mut dyn FnMut(&
 }
 
 /// An address taken apart.
-struct Plan {
+struct AddressParts {
     conds: Vec<Cond>,
     /// Variables that conditions mention.
     deciding: Vec<Var>,
@@ -111,9 +111,9 @@ struct Plan {
     modulus: i64,
 }
 
-impl Plan {
+impl AddressParts {
     /// `None` where the rounds of a walk matter.
-    fn new(geometry: &Geometry, ranges: &[(i64, i64)], question: &Question<'_>) -> Option<Plan> {
+    fn new(geometry: &Geometry, ranges: &[(i64, i64)], question: &AddressQuery<'_>) -> Option<AddressParts> {
         let (blocks, fixed) = (&geometry.blocks, question.fixed);
         let mentions = |v: &Var| {
             let indices = std::iter::once(question.index).chain(fixed);
@@ -123,18 +123,18 @@ impl Plan {
         if blocks.once && !blocks.walked.iter().any(mentions) {
             free.extend(blocks.axes.iter().filter(|a| !blocks.walked.contains(a)));
             free.extend(blocks.derived.keys());
-            let plan = Plan { fixed: fixed.to_vec(), ..Plan::empty(question.conds, question.modulus) };
+            let plan = AddressParts { fixed: fixed.to_vec(), ..AddressParts::empty(question.conds, question.modulus) };
             return plan.over(geometry, ranges, &free, question.index);
         }
         free.extend(&blocks.axes);
         let index = visit::subst_index(question.index, &blocks.derived);
         let conds: Vec<Cond> = question.conds.iter().map(|c| visit::subst_cond(c, &blocks.derived)).collect();
         let fixed = fixed.iter().map(|i| visit::subst_index(i, &blocks.derived)).collect();
-        Plan { fixed, ..Plan::empty(&conds, question.modulus) }.over(geometry, ranges, &free, &index)
+        AddressParts { fixed, ..AddressParts::empty(&conds, question.modulus) }.over(geometry, ranges, &free, &index)
     }
 
-    fn empty(conds: &[Cond], modulus: i64) -> Plan {
-        Plan {
+    fn empty(conds: &[Cond], modulus: i64) -> AddressParts {
+        AddressParts {
             conds: conds.iter().flat_map(Cond::conjuncts).cloned().collect(),
             deciding: Vec::new(),
             single: Vec::new(),
@@ -147,7 +147,7 @@ impl Plan {
         }
     }
 
-    fn over(self, geometry: &Geometry, ranges: &[(i64, i64)], free: &[Var], index: &Index) -> Option<Plan> {
+    fn over(self, geometry: &Geometry, ranges: &[(i64, i64)], free: &[Var], index: &Index) -> Option<AddressParts> {
         let mut plan = self;
         let rounds = |i: &Index| geometry.rounds.iter().any(|r| i.mentions(*r));
         if geometry.rounds.iter().any(|r| plan.conds.iter().any(|c| c.mentions(*r))) || plan.fixed.iter().any(rounds) {
@@ -201,8 +201,8 @@ impl Plan {
 /// Cutting the space into boxes.
 struct Walk<'w> {
     geometry: &'w Geometry,
-    plan: &'w Plan,
-    crew: &'w Crew,
+    plan: &'w AddressParts,
+    crew: &'w ThreadSet,
     /// The box.
     ranges: Vec<(i64, i64)>,
     method: Method,
@@ -437,12 +437,12 @@ mod tests {
 
     fn counted_by(
         s: &Space,
-        (geometry, crew): (&Geometry, &Crew),
+        (geometry, crew): (&Geometry, &ThreadSet),
         conds: &[Cond],
         index: &Index,
         modulus: i64,
     ) -> (Found, Method, (i64, i64)) {
-        let question = Question { crew, loops: &s.loops, conds, index, modulus, fixed: &[] };
+        let question = AddressQuery { crew, loops: &s.loops, conds, index, modulus, fixed: &[] };
         let (mut found, mut range) = (Found::new(), (i64::MAX, i64::MIN));
         let method = classes(geometry, &question, &mut |c| {
             *found.entry(key(c.active, &c.elements, modulus)).or_default() += c.times;

@@ -25,7 +25,7 @@ pub struct Geometry {
 }
 
 /// The warps that run a statement.
-pub struct Crew {
+pub struct ThreadSet {
     /// Each with its threads as they are numbered there.
     pub warps: Vec<Warp>,
     /// One thread of each runs it, and which one is not said.
@@ -135,7 +135,7 @@ impl Geometry {
     }
 
     /// The warps that run a statement; `None` where a role's threads are not numbered along one axis, as its variable says.
-    pub fn crew(&self, around: &Around<'_>) -> Option<Crew> {
+    pub fn crew(&self, around: &Around<'_>) -> Option<ThreadSet> {
         let mut warps = match around.role {
             None => self.warps.clone(),
             Some(role) if self.threads.len() == 1 => {
@@ -150,7 +150,7 @@ impl Geometry {
         if let Some(every) = around.elect {
             warps = warps.into_iter().step_by(every.max(1) as usize).collect();
         }
-        Some(Crew { warps, elected: around.elect.is_some() })
+        Some(ThreadSet { warps, elected: around.elect.is_some() })
     }
 
     /// Whether the lanes of some warp have different values of an index over threads.

@@ -7,7 +7,7 @@ use super::registers;
 use super::report::{AccessCost, Cost, KernelCost, Occupancy, Totals};
 use super::roles::{self, StatementCost, Tallies};
 use super::site::{Does, Statement};
-use super::traffic::Kind;
+use super::traffic::RequestKind;
 use crate::intrin::{self, Action};
 use crate::ir::{BinOp, Call, Expr, Func, Scope};
 use crate::lower::LoweredKernel;
@@ -103,7 +103,7 @@ impl Totals {
             Cost::Global { .. } => false,
             _ => return self.traffic.engine(access.by == Some("descriptor"), write, access),
         };
-        let kind = Kind { shared, write, asynchronous };
+        let kind = RequestKind { shared, write, asynchronous };
         self.traffic.request(kind, access.requests, access.cost.total().0);
         if kind.write || !asynchronous {
             self.traffic.instructions = self.traffic.instructions.saturating_add(access.requests);

@@ -39,7 +39,7 @@ pub use report::{
 };
 pub use request::{Conflicts, Lanes, Sectors, bank_conflicts, sectors};
 pub use roles::{MbarrierCost, RoleCost, StatementCost};
-pub use traffic::{Kind, Traffic};
+pub use traffic::{RequestKind, Traffic};
 
 use crate::assemble::Usage;
 use crate::kernel::Kernels;

@@ -3,12 +3,12 @@
 use super::access::Runs;
 use super::boxes::Rows;
 use super::request::{self, Lanes};
-use super::site::{By, Sites};
+use super::site::{Agent, Sites};
 use crate::array::Array;
 use crate::error::Result;
 use crate::ir::Scope;
 use crate::lower::Lowered;
-use crate::sim::{self, BoxCopy, Event, Happened, Options};
+use crate::sim::{self, BoxCopy, Event, EventKind, Options};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -43,7 +43,7 @@ pub struct Ran {
 
 /// How an access goes from elements to bytes.
 #[derive(Debug, Clone, Copy)]
-struct Shape {
+struct Addressing {
     bits: i64,
     offset: i64,
     width: i64,
@@ -58,7 +58,7 @@ struct Shape {
 /// # Errors
 /// As [`sim::run_lowered_with`].
 pub fn observe(lowered: &Lowered, options: &Options, args: &mut [Array]) -> Result<Ran> {
-    let shapes: Vec<BTreeMap<u32, Shape>> = lowered.kernels.iter().map(shapes).collect();
+    let shapes: Vec<BTreeMap<u32, Addressing>> = lowered.kernels.iter().map(shapes).collect();
     let counter = Rc::new(RefCell::new(Count { shapes, ran: Ran::default(), flying: BTreeMap::new() }));
     let heard = Rc::clone(&counter);
     sim::run_lowered_observed(lowered, options, args, move |event| heard.borrow_mut().hear(event))?;
@@ -68,7 +68,7 @@ pub fn observe(lowered: &Lowered, options: &Options, args: &mut [Array]) -> Resu
 
 /// Counting what is heard of a run.
 struct Count {
-    shapes: Vec<BTreeMap<u32, Shape>>,
+    shapes: Vec<BTreeMap<u32, Addressing>>,
     ran: Ran,
     /// Bytes on their way, by kernel and block of the cluster.
     flying: BTreeMap<(usize, usize), i64>,
@@ -77,30 +77,30 @@ struct Count {
 impl Count {
     fn hear(&mut self, event: &Event<'_>) {
         match event.what {
-            Happened::Request(request) => self.request(event.kernel, &request),
-            Happened::Statement(s) => {
+            EventKind::Request(request) => self.request(event.kernel, &request),
+            EventKind::Statement(s) => {
                 let runs = self.ran.statements.entry((event.kernel, s.number)).or_default();
                 runs.warps += 1;
                 runs.threads += u64::from(s.active.count_ones());
             }
-            Happened::Box(copy) => self.copy(event.kernel, &copy),
-            Happened::Tile(tile) => self.tile(event.kernel, &tile),
-            Happened::Flight(flight) => {
+            EventKind::Box(copy) => self.copy(event.kernel, &copy),
+            EventKind::Tile(tile) => self.tile(event.kernel, &tile),
+            EventKind::Flight(flight) => {
                 let bytes = self.flying.entry((event.kernel, flight.rank)).or_default();
                 *bytes += flight.bytes;
                 let most = self.ran.in_flight.entry(event.kernel).or_default();
                 *most = u64::try_from(*bytes).unwrap_or(0).max(*most);
             }
             // What makes warps go on costs nothing by itself.
-            Happened::Arrival(_)
-            | Happened::Landing(_)
-            | Happened::Over(_)
-            | Happened::Passed(_)
-            | Happened::Meeting(_) => {}
+            EventKind::Arrival(_)
+            | EventKind::Landing(_)
+            | EventKind::Over(_)
+            | EventKind::Passed(_)
+            | EventKind::Meeting(_) => {}
         }
     }
 
-    fn shape(&self, kernel: usize, access: u32) -> Option<Shape> {
+    fn shape(&self, kernel: usize, access: u32) -> Option<Addressing> {
         self.shapes.get(kernel)?.get(&access).copied()
     }
 
@@ -158,17 +158,17 @@ impl Count {
     }
 }
 
-fn shapes(kernel: &crate::lower::LoweredKernel) -> BTreeMap<u32, Shape> {
+fn shapes(kernel: &crate::lower::LoweredKernel) -> BTreeMap<u32, Addressing> {
     let func = &kernel.func;
     let sites = Sites::of(kernel, 1);
     let memory = sites.accesses.iter().filter(|a| matches!(a.scope(func), Scope::Shared | Scope::Global));
-    let shape = |a: &super::site::Site<'_>| Shape {
+    let shape = |a: &super::site::Site<'_>| Addressing {
         bits: a.dtype(func).bits().into(),
         offset: func.buffer(a.buffer).offset.unwrap_or(0).into(),
         width: a.width(func),
         write: a.write,
         shared: a.scope(func) == Scope::Shared,
-        tile: if let By::Product(d) = a.by { d.tile[0] * d.tile[1] } else { 0 },
+        tile: if let Agent::Product(d) = a.by { d.tile[0] * d.tile[1] } else { 0 },
     };
     memory.map(|a| (a.number, shape(a))).collect()
 }

@@ -3,7 +3,7 @@
 //! ptxas decides; this says where the registers go, before there is any PTX.
 
 use super::report::Registers;
-use super::site::{By, Does, Site, Sites, Statement};
+use super::site::{Agent, Does, Site, Sites, Statement};
 use crate::ir::{BufferId, Func, LoopKind, Scope, Var};
 use crate::lower::LoweredKernel;
 
@@ -82,7 +82,7 @@ fn loaded(kernel: &LoweredKernel, sites: &Sites<'_>, n: usize, statement: &State
 /// Pointers of 64 bits, an index for each access of memory, the counters of loops that stay loops.
 fn addresses(kernel: &LoweredKernel, sites: &Sites<'_>) -> u64 {
     let func = &kernel.func;
-    let memory = sites.accesses.iter().filter(|a| a.by == By::Lanes && a.scope(func) != Scope::Local);
+    let memory = sites.accesses.iter().filter(|a| a.by == Agent::Lanes && a.scope(func) != Scope::Local);
     let global = memory.clone().filter(|a| a.scope(func) == Scope::Global).count() as u64;
     let shared = memory.count() as u64 - global;
     let serial = |s: &Statement<'_>| s.around.loops.iter().filter(|l| l.kind == LoopKind::Serial).count() as u64;

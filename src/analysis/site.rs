@@ -45,7 +45,7 @@ pub enum Does<'k> {
 
 /// Who makes an access.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum By<'k> {
+pub enum Agent<'k> {
     /// The lanes of a warp.
     Lanes,
     /// The copy engine.
@@ -75,7 +75,7 @@ pub struct Site<'k> {
     /// Where it stands; the conditions of choices around a load come last.
     pub around: Around<'k>,
     /// Who makes it.
-    pub by: By<'k>,
+    pub by: Agent<'k>,
     /// What is accessed.
     pub buffer: BufferId,
     /// The element; of a box or a tile the first one.
@@ -185,7 +185,7 @@ impl<'k> Sites<'k> {
         self.access(func, copy.global, Cow::Owned(flat), 1, !load, around);
         let coordinates: Vec<String> = copy.coordinates.iter().map(|c| print::index(func, c)).collect();
         for access in &mut self.accesses[first..] {
-            access.by = By::Copy(copy);
+            access.by = Agent::Copy(copy);
             if access.buffer == copy.global {
                 access.text = format!("{}({})", func.buffer(copy.global).name, coordinates.join(", "));
             }
@@ -217,7 +217,7 @@ impl<'k> Sites<'k> {
             around.conds.extend(active.map(|active| Cond::lt(self.lane.clone(), active)));
             self.access(func, operand.buffer, index, lanes, operand.writes, &around);
             if let (Held::Descriptor(tile), Some(access)) = (&operand.held, self.accesses.last_mut()) {
-                access.by = By::Product(*tile);
+                access.by = Agent::Product(*tile);
             }
         }
         self.push(Does::Call(call), around);
@@ -278,7 +278,7 @@ impl<'k> Sites<'k> {
             number: self.accesses.len() as u32,
             statement: self.statements.len(),
             around: around.clone(),
-            by: By::Lanes,
+            by: Agent::Lanes,
             buffer,
             index,
             lanes,

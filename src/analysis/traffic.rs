@@ -6,7 +6,7 @@ use serde::Serialize;
 /// What a request does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Kind {
+pub struct RequestKind {
     /// Shared memory; else device memory.
     pub shared: bool,
     /// Whether it stores.
@@ -74,14 +74,14 @@ pub struct Traffic {
 impl Traffic {
     /// Adds requests that cost so much together. An asynchronous copy is a load and a store; it counts as a request by its
     /// store.
-    pub fn request(&mut self, kind: Kind, number: u64, cost: u64) {
+    pub fn request(&mut self, kind: RequestKind, number: u64, cost: u64) {
         match kind {
-            Kind { asynchronous: false, .. } => {}
-            Kind { write: true, .. } => {
+            RequestKind { asynchronous: false, .. } => {}
+            RequestKind { write: true, .. } => {
                 self.copy_requests = self.copy_requests.saturating_add(number);
                 self.copy_wavefronts = self.copy_wavefronts.saturating_add(cost);
             }
-            Kind { write: false, .. } => self.copy_sectors = self.copy_sectors.saturating_add(cost),
+            RequestKind { write: false, .. } => self.copy_sectors = self.copy_sectors.saturating_add(cost),
         }
         let (requests, total) = match (kind.shared, kind.write) {
             (true, false) => (&mut self.shared_load_requests, &mut self.shared_load_wavefronts),

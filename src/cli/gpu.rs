@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result, counted};
 use crate::loom::Schedule;
 use crate::lower::Lowered;
-use crate::measure::{self, Bench, Beside, Job, Plan, Row};
+use crate::measure::{self, Bench, Beside, Job, Row, TimeBudget};
 use crate::runtime::Device;
 use crate::te::{self, GemmSpec, Known};
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ pub fn run(name: &str, seed: u64, schedule: Schedule, device: &Device, compiler:
     let schedule = for_device(schedule, device)?;
     let title = input::title(&schedule);
     let spinner = show::spinner(format!("running {title}"));
-    let plan = Plan { preheat_s: 0.2, rewarm_s: 0.1, row_s: 0.5, ..Plan::default() };
+    let plan = TimeBudget { preheat_s: 0.2, rewarm_s: 0.1, row_s: 0.5, ..TimeBudget::default() };
     let row = measure(&Bench::new(device, plan, None)?, name, &schedule, seed, compiler)
         .map_err(|e| e.within(format!("running {title} on {}", device.info().name)))?;
     spinner.finish_and_clear();
@@ -71,7 +71,7 @@ pub fn once(
 
 /// Measures schedules against cuBLAS.
 pub fn bench(args: &BenchArgs, subjects: &[Subject], device: &Device) -> Result<ExitCode> {
-    let bench = Bench::new(device, Plan::default(), None)?;
+    let bench = Bench::new(device, TimeBudget::default(), None)?;
     let mut each = |_, row: &Row| if args.json { json(&record(row, args.seed, device)?) } else { Ok(()) };
     let rows = rows(&bench, subjects, (args.seed, &Compiler::with_lines(args.lines)), &mut each)?;
     let failures = subjects.len() - rows.len();

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::gemm::{self, Gemm, Kind, Wgmma};
 use crate::loom::Schedule;
 #[cfg(feature = "cuda")]
-use crate::measure::{Bench, Plan, Row};
+use crate::measure::{Bench, Row, TimeBudget};
 #[cfg(feature = "cuda")]
 use crate::runtime::Device;
 use crate::target::Target;
@@ -165,7 +165,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
 
 #[cfg(feature = "cuda")]
 fn on_gpu(args: &BenchArgs, products: &[Gemm], device: &Device) -> Result<ExitCode> {
-    let bench = Bench::new(device, Plan::default(), None)?;
+    let bench = Bench::new(device, TimeBudget::default(), None)?;
     let (target, mut pictures, mut whole) =
         (args.target(Some(data::chip(device.info())?), products)?, Vec::new(), true);
     let (rungs, compiler) = (rungs(products, &target), Compiler::with_lines(args.lines));

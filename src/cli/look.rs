@@ -152,7 +152,7 @@ pub struct Around {
 
 /// A statement and where it is.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct StatementPosition {
     /// The line in the printed program, counted from 1.
     pub line: usize,
     /// The block that it belongs to.
@@ -165,7 +165,7 @@ pub struct Place {
 pub struct Places {
     /// The lines of the text.
     pub lines: Vec<String>,
-    places: Vec<Place>,
+    places: Vec<StatementPosition>,
 }
 
 impl Places {
@@ -181,12 +181,12 @@ impl Places {
     }
 
     /// The place of a statement.
-    pub fn get(&self, statement: usize) -> &Place {
+    pub fn get(&self, statement: usize) -> &StatementPosition {
         &self.places[statement.min(self.places.len() - 1)]
     }
 
     /// All places.
-    pub fn all(&self) -> &[Place] {
+    pub fn all(&self) -> &[StatementPosition] {
         &self.places
     }
 
@@ -201,7 +201,7 @@ impl Places {
 
     /// `block C: i_0 = 3 (blockIdx.x), k = 5`: where a run is.
     pub fn describe(&self, moment: &Moment<'_>) -> String {
-        let (place, values): (&Place, HashMap<Var, i64>) =
+        let (place, values): (&StatementPosition, HashMap<Var, i64>) =
             (self.get(moment.statement), moment.loops().into_iter().collect());
         let one = |around: &Around| {
             let value = |(var, name): &(Var, String)| Some(format!("{name} = {}", values.get(var)?));
@@ -215,7 +215,7 @@ impl Places {
     }
 }
 
-fn gather(func: &Func, body: &[Stmt], (loops, block): (&mut Vec<Around>, &str), out: &mut Vec<Place>) {
+fn gather(func: &Func, body: &[Stmt], (loops, block): (&mut Vec<Around>, &str), out: &mut Vec<StatementPosition>) {
     for stmt in body {
         match stmt {
             Stmt::For(l) => {
@@ -230,7 +230,7 @@ fn gather(func: &Func, body: &[Stmt], (loops, block): (&mut Vec<Around>, &str), 
                     loops[n].is_shared =
                         loops[n].axis.is_some() && loops[n + 1..].iter().any(|l| l.axis == loops[n].axis);
                 }
-                out.push(Place { line: 0, block: block.to_string(), loops });
+                out.push(StatementPosition { line: 0, block: block.to_string(), loops });
             }
             other => {
                 let own = if let Stmt::Block(b) = other { func.block_name(b.name) } else { block };

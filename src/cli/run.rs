@@ -82,10 +82,10 @@ pub struct RunArgs {
     level: Option<Level>,
     /// With `--level lowered`: the block that --step walks (0 by default), or whose writes --print shows (all by default).
     #[arg(long, value_name = "X[,Y[,Z]]", help_heading = LOOKING)]
-    block: Option<threads::Place>,
+    block: Option<threads::Position>,
     /// With `--level lowered`: the thread whose writes --print shows (all by default).
     #[arg(long, value_name = "X[,Y[,Z]]", conflicts_with = "step", help_heading = LOOKING)]
-    thread: Option<threads::Place>,
+    thread: Option<threads::Position>,
 }
 
 /// A program to look at as it runs.

@@ -24,7 +24,7 @@ use crate::gemm::{self, Gemm, Kind};
 use crate::intrin::{self, Action};
 use crate::loom::Schedule;
 #[cfg(feature = "cuda")]
-use crate::measure::{Bench, Plan, Row};
+use crate::measure::{Bench, Row, TimeBudget};
 #[cfg(feature = "cuda")]
 use crate::runtime::Device;
 use crate::target::Target;
@@ -152,7 +152,7 @@ fn on_cpu(args: &BenchArgs, entries: &[Entry]) -> Result<ExitCode> {
 
 #[cfg(feature = "cuda")]
 fn on_gpu(args: &BenchArgs, list: &List, device: &Device) -> Result<ExitCode> {
-    let plan = Plan { row_s: args.seconds, ..Plan::default() };
+    let plan = TimeBudget { row_s: args.seconds, ..TimeBudget::default() };
     let (target, bench) = (args.target(Some(data::chip(device.info())?), &[])?, Bench::new(device, plan, None)?);
     let bar = show::bar(list.entries.len());
     let mut done = Vec::new();
@@ -232,7 +232,7 @@ fn record(done: &[Done<'_>], means: &[Mean], bench: &Bench, args: &BenchArgs) ->
         }),
         Err(e) => serde_json::json!({ "asked": entry.line, "wanted": entry.wanted, "error": e.to_string() }),
     });
-    let plan = Plan::default();
+    let plan = TimeBudget::default();
     serde_json::json!({
         "warploom": env!("CARGO_PKG_VERSION"),
         "device": bench.device().info(),

@@ -168,7 +168,7 @@ struct Place {
 impl Place {
     #[cfg(feature = "cuda")]
     fn open(args: &SweepArgs) -> Result<Place> {
-        use crate::measure::{Bench, Plan};
+        use crate::measure::{Bench, TimeBudget};
         let stated = args.target.as_deref().map(Target::parse).transpose()?;
         let device = match args.device.as_deref() {
             Some("cpu") => None,
@@ -181,7 +181,7 @@ impl Place {
             return Ok(Place { target: stated.unwrap_or(Target::sm_90()), bench: None });
         };
         let own = data::chip(device.info())?;
-        let plan = Plan { rewarm_s: 0.02, row_s: 0.2, most_pairs: 20, ..Plan::default() };
+        let plan = TimeBudget { rewarm_s: 0.02, row_s: 0.2, most_pairs: 20, ..TimeBudget::default() };
         Ok(Place { target: stated.unwrap_or(own), bench: Some(Bench::new(&device, plan, None)?) })
     }
 

@@ -11,12 +11,12 @@ use std::str::FromStr;
 
 /// A block or a thread: `1`, `1,0` or `1,0,2`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place(pub [u32; 3]);
+pub struct Position(pub [u32; 3]);
 
-impl FromStr for Place {
+impl FromStr for Position {
     type Err = String;
 
-    fn from_str(text: &str) -> std::result::Result<Place, String> {
+    fn from_str(text: &str) -> std::result::Result<Position, String> {
         let wrong = || format!("`{text}` is no place: write X, X,Y or X,Y,Z");
         let mut out = [0; 3];
         let parts: Vec<&str> = text.split(',').collect();
@@ -26,7 +26,7 @@ impl FromStr for Place {
         for (n, part) in parts.iter().enumerate() {
             out[n] = part.trim().parse().map_err(|_| wrong())?;
         }
-        Ok(Place(out))
+        Ok(Position(out))
     }
 }
 
@@ -120,7 +120,7 @@ impl Kernel {
     }
 
     /// The number of a thread in its block.
-    pub fn number(&self, Place([x, y, z]): Place) -> usize {
+    pub fn number(&self, Position([x, y, z]): Position) -> usize {
         let [nx, ny, _] = self.threads.map(|n| n as usize);
         x as usize + (y as usize + z as usize * ny) * nx
     }
@@ -178,7 +178,7 @@ pub struct Writes {
     elements: HashMap<(BufferId, i64), (String, u64)>,
     order: Vec<(BufferId, i64)>,
     block: Option<[u32; 3]>,
-    thread: Option<Place>,
+    thread: Option<Position>,
 }
 
 impl Writes {
@@ -187,7 +187,7 @@ impl Writes {
         program: &Program,
         lowered: &Lowered,
         asked: &[Elements],
-        (block, thread): (Option<Place>, Option<Place>),
+        (block, thread): (Option<Position>, Option<Position>),
     ) -> Result<Writes> {
         let written: HashSet<BufferId> = lowered.kernels.iter().flat_map(|k| visit::writes(&k.func.body)).collect();
         let block = block.map(|b| b.0);
@@ -258,7 +258,7 @@ pub fn ranges(numbers: impl Iterator<Item = usize>) -> String {
 const MOST_RANGES: usize = 6;
 
 /// That no kernel has the block that is to be walked.
-pub fn no_block(at: Place, program: &Program) -> Error {
+pub fn no_block(at: Position, program: &Program) -> Error {
     let grids: Vec<String> = program.kernels.iter().map(|k| format!("{:?}", k.grid)).collect();
     let message = format!("no kernel has a block {}: the grids are {}", place(at.0), grids.join(", "));
     Error::input("cli.block", message).help("a persistent kernel runs with one block here")
@@ -278,10 +278,10 @@ mod tests {
 
     #[test]
     fn places_and_ranges_read_well() {
-        assert_eq!("3".parse(), Ok(Place([3, 0, 0])));
-        assert_eq!("3, 1".parse(), Ok(Place([3, 1, 0])));
+        assert_eq!("3".parse(), Ok(Position([3, 0, 0])));
+        assert_eq!("3, 1".parse(), Ok(Position([3, 1, 0])));
         for wrong in ["", "a", "1,2,3,4", "-1", "1,,2"] {
-            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+            assert!(wrong.parse::<Position>().is_err(), "{wrong}");
         }
         assert_eq!(ranges([0, 1, 2, 5, 7, 8].into_iter()), "0..3, 5, 7..9");
         assert_eq!(ranges((0..20).step_by(2)), "0, 2, 4, 6, 8, 10, ..");

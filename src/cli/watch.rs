@@ -3,7 +3,7 @@
 use super::look::{Elements, Places, Writes};
 use super::show;
 use super::step::Stepper;
-use super::threads::{self, Place, Program};
+use super::threads::{self, Position, Program};
 use super::walk::Walker;
 use crate::array::Array;
 use crate::error::Result;
@@ -45,12 +45,12 @@ pub fn run(schedule: &Schedule, elements: &[Elements], arrays: &mut [Array]) -> 
 pub fn run_lowered(
     schedule: &Schedule,
     elements: &[Elements],
-    (block, thread): (Option<Place>, Option<Place>),
+    (block, thread): (Option<Position>, Option<Position>),
     arrays: &mut [Array],
 ) -> Result<Option<Stats>> {
     let lowered = lower::lower(&schedule.scheduled()?, &schedule.target)?;
     let (program, options) = (Program::of(&lowered), Options::new(Mode::Real));
-    let has = |at: Place| program.kernels.iter().any(|k| at.0.iter().zip(k.grid).all(|(n, all)| *n < all));
+    let has = |at: Position| program.kernels.iter().any(|k| at.0.iter().zip(k.grid).all(|(n, all)| *n < all));
     if let Some(block) = block.filter(|b| !has(*b)) {
         return Err(threads::no_block(block, &program));
     }

@@ -5,7 +5,7 @@ use crate::dtype::DType;
 use crate::intrin;
 use crate::ir::Axis;
 use crate::ir::reducer::TupleReducer;
-use crate::schedule::{Form, Kind, primitive};
+use crate::schedule::{Form, ParamKind, primitive};
 use crate::target::Target;
 use crate::te::{self, Epilogue, Layout, Reducer};
 use std::collections::BTreeSet;
@@ -74,7 +74,7 @@ impl Class {
             Class::Choice => {
                 let (axes, types) = (Class::Axis.words(), Class::Type.words());
                 let choices = parameters().filter_map(|p| match p.kind {
-                    Kind::Choice(words) => Some(words),
+                    ParamKind::Choice(words) => Some(words),
                     _ => None,
                 });
                 let is_own = |w: &&str| !axes.contains(w) && !types.contains(w) && w.parse::<i64>().is_err();

@@ -20,7 +20,7 @@ const WIDEST: u32 = 16;
 
 /// Where a buffer is.
 #[derive(Debug, Clone)]
-pub enum Place<'c> {
+pub enum Storage<'c> {
     /// In device memory, behind a parameter.
     Global {
         /// The first element.
@@ -38,26 +38,26 @@ pub enum Place<'c> {
 
 impl<'c> Body<'c, '_, '_> {
     /// A shared buffer at its place in the plan.
-    pub fn place_shared(&self, buffer: &Buffer, shared: Option<PointerValue<'c>>) -> Result<Place<'c>> {
+    pub fn place_shared(&self, buffer: &Buffer, shared: Option<PointerValue<'c>>) -> Result<Storage<'c>> {
         let base =
             shared.ok_or_else(|| bug(format!("{} is shared, but the kernel has no shared memory", buffer.name)))?;
         let offset = buffer.offset.ok_or_else(|| bug(format!("{} has no place in shared memory", buffer.name)))?;
         let byte = self.b.context.i8_type().into();
-        Ok(Place::Shared(self.b.offset(byte, base, self.b.int(32, offset.into()), false)?))
+        Ok(Storage::Shared(self.b.offset(byte, base, self.b.int(32, offset.into()), false)?))
     }
 
     /// Reads `lanes` consecutive elements.
     pub fn load(&mut self, id: BufferId, indices: &[Index], lanes: u32) -> Result<Data<'c>> {
         let dtype = self.buffer(id)?.dtype;
         let (pointer, invariant) = match self.place(id)? {
-            Place::Global { pointer, only_read } => (pointer, only_read),
-            Place::Shared(pointer) => (pointer, false),
-            Place::Packed(_) | Place::Local(_) if self.never_runs(id, indices, lanes)? => {
+            Storage::Global { pointer, only_read } => (pointer, only_read),
+            Storage::Shared(pointer) => (pointer, false),
+            Storage::Packed(_) | Storage::Local(_) if self.never_runs(id, indices, lanes)? => {
                 let value = self.b.shape(dtype, lanes)?.const_zero();
                 return Ok(Data { value, dtype, lanes });
             }
-            Place::Packed(words) => return self.load_words(&words, self.element_number(id, indices)?, lanes),
-            Place::Local(words) => {
+            Storage::Packed(words) => return self.load_words(&words, self.element_number(id, indices)?, lanes),
+            Storage::Local(words) => {
                 let elements = self.registers(id, &words, indices, lanes)?;
                 return Ok(Data { value: self.read(&words, &elements)?, dtype, lanes });
             }
@@ -86,14 +86,14 @@ impl<'c> Body<'c, '_, '_> {
         }
         let value = if is_packed(dtype) { self.splat(value, store.lanes)? } else { value };
         let pointer = match self.place(store.buffer)? {
-            Place::Global { pointer, .. } | Place::Shared(pointer) => pointer,
-            Place::Packed(_) | Place::Local(_) if self.never_runs(store.buffer, &store.indices, store.lanes)? => {
+            Storage::Global { pointer, .. } | Storage::Shared(pointer) => pointer,
+            Storage::Packed(_) | Storage::Local(_) if self.never_runs(store.buffer, &store.indices, store.lanes)? => {
                 return Ok(());
             }
-            Place::Packed(words) => {
+            Storage::Packed(words) => {
                 return self.store_words(&words, self.element_number(store.buffer, &store.indices)?, value);
             }
-            Place::Local(words) => {
+            Storage::Local(words) => {
                 let elements = self.registers(store.buffer, &words, &store.indices, store.lanes)?;
                 return self.write(&words, &elements, value.value);
             }
@@ -145,7 +145,7 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     /// Where a buffer is.
-    pub fn place(&self, id: BufferId) -> Result<Place<'c>> {
+    pub fn place(&self, id: BufferId) -> Result<Storage<'c>> {
         self.places.get(&id).cloned().ok_or_else(|| bug(format!("buffer #{} has no place", id.0)))
     }
 

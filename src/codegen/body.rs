@@ -1,6 +1,6 @@
 //! One kernel: its entry, its statements and loops.
 
-use super::access::Place;
+use super::access::Storage;
 use super::budget;
 use super::builder::{Builder, Value};
 use super::copy;
@@ -47,7 +47,7 @@ pub struct Body<'c, 'm, 'k> {
     /// Variables in scope whose loops are written out, by what stands for them.
     pub unrolled: visit::Map,
     /// Where buffers are.
-    pub places: HashMap<BufferId, Place<'c>>,
+    pub places: HashMap<BufferId, Storage<'c>>,
     /// What the PTX says about its blocks.
     pub listing: &'m mut Listing,
     /// The ranges of the launch variables and of the loops.
@@ -424,11 +424,11 @@ impl<'c> Body<'c, '_, '_> {
                 Scope::Global => {
                     let position = self.func.params.iter().position(|p| *p == id);
                     let position = position.ok_or_else(|| bug(format!("{} is no parameter", buffer.name)))?;
-                    Place::Global { pointer: self.parameter(position)?, only_read: !writes.contains(&id) }
+                    Storage::Global { pointer: self.parameter(position)?, only_read: !writes.contains(&id) }
                 }
                 Scope::Shared => self.place_shared(buffer, shared)?,
-                Scope::Local if is_packed(buffer.dtype) => Place::Packed(self.place_packed(buffer)?),
-                Scope::Local => Place::Local(self.place_local(buffer, held.contains(&id))?),
+                Scope::Local if is_packed(buffer.dtype) => Storage::Packed(self.place_packed(buffer)?),
+                Scope::Local => Storage::Local(self.place_local(buffer, held.contains(&id))?),
                 Scope::Fragment => return Err(bug(format!("{} is still a fragment", buffer.name))),
             };
             self.places.insert(id, place);

@@ -3,7 +3,7 @@
 //! A tensor map is a parameter of the kernel that nobody writes (grid constant); the copy engine reads it where the driver
 //! has put it.
 
-use super::access::Place;
+use super::access::Storage;
 use super::body::Body;
 use super::builder::{Type, Value};
 use super::session::bug;
@@ -37,7 +37,7 @@ const MBARRIER: i64 = 8;
 impl<'c> Body<'c, '_, '_> {
     /// Starts a bulk copy.
     pub fn bulk(&mut self, copy: &BulkCopy) -> Result<()> {
-        let Place::Shared(base) = self.place(copy.shared)? else {
+        let Storage::Shared(base) = self.place(copy.shared)? else {
             return Err(bug("a box that is not in shared memory"));
         };
         let (pointer, _) = self.address(copy.shared, base, &copy.indices)?;
@@ -105,7 +105,7 @@ impl<'c> Body<'c, '_, '_> {
             SyncKind::InitBarriers => self.set_mbarriers(),
             SyncKind::Prefetch { buffer } => self.prefetch(*buffer),
             SyncKind::PrefetchLine { buffer, at } => {
-                let Place::Global { pointer, .. } = self.place(*buffer)? else {
+                let Storage::Global { pointer, .. } = self.place(*buffer)? else {
                     return Err(bug("a prefetch of no global buffer"));
                 };
                 let (address, _) = self.address(*buffer, pointer, std::slice::from_ref(at))?;
@@ -159,7 +159,7 @@ impl<'c> Body<'c, '_, '_> {
 
     /// Asks for the block's share of a buffer: as many lines as the other blocks', the last ones fewer or none.
     fn prefetch(&mut self, buffer: BufferId) -> Result<()> {
-        let Place::Global { pointer, .. } = self.place(buffer)? else {
+        let Storage::Global { pointer, .. } = self.place(buffer)? else {
             return Err(bug("a prefetch of no global buffer"));
         };
         let described = self.func.buffer(buffer);

@@ -3,7 +3,7 @@
 //! Copies of 16 bytes bypass the L1 cache (`.cg`), copies of 4 and 8 bytes use it (`.ca`). A copy under a `select` with 0 has a
 //! src-size of 0 where the condition is false: the instruction reads nothing and writes zeros. A copy under an `if` is predicated.
 
-use super::access::{Place, byte_size};
+use super::access::{Storage, byte_size};
 use super::body::Body;
 use super::builder::Value;
 use super::session::bug;
@@ -66,7 +66,7 @@ impl<'c> Body<'c, '_, '_> {
             return self.with_datum(*var, number, |body| body.copy_operands(&inner));
         }
         let Expr::Load { buffer, indices, lanes } = load else { return Err(bug("a copy of what is not in memory")) };
-        let (Place::Shared(to), Place::Global { pointer: from, .. }) =
+        let (Storage::Shared(to), Storage::Global { pointer: from, .. }) =
             (self.place(store.buffer)?, self.place(*buffer)?)
         else {
             return Err(bug("a copy that is not from global to shared memory"));

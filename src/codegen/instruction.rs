@@ -3,7 +3,7 @@
 //! The elements that a lane holds are those of a local buffer (`words`). Those of one 32-bit register are a vector there, taken
 //! as the type that the intrinsic has for a register; what it returns is put back the same way.
 
-use super::access::Place;
+use super::access::Storage;
 use super::body::Body;
 use super::builder::{Type, Value};
 use super::packed::PER_WORD;
@@ -106,7 +106,7 @@ impl<'c> Body<'c, '_, '_> {
 
     fn address_of(&mut self, operand: &Operand) -> Result<PointerValue<'c>> {
         match (self.place(operand.buffer)?, &operand.held) {
-            (Place::Shared(base), _) | (Place::Global { pointer: base, .. }, Held::Rows { .. }) => {
+            (Storage::Shared(base), _) | (Storage::Global { pointer: base, .. }, Held::Rows { .. }) => {
                 Ok(self.address(operand.buffer, base, &operand.indices)?.0)
             }
             _ => Err(bug("an instruction takes an address that is not in shared memory")),
@@ -116,7 +116,7 @@ impl<'c> Body<'c, '_, '_> {
     /// Where a lane's elements are, register by register.
     fn held(&self, operand: &Operand, elements: &[i64]) -> Result<(Words<'c>, Vec<Vec<usize>>)> {
         let dtype = self.buffer(operand.buffer)?.dtype;
-        let Place::Local(words) = self.place(operand.buffer)? else {
+        let Storage::Local(words) = self.place(operand.buffer)? else {
             return Err(bug("the registers of an instruction are in memory"));
         };
         let start = self.registers(operand.buffer, &words, &operand.indices, 1)?[0];
@@ -135,7 +135,7 @@ impl<'c> Body<'c, '_, '_> {
 
     /// The registers of an operand: of each its elements, a vector where they are several.
     pub fn gathered(&self, operand: &Operand, elements: &[i64]) -> Result<Vec<Value<'c>>> {
-        if let Place::Packed(words) = self.place(operand.buffer)? {
+        if let Storage::Packed(words) = self.place(operand.buffer)? {
             let registers = self.packed_registers(operand, elements)?;
             return registers.iter().map(|r| self.gathered_word(&words, r)).collect();
         }
@@ -146,7 +146,7 @@ impl<'c> Body<'c, '_, '_> {
     /// Puts the registers that an instruction returns, from a field of its value on, where their elements are.
     pub fn taken_apart(&self, result: &Operand, value: Value<'c>, first: u32) -> Result<()> {
         let Held::Registers(elements) = &result.held else { return Err(bug("a result that is not in registers")) };
-        if let Place::Packed(words) = self.place(result.buffer)? {
+        if let Storage::Packed(words) = self.place(result.buffer)? {
             let registers = self.packed_registers(result, elements)?;
             return registers
                 .iter()

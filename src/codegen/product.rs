@@ -4,7 +4,7 @@
 //! ptxas see one value that stays where it is. A wait for all products takes and returns them too: nothing that uses them can
 //! be moved in front of it (ptxas would else wait by itself, one product at a time).
 
-use super::access::Place;
+use super::access::Storage;
 use super::body::Body;
 use super::builder::{Type, Value};
 use super::instruction::named;
@@ -164,7 +164,7 @@ impl<'c> Body<'c, '_, '_> {
     /// what is constant of it is not added but returned, for the product's own text: in front of it LLVM would take the sums of
     /// all tiles out of loops, each into a register that has to become uniform again, where ptxas adds to one that is.
     fn descriptor(&mut self, operand: &Operand, d: &Descriptor) -> Result<(Value<'c>, Option<i64>)> {
-        let Place::Shared(base) = self.place(operand.buffer)? else {
+        let Storage::Shared(base) = self.place(operand.buffer)? else {
             return Err(bug("a descriptor of what is not in shared memory"));
         };
         let [index] = operand.indices.as_slice() else { return Err(bug("a tile with several indices")) };

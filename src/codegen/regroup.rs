@@ -4,7 +4,7 @@
 //! puts together words of 32 bits. A word whose elements come from at most two words is one PRMT (PTX ISA, prmt). Said
 //! element by element, LLVM would make shifts and masks of some of them.
 
-use super::access::Place;
+use super::access::Storage;
 use super::body::Body;
 use super::words::Words;
 use crate::dtype::DType;
@@ -70,7 +70,7 @@ impl<'c> Body<'c, '_, '_> {
 
     fn places_local(&self, id: crate::ir::BufferId) -> Option<Words<'c>> {
         match self.place(id) {
-            Ok(Place::Local(words)) => Some(words),
+            Ok(Storage::Local(words)) => Some(words),
             _ => None,
         }
     }

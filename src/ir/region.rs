@@ -61,7 +61,7 @@ struct Counted {
 fn search(func: &Func, body: &[Stmt], buffer: BufferId, touch: Touch, env: &Env, counted: Counted) -> Option<Region> {
     let description = func.buffers.get(buffer.0 as usize)?;
     let mut search = Search { buffer, description, touch, outer: env, counted, found: None };
-    let place = Place { env: env.clone(), anyway: env.clone(), bindings: Map::new(), inner: Vec::new() };
+    let place = Context { env: env.clone(), anyway: env.clone(), bindings: Map::new(), inner: Vec::new() };
     search.body(body, &place);
     search.found
 }
@@ -126,7 +126,7 @@ fn union_of_ranges(a: &Range, b: &Range, env: &Env) -> Range {
 
 /// What is known at a place in the program.
 #[derive(Clone)]
-struct Place {
+struct Context {
     /// Ranges and conditions.
     env: Env,
     /// Ranges alone.
@@ -147,13 +147,13 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn body(&mut self, body: &[Stmt], place: &Place) {
+    fn body(&mut self, body: &[Stmt], place: &Context) {
         for stmt in body {
             self.stmt(stmt, place);
         }
     }
 
-    fn stmt(&mut self, stmt: &Stmt, place: &Place) {
+    fn stmt(&mut self, stmt: &Stmt, place: &Context) {
         match stmt {
             Stmt::For(l) => {
                 if let Some(inside) = place.in_loop(l.defines()) {
@@ -180,7 +180,7 @@ impl Search<'_> {
         }
     }
 
-    fn block(&mut self, block: &Block, place: &Place) {
+    fn block(&mut self, block: &Block, place: &Context) {
         let Some(mut inside) = place.assuming(&block.predicate) else { return };
         for iter in &block.iters {
             let binding = simplify(&subst_index(&iter.binding, &place.bindings), &inside.env);
@@ -192,7 +192,7 @@ impl Search<'_> {
         self.body(&block.body, &inside);
     }
 
-    fn expr(&mut self, expr: &Expr, place: &Place) {
+    fn expr(&mut self, expr: &Expr, place: &Context) {
         match expr {
             Expr::Const(..) | Expr::Index(..) | Expr::Cond(_) => {}
             Expr::Load { buffer, indices, lanes } => {
@@ -214,7 +214,7 @@ impl Search<'_> {
     }
 
     /// Only the chosen side is evaluated.
-    fn select(&mut self, cond: &Expr, a: &Expr, b: &Expr, place: &Place) {
+    fn select(&mut self, cond: &Expr, a: &Expr, b: &Expr, place: &Context) {
         self.expr(cond, place);
         let (yes, no) = guards(cond);
         if let Some(chosen) = place.assuming(&yes) {
@@ -225,7 +225,7 @@ impl Search<'_> {
         }
     }
 
-    fn access(&mut self, indices: &[Index], lanes: u32, place: &Place) {
+    fn access(&mut self, indices: &[Index], lanes: u32, place: &Context) {
         let mut region = Region::new();
         for (dim, index) in indices.iter().enumerate() {
             let lanes = if dim + 1 == indices.len() { i64::from(lanes.max(1)) } else { 1 };
@@ -250,8 +250,8 @@ impl Search<'_> {
     }
 }
 
-impl Place {
-    fn in_loop(&self, defines: Vec<(Var, Index)>) -> Option<Place> {
+impl Context {
+    fn in_loop(&self, defines: Vec<(Var, Index)>) -> Option<Context> {
         let mut inside = self.clone();
         for (var, extent) in defines {
             let extent = simplify(&subst_index(&extent, &self.bindings), &self.env);
@@ -266,7 +266,7 @@ impl Place {
     }
 
     /// Where a variable stands for data: it may be any of its values.
-    fn gathering(&self, var: Var, extent: i64) -> Place {
+    fn gathering(&self, var: Var, extent: i64) -> Context {
         let mut inside = self.clone();
         inside.env.bind(var, 0, extent.saturating_sub(1));
         inside.anyway.bind(var, 0, extent.saturating_sub(1));
@@ -275,7 +275,7 @@ impl Place {
     }
 
     /// `None` if the condition never holds.
-    fn assuming(&self, cond: &Cond) -> Option<Place> {
+    fn assuming(&self, cond: &Cond) -> Option<Context> {
         let cond = simplify_cond(&subst_cond(cond, &self.bindings), &self.env);
         if cond == Cond::Const(false) {
             return None;

@@ -31,7 +31,7 @@ const QUICK_OF_SLOW: usize = 2;
 
 /// How much time a row may take.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Plan {
+pub struct TimeBudget {
     /// Seconds of preheating before the first row.
     pub preheat_s: f64,
     /// Seconds of preheating before each later row.
@@ -40,15 +40,22 @@ pub struct Plan {
     pub row_s: f64,
     /// Pairs to take at most.
     pub most_pairs: usize,
-    /// Launches in a graph for programs below [`Plan::graph_below_us`].
+    /// Launches in a graph for programs below [`TimeBudget::graph_below_us`].
     pub graph_launches: usize,
     /// Below this many microseconds a launch, graphs are replayed.
     pub graph_below_us: f64,
 }
 
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan { preheat_s: 2.5, rewarm_s: 0.2, row_s: 1.5, most_pairs: 60, graph_launches: 20, graph_below_us: 50.0 }
+impl Default for TimeBudget {
+    fn default() -> TimeBudget {
+        TimeBudget {
+            preheat_s: 2.5,
+            rewarm_s: 0.2,
+            row_s: 1.5,
+            most_pairs: 60,
+            graph_launches: 20,
+            graph_below_us: 50.0,
+        }
     }
 }
 
@@ -111,7 +118,7 @@ pub struct Bench {
     lt: Option<CublasLt>,
     nvml: Option<Nvml>,
     cold: Cold,
-    plan: Plan,
+    plan: TimeBudget,
     /// Alone, and in a graph.
     launch_us: [f64; 2],
     bytes_per_second: Option<f64>,
@@ -121,7 +128,7 @@ pub struct Bench {
 impl Bench {
     /// Looks for cuBLAS (`cublas` names its file or folder; `None` searches) and NVML, and measures what an empty
     /// launch takes and how fast memory is read.
-    pub fn new(device: &Device, plan: Plan, cublas: Option<&std::path::Path>) -> Result<Bench> {
+    pub fn new(device: &Device, plan: TimeBudget, cublas: Option<&std::path::Path>) -> Result<Bench> {
         let cublas = Cublas::open(device, cublas);
         let cold = Cold::with(device, cublas.as_ref().ok())?;
         let launch_us = [floor::launch_us(device, 1)?, floor::launch_us(device, plan.graph_launches)?];

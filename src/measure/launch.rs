@@ -31,7 +31,7 @@ const PROGRAMS: [(&str, &str); 2] = [
 
 /// How a kernel is launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum LaunchPath {
     /// By the driver's call alone, with parameters that were made before.
     Driver,
     /// By [`Program::launch`].
@@ -40,16 +40,16 @@ pub enum Way {
     Graph,
 }
 
-impl Way {
+impl LaunchPath {
     /// All of them.
-    pub const ALL: [Way; 3] = [Way::Driver, Way::Warploom, Way::Graph];
+    pub const ALL: [LaunchPath; 3] = [LaunchPath::Driver, LaunchPath::Warploom, LaunchPath::Graph];
 
     /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Way::Driver => "driver",
-            Way::Warploom => "warploom",
-            Way::Graph => "graph",
+            LaunchPath::Driver => "driver",
+            LaunchPath::Warploom => "warploom",
+            LaunchPath::Graph => "graph",
         }
     }
 }
@@ -69,7 +69,7 @@ pub struct LaunchRow {
     pub graph_us: f64,
 }
 
-/// A program ready to be launched in each [`Way`].
+/// A program ready to be launched in each [`LaunchPath`].
 #[derive(Debug)]
 pub struct Launches {
     name: String,
@@ -105,7 +105,7 @@ impl Launches {
     }
 
     /// The host's time for so many launches.
-    pub fn time(&self, way: Way, count: u64) -> Result<Duration> {
+    pub fn time(&self, way: LaunchPath, count: u64) -> Result<Duration> {
         let (mut total, mut left) = (Duration::ZERO, count);
         while left > 0 {
             let now = left.min(ROUND);
@@ -116,13 +116,13 @@ impl Launches {
         Ok(total)
     }
 
-    fn round(&self, way: Way, count: u64) -> Result<Duration> {
+    fn round(&self, way: LaunchPath, count: u64) -> Result<Duration> {
         let given: Vec<&DeviceBuffer> = self.buffers.iter().collect();
-        if way == Way::Driver {
+        if way == LaunchPath::Driver {
             return self.program.time_bare_launches(&given, count);
         }
         let start = Instant::now();
-        if way == Way::Warploom {
+        if way == LaunchPath::Warploom {
             (0..count).try_for_each(|_| self.program.launch(&given))?;
             return Ok(start.elapsed());
         }
@@ -135,7 +135,7 @@ impl Launches {
     pub fn row(&self) -> Result<LaunchRow> {
         let mut times = [const { Vec::new() }; 3];
         for _ in 0..ROUNDS {
-            for (way, times) in Way::ALL.into_iter().zip(&mut times) {
+            for (way, times) in LaunchPath::ALL.into_iter().zip(&mut times) {
                 times.push(self.time(way, ROUND)?.as_secs_f64() * 1e6 / ROUND as f64);
             }
         }

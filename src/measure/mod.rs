@@ -22,11 +22,11 @@ mod peer;
 mod row;
 mod timer;
 
-pub use bench::{Bench, Beside, Job, Plan};
+pub use bench::{Bench, Beside, Job, TimeBudget};
 pub use check::{check, run_once};
 pub use cold::Cold;
 pub use floor::{floor_us, nothing};
-pub use launch::{LaunchRow, Launches, Way};
+pub use launch::{LaunchPath, LaunchRow, Launches};
 pub use library::cublas::Cublas;
 pub use library::nvml::{Nvml, Reading};
 pub use row::{Alone, Best, Row};

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::intrin;
 use crate::ir::{BufferId, Expr, Scope, Stmt, visit};
 use crate::lower::{self, Lowered, LoweredKernel};
-use crate::sim::{self, Arrival, Event, Happened, Landing, Limits, Meeting, Phase, Policy};
+use crate::sim::{self, Arrival, Event, EventKind, Landing, Limits, Meeting, Phase, Policy};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -198,20 +198,20 @@ fn shared_accesses(kernel: &LoweredKernel) -> Vec<bool> {
 fn kept(event: &Event<'_>, shared: &[bool]) -> Option<What> {
     let is_shared = |access: u32| shared.get(access as usize) == Some(&true);
     Some(match event.what {
-        Happened::Statement(s) => What::Statement(s.number),
-        Happened::Request(r) if is_shared(r.access) => {
+        EventKind::Statement(s) => What::Statement(s.number),
+        EventKind::Request(r) if is_shared(r.access) => {
             let active = || (0..32).filter(|l| r.active >> l & 1 == 1).map(|l| r.elements[l]);
             What::Access(r.access, active().min()?, active().max()?)
         }
-        Happened::Tile(t) if is_shared(t.access) => {
+        EventKind::Tile(t) if is_shared(t.access) => {
             What::Access(t.access, *t.elements.iter().min()?, *t.elements.iter().max()?)
         }
-        Happened::Box(b) => What::Bulk(b.accesses[0], b.shared, (b.elements.len() as u64, b.blocks), b.full),
-        Happened::Arrival(a) => What::Arrival(a),
-        Happened::Landing(l) => What::Landing(l),
-        Happened::Over(p) => What::Over(p),
-        Happened::Passed(p) => What::Passed(p),
-        Happened::Meeting(m) => What::Meeting(m),
-        Happened::Request(_) | Happened::Tile(_) | Happened::Flight(_) => return None,
+        EventKind::Box(b) => What::Bulk(b.accesses[0], b.shared, (b.elements.len() as u64, b.blocks), b.full),
+        EventKind::Arrival(a) => What::Arrival(a),
+        EventKind::Landing(l) => What::Landing(l),
+        EventKind::Over(p) => What::Over(p),
+        EventKind::Passed(p) => What::Passed(p),
+        EventKind::Meeting(m) => What::Meeting(m),
+        EventKind::Request(_) | EventKind::Tile(_) | EventKind::Flight(_) => return None,
     })
 }

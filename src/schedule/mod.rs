@@ -79,7 +79,7 @@ mod worked_example_tests;
 pub use apply::{apply, apply_all, complete, complete_all};
 pub use index_map::IndexMap;
 pub use parse::parse;
-pub use primitive::{Applied, Form, Kind, Parameter, Primitive};
+pub use primitive::{Applied, Form, ParamKind, Parameter, Primitive};
 pub use reference::{reference, requirement};
 pub use step::{Args, Step, Value};
 

@@ -2,7 +2,7 @@
 //!
 //! Errors underline the word in the user's text. No text makes it panic, and [`limits`] bound what a text can ask for.
 
-use super::primitive::{self, Form, Kind, Parameter, Primitive};
+use super::primitive::{self, Form, ParamKind, Parameter, Primitive};
 use super::{Args, IndexMap, Step, Value, find, is_name, limits};
 use crate::error::{Error, Result};
 use std::ops::Range;
@@ -161,7 +161,7 @@ impl<'a> Reader<'a> {
 
     /// Reads every `name=value` that stands here, unless they are what a place takes.
     fn options(&mut self, args: &mut Args) -> Result<()> {
-        if self.primitive.signature.iter().any(|p| p.kind == Kind::Multiples) {
+        if self.primitive.signature.iter().any(|p| p.kind == ParamKind::Multiples) {
             return Ok(());
         }
         while let Some(word) = self.peek() {
@@ -190,11 +190,11 @@ impl<'a> Reader<'a> {
         let first = self.peek().filter(|w| w.text != "->");
         let Some(word) = first else { return Ok(None) };
         match parameter.kind {
-            Kind::Map => self.map(),
-            Kind::Factors => self.factors(),
-            Kind::Multiples => self.multiples(),
+            ParamKind::Map => self.map(),
+            ParamKind::Factors => self.factors(),
+            ParamKind::Multiples => self.multiples(),
             kind if kind.is_list() => self.list(parameter),
-            Kind::Choice(choices) if parameter.form == Form::Optional && !choices.contains(&word.text) => Ok(None),
+            ParamKind::Choice(choices) if parameter.form == Form::Optional && !choices.contains(&word.text) => Ok(None),
             _ => {
                 self.at += 1;
                 single(self.primitive, parameter, word).map(Some)
@@ -248,15 +248,15 @@ impl<'a> Reader<'a> {
 
 fn single(primitive: &Primitive, parameter: &Parameter, word: &Word) -> Result<Value> {
     match parameter.kind {
-        Kind::Int => number(word).map(Value::Int),
-        Kind::Choice(words) if !words.contains(&word.text) => {
+        ParamKind::Int => number(word).map(Value::Int),
+        ParamKind::Choice(words) if !words.contains(&word.text) => {
             let guess = find::suggestion(word.text, words.iter().copied());
             let message = format!("`{}` is not one of {}{guess}", word.text, words.join(", "));
             Err(renamed(word.refuse("step.word", message), word, primitive))
         }
-        Kind::Choice(_) => Ok(Value::Word(word.text.to_string())),
-        Kind::Row if is_row(word.text) => Ok(Value::Word(word.text.to_string())),
-        Kind::Map | Kind::Factors | Kind::Multiples => {
+        ParamKind::Choice(_) => Ok(Value::Word(word.text.to_string())),
+        ParamKind::Row if is_row(word.text) => Ok(Value::Word(word.text.to_string())),
+        ParamKind::Map | ParamKind::Factors | ParamKind::Multiples => {
             let message = format!("`{}` cannot be given as {}=..", primitive.name, parameter.name);
             Err(word.refuse("step.word", message))
         }
@@ -267,8 +267,9 @@ fn single(primitive: &Primitive, parameter: &Parameter, word: &Word) -> Result<V
 
 /// Adds the new name of a word to its error, where a choice of the primitive has one.
 fn renamed(error: Error, word: &Word, primitive: &Primitive) -> Error {
-    let has =
-        |new: &str| primitive.signature.iter().any(|p| matches!(p.kind, Kind::Choice(words) if words.contains(&new)));
+    let has = |new: &str| {
+        primitive.signature.iter().any(|p| matches!(p.kind, ParamKind::Choice(words) if words.contains(&new)))
+    };
     match RENAMED.iter().find(|(old, new)| *old == word.text && has(new)) {
         Some((old, new)) => error.help(format!("`{old}` is now `{new}`")),
         None => error,

@@ -4,7 +4,7 @@
 //! form follows the signature from left to right, and [`super::parse()`] reads it back to the same step.
 
 use super::IndexMap;
-use super::primitive::{Form, Kind, Parameter, Primitive};
+use super::primitive::{Form, ParamKind, Parameter, Primitive};
 use crate::error::{Error, Result};
 use std::fmt::{Debug, Display, Formatter};
 use std::ops::Range;
@@ -251,12 +251,20 @@ impl Step {
 
 fn check(primitive: &Primitive, parameter: &Parameter, value: &Value) -> Result<()> {
     let fits = match (&parameter.kind, value) {
-        (Kind::Choice(words), Value::Word(w)) => words.contains(&w.as_str()),
-        (Kind::Loop | Kind::Block | Kind::Buffer | Kind::Row | Kind::Stage | Kind::Role, Value::Word(_)) => true,
-        (Kind::Loops | Kind::Blocks | Kind::Buffers, Value::Words(w)) => !w.is_empty(),
-        (Kind::Factors, Value::Factors(f)) => !f.is_empty(),
-        (Kind::Multiples, Value::Multiples(m)) => !m.is_empty(),
-        (Kind::Int, Value::Int(_)) | (Kind::Map, Value::Map(_)) => true,
+        (ParamKind::Choice(words), Value::Word(w)) => words.contains(&w.as_str()),
+        (
+            ParamKind::Loop
+            | ParamKind::Block
+            | ParamKind::Buffer
+            | ParamKind::Row
+            | ParamKind::Stage
+            | ParamKind::Role,
+            Value::Word(_),
+        ) => true,
+        (ParamKind::Loops | ParamKind::Blocks | ParamKind::Buffers, Value::Words(w)) => !w.is_empty(),
+        (ParamKind::Factors, Value::Factors(f)) => !f.is_empty(),
+        (ParamKind::Multiples, Value::Multiples(m)) => !m.is_empty(),
+        (ParamKind::Int, Value::Int(_)) | (ParamKind::Map, Value::Map(_)) => true,
         _ => false,
     };
     if fits {

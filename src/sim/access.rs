@@ -5,7 +5,7 @@
 
 use super::alu::{self, Combine};
 use super::bulk::{self, Load};
-use super::code::{Access, Code, LANES, Operand, Place, Slot};
+use super::code::{Access, Code, LANES, Location, Operand, Slot};
 use super::flight::{self, Landing};
 use super::inspect::Watcher;
 use super::listen::Listener;
@@ -120,26 +120,26 @@ impl World {
     }
 
     /// The memory of a place.
-    pub fn memory_of(&self, place: Place) -> Option<&Memory> {
+    pub fn memory_of(&self, place: Location) -> Option<&Memory> {
         match place {
-            Place::Global(m) => self.globals.get(m as usize),
-            Place::Shared { .. } => Some(&self.shared),
-            Place::Local(_) => None,
+            Location::Global(m) => self.globals.get(m as usize),
+            Location::Shared { .. } => Some(&self.shared),
+            Location::Local(_) => None,
         }
     }
 
-    pub fn memory(&mut self, place: Place) -> Result<(&mut Memory, &mut Clock, Span), Trap> {
+    pub fn memory(&mut self, place: Location) -> Result<(&mut Memory, &mut Clock, Span), Trap> {
         let clock = &mut self.clock;
         match place {
-            Place::Global(_) if self.early => Err(Trap::Early),
-            Place::Global(m) => {
+            Location::Global(_) if self.early => Err(Trap::Early),
+            Location::Global(m) => {
                 let memory = self.globals.get_mut(m as usize).ok_or(Trap::Broken("a memory is missing"))?;
                 Ok((memory, clock, Span { base: 0, units: 1 }))
             }
-            Place::Shared { base, units } => {
+            Location::Shared { base, units } => {
                 Ok((&mut self.shared, clock, Span { base: base as usize, units: units as usize }))
             }
-            Place::Local(_) => Err(Trap::Broken("a local buffer has no memory")),
+            Location::Local(_) => Err(Trap::Broken("a local buffer has no memory")),
         }
     }
 }
@@ -164,7 +164,14 @@ struct Lanes<'w> {
 impl Lanes<'_> {
     /// Lets the clock and the cells of a memory know of the access.
     #[inline(never)]
-    fn observe(&self, memory: &mut Memory, clock: &mut Clock, span: Span, a: &Access, it: Kind) -> Result<(), Trap> {
+    fn observe(
+        &self,
+        memory: &mut Memory,
+        clock: &mut Clock,
+        span: Span,
+        a: &Access,
+        it: AccessId,
+    ) -> Result<(), Trap> {
         let (cells, starts, warp) = (&mut memory.cells[..], &mut memory.starts[..], self.warp);
         let all =
             race::Lanes { number: it.number, access: a, warp, write: it.write, units: span.units, base: span.base };
@@ -215,7 +222,7 @@ struct Locals<'w> {
 
 /// Which access of the code, and what it does.
 #[derive(Debug, Clone, Copy)]
-struct Kind {
+struct AccessId {
     number: u32,
     write: bool,
 }
@@ -229,7 +236,7 @@ pub(super) fn failure(failure: Failure, touch: Touch) -> Trap {
 
 /// A vector access must lie at a multiple of its size.
 fn aligned(lanes: &Lanes<'_>, a: &Access, access: u32) -> Result<(), Trap> {
-    if a.lanes == 1 || matches!(a.place, Place::Local(_)) {
+    if a.lanes == 1 || matches!(a.place, Location::Local(_)) {
         return Ok(());
     }
     let bad = |l: &usize| lanes.runs(*l) && (a.align == 0 || lanes.element(*l) % a.align != 0);
@@ -245,7 +252,7 @@ pub(super) fn load(warp: &mut Warp, code: &Code, world: &mut World, dst: Slot, n
     let (lanes, registers, locals) = warp.split(a);
     aligned(&lanes, a, number)?;
     let registers = &mut registers[dst as usize..(dst + a.lanes) as usize];
-    if let Place::Local(base) = a.place {
+    if let Location::Local(base) = a.place {
         return load_local(&locals, &lanes, base as usize, registers, number);
     }
     world.tell_of(lanes.mask, |lane| lanes.element(lane), number);
@@ -261,7 +268,7 @@ pub(super) fn load(warp: &mut Warp, code: &Code, world: &mut World, dst: Slot, n
         }
     }
     if a.watched {
-        lanes.observe(memory, clock, span, a, Kind { number, write: false })?;
+        lanes.observe(memory, clock, span, a, AccessId { number, write: false })?;
     }
     Ok(())
 }
@@ -306,20 +313,20 @@ impl Gather<'_> {
 /// Writes `lanes` elements a thread from as many registers. Where lanes meet in an element, the last one stays.
 pub(super) fn store(warp: &mut Warp, code: &Code, world: &mut World, src: Slot, number: u32) -> Result<(), Trap> {
     let a = &code.accesses[number as usize];
-    if let Place::Local(_) = a.place {
+    if let Location::Local(_) = a.place {
         warp.products.fenced = false;
     }
     let (lanes, registers, mut locals) = warp.split(a);
     aligned(&lanes, a, number)?;
     let registers = &registers[src as usize..(src + a.lanes) as usize];
-    if let Place::Local(base) = a.place {
+    if let Location::Local(base) = a.place {
         return store_local(&mut locals, &lanes, base as usize, registers, number);
     }
     world.tell_of(lanes.mask, |lane| lanes.element(lane), number);
     let (memory, clock, span) = world.memory(a.place)?;
     write(memory, span, &lanes, a, registers, number)?;
     if a.watched {
-        lanes.observe(memory, clock, span, a, Kind { number, write: true })?;
+        lanes.observe(memory, clock, span, a, AccessId { number, write: true })?;
     }
     Ok(())
 }
@@ -368,7 +375,9 @@ pub(super) fn broadcast(
         return bulk::send(warp, code, world, (src, blocks, full), number);
     }
     let a = &code.accesses[number as usize];
-    let Place::Shared { base, units } = a.place else { return Err(Trap::Broken("a broadcast goes to shared memory")) };
+    let Location::Shared { base, units } = a.place else {
+        return Err(Trap::Broken("a broadcast goes to shared memory"));
+    };
     let span = Span { base: base as usize, units: units as usize };
     let (lanes, registers, _) = warp.split(a);
     aligned(&lanes, a, number)?;
@@ -378,7 +387,7 @@ pub(super) fn broadcast(
         let (memory, clock) = world.shared_of(rank)?;
         write(memory, span, &lanes, a, registers, number)?;
         if a.watched {
-            lanes.observe(memory, clock, span, a, Kind { number, write: true })?;
+            lanes.observe(memory, clock, span, a, AccessId { number, write: true })?;
         }
     }
     Ok(())
@@ -393,7 +402,7 @@ pub(super) fn copy(warp: &mut Warp, code: &Code, world: &mut World, src: Slot, n
     world.tell_of(lanes.mask, |lane| lanes.element(lane), number);
     let (memory, clock, span) = world.memory(a.place)?;
     if a.watched {
-        lanes.observe(memory, clock, span, a, Kind { number, write: true })?;
+        lanes.observe(memory, clock, span, a, AccessId { number, write: true })?;
     }
     let registers = &registers[src as usize..(src + a.lanes) as usize];
     for lane in (0..lanes.width).filter(|l| lanes.runs(*l)) {
@@ -429,7 +438,7 @@ pub(super) fn reduce(
     let unit = span.base + lanes.scalar as usize * span.units;
     memory.write(a.dtype, unit, total).ok_or(Trap::OutOfBounds { lane: first, access: number })?;
     if a.watched {
-        lanes.observe(memory, clock, span, a, Kind { number, write: true })?;
+        lanes.observe(memory, clock, span, a, AccessId { number, write: true })?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::code::Op;
 use super::integer;
-use super::value::{self, Kind, f32_of};
+use super::value::{self, NumberKind, f32_of};
 use super::warp::{Register, Trap, Warp};
 use crate::dtype::DType;
 use crate::ir::{BinOp, CmpOp, UnOp};
@@ -12,7 +12,7 @@ use crate::ir::{BinOp, CmpOp, UnOp};
 pub(super) struct Combine {
     pub op: BinOp,
     pub dtype: DType,
-    pub kind: Kind,
+    pub kind: NumberKind,
 }
 
 /// Runs an operation on registers.
@@ -95,11 +95,11 @@ fn each(a: &mut [u64], b: &[u64], f: impl Fn(u64, u64) -> u64) {
 
 fn bin(c: Combine, a: &mut [u64], b: &[u64], mask: u32) -> Result<(), Trap> {
     match (c.kind, c.op) {
-        (Kind::F32, BinOp::Add) => each_f32(a, b, |x, y| x + y),
-        (Kind::F32, BinOp::Mul) => each_f32(a, b, |x, y| x * y),
-        (Kind::Integer, BinOp::Add) => each(a, b, |x, y| u64::from((x as u32).wrapping_add(y as u32))),
-        (Kind::Integer, BinOp::Mul) => each(a, b, |x, y| u64::from((x as u32).wrapping_mul(y as u32))),
-        (Kind::Int, BinOp::Div) => {
+        (NumberKind::F32, BinOp::Add) => each_f32(a, b, |x, y| x + y),
+        (NumberKind::F32, BinOp::Mul) => each_f32(a, b, |x, y| x * y),
+        (NumberKind::Integer, BinOp::Add) => each(a, b, |x, y| u64::from((x as u32).wrapping_add(y as u32))),
+        (NumberKind::Integer, BinOp::Mul) => each(a, b, |x, y| u64::from((x as u32).wrapping_mul(y as u32))),
+        (NumberKind::Int, BinOp::Div) => {
             let zero = |l: &usize| mask >> l & 1 == 1 && b[*l] == 0;
             if let Some(lane) = (0..b.len()).find(zero) {
                 return Err(Trap::Division { lane });
@@ -111,7 +111,7 @@ fn bin(c: Combine, a: &mut [u64], b: &[u64], mask: u32) -> Result<(), Trap> {
             return Ok(());
         }
     }
-    if c.kind == Kind::F32 && c.dtype != DType::F32 {
+    if c.kind == NumberKind::F32 && c.dtype != DType::F32 {
         for v in a {
             *v = u64::from(value::round_f32(c.dtype, f32_of(*v)).to_bits());
         }
@@ -122,23 +122,23 @@ fn bin(c: Combine, a: &mut [u64], b: &[u64], mask: u32) -> Result<(), Trap> {
 /// One element of any binary operation, rounded or wrapped to its type.
 pub(super) fn combine(c: Combine, a: u64, b: u64) -> u64 {
     match c.kind {
-        Kind::F32 => {
+        NumberKind::F32 => {
             let exact = value::bin_f32(c.op, f32_of(a), f32_of(b)).unwrap_or(f32::NAN);
             u64::from(value::round_f32(c.dtype, exact).to_bits())
         }
-        Kind::F64 => value::bin_f64(c.op, f64::from_bits(a), f64::from_bits(b)).unwrap_or(f64::NAN).to_bits(),
-        Kind::Int => value::wrap(c.dtype, value::bin_int(c.op, a as i64, b as i64)) as u64,
-        Kind::Integer => u64::from(integer::bin(c.op, c.dtype, a as u32, b as u32)),
+        NumberKind::F64 => value::bin_f64(c.op, f64::from_bits(a), f64::from_bits(b)).unwrap_or(f64::NAN).to_bits(),
+        NumberKind::Int => value::wrap(c.dtype, value::bin_int(c.op, a as i64, b as i64)) as u64,
+        NumberKind::Integer => u64::from(integer::bin(c.op, c.dtype, a as u32, b as u32)),
     }
 }
 
-fn un(op: UnOp, dtype: DType, kind: Kind, a: &mut [u64]) -> Option<()> {
+fn un(op: UnOp, dtype: DType, kind: NumberKind, a: &mut [u64]) -> Option<()> {
     for v in a {
         *v = match kind {
-            Kind::F32 => u64::from(value::round_f64(dtype, value::un_f64(op, f64::from(f32_of(*v)))?).to_bits()),
-            Kind::F64 => value::un_f64(op, f64::from_bits(*v))?.to_bits(),
-            Kind::Int => value::wrap(dtype, value::un_int(op, dtype, *v as i64)?) as u64,
-            Kind::Integer => u64::from(integer::un(op, dtype, *v as u32)),
+            NumberKind::F32 => u64::from(value::round_f64(dtype, value::un_f64(op, f64::from(f32_of(*v)))?).to_bits()),
+            NumberKind::F64 => value::un_f64(op, f64::from_bits(*v))?.to_bits(),
+            NumberKind::Int => value::wrap(dtype, value::un_int(op, dtype, *v as i64)?) as u64,
+            NumberKind::Integer => u64::from(integer::un(op, dtype, *v as u32)),
         };
     }
     Some(())
@@ -153,12 +153,12 @@ fn cast(from: DType, to: DType, in_ring: bool, a: &mut [u64]) {
     }
 }
 
-fn cmp(op: CmpOp, kind: Kind, a: &mut [u64], b: &[u64]) {
+fn cmp(op: CmpOp, kind: NumberKind, a: &mut [u64], b: &[u64]) {
     let order = |x: u64, y: u64| match kind {
-        Kind::F32 => f32_of(x).partial_cmp(&f32_of(y)),
-        Kind::F64 => f64::from_bits(x).partial_cmp(&f64::from_bits(y)),
-        Kind::Int => Some((x as i64).cmp(&(y as i64))),
-        Kind::Integer => Some((x as u32).cmp(&(y as u32))),
+        NumberKind::F32 => f32_of(x).partial_cmp(&f32_of(y)),
+        NumberKind::F64 => f64::from_bits(x).partial_cmp(&f64::from_bits(y)),
+        NumberKind::Int => Some((x as i64).cmp(&(y as i64))),
+        NumberKind::Integer => Some((x as u32).cmp(&(y as u32))),
     };
     each(a, b, |x, y| u64::from(op.holds(order(x, y))));
 }

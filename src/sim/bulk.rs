@@ -9,10 +9,10 @@
 //! writes at any time until its thread has waited for its group. The verdict on races depends on none of these times.
 
 use super::access::{World, failure, stored};
-use super::clocks::{By, Seen};
-use super::code::{Access, Code, LANES, Op, Operand, Place, SiteKind, Slot};
+use super::clocks::{Accessor, Seen};
+use super::code::{Access, Code, LANES, Location, Op, Operand, SiteKind, Slot};
 use super::compile::Compiler;
-use super::listen::{BoxCopy, Flight, Happened};
+use super::listen::{BoxCopy, EventKind, Flight};
 use super::race::Touch;
 use super::warp::{Trap, Warp};
 use crate::error::{Error, Result};
@@ -56,7 +56,7 @@ impl Compiler<'_> {
         self.here(SiteKind::Bulk(copy.clone()));
         let buffer = self.buffer(copy.shared)?;
         let shared = self.access(copy.shared, &copy.indices, 1)?;
-        if !matches!(self.accesses[shared as usize].place, Place::Shared { .. }) || buffer.dtype.bits() < 8 {
+        if !matches!(self.accesses[shared as usize].place, Location::Shared { .. }) || buffer.dtype.bits() < 8 {
             return Err(broken("is not between device memory and shared memory"));
         }
         let global = self.access(copy.global, &[Index::Int(0)], 1)?;
@@ -104,7 +104,7 @@ pub(super) struct Load {
     /// The block of the cluster that gets it, and the mbarrier there by its number in the cluster.
     pub rank: usize,
     pub slot: usize,
-    pub by: By,
+    pub by: Accessor,
     pub access: u32,
     /// Where each value goes.
     values: Vec<(usize, u64)>,
@@ -199,7 +199,7 @@ impl Bulk {
             let elements: Vec<Option<i64>> = pairs.iter().map(|p| p.at.map(|at| at as i64)).collect();
             let row = self.tile.last().map_or(1, |n| *n as usize);
             let (accesses, blocks) = ([self.shared, self.global], self.blocks.max(1));
-            world.tell(Happened::Box(BoxCopy { accesses, shared, full, elements: &elements, row, blocks }));
+            world.tell(EventKind::Box(BoxCopy { accesses, shared, full, elements: &elements, row, blocks }));
         }
     }
 }
@@ -244,7 +244,7 @@ pub(super) fn run(warp: &mut Warp, code: &Code, world: &mut World, number: u32) 
     let full = bulk.full.map(|(array, at)| (array, warp.value(at, lane)));
     bulk.tell(world, &pairs, warp.value(access.at, lane), full);
     let Some((array, at)) = bulk.full else {
-        let by = By { warp: warp.number, lane, agent: world.clock.clocks.stores(warp.number) };
+        let by = Accessor { warp: warp.number, lane, agent: world.clock.clocks.stores(warp.number) };
         let here = world.clock.rank;
         note(world, (access, here), (bulk.shared, false, by), pairs.iter().map(|p| p.unit))?;
         let group = warp.stores.closed.len() as u64;
@@ -259,7 +259,7 @@ pub(super) fn run(warp: &mut Warp, code: &Code, world: &mut World, number: u32) 
     let index = warp.value(at, lane);
     for rank in bulk.receivers(world.clock.rank) {
         let slot = world.barriers.number_in(rank, array, index, lane)?;
-        let by = By { warp: warp.number, lane, agent: world.clock.clocks.landing(slot) };
+        let by = Accessor { warp: warp.number, lane, agent: world.clock.clocks.landing(slot) };
         note(world, (access, rank), (bulk.shared, true, by), pairs.iter().map(|p| p.unit))?;
         let (memory, _) = world.shared_of(rank)?;
         for pair in &pairs {
@@ -267,7 +267,7 @@ pub(super) fn run(warp: &mut Warp, code: &Code, world: &mut World, number: u32) 
             poisoned.ok_or(Trap::OutOfBounds { lane, access: bulk.shared })?;
         }
         let bytes = (pairs.len() as i64 * bulk.bytes) as u32;
-        world.tell(Happened::Flight(Flight { rank, bytes: bytes.into() }));
+        world.tell(EventKind::Flight(Flight { rank, bytes: bytes.into() }));
         world.loads.push(Load { rank, slot, by, access: bulk.shared, values: values.clone(), bytes });
         if world.landing.now() {
             land(world, code, world.loads.len() - 1)?;
@@ -298,13 +298,13 @@ pub(super) fn send(
         let bytes = access.dtype.bytes_of(u64::from(access.lanes)) as u32;
         for rank in 0..blocks {
             let slot = world.barriers.number_in(rank, array, index, lane)?;
-            let by = By { warp: warp.number, lane, agent: world.clock.clocks.landing(slot) };
+            let by = Accessor { warp: warp.number, lane, agent: world.clock.clocks.landing(slot) };
             note(world, (access, rank), (number, true, by), values.iter().map(|v| v.0))?;
             let (memory, _) = world.shared_of(rank)?;
             for (unit, _) in &values {
                 memory.poison_range(*unit, access.units()).ok_or(outside.clone())?;
             }
-            world.tell(Happened::Flight(Flight { rank, bytes: bytes.into() }));
+            world.tell(EventKind::Flight(Flight { rank, bytes: bytes.into() }));
             world.loads.push(Load { rank, slot, by, access: number, values: values.clone(), bytes });
             if world.landing.now() {
                 land(world, code, world.loads.len() - 1)?;
@@ -326,7 +326,7 @@ fn one(warp: &Warp) -> Result<usize, Trap> {
 fn note(
     world: &mut World,
     (access, rank): (&Access, usize),
-    (number, write, by): (u32, bool, By),
+    (number, write, by): (u32, bool, Accessor),
     units: impl Iterator<Item = usize>,
 ) -> Result<(), Trap> {
     if !access.watched {
@@ -337,7 +337,7 @@ fn note(
     let element = |unit: usize| (unit as i64 - span.base as i64) / span.units as i64;
     let touch = |unit| Touch { lane: by.lane, access: number, element: element(unit), unit, write };
     let (memory, clock) = match access.place {
-        Place::Shared { .. } => world.shared_of(rank)?,
+        Location::Shared { .. } => world.shared_of(rank)?,
         place => {
             let (memory, clock, _) = world.memory(place)?;
             (memory, clock)
@@ -349,7 +349,7 @@ fn note(
 /// A load lands.
 pub(super) fn land(world: &mut World, code: &Code, which: usize) -> Result<(), Trap> {
     let load = world.loads.swap_remove(which);
-    world.tell(Happened::Flight(Flight { rank: load.rank, bytes: -i64::from(load.bytes) }));
+    world.tell(EventKind::Flight(Flight { rank: load.rank, bytes: -i64::from(load.bytes) }));
     world.barriers.reach(load.rank, load.by.lane, load.slot)?;
     let access = &code.accesses[load.access as usize];
     let (now, units) = (world.clock.tick(), access.units());
@@ -391,7 +391,7 @@ impl Store {
             memory.mark(at, 1).map_err(|f| failure(f, touch))?;
             written.push(at);
         }
-        let by = By { warp, lane, agent: world.clock.clocks.stores(warp) };
+        let by = Accessor { warp, lane, agent: world.clock.clocks.stores(warp) };
         let here = world.clock.rank;
         note(world, (to, here), (bulk.global, true, by), written.into_iter())
     }

@@ -72,7 +72,7 @@ impl Times {
         if mask == full {
             self.set(warp, at);
         } else {
-            lanes(mask).for_each(|lane| self.set_thread(By::thread(warp, lane).stamp(0), at));
+            lanes(mask).for_each(|lane| self.set_thread(Accessor::thread(warp, lane).stamp(0), at));
         }
     }
 
@@ -106,8 +106,8 @@ impl Seen {
     /// Whether what the lanes of a mask did at a time is part of it. A whole warp waits in one instruction, and its lanes
     /// converge before one of them is elected, so one lane of it speaks for all.
     pub fn has(&self, (warp, mask, full): (usize, u32, u32), at: u64) -> bool {
-        let all = || lanes(mask).all(|l| self.known.has(By::thread(warp, l).stamp(at)));
-        let any = || lanes(mask).any(|l| self.known.has(By::thread(warp, l).stamp(at)));
+        let all = || lanes(mask).all(|l| self.known.has(Accessor::thread(warp, l).stamp(at)));
+        let any = || lanes(mask).any(|l| self.known.has(Accessor::thread(warp, l).stamp(at)));
         if mask == full { any() } else { all() }
     }
 
@@ -135,7 +135,7 @@ pub(super) enum Lack {
 
 /// The clock of a warp.
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct WarpClock {
     all: Seen,
     /// Of lanes that have seen more.
     own: BTreeMap<usize, Seen>,
@@ -143,17 +143,17 @@ struct Known {
 
 /// An access of one thread, or of an agent on its behalf.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct By {
+pub(super) struct Accessor {
     pub warp: usize,
     pub lane: usize,
     /// The agent; a warp's own number is what its threads do themselves.
     pub agent: usize,
 }
 
-impl By {
+impl Accessor {
     /// A thread.
-    pub fn thread(warp: usize, lane: usize) -> By {
-        By { warp, lane, agent: warp }
+    pub fn thread(warp: usize, lane: usize) -> Accessor {
+        Accessor { warp, lane, agent: warp }
     }
 
     /// Whether it reaches memory by another way than threads do.
@@ -179,7 +179,7 @@ pub(super) struct Life {
 /// The clocks of the warps of a block (of a cluster).
 #[derive(Debug, Clone, Default)]
 pub(super) struct Clocks {
-    warps: Vec<Known>,
+    warps: Vec<WarpClock>,
     /// When the block began.
     block: u64,
     /// Reads by several agents: a stamp for each.
@@ -192,7 +192,8 @@ pub(super) struct Clocks {
 impl Clocks {
     /// A block of so many warps begins.
     pub fn block(&mut self, warps: usize, now: u64) {
-        *self = Clocks { warps: vec![Known::default(); warps], block: now, coarse: self.coarse, ..Clocks::default() };
+        *self =
+            Clocks { warps: vec![WarpClock::default(); warps], block: now, coarse: self.coarse, ..Clocks::default() };
     }
 
     /// The agent of the copies that land on an mbarrier, by its number in the block.
@@ -265,7 +266,7 @@ impl Clocks {
     }
 
     /// Whether an access comes after an earlier one, whatever order is drawn.
-    pub fn after(&self, earlier: u64, by: By, life: Life) -> bool {
+    pub fn after(&self, earlier: u64, by: Accessor, life: Life) -> bool {
         if time(earlier) < life.born || earlier == 0 {
             return true;
         }
@@ -285,7 +286,7 @@ impl Clocks {
 
     /// What would order an access behind an earlier one that it is not ordered with. Where the thread has heard of the earlier one's
     /// warp since, something orders the two warps, and a fence or a wait for what that warp started is missing.
-    pub fn lacks(&self, earlier: u64, by: By) -> Lack {
+    pub fn lacks(&self, earlier: u64, by: Accessor) -> Lack {
         let (warps, who) = (self.warps.len(), agent(earlier));
         let Some(known) = self.warps.get(by.warp) else { return Lack::Edge };
         let mut seen = std::iter::once(&known.all).chain(known.own.get(&by.lane)).map(|s| &s.known);
@@ -303,7 +304,7 @@ impl Clocks {
     }
 
     /// Whether a write comes after all reads of a cell.
-    fn after_reads(&self, read: u64, by: By, life: Life) -> bool {
+    fn after_reads(&self, read: u64, by: Accessor, life: Life) -> bool {
         if time(read) < life.born || read & MANY_AGENTS == 0 || time(read) < self.block {
             return self.after(read, by, life);
         }
@@ -311,7 +312,7 @@ impl Clocks {
     }
 
     /// Notes a read; false if that is a race.
-    pub fn read(&mut self, cell: &mut Cell, by: By, now: u64, life: Life) -> bool {
+    pub fn read(&mut self, cell: &mut Cell, by: Accessor, now: u64, life: Life) -> bool {
         let (old, new) = (cell.read, by.stamp(now));
         if time(old) < life.born || old == 0 {
             cell.read = new;
@@ -334,9 +335,9 @@ impl Clocks {
     }
 
     /// One stamp for two reads, if one can stand for both.
-    fn joined(&self, old: u64, new: u64, by: By, life: Life) -> Option<u64> {
+    fn joined(&self, old: u64, new: u64, by: Accessor, life: Life) -> Option<u64> {
         let same = agent(old) == by.agent;
-        if self.after(old, By { agent: by.warp, ..by }, life) && (same || !by.is_engine()) {
+        if self.after(old, Accessor { agent: by.warp, ..by }, life) && (same || !by.is_engine()) {
             return Some(new);
         }
         same.then_some(new | MANY_LANES)
@@ -353,7 +354,7 @@ impl Clocks {
 
     /// Notes a write; false if that is a race, and then the cell still says with what. `lands`: it is a copy that is under
     /// way from now on.
-    pub fn write(&mut self, cell: &mut Cell, by: By, now: u64, life: Life, lands: bool) -> bool {
+    pub fn write(&mut self, cell: &mut Cell, by: Accessor, now: u64, life: Life, lands: bool) -> bool {
         let good = self.after(cell.write, by, life) && self.after_reads(cell.read, by, life);
         if good {
             if cell.read & MANY_AGENTS != 0 && time(cell.read) >= self.block {
@@ -369,12 +370,12 @@ impl Clocks {
     }
 
     /// A copy that was under way has landed, for those who see this.
-    pub fn land(&self, cells: &mut [Cell], by: By, now: u64) {
+    pub fn land(&self, cells: &mut [Cell], by: Accessor, now: u64) {
         cells.iter_mut().filter(|c| c.write == IN_FLIGHT).for_each(|c| c.write = by.stamp(now) | COPIED);
     }
 
     /// The earlier access that one is not ordered with, as far as the cell knows it; of a copy, `start` is when it began.
-    pub fn partner(&self, cell: &Cell, by: By, life: Life, start: Option<u64>) -> Option<u64> {
+    pub fn partner(&self, cell: &Cell, by: Accessor, life: Life, start: Option<u64>) -> Option<u64> {
         if !self.after(cell.write, by, life) {
             return if cell.write & COPIED != 0 { start } else { Some(cell.write) };
         }
@@ -395,7 +396,7 @@ impl Clocks {
     ) -> Result<(), Trap> {
         let copies = lanes.write && lanes.access.copies;
         for (lane, element) in each {
-            let by = By::thread(lanes.warp, lane);
+            let by = Accessor::thread(lanes.warp, lane);
             for unit in lanes.units_of(element) {
                 let Some(cell) = cells.get_mut(unit) else { continue };
                 let good = match lanes.write {

@@ -12,7 +12,7 @@
 
 use super::bulk::Bulk;
 use super::collective::Collective;
-use super::value::Kind;
+use super::value::NumberKind;
 use crate::dtype::DType;
 use crate::ir::{BinOp, BufferId, BulkCopy, Call, CmpOp, Cond, Func, Index, IndexOp, Store, UnOp, Var};
 
@@ -31,7 +31,7 @@ pub(super) struct Operand {
 
 /// Which memory an access goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Location {
     /// A memory of the grid (parameter, workspace; any buffer of a program run in sequence) and the first element.
     Global(u32),
     /// The block's shared memory, from a unit on; each element takes `units`.
@@ -43,7 +43,7 @@ pub(super) enum Place {
 /// A typed access to a buffer; [`Code::accesses`] holds it, operations name it.
 #[derive(Debug, Clone)]
 pub(super) struct Access {
-    pub place: Place,
+    pub place: Location,
     pub dtype: DType,
     pub at: Operand,
     /// Consecutive elements.
@@ -67,7 +67,7 @@ pub(super) struct Access {
 impl Access {
     /// Units of an element in its memory.
     pub fn units(&self) -> usize {
-        if let Place::Shared { units, .. } = self.place { units as usize } else { 1 }
+        if let Location::Shared { units, .. } = self.place { units as usize } else { 1 }
     }
 }
 
@@ -183,7 +183,7 @@ pub(super) enum Op {
         dst: Slot,
         at: Operand,
         dtype: DType,
-        kind: Kind,
+        kind: NumberKind,
     },
     /// A datum as an index, less its least value: an error where it is not one of the values that are stated.
     Gather {
@@ -219,7 +219,7 @@ pub(super) enum Op {
         access: u32,
         op: BinOp,
         dtype: DType,
-        kind: Kind,
+        kind: NumberKind,
     },
     /// Writes to the same place in shared memory of so many blocks of the cluster, at once or with an mbarrier there that counts the
     /// bytes. Ends a statement.
@@ -242,20 +242,20 @@ pub(super) enum Op {
     Un {
         op: UnOp,
         dtype: DType,
-        kind: Kind,
+        kind: NumberKind,
         dst: Slot,
         lanes: u32,
     },
     Bin {
         op: BinOp,
         dtype: DType,
-        kind: Kind,
+        kind: NumberKind,
         dst: Slot,
         lanes: u32,
     },
     Cmp {
         op: CmpOp,
-        kind: Kind,
+        kind: NumberKind,
         dst: Slot,
         lanes: u32,
     },

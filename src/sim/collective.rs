@@ -8,12 +8,12 @@
 //! A product is summed in order of k, floats in f32 and rounded once to the accumulator's type.
 
 use super::access::failure;
-use super::code::{Access, Code, Op, Place, SiteKind};
+use super::code::{Access, Code, Location, Op, SiteKind};
 use super::compile::Compiler;
 use super::product::{self, Product};
 use super::race::{self, Touch};
 use super::spread::{Element, Spread};
-use super::value::{self, Kind, f32_of, kind_of};
+use super::value::{self, NumberKind, f32_of, kind_of};
 use super::warp::{Trap, Warp};
 use super::{access::World, integer};
 use crate::dtype::DType;
@@ -131,7 +131,7 @@ fn copy(warp: &mut Warp, code: &Code, world: &mut World, to: &Operand, from: &Op
 }
 
 fn is_memory(code: &Code, operand: &Operand) -> bool {
-    !matches!(code.accesses[operand.access as usize].place, Place::Local(_))
+    !matches!(code.accesses[operand.access as usize].place, Location::Local(_))
 }
 
 /// Every element of a tile in registers.
@@ -170,7 +170,7 @@ fn put(warp: &mut Warp, code: &Code, operand: &Operand, e: Element, value: u64) 
 
 pub(super) fn register(warp: &Warp, code: &Code, operand: &Operand, e: Element) -> Result<(usize, i64), Trap> {
     let access = &code.accesses[operand.access as usize];
-    let Place::Local(base) = access.place else { return Err(Trap::Broken("a register is in memory")) };
+    let Location::Local(base) = access.place else { return Err(Trap::Broken("a register is in memory")) };
     let element = warp.value(access.at, e.lane) + e.behind as i64;
     Ok((base as usize + element as usize, element))
 }
@@ -268,11 +268,11 @@ fn integer_sum([d, a, b]: [DType; 3], sum: u64, x: &[u64], y: &[u64]) -> u64 {
 
 fn real_sum(d: DType, sum: u64, x: &[u64], y: &[u64]) -> Result<u64, Trap> {
     match kind_of(d) {
-        Kind::F32 => {
+        NumberKind::F32 => {
             let sum = x.iter().zip(y).fold(f32_of(sum), |sum, (x, y)| sum + f32_of(*x) * f32_of(*y));
             Ok(u64::from(value::round_f32(d, sum).to_bits()))
         }
-        Kind::F64 | Kind::Integer => Err(Trap::Broken("an MMA of a type that no row has")),
+        NumberKind::F64 | NumberKind::Integer => Err(Trap::Broken("an MMA of a type that no row has")),
         _ => {
             let add = |sum: i64, (x, y): (&u64, &u64)| sum.wrapping_add((*x as i64).wrapping_mul(*y as i64));
             Ok(value::wrap(d, x.iter().zip(y).fold(sum as i64, add)) as u64)

@@ -1,9 +1,9 @@
 //! From statements to bytecode. Loops stay loops; blocks, rasterized walks and bindings become index arithmetic.
 
 use super::bulk::Bulk;
-use super::code::{Access, Code, Op, Operand, Place, Site, SiteKind, Slot};
+use super::code::{Access, Code, Location, Op, Operand, Site, SiteKind, Slot};
 use super::collective::Collective;
-use super::index::{Meaning, Value};
+use super::index::{IndexValue, Meaning};
 use super::lanes;
 use super::slices::Slice;
 use super::walk;
@@ -18,9 +18,9 @@ use std::collections::HashMap;
 pub(super) type Ops = Vec<(Op, u32)>;
 
 /// Where buffers lie and how the body is run.
-pub(super) struct Plan<'a> {
+pub(super) struct Setup<'a> {
     /// The place of each buffer of the Func.
-    pub places: Vec<Place>,
+    pub places: Vec<Location>,
     pub integer: bool,
     /// Where races are looked for: a flag for each buffer of the Func.
     pub watched: Vec<bool>,
@@ -49,10 +49,10 @@ const DEEPEST: usize = 256;
 /// The state of compiling one body.
 pub(super) struct Compiler<'a> {
     pub func: &'a Func,
-    pub plan: &'a Plan<'a>,
+    pub plan: &'a Setup<'a>,
     pub vars: HashMap<Var, Meaning>,
     pub ranges: HashMap<Var, (i128, i128)>,
-    pub memo: HashMap<Value, Slot>,
+    pub memo: HashMap<IndexValue, Slot>,
     pub scalars: Vec<i64>,
     pub scalar_level: Vec<u32>,
     pub vector_level: Vec<u32>,
@@ -88,7 +88,7 @@ pub(super) const LANE: Slot = 1;
 pub(super) const IN_PLACE: u32 = u32::MAX;
 
 /// Compiles a body.
-pub(super) fn compile(func: &Func, plan: &Plan) -> Result<Code> {
+pub(super) fn compile(func: &Func, plan: &Setup) -> Result<Code> {
     let mut c = Compiler::new(func, plan);
     for &(axis, var, extent) in &plan.launch {
         c.launch_var(axis, var, extent);
@@ -101,7 +101,7 @@ pub(super) fn compile(func: &Func, plan: &Plan) -> Result<Code> {
 }
 
 impl<'a> Compiler<'a> {
-    fn new(func: &'a Func, plan: &'a Plan<'a>) -> Compiler<'a> {
+    fn new(func: &'a Func, plan: &'a Setup<'a>) -> Compiler<'a> {
         Compiler {
             func,
             plan,
@@ -425,7 +425,7 @@ impl<'a> Compiler<'a> {
 
     fn copy(&mut self, access: u32) -> Result<()> {
         let to = &mut self.accesses[access as usize];
-        if !matches!(to.place, Place::Shared { .. }) {
+        if !matches!(to.place, Location::Shared { .. }) {
             return Err(Error::bug("sim.copy", "an asynchronous copy goes to shared memory alone"));
         }
         to.copies = true;
@@ -470,7 +470,7 @@ impl<'a> Compiler<'a> {
         let aligned = |n: i64| i64::from(buffer.align) % n == 0 && i64::from(buffer.offset.unwrap_or(0)) % n == 0;
         let aligned = lanes == 1 || (bytes > 0 && aligned(bytes));
         let access = Access {
-            place: self.plan.places.get(id.0 as usize).copied().unwrap_or(Place::Global(u32::MAX)),
+            place: self.plan.places.get(id.0 as usize).copied().unwrap_or(Location::Global(u32::MAX)),
             dtype: buffer.dtype,
             at,
             lanes,

@@ -4,7 +4,7 @@ use super::code::{Op, Operand, Slot};
 use super::compile::{Compiler, IN_PLACE};
 use super::index::Meaning;
 use super::memory::kind_in;
-use super::value::Kind;
+use super::value::NumberKind;
 use super::{integer, value};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ impl Compiler<'_> {
         Error::input("sim.type", message)
     }
 
-    fn kind(&self, dtype: DType) -> Kind {
+    fn kind(&self, dtype: DType) -> NumberKind {
         kind_in(self.plan.integer, dtype)
     }
 

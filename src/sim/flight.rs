@@ -83,13 +83,13 @@ impl Copy {
 
 /// The copies of a warp that nothing has waited for yet.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Flights {
+pub(super) struct CopiesInFlight {
     /// Groups that each lane has closed.
     closed: [u64; LANES],
     copies: Vec<Copy>,
 }
 
-impl Flights {
+impl CopiesInFlight {
     /// Elements under way, and the groups of them that are closed.
     pub fn under_way(&self) -> (usize, usize) {
         let elements = self.copies.iter().map(|c| c.values.len()).sum();

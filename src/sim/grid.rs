@@ -12,7 +12,7 @@ use super::clocks::Lack;
 use super::code::{Code, LANES};
 use super::fault::{Where, explain};
 use super::flight::Landing;
-use super::listen::{self, Happened};
+use super::listen::{self, EventKind};
 use super::mbarrier::Mbarriers;
 use super::race::Watch;
 use super::report;
@@ -331,7 +331,7 @@ fn open_barriers(states: &mut [State], world: &mut World) -> bool {
         }
         states[meeting.range()].fill(State::Ready);
         world.clock.meet(meeting.range());
-        world.tell(Happened::Meeting(listen::Meeting { first: meeting.first, warps: meeting.warps }));
+        world.tell(EventKind::Meeting(listen::Meeting { first: meeting.first, warps: meeting.warps }));
         opened = true;
     }
     opened

@@ -27,7 +27,7 @@ struct Linear {
 
 /// What a slot holds: the key under which a value is computed only once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Value {
+pub(super) enum IndexValue {
     Constant(i64),
     Mad { vector: bool, base: Slot, src: Slot, coeff: i64 },
     Bin { op: IndexOp, a: Operand, b: Operand },
@@ -106,12 +106,12 @@ impl Compiler<'_> {
         if v == 0 {
             return 0;
         }
-        if let Some(&s) = self.memo.get(&Value::Constant(v)) {
+        if let Some(&s) = self.memo.get(&IndexValue::Constant(v)) {
             return s;
         }
         let slot = self.new_scalar(0);
         self.scalars[slot as usize] = v;
-        self.memo.insert(Value::Constant(v), slot);
+        self.memo.insert(IndexValue::Constant(v), slot);
         slot
     }
 
@@ -122,7 +122,7 @@ impl Compiler<'_> {
         if base == 0 && coeff == 1 {
             return src;
         }
-        let key = Value::Mad { vector, base, src, coeff };
+        let key = IndexValue::Mad { vector, base, src, coeff };
         if let Some(&s) = self.memo.get(&key) {
             return s;
         }
@@ -141,7 +141,7 @@ impl Compiler<'_> {
     fn bin(&mut self, op: IndexOp, a: Operand, b: Operand) -> Operand {
         let vector = a.vector != 0 || b.vector != 0;
         let level = self.level(a).max(self.level(b));
-        let key = Value::Bin { op, a, b };
+        let key = IndexValue::Bin { op, a, b };
         let dst = match self.memo.get(&key) {
             Some(&s) => s,
             None => {

@@ -4,8 +4,8 @@
 //! the run. It changes nothing.
 
 use super::access::World;
-use super::code::{Code, Place};
-use super::value::{self, Kind};
+use super::code::{Code, Location};
+use super::value::{self, NumberKind};
 use super::warp::{Trap, Warp};
 use crate::dtype::DType;
 use crate::ir::{BufferId, Var};
@@ -57,7 +57,7 @@ impl Moment<'_> {
 
 fn read(code: &Code, world: &World, buffer: BufferId, element: i64) -> Option<Datum> {
     // In sequence each buffer of the program is a memory of its own.
-    let memory = world.memory_of(Place::Global(buffer.0))?;
+    let memory = world.memory_of(Location::Global(buffer.0))?;
     let dtype = code.func.buffers.get(buffer.0 as usize)?.dtype;
     let unit = usize::try_from(element).ok()?;
     memory.check(unit, 1).ok()?;
@@ -68,7 +68,7 @@ fn read(code: &Code, world: &World, buffer: BufferId, element: i64) -> Option<Da
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Datum {
     pub(super) dtype: DType,
-    pub(super) kind: Kind,
+    pub(super) kind: NumberKind,
     pub(super) bits: u64,
 }
 
@@ -76,11 +76,11 @@ impl fmt::Display for Datum {
     /// The shortest number that reads back as the same value of the type.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            Kind::F32 => write!(f, "{:?}", value::f32_of(self.bits)),
-            Kind::F64 => write!(f, "{:?}", f64::from_bits(self.bits)),
-            Kind::Int if self.dtype == DType::Bool => write!(f, "{}", self.bits != 0),
-            Kind::Int => write!(f, "{}", self.bits as i64),
-            Kind::Integer => write!(f, "{}", self.bits as u32),
+            NumberKind::F32 => write!(f, "{:?}", value::f32_of(self.bits)),
+            NumberKind::F64 => write!(f, "{:?}", f64::from_bits(self.bits)),
+            NumberKind::Int if self.dtype == DType::Bool => write!(f, "{}", self.bits != 0),
+            NumberKind::Int => write!(f, "{}", self.bits as i64),
+            NumberKind::Integer => write!(f, "{}", self.bits as u32),
         }
     }
 }

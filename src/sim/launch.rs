@@ -1,8 +1,8 @@
 //! From arguments to memories and back; plans for programs in sequence and for kernels.
 
 use super::access::World;
-use super::code::{Code, LANES, Place};
-use super::compile::{Plan, compile};
+use super::code::{Code, LANES, Location};
+use super::compile::{Setup, compile};
 use super::fault;
 use super::grid::{self, Launch};
 use super::inspect::Watcher;
@@ -69,8 +69,8 @@ pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], how
         let written = written.iter().any(|w| w.0 as usize == i);
         globals.push(Global { buffer, span: span(buffer)?, written, workspace });
     }
-    let places = (0..func.buffers.len()).map(|i| Place::Global(i as u32)).collect();
-    let plan = Plan {
+    let places = (0..func.buffers.len()).map(|i| Location::Global(i as u32)).collect();
+    let plan = Setup {
         places,
         integer: options.mode == Mode::Integer,
         watched: Vec::new(),
@@ -296,17 +296,17 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
         places.push(match buffer.scope {
             Scope::Global => {
                 let found = globals.iter().position(|g| g.buffer.name == buffer.name && g.workspace == workspace);
-                Place::Global(found.map_or(u32::MAX, |g| g as u32))
+                Location::Global(found.map_or(u32::MAX, |g| g as u32))
             }
             // Of another kernel of the program.
-            Scope::Shared | Scope::Fragment if !used(kernel, i) => Place::Shared { base: 0, units: 1 },
+            Scope::Shared | Scope::Fragment if !used(kernel, i) => Location::Shared { base: 0, units: 1 },
             Scope::Shared => shared_place(kernel, buffer, unit)?,
             Scope::Local => {
                 let base = locals;
                 locals += span(buffer)? as u64;
-                Place::Local(base as u32)
+                Location::Local(base as u32)
             }
-            Scope::Fragment if !used(kernel, i) => Place::Local(u32::MAX),
+            Scope::Fragment if !used(kernel, i) => Location::Local(u32::MAX),
             Scope::Fragment => {
                 return Err(Error::bug(
                     "sim.fragment",
@@ -331,7 +331,7 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
     // A single thread runs in sequence. (Its local buffers are one lane's, so lanes could not share them.)
     let lanes = fast && threads == 1 && locals == 0 && !needs_clocks(kernel);
     let integer = options.mode == Mode::Integer;
-    let plan = Plan {
+    let plan = Setup {
         places,
         integer,
         watched,
@@ -353,12 +353,12 @@ fn used(kernel: &LoweredKernel, n: usize) -> bool {
     touched.into_iter().any(|b| b.0 as usize == n)
 }
 
-fn shared_place(kernel: &LoweredKernel, buffer: &Buffer, unit: u32) -> Result<Place> {
+fn shared_place(kernel: &LoweredKernel, buffer: &Buffer, unit: u32) -> Result<Location> {
     let bytes = buffer.dtype.bytes_of(span(buffer)? as u64);
     match buffer.offset {
         Some(offset) if u64::from(offset) + bytes <= u64::from(kernel.shared_bytes) => {
             let base = (u64::from(offset) * 8 / u64::from(unit)) as u32;
-            Ok(Place::Shared { base, units: buffer.dtype.bits() / unit })
+            Ok(Location::Shared { base, units: buffer.dtype.bits() / unit })
         }
         _ => {
             let message = format!("shared buffer {} has no place inside the block's shared memory", buffer.name);

@@ -16,7 +16,7 @@ pub struct Event<'e> {
     /// The warp.
     pub warp: usize,
     /// What ran.
-    pub what: Happened<'e>,
+    pub what: EventKind<'e>,
 }
 
 /// What ran.
@@ -26,7 +26,7 @@ pub struct Event<'e> {
 /// that of device memory. Statements are numbered in the order of the text: stores, instructions, bulk copies, synchronisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Happened<'e> {
+pub enum EventKind<'e> {
     /// A load or store of shared or device memory by the lanes of a warp.
     Request(Request<'e>),
     /// A warp runs a statement.
@@ -199,7 +199,7 @@ impl World {
 
     /// Tells the listener, if there is one.
     #[inline(always)]
-    pub fn tell(&mut self, what: Happened<'_>) {
+    pub fn tell(&mut self, what: EventKind<'_>) {
         if let Some(listen) = &mut self.listener.listen {
             let goes_on = listen(&Event { kernel: self.kernel, rank: self.clock.rank, warp: self.warp, what });
             self.listener.has_enough |= !goes_on;
@@ -210,7 +210,7 @@ impl World {
     pub fn tell_over(&mut self, number: usize, before: i64) {
         if self.is_heard() && self.barriers.over(number) > before {
             let at = self.barriers.place(number);
-            self.tell(Happened::Over(Phase { at, phase: before }));
+            self.tell(EventKind::Over(Phase { at, phase: before }));
         }
     }
 
@@ -219,7 +219,7 @@ impl World {
         if self.is_heard() {
             let at = self.barriers.place(load.slot);
             let from = (load.by.warp / each.max(1), load.by.warp % each.max(1));
-            self.tell(Happened::Landing(Landing { at, access: load.access, from }));
+            self.tell(EventKind::Landing(Landing { at, access: load.access, from }));
         }
     }
 
@@ -228,7 +228,7 @@ impl World {
     pub fn tell_of(&mut self, active: u32, element: impl Fn(usize) -> i64, access: u32) {
         if self.is_heard() && active != 0 {
             let elements: [i64; 32] = std::array::from_fn(element);
-            self.tell(Happened::Request(Request { access, elements: &elements, active }));
+            self.tell(EventKind::Request(Request { access, elements: &elements, active }));
         }
     }
 }

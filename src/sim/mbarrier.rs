@@ -8,7 +8,7 @@
 //! that phase p-1 has ended, and if phase p+1 cannot end before that thread has passed. Both are decided by what happens
 //! before what, so the verdict does not depend on the order that is drawn.
 
-use super::clocks::{By, Clocks, Life, Seen};
+use super::clocks::{Accessor, Clocks, Life, Seen};
 use super::listen;
 use super::scene::MbarrierState;
 use super::warp::Trap;
@@ -155,7 +155,7 @@ impl Mbarriers {
                 if slot.init != 0 || party.mask.count_ones() > 1 {
                     return Err(wrong(party.lane(), number, "is initialised more than once"));
                 }
-                let init = By::thread(party.warp, party.lane()).stamp(party.now);
+                let init = Accessor::thread(party.warp, party.lane()).stamp(party.now);
                 *slot = Mbarrier { init, arrivals: *arrivals, pending: *arrivals, ..Mbarrier::default() };
             }
         }
@@ -168,7 +168,7 @@ impl Mbarriers {
             return Err(wrong(party.lane(), number, "is used, but nothing has initialised it"));
         }
         let life = Life { born: 0, ordered: true };
-        if party.lanes().any(|l| !clocks.after(slot.init, By::thread(party.warp, l), life)) {
+        if party.lanes().any(|l| !clocks.after(slot.init, Accessor::thread(party.warp, l), life)) {
             return Err(wrong(party.lane(), number, "is used, and nothing orders the use after its initialisation"));
         }
         Ok(slot)

@@ -6,7 +6,7 @@
 //! unit, and the marks tell its width: reading with another width than was written is reading what was never written.
 
 use super::race::Cell;
-use super::value::{Kind, f32_of, f32_to_fp8, fp8_to_f32, kind_of};
+use super::value::{NumberKind, f32_of, f32_to_fp8, fp8_to_f32, kind_of};
 use crate::array::filled;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -167,6 +167,6 @@ impl Memory {
 }
 
 /// How a type lies in registers in a mode.
-pub(super) fn kind_in(integer: bool, dtype: DType) -> Kind {
-    if integer { Kind::Integer } else { kind_of(dtype) }
+pub(super) fn kind_in(integer: bool, dtype: DType) -> NumberKind {
+    if integer { NumberKind::Integer } else { kind_of(dtype) }
 }

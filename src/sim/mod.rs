@@ -80,7 +80,7 @@ use std::ops::ControlFlow;
 
 pub use inspect::{Datum, Moment, Seen};
 pub use listen::{
-    Arrival, BoxCopy, Event, Flight, Happened, Landing, Mbarrier, Meeting, Phase, Request, Statement, Tile,
+    Arrival, BoxCopy, Event, EventKind, Flight, Landing, Mbarrier, Meeting, Phase, Request, Statement, Tile,
 };
 pub use ptx::{run_ptx, run_ptx_traced};
 pub use scene::{At, LoadState, MbarrierState, Scene, Sight, View, WarpState, Write};

@@ -10,11 +10,11 @@
 //! swizzled by where in shared memory they lead. Which buffer the bytes belong to is not asked.
 
 use super::access::{World, failure};
-use super::clocks::{By, Seen};
-use super::code::{Code, Place};
+use super::clocks::{Accessor, Seen};
+use super::code::{Code, Location};
 use super::collective::{self, Operand};
 use super::compile::Compiler;
-use super::listen::{Happened, Tile};
+use super::listen::{EventKind, Tile};
 use super::race::Touch;
 use super::spread::Spread;
 use super::warp::{Trap, Warp};
@@ -332,7 +332,7 @@ fn factor(
         Factor::Memory(described) => described,
     };
     let access = &code.accesses[described.access as usize];
-    let Place::Shared { .. } = access.place else {
+    let Location::Shared { .. } = access.place else {
         return Err(Trap::Broken("a descriptor reaches outside shared memory"));
     };
     let start = warp.value(access.at, 0);
@@ -356,11 +356,11 @@ fn factor(
     }
     if world.is_heard() {
         let warp = warp.place() % 4;
-        world.tell(Happened::Tile(Tile { access: described.access, elements: &touched, warp }));
+        world.tell(EventKind::Tile(Tile { access: described.access, elements: &touched, warp }));
     }
     if access.watched {
         let (memory, clock, _) = world.memory(access.place)?;
-        let by = By { warp: warp.number, lane: 0, agent: clock.clocks.products(warp.number) };
+        let by = Accessor { warp: warp.number, lane: 0, agent: clock.clocks.products(warp.number) };
         let rank = clock.rank;
         let first = |element: &i64| (span.base as i64 + element * span.units as i64) as usize;
         let units = touched.iter().map(first).flat_map(|u| u..u + span.units);

@@ -26,8 +26,8 @@ mod bytes;
 mod engine;
 mod watch;
 
-use super::clocks::{self, By, Clocks, Life};
-use super::code::{Access, Place};
+use super::clocks::{self, Accessor, Clocks, Life};
+use super::code::{Access, Location};
 use super::warp::Trap;
 pub(super) use bytes::Raw;
 use std::ops::Range;
@@ -109,7 +109,7 @@ impl Clock {
     }
 
     pub fn life(&self, access: &Access) -> Life {
-        self.life_of(matches!(access.place, Place::Shared { .. }), access.ordered)
+        self.life_of(matches!(access.place, Location::Shared { .. }), access.ordered)
     }
 
     fn life_of(&self, shared: bool, ordered: bool) -> Life {
@@ -154,7 +154,7 @@ impl Clock {
     pub fn land(&self, cells: &mut [Cell], units: Range<usize>, by: Lands) {
         if self.precise {
             let cells = cells.get_mut(units).unwrap_or_default();
-            return self.clocks.land(cells, By::thread(by.warp, by.lane), self.now);
+            return self.clocks.land(cells, Accessor::thread(by.warp, by.lane), self.now);
         }
         let thread = if self.alone { 0 } else { (by.warp as u64) << 5 | by.lane as u64 };
         for cell in cells.get_mut(units).unwrap_or_default() {
@@ -183,7 +183,7 @@ impl Clock {
     /// What a warp sees of a memory.
     #[inline(always)]
     pub fn view(&self, warp: usize, access: &Access) -> View {
-        self.view_of(warp, matches!(access.place, Place::Shared { .. }), access.ordered)
+        self.view_of(warp, matches!(access.place, Location::Shared { .. }), access.ordered)
     }
 
     #[inline(always)]
@@ -365,7 +365,7 @@ impl Lanes<'_> {
             return clock.clocks.observe(self, (cells, starts), (now, life), each);
         };
         for (lane, element) in each {
-            let by = By::thread(self.warp, lane);
+            let by = Accessor::thread(self.warp, lane);
             for unit in self.units_of(element).filter(|u| *u == watch.unit) {
                 let unordered = match watch.partner {
                     Some(partner) => clocks::is_of(partner, by.stamp(now), watch.stamp),

@@ -2,7 +2,7 @@
 //! kernel, and the barrier that would order them.
 
 use super::clocks::Lack;
-use super::code::{Access, Code, Place, Site, SiteKind};
+use super::code::{Access, Code, Location, Site, SiteKind};
 use super::fault::{self, Where};
 use super::race::Touch;
 use super::warp::Warp;
@@ -61,7 +61,7 @@ impl Party {
                 SiteKind::Call(_) => Some("wgmma"),
                 _ => None,
             }),
-            shared: access.is_some_and(|a| matches!(a.place, Place::Shared { .. })),
+            shared: access.is_some_and(|a| matches!(a.place, Location::Shared { .. })),
             ordered: access.is_some_and(|a| a.ordered),
             buffer: access.map_or(String::new(), |a| code.func.buffer(a.buffer).name.clone()),
             element: access.map_or(String::new(), |a| element(code, warp, a, touch)),

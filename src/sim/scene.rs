@@ -5,7 +5,7 @@
 
 use super::access::World;
 use super::bulk::{self, Load};
-use super::code::{Access, Code, LANES, Op, Place};
+use super::code::{Access, Code, LANES, Location, Op};
 use super::collective::{self, Collective, Operand};
 use super::grid::State;
 use super::inspect::Datum;
@@ -245,14 +245,14 @@ impl Scene<'_> {
     /// Whether each thread has a buffer of its own.
     pub fn is_of_threads(&self, buffer: BufferId) -> bool {
         let access = self.code.accesses.iter().find(|a| a.buffer == buffer);
-        access.is_some_and(|a| matches!(a.place, Place::Local(_)))
+        access.is_some_and(|a| matches!(a.place, Location::Local(_)))
     }
 }
 
 /// The element of the access's buffer at a unit of its memory.
 fn element(access: &Access, unit: usize) -> i64 {
     match access.place {
-        Place::Shared { base, units } => (unit as i64 - i64::from(base)).div_euclid(i64::from(units.max(1))),
+        Location::Shared { base, units } => (unit as i64 - i64::from(base)).div_euclid(i64::from(units.max(1))),
         _ => unit as i64,
     }
 }
@@ -261,7 +261,7 @@ fn element(access: &Access, unit: usize) -> i64 {
 fn held(access: &Access, (element, lane): (i64, usize), warp: Option<&Warp>, world: &World) -> Option<Datum> {
     let at = usize::try_from(element).ok()?;
     let (integer, bits) = match access.place {
-        Place::Local(base) => {
+        Location::Local(base) => {
             let (warp, slot) = (warp?, base as usize + at);
             if warp.local_marks.get(slot)? >> lane & 1 == 0 {
                 return None;
@@ -271,7 +271,7 @@ fn held(access: &Access, (element, lane): (i64, usize), warp: Option<&Warp>, wor
         place => {
             let memory = world.memory_of(place)?;
             let (base, units) = match place {
-                Place::Shared { base, units } => (base as usize, units as usize),
+                Location::Shared { base, units } => (base as usize, units as usize),
                 _ => (0, 1),
             };
             let unit = base + at * units;
@@ -422,7 +422,7 @@ fn called(warp: &Warp, code: &Code, world: &mut World, collective: &Collective) 
         return Ok(());
     }
     for n in 0..operand.tile.len() {
-        let is_memory = !matches!(access.place, Place::Local(_));
+        let is_memory = !matches!(access.place, Location::Local(_));
         let all = operand.tile.all(n);
         for e in all.iter().take(if is_memory { 1 } else { all.len() }) {
             let element = warp.value(access.at, e.lane) + e.behind as i64;

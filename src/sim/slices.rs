@@ -4,7 +4,7 @@ use super::access::World;
 use super::code::{LANES, Op, Operand, SiteKind};
 use super::compile::Compiler;
 use super::index::Meaning;
-use super::listen::{Arrival, Happened, Phase};
+use super::listen::{Arrival, EventKind, Phase};
 use super::mbarrier::Party;
 use super::warp::{Trap, Warp};
 use crate::error::{Error, Result};
@@ -206,7 +206,7 @@ impl Warp {
                 let over = world.barriers.over(slot);
                 if world.is_heard() {
                     let at = world.barriers.place(slot);
-                    world.tell(Happened::Arrival(Arrival { at, bytes }));
+                    world.tell(EventKind::Arrival(Arrival { at, bytes }));
                 }
                 world.barriers.arrive(slot, bytes, party, &world.clock.clocks)?;
                 world.tell_over(slot, over);
@@ -234,7 +234,7 @@ impl Warp {
         let over = world.barriers.wait(slot, phase, party, &mut world.clock.clocks)?;
         if over && world.is_heard() {
             let at = world.barriers.place(slot);
-            world.tell(Happened::Passed(Phase { at, phase }));
+            world.tell(EventKind::Passed(Phase { at, phase }));
         }
         Ok((!over).then_some((slot, phase)))
     }

@@ -16,7 +16,7 @@ use std::sync::LazyLock;
 
 /// How a register lane is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum NumberKind {
     /// Bits of an f32.
     F32,
     /// Bits of an f64.
@@ -28,11 +28,11 @@ pub(super) enum Kind {
 }
 
 /// How a type lies in a register, in real mode.
-pub(super) fn kind_of(dtype: DType) -> Kind {
+pub(super) fn kind_of(dtype: DType) -> NumberKind {
     match dtype.class() {
-        Class::Float if dtype == DType::F64 => Kind::F64,
-        Class::Float => Kind::F32,
-        _ => Kind::Int,
+        Class::Float if dtype == DType::F64 => NumberKind::F64,
+        Class::Float => NumberKind::F32,
+        _ => NumberKind::Int,
     }
 }
 
@@ -123,10 +123,10 @@ fn int_range(dtype: DType) -> (i64, i64) {
 /// A literal as register bits, in real mode.
 pub(super) fn literal(dtype: DType, literal: Literal) -> u64 {
     match (kind_of(dtype), literal) {
-        (Kind::F64, Literal::Float(v)) => v.to_bits(),
-        (Kind::F64, Literal::Int(v)) => (v as f64).to_bits(),
-        (Kind::F32, Literal::Float(v)) => u64::from(round_f64(dtype, v).to_bits()),
-        (Kind::F32, Literal::Int(v)) => u64::from(round_f64(dtype, v as f64).to_bits()),
+        (NumberKind::F64, Literal::Float(v)) => v.to_bits(),
+        (NumberKind::F64, Literal::Int(v)) => (v as f64).to_bits(),
+        (NumberKind::F32, Literal::Float(v)) => u64::from(round_f64(dtype, v).to_bits()),
+        (NumberKind::F32, Literal::Int(v)) => u64::from(round_f64(dtype, v as f64).to_bits()),
         (_, Literal::Int(v)) => wrap(dtype, v) as u64,
         (_, Literal::Float(v)) => wrap(dtype, v as i64) as u64,
     }
@@ -135,8 +135,8 @@ pub(super) fn literal(dtype: DType, literal: Literal) -> u64 {
 /// An index as a datum of a type, in real mode.
 pub(super) fn from_index(dtype: DType, v: i64) -> u64 {
     match kind_of(dtype) {
-        Kind::F64 => (v as f64).to_bits(),
-        Kind::F32 => u64::from(int_to_f32(dtype, v).to_bits()),
+        NumberKind::F64 => (v as f64).to_bits(),
+        NumberKind::F32 => u64::from(int_to_f32(dtype, v).to_bits()),
         _ => wrap(dtype, v) as u64,
     }
 }
@@ -148,14 +148,14 @@ fn int_to_f32(dtype: DType, v: i64) -> f32 {
 /// Converts register bits from one type to another, in real mode.
 pub(super) fn cast(from: DType, to: DType, bits: u64) -> u64 {
     match (kind_of(from), kind_of(to)) {
-        (Kind::F32, Kind::F32) => u64::from(round_f32(to, f32_of(bits)).to_bits()),
-        (Kind::F32, Kind::F64) => f64::from(f32_of(bits)).to_bits(),
-        (Kind::F64, Kind::F32) => u64::from(round_f64(to, f64::from_bits(bits)).to_bits()),
-        (Kind::F64, Kind::F64) => bits,
-        (Kind::F32, _) => float_to_int(to, f64::from(f32_of(bits))) as u64,
-        (Kind::F64, _) => float_to_int(to, f64::from_bits(bits)) as u64,
-        (_, Kind::F32) => u64::from(int_to_f32(to, bits as i64).to_bits()),
-        (_, Kind::F64) => (bits as i64 as f64).to_bits(),
+        (NumberKind::F32, NumberKind::F32) => u64::from(round_f32(to, f32_of(bits)).to_bits()),
+        (NumberKind::F32, NumberKind::F64) => f64::from(f32_of(bits)).to_bits(),
+        (NumberKind::F64, NumberKind::F32) => u64::from(round_f64(to, f64::from_bits(bits)).to_bits()),
+        (NumberKind::F64, NumberKind::F64) => bits,
+        (NumberKind::F32, _) => float_to_int(to, f64::from(f32_of(bits))) as u64,
+        (NumberKind::F64, _) => float_to_int(to, f64::from_bits(bits)) as u64,
+        (_, NumberKind::F32) => u64::from(int_to_f32(to, bits as i64).to_bits()),
+        (_, NumberKind::F64) => (bits as i64 as f64).to_bits(),
         _ if to == DType::Bool => u64::from(bits != 0),
         _ => wrap(to, bits as i64) as u64,
     }

@@ -9,9 +9,9 @@ use super::bulk::{self, Stores};
 use super::code::{Code, LANES, Op, Operand, Slot};
 use super::collective;
 use super::compile::LANE;
-use super::flight::Flights;
+use super::flight::CopiesInFlight;
 use super::inspect;
-use super::listen::{Happened, Statement};
+use super::listen::{EventKind, Statement};
 use super::product::{self, Products};
 use super::race::Touch;
 use super::scene;
@@ -100,7 +100,7 @@ pub(super) struct Warp {
     /// The lane that it elects.
     pub elected: usize,
     /// Its copies under way.
-    pub flights: Flights,
+    pub flights: CopiesInFlight,
     /// Its products under way.
     pub products: Products,
     /// Its bulk stores under way.
@@ -136,7 +136,7 @@ impl Warp {
             mask: full,
             width: threads,
             elected: 0,
-            flights: Flights::default(),
+            flights: CopiesInFlight::default(),
             products: Products::default(),
             stores: Stores::default(),
             masks: Vec::new(),
@@ -241,7 +241,7 @@ impl Warp {
                 Op::Statement(number) if world.stops && !self.begins => return Ok(Event::At(number)),
                 Op::Statement(number) => {
                     (self.statement, self.begins) = (number, false);
-                    world.tell(Happened::Statement(Statement { number, active: self.mask }));
+                    world.tell(EventKind::Statement(Statement { number, active: self.mask }));
                     inspect::before(self, code, world, number)?;
                 }
                 Op::Commit => self.flights.commit(self.mask, world, &code.accesses)?,
@@ -478,7 +478,7 @@ impl Warp {
             Op::Vector { op, dst, a, b } => self.vector(op, dst, a, b),
             Op::Datum { dst, at, dtype, kind } => {
                 let datum = |l: usize| match kind {
-                    value::Kind::Integer => u64::from(self.value(at, l) as u32),
+                    value::NumberKind::Integer => u64::from(self.value(at, l) as u32),
                     _ => value::from_index(dtype, self.value(at, l)),
                 };
                 self.registers[dst as usize] = std::array::from_fn(datum);

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use warploom::error::Fault;
 use warploom::kernel::{Access, Arg, Kernel, Kernels, Param, Workspace};
-use warploom::measure::{Bench, Cublas, Job, Plan, run_once};
+use warploom::measure::{Bench, Cublas, Job, TimeBudget, run_once};
 use warploom::reference::{self, Sample};
 use warploom::runtime::{Device, probe};
 use warploom::te::{GemmSpec, Layout};
@@ -385,7 +385,7 @@ fn rows_hold_both(device: &Device) {
         let right = (0..after[2].len()).all(|i| after[2].get(i) == after[0].get(i) * 2.0);
         Ok(if right { 0.0 } else { f64::INFINITY })
     };
-    let plan = Plan { preheat_s: 0.1, rewarm_s: 0.02, row_s: 0.2, ..Plan::default() };
+    let plan = TimeBudget { preheat_s: 0.1, rewarm_s: 0.02, row_s: 0.2, ..TimeBudget::default() };
     let bench = Bench::new(device, plan, None).unwrap();
     let labels = ["scale", "1048576x1x1", "f32", "NN"].map(str::to_string);
     let (operations, arithmetic) = (n as f64, (DType::F32, DType::F32));

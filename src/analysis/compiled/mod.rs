@@ -13,10 +13,10 @@ mod warp;
 
 use super::report::Compiled;
 use super::request::{self, LANES, Lanes, SECTOR, WORD};
-use super::traffic::{Kind, Traffic};
+use super::traffic::{RequestKind, Traffic};
 use parse::{Entry, Space, What};
 use std::collections::BTreeMap;
-use warp::{Listen, Lost, Place, Warp};
+use warp::{Lost, Observer, Warp, WarpPosition};
 
 /// Bytes between the addresses of a request, so that no sum of them overflows.
 const FARTHEST: i64 = 1 << 60;
@@ -121,7 +121,7 @@ impl Kernel<'_> {
         for warp in 0..self.warps() {
             let role = self.roles.iter().find(|(_, warps)| warps.contains(&u64::from(warp)));
             counted.role = role.map_or("all", |(name, _)| name).to_string();
-            let place = Place { block: at, grid: self.grid, cluster: self.cluster, threads: self.block, warp };
+            let place = WarpPosition { block: at, grid: self.grid, cluster: self.cluster, threads: self.block, warp };
             Warp::new(self.entry, &self.meetings, place).run(steps, &mut counted)?;
         }
         Ok(counted.sums)
@@ -176,14 +176,14 @@ struct Last {
     /// Its addresses, less a multiple of what matters.
     lanes: Lanes,
     /// What it does, and of how many bytes.
-    what: (Kind, i64),
+    what: (RequestKind, i64),
     cost: u64,
 }
 
 impl Counted<'_> {
     /// Wavefronts or sectors. A request that differs from the last one of the instruction by a multiple of what matters
     /// costs the same.
-    fn cost(&mut self, at: usize, kind: Kind, bytes: i64, lanes: &Lanes) -> u64 {
+    fn cost(&mut self, at: usize, kind: RequestKind, bytes: i64, lanes: &Lanes) -> u64 {
         let period = if kind.shared { WORD } else { SECTOR };
         let origin = lanes.addresses().next().unwrap_or(0).div_euclid(period) * period;
         let mut relative = *lanes;
@@ -207,7 +207,7 @@ impl Counted<'_> {
     }
 }
 
-impl Listen for Counted<'_> {
+impl Observer for Counted<'_> {
     fn instruction(&mut self, at: usize, running: u32) {
         let instruction = &self.entry.code[at];
         let fma = matches!(instruction.what, What::Fma { .. });
@@ -229,7 +229,7 @@ impl Listen for Counted<'_> {
 
     fn request(&mut self, at: usize, space: Space, write: bool, bytes: i64, lanes: &Lanes) {
         let asynchronous = matches!(self.entry.code[at].what, What::Copy { .. });
-        let kind = Kind { shared: space == Space::Shared, write, asynchronous };
+        let kind = RequestKind { shared: space == Space::Shared, write, asynchronous };
         let cost = self.cost(at, kind, bytes, lanes);
         self.sums.traffic.request(kind, 1, cost);
     }

@@ -5,7 +5,7 @@ use crate::analysis::request::{LANES, Lanes};
 
 /// What a register holds.
 #[derive(Debug, Clone, PartialEq)]
-enum Value {
+enum RegisterValue {
     /// What this instruction yields, which is not followed.
     Unknown(usize),
     /// One number for all lanes.
@@ -14,27 +14,27 @@ enum Value {
     Each(Box<[u64; LANES]>),
 }
 
-impl Value {
+impl RegisterValue {
     fn lane(&self, lane: usize) -> u64 {
         match self {
-            Value::Unknown(_) => 0,
-            Value::Same(v) => *v,
-            Value::Each(v) => v[lane],
+            RegisterValue::Unknown(_) => 0,
+            RegisterValue::Same(v) => *v,
+            RegisterValue::Each(v) => v[lane],
         }
     }
 
-    fn map2(&self, other: &Value, f: impl Fn(u64, u64) -> u64) -> Value {
+    fn map2(&self, other: &RegisterValue, f: impl Fn(u64, u64) -> u64) -> RegisterValue {
         match (self, other) {
-            (Value::Unknown(at), _) | (_, Value::Unknown(at)) => Value::Unknown(*at),
-            (Value::Same(a), Value::Same(b)) => Value::Same(f(*a, *b)),
-            _ => Value::Each(Box::new(std::array::from_fn(|l| f(self.lane(l), other.lane(l))))),
+            (RegisterValue::Unknown(at), _) | (_, RegisterValue::Unknown(at)) => RegisterValue::Unknown(*at),
+            (RegisterValue::Same(a), RegisterValue::Same(b)) => RegisterValue::Same(f(*a, *b)),
+            _ => RegisterValue::Each(Box::new(std::array::from_fn(|l| f(self.lane(l), other.lane(l))))),
         }
     }
 }
 
 /// Where the warp is.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct WarpPosition {
     /// Of the block in the grid.
     pub block: [u32; 3],
     /// Blocks of the grid.
@@ -48,7 +48,7 @@ pub struct Place {
 }
 
 /// What a warp does that is counted.
-pub trait Listen {
+pub trait Observer {
     /// An instruction runs, by its number, in these lanes; none where its guard holds in none.
     fn instruction(&mut self, at: usize, running: u32);
     /// It goes to memory.
@@ -67,8 +67,8 @@ struct Group {
 pub struct Warp<'e> {
     entry: &'e Entry,
     meetings: &'e [usize],
-    place: Place,
-    registers: Vec<Value>,
+    place: WarpPosition,
+    registers: Vec<RegisterValue>,
     groups: Vec<Group>,
 }
 
@@ -77,16 +77,16 @@ pub type Lost = String;
 
 impl<'e> Warp<'e> {
     /// A warp before its first instruction.
-    pub fn new(entry: &'e Entry, meetings: &'e [usize], place: Place) -> Warp<'e> {
+    pub fn new(entry: &'e Entry, meetings: &'e [usize], place: WarpPosition) -> Warp<'e> {
         let threads = place.threads.iter().fold(1u32, |n, e| n.saturating_mul(*e));
         let here = threads.saturating_sub(place.warp * LANES as u32).clamp(1, LANES as u32);
         let active = u32::MAX >> (LANES as u32 - here);
         let groups = vec![Group { at: 0, active, until: entry.code.len() }];
-        Warp { entry, meetings, place, registers: vec![Value::Same(0); entry.widths.len()], groups }
+        Warp { entry, meetings, place, registers: vec![RegisterValue::Same(0); entry.widths.len()], groups }
     }
 
     /// Runs to the end, by at most `steps` instructions, which it takes away from them.
-    pub fn run(&mut self, steps: &mut u64, listen: &mut dyn Listen) -> Result<(), Lost> {
+    pub fn run(&mut self, steps: &mut u64, listen: &mut dyn Observer) -> Result<(), Lost> {
         while let Some(group) = self.groups.last() {
             let (at, active) = (group.at, group.active);
             if at == group.until || at >= self.entry.code.len() || active == 0 {
@@ -99,7 +99,7 @@ impl<'e> Warp<'e> {
         Ok(())
     }
 
-    fn step(&mut self, at: usize, active: u32, listen: &mut dyn Listen) -> Result<(), Lost> {
+    fn step(&mut self, at: usize, active: u32, listen: &mut dyn Observer) -> Result<(), Lost> {
         let instruction = &self.entry.code[at];
         let running = match instruction.guard {
             None => active,
@@ -146,9 +146,9 @@ impl<'e> Warp<'e> {
     fn mask(&self, p: Reg, wanted: bool) -> Result<u32, usize> {
         let bit = |v: u64| (v & 1 == 1) == wanted;
         match &self.registers[p] {
-            Value::Unknown(from) => Err(*from),
-            Value::Same(v) => Ok(if bit(*v) { u32::MAX } else { 0 }),
-            Value::Each(v) => Ok((0..LANES).fold(0, |m, l| m | u32::from(bit(v[l])) << l)),
+            RegisterValue::Unknown(from) => Err(*from),
+            RegisterValue::Same(v) => Ok(if bit(*v) { u32::MAX } else { 0 }),
+            RegisterValue::Each(v) => Ok((0..LANES).fold(0, |m, l| m | u32::from(bit(v[l])) << l)),
         }
     }
 
@@ -159,18 +159,18 @@ impl<'e> Warp<'e> {
     }
 
     /// What an argument of an instruction holds.
-    fn value(&self, at: usize, arg: &Arg) -> Value {
+    fn value(&self, at: usize, arg: &Arg) -> RegisterValue {
         match arg {
             Arg::Reg(r) => self.registers[*r].clone(),
-            Arg::Int(n) => Value::Same(*n as u64),
+            Arg::Int(n) => RegisterValue::Same(*n as u64),
             Arg::Special(name) => self.special(name),
             // All of shared memory is one array, which begins at 0.
-            Arg::Name(_) => Value::Same(0),
-            Arg::Other => Value::Unknown(at),
+            Arg::Name(_) => RegisterValue::Same(0),
+            Arg::Other => RegisterValue::Unknown(at),
         }
     }
 
-    fn special(&self, name: &str) -> Value {
+    fn special(&self, name: &str) -> RegisterValue {
         let axis = match name.as_bytes().last() {
             Some(b'x') => 0,
             Some(b'y') => 1,
@@ -178,37 +178,37 @@ impl<'e> Warp<'e> {
         };
         let p = &self.place;
         if name == "laneid" {
-            return Value::Each(Box::new(std::array::from_fn(|l| l as u64)));
+            return RegisterValue::Each(Box::new(std::array::from_fn(|l| l as u64)));
         }
         match name.split('.').next() {
-            Some("cluster_ctarank") => Value::Same((p.block[0] % p.cluster).into()),
-            Some("ctaid") => Value::Same(p.block[axis].into()),
-            Some("nctaid") => Value::Same(p.grid[axis].into()),
-            Some("ntid") => Value::Same(p.threads[axis].into()),
+            Some("cluster_ctarank") => RegisterValue::Same((p.block[0] % p.cluster).into()),
+            Some("ctaid") => RegisterValue::Same(p.block[axis].into()),
+            Some("nctaid") => RegisterValue::Same(p.grid[axis].into()),
+            Some("ntid") => RegisterValue::Same(p.threads[axis].into()),
             _ => {
                 let [x, y, _] = p.threads.map(|n| u64::from(n.max(1)));
                 let first = u64::from(p.warp) * LANES as u64;
                 let thread = |t: u64| [t % x, t / x % y, t / x / y][axis];
-                Value::Each(Box::new(std::array::from_fn(|l| thread(first + l as u64))))
+                RegisterValue::Each(Box::new(std::array::from_fn(|l| thread(first + l as u64))))
             }
         }
     }
 
     /// Writes the lanes that run; the others keep what they have.
-    fn set(&mut self, dst: Reg, value: Value, running: u32) {
+    fn set(&mut self, dst: Reg, value: RegisterValue, running: u32) {
         let old = &self.registers[dst];
         let all = self.groups.first().is_none_or(|g| g.active & !running == 0);
         self.registers[dst] = match (&value, old) {
             _ if all => value,
-            (Value::Unknown(at), _) | (_, Value::Unknown(at)) => Value::Unknown(*at),
-            (Value::Same(a), Value::Same(b)) if a == b => value,
-            _ => Value::Each(Box::new(std::array::from_fn(|l| {
+            (RegisterValue::Unknown(at), _) | (_, RegisterValue::Unknown(at)) => RegisterValue::Unknown(*at),
+            (RegisterValue::Same(a), RegisterValue::Same(b)) if a == b => value,
+            _ => RegisterValue::Each(Box::new(std::array::from_fn(|l| {
                 if running >> l & 1 == 1 { value.lane(l) } else { old.lane(l) }
             }))),
         };
     }
 
-    fn execute(&mut self, at: usize, what: &What, running: u32, listen: &mut dyn Listen) -> Result<(), Lost> {
+    fn execute(&mut self, at: usize, what: &What, running: u32, listen: &mut dyn Observer) -> Result<(), Lost> {
         match what {
             What::Access { space: Space::Param, base, dst, .. } => {
                 let value = self.parameter(at, base);
@@ -218,13 +218,13 @@ impl<'e> Warp<'e> {
                 if *space != Space::Local {
                     listen.request(at, *space, *write, *bytes, &self.lanes(at, base, *offset, running)?);
                 }
-                dst.iter().for_each(|d| self.set(*d, Value::Unknown(at), running));
+                dst.iter().for_each(|d| self.set(*d, RegisterValue::Unknown(at), running));
             }
             What::Matrices { write, lanes, base, offset, dst } => {
                 let given = self.lanes(at, base, *offset, running)?;
                 let active = given.active & (u32::MAX >> (LANES as u32 - lanes));
                 listen.request(at, Space::Shared, *write, 16, &Lanes { active, ..given });
-                dst.iter().for_each(|d| self.set(*d, Value::Unknown(at), running));
+                dst.iter().for_each(|d| self.set(*d, RegisterValue::Unknown(at), running));
             }
             What::Tile { tile, base, offset, stride, dst } => {
                 let (first, apart) = (self.lanes(at, base, *offset, running)?, self.lanes(at, stride, 0, running)?);
@@ -238,7 +238,7 @@ impl<'e> Warp<'e> {
                     tile.bytes(),
                     &Lanes { at: std::array::from_fn(row), active },
                 );
-                dst.iter().for_each(|d| self.set(*d, Value::Unknown(at), running));
+                dst.iter().for_each(|d| self.set(*d, RegisterValue::Unknown(at), running));
             }
             What::Copy { bytes, to, from, filled } => {
                 let (inside, outside) =
@@ -247,19 +247,21 @@ impl<'e> Warp<'e> {
                 self.filled(at, *bytes, filled.as_ref(), &outside, listen)?;
             }
             What::Fma { dst } | What::Data { dst } | What::Product { dst } => {
-                dst.iter().for_each(|d| self.set(*d, Value::Unknown(at), running))
+                dst.iter().for_each(|d| self.set(*d, RegisterValue::Unknown(at), running))
             }
             What::Elect { dst } => {
                 let first = running.trailing_zeros() as usize;
-                let elected = Value::Each(Box::new(std::array::from_fn(|l| u64::from(l == first))));
+                let elected = RegisterValue::Each(Box::new(std::array::from_fn(|l| u64::from(l == first))));
                 dst.iter().for_each(|d| self.set(*d, elected.clone(), running));
             }
-            What::Over { dst } => dst.iter().for_each(|d| self.set(*d, Value::Same(1), running)),
+            What::Over { dst } => dst.iter().for_each(|d| self.set(*d, RegisterValue::Same(1), running)),
             What::Shuffle { dst, a, lane } => {
                 let shuffled = match (self.value(at, a), self.value(at, lane)) {
-                    (Value::Unknown(from), _) | (_, Value::Unknown(from)) => Value::Unknown(from),
-                    (value, Value::Same(lane)) => Value::Same(value.lane(lane as usize % LANES)),
-                    _ => Value::Unknown(at),
+                    (RegisterValue::Unknown(from), _) | (_, RegisterValue::Unknown(from)) => {
+                        RegisterValue::Unknown(from)
+                    }
+                    (value, RegisterValue::Same(lane)) => RegisterValue::Same(value.lane(lane as usize % LANES)),
+                    _ => RegisterValue::Unknown(at),
                 };
                 self.set(*dst, shuffled, running);
             }
@@ -280,10 +282,10 @@ impl<'e> Warp<'e> {
         bytes: i64,
         filled: Option<&Arg>,
         lanes: &Lanes,
-        listen: &mut dyn Listen,
+        listen: &mut dyn Observer,
     ) -> Result<(), Lost> {
-        let read = filled.map_or(Value::Same(bytes as u64), |a| self.value(at, a));
-        if let Value::Unknown(from) = read {
+        let read = filled.map_or(RegisterValue::Same(bytes as u64), |a| self.value(at, a));
+        if let RegisterValue::Unknown(from) = read {
             return Err(self.lost(at, from));
         }
         let reads = |n: u64| (0..LANES).fold(0, |m, l| m | u32::from(read.lane(l) == n) << l) & lanes.active;
@@ -297,24 +299,24 @@ impl<'e> Warp<'e> {
     }
 
     /// Parameters are addresses of device memory, far apart.
-    fn parameter(&self, at: usize, name: &Arg) -> Value {
+    fn parameter(&self, at: usize, name: &Arg) -> RegisterValue {
         match name {
             Arg::Name(n) => match self.entry.params.iter().position(|p| p == n) {
-                Some(place) => Value::Same((place as u64 + 1) << 44),
-                None => Value::Unknown(at),
+                Some(place) => RegisterValue::Same((place as u64 + 1) << 44),
+                None => RegisterValue::Unknown(at),
             },
-            _ => Value::Unknown(at),
+            _ => RegisterValue::Unknown(at),
         }
     }
 
     fn lanes(&self, at: usize, base: &Arg, offset: i64, active: u32) -> Result<Lanes, Lost> {
         match self.value(at, base) {
-            Value::Unknown(from) => Err(self.lost(at, from)),
+            RegisterValue::Unknown(from) => Err(self.lost(at, from)),
             value => Ok(Lanes { at: std::array::from_fn(|l| (value.lane(l) as i64).wrapping_add(offset)), active }),
         }
     }
 
-    fn arithmetic(&self, at: usize, what: &What) -> (Reg, Value) {
+    fn arithmetic(&self, at: usize, what: &What) -> (Reg, RegisterValue) {
         let value = |arg: &Arg| self.value(at, arg);
         match what {
             What::Move { dst, src } => (*dst, value(src)),
@@ -332,15 +334,15 @@ impl<'e> Warp<'e> {
                 let to = if *wide { Type { bits: ty.bits * 2, ..*ty } } else { *ty };
                 (*dst, product.map2(&value(c), |x, y| cut(to, x.wrapping_add(y))))
             }
-            What::Not { ty, dst, a } => (*dst, value(a).map2(&Value::Same(0), |x, _| cut(*ty, !x))),
+            What::Not { ty, dst, a } => (*dst, value(a).map2(&RegisterValue::Same(0), |x, _| cut(*ty, !x))),
             What::Set { cmp, ty, dst, a, b } => {
                 (*dst, value(a).map2(&value(b), |x, y| u64::from(compare(*cmp, *ty, x, y))))
             }
             What::Select { dst, a, b, p } => (*dst, select(&value(p), &value(a), &value(b))),
             What::Convert { to, from, dst, a } => {
-                (*dst, value(a).map2(&Value::Same(0), |x, _| cut(*to, signed(*from, x) as u64)))
+                (*dst, value(a).map2(&RegisterValue::Same(0), |x, _| cut(*to, signed(*from, x) as u64)))
             }
-            _ => (0, Value::Unknown(at)),
+            _ => (0, RegisterValue::Unknown(at)),
         }
     }
 }
@@ -348,15 +350,17 @@ impl<'e> Warp<'e> {
 /// The low half of 64 bits.
 const WORD_BITS: u64 = 0xffff_ffff;
 
-fn select(p: &Value, a: &Value, b: &Value) -> Value {
+fn select(p: &RegisterValue, a: &RegisterValue, b: &RegisterValue) -> RegisterValue {
     match p {
-        Value::Unknown(_) if a == b => a.clone(),
-        Value::Unknown(at) => Value::Unknown(*at),
-        Value::Same(v) if v & 1 == 1 => a.clone(),
-        Value::Same(_) => b.clone(),
-        Value::Each(v) => match (a, b) {
-            (Value::Unknown(at), _) | (_, Value::Unknown(at)) => Value::Unknown(*at),
-            _ => Value::Each(Box::new(std::array::from_fn(|l| if v[l] & 1 == 1 { a.lane(l) } else { b.lane(l) }))),
+        RegisterValue::Unknown(_) if a == b => a.clone(),
+        RegisterValue::Unknown(at) => RegisterValue::Unknown(*at),
+        RegisterValue::Same(v) if v & 1 == 1 => a.clone(),
+        RegisterValue::Same(_) => b.clone(),
+        RegisterValue::Each(v) => match (a, b) {
+            (RegisterValue::Unknown(at), _) | (_, RegisterValue::Unknown(at)) => RegisterValue::Unknown(*at),
+            _ => RegisterValue::Each(Box::new(std::array::from_fn(
+                |l| if v[l] & 1 == 1 { a.lane(l) } else { b.lane(l) },
+            ))),
         },
     }
 }

@@ -69,7 +69,7 @@ pub fn for_each_id(body: &[Stmt], f: &mut impl FnMut(Node)) {
 
 /// Where a statement stands.
 #[derive(Clone)]
-struct Place<'a> {
+struct Context<'a> {
     func: &'a Func,
     judge: &'a Judge<'a>,
     /// The variables in scope.
@@ -92,7 +92,7 @@ struct Bindings {
 /// Checks promises 4 to 9.
 pub fn check(judge: &Judge<'_>) -> Result<()> {
     let func = judge.func;
-    Place { func, judge, vars: Vec::new(), given: Cond::TRUE, block: None, node: None }.body(&func.body)
+    Context { func, judge, vars: Vec::new(), given: Cond::TRUE, block: None, node: None }.body(&func.body)
 }
 
 /// Fails (`verify.bounds`) if an element `buffer[indices]` lies outside the buffer for some values of `vars` (each from
@@ -136,7 +136,7 @@ fn outside(func: &Func, buffer: BufferId, dim: usize, index: &Index, point: &[Ra
         .help(format!("or read it only where it is inside: `select(CONDITION, {name}[..], 0)`"))
 }
 
-impl Place<'_> {
+impl Context<'_> {
     fn wrong(&self, word: &str, message: impl Into<String>) -> Error {
         let nodes: Vec<(Node, &str)> = self.node.iter().map(|n| (*n, "here")).collect();
         wrong(self.func, word, message, &nodes)
@@ -155,7 +155,7 @@ impl Place<'_> {
             Stmt::Store(s) => self.store(s),
             Stmt::If(i) => {
                 self.cond(&i.cond)?;
-                Place { given: self.given.clone().and(i.cond.clone()), ..self.clone() }.body(&i.body)
+                Context { given: self.given.clone().and(i.cond.clone()), ..self.clone() }.body(&i.body)
             }
             Stmt::Sync(_) => Err(self.wrong("stage", "synchronisation is allowed in Lowered programs only")),
             Stmt::Call(_) | Stmt::Bulk(_) => {
@@ -199,7 +199,7 @@ impl Place<'_> {
 
     fn for_loop(&self, l: &For) -> Result<()> {
         let extent = self.extent(&l.extent, l.var)?;
-        let mut inner = Place { node: Some(Node::Loop(l.var)), ..self.clone() };
+        let mut inner = Context { node: Some(Node::Loop(l.var)), ..self.clone() };
         let mut product = Some(1i64);
         for (var, own) in l.defines() {
             let own = self.extent(&own, var)?;
@@ -214,7 +214,7 @@ impl Place<'_> {
     }
 
     fn block(&self, b: &Block) -> Result<()> {
-        let outer = Place { node: Some(Node::Block(b.name)), ..self.clone() };
+        let outer = Context { node: Some(Node::Block(b.name)), ..self.clone() };
         outer.cond(&b.predicate)?;
         let given = self.given.clone().and(b.predicate.clone());
         let (mut vars, mut iters) = (Vec::new(), Map::new());
@@ -227,7 +227,7 @@ impl Place<'_> {
         }
         let block = Some(Bindings { iters, vars: self.vars.clone(), given });
         // The body speaks of the iterators alone.
-        let inner = Place { vars, given: Cond::TRUE, block, ..outer };
+        let inner = Context { vars, given: Cond::TRUE, block, ..outer };
         inner.body(b.init.as_deref().unwrap_or(&[]))?;
         inner.body(&b.body)
     }

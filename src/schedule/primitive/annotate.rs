@@ -11,7 +11,7 @@
 //! for i in 0..8 @blockIdx.x    annotate i min_blocks 2    for i in 0..8 @blockIdx.x min_blocks 2
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::{Error, Result};
 use crate::ir::print::Node;
 use crate::ir::{Block, Func, IterKind, Note, Var, visit};
@@ -31,9 +31,9 @@ pub static PRIMITIVE: Primitive = Primitive {
               bind i_0 blockIdx.x\n\
               annotate i_0 min_blocks 2",
     signature: &[
-        Parameter::place("loop", Kind::Loop),
-        Parameter::place("key", Kind::Choice(KEYS)),
-        Parameter::place("value", Kind::Int),
+        Parameter::place("loop", ParamKind::Loop),
+        Parameter::place("key", ParamKind::Choice(KEYS)),
+        Parameter::place("value", ParamKind::Int),
     ],
     requires: &[
         "the value is in the key's range: unroll_limit 1..=65536, min_blocks 1..=32, l2_hint 0..=2, l2_promotion 0, 64, 128 \

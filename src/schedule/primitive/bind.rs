@@ -8,7 +8,7 @@
 //! for i in 0..8            bind i blockIdx.x            for i in 0..8 @blockIdx.x
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::{Error, Result};
 use crate::ir::cross_thread;
 use crate::ir::print::Node;
@@ -39,9 +39,9 @@ pub static PRIMITIVE: Primitive = Primitive {
               split i ? 128 -> i_0 i_1\n\
               bind i_1 threadIdx.x",
     signature: &[
-        Parameter::place("loop", Kind::Loop),
-        Parameter::place("axis", Kind::Choice(AXES)),
-        Parameter::optional("how", Kind::Choice(&["persistent", "pingpong"])),
+        Parameter::place("loop", ParamKind::Loop),
+        Parameter::place("axis", ParamKind::Choice(AXES)),
+        Parameter::optional("how", ParamKind::Choice(&["persistent", "pingpong"])),
     ],
     requires: &[
         "the loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized",

@@ -15,7 +15,7 @@
 //! for i in 0..8: C: C[i] = A[i]  ->  for i in 0..8: C: C[i] = A_s[i]
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::print::Node;
@@ -37,12 +37,12 @@ pub static PRIMITIVE: Primitive = Primitive {
               target sm_80\n\
               cache_read C A shared -> A_s",
     signature: &[
-        Parameter::place("block", Kind::Block),
-        Parameter::place("buffer", Kind::Buffer),
-        Parameter::place("scope", Kind::Choice(&["global", "shared", "fragment", "local"])),
-        Parameter::option("as", Kind::Choice(TYPES)),
-        Parameter::made("stage", Kind::Stage),
-        Parameter::made("loops", Kind::Loops),
+        Parameter::place("block", ParamKind::Block),
+        Parameter::place("buffer", ParamKind::Buffer),
+        Parameter::place("scope", ParamKind::Choice(&["global", "shared", "fragment", "local"])),
+        Parameter::option("as", ParamKind::Choice(TYPES)),
+        Parameter::made("stage", ParamKind::Stage),
+        Parameter::made("loops", ParamKind::Loops),
     ],
     requires: &[
         "BLOCK reads BUF and does not write it",

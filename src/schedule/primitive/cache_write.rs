@@ -10,7 +10,7 @@
 //!                                    for C_l_0 in 0..8: C_l: C[C_l_0] = C_l[C_l_0]
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::region::{self, Region, Touch};
@@ -29,11 +29,11 @@ pub static PRIMITIVE: Primitive = Primitive {
               target sm_80\n\
               cache_write C C local -> C_l",
     signature: &[
-        Parameter::place("block", Kind::Block),
-        Parameter::place("buffer", Kind::Buffer),
-        Parameter::place("scope", Kind::Choice(&["global", "shared", "fragment", "local"])),
-        Parameter::made("stage", Kind::Stage),
-        Parameter::made("loops", Kind::Loops),
+        Parameter::place("block", ParamKind::Block),
+        Parameter::place("buffer", ParamKind::Buffer),
+        Parameter::place("scope", ParamKind::Choice(&["global", "shared", "fragment", "local"])),
+        Parameter::made("stage", ParamKind::Stage),
+        Parameter::made("loops", ParamKind::Loops),
     ],
     requires: &[
         "BLOCK writes BUF, not reading what was there before, and no other block writes it",

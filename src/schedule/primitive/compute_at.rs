@@ -18,7 +18,7 @@
 //!   Y: Y[j] = X[j*2] + X[j*2 + 2]                 Y: Y[j] = X[j*2] + X[j*2 + 2]
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::region::{self, Range, Region, Touch};
@@ -40,9 +40,9 @@ pub static PRIMITIVE: Primitive = Primitive {
               cache_read C A shared -> A_s\n\
               compute_at A_s i0",
     signature: &[
-        Parameter::place("block", Kind::Block),
-        Parameter::place("loop", Kind::Loop),
-        Parameter::made("loops", Kind::Loops),
+        Parameter::place("block", ParamKind::Block),
+        Parameter::place("loop", ParamKind::Loop),
+        Parameter::made("loops", ParamKind::Loops),
     ],
     requires: &[
         "BLOCK computes one element of each of its outputs an iteration, and running it again gives the same",

@@ -9,7 +9,7 @@
 //! for j in 0..8: Y: Y[j] = X[j] + 1     ->    for j in 0..8: Y: Y[j] = A[j]*2 + 1
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::{Block, BufferId, Expr, For, Func, Index, IterKind, Stmt, Var, visit};
@@ -29,7 +29,7 @@ pub static PRIMITIVE: Primitive = Primitive {
               Y: output Y[j 64] f32 = X[j] + 1.0\n\
               target sm_80\n\
               compute_inline X",
-    signature: &[Parameter::place("block", Kind::Block)],
+    signature: &[Parameter::place("block", ParamKind::Block)],
     requires: &[
         "BLOCK computes one buffer, one element an iteration, each at once from other buffers (no reduction)",
         "it writes at its plain iterators, each exactly once",

@@ -9,7 +9,7 @@
 //!   A_s[..] = A[..]                                       A_s[..] = A[..]
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::{Error, Result};
 use crate::ir::print::Node;
 use crate::ir::simplify::affine;
@@ -30,9 +30,9 @@ pub static PRIMITIVE: Primitive = Primitive {
               cache_read C A shared -> A_s\n\
               copy_with A_s cp_async",
     signature: &[
-        Parameter::place("stages", Kind::Blocks),
-        Parameter::place("kind", Kind::Choice(&["sync", "cp_async", "tma"])),
-        Parameter::option("multicast", Kind::Loop),
+        Parameter::place("stages", ParamKind::Blocks),
+        Parameter::place("kind", ParamKind::Choice(&["sync", "cp_async", "tma"])),
+        Parameter::option("multicast", ParamKind::Loop),
     ],
     requires: &[
         "no STAGE has a mechanism yet",

@@ -13,7 +13,7 @@
 //!        C[i] = C[i] + A[i, k]               C: C[i] = C[i] + A[i, k]
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::decide;
 use crate::ir::print::Node;
@@ -30,10 +30,10 @@ pub static PRIMITIVE: Primitive = Primitive {
               target sm_80\n\
               decompose_reduction C k",
     signature: &[
-        Parameter::place("block", Kind::Block),
-        Parameter::place("loop", Kind::Loop),
-        Parameter::made("init", Kind::Block),
-        Parameter::made("loops", Kind::Loops),
+        Parameter::place("block", ParamKind::Block),
+        Parameter::place("loop", ParamKind::Loop),
+        Parameter::made("init", ParamKind::Block),
+        Parameter::made("loops", ParamKind::Loops),
     ],
     requires: &[
         "BLOCK accumulates into one element of each of its outputs an iteration, from an init",

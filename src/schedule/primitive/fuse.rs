@@ -10,7 +10,7 @@
 //!     ..i, j..
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::{For, Func, Index, LoopKind, Stmt, Var, visit};
@@ -25,7 +25,7 @@ pub static PRIMITIVE: Primitive = Primitive {
     example: "gemm 64x64x64 f32 NN\n\
               target sm_80\n\
               fuse i j -> f",
-    signature: &[Parameter::place("loops", Kind::Loops), Parameter::made("fused", Kind::Loop)],
+    signature: &[Parameter::place("loops", ParamKind::Loops), Parameter::made("fused", ParamKind::Loop)],
     requires: &[
         "at least two loops are named",
         "each loop is directly inside the one named before it and is the only statement there",

@@ -47,7 +47,7 @@ pub struct Parameter {
     /// Its name: in usage texts, in [`Args`], and before the `=` of options.
     pub name: &'static str,
     /// What it takes.
-    pub kind: Kind,
+    pub kind: ParamKind,
     /// Where it stands and whether it must.
     pub form: Form,
 }
@@ -71,7 +71,7 @@ pub enum Form {
 
 /// What a parameter takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ParamKind {
     /// The name of a loop.
     Loop,
     /// Names of loops.
@@ -102,61 +102,64 @@ pub enum Kind {
     Map,
 }
 
-impl Kind {
+impl ParamKind {
     /// In words, for messages.
     pub fn describe(&self) -> String {
         match self {
-            Kind::Loop => "a loop".into(),
-            Kind::Loops => "loops".into(),
-            Kind::Block => "a block".into(),
-            Kind::Blocks => "blocks".into(),
-            Kind::Buffer => "a buffer".into(),
-            Kind::Buffers => "buffers".into(),
-            Kind::Stage => "a name for the block and its buffer".into(),
-            Kind::Role => "a role".into(),
-            Kind::Row => "an instruction".into(),
-            Kind::Factors => "factors, positive numbers of which one may be `?`".into(),
-            Kind::Multiples => "loops with a number each, such as `i=128`".into(),
-            Kind::Int => "a whole number".into(),
-            Kind::Choice(words) => format!("one of {}", words.join(", ")),
-            Kind::Map => "an index map such as `[i, j] -> [j, i]`".into(),
+            ParamKind::Loop => "a loop".into(),
+            ParamKind::Loops => "loops".into(),
+            ParamKind::Block => "a block".into(),
+            ParamKind::Blocks => "blocks".into(),
+            ParamKind::Buffer => "a buffer".into(),
+            ParamKind::Buffers => "buffers".into(),
+            ParamKind::Stage => "a name for the block and its buffer".into(),
+            ParamKind::Role => "a role".into(),
+            ParamKind::Row => "an instruction".into(),
+            ParamKind::Factors => "factors, positive numbers of which one may be `?`".into(),
+            ParamKind::Multiples => "loops with a number each, such as `i=128`".into(),
+            ParamKind::Int => "a whole number".into(),
+            ParamKind::Choice(words) => format!("one of {}", words.join(", ")),
+            ParamKind::Map => "an index map such as `[i, j] -> [j, i]`".into(),
         }
     }
 
     /// Whether several words belong to it.
     pub fn is_list(&self) -> bool {
-        matches!(self, Kind::Loops | Kind::Blocks | Kind::Buffers | Kind::Factors | Kind::Multiples)
+        matches!(
+            self,
+            ParamKind::Loops | ParamKind::Blocks | ParamKind::Buffers | ParamKind::Factors | ParamKind::Multiples
+        )
     }
 }
 
 impl Parameter {
     /// A parameter that always stands at its place.
-    pub const fn place(name: &'static str, kind: Kind) -> Parameter {
+    pub const fn place(name: &'static str, kind: ParamKind) -> Parameter {
         Parameter { name, kind, form: Form::Place }
     }
 
     /// A parameter at its place that may be left out.
-    pub const fn optional(name: &'static str, kind: Kind) -> Parameter {
+    pub const fn optional(name: &'static str, kind: ParamKind) -> Parameter {
         Parameter { name, kind, form: Form::Optional }
     }
 
     /// A `name=value` that must be stated.
-    pub const fn setting(name: &'static str, kind: Kind) -> Parameter {
+    pub const fn setting(name: &'static str, kind: ParamKind) -> Parameter {
         Parameter { name, kind, form: Form::Setting }
     }
 
     /// A `name=value` that may be left out.
-    pub const fn option(name: &'static str, kind: Kind) -> Parameter {
+    pub const fn option(name: &'static str, kind: ParamKind) -> Parameter {
         Parameter { name, kind, form: Form::Option }
     }
 
     /// What was chosen for the step, after `=`; left out until it is.
-    pub const fn chosen(name: &'static str, kind: Kind) -> Parameter {
+    pub const fn chosen(name: &'static str, kind: ParamKind) -> Parameter {
         Parameter { name, kind, form: Form::Chosen }
     }
 
     /// A name that the step makes.
-    pub const fn made(name: &'static str, kind: Kind) -> Parameter {
+    pub const fn made(name: &'static str, kind: ParamKind) -> Parameter {
         Parameter { name, kind, form: Form::Made }
     }
 
@@ -168,8 +171,8 @@ impl Parameter {
     fn usage(&self) -> String {
         let many = if self.kind.is_list() { ".." } else { "" };
         let value = match self.kind {
-            Kind::Choice(words) => words.join("|"),
-            Kind::Multiples => "LOOP=MULTIPLE".into(),
+            ParamKind::Choice(words) => words.join("|"),
+            ParamKind::Multiples => "LOOP=MULTIPLE".into(),
             _ => self.name.to_uppercase(),
         };
         match self.form {

@@ -18,7 +18,7 @@
 
 pub(super) mod check;
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::region::Range;
 use crate::ir::simplify::{self, Env};
@@ -37,10 +37,10 @@ pub static PRIMITIVE: Primitive = Primitive {
               target sm_80\n\
               pad C i=16",
     signature: &[
-        Parameter::place("block", Kind::Block),
-        Parameter::place("multiples", Kind::Multiples),
-        Parameter::made("stages", Kind::Blocks),
-        Parameter::made("loops", Kind::Loops),
+        Parameter::place("block", ParamKind::Block),
+        Parameter::place("multiples", ParamKind::Multiples),
+        Parameter::made("stages", ParamKind::Blocks),
+        Parameter::made("loops", ParamKind::Loops),
     ],
     requires: &[
         "every multiple is positive, and what the extents grow to stays within the largest number",

@@ -14,7 +14,7 @@
 //!   mma: ..                                               mma: ..
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::{Buffer, BufferId, For, Func, LoopKind, Pipeline, Scope, visit};
@@ -36,9 +36,9 @@ pub static PRIMITIVE: Primitive = Primitive {
               compute_at A_s k0\n\
               pipeline k0 stages=3",
     signature: &[
-        Parameter::place("loop", Kind::Loop),
-        Parameter::setting("stages", Kind::Int),
-        Parameter::option("in_flight", Kind::Int),
+        Parameter::place("loop", ParamKind::Loop),
+        Parameter::setting("stages", ParamKind::Int),
+        Parameter::option("in_flight", ParamKind::Int),
     ],
     requires: &[
         "there are 2 to 32 stages, and fewer groups in flight than stages; 1 stage where all staged buffers are in \

@@ -10,7 +10,7 @@
 //!   for j in 0..16                                        ..
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::{For, Func, Index, LoopKind, Raster, Stmt, visit};
@@ -29,9 +29,9 @@ pub static PRIMITIVE: Primitive = Primitive {
               reorder i0 j0 i1 j1\n\
               rasterize i0 j0 group=8 -> tile",
     signature: &[
-        Parameter::place("loops", Kind::Loops),
-        Parameter::setting("group", Kind::Int),
-        Parameter::made("walk", Kind::Loop),
+        Parameter::place("loops", ParamKind::Loops),
+        Parameter::setting("group", ParamKind::Int),
+        Parameter::made("walk", ParamKind::Loop),
     ],
     requires: &[
         "two loops are named, and the second is the only statement of the first",

@@ -10,7 +10,7 @@
 //!     ..i, k..                                              ..i, k..
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::simplify::Env;
@@ -28,7 +28,7 @@ pub static PRIMITIVE: Primitive = Primitive {
     example: "gemm 64x64x64 f32 NN\n\
               target sm_80\n\
               reorder k j",
-    signature: &[Parameter::place("loops", Kind::Loops)],
+    signature: &[Parameter::place("loops", ParamKind::Loops)],
     requires: &[
         "at least two loops are named",
         "they are in one chain: from the outermost to the innermost of them, each loop is the only statement of the \

@@ -14,7 +14,7 @@
 //!   for y1 in 0..16: Y: Y[y0, y1] = X[y0, y1]
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::decide;
 use crate::ir::print::Node;
@@ -37,9 +37,9 @@ pub static PRIMITIVE: Primitive = Primitive {
               cache_write C C local -> C_l\n\
               reverse_compute_at C_l j",
     signature: &[
-        Parameter::place("block", Kind::Block),
-        Parameter::place("loop", Kind::Loop),
-        Parameter::made("loops", Kind::Loops),
+        Parameter::place("block", ParamKind::Block),
+        Parameter::place("loop", ParamKind::Loop),
+        Parameter::made("loops", ParamKind::Loops),
     ],
     requires: &[
         "BLOCK computes one element of each of its outputs an iteration, and running it again gives the same",

@@ -11,7 +11,7 @@
 //! ```
 
 use super::compute_inline::{plain_iterators, unit_iterators};
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::decide;
 use crate::ir::print::Node;
@@ -32,7 +32,7 @@ pub static PRIMITIVE: Primitive = Primitive {
               Y: output Y[j 64] f32 = X[j] + 1.0\n\
               target sm_80\n\
               reverse_compute_inline Y",
-    signature: &[Parameter::place("block", Kind::Block)],
+    signature: &[Parameter::place("block", ParamKind::Block)],
     requires: &[
         "BLOCK computes one buffer, one element an iteration, each at once from other buffers (no reduction)",
         "it reads one allocated buffer, which a single block, its producer, writes and no other block reads, at one place and \

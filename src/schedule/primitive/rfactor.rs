@@ -15,7 +15,7 @@
 //!                                               for C_0 in 0..8: C: C[0] = C[0] + RF[C_0, 0]
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::Func;
 use crate::schedule::factor::{Factoring, Names};
@@ -33,10 +33,10 @@ pub static PRIMITIVE: Primitive = Primitive {
               split k ? 32 -> k0 k1\n\
               rfactor S k1 -> P",
     signature: &[
-        Parameter::place("block", Kind::Block),
-        Parameter::place("loop", Kind::Loop),
-        Parameter::made("stage", Kind::Stage),
-        Parameter::made("loops", Kind::Loops),
+        Parameter::place("block", ParamKind::Block),
+        Parameter::place("loop", ParamKind::Loop),
+        Parameter::made("stage", ParamKind::Stage),
+        Parameter::made("loops", ParamKind::Loops),
     ],
     requires: &[
         "BLOCK accumulates into one element of each of its outputs an iteration, from an init, and no other block writes them",

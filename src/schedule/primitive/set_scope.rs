@@ -9,7 +9,7 @@
 //! alloc acc: global        set_scope acc fragment       alloc acc: fragment
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::{Error, Result};
 use crate::ir::print::Node;
 use crate::ir::{Func, Scope};
@@ -27,7 +27,7 @@ pub static PRIMITIVE: Primitive = Primitive {
               target sm_80\n\
               cache_write C C global -> C_w\n\
               set_scope C_w local",
-    signature: &[Parameter::place("buffer", Kind::Buffer), Parameter::place("scope", Kind::Choice(SCOPES))],
+    signature: &[Parameter::place("buffer", ParamKind::Buffer), Parameter::place("scope", ParamKind::Choice(SCOPES))],
     requires: &[
         "the buffer is not a parameter",
         "a swizzled buffer stays shared",

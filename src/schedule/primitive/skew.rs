@@ -23,7 +23,7 @@
 
 use super::pad::check::{Access, Check, Plan};
 use super::pad::{grow, names, within};
-use super::{Applied, Kind, Parameter, Primitive, transform_block_layout};
+use super::{Applied, ParamKind, Parameter, Primitive, transform_block_layout};
 use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::simplify::{self, Env};
@@ -43,12 +43,12 @@ pub static PRIMITIVE: Primitive = Primitive {
               target sm_80\n\
               skew S k [i] -> [i % 2 * 3]",
     signature: &[
-        Parameter::place("block", Kind::Block),
-        Parameter::place("loop", Kind::Loop),
-        Parameter::place("map", Kind::Map),
-        Parameter::option("multiple", Kind::Int),
-        Parameter::made("stages", Kind::Blocks),
-        Parameter::made("loops", Kind::Loops),
+        Parameter::place("block", ParamKind::Block),
+        Parameter::place("loop", ParamKind::Loop),
+        Parameter::place("map", ParamKind::Map),
+        Parameter::option("multiple", ParamKind::Int),
+        Parameter::made("stages", ParamKind::Blocks),
+        Parameter::made("loops", ParamKind::Loops),
     ],
     requires: &[
         "M is positive, and what the extents grow to stays within the largest number",

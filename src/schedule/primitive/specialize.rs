@@ -8,7 +8,7 @@
 //! block A_s(..)            specialize A_s -> load warps=4    block A_s(..) role load
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::{Block, Func, Role, RoleId, Scope, visit};
@@ -31,10 +31,10 @@ pub static PRIMITIVE: Primitive = Primitive {
               pipeline i_t stages=3\n\
               specialize A_s -> load warps=1",
     signature: &[
-        Parameter::place("stages", Kind::Blocks),
-        Parameter::made("role", Kind::Role),
-        Parameter::setting("warps", Kind::Int),
-        Parameter::option("regs", Kind::Int),
+        Parameter::place("stages", ParamKind::Blocks),
+        Parameter::made("role", ParamKind::Role),
+        Parameter::setting("warps", ParamKind::Int),
+        Parameter::option("regs", ParamKind::Int),
     ],
     requires: &[
         "there are 1 to 16 warps",

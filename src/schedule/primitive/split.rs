@@ -11,7 +11,7 @@
 //!                                                           ..i0*128 + i1..
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::{Cond, For, Func, Index, LoopKind, Stmt, Var, visit};
@@ -27,9 +27,9 @@ pub static PRIMITIVE: Primitive = Primitive {
               target sm_80\n\
               split i ? 128 -> i_0 i_1",
     signature: &[
-        Parameter::place("loop", Kind::Loop),
-        Parameter::place("factors", Kind::Factors),
-        Parameter::made("loops", Kind::Loops),
+        Parameter::place("loop", ParamKind::Loop),
+        Parameter::place("factors", ParamKind::Factors),
+        Parameter::made("loops", ParamKind::Loops),
     ],
     requires: &[
         "every factor is positive and at most one is left to infer (`?`)",

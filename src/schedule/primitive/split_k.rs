@@ -17,7 +17,7 @@
 //!                                               for C_0 in 0..4: C: C[0] = C[0] + P[C_0, 0]
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive, split};
+use super::{Applied, ParamKind, Parameter, Primitive, split};
 use crate::error::{Result, counted};
 use crate::ir::print::Node;
 use crate::ir::{Axis, Block, For, Func, LoopKind, Scope, Stmt, Var, visit};
@@ -34,11 +34,11 @@ pub static PRIMITIVE: Primitive = Primitive {
               target sm_80\n\
               split_k k 4 -> P",
     signature: &[
-        Parameter::place("loop", Kind::Loop),
-        Parameter::place("parts", Kind::Int),
-        Parameter::option("by", Kind::Choice(&["kernel", "cluster"])),
-        Parameter::made("stage", Kind::Stage),
-        Parameter::made("loops", Kind::Loops),
+        Parameter::place("loop", ParamKind::Loop),
+        Parameter::place("parts", ParamKind::Int),
+        Parameter::option("by", ParamKind::Choice(&["kernel", "cluster"])),
+        Parameter::made("stage", ParamKind::Stage),
+        Parameter::made("loops", ParamKind::Loops),
     ],
     requires: &[
         "BLOCK accumulates into one element of each of its outputs an iteration, from an init, and no other block writes them",

@@ -9,7 +9,7 @@
 //! A_s: shared f32[64, 32]  storage_align A_s 0 32 4     its rows begin 36 elements apart
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::{Func, Scope, StorageAlign, layout};
@@ -25,10 +25,10 @@ pub static PRIMITIVE: Primitive = Primitive {
               cache_read C A shared -> A_s\n\
               storage_align A_s 0 32 1",
     signature: &[
-        Parameter::place("buffer", Kind::Buffer),
-        Parameter::place("dim", Kind::Int),
-        Parameter::place("factor", Kind::Int),
-        Parameter::place("offset", Kind::Int),
+        Parameter::place("buffer", ParamKind::Buffer),
+        Parameter::place("dim", ParamKind::Int),
+        Parameter::place("factor", ParamKind::Int),
+        Parameter::place("offset", ParamKind::Int),
     ],
     requires: &[
         "the buffer is not a parameter",

@@ -10,7 +10,7 @@
 //! A_s: shared f16[128, 64]    swizzle A_s 128           A_s: shared f16[128, 64] swizzle 128
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::{Error, Result};
 use crate::ir::print::Node;
 use crate::ir::{BufferId, Func, Scope};
@@ -26,8 +26,8 @@ pub static PRIMITIVE: Primitive = Primitive {
               cache_read C A shared -> A_s\n\
               swizzle A_s 128",
     signature: &[
-        Parameter::place("buffers", Kind::Buffers),
-        Parameter::place("width", Kind::Choice(&["16", "32", "64", "128"])),
+        Parameter::place("buffers", ParamKind::Buffers),
+        Parameter::place("width", ParamKind::Choice(&["16", "32", "64", "128"])),
     ],
     requires: &[
         "no buffer is a parameter",

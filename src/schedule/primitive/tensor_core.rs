@@ -26,7 +26,7 @@
 
 mod feed;
 
-use super::{Applied, Kind, Parameter, Primitive, decompose_reduction};
+use super::{Applied, ParamKind, Parameter, Primitive, decompose_reduction};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::intrin::{self, Action, Level, Row};
@@ -76,9 +76,9 @@ pub static PRIMITIVE: Primitive = Primitive {
               annotate kl unroll_limit 4\n\
               tensor_core ko = mma.m16n8k16.f32.f16.f16",
     signature: &[
-        Parameter::place("loop", Kind::Loop),
-        Parameter::chosen("row", Kind::Row),
-        Parameter::made("warp", Kind::Loop),
+        Parameter::place("loop", ParamKind::Loop),
+        Parameter::chosen("row", ParamKind::Row),
+        Parameter::made("warp", ParamKind::Loop),
     ],
     requires: &[
         "the choice is stated: an instruction of a warp that multiplies matrices, or `none`",

@@ -13,7 +13,7 @@
 //!       block mma(..)
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::intrin::{self, Mismatch, Row};
 use crate::ir::print::Node;
@@ -30,11 +30,11 @@ pub static PRIMITIVE: Primitive = Primitive {
               target sm_90a\n\
               tensorize i wgmma.m64n256k16.f32.f16.f16",
     signature: &[
-        Parameter::place("loop", Kind::Loop),
-        Parameter::place("row", Kind::Row),
-        Parameter::option("m", Kind::Loop),
-        Parameter::option("n", Kind::Loop),
-        Parameter::option("k", Kind::Loop),
+        Parameter::place("loop", ParamKind::Loop),
+        Parameter::place("row", ParamKind::Row),
+        Parameter::option("m", ParamKind::Loop),
+        Parameter::option("n", ParamKind::Loop),
+        Parameter::option("k", ParamKind::Loop),
     ],
     requires: &[
         "the row exists, and each of its dimensions is matched to one loop",

@@ -12,7 +12,7 @@
 //!                                                              X(v0 = X_0, v1 = X_1): X[v1*8 + v0] = A[v1*8 + v0]
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive, transform_layout};
+use super::{Applied, ParamKind, Parameter, Primitive, transform_layout};
 use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::simplify::{self, Env};
@@ -28,9 +28,9 @@ pub static PRIMITIVE: Primitive = Primitive {
               target sm_80\n\
               transform_block_layout C [i] -> [i % 8, i // 8]",
     signature: &[
-        Parameter::place("block", Kind::Block),
-        Parameter::place("map", Kind::Map),
-        Parameter::made("loops", Kind::Loops),
+        Parameter::place("block", ParamKind::Block),
+        Parameter::place("map", ParamKind::Map),
+        Parameter::made("loops", ParamKind::Loops),
     ],
     requires: &[
         "each loop that the map names is serial, carries no placement, has a constant extent, and runs one whole spatial \

@@ -9,7 +9,7 @@
 //! X: X[vi, vj] = ..    transform_layout X [i, j] -> [i // 16, j, i % 16]    X: X[vi // 16, vj, vi % 16] = ..
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::{Result, counted};
 use crate::ir::print::Node;
 use crate::ir::simplify::{self, Env};
@@ -25,7 +25,7 @@ pub static PRIMITIVE: Primitive = Primitive {
               target sm_80\n\
               cache_read C B shared -> B_s\n\
               transform_layout B_s [k, j] -> [j, k]",
-    signature: &[Parameter::place("buffer", Kind::Buffer), Parameter::place("map", Kind::Map)],
+    signature: &[Parameter::place("buffer", ParamKind::Buffer), Parameter::place("map", ParamKind::Map)],
     requires: &[
         "BUF is not a parameter",
         "the map has an input for each dimension of BUF",

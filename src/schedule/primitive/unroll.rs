@@ -8,7 +8,7 @@
 //! for k in 0..4            unroll k                     for k in 0..4 unrolled
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::{For, Func, LoopKind, Stmt, visit};
@@ -24,7 +24,7 @@ pub static PRIMITIVE: Primitive = Primitive {
               target sm_80\n\
               split k ? 4 -> k0 ki\n\
               unroll ki",
-    signature: &[Parameter::place("loop", Kind::Loop)],
+    signature: &[Parameter::place("loop", ParamKind::Loop)],
     requires: &[
         "the loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized",
         "the extent is a constant",

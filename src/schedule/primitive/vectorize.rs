@@ -8,7 +8,7 @@
 //! for v in 0..4            vectorize v                  for v in 0..4 vectorized
 //! ```
 
-use super::{Applied, Kind, Parameter, Primitive};
+use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::{Func, LoopKind, visit};
@@ -24,7 +24,7 @@ pub static PRIMITIVE: Primitive = Primitive {
               target sm_80\n\
               split i ? 4 -> i_0 i_1\n\
               vectorize i_1",
-    signature: &[Parameter::place("loop", Kind::Loop)],
+    signature: &[Parameter::place("loop", ParamKind::Loop)],
     requires: &[
         "the loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized",
         "the extent is a constant from 1 to 64",

@@ -5,7 +5,7 @@ use super::exec::lanes;
 use super::trap::Trap;
 use super::warp::Warp;
 use super::world::{GENERIC_LOCAL, Space, Spot, World};
-use crate::sim::clocks::By;
+use crate::sim::clocks::Accessor;
 use crate::sim::race::Raw;
 
 const TAG: u64 = 15 << 60;
@@ -22,7 +22,7 @@ impl Accesses {
     fn of(&mut self, world: &mut World, warp: usize, spot: Spot) -> Raw {
         let shared = world.is_shared(spot.memory);
         let raw = if shared { &mut self.shared } else { &mut self.other };
-        *raw.get_or_insert_with(|| world.access(By::thread(warp, 0), shared))
+        *raw.get_or_insert_with(|| world.access(Accessor::thread(warp, 0), shared))
     }
 }
 

@@ -40,7 +40,7 @@ pub(in crate::sim::ptx) struct Code {
 #[derive(Debug, Clone)]
 pub(in crate::sim::ptx) struct Op {
     pub guard: Option<Guard>,
-    pub kind: Kind,
+    pub kind: OpKind,
     pub dst: u32,
     pub a: u32,
     pub b: u32,
@@ -65,7 +65,7 @@ pub(in crate::sim::ptx) enum Logic {
 
 /// What an operation does.
 #[derive(Debug, Clone)]
-pub(in crate::sim::ptx) enum Kind {
+pub(in crate::sim::ptx) enum OpKind {
     /// Nothing that this simulator sees: fences are implied by how it runs threads, prefetches are hints.
     Nothing,
     Move,

@@ -2,7 +2,7 @@
 
 use super::warp::LANES;
 use super::world::{Spot, World};
-use crate::sim::clocks::By;
+use crate::sim::clocks::Accessor;
 
 /// A copy of one lane.
 #[derive(Debug, Clone)]
@@ -54,7 +54,7 @@ impl Copies {
             if !copy.landed {
                 world.set(copy.spot, &copy.data);
             }
-            world.land(copy.spot, copy.data.len(), By::thread(warp, copy.lane));
+            world.land(copy.spot, copy.data.len(), Accessor::thread(warp, copy.lane));
         }
     }
 

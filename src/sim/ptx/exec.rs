@@ -1,7 +1,7 @@
 //! The loop that runs a warp: which group of lanes is next, guards, control flow, and operations on registers.
 
 use super::alu::int::cut;
-use super::code::{Code, Kind, Logic, NONE, Op, Truth};
+use super::code::{Code, Logic, NONE, Op, OpKind, Truth};
 use super::flow::{END, State};
 use super::inst::Entry;
 use super::tensor;
@@ -175,7 +175,7 @@ impl Warp {
                     mask & if guard.negated { !holds } else { holds }
                 }
             };
-            if world.tensor.is_watching(self.number) && active != 0 && !matches!(op.kind, Kind::Tensor(_)) {
+            if world.tensor.is_watching(self.number) && active != 0 && !matches!(op.kind, OpKind::Tensor(_)) {
                 let touched = world.tensor.touch(self.number, &program.entry.insts[pc]);
                 touched.map_err(|trap| Halt { trap, pc })?;
             }
@@ -233,36 +233,36 @@ impl Warp {
     ) -> Result<Flow, Trap> {
         let registers = &mut self.registers;
         match &op.kind {
-            Kind::Move => {
+            OpKind::Move => {
                 let a = registers[op.a as usize];
                 put(registers, mask, op.dst, |l| a[l]);
             }
-            Kind::Add32 => {
+            OpKind::Add32 => {
                 let (a, b) = (registers[op.a as usize], registers[op.b as usize]);
                 put(registers, mask, op.dst, |l| u64::from((a[l] as u32).wrapping_add(b[l] as u32)));
             }
-            Kind::Add64 => {
+            OpKind::Add64 => {
                 let (a, b) = (registers[op.a as usize], registers[op.b as usize]);
                 put(registers, mask, op.dst, |l| a[l].wrapping_add(b[l]));
             }
-            Kind::Fma32 => {
+            OpKind::Fma32 => {
                 let [a, b, c] = [op.a, op.b, op.c].map(|r| registers[r as usize]);
                 let f = |n: u64| f32::from_bits(n as u32);
                 put(registers, mask, op.dst, |l| u64::from(f(a[l]).mul_add(f(b[l]), f(c[l])).to_bits()));
             }
-            Kind::Map1(map) => {
+            OpKind::Map1(map) => {
                 let a = registers[op.a as usize];
                 put(registers, mask, op.dst, |l| map(a[l]));
             }
-            Kind::Map2(map) => {
+            OpKind::Map2(map) => {
                 let (a, b) = (registers[op.a as usize], registers[op.b as usize]);
                 put(registers, mask, op.dst, |l| map(a[l], b[l]));
             }
-            Kind::Map3(map) => {
+            OpKind::Map3(map) => {
                 let [a, b, c] = [op.a, op.b, op.c].map(|r| registers[r as usize]);
                 put(registers, mask, op.dst, |l| map(a[l], b[l], c[l]));
             }
-            Kind::Compare { compare, complement, with } => {
+            OpKind::Compare { compare, complement, with } => {
                 let (a, b) = (&registers[op.a as usize], &registers[op.b as usize]);
                 let mut found = lanes(mask).fold(0, |m, l| m | u32::from(compare(a[l], b[l])) << l);
                 let mut other = !found;
@@ -273,14 +273,14 @@ impl Warp {
                 self.put_predicate(mask, op.dst, found);
                 self.put_predicate(mask, *complement, other);
             }
-            Kind::Branch(to) if mask == all => return Ok(Flow::Jump(*to)),
-            Kind::Branch(to) => return Ok(Flow::Part { taken: mask, to: *to }),
-            Kind::End => return Ok(Flow::End),
-            Kind::Load(access) => {
+            OpKind::Branch(to) if mask == all => return Ok(Flow::Jump(*to)),
+            OpKind::Branch(to) => return Ok(Flow::Part { taken: mask, to: *to }),
+            OpKind::End => return Ok(Flow::End),
+            OpKind::Load(access) => {
                 world.line = program.entry.insts[pc].line;
                 self.load(world, access, op, mask)?;
             }
-            Kind::Store(access) => {
+            OpKind::Store(access) => {
                 world.line = program.entry.insts[pc].line;
                 self.store(world, access, op, mask)?;
             }
@@ -300,49 +300,49 @@ impl Warp {
         world.line = program.entry.insts[pc].line;
         let registers = &mut self.registers;
         match &op.kind {
-            Kind::Map4(map) => {
+            OpKind::Map4(map) => {
                 let [a, b, c, d] = [op.a, op.b, op.c, op.d].map(|r| registers[r as usize]);
                 put(registers, mask, op.dst, |l| map(a[l], b[l], c[l], d[l]));
             }
-            Kind::Convert(convert) => {
+            OpKind::Convert(convert) => {
                 let a = registers[op.a as usize];
                 put(registers, mask, op.dst, |l| convert.apply(a[l]));
             }
-            Kind::ConvertPair { convert, bits } => {
+            OpKind::ConvertPair { convert, bits } => {
                 let (a, b) = (registers[op.a as usize], registers[op.b as usize]);
                 put(registers, mask, op.dst, |l| convert.apply(a[l]) << bits | convert.apply(b[l]));
             }
-            Kind::Unpair { convert, bits } => {
+            OpKind::Unpair { convert, bits } => {
                 let (a, from, to) = (registers[op.a as usize], bits >> 8, bits & 255);
                 let ones = (1u64 << from) - 1;
                 put(registers, mask, op.dst, |l| convert.apply(a[l] >> from) << to | convert.apply(a[l] & ones));
             }
-            Kind::Select(truth) => {
+            OpKind::Select(truth) => {
                 let holds = truth.mask(&self.predicates);
                 let (a, b) = (registers[op.a as usize], registers[op.b as usize]);
                 put(registers, mask, op.dst, |l| if holds >> l & 1 == 1 { a[l] } else { b[l] });
             }
-            Kind::Predicate(logic, a, b, not) => {
+            OpKind::Predicate(logic, a, b, not) => {
                 let value = logic.of(a.mask(&self.predicates), b.mask(&self.predicates));
                 self.put_predicate(mask, op.dst, if *not { !value } else { value });
             }
-            Kind::Pack { parts, bits } => {
+            OpKind::Pack { parts, bits } => {
                 let parts: Vec<Lanes> = parts.iter().map(|p| registers[*p as usize]).collect();
                 let whole = |l: usize| parts.iter().rev().fold(0, |out, p| out << bits | p[l]);
                 put(registers, mask, op.dst, whole);
             }
-            Kind::Unpack { parts, bits } => {
+            OpKind::Unpack { parts, bits } => {
                 let a = registers[op.a as usize];
                 for (n, part) in parts.iter().enumerate() {
                     let ones = if *bits == 32 { cut::<32>(u64::MAX) } else { (1 << bits) - 1 };
                     put(registers, mask, *part, |l| a[l] >> (n as u32 * bits) & ones);
                 }
             }
-            Kind::Tag { set, tag } => {
+            OpKind::Tag { set, tag } => {
                 let a = registers[op.a as usize];
                 put(registers, mask, op.dst, |l| if *set { a[l] | tag } else { a[l] & !tag });
             }
-            Kind::Tensor(n) => {
+            OpKind::Tensor(n) => {
                 let inst = &program.entry.insts[pc];
                 let mut context = Context { entry: program.entry, inst, warp: self, mask, world };
                 return match tensor::step(&program.code.tensor[*n as usize], &mut context)? {
@@ -365,32 +365,32 @@ impl Warp {
         inst: &super::inst::Inst,
     ) -> Result<Flow, Trap> {
         match &op.kind {
-            Kind::Barrier => {
+            OpKind::Barrier => {
                 Context { entry: &Entry::default(), inst, warp: self, mask, world }.aligned()?;
                 return self.barrier(op, world).map(Flow::Wait);
             }
-            Kind::WarpBarrier => {
+            OpKind::WarpBarrier => {
                 let lanes = self.uniform(op.a, mask, "the mask")? as u32 & self.full;
                 if lanes != mask {
                     return Err(self.apart("bar.warp.sync", lanes, mask));
                 }
                 world.clock.raw_meet_lanes(self.number, mask, self.full);
             }
-            Kind::Copy { bytes, source } => self.copy(world, op, (*bytes, *source), mask)?,
-            Kind::Commit => {
+            OpKind::Copy { bytes, source } => self.copy(world, op, (*bytes, *source), mask)?,
+            OpKind::Commit => {
                 let mut copies = std::mem::take(&mut self.copies);
                 copies.commit(world, mask);
                 self.copies = copies;
             }
-            Kind::Wait(groups) => {
+            OpKind::Wait(groups) => {
                 let mut copies = std::mem::take(&mut self.copies);
                 copies.wait(world, self.number, mask, *groups);
                 self.copies = copies;
             }
-            Kind::Shuffle { mode, predicate } => self.shuffle(op, (*mode, *predicate), mask)?,
-            Kind::Vote(vote) => self.vote(op, *vote, mask)?,
-            Kind::ActiveMask => put(&mut self.registers, mask, op.dst, |_| u64::from(all)),
-            Kind::Elect => {
+            OpKind::Shuffle { mode, predicate } => self.shuffle(op, (*mode, *predicate), mask)?,
+            OpKind::Vote(vote) => self.vote(op, *vote, mask)?,
+            OpKind::ActiveMask => put(&mut self.registers, mask, op.dst, |_| u64::from(all)),
+            OpKind::Elect => {
                 let members = self.uniform(op.b, mask, "the mask")? as u32 & self.full;
                 if members != mask {
                     return Err(self.apart("elect.sync", members, mask));

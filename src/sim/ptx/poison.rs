@@ -2,7 +2,7 @@
 //! nothing has written is no fault: its value is poison. What is computed of poison is poison, and a fault is where poison is stored,
 //! branched on, used as an address, or given to an instruction of the whole warp.
 
-use super::code::{Kind, Logic, NONE, Op, Truth};
+use super::code::{Logic, NONE, Op, OpKind, Truth};
 use super::inst::{Inst, Operand};
 use super::trap::Trap;
 use super::warp::Warp;
@@ -77,26 +77,28 @@ impl Warp {
         }
         let (mut out, mut whole) = (0, Vec::new());
         match &op.kind {
-            Kind::Move | Kind::Map1(_) | Kind::Convert(_) | Kind::Unpair { .. } | Kind::Tag { .. } => out = of(op.a),
-            Kind::Add32 | Kind::Add64 | Kind::Map2(_) | Kind::ConvertPair { .. } => out = of(op.a) | of(op.b),
-            Kind::Fma32 | Kind::Map3(_) => out = of(op.a) | of(op.b) | of(op.c),
-            Kind::Map4(_) => out = of(op.a) | of(op.b) | of(op.c) | of(op.d),
-            Kind::Select(truth) => {
+            OpKind::Move | OpKind::Map1(_) | OpKind::Convert(_) | OpKind::Unpair { .. } | OpKind::Tag { .. } => {
+                out = of(op.a)
+            }
+            OpKind::Add32 | OpKind::Add64 | OpKind::Map2(_) | OpKind::ConvertPair { .. } => out = of(op.a) | of(op.b),
+            OpKind::Fma32 | OpKind::Map3(_) => out = of(op.a) | of(op.b) | of(op.c),
+            OpKind::Map4(_) => out = of(op.a) | of(op.b) | of(op.c) | of(op.d),
+            OpKind::Select(truth) => {
                 let holds = truth.mask(&self.predicates);
                 out = of(op.a) & holds | of(op.b) & !holds | poison.truth(*truth);
             }
-            Kind::Pack { parts, .. } => out = parts.iter().fold(0, |all, p| all | of(*p)),
-            Kind::Unpack { parts, .. } => {
+            OpKind::Pack { parts, .. } => out = parts.iter().fold(0, |all, p| all | of(*p)),
+            OpKind::Unpack { parts, .. } => {
                 out = of(op.a);
                 whole.clone_from(parts);
             }
-            Kind::Compare { complement, with, .. } => {
+            OpKind::Compare { complement, with, .. } => {
                 let found = of(op.a) | of(op.b) | with.map_or(0, |(_, truth)| poison.truth(truth));
                 Poison::set(&mut self.poison.predicates, op.dst, mask, found);
                 Poison::set(&mut self.poison.predicates, *complement, mask, found);
                 return Ok(());
             }
-            Kind::Predicate(logic, a, b, _) => {
+            OpKind::Predicate(logic, a, b, _) => {
                 let (known_a, known_b) = (a.mask(&self.predicates), b.mask(&self.predicates));
                 let (a, b) = (poison.truth(*a), poison.truth(*b));
                 // One operand that decides the result makes the other's value unused.
@@ -108,16 +110,16 @@ impl Warp {
                 Poison::set(&mut self.poison.predicates, op.dst, mask, found);
                 return Ok(());
             }
-            Kind::Load(access) => {
+            OpKind::Load(access) => {
                 poison.fault(of(op.a) & mask, "an address")?;
                 whole.clone_from(&access.values);
             }
-            Kind::Store(access) => {
+            OpKind::Store(access) => {
                 poison.fault(of(op.a) & mask, "an address")?;
                 let values = access.values.iter().fold(0, |all, v| all | of(*v));
                 poison.fault(values & mask, "stored")?;
             }
-            Kind::Nothing | Kind::Branch(_) | Kind::End | Kind::Commit | Kind::Wait(_) => return Ok(()),
+            OpKind::Nothing | OpKind::Branch(_) | OpKind::End | OpKind::Commit | OpKind::Wait(_) => return Ok(()),
             _ => return self.spread_all(inst, mask),
         }
         Poison::set(&mut self.poison.registers, op.dst, mask, out);

@@ -1,7 +1,7 @@
 //! A digest of what one instruction does in all threads, or of all accesses of memory, barriers and conditional branches: two texts
 //! with the same digest do the same there.
 
-use super::code::{Kind, Op};
+use super::code::{Op, OpKind};
 use super::exec::{Program, lanes};
 use super::warp::Warp;
 use super::world::World;
@@ -14,9 +14,9 @@ impl Warp {
         let line = program.entry.insts[pc].line;
         // An unconditional branch does nothing that an access behind it would not show.
         let touches = match &op.kind {
-            Kind::Load(_) | Kind::Store(_) | Kind::Copy { .. } => true,
-            Kind::Barrier | Kind::WarpBarrier | Kind::Commit | Kind::Wait(_) | Kind::Tensor(_) => true,
-            Kind::Branch(_) => op.guard.is_some(),
+            OpKind::Load(_) | OpKind::Store(_) | OpKind::Copy { .. } => true,
+            OpKind::Barrier | OpKind::WarpBarrier | OpKind::Commit | OpKind::Wait(_) | OpKind::Tensor(_) => true,
+            OpKind::Branch(_) => op.guard.is_some(),
             _ => false,
         };
         if trace.line.map_or(!touches, |own| own != line) {
@@ -26,31 +26,31 @@ impl Warp {
         let mut predicates = Vec::new();
         let mut place = u64::from(line);
         match &op.kind {
-            Kind::Load(access) => {
+            OpKind::Load(access) => {
                 registers.clone_from(&access.values);
                 registers.push(op.a);
                 place += (access.offset as u64) << 32;
             }
-            Kind::Unpack { parts, .. } => registers.clone_from(parts),
-            Kind::Store(access) => {
+            OpKind::Unpack { parts, .. } => registers.clone_from(parts),
+            OpKind::Store(access) => {
                 registers.clone_from(&access.values);
                 registers.push(op.a);
                 place += (access.offset as u64) << 32;
             }
-            Kind::Copy { source, .. } => {
+            OpKind::Copy { source, .. } => {
                 registers.extend([op.a, op.b, op.c]);
                 registers.extend(source.as_ref());
             }
-            Kind::Compare { complement, .. } => {
+            OpKind::Compare { complement, .. } => {
                 registers.clear();
                 predicates.extend([op.dst, *complement]);
             }
-            Kind::Predicate(..) => {
+            OpKind::Predicate(..) => {
                 registers.clear();
                 predicates.push(op.dst);
             }
-            Kind::Barrier | Kind::WarpBarrier => registers.extend([op.a, op.b]),
-            Kind::Branch(to) => place += program.entry.insts.get(*to as usize).map_or(0, |i| u64::from(i.line)) << 32,
+            OpKind::Barrier | OpKind::WarpBarrier => registers.extend([op.a, op.b]),
+            OpKind::Branch(to) => place += program.entry.insts.get(*to as usize).map_or(0, |i| u64::from(i.line)) << 32,
             _ => {}
         }
         for lane in lanes(mask) {

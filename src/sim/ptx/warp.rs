@@ -5,7 +5,7 @@ use super::inst::{Entry, Inst, Operand};
 use super::special;
 use super::trap::Trap;
 use super::world::{Space, World};
-use crate::sim::clocks::By;
+use crate::sim::clocks::Accessor;
 
 /// Lanes of a warp.
 pub(in crate::sim::ptx) const LANES: usize = 32;
@@ -127,8 +127,8 @@ impl Context<'_> {
     }
 
     /// This thread as an agent.
-    pub fn by(&self, lane: usize) -> By {
-        By::thread(self.warp.number, lane)
+    pub fn by(&self, lane: usize) -> Accessor {
+        Accessor::thread(self.warp.number, lane)
     }
 
     /// Writes memory as a thread: bounds, alignment and races are checked.

@@ -10,7 +10,7 @@
 use super::tensor;
 use super::trap::{At, Trap};
 use crate::kernel::TensorMap;
-use crate::sim::clocks::By;
+use crate::sim::clocks::Accessor;
 use crate::sim::flight::Landing;
 use crate::sim::race::{Cell, Clock, Raw};
 
@@ -233,7 +233,7 @@ impl World {
     }
 
     /// What the threads of a warp, or an agent of it, do at one time: pass it to [`World::read`] and [`World::write`].
-    pub fn access(&mut self, by: By, shared: bool) -> Raw {
+    pub fn access(&mut self, by: Accessor, shared: bool) -> Raw {
         self.clock.raw(by.warp, by.agent, shared)
     }
 
@@ -345,7 +345,7 @@ impl World {
     }
 
     /// Copies to these bytes, under way until now, are writes of that agent from now on.
-    pub fn land(&mut self, spot: Spot, bytes: usize, by: By) {
+    pub fn land(&mut self, spot: Spot, bytes: usize, by: Accessor) {
         let units = self.units(spot, bytes);
         self.clock.tick();
         let memory = &mut self.memories[spot.memory];

@@ -1,7 +1,7 @@
 //! Accesses of bytes that no buffer names: the interpreted PTX makes them. A cell stands for a few consecutive bytes.
 
 use super::{COPIED, Cell, Clock, IN_FLIGHT, Lands, TIME, View};
-use crate::sim::clocks::{self, By, Life};
+use crate::sim::clocks::{self, Accessor, Life};
 use std::ops::Range;
 
 /// The accesses of a warp, or of an agent on its behalf, at one time.
@@ -25,7 +25,7 @@ impl Clock {
     #[inline]
     pub fn raw_read(&mut self, raw: &Raw, lane: usize, cells: &mut [Cell]) -> Result<(), usize> {
         if self.precise {
-            let by = By { warp: raw.warp, lane, agent: raw.agent };
+            let by = Accessor { warp: raw.warp, lane, agent: raw.agent };
             let found = cells.iter_mut().position(|c| !self.clocks.read(c, by, raw.now >> TIME, raw.life));
             return found.map_or(Ok(()), Err);
         }
@@ -38,7 +38,7 @@ impl Clock {
     #[inline]
     pub fn raw_write(&mut self, raw: &Raw, lane: usize, cells: &mut [Cell], copies: bool) -> Result<(), usize> {
         if self.precise {
-            let by = By { warp: raw.warp, lane, agent: raw.agent };
+            let by = Accessor { warp: raw.warp, lane, agent: raw.agent };
             let found = cells.iter_mut().position(|c| !self.clocks.write(c, by, raw.now >> TIME, raw.life, copies));
             return found.map_or(Ok(()), Err);
         }
@@ -49,7 +49,7 @@ impl Clock {
     }
 
     /// Copies to these cells, under way until now, are writes of that agent from now on ([`Clock::tick`] comes first).
-    pub fn raw_land(&self, cells: &mut [Cell], units: Range<usize>, by: By) {
+    pub fn raw_land(&self, cells: &mut [Cell], units: Range<usize>, by: Accessor) {
         if self.precise {
             return self.clocks.land(cells.get_mut(units).unwrap_or_default(), by, self.now);
         }

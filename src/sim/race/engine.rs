@@ -1,7 +1,7 @@
 //! Accesses of the copy engine, and where one of them is the partner that is looked for.
 
 use super::{Clock, clocks};
-use crate::sim::clocks::By;
+use crate::sim::clocks::Accessor;
 use crate::sim::code::Access;
 use crate::sim::memory::Memory;
 
@@ -11,7 +11,7 @@ impl Clock {
         &mut self,
         memory: &mut Memory,
         (access, rank): (&Access, usize),
-        by: By,
+        by: Accessor,
         write: bool,
         mut units: impl Iterator<Item = usize>,
     ) -> Result<(), usize> {

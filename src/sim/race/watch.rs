@@ -1,14 +1,14 @@
 //! Finding the access that another is not ordered with, by running the kernel again.
 
 use super::{Clock, THREAD, TIME, Touch, View};
-use crate::sim::clocks::{By, Lack};
-use crate::sim::code::{Access, Place};
+use crate::sim::clocks::{Accessor, Lack};
+use crate::sim::code::{Access, Location};
 use crate::sim::memory::Memory;
 
 /// Looks for the access that one is not ordered with.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::sim) struct Watch {
-    pub(super) place: Place,
+    pub(super) place: Location,
     /// Of shared memory, the rank of its block.
     pub(super) rank: usize,
     pub(super) unit: usize,
@@ -30,7 +30,7 @@ impl Watch {
         let (stamp, partner, lack) = if clock.precise {
             // Which of the engines it is makes no difference to what it comes after.
             let agent = if access.engine { clock.clocks.stores(warp) } else { warp };
-            let (by, life) = (By { warp, lane: touch.lane, agent }, clock.life(access));
+            let (by, life) = (Accessor { warp, lane: touch.lane, agent }, clock.life(access));
             let partner = cell.and_then(|c| clock.clocks.partner(c, by, life, start));
             let lack = partner.map_or(Lack::Edge, |earlier| clock.clocks.lacks(earlier, by));
             (by.stamp(clock.now), partner, lack)
@@ -44,16 +44,16 @@ impl Watch {
     }
 
     /// Whether it is about this memory, and one of the two a write.
-    pub(super) fn may_be(&self, place: Place, rank: usize, write: bool) -> bool {
+    pub(super) fn may_be(&self, place: Location, rank: usize, write: bool) -> bool {
         let same = match (self.place, place) {
-            (Place::Global(a), Place::Global(b)) => a == b,
-            (Place::Shared { .. }, Place::Shared { .. }) => self.rank == rank,
+            (Location::Global(a), Location::Global(b)) => a == b,
+            (Location::Shared { .. }, Location::Shared { .. }) => self.rank == rank,
             _ => false,
         };
         same && (write || self.write)
     }
 
-    pub(super) fn is_partner(&self, place: Place, touch: &Touch, stamp: u64, view: &View) -> bool {
+    pub(super) fn is_partner(&self, place: Location, touch: &Touch, stamp: u64, view: &View) -> bool {
         let unordered = match self.partner {
             Some(partner) => stamp == partner,
             None if stamp >> TIME <= self.stamp >> TIME => !self.view.after(stamp, self.stamp & THREAD),

@@ -4,14 +4,14 @@ use super::mock::{alone, leaving};
 use super::programs::{N, add, holds, sum};
 use std::time::Duration;
 use warploom::kernel::Kernels;
-use warploom::measure::{Bench, Job, Plan};
+use warploom::measure::{Bench, Job, TimeBudget};
 use warploom::runtime::Device;
 use warploom::{Array, DType, Result};
 
 /// A device whose cache is soon made cold.
 const SMALL: &str = "attribute 38 65536";
-const PLAN: Plan =
-    Plan { preheat_s: 0.0, rewarm_s: 0.0, row_s: 0.01, most_pairs: 8, graph_launches: 4, graph_below_us: 50.0 };
+const PLAN: TimeBudget =
+    TimeBudget { preheat_s: 0.0, rewarm_s: 0.0, row_s: 0.01, most_pairs: 8, graph_launches: 4, graph_below_us: 50.0 };
 
 fn job<'a>(kernels: &'a Kernels, judge: &'a dyn Fn(&[Array]) -> Result<f64>) -> Job<'a> {
     let given = |step: f64| Array::from_fn(DType::F32, &[N], |i| step * (i + 1) as f64).unwrap();

@@ -5,7 +5,7 @@
 use super::source::Source;
 use warploom::ir::{Axis, Block, Buffer, BufferId, For, Func, LoopKind, Scope, Stmt, visit};
 use warploom::schedule::analyze::{blocks_below, placement, sums_over};
-use warploom::schedule::primitive::{ALL, Form, Kind, Parameter, Primitive};
+use warploom::schedule::primitive::{ALL, Form, ParamKind, Parameter, Primitive};
 
 /// A program seen by the generator.
 pub struct View<'f> {
@@ -349,25 +349,27 @@ impl<'f> View<'f> {
             (!names.is_empty()).then(|| names.join(" "))
         };
         match parameter.kind {
-            Kind::Loop | Kind::Loops => some(self.loops.iter().map(|l| self.name(l)).collect(), source),
-            Kind::Block | Kind::Blocks | Kind::Stage => {
+            ParamKind::Loop | ParamKind::Loops => some(self.loops.iter().map(|l| self.name(l)).collect(), source),
+            ParamKind::Block | ParamKind::Blocks | ParamKind::Stage => {
                 some(self.blocks.iter().map(|b| self.block_name(b)).collect(), source)
             }
-            Kind::Buffer | Kind::Buffers => some(self.func.buffers.iter().map(|b| b.name.as_str()).collect(), source),
-            Kind::Role => Some("role".into()),
-            Kind::Row => {
+            ParamKind::Buffer | ParamKind::Buffers => {
+                some(self.func.buffers.iter().map(|b| b.name.as_str()).collect(), source)
+            }
+            ParamKind::Role => Some("role".into()),
+            ParamKind::Row => {
                 let rows = warploom::intrin::all();
                 Some(rows[source.below(rows.len())].name.clone())
             }
-            Kind::Factors => Some(source.of(["? 2", "3 ?", "2 2", "7", "? 0", "? 4 ?"]).into()),
-            Kind::Multiples => {
+            ParamKind::Factors => Some(source.of(["? 2", "3 ?", "2 2", "7", "? 0", "? 4 ?"]).into()),
+            ParamKind::Multiples => {
                 let names = some(self.loops.iter().map(|l| self.name(l)).collect(), source)?;
                 Some(names.split(' ').map(|l| format!("{l}={}", source.of([0, 1, 3, 4]))).collect::<Vec<_>>().join(" "))
             }
-            Kind::Int => Some(source.of(["0", "1", "2", "4", "128"]).into()),
-            Kind::Choice(words) => source.pick(words).map(str::to_string),
+            ParamKind::Int => Some(source.of(["0", "1", "2", "4", "128"]).into()),
+            ParamKind::Choice(words) => source.pick(words).map(str::to_string),
             // Some steps take the names for those of loops.
-            Kind::Map => {
+            ParamKind::Map => {
                 let mut names: Vec<&str> = self.loops.iter().map(|l| self.name(l)).collect();
                 source.shuffle(&mut names);
                 let (i, rest) = names.split_first()?;

@@ -1,6 +1,6 @@
 //! Branches, barriers, fences, and instructions by which the lanes of a warp exchange values.
 
-use super::super::code::{Fill, Kind, NONE, Op, Shuffle, Vote};
+use super::super::code::{Fill, NONE, Op, OpKind, Shuffle, Vote};
 use super::super::inst::{Inst, Operand};
 use super::{Decoder, wrong};
 use crate::error::Result;
@@ -11,12 +11,12 @@ impl Decoder<'_> {
         let parts: Vec<&str> = inst.opcode.iter().map(String::as_str).collect();
         op.kind = match parts[..] {
             ["bra"] | ["bra", "uni"] => match inst.operands[..] {
-                [Operand::Label(to)] => Kind::Branch(to),
+                [Operand::Label(to)] => OpKind::Branch(to),
                 _ => return Err(wrong(inst, "the target is no label")),
             },
             ["ret"] | ["exit"] | ["ret", "uni"] => {
                 self.count(inst, 0)?;
-                Kind::End
+                OpKind::End
             }
             ["bar" | "barrier", "sync"] | ["barrier", "sync", "aligned"] | ["bar" | "barrier", "cta", "sync"] => {
                 if !(1..=2).contains(&inst.operands.len()) {
@@ -30,7 +30,7 @@ impl Decoder<'_> {
                 if !matches!(inst.operands[0], Operand::Imm(_)) {
                     self.code.precise = true;
                 }
-                Kind::Barrier
+                OpKind::Barrier
             }
             ["bar", "warp", "sync"] => {
                 self.count(inst, 1)?;
@@ -38,11 +38,11 @@ impl Decoder<'_> {
                 if inst.operands[0] != Operand::Imm(0xffff_ffff) && inst.operands[0] != Operand::Imm(u64::MAX) {
                     self.code.precise = true;
                 }
-                Kind::WarpBarrier
+                OpKind::WarpBarrier
             }
             // Threads run one after the other here, and what orders them is looked for by its own account.
             ["membar", "cta" | "gl" | "sys"] | ["fence", "acq_rel" | "sc", "cta" | "gpu" | "sys" | "cluster"] => {
-                Kind::Nothing
+                OpKind::Nothing
             }
             ["shfl", "sync", mode, "b32"] => {
                 self.count(inst, 5)?;
@@ -63,7 +63,7 @@ impl Decoder<'_> {
                 };
                 (op.a, op.b) = (self.source(inst, 1, 32)?, self.source(inst, 2, 32)?);
                 (op.c, op.d) = (self.source(inst, 3, 32)?, self.source(inst, 4, 32)?);
-                Kind::Shuffle { mode, predicate }
+                OpKind::Shuffle { mode, predicate }
             }
             ["vote", "sync", mode, kind @ ("pred" | "b32")] => {
                 self.count(inst, 3)?;
@@ -80,12 +80,12 @@ impl Decoder<'_> {
                     Vote::Ballot(_) => self.target(inst, 0, 32)?,
                     _ => self.predicate(inst, inst.operands.first())?,
                 };
-                Kind::Vote(vote)
+                OpKind::Vote(vote)
             }
             ["activemask", "b32"] => {
                 self.count(inst, 1)?;
                 op.dst = self.target(inst, 0, 32)?;
-                Kind::ActiveMask
+                OpKind::ActiveMask
             }
             ["elect", "sync"] => {
                 self.count(inst, 2)?;
@@ -93,11 +93,11 @@ impl Decoder<'_> {
                 op.dst = self.predicate(inst, Some(truth))?;
                 op.a = self.written(inst, lane, 32, false)?;
                 op.b = self.source(inst, 1, 32)?;
-                Kind::Elect
+                OpKind::Elect
             }
             _ => return Ok(false),
         };
-        if let Kind::Barrier = op.kind
+        if let OpKind::Barrier = op.kind
             && op.a == NONE
         {
             op.a = self.constant(Fill::Constant(0));

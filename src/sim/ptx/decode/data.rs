@@ -1,9 +1,9 @@
 //! Arithmetic, comparisons, moves and conversions.
 
-use super::super::alu::convert::{Convert, Kind as Data};
+use super::super::alu::convert::{Convert, CvtType as Data};
 use super::super::alu::round::{Format, Mode};
 use super::super::alu::{float, int};
-use super::super::code::{Fill, Kind, Logic, NONE, Op, Truth};
+use super::super::code::{Fill, Logic, NONE, Op, OpKind, Truth};
 use super::super::inst::{Inst, Operand};
 use super::super::world::{GENERIC_LOCAL, GENERIC_PARAM, GENERIC_SHARED};
 use super::{Decoder, wrong};
@@ -51,20 +51,20 @@ impl Decoder<'_> {
                 self.count(inst, 4)?;
                 let Some(map) = int::funnel(&inst.opcode[1..inst.opcode.len() - 1].join(".")) else { return Ok(false) };
                 self.three(inst, op, kind == "b32", [32; 4])?;
-                op.kind = Kind::Map3(map);
+                op.kind = OpKind::Map3(map);
                 Ok(kind == "b32")
             }
             "prmt" => {
                 self.count(inst, 4)?;
                 self.three(inst, op, true, [32; 4])?;
-                op.kind = Kind::Map3(int::prmt);
+                op.kind = OpKind::Map3(int::prmt);
                 Ok(inst.opcode.len() == 2 && kind == "b32")
             }
             "lop3" => {
                 self.count(inst, 5)?;
                 self.three(inst, op, true, [32; 4])?;
                 op.d = self.source(inst, 4, 32)?;
-                op.kind = Kind::Map4(int::lop3);
+                op.kind = OpKind::Map4(int::lop3);
                 Ok(inst.opcode.len() == 2 && kind == "b32")
             }
             "bfi" => {
@@ -74,7 +74,7 @@ impl Decoder<'_> {
                 (op.dst, op.a, op.b) =
                     (self.target(inst, 0, bits)?, self.source(inst, 1, bits)?, self.source(inst, 2, bits)?);
                 (op.c, op.d) = (self.source(inst, 3, 32)?, self.source(inst, 4, 32)?);
-                op.kind = Kind::Map4(map);
+                op.kind = OpKind::Map4(map);
                 Ok(true)
             }
             "bfe" => {
@@ -82,7 +82,7 @@ impl Decoder<'_> {
                 let Some((bits, signed)) = integer(kind).filter(|_| inst.opcode.len() == 2) else { return Ok(false) };
                 let Some(map) = int::ternary("bfe", signed, bits) else { return Ok(false) };
                 self.three(inst, op, true, [bits, bits, 32, 32])?;
-                op.kind = Kind::Map3(map);
+                op.kind = OpKind::Map3(map);
                 Ok(true)
             }
             "dp4a" | "dp2a" => self.dot(inst, op),
@@ -111,20 +111,21 @@ impl Decoder<'_> {
             };
             if let Some(map) = int::unary(&name, signed, bits) {
                 self.count(inst, 2)?;
-                (op.dst, op.a, op.kind) = (self.target(inst, 0, result)?, self.source(inst, 1, bits)?, Kind::Map1(map));
+                (op.dst, op.a, op.kind) =
+                    (self.target(inst, 0, result)?, self.source(inst, 1, bits)?, OpKind::Map1(map));
             } else if let Some(map) = int::binary(&name, signed, bits) {
                 self.count(inst, 3)?;
                 (op.dst, op.a) = (self.target(inst, 0, result)?, self.source(inst, 1, bits)?);
                 op.b = self.source(inst, 2, bits)?;
                 op.kind = match (name.as_str(), bits) {
-                    ("add", 32) => Kind::Add32,
-                    ("add", 64) => Kind::Add64,
-                    _ => Kind::Map2(map),
+                    ("add", 32) => OpKind::Add32,
+                    ("add", 64) => OpKind::Add64,
+                    _ => OpKind::Map2(map),
                 };
             } else if let Some(map) = int::ternary(&name, signed, bits) {
                 self.count(inst, 4)?;
                 self.three(inst, op, true, [result, bits, bits, result])?;
-                op.kind = Kind::Map3(map);
+                op.kind = OpKind::Map3(map);
             } else {
                 return Ok(false);
             }
@@ -133,15 +134,15 @@ impl Decoder<'_> {
         let Some(bits) = width(kind) else { return Ok(false) };
         if let Some(map) = float::unary(&name, kind, ftz) {
             self.count(inst, 2)?;
-            (op.dst, op.a, op.kind) = (self.target(inst, 0, bits)?, self.source(inst, 1, bits)?, Kind::Map1(map));
+            (op.dst, op.a, op.kind) = (self.target(inst, 0, bits)?, self.source(inst, 1, bits)?, OpKind::Map1(map));
         } else if let Some(map) = float::binary(&name, kind, ftz).or_else(|| int::pair(&name, kind)) {
             self.count(inst, 3)?;
             (op.dst, op.a) = (self.target(inst, 0, bits)?, self.source(inst, 1, bits)?);
-            (op.b, op.kind) = (self.source(inst, 2, bits)?, Kind::Map2(map));
+            (op.b, op.kind) = (self.source(inst, 2, bits)?, OpKind::Map2(map));
         } else if let Some(map) = float::ternary(&name, kind, ftz) {
             self.count(inst, 4)?;
             self.three(inst, op, true, [bits; 4])?;
-            op.kind = if kind == "f32" && !ftz { Kind::Fma32 } else { Kind::Map3(map) };
+            op.kind = if kind == "f32" && !ftz { OpKind::Fma32 } else { OpKind::Map3(map) };
         } else {
             return Ok(false);
         }
@@ -153,7 +154,7 @@ impl Decoder<'_> {
         let Some(map) = int::binary(&inst.opcode[0], signed, bits) else { return Ok(false) };
         self.count(inst, 3)?;
         (op.dst, op.a, op.b) = (self.target(inst, 0, bits)?, self.source(inst, 1, bits)?, self.source(inst, 2, 32)?);
-        op.kind = Kind::Map2(map);
+        op.kind = OpKind::Map2(map);
         Ok(true)
     }
 
@@ -172,7 +173,7 @@ impl Decoder<'_> {
         let Some(map) = map else { return Ok(false) };
         self.count(inst, 4)?;
         self.three(inst, op, true, [32; 4])?;
-        op.kind = Kind::Map3(map);
+        op.kind = OpKind::Map3(map);
         Ok(true)
     }
 
@@ -181,7 +182,7 @@ impl Decoder<'_> {
         if kind == "pred" {
             op.dst = self.predicate(inst, inst.operands.first())?;
             let truth = self.truth(inst, inst.operands.get(1))?;
-            op.kind = Kind::Predicate(Logic::And, truth, truth, false);
+            op.kind = OpKind::Predicate(Logic::And, truth, truth, false);
             return Ok(true);
         }
         let Some(bits) = width(kind) else { return Ok(false) };
@@ -194,16 +195,16 @@ impl Decoder<'_> {
                 let each = part(to.len())?;
                 op.a = self.value(inst, from, bits, false)?;
                 let parts = to.iter().map(|t| self.written(inst, t, each, false)).collect::<Result<_>>()?;
-                op.kind = Kind::Unpack { parts, bits: each };
+                op.kind = OpKind::Unpack { parts, bits: each };
             }
             (_, Operand::Vector(from)) => {
                 let each = part(from.len())?;
                 op.dst = self.target(inst, 0, bits)?;
                 let parts = from.iter().map(|f| self.value(inst, f, each, false)).collect::<Result<_>>()?;
-                op.kind = Kind::Pack { parts, bits: each };
+                op.kind = OpKind::Pack { parts, bits: each };
             }
             _ => {
-                (op.dst, op.a, op.kind) = (self.target(inst, 0, bits)?, self.source(inst, 1, bits)?, Kind::Move);
+                (op.dst, op.a, op.kind) = (self.target(inst, 0, bits)?, self.source(inst, 1, bits)?, OpKind::Move);
             }
         }
         Ok(true)
@@ -237,7 +238,7 @@ impl Decoder<'_> {
         };
         (op.a, op.b) = (self.source(inst, 1, bits)?, self.source(inst, 2, bits)?);
         let with = logic.map(|l| self.truth(inst, inst.operands.get(3)).map(|t| (l, t))).transpose()?;
-        op.kind = Kind::Compare { compare, complement, with };
+        op.kind = OpKind::Compare { compare, complement, with };
         Ok(true)
     }
 
@@ -245,7 +246,7 @@ impl Decoder<'_> {
         let Some(bits) = width(kind).filter(|_| inst.opcode.len() == 2) else { return Ok(false) };
         self.count(inst, 4)?;
         (op.dst, op.a, op.b) = (self.target(inst, 0, bits)?, self.source(inst, 1, bits)?, self.source(inst, 2, bits)?);
-        op.kind = Kind::Select(self.truth(inst, inst.operands.get(3))?);
+        op.kind = OpKind::Select(self.truth(inst, inst.operands.get(3))?);
         Ok(true)
     }
 
@@ -260,7 +261,7 @@ impl Decoder<'_> {
         op.dst = self.predicate(inst, inst.operands.first())?;
         let a = self.truth(inst, inst.operands.get(1))?;
         let b = if not { Truth::Constant(true) } else { self.truth(inst, inst.operands.get(2))? };
-        op.kind = Kind::Predicate(logic, a, b, not);
+        op.kind = OpKind::Predicate(logic, a, b, not);
         Ok(inst.opcode.len() == 2)
     }
 
@@ -277,7 +278,7 @@ impl Decoder<'_> {
             _ => return Ok(false),
         };
         (op.dst, op.a) = (self.target(inst, 0, 64)?, self.source(inst, 1, 64)?);
-        op.kind = Kind::Tag { set: !to, tag };
+        op.kind = OpKind::Tag { set: !to, tag };
         Ok(inst.opcode.last().is_some_and(|t| t == "u64"))
     }
 
@@ -336,7 +337,7 @@ impl Decoder<'_> {
             convert.register = *bits;
         }
         op.a = self.value(inst, &inst.operands[1], from.bits(), matches!(from, Data::Int { .. }))?;
-        op.kind = Kind::Convert(Box::new(convert));
+        op.kind = OpKind::Convert(Box::new(convert));
         Ok(true)
     }
 
@@ -355,14 +356,14 @@ impl Decoder<'_> {
             convert.from = Data::Float(Format::F32);
             op.dst = self.target(inst, 0, 2 * bits)?;
             (op.a, op.b) = (self.source(inst, 1, 32)?, self.source(inst, 2, 32)?);
-            op.kind = Kind::ConvertPair { convert: Box::new(convert), bits };
+            op.kind = OpKind::ConvertPair { convert: Box::new(convert), bits };
             return Ok(true);
         }
         let Some((source, source_bits)) = pair(from) else { return Ok(false) };
         self.count(inst, 2)?;
         convert.from = Data::Float(source);
         (op.dst, op.a) = (self.target(inst, 0, 2 * bits)?, self.source(inst, 1, 2 * source_bits)?);
-        op.kind = Kind::Unpair { convert: Box::new(convert), bits: source_bits << 8 | bits };
+        op.kind = OpKind::Unpair { convert: Box::new(convert), bits: source_bits << 8 | bits };
         Ok(true)
     }
 

@@ -1,6 +1,6 @@
 //! Loads, stores and copies of cp.async.
 
-use super::super::code::{Access, Fill, Kind, NONE, Op};
+use super::super::code::{Access, Fill, NONE, Op, OpKind};
 use super::super::inst::{Inst, Operand};
 use super::super::world::Space;
 use super::{Decoder, wrong};
@@ -85,7 +85,7 @@ impl Decoder<'_> {
         if access.space != Space::Local {
             self.code.unit = self.code.unit.min(access.bytes);
         }
-        op.kind = if loads { Kind::Load(Box::new(access)) } else { Kind::Store(Box::new(access)) };
+        op.kind = if loads { OpKind::Load(Box::new(access)) } else { OpKind::Store(Box::new(access)) };
         Ok(true)
     }
 
@@ -100,7 +100,7 @@ impl Decoder<'_> {
         }
         op.dst = self.written(inst, to, bits, false)?;
         op.a = self.constant(Fill::Param { offset: *offset, bytes });
-        op.kind = Kind::Move;
+        op.kind = OpKind::Move;
         Ok(true)
     }
 
@@ -118,18 +118,18 @@ impl Decoder<'_> {
         match rest.first() {
             Some(&"commit_group") if rest.len() == 1 => {
                 self.count(inst, 0)?;
-                op.kind = Kind::Commit;
+                op.kind = OpKind::Commit;
                 return Ok(true);
             }
             Some(&"wait_all") if rest.len() == 1 => {
                 self.count(inst, 0)?;
-                op.kind = Kind::Wait(None);
+                op.kind = OpKind::Wait(None);
                 return Ok(true);
             }
             Some(&"wait_group") if rest.len() == 1 => {
                 self.count(inst, 1)?;
                 let Operand::Imm(groups) = inst.operands[0] else { return Err(wrong(inst, "no number of groups")) };
-                op.kind = Kind::Wait(Some(groups));
+                op.kind = OpKind::Wait(Some(groups));
                 return Ok(true);
             }
             _ => {}
@@ -153,7 +153,7 @@ impl Decoder<'_> {
         // Offsets of both addresses, which are constant.
         (op.b, op.c) = (self.fill(Fill::Constant(first as u64)), self.fill(Fill::Constant(second as u64)));
         self.code.unit = self.code.unit.min(*bytes as u32).min(if source.is_some() { 1 } else { 16 });
-        op.kind = Kind::Copy { bytes: *bytes as u32, source };
+        op.kind = OpKind::Copy { bytes: *bytes as u32, source };
         op.d = NONE;
         Ok(true)
     }

@@ -4,7 +4,7 @@ mod control;
 mod data;
 mod memory;
 
-use super::code::{Code, Fill, Kind, NONE, Op, Truth};
+use super::code::{Code, Fill, NONE, Op, OpKind, Truth};
 use super::inst::{Entry, Inst, Operand};
 use super::tensor;
 use crate::error::{Error, Result};
@@ -46,12 +46,12 @@ fn wrong(inst: &Inst, what: &str) -> Error {
 
 impl Decoder<'_> {
     fn op(&mut self, inst: &Inst) -> Result<Op> {
-        let mut op = Op { guard: inst.guard, kind: Kind::Nothing, dst: NONE, a: NONE, b: NONE, c: NONE, d: NONE };
+        let mut op = Op { guard: inst.guard, kind: OpKind::Nothing, dst: NONE, a: NONE, b: NONE, c: NONE, d: NONE };
         let done = self.data(inst, &mut op)? || self.memory(inst, &mut op)? || self.control(inst, &mut op)?;
         if !done {
             let Some(found) = tensor::decode(inst, self.entry)? else { return Err(unknown(inst)) };
             self.code.precise |= tensor::needs_clocks(&found);
-            op.kind = Kind::Tensor(self.code.tensor.len() as u32);
+            op.kind = OpKind::Tensor(self.code.tensor.len() as u32);
             self.code.tensor.push(found);
         }
         Ok(op)

@@ -14,7 +14,7 @@ use super::operands::{address, count, unsupported};
 use super::tensor_map::{Map, Run};
 use super::tile::swizzled;
 use crate::error::Result;
-use crate::sim::clocks::{By, Seen};
+use crate::sim::clocks::{Accessor, Seen};
 use std::collections::BTreeMap;
 
 /// What the address of a box in shared memory is a multiple of, in bytes; and of other bulk copies, and their size.
@@ -149,7 +149,7 @@ fn map_at(context: &Context<'_>, lane: usize, at: u64) -> std::result::Result<(M
 #[derive(Debug, Clone)]
 pub(super) struct Load {
     pub mbarrier: usize,
-    pub by: By,
+    pub by: Accessor,
     /// The shared memory, and where each chunk of so many bytes goes.
     pub memory: usize,
     pub chunk: usize,
@@ -161,7 +161,7 @@ pub(super) struct Load {
 /// A store that its thread has not waited for.
 #[derive(Debug, Clone)]
 struct Store {
-    by: By,
+    by: Accessor,
     shared: usize,
     chunks: Vec<usize>,
     array: usize,
@@ -278,7 +278,7 @@ impl Copies {
                 return Err(Trap::lane("ended", lane, message));
             }
             let clocks = &context.world.clock.clocks;
-            let by = By { warp: context.warp.number, lane, agent: landing(mbarrier, clocks) };
+            let by = Accessor { warp: context.warp.number, lane, agent: landing(mbarrier, clocks) };
             if context.world.races && !mbarriers.is_visible_to_copies(mbarrier, by, clocks) {
                 let message = format!(
                     "a copy completes on {}, whose initialisation it may not see: fence.mbarrier_init is missing",
@@ -309,7 +309,7 @@ impl Copies {
         }
         let chunks = request.chunks(context.world, lane)?;
         let warp = context.warp.number;
-        let by = By { warp, lane, agent: context.world.clock.clocks.stores(warp) };
+        let by = Accessor { warp, lane, agent: context.world.clock.clocks.stores(warp) };
         let raw = context.world.access(by, true);
         let runs = request.map.runs(&request.first);
         // Chunks of which every byte lies outside of the array are read by nobody.
@@ -427,7 +427,7 @@ fn fetch(
     mbarrier: usize,
 ) -> std::result::Result<Vec<u8>, Trap> {
     let mut data = vec![0; request.map.box_bytes()];
-    let by = By { warp: context.warp.number, lane, agent: landing(mbarrier, &context.world.clock.clocks) };
+    let by = Accessor { warp: context.warp.number, lane, agent: landing(mbarrier, &context.world.clock.clocks) };
     let raw = context.world.access(by, false);
     for run in request.map.runs(&request.first) {
         let spot = in_array(context.world, request.array, &run, lane)?;

@@ -18,7 +18,7 @@ use super::super::warp::{Context, LANES, Next};
 use super::super::world::{Space, World};
 use super::operands::{address, count, unsupported};
 use crate::error::Result;
-use crate::sim::clocks::{By, Clocks, Life, Seen};
+use crate::sim::clocks::{Accessor, Clocks, Life, Seen};
 use std::collections::BTreeMap;
 
 /// The largest number of arrivals, and of bytes either way.
@@ -267,7 +267,7 @@ impl Mbarriers {
     }
 
     /// Whether the copy engine sees the initialisation: `fence.mbarrier_init` or a proxy fence lies behind it.
-    pub fn is_visible_to_copies(&self, number: usize, by: By, clocks: &Clocks) -> bool {
+    pub fn is_visible_to_copies(&self, number: usize, by: Accessor, clocks: &Clocks) -> bool {
         let found = &self.all[number];
         found.fenced || clocks.after(found.init, by, Life { born: 0, ordered: true })
     }

@@ -9,7 +9,7 @@ use super::bulk::{Bulk, Copies, Load};
 use super::mbarrier::{Mbarriers, landing};
 use super::operands::{address, count, unsupported};
 use crate::error::Result;
-use crate::sim::clocks::By;
+use crate::sim::clocks::Accessor;
 
 impl Bulk {
     /// `st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [a], v, [mbarrier]`.
@@ -53,7 +53,7 @@ impl Copies {
             let message = format!("a store writes the shared memory of block {home} of the cluster, which has ended");
             return Err(Trap::lane("ended", lane, message));
         }
-        let by = By { warp: context.warp.number, lane, agent: landing(mbarrier, &context.world.clock.clocks) };
+        let by = Accessor { warp: context.warp.number, lane, agent: landing(mbarrier, &context.world.clock.clocks) };
         let raw = context.world.access(by, true);
         context.world.note_write(&raw, lane, spot, bytes, true)?;
         context.world.poison(spot, bytes);

@@ -20,7 +20,7 @@ use super::owners::Products;
 use super::tile::Descriptor;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::sim::clocks::{By, Seen};
+use crate::sim::clocks::{Accessor, Seen};
 use std::collections::VecDeque;
 
 /// Rows of the accumulators that a warp has, and warps of a warpgroup.
@@ -226,7 +226,7 @@ impl Tile {
     ) -> std::result::Result<(), Trap> {
         let descriptor = Descriptor::decode(self.bits);
         let warp = context.warp.number;
-        let by = By { warp, lane: 0, agent: context.world.clock.clocks.products(warp) };
+        let by = Accessor { warp, lane: 0, agent: context.world.clock.clocks.products(warp) };
         let raw = context.world.access(by, true);
         let in_chunk = (128 / self.dtype.bits()) as usize;
         let (rows, chunks) = match self.across {
