@@ -139,7 +139,7 @@ impl Pattern<'_> {
         }
     }
 
-    /// The box in which the copy engine fills or empties the buffer.
+    /// The box in which TMA fills or empties the buffer.
     fn map(&self) -> Option<&TensorMap> {
         let kernel = self.counter.kernel;
         let of = |a: &Site<'_>| match a.by {
@@ -149,7 +149,7 @@ impl Pattern<'_> {
         self.counter.sites.accesses.iter().find_map(of)
     }
 
-    /// The swizzle that lowers the degree of the worst request most: the copy engine's boxes lie dense, so rows cannot be padded.
+    /// The swizzle that lowers the degree of the worst request most: TMA's boxes are dense, so rows cannot be padded.
     fn swizzle(&self, map: &TensorMap, degree: u64, because: String) -> Advice {
         let tried = [128, 64, 32].into_iter().filter(|_| map.swizzle == 0);
         let tried = tried.filter_map(|width| Some((self.swizzled(map, width)?, width)));
@@ -194,7 +194,7 @@ impl Pattern<'_> {
         let innermost = self.site.around.loops.last()?;
         let extent = innermost.extent.as_int()?;
         let least = self.lane_terms().map(|(_, f)| f.abs()).min()?;
-        // The same loop stands in several places where a pipeline has written it out.
+        // The same loop is in several places where a pipeline has written it out.
         let inside = |a: &&Site<'_>| a.around.loops.iter().any(|l| l.var == innermost.var);
         let mut copied = self.counter.sites.accesses.iter().filter(inside);
         let fits = extent > 1 && least >= extent && copied.all(|a| self.contiguous(a, innermost.var));
@@ -248,7 +248,7 @@ impl Pattern<'_> {
     fn padded(&self, dims: &[Dim], dim: usize, pad: i64) -> u64 {
         let slot = dims.first().map_or(1, |d| d.extent.saturating_mul(d.stride));
         let at = self.worst.at.map(|element| {
-            // What lies in front of a later slot of a ring is the same for all lanes.
+            // What is in front of a later slot of a ring is the same for all lanes.
             let mut rest = element.rem_euclid(slot.max(1));
             let (mut moved, mut stride) = (0i64, 1i64);
             for (d, one) in dims.iter().enumerate().rev() {

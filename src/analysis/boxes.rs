@@ -1,7 +1,7 @@
 //! What a bulk copy moves: boxes between device memory, row after row, and the shared memory of one block or several.
 //!
 //! Each row of a box is fetched by itself: the sectors of 32 bytes and the lines of 128 bytes that its part inside the array
-//! touches. What lies outside is filled with zeros, or not written, and costs nothing there.
+//! touches. What is outside is filled with zeros, or not written, and costs nothing there.
 
 use super::access::{Counter, Measured};
 use super::count::Method;

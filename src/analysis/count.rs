@@ -6,7 +6,7 @@
 //! sum: something of the lane, and `variable * constant` of the rest, of which only the remainder by a word or by a sector
 //! matters. How often each remainder occurs is counted by convolution. So the count is exact, whatever the size.
 //!
-//! Where that takes more boxes than [`MOST_CLASSES`], the first, a middle and the last value of each variable stand for
+//! Where that takes more boxes than [`MOST_CLASSES`], the first, a middle and the last value of each variable represent
 //! all of it, and the count says so.
 
 use super::geometry::{Geometry, ThreadSet, distinct, extent, lookup, set};
@@ -55,7 +55,7 @@ pub struct Class {
 pub enum Method {
     /// Every warp of every block in every iteration is in one class.
     Exact,
-    /// First, middle and last values stand for others.
+    /// First, middle and last values represent others.
     Sampled,
     /// Nothing is counted, and why.
     Unknown(&'static str),
@@ -188,7 +188,7 @@ impl AddressParts {
                 plan.repeats = plan.repeats.saturating_mul(extent(lookup(ranges, *var)));
             }
         }
-        // Conditions do not stand in the sum: their variables count by the size of the box.
+        // Conditions are not in the sum: their variables count by the size of the box.
         for var in &plan.deciding {
             if !plan.single.contains(var) && !plan.linear.iter().any(|(v, _)| v == var) {
                 plan.linear.push((*var, 0));

@@ -40,7 +40,7 @@ pub struct Blocks {
     pub derived: visit::Map,
     /// Axes that `derived` is computed from.
     pub walked: Vec<Var>,
-    /// Each combination of values of `derived` occurs once, so that they can stand for `walked`.
+    /// Each combination of values of `derived` occurs once, so that they can represent `walked`.
     pub once: bool,
 }
 

@@ -85,7 +85,7 @@ impl CostReport {
     pub fn compiled(mut self, kernels: &Kernels) -> CostReport {
         for (kernel, report) in kernels.kernels.iter().zip(&mut self.kernels) {
             let cluster = kernel.cluster[0];
-            // What all warps run stands last.
+            // What all warps run is last.
             let roles = report.roles.iter().map(|r| (r.name.clone(), r.first..r.first + r.warps));
             let roles: Vec<_> = roles.collect();
             let launch = [kernel.grid, kernel.block];

@@ -246,7 +246,7 @@ pub fn summary(report: &CostReport) -> String {
     out
 }
 
-/// The program with numbered lines, and below each the accesses that stand in it.
+/// The program with numbered lines, and below each the accesses that are in it.
 fn listing(out: &mut String, report: &CostReport, lowered: &str) {
     let mut at: BTreeMap<usize, Vec<Remark>> = BTreeMap::new();
     for remark in remarks(report) {

@@ -32,7 +32,7 @@ fn words(elements: i64, bits: u32) -> u64 {
 }
 
 /// The most registers of local buffers that are live at one statement: from the first access to the last, and through
-/// every loop around one of them that does not stand around all.
+/// every loop around one of them that is not around all.
 fn local(func: &Func, sites: &Sites<'_>) -> u64 {
     let touched = |b: BufferId| {
         let of = |a: &&Site<'_>| a.buffer == b;
@@ -63,7 +63,7 @@ fn local(func: &Func, sites: &Sites<'_>) -> u64 {
     live.into_iter().max().unwrap_or(0)
 }
 
-/// Values that a statement reads from memory, for all copies that stand side by side: along the unrolled loops that its
+/// Values that a statement reads from memory, for all copies that are next to each other: along the unrolled loops that its
 /// result varies with.
 fn loaded(kernel: &LoweredKernel, sites: &Sites<'_>, n: usize, statement: &Statement<'_>) -> u64 {
     let func = &kernel.func;

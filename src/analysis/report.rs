@@ -123,7 +123,7 @@ pub struct Compiled {
     pub live_registers: u32,
     /// Blocks of the launch.
     pub blocks: u64,
-    /// Blocks whose warps were followed: the first, the last and some between along each axis stand for the others.
+    /// Blocks whose warps were followed: the first, the last and some between along each axis represent the others.
     pub blocks_followed: u64,
     /// Sums over the launch, if the warps could be followed. What bulk copies and descriptors move is not said in the PTX.
     pub traffic: Option<Traffic>,
@@ -203,7 +203,7 @@ pub struct AccessCost {
 pub struct Advice {
     /// How the lanes of a warp move.
     pub because: String,
-    /// A step that helps, as it stands behind the others.
+    /// A step that helps, as it follows the others.
     pub step: Option<String>,
     /// What it does, or what may help where no step by itself does.
     pub then: Option<String>,
@@ -218,7 +218,7 @@ pub enum Counted {
     Exact,
     /// As if a condition on data held in every lane; else every warp.
     EveryLane,
-    /// The first, a middle and the last value of the variables that matter stand for the others.
+    /// The first, a middle and the last value of the variables that matter represent the others.
     Sampled,
     /// Not at all.
     Not,
@@ -253,7 +253,7 @@ pub enum Cost {
         /// What the bytes of that request fill.
         worst_ideal: u64,
     },
-    /// Device memory, by the copy engine: a row of a box after the other.
+    /// Device memory, by TMA: a row of a box after the other.
     Box {
         /// Bytes inside the array.
         bytes: u64,
@@ -266,7 +266,7 @@ pub enum Cost {
         /// As few as hold the bytes of each.
         ideal_lines: u64,
     },
-    /// Shared memory, by the copy engine or by a product behind a descriptor, which take whole rows of banks.
+    /// Shared memory, by TMA or by a product behind a descriptor, which take whole rows of banks.
     Engine {
         /// Bytes; those of a multicast in every block that receives it.
         bytes: u64,
@@ -312,7 +312,7 @@ pub enum Bounds {
         /// Elements of the buffer.
         elements: i64,
     },
-    /// The copy engine leaves out what is outside of the array.
+    /// TMA leaves out what is outside of the array.
     Clipped,
     /// Where a tile behind a descriptor ends is not judged here; the simulator finds one that leaves shared memory.
     NotJudged,

@@ -100,7 +100,7 @@ pub fn bank_conflicts(lanes: &Lanes, width: i64, write: bool) -> Conflicts {
 pub struct Sectors {
     /// Sectors that it touches.
     pub touched: u64,
-    /// Sectors that the same bytes fill when they lie together.
+    /// Sectors that the same bytes fill when they are contiguous.
     pub ideal: u64,
 }
 

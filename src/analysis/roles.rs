@@ -56,7 +56,7 @@ pub struct StatementCost {
     pub runs: Runs,
     /// Why it was not counted.
     pub why: Option<&'static str>,
-    /// A condition on data, or first, middle and last values, stand for what was not counted one by one.
+    /// A condition on data, or first, middle and last values, represent what was not counted one by one.
     pub exact: bool,
 }
 

@@ -11,7 +11,7 @@ use crate::ir::{
 use crate::lower::{self, LoweredKernel, TensorMap};
 use std::borrow::Cow;
 
-/// What stands around a statement.
+/// What surrounds a statement.
 #[derive(Debug, Clone, Default)]
 pub struct Around<'k> {
     /// Loops, outermost first.
@@ -22,7 +22,7 @@ pub struct Around<'k> {
     pub block: Option<&'k str>,
     /// A condition on data decides too: which lanes run is not known before.
     pub on_data: bool,
-    /// Variables that stand for data, with the least value and the datum of each.
+    /// Variables that represent data, with the least value and the datum of each.
     pub data: Vec<(Var, i64, &'k Expr)>,
     /// The role whose warps run it; of all warps where there is none.
     pub role: Option<&'k RoleBody>,
@@ -48,13 +48,13 @@ pub enum Does<'k> {
 pub enum Agent<'k> {
     /// The lanes of a warp.
     Lanes,
-    /// The copy engine.
+    /// TMA.
     Copy(&'k BulkCopy),
     /// A product of a warpgroup, which reads its tile in rows of all banks.
     Product(Descriptor),
 }
 
-/// A store or an instruction, with what stands around it.
+/// A store or an instruction, with what surrounds it.
 #[derive(Debug, Clone)]
 pub struct Statement<'k> {
     /// What it does.

@@ -93,7 +93,7 @@ impl Traffic {
         *total = total.saturating_add(cost);
     }
 
-    /// Adds what the copy engine or a product does on one side.
+    /// Adds what TMA or a product does on one side.
     pub fn engine(&mut self, described: bool, write: bool, access: &AccessCost) {
         let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
         match access.cost {

@@ -1,8 +1,8 @@
-//! Elements below a byte in the order in which some programs pack them: words of 32 bits whose *first* element stands in the
+//! Elements below a byte in the order in which some programs pack them: words of 32 bits whose *first* element is in the
 //! *highest* bits, so that element k of eight 4-bit integers has bits `(7 - k) * 4` and up, and element k of 32 bits has bit
 //! `31 - k`. (TVM's tutorial on tensor cores prepares its int4 and int1 operands so.)
 //!
-//! Here the first element stands in the lowest bits of the first byte ([`Array`]). Read as little-endian words, the two
+//! Here the first element is in the lowest bits of the first byte ([`Array`]). Read as little-endian words, the two
 //! orders are each other's mirror image word by word, so one conversion serves both ways.
 
 use super::Array;
@@ -10,7 +10,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 
 impl Array {
-    /// An array of these extents from words whose first element stands in the highest bits: rows one after the other,
+    /// An array of these extents from words whose first element is in the highest bits: rows one after the other,
     /// each of whole words.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Array {
         Ok(array)
     }
 
-    /// The words whose first element stands in the highest bits: rows one after the other, each of whole words.
+    /// The words whose first element is in the highest bits: rows one after the other, each of whole words.
     ///
     /// # Errors
     /// `array.words` where elements are not 4 bits or 1 bit wide, or a row is no whole number of words.

@@ -44,7 +44,7 @@ pub struct Body<'c, 'm, 'k> {
     pub shared: Option<PointerValue<'c>>,
     /// Variables in scope that have a value at run time.
     pub variables: HashMap<Var, Variable<'c>>,
-    /// Variables in scope whose loops are written out, by what stands for them.
+    /// Variables in scope whose loops are written out, by their values.
     pub unrolled: visit::Map,
     /// Where buffers are.
     pub places: HashMap<BufferId, Storage<'c>>,
@@ -174,7 +174,7 @@ fn bounds<'c>(b: &Builder<'c, '_>, kernel: &LoweredKernel, function: FunctionVal
     grid_constants(b, kernel, function)
 }
 
-/// Says that nobody writes the tensor maps, so that they stay where the driver has put them. Parameters count from 1.
+/// Says that the kernel does not write the tensor maps, so that they stay where the driver has put them. Parameters count from 1.
 fn grid_constants<'c>(b: &Builder<'c, '_>, kernel: &LoweredKernel, function: FunctionValue<'c>) -> Result<()> {
     if kernel.maps.is_empty() {
         return Ok(());

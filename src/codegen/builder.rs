@@ -65,7 +65,7 @@ fn refused(e: BuilderError) -> crate::Error {
 }
 
 impl<'c, 'm> Builder<'c, 'm> {
-    /// A builder that stands nowhere yet.
+    /// A builder that has no position yet.
     pub fn new(context: &'c Context, module: &'m Module<'c>, features: Features) -> Self {
         let (known, location) = (RefCell::default(), Cell::new(std::ptr::null_mut()));
         Builder { context, module, features, ir: context.create_builder(), known, location }
@@ -237,7 +237,7 @@ impl<'c, 'm> Builder<'c, 'm> {
         }
     }
 
-    /// Calls an intrinsic that has no value. It returns, whatever its declaration leaves open: what stands behind a
+    /// Calls an intrinsic that has no value. It returns, whatever its declaration leaves open: what follows a
     /// barrier is certain to run.
     pub fn effect(&self, name: &str, args: &[Value<'c>]) -> Result<()> {
         let call = self.call(name, &[], args)?;
@@ -480,7 +480,7 @@ impl<'c, 'm> Builder<'c, 'm> {
         function.add_attribute(AttributeLoc::Param(parameter), self.context.create_enum_attribute(kind, value));
     }
 
-    /// Makes a parameter one of so many bytes that stand in the parameters themselves.
+    /// Makes a parameter one of so many bytes that are in the parameters themselves.
     pub fn by_value(&self, function: FunctionValue<'c>, parameter: u32, bytes: u32, align: u32) {
         let kind = inkwell::attributes::Attribute::get_named_enum_kind_id("byval");
         let ty = self.context.i8_type().array_type(bytes);

@@ -1,6 +1,6 @@
 //! Bulk copies, what one thread of several warps runs, and mbarriers: inline PTX from templates.
 //!
-//! A tensor map is a parameter of the kernel that nobody writes (grid constant); the copy engine reads it where the driver
+//! A tensor map is a parameter of the kernel that the kernel does not write (grid constant); TMA reads it where the driver
 //! has put it.
 
 use super::access::Storage;
@@ -220,7 +220,7 @@ impl<'c> Body<'c, '_, '_> {
 }
 
 /// The text of a template with its fields filled in and its operands numbered: a list of registers where they are several,
-/// or where the name has no `.0` behind it and stands in no brackets of its own.
+/// or where the name has no `.0` behind it and is in no brackets of its own.
 fn expand(text: &str, fields: &[(&str, String)], operands: &[(&str, usize)]) -> String {
     let mut text: String = text.lines().filter(|l| !l.starts_with("//")).collect::<Vec<_>>().join("\n");
     for (field, value) in fields {

@@ -18,7 +18,7 @@ use inkwell::values::{InstructionOpcode, IntValue};
 pub struct Rolled<'c> {
     /// What counts its trips.
     pub var: Var,
-    /// How deep what stands in front of it was introduced at most.
+    /// How deep what precedes it was introduced at most.
     pub depth: u32,
     /// The block in front of it, and its first one.
     pub from: BasicBlock<'c>,

@@ -28,7 +28,7 @@ pub fn entries(lowered: &Lowered) -> Vec<String> {
     out
 }
 
-/// The kernel as it stands in the comment above its entry, with what the chip only emulates; and how many blocks a cluster
+/// The kernel as it is in the comment above its entry, with what the chip only emulates; and how many blocks a cluster
 /// has.
 pub fn head(entry: &str, kernel: &LoweredKernel, target: &Target) -> Head {
     let ([gx, gy, gz], [bx, by, bz]) = (kernel.grid(), kernel.block());

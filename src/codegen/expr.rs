@@ -125,7 +125,7 @@ impl<'c> Body<'c, '_, '_> {
         Ok(Data { value: self.b.reinterpret(moved, ty)?, ..a })
     }
 
-    /// Two operands of one type; a scalar beside a vector stands in every lane.
+    /// Two operands of one type; a scalar beside a vector is in every lane.
     fn pair(&mut self, a: &Expr, b: &Expr) -> Result<(Data<'c>, Data<'c>)> {
         let (a, b) = (self.expr(a)?, self.expr(b)?);
         self.alike(a, b)

@@ -1,6 +1,6 @@
 //! Index arithmetic: 32 bits wherever the ranges of variables prove that every part fits, 64 bits elsewhere.
 //!
-//! An index is emitted as a sum whose terms stand in the order in which their variables come to be (hardware indices,
+//! An index is emitted as a sum whose terms are in the order in which their variables come to be (hardware indices,
 //! then loops from the outside in), so that what an inner loop does not change is one prefix that moves out of it.
 
 use super::body::Body;
@@ -132,7 +132,7 @@ impl<'c> Body<'c, '_, '_> {
         deepest
     }
 
-    /// Emits what a variable that stands for a datum is in scope of.
+    /// Emits what a variable that represents a datum is in scope of.
     pub fn with_datum<T>(
         &mut self,
         var: Var,

@@ -1,6 +1,6 @@
-//! 4-bit integers, which stand side by side in bytes, the lower index in the lower bits ([`crate::ir::layout`]).
+//! 4-bit integers, which are next to each other in bytes, the lower index in the lower bits ([`crate::ir::layout`]).
 //!
-//! A vector of them stays as it lies in memory, an integer of 8, 16 or 32 bits or a vector of words, so that moving it is
+//! A vector of them stays as it is in memory, an integer of 8, 16 or 32 bits or a vector of words, so that moving it is
 //! moving words. A single one is a byte that holds its value. Arithmetic is that of bytes: vectors are spread out first and
 //! packed again after it. A local buffer is words, of which a single element is a part.
 //!
@@ -65,7 +65,7 @@ enum Half<'c> {
 }
 
 impl<'c> Builder<'c, '_> {
-    /// The type of several elements side by side.
+    /// The type of several elements next to each other.
     pub fn packed(&self, lanes: u32) -> Result<Type<'c>> {
         match lanes {
             2 => Ok(self.context.i8_type().into()),
@@ -166,7 +166,7 @@ impl<'c> Body<'c, '_, '_> {
         Ok(Data { value: self.b.gather(&bytes)?, dtype, lanes: packed.lanes })
     }
 
-    /// Bytes cut to four bits, side by side.
+    /// Bytes cut to four bits, next to each other.
     pub fn pack(&self, bytes: Data<'c>, dtype: DType) -> Result<Data<'c>> {
         let lanes = bytes.lanes;
         if lanes == 1 {

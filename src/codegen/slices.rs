@@ -1,4 +1,4 @@
-//! Roles: what the warps of each run, side by side, and their own barriers.
+//! Roles: what the warps of each run, next to each other, and their own barriers.
 //!
 //! A role is a branch on the number of the warp, which comes from one lane, so that ptxas knows all lanes to take the same
 //! way. Its threads are counted from 0 in it. Barrier 0 is the block's; those from 1 on are the roles', in the order of the

@@ -270,7 +270,7 @@ impl<'q> State<'q> {
             for (v, c) in &row.terms {
                 let (low, high) = self.ranges[v.0 as usize];
                 let (x, y) = if *c > 0 { (c * low, c * high) } else { (c * high, c * low) };
-                // c * v lies between what the row leaves when the others are largest and smallest.
+                // c * v is between what the row leaves when the others are largest and smallest.
                 let (from, to) = (row.low - (most - y), row.high - (least - x));
                 let (from, to) = match *c > 0 {
                     true => (div_ceil(from, *c), to.div_euclid(*c)),

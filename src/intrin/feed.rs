@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(first(half, 2, DType::F16, true), Some("ldmatrix.trans.m16n16.f16"));
         assert_eq!(first("mma.m16n8k16.s32.s8.u8", 1, DType::S8, false), Some("ldmatrix.m16n32.s8"));
         assert_eq!(first("mma.m16n8k16.s32.s8.u8", 2, DType::U8, false), Some("ldmatrix.m16n32.u8"));
-        // Four of k lie in one register: no load puts elements of different rows there.
+        // Four of k are in one register: no load puts elements of different rows there.
         assert_eq!(first("mma.m16n8k16.s32.s8.u8", 1, DType::S8, true), None);
     }
 

@@ -307,7 +307,7 @@ fn operand(
             }
         }
     }
-    // The row's indices are its iterators, which stand in the order of its dimensions.
+    // The row's indices are its iterators, which are in the order of its dimensions.
     let position = |i: &Index| model_position(meaning, i);
     let wanted: Vec<Var> = pair.row.1.iter().filter_map(|i| position(i).and_then(|p| loops.get(p).copied())).collect();
     let either = row.operand(&theirs.name).is_some_and(|o| o.either_major());

@@ -60,7 +60,7 @@ pub enum Place {
     Registers(Layout),
     /// In registers, spread over lanes and registers as the chip likes.
     Opaque(Opaque),
-    /// In shared or global memory: the elements of the second index side by side, those of the first a stride apart.
+    /// In shared or global memory: the elements of the second index next to each other, those of the first a stride apart.
     Rows(Rows),
     /// In shared memory, at addresses that the lanes give: from the operand's indices to the lane whose address leads
     /// there, and the distance behind it in bits.
@@ -165,12 +165,12 @@ pub enum Emit {
         /// In the order of its arguments.
         operands: &'static [&'static str],
     },
-    /// Inline PTX: a file of `ptx-templates/`, in which fields are filled in and `{OPERAND}` stands for a list of registers or
+    /// Inline PTX: a file of `ptx-templates/`, in which fields are filled in and `{OPERAND}` represents a list of registers or
     /// for an address.
     Template {
         /// The text.
         text: &'static str,
-        /// What stands for `{field}`.
+        /// The value of `{field}`.
         fields: Vec<(&'static str, String)>,
         /// The operands that it reads, in order.
         operands: &'static [&'static str],
@@ -180,7 +180,7 @@ pub enum Emit {
     Product {
         /// The text.
         text: &'static str,
-        /// What stands for `{field}`.
+        /// The value of `{field}`.
         fields: Vec<(&'static str, String)>,
     },
 }

@@ -21,7 +21,7 @@ pub enum Uneven {
 }
 
 impl Rows {
-    /// How many elements rows are apart in a tile of a buffer, as the buffer lies in memory, that begins at `base`; `along`
+    /// How many elements rows are apart in a tile of a buffer, as the buffer is in memory, that begins at `base`; `along`
     /// says along which of the buffer's dimensions the tile's two run.
     ///
     /// # Errors

@@ -44,7 +44,7 @@ pub struct Refused {
 /// A cross-thread reduction.
 #[derive(Debug, Clone)]
 pub struct CrossThread {
-    /// The block, as it stands.
+    /// The block, as it is.
     pub block: Block,
     /// What it combines, and where the results go.
     pub reduction: Reduction,
@@ -56,7 +56,7 @@ pub struct CrossThread {
     spatial: Cond,
     /// All loops around, without their bodies, outermost first.
     path: Vec<For>,
-    /// Where the outermost reduce loop stands in the path.
+    /// Where the outermost reduce loop is in the path.
     first: usize,
     /// The reduce loops that are bound to threads, x first.
     pub threads: Vec<(Axis, Var, i64)>,
@@ -242,7 +242,7 @@ impl CrossThread {
         Block { name, iters, predicate: Cond::TRUE, init, body, copy_with: None, role: None }
     }
 
-    /// The block's outputs at the values of spatial loops that stand for its own: `loops` says which. `values` gives what each
+    /// The block's outputs at the values of spatial loops that represent its own: `loops` says which. `values` gives what each
     /// store writes.
     pub fn result(&self, func: &mut Func, loops: &[(Var, Var)], values: &dyn Fn(&visit::Map) -> Vec<Expr>) -> Block {
         let (mut iters, mut map) = (Vec::new(), visit::Map::new());
@@ -320,7 +320,7 @@ fn placed(l: &For) -> String {
     }
 }
 
-/// Loops that stand for others: a bound one for the same axis, each other one written out. With the variables of both.
+/// Loops that represent others: a bound one for the same axis, each other one written out. With the variables of both.
 pub fn stand_in(func: &mut Func, loops: &[&For]) -> (Vec<For>, Vec<(Var, Var)>) {
     let (mut out, mut vars) = (Vec::new(), Vec::new());
     for l in loops {

@@ -72,12 +72,12 @@ impl Func {
         self.buffers.iter().position(|b| b.name == name).map(|i| BufferId(i as u32))
     }
 
-    /// The loop of that name, if it stands in the body. A rasterized pair is found by its members too (the walking loop).
+    /// The loop of that name, if it is in the body. A rasterized pair is found by its members too (the walking loop).
     pub fn find_loop(&self, name: &str) -> Option<&For> {
         visit::loops(&self.body).into_iter().find(|l| self.var_name(l.var) == name)
     }
 
-    /// The block of that name, if it stands in the body.
+    /// The block of that name, if it is in the body.
     pub fn find_block(&self, name: &str) -> Option<&Block> {
         visit::blocks(&self.body).into_iter().find(|b| self.block_name(b.name) == name)
     }

@@ -55,7 +55,7 @@ pub(crate) fn un(op: UnOp, dtype: DType, a: u32) -> u32 {
     match op {
         UnOp::Neg => a.wrapping_neg(),
         UnOp::Not if dtype == DType::Bool => u32::from(a == 0),
-        // A homomorphism, as the function that it stands for is: g^(a + b) = g^a * g^b modulo 2^32, also where a + b wraps, as the order
+        // A homomorphism, as the function that it represents is: g^(a + b) = g^a * g^b modulo 2^32, also where a + b wraps, as the order
         // of an odd g divides 2^30.
         UnOp::Exp | UnOp::Exp2 => (5 + ((op as u32) << 3) + ((dtype as u32) << 8)).wrapping_pow(a),
         _ => hash(0x33 + ((op as u64) << 8) + ((dtype as u64) << 16), u64::from(a), 0),

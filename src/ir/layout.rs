@@ -225,7 +225,7 @@ impl Layout {
         Layout { flips, ..Layout::new(digits) }
     }
 
-    /// How many consecutive values of an index stand side by side in memory, from any multiple of that number on.
+    /// How many consecutive values of an index stand next to each other in memory, from any multiple of that number on.
     pub fn vector_width(&self, index: Coordinate, bits: i64) -> i64 {
         let run = self.digits.iter().find(|d| d.from == index && d.at == 1);
         let run = run.filter(|d| d.to == Coordinate::Offset && d.stride == bits).map_or(1, |d| d.extent);

@@ -1,4 +1,4 @@
-//! What stands in Lowered alone: instructions, bulk copies, roles and synchronisation.
+//! What is in Lowered alone: instructions, bulk copies, roles and synchronisation.
 
 use super::{BufferId, Cond, Index, RoleId, Stmt};
 
@@ -50,11 +50,11 @@ pub enum Held {
     Descriptor(Descriptor),
 }
 
-/// How a tile lies in shared memory: what a descriptor of wgmma says besides its address (PTX ISA, "Asynchronous Warpgroup
+/// How a tile is in shared memory: what a descriptor of wgmma says besides its address (PTX ISA, "Asynchronous Warpgroup
 /// Level Matrix Shared Memory Layout").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Whether neighbours along k lie side by side; else neighbours along the other dimension.
+    /// Whether neighbours along k are next to each other; else neighbours along the other dimension.
     pub along_k: bool,
     /// Bytes of a panel's rows, whose chunks of 16 bytes are swizzled: 128, 64, 32, or 16, whose rows are one chunk; 0 without panels.
     pub swizzle: u32,
@@ -62,13 +62,13 @@ pub struct Descriptor {
     pub leading: u32,
     /// The stride byte offset.
     pub stride: u32,
-    /// Rows and columns of the tile, in elements, columns side by side.
+    /// Rows and columns of the tile, in elements, columns next to each other.
     pub tile: [i64; 2],
 }
 
 impl Operand {
-    /// In memory, which run of elements a lane stands for: its first one, and how many they are. All lanes take part in all of
-    /// them; where rows are fewer than lanes, several stand for one.
+    /// In memory, which run of elements a lane represents: its first one, and how many they are. All lanes take part in all of
+    /// them; where rows are fewer than lanes, several represent one.
     pub fn run_of(&self, lane: &Index) -> Option<(Index, u32)> {
         let first = self.indices.first()?.clone();
         match self.held {
@@ -79,14 +79,14 @@ impl Operand {
     }
 }
 
-/// A copy of a box between device memory and shared memory: started by one thread, done by the copy engine (TMA).
+/// A copy of a box between device memory and shared memory: started by one thread, done by TMA.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BulkCopy {
     /// The buffer in device memory.
     pub global: BufferId,
     /// Its tensor map, by its number in the kernel, which knows the box.
     pub map: u32,
-    /// Coordinates of the box's first element in device memory, outermost first. What lies outside of the buffer is read as
+    /// Coordinates of the box's first element in device memory, outermost first. What is outside of the buffer is read as
     /// zero, and not written.
     pub coordinates: Vec<Index>,
     /// The buffer in shared memory.
@@ -144,7 +144,7 @@ pub struct Elect {
     pub body: Vec<Stmt>,
 }
 
-/// A slice of the kernel: what the warps of one role run, side by side with the other roles.
+/// A slice of the kernel: what the warps of one role run, next to each other with the other roles.
 ///
 /// The threads of a role are consecutive and are numbered from 0 in it: inside, the variables of the thread axes count them.
 #[derive(Debug, Clone, PartialEq)]
@@ -193,7 +193,7 @@ pub enum SyncKind {
         /// How many groups may be under way.
         groups: u32,
     },
-    /// What the thread did to shared memory comes before what the copy engine and wgmma do to it after a barrier
+    /// What the thread did to shared memory comes before what TMA and wgmma do to it after a barrier
     /// (fence.proxy.async).
     ProxyFence,
     /// What the warps did to the registers of wgmma comes before what wgmma does to them (wgmma.fence).

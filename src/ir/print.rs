@@ -16,7 +16,7 @@ use crate::error::Error;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// What a name in the text stands for.
+/// What a name in the text represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Node {
@@ -93,8 +93,8 @@ pub fn stmts(func: &Func, body: &[Stmt]) -> String {
     p.text
 }
 
-/// Attaches the printed program to an error and underlines where the given names are introduced. A name that does
-/// not stand in the program is passed over.
+/// Attaches the printed program to an error and underlines where the given names are introduced. A name that is
+/// not in the program is passed over.
 pub fn underline(error: Error, func: &Func, nodes: &[(Node, &str)]) -> Error {
     let printed = print(func);
     let labels: Vec<_> = nodes.iter().filter_map(|(n, m)| Some((printed.introduced(*n)?, *m))).collect();
@@ -111,7 +111,7 @@ struct Printer<'a> {
     depth: usize,
     /// Names that replace those of the program.
     names: Option<&'a HashMap<Var, String>>,
-    /// Variables that stand for data, with the least value and the datum of each.
+    /// Variables that represent data, with the least value and the datum of each.
     gathered: Vec<(Var, i64, Expr)>,
 }
 

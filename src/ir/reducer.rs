@@ -157,7 +157,7 @@ impl TupleReducer {
         self.combine.iter().map(|e| visit::map_expr(e, &mut Index::clone, &mut { put })).collect()
     }
 
-    /// The terms that stores combine with their own elements by this reducer, component by component. The stores stand in its order.
+    /// The terms that stores combine with their own elements by this reducer, component by component. The stores are in its order.
     pub fn terms(&self, stores: &[&Store]) -> Option<Vec<Expr>> {
         if stores.len() != self.components() {
             return None;

@@ -71,7 +71,7 @@ pub fn union(a: &Region, b: &Region, env: &Env) -> Region {
     a.iter().zip(b).map(|(a, b)| union_of_ranges(a, b, env)).collect()
 }
 
-/// Whether a box provably lies in another, for every value of the variables.
+/// Whether a box provably is in another, for every value of the variables.
 pub fn contains(outer: &Region, inner: &Region, env: &Env) -> bool {
     let end = |r: &Range| r.min.clone() + r.extent.clone();
     inner
@@ -265,7 +265,7 @@ impl Context {
         Some(inside)
     }
 
-    /// Where a variable stands for data: it may be any of its values.
+    /// Where a variable represents data: it may be any of its values.
     fn gathering(&self, var: Var, extent: i64) -> Context {
         let mut inside = self.clone();
         inside.env.bind(var, 0, extent.saturating_sub(1));

@@ -1,4 +1,4 @@
-//! Statements: loops, blocks, stores and conditions. What stands in Lowered alone is in [`super::lowered`].
+//! Statements: loops, blocks, stores and conditions. What is in Lowered alone is in [`super::lowered`].
 
 use super::lowered::{BulkCopy, Call, Elect, RoleBody, Slot, Sync};
 use super::{BufferId, Cond, Expr, Index, Var};
@@ -144,7 +144,7 @@ pub struct For {
     pub persistent: bool,
     /// Placement of `bind L warpgroup pingpong`: its warpgroups run ping-pong and are left out of cooperative unions.
     pub pingpong: bool,
-    /// This loop walks two loops in a grouped order; their variables, not its own, stand in the body.
+    /// This loop walks two loops in a grouped order; their variables, not its own, are in the body.
     pub raster: Option<Raster>,
     /// Placement: stages under this loop get slots.
     pub pipeline: Option<Pipeline>,
@@ -197,7 +197,7 @@ impl For {
 
 /// `rasterize I J group=G`: groups of `group` rows of I, inside a group J outer and I inner.
 ///
-/// Iteration t of the loop stands for `g = t / (group * J)`, `rows = min(group, I - g * group)`,
+/// Iteration t of the loop represents `g = t / (group * J)`, `rows = min(group, I - g * group)`,
 /// `r = t - g * group * J`, `i = g * group + r % rows`, `j = r / rows`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Raster {
@@ -223,7 +223,7 @@ impl Raster {
         first * self.inner_extent.clone() + self.inner * rows + i.floormod(group)
     }
 
-    /// Whether the other one stands for the same pairs in the same order.
+    /// Whether the other one represents the same pairs in the same order.
     pub fn walks_like(&self, other: &Raster) -> bool {
         (&self.outer_extent, &self.inner_extent, self.group) == (&other.outer_extent, &other.inner_extent, other.group)
     }

@@ -17,15 +17,15 @@
 //!
 //! [`verify`] demands these of a complete schedule besides, nest by nest (each nest of the root is a kernel):
 //!
-//! 11. `verify.levels`: a blockIdx or cluster loop stands inside a loop bound within the block only where nothing
-//!     stands between them. What the lanes of a warp do together (on a fragment, or as one instruction) depends on no
+//! 11. `verify.levels`: a blockIdx or cluster loop is inside a loop bound within the block only where nothing
+//!     is between them. What the lanes of a warp do together (on a fragment, or as one instruction) depends on no
 //!     thread loop, and nothing depends on a warp loop and a thread loop both.
 //! 12. `verify.axis`: an axis occurs once on a path. A thread, warp or warpgroup axis may occur again inside, around a
 //!     cooperative stage: one that writes shared (or local) memory and does not mention the outer loop.
 //! 13. `verify.threads`: the loops of a nest that are bound to one axis have one extent; those of a role's stages alone
 //!     count the role's own threads.
 //! 14. `verify.reduction`: no reduce iterator depends on a bound or vectorized loop, and no sum that a block begins and
-//!     continues is divided between iterations of a bound one. A reduction over threadIdx is judged as what it stands for
+//!     continues is divided between iterations of a bound one. A reduction over threadIdx is judged as what it represents
 //!     ([`super::cross_thread`]): partial results in shared memory, which the threads combine.
 //! 15. `verify.safety`, the one safety rule: a value passes between iterations of a bound loop only through a buffer
 //!     owned at or above the loop's level (global: grid, shared: block, fragment: warp, local: thread), and never

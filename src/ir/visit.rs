@@ -110,7 +110,7 @@ pub fn mentions(expr: &Expr, var: Var) -> bool {
     found
 }
 
-/// The variables in an expression that stand for data, each with its extent.
+/// The variables in an expression that represent data, each with its extent.
 pub fn gathered(expr: &Expr) -> Vec<(Var, i64)> {
     let mut out = Vec::new();
     walk_expr(expr, &mut |e| {
@@ -166,7 +166,7 @@ pub fn loops(body: &[Stmt]) -> Vec<&For> {
     out
 }
 
-/// How many loops stand around the statement that most stand around.
+/// How many loops are around the statement that most are around.
 pub fn depth(body: &[Stmt]) -> usize {
     let below = |s: &Stmt| children(s).into_iter().map(|c| depth(c)).max().unwrap_or(0);
     body.iter().map(|s| below(s) + usize::from(matches!(s, Stmt::For(_)))).max().unwrap_or(0)
@@ -183,19 +183,19 @@ pub fn blocks(body: &[Stmt]) -> Vec<&Block> {
     out
 }
 
-/// The role whose blocks alone stand in a body, if there are any.
+/// The role whose blocks alone are in a body, if there are any.
 pub fn role_of(body: &[Stmt]) -> Option<RoleId> {
     let blocks = blocks(body);
     let first = blocks.first()?.role?;
     blocks.iter().all(|b| b.role == Some(first)).then_some(first)
 }
 
-/// The loops around a block, outermost first; `None` if the block does not stand in the body.
+/// The loops around a block, outermost first; `None` if the block is not in the body.
 pub fn loops_around(body: &[Stmt], block: BlockId) -> Option<Vec<&For>> {
     path_to(body, &|s| matches!(s, Stmt::Block(b) if b.name == block))
 }
 
-/// The loops around a loop, outermost first, without itself; `None` if it does not stand in the body.
+/// The loops around a loop, outermost first, without itself; `None` if it is not in the body.
 pub fn loops_around_loop(body: &[Stmt], var: Var) -> Option<Vec<&For>> {
     path_to(body, &|s| matches!(s, Stmt::For(l) if l.var == var))
 }
@@ -218,7 +218,7 @@ fn path_to<'a>(body: &'a [Stmt], is: &dyn Fn(&Stmt) -> bool) -> Option<Vec<&'a F
 }
 
 /// Rewrites statements bottom-up: `f` receives each statement with its children already rewritten and returns what
-/// stands in its place (nothing, itself, several).
+/// is in its place (nothing, itself, several).
 pub fn rewrite(body: Vec<Stmt>, f: &mut dyn FnMut(Stmt) -> Vec<Stmt>) -> Vec<Stmt> {
     let mut out = Vec::with_capacity(body.len());
     for mut stmt in body {
@@ -230,7 +230,7 @@ pub fn rewrite(body: Vec<Stmt>, f: &mut dyn FnMut(Stmt) -> Vec<Stmt>) -> Vec<Stm
     out
 }
 
-/// Changes one loop in place; false if it does not stand in the body.
+/// Changes one loop in place; false if it is not in the body.
 pub fn change_loop(body: &mut [Stmt], var: Var, f: &mut dyn FnMut(&mut For)) -> bool {
     for stmt in body {
         if let Stmt::For(l) = stmt
@@ -248,7 +248,7 @@ pub fn change_loop(body: &mut [Stmt], var: Var, f: &mut dyn FnMut(&mut For)) -> 
     false
 }
 
-/// Changes one block in place; false if it does not stand in the body.
+/// Changes one block in place; false if it is not in the body.
 pub fn change_block(body: &mut [Stmt], block: BlockId, f: &mut dyn FnMut(&mut Block)) -> bool {
     for stmt in body {
         if let Stmt::Block(b) = stmt

@@ -21,7 +21,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// JSON that can stand inside a script element.
+/// JSON that can be inside a script element.
 pub fn script(json: &str) -> String {
     json.replace("</", "<\\/").replace("<!--", "<\\!--")
 }

@@ -55,7 +55,7 @@ impl Name {
     }
 }
 
-/// A place in a line: bytes from, bytes to, and the names that stand there.
+/// A place in a line: bytes from, bytes to, and the names that are there.
 pub type Token = (usize, usize, Vec<Name>);
 
 /// A line of a text with its names.

@@ -47,7 +47,7 @@ pub enum What {
     Over(Phase),
     /// The warp has waited for a phase.
     Passed(Phase),
-    /// Warps meet at a barrier.
+    /// Warps wait at a barrier.
     Meeting(Meeting),
 }
 

@@ -104,7 +104,7 @@ impl<'k> Stages<'k> {
         let Some(ring) = self.rings.iter().find(|r| r.buffers.contains(&buffer)) else { return };
         let size = self.sizes.get(&buffer).copied().unwrap_or(1).max(1);
         let stage = |element: i64| (element / size).clamp(0, ring.stages - 1) as usize;
-        // What lies between belongs to a swizzle or to rows that are apart, and is of one stage.
+        // What is between belongs to a swizzle or to rows that are apart, and is of one stage.
         let [first, last] = [stage(first), stage(last)].map(|n| (rank, ring.first + n));
         for key in if first == last { vec![first] } else { vec![first, last] } {
             let all = self.activities.entry(key).or_default();

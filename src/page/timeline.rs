@@ -113,7 +113,7 @@ impl<'k> Clock<'k> {
         }
     }
 
-    /// If a warp stands at a barrier now, it has come there; the last one lets all go on.
+    /// If a warp waits at a barrier now, it has come there; the last one lets all go on.
     fn come_to_barrier(&mut self, number: usize, streams: &mut Streams) {
         let mut at = vec![number];
         while let Some(number) = at.pop() {
@@ -422,7 +422,7 @@ impl<'k> Clock<'k> {
         }
     }
 
-    /// Warps meet at a barrier: the last one releases the others.
+    /// Warps wait at a barrier: the last one releases the others.
     fn meet(&mut self, range: std::ops::Range<usize>) {
         let warps = range.len();
         let Some(last) = range.clone().max_by_key(|w| self.warps[*w].now) else { return };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The one block that defines a buffer.
 #[derive(Debug, Clone)]
 pub(super) struct Definition<'a> {
-    /// The iterators that stand for the buffer's indices, in order.
+    /// The iterators that represent the buffer's indices, in order.
     pub spatial: Vec<Var>,
     /// The iterators that are combined over, with extents.
     pub reduce: Vec<(Var, i64)>,

@@ -11,7 +11,7 @@ use crate::ir::{BinOp, BufferId, Expr, Index, Literal, Var, layout};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Values of a type along a row, and how far a result may lie from each.
+/// Values of a type along a row, and how far a result may be from each.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub dtype: DType,
@@ -41,7 +41,7 @@ struct Point {
     along: Option<Var>,
     from: usize,
     length: usize,
-    /// Values along the row of variables that stand for data.
+    /// Values along the row of variables that represent data.
     data: Vec<(Var, Rc<[i64]>)>,
 }
 
@@ -378,7 +378,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let Some(array) = self.program.inputs.get(&id) else { return self.load_defined(id, indices, at) };
         let buffer = self.program.func.buffer(id);
         let (shape, strides) = (buffer.const_shape().unwrap_or_default(), layout::strides(buffer).unwrap_or_default());
-        // What lies outside is NaN: a select around it does not choose it.
+        // What is outside is NaN: a select around it does not choose it.
         let element = |j: usize| {
             let mut flat = 0;
             for ((index, extent), stride) in indices.iter().zip(&shape).zip(&strides) {

@@ -44,7 +44,7 @@ impl Joint {
     }
 }
 
-/// How far a component of any order may lie from that of one order, whose bound is `e`.
+/// How far a component of any order may be from that of one order, whose bound is `e`.
 pub(super) fn in_any_order((v, e): Pair) -> Pair {
     (v, 2.0 * e)
 }

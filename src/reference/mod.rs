@@ -1,4 +1,4 @@
-//! What a program's outputs should be, in f64, and how far from it a result may lie.
+//! What a program's outputs should be, in f64, and how far from it a result may be.
 //!
 //! [`outputs`] evaluates a program as te writes it (each buffer defined by one block over its elements) by demand, row
 //! by row; sums of products of inputs run as a blocked, threaded matrix product. With [`Sample::Rows`] only some rows
@@ -59,7 +59,7 @@ pub struct Output {
     pub rows: Vec<usize>,
     /// The elements of those rows, unrounded.
     pub values: Vec<f64>,
-    /// How far a result may lie from each value.
+    /// How far a result may be from each value.
     pub bounds: Vec<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! A value with how far a computed result may lie from it: the operations on such pairs, and the types' units.
+//! A value with how far a computed result may be from it: the operations on such pairs, and the types' units.
 
 use crate::array::erf;
 use crate::dtype::{Class, DType};

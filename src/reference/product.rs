@@ -98,7 +98,7 @@ fn factor<'a>(func: &'a Func, e: &'a Expr, inputs: &HashMap<BufferId, &'a Array>
 }
 
 impl Factor<'_> {
-    /// The element at a point; NaN where it lies outside.
+    /// The element at a point; NaN where it is outside.
     fn at(&self, point: &HashMap<Var, i64>) -> f64 {
         let flat = self.flat.eval(&|v| point.get(&v).copied()).and_then(|i| usize::try_from(i).ok());
         let bits = self.array.bytes.len() * 8 / self.array.dtype.bits() as usize;

@@ -23,7 +23,7 @@ pub fn value(func: &Func, expr: &Expr, fill: &dyn Fn(BufferId, &[Index]) -> Know
     }
 }
 
-/// The number that a literal stands for.
+/// The number that a literal represents.
 pub fn number(literal: Literal) -> Known {
     match literal {
         Literal::Int(v) => Some(v as f64),

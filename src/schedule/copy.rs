@@ -64,7 +64,7 @@ pub struct Copy<'a> {
     pub made: &'a Made,
 }
 
-/// The nest of a copying stage that will stand under the given loops.
+/// The nest of a copying stage that will are under the given loops.
 pub fn stage(func: &mut Func, copy: &Copy, under: &[Var]) -> Stmt {
     let shape = func.buffer(copy.from).shape.clone();
     let dims: Vec<(Range, Index)> = copy.region.iter().cloned().zip(shape).collect();

@@ -1,6 +1,6 @@
 //! Who computes what: the nature of a block, who reads and writes a buffer, and where a statement stands.
 //!
-//! Text order stands for time: a statement that stands before another runs before it in every iteration of the loops
+//! Text order represents time: a statement that precedes another runs before it in every iteration of the loops
 //! around both. Moves are justified by it alone.
 
 use crate::ir::decide;
@@ -210,12 +210,12 @@ pub struct Spot {
     pub loops: Vec<Var>,
 }
 
-/// Where a block stands; `None` if it stands under anything but loops.
+/// Where a block stands; `None` if it is under anything but loops.
 pub fn spot_of_block(func: &Func, block: BlockId) -> Option<Spot> {
     spot(&func.body, &|s| matches!(s, Stmt::Block(b) if b.name == block))
 }
 
-/// Where a loop stands; `None` if it stands under anything but loops.
+/// Where a loop stands; `None` if it is under anything but loops.
 pub fn spot_of_loop(func: &Func, var: Var) -> Option<Spot> {
     spot(&func.body, &|s| matches!(s, Stmt::For(l) if l.var == var))
 }
@@ -242,7 +242,7 @@ impl Spot {
         self.loops.iter().zip(&other.loops).take_while(|(a, b)| a == b).count()
     }
 
-    /// Whether it stands under the loop.
+    /// Whether it is under the loop.
     pub fn under(&self, var: Var) -> bool {
         self.loops.contains(&var)
     }
@@ -256,7 +256,7 @@ pub fn body_at<'a>(body: &'a [Stmt], steps: &[usize]) -> &'a [Stmt] {
     }
 }
 
-/// Puts a statement at `steps`, before what stands there.
+/// Puts a statement at `steps`, before what is there.
 pub fn insert_at(body: &mut Vec<Stmt>, steps: &[usize], stmt: Stmt) {
     match steps {
         [] => body.push(stmt),

@@ -20,7 +20,7 @@
 //! # Beside TVM
 //!
 //! The vocabulary is TVM's where TVM has it (apache/tvm, `src/s_tir/schedule/primitive.h` states its requirements).
-//! All loops here start at 0, and all blocks of a body stand in one scope, so what TVM asks about either holds.
+//! All loops here start at 0, and all blocks of a body are in one scope, so what TVM asks about either holds.
 //!
 //! | primitive | held beside TVM's requirements | why |
 //! |---|---|---|
@@ -30,7 +30,7 @@
 //! | bind | stricter: not bound yet, one extent per axis and nest, no reduction loop, no element summed by two iterations | TVM rebinds silently, leaves extents to lowering, has switched its affine check off, and takes a reduction loop on threadIdx as a cross-thread reduction; here rfactor comes first |
 //! | unroll | stricter: serial, constant extent, a bounded number of copies | TVM requires nothing |
 //! | vectorize | stricter: innermost, constant extent up to 64 | TVM vectorizes any loop that is not reduced over |
-//! | cache_read, cache_write | same, and writers must stand before, in boxes without holes | a copy of a box with holes would read what was never written |
+//! | cache_read, cache_write | same, and writers must precede, in boxes without holes | a copy of a box with holes would read what was never written |
 //! | compute_at | same, and nothing that is read may change on the way | TVM relies on a scope's stage-pipeline property for it |
 //! | reverse_compute_at | same, and the producers must have finished the element | as compute_at; TVM checks region cover only |
 //! | compute_inline, reverse_compute_inline | same; placed loops must not vanish | a placement is never dropped in silence |

@@ -17,7 +17,7 @@ use crate::ir::{Block, BlockId, BufferId, Cond, For, Func, Index, Iter, IterKind
 /// Why a block cannot get new loops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stuck {
-    /// It stands inside an instruction's nest.
+    /// It is inside an instruction's nest.
     Tensorized(Var),
     /// A loop that would vanish says how it is to run.
     Placed(Var),
@@ -289,7 +289,7 @@ pub fn solve(iters: &[Iter], at: &[Index], region: &[Range], full: &[bool], env:
     solved.map(|s| Solved { exact: s.exact && reached, ..s }).collect()
 }
 
-/// Whether an index that mentions no iterator provably lies in the range.
+/// Whether an index that mentions no iterator provably is in the range.
 fn holds(range: &Range, index: &Index, env: &Env) -> bool {
     let Some(at) = index.as_int() else { return false };
     let end = range.min.clone() + range.extent.clone();

@@ -64,7 +64,7 @@ impl Word<'_> {
     }
 }
 
-/// Words between blanks; what stands in brackets is one word.
+/// Words between blanks; what is in brackets is one word.
 fn words(piece: &str, offset: usize) -> Vec<Word<'_>> {
     let mut out: Vec<Word> = Vec::new();
     let mut begin: Option<usize> = None;
@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
         self.primitive.signature.iter().find(|p| p.form == Form::Chosen)
     }
 
-    /// Reads every `name=value` that stands here, unless they are what a place takes.
+    /// Reads every `name=value` that is here, unless they are what a place takes.
     fn options(&mut self, args: &mut Args) -> Result<()> {
         if self.primitive.signature.iter().any(|p| p.kind == ParamKind::Multiples) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! From threads that own elements to warps that own matrices: the loops that 32 consecutive threads run side by side move
+//! From threads that own elements to warps that own matrices: the loops that 32 consecutive threads run next to each other move
 //! inwards, into the nests that they share out, and what is left of the loops around becomes one loop over warps.
 //!
 //! Iterations of loops bound to threads exchange nothing but through shared memory ([`crate::ir::verify`]), so it is the same
@@ -33,7 +33,7 @@ pub struct Numbers {
 struct Thread {
     var: Var,
     extent: i64,
-    /// How many of its consecutive iterations lie in one warp.
+    /// How many of its consecutive iterations are in one warp.
     lanes: i64,
     axis: Axis,
 }
@@ -228,7 +228,7 @@ fn speaks(stmt: &Stmt, vars: &[(Var, i64)]) -> bool {
 
 struct Sink<'a> {
     func: &'a mut Func,
-    /// What the lanes of a warp run side by side.
+    /// What the lanes of a warp run next to each other.
     lanes: Vec<(Var, i64)>,
     held: &'a [BufferId],
     /// Knows every loop.
@@ -344,7 +344,7 @@ impl Sink<'_> {
     }
 }
 
-/// The loops of a nest around one block, outermost first, if nothing else stands in it.
+/// The loops of a nest around one block, outermost first, if nothing else is in it.
 fn chain(stmt: &Stmt) -> Option<(Vec<For>, Block)> {
     match stmt {
         Stmt::Block(b) => Some((Vec::new(), b.clone())),

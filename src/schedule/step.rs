@@ -32,7 +32,7 @@ pub enum Value {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Args {
     values: Vec<(&'static str, Value)>,
-    /// What stands after `->`: the loops, blocks, buffers or roles that the step makes. Empty: default names.
+    /// What is after `->`: the loops, blocks, buffers or roles that the step makes. Empty: default names.
     pub names: Vec<String>,
 }
 
@@ -227,12 +227,12 @@ impl Step {
         self
     }
 
-    /// The text that it was read from, and where it stands there.
+    /// The text that it was read from, and where it is there.
     pub fn origin(&self) -> Option<(&str, Range<usize>)> {
         self.origin.as_ref().map(|o| (&*o.text, o.span.clone()))
     }
 
-    /// The same step as one that stands there in a text; as it is, where the text has no such place.
+    /// The same step as one that is there in a text; as it is, where the text has no such place.
     #[must_use]
     pub(crate) fn read_from(mut self, text: &Arc<str>, span: Range<usize>) -> Step {
         if text.get(span.clone()).is_some() {

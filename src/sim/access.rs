@@ -176,7 +176,7 @@ impl Lanes<'_> {
         let all =
             race::Lanes { number: it.number, access: a, warp, write: it.write, units: span.units, base: span.base };
         if self.uniform && !it.write && self.mask != 0 {
-            // The first and the last lane stand for all that read one element.
+            // The first and the last lane represent all that read one element.
             let (first, last) = (self.mask.trailing_zeros() as usize, 31 - self.mask.leading_zeros() as usize);
             let ends = [first, last].into_iter().take(if first == last { 1 } else { 2 });
             return all.observe(cells, starts, clock, ends.map(|l| (l, self.element(l))));
@@ -234,7 +234,7 @@ pub(super) fn failure(failure: Failure, touch: Touch) -> Trap {
     }
 }
 
-/// A vector access must lie at a multiple of its size.
+/// A vector access must be at a multiple of its size.
 fn aligned(lanes: &Lanes<'_>, a: &Access, access: u32) -> Result<(), Trap> {
     if a.lanes == 1 || matches!(a.place, Location::Local(_)) {
         return Ok(());

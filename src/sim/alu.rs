@@ -72,7 +72,7 @@ fn select(warp: &mut Warp, dst: usize, masks: usize, lanes: usize) {
     for j in 0..lanes {
         let mask = warp.registers[dst + if masks == 1 { 0 } else { j }];
         let (a, b) = (warp.registers[dst + masks + j], warp.registers[dst + masks + lanes + j]);
-        // The condition of a single lane is overwritten last: it lies in the first register.
+        // The condition of a single lane is overwritten last: it is in the first register.
         let chosen: Register = std::array::from_fn(|l| if mask[l] != 0 { a[l] } else { b[l] });
         warp.registers[dst + masks + j] = chosen;
     }

@@ -1,7 +1,7 @@
-//! Bulk copies: boxes between device memory and shared memory, moved by the copy engine.
+//! Bulk copies: boxes between device memory and shared memory, moved by TMA.
 //!
 //! A box is found as the hardware finds it: by the coordinates, extents and strides of the tensor map, and in shared memory
-//! by the address alone, whose bits 4 and up are flipped by its bits 7 and up. What lies outside of the array is read as zero
+//! by the address alone, whose bits 4 and up are flipped by its bits 7 and up. What is outside of the array is read as zero
 //! and not written. Which buffer the bytes of shared memory belong to is not asked.
 //!
 //! A load lands at any time from its start on: at once, when nothing else can go on, or as drawn; its bytes are poison until
@@ -145,7 +145,7 @@ impl Stores {
 }
 
 impl Bulk {
-    /// The elements of the box that a lane copies, in the order in which they lie.
+    /// The elements of the box that a lane copies, in the order in which they are.
     fn pairs(&self, warp: &Warp, lane: usize, code: &Code, world: &mut World) -> Result<Vec<Pair>, Trap> {
         let access = &code.accesses[self.shared as usize];
         let first: Vec<i64> = self.coordinates.iter().map(|c| warp.value(*c, lane)).collect();
@@ -322,7 +322,7 @@ fn one(warp: &Warp) -> Result<usize, Trap> {
     }
 }
 
-/// Lets the clock and the cells know of an access by the copy engine.
+/// Lets the clock and the cells know of an access by TMA.
 fn note(
     world: &mut World,
     (access, rank): (&Access, usize),

@@ -9,9 +9,9 @@
 //! A warp has one clock for all its lanes, and one more for each lane that alone has seen more (the elected one that waited)
 //! until the warp meets. Lanes see of each other what was before the last time that the warp met.
 //!
-//! What the copy engine and wgmma do to shared memory comes after what threads did themselves only where a proxy fence of
+//! What TMA and wgmma do to shared memory comes after what threads did themselves only where a proxy fence of
 //! those threads lies on the way: [`Seen::fenced`] is what is known of them behind such fences. That holds for reads, too: one
-//! may be on its way still when its thread arrives or meets, and the copy engine overwrites what it was to find.
+//! may be on its way still when its thread arrives or meets, and TMA overwrites what it was to find.
 
 use super::race::{Cell, Lanes};
 use super::warp::Trap;
@@ -92,7 +92,7 @@ impl Times {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     known: Times,
-    /// What of it lies behind a fence for the other engines.
+    /// What of it follows a fence for the other engines.
     fenced: Times,
 }
 
@@ -334,7 +334,7 @@ impl Clocks {
         self.after(cell.write, by, life)
     }
 
-    /// One stamp for two reads, if one can stand for both.
+    /// One stamp for two reads, if one can represent both.
     fn joined(&self, old: u64, new: u64, by: Accessor, life: Life) -> Option<u64> {
         let same = agent(old) == by.agent;
         if self.after(old, Accessor { agent: by.warp, ..by }, life) && (same || !by.is_engine()) {
@@ -415,7 +415,7 @@ impl Clocks {
     }
 }
 
-/// Whether an access is the one that a stamp of a cell stands for: of several lanes' reads, any before that is another lane's.
+/// Whether an access is the one that a stamp of a cell represents: of several lanes' reads, any before that is another lane's.
 pub(super) fn is_of(partner: u64, stamp: u64, other: u64) -> bool {
     if agent(partner) != agent(stamp) {
         return false;

@@ -5,7 +5,7 @@
 //! - **scalar slots**: an `i64` for the whole warp (loop variables, blockIdx, what follows from them);
 //! - **vector slots**: an `i64` a lane (threadIdx, what follows from it);
 //! - **registers**: 64 bits a lane, used as a stack: operations take their operands from the top and leave the result
-//!   in the place of the first ([`super::value`] says how data lie in them).
+//!   in the place of the first ([`super::value`] says how data are in them).
 //!
 //! An address is the sum of one scalar slot and one vector slot ([`Operand`]), both kept up to date where their
 //! innermost variable changes, not where they are used. Jumps are relative, so code can be put together in any order.
@@ -56,7 +56,7 @@ pub(super) struct Access {
     pub align: i64,
     /// It writes by a copy.
     pub copies: bool,
-    /// The copy engine makes it.
+    /// TMA makes it.
     pub engine: bool,
     /// For messages.
     pub buffer: BufferId,
@@ -168,7 +168,7 @@ pub(super) enum Op {
     /// Back to the lanes before the branch.
     Rejoin,
 
-    /// An index of a dimension must lie in `0..extent`.
+    /// An index of a dimension must be in `0..extent`.
     Check {
         access: u32,
         at: Operand,
@@ -347,13 +347,13 @@ pub(super) enum Op {
 #[derive(Debug, Clone)]
 pub(super) struct Site {
     pub statement: SiteKind,
-    /// How many stores and instructions stand before it in the text.
+    /// How many stores and instructions precede it in the text.
     pub stores: u32,
     /// The loops around it, outermost first.
     pub loops: Vec<(Var, Operand)>,
 }
 
-/// What stands at a [`Site`].
+/// What is at a [`Site`].
 #[derive(Debug, Clone)]
 pub(super) enum SiteKind {
     Store(Store),

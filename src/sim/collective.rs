@@ -1,7 +1,7 @@
 //! Instructions that the lanes of a warp execute together, lane by lane.
 //!
 //! A call is compiled to tables: for each element of an operand's tile, the lane that holds it and which of the call's
-//! registers it is, or the lane whose address leads to it and how far it lies behind. They come from the row's layouts, and
+//! registers it is, or the lane whose address leads to it and how far it follows. They come from the row's layouts, and
 //! nothing else of the row is used but its action: data move between the bytes and registers that the call names, so what
 //! `lower` got wrong of addresses, lanes or registers shows in the result.
 //!
@@ -188,8 +188,8 @@ fn addresses(warp: &Warp, access: &Access, operand: &Operand) -> Result<u32, Tra
     Ok(active)
 }
 
-/// Tells who listens, and notes the access: whichever lane gives the address, all lanes read what lies behind it. The first
-/// and the last lane stand for all: no thread is both.
+/// Tells who listens, and notes the access: whichever lane gives the address, all lanes read what follows it. The first
+/// and the last lane represent all: no thread is both.
 fn observe(warp: &Warp, code: &Code, world: &mut World, operand: &Operand, write: bool) -> Result<(), Trap> {
     let access = &code.accesses[operand.access as usize];
     let active = addresses(warp, access, operand)?;

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 /// Operations with the site of each.
 pub(super) type Ops = Vec<(Op, u32)>;
 
-/// Where buffers lie and how the body is run.
+/// Where buffers are and how the body is run.
 pub(super) struct Setup<'a> {
     /// The place of each buffer of the Func.
     pub places: Vec<Location>,
@@ -185,7 +185,7 @@ impl<'a> Compiler<'a> {
         self.vector_level.len() as Slot - 1
     }
 
-    /// How much stands in the body so far.
+    /// How much is in the body so far.
     pub fn body_len(&self) -> usize {
         self.body.len()
     }
@@ -245,7 +245,7 @@ impl<'a> Compiler<'a> {
     fn announce(&mut self, stmt: &Stmt) {
         if matches!(stmt, Stmt::Store(_) | Stmt::Call(_) | Stmt::Bulk(_) | Stmt::Sync(_)) {
             if self.plan.heard {
-                // The site of what stands before it has other loops.
+                // The site of what precedes it has other loops.
                 self.sites.push(Site { statement: SiteKind::Other, stores: self.stores, loops: self.loops.clone() });
                 self.site = self.sites.len() as u32 - 1;
                 self.emit(Op::Statement(self.statements));

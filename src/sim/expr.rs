@@ -37,7 +37,7 @@ impl Compiler<'_> {
         kind_in(self.plan.integer, dtype)
     }
 
-    /// Compiles an expression; the result lies in registers from `dst` on.
+    /// Compiles an expression; the result is in registers from `dst` on.
     fn expr(&mut self, e: &Expr, dst: Slot) -> Result<Typed> {
         if dst > MOST_REGISTERS {
             return Err(Error::input("sim.size", "an expression is too deep for the simulator"));

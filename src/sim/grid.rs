@@ -3,7 +3,7 @@
 //!
 //! The threads of a block are numbered x fastest; 32 consecutive ones are a warp. Warps run until they stand at a
 //! barrier, end, or their turn is over; the [`Policy`] says who is next. A barrier opens when all warps of the block
-//! stand at the same one. If some have ended or stand at another, it never would: that is reported, not waited for.
+//! wait at the same barrier. If some have ended or wait at another, it never would: that is reported, not waited for.
 
 use super::Policy;
 use super::access::World;

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::ir::{CmpOp, Cond, Index, IndexOp, Var};
 use std::collections::BTreeMap;
 
-/// What a variable stands for.
+/// What a variable represents.
 #[derive(Debug, Clone)]
 pub(super) enum Meaning {
     /// Slots.

@@ -1,4 +1,4 @@
-//! What a run tells who listens: requests of warps, boxes of the copy engine, tiles behind descriptors, every statement
+//! What a run tells who listens: requests of warps, boxes of TMA, tiles behind descriptors, every statement
 //! that a warp comes to, and what makes warps go on: arrivals, landings, ends of phases, barriers.
 
 use super::access::World;
@@ -10,7 +10,7 @@ use super::bulk::Load;
 pub struct Event<'e> {
     /// The kernel, by its place in the program.
     pub kernel: usize,
-    /// The rank of the block in its cluster, and the warp in its block. For what the copy engine and barriers do, those of the warp
+    /// The rank of the block in its cluster, and the warp in its block. For what TMA and barriers do, those of the warp
     /// that ran last.
     pub rank: usize,
     /// The warp.
@@ -45,7 +45,7 @@ pub enum EventKind<'e> {
     Over(Phase),
     /// The wait of a warp for a phase is over.
     Passed(Phase),
-    /// The warps that meet at a barrier go on.
+    /// The warps that wait at a barrier go on.
     Meeting(Meeting),
 }
 
@@ -92,7 +92,7 @@ pub struct Phase {
     pub phase: i64,
 }
 
-/// Warps that meet at a barrier.
+/// Warps that wait at a barrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Meeting {
@@ -124,7 +124,7 @@ pub struct Statement {
     pub active: u32,
 }
 
-/// A box that the copy engine moves.
+/// A box that TMA moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BoxCopy<'e> {

@@ -223,7 +223,7 @@ impl Mbarriers {
         Ok(())
     }
 
-    /// Whether bytes have landed that nobody has waited for: only by chance did they land before the end.
+    /// Whether bytes have landed that no thread has waited for: only by chance did they land before the end.
     pub fn is_left_alone(&self) -> bool {
         self.slots.iter().any(|s| s.filled > s.seen)
     }

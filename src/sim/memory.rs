@@ -166,7 +166,7 @@ impl Memory {
     }
 }
 
-/// How a type lies in registers in a mode.
+/// How a type is in registers in a mode.
 pub(super) fn kind_in(integer: bool, dtype: DType) -> NumberKind {
     if integer { NumberKind::Integer } else { kind_of(dtype) }
 }

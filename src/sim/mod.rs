@@ -188,7 +188,7 @@ impl Stats {
 ///
 /// # Errors
 /// The arguments' fault where they do not fit the parameters; what is wrong with the program where it shows as it runs: an access
-/// out of bounds, a value that nobody wrote, more work than the limits allow.
+/// out of bounds, a value that no thread wrote, more work than the limits allow.
 pub fn run_func(func: &Func, mode: Mode, args: &mut [Array]) -> Result<Stats> {
     run_func_with(func, &Options::new(mode), args)
 }

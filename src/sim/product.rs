@@ -1,7 +1,7 @@
 //! Products of warpgroups: each warp computes its own 16 rows of the sum.
 //!
 //! A product reads shared memory from its start on until its warp has waited for its group: the reads are an agent's of their own
-//! ([`super::clocks`]), of which a warp knows only behind that wait, and which sees of other threads' writes only what lies behind
+//! ([`super::clocks`]), of which a warp knows only behind that wait, and which sees of other threads' writes only what follows
 //! a fence between the proxies. As long, the registers of its sum are nobody's but those of products that follow on the same
 //! registers, and those of a factor nobody's but those of products that read them, too: whatever else touches them is a fault
 //! (PTX ISA, `wgmma.wait_group`). The warp must have fenced its registers before the first product of a run.
@@ -263,7 +263,7 @@ fn hold(warp: &mut Warp, code: &Code, factor: &Operand) -> Result<(), Trap> {
     Ok(())
 }
 
-/// What lies in the registers of a tile, whatever their marks.
+/// What is in the registers of a tile, whatever their marks.
 fn held(warp: &Warp, code: &Code, tile: &Operand) -> Result<Vec<u64>, Trap> {
     let one = |n| {
         let e = tile.tile.one(n);

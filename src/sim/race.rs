@@ -2,8 +2,8 @@
 //!
 //! What orders two accesses of threads that share memory, in the code that the simulator runs:
 //! - both are the same thread's;
-//! - a barrier of the block lies between them, and both threads are of that block;
-//! - a barrier of the warp lies between them, and both threads are of that warp;
+//! - a barrier of the block is between them, and both threads are of that block;
+//! - a barrier of the warp is between them, and both threads are of that warp;
 //!   (barriers count for shared memory and for the parameters in [`crate::lower::LoweredKernel::exchanged`]: accesses
 //!   of other parameters may be kept in registers across them)
 //! - they belong to different kernels.
@@ -229,7 +229,7 @@ impl View {
                     || same_warp && earlier < self.last)
     }
 
-    /// The same of all the reads that a stamp stands for.
+    /// The same of all the reads that a stamp represents.
     #[inline(always)]
     fn after_reads(&self, read: u64, thread: u64) -> bool {
         if read < self.born || read >= self.block && read < self.barrier {

@@ -56,7 +56,7 @@ C[bx*64 + tx] = S[63 - tx]: the barrier must be before this"
     assert_eq!(code.code(), "sim.uninitialised", "without the search the order drawn decides");
 }
 
-/// Lanes exchange values through shared memory: `sync` stands between.
+/// Lanes exchange values through shared memory: `sync` is between.
 fn exchange(threads: u32, sync: Option<Stmt>) -> Kernel {
     let mut k = Kernel::new(1, threads);
     let (c, s) = (k.param("C", i64::from(threads)), k.shared("S", DType::F32, i64::from(threads), 0));
@@ -205,7 +205,7 @@ fn wait(groups: u32) -> Stmt {
     Stmt::Sync(SyncKind::Wait { groups }.because("a test"))
 }
 
-/// Threads copy an element each and read the one of the mirrored thread, or their own: `syncs` stand between.
+/// Threads copy an element each and read the one of the mirrored thread, or their own: `syncs` are between.
 fn copy_and_read(mirrored: bool, syncs: &[Stmt]) -> Kernel {
     let mut k = Kernel::new(2, 64);
     let (a, c, s) = (k.param("A", 64), k.param("C", 128), k.shared("S", DType::F32, 64, 0));
@@ -372,7 +372,7 @@ fn landed(steps: &[Step], copy: usize) -> Option<usize> {
 }
 
 /// Whether two accesses of one element, one of them a write, are not ordered: the first is a copy that its thread has not
-/// waited for, or they are of different threads and no barrier that both wait at stands between.
+/// waited for, or they are of different threads and no barrier that both wait at is between.
 fn races(steps: &[Step]) -> bool {
     let pair = |a: usize, b: usize, t: i64, u: i64| {
         let (Some((one, ea)), Some((two, eb))) = (steps[a].element(t), steps[b].element(u)) else { return false };

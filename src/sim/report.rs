@@ -29,7 +29,7 @@ pub(super) struct Party {
     statement: String,
     /// The instruction, where it is one.
     row: String,
-    /// How many stores and instructions stand before the statement in the text.
+    /// How many stores and instructions precede the statement in the text.
     stores: u32,
     values: Vec<(Var, i64)>,
 }

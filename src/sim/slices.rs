@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::ir::{Axis, Elect, Index, RoleBody, Slot, Stmt, Sync, SyncKind, visit};
 use crate::lower::LoweredKernel;
 
-/// The warps that meet at a barrier, counted in the block.
+/// The warps that wait at a barrier, counted in the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Meeting {
     pub first: usize,

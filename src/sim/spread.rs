@@ -131,7 +131,7 @@ fn behind_addresses(layout: &Layout, dtype: DType) -> Option<Spread> {
     Some(spread(layout, 1, points(layout).map(place).collect()))
 }
 
-/// Lanes stand for rows.
+/// Lanes represent rows.
 fn row_by_row(rows: usize, run: usize) -> Spread {
     let places = (0..rows).flat_map(|lane| (0..run).map(move |behind| Element { lane, behind })).collect();
     Spread { shape: vec![rows, run], places, copies: 1, align: 1 }

@@ -1,6 +1,6 @@
 //! What a datum is and what the operations do to it, in the real types and in integer mode.
 //!
-//! A register lane holds 64 bits. Real mode: the types of up to 32 bits of floating point lie there as the bits of an
+//! A register lane holds 64 bits. Real mode: the types of up to 32 bits of floating point are there as the bits of an
 //! `f32` whose value the type can represent, `f64` as its bits, integers sign- or zero-extended to 64 bits, truth as
 //! 0 or 1. Every operation rounds to its type at once, so that the width of the register never shows. (f32 has more
 //! than twice the precision of the narrower types: rounding twice is harmless for + - * / and square root.)
@@ -27,7 +27,7 @@ pub(super) enum NumberKind {
     Integer,
 }
 
-/// How a type lies in a register, in real mode.
+/// How a type is in a register, in real mode.
 pub(super) fn kind_of(dtype: DType) -> NumberKind {
     match dtype.class() {
         Class::Float if dtype == DType::F64 => NumberKind::F64,

@@ -1,6 +1,6 @@
 //! A warp: its own slots, registers and place in the code, and the interpreter that runs it.
 //!
-//! [`Warp::run`] goes on until the warp has ended, stands at a barrier, or has used up its turn; so the block decides
+//! [`Warp::run`] goes on until the warp has ended, waits at a barrier, or has used up its turn; so the block decides
 //! in which order warps take effect. Lanes of a warp run together; a lane takes part where its bit in the mask is set.
 
 use super::access::{self, World};
@@ -27,9 +27,9 @@ pub(super) type Register = [u64; LANES];
 pub(super) enum Event {
     /// It has run all its code.
     Done,
-    /// It stands at a barrier at this operation.
+    /// It waits at a barrier at this operation.
     Barrier(usize, Meeting),
-    /// It stands in front of a wait for an mbarrier's phase.
+    /// It is before a wait for an mbarrier's phase.
     Blocked { slot: usize, phase: i64 },
     /// Its turn is over.
     Paused,
@@ -40,7 +40,7 @@ pub(super) enum Event {
 /// What went wrong in a lane; the place is the warp's operation at the time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trap {
-    /// An index of an access lies outside.
+    /// An index of an access is outside.
     OutOfBounds { lane: usize, access: u32 },
     /// An element was read that nothing has written.
     Uninitialised(Touch),
@@ -334,7 +334,7 @@ impl Warp {
         if world.onlooker.is_there() { scene::wrote(self, code, world, op) } else { Ok(()) }
     }
 
-    /// Counts a statement; whether it was the last of the turn, and the warp stands behind it.
+    /// Counts a statement; whether it was the last of the turn, and the warp follows it.
     #[inline(always)]
     fn ends_turn(&mut self, world: &mut World, turn: &mut u64) -> Result<bool, Trap> {
         world.count(self.mask.count_ones())?;

@@ -170,7 +170,7 @@ impl Epilogue {
 }
 
 /// A matrix product. Where sums already have C's type it is one block `C` over loops i, j, k; else block `mma` sums
-/// into the global buffer `acc`, and block `out` converts over loops out_i, out_j. Of a batch a loop `b` stands around each.
+/// into the global buffer `acc`, and block `out` converts over loops out_i, out_j. Of a batch a loop `b` is around each.
 ///
 /// # Errors
 /// `te.extent` and `te.limit` where an extent is not positive or an array has more than 2^36 elements; `te.type` where the types make no

@@ -433,7 +433,7 @@ pub(super) fn check_accesses(func: &Func, expr: &Expr, vars: &[(Var, i64)], give
 /// Words that text reads as something else.
 const RESERVED: [&str; 8] = ["and", "or", "not", "true", "false", "inf", "nan", "target"];
 
-/// Whether a name can stand in a program: a letter or `_`, then letters, digits and `_`; at most 64; not reserved.
+/// Whether a name can be in a program: a letter or `_`, then letters, digits and `_`; at most 64; not reserved.
 pub fn is_name(name: &str) -> bool {
     name.len() <= 64
         && !RESERVED.contains(&name)
@@ -472,7 +472,7 @@ fn check_storage(name: &str, dtype: DType, shape: &[i64], strides: Option<&[i64]
             format!("buffer {name} has {} but {}", counted(shape.len(), "dimension"), counted(strides.len(), "stride"));
         return Err(Error::input("te.storage", message));
     }
-    // Each stride spans all dimensions of smaller strides, so that no two elements share an address. Dimensions may lie in any
+    // Each stride spans all dimensions of smaller strides, so that no two elements share an address. Dimensions may be in any
     // order: columns of a matrix behind each other are as good as rows.
     let mut inner = 1i64;
     let mut dims: Vec<(&i64, &i64)> = strides.iter().zip(shape).collect();

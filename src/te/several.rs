@@ -205,7 +205,7 @@ fn check(several: &Several<'_>, taken: usize) -> Result<()> {
     Ok(())
 }
 
-/// The block's init and body: the stores of a reducer of tuples stand in its order, so that each reads the old elements.
+/// The block's init and body: the stores of a reducer of tuples are in its order, so that each reads the old elements.
 fn statements(several: &Several<'_>, buffers: &[BufferId], at: &[Index], values: &[Expr]) -> (Vec<Stmt>, Vec<Stmt>) {
     let (mut init, mut body, mut from) = (Vec::new(), Vec::new(), 0);
     for combine in &several.combine {

@@ -128,7 +128,7 @@ impl Kernel<'_> {
     }
 }
 
-/// Blocks to follow, with how many each stands for: along each axis the first, some between, the last.
+/// Blocks to follow, with how many each represents: along each axis the first, some between, the last.
 fn choose(grid: [u32; 3], affordable: u64) -> Vec<([u32; 3], u64)> {
     let wide = grid.iter().filter(|n| **n > 1).count() as u32;
     // Along one axis alone there may be a walk in two dimensions.
@@ -138,7 +138,7 @@ fn choose(grid: [u32; 3], affordable: u64) -> Vec<([u32; 3], u64)> {
         let count = u64::from(n).min(each);
         let last = u64::from(n) - 1;
         let at: Vec<u64> = (0..count).map(|i| if count == 1 { last / 2 } else { i * last / (count - 1) }).collect();
-        // The first and the last stand for themselves; those between share the rest.
+        // The first and the last represent themselves; those between share the rest.
         let inner = count.saturating_sub(2);
         let weight = |i: u64| match (count, inner) {
             (1, _) => u64::from(n),
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_branch_to_an_earlier_place_meets_too() {
-        // What follows the condition stands before it in the text.
+        // What follows the condition precedes it in the text.
         let body = format!(
             "{ADDRESS} setp.lt.u32 %p1, %r1, 8; bra.uni C;
             E: st.global.f32 [%rd1], %f1;

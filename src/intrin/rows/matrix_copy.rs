@@ -152,7 +152,7 @@ fn transposed(dtype: DType, tile: Tile) -> Layout {
     ])
 }
 
-/// Which lane's address an element lies behind, and how far.
+/// Which lane's address an element follows, and how far.
 fn addresses(dtype: DType, tile: Tile) -> Layout {
     let (bits, row) = (i64::from(dtype.bits()), columns(dtype));
     Layout::new([

@@ -2,7 +2,7 @@
 //!
 //! B comes from shared memory, A from there or from registers. k runs along the rows of tiles; across them it may run where elements
 //! have 16 bits. An instruction takes 32 bytes along k. The sum stays in registers, each warp holding 16 of its 64 rows: mma.sync's
-//! accumulators side by side (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16", "... m64nNk32").
+//! accumulators next to each other (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16", "... m64nNk32").
 
 use crate::dtype::DType;
 use crate::intrin::{Action, Emit, Init, Level, Operand, Place, Row};

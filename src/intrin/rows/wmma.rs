@@ -1,6 +1,6 @@
 //! wmma: products of opaque fragments, by warps, with the loads and stores that go with them.
 //!
-//! A fragment is loaded from memory whose rows lie a stride apart, multiplied, and stored the same way; what lies in which
+//! A fragment is loaded from memory whose rows are a stride apart, multiplied, and stored the same way; what is in which
 //! register is nowhere said ([`Opaque`]). The geometry names the product of all three matrices, so a tile of A is m x k, one of
 //! B k x n, one of the sum m x n. `row` and `col` say which index runs along memory: of A `row` is k, of B `col` is k. A product
 //! takes factors that were loaded in the majors that it names; the sum has none.

@@ -87,7 +87,7 @@ impl Printer<'_> {
         }
     }
 
-    /// What a variable stands for, if that is a datum, and its least value.
+    /// What a variable represents, if that is a datum, and its least value.
     fn datum(&self, var: Var) -> Option<(i64, Expr)> {
         self.gathered.iter().rev().find(|(v, ..)| *v == var).map(|(_, low, datum)| (*low, datum.clone()))
     }

@@ -1,4 +1,4 @@
-//! What stands in Lowered alone, as text.
+//! What is in Lowered alone, as text.
 
 use super::Printer;
 use crate::ir::{BulkCopy, Call, Elect, Held, RoleBody, Slot, Sync, SyncKind, Way};

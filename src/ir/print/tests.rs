@@ -1,4 +1,4 @@
-//! The exact text of every statement and placement, and where the names stand in it.
+//! The exact text of every statement and placement, and where the names are in it.
 
 use super::*;
 use crate::ir::{

@@ -74,7 +74,7 @@ impl Affine {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// The coefficient of a variable that stands alone; 0 if it does not.
+    /// The coefficient of a variable that is alone; 0 if it does not.
     pub fn coefficient(&self, var: Var) -> i64 {
         self.terms.iter().find(|(atom, _)| atom.as_var() == Some(var)).map_or(0, |(_, c)| *c)
     }

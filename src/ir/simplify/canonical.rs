@@ -269,7 +269,7 @@ fn replace_pair(sum: &Affine, first: usize, second: usize, value: &Affine, scale
     (size(&out) < size(sum)).then_some(out)
 }
 
-/// `x*s - (x // m) * (m*s)` is `(x % m) * s`, where all terms of x stand in the sum.
+/// `x*s - (x // m) * (m*s)` is `(x % m) * s`, where all terms of x are in the sum.
 fn join_remainder(sum: &Affine, at: usize, high: &Digit, c: i64) -> Option<Affine> {
     if c % high.lower != 0 {
         return None;

@@ -60,7 +60,7 @@ pub(super) fn modulo(sum: &Affine, c: i64, env: &Env) -> Option<Affine> {
 
 /// What can be done with a rest of which no term is a multiple of the divisor.
 enum Step {
-    /// It lies in this block of the divisor everywhere.
+    /// It is in this block of the divisor everywhere.
     Within(i64),
     /// Divided by a factor common to its coefficients and the divisor (its constant rounded down).
     Common(Affine, i64),

@@ -1,13 +1,13 @@
 //! Simplifies index arithmetic: equal values get equal, short forms.
 //!
 //! Every index is brought to a sum of `atom * coefficient` and a constant ([`Affine`]). Atoms are variables,
-//! quotients, remainders, minima, maxima and products of sums that are themselves in this form. Terms stand in the order
+//! quotients, remainders, minima, maxima and products of sums that are themselves in this form. Terms are in the order
 //! in which they first appear, so that `blockIdx.x*16384 + threadIdx.x*512 + k` reads as it was written.
 //!
 //! What is promised, for every assignment of the variables within their ranges that satisfies the assumed facts and
 //! under which every part of the original has a value: [`simplify`] and [`simplify_cond`] keep that value, `bounds` contains it,
 //! [`divisor`] divides it, and what [`prove`] and [`equal`] affirm holds. They may fail to see something; they never
-//! affirm what is false. Arithmetic that would leave 62 bits is left as it stands; nothing here panics.
+//! affirm what is false. Arithmetic that would leave 62 bits is left as it is; nothing here panics.
 
 mod affine;
 mod bounds;

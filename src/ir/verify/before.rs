@@ -3,8 +3,8 @@
 //! In sequence a program is right, so some unit has written each value by then. Where units part the work of a statement
 //! that runs in many iterations, one of them may write in all iterations what it reads in each, and yet come too late: what
 //! it reads first another one has written. So a reader is followed to the list of statements where it parts from what
-//! writes. The loops around that list are at one iteration there. What stands before the reader in the lists around it has
-//! run, and so has all that ran in earlier iterations. The threads of a unit go through a list side by side: loops over them
+//! writes. The loops around that list are at one iteration there. What precedes the reader in the lists around it has
+//! run, and so has all that ran in earlier iterations. The threads of a unit go through a list next to each other: loops over them
 //! have run in full. That is proved with boxes, or decided iteration by iteration of the reader ([`super::cover`]).
 
 use super::cover::{Earlier, covered, element};
@@ -24,7 +24,7 @@ pub fn in_time(func: &Func, body: &[Stmt], buffer: BufferId, env: &Env) -> bool 
     Proof { func, buffer, summed }.list(body, env, &[], &mut Vec::new())
 }
 
-/// Whether the iterations of a loop run side by side in a unit. Those that take turns do not.
+/// Whether the iterations of a loop run next to each other in a unit. Those that take turns do not.
 fn side_by_side(l: &For) -> bool {
     matches!(l.kind, LoopKind::Bound(axis) if !axis.is_block_level()) && !l.pingpong
 }
@@ -50,7 +50,7 @@ type Boxes = Vec<(bool, Region)>;
 
 impl<'a> Proof<'a> {
     /// `written` are boxes that have been written before the list runs, as [`dense_writes`] gives them; `threads` the loops
-    /// around whose iterations run side by side.
+    /// around whose iterations run next to each other.
     fn list(&self, body: &'a [Stmt], env: &Env, written: &[(bool, Region)], threads: &mut Vec<&'a For>) -> bool {
         let mut written: Boxes = written.to_vec();
         body.iter().all(|stmt| {
@@ -301,7 +301,7 @@ impl<'a> Count<'a, '_> {
         missing.map_or(Ok(()), |element| Err(Some(Late { element, at })))
     }
 
-    /// What has run before an iteration, piece by piece: what stands before the reader, from the innermost list on; then the
+    /// What has run before an iteration, piece by piece: what precedes the reader, from the innermost list on; then the
     /// earlier iterations, from the innermost loop on.
     fn before(&self, at: &[Ranged]) -> Vec<Vec<Stmt>> {
         let same = self.path.iter().rev().map(|f| f.body[..f.at].to_vec());

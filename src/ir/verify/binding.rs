@@ -109,7 +109,7 @@ impl<'a> Kernel<'a> {
         Ok(())
     }
 
-    /// A blockIdx loop under thread loops: nothing may stand between, so that the order of the loops means nothing.
+    /// A blockIdx loop under thread loops: nothing may be between, so that the order of the loops means nothing.
     fn levels(&self, l: &For, path: &[&For]) -> Result<()> {
         let inside = |p: &&For| p.axis().is_some_and(|a| !a.is_block_level());
         let Some(at) = path.iter().position(inside) else { return Ok(()) };

@@ -115,7 +115,7 @@ fn cut(
 /// Where an index begins and ends, as far as that is said.
 type Ends = (Option<Index>, Option<Index>);
 
-/// The lower bound of an index, or the upper one, which is exclusive, that `difference op 0` stands for. The condition may be
+/// The lower bound of an index, or the upper one, which is exclusive, that `difference op 0` represents. The condition may be
 /// over a quotient of the index: where `index = k * difference + rest + fixed` with `0 <= rest < k`, both are below 0 at once.
 fn bounds_index(
     index: &Affine,

@@ -1,8 +1,8 @@
 //! Promise 15, the one safety rule.
 //!
 //! Within a kernel each unit of a buffer's owner must have written itself what it reads: loops bound at or above the
-//! owner's level are replaced by their axes, so that a nest speaks of one unit, and what the unit reads must lie in what
-//! it writes. Loops bound to one axis stand for the same units. That is proved with boxes, or decided for all units and all elements
+//! owner's level are replaced by their axes, so that a nest speaks of one unit, and what the unit reads must be in what
+//! it writes. Loops bound to one axis represent the same units. That is proved with boxes, or decided for all units and all elements
 //! ([`super::cover`]). When it is written is what [`before`] asks.
 
 use super::before;
@@ -312,7 +312,7 @@ fn in_all(func: &Func, body: &[Stmt], buffer: BufferId, units: &Units) -> Result
     Ok(())
 }
 
-/// Whether what is read provably lies in a box of which every element is written; where blocks accumulate, in a box that
+/// Whether what is read provably is in a box of which every element is written; where blocks accumulate, in a box that
 /// another block has begun and in one that they go over.
 fn covered_by_boxes(func: &Func, body: &[Stmt], buffer: BufferId, env: &Env) -> bool {
     match touched(func, body, buffer, Touch::Reads, env) {
@@ -334,7 +334,7 @@ fn covered_by_boxes(func: &Func, body: &[Stmt], buffer: BufferId, env: &Env) -> 
 pub struct Units {
     scope: Scope,
     axes: HashMap<Axis, (Vec<Var>, Option<Raster>)>,
-    /// The variables that stand for the axes, with their extents.
+    /// The variables that represent the axes, with their extents.
     pub vars: Vec<Ranged>,
     /// The axes with what counts their units, in terms of the variables: several times where loops walk one axis in different orders.
     pub numbers: Vec<(Axis, Index)>,
@@ -353,8 +353,8 @@ impl Units {
         env
     }
 
-    /// Removes those loops; the variables of the first loop on an axis stand for the axis everywhere. A loop that walks
-    /// its axis in another order stands for itself: no iteration of it is known to be one of the first's.
+    /// Removes those loops; the variables of the first loop on an axis represent the axis everywhere. A loop that walks
+    /// its axis in another order represents itself: no iteration of it is known to be one of the first's.
     pub fn strip(&mut self, body: Vec<Stmt>) -> Vec<Stmt> {
         let mut out = Vec::with_capacity(body.len());
         for mut stmt in body {

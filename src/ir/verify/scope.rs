@@ -1,4 +1,4 @@
-//! Promises 4 to 9: what stands where, of which type, and inside which bounds.
+//! Promises 4 to 9: what is where, of which type, and inside which bounds.
 
 use super::judge::Judge;
 use super::points::{Ranged, show, tried};
@@ -95,7 +95,7 @@ pub fn check(judge: &Judge<'_>) -> Result<()> {
     Context { func, judge, vars: Vec::new(), given: Cond::TRUE, block: None, node: None }.body(&func.body)
 }
 
-/// Fails (`verify.bounds`) if an element `buffer[indices]` lies outside the buffer for some values of `vars` (each from
+/// Fails (`verify.bounds`) if an element `buffer[indices]` is outside the buffer for some values of `vars` (each from
 /// 0 to its extent) under which `given` holds. What is not decided is left to [`super::well_formed`].
 pub fn in_bounds(func: &Func, buffer: BufferId, indices: &[Index], vars: &[(Var, i64)], given: &Cond) -> Result<()> {
     for (dim, index) in indices.iter().enumerate() {

@@ -21,7 +21,7 @@ fn accepted(func: &Func) {
     }
 }
 
-/// The message of the refusal; every label lies in the printed program.
+/// The message of the refusal; every label is in the printed program.
 fn refused(func: &Func, code: &str) -> String {
     let e = verify(func).expect_err(&print::func(func));
     assert_eq!(e.code(), code, "{e}\n{}", print::func(func));
@@ -367,7 +367,7 @@ fn blocks_write_elements_of_their_own() {
     let t = halo.find_buffer("T").unwrap();
     halo.buffer_mut(t).scope = Scope::Shared;
     accepted(&halo);
-    // All blocks write what stands beside the loop that tells them apart.
+    // All blocks write what is beside the loop that tells them apart.
     let mut beside = f.clone();
     bind(&mut beside, "i1", "blockIdx.x");
     assert!(refused(&beside, "verify.overlap").contains("the blocks at i1 = 0 and at i1 = 1 both write T[0]"));
@@ -414,7 +414,7 @@ fn a_unit_writes_before_it_reads() {
         "A_s is shared memory: each block has its own copy, but the unit at s1 = 0 reads A_s[2] at i1 = 0 and has not \
          written it by then"
     );
-    // Threads go through the iterations side by side and meet between what they write and what they read.
+    // Threads go through the iterations next to each other and meet between what they write and what they read.
     bind(&mut f, "b", "threadIdx.x");
     bind(&mut f, "s1", "threadIdx.x");
     accepted(&f);

@@ -1,4 +1,4 @@
-//! Vendor libraries, looked up at run time: where they may lie, and loading them.
+//! Vendor libraries, looked up at run time: where they may be, and loading them.
 //!
 //! This folder holds all of `measure`'s unsafe code: the libraries' prototypes are written out here.
 

@@ -4,7 +4,7 @@ use super::words::Words;
 use crate::ir::simplify::Env;
 use crate::ir::{Axis, Block, BufferId, CopyKind, For, Func, Index, IterKind, LoopKind, Scope, Stmt, region, visit};
 
-/// What a box stands for, which is its colour. In the order of the legend.
+/// What a box represents, which is its colour. In the order of the legend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A loop over blocks of the grid.

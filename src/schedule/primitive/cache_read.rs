@@ -1,7 +1,7 @@
 //! `cache_read BLOCK BUF SCOPE [as=TYPE] -> NAME`: BLOCK reads a copy of BUF instead of BUF. The copy is a new buffer NAME of
 //! the same shape in SCOPE, of BUF's type or of TYPE, filled by a new block NAME in a nest of its own, whose loops are
 //! `NAME_0`, `NAME_1`, ..
-//! It stands before the root's nest that holds BLOCK; where a block of that nest writes BUF, in the innermost body
+//! It precedes the root's nest that holds BLOCK; where a block of that nest writes BUF, in the innermost body
 //! around both, behind the last writer, and copies what BLOCK reads in that body.
 //!
 //! Requires what [`PRIMITIVE`] lists, in this order.

@@ -143,7 +143,7 @@ fn filled(func: &mut Func, read: &Access, to: BufferId, fill: Option<Expr>, made
     })
 }
 
-/// Whether a value from 0 to `end` lies in the range.
+/// Whether a value from 0 to `end` is in the range.
 pub(super) fn within(v: &Index, range: &Range, end: i64) -> Cond {
     let mut env = Env::new();
     v.for_each_var(&mut |v| env.bind(v, 0, end - 1));

@@ -344,7 +344,7 @@ struct Read {
     solved: Vec<Solved>,
 }
 
-/// The read whose box of iterators lies in the boxes of all others. Every iteration of BLOCK has its element of that read
+/// The read whose box of iterators is in the boxes of all others. Every iteration of BLOCK has its element of that read
 /// finished in some iteration of `l`, and all its other elements with it. Without such a read, `U[i, j] = T[i] * T[j]` would
 /// compute the pairs alone whose elements one iteration finishes.
 fn decisive(refusal: Refusal, func: &Func, block: &Block, l: &For, reads: Vec<Read>, env: &Env) -> Result<Read> {
@@ -372,7 +372,7 @@ fn decisive(refusal: Refusal, func: &Func, block: &Block, l: &For, reads: Vec<Re
     Err(refusal.broken(7, message, &nodes).help(help))
 }
 
-/// Whether a range provably lies in another.
+/// Whether a range provably is in another.
 fn within(inner: &Range, outer: &Range, env: &Env) -> bool {
     let end = |r: &Range| r.min.clone() + r.extent.clone();
     decide::proves(&Cond::ge(inner.min.clone(), outer.min.clone()), env)

@@ -83,7 +83,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     Ok(Applied { func: out, names: names.all() })
 }
 
-/// The block that sums over the loop, if nothing else stands there (a part of requirement 5).
+/// The block that sums over the loop, if nothing else is there (a part of requirement 5).
 fn only_block<'a>(refusal: Refusal, func: &'a Func, target: &'a For) -> Result<&'a Block> {
     let below = blocks_below(target);
     match below.as_slice() {

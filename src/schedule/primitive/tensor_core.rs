@@ -41,7 +41,7 @@ use crate::schedule::{Args, analyze, dataflow, find};
 /// The name of this primitive.
 const NAME: &str = "tensor_core";
 
-/// What stands for no instruction.
+/// What is for no instruction.
 pub const NONE: &str = "none";
 
 /// The row of this primitive.
@@ -251,7 +251,7 @@ fn holds(l: &For, block: BlockId) -> bool {
 /// The block under the loop that sums products, its sum and factors, and which of its iterators are rows, columns, terms.
 fn recognise<'a>(func: &'a Func, l: &For, refusal: Refusal) -> Result<(&'a Block, [BufferId; 3], [usize; 3])> {
     let name = func.var_name(l.var);
-    // A loop of one iteration stands in no binding: it runs the sums of the loops in it.
+    // A loop of one iteration is in no binding: it runs the sums of the loops in it.
     let mut own = visit::loops(&l.body);
     own.push(l);
     let sums = |b: &&Block| own.iter().any(|l| !analyze::iters_on(b, l, IterKind::Reduce).is_empty());

@@ -109,7 +109,7 @@ fn check(refusal: Refusal, func: &Func, buffer: BufferId, map: &IndexMap) -> Res
     Ok(shape)
 }
 
-/// The extents, each as the next multiple of what the map divides its index by: what lies behind BUF's own is never touched.
+/// The extents, each as the next multiple of what the map divides its index by: what follows BUF's own is never touched.
 fn rounded_up(map: &IndexMap, extents: &[i64]) -> Option<Vec<i64>> {
     let mut divisors = vec![1i64; extents.len()];
     map.outputs.iter().try_for_each(|i| divided(i, &mut divisors))?;

@@ -40,7 +40,7 @@ impl Warp {
         Ok(spot)
     }
 
-    /// Where a lane's access lies in its local memory, if it does.
+    /// Where a lane's access is in its local memory, if it does.
     fn local(&self, access: &Access, address: u64, lane: usize) -> Result<Option<usize>, Trap> {
         let address = match access.space {
             Space::Local => address,

@@ -13,7 +13,7 @@ const MOST_REGISTERS: u32 = 1 << 18;
 /// Bytes of local memory of a thread (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
 const MOST_LOCAL_BYTES: u32 = 512 << 10;
 
-/// What a name stands for.
+/// What a name represents.
 #[derive(Debug, Clone, Copy)]
 enum Name {
     /// A register, once it is used, and its bits.
@@ -318,7 +318,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What a name stands for; a register has its place from here on.
+    /// What a name represents; a register has its place from here on.
     fn lookup(&mut self, text: &'a str, line: u32) -> Result<Option<Name>> {
         let (registers, predicates) = (&mut self.entry.registers, &mut self.entry.predicates);
         for scope in self.scopes.iter_mut().rev() {

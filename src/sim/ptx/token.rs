@@ -11,7 +11,7 @@ pub(in crate::sim::ptx) struct Token<'a> {
     pub line: u32,
 }
 
-/// A comment: what stands behind `//`, and its line.
+/// A comment: what follows `//`, and its line.
 pub(in crate::sim::ptx) type Comment<'a> = (u32, &'a str);
 
 fn is_word(c: u8) -> bool {

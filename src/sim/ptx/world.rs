@@ -175,7 +175,7 @@ impl World {
         address & ((1 << RANK_SHIFT) - 1) | ((rank as u64 + 1) << RANK_SHIFT)
     }
 
-    /// The rank of the block that a shared address names, and the offset in its shared memory (which may lie outside).
+    /// The rank of the block that a shared address names, and the offset in its shared memory (which may be outside).
     pub fn shared_place(&self, rank: usize, address: u64) -> (usize, i64) {
         let at = address & !TAG;
         let named = at >> RANK_SHIFT;

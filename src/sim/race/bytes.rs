@@ -1,4 +1,4 @@
-//! Accesses of bytes that no buffer names: the interpreted PTX makes them. A cell stands for a few consecutive bytes.
+//! Accesses of bytes that no buffer names: the interpreted PTX makes them. A cell represents a few consecutive bytes.
 
 use super::{COPIED, Cell, Clock, IN_FLIGHT, Lands, TIME, View};
 use crate::sim::clocks::{self, Accessor, Life};
@@ -77,7 +77,7 @@ impl Clock {
         self.clocks.acquire(warp, mask, full, &seen);
     }
 
-    /// Whether the access that a write stamp stands for was made since the kernel began.
+    /// Whether the access that a write stamp represents was made since the kernel began.
     pub fn is_of_kernel(&self, stamp: u64) -> bool {
         match self.precise {
             true => clocks::time(stamp) >= self.kernel >> TIME,

@@ -1,4 +1,4 @@
-//! Accesses of the copy engine, and where one of them is the partner that is looked for.
+//! Accesses of TMA, and where one of them is the partner that is looked for.
 
 use super::{Clock, clocks};
 use crate::sim::clocks::Accessor;
@@ -6,7 +6,7 @@ use crate::sim::code::Access;
 use crate::sim::memory::Memory;
 
 impl Clock {
-    /// Notes an access of these units by the copy engine; the unit where it races.
+    /// Notes an access of these units by TMA; the unit where it races.
     pub fn observe_engine(
         &mut self,
         memory: &mut Memory,

@@ -1,4 +1,4 @@
-//! Reducers: those that a program states, and what stands before the values that they combine.
+//! Reducers: those that a program states, and what precedes the values that they combine.
 
 use super::lexer::Kind;
 use super::statement::{Axis, Written, axis, dtype, resolve};

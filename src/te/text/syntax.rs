@@ -213,7 +213,7 @@ impl<'a> Cursor<'a> {
         at("te.syntax", span, format!("expected {expected}, found {}", shown(self.text, token)))
     }
 
-    // The end of the text has no width to underline: the last token stands for it.
+    // The end of the text has no width to underline: the last token represents it.
     fn last_span(&self) -> Range<usize> {
         let last = self.tokens.iter().rev().find(|t| !t.span.is_empty());
         last.map_or(0..0, |t| t.span.clone())
@@ -305,7 +305,7 @@ impl<'a> Cursor<'a> {
         node(Tree::Prefix(prefix, Box::new(operand)), span)
     }
 
-    /// Takes a number, with the sign that stands before it.
+    /// Takes a number, with the sign that precedes it.
     fn literal(&mut self, negative: bool) -> Option<Node> {
         let token = self.peek();
         let tree = match token.kind {

@@ -206,7 +206,7 @@ fn maxima_of_scalars_are_data() {
     }
 }
 
-/// Whatever stands in the text, parsing ends without a panic: every prefix and random mixtures of a program's pieces.
+/// Whatever is in the text, parsing ends without a panic: every prefix and random mixtures of a program's pieces.
 #[test]
 fn garbage_never_panics() {
     let text =

@@ -20,7 +20,7 @@ pub struct Names<'a> {
     iterators: &'a Iterators,
     /// What holds of them here: the conditions of the selects around.
     given: Cond,
-    /// Names of the variables that stand for data in indices: they come behind those of the program.
+    /// Names of the variables that represent data in indices: they come behind those of the program.
     gathered: &'a RefCell<Vec<String>>,
 }
 

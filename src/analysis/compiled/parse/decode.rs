@@ -22,7 +22,7 @@ impl Names {
         })
     }
 
-    /// What warps, warpgroups, blocks and the copy engine do together.
+    /// What warps, warpgroups, blocks and TMA do together.
     fn together(&mut self, parts: &[&str], args: &[&str]) -> Option<What> {
         let mut first = || args.first().map_or_else(Vec::new, |a| self.registers(a));
         Some(match parts {

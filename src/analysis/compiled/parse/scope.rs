@@ -1,5 +1,5 @@
 //! Braces in a body: labels and registers that are declared inside them are names of their own, however often the same text
-//! stands there.
+//! is there.
 
 /// Where the numbers of registers of scopes begin, far behind those of the compiler.
 const FIRST: usize = 1 << 24;
@@ -97,7 +97,7 @@ impl Scopes {
     }
 }
 
-/// A label and what stands behind its colon.
+/// A label and what follows its colon.
 fn before_colon(piece: &str) -> Option<(&str, &str)> {
     let (name, after) = piece.split_once(':')?;
     let label = !name.trim().is_empty() && name.trim().chars().all(is_name) && !after.starts_with(':');

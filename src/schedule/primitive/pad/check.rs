@@ -61,7 +61,7 @@ pub struct Combination {
 }
 
 impl Combination {
-    /// What stands beyond the end of an operand; `None` for a minimum or maximum of another type.
+    /// What is beyond the end of an operand; `None` for a minimum or maximum of another type.
     pub fn fill(&self, operand: DType) -> Option<Expr> {
         match self.op {
             BinOp::Add => Some(Expr::constant(operand, 0.0)),

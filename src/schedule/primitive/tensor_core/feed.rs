@@ -119,7 +119,7 @@ impl Product {
     }
 }
 
-/// Whether a copy can address its tile in memory, as it will lie there.
+/// Whether a copy can address its tile in memory, as it will are there.
 fn reaches(func: &Func, copy: &Row, played: &Played, env: &Env) -> Result<(), String> {
     let (operand, mut buffer) = (&copy.operands[played.operand], func.buffer(played.buffer).clone());
     if !operand.scopes().contains(&buffer.scope) {

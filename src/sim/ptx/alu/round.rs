@@ -126,7 +126,7 @@ pub(in crate::sim::ptx) fn add_to_odd(a: f64, b: f64) -> f64 {
     if error == 0.0 || sum.to_bits() & 1 == 1 {
         return sum;
     }
-    // The exact sum lies between this even number and its neighbour, which is odd.
+    // The exact sum is between this even number and its neighbour, which is odd.
     let away = (error > 0.0) == (sum > 0.0);
     f64::from_bits(if away { sum.to_bits() + 1 } else { sum.to_bits() - 1 })
 }

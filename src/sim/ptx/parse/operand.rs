@@ -133,7 +133,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// What stands in brackets.
+    /// The text in brackets.
     fn address(&mut self, line: u32) -> Result<Operand> {
         let text = self.peek();
         let is_param = match self.lookup(text, line)? {

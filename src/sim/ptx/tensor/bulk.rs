@@ -312,7 +312,7 @@ impl Copies {
         let by = Accessor { warp, lane, agent: context.world.clock.clocks.stores(warp) };
         let raw = context.world.access(by, true);
         let runs = request.map.runs(&request.first);
-        // Chunks of which every byte lies outside of the array are read by nobody.
+        // Chunks of which every byte is outside of the array are read by no thread.
         let mut used = vec![false; chunks.len()];
         runs.iter().for_each(|r| used[r.in_box / 16..(r.in_box + r.bytes).div_ceil(16)].fill(true));
         for (offset, _) in chunks.iter().zip(&used).filter(|(_, used)| **used) {

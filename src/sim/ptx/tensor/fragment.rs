@@ -200,7 +200,7 @@ mod tests {
         ]
     }
 
-    /// The bits of an element that no neighbour has, and what it stands for.
+    /// The bits of an element that no neighbour has, and what it represents.
     fn mark(dtype: DType, row: usize, column: usize) -> u32 {
         let n = (row * 7 + column * 3 + row * column) as u32;
         match dtype {

@@ -266,7 +266,7 @@ impl Mbarriers {
         Ok(number)
     }
 
-    /// Whether the copy engine sees the initialisation: `fence.mbarrier_init` or a proxy fence lies behind it.
+    /// Whether TMA sees the initialisation: `fence.mbarrier_init` or a proxy fence follows it.
     pub fn is_visible_to_copies(&self, number: usize, by: Accessor, clocks: &Clocks) -> bool {
         let found = &self.all[number];
         found.fenced || clocks.after(found.init, by, Life { born: 0, ordered: true })
@@ -431,7 +431,7 @@ impl Mbarriers {
         self.all.iter_mut().filter(|m| m.arrived).for_each(|m| m.published = true);
     }
 
-    /// Bytes that landed, but nobody waited for: only by chance did they land before the end.
+    /// Bytes that landed, but no thread waited for: only by chance did they land before the end.
     pub fn end(&self) -> std::result::Result<(), Trap> {
         match self.all.iter().find(|m| m.filled > m.seen) {
             Some(found) => {

@@ -113,7 +113,7 @@ pub(super) fn uniform(context: &Context<'_>, operand: &Operand, what: &str) -> s
     }
 }
 
-/// Reads bytes for all lanes of the warp, from an address that a lane gives. The first and the last lane stand for all.
+/// Reads bytes for all lanes of the warp, from an address that a lane gives. The first and the last lane represent all.
 pub(super) fn read_for_all(
     context: &mut Context<'_>,
     space: Space,

@@ -3,7 +3,7 @@
 //! A wgmma reads shared memory, and its registers belong to it, from its start until its warp has waited for its group.
 //! What is checked besides the bytes:
 //!
-//! - `wgmma.fence` lies between an ordinary access of a register and a wgmma that accumulates in it or takes A from it;
+//! - `wgmma.fence` is between an ordinary access of a register and a wgmma that accumulates in it or takes A from it;
 //! - no ordinary instruction touches the registers of a wgmma under way, and no wgmma of another shape does;
 //! - the warps of the warpgroup execute the same wgmmas with the same descriptors;
 //! - the kernel does not end before its wgmmas have been waited for.

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 /// A datum in an index.
 pub(super) struct Datum {
-    /// The variable that stands for it, less its least value.
+    /// The variable that represents it, less its least value.
     pub var: Var,
     pub low: i64,
     pub extent: i64,
