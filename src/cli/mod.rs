@@ -109,7 +109,7 @@ pub fn main(is_closed: bool) -> ExitCode {
         Command::Dump(args) => (dump::run(&args), args.what.name()),
         Command::Bench(args) => (bench::run(&args), "bench".to_string()),
         Command::Sweep(args) => (sweep::run(&args), "sweep".to_string()),
-        Command::Explain(args) if args.reports => {
+        Command::Explain(args) if args.certificates => {
             command().error(ErrorKind::UnknownArgument, "`--certificates` is now `--cost`").exit()
         }
         Command::Explain(args) => (explain::run(&args), args.name()),

@@ -57,7 +57,7 @@ pub struct ExplainArgs {
     svg: Option<PathBuf>,
     /// The old name of --cost, which the command line refuses.
     #[arg(long, hide = true)]
-    pub reports: bool,
+    pub certificates: bool,
     /// With --cost: as JSON.
     #[arg(long, requires = "cost")]
     json: bool,
