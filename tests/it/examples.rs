@@ -128,6 +128,9 @@ fn tensor_core_tiles_of_4_bit_integers_compute_matrix_products() {
                 let out = [DType::S32, DType::S8][w % 2];
                 let spec = GemmSpec::of(m, n_, k, a, layout).types(a, a, DType::S32, out);
                 let name = format!("gemm {m}x{n_}x{k} {a}>s32>{out} {}", layout.name());
+                if !drawn(&format!("{name} {target} {w}"), 2) {
+                    continue;
+                }
                 let tiles = Mma::with(&spec, &target, block, warps, parts, factors);
                 let text = format!("{name}\ntarget {target}\n{}", tiles.steps(&spec));
                 let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
