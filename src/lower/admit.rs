@@ -1,10 +1,10 @@
 //! The only place where a legal program is refused for its chip: what the target lacks, and what this version of the
 //! compiler does not lower yet, each named with the step that asked for it.
 
-use super::{LoweredKernel, SLICES};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::intrin;
+use crate::ir::lowered::{LoweredKernel, ROLES};
 use crate::ir::{
     Axis, Block, Buffer, BufferId, CopyKind, For, Func, IterKind, Note, RoleId, Scope, Stmt, Var, layout, visit,
 };
@@ -311,7 +311,7 @@ fn bytes_written(kernel: &LoweredKernel) -> Result<()> {
 /// What runs side by side has barriers of its own, and a block has no more of them.
 fn slices(kernel: &LoweredKernel) -> Result<()> {
     let roles = kernel.func.body.iter().filter(|s| matches!(s, Stmt::Role(_))).count().saturating_sub(1);
-    let most = SLICES as usize - 1;
+    let most = ROLES as usize - 1;
     if roles <= most {
         return Ok(());
     }

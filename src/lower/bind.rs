@@ -9,11 +9,13 @@
 //! A loop whose iterations are the turns of warpgroups stays a loop until `roles` takes the kernel apart.
 //! A loop that the blocks walk together stays a loop, and its variable stands for blockIdx.x.
 
-use super::admit::admit_threads;
-use super::{Derived, LaunchAxis, LoweredKernel, bug, grid, roles, units, walks};
 use crate::error::{Error, Result};
+use crate::ir::lowered::threads;
+use crate::ir::lowered::{Derived, LaunchAxis, LoweredKernel};
 use crate::ir::simplify;
 use crate::ir::{Axis, Expr, For, Func, Index, LoopKind, Raster, RoleId, Stmt, Store, Var, visit};
+use crate::lower::admit::admit_threads;
+use crate::lower::{bug, grid, roles, units, walks};
 use crate::target::Target;
 use std::collections::BTreeMap;
 
@@ -174,9 +176,9 @@ impl Unbind<'_> {
         let owner = self.owners.get(&l.var).copied().filter(|_| l.axis().is_some_and(|a| !a.is_block_level()));
         let launch = self.kernel.axes_of(owner);
         let of_threads = match l.axis() {
-            Some(Axis::Warp) if self.grouped && owner.is_none() => Some(units::warp_of_group(launch)),
-            Some(Axis::Warp) => Some(units::warp(launch)),
-            Some(Axis::Warpgroup) => Some(units::warpgroup(launch)),
+            Some(Axis::Warp) if self.grouped && owner.is_none() => Some(threads::warp_of_group(launch)),
+            Some(Axis::Warp) => Some(threads::warp(launch)),
+            Some(Axis::Warpgroup) => Some(threads::warpgroup(launch)),
             _ => None,
         };
         if let Some(number) = of_threads {

@@ -1,8 +1,8 @@
 //! Writes blocks out: iterators become their bindings, the predicate and the init become conditions. The block stays as
 //! a label, so that errors, barriers and the PTX can name the statement.
 
-use super::LoweredKernel;
 use crate::error::Result;
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::{Block, Cond, If, IterKind, Stmt, visit};
 use crate::target::Target;
 

@@ -5,12 +5,14 @@
 //! A shared buffer belongs to the block: its region is taken over all threads. A fragment belongs to the warp, a local
 //! buffer to the thread, whose number stays symbolic. Global buffers keep their shape.
 
-use super::units::{self, GROUP};
-use super::{LoweredKernel, bug};
 use crate::error::Result;
+use crate::ir::lowered::LoweredKernel;
+use crate::ir::lowered::threads::WARPGROUP;
 use crate::ir::region::{self, Range, Region};
 use crate::ir::simplify;
 use crate::ir::{BufferId, Expr, Func, Index, Scope, Stmt, visit};
+use crate::lower::bug;
+use crate::lower::units;
 use crate::target::Target;
 
 /// Runs the pass.
@@ -21,7 +23,7 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
             let mut threads = if scope == Scope::Shared { kernel.thread_vars() } else { Vec::new() };
             if scope == Scope::Shared && !is_of_role(&kernel.func, id) {
                 // Warpgroups that take turns may use it at the same time: one is further than the other.
-                threads.extend(kernel.turns());
+                threads.extend(kernel.pingpong_loops());
             }
             let of_group = if scope == Scope::Fragment { of_warpgroup(kernel, id) } else { None };
             if let Some(region) = of_group.or_else(|| region::in_use(&kernel.func, id, &threads, &kernel.env())) {
@@ -48,12 +50,12 @@ fn of_warpgroup(kernel: &LoweredKernel, id: BufferId) -> Option<Region> {
     }
     let mut func = kernel.func.clone();
     let (group, inside) = (func.add_var("warpgroup"), func.add_var("thread_of_group"));
-    let number = Index::Var(group) * GROUP + inside;
+    let number = Index::Var(group) * WARPGROUP + inside;
     func.body = visit::subst_body(func.body, &[(thread, number)].into());
     let mut env = kernel.env();
-    env.bind(group, 0, (threads / GROUP - 1).max(0));
-    let region = region::in_use(&func, id, &[(inside, GROUP)], &env)?;
-    let back: visit::Map = [(group, Index::Var(thread).floordiv(GROUP))].into();
+    env.bind(group, 0, (threads / WARPGROUP - 1).max(0));
+    let region = region::in_use(&func, id, &[(inside, WARPGROUP)], &env)?;
+    let back: visit::Map = [(group, Index::Var(thread).floordiv(WARPGROUP))].into();
     let known = kernel.env();
     let own = |r: Range| Range { min: simplify::simplify(&visit::subst_index(&r.min, &back), &known), ..r };
     Some(region.into_iter().map(own).collect())

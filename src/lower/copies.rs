@@ -3,13 +3,11 @@
 //! A copy moves 4, 8 or 16 bytes from global to shared memory: what `vectors` could prove of the stage's innermost loop.
 //! Its source is read at any time until the thread has waited, so the kernel must not write it.
 
-use super::{LoweredKernel, bug};
 use crate::error::{Error, Result};
+use crate::ir::lowered::{CP_ASYNC_BITS, LoweredKernel};
 use crate::ir::{Block, BufferId, CopyKind, Func, Stmt, Store, visit};
+use crate::lower::bug;
 use crate::target::Target;
-
-/// What a copy can move, in bits.
-pub const SIZES: [u32; 3] = [32, 64, 128];
 
 /// Runs the pass.
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
@@ -63,7 +61,7 @@ fn check(s: &Store, stage: &str, func: &Func, written: &[BufferId]) -> Result<()
         ));
     }
     let bits = func.buffer(s.buffer).dtype.bits() * s.lanes;
-    if !SIZES.contains(&bits) {
+    if !CP_ASYNC_BITS.contains(&bits) {
         let what = if s.lanes == 1 {
             format!("one element of {name}, {bits} bits")
         } else {

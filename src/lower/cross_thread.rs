@@ -6,13 +6,15 @@
 //! the group has the result, with the same bits. Blocks of a cluster that reduce together then send their values to each
 //! other's shared memory, where an mbarrier counts the bytes (st.async), and combine them in the same way.
 
-use super::{LoweredKernel, bind, units};
 use crate::error::{Error, Result};
 use crate::ir::cross_thread::{self, CrossThread};
+use crate::ir::lowered::LoweredKernel;
+use crate::ir::lowered::threads;
 use crate::ir::{
     Axis, Block, Broadcast, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Mbarrier, Scope, Slot,
     Stmt, Store, Var, visit,
 };
+use crate::lower::{bind, units};
 use crate::target::Target;
 
 /// The most values that a thread reads from shared memory to combine them at once.
@@ -60,9 +62,9 @@ impl Group {
         let step: i64 = several[..first].iter().map(|n| block[*n]).product();
         let run = several[first..].iter().take_while(|n| taken[**n]).count();
         let together = several[first..].iter().skip(run).all(|n| !taken[*n]);
-        let lanes = units::LANES / step.max(1);
+        let lanes = threads::LANES / step.max(1);
         let power = |n: i64| n > 0 && n & (n - 1) == 0;
-        let shuffled = match together && power(step) && step < units::LANES {
+        let shuffled = match together && power(step) && step < threads::LANES {
             true if power(threads) && threads <= lanes => threads,
             true if threads % lanes == 0 => lanes,
             _ => 1,

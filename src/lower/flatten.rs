@@ -1,11 +1,12 @@
 //! Makes every buffer flat: one extent, and per access one element index, simplified with all that is known around it. A
 //! swizzled buffer is walked by the digits of its layout, and the flips of its addresses are written out.
 
-use super::{Dim, LoweredKernel, bug, guards};
 use crate::error::{Error, Result};
 use crate::ir::layout::{self, Coordinate, Layout};
+use crate::ir::lowered::{Dim, LoweredKernel};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Buffer, Expr, Func, Index, Stmt, visit};
+use crate::lower::{bug, guards};
 use crate::target::Target;
 
 /// Runs the pass.

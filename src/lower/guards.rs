@@ -1,10 +1,10 @@
 //! Drops conditions that always hold, also those of choices, statements that never run, and loops that run once.
 
-use super::LoweredKernel;
-use super::blocks::guarded;
 use crate::error::Result;
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Cond, Expr, For, Index, Stmt, visit};
+use crate::lower::blocks::guarded;
 use crate::target::Target;
 
 /// Runs the pass.

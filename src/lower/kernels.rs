@@ -1,7 +1,7 @@
 //! Every nest of the root becomes a kernel, launched in order; global buffers that are no parameter become workspace.
 
-use super::{GridDependency, LoweredKernel};
 use crate::error::{Error, Result};
+use crate::ir::lowered::{GridDependency, LoweredKernel};
 use crate::ir::{BufferId, Func, Note, Scope, Stmt, visit};
 
 /// One kernel per statement of the root.

@@ -3,9 +3,10 @@
 //! iterations of a loop that the blocks walk together, so its body is such a list, too, unless copies of one iteration
 //! may start in another.
 
-use super::{LoweredKernel, bug};
 use crate::error::{Error, Result};
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::{BufferId, LoopKind, Scope, Stmt, visit};
+use crate::lower::bug;
 use crate::target::Target;
 
 /// Alignment of every shared buffer in bytes, at least: a vector access of the widest kind, and a row of all banks.

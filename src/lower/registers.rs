@@ -3,8 +3,8 @@
 //! Registers have no addresses, so an index of a local buffer that still depends on a thread, or on a loop too long to
 //! write out, is refused here instead of becoming a local-memory frame.
 
-use super::LoweredKernel;
 use crate::error::{Error, Result};
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::{BufferId, Expr, Func, Index, LoopKind, Note, Scope, Stmt, Var, visit};
 use crate::target::Target;
 use std::collections::BTreeSet;

@@ -7,19 +7,16 @@
 //! statement of the warp that writes memory and mentions no warp loop runs on warp 0. Cooperative stages come out right by
 //! the same rule: their own bound loops stand for the threads, whatever loops stand around them.
 
-use super::bind::{mentions, store_mentions};
-use super::blocks::guarded;
-use super::{LaunchAxis, LoweredKernel, bulk};
 use crate::error::{Error, Result};
 use crate::intrin::{self, Level};
-use crate::ir::simplify::{Env, prove, simplify, simplify_cond};
+use crate::ir::lowered::threads::{self, LANES, WARPGROUP};
+use crate::ir::lowered::{LaunchAxis, LoweredKernel};
+use crate::ir::simplify::{Env, prove, simplify_cond};
 use crate::ir::{Axis, Block, BlockId, BufferId, Cond, For, Func, Index, LoopKind, Scope, Stmt, Var, visit};
+use crate::lower::bind::{mentions, store_mentions};
+use crate::lower::blocks::guarded;
+use crate::lower::bulk;
 use std::collections::BTreeMap;
-
-/// Threads of a warp.
-pub const LANES: i64 = 32;
-/// Threads of a warpgroup.
-pub const GROUP: i64 = 128;
 
 /// The bound axes of a kernel with their extents, and the loop that said so first.
 pub type Found = Vec<(Axis, u32, String)>;
@@ -59,7 +56,7 @@ pub fn warps_to_threads(func: &Func, found: &mut Found) -> Result<()> {
         ));
     }
     match warps {
-        Some((_, _, name)) if grouped && !threads.is_multiple_of(GROUP as u64) => {
+        Some((_, _, name)) if grouped && !threads.is_multiple_of(WARPGROUP as u64) => {
             let message =
                 format!("warpgroups work together ({name}) in a block of {threads} threads, no multiple of 128");
             Err(Error::input("lower.warps", message)
@@ -96,88 +93,6 @@ fn has_statements_of_warps(func: &Func) -> bool {
 fn touches_fragment(func: &Func, block: &Block) -> bool {
     let touched = visit::reads(&block.body).into_iter().chain(visit::writes(&block.body));
     touched.into_iter().any(|b| func.buffer(b).scope == Scope::Fragment)
-}
-
-/// The number of a thread in its block, threadIdx.x fastest.
-pub fn number(launch: &[LaunchAxis]) -> (Index, i64) {
-    let mut number = (Index::Int(0), 1);
-    for axis in [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ] {
-        if let Some(l) = launch.iter().find(|l| l.axis == axis) {
-            number = (number.0 + l.var * number.1, number.1 * i64::from(l.extent));
-        }
-    }
-    number
-}
-
-/// The number of a thread's warp.
-pub fn warp(launch: &[LaunchAxis]) -> Index {
-    simplify(&number(launch).0.floordiv(LANES), &ranges(launch))
-}
-
-/// The number of a thread's warp in its warpgroup.
-pub fn warp_of_group(launch: &[LaunchAxis]) -> Index {
-    simplify(&number(launch).0.floordiv(LANES).floormod(GROUP / LANES), &ranges(launch))
-}
-
-/// The number of a thread's warpgroup.
-pub fn warpgroup(launch: &[LaunchAxis]) -> Index {
-    simplify(&number(launch).0.floordiv(GROUP), &ranges(launch))
-}
-
-/// The number of a thread in its warpgroup.
-pub fn thread_of_group(launch: &[LaunchAxis]) -> Index {
-    simplify(&number(launch).0.floormod(GROUP), &ranges(launch))
-}
-
-/// An index for the thread of that number, every other variable 0.
-pub fn for_thread(index: &Index, launch: &[LaunchAxis], thread: i64) -> Option<i64> {
-    let (mut values, mut left) = (BTreeMap::new(), thread);
-    for axis in [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ] {
-        if let Some(l) = launch.iter().find(|l| l.axis == axis) {
-            values.insert(l.var, left % i64::from(l.extent));
-            left /= i64::from(l.extent);
-        }
-    }
-    index.eval(&|v| Some(values.get(&v).copied().unwrap_or(0)))
-}
-
-/// The number of a thread in its warp.
-pub fn lane(launch: &[LaunchAxis]) -> Index {
-    simplify(&number(launch).0.floormod(LANES), &ranges(launch))
-}
-
-fn ranges(launch: &[LaunchAxis]) -> Env {
-    let mut env = Env::new();
-    launch.iter().for_each(|l| env.bind(l.var, 0, i64::from(l.extent) - 1));
-    env
-}
-
-/// Whether a condition is the same for all lanes of a warp.
-pub fn is_uniform(cond: &Cond, kernel: &LoweredKernel) -> bool {
-    let (apart, within, env) = in_runs(&kernel.launch, LANES, &kernel.env());
-    !simplify_cond(&visit::subst_cond(cond, &apart), &env).mentions(within)
-}
-
-/// Whether an index is the same for all threads of each run of so many, which are those of a warp or of a warpgroup.
-pub fn is_same_in(index: &Index, launch: &[LaunchAxis], threads: i64, env: &Env) -> bool {
-    let (apart, within, env) = in_runs(launch, threads, env);
-    !simplify(&visit::subst_index(index, &apart), &env).mentions(within)
-}
-
-/// The thread axes in terms of the run that a thread is in and its number there, which is the variable returned.
-fn in_runs(launch: &[LaunchAxis], threads: i64, env: &Env) -> (visit::Map, Var, Env) {
-    let (run, within) = (Var(u32::MAX - 1), Var(u32::MAX));
-    let (number, mut apart, mut before) = (run * threads + within, visit::Map::new(), 1);
-    for axis in [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ] {
-        if let Some(l) = launch.iter().find(|l| l.axis == axis) {
-            apart.insert(l.var, number.clone().floordiv(before).floormod(i64::from(l.extent)));
-            before *= i64::from(l.extent);
-        }
-    }
-    let mut env = env.clone();
-    env.bind(run, 0, (before / threads - 1).max(0));
-    env.bind(within, 0, threads - 1);
-    (apart, within, env)
 }
 
 /// What runs a block: a thread or a warp, each for itself or one of them for all.
@@ -312,10 +227,10 @@ fn elected(block: Block, unit: Unit, func: &Func, launch: &[LaunchAxis], env: &E
     let guard = match unit {
         Unit::Warp => return block,
         Unit::Thread => return first_thread(block, launch, env),
-        Unit::ThreadOfWarp => Cond::eq(lane(launch), 0),
-        Unit::WarpOfBlock => Cond::eq(warp(launch), 0),
-        Unit::ThreadOfGroup => Cond::eq(thread_of_group(launch), 0),
-        Unit::GroupOfBlock => simplify_cond(&Cond::eq(warpgroup(launch), 0), &ranges(launch)),
+        Unit::ThreadOfWarp => Cond::eq(threads::lane(launch), 0),
+        Unit::WarpOfBlock => Cond::eq(threads::warp(launch), 0),
+        Unit::ThreadOfGroup => Cond::eq(threads::thread_of_group(launch), 0),
+        Unit::GroupOfBlock => simplify_cond(&Cond::eq(threads::warpgroup(launch), 0), &threads::ranges(launch)),
     };
     Block { body: guarded(guard, block.body), ..block }
 }

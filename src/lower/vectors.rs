@@ -4,11 +4,12 @@
 //! every access in the loop is contiguous in its variable, starts at a multiple of w on a base that is aligned so,
 //! and runs under conditions that do not tell the w iterations apart. What is left runs unrolled.
 
-use super::guards::unless_once;
-use super::{LoweredKernel, bug};
 use crate::error::Result;
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, CmpOp, Cond, Expr, For, Func, Index, LoopKind, Scope, Stmt, Store, Var, visit};
+use crate::lower::bug;
+use crate::lower::guards::unless_once;
 use crate::target::Target;
 
 /// The widest access in bytes.

@@ -10,15 +10,17 @@
 
 mod boxes;
 
-use super::{LoweredKernel, bug, units};
 use crate::error::{Error, Result};
+use crate::ir::lowered::LoweredKernel;
+use crate::ir::lowered::threads;
+use crate::ir::lowered::{Derived, LaunchAxis, TensorMap};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{
     Axis, Block, BufferId, BulkCopy, Cond, CopyKind, Elect, For, Func, Index, LoopKind, Mbarrier, Note, Slot, Stmt,
     Var, Way, visit,
 };
 use crate::lower::blocks::guarded;
-use crate::lower::{Derived, LaunchAxis, TensorMap};
+use crate::lower::bug;
 use crate::target::Target;
 use boxes::{CopyBox, Nest};
 
@@ -27,7 +29,7 @@ const ALIGN: i64 = 128;
 /// Boxes that are stored one after the other up to which they are written out: a thread waits for nothing in between.
 const WRITTEN_OUT: i64 = 4;
 /// Warps of a warpgroup.
-const GROUP_WARPS: u32 = (units::GROUP / units::LANES) as u32;
+const GROUP_WARPS: u32 = (threads::WARPGROUP / threads::LANES) as u32;
 /// Bytes that the second-level cache fetches together where nobody says otherwise.
 const PROMOTION: u32 = 256;
 
@@ -37,7 +39,7 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         return Ok(());
     }
     let thread_vars = kernel.thread_vars().into_iter().map(|(v, _)| v).collect();
-    let turns = kernel.turns().into_iter().map(|(v, _)| v).collect();
+    let turns = kernel.pingpong_loops().into_iter().map(|(v, _)| v).collect();
     let body = std::mem::take(&mut kernel.func.body);
     let loops: Vec<Var> = visit::loops(&body).iter().map(|l| l.var).collect();
     let cluster = kernel.launch.iter().find(|l| l.axis == Axis::Cluster && l.extent > 1).copied();
@@ -202,14 +204,14 @@ impl Pass<'_> {
     /// starts itself.
     fn starter(&self, found: &CopyBox, env: &Env) -> Option<u32> {
         let places = || found.coordinates.iter().chain(&found.indices);
-        let same = |threads: i64| places().all(|i| units::is_same_in(i, &self.launch, threads, env));
+        let same = |threads: i64| places().all(|i| threads::is_same_in(i, &self.launch, threads, env));
         let of_threads = places().any(|i| self.thread_vars.iter().any(|v| i.mentions(*v)));
         let of_turns = found.store && places().any(|i| self.turns.iter().any(|v| i.mentions(*v)));
         match (of_threads, of_turns) {
             (false, false) => Some(self.warps),
             (false, true) => Some(GROUP_WARPS),
-            _ if same(units::GROUP) => Some(GROUP_WARPS),
-            _ if same(units::LANES) => Some(1),
+            _ if same(threads::WARPGROUP) => Some(GROUP_WARPS),
+            _ if same(threads::LANES) => Some(1),
             _ => None,
         }
     }

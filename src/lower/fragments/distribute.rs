@@ -17,9 +17,9 @@ use super::{Fragment, Fragments, body_accesses};
 use crate::error::{Error, Result};
 use crate::ir::layout::Coordinate::{self, Element, Index as At, Lane, Register};
 use crate::ir::layout::{Digit, Layout};
+use crate::ir::lowered::threads::LANES;
 use crate::ir::simplify::{self, Env, affine};
 use crate::ir::{BufferId, Expr, For, Func, If, Index, IndexOp, LoopKind, Stmt, Var, visit};
-use crate::lower::units::LANES;
 
 /// A loop of the nest.
 pub(super) struct Looped {

@@ -12,11 +12,13 @@ mod distribute;
 mod instruction;
 mod tile;
 
-use super::{LaunchAxis, LoweredKernel, bug, units};
 use crate::error::{Error, Result};
 use crate::intrin::{self, Init, Row};
+use crate::ir::lowered::threads;
+use crate::ir::lowered::{LaunchAxis, LoweredKernel};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Cond, Expr, For, Func, Index, Scope, Stmt, Store, visit};
+use crate::lower::{bug, units};
 use crate::target::Target;
 use std::collections::BTreeMap;
 use tile::{Fragment, Use};
@@ -35,7 +37,7 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     for id in used {
         fragments.insert(id, Fragment::of(&kernel.func, id, &of(id))?);
     }
-    let (lane, thread) = (kernel.lane(), units::thread_of_group(&kernel.launch));
+    let (lane, thread) = (kernel.lane(), threads::thread_of_group(&kernel.launch));
     let (body, env) = (std::mem::take(&mut kernel.func.body), kernel.env());
     let mut pass =
         Fragments { func: &mut kernel.func, lane, thread, launch, loops, fragments, aligned: BTreeMap::new() };

@@ -4,9 +4,10 @@ use crate::error::{Error, Result};
 use crate::intrin::{Level, Opaque, Place, Played, Row};
 use crate::ir::layout::Coordinate::{Bit, Element, Index as At, Lane, Register, Warp};
 use crate::ir::layout::{Coordinate, Digit, Layout};
+use crate::ir::lowered::LaunchAxis;
+use crate::ir::lowered::threads::{LANES, WARPGROUP, for_thread};
 use crate::ir::{BufferId, Func};
-use crate::lower::units::{GROUP, LANES, for_thread};
-use crate::lower::{LaunchAxis, bug};
+use crate::lower::bug;
 
 /// What an instruction asks of a fragment.
 pub struct Use {
@@ -54,11 +55,11 @@ impl Use {
             _ => *d,
         });
         let mut digits = elements.collect::<Vec<_>>();
-        let mut threads = if row.level == Level::Warpgroup { GROUP } else { LANES };
+        let mut threads = if row.level == Level::Warpgroup { WARPGROUP } else { LANES };
         if let Some(d) = by_warps(played, launch, &|d| tile.extent(At(d))).filter(|_| threads == LANES) {
             // Each warp of a warpgroup has a tile of its own, side by side along an index: together they are one.
-            digits.push(Digit::new(At(d), tile.extent(At(d)), GROUP / LANES, Lane, LANES));
-            threads = GROUP;
+            digits.push(Digit::new(At(d), tile.extent(At(d)), WARPGROUP / LANES, Lane, LANES));
+            threads = WARPGROUP;
         }
         let layout = Layout::new(digits);
         let shape = (0..buffer.shape.len()).map(|d| layout.extent(At(d))).collect();
@@ -85,7 +86,7 @@ fn by_warps(played: &Played, launch: &[LaunchAxis], extent: &dyn Fn(usize) -> i6
         let Some(first) = at(0) else { return false };
         let step = extent(d);
         (LANES..threads).step_by(LANES as usize).any(|t| at(t) != Some(first))
-            && (0..threads).all(|t| at(t) == Some(first + step * (t / LANES % (GROUP / LANES))))
+            && (0..threads).all(|t| at(t) == Some(first + step * (t / LANES % (WARPGROUP / LANES))))
     })
 }
 

@@ -9,8 +9,9 @@ mod reason;
 mod ring;
 pub use decide::Meets;
 
-use super::super::{LoweredKernel, units};
 use crate::intrin;
+use crate::ir::lowered::LoweredKernel;
+use crate::ir::lowered::threads;
 use crate::ir::simplify::{self, Affine, Env};
 use crate::ir::{BlockId, BufferId, Cond, Descriptor, Expr, For, Func, Held, Index, Scope, Stmt, Var, Way, visit};
 use std::cell::RefCell;
@@ -104,7 +105,7 @@ impl<'a> Sites<'a> {
         let threads = kernel.thread_vars();
         let of_groups = kernel.instructions().iter().any(|row| row.level == intrin::Level::Warpgroup);
         let count: i64 = threads.iter().map(|(_, n)| *n).product();
-        let grouped = of_groups && threads.len() == 1 && count > units::GROUP && count % units::GROUP == 0;
+        let grouped = of_groups && threads.len() == 1 && count > threads::WARPGROUP && count % threads::WARPGROUP == 0;
         let tile = kernel.persistent().map(|(tile, _)| tile);
         let derived = kernel.derived.iter().map(|d| d.var).filter(|_| tile.is_some());
         let changing = tile.into_iter().chain(derived).collect();
@@ -185,7 +186,7 @@ impl<'a> Sites<'a> {
             }
             Stmt::Elect(e) => {
                 let (warps, outside) = (i64::from(e.warps), self.elected);
-                let warp = units::warp(&self.kernel.launch).floormod(warps);
+                let warp = threads::warp(&self.kernel.launch).floormod(warps);
                 // Which of the lanes it is makes no difference: it is always the same one.
                 let one = Cond::eq(warp, 0).and(Cond::eq(self.lane.clone(), 0));
                 let cond = cond.clone().and(one);
@@ -413,7 +414,7 @@ impl<'a> Sites<'a> {
     /// Whether no warpgroup touches what another one does.
     fn groups_apart(&self, a: &Flat, b: &Flat) -> bool {
         let [(_, threads)] = self.threads[..] else { return false };
-        let groups = 0..threads / units::GROUP;
+        let groups = 0..threads / threads::WARPGROUP;
         let apart = |g: i64, h: i64| match (self.span_in(a, g), self.span_in(b, h)) {
             (Some(a), Some(b)) => a.1 < b.0 || b.1 < a.0,
             _ => false,
@@ -423,8 +424,8 @@ impl<'a> Sites<'a> {
 
     /// The first and the last element of a warpgroup.
     fn span_in(&self, flat: &Flat, group: i64) -> Option<(i64, i64)> {
-        let first = group * units::GROUP;
-        self.span_of(flat, |_, _| (first, first + units::GROUP - 1))
+        let first = group * threads::WARPGROUP;
+        self.span_of(flat, |_, _| (first, first + threads::WARPGROUP - 1))
     }
 
     /// The first and the last element.

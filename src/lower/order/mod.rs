@@ -19,16 +19,18 @@
 
 mod conflict;
 mod groups;
-pub mod peers;
 mod pending;
 pub mod products;
 mod rings;
 mod walk;
 
-use super::{LoweredKernel, bug};
 use crate::error::{Error, Result};
+use crate::ir::lowered::LoweredKernel;
+use crate::ir::lowered::exit;
+use crate::ir::lowered::threads;
 use crate::ir::verify::Tested;
 use crate::ir::{For, LoopKind, Stmt, Sync, SyncKind, Var, visit};
+use crate::lower::bug;
 use crate::target::Target;
 use conflict::{By, Level, Meets, Site, Sites};
 use std::collections::BTreeMap;
@@ -61,7 +63,7 @@ fn slices(kernel: &mut LoweredKernel) -> Result<()> {
             let mut own = kernel.clone();
             own.func.body = std::mem::take(&mut role.body);
             let threads = own.launch.iter_mut().filter(|l| !l.axis.is_block_level());
-            threads.for_each(|l| l.extent = role.warps * super::units::LANES as u32);
+            threads.for_each(|l| l.extent = role.warps * threads::LANES as u32);
             slice(&mut own)?;
             meets_alone(&own.func.body)?;
             role.body = own.func.body;
@@ -96,7 +98,7 @@ fn meets_alone(slice: &[Stmt]) -> Result<()> {
 
 fn slice(kernel: &mut LoweredKernel) -> Result<()> {
     let copies = copies(&kernel.func.body);
-    if !copies && !peers::store(&kernel.func.body) && kernel.thread_vars().iter().all(|(_, n)| *n <= 1) {
+    if !copies && !exit::store(&kernel.func.body) && kernel.thread_vars().iter().all(|(_, n)| *n <= 1) {
         return Ok(());
     }
     if copies {

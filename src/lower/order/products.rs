@@ -11,8 +11,8 @@
 //! in front: there is one set of them, which the latest group reads. So no wait is left to do behind that group's own run.
 
 use crate::intrin::{self, Row};
+use crate::ir::lowered::unroll;
 use crate::ir::{BufferId, Func, Held, Stmt, SyncKind, visit};
-use crate::lower::unroll;
 use std::collections::BTreeSet;
 
 /// Whether a statement is products alone.

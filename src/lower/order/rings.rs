@@ -17,21 +17,23 @@
 //! waits for that end, before anything of it touches global memory. At the end the threads that have stored wait until their
 //! stores have read: the block's shared memory is then another's. Where others of the cluster may still reach it (`peers`), all meet.
 
-use super::super::blocks::guarded;
-use super::super::{GridDependency, LoweredKernel, bulk, pipeline, units};
-use super::peers;
 use crate::error::{Error, Result};
 use crate::ir::cross_thread;
+use crate::ir::lowered::TensorMap;
+use crate::ir::lowered::exit;
+use crate::ir::lowered::threads;
+use crate::ir::lowered::{GridDependency, LoweredKernel};
 use crate::ir::simplify;
 use crate::ir::{
     Axis, Buffer, BufferId, Cond, Elect, For, Func, Index, LoopKind, Scope, Slot, Stmt, Sync, SyncKind, Way, visit,
 };
-use crate::lower::TensorMap;
+use crate::lower::blocks::guarded;
+use crate::lower::{bulk, pipeline};
 use crate::target::LINE;
 
 /// Whether a body copies in bulk, or stores to other blocks and signals mbarriers there.
 pub fn copies(body: &[Stmt]) -> bool {
-    let mut found = !peers::signalled(body).is_empty();
+    let mut found = !exit::signalled(body).is_empty();
     visit::walk(body, &mut |s| found |= matches!(s, Stmt::Bulk(_)));
     found
 }
@@ -48,7 +50,7 @@ pub fn put_in(kernel: &mut LoweredKernel) -> Result<()> {
     });
     let rings = Rings { func: &kernel.func, maps: &kernel.maps, awaited, warps };
     let mut body = rings.list(body, &Index::Int(0), true)?;
-    let mut barriers: Vec<u32> = peers::signalled(&body).iter().map(|slot| slot.barrier).collect();
+    let mut barriers: Vec<u32> = exit::signalled(&body).iter().map(|slot| slot.barrier).collect();
     barriers.sort_unstable();
     barriers.dedup();
     for barrier in barriers {
@@ -87,7 +89,7 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
         };
         kernel.func.body.insert(at, Stmt::Sync(meet.because("the mbarriers are initialised")));
         at += 1;
-    } else if peers::store(&kernel.func.body) {
+    } else if exit::store(&kernel.func.body) {
         let meet = SyncKind::ClusterRelaxed.because("every block of the cluster runs, before others store to it");
         kernel.func.body.insert(at, Stmt::Sync(meet));
         at += 1;
@@ -119,8 +121,8 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
         let wait = SyncKind::BulkWait { groups: 0, read: true }.because(reason);
         kernel.func.body.push(Stmt::Elect(Elect { warps, body: vec![Stmt::Sync(wait)] }));
     }
-    let stored = peers::store(&kernel.func.body) && peers::meet_last(&kernel.func.body);
-    if peers::reach(&kernel.func.body) && !stored && !peers::are_awaited(kernel) {
+    let stored = exit::store(&kernel.func.body) && exit::meet_last(&kernel.func.body);
+    if exit::reach(&kernel.func.body) && !stored && !exit::are_awaited(kernel) {
         let meet = SyncKind::ClusterRelaxed
             .because("no block exits while another block of the cluster may access its shared memory");
         kernel.func.body.push(Stmt::Sync(meet));
@@ -152,7 +154,7 @@ fn prefetched_by_threads(kernel: &mut LoweredKernel, buffer: BufferId) -> Option
     for l in axes.iter().filter_map(|a| kernel.launch.iter().find(|l| l.axis == *a)) {
         (block, blocks) = (block + Index::from(l.var) * blocks, blocks.checked_mul(l.extent.into())?);
     }
-    let (thread, threads) = (units::number(&kernel.launch).0, i64::from(kernel.threads()));
+    let (thread, threads) = (threads::number(&kernel.launch).0, i64::from(kernel.threads()));
     let share = (lines + blocks - 1) / blocks;
     let mut env = kernel.env();
     let rounds = (share + threads - 1) / threads;
@@ -306,7 +308,7 @@ impl Rings<'_> {
 
     /// How many statements that store to other blocks and signal an mbarrier run when a statement runs once.
     fn count(&self, stmt: &Stmt, barrier: u32) -> Result<i64> {
-        if !peers::signalled(std::slice::from_ref(stmt)).iter().any(|s| s.barrier == barrier) {
+        if !exit::signalled(std::slice::from_ref(stmt)).iter().any(|s| s.barrier == barrier) {
             return Ok(0);
         }
         if self.filled(stmt, barrier).is_some() {

@@ -27,10 +27,11 @@ mod cross;
 mod refill;
 mod ring;
 
-use super::{LoweredKernel, guards};
 use crate::error::Result;
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::simplify::Env;
 use crate::ir::{BufferId, Func, Stmt, visit};
+use crate::lower::guards;
 use crate::target::Target;
 use ring::Ring;
 

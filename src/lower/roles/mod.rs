@@ -8,16 +8,16 @@
 mod ring;
 mod turns;
 
-use super::bind::{Owners, found};
-use super::{LaunchAxis, LoweredKernel, RoleThreads, bug, units};
 use crate::error::{Error, Result};
+use crate::ir::lowered::threads;
+use crate::ir::lowered::{LaunchAxis, LoweredKernel, RoleThreads, registers_at_start};
 use crate::ir::{Axis, Expr, For, Func, If, Index, Role, RoleBody, RoleId, Stmt, Var, visit};
-use crate::target::{REGISTERS_PER_THREAD, Target};
+use crate::lower::bind::{Owners, found};
+use crate::lower::bug;
+use crate::target::Target;
 use ring::Place;
 use turns::Turns;
 
-/// Registers of a multiprocessor that the threads of one block can have.
-const REGISTERS: u32 = 65536;
 /// The most registers that a thread may ask for.
 const MOST: u32 = 240;
 
@@ -33,7 +33,7 @@ fn threads_of(func: &mut Func, owners: &Owners, id: RoleId) -> Result<RoleThread
     let role = role(func, id)?.clone();
     let mine = |l: &For, axis: Axis| !axis.is_block_level() && owners.get(&l.var) == Some(&id);
     let mut axes = found(func, mine)?;
-    let lanes = role.warps * units::LANES as u32;
+    let lanes = role.warps * threads::LANES as u32;
     if let Some(at) = axes.iter().position(|(a, ..)| matches!(a, Axis::Warp | Axis::Warpgroup)) {
         let (axis, n, name) = axes.remove(at);
         if axis == Axis::Warpgroup || n != role.warps || !axes.is_empty() {
@@ -78,12 +78,12 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         return Ok(());
     }
     let (threads, warps) = (kernel.threads(), kernel.warps());
-    if !threads.is_multiple_of(units::LANES as u32) {
+    if !threads.is_multiple_of(threads::LANES as u32) {
         let message = format!("the consumer warps have {threads} threads, not a whole number of warps");
         return Err(Error::input("lower.role", message).help("bind loops to threadIdx whose extents make whole warps"));
     }
     let body = std::mem::take(&mut kernel.func.body);
-    let group = units::warpgroup(&kernel.launch);
+    let group = threads::warpgroup(&kernel.launch);
     let slices = Slices { roles: &roles, warps, group, whole: body.clone() };
     let at = Place { around: None, number: &Index::Int(0), env: &env, turns: 1 };
     let (parts, _) = slices.list(body, &at, &mut kernel.func)?;
@@ -108,7 +108,7 @@ fn join(kernel: &mut LoweredKernel, warps: u32, roles: &[RoleThreads], slices: V
     set_registers(&mut out, first, &kernel.func.roles)?;
     kernel.func.body = out.into_iter().map(Stmt::Role).collect();
     kernel.launch.retain(|l| l.axis.is_block_level());
-    let extent = first.saturating_mul(units::LANES as u32);
+    let extent = first.saturating_mul(threads::LANES as u32);
     kernel.launch.push(LaunchAxis { axis: Axis::ThreadX, var: thread, extent });
     Ok(())
 }
@@ -162,12 +162,6 @@ fn renumbered(body: Vec<Stmt>, axes: &[LaunchAxis], thread: Var) -> Vec<Stmt> {
     visit::subst_body(body, &map)
 }
 
-/// The registers that each thread of a block of so many warps has at its start, where the block has a multiprocessor alone.
-pub fn registers(warps: u32) -> u32 {
-    let threads = warps.saturating_mul(units::LANES as u32).max(1);
-    (REGISTERS / threads / 8 * 8).min(REGISTERS_PER_THREAD / 8 * 8)
-}
-
 /// What the other threads leave of the registers goes to those who asked for none.
 fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<()> {
     let name = |s: &RoleBody| match s.role.and_then(|id| roles.get(id.0 as usize)) {
@@ -182,7 +176,7 @@ fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<
         return Err(Error::input("lower.registers", message)
             .help("give each role and the consumer warps a multiple of 4 warps, or remove regs="));
     }
-    let all = registers(warps) * warps;
+    let all = registers_at_start(warps) * warps;
     let stated: u32 = slices.iter().filter_map(|s| s.regs.map(|n| n * s.warps)).sum();
     let others: u32 = slices.iter().filter(|s| s.regs.is_none()).map(|s| s.warps).sum();
     let left = all.saturating_sub(stated) / others.max(1) / 8 * 8;
@@ -263,7 +257,7 @@ impl Slices<'_> {
 
     /// How many warpgroups take turns at a loop.
     fn turns_of(&self, l: &For) -> Result<u32> {
-        let groups = self.warps / (units::GROUP / units::LANES) as u32;
+        let groups = self.warps / (threads::WARPGROUP / threads::LANES) as u32;
         match l.extent.as_int() {
             Some(n) if n == i64::from(groups) => Ok(groups),
             _ => Err(bug("roles", "the pingpong loop has other warpgroups than the kernel")),

@@ -16,12 +16,13 @@
 
 use super::Slices;
 use crate::error::{Error, Result};
+use crate::ir::lowered::threads;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{
     BufferId, Cond, Elect, Expr, For, Func, Held, Index, Mbarrier, Scope, Slot, Stmt, Sync, SyncKind, Way, visit,
 };
 use crate::lower::blocks::guarded;
-use crate::lower::{bulk, order, pipeline, units};
+use crate::lower::{bulk, order, pipeline};
 
 /// A ring where it is used: in the run `it` of its list.
 struct Ring {
@@ -150,7 +151,7 @@ impl Slices<'_> {
         let blocks = received(&fill);
         let warps = func.roles.get(role.role.0 as usize).map_or(1, |r| r.warps);
         let each = loads == 0;
-        let lanes = if each { units::LANES as u32 } else { 1 };
+        let lanes = if each { threads::LANES as u32 } else { 1 };
         let mut array = |name: String, arrivals: u32| {
             func.mbarriers.push(Mbarrier { name, slots: slots as u32, arrivals, offset: None });
             func.mbarriers.len() as u32 - 1
@@ -216,7 +217,7 @@ impl Slices<'_> {
 
     fn warps_of(&self, n: usize) -> u32 {
         let threads: u32 = self.roles[n].axes.iter().map(|l| l.extent).product();
-        threads / crate::lower::units::LANES as u32
+        threads / threads::LANES as u32
     }
 }
 

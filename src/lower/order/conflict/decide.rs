@@ -3,8 +3,8 @@
 use super::{Site, Sites};
 use crate::index::{Answer, Compare, Formula, Int, Linear, STEPS};
 use crate::ir::decide::{Terms, Values};
+use crate::ir::lowered::threads::LANES;
 use crate::ir::{Index, Var};
-use crate::lower::units::LANES;
 
 /// What is known of two accesses in one run of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! Conflicts counted out: which threads touch which elements, for every value of the loops that an index mentions.
 
 use super::{Flat, Level, Site, Sites};
+use crate::ir::lowered::threads::WARPGROUP;
 use crate::ir::simplify::{self, Affine, gcd};
 use crate::ir::visit::{Map, subst_cond, subst_index};
 use crate::ir::{Cond, Index, Var};
-use crate::lower::units::GROUP;
 use std::collections::HashMap;
 
 /// Evaluations of one index that an enumeration may take.
@@ -380,11 +380,11 @@ impl Owner {
     fn add(&mut self, thread: i64) {
         self.several |= thread != self.thread;
         self.several_warps |= thread / 32 != self.thread / 32;
-        self.several_groups |= thread / GROUP != self.thread / GROUP;
+        self.several_groups |= thread / WARPGROUP != self.thread / WARPGROUP;
     }
 
     fn seen_from(&self, thread: i64) -> Level {
-        if self.several_groups || thread / GROUP != self.thread / GROUP {
+        if self.several_groups || thread / WARPGROUP != self.thread / WARPGROUP {
             Level::Block
         } else if self.several_warps || thread / 32 != self.thread / 32 {
             Level::Group

@@ -1,21 +1,22 @@
 //! Kernels that break one promise each, and what the verifier says of them.
 
 use super::verify;
+use crate::ir::lowered::{GridDependency, LaunchAxis, LoweredKernel};
 use crate::ir::visit::{self, rewrite};
 use crate::ir::{
     Axis, BulkCopy, Cond, Elect, Expr, For, Held, If, Index, LoopKind, Operand, RoleBody, Scope, Stmt, Store, Sync,
     SyncKind, Way,
 };
 use crate::loom::Schedule;
-use crate::lower::{GridDependency, LaunchAxis, LoweredKernel, lower};
+use crate::lower::lower;
 
-const SIMT: &str = include_str!("../../../examples/gpu_v3.loom");
-const COPIES: &str = include_str!("../../../examples/gemm_cp_async.loom");
-const MMA: &str = include_str!("../../../examples/mma_f16.loom");
-const WMMA: &str = include_str!("../../../examples/wmma_f16.loom");
-const ROLES: &str = include_str!("../../../examples/wgmma_f16_pingpong.loom");
-const CLUSTERS: &str = include_str!("../../../examples/worked_example.loom");
-const WALK: &str = include_str!("../../../examples/persistent_simt.loom");
+const SIMT: &str = include_str!("../../../../examples/gpu_v3.loom");
+const COPIES: &str = include_str!("../../../../examples/gemm_cp_async.loom");
+const MMA: &str = include_str!("../../../../examples/mma_f16.loom");
+const WMMA: &str = include_str!("../../../../examples/wmma_f16.loom");
+const ROLES: &str = include_str!("../../../../examples/wgmma_f16_pingpong.loom");
+const CLUSTERS: &str = include_str!("../../../../examples/worked_example.loom");
+const WALK: &str = include_str!("../../../../examples/persistent_simt.loom");
 
 fn kernel(text: &str) -> LoweredKernel {
     let schedule = Schedule::parse(text).unwrap();

@@ -1,10 +1,12 @@
-//! What the blocks of a cluster do in each other's shared memory: arrivals at mbarriers, the copies that they share, and stores.
+//! The cluster exit check: whether a block may exit while other blocks of its cluster still access its shared memory.
 //!
-//! None of it may come when the block has ended. A block that has waited for every phase which others arrive at, or load for, has
-//! had all of it by then, and may end when it likes. Where a phase is left that nobody waits for, or it cannot be told how many
-//! there are, as in blocks that walk tiles, the cluster meets at the end.
+//! Blocks of a cluster access each other's shared memory by arrivals at mbarriers, multicast copies and stores. No such access may
+//! target a block that has exited. A block that has waited for every phase that other blocks arrive at, or load for, needs no
+//! cluster barrier before its exit. Where a phase has no wait, or the number of phases is not constant (persistent blocks), the
+//! kernel ends with a cluster barrier.
 
-use super::super::{LoweredKernel, units};
+use super::LoweredKernel;
+use super::threads::LANES;
 use crate::ir::{Cond, Elect, LoopKind, Slot, Stmt, Sync, SyncKind, Var, Way, visit};
 use std::collections::{BTreeMap, HashMap};
 
@@ -138,8 +140,7 @@ impl Followed {
 
     fn sync(&mut self, kind: &SyncKind, elected: Option<u32>) -> Option<()> {
         // One thread of every so many warps, or all of them.
-        let threads =
-            elected.map_or(u64::from(self.warps) * units::LANES as u64, |n| u64::from(self.warps.div_ceil(n)));
+        let threads = elected.map_or(u64::from(self.warps) * LANES as u64, |n| u64::from(self.warps.div_ceil(n)));
         let cluster = self.cluster;
         match kind {
             SyncKind::Expect { slot, .. } | SyncKind::Arrive { slot, blocks: None } => {

@@ -12,7 +12,7 @@ mod divergence;
 mod launch;
 mod roles;
 
-use super::{Lowered, LoweredKernel};
+use crate::ir::lowered::{Lowered, LoweredKernel};
 use crate::ir::{
     Broadcast, BufferId, Cond, Expr, Func, Index, Scope, Stmt, Store, Sync, SyncKind, print, simplify, visit,
 };

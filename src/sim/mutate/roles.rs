@@ -1,8 +1,8 @@
 //! What can be wrong with warp-specialized roles: which warps one has, and that its threads ask for more registers than there are,
 //! or for a number that is no multiple of 8.
 
+use crate::ir::lowered::{LoweredKernel, registers_at_start};
 use crate::ir::{RoleBody, Stmt};
-use crate::lower::{LoweredKernel, roles};
 
 /// What `setmaxnreg` counts in.
 const STEP: u32 = 8;
@@ -34,7 +34,7 @@ pub fn mutants(kernel: &LoweredKernel) -> Vec<(&'static str, String, LoweredKern
             put("role", format!("the role of {} has {}", of(role), of(&new)), new);
         }
         let Some(regs) = role.regs else { continue };
-        let rest = (roles::registers(warps) * warps).saturating_sub(sum) / role.warps.max(1) / STEP;
+        let rest = (registers_at_start(warps) * warps).saturating_sub(sum) / role.warps.max(1) / STEP;
         for new in [regs + (rest + 1) * STEP, regs + 1] {
             put(
                 "registers of a role",

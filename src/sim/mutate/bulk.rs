@@ -1,8 +1,8 @@
 //! What can be wrong with bulk copies, their slots, and what orders them.
 
 use super::{Change, change, name};
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::{BulkCopy, Elect, Func, Index, IndexOp, Slot, Stmt, Sync, SyncKind, Way, print};
-use crate::lower::LoweredKernel;
 
 /// A copy that is missing, whose box lies elsewhere, or that goes to another slot or counts on another.
 pub fn copies(func: &Func, copy: &BulkCopy) -> Vec<Change> {
@@ -116,7 +116,7 @@ pub fn next_slot(func: &Func, index: &Index) -> Option<Index> {
 pub fn maps(kernel: &LoweredKernel) -> Vec<(String, LoweredKernel)> {
     let mut out = Vec::new();
     for (n, map) in kernel.maps.iter().enumerate() {
-        let mut became = |what: &str, change: &dyn Fn(&mut crate::lower::TensorMap)| {
+        let mut became = |what: &str, change: &dyn Fn(&mut crate::ir::lowered::TensorMap)| {
             let mut damaged = kernel.clone();
             change(&mut damaged.maps[n]);
             out.push((format!("map {n} {what}"), damaged));

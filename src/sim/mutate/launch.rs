@@ -1,8 +1,8 @@
 //! What can be wrong with how a kernel is launched: its blocks and threads, what blocks derive from their index, and where
 //! shared buffers lie.
 
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::{Buffer, Index, Scope, print};
-use crate::lower::LoweredKernel;
 
 /// One block or thread more or less along an axis.
 pub fn launches(kernel: &LoweredKernel) -> Vec<(String, LoweredKernel)> {

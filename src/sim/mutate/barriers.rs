@@ -1,8 +1,8 @@
 //! What can be wrong with mbarriers: the number of arrivals that end a phase, and arrivals that come too early.
 
 use super::{Change, change};
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::{Func, Scope, Stmt, Sync, SyncKind, visit};
-use crate::lower::LoweredKernel;
 
 /// A list in which the threads of a statement arrive in front of what stands before it, where that is not synchronisation:
 /// the slot is filled, or free, too early.

@@ -1,14 +1,17 @@
-//! Holds a lowered kernel to the promises of [`LoweredKernel`]: code generation and the simulator rely on them.
+//! Checks the promises of [`LoweredKernel`]: code generation and the simulator rely on them.
 
-use super::copies::SIZES;
-use super::order::peers;
-use super::{LoweredKernel, bug, roles, units};
+use super::launch::registers_at_start;
+use super::threads::{self, LANES};
+use super::{LoweredKernel, exit};
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{
     Axis, BufferId, BulkCopy, Cond, Expr, For, Held, Index, LoopKind, Operand, RoleBody, Scope, Slot, Stmt, Store,
     Sync, SyncKind, Var, Way, visit,
 };
+
+/// Bits that one cp.async can copy.
+pub const CP_ASYNC_BITS: [u32; 3] = [32, 64, 128];
 
 /// Checks every promise; a broken one is a fault of a pass.
 ///
@@ -54,7 +57,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn broken(&self, message: impl std::fmt::Display) -> Error {
-        bug("verify", message)
+        Error::bug("lower.verify", message.to_string())
     }
 
     fn buffers(&self) -> Result<()> {
@@ -112,7 +115,7 @@ impl Check<'_> {
     /// A block that others of its cluster reach ends behind all that they do there: it waits for each of it, or for them.
     fn stays(&self) -> Result<()> {
         let body = &self.kernel.func.body;
-        match peers::reach(body) && !peers::meet_last(body) && !peers::are_awaited(self.kernel) {
+        match exit::reach(body) && !exit::meet_last(body) && !exit::are_awaited(self.kernel) {
             true => Err(self.broken("a block may end while another one of its cluster still reaches it")),
             false => Ok(()),
         }
@@ -139,7 +142,7 @@ impl Check<'_> {
             Stmt::If(i) => {
                 let before = (self.divergent, self.apart);
                 self.divergent |= self.kernel.thread_vars().iter().any(|(v, _)| i.cond.mentions(*v));
-                self.apart |= !units::is_uniform(&i.cond, self.kernel);
+                self.apart |= !threads::is_uniform(&i.cond, self.kernel);
                 let mut inner = env.clone();
                 inner.assume(&i.cond);
                 self.body(&i.body, &inner)?;
@@ -196,13 +199,13 @@ impl Check<'_> {
         let [(thread, threads)] = self.kernel.thread_vars()[..] else {
             return Err(self.broken("the threads of roles are numbered along several axes"));
         };
-        let last = i64::from(r.first + r.warps) * units::LANES;
+        let last = i64::from(r.first + r.warps) * LANES;
         if r.first != self.warps || r.warps == 0 || last > threads || self.divergent || self.elected {
             return Err(self.broken(format!("a role begins at warp {} and has {}", r.first, r.warps)));
         }
         self.warps = r.first + r.warps;
         let mut inner = env.clone();
-        inner.bind(thread, 0, i64::from(r.warps) * units::LANES - 1);
+        inner.bind(thread, 0, i64::from(r.warps) * LANES - 1);
         self.body(&r.body, &inner)
     }
 
@@ -214,7 +217,7 @@ impl Check<'_> {
         };
         let roles: Vec<(u32, Option<u32>)> = self.kernel.func.body.iter().filter_map(role).collect();
         let threads = self.kernel.threads();
-        if !roles.is_empty() && self.warps.saturating_mul(units::LANES as u32) != threads {
+        if !roles.is_empty() && self.warps.saturating_mul(LANES as u32) != threads {
             return Err(self.broken(format!("the roles have {} warps of a block of {threads} threads", self.warps)));
         }
         if roles.iter().all(|(_, regs)| regs.is_none()) {
@@ -228,7 +231,7 @@ impl Check<'_> {
             };
             sum += warps * regs;
         }
-        let all = roles::registers(self.warps) * self.warps;
+        let all = registers_at_start(self.warps) * self.warps;
         if sum > all {
             let message = format!("the roles ask for {sum} registers a lane of their warps, and the block has {all}");
             return Err(self.broken(message));
@@ -300,7 +303,7 @@ impl Check<'_> {
         let to = func.buffer(s.buffer);
         let from = s.source().filter(|b| func.buffer(*b).scope == Scope::Global && !self.written.contains(b));
         let same = from.is_some_and(|b| func.buffer(b).dtype == to.dtype);
-        if !same || to.scope != Scope::Shared || !SIZES.contains(&(to.dtype.bits() * s.lanes)) {
+        if !same || to.scope != Scope::Shared || !CP_ASYNC_BITS.contains(&(to.dtype.bits() * s.lanes)) {
             return Err(self.broken(format!("{} is filled by no copy of 4, 8 or 16 bytes", to.name)));
         }
         Ok(())
