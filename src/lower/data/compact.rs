@@ -12,7 +12,7 @@ use crate::ir::region::{self, Range, Region};
 use crate::ir::simplify;
 use crate::ir::{BufferId, Expr, Func, Index, Scope, Stmt, visit};
 use crate::lower::bug;
-use crate::lower::units;
+use crate::lower::map::units;
 use crate::target::Target;
 
 /// Runs the pass.

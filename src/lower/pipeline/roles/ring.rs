@@ -21,8 +21,10 @@ use crate::ir::simplify::{self, Env};
 use crate::ir::{
     BufferId, Cond, Elect, Expr, For, Func, Held, Index, Mbarrier, Scope, Slot, Stmt, Sync, SyncKind, Way, visit,
 };
-use crate::lower::blocks::guarded;
-use crate::lower::{bulk, order, pipeline};
+use crate::lower::data::bulk;
+use crate::lower::map::blocks::guarded;
+use crate::lower::pipeline;
+use crate::lower::sync;
 
 /// A ring where it is used: in the run `it` of its list.
 struct Ring {
@@ -124,7 +126,7 @@ impl Slices<'_> {
         }
         let slots = pipelined.map_or(1, |p| i64::from(p.stages).max(1));
         let behind = pipelined.map_or(0, |p| i64::from(p.in_flight));
-        if behind > 0 && !order::products::any(readers) {
+        if behind > 0 && !sync::products::any(readers) {
             let why = "in_flight counts groups of asynchronous MMAs, and its readers have none";
             return Err(refuse(why.to_string()).help("remove in_flight="));
         }
@@ -165,7 +167,7 @@ impl Slices<'_> {
         if let Some(array) = func.mbarriers.get_mut(full as usize) {
             array.slots = slots as u32;
         }
-        let copies = order::copies(&fill);
+        let copies = sync::copies(&fill);
         let fence = loads == 0 && ids.iter().any(|b| readers.iter().any(|s| is_described(s, *b)));
         let by_threads = |s: &Stmt| ids.iter().any(|b| uses(std::slice::from_ref(s), *b) > 0 && !is_described(s, *b));
         let returns = loads > 0 && readers.iter().any(by_threads);

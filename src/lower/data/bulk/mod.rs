@@ -19,8 +19,8 @@ use crate::ir::{
     Axis, Block, BufferId, BulkCopy, Cond, CopyKind, Elect, For, Func, Index, LoopKind, Mbarrier, Note, Slot, Stmt,
     Var, Way, visit,
 };
-use crate::lower::blocks::guarded;
 use crate::lower::bug;
+use crate::lower::map::blocks::guarded;
 use crate::target::Target;
 use boxes::{CopyBox, Nest};
 

@@ -9,7 +9,7 @@ use crate::ir::lowered::LoweredKernel;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, CmpOp, Cond, Expr, For, Func, Index, LoopKind, Scope, Stmt, Store, Var, visit};
 use crate::lower::bug;
-use crate::lower::guards::unless_once;
+use crate::lower::map::guards::unless_once;
 use crate::target::Target;
 
 /// The widest access in bytes.

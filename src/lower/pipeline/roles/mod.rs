@@ -5,18 +5,18 @@
 //! a slice are numbered from 0 in it, along threadIdx.x alone. Between the slices stand rings of slots (`ring`): a role fills
 //! a slot when its readers have left it, they read it when the role has filled it, and mbarriers say so.
 
+mod pingpong;
 mod ring;
-mod turns;
 
 use crate::error::{Error, Result};
 use crate::ir::lowered::threads;
 use crate::ir::lowered::{LaunchAxis, LoweredKernel, RoleThreads, registers_at_start};
 use crate::ir::{Axis, Expr, For, Func, If, Index, Role, RoleBody, RoleId, Stmt, Var, visit};
-use crate::lower::bind::{Owners, found};
 use crate::lower::bug;
+use crate::lower::map::bind::{Owners, found};
 use crate::target::Target;
+use pingpong::Turns;
 use ring::Place;
-use turns::Turns;
 
 /// The most registers that a thread may ask for.
 const MOST: u32 = 240;
@@ -270,7 +270,7 @@ impl Slices<'_> {
         match stmt {
             Stmt::For(mut l) => {
                 inner.bind_loop(l.var, &l.extent);
-                let number = super::pipeline::bulk::running(&l, at.number);
+                let number = crate::lower::pipeline::bulk::running(&l, at.number);
                 let body = std::mem::take(&mut l.body);
                 let own = owners_in(&body);
                 let turns = if l.pingpong { at.turns * self.turns_of(&l)? } else { at.turns };

@@ -7,8 +7,8 @@ use crate::ir::layout::Coordinate::{Index as At, Lane, Offset, Register};
 use crate::ir::layout::{Coordinate, Layout};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Block, Buffer, Call, For, Held, Index, Operand, Scope, Stmt};
-use crate::lower::blocks::guarded;
 use crate::lower::bug;
+use crate::lower::map::blocks::guarded;
 
 impl Fragments<'_> {
     /// The call that a tensorized nest is.

@@ -27,8 +27,9 @@ use crate::ir::simplify;
 use crate::ir::{
     Axis, Buffer, BufferId, Cond, Elect, For, Func, Index, LoopKind, Scope, Slot, Stmt, Sync, SyncKind, Way, visit,
 };
-use crate::lower::blocks::guarded;
-use crate::lower::{bulk, pipeline};
+use crate::lower::data::bulk;
+use crate::lower::map::blocks::guarded;
+use crate::lower::pipeline;
 use crate::target::LINE;
 
 /// Whether a body copies in bulk, or stores to other blocks and signals mbarriers there.

@@ -6,7 +6,8 @@ use crate::ir::layout::{self, Coordinate, Layout};
 use crate::ir::lowered::{Dim, LoweredKernel};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Buffer, Expr, Func, Index, Stmt, visit};
-use crate::lower::{bug, guards};
+use crate::lower::bug;
+use crate::lower::map::guards;
 use crate::target::Target;
 
 /// Runs the pass.

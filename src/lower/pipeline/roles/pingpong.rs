@@ -8,7 +8,7 @@
 
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Cond, Elect, For, Func, Index, Mbarrier, Slot, Stmt, Sync, SyncKind, visit};
-use crate::lower::blocks::guarded;
+use crate::lower::map::blocks::guarded;
 
 /// The turns at a loop.
 pub struct Turns<'a> {

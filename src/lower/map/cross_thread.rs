@@ -14,7 +14,8 @@ use crate::ir::{
     Axis, Block, Broadcast, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Mbarrier, Scope, Slot,
     Stmt, Store, Var, visit,
 };
-use crate::lower::{bind, units};
+use crate::lower::map::bind;
+use crate::lower::map::units;
 use crate::target::Target;
 
 /// The most values that a thread reads from shared memory to combine them at once.

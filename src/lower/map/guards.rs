@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Cond, Expr, For, Index, Stmt, visit};
-use crate::lower::blocks::guarded;
+use crate::lower::map::blocks::guarded;
 use crate::target::Target;
 
 /// Runs the pass.

@@ -13,9 +13,9 @@ use crate::ir::lowered::threads::{self, LANES, WARPGROUP};
 use crate::ir::lowered::{LaunchAxis, LoweredKernel};
 use crate::ir::simplify::{Env, prove, simplify_cond};
 use crate::ir::{Axis, Block, BlockId, BufferId, Cond, For, Func, Index, LoopKind, Scope, Stmt, Var, visit};
-use crate::lower::bind::{mentions, store_mentions};
-use crate::lower::blocks::guarded;
-use crate::lower::bulk;
+use crate::lower::data::bulk;
+use crate::lower::map::bind::{mentions, store_mentions};
+use crate::lower::map::blocks::guarded;
 use std::collections::BTreeMap;
 
 /// The bound axes of a kernel with their extents, and the loop that said so first.

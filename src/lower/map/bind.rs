@@ -14,8 +14,12 @@ use crate::ir::lowered::threads;
 use crate::ir::lowered::{Derived, LaunchAxis, LoweredKernel};
 use crate::ir::simplify;
 use crate::ir::{Axis, Expr, For, Func, Index, LoopKind, Raster, RoleId, Stmt, Store, Var, visit};
-use crate::lower::admit::admit_threads;
-use crate::lower::{bug, grid, roles, units, walks};
+use crate::lower::bug;
+use crate::lower::map::grid;
+use crate::lower::map::units;
+use crate::lower::map::walks;
+use crate::lower::pipeline::roles;
+use crate::lower::target::admit::admit_threads;
 use crate::target::Target;
 use std::collections::BTreeMap;
 
