@@ -6,8 +6,8 @@ use super::report::{AccessCost, Cost, Counted};
 use super::request::{self, Lanes};
 use super::site::{Agent, Around, Site, Sites};
 use super::{advice, bounds, boxes, roles};
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::{BufferId, Descriptor, Index, Scope, Var};
-use crate::lower::LoweredKernel;
 use serde::Serialize;
 
 /// Warps of a warpgroup.

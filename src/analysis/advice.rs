@@ -4,9 +4,9 @@ use super::access::{Counter, Measured};
 use super::report::{Advice, Cost, KernelCost};
 use super::request::{self, LINE, Lanes, SECTOR};
 use super::site::{Agent, Site};
+use crate::ir::lowered::{Dim, TensorMap};
 use crate::ir::simplify::{self, Affine};
 use crate::ir::{Axis, BulkCopy, Index, Var, Way, print, visit};
-use crate::lower::{Dim, TensorMap};
 use crate::target::Device;
 
 /// The widest access of a thread.

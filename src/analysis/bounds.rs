@@ -2,9 +2,9 @@
 
 use super::report::Bounds;
 use super::site::{Agent, Site};
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Cond, print};
-use crate::lower::LoweredKernel;
 
 /// Bounds of an access; `counted` is the first and last element of all lanes, where they were counted exactly.
 pub fn of(kernel: &LoweredKernel, site: &Site<'_>, counted: Option<(i64, i64)>) -> Bounds {

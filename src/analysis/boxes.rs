@@ -8,8 +8,8 @@ use super::count::Method;
 use super::report::Cost;
 use super::request::{LINE, SECTOR};
 use super::site::Site;
+use crate::ir::lowered::TensorMap;
 use crate::ir::{BulkCopy, Cond, Way};
-use crate::lower::TensorMap;
 use std::collections::HashMap;
 
 /// What boxes come to in device memory.

@@ -375,8 +375,8 @@ impl Walk<'_> {
 mod tests {
     use super::super::site::Around;
     use super::*;
+    use crate::ir::lowered::{LaunchAxis, LoweredKernel};
     use crate::ir::{Axis, CmpOp, Func, RoleBody};
-    use crate::lower::{LaunchAxis, LoweredKernel};
     use std::collections::BTreeMap;
 
     /// Threads t (and y), blocks u, loops k and j.

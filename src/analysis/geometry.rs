@@ -5,8 +5,8 @@
 
 use super::request::LANES;
 use super::site::Around;
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::{Axis, Index, LoopKind, Var, visit};
-use crate::lower::LoweredKernel;
 use std::collections::BTreeSet;
 
 /// Blocks of a rasterized walk that are checked to be different.

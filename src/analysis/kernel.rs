@@ -9,8 +9,8 @@ use super::roles::{self, StatementCost, Tallies};
 use super::site::{Does, Statement};
 use super::traffic::RequestKind;
 use crate::intrin::{self, Action};
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::{BinOp, Call, Expr, Func, Scope};
-use crate::lower::LoweredKernel;
 use crate::target::{Device, Target};
 
 /// Counts what a kernel costs whose head is printed at that line.

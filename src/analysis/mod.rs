@@ -42,8 +42,8 @@ pub use roles::{MbarrierCost, RoleCost, StatementCost};
 pub use traffic::{RequestKind, Traffic};
 
 use crate::assemble::Usage;
+use crate::ir::lowered::{self, Lowered};
 use crate::kernel::Kernels;
-use crate::lower::{self, Lowered};
 use crate::target::Target;
 
 /// What every cost report assumes.
@@ -68,7 +68,7 @@ pub fn cost_report(lowered: &Lowered, target: &Target) -> CostReport {
     for kernel in &lowered.kernels {
         kernels.push(kernel::cost_report(kernel, line, target, device));
         // Kernels are printed with an empty line between them.
-        line += lower::print_kernel(kernel).lines().count() + 1;
+        line += lowered::print_kernel(kernel).lines().count() + 1;
     }
     CostReport {
         program: lowered.name.clone(),

@@ -7,7 +7,7 @@ use super::site::{Agent, Sites};
 use crate::array::Array;
 use crate::error::Result;
 use crate::ir::Scope;
-use crate::lower::Lowered;
+use crate::ir::lowered::Lowered;
 use crate::sim::{self, BoxCopy, Event, EventKind, Options};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -158,7 +158,7 @@ impl Count {
     }
 }
 
-fn shapes(kernel: &crate::lower::LoweredKernel) -> BTreeMap<u32, Addressing> {
+fn shapes(kernel: &crate::ir::lowered::LoweredKernel) -> BTreeMap<u32, Addressing> {
     let func = &kernel.func;
     let sites = Sites::of(kernel, 1);
     let memory = sites.accesses.iter().filter(|a| matches!(a.scope(func), Scope::Shared | Scope::Global));

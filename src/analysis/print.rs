@@ -6,7 +6,7 @@ use crate::error::counted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// The cost report of a program; `lowered` is the program as [`crate::lower::print`] prints it.
+/// The cost report of a program; `lowered` is the program as [`crate::ir::lowered::print`] prints it.
 pub fn print(report: &CostReport, lowered: &str) -> String {
     let mut out = format!("{} for {}\n", report.program, report.target);
     for kernel in &report.kernels {

@@ -4,8 +4,8 @@
 
 use super::report::Registers;
 use super::site::{Agent, Does, Site, Sites, Statement};
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::{BufferId, Func, LoopKind, Scope, Var};
-use crate::lower::LoweredKernel;
 
 /// Registers that every kernel needs for its thread's place and for results on their way.
 const ALWAYS: u64 = 8;

@@ -3,12 +3,12 @@
 use crate::dtype::DType;
 use crate::intrin::{self, Place};
 use crate::ir::layout::Coordinate;
+use crate::ir::lowered::{self, LoweredKernel, TensorMap};
 use crate::ir::print::{self, Node};
 use crate::ir::{
     BufferId, BulkCopy, Call, Cond, Descriptor, Expr, For, Func, Held, Index, LoopKind, RoleBody, Scope, Stmt, Store,
     Sync, Var, Way, visit,
 };
-use crate::lower::{self, LoweredKernel, TensorMap};
 use std::borrow::Cow;
 
 /// What surrounds a statement.
@@ -126,7 +126,7 @@ impl<'k> Sites<'k> {
     pub fn of(kernel: &'k LoweredKernel, first_line: usize) -> Sites<'k> {
         let mut sites = Sites { lane: kernel.lane(), maps: &kernel.maps, statements: Vec::new(), accesses: Vec::new() };
         sites.body(&kernel.func, &kernel.func.body, &Around::default());
-        let heads = lower::print_derived(kernel).lines().count() + lower::print_bulk(kernel).lines().count();
+        let heads = lowered::print_derived(kernel).lines().count() + lowered::print_bulk(kernel).lines().count();
         sites.find_places(&kernel.func, first_line + 1 + heads);
         sites
     }

@@ -9,8 +9,8 @@ use crate::codegen;
 use crate::error::Fault;
 use crate::error::{Error, Result};
 use crate::loom::Schedule;
-use crate::lower::mutate::{Mutant, mutants};
 use crate::lower::{self, Lowered};
+use crate::sim::mutate::{Mutant, mutants};
 use crate::sim::{self, Mode, Options, Policy};
 use std::process::ExitCode;
 

@@ -5,9 +5,9 @@
 
 use super::session::bug;
 use crate::error::{Error, Result};
+use crate::ir::lowered::LoweredKernel;
+use crate::ir::lowered::unroll::{self, Copies};
 use crate::ir::{Expr, Func, LoopKind, Stmt, Var, visit};
-use crate::lower::LoweredKernel;
-use crate::lower::unroll::{self, Copies};
 
 /// Operations, loads and stores of a kernel, with what loops and conditions count for. The largest recommended kernels have a
 /// quarter of it.

@@ -3,9 +3,9 @@
 use super::SHARED_MEMORY;
 use super::listing::Head;
 use crate::error::{Error, Result};
+use crate::ir::lowered::{self, Lowered, LoweredKernel};
 use crate::ir::{Buffer, print, visit};
 use crate::kernel::{Access, Arg, Kernel, Kernels, Param, TensorMap, Workspace};
-use crate::lower::{self, Lowered, LoweredKernel};
 use crate::target::Target;
 
 /// Identifiers that PTX or the module itself defines. Opcodes and types are legal names of kernels; ptxas refuses this constant.
@@ -35,14 +35,14 @@ pub fn head(entry: &str, kernel: &LoweredKernel, target: &Target) -> Head {
     let name = &kernel.func.name;
     let shared = kernel.shared_bytes;
     let launch = format!("kernel {name}: grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz}, {shared} bytes shared");
-    let walk = lower::print_walk(kernel);
+    let walk = lowered::print_walk(kernel);
     let emulated: String = kernel
         .instructions()
         .into_iter()
         .filter(|row| row.is_emulated_on(target))
         .map(|row| format!("# {} is emulated on {target}\n", row.name))
         .collect();
-    let head = format!("{launch}{walk}\n{emulated}{}{}", lower::print_derived(kernel), lower::print_bulk(kernel));
+    let head = format!("{launch}{walk}\n{emulated}{}{}", lowered::print_derived(kernel), lowered::print_bulk(kernel));
     let text = format!("{head}{}", print::func(&kernel.func));
     let directives = match kernel.cluster() {
         1 => String::new(),

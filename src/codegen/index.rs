@@ -7,9 +7,9 @@ use super::body::Body;
 use super::builder::Value;
 use super::session::bug;
 use crate::error::Result;
+use crate::ir::lowered::threads::LANES;
 use crate::ir::simplify::{Affine, affine};
 use crate::ir::{CmpOp, Cond, Index, IndexOp, Var, visit};
-use crate::lower::LANES;
 use inkwell::IntPredicate;
 use inkwell::values::{InstructionOpcode, IntValue};
 

@@ -10,8 +10,8 @@ use super::index::{Number, Variable};
 use super::session::bug;
 use crate::error::Result;
 use crate::intrin::Level;
+use crate::ir::lowered::LaunchAxis;
 use crate::ir::{Axis, For, Index, Stmt, Var};
-use crate::lower::LaunchAxis;
 use inkwell::values::{InstructionOpcode as Op, IntValue};
 
 const BLOCK: &str = "llvm.nvvm.read.ptx.sreg.ctaid.x";

@@ -6,8 +6,8 @@
 use super::builder::Builder;
 use super::session::bug;
 use crate::error::Result;
+use crate::ir::lowered::{self, Lowered, LoweredKernel};
 use crate::ir::{Stmt, visit};
-use crate::lower::{self, Lowered, LoweredKernel};
 use inkwell::context::Context;
 use inkwell::llvm_sys::core::{LLVMSetCurrentDebugLocation2, LLVMValueAsMetadata};
 use inkwell::llvm_sys::debuginfo::{LLVMDIBuilderCreateDebugLocation, LLVMSetSubprogram};
@@ -37,20 +37,20 @@ pub fn of(lowered: &Lowered) -> Vec<Lines> {
     for kernel in &lowered.kernels {
         out.push(Lines::of_kernel(kernel, first));
         // Kernels are printed with an empty line between them.
-        first += lower::print_kernel(kernel).lines().count() + 1;
+        first += lowered::print_kernel(kernel).lines().count() + 1;
     }
     out
 }
 
 impl Lines {
     fn of_kernel(kernel: &LoweredKernel, first: usize) -> Lines {
-        let text = lower::print_kernel(kernel);
+        let text = lowered::print_kernel(kernel);
         let columns: Vec<usize> = text.lines().map(|l| l.len() - l.trim_start().len() + 1).collect();
         let func = text.lines().position(|l| l.starts_with("func ")).unwrap_or(0);
         let mut statements = HashMap::new();
         let mut all = Vec::new();
         visit::walk(&kernel.func.body, &mut |s| all.push(s));
-        for (stmt, line) in all.into_iter().zip(lower::statement_lines(kernel)) {
+        for (stmt, line) in all.into_iter().zip(lowered::statement_lines(kernel)) {
             let place = ((first + line) as u32, columns.get(line).map_or(1, |c| *c as u32));
             statements.insert(address(stmt), place);
             if let Stmt::Store(store) = stmt {

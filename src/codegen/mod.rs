@@ -34,8 +34,8 @@ mod value;
 mod words;
 
 use crate::error::{Error, Result};
+use crate::ir::lowered::{Lowered, LoweredKernel};
 use crate::kernel::Kernels;
-use crate::lower::{Lowered, LoweredKernel};
 use crate::target::{Features, Target};
 use inkwell::AddressSpace;
 use inkwell::context::Context;
@@ -58,7 +58,7 @@ pub fn compile(lowered: &Lowered, target: &Target) -> Result<Kernels> {
     build(lowered, target, None, |_| ())
 }
 
-/// Like [`compile`], with `.loc` directives that lead from each instruction to the line of [`crate::lower::print`] that it comes from;
+/// Like [`compile`], with `.loc` directives that lead from each instruction to the line of [`crate::ir::lowered::print`] that it comes from;
 /// `.file` names `file`, which is to hold that text. The instructions are the same.
 ///
 /// # Errors

@@ -9,14 +9,14 @@ use super::builder::Value;
 use super::index::{Number, Variable};
 use super::session::bug;
 use crate::error::Result;
+use crate::ir::lowered::ROLES;
 use crate::ir::{Role, RoleBody, Var};
-use crate::lower::SLICES;
 use crate::target::Features;
 use inkwell::IntPredicate;
 use inkwell::values::InstructionOpcode as Op;
 
 /// Barriers of roles end in front of this one, which is the first warpgroup's.
-const GROUPS: u32 = SLICES + 1;
+const GROUPS: u32 = ROLES + 1;
 /// Registers of a multiprocessor.
 const REGISTERS: u32 = 65536;
 

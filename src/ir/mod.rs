@@ -9,7 +9,7 @@
 //! | Lowered | `lower` | flat accesses, explicit threads, predicates, memory plan and synchronisation |
 //!
 //! [`mod@verify`] lists what the first two promise and checks it: `well_formed` after every step, `verify` of a complete
-//! schedule. The first two stages are a [`Func`]; the third is `lower::Lowered`, whose
+//! schedule. The first two stages are a [`Func`]; the third is [`lowered::Lowered`], whose
 //! kernels hold the same statements with the additions marked *(Lowered)* below.
 //!
 //! # The pieces
@@ -42,6 +42,8 @@
 #[doc(hidden)]
 pub mod buffer;
 #[doc(hidden)]
+pub mod call;
+#[doc(hidden)]
 pub mod cross_thread;
 #[doc(hidden)]
 pub mod decide;
@@ -51,7 +53,6 @@ pub mod expr;
 pub mod func;
 pub(crate) mod integer;
 pub mod layout;
-#[doc(hidden)]
 pub mod lowered;
 pub mod print;
 #[doc(hidden)]
@@ -65,15 +66,18 @@ pub mod simplify;
 #[doc(hidden)]
 pub mod stmt;
 #[doc(hidden)]
+pub mod sync;
+#[doc(hidden)]
 pub mod typing;
 pub mod verify;
 pub mod visit;
 
 pub use buffer::{Buffer, BufferId, Scope, StorageAlign};
+pub use call::{Call, Descriptor, Held, Operand};
 pub use expr::{BinOp, CmpOp, Cond, Expr, Index, IndexOp, Literal, UnOp, Var};
 pub use func::Func;
-pub use lowered::{BulkCopy, Call, Descriptor, Elect, Held, Mbarrier, Operand, RoleBody, Slot, Sync, SyncKind, Way};
 pub use stmt::{
     Axis, Block, BlockId, Broadcast, CopyKind, CopyWith, For, If, Iter, IterKind, LoopKind, Note, Pipeline, Raster,
     Role, RoleId, Stmt, Store, Tensorize,
 };
+pub use sync::{BulkCopy, Elect, Mbarrier, RoleBody, Slot, Sync, SyncKind, Way};

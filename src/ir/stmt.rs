@@ -1,6 +1,7 @@
-//! Statements: loops, blocks, stores and conditions. What is in Lowered alone is in [`super::lowered`].
+//! Statements: loops, blocks, stores and conditions. The statements of Lowered alone are in [`super::call`] and [`super::sync`].
 
-use super::lowered::{BulkCopy, Call, Elect, RoleBody, Slot, Sync};
+use super::call::Call;
+use super::sync::{BulkCopy, Elect, RoleBody, Slot, Sync};
 use super::{BufferId, Cond, Expr, Index, Var};
 use std::collections::BTreeMap;
 

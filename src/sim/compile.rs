@@ -8,10 +8,10 @@ use super::lanes;
 use super::slices::Slice;
 use super::walk;
 use crate::error::{Error, Result};
+use crate::ir::lowered::{Derived, TensorMap};
 use crate::ir::{
     Axis, Block, BufferId, Cond, For, Func, If, Index, IterKind, LoopKind, Raster, Stmt, Store, Var, layout, visit,
 };
-use crate::lower::{Derived, TensorMap};
 use std::collections::HashMap;
 
 /// Operations with the site of each.

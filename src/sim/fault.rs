@@ -5,8 +5,8 @@ use super::mbarrier;
 use super::race::Touch;
 use super::warp::{Trap, Warp};
 use crate::error::{Error, Fault};
+use crate::ir::lowered::Shape;
 use crate::ir::{Stmt, Var, print};
-use crate::lower::Shape;
 
 /// Which thread ran; `None` for a program that runs in sequence.
 #[derive(Debug, Clone, Copy)]

@@ -18,8 +18,8 @@ use super::{Mode, Options, Stats};
 use crate::array::{Array, filled};
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
+use crate::ir::lowered::{Lowered, LoweredKernel, Shape};
 use crate::ir::{Axis, Buffer, Func, Scope, layout, visit};
-use crate::lower::{Lowered, LoweredKernel, Shape};
 use std::time::Instant;
 
 /// An element of an output that nothing has written.

@@ -46,6 +46,8 @@ mod launch;
 mod listen;
 mod mbarrier;
 mod memory;
+#[doc(hidden)]
+pub mod mutate;
 mod product;
 mod ptx;
 mod race;
@@ -70,8 +72,8 @@ mod tests;
 use crate::array::Array;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::ir::lowered::Lowered;
 use crate::ir::{Buffer, Func};
-use crate::lower::Lowered;
 use inspect::Watcher;
 use launch::Sequence;
 use listen::Listener;

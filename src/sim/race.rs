@@ -4,7 +4,7 @@
 //! - both are the same thread's;
 //! - a barrier of the block is between them, and both threads are of that block;
 //! - a barrier of the warp is between them, and both threads are of that warp;
-//!   (barriers count for shared memory and for the parameters in [`crate::lower::LoweredKernel::exchanged`]: accesses
+//!   (barriers count for shared memory and for the parameters in [`crate::ir::lowered::LoweredKernel::exchanged`]: accesses
 //!   of other parameters may be kept in registers across them)
 //! - they belong to different kernels.
 //!

@@ -8,8 +8,8 @@ use super::listen::{Arrival, EventKind, Phase};
 use super::mbarrier::Party;
 use super::warp::{Trap, Warp};
 use crate::error::{Error, Result};
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::{Axis, Elect, Index, RoleBody, Slot, Stmt, Sync, SyncKind, visit};
-use crate::lower::LoweredKernel;
 
 /// The warps that wait at a barrier, counted in the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

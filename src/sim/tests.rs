@@ -3,10 +3,10 @@
 use super::*;
 use crate::dtype::DType;
 use crate::error::Fault;
+use crate::ir::lowered::{LaunchAxis, LoweredKernel};
 use crate::ir::{
     Axis, BinOp, Buffer, BufferId, Cond, Expr, For, If, Index, LoopKind, Raster, Scope, Stmt, Store, SyncKind, Var,
 };
-use crate::lower::{LaunchAxis, LoweredKernel};
 use crate::te;
 
 fn arrays(func: &Func, seed: u64) -> Vec<Array> {

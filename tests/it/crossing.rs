@@ -2,7 +2,8 @@
 //! the slots; what is missing or misplaced in between is found.
 
 use warploom::gemm::{Mma, Source};
-use warploom::lower::{Lowered, lower, mutate, print};
+use warploom::lower::{Lowered, lower, print};
+use warploom::sim::mutate;
 use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers};
 use warploom::te::{GemmSpec, Layout};
 use warploom::{DType, Gemm, Schedule, Target};

@@ -4,9 +4,9 @@
 use super::ptxas::tools;
 use super::sample::{drawn, everything};
 use warploom::gemm::{Gemm, Wgmma};
-use warploom::lower::mutate::mutants;
 use warploom::lower::{Lowered, lower, print, verify};
 use warploom::reference::{Sample, outputs};
+use warploom::sim::mutate::mutants;
 use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers, run_lowered};
 use warploom::te::Layout;
 use warploom::{Array, DType, Error, Schedule, Target};

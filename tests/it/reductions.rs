@@ -2,8 +2,9 @@
 
 mod several;
 
-use warploom::lower::{lower, mutate, print};
+use warploom::lower::{lower, print};
 use warploom::rows::{RowKind, Rows};
+use warploom::sim::mutate;
 use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers};
 use warploom::{DType, Schedule, Target, ir};
 

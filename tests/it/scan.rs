@@ -17,8 +17,11 @@ pub struct Source {
 }
 
 impl Source {
-    /// `ir` for `src/ir/print.rs`, `loom` for `src/loom.rs`.
+    /// `ir` for `src/ir/print.rs`, `loom` for `src/loom.rs`; `lowered` for what is under `src/ir/lowered`.
     pub fn room(&self) -> &str {
+        if self.path.starts_with("src/ir/lowered/") {
+            return "lowered";
+        }
         let rest = self.path.strip_prefix("src/").unwrap_or(&self.path);
         rest.split('/').next().unwrap_or(rest).trim_end_matches(".rs")
     }
@@ -250,21 +253,34 @@ pub fn uses(source: &Source) -> Vec<(usize, String)> {
     out
 }
 
-/// The first name of a path, or of each path of a group.
+/// The first name of a path, or of each path of a group. Under `ir`, `lowered` counts as a name of its own.
 fn path_heads(tokens: &[(usize, &str)], at: usize, out: &mut Vec<(usize, String)>) {
     let Some(&(place, word)) = tokens.get(at) else { return };
+    let goes_on = |i: usize| matches!((tokens.get(i), tokens.get(i + 1)), (Some((_, ":")), Some((_, ":"))));
+    if word == "ir" && goes_on(at + 1) {
+        let mut below = Vec::new();
+        path_heads(tokens, at + 3, &mut below);
+        let lowered = |name: &str| if name == "lowered" { "lowered" } else { "ir" }.to_string();
+        let mut rooms: Vec<String> = below.iter().map(|(_, name)| lowered(name)).collect();
+        rooms.dedup();
+        out.extend(rooms.into_iter().map(|room| (place, room)));
+        return;
+    }
     if word != "{" {
         out.push((place, word.to_string()));
         return;
     }
     let (mut depth, mut fresh) = (1, true);
-    for &(place, word) in &tokens[at + 1..] {
+    for (n, &(place, word)) in tokens.iter().enumerate().skip(at + 1) {
         match word {
             "{" => depth += 1,
             "}" => depth -= 1,
             "," if depth == 1 => fresh = true,
             _ if fresh => {
-                out.push((place, word.to_string()));
+                match word {
+                    "ir" => path_heads(tokens, n, out),
+                    _ => out.push((place, word.to_string())),
+                }
                 fresh = false;
             }
             _ => {}
@@ -283,6 +299,8 @@ fn scanned(path: &str, text: &str) -> Vec<String> {
 fn finds_uses_however_written() {
     let text = "use crate::{ir::{Func, Stmt}, te}; fn f() { crate :: lower::lower(); }";
     assert_eq!(scanned("src/a.rs", text), ["ir", "te", "lower"]);
+    let text = "use crate::ir::lowered::{Lowered, verify}; use crate::{ir::{Func, lowered}, te}; use crate::ir;";
+    assert_eq!(scanned("src/a.rs", text), ["lowered", "ir", "lowered", "te", "ir"]);
     assert_eq!(scanned("src/ir/print.rs", "use super::Func; use super::super::dtype;"), ["dtype"]);
     assert_eq!(scanned("src/ir/mod.rs", "use super::dtype; mod a { use crate::array::Array; }"), ["dtype", "array"]);
 }

@@ -1,7 +1,8 @@
 //! `bind L warpgroup pingpong` from end to end: two consumer warpgroups run ping-pong on tiles that one producer warp fills.
 
 use warploom::gemm::{Gemm, candidates};
-use warploom::lower::{lower, mutate};
+use warploom::lower::lower;
+use warploom::sim::mutate;
 use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers};
 use warploom::te::Layout;
 use warploom::{DType, Fault, Schedule, Target};

@@ -3,7 +3,8 @@
 use super::ptxas::{assemble, tools};
 use super::tensor::{lowered, right};
 use warploom::intrin::{self, Level, Place, Row};
-use warploom::lower::{mutate, print};
+use warploom::lower::print;
+use warploom::sim::mutate;
 use warploom::sim::{Mode, Options, Policy, integers_with};
 use warploom::{Schedule, compile};
 

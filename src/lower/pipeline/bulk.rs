@@ -11,8 +11,9 @@ use super::copy::{self, Kind};
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Cond, Elect, Expr, For, Func, Index, LoopKind, Slot, Stmt, Sync, SyncKind, Way, visit};
-use crate::lower::blocks::guarded;
-use crate::lower::{bulk, order};
+use crate::lower::data::bulk;
+use crate::lower::map::blocks::guarded;
+use crate::lower::sync;
 
 /// Iterations of a ring that only stores up to which it is written out.
 const WRITTEN_OUT: i64 = 16;
@@ -100,7 +101,7 @@ impl Ring {
         }
         let slots = i64::from(p.stages.max(2));
         if p.in_flight > 0 {
-            if !order::products::any(&body) {
+            if !sync::products::any(&body) {
                 let why = "in_flight counts groups of asynchronous MMAs, and the loop has none";
                 return Err(refuse(why.to_string()).help("remove in_flight="));
             }

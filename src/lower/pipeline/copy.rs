@@ -1,7 +1,7 @@
 //! Which statements fill a stage, and what becomes of them.
 
 use crate::ir::{Buffer, BufferId, Call, Expr, Func, Held, Index, LoopKind, Scope, Stmt, Var, visit};
-use crate::lower::order;
+use crate::lower::sync;
 
 /// Slots of shared memory begin at a multiple of this many elements, so that vectors stay aligned.
 const SLOT: i64 = 32;
@@ -34,7 +34,7 @@ impl Copy {
             return Copy { whole, halves: None, stage, size };
         }
         let size = (size + SLOT - 1) / SLOT * SLOT;
-        if order::copies(std::slice::from_ref(&whole)) {
+        if sync::copies(std::slice::from_ref(&whole)) {
             return Copy { whole, halves: None, stage, size };
         }
         let (name, dtype) = (func.buffer(stage).name.clone(), func.buffer(stage).dtype);
@@ -48,7 +48,7 @@ impl Copy {
 
     /// Whether it lands later.
     pub fn asynchronous(&self) -> bool {
-        order::copies(std::slice::from_ref(&self.whole))
+        sync::copies(std::slice::from_ref(&self.whole))
     }
 
     /// What an iteration does first for a tile that is needed later.

@@ -23,14 +23,16 @@
 
 pub mod bulk;
 mod copy;
-mod cross;
+mod prefetch;
 mod refill;
 mod ring;
+pub mod roles;
 
-use super::{LoweredKernel, guards};
 use crate::error::Result;
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::simplify::Env;
 use crate::ir::{BufferId, Func, Stmt, visit};
+use crate::lower::map::guards;
 use crate::target::Target;
 use ring::Ring;
 
@@ -57,7 +59,7 @@ fn list(body: Vec<Stmt>, func: &mut Func, written: &[BufferId], env: &Env) -> Re
     let mut out = Vec::with_capacity(body.len());
     for mut stmt in body {
         if let Stmt::For(l) = stmt {
-            match cross::crossed(l, func, written, env)? {
+            match prefetch::crossed(l, func, written, env)? {
                 Ok(crossed) => {
                     out.extend(crossed);
                     continue;

@@ -5,9 +5,9 @@ use super::refill::refilled;
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Buffer, BufferId, Cond, Expr, For, Func, Index, LoopKind, Note, Scope, Stmt, SyncKind, Var, visit};
-use crate::lower::blocks::guarded;
-use crate::lower::guards::decided;
-use crate::lower::registers::MOST_STATEMENTS;
+use crate::lower::data::registers::MOST_STATEMENTS;
+use crate::lower::map::blocks::guarded;
+use crate::lower::map::guards::decided;
 use crate::target::REGISTERS_PER_THREAD;
 
 /// A pipelined loop taken apart.

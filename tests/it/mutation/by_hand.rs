@@ -1,5 +1,5 @@
 //! Faults that no mutant makes, written by hand: kernels built with the library alone, and kernels of examples changed beyond what
-//! [`warploom::lower::mutate`] knows. Each is right as it is built, and each change is found in every order, with what it is.
+//! [`warploom::sim::mutate`] knows. Each is right as it is built, and each change is found in every order, with what it is.
 
 use crate::handmade::{Make, barrier, guarded, load, store, store_lanes};
 use warploom::DType;

@@ -1,7 +1,7 @@
 //! The classes of damage that matter where copies and products run by themselves, each scored apart, with and without the verifier.
 
 use std::collections::BTreeMap;
-use warploom::lower::mutate::Mutant;
+use warploom::sim::mutate::Mutant;
 
 /// A class, and whether damage of a kind to what a text names is of it. The first that holds counts.
 type Class = (&'static str, fn(kind: &str, what: &str) -> bool);

@@ -14,8 +14,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use subjects::{Subject, subjects};
-use warploom::lower::mutate::{Mutant, mutants};
 use warploom::lower::{Lowered, verify};
+use warploom::sim::mutate::{Mutant, mutants};
 use warploom::sim::{Mode, Options, Policy, integers_with};
 
 const POLICIES: [Policy; 3] = [Policy::InOrder, Policy::Reverse, Policy::Random(3)];

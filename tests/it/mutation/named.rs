@@ -3,8 +3,8 @@
 
 use super::subjects::narrow_schedule;
 use crate::cases::examples;
-use warploom::lower::mutate::{Mutant, mutants};
 use warploom::lower::{Lowered, lower};
+use warploom::sim::mutate::{Mutant, mutants};
 use warploom::sim::{Mode, Options, integers_with};
 use warploom::{Error, Schedule};
 

@@ -1,8 +1,9 @@
 //! Several reductions of one loop, and reducers of tuples: each kind through every form of a reduction, at ragged and prime sizes.
 
 use super::check;
-use warploom::lower::{lower, mutate};
+use warploom::lower::lower;
 use warploom::reference::{Sample, outputs};
+use warploom::sim::mutate;
 use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers};
 use warploom::{Array, DType, Schedule, Target, ir, te};
 

@@ -1,0 +1,72 @@
+//! The launch of a kernel: hardware axes, indices that are derived from them, the threads of roles, and how the kernel
+//! overlaps with others in its stream.
+
+use super::threads::LANES;
+use crate::ir::{Axis, Index, RoleId, Var};
+use crate::target::REGISTERS_PER_THREAD;
+
+/// The most warp-specialized roles of a kernel, the consumer warps included. Each role has a named barrier, and so has each
+/// warpgroup; a block has 16 (PTX ISA, `barrier`).
+pub const ROLES: u32 = 7;
+
+/// 32-bit registers of a multiprocessor that the threads of one block can have.
+const REGISTERS: u32 = 65536;
+
+/// How a kernel overlaps with the kernels before and after it in the stream (programmatic dependent launch).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum GridDependency {
+    /// The kernel may begin while the previous kernel runs. It waits for the end of the previous kernel itself.
+    Waits,
+    /// As `Waits`; and the next kernel may begin once each block of this kernel has begun.
+    Releases,
+}
+
+/// The thread axes of a role: they count the threads of its staged buffers, as those of the launch count the consumers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RoleThreads {
+    /// Which role.
+    pub role: RoleId,
+    /// Its thread axes.
+    pub axes: Vec<LaunchAxis>,
+}
+
+/// A hardware axis of a kernel: blockIdx, the rank in the cluster, or threadIdx. Where there are clusters, blockIdx.x counts
+/// clusters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LaunchAxis {
+    /// Which.
+    pub axis: Axis,
+    /// The variable that represents it in the body.
+    pub var: Var,
+    /// How many.
+    pub extent: u32,
+}
+
+impl LaunchAxis {
+    /// An axis with its variable and extent.
+    #[doc(hidden)]
+    pub fn new(axis: Axis, var: Var, extent: u32) -> LaunchAxis {
+        LaunchAxis { axis, var, extent }
+    }
+}
+
+/// A variable that is the same for all threads of a block: the row or column of a block in a rasterized grid.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Derived {
+    /// Which.
+    pub var: Var,
+    /// Its value, from the block axes of the launch.
+    pub value: Index,
+    /// The value is in 0 to this, exclusive.
+    pub extent: i64,
+}
+
+/// The registers that each thread of a block of so many warps has at its start, where the block has a multiprocessor alone.
+pub(crate) fn registers_at_start(warps: u32) -> u32 {
+    let threads = warps.saturating_mul(LANES as u32).max(1);
+    (REGISTERS / threads / 8 * 8).min(REGISTERS_PER_THREAD / 8 * 8)
+}

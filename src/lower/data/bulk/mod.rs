@@ -1,0 +1,340 @@
+//! `copy_with STAGE tma`: the nest that copies a box becomes bulk copies, which one thread starts.
+//!
+//! `boxes` reads the box off a nest: where it begins in both memories and how long it is along each dimension. A box of a
+//! swizzled stage is cut into the stage's panels, a copy each. Neighbouring loads are started together and complete
+//! together: one mbarrier counts their bytes. Where a copy is multicast, each block of the cluster copies its share of the
+//! outer rows to all.
+//!
+//! What lies outside of the array is read as zero and not written, so conditions that hold inside of it are left out; a
+//! stage may then hold zeros where the program leaves it as it was, which nothing reads.
+
+mod boxes;
+
+use crate::error::{Error, Result};
+use crate::ir::lowered::LoweredKernel;
+use crate::ir::lowered::threads;
+use crate::ir::lowered::{Derived, LaunchAxis, TensorMap};
+use crate::ir::simplify::{self, Env};
+use crate::ir::{
+    Axis, Block, BufferId, BulkCopy, Cond, CopyKind, Elect, For, Func, Index, LoopKind, Mbarrier, Note, Slot, Stmt,
+    Var, Way, visit,
+};
+use crate::lower::bug;
+use crate::lower::map::blocks::guarded;
+use crate::target::Target;
+use boxes::{CopyBox, Nest};
+
+/// What a box begins at a multiple of in shared memory, in bytes (PTX ISA, cp.async.bulk.tensor).
+const ALIGN: i64 = 128;
+/// Boxes that are stored one after the other up to which they are written out: a thread waits for nothing in between.
+const WRITTEN_OUT: i64 = 4;
+/// Warps of a warpgroup.
+const GROUP_WARPS: u32 = (threads::WARPGROUP / threads::LANES) as u32;
+/// Bytes that the second-level cache fetches together where nobody says otherwise.
+const PROMOTION: u32 = 256;
+
+/// Runs the pass.
+pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
+    if !visit::blocks(&kernel.func.body).iter().any(|b| is_bulk(b)) {
+        return Ok(());
+    }
+    let thread_vars = kernel.thread_vars().into_iter().map(|(v, _)| v).collect();
+    let turns = kernel.pingpong_loops().into_iter().map(|(v, _)| v).collect();
+    let body = std::mem::take(&mut kernel.func.body);
+    let loops: Vec<Var> = visit::loops(&body).iter().map(|l| l.var).collect();
+    let cluster = kernel.launch.iter().find(|l| l.axis == Axis::Cluster && l.extent > 1).copied();
+    let warps = kernel.warps();
+    let (env, derived, launch) = (kernel.env(), kernel.derived.clone(), kernel.launch.clone());
+    let mut pass = Pass {
+        func: &mut kernel.func,
+        maps: Vec::new(),
+        whole: body.clone(),
+        loops,
+        warps,
+        launch,
+        cluster,
+        thread_vars,
+        turns,
+        derived,
+    };
+    let mut body = pass.body(body, &env, &mut Vec::new())?;
+    let maps = pass.maps;
+    number(&mut body, &mut kernel.func);
+    kernel.func.body = body;
+    kernel.maps = maps;
+    Ok(())
+}
+
+/// Whether a block is copied by the copy engine.
+pub fn is_bulk(block: &Block) -> bool {
+    block.copy_with.as_ref().is_some_and(|c| c.kind == CopyKind::Tma)
+}
+
+/// Whether a statement is started by one thread and only loads boxes.
+pub fn is_load(stmt: &Stmt) -> bool {
+    let Stmt::Elect(e) = stmt else { return false };
+    let (mut loads, mut stores) = (false, false);
+    visit::walk(&e.body, &mut |s| {
+        if let Stmt::Bulk(copy) = s {
+            loads |= copy.way != Way::Store;
+            stores |= copy.way == Way::Store;
+        }
+    });
+    loads && !stores
+}
+
+/// Changes every bulk copy in place.
+pub fn each_copy(stmt: &mut Stmt, f: &mut dyn FnMut(&mut BulkCopy)) {
+    if let Stmt::Bulk(copy) = stmt {
+        f(copy);
+    }
+    for child in visit::children_mut(stmt) {
+        child.iter_mut().for_each(|s| each_copy(s, f));
+    }
+}
+
+struct Pass<'a> {
+    func: &'a mut Func,
+    maps: Vec<TensorMap>,
+    /// The kernel's body before the pass.
+    whole: Vec<Stmt>,
+    /// The loops that are no index of the hardware.
+    loops: Vec<Var>,
+    /// Warps of a block.
+    warps: u32,
+    /// The axes of the hardware.
+    launch: Vec<LaunchAxis>,
+    cluster: Option<LaunchAxis>,
+    thread_vars: Vec<Var>,
+    /// The loops whose iterations are the turns of warpgroups.
+    turns: Vec<Var>,
+    /// What blocks derive from their numbers.
+    derived: Vec<Derived>,
+}
+
+impl Pass<'_> {
+    fn body(&mut self, body: Vec<Stmt>, env: &Env, around: &mut Vec<(Var, i64)>) -> Result<Vec<Stmt>> {
+        let mut out: Vec<Stmt> = Vec::with_capacity(body.len());
+        for mut stmt in body {
+            if let Some(nest) = Nest::of(&stmt) {
+                let copy = self.copied(&nest, env, around)?;
+                join(&mut out, copy);
+                continue;
+            }
+            let mut inner = env.clone();
+            let outside = around.len();
+            if let Stmt::For(l) = &stmt {
+                inner.bind_loop(l.var, &l.extent);
+                around.push((l.var, l.extent.as_int().unwrap_or(i64::MAX)));
+            }
+            if let Stmt::If(i) = &stmt {
+                inner.assume(&i.cond);
+            }
+            for child in visit::children_mut(&mut stmt) {
+                *child = self.body(std::mem::take(child), &inner, around)?;
+            }
+            around.truncate(outside);
+            out.push(stmt);
+        }
+        Ok(out)
+    }
+
+    /// The bulk copies that stand for a nest.
+    fn copied(&mut self, nest: &Nest, env: &Env, around: &[(Var, i64)]) -> Result<Stmt> {
+        let name = self.func.block_name(nest.block.name).to_string();
+        let refuse = |what: &str, message: String| {
+            Error::input(format!("lower.bulk_{what}"), format!("copy_with {name} tma: {message}"))
+                .help(format!("copy_with {name} sync copies element by element"))
+        };
+        let mut inner = env.clone();
+        nest.loops.iter().for_each(|l| inner.bind_loop(l.var, &l.extent));
+        let found = CopyBox::of(self.func, nest, &inner);
+        let mut found = found.map_err(|(what, message, help)| match help {
+            Some(help) => {
+                Error::input(format!("lower.bulk_{what}"), format!("copy_with {name} tma: {message}")).help(help)
+            }
+            None => refuse(what, message),
+        })?;
+        let conds = found.conditions(self.func, nest, &inner, &self.thread_vars);
+        let conds = conds.map_err(|message| refuse("condition", message))?;
+        self.alone(nest, &found, around).map_err(|message| refuse("order", message))?;
+        let shares = self.multicast(nest);
+        if let Some(cluster) = shares {
+            let shared = found.shared(self.func, nest, &inner, (cluster.var, cluster.extent));
+            found = shared.map_err(|message| refuse("multicast", message))?;
+        }
+        let (copies, align) = self.panels(nest, &found, shares.map(|c| c.extent))?;
+        for copy in &copies {
+            let Some(offset) = boxes::offset(self.func.buffer(found.shared), &copy.indices) else {
+                return Err(bug("bulk", format!("{} has no layout", self.func.buffer(found.shared).name)));
+            };
+            let bytes = simplify::divisor(&offset, &inner) * i64::from(self.func.buffer(found.shared).dtype.bits()) / 8;
+            if bytes % ALIGN != 0 {
+                let stage = &self.func.buffer(found.shared).name;
+                let message = format!(
+                    "a TMA box begins at a multiple of {bytes} bytes in {stage}, and a bulk copy needs a multiple of \
+                     {ALIGN}"
+                );
+                return Err(refuse("align", message).help("make each TMA box a multiple of 128 bytes"));
+            }
+        }
+        let stage = self.func.buffer_mut(found.shared);
+        stage.align = stage.align.max(align);
+        let label = Block { body: copies.into_iter().map(Stmt::Bulk).collect(), ..nest.block.clone() };
+        let outside = nest.loops.iter().take(nest.loops.len() - found.loops).rev();
+        let body = outside.fold(vec![Stmt::Block(label)], |body, l| {
+            let few = found.store && l.extent.as_int().is_some_and(|n| n <= WRITTEN_OUT);
+            let kind = if few { LoopKind::Unrolled } else { LoopKind::Serial };
+            vec![Stmt::For(For::new(l.var, l.extent.clone(), kind, body))]
+        });
+        let Some(warps) = self.starter(&found, &inner) else {
+            return Err(bug("bulk", format!("each thread would copy its own box of {name}")));
+        };
+        if warps < self.warps && !found.store {
+            let message = "each warpgroup would load a box of its own, and the block waits for one box".to_string();
+            return Err(refuse("levels", message).help(format!(
+                "compute_at {name} after the loop of the warpgroups is bound: one box then serves all of them"
+            )));
+        }
+        let elect = Stmt::Elect(Elect { warps, body });
+        Ok(guarded(conds, vec![elect]).remove(0))
+    }
+
+    /// One thread of how many warps starts a copy: of those that the box is the same for. What a warpgroup stores in its turn it
+    /// starts itself.
+    fn starter(&self, found: &CopyBox, env: &Env) -> Option<u32> {
+        let places = || found.coordinates.iter().chain(&found.indices);
+        let same = |threads: i64| places().all(|i| threads::is_same_in(i, &self.launch, threads, env));
+        let of_threads = places().any(|i| self.thread_vars.iter().any(|v| i.mentions(*v)));
+        let of_turns = found.store && places().any(|i| self.turns.iter().any(|v| i.mentions(*v)));
+        match (of_threads, of_turns) {
+            (false, false) => Some(self.warps),
+            (false, true) => Some(GROUP_WARPS),
+            _ if same(threads::WARPGROUP) => Some(GROUP_WARPS),
+            _ if same(threads::LANES) => Some(1),
+            _ => None,
+        }
+    }
+
+    /// A stage is filled by its box alone, an array is not changed while it is loaded, and written by boxes alone, each
+    /// once.
+    fn alone(&self, nest: &Nest, found: &CopyBox, around: &[(Var, i64)]) -> Result<(), String> {
+        let name = |b: BufferId| &self.func.buffer(b).name;
+        let mine = nest.block.name;
+        let others: Vec<&Block> = visit::blocks(&self.whole).into_iter().filter(|b| b.name != mine).collect();
+        let writes = |b: &&&Block, id: BufferId| visit::writes(&b.body).contains(&id);
+        let reads = |b: &&&Block, id: BufferId| visit::reads(&b.body).contains(&id);
+        if !found.store {
+            if others.iter().any(|b| writes(&b, found.global)) {
+                return Err(format!("the kernel writes {}, which a copy may read at any time", name(found.global)));
+            }
+            let also = others.iter().find(|b| writes(b, found.shared));
+            return match also.filter(|_| found.zeros) {
+                Some(b) => Err(format!(
+                    "{} is written by {} too, where the copy puts zeros",
+                    name(found.shared),
+                    self.func.block_name(b.name)
+                )),
+                None => Ok(()),
+            };
+        }
+        let touches = |b: &&Block| reads(&b, found.global) || writes(&b, found.global) && !is_bulk(b);
+        if let Some(b) = others.iter().copied().find(|b| touches(b)) {
+            let other = self.func.block_name(b.name);
+            return Err(format!("block {other} uses {} too, and nothing orders the two", name(found.global)));
+        }
+        // A rasterized walk tells boxes apart by what is derived from it.
+        let derives =
+            |i: &Index, v: Var| self.derived.iter().any(|d| i.mentions(d.var) && d.value.mentions(v)) || i.mentions(v);
+        let again = around.iter().find(|(v, n)| *n > 1 && !found.coordinates.iter().any(|i| derives(i, *v)));
+        match again {
+            Some((v, _)) => Err(format!("each iteration of loop {} stores the same box again", self.func.var_name(*v))),
+            None => Ok(()),
+        }
+    }
+
+    /// The blocks that share the copy out.
+    fn multicast(&self, nest: &Nest) -> Option<LaunchAxis> {
+        let over = nest.block.copy_with.as_ref()?.multicast?;
+        self.cluster.filter(|_| !self.loops.contains(&over))
+    }
+
+    /// A copy for each panel of the stage, and what the stage has to be aligned to.
+    fn panels(&mut self, nest: &Nest, found: &CopyBox, blocks: Option<u32>) -> Result<(Vec<BulkCopy>, u32)> {
+        let stage = self.func.buffer(found.shared);
+        let (bits, swizzle) = (i64::from(stage.dtype.bits()), stage.swizzle.unwrap_or(0));
+        let last = found.tile.len() - 1;
+        let row = found.tile[last];
+        let columns = if swizzle > 0 { i64::from(swizzle) * 8 / bits } else { row };
+        let tile: Vec<i64> = found.tile[..last].iter().copied().chain([columns]).collect();
+        let map = self.map(nest, found, tile, swizzle)?;
+        let way = || match found.store {
+            true => Way::Store,
+            false => Way::Load { full: Slot { barrier: u32::MAX, index: Index::Int(0) }, multicast: blocks },
+        };
+        let copies = (0..row / columns).map(|panel| {
+            let (mut coordinates, mut indices) = (found.coordinates.clone(), found.indices.clone());
+            coordinates[last] = coordinates[last].clone() + panel * columns;
+            if let Some(along) = found.dims[last] {
+                indices[along.dim] = indices[along.dim].clone() + panel * columns;
+            }
+            BulkCopy { global: found.global, map, coordinates, shared: found.shared, indices, way: way() }
+        });
+        // The pattern of a swizzle repeats after 8 of its rows.
+        Ok((copies.collect(), (8 * swizzle).max(ALIGN as u32)))
+    }
+
+    /// The number of the tensor map, a new one where no copy has used it before.
+    fn map(&mut self, nest: &Nest, found: &CopyBox, tile: Vec<i64>, swizzle: u32) -> Result<u32> {
+        let promotion = nest.loops.iter().find_map(|l| l.notes.get(&Note::L2Promotion));
+        let promotion = promotion.and_then(|n| u32::try_from(*n).ok()).unwrap_or(PROMOTION);
+        let array = self.func.buffer(found.global);
+        let Some(own) = crate::ir::layout::strides(array) else {
+            return Err(bug("bulk", format!("{} has no constant shape", array.name)));
+        };
+        let (extents, strides) = found.view.iter().map(|d| (d.extent, own[d.dim] * d.step)).unzip();
+        let map = TensorMap { buffer: found.global, extents, strides, tile, swizzle, promotion };
+        let at = self.maps.iter().position(|m| *m == map).unwrap_or_else(|| {
+            self.maps.push(map);
+            self.maps.len() - 1
+        });
+        Ok(at as u32)
+    }
+}
+
+/// Puts a copy behind a list; neighbouring loads of one role become one statement.
+fn join(list: &mut Vec<Stmt>, copy: Stmt) {
+    let role = |s: &Stmt| visit::blocks(std::slice::from_ref(s)).first().and_then(|b| b.role);
+    let alike = list.last().is_some_and(|last| is_load(last) && is_load(&copy) && role(last) == role(&copy));
+    match (list.last_mut(), copy) {
+        (Some(Stmt::Elect(last)), Stmt::Elect(next)) if alike && last.warps == next.warps => {
+            last.body.extend(next.body);
+        }
+        (_, copy) => list.push(copy),
+    }
+}
+
+/// Gives the loads of each statement an mbarrier.
+fn number(body: &mut [Stmt], func: &mut Func) {
+    for stmt in body {
+        if !is_load(stmt) {
+            visit::children_mut(stmt).into_iter().for_each(|child| number(child, func));
+            continue;
+        }
+        let barrier = func.mbarriers.len() as u32;
+        let mut name = None;
+        each_copy(stmt, &mut |copy| {
+            name.get_or_insert(copy.shared);
+            if let Way::Load { full, .. } = &mut copy.way {
+                full.barrier = barrier;
+            }
+        });
+        let name = name.map_or_else(|| "full".to_string(), |b| format!("{}_full", func.buffer(b).name));
+        func.mbarriers.push(Mbarrier { name, slots: 1, arrivals: 1, offset: None });
+    }
+}
+
+/// The conjunction of conditions.
+fn all(conds: impl IntoIterator<Item = Cond>) -> Cond {
+    conds.into_iter().fold(Cond::TRUE, Cond::and)
+}

@@ -1,0 +1,11 @@
+//! Where data is: TMA boxes, fragments in the registers of a warp, flat buffers, vectors, cp.async copies, and the plan of
+//! shared memory.
+
+pub mod bulk;
+pub mod compact;
+pub mod copies;
+pub mod flatten;
+pub mod fragments;
+pub mod plan;
+pub mod registers;
+pub mod vectors;

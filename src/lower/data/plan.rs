@@ -1,0 +1,120 @@
+//! Gives shared buffers their place, and mbarriers theirs behind them. Buffers whose statements of the kernel's outermost list do not overlap in time may
+//! share bytes; `order` then keeps the threads of one from overtaking the readers of the other. No value passes between the
+//! iterations of a loop that the blocks walk together, so its body is such a list, too, unless copies of one iteration
+//! may start in another.
+
+use crate::error::{Error, Result};
+use crate::ir::lowered::LoweredKernel;
+use crate::ir::{BufferId, LoopKind, Scope, Stmt, visit};
+use crate::lower::bug;
+use crate::target::Target;
+
+/// Alignment of every shared buffer in bytes, at least: a vector access of the widest kind, and a row of all banks.
+const ALIGN: u64 = 128;
+/// Bytes of an mbarrier, and what its address is a multiple of.
+const MBARRIER: u64 = 8;
+
+struct Placed {
+    id: BufferId,
+    bytes: u64,
+    align: u64,
+    /// Positions of its first and last use in the outermost list.
+    life: (usize, usize),
+    offset: u64,
+}
+
+/// Runs the pass.
+pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
+    let mut waiting: Vec<Placed> = Vec::new();
+    for id in (0..kernel.func.buffers.len() as u32).map(BufferId) {
+        let b = kernel.func.buffer(id);
+        if b.scope != Scope::Shared {
+            continue;
+        }
+        // What roles use, they use side by side.
+        let all = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(_))).then_some((0, usize::MAX));
+        if let Some(life) = life(&outermost(&kernel.func.body), id).map(|life| all.unwrap_or(life)) {
+            let elements = b.elements().ok_or_else(|| bug("plan", format!("{} has no constant size", b.name)))?;
+            let (bytes, align) = (b.dtype.bytes_of(elements as u64), ALIGN.max(u64::from(b.align)));
+            waiting.push(Placed { id, bytes, align, life, offset: 0 });
+        }
+    }
+    // Sharing costs barriers. Where as many blocks are resident without it as a multiprocessor takes, it gains nothing.
+    let apart: u64 = waiting.iter().map(|p| p.bytes.next_multiple_of(p.align)).sum();
+    if apart * u64::from(target.limits.blocks_per_sm) <= u64::from(target.limits.shared_per_sm) {
+        waiting.iter_mut().for_each(|p| p.life = (0, usize::MAX));
+    }
+    // The largest first: small ones then fill the gaps. Equal sizes stay in the order of declaration.
+    waiting.sort_by_key(|p| std::cmp::Reverse(p.bytes));
+    let mut placed: Vec<Placed> = Vec::new();
+    for mut p in waiting {
+        p.offset = first_gap(&placed, &p);
+        placed.push(p);
+    }
+    let mut total = placed.iter().map(|p| p.offset + p.bytes).max().unwrap_or(0);
+    for array in &mut kernel.func.mbarriers {
+        let offset = total.next_multiple_of(MBARRIER);
+        array.offset = u32::try_from(offset).ok();
+        total = offset + u64::from(array.slots) * MBARRIER;
+    }
+    kernel.shared_bytes = u32::try_from(total).map_err(|_| {
+        Error::input(
+            "lower.shared",
+            format!("kernel {} needs {total} bytes of shared memory a block", kernel.func.name),
+        )
+        .help("compute_at the shared buffers under a deeper loop, so that they hold one tile only")
+    })?;
+    for p in placed {
+        kernel.func.buffer_mut(p.id).offset = Some(p.offset as u32);
+        kernel.func.buffer_mut(p.id).align = p.align as u32;
+    }
+    Ok(())
+}
+
+/// The lowest aligned offset at which no buffer in use at the same time lies.
+fn first_gap(placed: &[Placed], new: &Placed) -> u64 {
+    let mut taken: Vec<(u64, u64)> = placed
+        .iter()
+        .filter(|p| p.life.0 <= new.life.1 && new.life.0 <= p.life.1)
+        .map(|p| (p.offset, p.offset + p.bytes))
+        .collect();
+    taken.sort_unstable();
+    let mut offset = 0u64;
+    for (from, to) in taken {
+        if offset + new.bytes <= from {
+            break;
+        }
+        offset = offset.max(to.next_multiple_of(new.align));
+    }
+    offset
+}
+
+/// The statements of the outermost list, with blocks, conditions and loops over tiles opened.
+fn outermost(body: &[Stmt]) -> Vec<&Stmt> {
+    body.iter()
+        .flat_map(|s| match s {
+            Stmt::For(l) if matches!(l.kind, LoopKind::Persistent { .. }) && !has_bulk_copies(&l.body) => {
+                outermost(&l.body)
+            }
+            Stmt::Block(b) => outermost(&b.body),
+            Stmt::If(i) => outermost(&i.body),
+            other => vec![other],
+        })
+        .collect()
+}
+
+fn has_bulk_copies(body: &[Stmt]) -> bool {
+    let mut found = false;
+    visit::walk(body, &mut |s| found |= matches!(s, Stmt::Bulk(_)));
+    found
+}
+
+fn life(statements: &[&Stmt], id: BufferId) -> Option<(usize, usize)> {
+    let uses = |s: &&Stmt| {
+        let body = std::slice::from_ref(*s);
+        visit::reads(body).contains(&id) || visit::writes(body).contains(&id)
+    };
+    let first = statements.iter().position(uses)?;
+    let last = statements.iter().rposition(uses)?;
+    Some((first, last))
+}

@@ -1,0 +1,319 @@
+//! `specialize STAGES -> ROLE warps=W`: the block's warps are cut into slices, one for each role and a first one for what no
+//! role took.
+//!
+//! A slice is the whole loop structure with its own statements only; loops that are left without any are gone. The threads of
+//! a slice are numbered from 0 in it, along threadIdx.x alone. Between the slices stand rings of slots (`ring`): a role fills
+//! a slot when its readers have left it, they read it when the role has filled it, and mbarriers say so.
+
+mod pingpong;
+mod ring;
+
+use crate::error::{Error, Result};
+use crate::ir::lowered::threads;
+use crate::ir::lowered::{LaunchAxis, LoweredKernel, RoleThreads, registers_at_start};
+use crate::ir::{Axis, Expr, For, Func, If, Index, Role, RoleBody, RoleId, Stmt, Var, visit};
+use crate::lower::bug;
+use crate::lower::map::bind::{Owners, found};
+use crate::target::Target;
+use pingpong::Turns;
+use ring::Place;
+
+/// The most registers that a thread may ask for.
+const MOST: u32 = 240;
+
+/// The thread axes of every role that a stage has: the loops that its stages alone are bound to come to its threads.
+pub fn threads(func: &mut Func, owners: &Owners) -> Result<Vec<RoleThreads>> {
+    let mut ids: Vec<RoleId> = visit::blocks(&func.body).into_iter().filter_map(|b| b.role).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids.into_iter().map(|id| threads_of(func, owners, id)).collect()
+}
+
+fn threads_of(func: &mut Func, owners: &Owners, id: RoleId) -> Result<RoleThreads> {
+    let role = role(func, id)?.clone();
+    let mine = |l: &For, axis: Axis| !axis.is_block_level() && owners.get(&l.var) == Some(&id);
+    let mut axes = found(func, mine)?;
+    let lanes = role.warps * threads::LANES as u32;
+    if let Some(at) = axes.iter().position(|(a, ..)| matches!(a, Axis::Warp | Axis::Warpgroup)) {
+        let (axis, n, name) = axes.remove(at);
+        if axis == Axis::Warpgroup || n != role.warps || !axes.is_empty() {
+            let message =
+                format!("loop {name} divides the staged buffers of role {} among {n} {}s", role.name, axis.name());
+            return Err(Error::input("lower.role", message)
+                .help(format!("bind it to threadIdx, or its {} iterations to the role's warps", role.warps)));
+        }
+    }
+    if axes.is_empty() {
+        axes.push((Axis::ThreadX, lanes, role.name.clone()));
+    }
+    let threads: u64 = axes.iter().map(|(_, n, _)| u64::from(*n)).product();
+    if threads != u64::from(lanes) {
+        let (name, warps) = (&role.name, role.warps);
+        let message = format!(
+            "role {name} has {}, {lanes} threads, but its loops are bound to {}",
+            crate::error::counted(warps, "warp"),
+            crate::error::counted(threads, "thread")
+        );
+        return Err(Error::input("lower.role", message)
+            .help(format!("split the loops of its staged buffers so that the bound parts have {lanes} threads in all"))
+            .help("or leave them unbound where a bulk copy (copy_with STAGE tma) or one thread fills the buffer"));
+    }
+    axes.sort_by_key(|(axis, ..)| *axis);
+    let axis = |(axis, extent, _): (Axis, u32, String)| {
+        let var = func.add_var(format!("{}_{}", axis.name(), role.name));
+        LaunchAxis { axis, var, extent }
+    };
+    Ok(RoleThreads { role: id, axes: axes.into_iter().map(axis).collect() })
+}
+
+fn role(func: &Func, id: RoleId) -> Result<&Role> {
+    func.roles.get(id.0 as usize).ok_or_else(|| bug("roles", "a block has a role that the program does not have"))
+}
+
+/// Runs the pass.
+pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
+    let env = kernel.env();
+    let roles = std::mem::take(&mut kernel.roles);
+    if roles.is_empty() {
+        return Ok(());
+    }
+    let (threads, warps) = (kernel.threads(), kernel.warps());
+    if !threads.is_multiple_of(threads::LANES as u32) {
+        let message = format!("the consumer warps have {threads} threads, not a whole number of warps");
+        return Err(Error::input("lower.role", message).help("bind loops to threadIdx whose extents make whole warps"));
+    }
+    let body = std::mem::take(&mut kernel.func.body);
+    let group = threads::warpgroup(&kernel.launch);
+    let slices = Slices { roles: &roles, warps, group, whole: body.clone() };
+    let at = Place { around: None, number: &Index::Int(0), env: &env, turns: 1 };
+    let (parts, _) = slices.list(body, &at, &mut kernel.func)?;
+    join(kernel, warps, &roles, parts)
+}
+
+/// Puts the slices side by side; threads are numbered along one axis.
+fn join(kernel: &mut LoweredKernel, warps: u32, roles: &[RoleThreads], slices: Vec<Vec<Stmt>>) -> Result<()> {
+    let thread = kernel.func.add_var(Axis::ThreadX.name());
+    let mut bodies = slices.into_iter();
+    let compute = renumbered(bodies.next().unwrap_or_default(), &kernel.launch, thread);
+    let mut out = vec![RoleBody { role: None, first: 0, warps, regs: None, body: compute }];
+    let mut first = warps;
+    for (threads, body) in roles.iter().zip(bodies) {
+        let Role { warps, regs, .. } = *role(&kernel.func, threads.role)?;
+        own_threads_alone(kernel, threads.role, &body)?;
+        nothing_of_compute(&kernel.func, threads.role, &body, &out[0].body)?;
+        let body = renumbered(body, &threads.axes, thread);
+        out.push(RoleBody { role: Some(threads.role), first, warps, regs, body });
+        first = first.saturating_add(warps);
+    }
+    set_registers(&mut out, first, &kernel.func.roles)?;
+    kernel.func.body = out.into_iter().map(Stmt::Role).collect();
+    kernel.launch.retain(|l| l.axis.is_block_level());
+    let extent = first.saturating_mul(threads::LANES as u32);
+    kernel.launch.push(LaunchAxis { axis: Axis::ThreadX, var: thread, extent });
+    Ok(())
+}
+
+/// Refuses a stage that depends on a thread loop of its readers: the role has threads of its own, and none of theirs.
+fn own_threads_alone(kernel: &LoweredKernel, id: RoleId, body: &[Stmt]) -> Result<()> {
+    let mut found = None;
+    visit::map_body(
+        body.to_vec(),
+        &mut |i| {
+            let foreign = kernel.launch.iter().find(|l| !l.axis.is_block_level() && i.mentions(l.var));
+            found = found.or(foreign.map(|l| l.axis));
+            i.clone()
+        },
+        &mut |e| e,
+    );
+    let Some(axis) = found else { return Ok(()) };
+    let name = &role(&kernel.func, id)?.name;
+    let message = format!(
+        "a staged buffer of role {name} depends on a loop that its readers bind to {}, but the role has threads of its \
+         own",
+        axis.name()
+    );
+    Err(Error::input("lower.role", message).help(
+        "compute_at the staged buffer outside the loops that its readers bind, so that one copy serves all of them",
+    ))
+}
+
+/// Refuses a role stage that accesses a buffer which the warps without a role write: no mbarrier orders the accesses, and a
+/// register belongs to one thread.
+fn nothing_of_compute(func: &Func, id: RoleId, body: &[Stmt], compute: &[Stmt]) -> Result<()> {
+    let touched = [visit::reads(body), visit::writes(body)].concat();
+    let Some(buffer) = visit::writes(compute).into_iter().find(|b| touched.contains(b)) else { return Ok(()) };
+    let (name, buffer) = (&role(func, id)?.name, &func.buffer(buffer).name);
+    let message = format!("role {name} uses {buffer}, which the consumer warps write");
+    Err(Error::input("lower.role", message)
+        .help(format!("specialize the block that writes {buffer} as well, or move it to another kernel")))
+}
+
+/// A slice whose threads are counted by one variable.
+fn renumbered(body: Vec<Stmt>, axes: &[LaunchAxis], thread: Var) -> Vec<Stmt> {
+    let mut threads: Vec<&LaunchAxis> = axes.iter().filter(|l| !l.axis.is_block_level()).collect();
+    threads.sort_by_key(|l| l.axis);
+    let (mut map, mut before) = (visit::Map::new(), 1);
+    for (n, l) in threads.iter().enumerate() {
+        let digit = Index::Var(thread).floordiv(before);
+        let last = n + 1 == threads.len();
+        map.insert(l.var, if last { digit } else { digit.floormod(i64::from(l.extent)) });
+        before *= i64::from(l.extent);
+    }
+    visit::subst_body(body, &map)
+}
+
+/// What the other threads leave of the registers goes to those who asked for none.
+fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<()> {
+    let name = |s: &RoleBody| match s.role.and_then(|id| roles.get(id.0 as usize)) {
+        Some(role) => format!("role {}", role.name),
+        None => "the consumer warps".to_string(),
+    };
+    if slices.iter().all(|s| s.regs.is_none()) {
+        return Ok(());
+    }
+    if let Some(part) = slices.iter().find(|s| s.warps % 4 != 0) {
+        let message = format!("registers are set for whole warpgroups, not for {} warps ({})", part.warps, name(part));
+        return Err(Error::input("lower.registers", message)
+            .help("give each role and the consumer warps a multiple of 4 warps, or remove regs="));
+    }
+    let all = registers_at_start(warps) * warps;
+    let stated: u32 = slices.iter().filter_map(|s| s.regs.map(|n| n * s.warps)).sum();
+    let others: u32 = slices.iter().filter(|s| s.regs.is_none()).map(|s| s.warps).sum();
+    let left = all.saturating_sub(stated) / others.max(1) / 8 * 8;
+    if left < 24 {
+        let stated: Vec<String> = slices.iter().filter(|s| s.regs.is_some()).map(name).collect();
+        let message = format!("the registers of {} leave {left} a thread for the consumer warps", stated.join(" and "));
+        return Err(Error::input("lower.registers", message).help("state fewer registers"));
+    }
+    // Warps that copy need few: more than they leave would be the hand-over the wrong way round.
+    let mut stated = slices.iter().filter_map(|s| Some((s, s.regs?)));
+    if let Some((part, regs)) = stated.find(|(s, n)| *n > left && copies(&s.body)) {
+        let message = format!(
+            "{} only copies and has {regs} registers a thread, which leaves {left} for the consumer warps",
+            name(part)
+        );
+        return Err(Error::input("lower.registers", message)
+            .help("regs=24 to regs=40: a producer needs no more registers, and the rest go to the consumer warps"));
+    }
+    slices.iter_mut().filter(|s| s.regs.is_none()).for_each(|s| s.regs = Some(left.min(MOST)));
+    Ok(())
+}
+
+/// Whether nothing in a slice computes.
+fn copies(body: &[Stmt]) -> bool {
+    let mut only = true;
+    visit::walk(body, &mut |s| {
+        only &= match s {
+            Stmt::Call(_) => false,
+            Stmt::Store(s) => matches!(s.value.zero_filled().map_or(&s.value, |(_, v)| v), Expr::Load { .. }),
+            _ => true,
+        }
+    });
+    only
+}
+
+/// The role whose statements alone stand inside a statement.
+fn owner(stmt: &Stmt) -> Option<RoleId> {
+    visit::role_of(std::slice::from_ref(stmt))
+}
+
+/// Whether statements of a role stand inside a statement.
+fn is_mixed(stmt: &Stmt) -> bool {
+    visit::blocks(std::slice::from_ref(stmt)).iter().any(|b| b.role.is_some())
+}
+
+/// What a list, or a statement, comes to: a part for what no role took, then one for each role.
+type Parts = Vec<Vec<Stmt>>;
+
+struct Slices<'a> {
+    roles: &'a [RoleThreads],
+    /// Warps of what no role took.
+    warps: u32,
+    /// The number of a thread's warpgroup in what no role took.
+    group: Index,
+    /// The kernel's body before the pass.
+    whole: Vec<Stmt>,
+}
+
+impl Slices<'_> {
+    /// Takes a list apart; then what stands behind the loop around.
+    fn list(&self, body: Vec<Stmt>, at: &Place<'_>, func: &mut Func) -> Result<(Parts, Parts)> {
+        let mut parts = vec![Vec::new(); self.roles.len() + 1];
+        let mut fills = vec![Vec::new(); self.roles.len()];
+        for stmt in body {
+            match owner(&stmt).and_then(|id| self.roles.iter().position(|r| r.role == id)) {
+                Some(n) => fills[n].push(stmt),
+                None if is_mixed(&stmt) => {
+                    for (part, own) in parts.iter_mut().zip(self.inside(stmt, at, func)?) {
+                        part.extend(own);
+                    }
+                }
+                None => parts[0].push(stmt),
+            }
+        }
+        let drains = self.connect(fills, &mut parts, at, func)?;
+        Ok((parts, drains))
+    }
+
+    /// How many warpgroups take turns at a loop.
+    fn turns_of(&self, l: &For) -> Result<u32> {
+        let groups = self.warps / (threads::WARPGROUP / threads::LANES) as u32;
+        match l.extent.as_int() {
+            Some(n) if n == i64::from(groups) => Ok(groups),
+            _ => Err(bug("roles", "the pingpong loop has other warpgroups than the kernel")),
+        }
+    }
+
+    /// What a statement that holds statements of several slices comes to.
+    fn inside(&self, stmt: Stmt, at: &Place<'_>, func: &mut Func) -> Result<Parts> {
+        let mut inner = at.env.clone();
+        match stmt {
+            Stmt::For(mut l) => {
+                inner.bind_loop(l.var, &l.extent);
+                let number = crate::lower::pipeline::bulk::running(&l, at.number);
+                let body = std::mem::take(&mut l.body);
+                let own = owners_in(&body);
+                let turns = if l.pingpong { at.turns * self.turns_of(&l)? } else { at.turns };
+                let (mut parts, drains) =
+                    self.list(body, &Place { around: Some(&l), number: &number, env: &inner, turns }, func)?;
+                let taken = std::mem::take(&mut l.pingpong);
+                for (n, (part, drain)) in parts.iter_mut().zip(drains).enumerate() {
+                    if part.is_empty() {
+                        continue;
+                    }
+                    if taken && n == 0 {
+                        // A warpgroup has its own iteration; its role's warps have all of them.
+                        let turn = Turns { of: &l, number: &number, groups: turns / at.turns, warps: self.warps };
+                        let own = turn.taken(std::mem::take(part), &inner, func);
+                        *part = visit::subst_body(own, &[(l.var, self.group.clone())].into());
+                        continue;
+                    }
+                    let mut loop_ = For { body: std::mem::take(part), ..l.clone() };
+                    // Groups of products in flight stay said of a ring: `order` waits for them accordingly.
+                    if n > 0 || own && loop_.pipeline.is_some_and(|p| p.in_flight == 0) {
+                        loop_.pipeline = None;
+                    }
+                    part.push(Stmt::For(loop_));
+                    part.extend(drain);
+                }
+                Ok(parts)
+            }
+            Stmt::If(i) => {
+                inner.assume(&i.cond);
+                let place = Place { around: None, number: at.number, env: &inner, turns: at.turns };
+                let (parts, _) = self.list(i.body, &place, func)?;
+                let wrap = |body: Vec<Stmt>| match body.is_empty() {
+                    true => Vec::new(),
+                    false => vec![Stmt::If(If { cond: i.cond.clone(), body })],
+                };
+                Ok(parts.into_iter().map(wrap).collect())
+            }
+            _ => Err(bug("roles", "a staged buffer with a role is inside a block of another role")),
+        }
+    }
+}
+
+/// Whether a list itself holds statements of roles.
+fn owners_in(body: &[Stmt]) -> bool {
+    body.iter().any(|s| owner(s).is_some())
+}

@@ -1,0 +1,62 @@
+//! Runs the passes on the kernels of a program, and traces each for dumps.
+
+use super::map::kernels;
+use super::target::admit;
+use super::{PASSES, point};
+use crate::error::{Error, Result};
+use crate::ir::lowered::{Lowered, LoweredKernel, verify};
+use crate::ir::{Buffer, Func, layout};
+use crate::target::Target;
+use std::time::{Duration, Instant};
+
+/// Lowers a Scheduled program for a target.
+///
+/// # Errors
+/// The input's fault where the program does not verify or a stage cannot be shared between threads as it is placed; the chip's where it lacks
+/// an instruction or room (threads, shared memory, registers).
+pub fn lower(func: &Func, target: &Target) -> Result<Lowered> {
+    lower_traced(func, target, &mut |_| {})
+}
+
+/// What a pass did, for dumps.
+pub struct Trace<'a> {
+    /// The pass.
+    pub pass: &'static str,
+    /// The kernel after it.
+    pub kernel: &'a LoweredKernel,
+    /// How long it took.
+    pub time: Duration,
+}
+
+/// [`lower`], with `trace` called after every pass on every kernel.
+///
+/// # Errors
+/// As [`lower`]; the passes before the failing one have been shown.
+pub fn lower_traced(func: &Func, target: &Target, trace: &mut dyn FnMut(&Trace)) -> Result<Lowered> {
+    crate::ir::verify::verify(func)?;
+    pass_by_pass(func, target, trace).map_err(|e| point::point(e, func))
+}
+
+fn pass_by_pass(func: &Func, target: &Target, trace: &mut dyn FnMut(&Trace)) -> Result<Lowered> {
+    admit::admit(func, target)?;
+    let mut kernels = kernels::split(func)?;
+    for kernel in &mut kernels {
+        for pass in PASSES {
+            let start = Instant::now();
+            (pass.run)(kernel, target)
+                .map_err(|e| e.within(format!("lowering {}, pass {}", kernel.func.name, pass.name)))?;
+            trace(&Trace { pass: pass.name, kernel, time: start.elapsed() });
+        }
+        admit::admit_kernel(kernel, target)?;
+        verify(kernel).map_err(|e| e.within(format!("lowering {}", kernel.func.name)))?;
+    }
+    let params = func.params.iter().map(|p| func.buffer(*p).name.clone()).collect();
+    let shape = |buffer: &Buffer| Some((buffer.const_shape()?, layout::strides(buffer)?));
+    let shapes = func.params.iter().map(|p| shape(func.buffer(*p)).unwrap_or_default()).collect();
+    Ok(Lowered { name: func.name.clone(), params, shapes, kernels })
+}
+
+/// A fault of a pass itself.
+pub fn bug(pass: &str, message: impl std::fmt::Display) -> Error {
+    Error::bug(format!("lower.{pass}"), message.to_string())
+}

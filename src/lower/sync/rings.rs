@@ -1,0 +1,408 @@
+//! What bulk copies need besides barriers: the bytes that an mbarrier expects, the waits for its phases, the groups of stores.
+//!
+//! | access | then | ordered by |
+//! |---|---|---|
+//! | bulk load | any access of the same bytes | a wait of every thread for the phase of the load's mbarrier |
+//! | ordinary read | bulk load of the same bytes | a proxy fence by the readers, whose reads are then there, and a barrier |
+//! | ordinary write | bulk load or store of the same bytes | a proxy fence by the writers, then a barrier |
+//! | bulk store | bulk load of the same bytes by its thread | a wait of the thread until the store has read |
+//! | bulk store | write of the same bytes by another thread | that wait, then a barrier |
+//!
+//! A load's thread first arrives at the mbarrier with the bytes of all that it starts. The phase is the parity of the
+//! statement's running number, which counts its runs over all loops around; `pipeline` has put in the waits of its
+//! rings, whose slots it numbers. Here come the waits for what stands outside of rings: in front of the first statement
+//! that touches the stage.
+//!
+//! mbarriers are set by one thread before anything else. Then a kernel that may begin before the one in front of it has ended
+//! waits for that end, before anything of it touches global memory. At the end the threads that have stored wait until their
+//! stores have read: the block's shared memory is then another's. Where others of the cluster may still reach it (`peers`), all meet.
+
+use crate::error::{Error, Result};
+use crate::ir::cross_thread;
+use crate::ir::lowered::TensorMap;
+use crate::ir::lowered::exit;
+use crate::ir::lowered::threads;
+use crate::ir::lowered::{GridDependency, LoweredKernel};
+use crate::ir::simplify;
+use crate::ir::{
+    Axis, Buffer, BufferId, Cond, Elect, For, Func, Index, LoopKind, Scope, Slot, Stmt, Sync, SyncKind, Way, visit,
+};
+use crate::lower::data::bulk;
+use crate::lower::map::blocks::guarded;
+use crate::lower::pipeline;
+use crate::target::LINE;
+
+/// Whether a body copies in bulk, or stores to other blocks and signals mbarriers there.
+pub fn copies(body: &[Stmt]) -> bool {
+    let mut found = !exit::signalled(body).is_empty();
+    visit::walk(body, &mut |s| found |= matches!(s, Stmt::Bulk(_)));
+    found
+}
+
+/// Puts in what loads expect and wait for, and closes the groups of stores.
+pub fn put_in(kernel: &mut LoweredKernel) -> Result<()> {
+    let warps = kernel.warps();
+    let body = std::mem::take(&mut kernel.func.body);
+    let mut awaited = Vec::new();
+    visit::walk(&body, &mut |s| {
+        if let Stmt::Sync(Sync { kind: SyncKind::Await { slot, .. }, .. }) = s {
+            awaited.push(slot.barrier);
+        }
+    });
+    let rings = Rings { func: &kernel.func, maps: &kernel.maps, awaited, warps };
+    let mut body = rings.list(body, &Index::Int(0), true)?;
+    let mut barriers: Vec<u32> = exit::signalled(&body).iter().map(|slot| slot.barrier).collect();
+    barriers.sort_unstable();
+    barriers.dedup();
+    for barrier in barriers {
+        body = rings.sends(body, barrier, &Index::Int(0))?;
+    }
+    kernel.func.body = body;
+    Ok(())
+}
+
+/// Sets the mbarriers at the start, and ends the stores at the end.
+pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
+    let warps = kernel.warps();
+    let (by_tma, by_threads) = fetched(kernel);
+    if kernel.l2_prefetch && by_tma.is_empty() && by_threads.is_empty() {
+        let message =
+            format!("l2_prefetch: kernel {} reads no array of device memory that it does not write", kernel.func.name);
+        return Err(Error::input("lower.l2_prefetch", message).help("remove the annotation"));
+    }
+    let fetch = |buffer: BufferId| {
+        let name = &kernel.func.buffer(buffer).name;
+        SyncKind::Prefetch { buffer }.because(format!("{name} is prefetched to L2 before the PDL wait"))
+    };
+    let mut first: Vec<Stmt> = by_tma.into_iter().map(fetch).map(Stmt::Sync).collect();
+    if !kernel.func.mbarriers.is_empty() {
+        let set = SyncKind::InitBarriers.because("before any arrival or wait");
+        first.push(Stmt::Sync(set));
+    }
+    let mut at = usize::from(!first.is_empty());
+    if at > 0 {
+        kernel.func.body.insert(0, Stmt::Elect(Elect { warps, body: first }));
+    }
+    if !kernel.func.mbarriers.is_empty() {
+        let meet = match kernel.extent(Axis::Cluster) {
+            1 => SyncKind::Block,
+            _ => SyncKind::ClusterRelaxed,
+        };
+        kernel.func.body.insert(at, Stmt::Sync(meet.because("the mbarriers are initialised")));
+        at += 1;
+    } else if exit::store(&kernel.func.body) {
+        let meet = SyncKind::ClusterRelaxed.because("every block of the cluster runs, before others store to it");
+        kernel.func.body.insert(at, Stmt::Sync(meet));
+        at += 1;
+    }
+    // After the cluster barrier and the release of the next kernel, which would wait for the prefetches to be issued.
+    let fetches: Vec<Stmt> = by_threads.into_iter().filter_map(|b| prefetched_by_threads(kernel, b)).collect();
+    let fetched = at..at + fetches.len();
+    kernel.func.body.splice(at..at, fetches);
+    if let Some(how) = kernel.grid_dependency {
+        // Behind the mbarriers: that they are set before the kernel in front ends is what beginning early is worth.
+        let release = SyncKind::GridRelease.because("PDL: the next kernel may begin");
+        let wait =
+            SyncKind::GridWait.because("PDL: writes of the previous kernels are visible, their reads are complete");
+        let release = (how == GridDependency::Releases).then_some(release);
+        kernel.func.body.insert(fetched.end, Stmt::Sync(wait));
+        kernel.func.body.splice(fetched.start..fetched.start, release.map(Stmt::Sync));
+    }
+    let mut ends: Vec<(u32, BufferId)> = Vec::new();
+    visit::walk(&kernel.func.body, &mut |s| {
+        if let Stmt::Elect(e) = s
+            && let Some(stage) = stored(&e.body)
+            && ends.iter().all(|(warps, _)| *warps != e.warps)
+        {
+            ends.push((e.warps, stage));
+        }
+    });
+    for (warps, stage) in ends {
+        let reason = format!("the bulk stores of {} have read shared memory", kernel.func.buffer(stage).name);
+        let wait = SyncKind::BulkWait { groups: 0, read: true }.because(reason);
+        kernel.func.body.push(Stmt::Elect(Elect { warps, body: vec![Stmt::Sync(wait)] }));
+    }
+    let stored = exit::store(&kernel.func.body) && exit::meet_last(&kernel.func.body);
+    if exit::reach(&kernel.func.body) && !stored && !exit::are_awaited(kernel) {
+        let meet = SyncKind::ClusterRelaxed
+            .because("no block exits while another block of the cluster may access its shared memory");
+        kernel.func.body.push(Stmt::Sync(meet));
+    }
+    Ok(())
+}
+
+/// The inputs in device memory that the kernel reads and does not write, if it has `l2_prefetch`: those that TMA reads, or of which the
+/// number of blocks is known to the launch alone, and those that threads read.
+fn fetched(kernel: &LoweredKernel) -> (Vec<BufferId>, Vec<BufferId>) {
+    let written = visit::writes(&kernel.func.body);
+    let mut arrays: Vec<BufferId> = kernel.maps.iter().map(|m| m.buffer).collect();
+    arrays.extend(visit::reads(&kernel.func.body));
+    arrays.retain(|b| kernel.func.buffer(*b).scope == Scope::Global && !written.contains(b));
+    let mut seen = Vec::new();
+    arrays.retain(|b| !seen.contains(b) && (seen.push(*b), kernel.l2_prefetch).1);
+    let by_tma = |b: &BufferId| kernel.persistent().is_some() || kernel.maps.iter().any(|m| m.buffer == *b);
+    arrays.into_iter().partition(by_tma)
+}
+
+/// The threads of all blocks prefetch an array line by line, each block its share: block b of B the lines from b * ceil(lines / B) on.
+fn prefetched_by_threads(kernel: &mut LoweredKernel, buffer: BufferId) -> Option<Stmt> {
+    let described = kernel.func.buffer(buffer);
+    let (name, elements) = (described.name.clone(), described.elements()?);
+    let line = LINE * 8 / i64::from(described.dtype.bits());
+    let lines = (elements + line - 1) / line;
+    let axes = [Axis::Cluster, Axis::BlockX, Axis::BlockY, Axis::BlockZ];
+    let (mut block, mut blocks) = (Index::Int(0), 1i64);
+    for l in axes.iter().filter_map(|a| kernel.launch.iter().find(|l| l.axis == *a)) {
+        (block, blocks) = (block + Index::from(l.var) * blocks, blocks.checked_mul(l.extent.into())?);
+    }
+    let (thread, threads) = (threads::number(&kernel.launch).0, i64::from(kernel.threads()));
+    let share = (lines + blocks - 1) / blocks;
+    let mut env = kernel.env();
+    let rounds = (share + threads - 1) / threads;
+    let round = kernel.func.add_var(cross_thread::fresh(&kernel.func, "line"));
+    env.bind(round, 0, rounds - 1);
+    let own = if rounds > 1 { Index::Var(round) * threads + thread } else { thread };
+    let number = block * share + own.clone();
+    let inside = Cond::lt(own, share).and(Cond::lt(number.clone(), lines));
+    let inside = simplify::simplify_cond(&inside, &env);
+    let at = simplify::simplify(&(number * line), &env);
+    let kind = SyncKind::PrefetchLine { buffer, at };
+    let fetch = Stmt::Sync(kind.because(format!("{name} is prefetched to L2 before the PDL wait")));
+    let body = guarded(inside, vec![fetch]);
+    match body.as_slice() {
+        [only] if rounds == 1 => Some(only.clone()),
+        _ => Some(Stmt::For(For::new(round, rounds, LoopKind::Serial, body))),
+    }
+}
+
+/// The first stage that a body stores from.
+fn stored(body: &[Stmt]) -> Option<BufferId> {
+    let mut found = None;
+    visit::walk(body, &mut |s| {
+        if let Stmt::Bulk(copy) = s
+            && copy.way == Way::Store
+        {
+            found.get_or_insert(copy.shared);
+        }
+    });
+    found
+}
+
+struct Rings<'a> {
+    func: &'a Func,
+    maps: &'a [TensorMap],
+    /// The mbarriers that are waited for already.
+    awaited: Vec<u32>,
+    /// Warps of a block.
+    warps: u32,
+}
+
+impl Rings<'_> {
+    /// `number` says which run of the list this is; `counts` whether it says so.
+    fn list(&self, body: Vec<Stmt>, number: &Index, counts: bool) -> Result<Vec<Stmt>> {
+        let mut out: Vec<Stmt> = Vec::with_capacity(body.len());
+        let mut waits: Vec<(Stmt, Vec<BufferId>)> = Vec::new();
+        for mut stmt in body {
+            let needed = |(_, stages): &(Stmt, Vec<BufferId>)| touches(&stmt, stages);
+            let (now, later): (Vec<_>, Vec<_>) = waits.into_iter().partition(needed);
+            out.extend(now.into_iter().map(|(wait, _)| wait));
+            waits = later;
+            match stmt {
+                Stmt::Elect(e) => {
+                    let (elect, wait) = self.started(e, number, counts)?;
+                    out.push(Stmt::Elect(elect));
+                    waits.extend(wait);
+                    continue;
+                }
+                Stmt::For(ref mut l) => {
+                    let inside = pipeline::bulk::running(l, number);
+                    l.body = self.list(std::mem::take(&mut l.body), &inside, counts)?;
+                }
+                Stmt::If(ref mut i) => {
+                    let counts = counts && !self.changes(&i.cond, number);
+                    i.body = self.list(std::mem::take(&mut i.body), number, counts)?;
+                }
+                _ => {
+                    for child in visit::children_mut(&mut stmt) {
+                        *child = self.list(std::mem::take(child), number, counts)?;
+                    }
+                }
+            }
+            out.push(stmt);
+        }
+        out.extend(waits.into_iter().map(|(wait, _)| wait));
+        Ok(out)
+    }
+
+    /// Whether a condition may change from one run of a list to the next.
+    fn changes(&self, cond: &Cond, number: &Index) -> bool {
+        let mut changes = false;
+        number.for_each_var(&mut |v| changes |= cond.mentions(v));
+        changes
+    }
+
+    /// Loads with the bytes that they come to, and the wait for them with the stages that they fill, if it is not there
+    /// yet; stores with the end of their group.
+    #[allow(clippy::type_complexity)]
+    fn started(&self, mut e: Elect, number: &Index, counts: bool) -> Result<(Elect, Option<(Stmt, Vec<BufferId>)>)> {
+        let (names, stages) = self.names(&e);
+        if stored(&e.body).is_some() {
+            e.body.push(Stmt::Sync(SyncKind::BulkCommit.because(names)));
+            return Ok((e, None));
+        }
+        let Some((slot, bytes)) = self.bytes(&e.body) else { return Ok((e, None)) };
+        let expect = SyncKind::Expect { slot: slot.clone(), bytes }.because(names.clone());
+        // Behind the wait for the slot, if its thread does that: before it the phase is another's.
+        let waits = |s: &&Stmt| matches!(s, Stmt::Sync(Sync { kind: SyncKind::Await { .. }, .. }));
+        let at = e.body.iter().take_while(waits).count();
+        e.body.insert(at, Stmt::Sync(expect));
+        if self.awaited.contains(&slot.barrier) {
+            return Ok((e, None));
+        }
+        if !counts {
+            let message = format!("a bulk copy of {names} is under a condition that changes between iterations");
+            return Err(Error::input("lower.bulk_run", message)
+                .help("move the staged buffer out of the loop that decides the condition"));
+        }
+        let wait =
+            SyncKind::Await { slot, phase: number.clone() }.because(format!("RAW {names}: the loads are complete"));
+        Ok((e, Some((Stmt::Sync(wait), stages))))
+    }
+
+    /// Puts in what the asynchronous stores that signal an mbarrier need: behind them the bytes that each block expects, and in front of
+    /// what reads them the wait for their phase. `phase` is that of the first store of the list; they are numbered in the order in which
+    /// they run.
+    fn sends(&self, body: Vec<Stmt>, barrier: u32, phase: &Index) -> Result<Vec<Stmt>> {
+        let mut out: Vec<Stmt> = Vec::with_capacity(body.len());
+        let (mut before, mut wait): (i64, Option<(Stmt, Vec<BufferId>)>) = (0, None);
+        for mut stmt in body {
+            if let Some((wait, _)) = wait.take_if(|(_, filled)| touches(&stmt, filled)) {
+                out.push(wait);
+            }
+            let sends = self.count(&stmt, barrier)?;
+            let now = phase.clone() + before;
+            before = before.saturating_add(sends);
+            if sends == 0 {
+                out.push(stmt);
+                continue;
+            }
+            if let Some((expect, awaited)) = self.sent(&stmt, barrier, &now)? {
+                // Bytes may arrive before they are expected.
+                out.extend([stmt, expect]);
+                wait = Some(awaited);
+                continue;
+            }
+            if let Stmt::For(l) = &mut stmt {
+                let each = l.body.iter().map(|s| self.count(s, barrier)).sum::<Result<i64>>()?;
+                let round = if let LoopKind::Persistent { round } = l.kind { round } else { l.var };
+                l.body = self.sends(std::mem::take(&mut l.body), barrier, &(now + Index::Var(round) * each))?;
+            } else {
+                for child in visit::children_mut(&mut stmt) {
+                    *child = self.sends(std::mem::take(child), barrier, &now)?;
+                }
+            }
+            out.push(stmt);
+        }
+        out.extend(wait.map(|(wait, _)| wait));
+        Ok(out)
+    }
+
+    /// How many statements that store to other blocks and signal an mbarrier run when a statement runs once.
+    fn count(&self, stmt: &Stmt, barrier: u32) -> Result<i64> {
+        if !exit::signalled(std::slice::from_ref(stmt)).iter().any(|s| s.barrier == barrier) {
+            return Ok(0);
+        }
+        if self.filled(stmt, barrier).is_some() {
+            return Ok(1);
+        }
+        let inside =
+            visit::children(stmt).into_iter().flatten().map(|s| self.count(s, barrier)).sum::<Result<i64>>()?;
+        match stmt {
+            Stmt::For(l) => Ok(inside.saturating_mul(l.extent.as_int().unwrap_or(i64::MAX))),
+            Stmt::If(_) => Err(Error::input(
+                "lower.cluster_reduction",
+                "a reduction over the blocks of a cluster is under a condition, so its mbarrier's phases cannot be counted",
+            )
+            .help("choose factors that divide the loops around the reduction")),
+            _ => Ok(inside),
+        }
+    }
+
+    /// The buffers that a statement fills in other blocks, if it does nothing but that: it does not read them.
+    fn filled(&self, stmt: &Stmt, barrier: u32) -> Option<Vec<BufferId>> {
+        let mut filled = Vec::new();
+        visit::walk(std::slice::from_ref(stmt), &mut |s| {
+            if let Stmt::Store(s) = s
+                && s.broadcast.as_ref().and_then(|to| to.full.as_ref()).is_some_and(|full| full.barrier == barrier)
+                && !filled.contains(&s.buffer)
+            {
+                filled.push(s.buffer);
+            }
+        });
+        let read = visit::reads(std::slice::from_ref(stmt));
+        Some(filled).filter(|filled| !filled.is_empty() && !filled.iter().any(|b| read.contains(b)))
+    }
+
+    /// Of a statement that stores to other blocks and signals an mbarrier there: the bytes that each block expects, and the wait for
+    /// them with the buffers that they fill.
+    #[allow(clippy::type_complexity)]
+    fn sent(&self, stmt: &Stmt, barrier: u32, phase: &Index) -> Result<Option<(Stmt, (Stmt, Vec<BufferId>))>> {
+        let Some(filled) = self.filled(stmt, barrier) else { return Ok(None) };
+        let buffers: Vec<&Buffer> = filled.iter().map(|b| self.func.buffer(*b)).collect();
+        let names: Vec<&str> = buffers.iter().map(|b| b.name.as_str()).collect();
+        let names = names.join(", ");
+        let bytes = buffers.iter().map(|b| b.dtype.bytes_of(b.elements().unwrap_or(0) as u64)).sum::<u64>();
+        let bytes = u32::try_from(bytes).map_err(|_| Error::bug("lower.send", "more bytes than an mbarrier counts"))?;
+        let slot = Slot { barrier, index: Index::Int(0) };
+        let expect = SyncKind::Expect { slot: slot.clone(), bytes }.because(names.clone());
+        let wait = SyncKind::Await { slot, phase: phase.clone() }
+            .because(format!("RAW {names}: the values of all blocks are there"));
+        let expect = Stmt::Elect(Elect { warps: self.warps, body: vec![Stmt::Sync(expect)] });
+        Ok(Some((expect, (Stmt::Sync(wait), filled))))
+    }
+
+    /// The stages of copies.
+    fn names(&self, e: &Elect) -> (String, Vec<BufferId>) {
+        let mut stages: Vec<BufferId> = Vec::new();
+        visit::walk(&e.body, &mut |s| {
+            if let Stmt::Bulk(copy) = s
+                && !stages.contains(&copy.shared)
+            {
+                stages.push(copy.shared);
+            }
+        });
+        let names: Vec<&str> = stages.iter().map(|b| self.func.buffer(*b).name.as_str()).collect();
+        (names.join(", "), stages)
+    }
+
+    /// The bytes that loads bring to each block, and the mbarrier that counts them.
+    fn bytes(&self, body: &[Stmt]) -> Option<(Slot, u32)> {
+        let mut found: Option<(Slot, u32)> = None;
+        for stmt in body {
+            let (slot, bytes) = match stmt {
+                Stmt::Bulk(copy) => {
+                    let Way::Load { full, multicast } = &copy.way else { continue };
+                    let map = self.maps.get(copy.map as usize)?;
+                    let elements = map.tile.iter().product::<i64>() as u64 * u64::from(multicast.unwrap_or(1));
+                    let bytes = self.func.buffer(map.buffer).dtype.bytes_of(elements);
+                    (full.clone(), u32::try_from(bytes).ok()?)
+                }
+                other => {
+                    let times = if let Stmt::For(l) = other { u32::try_from(l.extent.as_int()?).ok()? } else { 1 };
+                    let inside = visit::children(other).into_iter().find_map(|c| self.bytes(c));
+                    let Some((slot, bytes)) = inside else { continue };
+                    (slot, bytes.checked_mul(times)?)
+                }
+            };
+            let (_, sum) = found.get_or_insert((slot, 0));
+            *sum = sum.checked_add(bytes)?;
+        }
+        found
+    }
+}
+
+fn touches(stmt: &Stmt, stages: &[BufferId]) -> bool {
+    let body = std::slice::from_ref(stmt);
+    let all: Vec<BufferId> = visit::reads(body).into_iter().chain(visit::writes(body)).collect();
+    !bulk::is_load(stmt) && stages.iter().any(|s| all.contains(s))
+}

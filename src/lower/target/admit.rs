@@ -1,0 +1,414 @@
+//! The only place where a legal program is refused for its chip: what the target lacks, and what this version of the
+//! compiler does not lower yet, each named with the step that asked for it.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::intrin;
+use crate::ir::lowered::{LoweredKernel, ROLES};
+use crate::ir::{
+    Axis, Block, Buffer, BufferId, CopyKind, For, Func, IterKind, Note, RoleId, Scope, Stmt, Var, layout, visit,
+};
+use crate::target::{FEATURES, Features, REGISTERS_PER_THREAD, Target};
+
+/// Refuses placements that are not lowered yet and types that the chip has no memory format for.
+pub fn admit(func: &Func, target: &Target) -> Result<()> {
+    let mut missing = Vec::new();
+    for l in visit::loops(&func.body) {
+        placements_of_loop(func, l, &mut missing);
+    }
+    if missing.is_empty() {
+        roles(func, target)?;
+        copies(func, target)?;
+        clusters(func, target)?;
+        multicasts(func)?;
+        neighbours(func, target)?;
+        turns(func)?;
+        instructions(func, target)?;
+        return types(func, target);
+    }
+    missing.dedup();
+    Err(Error::chip(
+        "admit.placement",
+        format!("this version does not lower these placements yet: {}", missing.join("; ")),
+    )
+    .help("remove these steps to get the same program in ordinary code")
+    .help("`explain` prints the Scheduled program, and the simulator runs it"))
+}
+
+fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<String>) {
+    let name = func.var_name(l.var);
+    if parts_of_a_sum(func, l) {
+        missing.push(format!("split_k .. by=cluster, whose parts are loop {name}"));
+    }
+    if l.raster.is_some() && matches!(l.axis(), Some(Axis::Warp | Axis::Warpgroup)) {
+        let axis = l.axis().map_or("", Axis::name);
+        missing.push(format!("bind {name} {axis}, a rasterized loop"));
+    }
+    if let Some(t) = l.tensorize.as_ref().filter(|t| intrin::find(&t.row).is_none_or(|r| r.emit.is_none())) {
+        missing.push(format!("tensorize {name} {}", t.row));
+    }
+}
+
+/// Warpgroups that take turns share nothing but what a role fills for them: their threads never stand in an iteration together.
+fn turns(func: &Func) -> Result<()> {
+    for l in visit::loops(&func.body).into_iter().filter(|l| l.pingpong) {
+        let name = func.var_name(l.var);
+        if visit::blocks(&l.body).iter().all(|b| b.role.is_none()) {
+            let message = format!("loop {name} is pingpong, but no role fills a staged buffer inside it");
+            return Err(Error::input("lower.pingpong", message)
+                .help(
+                    "specialize the staged buffers that TMA fills, so that a producer loads for one warpgroup while \
+                       the other computes",
+                )
+                .help(format!("or bind {name} warpgroup: the warpgroups are then cooperative")));
+        }
+        if let Some(stage) = visit::blocks(&l.body)
+            .into_iter()
+            .find(|b| is_filled_by_threads(func, b))
+            .filter(|_| l.extent.as_int() != Some(1))
+        {
+            let stage = func.block_name(stage.name);
+            let message = format!("loop {name} is pingpong, but no role fills staged buffer {stage} inside it");
+            return Err(Error::input("lower.pingpong", message)
+                .help(format!("specialize {stage}, so that a producer fills it for every warpgroup"))
+                .help(format!("or bind {name} warpgroup: the warpgroups are then cooperative")));
+        }
+        let of_threads =
+            |t: &&&For| matches!(t.axis(), Some(Axis::ThreadX | Axis::ThreadY | Axis::ThreadZ)) && !is_of_role(t);
+        if let Some(t) = visit::loops(&l.body).iter().find(of_threads).filter(|_| l.extent.as_int() != Some(1)) {
+            let shared = func.var_name(t.var);
+            let message = format!(
+                "loop {name} is pingpong, but loop {shared} inside it is bound to the {} of all warpgroups",
+                t.axis().map_or("", Axis::name)
+            );
+            return Err(Error::input("lower.pingpong", message)
+                .help(format!("specialize the staged buffer that loop {shared} fills"))
+                .help(format!("or bind {name} warpgroup: the warpgroups are then cooperative")));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the threads of the block, or one for all of them, fill a stage with what no warpgroup holds in its registers.
+fn is_filled_by_threads(func: &Func, block: &Block) -> bool {
+    let in_any =
+        |buffers: Vec<BufferId>, scopes: [Scope; 2]| buffers.iter().any(|b| scopes.contains(&func.buffer(*b).scope));
+    block.role.is_none()
+        && in_any(visit::writes(&block.body), [Scope::Shared; 2])
+        && !in_any(visit::reads(&block.body), [Scope::Fragment, Scope::Local])
+}
+
+/// Whether a role has everything inside.
+fn is_of_role(l: &For) -> bool {
+    visit::blocks(&l.body).iter().all(|b| b.role.is_some())
+}
+
+/// Whether the loop runs over the parts that split_k makes of a sum: the outermost of a nest, whose blocks leave something
+/// in workspace that another nest adds up.
+fn parts_of_a_sum(func: &Func, l: &For) -> bool {
+    let outermost = func.body.iter().any(|s| matches!(s, Stmt::For(o) if o.var == l.var));
+    let left: Vec<BufferId> = visit::writes(&l.body).into_iter().filter(|b| !func.params.contains(b)).collect();
+    let gathers = |b: &&Block| {
+        let reduces = b.iters.iter().any(|i| i.kind == IterKind::Reduce);
+        reduces
+            && visit::reads(&b.body).iter().any(|r| left.contains(r))
+            && visit::loops_around(&l.body, b.name).is_none()
+    };
+    l.axis() == Some(Axis::Cluster) && outermost && visit::blocks(&func.body).iter().any(gathers)
+}
+
+/// Roles need mbarriers, and stated registers instructions that set them.
+fn roles(func: &Func, target: &Target) -> Result<()> {
+    let used = |id| visit::blocks(&func.body).iter().any(|b| b.role == Some(RoleId(id)));
+    for (_, role) in func.roles.iter().enumerate().filter(|(id, _)| used(*id as u32)) {
+        let refuse = |feature: Features, what: &str| {
+            let lacking = FEATURES.iter().find(|f| f.flag == feature && !target.has(feature))?;
+            let since = format!("sm_{}{}", lacking.sm, if lacking.accelerated { "a" } else { "" });
+            let message = format!(
+                "specialize -> {}{what}: {} has no {}, which {since} introduced",
+                role.name, target.name, lacking.name
+            );
+            Some(Error::chip("admit.role", message))
+        };
+        if let Some(error) = refuse(Features::MBARRIER, "") {
+            return Err(
+                error.help("remove the step: the threads then fill the staged buffers themselves, in a pipeline too")
+            );
+        }
+        if let Some(error) = refuse(Features::SET_REGISTERS, " regs=..").filter(|_| role.regs.is_some()) {
+            return Err(error.help("remove regs=: all threads then have the same number of registers"));
+        }
+    }
+    Ok(())
+}
+
+/// Asynchronous copies need a chip that has them; ordinary ones do not take their place unasked.
+fn copies(func: &Func, target: &Target) -> Result<()> {
+    let kinds = [
+        (CopyKind::CpAsync, Features::CP_ASYNC, "asynchronous copies; sm_80"),
+        (CopyKind::Tma, Features::TMA, "bulk tensor copies; sm_90"),
+    ];
+    for (kind, feature, what) in kinds {
+        let blocks = visit::blocks(&func.body);
+        let asks = |b: &&&Block| b.copy_with.as_ref().is_some_and(|c| c.kind == kind);
+        let stages: Vec<&str> = blocks.iter().filter(asks).map(|b| func.block_name(b.name)).collect();
+        if stages.is_empty() || target.has(feature) {
+            continue;
+        }
+        let (stages, kind) = (stages.join(" "), kind.name());
+        return Err(Error::chip(
+            "admit.copy",
+            format!("copy_with {stages} {kind}: {} has no {what} is the first chip with them", target.name),
+        )
+        .help(format!("copy_with {stages} sync copies through registers, in a pipeline too")));
+    }
+    Ok(())
+}
+
+/// Clusters need a chip that has them, and have no more blocks than it can start together.
+fn clusters(func: &Func, target: &Target) -> Result<()> {
+    let loops = visit::loops(&func.body);
+    let bound = loops.iter().filter(|l| l.axis() == Some(Axis::Cluster));
+    let Some(l) = bound.max_by_key(|l| l.extent.as_int()) else { return Ok(()) };
+    let (name, most) = (func.var_name(l.var), i64::from(target.limits.cluster_optin));
+    if !target.has(Features::CLUSTER) {
+        let message = format!(
+            "bind {name} cluster: {} has no clusters of blocks; sm_90 is the first chip with them",
+            target.name
+        );
+        return Err(Error::chip("admit.cluster", message)
+            .help(format!("bind {name} blockIdx.y gives the same blocks without a cluster")));
+    }
+    match l.extent.as_int() {
+        Some(n) if n > most => {
+            let message = format!("loop {name} asks for clusters of {n} blocks; {} allows {most}", target.name);
+            let error = Error::chip("admit.cluster", message);
+            Err(error
+                .help(format!("split {name} so that its bound part has at most {} iterations", target.limits.cluster)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Blocks share a copy out only where their loop is bound to a cluster: otherwise each would copy for itself, unasked.
+fn multicasts(func: &Func) -> Result<()> {
+    let alone =
+        |over: Var| visit::loops(&func.body).into_iter().find(|l| l.var == over && l.axis() != Some(Axis::Cluster));
+    for block in visit::blocks(&func.body) {
+        let Some(l) = block.copy_with.as_ref().and_then(|c| c.multicast).and_then(alone) else { continue };
+        let (stage, name) = (func.block_name(block.name), func.var_name(l.var));
+        let message = format!("copy_with {stage} tma multicast={name}: no step binds loop {name} to cluster");
+        return Err(Error::input("lower.multicast", message)
+            .help(format!("bind {name} cluster, and its blocks divide each copy among them"))
+            .help(format!("or remove multicast={name}, and each block copies for itself")));
+    }
+    Ok(())
+}
+
+/// Programmatic dependent launch and bulk prefetches need a chip that has them.
+fn neighbours(func: &Func, target: &Target) -> Result<()> {
+    let loops = visit::loops(&func.body);
+    let lacking = |note: Note, feature: Features| {
+        loops.iter().find(|l| l.notes.contains_key(&note) && !target.has(feature)).map(|l| func.var_name(l.var))
+    };
+    if let Some(name) = lacking(Note::GridDependency, Features::GRID_DEPENDENCY) {
+        let message = format!(
+            "annotate {name} grid_dependency: {} has no programmatic dependent launch (PDL); sm_90 is the first chip with it",
+            target.name
+        );
+        return Err(Error::chip("admit.grid_dependency", message)
+            .help("remove the step: the kernel then begins when the previous kernel has ended"));
+    }
+    if let Some(name) = lacking(Note::L2Prefetch, Features::TMA) {
+        let message = format!(
+            "annotate {name} l2_prefetch: {} has no bulk prefetch to L2; sm_90 is the first chip with it",
+            target.name
+        );
+        return Err(Error::chip("admit.l2_prefetch", message)
+            .help("remove the step: the kernel then reads device memory without a prefetch"));
+    }
+    Ok(())
+}
+
+/// Instructions need a chip that has them.
+fn instructions(func: &Func, target: &Target) -> Result<()> {
+    let placed =
+        visit::loops(&func.body).into_iter().filter_map(|l| Some((l, intrin::find(&l.tensorize.as_ref()?.row)?)));
+    let Some((l, row)) = placed.into_iter().find(|(_, row)| !target.has(row.needs)) else { return Ok(()) };
+    let lacks = FEATURES.iter().filter(|f| row.needs.contains(f.flag) && !target.has(f.flag));
+    let lacks: Vec<String> = lacks
+        .map(|f| format!("{}, which sm_{}{} introduced", f.name, f.sm, if f.accelerated { "a" } else { "" }))
+        .collect();
+    let message = format!(
+        "tensorize {} {}: {} does not have {}",
+        func.var_name(l.var),
+        row.name,
+        target.name,
+        lacks.join(" and ")
+    );
+    let error = Error::chip("admit.instruction", message);
+    let (family, types) = (
+        |name: &str| name.split('.').next().map(str::to_string),
+        |name: &str| name.splitn(3, '.').nth(2).map(str::to_string),
+    );
+    let alike = |r: &&intrin::Row| family(&r.name) == family(&row.name) && types(&r.name) == types(&row.name);
+    Err(match intrin::all().iter().filter(alike).rfind(|r| target.has(r.needs)) {
+        Some(other) => error.help(format!("{} has {}", target.name, other.name)),
+        None => error.help("remove the step to get the same program in ordinary code"),
+    })
+}
+
+fn types(func: &Func, target: &Target) -> Result<()> {
+    let odd = |d: DType| matches!(d, DType::E4m3 | DType::E5m2 | DType::B1 | DType::Tf32);
+    match func.buffers.iter().find(|b| odd(b.dtype)) {
+        None => func.buffers.iter().try_for_each(whole_bytes),
+        Some(b) => Err(Error::chip(
+            "admit.type",
+            format!(
+                "buffer {} holds {}, which ordinary code for {} does not address yet",
+                b.name, b.dtype, target.name
+            ),
+        )
+        .help(
+            "the simulator runs such programs; choose f16, bf16, f32, f64, s8, u8, s4, u4, s32, u32, s64 or bool for the GPU",
+        )),
+    }
+}
+
+/// Rows in device memory begin with a byte of their own, or threads of different rows would write one byte.
+fn whole_bytes(buffer: &Buffer) -> Result<()> {
+    let bits = i64::from(buffer.dtype.bits());
+    let strides = layout::strides(buffer).unwrap_or_default();
+    let Some((_, rows)) = strides.split_last().filter(|_| bits < 8 && buffer.scope == Scope::Global) else {
+        return Ok(());
+    };
+    let Some(stride) = rows.iter().find(|s| *s * bits % 8 != 0) else { return Ok(()) };
+    let message =
+        format!("rows of {} are {stride} elements of {}, not a whole number of bytes", buffer.name, buffer.dtype);
+    Err(Error::input("admit.row", message)
+        .help(format!("make its last extent a multiple of {}, padded with zeros", 8 / bits)))
+}
+
+/// A thread writes whole bytes: elements that share one with those of another thread would be lost.
+fn bytes_written(kernel: &LoweredKernel) -> Result<()> {
+    let mut found = None;
+    visit::walk(&kernel.func.body, &mut |s| {
+        if let Stmt::Store(store) = s {
+            let buffer = kernel.func.buffer(store.buffer);
+            let partly = !(buffer.dtype.bits() * store.lanes).is_multiple_of(8) && buffer.scope != Scope::Local;
+            found = found.take().or(partly.then_some(buffer));
+        }
+    });
+    let Some(buffer) = found else { return Ok(()) };
+    let per = 8 / buffer.dtype.bits();
+    let message =
+        format!("a thread writes single elements of {}, of which {per} of {} share a byte", buffer.name, buffer.dtype);
+    Err(Error::input("admit.byte", message).within(format!("in kernel {}", kernel.func.name)).help(format!(
+        "vectorize a loop over {per} adjacent elements, or a multiple of that, which begins at a multiple of {per}"
+    )))
+}
+
+/// What runs side by side has barriers of its own, and a block has no more of them.
+fn slices(kernel: &LoweredKernel) -> Result<()> {
+    let roles = kernel.func.body.iter().filter(|s| matches!(s, Stmt::Role(_))).count().saturating_sub(1);
+    let most = ROLES as usize - 1;
+    if roles <= most {
+        return Ok(());
+    }
+    let message = format!("{roles} roles run in one block; its named barriers suffice for {most}");
+    Err(Error::input("admit.roles", message)
+        .within(format!("in kernel {}", kernel.func.name))
+        .help("let one role fill several staged buffers: specialize S T -> load warps=.."))
+}
+
+/// Refuses a block with more threads than the chip allows. The extents of the axes are checked after the pass `roles`, which numbers
+/// the threads of all roles along threadIdx.x.
+pub fn admit_threads(kernel: &LoweredKernel, target: &Target) -> Result<()> {
+    let limits = &target.limits;
+    let block = kernel.block();
+    let threads = block.iter().fold(1u128, |n, extent| n * u128::from(*extent));
+    if threads > u128::from(limits.threads) {
+        return Err(over(
+            kernel,
+            "threads",
+            format!("a block of {block:?} has {threads} threads; {} allows {}", target.name, limits.threads),
+        )
+        .help("split the loops bound to threadIdx, warp or warpgroup with smaller factors"));
+    }
+    Ok(())
+}
+
+/// The most elements of a local buffer, far above the [`REGISTERS_PER_THREAD`] 32-bit registers of a thread.
+const MOST_LOCAL: i64 = 4096;
+
+/// Refuses local buffers of more than [`MOST_LOCAL`] elements.
+fn registers(kernel: &LoweredKernel) -> Result<()> {
+    let body = &kernel.func.body;
+    let mut used = visit::writes(body);
+    used.extend(visit::reads(body));
+    let local = used.into_iter().filter(|b| kernel.func.buffer(*b).scope == Scope::Local);
+    let size = |b: BufferId| kernel.func.buffer(b).elements().unwrap_or(i64::MAX);
+    let Some(large) = local.into_iter().find(|b| size(*b) > MOST_LOCAL) else { return Ok(()) };
+    let message = format!(
+        "local buffer {} has {} elements; {MOST_LOCAL} are allowed, and a thread has {REGISTERS_PER_THREAD} registers",
+        kernel.func.buffer(large).name,
+        size(large)
+    );
+    Err(Error::input("admit.registers", message)
+        .within(format!("in kernel {}", kernel.func.name))
+        .help("use smaller tiles"))
+}
+
+/// Refuses a kernel that is over a limit of the chip.
+pub fn admit_kernel(kernel: &LoweredKernel, target: &Target) -> Result<()> {
+    admit_threads(kernel, target)?;
+    registers(kernel)?;
+    bytes_written(kernel)?;
+    slices(kernel)?;
+    let limits = &target.limits;
+    let (block, grid) = (kernel.block(), kernel.grid());
+    for d in 0..3 {
+        let axis = ["x", "y", "z"][d];
+        if block[d] > limits.block_dims[d] {
+            return Err(over(
+                kernel,
+                "block_dim",
+                format!("threadIdx.{axis} has extent {}; {} allows {}", block[d], target.name, limits.block_dims[d]),
+            ));
+        }
+        if u64::from(grid[d]) > limits.grid_dims[d] {
+            return Err(over(
+                kernel,
+                "grid_dim",
+                format!("blockIdx.{axis} has extent {}; {} allows {}", grid[d], target.name, limits.grid_dims[d]),
+            )
+            .help("bind the longer loop to blockIdx.x, which allows the most"));
+        }
+    }
+    if kernel.shared_bytes > limits.shared_optin {
+        let list: Vec<String> = kernel
+            .func
+            .buffers
+            .iter()
+            .filter(|b| b.scope == Scope::Shared)
+            .map(|b| format!("{} {} bytes", b.name, b.elements().map_or(0, |n| b.dtype.bytes_of(n as u64))))
+            .collect();
+        return Err(over(
+            kernel,
+            "shared",
+            format!(
+                "a block needs {} bytes of shared memory ({}); {} allows {}",
+                kernel.shared_bytes,
+                list.join(", "),
+                target.name,
+                limits.shared_optin
+            ),
+        )
+        .help("use smaller tiles, or compute_at a deeper loop"));
+    }
+    Ok(())
+}
+
+fn over(kernel: &LoweredKernel, what: &str, message: String) -> Error {
+    Error::chip(format!("admit.{what}"), message).within(format!("in kernel {}", kernel.func.name))
+}
