@@ -33,8 +33,12 @@ impl Wgmma {
 
     /// Blocks of the grid.
     pub fn blocks(&self, spec: &GemmSpec) -> i64 {
-        let rows = up(up(spec.m, self.residues), self.block[0]) * self.residues;
-        rows * up(spec.n, self.block[1]) * spec.products()
+        up(spec.m, self.block[0]) * up(spec.n, self.block[1]) * spec.products()
+    }
+
+    /// Ring stages that a tile of C takes along k.
+    pub(super) fn slots_of_k(&self, spec: &GemmSpec) -> i64 {
+        up(spec.k, self.bk)
     }
 
     /// Clocks of a slot's products, of its bytes from the second-level cache, and of what goes through shared memory:
