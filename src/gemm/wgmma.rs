@@ -128,7 +128,7 @@ impl Wgmma {
         }
         let mut all: Vec<Wgmma> =
             TILES.iter().map(|(block, groups)| Wgmma::of(spec, *block, *groups, target)).collect();
-        all.sort_by(|a, b| a.clocks(spec, target).total_cmp(&b.clocks(spec, target)));
+        all.sort_by(|a, b| a.cycles(spec, target).total_cmp(&b.cycles(spec, target)));
         // The clocks know nothing of lines that are crossed.
         let crossing = Wgmma::crossing(spec, target);
         // Nor of what a warpgroup leaves idle that works beside another: tiles in turns come first by a reckoning of their own.
