@@ -69,7 +69,7 @@ pub fn of_kernel(kernel: &KernelCost, counter: &Counter<'_>, device: Device) -> 
     if products <= 0.0 || l2 <= products {
         return Vec::new();
     }
-    let each = f64::from(device.l2_bytes.unwrap_or(0)) / f64::from(device.multiprocessors.max(1));
+    let each = device.l2_bytes_per_cycle.unwrap_or(0.0);
     let because = format!(
         "the MMAs need {:.0} bytes from L2 a cycle and multiprocessor, and L2 delivers {each:.0}",
         each * l2 / products

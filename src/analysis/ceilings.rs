@@ -29,7 +29,7 @@ impl AtLeast {
         let l2 = t.bulk_load_sectors as f64 * SECTOR as f64;
         AtLeast {
             products: products.map(|clocks| clocks / all),
-            l2: device.l2_bytes.filter(|_| t.bulk_loads > 0).map(|rate| l2 / f64::from(rate)),
+            l2: device.l2_bytes_per_cycle.filter(|_| t.bulk_loads > 0).map(|rate| l2 / rate / all),
             shared: (wavefronts as f64 + rows) / all,
         }
     }

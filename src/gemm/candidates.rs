@@ -32,10 +32,7 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
     let steps: Vec<(String, String)> = match wgmma.first().is_some_and(|w| w.pays(spec, target)) {
         true => {
             let turns = |w: &Wgmma| if w.in_turns { " in ping-pong" } else { "" };
-            let plain = wgmma.iter().map(|w| (name("wgmma", w.block, 1) + turns(w), w.steps(spec)));
-            let apart = wgmma.iter().filter_map(|w| w.by_residues(spec));
-            let named = |w: Wgmma| format!("{}, rows interleaved by {}", name("wgmma", w.block, 1), w.residues);
-            plain.chain(apart.map(|w| (named(w), w.steps(spec)))).collect()
+            wgmma.iter().map(|w| (name("wgmma", w.block, 1) + turns(w), w.steps(spec))).collect()
         }
         false => {
             let mma: Vec<Mma> = Mma::candidates(spec, target).into_iter().take(MOST).collect();
@@ -74,26 +71,6 @@ fn boxed(mma: Mma, spec: &GemmSpec, target: &Target) -> Vec<(String, String)> {
 mod tests {
     use super::*;
     use crate::dtype::DType;
-
-    #[test]
-    fn rows_that_lie_apart_are_among_them() {
-        let apart = |m, n, k, layout| {
-            let gemm = Gemm::new(m, n, k).of(DType::F16).layout(layout);
-            let all = candidates(&gemm, &Target::sm_90a()).unwrap();
-            all.into_iter().map(|(name, _)| name).find(|name| name.contains("rows interleaved"))
-        };
-        use crate::te::Layout;
-        assert_eq!(apart(1000, 1000, 1000, Layout::NN).as_deref(), Some("wgmma 64x128, rows interleaved by 8"));
-        assert_eq!(apart(1000, 1000, 1000, Layout::NT).as_deref(), Some("wgmma 64x128, rows interleaved by 8"));
-        assert_eq!(apart(1000, 1000, 1056, Layout::NN).as_deref(), Some("wgmma 64x128, rows interleaved by 2"));
-        // A along its rows of C, rows that begin with lines, no whole number of periods, and what copies cannot read.
-        assert_eq!(apart(1000, 1000, 1000, Layout::TN), None);
-        assert_eq!(apart(1000, 1000, 1000, Layout::TT), None);
-        assert_eq!(apart(1000, 1000, 1024, Layout::NN), None);
-        assert_eq!(apart(1004, 1000, 1000, Layout::NN), None);
-        assert_eq!(apart(1000, 1000, 1004, Layout::NN), None);
-        assert_eq!(apart(1000, 1001, 1000, Layout::NT), None);
-    }
 
     #[test]
     fn the_recommended_steps_come_first_and_all_lower() {

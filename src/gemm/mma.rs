@@ -122,7 +122,7 @@ impl Mma {
         // Every part has some tiles of k.
         // A batch has the dimension of the grid that parts would have.
         let parts = |m: &Mma| m.parts == 1 || (spec.batch.is_none() && spec.k / m.parts >= 4 * m.bk);
-        let cost = |m: &Mma| m.clocks(spec, target);
+        let cost = |m: &Mma| m.cycles(spec, target);
         let mut fitting: Vec<Mma> = all.filter(|m| m.is_used(spec) && parts(m) && cost(m).is_finite()).collect();
         fitting.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
         fitting.into_iter().map(|m| m.by_what_suits(spec, target)).collect()

@@ -13,9 +13,11 @@ mod sides;
 mod simt;
 mod split;
 mod thread_tiles;
+mod tuning;
 mod warp_tiles;
 mod wgmma;
 mod wmma;
+mod work;
 
 pub use candidates::candidates;
 pub use kind::Kind;

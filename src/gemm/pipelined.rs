@@ -12,6 +12,8 @@
 
 use super::grid::bind_blocks;
 use super::sides::{along_k, contiguous, rows, up};
+use super::tuning;
+use super::work::{Passes, Work, cycles};
 use crate::dtype::DType;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
@@ -55,19 +57,6 @@ const THREADS: i64 = 32 * WARPS;
 /// The tiles and slices to choose from.
 const CANDIDATES: [([i64; 2], i64); 6] = [([2, 4], 1), ([4, 2], 1), ([2, 2], 2), ([1, 2], 4), ([2, 1], 4), ([1, 1], 8)];
 
-/// Clocks of a multiprocessor for a step of k of eight warps: 256 of multiply-adds, at the rate seen at 4096^3 on an H200.
-const STEP: f64 = 286.0;
-/// Clocks that a step takes longer for the words that a thread copies in it, squared (0.5 and 1.5 words were measured),
-/// and for a vector.
-const WORDS: f64 = 12.0;
-const VECTOR: f64 = 8.0;
-/// Clocks before the first and after the last step of a tile, for adding slices up, and from kernel to kernel: estimates,
-/// as is the memory's share below.
-const EDGES: f64 = 3000.0;
-const SLICES: f64 = 4000.0;
-const LAUNCH: f64 = 4000.0;
-/// Bytes that all multiprocessors together move through device memory in a clock.
-const MEMORY: f64 = 1600.0;
 /// Multiply-adds from which on padding is left to a pass of its own: the copies of the tiles then ask for no bounds.
 const LARGE: i64 = 1 << 34;
 
@@ -89,10 +78,11 @@ impl Pipelined {
             [[false, false], [false, true], [true, false], [true, true]]
                 .map(|pack| Pipelined::of(spec, *warps, *slices, pack))
         });
-        let multiprocessors = i64::from(target.device().multiprocessors);
+        let device = target.device();
+        let multiprocessors = i64::from(device.multiprocessors);
         let fits =
             |p: &Pipelined| p.shared() <= i64::from(target.limits.shared_optin) && p.fills(spec, multiprocessors);
-        let mut fitting: Vec<_> = candidates.filter(fits).map(|p| (p.clocks(spec, multiprocessors), p)).collect();
+        let mut fitting: Vec<_> = candidates.filter(fits).map(|p| (cycles(&p.work(spec), &device), p)).collect();
         fitting.sort_by(|a, b| a.0.total_cmp(&b.0));
         fitting
     }
@@ -172,11 +162,10 @@ impl Pipelined {
         [up(spec.k, terms) * terms, up(rows(spec)[side], block) * block]
     }
 
-    /// What the model takes the product to cost.
-    fn clocks(&self, spec: &GemmSpec, multiprocessors: i64) -> f64 {
+    /// What the GEMM asks of the device in these tiles.
+    fn work(&self, spec: &GemmSpec) -> Work {
         let [m, n, k] = [spec.m, spec.n, spec.k].map(|x| x as f64);
-        let waves = up(self.tiles(spec), multiprocessors) as f64;
-        let (mut words, mut vectors, mut passes) = (0.0, 0.0, 0.0);
+        let (mut words, mut vectors, mut passes) = (0.0, 0.0, Passes::default());
         for side in 0..2 {
             let copied = (self.block()[side] * self.slices) as f64 / THREADS as f64;
             match self.routes[side] {
@@ -184,16 +173,25 @@ impl Pipelined {
                 Route::Vectors | Route::Packed => vectors += copied / 4.0,
             }
             if self.routes[side] == Route::Packed {
-                passes += LAUNCH + 8.0 * [m, n][side] * k / MEMORY;
+                passes.kernels += 1.0;
+                passes.memory_bytes += 8.0 * [m, n][side] * k;
             }
         }
-        let step = STEP + WORDS * words * words + VECTOR * vectors;
         if self.crops(spec) {
-            passes += LAUNCH + 8.0 * m * n / MEMORY;
+            passes.kernels += 1.0;
+            passes.memory_bytes += 8.0 * m * n;
         }
-        let together = if self.slices > 1 { SLICES } else { 0.0 };
-        let tile = k / self.slices as f64 * step + EDGES + together;
-        waves * tile + passes
+        Work {
+            issue: tuning::PIPELINED_STEP
+                + tuning::PIPELINED_WORDS * words * words
+                + tuning::PIPELINED_VECTOR * vectors,
+            iterations: k / self.slices as f64,
+            prologue: tuning::PIPELINED_EDGES,
+            epilogue: if self.slices > 1 { tuning::PIPELINED_SLICES } else { 0.0 },
+            tiles: self.tiles(spec),
+            passes,
+            ..Work::NONE
+        }
     }
 
     /// Whether C is cut out of padded workspace by a kernel of its own: stores at the edge, each under its own condition, would

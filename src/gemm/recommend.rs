@@ -64,7 +64,7 @@ fn whole(spec: &GemmSpec, target: &Target) -> Vec<String> {
     let pipelined = Pipelined::candidates(spec, target);
     let shared_out = split::choose(spec, target);
     // The models of both recipes are compared where a chip has no room for the slices of the first.
-    let cheaper = |(clocks, _): &(f64, WarpTiles)| pipelined.first().is_none_or(|(least, _)| clocks < least);
+    let cheaper = |(cycles, _): &(f64, WarpTiles)| pipelined.first().is_none_or(|(least, _)| cycles < least);
     let first = shared_out.filter(|s| !Pipelined::slices_fit(target) && cheaper(s));
     let rest = shared_out.map(|(_, s)| s).or_else(|| WarpTiles::choose(spec));
     let first = first.map(|(_, s)| s.steps(spec)).into_iter();

@@ -5,7 +5,9 @@
 //! they leave in workspace. Both add in one fixed order. Slices keep a multiprocessor busy whose block has a small tile,
 //! parts give work to multiprocessors that have none.
 
+use super::tuning;
 use super::warp_tiles::{WIDE, WarpTiles};
+use super::work::{Passes, Work, cycles};
 use crate::dtype::DType;
 use crate::target::{Device, Target};
 use crate::te::GemmSpec;
@@ -119,12 +121,13 @@ pub fn choose(spec: &GemmSpec, target: &Target) -> Option<(f64, WarpTiles)> {
         PARTS.iter().flat_map(|p| SLICES.iter().flat_map(move |s| WARPS.iter().map(move |w| (*p, *s, *w))))
     {
         let Some(tiles) = candidate(spec, warps, Split { parts, slices }) else { continue };
-        let Some(clocks) = clocks(spec, &tiles, target, &device) else { continue };
-        if best.is_none_or(|(least, _)| clocks < least) {
-            best = Some((clocks, tiles));
+        let Some(work) = work(spec, &tiles, target, &device) else { continue };
+        let cycles = cycles(&work, &device);
+        if best.is_none_or(|(least, _)| cycles < least) {
+            best = Some((cycles, tiles));
         }
     }
-    best.map(|(clocks, tiles)| (clocks, tiles.fitted(spec)))
+    best.map(|(cycles, tiles)| (cycles, tiles.fitted(spec)))
 }
 
 /// Tiles of 8 x 8 elements a thread, where they divide the product.
@@ -142,58 +145,46 @@ fn candidate(spec: &GemmSpec, warps: [i64; 2], split: Split) -> Option<WarpTiles
     (divide && (64..=512).contains(&tiles.threads())).then_some(tiles)
 }
 
-/// The share of multiply-adds among the clocks of a scheduler with so many warps: 0.62 with one and 0.78 with four, as
-/// measured on an H200 at 1024x512x2048 and 4096^3, and between them a curve for latency that other warps hide.
-fn share(warps: f64) -> f64 {
-    let at = warps.max(1.0);
-    warps.min(1.0) * 0.85 * at / (at + 0.375)
-}
-
-/// Instructions for an element on its way into shared memory: a store of its own where it is turned, a quarter of a load.
-const FETCH: f64 = 1.25;
-/// Clocks before the first multiply-add of a block and after its last: an empty pipeline, and the stores.
-const EDGES: f64 = 2000.0;
-/// Clocks between the last block of a kernel and the first of the next.
-const LAUNCH: f64 = 4000.0;
-/// Bytes that the L2 cache gives a multiprocessor in a clock while all of them read (4000 to 4500 for 132 of an H800,
-/// arXiv 2402.13499).
-const L2: f64 = 32.0;
-/// Bytes that shared memory gives in a clock.
-const SHARED: f64 = 128.0;
-
-/// What the model takes a product to cost; `None` where a block does not fit or half of the device has nothing to do.
-fn clocks(spec: &GemmSpec, tiles: &WarpTiles, target: &Target, device: &Device) -> Option<f64> {
+/// What the GEMM asks of the device in these tiles; `None` where a block does not fit or half of the device has nothing to do.
+fn work(spec: &GemmSpec, tiles: &WarpTiles, target: &Target, device: &Device) -> Option<Work> {
     let Split { parts, slices } = tiles.split;
     let ([bm, bn], threads) = (tiles.block(), tiles.threads());
-    let multiprocessors = i64::from(device.multiprocessors);
     let blocks = (spec.m / bm) * (spec.n / bn) * parts;
-    if blocks * 2 < multiprocessors {
+    if blocks * 2 < i64::from(device.multiprocessors) {
         return None;
     }
-    let terms = spec.k / parts;
     let slots = 2 * (bm + bn) * tiles.bk * slices;
     let gathered = if slices > 1 { slices * bm * bn } else { 0 };
     let shared = u32::try_from(4 * slots.max(gathered)).ok()?;
-    // Beside 64 sums a thread has 16 operands, what it loads ahead, and addresses.
+    // Besides 64 accumulators a thread has 16 operands, what it loads ahead, and addresses.
     let registers = if threads >= 256 { 128 } else { 160 };
     let resident = i64::from(target.occupancy(u32::try_from(threads).ok()?, registers, shared).blocks);
     if resident == 0 {
         return None;
     }
-    // A multiprocessor with so many blocks at a time.
-    let busy = |n: i64| {
-        let n = n as f64;
-        let share =
-            share(n * threads as f64 / 128.0) / (1.0 + FETCH * ((bm + bn) * slices) as f64 / (64 * threads) as f64);
-        let sums = n * (bm * bn * terms) as f64 / f64::from(device.lanes) / share;
-        let fetched = n * (4 * (bm + bn) * terms) as f64 / L2;
-        sums.max(fetched) + EDGES + n * (8 * gathered) as f64 / SHARED
-    };
-    let places = multiprocessors * resident;
-    let rest = (blocks % places).unsigned_abs().div_ceil(multiprocessors.unsigned_abs()) as i64;
-    let main = (blocks / places) as f64 * busy(resident) + if rest > 0 { busy(rest) } else { 0.0 };
-    let traffic = (4 * (2 * parts + 1) * spec.m * spec.n) as f64 / (L2 * multiprocessors as f64);
-    Some(if parts > 1 { main + LAUNCH + traffic } else { main })
+    let fetch = 1.0 + tuning::SIMT_FETCH * ((bm + bn) * slices) as f64 / (64 * threads) as f64;
+    let mma = (bm * bn) as f64 / f64::from(device.lanes);
+    let issue = mma * fetch / tuning::SIMT_ISSUE_SHARE;
+    // Latency of a warp that others hide: a scheduler issues from `threads / 128` warps.
+    let latency = issue * 128.0 / threads as f64;
+    Some(Work {
+        mma,
+        issue,
+        latency,
+        bubble: tuning::SIMT_LATENCY_WARPS * latency,
+        l2_bytes: (4 * (bm + bn)) as f64,
+        l2_share: tuning::SIMT_L2_SHARE,
+        iterations: (spec.k / parts) as f64,
+        prologue: tuning::SIMT_EDGES,
+        epilogue: (8 * gathered) as f64 / f64::from(device.shared_bytes_per_cycle),
+        tiles: blocks,
+        resident,
+        passes: match parts {
+            1 => Passes::default(),
+            _ => Passes { kernels: 1.0, l2_bytes: (4 * (2 * parts + 1) * spec.m * spec.n) as f64, ..Passes::default() },
+        },
+        ..Work::NONE
+    })
 }
 
 #[cfg(test)]
@@ -223,8 +214,21 @@ mod tests {
 
     #[test]
     fn warps_hide_latency() {
-        assert!(
-            (share(0.5) - 0.31).abs() < 0.01 && (share(1.0) - 0.62).abs() < 0.01 && (share(4.0) - 0.78).abs() < 0.01
-        );
+        let device = Target::sm_90a().device();
+        let spec = GemmSpec::of(1024, 1024, 1024, DType::F32, Layout::NN);
+        let tiles = candidate(&spec, [2, 2], Split::NONE).unwrap();
+        let work = work(&spec, &tiles, &Target::sm_90a(), &device).unwrap();
+        // Without the instructions that fetch operands: the share of FMAs among the cycles, by warps of a scheduler.
+        let alone = Work { issue: work.mma / tuning::SIMT_ISSUE_SHARE, ..work };
+        let share = |blocks: i64, threads: f64| {
+            let latency = alone.issue * 128.0 / threads;
+            let bubble = tuning::SIMT_LATENCY_WARPS * latency;
+            let (cycles, _) = Work { latency, bubble, l2_bytes: 0.0, ..alone }.iteration(blocks, &device);
+            blocks as f64 * alone.mma / cycles
+        };
+        assert_eq!(tiles.threads(), 128);
+        for (blocks, threads, expected) in [(1, 64.0, 0.31), (1, 128.0, 0.62), (4, 128.0, 0.78)] {
+            assert!((share(blocks, threads) - expected).abs() < 0.01, "{blocks} of {threads}");
+        }
     }
 }

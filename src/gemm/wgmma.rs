@@ -11,7 +11,6 @@
 
 mod cost;
 mod crossing;
-mod residues;
 mod rungs;
 mod turns;
 mod why;
@@ -61,9 +60,6 @@ pub struct Wgmma {
     pub routes: [Source; 2],
     /// Bytes that the second-level cache fetches at a time for copies; `None` leaves it to the compiler.
     pub promotion: Option<i64>,
-    /// A block's rows of A are so many apart, and begin alike in lines of the cache, with which its slots begin; 1 for
-    /// neighbours. [`Wgmma::by_residues`] knows where more than one can be.
-    pub residues: i64,
     /// Whether the kernel begins beside the one in front of it in the stream (1), and lets the next one begin beside it (2).
     pub grid_dependency: i64,
     /// Its blocks ask the second-level cache for A and B before they wait for the kernel in front.
@@ -111,7 +107,6 @@ impl Wgmma {
         out_stages: 2,
         routes: [Source::Direct; 2],
         promotion: None,
-        residues: 1,
         grid_dependency: 0,
         l2_prefetch: false,
     };
@@ -133,7 +128,7 @@ impl Wgmma {
         }
         let mut all: Vec<Wgmma> =
             TILES.iter().map(|(block, groups)| Wgmma::of(spec, *block, *groups, target)).collect();
-        all.sort_by(|a, b| a.clocks(spec, target).total_cmp(&b.clocks(spec, target)));
+        all.sort_by(|a, b| a.cycles(spec, target).total_cmp(&b.cycles(spec, target)));
         // The clocks know nothing of lines that are crossed.
         let crossing = Wgmma::crossing(spec, target);
         // Nor of what a warpgroup leaves idle that works beside another: tiles in turns come first by a reckoning of their own.
@@ -214,9 +209,6 @@ impl Wgmma {
             if self.pads(spec, side) && self.routes[side] == Source::Direct {
                 let _ = writeln!(out, "compute_inline {source}");
             }
-            if self.is_skewed() {
-                let _ = writeln!(out, "compute_inline {name}_pad");
-            }
             let _ = writeln!(out, "swizzle {name}_s {}", self.swizzle_of(spec, side));
             let shared_by = ["jc", "ic"][side];
             match self.cluster[1 - side] > 1 {
@@ -273,28 +265,23 @@ impl Wgmma {
         let (tall, io) = part(self.tall(), "io");
         let [m, n] = self.block;
         let (groups, warpgroup) = (self.groups, if self.turned { "jw" } else { "iw" });
-        let (i, outer) = if self.is_skewed() { ("q", "s i0") } else { ("i", "i0") };
         let (sides, inside) = match self.turned {
             false => (
-                format!("split {i} ?{ci} {groups}{tall} {ROWS} -> i0{ic} iw{io} im; split j ?{cj} {n} -> j0{jc} jn"),
+                format!("split i ?{ci} {groups}{tall} {ROWS} -> i0{ic} iw{io} im; split j ?{cj} {n} -> j0{jc} jn"),
                 format!("{io} im jn"),
             ),
             true => (
-                format!("split {i} ?{ci} {m} -> i0{ic} in; split j ?{cj} {groups}{tall} {ROWS} -> j0{jc} jw{io} jm"),
+                format!("split i ?{ci} {m} -> i0{ic} in; split j ?{cj} {groups}{tall} {ROWS} -> j0{jc} jw{io} jm"),
                 format!("{io} jm in"),
             ),
         };
         let mut out = format!(
-            "{sides}\nsplit k ? {} {} -> k0 kk ki; reorder {outer} j0{ic}{jc} {warpgroup} k0 kk{inside} ki\n",
+            "{sides}\nsplit k ? {} {} -> k0 kk ki; reorder i0 j0{ic}{jc} {warpgroup} k0 kk{inside} ki\n",
             self.bk * bytes(spec.a) / DEPTH,
             DEPTH / bytes(spec.a),
         );
         // The tiles of a batch are rows of one walk.
-        let (rows, fused) = match (spec.batch.is_some(), self.is_skewed()) {
-            (true, _) => ("bi", "fuse b i0 -> bi\n"),
-            (false, true) => ("si", "fuse s i0 -> si\n"),
-            (false, false) => ("i0", ""),
-        };
+        let (rows, fused) = if spec.batch.is_some() { ("bi", "fuse b i0 -> bi\n") } else { ("i0", "") };
         out += fused;
         let walk = match self.group {
             0 => format!("fuse {rows} j0 -> tile"),
@@ -319,23 +306,22 @@ impl Wgmma {
 
     /// Whether a factor is read beyond its ends.
     fn pads(&self, spec: &GemmSpec, side: usize) -> bool {
-        self.is_skewed() || spec.k % self.bk != 0 || rows(spec)[side] % self.whole(side) != 0
+        spec.k % self.bk != 0 || rows(spec)[side] % self.whole(side) != 0
     }
 
-    /// Rows or columns of C that a cluster covers, with the rows between them.
+    /// Rows or columns of C that a cluster covers.
     fn whole(&self, side: usize) -> i64 {
-        self.block[side] * self.cluster[side] * if side == 0 { self.residues } else { 1 }
+        self.block[side] * self.cluster[side]
     }
 
     /// Whether the tiles reach beyond C.
     fn grows(&self, spec: &GemmSpec) -> bool {
-        self.is_skewed() || (0..2).any(|side| rows(spec)[side] % self.whole(side) != 0)
+        (0..2).any(|side| rows(spec)[side] % self.whole(side) != 0)
     }
 
     /// What the tile of a factor is copied from.
     fn source(&self, spec: &GemmSpec, side: usize) -> String {
         let end = match (self.pads(spec, side), self.routes[side]) {
-            _ if self.is_skewed() => "_skew",
             (true, _) => "_pad",
             (false, Source::Packed) => "_pack",
             (false, Source::Direct) => "",
@@ -345,9 +331,6 @@ impl Wgmma {
 
     /// Zeros around what tiles do not divide, and kernels that pack.
     fn pad(&self, spec: &GemmSpec, sources: &[String; 2]) -> String {
-        if self.is_skewed() {
-            return self.skewed(spec);
-        }
         let by = [self.whole(0), self.whole(1)];
         let pads = multiples(&[("i", spec.m, by[0]), ("j", spec.n, by[1]), ("k", spec.k, self.bk)]);
         let mut out = if pads.is_empty() { String::new() } else { format!("pad {} {pads}\n", sums(spec)) };

@@ -9,8 +9,10 @@
 
 use super::grid::{bound_batch, rows_of};
 use super::sides::{along_k, contiguous, up};
+use super::tuning;
+use super::work::{Work, cycles};
 use crate::dtype::DType;
-use crate::target::{Features, Target};
+use crate::target::{Features, REGISTERS_PER_SM, Target};
 use crate::te::GemmSpec;
 use std::fmt::Write as _;
 
@@ -44,14 +46,10 @@ const CANDIDATES: [([i64; 2], [i64; 2], f64); 5] = [
     ([64, 64], [2, 2], 0.65),
     ([32, 32], [2, 1], 0.35),
 ];
-/// Terms of a sum that a block without any would take the time of: filling the pipeline, storing.
-const EDGES: i64 = 256;
 /// Registers of a thread besides sums and factors.
 const ADDRESSES: i64 = 48;
 /// More of them where the tiles reach beyond the product: conditions, and addresses that they keep apart.
 const EDGE_ADDRESSES: i64 = 40;
-/// Registers of a multiprocessor, on every chip.
-const REGISTERS: i64 = 65536;
 
 impl Wmma {
     /// The cheapest tiles; `None` where the chip or its tensor cores have no such product, or it is smaller than a tile.
@@ -65,12 +63,8 @@ impl Wmma {
         if !known || spec.m.min(spec.n) < 16 || spec.k < 16 {
             return Vec::new();
         }
-        let multiprocessors = i64::from(target.device().multiprocessors);
-        let cost = |(block, _, rate): &([i64; 2], [i64; 2], f64)| {
-            let tiles = up(spec.m, block[0]).saturating_mul(up(spec.n, block[1])).saturating_mul(spec.products());
-            let terms = spec.k.saturating_add(EDGES).saturating_mul(block[0] * block[1]);
-            up(tiles, multiprocessors).saturating_mul(terms) as f64 / rate
-        };
+        let device = target.device();
+        let cost = |(block, _, share): &([i64; 2], [i64; 2], f64)| cycles(&work(spec, *block, *share), &device);
         let all = CANDIDATES.iter().map(|c| (c, Wmma::of(spec, target, c.0, c.1)));
         let mut fitting: Vec<_> =
             all.filter(|(_, w)| w.shared(spec) <= i64::from(target.limits.shared_optin)).collect();
@@ -130,7 +124,7 @@ impl Wmma {
     /// Blocks that a multiprocessor has registers for.
     fn resident(&self, spec: &GemmSpec) -> i64 {
         let edges = if (0..2).any(|side| self.pads(spec, side)) { EDGE_ADDRESSES } else { 0 };
-        (REGISTERS / (up(self.registers(spec) + edges, 8) * 8 * self.threads())).max(1)
+        (i64::from(REGISTERS_PER_SM) / (up(self.registers(spec) + edges, 8) * 8 * self.threads())).max(1)
     }
 
     /// Tiles of the instruction that a warp has, along rows and columns.
@@ -286,6 +280,18 @@ impl Wmma {
 
 /// The factors.
 const NAMES: [&str; 2] = ["A", "B"];
+
+/// What a GEMM asks of the device in blocks of this tile, which reach a share of the rate of the largest.
+fn work(spec: &GemmSpec, block: [i64; 2], share: f64) -> Work {
+    let mma = (block[0] * block[1]) as f64 / share;
+    Work {
+        mma,
+        iterations: spec.k as f64,
+        prologue: tuning::WMMA_EDGES * mma,
+        tiles: up(spec.m, block[0]).saturating_mul(up(spec.n, block[1])).saturating_mul(spec.products()),
+        ..Work::NONE
+    }
+}
 
 /// What a chip must have; `None` where no chip has the instruction.
 fn needs(spec: &GemmSpec) -> Option<Features> {

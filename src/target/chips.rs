@@ -7,6 +7,9 @@ const KIB: u32 = 1024;
 /// The 32-bit registers that a thread can have on every chip here (CUDA C++ Programming Guide, "Compute Capabilities").
 pub const REGISTERS_PER_THREAD: u32 = 255;
 
+/// The 32-bit registers of a multiprocessor of every chip here (the same table).
+pub const REGISTERS_PER_SM: u32 = 65536;
+
 /// What all chips here have in common.
 const COMMON: Limits = Limits {
     threads: 1024,
@@ -18,7 +21,7 @@ const COMMON: Limits = Limits {
     shared_reserved: KIB,
     shared_granularity: 128,
     registers_per_thread: REGISTERS_PER_THREAD,
-    registers_per_sm: 65536,
+    registers_per_sm: REGISTERS_PER_SM,
     register_granularity: 256,
     threads_per_sm: 2048,
     blocks_per_sm: 32,

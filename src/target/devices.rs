@@ -1,12 +1,12 @@
-//! Devices, apart from the chips that they have. Nothing that compiles a program asks for one: only what recommends,
-//! analyses, measures and searches may.
+//! Figures of devices, apart from the chips that they have. Nothing that compiles a program asks for one: only what recommends,
+//! analyses, measures and searches may. No other file holds such a figure.
 
 use super::Target;
 use crate::dtype::DType;
 use serde::Serialize;
 
-/// A device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// A device. A figure is `None` where neither NVIDIA nor a measurement gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Device {
     /// Its name.
@@ -15,39 +15,153 @@ pub struct Device {
     pub sm: u32,
     /// Multiprocessors.
     pub multiprocessors: u32,
-    /// Multiply-adds of f32 that a multiprocessor does in a clock (CUDA C++ Programming Guide, "Arithmetic
+    /// Multiply-adds of f32 that a multiprocessor does in a cycle (CUDA C++ Programming Guide, "Arithmetic
     /// Instructions").
     pub lanes: u32,
-    /// Bytes that the second-level cache gives all multiprocessors together in a clock, at most, where that was measured.
-    pub l2_bytes: Option<u32>,
-    /// Clusters of four blocks that run at once where each block has a multiprocessor to itself, where that was measured
+    /// Highest clock of the multiprocessors in MHz.
+    pub clock_mhz: u32,
+    /// Power limit in watts.
+    pub watts: u32,
+    /// Bytes of device memory that all multiprocessors together read in a nanosecond (GB/s).
+    pub memory_gb_per_s: u32,
+    /// Bytes that L2 gives one multiprocessor in a cycle while all of them read.
+    pub l2_bytes_per_cycle: Option<f64>,
+    /// Bytes that the shared memory of a multiprocessor reads or writes in a cycle: 32 banks of 4 bytes.
+    pub shared_bytes_per_cycle: u32,
+    /// Cycles from the last block of a kernel to the first of the next kernel in the stream, with the time in which the device is not
+    /// full.
+    pub launch_cycles: u32,
+    /// Clusters of four blocks that run at once where each block has a multiprocessor to itself
     /// (cuOccupancyMaxActiveClusters): fewer than a quarter of the multiprocessors, as no cluster spans two of their groups.
     pub clusters_of_four: Option<u32>,
+    /// Whether the figures of this row were confirmed by measurement (benches/results). The others are NVIDIA's.
+    pub measured: bool,
 }
 
-/// One device for each chip, by NVIDIA's data sheets; what Hopper's second-level cache gives by Luo et al., "Benchmarking and
-/// Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking" (arXiv 2402.13499: 4000 to 4500 bytes).
-const DEVICES: [Device; 6] = [
-    Device { name: "V100", sm: 70, multiprocessors: 80, lanes: 64, l2_bytes: None, clusters_of_four: None },
-    Device { name: "T4", sm: 75, multiprocessors: 40, lanes: 64, l2_bytes: None, clusters_of_four: None },
-    Device { name: "A100", sm: 80, multiprocessors: 108, lanes: 64, l2_bytes: None, clusters_of_four: None },
-    Device { name: "A40", sm: 86, multiprocessors: 84, lanes: 128, l2_bytes: None, clusters_of_four: None },
-    Device { name: "L40S", sm: 89, multiprocessors: 142, lanes: 128, l2_bytes: None, clusters_of_four: None },
-    Device { name: "H200", sm: 90, multiprocessors: 132, lanes: 128, l2_bytes: Some(4500), clusters_of_four: Some(30) },
-];
+/// What the rows have in common. The cycles between kernels are an estimate for every device.
+const COMMON: Device = Device {
+    name: "",
+    sm: 0,
+    multiprocessors: 0,
+    lanes: 128,
+    clock_mhz: 0,
+    watts: 0,
+    memory_gb_per_s: 0,
+    l2_bytes_per_cycle: None,
+    shared_bytes_per_cycle: 128,
+    launch_cycles: 4000,
+    clusters_of_four: None,
+    measured: false,
+};
+
+/// NVIDIA H200 SXM data sheet: 132 multiprocessors, 1980 MHz, 700 W, 4.8 TB/s. Measured (benches/results/h200-2026-11-22/limits,
+/// ceilings.jsonl): 4.4 TB/s of device memory, 61 bytes a cycle from L2 by TMA (50 to 55 where blocks of a cluster share them).
+/// Clusters of four: cuOccupancyMaxActiveClusters.
+const H200: Device = Device {
+    name: "H200",
+    sm: 90,
+    multiprocessors: 132,
+    clock_mhz: 1980,
+    watts: 700,
+    memory_gb_per_s: 4400,
+    l2_bytes_per_cycle: Some(61.0),
+    clusters_of_four: Some(30),
+    measured: true,
+    ..COMMON
+};
+
+/// NVIDIA H100 SXM5 data sheet and architecture white paper: 132 multiprocessors, 1980 MHz, 700 W, 3.35 TB/s. Unmeasured; L2 as on the
+/// H200, which has the same chip.
+const H100_SXM: Device =
+    Device { name: "H100 SXM", memory_gb_per_s: 3350, clusters_of_four: None, measured: false, ..H200 };
+
+/// NVIDIA A100 SXM 80 GB data sheet and architecture white paper: 108 multiprocessors, 1410 MHz, 400 W, 2039 GB/s, 5120 bytes a cycle from
+/// L2 to all multiprocessors. Unmeasured.
+const A100_SXM: Device = Device {
+    name: "A100",
+    sm: 80,
+    multiprocessors: 108,
+    lanes: 64,
+    clock_mhz: 1410,
+    watts: 400,
+    memory_gb_per_s: 2039,
+    l2_bytes_per_cycle: Some(5120.0 / 108.0),
+    ..COMMON
+};
+
+/// NVIDIA L40S data sheet and Ada architecture white paper: 142 multiprocessors, 2520 MHz, 350 W, 864 GB/s. Unmeasured.
+const L40S: Device =
+    Device { name: "L40S", sm: 89, multiprocessors: 142, clock_mhz: 2520, watts: 350, memory_gb_per_s: 864, ..COMMON };
+
+/// NVIDIA Ada architecture white paper: 128 multiprocessors, 2520 MHz, 450 W, 1008 GB/s. Unmeasured.
+const RTX_4090: Device = Device {
+    name: "RTX 4090",
+    sm: 89,
+    multiprocessors: 128,
+    clock_mhz: 2520,
+    watts: 450,
+    memory_gb_per_s: 1008,
+    ..COMMON
+};
+
+/// NVIDIA A40 data sheet: 84 multiprocessors, 1740 MHz, 300 W, 696 GB/s. Unmeasured.
+const A40: Device =
+    Device { name: "A40", sm: 86, multiprocessors: 84, clock_mhz: 1740, watts: 300, memory_gb_per_s: 696, ..COMMON };
+
+/// NVIDIA Ampere GA102 architecture white paper: 82 multiprocessors, 1695 MHz, 350 W, 936 GB/s. Unmeasured.
+const RTX_3090: Device = Device {
+    name: "RTX 3090",
+    sm: 86,
+    multiprocessors: 82,
+    clock_mhz: 1695,
+    watts: 350,
+    memory_gb_per_s: 936,
+    ..COMMON
+};
+
+/// NVIDIA T4 data sheet and Turing architecture white paper: 40 multiprocessors, 1590 MHz, 70 W, 320 GB/s. Unmeasured.
+const T4: Device = Device {
+    name: "T4",
+    sm: 75,
+    multiprocessors: 40,
+    lanes: 64,
+    clock_mhz: 1590,
+    watts: 70,
+    memory_gb_per_s: 320,
+    ..COMMON
+};
+
+/// NVIDIA V100 SXM2 data sheet and Volta architecture white paper: 80 multiprocessors, 1530 MHz, 300 W, 900 GB/s. Unmeasured.
+const V100: Device = Device {
+    name: "V100",
+    sm: 70,
+    multiprocessors: 80,
+    lanes: 64,
+    clock_mhz: 1530,
+    watts: 300,
+    memory_gb_per_s: 900,
+    ..COMMON
+};
 
 impl Device {
-    /// Operations that a multiprocessor does in a clock with products of these types.
+    /// Every device; of each chip first the one that recommendations are made for.
+    pub const ALL: [Device; 9] = [V100, T4, A100_SXM, A40, RTX_3090, L40S, RTX_4090, H200, H100_SXM];
+
+    /// Operations that a multiprocessor does in a cycle with products of these types.
     pub fn operations_per_clock(&self, factor: DType, sum: DType) -> Option<f64> {
         super::operations_per_clock((self.sm / 10, self.sm % 10), factor, sum)
+    }
+
+    /// Bytes of device memory that all multiprocessors together read in a cycle.
+    pub fn memory_bytes_per_cycle(&self) -> f64 {
+        f64::from(self.memory_gb_per_s) * 1e3 / f64::from(self.clock_mhz)
     }
 }
 
 impl Target {
     /// The device that recommendations and cost reports for the chip are made for.
     pub fn device(&self) -> Device {
-        let [.., newest] = DEVICES;
-        DEVICES.into_iter().find(|d| d.sm == self.sm).unwrap_or(newest)
+        Device::ALL.into_iter().find(|d| d.sm == self.sm).unwrap_or(H200)
     }
 }
 
@@ -61,5 +175,20 @@ mod tests {
             assert_eq!(target.device().sm, target.sm);
         }
         assert_eq!(Target::sm_90a().device().multiprocessors, 132);
+        assert_eq!(Target::sm_80().device().name, "A100");
+    }
+
+    #[test]
+    fn rows_are_whole_and_only_the_h200_is_measured() {
+        for device in Device::ALL {
+            let figures = [device.multiprocessors, device.clock_mhz, device.watts, device.memory_gb_per_s];
+            assert!(figures.iter().all(|f| *f > 0), "{device:?}");
+            assert_eq!(device.measured, device.name == "H200", "{device:?}");
+            assert!(Target::ALL.iter().any(|t| t.sm == device.sm), "{device:?}");
+        }
+        let names: std::collections::BTreeSet<_> = Device::ALL.iter().map(|d| d.name).collect();
+        assert_eq!(names.len(), Device::ALL.len());
+        // 4.4 TB/s at 1.98 GHz.
+        assert_eq!(Target::sm_90().device().memory_bytes_per_cycle().round(), 2222.0);
     }
 }

@@ -10,7 +10,7 @@ mod features;
 mod occupancy;
 mod rates;
 
-pub use chips::REGISTERS_PER_THREAD;
+pub use chips::{REGISTERS_PER_SM, REGISTERS_PER_THREAD};
 pub use devices::Device;
 pub use features::{FEATURES, Feature, Features};
 pub use occupancy::{Occupancy, Reason};

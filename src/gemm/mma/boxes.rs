@@ -10,6 +10,7 @@
 //! Blocks of a cluster along rows share tiles of B, along columns tiles of A: each is fetched once and lands in all of them.
 
 use super::{Ahead, Factors, Mma, NAMES, Names, Source, Way, rows, runs_along_k, up};
+use crate::gemm::work::{Work, cycles};
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
 
@@ -69,11 +70,15 @@ const SHAPES: [Shape; 5] = [
 const SHAPE_BK: i64 = 64;
 
 impl Shape {
-    /// Clocks for the tiles of the multiprocessor that has most of them, for a product of one clock each.
-    fn clocks(&self, spec: &GemmSpec, target: &Target) -> f64 {
-        let tiles = up(spec.m, self.block[0]).saturating_mul(up(spec.n, self.block[1])).saturating_mul(spec.products());
-        let most = up(tiles, i64::from(target.device().multiprocessors));
-        (most.saturating_mul(self.block[0] * self.block[1])) as f64 / self.busy
+    /// What a GEMM asks of the device in these tiles: MMAs alone, which keep the tensor cores busy for a share of the cycles.
+    fn work(&self, spec: &GemmSpec) -> Work {
+        let [bm, bn] = self.block;
+        Work {
+            mma: (bm * bn) as f64 / self.busy,
+            iterations: up(spec.k, SHAPE_BK) as f64,
+            tiles: up(spec.m, bm).saturating_mul(up(spec.n, bn)).saturating_mul(spec.products()),
+            ..Work::NONE
+        }
     }
 }
 
@@ -135,8 +140,10 @@ impl Mma {
         if !self.is_large() {
             return self;
         }
-        let fitting =
-            SHAPES.iter().filter_map(|shape| Some((shape.clocks(spec, target), self.shaped(shape, spec, target)?)));
+        let device = target.device();
+        let fitting = SHAPES
+            .iter()
+            .filter_map(|shape| Some((cycles(&shape.work(spec), &device), self.shaped(shape, spec, target)?)));
         fitting.min_by(|(a, _), (b, _)| a.total_cmp(b)).map_or(self, |(_, m)| m)
     }
 

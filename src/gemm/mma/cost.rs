@@ -1,42 +1,49 @@
-//! What tiles of the recipe on tensor cores are taken to cost: clocks, by the resource that is short.
+//! What tiles of the recipe by mma.sync need: registers, resident blocks, and their [`Work`].
 
 use super::{Ahead, Factors, Mma, Source, rows, up};
+use crate::gemm::tuning;
+use crate::gemm::work::{Passes, Work, cycles};
 use crate::target::Target;
 use crate::te::GemmSpec;
 
-/// Clocks of a scheduler for a product of 16 x 8 x 32 bytes: as measured at 4096^3 on an H200, whose power limits it there.
-const PRODUCT: f64 = 8.3;
-/// Clocks of a warp for a step of k besides its products: loads of factors, copies and its share of a barrier.
-const STEP: f64 = 60.0;
-/// Bytes that the L2 cache gives a multiprocessor in a clock while all of them read (4000 to 4500 for 132 of an H800,
-/// arXiv 2402.13499).
-const L2: f64 = 32.0;
-/// Clocks before the first product of a block.
-const FILL: f64 = 1500.0;
-/// Bytes of sums that a multiprocessor stores in a clock: 4000 clocks for a tile of 128 x 256 were measured.
-const STORE: f64 = 32.0;
-/// Clocks from kernel to kernel, and bytes that all multiprocessors move through device memory in a clock.
-const LAUNCH: f64 = 4000.0;
-const MEMORY: f64 = 1600.0;
-/// Clocks of a scheduler for a word of eight 4-bit integers of each lane that become bytes: six operations of 16 lanes.
-const UNPACK: f64 = 12.0;
-/// Registers of a thread besides sums and factors.
-const ADDRESSES: i64 = 40;
+/// Schedulers of a multiprocessor, each with tensor cores of its own.
+const SCHEDULERS: f64 = 4.0;
+/// Elements of C of an MMA of 16 x 8.
+const MMA_ELEMENTS: i64 = 128;
+/// Bytes of a row of A or a column of B in a k iteration of a warp: the k extent of an MMA.
+const DEPTH_BYTES: i64 = 32;
 
 impl Mma {
-    /// Clocks for the product; infinite where a block does not fit.
-    pub(in crate::gemm) fn clocks(&self, spec: &GemmSpec, target: &Target) -> f64 {
-        let multiprocessors = i64::from(target.device().multiprocessors);
-        let resident = self.resident(spec, target);
-        if resident == 0 {
-            return f64::INFINITY;
+    /// Cycles of the GEMM in these tiles; infinite where a block does not fit.
+    pub(in crate::gemm) fn cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
+        let work = self.work(spec, target);
+        if work.resident == 0 { f64::INFINITY } else { cycles(&work, &target.device()) }
+    }
+
+    /// What the GEMM asks of the device in these tiles.
+    pub(in crate::gemm) fn work(&self, spec: &GemmSpec, target: &Target) -> Work {
+        let ([bm, bn], [wm, wn]) = (self.block, self.warp());
+        let tiles = up(spec.m, bm).saturating_mul(up(spec.n, bn));
+        let warps = (self.warps[0] * self.warps[1]) as f64;
+        // Eight 4-bit integers of each lane become bytes, for two MMAs.
+        let (mma, unpack) = match self.factors {
+            Factors::Unpacked => (2.0 * tuning::MMA_CYCLES, (wm + wn) as f64 / 4.0 * tuning::UNPACK_CYCLES),
+            _ => (tuning::MMA_CYCLES, 0.0),
+        };
+        Work {
+            mma: (bm * bn / MMA_ELEMENTS) as f64 * mma / SCHEDULERS,
+            issue: warps * unpack / SCHEDULERS,
+            latency: (wm * wn / MMA_ELEMENTS) as f64 * mma + tuning::MMA_LATENCY + unpack,
+            l2_bytes: (DEPTH_BYTES * (bm + bn)) as f64,
+            l2_share: tuning::MMA_L2_SHARE,
+            iterations: (up(spec.k, self.bk * self.parts) * self.bk / self.factors.depth(spec)) as f64,
+            prologue: tuning::MMA_PROLOGUE,
+            epilogue: (4 * bm * bn) as f64 / tuning::MMA_STORE_BYTES,
+            tiles: tiles.saturating_mul(self.parts).saturating_mul(spec.products()),
+            resident: self.resident(spec, target),
+            passes: self.passes(spec),
+            ..Work::NONE
         }
-        let tiles = up(spec.m, self.block[0]).saturating_mul(up(spec.n, self.block[1]));
-        let blocks = tiles.saturating_mul(self.parts).saturating_mul(spec.products());
-        let places = multiprocessors * resident;
-        let rest = up(blocks % places, multiprocessors);
-        let full = (blocks / places) as f64 * self.busy(spec, resident);
-        full + if rest > 0 { self.busy(spec, rest) } else { 0.0 } + self.passes(spec, multiprocessors)
     }
 
     /// Blocks that a multiprocessor has room for.
@@ -62,7 +69,7 @@ impl Mma {
         } else {
             (self.block[0] + self.block[1]) * self.bk * self.factors.bits(spec) / 32 / self.threads()
         };
-        sums + factors + copied + ADDRESSES
+        sums + factors + copied + tuning::ADDRESS_REGISTERS
     }
 
     /// Rows and columns of C of a warp.
@@ -70,35 +77,20 @@ impl Mma {
         [0, 1].map(|d| self.block[d] / self.warps[d])
     }
 
-    /// Clocks of a multiprocessor for so many blocks at a time.
-    fn busy(&self, spec: &GemmSpec, blocks: i64) -> f64 {
-        let ([bm, bn], [wm, wn], blocks) = (self.block, self.warp(), blocks as f64);
-        let steps = (up(spec.k, self.bk * self.parts) * self.bk / self.factors.depth(spec)) as f64;
-        let (product, unpack) = match self.factors {
-            Factors::Unpacked => (2.0 * PRODUCT, (wm + wn) as f64 / 4.0 * UNPACK),
-            _ => (PRODUCT, 0.0),
-        };
-        let warps = (self.warps[0] * self.warps[1]) as f64;
-        let all = blocks / 4.0 * ((bm * bn / 128) as f64 * product).max(warps * unpack);
-        let own = (wm * wn / 128) as f64 * product + STEP + unpack;
-        let fetched = blocks * (32 * (bm + bn)) as f64 / L2;
-        let stored = blocks * (4 * bm * bn) as f64 / STORE;
-        steps * all.max(own).max(fetched) + FILL + stored
-    }
-
-    /// Clocks of the kernels before and after the product's own.
-    pub(in crate::gemm) fn passes(&self, spec: &GemmSpec, multiprocessors: i64) -> f64 {
-        let mut out = 0.0;
+    /// The kernels before and after the GEMM's own.
+    fn passes(&self, spec: &GemmSpec) -> Passes {
+        let mut out = Passes::default();
         for side in 0..2 {
             if self.routes[side] == Source::Packed {
                 let bits = i64::from(spec.a.bits()) + self.factors.bits(spec);
-                let moved = bits as f64 / 8.0 * rows(spec)[side] as f64 * spec.k as f64 * spec.products() as f64;
-                out += LAUNCH + moved / MEMORY;
+                out.kernels += 1.0;
+                out.memory_bytes +=
+                    bits as f64 / 8.0 * rows(spec)[side] as f64 * spec.k as f64 * spec.products() as f64;
             }
         }
         if self.parts > 1 {
-            let moved = (4 * (self.parts + 1)) as f64 * spec.m as f64 * spec.n as f64;
-            out += LAUNCH + moved / (L2 * multiprocessors as f64);
+            out.kernels += 1.0;
+            out.l2_bytes += (4 * (self.parts + 1)) as f64 * spec.m as f64 * spec.n as f64;
         }
         out
     }

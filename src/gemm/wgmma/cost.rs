@@ -1,18 +1,16 @@
-//! What tiles take: shared memory, blocks, clocks.
+//! What tiles of the recipe by wgmma need: shared memory, blocks, and their [`Work`].
 
-use super::{ROWS, Wgmma, bytes, processors, room, up};
+use super::{ROWS, Wgmma, bytes, room, up};
+use crate::gemm::tuning;
+use crate::gemm::work::{Work, cycles};
 use crate::target::Target;
 use crate::te::GemmSpec;
-
-/// Clocks of a block that do not depend on k: the first loads, and the way out of the sums, for each 2048 bytes of C.
-const BEFORE: f64 = 1400.0;
-const BEHIND: f64 = 45.0;
 
 impl Wgmma {
     /// Bytes of shared memory of a block.
     pub fn shared(&self, spec: &GemmSpec) -> i64 {
         let ring = self.slot().iter().sum::<i64>() * self.bk * bytes(spec.a) * self.stages;
-        // Where no role may already load the next tile, C lies where the factors were.
+        // Where a producer already loads the next tile, the ring has no room for C.
         let out = if self.bulk_store && (self.persistent || self.loader) {
             self.block[0] * self.leaving(spec) * bytes(spec.out) * self.out_stages
         } else {
@@ -22,7 +20,7 @@ impl Wgmma {
         (ring + out).max(tile) + 16 * self.stages + 2048
     }
 
-    /// Rows and columns of C whose factors a slot has: those of one turn, or all of the block's.
+    /// Rows and columns of C whose operands a stage holds: those of one warpgroup in ping-pong, or all of the block's.
     pub(super) fn slot(&self) -> [i64; 2] {
         let mut slot = self.block;
         if self.in_turns {
@@ -33,38 +31,66 @@ impl Wgmma {
 
     /// Blocks of the grid.
     pub fn blocks(&self, spec: &GemmSpec) -> i64 {
-        let rows = up(up(spec.m, self.residues), self.block[0]) * self.residues;
-        rows * up(spec.n, self.block[1]) * spec.products()
+        up(spec.m, self.block[0]) * up(spec.n, self.block[1]) * spec.products()
     }
 
-    /// Clocks of a slot's products, of its bytes from the second-level cache, and of what goes through shared memory:
-    /// 40 bytes a clock from the cache, 128 in and out of shared memory.
-    pub(super) fn step(&self, spec: &GemmSpec, target: &Target) -> [f64; 3] {
+    /// Ring stages that a tile of C takes along k.
+    pub(super) fn slots_of_k(&self, spec: &GemmSpec) -> i64 {
+        up(spec.k, self.bk)
+    }
+
+    /// Blocks that share a multiprocessor.
+    pub(super) fn resident(&self, spec: &GemmSpec, target: &Target) -> i64 {
+        // More than four small ones were not measured.
+        (room(target) / self.shared(spec)).clamp(1, 4)
+    }
+
+    /// What the GEMM asks of the device in these tiles.
+    pub(super) fn work(&self, spec: &GemmSpec, target: &Target) -> Work {
         let ([m, n], row) = (self.slot(), self.bk * bytes(spec.a));
-        let groups = if self.in_turns { 1 } else { self.groups };
         let rate = target.device().operations_per_clock(spec.a, spec.acc).unwrap_or(f64::INFINITY);
-        let products = (2 * m * n * self.bk) as f64 / rate;
-        let bytes = ((m + n) * row) as f64;
+        let fetched = (m + n) * row;
+        // A warpgroup reads its rows of A once, and all columns of B for each 64 rows.
+        let groups = if self.in_turns { 1 } else { self.groups };
         let (tall, wide) = if self.turned { (n, m) } else { (m, n) };
-        let operands = (groups * (tall / groups + wide * (tall / groups / ROWS)) * row) as f64;
-        [products, bytes / 40.0, (operands + bytes) / 128.0]
-    }
-
-    /// Clocks that the product takes, as far as tiles decide: waves of blocks, each as long as its products or its bytes.
-    pub(super) fn clocks(&self, spec: &GemmSpec, target: &Target) -> f64 {
+        let operands = groups * (tall / groups + wide * (tall / groups / ROWS)) * row;
+        let common = Work {
+            mma: (2 * m * n * self.bk) as f64 / rate,
+            tiles: self.blocks(spec),
+            prologue: tuning::WGMMA_PROLOGUE,
+            ..Work::NONE
+        };
+        let stages = self.slots_of_k(spec) as f64;
         if self.in_turns {
-            return BEFORE + self.walked(spec, target);
+            // Bytes from L2 and through shared memory are left out: at the widths of ping-pong the MMAs take longer. The prologue
+            // and the epilogue of a warpgroup overlap the MMAs of the other.
+            let iterations = stages * self.groups as f64;
+            return Work { bubble: tuning::PINGPONG_BUBBLE, iterations, prologue: 0.0, ..common };
         }
         let [m, n] = self.block;
-        let steps = self.slots_of_k(spec) as f64;
-        let step = self.step(spec, target).into_iter().fold(0.0, f64::max);
-        let behind = BEHIND * (m * n * bytes(spec.out)) as f64 / 2048.0;
-        let tile = BEFORE + steps * step + behind;
-        // Small blocks share a multiprocessor.
-        let resident = (room(target) / self.shared(spec)).clamp(1, 4) as f64;
-        let waves = self.blocks(spec) as f64 / (f64::from(processors(target)) * resident);
-        let last = waves.ceil();
-        let full = BEFORE + (steps * step + behind) * resident;
-        if waves <= 1.0 / resident { tile } else { full * if waves < 4.0 { last } else { waves } }
+        Work {
+            shared_bytes: (operands + fetched) as f64,
+            l2_bytes: fetched as f64,
+            l2_share: tuning::WGMMA_L2_SHARE,
+            iterations: stages,
+            epilogue: (m * n * bytes(spec.out)) as f64 / tuning::WGMMA_STORE_BYTES,
+            resident: self.resident(spec, target),
+            ..common
+        }
+    }
+
+    /// Cycles of the tiles of the busiest multiprocessor, by which ping-pong and cooperative warpgroups are compared: MMAs and the
+    /// bubbles around them.
+    pub(super) fn mma_cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
+        let work = self.work(spec, target);
+        let epilogue = if self.in_turns { 0.0 } else { tuning::COOPERATIVE_EPILOGUE };
+        let bubble = if self.in_turns { work.bubble } else { tuning::COOPERATIVE_BUBBLE };
+        let Work { mma, iterations, tiles, .. } = work;
+        cycles(&Work { mma, bubble, iterations, tiles, epilogue, ..Work::NONE }, &target.device())
+    }
+
+    /// Cycles that the GEMM takes in these tiles.
+    pub(super) fn cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
+        cycles(&self.work(spec, target), &target.device())
     }
 }

@@ -73,7 +73,7 @@ impl Wgmma {
     /// while they go on, or were not measured.
     pub(super) fn leaves_by_warps(&self) -> bool {
         let one_wave = self.loader && !self.persistent && self.groups == 1;
-        self.bulk_store && (one_wave || self.in_turns) && !self.turned && !self.is_skewed()
+        self.bulk_store && (one_wave || self.in_turns) && !self.turned
     }
 
     /// From sums whose rows are columns of C to C.

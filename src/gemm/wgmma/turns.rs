@@ -9,8 +9,9 @@
 //! side by side 40, and 2000 behind each tile. So the number of tiles decides, which multiprocessors share evenly or not, and how
 //! short k is: 4096x14336x4096 NT takes 4 % less in turns at 128 x 176, 8 x 1024^3 4 % at 128 x 128, 8192^3 2 % at 128 x 168.
 
-use super::{ROWS, Wgmma, bytes, processors, room, up};
+use super::{ROWS, Wgmma, bytes, room};
 use crate::gemm::mma::Source;
+use crate::gemm::tuning;
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -19,24 +20,18 @@ const TALL: i64 = 2 * ROWS;
 /// Widths to choose from. 200 and more leave no registers for addresses; others leave in no equal parts whose rows in shared
 /// memory meet no bank twice.
 const WIDTHS: [i64; 8] = [112, 120, 128, 144, 160, 168, 176, 192];
-/// Clocks between one slot and the next, besides its products, and behind a tile: in turns, and side by side.
-const PAUSES: [[f64; 2]; 2] = [[27.0, 0.0], [40.0, 2000.0]];
-/// What has to be won: a tile that moves more bytes takes more power, too, and so time where power is what holds back.
-const WORTH: f64 = 0.98;
-
 /// Slots of a sum. While the products of fewer run, the other's sums do not leave: 64 x 512^3 of bf16, with 8, takes 2 % more.
 const LONG: i64 = 16;
-/// What is no difference.
-const SAME: f64 = 1.005;
-
 impl Wgmma {
     /// The tiles in turns that there are for a product, the cheapest first: of 16-bit floats, where blocks walk tiles.
     pub(super) fn turns(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
         let all = WIDTHS.iter().filter_map(|width| Wgmma::in_turns(spec, *width, target));
-        let mut all: Vec<(f64, Wgmma)> = all.map(|w| (w.walked(spec, target), w)).collect();
+        let mut all: Vec<(f64, Wgmma)> = all.map(|w| (w.mma_cycles(spec, target), w)).collect();
         let least = all.iter().map(|(clocks, _)| *clocks).fold(f64::INFINITY, f64::min);
         // Of those that take as many clocks the widest comes first, which has the fewest bytes to move.
-        let key = |(clocks, w): &(f64, Wgmma)| if *clocks < SAME * least { (0.0, -w.block[1]) } else { (*clocks, 0) };
+        let key = |(clocks, w): &(f64, Wgmma)| {
+            if *clocks < tuning::SAME_CYCLES * least { (0.0, -w.block[1]) } else { (*clocks, 0) }
+        };
         all.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
         all.into_iter().map(|(_, w)| w).collect()
     }
@@ -57,15 +52,7 @@ impl Wgmma {
 
     /// Whether it is worth it to take turns where others would work side by side.
     pub(super) fn is_ahead(&self, large: &Wgmma, spec: &GemmSpec, target: &Target) -> bool {
-        large.persistent && self.walked(spec, target) < WORTH * large.walked(spec, target)
-    }
-
-    /// Clocks of the tiles that the busiest multiprocessor walks.
-    pub(super) fn walked(&self, spec: &GemmSpec, target: &Target) -> f64 {
-        let turns = if self.in_turns { self.groups } else { 1 };
-        let tiles = up(self.blocks(spec), i64::from(processors(target))) * turns;
-        let [pause, end] = PAUSES[usize::from(!self.in_turns)];
-        tiles as f64 * (self.slots_of_k(spec) as f64 * (self.step(spec, target)[0] + pause) + end)
+        large.persistent && self.mma_cycles(spec, target) < tuning::PINGPONG_GAIN * large.mma_cycles(spec, target)
     }
 }
 

@@ -1,11 +1,9 @@
 //! What the choice of tiles rests on, in a line of numbers.
 
-use super::{Wgmma, bytes, processors, room};
+use super::{Wgmma, bytes, processors};
+use crate::gemm::tuning;
 use crate::target::Target;
 use crate::te::GemmSpec;
-
-/// Registers of a thread besides its sums.
-const ADDRESSES: i64 = 40;
 
 impl Wgmma {
     /// Why these tiles: how the multiprocessors are filled, what comes from the second-level cache, what a block has of shared
@@ -13,17 +11,15 @@ impl Wgmma {
     /// best are.
     pub fn why(&self, spec: &GemmSpec, target: &Target) -> String {
         let ([m, n], blocks) = (self.block, self.blocks(spec));
-        let resident = (room(target) / self.shared(spec)).clamp(1, 4);
-        let waves = blocks as f64 / (f64::from(processors(target)) * resident as f64);
+        let work = self.work(spec, target);
+        let waves = blocks as f64 / (f64::from(processors(target)) * work.resident as f64);
         // Blocks of a cluster read a shared tile once.
         let (slot, turns) = (self.slot(), if self.in_turns { self.groups } else { 1 });
         let [rows, columns] = [slot[0] as f64 / self.cluster[1] as f64, slot[1] as f64 / self.cluster[0] as f64];
         let terms = self.slots_of_k(spec) * self.bk * bytes(spec.a);
         let fetched = (rows + columns) * (terms * blocks * turns) as f64;
-        let clocks = self.clocks(spec, target);
-        let step = self.step(spec, target);
-        let longest = (0..if self.in_turns { 1 } else { 3 }).max_by(|a, b| step[*a].total_cmp(&step[*b])).unwrap_or(0);
-        let bound = ["the tensor cores", "L2", "shared memory"][longest];
+        let cycles = self.cycles(spec, target);
+        let bound = work.limiter(&target.device()).name();
         format!(
             "{m} x {n} of {} warpgroup{}{}: {blocks} blocks in {waves:.2} waves, {:.0} MB from L2, {} KB shared of {} \
              stages of {}, {} registers a thread, {:.0}k cycles, bound by {bound}{}",
@@ -34,20 +30,20 @@ impl Wgmma {
             self.shared(spec) / 1024,
             self.stages,
             self.bk,
-            m * n / (128 * self.groups) + ADDRESSES,
-            clocks / 1e3,
+            m * n / (128 * self.groups) + tuning::ADDRESS_REGISTERS,
+            cycles / 1e3,
             match self.is_shared_by_four() {
                 true =>
                     "; four blocks share an operand, because its rows cross L2 lines, which the cycles do not count"
                         .into(),
-                false => self.others(spec, target, clocks),
+                false => self.others(spec, target, cycles),
             },
         )
     }
 
     /// The other tiles that take as many clocks, and the next best.
-    fn others(&self, spec: &GemmSpec, target: &Target, clocks: f64) -> String {
-        let other = |w: Wgmma| ((w.clocks(spec, target) / clocks - 1.0) * 100.0, w.block);
+    fn others(&self, spec: &GemmSpec, target: &Target, cycles: f64) -> String {
+        let other = |w: Wgmma| ((w.cycles(spec, target) / cycles - 1.0) * 100.0, w.block);
         // Clocks in turns are reckoned otherwise.
         let alike = |w: &Wgmma| w.block != self.block && w.in_turns == self.in_turns;
         let others = Wgmma::candidates(spec, target).into_iter().filter(alike).map(other);

@@ -6,6 +6,7 @@
 
 use super::{LEAVING, Mma, Wgmma, bytes};
 use crate::dtype::Class;
+use crate::gemm::work::passes;
 use crate::target::Target;
 use crate::te::GemmSpec;
 use std::fmt::Write as _;
@@ -16,8 +17,8 @@ impl Wgmma {
     pub fn pays(&self, spec: &GemmSpec, target: &Target) -> bool {
         let Some(other) = Mma::choose(spec, target).filter(|_| spec.a.class() != Class::Float) else { return true };
         // What packs the factors is the same.
-        let before = Mma { parts: 1, ..other }.passes(spec, i64::from(target.device().multiprocessors));
-        self.clocks(spec, target) + before < other.clocks(spec, target)
+        let before = passes(&Mma { parts: 1, ..other }.work(spec, target), &target.device());
+        self.cycles(spec, target) + before < other.cycles(spec, target)
     }
 
     /// From the sums to C.

@@ -13,7 +13,7 @@ const fn feature(name: &'static str, words: &'static [&'static str]) -> Feature 
     Feature { name, words }
 }
 
-const FEATURES: [Feature; 24] = [
+const FEATURES: [Feature; 23] = [
     feature("wgmma", &["tensorize ", " wgmma"]),
     feature("A in registers", &["tensorize ", " wgmma_rs"]),
     feature("stmatrix", &["tensorize ", " stmatrix"]),
@@ -34,7 +34,6 @@ const FEATURES: [Feature; 24] = [
     feature("in flight", &["pipeline ", " in_flight="]),
     feature("swizzle", &["swizzle "]),
     feature("pad", &["pad "]),
-    feature("rows apart", &["skew "]),
     feature("packed", &["cache_read ", " global ->"]),
     feature("bias or residual", &["compute_inline add_"]),
     feature("l2_promotion", &["annotate ", " l2_promotion"]),

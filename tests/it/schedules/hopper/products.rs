@@ -23,11 +23,9 @@ pub fn schedule(source: &mut Source) -> (Program, Vec<String>) {
             false => break,
         }
     }
-    let apart = residues(&mut spec, &mut parts, source);
-    let sizes =
-        if apart { spec.sizes().iter().map(|n| *n as usize).collect() } else { sizes(&mut spec, &parts, source) };
+    let sizes = sizes(&mut spec, &parts, source);
     let aligned = |n: i64, t: DType| n * i64::from(t.bits()) % 128 == 0;
-    if !apart && source.chance(90) {
+    if source.chance(90) {
         parts.bulk_store &= aligned(spec.n, spec.out);
         let suited = Wgmma::of(&spec, parts.block, parts.groups, &warploom::Target::sm_90a());
         parts.routes = suited.routes;
@@ -89,7 +87,6 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
         out_stages: 1 + source.below(3) as i64,
         routes: [Route::Direct; 2],
         promotion: source.of([None, None, Some(64), Some(128), Some(256)]),
-        residues: 1,
         grid_dependency: source.of([0, 1, 2]),
         l2_prefetch: source.chance(12),
     }
@@ -113,26 +110,6 @@ fn sizes(spec: &mut GemmSpec, parts: &Wgmma, source: &mut Source) -> Vec<usize> 
     };
     (spec.m, spec.n, spec.k) = (size(0), size(1), size(2));
     spec.sizes().iter().map(|n| *n as usize).collect()
-}
-
-/// Sometimes rows of A that lie apart, of sizes at which they can be.
-fn residues(spec: &mut GemmSpec, parts: &mut Wgmma, source: &mut Source) -> bool {
-    if !source.chance(20) {
-        return false;
-    }
-    let k = source.of([8, 16, 24, 40, 56, 72, 104, 120, 136, 200]);
-    let (m, n) = (8 * source.of([1, 3, 8, 9, 17]), source.of([8, 16, 40, 64]));
-    let a = source.of([DType::F16, DType::Bf16]);
-    let layout = source.of([Layout::NN, Layout::NT]);
-    let wanted = GemmSpec::of(m, n, k, a, layout).types(a, a, DType::F32, a);
-    let bk = parts.bk.min(64);
-    let plain = Wgmma { bulk_store: true, routes: [Route::Direct; 2], ..*parts };
-    // Tiles that the simulator can run eight times, and that leave in whole rows.
-    let (block, groups) = if source.chance(70) { ([64, 64], 1) } else { ([128, 64], 2) };
-    let bk = if groups > 1 { bk.min(32) } else { bk };
-    let Some(found) = (Wgmma { block, groups, bk, ..plain }).by_residues(&wanted) else { return false };
-    (*spec, *parts) = (wanted, found);
-    true
 }
 
 /// Elementwise blocks behind the product, and the steps that inline them into the last.

@@ -1,0 +1,71 @@
+//! Corrections of the cost model that no figure of a data sheet explains, each with the record that it comes from. All were taken on
+//! an H200 and are used for every device.
+//!
+//! A share is a part of the figure in the device's row. Where recipes disagree about one figure, each keeps the share with which its
+//! choices for the lines of benches/*.suite were measured (benches/results/h200-2026-11-23/hopper.json, h200-2026-11-22/suite.json). Folders
+//! are those of benches/results. Of figures without a folder no record was kept.
+
+/// Bytes per cycle from L2 to a multiprocessor of a device whose row has no figure: those of the H200.
+pub(super) const L2_BYTES_PER_CYCLE: f64 = 61.0;
+
+/// The share of the device memory's bytes that kernels of short copies reach: 1600 of 2222 bytes a cycle. An estimate.
+pub(super) const MEMORY_SHARE: f64 = 1600.0 / 2222.0;
+
+/// Registers of a thread besides accumulators and fragments: addresses, loop counters. An estimate.
+pub(super) const ADDRESS_REGISTERS: i64 = 40;
+
+/// Cycles of a scheduler for an MMA of 16 x 8 x 32 bytes by mma.sync: 4 by the rate of an H200, 6 with operands in registers
+/// (h200-2026-11-22/README.md, "fences"), 8.3 at 4096^3, where the power limit lowers the clock.
+pub(super) const MMA_CYCLES: f64 = 8.3;
+/// Cycles of a warp for a k iteration besides its MMAs: operand loads, copies and its share of a barrier.
+pub(super) const MMA_LATENCY: f64 = 60.0;
+/// Cycles before the first MMA of a block. An estimate.
+pub(super) const MMA_PROLOGUE: f64 = 1500.0;
+/// Bytes of accumulators that a multiprocessor stores in a cycle: 4000 cycles for a tile of 128 x 256 were measured.
+pub(super) const MMA_STORE_BYTES: f64 = 32.0;
+/// The share of the bytes from L2 that cp.async reaches: 32 of 61 a cycle (h200-2026-11-22/suite.json).
+pub(super) const MMA_L2_SHARE: f64 = 32.0 / 61.0;
+/// Cycles of a scheduler to unpack a word of eight 4-bit integers of each lane to bytes: six operations at 16 lanes a cycle.
+pub(super) const UNPACK_CYCLES: f64 = 12.0;
+
+/// Parts of the FP32 lanes' cycles that a scheduler with many warps issues, and the warps at which it has lost
+/// 0.375 / (1 + 0.375) of them: 0.62 of the lanes with one warp a scheduler and 0.78 with four (1024x512x2048 and 4096^3,
+/// measured on an H200).
+pub(super) const SIMT_ISSUE_SHARE: f64 = 0.85;
+pub(super) const SIMT_LATENCY_WARPS: f64 = 0.375;
+/// Instructions for an element on its way into shared memory: a store of its own where it is transposed, a quarter of a load.
+pub(super) const SIMT_FETCH: f64 = 1.25;
+/// Cycles before the first multiply-add of a block and after its last. An estimate.
+pub(super) const SIMT_EDGES: f64 = 2000.0;
+/// The share of the bytes from L2 that loads through registers reach: 32 of 61 a cycle. An estimate.
+pub(super) const SIMT_L2_SHARE: f64 = 32.0 / 61.0;
+
+/// k iterations that a tile by wmma spends before its first MMA and after its last. A guess, as are the shares of its tiles (`wmma`).
+pub(super) const WMMA_EDGES: f64 = 256.0;
+
+/// Cycles of a k step of eight warps of 64 x 64: 256 of multiply-adds, and what was measured at 4096^3.
+pub(super) const PIPELINED_STEP: f64 = 286.0;
+/// Cycles that a k step takes longer for the words that a thread copies in it, squared (0.5 and 1.5 words were measured), and for a
+/// vector.
+pub(super) const PIPELINED_WORDS: f64 = 12.0;
+pub(super) const PIPELINED_VECTOR: f64 = 8.0;
+/// Cycles before the first and after the last k step of a tile, and to add slices up. Estimates.
+pub(super) const PIPELINED_EDGES: f64 = 3000.0;
+pub(super) const PIPELINED_SLICES: f64 = 4000.0;
+
+/// Cycles of a block by wgmma before its first MMA: the first TMA loads.
+pub(super) const WGMMA_PROLOGUE: f64 = 1400.0;
+/// Bytes of C that a multiprocessor stores in a cycle: 45 cycles for 2048 bytes.
+pub(super) const WGMMA_STORE_BYTES: f64 = 2048.0 / 45.0;
+/// The share of the bytes from L2 that TMA loads reach beside MMAs: 40 of 61 a cycle (h200-2026-11-22/limits/candidates.jsonl).
+pub(super) const WGMMA_L2_SHARE: f64 = 40.0 / 61.0;
+/// Cycles between two stages in which no MMA runs, with warpgroups in ping-pong and cooperative ones of 128 x 256, and cycles
+/// behind a tile of the latter (h200-2026-11-22/hopper/turns.jsonl, h200-2026-11-23/turns_variants.jsonl).
+pub(super) const PINGPONG_BUBBLE: f64 = 27.0;
+pub(super) const COOPERATIVE_BUBBLE: f64 = 40.0;
+pub(super) const COOPERATIVE_EPILOGUE: f64 = 2000.0;
+/// The share of the cooperative cycles that ping-pong must stay below: smaller tiles move more bytes, which takes power, and so time where
+/// power is the limit (h200-2026-11-23/turns_variants.jsonl).
+pub(super) const PINGPONG_GAIN: f64 = 0.98;
+/// A difference of cycles that is noise.
+pub(super) const SAME_CYCLES: f64 = 1.005;

@@ -1,0 +1,144 @@
+//! The cost model: what a candidate asks of a device (`Work`), and the cycles that the device takes for it (`cycles`).
+//!
+//! Each recipe counts its own work; the model is one roofline for all of them. In a k iteration the resident blocks of a multiprocessor
+//! keep its tensor cores, issue slots, shared memory and share of L2 busy, and the slowest of these decides. Blocks run in waves: the
+//! cycles are those of the multiprocessor that has most tiles (makespan).
+//!
+//! Figures of hardware are in the device's row (`target::Device`). Corrections that no figure explains are in `tuning`.
+
+use super::sides::up;
+use super::tuning;
+use crate::target::Device;
+
+/// What a GEMM asks of a device: per k iteration of a tile, per tile, and for the whole.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Work {
+    /// Cycles of the tensor cores of a multiprocessor, or of its lanes, for the MMAs of a k iteration.
+    pub mma: f64,
+    /// Cycles of the issue slots for the other instructions of a k iteration, where they keep the schedulers longer than the MMAs.
+    pub issue: f64,
+    /// Cycles of a k iteration of a lone block: dependent instructions of a warp, which only other warps hide.
+    pub latency: f64,
+    /// Cycles between two k iterations in which no MMA runs.
+    pub bubble: f64,
+    /// Bytes that a k iteration reads and writes in shared memory.
+    pub shared_bytes: f64,
+    /// Bytes that a k iteration reads from L2.
+    pub l2_bytes: f64,
+    /// The share of the device's bytes per cycle from L2 that the recipe reaches ([`tuning`]).
+    pub l2_share: f64,
+    /// k iterations of a tile.
+    pub iterations: f64,
+    /// Cycles of a wave before its first MMA and after its last store that its blocks spend at the same time.
+    pub prologue: f64,
+    /// Cycles of each tile after its last MMA, in which its multiprocessor runs no other.
+    pub epilogue: f64,
+    /// Tiles of C, times the slices of k that blocks share.
+    pub tiles: i64,
+    /// Tiles that are resident on a multiprocessor at a time.
+    pub resident: i64,
+    /// Kernels before and after the GEMM's own: packing of operands, sums of k slices.
+    pub passes: Passes,
+}
+
+/// The kernels before and after a GEMM's own.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Passes {
+    /// How many.
+    pub kernels: f64,
+    /// Bytes that they read and write in device memory.
+    pub memory_bytes: f64,
+    /// Bytes that they read and write in L2.
+    pub l2_bytes: f64,
+}
+
+/// What a k iteration waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Limiter {
+    TensorCores,
+    IssueSlots,
+    Latency,
+    SharedMemory,
+    L2,
+}
+
+impl Limiter {
+    /// The name in a remark.
+    pub fn name(self) -> &'static str {
+        match self {
+            Limiter::TensorCores => "the tensor cores",
+            Limiter::IssueSlots => "issue slots",
+            Limiter::Latency => "latency",
+            Limiter::SharedMemory => "shared memory",
+            Limiter::L2 => "L2",
+        }
+    }
+}
+
+impl Work {
+    /// No work, of one resident tile.
+    pub const NONE: Work = Work {
+        mma: 0.0,
+        issue: 0.0,
+        latency: 0.0,
+        bubble: 0.0,
+        shared_bytes: 0.0,
+        l2_bytes: 0.0,
+        l2_share: 1.0,
+        iterations: 0.0,
+        prologue: 0.0,
+        epilogue: 0.0,
+        tiles: 0,
+        resident: 1,
+        passes: Passes { kernels: 0.0, memory_bytes: 0.0, l2_bytes: 0.0 },
+    };
+
+    /// Cycles of a k iteration of so many resident tiles, and what they wait for.
+    pub fn iteration(&self, tiles: i64, device: &Device) -> (f64, Limiter) {
+        let n = tiles as f64;
+        let engines = [
+            (Limiter::TensorCores, n * self.mma + self.bubble),
+            (Limiter::IssueSlots, n * self.issue + self.bubble),
+            (Limiter::Latency, self.latency + self.bubble),
+            (Limiter::SharedMemory, n * self.shared_bytes / f64::from(device.shared_bytes_per_cycle)),
+            (Limiter::L2, n * self.l2_bytes / self.l2_rate(device)),
+        ];
+        let slower = |a: (Limiter, f64), b: (Limiter, f64)| if b.1 > a.1 { b } else { a };
+        let (limiter, cycles) = engines.into_iter().fold((Limiter::TensorCores, 0.0), slower);
+        (cycles, limiter)
+    }
+
+    /// What limits the k iterations of a multiprocessor that is full, or has all tiles that there are for it.
+    pub fn limiter(&self, device: &Device) -> Limiter {
+        let most = up(self.tiles, i64::from(device.multiprocessors));
+        self.iteration(self.resident.min(most), device).1
+    }
+
+    /// Bytes from L2 that reach a multiprocessor in a cycle.
+    fn l2_rate(&self, device: &Device) -> f64 {
+        self.l2_share * device.l2_bytes_per_cycle.unwrap_or(tuning::L2_BYTES_PER_CYCLE)
+    }
+
+    /// Cycles of a multiprocessor for so many resident tiles.
+    fn wave(&self, tiles: i64, device: &Device) -> f64 {
+        self.iterations * self.iteration(tiles, device).0 + self.prologue + tiles as f64 * self.epilogue
+    }
+}
+
+/// Cycles of a GEMM on a device: the waves of the multiprocessor with most tiles, and the passes.
+pub(super) fn cycles(work: &Work, device: &Device) -> f64 {
+    let multiprocessors = i64::from(device.multiprocessors);
+    let places = multiprocessors * work.resident.max(1);
+    let rest = up(work.tiles % places, multiprocessors);
+    let full = (work.tiles / places) as f64 * work.wave(work.resident, device);
+    let last = if rest > 0 { work.wave(rest, device) } else { 0.0 };
+    full + last + passes(work, device)
+}
+
+/// Cycles of the kernels before and after the GEMM's own.
+pub(super) fn passes(work: &Work, device: &Device) -> f64 {
+    let Passes { kernels, memory_bytes, l2_bytes } = work.passes;
+    kernels * f64::from(device.launch_cycles)
+        + memory_bytes / (tuning::MEMORY_SHARE * device.memory_bytes_per_cycle())
+        + l2_bytes / (work.l2_rate(device) * f64::from(device.multiprocessors))
+}
