@@ -1,5 +1,6 @@
 //! Host arrays: the data that programs take and return on any device, as packed row-major bytes.
 
+mod close;
 #[cfg(feature = "files")]
 mod files;
 mod high_first;
@@ -10,11 +11,12 @@ pub use typed::Element;
 use crate::dtype::{Class, DType};
 use crate::error::{Error, Result};
 use half::{bf16, f16};
+use std::fmt;
 
 /// A packed row-major array in host memory. Elements below 8 bits lie lowest bits first: of two 4-bit integers in a byte the
 /// one with the lower index has bits 0 to 3. That is the layout of a buffer in bits (`ir::layout::Layout::of`), which memory
 /// has on every device; [`Array::from_high_first`] and [`Array::to_high_first`] convert from and to the opposite order of words.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Array {
     /// The type of an element.
     pub dtype: DType,
@@ -225,6 +227,18 @@ impl Array {
     }
 }
 
+/// Type, shape, and the first elements: what an assertion that fails prints.
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 16;
+        let held = (self.bytes.len() * 8 / self.dtype.bits() as usize).min(self.len());
+        write!(f, "{}{:?} ", self.dtype, self.shape)?;
+        let mut list = f.debug_list();
+        list.entries((0..held.min(SHOWN)).map(|i| self.get(i)));
+        if held > SHOWN { list.finish_non_exhaustive() } else { list.finish() }
+    }
+}
+
 /// So many copies of a value; an error, the host's fault, where the host has no memory for them.
 pub(crate) fn filled<T: Clone>(value: T, count: usize) -> Result<Vec<T>> {
     let mut out = room_for(count)?;
@@ -332,16 +346,28 @@ pub fn erf(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use approx::assert_abs_diff_eq;
 
     #[test]
     fn erf_is_right() {
         for (x, y) in [(0.0, 0.0), (0.5, 0.5204998778130465), (1.0, 0.8427007929497149), (2.0, 0.9953222650189527)] {
-            assert!((erf(x) - y).abs() < 1e-14, "{x}");
-            assert!((erf(-x) + y).abs() < 1e-14, "{x}");
+            assert_abs_diff_eq!(erf(x), y, epsilon = 1e-14);
+            assert_abs_diff_eq!(erf(-x), -y, epsilon = 1e-14);
         }
-        assert!((erf(2.6) - 0.9997639655834707).abs() < 1e-14);
-        assert!((erf(3.0) - 0.9999779095030014).abs() < 1e-14);
+        assert_abs_diff_eq!(erf(2.6), 0.9997639655834707, epsilon = 1e-14);
+        assert_abs_diff_eq!(erf(3.0), 0.9999779095030014, epsilon = 1e-14);
         assert_eq!(erf(10.0), 1.0);
+    }
+
+    #[test]
+    fn an_array_prints_its_first_elements() {
+        let long = Array::from_fn(DType::F16, &[2, 9], |i| i as f64 / 2.0).unwrap();
+        assert_eq!(
+            format!("{long:?}"),
+            "f16[2, 9] [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5, 7.0, 7.5, ..]"
+        );
+        let short = Array { bytes: vec![0; 5], ..Array::zeros(DType::F32, &[3]).unwrap() };
+        assert_eq!(format!("{short:?}"), "f32[3] [0.0]");
     }
 
     #[test]

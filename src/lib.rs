@@ -75,6 +75,8 @@ pub mod prelude {
     pub use crate::{compile, compile_gemm};
 }
 
+/// [`Array`] implements the comparison traits of this version of the crate.
+pub use approx;
 pub use array::{Array, Element};
 pub use dtype::DType;
 pub use error::{Error, Fault, Result};

@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn noise_is_what_ours_shows_against_ours() {
         let summary = summarise(&[10.0, 11.0, 10.0, 11.0, 10.0, 11.0], &[]);
-        assert!((summary.noise - (1.0 - 10.0 / 11.0)).abs() < 1e-12);
+        approx::assert_relative_eq!(summary.noise, 1.0 - 10.0 / 11.0, max_relative = 1e-12);
         assert_eq!((summary.library_us, summary.ratio), (None, None));
         assert!(error_of_median(&[0.9, 1.0, 1.1]) > 0.05);
     }

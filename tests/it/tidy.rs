@@ -288,3 +288,42 @@ fn the_tree_names_no_machine() {
     }
     report(&faults);
 }
+
+/// The packages of a section of a manifest, as code names them.
+fn packages<'a>(manifest: &'a str, section: &'a str) -> impl Iterator<Item = String> + 'a {
+    let lines = manifest.lines().skip_while(move |line| line.trim() != section).skip(1);
+    let entries = lines.take_while(|line| !line.starts_with('['));
+    entries
+        .filter_map(|line| Some(line.split_once('=')?.0.trim().replace('-', "_")))
+        .filter(|name| !name.starts_with('#'))
+}
+
+/// The packages of a section that no path in this code begins with.
+fn unused(manifest: &str, section: &str, code: &[&str]) -> Vec<String> {
+    let begins = |code: &str, name: &str| {
+        tokens(code).iter().any(|(at, word)| *word == name && code[at + word.len()..].starts_with("::"))
+    };
+    packages(manifest, section).filter(|name| !code.iter().any(|code| begins(code, name))).collect()
+}
+
+/// A declared package is used: a dependency by code of the library or the command line, a dev-dependency by tests or benches.
+#[test]
+fn every_declared_package_is_used() {
+    let made_up = "[dependencies]\n# a = \"1\"\nhalf-float = \"2\"\nidle = { version = \"1\" }\n\n[dev-dependencies]\nbench = \"1\"\n";
+    assert_eq!(unused(made_up, "[dependencies]", &["use half_float::f16; fn idle() {}"]), ["idle"]);
+    assert_eq!(unused(made_up, "[dev-dependencies]", &["let bench = 1;"]), ["bench"]);
+
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let product = sources("src");
+    let product: Vec<&str> = product.iter().map(|s| s.plain.as_str()).collect();
+    let equipment: Vec<_> = ["src", "tests", "benches"].into_iter().flat_map(sources).collect();
+    let equipment: Vec<&str> = equipment.iter().map(|s| s.code.as_str()).collect();
+    let idle = [unused(&manifest, "[dependencies]", &product), unused(&manifest, "[dev-dependencies]", &equipment)];
+    assert!(idle.iter().all(Vec::is_empty), "declared and unused: {idle:?}");
+    let declared: Vec<String> =
+        ["[dependencies]", "[dev-dependencies]"].into_iter().flat_map(|section| packages(&manifest, section)).collect();
+    // The packages that the design names.
+    for name in ["approx", "bitflags", "criterion", "cust", "inkwell", "thiserror"] {
+        assert!(declared.iter().any(|d| d == name), "{name} is not declared");
+    }
+}
