@@ -2,7 +2,7 @@
 
 use super::data::{self, Place};
 use super::input::{self, What};
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 use super::lines::Compiler;
 use super::subject::check_lines;
 use super::{blame, look, mutate, show, threads, values, watch};
@@ -11,7 +11,7 @@ use crate::codegen;
 use crate::error::{Error, Fault, Result, counted};
 use crate::loom::Schedule;
 use crate::lower;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 use crate::lower::Lowered;
 use crate::sim::{self, Mode, Options, Stats};
 use clap::Args;
@@ -136,7 +136,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         Place::Cpu => {
             check_lines(args.lines).and_then(|()| on_cpu(args, schedule, if on_ptx { How::Ptx } else { How::Threads }))
         }
-        #[cfg(feature = "cuda")]
+        #[cfg(feature = "runtime")]
         Place::Gpu(device) if args.once || args.mutate.is_some() || args.has_files() || !args.set.is_empty() => {
             let schedule = super::gpu::for_device(schedule, &device)?;
             let compiler = Compiler::with_lines(args.lines);
@@ -151,7 +151,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
                 None => once(&lower::lower(&schedule.scheduled()?, &schedule.target)?),
             }
         }
-        #[cfg(feature = "cuda")]
+        #[cfg(feature = "runtime")]
         Place::Gpu(device) => {
             show::choices(&super::gpu::for_device(schedule.clone(), &device)?)?;
             super::gpu::run(&args.what.name(), args.seed, schedule, &device, &Compiler::with_lines(args.lines))
