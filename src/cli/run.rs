@@ -217,9 +217,7 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     }
     data::check_memory(&schedule)?;
     if args.is_watched() {
-        let mut arrays = data::arguments(&schedule.program, args.seed)?;
-        data::read(&schedule.program, &args.input, &mut arrays)?;
-        values::set(&schedule.program, &args.set, &mut arrays)?;
+        let mut arrays = inputs(args, &schedule)?;
         let ran = match args.level {
             Some(Level::Lowered) => watch::run_lowered(&schedule, &args.print, (args.block, args.thread), &mut arrays),
             _ => watch::run(&schedule, &args.print, &mut arrays),
@@ -230,9 +228,7 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
         };
     }
     let spinner = show::spinner(format!("running {title}"));
-    let mut arrays = data::arguments(&schedule.program, args.seed)?;
-    data::read(&schedule.program, &args.input, &mut arrays)?;
-    values::set(&schedule.program, &args.set, &mut arrays)?;
+    let mut arrays = inputs(args, &schedule)?;
     let begin = Instant::now();
     let (stats, how) = match how {
         How::Ptx => interpreted(&schedule, args.seed, &mut arrays)?,
@@ -252,6 +248,14 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     data::write(&schedule.program, &args.output, &arrays)?;
     // The result is right, but no kernel of the chip computed it.
     Ok(if how == How::Sequence { ExitCode::from(show::CHIP) } else { status })
+}
+
+/// The arguments of a run: drawn at random, from files, and as set by hand.
+fn inputs(args: &RunArgs, schedule: &Schedule) -> Result<Vec<Array>> {
+    let mut arrays = data::arguments(&schedule.program, args.seed)?;
+    data::read(&schedule.program, &args.input, &mut arrays)?;
+    values::set(&schedule.program, &args.set, &mut arrays)?;
+    Ok(arrays)
 }
 
 /// Checks the result of a run that has been watched, and writes it where that is asked for.
