@@ -1,4 +1,4 @@
-//! `warploom bench`: schedules measured beside cuBLAS and beside what TVM reaches with them.
+//! `warploom bench`: schedules measured beside cuBLAS.
 
 use super::data::{self, Place};
 #[cfg(feature = "runtime")]

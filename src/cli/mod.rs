@@ -23,8 +23,6 @@ mod memory;
 mod mutate;
 mod pager;
 #[cfg(feature = "runtime")]
-mod peers;
-#[cfg(feature = "runtime")]
 mod plot;
 mod run;
 mod show;
