@@ -39,7 +39,7 @@ pub mod kernel;
 
 pub mod artifact;
 
-#[cfg(feature = "llvm")]
+#[cfg(feature = "compile")]
 #[doc(hidden)]
 pub mod codegen;
 
@@ -48,30 +48,30 @@ pub mod assemble;
 
 pub mod analysis;
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 pub mod runtime;
 
 #[doc(hidden)]
 pub mod reference;
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 #[doc(hidden)]
 pub mod measure;
 
-#[cfg(all(feature = "cli", feature = "llvm"))]
+#[cfg(all(feature = "cli", feature = "compile"))]
 #[doc(hidden)]
 pub mod page;
 
-#[cfg(all(feature = "cli", feature = "llvm"))]
+#[cfg(all(feature = "cli", feature = "compile"))]
 #[doc(hidden)]
 pub mod cli;
 
 /// What most programs use: `use warploom::prelude::*;`.
 pub mod prelude {
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "runtime")]
     pub use crate::Device;
     pub use crate::{Array, DType, Gemm, Kernels, Result, Schedule, Target, gemm, simulate};
-    #[cfg(feature = "llvm")]
+    #[cfg(feature = "compile")]
     pub use crate::{compile, compile_gemm};
 }
 
@@ -85,7 +85,7 @@ pub use ir::Func;
 pub use kernel::Kernels;
 pub use loom::Schedule;
 pub use lower::Lowered;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 pub use runtime::Device;
 pub use schedule::Step;
 pub use target::Target;
@@ -100,7 +100,7 @@ pub use validate::Validation;
 /// # Errors
 /// A step that is refused, a placement that the chip cannot realise, or a program that breaks a rule; what
 /// [`Schedule::validate`] finds.
-#[cfg(feature = "llvm")]
+#[cfg(feature = "compile")]
 pub fn compile(schedule: &Schedule) -> Result<Kernels> {
     if cfg!(debug_assertions) {
         schedule.validate_within(validate::DEBUG_OPERATIONS)?;
@@ -124,7 +124,7 @@ pub fn simulate(kernels: &Kernels, arrays: &mut [Array]) -> Result<()> {
 ///
 /// # Errors
 /// As [`compile`], and `gemm.program` where the program is not what [`te::gemm`] builds.
-#[cfg(feature = "llvm")]
+#[cfg(feature = "compile")]
 pub fn compile_gemm(schedule: &Schedule) -> Result<Kernels> {
     match gemm::describe(&schedule.program) {
         Some(_) => compile(schedule),

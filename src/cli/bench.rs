@@ -1,7 +1,7 @@
-//! `warploom bench`: schedules measured beside cuBLAS and beside what TVM reaches with them.
+//! `warploom bench`: schedules measured beside cuBLAS.
 
 use super::data::{self, Place};
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 use super::gpu;
 use super::subject::{BenchArgs, Subject, check_lines};
 use super::{cpu, input, ladder, show, suite};
@@ -27,17 +27,17 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     }
     match data::place(args.device.as_deref())? {
         Place::Cpu => check_lines(args.lines).and_then(|()| cpu::bench(args, &subjects(args, None)?)),
-        #[cfg(feature = "cuda")]
+        #[cfg(feature = "runtime")]
         Place::Gpu(device) => gpu::bench(args, &subjects(args, Some(data::chip(device.info())?))?, &device),
     }
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 fn launch(args: &BenchArgs) -> Result<ExitCode> {
     super::launch::run(args.device.as_deref(), args.json)
 }
 
-#[cfg(not(feature = "cuda"))]
+#[cfg(not(feature = "runtime"))]
 fn launch(_: &BenchArgs) -> Result<ExitCode> {
     Err(data::without_cuda())
 }

@@ -247,7 +247,7 @@ pub enum Place {
     /// On the simulator.
     Cpu,
     /// On a GPU.
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "runtime")]
     Gpu(crate::runtime::Device),
 }
 
@@ -256,14 +256,14 @@ impl Place {
     pub fn chip(&self) -> Result<Option<Target>> {
         match self {
             Place::Cpu => Ok(None),
-            #[cfg(feature = "cuda")]
+            #[cfg(feature = "runtime")]
             Place::Gpu(device) => chip(device.info()).map(Some),
         }
     }
 }
 
 /// The chip to compile for that a device is: its own, or of a newer one the newest whose PTX it can run, with a word of that.
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 pub fn chip(info: &crate::runtime::DeviceInfo) -> Result<Target> {
     let target = info.target()?;
     if Target::ALL.iter().all(|t| t.sm < info.sm()) {
@@ -280,13 +280,13 @@ pub fn chip(info: &crate::runtime::DeviceInfo) -> Result<Target> {
 }
 
 /// The chip of the first GPU, if there is one to compile for; it is not opened.
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 pub fn own_chip() -> Option<Target> {
     crate::runtime::probe().devices.first().and_then(|info| chip(info).ok())
 }
 
 /// No GPU is looked for.
-#[cfg(not(feature = "cuda"))]
+#[cfg(not(feature = "runtime"))]
 pub fn own_chip() -> Option<Target> {
     None
 }
@@ -314,22 +314,22 @@ pub fn place_for(device: Option<&str>, patience: u64) -> Result<Place> {
     }
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 fn open(ordinal: u32, patience: u64) -> Result<Place> {
     let device = crate::runtime::Device::open(ordinal)?;
     device.set_time_limit(Some(std::time::Duration::from_secs(patience)));
     Ok(Place::Gpu(device))
 }
 
-#[cfg(not(feature = "cuda"))]
+#[cfg(not(feature = "runtime"))]
 fn open(_: u32, _: u64) -> Result<Place> {
     Err(without_cuda())
 }
 
 /// What needs a GPU is not in this program.
-#[cfg(not(feature = "cuda"))]
+#[cfg(not(feature = "runtime"))]
 pub fn without_cuda() -> Error {
-    Error::machine("cli.device", "this warploom was built without feature `cuda`")
+    Error::machine("cli.device", "this warploom was built without feature `runtime`")
 }
 
 #[cfg(test)]

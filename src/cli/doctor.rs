@@ -91,7 +91,7 @@ fn ptxas() -> Finding {
     }
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 fn devices() -> Vec<Finding> {
     let probe = crate::runtime::probe();
     let mut out = Vec::new();
@@ -120,8 +120,8 @@ fn devices() -> Vec<Finding> {
     out
 }
 
-#[cfg(not(feature = "cuda"))]
+#[cfg(not(feature = "runtime"))]
 fn devices() -> Vec<Finding> {
-    let mends = vec!["build with feature `cuda` to run on a GPU".to_string()];
-    vec![Finding { part: "device", state: State::Absent, facts: "built without feature `cuda`".into(), mends }]
+    let mends = vec!["build with feature `runtime` to run on a GPU".to_string()];
+    vec![Finding { part: "device", state: State::Absent, facts: "built without feature `runtime`".into(), mends }]
 }

@@ -2,7 +2,7 @@
 
 use super::lines::Compiler;
 use super::subject::{BenchArgs, Subject};
-use super::{data, input, peers, plot, show};
+use super::{data, input, plot, show};
 use crate::array::Array;
 use crate::dtype::DType;
 use crate::error::{Error, Result, counted};
@@ -230,28 +230,12 @@ fn stand_in(spec: &GemmSpec) -> Option<GemmSpec> {
 }
 
 fn table(rows: &[(Vec<i64>, Row)]) -> comfy_table::Table {
-    let header = [
-        "schedule",
-        "types",
-        "size",
-        "us",
-        "GFLOP/s",
-        "cuBLAS us",
-        "ratio",
-        "noise",
-        "TVM ratio",
-        "to TVM",
-        "floor",
-        "registers",
-        "local",
-    ];
+    let header =
+        ["schedule", "types", "size", "us", "GFLOP/s", "cuBLAS us", "ratio", "noise", "floor", "registers", "local"];
     let mut table = show::table(&header);
     let show_or =
         |value: Option<f64>, digits: usize| value.map_or_else(|| "-".to_string(), |v| format!("{v:.digits$}"));
-    for (sizes, row) in rows {
-        let tvm = peers::tvm(&row.program, sizes);
-        // TVM's figures are of single launches.
-        let to_tvm = row.alone.map_or(row.ratio, |a| a.ratio).zip(tvm).map(|(ours, theirs)| ours / theirs);
+    for (_, row) in rows {
         table.add_row([
             row.program.clone(),
             format!("{} {}", row.dtype, row.layout),
@@ -261,8 +245,6 @@ fn table(rows: &[(Vec<i64>, Row)]) -> comfy_table::Table {
             show_or(row.library_us, 2),
             show_or(row.ratio, 4),
             format!("{:.4}", row.noise),
-            show_or(tvm, 4),
-            show_or(to_tvm, 3),
             format!("{:.3}", row.floor_ratio),
             row.resources.iter().map(|r| r.registers.to_string()).collect::<Vec<_>>().join(" "),
             row.resources.iter().map(|r| r.local_bytes.to_string()).collect::<Vec<_>>().join(" "),

@@ -2,19 +2,19 @@
 //! adds to the one below. Products of f32 in layout NN have a rung for each idea; others one for each kind of code.
 
 use super::data::{self, Place};
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 use super::lines::Compiler;
 use super::show;
 use super::subject::{BenchArgs, Subject, check_lines};
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 use super::{gpu, input, plot};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::gemm::{self, Gemm, Kind, Wgmma};
 use crate::loom::Schedule;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 use crate::measure::{Bench, Row, TimeBudget};
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 use crate::runtime::Device;
 use crate::target::Target;
 use crate::te::{GemmSpec, Layout};
@@ -158,12 +158,12 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
             }
             check_lines(args.lines).and_then(|()| super::cpu::bench(args, &subjects))
         }
-        #[cfg(feature = "cuda")]
+        #[cfg(feature = "runtime")]
         Place::Gpu(device) => on_gpu(args, &products, &device),
     }
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 fn on_gpu(args: &BenchArgs, products: &[Gemm], device: &Device) -> Result<ExitCode> {
     let bench = Bench::new(device, TimeBudget::default(), None)?;
     let (target, mut pictures, mut whole) =
@@ -194,7 +194,7 @@ fn on_gpu(args: &BenchArgs, products: &[Gemm], device: &Device) -> Result<ExitCo
 }
 
 /// What is printed of the rungs of one size.
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 struct Climb {
     rungs: &'static [Rung],
     /// The rung of each subject.
@@ -209,7 +209,7 @@ struct Climb {
 }
 
 /// A rung with its row.
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 struct Climbed<'a> {
     number: usize,
     adds: &'static str,
@@ -218,7 +218,7 @@ struct Climbed<'a> {
     row: &'a Row,
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 impl Climbed<'_> {
     fn record(&self, seed: u64, device: &Device) -> Result<serde_json::Value> {
         let mut value = gpu::record(self.row, seed, device)?;
@@ -231,7 +231,7 @@ impl Climbed<'_> {
     }
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 impl Climb {
     fn new(rungs: &'static [Rung], numbers: Vec<usize>) -> Climb {
         let table = show::table(&["rung", "adds", "us", "GFLOP/s", "of cuBLAS", "noise", "gain"]);

@@ -9,22 +9,20 @@ mod doctor;
 mod dump;
 mod explain;
 mod fmt;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 mod gpu;
 mod input;
 mod ladder;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 mod launch;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 mod lines;
 mod locate;
 mod look;
 mod memory;
 mod mutate;
 mod pager;
-#[cfg(feature = "cuda")]
-mod peers;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 mod plot;
 mod run;
 mod show;

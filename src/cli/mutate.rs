@@ -5,7 +5,7 @@
 
 use super::{data, show};
 use crate::codegen;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 use crate::error::Fault;
 use crate::error::{Error, Result};
 use crate::loom::Schedule;
@@ -54,7 +54,7 @@ fn chosen(lowered: &Lowered, words: &str) -> Result<Vec<(usize, Mutant)>> {
 
 /// Plants the first fault that words name, and launches the damaged program once on a device: found where the device refuses it,
 /// or where its result is wrong.
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 pub fn on_device(
     schedule: &Schedule,
     words: &str,

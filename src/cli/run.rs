@@ -2,7 +2,7 @@
 
 use super::data::{self, Place};
 use super::input::{self, What};
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 use super::lines::Compiler;
 use super::subject::check_lines;
 use super::{blame, look, mutate, show, threads, values, watch};
@@ -11,7 +11,7 @@ use crate::codegen;
 use crate::error::{Error, Fault, Result, counted};
 use crate::loom::Schedule;
 use crate::lower;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 use crate::lower::Lowered;
 use crate::sim::{self, Mode, Options, Stats};
 use clap::Args;
@@ -136,7 +136,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         Place::Cpu => {
             check_lines(args.lines).and_then(|()| on_cpu(args, schedule, if on_ptx { How::Ptx } else { How::Threads }))
         }
-        #[cfg(feature = "cuda")]
+        #[cfg(feature = "runtime")]
         Place::Gpu(device) if args.once || args.mutate.is_some() || args.has_files() || !args.set.is_empty() => {
             let schedule = super::gpu::for_device(schedule, &device)?;
             let compiler = Compiler::with_lines(args.lines);
@@ -151,7 +151,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
                 None => once(&lower::lower(&schedule.scheduled()?, &schedule.target)?),
             }
         }
-        #[cfg(feature = "cuda")]
+        #[cfg(feature = "runtime")]
         Place::Gpu(device) => {
             show::choices(&super::gpu::for_device(schedule.clone(), &device)?)?;
             super::gpu::run(&args.what.name(), args.seed, schedule, &device, &Compiler::with_lines(args.lines))
@@ -217,9 +217,7 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     }
     data::check_memory(&schedule)?;
     if args.is_watched() {
-        let mut arrays = data::arguments(&schedule.program, args.seed)?;
-        data::read(&schedule.program, &args.input, &mut arrays)?;
-        values::set(&schedule.program, &args.set, &mut arrays)?;
+        let mut arrays = inputs(args, &schedule)?;
         let ran = match args.level {
             Some(Level::Lowered) => watch::run_lowered(&schedule, &args.print, (args.block, args.thread), &mut arrays),
             _ => watch::run(&schedule, &args.print, &mut arrays),
@@ -230,9 +228,7 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
         };
     }
     let spinner = show::spinner(format!("running {title}"));
-    let mut arrays = data::arguments(&schedule.program, args.seed)?;
-    data::read(&schedule.program, &args.input, &mut arrays)?;
-    values::set(&schedule.program, &args.set, &mut arrays)?;
+    let mut arrays = inputs(args, &schedule)?;
     let begin = Instant::now();
     let (stats, how) = match how {
         How::Ptx => interpreted(&schedule, args.seed, &mut arrays)?,
@@ -252,6 +248,14 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
     data::write(&schedule.program, &args.output, &arrays)?;
     // The result is right, but no kernel of the chip computed it.
     Ok(if how == How::Sequence { ExitCode::from(show::CHIP) } else { status })
+}
+
+/// The arguments of a run: drawn at random, from files, and as set by hand.
+fn inputs(args: &RunArgs, schedule: &Schedule) -> Result<Vec<Array>> {
+    let mut arrays = data::arguments(&schedule.program, args.seed)?;
+    data::read(&schedule.program, &args.input, &mut arrays)?;
+    values::set(&schedule.program, &args.set, &mut arrays)?;
+    Ok(arrays)
 }
 
 /// Checks the result of a run that has been watched, and writes it where that is asked for.

@@ -134,7 +134,7 @@ pub struct Subject {
     /// What to measure.
     pub schedule: Schedule,
     /// What the library is to compute, if not the same product.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code))]
+    #[cfg_attr(not(feature = "runtime"), expect(dead_code))]
     pub beside: Option<GemmSpec>,
 }
 

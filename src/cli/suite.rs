@@ -12,20 +12,20 @@
 //! ```
 
 use super::data::{self, Place};
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 use super::gpu;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 use super::lines::Compiler;
 use super::subject::{BenchArgs, Subject};
 use super::{input, show};
 use crate::error::{Error, Result};
 use crate::gemm::{self, Gemm, Kind};
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 use crate::intrin::{self, Action};
 use crate::loom::Schedule;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 use crate::measure::{Bench, Row, TimeBudget};
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 use crate::runtime::Device;
 use crate::target::Target;
 use crate::te::GemmSpec;
@@ -137,7 +137,7 @@ pub fn run(args: &BenchArgs, list: &Path) -> Result<ExitCode> {
     let list = List::parse(&input::text(list)?)?.only(args.only.as_deref())?;
     match data::place(args.device.as_deref())? {
         Place::Cpu => on_cpu(args, &list.entries),
-        #[cfg(feature = "cuda")]
+        #[cfg(feature = "runtime")]
         Place::Gpu(device) => on_gpu(args, &list, &device),
     }
 }
@@ -150,7 +150,7 @@ fn on_cpu(args: &BenchArgs, entries: &[Entry]) -> Result<ExitCode> {
     super::cpu::bench(args, &entries.iter().map(named).collect::<Result<Vec<_>>>()?)
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 fn on_gpu(args: &BenchArgs, list: &List, device: &Device) -> Result<ExitCode> {
     let plan = TimeBudget { row_s: args.seconds, ..TimeBudget::default() };
     let (target, bench) = (args.target(Some(data::chip(device.info())?), &[])?, Bench::new(device, plan, None)?);
@@ -183,11 +183,11 @@ fn on_gpu(args: &BenchArgs, list: &List, device: &Device) -> Result<ExitCode> {
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 type Done<'a> = (&'a Entry, Result<(Row, Schedule)>);
 
 /// What is asked of a geometric mean of ratios, the mean, and of how many it is.
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 #[derive(serde::Serialize)]
 struct Mean {
     wanted: f64,
@@ -195,7 +195,7 @@ struct Mean {
     rows: usize,
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 fn means(wanted: &[f64], done: &[Done<'_>]) -> Vec<Mean> {
     let of = |(number, wanted): (usize, &f64)| {
         let rows = done.iter().filter(|(entry, _)| entry.mean == number);
@@ -207,7 +207,7 @@ fn means(wanted: &[f64], done: &[Done<'_>]) -> Vec<Mean> {
     wanted.iter().enumerate().filter_map(of).collect()
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, format!("{}\n", text.trim_end()))
         .map_err(|e| Error::machine("cli.write", format!("cannot write {}: {e}", path.display())))
@@ -215,7 +215,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 /// The instruction by which a schedule multiplies.
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 fn instruction(schedule: &Schedule) -> String {
     let steps = schedule.steps.iter().map(ToString::to_string);
     let rows = steps.flat_map(|s| s.split_whitespace().filter_map(intrin::find).collect::<Vec<_>>());
@@ -223,7 +223,7 @@ fn instruction(schedule: &Schedule) -> String {
 }
 
 /// All that a reader needs to judge a table: device, data, plan, rows with the schedules that were measured.
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 fn record(done: &[Done<'_>], means: &[Mean], bench: &Bench, args: &BenchArgs) -> serde_json::Value {
     let rows = done.iter().map(|(entry, measured)| match measured {
         Ok((row, schedule)) => serde_json::json!({
@@ -245,7 +245,7 @@ fn record(done: &[Done<'_>], means: &[Mean], bench: &Bench, args: &BenchArgs) ->
     })
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 fn markdown(done: &[Done<'_>], means: &[Mean], device: &Device) -> String {
     let info = device.info();
     let mut out = format!("{}, CUDA {}.{}\n\n", info.name, info.driver_version / 1000, info.driver_version % 1000 / 10);
@@ -266,7 +266,7 @@ fn markdown(done: &[Done<'_>], means: &[Mean], device: &Device) -> String {
     out
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 fn line(entry: &Entry, row: &Row, instruction: &str) -> String {
     let or = |value: Option<f64>, digits: usize| value.map_or("-".to_string(), |v| format!("{v:.digits$}"));
     let wanted =

@@ -1,9 +1,9 @@
 //! `warploom sweep`: the search over block tiles, thread tiles and loop patterns of the blog "TVM Matrix
 //! Multiplication Optimization", step 2, and its tables.
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 use super::data;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "runtime")]
 use super::lines::Compiler;
 use super::show;
 use crate::error::{Error, Fault, Result};
@@ -161,12 +161,12 @@ pub fn run(args: &SweepArgs) -> Result<ExitCode> {
 /// Where configurations are measured, if anywhere.
 struct Place {
     target: Target,
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "runtime")]
     bench: Option<crate::measure::Bench>,
 }
 
 impl Place {
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "runtime")]
     fn open(args: &SweepArgs) -> Result<Place> {
         use crate::measure::{Bench, TimeBudget};
         let stated = args.target.as_deref().map(Target::parse).transpose()?;
@@ -185,24 +185,24 @@ impl Place {
         Ok(Place { target: stated.unwrap_or(own), bench: Some(Bench::new(&device, plan, None)?) })
     }
 
-    #[cfg(not(feature = "cuda"))]
+    #[cfg(not(feature = "runtime"))]
     fn open(args: &SweepArgs) -> Result<Place> {
         let stated = args.target.as_deref().map(Target::parse).transpose()?;
         Ok(Place { target: stated.unwrap_or(Target::sm_90()) })
     }
 
     /// Whether a configuration has cost the device.
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "runtime")]
     fn is_lost(&self) -> bool {
         self.bench.as_ref().is_some_and(|bench| bench.device().is_lost())
     }
 
-    #[cfg(not(feature = "cuda"))]
+    #[cfg(not(feature = "runtime"))]
     fn is_lost(&self) -> bool {
         false
     }
 
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "runtime")]
     fn measure(&self, config: &Config) -> Result<Option<f64>> {
         let schedule = config.schedule(self.target)?;
         match &self.bench {
@@ -213,7 +213,7 @@ impl Place {
         }
     }
 
-    #[cfg(not(feature = "cuda"))]
+    #[cfg(not(feature = "runtime"))]
     fn measure(&self, config: &Config) -> Result<Option<f64>> {
         crate::compile(&config.schedule(self.target)?).map(|_| None)
     }

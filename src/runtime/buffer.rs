@@ -2,10 +2,11 @@
 
 use super::context::Owned;
 use super::device::Device;
-use super::driver::api;
+use super::driver::api::{self, Answer};
 use crate::array::Array;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use cust::memory::{cuda_malloc, memcpy_htod};
 use std::ffi::c_void;
 
 /// A packed row-major array in device memory; freed when dropped. Its content changes through launches, which take it
@@ -29,18 +30,17 @@ impl Device {
         let count =
             count.ok_or_else(|| Error::input("array.size", format!("an array of shape {shape:?} is too large")))?;
         let bytes = dtype.bytes_of(count) as usize;
-        let mut address = 0;
         let doing = format!("allocating {bytes} bytes on the device");
         // The driver refuses an allocation of nothing; an empty array gets a byte that nobody uses.
-        // SAFETY: writes one address.
-        let allocated = self.inner.call(&doing, || unsafe { api::cuMemAlloc_v2(&mut address, bytes.max(1)) });
-        allocated.map_err(|error| match self.free_memory() {
+        // SAFETY: the memory is given back once, by `release`.
+        let allocated = self.inner.make(&doing, || unsafe { cuda_malloc::<u8>(bytes.max(1)) });
+        let memory = allocated.map_err(|error| match self.free_memory() {
             Ok(free) if error.code() == "driver.2" => {
                 error.within(format!("{free} of {} bytes are free on {}", self.info().memory_bytes, self.info().name))
             }
             _ => error,
         })?;
-        Ok(DeviceBuffer { device: self.clone(), dtype, shape: shape.to_vec(), address, bytes })
+        Ok(DeviceBuffer { device: self.clone(), dtype, shape: shape.to_vec(), address: memory.as_raw(), bytes })
     }
 
     /// A copy of a host array on the device.
@@ -98,8 +98,8 @@ impl DeviceBuffer {
         // SAFETY: both sides have `bytes` bytes. The copy may return before it has landed: the default stream, on
         // which it runs, is waited for, so that streams of other libraries see the data too.
         self.device.inner.waiting("copying to the device", || unsafe {
-            match api::cuMemcpyHtoD_v2(self.address, from, self.bytes) {
-                0 => api::cuStreamSynchronize(std::ptr::null_mut()),
+            match memcpy_htod(self.address, from, self.bytes).code() {
+                0 => api::cuStreamSynchronize(std::ptr::null_mut()).code(),
                 code => code,
             }
         })
@@ -112,13 +112,11 @@ impl DeviceBuffer {
     pub fn download(&self) -> Result<Array> {
         let mut array = Array { dtype: self.dtype, shape: self.shape.clone(), bytes: vec![0; self.bytes] };
         let to = array.bytes.as_mut_ptr().cast::<c_void>();
-        let stream = self.device.raw_stream();
-        // SAFETY: both sides have `bytes` bytes; this copy returns when it has landed.
-        let copy = || unsafe {
-            match api::cuStreamSynchronize(stream) {
-                0 => api::cuMemcpyDtoH_v2(to, self.address, self.bytes),
-                code => code,
-            }
+        let stream = self.device.inner.queue();
+        let copy = || match stream.synchronize().code() {
+            // SAFETY: both sides have `bytes` bytes; this copy returns when it has landed.
+            0 => unsafe { api::cuMemcpyDtoH_v2(to, self.address, self.bytes) }.code(),
+            code => code,
         };
         self.device.inner.waiting("copying from the device", copy)?;
         Ok(array)
@@ -137,7 +135,7 @@ impl DeviceBuffer {
     /// # Errors
     /// The driver's.
     pub fn fill_bytes(&self, byte: u8) -> Result<()> {
-        let stream = self.device.raw_stream();
+        let stream = self.device.inner.stream();
         // SAFETY: the buffer has `bytes` bytes.
         let fill = || unsafe { api::cuMemsetD8Async(self.address, byte, self.bytes, stream) };
         self.device.inner.call("filling device memory", fill)
@@ -149,7 +147,7 @@ impl DeviceBuffer {
     /// As [`Device::alloc`].
     pub fn duplicate(&self) -> Result<DeviceBuffer> {
         let copy = self.device.alloc(self.dtype, &self.shape)?;
-        let stream = self.device.raw_stream();
+        let stream = self.device.inner.stream();
         // SAFETY: both have `bytes` bytes and do not overlap.
         let run = || unsafe { api::cuMemcpyDtoDAsync_v2(copy.address, self.address, self.bytes, stream) };
         self.device.inner.call("copying on the device", run)?;

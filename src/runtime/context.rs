@@ -5,10 +5,12 @@
 //! context is given up: its device refuses all calls at once, and the next opening makes a context of its own.
 
 use super::device::DeviceInfo;
-use super::driver::{api, api::Handle, code, guard};
+use super::driver::{api, api::Answer, code};
 use super::wait::{Pending, poll};
 use crate::error::{Error, Result};
 use cust::context::Context;
+use cust::error::{CudaError, CudaResult};
+use cust::memory::{DevicePointer, cuda_free, cuda_malloc};
 use cust::stream::{Stream, StreamFlags};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_int;
@@ -44,7 +46,7 @@ enum Owner {
     /// Everybody: the device's primary context, retained.
     Primary(ManuallyDrop<Context>),
     /// We alone.
-    Own(Handle),
+    Own(api::CUcontext),
 }
 
 /// Why a context was given up.
@@ -69,10 +71,10 @@ pub(super) struct Work {
 #[derive(Debug)]
 pub(super) enum Owned {
     Memory(u64),
-    Module(Handle),
-    Event(Handle),
-    Graph(Handle),
-    Exec(Handle),
+    Module(api::CUmodule),
+    Event(ManuallyDrop<cust::event::Event>),
+    Graph(api::CUgraph),
+    Exec(api::CUgraphExec),
 }
 
 // SAFETY: the driver's calls may come from any thread; every one of ours makes the context current first.
@@ -84,9 +86,9 @@ unsafe impl Send for Owned {}
 
 impl Inner {
     /// Opens the device's primary context, or makes one beside it where that was given up.
-    pub(super) fn open(raw: c_int, info: DeviceInfo) -> Result<Inner> {
+    pub(super) fn open(device: cust::device::Device, info: DeviceInfo) -> Result<Inner> {
         let kept = lock(&KEPT).contains(&info.ordinal);
-        let primary = || Owner::primary(raw, info.ordinal).and_then(Owner::with_stream);
+        let primary = || Owner::primary(device).and_then(Owner::with_stream);
         let first = if kept { None } else { Some(primary()) };
         // What broke the primary context: a driver that keeps everything else from the process too gives other codes then.
         let broken = match &first {
@@ -98,7 +100,7 @@ impl Inner {
             Some(Err(refusal)) if broken.is_none() => Err(refusal),
             Some(Ok(opened)) => Ok((opened, false)),
             // The kernel that broke the primary context, or keeps it, is not in a new one.
-            _ => Owner::own(raw).and_then(Owner::with_stream).map(|opened| (opened, true)),
+            _ => Owner::own(device).and_then(Owner::with_stream).map(|opened| (opened, true)),
         };
         let at_last = |e: Error| match &broken {
             Some(broken) => broken.clone().within("the driver makes no new context either").help("restart the process"),
@@ -115,9 +117,10 @@ impl Inner {
 
     /// Whether a context beside a given up one gets anything done: a hung kernel may keep the whole device.
     fn try_out(&self) -> Result<()> {
-        let (mut address, stream) = (0, self.stream());
-        // SAFETY: writes one address.
-        self.call("allocating on the device again", || unsafe { api::cuMemAlloc_v2(&mut address, 1) })?;
+        let stream = self.stream();
+        // SAFETY: the memory is given back once, below.
+        let memory = self.make("allocating on the device again", || unsafe { cuda_malloc::<u8>(1) })?;
+        let address = memory.as_raw();
         // SAFETY: the memory has one byte.
         let filled = self.call("using the device again", || unsafe { api::cuMemsetD8Async(address, 0, 1, stream) });
         let done = filled.and_then(|()| self.wait_within("using the device again", FIRST_WORK));
@@ -125,8 +128,13 @@ impl Inner {
         done.map_err(|e| e.within("an earlier kernel still keeps the device").help("restart the process"))
     }
 
-    pub(super) fn stream(&self) -> Handle {
-        self.stream.as_inner().cast()
+    pub(super) fn stream(&self) -> api::CUstream {
+        self.stream.as_inner()
+    }
+
+    /// The stream as cust's own calls take it.
+    pub(super) fn queue(&self) -> &Stream {
+        &self.stream
     }
 
     pub(super) fn is(&self, other: &Inner) -> bool {
@@ -169,14 +177,14 @@ impl Inner {
     }
 
     /// Makes the context current and runs one driver call, unless an earlier error has ended all work.
-    pub(super) fn call(&self, doing: &str, call: impl FnOnce() -> c_int) -> Result<()> {
+    pub(super) fn call<A: Answer>(&self, doing: &str, call: impl FnOnce() -> A) -> Result<()> {
         if let Some(lost) = self.lost.get() {
             return Err(lost.error.clone().within(format!("so this cannot be done now: {doing}")));
         }
         // SAFETY: the handle is of a live context.
-        let mut answer = unsafe { api::cuCtxSetCurrent(self.context.raw()) };
+        let mut answer = unsafe { api::cuCtxSetCurrent(self.context.raw()) }.code();
         if answer == 0 {
-            answer = call();
+            answer = call().code();
         }
         if !code::is_sticky(answer) {
             return code::check(answer, doing);
@@ -187,6 +195,13 @@ impl Inner {
         lock(&FAULTS).entry(self.info.ordinal).or_insert_with(|| error.clone());
         let _ = self.lost.set(Lost { error, hung: false });
         Err(with(code::error(answer, doing)))
+    }
+
+    /// As [`Inner::call`], with what a function of cust made or read.
+    pub(super) fn make<T>(&self, doing: &str, make: impl FnOnce() -> CudaResult<T>) -> Result<T> {
+        let mut made = None;
+        self.call(doing, || make().map(|value| made = Some(value)))?;
+        made.ok_or_else(|| Error::bug("driver.made", format!("{doing}: success without a value")))
     }
 
     /// Leaves the context to a kernel that does not end; the error of every later call.
@@ -244,11 +259,11 @@ impl Drop for Inner {
         let stream = self.stream();
         // SAFETY: the field is not used again.
         unsafe {
-            if api::cuCtxSetCurrent(self.context.raw()) == 0 {
+            if api::cuCtxSetCurrent(self.context.raw()).code() == 0 {
                 for owned in std::mem::take(&mut self.work().waiting) {
                     owned.give_back(stream);
                 }
-                api::cuStreamSynchronize(stream);
+                let _ = self.stream.synchronize();
                 ManuallyDrop::drop(&mut self.stream);
             }
         }
@@ -263,7 +278,7 @@ impl Inner {
         // SAFETY: context and stream live: a hung kernel keeps them.
         let ask = || unsafe { api::cuStreamQuery(stream) };
         // SAFETY: as above.
-        unsafe { api::cuCtxSetCurrent(self.context.raw()) == 0 && poll(Duration::ZERO, ask) == 0 }
+        unsafe { api::cuCtxSetCurrent(self.context.raw()).code() == 0 && poll(Duration::ZERO, ask) == 0 }
     }
 }
 
@@ -273,23 +288,21 @@ type Refusal = (c_int, &'static str);
 const CONTEXT: &str = "opening the device's context";
 
 impl Owner {
-    fn primary(raw: c_int, ordinal: u32) -> Result<Owner, Refusal> {
-        let mut probe: Handle = std::ptr::null_mut();
+    fn primary(device: cust::device::Device) -> Result<Owner, Refusal> {
+        let mut probe: api::CUcontext = std::ptr::null_mut();
         // cust does not look whether the context became current and can be used, so it is retained here first.
         // SAFETY: writes one handle.
-        good(unsafe { api::cuDevicePrimaryCtxRetain(&mut probe, raw) }, CONTEXT)?;
-        // cust does not know every answer of a driver: the guard keeps it.
-        let device = cust::device::Device::get_device(ordinal).map_err(|_| (guard::answer(), "opening the device"));
-        let context = device.and_then(|device| Context::new(device).map_err(|_| (guard::answer(), CONTEXT)));
+        good(unsafe { api::cuDevicePrimaryCtxRetain(&mut probe, device.as_raw()) }, CONTEXT)?;
+        let context = Context::new(device).map_err(|e| refusal(e, CONTEXT));
         // SAFETY: gives back the one retain above; cust's own keeps the context alive.
-        unsafe { api::cuDevicePrimaryCtxRelease_v2(raw) };
+        unsafe { api::cuDevicePrimaryCtxRelease_v2(device.as_raw()) };
         Ok(Owner::Primary(ManuallyDrop::new(context?)))
     }
 
-    fn own(raw: c_int) -> Result<Owner, Refusal> {
-        let mut context: Handle = std::ptr::null_mut();
+    fn own(device: cust::device::Device) -> Result<Owner, Refusal> {
+        let mut context: api::CUcontext = std::ptr::null_mut();
         // SAFETY: writes one handle.
-        good(unsafe { api::cuCtxCreate_v2(&mut context, 0, raw) }, CONTEXT)?;
+        good(unsafe { api::cuCtxCreate_v2(&mut context, 0, device.as_raw()) }, CONTEXT)?;
         Ok(Owner::Own(context))
     }
 
@@ -298,7 +311,7 @@ impl Owner {
         // SAFETY: the handle is of a live context.
         let current = good(unsafe { api::cuCtxSetCurrent(self.raw()) }, "making the device current");
         // A blocking stream: plain copies, which run on the default stream, wait for it and it for them.
-        let make = |()| Stream::new(StreamFlags::DEFAULT, None).map_err(|_| (guard::answer(), "making a stream"));
+        let make = |()| Stream::new(StreamFlags::DEFAULT, None).map_err(|e| refusal(e, "making a stream"));
         match current.and_then(make) {
             Ok(stream) => Ok((self, stream)),
             Err(refusal) => {
@@ -308,9 +321,9 @@ impl Owner {
         }
     }
 
-    fn raw(&self) -> Handle {
+    fn raw(&self) -> api::CUcontext {
         match self {
-            Owner::Primary(context) => context.as_raw().cast(),
+            Owner::Primary(context) => context.as_raw(),
             Owner::Own(context) => *context,
         }
     }
@@ -321,7 +334,7 @@ impl Owner {
         unsafe {
             match self {
                 Owner::Primary(context) => ManuallyDrop::drop(context),
-                Owner::Own(context) => drop(api::cuCtxDestroy_v2(*context)),
+                Owner::Own(context) => _ = api::cuCtxDestroy_v2(*context),
             }
         }
     }
@@ -333,27 +346,41 @@ impl Owned {
         matches!(self, Owned::Memory(_) | Owned::Module(_))
     }
 
-    fn give_back(&self, stream: Handle) -> c_int {
+    fn give_back(self, stream: api::CUstream) -> c_int {
         // SAFETY: each was made by the driver in the context that is current, and is given back once. The driver itself
         // waits for work that uses memory.
         unsafe {
-            match *self {
-                Owned::Memory(address) => api::cuMemFree_v2(address),
+            match self {
+                Owned::Memory(address) => cuda_free(DevicePointer::<u8>::from_raw(address)).code(),
                 Owned::Module(module) => {
                     // Its code may still be running.
                     api::cuStreamSynchronize(stream);
-                    api::cuModuleUnload(module)
+                    api::cuModuleUnload(module).code()
                 }
-                Owned::Event(event) => api::cuEventDestroy_v2(event),
-                Owned::Graph(graph) => api::cuGraphDestroy(graph),
-                Owned::Exec(exec) => api::cuGraphExecDestroy(exec),
+                Owned::Event(event) => match cust::event::Event::drop(ManuallyDrop::into_inner(event)) {
+                    Ok(()) => 0,
+                    Err((error, event)) => {
+                        // Nothing is given back twice, even if the driver refused it.
+                        std::mem::forget(event);
+                        Err::<(), _>(error).code()
+                    }
+                },
+                Owned::Graph(graph) => api::cuGraphDestroy(graph).code(),
+                Owned::Exec(exec) => api::cuGraphExecDestroy(exec).code(),
             }
         }
     }
 }
 
-fn good(answer: c_int, doing: &'static str) -> Result<(), Refusal> {
-    if answer == 0 { Ok(()) } else { Err((answer, doing)) }
+fn good(answer: impl Answer, doing: &'static str) -> Result<(), Refusal> {
+    match answer.code() {
+        0 => Ok(()),
+        code => Err((code, doing)),
+    }
+}
+
+fn refusal(error: CudaError, doing: &'static str) -> Refusal {
+    (Err::<(), _>(error).code(), doing)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,7 +1,7 @@
 //! A device: what it is, and waiting for it.
 
 use super::context::Inner;
-use super::driver::{self, api, code};
+use super::driver::{self, api, api::Answer, code};
 use crate::error::{Error, Result};
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
@@ -64,7 +64,8 @@ impl DeviceInfo {
 
     /// Asks the driver, without a context.
     pub(super) fn query(ordinal: u32) -> Result<DeviceInfo> {
-        let raw = raw_device(ordinal)?;
+        let device = found(ordinal)?;
+        let raw = device.as_raw();
         let mut name: [c_char; 256] = [0; 256];
         // SAFETY: the driver writes at most the given length and ends with a zero.
         code::check(unsafe { api::cuDeviceGetName(name.as_mut_ptr(), 255, raw) }, "asking for the device's name")?;
@@ -75,9 +76,7 @@ impl DeviceInfo {
         unsafe { api::cuDeviceGetPCIBusId(bus.as_mut_ptr(), 31, raw) };
         // SAFETY: as above.
         let pci_bus = unsafe { CStr::from_ptr(bus.as_ptr()) }.to_string_lossy().into_owned();
-        let mut memory = 0usize;
-        // SAFETY: writes one size.
-        code::check(unsafe { api::cuDeviceTotalMem_v2(&mut memory, raw) }, "asking for the device's memory")?;
+        let memory = code::value(device.total_memory(), "asking for the device's memory")?;
         let get = |attribute| attribute_of(raw, attribute).map(Option::unwrap_or_default);
         let must = |attribute| attribute_of(raw, attribute)?.ok_or_else(|| code::error(INVALID_VALUE, ATTRIBUTES));
         Ok(DeviceInfo {
@@ -106,26 +105,24 @@ const INVALID_VALUE: c_int = 1;
 const ATTRIBUTES: &str = "asking for the device's attributes";
 
 /// An attribute of a device; none where the driver does not know it.
-fn attribute_of(raw: c_int, attribute: c_int) -> Result<Option<u32>> {
+fn attribute_of(raw: c_int, attribute: api::device::Attribute) -> Result<Option<u32>> {
     let mut value = 0;
     // SAFETY: writes one int.
-    match unsafe { api::cuDeviceGetAttribute(&mut value, attribute, raw) } {
+    match unsafe { api::cuDeviceGetAttribute(&mut value, attribute, raw) }.code() {
         INVALID_VALUE => Ok(None),
         code => code::check(code, ATTRIBUTES).map(|()| u32::try_from(value).ok()),
     }
 }
 
-/// The driver's handle of a device that exists.
-fn raw_device(ordinal: u32) -> Result<c_int> {
+/// A device that exists.
+fn found(ordinal: u32) -> Result<cust::device::Device> {
     let count = Device::count()?;
-    let number = c_int::try_from(ordinal).ok().filter(|_| ordinal < count).ok_or_else(|| {
-        Error::machine("host.no_device", format!("there is no device {ordinal}: the driver sees {count}"))
-            .help("choose an existing device (warploom doctor lists them), or run on the simulator: --device cpu")
-    })?;
-    let mut raw = 0;
-    // SAFETY: writes one int.
-    code::check(unsafe { api::cuDeviceGet(&mut raw, number) }, "opening the device")?;
-    Ok(raw)
+    if ordinal >= count {
+        let message = format!("there is no device {ordinal}: the driver sees {count}");
+        return Err(Error::machine("host.no_device", message)
+            .help("choose an existing device (warploom doctor lists them), or run on the simulator: --device cpu"));
+    }
+    code::value(cust::device::Device::get_device(ordinal), "opening the device")
 }
 
 /// A GPU with its context and one stream. Clones share them; they are released with the last user.
@@ -149,10 +146,7 @@ impl Device {
     /// `host.*` where there is no driver; `driver.*` of its answer.
     pub fn count() -> Result<u32> {
         driver::driver()?;
-        let mut count = 0;
-        // SAFETY: writes one int; the driver is initialised.
-        code::check(unsafe { api::cuDeviceGetCount(&mut count) }, "counting the devices")?;
-        Ok(u32::try_from(count).unwrap_or(0))
+        code::value(cust::device::Device::num_devices(), "counting the devices")
     }
 
     /// Opens a device and makes a stream in its primary context; in a new context where a kernel has broken that one or
@@ -162,9 +156,9 @@ impl Device {
     /// `host.no_device`; what the driver answers; after a kernel that hangs, `launch.timeout` where it keeps the
     /// whole device.
     pub fn open(ordinal: u32) -> Result<Device> {
-        let raw = raw_device(ordinal)?;
+        let device = found(ordinal)?;
         let info = DeviceInfo::query(ordinal)?;
-        Ok(Device { inner: Arc::new(Inner::open(raw, info)?) })
+        Ok(Device { inner: Arc::new(Inner::open(device, info)?) })
     }
 
     /// What the device is.
@@ -177,9 +171,7 @@ impl Device {
     /// # Errors
     /// `driver.*` of the driver's answer.
     pub fn free_memory(&self) -> Result<u64> {
-        let (mut free, mut total) = (0usize, 0usize);
-        // SAFETY: writes two sizes; `call` has made the context current.
-        self.inner.call("asking for free memory", || unsafe { api::cuMemGetInfo_v2(&mut free, &mut total) })?;
+        let (free, _) = self.inner.make("asking for free memory", cust::memory::mem_get_info)?;
         Ok(free as u64)
     }
 
@@ -189,9 +181,7 @@ impl Device {
     /// # Errors
     /// `driver.*` of what went wrong in the work; `launch.timeout` when the limit is over.
     pub fn synchronize(&self) -> Result<()> {
-        let stream = self.raw_stream();
-        // SAFETY: the stream lives as long as the device.
-        self.inner.waiting("waiting for the device", || unsafe { api::cuStreamSynchronize(stream) })
+        self.inner.waiting("waiting for the device", || self.inner.queue().synchronize())
     }
 
     /// As [`Device::synchronize`], for at most `limit`.
@@ -209,7 +199,7 @@ impl Device {
     /// # Errors
     /// `driver.*` of what went wrong in the work.
     pub fn is_idle(&self) -> Result<bool> {
-        let stream = self.raw_stream();
+        let stream = self.inner.stream();
         // SAFETY: the stream lives as long as the device.
         self.inner.asks("asking whether the device is idle", || unsafe { api::cuStreamQuery(stream) })
     }
@@ -228,7 +218,7 @@ impl Device {
 
     /// The device's stream, for libraries that take one; valid as long as the device.
     pub fn raw_stream(&self) -> super::RawStream {
-        self.inner.stream()
+        self.inner.stream().cast()
     }
 
     /// Makes the device's context current on this thread, for libraries that use the current one.

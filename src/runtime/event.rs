@@ -2,8 +2,13 @@
 
 use super::context::Owned;
 use super::device::Device;
-use super::driver::{api, api::Handle};
+use super::driver::api::Answer;
+use super::wait::NOT_READY;
 use crate::error::Result;
+use cust::error::CudaResult;
+use cust::event::{EventFlags, EventStatus};
+use std::ffi::c_int;
+use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 const WAITING: &str = "waiting for an event";
@@ -12,13 +17,9 @@ const WAITING: &str = "waiting for an event";
 #[derive(Debug)]
 pub struct Event {
     device: Device,
-    raw: Handle,
+    /// Given back by [`super::context::Inner::release`] alone.
+    event: ManuallyDrop<cust::event::Event>,
 }
-
-// SAFETY: the driver's event calls may come from any thread; `call` makes the context current first.
-unsafe impl Send for Event {}
-// SAFETY: as above.
-unsafe impl Sync for Event {}
 
 impl Device {
     /// An event that takes the time; not recorded yet.
@@ -26,10 +27,8 @@ impl Device {
     /// # Errors
     /// `driver.*` where the driver refuses to make one.
     pub fn event(&self) -> Result<Event> {
-        let mut raw: Handle = std::ptr::null_mut();
-        // SAFETY: writes one handle.
-        self.inner.call("making an event", || unsafe { api::cuEventCreate(&mut raw, 0) })?;
-        Ok(Event { device: self.clone(), raw })
+        let event = self.inner.make("making an event", || cust::event::Event::new(EventFlags::DEFAULT))?;
+        Ok(Event { device: self.clone(), event: ManuallyDrop::new(event) })
     }
 }
 
@@ -39,9 +38,8 @@ impl Event {
     /// # Errors
     /// `driver.*` where the driver refuses it, or work before it has failed.
     pub fn record(&self) -> Result<()> {
-        let stream = self.device.raw_stream();
-        // SAFETY: event and stream belong to the same context.
-        self.device.inner.call("recording an event", || unsafe { api::cuEventRecord(self.raw, stream) })
+        let inner = &self.device.inner;
+        inner.call("recording an event", || self.event.record(inner.queue()))
     }
 
     /// Waits until it has happened; reports what went wrong before it. As long as it takes, or as long as
@@ -52,8 +50,7 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         match self.device.inner.limit() {
             Some(limit) => self.synchronize_within(limit),
-            // SAFETY: the event lives.
-            None => self.device.inner.call(WAITING, || unsafe { api::cuEventSynchronize(self.raw) }),
+            None => self.device.inner.call(WAITING, || self.event.synchronize()),
         }
     }
 
@@ -63,8 +60,7 @@ impl Event {
     /// # Errors
     /// As [`Event::synchronize`].
     pub fn synchronize_within(&self, limit: Duration) -> Result<()> {
-        // SAFETY: the event lives.
-        self.device.inner.poll_within(WAITING, limit, || unsafe { api::cuEventQuery(self.raw) })
+        self.device.inner.poll_within(WAITING, limit, || status(self.event.query()))
     }
 
     /// Whether it has happened, without waiting; reports what went wrong before it.
@@ -72,8 +68,7 @@ impl Event {
     /// # Errors
     /// `driver.*` of what went wrong before it.
     pub fn is_done(&self) -> Result<bool> {
-        // SAFETY: the event lives.
-        self.device.inner.asks("asking for an event", || unsafe { api::cuEventQuery(self.raw) })
+        self.device.inner.asks("asking for an event", || status(self.event.query()))
     }
 
     /// Microseconds from `start` to this event; both must have been recorded, and this one have happened.
@@ -81,19 +76,25 @@ impl Event {
     /// # Errors
     /// `driver.*` where the driver refuses: an event that was not recorded, or has not happened.
     pub fn microseconds_since(&self, start: &Event) -> Result<f64> {
-        let mut milliseconds = 0f32;
-        let ask = || unsafe {
-            // SAFETY: writes one float; both events live.
-            api::cuEventElapsedTime(&mut milliseconds, start.raw, self.raw)
-        };
-        self.device.inner.call("reading the time between events", ask)?;
+        let ask = || self.event.elapsed_time_f32(&start.event);
+        let milliseconds = self.device.inner.make("reading the time between events", ask)?;
         Ok(f64::from(milliseconds) * 1000.0)
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        self.device.inner.release(Owned::Event(self.raw));
+        // SAFETY: the field is not used again.
+        let event = unsafe { ManuallyDrop::take(&mut self.event) };
+        self.device.inner.release(Owned::Event(ManuallyDrop::new(event)));
+    }
+}
+
+/// The driver's answer to the question whether an event has happened.
+fn status(answer: CudaResult<EventStatus>) -> c_int {
+    match answer {
+        Ok(EventStatus::NotReady) => NOT_READY,
+        answer => answer.code(),
     }
 }
 

@@ -2,17 +2,17 @@
 
 use super::context::Owned;
 use super::device::Device;
-use super::driver::{self, api, api::Handle};
+use super::driver::{self, api, api::Answer};
 use crate::error::Result;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
 
 /// Work recorded from a device's stream. The buffers and programs that it uses must outlive it.
 #[derive(Debug)]
 pub struct Graph {
     device: Device,
-    graph: Handle,
-    exec: Handle,
+    graph: api::CUgraph,
+    exec: api::CUgraphExec,
     /// What is said of it where it does not end.
     work: Arc<str>,
 }
@@ -43,7 +43,7 @@ struct Recording<'a>(&'a Device);
 
 impl Recording<'_> {
     fn start(device: &Device) -> Result<Recording<'_>> {
-        let stream = device.raw_stream();
+        let stream = device.inner.stream();
         // SAFETY: the stream lives.
         let begin = || unsafe { api::cuStreamBeginCapture_v2(stream, api::CAPTURE_THREAD_LOCAL) };
         device.inner.call("starting to record a graph", begin)?;
@@ -56,8 +56,8 @@ impl Recording<'_> {
     }
 
     fn finish(&self) -> Result<Graph> {
-        let (inner, stream) = (&self.0.inner, self.0.raw_stream());
-        let mut raw: Handle = std::ptr::null_mut();
+        let (inner, stream) = (&self.0.inner, self.0.inner.stream());
+        let mut raw: api::CUgraph = std::ptr::null_mut();
         // SAFETY: writes one handle.
         let ended =
             inner.call("ending the recording of a graph", || unsafe { api::cuStreamEndCapture(stream, &mut raw) });
@@ -80,7 +80,7 @@ impl Graph {
     /// # Errors
     /// `driver.*` where the driver refuses the launch.
     pub fn launch(&self) -> Result<()> {
-        let stream = self.device.raw_stream();
+        let stream = self.device.inner.stream();
         // SAFETY: the graph was built for this context.
         self.device.inner.call("launching a graph", || unsafe { api::cuGraphLaunch(self.exec, stream) })?;
         self.device.inner.launched(&self.work);
@@ -92,7 +92,7 @@ impl Graph {
         self.nodes().into_iter().filter_map(|node| self.name_of(node)).collect()
     }
 
-    fn nodes(&self) -> Vec<Handle> {
+    fn nodes(&self) -> Vec<api::CUgraphNode> {
         let mut count = 0usize;
         let graph = self.graph;
         // SAFETY: with no room given, only the count is written.
@@ -100,7 +100,7 @@ impl Graph {
         if self.device.inner.call("counting a graph's nodes", ask).is_err() {
             return Vec::new();
         }
-        let mut nodes: Vec<Handle> = vec![std::ptr::null_mut(); count];
+        let mut nodes: Vec<api::CUgraphNode> = vec![std::ptr::null_mut(); count];
         // SAFETY: there is room for `count` handles.
         let list = || unsafe { api::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count) };
         if self.device.inner.call("listing a graph's nodes", list).is_err() {
@@ -110,7 +110,7 @@ impl Graph {
         nodes
     }
 
-    fn name_of(&self, node: Handle) -> Option<String> {
+    fn name_of(&self, node: api::CUgraphNode) -> Option<String> {
         let driver = driver::driver().ok()?;
         // SAFETY: the types are the prototypes of these names.
         let (params_of, function_name, kernel_name) = unsafe {
@@ -120,9 +120,9 @@ impl Graph {
                 driver.late::<api::NameOf>("cuKernelGetName", "12.3").ok()?,
             )
         };
-        let mut kind = -1;
-        // SAFETY: writes one int.
-        if unsafe { api::cuGraphNodeGetType(node, &mut kind) } != 0 || kind != api::NODE_KERNEL {
+        let mut kind: c_int = -1;
+        // SAFETY: writes one int, which is never read as the bindings' enum.
+        if unsafe { api::cuGraphNodeGetType(node, (&raw mut kind).cast()) }.code() != 0 || kind != api::NODE_KERNEL {
             return None;
         }
         // SAFETY: all fields may be zero.
@@ -135,7 +135,7 @@ impl Graph {
         // SAFETY: the handles come from the driver; it writes a pointer to a name that lives as long as the kernel.
         let code = unsafe {
             match params.function.is_null() {
-                false => function_name(&mut name, params.function),
+                false => function_name(&mut name, params.function.cast()),
                 true => kernel_name(&mut name, params.kernel),
             }
         };
@@ -146,10 +146,11 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        for owned in [(self.exec, Owned::Exec as fn(Handle) -> Owned), (self.graph, Owned::Graph)] {
-            if !owned.0.is_null() {
-                self.device.inner.release(owned.1(owned.0));
-            }
+        if !self.exec.is_null() {
+            self.device.inner.release(Owned::Exec(self.exec));
+        }
+        if !self.graph.is_null() {
+            self.device.inner.release(Owned::Graph(self.graph));
         }
     }
 }

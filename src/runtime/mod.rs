@@ -10,9 +10,36 @@
 //!   context. Nothing that the driver holds for us is forgotten, also on the way out of an error (`context`).
 //! - [`probe`] reports on driver and devices and never fails.
 //!
-//! This room alone uses cust and libcuda. cust owns the context and the stream; all other calls go through our own
-//! prototypes with integer results (`driver/api.rs` says why). [`load_driver`] takes the driver from a file that the
-//! user names; the tests take one of their own from there (`tests/mock-driver`).
+//! This module alone uses cust and libcuda. [`load_driver`] takes the driver from a file that the user names; the tests take one of
+//! their own from there (`tests/mock-driver`).
+//!
+//! # Who makes which driver call
+//!
+//! cust's own functions make a call where they have it and the promises above hold through them; else the call is made here by the prototype of
+//! cust's bindings (`cust::sys`). Both go through `driver::guard`, which keeps codes out of cust that its enum lacks. Declared by hand
+//! (`driver::api`) and looked up when needed is what the bindings, those of CUDA 11.4, do not have.
+//!
+//! | calls | by | why |
+//! |---|---|---|
+//! | `cuInit`, `cuDeviceGetCount`, `cuDeviceGet`, `cuDeviceTotalMem_v2` | cust | |
+//! | `cuDriverGetVersion` | `cust::sys` | needed as the number that the driver gives, and before `cuInit` |
+//! | `cuDeviceGetName`, `cuDeviceGetPCIBusId` | `cust::sys` | `Device::name` panics at a name without a zero; no function for the bus |
+//! | `cuDeviceGetAttribute` | `cust::sys` | `DeviceAttribute` ends at 91, before the shared memory that a block may opt into |
+//! | `cuDevicePrimaryCtxRetain`, `cuDevicePrimaryCtxRelease_v2` | cust, `cust::sys` | `Context` owns it; `Context::new` does not look whether it became current, so it is retained and tried first |
+//! | `cuCtxCreate_v2`, `cuCtxDestroy_v2`, `cuCtxSetCurrent` | `cust::sys` | the context beside one that a kernel broke: it is not given back while a kernel hangs |
+//! | `cuMemAlloc_v2`, `cuMemFree_v2`, `cuMemGetInfo_v2`, `cuMemcpyHtoD_v2` | cust | |
+//! | `cuMemcpyDtoH_v2`, `cuMemcpyDtoDAsync_v2`, `cuMemsetD8Async` | `cust::sys` | methods of cust's buffers alone, which own their memory; here memory that a hung kernel uses is not given back |
+//! | `cuModuleLoadDataEx`, `cuModuleUnload` | `cust::sys` | `ModuleJitOption` has neither logs nor line information |
+//! | `cuModuleGetFunction`, `cuFuncGetAttribute`, `cuLaunchKernel`, `cuOccupancyMaxActiveBlocksPerMultiprocessor` | `cust::sys` | a `Function` comes from cust's `Module` alone |
+//! | `cuFuncSetAttribute` | `cust::sys`, by hand | no function; the attribute for clusters above 8 blocks is newer than the bindings' enum |
+//! | `cuStreamCreateWithPriority`, `cuStreamDestroy_v2` | cust | |
+//! | `cuStreamSynchronize` | cust, `cust::sys` | for the default stream, and where only the handle is at hand |
+//! | `cuStreamQuery`, `cuStreamBeginCapture_v2`, `cuStreamEndCapture` | `cust::sys` | no function |
+//! | `cuEventCreate`, `cuEventDestroy_v2`, `cuEventRecord`, `cuEventSynchronize`, `cuEventQuery`, `cuEventElapsedTime` | cust | |
+//! | `cuGraphInstantiateWithFlags`, `cuGraphGetNodes`, `cuGraphNodeGetType`, `cuGraphLaunch`, `cuGraphDestroy`, `cuGraphExecDestroy` | `cust::sys` | cust's module of graphs is private |
+//! | `cuGetErrorName`, `cuGetErrorString` | by hand | asked for codes that the bindings' enum lacks |
+//! | `cuLaunchKernelEx`, `cuOccupancyMaxActiveClusters`, `cuTensorMapEncodeTiled` | by hand | CUDA 11.8 and 12.0 |
+//! | `cuGraphKernelNodeGetParams_v2`, `cuFuncGetName`, `cuKernelGetName` | by hand | CUDA 12.0 and 12.3 |
 
 mod arguments;
 mod buffer;

@@ -4,7 +4,7 @@ use super::arguments::{self, Given};
 use super::buffer::DeviceBuffer;
 use super::context::Owned;
 use super::device::Device;
-use super::driver::{self, api, api::Handle, api::TensorMap, api::jit};
+use super::driver::{self, api, api::Answer, api::CUfunction, api::TensorMap, api::jit};
 use super::resources::{self, Resources};
 use super::tensor_map::Encoded;
 use crate::dtype::DType;
@@ -23,13 +23,14 @@ const LOG_BYTES: usize = 32 << 10;
 const PLAIN_SHARED_BYTES: u32 = 48 << 10;
 /// Blocks of a cluster that every device with clusters can run.
 const PORTABLE_CLUSTER: u32 = 8;
+const RAISING: &str = "raising a kernel's limit";
 
 /// A program loaded on a device, with its workspace. Launches on the device's stream are in order; on several foreign
 /// streams at once they would share the workspace, so load the program once for each.
 #[derive(Debug)]
 pub struct Program {
     device: Device,
-    module: Handle,
+    module: api::CUmodule,
     name: String,
     args: Vec<Arg>,
     kernels: Vec<Loaded>,
@@ -42,7 +43,7 @@ pub struct Program {
 struct Loaded {
     /// With the grid that is launched.
     kernel: Kernel,
-    function: Handle,
+    function: CUfunction,
     /// The driver's call for kernels in clusters.
     launch_ex: Option<api::LaunchKernelEx>,
     resources: Resources,
@@ -114,7 +115,7 @@ impl Device {
             options.push(jit::GENERATE_LINE_INFO);
             values.push(std::ptr::without_provenance_mut(1));
         }
-        let mut module: Handle = std::ptr::null_mut();
+        let mut module: api::CUmodule = std::ptr::null_mut();
         let loaded = self.inner.call("compiling PTX", || {
             let count = options.len() as c_uint;
             // SAFETY: there are as many values as options; the buffers are as large as their sizes say and outlive
@@ -150,7 +151,7 @@ struct Logs {
 
 impl Logs {
     /// The options of a load with their values; the first is the time, which the driver writes.
-    fn options(&mut self) -> (Vec<c_int>, Vec<*mut c_void>) {
+    fn options(&mut self) -> (Vec<jit::Option>, Vec<*mut c_void>) {
         let number = std::ptr::without_provenance_mut::<c_void>;
         let (info, errors) = (self.info.as_mut_ptr().cast(), self.errors.as_mut_ptr().cast());
         let options = vec![
@@ -302,16 +303,22 @@ impl Program {
         let inner = &self.device.inner;
         let name = CString::new(kernel.entry.as_str())
             .map_err(|_| Error::bug("launch.text", "a kernel's name holds a zero byte"))?;
-        let mut function: Handle = std::ptr::null_mut();
+        let mut function: CUfunction = std::ptr::null_mut();
         let doing = format!("looking up kernel {}", kernel.entry);
         // SAFETY: writes one handle; the module lives.
         inner.call(&doing, || unsafe { api::cuModuleGetFunction(&mut function, self.module, name.as_ptr()) })?;
         resources::check_limits(kernel, self.device.info())?;
         if kernel.shared_bytes > PLAIN_SHARED_BYTES {
-            self.set(function, api::function::MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared_bytes)?;
+            let (attribute, bytes) = (api::function::MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared_bytes as c_int);
+            // SAFETY: the function lives as long as the module.
+            inner.call(RAISING, || unsafe { api::cuFuncSetAttribute(function, attribute, bytes) })?;
         }
         if kernel.cluster.iter().product::<u32>() > PORTABLE_CLUSTER {
-            self.set(function, api::function::NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)?;
+            let attribute = api::function::NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+            // SAFETY: the type is the entry point's prototype.
+            let set = unsafe { driver::driver()?.late::<api::SetFunctionAttribute>("cuFuncSetAttribute", "9.0")? };
+            // SAFETY: as above.
+            inner.call(RAISING, || unsafe { set(function, attribute, 1) })?;
         }
         let resources = Resources::query(&self.device, function, kernel)?;
         // A driver that cannot let a kernel begin early runs it after the one in front of it, as ever.
@@ -326,12 +333,6 @@ impl Program {
         let launch = format!("kernel {entry} of {name} (grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz})").into();
         let maps = Encoded::default();
         Ok(Loaded { kernel: Kernel { grid, ..kernel.clone() }, function, launch_ex, resources, launch, maps })
-    }
-
-    fn set(&self, function: Handle, attribute: c_int, value: u32) -> Result<()> {
-        // SAFETY: the function lives as long as the module.
-        let set = || unsafe { api::cuFuncSetAttribute(function, attribute, value as c_int) };
-        self.device.inner.call("raising a kernel's limit", set)
     }
 }
 
@@ -349,14 +350,15 @@ impl Loaded {
 
     /// The driver's call alone. `params` has a pointer to a value for every parameter of the entry, in order.
     fn enqueue(&self, stream: RawStream, params: &mut [*mut c_void]) -> c_int {
-        let none = std::ptr::null_mut();
+        let (none, stream) = (std::ptr::null_mut(), stream.cast());
         let Some(launch_ex) = self.launch_ex else {
             let ([gx, gy, gz], [bx, by, bz]) = (self.kernel.grid, self.kernel.block);
             let shared = self.kernel.shared_bytes;
             // SAFETY: the parameters are as said above; the driver copies the values before it returns.
             return unsafe {
                 api::cuLaunchKernel(self.function, gx, gy, gz, bx, by, bz, shared, stream, params.as_mut_ptr(), none)
-            };
+            }
+            .code();
         };
         let mut attributes = resources::launch_attributes(&self.kernel);
         let config = resources::launch_config(&self.kernel, stream, &mut attributes);

@@ -1,8 +1,7 @@
 //! What a kernel takes of the device: registers, memory, and how many blocks run at once.
 
 use super::device::{Device, DeviceInfo};
-use super::driver::{self, api, api::Handle};
-use super::program::RawStream;
+use super::driver::{self, api, api::CUfunction};
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use serde::{Deserialize, Serialize};
@@ -35,8 +34,8 @@ pub struct Resources {
 }
 
 impl Resources {
-    pub(super) fn query(device: &Device, function: Handle, kernel: &Kernel) -> Result<Resources> {
-        let get = |attribute: c_int| -> Result<u32> {
+    pub(super) fn query(device: &Device, function: CUfunction, kernel: &Kernel) -> Result<Resources> {
+        let get = |attribute: api::function::Attribute| -> Result<u32> {
             let mut value = 0;
             // SAFETY: writes one int; the function lives as long as its module.
             let ask = || unsafe { api::cuFuncGetAttribute(&mut value, attribute, function) };
@@ -83,7 +82,7 @@ pub(super) fn launched(kernel: &Kernel, resources: &Resources, multiprocessors: 
     [x.min(resident), y, z]
 }
 
-fn blocks_per_multiprocessor(device: &Device, function: Handle, kernel: &Kernel) -> Result<u32> {
+fn blocks_per_multiprocessor(device: &Device, function: CUfunction, kernel: &Kernel) -> Result<u32> {
     let threads: u32 = kernel.block.iter().product();
     let mut blocks = 0;
     // SAFETY: writes one int.
@@ -98,7 +97,7 @@ fn blocks_per_multiprocessor(device: &Device, function: Handle, kernel: &Kernel)
     Ok(u32::try_from(blocks).unwrap_or(0))
 }
 
-fn clusters(device: &Device, function: Handle, kernel: &Kernel) -> Result<Option<u32>> {
+fn clusters(device: &Device, function: CUfunction, kernel: &Kernel) -> Result<Option<u32>> {
     if kernel.cluster == [1, 1, 1] {
         return Ok(None);
     }
@@ -129,7 +128,7 @@ pub(super) fn launch_attributes(kernel: &Kernel) -> Vec<api::LaunchAttribute> {
 /// A launch with these attributes, which must outlive the configuration.
 pub(super) fn launch_config(
     kernel: &Kernel,
-    stream: RawStream,
+    stream: api::CUstream,
     attributes: &mut [api::LaunchAttribute],
 ) -> api::LaunchConfig {
     api::LaunchConfig {

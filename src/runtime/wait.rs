@@ -1,7 +1,7 @@
 //! Waiting with a limit, and what is waited for: the launches that nobody has seen finish yet.
 
 use super::context::Inner;
-use super::driver::api;
+use super::driver::api::{self, Answer};
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// As many of the last launches are named in an error.
 const NAMED: usize = 4;
 /// The driver's "not finished yet".
-const NOT_READY: c_int = 600;
+pub(super) const NOT_READY: c_int = 600;
 /// For so long a wait asks without a pause: most kernels are done by then.
 const EAGER: Duration = Duration::from_millis(5);
 /// The longest pause between two questions.
@@ -57,10 +57,10 @@ impl Pending {
 }
 
 /// Asks until the answer is no longer "not finished yet", for at most `limit`; that answer itself when it is over.
-pub(super) fn poll(limit: Duration, mut ask: impl FnMut() -> c_int) -> c_int {
+pub(super) fn poll<A: Answer>(limit: Duration, mut ask: impl FnMut() -> A) -> c_int {
     let start = Instant::now();
     loop {
-        let (answer, waited) = (ask(), start.elapsed());
+        let (answer, waited) = (ask().code(), start.elapsed());
         if answer != NOT_READY || waited >= limit {
             return answer;
         }
@@ -80,7 +80,7 @@ impl Inner {
     }
 
     /// Polls one of the driver's questions; when the limit is over, the device is given up.
-    pub(super) fn poll_within(&self, doing: &str, limit: Duration, ask: impl Fn() -> c_int) -> Result<()> {
+    pub(super) fn poll_within<A: Answer>(&self, doing: &str, limit: Duration, ask: impl Fn() -> A) -> Result<()> {
         let mut late = false;
         self.call(doing, || {
             let answer = poll(limit, &ask);
@@ -91,10 +91,10 @@ impl Inner {
     }
 
     /// Whether the answer to one of the driver's questions is "done".
-    pub(super) fn asks(&self, doing: &str, ask: impl FnOnce() -> c_int) -> Result<bool> {
+    pub(super) fn asks<A: Answer>(&self, doing: &str, ask: impl FnOnce() -> A) -> Result<bool> {
         let mut done = true;
         self.call(doing, || {
-            let answer = ask();
+            let answer = ask().code();
             done = answer != NOT_READY;
             if done { answer } else { 0 }
         })?;
@@ -110,7 +110,7 @@ impl Inner {
     }
 
     /// A call of the driver that returns when the stream is idle.
-    pub(super) fn waiting(&self, doing: &str, call: impl FnOnce() -> c_int) -> Result<()> {
+    pub(super) fn waiting<A: Answer>(&self, doing: &str, call: impl FnOnce() -> A) -> Result<()> {
         let launched = self.work().pending.launched();
         self.settle(doing)?;
         self.call(doing, call)?;

@@ -17,14 +17,14 @@ mod instance;
 pub use instance::smaller;
 
 use crate::array::Array;
-#[cfg(feature = "llvm")]
+#[cfg(feature = "compile")]
 use crate::codegen;
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
 use crate::ir::{Func, layout, visit};
 use crate::loom::Schedule;
 use crate::lower::{Lowered, lower};
-#[cfg(feature = "llvm")]
+#[cfg(feature = "compile")]
 use crate::reference::{self, Sample};
 use crate::schedule;
 use crate::sim::{self, Limits, Mode, Options, Policy};
@@ -228,14 +228,14 @@ impl Run<'_> {
     }
 
     /// A build without LLVM makes no PTX.
-    #[cfg(not(feature = "llvm"))]
+    #[cfg(not(feature = "compile"))]
     fn ptx(&self, _: &Lowered, skipped: &mut Vec<String>) -> Result<bool> {
         skipped.push("the PTX, which this build without LLVM does not make".into());
         Ok(false)
     }
 
     /// Whether the PTX computes what the program says, on integers from -1 to 1; false where that was too much work.
-    #[cfg(feature = "llvm")]
+    #[cfg(feature = "compile")]
     fn ptx(&self, lowered: &Lowered, skipped: &mut Vec<String>) -> Result<bool> {
         let program = &self.schedule.program;
         let mut skip = |why: String| {

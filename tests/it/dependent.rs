@@ -1,4 +1,4 @@
-//! A crate that depends on this one: with default features it needs nothing of CUDA to build. `.ci/dependents` builds such crates.
+//! A crate that depends on this one: with default features it needs nothing of CUDA to build, with the runtime alone nothing of LLVM. `.ci/dependents` builds such crates.
 
 use std::process::Command;
 
@@ -29,6 +29,21 @@ fn default_features_ask_for_no_cuda_installation() {
     let plain = crates("plain", "");
     assert!(plain.contains("warploom v") && plain.contains("inkwell v"), "{plain}");
     assert!(!plain.contains("cust"), "{plain}");
-    let cuda = crates("cuda", ", features = [\"cuda\"]");
-    assert!(cuda.contains("cust_raw v"), "{cuda}");
+    // `cuda` is the earlier name of `runtime`.
+    for feature in ["runtime", "cuda"] {
+        let with = crates(feature, &format!(", features = [\"{feature}\"]"));
+        assert!(with.contains("cust_raw v") && with.contains("inkwell v"), "{with}");
+    }
+}
+
+#[test]
+fn the_runtime_alone_asks_for_no_llvm() {
+    let alone = crates("alone", ", default-features = false, features = [\"runtime\"]");
+    assert!(alone.contains("cust_raw v"), "{alone}");
+    assert!(!alone.contains("inkwell") && !alone.contains("llvm"), "{alone}");
+    // `llvm` is the earlier name of `compile`.
+    for feature in ["compile", "llvm", "llvm-static"] {
+        let with = crates(feature, &format!(", default-features = false, features = [\"{feature}\"]"));
+        assert!(with.contains("inkwell v") && !with.contains("cust"), "{with}");
+    }
 }

@@ -137,6 +137,18 @@ fn arrays_come_from_files_and_go_into_files() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+/// `tests/shipped` runs these kernels in a build without LLVM.
+#[test]
+fn the_artifact_that_runs_without_llvm_is_what_dump_writes() {
+    let folder = std::env::temp_dir().join(format!("warploom-shipped-{}", std::process::id()));
+    good(&["dump", "examples/vec_add.loom", "--out", folder.to_str().unwrap()]);
+    for file in ["vec_add.ptx", artifact::MANIFEST] {
+        let found = std::fs::read_to_string(folder.join(file)).unwrap();
+        super::cases::golden(&format!("../shipped/{file}"), &found);
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn kernels_are_written_with_all_that_a_launch_needs_and_read_back() {
     let folder = std::env::temp_dir().join(format!("warploom-out-{}", std::process::id()));

@@ -1,146 +1,65 @@
-//! Prototypes of the driver calls that we make ourselves, with integer results, and the numbers that they take.
+//! The driver's calls as the rest of the room writes them: prototypes of cust's bindings, and declared by hand what these lack.
 //!
-//! cust's bindings return a Rust enum of 87 codes; today's drivers return codes outside it, which is undefined
-//! behaviour. So every call that we make is declared here with `c_int`, and those that cust makes for us go through
-//! `guard`. Prototypes, field orders and numbers are those of the CUDA Driver API reference (cuda.h).
+//! The bindings (`cust::sys`) are those of CUDA 11.4. Their calls come through `guard`, so that a code outside their enum is no
+//! undefined behaviour. By hand is what is newer, and what would take a number that an enum of the bindings lacks.
+//! Prototypes, field orders and numbers are those of the CUDA Driver API reference (cuda.h).
 
-pub(crate) use super::guard::{cuCtxSetCurrent, cuDeviceGet, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain};
-use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
-
-/// A device address.
-pub(crate) type DevicePtr = u64;
-/// An opaque handle of the driver (context, stream, module, function, event, graph, ...).
-pub(crate) type Handle = *mut c_void;
-
-/// Declares entry points with integer results, and lists their names.
-macro_rules! prototypes {
-    ($(fn $name:ident($($argument:ident: $kind:ty),* $(,)?);)*) => {
-        #[allow(clashing_extern_declarations)]
-        unsafe extern "C" {
-            $(pub(crate) fn $name($($argument: $kind),*) -> c_int;)*
-        }
-
-        /// The entry points above: a driver that lacks one of them is too old.
-        pub(super) const NEEDED: &[&str] = &[$(stringify!($name)),*];
-    };
-}
-
-prototypes! {
-    fn cuInit(flags: c_uint);
-    fn cuGetErrorName(code: c_int, name: *mut *const c_char);
-    fn cuGetErrorString(code: c_int, text: *mut *const c_char);
-    fn cuDriverGetVersion(version: *mut c_int);
-    fn cuDeviceGetCount(count: *mut c_int);
-    fn cuDeviceGetName(name: *mut c_char, len: c_int, device: c_int);
-    fn cuDeviceGetPCIBusId(bus: *mut c_char, len: c_int, device: c_int);
-    fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int);
-    fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int);
-    fn cuCtxCreate_v2(context: *mut Handle, flags: c_uint, device: c_int);
-    fn cuCtxDestroy_v2(context: Handle);
-    fn cuMemAlloc_v2(address: *mut DevicePtr, bytes: usize);
-    fn cuMemFree_v2(address: DevicePtr);
-    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
-    fn cuMemcpyHtoD_v2(to: DevicePtr, from: *const c_void, bytes: usize);
-    fn cuMemcpyDtoH_v2(to: *mut c_void, from: DevicePtr, bytes: usize);
-    fn cuMemcpyDtoDAsync_v2(to: DevicePtr, from: DevicePtr, bytes: usize, stream: Handle);
-    fn cuMemsetD8Async(to: DevicePtr, value: u8, count: usize, stream: Handle);
-    fn cuModuleLoadDataEx(
-        module: *mut Handle,
-        image: *const c_void,
-        count: c_uint,
-        options: *mut c_int,
-        values: *mut *mut c_void,
-    );
-    fn cuModuleUnload(module: Handle);
-    fn cuModuleGetFunction(function: *mut Handle, module: Handle, name: *const c_char);
-    fn cuFuncGetAttribute(value: *mut c_int, attribute: c_int, function: Handle);
-    fn cuFuncSetAttribute(function: Handle, attribute: c_int, value: c_int);
-    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
-        blocks: *mut c_int,
-        function: Handle,
-        threads: c_int,
-        shared_bytes: usize,
-    );
-    fn cuLaunchKernel(
-        function: Handle,
-        grid_x: c_uint,
-        grid_y: c_uint,
-        grid_z: c_uint,
-        block_x: c_uint,
-        block_y: c_uint,
-        block_z: c_uint,
-        shared_bytes: c_uint,
-        stream: Handle,
-        params: *mut *mut c_void,
-        extra: *mut *mut c_void,
-    );
-    fn cuStreamSynchronize(stream: Handle);
-    fn cuStreamQuery(stream: Handle);
-    fn cuEventCreate(event: *mut Handle, flags: c_uint);
-    fn cuEventDestroy_v2(event: Handle);
-    fn cuEventRecord(event: Handle, stream: Handle);
-    fn cuEventSynchronize(event: Handle);
-    fn cuEventQuery(event: Handle);
-    fn cuEventElapsedTime(milliseconds: *mut f32, start: Handle, end: Handle);
-    fn cuStreamBeginCapture_v2(stream: Handle, mode: c_int);
-    fn cuStreamEndCapture(stream: Handle, graph: *mut Handle);
-    fn cuGraphInstantiateWithFlags(exec: *mut Handle, graph: Handle, flags: c_ulonglong);
-    fn cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize);
-    fn cuGraphNodeGetType(node: Handle, kind: *mut c_int);
-    fn cuGraphLaunch(exec: Handle, stream: Handle);
-    fn cuGraphDestroy(graph: Handle);
-    fn cuGraphExecDestroy(exec: Handle);
-}
+pub(crate) use super::guard::Answer;
+pub(crate) use super::guard::calls::*;
+pub(crate) use cust::sys::{CUcontext, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUmodule, CUstream};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// CU_JIT_* options of `cuModuleLoadDataEx`.
 pub(crate) mod jit {
-    use std::ffi::c_int;
-    pub(crate) const WALL_TIME: c_int = 2;
-    pub(crate) const INFO_LOG_BUFFER: c_int = 3;
-    pub(crate) const INFO_LOG_BUFFER_SIZE_BYTES: c_int = 4;
-    pub(crate) const ERROR_LOG_BUFFER: c_int = 5;
-    pub(crate) const ERROR_LOG_BUFFER_SIZE_BYTES: c_int = 6;
-    pub(crate) const LOG_VERBOSE: c_int = 12;
-    pub(crate) const GENERATE_LINE_INFO: c_int = 13;
+    pub(crate) use cust::sys::CUjit_option as Option;
+    pub(crate) use cust::sys::CUjit_option::{
+        CU_JIT_ERROR_LOG_BUFFER as ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES as ERROR_LOG_BUFFER_SIZE_BYTES,
+        CU_JIT_GENERATE_LINE_INFO as GENERATE_LINE_INFO, CU_JIT_INFO_LOG_BUFFER as INFO_LOG_BUFFER,
+        CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES as INFO_LOG_BUFFER_SIZE_BYTES, CU_JIT_LOG_VERBOSE as LOG_VERBOSE,
+        CU_JIT_WALL_TIME as WALL_TIME,
+    };
 }
 
 /// CU_FUNC_ATTRIBUTE_* numbers.
 pub(crate) mod function {
-    use std::ffi::c_int;
-    pub(crate) const MAX_THREADS_PER_BLOCK: c_int = 0;
-    pub(crate) const SHARED_SIZE_BYTES: c_int = 1;
-    pub(crate) const LOCAL_SIZE_BYTES: c_int = 3;
-    pub(crate) const NUM_REGS: c_int = 4;
-    pub(crate) const BINARY_VERSION: c_int = 6;
-    pub(crate) const MAX_DYNAMIC_SHARED_SIZE_BYTES: c_int = 8;
-    pub(crate) const NON_PORTABLE_CLUSTER_SIZE_ALLOWED: c_int = 14;
+    pub(crate) use cust::sys::CUfunction_attribute as Attribute;
+    pub(crate) use cust::sys::CUfunction_attribute::{
+        CU_FUNC_ATTRIBUTE_BINARY_VERSION as BINARY_VERSION, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES as LOCAL_SIZE_BYTES,
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as MAX_DYNAMIC_SHARED_SIZE_BYTES,
+        CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK as MAX_THREADS_PER_BLOCK, CU_FUNC_ATTRIBUTE_NUM_REGS as NUM_REGS,
+        CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES as SHARED_SIZE_BYTES,
+    };
+    /// Newer than the bindings' enum: for [`super::SetFunctionAttribute`].
+    pub(crate) const NON_PORTABLE_CLUSTER_SIZE_ALLOWED: std::ffi::c_int = 14;
 }
 
 /// CU_DEVICE_ATTRIBUTE_* numbers.
 pub(crate) mod device {
-    use std::ffi::c_int;
-    pub(crate) const CLOCK_RATE: c_int = 13;
-    pub(crate) const MULTIPROCESSOR_COUNT: c_int = 16;
-    pub(crate) const MEMORY_CLOCK_RATE: c_int = 36;
-    pub(crate) const GLOBAL_MEMORY_BUS_WIDTH: c_int = 37;
-    pub(crate) const L2_CACHE_SIZE: c_int = 38;
-    pub(crate) const MAX_THREADS_PER_MULTIPROCESSOR: c_int = 39;
-    pub(crate) const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
-    pub(crate) const COMPUTE_CAPABILITY_MINOR: c_int = 76;
-    pub(crate) const MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: c_int = 81;
-    pub(crate) const MAX_REGISTERS_PER_MULTIPROCESSOR: c_int = 82;
-    pub(crate) const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: c_int = 97;
-    pub(crate) const CLUSTER_LAUNCH: c_int = 120;
+    pub(crate) use cust::sys::CUdevice_attribute as Attribute;
+    pub(crate) use cust::sys::CUdevice_attribute::{
+        CU_DEVICE_ATTRIBUTE_CLOCK_RATE as CLOCK_RATE,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as COMPUTE_CAPABILITY_MAJOR,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as COMPUTE_CAPABILITY_MINOR,
+        CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH as GLOBAL_MEMORY_BUS_WIDTH,
+        CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE as L2_CACHE_SIZE,
+        CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR as MAX_REGISTERS_PER_MULTIPROCESSOR,
+        CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN as MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+        CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR as MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
+        CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR as MAX_THREADS_PER_MULTIPROCESSOR,
+        CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE as MEMORY_CLOCK_RATE,
+        CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as MULTIPROCESSOR_COUNT,
+    };
+    /// 120 is CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH since CUDA 11.8; in the bindings' enum it is the end.
+    pub(crate) const CLUSTER_LAUNCH: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MAX;
 }
 
 /// CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: other threads may go on calling.
-pub(crate) const CAPTURE_THREAD_LOCAL: c_int = 1;
-/// CU_GRAPH_NODE_TYPE_KERNEL.
-pub(crate) const NODE_KERNEL: c_int = 0;
+pub(crate) use cust::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as CAPTURE_THREAD_LOCAL;
+/// CU_GRAPH_NODE_TYPE_KERNEL; a node of a newer type has a number that the bindings' enum lacks.
+pub(crate) const NODE_KERNEL: c_int = cust::sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL as c_int;
 /// CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION.
 pub(crate) const LAUNCH_CLUSTER_DIMENSION: c_uint = 4;
-
-/// The attribute that lets a kernel begin before the one in front of it in the stream has ended.
+/// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the kernel may begin before the previous one in the stream has ended.
 pub(crate) const LAUNCH_PROGRAMMATIC_SERIALIZATION: c_uint = 6;
 
 /// CUlaunchAttribute: an id, 4 bytes of padding, and a union of 64 bytes (here: the cluster's extents, or one number).
@@ -166,7 +85,7 @@ pub(crate) struct LaunchConfig {
     pub(crate) grid: [c_uint; 3],
     pub(crate) block: [c_uint; 3],
     pub(crate) shared_bytes: c_uint,
-    pub(crate) stream: Handle,
+    pub(crate) stream: CUstream,
     pub(crate) attributes: *mut LaunchAttribute,
     pub(crate) attribute_count: c_uint,
 }
@@ -174,14 +93,14 @@ pub(crate) struct LaunchConfig {
 /// CUDA_KERNEL_NODE_PARAMS_v2.
 #[repr(C)]
 pub(crate) struct KernelNode {
-    pub(crate) function: Handle,
+    pub(crate) function: CUfunction,
     pub(crate) grid: [c_uint; 3],
     pub(crate) block: [c_uint; 3],
     pub(crate) shared_bytes: c_uint,
     pub(crate) params: *mut *mut c_void,
     pub(crate) extra: *mut *mut c_void,
-    pub(crate) kernel: Handle,
-    pub(crate) context: Handle,
+    pub(crate) kernel: *mut c_void,
+    pub(crate) context: CUcontext,
 }
 
 /// CUtensorMap: 128 opaque bytes, aligned as CUDA 13 asks (earlier versions ask for 64).
@@ -191,9 +110,9 @@ pub struct TensorMap(pub(crate) [u64; 16]);
 
 /// `cuLaunchKernelEx`, in drivers for CUDA 11.8 and later.
 pub(crate) type LaunchKernelEx =
-    unsafe extern "C" fn(*const LaunchConfig, Handle, *mut *mut c_void, *mut *mut c_void) -> c_int;
+    unsafe extern "C" fn(*const LaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void) -> c_int;
 /// `cuOccupancyMaxActiveClusters`, in drivers for CUDA 11.8 and later.
-pub(crate) type MaxActiveClusters = unsafe extern "C" fn(*mut c_int, Handle, *const LaunchConfig) -> c_int;
+pub(crate) type MaxActiveClusters = unsafe extern "C" fn(*mut c_int, CUfunction, *const LaunchConfig) -> c_int;
 /// `cuTensorMapEncodeTiled`, in drivers for CUDA 12.0 and later.
 pub(crate) type TensorMapEncodeTiled = unsafe extern "C" fn(
     map: *mut TensorMap,
@@ -210,9 +129,13 @@ pub(crate) type TensorMapEncodeTiled = unsafe extern "C" fn(
     out_of_bounds: c_int,
 ) -> c_int;
 /// `cuGraphKernelNodeGetParams_v2`, in drivers for CUDA 12.0 and later.
-pub(crate) type KernelNodeParams = unsafe extern "C" fn(Handle, *mut KernelNode) -> c_int;
+pub(crate) type KernelNodeParams = unsafe extern "C" fn(CUgraphNode, *mut KernelNode) -> c_int;
 /// `cuFuncGetName` and `cuKernelGetName`, in drivers for CUDA 12.3 and later.
-pub(crate) type NameOf = unsafe extern "C" fn(*mut *const c_char, Handle) -> c_int;
+pub(crate) type NameOf = unsafe extern "C" fn(*mut *const c_char, *mut c_void) -> c_int;
+/// `cuFuncSetAttribute` with an attribute that the bindings' enum lacks.
+pub(crate) type SetFunctionAttribute = unsafe extern "C" fn(CUfunction, c_int, c_int) -> c_int;
+/// `cuGetErrorName` and `cuGetErrorString` for a code that the bindings' enum lacks.
+pub(crate) type WordsOf = unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int;
 
 #[cfg(test)]
 mod tests {

@@ -4,13 +4,23 @@
 //! driver gives it.
 
 use super::api;
+use super::api::Answer;
 use super::rows::{self, ROWS, Row};
 use crate::error::{Error, Fault, Result};
+use cust::error::CudaResult;
 use std::ffi::{CStr, c_char, c_int};
 
 /// `Ok` for 0, else the error of that code while `doing` something.
-pub(crate) fn check(code: c_int, doing: &str) -> Result<()> {
-    if code == 0 { Ok(()) } else { Err(error(code, doing)) }
+pub(crate) fn check(answer: impl Answer, doing: &str) -> Result<()> {
+    match answer.code() {
+        0 => Ok(()),
+        code => Err(error(code, doing)),
+    }
+}
+
+/// What a function of cust made or read, else the error of its answer.
+pub(crate) fn value<T>(made: CudaResult<T>, doing: &str) -> Result<T> {
+    made.map_err(|e| error(Err::<(), _>(e).code(), doing))
 }
 
 /// The error of a code; its own code is `driver.NUMBER`.
@@ -36,14 +46,17 @@ pub(crate) fn is_sticky(code: c_int) -> bool {
 
 /// What the driver itself calls a code that is newer than our table: `CUDA_ERROR_NAME: a sentence`.
 fn words_of(code: c_int) -> Option<String> {
-    let ask = |call: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int| {
+    let driver = super::loaded()?;
+    let ask = |symbol: &str| {
+        // SAFETY: the type is the prototype of both names.
+        let call = unsafe { driver.late::<api::WordsOf>(symbol, super::OLDEST).ok()? };
         let mut text: *const c_char = std::ptr::null();
         // SAFETY: writes one pointer, to a text that lives as long as the driver; allowed before cuInit.
         let known = unsafe { call(code, &mut text) } == 0 && !text.is_null();
         // SAFETY: a text that was written is a C string.
         known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
     };
-    Some(format!("{}: {}", ask(api::cuGetErrorName)?, ask(api::cuGetErrorString)?))
+    Some(format!("{}: {}", ask("cuGetErrorName")?, ask("cuGetErrorString")?))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod rows;
 mod trampoline;
 
 use crate::error::{Error, Result};
+use cust::CudaFlags;
 use libloading::Library;
 use std::ffi::{OsStr, c_void};
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The names under which the driver is looked for, in the loader's path.
 const FILES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
-/// The CUDA version whose drivers have every entry point of [`api::NEEDED`].
+/// The CUDA version whose drivers have every guarded call.
 const OLDEST: &str = "11.4";
 
 /// A loaded driver.
@@ -89,6 +90,11 @@ fn open(file: &OsStr) -> std::result::Result<Library, String> {
     }
 }
 
+/// The driver in use, if there is one yet.
+fn loaded() -> Option<&'static Driver> {
+    LOADED.get()
+}
+
 /// The driver, loaded and initialised.
 pub(crate) fn driver() -> Result<&'static Driver> {
     let driver = load().map_err(|message| {
@@ -102,8 +108,7 @@ pub(crate) fn driver() -> Result<&'static Driver> {
     if let Some(symbol) = driver.missing.first() {
         return Err(too_old(symbol, OLDEST, version().unwrap_or(0)));
     }
-    // SAFETY: cuInit may be called at any time, from any thread, and again.
-    code::check(unsafe { api::cuInit(0) }, "initialising the driver")?;
+    code::check(cust::init(CudaFlags::empty()), "initialising the driver")?;
     let _ = READY.set(());
     Ok(driver)
 }
@@ -119,8 +124,7 @@ pub(crate) fn version() -> Result<i32> {
 impl Driver {
     fn fill(library: Library, file: &OsStr) -> Driver {
         let found = trampoline::fill(|name| address(&library, name));
-        let needed = api::NEEDED.iter().chain(guard::NAMES);
-        let missing = needed.copied().filter(|name| address(&library, name).is_none()).collect();
+        let missing = guard::NAMES.iter().copied().filter(|name| address(&library, name).is_none()).collect();
         let asked = PathBuf::from(file);
         let path = address(&library, "cuInit").and_then(file_of).unwrap_or_else(|| asked.display().to_string());
         Driver { library, asked, path, found, missing }

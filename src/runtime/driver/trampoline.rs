@@ -109,7 +109,7 @@ macro_rules! jump {
 }
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
-compile_error!("the feature `cuda` is for Linux on x86_64 and aarch64: build with --no-default-features elsewhere");
+compile_error!("the feature `runtime` is for Linux on x86_64 and aarch64: build with --no-default-features elsewhere");
 
 macro_rules! define_trampolines {
     ($first:ident $second:ident; $($rest:ident)*) => {
