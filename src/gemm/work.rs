@@ -139,6 +139,6 @@ pub(super) fn cycles(work: &Work, device: &Device) -> f64 {
 pub(super) fn passes(work: &Work, device: &Device) -> f64 {
     let Passes { kernels, memory_bytes, l2_bytes } = work.passes;
     kernels * f64::from(device.launch_cycles)
-        + memory_bytes / (tuning::MEMORY_SHARE * device.memory_bytes_per_cycle())
+        + memory_bytes / tuning::MEMORY_BYTES_PER_CYCLE
         + l2_bytes / (work.l2_rate(device) * f64::from(device.multiprocessors))
 }
