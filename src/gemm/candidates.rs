@@ -9,7 +9,7 @@ use crate::te::GemmSpec;
 
 /// Recipes whose choices are many are asked for so many of them.
 const MOST: usize = 8;
-/// Terms of a slot, and clusters, of tiles that come by bulk copies.
+/// Terms of a stage, and clusters, of tiles that come by TMA copies.
 const BOXES: [(i64, [i64; 2]); 4] = [(64, [1, 1]), (32, [1, 1]), (64, [2, 1]), (64, [1, 2])];
 
 /// The schedules that [`recommend`] weighed against each other for a product and that lower for the chip, each under a name that says its tiles: the
@@ -31,7 +31,7 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
     let wgmma = Wgmma::candidates(spec, target);
     let steps: Vec<(String, String)> = match wgmma.first().is_some_and(|w| w.pays(spec, target)) {
         true => {
-            let turns = |w: &Wgmma| if w.in_turns { " in ping-pong" } else { "" };
+            let turns = |w: &Wgmma| if w.pingpong { " in ping-pong" } else { "" };
             wgmma.iter().map(|w| (name("wgmma", w.block, 1) + turns(w), w.steps(spec))).collect()
         }
         false => {
@@ -52,12 +52,12 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
     }
 }
 
-/// The first tiles by bulk copies, in each way that fits: started by the block or by a loader, in slots of either length, for
+/// The first tiles by TMA copies, in each way that fits: started by the block or by a producer, in stages of either length, for
 /// a block or a cluster.
 fn boxed(mma: Mma, spec: &GemmSpec, target: &Target) -> Vec<(String, String)> {
     let mut out = Vec::new();
     for (loader, bk, cluster) in [false, true].into_iter().flat_map(|l| BOXES.map(|(bk, cluster)| (l, bk, cluster))) {
-        let Some(m) = mma.by_boxes(spec, target, bk, loader, cluster).filter(|m| *m != mma) else { continue };
+        let Some(m) = mma.by_tma(spec, target, bk, loader, cluster).filter(|m| *m != mma) else { continue };
         let [rows, columns] = m.block;
         let who = if loader { ", producer warps" } else { "" };
         let shared =

@@ -1,8 +1,8 @@
 //! Kinds of code for a matrix product: what a ladder climbs and a plot has lines for.
 
 use super::grid::{bind_blocks, bound_batch, fuses_batch};
+use super::operand::up;
 use super::recommend::{first_that_lowers, simt};
-use super::sides::up;
 use super::{Gemm, Mma, Tiles, Wgmma, Wmma};
 use crate::error::{Error, Result};
 use crate::loom::Schedule;
@@ -13,7 +13,7 @@ use crate::te::GemmSpec;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// An element of C a thread, every factor from device memory.
+    /// An element of C a thread, every operand from device memory.
     Naive,
     /// Tiles in shared memory and registers, multiplied by threads.
     Simt,

@@ -1,35 +1,34 @@
 //! The recipe for products on tensor cores by mma.sync: f16 and bf16, and integers of 8 and 4 bits.
 //!
-//! Tiles of both factors come into a ring of slots in shared memory by asynchronous copies, swizzled so that neither they
-//! nor ldmatrix meet a bank twice; a warp has the factors of its next step of k in registers while it multiplies those of
-//! this one. 16-bit factors whose rows do not run along k are turned by ldmatrix on the way. There is no such instruction
-//! for bytes: those are turned by a kernel of their own (*packing*), as are factors whose rows are not aligned to 16 bytes,
-//! which asynchronous copies cannot read. A product that the tiles do not divide is padded with zeros, by the copies or
-//! while a factor is packed. Where there are few tiles, blocks of their own sum over parts of k.
+//! cp.async fills a ring of stages in shared memory with tiles of A and B, swizzled so that neither the copies nor ldmatrix have bank
+//! conflicts. A warp loads the fragments of its next k iteration during the MMAs of this one. ldmatrix.trans transposes 16-bit
+//! operands that are not k-major. No instruction does so for bytes: a separate kernel transposes them (*packing*), and packs operands
+//! whose rows are not aligned to 16 bytes, which cp.async cannot read. Where tiles do not divide the GEMM, the copies or the packing
+//! kernel fill in zeros. Where there are few tiles, k is split across blocks (split-K).
 //!
-//! From Hopper on the copy engine brings large tiles of 16-bit factors instead of the threads (`boxes`), which leaves more of the
-//! power for products; others can be asked for ([`Mma::by_boxes`]).
+//! From Hopper on TMA loads large tiles of 16-bit operands (`tma`), which leaves more of the power for MMAs; other tiles can be asked
+//! for ([`Mma::by_tma`]).
 //!
-//! Turing has no asynchronous copies, and shorter instructions: tiles come through registers there, two slots deep.
+//! Turing has no asynchronous copies, and shorter instructions: tiles pass through registers there, in two stages.
 //!
-//! An H200 at full load is limited by its power: what counts is how few bytes are moved for a product. So large products
-//! have large tiles, neighbouring blocks read the same ones, and B's registers stay while A's change.
+//! The power limit bounds an H200 at full load, so bytes moved for an MMA decide: large GEMMs have large tiles, neighbouring blocks read
+//! the same ones, and the fragments of B stay in registers while those of A change.
 
-mod boxes;
 mod cost;
+mod epilogue;
 mod narrow;
 pub(super) mod pack;
-mod sums;
+mod tma;
 
 use super::grid::{bound_batch, rows_of};
-use super::sides::{along_k, contiguous, rows, up};
+use super::operand::{Operand, along_k, contiguous, rows, up};
 use crate::dtype::DType;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
-pub use boxes::Boxes;
-pub use narrow::Factors;
+pub use epilogue::Epilogue;
+pub use narrow::OperandForm;
 use std::fmt::Write as _;
-pub use sums::Way;
+pub use tma::Tma;
 
 /// What the recipe decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,17 +37,17 @@ pub struct Mma {
     pub block: [i64; 2],
     /// Warps of a block, along rows and columns of C.
     pub warps: [i64; 2],
-    /// Terms of the sums in a slot of shared memory.
+    /// Terms of the accumulators in a stage of shared memory.
     pub bk: i64,
-    /// Slots.
+    /// Stages.
     pub stages: i64,
-    /// Where a warp loads the factors of its next step of k while it multiplies those of this one.
-    pub ahead: Ahead,
-    /// Parts of a warp's rows that it multiplies one after the other in each step: the factors of one are loaded while it
+    /// Where a warp loads the operands of its next step of k while it multiplies those of this one.
+    pub fragments: FragmentBuffers,
+    /// Parts of a warp's rows that it multiplies one after the other in each step: the operands of one are loaded while it
     /// multiplies those of another.
     pub sweeps: i64,
-    /// How the sums leave registers.
-    pub way: Way,
+    /// How the accumulators leave registers.
+    pub epilogue: Epilogue,
     /// Rows and terms of the instruction.
     pub shape: [i64; 2],
     /// Whether tiles are copied asynchronously, or on their way through registers.
@@ -60,26 +59,26 @@ pub struct Mma {
     /// How A and B come into shared memory.
     pub routes: [Source; 2],
     /// What tensor cores are given of them.
-    pub factors: Factors,
-    /// How bulk copies bring the tiles, where these do ([`Mma::by_boxes`]).
-    pub boxes: Option<Boxes>,
+    pub form: OperandForm,
+    /// How TMA copies bring the tiles, where these do ([`Mma::by_tma`]).
+    pub tma: Option<Tma>,
     /// `.minnctapersm`, the blocks for each multiprocessor that ptxas is asked for.
     pub min_blocks: Option<i64>,
 }
 
-/// Registers for the factors of a warp's next step of k.
+/// Registers for the operands of a warp's next step of k.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ahead {
-    /// Others than those of this step.
-    Apart,
-    /// The same, each behind the last product that reads it: half as many, which leaves room for more sums.
-    InPlace,
+pub enum FragmentBuffers {
+    /// Two sets: the other one is loaded.
+    Double,
+    /// One set: each fragment is reloaded after the last MMA that reads it, which leaves room for more accumulators.
+    Single,
 }
 
-/// What a tile of a factor is copied from.
+/// What a tile of an operand is copied from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// The factor itself, 16 bytes at a time.
+    /// The operand itself, 16 bytes at a time.
     Direct,
     /// Workspace that a kernel of its own fills: padded, turned or both.
     Packed,
@@ -96,7 +95,7 @@ const CANDIDATES: [([i64; 2], [i64; 2]); 7] = [
     ([64, 64], [2, 2]),
     ([32, 64], [1, 2]),
 ];
-/// Those where tiles pass through registers, which leaves a warp room for fewer sums; not measured.
+/// Those where tiles pass through registers, which leaves a warp room for fewer accumulators; not measured.
 const SYNCHRONOUS: [([i64; 2], [i64; 2]); 5] =
     [([128, 128], [2, 4]), ([128, 64], [2, 2]), ([64, 128], [1, 4]), ([64, 64], [2, 2]), ([32, 64], [1, 2])];
 /// Numbers of parts to choose from.
@@ -115,26 +114,27 @@ impl Mma {
         }
         let tiles: &[_] = if target.has(Features::CP_ASYNC) { &CANDIDATES } else { &SYNCHRONOUS };
         let tiles = tiles.iter().flat_map(|tile| PARTS.map(|parts| (tile, parts)));
-        let with = |factors: Factors| {
-            tiles.clone().map(move |((block, warps), parts)| Mma::with(spec, target, *block, *warps, parts, factors))
+        let with = |form: OperandForm| {
+            tiles.clone().map(move |((block, warps), parts)| Mma::with(spec, target, *block, *warps, parts, form))
         };
-        let all = Factors::of(spec, target).into_iter().flat_map(with);
+        let all = OperandForm::of(spec, target).into_iter().flat_map(with);
         // Every part has some tiles of k.
         // A batch has the dimension of the grid that parts would have.
         let parts = |m: &Mma| m.parts == 1 || (spec.batch.is_none() && spec.k / m.parts >= 4 * m.bk);
         let cost = |m: &Mma| m.cycles(spec, target);
         let mut fitting: Vec<Mma> = all.filter(|m| m.is_used(spec) && parts(m) && cost(m).is_finite()).collect();
         fitting.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
-        fitting.into_iter().map(|m| m.by_what_suits(spec, target)).collect()
+        fitting.into_iter().map(|m| m.with_best_tiles(spec, target)).collect()
     }
 
     /// What keeps a product from its tensor cores.
     pub fn lacks(spec: &GemmSpec, target: &Target) -> Option<&'static str> {
-        if Factors::of(spec, target).is_empty() {
+        if OperandForm::of(spec, target).is_empty() {
             return Some("the chip has no mma.sync for these types with matching ldmatrix loads");
         }
         let turned = spec.a.bits() < 16 && along_k(spec) != [true; 2];
-        let unaligned = (0..2).any(|side| contiguous(spec, side) * i64::from(spec.a.bits()) % 128 != 0);
+        let unaligned =
+            Operand::BOTH.into_iter().any(|operand| contiguous(spec, operand) * i64::from(spec.a.bits()) % 128 != 0);
         if spec.batch.is_some() && spec.a.bits() < 16 && (turned || unaligned || spec.a.bits() < 8) {
             return Some("no separate kernel transposes, widens or packs the integers of a batched GEMM");
         }
@@ -143,27 +143,27 @@ impl Mma {
         small.then_some("tensor-core tiles need at least 16 rows, 16 columns and a k extent of 32")
     }
 
-    /// These tiles, with slots and routes that suit them.
+    /// These tiles, with stages and routes that suit them.
     pub fn of(spec: &GemmSpec, target: &Target, block: [i64; 2], warps: [i64; 2], parts: i64) -> Mma {
-        let factors = Factors::of(spec, target).first().copied().unwrap_or(Factors::Stored);
-        Mma::with(spec, target, block, warps, parts, factors)
+        let form = OperandForm::of(spec, target).first().copied().unwrap_or(OperandForm::Stored);
+        Mma::with(spec, target, block, warps, parts, form)
     }
 
-    /// These tiles of these factors.
+    /// These tiles of these operands.
     pub fn with(
         spec: &GemmSpec,
         target: &Target,
         block: [i64; 2],
         warps: [i64; 2],
         parts: i64,
-        factors: Factors,
+        form: OperandForm,
     ) -> Mma {
         // 128 bytes of a row: all banks, and as many as are read together. Of large tiles of warps of 16-bit elements more
-        // but shorter slots are a little faster (at 4096^3 NN on an H200 0.645 of cuBLAS with six of 64 bytes, 0.642 with
-        // five, 0.637 with four, 0.632 with three of 128), unless both factors lie along k, whose rows would be half
-        // lines (NT: 0.636 with three of 128, 0.627 with five of 64). Bytes of long slots spill on some chips.
+        // but shorter stages are a little faster (at 4096^3 NN on an H200 0.645 of cuBLAS with six of 64 bytes, 0.642 with
+        // five, 0.637 with four, 0.632 with three of 128), unless both operands lie along k, whose rows would be half
+        // lines (NT: 0.636 with three of 128, 0.627 with five of 64). Bytes of long stages spill on some chips.
         let large = block[0] / warps[0] * (block[1] / warps[1]) > 1 << 11;
-        let (asynchronous, bits) = (target.has(Features::CP_ASYNC), factors.bits(spec));
+        let (asynchronous, bits) = (target.has(Features::CP_ASYNC), form.bits(spec));
         let (row, stages) = match (asynchronous, large, bits) {
             // What is on its way is in registers, and there is half as much shared memory.
             (false, ..) => (64, 2),
@@ -175,14 +175,15 @@ impl Mma {
         // Large K-major tiles have one set of fragments: on an H200 f16 NT takes 0.984 of the time of two sets at 4096^3, 0.97 at
         // 1024^3 and 1.01 at 4096x4096x256 and x512; s8 takes 0.982 at 4096^3. f16 NN, TN and TT would take 1.014, 1.033 and 1.048.
         let k_major = bits < 16 || along_k(spec) == [true; 2];
-        let ahead = if asynchronous && large && k_major { Ahead::InPlace } else { Ahead::Apart };
+        let fragments =
+            if asynchronous && large && k_major { FragmentBuffers::Single } else { FragmentBuffers::Double };
         let bk = 8 * row / bits;
         let rows = up(spec.m, block[0]);
         let group = if rows % 16 == 0 || rows > 32 { 16 } else { 8 };
-        let routes = [0, 1].map(|side| {
-            let unaligned = contiguous(spec, side) * i64::from(spec.a.bits()) % 128 != 0;
-            let turned = bits < 16 && !along_k(spec)[side];
-            let widened = factors == Factors::Widened;
+        let routes = Operand::BOTH.map(|operand| {
+            let unaligned = contiguous(spec, operand) * i64::from(spec.a.bits()) % 128 != 0;
+            let turned = bits < 16 && !along_k(spec)[operand as usize];
+            let widened = form == OperandForm::Widened;
             if unaligned || turned || widened { Source::Packed } else { Source::Direct }
         });
         // The main loop runs all k tiles if there are two rounds of the ring, and ptxas then does not spill. With four or five k tiles
@@ -191,23 +192,23 @@ impl Mma {
         let tiles = up(spec.k, bk * parts);
         let fewest = if bits < 8 && tiles >= 4 { 2 } else { 3 };
         let stages = if large && asynchronous { stages.min((tiles / 2).max(fewest)) } else { stages };
-        let way = Way::of(spec, target, block, parts);
-        let shape = factors.shape(spec, target).unwrap_or([16, factors.depth(spec)]);
+        let epilogue = Epilogue::of(spec, target, block, parts);
+        let shape = form.shape(spec, target).unwrap_or([16, form.depth(spec)]);
         let mma = Mma {
             block,
             warps,
             bk,
             stages,
-            ahead,
+            fragments,
             sweeps: 1,
-            way,
+            epilogue,
             shape,
             asynchronous,
             group,
             parts,
             routes,
-            factors,
-            boxes: None,
+            form,
+            tma: None,
             min_blocks: None,
         };
         Mma { min_blocks: mma.blocks_by_shared(spec, target), ..mma }
@@ -232,11 +233,12 @@ impl Mma {
 
     /// Bytes of shared memory of a block.
     pub fn shared(&self, spec: &GemmSpec) -> i64 {
-        let rows = if self.way == Way::Pairs { 0 } else { self.block[0] * (self.block[1] + self.row_pad()) * 2 };
-        let ring = (self.block[0] + self.block[1]) * self.bk * self.stages * self.factors.bits(spec) / 8;
-        match self.boxes {
+        let rows =
+            if self.epilogue == Epilogue::Direct { 0 } else { self.block[0] * (self.block[1] + self.row_pad()) * 2 };
+        let ring = (self.block[0] + self.block[1]) * self.bk * self.stages * self.form.bits(spec) / 8;
+        match self.tma {
             None => ring.max(rows),
-            Some(boxes) => boxes.shared(ring, rows, self.stages),
+            Some(tma) => tma.shared(ring, rows, self.stages),
         }
     }
 
@@ -245,15 +247,15 @@ impl Mma {
         spec.k % (self.bk * self.parts) != 0
     }
 
-    /// Whether a factor is read beyond its ends.
-    fn pads(&self, spec: &GemmSpec, side: usize) -> bool {
-        self.pads_k(spec) || rows(spec)[side] % self.whole(side) != 0
+    /// Whether an operand is read beyond its ends.
+    fn pads(&self, spec: &GemmSpec, operand: Operand) -> bool {
+        self.pads_k(spec) || rows(spec)[operand as usize] % self.whole(operand) != 0
     }
 
-    /// Extents of a factor with its zeros: along k, and along its rows or columns of C.
-    fn padded(&self, spec: &GemmSpec, side: usize) -> [i64; 2] {
-        let (terms, whole) = (self.bk * self.parts, self.whole(side));
-        [up(spec.k, terms) * terms, up(rows(spec)[side], whole) * whole]
+    /// Extents of an operand with its zeros: along k, and along its rows or columns of C.
+    fn padded(&self, spec: &GemmSpec, operand: Operand) -> [i64; 2] {
+        let (terms, whole) = (self.bk * self.parts, self.whole(operand));
+        [up(spec.k, terms) * terms, up(rows(spec)[operand as usize], whole) * whole]
     }
 }
 
@@ -263,34 +265,43 @@ impl Mma {
     pub fn steps(&self, spec: &GemmSpec) -> String {
         let names = Names::of(self, spec);
         let mut out = self.widen(&names) + &self.pad(spec, &names);
-        for side in 0..2 {
-            out += &self.pack(spec, side, &names);
+        for operand in Operand::BOTH {
+            out += &self.pack(spec, operand, &names);
         }
         out += &self.nest(spec, &names);
-        for side in 0..2 {
-            out += &match self.boxes {
-                Some(boxes) => self.boxed(spec, side, &names, boxes),
-                None => self.stage(spec, side, &names),
+        for operand in Operand::BOTH {
+            out += &match self.tma {
+                Some(tma) => self.tma_stage(spec, operand, &names, tma),
+                None => self.stage(spec, operand, &names),
             };
         }
         // Copies by threads start between products.
-        let spread = if self.boxes.is_none_or(|b| b.spread) { "; annotate k0 spread 1" } else { "" };
+        let spread = if self.tma.is_none_or(|b| b.spread) { "; annotate k0 spread 1" } else { "" };
         let _ = writeln!(out, "pipeline k0 stages={}{spread}", self.stages);
-        for side in 0..2 {
-            out += &self.fragment(spec, side, &names);
+        for operand in Operand::BOTH {
+            out += &self.fragment(spec, operand, &names);
         }
-        let _ = writeln!(out, "pipeline kk stages={}", if self.ahead == Ahead::Apart { 2 } else { 1 });
-        let _ = writeln!(out, "decompose_reduction {} k0 -> zero\ntensorize ii {}", names.sums, self.instruction(spec));
-        out + &self.loader() + &self.finish(spec, &names) + bound_batch(spec)
+        let _ = writeln!(out, "pipeline kk stages={}", if self.fragments == FragmentBuffers::Double { 2 } else { 1 });
+        let _ = writeln!(
+            out,
+            "decompose_reduction {} k0 -> zero\ntensorize ii {}",
+            names.accumulators,
+            self.instruction(spec)
+        );
+        out + &self.producer() + &self.finish(spec, &names) + bound_batch(spec)
     }
 
     fn pad(&self, spec: &GemmSpec, names: &Names) -> String {
-        let sizes = [("i", spec.m, self.whole(0)), ("j", spec.n, self.whole(1)), ("k", spec.k, self.bk * self.parts)];
+        let sizes = [
+            ("i", spec.m, self.whole(Operand::A)),
+            ("j", spec.n, self.whole(Operand::B)),
+            ("k", spec.k, self.bk * self.parts),
+        ];
         let pads = multiples(&sizes);
         if pads.is_empty() { String::new() } else { format!("pad {} {pads}\n", names.whole) }
     }
 
-    /// The loops of blocks, warps and instructions, and those of what stores the sums.
+    /// The loops of blocks, warps and instructions, and those of what stores the accumulators.
     fn nest(&self, spec: &GemmSpec, names: &Names) -> String {
         let ([wi, wj], [ti, tj], [m, ki]) = (self.warps, self.tiles(), self.shape);
         let mut out = String::new();
@@ -300,23 +311,23 @@ impl Mma {
         }
         let (stored, steps) = self.stored(spec, names);
         out += &steps;
-        let [(ci, ic, _), (cj, jc, _)] = self.clusters();
-        let mut bound = self.clusters().map(|(.., bound)| bound).concat();
+        let [(ci, ic, _), (cj, jc, _)] = self.cluster_loops();
+        let mut bound = self.cluster_loops().map(|(.., bound)| bound).concat();
         if let Some(blocks) = self.min_blocks {
             let _ = write!(bound, "; annotate tile min_blocks {blocks}");
         }
         // Instructions that are shorter than what a warp loads at once.
-        let depth = self.factors.depth(spec);
+        let depth = self.form.depth(spec);
         let (split, kq) = match depth / ki {
             1 => (format!("{ki} -> k0 kk ki"), ""),
-            short if self.factors == Factors::Unpacked => (format!("{ki} {short} -> k0 kk ki kq"), "kq "),
+            short if self.form == OperandForm::Unpacked => (format!("{ki} {short} -> k0 kk ki kq"), "kq "),
             short => (format!("{short} {ki} -> k0 kk kq ki"), "kq "),
         };
         let (ti, is) = match self.sweeps {
             1 => (ti.to_string(), ""),
             sweeps => (format!("{sweeps} {}", ti / sweeps), "is "),
         };
-        let (fused, (rows, _)) = rows_of(spec, ("i0", up(spec.m, self.whole(0))));
+        let (fused, (rows, _)) = rows_of(spec, ("i0", up(spec.m, self.whole(Operand::A))));
         let _ = write!(
             out,
             "split i ?{ci} {wi} {ti} {m} -> i0{ic} iw {is}im ii; split j ?{cj} {wj} {tj} 8 -> j0{jc} jw jm ji\n\
@@ -325,12 +336,12 @@ impl Mma {
             self.bk / depth,
             self.group
         );
-        out + &self.emptied(spec, stored, names)
+        out + &self.epilogue_loops(spec, stored, names)
     }
 
     fn instruction(&self, spec: &GemmSpec) -> String {
         let [m, k] = self.shape;
-        let [a, b] = [spec.a, spec.b].map(|t| self.factors.multiplied(t));
+        let [a, b] = [spec.a, spec.b].map(|t| self.form.multiplied(t));
         format!("mma.m{m}n8k{k}.{}.{a}.{b}", spec.acc)
     }
 
@@ -339,15 +350,15 @@ impl Mma {
         [self.block[0] / self.warps[0] / self.shape[0], self.block[1] / self.warps[1] / 8]
     }
 
-    /// A factor's tile in shared memory.
-    fn stage(&self, spec: &GemmSpec, side: usize, names: &Names) -> String {
-        let (n, source, x) = (NAMES[side], &names.sources[side], ["a", "b"][side]);
-        let bits = self.factors.bits(spec);
-        let mut out = format!("cache_read {} {source} shared -> {n}_s\n", names.sums);
-        if self.pads(spec, side) && self.routes[side] == Source::Direct {
+    /// A operand's tile in shared memory.
+    fn stage(&self, spec: &GemmSpec, operand: Operand, names: &Names) -> String {
+        let (n, source, x) = (operand.name(), &names.sources[operand as usize], operand.lower());
+        let bits = self.form.bits(spec);
+        let mut out = format!("cache_read {} {source} shared -> {n}_s\n", names.accumulators);
+        if self.pads(spec, operand) && self.routes[operand as usize] == Source::Direct {
             let _ = writeln!(out, "compute_inline {source}");
         }
-        let row = if runs_along_k(spec, side) { self.bk } else { self.block[side] };
+        let row = if runs_along_k(spec, operand) { self.bk } else { self.block[operand as usize] };
         let with = if self.asynchronous { format!("; copy_with {n}_s cp_async") } else { String::new() };
         let _ = writeln!(
             out,
@@ -360,12 +371,12 @@ impl Mma {
         out
     }
 
-    /// What a warp has of a factor in registers: four matrices at a time, in the order of the instruction's registers.
-    fn fragment(&self, spec: &GemmSpec, side: usize, names: &Names) -> String {
-        let (n, f) = (NAMES[side], ["f", "g"][side]);
-        let (dtype, ki) = (self.factors.loaded([spec.a, spec.b][side]), self.factors.depth(spec));
-        let along = runs_along_k(spec, side);
-        let order = if (side == 1) == along { ".row" } else { "" };
+    /// What a warp has of an operand in registers: four matrices at a time, in the order of the instruction's registers.
+    fn fragment(&self, spec: &GemmSpec, operand: Operand, names: &Names) -> String {
+        let (n, f) = (operand.name(), ["f", "g"][operand as usize]);
+        let (dtype, ki) = (self.form.loaded([spec.a, spec.b][operand as usize]), self.form.depth(spec));
+        let along = runs_along_k(spec, operand);
+        let order = if (operand == Operand::B) == along { ".row" } else { "" };
         let load = if along {
             format!("split {f}0 ? 16 -> {f}m {f}i; tensorize {f}i ldmatrix{order}.m16n{ki}.{dtype}")
         } else {
@@ -373,22 +384,22 @@ impl Mma {
                 "split {f}1 ? 16 -> {f}m {f}i; reorder {f}m {f}0 {f}i; tensorize {f}0 ldmatrix.trans{order}.m16n{ki}.{dtype}"
             )
         };
-        let [unpacked, turned] = self.unpack(side, names);
+        let [unpacked, turned] = self.unpack(operand, names);
         format!(
             "cache_read {} {n}_s fragment -> {n}_f\n{unpacked}compute_at {n}_f kk -> {f}0 {f}1; {load}\n{turned}",
-            names.sums
+            names.accumulators
         )
     }
 }
 
 /// What blocks and buffers are called.
 struct Names {
-    /// Whether C is of another type than the sums.
+    /// Whether C is of another type than the accumulators.
     converts: bool,
-    /// The block that has the sums.
+    /// The block that has the accumulators.
     whole: &'static str,
-    /// The block whose sums are in registers.
-    sums: &'static str,
+    /// The block whose accumulators are in registers.
+    accumulators: &'static str,
     /// What the tiles of A and B are copied from.
     sources: [String; 2],
 }
@@ -397,19 +408,16 @@ impl Names {
     fn of(mma: &Mma, spec: &GemmSpec) -> Names {
         let converts = spec.acc != spec.out;
         let whole = if converts { "mma" } else { "C" };
-        let wide = if mma.factors == Factors::Widened { "_wide" } else { "" };
-        let sources = [0, 1].map(|side| match (mma.pads(spec, side), mma.routes[side]) {
-            (true, Source::Packed) if mma.turns_narrow(spec, side) => format!("{}_pack", NAMES[side]),
-            (true, _) => format!("{}{wide}_pad", NAMES[side]),
-            (false, Source::Packed) if wide.is_empty() => format!("{}_pack", NAMES[side]),
-            (false, _) => format!("{}{wide}", NAMES[side]),
+        let wide = if mma.form == OperandForm::Widened { "_wide" } else { "" };
+        let sources = Operand::BOTH.map(|operand| match (mma.pads(spec, operand), mma.routes[operand as usize]) {
+            (true, Source::Packed) if mma.transposes_narrow(spec, operand) => format!("{}_pack", operand.name()),
+            (true, _) => format!("{}{wide}_pad", operand.name()),
+            (false, Source::Packed) if wide.is_empty() => format!("{}_pack", operand.name()),
+            (false, _) => format!("{}{wide}", operand.name()),
         });
-        Names { converts, whole, sums: if mma.parts > 1 { "parts" } else { whole }, sources }
+        Names { converts, whole, accumulators: if mma.parts > 1 { "parts" } else { whole }, sources }
     }
 }
-
-/// The factors.
-const NAMES: [&str; 2] = ["A", "B"];
 
 /// Rows and terms of the instruction for these types; `None` where the chip has none.
 fn shape(spec: &GemmSpec, target: &Target) -> Option<[i64; 2]> {
@@ -425,9 +433,9 @@ fn shape(spec: &GemmSpec, target: &Target) -> Option<[i64; 2]> {
     if target.has(Features::MMA_AMPERE | Features::CP_ASYNC) { ampere } else { turing }
 }
 
-/// Whether a factor's rows run along k in shared memory: bytes are turned before.
-pub(super) fn runs_along_k(spec: &GemmSpec, side: usize) -> bool {
-    along_k(spec)[side] || spec.a.bits() < 16
+/// Whether an operand's rows run along k in shared memory: bytes are turned before.
+pub(super) fn runs_along_k(spec: &GemmSpec, operand: Operand) -> bool {
+    along_k(spec)[operand as usize] || spec.a.bits() < 16
 }
 
 /// Loops whose extents a size does not divide, with the size.

@@ -7,9 +7,9 @@ mod candidates;
 mod grid;
 mod kind;
 mod mma;
+mod operand;
 mod pipelined;
 mod recommend;
-mod sides;
 mod simt;
 mod split;
 mod thread_tiles;
@@ -26,7 +26,7 @@ pub use recommend::recommend;
 // The parameters of each recipe, for tests and for the ladder: names and fields follow the recipes.
 #[doc(hidden)]
 pub use {
-    mma::{Ahead, Boxes, Factors, Mma, Source, Way},
+    mma::{Epilogue, FragmentBuffers, Mma, OperandForm, Source, Tma},
     pipelined::{Pipelined, Route},
     simt::Tiles,
     split::Split,
@@ -50,12 +50,12 @@ pub struct Gemm {
 }
 
 impl Gemm {
-    /// C has m rows and n columns, the sums k terms.
+    /// C has m rows and n columns, the accumulators k terms.
     pub fn new(m: i64, n: i64, k: i64) -> Gemm {
         Gemm { spec: GemmSpec::of(m, n, k, DType::F32, Layout::NN) }
     }
 
-    /// The usual combination for a type of inputs: sums in f32 (s32 for integers) unless the inputs are wider, and a
+    /// The usual combination for a type of inputs: accumulators in f32 (s32 for integers) unless the inputs are wider, and a
     /// result that is not narrower than 16 bits. f16 means f16>f32>f16, s8 means s8>s32>s32, f64 means f64 alone.
     #[must_use]
     pub fn of(self, dtype: DType) -> Gemm {
@@ -79,7 +79,7 @@ impl Gemm {
         self
     }
 
-    /// The type of products and sums.
+    /// The type of products and accumulators.
     #[must_use]
     pub fn accumulate(mut self, dtype: DType) -> Gemm {
         self.spec.acc = dtype;

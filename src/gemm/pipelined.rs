@@ -2,7 +2,7 @@
 //! or two tiles ahead in shared memory, and operands one step of k ahead in registers.
 //!
 //! Eight warps of a block have a tile of 64 x 64 of C each, or share one: *slices* of warps then take turns along k, and
-//! the block adds their sums up in shared memory, in a fixed order. Operands lie in shared memory with k outermost. One
+//! the block adds their accumulators up in shared memory, in a fixed order. Operands lie in shared memory with k outermost. One
 //! whose rows run along k is turned word by word on its way there; on the long side of a tile that would cost more than a
 //! pass of its own through device memory (*packing*), and so would rows whose vectors are not aligned. A product that the
 //! tiles do not divide is padded: with zeros that the copies fill in, or while an operand is packed.
@@ -11,7 +11,7 @@
 //! the lanes of a warp are dealt out to rows and columns by turns, so that two lanes in four read the same vector.
 
 use super::grid::bind_blocks;
-use super::sides::{along_k, contiguous, rows, up};
+use super::operand::{Operand, along_k, contiguous, rows, up};
 use super::tuning;
 use super::work::{Passes, Work, cycles};
 use crate::dtype::DType;
@@ -26,9 +26,9 @@ pub struct Pipelined {
     pub warps: [i64; 2],
     /// Slices of warps that take turns along k.
     pub slices: i64,
-    /// Terms of the sums that a slice has in a slot of shared memory.
+    /// Terms of the accumulators that a slice has in a stage of shared memory.
     pub terms: i64,
-    /// Slots of shared memory.
+    /// Stages of shared memory.
     pub slots: i64,
     /// How A and B come into shared memory.
     pub routes: [Route; 2],
@@ -92,7 +92,7 @@ impl Pipelined {
         self.tiles(spec) >= multiprocessors - multiprocessors / 2
     }
 
-    /// Bytes of shared memory of a block: the ring of stages, or the sums of all slices, which take its place. 16 bytes keep the
+    /// Bytes of shared memory of a block: the ring of stages, or the accumulators of all slices, which take its place. 16 bytes keep the
     /// rows of a turned operand apart.
     pub fn shared(&self) -> i64 {
         let [bm, bn] = self.block();
@@ -101,12 +101,12 @@ impl Pipelined {
         4 * ring.max(gathered)
     }
 
-    /// Whether a chip has shared memory for the sums of several slices, which all tiles of the recipe need alike.
+    /// Whether a chip has shared memory for the accumulators of several slices, which all tiles of the recipe need alike.
     pub(super) fn slices_fit(target: &Target) -> bool {
         4 * WARPS * WARP * WARP <= i64::from(target.limits.shared_optin)
     }
 
-    /// These tiles, slices and routes, with slots that suit them. Slices are few rounds of the loop: three short slots are
+    /// These tiles, slices and routes, with stages that suit them. Slices are few rounds of the loop: three short stages are
     /// written out as half the instructions of two long ones, which the cache of instructions does not hold in time, and
     /// copies have two rounds to arrive (1024x512x2048: 45.5 us for 51.4; 1000^3: 44.8 for 52.0).
     pub fn new(warps: [i64; 2], slices: i64, routes: [Route; 2]) -> Pipelined {
@@ -117,12 +117,12 @@ impl Pipelined {
     fn of(spec: &GemmSpec, warps: [i64; 2], slices: i64, pack: [bool; 2]) -> Pipelined {
         let mut p = Pipelined::new(warps, slices, [Route::Vectors; 2]);
         let turned = along_k(spec);
-        for side in 0..2 {
-            let unaligned = !turned[side] && contiguous(spec, side) % 4 != 0;
-            let padded = p.pads(spec, side);
-            p.routes[side] = if pack[side] || unaligned || padded && volume(spec) >= LARGE {
+        for operand in Operand::BOTH {
+            let unaligned = !turned[operand as usize] && contiguous(spec, operand) % 4 != 0;
+            let padded = p.pads(spec, operand);
+            p.routes[operand as usize] = if pack[operand as usize] || unaligned || padded && volume(spec) >= LARGE {
                 Route::Packed
-            } else if turned[side] {
+            } else if turned[operand as usize] {
                 Route::Turned
             } else {
                 Route::Vectors
@@ -152,29 +152,29 @@ impl Pipelined {
     }
 
     /// Whether an operand is read beyond its ends.
-    fn pads(&self, spec: &GemmSpec, side: usize) -> bool {
-        self.pads_k(spec) || rows(spec)[side] % self.block()[side] != 0
+    fn pads(&self, spec: &GemmSpec, operand: Operand) -> bool {
+        self.pads_k(spec) || rows(spec)[operand as usize] % self.block()[operand as usize] != 0
     }
 
     /// Extents of an operand with its zeros: along k, and along rows or columns of C.
-    fn padded(&self, spec: &GemmSpec, side: usize) -> [i64; 2] {
-        let (terms, block) = (self.terms * self.slices, self.block()[side]);
-        [up(spec.k, terms) * terms, up(rows(spec)[side], block) * block]
+    fn padded(&self, spec: &GemmSpec, operand: Operand) -> [i64; 2] {
+        let (terms, block) = (self.terms * self.slices, self.block()[operand as usize]);
+        [up(spec.k, terms) * terms, up(rows(spec)[operand as usize], block) * block]
     }
 
     /// What the GEMM asks of the device in these tiles.
     fn work(&self, spec: &GemmSpec) -> Work {
         let [m, n, k] = [spec.m, spec.n, spec.k].map(|x| x as f64);
         let (mut words, mut vectors, mut passes) = (0.0, 0.0, Passes::default());
-        for side in 0..2 {
-            let copied = (self.block()[side] * self.slices) as f64 / THREADS as f64;
-            match self.routes[side] {
+        for operand in Operand::BOTH {
+            let copied = (self.block()[operand as usize] * self.slices) as f64 / THREADS as f64;
+            match self.routes[operand as usize] {
                 Route::Turned => words += copied,
                 Route::Vectors | Route::Packed => vectors += copied / 4.0,
             }
-            if self.routes[side] == Route::Packed {
+            if self.routes[operand as usize] == Route::Packed {
                 passes.kernels += 1.0;
-                passes.memory_bytes += 8.0 * [m, n][side] * k;
+                passes.memory_bytes += 8.0 * [m, n][operand as usize] * k;
             }
         }
         if self.crops(spec) {
@@ -210,12 +210,12 @@ impl Pipelined {
     pub fn steps(&self, spec: &GemmSpec) -> String {
         let mut out = self.pad(spec);
         let sums = if self.slices > 1 { "slices" } else { "C" };
-        for side in 0..2 {
-            out += &self.pack(spec, side);
+        for operand in Operand::BOTH {
+            out += &self.pack(spec, operand);
         }
         out += &self.nest(spec, sums);
-        for side in 0..2 {
-            out += &self.stage(spec, side, sums);
+        for operand in Operand::BOTH {
+            out += &self.stage(spec, operand, sums);
         }
         let _ = write!(
             out,
@@ -235,9 +235,9 @@ impl Pipelined {
     }
 
     /// The operand that the tiles are copied from.
-    fn source(&self, spec: &GemmSpec, side: usize) -> String {
-        let name = NAMES[side];
-        match (self.pads(spec, side), self.routes[side]) {
+    fn source(&self, spec: &GemmSpec, operand: Operand) -> String {
+        let name = operand.name();
+        match (self.pads(spec, operand), self.routes[operand as usize]) {
             (true, _) => format!("{name}_pad"),
             (false, Route::Packed) => format!("{name}_pack"),
             _ => name.to_string(),
@@ -245,19 +245,19 @@ impl Pipelined {
     }
 
     /// The kernel that packs an operand: squares of 32 x 32 turned in shared memory, or rows as they are.
-    fn pack(&self, spec: &GemmSpec, side: usize) -> String {
-        if self.routes[side] != Route::Packed {
+    fn pack(&self, spec: &GemmSpec, operand: Operand) -> String {
+        if self.routes[operand as usize] != Route::Packed {
             return String::new();
         }
-        let (name, packed) = (NAMES[side], self.source(spec, side));
+        let (name, packed) = (operand.name(), self.source(spec, operand));
         let p = name.to_lowercase();
-        let [terms, others] = self.padded(spec, side);
+        let [terms, others] = self.padded(spec, operand);
         let mut out = String::new();
-        if !self.pads(spec, side) {
+        if !self.pads(spec, operand) {
             let _ = writeln!(out, "cache_read C {name} global -> {packed}");
         }
         let bound = bind_blocks((&format!("{p}a0"), up(others, 32)), (&format!("{p}b0"), up(terms, 32)));
-        let _ = if along_k(spec)[side] {
+        let _ = if along_k(spec)[operand as usize] {
             write!(
                 out,
                 "transform_layout {packed} [w, k] -> [k, w]\n\
@@ -274,7 +274,7 @@ impl Pipelined {
         out
     }
 
-    /// The loops of the tiles, of the sums in registers, and of what stores these.
+    /// The loops of the tiles, of the accumulators in registers, and of what stores these.
     fn nest(&self, spec: &GemmSpec, sums: &str) -> String {
         let [wi, wj] = self.warps;
         let ([bm, bn], [ti, tj]) = (self.block(), self.lanes());
@@ -307,7 +307,7 @@ impl Pipelined {
             out += &fused(&loops, names);
             let _ = writeln!(out, "bind {} threadIdx.x", names[0]);
         }
-        // Sums that are cropped by a kernel of their own, or added up in shared memory, are stored as vectors.
+        // Accumulators that are cropped by a kernel of their own, or added up in shared memory, are stored as vectors.
         out.push_str("vectorize ve\n");
         let _ = writeln!(
             out,
@@ -325,16 +325,16 @@ impl Pipelined {
     }
 
     /// An operand's tile in shared memory, and what a thread has of it in registers.
-    fn stage(&self, spec: &GemmSpec, side: usize, sums: &str) -> String {
-        let (n, source, t) = (NAMES[side], self.source(spec, side), self.lanes()[side]);
+    fn stage(&self, spec: &GemmSpec, operand: Operand, sums: &str) -> String {
+        let (n, source, t) = (operand.name(), self.source(spec, operand), self.lanes()[operand as usize]);
         let mut out = format!("cache_read {sums} {source} shared -> {n}_s\n");
-        if self.pads(spec, side) && self.routes[side] != Route::Packed {
+        if self.pads(spec, operand) && self.routes[operand as usize] != Route::Packed {
             let _ = writeln!(out, "compute_inline {source}");
         }
         let _ = writeln!(out, "compute_at {n}_s k0 -> {n}0 {n}1");
         // Eight words of k of four rows at a time are whole sectors of memory, and no two words of them meet in a bank. Where
-        // a slot has more, 16 words of two rows are faster, although two meet (51.5 for 54.3 us at 1024x512x2048).
-        let _ = match self.routes[side] {
+        // a stage has more, 16 words of two rows are faster, although two meet (51.5 for 54.3 us at 1024x512x2048).
+        let _ = match self.routes[operand as usize] {
             Route::Turned if self.slices > 1 => write!(
                 out,
                 "split {n}1 ? {} -> {n}h {n}l; reorder {n}h {n}0 {n}l; fuse {n}h {n}0 -> {n}g; fuse {n}g {n}l -> {n}f\n\
@@ -346,7 +346,7 @@ impl Pipelined {
                 write!(out, "fuse {n}0 {n}1 -> {n}f\nsplit {n}f ? {THREADS} 4 -> {n}o {n}t {n}v\nvectorize {n}v\n")
             }
         };
-        let turned = self.routes[side] == Route::Turned;
+        let turned = self.routes[operand as usize] == Route::Turned;
         let from = if turned { "[w, k]" } else { "[k, w]" };
         let _ = writeln!(
             out,
@@ -377,16 +377,17 @@ impl Pipelined {
             );
         }
         if self.crops(spec) {
-            let _ = writeln!(out, "{}", copied_by_rows("C_pad", "c", [0, 1].map(|d| self.padded(spec, d)[1])));
+            let _ = writeln!(
+                out,
+                "{}",
+                copied_by_rows("C_pad", "c", Operand::BOTH.map(|operand| self.padded(spec, operand)[1]))
+            );
         } else if self.grows(spec) {
             out.push_str("reverse_compute_inline C_pad\n");
         }
         out
     }
 }
-
-/// The operands.
-const NAMES: [&str; 2] = ["A", "B"];
 
 /// Steps that copy a stage of two dimensions row by row.
 fn copied_by_rows(stage: &str, p: &str, [rows, columns]: [i64; 2]) -> String {

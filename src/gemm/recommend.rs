@@ -13,11 +13,11 @@ use crate::te::GemmSpec;
 ///
 /// Products of 16-bit floats, of bytes and of 4-bit integers get tensor cores where the chip has them: [`Mma`] from sm_75 on,
 /// else [`Wmma`]; on sm_90a 16-bit floats get [`Wgmma`], and bytes where [`Wgmma::pays`]. Integers of 4 bits become bytes where a
-/// chip multiplies nothing smaller ([`super::Factors`]). Where m or n is below 16 or k below 32, tiles would be mostly zeros, and
+/// chip multiplies nothing smaller ([`super::OperandForm`]). Where m or n is below 16 or k below 32, tiles would be mostly zeros, and
 /// [`Mma::lacks`] says so.
 ///
 /// Products of f32 that can fill a chip with asynchronous copies get [`Pipelined`] ones. Other products of f32 or f64 that warp
-/// tiles divide get [`WarpTiles`], and where they have few tiles of f32 a [`super::Split`] of their sums; [`Tiles`] apply at every
+/// tiles divide get [`WarpTiles`], and where they have few tiles of f32 a [`super::Split`] of their accumulators; [`Tiles`] apply at every
 /// size. The products of a batch get the tiles that suit all of them together, and blocks of their own: of f32 and f64 [`Tiles`].
 ///
 /// What was chosen is written into the steps; of wgmma a remark says why. A product that no recipe lowers for the chip, such as
@@ -33,7 +33,7 @@ pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
         // The instruction's step says why the tiles are as they are.
         let multiplies = |step: &&mut Step| step.to_string().contains(" wgmma.");
         if let Some(step) = out.steps.iter_mut().find(multiplies) {
-            *step = step.clone().with_remark(chosen.why(spec, target));
+            *step = step.clone().with_remark(chosen.reason(spec, target));
         }
         if lowers(&out) {
             return Ok(out);

@@ -4,7 +4,7 @@
 //! slices of `bk` through shared memory, fetched by all threads in pieces of up to 16 bytes.
 
 use super::grid::{bind_blocks, bound_batch, rows_of};
-use super::sides::{contiguous, up};
+use super::operand::{Operand, contiguous, up};
 use crate::dtype::DType;
 use crate::te::GemmSpec;
 use std::fmt::Write;
@@ -16,7 +16,7 @@ pub struct Tiles {
     pub bm: i64,
     /// Columns of C of a block.
     pub bn: i64,
-    /// Terms of the sums in shared memory at a time.
+    /// Terms of the accumulators in shared memory at a time.
     pub bk: i64,
     /// Rows of C of a thread.
     pub tm: i64,
@@ -66,7 +66,7 @@ impl Tiles {
         Tiles { bm, bn, bk, tm, tn }
     }
 
-    /// Whether the sums are the result, and no block converts them.
+    /// Whether the accumulators are the result, and no block converts them.
     pub(super) fn single(spec: &GemmSpec) -> bool {
         spec.acc == spec.out
     }
@@ -84,7 +84,7 @@ impl Tiles {
     /// The steps as text, for a program of [`crate::te::gemm`].
     pub fn steps(&self, spec: &GemmSpec) -> String {
         let Tiles { bm, bn, bk, tm, tn } = *self;
-        // One type: a block C that gets a tile in registers. Mixed types: block mma sums into acc, block out converts.
+        // One type: a block C that gets a tile in registers. Mixed types: block mma accumulators into acc, block out converts.
         let single = Tiles::single(spec);
         let block = if single { "C" } else { "mma" };
         let (fused, rows) = rows_of(spec, ("i_0", up(spec.m, bm)));
@@ -112,11 +112,12 @@ impl Tiles {
             let batch = if spec.batch.is_some() { format!("{low}_b ") } else { String::new() };
             let per_byte = 8 / i64::from(bits);
             // As wide as 16 bytes and a whole share for each thread allow. Of elements that share bytes no fewer than those
-            // of one byte, none of another row, and none behind the end of the factor's row.
+            // of one byte, none of another row, and none behind the end of the operand's row.
             let vector = match (128 / i64::from(bits)).min((elements / self.threads()).max(1)) {
-                vector if per_byte > 1 => {
-                    vector.min(row).min(1 << contiguous(spec, side).trailing_zeros().min(5)).max(per_byte)
-                }
+                vector if per_byte > 1 => vector
+                    .min(row)
+                    .min(1 << contiguous(spec, Operand::BOTH[side]).trailing_zeros().min(5))
+                    .max(per_byte),
                 vector => vector,
             };
             let _ = write!(

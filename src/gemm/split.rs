@@ -1,4 +1,4 @@
-//! Products with too few tiles to fill a device: the sums of a tile are shared out, and what that costs.
+//! Products with too few tiles to fill a device: the accumulators of a tile are shared out, and what that costs.
 //!
 //! *Slices*: several groups of warps of a block take turns along k, each with the whole tile in its registers; the block
 //! adds their tiles up in shared memory. *Parts*: blocks of their own sum over parts of k; a second kernel adds up what
@@ -12,7 +12,7 @@ use crate::dtype::DType;
 use crate::target::{Device, Target};
 use crate::te::GemmSpec;
 
-/// How the sums of a tile are shared out.
+/// How the accumulators of a tile are shared out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Split {
     /// Parts of k that blocks of their own sum over.
@@ -25,20 +25,20 @@ pub struct Split {
 const COMBINING: i64 = 128;
 
 impl Split {
-    /// Every thread sums alone.
+    /// Every thread accumulators alone.
     pub const NONE: Split = Split { parts: 1, slices: 1 };
 
-    /// The block whose sums are in registers.
+    /// The block whose accumulators are in registers.
     pub(super) fn sums(&self) -> &'static str {
         if self.slices > 1 { "slices" } else { self.whole() }
     }
 
-    /// The block that has the sums of a kernel's tile.
+    /// The block that has the accumulators of a kernel's tile.
     fn whole(&self) -> &'static str {
         if self.parts > 1 { "parts" } else { "C" }
     }
 
-    /// The steps that make the loops k0 and k1 of the sums, and those of the split.
+    /// The steps that make the loops k0 and k1 of the accumulators, and those of the split.
     pub(super) fn cut(&self, bk: i64) -> String {
         let mut out = String::new();
         if self.parts > 1 {
@@ -65,7 +65,7 @@ impl Split {
         if self.slices > 1 { ["ks ", "us "] } else { ["", ""] }
     }
 
-    /// The dimensions of the sums before rows and columns.
+    /// The dimensions of the accumulators before rows and columns.
     pub(super) fn dims(&self) -> &'static str {
         match (self.slices > 1, self.parts > 1) {
             (false, false) => "",

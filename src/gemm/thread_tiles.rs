@@ -46,7 +46,7 @@ impl ThreadTiles {
         let Shape { thread, warp, terms } = shape(spec);
         let columns = bx * thread;
         let warp = warp.min(columns);
-        // One type: block C sums, and its sum is copied. Otherwise block mma sums into acc, which block out converts.
+        // One type: block C accumulators, and its sum is copied. Otherwise block mma accumulators into acc, which block out converts.
         let single = spec.acc == spec.out;
         let (block, last) = if single { ("C", "CL") } else { ("mma", "out") };
         let mut out = String::new();

@@ -8,8 +8,9 @@
 /// Bytes per cycle from L2 to a multiprocessor of a device whose row has no figure: those of the H200.
 pub(super) const L2_BYTES_PER_CYCLE: f64 = 61.0;
 
-/// The share of the device memory's bytes that kernels of short copies reach: 1600 of 2222 bytes a cycle. An estimate.
-pub(super) const MEMORY_SHARE: f64 = 1600.0 / 2222.0;
+/// Bytes of device memory that packing kernels move in a cycle: an estimate for an H200, whose row has 2222. An A100 has 1446 by its row,
+/// with which f32 NN at 2048^3 (benches/f32.suite) would get other tiles.
+pub(super) const MEMORY_BYTES_PER_CYCLE: f64 = 1600.0;
 
 /// Registers of a thread besides accumulators and fragments: addresses, loop counters. An estimate.
 pub(super) const ADDRESS_REGISTERS: i64 = 40;

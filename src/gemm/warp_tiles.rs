@@ -6,7 +6,7 @@
 //! word. An operand whose rows run along k is turned while it is stored; its rows are padded by one vector for that.
 
 use super::grid::bind_blocks;
-use super::sides::along_k;
+use super::operand::along_k;
 use super::split::Split;
 use crate::dtype::DType;
 use crate::te::GemmSpec;
@@ -23,7 +23,7 @@ pub struct WarpTiles {
     pub lanes: [i64; 2],
     /// Elements of a piece.
     pub per: [i64; 2],
-    /// Terms of the sums in a slot of shared memory.
+    /// Terms of the accumulators in a stage of shared memory.
     pub bk: i64,
     /// Blocks of a multiprocessor to compile for, where the registers need the bound.
     pub min_blocks: Option<i64>,
@@ -31,7 +31,7 @@ pub struct WarpTiles {
     pub unroll_limit: Option<i64>,
     /// Rows of blocks that are walked together, so that blocks that run at the same time read the same tiles.
     pub raster: Option<i64>,
-    /// How the sums of a tile are shared out.
+    /// How the accumulators of a tile are shared out.
     pub split: Split,
 }
 
@@ -129,7 +129,7 @@ impl WarpTiles {
         out
     }
 
-    /// The tile of a block and the registers of a thread. Behind `cut`, the sums' loops are i, j, k0 and k1, and those of
+    /// The tile of a block and the registers of a thread. Behind `cut`, the accumulators' loops are i, j, k0 and k1, and those of
     /// the split.
     fn tile(&self, inner: &str, blocks: &str) -> String {
         let WarpTiles { groups: [gi, gj], warps: [wi, wj], lanes: [li, lj], per: [pi, pj], .. } = *self;

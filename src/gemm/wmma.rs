@@ -1,14 +1,14 @@
 //! The recipe for products on tensor cores through opaque fragments (wmma): f16, bf16 and 8-bit integers, from the first chips
 //! that have such cores.
 //!
-//! Tiles of both factors lie in shared memory as they lie in device memory, in rows padded by 16 bytes; the instruction's own
+//! Tiles of both operands lie in shared memory as they lie in device memory, in rows padded by 16 bytes; the instruction's own
 //! loads take either major, so no layout is turned on the way. Chips without asynchronous copies load the next tile into
 //! registers while one is multiplied, others keep several in flight. What the cores have summed can be read by no thread, so
-//! it is stored to shared memory, in bytes that held the factors, and copied out from there: cast, and cut off where the tiles
-//! reach beyond C. Only sums that need neither go straight to device memory.
+//! it is stored to shared memory, in bytes that held the operands, and copied out from there: cast, and cut off where the tiles
+//! reach beyond C. Only accumulators that need neither go straight to device memory.
 
 use super::grid::{bound_batch, rows_of};
-use super::sides::{along_k, contiguous, up};
+use super::operand::{Operand, along_k, contiguous, up};
 use super::tuning;
 use super::work::{Work, cycles};
 use crate::dtype::DType;
@@ -25,13 +25,13 @@ pub struct Wmma {
     pub warps: [i64; 2],
     /// m, n and k of the instruction.
     pub shape: [i64; 3],
-    /// Terms of the sums in a slot of shared memory.
+    /// Terms of the accumulators in a stage of shared memory.
     pub bk: i64,
-    /// Slots.
+    /// Stages.
     pub stages: i64,
     /// Whether tiles are copied asynchronously.
     pub asynchronous: bool,
-    /// Whether a warp loads factors one step of k ahead.
+    /// Whether a warp loads operands one step of k ahead.
     pub ahead: bool,
     /// Rows of blocks that are walked together.
     pub group: i64,
@@ -46,7 +46,7 @@ const CANDIDATES: [([i64; 2], [i64; 2], f64); 5] = [
     ([64, 64], [2, 2], 0.65),
     ([32, 32], [2, 1], 0.35),
 ];
-/// Registers of a thread besides sums and factors.
+/// Registers of a thread besides accumulators and operands.
 const ADDRESSES: i64 = 48;
 /// More of them where the tiles reach beyond the product: conditions, and addresses that they keep apart.
 const EDGE_ADDRESSES: i64 = 40;
@@ -72,12 +72,12 @@ impl Wmma {
         fitting.into_iter().map(|(_, w)| w).collect()
     }
 
-    /// These tiles, with slots that suit them and the chip.
+    /// These tiles, with stages that suit them and the chip.
     pub fn of(spec: &GemmSpec, target: &Target, block: [i64; 2], warps: [i64; 2]) -> Wmma {
         let asynchronous = target.has(Features::CP_ASYNC);
         // An unaligned row is loaded element by element, and each element of the prefetched k tile occupies a register. A k tile of 64
         // bytes spills (batch of 7 of 2880x2594x169051 u8 NT on sm_90: 192 bytes; 195 registers with 32).
-        let aligned = (0..2).all(|side| is_aligned(spec, side));
+        let aligned = Operand::BOTH.into_iter().all(|operand| is_aligned(spec, operand));
         let bk = if aligned { 512 / i64::from(spec.a.bits()) } else { 32 };
         let stages = if asynchronous { 3 } else { 2 };
         let mut wmma = Wmma { block, warps, shape: [16, 16, 16], bk, stages, asynchronous, ahead: true, group: 8 };
@@ -92,9 +92,10 @@ impl Wmma {
 
     /// Bytes of shared memory of a block.
     pub fn shared(&self, spec: &GemmSpec) -> i64 {
-        let slot: i64 = (0..2)
-            .map(|side| {
-                let (rows, row) = self.tile(spec, side);
+        let slot: i64 = Operand::BOTH
+            .into_iter()
+            .map(|operand| {
+                let (rows, row) = self.tile(spec, operand);
                 rows * (row + chunk(spec)) * bits(spec) / 8
             })
             .sum();
@@ -106,7 +107,7 @@ impl Wmma {
     fn registers(&self, spec: &GemmSpec) -> i64 {
         let [tm, tn] = self.tiles();
         let sums = tm * tn * self.shape[0] * self.shape[1] * i64::from(spec.acc.bits()) / 1024;
-        // Of f16 factors eight for any shape, of others what they hold.
+        // Of f16 operands eight for any shape, of others what they hold.
         let factor = |rows: i64| match spec.a {
             DType::F16 => 8,
             _ => rows * self.shape[2] * bits(spec) / 1024,
@@ -123,7 +124,7 @@ impl Wmma {
 
     /// Blocks that a multiprocessor has registers for.
     fn resident(&self, spec: &GemmSpec) -> i64 {
-        let edges = if (0..2).any(|side| self.pads(spec, side)) { EDGE_ADDRESSES } else { 0 };
+        let edges = if Operand::BOTH.into_iter().any(|operand| self.pads(spec, operand)) { EDGE_ADDRESSES } else { 0 };
         (i64::from(REGISTERS_PER_SM) / (up(self.registers(spec) + edges, 8) * 8 * self.threads())).max(1)
     }
 
@@ -132,14 +133,18 @@ impl Wmma {
         [0, 1].map(|d| self.block[d] / self.warps[d] / self.shape[d])
     }
 
-    /// Rows of a factor's tile in shared memory, and elements of one.
-    fn tile(&self, spec: &GemmSpec, side: usize) -> (i64, i64) {
-        if along_k(spec)[side] { (self.block[side], self.bk) } else { (self.bk, self.block[side]) }
+    /// Rows of an operand's tile in shared memory, and elements of one.
+    fn tile(&self, spec: &GemmSpec, operand: Operand) -> (i64, i64) {
+        if along_k(spec)[operand as usize] {
+            (self.block[operand as usize], self.bk)
+        } else {
+            (self.bk, self.block[operand as usize])
+        }
     }
 
-    /// Whether a factor is read beyond its ends.
-    fn pads(&self, spec: &GemmSpec, side: usize) -> bool {
-        spec.k % self.bk != 0 || [spec.m, spec.n][side] % self.block[side] != 0
+    /// Whether an operand is read beyond its ends.
+    fn pads(&self, spec: &GemmSpec, operand: Operand) -> bool {
+        spec.k % self.bk != 0 || [spec.m, spec.n][operand as usize] % self.block[operand as usize] != 0
     }
 
     /// Whether the tiles reach beyond C.
@@ -147,7 +152,7 @@ impl Wmma {
         spec.m % self.block[0] != 0 || spec.n % self.block[1] != 0
     }
 
-    /// Whether sums are stored as they are: of C's type, to rows that are aligned.
+    /// Whether accumulators are stored as they are: of C's type, to rows that are aligned.
     fn is_direct(&self, spec: &GemmSpec) -> bool {
         spec.acc == spec.out && !self.grows(spec)
     }
@@ -160,17 +165,17 @@ impl Wmma {
         let sums = if spec.acc == spec.out { "C" } else { "mma" };
         let mut out = self.pad(spec, sums);
         out += &self.nest(spec, sums);
-        for side in 0..2 {
-            out += &self.stage(spec, side, sums);
+        for operand in Operand::BOTH {
+            out += &self.stage(spec, operand, sums);
         }
         let _ = writeln!(out, "pipeline k0 stages={}", self.stages);
-        for side in 0..2 {
-            out += &self.fragment(spec, side, sums);
+        for operand in Operand::BOTH {
+            out += &self.fragment(spec, operand, sums);
         }
         if self.ahead {
             out.push_str("pipeline kk stages=2\n");
         }
-        let majors = [major(spec, 0), major(spec, 1)].join(".");
+        let majors = [major(spec, Operand::A), major(spec, Operand::B)].join(".");
         let types = format!("{}.{}.{}", spec.acc, spec.a, spec.b);
         let _ = writeln!(
             out,
@@ -192,7 +197,7 @@ impl Wmma {
         if pads.is_empty() { String::new() } else { format!("pad {sums} {}\n", pads.join(" ")) }
     }
 
-    /// The loops of blocks, warps and instructions, and how the sums of a block leave it.
+    /// The loops of blocks, warps and instructions, and how the accumulators of a block leave it.
     fn nest(&self, spec: &GemmSpec, sums: &str) -> String {
         let ([wi, wj], [ti, tj], [m, n, k]) = (self.warps, self.tiles(), self.shape);
         // Tiles that pass through registers: left alone, ptxas spills a few values to fit one more block.
@@ -243,13 +248,13 @@ impl Wmma {
         out
     }
 
-    /// A factor's tile in shared memory.
-    fn stage(&self, spec: &GemmSpec, side: usize, sums: &str) -> String {
-        let (name, x) = (NAMES[side], ["a", "b"][side]);
-        let (vector, (_, row)) = (chunk(spec), self.tile(spec, side));
-        let source = if self.pads(spec, side) { format!("{name}_pad") } else { name.to_string() };
+    /// A operand's tile in shared memory.
+    fn stage(&self, spec: &GemmSpec, operand: Operand, sums: &str) -> String {
+        let (name, x) = (operand.name(), operand.lower());
+        let (vector, (_, row)) = (chunk(spec), self.tile(spec, operand));
+        let source = if self.pads(spec, operand) { format!("{name}_pad") } else { name.to_string() };
         let mut out = format!("cache_read {sums} {source} shared -> {name}_s\n");
-        if self.pads(spec, side) {
+        if self.pads(spec, operand) {
             let _ = writeln!(out, "compute_inline {source}");
         }
         let _ = writeln!(
@@ -260,26 +265,23 @@ impl Wmma {
             row_dimension(spec),
         );
         // Threads copy unaligned rows through registers, element by element.
-        if self.asynchronous && is_aligned(spec, side) {
+        if self.asynchronous && is_aligned(spec, operand) {
             let _ = writeln!(out, "copy_with {name}_s cp_async");
         }
         out
     }
 
-    /// What a warp has of a factor in registers, tile by tile of the instruction.
-    fn fragment(&self, spec: &GemmSpec, side: usize, sums: &str) -> String {
-        let (name, f, size) = (NAMES[side], ["f", "g"][side], self.shape[side]);
-        let load = format!("wmma.load.{}.{}.{}.{}", ["a", "b"][side], major(spec, side), self.geometry(), spec.a);
-        let tiles = match along_k(spec)[side] {
+    /// What a warp has of an operand in registers, tile by tile of the instruction.
+    fn fragment(&self, spec: &GemmSpec, operand: Operand, sums: &str) -> String {
+        let (name, f, size) = (operand.name(), ["f", "g"][operand as usize], self.shape[operand as usize]);
+        let load = format!("wmma.load.{}.{}.{}.{}", operand.lower(), major(spec, operand), self.geometry(), spec.a);
+        let tiles = match along_k(spec)[operand as usize] {
             true => format!("split {f}0 ? {size} -> {f}m {f}i; tensorize {f}i {load}"),
             false => format!("split {f}1 ? {size} -> {f}m {f}i; reorder {f}m {f}0 {f}i; tensorize {f}0 {load}"),
         };
         format!("cache_read {sums} {name}_s fragment -> {name}_f; compute_at {name}_f kk -> {f}0 {f}1; {tiles}\n")
     }
 }
-
-/// The factors.
-const NAMES: [&str; 2] = ["A", "B"];
 
 /// What a GEMM asks of the device in blocks of this tile, which reach a share of the rate of the largest.
 fn work(spec: &GemmSpec, block: [i64; 2], share: f64) -> Work {
@@ -305,11 +307,11 @@ fn needs(spec: &GemmSpec) -> Option<Features> {
 }
 
 /// In the instruction's words: of A rows run along k, of B columns.
-fn major(spec: &GemmSpec, side: usize) -> &'static str {
-    if along_k(spec)[side] == (side == 0) { "row" } else { "col" }
+fn major(spec: &GemmSpec, operand: Operand) -> &'static str {
+    if along_k(spec)[operand as usize] == (operand == Operand::A) { "row" } else { "col" }
 }
 
-/// The dimension that counts rows of a factor or of C.
+/// The dimension that counts rows of an operand or of C.
 fn row_dimension(spec: &GemmSpec) -> i64 {
     i64::from(spec.batch.is_some())
 }
@@ -319,8 +321,8 @@ fn bits(spec: &GemmSpec) -> i64 {
 }
 
 /// Whether each row of an operand begins at a multiple of 16 bytes.
-fn is_aligned(spec: &GemmSpec, side: usize) -> bool {
-    contiguous(spec, side) % chunk(spec) == 0
+fn is_aligned(spec: &GemmSpec, operand: Operand) -> bool {
+    contiguous(spec, operand) % chunk(spec) == 0
 }
 
 /// Elements of 16 bytes.
@@ -341,7 +343,7 @@ mod tests {
     fn large_products_get_large_tiles() {
         let volta = choice(4096, 4096, 4096, DType::F16, Target::sm_70()).unwrap();
         assert_eq!((volta.block, volta.stages, volta.asynchronous), ([128, 128], 2, false));
-        // The sums of such a tile in f32 are more than a block of this chip has shared memory for.
+        // The accumulators of such a tile in f32 are more than a block of this chip has shared memory for.
         assert_eq!(choice(4096, 4096, 4096, DType::F16, Target::sm_75()).map(|w| w.block), Some([128, 64]));
         let ampere = choice(4096, 4096, 4096, DType::S8, Target::sm_80()).unwrap();
         assert_eq!((ampere.block, ampere.stages, ampere.asynchronous), ([128, 128], 3, true));

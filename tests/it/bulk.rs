@@ -60,7 +60,7 @@ pub fn programs() -> Vec<(&'static str, String)> {
         ("a ring of boxes", at("scale_tma", 40, 200)),
         ("a ring of boxes again and again", AGAIN.to_string()),
         ("strips that warps store by themselves", STRIPS.to_string()),
-        ("a ring of boxes again and again, beside the kernel in front", crate::neighbours::early()),
+        ("a ring of boxes again and again, beside the kernel in front", crate::dependent_launch::early()),
     ]
 }
 

@@ -3,7 +3,7 @@
 
 use super::cases::examples;
 use super::sample::drawn;
-use warploom::gemm::{Factors, Mma, Pipelined, Route, Source, Split, WarpTiles};
+use warploom::gemm::{Mma, OperandForm, Pipelined, Route, Source, Split, WarpTiles};
 use warploom::te::{GemmSpec, Layout};
 use warploom::{DType, Gemm, Schedule, Target, gemm, lower, sim};
 
@@ -112,7 +112,7 @@ fn tensor_core_tiles_compute_matrix_products() {
 /// 4-bit integers on tensor cores alike, by every instruction that there is for them and its own chip.
 #[test]
 fn tensor_core_tiles_of_4_bit_integers_compute_matrix_products() {
-    use Factors::{Stored, Unpacked, Widened};
+    use OperandForm::{Stored, Unpacked, Widened};
     let (turing, hopper) = (Target::sm_75(), Target::sm_90());
     let ways = [(Stored, Target::sm_80()), (Stored, turing), (Unpacked, hopper), (Widened, hopper)];
     let cases = [
@@ -122,7 +122,7 @@ fn tensor_core_tiles_of_4_bit_integers_compute_matrix_products() {
         ((50, 68, 600), [64, 64], [2, 2], 2),
     ];
     for (n, ((m, n_, k), block, warps, parts)) in cases.into_iter().enumerate() {
-        for (w, (factors, target)) in ways.into_iter().enumerate() {
+        for (w, (form, target)) in ways.into_iter().enumerate() {
             for (l, layout) in Layout::ALL.into_iter().enumerate().filter(|(l, _)| (n + w + l).is_multiple_of(2)) {
                 let a = [DType::S4, DType::U4][l / 2];
                 let out = [DType::S32, DType::S8][w % 2];
@@ -131,7 +131,7 @@ fn tensor_core_tiles_of_4_bit_integers_compute_matrix_products() {
                 if !drawn(&format!("{name} {target} {w}"), 2) {
                     continue;
                 }
-                let tiles = Mma::with(&spec, &target, block, warps, parts, factors);
+                let tiles = Mma::with(&spec, &target, block, warps, parts, form);
                 let text = format!("{name}\ntarget {target}\n{}", tiles.steps(&spec));
                 let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
                 bit_equal_in_integers(&name, &schedule);

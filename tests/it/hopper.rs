@@ -25,18 +25,18 @@ pub fn subsets(small: bool) -> Vec<Subset> {
     for bits in 0..64u32 {
         let has = |n: u32| bits >> n & 1 == 1;
         for stages in 1..=4 {
-            let (block, groups) = if small { ([64, 64], 1) } else { ([128, 256], 2) };
+            let (block, warpgroups) = if small { ([64, 64], 1) } else { ([128, 256], 2) };
             let parts = Wgmma {
                 block,
-                groups,
+                warpgroups,
                 bk: 64,
                 stages,
                 in_flight: i64::from(has(5)),
                 swizzle: if has(0) { 128 } else { 0 },
                 cluster: if has(1) { [2, 1] } else { [1, 1] },
-                group: if has(2) { 8 } else { 0 },
+                raster_group: if has(2) { 8 } else { 0 },
                 persistent: has(2),
-                loader: has(3),
+                producer: has(3),
                 bulk_store: has(4),
                 out_stages: stages.min(2),
                 ..Wgmma::LARGE
@@ -60,7 +60,7 @@ pub fn schedule(subset: &Subset, size: [i64; 3]) -> Result<Schedule, Error> {
 
 /// With which code a subset has to be refused: products in flight leave no slot to load where there are no more than two.
 fn refusal(parts: &Wgmma) -> Option<&'static str> {
-    match (parts.in_flight, parts.stages, parts.loader) {
+    match (parts.in_flight, parts.stages, parts.producer) {
         (1, 1, _) => Some("pipeline.1"),
         (1, 2, true) => Some("lower.role"),
         (1, 2, false) => Some("lower.pipeline"),
@@ -154,7 +154,7 @@ fn batches_are_right_at_every_size_and_layout() {
             let gemm = Gemm::new(m, n, k).of(dtype).layout(layout).batch(3);
             let spec = gemm.spec();
             let whole = Wgmma::of(spec, [64, 64], 1, &Target::sm_90a());
-            let parts = Wgmma { persistent: true, loader: true, stages: 3, in_flight: 1, ..whole };
+            let parts = Wgmma { persistent: true, producer: true, stages: 3, in_flight: 1, ..whole };
             for steps in [Wgmma::choose(spec, &Target::sm_90a()).unwrap(), parts].map(|w| w.steps(spec)) {
                 let steps = warploom::schedule::parse(&steps).unwrap();
                 let schedule = Schedule::new(gemm.program().unwrap(), Target::sm_90a(), steps);
@@ -171,17 +171,17 @@ fn batches_are_right_at_every_size_and_layout() {
 #[test]
 fn tiles_that_four_blocks_share_are_right() {
     let forms = [(Layout::NN, true), (Layout::NT, true), (Layout::NT, false), (Layout::TT, false)];
-    for (layout, turned) in forms {
+    for (layout, swap_ab) in forms {
         for ([m, n, k], wide) in [([144, 264, 136], 144), ([296, 152, 72], 144), ([72, 248, 200], 80)] {
-            if !drawn(&format!("{m} {} {turned}", layout.name()), 2) {
+            if !drawn(&format!("{m} {} {swap_ab}", layout.name()), 2) {
                 continue;
             }
             let dtype = [DType::F16, DType::Bf16][usize::from(k == 72)];
             let gemm = Gemm::new(m, n, k).of(dtype).layout(layout);
             let plain = Wgmma::of(gemm.spec(), [64, 128], 1, &Target::sm_90a());
-            let mut parts = Wgmma { block: [64, wide], cluster: [4, 1], turned, loader: true, stages: 3, ..plain };
+            let mut parts = Wgmma { block: [64, wide], cluster: [4, 1], swap_ab, producer: true, stages: 3, ..plain };
             parts.in_flight = 1;
-            if turned {
+            if swap_ab {
                 parts.block.reverse();
                 parts.cluster.reverse();
             }
@@ -200,7 +200,7 @@ fn tiles_that_four_blocks_share_are_right() {
 
 /// Tiles of 64 x 64 in clusters of two, with three slots for seven trips.
 fn in_clusters(persistent: bool, trips: i64) -> Lowered {
-    let parts = Wgmma { block: [64, 64], groups: 1, stages: 3, persistent, ..Wgmma::LARGE };
+    let parts = Wgmma { block: [64, 64], warpgroups: 1, stages: 3, persistent, ..Wgmma::LARGE };
     let subset = Subset { name: String::new(), parts, layout: Layout::NT };
     lower(&schedule(&subset, [128, 128, 64 * trips]).unwrap().scheduled().unwrap(), &Target::sm_90a()).unwrap()
 }

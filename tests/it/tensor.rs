@@ -15,15 +15,15 @@ use warploom::{Array, Result, Schedule, compile};
 /// so their loads stand in the kernels of products.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
     let emitted = |r: &&Row| r.emit.is_some() && r.level == Level::Warp;
-    intrin::all().iter().filter(emitted).filter(|r| !super::opaque::is_load_of_factor(r))
+    intrin::all().iter().filter(emitted).filter(|r| !super::wmma_fragments::is_load_of_factor(r))
 }
 
 /// A kernel of one warp around an instruction, and what it is to compute.
 pub fn probe(row: &Row, target: Target) -> Schedule {
     let opaque = row.operands.iter().any(|o| matches!(o.place, Place::Opaque(_)));
     let text = match row.action {
-        Action::MultiplyAdd if opaque => super::opaque::product(row),
-        Action::Copy if opaque => super::opaque::copy(row),
+        Action::MultiplyAdd if opaque => super::wmma_fragments::product(row),
+        Action::Copy if opaque => super::wmma_fragments::copy(row),
         Action::MultiplyAdd => product(row),
         Action::Copy => copy(row),
     };

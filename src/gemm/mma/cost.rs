@@ -1,6 +1,6 @@
 //! What tiles of the recipe by mma.sync need: registers, resident blocks, and their [`Work`].
 
-use super::{Ahead, Factors, Mma, Source, rows, up};
+use super::{FragmentBuffers, Mma, Operand, OperandForm, Source, rows, up};
 use crate::gemm::tuning;
 use crate::gemm::work::{Passes, Work, cycles};
 use crate::target::Target;
@@ -26,8 +26,8 @@ impl Mma {
         let tiles = up(spec.m, bm).saturating_mul(up(spec.n, bn));
         let warps = (self.warps[0] * self.warps[1]) as f64;
         // Eight 4-bit integers of each lane become bytes, for two MMAs.
-        let (mma, unpack) = match self.factors {
-            Factors::Unpacked => (2.0 * tuning::MMA_CYCLES, (wm + wn) as f64 / 4.0 * tuning::UNPACK_CYCLES),
+        let (mma, unpack) = match self.form {
+            OperandForm::Unpacked => (2.0 * tuning::MMA_CYCLES, (wm + wn) as f64 / 4.0 * tuning::UNPACK_CYCLES),
             _ => (tuning::MMA_CYCLES, 0.0),
         };
         Work {
@@ -36,7 +36,7 @@ impl Mma {
             latency: (wm * wn / MMA_ELEMENTS) as f64 * mma + tuning::MMA_LATENCY + unpack,
             l2_bytes: (DEPTH_BYTES * (bm + bn)) as f64,
             l2_share: tuning::MMA_L2_SHARE,
-            iterations: (up(spec.k, self.bk * self.parts) * self.bk / self.factors.depth(spec)) as f64,
+            iterations: (up(spec.k, self.bk * self.parts) * self.bk / self.form.depth(spec)) as f64,
             prologue: tuning::MMA_PROLOGUE,
             epilogue: (4 * bm * bn) as f64 / tuning::MMA_STORE_BYTES,
             tiles: tiles.saturating_mul(self.parts).saturating_mul(spec.products()),
@@ -61,15 +61,15 @@ impl Mma {
     /// Registers of a thread.
     pub(super) fn registers(&self, spec: &GemmSpec) -> i64 {
         let [wm, wn] = self.warp();
-        let sums = wm * wn / 32 * i64::from(spec.acc.bits()) / 32;
-        let unpacked = if self.factors == Factors::Unpacked { (wm + wn) / 2 } else { 0 };
-        let factors = (wm + wn) / 4 * if self.ahead == Ahead::Apart { 2 } else { 1 } + unpacked;
+        let accumulators = wm * wn / 32 * i64::from(spec.acc.bits()) / 32;
+        let unpacked = if self.form == OperandForm::Unpacked { (wm + wn) / 2 } else { 0 };
+        let form = (wm + wn) / 4 * if self.fragments == FragmentBuffers::Double { 2 } else { 1 } + unpacked;
         let copied = if self.asynchronous {
             0
         } else {
-            (self.block[0] + self.block[1]) * self.bk * self.factors.bits(spec) / 32 / self.threads()
+            (self.block[0] + self.block[1]) * self.bk * self.form.bits(spec) / 32 / self.threads()
         };
-        sums + factors + copied + tuning::ADDRESS_REGISTERS
+        accumulators + form + copied + tuning::ADDRESS_REGISTERS
     }
 
     /// Rows and columns of C of a warp.
@@ -80,12 +80,12 @@ impl Mma {
     /// The kernels before and after the GEMM's own.
     fn passes(&self, spec: &GemmSpec) -> Passes {
         let mut out = Passes::default();
-        for side in 0..2 {
-            if self.routes[side] == Source::Packed {
-                let bits = i64::from(spec.a.bits()) + self.factors.bits(spec);
+        for operand in Operand::BOTH {
+            if self.routes[operand as usize] == Source::Packed {
+                let bits = i64::from(spec.a.bits()) + self.form.bits(spec);
                 out.kernels += 1.0;
                 out.memory_bytes +=
-                    bits as f64 / 8.0 * rows(spec)[side] as f64 * spec.k as f64 * spec.products() as f64;
+                    bits as f64 / 8.0 * rows(spec)[operand as usize] as f64 * spec.k as f64 * spec.products() as f64;
             }
         }
         if self.parts > 1 {

@@ -1,6 +1,6 @@
-//! Kernels of their own that pack a factor: padded, turned or both.
+//! Kernels of their own that pack an operand: padded, turned or both.
 
-use super::{Mma, NAMES, Names, Source, along_k, contiguous, narrow, rows, runs_along_k, up};
+use super::{Mma, Names, Operand, Source, along_k, contiguous, narrow, rows, runs_along_k, up};
 use crate::gemm::grid::{bind_blocks, bound_batch, fuses_batch};
 use crate::te::GemmSpec;
 use std::fmt::Write as _;
@@ -9,52 +9,56 @@ use std::fmt::Write as _;
 pub(super) const THREADS: i64 = 256;
 
 impl Mma {
-    /// The kernel that packs a factor: eight rows a thread, or tiles of 64 x 64 bytes that are turned in shared memory.
-    pub(super) fn pack(&self, spec: &GemmSpec, side: usize, names: &Names) -> String {
-        if self.routes[side] == Source::Direct {
+    /// The kernel that packs an operand: eight rows a thread, or tiles of 64 x 64 bytes that are turned in shared memory.
+    pub(super) fn pack(&self, spec: &GemmSpec, operand: Operand, names: &Names) -> String {
+        if self.routes[operand as usize] == Source::Direct {
             return String::new();
         }
         if narrow::is_narrow(spec) {
-            return self.pack_narrow(spec, side, names);
+            return self.pack_narrow(spec, operand, names);
         }
-        let packed = &names.sources[side];
+        let packed = &names.sources[operand as usize];
         let mut out = String::new();
-        if !self.pads(spec, side) {
-            let _ = writeln!(out, "cache_read {} {} global -> {packed}", names.whole, NAMES[side]);
+        if !self.pads(spec, operand) {
+            let _ = writeln!(out, "cache_read {} {} global -> {packed}", names.whole, operand.name());
         }
-        out + &packing(spec, side, packed)
+        out + &packing(spec, operand, packed)
     }
 }
 
-/// The loops of a kernel that packs a factor, and turns bytes whose rows do not run along k.
-pub(in crate::gemm) fn packing(spec: &GemmSpec, side: usize, packed: &str) -> String {
-    let (name, p) = (NAMES[side], ["a", "b"][side]);
-    if runs_along_k(spec, side) == along_k(spec)[side] {
-        return packed_rows(spec, side, packed);
+/// The loops of a kernel that packs an operand, and turns bytes whose rows do not run along k.
+pub(in crate::gemm) fn packing(spec: &GemmSpec, operand: Operand, packed: &str) -> String {
+    let (name, p) = (operand.name(), operand.lower());
+    if runs_along_k(spec, operand) == along_k(spec)[operand as usize] {
+        return packed_rows(spec, operand, packed);
     }
     let mut out = format!(
         "{}cache_read {packed} {name} shared -> {name}_x; compute_at {name}_x {p}b0 -> {p}x0 {p}x1; fuse {p}x0 {p}x1 -> {p}x\n",
-        turned(spec, side, packed)
+        turned(spec, operand, packed)
     );
-    let _ = match contiguous(spec, side) % 16 {
+    let _ = match contiguous(spec, operand) % 16 {
         0 => writeln!(out, "split {p}x ? {THREADS} 16 -> {p}x2 {p}x3 {p}x4; bind {p}x3 threadIdx.x; vectorize {p}x4"),
         _ => writeln!(out, "split {p}x ? {THREADS} -> {p}x2 {p}x3; bind {p}x3 threadIdx.x"),
     };
     out
 }
 
-/// Rows of a factor in memory, and elements of one, at least: zeros behind its ends are fewer than a tile.
-pub(super) fn lines(spec: &GemmSpec, side: usize) -> [i64; 2] {
-    if along_k(spec)[side] { [rows(spec)[side], spec.k] } else { [spec.k, rows(spec)[side]] }
+/// Rows of an operand in memory, and elements of one, at least: zeros behind its ends are fewer than a tile.
+pub(super) fn lines(spec: &GemmSpec, operand: Operand) -> [i64; 2] {
+    if along_k(spec)[operand as usize] {
+        [rows(spec)[operand as usize], spec.k]
+    } else {
+        [spec.k, rows(spec)[operand as usize]]
+    }
 }
 
 /// The most rows or columns that a tile adds as zeros.
 pub(super) const ZEROS: i64 = 1024;
 
-/// The loops of a kernel that packs a factor row by row, eight rows a thread.
-fn packed_rows(spec: &GemmSpec, side: usize, packed: &str) -> String {
-    let p = ["a", "b"][side];
-    let [count, length] = lines(spec, side).map(|extent| extent.saturating_add(ZEROS));
+/// The loops of a kernel that packs an operand row by row, eight rows a thread.
+fn packed_rows(spec: &GemmSpec, operand: Operand, packed: &str) -> String {
+    let p = operand.lower();
+    let [count, length] = lines(spec, operand).map(|extent| extent.saturating_add(ZEROS));
     let (n, row) = if spec.batch.is_some() { (1, 2) } else { (0, 1) };
     let (a0, b0) = (format!("{p}a0"), format!("{p}b0"));
     let (fused, outer) = match fuses_batch(spec) {
@@ -74,9 +78,9 @@ fn packed_rows(spec: &GemmSpec, side: usize, packed: &str) -> String {
 
 /// The loops of a kernel that turns tiles of 64 x 64 bytes: two neighbours write 32 bytes of a row, and read 16 columns of
 /// each of 16 rows at a time.
-pub(super) fn turned(spec: &GemmSpec, side: usize, packed: &str) -> String {
-    let p = ["a", "b"][side];
-    let [terms, others] = lines(spec, side).map(|extent| up(extent.saturating_add(ZEROS), 64));
+pub(super) fn turned(spec: &GemmSpec, operand: Operand, packed: &str) -> String {
+    let p = operand.lower();
+    let [terms, others] = lines(spec, operand).map(|extent| up(extent.saturating_add(ZEROS), 64));
     format!(
         "transform_layout {packed} [k, w] -> [w, k]\n\
          split {packed}_0 ? 2 2 16 -> {p}a0 {p}a1 {p}a2 {p}a3; split {packed}_1 ? 4 16 -> {p}b0 {p}b1 {p}b2\n\

@@ -9,10 +9,10 @@ use crate::te::GemmSpec;
 impl Wgmma {
     /// Bytes of shared memory of a block.
     pub fn shared(&self, spec: &GemmSpec) -> i64 {
-        let ring = self.slot().iter().sum::<i64>() * self.bk * bytes(spec.a) * self.stages;
+        let ring = self.stage_tile().iter().sum::<i64>() * self.bk * bytes(spec.a) * self.stages;
         // Where a producer already loads the next tile, the ring has no room for C.
-        let out = if self.bulk_store && (self.persistent || self.loader) {
-            self.block[0] * self.leaving(spec) * bytes(spec.out) * self.out_stages
+        let out = if self.bulk_store && (self.persistent || self.producer) {
+            self.block[0] * self.store_columns(spec) * bytes(spec.out) * self.out_stages
         } else {
             0
         };
@@ -21,12 +21,12 @@ impl Wgmma {
     }
 
     /// Rows and columns of C whose operands a stage holds: those of one warpgroup in ping-pong, or all of the block's.
-    pub(super) fn slot(&self) -> [i64; 2] {
-        let mut slot = self.block;
-        if self.in_turns {
-            slot[usize::from(self.turned)] /= self.groups;
+    pub(super) fn stage_tile(&self) -> [i64; 2] {
+        let mut stage_tile = self.block;
+        if self.pingpong {
+            stage_tile[usize::from(self.swap_ab)] /= self.warpgroups;
         }
-        slot
+        stage_tile
     }
 
     /// Blocks of the grid.
@@ -35,7 +35,7 @@ impl Wgmma {
     }
 
     /// Ring stages that a tile of C takes along k.
-    pub(super) fn slots_of_k(&self, spec: &GemmSpec) -> i64 {
+    pub(super) fn k_stages(&self, spec: &GemmSpec) -> i64 {
         up(spec.k, self.bk)
     }
 
@@ -47,24 +47,24 @@ impl Wgmma {
 
     /// What the GEMM asks of the device in these tiles.
     pub(super) fn work(&self, spec: &GemmSpec, target: &Target) -> Work {
-        let ([m, n], row) = (self.slot(), self.bk * bytes(spec.a));
+        let ([m, n], row) = (self.stage_tile(), self.bk * bytes(spec.a));
         let rate = target.device().operations_per_clock(spec.a, spec.acc).unwrap_or(f64::INFINITY);
         let fetched = (m + n) * row;
         // A warpgroup reads its rows of A once, and all columns of B for each 64 rows.
-        let groups = if self.in_turns { 1 } else { self.groups };
-        let (tall, wide) = if self.turned { (n, m) } else { (m, n) };
-        let operands = groups * (tall / groups + wide * (tall / groups / ROWS)) * row;
+        let warpgroups = if self.pingpong { 1 } else { self.warpgroups };
+        let (tall, wide) = if self.swap_ab { (n, m) } else { (m, n) };
+        let operands = warpgroups * (tall / warpgroups + wide * (tall / warpgroups / ROWS)) * row;
         let common = Work {
             mma: (2 * m * n * self.bk) as f64 / rate,
             tiles: self.blocks(spec),
             prologue: tuning::WGMMA_PROLOGUE,
             ..Work::NONE
         };
-        let stages = self.slots_of_k(spec) as f64;
-        if self.in_turns {
+        let stages = self.k_stages(spec) as f64;
+        if self.pingpong {
             // Bytes from L2 and through shared memory are left out: at the widths of ping-pong the MMAs take longer. The prologue
             // and the epilogue of a warpgroup overlap the MMAs of the other.
-            let iterations = stages * self.groups as f64;
+            let iterations = stages * self.warpgroups as f64;
             return Work { bubble: tuning::PINGPONG_BUBBLE, iterations, prologue: 0.0, ..common };
         }
         let [m, n] = self.block;
@@ -83,8 +83,8 @@ impl Wgmma {
     /// bubbles around them.
     pub(super) fn mma_cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let work = self.work(spec, target);
-        let epilogue = if self.in_turns { 0.0 } else { tuning::COOPERATIVE_EPILOGUE };
-        let bubble = if self.in_turns { work.bubble } else { tuning::COOPERATIVE_BUBBLE };
+        let epilogue = if self.pingpong { 0.0 } else { tuning::COOPERATIVE_EPILOGUE };
+        let bubble = if self.pingpong { work.bubble } else { tuning::COOPERATIVE_BUBBLE };
         let Work { mma, iterations, tiles, .. } = work;
         cycles(&Work { mma, bubble, iterations, tiles, epilogue, ..Work::NONE }, &target.device())
     }

@@ -14,31 +14,31 @@ pub struct Rung {
     pub name: &'static str,
     /// What it has that the rung below has not.
     pub adds: &'static str,
-    /// The parts, of which a product that bulk copies cannot read or store keeps those that it can have.
+    /// The parts, of which a product that TMA copies cannot read or store keeps those that it can have.
     pub parts: Wgmma,
 }
 
-/// The least: a tile of 64 x 64, one slot, everything in turn.
+/// The least: a tile of 64 x 64, one stage, everything in turn.
 const LEAST: Wgmma = Wgmma {
     block: [64, 64],
-    groups: 1,
+    warpgroups: 1,
     stages: 1,
     in_flight: 0,
     cluster: [1, 1],
-    group: 0,
+    raster_group: 0,
     persistent: false,
-    loader: false,
+    producer: false,
     bulk_store: false,
     out_stages: 1,
     ..Wgmma::LARGE
 };
-const TILES: Wgmma = Wgmma { block: [128, 128], groups: 2, ..LEAST };
+const TILES: Wgmma = Wgmma { block: [128, 128], warpgroups: 2, ..LEAST };
 const SLOTS: Wgmma = Wgmma { stages: 4, ..TILES };
 const IN_FLIGHT: Wgmma = Wgmma { in_flight: 1, ..SLOTS };
 const WIDE: Wgmma = Wgmma { block: [128, 256], ..IN_FLIGHT };
-const ROLES: Wgmma = Wgmma { loader: true, ..WIDE };
+const ROLES: Wgmma = Wgmma { producer: true, ..WIDE };
 const PERSISTENT: Wgmma = Wgmma { persistent: true, ..ROLES };
-const RASTERIZED: Wgmma = Wgmma { group: 8, ..PERSISTENT };
+const RASTERIZED: Wgmma = Wgmma { raster_group: 8, ..PERSISTENT };
 const STORED: Wgmma = Wgmma { bulk_store: true, ..RASTERIZED };
 const OVERLAPPED: Wgmma = Wgmma { out_stages: 2, ..STORED };
 
@@ -71,11 +71,11 @@ impl Rung {
     /// # Errors
     /// The product cannot be built.
     pub fn schedule(&self, gemm: &Gemm, target: &Target) -> Result<Schedule> {
-        let suited = Wgmma::of(gemm.spec(), self.parts.block, self.parts.groups, target);
+        let suited = Wgmma::of(gemm.spec(), self.parts.block, self.parts.warpgroups, target);
         let bulk_store = self.parts.bulk_store && suited.bulk_store;
         let mut parts = Wgmma { routes: suited.routes, bk: suited.bk, bulk_store, ..self.parts };
-        // Tiles that reach beyond C leave through shared memory, beside the slots of a role that runs on.
-        let tile = if parts.grows(gemm.spec()) && !bulk_store && parts.loader {
+        // Tiles that reach beyond C leave through shared memory, beside the stages of a role that runs on.
+        let tile = if parts.grows(gemm.spec()) && !bulk_store && parts.producer {
             bytes(gemm.spec().out) * parts.block[0] * parts.block[1]
         } else {
             0
@@ -84,7 +84,7 @@ impl Rung {
             parts.stages -= 1;
         }
         if parts.stages == 2 {
-            // A slot that products in flight still read is none to copy to.
+            // A stage that products in flight still read is none to copy to.
             parts.in_flight = 0;
         }
         schedule(gemm, target, &parts.steps(gemm.spec()))

@@ -15,7 +15,7 @@ use warploom::{DType, Gemm, Result, Schedule, Target, gemm};
 const PROGRAMS: [&str; 3] = [NEIGHBOURS, TURNED, TWICE];
 
 /// Examples whose tiles are large: each run of a mutant takes long. What orders their warps is damaged with smaller tiles: in
-/// the parts of the worked example, in [`narrow`] forms of two of them, and in the products of [`crate::crossing`].
+/// the parts of the worked example, in [`narrow`] forms of two of them, and in the products of [`crate::register_prefetch`].
 const TILES_ARE_LARGE: [&str; 7] = [
     "worked_example",
     "wgmma_f16_pingpong",
@@ -88,7 +88,7 @@ pub fn subjects() -> Vec<Subject> {
         subject(subset.name.clone(), &hopper::schedule(&subset, size).unwrap()).unwrap()
     }));
     out.extend(NARROW.map(narrow));
-    out.extend(crate::crossing::subjects().iter().map(|(name, s)| subject(name.to_string(), s).unwrap()));
+    out.extend(crate::register_prefetch::subjects().iter().map(|(name, s)| subject(name.to_string(), s).unwrap()));
     for (name, loaded_at, more) in warpgroup::FROM_REGISTERS {
         out.push(subject(name.to_string(), &warpgroup::from_registers(9, loaded_at, 1, more)).unwrap());
     }
@@ -160,8 +160,8 @@ fn recommended(product: &([i64; 3], DType, Layout, gemm::Kind, Target)) -> Subje
 /// together, and without roles; and those of tiles of one wave, which each warp stores by itself.
 const PARTS: [(&str, [i64; 3], Wgmma); 3] = [
     ("all parts of the worked example", [128, 128, 256], SMALL),
-    ("the worked example without roles", [128, 128, 256], Wgmma { loader: false, ..SMALL }),
+    ("the worked example without roles", [128, 128, 256], Wgmma { producer: false, ..SMALL }),
     ("a wave of the worked example's tiles", [128, 128, 448], Wgmma { persistent: false, ..SMALL }),
 ];
 
-const SMALL: Wgmma = Wgmma { block: [64, 64], groups: 1, stages: 3, ..Wgmma::LARGE };
+const SMALL: Wgmma = Wgmma { block: [64, 64], warpgroups: 1, stages: 3, ..Wgmma::LARGE };

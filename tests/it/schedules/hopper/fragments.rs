@@ -3,7 +3,7 @@
 
 use super::super::programs::Program;
 use super::super::source::Source;
-use warploom::gemm::{Ahead, Boxes, Mma};
+use warploom::gemm::{FragmentBuffers, Mma, Tma};
 use warploom::te::{GemmSpec, Layout};
 use warploom::{DType, Target};
 
@@ -34,9 +34,10 @@ pub fn schedule(source: &mut Source) -> (Program, Vec<String>) {
     let of = Mma::of(&spec, &target, [rows, columns], warps, 1);
     let loader = source.of([0, 1, 1, 2, 4]);
     let (stages, spread) = (source.of([2, 2, 3, 3, 4, 5, 6]), source.chance(40));
-    let (ahead, fetched) = (source.of([Ahead::Apart, Ahead::Apart, Ahead::InPlace]), source.chance(85));
+    let (ahead, fetched) =
+        (source.of([FragmentBuffers::Double, FragmentBuffers::Double, FragmentBuffers::Single]), source.chance(85));
     let sweeps = if rows / warps[0] % 32 == 0 { source.of([1, 1, 2]) } else { 1 };
-    let tiles = Mma { bk, stages, ahead, sweeps, boxes: Some(Boxes { warps: loader, cluster, spread }), ..of };
+    let tiles = Mma { bk, stages, fragments: ahead, sweeps, tma: Some(Tma { warps: loader, cluster, spread }), ..of };
     let mut steps: Vec<String> = tiles.steps(&spec).split(['\n', ';']).map(|s| s.trim().to_string()).collect();
     steps.retain(|s| !s.is_empty() && (fetched || !s.starts_with("pipeline kk")));
     vary(&mut steps, source);

@@ -27,7 +27,7 @@ pub fn schedule(source: &mut Source) -> (Program, Vec<String>) {
     let aligned = |n: i64, t: DType| n * i64::from(t.bits()) % 128 == 0;
     if source.chance(90) {
         parts.bulk_store &= aligned(spec.n, spec.out);
-        let suited = Wgmma::of(&spec, parts.block, parts.groups, &warploom::Target::sm_90a());
+        let suited = Wgmma::of(&spec, parts.block, parts.warpgroups, &warploom::Target::sm_90a());
         parts.routes = suited.routes;
     }
     let (epilogues, inlined) = epilogues(&spec, source);
@@ -67,22 +67,22 @@ fn types(source: &mut Source) -> GemmSpec {
 
 fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
     let bytes = i64::from(spec.a.bits()) / 8;
-    let (rows, groups) = source.of([(64, 1), (64, 1), (128, 2), (128, 2), (128, 1), (192, 3)]);
+    let (rows, warpgroups) = source.of([(64, 1), (64, 1), (128, 2), (128, 2), (128, 1), (192, 3)]);
     let columns = source.of([64, 64, 128, 32, 32, 16, 96, 192]);
     let stages = source.of([1, 2, 2, 3, 3, 4, 5, 6]);
     Wgmma {
         block: [rows, columns],
-        groups,
-        in_turns: false,
-        turned: false,
+        warpgroups,
+        pingpong: false,
+        swap_ab: false,
         bk: source.of([128, 128, 64, 32]) / bytes,
         stages,
         in_flight: if source.chance(50) { 0 } else { source.below(4) as i64 },
         swizzle: source.of([128, 128, 128, 128, 64, 32, 0]),
         cluster: source.of([[1, 1], [1, 1], [2, 1], [2, 1], [1, 2], [2, 2], [4, 1]]),
-        group: source.of([0, 1, 2, 8]),
+        raster_group: source.of([0, 1, 2, 8]),
         persistent: source.chance(50),
-        loader: source.chance(65),
+        producer: source.chance(65),
         bulk_store: source.chance(70),
         out_stages: 1 + source.below(3) as i64,
         routes: [Route::Direct; 2],
@@ -134,7 +134,7 @@ struct Made {
 impl Made {
     fn vary(&mut self, source: &mut Source) {
         self.swizzles(source);
-        if self.parts.groups > 1 && source.chance(30) {
+        if self.parts.warpgroups > 1 && source.chance(30) {
             self.replace("bind iw warpgroup", |_| vec!["bind iw warpgroup pingpong".into()]);
         }
         let threads = self.roles(source);
@@ -200,11 +200,11 @@ impl Made {
             0 if warps[0] == 4 => format!(" regs={}", source.of([24, 40, 56])),
             _ => String::new(),
         };
-        let all = 128 * self.parts.groups;
+        let all = 128 * self.parts.warpgroups;
         let load = |what: &str, role: &str, warps: i64| format!("specialize {what} -> {role} warps={warps}{regs}");
         let (steps, threads) = match source.below(6) {
             // As the recipe has it.
-            0 | 1 => return [128, 128].map(|n| if self.parts.loader { n } else { all }),
+            0 | 1 => return [128, 128].map(|n| if self.parts.producer { n } else { all }),
             2 | 3 => (vec![load("A_s B_s", "load", warps[0])], [32 * warps[0]; 2]),
             4 => (vec![load("A_s", "load", warps[0]), load("B_s", "second", warps[1])], [32 * warps[0], 32 * warps[1]]),
             _ => match source.below(2) {
@@ -212,7 +212,7 @@ impl Made {
                 _ => (vec![load("B_s", "load", warps[0])], [all, 32 * warps[0]]),
             },
         };
-        if self.parts.loader {
+        if self.parts.producer {
             self.replace("specialize", |_| steps.clone());
             return threads;
         }

@@ -326,7 +326,7 @@ fn the_recipe_by_boxes_is_right_in_every_layout() {
             let tiles = Mma::of(&spec, &Target::sm_90a(), [32, 64], [1, 2], 1);
             let mut tried = 0;
             for (loader, cluster, bk) in ways {
-                let Some(tiles) = tiles.by_boxes(&spec, &Target::sm_90a(), bk, loader, cluster) else { continue };
+                let Some(tiles) = tiles.by_tma(&spec, &Target::sm_90a(), bk, loader, cluster) else { continue };
                 let (schedule, packed) = boxed(&spec, tiles);
                 let found = lowered(&schedule);
                 let name = format!("{m}x{columns}x{k} {dtype} {} {tiles:?}", layout.name());
@@ -348,7 +348,7 @@ fn large_tiles_by_boxes_assemble_without_a_spill() {
         let large = Mma::of(&spec, &target, [128, 256], [2, 4], 1);
         let all = [(n % 2 == 0, [1, 1], 64), (true, [1, 1], 32), (true, [[2, 1], [1, 2]][n % 2], 64)];
         for (loader, cluster, bk) in all {
-            let tiles = large.by_boxes(&spec, &target, bk, loader, cluster).unwrap();
+            let tiles = large.by_tma(&spec, &target, bk, loader, cluster).unwrap();
             let found = lowered(&boxed(&spec, tiles).0);
             super::ptxas::assemble(&tools, &found, &target, true).unwrap_or_else(|e| panic!("{tiles:?}: {e}"));
         }
@@ -360,8 +360,8 @@ fn large_tiles_by_boxes_assemble_without_a_spill() {
 fn loaders_leave_the_registers_that_tiles_need() {
     let spec = *Gemm::new(4096, 4096, 4096).of(DType::F16).spec();
     let warps = |target: Target, block, warps| {
-        let tiles = Mma::of(&spec, &target, block, warps, 1).by_boxes(&spec, &target, 64, true, [1, 1]);
-        tiles.and_then(|m| m.boxes).map(|b| b.warps)
+        let tiles = Mma::of(&spec, &target, block, warps, 1).by_tma(&spec, &target, 64, true, [1, 1]);
+        tiles.and_then(|m| m.tma).map(|b| b.warps)
     };
     assert_eq!(warps(Target::sm_90a(), [128, 256], [2, 4]), Some(4));
     assert_eq!(warps(Target::sm_90(), [128, 256], [2, 4]), None);
@@ -369,7 +369,7 @@ fn loaders_leave_the_registers_that_tiles_need() {
     assert_eq!(warps(Target::sm_80(), [128, 128], [2, 2]), None);
     let of = |dtype| *Gemm::new(4096, 4096, 4096).of(dtype).layout(Layout::NT).spec();
     let bytes = Mma::of(&of(DType::S8), &Target::sm_90a(), [128, 128], [2, 2], 1);
-    assert_eq!(bytes.by_boxes(&of(DType::S8), &Target::sm_90a(), 64, true, [1, 1]), None);
+    assert_eq!(bytes.by_tma(&of(DType::S8), &Target::sm_90a(), 64, true, [1, 1]), None);
 }
 
 /// On the device: two blocks of a multiprocessor, each of which fills the queues of its loads with stores of four bytes when it

@@ -1,41 +1,41 @@
-//! Tiles that come by bulk copies (TMA): one thread starts the boxes of a slot, and no thread spends issue slots, registers of
+//! Tiles that come by TMA copies (TMA): one thread starts the boxes of a stage, and no thread spends issue stages, registers of
 //! addresses or power on them.
 //!
-//! A *loader* is warps of their own, behind a ring of mbarriers: nobody else waits for a slot to be free. A scheduler of the
+//! A *producer* is warps of their own, behind a ring of mbarriers: nobody else waits for a stage to be free. A scheduler of the
 //! chip has a quarter of its registers, so that a ninth warp leaves 168 to each thread, of which tiles of 64 x 64 a warp need
-//! over 200. Where that matters the loader is a warpgroup, which gives its registers to the others; chips that cannot move
-//! them have no such loader. *Without* one a thread of the block starts the copies behind a barrier, as cp.async has one, and
-//! C's tile may take the place of the slots; where two such blocks share a multiprocessor, one multiplies while the other waits.
+//! over 200. Where that matters the producer is a warpgroup, which gives its registers to the others; chips that cannot move
+//! them have no such producer. *Without* one a thread of the block starts the copies behind a barrier, as cp.async has one, and
+//! C's tile may take the place of the stages; where two such blocks share a multiprocessor, one multiplies while the other waits.
 //!
 //! Blocks of a cluster along rows share tiles of B, along columns tiles of A: each is fetched once and lands in all of them.
 
-use super::{Ahead, Factors, Mma, NAMES, Names, Source, Way, rows, runs_along_k, up};
+use super::{Epilogue, FragmentBuffers, Mma, Names, Operand, OperandForm, Source, rows, runs_along_k, up};
 use crate::gemm::work::{Work, cycles};
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
 
-/// How bulk copies bring the tiles.
+/// How TMA copies bring the tiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Boxes {
+pub struct Tma {
     /// Warps that load and do nothing else: a warp, or a warpgroup that gives up registers; 0 where a thread of the block
     /// starts the copies.
     pub warps: i64,
     /// Blocks of a cluster along rows and along columns of C.
     pub cluster: [i64; 2],
-    /// The arrival for a slot and the wait for the next one stand between the products of a step, not in front of one.
+    /// The arrival for a stage and the wait for the next one stand between the products of a step, not in front of one.
     pub spread: bool,
 }
 
-/// Warps of a loader that moves registers, and the registers that its threads keep.
+/// Warps of a producer that moves registers, and the registers that its threads keep.
 const GROUP: i64 = 4;
 const KEPT: i64 = 40;
 /// Schedulers of a multiprocessor, each with its part of the registers, and lanes of a warp.
 const SCHEDULERS: i64 = 4;
 const LANES: i64 = 32;
-/// Bytes of shared memory besides tiles: two mbarriers a slot, and what alignment may ask for.
+/// Bytes of shared memory besides tiles: two mbarriers a stage, and what alignment may ask for.
 const BARRIERS: i64 = 16;
 const ALIGNED: i64 = 1024;
-/// The most slots, and of large tiles: a fourth of 48 KB takes 1 % longer at 4096^3 on an H200.
+/// The most stages, and of large tiles: a fourth of 48 KB takes 1 % longer at 4096^3 on an H200.
 const SLOTS: i64 = 8;
 const LARGE_SLOTS: i64 = 3;
 /// Elements of C of a large tile, by which a multiprocessor is full.
@@ -45,27 +45,27 @@ const LARGE: i64 = 128 * 256;
 struct Shape {
     block: [i64; 2],
     warps: [i64; 2],
-    ahead: Ahead,
+    fragments: FragmentBuffers,
     sweeps: i64,
     /// Blocks that share a multiprocessor: one multiplies while the other waits, begins or ends.
     blocks: i64,
-    /// The share of a multiprocessor's clocks in which its tensor cores are busy, as counted at 8192^3 on an H200; of 128 x 256
+    /// The share of a multiprocessor's cycles in which its tensor cores are busy, as counted at 8192^3 on an H200; of 128 x 256
     /// as its speed beside that of 128 x 128 has it, which are shared out as evenly.
     busy: f64,
 }
 
-/// Large tiles to choose from, started by the block itself, in slots of `SHAPE_BK` terms. Two things decide at full load. How
+/// Large tiles to choose from, started by the block itself, in stages of `SHAPE_BK` terms. Two things decide at full load. How
 /// evenly the multiprocessors share the tiles: at 8192^3 four of 132 have 32 of 128 x 128 where the others have 31, and all wait a
 /// thirty-second of the time for them, but nearly all have 25 of 80 x 256. And what the tensor cores stand idle for: a lone block
 /// for its barriers and its ends (0.646 of cuBLAS with 128 x 256), two of them less (0.663 with 128 x 128), and with larger tiles
 /// of warps less still (0.680 to 0.682 with 64 x 80 or 80 x 64, 0.677 with 96 x 64). 0.97 is what they are busy where nothing
-/// is loaded at all: 0.704 of cuBLAS, as mma.sync takes six clocks for 16 x 8 x 16 where wgmma takes four.
+/// is loaded at all: 0.704 of cuBLAS, as mma.sync takes six cycles for 16 x 8 x 16 where wgmma takes four.
 const SHAPES: [Shape; 5] = [
-    Shape { block: [128, 256], warps: [2, 4], ahead: Ahead::Apart, sweeps: 1, blocks: 1, busy: 0.911 },
-    Shape { block: [128, 128], warps: [2, 2], ahead: Ahead::Apart, sweeps: 1, blocks: 2, busy: 0.934 },
-    Shape { block: [80, 256], warps: [1, 4], ahead: Ahead::InPlace, sweeps: 1, blocks: 2, busy: 0.947 },
-    Shape { block: [256, 80], warps: [4, 1], ahead: Ahead::InPlace, sweeps: 1, blocks: 2, busy: 0.947 },
-    Shape { block: [192, 128], warps: [2, 2], ahead: Ahead::InPlace, sweeps: 2, blocks: 2, busy: 0.948 },
+    Shape { block: [128, 256], warps: [2, 4], fragments: FragmentBuffers::Double, sweeps: 1, blocks: 1, busy: 0.911 },
+    Shape { block: [128, 128], warps: [2, 2], fragments: FragmentBuffers::Double, sweeps: 1, blocks: 2, busy: 0.934 },
+    Shape { block: [80, 256], warps: [1, 4], fragments: FragmentBuffers::Single, sweeps: 1, blocks: 2, busy: 0.947 },
+    Shape { block: [256, 80], warps: [4, 1], fragments: FragmentBuffers::Single, sweeps: 1, blocks: 2, busy: 0.947 },
+    Shape { block: [192, 128], warps: [2, 2], fragments: FragmentBuffers::Single, sweeps: 2, blocks: 2, busy: 0.948 },
 ];
 const SHAPE_BK: i64 = 64;
 
@@ -82,8 +82,8 @@ impl Shape {
     }
 }
 
-impl Boxes {
-    /// Bytes of shared memory: a loader may fill a slot at any time, so that C's tile has a place of its own beside them.
+impl Tma {
+    /// Bytes of shared memory: a producer may fill a stage at any time, so that C's tile has a place of its own beside them.
     pub(super) fn shared(self, ring: i64, rows: i64, stages: i64) -> i64 {
         let tiles = if self.warps > 0 { ring + rows } else { ring.max(rows) };
         tiles + BARRIERS * stages + ALIGNED
@@ -91,18 +91,18 @@ impl Boxes {
 }
 
 impl Mma {
-    /// The same tiles by bulk copies, in slots of `bk` terms, as many of them as fit: by a loader or not, shared by the blocks of
+    /// The same tiles by TMA copies, in stages of `bk` terms, as many of them as fit: by a producer or not, shared by the blocks of
     /// a cluster. `None` where the chip has no such copies, the recipe none for these types or parts, or where a thread would
     /// have too few registers or a block too little shared memory.
     #[must_use]
-    pub fn by_boxes(self, spec: &GemmSpec, target: &Target, bk: i64, loader: bool, cluster: [i64; 2]) -> Option<Mma> {
-        let warps = if loader { self.loading(spec, target)? } else { 0 };
-        self.boxed_in(spec, target, bk, warps, cluster, i64::from(target.limits.shared_optin))
+    pub fn by_tma(self, spec: &GemmSpec, target: &Target, bk: i64, producer: bool, cluster: [i64; 2]) -> Option<Mma> {
+        let warps = if producer { self.producer_warps(spec, target)? } else { 0 };
+        self.with_tma(spec, target, bk, warps, cluster, i64::from(target.limits.shared_optin))
     }
 
-    /// By bulk copies that so many warps of their own start, or the block if none, in slots that take so much shared memory at
+    /// By TMA copies that so many warps of their own start, or the block if none, in stages that take so much shared memory at
     /// most.
-    fn boxed_in(
+    fn with_tma(
         self,
         spec: &GemmSpec,
         target: &Target,
@@ -111,32 +111,33 @@ impl Mma {
         cluster: [i64; 2],
         room: i64,
     ) -> Option<Mma> {
-        let halves = self.factors == Factors::Stored && spec.a.bits() == 16 && spec.b == spec.a;
-        let clusters = cluster[0] * cluster[1];
-        let shared = clusters == 1
-            || target.has(Features::CLUSTER) && clusters <= i64::from(target.limits.cluster) && spec.batch.is_none();
+        let halves = self.form == OperandForm::Stored && spec.a.bits() == 16 && spec.b == spec.a;
+        let blocks = cluster[0] * cluster[1];
+        let shared = blocks == 1
+            || target.has(Features::CLUSTER) && blocks <= i64::from(target.limits.cluster) && spec.batch.is_none();
         let known = halves && self.parts == 1 && self.asynchronous && target.has(Features::TMA) && shared;
         // Rows of boxes are whole panels of 128 bytes, or one that is narrower, in whole steps of k.
-        let row = |d: usize| 2 * if runs_along_k(spec, d) { bk } else { self.block[d] };
-        let panels = |d: usize| row(d) % 128 == 0 || [32, 64].contains(&row(d));
-        let fits = [32, 64].contains(&bk) && (0..2).all(|d| panels(d) && self.block[d] <= 256);
+        let row = |operand: Operand| 2 * if runs_along_k(spec, operand) { bk } else { self.block[operand as usize] };
+        let panels = |operand: Operand| row(operand) % 128 == 0 || [32, 64].contains(&row(operand));
+        let fits =
+            [32, 64].contains(&bk) && Operand::BOTH.into_iter().all(panels) && self.block.iter().all(|n| *n <= 256);
         // A cluster that reaches far beyond C multiplies zeros.
         let used = (0..2).all(|d| cluster[d] == 1 || up(rows(spec)[d], self.block[d]) >= cluster[d]);
         if !known || !fits || !used {
             return None;
         }
-        let way = Way::of(spec, target, [0, 1].map(|d| self.block[d] * cluster[d]), self.parts);
-        // Where the block starts the copies, what stands between two slots is a barrier of all warps, which costs less in front
+        let epilogue = Epilogue::of(spec, target, [0, 1].map(|d| self.block[d] * cluster[d]), self.parts);
+        // Where the block starts the copies, what stands between two stages is a barrier of all warps, which costs less in front
         // of a step than inside it.
-        let boxes = Some(Boxes { warps, cluster, spread: warps > 0 });
-        let with = |stages| Mma { bk, stages, way, boxes, min_blocks: None, ..self };
+        let tma = Some(Tma { warps, cluster, spread: warps > 0 });
+        let with = |stages| Mma { bk, stages, epilogue, tma, min_blocks: None, ..self };
         let slots = if self.is_large() { LARGE_SLOTS } else { SLOTS };
         let most = slots.min(up(spec.k, bk).max(2));
         (2..=most).rev().map(with).find(|m| m.shared(spec) <= room)
     }
 
-    /// By bulk copies where those are faster, which is for large tiles: of those of [`SHAPES`] that cost least.
-    pub(super) fn by_what_suits(self, spec: &GemmSpec, target: &Target) -> Mma {
+    /// By TMA copies where those are faster, which is for large tiles: of those of [`SHAPES`] that cost least.
+    pub(super) fn with_best_tiles(self, spec: &GemmSpec, target: &Target) -> Mma {
         if !self.is_large() {
             return self;
         }
@@ -147,30 +148,30 @@ impl Mma {
         fitting.min_by(|(a, _), (b, _)| a.total_cmp(b)).map_or(self, |(_, m)| m)
     }
 
-    /// Tiles of another shape, in as many slots as leave room for the blocks that share a multiprocessor.
+    /// Tiles of another shape, in as many stages as leave room for the blocks that share a multiprocessor.
     fn shaped(&self, shape: &Shape, spec: &GemmSpec, target: &Target) -> Option<Mma> {
-        let plain = Mma::with(spec, target, shape.block, shape.warps, self.parts, self.factors);
-        let plain = Mma { ahead: shape.ahead, sweeps: shape.sweeps, ..plain };
-        // With other layouts that many sums leave too few registers for addresses.
-        if shape.sweeps > 1 && (0..2).any(|side| runs_along_k(spec, side)) {
+        let plain = Mma::with(spec, target, shape.block, shape.warps, self.parts, self.form);
+        let plain = Mma { fragments: shape.fragments, sweeps: shape.sweeps, ..plain };
+        // With other layouts that many accumulators leave too few registers for addresses.
+        if shape.sweeps > 1 && Operand::BOTH.into_iter().any(|operand| runs_along_k(spec, operand)) {
             return None;
         }
         let limits = &target.limits;
         let room = i64::from(limits.shared_optin)
             .min(i64::from(limits.shared_per_sm) / shape.blocks - i64::from(limits.shared_reserved));
-        let boxed = plain.boxed_in(spec, target, SHAPE_BK, 0, [1, 1], room)?;
+        let tma_stage = plain.with_tma(spec, target, SHAPE_BK, 0, [1, 1], room)?;
         // The shapes are known to need no more registers than a thread has, whatever the estimate says.
-        let registers = boxed.registers(spec).min(limits.registers_per_thread.into());
-        let fits = boxed.resident_with(registers, spec, target) >= shape.blocks;
-        (boxed.is_used(spec) && fits).then_some(boxed)
+        let registers = tma_stage.registers(spec).min(limits.registers_per_thread.into());
+        let fits = tma_stage.resident_with(registers, spec, target) >= shape.blocks;
+        (tma_stage.is_used(spec) && fits).then_some(tma_stage)
     }
 
     fn is_large(&self) -> bool {
         self.block[0] * self.block[1] >= LARGE
     }
 
-    /// Warps of a loader that leaves the others the registers they need.
-    fn loading(&self, spec: &GemmSpec, target: &Target) -> Option<i64> {
+    /// Warps of a producer that leaves the others the registers they need.
+    fn producer_warps(&self, spec: &GemmSpec, target: &Target) -> Option<i64> {
         let (warps, needed) = (self.threads() / LANES, self.registers(spec));
         let all = i64::from(target.limits.registers_per_sm);
         let most = i64::from(target.limits.registers_per_thread);
@@ -184,14 +185,14 @@ impl Mma {
     }
 
     /// Rows or columns of C that a cluster covers.
-    pub(super) fn whole(&self, side: usize) -> i64 {
-        self.block[side] * self.boxes.map_or(1, |b| b.cluster[side])
+    pub(super) fn whole(&self, operand: Operand) -> i64 {
+        self.block[operand as usize] * self.tma.map_or(1, |b| b.cluster[operand as usize])
     }
 
     /// For rows and columns what stands for a cluster's blocks: in a split, among its loops, and what binds them.
-    pub(super) fn clusters(&self) -> [(String, &'static str, &'static str); 2] {
+    pub(super) fn cluster_loops(&self) -> [(String, &'static str, &'static str); 2] {
         let names = [(" ic", "; bind ic cluster"), (" jc", "; bind jc cluster")];
-        [0, 1].map(|d| match self.boxes.map_or(1, |b| b.cluster[d]) {
+        [0, 1].map(|d| match self.tma.map_or(1, |b| b.cluster[d]) {
             1 => Default::default(),
             n => (format!(" {n}"), names[d].0, names[d].1),
         })
@@ -199,33 +200,33 @@ impl Mma {
 
     /// The innermost loop over blocks.
     pub(super) fn innermost(&self) -> &'static str {
-        let [(_, ic, _), (_, jc, _)] = self.clusters();
+        let [(_, ic, _), (_, jc, _)] = self.cluster_loops();
         [jc, ic].into_iter().find(|l| !l.is_empty()).map_or("tile", str::trim_start)
     }
 
-    /// A factor's tile in shared memory, as boxes.
-    pub(super) fn boxed(&self, spec: &GemmSpec, side: usize, names: &Names, boxes: Boxes) -> String {
-        let (n, source) = (NAMES[side], &names.sources[side]);
-        let inlined = match self.pads(spec, side) && self.routes[side] == Source::Direct {
+    /// A operand's tile in shared memory, as boxes.
+    pub(super) fn tma_stage(&self, spec: &GemmSpec, operand: Operand, names: &Names, tma: Tma) -> String {
+        let (n, source) = (operand.name(), &names.sources[operand as usize]);
+        let inlined = match self.pads(spec, operand) && self.routes[operand as usize] == Source::Direct {
             true => format!("compute_inline {source}\n"),
             false => String::new(),
         };
-        let row = if runs_along_k(spec, side) { self.bk } else { self.block[side] };
-        let swizzle = (row * self.factors.bits(spec) / 8).min(128);
-        let multicast = match boxes.cluster[1 - side] {
+        let row = if runs_along_k(spec, operand) { self.bk } else { self.block[operand as usize] };
+        let swizzle = (row * self.form.bits(spec) / 8).min(128);
+        let multicast = match tma.cluster[operand.other() as usize] {
             1 => String::new(),
-            _ => format!(" multicast={}", ["jc", "ic"][side]),
+            _ => format!(" multicast={}", ["jc", "ic"][operand as usize]),
         };
         format!(
             "cache_read {} {source} shared -> {n}_s\n{inlined}compute_at {n}_s k0; swizzle {n}_s {swizzle}; \
              copy_with {n}_s tma{multicast}\n",
-            names.sums
+            names.accumulators
         )
     }
 
     /// Who loads.
-    pub(super) fn loader(&self) -> String {
-        match self.boxes.map_or(0, |b| b.warps) {
+    pub(super) fn producer(&self) -> String {
+        match self.tma.map_or(0, |b| b.warps) {
             0 => String::new(),
             GROUP => format!("specialize A_s B_s -> load warps={GROUP} regs={KEPT}\n"),
             warps => format!("specialize A_s B_s -> load warps={warps}\n"),

@@ -1,6 +1,6 @@
-//! How the sums leave the registers of warps, and what becomes of parts of them.
+//! How the accumulators leave the registers of warps, and what becomes of parts of them.
 
-use super::{Mma, Names, multiples, up};
+use super::{Mma, Names, Operand, multiples, up};
 use crate::gemm::grid::bind_blocks;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
@@ -9,13 +9,13 @@ use std::fmt::Write as _;
 /// The way of a tile of C from registers to memory. Lanes have pairs of neighbours: of 32-bit elements whole sectors, of
 /// 16-bit ones less, so that rows of these are put together in shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Epilogue {
     /// Pairs, straight to memory.
-    Pairs,
+    Direct,
     /// Pairs to shared memory, and whole rows from there.
     Rows,
     /// Four matrices of 8 x 8 at a time to shared memory (stmatrix), and whole rows from there.
-    Matrices,
+    Stmatrix,
 }
 
 /// Elements of C from which on rows of it are stored together at its edges too (4095x4097x4099: 335 us for 405).
@@ -23,18 +23,18 @@ const LARGE: i64 = 1 << 21;
 /// Threads of a block that adds parts up.
 const ADDING: i64 = 128;
 
-impl Way {
+impl Epilogue {
     /// Tiles that reach beyond a small C are stored from registers where there is no stmatrix, each element under its own
     /// condition: blocks behind the product then find what they read by the names of the program.
-    pub(super) fn of(spec: &GemmSpec, target: &Target, block: [i64; 2], parts: i64) -> Way {
+    pub(super) fn of(spec: &GemmSpec, target: &Target, block: [i64; 2], parts: i64) -> Epilogue {
         let grows = spec.m % block[0] != 0 || spec.n % block[1] != 0;
         let large = spec.m.saturating_mul(spec.n) >= LARGE;
         let matrices = target.has(Features::STMATRIX);
         let rows = large || !grows || matrices && spec.n % 8 == 0;
         match parts == 1 && spec.out.bits() == 16 && rows {
-            false => Way::Pairs,
-            true if matrices => Way::Matrices,
-            true => Way::Rows,
+            false => Epilogue::Direct,
+            true if matrices => Epilogue::Stmatrix,
+            true => Epilogue::Rows,
         }
     }
 }
@@ -42,7 +42,7 @@ impl Way {
 impl Mma {
     /// Whether a tile of C goes through shared memory.
     fn staged(&self) -> bool {
-        self.way != Way::Pairs
+        self.epilogue != Epilogue::Direct
     }
 
     /// Elements between the rows of C's tile in shared memory: rows that are no whole panels of 128 bytes are not swizzled, and
@@ -53,10 +53,10 @@ impl Mma {
 
     /// Whether the tiles reach beyond C.
     pub(super) fn grows(&self, spec: &GemmSpec) -> bool {
-        spec.m % self.whole(0) != 0 || spec.n % self.whole(1) != 0
+        spec.m % self.whole(Operand::A) != 0 || spec.n % self.whole(Operand::B) != 0
     }
 
-    /// The block that takes the sums out of registers, which are a fragment: the buffer between them and the conversion
+    /// The block that takes the accumulators out of registers, which are a fragment: the buffer between them and the conversion
     /// to C, or a copy of C's tile.
     pub(super) fn stored(&self, spec: &GemmSpec, names: &Names) -> (&'static str, String) {
         let (grows, mut out) = (self.grows(spec), String::new());
@@ -68,34 +68,34 @@ impl Mma {
         if !names.converts || self.parts > 1 {
             let to = if self.staged() { "C_s" } else { written };
             if self.staged() {
-                let _ = writeln!(out, "cache_write {} {written} shared -> C_s", names.sums);
+                let _ = writeln!(out, "cache_write {} {written} shared -> C_s", names.accumulators);
             }
-            let _ = writeln!(out, "cache_write {} {to} fragment -> C_f", names.sums);
+            let _ = writeln!(out, "cache_write {} {to} fragment -> C_f", names.accumulators);
             return ("C_f", out);
         }
         if grows {
             out.push_str("compute_inline acc_pad\n");
         }
         if grows && self.staged() {
-            let sizes = [("out_i", spec.m, self.whole(0)), ("out_j", spec.n, self.whole(1))];
+            let sizes = [("out_i", spec.m, self.whole(Operand::A)), ("out_j", spec.n, self.whole(Operand::B))];
             let _ = writeln!(out, "pad out {} -> acc_out C_pad; compute_inline acc_out", multiples(&sizes));
         }
         let _ = writeln!(out, "set_scope {} fragment", if grows { "acc_pad" } else { "acc" });
         if self.staged() {
             let _ = writeln!(out, "cache_write out {written} shared -> C_s");
         }
-        if self.way == Way::Matrices {
+        if self.epilogue == Epilogue::Stmatrix {
             out.push_str("cache_write out C_s fragment -> C_f\n");
         }
         ("out", out)
     }
 
-    /// What a warp does with its sums, and a block with the rows that they are put together to.
-    pub(super) fn emptied(&self, spec: &GemmSpec, stored: &str, names: &Names) -> String {
+    /// What a warp does with its accumulators, and a block with the rows that they are put together to.
+    pub(super) fn epilogue_loops(&self, spec: &GemmSpec, stored: &str, names: &Names) -> String {
         let copied = if self.parts > 1 { "op " } else { "" };
         // Where each element is stored under its own condition, those of a column one after the other need fewest registers.
         let order = if self.grows(spec) && !self.staged() && spec.n % 2 != 0 { "on om" } else { "om on" };
-        let matrices = self.way == Way::Matrices;
+        let matrices = self.epilogue == Epilogue::Stmatrix;
         let columns = if matrices { 16 } else { 8 };
         let mut out = format!(
             "reverse_compute_at {stored} w -> {copied}o0 o1\n\
@@ -146,7 +146,8 @@ impl Mma {
         if self.grows(spec) && names.converts {
             let _ = writeln!(out, "compute_inline acc_pad");
         }
-        let [rows, columns] = [0, 1].map(|d| up([spec.m, spec.n][d], self.whole(d)) * self.whole(d));
+        let [rows, columns] = Operand::BOTH
+            .map(|operand| up([spec.m, spec.n][operand as usize], self.whole(operand)) * self.whole(operand));
         let bound = bind_blocks(("ci", rows), ("c0", up(columns, ADDING)));
         let _ = writeln!(out, "split cj ? {ADDING} -> c0 c1; bind c1 threadIdx.x; {}", bound.trim_end());
         if names.converts {

@@ -7,32 +7,33 @@ use crate::te::GemmSpec;
 
 impl Wgmma {
     /// Why these tiles: how the multiprocessors are filled, what comes from the second-level cache, what a block has of shared
-    /// memory and a thread of registers, what the clocks wait for, which other tiles would do as well, and how far behind the next
+    /// memory and a thread of registers, what the cycles wait for, which other tiles would do as well, and how far behind the next
     /// best are.
-    pub fn why(&self, spec: &GemmSpec, target: &Target) -> String {
+    pub fn reason(&self, spec: &GemmSpec, target: &Target) -> String {
         let ([m, n], blocks) = (self.block, self.blocks(spec));
         let work = self.work(spec, target);
         let waves = blocks as f64 / (f64::from(processors(target)) * work.resident as f64);
         // Blocks of a cluster read a shared tile once.
-        let (slot, turns) = (self.slot(), if self.in_turns { self.groups } else { 1 });
-        let [rows, columns] = [slot[0] as f64 / self.cluster[1] as f64, slot[1] as f64 / self.cluster[0] as f64];
-        let terms = self.slots_of_k(spec) * self.bk * bytes(spec.a);
-        let fetched = (rows + columns) * (terms * blocks * turns) as f64;
+        let (stage_tile, pingpong_tiles) = (self.stage_tile(), if self.pingpong { self.warpgroups } else { 1 });
+        let [rows, columns] =
+            [stage_tile[0] as f64 / self.cluster[1] as f64, stage_tile[1] as f64 / self.cluster[0] as f64];
+        let terms = self.k_stages(spec) * self.bk * bytes(spec.a);
+        let fetched = (rows + columns) * (terms * blocks * pingpong_tiles) as f64;
         let cycles = self.cycles(spec, target);
         let bound = work.limiter(&target.device()).name();
         format!(
             "{m} x {n} of {} warpgroup{}{}: {blocks} blocks in {waves:.2} waves, {:.0} MB from L2, {} KB shared of {} \
              stages of {}, {} registers a thread, {:.0}k cycles, bound by {bound}{}",
-            self.groups,
-            if self.groups > 1 { "s" } else { "" },
-            if self.in_turns { " in ping-pong" } else { "" },
+            self.warpgroups,
+            if self.warpgroups > 1 { "s" } else { "" },
+            if self.pingpong { " in ping-pong" } else { "" },
             fetched / 1e6,
             self.shared(spec) / 1024,
             self.stages,
             self.bk,
-            m * n / (128 * self.groups) + tuning::ADDRESS_REGISTERS,
+            m * n / (128 * self.warpgroups) + tuning::ADDRESS_REGISTERS,
             cycles / 1e3,
-            match self.is_shared_by_four() {
+            match self.shares_with_four() {
                 true =>
                     "; four blocks share an operand, because its rows cross L2 lines, which the cycles do not count"
                         .into(),
@@ -41,11 +42,11 @@ impl Wgmma {
         )
     }
 
-    /// The other tiles that take as many clocks, and the next best.
+    /// The other tiles that take as many cycles, and the next best.
     fn others(&self, spec: &GemmSpec, target: &Target, cycles: f64) -> String {
         let other = |w: Wgmma| ((w.cycles(spec, target) / cycles - 1.0) * 100.0, w.block);
-        // Clocks in turns are reckoned otherwise.
-        let alike = |w: &Wgmma| w.block != self.block && w.in_turns == self.in_turns;
+        // Cycles in turns are reckoned otherwise.
+        let alike = |w: &Wgmma| w.block != self.block && w.pingpong == self.pingpong;
         let others = Wgmma::candidates(spec, target).into_iter().filter(alike).map(other);
         // What rounds to nothing.
         let (same, mut more): (Vec<_>, Vec<_>) = others.partition(|(percent, _)| *percent < 0.5);
@@ -68,12 +69,12 @@ mod tests {
         let gemm = Gemm::new(4096, 4096, 4096).of(DType::F16);
         let schedule = recommend(&gemm, &Target::sm_90a()).unwrap();
         let remarks: Vec<&str> = schedule.steps.iter().filter_map(|s| s.remark()).collect();
-        let [why] = remarks[..] else { panic!("{remarks:?}") };
+        let [reason] = remarks[..] else { panic!("{remarks:?}") };
         let words = ["waves", "from L2", "KB shared", "stages of 64", "registers", "cycles, bound by L2"];
         for word in words.into_iter().chain(["; 256 x 128 would take as many; ", "% more"]) {
-            assert!(why.contains(word), "{why}");
+            assert!(reason.contains(word), "{reason}");
         }
         assert_eq!(crate::loom::Schedule::parse(&schedule.to_string()).unwrap(), schedule);
-        assert!(schedule.completed().unwrap().to_string().contains(why));
+        assert!(schedule.completed().unwrap().to_string().contains(reason));
     }
 }

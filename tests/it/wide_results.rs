@@ -41,14 +41,14 @@ fn every_part_of_the_recipe_suits_sums_that_are_the_result() {
             let gemm = gemm([256, 128, 5 * k / 2], types, Layout::NT);
             let parts = Wgmma {
                 block: [64, 64],
-                groups: 1,
+                warpgroups: 1,
                 bk: k,
                 stages,
                 in_flight: i64::from(stages > 2),
                 cluster: if has(0) { [2, 1] } else { [1, 1] },
-                group: if has(1) { 8 } else { 0 },
+                raster_group: if has(1) { 8 } else { 0 },
                 persistent: has(1),
-                loader: has(2),
+                producer: has(2),
                 bulk_store: has(3),
                 out_stages: stages.min(2),
                 ..Wgmma::LARGE
@@ -81,7 +81,7 @@ fn sums_of_16_bits_are_right_in_every_layout_and_at_every_edge() {
             let target = Target::sm_90a();
             let tiles = [([64, 64], 1), ([128, 64], 2), ([128, 128], 1)][(at + turn) % 3];
             let plain = Wgmma::of(gemm.spec(), tiles.0, tiles.1, &target);
-            let parts = Wgmma { persistent: plain.bulk_store, loader: plain.bulk_store, ..plain };
+            let parts = Wgmma { persistent: plain.bulk_store, producer: plain.bulk_store, ..plain };
             for schedule in [recommend(&gemm, &target).unwrap(), schedule(&gemm, &parts)] {
                 assert!(print(&right(&schedule)).contains("k16.f16.f16.f16"), "{size:?} {layout:?}");
                 // Rows of C that copies take leave as matrices.

@@ -1,21 +1,21 @@
-//! Tiles of one wave whose factors have rows that begin anywhere in the lines of the second-level cache.
+//! Tiles of one wave whose operands have rows that begin anywhere in the lines of the second-level cache.
 //!
 //! Such a row of 128 bytes comes as two pieces, each of which costs a multiprocessor as much to ask for as a whole line, and
 //! more than half of one to receive. Blocks of a cluster ask for the tile that they share together, so four of them share the
 //! longer side of a tile; and as a chip holds fewer blocks in clusters of four than alone, tiles are as wide as makes them
 //! fit at once. The side that is shared has any width, which a panel of the other kind has not: its rows run along k. Where
-//! that is A, columns of C take the part of rows in the instruction, 64 at a time, and sums are turned on their way out.
+//! that is A, columns of C take the part of rows in the instruction, 64 at a time, and accumulators are turned on their way out.
 //!
 //! At 1000^3 on an H200 that takes 6.25 us, where two blocks that share 64 x 128 take 6.65, and one alone 9.6.
 
-use super::{LINE, ROWS, Wgmma, bytes, contiguous, processors, rows, runs_along_k, up};
+use super::{LINE, Operand, ROWS, Wgmma, bytes, contiguous, processors, rows, runs_along_k, up};
 use crate::gemm::mma::Source;
 use crate::target::Target;
 use crate::te::GemmSpec;
 
 /// Blocks that share a tile.
 const SHARERS: i64 = 4;
-/// Rows of clusters that are walked together, and slots: more of either take no less (products_small.jsonl of the records).
+/// Rows of clusters that are walked together, and stages: more of either take no less (products_small.jsonl of the records).
 const GROUP: i64 = 4;
 const SLOTS: i64 = 6;
 /// Narrower tiles leave shared memory busier than the tensor cores, wider ones leave no registers.
@@ -24,18 +24,20 @@ const WIDTHS: std::ops::RangeInclusive<i64> = 80..=208;
 const STEP: i64 = 16;
 
 impl Wgmma {
-    /// Whether a factor has rows that cross lines.
-    pub(super) fn is_crooked(spec: &GemmSpec, routes: [Source; 2]) -> bool {
-        (0..2).any(|side| contiguous(spec, side) * bytes(spec.a) % LINE != 0 && routes[side] == Source::Direct)
+    /// Whether an operand has rows that cross lines.
+    pub(super) fn has_unaligned_rows(spec: &GemmSpec, routes: [Source; 2]) -> bool {
+        Operand::BOTH.into_iter().any(|operand| {
+            contiguous(spec, operand) * bytes(spec.a) % LINE != 0 && routes[operand as usize] == Source::Direct
+        })
     }
 
-    /// Whether it has the tiles of [`Wgmma::crossing`].
-    pub(super) fn is_shared_by_four(&self) -> bool {
+    /// Whether it has the tiles of [`Wgmma::unaligned_tiles`].
+    pub(super) fn shares_with_four(&self) -> bool {
         self.cluster.contains(&SHARERS)
     }
 
-    /// The tiles that four blocks share, if the product has a factor for them and fills the chip with them.
-    pub(super) fn crossing(spec: &GemmSpec, target: &Target) -> Option<Wgmma> {
+    /// The tiles that four blocks share, if the product has an operand for them and fills the chip with them.
+    pub(super) fn unaligned_tiles(spec: &GemmSpec, target: &Target) -> Option<Wgmma> {
         let clusters = i64::from(target.device().clusters_of_four?);
         let plain = Wgmma::of(spec, [ROWS, 128], 1, target);
         let suited = spec.batch.is_none()
@@ -43,23 +45,23 @@ impl Wgmma {
             && bytes(spec.out) == 2
             && super::converts(spec)
             && plain.bulk_store;
-        if !suited || plain.routes != [Source::Direct; 2] || !Wgmma::is_crooked(spec, plain.routes) {
+        if !suited || plain.routes != [Source::Direct; 2] || !Wgmma::has_unaligned_rows(spec, plain.routes) {
             return None;
         }
-        // The factor whose tile is shared: A where both could, as sums then leave in whole lines.
-        let side = (0..2).find(|side| runs_along_k(spec, *side))?;
+        // The operand whose tile is shared: A where both could, as accumulators then leave in whole lines.
+        let operand = Operand::BOTH.into_iter().find(|operand| runs_along_k(spec, *operand))?;
         let lengths = rows(spec);
-        let sharers = up(up(lengths[1 - side], ROWS), SHARERS);
-        let width = up(up(lengths[side], clusters.checked_div(sharers)?.max(1)), STEP) * STEP;
-        let turned = side == 0;
+        let sharers = up(up(lengths[operand.other() as usize], ROWS), SHARERS);
+        let width = up(up(lengths[operand as usize], clusters.checked_div(sharers)?.max(1)), STEP) * STEP;
+        let swap_ab = operand == Operand::A;
         let (mut block, mut cluster) = ([ROWS, width], [SHARERS, 1]);
-        if turned {
+        if swap_ab {
             block.reverse();
             cluster.reverse();
         }
-        let mut w = Wgmma { block, cluster, turned, loader: true, group: GROUP, ..plain };
+        let mut w = Wgmma { block, cluster, swap_ab, producer: true, raster_group: GROUP, ..plain };
         // A turned tile leaves as a whole.
-        w.out_stages = if turned { 1 } else { 2 };
+        w.out_stages = if swap_ab { 1 } else { 2 };
         let busy = 4 * w.blocks(spec) >= 3 * i64::from(processors(target));
         if !WIDTHS.contains(&width) || sharers > clusters || !busy {
             return None;
@@ -68,16 +70,16 @@ impl Wgmma {
     }
 
     /// Whether each warp stores the rows that it has staged, by itself and in turns. All that a block of one wave does behind its
-    /// sums is waited for, and so is a warpgroup that meets to store: at 1000^3 on an H200 it takes 0.07 us of 6.4 where four
+    /// accumulators is waited for, and so is a warpgroup that meets to store: at 1000^3 on an H200 it takes 0.07 us of 6.4 where four
     /// blocks share a side, and 0.08 of 6.8 where two do. Nor has a warpgroup that takes turns anyone to meet. Other tiles store
     /// while they go on, or were not measured.
-    pub(super) fn leaves_by_warps(&self) -> bool {
-        let one_wave = self.loader && !self.persistent && self.groups == 1;
-        self.bulk_store && (one_wave || self.in_turns) && !self.turned
+    pub(super) fn stores_by_warp(&self) -> bool {
+        let one_wave = self.producer && !self.persistent && self.warpgroups == 1;
+        self.bulk_store && (one_wave || self.pingpong) && !self.swap_ab
     }
 
-    /// From sums whose rows are columns of C to C.
-    pub(super) fn leave_turned(&self, spec: &GemmSpec, c: &str) -> String {
+    /// From accumulators whose rows are columns of C to C.
+    pub(super) fn swapped_epilogue(&self, spec: &GemmSpec, c: &str) -> String {
         format!(
             "cache_write out {c} shared -> C_s; cache_write out C_s fragment -> C_f\n\
              reverse_compute_at out jw -> e0 en; reverse_compute_at C_f jw -> f0 f1\n\
