@@ -79,8 +79,8 @@ impl RelativeEq for Array {
 /// Compares type, shape, and every pair of elements: they are close if they differ by at most `epsilon`, or if they have one sign and
 /// fewer than `max_ulps` numbers of the array's own type are between them.
 ///
-/// For integers an ulp is 1; a tf32 is counted as the f32 that holds it. Types, shapes, NaN and infinities are treated as by [`AbsDiffEq`]. The
-/// defaults are 1.2e-7 and 4 ulps.
+/// For integers an ulp is 1; a tf32 is counted as the f32 that holds it. Types, shapes, NaN and infinities are treated as by
+/// [`AbsDiffEq`]. The defaults are 1.2e-7 and 4 ulps.
 impl UlpsEq for Array {
     fn default_max_ulps() -> u32 {
         4

@@ -15,8 +15,8 @@
 //!
 //! # Who makes which driver call
 //!
-//! cust's own functions make a call where they have it and the promises above hold through them; else the call is made here by the prototype of
-//! cust's bindings (`cust::sys`). Both go through `driver::guard`, which keeps codes out of cust that its enum lacks. Declared by hand
+//! cust's own functions make a call where they have it and the promises above hold through them; else the call is made here by the
+//! prototype of cust's bindings (`cust::sys`). Both go through `driver::guard`, which keeps codes out of cust that its enum lacks. Declared by hand
 //! (`driver::api`) and looked up when needed is what the bindings, those of CUDA 11.4, do not have.
 //!
 //! | calls | by | why |
