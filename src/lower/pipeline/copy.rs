@@ -20,7 +20,7 @@ pub enum Kind {
 pub struct Copy {
     pub whole: Stmt,
     pub halves: Option<(Stmt, Stmt)>,
-    pub stage: BufferId,
+    pub buffer: BufferId,
     /// Elements of a slot.
     pub size: i64,
 }
@@ -28,14 +28,14 @@ pub struct Copy {
 impl Copy {
     /// Takes a copy apart that [`filled`] found.
     pub fn new(whole: Stmt, filled: &Filled, func: &mut Func) -> Copy {
-        let stage = filled.stage;
+        let stage = filled.buffer;
         let size = func.buffer(stage).elements().unwrap_or(0);
         if filled.kind == Kind::Registers {
-            return Copy { whole, halves: None, stage, size };
+            return Copy { whole, halves: None, buffer: stage, size };
         }
         let size = (size + SLOT - 1) / SLOT * SLOT;
         if sync::copies(std::slice::from_ref(&whole)) {
-            return Copy { whole, halves: None, stage, size };
+            return Copy { whole, halves: None, buffer: stage, size };
         }
         let (name, dtype) = (func.buffer(stage).name.clone(), func.buffer(stage).dtype);
         let next = func.unused_buffer_name(&format!("{name}_next"));
@@ -43,7 +43,7 @@ impl Copy {
         let (mut load, mut store) = (whole.clone(), whole.clone());
         through(&mut load, next, &mut Vec::new(), true);
         through(&mut store, next, &mut Vec::new(), false);
-        Copy { whole, halves: Some((load, store)), stage, size }
+        Copy { whole, halves: Some((load, store)), buffer: stage, size }
     }
 
     /// Whether it lands later.
@@ -81,7 +81,7 @@ const MOST_PARTS: i64 = 1024;
 
 /// What a statement fills, if it only copies.
 pub struct Filled {
-    pub stage: BufferId,
+    pub buffer: BufferId,
     pub kind: Kind,
     /// Elements that each thread moves.
     elements: i64,
@@ -115,7 +115,7 @@ pub fn filled(stmt: &Stmt, func: &Func, written: &[BufferId]) -> Option<Filled> 
                 Scope::Local if shared && only_from_shared(&s.value, func) => Kind::Registers,
                 _ => return None,
             };
-            Some(Filled { stage: s.buffer, kind, elements: i64::from(s.lanes) })
+            Some(Filled { buffer: s.buffer, kind, elements: i64::from(s.lanes) })
         }
         Stmt::Call(call) => loaded(call, func),
         Stmt::Sync(_) | Stmt::Bulk(_) | Stmt::Elect(_) | Stmt::Role(_) => None,
@@ -127,7 +127,7 @@ fn loaded(call: &Call, func: &Func) -> Option<Filled> {
     let [to, from] = call.operands.as_slice() else { return None };
     let Held::Registers(elements) = &to.held else { return None };
     let loads = !to.reads && to.writes && !from.writes && func.buffer(from.buffer).scope == Scope::Shared;
-    loads.then_some(Filled { stage: to.buffer, kind: Kind::Registers, elements: elements.len() as i64 })
+    loads.then_some(Filled { buffer: to.buffer, kind: Kind::Registers, elements: elements.len() as i64 })
 }
 
 fn only_from_shared(value: &Expr, func: &Func) -> bool {

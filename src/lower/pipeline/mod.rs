@@ -21,12 +21,13 @@
 //! If accumulators and fragments take more than half of a thread's registers, the main loop also runs the last iterations, with
 //! predicated copies: ptxas spills such kernels if the last iterations are unrolled after the main loop.
 
-pub mod bulk;
 mod copy;
 mod prefetch;
 mod refill;
-mod ring;
+pub mod ring;
 pub mod roles;
+mod tma;
+mod unrolled;
 
 use crate::error::Result;
 use crate::ir::lowered::LoweredKernel;
@@ -34,14 +35,15 @@ use crate::ir::simplify::Env;
 use crate::ir::{BufferId, Func, Stmt, visit};
 use crate::lower::map::guards;
 use crate::target::Target;
-use ring::Ring;
+use ring::is_ring;
+use unrolled::Unrolled;
 
 /// Runs the pass.
 pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
     let env = kernel.env();
     let body = std::mem::take(&mut kernel.func.body);
     let written = visit::writes(&body);
-    let body = bulk::rings(body, &mut kernel.func, &written, &env)?;
+    let body = tma::rings(body, &mut kernel.func, &written, &env)?;
     kernel.func.body = list(body, &mut kernel.func, &written, &env)?;
     // Conditions on the loop's variable are known in most copies of the body.
     guards::run(kernel, target)?;
@@ -52,7 +54,7 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
 
 /// The stage that a statement only fills, and that a pipeline would give slots.
 pub fn stage_of(stmt: &Stmt, func: &Func, written: &[BufferId]) -> Option<BufferId> {
-    copy::filled(stmt, func, written).map(|f| f.stage).filter(|b| !func.buffer(*b).exchange)
+    copy::filled(stmt, func, written).map(|f| f.buffer).filter(|b| !func.buffer(*b).exchange)
 }
 
 fn list(body: Vec<Stmt>, func: &mut Func, written: &[BufferId], env: &Env) -> Result<Vec<Stmt>> {
@@ -68,10 +70,10 @@ fn list(body: Vec<Stmt>, func: &mut Func, written: &[BufferId], env: &Env) -> Re
             }
         }
         match stmt {
-            Stmt::For(l) if l.pipeline.is_some() && !bulk::is_ring(&l) => {
+            Stmt::For(l) if l.pipeline.is_some() && !is_ring(&l) => {
                 let mut inner = env.clone();
                 inner.bind_loop(l.var, &l.extent);
-                out.extend(Ring::new(l, func, written, &inner)?.written_out(func, env));
+                out.extend(Unrolled::new(l, func, written, &inner)?.written_out(func, env));
                 continue;
             }
             _ => {}

@@ -21,8 +21,8 @@
 //! The loop is written out by the slots where this makes them constants: addresses then differ by constants, and no
 //! remainder is left to compute. The last iterations are written out behind it, so that its body asks for no condition.
 
-use super::bulk;
-use super::ring::{Ring, in_pieces};
+use super::ring::is_ring;
+use super::unrolled::{Unrolled, in_pieces};
 use crate::error::Result;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, BulkCopy, Elect, For, Func, Index, LoopKind, Note, Stmt, Sync, SyncKind, Var, Way, visit};
@@ -38,7 +38,7 @@ pub struct Crossing {
     enter: Vec<Stmt>,
     /// What else stands in front of the inner loop.
     before: Vec<Stmt>,
-    inner: Ring,
+    inner: Unrolled,
     /// The arrivals that leave a slot.
     leave: Vec<Stmt>,
     /// What stands behind it.
@@ -60,7 +60,7 @@ pub fn crossed(
     inside.bind_loop(inner.var, &inner.extent);
     // On a copy of the program, which the loop may turn out not to fit.
     let mut tried = func.clone();
-    let Ok(inner) = Ring::new(inner.clone(), &mut tried, written, &inside) else { return Ok(Err(l)) };
+    let Ok(inner) = Unrolled::new(inner.clone(), &mut tried, written, &inside) else { return Ok(Err(l)) };
     if !inner.repeats() || !inner.computes_in_registers(func) {
         return Ok(Err(l));
     }
@@ -72,17 +72,15 @@ pub fn crossed(
 /// Which statement of a ring of mbarriers is the pipelined loop that comes first in it.
 fn place_of_inner(l: &For, func: &Func) -> Option<usize> {
     let plain = l.kind == LoopKind::Serial && l.pipeline.is_none() && l.extent.as_int().is_some();
-    if !plain || !bulk::is_ring(l) || func.mbarriers.is_empty() {
+    if !plain || !is_ring(l) || func.mbarriers.is_empty() {
         return None;
     }
-    l.body
-        .iter()
-        .position(|s| matches!(s, Stmt::For(l) if l.pipeline.is_some_and(|p| p.in_flight == 0) && !bulk::is_ring(l)))
+    l.body.iter().position(|s| matches!(s, Stmt::For(l) if l.pipeline.is_some_and(|p| p.in_flight == 0) && !is_ring(l)))
 }
 
 impl Crossing {
     /// Takes a loop apart, if nothing is in the way of crossing its slots.
-    fn new(mut l: For, at: usize, inner: Ring) -> Option<Crossing> {
+    fn new(mut l: For, at: usize, inner: Unrolled) -> Option<Crossing> {
         let extent = l.extent.as_int()?;
         let mut after = std::mem::take(&mut l.body);
         let mut enter = Vec::new();

@@ -215,7 +215,7 @@ impl Rings<'_> {
                     continue;
                 }
                 Stmt::For(ref mut l) => {
-                    let inside = pipeline::bulk::running(l, number);
+                    let inside = pipeline::ring::iteration_number(l, number);
                     l.body = self.list(std::mem::take(&mut l.body), &inside, counts)?;
                 }
                 Stmt::If(ref mut i) => {
