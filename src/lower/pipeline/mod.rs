@@ -1,22 +1,18 @@
-//! `pipeline L stages=N`: copies run ahead of the compute by N - 1 iterations.
+//! Software pipelining: `pipeline L stages=N` starts the copies of an iteration N - 1 iterations ahead of its compute.
 //!
-//! Every stage directly under L has N slots. The first N - 1 tiles are copied before the loop. An iteration starts the
-//! copy of the tile that is needed N - 1 iterations later into the slot that has just become free, and computes from its
-//! own slot.
+//! Every staged buffer directly under L becomes a ring of N stages. The first N - 1 tiles are copied before the loop. An iteration
+//! starts the copy of the tile that is needed N - 1 iterations later into the stage that has just been released, and computes
+//! from its own stage. Four forms:
 //!
-//! A stage in shared memory is filled from device memory. An ordinary copy is taken apart: the tile is loaded into
-//! registers before the compute and stored after it. An asynchronous copy stays whole, before the compute, and lands when
-//! `order` waits for it. The loop is written out N times, so that each copy of the body names its slots by constants and
-//! `order` sees exactly which accesses meet: one barrier an iteration is left, and one wait, for the tile of that
-//! iteration.
-//!
-//! Stages that are copied in bulk, or by a role, stand in rings whose slots are computed (`bulk`, and the pass `roles`).
-//!
-//! A stage in registers is filled from shared memory, and its loop is written out whole, because registers have no
-//! index. Such a loop inside a loop of the first kind runs on from tile to tile: its last iterations load what the first
-//! ones of the next tile compute with, so that no iteration begins by waiting for shared memory. In a ring of mbarriers it
-//! crosses from slot to slot in the same way (`cross`). With one slot registers are loaded anew in place, each behind its last
-//! use (`refill`).
+//! - *Shared memory, filled by threads or cp.async* (`unrolled`). A copy by threads is split: the tile is loaded into registers before
+//!   the compute and stored after it. A cp.async copy stays whole, before the compute; `order` adds the wait. The loop is unrolled by N,
+//!   so each copy of the body names its stages by constants and `order` sees exactly which accesses conflict: one barrier and
+//!   one wait an iteration remain.
+//! - *Shared memory, filled by TMA* (`tma`), or by a producer role (the pass `roles`). The stages are a [`ring::Ring`] with mbarriers.
+//! - *Registers, filled from shared memory* (`unrolled`). The loop is unrolled whole, because registers have no index. Inside a loop of
+//!   the first form it continues from tile to tile: its last iterations load the first fragments of the next tile, so no iteration
+//!   begins with a wait for shared memory. Inside a ring with mbarriers, `prefetch` does the same.
+//! - *One set of registers* (`stages=1`, `refill`): each register is reloaded in place after its last use.
 //!
 //! If accumulators and fragments take more than half of a thread's registers, the main loop also runs the last iterations, with
 //! predicated copies: ptxas spills such kernels if the last iterations are unrolled after the main loop.
@@ -52,7 +48,7 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// The stage that a statement only fills, and that a pipeline would give slots.
+/// The staged buffer that a statement only fills, and that a pipeline would make a ring.
 pub fn stage_of(stmt: &Stmt, func: &Func, written: &[BufferId]) -> Option<BufferId> {
     copy::filled(stmt, func, written).map(|f| f.buffer).filter(|b| !func.buffer(*b).exchange)
 }
@@ -61,9 +57,9 @@ fn list(body: Vec<Stmt>, func: &mut Func, written: &[BufferId], env: &Env) -> Re
     let mut out = Vec::with_capacity(body.len());
     for mut stmt in body {
         if let Stmt::For(l) = stmt {
-            match prefetch::crossed(l, func, written, env)? {
-                Ok(crossed) => {
-                    out.extend(crossed);
+            match prefetch::prefetched(l, func, written, env)? {
+                Ok(prefetched) => {
+                    out.extend(prefetched);
                     continue;
                 }
                 Err(l) => stmt = Stmt::For(l),

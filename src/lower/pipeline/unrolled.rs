@@ -1,4 +1,4 @@
-//! A pipelined loop taken apart, and written out.
+//! A pipelined loop, unrolled: its stages are constants, in registers or in shared memory that threads or cp.async fill.
 
 use super::copy::{Copy, Kind, filled};
 use super::refill::refilled;
@@ -10,7 +10,7 @@ use crate::lower::map::blocks::guarded;
 use crate::lower::map::guards::decided;
 use crate::target::REGISTERS_PER_THREAD;
 
-/// A pipelined loop taken apart.
+/// A pipelined loop, taken apart into copies and compute.
 pub struct Unrolled {
     var: Var,
     kind: Kind,
@@ -19,7 +19,7 @@ pub struct Unrolled {
     /// Iterations that loads are ahead.
     ahead: i64,
     copies: Vec<Copy>,
-    /// A loop with stages in registers that comes first in the compute, and runs on from iteration to iteration.
+    /// A register pipeline that is first in the compute, and continues from iteration to iteration.
     inner: Option<Box<Unrolled>>,
     compute: Vec<Stmt>,
     /// Copies start between the iterations of `inner`, not all at once.
@@ -83,7 +83,7 @@ impl Unrolled {
         for copy in &copies {
             func.buffer_mut(copy.buffer).shape = vec![Index::Int(copy.size * stages)];
         }
-        // One stage is filled for the next iteration behind its last use.
+        // One set of registers is reloaded for the next iteration after its last use.
         let (ahead, commit) = ((stages - 1).max(1), commit(&copies, func));
         let mut ring = Unrolled {
             var: l.var,
@@ -121,7 +121,7 @@ impl Unrolled {
         })
     }
 
-    /// Writes out what is pipelined inside; a first loop of registers runs on instead, where it can.
+    /// Unrolls the pipelined loops inside; a register pipeline that is first continues from tile to tile instead, where it can.
     fn nest(&mut self, func: &mut Func, written: &[BufferId], env: &Env) -> Result<()> {
         let mut compute = std::mem::take(&mut self.compute);
         if self.kind == Kind::Shared
@@ -141,14 +141,13 @@ impl Unrolled {
         Ok(())
     }
 
-    /// Whether what this ring reads ahead may belong to the next iteration of `outer`: its stages then stand for the same
-    /// iterations in each tile, and all it reads are stages of `outer`.
+    /// Whether the loads ahead may be those of the next iteration of `outer`: its stages are then the same iterations in each tile,
+    /// and it reads only stages of `outer`.
     fn runs_on_in(&self, outer: &Unrolled) -> bool {
         self.repeats() && self.sources().iter().all(|b| outer.copies.iter().any(|c| c.buffer == *b))
     }
 
-    /// Whether a loop of registers may run on where the loop around repeats it: its stages then stand for the same iterations
-    /// each time.
+    /// Whether a register pipeline may continue where the loop around repeats it: its stages are the same iterations each time.
     pub fn repeats(&self) -> bool {
         self.kind == Kind::Registers && self.extent % self.stages == 0 && self.ahead <= self.extent
     }
@@ -171,12 +170,12 @@ impl Unrolled {
         self.sources().into_iter().chain(self.copies.iter().map(|c| c.buffer)).collect()
     }
 
-    /// Whether each register is loaded anew where it stands.
+    /// Whether there is one set of registers, each reloaded in place.
     pub fn in_place(&self) -> bool {
         self.kind == Kind::Registers && self.stages == 1
     }
 
-    /// What stands for an iteration's compute and the copies that it makes ahead.
+    /// The compute of an iteration with the loads that it makes ahead.
     pub fn step(&self, compute: Vec<Stmt>, mut loads: Vec<Stmt>, env: &Env) -> Vec<Stmt> {
         if self.in_place() {
             return refilled(compute, loads, env);
@@ -205,7 +204,7 @@ impl Unrolled {
         self.all_at(self.compute.clone(), &Index::Int(step), step % self.stages, env)
     }
 
-    /// The statements that stand for the loop.
+    /// The statements that replace the loop.
     pub fn written_out(self, func: &mut Func, env: &Env) -> Vec<Stmt> {
         let mut out: Vec<Stmt> = (0..self.ahead.min(self.extent))
             .flat_map(|k| self.closed(self.filled_at(&Index::Int(k), k % self.stages, env)))
@@ -271,7 +270,7 @@ impl Unrolled {
         self.copies.iter().map(|c| self.at(c.whole.clone(), k, stage, env)).collect()
     }
 
-    /// Iteration k, which computes from `stage`: what starts copies, compute, what ends them.
+    /// Iteration k, which computes from `stage`: the starts of copies, compute, the ends of copies.
     fn iteration(&self, k: &Index, stage: i64, env: &Env) -> Vec<Stmt> {
         let (mut starts, ends) = (Vec::new(), self.ends(k, stage, env));
         for copy in &self.copies {
@@ -288,7 +287,7 @@ impl Unrolled {
             return out;
         };
         let mut out = Vec::new();
-        // Before its last loads the ring inside reads nothing of a stage that is being filled.
+        // Before its last loads the inner pipeline reads nothing of a stage that is being filled.
         let calm = inner.extent - inner.ahead;
         let steps = if self.spread { calm.max(1) } else { 1 };
         let pieces = |step: i64| {
@@ -318,7 +317,7 @@ impl Unrolled {
                 }
                 computed.extend(piece);
             }
-            // What the next step computes with comes first: copies would stand in the way of these loads.
+            // The fragment loads of the next step are first: copies would delay them.
             out.extend(inner.step(computed, self.loaded(inner, step + inner.ahead, k, stage, env), env));
         }
         out.extend(self.all_at(self.compute.clone(), k, stage, env));
@@ -333,7 +332,7 @@ impl Unrolled {
         copies
     }
 
-    /// What the ring inside loads for one of its iterations, counted from the first of tile k.
+    /// The loads of the inner pipeline for one of its iterations, counted from the first of tile k.
     fn loaded(&self, inner: &Unrolled, step: i64, k: &Index, stage: i64, env: &Env) -> Vec<Stmt> {
         let load = |step: i64| inner.filled_at(&Index::Int(step), step % inner.stages, env);
         if step < inner.extent {
@@ -414,9 +413,9 @@ pub fn in_pieces(compute: Vec<Stmt>) -> Vec<Vec<Stmt>> {
 
 /// The iterations of a loop of a thread, if they are few.
 fn few(l: &For) -> Option<i64> {
-    // Which way a loop runs that turns is known where it is written out as a whole.
-    let turns = l.notes.contains_key(&Note::Zigzag);
-    let own = matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled) && l.pipeline.is_none() && !turns;
+    // Code generation decides the direction of a zigzag loop.
+    let zigzag = l.notes.contains_key(&Note::Zigzag);
+    let own = matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled) && l.pipeline.is_none() && !zigzag;
     l.extent.as_int().filter(|n| own && *n <= PIECES)
 }
 
