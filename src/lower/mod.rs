@@ -1,7 +1,7 @@
 //! From Scheduled to Lowered: the list of passes, which make threads, memory and synchronisation explicit.
 //!
-//! [`lower()`] makes a kernel of every nest of the root and runs [`PASSES`] on each, in order. No pass knows what a GEMM is. The
-//! passes are grouped by what they decide:
+//! [`lower()`] makes a kernel of every nest of the root and runs [`PASSES`] on each, in order. No pass knows what a GEMM is.
+//! `promise` checks after each pass what the passes so far promise, in the unit tests. The passes are grouped by what they decide:
 //!
 //! - `target`: whether the chip and this version can run the program
 //! - `map`: which threads run a statement: blocks, bound loops, units, grids, guards
@@ -13,6 +13,7 @@ mod data;
 mod map;
 mod pipeline;
 mod point;
+mod promise;
 mod run;
 mod sync;
 mod target;
@@ -33,6 +34,8 @@ pub struct Pass {
     pub name: &'static str,
     /// What it promises of the program after it.
     pub promise: &'static str,
+    /// Checks the promise.
+    holds: fn(&LoweredKernel) -> promise::Kept,
     run: fn(&mut LoweredKernel, &Target) -> Result<()>,
 }
 
@@ -41,68 +44,91 @@ pub const PASSES: &[Pass] = &[
     Pass {
         name: "cross_thread",
         promise: "no block reduces over a bound loop: threads combine partial results by shuffles and shared memory",
+        holds: promise::no_reduction_over_threads,
         run: map::cross_thread::run,
     },
     Pass {
         name: "blocks",
         promise: "blocks are labels: bindings, predicates and inits are written out",
+        holds: promise::labels,
         run: map::blocks::run,
     },
     Pass {
         name: "bind",
         promise: "bound loops are hardware indices; a block that does not use an axis runs on one of its threads",
+        holds: promise::no_bound_loop,
         run: map::bind::run,
     },
     Pass {
         name: "compact",
         promise: "buffers within the block hold only what is in use at a time",
+        holds: promise::constant_sizes,
         run: data::compact::run,
     },
     Pass {
         name: "bulk",
         promise: "staged buffers that TMA copies are TMA boxes, issued by one thread",
+        holds: promise::boxes,
         run: data::bulk::run,
     },
     Pass {
         name: "fragments",
         promise: "nests of instructions are calls, the elements of fragments belong to lanes and their registers",
+        holds: promise::no_fragment,
         run: data::fragments::run,
     },
-    Pass { name: "flatten", promise: "every buffer is flat, every access one element index", run: data::flatten::run },
-    Pass { name: "guards", promise: "no condition is left that always holds", run: map::guards::run },
+    Pass {
+        name: "flatten",
+        promise: "every buffer is flat, every access one element index",
+        holds: promise::flat,
+        run: data::flatten::run,
+    },
+    Pass {
+        name: "guards",
+        promise: "no condition is left that always holds",
+        holds: promise::needed_conditions,
+        run: map::guards::run,
+    },
     Pass {
         name: "vectors",
         promise: "vectorized loops are accesses of a width that alignment proves",
+        holds: promise::no_vector_loop,
         run: data::vectors::run,
     },
     Pass {
         name: "copies",
         promise: "asynchronous copies into staged buffers are of 4, 8 or 16 bytes",
+        holds: promise::copies,
         run: data::copies::run,
     },
     Pass {
         name: "roles",
         promise: "the warps of a role run a slice of the kernel; rings of stages connect the slices",
+        holds: promise::roles,
         run: pipeline::roles::run,
     },
     Pass {
         name: "pipeline",
         promise: "pipelined loops fill stages of shared memory ahead: asynchronously, or through registers",
+        holds: promise::pipelined,
         run: pipeline::run,
     },
     Pass {
         name: "registers",
         promise: "local buffers are indexed by constants once unrolled loops are written out",
+        holds: promise::constant_registers,
         run: data::registers::run,
     },
     Pass {
         name: "plan",
         promise: "shared buffers have offsets; buffers not in use together may share bytes",
+        holds: promise::planned,
         run: data::plan::run,
     },
     Pass {
         name: "order",
         promise: "synchronisation between accesses that depend on each other, and nowhere else",
+        holds: promise::verified,
         run: sync::run,
     },
 ];

@@ -2,7 +2,7 @@
 
 use super::map::kernels;
 use super::target::admit;
-use super::{PASSES, point};
+use super::{PASSES, point, promise};
 use crate::error::{Error, Result};
 use crate::ir::lowered::{Lowered, LoweredKernel, verify};
 use crate::ir::{Buffer, Func, layout};
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// Lowers a Scheduled program for a target.
 ///
 /// # Errors
-/// The input's fault where the program does not verify or a stage cannot be shared between threads as it is placed; the chip's where it lacks
-/// an instruction or room (threads, shared memory, registers).
+/// The input's fault where the program does not verify or a staged buffer cannot be shared between threads as it is placed; the chip's
+/// where it lacks an instruction or room (threads, shared memory, registers).
 pub fn lower(func: &Func, target: &Target) -> Result<Lowered> {
     lower_traced(func, target, &mut |_| {})
 }
@@ -41,11 +41,15 @@ fn pass_by_pass(func: &Func, target: &Target, trace: &mut dyn FnMut(&Trace)) -> 
     admit::admit(func, target)?;
     let mut kernels = kernels::split(func)?;
     for kernel in &mut kernels {
-        for pass in PASSES {
+        for (n, pass) in PASSES.iter().enumerate() {
             let start = Instant::now();
             (pass.run)(kernel, target)
                 .map_err(|e| e.within(format!("lowering {}, pass {}", kernel.func.name, pass.name)))?;
             trace(&Trace { pass: pass.name, kernel, time: start.elapsed() });
+            if cfg!(test) {
+                promise::check(kernel, n + 1)
+                    .map_err(|e| e.within(format!("lowering {}, pass {}", kernel.func.name, pass.name)))?;
+            }
         }
         admit::admit_kernel(kernel, target)?;
         verify(kernel).map_err(|e| e.within(format!("lowering {}", kernel.func.name)))?;

@@ -73,7 +73,8 @@ pub struct TensorMap {
     pub strides: Vec<i64>,
     /// Extents of the box, outermost first; the last one is whole rows of shared memory.
     pub tile: Vec<i64>,
-    /// Bytes of a row of shared memory whose chunks of 16 bytes are swizzled: 128, 64, 32, or 16, whose rows are one chunk; 0 without panels.
+    /// Bytes of a row of shared memory whose chunks of 16 bytes are swizzled: 128, 64, 32, or 16, whose rows are one chunk; 0 without
+    /// panels.
     pub swizzle: u32,
     /// L2 promotion in bytes: 64, 128 or 256; 0 without.
     pub promotion: u32,

@@ -22,7 +22,7 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         if scope != Scope::Global {
             let mut threads = if scope == Scope::Shared { kernel.thread_vars() } else { Vec::new() };
             if scope == Scope::Shared && !is_of_role(&kernel.func, id) {
-                // Warpgroups that take turns may use it at the same time: one is further than the other.
+                // Ping-pong warpgroups use it at the same time, in different iterations.
                 threads.extend(kernel.pingpong_loops());
             }
             let of_group = if scope == Scope::Fragment { of_warpgroup(kernel, id) } else { None };

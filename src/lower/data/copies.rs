@@ -1,7 +1,7 @@
-//! `copy_with STAGE cp_async`: the stage's stores start copies that land later.
+//! `copy_with BUFFER cp_async`: the stores of the buffer become cp.async copies.
 //!
-//! A copy moves 4, 8 or 16 bytes from global to shared memory: what `vectors` could prove of the stage's innermost loop.
-//! Its source is read at any time until the thread has waited, so the kernel must not write it.
+//! A copy moves 4, 8 or 16 bytes from global to shared memory: the width that `vectors` proved for the innermost loop. It may read its
+//! source at any time until the thread has waited for it, so the kernel must not write the source.
 
 use crate::error::{Error, Result};
 use crate::ir::lowered::{CP_ASYNC_BITS, LoweredKernel};

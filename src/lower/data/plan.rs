@@ -1,7 +1,8 @@
-//! Gives shared buffers their place, and mbarriers theirs behind them. Buffers whose statements of the kernel's outermost list do not overlap in time may
-//! share bytes; `order` then keeps the threads of one from overtaking the readers of the other. No value passes between the
-//! iterations of a loop that the blocks walk together, so its body is such a list, too, unless copies of one iteration
-//! may start in another.
+//! The plan of shared memory: the offsets of buffers, and after them those of mbarriers.
+//!
+//! Buffers may share bytes if their statements in the kernel's outermost list do not overlap in time; `order` then keeps the threads of
+//! one from overtaking the readers of the other. No value passes between the iterations of a persistent loop, so its body
+//! counts as such a list, too, unless copies of one iteration may start in another.
 
 use crate::error::{Error, Result};
 use crate::ir::lowered::LoweredKernel;
@@ -31,7 +32,7 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
         if b.scope != Scope::Shared {
             continue;
         }
-        // What roles use, they use side by side.
+        // Roles use their buffers at the same time.
         let all = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(_))).then_some((0, usize::MAX));
         if let Some(life) = life(&outermost(&kernel.func.body), id).map(|life| all.unwrap_or(life)) {
             let elements = b.elements().ok_or_else(|| bug("plan", format!("{} has no constant size", b.name)))?;

@@ -1,13 +1,12 @@
 //! Bound loops become hardware indices.
 //!
-//! All loops bound to one axis share its variable (loops of a role's stages that of the role); a loop bound to warps stands for groups of 32 threads, numbered x
-//! fastest, and adds no axis to the launch. `units` says which threads run a statement.
+//! All loops bound to one axis share its variable; the loops of a role's staged buffers share that of the role. A loop bound to warps
+//! counts groups of 32 threads, x fastest, and adds no axis to the launch. `units` says which threads run a statement.
 //!
-//! Row and column of a rasterized walk of the blocks are computed first and keep their names; those of any other walk are
-//! written out where they stand.
+//! The row and column of a rasterized blockIdx loop are computed first and keep their names; those of any other rasterized loop are
+//! substituted.
 //!
-//! A loop whose iterations are the turns of warpgroups stays a loop until `roles` takes the kernel apart.
-//! A loop that the blocks walk together stays a loop, and its variable stands for blockIdx.x.
+//! A ping-pong loop stays a loop until the pass `roles`. A persistent loop stays a loop, and its variable is that of blockIdx.x.
 
 use crate::error::{Error, Result};
 use crate::ir::lowered::threads;
@@ -38,7 +37,7 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// The role whose stages alone stand inside a loop, by loop.
+/// The role whose statements alone are inside a loop, by loop.
 pub type Owners = BTreeMap<Var, RoleId>;
 
 fn owners(body: &[Stmt]) -> Owners {
@@ -173,7 +172,7 @@ struct Unbind<'a> {
 impl Unbind<'_> {
     fn one(&mut self, mut l: For) -> Vec<Stmt> {
         if l.pingpong {
-            // `roles` gives each warpgroup its turn, and the others all of them.
+            // The pass `roles` gives each warpgroup its iteration, and the producer all of them.
             l.kind = LoopKind::Serial;
             return vec![Stmt::For(l)];
         }

@@ -1,8 +1,8 @@
 //! Cross-thread reductions: shuffles within a warp, shared memory above it, always in the same order.
 //!
-//! Each thread combines its own terms in a register. The threads whose numbers differ in the reduced axes alone then
-//! combine these: first by a butterfly of shuffles, as far as the group lies in a warp at a power of two; then each warp
-//! writes one value to shared memory, and every thread combines all of them as a balanced tree. After both, every thread of
+//! Each thread combines its own terms in a register. The threads that differ in the reduced axes alone then combine their values:
+//! first by a butterfly of shuffles, where the group is inside a warp at a power of two; then each warp
+//! writes one value to shared memory, and every thread combines all of them as a balanced tree. Every thread of
 //! the group has the result, with the same bits. Blocks of a cluster that reduce together then send their values to each
 //! other's shared memory, where an mbarrier counts the bytes (st.async), and combine them in the same way.
 

@@ -1,11 +1,12 @@
 //! Which threads run a statement: one thread for itself, or the 32 lanes of a warp together.
 //!
 //! A nest that is one instruction, and a statement that touches a fragment, belong to the warp, or to the warpgroup where the
-//! kernel has some; every other statement to a thread. A statement of a thread that writes shared or global memory and mentions no variable of a thread axis would be
-//! run by every thread of that axis: it runs on thread 0 of it instead; one that mentions a warp loop on lane 0 of each warp.
-//! A variable that occurs in conditions alone counts as not mentioned where thread 0 meets them if any thread does. A
-//! statement of the warp that writes memory and mentions no warp loop runs on warp 0. Cooperative stages come out right by
-//! the same rule: their own bound loops stand for the threads, whatever loops stand around them.
+//! kernel has warpgroups; every other statement belongs to a thread.
+//!
+//! Every thread of an axis would run a statement that writes shared or global memory and mentions no variable of the axis: it runs on
+//! thread 0 of the axis instead; on lane 0 of each warp if it mentions a warp loop. A variable that occurs in conditions alone counts
+//! as not mentioned where thread 0 meets them if any thread does. A statement of the warp that writes memory and mentions no warp
+//! loop runs on warp 0. Cooperative staged buffers follow the same rule with their own bound loops.
 
 use crate::error::{Error, Result};
 use crate::intrin::{self, Level};

@@ -1,8 +1,8 @@
-//! What iteration T of a rasterized walk stands for, in closed form: quotients and remainders by constants alone.
+//! The row and column of iteration T of a rasterized loop in closed form: quotients and remainders by constants alone.
 //!
 //! [`Raster`] states the order with the height of T's own group, which differs in the last group where the group does
-//! not divide the rows. Here T is cut in two instead: `p` counts the iterations in groups of full height, `q` those in
-//! the last, lower one; one of them always stands still where the other one moves.
+//! not divide the rows. Here T is split in two instead: `p` counts the iterations in groups of full height, `q` those in
+//! the last, lower one; while one of them counts, the other is constant.
 
 use crate::ir::{Index, Raster};
 

@@ -1,12 +1,12 @@
-//! Which statements fill a stage, and what becomes of them.
+//! The statements that fill a staged buffer, and how they are split.
 
 use crate::ir::{Buffer, BufferId, Call, Expr, Func, Held, Index, LoopKind, Scope, Stmt, Var, visit};
 use crate::lower::sync;
 
-/// Slots of shared memory begin at a multiple of this many elements, so that vectors stay aligned.
-const SLOT: i64 = 32;
+/// Stages of shared memory begin at a multiple of this many elements, so that vectors stay aligned.
+const STAGE_UNIT: i64 = 32;
 
-/// What a stage is kept in.
+/// Where a staged buffer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Shared memory, filled from device memory.
@@ -15,27 +15,27 @@ pub enum Kind {
     Registers,
 }
 
-/// A stage: the copy as it stood, and for an ordinary one into shared memory its two halves, into registers and out of
+/// The copy into a staged buffer; for a copy by threads into shared memory also its two halves, into registers and out of
 /// them.
 pub struct Copy {
     pub whole: Stmt,
     pub halves: Option<(Stmt, Stmt)>,
-    pub stage: BufferId,
-    /// Elements of a slot.
+    pub buffer: BufferId,
+    /// Elements of a stage.
     pub size: i64,
 }
 
 impl Copy {
     /// Takes a copy apart that [`filled`] found.
     pub fn new(whole: Stmt, filled: &Filled, func: &mut Func) -> Copy {
-        let stage = filled.stage;
+        let stage = filled.buffer;
         let size = func.buffer(stage).elements().unwrap_or(0);
         if filled.kind == Kind::Registers {
-            return Copy { whole, halves: None, stage, size };
+            return Copy { whole, halves: None, buffer: stage, size };
         }
-        let size = (size + SLOT - 1) / SLOT * SLOT;
+        let size = (size + STAGE_UNIT - 1) / STAGE_UNIT * STAGE_UNIT;
         if sync::copies(std::slice::from_ref(&whole)) {
-            return Copy { whole, halves: None, stage, size };
+            return Copy { whole, halves: None, buffer: stage, size };
         }
         let (name, dtype) = (func.buffer(stage).name.clone(), func.buffer(stage).dtype);
         let next = func.unused_buffer_name(&format!("{name}_next"));
@@ -43,20 +43,20 @@ impl Copy {
         let (mut load, mut store) = (whole.clone(), whole.clone());
         through(&mut load, next, &mut Vec::new(), true);
         through(&mut store, next, &mut Vec::new(), false);
-        Copy { whole, halves: Some((load, store)), stage, size }
+        Copy { whole, halves: Some((load, store)), buffer: stage, size }
     }
 
-    /// Whether it lands later.
+    /// Whether it is asynchronous (cp.async).
     pub fn asynchronous(&self) -> bool {
         sync::copies(std::slice::from_ref(&self.whole))
     }
 
-    /// What an iteration does first for a tile that is needed later.
+    /// The part of the copy before the compute.
     pub fn start(&self) -> &Stmt {
         self.halves.as_ref().map_or(&self.whole, |(load, _)| load)
     }
 
-    /// What it does for it after the compute.
+    /// The part of the copy after the compute.
     pub fn end(&self) -> Option<&Stmt> {
         self.halves.as_ref().map(|(_, store)| store)
     }
@@ -79,15 +79,15 @@ impl Copy {
 /// The most statements into which the start of a copy is unrolled.
 const MOST_PARTS: i64 = 1024;
 
-/// What a statement fills, if it only copies.
+/// The buffer that a statement fills, if it only copies.
 pub struct Filled {
-    pub stage: BufferId,
+    pub buffer: BufferId,
     pub kind: Kind,
     /// Elements that each thread moves.
     elements: i64,
 }
 
-/// The stage that a statement fills, if it only copies: into shared memory from device memory that the kernel never
+/// The buffer that a statement fills, if it only copies: into shared memory from device memory that the kernel never
 /// writes, or into registers from shared memory.
 pub fn filled(stmt: &Stmt, func: &Func, written: &[BufferId]) -> Option<Filled> {
     let only = |body: &[Stmt]| match body {
@@ -115,19 +115,19 @@ pub fn filled(stmt: &Stmt, func: &Func, written: &[BufferId]) -> Option<Filled> 
                 Scope::Local if shared && only_from_shared(&s.value, func) => Kind::Registers,
                 _ => return None,
             };
-            Some(Filled { stage: s.buffer, kind, elements: i64::from(s.lanes) })
+            Some(Filled { buffer: s.buffer, kind, elements: i64::from(s.lanes) })
         }
         Stmt::Call(call) => loaded(call, func),
         Stmt::Sync(_) | Stmt::Bulk(_) | Stmt::Elect(_) | Stmt::Role(_) => None,
     }
 }
 
-/// The stage that an instruction fills, if it only loads registers from shared memory.
+/// The buffer that an instruction fills, if it only loads registers from shared memory.
 fn loaded(call: &Call, func: &Func) -> Option<Filled> {
     let [to, from] = call.operands.as_slice() else { return None };
     let Held::Registers(elements) = &to.held else { return None };
     let loads = !to.reads && to.writes && !from.writes && func.buffer(from.buffer).scope == Scope::Shared;
-    loads.then_some(Filled { stage: to.buffer, kind: Kind::Registers, elements: elements.len() as i64 })
+    loads.then_some(Filled { buffer: to.buffer, kind: Kind::Registers, elements: elements.len() as i64 })
 }
 
 fn only_from_shared(value: &Expr, func: &Func) -> bool {

@@ -1,5 +1,5 @@
-//! Registers of one slot, loaded anew in place: each piece of a load stands behind the last piece of the compute that touches
-//! the registers it fills.
+//! One set of registers, reloaded in place: each piece of a load follows the last piece of the compute that reads the registers it
+//! fills.
 //!
 //! ```text
 //! for fm in 0..2: load A_f[fm]              mma 0 0: A_f[0], B_f[0]
@@ -11,7 +11,7 @@
 //!                                           load A_f[1]; load B_f[1]
 //! ```
 //!
-//! So a tile whose sums leave no room for fragments twice still loads ahead of its use, by the products that come between.
+//! A tile whose accumulators leave no room for double-buffered fragments still loads them ahead of their use.
 
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Call, Expr, For, Held, If, Index, LoopKind, Note, Stmt, visit};
@@ -24,7 +24,7 @@ const MOST: usize = 1024;
 /// order where the compute leaves a choice.
 pub fn refilled(compute: Vec<Stmt>, loads: Vec<Stmt>, env: &Env) -> Vec<Stmt> {
     let (compute, loads) = (pieces(compute, env), pieces(loads, env));
-    // The last piece that touches a register; what is not known touches all of a buffer, and stands under `None`.
+    // The last piece that touches a register; what is not known touches all of a buffer, and is under `None`.
     let mut last: HashMap<(BufferId, Option<i64>), usize> = HashMap::new();
     let mut all: HashMap<BufferId, usize> = HashMap::new();
     for (n, piece) in compute.iter().enumerate() {
@@ -36,7 +36,7 @@ pub fn refilled(compute: Vec<Stmt>, loads: Vec<Stmt>, env: &Env) -> Vec<Stmt> {
             }
         }
     }
-    // In front of which piece each load stands.
+    // The piece that each load precedes.
     let mut places: Vec<Vec<Stmt>> = vec![Vec::new(); compute.len() + 1];
     for load in loads {
         let behind = |(buffer, registers): (BufferId, Option<Vec<i64>>)| match registers {
@@ -78,7 +78,7 @@ fn count(stmt: &Stmt) -> Option<usize> {
     }
 }
 
-/// Whether a loop may be written out: which way one runs that turns is known only where it is generated as a whole.
+/// Whether a loop may be unrolled: code generation decides the direction of a zigzag loop.
 fn opens(l: &For) -> bool {
     matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled)
         && l.pipeline.is_none()

@@ -1,456 +1,150 @@
-//! A pipelined loop taken apart, and written out.
+//! The ring of a pipelined loop: staged buffers of N stages each in shared memory, with the mbarriers of each stage.
+//!
+//! Iteration `it` of the loop, counted over all enclosing loops, uses stage `it % N` in phase `it / N`. Stage and phase derive
+//! from the iteration number, so no pass carries a counter.
 
-use super::copy::{Copy, Kind, filled};
-use super::refill::refilled;
 use crate::error::{Error, Result};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{Buffer, BufferId, Cond, Expr, For, Func, Index, LoopKind, Note, Scope, Stmt, SyncKind, Var, visit};
-use crate::lower::data::registers::MOST_STATEMENTS;
-use crate::lower::map::blocks::guarded;
-use crate::lower::map::guards::decided;
-use crate::target::REGISTERS_PER_THREAD;
+use crate::ir::{BufferId, Expr, For, Func, Index, LoopKind, Pipeline, Slot, Stmt, Sync, SyncKind, Way, visit};
+use crate::lower::data::bulk;
+use crate::lower::sync;
 
-/// A pipelined loop taken apart.
+/// How the stages of a ring are filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fill {
+    /// Threads store.
+    Threads,
+    /// Threads start cp.async copies.
+    CpAsync,
+    /// One thread issues TMA loads.
+    Tma,
+}
+
+/// A ring of stages.
 pub struct Ring {
-    var: Var,
-    kind: Kind,
-    extent: i64,
-    slots: i64,
-    /// Iterations that loads are ahead.
-    ahead: i64,
-    copies: Vec<Copy>,
-    /// A loop with stages in registers that comes first in the compute, and runs on from iteration to iteration.
-    inner: Option<Box<Ring>>,
-    compute: Vec<Stmt>,
-    /// Copies start between the iterations of `inner`, not all at once.
-    spread: bool,
-    /// Closes the group of the asynchronous copies of a tile, if there are any.
-    commit: Option<Stmt>,
-    /// The main loop also runs the iterations that no longer prefetch; their copies are predicated.
-    predicated: bool,
+    pub stages: i64,
+    /// The staged buffers, with the elements of a stage.
+    pub buffers: Vec<(BufferId, i64)>,
+    /// The names of the buffers that are filled, for the reasons of synchronisation.
+    pub names: String,
+    /// How the stages are filled; `None` where TMA stores empty them.
+    pub fill: Option<Fill>,
+    /// The mbarriers whose phases end when a stage is full.
+    pub full: Option<u32>,
+    /// The mbarriers whose phases end when the consumers have released a stage, if stages are refilled.
+    pub empty: Option<u32>,
 }
 
 impl Ring {
-    /// Takes a loop apart. `env` knows its variable.
-    pub fn new(l: For, func: &mut Func, written: &[BufferId], env: &Env) -> Result<Ring> {
-        let name = func.var_name(l.var).to_string();
-        let refuse = |why: String| {
-            Error::input("lower.pipeline", format!("pipeline {name}: {why}")).help(
-                "staged buffers that are copied from device or shared memory at the start of the loop can be pipelined",
-            )
-        };
-        let (Some(p), Some(extent)) = (l.pipeline, l.extent.as_int()) else {
-            return Err(refuse("the loop has no constant extent".into()));
-        };
-        if p.in_flight != 0 {
-            let why = "in_flight counts groups of asynchronous MMAs, and the instructions of this loop are synchronous";
-            return Err(refuse(why.into()));
+    /// Gives each buffer its stages, and each stage its mbarrier `full`.
+    pub fn allot(&self, func: &mut Func) {
+        for (buffer, elements) in self.buffers.iter().filter(|_| self.stages > 1) {
+            func.buffer_mut(*buffer).shape = vec![Index::Int(elements * self.stages)];
         }
-        let fills = |s: &Stmt, kind: Kind| filled(s, func, written).is_some_and(|f| f.kind == kind);
-        let kind = if l.body.iter().any(|s| fills(s, Kind::Shared)) { Kind::Shared } else { Kind::Registers };
-        let slots = i64::from(p.stages);
-        if slots == 1 && kind == Kind::Shared {
-            return Err(refuse("one stage of shared memory cannot be filled while it is read".into()).help(
-                "stages=2 or more; stages=1 is for staged buffers in registers, each reloaded after its last use",
-            ));
+        if let Some(array) = self.full.and_then(|full| func.mbarriers.get_mut(full as usize)) {
+            array.slots = self.stages as u32;
         }
-        let spread = l.notes.contains_key(&Note::Spread);
-        let (mut copies, mut compute) = (Vec::new(), Vec::new());
-        for stmt in l.body {
-            match filled(&stmt, func, written).filter(|f| f.kind == kind && compute.is_empty()) {
-                Some(found) => copies.push(Copy::new(stmt, &found, func)),
-                None => compute.push(stmt),
-            }
-        }
-        if copies.is_empty() {
-            let stages = visit::writes(&compute).into_iter().map(|b| func.buffer(b)).find(|b| b.scope == Scope::Shared);
-            let which =
-                stages.map_or(String::new(), |b| format!("; the kernel itself writes what {} is filled from", b.name));
-            let why = "no staged buffer directly under the loop is copied from device or shared memory";
-            return Err(refuse(format!("{why}{which}")).help(format!(
-                "cache_read makes such a buffer, and compute_at STAGE {name} moves it there; or remove the step"
-            )));
-        }
-        if let Some(b) = rewritten(&copies, &compute, kind, func, written) {
-            let b = &func.buffer(b).name;
-            return Err(refuse(match kind {
-                Kind::Shared => {
-                    format!("staged buffer {b} is not a copy from device memory, or not at the start of the loop")
+    }
+
+    /// Lets all TMA loads of a fill complete on the mbarriers of the ring.
+    pub fn signal(&self, fill: &mut [Stmt]) {
+        for stmt in fill {
+            bulk::each_copy(stmt, &mut |copy| {
+                if let (Way::Load { full, .. }, Some(ours)) = (&mut copy.way, self.full) {
+                    full.barrier = ours;
                 }
-                Kind::Registers => format!("the loop writes {b}, so {b} cannot be read ahead"),
-            }));
-        }
-        for copy in &copies {
-            func.buffer_mut(copy.stage).shape = vec![Index::Int(copy.size * slots)];
-        }
-        // One slot is filled for the next iteration behind its last use.
-        let (ahead, commit) = ((slots - 1).max(1), commit(&copies, func));
-        let mut ring = Ring {
-            var: l.var,
-            kind,
-            extent,
-            slots,
-            ahead,
-            copies,
-            inner: None,
-            compute,
-            spread,
-            commit,
-            predicated: false,
-        };
-        ring.nest(func, written, env)?;
-        ring.predicated = ring.has_many_fragments(func);
-        let statements = ring.statements(env);
-        if statements > MOST_STATEMENTS {
-            let message = format!(
-                "pipeline {name}: written out, the loop has {statements} statements; {MOST_STATEMENTS} are allowed"
-            );
-            return Err(Error::input("lower.pipeline", message).help("split the loop and pipeline the inner part"));
-        }
-        Ok(ring)
-    }
-
-    /// The number of statements of the unrolled loop: those of the first iteration, times all iterations if the stages are registers,
-    /// times at most three rounds of the ring if they are shared memory.
-    fn statements(&self, env: &Env) -> i64 {
-        let mut statements = 0i64;
-        visit::walk(&self.iteration(&Index::Int(0), 0, env), &mut |_| statements += 1);
-        statements.saturating_mul(match self.kind {
-            Kind::Shared => self.extent.min(self.slots.saturating_mul(3)),
-            Kind::Registers => self.extent,
-        })
-    }
-
-    /// Writes out what is pipelined inside; a first loop of registers runs on instead, where it can.
-    fn nest(&mut self, func: &mut Func, written: &[BufferId], env: &Env) -> Result<()> {
-        let mut compute = std::mem::take(&mut self.compute);
-        if self.kind == Kind::Shared
-            && matches!(compute.first(), Some(Stmt::For(l)) if l.pipeline.is_some())
-            && let Stmt::For(l) = compute.remove(0)
-        {
-            let mut known = env.clone();
-            known.bind_loop(l.var, &l.extent);
-            let inner = Ring::new(l, func, written, &known)?;
-            if inner.runs_on_in(self) {
-                self.inner = Some(Box::new(inner));
-            } else {
-                compute.splice(0..0, inner.written_out(func, env));
-            }
-        }
-        self.compute = super::list(compute, func, written, env)?;
-        Ok(())
-    }
-
-    /// Whether what this ring reads ahead may belong to the next iteration of `outer`: its slots then stand for the same
-    /// iterations in each tile, and all it reads are stages of `outer`.
-    fn runs_on_in(&self, outer: &Ring) -> bool {
-        self.repeats() && self.sources().iter().all(|b| outer.copies.iter().any(|c| c.stage == *b))
-    }
-
-    /// Whether a loop of registers may run on where the loop around repeats it: its slots then stand for the same iterations
-    /// each time.
-    pub fn repeats(&self) -> bool {
-        self.kind == Kind::Registers && self.extent % self.slots == 0 && self.ahead <= self.extent
-    }
-
-    /// Whether its compute touches registers and device memory alone, and nothing waits in it.
-    pub fn computes_in_registers(&self, func: &Func) -> bool {
-        let mut waits = false;
-        visit::walk(&self.compute, &mut |s| waits |= matches!(s, Stmt::Sync(_) | Stmt::Elect(_) | Stmt::Bulk(_)));
-        let touched = visit::reads(&self.compute).into_iter().chain(visit::writes(&self.compute));
-        !waits && touched.into_iter().all(|b| func.buffer(b).scope != Scope::Shared)
-    }
-
-    /// What its copies read.
-    pub fn sources(&self) -> Vec<BufferId> {
-        self.copies.iter().flat_map(|c| visit::reads(std::slice::from_ref(&c.whole))).collect()
-    }
-
-    /// What its copies read and write.
-    pub fn touched(&self) -> Vec<BufferId> {
-        self.sources().into_iter().chain(self.copies.iter().map(|c| c.stage)).collect()
-    }
-
-    /// Whether each register is loaded anew where it stands.
-    pub fn in_place(&self) -> bool {
-        self.kind == Kind::Registers && self.slots == 1
-    }
-
-    /// What stands for an iteration's compute and the copies that it makes ahead.
-    pub fn step(&self, compute: Vec<Stmt>, mut loads: Vec<Stmt>, env: &Env) -> Vec<Stmt> {
-        if self.in_place() {
-            return refilled(compute, loads, env);
-        }
-        loads.extend(compute);
-        loads
-    }
-
-    /// Its iterations.
-    pub fn extent(&self) -> i64 {
-        self.extent
-    }
-
-    /// Iterations that its copies are ahead.
-    pub fn ahead(&self) -> i64 {
-        self.ahead
-    }
-
-    /// The copies of an iteration.
-    pub fn loads(&self, step: i64, env: &Env) -> Vec<Stmt> {
-        self.filled_at(&Index::Int(step), step % self.slots, env)
-    }
-
-    /// The compute of an iteration.
-    pub fn computes(&self, step: i64, env: &Env) -> Vec<Stmt> {
-        self.all_at(self.compute.clone(), &Index::Int(step), step % self.slots, env)
-    }
-
-    /// The statements that stand for the loop.
-    pub fn written_out(self, func: &mut Func, env: &Env) -> Vec<Stmt> {
-        let mut out: Vec<Stmt> = (0..self.ahead.min(self.extent))
-            .flat_map(|k| self.closed(self.filled_at(&Index::Int(k), k % self.slots, env)))
-            .collect();
-        if let Some(inner) = &self.inner {
-            let first = (0..inner.ahead).flat_map(|step| inner.filled_at(&Index::Int(step), step % inner.slots, env));
-            out.extend(self.all_at(first.collect(), &Index::Int(0), 0, env));
-        }
-        let (head, rounds) = self.rounds();
-        for k in 0..head {
-            out.extend(self.iteration(&Index::Int(k), k % self.slots, env));
-        }
-        if rounds > 0 {
-            let round = func.add_var(format!("{}_round", func.var_name(self.var)));
-            let mut inner = env.clone();
-            inner.bind(round, 0, rounds - 1);
-            let iterations = (0..self.slots)
-                .flat_map(|u| self.iteration(&(round * self.slots + head + u), (head + u) % self.slots, &inner))
-                .collect();
-            if rounds == 1 {
-                out.extend(visit::subst_body(iterations, &[(round, Index::Int(0))].into()));
-            } else {
-                let mut rolled = For::new(round, rounds, LoopKind::Serial, iterations);
-                if self.predicated {
-                    rolled.notes.insert(Note::UnrollLimit, 1);
-                }
-                out.push(Stmt::For(rolled));
-            }
-        }
-        for k in head + rounds * self.slots..self.extent {
-            out.extend(self.iteration(&Index::Int(k), k % self.slots, env));
-        }
-        out
-    }
-
-    /// Whether accumulators and fragments take more than half of a thread's registers. ptxas spills such kernels if iterations are
-    /// unrolled after the main loop: it hoists their fragment loads and the addresses of the epilogue.
-    fn has_many_fragments(&self, func: &Func) -> bool {
-        let loads_fragments = |inner: &Ring| inner.copies.iter().any(|c| has_call(&c.whole));
-        let locals = func.buffers.iter().filter(|b| b.scope == Scope::Local);
-        let bits = |b: &Buffer| b.elements().unwrap_or(0).saturating_mul(b.dtype.bits().into());
-        self.inner.as_deref().is_some_and(loads_fragments)
-            && self.extent >= 2 * self.slots
-            && self.copies.iter().all(Copy::asynchronous)
-            && locals.map(bits).sum::<i64>() / 32 > i64::from(REGISTERS_PER_THREAD / 2)
-    }
-
-    /// The number of iterations before the main loop, and the number of iterations of the main loop, which are rounds of the ring.
-    ///
-    /// A predicated main loop runs all rounds. Otherwise the last round of a loop with a fragment prefetch follows the main loop, so
-    /// that copies and fragment loads of the main loop need no condition.
-    fn rounds(&self) -> (i64, i64) {
-        let rounds = self.extent / self.slots;
-        match self.kind {
-            Kind::Registers => (0, 0),
-            Kind::Shared if self.predicated => (self.extent % self.slots, rounds),
-            Kind::Shared => (0, (rounds - i64::from(self.inner.is_some())).max(0)),
-        }
-    }
-
-    /// The copies of tile k as a whole.
-    fn filled_at(&self, k: &Index, slot: i64, env: &Env) -> Vec<Stmt> {
-        self.copies.iter().map(|c| self.at(c.whole.clone(), k, slot, env)).collect()
-    }
-
-    /// Iteration k, which computes from `slot`: what starts copies, compute, what ends them.
-    fn iteration(&self, k: &Index, slot: i64, env: &Env) -> Vec<Stmt> {
-        let (mut starts, ends) = (Vec::new(), self.ends(k, slot, env));
-        for copy in &self.copies {
-            if self.spread && self.inner.is_some() {
-                starts.extend(copy.parts());
-            } else {
-                starts.push(copy.start().clone());
-            }
-        }
-        let Some(inner) = &self.inner else {
-            let starts = self.closed(self.later(starts, k, slot, env));
-            let mut out = self.step(self.all_at(self.compute.clone(), k, slot, env), starts, env);
-            out.extend(ends);
-            return out;
-        };
-        let mut out = Vec::new();
-        // Before its last loads the ring inside reads nothing of a slot that is being filled.
-        let calm = inner.extent - inner.ahead;
-        let steps = if self.spread { calm.max(1) } else { 1 };
-        let pieces = |step: i64| {
-            let compute = inner.all_at(inner.compute.clone(), &Index::Int(step), step % inner.slots, env);
-            let compute = self.all_at(compute, k, slot, env);
-            if self.spread { in_pieces(compute) } else { vec![compute] }
-        };
-        // Copies go before the pieces of these steps, as many before each.
-        let (count, places) = (starts.len(), (0..steps).map(|s| pieces(s).len()).sum::<usize>());
-        let mut starts = starts.into_iter();
-        let (mut ends, mut copied, mut place) = (Some(ends), false, 0);
-        for step in 0..inner.extent {
-            if step == calm {
-                out.extend(ends.take().unwrap_or_default());
-            }
-            let mut computed = Vec::new();
-            for piece in pieces(step) {
-                if place < places {
-                    let mine = (place + 1) * count / places - place * count / places;
-                    let some = self.later(starts.by_ref().take(mine).collect(), k, slot, env);
-                    copied |= !some.is_empty();
-                    computed.extend(some);
-                    place += 1;
-                    if place == places && copied {
-                        computed.extend(self.commit.clone());
-                    }
-                }
-                computed.extend(piece);
-            }
-            // What the next step computes with comes first: copies would stand in the way of these loads.
-            out.extend(inner.step(computed, self.loaded(inner, step + inner.ahead, k, slot, env), env));
-        }
-        out.extend(self.all_at(self.compute.clone(), k, slot, env));
-        out
-    }
-
-    /// The copies of a tile, if there are any, with the end of their group.
-    fn closed(&self, mut copies: Vec<Stmt>) -> Vec<Stmt> {
-        if !copies.is_empty() {
-            copies.extend(self.commit.clone());
-        }
-        copies
-    }
-
-    /// What the ring inside loads for one of its iterations, counted from the first of tile k.
-    fn loaded(&self, inner: &Ring, step: i64, k: &Index, slot: i64, env: &Env) -> Vec<Stmt> {
-        let load = |step: i64| inner.filled_at(&Index::Int(step), step % inner.slots, env);
-        if step < inner.extent {
-            return self.all_at(load(step), k, slot, env);
-        }
-        let next = simplify::simplify(&(k.clone() + 1), env);
-        let more = simplify::simplify_cond(&Cond::lt(next.clone(), self.extent), env);
-        let loads = self.all_at(load(step - inner.extent), &next, (slot + 1) % self.slots, env);
-        // The last iteration of a predicated loop prefetches fragments from a stale stage; no MMA reads them.
-        let always = self.predicated && more != Cond::Const(false);
-        under(if always { Cond::TRUE } else { more }, loads)
-    }
-
-    /// Statements for the tile that is needed `ahead` iterations after k, if there is one.
-    fn later(&self, stmts: Vec<Stmt>, k: &Index, slot: i64, env: &Env) -> Vec<Stmt> {
-        let later = simplify::simplify(&(k.clone() + self.ahead), env);
-        let more = simplify::simplify_cond(&Cond::lt(later.clone(), self.extent), env);
-        let later = self.all_at(stmts, &later, (slot + self.ahead) % self.slots, env);
-        if self.predicated {
-            // One `if` for each copy: codegen predicates an `if` with a single cp.async.
-            return later.into_iter().flat_map(|s| under(more.clone(), vec![s])).collect();
-        }
-        under(more, later)
-    }
-
-    fn ends(&self, k: &Index, slot: i64, env: &Env) -> Vec<Stmt> {
-        self.later(self.copies.iter().filter_map(|c| c.end().cloned()).collect(), k, slot, env)
-    }
-
-    fn all_at(&self, stmts: Vec<Stmt>, k: &Index, slot: i64, env: &Env) -> Vec<Stmt> {
-        stmts.into_iter().map(|s| self.at(s, k, slot, env)).collect()
-    }
-
-    /// A statement of iteration k with its stages in a slot.
-    fn at(&self, stmt: Stmt, k: &Index, slot: i64, env: &Env) -> Stmt {
-        let offset = |b: BufferId| self.copies.iter().find(|c| c.stage == b).map(|c| c.size * slot);
-        let map = [(self.var, k.clone())].into();
-        let mut moved =
-            visit::map_stmt(stmt, &mut |i| simplify::simplify(&visit::subst_index(i, &map), env), &mut |mut e| {
-                if let Expr::Load { buffer, indices, .. } = &mut e
-                    && let Some(o) = offset(*buffer)
-                {
-                    indices[0] = simplify::simplify(&(indices[0].clone() + o), env);
-                }
-                e
             });
-        visit::each_store(std::slice::from_mut(&mut moved), &mut |s| {
-            if let Some(o) = offset(s.buffer) {
-                s.indices[0] = s.indices[0].clone() + o;
-            }
-            // Where a tile lies beyond its source's end, nothing is left to copy but a constant.
-            s.value = decided(&s.value, env);
-            s.asynchronous &= s.source().is_some();
-        });
-        visit::each_operand(&mut moved, &mut |operand| {
-            if let Some(o) = offset(operand.buffer) {
-                operand.indices[0] = operand.indices[0].clone() + o;
-            }
-        });
-        moved
-    }
-}
-
-/// Iterations of a loop that is written out so that copies can start between them.
-const PIECES: i64 = 16;
-
-/// What computes, in as many pieces as its outermost loop has iterations, if these are few.
-pub fn in_pieces(compute: Vec<Stmt>) -> Vec<Vec<Stmt>> {
-    match <[Stmt; 1]>::try_from(compute) {
-        Ok([Stmt::For(l)]) if few(&l).is_some() => {
-            let once = |i: i64| visit::subst_body(l.body.clone(), &[(l.var, Index::Int(i))].into());
-            (0..few(&l).unwrap_or(0)).map(once).collect()
         }
-        Ok([other]) => vec![vec![other]],
-        Err(compute) => vec![compute],
+    }
+
+    /// The stage of iteration `it`.
+    pub fn stage(&self, it: &Index, env: &Env) -> Index {
+        simplify::simplify(&it.clone().floormod(self.stages), env)
+    }
+
+    /// The phase of iteration `it`.
+    pub fn phase(&self, it: &Index) -> Index {
+        it.clone().floordiv(self.stages)
+    }
+
+    /// The mbarrier, of an array, that belongs to the stage of iteration `it`.
+    pub fn mbarrier(&self, barrier: u32, it: &Index, env: &Env) -> Slot {
+        Slot { barrier, index: self.stage(it, env) }
+    }
+
+    /// The wait until the stage of iteration `it` is full; nothing where no load fills stages.
+    pub fn await_full(&self, it: &Index, env: &Env, why: &str) -> Option<Stmt> {
+        let phase = simplify::simplify(&self.phase(it), env);
+        let kind = SyncKind::Await { slot: self.mbarrier(self.full?, it, env), phase };
+        Some(Stmt::Sync(kind.because(format!("RAW {}: {why}", self.names))))
+    }
+
+    /// A statement of iteration `it`, with the accesses to its buffers in the stage of the iteration.
+    pub fn moved(&self, stmt: Stmt, it: &Index, env: &Env) -> Stmt {
+        let stage = self.stage(it, env);
+        let offset = |b: BufferId| self.buffers.iter().find(|(s, _)| *s == b).map(|(_, size)| stage.clone() * *size);
+        let put = |indices: &mut Vec<Index>, buffer: BufferId| {
+            if let (Some(o), Some(index)) = (offset(buffer), indices.first_mut()) {
+                *index = simplify::simplify(&(index.clone() + o), env);
+            }
+        };
+        let mut stmt = visit::map_stmt(stmt, &mut Index::clone, &mut |mut e| {
+            if let Expr::Load { buffer, indices, .. } = &mut e {
+                put(indices, *buffer);
+            }
+            e
+        });
+        visit::each_store(std::slice::from_mut(&mut stmt), &mut |s| put(&mut s.indices, s.buffer));
+        visit::each_operand(&mut stmt, &mut |o| put(&mut o.indices, o.buffer));
+        bulk::each_copy(&mut stmt, &mut |copy| {
+            put(&mut copy.indices, copy.shared);
+            if let Way::Load { full, .. } = &mut copy.way
+                && Some(full.barrier) == self.full
+            {
+                full.index = stage.clone();
+            }
+        });
+        stmt
     }
 }
 
-/// The iterations of a loop of a thread, if they are few.
-fn few(l: &For) -> Option<i64> {
-    // Which way a loop runs that turns is known where it is written out as a whole.
-    let turns = l.notes.contains_key(&Note::Zigzag);
-    let own = matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled) && l.pipeline.is_none() && !turns;
-    l.extent.as_int().filter(|n| own && *n <= PIECES)
-}
-
-/// What closes the group of the asynchronous ones among a tile's copies.
-fn commit(copies: &[Copy], func: &Func) -> Option<Stmt> {
-    let stages = copies.iter().filter(|c| c.asynchronous());
-    let names: Vec<&str> = stages.map(|c| func.buffer(c.stage).name.as_str()).collect();
-    (!names.is_empty()).then(|| Stmt::Sync(SyncKind::Commit.because(names.join(", "))))
-}
-
-/// Whether a statement contains a tensor-core instruction.
-fn has_call(stmt: &Stmt) -> bool {
-    let mut found = false;
-    visit::walk(std::slice::from_ref(stmt), &mut |s| found |= matches!(s, Stmt::Call(_)));
-    found
-}
-
-/// Statements under a condition, if there are any and it can hold.
-fn under(cond: Cond, stmts: Vec<Stmt>) -> Vec<Stmt> {
-    if stmts.is_empty() || cond == Cond::Const(false) { Vec::new() } else { guarded(cond, stmts) }
-}
-
-/// What the compute writes that must not change. Under a ring of shared memory: a stage of the ring, and what is copied from device
-/// memory too late to have stages. What is computed there is not copied ahead, and `order` puts barriers around it. Under a ring of
-/// registers: what its copies read.
-fn rewritten(copies: &[Copy], compute: &[Stmt], kind: Kind, func: &Func, written: &[BufferId]) -> Option<BufferId> {
-    if kind == Kind::Registers {
-        let read: Vec<BufferId> = copies.iter().flat_map(|c| visit::reads(std::slice::from_ref(&c.whole))).collect();
-        return visit::writes(compute).into_iter().find(|b| read.contains(b));
+/// The MMA groups that the iterations of a pipelined loop leave in flight, checked against its stages and its MMAs.
+pub fn in_flight(pipeline: Pipeline, stages: i64, name: &str, consumers: &[Stmt]) -> Result<i64> {
+    let groups = i64::from(pipeline.in_flight);
+    if groups > 0 && !sync::products::any(consumers) {
+        let message = format!("pipeline {name}: in_flight counts groups of asynchronous MMAs, and the loop has none");
+        return Err(Error::input("lower.pipeline", message).help("remove in_flight="));
     }
-    let mut late = None;
-    visit::walk(compute, &mut |s| {
-        let copied = matches!(s, Stmt::Store(_)).then(|| filled(s, func, written)).flatten();
-        late = late.or(copied.filter(|f| f.kind == Kind::Shared).map(|f| f.stage));
-    });
-    late.or_else(|| visit::writes(compute).into_iter().find(|b| copies.iter().any(|c| c.stage == *b)))
+    if groups > 0 && groups + 1 >= stages {
+        let message = format!(
+            "pipeline {name}: with {stages} stages and {groups} groups in flight no stage is free to load ahead"
+        );
+        return Err(
+            Error::input("lower.pipeline", message).help(format!("stages={}, or fewer groups in flight", groups + 2))
+        );
+    }
+    Ok(groups)
+}
+
+/// The elements of a stage of a buffer: a multiple of the alignment of the buffer.
+pub fn elements_of_stage(func: &Func, buffer: BufferId) -> i64 {
+    let b = func.buffer(buffer);
+    let unit = (i64::from(b.align) * 8 / i64::from(b.dtype.bits())).max(1);
+    let elements = b.elements().unwrap_or(0);
+    elements.div_euclid(unit) * unit + if elements % unit == 0 { 0 } else { unit }
+}
+
+/// The number of an iteration of a loop over all enclosing loops, where `number` is that of the enclosing iteration. In a persistent
+/// loop it counts the rounds of the block, so the phases continue from tile to tile.
+pub fn iteration_number(l: &For, number: &Index) -> Index {
+    match (l.kind, l.extent.as_int()) {
+        (LoopKind::Persistent { round }, _) => Index::Var(round),
+        (_, Some(extent)) => number.clone() * extent + l.var,
+        _ => number.clone(),
+    }
+}
+
+/// Whether the iterations of a loop already wait for the stages of a ring. Its `pipeline` then tells `order` the MMA groups in flight.
+pub fn is_ring(l: &For) -> bool {
+    l.body.iter().any(|s| matches!(s, Stmt::Sync(Sync { kind: SyncKind::Await { .. }, .. })))
 }

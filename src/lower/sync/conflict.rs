@@ -260,8 +260,8 @@ impl<'a> Sites<'a> {
     }
 
     /// Whether threads write there what wgmma or the copy engine touches, which do not see it without a fence; or read there
-    /// what the copy engine overwrites: a barrier lets threads pass whose reads are on their way, and of what comes behind it
-    /// the accesses of threads alone stand in line with these.
+    /// what TMA overwrites: a barrier does not wait for reads in flight, and only generic accesses after it are ordered after
+    /// them.
     pub fn feeds_proxy(&self, id: usize) -> bool {
         let a = &self.sites[id];
         let meets = |b: &&Site| if a.write { b.is_proxied() } else { matches!(b.by, By::Load { .. }) };
@@ -403,7 +403,7 @@ impl<'a> Sites<'a> {
         }
     }
 
-    /// Whether all elements of one lie before all of the other, as those of different slots do.
+    /// Whether all elements of one lie before all of the other, as those of different stages do.
     fn far_apart(&self, a: &Flat, b: &Flat) -> bool {
         match (self.span(a), self.span(b)) {
             (Some(a), Some(b)) => a.1 < b.0 || b.1 < a.0,

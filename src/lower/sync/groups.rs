@@ -1,5 +1,5 @@
-//! Closes the groups of asynchronous copies: a run of statements that start copies is one group, and a stage that comes
-//! again begins the next one. Passes that take such a run apart close its group themselves.
+//! Closes the groups of cp.async copies: a run of statements that start copies is one group, and a staged buffer that is filled
+//! again begins the next one. Passes that split such a run close its groups themselves.
 
 use crate::ir::{BlockId, BufferId, Func, Scope, Stmt, Sync, SyncKind, visit};
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ pub fn only_starts(stmt: &Stmt, func: &Func) -> bool {
     only
 }
 
-/// Whether nothing has to stand between the statements inside: everything but a loop, and a loop of copies alone.
+/// Whether no synchronisation is needed between the statements inside: all statements but loops, and loops of copies alone.
 pub fn runs_as_a_whole(stmt: &Stmt) -> bool {
     let Stmt::For(l) = stmt else { return true };
     let mut only = true;
@@ -36,8 +36,8 @@ pub fn runs_as_a_whole(stmt: &Stmt) -> bool {
     only && starts(stmt)
 }
 
-/// Puts a commit behind every run of copies, up to where a list has commits of its own: who puts copies apart from each
-/// other says which of them belong together.
+/// Inserts a commit after every run of copies, up to the last commit that a list has already: the pass that split its copies has
+/// grouped them.
 pub fn close(body: Vec<Stmt>, func: &Func) -> Vec<Stmt> {
     let mut out = Vec::with_capacity(body.len());
     let mut open: Vec<BlockId> = Vec::new();

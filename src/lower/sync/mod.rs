@@ -1,21 +1,18 @@
-//! Derives all synchronisation: what orders two accesses that depend on each other, and nothing more.
+//! The pass `order` derives all synchronisation: what orders two accesses that depend on each other, and nothing more.
 //!
-//! | first access | then | ordered by |
+//! | first access | second access | ordered by |
 //! |---|---|---|
-//! | ordinary read or write | any access of the same bytes by another thread | a barrier |
-//! | asynchronous copy | any access of the same bytes by the thread that copies | a wait of that thread |
-//! | asynchronous copy | any access of the same bytes by another thread | a wait of the thread that copies, then a barrier |
+//! | generic read or write | of the same bytes by another thread | a barrier |
+//! | cp.async copy | of the same bytes by the thread that copies | a wait_group of that thread |
+//! | cp.async copy | of the same bytes by another thread | a wait_group of the thread that copies, then a barrier |
+//! | generic write | a read by wgmma | a proxy fence of the thread that writes, then a barrier |
+//! | a read by wgmma, or its accumulators | any other access | a wait for the group of MMAs, then a barrier |
 //!
-//! | ordinary write | a read by wgmma | a fence between the proxies by the thread that writes, then a barrier |
-//! | a read by wgmma, or its sum | any other access | a wait for the group of products, then a barrier |
+//! At least one of the two accesses writes. The barrier is that of the smallest scope: warp, warpgroup, block. A copy starts after the
+//! earlier accesses of its thread, so these need nothing. `rings` has the table of TMA copies.
 //!
-//! A barrier is one of the warp if no two warps are concerned, else of the block. One of the two accesses writes. A copy
-//! starts after what its thread did before, so an earlier access of that thread needs nothing. `rings` has the rows of
-//! bulk copies. (The other rows of the design's table come with the instructions that they speak of.)
-//!
-//! Copies are waited for by groups. `groups` closes a group behind each run of copies; `walk` counts the groups that
-//! are closed between a copy and the access that needs it, and finds the places; `conflict` decides which accesses
-//! meet.
+//! `groups` closes a cp.async group after each run of copies; `walk` counts the groups closed between a copy and the access that
+//! needs it, and finds the places; `conflict` decides which accesses conflict; `products` makes groups of asynchronous MMAs.
 
 mod conflict;
 mod groups;
@@ -55,7 +52,7 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     rings::frame(kernel)
 }
 
-/// Each slice is ordered by itself: its barriers are those of its own threads, and rings order what passes between slices.
+/// Orders each role on its own: its barriers are those of its own threads, and rings order the accesses of different roles.
 fn slices(kernel: &mut LoweredKernel) -> Result<()> {
     let mut exchanged = Vec::new();
     for mut stmt in std::mem::take(&mut kernel.func.body) {
@@ -77,7 +74,7 @@ fn slices(kernel: &mut LoweredKernel) -> Result<()> {
     Ok(())
 }
 
-/// Nothing in a slice needs all threads of a cluster to meet, as what stands beside it would never come.
+/// Refuses a cluster barrier in a role: the other roles would never arrive at it.
 fn meets_alone(slice: &[Stmt]) -> Result<()> {
     let mut meeting = None;
     visit::walk(slice, &mut |s| match s {

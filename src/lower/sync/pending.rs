@@ -1,4 +1,4 @@
-//! What is still to be ordered with what comes: the accesses since the last barrier, and copies under way.
+//! The pending accesses: those since the last barrier, and asynchronous copies in flight.
 
 use super::conflict::{By, Level};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// How far an access has come. Later is further, so the smaller of two is the safe one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Flight {
-    /// A bulk load whose phase nobody has waited for.
+    /// A TMA load whose phase has no wait yet.
     Loading,
     /// A copy of a group that is not closed.
     Open,
@@ -39,7 +39,7 @@ pub struct State {
     pub unfenced: bool,
     /// Blocks of the cluster that have not met since may still start a copy to its bytes.
     pub apart: bool,
-    /// Of a bulk store whose slot comes back after some iterations: what of it was ordered with the uses of its slot.
+    /// Of a TMA store whose stage is used again after some iterations: what orders it with the uses of its stage.
     pub settled: Option<Settled>,
     /// All threads of the block have met since: only the copy engine, or another block, may not have seen it.
     pub met: bool,

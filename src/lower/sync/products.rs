@@ -1,21 +1,22 @@
-//! Asynchronous products: a run of them is one group, fenced before, closed and waited for behind.
+//! Asynchronous MMAs (wgmma): a run of them is one group, with a fence before it, and a commit and a wait after it.
 //!
-//! Products of one run follow each other on the same registers and need nothing between them. The fence in front orders what the
-//! warps themselves did to these registers; the wait behind, what they will do, and that the tiles in shared memory have been read.
+//! The MMAs of a run follow each other on the same accumulators and need nothing between them. The fence orders the warps' earlier
+//! accesses of these registers before the MMAs; the wait orders their later accesses after the MMAs, and says that the operand tiles
+//! in shared memory have been read.
 //!
-//! A group is straight code: of a loop that stays one, each iteration is a group of its own, and the wait for all of them stands
-//! behind the loop. ptxas follows the registers of a group from its fence to its end and would put in both where a jump leads
-//! back in between (C7519), with an empty product to close the last group.
+//! A group is straight-line code: in a loop that is not unrolled, each iteration is a group of its own, and the wait for all groups
+//! follows the loop. ptxas follows the registers of a group from its fence to its commit; where a jump leads back in between it
+//! would insert both (C7519), with an empty MMA to close the last group.
 //!
-//! Where groups stay in flight and a product reads a factor from registers, what touches these registers next waits for all groups
-//! in front: there is one set of them, which the latest group reads. So no wait is left to do behind that group's own run.
+//! Where groups stay in flight and an MMA reads operand A from registers, the next access of these registers waits for all earlier
+//! groups: there is one set of registers, which the latest group reads. That group's own run then needs no wait.
 
 use crate::intrin::{self, Row};
 use crate::ir::lowered::unroll;
 use crate::ir::{BufferId, Func, Held, Stmt, SyncKind, visit};
 use std::collections::BTreeSet;
 
-/// Whether a statement is products alone.
+/// Whether a statement is asynchronous MMAs alone.
 fn only_products(stmt: &Stmt) -> bool {
     let inside = |body: &[Stmt]| !body.is_empty() && body.iter().all(only_products);
     match stmt {
@@ -27,20 +28,20 @@ fn only_products(stmt: &Stmt) -> bool {
     }
 }
 
-/// Whether a body holds products.
+/// Whether a body has asynchronous MMAs.
 pub fn any(body: &[Stmt]) -> bool {
     body.iter().any(|s| only_products(s) || visit::children(s).into_iter().any(|c| any(c)))
 }
 
-/// Puts fences, ends of groups and waits around every run of products. In a pipelined loop that says so some groups stay in
-/// flight from iteration to iteration, and all are waited for behind it.
+/// Inserts the fences, commits and waits of every run of MMAs. In a pipelined loop with `in_flight` so many groups stay in flight
+/// from iteration to iteration, and the wait for all of them follows the loop.
 pub fn group(body: Vec<Stmt>, func: &Func) -> Vec<Stmt> {
-    let runs = Runs { func, factors: factors(&body) };
+    let runs = Runs { func, operands: register_operands(&body) };
     runs.list(body, 0, true)
 }
 
-/// The registers that products read factors from.
-fn factors(body: &[Stmt]) -> BTreeSet<BufferId> {
+/// The registers that MMAs read operands from.
+fn register_operands(body: &[Stmt]) -> BTreeSet<BufferId> {
     let mut out = BTreeSet::new();
     visit::walk(body, &mut |s| {
         if let Stmt::Call(call) = s
@@ -55,7 +56,7 @@ fn factors(body: &[Stmt]) -> BTreeSet<BufferId> {
 
 struct Runs<'f> {
     func: &'f Func,
-    factors: BTreeSet<BufferId>,
+    operands: BTreeSet<BufferId>,
 }
 
 impl Runs<'_> {
@@ -73,7 +74,7 @@ impl Runs<'_> {
                 idle = in_flight == 0;
             }
             let products = any(std::slice::from_ref(&stmt));
-            if let Some(factor) = self.factor_of(&stmt).filter(|_| !idle && !products) {
+            if let Some(factor) = self.operand_of(&stmt).filter(|_| !idle && !products) {
                 let all = SyncKind::ProductWait { groups: 0 };
                 let name = &self.func.buffer(factor).name;
                 out.push(Stmt::Sync(all.because(format!("WAR {name}: MMAs in flight read the registers"))));
@@ -95,13 +96,13 @@ impl Runs<'_> {
         out
     }
 
-    /// The registers of a factor that a statement touches.
-    fn factor_of(&self, stmt: &Stmt) -> Option<BufferId> {
+    /// The registers of an operand that a statement touches.
+    fn operand_of(&self, stmt: &Stmt) -> Option<BufferId> {
         let stmt = std::slice::from_ref(stmt);
-        visit::writes(stmt).into_iter().chain(visit::reads(stmt)).find(|b| self.factors.contains(b))
+        visit::writes(stmt).into_iter().chain(visit::reads(stmt)).find(|b| self.operands.contains(b))
     }
 
-    /// A run of products and the wait behind it, which those need not that begin while nothing is in flight. Where it is several
+    /// A run of MMAs and the wait after it, which a run does not need that begins while no group is in flight. Where it is several
     /// groups, the wait leaves no more of them in flight than it would of groups that are runs: it waits for more, never for less.
     fn whole(&self, run: Vec<Stmt>, in_flight: u32, idle: bool) -> Vec<Stmt> {
         if run.is_empty() {

@@ -1,21 +1,20 @@
-//! What bulk copies need besides barriers: the bytes that an mbarrier expects, the waits for its phases, the groups of stores.
+//! The synchronisation of TMA copies besides barriers: expected bytes of mbarriers, waits for their phases, groups of TMA stores.
 //!
-//! | access | then | ordered by |
+//! | first access | second access | ordered by |
 //! |---|---|---|
-//! | bulk load | any access of the same bytes | a wait of every thread for the phase of the load's mbarrier |
-//! | ordinary read | bulk load of the same bytes | a proxy fence by the readers, whose reads are then there, and a barrier |
-//! | ordinary write | bulk load or store of the same bytes | a proxy fence by the writers, then a barrier |
-//! | bulk store | bulk load of the same bytes by its thread | a wait of the thread until the store has read |
-//! | bulk store | write of the same bytes by another thread | that wait, then a barrier |
+//! | TMA load | any access of the same bytes | a wait of every thread for the phase of the load's mbarrier |
+//! | generic read | TMA load of the same bytes | a proxy fence of the readers, after which their reads are complete, and a barrier |
+//! | generic write | TMA load or store of the same bytes | a proxy fence of the writers, then a barrier |
+//! | TMA store | TMA load of the same bytes by its thread | a wait of the thread until the store has read |
+//! | TMA store | write of the same bytes by another thread | that wait, then a barrier |
 //!
-//! A load's thread first arrives at the mbarrier with the bytes of all that it starts. The phase is the parity of the
-//! statement's running number, which counts its runs over all loops around; `pipeline` has put in the waits of its
-//! rings, whose slots it numbers. Here come the waits for what stands outside of rings: in front of the first statement
-//! that touches the stage.
+//! The thread that issues loads first arrives at the mbarrier with the bytes of all of them. The phase follows from the number of the
+//! iteration over all loops around. `pipeline` has inserted the waits of its rings; here are the waits for loads outside of rings,
+//! before the first statement that touches the buffer.
 //!
-//! mbarriers are set by one thread before anything else. Then a kernel that may begin before the one in front of it has ended
-//! waits for that end, before anything of it touches global memory. At the end the threads that have stored wait until their
-//! stores have read: the block's shared memory is then another's. Where others of the cluster may still reach it (`peers`), all meet.
+//! One thread initialises the mbarriers before anything else. A kernel with programmatic dependent launch then waits for the previous
+//! kernel before it accesses global memory. At the end the threads that have issued TMA stores wait until these have read shared
+//! memory. Where other blocks of the cluster may still access it ([`exit`]), the kernel ends with a cluster barrier.
 
 use crate::error::{Error, Result};
 use crate::ir::cross_thread;
@@ -100,7 +99,7 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
     let fetched = at..at + fetches.len();
     kernel.func.body.splice(at..at, fetches);
     if let Some(how) = kernel.grid_dependency {
-        // Behind the mbarriers: that they are set before the kernel in front ends is what beginning early is worth.
+        // After the initialisation of mbarriers, which may overlap with the previous kernel.
         let release = SyncKind::GridRelease.because("PDL: the next kernel may begin");
         let wait =
             SyncKind::GridWait.because("PDL: writes of the previous kernels are visible, their reads are complete");
@@ -215,7 +214,7 @@ impl Rings<'_> {
                     continue;
                 }
                 Stmt::For(ref mut l) => {
-                    let inside = pipeline::bulk::running(l, number);
+                    let inside = pipeline::ring::iteration_number(l, number);
                     l.body = self.list(std::mem::take(&mut l.body), &inside, counts)?;
                 }
                 Stmt::If(ref mut i) => {
@@ -252,7 +251,7 @@ impl Rings<'_> {
         }
         let Some((slot, bytes)) = self.bytes(&e.body) else { return Ok((e, None)) };
         let expect = SyncKind::Expect { slot: slot.clone(), bytes }.because(names.clone());
-        // Behind the wait for the slot, if its thread does that: before it the phase is another's.
+        // After the wait for the stage, if the same thread waits: before it the phase is an earlier one.
         let waits = |s: &&Stmt| matches!(s, Stmt::Sync(Sync { kind: SyncKind::Await { .. }, .. }));
         let at = e.body.iter().take_while(waits).count();
         e.body.insert(at, Stmt::Sync(expect));

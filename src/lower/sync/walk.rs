@@ -1,9 +1,9 @@
-//! The walk that finds where something has to stand between accesses.
+//! The walk over a kernel that finds where synchronisation is needed between accesses.
 //!
-//! Walking a list keeps what is pending: the accesses that nothing separates yet from what comes. A statement that
-//! depends on one of them gets what orders the two in front. A loop is walked with what its own last iteration leaves
-//! pending, so that dependences between iterations are seen; where only what came before the loop asks for one more
-//! barrier inside, it is put in front of the loop instead.
+//! The walk keeps the pending accesses: those that nothing separates yet from the next statement. If the statement depends on one
+//! of them, what orders the two is placed before it. A loop is walked with the accesses that its own last iteration leaves
+//! pending, so dependences between iterations are seen. Where only accesses before the loop need one more barrier
+//! inside, the barrier is placed before the loop instead.
 
 use super::conflict::{By, Level, Sites};
 use super::pending::{Flight, Pending, Settled, Step};
@@ -12,7 +12,7 @@ use crate::ir::{Elect, Stmt, SyncKind, Var};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// What stands in front of a statement: waits, a fence, a barrier, in this order.
+/// The synchronisation before a statement: waits, a fence, a barrier, in this order.
 #[derive(Debug, Clone)]
 pub struct Placed {
     pub before: usize,
@@ -67,7 +67,7 @@ struct Need {
     now: usize,
     level: Level,
     flight: Flight,
-    /// Of a bulk store whose slot comes back after some iterations: the groups closed from the store that has to have read to the
+    /// Of a TMA store whose stage is used again after some iterations: the groups closed from the store that has to have read to the
     /// latest one, whose own are counted in `flight`.
     older: u32,
     /// The copy engine has to see it.
@@ -203,7 +203,7 @@ impl<'a> Walker<'a> {
             with
         };
         if !chosen.is_empty() {
-            // The last barrier now stands in another list.
+            // The last barrier is now in another list.
             here.last = None;
         }
         here.out.extend(chosen);
@@ -252,7 +252,7 @@ impl<'a> Walker<'a> {
                     continue;
                 }
                 if flight == Flight::Loading {
-                    // The slots of a ring are told apart by the phases of its mbarriers.
+                    // The phases of its mbarriers separate the stages of a ring.
                     if self.sites.site(before).by != by {
                         self.lost.borrow_mut().get_or_insert(self.sites.reason(before, now));
                     }
@@ -283,8 +283,8 @@ impl<'a> Walker<'a> {
         out
     }
 
-    /// Of a store whose slot comes back after some iterations of a loop: the groups that are closed from the one that has to have
-    /// read when the slot is used again to the latest one, which is of the iteration before.
+    /// Of a TMA store whose stage is used again after some iterations of a loop: the groups that are closed from the one that has to have
+    /// read when the stage is used again to the latest one, which is of the iteration before.
     fn older(&self, before: usize, now: usize) -> u32 {
         let slots = self.sites.ring(before, now).filter(|_| before > now);
         slots.map_or(0, |(of, slots)| (slots - 1).saturating_mul(self.closed.get(&of).copied().unwrap_or(0)))

@@ -1,5 +1,5 @@
-//! The only place where a legal program is refused for its chip: what the target lacks, and what this version of the
-//! compiler does not lower yet, each named with the step that asked for it.
+//! The only place where a legal program is refused for its chip: for instructions that the target lacks, and for what this version of
+//! the compiler does not lower yet, each named with the step that asked for it.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ pub fn admit(func: &Func, target: &Target) -> Result<()> {
         clusters(func, target)?;
         multicasts(func)?;
         neighbours(func, target)?;
-        turns(func)?;
+        pingpong(func)?;
         instructions(func, target)?;
         return types(func, target);
     }
@@ -49,8 +49,8 @@ fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<String>) {
     }
 }
 
-/// Warpgroups that take turns share nothing but what a role fills for them: their threads never stand in an iteration together.
-fn turns(func: &Func) -> Result<()> {
+/// Ping-pong warpgroups share only the buffers that a role fills: their threads never run the same iteration.
+fn pingpong(func: &Func) -> Result<()> {
     for l in visit::loops(&func.body).into_iter().filter(|l| l.pingpong) {
         let name = func.var_name(l.var);
         if visit::blocks(&l.body).iter().all(|b| b.role.is_none()) {
@@ -308,7 +308,7 @@ fn bytes_written(kernel: &LoweredKernel) -> Result<()> {
     )))
 }
 
-/// What runs side by side has barriers of its own, and a block has no more of them.
+/// Each role has a named barrier, of the 16 of a block.
 fn slices(kernel: &LoweredKernel) -> Result<()> {
     let roles = kernel.func.body.iter().filter(|s| matches!(s, Stmt::Role(_))).count().saturating_sub(1);
     let most = ROLES as usize - 1;

@@ -154,7 +154,7 @@ const REFUSED_FOR_HOPPER: &[(&str, &str, &str)] = &[
          tensorize im wgmma.m64n32k32.s32.s8.s8 m=im n=j k=ki",
     ),
     (
-        "lower.role",
+        "lower.pipeline",
         "in_flight counts groups",
         "program outer\ninput A s32[2, 32]\nO: output O[i 2, j 32] s32 = A[i, j]\ntarget sm_90a
          split j ? 16 -> j0 j1; cache_read O A shared -> A_s; compute_at A_s j0; copy_with A_s tma

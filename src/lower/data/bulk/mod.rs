@@ -1,12 +1,12 @@
-//! `copy_with STAGE tma`: the nest that copies a box becomes bulk copies, which one thread starts.
+//! `copy_with BUFFER tma`: the nest that copies a box becomes TMA copies, which one thread issues.
 //!
-//! `boxes` reads the box off a nest: where it begins in both memories and how long it is along each dimension. A box of a
-//! swizzled stage is cut into the stage's panels, a copy each. Neighbouring loads are started together and complete
+//! `boxes` derives the box from a nest: where it begins in both memories and its extent along each dimension. A box of a
+//! swizzled buffer is split into its panels, a copy each. Loads of adjacent statements are issued together and complete
 //! together: one mbarrier counts their bytes. Where a copy is multicast, each block of the cluster copies its share of the
-//! outer rows to all.
+//! outer rows to all blocks.
 //!
-//! What lies outside of the array is read as zero and not written, so conditions that hold inside of it are left out; a
-//! stage may then hold zeros where the program leaves it as it was, which nothing reads.
+//! Elements outside of the array are read as zero and not written, so conditions that hold inside of it are dropped. The buffer may
+//! then hold zeros where the program does not write it; no statement reads those.
 
 mod boxes;
 
@@ -30,7 +30,7 @@ const ALIGN: i64 = 128;
 const WRITTEN_OUT: i64 = 4;
 /// Warps of a warpgroup.
 const GROUP_WARPS: u32 = (threads::WARPGROUP / threads::LANES) as u32;
-/// Bytes that the second-level cache fetches together where nobody says otherwise.
+/// The L2 promotion of a tensor map without the note, in bytes.
 const PROMOTION: u32 = 256;
 
 /// Runs the pass.
@@ -39,7 +39,7 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         return Ok(());
     }
     let thread_vars = kernel.thread_vars().into_iter().map(|(v, _)| v).collect();
-    let turns = kernel.pingpong_loops().into_iter().map(|(v, _)| v).collect();
+    let pingpong = kernel.pingpong_loops().into_iter().map(|(v, _)| v).collect();
     let body = std::mem::take(&mut kernel.func.body);
     let loops: Vec<Var> = visit::loops(&body).iter().map(|l| l.var).collect();
     let cluster = kernel.launch.iter().find(|l| l.axis == Axis::Cluster && l.extent > 1).copied();
@@ -54,7 +54,7 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         launch,
         cluster,
         thread_vars,
-        turns,
+        pingpong,
         derived,
     };
     let mut body = pass.body(body, &env, &mut Vec::new())?;
@@ -106,8 +106,8 @@ struct Pass<'a> {
     launch: Vec<LaunchAxis>,
     cluster: Option<LaunchAxis>,
     thread_vars: Vec<Var>,
-    /// The loops whose iterations are the turns of warpgroups.
-    turns: Vec<Var>,
+    /// The ping-pong loops.
+    pingpong: Vec<Var>,
     /// What blocks derive from their numbers.
     derived: Vec<Derived>,
 }
@@ -139,7 +139,7 @@ impl Pass<'_> {
         Ok(out)
     }
 
-    /// The bulk copies that stand for a nest.
+    /// The TMA copies that replace a nest.
     fn copied(&mut self, nest: &Nest, env: &Env, around: &[(Var, i64)]) -> Result<Stmt> {
         let name = self.func.block_name(nest.block.name).to_string();
         let refuse = |what: &str, message: String| {
@@ -206,8 +206,8 @@ impl Pass<'_> {
         let places = || found.coordinates.iter().chain(&found.indices);
         let same = |threads: i64| places().all(|i| threads::is_same_in(i, &self.launch, threads, env));
         let of_threads = places().any(|i| self.thread_vars.iter().any(|v| i.mentions(*v)));
-        let of_turns = found.store && places().any(|i| self.turns.iter().any(|v| i.mentions(*v)));
-        match (of_threads, of_turns) {
+        let of_pingpong = found.store && places().any(|i| self.pingpong.iter().any(|v| i.mentions(*v)));
+        match (of_threads, of_pingpong) {
             (false, false) => Some(self.warps),
             (false, true) => Some(GROUP_WARPS),
             _ if same(threads::WARPGROUP) => Some(GROUP_WARPS),
@@ -302,7 +302,7 @@ impl Pass<'_> {
     }
 }
 
-/// Puts a copy behind a list; neighbouring loads of one role become one statement.
+/// Appends a copy to a list; adjacent loads of one role become one statement.
 fn join(list: &mut Vec<Stmt>, copy: Stmt) {
     let role = |s: &Stmt| visit::blocks(std::slice::from_ref(s)).first().and_then(|b| b.role);
     let alike = list.last().is_some_and(|last| is_load(last) && is_load(&copy) && role(last) == role(&copy));

@@ -1,5 +1,5 @@
-//! Fragments that no instruction uses lie as the others in their nests: each of their elements is in the lane that holds the
-//! element of another fragment which the same iteration touches.
+//! The layout of fragments that no instruction uses: each element is in the lane that holds the element of another fragment
+//! which the same iteration touches.
 
 use super::distribute::{chain, composed, digits, names_every_lane};
 use super::tile::{Fragment, Use};

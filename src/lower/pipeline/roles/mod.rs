@@ -1,12 +1,12 @@
-//! `specialize STAGES -> ROLE warps=W`: the block's warps are cut into slices, one for each role and a first one for what no
-//! role took.
+//! Warp specialization: `specialize BUFFERS -> ROLE warps=W`. The kernel becomes one slice for the consumer warps and one for each
+//! role.
 //!
-//! A slice is the whole loop structure with its own statements only; loops that are left without any are gone. The threads of
-//! a slice are numbered from 0 in it, along threadIdx.x alone. Between the slices stand rings of slots (`ring`): a role fills
-//! a slot when its readers have left it, they read it when the role has filled it, and mbarriers say so.
+//! A slice has the whole loop structure with its own statements only; empty loops are removed. The threads of a slice are
+//! numbered from 0, along threadIdx.x alone. Rings connect the slices (`handoff`): a role fills a stage when its consumers
+//! have released it, they read it when it is full, and mbarriers order both. `pingpong` orders the warpgroups of a ping-pong loop.
 
+mod handoff;
 mod pingpong;
-mod ring;
 
 use crate::error::{Error, Result};
 use crate::ir::lowered::threads;
@@ -14,12 +14,13 @@ use crate::ir::lowered::{LaunchAxis, LoweredKernel, RoleThreads, registers_at_st
 use crate::ir::{Axis, Expr, For, Func, If, Index, Role, RoleBody, RoleId, Stmt, Var, visit};
 use crate::lower::bug;
 use crate::lower::map::bind::{Owners, found};
+use crate::lower::pipeline::ring::iteration_number;
 use crate::target::Target;
-use pingpong::Turns;
-use ring::Place;
+use handoff::Place;
+use pingpong::Pingpong;
 
-/// The most registers that a thread may ask for.
-const MOST: u32 = 240;
+/// The most registers that the consumer warps ask for.
+const MOST_REGISTERS: u32 = 240;
 
 /// The thread axes of every role that a stage has: the loops that its stages alone are bound to come to its threads.
 pub fn threads(func: &mut Func, owners: &Owners) -> Result<Vec<RoleThreads>> {
@@ -85,12 +86,12 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     let body = std::mem::take(&mut kernel.func.body);
     let group = threads::warpgroup(&kernel.launch);
     let slices = Slices { roles: &roles, warps, group, whole: body.clone() };
-    let at = Place { around: None, number: &Index::Int(0), env: &env, turns: 1 };
+    let at = Place { around: None, number: &Index::Int(0), env: &env, pingpong: 1 };
     let (parts, _) = slices.list(body, &at, &mut kernel.func)?;
     join(kernel, warps, &roles, parts)
 }
 
-/// Puts the slices side by side; threads are numbered along one axis.
+/// Makes the slices the roles of the kernel; threads are numbered along one axis.
 fn join(kernel: &mut LoweredKernel, warps: u32, roles: &[RoleThreads], slices: Vec<Vec<Stmt>>) -> Result<()> {
     let thread = kernel.func.add_var(Axis::ThreadX.name());
     let mut bodies = slices.into_iter();
@@ -162,7 +163,7 @@ fn renumbered(body: Vec<Stmt>, axes: &[LaunchAxis], thread: Var) -> Vec<Stmt> {
     visit::subst_body(body, &map)
 }
 
-/// What the other threads leave of the registers goes to those who asked for none.
+/// Slices without `regs=` share the registers that the other slices leave.
 fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<()> {
     let name = |s: &RoleBody| match s.role.and_then(|id| roles.get(id.0 as usize)) {
         Some(role) => format!("role {}", role.name),
@@ -185,9 +186,9 @@ fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<
         let message = format!("the registers of {} leave {left} a thread for the consumer warps", stated.join(" and "));
         return Err(Error::input("lower.registers", message).help("state fewer registers"));
     }
-    // Warps that copy need few: more than they leave would be the hand-over the wrong way round.
+    // A slice that only copies needs few registers: the consumer warps need more.
     let mut stated = slices.iter().filter_map(|s| Some((s, s.regs?)));
-    if let Some((part, regs)) = stated.find(|(s, n)| *n > left && copies(&s.body)) {
+    if let Some((part, regs)) = stated.find(|(s, n)| *n > left && only_copies(&s.body)) {
         let message = format!(
             "{} only copies and has {regs} registers a thread, which leaves {left} for the consumer warps",
             name(part)
@@ -195,12 +196,12 @@ fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<
         return Err(Error::input("lower.registers", message)
             .help("regs=24 to regs=40: a producer needs no more registers, and the rest go to the consumer warps"));
     }
-    slices.iter_mut().filter(|s| s.regs.is_none()).for_each(|s| s.regs = Some(left.min(MOST)));
+    slices.iter_mut().filter(|s| s.regs.is_none()).for_each(|s| s.regs = Some(left.min(MOST_REGISTERS)));
     Ok(())
 }
 
-/// Whether nothing in a slice computes.
-fn copies(body: &[Stmt]) -> bool {
+/// Whether a slice only copies.
+fn only_copies(body: &[Stmt]) -> bool {
     let mut only = true;
     visit::walk(body, &mut |s| {
         only &= match s {
@@ -212,31 +213,31 @@ fn copies(body: &[Stmt]) -> bool {
     only
 }
 
-/// The role whose statements alone stand inside a statement.
+/// The role that a statement belongs to as a whole.
 fn owner(stmt: &Stmt) -> Option<RoleId> {
     visit::role_of(std::slice::from_ref(stmt))
 }
 
-/// Whether statements of a role stand inside a statement.
+/// Whether a statement contains statements of a role.
 fn is_mixed(stmt: &Stmt) -> bool {
     visit::blocks(std::slice::from_ref(stmt)).iter().any(|b| b.role.is_some())
 }
 
-/// What a list, or a statement, comes to: a part for what no role took, then one for each role.
+/// The statements of each slice: first the consumer warps, then each role.
 type Parts = Vec<Vec<Stmt>>;
 
 struct Slices<'a> {
     roles: &'a [RoleThreads],
-    /// Warps of what no role took.
+    /// The consumer warps.
     warps: u32,
-    /// The number of a thread's warpgroup in what no role took.
+    /// The number of a consumer thread's warpgroup.
     group: Index,
     /// The kernel's body before the pass.
     whole: Vec<Stmt>,
 }
 
 impl Slices<'_> {
-    /// Takes a list apart; then what stands behind the loop around.
+    /// The statements of each slice in a list, and those after the loop around.
     fn list(&self, body: Vec<Stmt>, at: &Place<'_>, func: &mut Func) -> Result<(Parts, Parts)> {
         let mut parts = vec![Vec::new(); self.roles.len() + 1];
         let mut fills = vec![Vec::new(); self.roles.len()];
@@ -255,41 +256,42 @@ impl Slices<'_> {
         Ok((parts, drains))
     }
 
-    /// How many warpgroups take turns at a loop.
-    fn turns_of(&self, l: &For) -> Result<u32> {
-        let groups = self.warps / (threads::WARPGROUP / threads::LANES) as u32;
+    /// The warpgroups of a ping-pong loop.
+    fn pingpong_of(&self, l: &For) -> Result<u32> {
+        let warpgroups = self.warps / (threads::WARPGROUP / threads::LANES) as u32;
         match l.extent.as_int() {
-            Some(n) if n == i64::from(groups) => Ok(groups),
+            Some(n) if n == i64::from(warpgroups) => Ok(warpgroups),
             _ => Err(bug("roles", "the pingpong loop has other warpgroups than the kernel")),
         }
     }
 
-    /// What a statement that holds statements of several slices comes to.
+    /// The statements of each slice in a statement of several slices.
     fn inside(&self, stmt: Stmt, at: &Place<'_>, func: &mut Func) -> Result<Parts> {
         let mut inner = at.env.clone();
         match stmt {
             Stmt::For(mut l) => {
                 inner.bind_loop(l.var, &l.extent);
-                let number = crate::lower::pipeline::bulk::running(&l, at.number);
+                let number = iteration_number(&l, at.number);
                 let body = std::mem::take(&mut l.body);
                 let own = owners_in(&body);
-                let turns = if l.pingpong { at.turns * self.turns_of(&l)? } else { at.turns };
+                let pingpong = if l.pingpong { at.pingpong * self.pingpong_of(&l)? } else { at.pingpong };
                 let (mut parts, drains) =
-                    self.list(body, &Place { around: Some(&l), number: &number, env: &inner, turns }, func)?;
-                let taken = std::mem::take(&mut l.pingpong);
+                    self.list(body, &Place { around: Some(&l), number: &number, env: &inner, pingpong }, func)?;
+                let is_pingpong = std::mem::take(&mut l.pingpong);
                 for (n, (part, drain)) in parts.iter_mut().zip(drains).enumerate() {
                     if part.is_empty() {
                         continue;
                     }
-                    if taken && n == 0 {
-                        // A warpgroup has its own iteration; its role's warps have all of them.
-                        let turn = Turns { of: &l, number: &number, groups: turns / at.turns, warps: self.warps };
-                        let own = turn.taken(std::mem::take(part), &inner, func);
+                    if is_pingpong && n == 0 {
+                        // A consumer warpgroup runs its own iteration; the producer runs all of them.
+                        let warpgroups = pingpong / at.pingpong;
+                        let order = Pingpong { of: &l, number: &number, warpgroups, warps: self.warps };
+                        let own = order.ordered(std::mem::take(part), &inner, func);
                         *part = visit::subst_body(own, &[(l.var, self.group.clone())].into());
                         continue;
                     }
                     let mut loop_ = For { body: std::mem::take(part), ..l.clone() };
-                    // Groups of products in flight stay said of a ring: `order` waits for them accordingly.
+                    // `order` reads the MMA groups in flight from the pipeline of a ring.
                     if n > 0 || own && loop_.pipeline.is_some_and(|p| p.in_flight == 0) {
                         loop_.pipeline = None;
                     }
@@ -300,7 +302,7 @@ impl Slices<'_> {
             }
             Stmt::If(i) => {
                 inner.assume(&i.cond);
-                let place = Place { around: None, number: at.number, env: &inner, turns: at.turns };
+                let place = Place { around: None, number: at.number, env: &inner, pingpong: at.pingpong };
                 let (parts, _) = self.list(i.body, &place, func)?;
                 let wrap = |body: Vec<Stmt>| match body.is_empty() {
                     true => Vec::new(),

@@ -1,36 +1,35 @@
 //! Ping-pong warpgroups: `bind L warpgroup pingpong`.
 //!
-//! Each of them runs one iteration of the loop; the role that loads runs all, so that its slots go round from turn to turn.
-//! The phase of a slot has a parity alone: a warpgroup that waited for its first slot while another one has yet to use it
-//! would take that one's phase for its own. So the turn with the number `t`, over all loops around, begins when the one
-//! before it has seen its last slot filled, in every warp: mbarrier `t % G` of G says so in its phase `t / G`. From there on the
-//! two overlap: while one's sums leave, the other multiplies.
+//! Each consumer warpgroup runs its own iterations of the loop; the producer runs all, so the stages of its rings continue from tile
+//! to tile. A wait knows a phase by its parity alone: a warpgroup that waited for its first stage before the previous warpgroup has
+//! used that stage would take the other phase for its own. So tile `t`, over all loops around, begins when every warp of the
+//! previous warpgroup has seen its last stage full: mbarrier `t % G` of G warpgroups, in its phase `t / G`. From there on the
+//! two tiles overlap: the epilogue of one, and the MMAs of the other.
 
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Cond, Elect, For, Func, Index, Mbarrier, Slot, Stmt, Sync, SyncKind, visit};
 use crate::lower::map::blocks::guarded;
 
-/// The turns at a loop.
-pub struct Turns<'a> {
+/// The warpgroups of a ping-pong loop.
+pub struct Pingpong<'a> {
     pub of: &'a For,
-    /// Which turn an iteration is, over all loops around.
+    /// The number of a tile over all loops around.
     pub number: &'a Index,
-    /// Warpgroups.
-    pub groups: u32,
-    /// Warps of them all.
+    pub warpgroups: u32,
+    /// Warps of all warpgroups.
     pub warps: u32,
 }
 
-impl Turns<'_> {
-    /// What a warpgroup runs in its turn.
-    pub fn taken(&self, mut own: Vec<Stmt>, env: &Env, func: &mut Func) -> Vec<Stmt> {
+impl Pingpong<'_> {
+    /// The statements of a warpgroup for its tile: they begin after the previous warpgroup has all of its stages.
+    pub fn ordered(&self, mut own: Vec<Stmt>, env: &Env, func: &mut Func) -> Vec<Stmt> {
         let name = func.var_name(self.of.var).to_string();
-        let (name_of, slots) = (format!("{name}_pingpong"), self.groups);
-        let arrivals = self.warps / self.groups.max(1);
+        let (name_of, slots) = (format!("{name}_pingpong"), self.warpgroups);
+        let arrivals = self.warps / self.warpgroups.max(1);
         func.mbarriers.push(Mbarrier { name: name_of, slots, arrivals, offset: None });
-        let (barrier, groups) = (func.mbarriers.len() as u32 - 1, i64::from(self.groups));
+        let (barrier, groups) = (func.mbarriers.len() as u32 - 1, i64::from(self.warpgroups));
         let slot = |n: Index| Slot { barrier, index: simplify::simplify(&n.floormod(groups), env) };
-        // One further than the turn before, whose number would be less than nothing at the start.
+        // The mbarrier and phase of tile t - 1, from t + G - 1, which is not negative.
         let after = self.number.clone() + (groups - 1);
         let phase = after.clone().floordiv(groups) - 1;
         let kind = SyncKind::Await { slot: slot(after), phase: simplify::simplify(&phase, env) };
@@ -38,19 +37,19 @@ impl Turns<'_> {
             Stmt::Sync(kind.because(format!("ping-pong: the previous warpgroup has all of its stages ({name})")));
         let reason = format!("ping-pong: all stages of this warpgroup are full, the next one begins ({name})");
         let arrive = Sync { kind: SyncKind::Arrive { slot: slot(self.number.clone()), blocks: None }, reason };
-        // Each warp by itself: products hold no warp back that another one is ahead of, and where a ring has more slots than a turn
-        // takes, one that has not yet begun its turn could otherwise be left behind by two of them.
-        let pass_on = vec![Stmt::Elect(Elect { warps: 1, body: vec![Stmt::Sync(arrive)] })];
+        // Each warp arrives: MMAs do not keep the warps of a warpgroup together. In a ring with more stages than a tile has k
+        // iterations, a warp that has not begun its tile could otherwise be two phases behind.
+        let arrive = vec![Stmt::Elect(Elect { warps: 1, body: vec![Stmt::Sync(arrive)] })];
         match own.iter().rposition(waits) {
             Some(at) => match &mut own[at] {
                 Stmt::For(l) if l.extent.as_int().is_some() && l.body.iter().any(is_wait) => {
                     let last = Cond::ge(l.var, l.extent.as_int().unwrap_or(1) - 1);
-                    let behind = l.body.iter().rposition(is_wait).map_or(0, |n| n + 1);
-                    l.body.splice(behind..behind, guarded(last, pass_on));
+                    let after = l.body.iter().rposition(is_wait).map_or(0, |n| n + 1);
+                    l.body.splice(after..after, guarded(last, arrive));
                 }
-                _ => drop(own.splice(at + 1..at + 1, pass_on)),
+                _ => drop(own.splice(at + 1..at + 1, arrive)),
             },
-            None => own.extend(pass_on),
+            None => own.extend(arrive),
         }
         own.insert(0, wait);
         own

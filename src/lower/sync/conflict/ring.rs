@@ -1,13 +1,13 @@
-//! Rings of slots: after how many iterations an access comes back to the bytes of another.
+//! Stages of a ring: the number of iterations after which an access uses the bytes of another again.
 
 use super::{Flat, Sites};
 use crate::ir::simplify::{self, Affine};
 use crate::ir::{Index, IndexOp, Var};
 
 impl Sites<'_> {
-    /// The innermost loop around both accesses and its slots, of which iterations take one after the other, also from one run of
-    /// the loop to the next: only accesses that are so many iterations apart, or twice as many, touch the same bytes. `None` where
-    /// that is not known.
+    /// The innermost loop around both accesses and the stages of its ring, which its iterations use in turn, also from one run of
+    /// the loop to the next: only accesses that are a multiple of so many iterations apart touch the same bytes. `None` where that is
+    /// not known.
     pub fn ring(&self, a: usize, b: usize) -> Option<(Var, u32)> {
         let (a, b) = (&self.sites[a], &self.sites[b]);
         if a.buffer != b.buffer {
@@ -17,32 +17,32 @@ impl Sites<'_> {
             a.loops.iter().zip(&b.loops).take_while(|(x, y)| x == y).map(|(x, _)| *x).collect();
         let (var, _) = *common.last()?;
         let (a, b) = self.same_block(a, b)?;
-        let slot = |(atom, size): &(Index, i64)| {
-            let Index::Bin(IndexOp::FloorMod, number, slots) = atom else { return None };
-            let slots = slots.as_int().filter(|n| *n > 1)?;
+        let stage = |(atom, size): &(Index, i64)| {
+            let Index::Bin(IndexOp::FloorMod, number, stages) = atom else { return None };
+            let stages = stages.as_int().filter(|n| *n > 1)?;
             let theirs = b.affine.terms.iter().any(|(x, s)| x == atom && s == size);
-            (theirs && counts(number, &common, slots)).then(|| (atom.clone(), *size, slots))
+            (theirs && counts(number, &common, stages)).then(|| (atom.clone(), *size, stages))
         };
-        let (atom, size, slots) = a.affine.terms.iter().find_map(slot)?;
+        let (atom, size, stages) = a.affine.terms.iter().find_map(stage)?;
         let inside = |flat: &Flat| {
             let terms = flat.affine.terms.iter().filter(|(x, _)| *x != atom).cloned().collect();
             self.span(&Flat { site: flat.site, affine: Affine { terms, constant: flat.affine.constant } })
         };
         let ((x, y), (z, w)) = (inside(&a)?, inside(&b)?);
         let apart = y.max(w).checked_sub(x.min(z))? < size;
-        apart.then_some((var, u32::try_from(slots).ok()?))
+        apart.then_some((var, u32::try_from(stages).ok()?))
     }
 }
 
 /// Whether a number grows by one from iteration to iteration of the innermost loop and from its last one to the first of its next
-/// run, up to multiples of `slots`.
-fn counts(number: &Index, loops: &[(Var, i64)], slots: i64) -> bool {
+/// run, up to multiples of `stages`.
+fn counts(number: &Index, loops: &[(Var, i64)], stages: i64) -> bool {
     let affine = simplify::affine(number);
     let variables = affine.terms.iter().all(|(atom, _)| loops.iter().any(|(v, _)| atom.as_var() == Some(*v)));
     let mut runs = Some(1i64);
     variables
         && loops.iter().rev().all(|(v, extent)| {
-            let grows = runs.is_some_and(|n| (affine.coefficient(*v) - n) % slots == 0);
+            let grows = runs.is_some_and(|n| (affine.coefficient(*v) - n) % stages == 0);
             runs = runs.and_then(|n| n.checked_mul(*extent));
             grows || *extent == 1
         })
@@ -59,7 +59,7 @@ mod tests {
         let number = |of_outer: i64, of_inner: i64| Index::Var(outer) * of_outer + Index::Var(inner) * of_inner;
         assert!(counts(&number(4, 1), &loops, 3));
         assert!(counts(&(number(4, 1) + 7), &loops, 3));
-        // Four more are none in a ring of two or four slots.
+        // Four more are none in a ring of two or four stages.
         assert!(counts(&number(0, 1), &loops, 4));
         assert!(!counts(&number(0, 1), &loops, 3));
         assert!(!counts(&number(4, 2), &loops, 3));

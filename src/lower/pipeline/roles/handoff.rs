@@ -1,0 +1,385 @@
+//! Rings between a producer role and the consumers of its stages.
+//!
+//! The buffers that a role fills in one list of statements are one [`Ring`] with two arrays of mbarriers, `full` and `empty`. In
+//! iteration `it` of the list, over all enclosing loops:
+//!
+//! | who | before | after |
+//! |---|---|---|
+//! | producer | waits until the consumers have released the stage (`empty`): all warps, or the one thread that issues TMA loads | arrives at `full`: all threads, or that one thread with the bytes of the loads |
+//! | consumers | wait for `full` | arrive at `empty`: all threads; one lane of each warp where TMA fills the stage, after a proxy fence of the threads that have read it |
+//!
+//! Consumers release a stage `in_flight` iterations later where MMA groups are in flight. They do not release a stage that will
+//! never be refilled, if the release has a condition anyway and one loop counts the iterations.
+//!
+//! The producer awaits its cp.async copies N - 2 iterations later, so that as many are in flight, and the last ones after the loop. A
+//! list that never runs more often than there are stages needs no `empty`.
+
+use super::Slices;
+use crate::error::{Error, Result};
+use crate::ir::lowered::threads;
+use crate::ir::simplify::{self, Env};
+use crate::ir::{BufferId, Cond, Elect, For, Func, Held, Index, Mbarrier, Scope, Slot, Stmt, SyncKind, Way, visit};
+use crate::lower::data::bulk;
+use crate::lower::map::blocks::guarded;
+use crate::lower::pipeline;
+use crate::lower::pipeline::ring::{self, Fill, Ring};
+use crate::lower::sync;
+
+/// A ring in one iteration of its list.
+struct Handoff {
+    ring: Ring,
+    /// The number of the iteration.
+    it: Index,
+    /// Iterations after which the producer awaits its cp.async copies.
+    lag: i64,
+    /// MMA groups that the consumers leave running: they release a stage so many iterations later.
+    in_flight: i64,
+    /// The producer's threads execute a proxy fence: wgmma or TMA reads what they write.
+    fence: bool,
+    /// The blocks that receive the TMA loads of a stage.
+    blocks: Option<u32>,
+    /// The consumers' threads execute a proxy fence before they release a stage: they read what TMA refills, and an
+    /// arrival does not order generic reads before TMA writes.
+    returns: bool,
+}
+
+/// A list of statements of several roles.
+pub struct Place<'a> {
+    /// The loop around the list.
+    pub around: Option<&'a For>,
+    /// The number of the iteration of the list.
+    pub number: &'a Index,
+    pub env: &'a Env,
+    /// Ping-pong warpgroups: each of them runs every so-many-th iteration of the list.
+    pub pingpong: u32,
+}
+
+impl Slices<'_> {
+    /// Puts a ring between each of `fills`, the statements that fill the stages of a role, and its consumers. Returns for each slice
+    /// the statements after the loop around.
+    pub fn connect(
+        &self,
+        fills: Vec<Vec<Stmt>>,
+        parts: &mut [Vec<Stmt>],
+        at: &Place<'_>,
+        func: &mut Func,
+    ) -> Result<Vec<Vec<Stmt>>> {
+        let mut drains = vec![Vec::new(); parts.len()];
+        for (n, mut fill) in fills.into_iter().enumerate().filter(|(_, fill)| !fill.is_empty()) {
+            let handoff = self.handoff(n, &mut fill, &parts[0], at, func)?;
+            parts[0] = handoff.consumed(std::mem::take(&mut parts[0]), at);
+            let produced = self.produced(&handoff, n, fill, at);
+            parts[n + 1].splice(0..0, produced);
+            drains[n + 1] = handoff.drained(at);
+            if let Some((l, extent)) = counted(at) {
+                let last = (0..handoff.in_flight.min(extent)).rev().map(|back| handoff.last(l, extent, back));
+                let refilled = last.filter(|it| handoff.is_refilled(it, at));
+                drains[0].extend(refilled.flat_map(|it| handoff.release(&it, at.env)));
+            }
+        }
+        Ok(drains)
+    }
+
+    /// The ring of the buffers that a role fills in a list.
+    fn handoff(
+        &self,
+        n: usize,
+        fill: &mut [Stmt],
+        readers: &[Stmt],
+        at: &Place<'_>,
+        func: &mut Func,
+    ) -> Result<Handoff> {
+        let role = self.roles[n].role;
+        let (name, warps) = func.roles.get(role.0 as usize).map_or(("", 1), |r| (r.name.as_str(), r.warps));
+        let mut ids = visit::writes(fill);
+        ids.retain(|b| func.buffer(*b).scope == Scope::Shared);
+        let how = self
+            .fill_of(fill, readers, &ids, at, func)
+            .map_err(|(why, help)| Error::input("lower.role", format!("role {name}: {why}")).help(help))?;
+        let pipelined = at.around.and_then(|l| Some((l, l.pipeline?)));
+        let stages = pipelined.map_or(1, |(_, p)| i64::from(p.stages).max(1));
+        let in_flight = match pipelined {
+            Some((l, p)) => ring::in_flight(p, stages, func.var_name(l.var), readers)?,
+            None => 0,
+        };
+        let refills = simplify::bounds(at.number, at.env).is_none_or(|(_, last)| last >= stages);
+        let buffers: Vec<(BufferId, i64)> = ids.iter().map(|b| (*b, ring::elements_of_stage(func, *b))).collect();
+        let names: Vec<&str> = ids.iter().map(|b| func.buffer(*b).name.as_str()).collect();
+        let (first, names) = (names.first().map_or("", |n| *n).to_string(), names.join(", "));
+        let blocks = received(fill);
+        // Threads that fill arrive each for itself, and so do their consumers: tools that watch each access follow no arrival on behalf
+        // of other threads. Where TMA fills, one lane arrives for its warp.
+        let lanes = if how == Fill::Tma { 1 } else { threads::LANES as u32 };
+        let mut array = |name: String, arrivals: u32| {
+            func.mbarriers.push(Mbarrier { name, slots: stages as u32, arrivals, offset: None });
+            func.mbarriers.len() as u32 - 1
+        };
+        let full = loaded_by(fill).unwrap_or_else(|| array(format!("{first}_full"), warps * lanes));
+        let consumers = self.warps / at.pingpong * lanes * blocks.unwrap_or(1);
+        let empty = refills.then(|| array(format!("{first}_empty"), consumers));
+        let ring = Ring { stages, buffers, names, fill: Some(how), full: Some(full), empty };
+        ring.allot(func);
+        ring.signal(fill);
+        ids.iter().for_each(|id| func.buffer_mut(*id).role = Some(role));
+        let by_threads = |s: &Stmt| ids.iter().any(|b| uses(std::slice::from_ref(s), *b) > 0 && !is_described(s, *b));
+        Ok(Handoff {
+            it: at.number.clone(),
+            lag: if how == Fill::CpAsync && at.around.is_some() { (stages - 2).max(0) } else { 0 },
+            in_flight,
+            fence: how != Fill::Tma && ids.iter().any(|b| readers.iter().any(|s| is_described(s, *b))),
+            blocks,
+            returns: how == Fill::Tma && readers.iter().any(by_threads),
+            ring,
+        })
+    }
+
+    /// How the statements fill the buffers; or why no ring can connect them with the consumers, and what to try.
+    fn fill_of(
+        &self,
+        fill: &[Stmt],
+        readers: &[Stmt],
+        ids: &[BufferId],
+        at: &Place<'_>,
+        func: &Func,
+    ) -> std::result::Result<Fill, (String, String)> {
+        let name = |id: BufferId| func.buffer(id).name.as_str();
+        let loads = fill.iter().filter(|s| bulk::is_load(s)).count();
+        if loads > 0 && loads < fill.len() {
+            let why = "some of its staged buffers are copied by tma and some by threads";
+            return Err((why.into(), "give all of them one kind of copy, or separate roles".into()));
+        }
+        let pipelined = at.around.is_some_and(|l| l.pipeline.is_some());
+        let written = visit::writes(&self.whole);
+        let other = readers.iter().find_map(|s| pipeline::stage_of(s, func, &written)).filter(|_| pipelined);
+        if let (Some(other), Some(first)) = (other, ids.first()) {
+            let (other, first) = (name(other), name(*first));
+            let why = format!("{first} is filled by its warps, but {other} of the same pipeline is not");
+            return Err((why, format!("specialize {other} too")));
+        }
+        for id in ids {
+            if func.buffer(*id).role.is_some() || uses(&self.whole, *id) != uses(readers, *id) + uses(fill, *id) {
+                let why = format!("{} is used outside of the loop in which the role fills it", name(*id));
+                return Err((why, format!("compute_at {} further out", name(*id))));
+            }
+        }
+        if let Some(id) = stored_from(readers, ids) {
+            let buffer = name(id);
+            let why = format!(
+                "a bulk store reads {buffer}, and the role does not wait for the store before it fills {buffer} again"
+            );
+            return Err((why, format!("remove {buffer} from the role, or store its elements by threads")));
+        }
+        Ok(match loads {
+            0 if sync::copies(fill) => Fill::CpAsync,
+            0 => Fill::Threads,
+            _ => Fill::Tma,
+        })
+    }
+
+    /// The statements of the producer in an iteration of the list.
+    fn produced(&self, handoff: &Handoff, n: usize, fill: Vec<Stmt>, at: &Place<'_>) -> Vec<Stmt> {
+        let (mut out, ring) = (Vec::new(), &handoff.ring);
+        if let Some(empty) = ring.empty {
+            let phase = simplify::simplify(&(ring.phase(&handoff.it) - 1), at.env);
+            let kind = SyncKind::Await { slot: ring.mbarrier(empty, &handoff.it, at.env), phase };
+            out.push(Stmt::Sync(kind.because(format!("WAR {}: all consumers have released the stage", ring.names))));
+        }
+        let moved = fill.into_iter().map(|s| ring.moved(s, &handoff.it, at.env));
+        if ring.fill == Some(Fill::Tma) {
+            // Only the thread that issues the loads waits: a warp on which no thread waits could fall two phases behind.
+            for stmt in moved {
+                if let Stmt::Elect(e) = stmt {
+                    out.extend(e.body);
+                }
+            }
+            return vec![Stmt::Elect(Elect { warps: self.warps_of(n), body: out })];
+        }
+        out.extend(moved);
+        if ring.fill == Some(Fill::CpAsync) {
+            out.push(Stmt::Sync(SyncKind::Commit.because(ring.names.clone())));
+        }
+        match at.around.filter(|_| handoff.lag > 0) {
+            Some(l) => {
+                let late = Cond::ge(l.var, handoff.lag);
+                let arrive = handoff.arrive(handoff.lag as u32, &(handoff.it.clone() - handoff.lag), at.env);
+                out.extend(guarded(late, arrive));
+            }
+            None => out.extend(handoff.arrive(0, &handoff.it, at.env)),
+        }
+        out
+    }
+
+    fn warps_of(&self, n: usize) -> u32 {
+        let threads: u32 = self.roles[n].axes.iter().map(|l| l.extent).product();
+        threads / threads::LANES as u32
+    }
+}
+
+impl Handoff {
+    /// The number of an iteration, counted back from the last one of the loop.
+    fn last(&self, l: &For, extent: i64, back: i64) -> Index {
+        visit::subst_index(&self.it, &[(l.var, Index::Int(extent - 1 - back))].into())
+    }
+
+    /// The producer's statements after the loop: it awaits the last cp.async copies.
+    fn drained(&self, at: &Place<'_>) -> Vec<Stmt> {
+        let Some((l, extent)) = counted(at) else { return Vec::new() };
+        let last = (0..self.lag.min(extent)).rev();
+        last.flat_map(|back| self.arrive(back as u32, &self.last(l, extent, back), at.env)).collect()
+    }
+
+    /// The producer's threads arrive for iteration `it` when its stores and copies are complete: `groups` later groups of copies may
+    /// be in flight.
+    fn arrive(&self, groups: u32, it: &Index, env: &Env) -> Vec<Stmt> {
+        let (mut out, names) = (Vec::new(), &self.ring.names);
+        let mut put = |kind: SyncKind, reason: String| out.push(Stmt::Sync(kind.because(reason)));
+        if self.ring.fill == Some(Fill::CpAsync) {
+            put(SyncKind::Wait { groups }, format!("RAW {names}: the copies of the stage are complete"));
+        }
+        if self.fence {
+            put(SyncKind::ProxyFence, format!("RAW {names}: the async proxy reads the stage"));
+        }
+        if let Some(full) = self.ring.full {
+            let kind = SyncKind::Arrive { slot: self.ring.mbarrier(full, it, env), blocks: None };
+            put(kind, format!("RAW {names}: the stage is full"));
+        }
+        out
+    }
+
+    /// The consumers' statements: they wait before the first use of the stage, and release it after the last.
+    fn consumed(&self, list: Vec<Stmt>, at: &Place<'_>) -> Vec<Stmt> {
+        let touches = |s: &Stmt| self.ring.buffers.iter().any(|(b, _)| uses(std::slice::from_ref(s), *b) > 0);
+        let last = list.iter().rposition(touches);
+        let mut wait = self.ring.await_full(&self.it, at.env, "the stage is full");
+        let mut out = Vec::new();
+        for (n, stmt) in list.into_iter().enumerate() {
+            if touches(&stmt) {
+                out.extend(wait.take());
+            }
+            out.push(self.ring.moved(stmt, &self.it, at.env));
+            if Some(n) == last {
+                out.extend(self.release_due(at));
+            }
+        }
+        if last.is_none() {
+            out.extend(wait);
+            out.extend(self.release_due(at));
+        }
+        out
+    }
+
+    /// The consumers release the stage of this iteration, or the one whose MMA groups are complete.
+    fn release_due(&self, at: &Place<'_>) -> Vec<Stmt> {
+        match at.around.filter(|_| self.in_flight > 0) {
+            Some(l) => {
+                let late = Cond::ge(l.var, self.in_flight);
+                let iterations = self.iterations(at);
+                let refilled =
+                    iterations.map_or(Cond::TRUE, |n| Cond::lt(l.var, n - self.ring.stages + self.in_flight));
+                let body = self.release(&(self.it.clone() - self.in_flight), at.env);
+                if body.is_empty() { body } else { guarded(late.and(refilled), body) }
+            }
+            None => self.release(&self.it, at.env),
+        }
+    }
+
+    /// The number of iterations, where the loop around alone counts them.
+    fn iterations(&self, at: &Place<'_>) -> Option<i64> {
+        let (l, extent) = counted(at).filter(|_| at.pingpong == 1)?;
+        let last = simplify::simplify(&self.last(l, extent, 0), at.env).as_int()?;
+        (last == extent - 1).then_some(extent)
+    }
+
+    /// Whether the stage of iteration `it` may be refilled, so that the producer waits for its release.
+    fn is_refilled(&self, it: &Index, at: &Place<'_>) -> bool {
+        let it = simplify::simplify(it, at.env).as_int();
+        self.iterations(at).zip(it).is_none_or(|(iterations, it)| it + self.ring.stages < iterations)
+    }
+
+    /// The consumers release the stage of iteration `it`.
+    fn release(&self, it: &Index, env: &Env) -> Vec<Stmt> {
+        let Some(empty) = self.ring.empty else { return Vec::new() };
+        let names = &self.ring.names;
+        let arrive = SyncKind::Arrive { slot: self.ring.mbarrier(empty, it, env), blocks: self.blocks };
+        let arrive = arrive.because(format!("WAR {names}: a consumer releases the stage"));
+        if self.ring.fill != Some(Fill::Tma) {
+            return vec![Stmt::Sync(arrive)];
+        }
+        let fence =
+            SyncKind::ProxyFence.because(format!("WAR {names}: generic reads are complete before the TMA refill"));
+        let meet = SyncKind::Warp.because(format!("WAR {names}: all lanes have read the stage"));
+        let first = self.returns.then_some(fence);
+        let mut out: Vec<Stmt> = first.into_iter().chain([meet]).map(Stmt::Sync).collect();
+        out.push(Stmt::Elect(Elect { warps: 1, body: vec![Stmt::Sync(arrive)] }));
+        out
+    }
+}
+
+/// The loop around with its extent.
+fn counted<'a>(at: &Place<'a>) -> Option<(&'a For, i64)> {
+    at.around.and_then(|l| Some((l, l.extent.as_int()?)))
+}
+
+/// How many statements use a buffer.
+fn uses(body: &[Stmt], buffer: BufferId) -> usize {
+    let mut count = 0;
+    visit::walk(body, &mut |s| {
+        let one = std::slice::from_ref(s);
+        let leaf = matches!(s, Stmt::Store(_) | Stmt::Call(_) | Stmt::Bulk(_));
+        count += usize::from(leaf && (visit::reads(one).contains(&buffer) || visit::writes(one).contains(&buffer)));
+    });
+    count
+}
+
+/// Whether an instruction reads a stage behind a descriptor, or the copy engine stores it.
+fn is_described(stmt: &Stmt, stage: BufferId) -> bool {
+    let mut found = false;
+    visit::walk(std::slice::from_ref(stmt), &mut |s| match s {
+        Stmt::Call(c) => {
+            found |= c.operands.iter().any(|o| o.buffer == stage && matches!(o.held, Held::Descriptor(_)));
+        }
+        Stmt::Bulk(c) => found |= c.shared == stage,
+        _ => {}
+    });
+    found
+}
+
+fn each_load(body: &[Stmt], f: &mut dyn FnMut(&Slot, Option<u32>)) {
+    visit::walk(body, &mut |s| {
+        if let Stmt::Bulk(copy) = s
+            && let Way::Load { full, multicast } = &copy.way
+        {
+            f(full, *multicast);
+        }
+    });
+}
+
+/// The mbarriers of bulk loads.
+fn loaded_by(fill: &[Stmt]) -> Option<u32> {
+    let mut found = None;
+    each_load(fill, &mut |full, _| {
+        found.get_or_insert(full.barrier);
+    });
+    found
+}
+
+/// The blocks of the cluster that bulk loads go to.
+fn received(fill: &[Stmt]) -> Option<u32> {
+    let mut found: Option<u32> = None;
+    each_load(fill, &mut |_, multicast| found = found.max(multicast));
+    found
+}
+
+/// The first of the stages that a bulk store reads.
+fn stored_from(readers: &[Stmt], stages: &[BufferId]) -> Option<BufferId> {
+    let mut found = None;
+    visit::walk(readers, &mut |s| {
+        if let Stmt::Bulk(copy) = s
+            && matches!(copy.way, Way::Store)
+            && stages.contains(&copy.shared)
+        {
+            found = found.or(Some(copy.shared));
+        }
+    });
+    found
+}

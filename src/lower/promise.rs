@@ -1,0 +1,240 @@
+//! What each pass promises of the kernel after it, as far as a program can check it.
+//!
+//! The unit tests check the promises after every pass: those of the pass, and those of all earlier passes, which later
+//! passes keep. The verifier of Lowered ([`verify`]) is the promise of the last pass.
+
+use super::pipeline::ring::is_ring;
+use super::{PASSES, Pass};
+use crate::error::{Error, Result};
+use crate::ir::lowered::{CP_ASYNC_BITS, LoweredKernel, verify};
+use crate::ir::simplify::{self, Env};
+use crate::ir::{Block, BufferId, Cond, CopyKind, Expr, For, Func, Index, IterKind, LoopKind, Scope, Stmt, Var, visit};
+
+/// Whether a promise is kept; if not, what breaks it.
+pub type Kept = std::result::Result<(), String>;
+
+/// The pass whose promise later passes need not keep: they add conditions of their own.
+const MOMENTARY: &str = "guards";
+
+/// Checks the promises of the first `passes` passes.
+pub fn check(kernel: &LoweredKernel, passes: usize) -> Result<()> {
+    let kept = |(n, pass): &(usize, &Pass)| pass.name != MOMENTARY || n + 1 == passes;
+    for (_, pass) in PASSES.iter().enumerate().take(passes).filter(kept) {
+        (pass.holds)(kernel)
+            .map_err(|why| Error::bug("lower.promise", format!("{why}; {} promises: {}", pass.name, pass.promise)))?;
+    }
+    Ok(())
+}
+
+pub fn verified(kernel: &LoweredKernel) -> Kept {
+    verify(kernel).map_err(|e| e.message().to_string())
+}
+
+/// The first of some faults.
+fn none(faults: Vec<String>) -> Kept {
+    faults.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// The buffers that the body accesses.
+fn used(func: &Func) -> Vec<BufferId> {
+    visit::reads(&func.body).into_iter().chain(visit::writes(&func.body)).collect()
+}
+
+pub fn no_reduction_over_threads(kernel: &LoweredKernel) -> Kept {
+    let func = &kernel.func;
+    let bound = |l: &&For| matches!(l.kind, LoopKind::Bound(_));
+    let vars: Vec<Var> =
+        visit::loops(&func.body).into_iter().filter(bound).flat_map(|l| l.defines()).map(|(v, _)| v).collect();
+    let over = |block: &Block| {
+        let reduced = block.iters.iter().filter(|it| it.kind == IterKind::Reduce);
+        reduced.into_iter().any(|it| vars.iter().any(|v| it.binding.mentions(*v)))
+    };
+    let found = visit::blocks(&func.body).into_iter().find(|b| over(b));
+    found.map_or(Ok(()), |b| Err(format!("block {} reduces over a bound loop", func.block_name(b.name))))
+}
+
+pub fn labels(kernel: &LoweredKernel) -> Kept {
+    let func = &kernel.func;
+    let more = |b: &&Block| !b.iters.is_empty() || b.init.is_some() || b.predicate != Cond::TRUE;
+    let found = visit::blocks(&func.body).into_iter().find(more);
+    found.map_or(Ok(()), |b| Err(format!("block {} is more than a label", func.block_name(b.name))))
+}
+
+/// A ping-pong loop stays bound until the pass `roles`.
+pub fn no_bound_loop(kernel: &LoweredKernel) -> Kept {
+    let func = &kernel.func;
+    let found = visit::loops(&func.body).into_iter().find(|l| matches!(l.kind, LoopKind::Bound(_)) && !l.pingpong);
+    found.map_or(Ok(()), |l| Err(format!("loop {} is bound", func.var_name(l.var))))
+}
+
+pub fn constant_sizes(kernel: &LoweredKernel) -> Kept {
+    let func = &kernel.func;
+    let within =
+        |b: &BufferId| func.buffer(*b).scope != Scope::Global && func.buffer(*b).elements().is_none_or(|n| n < 1);
+    let found = used(func).into_iter().find(within);
+    found.map_or(Ok(()), |b| Err(format!("{} has no constant size", func.buffer(b).name)))
+}
+
+pub fn boxes(kernel: &LoweredKernel) -> Kept {
+    let (func, mut faults) = (&kernel.func, Vec::new());
+    visit::walk(&func.body, &mut |s| match s {
+        Stmt::Block(b) if b.copy_with.as_ref().is_some_and(|c| c.kind == CopyKind::Tma) => {
+            visit::walk(&b.body, &mut |s| {
+                if matches!(s, Stmt::Store(_)) {
+                    faults.push(format!("threads store in block {}", func.block_name(b.name)));
+                }
+            });
+        }
+        Stmt::Bulk(copy) if kernel.maps.get(copy.map as usize).is_none_or(|m| m.buffer != copy.global) => {
+            faults.push(format!("the copy of {} has no tensor map", func.buffer(copy.shared).name));
+        }
+        _ => {}
+    });
+    none(faults)
+}
+
+pub fn no_fragment(kernel: &LoweredKernel) -> Kept {
+    let func = &kernel.func;
+    if let Some(l) = visit::loops(&func.body).into_iter().find(|l| l.tensorize.is_some()) {
+        return Err(format!("loop {} is still tensorized", func.var_name(l.var)));
+    }
+    let found = used(func).into_iter().find(|b| func.buffer(*b).scope == Scope::Fragment);
+    found.map_or(Ok(()), |b| Err(format!("{} is still a fragment", func.buffer(b).name)))
+}
+
+/// Calls `f` for every access of a store, a load and an operand: the buffer and its indices.
+fn each_access(body: &[Stmt], f: &mut dyn FnMut(BufferId, &[Index])) {
+    visit::walk(body, &mut |s| match s {
+        Stmt::Store(s) => {
+            f(s.buffer, &s.indices);
+            visit::walk_expr(&s.value, &mut |e| {
+                if let Expr::Load { buffer, indices, .. } = e {
+                    f(*buffer, indices);
+                }
+            });
+        }
+        Stmt::Call(call) => call.operands.iter().for_each(|o| f(o.buffer, &o.indices)),
+        _ => {}
+    });
+}
+
+pub fn flat(kernel: &LoweredKernel) -> Kept {
+    let func = &kernel.func;
+    if let Some(b) = used(func).into_iter().find(|b| func.buffer(*b).shape.len() != 1) {
+        return Err(format!("{} has {} dimensions", func.buffer(b).name, func.buffer(b).shape.len()));
+    }
+    let mut faults = Vec::new();
+    each_access(&func.body, &mut |b, indices| {
+        if indices.len() != 1 {
+            faults.push(format!("{} is accessed by {} indices", func.buffer(b).name, indices.len()));
+        }
+    });
+    none(faults)
+}
+
+pub fn needed_conditions(kernel: &LoweredKernel) -> Kept {
+    needed(&kernel.func.body, &kernel.env())
+}
+
+fn needed(body: &[Stmt], env: &Env) -> Kept {
+    body.iter().try_for_each(|stmt| match stmt {
+        Stmt::For(l) => {
+            let mut inner = env.clone();
+            inner.bind_loop(l.var, &l.extent);
+            needed(&l.body, &inner)
+        }
+        Stmt::If(i) if simplify::simplify_cond(&i.cond, env) == Cond::TRUE => {
+            Err(format!("a condition always holds: {:?}", i.cond))
+        }
+        Stmt::If(i) => {
+            let mut inner = env.clone();
+            inner.assume(&i.cond);
+            needed(&i.body, &inner)
+        }
+        other => visit::children(other).into_iter().try_for_each(|child| needed(child, env)),
+    })
+}
+
+pub fn no_vector_loop(kernel: &LoweredKernel) -> Kept {
+    let func = &kernel.func;
+    let found = visit::loops(&func.body).into_iter().find(|l| l.kind == LoopKind::Vectorized);
+    found.map_or(Ok(()), |l| Err(format!("loop {} is vectorized", func.var_name(l.var))))
+}
+
+pub fn copies(kernel: &LoweredKernel) -> Kept {
+    let func = &kernel.func;
+    let mut faults = Vec::new();
+    visit::walk(&func.body, &mut |s| {
+        let Stmt::Store(s) = s else { return };
+        let to = func.buffer(s.buffer);
+        let from = s.source().is_some_and(|b| func.buffer(b).scope == Scope::Global);
+        if s.asynchronous
+            && !(from && to.scope == Scope::Shared && CP_ASYNC_BITS.contains(&(to.dtype.bits() * s.lanes)))
+        {
+            faults.push(format!("{} is filled by no copy of 4, 8 or 16 bytes", to.name));
+        }
+    });
+    none(faults)
+}
+
+pub fn roles(kernel: &LoweredKernel) -> Kept {
+    if !kernel.roles.is_empty() || visit::loops(&kernel.func.body).into_iter().any(|l| l.pingpong) {
+        return Err("a role has no slice of the kernel, or a ping-pong loop is left".into());
+    }
+    let at_root = kernel.func.body.iter().filter(|s| matches!(s, Stmt::Role(_))).count();
+    let mut all = 0;
+    visit::walk(&kernel.func.body, &mut |s| all += usize::from(matches!(s, Stmt::Role(_))));
+    if all == at_root { Ok(()) } else { Err("a role is inside another statement".into()) }
+}
+
+/// The loop of a ring keeps the number of its MMA groups in flight for the pass `order`.
+pub fn pipelined(kernel: &LoweredKernel) -> Kept {
+    let func = &kernel.func;
+    let left = |l: &&For| l.pipeline.is_some_and(|p| p.in_flight == 0 || !is_ring(l));
+    let found = visit::loops(&func.body).into_iter().find(left);
+    found.map_or(Ok(()), |l| Err(format!("loop {} is still to be pipelined", func.var_name(l.var))))
+}
+
+pub fn constant_registers(kernel: &LoweredKernel) -> Kept {
+    registers(&kernel.func, &kernel.func.body, &mut Vec::new())
+}
+
+fn registers(func: &Func, body: &[Stmt], unrolled: &mut Vec<Var>) -> Kept {
+    for stmt in body {
+        let before = unrolled.len();
+        match stmt {
+            Stmt::For(l) if l.kind == LoopKind::Unrolled => unrolled.push(l.var),
+            Stmt::Store(_) | Stmt::Call(_) => {
+                let mut faults = Vec::new();
+                each_access(std::slice::from_ref(stmt), &mut |b, indices| {
+                    let mut constant = true;
+                    indices.iter().for_each(|i| i.for_each_var(&mut |v| constant &= unrolled.contains(&v)));
+                    if func.buffer(b).scope == Scope::Local && !constant {
+                        faults.push(format!("local {} is indexed by what is not unrolled", func.buffer(b).name));
+                    }
+                });
+                none(faults)?;
+            }
+            _ => {}
+        }
+        visit::children(stmt).into_iter().try_for_each(|child| registers(func, child, unrolled))?;
+        unrolled.truncate(before);
+    }
+    Ok(())
+}
+
+pub fn planned(kernel: &LoweredKernel) -> Kept {
+    let (func, bytes) = (&kernel.func, u64::from(kernel.shared_bytes));
+    for b in used(func).into_iter().map(|b| func.buffer(b)).filter(|b| b.scope == Scope::Shared) {
+        let size = b.dtype.bytes_of(b.elements().unwrap_or(0) as u64);
+        if b.offset.is_none_or(|o| u64::from(o) + size > bytes) {
+            return Err(format!("{} has no place in shared memory", b.name));
+        }
+    }
+    let outside = |offset: Option<u32>, count: u32| offset.is_none_or(|o| u64::from(o) + 8 * u64::from(count) > bytes);
+    let found = func.mbarriers.iter().find(|array| outside(array.offset, array.slots));
+    found.map_or(Ok(()), |array| Err(format!("mbarrier {} has no place in shared memory", array.name)))
+}
+
+#[cfg(test)]
+mod tests;
