@@ -123,7 +123,7 @@ const DAMAGES: [Damage; 15] = [
     ("copies", CP_ASYNC, copy_three_elements, "is filled by no copy of 4, 8 or 16 bytes"),
     ("roles", ROLES, wrap_the_roles, "a role is inside another statement"),
     ("pipeline", CP_ASYNC, pipeline_again, "is still to be pipelined"),
-    ("registers", SIMT, roll_the_loops, "is indexed by what is not unrolled"),
+    ("registers", MMA, roll_the_loops, "is indexed by what is not unrolled"),
     ("plan", SIMT, forget_a_place, "has no place in shared memory"),
     ("order", SIMT, elect_the_threads, "an elected thread runs a statement of other threads"),
 ];
