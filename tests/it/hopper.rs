@@ -62,8 +62,7 @@ pub fn schedule(subset: &Subset, size: [i64; 3]) -> Result<Schedule, Error> {
 fn refusal(parts: &Wgmma) -> Option<&'static str> {
     match (parts.in_flight, parts.stages, parts.producer) {
         (1, 1, _) => Some("pipeline.1"),
-        (1, 2, true) => Some("lower.role"),
-        (1, 2, false) => Some("lower.pipeline"),
+        (1, 2, _) => Some("lower.pipeline"),
         _ => None,
     }
 }

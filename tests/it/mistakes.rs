@@ -27,7 +27,7 @@ const MISTAKES: &[Mistake] = &[
     (&[(ROLE, "-> load warps=4 regs=200")], Fault::Input, "lower.registers", "A_s", "regs=24 to regs=40"),
     (&[(ROLE, "-> load warps=16 regs=240")], Fault::Input, "lower.registers", "B_s", "state fewer registers"),
     (&[(ROLE, "-> load warps=3 regs=40")], Fault::Input, "lower.registers", "A_s", "a multiple of 4 warps"),
-    (&[(PIPELINE, "pipeline k0 stages=2 in_flight=1")], Fault::Input, "lower.role", "k0", "stages=3"),
+    (&[(PIPELINE, "pipeline k0 stages=2 in_flight=1")], Fault::Input, "lower.pipeline", "k0", "stages=3"),
     (&[("copy_with B_s tma multicast=ic; ", "")], Fault::Input, "lower.role", "B_s", "one kind of copy"),
     (&[("sm_90a", "sm_90")], Fault::Chip, "admit.role", "A_s", "remove regs="),
     (&[("sm_90a", "sm_75"), (" regs=40", "")], Fault::Chip, "admit.role", "B_s", "remove the step"),
