@@ -1,6 +1,6 @@
 //! What a lowered program will cost, without running it: bank conflicts, sectors, bounds, registers, occupancy.
 //!
-//! [`analysis`] looks at every load and store of shared and device memory, in every warp of every block and every
+//! [`cost_report`] looks at every load and store of shared and device memory, in every warp of every block and every
 //! iteration (`count`: exact, without enumerating what repeats), and judges each request by the hardware's rules
 //! (`request`). What lanes do not access themselves is counted beside: boxes of bulk copies (`boxes`) in sectors and lines of
 //! device memory and in bytes of the shared memory of each block that receives them, tiles behind descriptors in bytes, each
