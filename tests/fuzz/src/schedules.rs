@@ -4,17 +4,17 @@
 //! - With `--cfg fuzzing` it is the entry point `LLVMFuzzerTestOneInput`, to be linked with a fuzzer that has the `main`:
 //!   `RUSTFLAGS="--cfg fuzzing -Clinker=clang -Clink-arg=-fsanitize=fuzzer"` takes clang's.
 //! - Else it is a program that tries the files it is given, or standard input: what a crash left behind, or a corpus.
-//!   `seed:17` stands for the choices of a seed, `hopper:17` for those of a seed among schedules for Hopper.
+//!   `seed:17` is the choices of a seed, `hopper:17` those of a seed among schedules for Hopper.
 //!
 //! Either way a failure is made small and shown as a `.loom` file.
 #![cfg_attr(fuzzing, no_main)]
 // The modules are those of the tests, which use more of them.
 #![allow(dead_code)]
 
+#[path = "../../it/analysis/compare.rs"]
+mod analysis;
 #[path = "../../it/schedules/attempt.rs"]
 mod attempt;
-#[path = "../../it/certify/compare.rs"]
-mod analysis;
 #[path = "../../it/schedules/check.rs"]
 mod check;
 #[path = "../../it/schedules/groups.rs"]
