@@ -12,7 +12,8 @@ say() { echo "== $*"; }
 die() { echo "newcomer: $*" >&2; exit 1; }
 
 suite=bookworm
-mirror=http://deb.debian.org
+# The Debian archive that this host installs from; NEWCOMER_MIRROR names another, without the last part `debian`.
+mirror=${NEWCOMER_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 2>/dev/null | sed -n 's#/debian/*$##p' | head -n 1)}
 tests="" keep="" root=""
 for word in "$@"; do
     case $word in
@@ -31,6 +32,7 @@ clean() {
     if [ -n "$made" ] && [ -z "$keep" ]; then rm -rf --one-file-system "$root"; fi
 }
 if [ -z "$root" ]; then
+    [ -n "$mirror" ] || die "no Debian archive is known here: set NEWCOMER_MIRROR=http://HOST, or name a folder with a bare Debian"
     root=$(mktemp -d "${TMPDIR:-/tmp}/newcomer.XXXXXX")
     made=1
     trap clean EXIT

@@ -402,21 +402,7 @@ mod tests {
         let axis = |axis, var, extent| LaunchAxis { axis, var, extent };
         let launch =
             vec![axis(Axis::BlockX, U, blocks), axis(Axis::ThreadX, T, threads[0]), axis(Axis::ThreadY, Y, threads[1])];
-        let kernel = LoweredKernel {
-            func,
-            launch,
-            derived: Vec::new(),
-            dims: Vec::new(),
-            shared_bytes: 0,
-            min_blocks: None,
-            grid_dependency: None,
-            l2_prefetch: false,
-            maps: Vec::new(),
-            workspace: Vec::new(),
-            exchanged: Vec::new(),
-            roles: Vec::new(),
-            tested: Vec::new(),
-        };
+        let kernel = LoweredKernel { launch, ..LoweredKernel::new(func) };
         Space { kernel, loops: vec![(K, loops[0]), (J, loops[1])] }
     }
 

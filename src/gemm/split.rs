@@ -1,8 +1,8 @@
-//! Products with too few tiles to fill a device: the accumulators of a tile are shared out, and what that costs.
+//! GEMMs with too few tiles to fill a device: warps or blocks divide the sum over k of a tile.
 //!
-//! *Slices*: several groups of warps of a block take turns along k, each with the whole tile in its registers; the block
-//! adds their tiles up in shared memory. *Parts*: blocks of their own sum over parts of k; a second kernel adds up what
-//! they leave in workspace. Both add in one fixed order. Slices keep a multiprocessor busy whose block has a small tile,
+//! *Slices* (sliced-K): groups of warps of a block alternate along k, each with the whole tile in its registers; the block adds their
+//! tiles in shared memory. *Parts* (split-K): blocks sum over parts of k into a workspace, and a second kernel adds the parts.
+//! Both add in one fixed order. Slices keep a multiprocessor busy whose block has a small tile,
 //! parts give work to multiprocessors that have none.
 
 use super::tuning;
@@ -12,12 +12,12 @@ use crate::dtype::DType;
 use crate::target::{Device, Target};
 use crate::te::GemmSpec;
 
-/// How the accumulators of a tile are shared out.
+/// How the sum over k of a tile is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Split {
-    /// Parts of k that blocks of their own sum over.
+    /// Parts of k, each summed by a block of its own (split-K).
     pub parts: i64,
-    /// Groups of warps of a block that take turns along k.
+    /// Groups of warps of a block that alternate along k (sliced-K).
     pub slices: i64,
 }
 
@@ -25,7 +25,7 @@ pub struct Split {
 const COMBINING: i64 = 128;
 
 impl Split {
-    /// Every thread accumulators alone.
+    /// Each thread sums over all of k.
     pub const NONE: Split = Split { parts: 1, slices: 1 };
 
     /// The block whose accumulators are in registers.

@@ -1,7 +1,7 @@
 //! The cost model: what a candidate asks of a device (`Work`), and the cycles that the device takes for it (`cycles`).
 //!
 //! Each recipe counts its own work; the model is one roofline for all of them. In a k iteration the resident blocks of a multiprocessor
-//! keep its tensor cores, issue stages, shared memory and share of L2 busy, and the slowest of these decides. Blocks run in waves: the
+//! keep its tensor cores, issue slots, shared memory and share of L2 busy, and the slowest of these decides. Blocks run in waves: the
 //! cycles are those of the multiprocessor that has most tiles (makespan).
 //!
 //! Figures of hardware are in the device's row (`target::Device`). Corrections that no figure explains are in `tuning`.
@@ -15,7 +15,7 @@ use crate::target::Device;
 pub(super) struct Work {
     /// Cycles of the tensor cores of a multiprocessor, or of its lanes, for the MMAs of a k iteration.
     pub mma: f64,
-    /// Cycles of the issue stages for the other instructions of a k iteration, where they keep the schedulers longer than the MMAs.
+    /// Cycles of the issue slots for the other instructions of a k iteration, where they keep the schedulers longer than the MMAs.
     pub issue: f64,
     /// Cycles of a k iteration of a lone block: dependent instructions of a warp, which only other warps hide.
     pub latency: f64,

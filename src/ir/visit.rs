@@ -266,6 +266,22 @@ pub fn change_block(body: &mut [Stmt], block: BlockId, f: &mut dyn FnMut(&mut Bl
     false
 }
 
+/// Calls `f` for every access of a store, a load and an operand: the buffer and its indices.
+pub fn each_access(body: &[Stmt], f: &mut dyn FnMut(BufferId, &[Index])) {
+    walk(body, &mut |s| match s {
+        Stmt::Store(s) => {
+            f(s.buffer, &s.indices);
+            walk_expr(&s.value, &mut |e| {
+                if let Expr::Load { buffer, indices, .. } = e {
+                    f(*buffer, indices);
+                }
+            });
+        }
+        Stmt::Call(call) => call.operands.iter().for_each(|o| f(o.buffer, &o.indices)),
+        _ => {}
+    });
+}
+
 /// Changes every store in place, in the order of the text.
 pub fn each_store(body: &mut [Stmt], f: &mut dyn FnMut(&mut Store)) {
     for stmt in body {

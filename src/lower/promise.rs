@@ -8,7 +8,7 @@ use super::{PASSES, Pass};
 use crate::error::{Error, Result};
 use crate::ir::lowered::{CP_ASYNC_BITS, LoweredKernel, verify};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{Block, BufferId, Cond, CopyKind, Expr, For, Func, Index, IterKind, LoopKind, Scope, Stmt, Var, visit};
+use crate::ir::{Block, BufferId, Cond, CopyKind, For, Func, IterKind, LoopKind, Scope, Stmt, Var, visit};
 
 /// Whether a promise is kept; if not, what breaks it.
 pub type Kept = std::result::Result<(), String>;
@@ -102,29 +102,13 @@ pub fn no_fragment(kernel: &LoweredKernel) -> Kept {
     found.map_or(Ok(()), |b| Err(format!("{} is still a fragment", func.buffer(b).name)))
 }
 
-/// Calls `f` for every access of a store, a load and an operand: the buffer and its indices.
-fn each_access(body: &[Stmt], f: &mut dyn FnMut(BufferId, &[Index])) {
-    visit::walk(body, &mut |s| match s {
-        Stmt::Store(s) => {
-            f(s.buffer, &s.indices);
-            visit::walk_expr(&s.value, &mut |e| {
-                if let Expr::Load { buffer, indices, .. } = e {
-                    f(*buffer, indices);
-                }
-            });
-        }
-        Stmt::Call(call) => call.operands.iter().for_each(|o| f(o.buffer, &o.indices)),
-        _ => {}
-    });
-}
-
 pub fn flat(kernel: &LoweredKernel) -> Kept {
     let func = &kernel.func;
     if let Some(b) = used(func).into_iter().find(|b| func.buffer(*b).shape.len() != 1) {
         return Err(format!("{} has {} dimensions", func.buffer(b).name, func.buffer(b).shape.len()));
     }
     let mut faults = Vec::new();
-    each_access(&func.body, &mut |b, indices| {
+    visit::each_access(&func.body, &mut |b, indices| {
         if indices.len() != 1 {
             faults.push(format!("{} is accessed by {} indices", func.buffer(b).name, indices.len()));
         }
@@ -206,7 +190,7 @@ fn registers(func: &Func, body: &[Stmt], unrolled: &mut Vec<Var>) -> Kept {
             Stmt::For(l) if l.kind == LoopKind::Unrolled => unrolled.push(l.var),
             Stmt::Store(_) | Stmt::Call(_) => {
                 let mut faults = Vec::new();
-                each_access(std::slice::from_ref(stmt), &mut |b, indices| {
+                visit::each_access(std::slice::from_ref(stmt), &mut |b, indices| {
                     let mut constant = true;
                     indices.iter().for_each(|i| i.for_each_var(&mut |v| constant &= unrolled.contains(&v)));
                     if func.buffer(b).scope == Scope::Local && !constant {

@@ -33,7 +33,7 @@
 //! | `cuModuleGetFunction`, `cuFuncGetAttribute`, `cuLaunchKernel`, `cuOccupancyMaxActiveBlocksPerMultiprocessor` | `cust::sys` | a `Function` comes from cust's `Module` alone |
 //! | `cuFuncSetAttribute` | `cust::sys`, by hand | no function; the attribute for clusters above 8 blocks is newer than the bindings' enum |
 //! | `cuStreamCreateWithPriority`, `cuStreamDestroy_v2` | cust | |
-//! | `cuStreamSynchronize` | cust, `cust::sys` | for the default stream, and where only the handle is at hand |
+//! | `cuStreamSynchronize` | cust, `cust::sys` | for the default stream, and where there is only the handle |
 //! | `cuStreamQuery`, `cuStreamBeginCapture_v2`, `cuStreamEndCapture` | `cust::sys` | no function |
 //! | `cuEventCreate`, `cuEventDestroy_v2`, `cuEventRecord`, `cuEventSynchronize`, `cuEventQuery`, `cuEventElapsedTime` | cust | |
 //! | `cuGraphInstantiateWithFlags`, `cuGraphGetNodes`, `cuGraphNodeGetType`, `cuGraphLaunch`, `cuGraphDestroy`, `cuGraphExecDestroy` | `cust::sys` | cust's module of graphs is private |

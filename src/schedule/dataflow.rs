@@ -210,12 +210,12 @@ pub struct Spot {
     pub loops: Vec<Var>,
 }
 
-/// Where a block stands; `None` if it is under anything but loops.
+/// The path of a block; `None` if it is under anything but loops.
 pub fn spot_of_block(func: &Func, block: BlockId) -> Option<Spot> {
     spot(&func.body, &|s| matches!(s, Stmt::Block(b) if b.name == block))
 }
 
-/// Where a loop stands; `None` if it is under anything but loops.
+/// The path of a loop; `None` if it is under anything but loops.
 pub fn spot_of_loop(func: &Func, var: Var) -> Option<Spot> {
     spot(&func.body, &|s| matches!(s, Stmt::For(l) if l.var == var))
 }

@@ -199,7 +199,7 @@ pub(super) fn element(code: &Code, warp: &Warp, a: &Access, lane: usize) -> Stri
     format!("{}[{}]", code.func.buffer(a.buffer).name, indices.join(", "))
 }
 
-/// The first element of an array of this shape and these strides that is not marked, as text. What is between is nobody's.
+/// The first element of an array of this shape and these strides that is not marked, as text. Padding between elements belongs to no element.
 pub(super) fn unwritten(name: &str, (shape, strides): &Shape, marks: &[u8]) -> Option<String> {
     let total: i64 = shape.iter().product();
     for flat in 0..total {

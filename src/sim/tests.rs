@@ -84,21 +84,8 @@ impl Kernel {
 
     pub fn lowered(self) -> Lowered {
         let params = self.func.params.iter().map(|p| self.func.buffer(*p).name.clone()).collect();
-        let kernel = LoweredKernel {
-            func: self.func,
-            launch: self.launch,
-            derived: Vec::new(),
-            dims: Vec::new(),
-            shared_bytes: self.shared_bytes,
-            min_blocks: None,
-            grid_dependency: None,
-            l2_prefetch: false,
-            maps: Vec::new(),
-            workspace: Vec::new(),
-            exchanged: Vec::new(),
-            roles: Vec::new(),
-            tested: Vec::new(),
-        };
+        let (launch, shared_bytes) = (self.launch, self.shared_bytes);
+        let kernel = LoweredKernel { launch, shared_bytes, ..LoweredKernel::new(self.func) };
         Lowered { name: "k".into(), params, shapes: Vec::new(), kernels: vec![kernel] }
     }
 

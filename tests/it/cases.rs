@@ -62,20 +62,8 @@ pub fn compiling_examples() -> impl Iterator<Item = (String, Schedule)> {
 
 /// An example whose program has no size of its own to change, at sizes that the simulator runs in a moment.
 pub fn small_example(name: &str, schedule: &Schedule) -> Schedule {
-    match name {
-        "conv_wgmma" => return convolutions::small(),
-        // One image of 16 x 16 pixels.
-        "conv3x3" => {
-            let sizes = [
-                ("8, 56, 56", "1, 16, 16"),
-                ("n 8, y 56, x 56", "n 1, y 16, x 16"),
-                ("n 8, y 58, x 58", "n 1, y 18, x 18"),
-                ("57", "17"),
-            ];
-            let text = sizes.iter().fold(schedule.to_string(), |text, (from, to)| text.replace(from, to));
-            return Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
-        }
-        _ => {}
+    if let Some(small) = convolutions::small(name, schedule) {
+        return small;
     }
     let moment = |s: &Schedule| operations(&s.program) < 2e6;
     let runs = |s: &Schedule| moment(s) && s.scheduled().is_ok_and(|f| lower(&f, &s.target).is_ok());

@@ -73,7 +73,7 @@ fn symbols(ptx: &str) -> Vec<&str> {
 }
 
 /// A line of a suite: types, layout, size, and the kind of code where it names one.
-fn of_suite(line: &str) -> (Gemm, Option<Kind>) {
+pub fn of_suite(line: &str) -> (Gemm, Option<Kind>) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let size: Vec<i64> = words[2].split('x').map(|n| n.parse().unwrap()).collect();
     let product = match size[..] {

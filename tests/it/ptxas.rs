@@ -1,4 +1,5 @@
-//! ptxas assembles what code generation writes, for every chip and in two versions: it knows instructions that LLVM
+//! ptxas assembles what code generation writes: in one of two versions and for some chips, drawn for the commit, or for every chip and in
+//! both versions where `WARPLOOM_ALL` is set. ptxas knows instructions that LLVM
 //! does not check, and it says whether everything is in registers.
 
 use super::handmade::{self, Make};
@@ -259,15 +260,7 @@ fn products_of_record_assemble_into_registers_alone() {
         if !drawn(line, 3) {
             return;
         }
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let size: Vec<i64> = words[2].split('x').map(|n| n.parse().unwrap()).collect();
-        let product = match size[..] {
-            [n] => warploom::Gemm::new(n, n, n),
-            [m, n, k] => warploom::Gemm::new(m, n, k),
-            [batch, m, n, k] => warploom::Gemm::new(m, n, k).batch(batch),
-            _ => panic!("{line}"),
-        };
-        let product = product.of(DType::parse(words[0]).unwrap()).layout(Layout::parse(words[1]).unwrap());
+        let (product, _) = super::instructions::of_suite(line);
         let schedule = warploom::gemm::recommend(&product, &target).unwrap_or_else(|e| panic!("{line}: {e}"));
         let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap_or_else(|e| panic!("{line}: {e}"));
         assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{line}: {e}"));

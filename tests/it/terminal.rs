@@ -14,14 +14,17 @@ fn shell(line: &str) -> Output {
 /// What a command writes to a terminal, and its exit status. `script` makes the terminal; it is a part of every Debian.
 fn on_terminal(variables: &[(&str, &str)], arguments: &str) -> (Option<i32>, String) {
     let line = format!("{} {arguments}", env!("CARGO_BIN_EXE_warploom"));
-    let mut script = Command::new("script")
+    let mut script = Command::new("script");
+    // The caller's wishes for colours and pagers stay outside; so does `CI`, which stands for a coloured terminal.
+    for variable in
+        ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLORTERM", "CI", "PAGER", "WARPLOOM_PAGER", "LESS", "COLUMNS"]
+    {
+        script.env_remove(variable);
+    }
+    let mut script = script
         .args(["-qec", &line, "/dev/null"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env_remove("NO_COLOR")
-        .env_remove("CLICOLOR_FORCE")
-        .env_remove("PAGER")
-        .env_remove("WARPLOOM_PAGER")
         .env("TERM", "xterm")
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
         .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -1,7 +1,7 @@
-//! Tiles that come by TMA copies (TMA): one thread starts the boxes of a stage, and no thread spends issue stages, registers of
-//! addresses or power on them.
+//! Tiles that TMA loads: one thread starts the boxes of a stage, and no other thread spends issue slots, registers for addresses or power
+//! on them.
 //!
-//! A *producer* is warps of their own, behind a ring of mbarriers: nobody else waits for a stage to be free. A scheduler of the
+//! A *producer* is one or more warps that only issue TMA copies: the other warps do not wait for a stage to be free. A scheduler of the
 //! chip has a quarter of its registers, so that a ninth warp leaves 168 to each thread, of which tiles of 64 x 64 a warp need
 //! over 200. Where that matters the producer is a warpgroup, which gives its registers to the others; chips that cannot move
 //! them have no such producer. *Without* one a thread of the block starts the copies behind a barrier, as cp.async has one, and
@@ -127,7 +127,7 @@ impl Mma {
             return None;
         }
         let epilogue = Epilogue::of(spec, target, [0, 1].map(|d| self.block[d] * cluster[d]), self.parts);
-        // Where the block starts the copies, what stands between two stages is a barrier of all warps, which costs less in front
+        // Where the block starts the copies, a barrier of all warps separates two stages, which costs less in front
         // of a step than inside it.
         let tma = Some(Tma { warps, cluster, spread: warps > 0 });
         let with = |stages| Mma { bk, stages, epilogue, tma, min_blocks: None, ..self };
@@ -189,7 +189,7 @@ impl Mma {
         self.block[operand as usize] * self.tma.map_or(1, |b| b.cluster[operand as usize])
     }
 
-    /// For rows and columns what stands for a cluster's blocks: in a split, among its loops, and what binds them.
+    /// The factor, the loop and the binding of the blocks of a cluster, for rows and for columns.
     pub(super) fn cluster_loops(&self) -> [(String, &'static str, &'static str); 2] {
         let names = [(" ic", "; bind ic cluster"), (" jc", "; bind jc cluster")];
         [0, 1].map(|d| match self.tma.map_or(1, |b| b.cluster[d]) {

@@ -28,7 +28,7 @@ impl Wgmma {
         let all = WIDTHS.iter().filter_map(|width| Wgmma::pingpong(spec, *width, target));
         let mut all: Vec<(f64, Wgmma)> = all.map(|w| (w.mma_cycles(spec, target), w)).collect();
         let least = all.iter().map(|(cycles, _)| *cycles).fold(f64::INFINITY, f64::min);
-        // Of those that take as many cycles the widest comes first, which has the fewest bytes to move.
+        // Of tiles with equal cycles the widest is first: it moves the fewest bytes.
         let key = |(cycles, w): &(f64, Wgmma)| {
             if *cycles < tuning::SAME_CYCLES * least { (0.0, -w.block[1]) } else { (*cycles, 0) }
         };

@@ -45,7 +45,7 @@ impl Wgmma {
     /// The other tiles that take as many cycles, and the next best.
     fn others(&self, spec: &GemmSpec, target: &Target, cycles: f64) -> String {
         let other = |w: Wgmma| ((w.cycles(spec, target) / cycles - 1.0) * 100.0, w.block);
-        // Cycles in turns are reckoned otherwise.
+        // Ping-pong has other cycles.
         let alike = |w: &Wgmma| w.block != self.block && w.pingpong == self.pingpong;
         let others = Wgmma::candidates(spec, target).into_iter().filter(alike).map(other);
         // What rounds to nothing.

@@ -14,7 +14,7 @@ pub struct Rung {
     pub name: &'static str,
     /// What it has that the rung below has not.
     pub adds: &'static str,
-    /// The parts, of which a product that TMA copies cannot read or store keeps those that it can have.
+    /// The parts. A GEMM whose operands or result TMA cannot copy keeps the parts that need no TMA.
     pub parts: Wgmma,
 }
 

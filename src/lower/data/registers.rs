@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::ir::lowered::LoweredKernel;
-use crate::ir::{BufferId, Expr, Func, Index, LoopKind, Note, Scope, Stmt, Var, visit};
+use crate::ir::{BufferId, Func, LoopKind, Note, Scope, Stmt, Var, visit};
 use crate::target::Target;
 use std::collections::BTreeSet;
 
@@ -15,24 +15,14 @@ pub const MOST_STATEMENTS: i64 = 1 << 14;
 /// Runs the pass.
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     let mut indexing = BTreeSet::new();
-    let mut note = |buffer: BufferId, index: &Index| {
+    visit::each_access(&kernel.func.body, &mut |buffer, indices| {
         if kernel.func.buffer(buffer).scope == Scope::Local {
-            index.for_each_var(&mut |v| {
-                indexing.insert((v, buffer));
+            indices.iter().for_each(|index| {
+                index.for_each_var(&mut |v| {
+                    indexing.insert((v, buffer));
+                });
             });
         }
-    };
-    visit::walk(&kernel.func.body, &mut |s| match s {
-        Stmt::Store(s) => {
-            note(s.buffer, &s.indices[0]);
-            visit::walk_expr(&s.value, &mut |e| {
-                if let Expr::Load { buffer, indices, .. } = e {
-                    note(*buffer, &indices[0]);
-                }
-            });
-        }
-        Stmt::Call(call) => call.operands.iter().for_each(|o| note(o.buffer, &o.indices[0])),
-        _ => {}
     });
     for (var, buffer) in &indexing {
         let axis = kernel.launch.iter().find(|l| l.var == *var).map(|l| l.axis.name());

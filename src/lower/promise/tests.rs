@@ -1,7 +1,7 @@
 //! Kernels that break the promise of one pass each, right after it.
 
 use super::*;
-use crate::ir::{Axis, Elect, If, Pipeline};
+use crate::ir::{Axis, Elect, If, Index, Pipeline};
 use crate::loom::Schedule;
 use crate::lower::lower_traced;
 

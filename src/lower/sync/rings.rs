@@ -54,7 +54,7 @@ pub fn put_in(kernel: &mut LoweredKernel) -> Result<()> {
     barriers.sort_unstable();
     barriers.dedup();
     for barrier in barriers {
-        body = rings.sends(body, barrier, &Index::Int(0))?;
+        body = rings.sends(body, barrier)?;
     }
     kernel.func.body = body;
     Ok(())
@@ -268,63 +268,45 @@ impl Rings<'_> {
         Ok((e, Some((Stmt::Sync(wait), stages))))
     }
 
-    /// Puts in what the asynchronous stores that signal an mbarrier need: behind them the bytes that each block expects, and in front of
-    /// what reads them the wait for their phase. `phase` is that of the first store of the list; they are numbered in the order in which
-    /// they run.
-    fn sends(&self, body: Vec<Stmt>, barrier: u32, phase: &Index) -> Result<Vec<Stmt>> {
+    /// Inserts the bytes that each block expects after the asynchronous stores that signal an mbarrier, and the wait for them before the
+    /// first statement that touches the filled buffers. Such stores run once, in phase 0: in loops, cluster barriers order them.
+    fn sends(&self, body: Vec<Stmt>, barrier: u32) -> Result<Vec<Stmt>> {
         let mut out: Vec<Stmt> = Vec::with_capacity(body.len());
-        let (mut before, mut wait): (i64, Option<(Stmt, Vec<BufferId>)>) = (0, None);
+        let mut wait: Option<(Stmt, Vec<BufferId>)> = None;
         for mut stmt in body {
             if let Some((wait, _)) = wait.take_if(|(_, filled)| touches(&stmt, filled)) {
                 out.push(wait);
             }
-            let sends = self.count(&stmt, barrier)?;
-            let now = phase.clone() + before;
-            before = before.saturating_add(sends);
-            if sends == 0 {
+            if !exit::signalled(std::slice::from_ref(&stmt)).iter().any(|s| s.barrier == barrier) {
                 out.push(stmt);
                 continue;
             }
-            if let Some((expect, awaited)) = self.sent(&stmt, barrier, &now)? {
+            if let Some((expect, awaited)) = self.sent(&stmt, barrier)? {
                 // Bytes may arrive before they are expected.
                 out.extend([stmt, expect]);
                 wait = Some(awaited);
                 continue;
             }
-            if let Stmt::For(l) = &mut stmt {
-                let each = l.body.iter().map(|s| self.count(s, barrier)).sum::<Result<i64>>()?;
-                let round = if let LoopKind::Persistent { round } = l.kind { round } else { l.var };
-                l.body = self.sends(std::mem::take(&mut l.body), barrier, &(now + Index::Var(round) * each))?;
-            } else {
-                for child in visit::children_mut(&mut stmt) {
-                    *child = self.sends(std::mem::take(child), barrier, &now)?;
+            match &stmt {
+                Stmt::For(l) if l.extent.as_int() != Some(1) => {
+                    return Err(Error::bug("lower.send", "asynchronous stores to other blocks are in a loop"));
                 }
+                Stmt::If(_) => {
+                    return Err(Error::input(
+                        "lower.cluster_reduction",
+                        "a reduction over the blocks of a cluster is under a condition, so some of them might not take part",
+                    )
+                    .help("choose factors that divide the loops around the reduction"));
+                }
+                _ => {}
+            }
+            for child in visit::children_mut(&mut stmt) {
+                *child = self.sends(std::mem::take(child), barrier)?;
             }
             out.push(stmt);
         }
         out.extend(wait.map(|(wait, _)| wait));
         Ok(out)
-    }
-
-    /// How many statements that store to other blocks and signal an mbarrier run when a statement runs once.
-    fn count(&self, stmt: &Stmt, barrier: u32) -> Result<i64> {
-        if !exit::signalled(std::slice::from_ref(stmt)).iter().any(|s| s.barrier == barrier) {
-            return Ok(0);
-        }
-        if self.filled(stmt, barrier).is_some() {
-            return Ok(1);
-        }
-        let inside =
-            visit::children(stmt).into_iter().flatten().map(|s| self.count(s, barrier)).sum::<Result<i64>>()?;
-        match stmt {
-            Stmt::For(l) => Ok(inside.saturating_mul(l.extent.as_int().unwrap_or(i64::MAX))),
-            Stmt::If(_) => Err(Error::input(
-                "lower.cluster_reduction",
-                "a reduction over the blocks of a cluster is under a condition, so its mbarrier's phases cannot be counted",
-            )
-            .help("choose factors that divide the loops around the reduction")),
-            _ => Ok(inside),
-        }
     }
 
     /// The buffers that a statement fills in other blocks, if it does nothing but that: it does not read them.
@@ -345,7 +327,7 @@ impl Rings<'_> {
     /// Of a statement that stores to other blocks and signals an mbarrier there: the bytes that each block expects, and the wait for
     /// them with the buffers that they fill.
     #[allow(clippy::type_complexity)]
-    fn sent(&self, stmt: &Stmt, barrier: u32, phase: &Index) -> Result<Option<(Stmt, (Stmt, Vec<BufferId>))>> {
+    fn sent(&self, stmt: &Stmt, barrier: u32) -> Result<Option<(Stmt, (Stmt, Vec<BufferId>))>> {
         let Some(filled) = self.filled(stmt, barrier) else { return Ok(None) };
         let buffers: Vec<&Buffer> = filled.iter().map(|b| self.func.buffer(*b)).collect();
         let names: Vec<&str> = buffers.iter().map(|b| b.name.as_str()).collect();
@@ -354,7 +336,7 @@ impl Rings<'_> {
         let bytes = u32::try_from(bytes).map_err(|_| Error::bug("lower.send", "more bytes than an mbarrier counts"))?;
         let slot = Slot { barrier, index: Index::Int(0) };
         let expect = SyncKind::Expect { slot: slot.clone(), bytes }.because(names.clone());
-        let wait = SyncKind::Await { slot, phase: phase.clone() }
+        let wait = SyncKind::Await { slot, phase: Index::Int(0) }
             .because(format!("RAW {names}: the values of all blocks are there"));
         let expect = Stmt::Elect(Elect { warps: self.warps, body: vec![Stmt::Sync(expect)] });
         Ok(Some((expect, (Stmt::Sync(wait), filled))))

@@ -1,6 +1,6 @@
 //! The walk over a kernel that finds where synchronisation is needed between accesses.
 //!
-//! The walk keeps the pending accesses: those that nothing separates yet from the next statement. If the statement depends on one
+//! The walk keeps the pending accesses: no synchronisation orders them before the next statement yet. If the statement depends on one
 //! of them, what orders the two is placed before it. A loop is walked with the accesses that its own last iteration leaves
 //! pending, so dependences between iterations are seen. Where only accesses before the loop need one more barrier
 //! inside, the barrier is placed before the loop instead.

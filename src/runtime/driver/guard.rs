@@ -2,8 +2,8 @@
 //!
 //! The bindings (`cust::sys`, CUDA 11.4) read an answer as a Rust enum of 87 codes; a code outside it is undefined behaviour, and today's
 //! drivers have such codes. So the trampolines of all calls below lead to a guard. It passes on the codes of the enum, turns
-//! every other code into CUDA_ERROR_UNKNOWN, and keeps the driver's own answer for [`Answer::code`]. That holds for calls that cust
-//! makes for us and for those that we make by the same prototypes.
+//! every other code into CUDA_ERROR_UNKNOWN, and keeps the driver's own answer for [`Answer::code`]. The guards serve the calls
+//! that cust makes and the calls that this module makes by the same prototypes.
 
 use super::trampoline::NO_DEVICE;
 use cust::error::CudaResult;
