@@ -36,7 +36,7 @@ fn ran(name: &str, schedule: &Schedule) -> Ran {
 #[test]
 fn examples_cost_what_the_simulator_counts() {
     let mut accesses = 0;
-    for (name, schedule) in compiling_examples() {
+    for (name, schedule) in compiling_examples().filter(|(name, _)| drawn(name, 2)) {
         let mut compared = 0;
         let product = matches!(Known::of(&schedule.program), Some(Known::Gemm(_)));
         let whole = product_size(&schedule, [64, 128, 32]).to_vec();
@@ -49,7 +49,7 @@ fn examples_cost_what_the_simulator_counts() {
         }
         accesses += if compared == 0 { agrees(&name, &small_example(&name, &schedule)) } else { compared };
     }
-    assert!(accesses > 150, "only {accesses} accesses");
+    assert!(accesses > if everything() { 150 } else { 20 }, "only {accesses} accesses");
 }
 
 /// Asynchronous copies are a load and a store, also where a condition leaves some out.
@@ -261,7 +261,7 @@ fn costs(t: &Traffic) -> [u64; 4] {
 /// Compiling leaves no more accesses than were written, and where nothing can be merged, just those.
 #[test]
 fn compiled_kernels_are_followed_and_cost_no_more_than_was_written() {
-    for (name, schedule) in compiling_examples() {
+    for (name, schedule) in compiling_examples().filter(|(name, _)| drawn(name, 2)) {
         let (written, left) = traffic(&schedule);
         for (w, l) in costs(&written).into_iter().zip(costs(&left)) {
             assert!(l <= w && (l > 0) == (w > 0), "{name}: {written:?} {left:?}");
@@ -296,7 +296,7 @@ fn machine_code_is_what_ptxas_writes() {
     let tools = crate::ptxas::tools();
     let mut seen = std::collections::BTreeSet::new();
     // nvdisasm does not read the machine code of older chips.
-    for (name, schedule) in compiling_examples().filter(|(n, s)| s.target.sm >= 80 && drawn(n, 3)) {
+    for (name, schedule) in compiling_examples().filter(|(n, s)| s.target.sm >= 80 && drawn(n, 5)) {
         let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
         let kernels = warploom::codegen::compile(&lowered, &schedule.target).unwrap();
         let report = cost_report(&lowered, &schedule.target).compiled(&kernels);

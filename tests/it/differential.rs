@@ -70,7 +70,7 @@ fn integers_are_equal_at_every_level() {
         if naive_integers(scheduled, 1)? != naive {
             return Err(Error::bug("test.scheduled", "the scheduled program differs from the naive one"));
         }
-        for policy in POLICIES.into_iter().filter(|p| drawn(&format!("{p:?} {schedule}"), 2)) {
+        for policy in POLICIES.into_iter().filter(|p| drawn(&format!("{p:?} {schedule}"), 4)) {
             let options = Options::new(Mode::Integer).with_policy(policy);
             if integers_with(lowered, &options, 1)? != naive {
                 return Err(Error::bug("test.lowered", format!("the kernels differ, warps {policy:?}")));

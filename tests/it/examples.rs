@@ -92,7 +92,7 @@ fn tensor_core_tiles_compute_matrix_products() {
             let targets = [Target::sm_90(), if t % 2 == n % 2 { Target::sm_80() } else { Target::sm_75() }];
             for (layout, target) in layouts.flat_map(|l| targets.map(|target| (l, target))) {
                 let spec = GemmSpec::of(m, n_, k, a, layout).types(a, a, acc, out);
-                if !drawn(&format!("{spec:?} {target}"), 2) {
+                if !drawn(&format!("{spec:?} {target}"), 4) {
                     continue;
                 }
                 if a == Bf16 && target.sm < 80 {
@@ -128,7 +128,7 @@ fn tensor_core_tiles_of_4_bit_integers_compute_matrix_products() {
                 let out = [DType::S32, DType::S8][w % 2];
                 let spec = GemmSpec::of(m, n_, k, a, layout).types(a, a, DType::S32, out);
                 let name = format!("gemm {m}x{n_}x{k} {a}>s32>{out} {}", layout.name());
-                if !drawn(&format!("{name} {target} {w}"), 2) {
+                if !drawn(&format!("{name} {target} {w}"), 4) {
                     continue;
                 }
                 let tiles = Mma::with(&spec, &target, block, warps, parts, form);

@@ -223,7 +223,7 @@ pub fn tiles_of_large_products() -> Vec<(String, Schedule)> {
 
 #[test]
 fn recommended_tiles_of_large_products_are_right() {
-    for (name, schedule) in tiles_of_large_products().into_iter().filter(|(name, _)| drawn(name, 2)) {
+    for (name, schedule) in tiles_of_large_products().into_iter().filter(|(name, _)| drawn(name, 3)) {
         let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
         computes(&schedule, &lowered, true).unwrap_or_else(|e| panic!("{name}: {e}"));
     }

@@ -175,7 +175,7 @@ fn every_example_assembles_into_registers_alone() {
     for (name, text) in super::cases::examples() {
         let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
         let func = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}"));
-        let chosen = |t: &Target| *t == schedule.target || drawn(&format!("{name} {t}"), 4);
+        let chosen = |t: &Target| *t == schedule.target || drawn(&format!("{name} {t}"), 8);
         for target in Target::ALL.into_iter().filter(chosen) {
             match lower(&func, &target) {
                 Ok(lowered) => {

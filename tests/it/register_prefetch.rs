@@ -1,6 +1,7 @@
 //! Pipelines of registers inside rings of mbarriers: they run on from slot to slot, at every number of trips, whoever fills
 //! the slots; what is missing or misplaced in between is found.
 
+use crate::sample::{drawn, everything};
 use warploom::gemm::{Mma, Source};
 use warploom::lower::{Lowered, lower, print};
 use warploom::sim::mutate;
@@ -177,7 +178,8 @@ fn every_number_of_trips_is_right_in_every_order() {
     ];
     for (name, form) in forms {
         for slots in [2, 3] {
-            for trips in [1, 2, slots - 1, slots, slots + 1, 2 * slots, 2 * slots + 1, 3 * slots + 2] {
+            let trips = [1, 2, slots - 1, slots, slots + 1, 2 * slots, 2 * slots + 1, 3 * slots + 2];
+            for trips in trips.into_iter().filter(|trips| drawn(&format!("{name} {slots} {trips}"), 2)) {
                 let schedule = Product { trips, slots, ..form }.schedule();
                 let found = lowered(&schedule);
                 assert_eq!(wrong(&schedule, &found, &POLICIES), None, "{name}, {trips} trips: {}", print(&found));
@@ -326,6 +328,9 @@ fn the_recipe_by_boxes_is_right_in_every_layout() {
             let tiles = Mma::of(&spec, &Target::sm_90a(), [32, 64], [1, 2], 1);
             let mut tried = 0;
             for (loader, cluster, bk) in ways {
+                if !drawn(&format!("{} {m} {loader} {cluster:?} {bk}", layout.name()), 2) {
+                    continue;
+                }
                 let Some(tiles) = tiles.by_tma(&spec, &Target::sm_90a(), bk, loader, cluster) else { continue };
                 let (schedule, packed) = boxed(&spec, tiles);
                 let found = lowered(&schedule);
@@ -334,7 +339,7 @@ fn the_recipe_by_boxes_is_right_in_every_layout() {
                 assert_eq!(wrong(&schedule, &found, &[Policy::InOrder, Policy::Random(5)]), None, "{name}");
                 tried += 1;
             }
-            assert!(tried >= 3, "{tried}");
+            assert!(!everything() || tried >= 3, "{tried}");
         }
     }
 }

@@ -167,11 +167,11 @@ fn mnemonic(row: &Row, aligned: &str) -> String {
     }
 }
 
-/// Of each row one chip, drawn for the commit, or both.
+/// Half of the rows, each for one of two chips, as the commit draws them.
 #[test]
 fn every_row_is_written_as_its_instruction() {
     let tools = tools();
-    for row in rows() {
+    for row in rows().filter(|row| drawn(&format!("{} is written", row.name), 2)) {
         let chips = [first_chip(row), Target::sm_90a()];
         let first = drawn(&row.name, 2);
         let chosen = |n: &usize| everything() || first == (*n == 0);

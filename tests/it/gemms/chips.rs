@@ -2,9 +2,8 @@
 //! both versions of ptxas, without a spill.
 
 use super::{MUST_USE, instruction};
-use crate::cases::{consists_of, golden};
+use crate::cases::{consists_of, golden_of_chips};
 use crate::ptxas::{assemble, tools};
-use std::fmt::Write;
 use warploom::codegen::compile;
 use warploom::gemm::{self, Kind};
 use warploom::lower::lower;
@@ -19,25 +18,28 @@ fn chips() -> impl Iterator<Item = Target> {
 /// What a kind of steps, or the recommended ones, come to on each chip.
 fn on_every_chip(name: &str, gemm: &Gemm, steps: &dyn Fn(&Gemm, &Target) -> Result<Schedule>) {
     let tools = tools();
-    let mut text = String::new();
-    for target in chips() {
-        let found = match steps(gemm, &target) {
+    let part = |target: &Target| {
+        let found = match steps(gemm, target) {
             Ok(schedule) => {
-                let lowered = schedule.scheduled().and_then(|func| lower(&func, &target));
+                let lowered = schedule.scheduled().and_then(|func| lower(&func, target));
                 let lowered = lowered.unwrap_or_else(|e| panic!("{name} for {target}: {e}"));
-                assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{name} for {target}: {e}"));
+                assemble(&tools, &lowered, target, true).unwrap_or_else(|e| panic!("{name} for {target}: {e}"));
                 let by = instruction(&lowered).unwrap_or("ordinary code");
                 let must = MUST_USE.iter().rfind(|row| name.starts_with(row.0) && row.1 <= target.sm);
                 assert!(must.is_none_or(|row| by.starts_with(row.2)), "{name} for {target}: {by}");
-                let kernels = compile(&lowered, &target).unwrap_or_else(|e| panic!("{name} for {target}: {e}"));
+                let kernels = compile(&lowered, target).unwrap_or_else(|e| panic!("{name} for {target}: {e}"));
                 format!("by {by}\n{}", consists_of(&kernels.text))
             }
             Err(e) if e.code() == "gemm.kind" || e.code() == "admit.type" => format!("{}\n", e.message()),
             Err(e) => panic!("{name} for {target}: {e}"),
         };
-        writeln!(text, "{target}: {found}").unwrap();
-    }
-    golden(&format!("products/{}.txt", name.replace(['>', '*', ' '], "_")), &text);
+        format!("{target}: {found}\n")
+    };
+    golden_of_chips(
+        &format!("products/{}.txt", name.replace(['>', '*', ' '], "_")),
+        &chips().collect::<Vec<_>>(),
+        part,
+    );
 }
 
 const TYPES: [DType; 4] = [DType::F16, DType::Bf16, DType::S8, DType::S4];

@@ -121,7 +121,7 @@ fn each<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
 fn damage_is_found() {
     let (start, mut score, mut classes) = (Instant::now(), Score::default(), Classes::default());
     let chosen = std::env::var("WARPLOOM_SUBJECTS").unwrap_or_default();
-    let named = |s: &Subject| s.name.contains(&chosen) && (!chosen.is_empty() || drawn(&s.name, 6));
+    let named = |s: &Subject| s.name.contains(&chosen) && (!chosen.is_empty() || drawn(&s.name, 12));
     let subjects: Vec<Subject> = subjects().into_iter().filter(named).collect();
     let pins = equal::pins();
     for s in &subjects {
