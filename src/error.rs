@@ -1,9 +1,12 @@
 //! One error type for the whole crate: whose fault, where, and what to try.
 //!
 //! A room says what is wrong in one [`Error`] and never panics on input. The fault decides who has to act
-//! ([`Fault`]); the code names the broken requirement (`split.2` is requirement 2 of `split`); labels underline
+//! ([`Fault`]); the [`Code`] names the broken requirement (`split.2` is requirement 2 of `split`); labels underline
 //! the places in a printed program or in the user's own text; `help` is a step to try.
 
+mod code;
+
+pub use code::{Area, Code};
 use std::ops::Range;
 
 /// The crate's result.
@@ -97,7 +100,7 @@ pub fn counted(n: impl std::fmt::Display, unit: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Details {
     fault: Fault,
-    code: String,
+    code: Code,
     message: String,
     context: Vec<String>,
     text: Option<String>,
@@ -106,11 +109,11 @@ struct Details {
 }
 
 impl Error {
-    /// An error with its fault, the code of the broken requirement (`room.number` or `room.word`) and one sentence.
-    pub fn new(fault: Fault, code: impl Into<String>, message: impl Into<String>) -> Self {
+    /// An error with its fault, the code of the broken requirement and one sentence.
+    pub fn new(fault: Fault, code: Code, message: impl Into<String>) -> Self {
         Error(Box::new(Details {
             fault,
-            code: code.into(),
+            code,
             message: message.into(),
             context: Vec::new(),
             text: None,
@@ -120,22 +123,22 @@ impl Error {
     }
 
     /// Shorthand for [`Fault::Input`].
-    pub fn input(code: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn input(code: Code, message: impl Into<String>) -> Self {
         Self::new(Fault::Input, code, message)
     }
 
     /// Shorthand for [`Fault::Chip`].
-    pub fn chip(code: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn chip(code: Code, message: impl Into<String>) -> Self {
         Self::new(Fault::Chip, code, message)
     }
 
     /// Shorthand for [`Fault::Machine`].
-    pub fn machine(code: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn machine(code: Code, message: impl Into<String>) -> Self {
         Self::new(Fault::Machine, code, message)
     }
 
     /// Shorthand for [`Fault::Bug`].
-    pub fn bug(code: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn bug(code: Code, message: impl Into<String>) -> Self {
         Self::new(Fault::Bug, code, message)
     }
 
@@ -179,9 +182,9 @@ impl Error {
         self.0.fault
     }
 
-    /// The broken requirement, `room.number` or `room.word`.
-    pub fn code(&self) -> &str {
-        &self.0.code
+    /// The broken requirement.
+    pub fn code(&self) -> Code {
+        self.0.code
     }
 
     /// The sentence alone.

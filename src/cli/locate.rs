@@ -61,13 +61,14 @@ fn statements(file: &str) -> Vec<Statement<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Code;
 
     #[test]
     fn the_step_that_speaks_of_a_name_is_found() {
         let file = "program p\n  input A f32[8]\n  out: output B[i 8] f32 = A[i]  # B\ntarget sm_80\n\
                     split i ? 4; bind i_0 blockIdx.x\ncache_read out A shared -> S\ncopy_with S   cp_async # S\nvectorize i_1\n";
         let at = |message: &str, name: &str| {
-            let error = Error::chip("admit.copy", message).text(name).label(0..name.len(), "here");
+            let error = Error::chip(Code::AdmitCopy, message).text(name).label(0..name.len(), "here");
             cause(&error, file)
         };
         let found = |line: usize, text: &str| Some((line, text.to_string()));

@@ -37,7 +37,7 @@ mod walk;
 mod watch;
 pub mod words;
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use colour::When;
@@ -148,7 +148,7 @@ fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
 /// Prints the manual page: of the command and of each of its subcommands.
 fn manual() -> Result<ExitCode> {
     let mut out = Vec::new();
-    let failed = |e: std::io::Error| Error::bug("cli.man", e.to_string());
+    let failed = |e: std::io::Error| Error::bug(Code::CliMan, e.to_string());
     let mut command = command();
     command.build();
     clap_mangen::Man::new(command.clone()).render(&mut out).map_err(failed)?;

@@ -2,7 +2,7 @@
 
 use super::SHARED_MEMORY;
 use super::listing::Head;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::{self, Lowered, LoweredKernel};
 use crate::ir::{Buffer, print, visit};
 use crate::kernel::{Access, Arg, Kernel, Kernels, Param, TensorMap, Workspace};
@@ -110,7 +110,7 @@ fn params(lowered: &Lowered, kernel: &LoweredKernel, workspace: &[Workspace]) ->
         let arg = lowered.params.iter().position(|p| p == name).map(Param::Arg);
         arg.or_else(|| workspace.iter().position(|w| &w.name == name).map(Param::Workspace))
     };
-    let missing = || Error::bug("codegen.params", format!("{} takes an unknown buffer", kernel.func.name));
+    let missing = || Error::bug(Code::CodegenParams, format!("{} takes an unknown buffer", kernel.func.name));
     let plain = kernel.func.params.iter().map(|id| of(id).ok_or_else(missing));
     let maps = kernel.maps.iter().map(|map| {
         Ok(Param::TensorMap(TensorMap {
@@ -138,7 +138,8 @@ fn arg(lowered: &Lowered, number: usize) -> Result<Arg> {
         align = align.max(kernel.func.buffer(id).align);
         found = found.or(kernel.func.buffers.get(id.0 as usize));
     }
-    let buffer = found.ok_or_else(|| Error::bug("codegen.params", format!("no kernel knows the parameter {name}")))?;
+    let buffer =
+        found.ok_or_else(|| Error::bug(Code::CodegenParams, format!("no kernel knows the parameter {name}")))?;
     let access = match (read, written) {
         (true, true) => Access::ReadWrite,
         (false, true) => Access::Write,

@@ -5,7 +5,7 @@
 
 use super::pipeline::ring::is_ring;
 use super::{PASSES, Pass};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::{CP_ASYNC_BITS, LoweredKernel, verify};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Block, BufferId, Cond, CopyKind, For, Func, IterKind, LoopKind, Scope, Stmt, Var, visit};
@@ -20,8 +20,9 @@ const MOMENTARY: &str = "guards";
 pub fn check(kernel: &LoweredKernel, passes: usize) -> Result<()> {
     let kept = |(n, pass): &(usize, &Pass)| pass.name != MOMENTARY || n + 1 == passes;
     for (_, pass) in PASSES.iter().enumerate().take(passes).filter(kept) {
-        (pass.holds)(kernel)
-            .map_err(|why| Error::bug("lower.promise", format!("{why}; {} promises: {}", pass.name, pass.promise)))?;
+        (pass.holds)(kernel).map_err(|why| {
+            Error::bug(Code::LowerPromise, format!("{why}; {} promises: {}", pass.name, pass.promise))
+        })?;
     }
     Ok(())
 }

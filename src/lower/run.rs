@@ -3,7 +3,7 @@
 use super::map::kernels;
 use super::target::admit;
 use super::{PASSES, point, promise};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::{Lowered, LoweredKernel, verify};
 use crate::ir::{Buffer, Func, layout};
 use crate::target::Target;
@@ -61,6 +61,6 @@ fn pass_by_pass(func: &Func, target: &Target, trace: &mut dyn FnMut(&Trace)) -> 
 }
 
 /// A fault of a pass itself.
-pub fn bug(pass: &str, message: impl std::fmt::Display) -> Error {
-    Error::bug(format!("lower.{pass}"), message.to_string())
+pub fn bug(pass: Code, message: impl std::fmt::Display) -> Error {
+    Error::bug(pass, message.to_string())
 }

@@ -4,7 +4,7 @@ use super::code::{Access, Code, Op, SiteKind};
 use super::mbarrier;
 use super::race::Touch;
 use super::warp::{Trap, Warp};
-use crate::error::{Error, Fault};
+use crate::error::{self, Error, Fault};
 use crate::ir::lowered::Shape;
 use crate::ir::{Stmt, Var, print};
 
@@ -17,19 +17,16 @@ pub(super) struct Where {
     pub warp: usize,
 }
 
-/// The word of a run that its watcher has ended.
-pub(super) const STOPPED: &str = "stopped";
-
 /// Makes an error of a trap.
 pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) -> Error {
-    let (word, message, lane) = sentence(trap, code, warp);
+    let (broken, message, lane) = sentence(trap, code, warp);
     // A wrong Func is its author's fault; wrong threads are the fault of who lowered it.
     let fault = match (trap, at) {
         (Trap::Broken(_), _) => Fault::Bug,
         (Trap::Limit | Trap::Stopped | Trap::Range { .. }, _) | (_, None) => Fault::Input,
         _ => Fault::Bug,
     };
-    let mut error = listed(&message, |sentence| Error::new(fault, format!("sim.{word}"), sentence));
+    let mut error = listed(&message, |sentence| Error::new(fault, broken, sentence));
     let site = code.site_of.get(warp.pc).and_then(|s| code.sites.get(*s as usize));
     if let Some(site) = site {
         let text = match &site.statement {
@@ -91,7 +88,7 @@ pub(super) fn thread(at: Where, lane: usize) -> String {
     format!("block ({bx}, {by}, {bz}), thread ({}, {}, {})", number % x, number / x % y, number / x / y)
 }
 
-fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usize) {
+fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (error::Code, String, usize) {
     let found = |number: u32, lane: usize| {
         let access = code.accesses.get(number as usize);
         access.map_or_else(|| "a buffer".to_string(), |a| element(code, warp, a, lane))
@@ -105,41 +102,43 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
         Trap::OutOfBounds { lane, access } => {
             let shape = code.accesses.get(access as usize).map(|a| code.func.buffer(a.buffer).const_shape());
             let shape = shape.flatten().unwrap_or_default();
-            ("bounds", format!("{} is outside its shape {shape:?}", found(access, lane)), lane)
+            (error::Code::SimBounds, format!("{} is outside its shape {shape:?}", found(access, lane)), lane)
         }
         Trap::Uninitialised(Touch { lane, access, element, .. }) => {
             let name = one_of(access, lane, element);
-            ("uninitialised", format!("{name} is read, but nothing has written it"), lane)
+            (error::Code::SimUninitialised, format!("{name} is read, but nothing has written it"), lane)
         }
         Trap::Misaligned { lane, access, element } => {
             let lanes = code.accesses.get(access as usize).map_or(1, |a| a.lanes);
             let message =
                 format!("{} is a vector of {lanes} at element {element}, not aligned to its size", found(access, lane));
-            ("alignment", message, lane)
+            (error::Code::SimAlignment, message, lane)
         }
-        Trap::Race(Touch { lane, access, .. }) => {
-            ("race", format!("{} is accessed by several threads, and nothing orders them", found(access, lane)), lane)
-        }
+        Trap::Race(Touch { lane, access, .. }) => (
+            error::Code::SimRace,
+            format!("{} is accessed by several threads, and nothing orders them", found(access, lane)),
+            lane,
+        ),
         Trap::Range { lane, value, range: (low, end), what } => {
             let text = code.gathers.get(what as usize).map_or("a datum", String::as_str);
             let message = format!("{text} is {value}, but as an index its values are {low}..{end}");
-            ("values", message, lane)
+            (error::Code::SimValues, message, lane)
         }
-        Trap::Division { lane } => ("zero", "an integer is divided by zero".to_string(), lane),
+        Trap::Division { lane } => (error::Code::SimZero, "an integer is divided by zero".to_string(), lane),
         Trap::Divergence { mask } => {
             let message = format!(
                 "{} is reached by lanes {mask:#010x} of a warp with lanes {:#010x}",
                 met(code, warp),
                 warp.full
             );
-            ("divergence", message, (mask.trailing_zeros() as usize).min(31))
+            (error::Code::SimDivergence, message, (mask.trailing_zeros() as usize).min(31))
         }
         Trap::Stuck { other, what } => {
             let message = format!("a barrier is reached by part of a block: warp {other} {what}");
-            ("divergence", message, 0)
+            (error::Code::SimDivergence, message, 0)
         }
         Trap::Mbarrier { lane, slot, what } => {
-            ("mbarrier", format!("mbarrier {} {what}", mbarrier::name(&code.func, slot)), lane)
+            (error::Code::SimMbarrier, format!("mbarrier {} {what}", mbarrier::name(&code.func, slot)), lane)
         }
         Trap::Held(Touch { lane, access, element, write, unit }) => {
             let done = if write { "written" } else { "read" };
@@ -149,21 +148,25 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
                 "{name} is {done} while {product} is in flight and uses the register: no wgmma_wait has waited for \
                  its group"
             );
-            ("wgmma", message, lane)
+            (error::Code::SimWgmma, message, lane)
         }
-        Trap::Product(what) => ("wgmma", format!("a wgmma {what}"), 0),
-        Trap::Deadlock(ref message) => ("deadlock", message.clone(), 0),
-        Trap::Unfinished { lane, what } => {
-            ("unfinished", format!("the block ends, and {what} that it has started is still under way"), lane)
-        }
+        Trap::Product(what) => (error::Code::SimWgmma, format!("a wgmma {what}"), 0),
+        Trap::Deadlock(ref message) => (error::Code::SimDeadlock, message.clone(), 0),
+        Trap::Unfinished { lane, what } => (
+            error::Code::SimUnfinished,
+            format!("the block ends, and {what} that it has started is still under way"),
+            lane,
+        ),
         Trap::Early => (
-            "pdl",
+            error::Code::SimPdl,
             "global memory is accessed before the PDL wait, while the previous kernel may still run".to_string(),
             0,
         ),
-        Trap::Limit => ("limit", "the program runs more statements than the simulator was allowed".to_string(), 0),
-        Trap::Stopped => (STOPPED, "the run was ended by who watches it".to_string(), 0),
-        Trap::Broken(what) => ("code", format!("the simulator's own code is wrong: {what}"), 0),
+        Trap::Limit => {
+            (error::Code::SimLimit, "the program runs more statements than the simulator was allowed".to_string(), 0)
+        }
+        Trap::Stopped => (error::Code::SimStopped, "the run was ended by who watches it".to_string(), 0),
+        Trap::Broken(what) => (error::Code::SimCode, format!("the simulator's own code is wrong: {what}"), 0),
     }
 }
 

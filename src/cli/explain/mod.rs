@@ -11,7 +11,7 @@ use super::pager::PagerArgs;
 use super::show;
 use crate::analysis::{self, CostReport};
 use crate::assemble::Ptxas;
-use crate::error::{Error, Result, suggestion};
+use crate::error::{Code, Error, Result, suggestion};
 use crate::ir::print;
 use crate::kernel::Kernels;
 use crate::loom::Schedule;
@@ -85,7 +85,7 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     if let Some(word) = args.what.word().filter(|w| *w != "-" && !std::path::Path::new(w).exists()) {
         let guess = suggestion(word, primitive::ALL.iter().map(|p| p.name));
         if schedule::is_name(word) {
-            return Err(Error::input("cli.input", format!("`{word}` is neither a file nor a step{guess}"))
+            return Err(Error::input(Code::CliInput, format!("`{word}` is neither a file nor a step{guess}"))
                 .help("`warploom explain --primitives` lists the steps"));
         }
     }
@@ -137,7 +137,7 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
 /// Writes the page of a schedule.
 fn html(schedule: &Schedule, file: &Path) -> Result<ExitCode> {
     let text = crate::page::page(schedule, &input::title(schedule))?;
-    write(file, &text, "cli.html", "--html kernel.html")
+    write(file, &text, Code::CliHtml, "--html kernel.html")
 }
 
 /// Writes the picture of a schedule.
@@ -147,10 +147,10 @@ fn svg(schedule: &Schedule, file: &Path) -> Result<ExitCode> {
         show::put(text);
         return Ok(ExitCode::SUCCESS);
     }
-    write(file, &text, "cli.svg", "--svg kernel.svg")
+    write(file, &text, Code::CliSvg, "--svg kernel.svg")
 }
 
-fn write(file: &Path, text: &str, code: &'static str, example: &str) -> Result<ExitCode> {
+fn write(file: &Path, text: &str, code: Code, example: &str) -> Result<ExitCode> {
     let cannot = |e: std::io::Error| {
         Error::machine(code, format!("cannot write {}: {e}", file.display()))
             .help(format!("name a file in a folder that exists, such as `{example}`"))
@@ -206,7 +206,7 @@ fn cost(schedule: &Schedule, json: bool) -> Result<ExitCode> {
     let report = assembled(report, schedule, &kernels)?;
     if json {
         let text = serde_json::to_string_pretty(&report);
-        show::line(text.map_err(|e| Error::bug("cli.json", e.to_string()))?);
+        show::line(text.map_err(|e| Error::bug(Code::CliJson, e.to_string()))?);
     } else {
         show::put(colour::paint(Text::Cost, &analysis::print(&report, &lower::print(&lowered))));
     }

@@ -3,7 +3,7 @@
 //! Iteration `it` of the loop, counted over all enclosing loops, uses stage `it % N` in phase `it / N`. Stage and phase derive
 //! from the iteration number, so no pass carries a counter.
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Expr, For, Func, Index, LoopKind, Pipeline, Slot, Stmt, Sync, SyncKind, Way, visit};
 use crate::lower::data::bulk;
@@ -113,15 +113,14 @@ pub fn in_flight(pipeline: Pipeline, stages: i64, name: &str, consumers: &[Stmt]
     let groups = i64::from(pipeline.in_flight);
     if groups > 0 && !sync::products::any(consumers) {
         let message = format!("pipeline {name}: in_flight counts groups of asynchronous MMAs, and the loop has none");
-        return Err(Error::input("lower.pipeline", message).help("remove in_flight="));
+        return Err(Error::input(Code::LowerPipeline, message).help("remove in_flight="));
     }
     if groups > 0 && groups + 1 >= stages {
         let message = format!(
             "pipeline {name}: with {stages} stages and {groups} groups in flight no stage is free to load ahead"
         );
-        return Err(
-            Error::input("lower.pipeline", message).help(format!("stages={}, or fewer groups in flight", groups + 2))
-        );
+        return Err(Error::input(Code::LowerPipeline, message)
+            .help(format!("stages={}, or fewer groups in flight", groups + 2)));
     }
     Ok(groups)
 }

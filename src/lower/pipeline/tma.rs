@@ -7,7 +7,7 @@
 
 use super::copy::{self, Kind};
 use super::ring::{self, Fill, Ring, iteration_number};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Cond, Elect, For, Func, Index, LoopKind, Stmt, Way, visit};
 use crate::lower::data::bulk;
@@ -68,7 +68,7 @@ struct Pipelined {
 impl Pipelined {
     fn new(mut l: For, func: &mut Func, written: &[BufferId], number: &Index) -> Result<Pipelined> {
         let name = func.var_name(l.var).to_string();
-        let refuse = |why: String| Error::input("lower.pipeline", format!("pipeline {name}: {why}"));
+        let refuse = |why: String| Error::input(Code::LowerPipeline, format!("pipeline {name}: {why}"));
         let (Some(p), Some(extent)) = (l.pipeline.take(), l.extent.as_int()) else {
             return Err(refuse("the loop has no constant extent".to_string()).help("remove the step"));
         };

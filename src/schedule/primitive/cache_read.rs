@@ -17,7 +17,7 @@
 
 use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::print::Node;
 use crate::ir::region::{self, Region, Touch};
 use crate::ir::{Block, BufferId, Expr, Func, Index, Scope, Stmt, visit};
@@ -136,7 +136,7 @@ fn check_type(refusal: Refusal, func: &Func, block: &Block, from: BufferId, wide
 
 /// The scope that the step names.
 pub fn scope(args: &Args) -> Result<Scope> {
-    Scope::parse(args.get_word("scope")?).ok_or_else(|| Error::bug("step.args", "a scope that is none"))
+    Scope::parse(args.get_word("scope")?).ok_or_else(|| Error::bug(Code::StepArgs, "a scope that is none"))
 }
 
 /// Checks everything; where the copy goes.

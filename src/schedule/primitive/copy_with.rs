@@ -10,7 +10,7 @@
 //! ```
 
 use super::{Applied, ParamKind, Parameter, Primitive};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::print::Node;
 use crate::ir::simplify::affine;
 use crate::ir::{
@@ -55,7 +55,7 @@ pub static PRIMITIVE: Primitive = Primitive {
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let word = args.get_word("kind")?;
     let kind =
-        CopyKind::parse(word).ok_or_else(|| Error::input("step.word", format!("`{word}` is not a mechanism")))?;
+        CopyKind::parse(word).ok_or_else(|| Error::input(Code::StepWord, format!("`{word}` is not a mechanism")))?;
     let multicast = args.find_word("multicast").map(|l| loop_(func, l).map(|l| l.var)).transpose()?;
     let mut out = func.clone();
     for name in args.get_words("stages")? {

@@ -7,6 +7,7 @@ use super::special;
 use super::trap::Trap;
 use super::warp::{LANES, Warp};
 use super::world::World;
+use crate::error::Code;
 use crate::sim::Policy;
 use crate::sim::grid::{blocks, elected};
 
@@ -212,12 +213,12 @@ fn open_barriers(world: &mut World, warps: &mut [Warp], each: usize) -> Result<b
                 "warps {} and {other} join barrier {number} with different numbers of threads",
                 warps[first].place
             );
-            return Err((Trap::warp("barrier", message), *other));
+            return Err((Trap::warp(Code::PtxBarrier, message), *other));
         }
         let joined = (there.len() * LANES) as u32;
         if joined > threads {
             let message = format!("{joined} threads join barrier {number} for {threads}");
-            return Err((Trap::warp("barrier", message), first));
+            return Err((Trap::warp(Code::PtxBarrier, message), first));
         }
         if joined == threads {
             world.clock.raw_meet(&there);
@@ -244,5 +245,5 @@ fn stuck(world: &World, warps: &[Warp]) -> Box<Stop> {
     }
     message += &world.tensor.waits();
     let first = warps.iter().find(|w| !w.groups.is_empty());
-    stop(Trap::warp("deadlock", message), world, first, first.map_or(0, pc))
+    stop(Trap::warp(Code::PtxDeadlock, message), world, first, first.map_or(0, pc))
 }

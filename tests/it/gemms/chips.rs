@@ -6,6 +6,7 @@ use crate::cases::{consists_of, golden};
 use crate::ptxas::{assemble, tools};
 use std::fmt::Write;
 use warploom::codegen::compile;
+use warploom::error::Code;
 use warploom::gemm::{self, Kind};
 use warploom::lower::lower;
 use warploom::te::Layout;
@@ -32,7 +33,7 @@ fn on_every_chip(name: &str, gemm: &Gemm, steps: &dyn Fn(&Gemm, &Target) -> Resu
                 let kernels = compile(&lowered, &target).unwrap_or_else(|e| panic!("{name} for {target}: {e}"));
                 format!("by {by}\n{}", consists_of(&kernels.text))
             }
-            Err(e) if e.code() == "gemm.kind" || e.code() == "admit.type" => format!("{}\n", e.message()),
+            Err(e) if e.code() == Code::GemmKind || e.code() == Code::AdmitType => format!("{}\n", e.message()),
             Err(e) => panic!("{name} for {target}: {e}"),
         };
         writeln!(text, "{target}: {found}").unwrap();

@@ -4,7 +4,7 @@
 use super::distribute::{chain, composed, digits, names_every_lane};
 use super::tile::{Fragment, Use};
 use super::{Fragments, body_accesses};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::layout::Coordinate::{Element, Index as At, Register};
 use crate::ir::layout::{Digit, Layout};
 use crate::ir::simplify::Env;
@@ -17,7 +17,7 @@ impl Fragments<'_> {
             let found = left.iter().find_map(|id| Some((*id, self.beside(body, *id, env)?)));
             let Some((id, tile)) = found else {
                 let name = &self.func.buffer(*next).name;
-                return Err(Error::input("lower.fragment", format!("no instruction uses fragment {name}"))
+                return Err(Error::input(Code::LowerFragment, format!("no instruction uses fragment {name}"))
                     .help("an instruction says which lanes hold the elements of a fragment: tensorize a nest that reads or writes it")
                     .help("or pass whole tiles between it and a fragment that an instruction uses")
                     .help(format!("or set_scope {name} local")));

@@ -14,7 +14,7 @@
 //! run through one of its tiles become one over the slots of a lane; nothing else may mention them.
 
 use super::{Fragment, Fragments, body_accesses};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::layout::Coordinate::{self, Element, Index as At, Lane, Register};
 use crate::ir::layout::{Digit, Layout};
 use crate::ir::lowered::threads::LANES;
@@ -316,7 +316,7 @@ impl Fragments<'_> {
 }
 
 fn refused(message: String) -> Error {
-    Error::input("lower.distribute", message)
+    Error::input(Code::LowerDistribute, message)
 }
 
 fn unused(func: &Func, base: &str) -> String {

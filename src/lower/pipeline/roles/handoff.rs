@@ -15,7 +15,7 @@
 //! list that never runs more often than there are stages needs no `empty`.
 
 use super::Slices;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::threads;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Cond, Elect, For, Func, Held, Index, Mbarrier, Scope, Slot, Stmt, SyncKind, Way, visit};
@@ -95,7 +95,7 @@ impl Slices<'_> {
         ids.retain(|b| func.buffer(*b).scope == Scope::Shared);
         let how = self
             .fill_of(fill, readers, &ids, at, func)
-            .map_err(|(why, help)| Error::input("lower.role", format!("role {name}: {why}")).help(help))?;
+            .map_err(|(why, help)| Error::input(Code::LowerRole, format!("role {name}: {why}")).help(help))?;
         let pipelined = at.around.and_then(|l| Some((l, l.pipeline?)));
         let stages = pipelined.map_or(1, |(_, p)| i64::from(p.stages).max(1));
         let in_flight = match pipelined {

@@ -3,7 +3,7 @@
 
 use super::grow;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::print::Node;
 use crate::ir::reduction;
 use crate::ir::region::{self, Range, Touch};
@@ -99,7 +99,7 @@ impl Check<'_> {
     /// The rewritten program; refuses one in which BLOCK indexes a buffer out of bounds: requirement 4.
     pub fn in_bounds(&self, made: Func) -> Result<Func> {
         match verify::well_formed(&made) {
-            Err(e) if e.code() == "verify.bounds" => {
+            Err(e) if e.code() == Code::VerifyBounds => {
                 Err(self.no(4, format!("in the added iterations of {}, {}", self.name(), e.message())))
             }
             _ => Ok(made),
