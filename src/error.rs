@@ -102,6 +102,8 @@ struct Details {
     fault: Fault,
     code: Code,
     message: String,
+    name: Option<String>,
+    steps: Vec<String>,
     context: Vec<String>,
     text: Option<String>,
     labels: Vec<Label>,
@@ -115,6 +117,8 @@ impl Error {
             fault,
             code,
             message: message.into(),
+            name: None,
+            steps: Vec::new(),
             context: Vec::new(),
             text: None,
             labels: Vec::new(),
@@ -140,6 +144,20 @@ impl Error {
     /// Shorthand for [`Fault::Bug`].
     pub fn bug(code: Code, message: impl Into<String>) -> Self {
         Self::new(Fault::Bug, code, message)
+    }
+
+    /// The word of the user's text that the message is about.
+    #[must_use]
+    pub fn naming(mut self, name: impl Into<String>) -> Self {
+        self.0.name = Some(name.into());
+        self
+    }
+
+    /// Adds a step that the message is about, as its text without options.
+    #[must_use]
+    pub fn of_step(mut self, step: impl Into<String>) -> Self {
+        self.0.steps.push(step.into());
+        self
     }
 
     /// Adds what was being done, outermost last: `in step 3, split i ? 7`.
@@ -190,6 +208,16 @@ impl Error {
     /// The sentence alone.
     pub fn message(&self) -> &str {
         &self.0.message
+    }
+
+    /// The word of the user's text that the message is about.
+    pub fn name(&self) -> Option<&str> {
+        self.0.name.as_deref()
+    }
+
+    /// The steps that the message is about, as their texts without options.
+    pub fn steps(&self) -> &[String] {
+        &self.0.steps
     }
 
     /// What was being done, innermost first.

@@ -156,8 +156,7 @@ impl Schedule {
                 (self.to_string(), before, step.to_string())
             }
         };
-        let named = error.message().split('`').nth(1).unwrap_or("").to_string();
-        let word = step.split_whitespace().rfind(|w| *w == named);
+        let word = step.split_whitespace().rfind(|w| error.name() == Some(w));
         let at = word.map_or(0, |w| w.as_ptr() as usize - step.as_ptr() as usize);
         let span = before + at..before + at + word.map_or(step.len(), str::len);
         error.text(text).label(span, if word.is_some() { "this name" } else { "this step" })

@@ -19,7 +19,8 @@ pub fn loop_<'a>(func: &'a Func, name: &str) -> Result<&'a For> {
     let walked =
         known.iter().find(|l| l.raster.is_some() && l.defines().iter().any(|(v, _)| func.var_name(*v) == name));
     func.find_loop(name).ok_or_else(|| match walked {
-        Some(l) => Error::input(Code::StepLoop, format!("`{name}` is iterated by loop `{}`", func.var_name(l.var))),
+        Some(l) => Error::input(Code::StepLoop, format!("`{name}` is iterated by loop `{}`", func.var_name(l.var)))
+            .naming(name),
         None => unknown(Code::StepLoop, "loop", name, known.iter().map(|l| func.var_name(l.var))),
     })
 }
@@ -31,7 +32,7 @@ pub fn loop_<'a>(func: &'a Func, name: &str) -> Result<&'a For> {
 pub fn loops<'a>(func: &'a Func, names: &[String]) -> Result<Vec<&'a For>> {
     for (n, name) in names.iter().enumerate() {
         if names[..n].contains(name) {
-            let error = Error::input(Code::StepTwice, format!("`{name}` is named twice"));
+            let error = Error::input(Code::StepTwice, format!("`{name}` is named twice")).naming(name);
             return Err(error.help("name each loop once"));
         }
     }
@@ -60,7 +61,7 @@ pub fn buffer(func: &Func, name: &str) -> Result<BufferId> {
 fn unknown<'a>(code: Code, what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Error {
     let guess = suggestion(name, known.clone());
     let all: Vec<&str> = known.take(32).collect();
-    let error = Error::input(code, format!("there is no {what} `{name}`{guess}"));
+    let error = Error::input(code, format!("there is no {what} `{name}`{guess}")).naming(name);
     if all.is_empty() { error } else { error.help(format!("the {what}s are {}", all.join(", "))) }
 }
 
@@ -156,22 +157,24 @@ fn new_names(what: &str, stated: &[String], defaults: &[String], taken: &[&str])
         let (made, given) = (is(defaults.len(), what), is(stated.len(), "name"));
         let message = format!("{made} made, {given} given after `->`");
         let defaults = defaults.join(" ");
-        return Err(Error::input(Code::StepNames, message).help(format!("`-> {defaults}`, or no names for these")));
+        return Err(Error::input(Code::StepNames, message)
+            .naming("->")
+            .help(format!("`-> {defaults}`, or no names for these")));
     }
     for (n, name) in stated.iter().enumerate() {
         if stated[..n].contains(name) {
-            let error = Error::input(Code::StepNames, format!("the name `{name}` is given to two loops"));
+            let error = Error::input(Code::StepNames, format!("the name `{name}` is given to two loops")).naming(name);
             return Err(error.help("give each new loop a name of its own"));
         }
         if taken.contains(&name.as_str()) {
             let free = unused(name, |n| taken.contains(&n) || stated.iter().any(|s| s == n));
-            let error = Error::input(Code::StepNames, format!("the name `{name}` is in use"));
+            let error = Error::input(Code::StepNames, format!("the name `{name}` is in use")).naming(name);
             let made = format!("`->` names the {what}s that the step makes, by default {}", defaults.join(" "));
             let kept = if what == "loop" { "; a loop that moves with its block keeps its name" } else { "" };
             return Err(error.help(format!("`{free}` is free")).help(format!("{made}{kept}")));
         }
         if !super::is_name(name) {
-            return Err(Error::input(Code::StepNames, format!("`{name}` is not a name")));
+            return Err(Error::input(Code::StepNames, format!("`{name}` is not a name")).naming(name));
         }
     }
     Ok(stated.to_vec())

@@ -26,7 +26,10 @@ pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) 
         (Trap::Limit | Trap::Stopped | Trap::Range { .. }, _) | (_, None) => Fault::Input,
         _ => Fault::Bug,
     };
-    let mut error = listed(&message, |sentence| Error::new(fault, broken, sentence));
+    let mut error = Error::new(fault, broken, message);
+    if let Trap::Deadlock(waits) = trap {
+        error = listed(error, waits);
+    }
     let site = code.site_of.get(warp.pc).and_then(|s| code.sites.get(*s as usize));
     if let Some(site) = site {
         let text = match &site.statement {
@@ -55,27 +58,26 @@ pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) 
     }
 }
 
-/// An error of which the first line is the sentence, and the others say what each warp does: warps that do the same have a line
-/// together.
-pub(super) fn listed(message: &str, make: impl FnOnce(&str) -> Error) -> Error {
-    let mut lines = message.lines();
-    let mut error = make(lines.next().unwrap_or(message));
-    let parts = |line: &'_ str| -> Option<(usize, String)> {
-        let (number, does) = line.strip_prefix("warp ")?.split_once(' ')?;
-        Some((number.parse().ok()?, does.to_string()))
-    };
-    let mut groups: Vec<(usize, usize, String)> = Vec::new();
-    for line in lines {
-        match (parts(line), groups.last_mut()) {
-            (Some((warp, does)), Some((_, last, same))) if *same == does && warp == *last + 1 => *last = warp,
-            (Some((warp, does)), _) => groups.push((warp, warp, does)),
-            (None, _) => error = error.within(line),
+/// What a warp does that cannot proceed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Waits {
+    pub warp: usize,
+    pub does: String,
+}
+
+/// Adds what each warp does: warps that do the same have a line together.
+pub(super) fn listed(mut error: Error, waits: &[Waits]) -> Error {
+    let mut groups: Vec<(usize, &Waits)> = Vec::new();
+    for next in waits {
+        match groups.last_mut() {
+            Some((last, first)) if first.does == next.does && next.warp == *last + 1 => *last = next.warp,
+            _ => groups.push((next.warp, next)),
         }
     }
-    for (first, last, does) in groups {
-        error = error.within(match first == last {
-            true => format!("warp {first} {does}"),
-            false => format!("warps {first} to {last}: each {does}"),
+    for (last, Waits { warp, does }) in groups {
+        error = error.within(match *warp == last {
+            true => format!("warp {warp} {does}"),
+            false => format!("warps {warp} to {last}: each {does}"),
         });
     }
     error
@@ -151,7 +153,7 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (error::Code, String, usiz
             (error::Code::SimWgmma, message, lane)
         }
         Trap::Product(what) => (error::Code::SimWgmma, format!("a wgmma {what}"), 0),
-        Trap::Deadlock(ref message) => (error::Code::SimDeadlock, message.clone(), 0),
+        Trap::Deadlock(_) => (error::Code::SimDeadlock, "no warp can proceed".to_string(), 0),
         Trap::Unfinished { lane, what } => (
             error::Code::SimUnfinished,
             format!("the block ends, and {what} that it has started is still under way"),

@@ -51,7 +51,9 @@ fn check(s: &Store, stage: &str, func: &Func, written: &[BufferId]) -> Result<()
     let Some(source) = s.source() else { return Err(bug(Code::LowerCopies, format!("block {stage} is not a copy"))) };
     let name = &func.buffer(source).name;
     let refuse = |code: Code, message: String| {
-        Error::input(code, format!("copy_with {stage} cp_async: {message}"))
+        let step = format!("copy_with {stage} cp_async");
+        Error::input(code, format!("{step}: {message}"))
+            .of_step(step)
             .help(format!("copy_with {stage} sync copies through registers"))
     };
     if written.contains(&source) {

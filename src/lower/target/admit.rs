@@ -12,7 +12,7 @@ use crate::target::{FEATURES, Features, REGISTERS_PER_THREAD, Target};
 
 /// Refuses placements that are not lowered yet and types that the chip has no memory format for.
 pub fn admit(func: &Func, target: &Target) -> Result<()> {
-    let mut missing = Vec::new();
+    let mut missing: Vec<(String, &str)> = Vec::new();
     for l in visit::loops(&func.body) {
         placements_of_loop(func, l, &mut missing);
     }
@@ -27,25 +27,27 @@ pub fn admit(func: &Func, target: &Target) -> Result<()> {
         return types(func, target);
     }
     missing.dedup();
-    Err(Error::chip(
-        Code::AdmitPlacement,
-        format!("this version does not lower these placements yet: {}", missing.join("; ")),
-    )
-    .help("remove these steps to get the same program in ordinary code")
-    .help("`explain` prints the Scheduled program, and the simulator runs it"))
+    let listed: Vec<String> = missing.iter().map(|(step, remark)| format!("{step}{remark}")).collect();
+    let message = format!("this version does not lower these placements yet: {}", listed.join("; "));
+    let error = Error::chip(Code::AdmitPlacement, message);
+    Err(missing
+        .into_iter()
+        .fold(error, |error, (step, _)| error.of_step(step))
+        .help("remove these steps to get the same program in ordinary code")
+        .help("`explain` prints the Scheduled program, and the simulator runs it"))
 }
 
-fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<String>) {
+fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<(String, &str)>) {
     let name = func.var_name(l.var);
     if parts_of_a_sum(func, l) {
-        missing.push(format!("split_k .. by=cluster, whose parts are loop {name}"));
+        missing.push((format!("split_k .. by=cluster, whose parts are loop {name}"), ""));
     }
     if l.raster.is_some() && matches!(l.axis(), Some(Axis::Warp | Axis::Warpgroup)) {
         let axis = l.axis().map_or("", Axis::name);
-        missing.push(format!("bind {name} {axis}, a rasterized loop"));
+        missing.push((format!("bind {name} {axis}"), ", a rasterized loop"));
     }
     if let Some(t) = l.tensorize.as_ref().filter(|t| intrin::find(&t.row).is_none_or(|r| r.emit.is_none())) {
-        missing.push(format!("tensorize {name} {}", t.row));
+        missing.push((format!("tensorize {name} {}", t.row), ""));
     }
 }
 
@@ -156,11 +158,11 @@ fn copies(func: &Func, target: &Target) -> Result<()> {
             continue;
         }
         let (stages, kind) = (stages.join(" "), kind.name());
-        return Err(Error::chip(
-            Code::AdmitCopy,
-            format!("copy_with {stages} {kind}: {} has no {what} is the first chip with them", target.name),
-        )
-        .help(format!("copy_with {stages} sync copies through registers, in a pipeline too")));
+        let step = format!("copy_with {stages} {kind}");
+        let message = format!("{step}: {} has no {what} is the first chip with them", target.name);
+        return Err(Error::chip(Code::AdmitCopy, message)
+            .of_step(step)
+            .help(format!("copy_with {stages} sync copies through registers, in a pipeline too")));
     }
     Ok(())
 }
@@ -177,6 +179,7 @@ fn clusters(func: &Func, target: &Target) -> Result<()> {
             target.name
         );
         return Err(Error::chip(Code::AdmitCluster, message)
+            .of_step(format!("bind {name} cluster"))
             .help(format!("bind {name} blockIdx.y gives the same blocks without a cluster")));
     }
     match l.extent.as_int() {
@@ -197,8 +200,10 @@ fn multicasts(func: &Func) -> Result<()> {
     for block in visit::blocks(&func.body) {
         let Some(l) = block.copy_with.as_ref().and_then(|c| c.multicast).and_then(alone) else { continue };
         let (stage, name) = (func.block_name(block.name), func.var_name(l.var));
-        let message = format!("copy_with {stage} tma multicast={name}: no step binds loop {name} to cluster");
+        let step = format!("copy_with {stage} tma multicast={name}");
+        let message = format!("{step}: no step binds loop {name} to cluster");
         return Err(Error::input(Code::LowerMulticast, message)
+            .of_step(step)
             .help(format!("bind {name} cluster, and its blocks divide each copy among them"))
             .help(format!("or remove multicast={name}, and each block copies for itself")));
     }
@@ -239,14 +244,9 @@ fn instructions(func: &Func, target: &Target) -> Result<()> {
     let lacks: Vec<String> = lacks
         .map(|f| format!("{}, which sm_{}{} introduced", f.name, f.sm, if f.accelerated { "a" } else { "" }))
         .collect();
-    let message = format!(
-        "tensorize {} {}: {} does not have {}",
-        func.var_name(l.var),
-        row.name,
-        target.name,
-        lacks.join(" and ")
-    );
-    let error = Error::chip(Code::AdmitInstruction, message);
+    let step = format!("tensorize {} {}", func.var_name(l.var), row.name);
+    let message = format!("{step}: {} does not have {}", target.name, lacks.join(" and "));
+    let error = Error::chip(Code::AdmitInstruction, message).of_step(step);
     let (family, types) = (
         |name: &str| name.split('.').next().map(str::to_string),
         |name: &str| name.splitn(3, '.').nth(2).map(str::to_string),

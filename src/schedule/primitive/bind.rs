@@ -61,7 +61,8 @@ pub static PRIMITIVE: Primitive = Primitive {
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let l = loop_(func, args.get_word("loop")?)?;
     let word = args.get_word("axis")?;
-    let axis = Axis::parse(word).ok_or_else(|| Error::input(Code::StepWord, format!("`{word}` is not an axis")))?;
+    let axis = Axis::parse(word)
+        .ok_or_else(|| Error::input(Code::StepWord, format!("`{word}` is not an axis")).naming(word))?;
     let (persistent, pingpong) =
         (args.find_word("how") == Some("persistent"), args.find_word("how") == Some("pingpong"));
     check_loop(func, l, axis)?;

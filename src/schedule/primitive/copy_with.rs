@@ -54,8 +54,8 @@ pub static PRIMITIVE: Primitive = Primitive {
 
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let word = args.get_word("kind")?;
-    let kind =
-        CopyKind::parse(word).ok_or_else(|| Error::input(Code::StepWord, format!("`{word}` is not a mechanism")))?;
+    let kind = CopyKind::parse(word)
+        .ok_or_else(|| Error::input(Code::StepWord, format!("`{word}` is not a mechanism")).naming(word))?;
     let multicast = args.find_word("multicast").map(|l| loop_(func, l).map(|l| l.var)).transpose()?;
     let mut out = func.clone();
     for name in args.get_words("stages")? {

@@ -40,7 +40,8 @@ pub static PRIMITIVE: Primitive = Primitive {
 
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let word = args.get_word("width")?;
-    let width: u32 = word.parse().map_err(|_| Error::input(Code::StepWord, format!("`{word}` is not a width")))?;
+    let width: u32 =
+        word.parse().map_err(|_| Error::input(Code::StepWord, format!("`{word}` is not a width")).naming(word))?;
     let mut out = func.clone();
     for name in args.get_words("buffers")? {
         let id = buffer(func, name)?;

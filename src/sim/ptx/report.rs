@@ -108,7 +108,7 @@ pub(in crate::sim::ptx) fn error(stop: &Stop, kernels: &Kernels, kernel: &Kernel
     let trap = &stop.halt.trap;
     let error = match trap.code {
         Code::PtxLimit => Error::input(trap.code, trap.message.clone()),
-        _ => fault::listed(&trap.message, |sentence| Error::bug(trap.code, sentence)),
+        _ => fault::listed(Error::bug(trap.code, trap.message.clone()), &stop.waits),
     };
     let (text, entry) = (&kernels.text, program.entry);
     let Some(inst) = entry.insts.get(stop.halt.pc).filter(|_| stop.warp.is_some()) else { return error };

@@ -142,15 +142,18 @@ impl Pass<'_> {
     /// The TMA copies that replace a nest.
     fn copied(&mut self, nest: &Nest, env: &Env, around: &[(Var, i64)]) -> Result<Stmt> {
         let name = self.func.block_name(nest.block.name).to_string();
+        let refused = |code: Code, message: String| {
+            let step = format!("copy_with {name} tma");
+            Error::input(code, format!("{step}: {message}")).of_step(step)
+        };
         let refuse = |code: Code, message: String| {
-            Error::input(code, format!("copy_with {name} tma: {message}"))
-                .help(format!("copy_with {name} sync copies element by element"))
+            refused(code, message).help(format!("copy_with {name} sync copies element by element"))
         };
         let mut inner = env.clone();
         nest.loops.iter().for_each(|l| inner.bind_loop(l.var, &l.extent));
         let found = CopyBox::of(self.func, nest, &inner);
         let mut found = found.map_err(|(code, message, help)| match help {
-            Some(help) => Error::input(code, format!("copy_with {name} tma: {message}")).help(help),
+            Some(help) => refused(code, message).help(help),
             None => refuse(code, message),
         })?;
         let conds = found.conditions(self.func, nest, &inner, &self.thread_vars);

@@ -15,6 +15,7 @@ use super::mbarrier::Mbarriers;
 use super::operands::{constant, count, unsupported};
 use crate::error::{Code, Result};
 use crate::sim::clocks::Seen;
+use crate::sim::fault::Waits;
 
 /// Registers of a block, and the most of a thread.
 const REGISTERS: u32 = 65536;
@@ -244,14 +245,16 @@ impl State {
     }
 
     /// What warps wait for.
-    pub fn waits(&self) -> String {
+    pub fn waits(&self) -> Vec<Waits> {
         let registers = self.waiting.iter().enumerate().filter_map(|(warp, count)| {
             let count = (*count)?;
             let free = self.free[warp / self.each];
-            Some(format!("\nwarp {warp} waits for {count} registers a thread, and {free} of the block's are free"))
+            let does = format!("waits for {count} registers a thread, and {free} of the block's are free");
+            Some(Waits { warp, does })
         });
         let barrier = self.arrivals.iter().enumerate().filter(|(_, a)| a.phase == Some(self.over));
-        let barrier = barrier.map(|(warp, _)| format!("\nwarp {warp} has arrived at the barrier of the cluster"));
+        let barrier =
+            barrier.map(|(warp, _)| Waits { warp, does: "has arrived at the barrier of the cluster".to_string() });
         registers.chain(barrier).collect()
     }
 }

@@ -19,6 +19,7 @@ use super::super::world::{Space, World};
 use super::operands::{address, count, unsupported};
 use crate::error::{Code, Result};
 use crate::sim::clocks::{Accessor, Clocks, Life, Seen};
+use crate::sim::fault::Waits;
 use std::collections::BTreeMap;
 
 /// The largest number of arrivals, and of bytes either way.
@@ -449,8 +450,8 @@ impl Mbarriers {
     }
 
     /// What warps wait for.
-    pub fn waits(&self) -> String {
-        let mut out = String::new();
+    pub fn waits(&self) -> Vec<Waits> {
+        let mut out = Vec::new();
         for ((warp, line), (number, wanted)) in &self.waiting {
             let slot = &self.all[*number];
             let bytes = match slot.bytes {
@@ -462,8 +463,8 @@ impl Mbarriers {
                 "" => "nothing has arrived".to_string(),
                 last => format!("the last to arrive was {last}"),
             };
-            out += &format!(
-                "\nwarp {warp} (line {line}) waits for a phase of parity {} of {}, which is in phase {} with {} of {} arrivals{bytes}; \
+            let does = format!(
+                "(line {line}) waits for a phase of parity {} of {}, which is in phase {} with {} of {} arrivals{bytes}; \
                  {last}",
                 wanted & 1,
                 slot.name,
@@ -471,6 +472,7 @@ impl Mbarriers {
                 slot.arrivals - slot.left,
                 slot.arrivals
             );
+            out.push(Waits { warp: *warp, does });
         }
         out
     }
