@@ -19,14 +19,14 @@ pub(super) struct Where {
 
 /// Makes an error of a trap.
 pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) -> Error {
-    let (broken, message, lane) = sentence(trap, code, warp);
+    let (message, lane) = sentence(trap, code, warp);
     // A wrong Func is its author's fault; wrong threads are the fault of who lowered it.
     let fault = match (trap, at) {
         (Trap::Broken(_), _) => Fault::Bug,
         (Trap::Limit | Trap::Stopped | Trap::Range { .. }, _) | (_, None) => Fault::Input,
         _ => Fault::Bug,
     };
-    let mut error = Error::new(fault, broken, message);
+    let mut error = Error::new(fault, requirement(trap), message);
     if let Trap::Deadlock(waits) = trap {
         error = listed(error, waits);
     }
@@ -90,7 +90,29 @@ pub(super) fn thread(at: Where, lane: usize) -> String {
     format!("block ({bx}, {by}, {bz}), thread ({}, {}, {})", number % x, number / x % y, number / x / y)
 }
 
-fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (error::Code, String, usize) {
+/// What a trap says is broken.
+fn requirement(trap: &Trap) -> error::Code {
+    match trap {
+        Trap::OutOfBounds { .. } => error::Code::SimBounds,
+        Trap::Uninitialised(_) => error::Code::SimUninitialised,
+        Trap::Misaligned { .. } => error::Code::SimAlignment,
+        Trap::Race(_) => error::Code::SimRace,
+        Trap::Range { .. } => error::Code::SimValues,
+        Trap::Division { .. } => error::Code::SimZero,
+        Trap::Divergence { .. } | Trap::Stuck { .. } => error::Code::SimDivergence,
+        Trap::Mbarrier { .. } => error::Code::SimMbarrier,
+        Trap::Held(_) | Trap::Product(_) => error::Code::SimWgmma,
+        Trap::Deadlock(_) => error::Code::SimDeadlock,
+        Trap::Unfinished { .. } => error::Code::SimUnfinished,
+        Trap::Early => error::Code::SimPdl,
+        Trap::Limit => error::Code::SimLimit,
+        Trap::Stopped => error::Code::SimStopped,
+        Trap::Broken(_) => error::Code::SimCode,
+    }
+}
+
+/// The message of a trap, and the lane that it is about.
+fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (String, usize) {
     let found = |number: u32, lane: usize| {
         let access = code.accesses.get(number as usize);
         access.map_or_else(|| "a buffer".to_string(), |a| element(code, warp, a, lane))
@@ -104,44 +126,40 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (error::Code, String, usiz
         Trap::OutOfBounds { lane, access } => {
             let shape = code.accesses.get(access as usize).map(|a| code.func.buffer(a.buffer).const_shape());
             let shape = shape.flatten().unwrap_or_default();
-            (error::Code::SimBounds, format!("{} is outside its shape {shape:?}", found(access, lane)), lane)
+            (format!("{} is outside its shape {shape:?}", found(access, lane)), lane)
         }
         Trap::Uninitialised(Touch { lane, access, element, .. }) => {
             let name = one_of(access, lane, element);
-            (error::Code::SimUninitialised, format!("{name} is read, but nothing has written it"), lane)
+            (format!("{name} is read, but nothing has written it"), lane)
         }
         Trap::Misaligned { lane, access, element } => {
             let lanes = code.accesses.get(access as usize).map_or(1, |a| a.lanes);
             let message =
                 format!("{} is a vector of {lanes} at element {element}, not aligned to its size", found(access, lane));
-            (error::Code::SimAlignment, message, lane)
+            (message, lane)
         }
-        Trap::Race(Touch { lane, access, .. }) => (
-            error::Code::SimRace,
-            format!("{} is accessed by several threads, and nothing orders them", found(access, lane)),
-            lane,
-        ),
+        Trap::Race(Touch { lane, access, .. }) => {
+            (format!("{} is accessed by several threads, and nothing orders them", found(access, lane)), lane)
+        }
         Trap::Range { lane, value, range: (low, end), what } => {
             let text = code.gathers.get(what as usize).map_or("a datum", String::as_str);
             let message = format!("{text} is {value}, but as an index its values are {low}..{end}");
-            (error::Code::SimValues, message, lane)
+            (message, lane)
         }
-        Trap::Division { lane } => (error::Code::SimZero, "an integer is divided by zero".to_string(), lane),
+        Trap::Division { lane } => ("an integer is divided by zero".to_string(), lane),
         Trap::Divergence { mask } => {
             let message = format!(
                 "{} is reached by lanes {mask:#010x} of a warp with lanes {:#010x}",
                 met(code, warp),
                 warp.full
             );
-            (error::Code::SimDivergence, message, (mask.trailing_zeros() as usize).min(31))
+            (message, (mask.trailing_zeros() as usize).min(31))
         }
         Trap::Stuck { other, what } => {
             let message = format!("a barrier is reached by part of a block: warp {other} {what}");
-            (error::Code::SimDivergence, message, 0)
+            (message, 0)
         }
-        Trap::Mbarrier { lane, slot, what } => {
-            (error::Code::SimMbarrier, format!("mbarrier {} {what}", mbarrier::name(&code.func, slot)), lane)
-        }
+        Trap::Mbarrier { lane, slot, what } => (format!("mbarrier {} {what}", mbarrier::name(&code.func, slot)), lane),
         Trap::Held(Touch { lane, access, element, write, unit }) => {
             let done = if write { "written" } else { "read" };
             let name = one_of(access, lane, element);
@@ -150,25 +168,19 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (error::Code, String, usiz
                 "{name} is {done} while {product} is in flight and uses the register: no wgmma_wait has waited for \
                  its group"
             );
-            (error::Code::SimWgmma, message, lane)
+            (message, lane)
         }
-        Trap::Product(what) => (error::Code::SimWgmma, format!("a wgmma {what}"), 0),
-        Trap::Deadlock(_) => (error::Code::SimDeadlock, "no warp can proceed".to_string(), 0),
-        Trap::Unfinished { lane, what } => (
-            error::Code::SimUnfinished,
-            format!("the block ends, and {what} that it has started is still under way"),
-            lane,
-        ),
-        Trap::Early => (
-            error::Code::SimPdl,
-            "global memory is accessed before the PDL wait, while the previous kernel may still run".to_string(),
-            0,
-        ),
-        Trap::Limit => {
-            (error::Code::SimLimit, "the program runs more statements than the simulator was allowed".to_string(), 0)
+        Trap::Product(what) => (format!("a wgmma {what}"), 0),
+        Trap::Deadlock(_) => ("no warp can proceed".to_string(), 0),
+        Trap::Unfinished { lane, what } => {
+            (format!("the block ends, and {what} that it has started is still under way"), lane)
         }
-        Trap::Stopped => (error::Code::SimStopped, "the run was ended by who watches it".to_string(), 0),
-        Trap::Broken(what) => (error::Code::SimCode, format!("the simulator's own code is wrong: {what}"), 0),
+        Trap::Early => {
+            ("global memory is accessed before the PDL wait, while the previous kernel may still run".to_string(), 0)
+        }
+        Trap::Limit => ("the program runs more statements than the simulator was allowed".to_string(), 0),
+        Trap::Stopped => ("the run was ended by who watches it".to_string(), 0),
+        Trap::Broken(what) => (format!("the simulator's own code is wrong: {what}"), 0),
     }
 }
 

@@ -319,10 +319,8 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
     }
     let (threads, warps) = (kernel.threads(), kernel.warps());
     if locals * u64::from(warps) * 256 > options.limits.bytes || threads == 0 || threads > 1024 {
-        return Err(Error::input(
-            error::Code::SimLimit,
-            "a block has no or too many threads, or too much local memory",
-        ));
+        let message = "a block has no or too many threads, or too much local memory";
+        return Err(Error::input(error::Code::SimLimit, message));
     }
     let launch = kernel.launch.iter().map(|l| (l.axis, l.var, i64::from(l.extent))).collect();
     let written = visit::writes(&kernel.func.body);

@@ -161,11 +161,8 @@ impl Warp {
             }
             *left -= 1;
             let Some(op) = program.code.ops.get(pc) else {
-                let trap = Trap::warp(
-                    error::Code::PtxEnd,
-                    "control runs past the last instruction of the entry, where no ret is",
-                );
-                return Err(Halt { trap, pc: pc.saturating_sub(1) });
+                let message = "control runs past the last instruction of the entry, where no ret is";
+                return Err(Halt { trap: Trap::warp(error::Code::PtxEnd, message), pc: pc.saturating_sub(1) });
             };
             world.steps += 1;
             if world.steps > world.limit {

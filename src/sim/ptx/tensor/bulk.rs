@@ -269,9 +269,9 @@ impl Copies {
         let line = inst.line;
         let data = fetch(context, &request, lane, named)?;
         for rank in ranks {
-            let missing =
-                || Trap::lane(Code::PtxMbarrier, lane, format!("block {rank} has no mbarrier at the same place"));
-            let mbarrier = mbarriers.in_block(rank, offset).ok_or_else(missing)?;
+            let missing = || format!("block {rank} has no mbarrier at the same place");
+            let mbarrier = mbarriers.in_block(rank, offset);
+            let mbarrier = mbarrier.ok_or_else(|| Trap::lane(Code::PtxMbarrier, lane, missing()))?;
             let memory = context.world.buffers + rank;
             if context.world.ended.get(rank) == Some(&true) {
                 let message =
