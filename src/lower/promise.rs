@@ -211,7 +211,8 @@ fn registers(func: &Func, body: &[Stmt], unrolled: &mut Vec<Var>) -> Kept {
 pub fn planned(kernel: &LoweredKernel) -> Kept {
     let (func, bytes) = (&kernel.func, u64::from(kernel.shared_bytes));
     for b in used(func).into_iter().map(|b| func.buffer(b)).filter(|b| b.scope == Scope::Shared) {
-        let size = b.dtype.bytes_of(b.elements().unwrap_or(0) as u64);
+        let Some(elements) = b.elements() else { return Err(format!("{} has no constant size", b.name)) };
+        let size = b.dtype.bytes_of(elements as u64);
         if b.offset.is_none_or(|o| u64::from(o) + size > bytes) {
             return Err(format!("{} has no place in shared memory", b.name));
         }

@@ -8,7 +8,7 @@ use super::{Args, limits};
 pub use crate::error::suggestion;
 use crate::error::{Code, Error, Result, counted};
 use crate::ir::print::{Node, underline};
-use crate::ir::{Block, BufferId, For, Func, Stmt, Var, visit};
+use crate::ir::{Block, BlockId, BufferId, For, Func, Stmt, Var, visit};
 
 /// The loop of that name.
 ///
@@ -56,6 +56,26 @@ pub fn block<'a>(func: &'a Func, name: &str) -> Result<&'a Block> {
 pub fn buffer(func: &Func, name: &str) -> Result<BufferId> {
     func.find_buffer(name)
         .ok_or_else(|| unknown(Code::StepBuffer, "buffer", name, func.buffers.iter().map(|b| b.name.as_str())))
+}
+
+/// The loops around a block that a step has found, outermost first.
+///
+/// # Errors
+/// A fault of the step: the block is not in the body.
+pub fn around(body: &[Stmt], block: BlockId) -> Result<Vec<&For>> {
+    visit::loops_around(body, block).ok_or_else(detached)
+}
+
+/// The loops around a loop that a step has found, outermost first, without itself.
+///
+/// # Errors
+/// A fault of the step: the loop is not in the body.
+pub fn around_loop(body: &[Stmt], var: Var) -> Result<Vec<&For>> {
+    visit::loops_around_loop(body, var).ok_or_else(detached)
+}
+
+fn detached() -> Error {
+    Error::bug(Code::StepDetached, "a block or loop that was found is not in the program's body")
 }
 
 fn unknown<'a>(code: Code, what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Error {

@@ -195,7 +195,7 @@ codes! {
     }
     Nvdisasm "nvdisasm" "The disassembler." {
         NvdisasmMissing "missing" "nvdisasm is not found."
-        NvdisasmRefused "refused" "nvdisasm refuses the machine code."
+        NvdisasmRefused "refused" "nvdisasm refuses its input."
         NvdisasmRun "run" "The input of nvdisasm cannot be written."
     }
     Page "page" "A kernel as a page." {
@@ -297,6 +297,7 @@ codes! {
         StepArgs "args" "A step lacks an argument."
         StepBlock "block" "The program has no block of the name."
         StepBuffer "buffer" "The program has no buffer of the name."
+        StepDetached "detached" "A block or loop that a step has found is not in the body of the program."
         StepGather "gather" "After the step, elements at an index from data would be read from memory that is not global or is written."
         StepLimit "limit" "A schedule, or the program after a step, is larger than its limit."
         StepLoop "loop" "The program has no loop of the name."

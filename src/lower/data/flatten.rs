@@ -29,7 +29,8 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     };
     kernel.dims = kernel.func.buffers.iter().zip(&strides).map(dims).collect();
     for b in &mut kernel.func.buffers {
-        let span = layout::span(b).unwrap_or(0);
+        let span = layout::span(b);
+        let span = span.ok_or_else(|| bug(Code::LowerFlatten, format!("{} has no constant size", b.name)))?;
         *b = Buffer { shape: vec![Index::Int(span)], strides: None, storage_align: None, swizzle: None, ..b.clone() };
     }
     Ok(())

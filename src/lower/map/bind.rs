@@ -219,7 +219,11 @@ impl Unbind<'_> {
         let env = self.kernel.env();
         let pair = [(raster.outer, &raster.outer_extent), (raster.inner, &raster.inner_extent)];
         for ((var, extent), value) in pair.into_iter().zip(&values) {
-            let (value, extent) = (simplify::simplify(value, &env), extent.as_int().unwrap_or(1));
+            let Some(extent) = extent.as_int() else {
+                self.failed.get_or_insert(bug(Code::LowerBind, "a rasterized pair has no constant extents"));
+                continue;
+            };
+            let value = simplify::simplify(value, &env);
             self.kernel.derived.push(Derived { var, value, extent });
         }
         self.derived.push((at.axis, raster));

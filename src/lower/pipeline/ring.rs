@@ -7,6 +7,7 @@ use crate::error::{Code, Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Expr, For, Func, Index, LoopKind, Pipeline, Slot, Stmt, Sync, SyncKind, Way, visit};
 use crate::lower::data::bulk;
+use crate::lower::elements;
 use crate::lower::sync;
 
 /// How the stages of a ring are filled.
@@ -126,11 +127,14 @@ pub fn in_flight(pipeline: Pipeline, stages: i64, name: &str, consumers: &[Stmt]
 }
 
 /// The elements of a stage of a buffer: a multiple of the alignment of the buffer.
-pub fn elements_of_stage(func: &Func, buffer: BufferId) -> i64 {
+///
+/// # Errors
+/// A buffer that is not flat, for pass `pass`.
+pub fn elements_of_stage(func: &Func, buffer: BufferId, pass: Code) -> Result<i64> {
     let b = func.buffer(buffer);
     let unit = (i64::from(b.align) * 8 / i64::from(b.dtype.bits())).max(1);
-    let elements = b.elements().unwrap_or(0);
-    elements.div_euclid(unit) * unit + if elements % unit == 0 { 0 } else { unit }
+    let elements = elements(b, pass)?;
+    Ok(elements.div_euclid(unit) * unit + if elements % unit == 0 { 0 } else { unit })
 }
 
 /// The number of an iteration of a loop over all enclosing loops, where `number` is that of the enclosing iteration. In a persistent

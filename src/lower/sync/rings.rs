@@ -27,6 +27,7 @@ use crate::ir::{
     Axis, Buffer, BufferId, Cond, Elect, For, Func, Index, LoopKind, Scope, Slot, Stmt, Sync, SyncKind, Way, visit,
 };
 use crate::lower::data::bulk;
+use crate::lower::elements;
 use crate::lower::map::blocks::guarded;
 use crate::lower::pipeline;
 use crate::target::LINE;
@@ -332,7 +333,8 @@ impl Rings<'_> {
         let buffers: Vec<&Buffer> = filled.iter().map(|b| self.func.buffer(*b)).collect();
         let names: Vec<&str> = buffers.iter().map(|b| b.name.as_str()).collect();
         let names = names.join(", ");
-        let bytes = buffers.iter().map(|b| b.dtype.bytes_of(b.elements().unwrap_or(0) as u64)).sum::<u64>();
+        let bytes = |b: &&Buffer| Ok(b.dtype.bytes_of(elements(b, Code::LowerSend)? as u64));
+        let bytes = buffers.iter().map(bytes).sum::<Result<u64>>()?;
         let bytes =
             u32::try_from(bytes).map_err(|_| Error::bug(Code::LowerSend, "more bytes than an mbarrier counts"))?;
         let slot = Slot { barrier, index: Index::Int(0) };

@@ -67,7 +67,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         check_type(refusal, func, block, from, wider)?;
     }
     let region = copied(refusal, func, block, from, &place)?;
-    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let around = find::around(&func.body, block.name)?;
     let outside = &around[..place.loops.len().min(around.len())];
     let computed = !dataflow::writers(func, from).is_empty();
     let only = if computed { members::readable(func, block, from, outside) } else { Vec::new() };
@@ -159,7 +159,7 @@ fn check(refusal: Refusal, func: &Func, block: &Block, from: BufferId) -> Result
         let message = format!("{} writes {buffer} after {name}", func.block_name(w.name));
         return Err(refusal.broken(2, message, &[this, (Node::Block(w.name), "this writer")]));
     }
-    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let around = find::around(&func.body, block.name)?;
     if let Some(l) = around.iter().find(|l| l.tensorize.is_some()) {
         let message = format!("{name} is in the tensorized nest {}", func.var_name(l.var));
         return Err(refusal.broken(3, message, &[this, (Node::Loop(l.var), "this loop")]));
@@ -194,7 +194,7 @@ fn copied(refusal: Refusal, func: &Func, block: &Block, from: BufferId, place: &
     if dataflow::writers(func, from).is_empty() {
         return Ok(region::whole(func.buffer(from)));
     }
-    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let around = find::around(&func.body, block.name)?;
     let (outside, inside) = around.split_at(place.loops.len().min(around.len()));
     let env = nest::env_of(outside);
     let body = dataflow::body_at(&func.body, &place.steps);

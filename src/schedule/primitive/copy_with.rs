@@ -19,7 +19,7 @@ use crate::ir::{
 };
 use crate::schedule::Args;
 use crate::schedule::dataflow;
-use crate::schedule::find::{block, loop_, refuse};
+use crate::schedule::find::{self, block, loop_, refuse};
 
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
@@ -90,7 +90,7 @@ pub fn check(func: &Func, stage: &Block, placed: &CopyWith) -> Result<()> {
             no(2, format!("block `{name}` is not a copy")).help("cache_read and cache_write make blocks that copy")
         );
     };
-    let around = visit::loops_around(&func.body, stage.name).unwrap_or_default();
+    let around = find::around(&func.body, stage.name)?;
     let refusal = match placed.kind {
         CopyKind::Sync => None,
         CopyKind::CpAsync => cp_async(func, name, &around, &from, &to),

@@ -50,7 +50,7 @@ impl Fragments<'_> {
 
     /// From the elements of a fragment back to the loops of a nest, and from there to the lanes of another fragment.
     fn tile_beside(&self, top: &For, id: BufferId, env: &Env) -> Option<Use> {
-        let (loops, body) = chain(top.clone());
+        let (loops, body) = chain(top.clone())?;
         let loops: Vec<(Var, i64)> = loops.iter().map(|l| (l.l.var, l.extent)).collect();
         let mut inner = env.clone();
         loops.iter().for_each(|(v, n)| inner.bind(*v, 0, n - 1));

@@ -116,7 +116,8 @@ impl Fragment {
         let Some(first) = uses.iter().min_by_key(|u| u.shape.iter().product::<i64>()) else {
             return Err(bug(Code::LowerFragments, format!("no instruction uses fragment {name}")));
         };
-        let shape = buffer.const_shape().unwrap_or_default();
+        let shape = buffer.const_shape();
+        let shape = shape.ok_or_else(|| bug(Code::LowerFragments, format!("{name} has no constant shape")))?;
         for other in uses {
             if let Some(d) = (0..shape.len()).find(|d| shape[*d] % other.shape[*d] != 0) {
                 let message = format!(

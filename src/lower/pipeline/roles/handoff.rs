@@ -103,7 +103,8 @@ impl Slices<'_> {
             None => 0,
         };
         let refills = simplify::bounds(at.number, at.env).is_none_or(|(_, last)| last >= stages);
-        let buffers: Vec<(BufferId, i64)> = ids.iter().map(|b| (*b, ring::elements_of_stage(func, *b))).collect();
+        let sized = |b: &BufferId| Ok((*b, ring::elements_of_stage(func, *b, Code::LowerRoles)?));
+        let buffers: Vec<(BufferId, i64)> = ids.iter().map(sized).collect::<Result<_>>()?;
         let names: Vec<&str> = ids.iter().map(|b| func.buffer(*b).name.as_str()).collect();
         let (first, names) = (names.first().map_or("", |n| *n).to_string(), names.join(", "));
         let blocks = received(fill);
