@@ -269,9 +269,7 @@ impl Copies {
         let line = inst.line;
         let data = fetch(context, &request, lane, named)?;
         for rank in ranks {
-            let missing = || format!("block {rank} has no mbarrier at the same place");
-            let mbarrier = mbarriers.in_block(rank, offset);
-            let mbarrier = mbarrier.ok_or_else(|| Trap::lane(Code::PtxMbarrier, lane, missing()))?;
+            let mbarrier = mbarriers.in_block(rank, offset).ok_or_else(|| no_mbarrier(rank, lane))?;
             let memory = context.world.buffers + rank;
             if context.world.ended.get(rank) == Some(&true) {
                 let message =
@@ -435,6 +433,11 @@ fn fetch(
         context.world.read(&raw, lane, spot, &mut data[run.in_box..run.in_box + run.bytes])?;
     }
     Ok(data)
+}
+
+/// A block of a multicast copy has no mbarrier where the others have theirs.
+fn no_mbarrier(rank: usize, lane: usize) -> Trap {
+    Trap::lane(Code::PtxMbarrier, lane, format!("block {rank} has no mbarrier at the same place"))
 }
 
 fn in_array(world: &World, array: usize, run: &Run, lane: usize) -> std::result::Result<Spot, Trap> {
