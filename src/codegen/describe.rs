@@ -61,7 +61,7 @@ pub fn kernels(
     text: String,
     llvm: String,
 ) -> Result<Kernels> {
-    let workspace = workspaces(lowered);
+    let workspace = workspaces(lowered)?;
     let kernels = lowered
         .kernels
         .iter()
@@ -91,17 +91,17 @@ pub fn kernels(
     })
 }
 
-fn workspaces(lowered: &Lowered) -> Vec<Workspace> {
+fn workspaces(lowered: &Lowered) -> Result<Vec<Workspace>> {
     let mut out: Vec<Workspace> = Vec::new();
     for kernel in &lowered.kernels {
         for id in &kernel.workspace {
             let Some(buffer) = kernel.func.buffers.get(id.0 as usize) else { continue };
             if out.iter().all(|w| w.name != buffer.name) {
-                out.push(Workspace { name: buffer.name.clone(), bytes: bytes(buffer) });
+                out.push(Workspace { name: buffer.name.clone(), bytes: bytes(buffer)? });
             }
         }
     }
-    out
+    Ok(out)
 }
 
 fn params(lowered: &Lowered, kernel: &LoweredKernel, workspace: &[Workspace]) -> Result<Vec<Param>> {
@@ -148,10 +148,12 @@ fn arg(lowered: &Lowered, number: usize) -> Result<Arg> {
     // Kernels see their parameters flat; the caller sees what the program says.
     let flat = || (buffer.const_shape().unwrap_or_default(), vec![1; buffer.shape.len()]);
     let (shape, strides) = lowered.shapes.get(number).cloned().unwrap_or_else(flat);
-    let (dtype, bytes, values) = (buffer.dtype, bytes(buffer), buffer.values);
+    let (dtype, bytes, values) = (buffer.dtype, bytes(buffer)?, buffer.values);
     Ok(Arg { name: name.to_string(), dtype, shape, strides, align, bytes, access, values })
 }
 
-fn bytes(buffer: &Buffer) -> u64 {
-    buffer.dtype.bytes_of(buffer.elements().and_then(|n| u64::try_from(n).ok()).unwrap_or(0))
+fn bytes(buffer: &Buffer) -> Result<u64> {
+    let elements = buffer.elements().and_then(|n| u64::try_from(n).ok());
+    let missing = || Error::bug(Code::CodegenParams, format!("{} has no constant size", buffer.name));
+    Ok(buffer.dtype.bytes_of(elements.ok_or_else(missing)?))
 }
