@@ -5,6 +5,7 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::time::Duration;
+use warploom::error::Code;
 use warploom::gemm::Kind;
 use warploom::measure::{Cublas, run_once};
 use warploom::runtime::{Device, DeviceBuffer};
@@ -39,7 +40,7 @@ fn launches(device: &Device, count: u64, launch: &dyn Fn() -> Result<()>) -> Res
 
 fn all(c: &mut Criterion, device: &Device) -> Result<()> {
     let target = Target::for_device(device.info().sm())
-        .ok_or_else(|| Error::chip("bench.device", "no chip of this device is known"))?;
+        .ok_or_else(|| Error::chip(Code::DeviceTarget, "no chip of this device is known"))?;
     let cublas = Cublas::open(device, None);
     for (dtype, layout) in PRODUCTS {
         let mut group = c.benchmark_group(format!("{dtype} {}", layout.name()));

@@ -9,7 +9,7 @@ mod typed;
 pub use typed::Element;
 
 use crate::dtype::{Class, DType};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use half::{bf16, f16};
 use std::fmt;
 
@@ -34,7 +34,7 @@ impl Array {
     pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Array> {
         let count = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d as u64)).filter(|n| *n < 1 << 36);
         let Some(count) = count else {
-            return Err(Error::input("array.size", format!("an array of shape {shape:?} is too large")));
+            return Err(Error::input(Code::ArraySize, format!("an array of shape {shape:?} is too large")));
         };
         Ok(Array { dtype, shape: shape.to_vec(), bytes: filled(0, dtype.bytes_of(count) as usize)? })
     }
@@ -72,7 +72,7 @@ impl Array {
             1 => vec![work()],
             _ => std::thread::scope(|scope| {
                 let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-                let lost = || Err(Error::bug("array.thread", "a thread that drew numbers panicked"));
+                let lost = || Err(Error::bug(Code::ArrayThread, "a thread that drew numbers panicked"));
                 running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| lost())).collect()
             }),
         };
@@ -86,7 +86,7 @@ impl Array {
     /// `array.range` where the magnitude is negative; as [`Array::zeros`].
     pub fn random_integers(dtype: DType, shape: &[usize], magnitude: i64, seed: u64) -> Result<Array> {
         if magnitude < 0 {
-            return Err(Error::input("array.range", format!("{magnitude} is no magnitude: it is negative")));
+            return Err(Error::input(Code::ArrayRange, format!("{magnitude} is no magnitude: it is negative")));
         }
         let mut rng = fastrand::Rng::with_seed(seed);
         let low = if matches!(dtype.class(), Class::Unsigned | Class::Bool) { 0 } else { -magnitude };
@@ -99,7 +99,7 @@ impl Array {
     /// `array.range` where the range is empty; as [`Array::zeros`].
     pub fn random_values(dtype: DType, shape: &[usize], (low, end): (i64, i64), seed: u64) -> Result<Array> {
         if low >= end {
-            return Err(Error::input("array.range", format!("there is no integer in {low}..{end}")));
+            return Err(Error::input(Code::ArrayRange, format!("there is no integer in {low}..{end}")));
         }
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut array = Array::zeros(dtype, shape)?;
@@ -115,7 +115,7 @@ impl Array {
     /// `array.values` with the first element that is not; `array.type` where the array does not hold integers.
     pub fn check_values(&self, name: &str, (low, end): (i64, i64)) -> Result<()> {
         if self.dtype.is_float() {
-            return Err(Error::input("array.type", format!("{name} holds {}, no integers", self.dtype)));
+            return Err(Error::input(Code::ArrayType, format!("{name} holds {}, no integers", self.dtype)));
         }
         let Some(n) = (0..self.len()).find(|n| !(low..end).contains(&self.integer(*n))) else { return Ok(()) };
         let mut place = Vec::new();
@@ -127,7 +127,7 @@ impl Array {
             "{name}{place:?} is {}, but the values of {name} are stated to be in {low}..{end}",
             self.integer(n)
         );
-        Err(Error::input("array.values", message))
+        Err(Error::input(Code::ArrayValues, message))
     }
 
     /// The integer at a flat position, also where an f64 does not hold it.
@@ -251,7 +251,7 @@ pub(crate) fn room_for<T>(count: usize) -> Result<Vec<T>> {
     let mut out = Vec::new();
     out.try_reserve_exact(count).map_err(|_| {
         let message = format!("the host has no {} bytes of memory left", count.saturating_mul(size_of::<T>()));
-        Error::machine("array.memory", message).help("a smaller size, such as --size 256")
+        Error::machine(Code::ArrayMemory, message).help("a smaller size, such as --size 256")
     })?;
     Ok(out)
 }
@@ -395,8 +395,8 @@ mod tests {
 
     #[test]
     fn what_is_no_range_and_no_shape_is_refused_and_counted() {
-        assert_eq!(Array::random_integers(DType::S8, &[4], -1, 1).unwrap_err().code(), "array.range");
-        assert_eq!(Array::random_integers(DType::U8, &[4], i64::MIN, 1).unwrap_err().code(), "array.range");
+        assert_eq!(Array::random_integers(DType::S8, &[4], -1, 1).unwrap_err().code(), Code::ArrayRange);
+        assert_eq!(Array::random_integers(DType::U8, &[4], i64::MIN, 1).unwrap_err().code(), Code::ArrayRange);
         assert!(Array::random_integers(DType::S64, &[4], i64::MAX, 1).is_ok());
         assert_eq!(Array::random_integers(DType::U8, &[4], 0, 1).unwrap().bytes, [0; 4]);
         let mut odd = Array::zeros(DType::U8, &[4]).unwrap();

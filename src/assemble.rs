@@ -4,7 +4,7 @@
 //! working directory; otherwise they are looked for on `PATH` and in the usual folder of a CUDA installation. A tool
 //! runs without a shell, writes into a new temporary folder, and is stopped after [`TIMEOUT`].
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -101,7 +101,9 @@ impl Ptxas {
         let versions: Vec<String> = all.iter().map(|p| p.version.clone()).collect();
         all.into_iter().rev().find(|p| p.knows(chip)).ok_or_else(|| {
             let message = format!("no available ptxas supports {chip}; found {}", versions.join(" and "));
-            Error::machine("ptxas.chip", message).help("sh .ci/tools.sh").help("or put a ptxas that knows it on PATH")
+            Error::machine(Code::PtxasChip, message)
+                .help("sh .ci/tools.sh")
+                .help("or put a ptxas that knows it on PATH")
         })
     }
 
@@ -122,7 +124,8 @@ impl Ptxas {
     pub fn assemble(&self, ptx: &str, chip: &str) -> Result<Assembled> {
         let folder = Folder::new()?;
         let (source, target) = (folder.0.join("kernel.ptx"), folder.0.join("kernel.cubin"));
-        std::fs::write(&source, ptx).map_err(|e| Error::machine("ptxas.run", format!("cannot write the PTX: {e}")))?;
+        std::fs::write(&source, ptx)
+            .map_err(|e| Error::machine(Code::PtxasRun, format!("cannot write the PTX: {e}")))?;
         let mut command = Command::new(&self.path);
         command.arg("-v").arg("--warn-on-spills").arg(format!("-arch={chip}")).arg("-o").arg(&target).arg(&source);
         if ptx.lines().any(|l| l.trim_start().starts_with(".loc")) {
@@ -131,9 +134,10 @@ impl Ptxas {
         let output = run(command, &folder)?;
         if !output.success {
             let words = format!("ptxas {} refuses the PTX for {chip}:\n{}", self.version, output.text.trim());
-            return Err(Error::bug("ptxas.refused", words));
+            return Err(Error::bug(Code::PtxasRefused, words));
         }
-        let cubin = std::fs::read(&target).map_err(|e| Error::machine("ptxas.run", format!("no machine code: {e}")))?;
+        let cubin =
+            std::fs::read(&target).map_err(|e| Error::machine(Code::PtxasRun, format!("no machine code: {e}")))?;
         Ok(Assembled { cubin, usage: usage(&output.text), warnings: warnings(&output.text) })
     }
 }
@@ -160,13 +164,13 @@ fn disassemble(cubin: &[u8], options: &[&str]) -> Result<String> {
     let folder = Folder::new()?;
     let source = folder.0.join("kernel.cubin");
     std::fs::write(&source, cubin)
-        .map_err(|e| Error::machine("nvdisasm.run", format!("cannot write the code: {e}")))?;
+        .map_err(|e| Error::machine(Code::NvdisasmRun, format!("cannot write the code: {e}")))?;
     let mut command = Command::new(tool);
     command.args(options).arg(&source);
     let output = run(command, &folder)?;
     match output.success {
         true => Ok(output.text),
-        false => Err(Error::machine("nvdisasm.refused", format!("nvdisasm: {}", output.text.trim()))
+        false => Err(Error::machine(Code::NvdisasmRefused, format!("nvdisasm: {}", output.text.trim()))
             .help("newer versions do not read the code of old chips")),
     }
 }
@@ -236,7 +240,7 @@ fn homes() -> Vec<PathBuf> {
 }
 
 fn missing(tool: &str, explicit: Option<&Path>) -> Error {
-    let code = format!("{tool}.missing");
+    let code = if tool == "ptxas" { Code::PtxasMissing } else { Code::NvdisasmMissing };
     match explicit {
         Some(path) => Error::machine(code, format!("{} is not a working {tool}", path.display())),
         None => {
@@ -271,13 +275,13 @@ struct Output {
 /// Runs a tool with both outputs in a file, so that a full pipe cannot stop it, and ends it after [`TIMEOUT`].
 fn run(mut command: Command, folder: &Folder) -> Result<Output> {
     let failed = |what: &str, e: std::io::Error| {
-        Error::machine("tool.run", format!("{} {}: {e}", what, command_name(&folder.0)))
+        Error::machine(Code::ToolRun, format!("{} {}: {e}", what, command_name(&folder.0)))
     };
     let path = folder.0.join("output.txt");
     let file = std::fs::File::create(&path).map_err(|e| failed("cannot write into", e))?;
     let errors = file.try_clone().map_err(|e| failed("cannot write into", e))?;
     let name = command.get_program().to_string_lossy().into_owned();
-    let unable = |e: std::io::Error| Error::machine("tool.run", format!("cannot run {name}: {e}"));
+    let unable = |e: std::io::Error| Error::machine(Code::ToolRun, format!("cannot run {name}: {e}"));
     let mut child = command.stdin(Stdio::null()).stdout(file).stderr(errors).spawn().map_err(unable)?;
     let start = Instant::now();
     let status = loop {
@@ -287,7 +291,7 @@ fn run(mut command: Command, folder: &Folder) -> Result<Output> {
         if start.elapsed() > TIMEOUT {
             let _ = child.kill();
             let _ = child.wait();
-            return Err(Error::machine("tool.timeout", format!("{name} took more than {} s", TIMEOUT.as_secs())));
+            return Err(Error::machine(Code::ToolTimeout, format!("{name} took more than {} s", TIMEOUT.as_secs())));
         }
         std::thread::sleep(Duration::from_millis(1));
     };
@@ -311,7 +315,7 @@ impl Folder {
         let path = std::env::temp_dir().join(format!("warploom-{}-{number}", std::process::id()));
         // Fails if it exists, so that nobody else's files are read or overwritten.
         std::fs::create_dir(&path)
-            .map_err(|e| Error::machine("tool.folder", format!("cannot make {}: {e}", path.display())))?;
+            .map_err(|e| Error::machine(Code::ToolFolder, format!("cannot make {}: {e}", path.display())))?;
         Ok(Folder(path))
     }
 }
@@ -360,7 +364,7 @@ ptxas warning : Registers are spilled to local memory in function 'gemm', 12 byt
     #[test]
     fn a_path_that_is_no_tool_is_the_machines_fault() {
         let error = Ptxas::find(Some(Path::new("no-such-ptxas"))).unwrap_err();
-        assert_eq!((error.fault(), error.code()), (crate::error::Fault::Machine, "ptxas.missing"));
+        assert_eq!((error.fault(), error.code()), (crate::error::Fault::Machine, Code::PtxasMissing));
     }
 
     #[test]

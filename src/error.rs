@@ -1,9 +1,12 @@
 //! One error type for the whole crate: whose fault, where, and what to try.
 //!
 //! A room says what is wrong in one [`Error`] and never panics on input. The fault decides who has to act
-//! ([`Fault`]); the code names the broken requirement (`split.2` is requirement 2 of `split`); labels underline
+//! ([`Fault`]); the [`Code`] names the broken requirement (`split.2` is requirement 2 of `split`); labels underline
 //! the places in a printed program or in the user's own text; `help` is a step to try.
 
+mod code;
+
+pub use code::{Area, Code};
 use std::ops::Range;
 
 /// The crate's result.
@@ -97,8 +100,10 @@ pub fn counted(n: impl std::fmt::Display, unit: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Details {
     fault: Fault,
-    code: String,
+    code: Code,
     message: String,
+    name: Option<String>,
+    steps: Vec<String>,
     context: Vec<String>,
     text: Option<String>,
     labels: Vec<Label>,
@@ -106,12 +111,14 @@ struct Details {
 }
 
 impl Error {
-    /// An error with its fault, the code of the broken requirement (`room.number` or `room.word`) and one sentence.
-    pub fn new(fault: Fault, code: impl Into<String>, message: impl Into<String>) -> Self {
+    /// An error with its fault, the code of the broken requirement and one sentence.
+    pub fn new(fault: Fault, code: Code, message: impl Into<String>) -> Self {
         Error(Box::new(Details {
             fault,
-            code: code.into(),
+            code,
             message: message.into(),
+            name: None,
+            steps: Vec::new(),
             context: Vec::new(),
             text: None,
             labels: Vec::new(),
@@ -120,23 +127,37 @@ impl Error {
     }
 
     /// Shorthand for [`Fault::Input`].
-    pub fn input(code: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn input(code: Code, message: impl Into<String>) -> Self {
         Self::new(Fault::Input, code, message)
     }
 
     /// Shorthand for [`Fault::Chip`].
-    pub fn chip(code: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn chip(code: Code, message: impl Into<String>) -> Self {
         Self::new(Fault::Chip, code, message)
     }
 
     /// Shorthand for [`Fault::Machine`].
-    pub fn machine(code: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn machine(code: Code, message: impl Into<String>) -> Self {
         Self::new(Fault::Machine, code, message)
     }
 
     /// Shorthand for [`Fault::Bug`].
-    pub fn bug(code: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn bug(code: Code, message: impl Into<String>) -> Self {
         Self::new(Fault::Bug, code, message)
+    }
+
+    /// The word of the user's text that the message is about.
+    #[must_use]
+    pub fn naming(mut self, name: impl Into<String>) -> Self {
+        self.0.name = Some(name.into());
+        self
+    }
+
+    /// Adds a step that the message is about, as its text without options.
+    #[must_use]
+    pub fn of_step(mut self, step: impl Into<String>) -> Self {
+        self.0.steps.push(step.into());
+        self
     }
 
     /// Adds what was being done, outermost last: `in step 3, split i ? 7`.
@@ -179,14 +200,24 @@ impl Error {
         self.0.fault
     }
 
-    /// The broken requirement, `room.number` or `room.word`.
-    pub fn code(&self) -> &str {
-        &self.0.code
+    /// The broken requirement.
+    pub fn code(&self) -> Code {
+        self.0.code
     }
 
     /// The sentence alone.
     pub fn message(&self) -> &str {
         &self.0.message
+    }
+
+    /// The word of the user's text that the message is about.
+    pub fn name(&self) -> Option<&str> {
+        self.0.name.as_deref()
+    }
+
+    /// The steps that the message is about, as their texts without options.
+    pub fn steps(&self) -> &[String] {
+        &self.0.steps
     }
 
     /// What was being done, innermost first.

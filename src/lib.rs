@@ -128,8 +128,11 @@ pub fn simulate(kernels: &Kernels, arrays: &mut [Array]) -> Result<()> {
 pub fn compile_gemm(schedule: &Schedule) -> Result<Kernels> {
     match gemm::describe(&schedule.program) {
         Some(_) => compile(schedule),
-        None => Err(Error::input("gemm.program", format!("program {} is not a matrix product", schedule.program.name))
-            .help("`compile` takes every program")),
+        None => Err(Error::input(
+            error::Code::GemmProgram,
+            format!("program {} is not a matrix product", schedule.program.name),
+        )
+        .help("`compile` takes every program")),
     }
 }
 

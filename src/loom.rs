@@ -7,7 +7,7 @@
 mod format;
 
 use crate::auto;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::Func;
 use crate::ir::verify::{self, Assurance};
 use crate::schedule::{self, Step};
@@ -61,7 +61,7 @@ impl Schedule {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if text.len() > LONGEST_TEXT {
             let message = format!("a schedule of {} bytes is longer than {LONGEST_TEXT}", text.len());
-            return Err(Error::input("loom.size", message));
+            return Err(Error::input(Code::LoomSize, message));
         }
         let (whole, name) = target_statement(text)?;
         let target = Target::parse(&text[name.clone()]).map_err(|e| e.text(text).label(name, "this target"))?;
@@ -156,8 +156,7 @@ impl Schedule {
                 (self.to_string(), before, step.to_string())
             }
         };
-        let named = error.message().split('`').nth(1).unwrap_or("").to_string();
-        let word = step.split_whitespace().rfind(|w| *w == named);
+        let word = step.split_whitespace().rfind(|w| error.name() == Some(w));
         let at = word.map_or(0, |w| w.as_ptr() as usize - step.as_ptr() as usize);
         let span = before + at..before + at + word.map_or(step.len(), str::len);
         error.text(text).label(span, if word.is_some() { "this name" } else { "this step" })
@@ -180,7 +179,7 @@ impl Schedule {
     pub fn resized(&self, sizes: &[i64]) -> Result<Schedule> {
         let Some(known) = Known::of(&self.program) else {
             let message = format!("program {} is not one of te's builders: its text fixes its size", self.program.name);
-            return Err(Error::input("loom.resize", message));
+            return Err(Error::input(Code::LoomResize, message));
         };
         Ok(Schedule { program: known.resized(sizes)?.build()?, ..self.clone() })
     }
@@ -219,20 +218,20 @@ fn target_statement(text: &str) -> Result<(Range<usize>, Range<usize>)> {
     let Some(statement) = found.next() else {
         let end = text.trim_end().len();
         let last = text[..end].rfind('\n').map_or(0, |n| n + 1);
-        return Err(Error::input("loom.target", "no line names the target")
+        return Err(Error::input(Code::LoomTarget, "no line names the target")
             .text(text)
             .label(last..end, "the text ends here")
             .help("a line `target sm_90a` between the program and the steps"));
     };
     if let Some(second) = found.next() {
-        return Err(Error::input("loom.target", "two lines name the target")
+        return Err(Error::input(Code::LoomTarget, "two lines name the target")
             .text(text)
             .label(statement, "here first")
             .label(second, "and here again"));
     }
     match words(text, &statement).as_slice() {
         [_, name] => Ok((statement, name.clone())),
-        _ => Err(Error::input("loom.target", "`target` takes one name, such as sm_90a")
+        _ => Err(Error::input(Code::LoomTarget, "`target` takes one name, such as sm_90a")
             .text(text)
             .label(statement, "this line")),
     }
@@ -370,9 +369,9 @@ mod tests {
     fn a_schedule_takes_another_size() {
         let schedule = Schedule::parse(TEXT).unwrap();
         assert_eq!(Known::of(&schedule.resized(&[64]).unwrap().program), Some(Known::VecAdd(64)));
-        assert_eq!(schedule.resized(&[1, 2]).unwrap_err().code(), "te.size");
+        assert_eq!(schedule.resized(&[1, 2]).unwrap_err().code(), Code::TeSize);
         let own = "program p\ninput A f32[8]\nB: output B[i 8] f32 = A[i]\ntarget sm_80\n";
-        assert_eq!(Schedule::parse(own).unwrap().resized(&[4]).unwrap_err().code(), "loom.resize");
+        assert_eq!(Schedule::parse(own).unwrap().resized(&[4]).unwrap_err().code(), Code::LoomResize);
     }
 
     #[test]
@@ -389,6 +388,6 @@ mod tests {
         ] {
             let _ = Schedule::parse(text);
         }
-        assert_eq!(Schedule::parse(&"x".repeat(LONGEST_TEXT + 1)).unwrap_err().code(), "loom.size");
+        assert_eq!(Schedule::parse(&"x".repeat(LONGEST_TEXT + 1)).unwrap_err().code(), Code::LoomSize);
     }
 }

@@ -5,7 +5,7 @@
 //! shared memory where a thread has many. A long row is divided among the blocks of a cluster. Each thread has pieces of 16 bytes.
 
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::loom::Schedule;
 use crate::target::{Features, LINE, Target};
 
@@ -126,11 +126,11 @@ impl Rows {
     fn program_of(&self, at_once: bool) -> Result<String> {
         if !matches!(self.dtype, DType::F16 | DType::Bf16 | DType::F32) {
             let message = format!("{} of {} is not known", self.kind.name(), self.dtype);
-            return Err(Error::input("rows.type", message).help("the types are f16, bf16 and f32"));
+            return Err(Error::input(Code::RowsType, message).help("the types are f16, bf16 and f32"));
         }
         if self.rows < 1 || self.columns < 1 {
             let message = format!("{} rows of {} elements", self.rows, self.columns);
-            return Err(Error::input("rows.extent", message).help("both sizes are at least 1"));
+            return Err(Error::input(Code::RowsExtent, message).help("both sizes are at least 1"));
         }
         let (t, m, n) = (self.dtype, self.rows, self.columns);
         let wide = |x: &str| if t == DType::F32 { x.to_string() } else { format!("f32({x})") };
@@ -192,7 +192,7 @@ impl Rows {
         let text = self.program_of(d.at_once())?;
         let steps = self.steps(&d, target);
         Schedule::parse(&format!("{text}target {}\n{steps}", target.name))
-            .map_err(|e| Error::bug("rows.steps", format!("the recommended steps do not apply: {e}")))
+            .map_err(|e| Error::bug(Code::RowsSteps, format!("the recommended steps do not apply: {e}")))
     }
 
     fn stages(&self, d: &Division) -> Vec<Stage> {
@@ -256,7 +256,7 @@ impl Rows {
             let longest = room * blocks * 8 / i64::from(self.dtype.bits());
             let message =
                 format!("a row of {} elements does not fit in shared memory on {}", self.columns, target.name);
-            return Err(Error::input("rows.long", message)
+            return Err(Error::input(Code::RowsLong, message)
                 .help(format!("the longest row for this chip has {longest} elements"))
                 .help("write the program so that it reads the row again for each stage"));
         }
@@ -345,9 +345,9 @@ mod tests {
     #[test]
     fn what_is_not_known_is_refused() {
         let rows = Rows { kind: RowKind::Softmax, rows: 4, columns: 8, dtype: DType::S8 };
-        assert_eq!(rows.program().unwrap_err().code(), "rows.type");
-        assert_eq!(Rows { rows: 0, dtype: DType::F16, ..rows }.program().unwrap_err().code(), "rows.extent");
+        assert_eq!(rows.program().unwrap_err().code(), Code::RowsType);
+        assert_eq!(Rows { rows: 0, dtype: DType::F16, ..rows }.program().unwrap_err().code(), Code::RowsExtent);
         let long = Rows { columns: 1 << 26, dtype: DType::F32, ..rows };
-        assert_eq!(long.recommend(&Target::sm_90()).unwrap_err().code(), "rows.long");
+        assert_eq!(long.recommend(&Target::sm_90()).unwrap_err().code(), Code::RowsLong);
     }
 }

@@ -7,7 +7,7 @@
 
 use super::Array;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 
 impl Array {
     /// An array of these extents from words whose first element is in the highest bits: rows one after the other,
@@ -22,7 +22,7 @@ impl Array {
         if array.bytes.len() != 4 * words.len() {
             let message =
                 format!("{dtype}{shape:?} takes {} words, and {} are given", array.bytes.len() / 4, words.len());
-            return Err(Error::input("array.words", message));
+            return Err(Error::input(Code::ArrayWords, message));
         }
         for (bytes, word) in array.bytes.chunks_exact_mut(4).zip(words) {
             bytes.copy_from_slice(&mirror(*word).to_le_bytes());
@@ -43,7 +43,7 @@ impl Array {
 
 /// A word with its elements in the opposite order.
 fn mirror(dtype: DType, shape: &[usize]) -> Result<fn(u32) -> u32> {
-    let refuse = |message: String| Err(Error::input("array.words", message));
+    let refuse = |message: String| Err(Error::input(Code::ArrayWords, message));
     let mirror: fn(u32) -> u32 = match dtype.bits() {
         4 => |word| (0..8).fold(0, |out, k| out | (word >> (4 * k) & 15) << (28 - 4 * k)),
         1 => u32::reverse_bits,
@@ -84,6 +84,6 @@ mod tests {
         assert_eq!(code(DType::S4, &[2, 12], &[0; 3]), "array.words");
         assert_eq!(code(DType::S4, &[2, 8], &[0; 3]), "array.words");
         assert_eq!(code(DType::S8, &[2, 8], &[0; 4]), "array.words");
-        assert_eq!(Array::zeros(DType::B1, &[33]).unwrap().to_high_first().unwrap_err().code(), "array.words");
+        assert_eq!(Array::zeros(DType::B1, &[33]).unwrap().to_high_first().unwrap_err().code(), Code::ArrayWords);
     }
 }

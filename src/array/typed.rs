@@ -2,7 +2,7 @@
 
 use super::Array;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use half::{bf16, f16};
 
 /// A number of Rust that arrays hold as it is in memory.
@@ -56,7 +56,7 @@ impl Array {
         let count = shape.iter().try_fold(1usize, |n, extent| n.checked_mul(*extent));
         if count != Some(elements.len()) {
             let message = format!("shape {shape:?} does not have the {} elements of the slice", elements.len());
-            return Err(Error::input("array.size", message));
+            return Err(Error::input(Code::ArraySize, message));
         }
         Ok(Array { dtype: T::DTYPE, shape: shape.to_vec(), bytes: bytemuck::cast_slice(elements).to_vec() })
     }
@@ -69,7 +69,7 @@ impl Array {
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
         self.check_type::<T>()?;
         bytemuck::try_cast_slice(&self.bytes).map_err(|e| {
-            Error::input("array.align", format!("the bytes of the array: {e}")).help("Array::to_vec copies them")
+            Error::input(Code::ArrayAlign, format!("the bytes of the array: {e}")).help("Array::to_vec copies them")
         })
     }
 
@@ -87,7 +87,7 @@ impl Array {
             return Ok(());
         }
         let message = format!("the array holds {}, not {}", self.dtype, T::DTYPE);
-        Err(Error::input("array.type", message).help("Array::get reads an element of any type as f64"))
+        Err(Error::input(Code::ArrayType, message).help("Array::get reads an element of any type as f64"))
     }
 }
 
@@ -101,8 +101,8 @@ mod tests {
         assert_eq!(a.to_vec::<i64>().unwrap(), [1, -2, i64::MAX, i64::MIN]);
         let halves = [f16::from_f32(0.5), f16::from_f32(-3.0)];
         assert_eq!(Array::from_slice(&[2], &halves).unwrap().as_slice::<f16>().unwrap(), halves);
-        assert_eq!(Array::from_slice(&[3], &halves).unwrap_err().code(), "array.size");
-        assert_eq!(Array::from_slice(&[usize::MAX, 2], &halves).unwrap_err().code(), "array.size");
+        assert_eq!(Array::from_slice(&[3], &halves).unwrap_err().code(), Code::ArraySize);
+        assert_eq!(Array::from_slice(&[usize::MAX, 2], &halves).unwrap_err().code(), Code::ArraySize);
         assert_eq!(a.as_slice::<f32>().unwrap_err().message(), "the array holds s64, not f32");
     }
 }

@@ -4,7 +4,7 @@
 //! the block, the cluster, the shared memory and its parameters, tensor maps as data. A program in any language can launch from it
 //! (`examples/launch.py`). Reading needs neither LLVM nor a driver.
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::kernel::{Arg, Kernel, Kernels, Workspace};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -62,7 +62,7 @@ pub fn write(folder: &Path, kernels: &Kernels, schedule: &str) -> Result<Manifes
         kernels: kernels.kernels.clone(),
         schedule: schedule.to_string(),
     };
-    let text = serde_json::to_string_pretty(&manifest).map_err(|e| Error::bug("artifact.json", e.to_string()))?;
+    let text = serde_json::to_string_pretty(&manifest).map_err(|e| Error::bug(Code::ArtifactJson, e.to_string()))?;
     for (name, text) in [(ptx.as_str(), kernels.ptx()), (MANIFEST, text.as_str())] {
         write_text(folder, name, text)?;
     }
@@ -75,7 +75,7 @@ pub fn write(folder: &Path, kernels: &Kernels, schedule: &str) -> Result<Manifes
 /// `artifact.write` where the file cannot be written.
 pub fn write_text(folder: &Path, name: &str, text: &str) -> Result<()> {
     let cannot = |path: &Path, e: std::io::Error| {
-        Error::machine("artifact.write", format!("cannot write {}: {e}", path.display()))
+        Error::machine(Code::ArtifactWrite, format!("cannot write {}: {e}", path.display()))
     };
     std::fs::create_dir_all(folder).map_err(|e| cannot(folder, e))?;
     let path = folder.join(name);
@@ -91,7 +91,7 @@ pub const MANIFEST: &str = "manifest.json";
 /// `artifact.read` where a file cannot be read, is no manifest of this version, or where the PTX is not the one that the manifest names.
 pub fn read(folder: &Path) -> Result<(Manifest, Kernels)> {
     let path = folder.join(MANIFEST);
-    let wrong = |path: &Path, why: String| Error::input("artifact.read", format!("{}: {why}", path.display()));
+    let wrong = |path: &Path, why: String| Error::input(Code::ArtifactRead, format!("{}: {why}", path.display()));
     let text = std::fs::read_to_string(&path).map_err(|e| wrong(&path, e.to_string()))?;
     let version: Version = serde_json::from_str(&text).map_err(|e| wrong(&path, e.to_string()))?;
     if version.version != VERSION {

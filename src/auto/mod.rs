@@ -8,7 +8,7 @@
 //! are the product's, whose matrices divide what a warp owns, and which memory feeds; one of whose fragments it is known what
 //! lies where (mma before wmma); one that does most at once; the product's rows as the instruction's rows.
 
-use crate::error::{Error, Fault, Result};
+use crate::error::{Code, Error, Fault, Result};
 use crate::intrin::{self, Place, Row};
 use crate::ir::Func;
 use crate::schedule::primitive::tensor_core::{self, Product};
@@ -51,7 +51,8 @@ pub fn resolve(func: &Func, step: &Step, target: &Target) -> Result<Step> {
 
 /// Whether a refusal says that this program is nothing for tensor cores, not that the step is wrong.
 fn is_reason(error: &Error) -> bool {
-    error.code().starts_with(tensor_core::PRIMITIVE.name)
+    let (Code::Requirement { primitive, .. } | Code::Lost { primitive }) = error.code() else { return false };
+    primitive == tensor_core::PRIMITIVE.name
 }
 
 /// The instructions of the chip that do for a product, and whether its columns are the instruction's rows; in words why

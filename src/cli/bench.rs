@@ -5,7 +5,7 @@ use super::data::{self, Place};
 use super::gpu;
 use super::subject::{BenchArgs, Subject, check_lines};
 use super::{cpu, input, ladder, show, suite};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::gemm::{self, Gemm};
 use crate::target::Target;
 use std::path::PathBuf;
@@ -92,7 +92,7 @@ fn products(args: &BenchArgs, all: &[Gemm], target: &Target) -> Result<Vec<Subje
             };
             match kind.schedule(product, target) {
                 Ok(schedule) => out.push(Subject::new(name, schedule)),
-                Err(e) if e.code() == "gemm.kind" => show::note(e.message()),
+                Err(e) if e.code() == Code::GemmKind => show::note(e.message()),
                 Err(e) => return Err(e),
             }
         }
@@ -103,7 +103,8 @@ fn products(args: &BenchArgs, all: &[Gemm], target: &Target) -> Result<Vec<Subje
 /// The schedules under `examples` that lower, by name.
 fn examples() -> Result<Vec<PathBuf>> {
     let none = |e| {
-        Error::input("cli.examples", format!("cannot read the folder examples: {e}")).help("start in the source tree")
+        Error::input(Code::CliExamples, format!("cannot read the folder examples: {e}"))
+            .help("start in the source tree")
     };
     let mut files: Vec<PathBuf> = std::fs::read_dir("examples").map_err(none)?.flatten().map(|e| e.path()).collect();
     files.retain(|f| f.extension().is_some_and(|e| e == "loom"));

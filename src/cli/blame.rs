@@ -4,7 +4,7 @@
 //! not, the fault is warploom's, and the first step after which the program fails is named.
 
 use super::data;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Area, Code, Error, Fault, Result};
 use crate::ir::Func;
 use crate::loom::Schedule;
 use crate::sim::{self, Mode};
@@ -13,13 +13,26 @@ use crate::sim::{self, Mode};
 const TRACED_OPERATIONS: f64 = 16.0 * data::WATCHED_OPERATIONS;
 
 /// What says nothing of the program that runs: its cost, its arguments, and what the simulator does not know.
-const OF_THE_RUN: [&str; 10] =
-    ["limit", "arguments", "code", "mode", "unknown", "parse", "operand", "entry", "launch", "buffer"];
+const OF_THE_RUN: [Code; 12] = [
+    Code::SimLimit,
+    Code::SimArguments,
+    Code::SimCode,
+    Code::SimBuffer,
+    Code::PtxLimit,
+    Code::PtxArguments,
+    Code::PtxMode,
+    Code::PtxUnknown,
+    Code::PtxParse,
+    Code::PtxOperand,
+    Code::PtxEntry,
+    Code::PtxLaunch,
+];
 
 /// An error of a run on the simulator, or of the check of its result, with the fault where it belongs.
 pub fn blame(schedule: &Schedule, seed: u64, error: Error) -> Error {
-    let (who, what) = error.code().split_once('.').unwrap_or_default();
-    let ran = ["sim", "ptx"].contains(&who) && !OF_THE_RUN.contains(&what) || error.code() == "reference.bound";
+    let code = error.code();
+    let is_run = matches!(code.area(), Some(Area::Sim | Area::Ptx)) && !OF_THE_RUN.contains(&code);
+    let ran = is_run || code == Code::ReferenceBound;
     let operations = crate::te::operations(&schedule.program);
     if !ran || operations > data::CPU_OPERATIONS {
         return error;
@@ -58,22 +71,22 @@ fn runs(func: &Func, schedule: &Schedule, seed: u64) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn blamed(text: &str, code: &str) -> Error {
+    fn blamed(text: &str, code: Code) -> Error {
         blame(&Schedule::parse(text).unwrap(), 1, Error::input(code, "element 3 is not written"))
     }
 
     #[test]
     fn who_is_at_fault_depends_on_the_naive_program() {
         let right = "vec_add 64\ntarget sm_80\nsplit i ? 32 -> a b; bind a blockIdx.x; bind b threadIdx.x";
-        let error = blamed(right, "sim.unwritten");
+        let error = blamed(right, Code::SimUnwritten);
         assert_eq!(error.fault(), Fault::Bug);
         assert!(error.to_string().contains("the program after each step: the lowering or code generation is at fault"));
         // What a run costs, or was given, says nothing of the steps.
-        assert_eq!(blamed(right, "sim.limit"), Error::input("sim.limit", "element 3 is not written"));
-        assert_eq!(blamed(right, "lower.role").fault(), Fault::Input);
+        assert_eq!(blamed(right, Code::SimLimit), Error::input(Code::SimLimit, "element 3 is not written"));
+        assert_eq!(blamed(right, Code::LowerRole).fault(), Fault::Input);
         let wrong =
             "program halves\ninput A s32[4]\nB: output B[i 4] s32 = A[i] / (A[i] - A[i])\ntarget sm_80\nunroll i";
-        let error = blamed(wrong, "sim.zero");
+        let error = blamed(wrong, Code::SimZero);
         assert_eq!((error.fault(), error.context()), (Fault::Input, &["the naive program fails, too".to_string()][..]));
     }
 }

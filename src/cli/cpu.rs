@@ -3,14 +3,17 @@
 use super::run::on_machine;
 use super::subject::{BenchArgs, Subject};
 use super::{data, input, show};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use std::process::ExitCode;
 
 /// The simulator's own speed: it says nothing of a GPU's.
 pub fn bench(args: &BenchArgs, subjects: &[Subject]) -> Result<ExitCode> {
     if args.plot.is_some() {
-        return Err(Error::machine("cli.plot", "the simulator's GFLOP/s say nothing about a GPU, so there is no plot")
-            .help("--device 0 on a host with a GPU"));
+        return Err(Error::machine(
+            Code::CliPlot,
+            "the simulator's GFLOP/s say nothing about a GPU, so there is no plot",
+        )
+        .help("--device 0 on a host with a GPU"));
     }
     // All together take a few seconds: what the simulator does in minutes says no more.
     let most = (data::CPU_OPERATIONS / subjects.len().max(1) as f64).max(data::WATCHED_OPERATIONS);

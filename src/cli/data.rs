@@ -2,7 +2,7 @@
 
 use super::{memory, show};
 use crate::array::Array;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::{Buffer, BufferId, Func, Scope, layout, visit};
 use crate::loom::Schedule;
 use crate::lower;
@@ -58,7 +58,7 @@ fn position(program: &Func, file: &Filed, is_written: bool) -> Result<usize> {
     let found = program.params.iter().position(|id| program.buffer(*id).name == file.parameter && suits(&id));
     found.ok_or_else(|| {
         let message = format!("`{}` is no {what} of {}", file.parameter, program.name);
-        Error::input("cli.parameter", message).help(format!("its {what}s are {}", names.join(", ")))
+        Error::input(Code::CliParameter, message).help(format!("its {what}s are {}", names.join(", ")))
     })
 }
 
@@ -79,7 +79,7 @@ pub fn read(program: &Func, files: &[Filed], arrays: &mut [Array]) -> Result<()>
                 buffer.const_shape().unwrap_or_default(),
                 if buffer.strides.is_some() { " with strides" } else { "" }
             );
-            return Err(Error::input("cli.parameter", message));
+            return Err(Error::input(Code::CliParameter, message));
         }
         arrays[n] = array;
     }
@@ -93,7 +93,7 @@ pub fn write(program: &Func, files: &[Filed], arrays: &[Array]) -> Result<()> {
         let buffer = program.buffer(program.params[n]);
         if buffer.strides.is_some() {
             return Err(Error::input(
-                "cli.parameter",
+                Code::CliParameter,
                 format!("output {} has strides, and no file holds gaps", buffer.name),
             ));
         }
@@ -163,7 +163,7 @@ pub fn check_memory(schedule: &Schedule) -> Result<()> {
         gib(needed),
         gib(there)
     );
-    Err(Error::machine("cli.memory", message)
+    Err(Error::machine(Code::CliMemory, message)
         .help("smaller extents in the program's text, or --size where it has sizes"))
 }
 
@@ -302,7 +302,7 @@ pub fn place_for(device: Option<&str>, patience: u64) -> Result<Place> {
         Some("cpu" | "sim") => Ok(Place::Cpu),
         Some(n) => {
             let ordinal = n.parse::<u32>().map_err(|_| {
-                Error::input("cli.device", format!("`{n}` is not a device"))
+                Error::input(Code::CliDevice, format!("`{n}` is not a device"))
                     .help("sim, cpu (the same), or a number such as 0")
             })?;
             open(ordinal, patience)
@@ -329,7 +329,7 @@ fn open(_: u32, _: u64) -> Result<Place> {
 /// What needs a GPU is not in this program.
 #[cfg(not(feature = "runtime"))]
 pub fn without_cuda() -> Error {
-    Error::machine("cli.device", "this warploom was built without feature `runtime`")
+    Error::machine(Code::CliDevice, "this warploom was built without feature `runtime`")
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::input::What;
 use super::{data, pager, show, source};
 use crate::artifact;
 use crate::assemble::{self, Ptxas};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::{print, verify};
 use crate::kernel::Kernels;
 use crate::loom::Schedule;
@@ -110,7 +110,7 @@ fn check_lines(args: &DumpArgs, stages: &[Emit]) -> Result<()> {
         return Ok(());
     }
     let message = "--lines adds lines to the PTX, and neither `ptx` nor `sass` is among the dumps to print";
-    Err(Error::input("cli.lines", message).help("--emit ptx --lines").help("--out DIR --lines"))
+    Err(Error::input(Code::CliLines, message).help("--emit ptx --lines").help("--out DIR --lines"))
 }
 
 /// That a pass is one, and that there is a stage to show it in.
@@ -118,11 +118,11 @@ fn check_passes(passes: Option<&str>, stages: &[Emit]) -> Result<()> {
     let Some(wanted) = passes else { return Ok(()) };
     if wanted != "all" && lower::PASSES.iter().all(|p| p.name != wanted) {
         let names: Vec<&str> = lower::PASSES.iter().map(|p| p.name).collect();
-        return Err(Error::input("cli.pass", format!("there is no pass `{wanted}`")).help(names.join(", ")));
+        return Err(Error::input(Code::CliPass, format!("there is no pass `{wanted}`")).help(names.join(", ")));
     }
     if !stages.contains(&Emit::Lowered) {
         let message = "--passes shows passes of lowering, and `lowered` is not among the dumps to print";
-        return Err(Error::input("cli.pass", message).help("--emit lowered"));
+        return Err(Error::input(Code::CliPass, message).help("--emit lowered"));
     }
     Ok(())
 }

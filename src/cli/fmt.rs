@@ -1,7 +1,7 @@
 //! `warploom fmt`: files in the one layout.
 
 use super::{input, show};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::loom;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ fn format(file: &Path, check: bool) -> Result<bool> {
         show::put(&after);
     } else if before != after {
         std::fs::write(file, &after)
-            .map_err(|e| Error::input("cli.file", format!("cannot write {}: {e}", file.display())))?;
+            .map_err(|e| Error::input(Code::CliFile, format!("cannot write {}: {e}", file.display())))?;
         show::note(format_args!("formatted {}", file.display()));
     }
     Ok(before != after)

@@ -5,7 +5,7 @@ use super::subject::{BenchArgs, Subject};
 use super::{data, input, plot, show};
 use crate::array::Array;
 use crate::dtype::DType;
-use crate::error::{Error, Result, counted};
+use crate::error::{Code, Error, Result, counted};
 use crate::loom::Schedule;
 use crate::lower::Lowered;
 use crate::measure::{self, Bench, Beside, Job, Row, TimeBudget};
@@ -89,7 +89,7 @@ pub fn bench(args: &BenchArgs, subjects: &[Subject], device: &Device) -> Result<
 
 /// A row with what it was measured on and with.
 pub fn record(row: &Row, seed: u64, device: &Device) -> Result<serde_json::Value> {
-    let mut value = serde_json::to_value(row).map_err(|e| Error::bug("cli.json", e.to_string()))?;
+    let mut value = serde_json::to_value(row).map_err(|e| Error::bug(Code::CliJson, e.to_string()))?;
     if let Some(fields) = value.as_object_mut() {
         fields.insert("driver".into(), device.info().driver_version.into());
         fields.insert("data".into(), data_words(seed).into());
@@ -105,7 +105,7 @@ pub fn data_words(seed: u64) -> String {
 
 /// One line of JSON.
 pub fn json(value: &impl serde::Serialize) -> Result<()> {
-    let text = serde_json::to_string(value).map_err(|e| Error::bug("cli.json", e.to_string()))?;
+    let text = serde_json::to_string(value).map_err(|e| Error::bug(Code::CliJson, e.to_string()))?;
     show::line(text);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Which schedule a command is about: a `.loom` file, or a matrix product with recommended steps.
 
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::gemm::{self, Gemm, Kind};
 use crate::loom::{LONGEST_TEXT, Schedule};
 use crate::rows::{RowKind, Rows};
@@ -101,7 +101,7 @@ impl What {
                 self.kind.map_or_else(|| gemm::recommend(&product, &target), |kind| kind.schedule(&product, &target))?
             }
             (None, None) => {
-                let error = Error::input("cli.input", "neither a file nor --gemm is given");
+                let error = Error::input(Code::CliInput, "neither a file nor --gemm is given");
                 return Err(error.help("name a .loom file, or --gemm 1024x512x2048"));
             }
         };
@@ -119,11 +119,11 @@ impl What {
     /// The kernel over rows that --rows, --size and --dtype name.
     fn rows(&self, kind: RowKind) -> Result<Rows> {
         let Some([rows, columns]) = self.size.as_ref().map(|s| s.0.as_slice()) else {
-            let error = Error::input("cli.rows", "--rows takes a size of rows and columns");
+            let error = Error::input(Code::CliRows, "--rows takes a size of rows and columns");
             return Err(error.help("--rows softmax --size 8192x4096"));
         };
         let dtype = DType::parse(&self.dtype).ok_or_else(|| {
-            Error::input("cli.rows", format!("`{}` is not a type", self.dtype)).help("--dtype f16, bf16 or f32")
+            Error::input(Code::CliRows, format!("`{}` is not a type", self.dtype)).help("--dtype f16, bf16 or f32")
         })?;
         Ok(Rows { kind, rows: *rows, columns: *columns, dtype })
     }
@@ -131,7 +131,7 @@ impl What {
     /// The chip that is asked for.
     pub fn target(&self) -> Result<Option<Target>> {
         let wrong =
-            |e: Error| e.helps().iter().fold(Error::input("cli.target", e.message()), |out, help| out.help(help));
+            |e: Error| e.helps().iter().fold(Error::input(Code::CliTarget, e.message()), |out, help| out.help(help));
         self.target.as_deref().map(Target::parse).transpose().map_err(wrong)
     }
 
@@ -167,16 +167,16 @@ pub fn product(sizes: &[i64], types: &str, layout: &str) -> Result<Gemm> {
         [batch, m, n, k] => Gemm::new(m, n, k).batch(batch),
         _ => {
             let message = "a matrix product has one size or three, MxNxK, and a batch of them four, BxMxNxK";
-            return Err(Error::input("cli.gemm", message).help("--gemm 1024x512x2048").help("--gemm 4096"));
+            return Err(Error::input(Code::CliGemm, message).help("--gemm 1024x512x2048").help("--gemm 4096"));
         }
     };
     let layout = Layout::parse(layout)
-        .ok_or_else(|| Error::input("cli.layout", format!("`{layout}` is not a layout")).help("NN, NT, TN or TT"))?;
+        .ok_or_else(|| Error::input(Code::CliLayout, format!("`{layout}` is not a layout")).help("NN, NT, TN or TT"))?;
     let parts: Vec<&str> = types.split('>').collect();
     let factors = parts[0].split('*').map(dtype).collect::<Result<Vec<DType>>>()?;
     let rest = parts[1..].iter().map(|t| dtype(t)).collect::<Result<Vec<DType>>>()?;
     let wrong = || {
-        Error::input("cli.dtype", format!("`{types}` names no types of a GEMM"))
+        Error::input(Code::CliDtype, format!("`{types}` names no types of a GEMM"))
             .help("f16")
             .help("f16>f32>f16 for inputs, accumulators and result")
             .help("u8*s8>s32 for A, B and accumulators")
@@ -199,7 +199,7 @@ pub fn product(sizes: &[i64], types: &str, layout: &str) -> Result<Gemm> {
 fn dtype(name: &str) -> Result<DType> {
     DType::parse(name.trim()).ok_or_else(|| {
         let names: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();
-        Error::input("cli.dtype", format!("`{name}` is not a type")).help(names.join(", "))
+        Error::input(Code::CliDtype, format!("`{name}` is not a type")).help(names.join(", "))
     })
 }
 
@@ -211,7 +211,7 @@ pub fn read(file: &Path) -> Result<Schedule> {
 /// The text of a file, which need not end: no more is read than the longest text that is taken, and a byte.
 pub fn text(file: &Path) -> Result<String> {
     let cannot =
-        |why: &dyn std::fmt::Display| Error::input("cli.file", format!("cannot read {}: {why}", file.display()));
+        |why: &dyn std::fmt::Display| Error::input(Code::CliFile, format!("cannot read {}: {why}", file.display()));
     let mut bytes = Vec::new();
     let most = LONGEST_TEXT as u64 + 1;
     let read = match file.to_str() {
@@ -220,7 +220,7 @@ pub fn text(file: &Path) -> Result<String> {
     };
     read.map_err(|e| cannot(&e))?;
     if bytes.len() > LONGEST_TEXT {
-        return Err(Error::input("cli.file", format!("{} is longer than {LONGEST_TEXT} bytes", file.display())));
+        return Err(Error::input(Code::CliFile, format!("{} is longer than {LONGEST_TEXT} bytes", file.display())));
     }
     String::from_utf8(bytes).map_err(|_| cannot(&"it is not UTF-8 text"))
 }
@@ -269,7 +269,7 @@ mod tests {
             assert_eq!(types(text).as_deref(), Ok(shown));
         }
         for wrong in ["f15", "u8*s8", "f16>f32>f16>f16", "a*b*c>f32"] {
-            assert_eq!(types(wrong).unwrap_err().code(), "cli.dtype", "{wrong}");
+            assert_eq!(types(wrong).unwrap_err().code(), Code::CliDtype, "{wrong}");
         }
     }
 
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(of(&[64, 8, 16, 32]).unwrap(), [64, 8, 16, 32]);
         assert_eq!(of(&[8]).unwrap(), [8, 8, 8]);
         for wrong in [&[8, 16][..], &[1, 2, 3, 4, 5]] {
-            assert_eq!(of(wrong).unwrap_err().code(), "cli.gemm");
+            assert_eq!(of(wrong).unwrap_err().code(), Code::CliGemm);
         }
         let schedule = Schedule::parse("batched_gemm 3x8x16x32 f32 NT\ntarget sm_80").unwrap();
         assert_eq!(title(&schedule), "batched_gemm 3x8x16x32 f32 NT");

@@ -9,7 +9,7 @@ use super::subject::{BenchArgs, Subject, check_lines};
 #[cfg(feature = "runtime")]
 use super::{gpu, input, plot};
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::gemm::{self, Gemm, Kind, Wgmma};
 use crate::loom::Schedule;
 #[cfg(feature = "runtime")]
@@ -128,7 +128,7 @@ fn schedules(rungs: &[Rung], gemm: &Gemm, target: &Target) -> Result<Vec<(usize,
         match schedule {
             Ok(schedule) if out.last().is_some_and(|(_, below)| below.steps == schedule.steps) => {}
             Ok(schedule) => out.push((number, schedule)),
-            Err(e) if e.code() == "gemm.kind" => show::note(format_args!("no rung {}: {}", rung.name, e.message())),
+            Err(e) if e.code() == Code::GemmKind => show::note(format_args!("no rung {}: {}", rung.name, e.message())),
             Err(e) => return Err(e.within(format!("on the rung {}", rung.name))),
         }
     }

@@ -1,7 +1,7 @@
 //! Kernels for a device, with `.loc` lines where those are asked for.
 
 use super::{show, source};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::kernel::Kernels;
 use crate::loom::Schedule;
 use crate::lower::{self, Lowered};
@@ -38,7 +38,7 @@ impl Compiler {
             return codegen::compile(lowered, target);
         }
         let folder = std::env::current_dir()
-            .map_err(|e| Error::machine("cli.lines", format!("the current folder is not known: {e}")))?;
+            .map_err(|e| Error::machine(Code::CliLines, format!("the current folder is not known: {e}")))?;
         let mut written = self.written.borrow_mut();
         let numbered = |n: u32| if n == 1 { lowered.name.clone() } else { format!("{}-{n}", lowered.name) };
         let name = (1..).map(|n| source::file_name(&numbered(n))).find(|name| !written.contains(name));

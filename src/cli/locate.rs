@@ -15,10 +15,7 @@ pub fn cause(error: &Error, file: &str) -> Option<(usize, String)> {
     let statements = statements(file);
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let steps = || statements.iter().rev().filter(|s| s.is_step);
-    let quoted = steps().find(|s| {
-        let step = words(s.text);
-        step.contains(' ') && error.message().contains(&step)
-    });
+    let quoted = steps().find(|s| error.steps().contains(&words(s.text)));
     let printed = error.source_text()?;
     let names: Vec<&str> = error.labels().iter().filter_map(|l| printed.get(l.span.clone())).collect();
     let found = quoted.or_else(|| names.iter().find_map(|name| speaks_of(&statements, name)));
@@ -61,21 +58,22 @@ fn statements(file: &str) -> Vec<Statement<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Code;
 
     #[test]
     fn the_step_that_speaks_of_a_name_is_found() {
         let file = "program p\n  input A f32[8]\n  out: output B[i 8] f32 = A[i]  # B\ntarget sm_80\n\
                     split i ? 4; bind i_0 blockIdx.x\ncache_read out A shared -> S\ncopy_with S   cp_async # S\nvectorize i_1\n";
-        let at = |message: &str, name: &str| {
-            let error = Error::chip("admit.copy", message).text(name).label(0..name.len(), "here");
-            cause(&error, file)
+        let at = |step: Option<&str>, name: &str| {
+            let error = Error::chip(Code::AdmitCopy, "wrong").text(name).label(0..name.len(), "here");
+            cause(&step.iter().fold(error, |e, step| e.of_step(*step)), file)
         };
         let found = |line: usize, text: &str| Some((line, text.to_string()));
-        assert_eq!(at("copy_with S cp_async: no", "B"), found(7, "copy_with S cp_async"));
-        assert_eq!(at("wrong", "S"), found(7, "copy_with S cp_async"));
-        assert_eq!(at("wrong", "i_1"), found(8, "vectorize i_1"));
-        assert_eq!(at("wrong", "i_2"), found(5, "split i ? 4"));
-        assert_eq!(at("wrong", "B"), found(3, "out: output B[i 8] f32 = A[i]"));
-        assert_eq!(at("wrong", "Z"), None);
+        assert_eq!(at(Some("copy_with S cp_async"), "B"), found(7, "copy_with S cp_async"));
+        assert_eq!(at(None, "S"), found(7, "copy_with S cp_async"));
+        assert_eq!(at(None, "i_1"), found(8, "vectorize i_1"));
+        assert_eq!(at(None, "i_2"), found(5, "split i ? 4"));
+        assert_eq!(at(None, "B"), found(3, "out: output B[i 8] f32 = A[i]"));
+        assert_eq!(at(None, "Z"), None);
     }
 }

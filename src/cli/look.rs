@@ -1,7 +1,7 @@
 //! Elements and places of a program that a user asks about: `T[3, 4]`, the statement in line 12.
 
 use super::show;
-use crate::error::{self, Error, Result};
+use crate::error::{self, Code, Error, Result};
 use crate::ir::print::{self, Printed};
 use crate::ir::{Axis, Buffer, BufferId, Func, Stmt, Var, layout, visit};
 use crate::sim::{Moment, Seen};
@@ -76,7 +76,7 @@ impl Elements {
         let id = func.find_buffer(&self.buffer).ok_or_else(|| {
             let names: Vec<&str> = func.buffers.iter().map(|b| b.name.as_str()).collect();
             let near = error::suggestion(&self.buffer, names.iter().copied());
-            Error::input("cli.print", format!("the {level} program has no buffer `{}`{near}", self.buffer))
+            Error::input(Code::CliPrint, format!("the {level} program has no buffer `{}`{near}", self.buffer))
                 .help(format!("its buffers are {}", names.join(", ")))
         })?;
         let buffer = func.buffer(id);
@@ -102,7 +102,7 @@ impl Elements {
     fn inside(&self, buffer: &Buffer) -> Result<Vec<(i64, i64)>> {
         let shape = buffer.const_shape().unwrap_or_default();
         let wrong =
-            |why: String| Err(Error::input("cli.print", why).help(format!("{}{shape:?} is its shape", buffer.name)));
+            |why: String| Err(Error::input(Code::CliPrint, why).help(format!("{}{shape:?} is its shape", buffer.name)));
         let ranges = match &self.ranges {
             None => vec![(0, None); shape.len()],
             Some(ranges) => ranges.clone(),
@@ -257,7 +257,7 @@ impl Writes {
                     let message = format!("`{}` is an input: no statement writes it", elements.buffer);
                     let names: Vec<&str> = written.iter().map(|b| func.buffer(*b).name.as_str()).collect();
                     return Err(
-                        Error::input("cli.print", message).help(format!("statements write {}", names.join(", ")))
+                        Error::input(Code::CliPrint, message).help(format!("statements write {}", names.join(", ")))
                     );
                 }
                 if out.elements.insert((buffer, at), (name, 0)).is_none() {
@@ -320,7 +320,7 @@ mod tests {
             ("C[-1, 0]", "an index -1..0 that is not inside 0..8"),
         ] {
             let error = wrong.parse::<Elements>().unwrap().of(&func, "scheduled").unwrap_err();
-            assert!(error.code() == "cli.print" && error.message().contains(says), "{wrong}: {error}");
+            assert!(error.code() == Code::CliPrint && error.message().contains(says), "{wrong}: {error}");
         }
         let inputs = Writes::of(&func, &["A[0, 0]".parse().unwrap()]).map(|_| ()).unwrap_err();
         assert!(inputs.message().contains("`A` is an input"), "{inputs}");

@@ -37,7 +37,7 @@ mod walk;
 mod watch;
 pub mod words;
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use colour::When;
@@ -130,11 +130,11 @@ fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(show::USAGE))
 }
 
-/// The command line; the file that `explain` takes may also be the name of a step.
+/// The command line; the file that `explain` takes may also be the name of a step or the code of an error.
 fn command() -> clap::Command {
-    let or_step =
-        "A schedule: program, target and steps; `-` is standard input. Or the name of a step, such as split: its page";
-    Cli::command().mut_subcommand("explain", |c| c.mut_arg("file", |a| a.help(or_step)))
+    let or_word = "A schedule: program, target and steps; `-` is standard input. Or the name of a step, such as split, or the code of an \
+                   error, such as lower.race: its page";
+    Cli::command().mut_subcommand("explain", |c| c.mut_arg("file", |a| a.help(or_word)))
 }
 
 /// Prints the completions of a shell.
@@ -148,7 +148,7 @@ fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
 /// Prints the manual page: of the command and of each of its subcommands.
 fn manual() -> Result<ExitCode> {
     let mut out = Vec::new();
-    let failed = |e: std::io::Error| Error::bug("cli.man", e.to_string());
+    let failed = |e: std::io::Error| Error::bug(Code::CliMan, e.to_string());
     let mut command = command();
     command.build();
     clap_mangen::Man::new(command.clone()).render(&mut out).map_err(failed)?;

@@ -7,7 +7,7 @@ use super::{data, show};
 use crate::codegen;
 #[cfg(feature = "runtime")]
 use crate::error::Fault;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::loom::Schedule;
 use crate::lower::{self, Lowered};
 use crate::sim::mutate::{Mutant, mutants};
@@ -48,7 +48,7 @@ fn chosen(lowered: &Lowered, words: &str) -> Result<Vec<(usize, Mutant)>> {
         None => format!("no mutant of {} matches `{words}`", lowered.name),
     };
     let error =
-        Error::input("cli.mutate", message).help(format!("--mutate {LIST} prints all {count} with their numbers"));
+        Error::input(Code::CliMutate, message).help(format!("--mutate {LIST} prints all {count} with their numbers"));
     Err(descriptions.into_iter().filter(|_| number.is_none()).fold(error, Error::help))
 }
 
@@ -63,7 +63,8 @@ pub fn on_device(
 ) -> Result<ExitCode> {
     let found = chosen(&lowered(schedule)?, words)?;
     let count = found.len();
-    let (number, mutant) = found.into_iter().next().ok_or_else(|| Error::bug("cli.mutate", "no mutant was chosen"))?;
+    let (number, mutant) =
+        found.into_iter().next().ok_or_else(|| Error::bug(Code::CliMutate, "no mutant was chosen"))?;
     if count > 1 {
         show::note(format_args!("{count} mutants match `{words}`: the device launches the first"));
     }
@@ -157,7 +158,7 @@ fn find(right: &Lowered, damaged: &Lowered, naive: &[(u64, Vec<Vec<u32>>)]) -> O
                 Err(error) => return Some(("the simulator", error)),
                 Ok(got) => {
                     if let Some(what) = difference(right, &got, wanted) {
-                        return Some(("its result", Error::bug("sim.result", what)));
+                        return Some(("its result", Error::bug(Code::SimResult, what)));
                     }
                 }
             }

@@ -1,6 +1,6 @@
 //! Speed against size as an SVG picture, as d2l plots it.
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::path::Path;
@@ -25,7 +25,7 @@ const COLOURS: [RGBColor; 6] = [
 /// Draws the lines over logarithmic axes.
 pub fn draw(path: &Path, title: &str, series: &[Series]) -> Result<()> {
     draw_svg(path, title, series)
-        .map_err(|e| Error::machine("cli.plot", format!("cannot draw {}: {e}", path.display())))
+        .map_err(|e| Error::machine(Code::CliPlot, format!("cannot draw {}: {e}", path.display())))
 }
 
 fn draw_svg(path: &Path, title: &str, series: &[Series]) -> std::result::Result<(), Box<dyn std::error::Error>> {
@@ -73,7 +73,7 @@ pub struct Bars {
 /// Draws groups of bars, one group a rung, beside a line at 1.
 pub fn ladder(path: &Path, title: &str, rungs: &[&str], bars: &[Bars]) -> Result<()> {
     ladder_svg(path, title, rungs, bars)
-        .map_err(|e| Error::machine("cli.plot", format!("cannot draw {}: {e}", path.display())))
+        .map_err(|e| Error::machine(Code::CliPlot, format!("cannot draw {}: {e}", path.display())))
 }
 
 fn ladder_svg(

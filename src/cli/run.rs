@@ -8,7 +8,7 @@ use super::subject::check_lines;
 use super::{blame, look, mutate, show, threads, values, watch};
 use crate::array::Array;
 use crate::codegen;
-use crate::error::{Error, Fault, Result, counted};
+use crate::error::{Code, Error, Fault, Result, counted};
 use crate::loom::Schedule;
 use crate::lower;
 #[cfg(feature = "runtime")]
@@ -164,7 +164,7 @@ fn check_watched(args: &RunArgs) -> Result<()> {
     let is_lowered = args.level == Some(Level::Lowered);
     if !args.is_watched() && args.level.is_some() {
         return Err(Error::input(
-            "cli.level",
+            Code::CliLevel,
             "--level says which program --print or --step shows, and neither is given",
         )
         .help("--print 'T[3]' --level lowered")
@@ -172,18 +172,18 @@ fn check_watched(args: &RunArgs) -> Result<()> {
     }
     if !is_lowered && (args.block.is_some() || args.thread.is_some()) {
         let message = "--block and --thread choose what --print and --step show of the lowered kernels";
-        return Err(Error::input("cli.level", message).help("--step --level lowered --block 0"));
+        return Err(Error::input(Code::CliLevel, message).help("--step --level lowered --block 0"));
     }
     if !args.is_watched() {
         return Ok(());
     }
     if let Some(other) = args.device.as_deref().filter(|d| !["sim", "cpu"].contains(d)) {
         let message = format!("--print and --step run the program on the simulator, not on device `{other}`");
-        return Err(Error::input("cli.device", message).help("--device sim, or no --device"));
+        return Err(Error::input(Code::CliDevice, message).help("--device sim, or no --device"));
     }
     if args.step && args.what.is_standard_input() {
         return Err(Error::input(
-            "cli.step",
+            Code::CliStep,
             "--step reads its commands from standard input, and so is the schedule read",
         )
         .help("write the schedule to a file"));

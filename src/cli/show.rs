@@ -1,7 +1,7 @@
 //! What reaches the terminal: text that survives a closed pipe, errors underlined, progress that hides where nobody looks.
 
 use super::{colour, input, locate, pager};
-use crate::error::{Error, Fault, Result, counted};
+use crate::error::{Area, Code, Error, Fault, Result, counted};
 use crate::loom::Schedule;
 use crate::schedule;
 use ariadne::{Color, Config, IndexType, Label, Report, ReportKind, Source};
@@ -105,7 +105,7 @@ pub const USAGE: u8 = 2;
 /// The exit status that says who has to act.
 pub fn status(error: &Error) -> ExitCode {
     // What a file says, or that it cannot be read, is no mistake of the command line.
-    let usage = error.code().starts_with("cli.") && !matches!(error.code(), "cli.file" | "cli.suite");
+    let usage = error.code().area() == Some(Area::Cli) && !matches!(error.code(), Code::CliFile | Code::CliSuite);
     ExitCode::from(match error.fault() {
         Fault::Input if usage => USAGE,
         Fault::Input => 1,

@@ -1,7 +1,7 @@
 //! What `warploom bench` is asked for, and what it measures: the words that its ways of measuring share.
 
 use super::input;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::gemm::{Gemm, Kind};
 use crate::loom::Schedule;
 use crate::target::{Features, Target};
@@ -86,7 +86,7 @@ pub fn check_lines(lines: bool) -> Result<()> {
         return Ok(());
     }
     let message = "--lines adds lines to the kernels of a GPU, and this run is on the simulator";
-    Err(Error::input("cli.lines", message).help("--device 0").help("warploom dump FILE --out DIR --lines"))
+    Err(Error::input(Code::CliLines, message).help("--device 0").help("warploom dump FILE --out DIR --lines"))
 }
 
 /// Parses a time of sampling for clap: not zero, not endless.

@@ -18,7 +18,7 @@ use super::gpu;
 use super::lines::Compiler;
 use super::subject::{BenchArgs, Subject};
 use super::{input, show};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::gemm::{self, Gemm, Kind};
 #[cfg(feature = "runtime")]
 use crate::intrin::{self, Action};
@@ -80,7 +80,7 @@ impl List {
         let holds = |e: &Entry| words.iter().all(|word| e.line.split(' ').any(|own| own == *word));
         self.entries.retain(holds);
         if self.entries.is_empty() {
-            return Err(Error::input("cli.suite", format!("no line of the list holds `{}`", words.join(" ")))
+            return Err(Error::input(Code::CliSuite, format!("no line of the list holds `{}`", words.join(" ")))
                 .help("words as the list has them, such as --only \"f16 NT\""));
         }
         Ok(self)
@@ -90,7 +90,7 @@ impl List {
 impl Entry {
     fn parse(line: &str) -> Result<Entry> {
         let wrong = |what: &str| {
-            Error::input("cli.suite", format!("`{line}` {what}"))
+            Error::input(Code::CliSuite, format!("`{line}` {what}"))
                 .help("TYPES LAYOUT SIZE [KIND] [beside TYPES LAYOUT] [>= RATIO], such as f16 NT 4096 >= 0.65")
         };
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -172,7 +172,7 @@ fn on_gpu(args: &BenchArgs, list: &List, device: &Device) -> Result<ExitCode> {
     let (table, record) = (markdown(&done, &means, device), record(&done, &means, &bench, args));
     match &args.out {
         Some(name) => {
-            let text = serde_json::to_string_pretty(&record).map_err(|e| Error::bug("cli.json", e.to_string()))?;
+            let text = serde_json::to_string_pretty(&record).map_err(|e| Error::bug(Code::CliJson, e.to_string()))?;
             write(&name.with_extension("json"), &text)?;
             write(&name.with_extension("md"), &table)?;
             show::put(&table);
@@ -210,7 +210,7 @@ fn means(wanted: &[f64], done: &[Done<'_>]) -> Vec<Mean> {
 #[cfg(feature = "runtime")]
 fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, format!("{}\n", text.trim_end()))
-        .map_err(|e| Error::machine("cli.write", format!("cannot write {}: {e}", path.display())))
+        .map_err(|e| Error::machine(Code::CliWrite, format!("cannot write {}: {e}", path.display())))
         .inspect(|()| show::note(format_args!("wrote {}", path.display())))
 }
 
@@ -343,6 +343,6 @@ mod tests {
         );
         let lines = |words: &str| List::parse(text).unwrap().only(Some(words)).map(|l| l.entries.len());
         assert_eq!((lines("NT"), lines("f16 NT"), lines("")), (Ok(2), Ok(1), Ok(3)));
-        assert_eq!(lines("TT").unwrap_err().code(), "cli.suite");
+        assert_eq!(lines("TT").unwrap_err().code(), Code::CliSuite);
     }
 }

@@ -253,9 +253,9 @@ fn counts(outcomes: &[Outcome], args: &SweepArgs) {
         outcomes.len() - invalid.len(),
         invalid.len()
     ));
-    let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    let mut reasons: BTreeMap<(String, &str), usize> = BTreeMap::new();
     for error in invalid {
-        *reasons.entry((error.code(), error.message())).or_default() += 1;
+        *reasons.entry((error.code().to_string(), error.message())).or_default() += 1;
     }
     for ((code, message), n) in reasons {
         show::line(format_args!("  {n} invalid [{code}]: {message}"));

@@ -2,7 +2,7 @@
 
 use super::look::{self, Elements};
 use super::show;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::{BufferId, Func, RoleBody, Scope, Stmt, Var, visit};
 use crate::lower::{self, Lowered};
 use crate::sim::{Scene, Write};
@@ -102,7 +102,7 @@ impl Program {
         let kernel = self.kernels.iter().find(knows).or(self.kernels.first());
         match kernel {
             Some(kernel) => asked.of(&kernel.func, "lowered"),
-            None => Err(Error::input("cli.print", "the lowered program has no kernel")),
+            None => Err(Error::input(Code::CliPrint, "the lowered program has no kernel")),
         }
     }
 }
@@ -196,7 +196,7 @@ impl Writes {
             for look::Element { buffer, at, name } in program.elements(elements)? {
                 if !written.contains(&buffer) {
                     let message = format!("no statement of the lowered program writes `{}`", elements.buffer());
-                    return Err(Error::input("cli.print", message)
+                    return Err(Error::input(Code::CliPrint, message)
                         .help("`warploom dump FILE --emit lowered` prints the program"));
                 }
                 if out.elements.insert((buffer, at), (name, 0)).is_none() {
@@ -261,7 +261,7 @@ const MOST_RANGES: usize = 6;
 pub fn no_block(at: Position, program: &Program) -> Error {
     let grids: Vec<String> = program.kernels.iter().map(|k| format!("{:?}", k.grid)).collect();
     let message = format!("no kernel has a block {}: the grids are {}", place(at.0), grids.join(", "));
-    Error::input("cli.block", message).help("a persistent kernel runs with one block here")
+    Error::input(Code::CliBlock, message).help("a persistent kernel runs with one block here")
 }
 
 /// Prints how many writes there were.

@@ -2,7 +2,7 @@
 
 use crate::array::Array;
 use crate::dtype::{Class, DType};
-use crate::error::{Error, Result, suggestion};
+use crate::error::{Code, Error, Result, suggestion};
 use crate::ir::{Func, typing, visit};
 use std::str::FromStr;
 
@@ -28,7 +28,7 @@ pub fn set(program: &Func, values: &[Set], arrays: &mut [Array]) -> Result<()> {
     let written = visit::writes(&program.body);
     let inputs = || program.params.iter().enumerate().filter(|(_, id)| !written.contains(id));
     for set in values {
-        let wrong = |message: String| Error::input("cli.value", message);
+        let wrong = |message: String| Error::input(Code::CliValue, message);
         let scalars: Vec<&str> = inputs()
             .map(|(_, id)| program.buffer(*id))
             .filter(|b| b.shape.is_empty())

@@ -5,7 +5,7 @@ use super::builder::{Type, Value};
 use super::packed::{Packed, is_packed};
 use super::session::bug;
 use super::value::Data;
-use super::words::Words;
+use super::words::{Words, elements_of};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::simplify::{Affine, Env, divisor};
@@ -170,7 +170,7 @@ impl<'c> Body<'c, '_, '_> {
         if is_packed(buffer.dtype) {
             return Ok((self.packed_address(base, &sum)?, align));
         }
-        let (element, elements) = (self.b.element(in_memory(buffer.dtype))?, buffer.elements().unwrap_or(0));
+        let (element, elements) = (self.b.element(in_memory(buffer.dtype))?, elements_of(buffer)?);
         let constant = std::mem::take(&mut sum.constant);
         let mut pointer = base;
         if !sum.terms.is_empty() {
@@ -200,7 +200,7 @@ impl<'c> Body<'c, '_, '_> {
     /// `lower` has shown that an access whose condition holds is inside the buffer. Its value is never used.
     fn never_runs(&self, id: BufferId, indices: &[Index], lanes: u32) -> Result<bool> {
         let first = self.element_number(id, indices)?;
-        let elements = self.buffer(id)?.elements().unwrap_or(0);
+        let elements = elements_of(self.buffer(id)?)?;
         Ok(self.conditions > 0 && (first < 0 || first.saturating_add(lanes.into()) > elements))
     }
 

@@ -4,7 +4,7 @@
 //! memory over the whole kernel while it moves stores out of each. 3,072 loops of eight steps took 40 s, 512 take 2.
 
 use super::session::bug;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::lowered::unroll::{self, Copies};
 use crate::ir::{Expr, Func, LoopKind, Stmt, Var, visit};
@@ -29,7 +29,7 @@ pub fn check(kernel: &LoweredKernel) -> Result<()> {
         "written out, kernel {name} has {operations} operations and loads, {loops} loops counted as {LOOP} each; \
          {MOST_OPERATIONS} are allowed"
     );
-    Err(Error::input("codegen.size", message)
+    Err(Error::input(Code::CodegenSize, message)
         .help("unroll fewer loops, or split them and unroll the inner part")
         .help("annotate a loop `unroll_limit 1`, and it is not written out"))
 }

@@ -2,7 +2,7 @@
 
 use super::SHARED_MEMORY;
 use super::listing::Head;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::{self, Lowered, LoweredKernel};
 use crate::ir::{Buffer, print, visit};
 use crate::kernel::{Access, Arg, Kernel, Kernels, Param, TensorMap, Workspace};
@@ -61,7 +61,7 @@ pub fn kernels(
     text: String,
     llvm: String,
 ) -> Result<Kernels> {
-    let workspace = workspaces(lowered);
+    let workspace = workspaces(lowered)?;
     let kernels = lowered
         .kernels
         .iter()
@@ -91,17 +91,17 @@ pub fn kernels(
     })
 }
 
-fn workspaces(lowered: &Lowered) -> Vec<Workspace> {
+fn workspaces(lowered: &Lowered) -> Result<Vec<Workspace>> {
     let mut out: Vec<Workspace> = Vec::new();
     for kernel in &lowered.kernels {
         for id in &kernel.workspace {
             let Some(buffer) = kernel.func.buffers.get(id.0 as usize) else { continue };
             if out.iter().all(|w| w.name != buffer.name) {
-                out.push(Workspace { name: buffer.name.clone(), bytes: bytes(buffer) });
+                out.push(Workspace { name: buffer.name.clone(), bytes: bytes(buffer)? });
             }
         }
     }
-    out
+    Ok(out)
 }
 
 fn params(lowered: &Lowered, kernel: &LoweredKernel, workspace: &[Workspace]) -> Result<Vec<Param>> {
@@ -110,7 +110,7 @@ fn params(lowered: &Lowered, kernel: &LoweredKernel, workspace: &[Workspace]) ->
         let arg = lowered.params.iter().position(|p| p == name).map(Param::Arg);
         arg.or_else(|| workspace.iter().position(|w| &w.name == name).map(Param::Workspace))
     };
-    let missing = || Error::bug("codegen.params", format!("{} takes an unknown buffer", kernel.func.name));
+    let missing = || Error::bug(Code::CodegenParams, format!("{} takes an unknown buffer", kernel.func.name));
     let plain = kernel.func.params.iter().map(|id| of(id).ok_or_else(missing));
     let maps = kernel.maps.iter().map(|map| {
         Ok(Param::TensorMap(TensorMap {
@@ -138,7 +138,8 @@ fn arg(lowered: &Lowered, number: usize) -> Result<Arg> {
         align = align.max(kernel.func.buffer(id).align);
         found = found.or(kernel.func.buffers.get(id.0 as usize));
     }
-    let buffer = found.ok_or_else(|| Error::bug("codegen.params", format!("no kernel knows the parameter {name}")))?;
+    let buffer =
+        found.ok_or_else(|| Error::bug(Code::CodegenParams, format!("no kernel knows the parameter {name}")))?;
     let access = match (read, written) {
         (true, true) => Access::ReadWrite,
         (false, true) => Access::Write,
@@ -147,10 +148,12 @@ fn arg(lowered: &Lowered, number: usize) -> Result<Arg> {
     // Kernels see their parameters flat; the caller sees what the program says.
     let flat = || (buffer.const_shape().unwrap_or_default(), vec![1; buffer.shape.len()]);
     let (shape, strides) = lowered.shapes.get(number).cloned().unwrap_or_else(flat);
-    let (dtype, bytes, values) = (buffer.dtype, bytes(buffer), buffer.values);
+    let (dtype, bytes, values) = (buffer.dtype, bytes(buffer)?, buffer.values);
     Ok(Arg { name: name.to_string(), dtype, shape, strides, align, bytes, access, values })
 }
 
-fn bytes(buffer: &Buffer) -> u64 {
-    buffer.dtype.bytes_of(buffer.elements().and_then(|n| u64::try_from(n).ok()).unwrap_or(0))
+fn bytes(buffer: &Buffer) -> Result<u64> {
+    let elements = buffer.elements().and_then(|n| u64::try_from(n).ok());
+    let missing = || Error::bug(Code::CodegenParams, format!("{} has no constant size", buffer.name));
+    Ok(buffer.dtype.bytes_of(elements.ok_or_else(missing)?))
 }

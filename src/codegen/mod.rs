@@ -33,7 +33,7 @@ mod slices;
 mod value;
 mod words;
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::{Lowered, LoweredKernel};
 use crate::kernel::Kernels;
 use crate::target::{Features, Target};
@@ -91,7 +91,7 @@ fn build(lowered: &Lowered, target: &Target, file: Option<&str>, show: impl FnOn
     let entries = describe::entries(lowered);
     let builder = builder::Builder::new(&context, &module, target.features);
     emit(&builder, lowered, &entries, (&lines, &mut listing))?;
-    module.verify().map_err(|e| Error::bug("codegen.verify", e.to_string()))?;
+    module.verify().map_err(|e| Error::bug(Code::CodegenVerify, e.to_string()))?;
     let llvm = module.print_to_string().to_string();
     session::optimize(&module, target, ptx_version, &log)?;
     show(&module);

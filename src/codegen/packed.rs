@@ -14,7 +14,7 @@ use super::builder::{Builder, Type, Value};
 use super::session::bug;
 use super::value::vector_of;
 use super::value::{Data, is_unsigned};
-use super::words::local_elements;
+use super::words::elements_of;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::simplify::Affine;
@@ -190,7 +190,7 @@ impl<'c> Body<'c, '_, '_> {
 
     /// Slots for the words of a local buffer.
     pub fn place_packed(&self, buffer: &Buffer) -> Result<Packed<'c>> {
-        let elements = local_elements(buffer)? as u32;
+        let elements = elements_of(buffer)? as u32;
         let slot = |n| self.b.slot(self.b.i32().into(), &format!("{}.{n}", buffer.name));
         let slots = (0..elements.div_ceil(PER_WORD)).map(slot).collect::<Result<_>>()?;
         Ok(Packed { slots, dtype: buffer.dtype })

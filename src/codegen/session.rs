@@ -5,7 +5,7 @@
 //! small kernel.
 
 use super::poison;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::target::Target;
 use inkwell::OptimizationLevel;
 use inkwell::context::Context;
@@ -141,5 +141,5 @@ pub fn to_ptx(module: &Module, target: &Target, ptx: u32, log: &Diagnostics) -> 
 
 /// A fault of the translation.
 pub fn bug(message: impl Into<String>) -> Error {
-    Error::bug("codegen.llvm", message)
+    Error::bug(Code::CodegenLlvm, message)
 }

@@ -4,7 +4,7 @@ use super::builder::{Builder, Type, Value};
 use super::packed::is_packed;
 use super::session::bug;
 use crate::dtype::{Class, DType};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::Literal;
 use inkwell::types::BasicType;
 
@@ -37,7 +37,7 @@ impl<'c> Builder<'c, '_> {
             DType::S64 => c.i64_type().into(),
             DType::Bool => c.bool_type().into(),
             DType::E4m3 | DType::E5m2 | DType::B1 => {
-                return Err(Error::chip("codegen.type", format!("{dtype} has no ordinary code on a GPU yet"))
+                return Err(Error::chip(Code::CodegenType, format!("{dtype} has no ordinary code on a GPU yet"))
                     .help("compute in f32 or s32, or run the program on the simulator"));
             }
         })

@@ -58,8 +58,8 @@ impl<'c> Words<'c> {
     }
 }
 
-/// How many elements a local buffer has.
-pub fn local_elements(buffer: &Buffer) -> Result<i64> {
+/// How many elements a buffer has.
+pub fn elements_of(buffer: &Buffer) -> Result<i64> {
     buffer.elements().ok_or_else(|| bug(format!("{} has no constant size", buffer.name)))
 }
 
@@ -78,7 +78,7 @@ pub fn held(body: &[Stmt]) -> HashSet<BufferId> {
 impl<'c> Body<'c, '_, '_> {
     /// Slots for a local buffer; `held` if an instruction has it in its registers.
     pub fn place_local(&self, buffer: &Buffer, held: bool) -> Result<Words<'c>> {
-        let elements = local_elements(buffer)?;
+        let elements = elements_of(buffer)?;
         let (element, bits) = (self.b.element(buffer.dtype)?, buffer.dtype.bits());
         let per = if held && bits < 32 && elements % i64::from(32 / bits) == 0 { 32 / bits as usize } else { 1 };
         let shape = vector_of(element, per as u32)?;

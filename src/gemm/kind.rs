@@ -4,7 +4,7 @@ use super::grid::{bind_blocks, bound_batch, fuses_batch};
 use super::operand::up;
 use super::recommend::{first_that_lowers, simt};
 use super::{Gemm, Mma, Tiles, Wgmma, Wmma};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::loom::Schedule;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
@@ -73,7 +73,7 @@ impl Kind {
                 _ => None,
             };
             let why = why.map(|w| format!(": {w}")).unwrap_or_default();
-            Error::chip("gemm.kind", format!("no recipe of kind {} fits {product} on {target}{why}", self.name()))
+            Error::chip(Code::GemmKind, format!("no recipe of kind {} fits {product} on {target}{why}", self.name()))
                 .help("use another kind, or write the steps yourself")
         })?;
         first_that_lowers(gemm, target, std::iter::once(first).chain(steps))
@@ -121,7 +121,7 @@ mod tests {
                 for kind in Kind::ALL {
                     match kind.schedule(&gemm, &Target::sm_80()) {
                         Ok(schedule) => assert!(schedule.scheduled().is_ok(), "{kind:?} {gemm:?}"),
-                        Err(e) => assert_eq!(e.code(), "gemm.kind"),
+                        Err(e) => assert_eq!(e.code(), Code::GemmKind),
                     }
                 }
                 let batch = gemm.batch(3);

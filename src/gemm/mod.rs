@@ -37,7 +37,7 @@ pub use {
 };
 
 use crate::dtype::{Class, DType};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::Func;
 use crate::loom::Schedule;
 use crate::target::Target;
@@ -145,6 +145,6 @@ pub fn describe(program: &Func) -> Option<Gemm> {
 /// A product with the steps of a recipe.
 fn schedule(gemm: &Gemm, target: &Target, steps: &str) -> Result<Schedule> {
     let steps = crate::schedule::parse(steps)
-        .map_err(|e| Error::bug("gemm.steps", format!("the recommended steps do not parse: {e}")))?;
+        .map_err(|e| Error::bug(Code::GemmSteps, format!("the recommended steps do not parse: {e}")))?;
     Ok(Schedule { program: gemm.program()?, target: *target, steps })
 }

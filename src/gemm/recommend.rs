@@ -1,7 +1,7 @@
 //! Which steps are recommended: the first that lower for the chip, of all recipes in the order of what they take to cost.
 
 use super::{Gemm, Mma, Pipelined, Tiles, WarpTiles, Wgmma, Wmma, schedule, split};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::loom::Schedule;
 use crate::lower;
 use crate::schedule::Step;
@@ -85,7 +85,7 @@ pub(super) fn first_that_lowers(
         }
         first = first.or(Some(schedule));
     }
-    first.ok_or_else(|| Error::bug("gemm.recipes", "no recipe has steps for the GEMM"))
+    first.ok_or_else(|| Error::bug(Code::GemmRecipes, "no recipe has steps for the GEMM"))
 }
 
 /// Whether a schedule lowers for its chip.

@@ -17,7 +17,7 @@ pub use matching::{Mismatch, Played, matches, play};
 pub use rows::all;
 pub use stride::Uneven;
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::layout::{Coordinate, Layout};
 use crate::ir::{Func, Scope};
 use crate::target::{Features, Target};
@@ -220,7 +220,7 @@ impl Row {
     /// A fault of the row, which this room's tests rule out.
     pub fn program(&self) -> Result<Func> {
         crate::te::parse(&self.meaning)
-            .map_err(|e| Error::bug("intrin.meaning", format!("{}: {}", self.name, e.message())))
+            .map_err(|e| Error::bug(Code::IntrinMeaning, format!("{}: {}", self.name, e.message())))
     }
 
     /// Whether its effect has to be waited for.

@@ -13,7 +13,7 @@ mod laws;
 
 use super::{BinOp, Buffer, BufferId, CmpOp, Expr, Func, Index, Literal, Scope, Store, typing, visit};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 
 /// The most components of a reducer.
 pub const MAX_COMPONENTS: usize = 8;
@@ -47,7 +47,7 @@ impl TupleReducer {
     /// `te.reducer` where the parts do not fit each other, where components need each other's old value, and where a trial shows that
     /// tuples may not be regrouped or exchanged or that the neutral tuple changes something.
     pub fn new(name: &str, numbers: Func, combine: Vec<Expr>, neutral: Vec<Expr>) -> Result<TupleReducer> {
-        let wrong = |why: String| Error::input("te.reducer", format!("reducer {name}: {why}"));
+        let wrong = |why: String| Error::input(Code::TeReducer, format!("reducer {name}: {why}"));
         let count = numbers.buffers.len() / 2;
         if !(1..=MAX_COMPONENTS).contains(&count) || 2 * count != numbers.buffers.len() {
             return Err(wrong(format!(

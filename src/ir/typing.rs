@@ -2,7 +2,7 @@
 
 use super::{BinOp, BufferId, Expr, Func, Literal, UnOp, print};
 use crate::dtype::{Class, DType};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 
 impl Func {
     /// The type of an expression; an error where operands disagree or an operation does not exist on its type.
@@ -23,7 +23,7 @@ pub fn type_of(func: &Func, expr: &Expr) -> Result<(DType, u32)> {
         Expr::Const(dtype, literal) => literal_type(*dtype, *literal).map(|t| (t, 1)),
         Expr::Index(dtype, _) => match dtype.class() {
             Class::Bool => {
-                Err(wrong(func, expr, "type.operation", "an index is not a truth value; compare it instead"))
+                Err(wrong(func, expr, Code::TypeOperation, "an index is not a truth value; compare it instead"))
             }
             _ => Ok((*dtype, 1)),
         },
@@ -31,7 +31,7 @@ pub fn type_of(func: &Func, expr: &Expr) -> Result<(DType, u32)> {
         Expr::Load { buffer, lanes, .. } => Ok((buffer_type(func, *buffer)?, *lanes)),
         Expr::Splat(lanes, a) => match type_of(func, a)? {
             (dtype, 1) => Ok((dtype, *lanes)),
-            _ => Err(wrong(func, expr, "type.lanes", "splat repeats one value, but its operand has several lanes")),
+            _ => Err(wrong(func, expr, Code::TypeLanes, "splat repeats one value, but its operand has several lanes")),
         },
         Expr::Shuffle(_, a) => type_of(func, a),
         Expr::Un(op, a) => {
@@ -50,7 +50,7 @@ pub fn type_of(func: &Func, expr: &Expr) -> Result<(DType, u32)> {
                     return Err(wrong(
                         func,
                         expr,
-                        "type.lanes",
+                        Code::TypeLanes,
                         "the condition and the values of select differ in their lanes",
                     ));
                 }
@@ -58,7 +58,7 @@ pub fn type_of(func: &Func, expr: &Expr) -> Result<(DType, u32)> {
             }
             (other, _) => {
                 let message = format!("the condition of select is {other}, not bool");
-                Err(wrong(func, expr, "type.operand", &message))
+                Err(wrong(func, expr, Code::TypeOperand, &message))
             }
         },
         Expr::Cast(dtype, a) => type_of(func, a).map(|(_, lanes)| (*dtype, lanes)),
@@ -66,12 +66,12 @@ pub fn type_of(func: &Func, expr: &Expr) -> Result<(DType, u32)> {
             (dtype, 1) if gather_range(dtype).is_some() => {
                 if *extent < 1 || low.checked_add(*extent).is_none() {
                     let message = format!("{low} and the {extent} values from it on are no range of an index");
-                    return Err(wrong(func, expr, "type.operand", &message));
+                    return Err(wrong(func, expr, Code::TypeOperand, &message));
                 }
                 type_of(func, value)
             }
             (dtype, _) => {
-                Err(wrong(func, expr, "type.operand", &format!("an index is an integer, but this is {dtype}")))
+                Err(wrong(func, expr, Code::TypeOperand, &format!("an index is an integer, but this is {dtype}")))
             }
         },
     }
@@ -120,24 +120,25 @@ fn literal_type(dtype: DType, literal: Literal) -> Result<DType> {
         Literal::Int(v) => v.to_string(),
         Literal::Float(v) => format!("{v:?}"),
     };
-    fits.then_some(dtype).ok_or_else(|| Error::input("type.literal", format!("{text} is not a value of type {dtype}")))
+    fits.then_some(dtype)
+        .ok_or_else(|| Error::input(Code::TypeLiteral, format!("{text} is not a value of type {dtype}")))
 }
 
 fn buffer_type(func: &Func, buffer: BufferId) -> Result<DType> {
     let found = func.buffers.get(buffer.0 as usize).map(|b| b.dtype);
-    found.ok_or_else(|| Error::bug("type.buffer", format!("buffer {} does not exist in {}", buffer.0, func.name)))
+    found.ok_or_else(|| Error::bug(Code::TypeBuffer, format!("buffer {} does not exist in {}", buffer.0, func.name)))
 }
 
 fn same(func: &Func, whole: &Expr, a: &Expr, b: &Expr) -> Result<(DType, u32)> {
     let ((left, left_lanes), (right, right_lanes)) = (type_of(func, a)?, type_of(func, b)?);
     if left != right {
         let message = format!("{} is {left}, but {} is {right}", print::expr(func, a), print::expr(func, b));
-        let error = wrong(func, whole, "type.operand", &message);
+        let error = wrong(func, whole, Code::TypeOperand, &message);
         return Err(error.help(format!("convert one of them, for example {left}({})", print::expr(func, b))));
     }
     if left_lanes != right_lanes {
         let message = format!("operands of {left_lanes} and {right_lanes} lanes");
-        return Err(wrong(func, whole, "type.lanes", &message));
+        return Err(wrong(func, whole, Code::TypeLanes, &message));
     }
     Ok((left, left_lanes))
 }
@@ -162,9 +163,9 @@ pub fn binary_exists(op: BinOp, dtype: DType) -> bool {
 }
 
 fn no_operation(func: &Func, expr: &Expr, dtype: DType) -> Error {
-    wrong(func, expr, "type.operation", &format!("this operation does not exist on {dtype}"))
+    wrong(func, expr, Code::TypeOperation, &format!("this operation does not exist on {dtype}"))
 }
 
-fn wrong(func: &Func, expr: &Expr, code: &str, message: &str) -> Error {
+fn wrong(func: &Func, expr: &Expr, code: Code, message: &str) -> Error {
     Error::input(code, format!("in `{}`: {message}", print::expr(func, expr)))
 }

@@ -70,7 +70,7 @@ use super::print::{Node, underline};
 use super::reduction::{Combiner, Reduction};
 use super::visit::{blocks, loops};
 use super::{Axis, Buffer, BufferId, For, Func, Index, LoopKind, Scope, Var};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use std::collections::HashMap;
 
 /// Checks all promises of a complete program.
@@ -106,7 +106,7 @@ fn stated(judge: &Judge<'_>) {
     for reducer in &judge.func.reducers {
         if used.iter().any(|c| matches!(c, Combiner::Tuple(t) if t.name() == reducer.name())) {
             let claim = format!("{} combines tuples in any order and grouping to the same", reducer.name());
-            judge.tried(Tested { code: "te.reducer", claim, points: reducer.trials() });
+            judge.tried(Tested { code: Code::TeReducer, claim, points: reducer.trials() });
         }
     }
 }
@@ -115,7 +115,7 @@ fn refused(func: &Func, r: &cross_thread::Refused) -> Error {
     let (block, name) = (func.block_name(r.block), func.var_name(r.over));
     let message = format!("block {block} reduces over {name}, which is bound to threads, but {}", r.why);
     let labels = [(Node::Loop(r.over), "its iterations run side by side"), (Node::Block(r.block), "reduces over it")];
-    wrong(func, "reduction", message, &labels).help(r.help.clone())
+    wrong(func, Code::VerifyReduction, message, &labels).help(r.help.clone())
 }
 
 /// Checks the promises that hold after every step, of programs still being scheduled too.
@@ -138,16 +138,17 @@ fn formed(judge: &Judge<'_>) -> Result<()> {
         placements(func, l)?;
     }
     scope::check(judge)?;
-    gathers(func, "verify.gather")
+    gathers(func, Code::VerifyGather)
 }
 
 /// An error with the program and the names that it speaks of.
-fn wrong(func: &Func, word: &str, message: impl Into<String>, nodes: &[(Node, &str)]) -> Error {
-    underline(Error::input(format!("verify.{word}"), message), func, nodes)
+fn wrong(func: &Func, code: Code, message: impl Into<String>, nodes: &[(Node, &str)]) -> Error {
+    underline(Error::input(code, message), func, nodes)
 }
 
 fn ids(func: &Func) -> Result<()> {
-    let missing = |what: &str, id: u32| Error::bug("verify.id", format!("{what} {id} does not exist in {}", func.name));
+    let missing =
+        |what: &str, id: u32| Error::bug(Code::VerifyId, format!("{what} {id} does not exist in {}", func.name));
     let var = |v: Var| if (v.0 as usize) < func.vars.len() { Ok(()) } else { Err(missing("variable", v.0)) };
     let (mut seen, mut result) = (Vec::new(), Ok(()));
     scope::for_each_id(&func.body, &mut |id| seen.push(id));
@@ -180,7 +181,7 @@ fn names(func: &Func) -> Result<()> {
     for var in vars {
         if introduced.insert(var, ()).is_some() {
             let message = format!("the variable {} is introduced twice", func.var_name(var));
-            return Err(wrong(func, "name", message, &[(Node::Loop(var), "introduced here first")]));
+            return Err(wrong(func, Code::VerifyName, message, &[(Node::Loop(var), "introduced here first")]));
         }
     }
     unique(func, "loops", loop_names)?;
@@ -193,7 +194,7 @@ fn unique<'a>(func: &Func, what: &str, names: impl IntoIterator<Item = (&'a str,
     for (name, node) in names {
         if let Some(first) = seen.insert(name, node) {
             let message = format!("two {what} are called {name}");
-            return Err(wrong(func, "name", message, &[(first, "the first"), (node, "the second")]));
+            return Err(wrong(func, Code::VerifyName, message, &[(first, "the first"), (node, "the second")]));
         }
     }
     Ok(())
@@ -204,12 +205,12 @@ fn params(func: &Func) -> Result<()> {
         let b = func.buffer(*id);
         if func.params[..n].contains(id) {
             let message = format!("{} is a parameter twice", b.name);
-            return Err(wrong(func, "param", message, &[(Node::Buffer(*id), "here")]));
+            return Err(wrong(func, Code::VerifyParam, message, &[(Node::Buffer(*id), "here")]));
         }
         if b.scope != Scope::Global {
             let message =
                 format!("the parameter {} is {}, but the caller passes global memory", b.name, b.scope.name());
-            return Err(wrong(func, "param", message, &[(Node::Buffer(*id), "this parameter")]));
+            return Err(wrong(func, Code::VerifyParam, message, &[(Node::Buffer(*id), "this parameter")]));
         }
     }
     Ok(())
@@ -217,15 +218,15 @@ fn params(func: &Func) -> Result<()> {
 
 fn buffer(func: &Func, id: BufferId) -> Result<()> {
     let b = func.buffer(id);
-    let here = |word: &str, message: String| Err(wrong(func, word, message, &[(Node::Buffer(id), "this buffer")]));
+    let here = |code: Code, message: String| Err(wrong(func, code, message, &[(Node::Buffer(id), "this buffer")]));
     if let Some(extent) = b.shape.iter().find_map(Index::as_int).filter(|e| *e < 1) {
-        return here("param", format!("{} has an extent of {extent}", b.name));
+        return here(Code::VerifyParam, format!("{} has an extent of {extent}", b.name));
     }
     if b.offset.is_some() {
-        return here("stage", format!("{} has an offset in shared memory before it is lowered", b.name));
+        return here(Code::VerifyStage, format!("{} has an offset in shared memory before it is lowered", b.name));
     }
     match placement_problem(b) {
-        Some(problem) => here("placement", problem),
+        Some(problem) => here(Code::VerifyPlacement, problem),
         None => Ok(()),
     }
 }
@@ -244,7 +245,7 @@ fn placement_problem(b: &Buffer) -> Option<String> {
 fn placements(func: &Func, l: &For) -> Result<()> {
     let here = |message: &str| {
         let message = format!("loop {}: {message}", func.var_name(l.var));
-        Err(wrong(func, "placement", message, &[(Node::Loop(l.var), "this loop")]))
+        Err(wrong(func, Code::VerifyPlacement, message, &[(Node::Loop(l.var), "this loop")]))
     };
     if l.persistent && !matches!(l.kind, LoopKind::Bound(Axis::BlockX | Axis::BlockY | Axis::BlockZ)) {
         return here("only a blockIdx loop is persistent");

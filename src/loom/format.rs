@@ -5,7 +5,7 @@
 //! division into lines are the author's. The text means what it meant, and formatting it once more changes nothing.
 
 use super::{Schedule, target_statement};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::schedule;
 use crate::te::Spacing;
 
@@ -47,7 +47,7 @@ pub fn format(text: &str) -> Result<String> {
     let out = laid_out(&lines(text)?);
     match Schedule::parse(&out) {
         Ok(again) if again == schedule => Ok(out),
-        _ => Err(Error::bug("loom.format", "the text in the one layout does not mean what the text means")),
+        _ => Err(Error::bug(Code::LoomFormat, "the text in the one layout does not mean what the text means")),
     }
 }
 
@@ -128,6 +128,7 @@ fn laid_out(lines: &[Line]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Area;
 
     fn formatted(text: &str) -> String {
         let once = format(text).unwrap();
@@ -140,7 +141,7 @@ mod tests {
         let text = "\u{feff}\r\n\n#  adds \nvec_add   1000 # ragged\ttail  \n\n\n  target\tsm_80;\n \
                     split  i ?  128->a\t b ;;bind a   blockIdx.x#grid\n";
         let error = format(text).unwrap_err();
-        assert!(error.code().starts_with("step."), "words are separated by blanks: {error}");
+        assert_eq!(error.code().area(), Some(Area::Step), "words are separated by blanks: {error}");
         let text = text.replace("128->a", "128 -> a");
         assert_eq!(
             formatted(&text),

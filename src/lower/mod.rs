@@ -25,8 +25,8 @@ pub use crate::ir::lowered::{
     Derived, Dim, GridDependency, LaunchAxis, Lowered, LoweredKernel, RoleThreads, Shape, TensorMap, print, print_bulk,
     print_derived, print_kernel, print_walk, statement_lines, verify,
 };
-use run::bug;
 pub use run::{Trace, lower, lower_traced};
+use run::{bug, elements};
 
 /// A pass over one kernel.
 pub struct Pass {

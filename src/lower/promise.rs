@@ -5,7 +5,7 @@
 
 use super::pipeline::ring::is_ring;
 use super::{PASSES, Pass};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::{CP_ASYNC_BITS, LoweredKernel, verify};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Block, BufferId, Cond, CopyKind, For, Func, IterKind, LoopKind, Scope, Stmt, Var, visit};
@@ -20,8 +20,9 @@ const MOMENTARY: &str = "guards";
 pub fn check(kernel: &LoweredKernel, passes: usize) -> Result<()> {
     let kept = |(n, pass): &(usize, &Pass)| pass.name != MOMENTARY || n + 1 == passes;
     for (_, pass) in PASSES.iter().enumerate().take(passes).filter(kept) {
-        (pass.holds)(kernel)
-            .map_err(|why| Error::bug("lower.promise", format!("{why}; {} promises: {}", pass.name, pass.promise)))?;
+        (pass.holds)(kernel).map_err(|why| {
+            Error::bug(Code::LowerPromise, format!("{why}; {} promises: {}", pass.name, pass.promise))
+        })?;
     }
     Ok(())
 }
@@ -210,7 +211,8 @@ fn registers(func: &Func, body: &[Stmt], unrolled: &mut Vec<Var>) -> Kept {
 pub fn planned(kernel: &LoweredKernel) -> Kept {
     let (func, bytes) = (&kernel.func, u64::from(kernel.shared_bytes));
     for b in used(func).into_iter().map(|b| func.buffer(b)).filter(|b| b.scope == Scope::Shared) {
-        let size = b.dtype.bytes_of(b.elements().unwrap_or(0) as u64);
+        let Some(elements) = b.elements() else { return Err(format!("{} has no constant size", b.name)) };
+        let size = b.dtype.bytes_of(elements as u64);
         if b.offset.is_none_or(|o| u64::from(o) + size > bytes) {
             return Err(format!("{} has no place in shared memory", b.name));
         }

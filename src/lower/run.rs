@@ -3,7 +3,7 @@
 use super::map::kernels;
 use super::target::admit;
 use super::{PASSES, point, promise};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::{Lowered, LoweredKernel, verify};
 use crate::ir::{Buffer, Func, layout};
 use crate::target::Target;
@@ -55,12 +55,23 @@ fn pass_by_pass(func: &Func, target: &Target, trace: &mut dyn FnMut(&Trace)) -> 
         verify(kernel).map_err(|e| e.within(format!("lowering {}", kernel.func.name)))?;
     }
     let params = func.params.iter().map(|p| func.buffer(*p).name.clone()).collect();
-    let shape = |buffer: &Buffer| Some((buffer.const_shape()?, layout::strides(buffer)?));
-    let shapes = func.params.iter().map(|p| shape(func.buffer(*p)).unwrap_or_default()).collect();
+    let shape = |buffer: &Buffer| {
+        let found = || Some((buffer.const_shape()?, layout::strides(buffer)?));
+        found().ok_or_else(|| bug(Code::LowerFlatten, format!("parameter {} has no constant shape", buffer.name)))
+    };
+    let shapes = func.params.iter().map(|p| shape(func.buffer(*p))).collect::<Result<_>>()?;
     Ok(Lowered { name: func.name.clone(), params, shapes, kernels })
 }
 
 /// A fault of a pass itself.
-pub fn bug(pass: &str, message: impl std::fmt::Display) -> Error {
-    Error::bug(format!("lower.{pass}"), message.to_string())
+pub fn bug(pass: Code, message: impl std::fmt::Display) -> Error {
+    Error::bug(pass, message.to_string())
+}
+
+/// The elements of a buffer that pass `flatten` has made flat, for a later pass.
+///
+/// # Errors
+/// A fault of `flatten`.
+pub fn elements(buffer: &Buffer, pass: Code) -> Result<i64> {
+    buffer.elements().ok_or_else(|| bug(pass, format!("{} has no constant size", buffer.name)))
 }

@@ -16,7 +16,7 @@ use super::row::{self, Alone, Best, Row};
 use super::timer::{Launch, Subject, Timer};
 use crate::array::Array;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::kernel::{Access, Kernels};
 use crate::runtime::{Device, DeviceBuffer, Program, median};
 use crate::target;
@@ -209,7 +209,7 @@ impl Bench {
     /// The library's counterpart, after its result was checked as ours was; or why there is none.
     /// `after` are our arguments after a launch of ours.
     fn peer(&self, job: &Job<'_>, set: &Set, mut after: Vec<Array>) -> Result<Peer<'_>> {
-        let none = || Error::input("measure.no_peer", "the library has no such program");
+        let none = || Error::input(Code::MeasureNoPeer, "the library has no such program");
         let peer = Peer::of(self.cublas()?, self.lt.as_ref(), job.gemm.ok_or_else(none)?);
         let [_, _, c, ..] = set.library() else { return Err(none()) };
         c.poison()?;

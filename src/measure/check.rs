@@ -1,7 +1,7 @@
 //! The check before the clock: a run with poisoned outputs, held against a reference.
 
 use crate::array::Array;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::kernel::{Access, Arg};
 use crate::runtime::{Device, DeviceBuffer, Program};
 
@@ -44,7 +44,7 @@ pub(super) fn upload(device: &Device, args: &[Arg], arrays: &[Array]) -> Result<
             crate::error::counted(args.len(), "argument"),
             crate::error::counted(arrays.len(), "array")
         );
-        return Err(Error::input("measure.count", message));
+        return Err(Error::input(Code::MeasureCount, message));
     }
     let one = |(arg, array): (&Arg, &Array)| {
         if arg.access == Access::Write {
@@ -62,13 +62,13 @@ pub(super) fn passed(name: &str, worst: f64) -> Result<f64> {
         return Ok(worst);
     }
     let message = format!("{name} computes a wrong result: an error is {worst:.3} times its bound");
-    Err(Error::bug("measure.wrong", message))
+    Err(Error::bug(Code::MeasureWrong, message))
 }
 
 fn unchanged(name: &str, args: &[Arg], before: &[Array], after: &[Array]) -> Result<()> {
     let pairs = args.iter().zip(before.iter().zip(after));
     match pairs.into_iter().find(|(arg, (b, a))| arg.access == Access::Read && b.bytes != a.bytes) {
-        Some((arg, _)) => Err(Error::bug("measure.changed", format!("{name} changed its input {}", arg.name))),
+        Some((arg, _)) => Err(Error::bug(Code::MeasureChanged, format!("{name} changed its input {}", arg.name))),
         None => Ok(()),
     }
 }
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn only_errors_within_their_bounds_pass() {
         assert_eq!(passed("gemm", 0.5), Ok(0.5));
-        assert_eq!(passed("gemm", 1.5).unwrap_err().code(), "measure.wrong");
+        assert_eq!(passed("gemm", 1.5).unwrap_err().code(), Code::MeasureWrong);
         assert!(passed("gemm", f64::NAN).is_err());
     }
 
@@ -99,7 +99,7 @@ mod tests {
         };
         let before = [Array::zeros(DType::F32, &[2]).unwrap()];
         let after = [Array::poisoned(DType::F32, &[2]).unwrap()];
-        assert_eq!(unchanged("p", &[arg(Access::Read)], &before, &after).unwrap_err().code(), "measure.changed");
+        assert_eq!(unchanged("p", &[arg(Access::Read)], &before, &after).unwrap_err().code(), Code::MeasureChanged);
         assert_eq!(unchanged("p", &[arg(Access::Write)], &before, &after), Ok(()));
     }
 }

@@ -21,7 +21,7 @@ mod timeline;
 use crate::analysis::{self, CostReport};
 use crate::assemble::Ptxas;
 use crate::codegen;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::kernel::Kernels;
 use crate::loom::Schedule;
 use crate::lower::{self, Lowered};
@@ -54,7 +54,7 @@ pub fn page(schedule: &Schedule, title: &str) -> Result<String> {
         Err(e) => html::absent(&format!("There is no machine code here: {}.", e.message())),
     };
     let (timelines, said) = timelines(&schedule, &lowered)?;
-    let json = serde_json::to_string(&timelines).map_err(|e| Error::bug("page.json", e.to_string()))?;
+    let json = serde_json::to_string(&timelines).map_err(|e| Error::bug(Code::PageJson, e.to_string()))?;
     let fields = [
         ("TITLE", escape(title)),
         ("TARGET", escape(&schedule.target.to_string())),

@@ -1,6 +1,6 @@
 //! What one cluster of a kernel does on the simulator, event by event, as the timeline needs it.
 
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::intrin;
 use crate::ir::{BufferId, Expr, Scope, Stmt, visit};
 use crate::lower::{self, Lowered, LoweredKernel};
@@ -179,7 +179,7 @@ pub fn record(lowered: &Lowered) -> Result<Vec<Record>> {
     match ran {
         Ok(_) => {}
         // What ran until then is shown.
-        Err(e) if e.code() == "sim.limit" => {
+        Err(e) if e.code() == Code::SimLimit => {
             if let Some(last) = records.iter_mut().rev().find(|r| !r.events.is_empty()) {
                 last.is_cut = true;
             }

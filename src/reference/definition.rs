@@ -1,7 +1,7 @@
 //! Reading a program of te as definitions: each buffer is a function of its indices.
 
 use super::joint::Joint;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::reduction::{self, Combiner, Reduction};
 use crate::ir::{BinOp, Block, BufferId, Expr, Func, Index, IterKind, Store, Var, visit};
 use std::collections::HashMap;
@@ -29,13 +29,13 @@ pub(super) fn of(func: &Func) -> Result<HashMap<BufferId, Definition<'_>>> {
         let definitions = read(func, block).ok_or_else(|| {
             let name = func.blocks.get(block.name.0 as usize).map_or("?", String::as_str);
             let message = format!("block {name} is not of the form that te writes: it has no reference");
-            Error::input("reference.form", message).help("give the program before its schedule")
+            Error::input(Code::ReferenceForm, message).help("give the program before its schedule")
         })?;
         for (buffer, definition) in definitions {
             if out.insert(buffer, definition).is_some() {
                 let message =
                     format!("buffer {} is written by two blocks: it has no reference", func.buffer(buffer).name);
-                return Err(Error::input("reference.form", message).help("give the program before its schedule"));
+                return Err(Error::input(Code::ReferenceForm, message).help("give the program before its schedule"));
             }
         }
     }

@@ -6,7 +6,7 @@ use super::joint::{self, Joint};
 use super::pair::{self, Pair};
 use crate::array::Array;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::{BinOp, BufferId, Expr, Index, Literal, Var, layout};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -151,7 +151,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
 
     fn undefined(&self, id: BufferId) -> Error {
         let name = self.program.func.buffers.get(id.0 as usize).map_or("?", |b| &b.name);
-        Error::input("reference.form", format!("buffer {name} is read, but nothing defines it"))
+        Error::input(Code::ReferenceForm, format!("buffer {name} is read, but nothing defines it"))
     }
 
     fn define(&mut self, id: BufferId, definition: &Definition<'_>, prefix: &[i64], segment: usize) -> Result<Row> {
@@ -211,7 +211,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
     fn deeper(&mut self) -> Result<()> {
         self.depth += 1;
         if self.depth > 64 {
-            return Err(Error::input("reference.form", "buffers are defined by each other too deeply"));
+            return Err(Error::input(Code::ReferenceForm, "buffers are defined by each other too deeply"));
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ mod product;
 
 use crate::array::{Array, filled, room_for};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::{BufferId, Func, layout};
 use definition::Definition;
 use evaluate::Evaluator;
@@ -98,7 +98,7 @@ pub fn outputs(func: &Func, args: &[Array], sample: Sample) -> Result<Vec<Output
             crate::error::counted(func.params.len(), "parameter"),
             crate::error::counted(args.len(), "argument")
         );
-        return Err(Error::input("reference.arguments", message));
+        return Err(Error::input(Code::ReferenceArguments, message));
     }
     let definitions = definition::of(func)?;
     let mut inputs = HashMap::new();
@@ -108,7 +108,7 @@ pub fn outputs(func: &Func, args: &[Array], sample: Sample) -> Result<Vec<Output
         if !definitions.contains_key(id) {
             if arg.dtype != buffer.dtype || !spans {
                 let message = format!("argument {} has not the parameter's type and size", buffer.name);
-                return Err(Error::input("reference.arguments", message));
+                return Err(Error::input(Code::ReferenceArguments, message));
             }
             inputs.insert(*id, arg);
         }
@@ -121,7 +121,7 @@ pub fn outputs(func: &Func, args: &[Array], sample: Sample) -> Result<Vec<Output
 
 fn output(program: &Program<'_>, param: usize, id: BufferId, sample: Sample) -> Result<Output> {
     let buffer = program.func.buffer(id);
-    let size = || Error::input("reference.shape", format!("{} has no constant shape", buffer.name));
+    let size = || Error::input(Code::ReferenceShape, format!("{} has no constant shape", buffer.name));
     let mut shape: Vec<usize> = buffer.const_shape().ok_or_else(size)?.into_iter().map(|n| n.max(0) as usize).collect();
     if shape.is_empty() {
         // A scalar is a row of one element.
@@ -201,7 +201,7 @@ fn in_threads(program: &Program<'_>, id: BufferId, leading: &[usize], rows: &[us
     };
     let done: Vec<Result<()>> = std::thread::scope(|scope| {
         let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let lost = |_| Err(Error::bug("reference.thread", "a thread of the reference panicked"));
+        let lost = |_| Err(Error::bug(Code::ReferenceThread, "a thread of the reference panicked"));
         handles.into_iter().map(|h| h.join().unwrap_or_else(lost)).collect()
     });
     done.into_iter().collect::<Result<()>>().map(|()| all)
@@ -256,7 +256,7 @@ impl Output {
             return Ok(());
         }
         Err(Error::input(
-            "reference.arguments",
+            Code::ReferenceArguments,
             format!("the result {} has not its parameter's type and size", self.name),
         ))
     }
@@ -274,7 +274,7 @@ impl Output {
             if found != expected && !(found.is_nan() && expected.is_nan()) {
                 let index = self.index(row, n);
                 let message = format!("{}{index:?} is {found}, should be {expected}", self.name);
-                return Err(Error::bug("reference.exact", message));
+                return Err(Error::bug(Code::ReferenceExact, message));
             }
         }
         Ok(())
@@ -306,7 +306,7 @@ impl Output {
             "{}{index:?} is {found}, should be {expected} within {bound:.3e}: {ratio:.3} times the bound",
             self.name
         );
-        Err(Error::bug("reference.bound", message))
+        Err(Error::bug(Code::ReferenceBound, message))
     }
 }
 

@@ -6,7 +6,7 @@ use super::evaluate::Row;
 use super::pair;
 use crate::array::{Array, filled};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::{BinOp, BufferId, Expr, Func, Index, Literal, Var, layout};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -202,14 +202,14 @@ fn pack<T>(p: &Product<'_>, packed: &Packed<T>, key: &[i64], convert: impl Fn(f6
 where
     T: Copy + Default + Send,
 {
-    let poisoned = |_| Error::bug("reference.thread", "a thread of the reference panicked");
+    let poisoned = |_| Error::bug(Code::ReferenceThread, "a thread of the reference panicked");
     let mut packed = packed.lock().map_err(poisoned)?;
     if let Some(found) = packed.get(key) {
         return Ok(found.clone());
     }
     let mut point = p.point(key);
     let Some(along) = p.definition.spatial.last().copied() else {
-        return Err(Error::bug("reference.form", "a product without indices"));
+        return Err(Error::bug(Code::ReferenceForm, "a product without indices"));
     };
     let mut row = |t: usize| {
         p.set_term(&mut point, t);

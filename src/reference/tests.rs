@@ -1,6 +1,7 @@
 //! The reference against sums by hand, against the simulator, and against results that are wrong.
 
 use super::*;
+use crate::error::Code;
 use crate::sim::{Mode, run_func};
 use crate::te::{Epilogue, GemmSpec, Layout, batched_gemm, gemm, gemm_with, window_sum};
 
@@ -69,9 +70,9 @@ fn wrong_results_are_found_and_named() {
     args[2].set(23 * 4 + 5, right + 1.0);
     let error = output.exact(&args[2]).unwrap_err();
     assert_eq!(error.message(), format!("C[4, 5] is {}, should be {right}", right + 1.0));
-    assert_eq!(output.bound(&args[2]).unwrap_err().code(), "reference.bound");
+    assert_eq!(output.bound(&args[2]).unwrap_err().code(), Code::ReferenceBound);
     args[2].set(23 * 4 + 5, f64::NAN);
-    assert_eq!(output.bound(&args[2]).unwrap_err().code(), "reference.bound");
+    assert_eq!(output.bound(&args[2]).unwrap_err().code(), Code::ReferenceBound);
 }
 
 /// 8 * 127 * 127 = 129032 lies beyond the largest f16, 65504; 4 * 127 * 127 = 64516 does not.
@@ -88,7 +89,7 @@ fn what_is_too_large_for_its_type_is_infinite() {
         output.exact(&args[2]).unwrap();
         for wrong in [f64::NEG_INFINITY, f64::NAN, if finite { f64::INFINITY } else { 65504.0 }] {
             args[2].set(0, wrong);
-            assert_eq!(output.bound(&args[2]).unwrap_err().code(), "reference.bound", "{wrong}");
+            assert_eq!(output.bound(&args[2]).unwrap_err().code(), Code::ReferenceBound, "{wrong}");
         }
     }
 }
@@ -111,5 +112,5 @@ fn scheduled_programs_have_no_reference() {
     let nest = func.body.clone();
     func.body.extend(nest);
     let args = arrays(&func, Array::random);
-    assert_eq!(outputs(&func, &args, Sample::All).unwrap_err().code(), "reference.form");
+    assert_eq!(outputs(&func, &args, Sample::All).unwrap_err().code(), Code::ReferenceForm);
 }

@@ -2,7 +2,7 @@
 
 use super::buffer::describe;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::kernel::{Access, Arg, Kernel, Param};
 
 /// What is given for an argument.
@@ -25,7 +25,7 @@ pub(super) fn check(program: &str, args: &[Arg], given: &[Given]) -> Result<()> 
             names.join(", "),
             given.len()
         );
-        return Err(Error::input("launch.count", message));
+        return Err(Error::input(Code::LaunchCount, message));
     }
     for (arg, given) in args.iter().zip(given) {
         one(program, arg, given)?;
@@ -36,12 +36,12 @@ pub(super) fn check(program: &str, args: &[Arg], given: &[Given]) -> Result<()> 
 fn one(program: &str, arg: &Arg, given: &Given) -> Result<()> {
     let of = format!("argument {} of {program}", arg.name);
     if !given.same_device {
-        return Err(Error::input("launch.device", format!("{of} is on another device than the program")));
+        return Err(Error::input(Code::LaunchDevice, format!("{of} is on another device than the program")));
     }
     let shape_agrees = shape_agrees(arg, given.shape);
     if arg.dtype != given.dtype || !shape_agrees {
         let wanted: Vec<usize> = arg.shape.iter().map(|e| usize::try_from(*e).unwrap_or(0)).collect();
-        let code = if shape_agrees { "launch.dtype" } else { "launch.shape" };
+        let code = if shape_agrees { Code::LaunchDtype } else { Code::LaunchShape };
         let message =
             format!("{of} is {}, and {} was given", describe(arg.dtype, &wanted), describe(given.dtype, given.shape));
         return Err(Error::input(code, message));
@@ -49,7 +49,7 @@ fn one(program: &str, arg: &Arg, given: &Given) -> Result<()> {
     if given.bytes < arg.bytes {
         let message = format!("{of} needs {} bytes, and the buffer has {}", arg.bytes, given.bytes);
         return Err(
-            Error::input("launch.size", message).help("the strides of the parameter leave gaps: allocate them too")
+            Error::input(Code::LaunchSize, message).help("the strides of the parameter leave gaps: allocate them too")
         );
     }
     aligned(&of, arg, given.address)
@@ -87,7 +87,7 @@ fn packed(shape: &[i64]) -> Vec<i64> {
 fn aligned(of: &str, arg: &Arg, address: u64) -> Result<()> {
     if !address.is_multiple_of(u64::from(arg.align.max(1))) {
         let message = format!("{of} must be at a multiple of {} bytes, and is at {address:#x}", arg.align);
-        return Err(Error::input("launch.align", message));
+        return Err(Error::input(Code::LaunchAlign, message));
     }
     Ok(())
 }
@@ -100,7 +100,7 @@ pub(super) fn check_raw(program: &str, args: &[Arg], addresses: &[u64]) -> Resul
             crate::error::counted(args.len(), "argument"),
             addresses.len()
         );
-        return Err(Error::input("launch.count", message));
+        return Err(Error::input(Code::LaunchCount, message));
     }
     args.iter()
         .zip(addresses)
@@ -113,7 +113,7 @@ fn overlaps(program: &str, args: &[Arg], given: &[Given]) -> Result<()> {
             let (a, b) = (&given[i], &given[j]);
             if a.address < b.address + other.bytes && b.address < a.address + written.bytes {
                 let message = format!("{program} writes {}, which overlaps {}", written.name, other.name);
-                return Err(Error::input("launch.overlap", message)
+                return Err(Error::input(Code::LaunchOverlap, message)
                     .help("give every argument its own buffer: the code is compiled on that promise"));
             }
         }
@@ -129,13 +129,13 @@ pub(super) fn check_target(target: &str, device: &str, capability: (u32, u32)) -
     let runs = match digits.parse::<u32>() {
         Ok(wants) if exact => wants == has,
         Ok(wants) => wants <= has,
-        Err(_) => return Err(Error::bug("launch.target", format!("`{target}` is not the name of a target"))),
+        Err(_) => return Err(Error::bug(Code::LaunchTarget, format!("`{target}` is not the name of a target"))),
     };
     if runs {
         return Ok(());
     }
     let message = format!("the program is compiled for {target}, and {device} is sm_{has}");
-    Err(Error::chip("launch.target", message).help(format!("compile for sm_{has}")))
+    Err(Error::chip(Code::LaunchTarget, message).help(format!("compile for sm_{has}")))
 }
 
 fn is_missing(param: &Param, args: usize, workspace: usize) -> bool {
@@ -150,13 +150,13 @@ fn is_missing(param: &Param, args: usize, workspace: usize) -> bool {
 pub(super) fn check_kernel(kernel: &Kernel, args: usize, workspace: usize) -> Result<()> {
     if kernel.params.iter().any(|param| is_missing(param, args, workspace)) {
         return Err(Error::bug(
-            "launch.params",
+            Code::LaunchParams,
             format!("kernel {} takes a parameter that is not there", kernel.entry),
         ));
     }
     let zero = [kernel.grid, kernel.block, kernel.cluster].iter().flatten().any(|extent| *extent == 0);
     if zero {
-        return Err(Error::bug("launch.extent", format!("kernel {} has a launch extent of zero", kernel.entry)));
+        return Err(Error::bug(Code::LaunchExtent, format!("kernel {} has a launch extent of zero", kernel.entry)));
     }
     let whole = kernel.grid.iter().zip(kernel.cluster).all(|(grid, cluster)| grid.is_multiple_of(cluster));
     if !whole {
@@ -164,7 +164,7 @@ pub(super) fn check_kernel(kernel: &Kernel, args: usize, workspace: usize) -> Re
             "kernel {}: the grid {:?} is not a whole number of clusters {:?}",
             kernel.entry, kernel.grid, kernel.cluster
         );
-        return Err(Error::bug("launch.cluster", message));
+        return Err(Error::bug(Code::LaunchCluster, message));
     }
     Ok(())
 }
@@ -216,8 +216,8 @@ mod tests {
             one(|g| g.address = 0x1008).1,
             "argument A of gemm must be at a multiple of 16 bytes, and is at 0x1008"
         );
-        assert_eq!(check_raw("gemm", &args, &[0x1008]).unwrap_err().code(), "launch.align");
-        assert_eq!(check_raw("gemm", &args, &[]).unwrap_err().code(), "launch.count");
+        assert_eq!(check_raw("gemm", &args, &[0x1008]).unwrap_err().code(), Code::LaunchAlign);
+        assert_eq!(check_raw("gemm", &args, &[]).unwrap_err().code(), Code::LaunchCount);
     }
 
     #[test]
@@ -288,11 +288,11 @@ mod tests {
             early: false,
         };
         assert_eq!(check_kernel(&kernel, 1, 1), Ok(()));
-        assert_eq!(check_kernel(&kernel, 1, 0).unwrap_err().code(), "launch.params");
-        assert_eq!(check_kernel(&kernel, 0, 1).unwrap_err().code(), "launch.params");
+        assert_eq!(check_kernel(&kernel, 1, 0).unwrap_err().code(), Code::LaunchParams);
+        assert_eq!(check_kernel(&kernel, 0, 1).unwrap_err().code(), Code::LaunchParams);
         let zero = Kernel { block: [0, 1, 1], ..kernel.clone() };
-        assert_eq!(check_kernel(&zero, 1, 1).unwrap_err().code(), "launch.extent");
+        assert_eq!(check_kernel(&zero, 1, 1).unwrap_err().code(), Code::LaunchExtent);
         let ragged = Kernel { grid: [5, 1, 1], ..kernel };
-        assert_eq!(check_kernel(&ragged, 1, 1).unwrap_err().code(), "launch.cluster");
+        assert_eq!(check_kernel(&ragged, 1, 1).unwrap_err().code(), Code::LaunchCluster);
     }
 }

@@ -5,7 +5,7 @@ use super::device::Device;
 use super::driver::api::{self, Answer};
 use crate::array::Array;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use cust::memory::{cuda_malloc, memcpy_htod};
 use std::ffi::c_void;
 
@@ -28,14 +28,14 @@ impl Device {
     pub fn alloc(&self, dtype: DType, shape: &[usize]) -> Result<DeviceBuffer> {
         let count = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d as u64)).filter(|n| *n < 1 << 40);
         let count =
-            count.ok_or_else(|| Error::input("array.size", format!("an array of shape {shape:?} is too large")))?;
+            count.ok_or_else(|| Error::input(Code::ArraySize, format!("an array of shape {shape:?} is too large")))?;
         let bytes = dtype.bytes_of(count) as usize;
         let doing = format!("allocating {bytes} bytes on the device");
         // The driver refuses an allocation of nothing; an empty array gets a byte that nobody uses.
         // SAFETY: the memory is given back once, by `release`.
         let allocated = self.inner.make(&doing, || unsafe { cuda_malloc::<u8>(bytes.max(1)) });
         let memory = allocated.map_err(|error| match self.free_memory() {
-            Ok(free) if error.code() == "driver.2" => {
+            Ok(free) if error.code() == Code::Driver(2) => {
                 error.within(format!("{free} of {} bytes are free on {}", self.info().memory_bytes, self.info().name))
             }
             _ => error,
@@ -92,7 +92,7 @@ impl DeviceBuffer {
                 array.bytes.len(),
                 self.bytes
             );
-            return Err(Error::input("buffer.write", message));
+            return Err(Error::input(Code::BufferWrite, message));
         }
         let from = array.bytes.as_ptr().cast::<c_void>();
         // SAFETY: both sides have `bytes` bytes. The copy may return before it has landed: the default stream, on

@@ -7,7 +7,7 @@
 use super::device::DeviceInfo;
 use super::driver::{api, api::Answer, code};
 use super::wait::{Pending, poll};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use cust::context::Context;
 use cust::error::{CudaError, CudaResult};
 use cust::memory::{DevicePointer, cuda_free, cuda_malloc};
@@ -201,7 +201,7 @@ impl Inner {
     pub(super) fn make<T>(&self, doing: &str, make: impl FnOnce() -> CudaResult<T>) -> Result<T> {
         let mut made = None;
         self.call(doing, || make().map(|value| made = Some(value)))?;
-        made.ok_or_else(|| Error::bug("driver.made", format!("{doing}: success without a value")))
+        made.ok_or_else(|| Error::bug(Code::DriverMade, format!("{doing}: success without a value")))
     }
 
     /// Leaves the context to a kernel that does not end; the error of every later call.

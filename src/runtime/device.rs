@@ -2,7 +2,7 @@
 
 use super::context::Inner;
 use super::driver::{self, api, api::Answer, code};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
 use std::ffi::{CStr, c_char, c_int};
@@ -54,7 +54,7 @@ impl DeviceInfo {
     /// `device.target` where the device is older than every chip that warploom knows.
     pub fn target(&self) -> Result<Target> {
         Target::for_device(self.sm())
-            .ok_or_else(|| Error::chip("device.target", format!("{} (sm_{}) has no target", self.name, self.sm())))
+            .ok_or_else(|| Error::chip(Code::DeviceTarget, format!("{} (sm_{}) has no target", self.name, self.sm())))
     }
 
     /// 90 for compute capability 9.0.
@@ -119,7 +119,7 @@ fn found(ordinal: u32) -> Result<cust::device::Device> {
     let count = Device::count()?;
     if ordinal >= count {
         let message = format!("there is no device {ordinal}: the driver sees {count}");
-        return Err(Error::machine("host.no_device", message)
+        return Err(Error::machine(Code::HostNoDevice, message)
             .help("choose an existing device (warploom doctor lists them), or run on the simulator: --device cpu"));
     }
     code::value(cust::device::Device::get_device(ordinal), "opening the device")

@@ -8,7 +8,7 @@ use super::driver::{self, api, api::Answer, api::CUfunction, api::TensorMap, api
 use super::resources::{self, Resources};
 use super::tensor_map::Encoded;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::kernel::{Arg, Kernel, Kernels, Param};
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl Device {
         }
         for buffer in &kernels.workspace {
             let bytes = usize::try_from(buffer.bytes)
-                .map_err(|_| Error::input("array.size", format!("the workspace {} is too large", buffer.name)))?;
+                .map_err(|_| Error::input(Code::ArraySize, format!("the workspace {} is too large", buffer.name)))?;
             let within = |e: Error| e.within(format!("for the workspace {}", buffer.name));
             program.workspace.push(self.alloc(DType::U8, &[bytes]).map_err(within)?);
         }
@@ -107,8 +107,8 @@ impl Device {
 
     /// Loads the module, with logs.
     fn compile(&self, kernels: &Kernels) -> Result<Program> {
-        let image =
-            CString::new(kernels.text.as_str()).map_err(|_| Error::bug("launch.text", "the PTX holds a zero byte"))?;
+        let image = CString::new(kernels.text.as_str())
+            .map_err(|_| Error::bug(Code::LaunchText, "the PTX holds a zero byte"))?;
         let mut logs = Logs { info: vec![0; LOG_BYTES], errors: vec![0; LOG_BYTES] };
         let (mut options, mut values) = logs.options();
         if has_lines(&kernels.text) {
@@ -249,7 +249,7 @@ impl Program {
     /// As [`Program::launch`].
     pub fn time_bare_launches(&self, buffers: &[&DeviceBuffer], count: u64) -> Result<Duration> {
         self.check(buffers)?;
-        let first = self.kernels.first().ok_or_else(|| Error::input("launch.bare", "the program has no kernel"))?;
+        let first = self.kernels.first().ok_or_else(|| Error::input(Code::LaunchBare, "the program has no kernel"))?;
         let addresses: Vec<u64> = buffers.iter().map(|b| b.address()).collect();
         let mut values = self.parameters(first, &addresses)?;
         let mut params: Vec<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
@@ -295,14 +295,14 @@ impl Program {
             Param::Workspace(i) => self.workspace.get(*i).map(DeviceBuffer::address),
             Param::TensorMap(_) => None,
         };
-        found.ok_or_else(|| Error::bug("launch.params", format!("kernel {} lacks a parameter", kernel.entry)))
+        found.ok_or_else(|| Error::bug(Code::LaunchParams, format!("kernel {} lacks a parameter", kernel.entry)))
     }
 
     /// Finds the entry, checks its limits and raises its shared memory, once.
     fn prepare(&self, kernel: &Kernel) -> Result<Loaded> {
         let inner = &self.device.inner;
         let name = CString::new(kernel.entry.as_str())
-            .map_err(|_| Error::bug("launch.text", "a kernel's name holds a zero byte"))?;
+            .map_err(|_| Error::bug(Code::LaunchText, "a kernel's name holds a zero byte"))?;
         let mut function: CUfunction = std::ptr::null_mut();
         let doing = format!("looking up kernel {}", kernel.entry);
         // SAFETY: writes one handle; the module lives.
@@ -386,7 +386,7 @@ fn log_text(buffer: &[u8]) -> String {
 
 /// Adds both versions where the driver is too old for the PTX.
 fn versions(error: Error, ptx: u32, driver: i32) -> Error {
-    if error.code() != "driver.222" {
+    if error.code() != Code::Driver(222) {
         return error;
     }
     let (major, minor, driver) = (ptx / 10, ptx % 10, driver::version_text(driver));

@@ -2,7 +2,7 @@
 
 use super::device::{Device, DeviceInfo};
 use super::driver::{self, api, api::CUfunction};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::kernel::Kernel;
 use serde::{Deserialize, Serialize};
 use std::ffi::c_int;
@@ -50,7 +50,7 @@ impl Resources {
                 kernel.entry, max_threads
             );
             return Err(
-                Error::chip("launch.threads", message).help("use fewer threads a block, or smaller register tiles")
+                Error::chip(Code::LaunchThreads, message).help("use fewer threads a block, or smaller register tiles")
             );
         }
         let blocks = blocks_per_multiprocessor(device, function, kernel)?;
@@ -92,7 +92,9 @@ fn blocks_per_multiprocessor(device: &Device, function: CUfunction, kernel: &Ker
     })?;
     if blocks < 1 {
         let message = format!("not one block of kernel {} fits on a multiprocessor", kernel.entry);
-        return Err(Error::chip("launch.fit", message).help("use smaller tiles, fewer stages or fewer threads a block"));
+        return Err(
+            Error::chip(Code::LaunchFit, message).help("use smaller tiles, fewer stages or fewer threads a block")
+        );
     }
     Ok(u32::try_from(blocks).unwrap_or(0))
 }
@@ -112,7 +114,7 @@ fn clusters(device: &Device, function: CUfunction, kernel: &Kernel) -> Result<Op
     device.inner.call("asking how many clusters fit", run)?;
     if count < 1 {
         let message = format!("not one cluster {:?} of kernel {} fits on the device", kernel.cluster, kernel.entry);
-        return Err(Error::chip("launch.fit", message).help("use a smaller cluster or smaller tiles"));
+        return Err(Error::chip(Code::LaunchFit, message).help("use a smaller cluster or smaller tiles"));
     }
     Ok(u32::try_from(count).ok())
 }
@@ -148,11 +150,11 @@ pub(super) fn check_limits(kernel: &Kernel, device: &DeviceInfo) -> Result<()> {
             "kernel {} needs {} bytes of shared memory a block, and {} gives at most {}",
             kernel.entry, kernel.shared_bytes, device.name, device.shared_per_block
         );
-        return Err(Error::chip("launch.shared", message).help("use smaller tiles or fewer stages"));
+        return Err(Error::chip(Code::LaunchShared, message).help("use smaller tiles or fewer stages"));
     }
     if kernel.cluster != [1, 1, 1] && !device.clusters {
         let message = format!("kernel {} runs in clusters of blocks, which {} lacks", kernel.entry, device.name);
-        return Err(Error::chip("launch.cluster", message).help("remove the cluster axis from the schedule"));
+        return Err(Error::chip(Code::LaunchCluster, message).help("remove the cluster axis from the schedule"));
     }
     Ok(())
 }
@@ -197,7 +199,7 @@ mod tests {
             "kernel main needs 60000 bytes of shared memory a block, and a device gives at most 49152"
         );
         let small = Kernel { shared_bytes: 49152, ..kernel() };
-        assert_eq!(check_limits(&small, &device()).unwrap_err().code(), "launch.cluster");
+        assert_eq!(check_limits(&small, &device()).unwrap_err().code(), Code::LaunchCluster);
         assert_eq!(check_limits(&small, &DeviceInfo { clusters: true, ..device() }), Ok(()));
         assert_eq!(check_limits(&Kernel { cluster: [1, 1, 1], ..small }, &device()), Ok(()));
     }

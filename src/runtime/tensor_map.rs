@@ -5,7 +5,7 @@
 
 use super::driver::{self, api, api::TensorMap, code};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::kernel;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -64,7 +64,7 @@ impl TensorMapSpec {
     /// # Errors
     /// `tensor_map.shape` of a map that no kernel has.
     pub fn of(map: &kernel::TensorMap) -> Result<TensorMapSpec> {
-        let odd = |what: &str| Error::bug("tensor_map.shape", format!("a tensor map with {what}"));
+        let odd = |what: &str| Error::bug(Code::TensorMapShape, format!("a tensor map with {what}"));
         let bits = i64::from(map.dtype.bits());
         let extents = map.extents.iter().rev().map(|e| u64::try_from(*e).map_err(|_| odd("a negative extent")));
         let strides = map.strides.iter().rev().skip(1);
@@ -133,7 +133,7 @@ impl TensorMapSpec {
 
     /// The driver's number of the element type, if everything else is as the driver wants it.
     fn check(&self, address: u64) -> Result<i32> {
-        let refuse = |what: String| Err(Error::bug("tensor_map.shape", what));
+        let refuse = |what: String| Err(Error::bug(Code::TensorMapShape, what));
         let rank = self.extents.len();
         if !(1..=5).contains(&rank) || self.strides_bytes.len() + 1 != rank || self.box_extents.len() != rank {
             return refuse(format!(

@@ -2,7 +2,7 @@
 
 use super::context::Inner;
 use super::driver::api::{self, Answer};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ impl Inner {
 fn timeout(pending: Option<&str>, limit: Duration) -> Error {
     let what = pending.unwrap_or("the work on the device's stream");
     let message = format!("{what}: not finished within {} ms", limit.as_millis());
-    Error::machine("launch.timeout", message)
+    Error::machine(Code::LaunchTimeout, message)
         .help("if the kernel is only slow, allow it more time")
         .help("run the program on the simulator, which finds what a kernel waits for in vain: --device cpu")
         .help("open the device again: the hung kernel keeps its context, and a new one is made")

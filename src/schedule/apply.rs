@@ -1,7 +1,7 @@
 //! Applying steps: each to a program that is not changed, yielding a new one.
 
 use super::{Step, limits, placed};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::{Func, Stmt, verify, visit};
 
 /// The program after a step.
@@ -20,19 +20,19 @@ pub fn complete(func: &Func, step: &Step) -> Result<(Func, Step)> {
     let within = |e: Error| stated(e, step).within(format!("in step `{step}`"));
     let applied = (step.primitive().apply)(func, step.args()).map_err(within)?;
     placed::check(&applied.func).map_err(within)?;
-    verify::gathers(&applied.func, "step.gather").map_err(within)?;
+    verify::gathers(&applied.func, Code::StepGather).map_err(within)?;
     if visit::loops(&applied.func.body).len() > limits::LOOPS {
         let message = format!("more than {} loops after `{step}`", limits::LOOPS);
-        return Err(Error::input("step.limit", message));
+        return Err(Error::input(Code::StepLimit, message));
     }
     if visit::depth(&applied.func.body) > limits::DEPTH {
         let message = format!("more than {} loops around a statement after `{step}`", limits::DEPTH);
-        return Err(Error::input("step.limit", message));
+        return Err(Error::input(Code::StepLimit, message));
     }
     if operations(&applied.func) > limits::OPERATIONS {
         let message = format!("more than {} operations after `{step}`", limits::OPERATIONS);
         return Err(
-            Error::input("step.limit", message).help("keep some buffers: an inlined block is computed at every use")
+            Error::input(Code::StepLimit, message).help("keep some buffers: an inlined block is computed at every use")
         );
     }
     if cfg!(debug_assertions) && verify::well_formed(func).is_ok() {
@@ -45,10 +45,11 @@ pub fn complete(func: &Func, step: &Step) -> Result<(Func, Step)> {
 /// A refusal whose number is one of the primitive's requirements; any other number is a fault of the primitive.
 fn stated(error: Error, step: &Step) -> Error {
     let primitive = step.primitive();
-    let number = error.code().strip_prefix(primitive.name).and_then(|n| n.strip_prefix('.')?.parse::<usize>().ok());
-    match number {
-        Some(n) if n == 0 || n > primitive.requires.len() => {
-            Error::bug("step.requirement", format!("{} has no requirement {n}: {}", primitive.name, error.message()))
+    match error.code() {
+        Code::Requirement { primitive: name, number: n }
+            if name == primitive.name && (n == 0 || n > primitive.requires.len()) =>
+        {
+            Error::bug(Code::StepRequirement, format!("{} has no requirement {n}: {}", primitive.name, error.message()))
         }
         _ => error,
     }

@@ -203,7 +203,7 @@ fn check_nature(refusal: Refusal, func: &Func, block: &Block) -> Result<()> {
 /// Requirements 4 and 5; the other reduce loops, and the nest's position.
 fn check_loops<'a>(refusal: Refusal, func: &'a Func, block: &Block, factor: &For) -> Result<(Vec<&'a For>, usize)> {
     let (name, loop_name) = (func.block_name(block.name), func.var_name(factor.var));
-    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let around = find::around(&func.body, block.name)?;
     let runs = |l: &For, kind| {
         let own = l.defines();
         block.iters.iter().any(|i| i.kind == kind && own.iter().any(|(v, _)| i.binding.mentions(*v)))
@@ -245,7 +245,7 @@ fn check_loops<'a>(refusal: Refusal, func: &'a Func, block: &Block, factor: &For
 fn check_terms(refusal: Refusal, func: &Func, block: &Block, factor: &For, others: &[&For]) -> Result<(Cond, Cond)> {
     let name = func.block_name(block.name);
     let this = [(Node::Block(block.name), "this block")];
-    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let around = find::around(&func.body, block.name)?;
     let reduces = |v: Var| v == factor.var || others.iter().any(|l| l.var == v);
     let (mut predicate, mut terms) = (Cond::TRUE, Cond::TRUE);
     for part in block.predicate.conjuncts() {

@@ -6,9 +6,9 @@
 
 use super::{Args, limits};
 pub use crate::error::suggestion;
-use crate::error::{Error, Result, counted};
+use crate::error::{Code, Error, Result, counted};
 use crate::ir::print::{Node, underline};
-use crate::ir::{Block, BufferId, For, Func, Stmt, Var, visit};
+use crate::ir::{Block, BlockId, BufferId, For, Func, Stmt, Var, visit};
 
 /// The loop of that name.
 ///
@@ -19,8 +19,9 @@ pub fn loop_<'a>(func: &'a Func, name: &str) -> Result<&'a For> {
     let walked =
         known.iter().find(|l| l.raster.is_some() && l.defines().iter().any(|(v, _)| func.var_name(*v) == name));
     func.find_loop(name).ok_or_else(|| match walked {
-        Some(l) => Error::input("step.loop", format!("`{name}` is iterated by loop `{}`", func.var_name(l.var))),
-        None => unknown("loop", name, known.iter().map(|l| func.var_name(l.var))),
+        Some(l) => Error::input(Code::StepLoop, format!("`{name}` is iterated by loop `{}`", func.var_name(l.var)))
+            .naming(name),
+        None => unknown(Code::StepLoop, "loop", name, known.iter().map(|l| func.var_name(l.var))),
     })
 }
 
@@ -31,7 +32,7 @@ pub fn loop_<'a>(func: &'a Func, name: &str) -> Result<&'a For> {
 pub fn loops<'a>(func: &'a Func, names: &[String]) -> Result<Vec<&'a For>> {
     for (n, name) in names.iter().enumerate() {
         if names[..n].contains(name) {
-            let error = Error::input("step.twice", format!("`{name}` is named twice"));
+            let error = Error::input(Code::StepTwice, format!("`{name}` is named twice")).naming(name);
             return Err(error.help("name each loop once"));
         }
     }
@@ -44,7 +45,8 @@ pub fn loops<'a>(func: &'a Func, names: &[String]) -> Result<Vec<&'a For>> {
 /// `step.block` with the nearest name.
 pub fn block<'a>(func: &'a Func, name: &str) -> Result<&'a Block> {
     let known = visit::blocks(&func.body);
-    func.find_block(name).ok_or_else(|| unknown("block", name, known.iter().map(|b| func.block_name(b.name))))
+    func.find_block(name)
+        .ok_or_else(|| unknown(Code::StepBlock, "block", name, known.iter().map(|b| func.block_name(b.name))))
 }
 
 /// The buffer of that name.
@@ -52,25 +54,46 @@ pub fn block<'a>(func: &'a Func, name: &str) -> Result<&'a Block> {
 /// # Errors
 /// `step.buffer` with the nearest name.
 pub fn buffer(func: &Func, name: &str) -> Result<BufferId> {
-    func.find_buffer(name).ok_or_else(|| unknown("buffer", name, func.buffers.iter().map(|b| b.name.as_str())))
+    func.find_buffer(name)
+        .ok_or_else(|| unknown(Code::StepBuffer, "buffer", name, func.buffers.iter().map(|b| b.name.as_str())))
 }
 
-fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Error {
+/// The loops around a block that a step has found, outermost first.
+///
+/// # Errors
+/// A fault of the step: the block is not in the body.
+pub fn around(body: &[Stmt], block: BlockId) -> Result<Vec<&For>> {
+    visit::loops_around(body, block).ok_or_else(detached)
+}
+
+/// The loops around a loop that a step has found, outermost first, without itself.
+///
+/// # Errors
+/// A fault of the step: the loop is not in the body.
+pub fn around_loop(body: &[Stmt], var: Var) -> Result<Vec<&For>> {
+    visit::loops_around_loop(body, var).ok_or_else(detached)
+}
+
+fn detached() -> Error {
+    Error::bug(Code::StepDetached, "a block or loop that was found is not in the program's body")
+}
+
+fn unknown<'a>(code: Code, what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Error {
     let guess = suggestion(name, known.clone());
     let all: Vec<&str> = known.take(32).collect();
-    let error = Error::input(format!("step.{what}"), format!("there is no {what} `{name}`{guess}"));
+    let error = Error::input(code, format!("there is no {what} `{name}`{guess}")).naming(name);
     if all.is_empty() { error } else { error.help(format!("the {what}s are {}", all.join(", "))) }
 }
 
 /// A refusal of requirement `number` of a primitive, with what it concerns underlined.
 pub fn refuse(
-    primitive: &str,
+    primitive: &'static str,
     number: usize,
     message: impl Into<String>,
     func: &Func,
     nodes: &[(Node, &str)],
 ) -> Error {
-    underline(Error::input(format!("{primitive}.{number}"), message), func, nodes)
+    underline(Error::input(Code::Requirement { primitive, number }, message), func, nodes)
 }
 
 /// Names of new loops: those that the step states, else the defaults made unused. `freed` are loops that the step
@@ -138,7 +161,7 @@ pub fn new_role(func: &Func, stated: Option<&String>, default: &str) -> Result<S
 fn new_name(what: &str, stated: Option<&String>, default: &str, taken: &[&str]) -> Result<String> {
     let stated: Vec<String> = stated.into_iter().cloned().collect();
     let mut names = new_names(what, &stated, &[default.to_string()], taken)?;
-    names.pop().ok_or_else(|| Error::bug("step.names", "a name was not made"))
+    names.pop().ok_or_else(|| Error::bug(Code::StepNames, "a name was not made"))
 }
 
 fn new_names(what: &str, stated: &[String], defaults: &[String], taken: &[&str]) -> Result<Vec<String>> {
@@ -154,22 +177,24 @@ fn new_names(what: &str, stated: &[String], defaults: &[String], taken: &[&str])
         let (made, given) = (is(defaults.len(), what), is(stated.len(), "name"));
         let message = format!("{made} made, {given} given after `->`");
         let defaults = defaults.join(" ");
-        return Err(Error::input("step.names", message).help(format!("`-> {defaults}`, or no names for these")));
+        return Err(Error::input(Code::StepNames, message)
+            .naming("->")
+            .help(format!("`-> {defaults}`, or no names for these")));
     }
     for (n, name) in stated.iter().enumerate() {
         if stated[..n].contains(name) {
-            let error = Error::input("step.names", format!("the name `{name}` is given to two loops"));
+            let error = Error::input(Code::StepNames, format!("the name `{name}` is given to two loops")).naming(name);
             return Err(error.help("give each new loop a name of its own"));
         }
         if taken.contains(&name.as_str()) {
             let free = unused(name, |n| taken.contains(&n) || stated.iter().any(|s| s == n));
-            let error = Error::input("step.names", format!("the name `{name}` is in use"));
+            let error = Error::input(Code::StepNames, format!("the name `{name}` is in use")).naming(name);
             let made = format!("`->` names the {what}s that the step makes, by default {}", defaults.join(" "));
             let kept = if what == "loop" { "; a loop that moves with its block keeps its name" } else { "" };
             return Err(error.help(format!("`{free}` is free")).help(format!("{made}{kept}")));
         }
         if !super::is_name(name) {
-            return Err(Error::input("step.names", format!("`{name}` is not a name")));
+            return Err(Error::input(Code::StepNames, format!("`{name}` is not a name")).naming(name));
         }
     }
     Ok(stated.to_vec())
@@ -204,6 +229,6 @@ mod tests {
         let names = new_names("loop", &[], &["i_0".into(), "i_0".into()], &["i_0"]).unwrap();
         assert_eq!(names, ["i_0_1", "i_0_2"]);
         let stated = ["a".to_string(), "a".to_string()];
-        assert_eq!(new_names("loop", &stated, &stated, &[]).unwrap_err().code(), "step.names");
+        assert_eq!(new_names("loop", &stated, &stated, &[]).unwrap_err().code(), Code::StepNames);
     }
 }

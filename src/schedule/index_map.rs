@@ -1,7 +1,7 @@
 //! Index maps: `[i, j] -> [i // 4, j, i % 4]`, the argument of `transform_layout`.
 
 use super::limits;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::{Index, IndexOp, Var};
 use std::fmt::{Display, Formatter};
 
@@ -46,7 +46,7 @@ impl IndexMap {
 }
 
 fn refuse(message: String) -> Error {
-    Error::input("step.map", message).help("`[i, j] -> [i // 4, j, i % 4]`")
+    Error::input(Code::StepMap, message).help("`[i, j] -> [i // 4, j, i % 4]`")
 }
 
 fn strip(text: &str) -> Result<&str> {
@@ -125,7 +125,7 @@ impl<'a> Parser<'a> {
         if token == "(" {
             self.depth += 1;
             if self.depth > limits::NESTING {
-                return Err(Error::input("step.limit", format!("more than {} nested parentheses", limits::NESTING)));
+                return Err(Error::input(Code::StepLimit, format!("more than {} nested parentheses", limits::NESTING)));
             }
             let inner = self.sum()?;
             self.depth -= 1;
@@ -187,9 +187,9 @@ mod tests {
         for (inputs, outputs) in
             [("[i, i]", "[i]"), ("[i]", "[j]"), ("[i]", "[i"), ("[i]", "[(i]"), ("[i]", "[i $ 2]"), ("[i]", "[]")]
         {
-            assert_eq!(IndexMap::parse(inputs, outputs).unwrap_err().code(), "step.map", "{inputs} {outputs}");
+            assert_eq!(IndexMap::parse(inputs, outputs).unwrap_err().code(), Code::StepMap, "{inputs} {outputs}");
         }
         let deep = format!("[{}i{}]", "(".repeat(2000), ")".repeat(2000));
-        assert_eq!(IndexMap::parse("[i]", &deep).unwrap_err().code(), "step.limit");
+        assert_eq!(IndexMap::parse("[i]", &deep).unwrap_err().code(), Code::StepLimit);
     }
 }

@@ -1,7 +1,7 @@
 //! [`refuse`] for one primitive on one program, so that checks spread over several functions need not repeat both.
 
 use super::find::refuse;
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::ir::Func;
 use crate::ir::print::Node;
 
@@ -30,6 +30,6 @@ impl<'a> Refusal<'a> {
 
     /// Something that the checks promised is not there.
     pub fn lost(&self, what: &str) -> Error {
-        Error::bug(format!("{}.lost", self.primitive), format!("{what} was checked and is not there"))
+        Error::bug(Code::Lost { primitive: self.primitive }, format!("{what} was checked and is not there"))
     }
 }

@@ -5,6 +5,7 @@
 //! to run them nest by nest. A nest that the moved loops do not occur in, such as a cooperative copy, runs as often as before:
 //! once for all of them.
 
+use super::find;
 use super::refusal::Refusal;
 use super::{digits, nest};
 use crate::error::Result;
@@ -51,7 +52,7 @@ impl Threads {
     /// # Errors
     /// Requirement `number` of the primitive.
     pub fn around(func: &Func, inner: &For, refusal: Refusal, number: usize) -> Result<Threads> {
-        let around = visit::loops_around_loop(&func.body, inner.var).unwrap_or_default();
+        let around = find::around_loop(&func.body, inner.var)?;
         let name = func.var_name(inner.var);
         let no = |message: String| refusal.broken(number, message, &[(Node::Loop(inner.var), "around this loop")]);
         let bound = |l: &For| l.axis().filter(|a| THREADS.contains(a));

@@ -5,7 +5,7 @@
 
 use super::IndexMap;
 use super::primitive::{Form, ParamKind, Parameter, Primitive};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use std::fmt::{Debug, Display, Formatter};
 use std::ops::Range;
 use std::sync::Arc;
@@ -145,7 +145,7 @@ impl Args {
 }
 
 fn missing(parameter: &str) -> Error {
-    Error::bug("step.args", format!("a step without its {parameter}, which Step::new should have refused"))
+    Error::bug(Code::StepArgs, format!("a step without its {parameter}, which Step::new should have refused"))
 }
 
 /// A step: a primitive and its arguments. [`Display`] prints the text that parses back, without its remark.
@@ -188,7 +188,7 @@ impl Step {
                 Some(value) => check(primitive, parameter, value)?,
                 None if parameter.is_demanded() => {
                     let message = format!("`{}` needs its {}: `{}`", primitive.name, parameter.name, primitive.usage());
-                    return Err(Error::input("step.args", message));
+                    return Err(Error::input(Code::StepArgs, message));
                 }
                 None => {}
             }
@@ -200,7 +200,7 @@ impl Step {
         let most = primitive.most_names();
         if args.names.len() > most {
             let message = format!("`{}` makes at most {most} names, {} follow `->`", primitive.name, args.names.len());
-            return Err(Error::input("step.args", message).help(format!("`{}`", primitive.usage())));
+            return Err(Error::input(Code::StepArgs, message).help(format!("`{}`", primitive.usage())));
         }
         Ok(Step { primitive, args, remark: None, origin: None })
     }
@@ -272,7 +272,7 @@ fn check(primitive: &Primitive, parameter: &Parameter, value: &Value) -> Result<
     }
     let wanted = parameter.kind.describe();
     let message = format!("`{}` needs {wanted} as its {}: `{}`", primitive.name, parameter.name, primitive.usage());
-    Err(Error::input("step.args", message))
+    Err(Error::input(Code::StepArgs, message))
 }
 
 impl Display for Value {

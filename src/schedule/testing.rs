@@ -52,7 +52,7 @@ fn expect(result: Result<Func, Error>, text: &str, code: &str, message: &str) {
     match result {
         Ok(func) => panic!("`{text}` is not refused:\n{}", print::func(&func)),
         Err(e) => {
-            assert_eq!(e.code(), code, "{e}");
+            assert_eq!(e.code().to_string(), code, "{e}");
             assert!(e.message().starts_with(message), "`{}` does not begin with `{message}`", e.message());
             record(code);
         }

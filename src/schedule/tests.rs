@@ -22,7 +22,7 @@ fn after(program: &Func, steps: &str) -> Func {
 /// Demands that steps are refused with this code and a message that contains these words.
 fn refused(text: &str, steps: &str, code: &str, words: &str) {
     let e: Error = apply_all(&program(text), &parse(steps).unwrap()).expect_err("these steps must be refused");
-    assert_eq!(e.code(), code, "{e}");
+    assert_eq!(e.code().to_string(), code, "{e}");
     assert!(e.message().contains(words), "{e}");
 }
 

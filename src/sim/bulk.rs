@@ -15,7 +15,7 @@ use super::compile::Compiler;
 use super::listen::{BoxCopy, EventKind, Flight};
 use super::race::Touch;
 use super::warp::{Trap, Warp};
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::ir::{BulkCopy, Index, Way};
 
 /// What the address of a box is a multiple of, in bytes.
@@ -46,7 +46,7 @@ pub(super) struct Bulk {
 impl Compiler<'_> {
     /// Compiles a bulk copy.
     pub fn bulk(&mut self, copy: &BulkCopy) -> Result<()> {
-        let broken = |what: &str| Error::bug("sim.bulk", format!("a bulk copy {what}"));
+        let broken = |what: &str| Error::bug(error::Code::SimBulk, format!("a bulk copy {what}"));
         let map = self.plan.maps.get(copy.map as usize).filter(|m| m.buffer == copy.global);
         let map = map.ok_or_else(|| broken("has no tensor map of its array"))?;
         let ranks = [map.extents.len(), map.strides.len(), map.tile.len(), copy.coordinates.len()];

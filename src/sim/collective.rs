@@ -17,7 +17,7 @@ use super::value::{self, NumberKind, f32_of, kind_of};
 use super::warp::{Trap, Warp};
 use super::{access::World, integer};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::intrin::{self, Action};
 use crate::ir::{Axis, Call, Held, Index};
 
@@ -47,7 +47,7 @@ pub(super) struct Operand {
 }
 
 fn broken(call: &Call) -> Error {
-    Error::bug("sim.call", format!("{} is called with operands that it does not take", call.row))
+    Error::bug(error::Code::SimCall, format!("{} is called with operands that it does not take", call.row))
 }
 
 impl Compiler<'_> {

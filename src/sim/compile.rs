@@ -7,7 +7,7 @@ use super::index::{IndexValue, Meaning};
 use super::lanes;
 use super::slices::Slice;
 use super::walk;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::ir::lowered::{Derived, TensorMap};
 use crate::ir::{
     Axis, Block, BufferId, Cond, For, Func, If, Index, IterKind, LoopKind, Raster, Stmt, Store, Var, layout, visit,
@@ -137,7 +137,7 @@ impl<'a> Compiler<'a> {
         let mut all = self.prologues.pop().unwrap_or_default();
         all.append(&mut self.body);
         if self.count > MOST_OPS {
-            return Err(Error::input("sim.size", "the program is too long for the simulator"));
+            return Err(Error::input(error::Code::SimSize, "the program is too long for the simulator"));
         }
         let (ops, site_of) = all.into_iter().unzip();
         Ok(Code {
@@ -221,7 +221,7 @@ impl<'a> Compiler<'a> {
     pub fn body(&mut self, body: &[Stmt]) -> Result<()> {
         self.depth += 1;
         if self.depth > DEEPEST || self.count > MOST_OPS {
-            return Err(Error::input("sim.size", "the program is too deep or too long for the simulator"));
+            return Err(Error::input(error::Code::SimSize, "the program is too deep or too long for the simulator"));
         }
         for stmt in body {
             self.announce(stmt);
@@ -338,7 +338,7 @@ impl<'a> Compiler<'a> {
     pub fn uniform(&mut self, index: &Index) -> Result<Slot> {
         let o = self.operand(index)?;
         if o.vector != 0 {
-            return Err(Error::bug("sim.extent", "an extent differs between the threads of a warp"));
+            return Err(Error::bug(error::Code::SimExtent, "an extent differs between the threads of a warp"));
         }
         Ok(o.scalar)
     }
@@ -347,7 +347,7 @@ impl<'a> Compiler<'a> {
     fn raster(&mut self, walk: Var, r: &Raster) -> Result<()> {
         let (rows, columns) = (r.outer_extent.clone(), r.inner_extent.clone());
         if r.group < 1 {
-            return Err(Error::input("sim.raster", "a rasterized loop has groups of less than one row"));
+            return Err(Error::input(error::Code::SimRaster, "a rasterized loop has groups of less than one row"));
         }
         let t = Index::Var(walk);
         let group = t.clone().floordiv(columns.clone() * r.group);
@@ -426,7 +426,7 @@ impl<'a> Compiler<'a> {
     fn copy(&mut self, access: u32) -> Result<()> {
         let to = &mut self.accesses[access as usize];
         if !matches!(to.place, Location::Shared { .. }) {
-            return Err(Error::bug("sim.copy", "an asynchronous copy goes to shared memory alone"));
+            return Err(Error::bug(error::Code::SimCopy, "an asynchronous copy goes to shared memory alone"));
         }
         to.copies = true;
         self.emit(Op::Copy { src: 0, access });
@@ -435,13 +435,13 @@ impl<'a> Compiler<'a> {
 
     pub fn buffer(&self, id: BufferId) -> Result<&'a crate::ir::Buffer> {
         let found = self.func.buffers.get(id.0 as usize);
-        found.ok_or_else(|| Error::input("sim.buffer", "the program uses a buffer that it does not have"))
+        found.ok_or_else(|| Error::input(error::Code::SimBuffer, "the program uses a buffer that it does not have"))
     }
 
     /// Compiles the address of an access, with the comparisons of its indices that are not proved.
     pub fn access(&mut self, id: BufferId, indices: &[Index], lanes: u32) -> Result<u32> {
         let buffer = self.buffer(id)?;
-        let symbolic = || Error::input("sim.shape", format!("buffer {} has no constant shape", buffer.name));
+        let symbolic = || Error::input(error::Code::SimShape, format!("buffer {} has no constant shape", buffer.name));
         let shape = buffer.const_shape().ok_or_else(symbolic)?;
         let strides = layout::strides(buffer).ok_or_else(symbolic)?;
         if shape.len() != indices.len() || strides.len() != shape.len() || lanes < 1 {
@@ -451,7 +451,7 @@ impl<'a> Compiler<'a> {
                 crate::error::counted(shape.len(), "dimension"),
                 indices.len()
             );
-            return Err(Error::input("sim.rank", message));
+            return Err(Error::input(error::Code::SimRank, message));
         }
         let number = self.accesses.len() as u32;
         let mut flat = Index::Int(0);

@@ -7,7 +7,7 @@ use super::memory::kind_in;
 use super::value::NumberKind;
 use super::{integer, value};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::typing::gather_range;
 use crate::ir::{Expr, Literal, Var, print};
 
@@ -30,7 +30,7 @@ impl Compiler<'_> {
     fn mismatch(&self, e: &Expr, found: Typed, expected: Typed) -> Error {
         let text = print::expr(self.func, e);
         let message = format!("{text} is {} of {} lanes, expected {} of {}", found.0, found.1, expected.0, expected.1);
-        Error::input("sim.type", message)
+        Error::input(Code::SimType, message)
     }
 
     fn kind(&self, dtype: DType) -> NumberKind {
@@ -40,7 +40,7 @@ impl Compiler<'_> {
     /// Compiles an expression; the result is in registers from `dst` on.
     fn expr(&mut self, e: &Expr, dst: Slot) -> Result<Typed> {
         if dst > MOST_REGISTERS {
-            return Err(Error::input("sim.size", "an expression is too deep for the simulator"));
+            return Err(Error::input(Code::SimSize, "an expression is too deep for the simulator"));
         }
         let typed = self.expr_inner(e, dst)?;
         self.registers = self.registers.max(dst + typed.1);

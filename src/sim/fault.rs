@@ -4,7 +4,7 @@ use super::code::{Access, Code, Op, SiteKind};
 use super::mbarrier;
 use super::race::Touch;
 use super::warp::{Trap, Warp};
-use crate::error::{Error, Fault};
+use crate::error::{self, Error, Fault};
 use crate::ir::lowered::Shape;
 use crate::ir::{Stmt, Var, print};
 
@@ -17,19 +17,19 @@ pub(super) struct Where {
     pub warp: usize,
 }
 
-/// The word of a run that its watcher has ended.
-pub(super) const STOPPED: &str = "stopped";
-
 /// Makes an error of a trap.
 pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) -> Error {
-    let (word, message, lane) = sentence(trap, code, warp);
+    let (message, lane) = sentence(trap, code, warp);
     // A wrong Func is its author's fault; wrong threads are the fault of who lowered it.
     let fault = match (trap, at) {
         (Trap::Broken(_), _) => Fault::Bug,
         (Trap::Limit | Trap::Stopped | Trap::Range { .. }, _) | (_, None) => Fault::Input,
         _ => Fault::Bug,
     };
-    let mut error = listed(&message, |sentence| Error::new(fault, format!("sim.{word}"), sentence));
+    let mut error = Error::new(fault, requirement(trap), message);
+    if let Trap::Deadlock(waits) = trap {
+        error = listed(error, waits);
+    }
     let site = code.site_of.get(warp.pc).and_then(|s| code.sites.get(*s as usize));
     if let Some(site) = site {
         let text = match &site.statement {
@@ -58,27 +58,26 @@ pub(super) fn explain(trap: &Trap, code: &Code, warp: &Warp, at: Option<Where>) 
     }
 }
 
-/// An error of which the first line is the sentence, and the others say what each warp does: warps that do the same have a line
-/// together.
-pub(super) fn listed(message: &str, make: impl FnOnce(&str) -> Error) -> Error {
-    let mut lines = message.lines();
-    let mut error = make(lines.next().unwrap_or(message));
-    let parts = |line: &'_ str| -> Option<(usize, String)> {
-        let (number, does) = line.strip_prefix("warp ")?.split_once(' ')?;
-        Some((number.parse().ok()?, does.to_string()))
-    };
-    let mut groups: Vec<(usize, usize, String)> = Vec::new();
-    for line in lines {
-        match (parts(line), groups.last_mut()) {
-            (Some((warp, does)), Some((_, last, same))) if *same == does && warp == *last + 1 => *last = warp,
-            (Some((warp, does)), _) => groups.push((warp, warp, does)),
-            (None, _) => error = error.within(line),
+/// What a warp does that cannot proceed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Waits {
+    pub warp: usize,
+    pub does: String,
+}
+
+/// Adds what each warp does: warps that do the same have a line together.
+pub(super) fn listed(mut error: Error, waits: &[Waits]) -> Error {
+    let mut groups: Vec<(usize, &Waits)> = Vec::new();
+    for next in waits {
+        match groups.last_mut() {
+            Some((last, first)) if first.does == next.does && next.warp == *last + 1 => *last = next.warp,
+            _ => groups.push((next.warp, next)),
         }
     }
-    for (first, last, does) in groups {
-        error = error.within(match first == last {
-            true => format!("warp {first} {does}"),
-            false => format!("warps {first} to {last}: each {does}"),
+    for (last, Waits { warp, does }) in groups {
+        error = error.within(match *warp == last {
+            true => format!("warp {warp} {does}"),
+            false => format!("warps {warp} to {last}: each {does}"),
         });
     }
     error
@@ -91,7 +90,29 @@ pub(super) fn thread(at: Where, lane: usize) -> String {
     format!("block ({bx}, {by}, {bz}), thread ({}, {}, {})", number % x, number / x % y, number / x / y)
 }
 
-fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usize) {
+/// What a trap says is broken.
+fn requirement(trap: &Trap) -> error::Code {
+    match trap {
+        Trap::OutOfBounds { .. } => error::Code::SimBounds,
+        Trap::Uninitialised(_) => error::Code::SimUninitialised,
+        Trap::Misaligned { .. } => error::Code::SimAlignment,
+        Trap::Race(_) => error::Code::SimRace,
+        Trap::Range { .. } => error::Code::SimValues,
+        Trap::Division { .. } => error::Code::SimZero,
+        Trap::Divergence { .. } | Trap::Stuck { .. } => error::Code::SimDivergence,
+        Trap::Mbarrier { .. } => error::Code::SimMbarrier,
+        Trap::Held(_) | Trap::Product(_) => error::Code::SimWgmma,
+        Trap::Deadlock(_) => error::Code::SimDeadlock,
+        Trap::Unfinished { .. } => error::Code::SimUnfinished,
+        Trap::Early => error::Code::SimPdl,
+        Trap::Limit => error::Code::SimLimit,
+        Trap::Stopped => error::Code::SimStopped,
+        Trap::Broken(_) => error::Code::SimCode,
+    }
+}
+
+/// The message of a trap, and the lane that it is about.
+fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (String, usize) {
     let found = |number: u32, lane: usize| {
         let access = code.accesses.get(number as usize);
         access.map_or_else(|| "a buffer".to_string(), |a| element(code, warp, a, lane))
@@ -105,42 +126,40 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
         Trap::OutOfBounds { lane, access } => {
             let shape = code.accesses.get(access as usize).map(|a| code.func.buffer(a.buffer).const_shape());
             let shape = shape.flatten().unwrap_or_default();
-            ("bounds", format!("{} is outside its shape {shape:?}", found(access, lane)), lane)
+            (format!("{} is outside its shape {shape:?}", found(access, lane)), lane)
         }
         Trap::Uninitialised(Touch { lane, access, element, .. }) => {
             let name = one_of(access, lane, element);
-            ("uninitialised", format!("{name} is read, but nothing has written it"), lane)
+            (format!("{name} is read, but nothing has written it"), lane)
         }
         Trap::Misaligned { lane, access, element } => {
             let lanes = code.accesses.get(access as usize).map_or(1, |a| a.lanes);
             let message =
                 format!("{} is a vector of {lanes} at element {element}, not aligned to its size", found(access, lane));
-            ("alignment", message, lane)
+            (message, lane)
         }
         Trap::Race(Touch { lane, access, .. }) => {
-            ("race", format!("{} is accessed by several threads, and nothing orders them", found(access, lane)), lane)
+            (format!("{} is accessed by several threads, and nothing orders them", found(access, lane)), lane)
         }
         Trap::Range { lane, value, range: (low, end), what } => {
             let text = code.gathers.get(what as usize).map_or("a datum", String::as_str);
             let message = format!("{text} is {value}, but as an index its values are {low}..{end}");
-            ("values", message, lane)
+            (message, lane)
         }
-        Trap::Division { lane } => ("zero", "an integer is divided by zero".to_string(), lane),
+        Trap::Division { lane } => ("an integer is divided by zero".to_string(), lane),
         Trap::Divergence { mask } => {
             let message = format!(
                 "{} is reached by lanes {mask:#010x} of a warp with lanes {:#010x}",
                 met(code, warp),
                 warp.full
             );
-            ("divergence", message, (mask.trailing_zeros() as usize).min(31))
+            (message, (mask.trailing_zeros() as usize).min(31))
         }
         Trap::Stuck { other, what } => {
             let message = format!("a barrier is reached by part of a block: warp {other} {what}");
-            ("divergence", message, 0)
+            (message, 0)
         }
-        Trap::Mbarrier { lane, slot, what } => {
-            ("mbarrier", format!("mbarrier {} {what}", mbarrier::name(&code.func, slot)), lane)
-        }
+        Trap::Mbarrier { lane, slot, what } => (format!("mbarrier {} {what}", mbarrier::name(&code.func, slot)), lane),
         Trap::Held(Touch { lane, access, element, write, unit }) => {
             let done = if write { "written" } else { "read" };
             let name = one_of(access, lane, element);
@@ -149,21 +168,19 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (&'static str, String, usi
                 "{name} is {done} while {product} is in flight and uses the register: no wgmma_wait has waited for \
                  its group"
             );
-            ("wgmma", message, lane)
+            (message, lane)
         }
-        Trap::Product(what) => ("wgmma", format!("a wgmma {what}"), 0),
-        Trap::Deadlock(ref message) => ("deadlock", message.clone(), 0),
+        Trap::Product(what) => (format!("a wgmma {what}"), 0),
+        Trap::Deadlock(_) => ("no warp can proceed".to_string(), 0),
         Trap::Unfinished { lane, what } => {
-            ("unfinished", format!("the block ends, and {what} that it has started is still under way"), lane)
+            (format!("the block ends, and {what} that it has started is still under way"), lane)
         }
-        Trap::Early => (
-            "pdl",
-            "global memory is accessed before the PDL wait, while the previous kernel may still run".to_string(),
-            0,
-        ),
-        Trap::Limit => ("limit", "the program runs more statements than the simulator was allowed".to_string(), 0),
-        Trap::Stopped => (STOPPED, "the run was ended by who watches it".to_string(), 0),
-        Trap::Broken(what) => ("code", format!("the simulator's own code is wrong: {what}"), 0),
+        Trap::Early => {
+            ("global memory is accessed before the PDL wait, while the previous kernel may still run".to_string(), 0)
+        }
+        Trap::Limit => ("the program runs more statements than the simulator was allowed".to_string(), 0),
+        Trap::Stopped => ("the run was ended by who watches it".to_string(), 0),
+        Trap::Broken(what) => (format!("the simulator's own code is wrong: {what}"), 0),
     }
 }
 

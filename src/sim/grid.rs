@@ -10,7 +10,7 @@ use super::access::World;
 use super::bulk;
 use super::clocks::Lack;
 use super::code::{Code, LANES};
-use super::fault::{Where, explain};
+use super::fault::{Waits, Where, explain};
 use super::flight::Landing;
 use super::listen::{self, EventKind};
 use super::mbarrier::Mbarriers;
@@ -354,24 +354,24 @@ fn stuck(states: &[State], code: &Code, world: &World, warps: &[Warp], at: impl 
         stuck.pc = stuck.pc.saturating_sub(1);
         return halt(Trap::Stuck { other, what }, stuck, at(first));
     }
-    let mut message = "no warp can proceed".to_string();
-    for (warp, state) in states.iter().enumerate() {
-        message += &match state {
+    let does = states.iter().enumerate().filter_map(|(warp, state)| {
+        let does = match state {
             State::Blocked { slot, phase, .. } => {
                 let state = world.barriers.state(&code.func, *slot);
-                format!("\nwarp {warp} waits for phase {phase} of {state}")
+                format!("waits for phase {phase} of {state}")
             }
             State::Waiting(_, Meeting { first, warps: 1 }) => {
-                format!("\nwarp {warp} waits at a barrier of warp {first}")
+                format!("waits at a barrier of warp {first}")
             }
             State::Waiting(_, Meeting { first, warps }) => {
-                format!("\nwarp {warp} waits at a barrier of warps {first} to {}", first + warps - 1)
+                format!("waits at a barrier of warps {first} to {}", first + warps - 1)
             }
-            State::Done => format!("\nwarp {warp} has ended"),
-            State::Ready | State::At(_) => String::new(),
+            State::Done => "has ended".to_string(),
+            State::Ready | State::At(_) => return None,
         };
-    }
+        Some(Waits { warp, does })
+    });
     let mut stuck = warps[first].clone();
     stuck.pc = stuck.pc.saturating_sub(usize::from(waits(&states[first])));
-    halt(Trap::Deadlock(message), stuck, at(first))
+    halt(Trap::Deadlock(does.collect()), stuck, at(first))
 }

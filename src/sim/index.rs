@@ -4,7 +4,7 @@
 
 use super::code::{Op, Operand, Slot};
 use super::compile::{Compiler, IN_PLACE};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::{CmpOp, Cond, Index, IndexOp, Var};
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub(super) enum IndexValue {
 }
 
 fn overflow() -> Error {
-    Error::input("sim.overflow", "an index could exceed 62 bits")
+    Error::input(Code::SimOverflow, "an index could exceed 62 bits")
 }
 
 /// The largest magnitude that an index may reach.
@@ -75,7 +75,7 @@ impl Compiler<'_> {
 
     pub(super) fn unbound(&self, var: Var) -> Error {
         let name = self.func.vars.get(var.0 as usize).map_or("?", String::as_str);
-        Error::input("sim.unbound", format!("variable {name} is used outside its loop"))
+        Error::input(Code::SimUnbound, format!("variable {name} is used outside its loop"))
     }
 
     fn term(&self, o: Operand) -> Linear {
@@ -176,7 +176,7 @@ impl Compiler<'_> {
             Index::Bin(op, a, b) => {
                 let (a, b) = (self.interval(a)?, self.interval(b)?);
                 if matches!(op, IndexOp::FloorDiv | IndexOp::FloorMod) && b.0 <= 0 && b.1 >= 0 {
-                    return Err(Error::input("sim.division", "an index could be divided by zero"));
+                    return Err(Error::input(Code::SimDivision, "an index could be divided by zero"));
                 }
                 combine(*op, a, b)
             }

@@ -5,7 +5,7 @@
 use super::Limits;
 use crate::array::Array;
 use crate::dtype::{Class, DType};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::Buffer;
 pub(super) use crate::ir::integer::{bin, cast, hash, literal, un};
 
@@ -54,7 +54,7 @@ impl Domain {
 pub(super) fn inputs(spans: &[(usize, Domain)], limits: &Limits, seed: u64) -> Result<Vec<Array>> {
     let bytes = spans.iter().try_fold(0u64, |sum, n| sum.checked_add(4 * n.0 as u64));
     if bytes.is_none_or(|n| n > limits.bytes) {
-        return Err(Error::input("sim.limit", "the arguments need more memory than the simulator was allowed"));
+        return Err(Error::input(Code::SimLimit, "the arguments need more memory than the simulator was allowed"));
     }
     let make = |(p, &(n, domain)): (usize, &(usize, Domain))| {
         let mut array = Array::zeros(DType::U32, &[n])?;

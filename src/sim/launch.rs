@@ -17,13 +17,13 @@ use super::warp::Warp;
 use super::{Mode, Options, Stats};
 use crate::array::{Array, filled};
 use crate::dtype::DType;
-use crate::error::{Error, Fault, Result};
+use crate::error::{self, Error, Fault, Result};
 use crate::ir::lowered::{Lowered, LoweredKernel, Shape};
 use crate::ir::{Axis, Buffer, Func, Scope, layout, visit};
 use std::time::Instant;
 
 /// An element of an output that nothing has written.
-const UNWRITTEN: &str = "sim.unwritten";
+const UNWRITTEN: error::Code = error::Code::SimUnwritten;
 
 /// A parameter or a workspace of the program.
 struct Global<'a> {
@@ -35,7 +35,9 @@ struct Global<'a> {
 
 fn span(buffer: &Buffer) -> Result<usize> {
     let span = layout::span(buffer).and_then(|n| usize::try_from(n).ok()).filter(|n| *n < 1 << 40);
-    span.ok_or_else(|| Error::input("sim.shape", format!("buffer {} has no size or too large a one", buffer.name)))
+    span.ok_or_else(|| {
+        Error::input(error::Code::SimShape, format!("buffer {} has no size or too large a one", buffer.name))
+    })
 }
 
 /// The elements that each parameter spans, and what they can be in integer mode.
@@ -46,7 +48,7 @@ pub(super) fn spans(func: &Func) -> Result<Vec<(usize, Domain)>> {
 
 fn lookup(func: &Func, id: u32) -> Result<&Buffer> {
     let found = func.buffers.get(id as usize);
-    found.ok_or_else(|| Error::input("sim.buffer", "a parameter is not a buffer of the program"))
+    found.ok_or_else(|| Error::input(error::Code::SimBuffer, "a parameter is not a buffer of the program"))
 }
 
 /// How a program runs in sequence.
@@ -119,7 +121,7 @@ fn with_memories(
                 "the program needs more than the {} bytes that the simulator was allowed",
                 options.limits.bytes
             );
-            return Err(Error::input("sim.limit", message));
+            return Err(Error::input(error::Code::SimLimit, message));
         }
         let bits = if integer { 32 } else { g.buffer.dtype.bits() };
         world.globals.push(if g.workspace && is_part {
@@ -163,7 +165,7 @@ fn check_args(globals: &[Global<'_>], order: &[usize], options: &Options, args: 
             crate::error::counted(order.len(), "parameter"),
             crate::error::counted(args.len(), "argument")
         );
-        return Err(Error::input("sim.arguments", message));
+        return Err(Error::input(error::Code::SimArguments, message));
     }
     for (arg, &g) in args.iter().zip(order) {
         let Global { buffer, span, .. } = globals[g];
@@ -176,7 +178,7 @@ fn check_args(globals: &[Global<'_>], order: &[usize], options: &Options, args: 
                 arg.bytes.len(),
                 arg.dtype
             );
-            return Err(Error::input("sim.arguments", message));
+            return Err(Error::input(error::Code::SimArguments, message));
         }
         if let Some(values) = buffer.values.filter(|_| options.mode == Mode::Real) {
             arg.check_values(&buffer.name, values)?;
@@ -198,7 +200,7 @@ fn lowered_globals(lowered: &Lowered) -> Result<(Vec<Global<'_>>, Vec<Option<usi
             match globals.iter_mut().find(|g| g.buffer.name == buffer.name && g.workspace == workspace) {
                 Some(g) if g.span != size || g.buffer.dtype != buffer.dtype => {
                     let message = format!("kernels disagree about the size or type of {}", buffer.name);
-                    return Err(Error::bug("sim.shape", message));
+                    return Err(Error::bug(error::Code::SimShape, message));
                 }
                 Some(g) => g.written |= writes,
                 None => globals.push(Global { buffer, span: size, written: writes, workspace }),
@@ -237,7 +239,7 @@ pub(super) fn parallel(
             crate::error::counted(order.len(), "parameter"),
             crate::error::counted(args.len(), "argument")
         );
-        return Err(Error::input("sim.arguments", message));
+        return Err(Error::input(error::Code::SimArguments, message));
     }
     let (mut compiled, fast) = (Vec::new(), listener.listen.is_none() && !onlooker.is_there());
     for kernel in &lowered.kernels {
@@ -309,7 +311,7 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
             Scope::Fragment if !used(kernel, i) => Location::Local(u32::MAX),
             Scope::Fragment => {
                 return Err(Error::bug(
-                    "sim.fragment",
+                    error::Code::SimFragment,
                     format!("the simulator has no fragments yet ({})", buffer.name),
                 ));
             }
@@ -317,7 +319,8 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
     }
     let (threads, warps) = (kernel.threads(), kernel.warps());
     if locals * u64::from(warps) * 256 > options.limits.bytes || threads == 0 || threads > 1024 {
-        return Err(Error::input("sim.limit", "a block has no or too many threads, or too much local memory"));
+        let message = "a block has no or too many threads, or too much local memory";
+        return Err(Error::input(error::Code::SimLimit, message));
     }
     let launch = kernel.launch.iter().map(|l| (l.axis, l.var, i64::from(l.extent))).collect();
     let written = visit::writes(&kernel.func.body);
@@ -362,7 +365,7 @@ fn shared_place(kernel: &LoweredKernel, buffer: &Buffer, unit: u32) -> Result<Lo
         }
         _ => {
             let message = format!("shared buffer {} has no place inside the block's shared memory", buffer.name);
-            Err(Error::bug("sim.shared", message))
+            Err(Error::bug(error::Code::SimShared, message))
         }
     }
 }
@@ -375,7 +378,7 @@ fn run_kernel(kernel: &LoweredKernel, code: &Code, locals: usize, world: &mut Wo
     let of_warp = (u64::from(code.registers) + u64::from(code.vectors) + locals as u64) * (8 * LANES as u64);
     if of_warp.saturating_mul(kernel.warps().into()).saturating_mul(cluster.into()) > options.limits.bytes {
         return Err(Error::input(
-            "sim.limit",
+            error::Code::SimLimit,
             "the threads of a cluster need more memory than the simulator was allowed",
         ));
     }
@@ -396,7 +399,7 @@ fn run_kernel(kernel: &LoweredKernel, code: &Code, locals: usize, world: &mut Wo
     world.share(cluster as usize, shared);
     let axes: Vec<_> = kernel.launch.iter().map(|l| (l.axis, l.var)).collect();
     if axes.iter().any(|(a, _)| matches!(a, Axis::Warp | Axis::Warpgroup)) {
-        return Err(Error::bug("sim.axis", "the simulator runs blockIdx, the cluster and threadIdx only"));
+        return Err(Error::bug(error::Code::SimAxis, "the simulator runs blockIdx, the cluster and threadIdx only"));
     }
     let [x, y, z] = kernel.grid();
     let launch = Launch { grid: [x / cluster, y, z], cluster, block: kernel.block(), locals, axes };

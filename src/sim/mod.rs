@@ -71,7 +71,7 @@ mod tests;
 
 use crate::array::Array;
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::ir::lowered::Lowered;
 use crate::ir::{Buffer, Func};
 use inspect::Watcher;
@@ -252,7 +252,7 @@ pub fn run_lowered_watched(
 /// No error where who watched has ended the run.
 fn stopped(ran: Result<Stats>) -> Result<Option<Stats>> {
     match ran {
-        Err(e) if e.code().strip_prefix("sim.") == Some(fault::STOPPED) => Ok(None),
+        Err(e) if e.code() == Code::SimStopped => Ok(None),
         ran => ran.map(Some),
     }
 }

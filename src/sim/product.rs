@@ -18,7 +18,7 @@ use super::listen::{EventKind, Tile};
 use super::race::Touch;
 use super::spread::Spread;
 use super::warp::{Trap, Warp};
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::intrin::{self, Row};
 use crate::ir::{Call, Descriptor, Held};
 use std::collections::BTreeMap;
@@ -87,7 +87,8 @@ impl Described {
 impl Compiler<'_> {
     /// Compiles an asynchronous product of a warpgroup.
     pub fn product(&mut self, call: &Call, row: &Row) -> Result<Product> {
-        let broken = || Error::bug("sim.wgmma", format!("{} is called with operands that it does not take", call.row));
+        let broken =
+            || Error::bug(error::Code::SimWgmma, format!("{} is called with operands that it does not take", call.row));
         let mut factors = Vec::new();
         let [d, ..] = call.operands.as_slice() else { return Err(broken()) };
         let sum = self.in_registers(d, &row.operands[0]).ok_or_else(broken)??;

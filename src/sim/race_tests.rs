@@ -3,7 +3,7 @@
 use super::tests::{Kernel, barrier, load, reversal, store};
 use super::*;
 use crate::dtype::DType;
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::ir::{BufferId, Cond, Expr, For, If, Index, LoopKind, Stmt, Store, SyncKind, Var};
 
 const POLICIES: [Policy; 4] = [Policy::InOrder, Policy::Reverse, Policy::Random(1), Policy::Random(2)];
@@ -53,7 +53,7 @@ C[bx*64 + tx] = S[63 - tx]: the barrier must be before this"
     let mut args = [128, 128].map(|n| Array::zeros(DType::F32, &[n]).unwrap());
     let options = Options { races: false, policy: Policy::Random(3), ..Options::new(Mode::Real) };
     let code = run_lowered_with(&reversal(false).lowered(), &options, &mut args).unwrap_err();
-    assert_eq!(code.code(), "sim.uninitialised", "without the search the order drawn decides");
+    assert_eq!(code.code(), Code::SimUninitialised, "without the search the order drawn decides");
 }
 
 /// Lanes exchange values through shared memory: `sync` is between.
@@ -69,7 +69,7 @@ fn exchange(threads: u32, sync: Option<Stmt>) -> Kernel {
 #[test]
 fn lanes_of_a_warp_are_ordered_by_barriers_alone() {
     let error = verdict(|| exchange(32, None)).unwrap();
-    assert_eq!(error.code(), "sim.race");
+    assert_eq!(error.code(), Code::SimRace);
     assert_eq!(error.helps(), ["a barrier of the warp before `C[tx] = S[31 - tx]`"]);
     for (threads, sync) in [(32, warp_barrier()), (32, barrier()), (64, barrier())] {
         assert_eq!(verdict(|| exchange(threads, Some(sync.clone()))), None);
@@ -155,7 +155,7 @@ fn barriers_order_the_parameters_that_are_exchanged() {
     };
     assert!(make(true).is_ok());
     let error = make(false).unwrap_err();
-    assert_eq!(error.code(), "sim.race");
+    assert_eq!(error.code(), Code::SimRace);
     assert_eq!(error.helps()[1], "C must also be among the kernel's exchanged parameters");
 }
 
@@ -280,7 +280,7 @@ fn bytes_under_way_are_poison() {
         let options = Options { races: false, policy, ..Options::new(Mode::Real) };
         run_lowered_with(&copy_and_read(false, &[commit(), wait(1)]).lowered(), &options, &mut args)
     };
-    assert_eq!(run(Policy::InOrder).unwrap_err().code(), "sim.uninitialised");
+    assert_eq!(run(Policy::InOrder).unwrap_err().code(), Code::SimUninitialised);
     assert!(run(Policy::Reverse).is_ok());
 }
 
@@ -407,7 +407,7 @@ fn verdicts_are_those_of_the_definition() {
             k
         };
         let found = verdict(make);
-        assert_eq!(found.as_ref().map(|e| e.code()), races(&steps).then_some("sim.race"), "{round}: {steps:?}");
+        assert_eq!(found.as_ref().map(|e| e.code()), races(&steps).then_some(Code::SimRace), "{round}: {steps:?}");
         *(if found.is_some() { &mut racy } else { &mut clean }) += 1;
     }
     assert!(racy > 120 && clean > 120, "{racy} racy, {clean} clean");

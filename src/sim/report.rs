@@ -6,7 +6,7 @@ use super::code::{Access, Code, Location, Site, SiteKind};
 use super::fault::{self, Where};
 use super::race::Touch;
 use super::warp::Warp;
-use crate::error::Error;
+use crate::error::{self, Error};
 use crate::ir::{Expr, Func, Stmt, Var, print, visit};
 use std::ops::Range;
 
@@ -156,7 +156,7 @@ pub(super) fn race(code: &Code, one: Party, other: Party, lack: Lack) -> Error {
         _ => "and nothing orders them".to_string(),
     };
     let message = format!("{}{also} {what}, {why}", first.element);
-    let mut error = Error::bug("sim.race", message).within(first.line(code)).within(second.line(code));
+    let mut error = Error::bug(error::Code::SimRace, message).within(first.line(code)).within(second.line(code));
     let order = tree.order(code, &first, &second, lack);
     error = error.help(order.advice).text(tree.printed.clone());
     if !first.ordered && order.place.is_some() {

@@ -7,7 +7,7 @@ use super::index::Meaning;
 use super::listen::{Arrival, EventKind, Phase};
 use super::mbarrier::Party;
 use super::warp::{Trap, Warp};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::{Axis, Elect, Index, RoleBody, Slot, Stmt, Sync, SyncKind, visit};
 
@@ -51,12 +51,12 @@ impl Compiler<'_> {
     /// Compiles what the warps of a role run: the variable of their threads, and what is derived from it, count in the role.
     pub fn role(&mut self, r: &RoleBody) -> Result<()> {
         if self.slice.is_role {
-            return Err(Error::bug("sim.role", "a role is inside a role"));
+            return Err(Error::bug(Code::SimRole, "a role is inside a role"));
         }
         let all = self.slice;
         let threads: Vec<_> = self.plan.launch.iter().filter(|(a, ..)| !a.is_block_level()).copied().collect();
         let &[(Axis::ThreadX, var, _)] = threads.as_slice() else {
-            return Err(Error::bug("sim.role", "a kernel of roles numbers its threads along threadIdx.x alone"));
+            return Err(Error::bug(Code::SimRole, "a kernel of roles numbers its threads along threadIdx.x alone"));
         };
         let outside = (self.vars.get(&var).cloned(), self.ranges.get(&var).copied(), self.loops.clone());
         let at = self.body_len();

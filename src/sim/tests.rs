@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::dtype::DType;
-use crate::error::Fault;
+use crate::error::{Code, Fault};
 use crate::ir::lowered::{LaunchAxis, LoweredKernel};
 use crate::ir::{
     Axis, BinOp, Buffer, BufferId, Cond, Expr, For, If, Index, LoopKind, Raster, Scope, Stmt, Store, SyncKind, Var,
@@ -176,7 +176,7 @@ fn vectors_move_whole_and_must_be_aligned() {
     let out = build(4).run().unwrap();
     assert!((0..16).all(|i| out[1].get(i) == i as f64 + 5.0));
     let error = build(2).run().unwrap_err();
-    assert_eq!(error.code(), "sim.alignment");
+    assert_eq!(error.code(), Code::SimAlignment);
     assert_eq!(error.message(), "A[2] is a vector of 4 at element 2, not aligned to its size");
 }
 
@@ -186,7 +186,7 @@ fn out_of_bounds_is_named() {
     let (a, c) = (k.param("A", 40), k.param("C", 40));
     k.func.body = vec![store(c, k.thread, load(a, k.thread + 1))];
     let error = k.run().unwrap_err();
-    assert_eq!(error.code(), "sim.bounds");
+    assert_eq!(error.code(), Code::SimBounds);
     assert_eq!(error.fault(), Fault::Bug);
     assert_eq!(error.message(), "A[40] is outside its shape [40]");
     assert!(error.context()[0].contains("C[tx] = A[tx + 1]"), "{error}");
@@ -204,7 +204,7 @@ fn divergent_barriers_are_reported() {
             Stmt::If(If { cond: Cond::lt(k.thread, limit), body: vec![barrier()] }),
         ];
         let error = k.run().unwrap_err();
-        assert_eq!(error.code(), "sim.divergence");
+        assert_eq!(error.code(), Code::SimDivergence);
         assert!(error.message().contains(words), "{error}");
     }
 }
@@ -215,7 +215,7 @@ fn reads_before_writes_are_reported() {
     let (c, s) = (k.param("C", 32), k.shared("S", DType::F32, 32, 0));
     k.func.body = vec![store(c, k.thread, load(s, k.thread))];
     let error = k.run().unwrap_err();
-    assert_eq!(error.code(), "sim.uninitialised");
+    assert_eq!(error.code(), Code::SimUninitialised);
     assert_eq!(error.message(), "S[0] is read, but nothing has written it");
     assert_eq!(error.context().last().unwrap(), "by block (0, 0, 0), thread (0, 0, 0)");
 }
@@ -235,7 +235,7 @@ fn outputs_start_unwritten() {
     let c = k.param("C", 32);
     let more = Expr::bin(BinOp::Add, load(c, k.thread), Expr::constant(DType::F32, 1.0));
     k.func.body = vec![store(c, k.thread, more)];
-    assert_eq!(k.run().unwrap_err().code(), "sim.uninitialised");
+    assert_eq!(k.run().unwrap_err().code(), Code::SimUninitialised);
 }
 
 #[test]
@@ -244,14 +244,14 @@ fn runaway_programs_stop() {
     let mut options = Options::new(Mode::Real);
     options.limits.statements = 1000;
     let mut args = arrays(&func, 1);
-    assert_eq!(run_func_with(&func, &options, &mut args).unwrap_err().code(), "sim.limit");
+    assert_eq!(run_func_with(&func, &options, &mut args).unwrap_err().code(), Code::SimLimit);
     assert_eq!(args[0].bytes.len(), 64 * 64 * 4, "arguments come back");
     // A loop without statements takes steps too.
     let v = func.add_var("forever");
     func.body = vec![Stmt::For(For::new(v, i64::MAX >> 2, LoopKind::Serial, Vec::new()))];
-    assert_eq!(run_func_with(&func, &options, &mut args).unwrap_err().code(), "sim.limit");
+    assert_eq!(run_func_with(&func, &options, &mut args).unwrap_err().code(), Code::SimLimit);
     func.body = vec![Stmt::For(For::new(v, Index::Var(v) * i64::MAX, LoopKind::Serial, Vec::new()))];
-    assert_eq!(run_func_with(&func, &options, &mut args).unwrap_err().code(), "sim.unbound");
+    assert_eq!(run_func_with(&func, &options, &mut args).unwrap_err().code(), Code::SimUnbound);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn shared_memory_of_the_ring_knows_the_width_of_what_was_written() {
     };
     let out = integers(&build(DType::F32), 1).unwrap();
     assert_eq!(out[0], out[1]);
-    assert_eq!(integers(&build(DType::F16), 1).unwrap_err().code(), "sim.uninitialised");
+    assert_eq!(integers(&build(DType::F16), 1).unwrap_err().code(), Code::SimUninitialised);
 }
 
 /// Runs a program with and without lanes: the same bits, whatever its loops do to each other.
@@ -354,18 +354,18 @@ fn arguments_are_checked() {
     args[1] = Array::zeros(DType::F16, &[6, 5]).unwrap();
     let error = run_func(&func, Mode::Real, &mut args).unwrap_err();
     assert_eq!(error.message(), "argument B must be 30 elements of f32 (120 bytes), but is 60 bytes of f16");
-    assert_eq!(run_func(&func, Mode::Integer, &mut args).unwrap_err().code(), "sim.arguments");
+    assert_eq!(run_func(&func, Mode::Integer, &mut args).unwrap_err().code(), Code::SimArguments);
 }
 
 #[test]
 fn enormous_programs_are_refused_at_once() {
     let func = gemm(1 << 17, 1 << 17, 8, DType::F32, te::Layout::NN);
-    assert_eq!(naive_integers(&func, 1).unwrap_err().code(), "sim.limit");
+    assert_eq!(naive_integers(&func, 1).unwrap_err().code(), Code::SimLimit);
     // What the program allocates counts too, and is not allocated first.
     let mixed = te::GemmSpec { a: DType::F16, b: DType::F16, ..te::GemmSpec::of(8, 8, 8, DType::F32, te::Layout::NN) };
     let mut func = te::gemm(&te::GemmSpec { out: DType::F16, ..mixed }).unwrap();
     let mut args = arrays(&func, 1);
     let acc = func.find_buffer("acc").unwrap();
     func.buffer_mut(acc).shape = vec![(1 << 19).into(), (1 << 19).into()];
-    assert_eq!(run_func(&func, Mode::Real, &mut args).unwrap_err().code(), "sim.limit");
+    assert_eq!(run_func(&func, Mode::Real, &mut args).unwrap_err().code(), Code::SimLimit);
 }

@@ -3,7 +3,7 @@
 use super::code::{Op, Operand, Slot};
 use super::compile::Compiler;
 use super::index::Meaning;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::{For, LoopKind, Stmt, Var, visit};
 
 /// Whether the blocks of the grid walk a loop together.
@@ -29,7 +29,7 @@ impl Compiler<'_> {
     pub fn walk(&mut self, l: &For, round: Var) -> Result<()> {
         let launched = self.vars.get(&l.var).cloned();
         let Some(Meaning::Slots(Operand { scalar: first, vector: 0 })) = launched else {
-            return Err(Error::bug("sim.walk", "a persistent loop is not over blockIdx.x"));
+            return Err(Error::bug(Code::SimWalk, "a persistent loop is not over blockIdx.x"));
         };
         let extent = self.uniform(&l.extent)?;
         let step = *self.step.get_or_insert(self.scalars.len() as Slot);

@@ -9,6 +9,7 @@ use super::bulk::{self, Stores};
 use super::code::{Code, LANES, Op, Operand, Slot};
 use super::collective;
 use super::compile::LANE;
+use super::fault::Waits;
 use super::flight::CopiesInFlight;
 use super::inspect;
 use super::listen::{EventKind, Statement};
@@ -67,7 +68,7 @@ pub(super) enum Trap {
     /// The threads of a block end, and what one of them has started does not.
     Unfinished { lane: usize, what: &'static str },
     /// No warp can go on.
-    Deadlock(String),
+    Deadlock(Vec<Waits>),
     /// More statements than allowed.
     Limit,
     /// Who watches the run has ended it.

@@ -16,7 +16,7 @@ pub use features::{FEATURES, Feature, Features};
 pub use occupancy::{Occupancy, Reason};
 pub use rates::operations_per_clock;
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 
 /// Bytes of a line of the second-level cache, on every chip.
 pub const LINE: i64 = 128;
@@ -123,7 +123,7 @@ impl Target {
             return Ok(target);
         }
         let known = Target::ALL.map(|t| t.name).join(", ");
-        let error = Error::input("target.name", format!("no target is called `{name}`; the targets are {known}"));
+        let error = Error::input(Code::TargetName, format!("no target is called `{name}`; the targets are {known}"));
         Err(match Target::nearest(name) {
             Some(near) => error.help(near.name),
             None => error,

@@ -2,7 +2,7 @@
 
 use super::program::{Program, Reducer, Stage};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::{BinOp, BufferId, Expr, Func, Index, UnOp, Var};
 
 /// `C[i] = A[i] + B[i]` over f32; block `C`, loop `i`.
@@ -202,7 +202,7 @@ pub fn gemm_with(spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Func> {
 fn check_epilogues(spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<()> {
     for (n, e) in epilogues.iter().enumerate() {
         if epilogues[..n].iter().any(|earlier| earlier.name() == e.name()) {
-            return Err(Error::input("te.epilogue", format!("{} is given twice", e.name())));
+            return Err(Error::input(Code::TeEpilogue, format!("{} is given twice", e.name())));
         }
         let problem = match e {
             _ if spec.acc.is_float() => None,
@@ -212,7 +212,7 @@ fn check_epilogues(spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<()> {
         };
         if let Some(problem) = problem {
             return Err(Error::input(
-                "te.epilogue",
+                Code::TeEpilogue,
                 format!("{problem}, but the accumulators are of type {}", spec.acc),
             ));
         }

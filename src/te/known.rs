@@ -1,7 +1,7 @@
 //! [`Known`]: which ready-made program a program is, so that it can be made again at another size.
 
 use super::{Epilogue, GemmSpec, Layout, gemm, gemm_with, vec_add, window_sum};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::{BinOp, Block, Expr, Func, Literal, Stmt, visit};
 
 /// A program of the builders, with what it was built from.
@@ -80,7 +80,7 @@ impl Known {
         };
         resized.ok_or_else(|| {
             let message = format!("the program has {} sizes, {} are given", self.sizes().len(), sizes.len());
-            Error::input("te.size", message)
+            Error::input(Code::TeSize, message)
         })
     }
 }
@@ -173,7 +173,7 @@ mod tests {
         let b = Known::Gemm(GemmSpec { batch: Some(3), ..GemmSpec::of(8, 12, 20, DType::F32, Layout::NN) });
         assert_eq!(b.resized(&[4]).unwrap().sizes(), [3, 4, 4, 4]);
         assert_eq!(b.resized(&[2, 4, 5, 6]).unwrap().sizes(), [2, 4, 5, 6]);
-        assert_eq!(g.resized(&[2, 4, 5, 6]).unwrap_err().code(), "te.size");
-        assert_eq!(Known::VecAdd(8).resized(&[1, 2]).unwrap_err().code(), "te.size");
+        assert_eq!(g.resized(&[2, 4, 5, 6]).unwrap_err().code(), Code::TeSize);
+        assert_eq!(Known::VecAdd(8).resized(&[1, 2]).unwrap_err().code(), Code::TeSize);
     }
 }

@@ -1,7 +1,7 @@
 //! [`Program`]: inputs, then blocks that each compute one buffer. Every way to make a Tensor program ends here.
 
 use crate::dtype::DType;
-use crate::error::{Error, Result, counted};
+use crate::error::{Code, Error, Result, counted};
 use crate::ir::{
     BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Scope, Stmt, Store, Var,
     reducer, typing, verify, visit,
@@ -182,7 +182,7 @@ impl Program {
     /// `te.gather` where the buffer is no input of integers, and where the range is empty or has values that its type does not have.
     pub fn values(&mut self, input: BufferId, low: i64, end: i64) -> Result<()> {
         let buffer = self.func.buffer(input);
-        let wrong = |why: String| Err(Error::input("te.gather", format!("the values of {}: {why}", buffer.name)));
+        let wrong = |why: String| Err(Error::input(Code::TeGather, format!("the values of {}: {why}", buffer.name)));
         if !self.func.params.contains(&input) {
             return wrong("it is no input".into());
         }
@@ -289,7 +289,7 @@ impl Program {
     /// `te.output` where no stage is an output.
     pub fn finish(mut self) -> Result<Func> {
         if self.outputs.is_empty() {
-            let error = Error::input("te.output", format!("program {} has no output", self.func.name));
+            let error = Error::input(Code::TeOutput, format!("program {} has no output", self.func.name));
             return Err(error.help("write `output` before the buffer that the caller receives"));
         }
         self.func.params.extend(self.outputs);
@@ -306,7 +306,7 @@ impl Program {
     ) -> Result<BufferId> {
         check_name("buffer", name)?;
         if self.func.find_buffer(name).is_some() {
-            return Err(Error::input("te.name", format!("there is already a buffer {name}")));
+            return Err(Error::input(Code::TeName, format!("there is already a buffer {name}")));
         }
         check_storage(name, dtype, shape, strides.as_deref(), align)?;
         let shape = shape.iter().map(|e| Index::Int(*e)).collect();
@@ -330,35 +330,35 @@ impl Program {
     pub(super) fn check_stage(&self, stage: &Stage<'_>) -> Result<()> {
         check_name("block", stage.label)?;
         if self.func.blocks.iter().any(|b| b == stage.label) {
-            return Err(Error::input("te.name", format!("there is already a block {}", stage.label)));
+            return Err(Error::input(Code::TeName, format!("there is already a block {}", stage.label)));
         }
         if self.func.blocks.len() == MAX_BLOCKS {
-            return Err(Error::input("te.limit", format!("a program has at most {MAX_BLOCKS} blocks")));
+            return Err(Error::input(Code::TeLimit, format!("a program has at most {MAX_BLOCKS} blocks")));
         }
         if !stage.output && (stage.strides.is_some() || stage.align != 16) {
             let message = format!("{} is not an output: only parameters have strides and alignment", stage.buffer);
-            return Err(Error::input("te.storage", message));
+            return Err(Error::input(Code::TeStorage, message));
         }
         if matches!(stage.reduce, Some((_, []))) {
-            return Err(Error::input("te.reduce", format!("block {} reduces over no iterator", stage.label)));
+            return Err(Error::input(Code::TeReduce, format!("block {} reduces over no iterator", stage.label)));
         }
         let axes: Vec<_> = stage.axes().collect();
         if axes.len() > MAX_RANK {
-            return Err(Error::input("te.limit", format!("a block has at most {MAX_RANK} iterators")));
+            return Err(Error::input(Code::TeLimit, format!("a block has at most {MAX_RANK} iterators")));
         }
         for (n, (name, extent, _)) in axes.iter().enumerate() {
             check_name("iterator", name)?;
             if let Some(scalar) = self.func.find_buffer(name).filter(|b| self.func.buffer(*b).shape.is_empty()) {
                 let scalar = &self.func.buffer(scalar).name;
                 let message = format!("block {} has an iterator {name}, but {scalar} is a number", stage.label);
-                return Err(Error::input("te.name", message));
+                return Err(Error::input(Code::TeName, message));
             }
             if axes[..n].iter().any(|(earlier, ..)| earlier == name) {
-                return Err(Error::input("te.name", format!("block {} has two iterators {name}", stage.label)));
+                return Err(Error::input(Code::TeName, format!("block {} has two iterators {name}", stage.label)));
             }
             if !(1..=MAX_ELEMENTS).contains(extent) {
                 let message = format!("iterator {name} has extent {extent}, not one from 1 to {MAX_ELEMENTS}");
-                return Err(Error::input("te.extent", message));
+                return Err(Error::input(Code::TeExtent, message));
             }
         }
         Ok(())
@@ -368,7 +368,7 @@ impl Program {
     pub(super) fn check_reducer(&self, stage: &Stage<'_>) -> Result<()> {
         match stage.reduce {
             Some((r, _)) if !typing::binary_exists(r.op(), stage.dtype) => {
-                let error = Error::input("te.type", format!("there is no {} of {} values", r.name(), stage.dtype));
+                let error = Error::input(Code::TeType, format!("there is no {} of {} values", r.name(), stage.dtype));
                 Err(error.help("combine numbers: `max(k) s32(M[i, k])` is 1 where one of them is true"))
             }
             _ => Ok(()),
@@ -379,7 +379,7 @@ impl Program {
         let found = typing::dtype_of(&self.func, value)?;
         if found != stage.dtype {
             let message = format!("block {} computes {found}, but {} is {}", stage.label, stage.buffer, stage.dtype);
-            return Err(Error::input("te.type", message).help(format!("convert: {}(...)", stage.dtype)));
+            return Err(Error::input(Code::TeType, message).help(format!("convert: {}(...)", stage.dtype)));
         }
         Ok(())
     }
@@ -393,7 +393,7 @@ pub(super) fn check_accesses(func: &Func, expr: &Expr, vars: &[(Var, i64)], give
         if all {
             Ok(())
         } else {
-            Err(Error::input("te.index", "an index mentions a variable that is not an iterator of the block"))
+            Err(Error::input(Code::TeIndex, "an index mentions a variable that is not an iterator of the block"))
         }
     };
     let below = |e: &Expr, given: &Cond| check_accesses(func, e, vars, given);
@@ -409,7 +409,7 @@ pub(super) fn check_accesses(func: &Func, expr: &Expr, vars: &[(Var, i64)], give
             let b = func.buffer(*buffer);
             if indices.len() != b.shape.len() || *lanes != 1 {
                 let (dims, given) = (counted(b.shape.len(), "dimension"), counted(indices.len(), "index"));
-                return Err(Error::input("te.index", format!("{} has {dims}, but {given}", b.name)));
+                return Err(Error::input(Code::TeIndex, format!("{} has {dims}, but {given}", b.name)));
             }
             indices.iter().try_for_each(known)?;
             verify::in_bounds(func, *buffer, indices, vars, given)
@@ -446,31 +446,34 @@ pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
         return Ok(());
     }
     let shown: String = name.chars().take(64).collect();
-    let error = Error::input("te.name", format!("{shown:?} is not a name for a {what}"));
+    let error = Error::input(Code::TeName, format!("{shown:?} is not a name for a {what}"));
     let help = "use at most 64 letters, digits and `_`, not beginning with a digit, and none of the words";
     Err(error.help(format!("{help} {}", RESERVED.join(", "))))
 }
 
 fn check_storage(name: &str, dtype: DType, shape: &[i64], strides: Option<&[i64]>, align: u32) -> Result<()> {
     if shape.len() > MAX_RANK {
-        return Err(Error::input("te.limit", format!("buffer {name} has more than {MAX_RANK} dimensions")));
+        return Err(Error::input(Code::TeLimit, format!("buffer {name} has more than {MAX_RANK} dimensions")));
     }
     if let Some(extent) = shape.iter().find(|e| **e < 1) {
-        return Err(Error::input("te.extent", format!("buffer {name} has an extent of {extent}; it must be positive")));
+        return Err(Error::input(
+            Code::TeExtent,
+            format!("buffer {name} has an extent of {extent}; it must be positive"),
+        ));
     }
     if !align.is_power_of_two() || !(1..=4096).contains(&align) || u64::from(align) < dtype.bytes_of(1) {
         let message =
             format!("buffer {name}: alignment {align} is not a power of two from {} to 4096", dtype.bytes_of(1));
-        return Err(Error::input("te.storage", message));
+        return Err(Error::input(Code::TeStorage, message));
     }
-    let too_large = || Error::input("te.limit", format!("buffer {name} has more than 2^36 elements"));
+    let too_large = || Error::input(Code::TeLimit, format!("buffer {name} has more than 2^36 elements"));
     let packed = shape.iter().try_fold(1i64, |n, e| n.checked_mul(*e)).filter(|n| *n <= MAX_ELEMENTS);
     packed.ok_or_else(too_large)?;
     let Some(strides) = strides else { return Ok(()) };
     if strides.len() != shape.len() {
         let message =
             format!("buffer {name} has {} but {}", counted(shape.len(), "dimension"), counted(strides.len(), "stride"));
-        return Err(Error::input("te.storage", message));
+        return Err(Error::input(Code::TeStorage, message));
     }
     // Each stride spans all dimensions of smaller strides, so that no two elements share an address. Dimensions may be in any
     // order: columns of a matrix behind each other are as good as rows.
@@ -480,7 +483,7 @@ fn check_storage(name: &str, dtype: DType, shape: &[i64], strides: Option<&[i64]
     for (stride, extent) in dims {
         if *stride < inner {
             let message = format!("buffer {name}: a stride of {stride} overlaps the {inner} elements inside it");
-            return Err(Error::input("te.storage", message));
+            return Err(Error::input(Code::TeStorage, message));
         }
         inner = stride.checked_mul(*extent).filter(|n| *n <= MAX_ELEMENTS).ok_or_else(too_large)?;
     }

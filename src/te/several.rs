@@ -2,7 +2,7 @@
 
 use super::program::{Iterators, Program, Reducer, Stage, check_accesses};
 use crate::dtype::DType;
-use crate::error::{Error, Result, counted};
+use crate::error::{Code, Error, Result, counted};
 use crate::ir::reducer::{MAX_COMPONENTS, TupleReducer};
 use crate::ir::{Block, BufferId, Cond, Expr, For, Func, Index, Iter, LoopKind, Stmt, Store, Var};
 
@@ -97,7 +97,7 @@ impl Program {
         let known = Reducer::ALL.into_iter().map(Reducer::name).chain(TupleReducer::PREDEFINED);
         let taken = known.chain(super::text::functions()).any(|n| n == name) || DType::parse(name).is_some();
         if taken || self.func().reducers.iter().any(|r| r.name() == name) {
-            return Err(Error::input("te.name", format!("there is already a reducer, function or type {name}")));
+            return Err(Error::input(Code::TeName, format!("there is already a reducer, function or type {name}")));
         }
         self.func_mut().reducers.push(reducer);
         Ok(())
@@ -140,7 +140,10 @@ impl Program {
         let (loops, iterators) = next.iterators(first);
         let values = values(next.func_mut(), &iterators)?;
         if values.len() != stages.len() {
-            return Err(Error::input("te.reduce", format!("block {}: {}", several.label, fit(&values, stages.len()))));
+            return Err(Error::input(
+                Code::TeReduce,
+                format!("block {}: {}", several.label, fit(&values, stages.len())),
+            ));
         }
         let vars: Vec<(Var, i64)> = iterators.iter().map(|(_, v, extent)| (*v, *extent)).collect();
         for (stage, value) in stages.iter().zip(&values) {
@@ -182,7 +185,7 @@ fn fit(values: &[Expr], wanted: usize) -> String {
 
 /// Whether reducers and buffers fit each other.
 fn check(several: &Several<'_>, taken: usize) -> Result<()> {
-    let wrong = |why: String| Err(Error::input("te.reduce", format!("block {}: {why}", several.label)));
+    let wrong = |why: String| Err(Error::input(Code::TeReduce, format!("block {}: {why}", several.label)));
     let wanted: usize = several.combine.iter().map(Combine::targets).sum();
     if wanted != several.targets.len() || taken != wanted || wanted == 0 {
         let (buffers, values) = (counted(several.targets.len(), "buffer"), counted(wanted, "value"));
@@ -198,7 +201,8 @@ fn check(several: &Several<'_>, taken: usize) -> Result<()> {
         let Combine::Tuple(reducer) = combine else { continue };
         if let Some((target, dtype)) = own.iter().zip(reducer.dtypes()).find(|(t, dtype)| t.dtype != *dtype) {
             let (name, found) = (target.buffer, target.dtype);
-            let error = Error::input("te.type", format!("{name} is {found}, but {} combines {dtype}", reducer.name()));
+            let error =
+                Error::input(Code::TeType, format!("{name} is {found}, but {} combines {dtype}", reducer.name()));
             return Err(error.help(format!("declare it {dtype}, or state a reducer of {found}")));
         }
     }

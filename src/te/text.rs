@@ -14,7 +14,7 @@ mod value;
 pub use print::print;
 pub use spacing::Spacing;
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::Func;
 use lexer::{Kind, Token};
 
@@ -39,7 +39,7 @@ pub const MAX_TEXT: usize = 1 << 20;
 pub fn parse(text: &str) -> Result<Func> {
     if text.len() > MAX_TEXT {
         let message = format!("a program of {} bytes; at most {MAX_TEXT} are read", text.len());
-        return Err(Error::input("te.limit", message));
+        return Err(Error::input(Code::TeLimit, message));
     }
     parse_tokens(text).map_err(|e| e.text(text))
 }
@@ -54,7 +54,7 @@ fn parse_tokens(text: &str) -> Result<Func> {
 }
 
 /// An error at a place of the text.
-fn at(code: &str, span: std::ops::Range<usize>, message: impl Into<String>) -> Error {
+fn at(code: Code, span: std::ops::Range<usize>, message: impl Into<String>) -> Error {
     Error::input(code, message).label(span, "here")
 }
 

@@ -20,7 +20,7 @@ use crate::array::Array;
 #[cfg(feature = "compile")]
 use crate::codegen;
 use crate::dtype::DType;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Code, Error, Fault, Result};
 use crate::ir::{Func, layout, visit};
 use crate::loom::Schedule;
 use crate::lower::{Lowered, lower};
@@ -170,7 +170,7 @@ impl Run<'_> {
         let options = Options { limits: self.limits, ..Options::new(Mode::Integer) };
         match sim::run_func_with(func, &options, &mut args) {
             Ok(_) => Ok(Some(args.iter().map(elements).collect())),
-            Err(e) if e.code() == "sim.limit" => Ok(None),
+            Err(e) if e.code() == Code::SimLimit => Ok(None),
             Err(e) => Err(e),
         }
     }
@@ -200,10 +200,10 @@ impl Run<'_> {
                 Err(e) => format!("after step `{step}` the program cannot be run: {}", e.message()),
             };
             let number = format!("step {} of {}", n + 1, resolved.steps.len());
-            return Err(self.reported(Error::bug("validate.step", how).within(number)));
+            return Err(self.reported(Error::bug(Code::ValidateStep, how).within(number)));
         }
         let message = "the program after all steps computes something else, but after no single one";
-        Err(self.reported(Error::bug("validate.step", message)))
+        Err(self.reported(Error::bug(Code::ValidateStep, message)))
     }
 
     /// Whether the kernels compute what the naive program does; false where that was too much work.
@@ -216,13 +216,13 @@ impl Run<'_> {
                     None => continue,
                     Some(place) => format!("the kernels compute something else than the steps say: {place}"),
                 },
-                Err(e) if e.code() == "sim.limit" => {
+                Err(e) if e.code() == Code::SimLimit => {
                     skipped.push("the kernels, which are more than the simulator may do for it".into());
                     return Ok(false);
                 }
                 Err(e) => format!("the kernels cannot be run: [{}] {}", e.code(), e.message()),
             };
-            return Err(self.reported(Error::bug("validate.kernels", how).within(format!("order {policy:?}"))));
+            return Err(self.reported(Error::bug(Code::ValidateKernels, how).within(format!("order {policy:?}"))));
         }
         Ok(true)
     }
@@ -260,22 +260,24 @@ impl Run<'_> {
         let options = Options { policy: Policy::Random(7), limits: self.limits, ..Options::new(Mode::Real) };
         match sim::run_ptx(&kernels, &options, &mut args) {
             Ok(_) => {}
-            Err(e) if e.code() == "ptx.limit" => {
+            Err(e) if e.code() == Code::PtxLimit => {
                 return skip("the PTX, which is more than the simulator may do for it".into());
             }
-            Err(e) if e.code() == "ptx.unknown" => {
+            Err(e) if e.code() == Code::PtxUnknown => {
                 return skip(format!("the PTX, of which the simulator lacks an instruction: {}", e.message()));
             }
             Err(e) => {
                 let how = format!("the PTX cannot be run: [{}] {}", e.code(), e.message());
-                return Err(self.reported(e.context().iter().fold(Error::bug("validate.ptx", how), |e, c| e.within(c))));
+                return Err(
+                    self.reported(e.context().iter().fold(Error::bug(Code::ValidatePtx, how), |e, c| e.within(c)))
+                );
             }
         }
         for output in reference::outputs(program, &before, Sample::All)? {
             let Some(after) = args.get(output.param) else { continue };
             if let Err(e) = output.bound(after) {
                 let how = format!("the PTX computes something else than the program says: {}", e.message());
-                return Err(self.reported(Error::bug("validate.ptx", how)));
+                return Err(self.reported(Error::bug(Code::ValidatePtx, how)));
             }
         }
         Ok(true)
@@ -363,6 +365,6 @@ mod tests {
 
     #[test]
     fn a_refused_step_stays_the_users() {
-        assert_eq!(schedule("vec_add 64\ntarget sm_80\nsplit x ? 2").validate().unwrap_err().code(), "step.loop");
+        assert_eq!(schedule("vec_add 64\ntarget sm_80\nsplit x ? 2").validate().unwrap_err().code(), Code::StepLoop);
     }
 }

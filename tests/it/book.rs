@@ -225,6 +225,7 @@ fn generated_pages_are_what_the_binary_prints() {
     let mut pages = vec![
         ("programs.md".to_string(), titled("Programs", print(&["explain", "--programs", "--markdown"]))),
         ("steps/README.md".to_string(), titled("Steps", print(&["explain", "--primitives", "--markdown"]))),
+        ("errors.md".to_string(), titled("Errors", print(&["explain", "--codes", "--markdown"]))),
         ("instructions.md".to_string(), titled("Instructions", print(&["explain", "--instructions", "--markdown"]))),
     ];
     for p in primitive::ALL {

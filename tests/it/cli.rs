@@ -290,6 +290,22 @@ fn explain_says_what_the_text_does_not_show() {
 }
 
 #[test]
+fn explain_says_what_the_code_of_an_error_means() {
+    let meaning = "Threads access the same element, and nothing orders them.";
+    assert_eq!(good(&["explain", "lower.race"]), format!("lower.race\n\n    {meaning}\n"));
+    let text = good(&["explain", "split.2"]);
+    assert!(text.starts_with("split.2\n\n    requirement 2 of split: "), "{text}");
+    assert!(text.ends_with("\n`warploom explain split` shows the step.\n"), "{text}");
+    assert!(good(&["explain", "driver.222"]).contains("The CUDA driver answers"));
+    assert!(good(&["explain", "--codes"]).contains(&format!("\nlower.race\n    {meaning}\n")));
+    assert!(good(&["explain", "--codes", "--markdown"]).contains(&format!("\n| `lower.race` | {meaning} |\n")));
+    let (status, error) = bad(&["explain", "lower.rase"]);
+    assert!(status == Some(1) && error.contains("did you mean `lower.race`?"), "{error}");
+    let (_, error) = bad(&["explain", "lower.loom"]);
+    assert!(error.contains("[cli.file]"), "{error}");
+}
+
+#[test]
 fn errors_underline_and_the_status_says_whose_they_are() {
     let typo = File::new("typo", "vec_add 8\ntarget sm_70\nsplti i ? 4\n");
     let (status, error) = bad(&["explain", typo.name()]);

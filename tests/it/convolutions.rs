@@ -4,6 +4,7 @@
 use crate::cases::examples;
 use crate::lower::lowered;
 use crate::ptx::agrees;
+use warploom::error::Code;
 use warploom::loom::Schedule;
 use warploom::lower::lower;
 use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers};
@@ -271,6 +272,6 @@ fn zeros_inside_of_the_image_are_no_box() {
     assert!(text.contains("y + r < 14"), "{text}");
     let schedule = Schedule::parse(&text.replace("y + r < 14", "y + r < 13")).unwrap();
     let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();
-    assert_eq!(error.code(), "lower.bulk_condition");
+    assert_eq!(error.code(), Code::LowerBulkCondition);
     assert!(error.message().contains("a TMA box has zeros only outside the array"), "{error}");
 }

@@ -3,6 +3,7 @@
 
 use crate::lower::{GEMM, lanes, lowered, refused, syncs};
 use crate::ptxas::{assemble, tools};
+use warploom::error::Code;
 use warploom::ir::Scope;
 use warploom::loom::Schedule;
 use warploom::lower::{LoweredKernel, lower};
@@ -260,7 +261,7 @@ fn chips_without_copies_refuse_the_step_and_replace_nothing() {
     let text = gemm("64x64x64", "copy_with A_s B_s cp_async");
     for chip in ["sm_70", "sm_75"] {
         let e = error(&text.replace("sm_80", chip));
-        assert_eq!((e.fault(), e.code()), (Fault::Chip, "admit.copy"));
+        assert_eq!((e.fault(), e.code()), (Fault::Chip, Code::AdmitCopy));
         let message =
             format!("copy_with A_s B_s cp_async: {chip} has no asynchronous copies; sm_80 is the first chip with them");
         assert_eq!(e.message(), message);
@@ -272,7 +273,7 @@ fn chips_without_copies_refuse_the_step_and_replace_nothing() {
 fn what_cannot_be_copied_asynchronously_is_refused() {
     let narrow = gemm("64x64x64", "copy_with A_s cp_async").replace("f32 NN", "f16 NN").replace("vectorize a4\n", "");
     let e = error(&narrow);
-    assert_eq!((e.fault(), e.code()), (Fault::Input, "lower.copy_size"));
+    assert_eq!((e.fault(), e.code()), (Fault::Input, Code::LowerCopySize));
     assert_eq!(
         e.message(),
         "copy_with A_s cp_async: a thread copies one element of A, 16 bits, and not 4, 8 or 16 bytes"

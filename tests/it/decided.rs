@@ -4,6 +4,7 @@
 use super::schedules::verdicts;
 use std::fs;
 use std::path::Path;
+use warploom::error::Code;
 use warploom::gemm::{self, Gemm};
 use warploom::ir::verify::Assurance;
 use warploom::lower::lower;
@@ -22,7 +23,7 @@ bind i blockIdx.x
 fn what_is_not_decided_is_refused_or_shown_as_tested() {
     let schedule = Schedule::parse(UNDECIDED).unwrap();
     let refused = compile(&schedule).unwrap_err();
-    assert_eq!(refused.code(), "verify.bounds", "{refused}");
+    assert_eq!(refused.code(), Code::VerifyBounds, "{refused}");
     assert!(refused.message().starts_with("it is not proved that index"), "{refused}");
     assert!(refused.to_string().contains("--allow-tested"), "{refused}");
     let allowed = schedule.allow_tested();
@@ -56,7 +57,7 @@ fn every_example_is_proved() {
         let stated = schedule.program.reducers.len();
         let assurance = assurance(schedule).unwrap_or_else(|e| panic!("{}: {e}", entry.path().display()));
         // What a program states of its reducers is tried alone; everything else is proved.
-        let tried = assurance.tested.iter().filter(|t| t.code == "te.reducer").count();
+        let tried = assurance.tested.iter().filter(|t| t.code == Code::TeReducer).count();
         let all_proved = assurance.proved > 0 && assurance.tested.len() == tried && tried == stated;
         assert!(all_proved, "{}: {assurance}", entry.path().display());
         count += 1;

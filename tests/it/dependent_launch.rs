@@ -4,6 +4,7 @@
 use crate::lower::{lowered, syncs};
 use warploom::assemble::Ptxas;
 use warploom::codegen::compile;
+use warploom::error::Code;
 use warploom::gemm::{Gemm, recommend};
 use warploom::ir::{Elect, Stmt, Sync, SyncKind};
 use warploom::loom::Schedule;
@@ -102,12 +103,12 @@ fn an_access_in_front_of_the_wait_is_found() {
     late.func.body.push(wait.clone());
     for kernel in [&without, &late] {
         assert_eq!(run(kernel).unwrap_err(), "sim.pdl");
-        assert_eq!(verify(kernel).unwrap_err().code(), "lower.verify");
+        assert_eq!(verify(kernel).unwrap_err().code(), Code::LowerVerify);
     }
     // One thread's wait is none of the others'.
     let mut alone = without;
     alone.func.body.insert(at, Stmt::Elect(Elect { warps: 1, body: vec![wait] }));
-    assert_eq!(verify(&alone).unwrap_err().code(), "lower.verify");
+    assert_eq!(verify(&alone).unwrap_err().code(), Code::LowerVerify);
 }
 
 #[test]

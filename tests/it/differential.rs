@@ -3,6 +3,7 @@
 
 use crate::cases::{compiling_examples, depth};
 use crate::sample::drawn;
+use warploom::error::Code;
 use warploom::ir::Func;
 use warploom::loom::Schedule;
 use warploom::lower::{Lowered, lower};
@@ -38,7 +39,7 @@ fn at_size(schedule: &Schedule, size: &[i64]) -> Result<Option<(Schedule, Func, 
         other => other?,
     };
     match lower(&scheduled, &schedule.target) {
-        Err(e) if ragged && ["lower.copy_size", "admit.row"].contains(&e.code()) => Ok(None),
+        Err(e) if ragged && [Code::LowerCopySize, Code::AdmitRow].contains(&e.code()) => Ok(None),
         other => Ok(Some((resized, scheduled, other?))),
     }
 }
@@ -68,12 +69,12 @@ fn integers_are_equal_at_every_level() {
     with_all(|schedule, scheduled, lowered| {
         let naive = naive_integers(&schedule.program, 1)?;
         if naive_integers(scheduled, 1)? != naive {
-            return Err(Error::bug("test.scheduled", "the scheduled program differs from the naive one"));
+            return Err(Error::bug(Code::SimResult, "the scheduled program differs from the naive one"));
         }
         for policy in POLICIES.into_iter().filter(|p| drawn(&format!("{p:?} {schedule}"), 4)) {
             let options = Options::new(Mode::Integer).with_policy(policy);
             if integers_with(lowered, &options, 1)? != naive {
-                return Err(Error::bug("test.lowered", format!("the kernels differ, warps {policy:?}")));
+                return Err(Error::bug(Code::SimResult, format!("the kernels differ, warps {policy:?}")));
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use super::cli::{File, bad, good, output, warploom};
 use std::process::Stdio;
+use warploom::error::Code;
 use warploom::kernel::Param;
 use warploom::{Array, Schedule, artifact, compile, simulate};
 
@@ -183,7 +184,7 @@ fn kernels_are_written_with_all_that_a_launch_needs_and_read_back() {
     ] {
         std::fs::write(&path, text.replacen(from, to, 1)).unwrap();
         let error = artifact::read(&folder).unwrap_err();
-        assert!(error.code() == "artifact.read" && error.message().contains(why), "{error}");
+        assert!(error.code() == Code::ArtifactRead && error.message().contains(why), "{error}");
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -7,7 +7,7 @@
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
-use warploom::error::Fault;
+use warploom::error::{Code, Fault};
 use warploom::kernel::{Access, Arg, Kernel, Kernels, Param, Workspace};
 use warploom::measure::{Bench, Cublas, Job, TimeBudget, run_once};
 use warploom::reference::{self, Sample};
@@ -171,23 +171,23 @@ fn graphs_replay(device: &Device) {
 
 fn wrong_ptx_is_explained(device: &Device) {
     let error = device.load(&elementwise("no_such_instruction.f32", 128)).unwrap_err();
-    assert_eq!((error.fault(), error.code()), (Fault::Bug, "driver.218"));
+    assert_eq!((error.fault(), error.code()), (Fault::Bug, Code::Driver(218)));
     assert!(error.to_string().contains("no_such_instruction") || error.to_string().contains("ptxas"), "{error}");
     let future = elementwise("add.f32", 128).text.replace(".version 6.0", ".version 99.0");
     let mut kernels = elementwise("add.f32", 128);
     kernels.text = future;
     let error = device.load(&kernels).unwrap_err();
-    assert!(matches!(error.code(), "driver.222" | "driver.218"), "{error}");
+    assert!(matches!(error.code(), Code::Driver(222) | Code::Driver(218)), "{error}");
 }
 
 fn targets_are_checked(device: &Device) {
     let mut kernels = elementwise("add.f32", 128);
     kernels.target = "sm_999".into();
     let error = device.load(&kernels).unwrap_err();
-    assert_eq!((error.fault(), error.code()), (Fault::Chip, "launch.target"));
+    assert_eq!((error.fault(), error.code()), (Fault::Chip, Code::LaunchTarget));
     let mut large = elementwise("add.f32", 128);
     large.kernels[0].shared_bytes = 1 << 20;
-    assert_eq!(device.load(&large).unwrap_err().code(), "launch.shared");
+    assert_eq!(device.load(&large).unwrap_err().code(), Code::LaunchShared);
     large.kernels[0].shared_bytes = device.info().shared_per_block;
     assert_eq!(device.load(&large).map(|p| p.resources()[0].blocks_per_multiprocessor), Ok(1));
 }
@@ -342,7 +342,7 @@ fn example_is_right(device: &Device, schedule: Schedule) -> Result<f64, Error> {
     let program = device.load(&warploom::compile(&schedule)?)?;
     if let Some(kernel) = program.resources().into_iter().find(|r| r.local_bytes > 0) {
         return Err(Error::bug(
-            "gpu.local",
+            Code::MeasureWrong,
             format!("{} has {} bytes of local memory", kernel.entry, kernel.local_bytes),
         ));
     }
@@ -353,7 +353,7 @@ fn example_is_right(device: &Device, schedule: Schedule) -> Result<f64, Error> {
         output.exact(&after[output.param])?;
     }
     if run_once(&program, &integers)? != after {
-        return Err(Error::bug("gpu.deterministic", "two runs on the same input differ"));
+        return Err(Error::bug(Code::MeasureWrong, "two runs on the same input differ"));
     }
     let reals = arguments(&schedule.program, Array::random)?;
     let after = run_once(&program, &reals)?;
@@ -400,7 +400,7 @@ fn rows_hold_both(device: &Device) {
 
     // A wrong result stops the clock.
     job.judge = &|_| Ok(2.0);
-    assert_eq!(bench.row(&job).unwrap_err().code(), "measure.wrong");
+    assert_eq!(bench.row(&job).unwrap_err().code(), Code::MeasureWrong);
 }
 
 fn faults_stay_reported(device: &Device) {
@@ -411,8 +411,8 @@ fn faults_stay_reported(device: &Device) {
     let [x, y, z] = inputs(128).map(|a| device.upload(&a).unwrap());
     program.launch(&[&x, &y, &z]).unwrap();
     let error = device.synchronize().unwrap_err();
-    assert_eq!((error.fault(), error.code()), (Fault::Bug, "driver.700"));
-    assert_eq!(x.download().unwrap_err().code(), "driver.700");
+    assert_eq!((error.fault(), error.code()), (Fault::Bug, Code::Driver(700)));
+    assert_eq!(x.download().unwrap_err().code(), Code::Driver(700));
     assert!(device.alloc(DType::F32, &[1]).unwrap_err().to_string().contains("restart the process"));
 }
 
@@ -443,9 +443,9 @@ fn hangs_are_given_up(device: &Device) {
     let start = Instant::now();
     program.launch(&[]).unwrap();
     let error = hung.synchronize_within(Duration::from_millis(100)).unwrap_err();
-    assert_eq!((error.fault(), error.code()), (Fault::Machine, "launch.timeout"));
+    assert_eq!((error.fault(), error.code()), (Fault::Machine, Code::LaunchTimeout));
     assert!(error.message().starts_with("kernel spin of spin (grid 1 x 1 x 1, block 1 x 1 x 1)"), "{error}");
-    assert_eq!(hung.alloc(DType::F32, &[1]).unwrap_err().code(), "launch.timeout");
+    assert_eq!(hung.alloc(DType::F32, &[1]).unwrap_err().code(), Code::LaunchTimeout);
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     let anew = Device::open(device.info().ordinal).unwrap();
     adds(&anew);
@@ -456,14 +456,14 @@ fn hangs_are_given_up(device: &Device) {
 }
 
 fn faults_are_left_behind(device: &Device) {
-    assert_eq!(device.synchronize().unwrap_err().code(), "driver.700");
+    assert_eq!(device.synchronize().unwrap_err().code(), Code::Driver(700));
     match Device::open(device.info().ordinal) {
         Ok(anew) => {
             adds(&anew);
             say("    this driver makes a new context after a fault");
         }
         Err(error) => {
-            assert_eq!(error.code(), "driver.700");
+            assert_eq!(error.code(), Code::Driver(700));
             assert!(error.to_string().contains("restart the process"), "{error}");
             say("    this driver refuses a new context after a fault");
         }

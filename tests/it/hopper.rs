@@ -9,7 +9,7 @@ use warploom::reference::{Sample, outputs};
 use warploom::sim::mutate::mutants;
 use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers, run_lowered};
 use warploom::te::Layout;
-use warploom::{Array, DType, Error, Schedule, Target};
+use warploom::{Array, DType, Error, Fault, Schedule, Target};
 
 /// A subset: its name, what it is, and how A and B lie.
 pub struct Subset {
@@ -84,7 +84,7 @@ fn tried(name: &str, schedule: &Schedule) -> Outcome {
     let lowered = match made {
         Ok(lowered) => lowered,
         Err(e) => {
-            assert!(!e.code().starts_with("lower.bug"), "{name}: {e}");
+            assert_ne!(e.fault(), Fault::Bug, "{name}: {e}");
             return Outcome::Refused(format!("{}: {}", e.code(), e.message()));
         }
     };

@@ -1,6 +1,7 @@
 //! `bind L warpgroup pingpong` from end to end: two consumer warpgroups run ping-pong on tiles that one producer warp fills.
 
 use super::sample::drawn;
+use warploom::error::Code;
 use warploom::gemm::{Gemm, candidates};
 use warploom::lower::lower;
 use warploom::sim::mutate;
@@ -73,7 +74,7 @@ fn a_turn_passed_on_too_early_is_found() {
         for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3)] {
             let options = Options::new(Mode::Integer).with_policy(policy);
             let error = integers_with(&mutant.lowered, &options, 5).expect_err(&mutant.what);
-            assert_eq!(error.code(), "sim.mbarrier", "{policy:?}: {error}");
+            assert_eq!(error.code(), Code::SimMbarrier, "{policy:?}: {error}");
         }
     }
 }
@@ -92,7 +93,7 @@ fn turns_whose_stages_no_role_fills_are_refused() {
             .replace("copy_with C_s tma", if roles == stores { "" } else { "copy_with C_s tma" });
         let schedule = Schedule::parse(&text).unwrap();
         let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();
-        assert_eq!((error.fault(), error.code()), (Fault::Input, "lower.pingpong"));
+        assert_eq!((error.fault(), error.code()), (Fault::Input, Code::LowerPingpong));
         assert!(error.message().contains(message), "{error}");
     }
 }

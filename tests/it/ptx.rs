@@ -7,6 +7,7 @@ mod mutants;
 use crate::copies;
 use crate::differential::{POLICIES, arguments, with_all};
 use crate::sample::drawn;
+use warploom::error::Code;
 use warploom::lower::{Lowered, lower};
 use warploom::reference::{Sample, outputs};
 use warploom::sim::{Mode, Options, Policy, run_lowered, run_ptx};
@@ -20,7 +21,7 @@ fn options(policy: Policy) -> Options {
 fn same(left: &[Array], right: &[Array]) -> Result<()> {
     match left.iter().zip(right).position(|(l, r)| l.bytes != r.bytes) {
         None => Ok(()),
-        Some(n) => Err(Error::bug("test.ptx", format!("argument {n} differs between Lowered and PTX"))),
+        Some(n) => Err(Error::bug(Code::SimResult, format!("argument {n} differs between Lowered and PTX"))),
     }
 }
 
@@ -119,13 +120,13 @@ fn a_sum_that_llvm_made_an_or_is_found() {
         let (kernels, args) = once_wrong(program, text);
         for policy in POLICIES {
             let error = run_ptx(&kernels, &options(policy), &mut args.clone()).unwrap_err();
-            assert_eq!(error.code(), "ptx.race", "{error}");
+            assert_eq!(error.code(), Code::PtxRace, "{error}");
             assert!(error.to_string().contains("line 48: `st.global.f32 [%rd10], %f5;`"), "{error}");
             assert!(policy != Policy::InOrder || error.to_string().contains(element), "{error}");
         }
         // Without looking for races the elements that nothing writes show it.
         let blind = options(Policy::InOrder).with_races(false);
-        assert_eq!(run_ptx(&kernels, &blind, &mut args.clone()).unwrap_err().code(), "ptx.unwritten");
+        assert_eq!(run_ptx(&kernels, &blind, &mut args.clone()).unwrap_err().code(), Code::PtxUnwritten);
     }
 }
 
@@ -139,7 +140,7 @@ fn an_instruction_that_is_not_known_is_named_with_its_line() {
     let line = 1 + kernels.text.lines().position(|l| l.contains("add.rn.f32") || l.contains("add.f32")).unwrap();
     kernels.text = kernels.text.replace("add.rn.f32", "frobnicate.f32");
     let error = run_ptx(&kernels, &options(Policy::InOrder), &mut args.clone()).unwrap_err();
-    assert_eq!(error.code(), "ptx.unknown");
+    assert_eq!(error.code(), Code::PtxUnknown);
     assert!(error.to_string().contains(&format!("frobnicate.f32 (line {line} of the PTX)")), "{error}");
     for broken in ["{", "ld.global.f32", ".reg .b32 %r<99999999>;", "bra nowhere;", "mov.b32 %r1, %q2;", "\u{1F600}"] {
         let mut kernels = kernels.clone();

@@ -195,7 +195,7 @@ fn what_threads_cannot_reduce_together_is_refused() {
     let refused = |steps: &str, code: &str, words: &str| {
         let text = format!("gemm 64x64x64 f32 NN\ntarget sm_80\n{steps}");
         let error = Schedule::parse(&text).and_then(|s| s.scheduled().and_then(|f| lower(&f, &s.target))).unwrap_err();
-        assert_eq!(error.code(), code, "{error}");
+        assert_eq!(error.code().to_string(), code, "{error}");
         assert!(error.to_string().contains(words), "{error}");
     };
     refused("bind k blockIdx.x", "bind.3", "block `C` sums over loop `k`");

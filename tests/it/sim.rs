@@ -5,6 +5,7 @@ use crate::{
     programs,
     sample::drawn,
 };
+use warploom::error::Code;
 use warploom::ir::{Stmt, visit};
 use warploom::lower::{Lowered, lower};
 use warploom::sim::{Limits, Mode, Options, Policy, integers_with, naive_integers};
@@ -30,7 +31,7 @@ fn kernels() -> Vec<(String, Lowered, Vec<Vec<u32>>)> {
 
 fn runs_right(lowered: &Lowered, naive: &[Vec<u32>], policy: Policy) -> Result<()> {
     let options = Options::new(Mode::Integer).with_policy(policy);
-    if integers_with(lowered, &options, 9)? == naive { Ok(()) } else { Err(Error::bug("test.differs", "other bits")) }
+    if integers_with(lowered, &options, 9)? == naive { Ok(()) } else { Err(Error::bug(Code::SimResult, "other bits")) }
 }
 
 /// The reasons of all barriers.
@@ -147,7 +148,7 @@ fn handmade_kernels_raise_no_alarm() {
         for policy in POLICIES {
             let options = Options::new(Mode::Integer).with_policy(policy);
             if let Err(error) = integers_with(&lowered, &options, 1) {
-                assert_eq!(error.code(), "sim.unwritten", "{}: {error}", lowered.name);
+                assert_eq!(error.code(), Code::SimUnwritten, "{}: {error}", lowered.name);
             }
         }
     }
@@ -175,5 +176,5 @@ fn limits_stop_kernels() {
     let (_, lowered, _) = kernels().remove(0);
     let limits = Limits { statements: 100, ..Limits::default() };
     let error = integers_with(&lowered, &Options::new(Mode::Integer).with_limits(limits), 9).unwrap_err();
-    assert_eq!(error.code(), "sim.limit");
+    assert_eq!(error.code(), Code::SimLimit);
 }

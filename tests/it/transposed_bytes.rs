@@ -2,6 +2,7 @@
 //! put together as words along k from register to register.
 
 use super::tensor::right_and_clean;
+use warploom::error::Code;
 use warploom::lower::lower;
 use warploom::te::Layout;
 use warploom::{Schedule, compile};
@@ -95,7 +96,7 @@ fn bytes_that_are_not_put_together_are_refused() {
         .replace("tensorize Bk", "tensorize Bp");
     let schedule = Schedule::parse(&text).unwrap();
     let error = lower(&schedule.scheduled().unwrap_or_else(|e| panic!("{text}\n{e}")), &schedule.target).unwrap_err();
-    assert_eq!(error.code(), "lower.distribute", "{error}");
+    assert_eq!(error.code(), Code::LowerDistribute, "{error}");
     let message = error.message();
     assert!(message.contains("ldmatrix.trans.m32n16.s8") && message.contains("mma.m16n8k32.s32.s8.s8"), "{message}");
 }

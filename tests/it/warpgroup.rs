@@ -3,6 +3,7 @@
 use super::ptxas::{assemble, tools};
 use super::sample::drawn;
 use super::tensor::{lowered, right};
+use warploom::error::Code;
 use warploom::intrin::{self, Level, Place, Row};
 use warploom::lower::print;
 use warploom::sim::mutate;
@@ -186,7 +187,7 @@ fn factors_that_change_under_their_products_are_found() {
             for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3)] {
                 let options = Options::new(Mode::Integer).with_policy(policy);
                 let found = integers_with(&damaged, &options, 3).expect_err(damage);
-                assert_eq!(found.code(), "sim.wgmma", "{damage}: {found}");
+                assert_eq!(found.code(), Code::SimWgmma, "{damage}: {found}");
                 assert!(found.message().contains(message), "{damage}: {found}");
             }
         }

@@ -4,6 +4,7 @@
 use super::ptxas::{assemble, tools};
 use super::sample::drawn;
 use super::tensor::{lowered, right};
+use warploom::error::Code;
 use warploom::gemm::{Gemm, Kind, Wgmma, recommend};
 use warploom::lower::print;
 use warploom::te::Layout;
@@ -149,6 +150,6 @@ fn bytes_across_the_rows_of_a_tile_are_refused() {
     let direct = Wgmma { routes: Wgmma::LARGE.routes, ..Wgmma::of(gemm.spec(), [64, 128], 1, &Target::sm_90a()) };
     let scheduled = schedule(&gemm, &direct);
     let error = scheduled.scheduled().and_then(|f| warploom::lower::lower(&f, &scheduled.target)).unwrap_err();
-    assert_eq!(error.code(), "lower.tile", "{error}");
+    assert_eq!(error.code(), Code::LowerTile, "{error}");
     assert!(error.message().contains("k runs across the rows of B_s"), "{error}");
 }

@@ -14,6 +14,7 @@ use mock::{Launch, alone};
 use std::path::Path;
 use std::sync::OnceLock;
 use warploom::approx::assert_relative_eq;
+use warploom::error::Code;
 use warploom::runtime::Device;
 use warploom::{Array, Kernels, artifact, simulate};
 
@@ -69,7 +70,7 @@ fn an_artifact_is_loaded_and_launched() {
         program.launch(&[&a, &b, &c]).unwrap();
         assert_relative_eq!(c.download().unwrap(), Array::from_slice(&[1024], &sums).unwrap());
         // The launch is checked as one of a program that was compiled here.
-        assert_eq!(program.launch(&[&a, &b]).unwrap_err().code(), "launch.count");
+        assert_eq!(program.launch(&[&a, &b]).unwrap_err().code(), Code::LaunchCount);
     });
 }
 
@@ -81,6 +82,6 @@ fn a_changed_artifact_is_refused() {
     std::fs::copy(from.join(artifact::MANIFEST), folder.join(artifact::MANIFEST)).unwrap();
     let ptx = std::fs::read_to_string(from.join("vec_add.ptx")).unwrap();
     std::fs::write(folder.join("vec_add.ptx"), ptx.replacen("add", "sub", 1)).unwrap();
-    assert_eq!(artifact::read(&folder).unwrap_err().code(), "artifact.read");
+    assert_eq!(artifact::read(&folder).unwrap_err().code(), Code::ArtifactRead);
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -1,6 +1,7 @@
 //! `warploom explain`: each step with the program after it, what the placements come to, and the reference of steps; or
 //! what the lowered program costs.
 
+mod codes;
 mod pages;
 mod remarks;
 
@@ -11,7 +12,7 @@ use super::pager::PagerArgs;
 use super::show;
 use crate::analysis::{self, CostReport};
 use crate::assemble::Ptxas;
-use crate::error::{Error, Result, suggestion};
+use crate::error::{Code, Error, Result, suggestion};
 use crate::ir::print;
 use crate::kernel::Kernels;
 use crate::loom::Schedule;
@@ -30,6 +31,9 @@ pub struct ExplainArgs {
     /// List every step that there is.
     #[arg(long, conflicts_with_all = ["file", "gemm", "last", "cost", "instructions", "programs"])]
     primitives: bool,
+    /// List every code that an error can have, with its meaning.
+    #[arg(long, conflicts_with_all = ["file", "gemm", "last", "cost", "instructions", "programs", "primitives"])]
+    codes: bool,
     /// Print the grammar of programs, which are the text before `target`.
     #[arg(long, conflicts_with_all = ["file", "gemm", "last", "cost", "instructions"])]
     programs: bool,
@@ -49,11 +53,11 @@ pub struct ExplainArgs {
     cost: bool,
     /// Write a page: schedule, lowered program, PTX and machine code side by side, linked line by line with the cost report, and a timeline
     /// of one block. One HTML file that needs no network.
-    #[arg(long, value_name = "OUT.html", conflicts_with_all = ["cost", "last", "diff", "primitives", "programs", "instructions", "markdown"])]
+    #[arg(long, value_name = "OUT.html", conflicts_with_all = ["cost", "last", "diff", "primitives", "programs", "codes", "instructions", "markdown"])]
     html: Option<PathBuf>,
     /// Write a picture of the schedule: its loops as nested boxes, coloured by what they are bound to, with the statements inside and the
     /// buffers above. `-` is standard output.
-    #[arg(long, value_name = "OUT.svg", conflicts_with_all = ["cost", "last", "diff", "primitives", "programs", "instructions", "markdown", "html"])]
+    #[arg(long, value_name = "OUT.svg", conflicts_with_all = ["cost", "last", "diff", "primitives", "programs", "codes", "instructions", "markdown", "html"])]
     svg: Option<PathBuf>,
     /// The old name of --cost, which the command line refuses.
     #[arg(long, hide = true)]
@@ -61,7 +65,7 @@ pub struct ExplainArgs {
     /// With --cost: as JSON.
     #[arg(long, requires = "cost")]
     json: bool,
-    /// Pages of steps, programs and instructions as Markdown.
+    /// Pages of steps, programs, instructions and codes as Markdown.
     #[arg(long)]
     markdown: bool,
     #[command(flatten)]
@@ -85,7 +89,7 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     if let Some(word) = args.what.word().filter(|w| *w != "-" && !std::path::Path::new(w).exists()) {
         let guess = suggestion(word, primitive::ALL.iter().map(|p| p.name));
         if schedule::is_name(word) {
-            return Err(Error::input("cli.input", format!("`{word}` is neither a file nor a step{guess}"))
+            return Err(Error::input(Code::CliInput, format!("`{word}` is neither a file nor a step{guess}"))
                 .help("`warploom explain --primitives` lists the steps"));
         }
     }
@@ -137,7 +141,7 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
 /// Writes the page of a schedule.
 fn html(schedule: &Schedule, file: &Path) -> Result<ExitCode> {
     let text = crate::page::page(schedule, &input::title(schedule))?;
-    write(file, &text, "cli.html", "--html kernel.html")
+    write(file, &text, Code::CliHtml, "--html kernel.html")
 }
 
 /// Writes the picture of a schedule.
@@ -147,10 +151,10 @@ fn svg(schedule: &Schedule, file: &Path) -> Result<ExitCode> {
         show::put(text);
         return Ok(ExitCode::SUCCESS);
     }
-    write(file, &text, "cli.svg", "--svg kernel.svg")
+    write(file, &text, Code::CliSvg, "--svg kernel.svg")
 }
 
-fn write(file: &Path, text: &str, code: &'static str, example: &str) -> Result<ExitCode> {
+fn write(file: &Path, text: &str, code: Code, example: &str) -> Result<ExitCode> {
     let cannot = |e: std::io::Error| {
         Error::machine(code, format!("cannot write {}: {e}", file.display()))
             .help(format!("name a file in a folder that exists, such as `{example}`"))
@@ -166,14 +170,20 @@ fn page(args: &ExplainArgs) -> Result<Option<String>> {
     if args.primitives {
         return Ok(Some(pages::steps(form)));
     }
+    if args.codes {
+        return Ok(Some(codes::all(form)));
+    }
     if args.programs {
         return Ok(Some(pages::programs(form)));
     }
     if let Some(prefix) = &args.instructions {
         return pages::instructions(prefix, args.what.target()?.as_ref(), form).map(Some);
     }
-    match args.what.word().and_then(primitive::find) {
-        Some(p) => pages::step(p, form).map(Some),
+    match args.what.word() {
+        Some(word) => match primitive::find(word) {
+            Some(p) => pages::step(p, form).map(Some),
+            None => codes::page(word, form),
+        },
         None => Ok(None),
     }
 }
@@ -206,7 +216,7 @@ fn cost(schedule: &Schedule, json: bool) -> Result<ExitCode> {
     let report = assembled(report, schedule, &kernels)?;
     if json {
         let text = serde_json::to_string_pretty(&report);
-        show::line(text.map_err(|e| Error::bug("cli.json", e.to_string()))?);
+        show::line(text.map_err(|e| Error::bug(Code::CliJson, e.to_string()))?);
     } else {
         show::put(colour::paint(Text::Cost, &analysis::print(&report, &lower::print(&lowered))));
     }

@@ -2,7 +2,7 @@
 
 use super::super::colour::{self, Text};
 use super::super::show;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::intrin::{self, Action, Emit, Level, Place, Row};
 use crate::ir::print;
 use crate::loom::Schedule;
@@ -132,7 +132,7 @@ fn none(prefix: &str, target: Option<&Target>) -> Error {
         && intrin::all().iter().any(|r| r.name.starts_with(prefix))
     {
         let message = format!("{target} has no instruction whose name begins with `{prefix}`");
-        return Error::input("cli.instruction", message)
+        return Error::input(Code::CliInstruction, message)
             .help("without --target the instructions of all chips are listed");
     }
     let families = || -> Vec<&str> {
@@ -141,7 +141,7 @@ fn none(prefix: &str, target: Option<&Target>) -> Error {
         out.dedup();
         out
     };
-    Error::input("cli.instruction", format!("no instruction's name begins with `{prefix}`"))
+    Error::input(Code::CliInstruction, format!("no instruction's name begins with `{prefix}`"))
         .help(format!("the names begin with {}", families().join(", ")))
 }
 

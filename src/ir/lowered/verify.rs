@@ -3,7 +3,7 @@
 use super::launch::registers_at_start;
 use super::threads::{self, LANES};
 use super::{LoweredKernel, exit};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{
     Axis, BufferId, BulkCopy, Cond, Expr, For, Held, Index, LoopKind, Operand, RoleBody, Scope, Slot, Stmt, Store,
@@ -57,7 +57,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn broken(&self, message: impl std::fmt::Display) -> Error {
-        Error::bug("lower.verify", message.to_string())
+        Error::bug(Code::LowerVerify, message.to_string())
     }
 
     fn buffers(&self) -> Result<()> {

@@ -1,6 +1,7 @@
 //! The exact text of every statement and placement, and where the names are in it.
 
 use super::*;
+use crate::error::Code;
 use crate::ir::{
     BinOp, CopyKind, CopyWith, If, IndexOp, Iter, LoopKind, Note, Pipeline, Raster, Role, RoleId, Scope, StorageAlign,
     SyncKind, Tensorize, UnOp,
@@ -134,8 +135,11 @@ fn spans_name_what_they_cover() {
         };
         assert_eq!(&printed.text[span.clone()], name);
     }
-    let error =
-        underline(Error::input("a.b", "wrong"), &f, &[(Node::Loop(Var(0)), "this"), (Node::Loop(Var(99)), "no")]);
+    let error = underline(
+        Error::input(Code::TeName, "wrong"),
+        &f,
+        &[(Node::Loop(Var(0)), "this"), (Node::Loop(Var(99)), "no")],
+    );
     let labels = error.labels();
     assert_eq!(labels.len(), 1);
     assert_eq!(error.source_text().map(|t| &t[labels[0].span.clone()]), Some("i"));

@@ -1,6 +1,7 @@
 //! Reducers of tuples: order, laws, and what a block combines.
 
 use super::*;
+use crate::error::Code;
 use crate::ir::reduction::{Combiner, Reduction};
 use crate::ir::{Stmt, visit};
 use crate::te;
@@ -58,7 +59,7 @@ fn laws_that_do_not_hold_are_refused() {
         ("() with () from () = ()", "from 1 to 8 components"),
     ] {
         let error = stated(reducer).unwrap_err();
-        assert!(matches!(error.code(), "te.reducer" | "te.name"), "{reducer}: {error}");
+        assert!(matches!(error.code(), Code::TeReducer | Code::TeName), "{reducer}: {error}");
         assert!(error.to_string().contains(message), "{reducer}: {error}");
     }
 }

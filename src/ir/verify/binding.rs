@@ -2,7 +2,7 @@
 
 use super::scope::for_each_id;
 use super::wrong;
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::ir::print::Node;
 use crate::ir::visit::{children, loops, reads, role_of, walk, writes};
 use crate::ir::{Axis, Block, Cond, For, Func, Index, Iter, IterKind, LoopKind, Note, RoleId, Scope, Stmt, Var};
@@ -65,7 +65,12 @@ impl<'a> Kernel<'a> {
         }
         let message = format!("loops of {first} and {extent} iterations are bound to {} in one kernel", axis.name());
         let (a, b) = (format!("{first} iterations"), format!("{extent} iterations"));
-        let error = wrong(func, "threads", message, &[(Node::Loop(var), a.as_str()), (Node::Loop(l.var), b.as_str())]);
+        let error = wrong(
+            func,
+            Code::VerifyThreads,
+            message,
+            &[(Node::Loop(var), a.as_str()), (Node::Loop(l.var), b.as_str())],
+        );
         let name = func.var_name(l.var);
         Err(error.help(format!("split {name} so that a loop of {first} iterations is bound; the rest stays serial")))
     }
@@ -75,7 +80,7 @@ impl<'a> Kernel<'a> {
         let func = self.func;
         let fail = |message: String, help: &str| {
             let labels = [(Node::Loop(outer.var), "bound here"), (Node::Loop(l.var), "and again inside")];
-            Err(wrong(func, "axis", message, &labels).help(help))
+            Err(wrong(func, Code::VerifyAxis, message, &labels).help(help))
         };
         if axis.is_block_level() {
             return fail(format!("{} is bound twice on one path", axis.name()), "fuse the loops before binding");
@@ -122,7 +127,7 @@ impl<'a> Kernel<'a> {
         let message =
             format!("{} selects the block, but is next to statements inside thread loop {}", names.0, names.1);
         let labels = [(Node::Loop(thread.var), "within the block"), (Node::Loop(l.var), "outside the block")];
-        Err(wrong(self.func, "levels", message, &labels).help(format!("reorder {} {}", names.0, names.1)))
+        Err(wrong(self.func, Code::VerifyLevels, message, &labels).help(format!("reorder {} {}", names.0, names.1)))
     }
 
     fn reductions(&self, b: &Block, path: &[&For]) -> Result<()> {
@@ -137,7 +142,7 @@ impl<'a> Kernel<'a> {
             let message = format!("block {block} reduces over {name}, which is {how}");
             let labels = [(Node::Loop(l.var), "not in sequence"), (Node::Block(b.name), "reduces over it")];
             let help = format!("rfactor {name} first, so that its iterations compute separate partial results");
-            return Err(wrong(self.func, "reduction", message, &labels).help(help));
+            return Err(wrong(self.func, Code::VerifyReduction, message, &labels).help(help));
         }
         Ok(())
     }
@@ -152,7 +157,7 @@ impl<'a> Kernel<'a> {
         let lacks = if pipelined(l) { "no loop inside it is pipelined" } else { "it is not pipelined" };
         let message =
             format!("loop {name} is to spread its copies over the steps of a pipelined loop inside, but {lacks}");
-        let error = wrong(self.func, "idle", message, &[(Node::Loop(l.var), "this loop")]);
+        let error = wrong(self.func, Code::VerifyIdle, message, &[(Node::Loop(l.var), "this loop")]);
         Err(error.help(format!("pipeline {name} and the loop of the steps, or remove `annotate {name} spread`")))
     }
 
@@ -170,20 +175,30 @@ impl<'a> Kernel<'a> {
         let together = nest.map(|l| (Node::Loop(l.var), "one instruction"));
         if let Some(other) = together.or(fragment.map(|id| (Node::Buffer(id), "held by all lanes"))) {
             let message = format!("the lanes of a warp run block {block} together, but it mentions thread loop {name}");
-            return Err(wrong(self.func, "levels", message, &[own, (Node::Block(b.name), "this block"), other])
-                .help(
-                    "keep the loops of a nest on a fragment, or of one instruction, unbound: they are distributed \
+            return Err(wrong(
+                self.func,
+                Code::VerifyLevels,
+                message,
+                &[own, (Node::Block(b.name), "this block"), other],
+            )
+            .help(
+                "keep the loops of a nest on a fragment, or of one instruction, unbound: they are distributed \
                      over the lanes",
-                )
-                .help("or keep what the threads of this block read and write in shared or local memory"));
+            )
+            .help("or keep what the threads of this block read and write in shared or local memory"));
         }
         let Some(warp) = spoken(&|a| a == Axis::Warp) else { return Ok(()) };
         let message = format!(
             "block {block} mentions both warp loop {} and thread loop {name}, which count the same threads",
             self.func.var_name(warp.var)
         );
-        Err(wrong(self.func, "levels", message, &[own, (Node::Loop(warp.var), "counts groups of 32 of the same")])
-            .help("bind the loops of the block to threads alone, or to warps alone"))
+        Err(wrong(
+            self.func,
+            Code::VerifyLevels,
+            message,
+            &[own, (Node::Loop(warp.var), "counts groups of 32 of the same")],
+        )
+        .help("bind the loops of the block to threads alone, or to warps alone"))
     }
 }
 

@@ -3,14 +3,14 @@
 //! Nothing says which element that is, so nothing can say which thread has written it, or what part of the buffer a copy has to
 //! hold: the buffer is global memory that the kernel does not write.
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::print::{Node, underline};
 use crate::ir::visit::{blocks, walk, walk_expr, writes};
 use crate::ir::{BufferId, Expr, Func, Scope, Stmt, Var};
 use std::slice::from_ref;
 
 /// Fails with this code (`verify.gather`, or `step.gather` where a step made it so) where what is read at an index that is a datum is not global memory, or written in the same nest.
-pub fn gathers(func: &Func, code: &str) -> Result<()> {
+pub fn gathers(func: &Func, code: Code) -> Result<()> {
     func.body.iter().try_for_each(|nest| {
         let written = writes(from_ref(nest));
         let mut found = Vec::new();
@@ -40,7 +40,7 @@ fn read_at(var: Var, value: &Expr) -> Vec<BufferId> {
     out
 }
 
-fn allowed(func: &Func, nest: &Stmt, (buffer, written): (BufferId, &[BufferId]), code: &str) -> Result<()> {
+fn allowed(func: &Func, nest: &Stmt, (buffer, written): (BufferId, &[BufferId]), code: Code) -> Result<()> {
     let Some(b) = func.buffers.get(buffer.0 as usize) else { return Ok(()) };
     let is_written = written.contains(&buffer);
     if b.scope == Scope::Global && !is_written {

@@ -2,7 +2,7 @@
 //! refused unless the program allows that it is tested.
 
 use super::points::{Ranged, tried};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::decide::{Verdict, always};
 use crate::ir::{Cond, Func};
 use std::cell::RefCell;
@@ -22,7 +22,7 @@ pub struct Assurance {
 #[non_exhaustive]
 pub struct Tested {
     /// The requirement (`verify.bounds`).
-    pub code: &'static str,
+    pub code: Code,
     /// What is claimed.
     pub claim: String,
     /// At how many points it was tried.
@@ -70,7 +70,7 @@ impl<'a> Judge<'a> {
     /// `code` where it is not decided and the program does not allow that it is tested.
     pub fn counterexample(
         &self,
-        code: &'static str,
+        code: Code,
         cond: &Cond,
         given: &Cond,
         vars: &[Ranged],
@@ -93,7 +93,7 @@ impl<'a> Judge<'a> {
     ///
     /// # Errors
     /// `code`, unless the program allows that it is tested.
-    pub fn undecided(&self, code: &'static str, points: usize, claim: &dyn Fn() -> String) -> Result<()> {
+    pub fn undecided(&self, code: Code, points: usize, claim: &dyn Fn() -> String) -> Result<()> {
         let claim = claim();
         if self.func.allow_tested {
             self.found.borrow_mut().tested.push(Tested { code, claim, points });

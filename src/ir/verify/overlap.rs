@@ -8,7 +8,7 @@ use super::points::{Ranged, sample, show};
 use super::safety::{COUNTED, Units};
 use super::sites::{Site, Touches, elements, sites};
 use super::wrong;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::index::{Answer, Compare, Formula, Linear, STEPS};
 use crate::ir::decide::{Terms, Values, digits};
 use crate::ir::print::{Node, underline};
@@ -91,7 +91,7 @@ fn decided(judge: &Judge<'_>, body: &[Stmt], buffer: BufferId, units: &Units) ->
         Some((points, element)) => Err(overlapping(func, buffer, [&points[0], &points[1]], &element)),
         None => {
             let claim = || format!("no two blocks write one element of {}", func.buffer(buffer).name);
-            let found = judge.undecided("verify.overlap", BLOCKS as usize, &claim);
+            let found = judge.undecided(Code::VerifyOverlap, BLOCKS as usize, &claim);
             found.map_err(|e| underline(e, func, &[(Node::Buffer(buffer), "this buffer")]))
         }
     }
@@ -213,7 +213,7 @@ fn overlapping(func: &Func, buffer: BufferId, points: [&Vec<Ranged>; 2], element
     );
     let mut nodes = vec![(Node::Buffer(buffer), "this buffer")];
     nodes.extend(points[0].iter().map(|(v, _)| (Node::Loop(*v), "its iterations run in parallel")));
-    wrong(func, "overlap", message, &nodes).help(help(func, buffer))
+    wrong(func, Code::VerifyOverlap, message, &nodes).help(help(func, buffer))
 }
 
 fn help(func: &Func, buffer: BufferId) -> String {

@@ -13,7 +13,7 @@ use super::points::{Ranged, sample, show};
 use super::sites::{Touches, elements, sites};
 use super::wrong;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::decide::Verdict;
 use crate::ir::print::{Node, underline};
 use crate::ir::region::{Region, Touch, contains, touched};
@@ -83,11 +83,11 @@ fn between_kernels(func: &Func, buffer: BufferId, written: bool) -> Result<()> {
             return Ok(());
         }
         let message = format!("{} is read, but nothing has written it", b.name);
-        return Err(wrong(func, "safety", message, &[(Node::Buffer(buffer), "this buffer")]));
+        return Err(wrong(func, Code::VerifySafety, message, &[(Node::Buffer(buffer), "this buffer")]));
     }
     let what = if written { "written in one kernel and read in another" } else { "read, but never written before" };
     let message = format!("{} is {} memory, {what}", b.name, b.scope.name());
-    let error = wrong(func, "safety", message, &[(Node::Buffer(buffer), "this buffer")]);
+    let error = wrong(func, Code::VerifySafety, message, &[(Node::Buffer(buffer), "this buffer")]);
     let all = blocks(&func.body);
     let named = |is_writer: bool| {
         let touches = |block: &&&Block| {
@@ -138,7 +138,7 @@ fn undivided_into(judge: &Judge<'_>, nest: &[Stmt], block: &Block, buffer: Buffe
             func.block_name(block.name),
             show(func, point)
         );
-        wrong(func, "reduction", message, &underlined(buffer, &units)).help(
+        wrong(func, Code::VerifyReduction, message, &underlined(buffer, &units)).help(
             "bind only loops whose iterations contain whole reductions: split and fuse reduction loops separately",
         )
     };
@@ -162,7 +162,7 @@ fn undivided_into(judge: &Judge<'_>, nest: &[Stmt], block: &Block, buffer: Buffe
                 format!("each reduction into {name} is initialised and accumulated in one iteration of the bound loops")
             };
             judge
-                .undecided("verify.reduction", some(&units).count(), &claim)
+                .undecided(Code::VerifyReduction, some(&units).count(), &claim)
                 .map_err(|e| underline(e, func, &underlined(buffer, &units)))
         }
     }
@@ -267,7 +267,7 @@ fn written_in_time(judge: &Judge<'_>, body: &[Stmt], buffer: BufferId, units: &U
 
 fn undecided(judge: &Judge<'_>, buffer: BufferId, units: &Units, what: &str) -> Result<()> {
     let claim = || format!("each unit writes {what} of {}", judge.func.buffer(buffer).name);
-    let found = judge.undecided("verify.safety", some(units).count(), &claim);
+    let found = judge.undecided(Code::VerifySafety, some(units).count(), &claim);
     found.map_err(|e| underline(e, judge.func, &underlined(buffer, units)))
 }
 
@@ -398,7 +398,7 @@ fn begun_again(func: &Func, buffer: BufferId, units: &Units, point: &[Ranged], e
         "the blocks of a kernel run in any order, but the unit {} sets {name}{element:?}, to which another unit adds",
         show(func, point)
     );
-    wrong(func, "safety", message, &underlined(buffer, units))
+    wrong(func, Code::VerifySafety, message, &underlined(buffer, units))
         .help("decompose_reduction at a loop inside the bound loops, so that a unit initialises only its own elements")
 }
 
@@ -437,7 +437,7 @@ fn too_late(func: &Func, buffer: BufferId, units: &Units, point: &[Ranged], late
         Some(first) => format!("compute all of {} before the loop {first}, or ", b.name),
         None => String::new(),
     };
-    wrong(func, "safety", message, &nodes)
+    wrong(func, Code::VerifySafety, message, &nodes)
         .help(format!("{outside}do not bind loops that divide what one iteration writes of it"))
 }
 
@@ -451,7 +451,7 @@ fn violation(func: &Func, buffer: BufferId, units: &Units, point: &[Ranged], ele
         show(func, point),
         b.name
     );
-    let error = wrong(func, "safety", message, &underlined(buffer, units));
+    let error = wrong(func, Code::VerifySafety, message, &underlined(buffer, units));
     match b.scope {
         Scope::Local | Scope::Fragment => error.help(format!("set_scope {} shared", b.name)),
         _ => error.help("bind only loops inside which every value is made that they read"),

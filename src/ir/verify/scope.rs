@@ -3,7 +3,7 @@
 use super::judge::Judge;
 use super::points::{Ranged, show, tried};
 use super::wrong;
-use crate::error::{Error, Result, counted};
+use crate::error::{Code, Error, Result, counted};
 use crate::ir::decide::{Verdict, always};
 use crate::ir::print::{self, Node};
 use crate::ir::visit::{Map, subst_cond, subst_index};
@@ -131,15 +131,15 @@ fn outside(func: &Func, buffer: BufferId, dim: usize, index: &Index, point: &[Ra
         counted(&extent, "element")
     );
     let name = &description.name;
-    Error::input("verify.bounds", message)
+    Error::input(Code::VerifyBounds, message)
         .help(format!("give dimension {dim} of {name} more elements, or the loops fewer iterations"))
         .help(format!("or read it only where it is inside: `select(CONDITION, {name}[..], 0)`"))
 }
 
 impl Context<'_> {
-    fn wrong(&self, word: &str, message: impl Into<String>) -> Error {
+    fn wrong(&self, code: Code, message: impl Into<String>) -> Error {
         let nodes: Vec<(Node, &str)> = self.node.iter().map(|n| (*n, "here")).collect();
-        wrong(self.func, word, message, &nodes)
+        wrong(self.func, code, message, &nodes)
     }
 
     /// Underlines an error from elsewhere.
@@ -157,11 +157,13 @@ impl Context<'_> {
                 self.cond(&i.cond)?;
                 Context { given: self.given.clone().and(i.cond.clone()), ..self.clone() }.body(&i.body)
             }
-            Stmt::Sync(_) => Err(self.wrong("stage", "synchronisation is allowed in Lowered programs only")),
+            Stmt::Sync(_) => Err(self.wrong(Code::VerifyStage, "synchronisation is allowed in Lowered programs only")),
             Stmt::Call(_) | Stmt::Bulk(_) => {
-                Err(self.wrong("stage", "instructions are allowed in Lowered programs only"))
+                Err(self.wrong(Code::VerifyStage, "instructions are allowed in Lowered programs only"))
             }
-            Stmt::Elect(_) | Stmt::Role(_) => Err(self.wrong("stage", "slices are allowed in Lowered programs only")),
+            Stmt::Elect(_) | Stmt::Role(_) => {
+                Err(self.wrong(Code::VerifyStage, "slices are allowed in Lowered programs only"))
+            }
         })
     }
 
@@ -176,7 +178,7 @@ impl Context<'_> {
         let message = format!("{} is used where it is not in scope", self.func.var_name(var));
         let mut nodes = vec![(Node::Loop(var), "this variable")];
         nodes.extend(self.node.map(|n| (n, "used here")));
-        Err(wrong(self.func, "scope", message, &nodes))
+        Err(wrong(self.func, Code::VerifyScope, message, &nodes))
     }
 
     fn cond(&self, cond: &Cond) -> Result<()> {
@@ -193,7 +195,7 @@ impl Context<'_> {
         extent.as_int().filter(|e| *e > 0).ok_or_else(|| {
             let (name, extent) = (self.func.var_name(of), print::index(self.func, extent));
             let message = format!("{name} has extent {extent}, not a positive constant");
-            wrong(self.func, "extent", message, &[(Node::Loop(of), "here")])
+            wrong(self.func, Code::VerifyExtent, message, &[(Node::Loop(of), "here")])
         })
     }
 
@@ -208,7 +210,7 @@ impl Context<'_> {
         }
         if product != Some(extent) {
             let message = format!("{} does not cover its pair of loops exactly", self.func.var_name(l.var));
-            return Err(inner.wrong("extent", message));
+            return Err(inner.wrong(Code::VerifyExtent, message));
         }
         inner.body(&l.body)
     }
@@ -235,18 +237,20 @@ impl Context<'_> {
     fn domain(&self, it: &Iter, extent: i64, given: &Cond) -> Result<()> {
         let inside = Cond::ge(it.binding.clone(), 0).and(Cond::lt(it.binding.clone(), extent));
         let claim = || format!("{} stays in its domain 0..{extent}", self.func.var_name(it.var));
-        let found = self.judge.counterexample("verify.domain", &inside, given, &self.vars, &claim);
+        let found = self.judge.counterexample(Code::VerifyDomain, &inside, given, &self.vars, &claim);
         let Some(point) = found.map_err(|e| self.placed(e))? else { return Ok(()) };
         let value = it.binding.eval(&|v| point.iter().find(|p| p.0 == v).map(|p| p.1)).unwrap_or(i64::MAX);
         let name = self.func.var_name(it.var);
         let message = format!("{name} is {value} {}, outside its domain 0..{extent}", show(self.func, &point));
-        Err(self.wrong("domain", message).help("a predicate on the block must exclude those iterations"))
+        Err(self.wrong(Code::VerifyDomain, message).help("a predicate on the block must exclude those iterations"))
     }
 
     fn access(&self, buffer: BufferId, indices: &[Index], lanes: u32, given: &Cond) -> Result<()> {
         let b = self.func.buffer(buffer);
         if lanes != 1 {
-            return Err(self.wrong("stage", format!("an access of {lanes} lanes of {} before it is lowered", b.name)));
+            return Err(
+                self.wrong(Code::VerifyStage, format!("an access of {lanes} lanes of {} before it is lowered", b.name))
+            );
         }
         if indices.len() != b.shape.len() {
             let message = format!(
@@ -255,7 +259,7 @@ impl Context<'_> {
                 counted(b.shape.len(), "dimension"),
                 counted(indices.len(), "index")
             );
-            return Err(self.wrong("type", message));
+            return Err(self.wrong(Code::VerifyType, message));
         }
         indices.iter().try_for_each(|i| self.index(i))?;
         for (dim, index) in indices.iter().enumerate() {
@@ -282,7 +286,7 @@ impl Context<'_> {
         let Some(inside) = inside(self.func, buffer, dim, &index) else { return Ok(()) };
         let name = &self.func.buffer(buffer).name;
         let claim = || format!("index {} stays inside dimension {dim} of {name}", print::index(self.func, &index));
-        match self.judge.counterexample("verify.bounds", &inside, &given, &vars, &claim)? {
+        match self.judge.counterexample(Code::VerifyBounds, &inside, &given, &vars, &claim)? {
             None => Ok(()),
             Some(point) => Err(outside(self.func, buffer, dim, &index, &point)),
         }
@@ -294,9 +298,10 @@ impl Context<'_> {
         let (b, found) = (self.func.buffer(s.buffer), typing::dtype_of(self.func, &s.value));
         let found = found.map_err(|e| self.placed(e))?;
         if found != b.dtype {
-            return Err(
-                self.wrong("type", format!("a value of type {found} is stored to {}, which is {}", b.name, b.dtype))
-            );
+            return Err(self.wrong(
+                Code::VerifyType,
+                format!("a value of type {found} is stored to {}, which is {}", b.name, b.dtype),
+            ));
         }
         Ok(())
     }
@@ -307,8 +312,8 @@ impl Context<'_> {
             Expr::Index(_, i) => self.index(i),
             Expr::Cond(c) => self.cond(c),
             Expr::Load { buffer, indices, lanes } => self.access(*buffer, indices, *lanes, given),
-            Expr::Shuffle(..) => Err(self.wrong("stage", "shuffles are allowed in Lowered programs only")),
-            Expr::Splat(..) => Err(self.wrong("stage", "several lanes are allowed in Lowered programs only")),
+            Expr::Shuffle(..) => Err(self.wrong(Code::VerifyStage, "shuffles are allowed in Lowered programs only")),
+            Expr::Splat(..) => Err(self.wrong(Code::VerifyStage, "several lanes are allowed in Lowered programs only")),
             Expr::Un(_, a) | Expr::Cast(_, a) => self.expr(a, given),
             Expr::Bin(_, a, b) | Expr::Cmp(_, a, b) => {
                 self.expr(a, given)?;
@@ -323,7 +328,9 @@ impl Context<'_> {
             Expr::Gather { var, extent, index, value, .. } => {
                 self.expr(index, given)?;
                 if self.vars.iter().any(|(known, _)| known == var) {
-                    return Err(self.wrong("scope", format!("{} stands for two things", self.func.var_name(*var))));
+                    return Err(
+                        self.wrong(Code::VerifyScope, format!("{} stands for two things", self.func.var_name(*var)))
+                    );
                 }
                 let mut inside = self.clone();
                 inside.vars.push((*var, (*extent).max(1)));

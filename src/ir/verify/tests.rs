@@ -24,7 +24,7 @@ fn accepted(func: &Func) {
 /// The message of the refusal; every label is in the printed program.
 fn refused(func: &Func, code: &str) -> String {
     let e = verify(func).expect_err(&print::func(func));
-    assert_eq!(e.code(), code, "{e}\n{}", print::func(func));
+    assert_eq!(e.code().to_string(), code, "{e}\n{}", print::func(func));
     for label in e.labels() {
         assert!(e.source_text().is_some_and(|t| t.get(label.span.clone()).is_some()), "{e}");
     }

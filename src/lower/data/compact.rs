@@ -5,7 +5,7 @@
 //! A shared buffer belongs to the block: its region is taken over all threads. A fragment belongs to the warp, a local
 //! buffer to the thread, whose number stays symbolic. Global buffers keep their shape.
 
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::lowered::threads::WARPGROUP;
 use crate::ir::region::{self, Range, Region};
@@ -65,7 +65,7 @@ fn of_warpgroup(kernel: &LoweredKernel, id: BufferId) -> Option<Region> {
 fn shrink(func: &mut Func, id: BufferId, region: &Region) -> Result<()> {
     let buffer = func.buffer(id);
     if region.len() != buffer.shape.len() {
-        return Err(bug("compact", format!("the region of {} has {} dimensions", buffer.name, region.len())));
+        return Err(bug(Code::LowerCompact, format!("the region of {} has {} dimensions", buffer.name, region.len())));
     }
     func.buffer_mut(id).shape = region.iter().map(|r| r.extent.clone()).collect();
     let off = |indices: &mut Vec<Index>| {

@@ -3,7 +3,7 @@
 //! A copy moves 4, 8 or 16 bytes from global to shared memory: the width that `vectors` proved for the innermost loop. It may read its
 //! source at any time until the thread has waited for it, so the kernel must not write the source.
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::{CP_ASYNC_BITS, LoweredKernel};
 use crate::ir::{Block, BufferId, CopyKind, Func, Stmt, Store, visit};
 use crate::lower::bug;
@@ -48,15 +48,17 @@ fn start(block: &mut Block, func: &Func, written: &[BufferId]) -> Result<()> {
 }
 
 fn check(s: &Store, stage: &str, func: &Func, written: &[BufferId]) -> Result<()> {
-    let Some(source) = s.source() else { return Err(bug("copies", format!("block {stage} is not a copy"))) };
+    let Some(source) = s.source() else { return Err(bug(Code::LowerCopies, format!("block {stage} is not a copy"))) };
     let name = &func.buffer(source).name;
-    let refuse = |what: &str, message: String| {
-        Error::input(format!("lower.copy_{what}"), format!("copy_with {stage} cp_async: {message}"))
+    let refuse = |code: Code, message: String| {
+        let step = format!("copy_with {stage} cp_async");
+        Error::input(code, format!("{step}: {message}"))
+            .of_step(step)
             .help(format!("copy_with {stage} sync copies through registers"))
     };
     if written.contains(&source) {
         return Err(refuse(
-            "source",
+            Code::LowerCopySource,
             format!("the kernel writes {name}, which a copy may read at any time until the copy is complete"),
         ));
     }
@@ -67,7 +69,7 @@ fn check(s: &Store, stage: &str, func: &Func, written: &[BufferId]) -> Result<()
         } else {
             format!("{} elements of {name}, {bits} bits", s.lanes)
         };
-        return Err(refuse("size", format!("a thread copies {what}, and not 4, 8 or 16 bytes"))
+        return Err(refuse(Code::LowerCopySize, format!("a thread copies {what}, and not 4, 8 or 16 bytes"))
             .help("vectorize the innermost loop of the copy; rows must be aligned to the vectors in both memories"));
     }
     Ok(())

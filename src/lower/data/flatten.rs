@@ -1,7 +1,7 @@
 //! Makes every buffer flat: one extent, and per access one element index, simplified with all that is known around it. A
 //! swizzled buffer is walked by the digits of its layout, and the flips of its addresses are written out.
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::layout::{self, Coordinate, Layout};
 use crate::ir::lowered::{Dim, LoweredKernel};
 use crate::ir::simplify::{self, Env};
@@ -29,7 +29,8 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     };
     kernel.dims = kernel.func.buffers.iter().zip(&strides).map(dims).collect();
     for b in &mut kernel.func.buffers {
-        let span = layout::span(b).unwrap_or(0);
+        let span = layout::span(b);
+        let span = span.ok_or_else(|| bug(Code::LowerFlatten, format!("{} has no constant size", b.name)))?;
         *b = Buffer { shape: vec![Index::Int(span)], strides: None, storage_align: None, swizzle: None, ..b.clone() };
     }
     Ok(())
@@ -37,7 +38,10 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
 
 fn strides_of(buffer: &Buffer) -> Result<Vec<i64>> {
     layout::strides(buffer).ok_or_else(|| {
-        Error::input("lower.size", format!("buffer {} has a symbolic shape, or more than 2^63 elements", buffer.name))
+        Error::input(
+            Code::LowerSize,
+            format!("buffer {} has a symbolic shape, or more than 2^63 elements", buffer.name),
+        )
     })
 }
 
@@ -48,7 +52,7 @@ fn swizzle_of(buffer: &Buffer) -> Result<Option<Layout>> {
         let rows = buffer.shape.last().and_then(Index::as_int).unwrap_or(0);
         let bytes = buffer.dtype.bytes_of(rows as u64);
         let message = format!("rows of {} are {bytes} bytes, which panels of {width} bytes do not divide", buffer.name);
-        Error::input("lower.swizzle", message).help("swizzle with another width, or make its tiles another size")
+        Error::input(Code::LowerSwizzle, message).help("swizzle with another width, or make its tiles another size")
     })?;
     Ok(Some(layout))
 }
@@ -97,9 +101,10 @@ impl Flatten<'_> {
                 let mut inner = env.clone();
                 match l.extent.as_int() {
                     Some(n) if n > 0 => inner.bind(l.var, 0, n - 1),
-                    _ => {
-                        self.fail(bug("flatten", format!("loop {} has no constant extent", self.func.var_name(l.var))))
-                    }
+                    _ => self.fail(bug(
+                        Code::LowerFlatten,
+                        format!("loop {} has no constant extent", self.func.var_name(l.var)),
+                    )),
                 }
                 l.body = self.body(l.body, &inner);
                 Stmt::For(l)
@@ -162,7 +167,7 @@ impl Flatten<'_> {
         let strides = &self.strides[buffer as usize];
         if strides.len() != indices.len() {
             self.fail(bug(
-                "flatten",
+                Code::LowerFlatten,
                 format!("{} is indexed by {} indices", self.func.buffers[buffer as usize].name, indices.len()),
             ));
             return Index::Int(0);

@@ -4,10 +4,10 @@
 //! one from overtaking the readers of the other. No value passes between the iterations of a persistent loop, so its body
 //! counts as such a list, too, unless copies of one iteration may start in another.
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::{BufferId, LoopKind, Scope, Stmt, visit};
-use crate::lower::bug;
+use crate::lower::elements;
 use crate::target::Target;
 
 /// Alignment of every shared buffer in bytes, at least: a vector access of the widest kind, and a row of all banks.
@@ -35,7 +35,7 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
         // Roles use their buffers at the same time.
         let all = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(_))).then_some((0, usize::MAX));
         if let Some(life) = life(&outermost(&kernel.func.body), id).map(|life| all.unwrap_or(life)) {
-            let elements = b.elements().ok_or_else(|| bug("plan", format!("{} has no constant size", b.name)))?;
+            let elements = elements(b, Code::LowerPlan)?;
             let (bytes, align) = (b.dtype.bytes_of(elements as u64), ALIGN.max(u64::from(b.align)));
             waiting.push(Placed { id, bytes, align, life, offset: 0 });
         }
@@ -60,7 +60,7 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
     }
     kernel.shared_bytes = u32::try_from(total).map_err(|_| {
         Error::input(
-            "lower.shared",
+            Code::LowerShared,
             format!("kernel {} needs {total} bytes of shared memory a block", kernel.func.name),
         )
         .help("compute_at the shared buffers under a deeper loop, so that they hold one tile only")

@@ -3,7 +3,7 @@
 //! Registers have no addresses, so an index of a local buffer that still depends on a thread, or on a loop too long to
 //! write out, is refused here instead of becoming a local-memory frame.
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::{BufferId, Func, LoopKind, Note, Scope, Stmt, Var, visit};
 use crate::target::Target;
@@ -57,7 +57,7 @@ fn check_limits(func: &Func, indexing: &BTreeSet<(Var, BufferId)>) -> Result<()>
         let why = "and registers cannot be indexed at run time";
         let message =
             format!("{limit} iterations of {name} are to be written out, but it indexes local buffer {buffer}, {why}");
-        return Err(Error::input("lower.unroll_limit", message)
+        return Err(Error::input(Code::LowerUnrollLimit, message)
             .help(format!("annotate a loop that does not index {buffer}, or keep {buffer} in shared memory")));
     }
     Ok(())
@@ -66,7 +66,7 @@ fn check_limits(func: &Func, indexing: &BTreeSet<(Var, BufferId)>) -> Result<()>
 fn by_thread(func: &Func, buffer: BufferId, axis: &str) -> Error {
     let name = &func.buffer(buffer).name;
     Error::input(
-        "lower.local_by_thread",
+        Code::LowerLocalByThread,
         format!("local buffer {name} is indexed by {axis}, but registers belong to one thread and have no addresses"),
     )
     .help(format!("set_scope {name} shared, so that threads can pass values"))
@@ -86,7 +86,7 @@ fn check_size(func: &Func, indexing: &BTreeSet<(Var, BufferId)>) -> Result<()> {
         None => "a step unrolls it".to_string(),
     };
     let error = Error::input(
-        "lower.unroll",
+        Code::LowerUnroll,
         format!(
             "unrolled, the kernel has {total} statements, over the limit of {MOST_STATEMENTS}; the longest unrolled loop is {name} with {extent} iterations: {why}"
         ),

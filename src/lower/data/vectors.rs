@@ -4,7 +4,7 @@
 //! every access in the loop is contiguous in its variable, starts at a multiple of w on a base that is aligned so,
 //! and runs under conditions that do not tell the w iterations apart. What is left runs unrolled.
 
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, CmpOp, Cond, Expr, For, Func, Index, LoopKind, Scope, Stmt, Store, Var, visit};
@@ -57,7 +57,7 @@ fn with_loop(env: &Env, l: &For) -> Env {
 
 fn vectorize(func: &Func, mut l: For, env: &Env) -> Result<Vec<Stmt>> {
     let Some(extent) = l.extent.as_int() else {
-        return Err(bug("vectors", format!("loop {} has no constant extent", func.var_name(l.var))));
+        return Err(bug(Code::LowerVectors, format!("loop {} has no constant extent", func.var_name(l.var))));
     };
     let inner = with_loop(env, &l);
     let width = widths(extent).find(|&w| l.body.iter().all(|s| fits(func, s, l.var, w, &inner)));

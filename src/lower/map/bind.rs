@@ -8,7 +8,7 @@
 //!
 //! A ping-pong loop stays a loop until the pass `roles`. A persistent loop stays a loop, and its variable is that of blockIdx.x.
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::threads;
 use crate::ir::lowered::{Derived, LaunchAxis, LoweredKernel};
 use crate::ir::simplify;
@@ -64,7 +64,7 @@ pub fn found(func: &Func, takes: impl Fn(&For, Axis) -> bool) -> Result<units::F
         let name = func.var_name(l.var).to_string();
         let extent = l.extent.as_int().and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0).ok_or_else(|| {
             Error::input(
-                "lower.extent",
+                Code::LowerExtent,
                 format!("loop {name} is bound to {}, but its extent is not a positive 32-bit constant", axis.name()),
             )
         })?;
@@ -72,7 +72,7 @@ pub fn found(func: &Func, takes: impl Fn(&For, Axis) -> bool) -> Result<units::F
             None => found.push((axis, extent, name)),
             Some((_, n, other)) if *n != extent => {
                 return Err(Error::input(
-                    "lower.extents",
+                    Code::LowerExtents,
                     format!(
                         "{} has two extents in one kernel: {n} by loop {other} and {extent} by loop {name}",
                         axis.name()
@@ -96,7 +96,7 @@ fn check_shadowing(body: &[Stmt], func: &Func, around: &mut Vec<(Axis, Var)>) ->
         {
             if let Some((_, outer)) = around.iter().find(|(a, v)| *a == axis && mentions(&l.body, *v)) {
                 return Err(Error::input(
-                    "lower.shadow",
+                    Code::LowerShadow,
                     format!(
                         "loops {} and {} are both bound to {}, one inside the other, and statements inside use both",
                         func.var_name(*outer),
@@ -219,7 +219,11 @@ impl Unbind<'_> {
         let env = self.kernel.env();
         let pair = [(raster.outer, &raster.outer_extent), (raster.inner, &raster.inner_extent)];
         for ((var, extent), value) in pair.into_iter().zip(&values) {
-            let (value, extent) = (simplify::simplify(value, &env), extent.as_int().unwrap_or(1));
+            let Some(extent) = extent.as_int() else {
+                self.failed.get_or_insert(bug(Code::LowerBind, "a rasterized pair has no constant extents"));
+                continue;
+            };
+            let value = simplify::simplify(value, &env);
             self.kernel.derived.push(Derived { var, value, extent });
         }
         self.derived.push((at.axis, raster));
@@ -229,7 +233,7 @@ impl Unbind<'_> {
     fn values(&mut self, raster: &Raster, walk: Index) -> Option<[Index; 2]> {
         let values = walks::values(raster, walk);
         if values.is_none() {
-            self.failed.get_or_insert(bug("bind", "a rasterized pair has no constant extents"));
+            self.failed.get_or_insert(bug(Code::LowerBind, "a rasterized pair has no constant extents"));
         }
         values
     }

@@ -6,7 +6,7 @@
 //! the group has the result, with the same bits. Blocks of a cluster that reduce together then send their values to each
 //! other's shared memory, where an mbarrier counts the bytes (st.async), and combine them in the same way.
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::cross_thread::{self, CrossThread};
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::lowered::threads;
@@ -26,7 +26,7 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     let func = &mut kernel.func;
     let all = cross_thread::find(func).map_err(|r| {
         let (block, over) = (func.block_name(r.block), func.var_name(r.over));
-        Error::input("lower.reduction", format!("block {block} reduces over {over}: {}", r.why)).help(r.help)
+        Error::input(Code::LowerReduction, format!("block {block} reduces over {over}: {}", r.why)).help(r.help)
     })?;
     if all.is_empty() {
         return Ok(());

@@ -1,6 +1,6 @@
 //! Loops over the blocks of the grid: what `bind L blockIdx.x persistent` asks of the loops around it.
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::{Axis, For, Func, Stmt, Var, visit};
 
 /// The loop that the blocks of the grid walk together, if a kernel has one.
@@ -11,7 +11,7 @@ pub fn walked(func: &Func) -> Result<Option<Var>> {
     let loops = visit::loops(&func.body);
     let Some(l) = loops.iter().find(|l| l.persistent) else { return Ok(None) };
     let name = func.var_name(l.var);
-    let refused = |message: String| Error::input("lower.persistent", message);
+    let refused = |message: String| Error::input(Code::LowerPersistent, message);
     if !matches!(func.body.as_slice(), [Stmt::For(outermost)] if outermost.var == l.var) {
         let message = format!("loop {name} is persistent, but it is not the outermost of its nest");
         return Err(refused(message).help(format!("reorder {name} to the front, or bind it without `persistent`")));

@@ -1,6 +1,6 @@
 //! Every nest of the root becomes a kernel, launched in order; global buffers that are no parameter become workspace.
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::{GridDependency, LoweredKernel};
 use crate::ir::{BufferId, Func, Note, Scope, Stmt, visit};
 
@@ -26,7 +26,7 @@ fn check_handovers(func: &Func) -> Result<()> {
         let users = func.body.iter().filter(|s| uses(s, id)).count();
         if users > 1 {
             return Err(Error::input(
-                "lower.handover",
+                Code::LowerHandover,
                 format!(
                     "{} is {}, but {users} nests of the root use it, and each becomes a kernel of its own",
                     b.name,

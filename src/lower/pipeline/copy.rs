@@ -1,7 +1,9 @@
 //! The statements that fill a staged buffer, and how they are split.
 
+use crate::error::{Code, Result};
 use crate::ir::{Buffer, BufferId, Call, Expr, Func, Held, Index, LoopKind, Scope, Stmt, Var, visit};
 use crate::lower::sync;
+use crate::lower::{bug, elements};
 
 /// Stages of shared memory begin at a multiple of this many elements, so that vectors stay aligned.
 const STAGE_UNIT: i64 = 32;
@@ -27,23 +29,26 @@ pub struct Copy {
 
 impl Copy {
     /// Takes a copy apart that [`filled`] found.
-    pub fn new(whole: Stmt, filled: &Filled, func: &mut Func) -> Copy {
+    ///
+    /// # Errors
+    /// A stage that is not flat, or a copy with loops that [`filled`] does not take.
+    pub fn new(whole: Stmt, filled: &Filled, func: &mut Func) -> Result<Copy> {
         let stage = filled.buffer;
-        let size = func.buffer(stage).elements().unwrap_or(0);
+        let size = elements(func.buffer(stage), Code::LowerPipeline)?;
         if filled.kind == Kind::Registers {
-            return Copy { whole, halves: None, buffer: stage, size };
+            return Ok(Copy { whole, halves: None, buffer: stage, size });
         }
         let size = (size + STAGE_UNIT - 1) / STAGE_UNIT * STAGE_UNIT;
         if sync::copies(std::slice::from_ref(&whole)) {
-            return Copy { whole, halves: None, buffer: stage, size };
+            return Ok(Copy { whole, halves: None, buffer: stage, size });
         }
         let (name, dtype) = (func.buffer(stage).name.clone(), func.buffer(stage).dtype);
         let next = func.unused_buffer_name(&format!("{name}_next"));
         let next = func.add_buffer(Buffer::new(next, dtype, vec![Index::Int(filled.elements)], Scope::Local));
         let (mut load, mut store) = (whole.clone(), whole.clone());
-        through(&mut load, next, &mut Vec::new(), true);
-        through(&mut store, next, &mut Vec::new(), false);
-        Copy { whole, halves: Some((load, store)), buffer: stage, size }
+        through(&mut load, next, &mut Vec::new(), true)?;
+        through(&mut store, next, &mut Vec::new(), false)?;
+        Ok(Copy { whole, halves: Some((load, store)), buffer: stage, size })
     }
 
     /// Whether it is asynchronous (cp.async).
@@ -141,16 +146,18 @@ fn only_from_shared(value: &Expr, func: &Func) -> bool {
 }
 
 /// Makes a copy one into registers (`load`) or out of them.
-fn through(stmt: &mut Stmt, registers: BufferId, around: &mut Vec<(Var, i64)>, load: bool) {
+fn through(stmt: &mut Stmt, registers: BufferId, around: &mut Vec<(Var, i64)>, load: bool) -> Result<()> {
     match stmt {
         Stmt::For(l) => {
             l.kind = LoopKind::Unrolled;
-            around.push((l.var, l.extent.as_int().unwrap_or(1)));
-            l.body.iter_mut().for_each(|s| through(s, registers, around, load));
+            let extent = l.extent.as_int();
+            let extent = extent.ok_or_else(|| bug(Code::LowerPipeline, "a loop of a copy has no constant extent"))?;
+            around.push((l.var, extent));
+            l.body.iter_mut().try_for_each(|s| through(s, registers, around, load))?;
             around.pop();
         }
-        Stmt::Block(b) => b.body.iter_mut().for_each(|s| through(s, registers, around, load)),
-        Stmt::If(i) => i.body.iter_mut().for_each(|s| through(s, registers, around, load)),
+        Stmt::Block(b) => b.body.iter_mut().try_for_each(|s| through(s, registers, around, load))?,
+        Stmt::If(i) => i.body.iter_mut().try_for_each(|s| through(s, registers, around, load))?,
         Stmt::Store(s) => {
             let number = around.iter().fold(Index::Int(0), |n, (var, extent)| n * *extent + *var);
             let index = vec![number * i64::from(s.lanes)];
@@ -163,4 +170,5 @@ fn through(stmt: &mut Stmt, registers: BufferId, around: &mut Vec<(Var, i64)>, l
         }
         Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) | Stmt::Elect(_) | Stmt::Role(_) => {}
     }
+    Ok(())
 }

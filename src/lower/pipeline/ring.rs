@@ -3,10 +3,11 @@
 //! Iteration `it` of the loop, counted over all enclosing loops, uses stage `it % N` in phase `it / N`. Stage and phase derive
 //! from the iteration number, so no pass carries a counter.
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Expr, For, Func, Index, LoopKind, Pipeline, Slot, Stmt, Sync, SyncKind, Way, visit};
 use crate::lower::data::bulk;
+use crate::lower::elements;
 use crate::lower::sync;
 
 /// How the stages of a ring are filled.
@@ -113,25 +114,27 @@ pub fn in_flight(pipeline: Pipeline, stages: i64, name: &str, consumers: &[Stmt]
     let groups = i64::from(pipeline.in_flight);
     if groups > 0 && !sync::products::any(consumers) {
         let message = format!("pipeline {name}: in_flight counts groups of asynchronous MMAs, and the loop has none");
-        return Err(Error::input("lower.pipeline", message).help("remove in_flight="));
+        return Err(Error::input(Code::LowerPipeline, message).help("remove in_flight="));
     }
     if groups > 0 && groups + 1 >= stages {
         let message = format!(
             "pipeline {name}: with {stages} stages and {groups} groups in flight no stage is free to load ahead"
         );
-        return Err(
-            Error::input("lower.pipeline", message).help(format!("stages={}, or fewer groups in flight", groups + 2))
-        );
+        return Err(Error::input(Code::LowerPipeline, message)
+            .help(format!("stages={}, or fewer groups in flight", groups + 2)));
     }
     Ok(groups)
 }
 
 /// The elements of a stage of a buffer: a multiple of the alignment of the buffer.
-pub fn elements_of_stage(func: &Func, buffer: BufferId) -> i64 {
+///
+/// # Errors
+/// A buffer that is not flat, for pass `pass`.
+pub fn elements_of_stage(func: &Func, buffer: BufferId, pass: Code) -> Result<i64> {
     let b = func.buffer(buffer);
     let unit = (i64::from(b.align) * 8 / i64::from(b.dtype.bits())).max(1);
-    let elements = b.elements().unwrap_or(0);
-    elements.div_euclid(unit) * unit + if elements % unit == 0 { 0 } else { unit }
+    let elements = elements(b, pass)?;
+    Ok(elements.div_euclid(unit) * unit + if elements % unit == 0 { 0 } else { unit })
 }
 
 /// The number of an iteration of a loop over all enclosing loops, where `number` is that of the enclosing iteration. In a persistent

@@ -7,7 +7,7 @@
 
 use super::copy::{self, Kind};
 use super::ring::{self, Fill, Ring, iteration_number};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Cond, Elect, For, Func, Index, LoopKind, Stmt, Way, visit};
 use crate::lower::data::bulk;
@@ -68,7 +68,7 @@ struct Pipelined {
 impl Pipelined {
     fn new(mut l: For, func: &mut Func, written: &[BufferId], number: &Index) -> Result<Pipelined> {
         let name = func.var_name(l.var).to_string();
-        let refuse = |why: String| Error::input("lower.pipeline", format!("pipeline {name}: {why}"));
+        let refuse = |why: String| Error::input(Code::LowerPipeline, format!("pipeline {name}: {why}"));
         let (Some(p), Some(extent)) = (l.pipeline.take(), l.extent.as_int()) else {
             return Err(refuse("the loop has no constant extent".to_string()).help("remove the step"));
         };
@@ -87,21 +87,22 @@ impl Pipelined {
         let (ahead, first) = ((stages - 1 - in_flight).max(0), number.clone() * extent);
         let mut pipelined = Pipelined { l, extent, ring, ahead, first, fill: None, compute: Vec::new() };
         for stmt in body {
-            pipelined.add(stmt, func);
+            pipelined.add(stmt, func)?;
         }
         pipelined.set_up(func);
         Ok(pipelined)
     }
 
     /// Adds a statement of the loop to the loads or to the compute.
-    fn add(&mut self, mut stmt: Stmt, func: &Func) {
+    fn add(&mut self, mut stmt: Stmt, func: &Func) -> Result<()> {
         if is_copy(&stmt) {
-            let buffers = &mut self.ring.buffers;
-            bulk::each_copy(&mut stmt, &mut |copy| {
-                if buffers.iter().all(|(b, _)| *b != copy.shared) {
-                    buffers.push((copy.shared, ring::elements_of_stage(func, copy.shared)));
+            let (buffers, mut copied) = (&mut self.ring.buffers, Vec::new());
+            bulk::each_copy(&mut stmt, &mut |copy| copied.push(copy.shared));
+            for shared in copied {
+                if buffers.iter().all(|(b, _)| *b != shared) {
+                    buffers.push((shared, ring::elements_of_stage(func, shared, Code::LowerPipeline)?));
                 }
-            });
+            }
         }
         match (stmt, &mut self.fill) {
             (Stmt::Elect(e), fill) if bulk::is_load(&Stmt::Elect(e.clone())) => match fill {
@@ -111,6 +112,7 @@ impl Pipelined {
             },
             (other, _) => self.compute.push(other),
         }
+        Ok(())
     }
 
     /// Completes the ring: the mbarrier of the first load counts the bytes of all.

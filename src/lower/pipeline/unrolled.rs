@@ -2,7 +2,7 @@
 
 use super::copy::{Copy, Kind, filled};
 use super::refill::refilled;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Buffer, BufferId, Cond, Expr, For, Func, Index, LoopKind, Note, Scope, Stmt, SyncKind, Var, visit};
 use crate::lower::data::registers::MOST_STATEMENTS;
@@ -35,7 +35,7 @@ impl Unrolled {
     pub fn new(l: For, func: &mut Func, written: &[BufferId], env: &Env) -> Result<Unrolled> {
         let name = func.var_name(l.var).to_string();
         let refuse = |why: String| {
-            Error::input("lower.pipeline", format!("pipeline {name}: {why}")).help(
+            Error::input(Code::LowerPipeline, format!("pipeline {name}: {why}")).help(
                 "staged buffers that are copied from device or shared memory at the start of the loop can be pipelined",
             )
         };
@@ -58,7 +58,7 @@ impl Unrolled {
         let (mut copies, mut compute) = (Vec::new(), Vec::new());
         for stmt in l.body {
             match filled(&stmt, func, written).filter(|f| f.kind == kind && compute.is_empty()) {
-                Some(found) => copies.push(Copy::new(stmt, &found, func)),
+                Some(found) => copies.push(Copy::new(stmt, &found, func)?),
                 None => compute.push(stmt),
             }
         }
@@ -105,7 +105,7 @@ impl Unrolled {
             let message = format!(
                 "pipeline {name}: written out, the loop has {statements} statements; {MOST_STATEMENTS} are allowed"
             );
-            return Err(Error::input("lower.pipeline", message).help("split the loop and pipeline the inner part"));
+            return Err(Error::input(Code::LowerPipeline, message).help("split the loop and pipeline the inner part"));
         }
         Ok(ring)
     }

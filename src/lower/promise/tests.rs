@@ -1,6 +1,7 @@
 //! Kernels that break the promise of one pass each, right after it.
 
 use super::*;
+use crate::error::Code;
 use crate::ir::{Axis, Elect, If, Index, Pipeline};
 use crate::loom::Schedule;
 use crate::lower::lower_traced;
@@ -145,6 +146,6 @@ fn each_promise_can_be_broken_and_is_then_reported() {
         damage(&mut kernel);
         let error = check(&kernel, n + 1).expect_err(pass);
         assert!(error.message().contains(why) && error.message().contains(pass), "{pass}: {error}");
-        assert_eq!(error.code(), "lower.promise");
+        assert_eq!(error.code(), Code::LowerPromise);
     }
 }

@@ -21,7 +21,7 @@ pub mod products;
 mod rings;
 mod walk;
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::lowered::exit;
 use crate::ir::lowered::threads;
@@ -85,7 +85,7 @@ fn meets_alone(slice: &[Stmt]) -> Result<()> {
     });
     let Some(reason) = meeting else { return Ok(()) };
     let message = format!("a barrier of all threads of the cluster is needed ({reason}), but the block has roles");
-    Err(Error::input("lower.role", message)
+    Err(Error::input(Code::LowerRole, message)
         .help(
             "specialize the buffers that are copied with multicast, too: the ring of a role releases each stage \
                through an mbarrier",
@@ -111,7 +111,7 @@ fn slice(kernel: &mut LoweredKernel) -> Result<()> {
         places.entry(placed.before).or_default().extend(placed.statements());
     }
     if let Some(reason) = walker.lost() {
-        return Err(bug("order", format!("no wait covers a load: {reason}")));
+        return Err(bug(Code::LowerOrder, format!("no wait covers a load: {reason}")));
     }
     let exchanged = sites.exchanged();
     let body = std::mem::take(&mut kernel.func.body);
@@ -231,9 +231,9 @@ fn undecided(sites: &Sites, site: usize) -> Result<Tested> {
     let claim =
         format!("no two threads touch one element of {buffer} in one run of block {block}, unless both read it");
     if sites.func().allow_tested {
-        return Ok(Tested { code: "lower.race", claim, points: 0 });
+        return Ok(Tested { code: Code::LowerRace, claim, points: 0 });
     }
-    Err(Error::input("lower.race", format!("it is not proved that {claim}"))
+    Err(Error::input(Code::LowerRace, format!("it is not proved that {claim}"))
         .help("write indices as sums of loop variables with constant factors, and their quotients and remainders by constants")
         .help("or allow it with --allow-tested (`Schedule::allow_tested()` in the library): the schedule is then shown as tested"))
 }
@@ -241,7 +241,7 @@ fn undecided(sites: &Sites, site: usize) -> Result<Tested> {
 /// Threads do the same work twice, at once.
 fn redone(sites: &Sites, site: usize) -> Error {
     let (buffer, block) = (sites.buffer_name(site), &sites.site(site).block);
-    Error::input("lower.race", format!("several threads write one element of {buffer} in one run of block {block}"))
+    Error::input(Code::LowerRace, format!("several threads write one element of {buffer} in one run of block {block}"))
         .help(format!("set_scope {buffer} local, so that each thread has its own"))
         .help(format!(
             "or bind the loops around first, then compute_at {block} once more: the threads fill it together"
@@ -250,7 +250,7 @@ fn redone(sites: &Sites, site: usize) -> Error {
 
 fn race(site: &Site, reason: String) -> Error {
     Error::input(
-        "lower.race",
+        Code::LowerRace,
         format!("different threads depend on each other inside one run of block {}: {reason}", site.block),
     )
     .help("cache what the other threads read in a separate buffer, or do not bind the loop between them")

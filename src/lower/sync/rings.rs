@@ -16,7 +16,7 @@
 //! kernel before it accesses global memory. At the end the threads that have issued TMA stores wait until these have read shared
 //! memory. Where other blocks of the cluster may still access it ([`exit`]), the kernel ends with a cluster barrier.
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::cross_thread;
 use crate::ir::lowered::TensorMap;
 use crate::ir::lowered::exit;
@@ -27,6 +27,7 @@ use crate::ir::{
     Axis, Buffer, BufferId, Cond, Elect, For, Func, Index, LoopKind, Scope, Slot, Stmt, Sync, SyncKind, Way, visit,
 };
 use crate::lower::data::bulk;
+use crate::lower::elements;
 use crate::lower::map::blocks::guarded;
 use crate::lower::pipeline;
 use crate::target::LINE;
@@ -67,7 +68,7 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
     if kernel.l2_prefetch && by_tma.is_empty() && by_threads.is_empty() {
         let message =
             format!("l2_prefetch: kernel {} reads no array of device memory that it does not write", kernel.func.name);
-        return Err(Error::input("lower.l2_prefetch", message).help("remove the annotation"));
+        return Err(Error::input(Code::LowerL2Prefetch, message).help("remove the annotation"));
     }
     let fetch = |buffer: BufferId| {
         let name = &kernel.func.buffer(buffer).name;
@@ -260,7 +261,7 @@ impl Rings<'_> {
         }
         if !counts {
             let message = format!("a bulk copy of {names} is under a condition that changes between iterations");
-            return Err(Error::input("lower.bulk_run", message)
+            return Err(Error::input(Code::LowerBulkRun, message)
                 .help("move the staged buffer out of the loop that decides the condition"));
         }
         let wait =
@@ -289,11 +290,11 @@ impl Rings<'_> {
             }
             match &stmt {
                 Stmt::For(l) if l.extent.as_int() != Some(1) => {
-                    return Err(Error::bug("lower.send", "asynchronous stores to other blocks are in a loop"));
+                    return Err(Error::bug(Code::LowerSend, "asynchronous stores to other blocks are in a loop"));
                 }
                 Stmt::If(_) => {
                     return Err(Error::input(
-                        "lower.cluster_reduction",
+                        Code::LowerClusterReduction,
                         "a reduction over the blocks of a cluster is under a condition, so some of them might not take part",
                     )
                     .help("choose factors that divide the loops around the reduction"));
@@ -332,8 +333,10 @@ impl Rings<'_> {
         let buffers: Vec<&Buffer> = filled.iter().map(|b| self.func.buffer(*b)).collect();
         let names: Vec<&str> = buffers.iter().map(|b| b.name.as_str()).collect();
         let names = names.join(", ");
-        let bytes = buffers.iter().map(|b| b.dtype.bytes_of(b.elements().unwrap_or(0) as u64)).sum::<u64>();
-        let bytes = u32::try_from(bytes).map_err(|_| Error::bug("lower.send", "more bytes than an mbarrier counts"))?;
+        let bytes = |b: &&Buffer| Ok(b.dtype.bytes_of(elements(b, Code::LowerSend)? as u64));
+        let bytes = buffers.iter().map(bytes).sum::<Result<u64>>()?;
+        let bytes =
+            u32::try_from(bytes).map_err(|_| Error::bug(Code::LowerSend, "more bytes than an mbarrier counts"))?;
         let slot = Slot { barrier, index: Index::Int(0) };
         let expect = SyncKind::Expect { slot: slot.clone(), bytes }.because(names.clone());
         let wait = SyncKind::Await { slot, phase: Index::Int(0) }

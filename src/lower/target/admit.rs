@@ -2,7 +2,7 @@
 //! the compiler does not lower yet, each named with the step that asked for it.
 
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::intrin;
 use crate::ir::lowered::{LoweredKernel, ROLES};
 use crate::ir::{
@@ -12,7 +12,7 @@ use crate::target::{FEATURES, Features, REGISTERS_PER_THREAD, Target};
 
 /// Refuses placements that are not lowered yet and types that the chip has no memory format for.
 pub fn admit(func: &Func, target: &Target) -> Result<()> {
-    let mut missing = Vec::new();
+    let mut missing: Vec<(String, &str)> = Vec::new();
     for l in visit::loops(&func.body) {
         placements_of_loop(func, l, &mut missing);
     }
@@ -27,25 +27,27 @@ pub fn admit(func: &Func, target: &Target) -> Result<()> {
         return types(func, target);
     }
     missing.dedup();
-    Err(Error::chip(
-        "admit.placement",
-        format!("this version does not lower these placements yet: {}", missing.join("; ")),
-    )
-    .help("remove these steps to get the same program in ordinary code")
-    .help("`explain` prints the Scheduled program, and the simulator runs it"))
+    let listed: Vec<String> = missing.iter().map(|(step, remark)| format!("{step}{remark}")).collect();
+    let message = format!("this version does not lower these placements yet: {}", listed.join("; "));
+    let error = Error::chip(Code::AdmitPlacement, message);
+    Err(missing
+        .into_iter()
+        .fold(error, |error, (step, _)| error.of_step(step))
+        .help("remove these steps to get the same program in ordinary code")
+        .help("`explain` prints the Scheduled program, and the simulator runs it"))
 }
 
-fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<String>) {
+fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<(String, &str)>) {
     let name = func.var_name(l.var);
     if parts_of_a_sum(func, l) {
-        missing.push(format!("split_k .. by=cluster, whose parts are loop {name}"));
+        missing.push((format!("split_k .. by=cluster, whose parts are loop {name}"), ""));
     }
     if l.raster.is_some() && matches!(l.axis(), Some(Axis::Warp | Axis::Warpgroup)) {
         let axis = l.axis().map_or("", Axis::name);
-        missing.push(format!("bind {name} {axis}, a rasterized loop"));
+        missing.push((format!("bind {name} {axis}"), ", a rasterized loop"));
     }
     if let Some(t) = l.tensorize.as_ref().filter(|t| intrin::find(&t.row).is_none_or(|r| r.emit.is_none())) {
-        missing.push(format!("tensorize {name} {}", t.row));
+        missing.push((format!("tensorize {name} {}", t.row), ""));
     }
 }
 
@@ -55,7 +57,7 @@ fn pingpong(func: &Func) -> Result<()> {
         let name = func.var_name(l.var);
         if visit::blocks(&l.body).iter().all(|b| b.role.is_none()) {
             let message = format!("loop {name} is pingpong, but no role fills a staged buffer inside it");
-            return Err(Error::input("lower.pingpong", message)
+            return Err(Error::input(Code::LowerPingpong, message)
                 .help(
                     "specialize the staged buffers that TMA fills, so that a producer loads for one warpgroup while \
                        the other computes",
@@ -69,7 +71,7 @@ fn pingpong(func: &Func) -> Result<()> {
         {
             let stage = func.block_name(stage.name);
             let message = format!("loop {name} is pingpong, but no role fills staged buffer {stage} inside it");
-            return Err(Error::input("lower.pingpong", message)
+            return Err(Error::input(Code::LowerPingpong, message)
                 .help(format!("specialize {stage}, so that a producer fills it for every warpgroup"))
                 .help(format!("or bind {name} warpgroup: the warpgroups are then cooperative")));
         }
@@ -81,7 +83,7 @@ fn pingpong(func: &Func) -> Result<()> {
                 "loop {name} is pingpong, but loop {shared} inside it is bound to the {} of all warpgroups",
                 t.axis().map_or("", Axis::name)
             );
-            return Err(Error::input("lower.pingpong", message)
+            return Err(Error::input(Code::LowerPingpong, message)
                 .help(format!("specialize the staged buffer that loop {shared} fills"))
                 .help(format!("or bind {name} warpgroup: the warpgroups are then cooperative")));
         }
@@ -128,7 +130,7 @@ fn roles(func: &Func, target: &Target) -> Result<()> {
                 "specialize -> {}{what}: {} has no {}, which {since} introduced",
                 role.name, target.name, lacking.name
             );
-            Some(Error::chip("admit.role", message))
+            Some(Error::chip(Code::AdmitRole, message))
         };
         if let Some(error) = refuse(Features::MBARRIER, "") {
             return Err(
@@ -156,11 +158,11 @@ fn copies(func: &Func, target: &Target) -> Result<()> {
             continue;
         }
         let (stages, kind) = (stages.join(" "), kind.name());
-        return Err(Error::chip(
-            "admit.copy",
-            format!("copy_with {stages} {kind}: {} has no {what} is the first chip with them", target.name),
-        )
-        .help(format!("copy_with {stages} sync copies through registers, in a pipeline too")));
+        let step = format!("copy_with {stages} {kind}");
+        let message = format!("{step}: {} has no {what} is the first chip with them", target.name);
+        return Err(Error::chip(Code::AdmitCopy, message)
+            .of_step(step)
+            .help(format!("copy_with {stages} sync copies through registers, in a pipeline too")));
     }
     Ok(())
 }
@@ -176,13 +178,14 @@ fn clusters(func: &Func, target: &Target) -> Result<()> {
             "bind {name} cluster: {} has no clusters of blocks; sm_90 is the first chip with them",
             target.name
         );
-        return Err(Error::chip("admit.cluster", message)
+        return Err(Error::chip(Code::AdmitCluster, message)
+            .of_step(format!("bind {name} cluster"))
             .help(format!("bind {name} blockIdx.y gives the same blocks without a cluster")));
     }
     match l.extent.as_int() {
         Some(n) if n > most => {
             let message = format!("loop {name} asks for clusters of {n} blocks; {} allows {most}", target.name);
-            let error = Error::chip("admit.cluster", message);
+            let error = Error::chip(Code::AdmitCluster, message);
             Err(error
                 .help(format!("split {name} so that its bound part has at most {} iterations", target.limits.cluster)))
         }
@@ -197,8 +200,10 @@ fn multicasts(func: &Func) -> Result<()> {
     for block in visit::blocks(&func.body) {
         let Some(l) = block.copy_with.as_ref().and_then(|c| c.multicast).and_then(alone) else { continue };
         let (stage, name) = (func.block_name(block.name), func.var_name(l.var));
-        let message = format!("copy_with {stage} tma multicast={name}: no step binds loop {name} to cluster");
-        return Err(Error::input("lower.multicast", message)
+        let step = format!("copy_with {stage} tma multicast={name}");
+        let message = format!("{step}: no step binds loop {name} to cluster");
+        return Err(Error::input(Code::LowerMulticast, message)
+            .of_step(step)
             .help(format!("bind {name} cluster, and its blocks divide each copy among them"))
             .help(format!("or remove multicast={name}, and each block copies for itself")));
     }
@@ -216,7 +221,7 @@ fn neighbours(func: &Func, target: &Target) -> Result<()> {
             "annotate {name} grid_dependency: {} has no programmatic dependent launch (PDL); sm_90 is the first chip with it",
             target.name
         );
-        return Err(Error::chip("admit.grid_dependency", message)
+        return Err(Error::chip(Code::AdmitGridDependency, message)
             .help("remove the step: the kernel then begins when the previous kernel has ended"));
     }
     if let Some(name) = lacking(Note::L2Prefetch, Features::TMA) {
@@ -224,7 +229,7 @@ fn neighbours(func: &Func, target: &Target) -> Result<()> {
             "annotate {name} l2_prefetch: {} has no bulk prefetch to L2; sm_90 is the first chip with it",
             target.name
         );
-        return Err(Error::chip("admit.l2_prefetch", message)
+        return Err(Error::chip(Code::AdmitL2Prefetch, message)
             .help("remove the step: the kernel then reads device memory without a prefetch"));
     }
     Ok(())
@@ -239,14 +244,9 @@ fn instructions(func: &Func, target: &Target) -> Result<()> {
     let lacks: Vec<String> = lacks
         .map(|f| format!("{}, which sm_{}{} introduced", f.name, f.sm, if f.accelerated { "a" } else { "" }))
         .collect();
-    let message = format!(
-        "tensorize {} {}: {} does not have {}",
-        func.var_name(l.var),
-        row.name,
-        target.name,
-        lacks.join(" and ")
-    );
-    let error = Error::chip("admit.instruction", message);
+    let step = format!("tensorize {} {}", func.var_name(l.var), row.name);
+    let message = format!("{step}: {} does not have {}", target.name, lacks.join(" and "));
+    let error = Error::chip(Code::AdmitInstruction, message).of_step(step);
     let (family, types) = (
         |name: &str| name.split('.').next().map(str::to_string),
         |name: &str| name.splitn(3, '.').nth(2).map(str::to_string),
@@ -263,7 +263,7 @@ fn types(func: &Func, target: &Target) -> Result<()> {
     match func.buffers.iter().find(|b| odd(b.dtype)) {
         None => func.buffers.iter().try_for_each(whole_bytes),
         Some(b) => Err(Error::chip(
-            "admit.type",
+            Code::AdmitType,
             format!(
                 "buffer {} holds {}, which ordinary code for {} does not address yet",
                 b.name, b.dtype, target.name
@@ -285,7 +285,7 @@ fn whole_bytes(buffer: &Buffer) -> Result<()> {
     let Some(stride) = rows.iter().find(|s| *s * bits % 8 != 0) else { return Ok(()) };
     let message =
         format!("rows of {} are {stride} elements of {}, not a whole number of bytes", buffer.name, buffer.dtype);
-    Err(Error::input("admit.row", message)
+    Err(Error::input(Code::AdmitRow, message)
         .help(format!("make its last extent a multiple of {}, padded with zeros", 8 / bits)))
 }
 
@@ -303,7 +303,7 @@ fn bytes_written(kernel: &LoweredKernel) -> Result<()> {
     let per = 8 / buffer.dtype.bits();
     let message =
         format!("a thread writes single elements of {}, of which {per} of {} share a byte", buffer.name, buffer.dtype);
-    Err(Error::input("admit.byte", message).within(format!("in kernel {}", kernel.func.name)).help(format!(
+    Err(Error::input(Code::AdmitByte, message).within(format!("in kernel {}", kernel.func.name)).help(format!(
         "vectorize a loop over {per} adjacent elements, or a multiple of that, which begins at a multiple of {per}"
     )))
 }
@@ -316,7 +316,7 @@ fn slices(kernel: &LoweredKernel) -> Result<()> {
         return Ok(());
     }
     let message = format!("{roles} roles run in one block; its named barriers suffice for {most}");
-    Err(Error::input("admit.roles", message)
+    Err(Error::input(Code::AdmitRoles, message)
         .within(format!("in kernel {}", kernel.func.name))
         .help("let one role fill several staged buffers: specialize S T -> load warps=.."))
 }
@@ -330,7 +330,7 @@ pub fn admit_threads(kernel: &LoweredKernel, target: &Target) -> Result<()> {
     if threads > u128::from(limits.threads) {
         return Err(over(
             kernel,
-            "threads",
+            Code::AdmitThreads,
             format!("a block of {block:?} has {threads} threads; {} allows {}", target.name, limits.threads),
         )
         .help("split the loops bound to threadIdx, warp or warpgroup with smaller factors"));
@@ -354,7 +354,7 @@ fn registers(kernel: &LoweredKernel) -> Result<()> {
         kernel.func.buffer(large).name,
         size(large)
     );
-    Err(Error::input("admit.registers", message)
+    Err(Error::input(Code::AdmitRegisters, message)
         .within(format!("in kernel {}", kernel.func.name))
         .help("use smaller tiles"))
 }
@@ -372,14 +372,14 @@ pub fn admit_kernel(kernel: &LoweredKernel, target: &Target) -> Result<()> {
         if block[d] > limits.block_dims[d] {
             return Err(over(
                 kernel,
-                "block_dim",
+                Code::AdmitBlockDim,
                 format!("threadIdx.{axis} has extent {}; {} allows {}", block[d], target.name, limits.block_dims[d]),
             ));
         }
         if u64::from(grid[d]) > limits.grid_dims[d] {
             return Err(over(
                 kernel,
-                "grid_dim",
+                Code::AdmitGridDim,
                 format!("blockIdx.{axis} has extent {}; {} allows {}", grid[d], target.name, limits.grid_dims[d]),
             )
             .help("bind the longer loop to blockIdx.x, which allows the most"));
@@ -395,7 +395,7 @@ pub fn admit_kernel(kernel: &LoweredKernel, target: &Target) -> Result<()> {
             .collect();
         return Err(over(
             kernel,
-            "shared",
+            Code::AdmitShared,
             format!(
                 "a block needs {} bytes of shared memory ({}); {} allows {}",
                 kernel.shared_bytes,
@@ -409,6 +409,6 @@ pub fn admit_kernel(kernel: &LoweredKernel, target: &Target) -> Result<()> {
     Ok(())
 }
 
-fn over(kernel: &LoweredKernel, what: &str, message: String) -> Error {
-    Error::chip(format!("admit.{what}"), message).within(format!("in kernel {}", kernel.func.name))
+fn over(kernel: &LoweredKernel, code: Code, message: String) -> Error {
+    Error::chip(code, message).within(format!("in kernel {}", kernel.func.name))
 }

@@ -6,7 +6,7 @@
 use super::product::{self, Call, Types};
 use super::{folders, function, open};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::runtime::{Device, DeviceBuffer};
 use crate::te::GemmSpec;
 use libloading::os::unix::Library;
@@ -121,7 +121,7 @@ impl Cublas {
             }
         }
         let why = first.map_or_else(|| "no file of that name".to_string(), |e| e.message().to_string());
-        Err(Error::machine("host.no_cublas", format!("cuBLAS was not found: {why}"))
+        Err(Error::machine(Code::HostNoCublas, format!("cuBLAS was not found: {why}"))
             .help("install CUDA's libcublas (the toolkit, or Python's nvidia-cublas), or set WARPLOOM_CUBLAS to it"))
     }
 
@@ -199,9 +199,9 @@ impl Cublas {
     /// Reads a buffer of f32 from end to end on the device's stream; the sum of magnitudes goes to `result`.
     pub fn read_through(&self, buffer: &DeviceBuffer, result: &DeviceBuffer) -> Result<()> {
         let count = c_int::try_from(buffer.bytes() / 4)
-            .map_err(|_| Error::input("measure.size", "the buffer to read is too large for cuBLAS"))?;
+            .map_err(|_| Error::input(Code::MeasureSize, "the buffer to read is too large for cuBLAS"))?;
         if result.bytes() < 4 {
-            return Err(Error::input("measure.operand", "the sum needs space for one f32"));
+            return Err(Error::input(Code::MeasureOperand, "the sum needs space for one f32"));
         }
         self.device.make_current()?;
         self.pointers(POINTERS_ON_DEVICE)?;
@@ -295,7 +295,7 @@ pub(super) fn status(code: c_int, doing: &str) -> Result<()> {
         16 => "LICENSE_ERROR",
         _ => "an unknown status",
     };
-    Err(Error::machine("host.cublas", format!("{doing} answers {name} ({code})")))
+    Err(Error::machine(Code::HostCublas, format!("{doing} answers {name} ({code})")))
 }
 
 #[cfg(test)]

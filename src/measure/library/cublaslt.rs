@@ -7,7 +7,7 @@ use super::cublas::{WORKSPACE_BYTES, at, status};
 use super::product::{self, Call, Types, unsupported};
 use super::{function, open};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::runtime::{Device, DeviceBuffer};
 use crate::te::GemmSpec;
 use libloading::os::unix::Library;
@@ -196,10 +196,13 @@ impl Product<'_> {
     pub fn run(&self, algorithm: usize, a: &DeviceBuffer, b: &DeviceBuffer, c: &DeviceBuffer) -> Result<()> {
         product::check(&self.gemm, a, b, c)?;
         let [(desc, _), (first, _), (second, _), (result, _), _] = self.objects[..] else {
-            return Err(Error::bug("measure.library", "a GEMM of cuBLASLt was not finished"));
+            return Err(Error::bug(Code::MeasureLibrary, "a GEMM of cuBLASLt was not finished"));
         };
         let Some(algorithm) = self.algorithms.get(algorithm) else {
-            return Err(Error::input("measure.algorithm", format!("there are {} algorithms", self.algorithms.len())));
+            return Err(Error::input(
+                Code::MeasureAlgorithm,
+                format!("there are {} algorithms", self.algorithms.len()),
+            ));
         };
         let (zero, lt) = ([0u8; 8], self.lt);
         lt.device.make_current()?;
@@ -232,7 +235,7 @@ impl Product<'_> {
     /// Asks for algorithms.
     fn rank(&mut self, most: usize) -> Result<()> {
         let [(desc, _), (first, _), (second, _), (result, _), (preference, _)] = self.objects[..] else {
-            return Err(Error::bug("measure.library", "a GEMM of cuBLASLt was not finished"));
+            return Err(Error::bug(Code::MeasureLibrary, "a GEMM of cuBLASLt was not finished"));
         };
         let nothing = Heuristic { algorithm: Algorithm([0; 8]), workspace: 0, state: 15, waves: 0.0, reserved: [0; 4] };
         let (mut results, mut count) = (vec![nothing; most.max(1)], 0);

@@ -7,7 +7,7 @@ pub mod cublaslt;
 pub mod nvml;
 mod product;
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ pub(super) fn open(file: &Path) -> Result<Library> {
     let name: OsString = file.into();
     // SAFETY: these libraries' initialisers ask nothing of their caller.
     unsafe { Library::open(Some(&name), RTLD_NOW | RTLD_GLOBAL) }
-        .map_err(|e| Error::machine("host.library", format!("{} cannot be loaded ({})", file.display(), words(&e))))
+        .map_err(|e| Error::machine(Code::HostLibrary, format!("{} cannot be loaded ({})", file.display(), words(&e))))
 }
 
 /// A function of a library, as the function pointer type `F`.
@@ -68,7 +68,7 @@ pub(super) unsafe fn function<F: Copy>(library: &Library, name: &str) -> Result<
     let found = unsafe { library.get::<F>(name) };
     found
         .map(|symbol| *symbol)
-        .map_err(|e| Error::machine("host.library", format!("{name} is missing ({})", words(&e))))
+        .map_err(|e| Error::machine(Code::HostLibrary, format!("{name} is missing ({})", words(&e))))
 }
 
 /// The loader's own words: the error's text is only the name of the call that failed.
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn missing_libraries_are_errors_that_name_the_file() {
         let error = open(Path::new("/nowhere/libnone.so.1")).unwrap_err();
-        assert_eq!(error.code(), "host.library");
+        assert_eq!(error.code(), Code::HostLibrary);
         assert!(error.message().contains("/nowhere/libnone.so.1"));
         assert!(children(Path::new("/nowhere"), "").is_empty());
         assert!(folders().iter().all(|dir| dir.is_dir()));

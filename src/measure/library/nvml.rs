@@ -3,7 +3,7 @@
 //! Prototypes and numbers are those of the NVML reference (nvml.h).
 
 use super::{function, open};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::runtime::Device;
 use libloading::os::unix::Library;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
@@ -43,7 +43,7 @@ impl Nvml {
     pub fn open(device: &Device) -> Result<Nvml> {
         let library = open(Path::new("libnvidia-ml.so.1"))?;
         let bus = CString::new(device.info().pci_bus.as_str())
-            .map_err(|_| Error::bug("measure.bus", "the device's bus name holds a zero byte"))?;
+            .map_err(|_| Error::bug(Code::MeasureBus, "the device's bus name holds a zero byte"))?;
         let mut handle: Handle = std::ptr::null_mut();
         // SAFETY: the types are the functions' prototypes; the string ends with a zero.
         unsafe {
@@ -74,5 +74,5 @@ fn status(code: c_int, doing: &str) -> Result<()> {
     if code == 0 {
         return Ok(());
     }
-    Err(Error::machine("host.nvml", format!("{doing} answers {code}")))
+    Err(Error::machine(Code::HostNvml, format!("{doing} answers {code}")))
 }

@@ -1,7 +1,7 @@
 //! A matrix product as the libraries' calls have it: sizes, leading dimensions, strides, and numbers of types.
 
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::runtime::DeviceBuffer;
 use crate::te::GemmSpec;
 use std::ffi::c_int;
@@ -36,10 +36,9 @@ pub struct Types {
 /// so the operands swap and their transpositions stay.
 pub fn call(gemm: &GemmSpec) -> Result<Call> {
     let int = |extent: i64| {
-        c_int::try_from(extent)
-            .ok()
-            .filter(|e| *e > 0)
-            .ok_or_else(|| Error::input("measure.size", format!("cuBLAS takes extents of 1 to 2^31 - 1, not {extent}")))
+        c_int::try_from(extent).ok().filter(|e| *e > 0).ok_or_else(|| {
+            Error::input(Code::MeasureSize, format!("cuBLAS takes extents of 1 to 2^31 - 1, not {extent}"))
+        })
     };
     let [a_transposed, b_transposed] = [gemm.layout.a_transposed(), gemm.layout.b_transposed()];
     Ok(Call {
@@ -93,7 +92,7 @@ pub fn check(gemm: &GemmSpec, a: &DeviceBuffer, b: &DeviceBuffer, c: &DeviceBuff
         let count = gemm.products() * stride;
         let same_bits = buffer.dtype() == dtype || (dtype == DType::Tf32 && buffer.dtype() == DType::F32);
         if !same_bits || (buffer.bytes() as u64) < dtype.bytes_of(count as u64) {
-            return Err(Error::input("measure.operand", format!("{name} is not {count} elements of {dtype}")));
+            return Err(Error::input(Code::MeasureOperand, format!("{name} is not {count} elements of {dtype}")));
         }
     }
     Ok(())
@@ -102,7 +101,7 @@ pub fn check(gemm: &GemmSpec, a: &DeviceBuffer, b: &DeviceBuffer, c: &DeviceBuff
 /// The error for types that the library does not multiply.
 pub fn unsupported(gemm: &GemmSpec) -> Error {
     let GemmSpec { a, b, acc, out, .. } = gemm;
-    Error::machine("host.no_baseline", format!("cuBLAS has no plain GEMM {a} x {b} > {acc} > {out}"))
+    Error::machine(Code::HostNoBaseline, format!("cuBLAS has no plain GEMM {a} x {b} > {acc} > {out}"))
 }
 
 /// Up to eight bytes, the rest zero.
@@ -162,6 +161,6 @@ mod tests {
         let half = types(&GemmSpec { a: DType::F16, b: DType::F16, out: DType::F16, ..plain }).unwrap();
         assert_eq!((half.a, half.c, half.compute), (2, 2, 68));
         assert_eq!(types(&GemmSpec { a: DType::E4m3, ..plain }), None);
-        assert_eq!(call(&GemmSpec { m: 1 << 31, ..plain }).unwrap_err().code(), "measure.size");
+        assert_eq!(call(&GemmSpec { m: 1 << 31, ..plain }).unwrap_err().code(), Code::MeasureSize);
     }
 }

@@ -6,7 +6,7 @@
 use super::api;
 use super::api::Answer;
 use super::rows::{self, ROWS, Row};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Code, Error, Fault, Result};
 use cust::error::CudaResult;
 use std::ffi::{CStr, c_char, c_int};
 
@@ -28,11 +28,11 @@ pub(crate) fn error(code: c_int, doing: &str) -> Error {
     let Some(Row { name, fault, text, mend, .. }) = known(code) else {
         let words = words_of(code).map(|words| format!(" ({words})")).unwrap_or_default();
         let message = format!("{doing}: the driver answers {code}{words}, a code that this version does not know");
-        let error = Error::new(Fault::Machine, format!("driver.{code}"), message);
+        let error = Error::new(Fault::Machine, Code::Driver(code), message);
         return error.help("see CUresult in the reference of the CUDA Driver API").help(rows::REPORT);
     };
     let message = format!("{doing}: {text} (CUDA_ERROR_{name} {code})");
-    Error::new(*fault, format!("driver.{code}"), message).help(*mend)
+    Error::new(*fault, Code::Driver(code), message).help(*mend)
 }
 
 fn known(code: c_int) -> Option<&'static Row> {
@@ -62,12 +62,13 @@ fn words_of(code: c_int) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Code;
 
     #[test]
     fn codes_come_with_name_text_and_mend() {
         let error = error(222, "loading gemm");
         assert_eq!(error.fault(), Fault::Machine);
-        assert_eq!(error.code(), "driver.222");
+        assert_eq!(error.code(), Code::Driver(222));
         assert_eq!(
             error.message(),
             "loading gemm: the driver is too old for this PTX version (CUDA_ERROR_UNSUPPORTED_PTX_VERSION 222)"
@@ -82,7 +83,7 @@ mod tests {
     fn unknown_codes_are_errors_too() {
         assert_eq!(check(0, "x"), Ok(()));
         let error = check(12345, "launching gemm").unwrap_err();
-        assert_eq!((error.fault(), error.code()), (Fault::Machine, "driver.12345"));
+        assert_eq!((error.fault(), error.code()), (Fault::Machine, Code::Driver(12345)));
         assert!(error.message().starts_with("launching gemm: the driver answers 12345"), "{error}");
         assert!(error.message().ends_with(", a code that this version does not know"), "{error}");
         assert!(!error.helps().is_empty() && !is_sticky(12345));

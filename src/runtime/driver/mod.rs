@@ -11,7 +11,7 @@ mod names;
 mod rows;
 mod trampoline;
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use cust::CudaFlags;
 use libloading::Library;
 use std::ffi::{OsStr, c_void};
@@ -50,14 +50,14 @@ static READY: OnceLock<()> = OnceLock::new();
 pub fn load_driver(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     let driver = load_from(&[path.as_os_str()]).map_err(|message| {
-        Error::machine("host.no_driver", format!("{} is not an NVIDIA driver ({message})", path.display()))
+        Error::machine(Code::HostNoDriver, format!("{} is not an NVIDIA driver ({message})", path.display()))
             .help("name the file of the driver itself, usually libcuda.so.1, or leave the choice to the loader")
     })?;
     if driver.asked == path {
         return Ok(());
     }
     let message = format!("the driver {} cannot be taken: {} is in use", path.display(), driver.path);
-    Err(Error::machine("host.driver_loaded", message).help("choose the driver before the first use of a device"))
+    Err(Error::machine(Code::HostDriverLoaded, message).help("choose the driver before the first use of a device"))
 }
 
 /// Loads the library and fills the table, the first time; the loader's message where there is none.
@@ -98,7 +98,7 @@ fn loaded() -> Option<&'static Driver> {
 /// The driver, loaded and initialised.
 pub(crate) fn driver() -> Result<&'static Driver> {
     let driver = load().map_err(|message| {
-        Error::machine("host.no_driver", format!("no NVIDIA driver was found ({message})"))
+        Error::machine(Code::HostNoDriver, format!("no NVIDIA driver was found ({message})"))
             .help("install the NVIDIA driver; it brings libcuda.so.1")
             .help("run on the simulator instead: --device cpu")
     })?;
@@ -147,7 +147,7 @@ fn too_old(symbol: &str, needs: &str, has: i32) -> Error {
         "the driver lacks {symbol}: it comes with drivers for CUDA {needs}, this one is for CUDA {}",
         version_text(has)
     );
-    Error::machine("host.driver_too_old", message).help(format!("update the NVIDIA driver to one for CUDA {needs}"))
+    Error::machine(Code::HostDriverTooOld, message).help(format!("update the NVIDIA driver to one for CUDA {needs}"))
 }
 
 /// 13000 as `13.0`; 0 as `an unknown version`.
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_missing_entry_point_is_named_with_the_version_that_has_it() {
         let error = too_old("cuLaunchKernelEx", "11.8", 11040);
-        assert_eq!((error.fault(), error.code()), (Fault::Machine, "host.driver_too_old"));
+        assert_eq!((error.fault(), error.code()), (Fault::Machine, Code::HostDriverTooOld));
         assert_eq!(
             error.message(),
             "the driver lacks cuLaunchKernelEx: it comes with drivers for CUDA 11.8, this one is for CUDA 11.4"

@@ -12,7 +12,7 @@
 //! ```
 
 use super::{Applied, ParamKind, Parameter, Primitive};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::print::Node;
 use crate::ir::{Block, Func, IterKind, Note, Var, visit};
 use crate::schedule::find::{loop_, refuse};
@@ -47,7 +47,8 @@ pub static PRIMITIVE: Primitive = Primitive {
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let l = loop_(func, args.get_word("loop")?)?;
     let (word, value) = (args.get_word("key")?, args.get_int("value")?);
-    let key = Note::parse(word).ok_or_else(|| Error::input("step.word", format!("`{word}` is not a key")))?;
+    let key =
+        Note::parse(word).ok_or_else(|| Error::input(Code::StepWord, format!("`{word}` is not a key")).naming(word))?;
     let no = |n, message: String| refuse("annotate", n, message, func, &[(Node::Loop(l.var), "this loop")]);
     let fits = match key {
         Note::UnrollLimit => (1..=limits::UNROLL).contains(&value),

@@ -9,14 +9,14 @@
 //! ```
 
 use super::{Applied, ParamKind, Parameter, Primitive};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::cross_thread;
 use crate::ir::print::Node;
 use crate::ir::simplify::Env;
 use crate::ir::{Axis, For, Func, IterKind, LoopKind, Scope, visit};
 use crate::schedule::Args;
 use crate::schedule::analyze::{BlockKind, bindings, blocks_below, distinct, kind, mentions, placement, sums_over};
-use crate::schedule::find::{loop_, refuse};
+use crate::schedule::find::{self, loop_, refuse};
 
 const AXES: &[&str] = &[
     "blockIdx.x",
@@ -61,7 +61,8 @@ pub static PRIMITIVE: Primitive = Primitive {
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let l = loop_(func, args.get_word("loop")?)?;
     let word = args.get_word("axis")?;
-    let axis = Axis::parse(word).ok_or_else(|| Error::input("step.word", format!("`{word}` is not an axis")))?;
+    let axis = Axis::parse(word)
+        .ok_or_else(|| Error::input(Code::StepWord, format!("`{word}` is not an axis")).naming(word))?;
     let (persistent, pingpong) =
         (args.find_word("how") == Some("persistent"), args.find_word("how") == Some("pingpong"));
     check_loop(func, l, axis)?;
@@ -162,7 +163,7 @@ fn check_sums(func: &Func, l: &For, axis: Axis) -> Result<()> {
             Scope::Shared => !axis.is_block_level() && uses,
             Scope::Fragment | Scope::Local => false,
         });
-        let env = Env::with_loops(visit::loops_around(&func.body, block.name).unwrap_or_default());
+        let env = Env::with_loops(find::around(&func.body, block.name)?);
         let reduces = |p: &&&For| block.iters.iter().any(|i| i.kind == IterKind::Reduce && mentions(&i.binding, p));
         let around: Vec<&For> = path.iter().filter(|p| !reduces(p)).copied().collect();
         if shared && !distinct(&around, &bindings(block, IterKind::Spatial), &block.predicate, &env) {

@@ -17,7 +17,7 @@
 
 use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::print::Node;
 use crate::ir::region::{self, Region, Touch};
 use crate::ir::{Block, BufferId, Expr, Func, Index, Scope, Stmt, visit};
@@ -67,7 +67,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         check_type(refusal, func, block, from, wider)?;
     }
     let region = copied(refusal, func, block, from, &place)?;
-    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let around = find::around(&func.body, block.name)?;
     let outside = &around[..place.loops.len().min(around.len())];
     let computed = !dataflow::writers(func, from).is_empty();
     let only = if computed { members::readable(func, block, from, outside) } else { Vec::new() };
@@ -136,7 +136,7 @@ fn check_type(refusal: Refusal, func: &Func, block: &Block, from: BufferId, wide
 
 /// The scope that the step names.
 pub fn scope(args: &Args) -> Result<Scope> {
-    Scope::parse(args.get_word("scope")?).ok_or_else(|| Error::bug("step.args", "a scope that is none"))
+    Scope::parse(args.get_word("scope")?).ok_or_else(|| Error::bug(Code::StepArgs, "a scope that is none"))
 }
 
 /// Checks everything; where the copy goes.
@@ -159,7 +159,7 @@ fn check(refusal: Refusal, func: &Func, block: &Block, from: BufferId) -> Result
         let message = format!("{} writes {buffer} after {name}", func.block_name(w.name));
         return Err(refusal.broken(2, message, &[this, (Node::Block(w.name), "this writer")]));
     }
-    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let around = find::around(&func.body, block.name)?;
     if let Some(l) = around.iter().find(|l| l.tensorize.is_some()) {
         let message = format!("{name} is in the tensorized nest {}", func.var_name(l.var));
         return Err(refusal.broken(3, message, &[this, (Node::Loop(l.var), "this loop")]));
@@ -194,7 +194,7 @@ fn copied(refusal: Refusal, func: &Func, block: &Block, from: BufferId, place: &
     if dataflow::writers(func, from).is_empty() {
         return Ok(region::whole(func.buffer(from)));
     }
-    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let around = find::around(&func.body, block.name)?;
     let (outside, inside) = around.split_at(place.loops.len().min(around.len()));
     let env = nest::env_of(outside);
     let body = dataflow::body_at(&func.body, &place.steps);

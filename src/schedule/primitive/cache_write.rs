@@ -59,7 +59,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         b.init = b.init.take().map(|body| renamed(body, to, from));
         b.body = renamed(std::mem::take(&mut b.body), to, from);
     });
-    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let around = find::around(&func.body, block.name)?;
     let only: Vec<Members> = match dataflow::store_to(block, to) {
         Some(store) => Members::of(func, block, &store.indices, &[], &around).into_iter().collect(),
         None => Vec::new(),
@@ -95,7 +95,7 @@ fn check(refusal: Refusal, func: &Func, block: &Block, to: BufferId) -> Result<(
         let error = refusal.broken(1, message, &[this, (Node::Block(w.name), "the other writer")]);
         return Err(error.help("cache_write before decompose_reduction"));
     }
-    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let around = find::around(&func.body, block.name)?;
     let region = region::touched(func, &func.body, to, Touch::Writes, &Env::new());
     let Some(region) = region.filter(|_| dataflow::is_dense(block, to, &around)) else {
         return Err(refusal.broken(2, format!("{name} does not write a box without holes of {buffer}"), &[this]));

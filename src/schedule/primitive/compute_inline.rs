@@ -107,7 +107,7 @@ fn check_readers(refusal: Refusal, func: &Func, block: &Block, output: BufferId)
         return Err(refusal.broken(5, format!("nothing reads {buffer}"), &[(Node::Block(block.name), "its writer")]));
     }
     for r in readers {
-        let around: Vec<&For> = visit::loops_around(&func.body, r.name).unwrap_or_default();
+        let around: Vec<&For> = find::around(&func.body, r.name)?;
         if let Some(l) = around.iter().find(|l| l.tensorize.is_some()) {
             let message =
                 format!("{} reads {buffer} in the tensorized nest {}", func.block_name(r.name), func.var_name(l.var));

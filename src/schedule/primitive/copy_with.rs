@@ -10,7 +10,7 @@
 //! ```
 
 use super::{Applied, ParamKind, Parameter, Primitive};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::print::Node;
 use crate::ir::simplify::affine;
 use crate::ir::{
@@ -19,7 +19,7 @@ use crate::ir::{
 };
 use crate::schedule::Args;
 use crate::schedule::dataflow;
-use crate::schedule::find::{block, loop_, refuse};
+use crate::schedule::find::{self, block, loop_, refuse};
 
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
@@ -54,8 +54,8 @@ pub static PRIMITIVE: Primitive = Primitive {
 
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let word = args.get_word("kind")?;
-    let kind =
-        CopyKind::parse(word).ok_or_else(|| Error::input("step.word", format!("`{word}` is not a mechanism")))?;
+    let kind = CopyKind::parse(word)
+        .ok_or_else(|| Error::input(Code::StepWord, format!("`{word}` is not a mechanism")).naming(word))?;
     let multicast = args.find_word("multicast").map(|l| loop_(func, l).map(|l| l.var)).transpose()?;
     let mut out = func.clone();
     for name in args.get_words("stages")? {
@@ -90,7 +90,7 @@ pub fn check(func: &Func, stage: &Block, placed: &CopyWith) -> Result<()> {
             no(2, format!("block `{name}` is not a copy")).help("cache_read and cache_write make blocks that copy")
         );
     };
-    let around = visit::loops_around(&func.body, stage.name).unwrap_or_default();
+    let around = find::around(&func.body, stage.name)?;
     let refusal = match placed.kind {
         CopyKind::Sync => None,
         CopyKind::CpAsync => cp_async(func, name, &around, &from, &to),

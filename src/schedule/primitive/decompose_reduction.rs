@@ -122,7 +122,7 @@ fn check<'a>(refusal: Refusal, func: &'a Func, block: &Block, at: &For) -> Resul
     let this = (Node::Block(block.name), "this block");
     let nature = dataflow::nature(block).and_then(|n| if n.reduction { Ok(n) } else { Err("it has no init".into()) });
     let nature = nature.map_err(|why| refusal.broken(1, format!("{name} cannot be decomposed: {why}"), &[this]))?;
-    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let around = find::around(&func.body, block.name)?;
     let position = around.iter().position(|l| l.var == at.var);
     let Some(position) = position.filter(|_| dataflow::spot_of_block(func, block.name).is_some()) else {
         let message = format!("{loop_name} is not around {name}");
@@ -179,7 +179,7 @@ fn check_elements(refusal: Refusal, func: &Func, block: &Block, roles: &Roles) -
         ));
     }
     let zero: visit::Map = roles.reduce.iter().map(|l| (l.var, Index::Int(0))).collect();
-    let env = nest::env_of(&visit::loops_around(&func.body, block.name).unwrap_or_default());
+    let env = nest::env_of(&find::around(&func.body, block.name)?);
     let starts = |b: &Index| decide::equal(&visit::subst_index(b, &zero), &Index::Int(0), &env);
     if !bindings(IterKind::Reduce).iter().all(starts) || !injective(IterKind::Reduce, &roles.reduce) {
         return Err(refusal.broken(

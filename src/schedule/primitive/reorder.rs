@@ -19,7 +19,7 @@ use crate::schedule::Args;
 use crate::schedule::analyze::{
     BlockKind, bindings, blocks_below, distinct, init_comes_first, iters_on, kind, mentions, placement,
 };
-use crate::schedule::find::{loops, refuse};
+use crate::schedule::find::{self, loops, refuse};
 
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
@@ -112,7 +112,7 @@ fn check_block(func: &Func, path: &[&For], block: &Block) -> Result<()> {
     if kind(func, block) == BlockKind::Map || block.init.is_none() {
         return Ok(());
     }
-    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let around = find::around(&func.body, block.name)?;
     let env = Env::with_loops(around.iter().copied());
     let reduces = |l: &&For| !iters_on(block, l, IterKind::Reduce).is_empty();
     let spatial: Vec<&For> = path.iter().copied().filter(|l| !reduces(l)).collect();

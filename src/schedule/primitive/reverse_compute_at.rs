@@ -387,7 +387,7 @@ fn written(refusal: Refusal, func: &Func, l: &For, buffer: BufferId, env: &Env) 
         let name = func.block_name(writer.name);
         let node = [(Node::Block(writer.name), "this producer")];
         let inner = visit::loops_around(&l.body, writer.name).unwrap_or_default();
-        let around = visit::loops_around(&func.body, writer.name).unwrap_or_default();
+        let around = find::around(&func.body, writer.name)?;
         let inside = |v| inner.iter().any(|l| l.defines().iter().any(|(w, _)| *w == v));
         let mut outside = false;
         for it in writer.iters.iter().filter(|i| i.kind == IterKind::Reduce) {

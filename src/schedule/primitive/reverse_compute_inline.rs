@@ -80,7 +80,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
 /// Requirement 5 for writers in loops around the producer, which has become BLOCK in `out`.
 fn check_inputs(refusal: Refusal, func: &Func, block: &Block, producer: &Block, out: &Func) -> Result<()> {
     let Some(to) = dataflow::spot_of_block(out, producer.name) else { return Err(refusal.lost("the producer")) };
-    let around = visit::loops_around(&out.body, producer.name).unwrap_or_default();
+    let around = find::around(&out.body, producer.name)?;
     for input in dataflow::block_reads(block) {
         for writer in dataflow::writers(out, input) {
             let Some(from) = dataflow::spot_of_block(out, writer.name) else { continue };
@@ -187,7 +187,7 @@ fn check<'a>(refusal: Refusal, func: &'a Func, block: &Block) -> Result<Link<'a>
         return Err(refusal.broken(5, message, &[this, (Node::Block(w.name), "the writer")]));
     }
     check_nests(refusal, func, block, link.producer)?;
-    if !nest::sweeps_domains(block, &visit::loops_around(&func.body, block.name).unwrap_or_default()) {
+    if !nest::sweeps_domains(block, &find::around(&func.body, block.name)?) {
         return Err(refusal.broken(
             8,
             format!("the loops of {name} do not sweep the whole domains of its iterators"),
@@ -232,7 +232,7 @@ fn covers(func: &Func, link: &Link, block: &Block) -> bool {
 }
 
 fn check_nests(refusal: Refusal, func: &Func, block: &Block, producer: &Block) -> Result<()> {
-    let around = visit::loops_around(&func.body, producer.name).unwrap_or_default();
+    let around = find::around(&func.body, producer.name)?;
     let tensorized = around.iter().find(|l| l.tensorize.is_some()).map(|l| Stuck::Tensorized(l.var));
     tensorized
         .map_or_else(|| nest::leaving(func, block, &[]).map(|_| ()), Err)

@@ -10,7 +10,7 @@
 //! ```
 
 use super::{Applied, ParamKind, Parameter, Primitive};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::print::Node;
 use crate::ir::{Func, Scope};
 use crate::schedule::Args;
@@ -39,7 +39,8 @@ pub static PRIMITIVE: Primitive = Primitive {
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let id = buffer(func, args.get_word("buffer")?)?;
     let word = args.get_word("scope")?;
-    let scope = Scope::parse(word).ok_or_else(|| Error::input("step.word", format!("`{word}` is not a scope")))?;
+    let scope = Scope::parse(word)
+        .ok_or_else(|| Error::input(Code::StepWord, format!("`{word}` is not a scope")).naming(word))?;
     let name = &func.buffer(id).name;
     let no = |n, message: String| refuse("set_scope", n, message, func, &[(Node::Buffer(id), "this buffer")]);
     if func.params.contains(&id) {

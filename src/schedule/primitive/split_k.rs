@@ -115,7 +115,7 @@ fn check_parts(refusal: Refusal, func: &Func, target: &For, parts: i64) -> Resul
 
 /// Requirement 9.
 fn check_cluster(refusal: Refusal, func: &Func, block: &Block) -> Result<()> {
-    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let around = find::around(&func.body, block.name)?;
     let Some(l) = around.iter().find(|l| l.axis() == Some(Axis::Cluster)) else { return Ok(()) };
     let message = format!("{} is bound to cluster already", func.var_name(l.var));
     Err(refusal.broken(9, message, &[(Node::Loop(l.var), "this loop")]))

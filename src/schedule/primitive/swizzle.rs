@@ -11,7 +11,7 @@
 //! ```
 
 use super::{Applied, ParamKind, Parameter, Primitive};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::print::Node;
 use crate::ir::{BufferId, Func, Scope};
 use crate::schedule::Args;
@@ -40,7 +40,8 @@ pub static PRIMITIVE: Primitive = Primitive {
 
 fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let word = args.get_word("width")?;
-    let width: u32 = word.parse().map_err(|_| Error::input("step.word", format!("`{word}` is not a width")))?;
+    let width: u32 =
+        word.parse().map_err(|_| Error::input(Code::StepWord, format!("`{word}` is not a width")).naming(word))?;
     let mut out = func.clone();
     for name in args.get_words("buffers")? {
         let id = buffer(func, name)?;

@@ -20,7 +20,7 @@ use crate::ir::print::Node;
 use crate::ir::simplify::affine;
 use crate::ir::{For, Func, Stmt, Tensorize, Var, visit};
 use crate::schedule::Args;
-use crate::schedule::find::{loop_, refuse};
+use crate::schedule::find::{self, loop_, refuse};
 
 /// The row of this primitive.
 pub static PRIMITIVE: Primitive = Primitive {
@@ -53,7 +53,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let no = |n, message: String| refuse("tensorize", n, message, func, &[(Node::Loop(l.var), "this nest")]);
     let listed = "`warploom explain --instructions` lists all instructions, with --target those of a chip";
     let row = row(args.get_word("row")?).map_err(|message| no(1, message).help(listed))?;
-    let around = visit::loops_around_loop(&func.body, l.var).unwrap_or_default();
+    let around = find::around_loop(&func.body, l.var)?;
     let inside = visit::loops(&l.body);
     if let Some(other) = around.into_iter().chain([l]).chain(inside).find(|o| o.tensorize.is_some()) {
         let message = format!("loop `{}` is already tensorized", func.var_name(other.var));

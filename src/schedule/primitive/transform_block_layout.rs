@@ -68,7 +68,7 @@ fn check(refusal: Refusal, func: &Func, block: &Block, map: &IndexMap) -> Result
     let name = func.block_name(block.name);
     let this = (Node::Block(block.name), "this block");
     let loops = find::loops(func, &map.inputs)?;
-    let around = visit::loops_around(&func.body, block.name).unwrap_or_default();
+    let around = find::around(&func.body, block.name)?;
     if let Some(l) = around.iter().find(|l| l.tensorize.is_some()) {
         let message = format!("{name} is in the tensorized nest {}", func.var_name(l.var));
         return Err(refusal.broken(4, message, &[this]).help("transform_block_layout before tensorize"));

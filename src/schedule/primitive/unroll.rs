@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::{For, Func, LoopKind, Stmt, visit};
 use crate::schedule::analyze::placement;
-use crate::schedule::find::{loop_, refuse};
+use crate::schedule::find::{self, loop_, refuse};
 use crate::schedule::{Args, limits};
 
 /// The row.
@@ -43,7 +43,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let Some(extent) = l.extent.as_int() else {
         return Err(no(2, format!("the extent of loop `{name}` is not a constant")));
     };
-    let around = visit::loops_around_loop(&func.body, l.var).unwrap_or_default();
+    let around = find::around_loop(&func.body, l.var)?;
     let outside = around.iter().map(|l| copies_of(l)).fold(1, i64::saturating_mul);
     let copies = outside.saturating_mul(extent).saturating_mul(copies_in(&l.body));
     if copies > limits::UNROLL {

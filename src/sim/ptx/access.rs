@@ -5,6 +5,7 @@ use super::exec::lanes;
 use super::trap::Trap;
 use super::warp::Warp;
 use super::world::{GENERIC_LOCAL, Space, Spot, World};
+use crate::error::Code;
 use crate::sim::clocks::Accessor;
 use crate::sim::race::Raw;
 
@@ -35,7 +36,7 @@ impl Warp {
         if world.early && !world.is_shared(spot.memory) && self.waited >> lane & 1 == 0 {
             let message =
                 "global memory is accessed before griddepcontrol.wait, while the previous kernel may still run";
-            return Err(Trap::lane("pdl", lane, message));
+            return Err(Trap::lane(Code::PtxPdl, lane, message));
         }
         Ok(spot)
     }
@@ -53,11 +54,11 @@ impl Warp {
                 "{bytes} bytes at byte {address} of local memory are outside of its {} bytes",
                 self.local_bytes
             );
-            return Err(Trap::lane("bounds", lane, message));
+            return Err(Trap::lane(Code::PtxBounds, lane, message));
         }
         if !address.is_multiple_of(bytes) {
             let message = format!("byte {address} of local memory is no multiple of {bytes}, the size of the access");
-            return Err(Trap::lane("misaligned", lane, message));
+            return Err(Trap::lane(Code::PtxMisaligned, lane, message));
         }
         Ok(Some(lane * self.local_bytes + address as usize))
     }
@@ -78,7 +79,7 @@ impl Warp {
                             "byte {} of local memory is read, but nothing has written it",
                             address as usize + n
                         );
-                        let trap = Trap::lane("uninitialised", lane, message);
+                        let trap = Trap::lane(Code::PtxUninitialised, lane, message);
                         self.poison((&access.values, lane), trap, world.line);
                     }
                     raw[..size].copy_from_slice(&self.local[at..at + size]);
@@ -90,7 +91,7 @@ impl Warp {
                         world.note_constant(lane, spot, size)?;
                     }
                     match world.read(&by, lane, spot, &mut raw[..size]) {
-                        Err(trap) if trap.code == "uninitialised" => {
+                        Err(trap) if trap.code == Code::PtxUninitialised => {
                             self.poison((&access.values, lane), trap, world.line);
                         }
                         other => other?,
@@ -163,7 +164,7 @@ impl Warp {
             let own = source.map_or(bytes, |r| self.registers[r as usize][lane] as u32);
             if own > bytes {
                 let message = format!("a copy of {bytes} bytes is to read {own} bytes");
-                return Err(Trap::lane("copy", lane, message));
+                return Err(Trap::lane(Code::PtxCopy, lane, message));
             }
             let mut data = vec![0; size];
             let target = self.spot(world, &access(Space::Shared, size), to[lane].wrapping_add(first[lane]), lane)?;
@@ -207,7 +208,7 @@ impl Warp {
             let from = if holds { from as usize } else { lane };
             if mask >> from & 1 == 0 {
                 let message = format!("shfl.sync reads lane {from}, which does not execute it");
-                return Err(Trap::lane("divergence", lane, message));
+                return Err(Trap::lane(Code::PtxDivergence, lane, message));
             }
             out[lane] = a[from];
             inside |= u32::from(holds) << lane;

@@ -8,6 +8,7 @@ use super::tensor;
 use super::trap::Trap;
 use super::warp::{Context, LANES, Lanes, Next, Warp};
 use super::world::World;
+use crate::error;
 use crate::sim::Policy;
 
 /// An entry that can run.
@@ -160,13 +161,13 @@ impl Warp {
             }
             *left -= 1;
             let Some(op) = program.code.ops.get(pc) else {
-                let trap = Trap::warp("end", "control runs past the last instruction of the entry, where no ret is");
-                return Err(Halt { trap, pc: pc.saturating_sub(1) });
+                let message = "control runs past the last instruction of the entry, where no ret is";
+                return Err(Halt { trap: Trap::warp(error::Code::PtxEnd, message), pc: pc.saturating_sub(1) });
             };
             world.steps += 1;
             if world.steps > world.limit {
                 let message = "the program runs more instructions than the simulator was allowed";
-                return Err(Halt { trap: Trap::warp("limit", message), pc });
+                return Err(Halt { trap: Trap::warp(error::Code::PtxLimit, message), pc });
             }
             let active = match op.guard {
                 None => mask,
@@ -348,7 +349,7 @@ impl Warp {
                 return match tensor::step(&program.code.tensor[*n as usize], &mut context)? {
                     Next::Go => Ok(Flow::Next),
                     Next::Blocked if mask == all => Ok(Flow::Retry(State::Blocked { progress: world.progress })),
-                    Next::Blocked => Err(Trap::warp("divergence", "part of a group waits under a guard")),
+                    Next::Blocked => Err(Trap::warp(error::Code::PtxDivergence, "part of a group waits under a guard")),
                 };
             }
             _ => return self.collective(world, op, (mask, all), &program.entry.insts[pc]),
@@ -407,7 +408,7 @@ impl Warp {
     /// Error: the active lanes differ from the lanes that the instruction requires.
     pub(super) fn apart(&self, what: &str, members: u32, mask: u32) -> Trap {
         let message = format!("{what} of lanes {members:#010x} is executed by lanes {mask:#010x}");
-        Trap::warp("divergence", message)
+        Trap::warp(error::Code::PtxDivergence, message)
     }
 
     /// The value of a register that is the same in all lanes of a mask.
@@ -416,7 +417,9 @@ impl Warp {
         let first = values[(mask.trailing_zeros() as usize).min(LANES - 1)];
         match lanes(mask).find(|l| values[*l] != first) {
             None => Ok(first),
-            Some(lane) => Err(Trap::lane("divergence", lane, format!("{what} differs between the lanes of a warp"))),
+            Some(lane) => {
+                Err(Trap::lane(error::Code::PtxDivergence, lane, format!("{what} differs between the lanes of a warp")))
+            }
         }
     }
 
@@ -429,13 +432,13 @@ impl Warp {
                 let stated = self.uniform(reg, self.full, "the number of threads")? as u32;
                 if stated == 0 || stated > threads || !stated.is_multiple_of(LANES as u32) {
                     let message = format!("{stated} threads join a barrier of a block of {threads}");
-                    return Err(Trap::warp("barrier", message));
+                    return Err(Trap::warp(error::Code::PtxBarrier, message));
                 }
                 stated
             }
         };
         if number > 15 {
-            return Err(Trap::warp("barrier", format!("a block has barriers 0 to 15, and not {number}")));
+            return Err(Trap::warp(error::Code::PtxBarrier, format!("a block has barriers 0 to 15, and not {number}")));
         }
         Ok(State::Barrier { number, threads })
     }

@@ -7,7 +7,9 @@ use super::special;
 use super::trap::Trap;
 use super::warp::{LANES, Warp};
 use super::world::World;
+use crate::error::Code;
 use crate::sim::Policy;
+use crate::sim::fault::Waits;
 use crate::sim::grid::{blocks, elected};
 
 /// A fault, and the thread that it is about.
@@ -18,6 +20,8 @@ pub(in crate::sim::ptx) struct Stop {
     pub block: [u32; 3],
     /// The warp in its block; `None` where the fault is not a warp's.
     pub warp: Option<usize>,
+    /// What each warp does, where none can proceed.
+    pub waits: Vec<Waits>,
 }
 
 /// Runs the blocks of a kernel; the world has its memory, its sizes and its parameters.
@@ -103,7 +107,7 @@ fn stop(trap: Trap, world: &World, warp: Option<&Warp>, pc: usize) -> Box<Stop> 
     let [cx, cy, _] = world.cluster;
     let inside = [rank % cx, rank / cx % cy, rank / cx / cy];
     let block = std::array::from_fn(|n| world.origin[n] + inside[n]);
-    Box::new(Stop { halt: Halt { trap, pc }, block, warp: warp.map(|w| w.place) })
+    Box::new(Stop { halt: Halt { trap, pc }, block, warp: warp.map(|w| w.place), waits: Vec::new() })
 }
 
 fn run_cluster(
@@ -212,12 +216,12 @@ fn open_barriers(world: &mut World, warps: &mut [Warp], each: usize) -> Result<b
                 "warps {} and {other} join barrier {number} with different numbers of threads",
                 warps[first].place
             );
-            return Err((Trap::warp("barrier", message), *other));
+            return Err((Trap::warp(Code::PtxBarrier, message), *other));
         }
         let joined = (there.len() * LANES) as u32;
         if joined > threads {
             let message = format!("{joined} threads join barrier {number} for {threads}");
-            return Err((Trap::warp("barrier", message), first));
+            return Err((Trap::warp(Code::PtxBarrier, message), first));
         }
         if joined == threads {
             world.clock.raw_meet(&there);
@@ -230,9 +234,9 @@ fn open_barriers(world: &mut World, warps: &mut [Warp], each: usize) -> Result<b
 
 /// Why no warp can go on.
 fn stuck(world: &World, warps: &[Warp]) -> Box<Stop> {
-    let mut message = "no warp can proceed".to_string();
+    let mut waits = Vec::new();
     for warp in warps {
-        let what = match warp.groups[..] {
+        let does = match warp.groups[..] {
             [] => "has ended".to_string(),
             [only] => match only.state {
                 State::Barrier { number, threads } => format!("waits at barrier {number} of {threads} threads"),
@@ -240,9 +244,10 @@ fn stuck(world: &World, warps: &[Warp]) -> Box<Stop> {
             },
             _ => "waits in several groups of lanes".to_string(),
         };
-        message += &format!("\nwarp {} {what}", warp.number);
+        waits.push(Waits { warp: warp.number, does });
     }
-    message += &world.tensor.waits();
+    waits.extend(world.tensor.waits());
     let first = warps.iter().find(|w| !w.groups.is_empty());
-    stop(Trap::warp("deadlock", message), world, first, first.map_or(0, pc))
+    let stopped = stop(Trap::warp(Code::PtxDeadlock, "no warp can proceed"), world, first, first.map_or(0, pc));
+    Box::new(Stop { waits, ..*stopped })
 }

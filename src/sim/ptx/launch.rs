@@ -5,7 +5,7 @@ use super::inst::Entry;
 use super::world::{Bytes, ParamValue, Site, Trace, World};
 use super::{decode, flow, grid, parse, report};
 use crate::array::Array;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::kernel::{Access, Arg, Kernel, Kernels, Param};
 use crate::sim::flight::Landing;
 use crate::sim::race::Cell;
@@ -23,7 +23,7 @@ pub(in crate::sim::ptx) fn run(
     trace: Option<Option<u32>>,
 ) -> Result<(Stats, u64)> {
     if options.mode != Mode::Real {
-        return Err(Error::input("ptx.mode", "PTX runs in the real types alone, not in integers modulo 2^32"));
+        return Err(Error::input(Code::PtxMode, "PTX runs in the real types alone, not in integers modulo 2^32"));
     }
     check_args(kernels, args)?;
     kernels.check_values(args)?;
@@ -31,7 +31,8 @@ pub(in crate::sim::ptx) fn run(
     let mut programs = Vec::new();
     for kernel in &kernels.kernels {
         let entry = module.entries.iter().find(|e| e.name == kernel.entry);
-        let entry = entry.ok_or_else(|| Error::bug("ptx.entry", format!("the PTX has no entry {}", kernel.entry)))?;
+        let entry =
+            entry.ok_or_else(|| Error::bug(Code::PtxEntry, format!("the PTX has no entry {}", kernel.entry)))?;
         check_launch(kernel, entry)?;
         let code = decode::entry(entry).map_err(|e| report::with_text(e, kernels))?;
         programs.push(Program { entry, code, joins: flow::joins(&entry.insts) });
@@ -52,7 +53,7 @@ pub(in crate::sim::ptx) fn run(
     for (arg, memory) in kernels.args.iter().zip(&world.memories) {
         if let Some(element) = unwritten(arg, &memory.written) {
             let message = format!("the program ended without writing {element}");
-            return Err(Error::bug("ptx.unwritten", message));
+            return Err(Error::bug(Code::PtxUnwritten, message));
         }
     }
     Ok((Stats { statements: world.stores, seconds }, world.trace.map_or(0, |t| t.digest)))
@@ -65,7 +66,7 @@ fn check_args(kernels: &Kernels, args: &[Array]) -> Result<()> {
             crate::error::counted(kernels.args.len(), "parameter"),
             crate::error::counted(args.len(), "argument")
         );
-        return Err(Error::input("ptx.arguments", message));
+        return Err(Error::input(Code::PtxArguments, message));
     }
     for (arg, array) in kernels.args.iter().zip(args) {
         if array.dtype != arg.dtype || (array.bytes.len() as u64) < arg.bytes {
@@ -77,7 +78,7 @@ fn check_args(kernels: &Kernels, args: &[Array]) -> Result<()> {
                 array.bytes.len(),
                 array.dtype
             );
-            return Err(Error::input("ptx.arguments", message));
+            return Err(Error::input(Code::PtxArguments, message));
         }
     }
     Ok(())
@@ -85,7 +86,7 @@ fn check_args(kernels: &Kernels, args: &[Array]) -> Result<()> {
 
 /// What the launch says has to be what the text says.
 fn check_launch(kernel: &Kernel, entry: &Entry) -> Result<()> {
-    let bug = |message: String| Err(Error::bug("ptx.launch", format!("kernel {}: {message}", kernel.entry)));
+    let bug = |message: String| Err(Error::bug(Code::PtxLaunch, format!("kernel {}: {message}", kernel.entry)));
     if entry.params.len() != kernel.params.len() {
         return bug(format!("{} parameters are passed, the entry has {}", kernel.params.len(), entry.params.len()));
     }
@@ -115,7 +116,7 @@ fn allocate(kernels: &Kernels, options: &Options, world: &mut World) -> Result<(
     let mut add = |bytes: u64, written: bool| {
         total = total.saturating_add(if written { bytes.saturating_mul(2) } else { 0 });
         match total > options.limits.bytes || bytes >= 1 << 40 {
-            true => Err(Error::input("ptx.limit", "the program needs more memory than the simulator was allowed")),
+            true => Err(Error::input(Code::PtxLimit, "the program needs more memory than the simulator was allowed")),
             false => Ok(bytes as usize),
         }
     };
@@ -191,7 +192,7 @@ fn launch(
     let bytes = watched.div_ceil(u64::from(unit)).saturating_mul(cell).saturating_add(warps * registers);
     if bytes > options.limits.bytes {
         let message = "the kernel needs more memory than the simulator was allowed";
-        return Err(Error::input("ptx.limit", message));
+        return Err(Error::input(Code::PtxLimit, message));
     }
     for memory in &mut world.memories {
         memory.constant.clear();
@@ -212,7 +213,7 @@ fn params(kernels: &Kernels, kernel: &Kernel, entry: &Entry, world: &World) -> R
         Param::Workspace(n) if *n < kernels.workspace.len() => Some(kernels.args.len() + n),
         _ => None,
     };
-    let missing = || Error::bug("ptx.launch", format!("kernel {} has a parameter of no buffer", kernel.entry));
+    let missing = || Error::bug(Code::PtxLaunch, format!("kernel {} has a parameter of no buffer", kernel.entry));
     kernel
         .params
         .iter()

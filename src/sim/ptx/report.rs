@@ -6,7 +6,7 @@ use super::grid::Stop;
 use super::inst::Entry;
 use super::trap::At;
 use super::warp::LANES;
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::kernel::{Kernel, Kernels};
 use crate::sim::fault;
 use std::ops::Range;
@@ -106,10 +106,9 @@ fn statements<'a>(entry: &'a Entry, name: &str, write: bool) -> Vec<&'a str> {
 /// The error of a fault.
 pub(in crate::sim::ptx) fn error(stop: &Stop, kernels: &Kernels, kernel: &Kernel, program: &Program<'_>) -> Error {
     let trap = &stop.halt.trap;
-    let code = format!("ptx.{}", trap.code);
     let error = match trap.code {
-        "limit" => Error::input(code, trap.message.clone()),
-        _ => fault::listed(&trap.message, |sentence| Error::bug(code, sentence)),
+        Code::PtxLimit => Error::input(trap.code, trap.message.clone()),
+        _ => fault::listed(Error::bug(trap.code, trap.message.clone()), &stop.waits),
     };
     let (text, entry) = (&kernels.text, program.entry);
     let Some(inst) = entry.insts.get(stop.halt.pc).filter(|_| stop.warp.is_some()) else { return error };

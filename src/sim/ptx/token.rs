@@ -1,6 +1,6 @@
 //! Words and marks of a PTX text, with their lines; comments are kept apart.
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 
 /// A token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,5 +77,5 @@ pub(in crate::sim::ptx) fn tokens(text: &str) -> Result<(Vec<Token<'_>>, Vec<Com
 
 /// A text that is no PTX.
 pub(in crate::sim::ptx) fn wrong(line: u32, message: &str) -> Error {
-    Error::bug("ptx.parse", format!("line {line} of the PTX: {message}"))
+    Error::bug(Code::PtxParse, format!("line {line} of the PTX: {message}"))
 }

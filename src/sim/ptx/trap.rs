@@ -1,10 +1,12 @@
 //! What stops a run: the requirement that an instruction breaks, and the message.
 
+use crate::error::Code;
+
 /// What went wrong at an instruction. The executor adds the line, the block and the thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::sim::ptx) struct Trap {
-    /// The requirement, `bounds` of `ptx.bounds`.
-    pub code: &'static str,
+    /// The requirement.
+    pub code: Code,
     pub message: String,
     /// The lane; `None` where it is the warp's.
     pub lane: Option<usize>,
@@ -27,12 +29,12 @@ pub(in crate::sim::ptx) struct At {
 
 impl Trap {
     /// A fault of one lane.
-    pub fn lane(code: &'static str, lane: usize, message: impl Into<String>) -> Trap {
+    pub fn lane(code: Code, lane: usize, message: impl Into<String>) -> Trap {
         Trap { code, message: message.into(), lane: Some(lane), at: None, other: None, other_block: None }
     }
 
     /// A fault of the warp.
-    pub fn warp(code: &'static str, message: impl Into<String>) -> Trap {
+    pub fn warp(code: Code, message: impl Into<String>) -> Trap {
         Trap { code, message: message.into(), lane: None, at: None, other: None, other_block: None }
     }
 

@@ -5,6 +5,7 @@ use super::inst::{Entry, Inst, Operand};
 use super::special;
 use super::trap::Trap;
 use super::world::{Space, World};
+use crate::error::Code;
 use crate::sim::clocks::Accessor;
 
 /// Lanes of a warp.
@@ -86,7 +87,7 @@ impl Context<'_> {
                     self.mask,
                     self.warp.full
                 );
-                Err(Trap::warp("divergence", message))
+                Err(Trap::warp(Code::PtxDivergence, message))
             }
         }
     }
@@ -146,6 +147,6 @@ impl Context<'_> {
             return Ok(());
         }
         let message = "global memory is accessed before griddepcontrol.wait, while the previous kernel may still run";
-        Err(Trap::lane("pdl", lane, message))
+        Err(Trap::lane(Code::PtxPdl, lane, message))
     }
 }

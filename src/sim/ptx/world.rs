@@ -9,6 +9,7 @@
 
 use super::tensor;
 use super::trap::{At, Trap};
+use crate::error::Code;
 use crate::kernel::TensorMap;
 use crate::sim::clocks::Accessor;
 use crate::sim::flight::Landing;
@@ -201,7 +202,7 @@ impl World {
             let (rank, offset) = self.shared_place(rank, address);
             if self.ended.get(rank) == Some(&true) {
                 let message = format!("the shared memory of block {rank} of the cluster, which has ended, is accessed");
-                return Err(Trap::lane("ended", lane, message));
+                return Err(Trap::lane(Code::PtxEnded, lane, message));
             }
             (self.buffers + rank, offset)
         } else {
@@ -212,7 +213,7 @@ impl World {
         };
         let Some(found) = self.memories.get(memory) else {
             let message = format!("address {address:#x} is in no buffer");
-            return Err(Trap::lane("bounds", lane, message));
+            return Err(Trap::lane(Code::PtxBounds, lane, message));
         };
         if offset < 0 || offset as usize + bytes > found.bytes.len() {
             let message = format!(
@@ -220,14 +221,14 @@ impl World {
                 found.name,
                 found.bytes.len()
             );
-            return Err(Trap::lane("bounds", lane, message));
+            return Err(Trap::lane(Code::PtxBounds, lane, message));
         }
         if !(found.base + offset as u64).is_multiple_of(align as u64) {
             let message = format!(
                 "the address of byte {offset} of {} is no multiple of {align}, the size of the access",
                 found.name
             );
-            return Err(Trap::lane("misaligned", lane, message));
+            return Err(Trap::lane(Code::PtxMisaligned, lane, message));
         }
         Ok(Spot { memory, offset: offset as usize })
     }
@@ -275,7 +276,7 @@ impl World {
             if let Some(n) = unwritten {
                 let byte = spot.offset + n;
                 let message = format!("byte {byte} of {} is read, but nothing has written it", memory.name);
-                return Err(Trap::lane("uninitialised", lane, message).of(spot.memory, byte, false));
+                return Err(Trap::lane(Code::PtxUninitialised, lane, message).of(spot.memory, byte, false));
             }
         }
         Ok(())
@@ -305,11 +306,11 @@ impl World {
         let memory = &mut self.memories[spot.memory];
         if memory.written.is_empty() {
             let message = format!("{} is written, but the program only reads it", memory.name);
-            return Err(Trap::lane("readonly", lane, message));
+            return Err(Trap::lane(Code::PtxReadonly, lane, message));
         }
         if !memory.constant.is_empty() && memory.constant[spot.offset..spot.offset + bytes].contains(&1) {
             let message = format!("{} is written where ld.global.nc has read it in the same kernel", memory.name);
-            return Err(Trap::lane("nc", lane, message));
+            return Err(Trap::lane(Code::PtxNc, lane, message));
         }
         if let Some(cells) = memory.cells.get_mut(units.clone()) {
             if let Err(n) = self.clock.raw_write(raw, lane, cells, copies) {
@@ -330,7 +331,7 @@ impl World {
         let cells = memory.cells.get(units).unwrap_or_default();
         if cells.iter().any(|c| c.write != 0 && self.clock.is_of_kernel(c.write)) {
             let message = format!("ld.global.nc reads {} where the same kernel has written it", memory.name);
-            return Err(Trap::lane("nc", lane, message));
+            return Err(Trap::lane(Code::PtxNc, lane, message));
         }
         memory.constant.resize(memory.bytes.len(), 0);
         memory.constant[spot.offset..spot.offset + bytes].fill(1);
@@ -369,7 +370,7 @@ impl World {
             self.clock.who(stamp),
         );
         let at = Some(At { memory, byte, write });
-        Trap { at, other: Some(site.line), other_block: Some(site.block), ..Trap::lane("race", lane, message) }
+        Trap { at, other: Some(site.line), other_block: Some(site.block), ..Trap::lane(Code::PtxRace, lane, message) }
     }
 
     /// The tensor map that a generic address of the parameter space names, and the memory of its array.

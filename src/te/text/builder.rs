@@ -2,7 +2,7 @@
 
 use super::at;
 use crate::dtype::DType;
-use crate::error::{Error, Result, suggestion};
+use crate::error::{Code, Error, Result, suggestion};
 use crate::ir::Func;
 use crate::te::build::{Epilogue, GemmSpec, Layout, gemm_with, vec_add, window_sum};
 use std::ops::Range;
@@ -18,7 +18,7 @@ pub fn parse(text: &str, start: usize) -> Result<Func> {
     let end = rest.find(['\n', ';', '#']).unwrap_or(rest.len());
     let behind = start + end;
     if let Some(extra) = following(text, behind) {
-        return Err(at("te.syntax", extra, "nothing follows a builder line"));
+        return Err(at(Code::TeSyntax, extra, "nothing follows a builder line"));
     }
     let mut words = Vec::new();
     let mut position = start;
@@ -61,11 +61,11 @@ fn build(words: &[Word<'_>], whole: &Range<usize>) -> Result<Func> {
             gemm_with(&spec, &epilogues(steps)?)
         }
         (Some("gemm" | "batched_gemm"), [_, types]) => {
-            let error = at("te.syntax", types.1.clone(), "the layout after the types is missing");
+            let error = at(Code::TeSyntax, types.1.clone(), "the layout after the types is missing");
             Err(error.help("NN, NT, TN or TT: whether A and B are stored as they are or transposed"))
         }
         _ => {
-            let error = at("te.syntax", whole.clone(), "this builder line has the wrong number of words");
+            let error = at(Code::TeSyntax, whole.clone(), "this builder line has the wrong number of words");
             let error = error.help("vec_add 1024").help("window_sum 1024");
             Err(error.help("gemm 1024x512x2048 f16>f32>f16 NT bias relu").help("batched_gemm 8x64x64x64 f32 NN"))
         }
@@ -78,7 +78,7 @@ fn sizes<const N: usize>((word, span): &Word<'_>) -> Result<[i64; N]> {
     found.ok_or_else(|| {
         let example = ["1024"; N].join("x");
         let wanted = if N == 1 { "a positive integer".to_string() } else { format!("{N} positive integers") };
-        at("te.syntax", span.clone(), format!("expected {wanted}, as in {example}"))
+        at(Code::TeSyntax, span.clone(), format!("expected {wanted}, as in {example}"))
     })
 }
 
@@ -88,8 +88,8 @@ fn number(text: &str) -> Option<i64> {
 
 /// `T`, `T>ACC` or `A*B>ACC>OUT`.
 fn spec([m, n, k]: [i64; 3], types: &Word<'_>, (letters, span): &Word<'_>) -> Result<GemmSpec> {
-    let layout =
-        Layout::parse(letters).ok_or_else(|| at("te.syntax", span.clone(), "expected a layout: NN, NT, TN or TT"))?;
+    let layout = Layout::parse(letters)
+        .ok_or_else(|| at(Code::TeSyntax, span.clone(), "expected a layout: NN, NT, TN or TT"))?;
     let parts: Option<Vec<DType>> = types.0.split(['>', '*']).map(DType::parse).collect();
     let separators: String = types.0.chars().filter(|c| matches!(c, '>' | '*')).collect();
     let spec = |a, b, acc, out| GemmSpec { batch: None, m, n, k, a, b, acc, out, layout };
@@ -105,7 +105,7 @@ fn spec([m, n, k]: [i64; 3], types: &Word<'_>, (letters, span): &Word<'_>) -> Re
                 Some(t) => format!("`{t}` is not a type{}", suggestion(t, DType::ALL.iter().map(|d| d.name()))),
                 None => format!("`{}` is not a list of types", types.0),
             };
-            let error = at("te.type", types.1.clone(), message);
+            let error = at(Code::TeType, types.1.clone(), message);
             Err(error.help("f32").help("f16>f32>f16 for operands, accumulators and result").help("e4m3*e5m2>f32>f16"))
         }
     }
@@ -122,7 +122,7 @@ fn epilogues(words: &[Word<'_>]) -> Result<Vec<Epilogue>> {
             "residual" => Epilogue::Residual,
             "scale" => {
                 let factor = rest.next().and_then(|(w, _)| w.parse::<f64>().ok()).filter(|v| v.is_finite());
-                Epilogue::Scale(factor.ok_or_else(|| at("te.syntax", span.clone(), "scale takes a number"))?)
+                Epilogue::Scale(factor.ok_or_else(|| at(Code::TeSyntax, span.clone(), "scale takes a number"))?)
             }
             _ => return Err(unknown_epilogue(word, span)),
         });
@@ -133,6 +133,6 @@ fn epilogues(words: &[Word<'_>]) -> Result<Vec<Epilogue>> {
 fn unknown_epilogue(word: &str, span: &Range<usize>) -> Error {
     let shown: String = word.chars().take(40).collect();
     let guess = suggestion(word, ["bias", "relu", "gelu", "scale", "residual"].into_iter());
-    let error = at("te.name", span.clone(), format!("there is no epilogue {shown}{guess}"));
+    let error = at(Code::TeName, span.clone(), format!("there is no epilogue {shown}{guess}"));
     error.help("use bias, relu, gelu, scale NUMBER or residual")
 }

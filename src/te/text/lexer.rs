@@ -1,7 +1,7 @@
 //! Text to tokens. A newline or `;` outside brackets separates statements.
 
 use super::at;
-use crate::error::Result;
+use crate::error::{Code, Result};
 use std::ops::Range;
 
 /// What a token is.
@@ -70,7 +70,11 @@ pub fn tokens(text: &str) -> Result<Vec<Token>> {
             }
             c => {
                 let Some(symbol) = SYMBOLS.into_iter().find(|s| rest.starts_with(s)) else {
-                    return Err(at("te.syntax", start..position, format!("the character {c:?} has no meaning here")));
+                    return Err(at(
+                        Code::TeSyntax,
+                        start..position,
+                        format!("the character {c:?} has no meaning here"),
+                    ));
                 };
                 brackets += i64::from(matches!(c, '(' | '[')) - i64::from(matches!(c, ')' | ']'));
                 position = start + symbol.len();
@@ -102,10 +106,13 @@ fn number_length(bytes: &[u8]) -> usize {
 
 fn number(text: &str, span: Range<usize>) -> Result<Kind> {
     if text.bytes().all(|b| b.is_ascii_digit()) {
-        return text.parse().map(Kind::Int).map_err(|_| at("te.limit", span, "this integer does not fit in 64 bits"));
+        return text
+            .parse()
+            .map(Kind::Int)
+            .map_err(|_| at(Code::TeLimit, span, "this integer does not fit in 64 bits"));
     }
     match text.parse::<f64>() {
         Ok(v) if v.is_finite() => Ok(Kind::Float(v)),
-        _ => Err(at("te.limit", span, "this number does not fit in a 64-bit float")),
+        _ => Err(at(Code::TeLimit, span, "this number does not fit in a 64-bit float")),
     }
 }

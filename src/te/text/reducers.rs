@@ -6,7 +6,7 @@ use super::syntax::{Cursor, Node};
 use super::value::Names;
 use super::{at, placed};
 use crate::dtype::DType;
-use crate::error::{Error, Result, counted};
+use crate::error::{Code, Error, Result, counted};
 use crate::ir::reducer::TupleReducer;
 use crate::ir::{Expr, Func};
 use crate::te::program::{Program, Reducer, check_name};
@@ -62,7 +62,7 @@ fn not_a_reducer(c: &mut Cursor<'_>, p: &Program) -> Result<()> {
     }
     let names: Vec<&str> = Reducer::ALL.into_iter().map(|r| r.name()).chain(tuple_reducers(p.func())).collect();
     let (name, span) = c.name("a reducer")?;
-    let error = at("te.name", span, format!("`{name}` is not a reducer"));
+    let error = at(Code::TeName, span, format!("`{name}` is not a reducer"));
     Err(error.help(format!("the reducers are {}; a statement `reducer ..` makes one", names.join(", "))))
 }
 
@@ -124,7 +124,7 @@ pub fn several<'t>(
                 if tuple.len() != reducer.components() {
                     let (wanted, given) = (counted(reducer.components(), "value"), tuple.len());
                     let error = at(
-                        "te.reduce",
+                        Code::TeReduce,
                         start..span.end.max(start + 1),
                         format!("{name} combines {wanted}, but {given} are given"),
                     );
@@ -160,7 +160,7 @@ pub fn several<'t>(
                 return Ok(expr);
             }
             let (buffer, dtype) = (w.buffer, w.dtype);
-            let error = at("te.type", value.span.clone(), format!("this is {found}, but {buffer} is {dtype}"));
+            let error = at(Code::TeType, value.span.clone(), format!("this is {found}, but {buffer} is {dtype}"));
             Err(error.help(format!("convert it: {dtype}(..)")))
         };
         let values = values.iter().zip(written).map(typed).collect::<Result<Vec<Expr>>>()?;
@@ -182,7 +182,7 @@ fn find(func: &Func, name: &str, types: &[DType]) -> Result<TupleReducer> {
         let given: Vec<&str> = own.iter().map(|d| d.name()).collect();
         let message =
             format!("{name} is a value and the integer of its place, but the buffers are {}", given.join(", "));
-        Error::input("te.type", message).help(format!("V[i 16] f32, I[i] s32 = {name}(k 64) (A[i, k], s32(k))"))
+        Error::input(Code::TeType, message).help(format!("V[i 16] f32, I[i] s32 = {name}(k 64) (A[i, k], s32(k))"))
     })
 }
 
@@ -195,12 +195,12 @@ fn same<'t>(lists: &[&[Axis<'t>]], what: &str) -> Result<Vec<Axis<'t>>> {
             let span = list.first().or(first.first()).map_or(0..0, |a| a.span.clone());
             let names: Vec<&str> = out.iter().map(|a| a.name).collect();
             let message = format!("{what} of one block have the same iterators, [{}] here", names.join(", "));
-            return Err(at("te.reduce", span, message).help("compute the others in a statement of their own"));
+            return Err(at(Code::TeReduce, span, message).help("compute the others in a statement of their own"));
         }
         for (own, other) in out.iter_mut().zip(*list) {
             match (own.extent, other.extent) {
                 (Some(a), Some(b)) if a != b => {
-                    let error = Error::input("te.extent", format!("{} has two extents", own.name));
+                    let error = Error::input(Code::TeExtent, format!("{} has two extents", own.name));
                     let error = error.label(own.span.clone(), a.to_string()).label(other.span.clone(), b.to_string());
                     return Err(error.help("write it once"));
                 }
@@ -227,7 +227,7 @@ pub fn declaration(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
     for (name, span) in left.iter().map(|(name, _)| name).chain(&right) {
         check_name("component", name).map_err(|e| placed(e, span.clone()))?;
         if seen.contains(name) {
-            return Err(at("te.name", span.clone(), format!("two components are called {name}")));
+            return Err(at(Code::TeName, span.clone(), format!("two components are called {name}")));
         }
         seen.push(name);
     }
@@ -239,7 +239,7 @@ pub fn declaration(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
             neutral.len(),
             counted(values.len(), "value")
         );
-        return Err(at("te.reducer", span, message));
+        return Err(at(Code::TeReducer, span, message));
     }
     let types: Vec<(&str, DType)> = left.iter().map(|((name, _), dtype)| (*name, *dtype)).collect();
     let names: Vec<&str> = right.iter().map(|(name, _)| *name).collect();
@@ -248,7 +248,7 @@ pub fn declaration(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
         let one = |(node, (name, dtype)): (&Node, &(&str, DType))| {
             let (none, gathered) = (Vec::new(), RefCell::default());
             let (expr, found) = Names::new(&numbers, &none, &gathered).datum(node, Some(*dtype))?;
-            let wrong = || at("te.type", node.span.clone(), format!("this is {found}, but {name} is {dtype}"));
+            let wrong = || at(Code::TeType, node.span.clone(), format!("this is {found}, but {name} is {dtype}"));
             if found == *dtype { Ok(expr) } else { Err(wrong()) }
         };
         nodes.iter().zip(&types).map(one).collect::<Result<Vec<Expr>>>()

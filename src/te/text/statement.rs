@@ -6,7 +6,7 @@ use super::syntax::{Cursor, Node, Op, Tree};
 use super::value::Names;
 use super::{at, placed};
 use crate::dtype::DType;
-use crate::error::{Error, Result, suggestion};
+use crate::error::{Code, Error, Result, suggestion};
 use crate::ir::Func;
 use crate::te::program::{Program, Stage};
 use std::cell::RefCell;
@@ -45,7 +45,7 @@ pub(super) fn dtype(c: &mut Cursor<'_>) -> Result<DType> {
             .iter()
             .find_map(|(theirs, own)| DType::parse(&name.strip_prefix(theirs).map(|n| format!("{own}{n}"))?));
         let guess = numpy.map_or_else(|| suggestion(name, all.iter().copied()), |d| format!("; did you mean `{d}`?"));
-        at("te.type", span, format!("{name} is not a type{guess}")).help(format!("the types are {}", all.join(", ")))
+        at(Code::TeType, span, format!("{name} is not a type{guess}")).help(format!("the types are {}", all.join(", ")))
     })
 }
 
@@ -68,7 +68,7 @@ fn storage(c: &mut Cursor<'_>) -> Result<(Option<Vec<i64>>, u32)> {
         return Ok((strides, 16));
     }
     let (bytes, span) = c.integer("an alignment in bytes")?;
-    let align = u32::try_from(bytes).map_err(|_| at("te.storage", span, "this alignment is too large"))?;
+    let align = u32::try_from(bytes).map_err(|_| at(Code::TeStorage, span, "this alignment is too large"))?;
     Ok((strides, align))
 }
 
@@ -125,7 +125,7 @@ pub(super) fn axis<'t>(c: &mut Cursor<'t>) -> Result<Axis<'t>> {
     let (name, span) = c.name("an iterator")?;
     if c.is("[") {
         let span = c.peek().span.clone();
-        let error = at("te.index", span, "an element is written at iterators alone: there is no scatter");
+        let error = at(Code::TeIndex, span, "an element is written at iterators alone: there is no scatter");
         return Err(error.help("read at an index that is a datum instead: `B[i] f32 = A[X[i]]`"));
     }
     let extent = match c.peek().kind {
@@ -169,7 +169,7 @@ fn block(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
             func.add_var(name);
         });
         if found != dtype {
-            let error = at("te.type", value.span.clone(), format!("this is {found}, but {buffer} is {dtype}"));
+            let error = at(Code::TeType, value.span.clone(), format!("this is {found}, but {buffer} is {dtype}"));
             return Err(error.help(format!("convert it: {dtype}(..)")));
         }
         Ok(expr)
@@ -200,13 +200,13 @@ pub(super) fn resolve<'t>(axes: &[Axis<'t>], values: &[Node], func: &Func) -> Re
             let names = (Vec::new(), RefCell::default());
             values.iter().try_for_each(|value| unknown_buffer(value, &Names::new(func, &names.0, &names.1)))?;
             let message = format!("the extent of {0} is not stated, and no buffer is indexed by {0} alone", axis.name);
-            let error = at("te.extent", axis.span.clone(), message);
+            let error = at(Code::TeExtent, axis.span.clone(), message);
             return Err(error.help(format!("state it: {} 1024", axis.name)));
         };
         match uses.into_iter().find(|(e, _)| *e != first) {
             None => Ok((axis.name, first)),
             Some((other, elsewhere)) => {
-                let error = Error::input("te.extent", format!("{} has two extents", axis.name));
+                let error = Error::input(Code::TeExtent, format!("{} has two extents", axis.name));
                 let error = error.label(place, first.to_string()).label(elsewhere, other.to_string());
                 Err(error.help(format!("write the one that is meant: {} {}", axis.name, first.min(other))))
             }

@@ -2,7 +2,7 @@
 
 use super::lexer::{Kind, Token};
 use super::{at, shown};
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::ir::CmpOp;
 use std::ops::Range;
 
@@ -174,7 +174,7 @@ impl<'a> Cursor<'a> {
                 self.position += 1;
                 let fits = i64::try_from(v);
                 fits.map(|v| (v, token.span.clone()))
-                    .map_err(|_| at("te.limit", token.span.clone(), "this integer is too large"))
+                    .map_err(|_| at(Code::TeLimit, token.span.clone(), "this integer is too large"))
             }
             _ => Err(self.unexpected(what)),
         }
@@ -210,7 +210,7 @@ impl<'a> Cursor<'a> {
     pub fn unexpected(&self, expected: &str) -> crate::error::Error {
         let token = self.peek();
         let span = if token.span.is_empty() { self.last_span() } else { token.span.clone() };
-        at("te.syntax", span, format!("expected {expected}, found {}", shown(self.text, token)))
+        at(Code::TeSyntax, span, format!("expected {expected}, found {}", shown(self.text, token)))
     }
 
     // The end of the text has no width to underline: the last token represents it.
@@ -226,7 +226,7 @@ impl<'a> Cursor<'a> {
 
     fn nested<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.nesting == MAX_NESTING {
-            return Err(at("te.limit", self.peek().span.clone(), format!("nested deeper than {MAX_NESTING}")));
+            return Err(at(Code::TeLimit, self.peek().span.clone(), format!("nested deeper than {MAX_NESTING}")));
         }
         self.nesting += 1;
         let result = f(self);
@@ -242,7 +242,7 @@ impl<'a> Cursor<'a> {
             let right = self.infix(own + 1)?;
             let again = self.operator().is_some_and(|(next, _)| matches!(next, Op::Cmp(_)));
             if matches!(op, Op::Cmp(_)) && again {
-                let error = at("te.syntax", self.peek().span.clone(), "comparisons do not chain");
+                let error = at(Code::TeSyntax, self.peek().span.clone(), "comparisons do not chain");
                 return Err(error.help(
                     "join two comparisons by `and` or `or`; `&` and `|` bind tighter than comparisons, so they need parentheses",
                 ));
@@ -334,7 +334,7 @@ impl<'a> Cursor<'a> {
         }
         let (name, span) = self.name("a value")?;
         if name == "sum" && self.is("(") {
-            let error = at("te.syntax", span, "a reduction is allowed before the whole value only");
+            let error = at(Code::TeSyntax, span, "a reduction is allowed before the whole value only");
             return Err(error.help("reduce into a buffer of its own: `t[i] f32 = sum(k 16) A[i, k]`"));
         }
         let name = name.to_string();
@@ -358,7 +358,7 @@ fn node(tree: Tree, span: Range<usize>) -> Result<Node> {
         Tree::Infix(_, a, b) => a.depth.max(b.depth),
     };
     if below >= MAX_DEPTH {
-        let error = at("te.limit", span, format!("an expression of more than {MAX_DEPTH} levels"));
+        let error = at(Code::TeLimit, span, format!("an expression of more than {MAX_DEPTH} levels"));
         return Err(error.help("compute part of it into a buffer of its own"));
     }
     Ok(Node { tree, span, depth: below + 1 })

@@ -5,7 +5,7 @@ mod data;
 use super::syntax::{Node, Op, Prefix, Tree};
 use super::{at, placed};
 use crate::dtype::DType;
-use crate::error::{Error, Result, suggestion};
+use crate::error::{Code, Error, Result, suggestion};
 use crate::ir::{BinOp, BufferId, CmpOp, Cond, Expr, Func, Index, IndexOp, Literal, UnOp, Var, typing, verify};
 use crate::te::program::Iterators;
 use data::Datum;
@@ -58,7 +58,7 @@ impl<'a> Names<'a> {
         self.func.find_buffer(name).ok_or_else(|| {
             let guess = suggestion(name, self.func.buffers.iter().map(|b| b.name.as_str()));
             let message = format!("there is no buffer {name} before this statement{guess}");
-            let error = at("te.name", node.span.clone(), message);
+            let error = at(Code::TeName, node.span.clone(), message);
             error.help("declare it with `input`, or compute it in an earlier statement")
         })
     }
@@ -119,7 +119,7 @@ impl<'a> Names<'a> {
             Tree::Name(name) => self.iterator(name).map(Index::Var).ok_or_else(|| {
                 let all: Vec<&str> = self.iterators.iter().map(|(n, ..)| n.as_str()).collect();
                 let guess = suggestion(name, all.iter().copied());
-                at("te.name", node.span.clone(), format!("{name} is not an iterator of this statement{guess}"))
+                at(Code::TeName, node.span.clone(), format!("{name} is not an iterator of this statement{guess}"))
                     .help(format!("its iterators are {}", all.join(", ")))
             }),
             Tree::Prefix(Prefix::Neg, a) => {
@@ -143,7 +143,7 @@ impl<'a> Names<'a> {
         let left = self.index_with(a, data)?;
         let right = self.index_with(b, data)?;
         if matches!(op, IndexOp::FloorDiv | IndexOp::FloorMod) && right.as_int().is_none_or(|v| v <= 0) {
-            return Err(at("te.index", b.span.clone(), "an index is divided by positive constants only"));
+            return Err(at(Code::TeIndex, b.span.clone(), "an index is divided by positive constants only"));
         }
         // One spelling for a difference: `i + -1` is `i - 1`.
         let flipped = right.as_int().filter(|v| *v < 0).and_then(i64::checked_neg);
@@ -157,7 +157,7 @@ impl<'a> Names<'a> {
     fn index_bin(&self, op: IndexOp, a: Index, b: Index, node: &Node) -> Result<Index> {
         match Index::bin(op, a, b) {
             Index::Bin(_, a, b) if a.as_int().is_some() && b.as_int().is_some() => {
-                Err(at("te.limit", node.span.clone(), "this index does not fit in 64 bits"))
+                Err(at(Code::TeLimit, node.span.clone(), "this index does not fit in 64 bits"))
             }
             index => Ok(index),
         }
@@ -172,7 +172,7 @@ impl<'a> Names<'a> {
             Tree::Infix(Op::LogicalOr | Op::Or, a, b) => both(a, b).map(|(a, b)| Cond::Or(a, b)),
             Tree::Prefix(Prefix::LogicalNot | Prefix::Not, a) => Ok(Cond::Not(Box::new(self.cond(a)?))),
             Tree::Infix(Op::Cmp(op), a, b) => Ok(Cond::cmp(*op, self.index(a)?, self.index(b)?)),
-            _ => Err(Error::bug("te.condition", "a condition that is none")),
+            _ => Err(Error::bug(Code::TeCondition, "a condition that is none")),
         }
     }
 
@@ -211,7 +211,8 @@ impl<'a> Names<'a> {
         match self.datum(node, Some(DType::Bool))? {
             (value, DType::Bool) => Ok(value),
             (_, dtype) => {
-                let error = at("te.type", node.span.clone(), format!("`{word}` takes conditions, but this is {dtype}"));
+                let error =
+                    at(Code::TeType, node.span.clone(), format!("`{word}` takes conditions, but this is {dtype}"));
                 Err(error.help("compare it with a value, or write `&`, `|` or `~` for the bits of an integer"))
             }
         }
@@ -219,11 +220,11 @@ impl<'a> Names<'a> {
 
     fn lonely_name(&self, name: &str, node: &Node) -> Error {
         if self.iterator(name).is_some() {
-            let error = at("te.type", node.span.clone(), format!("{name} is an index, not a datum"));
+            let error = at(Code::TeType, node.span.clone(), format!("{name} is an index, not a datum"));
             return error.help(format!("convert it: f32({name})"));
         }
         at(
-            "te.name",
+            Code::TeName,
             node.span.clone(),
             format!("{name} is neither an iterator nor an element `{name}[..]` of a buffer"),
         )
@@ -235,7 +236,7 @@ impl<'a> Names<'a> {
         if buffer.shape.len() != indices.len() {
             let dims = crate::error::counted(buffer.shape.len(), "dimension");
             let given = crate::error::counted(indices.len(), "index");
-            return Err(at("te.index", node.span.clone(), format!("{name} has {dims}, but {given}")));
+            return Err(at(Code::TeIndex, node.span.clone(), format!("{name} has {dims}, but {given}")));
         }
         let mut data = Some(Vec::new());
         let values = indices.iter().map(|i| self.index_with(i, &mut data)).collect::<Result<Vec<_>>>()?;
@@ -268,12 +269,14 @@ impl<'a> Names<'a> {
             ("max", [a, b]) => self.binary(BinOp::Max, a, b, node, expected),
             ("pow", [a, b]) => self.binary(BinOp::Pow, a, b, node, expected),
             ("select", [c, a, b]) => self.select(c, a, b, expected),
-            ("min" | "max" | "pow", _) => Err(at("te.type", node.span.clone(), format!("{name} takes two arguments"))),
-            ("select", _) => Err(at("te.type", node.span.clone(), "select takes a condition and two values")),
+            ("min" | "max" | "pow", _) => {
+                Err(at(Code::TeType, node.span.clone(), format!("{name} takes two arguments")))
+            }
+            ("select", _) => Err(at(Code::TeType, node.span.clone(), "select takes a condition and two values")),
             _ => {
                 let names: Vec<&str> = FUNCTIONS.iter().map(|(n, _)| *n).collect();
                 let guess = suggestion(name, names.iter().copied().chain(SEVERAL));
-                let error = at("te.name", node.span.clone(), format!("there is no function {name}{guess}"));
+                let error = at(Code::TeName, node.span.clone(), format!("there is no function {name}{guess}"));
                 Err(error.help(format!("use {}, pow, min, max, select or a type", names.join(", "))))
             }
         }
@@ -299,7 +302,7 @@ impl<'a> Names<'a> {
     fn unary(&self, op: UnOp, a: &Node, node: &Node, expected: Option<DType>) -> Result<(Expr, DType)> {
         let (value, dtype) = self.datum(a, expected)?;
         if !typing::unary_exists(op, dtype) {
-            return Err(at("te.type", node.span.clone(), format!("this operation does not exist on {dtype}")));
+            return Err(at(Code::TeType, node.span.clone(), format!("this operation does not exist on {dtype}")));
         }
         Ok((Expr::un(op, value), dtype))
     }
@@ -324,7 +327,7 @@ impl<'a> Names<'a> {
         let (left, left_type) = self.under(left).datum(a, shared)?;
         let (right, right_type) = self.under(right).datum(b, shared)?;
         if left_type != right_type {
-            let error = Error::input("te.type", format!("operands of types {left_type} and {right_type}"));
+            let error = Error::input(Code::TeType, format!("operands of types {left_type} and {right_type}"));
             let error = error.label(a.span.clone(), left_type.name()).label(b.span.clone(), right_type.name());
             return Err(error.help(format!("convert one of them: {left_type}(..) or {right_type}(..)")));
         }
@@ -334,7 +337,7 @@ impl<'a> Names<'a> {
     fn binary(&self, op: BinOp, a: &Node, b: &Node, node: &Node, expected: Option<DType>) -> Result<(Expr, DType)> {
         let ((left, right), dtype) = self.pair(a, b, expected)?;
         if !typing::binary_exists(op, dtype) {
-            return Err(at("te.type", node.span.clone(), format!("this operation does not exist on {dtype}")));
+            return Err(at(Code::TeType, node.span.clone(), format!("this operation does not exist on {dtype}")));
         }
         Ok((Expr::bin(op, left, right), dtype))
     }
@@ -347,7 +350,7 @@ impl<'a> Names<'a> {
     fn select(&self, c: &Node, a: &Node, b: &Node, expected: Option<DType>) -> Result<(Expr, DType)> {
         let (cond, cond_type) = self.datum(c, Some(DType::Bool))?;
         if cond_type != DType::Bool {
-            return Err(at("te.type", c.span.clone(), format!("a condition is bool, but this is {cond_type}")));
+            return Err(at(Code::TeType, c.span.clone(), format!("a condition is bool, but this is {cond_type}")));
         }
         let (yes, no) = verify::guards(&cond);
         let ((left, right), dtype) = self.pair_under(a, b, expected, [yes, no])?;
@@ -382,7 +385,7 @@ impl<'a> Names<'a> {
 fn only_one<'n>(name: &str, arguments: &'n [Node], node: &Node) -> Result<&'n Node> {
     match arguments {
         [a] => Ok(a),
-        _ => Err(at("te.type", node.span.clone(), format!("{name} takes one argument"))),
+        _ => Err(at(Code::TeType, node.span.clone(), format!("{name} takes one argument"))),
     }
 }
 
@@ -408,25 +411,25 @@ fn data_op(op: Op, node: &Node) -> Result<BinOp> {
         Op::Xor => BinOp::Xor,
         Op::Shl => BinOp::Shl,
         Op::Shr => BinOp::Shr,
-        _ => return Err(at("te.type", node.span.clone(), "this operation is for indices; data divide with `/`")),
+        _ => return Err(at(Code::TeType, node.span.clone(), "this operation is for indices; data divide with `/`")),
     })
 }
 
 fn not_an_index(node: &Node) -> Error {
-    let error = at("te.index", node.span.clone(), "this is not an index");
+    let error = at(Code::TeIndex, node.span.clone(), "this is not an index");
     error.help("an index is made of iterators, integers, elements of integer buffers, `+ - * // %`, min and max")
 }
 
 fn int64(value: i128, node: &Node) -> Result<i64> {
-    i64::try_from(value).map_err(|_| at("te.limit", node.span.clone(), "this integer does not fit in 64 bits"))
+    i64::try_from(value).map_err(|_| at(Code::TeLimit, node.span.clone(), "this integer does not fit in 64 bits"))
 }
 
 fn literal(tree: &Tree, span: &Range<usize>, expected: Option<DType>) -> Result<(Expr, DType)> {
     let Some(dtype) = expected else {
-        let error = at("te.type", span.clone(), "nothing here says which type this literal has");
+        let error = at(Code::TeType, span.clone(), "nothing here says which type this literal has");
         return Err(error.help("write its type around it: f32(1.0)"));
     };
-    let wrong = || at("te.type", span.clone(), format!("this literal is not a value of type {dtype}"));
+    let wrong = || at(Code::TeType, span.clone(), format!("this literal is not a value of type {dtype}"));
     let literal = match (tree, typing::integer_range(dtype)) {
         (Tree::Int(v), Some((low, high))) => {
             Literal::Int(i64::try_from(*v).ok().filter(|v| (low..=high).contains(v)).ok_or_else(wrong)?)

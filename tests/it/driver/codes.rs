@@ -9,6 +9,7 @@ use super::programs::{arguments, holds, launch, sum, two};
 use header::CODES;
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use warploom::error::Code;
 use warploom::runtime::{Device, Swizzle, TensorMapSpec};
 use warploom::{DType, Error, Fault, Result};
 
@@ -100,7 +101,7 @@ fn fails(mock: &Mock, function: &str, call: u64, code: i32) {
     assert_eq!(mock.live(), NOTHING, "{at}");
     match outcome {
         Err(error) => {
-            assert!(failed && error.code() == format!("driver.{code}"), "{at}");
+            assert!(failed && error.code() == Code::Driver(code), "{at}");
             assert!(named(code, &error) && !error.helps().is_empty(), "{at}");
         }
         Ok(()) => {
@@ -127,11 +128,11 @@ fn a_driver_that_does_not_start_says_why() {
         for (code, _) in CODES {
             mock.configure(&format!("fail cuInit 1 {code}"));
             let error = Device::count().unwrap_err();
-            assert_eq!(error.code(), format!("driver.{code}"));
+            assert_eq!(error.code(), Code::Driver(*code));
             assert!(error.message().starts_with("initialising the driver: ") && named(*code, &error), "{error}");
         }
         mock.configure("devices 0");
-        assert_eq!(Device::count().unwrap_err().code(), "driver.100");
+        assert_eq!(Device::count().unwrap_err().code(), Code::Driver(100));
         mock.configure("");
         assert_eq!(Device::count(), Ok(1));
     });

@@ -3,6 +3,7 @@
 use super::mock::{alone, leaving};
 use super::programs::{N, add, arguments, holds, launch, sum, two};
 use std::time::{Duration, Instant};
+use warploom::error::Code;
 use warploom::runtime::{Device, DeviceBuffer};
 use warploom::{Array, DType, Error, Fault};
 
@@ -63,7 +64,7 @@ fn a_kernel_that_is_only_slow_gives_back_all_in_the_end() {
         let device = Device::open(0).unwrap();
         let (program, buffers) = (device.load(&add()).unwrap(), arguments(&device).unwrap());
         launch(&program, &buffers).unwrap();
-        assert_eq!(device.synchronize_within(SHORT).unwrap_err().code(), "launch.timeout");
+        assert_eq!(device.synchronize_within(SHORT).unwrap_err().code(), Code::LaunchTimeout);
         drop((program, buffers));
         assert!(mock.live().starts_with("allocations 3, modules 1"), "{}", mock.live());
         std::thread::sleep(Duration::from_millis(1600));
@@ -117,7 +118,7 @@ fn a_limit_holds_wherever_something_waits() {
             mock.configure("hang add forever");
             program.launch(&[&x, &y, &z]).unwrap();
             let error = wait(&device, z).unwrap_err();
-            assert_eq!(error.code(), "launch.timeout", "{what}: {error}");
+            assert_eq!(error.code(), Code::LaunchTimeout, "{what}: {error}");
             drop((program, x, y, device));
             assert!(start.elapsed() < SOON, "{what}");
         }
@@ -177,7 +178,7 @@ fn after_a_fault_a_device_is_opened_anew() {
              the schedule; to go on, open the device again, for a new context, or restart the process"
         );
         let later = buffers[2].download().unwrap_err();
-        assert_eq!((later.code(), later.message().starts_with("an earlier kernel: ")), ("driver.700", true));
+        assert_eq!((later.code(), later.message().starts_with("an earlier kernel: ")), (Code::Driver(700), true));
         mock.configure("");
         // Beside the broken device, in a context of its own; and after it, in the primary context again.
         for old in [None, Some((program, buffers, device))] {
@@ -202,10 +203,10 @@ fn where_a_fault_ends_the_process_it_is_said() {
             let device = Device::open(0).unwrap();
             let (program, buffers) = (device.load(&add()).unwrap(), arguments(&device).unwrap());
             launch(&program, &buffers).unwrap();
-            assert_eq!(device.synchronize().unwrap_err().code(), "driver.719");
+            assert_eq!(device.synchronize().unwrap_err().code(), Code::Driver(719));
             drop((program, buffers, device));
             let error = Device::open(0).unwrap_err();
-            assert_eq!(error.code(), "driver.719");
+            assert_eq!(error.code(), Code::Driver(719));
             assert!(error.helps()[0].ends_with("or restart the process"), "{error}");
         },
     );

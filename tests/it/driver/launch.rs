@@ -4,6 +4,7 @@ use super::execute;
 use super::mock::alone;
 use super::programs::{N, add, arguments, holds, launch, sum, two};
 use warploom::codegen::{compile, compile_with_lines};
+use warploom::error::Code;
 use warploom::kernel::Param;
 use warploom::lower::lower;
 use warploom::runtime::{Device, DeviceBuffer, Program, Swizzle, TensorMapSpec, probe};
@@ -134,7 +135,7 @@ fn clusters_are_a_launch_attribute() {
         }
         let mut kernels = add();
         (kernels.kernels[0].cluster, kernels.kernels[0].grid) = ([32, 1, 1], [32, 1, 1]);
-        assert_eq!(device.load(&kernels).unwrap_err().code(), "launch.fit");
+        assert_eq!(device.load(&kernels).unwrap_err().code(), Code::LaunchFit);
     });
 }
 
@@ -180,7 +181,7 @@ fn persistent_kernels_have_as_many_blocks_as_fit_at_once() {
             assert!(launches.len() == 2 && !journal.iter().any(|line| line.contains("Occupancy")), "{journal:?}");
         }
         mock.configure("fail cuOccupancyMaxActiveBlocksPerMultiprocessor 1 719");
-        assert_eq!(device.load(&add()).unwrap_err().code(), "driver.719");
+        assert_eq!(device.load(&add()).unwrap_err().code(), Code::Driver(719));
     });
 }
 
@@ -243,9 +244,9 @@ fn a_recording_that_fails_leaves_the_device_as_it_was() {
         let device = Device::open(0).unwrap();
         let (program, buffers) = (device.load(&add()).unwrap(), arguments(&device).unwrap());
         let failed = device.capture(|| device.synchronize()).unwrap_err();
-        assert_eq!(failed.code(), "driver.900");
+        assert_eq!(failed.code(), Code::Driver(900));
         let failed = device.capture(|| device.alloc(DType::F32, &[1]).map(drop)).unwrap_err();
-        assert_eq!(failed.code(), "driver.900");
+        assert_eq!(failed.code(), Code::Driver(900));
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             device.capture(|| -> warploom::Result<()> { panic!("in the middle of a recording") })
         }));

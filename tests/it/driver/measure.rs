@@ -3,6 +3,7 @@
 use super::mock::{alone, leaving};
 use super::programs::{N, add, holds, sum};
 use std::time::Duration;
+use warploom::error::Code;
 use warploom::kernel::Kernels;
 use warploom::measure::{Bench, Job, TimeBudget};
 use warploom::runtime::Device;
@@ -41,7 +42,7 @@ fn a_row_is_measured_by_the_devices_clock() {
         assert!((9.0..30.0).contains(&row.us), "{}", row.us);
         assert!(row.pairs >= 6 && row.launches == 4 && row.ratio.is_none(), "{} {}", row.pairs, row.launches);
         let wrong = |_: &[Array]| Ok(2.0);
-        assert_eq!(bench.row(&job(&add(), &wrong)).unwrap_err().code(), "measure.wrong");
+        assert_eq!(bench.row(&job(&add(), &wrong)).unwrap_err().code(), Code::MeasureWrong);
     });
 }
 
@@ -54,6 +55,6 @@ fn a_hang_stops_the_clock() {
         device.set_time_limit(Some(Duration::from_millis(50)));
         mock.configure("attribute 38 65536\nhang add forever");
         let error = bench.row(&job(&add(), &|_: &[Array]| Ok(0.0))).unwrap_err();
-        assert_eq!(error.code(), "launch.timeout");
+        assert_eq!(error.code(), Code::LaunchTimeout);
     });
 }

@@ -2,6 +2,7 @@
 
 use super::mock::{Age, Mock, aged, alone, bare};
 use super::programs::{N, add, arguments, holds, launch, sum, two};
+use warploom::error::Code;
 use warploom::kernel::Kernels;
 use warploom::runtime::{Device, load_driver, probe};
 use warploom::{Array, DType, Result};
@@ -304,6 +305,6 @@ fn a_fault_of_a_foreign_address() {
         let outside = z.address() + (1 << 40);
         // SAFETY: the mock driver looks at addresses before it uses them.
         unsafe { program.launch_raw(device.raw_stream(), &[x.address(), y.address(), outside]) }.unwrap();
-        assert_eq!(device.synchronize().unwrap_err().code(), "driver.700");
+        assert_eq!(device.synchronize().unwrap_err().code(), Code::Driver(700));
     });
 }

@@ -5,6 +5,7 @@ use super::{MUST_USE, instruction};
 use crate::cases::{consists_of, golden_of_chips};
 use crate::ptxas::{assemble, tools};
 use warploom::codegen::compile;
+use warploom::error::Code;
 use warploom::gemm::{self, Kind};
 use warploom::lower::lower;
 use warploom::te::Layout;
@@ -30,7 +31,7 @@ fn on_every_chip(name: &str, gemm: &Gemm, steps: &dyn Fn(&Gemm, &Target) -> Resu
                 let kernels = compile(&lowered, target).unwrap_or_else(|e| panic!("{name} for {target}: {e}"));
                 format!("by {by}\n{}", consists_of(&kernels.text))
             }
-            Err(e) if e.code() == "gemm.kind" || e.code() == "admit.type" => format!("{}\n", e.message()),
+            Err(e) if e.code() == Code::GemmKind || e.code() == Code::AdmitType => format!("{}\n", e.message()),
             Err(e) => panic!("{name} for {target}: {e}"),
         };
         format!("{target}: {found}\n")

@@ -6,6 +6,7 @@ use super::table::{self, Case};
 use super::{Ready, ready, verdict};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use warploom::codegen::compile;
+use warploom::error::Code;
 use warploom::measure::run_once;
 use warploom::runtime::{Device, Program};
 use warploom::target::Features;
@@ -19,7 +20,8 @@ const EXACT_BY_WGMMA: usize = 150;
 
 /// The chip to compile for.
 fn target(device: &Device) -> Result<Target> {
-    Target::for_device(device.info().sm()).ok_or_else(|| Error::chip("gemms.device", "no chip of this device is known"))
+    Target::for_device(device.info().sm())
+        .ok_or_else(|| Error::chip(Code::DeviceTarget, "no chip of this device is known"))
 }
 
 /// Runs every case and says what came of them.
@@ -46,7 +48,9 @@ pub fn on_device(device: &Device, say: &dyn Fn(&str)) {
 fn load(device: &Device, kernels: &Kernels) -> Result<Program> {
     let program = device.load(kernels)?;
     match program.resources().into_iter().find(|r| r.local_bytes > 0) {
-        Some(r) => Err(Error::bug("gemms.local", format!("{} has {} bytes of local memory", r.entry, r.local_bytes))),
+        Some(r) => {
+            Err(Error::bug(Code::MeasureWrong, format!("{} has {} bytes of local memory", r.entry, r.local_bytes)))
+        }
         None => Ok(program),
     }
 }
@@ -110,7 +114,7 @@ fn repeated(device: &Device, mut prepared: Prepared) -> Result<()> {
     trial.judge(&first)?;
     for n in 1..REPEATS {
         if run_once(&program, &trial.arguments)? != first {
-            return Err(Error::bug("gemms.repeat", format!("launch {} gives other bits than the first", n + 1)));
+            return Err(Error::bug(Code::MeasureWrong, format!("launch {} gives other bits than the first", n + 1)));
         }
     }
     Ok(())

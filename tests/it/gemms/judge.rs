@@ -2,6 +2,7 @@
 
 use super::table::{Case, Recipe};
 use std::fmt::Write;
+use warploom::error::Code;
 use warploom::gemm::{self, Tiles};
 use warploom::intrin::{self, Action};
 use warploom::lower::{self, Lowered};
@@ -12,7 +13,7 @@ use warploom::{Array, DType, Error, Func, Gemm, Result, Schedule, Target};
 /// Whether an error says that a case is not to be had, rather than that it went wrong: a chip has no such type, no recipe of
 /// a kind fits, or rows of 4-bit integers are no whole bytes.
 pub fn is_beyond(error: &Error) -> bool {
-    ["admit.type", "admit.row", "gemm.kind"].contains(&error.code())
+    [Code::AdmitType, Code::AdmitRow, Code::GemmKind].contains(&error.code())
 }
 
 /// The schedule of a case for a chip.
@@ -146,7 +147,7 @@ impl Trial {
     pub fn judge(&self, after: &[Array]) -> Result<Option<f64>> {
         let written = |n: usize| self.outputs.iter().any(|o| o.param == n);
         if (0..after.len()).any(|n| !written(n) && after[n] != self.arguments[n]) {
-            return Err(Error::bug("gemms.changed", "an input changed"));
+            return Err(Error::bug(Code::MeasureChanged, "an input changed"));
         }
         let mut worst = None;
         for output in &self.outputs {

@@ -7,6 +7,7 @@ use super::judge::is_beyond;
 use super::table::{Case, TYPES};
 use super::{Summary, ready, trials, verdict};
 use std::collections::BTreeMap;
+use warploom::error::Code;
 use warploom::sim::{Mode, Options, Policy, run_ptx};
 use warploom::te::Layout;
 use warploom::{Array, Error, Result, Target, codegen};
@@ -56,7 +57,7 @@ fn check(case: &Case, target: Target, seed: u64) -> Result<super::Outcome> {
         });
         last = Some(outcome.map_err(|e| e.within(format!("{policy:?}")))?);
     }
-    last.ok_or_else(|| Error::bug("test.ptx", "no order was tried"))
+    last.ok_or_else(|| Error::bug(Code::SimResult, "no order was tried"))
 }
 
 /// The seed: another one for every commit, 0 where no commit is known; or the one that `WARPLOOM_PTX_SEED` names.

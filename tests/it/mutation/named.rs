@@ -3,6 +3,7 @@
 
 use super::subjects::narrow_schedule;
 use crate::cases::examples;
+use warploom::error::Code;
 use warploom::lower::{Lowered, lower};
 use warploom::sim::mutate::{Mutant, mutants};
 use warploom::sim::{Mode, Options, integers_with};
@@ -56,10 +57,10 @@ fn a_missing_wait_for_products_names_the_product() {
     for (mutant, error) in said(&turns, "wait removed: wgmma_wait") {
         has(&error, &["wgmma.m64n16k16.f32.f16.f16"]);
         match error.code() {
-            "sim.race" => {
+            Code::SimRace => {
                 has(&error, &["the group of wgmma.m64n16k16.f32.f16.f16 has not been waited for", "try: a wgmma_wait"])
             }
-            "sim.wgmma" => has(&error, &["no wgmma_wait has waited for its group"]),
+            Code::SimWgmma => has(&error, &["no wgmma_wait has waited for its group"]),
             code => panic!("{}: {code}: {error}", mutant.what),
         }
     }

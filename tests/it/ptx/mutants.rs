@@ -9,6 +9,7 @@ use super::damage::{Mutant, mutants};
 use super::options;
 use crate::differential::arguments;
 use crate::lower::GEMM;
+use warploom::error::Code;
 use warploom::sim::{Limits, Options, Policy, run_ptx, run_ptx_traced};
 use warploom::{Array, Kernels, Schedule, compile};
 
@@ -102,7 +103,9 @@ impl Subject {
         for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(1), Policy::Random(2)] {
             let mut args = self.args.clone();
             match run_ptx(&damaged, &Subject::limited(policy), &mut args) {
-                Err(e) if ["ptx.parse", "ptx.operand", "ptx.unknown"].contains(&e.code()) => return Verdict::Refused,
+                Err(e) if [Code::PtxParse, Code::PtxOperand, Code::PtxUnknown].contains(&e.code()) => {
+                    return Verdict::Refused;
+                }
                 Err(_) => return Verdict::Stopped,
                 Ok(_) if args.iter().zip(&self.right).any(|(a, b)| a.bytes != b.bytes) => return Verdict::Wrong,
                 Ok(_) => {}

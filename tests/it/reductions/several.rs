@@ -306,7 +306,7 @@ fn what_takes_one_output_refuses_several() {
             .and_then(|s| s.scheduled().and_then(|f| lower(&f, &s.target)))
             .map(|_| steps)
             .unwrap_err();
-        assert_eq!(error.code(), code, "{error}");
+        assert_eq!(error.code().to_string(), code, "{error}");
         assert!(error.to_string().contains(words), "{error}");
     };
     refused("compute_inline M", "compute_inline.1", "it is a reduction");

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use warploom::analysis::{cost_report, observe};
 use warploom::assemble::Ptxas;
+use warploom::error::{Area, Code};
 use warploom::ir::{Func, verify::verify};
 use warploom::loom::Schedule;
 use warploom::lower::{Lowered, lower};
@@ -136,7 +137,7 @@ impl Tally {
     }
 
     /// Keeps a refused schedule if it is the shortest of its kind.
-    pub fn refusal(&mut self, code: &str, text: &str) {
+    pub fn refusal(&mut self, code: impl Display, text: &str) {
         let kept = self.refusals.entry(code.to_string()).or_insert_with(|| text.to_string());
         if text.len() < kept.len() {
             *kept = text.to_string();
@@ -201,33 +202,33 @@ pub const LIMITS: Limits = Limits { statements: 1 << 24, bytes: 1 << 28 };
 /// whether the kernel has a bulk copy to fetch ahead of; how many threads are left beside roles, and what stands around a walk of the blocks, when kernels
 /// have their threads; how many elements local buffers have is known when the pass `compact` has shrunk them; how long the rows of a swizzled tile or of a box are is known when tiles are cut to what is used of them; which
 /// threads write elements that share a byte is known when all have their loops.
-const KNOWN_IN_LOWERING: [&str; 21] = [
-    "lower.pingpong",
-    "lower.bulk_swizzle",
-    "lower.l2_prefetch",
-    "lower.local_by_thread",
-    "lower.unroll",
-    "lower.unroll_limit",
-    "lower.warps",
-    "lower.fragment",
-    "lower.distribute",
-    "lower.tile",
-    "lower.operand",
-    "lower.race",
-    "lower.role",
-    "lower.persistent",
-    "lower.pipeline",
-    "lower.copy_size",
-    "lower.copy_source",
-    "lower.swizzle",
-    "admit.byte",
-    "admit.registers",
-    "admit.row",
+const KNOWN_IN_LOWERING: [Code; 21] = [
+    Code::LowerPingpong,
+    Code::LowerBulkSwizzle,
+    Code::LowerL2Prefetch,
+    Code::LowerLocalByThread,
+    Code::LowerUnroll,
+    Code::LowerUnrollLimit,
+    Code::LowerWarps,
+    Code::LowerFragment,
+    Code::LowerDistribute,
+    Code::LowerTile,
+    Code::LowerOperand,
+    Code::LowerRace,
+    Code::LowerRole,
+    Code::LowerPersistent,
+    Code::LowerPipeline,
+    Code::LowerCopySize,
+    Code::LowerCopySource,
+    Code::LowerSwizzle,
+    Code::AdmitByte,
+    Code::AdmitRegisters,
+    Code::AdmitRow,
 ];
 
 /// An error that no step may end in.
 fn is_wrong(e: &Error) -> bool {
-    e.fault() == Fault::Bug || e.code().starts_with("verify.") || e.code().starts_with("step.")
+    e.fault() == Fault::Bug || matches!(e.code().area(), Some(Area::Verify | Area::Step))
 }
 
 /// A schedule for a program. Whatever a step breaks is the last step of the result, for [`examine`] to find.
@@ -273,7 +274,7 @@ pub fn grow(program: Program, source: &mut Source, tally: &mut Tally) -> Case {
             Ok(()) => good = (case.steps.len(), func.clone()),
             // An incomplete schedule may be completed later; mostly it is taken back.
             Err(e) if sound && source.chance(70) => {
-                count(&mut tally.withdrawn, e.code());
+                count(&mut tally.withdrawn, &e.code().to_string());
                 (func, _) = (before, case.steps.truncate(kept));
             }
             Err(_) => {}
@@ -318,12 +319,12 @@ fn take(case: &mut Case, func: &mut Func, text: &str, tally: &mut Tally) -> Take
             count(&mut tally.accepted, &name);
             Taken::Yes
         }
-        Err(e) if is_wrong(&e) && !e.code().starts_with("step.") || unpointed(&e) => {
+        Err(e) if is_wrong(&e) && e.code().area() != Some(Area::Step) || unpointed(&e) => {
             case.steps.push(text.to_string());
             Taken::Wrong
         }
         Err(e) => {
-            count(&mut tally.reasons, e.code());
+            count(&mut tally.reasons, &e.code().to_string());
             count(&mut tally.refused, &name);
             Taken::No
         }
@@ -333,7 +334,7 @@ fn take(case: &mut Case, func: &mut Func, text: &str, tally: &mut Tally) -> Take
 /// A refusal that underlines nothing in the program that it speaks of, or something outside.
 pub fn unpointed(e: &Error) -> bool {
     let text = e.source_text().unwrap_or("");
-    let numbered = e.code().rsplit('.').next().is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()));
+    let numbered = matches!(e.code(), Code::Requirement { .. });
     let outside = e.labels().iter().any(|l| text.get(l.span.clone()).is_none_or(str::is_empty));
     outside || (numbered && e.labels().is_empty())
 }
@@ -369,7 +370,7 @@ pub fn examine_text(text: &str, depth: Depth<'_>, tally: &mut Tally) -> Result<(
         }
         func = next;
         let found = match oracle.run(&func, depth.limits) {
-            Err(e) if e.code() == "sim.limit" => return end(tally, "a prefix is too much work"),
+            Err(e) if e.code() == Code::SimLimit => return end(tally, "a prefix is too much work"),
             ran => ran.map_err(|e| broken("scheduled", &e))?,
         };
         count(&mut tally.levels, "prefix of steps = naive");
@@ -382,7 +383,7 @@ pub fn examine_text(text: &str, depth: Depth<'_>, tally: &mut Tally) -> Result<(
         Ok(lowered) => lowered,
         Err(e) if e.fault() == Fault::Chip || KNOWN_IN_LOWERING.contains(&e.code()) => {
             tally.refusal(e.code(), &format!("{schedule}{e}"));
-            return end(tally, e.code());
+            return end(tally, &e.code().to_string());
         }
         Err(e) => return Err(broken("lower", &e)),
     };
@@ -410,7 +411,7 @@ pub fn run(
         match ran.map(|_| args.iter().map(elements).collect::<Vec<_>>()) {
             Ok(found) if found == naive => count(&mut tally.levels, "lowered = naive"),
             Ok(_) => return Err(failure("ring lowered", format!("the kernels differ, warps {policy:?}"))),
-            Err(e) if e.code() == "sim.limit" => return end(tally, e.code()),
+            Err(e) if e.code() == Code::SimLimit => return end(tally, &e.code().to_string()),
             Err(e) => return Err(broken("simulator", &e)),
         }
     }
@@ -418,7 +419,7 @@ pub fn run(
     let options = Options::new(Mode::Real).with_policy(Policy::Random(0)).with_races(false).with_limits(depth.limits);
     match run_lowered_with(lowered, &options, &mut args) {
         Ok(_) if oracle.compare_exact("lowered", &args)? => count(&mut tally.levels, "lowered = text exactly"),
-        Err(e) if e.code() != "sim.limit" => return Err(broken("simulator", &e)),
+        Err(e) if e.code() != Code::SimLimit => return Err(broken("simulator", &e)),
         _ => {}
     }
     if depth.ptx {
@@ -472,7 +473,7 @@ fn real(schedule: &Schedule, lowered: &Lowered, tally: &mut Tally) -> Result<(),
 
 fn code(schedule: &Schedule, lowered: &Lowered, tools: &[Ptxas], tally: &mut Tally) -> Result<(), Failure> {
     let kernels = match warploom::codegen::compile(lowered, &schedule.target) {
-        Err(e) if e.code() == "codegen.size" => return end(tally, e.code()),
+        Err(e) if e.code() == Code::CodegenSize => return end(tally, &e.code().to_string()),
         made => made.map_err(|e| broken("codegen", &e))?,
     };
     let report = cost_report(lowered, &schedule.target).compiled(&kernels);

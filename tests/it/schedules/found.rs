@@ -177,7 +177,7 @@ fn what_was_found_for_hopper_is_right_or_refused() {
         let schedule = Schedule::parse(text).unwrap_or_else(|e| panic!("{text}\n{e}"));
         let func = schedule.scheduled().unwrap_or_else(|e| panic!("{text}\n{e}"));
         let e = lower(&func, &schedule.target).err().unwrap_or_else(|| panic!("{text}\nis accepted"));
-        assert_eq!(e.code(), *code, "{text}\n{e}");
+        assert_eq!(e.code().to_string(), *code, "{text}\n{e}");
         assert!(e.message().contains(word) && !e.helps().is_empty(), "{text}\n{e}");
     }
 }

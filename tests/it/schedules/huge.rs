@@ -89,7 +89,7 @@ fn examine(case: &Case, _: Depth<'_>, tally: &mut Tally) -> Result<(), Failure> 
     let (_, kernels) = match made {
         Ok(made) => made,
         Err(e) if e.fault() == Fault::Bug || unpointed(&e) => return Err(broken("huge", &e)),
-        Err(e) => return end(tally, e.code()),
+        Err(e) => return end(tally, &e.code().to_string()),
     };
     if func.params.iter().any(|id| is_touched_beyond(&func, *id)) {
         count(&mut tally.levels, "PTX of accesses beyond 2^32 elements");

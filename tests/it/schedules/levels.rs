@@ -3,6 +3,7 @@
 
 use super::check::{Failure, broken, failure};
 use crate::oracle::{self, Exact, Integers, Unknown};
+use warploom::error::Code;
 use warploom::ir::Func;
 use warploom::loom::Schedule;
 use warploom::lower::Lowered;
@@ -120,7 +121,7 @@ pub fn ptx(schedule: &Schedule, lowered: &Lowered, oracle: &Oracle, limits: Limi
     let kernels = match warploom::codegen::compile(lowered, &schedule.target) {
         Err(e) if e.fault() == Fault::Chip => return Ok("the PTX: refused for the chip"),
         // Unrolled loops are written out there.
-        Err(e) if e.code() == "codegen.size" => return Ok("the PTX: too many statements"),
+        Err(e) if e.code() == Code::CodegenSize => return Ok("the PTX: too many statements"),
         made => made.map_err(|e| broken("codegen", &e))?,
     };
     let before = oracle.exact_arguments().map_err(|e| broken("ptx", &e))?;
@@ -128,7 +129,7 @@ pub fn ptx(schedule: &Schedule, lowered: &Lowered, oracle: &Oracle, limits: Limi
     let options = Options::new(Mode::Real).with_policy(Policy::Random(5)).with_limits(limits);
     match run_ptx(&kernels, &options, &mut args) {
         Ok(_) => {}
-        Err(e) if e.code() == "ptx.limit" => return Ok("the PTX: too much work"),
+        Err(e) if e.code() == Code::PtxLimit => return Ok("the PTX: too much work"),
         Err(e) => return Err(broken("ptx", &e)),
     }
     if oracle.compare_exact("ptx", &args)? {

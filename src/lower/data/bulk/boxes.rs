@@ -4,6 +4,7 @@
 //! tensor map have both.
 
 use super::all;
+use crate::error::Code;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{
     Block, Buffer, BufferId, Cond, Expr, For, Func, Index, LoopKind, Scope, Stmt, Store, Var, layout, visit,
@@ -90,7 +91,7 @@ pub struct Along {
 }
 
 /// What cannot be, why, and what to try besides an ordinary copy.
-type Refusal = (&'static str, String, Option<String>);
+type Refusal = (Code, String, Option<String>);
 
 impl CopyBox {
     /// The box of a nest, of its innermost loops as far as it can be of them. `env` knows all its loops.
@@ -114,7 +115,7 @@ impl CopyBox {
     fn of_loops(func: &Func, nest: &Nest, most: usize, env: &Env) -> Result<CopyBox, Refusal> {
         let value = nest.store.value.zero_filled().map_or(&nest.store.value, |(_, load)| load);
         let Expr::Load { buffer, indices, .. } = value else {
-            return Err(("copy", "what it stores is not a copy".to_string(), None));
+            return Err((Code::LowerBulkCopy, "what it stores is not a copy".to_string(), None));
         };
         let clean = |indices: &[Index]| indices.iter().map(|i| simplify::simplify(i, env)).collect::<Vec<Index>>();
         let (to, from) = ((nest.store.buffer, clean(&nest.store.indices)), (*buffer, clean(indices)));
@@ -186,11 +187,11 @@ impl CopyBox {
     fn check(&self, func: &Func, env: &Env) -> Result<(), Refusal> {
         let stage = func.buffer(self.shared);
         let Some(shape) = stage.const_shape() else {
-            return Err(("size", format!("{} has no constant size", stage.name), None));
+            return Err((Code::LowerBulkSize, format!("{} has no constant size", stage.name), None));
         };
         let last = self.tile.len() - 1;
         if stage.swizzle.is_some() && self.dims[last].map(|a| a.dim) != Some(shape.len() - 1) {
-            return Err(("rows", format!("the rows of {} are not those of the array", stage.name), None));
+            return Err((Code::LowerBulkRows, format!("the rows of {} are not those of the array", stage.name), None));
         }
         let bits = i64::from(stage.dtype.bits());
         let columns = stage.swizzle.map_or(self.tile[last], |width| i64::from(width) * 8 / bits);
@@ -200,9 +201,10 @@ impl CopyBox {
             let fitting = [64, 32].into_iter().find(|w| *w < width && bytes % w == 0);
             let help = fitting.map(|w| format!("swizzle {name} {w}, whose panels divide its rows"));
             let message = format!("rows of {name}, {bytes} bytes, are not whole panels of {width} bytes");
-            return Err(("swizzle", message, help));
+            return Err((Code::LowerBulkSwizzle, message, help));
         }
-        let strides = strides(stage).ok_or_else(|| ("size", format!("{} has no constant size", stage.name), None))?;
+        let strides = strides(stage)
+            .ok_or_else(|| (Code::LowerBulkSize, format!("{} has no constant size", stage.name), None))?;
         let mut dense = 1;
         for d in (0..=last).rev() {
             let rows = if d == last { columns } else { self.tile[d] };
@@ -216,13 +218,13 @@ impl CopyBox {
                      {wanted}",
                     stage.name
                 );
-                return Err(("rows", message, None));
+                return Err((Code::LowerBulkRows, message, None));
             }
             dense *= rows;
             let rows = self.filled(s);
             if !simplify::prove(&Cond::ge(shape[s], self.indices[s].clone() + rows), env) {
                 let message = format!("a box of {rows} along dimension {s} does not fit into {}", stage.name);
-                return Err(("size", message, None));
+                return Err((Code::LowerBulkSize, message, None));
             }
         }
         Ok(())
@@ -296,7 +298,7 @@ impl CopyBox {
 /// their own.
 fn digits(array: &Buffer, nest: &Nest, elements: &[Index], env: &Env) -> Result<(Vec<Digit>, Vec<Index>), Refusal> {
     let Some(shape) = array.const_shape() else {
-        return Err(("size", format!("{} has no constant size", array.name), None));
+        return Err((Code::LowerBulkSize, format!("{} has no constant size", array.name), None));
     };
     let (mut view, mut coordinates) = (Vec::new(), Vec::new());
     let (rows, mut room) = (shape.len().saturating_sub(1), RANK.saturating_sub(shape.len()));

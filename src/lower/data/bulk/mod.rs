@@ -10,7 +10,7 @@
 
 mod boxes;
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::lowered::threads;
 use crate::ir::lowered::{Derived, LaunchAxis, TensorMap};
@@ -142,31 +142,32 @@ impl Pass<'_> {
     /// The TMA copies that replace a nest.
     fn copied(&mut self, nest: &Nest, env: &Env, around: &[(Var, i64)]) -> Result<Stmt> {
         let name = self.func.block_name(nest.block.name).to_string();
-        let refuse = |what: &str, message: String| {
-            Error::input(format!("lower.bulk_{what}"), format!("copy_with {name} tma: {message}"))
-                .help(format!("copy_with {name} sync copies element by element"))
+        let refused = |code: Code, message: String| {
+            let step = format!("copy_with {name} tma");
+            Error::input(code, format!("{step}: {message}")).of_step(step)
+        };
+        let refuse = |code: Code, message: String| {
+            refused(code, message).help(format!("copy_with {name} sync copies element by element"))
         };
         let mut inner = env.clone();
         nest.loops.iter().for_each(|l| inner.bind_loop(l.var, &l.extent));
         let found = CopyBox::of(self.func, nest, &inner);
-        let mut found = found.map_err(|(what, message, help)| match help {
-            Some(help) => {
-                Error::input(format!("lower.bulk_{what}"), format!("copy_with {name} tma: {message}")).help(help)
-            }
-            None => refuse(what, message),
+        let mut found = found.map_err(|(code, message, help)| match help {
+            Some(help) => refused(code, message).help(help),
+            None => refuse(code, message),
         })?;
         let conds = found.conditions(self.func, nest, &inner, &self.thread_vars);
-        let conds = conds.map_err(|message| refuse("condition", message))?;
-        self.alone(nest, &found, around).map_err(|message| refuse("order", message))?;
+        let conds = conds.map_err(|message| refuse(Code::LowerBulkCondition, message))?;
+        self.alone(nest, &found, around).map_err(|message| refuse(Code::LowerBulkOrder, message))?;
         let shares = self.multicast(nest);
         if let Some(cluster) = shares {
             let shared = found.shared(self.func, nest, &inner, (cluster.var, cluster.extent));
-            found = shared.map_err(|message| refuse("multicast", message))?;
+            found = shared.map_err(|message| refuse(Code::LowerBulkMulticast, message))?;
         }
         let (copies, align) = self.panels(nest, &found, shares.map(|c| c.extent))?;
         for copy in &copies {
             let Some(offset) = boxes::offset(self.func.buffer(found.shared), &copy.indices) else {
-                return Err(bug("bulk", format!("{} has no layout", self.func.buffer(found.shared).name)));
+                return Err(bug(Code::LowerBulk, format!("{} has no layout", self.func.buffer(found.shared).name)));
             };
             let bytes = simplify::divisor(&offset, &inner) * i64::from(self.func.buffer(found.shared).dtype.bits()) / 8;
             if bytes % ALIGN != 0 {
@@ -175,7 +176,7 @@ impl Pass<'_> {
                     "a TMA box begins at a multiple of {bytes} bytes in {stage}, and a bulk copy needs a multiple of \
                      {ALIGN}"
                 );
-                return Err(refuse("align", message).help("make each TMA box a multiple of 128 bytes"));
+                return Err(refuse(Code::LowerBulkAlign, message).help("make each TMA box a multiple of 128 bytes"));
             }
         }
         let stage = self.func.buffer_mut(found.shared);
@@ -188,11 +189,11 @@ impl Pass<'_> {
             vec![Stmt::For(For::new(l.var, l.extent.clone(), kind, body))]
         });
         let Some(warps) = self.starter(&found, &inner) else {
-            return Err(bug("bulk", format!("each thread would copy its own box of {name}")));
+            return Err(bug(Code::LowerBulk, format!("each thread would copy its own box of {name}")));
         };
         if warps < self.warps && !found.store {
             let message = "each warpgroup would load a box of its own, and the block waits for one box".to_string();
-            return Err(refuse("levels", message).help(format!(
+            return Err(refuse(Code::LowerBulkLevels, message).help(format!(
                 "compute_at {name} after the loop of the warpgroups is bound: one box then serves all of them"
             )));
         }
@@ -290,7 +291,7 @@ impl Pass<'_> {
         let promotion = promotion.and_then(|n| u32::try_from(*n).ok()).unwrap_or(PROMOTION);
         let array = self.func.buffer(found.global);
         let Some(own) = crate::ir::layout::strides(array) else {
-            return Err(bug("bulk", format!("{} has no constant shape", array.name)));
+            return Err(bug(Code::LowerBulk, format!("{} has no constant shape", array.name)));
         };
         let (extents, strides) = found.view.iter().map(|d| (d.extent, own[d.dim] * d.step)).unzip();
         let map = TensorMap { buffer: found.global, extents, strides, tile, swizzle, promotion };

@@ -4,7 +4,7 @@
 use super::distribute::{chain, composed, digits, names_every_lane};
 use super::tile::{Fragment, Use};
 use super::{Fragments, body_accesses};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::layout::Coordinate::{Element, Index as At, Register};
 use crate::ir::layout::{Digit, Layout};
 use crate::ir::simplify::Env;
@@ -17,7 +17,7 @@ impl Fragments<'_> {
             let found = left.iter().find_map(|id| Some((*id, self.beside(body, *id, env)?)));
             let Some((id, tile)) = found else {
                 let name = &self.func.buffer(*next).name;
-                return Err(Error::input("lower.fragment", format!("no instruction uses fragment {name}"))
+                return Err(Error::input(Code::LowerFragment, format!("no instruction uses fragment {name}"))
                     .help("an instruction says which lanes hold the elements of a fragment: tensorize a nest that reads or writes it")
                     .help("or pass whole tiles between it and a fragment that an instruction uses")
                     .help(format!("or set_scope {name} local")));
@@ -50,7 +50,7 @@ impl Fragments<'_> {
 
     /// From the elements of a fragment back to the loops of a nest, and from there to the lanes of another fragment.
     fn tile_beside(&self, top: &For, id: BufferId, env: &Env) -> Option<Use> {
-        let (loops, body) = chain(top.clone());
+        let (loops, body) = chain(top.clone())?;
         let loops: Vec<(Var, i64)> = loops.iter().map(|l| (l.l.var, l.extent)).collect();
         let mut inner = env.clone();
         loops.iter().for_each(|(v, n)| inner.bind(*v, 0, n - 1));

@@ -11,7 +11,7 @@
 //! leading one to the next 8 values of k.
 
 use super::Fragments;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::intrin::{Played, Row};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Buffer, Descriptor, Held, Index, print};
@@ -31,7 +31,7 @@ impl Fragments<'_> {
         env: &Env,
     ) -> Result<(Vec<Index>, Held)> {
         let buffer = self.func.buffer(played.buffer);
-        let refused = |message: String| Error::input("lower.tile", format!("{}: {message}", row.name));
+        let refused = |message: String| Error::input(Code::LowerTile, format!("{}: {message}", row.name));
         let Some(swizzle) = buffer.swizzle else {
             return Err(refused(format!("{} is not swizzled, so no descriptor finds its rows", buffer.name)).help(
                 format!("swizzle {} 128 (or 64, 32, 16) cuts its rows into panels of that many bytes", buffer.name),
@@ -102,7 +102,7 @@ impl Fragments<'_> {
             self.func.buffer(played.buffer).name,
             print::index(self.func, &base)
         );
-        Err(Error::input("lower.tile", message)
+        Err(Error::input(Code::LowerTile, message)
             .help("split the loops so that tiles begin where the swizzled units of shared memory do"))
     }
 }

@@ -14,7 +14,7 @@
 //! run through one of its tiles become one over the slots of a lane; nothing else may mention them.
 
 use super::{Fragment, Fragments, body_accesses};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::layout::Coordinate::{self, Element, Index as At, Lane, Register};
 use crate::ir::layout::{Digit, Layout};
 use crate::ir::lowered::threads::LANES;
@@ -82,7 +82,12 @@ impl Fragments<'_> {
     /// Shares a nest out among the lanes.
     pub(super) fn distribute(&mut self, top: For, env: &Env) -> Result<Vec<Stmt>> {
         let name = self.func.var_name(top.var).to_string();
-        let (mut loops, body) = chain(top);
+        let Some((mut loops, body)) = chain(top) else {
+            return Err(refused(format!(
+                "the iterations of loop {name} belong to lanes, but a loop of its nest has no constant extent"
+            ))
+            .help("only loops of constant extents can be distributed over lanes"));
+        };
         if !visit::loops(&body).is_empty() {
             return Err(refused(format!("the iterations of loop {name} belong to lanes, but it holds several nests"))
                 .help(
@@ -316,26 +321,27 @@ impl Fragments<'_> {
 }
 
 fn refused(message: String) -> Error {
-    Error::input("lower.distribute", message)
+    Error::input(Code::LowerDistribute, message)
 }
 
 fn unused(func: &Func, base: &str) -> String {
     if func.vars.iter().any(|v| v == base) { func.unused_loop_name(&format!("{base}_")) } else { base.to_string() }
 }
 
-/// The loops from the outermost on as long as each holds one loop alone, and what the last one holds.
-pub(super) fn chain(top: For) -> (Vec<Looped>, Vec<Stmt>) {
+/// The loops from the outermost on as long as each holds one loop alone, and what the last one holds; `None` where an extent is not
+/// constant.
+pub(super) fn chain(top: For) -> Option<(Vec<Looped>, Vec<Stmt>)> {
     let mut loops = Vec::new();
     let mut current = top;
     loop {
         let mut body = std::mem::take(&mut current.body);
-        let extent = current.extent.as_int().unwrap_or(1);
+        let extent = current.extent.as_int()?;
         loops.push(Looped { l: current, extent, rest: Vec::new() });
         match body.pop() {
             Some(Stmt::For(inner)) if body.is_empty() && inner.tensorize.is_none() => current = inner,
             last => {
                 body.extend(last);
-                return (loops, body);
+                return Some((loops, body));
             }
         }
     }

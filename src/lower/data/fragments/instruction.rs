@@ -1,7 +1,7 @@
 //! A nest that is one instruction becomes a call.
 
 use super::{Fragments, Nest, Use};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::intrin::{Action, Place, Played, Row, Rows, Uneven};
 use crate::ir::layout::Coordinate::{Index as At, Lane, Offset, Register};
 use crate::ir::layout::{Coordinate, Layout};
@@ -29,7 +29,7 @@ impl Fragments<'_> {
         let body = nest.conds.iter().fold(vec![call], |body, cond| guarded((*cond).clone(), body));
         match nest.label {
             Some(label) => Ok(Stmt::Block(Block { body, ..label.clone() })),
-            None => Err(bug("fragments", format!("the nest of {} has no block", self.func.var_name(l.var)))),
+            None => Err(bug(Code::LowerFragments, format!("the nest of {} has no block", self.func.var_name(l.var)))),
         }
     }
 
@@ -60,7 +60,7 @@ impl Fragments<'_> {
             buffer.name,
             buffer.scope.name()
         );
-        let error = Error::input("lower.operand", message);
+        let error = Error::input(Code::LowerOperand, message);
         match operand.scopes() {
             [Scope::Fragment] => error.help(format!("cache_read or cache_write makes a fragment of {}", buffer.name)),
             _ => error.help(format!("cache_read or cache_write makes a shared copy of {}", buffer.name)),
@@ -78,13 +78,14 @@ impl Fragments<'_> {
             crate::ir::print::index(self.func, &simplify::simplify(&played.base[dim], env)),
             shape[dim]
         );
-        Err(Error::input("lower.tile", message)
+        Err(Error::input(Code::LowerTile, message)
             .help("split the loops so that the tiles of the instruction divide them"))
     }
 
     fn registers(&self, row: &'static Row, played: &Played, env: &Env) -> Result<(Vec<Index>, Held)> {
-        let broken =
-            || bug("fragments", format!("{} has no place for {}", self.func.buffer(played.buffer).name, row.name));
+        let broken = || {
+            bug(Code::LowerFragments, format!("{} has no place for {}", self.func.buffer(played.buffer).name, row.name))
+        };
         let fragment = self.fragments.get(&played.buffer).ok_or_else(broken)?;
         let tile = Use::of(self.func, row, played, &self.launch).ok_or_else(broken)?;
         self.check_place(row, played, &tile.own, env)?;
@@ -97,7 +98,7 @@ impl Fragments<'_> {
     /// The address that each lane gives: of the first element of its run.
     fn addresses(&self, row: &Row, played: &Played, layout: &Layout, env: &Env) -> Result<(Vec<Index>, Held)> {
         let buffer = self.func.buffer(played.buffer);
-        let broken = || bug("fragments", format!("{} has no addresses in {}", row.name, buffer.name));
+        let broken = || bug(Code::LowerFragments, format!("{} has no addresses in {}", row.name, buffer.name));
         let bits = i64::from(buffer.dtype.bits());
         let run = layout.digits().iter().find(|d| d.to == Offset).ok_or_else(broken)?;
         let At(inner) = run.from else { return Err(broken()) };
@@ -106,7 +107,7 @@ impl Fragments<'_> {
             .collect();
         self.check_place(row, played, &shape, env)?;
         let memory = Layout::of(buffer).ok_or_else(|| {
-            Error::input("lower.size", format!("buffer {} has a symbolic shape, or no layout", buffer.name))
+            Error::input(Code::LowerSize, format!("buffer {} has a symbolic shape, or no layout", buffer.name))
         })?;
         if memory.vector_width(At(played.along[inner]), bits) % run.extent != 0 {
             let message = format!(
@@ -114,7 +115,7 @@ impl Fragments<'_> {
                  multiple of 16 bytes on",
                 row.name, run.extent, buffer.name, played.along[inner]
             );
-            return Err(Error::input("lower.tile", message)
+            return Err(Error::input(Code::LowerTile, message)
                 .help(format!(
                     "storage_align with an offset of a multiple of {} elements keeps rows aligned",
                     run.extent
@@ -138,10 +139,16 @@ impl Fragments<'_> {
         let stride = stride.map_err(|why| self.uneven(row, played, of, &why))?;
         let meaning = row.program()?;
         let shape = meaning
-            .buffer(meaning.find_buffer(row.operands[played.operand].name).ok_or_else(|| bug("fragments", &row.name))?)
+            .buffer(
+                meaning
+                    .find_buffer(row.operands[played.operand].name)
+                    .ok_or_else(|| bug(Code::LowerFragments, &row.name))?,
+            )
             .const_shape();
-        let [rows, run] =
-            shape.as_deref().and_then(|s| <[i64; 2]>::try_from(s).ok()).ok_or_else(|| bug("fragments", &row.name))?;
+        let [rows, run] = shape
+            .as_deref()
+            .and_then(|s| <[i64; 2]>::try_from(s).ok())
+            .ok_or_else(|| bug(Code::LowerFragments, &row.name))?;
         Ok((played.base.clone(), Held::Rows { rows, run: run as u32, stride }))
     }
 
@@ -149,9 +156,9 @@ impl Fragments<'_> {
         let buffer = self.func.buffer(played.buffer);
         let (bits, dim) = (i64::from(buffer.dtype.bits()), played.along.first().copied().unwrap_or(0));
         let message = why.message(self.func, buffer, of);
-        let error = Error::input("lower.tile", format!("{}: {message}", row.name));
+        let error = Error::input(Code::LowerTile, format!("{}: {message}", row.name));
         match why {
-            Uneven::Symbolic => Error::input("lower.size", message),
+            Uneven::Symbolic => Error::input(Code::LowerSize, message),
             Uneven::Swizzled => error.help(format!(
                 "storage_align {} 0 with an offset of {} elements spreads rows over the banks instead",
                 buffer.name,

@@ -12,7 +12,7 @@ mod distribute;
 mod instruction;
 mod tile;
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::intrin::{self, Init, Row};
 use crate::ir::lowered::threads;
 use crate::ir::lowered::{LaunchAxis, LoweredKernel};
@@ -94,7 +94,7 @@ struct Nest<'a> {
 impl<'a> Nest<'a> {
     fn of(func: &Func, l: &'a For, loops: &Env) -> Result<Nest<'a>> {
         let name = func.var_name(l.var);
-        let broken = |what: &str| bug("fragments", format!("the nest of {name} {what}"));
+        let broken = |what: &str| bug(Code::LowerFragments, format!("the nest of {name} {what}"));
         let placed = l.tensorize.as_ref().ok_or_else(|| broken("is no instruction"))?;
         let row = intrin::find(&placed.row).ok_or_else(|| broken("is an instruction that does not exist"))?;
         let mut leaf = Leaf::default();
@@ -223,7 +223,7 @@ impl Fragments<'_> {
                 self.func.buffer(*id).name,
                 fragment.row
             );
-            return Err(Error::input("lower.fragment", message)
+            return Err(Error::input(Code::LowerFragment, message)
                 .help("only nests over whole tiles of a fragment can be distributed over its lanes"));
         }
         let [stmt] = body;

@@ -1,6 +1,6 @@
 //! Where the elements of a fragment are: which lane holds them, and as which of its elements.
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::intrin::{Level, Opaque, Place, Played, Row};
 use crate::ir::layout::Coordinate::{Bit, Element, Index as At, Lane, Register, Warp};
 use crate::ir::layout::{Coordinate, Digit, Layout};
@@ -114,16 +114,17 @@ impl Fragment {
         let buffer = func.buffer(id);
         let name = &buffer.name;
         let Some(first) = uses.iter().min_by_key(|u| u.shape.iter().product::<i64>()) else {
-            return Err(bug("fragments", format!("no instruction uses fragment {name}")));
+            return Err(bug(Code::LowerFragments, format!("no instruction uses fragment {name}")));
         };
-        let shape = buffer.const_shape().unwrap_or_default();
+        let shape = buffer.const_shape();
+        let shape = shape.ok_or_else(|| bug(Code::LowerFragments, format!("{name} has no constant shape")))?;
         for other in uses {
             if let Some(d) = (0..shape.len()).find(|d| shape[*d] % other.shape[*d] != 0) {
                 let message = format!(
                     "a warp holds {shape:?} elements of fragment {name} at a time, which the tiles {:?} of {} do not divide",
                     other.shape, other.what
                 );
-                return Err(Error::input("lower.fragment", message)
+                return Err(Error::input(Code::LowerFragment, message)
                     .help(format!("split the loops so that index {d} runs through whole tiles inside a warp")));
             }
         }
@@ -140,7 +141,7 @@ impl Fragment {
                 "fragment {name} belongs to {threads} threads for {}, to {} for {}",
                 first.what, other.threads, other.what
             );
-            return Err(Error::input("lower.fragment", message)
+            return Err(Error::input(Code::LowerFragment, message)
                 .help("bind the loop that gives each warp of a warpgroup its rows to warp"));
         }
         let fragment = Fragment { row: first.row, layout: Layout::new(digits), elements: stride, slots, kind, threads };
@@ -168,7 +169,7 @@ impl Fragment {
             what(first),
             what(other)
         );
-        Err(Error::input("lower.fragment", message)
+        Err(Error::input(Code::LowerFragment, message)
             .help(
                 "use instructions whose names agree in the matrix, its major and the shape, with loops matched to \
                    the same dimensions",
@@ -189,7 +190,7 @@ impl Fragment {
                      lane {own} for {}, in lane {theirs} for {}",
                     first.what, other.what
                 );
-                return Err(Error::input("lower.fragment", message)
+                return Err(Error::input(Code::LowerFragment, message)
                     .help("a load with `trans` exchanges rows and columns of each 8 x 8 matrix")
                     .help("or pass the values through shared memory"));
             }

@@ -15,7 +15,7 @@
 //! list that never runs more often than there are stages needs no `empty`.
 
 use super::Slices;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::threads;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Cond, Elect, For, Func, Held, Index, Mbarrier, Scope, Slot, Stmt, SyncKind, Way, visit};
@@ -95,7 +95,7 @@ impl Slices<'_> {
         ids.retain(|b| func.buffer(*b).scope == Scope::Shared);
         let how = self
             .fill_of(fill, readers, &ids, at, func)
-            .map_err(|(why, help)| Error::input("lower.role", format!("role {name}: {why}")).help(help))?;
+            .map_err(|(why, help)| Error::input(Code::LowerRole, format!("role {name}: {why}")).help(help))?;
         let pipelined = at.around.and_then(|l| Some((l, l.pipeline?)));
         let stages = pipelined.map_or(1, |(_, p)| i64::from(p.stages).max(1));
         let in_flight = match pipelined {
@@ -103,7 +103,8 @@ impl Slices<'_> {
             None => 0,
         };
         let refills = simplify::bounds(at.number, at.env).is_none_or(|(_, last)| last >= stages);
-        let buffers: Vec<(BufferId, i64)> = ids.iter().map(|b| (*b, ring::elements_of_stage(func, *b))).collect();
+        let sized = |b: &BufferId| Ok((*b, ring::elements_of_stage(func, *b, Code::LowerRoles)?));
+        let buffers: Vec<(BufferId, i64)> = ids.iter().map(sized).collect::<Result<_>>()?;
         let names: Vec<&str> = ids.iter().map(|b| func.buffer(*b).name.as_str()).collect();
         let (first, names) = (names.first().map_or("", |n| *n).to_string(), names.join(", "));
         let blocks = received(fill);

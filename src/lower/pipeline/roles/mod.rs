@@ -8,7 +8,7 @@
 mod handoff;
 mod pingpong;
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::threads;
 use crate::ir::lowered::{LaunchAxis, LoweredKernel, RoleThreads, registers_at_start};
 use crate::ir::{Axis, Expr, For, Func, If, Index, Role, RoleBody, RoleId, Stmt, Var, visit};
@@ -40,7 +40,7 @@ fn threads_of(func: &mut Func, owners: &Owners, id: RoleId) -> Result<RoleThread
         if axis == Axis::Warpgroup || n != role.warps || !axes.is_empty() {
             let message =
                 format!("loop {name} divides the staged buffers of role {} among {n} {}s", role.name, axis.name());
-            return Err(Error::input("lower.role", message)
+            return Err(Error::input(Code::LowerRole, message)
                 .help(format!("bind it to threadIdx, or its {} iterations to the role's warps", role.warps)));
         }
     }
@@ -55,7 +55,7 @@ fn threads_of(func: &mut Func, owners: &Owners, id: RoleId) -> Result<RoleThread
             crate::error::counted(warps, "warp"),
             crate::error::counted(threads, "thread")
         );
-        return Err(Error::input("lower.role", message)
+        return Err(Error::input(Code::LowerRole, message)
             .help(format!("split the loops of its staged buffers so that the bound parts have {lanes} threads in all"))
             .help("or leave them unbound where a bulk copy (copy_with STAGE tma) or one thread fills the buffer"));
     }
@@ -68,7 +68,9 @@ fn threads_of(func: &mut Func, owners: &Owners, id: RoleId) -> Result<RoleThread
 }
 
 fn role(func: &Func, id: RoleId) -> Result<&Role> {
-    func.roles.get(id.0 as usize).ok_or_else(|| bug("roles", "a block has a role that the program does not have"))
+    func.roles
+        .get(id.0 as usize)
+        .ok_or_else(|| bug(Code::LowerRoles, "a block has a role that the program does not have"))
 }
 
 /// Runs the pass.
@@ -81,7 +83,9 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     let (threads, warps) = (kernel.threads(), kernel.warps());
     if !threads.is_multiple_of(threads::LANES as u32) {
         let message = format!("the consumer warps have {threads} threads, not a whole number of warps");
-        return Err(Error::input("lower.role", message).help("bind loops to threadIdx whose extents make whole warps"));
+        return Err(
+            Error::input(Code::LowerRole, message).help("bind loops to threadIdx whose extents make whole warps")
+        );
     }
     let body = std::mem::take(&mut kernel.func.body);
     let group = threads::warpgroup(&kernel.launch);
@@ -133,7 +137,7 @@ fn own_threads_alone(kernel: &LoweredKernel, id: RoleId, body: &[Stmt]) -> Resul
          own",
         axis.name()
     );
-    Err(Error::input("lower.role", message).help(
+    Err(Error::input(Code::LowerRole, message).help(
         "compute_at the staged buffer outside the loops that its readers bind, so that one copy serves all of them",
     ))
 }
@@ -145,7 +149,7 @@ fn nothing_of_compute(func: &Func, id: RoleId, body: &[Stmt], compute: &[Stmt]) 
     let Some(buffer) = visit::writes(compute).into_iter().find(|b| touched.contains(b)) else { return Ok(()) };
     let (name, buffer) = (&role(func, id)?.name, &func.buffer(buffer).name);
     let message = format!("role {name} uses {buffer}, which the consumer warps write");
-    Err(Error::input("lower.role", message)
+    Err(Error::input(Code::LowerRole, message)
         .help(format!("specialize the block that writes {buffer} as well, or move it to another kernel")))
 }
 
@@ -174,7 +178,7 @@ fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<
     }
     if let Some(part) = slices.iter().find(|s| s.warps % 4 != 0) {
         let message = format!("registers are set for whole warpgroups, not for {} warps ({})", part.warps, name(part));
-        return Err(Error::input("lower.registers", message)
+        return Err(Error::input(Code::LowerRegisters, message)
             .help("give each role and the consumer warps a multiple of 4 warps, or remove regs="));
     }
     let all = registers_at_start(warps) * warps;
@@ -184,7 +188,7 @@ fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<
     if left < 24 {
         let stated: Vec<String> = slices.iter().filter(|s| s.regs.is_some()).map(name).collect();
         let message = format!("the registers of {} leave {left} a thread for the consumer warps", stated.join(" and "));
-        return Err(Error::input("lower.registers", message).help("state fewer registers"));
+        return Err(Error::input(Code::LowerRegisters, message).help("state fewer registers"));
     }
     // A slice that only copies needs few registers: the consumer warps need more.
     let mut stated = slices.iter().filter_map(|s| Some((s, s.regs?)));
@@ -193,7 +197,7 @@ fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<
             "{} only copies and has {regs} registers a thread, which leaves {left} for the consumer warps",
             name(part)
         );
-        return Err(Error::input("lower.registers", message)
+        return Err(Error::input(Code::LowerRegisters, message)
             .help("regs=24 to regs=40: a producer needs no more registers, and the rest go to the consumer warps"));
     }
     slices.iter_mut().filter(|s| s.regs.is_none()).for_each(|s| s.regs = Some(left.min(MOST_REGISTERS)));
@@ -261,7 +265,7 @@ impl Slices<'_> {
         let warpgroups = self.warps / (threads::WARPGROUP / threads::LANES) as u32;
         match l.extent.as_int() {
             Some(n) if n == i64::from(warpgroups) => Ok(warpgroups),
-            _ => Err(bug("roles", "the pingpong loop has other warpgroups than the kernel")),
+            _ => Err(bug(Code::LowerRoles, "the pingpong loop has other warpgroups than the kernel")),
         }
     }
 
@@ -310,7 +314,7 @@ impl Slices<'_> {
                 };
                 Ok(parts.into_iter().map(wrap).collect())
             }
-            _ => Err(bug("roles", "a staged buffer with a role is inside a block of another role")),
+            _ => Err(bug(Code::LowerRoles, "a staged buffer with a role is inside a block of another role")),
         }
     }
 }

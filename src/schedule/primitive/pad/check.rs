@@ -3,7 +3,7 @@
 
 use super::grow;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::print::Node;
 use crate::ir::reduction;
 use crate::ir::region::{self, Range, Touch};
@@ -99,7 +99,7 @@ impl Check<'_> {
     /// The rewritten program; refuses one in which BLOCK indexes a buffer out of bounds: requirement 4.
     pub fn in_bounds(&self, made: Func) -> Result<Func> {
         match verify::well_formed(&made) {
-            Err(e) if e.code() == "verify.bounds" => {
+            Err(e) if e.code() == Code::VerifyBounds => {
                 Err(self.no(4, format!("in the added iterations of {}, {}", self.name(), e.message())))
             }
             _ => Ok(made),
@@ -130,7 +130,7 @@ impl Check<'_> {
         if dataflow::spot_of_block(self.func, self.block.name).is_none() {
             return Err(self.no(7, format!("{name} is inside a conditional")));
         }
-        let around = visit::loops_around(&self.func.body, self.block.name).unwrap_or_default();
+        let around = find::around(&self.func.body, self.block.name)?;
         match around.iter().find(|l| l.tensorize.is_some()) {
             Some(l) => Err(self.no(7, format!("{name} is in the tensorized nest {}", self.func.var_name(l.var)))),
             None => Ok(around),
@@ -345,7 +345,7 @@ impl Check<'_> {
         }
         for access in reads.iter().chain(output) {
             for w in dataflow::writers(self.func, access.buffer) {
-                let around = visit::loops_around(&self.func.body, w.name).unwrap_or_default();
+                let around = find::around(&self.func.body, w.name)?;
                 if !dataflow::is_dense(w, access.buffer, &around) {
                     let (w, buffer) = (self.func.block_name(w.name), &self.func.buffer(access.buffer).name);
                     return Err(self.no(6, format!("{w} does not write a box without holes of {buffer}")));

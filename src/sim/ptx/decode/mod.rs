@@ -7,7 +7,7 @@ mod memory;
 use super::code::{Code, Fill, NONE, Op, OpKind, Truth};
 use super::inst::{Entry, Inst, Operand};
 use super::tensor;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use std::collections::HashMap;
 
 /// Decodes an entry.
@@ -37,11 +37,11 @@ struct Decoder<'a> {
 /// An instruction that the simulator does not have.
 fn unknown(inst: &Inst) -> Error {
     let message = format!("the simulator has no instruction {} (line {} of the PTX)", inst.name(), inst.line);
-    Error::bug("ptx.unknown", message)
+    Error::bug(error::Code::PtxUnknown, message)
 }
 
 fn wrong(inst: &Inst, what: &str) -> Error {
-    Error::bug("ptx.operand", format!("{}, line {} of the PTX: {what}", inst.name(), inst.line))
+    Error::bug(error::Code::PtxOperand, format!("{}, line {} of the PTX: {what}", inst.name(), inst.line))
 }
 
 impl Decoder<'_> {

@@ -13,7 +13,7 @@ use super::mbarrier::{Mbarriers, landing};
 use super::operands::{address, count, unsupported};
 use super::tensor_map::{Map, Run};
 use super::tile::swizzled;
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::sim::clocks::{Accessor, Seen};
 use std::collections::BTreeMap;
 
@@ -128,7 +128,7 @@ fn prefetch(context: &Context<'_>, lane: usize) -> std::result::Result<(), Trap>
     let bytes = bytes & 0xffff_ffff;
     if at % ALIGN != 0 || bytes % ALIGN != 0 {
         let message = format!("a prefetch of {bytes} bytes at {at:#x}: both have to be multiples of {ALIGN}");
-        return Err(Trap::lane("misaligned", lane, message));
+        return Err(Trap::lane(Code::PtxMisaligned, lane, message));
     }
     context.world.locate((Space::Global, context.warp.rank, lane), at, bytes as usize, 1).map(|_| ())
 }
@@ -136,12 +136,12 @@ fn prefetch(context: &Context<'_>, lane: usize) -> std::result::Result<(), Trap>
 /// The tensor map at a generic address, and the memory of its array.
 fn map_at(context: &Context<'_>, lane: usize, at: u64) -> std::result::Result<(Map, usize), Trap> {
     let Some((map, memory)) = context.world.tensor_map(at) else {
-        return Err(Trap::lane("tensor_map", lane, format!("there is no tensor map at address {at:#x}")));
+        return Err(Trap::lane(Code::PtxTensorMap, lane, format!("there is no tensor map at address {at:#x}")));
     };
-    let encoded = Map::encode(map).map_err(|why| Trap::lane("tensor_map", lane, why))?;
+    let encoded = Map::encode(map).map_err(|why| Trap::lane(Code::PtxTensorMap, lane, why))?;
     match context.world.memories.get(memory) {
         Some(array) if array.base.is_multiple_of(ALIGN) => Ok((encoded, memory)),
-        _ => Err(Trap::lane("tensor_map", lane, "the array of a tensor map is not aligned to 16 bytes")),
+        _ => Err(Trap::lane(Code::PtxTensorMap, lane, "the array of a tensor map is not aligned to 16 bytes")),
     }
 }
 
@@ -208,11 +208,11 @@ fn request(
     let at = context.value(&inst.operands[map], lane);
     let (encoded, array) = map_at(context, lane, at)?;
     let Operand::Tensor { coordinates, .. } = &inst.operands[map] else {
-        return Err(Trap::lane("tensor_map", lane, "there are no coordinates"));
+        return Err(Trap::lane(Code::PtxTensorMap, lane, "there are no coordinates"));
     };
     if encoded.tile.len() != dimensions {
         let message = format!("a tensor map of {} dimensions is used with {dimensions}", encoded.tile.len());
-        return Err(Trap::lane("tensor_map", lane, message));
+        return Err(Trap::lane(Code::PtxTensorMap, lane, message));
     }
     let first = coordinates.iter().map(|c| i64::from(context.value(c, lane) as i32)).collect();
     let address = context.value(&inst.operands[shared], lane);
@@ -230,7 +230,7 @@ impl Request {
         let chunk = |n: usize| {
             let at = swizzled(self.start, 16 * n as u64, self.map.width);
             let offset = usize::try_from(at.wrapping_sub(base)).ok().filter(|o| o + 16 <= bytes);
-            offset.ok_or_else(|| Trap::lane("bounds", lane, "a swizzled box reaches outside shared memory"))
+            offset.ok_or_else(|| Trap::lane(Code::PtxBounds, lane, "a swizzled box reaches outside shared memory"))
         };
         (0..self.map.box_bytes() / 16).map(chunk).collect()
     }
@@ -256,26 +256,25 @@ impl Copies {
                 let mask = context.value(&inst.operands[3], lane) as u16;
                 if mask == 0 || u32::from(mask) >> blocks != 0 {
                     let message = format!("a copy is multicast to blocks {mask:#x} of a cluster of {blocks}");
-                    return Err(Trap::lane("multicast", lane, message));
+                    return Err(Trap::lane(Code::PtxMulticast, lane, message));
                 }
                 (0..blocks).filter(|r| mask >> r & 1 == 1).collect()
             }
         };
         if !multicast && home != ranks[0] {
             let message = "a copy completes on an mbarrier of another block than the one that it writes";
-            return Err(Trap::lane("mbarrier", lane, message));
+            return Err(Trap::lane(Code::PtxMbarrier, lane, message));
         }
         let chunks = request.chunks(context.world, lane)?;
         let line = inst.line;
         let data = fetch(context, &request, lane, named)?;
         for rank in ranks {
-            let missing = || Trap::lane("mbarrier", lane, format!("block {rank} has no mbarrier at the same place"));
-            let mbarrier = mbarriers.in_block(rank, offset).ok_or_else(missing)?;
+            let mbarrier = mbarriers.in_block(rank, offset).ok_or_else(|| no_mbarrier(rank, lane))?;
             let memory = context.world.buffers + rank;
             if context.world.ended.get(rank) == Some(&true) {
                 let message =
                     format!("a copy writes the shared memory of block {rank} of the cluster, which has ended");
-                return Err(Trap::lane("ended", lane, message));
+                return Err(Trap::lane(Code::PtxEnded, lane, message));
             }
             let clocks = &context.world.clock.clocks;
             let by = Accessor { warp: context.warp.number, lane, agent: landing(mbarrier, clocks) };
@@ -284,7 +283,7 @@ impl Copies {
                     "a copy completes on {}, whose initialisation it may not see: fence.mbarrier_init is missing",
                     mbarriers.name(mbarrier)
                 );
-                return Err(Trap::lane("proxy", lane, message));
+                return Err(Trap::lane(Code::PtxProxy, lane, message));
             }
             let raw = context.world.access(by, true);
             for offset in &chunks {
@@ -305,7 +304,7 @@ impl Copies {
         let request = request(context, lane, (0, 1), dimensions)?;
         context.early(false, lane)?;
         if request.spot.memory - context.world.buffers != context.warp.rank {
-            return Err(Trap::lane("bounds", lane, "a bulk store reads the shared memory of another block"));
+            return Err(Trap::lane(Code::PtxBounds, lane, "a bulk store reads the shared memory of another block"));
         }
         let chunks = request.chunks(context.world, lane)?;
         let warp = context.warp.number;
@@ -389,7 +388,7 @@ impl Copies {
                 load.line,
                 load.memory - world.buffers
             );
-            return Err(Trap { other: Some(load.line), ..Trap::lane("ended", load.by.lane % LANES, message) });
+            return Err(Trap { other: Some(load.line), ..Trap::lane(Code::PtxEnded, load.by.lane % LANES, message) });
         }
         for (offset, data) in load.chunks.iter().zip(load.data.chunks_exact(load.chunk)) {
             let spot = Spot { memory: load.memory, offset: *offset };
@@ -404,7 +403,7 @@ impl Copies {
     pub fn end(&self) -> std::result::Result<(), Trap> {
         if let Some(load) = self.loads.first() {
             let message = format!("the kernel ends before the copy of line {} is complete", load.line);
-            return Err(Trap::warp("unfinished", message));
+            return Err(Trap::warp(Code::PtxUnfinished, message));
         }
         match self.stores.iter().find_map(|((_, lane), s)| s.open.first().map(|store| (lane, store))) {
             Some((lane, store)) => {
@@ -412,7 +411,7 @@ impl Copies {
                     "the kernel ends, and its thread has not waited until the bulk store of line {} has read shared memory",
                     store.line
                 );
-                Err(Trap { other: Some(store.line), ..Trap::lane("unfinished", *lane, message) })
+                Err(Trap { other: Some(store.line), ..Trap::lane(Code::PtxUnfinished, *lane, message) })
             }
             None => Ok(()),
         }
@@ -436,11 +435,16 @@ fn fetch(
     Ok(data)
 }
 
+/// A block of a multicast copy has no mbarrier where the others have theirs.
+fn no_mbarrier(rank: usize, lane: usize) -> Trap {
+    Trap::lane(Code::PtxMbarrier, lane, format!("block {rank} has no mbarrier at the same place"))
+}
+
 fn in_array(world: &World, array: usize, run: &Run, lane: usize) -> std::result::Result<Spot, Trap> {
     let bytes = world.memories.get(array).map_or(0, |m| m.bytes.len());
     match run.in_array.checked_add(run.bytes).is_some_and(|end| end <= bytes) {
         true => Ok(Spot { memory: array, offset: run.in_array }),
-        false => Err(Trap::lane("bounds", lane, "a tensor map reaches outside its array")),
+        false => Err(Trap::lane(Code::PtxBounds, lane, "a tensor map reaches outside its array")),
     }
 }
 

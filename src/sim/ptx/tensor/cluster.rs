@@ -13,8 +13,9 @@ use super::super::warp::{Context, Next};
 use super::super::world::World;
 use super::mbarrier::Mbarriers;
 use super::operands::{constant, count, unsupported};
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::sim::clocks::Seen;
+use crate::sim::fault::Waits;
 
 /// Registers of a block, and the most of a thread.
 const REGISTERS: u32 = 65536;
@@ -111,7 +112,7 @@ impl Op {
                     let blocks = context.world.blocks();
                     if rank as usize >= blocks {
                         let message = format!("mapa names block {rank} of a cluster of {blocks}");
-                        return Err(Trap::lane("bounds", lane, message));
+                        return Err(Trap::lane(Code::PtxBounds, lane, message));
                     }
                     context.set(&inst.operands[0], lane, World::address_in(at, rank as usize));
                 }
@@ -170,7 +171,7 @@ impl State {
         let Some(mine) = self.arrivals.get_mut(warp) else { return Ok(()) };
         if mine.phase.is_some() {
             let message = "the warp arrives at the barrier of the cluster a second time without waiting there";
-            return Err(Trap::warp("cluster", message));
+            return Err(Trap::warp(Code::PtxCluster, message));
         }
         *mine = Arrival { arrived: true, phase: Some(over) };
         self.arriving.join(seen);
@@ -194,7 +195,7 @@ impl State {
         let Some(mine) = self.arrivals.get_mut(warp) else { return Ok(true) };
         let Some(phase) = mine.phase else {
             return Err(Trap::warp(
-                "cluster",
+                Code::PtxCluster,
                 "the warp waits at the barrier of the cluster, where it has not arrived",
             ));
         };
@@ -209,20 +210,20 @@ impl State {
         let (warp, place) = (context.warp.number, context.warp.place);
         if place / WARPS * WARPS + WARPS > self.each {
             let message = format!("warp {place} of a block of {} is in no warpgroup of four", self.each);
-            return Err(Trap::warp("setmaxnreg", message));
+            return Err(Trap::warp(Code::PtxSetmaxnreg, message));
         }
         let (mine, times) = self.registers[warp];
         let block = warp / self.each;
         if more && count < mine || !more && count > mine {
             let word = if more { "inc to fewer" } else { "dec to more" };
             let message = format!("setmaxnreg.{word} registers than the {mine} that a thread has: {count}");
-            return Err(Trap::warp("setmaxnreg", message));
+            return Err(Trap::warp(Code::PtxSetmaxnreg, message));
         }
         let asked = &mut self.asked[block * self.each.div_ceil(WARPS) + place / WARPS];
         match asked.get(times as usize) {
             Some(theirs) if *theirs != count => {
                 let message = format!("a warp of the warpgroup asks for {count} registers, another for {theirs}");
-                return Err(Trap::warp("setmaxnreg", message));
+                return Err(Trap::warp(Code::PtxSetmaxnreg, message));
             }
             Some(_) => {}
             None => asked.push(count),
@@ -244,14 +245,16 @@ impl State {
     }
 
     /// What warps wait for.
-    pub fn waits(&self) -> String {
+    pub fn waits(&self) -> Vec<Waits> {
         let registers = self.waiting.iter().enumerate().filter_map(|(warp, count)| {
             let count = (*count)?;
             let free = self.free[warp / self.each];
-            Some(format!("\nwarp {warp} waits for {count} registers a thread, and {free} of the block's are free"))
+            let does = format!("waits for {count} registers a thread, and {free} of the block's are free");
+            Some(Waits { warp, does })
         });
         let barrier = self.arrivals.iter().enumerate().filter(|(_, a)| a.phase == Some(self.over));
-        let barrier = barrier.map(|(warp, _)| format!("\nwarp {warp} has arrived at the barrier of the cluster"));
+        let barrier =
+            barrier.map(|(warp, _)| Waits { warp, does: "has arrived at the barrier of the cluster".to_string() });
         registers.chain(barrier).collect()
     }
 }

@@ -17,8 +17,9 @@ use super::super::trap::Trap;
 use super::super::warp::{Context, LANES, Next};
 use super::super::world::{Space, World};
 use super::operands::{address, count, unsupported};
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::sim::clocks::{Accessor, Clocks, Life, Seen};
+use crate::sim::fault::Waits;
 use std::collections::BTreeMap;
 
 /// The largest number of arrivals, and of bytes either way.
@@ -169,7 +170,7 @@ fn phases(number: usize, clocks: &Clocks) -> usize {
     clocks.landing(2 * number + 1)
 }
 
-fn wrong(code: &'static str, lane: usize, name: &str, what: &str) -> Trap {
+fn wrong(code: Code, lane: usize, name: &str, what: &str) -> Trap {
     Trap::lane(code, lane, format!("{name} {what}"))
 }
 
@@ -198,10 +199,10 @@ impl Mbarriers {
         let rank = spot.memory - context.world.buffers;
         let name = name(context.entry, spot.offset, rank, context.world.blocks());
         if !(1..=MOST).contains(&arrivals) {
-            return Err(wrong("mbarrier", lane, &name, &format!("is initialised with {arrivals} arrivals")));
+            return Err(wrong(Code::PtxMbarrier, lane, &name, &format!("is initialised with {arrivals} arrivals")));
         }
         if self.by_place.contains_key(&(rank, spot.offset)) {
-            return Err(wrong("mbarrier", lane, &name, "is initialised more than once"));
+            return Err(wrong(Code::PtxMbarrier, lane, &name, "is initialised more than once"));
         }
         let known = self.all.iter().position(|m| (m.rank, m.offset) == (rank, spot.offset));
         let number = known.unwrap_or(self.all.len());
@@ -247,21 +248,26 @@ impl Mbarriers {
         let rank = spot.memory - world.buffers;
         let missing = || name(context.entry, spot.offset, rank, world.blocks());
         let Some(number) = self.by_place.get(&(rank, spot.offset)).copied() else {
-            return Err(wrong("mbarrier", lane, &missing(), "is used, but nothing has initialised it"));
+            return Err(wrong(Code::PtxMbarrier, lane, &missing(), "is used, but nothing has initialised it"));
         };
         let found = &self.all[number];
         if rank != context.warp.rank && !remote {
-            return Err(wrong("mbarrier", lane, &found.name, "is of another block than the instruction may reach"));
+            return Err(wrong(
+                Code::PtxMbarrier,
+                lane,
+                &found.name,
+                "is of another block than the instruction may reach",
+            ));
         }
         let bytes = &world.memories[spot.memory].bytes[spot.offset..spot.offset + 8];
         if bytes != (PATTERN | number as u64).to_le_bytes() {
-            return Err(wrong("mbarrier", lane, &found.name, "has been overwritten since it was initialised"));
+            return Err(wrong(Code::PtxMbarrier, lane, &found.name, "has been overwritten since it was initialised"));
         }
         let life = Life { born: 0, ordered: true };
         let ordered = world.clock.clocks.after(found.init, context.by(lane), life);
         if world.races && !ordered && !found.published {
             let what = "is used, and nothing orders the use after its initialisation";
-            return Err(wrong("mbarrier", lane, &found.name, what));
+            return Err(wrong(Code::PtxMbarrier, lane, &found.name, what));
         }
         Ok(number)
     }
@@ -314,7 +320,7 @@ impl Mbarriers {
         slot.bytes += bytes;
         if arrivals > slot.left {
             let what = format!("has more arrivals in a phase than the {} it was initialised with", slot.arrivals);
-            return Err(wrong("mbarrier", lane, &slot.name, &what));
+            return Err(wrong(Code::PtxMbarrier, lane, &slot.name, &what));
         }
         slot.left -= arrivals;
         if arrivals > 0 {
@@ -339,11 +345,11 @@ impl Mbarriers {
     fn turn(&mut self, number: usize, lane: usize, world: &mut World) -> std::result::Result<(), Trap> {
         let slot = &mut self.all[number];
         if slot.bytes.abs() > MOST_BYTES {
-            return Err(wrong("mbarrier", lane, &slot.name, "counts more bytes than it can"));
+            return Err(wrong(Code::PtxMbarrier, lane, &slot.name, "counts more bytes than it can"));
         }
         if slot.left == 0 && slot.bytes < 0 {
             let what = format!("has {} bytes more landing in a phase than its arrivals expect", -slot.bytes);
-            return Err(wrong("mbarrier", lane, &slot.name, &what));
+            return Err(wrong(Code::PtxMbarrier, lane, &slot.name, &what));
         }
         if slot.left == 0 && slot.bytes == 0 {
             slot.over += 1;
@@ -352,7 +358,7 @@ impl Mbarriers {
             if world.races && !slot.waited.iter().all(|(who, at)| slot.done.has(*who, *at)) {
                 let what = "may end a phase before a thread that waits for the previous phase has passed: the parity \
                             no longer tells the two apart";
-                return Err(wrong("phase", lane, &slot.name, what));
+                return Err(wrong(Code::PtxPhase, lane, &slot.name, what));
             }
             slot.waited.clear();
             slot.done.add(phases(number, &world.clock.clocks), slot.over);
@@ -379,7 +385,7 @@ impl Mbarriers {
                     "is waited for by a thread that does not know that {ended} of its phases are over: the wait may see a phase of the \
                      same parity that is not its own"
                 );
-                return Err(wrong("phase", lane, &self.all[number].name, &what));
+                return Err(wrong(Code::PtxPhase, lane, &self.all[number].name, &what));
             }
             match is_over {
                 true => passed.push((lane, number)),
@@ -437,15 +443,15 @@ impl Mbarriers {
             Some(found) => {
                 let message =
                     format!("the kernel ends, and nothing has waited for the copies that complete on {}", found.name);
-                Err(Trap::warp("unfinished", message))
+                Err(Trap::warp(Code::PtxUnfinished, message))
             }
             None => Ok(()),
         }
     }
 
     /// What warps wait for.
-    pub fn waits(&self) -> String {
-        let mut out = String::new();
+    pub fn waits(&self) -> Vec<Waits> {
+        let mut out = Vec::new();
         for ((warp, line), (number, wanted)) in &self.waiting {
             let slot = &self.all[*number];
             let bytes = match slot.bytes {
@@ -457,8 +463,8 @@ impl Mbarriers {
                 "" => "nothing has arrived".to_string(),
                 last => format!("the last to arrive was {last}"),
             };
-            out += &format!(
-                "\nwarp {warp} (line {line}) waits for a phase of parity {} of {}, which is in phase {} with {} of {} arrivals{bytes}; \
+            let does = format!(
+                "(line {line}) waits for a phase of parity {} of {}, which is in phase {} with {} of {} arrivals{bytes}; \
                  {last}",
                 wanted & 1,
                 slot.name,
@@ -466,6 +472,7 @@ impl Mbarriers {
                 slot.arrivals - slot.left,
                 slot.arrivals
             );
+            out.push(Waits { warp: *warp, does });
         }
         out
     }

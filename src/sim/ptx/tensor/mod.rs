@@ -34,6 +34,7 @@ use super::trap::Trap;
 use super::warp::{Context, Next};
 use super::world::World;
 use crate::error::Result;
+use crate::sim::fault::Waits;
 
 /// A decoded instruction of this module.
 #[derive(Debug, Clone)]
@@ -85,8 +86,8 @@ impl State {
     }
 
     /// For a deadlock: what the warps wait for.
-    pub fn waits(&self) -> String {
-        self.mbarriers.waits() + &self.cluster.waits()
+    pub fn waits(&self) -> Vec<Waits> {
+        [self.mbarriers.waits(), self.cluster.waits()].concat()
     }
 
     /// Whether a warp has registers that ordinary instructions may not touch, or that it has fenced for wgmma.

@@ -6,7 +6,7 @@ use super::super::trap::Trap;
 use super::super::warp::{Context, LANES};
 use super::super::world::Space;
 use super::fragment::Lanes;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 
 /// A form of an instruction that the interpreter does not have.
 pub(super) fn unsupported(inst: &Inst, why: &str) -> Error {
@@ -83,7 +83,7 @@ pub(super) fn whole_warp(context: &Context<'_>) -> std::result::Result<(), Trap>
     match context.warp.full == u32::MAX {
         true => Ok(()),
         false => Err(Trap::warp(
-            "divergence",
+            Code::PtxDivergence,
             format!("{} is executed by a warp of fewer than 32 lanes", context.inst.name()),
         )),
     }
@@ -108,7 +108,11 @@ pub(super) fn uniform(context: &Context<'_>, operand: &Operand, what: &str) -> s
         None => Ok(value),
         Some(lane) => {
             let other = context.value(operand, lane);
-            Err(Trap::lane("divergence", lane, format!("{what} is {other:#x} here and {value:#x} in lane {first}")))
+            Err(Trap::lane(
+                Code::PtxDivergence,
+                lane,
+                format!("{what} is {other:#x} here and {value:#x} in lane {first}"),
+            ))
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::super::inst::{Inst, Operand, Reg};
 use super::super::trap::Trap;
 use super::operands::list;
+use crate::error::Code;
 use std::collections::BTreeMap;
 
 /// Who has a register.
@@ -84,19 +85,19 @@ impl Products {
     /// The registers of a wgmma of so many columns belong to it from now on; `factor`: so do those of A.
     pub fn take(&mut self, inst: &Inst, columns: usize, factor: bool) -> std::result::Result<(), Trap> {
         if !self.fenced {
-            return Err(Trap::warp("wgmma", "no wgmma.fence is before the warp's first wgmma"));
+            return Err(Trap::warp(Code::PtxWgmma, "no wgmma.fence is before the warp's first wgmma"));
         }
         let group = self.closed;
         let unfenced = |what: &str| {
             let message = format!("{what} has been accessed since the last wgmma.fence");
-            Err(Trap::warp("wgmma", message))
+            Err(Trap::warp(Code::PtxWgmma, message))
         };
         if factor {
             for reg in list(&inst.operands[1]).iter().filter_map(register) {
                 match at(&mut self.owners, reg) {
                     Owner::Accumulator { .. } => {
                         let message = "a register of A is an accumulator of a wgmma that has not been waited for";
-                        return Err(Trap::warp("wgmma", message));
+                        return Err(Trap::warp(Code::PtxWgmma, message));
                     }
                     owner => {
                         self.held += usize::from(*owner == Owner::Nobody);
@@ -112,11 +113,11 @@ impl Products {
             match at(&mut self.owners, reg) {
                 Owner::Factor { .. } => {
                     let message = "an accumulator is a register of A of a wgmma that has not been waited for";
-                    return Err(Trap::warp("wgmma", message));
+                    return Err(Trap::warp(Code::PtxWgmma, message));
                 }
                 Owner::Accumulator { columns: other, .. } if *other != columns => {
                     let message = "an accumulator is one of a wgmma of another shape that has not been waited for";
-                    return Err(Trap::warp("wgmma", message));
+                    return Err(Trap::warp(Code::PtxWgmma, message));
                 }
                 owner => {
                     self.held += usize::from(*owner == Owner::Nobody);
@@ -171,7 +172,7 @@ impl Products {
             }
         };
         Err(Trap::warp(
-            "wgmma",
+            Code::PtxWgmma,
             format!("{what} of a wgmma is {done}, but its group has not been waited for (wgmma.wait_group)"),
         ))
     }

@@ -8,7 +8,7 @@ use super::super::world::Space;
 use super::bulk::{Bulk, Copies, Load};
 use super::mbarrier::{Mbarriers, landing};
 use super::operands::{address, count, unsupported};
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::sim::clocks::Accessor;
 
 impl Bulk {
@@ -47,11 +47,11 @@ impl Copies {
         let (home, _) = mbarriers.place(mbarrier);
         if home != spot.memory - context.world.buffers {
             let message = "an asynchronous store completes on an mbarrier of another block than the one that it writes";
-            return Err(Trap::lane("mbarrier", lane, message));
+            return Err(Trap::lane(Code::PtxMbarrier, lane, message));
         }
         if context.world.ended.get(home) == Some(&true) {
             let message = format!("a store writes the shared memory of block {home} of the cluster, which has ended");
-            return Err(Trap::lane("ended", lane, message));
+            return Err(Trap::lane(Code::PtxEnded, lane, message));
         }
         let by = Accessor { warp: context.warp.number, lane, agent: landing(mbarrier, &context.world.clock.clocks) };
         let raw = context.world.access(by, true);

@@ -19,7 +19,7 @@ use super::operands::{constant, count, operand, put, registers, uniform, unsuppo
 use super::owners::Products;
 use super::tile::Descriptor;
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::sim::clocks::{Accessor, Seen};
 use std::collections::VecDeque;
 
@@ -72,7 +72,7 @@ impl Wgmma {
         whole_warp(context)?;
         let number = context.warp.number;
         let Some(warp) = state.warps.get_mut(number) else {
-            return Err(Trap::warp("wgmma", "the warp is not of the cluster that runs"));
+            return Err(Trap::warp(Code::PtxWgmma, "the warp is not of the cluster that runs"));
         };
         match self {
             Wgmma::Fence => warp.fence(),
@@ -157,7 +157,10 @@ impl Multiply {
         let number = context.warp.number;
         let (place, each) = (context.warp.place, state.each);
         if place / WARPS * WARPS + WARPS > each {
-            return Err(Trap::warp("wgmma", format!("warp {place} of a block of {each} is in no warpgroup of four")));
+            return Err(Trap::warp(
+                Code::PtxWgmma,
+                format!("warp {place} of a block of {each} is in no warpgroup of four"),
+            ));
         }
         let descriptor = |n: usize| uniform(context, &inst.operands[n], "a matrix descriptor");
         let a = if self.registers { None } else { Some(descriptor(1)?) };
@@ -307,7 +310,7 @@ impl State {
         match same {
             true => Ok(()),
             false => Err(Trap::warp(
-                "wgmma",
+                Code::PtxWgmma,
                 "the warps of the warpgroup execute different wgmmas here, or pass different descriptors or predicates",
             )),
         }
@@ -316,11 +319,11 @@ impl State {
     /// All warps have ended.
     pub fn end(&self) -> std::result::Result<(), Trap> {
         if self.warps.iter().any(|w| w.held > 0) {
-            return Err(Trap::warp("unfinished", "the kernel ends, and nothing has waited for its last wgmmas"));
+            return Err(Trap::warp(Code::PtxUnfinished, "the kernel ends, and nothing has waited for its last wgmmas"));
         }
         match self.executed.iter().all(|(_, log)| log.is_empty()) {
             true => Ok(()),
-            false => Err(Trap::warp("wgmma", "a wgmma was not executed by all four warps of its warpgroup")),
+            false => Err(Trap::warp(Code::PtxWgmma, "a wgmma was not executed by all four warps of its warpgroup")),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::number::{Number, is_integer, multiply};
 use super::opaque::{Fragment, Matrix};
 use super::operands::{address, count, put, read_for_all, registers, space, uniform, unsupported, whole_warp, words};
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Code, Result};
 
 /// What the distance between lines is a multiple of at most, in bytes.
 const ALIGN_LINE: u64 = 16;
@@ -131,7 +131,7 @@ impl Lines {
                 "a matrix at address {start:#x} with lines {pitch} bytes apart: the address has to be a multiple of {align}, \
                  the distance one of {align_line}"
             );
-            return Err(Trap::warp("misaligned", message));
+            return Err(Trap::warp(Code::PtxMisaligned, message));
         }
         Ok(Lines { start, pitch, length, count, align: align_line as usize })
     }
@@ -175,7 +175,7 @@ fn store(context: &mut Context<'_>, fragment: &Fragment, row: bool) -> std::resu
 fn unpacked(context: &Context<'_>, fragment: &Fragment, n: usize) -> std::result::Result<Vec<u32>, Trap> {
     fragment.unpack(&words(context, n)).ok_or_else(|| {
         let message = "the copies of an element in a fragment differ: the fragment was made for another instruction";
-        Trap::warp("fragment", message)
+        Trap::warp(Code::PtxFragment, message)
     })
 }
 

@@ -3,7 +3,7 @@
 use super::super::at;
 use super::super::syntax::Node;
 use super::Names;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::{BufferId, Expr, Index, Var, print, typing};
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ impl Names<'_> {
     pub(super) fn datum_index(&self, node: &Node, data: &mut Option<Vec<Datum>>) -> Result<Index> {
         let (value, dtype) = self.datum(node, None)?;
         let Some(all) = typing::gather_range(dtype) else {
-            let error = at("te.index", node.span.clone(), format!("an index is an integer, but this is {dtype}"));
+            let error = at(Code::TeIndex, node.span.clone(), format!("an index is an integer, but this is {dtype}"));
             return Err(error.help("convert it: s32(..)"));
         };
         let buffer = loaded(&value).map(|b| self.func.buffer(b));
@@ -63,7 +63,8 @@ impl Names<'_> {
                 "bound it: `min(max({text}, 0), 999)`, or take it from an input whose values are stated: `{own}`"
             ),
         };
-        at("te.gather", d.span.clone(), format!("this is an index of {name}, but its values are not known")).help(help)
+        at(Code::TeGather, d.span.clone(), format!("this is an index of {name}, but its values are not known"))
+            .help(help)
     }
 }
 
