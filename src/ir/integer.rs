@@ -64,12 +64,17 @@ pub(crate) fn un(op: UnOp, dtype: DType, a: u32) -> u32 {
 
 /// A conversion.
 pub(crate) fn cast(from: DType, to: DType, a: u32) -> u32 {
-    if to == DType::Bool {
-        u32::from(a != 0)
-    } else if from.widens_to(to) {
-        a
-    } else {
-        hash(0x44 + ((from as u64) << 8) + ((to as u64) << 16), u64::from(a), 0)
+    conversion(from, to)(a)
+}
+
+/// The conversion between two types, to be applied to many data.
+pub(crate) fn conversion(from: DType, to: DType) -> impl Fn(u32) -> u32 {
+    let widens = from.widens_to(to);
+    let tag = 0x44 + ((from as u64) << 8) + ((to as u64) << 16);
+    move |a| match to {
+        DType::Bool => u32::from(a != 0),
+        _ if widens => a,
+        _ => hash(tag, u64::from(a), 0),
     }
 }
 

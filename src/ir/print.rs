@@ -9,7 +9,8 @@ mod expr;
 mod lowered;
 
 use super::{
-    Axis, Block, BlockId, Buffer, BufferId, Cond, Expr, For, Func, Index, IterKind, LoopKind, Stmt, Store, Var, visit,
+    Axis, BindMode, Block, BlockId, Buffer, BufferId, Cond, Expr, For, Func, Index, IterKind, LoopKind, Stmt, Store,
+    Var, visit,
 };
 use crate::dtype::DType;
 use crate::error::Error;
@@ -327,11 +328,10 @@ impl<'a> Printer<'a> {
     }
 
     fn loop_placements(&mut self, l: &For) {
-        if l.persistent {
-            self.put(" persistent");
-        }
-        if l.pingpong {
-            self.put(" pingpong");
+        match l.mode {
+            BindMode::Plain => {}
+            BindMode::Persistent => self.put(" persistent"),
+            BindMode::PingPong => self.put(" pingpong"),
         }
         if let Some(p) = l.pipeline {
             self.put(&format!(" pipeline {} in_flight {}", p.stages, p.in_flight));

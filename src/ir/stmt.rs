@@ -57,6 +57,20 @@ pub enum LoopKind {
     },
 }
 
+/// How the units of an axis share the iterations of a loop that is bound to it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BindMode {
+    /// Each unit runs the iteration of its own number.
+    #[default]
+    Plain,
+    /// `bind L blockIdx.x persistent`: as many blocks as fit at once walk the iterations.
+    Persistent,
+    /// `bind L warpgroup pingpong`: the warpgroups take turns at the tensor cores and are left out of cooperative unions. The pass `roles`
+    /// gives each warpgroup its iteration.
+    PingPong,
+}
+
 /// What a loop can be bound to. Levels from outermost: grid, cluster, warpgroup, warp, thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -141,10 +155,8 @@ pub struct For {
     pub extent: Index,
     /// How it runs.
     pub kind: LoopKind,
-    /// Placement of `bind L blockIdx.x persistent`: as many blocks as fit at once walk the iterations.
-    pub persistent: bool,
-    /// Placement of `bind L warpgroup pingpong`: its warpgroups run ping-pong and are left out of cooperative unions.
-    pub pingpong: bool,
+    /// Placement: how the units of its axis share its iterations.
+    pub mode: BindMode,
     /// This loop walks two loops in a grouped order; their variables, not its own, are in the body.
     pub raster: Option<Raster>,
     /// Placement: stages under this loop get slots.
@@ -164,14 +176,23 @@ impl For {
             var,
             extent: extent.into(),
             kind,
-            persistent: false,
-            pingpong: false,
+            mode: BindMode::Plain,
             raster: None,
             pipeline: None,
             tensorize: None,
             notes: BTreeMap::new(),
             body,
         }
+    }
+
+    /// Whether the blocks that fit at once walk its iterations.
+    pub fn is_persistent(&self) -> bool {
+        self.mode == BindMode::Persistent
+    }
+
+    /// Whether its warpgroups run ping-pong.
+    pub fn is_pingpong(&self) -> bool {
+        self.mode == BindMode::PingPong
     }
 
     /// The axis it is bound to, if any.

@@ -64,7 +64,7 @@ pub fn labels(kernel: &LoweredKernel) -> Kept {
 /// A ping-pong loop stays bound until the pass `roles`.
 pub fn no_bound_loop(kernel: &LoweredKernel) -> Kept {
     let func = &kernel.func;
-    let found = visit::loops(&func.body).into_iter().find(|l| matches!(l.kind, LoopKind::Bound(_)) && !l.pingpong);
+    let found = visit::loops(&func.body).into_iter().find(|l| matches!(l.kind, LoopKind::Bound(_)) && !l.is_pingpong());
     found.map_or(Ok(()), |l| Err(format!("loop {} is bound", func.var_name(l.var))))
 }
 
@@ -163,7 +163,7 @@ pub fn copies(kernel: &LoweredKernel) -> Kept {
 }
 
 pub fn roles(kernel: &LoweredKernel) -> Kept {
-    if !kernel.roles.is_empty() || visit::loops(&kernel.func.body).into_iter().any(|l| l.pingpong) {
+    if !kernel.roles.is_empty() || visit::loops(&kernel.func.body).into_iter().any(|l| l.is_pingpong()) {
         return Err("a role has no slice of the kernel, or a ping-pong loop is left".into());
     }
     let at_root = kernel.func.body.iter().filter(|s| matches!(s, Stmt::Role(_))).count();

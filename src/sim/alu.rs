@@ -144,12 +144,13 @@ fn un(op: UnOp, dtype: DType, kind: NumberKind, a: &mut [u64]) -> Option<()> {
     Some(())
 }
 
-fn cast(from: DType, to: DType, in_ring: bool, a: &mut [u64]) {
+fn cast(from: DType, to: DType, integer_mode: bool, a: &mut [u64]) {
     if from == to {
         return;
     }
+    let converted = integer::conversion(from, to);
     for v in a {
-        *v = if in_ring { u64::from(integer::cast(from, to, *v as u32)) } else { value::cast(from, to, *v) };
+        *v = if integer_mode { u64::from(converted(*v as u32)) } else { value::cast(from, to, *v) };
     }
 }
 

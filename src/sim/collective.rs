@@ -260,9 +260,8 @@ pub(super) fn summed(types: [DType; 3], sum: u64, x: &[u64], y: &[u64], integer:
 }
 
 fn integer_sum([d, a, b]: [DType; 3], sum: u64, x: &[u64], y: &[u64]) -> u64 {
-    let add = |sum: u32, (x, y): (&u64, &u64)| {
-        sum.wrapping_add(integer::cast(a, d, *x as u32).wrapping_mul(integer::cast(b, d, *y as u32)))
-    };
+    let (of_a, of_b) = (integer::conversion(a, d), integer::conversion(b, d));
+    let add = |sum: u32, (x, y): (&u64, &u64)| sum.wrapping_add(of_a(*x as u32).wrapping_mul(of_b(*y as u32)));
     u64::from(x.iter().zip(y).fold(sum as u32, add))
 }
 

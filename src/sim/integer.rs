@@ -7,7 +7,7 @@ use crate::array::Array;
 use crate::dtype::{Class, DType};
 use crate::error::{Code, Error, Result};
 use crate::ir::Buffer;
-pub(super) use crate::ir::integer::{bin, cast, hash, literal, un};
+pub(super) use crate::ir::integer::{bin, conversion, hash, literal, un};
 
 /// The datum of an input element: the same for every stage of a program.
 pub(super) fn input(seed: u64, param: usize, element: usize) -> u32 {

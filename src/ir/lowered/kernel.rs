@@ -198,7 +198,7 @@ impl LoweredKernel {
 
     /// The ping-pong loops with their extents: each warpgroup runs its own iterations. None after the pass `roles`.
     pub(crate) fn pingpong_loops(&self) -> Vec<(Var, i64)> {
-        let loops = visit::loops(&self.func.body).into_iter().filter(|l| l.pingpong);
+        let loops = visit::loops(&self.func.body).into_iter().filter(|l| l.is_pingpong());
         loops.filter_map(|l| Some((l.var, l.extent.as_int()?))).collect()
     }
 

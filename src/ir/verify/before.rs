@@ -26,7 +26,7 @@ pub fn in_time(func: &Func, body: &[Stmt], buffer: BufferId, env: &Env) -> bool 
 
 /// Whether the iterations of a loop run next to each other in a unit. Those that take turns do not.
 fn side_by_side(l: &For) -> bool {
-    matches!(l.kind, LoopKind::Bound(axis) if !axis.is_block_level()) && !l.pingpong
+    matches!(l.kind, LoopKind::Bound(axis) if !axis.is_block_level()) && !l.is_pingpong()
 }
 
 /// The statements in the loops, outermost first.

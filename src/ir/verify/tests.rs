@@ -3,7 +3,9 @@
 use super::*;
 use crate::dtype::DType;
 use crate::ir::visit::{change_block, change_loop};
-use crate::ir::{BinOp, Cond, Expr, If, LoopKind, Pipeline, RoleId, Stmt, StorageAlign, Store, SyncKind, print};
+use crate::ir::{
+    BinOp, BindMode, Cond, Expr, If, LoopKind, Pipeline, RoleId, Stmt, StorageAlign, Store, SyncKind, print,
+};
 use crate::schedule::{apply_all, parse};
 use crate::te::{self, GemmSpec, Layout};
 
@@ -196,10 +198,10 @@ fn placements_exist() {
     assert_eq!(refused(&f, "verify.placement"), "swizzle 48 of A is not 16, 32, 64 or 128 bytes");
     f.buffers[0].swizzle = None;
     let i = var(&f, "i");
-    change_loop(&mut f.body, i, &mut |l| l.persistent = true);
+    change_loop(&mut f.body, i, &mut |l| l.mode = BindMode::Persistent);
     assert_eq!(refused(&f, "verify.placement"), "loop i: only a blockIdx loop is persistent");
     change_loop(&mut f.body, i, &mut |l| {
-        l.persistent = false;
+        l.mode = BindMode::Plain;
         l.pipeline = Some(Pipeline { stages: 2, in_flight: 2 });
     });
     assert!(refused(&f, "verify.placement").starts_with("loop i: a pipeline has at least one stage"));

@@ -171,7 +171,7 @@ struct Unbind<'a> {
 
 impl Unbind<'_> {
     fn one(&mut self, mut l: For) -> Vec<Stmt> {
-        if l.pingpong {
+        if l.is_pingpong() {
             // The pass `roles` gives each warpgroup its iteration, and the producer all of them.
             l.kind = LoopKind::Serial;
             return vec![Stmt::For(l)];
@@ -198,7 +198,7 @@ impl Unbind<'_> {
             (Some(raster), Some(x)) => self.walked(x, raster, l.body),
         };
         match axis {
-            Some(_) if l.persistent => {
+            Some(_) if l.is_persistent() => {
                 let round = format!("{}_round", self.kernel.func.var_name(l.var));
                 let round = self.kernel.func.add_var(round);
                 vec![Stmt::For(For::new(l.var, l.extent, LoopKind::Persistent { round }, l.body))]

@@ -231,7 +231,7 @@ impl Write<'_> {
         // st.async has 4 or 8 bytes.
         let wide = ranks.iter().all(|b| matches!(self.func.buffer(*b).dtype.bits(), 32 | 64));
         // In a loop a barrier of the cluster orders the next values after the reads of these.
-        let repeated = |l: &For| l.persistent || l.axis().is_none() && l.extent.as_int() != Some(1);
+        let repeated = |l: &For| l.is_persistent() || l.axis().is_none() && l.extent.as_int() != Some(1);
         let once = !self.one.around().iter().any(repeated);
         let full = ranks.first().filter(|_| wide && once).map(|first| {
             let name = format!("{}_full", self.func.buffer(*first).name);

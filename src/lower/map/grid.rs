@@ -9,7 +9,7 @@ use crate::ir::{Axis, For, Func, Stmt, Var, visit};
 /// blocks would find in shared memory what another iteration left there.
 pub fn walked(func: &Func) -> Result<Option<Var>> {
     let loops = visit::loops(&func.body);
-    let Some(l) = loops.iter().find(|l| l.persistent) else { return Ok(None) };
+    let Some(l) = loops.iter().find(|l| l.is_persistent()) else { return Ok(None) };
     let name = func.var_name(l.var);
     let refused = |message: String| Error::input(Code::LowerPersistent, message);
     if !matches!(func.body.as_slice(), [Stmt::For(outermost)] if outermost.var == l.var) {

@@ -53,7 +53,7 @@ fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<(String, &str)>) {
 
 /// Ping-pong warpgroups share only the buffers that a role fills: their threads never run the same iteration.
 fn pingpong(func: &Func) -> Result<()> {
-    for l in visit::loops(&func.body).into_iter().filter(|l| l.pingpong) {
+    for l in visit::loops(&func.body).into_iter().filter(|l| l.is_pingpong()) {
         let name = func.var_name(l.var);
         if visit::blocks(&l.body).iter().all(|b| b.role.is_none()) {
             let message = format!("loop {name} is pingpong, but no role fills a staged buffer inside it");

@@ -215,10 +215,10 @@ fn manner(func: &Func, l: &For) -> String {
         LoopKind::Vectorized => out.push("vectorized".to_string()),
         LoopKind::Bound(axis) => out.push(axis.name().to_string()),
     }
-    if l.persistent {
+    if l.is_persistent() {
         out.push("persistent".to_string());
     }
-    if l.pingpong {
+    if l.is_pingpong() {
         out.push("ping-pong".to_string());
     }
     if let Some(r) = &l.raster {

@@ -13,7 +13,7 @@ use crate::error::{Code, Error, Result};
 use crate::ir::cross_thread;
 use crate::ir::print::Node;
 use crate::ir::simplify::Env;
-use crate::ir::{Axis, For, Func, IterKind, LoopKind, Scope, visit};
+use crate::ir::{Axis, BindMode, For, Func, IterKind, LoopKind, Scope, visit};
 use crate::schedule::Args;
 use crate::schedule::analyze::{BlockKind, bindings, blocks_below, distinct, kind, mentions, placement, sums_over};
 use crate::schedule::find::{self, loop_, refuse};
@@ -63,23 +63,28 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let word = args.get_word("axis")?;
     let axis = Axis::parse(word)
         .ok_or_else(|| Error::input(Code::StepWord, format!("`{word}` is not an axis")).naming(word))?;
-    let (persistent, pingpong) =
-        (args.find_word("how") == Some("persistent"), args.find_word("how") == Some("pingpong"));
+    let mode = match args.find_word("how") {
+        None => BindMode::Plain,
+        Some("persistent") => BindMode::Persistent,
+        Some(_) => BindMode::PingPong,
+    };
     check_loop(func, l, axis)?;
     check_axis(func, l, axis)?;
     check_sums(func, l, axis)?;
-    if (persistent && axis != Axis::BlockX) || (pingpong && axis != Axis::Warpgroup) {
-        let message = format!("`{}` does not go with {word}", args.find_word("how").unwrap_or_default());
-        let name = func.var_name(l.var);
-        return Err(refuse("bind", 7, message, func, &[(Node::Loop(l.var), "this loop")]).help(match persistent {
-            true => format!("bind {name} blockIdx.x persistent, or bind {name} {word} without `persistent`"),
-            false => format!("bind {name} warpgroup pingpong, or bind {name} {word} without `pingpong`"),
-        }));
+    let own = match mode {
+        BindMode::Plain => None,
+        BindMode::Persistent => Some((Axis::BlockX, "persistent")),
+        BindMode::PingPong => Some((Axis::Warpgroup, "pingpong")),
+    };
+    if let Some((only, how)) = own.filter(|(only, _)| *only != axis) {
+        let (name, only) = (func.var_name(l.var), only.name());
+        let message = format!("`{how}` does not go with {word}");
+        return Err(refuse("bind", 7, message, func, &[(Node::Loop(l.var), "this loop")])
+            .help(format!("bind {name} {only} {how}, or bind {name} {word} without `{how}`")));
     }
     let (var, mut out) = (l.var, func.clone());
     visit::change_loop(&mut out.body, var, &mut |l| {
-        l.kind = LoopKind::Bound(axis);
-        (l.persistent, l.pingpong) = (persistent, pingpong);
+        (l.kind, l.mode) = (LoopKind::Bound(axis), mode);
     });
     cross_thread::find(&out).map_err(|r| across(func, &r))?;
     Ok(out.into())

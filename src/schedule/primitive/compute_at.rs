@@ -181,7 +181,7 @@ fn needed(func: &Func, l: &For, around: &[&For], buffer: BufferId, env: &Env) ->
     if func.buffer(buffer).scope != Scope::Shared {
         return Some(region);
     }
-    let cooperates = |l: &&&For| l.axis().is_some_and(|a: Axis| !a.is_block_level()) && !l.pingpong;
+    let cooperates = |l: &&&For| l.axis().is_some_and(|a: Axis| !a.is_block_level()) && !l.is_pingpong();
     let sharing: Vec<&For> = around.iter().filter(cooperates).copied().collect();
     match dataflow::constant_vars(&sharing) {
         Some(vars) => {
