@@ -66,8 +66,8 @@ pub enum BindMode {
     Plain,
     /// `bind L blockIdx.x persistent`: as many blocks as fit at once walk the iterations.
     Persistent,
-    /// `bind L warpgroup pingpong`: the warpgroups take turns at the tensor cores and are left out of cooperative unions. The pass `roles`
-    /// gives each warpgroup its iteration.
+    /// `bind L warpgroup pingpong`: each warpgroup runs its own iterations, and one computes while another stores its tile. Cooperative
+    /// unions leave them out. The pass `roles` gives each warpgroup its iteration.
     PingPong,
 }
 

@@ -33,6 +33,7 @@ fn ran(name: &str, schedule: &Schedule) -> Ran {
     observe(&lowered, &options, &mut arguments(schedule)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
+/// Half of the examples, as the commit draws them.
 #[test]
 fn examples_cost_what_the_simulator_counts() {
     let mut accesses = 0;
@@ -259,6 +260,7 @@ fn costs(t: &Traffic) -> [u64; 4] {
 }
 
 /// Compiling leaves no more accesses than were written, and where nothing can be merged, just those.
+/// Half of the examples, as the commit draws them.
 #[test]
 fn compiled_kernels_are_followed_and_cost_no_more_than_was_written() {
     for (name, schedule) in compiling_examples().filter(|(name, _)| drawn(name, 2)) {
@@ -291,6 +293,7 @@ const KINDS: [&str; 14] = [
 ];
 
 /// What the PTX was said to become is what ptxas makes of it.
+/// A fifth of the examples, as the commit draws them.
 #[test]
 fn machine_code_is_what_ptxas_writes() {
     let tools = crate::ptxas::tools();

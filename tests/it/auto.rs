@@ -36,6 +36,7 @@ fn computes(schedule: &Schedule) -> String {
     text
 }
 
+/// A third of the space, as the commit draws it.
 #[test]
 fn the_tutorials_space_computes_products() {
     let cases: Vec<(DType, DType, Layout)> =

@@ -66,6 +66,7 @@ pub fn with_all(check: impl Fn(&Schedule, &Func, &Lowered) -> Result<()>) {
     assert!(whole >= 12 && ragged >= least, "only {whole} whole and {ragged} ragged sizes were tried");
 }
 
+/// At each size the commit draws a quarter of the orders of warps.
 #[test]
 fn integers_are_equal_at_every_level() {
     with_all(|schedule, scheduled, lowered| {

@@ -103,7 +103,7 @@ fn tried(name: &str, schedule: &Schedule) -> Outcome {
     Outcome::Right
 }
 
-/// `WARPLOOM_ALL=1` tries all of them; otherwise about every tenth, drawn for the commit.
+/// `WARPLOOM_ALL=1` tries all of them; otherwise about every twentieth, drawn for the commit.
 #[test]
 fn every_subset_of_the_worked_example_is_right_or_refused() {
     let all = subsets(true);
@@ -146,6 +146,7 @@ fn subsets_of_large_tiles_assemble_into_registers_alone() {
 }
 
 /// A batch of products, by the steps that are recommended and by the tiles of large products at a small size.
+/// Half of the sizes and layouts, as the commit draws them.
 #[test]
 fn batches_are_right_at_every_size_and_layout() {
     let sizes = [[128, 128, 192], [100, 72, 40], [65, 33, 47]];

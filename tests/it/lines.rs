@@ -138,6 +138,7 @@ fn names(text: &str, instruction: &str) -> bool {
     code.split_whitespace().any(|word| word.starts_with(instruction))
 }
 
+/// For each example the commit draws among the versions of ptxas.
 #[test]
 fn ptxas_makes_the_same_machine_code_and_names_the_lines() {
     for name in

@@ -98,16 +98,17 @@ fn turns_whose_stages_no_role_fills_are_refused() {
     }
 }
 
-/// The recommended tiles in turns, each width of them, at a size with more tiles than blocks at once.
+/// The recommended ping-pong tiles, each width of them, at a size with more tiles than blocks at once.
+/// A third of the widths, as the commit draws them.
 #[test]
 fn every_width_of_the_recipe_is_right_in_every_order() {
     for layout in [Layout::NT, Layout::TN] {
         let gemm = Gemm::new(8192, 8192, 8192).of(DType::F16).layout(layout);
         let all = candidates(&gemm, &Target::sm_90a()).unwrap();
-        let turns: Vec<_> = all.into_iter().filter(|(name, _)| name.ends_with("in ping-pong")).collect();
-        assert!(turns.len() >= 2, "{layout:?}");
-        for (n, (name, large)) in turns.into_iter().enumerate().filter(|(_, (name, _))| drawn(name, 3)) {
-            // A tile and a part of one (128 divides the large product, and is not padded); more and fewer terms than slots have.
+        let pingpong: Vec<_> = all.into_iter().filter(|(name, _)| name.ends_with("in ping-pong")).collect();
+        assert!(pingpong.len() >= 2, "{layout:?}");
+        for (n, (name, large)) in pingpong.into_iter().enumerate().filter(|(_, (name, _))| drawn(name, 3)) {
+            // A tile and a part of one (128 divides the large product, and is not padded); more and fewer terms than the stages hold.
             let columns = if name.contains("x128 ") { 256 } else { 208 };
             let schedule = large.resized(&[512, columns, 64 * (2 + 3 * (n as i64 % 3))]).unwrap();
             let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();

@@ -221,6 +221,7 @@ pub fn tiles_of_large_products() -> Vec<(String, Schedule)> {
     out
 }
 
+/// A third of the tiles, as the commit draws them.
 #[test]
 fn recommended_tiles_of_large_products_are_right() {
     for (name, schedule) in tiles_of_large_products().into_iter().filter(|(name, _)| drawn(name, 3)) {

@@ -45,6 +45,7 @@ pub fn agrees(schedule: &Schedule, lowered: &Lowered) -> Result<()> {
     Ok(())
 }
 
+/// A quarter of the examples and sizes, as the commit draws them.
 #[test]
 fn the_ptx_of_every_example_gives_what_its_kernels_give() {
     with_all(|schedule, _, lowered| if drawn(&schedule.to_string(), 4) { agrees(schedule, lowered) } else { Ok(()) });

@@ -151,6 +151,7 @@ fn crosses(lowered: &Lowered) {
     }
 }
 
+/// Half of the trip counts of each form, as the commit draws them.
 #[test]
 fn every_number_of_trips_is_right_in_every_order() {
     let forms = [
@@ -318,6 +319,7 @@ fn boxed(spec: &GemmSpec, tiles: Mma) -> (Schedule, bool) {
 }
 
 /// Whole tiles, ragged ones whose rows copies can read, and such that have to be packed; by the block, a loader, for a cluster.
+/// Half of the forms, as the commit draws them.
 #[test]
 fn the_recipe_by_boxes_is_right_in_every_layout() {
     let ways = [(false, [1, 1], 32), (true, [1, 1], 64), (true, [2, 1], 32), (true, [1, 2], 32), (false, [2, 1], 64)];

@@ -68,6 +68,7 @@ const NEEDLESS: [(&str, &str); 3] = [
     ("wgmma_", "WAR A_s, B_s: all lanes have read the stage"),
 ];
 
+/// Every barrier; of the orders of warps the commit draws a quarter.
 #[test]
 fn a_missing_barrier_is_found() {
     let (mut tried, mut needless) = (0, 0);
@@ -93,6 +94,7 @@ fn a_missing_barrier_is_found() {
     assert!(tried >= 6 && needless > 0, "{tried} barriers, {needless} of them needless");
 }
 
+/// Half of the statements, as the commit draws them.
 #[test]
 fn a_missing_statement_is_found() {
     for (name, lowered, naive) in kernels() {

@@ -15,7 +15,7 @@ fn shell(line: &str) -> Output {
 fn on_terminal(variables: &[(&str, &str)], arguments: &str) -> (Option<i32>, String) {
     let line = format!("{} {arguments}", env!("CARGO_BIN_EXE_warploom"));
     let mut script = Command::new("script");
-    // The caller's wishes for colours and pagers stay outside; so does `CI`, which stands for a coloured terminal.
+    // The variables that choose colours or a pager are unset. `CI` is one: anstream colours a terminal where it is set.
     for variable in
         ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLORTERM", "CI", "PAGER", "WARPLOOM_PAGER", "LESS", "COLUMNS"]
     {

@@ -85,6 +85,7 @@ pub fn probe(row: &Row, form: Form) -> Schedule {
     Schedule::parse(&text).unwrap_or_else(|e| panic!("{} {form:?}: {e}\n{text}", row.name))
 }
 
+/// Half of the rows and forms up to 96 columns, as the commit draws them.
 #[test]
 fn every_product_of_a_warpgroup_computes_what_it_means() {
     let all = probes();
@@ -97,6 +98,7 @@ fn every_product_of_a_warpgroup_computes_what_it_means() {
     }
 }
 
+/// A tenth of the rows and forms, as the commit draws them.
 #[test]
 fn every_product_of_a_warpgroup_is_one_instruction() {
     let tools = tools();

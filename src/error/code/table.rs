@@ -161,7 +161,7 @@ codes! {
         LowerOperand "operand" "An operand of an instruction is in a memory that the instruction does not take."
         LowerOrder "order" "Pass `order` finds a load that no wait covers."
         LowerPersistent "persistent" "A persistent loop is not where it can be."
-        LowerPingpong "pingpong" "A ping-pong loop lacks what its warpgroups need to alternate."
+        LowerPingpong "pingpong" "No role fills the staged buffers of a ping-pong loop, or its own threads fill one."
         LowerPipeline "pipeline" "A loop cannot be pipelined as its step says."
         LowerPlan "plan" "Pass `plan` finds a shared buffer without a constant size."
         LowerPromise "promise" "A pass does not keep its promise."

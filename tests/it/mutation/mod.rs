@@ -115,7 +115,7 @@ fn each<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// `WARPLOOM_SUBJECTS=wgmma` damages only the programs with that in their names; otherwise about every sixth is damaged, drawn for the
+/// `WARPLOOM_SUBJECTS=wgmma` damages only the programs with that in their names; otherwise about every twelfth is damaged, drawn for the
 /// commit, or all of them where `WARPLOOM_ALL` is set.
 #[test]
 fn damage_is_found() {
