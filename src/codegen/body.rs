@@ -1,7 +1,6 @@
 //! One kernel: its entry, its statements and loops.
 
 use super::access::Storage;
-use super::budget;
 use super::builder::{Builder, Value};
 use super::copy;
 use super::counters::Rolled;
@@ -12,8 +11,9 @@ use super::packed::is_packed;
 use super::session::bug;
 use super::slices::Slice;
 use super::words;
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::ir::lowered::LoweredKernel;
+use crate::ir::lowered::size::Size;
 use crate::ir::lowered::unroll::{self, Copies};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Cond, For, Func, Index, LoopKind, Note, Scope, Stmt, Sync, SyncKind, Var, print, visit};
@@ -89,7 +89,10 @@ pub fn emit<'c>(
     shared: Option<PointerValue<'c>>,
     (lines, listing): (&[Lines], &mut Listing),
 ) -> Result<()> {
-    budget::check(kernel)?;
+    if !Size::of(kernel).is_some_and(|size| size.fits()) {
+        let message = format!("kernel {} is larger than what lowering lets through", kernel.func.name);
+        return Err(Error::bug(Code::CodegenSize, message));
+    }
     let function = declare(b, kernel, entry);
     bounds(b, kernel, function)?;
     let locations = match lines {

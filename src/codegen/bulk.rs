@@ -104,6 +104,14 @@ impl<'c> Body<'c, '_, '_> {
             }
             SyncKind::InitBarriers => self.set_mbarriers(),
             SyncKind::Prefetch { buffer } => self.prefetch(*buffer),
+            SyncKind::PrefetchMap { map } => {
+                let map = self.map(*map)?;
+                self.template(PREFETCH_MAP, &[], &[("M", &[map])])
+            }
+            SyncKind::Narrow { buffer } => match self.place(*buffer)? {
+                Storage::Local(words) => self.opaque(&words),
+                _ => Err(bug("only a local buffer stays narrow")),
+            },
             SyncKind::PrefetchLine { buffer, at } => {
                 let Storage::Global { pointer, .. } = self.place(*buffer)? else {
                     return Err(bug("a prefetch of no global buffer"));
@@ -143,10 +151,6 @@ impl<'c> Body<'c, '_, '_> {
 
     /// Sets every mbarrier, and fetches the tensor maps meanwhile.
     fn set_mbarriers(&mut self) -> Result<()> {
-        for map in 0..self.kernel.maps.len() {
-            let map = self.map(map as u32)?;
-            self.template(PREFETCH_MAP, &[], &[("M", &[map])])?;
-        }
         for (n, array) in self.func.mbarriers.iter().enumerate() {
             for slot in 0..array.slots {
                 let pointer = self.mbarrier_at(&Slot { barrier: n as u32, index: i64::from(slot).into() })?;

@@ -7,7 +7,6 @@
 
 mod access;
 mod body;
-mod budget;
 mod builder;
 mod bulk;
 mod cast;

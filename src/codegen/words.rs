@@ -99,6 +99,20 @@ impl<'c> Body<'c, '_, '_> {
         self.b.gather(&elements.iter().map(one).collect::<Result<Vec<_>>>()?)
     }
 
+    /// Passes every register through an instruction that LLVM does not look into; ptxas drops it.
+    pub fn opaque(&self, words: &Words<'c>) -> Result<()> {
+        let lanes = 4 / words.bytes as usize;
+        for first in (0..words.elements).step_by(lanes) {
+            let elements: Vec<usize> = (first..first + lanes).collect();
+            let held = self.read(words, &elements)?;
+            let register = self.b.reinterpret(held, self.b.i32().into())?;
+            let kept = self.b.asm("mov.b32 $0, $1;".into(), "=r,r".into(), &[self.b.i32().into()], &[register])?;
+            let kept = kept.basic().ok_or_else(|| bug("a move without a result"))?;
+            self.write(words, &elements, self.b.reinterpret(kept, held.get_type())?)?;
+        }
+        Ok(())
+    }
+
     /// Sets elements to the lanes of a vector, or all of them to a scalar.
     pub fn write(&self, words: &Words<'c>, elements: &[usize], value: Value<'c>) -> Result<()> {
         if let (Some(slot), Value::VectorValue(_)) = (words.whole(elements), value) {

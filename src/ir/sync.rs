@@ -156,6 +156,17 @@ pub enum SyncKind {
         /// The element.
         at: Index,
     },
+    /// Each thread forgets what it has converted from a local buffer. For the compiler alone: no instruction, and memory and registers hold
+    /// the same before and after.
+    Narrow {
+        /// The buffer, of elements of 8 or 16 bits.
+        buffer: BufferId,
+    },
+    /// The thread prefetches a tensor map, so that the first TMA copy by it does not wait for it. A hint.
+    PrefetchMap {
+        /// Its number among the kernel's.
+        map: u32,
+    },
     /// The thread sets every mbarrier of the kernel to the start of its first phase, for all who meet at the next barrier.
     InitBarriers,
     /// The thread arrives at an mbarrier, whose phase then also waits for so many bytes of bulk copies.
@@ -204,8 +215,20 @@ impl SyncKind {
                 | SyncKind::Arrive { .. }
                 | SyncKind::InitBarriers
                 | SyncKind::Prefetch { .. }
+                | SyncKind::PrefetchMap { .. }
                 | SyncKind::BulkCommit
                 | SyncKind::BulkWait { .. }
+        )
+    }
+
+    /// Whether memory and registers hold the same with it and without it.
+    pub fn is_hint(&self) -> bool {
+        matches!(
+            self,
+            SyncKind::Prefetch { .. }
+                | SyncKind::PrefetchLine { .. }
+                | SyncKind::PrefetchMap { .. }
+                | SyncKind::Narrow { .. }
         )
     }
 
@@ -238,6 +261,8 @@ impl SyncKind {
             SyncKind::GridRelease => "grid_release",
             SyncKind::Prefetch { .. } => "prefetch",
             SyncKind::PrefetchLine { .. } => "prefetch_line",
+            SyncKind::PrefetchMap { .. } => "prefetch_map",
+            SyncKind::Narrow { .. } => "narrow",
             SyncKind::InitBarriers => "mbarrier.init",
             SyncKind::Expect { .. } => "mbarrier.expect_tx",
             SyncKind::Arrive { .. } => "mbarrier.arrive",

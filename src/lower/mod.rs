@@ -131,4 +131,16 @@ pub const PASSES: &[Pass] = &[
         holds: promise::verified,
         run: sync::run,
     },
+    Pass {
+        name: "narrow",
+        promise: "elements of 8 and 16 bits that are read again after a barrier or a shuffle stay as narrow in registers",
+        holds: promise::narrow,
+        run: data::narrow::run,
+    },
+    Pass {
+        name: "size",
+        promise: "the kernel is no larger, once its loops are written out, than the compiler takes",
+        holds: promise::fits,
+        run: target::size::run,
+    },
 ];

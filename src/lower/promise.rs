@@ -1,11 +1,12 @@
 //! What each pass promises of the kernel after it, as far as a program can check it.
 //!
 //! The unit tests check the promises after every pass: those of the pass, and those of all earlier passes, which later
-//! passes keep. The verifier of Lowered ([`verify`]) is the promise of the last pass.
+//! passes keep. The verifier of Lowered ([`verify`]) is the promise of the pass `order`.
 
 use super::pipeline::ring::is_ring;
-use super::{PASSES, Pass};
+use super::{PASSES, Pass, data};
 use crate::error::{Code, Error, Result};
+use crate::ir::lowered::size::Size;
 use crate::ir::lowered::{CP_ASYNC_BITS, LoweredKernel, verify};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Block, BufferId, Cond, CopyKind, For, Func, IterKind, LoopKind, Scope, Stmt, Var, visit};
@@ -29,6 +30,21 @@ pub fn check(kernel: &LoweredKernel, passes: usize) -> Result<()> {
 
 pub fn verified(kernel: &LoweredKernel) -> Kept {
     verify(kernel).map_err(|e| e.message().to_string())
+}
+
+/// The pass has nothing more to do.
+pub fn narrow(kernel: &LoweredKernel) -> Kept {
+    match data::narrow::kept(kernel.func.body.clone(), &kernel.func) == kernel.func.body {
+        true => Ok(()),
+        false => Err("narrow elements are converted once for readers on both sides of a barrier".to_string()),
+    }
+}
+
+pub fn fits(kernel: &LoweredKernel) -> Kept {
+    match Size::of(kernel) {
+        Some(size) if size.fits() => Ok(()),
+        size => Err(format!("the kernel is too large: {size:?}")),
+    }
 }
 
 /// The first of some faults.

@@ -113,13 +113,8 @@ fn changes(func: &Func, body: &[Stmt]) -> Vec<Change> {
         if let (Stmt::Sync(sync), Some(next)) = (stmt, body.get(n + 1))
             && (sync.kind != SyncKind::Commit || matches!(next, Stmt::Sync(Sync { kind: SyncKind::Wait { .. }, .. })))
             // Bytes may land before they are expected; and when the next kernel begins is a matter of time alone.
-            && !matches!(
-                sync.kind,
-                SyncKind::Expect { .. }
-                    | SyncKind::GridRelease
-                    | SyncKind::Prefetch { .. }
-                    | SyncKind::PrefetchLine { .. }
-            )
+            && !sync.kind.is_hint()
+            && !matches!(sync.kind, SyncKind::Expect { .. } | SyncKind::GridRelease)
         {
             out.extend(swapped(body, n).map(|b| change(moved(sync), format!("{} moved down", name(sync)), b)));
         }
@@ -127,17 +122,10 @@ fn changes(func: &Func, body: &[Stmt]) -> Vec<Change> {
         out.extend(barriers::left_early(func, body, n));
         // A wait further up waits for no less.
         if let Some(Stmt::Sync(sync)) = body.get(n + 1)
+            && !sync.kind.is_hint()
             && !matches!(
                 (stmt, &sync.kind),
-                (Stmt::Sync(_), _)
-                    | (
-                        _,
-                        SyncKind::Wait { .. }
-                            | SyncKind::Await { .. }
-                            | SyncKind::GridWait
-                            | SyncKind::Prefetch { .. }
-                            | SyncKind::PrefetchLine { .. }
-                    )
+                (Stmt::Sync(_), _) | (_, SyncKind::Wait { .. } | SyncKind::Await { .. } | SyncKind::GridWait)
             )
         {
             out.extend(swapped(body, n).map(|b| change(moved(sync), format!("{} moved up", name(sync)), b)));
@@ -172,7 +160,9 @@ fn moved(sync: &Sync) -> &'static str {
         | SyncKind::Expect { .. }
         | SyncKind::Arrive { .. }
         | SyncKind::Prefetch { .. }
-        | SyncKind::PrefetchLine { .. } => "arrival moved",
+        | SyncKind::PrefetchLine { .. }
+        | SyncKind::PrefetchMap { .. }
+        | SyncKind::Narrow { .. } => "arrival moved",
         SyncKind::Block | SyncKind::Warp | SyncKind::Warpgroup | SyncKind::Cluster | SyncKind::ClusterRelaxed => {
             "barrier moved"
         }
@@ -258,7 +248,11 @@ fn syncs(sync: &Sync) -> Vec<Change> {
         SyncKind::InitBarriers | SyncKind::Expect { .. } | SyncKind::Arrive { .. } => vec![missing("arrival removed")],
         SyncKind::Await { .. } | SyncKind::GridWait => vec![missing("wait removed")],
         // Hints.
-        SyncKind::GridRelease | SyncKind::Prefetch { .. } | SyncKind::PrefetchLine { .. } => vec![],
+        SyncKind::GridRelease
+        | SyncKind::Prefetch { .. }
+        | SyncKind::PrefetchLine { .. }
+        | SyncKind::PrefetchMap { .. }
+        | SyncKind::Narrow { .. } => vec![],
         SyncKind::Wait { groups } => weak_wait(groups + 1, SyncKind::Wait { groups: groups + 1 }),
         SyncKind::ProductWait { groups } => weak_wait(groups + 1, SyncKind::ProductWait { groups: groups + 1 }),
         SyncKind::BulkWait { groups, read } => weak_wait(groups + 1, SyncKind::BulkWait { groups: groups + 1, read }),

@@ -106,7 +106,10 @@ impl Compiler<'_> {
     pub fn sync(&mut self, sync: &Sync) -> Result<()> {
         let op = match &sync.kind {
             // A hint, of which no memory knows.
-            SyncKind::Prefetch { .. } | SyncKind::PrefetchLine { .. } => return Ok(()),
+            SyncKind::Prefetch { .. }
+            | SyncKind::PrefetchLine { .. }
+            | SyncKind::PrefetchMap { .. }
+            | SyncKind::Narrow { .. } => return Ok(()),
             SyncKind::Block => self.meeting(self.slice.warps),
             SyncKind::Warpgroup => self.meeting(4),
             // `verify` has seen that nothing but mbarriers needs the order.

@@ -91,6 +91,8 @@ fn a_box_is_expected_waited_for_fenced_and_stored() {
     assert_eq!(
         kinds,
         [
+            "prefetch_map",
+            "prefetch_map",
             "mbarrier.init",
             "block",
             "mbarrier.expect_tx",

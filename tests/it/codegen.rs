@@ -192,7 +192,7 @@ fn a_kernel_that_is_too_long_to_write_out_is_refused() {
     let out = k.param("out", DType::F32, 32);
     let body = vec![handmade::store(out, tx, Expr::constant(DType::F32, 0.0))];
     let long = k.done(vec![handmade::unrolled(i, 1 << 20, vec![handmade::unrolled(j, 1 << 20, body)])]);
-    assert_eq!(refused(&long), (Fault::Input, "codegen.size".to_string()));
+    assert_eq!(refused(&long), (Fault::Bug, "codegen.size".to_string()));
 }
 
 /// What a launch checks is what the program says, not what the kernels see.

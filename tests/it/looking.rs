@@ -205,7 +205,7 @@ fn a_walk_shows_roles_mbarriers_and_what_is_in_flight() {
     let walk = |commands: &str| {
         walked(&["examples/worked_example.loom", "--level", "lowered", "--size", "512x512x256"], commands)
     };
-    let text = walk("s\n\n\nt 8\n6\ns\nt\nb mma\nc\np acc[0] 200\n\ns\np A_s[0]\nq\n");
+    let text = walk("s\n\n\n\n\n\n\nt 8\n6\ns\nt\nb mma\nc\np acc[0] 200\n\ns\np A_s[0]\nq\n");
     assert!(text.contains("  mbarrier.init  # before any arrival or wait\n      warp 0, thread 0\n"), "{text}");
     assert!(text.contains("mbarrier A_s_empty[0..4]: not initialised\n"), "{text}");
     assert!(
@@ -213,7 +213,7 @@ fn a_walk_shows_roles_mbarriers_and_what_is_in_flight() {
         "{text}"
     );
     assert!(text.contains("      warp 8 of role load, thread 256: "), "{text}");
-    assert!(text.contains("warps 0..8: in line 22 waits for phase 0 of A_s_full[0]\n"), "{text}");
+    assert!(text.contains("warps 0..8: in line 25 waits for phase 0 of A_s_full[0]\n"), "{text}");
     assert!(text.contains("mbarrier A_s_full[0]: phase 0, 1 of 1 arrivals, 49152 bytes to come\n"), "{text}");
     assert!(text.contains("bulk load of 16384 bytes to A_s[0] in flight, counted on A_s_full[0]\n"), "{text}");
     assert!(text.contains("acc[0] of thread (200, 0, 0) is not written yet, or in flight\n"), "{text}");

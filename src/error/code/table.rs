@@ -71,7 +71,7 @@ codes! {
     Codegen "codegen" "Translation to PTX." {
         CodegenLlvm "llvm" "The translation of a lowered program, or LLVM itself, fails."
         CodegenParams "params" "A kernel takes a buffer that the program does not have."
-        CodegenSize "size" "A kernel has more statements than the compiler takes."
+        CodegenSize "size" "A lowered program that no pass has made is larger than the compiler takes."
         CodegenType "type" "There is no ordinary code for a type of data on a GPU."
         CodegenVerify "verify" "LLVM's verifier refuses the module."
     }
@@ -159,6 +159,7 @@ codes! {
         LowerLocalByThread "local_by_thread" "A local buffer is indexed by a thread."
         LowerMulticast "multicast" "The loop of `multicast=` is not bound to the cluster."
         LowerOperand "operand" "An operand of an instruction is in a memory that the instruction does not take."
+        LowerOperations "operations" "A kernel whose loops are written out has more operations than the compiler takes."
         LowerOrder "order" "Pass `order` finds a load that no wait covers."
         LowerPersistent "persistent" "A persistent loop is not where it can be."
         LowerPingpong "pingpong" "No role fills the staged buffers of a ping-pong loop, or its own threads fill one."

@@ -110,6 +110,8 @@ impl Printer<'_> {
                     self.put(&format!(" in {blocks} blocks"));
                 }
             }
+            SyncKind::PrefetchMap { map } => self.put(&format!(" {map}")),
+            SyncKind::Narrow { buffer } => self.put(&format!(" {}", self.func.buffer(*buffer).name)),
             SyncKind::PrefetchLine { buffer, at } => {
                 self.put(&format!(" {}[", self.func.buffer(*buffer).name));
                 self.index(at);

@@ -6,6 +6,7 @@ pub mod compact;
 pub mod copies;
 pub mod flatten;
 pub mod fragments;
+pub mod narrow;
 pub mod plan;
 pub mod registers;
 pub mod vectors;

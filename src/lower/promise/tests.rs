@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::Code;
-use crate::ir::{Axis, Elect, If, Index, Pipeline};
+use crate::ir::{Axis, Elect, If, Index, Pipeline, Sync, SyncKind};
 use crate::loom::Schedule;
 use crate::lower::lower_traced;
 
@@ -10,6 +10,29 @@ const SIMT: &str = include_str!("../../../examples/gpu_v3.loom");
 const CP_ASYNC: &str = include_str!("../../../examples/gemm_cp_async.loom");
 const MMA: &str = include_str!("../../../examples/mma_f16.loom");
 const ROLES: &str = include_str!("../../../examples/wgmma_f16_pingpong.loom");
+
+/// Rows of f16 that are read again after a reduction, 64 elements a thread.
+const ROWS: &str = "program rows
+input X f16[4, 4096]
+R[i 4, k 4096] f16 = X[i, k]
+M[i 4] f32 = sum(k 4096) f32(R[i, k])
+output Y[i 4, j 4096] f32 = f32(R[i, j]) + M[i]
+target sm_80
+set_scope R local
+set_scope M local
+compute_at M Y_i
+compute_at R Y_i -> r
+bind Y_i blockIdx.x
+split r 8 64 8 -> ro rt rv
+bind rt threadIdx.x
+vectorize rv
+split M_k 8 64 8 -> mo mt mv
+bind mt threadIdx.x
+split j 8 64 8 -> jo jt jv
+bind jt threadIdx.x
+vectorize jv
+transform_layout R [i, k] -> [i, k // 512, k // 8 % 64, k % 8]
+";
 
 /// Calls `f` for each statement, outer ones first.
 fn each(body: &mut [Stmt], f: &mut dyn FnMut(&mut Stmt)) {
@@ -108,10 +131,20 @@ fn elect_the_threads(kernel: &mut LoweredKernel) {
     kernel.func.body = vec![Stmt::Elect(Elect { warps: 1, body })];
 }
 
+fn convert_once(kernel: &mut LoweredKernel) {
+    kernel.func.body.retain(|s| !matches!(s, Stmt::Sync(Sync { kind: SyncKind::Narrow { .. }, .. })));
+}
+
+fn write_out_a_million_copies(kernel: &mut LoweredKernel) {
+    let again = kernel.func.add_var("again".to_string());
+    let body = std::mem::take(&mut kernel.func.body);
+    kernel.func.body = vec![Stmt::For(For::new(again, 1 << 20, LoopKind::Unrolled, body))];
+}
+
 /// A pass, a program, a damage to the kernel after the pass, and what the check says of it.
 type Damage = (&'static str, &'static str, fn(&mut LoweredKernel), &'static str);
 
-const DAMAGES: [Damage; 15] = [
+const DAMAGES: [Damage; 17] = [
     ("cross_thread", SIMT, reduce_over_threads, "reduces over a bound loop"),
     ("blocks", SIMT, guard_a_block, "is more than a label"),
     ("bind", SIMT, bind_loops, "is bound"),
@@ -127,6 +160,8 @@ const DAMAGES: [Damage; 15] = [
     ("registers", MMA, roll_the_loops, "is indexed by what is not unrolled"),
     ("plan", SIMT, forget_a_place, "has no place in shared memory"),
     ("order", SIMT, elect_the_threads, "an elected thread runs a statement of other threads"),
+    ("narrow", ROWS, convert_once, "are converted once for readers on both sides of a barrier"),
+    ("size", SIMT, write_out_a_million_copies, "the kernel is too large"),
 ];
 
 #[test]

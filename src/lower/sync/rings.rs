@@ -70,15 +70,7 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
             format!("l2_prefetch: kernel {} reads no array of device memory that it does not write", kernel.func.name);
         return Err(Error::input(Code::LowerL2Prefetch, message).help("remove the annotation"));
     }
-    let fetch = |buffer: BufferId| {
-        let name = &kernel.func.buffer(buffer).name;
-        SyncKind::Prefetch { buffer }.because(format!("{name} is prefetched to L2 before the PDL wait"))
-    };
-    let mut first: Vec<Stmt> = by_tma.into_iter().map(fetch).map(Stmt::Sync).collect();
-    if !kernel.func.mbarriers.is_empty() {
-        let set = SyncKind::InitBarriers.because("before any arrival or wait");
-        first.push(Stmt::Sync(set));
-    }
+    let first = by_one_thread(kernel, by_tma);
     let mut at = usize::from(!first.is_empty());
     if at > 0 {
         kernel.func.body.insert(0, Stmt::Elect(Elect { warps, body: first }));
@@ -108,6 +100,30 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
         kernel.func.body.insert(fetched.end, Stmt::Sync(wait));
         kernel.func.body.splice(fetched.start..fetched.start, release.map(Stmt::Sync));
     }
+    end(kernel);
+    Ok(())
+}
+
+/// What one thread does at the start: prefetches, and the initialisation of the mbarriers.
+fn by_one_thread(kernel: &LoweredKernel, fetched: Vec<BufferId>) -> Vec<Stmt> {
+    let name = |buffer: BufferId| &kernel.func.buffer(buffer).name;
+    let fetch = |buffer: BufferId| {
+        let reason = format!("{} is prefetched to L2 before the PDL wait", name(buffer));
+        Stmt::Sync(SyncKind::Prefetch { buffer }.because(reason))
+    };
+    let mut first: Vec<Stmt> = fetched.into_iter().map(fetch).collect();
+    if !kernel.func.mbarriers.is_empty() {
+        first.extend(kernel.maps.iter().enumerate().map(|(map, of)| {
+            let reason = format!("the first copy of {} does not wait for its tensor map", name(of.buffer));
+            Stmt::Sync(SyncKind::PrefetchMap { map: map as u32 }.because(reason))
+        }));
+        first.push(Stmt::Sync(SyncKind::InitBarriers.because("before any arrival or wait")));
+    }
+    first
+}
+
+/// Bulk stores have read shared memory, and other blocks of the cluster have accessed it, before the kernel ends.
+fn end(kernel: &mut LoweredKernel) {
     let mut ends: Vec<(u32, BufferId)> = Vec::new();
     visit::walk(&kernel.func.body, &mut |s| {
         if let Stmt::Elect(e) = s
@@ -128,7 +144,6 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
             .because("no block exits while another block of the cluster may access its shared memory");
         kernel.func.body.push(Stmt::Sync(meet));
     }
-    Ok(())
 }
 
 /// The inputs in device memory that the kernel reads and does not write, if it has `l2_prefetch`: those that TMA reads, or of which the

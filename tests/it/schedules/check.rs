@@ -472,10 +472,7 @@ fn real(schedule: &Schedule, lowered: &Lowered, tally: &mut Tally) -> Result<(),
 }
 
 fn code(schedule: &Schedule, lowered: &Lowered, tools: &[Ptxas], tally: &mut Tally) -> Result<(), Failure> {
-    let kernels = match warploom::codegen::compile(lowered, &schedule.target) {
-        Err(e) if e.code() == Code::CodegenSize => return end(tally, &e.code().to_string()),
-        made => made.map_err(|e| broken("codegen", &e))?,
-    };
+    let kernels = warploom::codegen::compile(lowered, &schedule.target).map_err(|e| broken("codegen", &e))?;
     let report = cost_report(lowered, &schedule.target).compiled(&kernels);
     if let Some(k) = report.kernels.iter().find(|k| k.compiled.is_none()) {
         return Err(failure("cost report of PTX", format!("{} has no entry", k.name)));

@@ -120,8 +120,6 @@ impl Oracle {
 pub fn ptx(schedule: &Schedule, lowered: &Lowered, oracle: &Oracle, limits: Limits) -> Result<&'static str, Failure> {
     let kernels = match warploom::codegen::compile(lowered, &schedule.target) {
         Err(e) if e.fault() == Fault::Chip => return Ok("the PTX: refused for the chip"),
-        // Unrolled loops are written out there.
-        Err(e) if e.code() == Code::CodegenSize => return Ok("the PTX: too many statements"),
         made => made.map_err(|e| broken("codegen", &e))?,
     };
     let before = oracle.exact_arguments().map_err(|e| broken("ptx", &e))?;
