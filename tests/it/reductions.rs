@@ -2,11 +2,12 @@
 
 mod several;
 
+use approx::assert_relative_eq;
 use warploom::lower::{lower, print};
 use warploom::rows::{RowKind, Rows};
 use warploom::sim::mutate;
-use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers};
-use warploom::{DType, Schedule, Target, ir};
+use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers, run_lowered};
+use warploom::{Array, DType, Schedule, Target, ir};
 
 /// A program of 6 x K, reduced over k, whose result an element-wise block reads; and its steps.
 fn program(dtype: &str, reducer: &str, k: i64, steps: &str) -> Schedule {
@@ -144,7 +145,7 @@ fn clusters_in_a_pipelined_loop() {
 /// Kernels over rows with recommended steps: every kind and type, rows that no piece divides, rows of several blocks.
 #[test]
 fn recommended_rows() {
-    for (rows, columns) in [(5, 1001), (70, 64), (3, 1000), (2, 4104), (1, 40000), (1, 7)] {
+    for (rows, columns) in [(5, 1001), (70, 64), (3, 1000), (2, 4104), (1, 40000), (1, 33333), (1, 7)] {
         for kind in RowKind::ALL {
             for dtype in [DType::F16, DType::Bf16, DType::F32] {
                 for target in [Target::sm_75(), Target::sm_90()] {
@@ -155,6 +156,33 @@ fn recommended_rows() {
                     check(&format!("{} {rows}x{columns} {dtype} {}", kind.name(), target.name), &schedule);
                 }
             }
+        }
+    }
+}
+
+/// Softmax of rows that blocks share: warps without a finite element, a row of the least numbers, and a ragged end.
+#[test]
+fn masked_rows_that_blocks_share() {
+    let (rows, columns) = (3, 5003 * 4);
+    let schedule = Rows::new(RowKind::Softmax, rows, columns, DType::F32).recommend(&Target::sm_90()).unwrap();
+    let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+    let text = print(&lowered);
+    assert!(text.contains("clusters of") && text.contains("M_ranks_S_full"), "{text}");
+    let n = columns as usize;
+    let x = Array::from_fn(DType::F32, &[3, n], |at| match (at / n, at % n) {
+        (0, k) if k > 300 => f64::NEG_INFINITY,
+        (1, _) => f64::from(f32::MIN),
+        (_, k) => (k % 97) as f64 / 8.0,
+    });
+    let mut args = vec![x.unwrap(), Array::zeros(DType::F32, &[3, n]).unwrap()];
+    run_lowered(&lowered, Mode::Real, &mut args).unwrap();
+    for row in 0..3 {
+        let given: Vec<f64> = (0..n).map(|k| args[0].get(row * n + k)).collect();
+        let largest = given.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let powers: Vec<f64> = given.iter().map(|x| (x - largest).exp()).collect();
+        let sum: f64 = powers.iter().sum();
+        for (k, power) in powers.iter().enumerate() {
+            assert_relative_eq!(args[1].get(row * n + k), power / sum, max_relative = 1e-5);
         }
     }
 }
