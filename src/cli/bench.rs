@@ -22,6 +22,9 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     if args.launch {
         return launch(args);
     }
+    if args.choice {
+        return choice(args);
+    }
     if let Some(list) = &args.suite {
         return suite::run(args, list);
     }
@@ -39,6 +42,16 @@ fn launch(args: &BenchArgs) -> Result<ExitCode> {
 
 #[cfg(not(feature = "runtime"))]
 fn launch(_: &BenchArgs) -> Result<ExitCode> {
+    Err(data::without_cuda())
+}
+
+#[cfg(feature = "runtime")]
+fn choice(args: &BenchArgs) -> Result<ExitCode> {
+    super::choice::run(args)
+}
+
+#[cfg(not(feature = "runtime"))]
+fn choice(_: &BenchArgs) -> Result<ExitCode> {
     Err(data::without_cuda())
 }
 

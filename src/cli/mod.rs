@@ -2,6 +2,8 @@
 
 mod bench;
 mod blame;
+#[cfg(feature = "runtime")]
+mod choice;
 mod colour;
 mod cpu;
 mod data;

@@ -43,6 +43,10 @@ pub struct BenchArgs {
     /// For each GEMM of --gemm, measure the tiles from which the recommended ones are chosen, the recommended first.
     #[arg(long, requires = "gemm", conflicts_with_all = ["kinds", "files", "examples", "ladder", "suite", "launch"])]
     pub candidates: bool,
+    /// For each GEMM of --gemm, measure these candidates and print the share of the fastest one's speed that the first 1, 2, 4, 8 and 16 of
+    /// them reach, in the order of the cost model.
+    #[arg(long, requires = "gemm", conflicts_with_all = ["candidates", "kinds", "files", "examples", "ladder", "suite", "launch", "plot", "lines", "sizes"])]
+    pub choice: bool,
     /// Measure the GEMMs of a list (`benches/tensor.suite` describes the format) and print a table of record.
     #[arg(long, value_name = "LIST", conflicts_with_all = ["files", "examples", "ladder", "gemm", "plot", "json"])]
     pub suite: Option<PathBuf>,

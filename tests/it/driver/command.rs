@@ -124,6 +124,18 @@ fn launches_are_timed_in_every_way_that_the_device_has() {
 }
 
 #[test]
+fn candidates_that_fail_are_said() {
+    let folder = Folder::new("choice");
+    let (status, _, error) =
+        folder.run("", &["bench", "--gemm", "64", "--dtype", "f16", "--choice", "--device", "cpu"]);
+    assert!(status == Some(2) && error.contains("[cli.launch]") && error.contains("--device 0"), "{status:?} {error}");
+    let (status, table, error) =
+        folder.run("", &["bench", "--gemm", "64", "--dtype", "f16", "--choice", "--device", "0"]);
+    // No kernel runs here: the results are found wrong before any clock.
+    assert!(status == Some(1) && error.contains("[reference.bound]") && table.contains("fastest"), "{table}{error}");
+}
+
+#[test]
 fn a_table_of_record_holds_what_failed_too() {
     let folder = Folder::new("suite");
     let [list, out] = ["list.suite", "record"].map(|name| folder.0.join(name));
