@@ -4,7 +4,6 @@
 use super::mock::{Launch, Mock, alone};
 use crate::{cases, gemms, gpu};
 use std::sync::Mutex;
-use warploom::ir::{BinOp, Expr, Func, Stmt, UnOp, visit};
 use warploom::lower::{self, Lowered, LoweredKernel};
 use warploom::measure::run_once;
 use warploom::reference::{self, Sample};
@@ -100,26 +99,9 @@ fn is_right(mock: &Mock, device: &Device, name: &str, schedule: &Schedule) {
     let rows = Sample::Rows { count: 16, seed: 3 };
     for output in reference::outputs(&schedule.program, &given, rows).unwrap() {
         let got = &after[output.param];
-        match rounds(&schedule.program) {
+        match gpu::rounds(&schedule.program) {
             true => assert!(output.bound(got).unwrap_or_else(|e| panic!("{name}: {e}")).ratio <= 1.0, "{name}"),
             false => output.exact(got).unwrap_or_else(|e| panic!("{name}: {e}")),
         }
     }
-}
-
-/// Whether a program rounds on small integers too: it divides, or has functions.
-fn rounds(program: &Func) -> bool {
-    let mut found = false;
-    visit::walk(&program.body, &mut |s| {
-        if let Stmt::Store(store) = s {
-            visit::walk_expr(&store.value, &mut |e| {
-                found |= match e {
-                    Expr::Un(op, _) => !matches!(op, UnOp::Neg | UnOp::Abs | UnOp::Not),
-                    Expr::Bin(op, ..) => *op == BinOp::Div,
-                    _ => false,
-                };
-            });
-        }
-    });
-    found
 }
