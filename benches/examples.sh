@@ -33,4 +33,4 @@ done
 sized conv-32x56x56x128 conv_wgmma sm_90a
 sized split_k-1024x512x2048 split_k sm_90
 sized transpose-8192 transpose_simt sm_90 1088=8192 1216=8192
-sized transpose_tma-8192 transpose_tma_f16 sm_90
+sized transpose_tma-8192 transpose_tma_f16 sm_90 1000=8192 1096=8192

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Writes the kernels over rows that benches/beside_torch.py times: softmax, layernorm and rmsnorm with recommended steps, and plain copies
-# of as many bytes. On the machine with the GPU: python3 benches/beside_torch.py DIR/* --json RESULT
+# of as many bytes as each of them moves. On the machine with the GPU: python3 benches/beside_torch.py DIR/* --json RESULT
 #   benches/rows.sh DIR [TARGET] [TYPE]
 set -eu
 out=$1 target=${2:-sm_90} dtype=${3:-f16}
@@ -14,10 +14,12 @@ for size in $sizes; do
     done
     rows=${size%x*} columns=${size#*x} piece=8
     [ "$dtype" != f32 ] || piece=4
-    "$warploom" dump - --out "$out/copy-$size" >/dev/null <<END
+    # As many bytes as softmax, layernorm (with G and B) and rmsnorm (with G) move.
+    for copied in "$size" "$((rows + 1))x$columns" "$((2 * rows + 1))x$((columns / 2))"; do
+        "$warploom" dump - --out "$out/copy-$copied" >/dev/null <<END
 program copy
-input X $dtype[$rows, $columns]
-output Y[i $rows, j $columns] $dtype = X[i, j]
+input X $dtype[${copied%x*}, ${copied#*x}]
+output Y[i ${copied%x*}, j ${copied#*x}] $dtype = X[i, j]
 target $target
 fuse i j -> e
 split e ? 256 $piece -> eb et ev
@@ -25,4 +27,5 @@ vectorize ev
 bind et threadIdx.x
 bind eb blockIdx.x
 END
+    done
 done

@@ -2,7 +2,7 @@
 //! an H200 and are used for every device.
 //!
 //! A share is a part of the figure in the device's row. Where recipes disagree about one figure, each keeps the share with which its
-//! choices for the lines of benches/*.suite were measured (benches/results/h200-2026-11-23/hopper.json, h200-2026-11-22/suite.json). Folders
+//! choices for the lines of benches/*.suite were measured (benches/results/h200-2026-11-24/hopper.json, h200-2026-11-22/suite.json). Folders
 //! are those of benches/results. Of figures without a folder no record was kept.
 
 /// Bytes per cycle from L2 to a multiprocessor of a device whose row has no figure: those of the H200.
