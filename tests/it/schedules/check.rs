@@ -201,14 +201,16 @@ pub const LIMITS: Limits = Limits { statements: 1 << 24, bytes: 1 << 28 };
 /// reads from all nests, and so what a pipeline may copy ahead; whether a role fills a stage of warpgroups that take turns, and
 /// whether the kernel has a bulk copy to fetch ahead of; how many threads are left beside roles, and what stands around a walk of the blocks, when kernels
 /// have their threads; how many elements local buffers have is known when the pass `compact` has shrunk them; how long the rows of a swizzled tile or of a box are is known when tiles are cut to what is used of them; which
-/// threads write elements that share a byte is known when all have their loops.
-const KNOWN_IN_LOWERING: [Code; 21] = [
+/// threads write elements that share a byte is known when all have their loops; how many operations a kernel has is known when all loops that
+/// are written out are.
+const KNOWN_IN_LOWERING: [Code; 22] = [
     Code::LowerPingpong,
     Code::LowerBulkSwizzle,
     Code::LowerL2Prefetch,
     Code::LowerLocalByThread,
     Code::LowerUnroll,
     Code::LowerUnrollLimit,
+    Code::LowerOperations,
     Code::LowerWarps,
     Code::LowerFragment,
     Code::LowerDistribute,
