@@ -96,17 +96,14 @@ struct Division {
     blocks: i64,
     /// The row is in shared memory, not in registers.
     shared: bool,
+    /// The blocks have few threads, by [`Rows::cluster`]. Softmax then keeps exponentials in registers and combines pairs.
+    small: bool,
 }
 
 impl Division {
     /// Whether the blocks of a cluster exchange values once.
     fn at_once(&self) -> bool {
         self.blocks > 1
-    }
-
-    /// Whether softmax keeps the exponentials of a row in registers.
-    fn is_online(&self) -> bool {
-        self.at_once() && !self.shared
     }
 }
 
@@ -120,9 +117,9 @@ const MOST_THREADS: i64 = 512;
 const PIECES: i64 = 4;
 /// The most pieces that a thread holds.
 const MOST_PIECES: i64 = 8;
-/// Threads of a block that shares its row with other blocks where the rows fill the device. A multiprocessor then has as many elements in
-/// flight as its registers hold, and small blocks with many pieces spend the fewest registers on anything else: on an H200 layer
-/// normalisation of 132 x 131072 elements takes 22.5 us with 128 threads of 8 pieces, 25.0 us with 256 of 4.
+/// Threads of a block that shares its row with other blocks where the rows fill the device. The registers of a multiprocessor then limit the
+/// elements in flight, and threads of many pieces spend the smallest part of them on addresses: on an H200 layer normalisation of
+/// 132 x 131072 elements took 22.5 us with 16 blocks of 128 threads and 8 pieces, 24.9 us with 16 of 256 and 4.
 const CLUSTERED_THREADS: i64 = 128;
 /// The most pieces of a thread of such a block.
 const CLUSTERED_PIECES: i64 = 16;
@@ -206,7 +203,8 @@ impl Rows {
         if self.dtype == DType::F32 { x.to_string() } else { format!("{}({x})", self.dtype) }
     }
 
-    /// The program with recommended steps.
+    /// A program of the same function with recommended steps. Where blocks share a row, it is written so that they exchange values once, and
+    /// differs from [`Rows::program`].
     ///
     /// # Errors
     /// As [`Rows::program`]; `rows.long` where a row is longer than the blocks of a cluster hold.
@@ -214,7 +212,7 @@ impl Rows {
         self.program()?;
         let d = self.divide(target)?;
         let (text, steps) = match self.kind {
-            RowKind::Softmax if d.is_online() => online::made(self, &d),
+            RowKind::Softmax if d.small => online::made(self, &d),
             _ => (self.program_of(d.at_once())?, self.steps(&d)),
         };
         let steps = steps + &self.launch(&d, target);
@@ -254,7 +252,7 @@ impl Rows {
             // Fewer blocks where the last ones would have no piece.
             let held = up(pieces, threads * blocks);
             let blocks = up(pieces, threads * held);
-            return Ok(Division { piece, pieces: held, threads, rows: 1, blocks, shared: false });
+            return Ok(Division { piece, pieces: held, threads, rows: 1, blocks, shared: false, small: true });
         }
         let held = if many { wide(PIECES) } else { wide(PIECES / 2) };
         // Neighbouring threads read whole lines of the cache.
@@ -290,11 +288,11 @@ impl Rows {
         let several = power(up(FEWEST_THREADS, threads).max(if many { up(FEWEST_BYTES, bytes) } else { 1 }));
         let rows =
             if blocks > 1 { 1 } else { several.min(power(self.rows)).min(i64::from(target.limits.threads) / threads) };
-        Ok(Division { piece, pieces: up(pieces, threads * blocks), threads, rows, blocks, shared })
+        Ok(Division { piece, pieces: up(pieces, threads * blocks), threads, rows, blocks, shared, small: false })
     }
 
-    /// The threads and the number of small blocks that share a row, if one block of few threads is too small for it: where the rows fill
-    /// the device, and for softmax, whose warps exchange pairs that each thread combines.
+    /// The threads of a block and the number of blocks that share a row, where blocks of few threads are the better ones: where the rows
+    /// fill the device, and for softmax, whose threads each combine a pair of every warp. `None` where one block suffices, and elsewhere.
     fn cluster(
         &self,
         pieces: i64,
@@ -313,14 +311,23 @@ impl Rows {
         while blocks < most && held(threads, blocks) > wide(MOST_PIECES) {
             blocks *= 2;
         }
+        // Each multiprocessor has as many threads as a large block.
+        let fills = self.rows * blocks * threads >= MOST_THREADS * multiprocessors;
         while online && blocks < most && self.rows * blocks < multiprocessors && held(threads, blocks) > wide(2) {
             blocks *= 2;
         }
-        while threads < MOST_THREADS && held(threads, blocks) > wide(CLUSTERED_PIECES) {
+        while fills && threads < MOST_THREADS && held(threads, blocks) > wide(CLUSTERED_PIECES) {
             threads *= 2;
         }
-        let fits = blocks > 1 && held(threads, blocks) <= wide(CLUSTERED_PIECES);
-        (fits && (online || self.rows * blocks * 2 > multiprocessors)).then_some((threads, blocks))
+        // Where few threads run, the loads of one take turns, most of all guarded ones; layernorm and rmsnorm load G and B, too, and one
+        // small block a multiprocessor is slower than a large one (layernorm 1x131072 on an H200: 2.5 us, not 1.9), two are not (16x131072).
+        let held = held(threads, blocks);
+        let pays = match (fills, online) {
+            (true, _) => held <= wide(CLUSTERED_PIECES),
+            (false, true) => held <= wide(MOST_PIECES),
+            (false, false) => held <= MOST_PIECES && self.rows * blocks * 2 >= 3 * multiprocessors,
+        };
+        (blocks > 1 && pays).then_some((threads, blocks))
     }
 
     fn steps(&self, d: &Division) -> String {
@@ -398,12 +405,24 @@ mod tests {
     #[test]
     fn a_thread_holds_a_few_pieces() {
         let of = |rows, columns| division(rows, columns, DType::F16, &Target::sm_90());
-        assert_eq!(of(8192, 4096), Division { piece: 8, pieces: 4, threads: 128, rows: 1, blocks: 1, shared: false });
-        assert_eq!(of(1 << 19, 64), Division { piece: 8, pieces: 1, threads: 8, rows: 32, blocks: 1, shared: false });
-        assert_eq!(of(65536, 1000), Division { piece: 8, pieces: 4, threads: 32, rows: 4, blocks: 1, shared: false });
+        assert_eq!(
+            of(8192, 4096),
+            Division { piece: 8, pieces: 4, threads: 128, rows: 1, blocks: 1, shared: false, small: false }
+        );
+        assert_eq!(
+            of(1 << 19, 64),
+            Division { piece: 8, pieces: 1, threads: 8, rows: 32, blocks: 1, shared: false, small: false }
+        );
+        assert_eq!(
+            of(65536, 1000),
+            Division { piece: 8, pieces: 4, threads: 32, rows: 4, blocks: 1, shared: false, small: false }
+        );
         assert_eq!(of(65536, 1001).piece, 1);
         assert!(of(132, 131072).blocks > 1);
-        assert_eq!(of(1024, 32768), Division { piece: 8, pieces: 8, threads: 128, rows: 1, blocks: 4, shared: false });
+        assert_eq!(
+            of(1024, 32768),
+            Division { piece: 8, pieces: 8, threads: 128, rows: 1, blocks: 4, shared: false, small: true }
+        );
         assert!(of(1024, 800_000).shared);
     }
 

@@ -6,7 +6,7 @@ use super::gpu;
 use super::subject::{BenchArgs, Subject, check_lines};
 use super::{cpu, input, ladder, show, suite};
 use crate::error::{Code, Error, Result};
-use crate::gemm::{self, Gemm};
+use crate::gemm::Gemm;
 use crate::target::Target;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -95,7 +95,7 @@ fn products(args: &BenchArgs, all: &[Gemm], target: &Target) -> Result<Vec<Subje
     let mut out = Vec::new();
     for product in all {
         if args.candidates {
-            out.extend(gemm::candidates(product, target)?.into_iter().map(|(name, s)| Subject::new(name, s)));
+            out.extend(Subject::candidates(product, target)?);
             continue;
         }
         for kind in args.kinds(target) {

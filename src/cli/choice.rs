@@ -3,10 +3,9 @@
 use super::data::{self, Place};
 use super::gpu;
 use super::lines::Compiler;
+use super::show;
 use super::subject::{BenchArgs, Subject};
-use super::{input, show};
 use crate::error::{Code, Error, Result};
-use crate::gemm::{self, Gemm};
 use crate::measure::{Bench, TimeBudget};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -22,7 +21,7 @@ struct Choice {
     gemm: String,
     types: String,
     layout: String,
-    /// Name and microseconds of each candidate, in the order of the model.
+    /// Name and microseconds of each candidate that ran, in the order of the model.
     candidates: Vec<(String, f64)>,
     /// The speed of the fastest of the first 1, 2, 4, 8 and 16, over that of the fastest of all.
     share: Vec<f64>,
@@ -30,23 +29,13 @@ struct Choice {
 
 impl Choice {
     /// `None` where no candidate ran.
-    fn of(gemm: &Gemm, candidates: Vec<(String, f64)>) -> Option<Choice> {
+    fn of([gemm, types, layout]: [&str; 3], candidates: Vec<(String, f64)>) -> Option<Choice> {
         let fastest = |of: &[(String, f64)]| of.iter().map(|c| c.1).min_by(f64::total_cmp);
         let best = fastest(&candidates)?;
         let share = FIRST.iter().filter_map(|n| Some(best / fastest(&candidates[..candidates.len().min(*n)])?));
         let share = share.collect();
-        let spec = gemm.spec();
-        let size = match spec.batch {
-            Some(batch) => format!("{batch}x{}x{}x{}", spec.m, spec.n, spec.k),
-            None => format!("{}x{}x{}", spec.m, spec.n, spec.k),
-        };
-        Some(Choice {
-            gemm: size,
-            types: input::types(spec),
-            layout: spec.layout.name().to_string(),
-            candidates,
-            share,
-        })
+        let [gemm, types, layout] = [gemm, types, layout].map(str::to_string);
+        Some(Choice { gemm, types, layout, candidates, share })
     }
 
     fn best(&self) -> &str {
@@ -66,13 +55,14 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     let bench = Bench::new(&device, plan, None)?;
     let (mut choices, mut complete) = (Vec::new(), true);
     for product in &all {
-        let subjects: Vec<Subject> =
-            gemm::candidates(product, &target)?.into_iter().map(|(name, s)| Subject::new(name, s)).collect();
+        let subjects = Subject::candidates(product, &target)?;
         let compiler = Compiler::with_lines(false);
         let rows = gpu::rows(&bench, &subjects, (args.seed, &compiler), &mut |_, _| Ok(()))?;
         complete &= rows.len() == subjects.len();
-        let times = rows.into_iter().map(|(_, row)| (row.program, row.us)).collect();
-        let Some(choice) = Choice::of(product, times) else { continue };
+        let Some((_, first)) = rows.first() else { continue };
+        let labels = [&first.shape, &first.dtype, &first.layout].map(String::as_str);
+        let times = rows.iter().map(|(_, row)| (row.program.clone(), row.us)).collect();
+        let Some(choice) = Choice::of(labels, times) else { continue };
         if args.json {
             gpu::json(&choice)?;
         }
@@ -94,11 +84,8 @@ fn table(choices: &[Choice]) -> comfy_table::Table {
         table.add_row(head.into_iter().chain(shares(&choice.share)).chain([choice.best().to_string()]));
     }
     if choices.len() > 1 {
-        let mean = |n: usize| {
-            let logs: Vec<f64> = choices.iter().filter_map(|c| c.share.get(n)).map(|s| s.ln()).collect();
-            (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
-        };
-        let means: Vec<f64> = (0..FIRST.len()).map(mean).collect();
+        let mean = |n: usize| show::geometric_mean(choices.iter().filter_map(|c| c.share.get(n)).copied());
+        let means: Vec<f64> = (0..FIRST.len()).filter_map(mean).collect();
         let head = ["geometric mean".to_string(), String::new(), String::new()];
         table.add_row(head.into_iter().chain(shares(&means)).chain([String::new()]));
     }
@@ -112,10 +99,10 @@ mod tests {
     #[test]
     fn shares_grow_to_that_of_the_fastest() {
         let times = [5.0, 6.0, 4.0, 7.0, 2.0, 9.0].map(|us| (format!("{us}"), us)).to_vec();
-        let choice = Choice::of(&Gemm::new(64, 64, 64), times).unwrap();
+        let choice = Choice::of(["64x64x64", "f32", "NN"], times).unwrap();
         assert_eq!(choice.share, [0.4, 0.4, 0.5, 1.0, 1.0]);
         assert_eq!(choice.best(), "2");
         assert!(table(&[choice]).to_string().contains("0.400"));
-        assert!(Choice::of(&Gemm::new(64, 64, 64), Vec::new()).is_none());
+        assert!(Choice::of(["64x64x64", "f32", "NN"], Vec::new()).is_none());
     }
 }

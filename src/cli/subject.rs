@@ -2,7 +2,7 @@
 
 use super::input;
 use crate::error::{Code, Error, Result};
-use crate::gemm::{Gemm, Kind};
+use crate::gemm::{self, Gemm, Kind};
 use crate::loom::Schedule;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
@@ -146,5 +146,13 @@ impl Subject {
     /// A schedule beside the library's same product.
     pub fn new(name: impl Into<String>, schedule: Schedule) -> Subject {
         Subject { name: name.into(), schedule, beside: None }
+    }
+
+    /// The candidates of a GEMM, in the order of the model.
+    ///
+    /// # Errors
+    /// Those of [`gemm::candidates`].
+    pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<Subject>> {
+        Ok(gemm::candidates(gemm, target)?.into_iter().map(|(name, s)| Subject::new(name, s)).collect())
     }
 }

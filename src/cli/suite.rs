@@ -200,9 +200,8 @@ fn means(wanted: &[f64], done: &[Done<'_>]) -> Vec<Mean> {
     let of = |(number, wanted): (usize, &f64)| {
         let rows = done.iter().filter(|(entry, _)| entry.mean == number);
         let ratios: Vec<f64> = rows.filter_map(|(_, measured)| measured.as_ref().ok()?.0.ratio).collect();
-        let logarithms = ratios.iter().map(|r| r.ln()).sum::<f64>();
-        let ratio = (logarithms / ratios.len() as f64).exp();
-        (!ratios.is_empty()).then_some(Mean { wanted: *wanted, ratio, rows: ratios.len() })
+        let ratio = show::geometric_mean(ratios.iter().copied())?;
+        Some(Mean { wanted: *wanted, ratio, rows: ratios.len() })
     };
     wanted.iter().enumerate().filter_map(of).collect()
 }

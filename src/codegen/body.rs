@@ -287,6 +287,10 @@ impl<'c> Body<'c, '_, '_> {
             SyncKind::ProductWait { groups } => self.wait_for_products(*groups),
             SyncKind::GridWait => self.order_memory("griddepcontrol.wait;"),
             SyncKind::GridRelease => self.order_memory("griddepcontrol.launch_dependents;"),
+            SyncKind::Narrow { buffer } => match self.place(*buffer)? {
+                Storage::Local(words) => self.opaque(&words),
+                _ => Err(bug("only a local buffer stays narrow")),
+            },
             other => self.sync_bulk(other),
         }
     }

@@ -108,10 +108,6 @@ impl<'c> Body<'c, '_, '_> {
                 let map = self.map(*map)?;
                 self.template(PREFETCH_MAP, &[], &[("M", &[map])])
             }
-            SyncKind::Narrow { buffer } => match self.place(*buffer)? {
-                Storage::Local(words) => self.opaque(&words),
-                _ => Err(bug("only a local buffer stays narrow")),
-            },
             SyncKind::PrefetchLine { buffer, at } => {
                 let Storage::Global { pointer, .. } = self.place(*buffer)? else {
                     return Err(bug("a prefetch of no global buffer"));
@@ -149,7 +145,7 @@ impl<'c> Body<'c, '_, '_> {
         }
     }
 
-    /// Sets every mbarrier, and fetches the tensor maps meanwhile.
+    /// Sets every mbarrier to the start of its first phase.
     fn set_mbarriers(&mut self) -> Result<()> {
         for (n, array) in self.func.mbarriers.iter().enumerate() {
             for slot in 0..array.slots {

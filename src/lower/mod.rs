@@ -133,7 +133,7 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "narrow",
-        promise: "elements of 8 and 16 bits that are read again after a barrier or a shuffle stay as narrow in registers",
+        promise: "where a thread has many elements of 8 or 16 bits and reads them again after a barrier or a shuffle, they stay as narrow in registers",
         holds: promise::narrow,
         run: data::narrow::run,
     },

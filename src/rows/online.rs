@@ -5,12 +5,11 @@
 //! warp, the fewer pairs: combining them costs as many exponentials in every thread.
 
 use super::{Division, Rows};
+use crate::target::LANES;
 
 /// The least f32: what a part without an element, or of `-inf` alone, has for its maximum.
 const LEAST: &str = "-3.4028234663852886e38";
 const LOG2_E: &str = "1.4426950408889634";
-/// Threads of a warp.
-const LANES: i64 = 32;
 
 /// One of the loops into which a row is divided.
 struct Part {

@@ -271,13 +271,17 @@ fn looped(func: &Func, l: &crate::ir::For) -> Vec<Change> {
             out.push(change("loop", what, vec![Stmt::For(l)]));
         }
     }
-    if let Some(Stmt::Sync(sync)) = l.body.first() {
+    if let Some(Stmt::Sync(sync)) = l.body.first()
+        && !sync.kind.is_hint()
+    {
         let mut rest = l.clone();
         let first = rest.body.remove(0);
         let what = format!("{} moved up out of loop {name_of}", name(sync));
         out.push(change(moved(sync), what, vec![first, Stmt::For(rest)]));
     }
-    if let Some(Stmt::Sync(sync)) = l.body.last() {
+    if let Some(Stmt::Sync(sync)) = l.body.last()
+        && !sync.kind.is_hint()
+    {
         let mut rest = l.clone();
         let last = rest.body.pop();
         let what = format!("{} moved down out of loop {name_of}", name(sync));

@@ -20,6 +20,8 @@ use crate::error::{Code, Error, Result};
 
 /// Bytes of a line of the second-level cache, on every chip.
 pub const LINE: i64 = 128;
+/// Threads of a warp, on every chip.
+pub const LANES: i64 = 32;
 
 /// A chip to compile for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,7 @@
 
 use super::{Epilogue, FragmentBuffers, Mma, Names, Operand, OperandForm, Source, rows, runs_along_k, up};
 use crate::gemm::work::{Work, cycles};
-use crate::target::{Features, Target};
+use crate::target::{Features, LANES, Target};
 use crate::te::GemmSpec;
 
 /// How TMA copies bring the tiles.
@@ -29,9 +29,8 @@ pub struct Tma {
 /// Warps of a producer that moves registers, and the registers that its threads keep.
 const GROUP: i64 = 4;
 const KEPT: i64 = 40;
-/// Schedulers of a multiprocessor, each with its part of the registers, and lanes of a warp.
+/// Schedulers of a multiprocessor, each with its part of the registers.
 const SCHEDULERS: i64 = 4;
-const LANES: i64 = 32;
 /// Bytes of shared memory besides tiles: two mbarriers a stage, and what alignment may ask for.
 const BARRIERS: i64 = 16;
 const ALIGNED: i64 = 1024;

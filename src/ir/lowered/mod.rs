@@ -12,7 +12,7 @@ mod kernel;
 mod launch;
 mod print;
 mod program;
-pub mod size;
+pub(crate) mod size;
 pub(crate) mod threads;
 pub(crate) mod unroll;
 mod verify;

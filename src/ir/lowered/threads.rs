@@ -5,8 +5,7 @@ use crate::ir::simplify::{Env, simplify, simplify_cond};
 use crate::ir::{Axis, Cond, Index, Var, visit};
 use std::collections::BTreeMap;
 
-/// Threads of a warp.
-pub const LANES: i64 = 32;
+pub use crate::target::LANES;
 /// Threads of a warpgroup.
 pub const WARPGROUP: i64 = 128;
 

@@ -6,7 +6,7 @@ use crate::error::{Code, Error, Result};
 use crate::intrin;
 use crate::ir::lowered::{LoweredKernel, ROLES};
 use crate::ir::{
-    Axis, Block, Buffer, BufferId, CopyKind, For, Func, IterKind, Note, RoleId, Scope, Stmt, Var, layout, visit,
+    Axis, Block, Buffer, BufferId, CopyKind, Expr, For, Func, IterKind, Note, RoleId, Scope, Stmt, Var, layout, visit,
 };
 use crate::target::{FEATURES, Features, REGISTERS_PER_THREAD, Target};
 
@@ -260,6 +260,12 @@ fn instructions(func: &Func, target: &Target) -> Result<()> {
 
 fn types(func: &Func, target: &Target) -> Result<()> {
     let odd = |d: DType| matches!(d, DType::E4m3 | DType::E5m2 | DType::B1 | DType::Tf32);
+    if let Some(d) = converted(&func.body).into_iter().find(|d| odd(*d) && *d != DType::Tf32) {
+        let message = format!("a value is converted to {d}, for which {} has no ordinary code yet", target.name);
+        return Err(
+            Error::chip(Code::AdmitType, message).help("compute in f32 or s32, or run the program on the simulator")
+        );
+    }
     match func.buffers.iter().find(|b| odd(b.dtype)) {
         None => func.buffers.iter().try_for_each(whole_bytes),
         Some(b) => Err(Error::chip(
@@ -273,6 +279,19 @@ fn types(func: &Func, target: &Target) -> Result<()> {
             "the simulator runs such programs; choose f16, bf16, f32, f64, s8, u8, s4, u4, s32, u32, s64 or bool for the GPU",
         )),
     }
+}
+
+/// The types of what expressions convert to, and of their constants.
+fn converted(body: &[Stmt]) -> Vec<DType> {
+    let mut out = Vec::new();
+    visit::walk(body, &mut |s| {
+        let Stmt::Store(s) = s else { return };
+        visit::walk_expr(&s.value, &mut |e| match e {
+            Expr::Cast(d, _) | Expr::Const(d, _) | Expr::Index(d, _) => out.push(*d),
+            _ => {}
+        });
+    });
+    out
 }
 
 /// Rows in device memory begin with a byte of their own, or threads of different rows would write one byte.
