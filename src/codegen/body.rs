@@ -10,11 +10,10 @@ use super::listing::Listing;
 use super::packed::is_packed;
 use super::session::bug;
 use super::slices::Slice;
-use super::words;
 use crate::error::{Code, Error, Result};
 use crate::ir::lowered::LoweredKernel;
+use crate::ir::lowered::permute;
 use crate::ir::lowered::size::Size;
-use crate::ir::lowered::unroll::{self, Copies};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Cond, For, Func, Index, LoopKind, Note, Scope, Stmt, Sync, SyncKind, Var, print, visit};
 use inkwell::AddressSpace;
@@ -46,6 +45,8 @@ pub struct Body<'c, 'm, 'k> {
     pub variables: HashMap<Var, Variable<'c>>,
     /// Variables in scope whose loops are written out, by their values.
     pub unrolled: visit::Map,
+    /// The local buffers that instructions hold in registers.
+    pub held: HashSet<BufferId>,
     /// Where buffers are.
     pub places: HashMap<BufferId, Storage<'c>>,
     /// What the PTX says about its blocks.
@@ -56,14 +57,9 @@ pub struct Body<'c, 'm, 'k> {
     /// The lines of the statements, where the PTX is to have them.
     locations: Option<Locations<'k>>,
     pub(super) depth: u32,
-    pub(super) around: Option<Var>,
     /// The loops at run time around what is being written, but for the walk of the tiles.
     pub(super) rolled: Vec<Rolled<'c>>,
     next_var: u32,
-    /// Loops whose next pass runs backwards.
-    backwards: HashSet<Var>,
-    /// Inside a zigzag loop: whether it runs backwards. The zigzag loops inside turn with it.
-    turn: Option<bool>,
     /// The threadIdx.x that alone numbers the threads, and a variable of its own for the number of the warp, as every lane has it.
     pub warp: Option<(Var, Var)>,
     /// The role whose code is being written.
@@ -72,14 +68,6 @@ pub struct Body<'c, 'm, 'k> {
     pub(super) conditions: u32,
     /// The barrier of the next role.
     pub next_barrier: u32,
-}
-
-fn ranges(kernel: &LoweredKernel) -> Env {
-    let mut env = kernel.env();
-    for l in visit::loops(&kernel.func.body) {
-        env.bind_loop(l.var, &l.extent);
-    }
-    env
 }
 
 /// Adds the kernel to the module, with an entry point of that name.
@@ -108,17 +96,15 @@ pub fn emit<'c>(
         shared,
         variables: HashMap::new(),
         unrolled: visit::Map::new(),
+        held: permute::held(&kernel.func.body),
         places: HashMap::new(),
         listing,
-        ranges: ranges(kernel),
+        ranges: kernel.env_of_loops(),
         function,
         locations,
         depth: 0,
-        around: None,
         rolled: Vec::new(),
         next_var: kernel.func.vars.len() as u32,
-        backwards: HashSet::new(),
-        turn: None,
         warp: None,
         slice: None,
         conditions: 0,
@@ -165,9 +151,7 @@ fn declare<'c>(b: &Builder<'c, '_>, kernel: &LoweredKernel, entry: &str) -> Func
 fn bounds<'c>(b: &Builder<'c, '_>, kernel: &LoweredKernel, function: FunctionValue<'c>) -> Result<()> {
     let [x, y, z] = kernel.block();
     let mut notes = vec![("reqntidx", x), ("reqntidy", y), ("reqntidz", z)];
-    // Where roles take registers over from each other, ptxas has to know how many a thread begins with.
-    let moves = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(r) if r.regs.is_some()));
-    notes.extend(kernel.min_blocks.or(moves.then_some(1)).map(|n| ("minctasm", n)));
+    notes.extend(kernel.min_blocks.map(|n| ("minctasm", n)));
     for (key, value) in notes {
         let function: BasicMetadataValueEnum = function.as_global_value().as_pointer_value().into();
         let node =
@@ -319,35 +303,27 @@ impl<'c> Body<'c, '_, '_> {
     fn loop_(&mut self, l: &For) -> Result<()> {
         let extent = self.sum(&l.extent).as_constant();
         let extent = extent.ok_or_else(|| bug(format!("loop {} has no constant extent", self.name_of(l.var))))?;
-        if let LoopKind::Persistent { round } = l.kind {
-            return self.walk(l, round, extent);
-        }
-        match unroll::copies(self.func, l, extent, self.around) {
-            Copies::All if self.regroup(l)? => Ok(()),
-            Copies::All => self.written_out(l, extent),
-            Copies::Some(copies) => self.rolled(l, extent, copies),
+        match l.kind {
+            LoopKind::Persistent { round } => self.walk(l, round, extent),
+            _ if l.code.permutes => self.permute(l),
+            _ if l.is_written_out() => self.written_out(l, extent),
+            _ => self.rolled(l, extent, l.copies()),
         }
     }
 
     fn written_out(&mut self, l: &For, extent: i64) -> Result<()> {
-        let zigzag = l.notes.contains_key(&Note::Zigzag);
-        let outermost = zigzag && self.turn.is_none();
-        if outermost {
-            // The first pass runs forwards, the second backwards, and so on.
-            self.turn = Some(self.backwards.remove(&l.var));
-            if self.turn == Some(false) {
-                self.backwards.insert(l.var);
-            }
-        }
-        let backwards = zigzag && self.turn == Some(true);
+        let known = |turn: &Index| simplify::simplify(&visit::subst_index(turn, &self.unrolled), &self.ranges).as_int();
+        let turn = l.code.backwards.as_ref().map(known);
+        let backwards = match turn {
+            None | Some(Some(0)) => false,
+            Some(Some(1)) => true,
+            Some(_) => return Err(bug(format!("loop {} runs both ways at once", self.name_of(l.var)))),
+        };
         for i in 0..extent {
             self.unrolled.insert(l.var, Index::Int(if backwards { extent - 1 - i } else { i }));
             self.stmts(&l.body)?;
         }
         self.unrolled.remove(&l.var);
-        if outermost {
-            self.turn = None;
-        }
         Ok(())
     }
 
@@ -367,9 +343,9 @@ impl<'c> Body<'c, '_, '_> {
         let counter = self.b.induction(self.b.int(bits, 0), from, &self.name_of(l.var))?;
         let number = Number { value: counter.into_int_value(), range: (0, i128::from(trips) - 1) };
         let var = if copies == 1 { l.var } else { self.new_var() };
-        self.rolled.push(Rolled::new(var, self.depth, from, body));
+        let declared = self.declared(l, var);
+        self.rolled.push(Rolled::new(var, (from, body), declared));
         self.depth += 1;
-        let around = self.around.replace(l.var);
         self.variables.insert(var, Variable { number, depth: self.depth });
         if copies == 1 {
             self.stmts(&l.body)?;
@@ -378,7 +354,6 @@ impl<'c> Body<'c, '_, '_> {
         }
         self.variables.remove(&var);
         self.depth -= 1;
-        self.around = around;
         if let Some(ended) = self.rolled.pop() {
             self.count_on(&ended)?;
         }
@@ -421,7 +396,6 @@ impl<'c> Body<'c, '_, '_> {
     /// Finds a place for every buffer that is used.
     fn place_buffers(&mut self, shared: Option<PointerValue<'c>>) -> Result<()> {
         let (reads, writes) = (visit::reads(&self.func.body), visit::writes(&self.func.body));
-        let held = words::held(&self.func.body);
         for (i, buffer) in self.func.buffers.iter().enumerate() {
             let id = BufferId(i as u32);
             if !reads.contains(&id) && !writes.contains(&id) {
@@ -435,7 +409,7 @@ impl<'c> Body<'c, '_, '_> {
                 }
                 Scope::Shared => self.place_shared(buffer, shared)?,
                 Scope::Local if is_packed(buffer.dtype) => Storage::Packed(self.place_packed(buffer)?),
-                Scope::Local => Storage::Local(self.place_local(buffer, held.contains(&id))?),
+                Scope::Local => Storage::Local(self.place_local(buffer, self.held.contains(&id))?),
                 Scope::Fragment => return Err(bug(format!("{} is still a fragment", buffer.name))),
             };
             self.places.insert(id, place);

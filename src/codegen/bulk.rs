@@ -8,6 +8,7 @@ use super::body::Body;
 use super::builder::{Type, Value};
 use super::session::bug;
 use crate::error::Result;
+use crate::ir::lowered::parity;
 use crate::ir::simplify;
 use crate::ir::{BufferId, BulkCopy, Cond, Elect, Slot, SyncKind, Way};
 use crate::target::LINE;
@@ -103,7 +104,7 @@ impl<'c> Body<'c, '_, '_> {
                 self.b.effect(&format!("llvm.nvvm.cp.async.bulk.wait.group{read}"), &[number(*groups)])
             }
             SyncKind::InitBarriers => self.set_mbarriers(),
-            SyncKind::Prefetch { buffer } => self.prefetch(*buffer),
+            SyncKind::Prefetch { buffer, share } => self.prefetch(*buffer, *share),
             SyncKind::PrefetchMap { map } => {
                 let map = self.map(*map)?;
                 self.template(PREFETCH_MAP, &[], &[("M", &[map])])
@@ -131,7 +132,7 @@ impl<'c> Body<'c, '_, '_> {
                 (0..*blocks).try_for_each(arrive)
             }
             SyncKind::Await { slot, phase } => {
-                let parity = simplify::simplify(&phase.clone().floormod(2), &self.ranges);
+                let parity = parity(phase, &self.ranges);
                 let (barrier, parity) = (self.mbarrier(slot)?, self.index(&parity)?);
                 let parity = self.widened(parity, 32)?.into();
                 let sleep = [("nanoseconds", SLEEP.to_string())];
@@ -157,8 +158,8 @@ impl<'c> Body<'c, '_, '_> {
         if self.is_modern() { self.template(INIT_FENCE, &[], &[]) } else { Ok(()) }
     }
 
-    /// Asks for the block's share of a buffer: as many lines as the other blocks', the last ones fewer or none.
-    fn prefetch(&mut self, buffer: BufferId) -> Result<()> {
+    /// Asks for the block's share of a buffer: so many bytes, or as many lines as the other blocks'; the last ones fewer or none.
+    fn prefetch(&mut self, buffer: BufferId, share: Option<u64>) -> Result<()> {
         let Storage::Global { pointer, .. } = self.place(buffer)? else {
             return Err(bug("a prefetch of no global buffer"));
         };
@@ -170,9 +171,14 @@ impl<'c> Body<'c, '_, '_> {
         let long = |value: Value<'c>| self.b.cast(Op::ZExt, value, self.b.context.i64_type().into());
         let (block, blocks) = self.block_of_grid()?;
         let (block, blocks, end) = (long(block)?, long(blocks)?, wide(bytes)?.into());
-        let lines = self.b.binary(Op::UDiv, wide(bytes.div_ceil(line).saturating_sub(1))?.into(), blocks)?;
-        let lines = self.b.binary(Op::Add, lines, wide(1)?.into())?;
-        let share = self.b.binary(Op::Mul, lines, wide(line)?.into())?;
+        let share = match share {
+            Some(bytes) => wide(bytes)?.into(),
+            None => {
+                let lines = self.b.binary(Op::UDiv, wide(bytes.div_ceil(line).saturating_sub(1))?.into(), blocks)?;
+                let lines = self.b.binary(Op::Add, lines, wide(1)?.into())?;
+                self.b.binary(Op::Mul, lines, wide(line)?.into())?
+            }
+        };
         let start = self.b.binary(Op::Mul, block, share)?;
         let (inside, after) = (self.new_block("fetch"), self.new_block("after"));
         let begins = self.b.compare_int(IntPredicate::ULT, start, end)?;

@@ -1,15 +1,12 @@
-//! Where rings go round: remainders that a loop counts instead of dividing.
+//! Remainders that loops count: what each begins with is computed in front of the loop, its next value at the loop's end.
 //!
-//! The slot of a run of a loop is a remainder by the number of slots. Where that is no power of two, each division is a chain of
-//! multiplications, and a warpgroup that multiplies alone leaves the tensor cores idle for as long. A remainder of a sum that
-//! grows by the same amount from run to run is carried from one to the next instead: what it begins with is computed in front
-//! of the loop, its next value at the loop's end.
+//! Which ones these are, the pass `counters` has written to [`crate::ir::LoopCode::counters`].
 
 use super::body::Body;
 use super::index::Number;
 use crate::error::Result;
-use crate::ir::simplify::Affine;
-use crate::ir::{Index, IndexOp, Var};
+use crate::ir::simplify::{Affine, affine};
+use crate::ir::{For, Index, IndexOp, Var, visit};
 use inkwell::IntPredicate;
 use inkwell::basic_block::BasicBlock;
 use inkwell::values::{InstructionOpcode, IntValue};
@@ -18,11 +15,11 @@ use inkwell::values::{InstructionOpcode, IntValue};
 pub struct Rolled<'c> {
     /// What counts its trips.
     pub var: Var,
-    /// How deep what precedes it was introduced at most.
-    pub depth: u32,
     /// The block in front of it, and its first one.
     pub from: BasicBlock<'c>,
     pub body: BasicBlock<'c>,
+    /// The sums whose remainders it counts, with the moduli.
+    declared: Vec<(Affine, i64)>,
     counters: Vec<Counter<'c>>,
 }
 
@@ -36,36 +33,42 @@ struct Counter<'c> {
 }
 
 impl<'c> Rolled<'c> {
-    /// A loop that counts nothing yet.
-    pub fn new(var: Var, depth: u32, from: BasicBlock<'c>, body: BasicBlock<'c>) -> Rolled<'c> {
-        Rolled { var, depth, from, body, counters: Vec::new() }
+    /// A loop that has counted nothing yet: its first block, and the one in front of it.
+    pub fn new(var: Var, (from, body): (BasicBlock<'c>, BasicBlock<'c>), declared: Vec<(Affine, i64)>) -> Rolled<'c> {
+        Rolled { var, from, body, declared, counters: Vec::new() }
     }
 }
 
 impl<'c> Body<'c, '_, '_> {
-    /// The remainder of a sum as the loop around counts it; `None` where it has to be divided. Masks are left as they are.
-    pub(super) fn counted(&mut self, sum: &Affine, modulus: i64) -> Result<Option<Number<'c>>> {
-        if self.func.mbarriers.is_empty() || modulus < 3 || modulus & (modulus - 1) == 0 {
-            return Ok(None);
+    /// What a loop counts, for each iteration in its body, in terms of the variable that counts its trips.
+    pub(super) fn declared(&self, l: &For, trip: Var) -> Vec<(Affine, i64)> {
+        let copies = l.copies();
+        let mut out = Vec::new();
+        for (c, counter) in (0..copies).flat_map(|c| l.code.counters.iter().map(move |counter| (c, counter))) {
+            let Index::Bin(IndexOp::FloorMod, dividend, modulus) = counter else { continue };
+            let mut written = self.unrolled.clone();
+            written.insert(l.var, trip * copies + c);
+            out.extend(modulus.as_int().map(|modulus| (affine(&visit::subst_index(dividend, &written)), modulus)));
         }
+        out
+    }
+
+    /// The remainder of a sum as the loop around counts it; `None` where it has to be divided.
+    pub(super) fn counted(&mut self, sum: &Affine, modulus: i64) -> Result<Option<Number<'c>>> {
         let Some(at) = self.rolled.iter().rposition(|l| sum.mentions(l.var)) else { return Ok(None) };
-        let Rolled { var, depth, from, body, ref counters } = self.rolled[at];
+        let Rolled { var, from, body, ref declared, ref counters, .. } = self.rolled[at];
         if let Some(known) = counters.iter().find(|c| c.modulus == modulus && c.of == *sum) {
             return Ok(Some(known.number));
+        }
+        if !declared.iter().any(|(of, by)| *by == modulus && of == sum) {
+            return Ok(None);
         }
         let rest: Vec<(Index, i64)> =
             sum.terms.iter().filter(|(atom, _)| atom.as_var() != Some(var)).cloned().collect();
         let step = sum.coefficient(var);
-        if !(1..modulus).contains(&step) || rest.iter().any(|(atom, _)| self.depth(atom) > depth) {
-            return Ok(None);
-        }
         let here = self.b.here()?;
         self.b.before_end(from);
         let first = self.emit_sum(&Affine { terms: rest, constant: sum.constant })?;
-        if first.range.0 < 0 {
-            self.b.before_end(here);
-            return Ok(None);
-        }
         let first = self.remainder(first, modulus)?;
         self.b.before_first(body);
         let value = self.b.induction(first, from, "")?.into_int_value();

@@ -9,9 +9,8 @@ use super::builder::Value;
 use super::index::{Number, Variable};
 use super::session::bug;
 use crate::error::Result;
-use crate::intrin::Level;
 use crate::ir::lowered::LaunchAxis;
-use crate::ir::{Axis, For, Index, Stmt, Var};
+use crate::ir::{Axis, For, Index, Var};
 use inkwell::values::{InstructionOpcode as Op, IntValue};
 
 const BLOCK: &str = "llvm.nvvm.read.ptx.sreg.ctaid.x";
@@ -46,15 +45,11 @@ impl<'c> Body<'c, '_, '_> {
         Ok(())
     }
 
-    /// Takes the number of the warp from its first lane, so that ptxas knows it to be the same for all.
+    /// Takes the number of the warp from its first lane where the kernel says so.
     fn number_warps(&mut self) -> Result<()> {
         let kernel = self.kernel;
         let alone = |l: &&LaunchAxis| !l.axis.is_block_level() && kernel.threads() == l.extent;
-        let Some(axis) = kernel.launch.iter().find(alone).filter(|l| l.extent > 32) else { return Ok(()) };
-        let roles = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(_)));
-        if !roles && !kernel.instructions().iter().any(|row| row.level == Level::Warpgroup) {
-            return Ok(());
-        }
+        let Some(axis) = kernel.launch.iter().find(alone).filter(|_| kernel.uniform_warp) else { return Ok(()) };
         let Some(thread) = self.variables.get(&axis.var).map(|v| v.number) else { return Ok(()) };
         let warp = self.b.binary(Op::LShr, thread.value.into(), self.b.int(32, 5).into())?;
         let all = [self.b.int(32, -1).into(), warp, self.b.int(32, 0).into(), self.b.int(32, 31).into()];
@@ -137,9 +132,7 @@ impl<'c> Body<'c, '_, '_> {
         self.introduce(l.var, tile.into_int_value(), tiles, 0);
         self.introduce(round, count.into_int_value(), tiles, 0);
         self.derive()?;
-        let around = self.around.take();
         self.stmts(&l.body)?;
-        self.around = around;
         // Both are below 2^31, so their sum does not wrap as an unsigned number.
         let next = self.b.binary(Op::Add, tile, step.into())?;
         self.b.step(tile, next.into_int_value())?;

@@ -21,12 +21,12 @@ mod lines;
 mod listing;
 mod math;
 mod packed;
+mod permute;
 mod poison;
 #[cfg(test)]
 mod poison_tests;
 mod product;
 mod ranges;
-mod regroup;
 mod session;
 mod slices;
 mod value;
@@ -51,8 +51,7 @@ const SHARED_ALIGN: u32 = 1024;
 /// Compiles a lowered program for a target.
 ///
 /// # Errors
-/// [`crate::error::Fault::Chip`] for types without ordinary code, [`crate::error::Fault::Input`] for kernels too
-/// large to write out, [`crate::error::Fault::Bug`] for anything that LLVM refuses.
+/// [`crate::error::Fault::Bug`] for anything that `lower` should have refused, and for anything that LLVM refuses.
 pub fn compile(lowered: &Lowered, target: &Target) -> Result<Kernels> {
     build(lowered, target, None, |_| ())
 }

@@ -160,9 +160,8 @@ impl<'c> Body<'c, '_, '_> {
         registers.into_iter().map(typed).collect()
     }
 
-    /// The lower word of the descriptor of a tile: its address in units of 16 bytes, and its first offset. Where a loop changes it,
-    /// what is constant of it is not added but returned, for the product's own text: in front of it LLVM would take the sums of
-    /// all tiles out of loops, each into a register that has to become uniform again, where ptxas adds to one that is.
+    /// The lower word of the descriptor of a tile: its address in units of 16 bytes, and its first offset. What is constant of it is
+    /// returned where the instruction adds it.
     fn descriptor(&mut self, operand: &Operand, d: &Descriptor) -> Result<(Value<'c>, Option<i64>)> {
         let Storage::Shared(base) = self.place(operand.buffer)? else {
             return Err(bug("a descriptor of what is not in shared memory"));
@@ -174,7 +173,6 @@ impl<'c> Body<'c, '_, '_> {
         if constant % 16 != 0 {
             return Err(bug("a tile that begins between two chunks of 16 bytes"));
         }
-        let varies = self.rolled.iter().any(|l| sum.mentions(l.var));
         let rest = self.emit_sum(&Affine { constant: 0, ..sum })?;
         let bytes = self.b.exact(InstructionOpcode::Mul, self.widened(rest, 32)?, self.b.int(32, bits / 8), true)?;
         let mut base = self.b.short_address(base)?;
@@ -186,7 +184,7 @@ impl<'c> Body<'c, '_, '_> {
         let chunk = self.b.binary(InstructionOpcode::LShr, address, self.b.int(32, 4).into())?;
         let leading = self.b.int(32, i64::from(d.leading >> 4) << 16).into();
         let low = self.b.binary(InstructionOpcode::Or, chunk, leading)?;
-        if varies {
+        if d.adds_constant {
             return Ok((low, Some(constant / 16)));
         }
         Ok((self.b.binary(InstructionOpcode::Add, low, self.b.int(32, constant / 16).into())?, None))

@@ -23,7 +23,7 @@ impl<'c> Builder<'c, '_> {
     /// The LLVM type of one element.
     ///
     /// # Errors
-    /// `codegen.type` for types that ordinary code cannot hold yet.
+    /// `codegen.type`, a fault of `lower`, for types that ordinary code cannot hold yet.
     pub fn element(&self, dtype: DType) -> Result<Type<'c>> {
         let c = self.context;
         Ok(match dtype {
@@ -37,8 +37,10 @@ impl<'c> Builder<'c, '_> {
             DType::S64 => c.i64_type().into(),
             DType::Bool => c.bool_type().into(),
             DType::E4m3 | DType::E5m2 | DType::B1 => {
-                return Err(Error::chip(Code::CodegenType, format!("{dtype} has no ordinary code on a GPU yet"))
-                    .help("compute in f32 or s32, or run the program on the simulator"));
+                return Err(Error::bug(
+                    Code::CodegenType,
+                    format!("lowering lets {dtype} through, which has no ordinary code"),
+                ));
             }
         })
     }

@@ -9,9 +9,8 @@ use super::builder::{Type, Value};
 use super::session::bug;
 use super::value::vector_of;
 use crate::error::Result;
-use crate::ir::{Buffer, BufferId, Held, Stmt, visit};
+use crate::ir::Buffer;
 use inkwell::values::PointerValue;
-use std::collections::HashSet;
 
 /// The slots of a local buffer.
 #[derive(Debug, Clone)]
@@ -61,18 +60,6 @@ impl<'c> Words<'c> {
 /// How many elements a buffer has.
 pub fn elements_of(buffer: &Buffer) -> Result<i64> {
     buffer.elements().ok_or_else(|| bug(format!("{} has no constant size", buffer.name)))
-}
-
-/// The local buffers that instructions hold in registers.
-pub fn held(body: &[Stmt]) -> HashSet<BufferId> {
-    let mut out = HashSet::new();
-    visit::walk(body, &mut |stmt| {
-        if let Stmt::Call(call) = stmt {
-            let in_registers = call.operands.iter().filter(|o| matches!(o.held, Held::Registers(_)));
-            out.extend(in_registers.map(|o| o.buffer));
-        }
-    });
-    out
 }
 
 impl<'c> Body<'c, '_, '_> {

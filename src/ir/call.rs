@@ -64,6 +64,8 @@ pub struct Descriptor {
     pub stride: u32,
     /// Rows and columns of the tile, in elements, columns next to each other.
     pub tile: [i64; 2],
+    /// The instruction adds the constant part of the address.
+    pub adds_constant: bool,
 }
 
 impl Operand {

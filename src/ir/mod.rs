@@ -77,7 +77,7 @@ pub use call::{Call, Descriptor, Held, Operand};
 pub use expr::{BinOp, CmpOp, Cond, Expr, Index, IndexOp, Literal, UnOp, Var};
 pub use func::Func;
 pub use stmt::{
-    Axis, BindMode, Block, BlockId, Broadcast, CopyKind, CopyWith, For, If, Iter, IterKind, LoopKind, Note, Pipeline,
-    Raster, Role, RoleId, Stmt, Store, Tensorize,
+    Axis, BindMode, Block, BlockId, Broadcast, CopyKind, CopyWith, For, If, Iter, IterKind, LoopCode, LoopKind, Note,
+    Pipeline, Raster, Role, RoleId, Stmt, Store, Tensorize,
 };
 pub use sync::{BulkCopy, Elect, Mbarrier, RoleBody, Slot, Sync, SyncKind, Way};

@@ -347,6 +347,28 @@ impl<'a> Printer<'a> {
         for (note, value) in &l.notes {
             self.put(&format!(" {}={value}", note.name()));
         }
+        self.loop_code(l);
+    }
+
+    fn loop_code(&mut self, l: &For) {
+        let code = &l.code;
+        match code.copies {
+            Some(_) if l.is_written_out() && l.kind != LoopKind::Unrolled => self.put(", written out"),
+            Some(copies) if copies > 1 && !l.is_written_out() => self.put(&format!(", {copies} at a time")),
+            _ => {}
+        }
+        if let Some(turn) = &code.backwards {
+            self.put(", backwards where ");
+            self.index(turn);
+            self.put(" = 1");
+        }
+        if code.permutes {
+            self.put(", by byte permutations");
+        }
+        for counter in &code.counters {
+            self.put(", counts ");
+            self.index(counter);
+        }
     }
 
     fn block(&mut self, b: &Block) {

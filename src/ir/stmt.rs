@@ -165,8 +165,25 @@ pub struct For {
     pub tensorize: Option<Tensorize>,
     /// Placement: annotations from the closed list of keys.
     pub notes: BTreeMap<Note, i64>,
+    /// How it is written as code (Lowered).
+    pub code: LoopCode,
     /// What runs.
     pub body: Vec<Stmt>,
+}
+
+/// How a loop is written as code: what the passes of `lower/finalize` decide and code generation obeys. None of it changes what the
+/// loop computes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LoopCode {
+    /// How many iterations are written out in its body, in place of [`For::copies`]'s default; they divide the extent.
+    pub copies: Option<u32>,
+    /// An index that is 0 where the iterations of an unrolled loop run forwards and 1 where they run backwards; `None` if they never
+    /// run backwards.
+    pub backwards: Option<Index>,
+    /// The nest copies elements from registers to registers, each register by a permutation of the bytes of two.
+    pub permutes: bool,
+    /// Remainders that grow by the same amount in every iteration: counted, not divided.
+    pub counters: Vec<Index>,
 }
 
 impl For {
@@ -181,6 +198,7 @@ impl For {
             pipeline: None,
             tensorize: None,
             notes: BTreeMap::new(),
+            code: LoopCode::default(),
             body,
         }
     }
@@ -193,6 +211,18 @@ impl For {
     /// Whether its warpgroups run ping-pong.
     pub fn is_pingpong(&self) -> bool {
         self.mode == BindMode::PingPong
+    }
+
+    /// How many iterations are written out in its body: where nothing is decided, all of an unrolled loop and one of any other.
+    pub fn copies(&self) -> i64 {
+        let all = if self.kind == LoopKind::Unrolled { self.extent.as_int() } else { None };
+        self.code.copies.map(i64::from).or(all).unwrap_or(1)
+    }
+
+    /// Whether all iterations are written out, so that no loop is left.
+    pub fn is_written_out(&self) -> bool {
+        let whole = self.extent.as_int() == Some(self.copies());
+        whole && (self.kind == LoopKind::Unrolled || self.code.copies.is_some())
     }
 
     /// The axis it is bound to, if any.

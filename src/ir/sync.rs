@@ -143,11 +143,14 @@ pub enum SyncKind {
     GridWait,
     /// The next kernel in the stream may begin (griddepcontrol.launch_dependents) once all blocks have come here, or ended.
     GridRelease,
-    /// The thread asks the second-level cache for its block's share of a global buffer, as much as the others' (a bulk
-    /// prefetch). A hint: memory holds the same before and after, whoever writes it meanwhile.
+    /// The thread asks the second-level cache for its block's share of a global buffer (a bulk prefetch). A hint: memory holds the same
+    /// before and after, whoever writes it meanwhile.
     Prefetch {
         /// The buffer.
         buffer: BufferId,
+        /// Bytes for each block, in the order of the blocks; fewer or none for the last ones. `None` divides the buffer among the blocks
+        /// that are launched.
+        share: Option<u64>,
     },
     /// Each thread prefetches to L2 the line that holds an element of a global buffer. A hint, as [`SyncKind::Prefetch`].
     PrefetchLine {

@@ -314,6 +314,7 @@ pub fn map_stmt(stmt: Stmt, index: &mut dyn FnMut(&Index) -> Index, node: &mut d
                 r.outer_extent = index(&r.outer_extent);
                 r.inner_extent = index(&r.inner_extent);
             }
+            l.code.backwards.iter_mut().chain(&mut l.code.counters).for_each(|i| *i = index(i));
             l.body = map_body(l.body, index, node);
             Stmt::For(l)
         }

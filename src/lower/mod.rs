@@ -7,9 +7,11 @@
 //! - `map`: which threads run a statement: blocks, bound loops, units, grids, guards
 //! - `data`: where data is: TMA boxes, fragments, flat buffers, vectors, cp.async copies, the shared-memory plan
 //! - `pipeline`: software pipelining and warp specialization
+//! - `finalize`: what is left to decide of the code: which loops are written out, which remainders are counted, how large the kernel is
 //! - `sync`: dependences, and the barriers, mbarriers, fences and waits that order them
 
 mod data;
+mod finalize;
 mod map;
 mod pipeline;
 mod point;
@@ -138,9 +140,45 @@ pub const PASSES: &[Pass] = &[
         run: data::narrow::run,
     },
     Pass {
+        name: "permute",
+        promise: "nests that copy bytes from registers to registers are byte permutations",
+        holds: promise::permuted,
+        run: finalize::permute::run,
+    },
+    Pass {
+        name: "unroll",
+        promise: "every loop says how many iterations are written out in its body",
+        holds: promise::unrolled,
+        run: finalize::unroll::run,
+    },
+    Pass {
+        name: "zigzag",
+        promise: "of a loop with `zigzag`, every second copy runs backwards",
+        holds: promise::turned,
+        run: finalize::zigzag::run,
+    },
+    Pass {
+        name: "counters",
+        promise: "loops around rings count the stages, whose number is no power of two",
+        holds: promise::counted,
+        run: finalize::counters::run,
+    },
+    Pass {
+        name: "descriptors",
+        promise: "wgmma adds the constant part of an address that a loop changes",
+        holds: promise::split,
+        run: finalize::descriptors::run,
+    },
+    Pass {
+        name: "launch",
+        promise: "the launch is complete: uniform warp numbers, shares of prefetches, the bound on registers",
+        holds: promise::launched,
+        run: finalize::launch::run,
+    },
+    Pass {
         name: "size",
         promise: "the kernel is no larger, once its loops are written out, than the compiler takes",
         holds: promise::fits,
-        run: target::size::run,
+        run: finalize::size::run,
     },
 ];

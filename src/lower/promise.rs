@@ -4,12 +4,16 @@
 //! passes keep. The verifier of Lowered ([`verify`]) is the promise of the pass `order`.
 
 use super::pipeline::ring::is_ring;
-use super::{PASSES, Pass, data};
+use super::{PASSES, Pass, data, finalize};
 use crate::error::{Code, Error, Result};
+use crate::ir::lowered::permute;
 use crate::ir::lowered::size::Size;
 use crate::ir::lowered::{CP_ASYNC_BITS, LoweredKernel, verify};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{Block, BufferId, Cond, CopyKind, For, Func, IterKind, LoopKind, Scope, Stmt, Var, visit};
+use crate::ir::{
+    Block, BufferId, Cond, CopyKind, For, Func, Index, IndexOp, IterKind, LoopKind, Scope, Stmt, Var, visit,
+};
+use crate::target::Target;
 
 /// Whether a promise is kept; if not, what breaks it.
 pub type Kept = std::result::Result<(), String>;
@@ -38,6 +42,65 @@ pub fn narrow(kernel: &LoweredKernel) -> Kept {
         true => Ok(()),
         false => Err("narrow elements are converted once for readers on both sides of a barrier".to_string()),
     }
+}
+
+/// The first loop of some that a test finds, in words.
+fn no_loop(kernel: &LoweredKernel, is: impl Fn(&For) -> bool, what: &str) -> Kept {
+    let found = visit::loops(&kernel.func.body).into_iter().find(|l| is(l));
+    found.map_or(Ok(()), |l| Err(format!("loop {} {what}", kernel.func.var_name(l.var))))
+}
+
+pub fn permuted(kernel: &LoweredKernel) -> Kept {
+    let held = permute::held(&kernel.func.body);
+    let first = visit::loops(&kernel.func.body).into_iter().map(|l| (l.var, Index::Int(0))).collect();
+    let none = |l: &For| l.code.permutes && permute::copied(&kernel.func, &held, l, &first).is_none();
+    no_loop(kernel, none, "permutes no bytes")
+}
+
+pub fn unrolled(kernel: &LoweredKernel) -> Kept {
+    let open = |l: &For| l.code.copies.is_none() && !matches!(l.kind, LoopKind::Persistent { .. });
+    no_loop(kernel, open, "is neither written out nor left")
+}
+
+/// What decides the way of a loop is known where the loop is written out.
+pub fn turned(kernel: &LoweredKernel) -> Kept {
+    let known =
+        visit::loops(&kernel.func.body).into_iter().filter(|l| matches!(l.kind, LoopKind::Unrolled | LoopKind::Serial));
+    let known: Vec<Var> = known.map(|l| l.var).collect();
+    let unknown = |l: &For| {
+        let mut found = false;
+        l.code.backwards.iter().for_each(|turn| turn.for_each_var(&mut |v| found |= v == l.var || !known.contains(&v)));
+        found || (l.code.backwards.is_some() && !l.is_written_out())
+    };
+    no_loop(kernel, unknown, "runs backwards by what no loop around it says")
+}
+
+pub fn counted(kernel: &LoweredKernel) -> Kept {
+    let remainder = |l: &For, counter: &Index| match counter {
+        Index::Bin(IndexOp::FloorMod, sum, modulus) => sum.mentions(l.var) && modulus.as_int().is_some_and(|n| n > 2),
+        _ => false,
+    };
+    no_loop(kernel, |l| !l.code.counters.iter().all(|c| remainder(l, c)), "counts what is no remainder")
+}
+
+pub fn split(kernel: &LoweredKernel) -> Kept {
+    nothing_to_do(kernel, finalize::descriptors::run, "a constant is added in front of wgmma")
+}
+
+pub fn launched(kernel: &LoweredKernel) -> Kept {
+    nothing_to_do(kernel, finalize::launch::run, "the launch is not complete")
+}
+
+/// The pass has nothing more to do.
+fn nothing_to_do(
+    kernel: &LoweredKernel,
+    run: impl Fn(&mut LoweredKernel, &Target) -> Result<()>,
+    otherwise: &str,
+) -> Kept {
+    let mut again = kernel.clone();
+    // Neither pass looks at the chip.
+    run(&mut again, &Target::sm_80()).map_err(|e| e.message().to_string())?;
+    if again == *kernel { Ok(()) } else { Err(otherwise.to_string()) }
 }
 
 pub fn fits(kernel: &LoweredKernel) -> Kept {

@@ -307,6 +307,9 @@ impl<'a> Compiler<'a> {
         if let Some(r) = &l.raster {
             self.raster(l.var, r)?;
         }
+        if let Some(turn) = &l.code.backwards {
+            self.turned(l, turn)?;
+        }
         let before = std::mem::take(&mut self.body);
         self.body(&l.body)?;
         let prologue = self.prologues.pop().unwrap_or_default();
@@ -341,6 +344,19 @@ impl<'a> Compiler<'a> {
             return Err(Error::bug(error::Code::SimExtent, "an extent differs between the threads of a warp"));
         }
         Ok(o.scalar)
+    }
+
+    /// Where a loop runs backwards, its variable is the iterations that are left.
+    fn turned(&mut self, l: &For, turn: &Index) -> Result<()> {
+        let forwards = Index::Var(l.var);
+        let left = l.extent.clone() - 1 - forwards.clone();
+        let turned = forwards.clone() + turn.clone() * (left - forwards);
+        let operand = self.operand(&turned)?;
+        self.vars.insert(l.var, Meaning::Slots(operand));
+        if let Some((_, counter)) = self.loops.last_mut() {
+            *counter = operand;
+        }
+        Ok(())
     }
 
     /// Gives the two loops of a rasterized walk their meaning ([`Raster`] has the formula).

@@ -267,6 +267,8 @@ fn looped(func: &Func, l: &crate::ir::For) -> Vec<Change> {
         if let Some(extent) = l.extent.as_int().filter(|n| n + by > 0) {
             let mut l = l.clone();
             l.extent = Index::Int(extent + by);
+            // The other number of iterations has other copies.
+            l.code.copies = None;
             let what = format!("loop {name_of} runs {}, not {extent}", crate::error::counted(extent + by, "time"));
             out.push(change("loop", what, vec![Stmt::For(l)]));
         }

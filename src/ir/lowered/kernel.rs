@@ -3,7 +3,7 @@
 use super::threads::{self, LANES};
 use super::{Derived, GridDependency, LaunchAxis, RoleThreads};
 use crate::intrin;
-use crate::ir::simplify::Env;
+use crate::ir::simplify::{self, Env};
 use crate::ir::verify::Tested;
 use crate::ir::{Axis, BufferId, Func, Index, LoopKind, RoleId, Stmt, Var, visit};
 
@@ -42,7 +42,10 @@ pub struct LoweredKernel {
     pub dims: Vec<Vec<Dim>>,
     /// Shared memory of a block in bytes.
     pub shared_bytes: u32,
-    /// Resident blocks per multiprocessor to compile for, if annotated.
+    /// The number of a thread's warp is taken from the warp's first lane wherever an index has it: ptxas then knows that it is the same
+    /// for all lanes. One axis numbers the threads.
+    pub uniform_warp: bool,
+    /// Resident blocks per multiprocessor to compile for, if annotated or if roles move registers.
     pub min_blocks: Option<u32>,
     /// How it overlaps with the kernels before and after it in the stream, if annotated.
     pub grid_dependency: Option<GridDependency>,
@@ -80,6 +83,11 @@ pub struct TensorMap {
     pub promotion: u32,
 }
 
+/// The parity of a phase of an mbarrier, which is what the instruction that waits for it has.
+pub(crate) fn parity(phase: &Index, env: &Env) -> Index {
+    simplify::simplify(&phase.clone().floormod(2), env)
+}
+
 /// A dimension of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -100,6 +108,7 @@ impl LoweredKernel {
             derived: Vec::new(),
             dims: Vec::new(),
             shared_bytes: 0,
+            uniform_warp: false,
             min_blocks: None,
             grid_dependency: None,
             l2_prefetch: false,
@@ -165,6 +174,15 @@ impl LoweredKernel {
         }
         if let Some((_, round)) = self.persistent() {
             env.bind(round, 0, i64::from(self.extent(Axis::BlockX)) - 1);
+        }
+        env
+    }
+
+    /// As [`LoweredKernel::env`], with the ranges of all loops.
+    pub(crate) fn env_of_loops(&self) -> Env {
+        let mut env = self.env();
+        for l in visit::loops(&self.func.body) {
+            env.bind_loop(l.var, &l.extent);
         }
         env
     }

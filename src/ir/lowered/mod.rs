@@ -10,13 +10,14 @@
 pub(crate) mod exit;
 mod kernel;
 mod launch;
+pub(crate) mod permute;
 mod print;
 mod program;
 pub(crate) mod size;
 pub(crate) mod threads;
-pub(crate) mod unroll;
 mod verify;
 
+pub(crate) use kernel::parity;
 pub use kernel::{Dim, LoweredKernel, TensorMap};
 pub(crate) use launch::registers_at_start;
 pub use launch::{Derived, GridDependency, LaunchAxis, ROLES, RoleThreads};

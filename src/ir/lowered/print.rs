@@ -20,6 +20,9 @@ pub fn print_kernel(kernel: &LoweredKernel) -> String {
     if let Some(n) = kernel.min_blocks {
         head.push_str(&format!(", at least {n} blocks a multiprocessor"));
     }
+    if kernel.uniform_warp {
+        head.push_str(", warp numbers uniform");
+    }
     if kernel.grid_dependency.is_some() {
         head.push_str(", programmatic dependent launch");
     }

@@ -4,8 +4,7 @@
 //! memory over the whole kernel while it moves stores out of each. 3,072 loops of eight steps took 40 s, 512 take 2.
 
 use crate::ir::lowered::LoweredKernel;
-use crate::ir::lowered::unroll::{self, Copies};
-use crate::ir::{Expr, Func, LoopKind, Stmt, Var, visit};
+use crate::ir::{Expr, Stmt, visit};
 
 /// Operations, loads and stores of a kernel, with what loops and conditions count for. The largest recommended kernels have a
 /// quarter of it.
@@ -27,8 +26,8 @@ pub struct Size {
 impl Size {
     /// That of a kernel; `None` where a loop has no constant extent.
     pub fn of(kernel: &LoweredKernel) -> Option<Size> {
-        let mut count = Count { func: &kernel.func, loops: 0 };
-        let operations = count.body(&kernel.func.body, 1, None)?;
+        let mut count = Count { loops: 0 };
+        let operations = count.body(&kernel.func.body, 1)?;
         Some(Size { operations, loops: count.loops })
     }
 
@@ -38,41 +37,32 @@ impl Size {
     }
 }
 
-struct Count<'a> {
-    func: &'a Func,
+struct Count {
     loops: u64,
 }
 
-impl Count<'_> {
-    /// What so many copies of a body come to inside the serial loop `around`.
-    fn body(&mut self, body: &[Stmt], copies: u64, around: Option<Var>) -> Option<u64> {
-        body.iter().try_fold(0u64, |sum, stmt| Some(sum.saturating_add(self.stmt(stmt, copies, around)?)))
+impl Count {
+    /// What so many copies of a body come to.
+    fn body(&mut self, body: &[Stmt], copies: u64) -> Option<u64> {
+        body.iter().try_fold(0u64, |sum, stmt| Some(sum.saturating_add(self.stmt(stmt, copies)?)))
     }
 
-    fn stmt(&mut self, stmt: &Stmt, copies: u64, around: Option<Var>) -> Option<u64> {
+    fn stmt(&mut self, stmt: &Stmt, copies: u64) -> Option<u64> {
         Some(match stmt {
             Stmt::Store(store) => copies.saturating_mul(operations(&store.value).saturating_add(1)),
             Stmt::Call(_) | Stmt::Sync(_) | Stmt::Bulk(_) => copies,
-            Stmt::Block(b) => self.body(&b.body, copies, around)?,
-            Stmt::Elect(e) => self.body(&e.body, copies, around)?.saturating_add(copies),
-            Stmt::Role(r) => self.body(&r.body, copies, around)?,
-            Stmt::If(i) => self.body(&i.body, copies, around)?.saturating_add(copies.saturating_mul(CONDITION)),
+            Stmt::Block(b) => self.body(&b.body, copies)?,
+            Stmt::Elect(e) => self.body(&e.body, copies)?.saturating_add(copies),
+            Stmt::Role(r) => self.body(&r.body, copies)?,
+            Stmt::If(i) => self.body(&i.body, copies)?.saturating_add(copies.saturating_mul(CONDITION)),
             Stmt::For(l) => {
-                let extent = l.extent.as_int()?;
-                let written = match unroll::copies(self.func, l, extent, around) {
-                    _ if matches!(l.kind, LoopKind::Persistent { .. }) => Copies::Some(1),
-                    written => written,
-                };
-                match written {
-                    Copies::All => {
-                        self.body(&l.body, copies.saturating_mul(u64::try_from(extent).unwrap_or(0)), around)?
-                    }
-                    Copies::Some(n) => {
-                        self.loops = self.loops.saturating_add(copies);
-                        let inside = copies.saturating_mul(u64::try_from(n).unwrap_or(1));
-                        self.body(&l.body, inside, Some(l.var))?.saturating_add(copies.saturating_mul(LOOP))
-                    }
+                l.extent.as_int()?;
+                let inside = self.body(&l.body, copies.saturating_mul(u64::try_from(l.copies()).unwrap_or(0)))?;
+                if l.is_written_out() {
+                    return Some(inside);
                 }
+                self.loops = self.loops.saturating_add(copies);
+                inside.saturating_add(copies.saturating_mul(LOOP))
             }
         })
     }

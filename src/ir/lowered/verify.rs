@@ -314,6 +314,10 @@ impl Check<'_> {
         let Some(extent) = l.extent.as_int().filter(|n| *n > 0) else {
             return Err(self.broken(format!("loop {name} has no constant positive extent")));
         };
+        let copies = l.copies();
+        if copies < 1 || extent % copies != 0 {
+            return Err(self.broken(format!("{extent} iterations of loop {name} do not come in bodies of {copies}")));
+        }
         match l.kind {
             LoopKind::Serial => {}
             LoopKind::Unrolled => self.unrolled.push(l.var),

@@ -22,6 +22,9 @@ impl Printer<'_> {
                     if d.swizzle > 0 {
                         self.put(&format!(" swizzle {}", d.swizzle));
                     }
+                    if d.adds_constant {
+                        self.put(" adding the constant");
+                    }
                 }
                 Held::Registers(elements) if elements.iter().copied().eq(0..elements.len() as i64) => {
                     self.access(operand.buffer, &operand.indices, elements.len() as u32);
@@ -108,6 +111,13 @@ impl Printer<'_> {
                 self.slot(slot);
                 if let Some(blocks) = blocks {
                     self.put(&format!(" in {blocks} blocks"));
+                }
+            }
+            SyncKind::Prefetch { buffer, share } => {
+                self.put(&format!(" {}", self.func.buffer(*buffer).name));
+                match share {
+                    Some(bytes) => self.put(&format!(", {bytes} bytes a block")),
+                    None => self.put(", the block's share"),
                 }
             }
             SyncKind::PrefetchMap { map } => self.put(&format!(" {map}")),

@@ -71,6 +71,7 @@ fn kernel_of(func: &Func, name: String, nest: Stmt) -> LoweredKernel {
         derived: Vec::new(),
         dims: Vec::new(),
         shared_bytes: 0,
+        uniform_warp: false,
         min_blocks,
         grid_dependency,
         l2_prefetch,

@@ -135,16 +135,50 @@ fn convert_once(kernel: &mut LoweredKernel) {
     kernel.func.body.retain(|s| !matches!(s, Stmt::Sync(Sync { kind: SyncKind::Narrow { .. }, .. })));
 }
 
+fn permute_everything(kernel: &mut LoweredKernel) {
+    each_loop(kernel, &mut |l| l.code.permutes = true);
+}
+
+fn forget_the_copies(kernel: &mut LoweredKernel) {
+    each_loop(kernel, &mut |l| l.code.copies = None);
+}
+
+fn turn_with_itself(kernel: &mut LoweredKernel) {
+    each_loop(kernel, &mut |l| l.code.backwards = Some(l.var.into()));
+}
+
+fn count_nothing(kernel: &mut LoweredKernel) {
+    each_loop(kernel, &mut |l| l.code.counters.push(Index::Int(0)));
+}
+
+fn add_in_front(kernel: &mut LoweredKernel) {
+    each(&mut kernel.func.body, &mut |s| {
+        if let Stmt::Call(call) = s {
+            for operand in &mut call.operands {
+                if let crate::ir::Held::Descriptor(d) = &mut operand.held {
+                    d.adds_constant = false;
+                }
+            }
+        }
+    });
+}
+
+fn number_each_lane(kernel: &mut LoweredKernel) {
+    kernel.uniform_warp = false;
+}
+
 fn write_out_a_million_copies(kernel: &mut LoweredKernel) {
     let again = kernel.func.add_var("again".to_string());
     let body = std::mem::take(&mut kernel.func.body);
-    kernel.func.body = vec![Stmt::For(For::new(again, 1 << 20, LoopKind::Unrolled, body))];
+    let mut l = For::new(again, 1 << 20, LoopKind::Unrolled, body);
+    l.code.copies = Some(1 << 20);
+    kernel.func.body = vec![Stmt::For(l)];
 }
 
 /// A pass, a program, a damage to the kernel after the pass, and what the check says of it.
 type Damage = (&'static str, &'static str, fn(&mut LoweredKernel), &'static str);
 
-const DAMAGES: [Damage; 17] = [
+const DAMAGES: [Damage; 23] = [
     ("cross_thread", SIMT, reduce_over_threads, "reduces over a bound loop"),
     ("blocks", SIMT, guard_a_block, "is more than a label"),
     ("bind", SIMT, bind_loops, "is bound"),
@@ -161,6 +195,12 @@ const DAMAGES: [Damage; 17] = [
     ("plan", SIMT, forget_a_place, "has no place in shared memory"),
     ("order", SIMT, elect_the_threads, "an elected thread runs a statement of other threads"),
     ("narrow", ROWS, convert_once, "are converted once for readers on both sides of a barrier"),
+    ("permute", MMA, permute_everything, "permutes no bytes"),
+    ("unroll", SIMT, forget_the_copies, "is neither written out nor left"),
+    ("zigzag", SIMT, turn_with_itself, "runs backwards by what no loop around it says"),
+    ("counters", ROLES, count_nothing, "counts what is no remainder"),
+    ("descriptors", ROLES, add_in_front, "a constant is added in front of wgmma"),
+    ("launch", ROLES, number_each_lane, "the launch is not complete"),
     ("size", SIMT, write_out_a_million_copies, "the kernel is too large"),
 ];
 

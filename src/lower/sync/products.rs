@@ -12,8 +12,8 @@
 //! groups: there is one set of registers, which the latest group reads. That group's own run then needs no wait.
 
 use crate::intrin::{self, Row};
-use crate::ir::lowered::unroll;
 use crate::ir::{BufferId, Func, Held, Stmt, SyncKind, visit};
+use crate::lower::finalize::unroll;
 use std::collections::BTreeSet;
 
 /// Whether a statement is asynchronous MMAs alone.

@@ -109,7 +109,7 @@ fn by_one_thread(kernel: &LoweredKernel, fetched: Vec<BufferId>) -> Vec<Stmt> {
     let name = |buffer: BufferId| &kernel.func.buffer(buffer).name;
     let fetch = |buffer: BufferId| {
         let reason = format!("{} is prefetched to L2 before the PDL wait", name(buffer));
-        Stmt::Sync(SyncKind::Prefetch { buffer }.because(reason))
+        Stmt::Sync(SyncKind::Prefetch { buffer, share: None }.because(reason))
     };
     let mut first: Vec<Stmt> = fetched.into_iter().map(fetch).collect();
     if !kernel.func.mbarriers.is_empty() {

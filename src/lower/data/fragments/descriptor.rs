@@ -76,14 +76,9 @@ impl Fragments<'_> {
         for (dim, unit) in [outer, inner].into_iter().zip(unit) {
             self.begins_at(row, played, (dim, unit), env)?;
         }
-        let (eights, panel) = ((ROWS * width) as u32, (rows * width) as u32);
-        let [stride, leading] = match (along_k, width) {
-            (true, CHUNK) => [eights, panel],
-            (false, CHUNK) => [panel, eights],
-            (true, _) => [eights, CHUNK as u32],
-            (false, _) => [eights, panel],
-        };
-        Ok((played.base.clone(), Held::Descriptor(Descriptor { along_k, swizzle, leading, stride, tile })))
+        let [stride, leading] = offsets(along_k, width, rows);
+        let tile = Descriptor { along_k, swizzle, leading, stride, tile, adds_constant: false };
+        Ok((played.base.clone(), Held::Descriptor(tile)))
     }
 
     /// Bytes that a buffer with panels must be aligned to.
@@ -104,5 +99,16 @@ impl Fragments<'_> {
         );
         Err(Error::input(Code::LowerTile, message)
             .help("split the loops so that tiles begin where the swizzled units of shared memory do"))
+    }
+}
+
+/// The stride and the leading byte offset of a tile in panels of so many rows of `width` bytes.
+fn offsets(along_k: bool, width: i64, rows: i64) -> [u32; 2] {
+    let (eights, panel) = ((ROWS * width) as u32, (rows * width) as u32);
+    match (along_k, width) {
+        (true, CHUNK) => [eights, panel],
+        (false, CHUNK) => [panel, eights],
+        (true, _) => [eights, CHUNK as u32],
+        (false, _) => [eights, panel],
     }
 }

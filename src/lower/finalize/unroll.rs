@@ -1,11 +1,17 @@
-//! Which loops are written out: what code generation does, and what is known of it before.
+//! Which loops are written out, and how many iterations the bodies of the others hold.
+//!
+//! After the pass [`For::copies`] says how many iterations the body of each loop holds; one that holds all of them is no loop any more.
 //!
 //! Loops of kind `Unrolled` are written out whole: local buffers are registers, and a register has no index. A serial
 //! loop is written out where that pays: loads of several iterations run at once, addresses become a base and a
 //! constant, and the loop's own instructions vanish beside a small body. LLVM's unrolling is off, and a loop with a
 //! limit tells ptxas not to unroll it (`.pragma "nounroll"`).
 
+use crate::error::{Code, Result};
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::{BufferId, Expr, For, Func, Index, LoopKind, Note, Scope, Stmt, Var, visit};
+use crate::lower::bug;
+use crate::target::Target;
 
 /// A serial loop is written out whole if it comes to at most this many statements.
 const WHOLE: i64 = 512;
@@ -17,9 +23,48 @@ const MOST_COPIES: i64 = 8;
 /// before that loop and keeps them in registers, of which a thread has 255.
 const HELD: i64 = 128;
 
+/// Runs the pass.
+pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
+    let mut body = std::mem::take(&mut kernel.func.body);
+    decide(&kernel.func, &mut body, None)?;
+    kernel.func.body = body;
+    Ok(())
+}
+
+/// Decides on every loop of a body inside the serial loop `around`, outer ones first: what is decided of an inner loop depends on what is
+/// left around it.
+fn decide(func: &Func, body: &mut [Stmt], around: Option<Var>) -> Result<()> {
+    for stmt in body {
+        let mut inside = around;
+        if let Stmt::For(l) = stmt {
+            inside = decided(func, l, around)?;
+        }
+        for child in visit::children_mut(stmt) {
+            decide(func, child, inside)?;
+        }
+    }
+    Ok(())
+}
+
+/// Decides on a loop; the serial loop that its body is in.
+fn decided(func: &Func, l: &mut For, around: Option<Var>) -> Result<Option<Var>> {
+    if matches!(l.kind, LoopKind::Persistent { .. }) {
+        return Ok(None);
+    }
+    let extent = l.extent.as_int();
+    let extent = extent
+        .ok_or_else(|| bug(Code::LowerOperations, format!("loop {} has no constant extent", func.var_name(l.var))))?;
+    let (copies, inside) = match copies(func, l, extent, around) {
+        Copies::All => (extent, around),
+        Copies::Some(copies) => (copies, Some(l.var)),
+    };
+    l.code.copies = u32::try_from(copies).ok();
+    Ok(inside)
+}
+
 /// How many iterations are in the body of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Copies {
+enum Copies {
     /// All of them, so there is no loop.
     All,
     /// This many, which divides the extent; 1 leaves the loop as it is.
@@ -32,7 +77,7 @@ pub fn is_straight(func: &Func, body: &[Stmt]) -> bool {
 }
 
 /// What becomes of a loop inside the serial loop `around`.
-pub fn copies(func: &Func, l: &For, extent: i64, around: Option<Var>) -> Copies {
+fn copies(func: &Func, l: &For, extent: i64, around: Option<Var>) -> Copies {
     let limit = l.notes.get(&Note::UnrollLimit).copied().unwrap_or(i64::MAX).max(1);
     if extent <= 1 {
         return Copies::All;

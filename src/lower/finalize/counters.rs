@@ -1,0 +1,141 @@
+//! Finds remainders that a loop counts instead of dividing: where rings go round.
+//!
+//! The stage of an iteration is a remainder by the number of stages. Where that is no power of two, each division is a chain of
+//! multiplications, and a warpgroup that multiplies alone leaves the tensor cores idle for as long. A remainder of a sum that
+//! grows by the same amount from iteration to iteration is carried from one to the next instead.
+
+use crate::error::Result;
+use crate::ir::lowered::{LoweredKernel, parity};
+use crate::ir::simplify::{Affine, Env, affine, bounds};
+use crate::ir::{For, Index, IndexOp, LoopKind, Stmt, Sync, SyncKind, Var, visit};
+use crate::target::Target;
+use std::collections::BTreeMap;
+
+/// Values of unrolled loops that one remainder is counted for.
+const MOST: i64 = 1 << 8;
+
+/// A loop around, with its iterations: those in its body, where it is one at run time.
+#[derive(Clone, Copy)]
+struct Around {
+    var: Var,
+    iterations: i64,
+    serial: bool,
+}
+
+/// Runs the pass.
+pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
+    if kernel.func.mbarriers.is_empty() {
+        return Ok(());
+    }
+    let mut found = Counters { env: kernel.env_of_loops(), around: Vec::new(), of: BTreeMap::new() };
+    found.list(&kernel.func.body);
+    kernel.func.body = visit::rewrite(std::mem::take(&mut kernel.func.body), &mut |mut stmt| {
+        if let Stmt::For(l) = &mut stmt
+            && !l.is_written_out()
+        {
+            l.code.counters = found.of.get(&l.var).cloned().unwrap_or_default();
+        }
+        vec![stmt]
+    });
+    Ok(())
+}
+
+struct Counters {
+    env: Env,
+    around: Vec<Around>,
+    /// The remainders that each loop counts.
+    of: BTreeMap<Var, Vec<Index>>,
+}
+
+impl Counters {
+    fn list(&mut self, body: &[Stmt]) {
+        for stmt in body {
+            let before = self.around.len();
+            match stmt {
+                Stmt::For(l) => self.around.extend(around(l)),
+                other => indices(other, &self.env).iter().for_each(|index| self.index(index)),
+            }
+            visit::children(stmt).into_iter().for_each(|child| self.list(child));
+            self.around.truncate(before);
+        }
+    }
+
+    /// The remainders inside an index, inner ones too.
+    fn index(&mut self, index: &Index) {
+        for (atom, _) in affine(index).terms {
+            let Index::Bin(op, a, b) = &atom else { continue };
+            if let (IndexOp::FloorMod, Some(modulus)) = (op, b.as_int()) {
+                self.remainder(a, modulus);
+            }
+            self.index(a);
+            self.index(b);
+        }
+    }
+
+    /// Adds a remainder to the innermost loop at run time that changes it, if it grows by less than the modulus there.
+    fn remainder(&mut self, dividend: &Index, modulus: i64) {
+        if modulus < 3 || modulus & (modulus - 1) == 0 {
+            return;
+        }
+        let Some(at) = self.around.iter().rposition(|l| l.serial && dividend.mentions(l.var)) else { return };
+        let Around { var, iterations, .. } = self.around[at];
+        let inside: Vec<Around> = self.around[at + 1..].iter().copied().filter(|l| dividend.mentions(l.var)).collect();
+        let values = inside.iter().fold(1i64, |n, l| n.saturating_mul(l.iterations));
+        for n in 0..if values <= MOST { values } else { 0 } {
+            let sum = affine(&visit::subst_index(dividend, &numbered(n, &inside)));
+            let step = sum.coefficient(var).saturating_mul(iterations);
+            let mut rest = sum.clone();
+            rest.terms.retain(|(atom, _)| atom.as_var() != Some(var));
+            if (1..modulus).contains(&step) && !rest.mentions(var) && self.is_natural(&rest) {
+                let counted = sum.to_index().floormod(modulus);
+                let counters = self.of.entry(var).or_default();
+                if !counters.contains(&counted) {
+                    counters.push(counted);
+                }
+            }
+        }
+    }
+
+    fn is_natural(&self, sum: &Affine) -> bool {
+        bounds(&sum.to_index(), &self.env).is_some_and(|(least, _)| least >= 0)
+    }
+}
+
+/// A loop as the indices inside it see it; the walk of a persistent kernel counts nothing.
+fn around(l: &For) -> Option<Around> {
+    let walk = matches!(l.kind, LoopKind::Persistent { .. });
+    (!walk).then_some(Around { var: l.var, iterations: l.copies(), serial: !l.is_written_out() })
+}
+
+/// The n-th values of some loops.
+fn numbered(mut n: i64, loops: &[Around]) -> visit::Map {
+    let mut out = visit::Map::new();
+    for l in loops {
+        out.insert(l.var, Index::Int(n % l.iterations));
+        n /= l.iterations;
+    }
+    out
+}
+
+/// The indices of a statement itself, without those of what it contains, as code generation has them.
+fn indices(stmt: &Stmt, env: &Env) -> Vec<Index> {
+    let mut out = Vec::new();
+    let mut add = |index: &Index| {
+        out.push(index.clone());
+        index.clone()
+    };
+    match stmt {
+        Stmt::If(i) => {
+            visit::map_cond(&i.cond, &mut add);
+        }
+        Stmt::Sync(Sync { kind: SyncKind::Await { slot, phase }, .. }) => {
+            add(&slot.index);
+            add(&parity(phase, env));
+        }
+        Stmt::Store(_) | Stmt::Call(_) | Stmt::Bulk(_) | Stmt::Sync(_) => {
+            visit::map_stmt(stmt.clone(), &mut add, &mut |expr| expr);
+        }
+        Stmt::For(_) | Stmt::Block(_) | Stmt::Elect(_) | Stmt::Role(_) => {}
+    }
+    out
+}
