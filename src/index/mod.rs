@@ -1,4 +1,4 @@
-//! Integer questions, decided.
+//! Integer arithmetic of indices that knows no program: questions, decided; [`Digit`]s of numbers; assignments, counted out ([`Points`]).
 //!
 //! A [`Question`] has variables with ranges and a formula over terms: sums, products with constants, quotients and remainders by
 //! constants, minima, maxima, exclusive or, and products of terms. [`Question::decide`] finds a point that satisfies the formula, shows
@@ -17,8 +17,10 @@
 //! [`Answer::Point`] has been evaluated against the question as it was asked. Arithmetic is checked: what does not fit ends as
 //! [`Answer::Undecided`]. The budget counts steps, so that the same question has the same answer everywhere.
 
+mod digit;
 mod equation;
 mod linear;
+mod points;
 mod project;
 mod question;
 mod search;
@@ -26,7 +28,9 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+pub use digit::Digit;
 pub use linear::{Int, Linear, Variable};
+pub use points::{POINTS, Points, volume};
 pub use question::{Compare, Formula, Question};
 
 /// What is known of a question.

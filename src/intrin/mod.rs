@@ -1,4 +1,4 @@
-//! Instruction rows: what an instruction does, said once, for schedule, lower, machine and codegen to read.
+//! Instruction rows: what an instruction does, said once, for schedule, lower, sim and codegen to read.
 //!
 //! A row states its name, the level that executes it together, its dimensions, its operands with the layouts in which lanes
 //! hold them, how it starts a sum, its meaning as a program in te's text, what the chip must have, and how it is written.

@@ -6,7 +6,7 @@
 
 use super::simplify::{self, Env, prove};
 use super::{CmpOp, Cond, Index, IndexOp, Var};
-use crate::index::{Answer, Compare, Formula, Int, Linear, Question, STEPS};
+use crate::index::{Answer, Compare, Formula, Int, Linear, POINTS, Points, Question, STEPS};
 use std::collections::BTreeSet;
 use std::slice;
 
@@ -23,9 +23,6 @@ pub enum Verdict {
     /// Not decided within the budget.
     Undecided,
 }
-
-/// At most this many assignments are tried one by one where a claim is not decided otherwise: all of them are a proof.
-const FEW: i64 = 1 << 14;
 
 /// Whether `cond` holds wherever `given` does, for all values of the variables.
 pub fn always(cond: &Cond, given: &Cond, vars: &[Ranged]) -> Verdict {
@@ -52,7 +49,8 @@ pub fn always(cond: &Cond, given: &Cond, vars: &[Ranged]) -> Verdict {
         Some(Some(point)) if breaks(&point) => return Verdict::Refuted(point),
         _ => {}
     }
-    match all_points(&vars, FEW) {
+    // All assignments, where they are few, are a proof.
+    match Points::within(&vars, POINTS) {
         Some(mut points) => points.find(|p| breaks(p)).map_or(Verdict::Proved, Verdict::Refuted),
         None => Verdict::Undecided,
     }
@@ -139,24 +137,6 @@ fn related(cond: &Cond, env: &Env) -> (BTreeSet<Var>, Vec<Cond>) {
 pub fn mentioned(conds: &[&Cond], vars: &[Ranged]) -> Vec<Ranged> {
     let found: BTreeSet<Var> = conds.iter().flat_map(|c| variables_of(c)).collect();
     vars.iter().filter(|(v, _)| found.contains(v)).copied().collect()
-}
-
-/// Every assignment, the last variable fastest, if there are at most so many.
-pub fn all_points(vars: &[Ranged], most: i64) -> Option<impl Iterator<Item = Vec<Ranged>> + use<>> {
-    let count = vars.iter().try_fold(1i64, |n, (_, extent)| n.checked_mul((*extent).max(1))).filter(|n| *n <= most)?;
-    let vars = vars.to_vec();
-    Some((0..count).map(move |n| digits(n, &vars)))
-}
-
-/// The n-th assignment, the last variable fastest.
-pub fn digits(mut n: i64, vars: &[Ranged]) -> Vec<Ranged> {
-    let mut out = Vec::with_capacity(vars.len());
-    for (var, extent) in vars.iter().rev() {
-        out.push((*var, n % extent.max(&1)));
-        n /= extent.max(&1);
-    }
-    out.reverse();
-    out
 }
 
 /// Values for which the procedure finds the claim broken; the inner `None` where it shows that there are none.

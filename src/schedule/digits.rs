@@ -5,24 +5,11 @@
 //! answered by trying every point, large ones by [`decide::one_to_one`]. Variables outside the map are constants of unknown
 //! value.
 
+use crate::index::{Digit, POINTS, Points, volume};
 use crate::ir::decide;
 use crate::ir::simplify::{self, Env, affine, simplify};
 use crate::ir::{Index, IndexOp, Var};
 use std::collections::{BTreeMap, HashSet};
-
-/// The largest map that is decided by enumeration.
-const ENUMERATED: i64 = 1 << 18;
-
-/// `(var // low) % size`, where `size` values occur.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Digit {
-    /// Of which variable.
-    pub var: Var,
-    /// Its unit.
-    pub low: i64,
-    /// How many values it takes.
-    pub size: i64,
-}
 
 /// A coefficient times a digit; `None` for something made of outside variables alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +17,7 @@ pub struct Part {
     /// The coefficient.
     pub coefficient: i64,
     /// What is multiplied.
-    pub digit: Option<Digit>,
+    pub digit: Option<Digit<Var>>,
 }
 
 /// A sum of parts and a constant.
@@ -68,8 +55,8 @@ pub fn parse(index: &Index, vars: &[(Var, i64)]) -> Option<Sum> {
         Index::Int(_) => None,
         Index::Var(v) => {
             let size = vars.iter().find(|(w, _)| w == v)?.1;
-            let digit = Digit { var: *v, low: 1, size };
-            Some(Sum { parts: vec![Part { coefficient: 1, digit: Some(digit) }], constant: 0 })
+            let digit = Digit::sized(*v, 1, size);
+            Some(Sum { parts: vec![Part { coefficient: 1, digit }], constant: 0 })
         }
         Index::Bin(op, a, b) => binary(*op, a, b, vars).or_else(|| outside().filter(|_| !inside)),
     }
@@ -107,11 +94,9 @@ fn add(mut a: Sum, b: Sum) -> Option<Sum> {
 fn merge(parts: &mut Vec<Part>) {
     let joined = |a: &Part, b: &Part| {
         let (x, y) = (a.digit?, b.digit?);
-        let adjacent = x.var == y.var && x.low.checked_mul(x.size)? == y.low;
-        (adjacent && a.coefficient.checked_mul(x.size)? == b.coefficient).then_some(Part {
-            coefficient: a.coefficient,
-            digit: Some(Digit { size: x.size.checked_mul(y.size)?, ..x }),
-        })
+        let adjacent = x.of == y.of && x.ends_at(&y);
+        (adjacent && a.coefficient.checked_mul(x.size()?)? == b.coefficient)
+            .then_some(Part { coefficient: a.coefficient, digit: Some(Digit { high: y.high, ..x }) })
     };
     for i in 0..parts.len() {
         for j in 0..parts.len() {
@@ -150,20 +135,16 @@ fn divide(sum: &Sum, by: i64) -> Option<(Sum, Sum)> {
         }
         let digit = part.digit?;
         let q = if c > 0 && by % c == 0 { by / c } else { 0 };
-        if q > 0 && digit.size > q {
-            if digit.size % q != 0 {
-                return None;
-            }
-            let top = Digit { low: digit.low.checked_mul(q)?, size: digit.size / q, ..digit };
-            high.parts.push(Part { coefficient: 1, digit: Some(top) });
-            low.parts.push(Part { coefficient: c, digit: Some(Digit { size: q, ..digit }) });
+        if q > 0 && digit.size()? > q {
+            high.parts.push(Part { coefficient: 1, digit: Some(digit.quotient(q)?) });
+            low.parts.push(Part { coefficient: c, digit: Some(digit.remainder(q)?) });
         } else {
             low.parts.push(*part);
         }
     }
     let (mut min, mut max) = (low.constant, low.constant);
     for part in &low.parts {
-        let reach = part.coefficient.checked_mul(part.digit?.size - 1)?;
+        let reach = part.coefficient.checked_mul(part.digit?.size()? - 1)?;
         min = min.checked_add(reach.min(0))?;
         max = max.checked_add(reach.max(0))?;
     }
@@ -183,18 +164,13 @@ pub fn image(indices: &[Index], vars: &[(Var, i64)]) -> Image {
     }
     if !injective {
         injective = decide::one_to_one(indices, &mentioned);
-        dense |= injective && count(&mentioned).is_some_and(|n| volume(indices, &mentioned) == Some(n));
+        dense |= injective && volume(&mentioned).is_some_and(|n| bounding(indices, &mentioned) == Some(n));
     }
     Image { injective, dense, mentioned: mentioned.into_iter().map(|(v, _)| v).collect() }
 }
 
-/// The product of the extents; `None` on overflow.
-fn count(vars: &[(Var, i64)]) -> Option<i64> {
-    vars.iter().try_fold(1i64, |n, (_, extent)| n.checked_mul(*extent))
-}
-
 /// The number of elements in the bounding box of the indices; `None` on overflow.
-fn volume(indices: &[Index], vars: &[(Var, i64)]) -> Option<i64> {
+fn bounding(indices: &[Index], vars: &[(Var, i64)]) -> Option<i64> {
     let mut env = Env::new();
     vars.iter().for_each(|(v, extent)| env.bind(*v, 0, extent - 1));
     indices.iter().try_fold(1i64, |n, index| {
@@ -213,14 +189,14 @@ pub fn inverse(indices: &[Index], vars: &[(Var, i64)], values: &[Index]) -> Opti
     }
     let mut found: Vec<(Var, Index)> = vars.iter().map(|(v, _)| (*v, Index::Int(0))).collect();
     for (sum, value) in sums.iter().zip(values) {
-        let mut parts: Vec<(i64, Digit)> =
-            sum.parts.iter().filter_map(|p| Some((p.coefficient, p.digit?))).filter(|(_, d)| d.size > 1).collect();
+        let mut parts: Vec<(i64, Digit<Var>)> =
+            sum.parts.iter().filter_map(|p| Some((p.coefficient, p.digit?))).filter(|(_, d)| size(d) > 1).collect();
         parts.sort_by_key(|(c, _)| *c);
         for (n, (c, digit)) in parts.iter().enumerate() {
             let from_here = value.clone().floordiv(*c);
             // The highest digit is what is left.
-            let own = if n + 1 < parts.len() { from_here.floormod(digit.size) } else { from_here };
-            let (_, sum) = found.iter_mut().find(|(v, _)| *v == digit.var)?;
+            let own = if n + 1 < parts.len() { from_here.floormod(size(digit)) } else { from_here };
+            let (_, sum) = found.iter_mut().find(|(v, _)| *v == digit.of)?;
             *sum = own * digit.low + sum.clone();
         }
     }
@@ -279,12 +255,12 @@ fn digit_of(atom: &Index) -> Option<(Var, i64)> {
 }
 
 fn by_digits(sums: &[Sum], vars: &[(Var, i64)]) -> Option<(bool, bool)> {
-    let mut of_var: BTreeMap<Var, Vec<Digit>> = BTreeMap::new();
+    let mut of_var: BTreeMap<Var, Vec<Digit<Var>>> = BTreeMap::new();
     let (mut injective, mut dense) = (true, true);
     for sum in sums {
-        let mut parts: Vec<(i64, Digit)> =
-            sum.parts.iter().filter_map(|p| Some((p.coefficient, p.digit?))).filter(|(_, d)| d.size > 1).collect();
-        parts.sort_by_key(|(c, d)| (*c, d.var, d.low));
+        let mut parts: Vec<(i64, Digit<Var>)> =
+            sum.parts.iter().filter_map(|p| Some((p.coefficient, p.digit?))).filter(|(_, d)| size(d) > 1).collect();
+        parts.sort_by_key(|(c, d)| (*c, d.of, d.low));
         let mut reach = 1i64;
         for (c, d) in parts {
             if c <= 0 {
@@ -292,8 +268,8 @@ fn by_digits(sums: &[Sum], vars: &[(Var, i64)]) -> Option<(bool, bool)> {
             }
             injective &= c >= reach;
             dense &= c <= reach;
-            reach = reach.checked_add(c.checked_mul(d.size - 1)?)?;
-            of_var.entry(d.var).or_default().push(d);
+            reach = reach.checked_add(c.checked_mul(size(&d) - 1)?)?;
+            of_var.entry(d.of).or_default().push(d);
         }
     }
     for (var, extent) in vars.iter().filter(|(_, e)| *e > 1) {
@@ -305,7 +281,7 @@ fn by_digits(sums: &[Sum], vars: &[(Var, i64)]) -> Option<(bool, bool)> {
                 return None; // Overlapping digits are not independent.
             }
             injective &= d.low == low;
-            low = d.low.checked_mul(d.size)?;
+            low = d.high?;
         }
         injective &= low == *extent;
     }
@@ -313,16 +289,12 @@ fn by_digits(sums: &[Sum], vars: &[(Var, i64)]) -> Option<(bool, bool)> {
 }
 
 fn by_points(indices: &[Index], sums: Option<&[Sum]>, vars: &[(Var, i64)]) -> Option<(bool, bool)> {
-    let points = count(vars).filter(|n| *n <= ENUMERATED)?;
+    let points = Points::within(vars, POINTS)?;
+    let count = points.left();
     let mut seen = HashSet::new();
     let mut bounds: Vec<(i64, i64)> = vec![(i64::MAX, i64::MIN); indices.len()];
-    for point in 0..points {
-        let mut values: BTreeMap<Var, i64> = BTreeMap::new();
-        let mut rest = point;
-        for (v, e) in vars {
-            values.insert(*v, rest % e);
-            rest /= e;
-        }
+    for point in points {
+        let values: BTreeMap<Var, i64> = point.into_iter().collect();
         let at: Vec<i64> = match sums {
             Some(sums) => sums.iter().map(|s| value(s, &values)).collect::<Option<_>>()?,
             None => indices.iter().map(|i| i.eval(&|v| values.get(&v).copied())).collect::<Option<_>>()?,
@@ -333,13 +305,18 @@ fn by_points(indices: &[Index], sums: Option<&[Sum]>, vars: &[(Var, i64)]) -> Op
         seen.insert(at);
     }
     let volume = bounds.iter().try_fold(1i64, |n, (lo, hi)| n.checked_mul(hi.checked_sub(*lo)?.checked_add(1)?));
-    Some((seen.len() as i64 == points, volume == Some(seen.len() as i64)))
+    Some((seen.len() as i64 == count, volume == Some(seen.len() as i64)))
+}
+
+/// The values of a digit of a loop, which has an end.
+fn size(digit: &Digit<Var>) -> i64 {
+    digit.size().unwrap_or(i64::MAX)
 }
 
 fn value(sum: &Sum, values: &BTreeMap<Var, i64>) -> Option<i64> {
     sum.parts.iter().try_fold(sum.constant, |total, p| {
         let Some(d) = p.digit else { return Some(total) };
-        total.checked_add(p.coefficient.checked_mul(values.get(&d.var)?.div_euclid(d.low).rem_euclid(d.size))?)
+        total.checked_add(p.coefficient.checked_mul(values.get(&d.of)?.div_euclid(d.low).rem_euclid(d.size()?))?)
     })
 }
 
@@ -451,6 +428,6 @@ mod tests {
         let f = Index::from(F);
         let back = f.clone().floordiv(8) * 8 + f.floormod(8);
         let sum = parse(&back, &[(F, 64)]).unwrap();
-        assert_eq!(sum.parts, [Part { coefficient: 1, digit: Some(Digit { var: F, low: 1, size: 64 }) }]);
+        assert_eq!(sum.parts, [Part { coefficient: 1, digit: Digit::sized(F, 1, 64) }]);
     }
 }

@@ -8,6 +8,7 @@ use super::dataflow;
 use super::refusal::Refusal;
 use super::{Args, digits, find, members};
 use crate::error::{Error, Result};
+use crate::index::Digit;
 use crate::ir::decide;
 use crate::ir::print::Node;
 use crate::ir::region::Range;
@@ -260,14 +261,14 @@ pub struct Solved {
 pub fn solve(iters: &[Iter], at: &[Index], region: &[Range], full: &[bool], env: &Env) -> Vec<Solved> {
     let vars: Option<Vec<(Var, i64)>> = iters.iter().map(|i| Some((i.var, i.extent.as_int()?))).collect();
     let vars = vars.unwrap_or_default();
-    let mut found: Vec<(digits::Digit, Range)> = Vec::new();
+    let mut found: Vec<(Digit<Var>, Range)> = Vec::new();
     let (mut unclear, mut reached): (Vec<Var>, bool) = (Vec::new(), true);
     for ((index, range), full) in at.iter().zip(region).zip(full) {
         let mut sum = digits::parse(index, &vars);
         if let Some(s) = sum.as_mut().filter(|s| s.parts.len() > 1) {
             // An iterator of a single value is 0.
             let several = |v: Var| vars.iter().any(|(var, extent)| *var == v && *extent > 1);
-            s.parts.retain(|p| p.digit.is_none_or(|d| several(d.var)));
+            s.parts.retain(|p| p.digit.is_none_or(|d| several(d.of)));
         }
         let single = sum.as_ref().and_then(|s| match s.parts.as_slice() {
             [digits::Part { coefficient: 1, digit: Some(d) }] => Some((*d, s.constant)),
@@ -297,9 +298,9 @@ fn holds(range: &Range, index: &Index, env: &Env) -> bool {
         && decide::proves(&Cond::lt(Index::Int(at), end), env)
 }
 
-fn solve_one(it: &Iter, found: &[(digits::Digit, Range)], unclear: bool, env: &Env) -> Solved {
+fn solve_one(it: &Iter, found: &[(Digit<Var>, Range)], unclear: bool, env: &Env) -> Solved {
     let whole = |exact| Solved { range: Range { min: Index::Int(0), extent: it.extent.clone() }, exact, whole: true };
-    let mut own: Vec<&(digits::Digit, Range)> = found.iter().filter(|(d, _)| d.var == it.var).collect();
+    let mut own: Vec<&(Digit<Var>, Range)> = found.iter().filter(|(d, _)| d.of == it.var).collect();
     own.sort_by_key(|(d, _)| d.low);
     let Some(extent) = it.extent.as_int() else { return whole(own.is_empty() && !unclear) };
     if own.is_empty() || unclear {
@@ -313,10 +314,10 @@ fn solve_one(it: &Iter, found: &[(digits::Digit, Range)], unclear: bool, env: &E
 }
 
 /// Puts the ranges of a variable's digits together; `None` where they overlap. Digits that are missing are free.
-fn from_digits(own: &[&(digits::Digit, Range)], extent: i64, env: &Env) -> Option<(Range, bool)> {
+fn from_digits(own: &[&(Digit<Var>, Range)], extent: i64, env: &Env) -> Option<(Range, bool)> {
     if let [(d, range)] = own
         && d.low == 1
-        && d.size == extent
+        && d.high == Some(extent)
     {
         return Some((range.clone(), true));
     }
@@ -329,10 +330,10 @@ fn from_digits(own: &[&(digits::Digit, Range)], extent: i64, env: &Env) -> Optio
         span = span.checked_add(low.checked_mul(d.low / low - 1)?)?;
         let size = range.extent.as_int()?;
         min = min + range.min.clone() * d.low;
-        span = span.checked_add(d.low.checked_mul(size.min(d.size) - 1)?)?;
+        span = span.checked_add(d.low.checked_mul(size.min(d.size()?) - 1)?)?;
         exact &= size == 1 || all_below_whole;
-        all_below_whole &= size >= d.size && decide::equal(&range.min, &Index::Int(0), env);
-        low = d.low.checked_mul(d.size)?;
+        all_below_whole &= size >= d.size()? && decide::equal(&range.min, &Index::Int(0), env);
+        low = d.high?;
     }
     if low < extent {
         span = span.checked_add(low.checked_mul((extent - 1) / low)?)?;

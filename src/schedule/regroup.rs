@@ -376,7 +376,7 @@ fn ranges(block: &Block, moving: &[(Var, i64)], env: &Env) -> Result<Vec<(Index,
         let sum = digits::parse(binding, moving)?;
         let reach = sum.parts.iter().try_fold(1i64, |reach, p| match p.digit {
             None => Some(reach),
-            Some(d) if p.coefficient > 0 => reach.checked_add(p.coefficient.checked_mul(d.size - 1)?),
+            Some(d) if p.coefficient > 0 => reach.checked_add(p.coefficient.checked_mul(d.size()? - 1)?),
             Some(_) => None,
         })?;
         Some((simplify::simplify(&visit::subst_index(binding, &start), env), reach))

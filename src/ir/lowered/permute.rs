@@ -3,6 +3,7 @@
 //! A nest that is written out and copies a local buffer of bytes, or of pairs of them, to another one, element by element, puts
 //! together registers of 32 bits. A register whose elements come from at most two registers is one PRMT (PTX ISA, prmt).
 
+use crate::index::Points;
 use crate::ir::simplify::affine;
 use crate::ir::{BufferId, Expr, For, Func, Held, Index, LoopKind, Scope, Stmt, Store, Var, visit};
 use std::collections::{BTreeMap, HashSet};
@@ -49,15 +50,14 @@ pub fn copied<'a>(func: &Func, held: &HashSet<BufferId>, l: &'a For, around: &vi
     let local = |id: BufferId| func.buffers.get(id.0 as usize).is_some_and(|b| b.scope == Scope::Local);
     let per = elements_per_register(func, held, store.buffer).filter(|per| matches!(per, 2 | 4))?;
     let same = elements_per_register(func, held, *from) == Some(per);
-    let points: i64 = loops.iter().map(|x| x.1).product();
-    if store.buffer == *from || !local(store.buffer) || !local(*from) || !same || points > MOST {
+    if store.buffer == *from || !local(store.buffer) || !local(*from) || !same {
         return None;
     }
     let ([to_index], [from_index]) = (store.indices.as_slice(), indices.as_slice()) else { return None };
     let mut sources: BTreeMap<usize, Vec<Option<(usize, usize)>>> = BTreeMap::new();
-    let mut values = around.clone();
-    for n in 0..points {
-        set(&mut values, n, &loops);
+    for point in Points::within(&loops, MOST)? {
+        let mut values = around.clone();
+        values.extend(point.into_iter().map(|(var, value)| (var, Index::Int(value))));
         let at = |index| usize::try_from(affine(&visit::subst_index(index, &values)).as_constant()?).ok();
         let (target, source) = (at(to_index)?, at(from_index)?);
         for lane in 0..store.lanes.min(*lanes) as usize {
@@ -68,14 +68,6 @@ pub fn copied<'a>(func: &Func, held: &HashSet<BufferId>, l: &'a For, around: &vi
     }
     let registers = sources.into_iter().map(|(register, of)| Some((register, Permutation::of(&of)?)));
     Some(Copied { store, from: *from, registers: registers.collect::<Option<_>>()? })
-}
-
-/// Sets the variables of a nest to those of its n-th iteration.
-fn set(values: &mut visit::Map, mut n: i64, loops: &[(Var, i64)]) {
-    for (var, extent) in loops.iter().rev() {
-        values.insert(*var, Index::Int(n % extent));
-        n /= extent;
-    }
 }
 
 /// A register out of two registers.

@@ -4,6 +4,7 @@ use super::affine::{Affine, affine, fits, same};
 use super::divide::{divide, modulo};
 use super::env::{Env, is_nonnegative, is_nonpositive};
 use super::{lower, upper};
+use crate::index::Digit;
 use crate::ir::{Index, IndexOp};
 
 /// Products of sums are multiplied out up to this many terms.
@@ -167,24 +168,16 @@ fn extreme(op: IndexOp, a: &Affine, b: &Affine, env: &Env) -> Option<Affine> {
     is_nonnegative(&difference, env).then(|| if op == IndexOp::Min { b.clone() } else { a.clone() })
 }
 
-/// A digit of a mixed-radix number: `(base % upper) // lower`, `upper` a multiple of `lower` or without end.
-struct Digit<'a> {
-    base: &'a Index,
-    upper: Option<i64>,
-    lower: i64,
-}
-
-fn digit(atom: &Index) -> Option<Digit<'_>> {
+fn digit(atom: &Index) -> Option<Digit<&Index>> {
     let Index::Bin(op, base, by) = atom else { return None };
-    let by = by.as_int().filter(|b| *b > 0)?;
+    let by = by.as_int()?;
     match (op, base.as_ref()) {
-        (IndexOp::FloorMod, _) => Some(Digit { base, upper: Some(by), lower: 1 }),
-        (IndexOp::FloorDiv, Index::Bin(IndexOp::FloorMod, x, u))
-            if u.as_int().is_some_and(|u| u > 0 && u % by == 0) =>
-        {
-            Some(Digit { base: x, upper: u.as_int(), lower: by })
+        (IndexOp::FloorMod, base) => Digit::whole(base).remainder(by),
+        (IndexOp::FloorDiv, Index::Bin(IndexOp::FloorMod, inner, upper)) => {
+            let of_remainder = Digit::whole(inner.as_ref()).remainder(upper.as_int().unwrap_or(0));
+            of_remainder.and_then(|d| d.quotient(by)).or_else(|| Digit::whole(base.as_ref()).quotient(by))
         }
-        (IndexOp::FloorDiv, _) => Some(Digit { base, upper: None, lower: by }),
+        (IndexOp::FloorDiv, base) => Digit::whole(base).quotient(by),
         _ => None,
     }
 }
@@ -201,7 +194,7 @@ pub(super) fn join_digits(mut sum: Affine, env: &Env) -> Affine {
 fn join_once(sum: &Affine, env: &Env) -> Option<Affine> {
     for (i, (atom, c)) in sum.terms.iter().enumerate() {
         let Some(high) = digit(atom) else { continue };
-        if high.upper.is_none()
+        if high.high.is_none()
             && let Some(out) = join_remainder(sum, i, &high, *c)
         {
             return Some(out);
@@ -209,11 +202,11 @@ fn join_once(sum: &Affine, env: &Env) -> Option<Affine> {
         for (j, (other, d)) in sum.terms.iter().enumerate() {
             let Some(low) = digit(other).filter(|_| i != j) else { continue };
             // The joined value takes the place of the first of the two, and the order of its terms.
-            let base = if i < j { high.base } else { low.base };
+            let base = if i < j { high.of } else { low.of };
             let joined = if adjacent(&high, *c, &low, *d) {
-                rebuild(base, high.upper, low.lower, env)
+                rebuild(base, high.high, low.low, env)
             } else if contained(&high, *c, &low, *d) {
-                rebuild(base, Some(high.lower), low.lower, env)
+                rebuild(base, Some(high.low), low.low, env)
             } else {
                 None
             };
@@ -226,17 +219,17 @@ fn join_once(sum: &Affine, env: &Env) -> Option<Affine> {
 }
 
 /// `[x, u, m] * (d * m / l) + [x, m, l] * d` is `[x, u, l] * d`.
-fn adjacent(high: &Digit, c: i64, low: &Digit, d: i64) -> bool {
-    low.upper == Some(high.lower) && d.checked_mul(high.lower / low.lower) == Some(c) && same(high.base, low.base)
+fn adjacent(high: &Digit<&Index>, c: i64, low: &Digit<&Index>, d: i64) -> bool {
+    low.ends_at(high) && d.checked_mul(high.low / low.low) == Some(c) && same(high.of, low.of)
 }
 
 /// `[x, u, l] * d - [x, u, m] * (d * m / l)` is `[x, m, l] * d`.
-fn contained(high: &Digit, c: i64, low: &Digit, d: i64) -> bool {
-    high.upper == low.upper
-        && high.lower > low.lower
-        && high.lower % low.lower == 0
-        && d.checked_mul(-(high.lower / low.lower)) == Some(c)
-        && same(high.base, low.base)
+fn contained(high: &Digit<&Index>, c: i64, low: &Digit<&Index>, d: i64) -> bool {
+    high.high == low.high
+        && high.low > low.low
+        && high.low % low.low == 0
+        && d.checked_mul(-(high.low / low.low)) == Some(c)
+        && same(high.of, low.of)
 }
 
 /// The number of quotients and remainders, then of terms: what joining makes smaller.
@@ -270,12 +263,12 @@ fn replace_pair(sum: &Affine, first: usize, second: usize, value: &Affine, scale
 }
 
 /// `x*s - (x // m) * (m*s)` is `(x % m) * s`, where all terms of x are in the sum.
-fn join_remainder(sum: &Affine, at: usize, high: &Digit, c: i64) -> Option<Affine> {
-    if c % high.lower != 0 {
+fn join_remainder(sum: &Affine, at: usize, high: &Digit<&Index>, c: i64) -> Option<Affine> {
+    if c % high.low != 0 {
         return None;
     }
-    let s = -(c / high.lower);
-    let base = affine(high.base);
+    let s = -(c / high.low);
+    let base = affine(high.of);
     let present = |(atom, b): &(Index, i64)| {
         let wanted = b.checked_mul(s);
         sum.terms.iter().any(|(a, d)| Some(*d) == wanted && same(a, atom))
@@ -283,7 +276,7 @@ fn join_remainder(sum: &Affine, at: usize, high: &Digit, c: i64) -> Option<Affin
     if !base.terms.iter().all(present) {
         return None;
     }
-    let remainder = Index::bin(IndexOp::FloorMod, high.base.clone(), Index::Int(high.lower));
+    let remainder = Index::bin(IndexOp::FloorMod, (*high.of).clone(), Index::Int(high.low));
     let mut out = Affine::constant(sum.constant);
     out.add_constant(base.constant.checked_mul(s)?.checked_neg()?)?;
     let gone = |i: usize, atom: &Index| i == at || base.terms.iter().any(|(b, _)| same(b, atom));

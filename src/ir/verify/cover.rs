@@ -7,8 +7,9 @@
 use super::invert::{Rest, Writer, invert};
 use super::points::Ranged;
 use super::sites::Site;
+use crate::index::Points;
 use crate::index::{Answer, Compare, Formula, Linear, STEPS};
-use crate::ir::decide::{Terms, Values, Verdict, all_points};
+use crate::ir::decide::{Terms, Values, Verdict};
 use crate::ir::simplify::Env;
 use crate::ir::{Index, Var};
 
@@ -62,7 +63,7 @@ fn guessed(reader: &Site, shared: &[Ranged], writers: &[Earlier]) -> Verdict {
 
 /// Asks the writers about each iteration of a reader that has few.
 fn one_by_one(reader: &Site, shared: &[Ranged], writers: &[Earlier]) -> Verdict {
-    let Some(points) = all_points(&variables(reader, shared), FEW) else { return Verdict::Undecided };
+    let Some(points) = Points::within(&variables(reader, shared), FEW) else { return Verdict::Undecided };
     for point in points {
         let value = |v: Var| point.iter().find(|(w, _)| *w == v).map(|(_, x)| *x);
         if reader.given.eval(&value) == Some(false) {
@@ -259,7 +260,7 @@ mod tests {
             let reader = site(read, &of_reader, given(&mut rng, &of_reader));
             let elements = |s: &Site, unit: &[Ranged], of: &[Ranged]| {
                 let mut found = std::collections::BTreeSet::new();
-                for p in all_points(of, 1 << 20).unwrap() {
+                for p in Points::within(of, 1 << 20).unwrap() {
                     let all = [unit, &p].concat();
                     let value = |v: Var| all.iter().find(|(w, _)| *w == v).map(|(_, x)| *x);
                     if s.given.eval(&value) == Some(true) {
@@ -268,7 +269,7 @@ mod tests {
                 }
                 found
             };
-            let right = all_points(&shared, 1 << 20)
+            let right = Points::within(&shared, 1 << 20)
                 .unwrap()
                 .all(|unit| elements(&reader, &unit, &reads).is_subset(&elements(&writer, &unit, &own)));
             let earlier = Earlier { site: writer.clone(), own: own.clone(), before: None };

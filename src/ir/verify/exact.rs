@@ -1,6 +1,7 @@
 //! The elements that a piece of program writes, as a box where it is dense by construction.
 
 use super::points::Ranged;
+use crate::index::Digit;
 use crate::ir::reduction;
 use crate::ir::region::{Range, Region};
 use crate::ir::simplify::{Affine, Env, affine, bounds, prove, simplify};
@@ -145,38 +146,24 @@ fn bounds_index(
     }
 }
 
-/// `loop // low % (high / low)`: what a digit of a loop's count is. Digits that do not overlap count independently.
-struct Digit {
-    var: Var,
-    low: i64,
-    /// None for the highest digit.
-    high: Option<i64>,
+/// The digit of a loop's count that an atom is. Digits that do not overlap count independently.
+fn digit(atom: &Index) -> Option<Digit<Var>> {
+    if let Some(var) = atom.as_var() {
+        return Some(Digit::whole(var));
+    }
+    let Index::Bin(op, inner, by) = atom else { return None };
+    let (inner, by) = (digit(inner)?, by.as_int()?);
+    match op {
+        IndexOp::FloorDiv => inner.quotient(by),
+        IndexOp::FloorMod => inner.remainder(by),
+        _ => None,
+    }
 }
 
-impl Digit {
-    fn of(atom: &Index) -> Option<Digit> {
-        if let Some(var) = atom.as_var() {
-            return Some(Digit { var, low: 1, high: None });
-        }
-        let Index::Bin(op, inner, by) = atom else { return None };
-        let (inner, by) = (Digit::of(inner)?, by.as_int().filter(|n| *n > 0)?);
-        let scaled = inner.low.checked_mul(by)?;
-        match op {
-            IndexOp::FloorDiv if inner.high.is_none_or(|high| high % scaled == 0) => {
-                Some(Digit { low: scaled, ..inner })
-            }
-            IndexOp::FloorMod if inner.high.is_none_or(|high| high % scaled == 0) => {
-                Some(Digit { high: Some(scaled), ..inner })
-            }
-            _ => None,
-        }
-    }
-
-    /// How far the digit counts in a loop of so many iterations, and where it ends; `None` where it stops halfway.
-    fn within(&self, extent: i64) -> Option<(i64, i64)> {
-        let high = self.high.unwrap_or(extent);
-        (high > 0 && extent % high == 0 && high % self.low == 0).then_some((high / self.low, high))
-    }
+/// How far a digit counts in a loop of so many iterations, and where it ends; `None` where it stops halfway.
+fn within(digit: &Digit<Var>, extent: i64) -> Option<(i64, i64)> {
+    let high = digit.high.unwrap_or(extent);
+    (high > 0 && extent % high == 0 && high % digit.low == 0).then_some((high / digit.low, high))
 }
 
 /// The range that an index counts through without a gap while its loops run. Adds the digits of the loops that it counts
@@ -189,15 +176,15 @@ fn dense_range(index: &Index, counting: &[Ranged], taken: &mut Vec<(Var, i64, i6
         if !counting.iter().any(|(c, _)| atom.mentions(*c)) {
             return true;
         }
-        let found = Digit::of(atom).and_then(|digit| {
-            let extent = counting.iter().find(|(c, _)| *c == digit.var)?.1;
-            let (count, high) = digit.within(extent)?;
-            let apart = |(var, from, to): &(Var, i64, i64)| *var != digit.var || high <= *from || *to <= digit.low;
+        let found = digit(atom).and_then(|digit| {
+            let extent = counting.iter().find(|(c, _)| *c == digit.of)?.1;
+            let (count, high) = within(&digit, extent)?;
+            let apart = |(var, from, to): &(Var, i64, i64)| *var != digit.of || high <= *from || *to <= digit.low;
             taken.iter().all(apart).then_some((digit, count, high))
         });
         match found {
             Some((digit, count, high)) => {
-                taken.push((digit.var, digit.low, high));
+                taken.push((digit.of, digit.low, high));
                 digits.push((*coefficient, count));
             }
             None => problem = true,

@@ -5,6 +5,7 @@
 //! the asker checks: for indices of another form, or where several iterations write the element, it may miss the one that counts.
 
 use super::points::Ranged;
+use crate::index::Digit;
 use crate::index::{Int, Linear};
 use crate::ir::decide::{Terms, Values};
 use crate::ir::simplify::{Affine, Env, affine, bounds, simplify};
@@ -32,13 +33,10 @@ pub enum Rest<'a> {
     At(&'a [Ranged]),
 }
 
-/// A digit of an index: `index // low % (high / low)`.
-struct Digit {
-    of: Index,
-    low: i64,
+/// A digit of an index whose value is known.
+struct Known {
+    digit: Digit<Index>,
     value: Linear,
-    /// Where it ends: `high`; 0 where there is no digit above it.
-    end: i64,
 }
 
 impl Rest<'_> {
@@ -57,7 +55,7 @@ struct Inverse<'a, 't> {
     values: Values,
     /// The values of digits that are known.
     atoms: Vec<(Index, Linear)>,
-    digits: Vec<Digit>,
+    digits: Vec<Known>,
     rest: Rest<'a>,
 }
 
@@ -176,26 +174,28 @@ impl Inverse<'_, '_> {
         self.atoms.push((atom.clone(), value.clone()));
         let Index::Bin(op, a, b) = atom else { return Some(()) };
         match (op, b.as_int()) {
-            (IndexOp::FloorDiv, Some(by)) if by > 0 => match a.as_ref() {
-                // (x % n) // b.
-                Index::Bin(IndexOp::FloorMod, x, n) if n.as_int().is_some_and(|n| n > 0 && n % by == 0) => {
-                    let end = n.as_int()?;
-                    self.digits.push(Digit { of: (**x).clone(), low: by, value, end });
-                }
-                x => self.digits.push(Digit { of: x.clone(), low: by, value, end: 0 }),
-            },
-            (IndexOp::FloorMod, Some(by)) if by > 0 => match a.as_ref() {
-                // (x // d) % b.
-                Index::Bin(IndexOp::FloorDiv, x, d) if d.as_int().is_some_and(|d| d > 0) => {
-                    self.digits.push(Digit {
-                        of: (**x).clone(),
-                        low: d.as_int()?,
-                        value,
-                        end: by.checked_mul(d.as_int()?)?,
-                    });
-                }
-                x => self.digits.push(Digit { of: x.clone(), low: 1, value, end: by }),
-            },
+            // (x % n) // b, or x // b.
+            (IndexOp::FloorDiv, Some(by)) if by > 0 => {
+                let inner = match a.as_ref() {
+                    Index::Bin(IndexOp::FloorMod, x, n) => {
+                        Digit::whole((**x).clone()).remainder(n.as_int().unwrap_or(0))
+                    }
+                    _ => None,
+                };
+                let digit = inner.and_then(|d| d.quotient(by)).or_else(|| Digit::whole((**a).clone()).quotient(by))?;
+                self.digits.push(Known { digit, value });
+            }
+            // (x // d) % b, or x % b.
+            (IndexOp::FloorMod, Some(by)) if by > 0 => {
+                let inner = match a.as_ref() {
+                    Index::Bin(IndexOp::FloorDiv, x, d) => {
+                        Digit::whole((**x).clone()).quotient(d.as_int().unwrap_or(0))
+                    }
+                    _ => None,
+                };
+                let digit = inner.unwrap_or_else(|| Digit::whole((**a).clone())).remainder(by)?;
+                self.digits.push(Known { digit, value });
+            }
             (IndexOp::Xor, _) => {
                 let (known, other) = if self.is_known(a) { (a, b) } else { (b, a) };
                 if self.is_known(known) {
@@ -216,19 +216,20 @@ impl Inverse<'_, '_> {
     /// is missing.
     fn join(&mut self, all: bool) -> Option<()> {
         let mut of: Vec<Index> = Vec::new();
-        for digit in &self.digits {
-            if !of.contains(&digit.of) {
-                of.push(digit.of.clone());
+        for known in &self.digits {
+            if !of.contains(&known.digit.of) {
+                of.push(known.digit.of.clone());
             }
         }
         for index in of {
-            let own = self.digits.iter().filter(|d| d.of == index);
-            let mut own: Vec<(i64, Linear)> = own.map(|d| (d.low, d.value.clone())).collect();
+            let of_index = || self.digits.iter().filter(|k| k.digit.of == index);
+            let mut own: Vec<(i64, Linear)> = of_index().map(|k| (k.digit.low, k.value.clone())).collect();
             own.sort_by_key(|d| d.0);
             own.dedup_by_key(|d| d.0);
             let lowest = own.first().is_some_and(|d| d.0 == 1);
             // The highest digit has no end where the others lead up to it.
-            let highest = self.digits.iter().filter(|d| d.of == index).any(|d| d.end == 0);
+            let highest = of_index().any(|k| k.digit.high.is_none());
+            let end = of_index().filter_map(|k| k.digit.high).max().unwrap_or(1).max(1);
             if (all || lowest && highest) && !self.is_known(&index) {
                 let mut sum = Linear::default();
                 for (weight, value) in &own {
@@ -237,13 +238,11 @@ impl Inverse<'_, '_> {
                 if let Some(at) = self.rest.value(&index) {
                     // Below the lowest digit, and above the highest.
                     sum = sum.offset(Int::from(at.rem_euclid(own.first().map_or(1, |d| d.0))))?;
-                    let ends = self.digits.iter().filter(|d| d.of == index).map(|d| d.end);
                     if !highest {
-                        let end = ends.max().unwrap_or(1).max(1);
                         sum = sum.offset(Int::from(at - at.rem_euclid(end)))?;
                     }
                 }
-                self.digits.retain(|d| d.of != index);
+                self.digits.retain(|k| k.digit.of != index);
                 self.sum(&affine(&simplify(&index, &self.env)), sum)?;
             }
         }

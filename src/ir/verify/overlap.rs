@@ -9,8 +9,8 @@ use super::safety::{COUNTED, Units};
 use super::sites::{Site, Touches, elements, sites};
 use super::wrong;
 use crate::error::{Code, Error, Result};
-use crate::index::{Answer, Compare, Formula, Linear, STEPS};
-use crate::ir::decide::{Terms, Values, digits};
+use crate::index::{Answer, Compare, Formula, Linear, Points, STEPS};
+use crate::ir::decide::{Terms, Values};
 use crate::ir::print::{Node, underline};
 use crate::ir::region::{Region, Touch, touched};
 use crate::ir::simplify::affine;
@@ -169,13 +169,12 @@ fn apart(region: &Region, vars: &[Ranged]) -> bool {
 
 /// Whether all boxes are different cells of one grid.
 fn on_a_grid(region: &Region, vars: &[Ranged]) -> bool {
-    let count = vars.iter().try_fold(1i64, |n, (_, extent)| n.checked_mul(*extent)).filter(|n| *n <= BLOCKS);
+    let points = Points::within(vars, BLOCKS);
     let extents: Option<Vec<i64>> = region.iter().map(|r| r.extent.as_int().filter(|e| *e > 0)).collect();
-    let (Some(count), Some(extents)) = (count, extents) else { return false };
+    let (Some(points), Some(extents)) = (points, extents) else { return false };
     let mut cells: HashSet<Vec<i64>> = HashSet::new();
     let mut offset: Option<Vec<i64>> = None;
-    (0..count).all(|n| {
-        let point = digits(n, vars);
+    points.all(|point| {
         let value = |v: Var| point.iter().find(|(p, _)| *p == v).map(|(_, x)| *x);
         let Some(begin) = region.iter().map(|r| r.min.eval(&value)).collect::<Option<Vec<i64>>>() else { return false };
         let within: Vec<i64> = begin.iter().zip(&extents).map(|(b, e)| b.rem_euclid(*e)).collect();
@@ -187,8 +186,7 @@ fn on_a_grid(region: &Region, vars: &[Ranged]) -> bool {
 fn counted(func: &Func, body: &[Stmt], buffer: BufferId, vars: &[Ranged]) -> Result<()> {
     let mut budget = COUNTED;
     let mut owners: HashMap<Vec<i64>, Vec<Ranged>> = HashMap::new();
-    let count = vars.iter().fold(1i64, |n, (_, extent)| n.saturating_mul(*extent)).min(BLOCKS);
-    for point in neighbours(vars).into_iter().chain((0..count).map(|n| digits(n, vars))) {
+    for point in neighbours(vars).into_iter().chain(Points::of(vars).take(BLOCKS as usize)) {
         let map: Map = point.iter().map(|(v, x)| (*v, Index::Int(*x))).collect();
         // Too many elements to count: then nothing speaks against it.
         let Some(found) = elements(&subst_body(body.to_vec(), &map), buffer, &mut budget) else { break };

@@ -31,17 +31,6 @@ pub fn sample(vars: &[Ranged], random: i64) -> Vec<Vec<Ranged>> {
     out
 }
 
-/// The next assignment, the last variable fastest; the first one after the last.
-pub fn advance(point: &mut [Ranged], vars: &[Ranged]) {
-    for ((_, value), (_, extent)) in point.iter_mut().zip(vars).rev() {
-        *value += 1;
-        if *value < *extent {
-            return;
-        }
-        *value = 0;
-    }
-}
-
 /// `i = 3, j = 0`
 pub fn show(func: &Func, point: &[Ranged]) -> String {
     let parts: Vec<String> = point.iter().map(|(v, x)| format!("{} = {x}", func.var_name(*v))).collect();

@@ -1,8 +1,9 @@
 //! The accesses of a buffer in a piece of program, each in terms of the loops around it; and the elements that they touch, one by one.
 
 use super::exact::adds_to;
-use super::points::{Ranged, advance};
+use super::points::Ranged;
 use super::scope::guards;
+use crate::index::Points;
 use crate::ir::visit::{Map, subst_cond, subst_index};
 use crate::ir::{BufferId, Cond, Expr, Index, Iter, IterKind, Stmt, Store, Var};
 use std::collections::HashSet;
@@ -172,17 +173,15 @@ pub fn enumerate(site: &Site, budget: &mut i64) -> Option<Elements> {
     let given = relevant(indices, &site.given);
     let mentioned = |v: Var| indices.iter().any(|i| i.mentions(v)) || given.iter().any(|c| c.mentions(v));
     let vars: Vec<Ranged> = site.vars.iter().filter(|(v, _)| mentioned(*v)).copied().collect();
-    let count = vars.iter().try_fold(1i64, |n, (_, e)| n.checked_mul(*e))?;
-    *budget = budget.checked_sub(count).filter(|left| *left >= 0)?;
+    let points = Points::within(&vars, *budget)?;
+    *budget -= points.left();
     let mut out = Elements::new();
-    let mut point: Vec<Ranged> = vars.iter().map(|(v, _)| (*v, 0)).collect();
-    for _ in 0..count {
+    for point in points {
         let value = |v: Var| point.iter().find(|(p, _)| *p == v).map(|(_, x)| *x);
         if given.iter().map(|c| c.eval(&value)).try_fold(true, |all, holds| Some(all && holds?))? {
             let element: Vec<i64> = indices.iter().map(|i| i.eval(&value)).collect::<Option<_>>()?;
             out.insert(element);
         }
-        advance(&mut point, &vars);
     }
     Some(out)
 }

@@ -5,6 +5,7 @@
 //! grows by the same amount from iteration to iteration is carried from one to the next instead.
 
 use crate::error::Result;
+use crate::index::Points;
 use crate::ir::lowered::{LoweredKernel, parity};
 use crate::ir::simplify::{Affine, Env, affine, bounds};
 use crate::ir::{For, Index, IndexOp, LoopKind, Stmt, Sync, SyncKind, Var, visit};
@@ -79,10 +80,11 @@ impl Counters {
         }
         let Some(at) = self.around.iter().rposition(|l| l.serial && dividend.mentions(l.var)) else { return };
         let Around { var, iterations, .. } = self.around[at];
-        let inside: Vec<Around> = self.around[at + 1..].iter().copied().filter(|l| dividend.mentions(l.var)).collect();
-        let values = inside.iter().fold(1i64, |n, l| n.saturating_mul(l.iterations));
-        for n in 0..if values <= MOST { values } else { 0 } {
-            let sum = affine(&visit::subst_index(dividend, &numbered(n, &inside)));
+        let inside = self.around[at + 1..].iter().filter(|l| dividend.mentions(l.var));
+        let inside: Vec<(Var, i64)> = inside.map(|l| (l.var, l.iterations)).collect();
+        for point in Points::within(&inside, MOST).into_iter().flatten() {
+            let values = point.into_iter().map(|(var, value)| (var, Index::Int(value))).collect();
+            let sum = affine(&visit::subst_index(dividend, &values));
             let step = sum.coefficient(var).saturating_mul(iterations);
             let mut rest = sum.clone();
             rest.terms.retain(|(atom, _)| atom.as_var() != Some(var));
@@ -105,16 +107,6 @@ impl Counters {
 fn around(l: &For) -> Option<Around> {
     let walk = matches!(l.kind, LoopKind::Persistent { .. });
     (!walk).then_some(Around { var: l.var, iterations: l.copies(), serial: !l.is_written_out() })
-}
-
-/// The n-th values of some loops.
-fn numbered(mut n: i64, loops: &[Around]) -> visit::Map {
-    let mut out = visit::Map::new();
-    for l in loops {
-        out.insert(l.var, Index::Int(n % l.iterations));
-        n /= l.iterations;
-    }
-    out
 }
 
 /// The indices of a statement itself, without those of what it contains, as code generation has them.

@@ -1,14 +1,12 @@
 //! Finds the nests that copy elements from registers to registers by permutations of bytes.
 
 use crate::error::Result;
+use crate::index::{POINTS, Points};
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::lowered::permute;
 use crate::ir::{BufferId, For, Func, Index, LoopKind, Stmt, Var, visit};
 use crate::target::Target;
 use std::collections::HashSet;
-
-/// Values of the loops around a nest that are tried: all of them, or the nest stays as it is.
-const MOST: i64 = 1 << 12;
 
 /// Runs the pass.
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
@@ -45,14 +43,9 @@ fn permutes(func: &Func, held: &HashSet<BufferId>, l: &For, around: &[(Var, i64)
         found
     };
     let around: Vec<(Var, i64)> = around.iter().copied().filter(|(var, _)| mentioned(*var)).collect();
-    let values = around.iter().fold(1i64, |n, (_, extent)| n.saturating_mul(*extent));
-    let mut map = visit::Map::new();
-    let mut one = |mut n: i64| {
-        for (var, extent) in &around {
-            map.insert(*var, Index::Int(n % extent));
-            n /= extent;
-        }
-        permute::copied(func, held, l, &map).is_some()
+    let permuted = |point: &[(Var, i64)]| {
+        let values = point.iter().map(|(var, value)| (*var, Index::Int(*value))).collect();
+        permute::copied(func, held, l, &values).is_some()
     };
-    values <= MOST && (0..values).all(&mut one)
+    Points::within(&around, POINTS).is_some_and(|points| points.all(permuted))
 }

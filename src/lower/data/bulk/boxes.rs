@@ -5,6 +5,7 @@
 
 use super::all;
 use crate::error::Code;
+use crate::index::Digit;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{
     Block, Buffer, BufferId, Cond, Expr, For, Func, Index, LoopKind, Scope, Stmt, Store, Var, layout, visit,
@@ -57,7 +58,7 @@ pub struct CopyBox {
     /// From shared to device memory.
     pub store: bool,
     /// The dimensions in which the box lies: those of the array, or digits of them, in the order that the box has in the stage.
-    pub view: Vec<Digit>,
+    pub view: Vec<Digit<usize>>,
     /// Its first element, along these dimensions.
     pub coordinates: Vec<Index>,
     /// Its first element, in the stage.
@@ -73,14 +74,6 @@ pub struct CopyBox {
     pub zeros: bool,
     /// The elements of the array, over the nest's loops.
     elements: Vec<Index>,
-}
-
-/// A dimension of an array, or a digit of its index: `index // step % extent`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Digit {
-    pub dim: usize,
-    pub step: i64,
-    pub extent: i64,
 }
 
 /// A dimension of a stage, and a step along it.
@@ -296,7 +289,12 @@ impl CopyBox {
 /// innermost loop that moves there takes longer steps is two, if the step divides its extent: how many steps, and what is left.
 /// A step that does not divide it, or one along rows, whose elements lie side by side in a box, leaves the loop to copies of
 /// their own.
-fn digits(array: &Buffer, nest: &Nest, elements: &[Index], env: &Env) -> Result<(Vec<Digit>, Vec<Index>), Refusal> {
+fn digits(
+    array: &Buffer,
+    nest: &Nest,
+    elements: &[Index],
+    env: &Env,
+) -> Result<(Vec<Digit<usize>>, Vec<Index>), Refusal> {
     let Some(shape) = array.const_shape() else {
         return Err((Code::LowerBulkSize, format!("{} has no constant size", array.name), None));
     };
@@ -310,10 +308,13 @@ fn digits(array: &Buffer, nest: &Nest, elements: &[Index], env: &Env) -> Result<
         let apart = along.is_some_and(|l| moves(&digits, l.var) == Some(Along { dim: 0, step: 1 }));
         if dim < rows && step > 1 && extent % step == 0 && apart && room > 0 {
             room -= 1;
-            view.extend([Digit { dim, step, extent: extent / step }, Digit { dim, step: 1, extent: step }]);
+            view.extend([
+                Digit { of: dim, low: step, high: Some(extent) },
+                Digit { of: dim, low: 1, high: Some(step) },
+            ]);
             coordinates.extend(digits);
         } else {
-            view.push(Digit { dim, step: 1, extent });
+            view.push(Digit { of: dim, low: 1, high: Some(extent) });
             coordinates.push(index.clone());
         }
     }

@@ -293,7 +293,7 @@ impl Pass<'_> {
         let Some(own) = crate::ir::layout::strides(array) else {
             return Err(bug(Code::LowerBulk, format!("{} has no constant shape", array.name)));
         };
-        let (extents, strides) = found.view.iter().map(|d| (d.extent, own[d.dim] * d.step)).unzip();
+        let (extents, strides) = found.view.iter().map(|d| (d.size().unwrap_or(1), own[d.of] * d.low)).unzip();
         let map = TensorMap { buffer: found.global, extents, strides, tile, swizzle, promotion };
         let at = self.maps.iter().position(|m| *m == map).unwrap_or_else(|| {
             self.maps.push(map);

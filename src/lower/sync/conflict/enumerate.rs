@@ -1,14 +1,12 @@
 //! Conflicts counted out: which threads touch which elements, for every value of the loops that an index mentions.
 
 use super::{Flat, Level, Site, Sites};
+use crate::index::{POINTS, Points, volume};
 use crate::ir::lowered::threads::WARPGROUP;
 use crate::ir::simplify::{self, Affine, gcd};
 use crate::ir::visit::{Map, subst_cond, subst_index};
 use crate::ir::{Cond, Index, Var};
 use std::collections::HashMap;
-
-/// Evaluations of one index that an enumeration may take.
-const BUDGET: i64 = 1 << 16;
 
 /// As many elements have a place of their own while they are counted.
 const DENSE: usize = 1 << 17;
@@ -28,14 +26,14 @@ impl Sites<'_> {
         let (of_a, of_b) = (inner(a), inner(b));
         let (x, y) = self.without_shared(a, b, &around);
         around.retain(|(v, _)| [(a, &x), (b, &y)].iter().any(|(s, e)| e.mentions(*v) || s.cond.mentions(*v)));
-        let threads = size(&self.threads)?;
-        let each = size(&of_a)?.checked_mul(threads)?.checked_add(size(&of_b)?.checked_mul(threads)?)?;
-        let runs = size(&around)?;
-        if runs.checked_mul(each)? > BUDGET {
+        let threads = volume(&self.threads)?;
+        let each = volume(&of_a)?.checked_mul(threads)?.checked_add(volume(&of_b)?.checked_mul(threads)?)?;
+        let runs = volume(&around)?;
+        if runs.checked_mul(each)? > POINTS {
             return None;
         }
-        (0..runs).try_fold(false, |met, n| {
-            let at: Map = point(n, &around).into_iter().map(|(v, x)| (v, Index::Int(x))).collect();
+        Points::within(&around, runs)?.try_fold(false, |met, point| {
+            let at: Map = point.into_iter().map(|(v, x)| (v, Index::Int(x))).collect();
             Some(met || self.meet_once(self.accesses_at(a, &x, &of_a, &at)?, self.accesses_at(b, &y, &of_b, &at)?))
         })
     }
@@ -112,9 +110,9 @@ impl Sites<'_> {
                 }
             });
         }
-        let total = size(&loops)?.checked_mul(size(&self.threads)?)?;
+        let total = volume(&loops)?.checked_mul(volume(&self.threads)?)?;
         let conds: Vec<Cond> = flat.site.cond.conjuncts().into_iter().cloned().collect();
-        if !known || total > BUDGET {
+        if !known || total > POINTS {
             return None;
         }
         // A condition on what is not enumerated is taken to hold.
@@ -128,14 +126,14 @@ impl Sites<'_> {
         let told: Vec<(Var, i64)> = told.copied().collect();
         let threads = self.threads.clone();
         let vars: Vec<(Var, i64)> = threads.iter().chain(&told).copied().collect();
-        if size(&vars).is_none_or(|n| n > BUDGET) {
+        if volume(&vars).is_none_or(|n| n > POINTS) {
             return false;
         }
         let Some(accesses) = Accesses::new(self, flat.site, flat.affine.clone(), &[], &told, Unknown::Holds) else {
             return false;
         };
         let mut owners = Owners::of(&accesses, &accesses);
-        let iterations = size(&told).unwrap_or(1);
+        let iterations = volume(&told).unwrap_or(1);
         let mut run = 0;
         accesses.all(&mut |thread, first, count| {
             // Without conditions every thread goes through all iterations, one after the other.
@@ -144,11 +142,6 @@ impl Sites<'_> {
             owners.claim(number, first, count)
         })
     }
-}
-
-/// The product of the extents.
-fn size(vars: &[(Var, i64)]) -> Option<i64> {
-    vars.iter().try_fold(1i64, |n, (_, e)| n.checked_mul(*e))
 }
 
 /// What becomes of an access whose condition cannot be evaluated.
@@ -261,29 +254,29 @@ impl Sum {
     /// The values for all assignments, the last variable fastest; `None` for those that a condition excludes. None in all
     /// if a value is not known.
     fn along(&self, vars: &[(Var, i64)], unknown: Unknown) -> Option<Vec<Option<i64>>> {
-        let mut here: Vec<(Var, i64)> = vars.iter().map(|(v, _)| (*v, 0)).collect();
+        let points = Points::within(vars, i64::MAX)?;
         let mut out = Vec::new();
-        for _ in 0..size(vars)? {
-            let value = |v: Var| here.iter().find(|(w, _)| *w == v).map(|(_, x)| *x);
-            let mut holds = true;
-            for c in &self.conds {
-                match c.eval(&value) {
-                    Some(yes) => holds &= yes,
-                    None if unknown == Unknown::Holds => {}
-                    None => return None,
-                }
-            }
-            let add = |sum: i64, (atom, c): &(Index, i64)| sum.checked_add(atom.eval(&value)?.checked_mul(*c)?);
-            out.push(if holds { Some(self.terms.iter().try_fold(0, add)?) } else { None });
-            for ((_, at), (_, extent)) in here.iter_mut().zip(vars).rev() {
-                *at += 1;
-                if *at < *extent {
-                    break;
-                }
-                *at = 0;
+        let known = points.all(|here| {
+            let found = self.at(here, unknown);
+            out.extend(found);
+            found.is_some()
+        });
+        known.then_some(out)
+    }
+
+    /// The value at some values of the variables; the inner `None` where a condition excludes them.
+    fn at(&self, here: &[(Var, i64)], unknown: Unknown) -> Option<Option<i64>> {
+        let value = |v: Var| here.iter().find(|(w, _)| *w == v).map(|(_, x)| *x);
+        let mut holds = true;
+        for c in &self.conds {
+            match c.eval(&value) {
+                Some(yes) => holds &= yes,
+                None if unknown == Unknown::Holds => {}
+                None => return None,
             }
         }
-        Some(out)
+        let add = |sum: i64, (atom, c): &(Index, i64)| sum.checked_add(atom.eval(&value)?.checked_mul(*c)?);
+        Some(if holds { Some(self.terms.iter().try_fold(0, add)?) } else { None })
     }
 }
 
@@ -342,15 +335,6 @@ impl Owners {
         let mut run = self.run(first, count);
         run.all(|n| self.owner(n).get_or_insert_with(|| Owner::new(number)).thread == number)
     }
-}
-
-/// The n-th assignment, the last variable fastest.
-fn point(mut n: i64, vars: &[(Var, i64)]) -> Vec<(Var, i64)> {
-    let mut out = vars.to_vec();
-    for (_, extent) in out.iter_mut().rev() {
-        (n, *extent) = (n / (*extent).max(1), n % (*extent).max(1));
-    }
-    out
 }
 
 /// Which threads touched an element.
