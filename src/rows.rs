@@ -382,15 +382,12 @@ impl Rows {
     /// The steps that let the kernel begin while the previous one ends.
     fn launch(&self, d: &Division, target: &Target) -> String {
         let outer = if d.rows > 1 { "ib" } else { "Y_i" };
-        let mut out = String::new();
-        if target.has(Features::GRID_DEPENDENCY) {
-            out += &format!("annotate {outer} grid_dependency 2\n");
-            // Few rows leave the memory idle while the previous kernel ends.
-            if self.rows <= i64::from(target.device().multiprocessors) && target.has(Features::TMA) {
-                out += &format!("annotate {outer} l2_prefetch 1\n");
-            }
+        if !target.has(Features::GRID_DEPENDENCY) {
+            return String::new();
         }
-        out
+        // Few rows leave the memory idle while the previous kernel ends.
+        let is_idle = self.rows <= i64::from(target.device().multiprocessors) && target.has(Features::TMA);
+        format!("launch {outer} grid_dependency=2{}\n", if is_idle { " l2_prefetch=1" } else { "" })
     }
 }
 

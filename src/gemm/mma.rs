@@ -314,7 +314,7 @@ impl Mma {
         let [(ci, ic, _), (cj, jc, _)] = self.cluster_loops();
         let mut bound = self.cluster_loops().map(|(.., bound)| bound).concat();
         if let Some(blocks) = self.min_blocks {
-            let _ = write!(bound, "; annotate tile min_blocks {blocks}");
+            let _ = write!(bound, "; launch tile min_blocks={blocks}");
         }
         // Instructions that are shorter than what a warp loads at once.
         let depth = self.form.depth(spec);

@@ -93,7 +93,7 @@ impl Tiles {
         let text = format!(
             "split i ? {} {tm} -> i_0 i_1 i_2\nsplit j ? {} {tn} -> j_0 j_1 j_2\nsplit k ? {bk} -> k_0 k_1\n\
              reorder i_0 j_0 i_1 j_1 k_0 k_1 i_2 j_2\nfuse i_1 j_1 -> t\n\
-             {fused}{}bind t threadIdx.x\nannotate j_0 min_blocks {}\n\
+             {fused}{}bind t threadIdx.x\nlaunch j_0 min_blocks={}\n\
              reverse_compute_at {} t -> {}c_0 c_1\n",
             bm / tm,
             bn / tn,

@@ -120,7 +120,7 @@ impl WarpTiles {
         }
         let _ = writeln!(out, "decompose_reduction {} k0\npipeline k0 stages=2", self.split.sums());
         if let Some(blocks) = self.min_blocks {
-            let _ = writeln!(out, "annotate {inner} min_blocks {blocks}");
+            let _ = writeln!(out, "launch {inner} min_blocks={blocks}");
         }
         if let Some(limit) = self.unroll_limit {
             let _ = writeln!(out, "annotate k1 unroll_limit {limit}");

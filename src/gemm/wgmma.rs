@@ -293,11 +293,13 @@ impl Wgmma {
         let persistent = if self.persistent { " persistent" } else { "" };
         let pingpong = if self.pingpong { " pingpong" } else { "" };
         let _ = write!(out, "{walk}; bind tile blockIdx.x{persistent}; bind {warpgroup} warpgroup{pingpong}");
-        if self.grid_dependency > 0 {
-            let _ = write!(out, "; annotate tile grid_dependency {}", self.grid_dependency);
-        }
-        if self.l2_prefetch {
-            out += "; annotate tile l2_prefetch 1";
+        let overlap = match self.grid_dependency {
+            0 => String::new(),
+            value => format!(" grid_dependency={value}"),
+        };
+        let prefetch = if self.l2_prefetch { " l2_prefetch=1" } else { "" };
+        if !overlap.is_empty() || !prefetch.is_empty() {
+            let _ = write!(out, "; launch tile{overlap}{prefetch}");
         }
         for (n, name) in [(bi, "ic"), (bj, "jc")] {
             if n > 1 {

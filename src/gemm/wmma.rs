@@ -203,7 +203,7 @@ impl Wmma {
         // Tiles that pass through registers: left alone, ptxas spills a few values to fit one more block.
         let bound = match self.resident(spec) {
             _ if self.asynchronous => String::new(),
-            blocks => format!("; annotate tile min_blocks {blocks}"),
+            blocks => format!("; launch tile min_blocks={blocks}"),
         };
         let (converts, grows, geometry) = (spec.acc != spec.out, self.grows(spec), self.geometry());
         let mut out = String::new();

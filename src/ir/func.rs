@@ -1,7 +1,7 @@
 //! A program: parameters, buffers, names, and the body. A value: a rewrite returns a new one.
 
 use super::reducer::TupleReducer;
-use super::{Block, BlockId, Buffer, BufferId, For, Mbarrier, Role, Stmt, Var, visit};
+use super::{Block, BlockId, Buffer, BufferId, For, Launch, Mbarrier, Role, Stmt, Var, visit};
 
 /// A program of the Tensor or Scheduled stage, or the body of a Lowered kernel.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -20,6 +20,8 @@ pub struct Func {
     pub reducers: Vec<TupleReducer>,
     /// Warp roles made by `specialize`.
     pub roles: Vec<Role>,
+    /// How its kernels are compiled and launched. Lowered kernels have theirs in [`super::lowered::LoweredKernel`].
+    pub launches: Vec<Launch>,
     /// Mbarriers in shared memory; [`super::Slot::barrier`] is the position (Lowered).
     pub mbarriers: Vec<Mbarrier>,
     /// The root's nests, in order.

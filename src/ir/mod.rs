@@ -31,7 +31,7 @@
 //!
 //! **Placements** are fields, never statements: a loop's [`LoopKind`], [`For::pipeline`], [`For::tensorize`],
 //! [`For::raster`], [`For::notes`]; a block's [`Block::copy_with`] and [`Block::role`]; a buffer's [`Buffer::scope`],
-//! [`Buffer::storage_align`] and [`Buffer::swizzle`]. They change no meaning.
+//! [`Buffer::storage_align`] and [`Buffer::swizzle`]; a kernel's [`Launch`]. They change no meaning.
 //!
 //! # Text and types
 //!
@@ -52,6 +52,7 @@ pub mod expr;
 #[doc(hidden)]
 pub mod func;
 pub(crate) mod integer;
+pub mod launch;
 pub mod layout;
 pub mod lowered;
 pub mod print;
@@ -76,6 +77,7 @@ pub use buffer::{Buffer, BufferId, Scope, StorageAlign};
 pub use call::{Call, Descriptor, Held, Operand};
 pub use expr::{BinOp, CmpOp, Cond, Expr, Index, IndexOp, Literal, UnOp, Var};
 pub use func::Func;
+pub use launch::{GridDependency, Launch, LaunchOptions};
 pub use stmt::{
     Axis, BindMode, Block, BlockId, Broadcast, CopyKind, CopyWith, For, If, Iter, IterKind, LoopCode, LoopKind, Note,
     Pipeline, Raster, Role, RoleId, Stmt, Store, Tensorize,

@@ -209,6 +209,12 @@ impl<'a> Printer<'a> {
             }
             self.end();
         }
+        for launch in &func.launches {
+            // Errors underline a name where it is introduced, which is at its loop.
+            self.line();
+            self.put(&launch.text(func));
+            self.end();
+        }
         self.body(&func.body);
         self.depth -= 1;
     }

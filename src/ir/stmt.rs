@@ -305,18 +305,10 @@ pub struct Tensorize {
 pub enum Note {
     /// Loop: unroll at most this many copies of the body.
     UnrollLimit,
-    /// Any loop of a kernel: resident blocks per multiprocessor to compile it for; where several say so, the most.
-    MinBlocks,
     /// Loop over a stage: L2 eviction hint (0 normal, 1 first, 2 last).
     L2Hint,
     /// Loop over a stage: L2 promotion in bytes (64, 128, 256; 0 for none).
     L2Promotion,
-    /// Any loop of a kernel: it may begin while the kernel before it in the stream runs, and waits for it in front of its
-    /// first access to global memory (1); besides it lets the next one begin early (2). Where several say so, the most.
-    GridDependency,
-    /// Any loop of a kernel: before it waits for anything, the blocks ask the second-level cache for the arrays that the
-    /// kernel's bulk copies read, each for its share (1).
-    L2Prefetch,
     /// Loop that is written out: every second pass over it runs backwards, so that neighbouring statements share an
     /// operand also where the loop around turns.
     Zigzag,
@@ -326,26 +318,14 @@ pub enum Note {
 
 impl Note {
     /// Every key.
-    pub const ALL: [Note; 8] = [
-        Note::UnrollLimit,
-        Note::MinBlocks,
-        Note::L2Hint,
-        Note::L2Promotion,
-        Note::GridDependency,
-        Note::L2Prefetch,
-        Note::Zigzag,
-        Note::Spread,
-    ];
+    pub const ALL: [Note; 5] = [Note::UnrollLimit, Note::L2Hint, Note::L2Promotion, Note::Zigzag, Note::Spread];
 
     /// The name in steps and dumps.
     pub fn name(self) -> &'static str {
         match self {
             Note::UnrollLimit => "unroll_limit",
-            Note::MinBlocks => "min_blocks",
             Note::L2Hint => "l2_hint",
             Note::L2Promotion => "l2_promotion",
-            Note::GridDependency => "grid_dependency",
-            Note::L2Prefetch => "l2_prefetch",
             Note::Zigzag => "zigzag",
             Note::Spread => "spread",
         }

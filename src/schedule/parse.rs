@@ -8,8 +8,13 @@ use crate::error::{Code, Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Words of steps that have another name now: (old, new).
-const RENAMED: [(&str, &str); 1] = [("alternate", "pingpong")];
+/// Words of steps that are spelled in another way now: (primitive, old, new).
+const RENAMED: [(&str, &str, &str); 4] = [
+    ("bind", "alternate", "pingpong"),
+    ("annotate", "min_blocks", "launch LOOP min_blocks=N"),
+    ("annotate", "grid_dependency", "launch LOOP grid_dependency=N"),
+    ("annotate", "l2_prefetch", "launch LOOP l2_prefetch=1"),
+];
 
 /// Reads steps.
 ///
@@ -174,7 +179,7 @@ impl<'a> Reader<'a> {
             let Some(parameter) = options.iter().find(|p| p.name == key) else {
                 let guess = find::suggestion(key, options.iter().map(|p| p.name));
                 let message = format!("`{}` has no option `{key}`{guess}", self.primitive.name);
-                return Err(word.refuse(Code::StepWord, message));
+                return Err(word.refuse(Code::StepWord, message).help(format!("`{}`", self.primitive.usage())));
             };
             if args.get(key).is_some() {
                 return Err(word.refuse(Code::StepWord, format!("`{key}` is stated twice")));
@@ -265,13 +270,10 @@ fn single(primitive: &Primitive, parameter: &Parameter, word: &Word) -> Result<V
     }
 }
 
-/// Adds the new name of a word to its error, where a choice of the primitive has one.
+/// Adds the new spelling of a word to its error.
 fn renamed(error: Error, word: &Word, primitive: &Primitive) -> Error {
-    let has = |new: &str| {
-        primitive.signature.iter().any(|p| matches!(p.kind, ParamKind::Choice(words) if words.contains(&new)))
-    };
-    match RENAMED.iter().find(|(old, new)| *old == word.text && has(new)) {
-        Some((old, new)) => error.help(format!("`{old}` is now `{new}`")),
+    match RENAMED.iter().find(|(of, old, _)| *of == primitive.name && *old == word.text) {
+        Some((_, old, new)) => error.help(format!("`{old}` is now `{new}`")),
         None => error,
     }
 }

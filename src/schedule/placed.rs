@@ -3,11 +3,11 @@
 //! So a rewrite can never take the ground from under a placement, and the checks of a placement are said once, on the
 //! program that has it.
 
-use super::primitive::{copy_with, pipeline, specialize, tensorize};
+use super::primitive::{copy_with, launch, pipeline, specialize, tensorize};
 use crate::error::Result;
 use crate::ir::{Func, visit};
 
-/// Asks every placement on loops and blocks whether it still holds.
+/// Asks every placement on loops, blocks and kernels whether it still holds.
 ///
 /// # Errors
 /// The code of the placement's broken requirement.
@@ -28,5 +28,5 @@ pub fn check(func: &Func) -> Result<()> {
             specialize::check(func, block)?;
         }
     }
-    Ok(())
+    launch::check(func)
 }

@@ -16,7 +16,7 @@ use warploom::{Array, DType, Fault, Target, compile_gemm};
 
 /// A ring of boxes whose kernel begins early, lets the next one begin early, and asks for its input before it waits.
 pub fn early() -> String {
-    format!("{}annotate i0 grid_dependency 2\nannotate i0 l2_prefetch 1\n", crate::bulk::AGAIN)
+    format!("{}launch i0 grid_dependency=2 l2_prefetch=1\n", crate::bulk::AGAIN)
 }
 
 const DOUBLED: &str = "program doubled
@@ -45,11 +45,11 @@ fn a_kernel_waits_behind_its_mbarriers_and_in_front_of_all_else() {
     assert_eq!(maps, kernel.maps.len(), "{words:#?}");
     let others: Vec<&str> = kinds.into_iter().filter(|kind| *kind != "prefetch_map").take(5).collect();
     assert_eq!(others, ["prefetch", "mbarrier.init", "block", "grid_release", "grid_wait"], "{words:#?}");
-    let waits = lowered(&early().replace("dependency 2", "dependency 1"));
+    let waits = lowered(&early().replace("dependency=2", "dependency=1"));
     assert!(syncs(&waits).iter().all(|s| !s.starts_with("grid_release")));
     assert!(waits.func.body.iter().any(|s| is(s, &SyncKind::GridWait)));
     // Without mbarriers it comes first; where nobody asks, it is not there.
-    let plain = lowered(&format!("{DOUBLED}annotate i1 grid_dependency 1"));
+    let plain = lowered(&format!("{DOUBLED}launch i1 grid_dependency=1"));
     assert!(is(&plain.func.body[0], &SyncKind::GridWait));
     assert!(syncs(&lowered(DOUBLED)).iter().all(|s| !s.starts_with("grid_")));
 }
@@ -70,7 +70,7 @@ fn the_ptx_and_the_launch_say_it() {
     ];
     assert!(order.map(at).is_sorted() && at("griddepcontrol.wait") < at("cp.async.bulk.tensor"), "{}", both.text);
     assert!(both.kernels[0].early && !kernels(DOUBLED).kernels[0].early);
-    let one = kernels(&format!("{DOUBLED}annotate i0 grid_dependency 1"));
+    let one = kernels(&format!("{DOUBLED}launch i0 grid_dependency=1"));
     assert!(one.kernels[0].early && !one.text.contains("launch_dependents"));
     let wait = one.text.find("griddepcontrol.wait").unwrap();
     assert!(wait < one.text.find("ld.global").unwrap(), "{}", one.text);
@@ -116,7 +116,7 @@ fn an_access_in_front_of_the_wait_is_found() {
 
 #[test]
 fn arrays_that_threads_read_are_prefetched_too() {
-    let text = format!("{DOUBLED}annotate i0 grid_dependency 2\nannotate i0 l2_prefetch 1\n");
+    let text = format!("{DOUBLED}launch i0 grid_dependency=2 l2_prefetch=1\n");
     let kernel = lowered(&text);
     let words: Vec<String> = syncs(&kernel).iter().map(|s| s.split(':').next().unwrap().to_string()).collect();
     assert_eq!(words, ["grid_release", "prefetch_line", "grid_wait"]);
@@ -131,14 +131,15 @@ fn arrays_that_threads_read_are_prefetched_too() {
 
 #[test]
 fn what_a_chip_or_a_program_has_no_use_for_is_refused() {
-    let old = format!("{}annotate i0 grid_dependency 1", DOUBLED.replace("sm_90", "sm_80"));
+    let old = format!("{}launch i0 grid_dependency=1", DOUBLED.replace("sm_90", "sm_80"));
     let (fault, code, message) = error(&old);
     assert_eq!((fault, code.as_str()), (Fault::Chip, "admit.grid_dependency"), "{message}");
-    let old = format!("{}annotate i0 l2_prefetch 1", DOUBLED.replace("sm_90", "sm_80"));
+    let old = format!("{}launch i0 l2_prefetch=1", DOUBLED.replace("sm_90", "sm_80"));
     let (fault, code, message) = error(&old);
     assert_eq!((fault, code.as_str()), (Fault::Chip, "admit.l2_prefetch"), "{message}");
+    assert!(message.starts_with("launch i0 l2_prefetch=1: sm_80 has no bulk prefetch"), "{message}");
     let constant = DOUBLED.replace("A[i] * 2.0", "2.0");
-    let (fault, code, message) = error(&format!("{constant}annotate i0 l2_prefetch 1"));
+    let (fault, code, message) = error(&format!("{constant}launch i0 l2_prefetch=1"));
     assert_eq!((fault, code.as_str()), (Fault::Input, "lower.l2_prefetch"), "{message}");
     assert!(Target::sm_90().has(warploom::target::Features::GRID_DEPENDENCY));
 }

@@ -261,13 +261,15 @@ fn roles(count: usize) -> String {
     )
 }
 
-/// Whichever loop says how many blocks a multiprocessor is to hold, it is the kernel's: the most that is asked for.
+/// Any loop of the kernel names it, and several steps may state values of one kernel.
 #[test]
 fn resident_blocks_are_the_kernels() {
     let steps = "vec_add 1024\ntarget sm_80\nsplit i ? 128 -> i0 i1\nbind i0 blockIdx.x; bind i1 threadIdx.x\n";
     assert_eq!(lowered(steps).min_blocks, None);
-    assert_eq!(lowered(&format!("{steps}annotate i1 min_blocks 3")).min_blocks, Some(3));
-    assert_eq!(lowered(&format!("{steps}annotate i0 min_blocks 2; annotate i1 min_blocks 1")).min_blocks, Some(2));
+    assert_eq!(lowered(&format!("{steps}launch i1 min_blocks=3")).min_blocks, Some(3));
+    let steps = steps.replace("sm_80", "sm_90");
+    let two = lowered(&format!("{steps}launch i0 min_blocks=2; launch i1 l2_prefetch=1"));
+    assert_eq!((two.min_blocks, two.l2_prefetch), (Some(2), true));
 }
 
 #[test]

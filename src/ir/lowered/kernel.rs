@@ -45,9 +45,9 @@ pub struct LoweredKernel {
     /// The number of a thread's warp is taken from the warp's first lane wherever an index has it: ptxas then knows that it is the same
     /// for all lanes. One axis numbers the threads.
     pub uniform_warp: bool,
-    /// Resident blocks per multiprocessor to compile for, if annotated or if roles move registers.
+    /// Resident blocks per multiprocessor to compile for, if stated or if roles move registers.
     pub min_blocks: Option<u32>,
-    /// How it overlaps with the kernels before and after it in the stream, if annotated.
+    /// How it overlaps with the kernels before and after it in the stream, if stated.
     pub grid_dependency: Option<GridDependency>,
     /// Whether its blocks prefetch the inputs of its TMA loads to L2 before they wait for anything.
     pub l2_prefetch: bool,

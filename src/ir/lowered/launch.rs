@@ -1,5 +1,4 @@
-//! The launch of a kernel: hardware axes, indices that are derived from them, the threads of roles, and how the kernel
-//! overlaps with others in its stream.
+//! The launch of a kernel: hardware axes, indices that are derived from them, and the threads of roles.
 
 use super::threads::LANES;
 use crate::ir::{Axis, Index, RoleId, Var};
@@ -11,16 +10,6 @@ pub const ROLES: u32 = 7;
 
 /// 32-bit registers of a multiprocessor that the threads of one block can have.
 const REGISTERS: u32 = 65536;
-
-/// How a kernel overlaps with the kernels before and after it in the stream (programmatic dependent launch).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum GridDependency {
-    /// The kernel may begin while the previous kernel runs. It waits for the end of the previous kernel itself.
-    Waits,
-    /// As `Waits`; and the next kernel may begin once each block of this kernel has begun.
-    Releases,
-}
 
 /// The thread axes of a role: they count the threads of its staged buffers, as those of the launch count the consumers.
 #[derive(Debug, Clone, PartialEq, Eq)]

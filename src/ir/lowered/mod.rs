@@ -17,10 +17,11 @@ pub(crate) mod size;
 pub(crate) mod threads;
 mod verify;
 
+pub use crate::ir::GridDependency;
 pub(crate) use kernel::parity;
 pub use kernel::{Dim, LoweredKernel, TensorMap};
 pub(crate) use launch::registers_at_start;
-pub use launch::{Derived, GridDependency, LaunchAxis, ROLES, RoleThreads};
+pub use launch::{Derived, LaunchAxis, ROLES, RoleThreads};
 pub use print::{print, print_bulk, print_derived, print_kernel, print_walk, statement_lines};
 pub use program::{Lowered, Shape};
 pub use verify::{CP_ASYNC_BITS, verify};

@@ -1,8 +1,8 @@
 //! Every nest of the root becomes a kernel, launched in order; global buffers that are no parameter become workspace.
 
 use crate::error::{Code, Error, Result};
-use crate::ir::lowered::{GridDependency, LoweredKernel};
-use crate::ir::{BufferId, Func, Note, Scope, Stmt, visit};
+use crate::ir::lowered::LoweredKernel;
+use crate::ir::{BufferId, Func, LaunchOptions, Scope, Stmt, visit};
 
 /// One kernel per statement of the root.
 pub fn split(func: &Func) -> Result<Vec<LoweredKernel>> {
@@ -46,6 +46,8 @@ fn uses(stmt: &Stmt, buffer: BufferId) -> bool {
 }
 
 fn kernel_of(func: &Func, name: String, nest: Stmt) -> LoweredKernel {
+    let stated = func.launches_of(&nest).into_iter().map(|launch| launch.options);
+    let options = stated.fold(LaunchOptions::default(), LaunchOptions::and);
     let body = vec![nest];
     let (reads, writes) = (visit::reads(&body), visit::writes(&body));
     let used = |id: &BufferId| reads.contains(id) || writes.contains(id);
@@ -55,16 +57,7 @@ fn kernel_of(func: &Func, name: String, nest: Stmt) -> LoweredKernel {
         .filter(|id| used(id) && func.buffer(*id).scope == Scope::Global && !func.params.contains(id))
         .collect();
     params.extend(&workspace);
-    // Whichever loop says it, it is the kernel's: the most that any loop asks for is no less than the others do.
-    let most = |key| visit::loops(&body).into_iter().filter_map(|l| l.notes.get(&key)).max().copied();
-    let min_blocks = most(Note::MinBlocks).and_then(|n| u32::try_from(n).ok());
-    let grid_dependency = match most(Note::GridDependency) {
-        Some(2) => Some(GridDependency::Releases),
-        Some(_) => Some(GridDependency::Waits),
-        None => None,
-    };
-    let l2_prefetch = most(Note::L2Prefetch).is_some();
-    let func = Func { name, params, body, ..func.clone() };
+    let func = Func { name, params, body, launches: Vec::new(), ..func.clone() };
     LoweredKernel {
         func,
         launch: Vec::new(),
@@ -72,9 +65,9 @@ fn kernel_of(func: &Func, name: String, nest: Stmt) -> LoweredKernel {
         dims: Vec::new(),
         shared_bytes: 0,
         uniform_warp: false,
-        min_blocks,
-        grid_dependency,
-        l2_prefetch,
+        min_blocks: options.min_blocks,
+        grid_dependency: options.grid_dependency,
+        l2_prefetch: options.l2_prefetch,
         maps: Vec::new(),
         workspace,
         exchanged: Vec::new(),

@@ -68,7 +68,7 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
     if kernel.l2_prefetch && by_tma.is_empty() && by_threads.is_empty() {
         let message =
             format!("l2_prefetch: kernel {} reads no array of device memory that it does not write", kernel.func.name);
-        return Err(Error::input(Code::LowerL2Prefetch, message).help("remove the annotation"));
+        return Err(Error::input(Code::LowerL2Prefetch, message).help("remove `l2_prefetch=1`"));
     }
     let first = by_one_thread(kernel, by_tma);
     let mut at = usize::from(!first.is_empty());

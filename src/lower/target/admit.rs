@@ -6,7 +6,8 @@ use crate::error::{Code, Error, Result};
 use crate::intrin;
 use crate::ir::lowered::{LoweredKernel, ROLES};
 use crate::ir::{
-    Axis, Block, Buffer, BufferId, CopyKind, Expr, For, Func, IterKind, Note, RoleId, Scope, Stmt, Var, layout, visit,
+    Axis, Block, Buffer, BufferId, CopyKind, Expr, For, Func, IterKind, LaunchOptions, RoleId, Scope, Stmt, Var,
+    layout, visit,
 };
 use crate::target::{FEATURES, Features, REGISTERS_PER_THREAD, Target};
 
@@ -212,25 +213,23 @@ fn multicasts(func: &Func) -> Result<()> {
 
 /// Programmatic dependent launch and bulk prefetches need a chip that has them.
 fn neighbours(func: &Func, target: &Target) -> Result<()> {
-    let loops = visit::loops(&func.body);
-    let lacking = |note: Note, feature: Features| {
-        loops.iter().find(|l| l.notes.contains_key(&note) && !target.has(feature)).map(|l| func.var_name(l.var))
+    let lacking = |feature: Features, states: fn(&LaunchOptions) -> bool| {
+        func.launches.iter().find(|l| states(&l.options) && !target.has(feature)).map(|l| l.text(func))
     };
-    if let Some(name) = lacking(Note::GridDependency, Features::GRID_DEPENDENCY) {
+    if let Some(step) = lacking(Features::GRID_DEPENDENCY, |o| o.grid_dependency.is_some()) {
         let message = format!(
-            "annotate {name} grid_dependency: {} has no programmatic dependent launch (PDL); sm_90 is the first chip with it",
+            "{step}: {} has no programmatic dependent launch (PDL); sm_90 is the first chip with it",
             target.name
         );
         return Err(Error::chip(Code::AdmitGridDependency, message)
-            .help("remove the step: the kernel then begins when the previous kernel has ended"));
+            .of_step(step)
+            .help("remove `grid_dependency`: the kernel then begins when the previous kernel has ended"));
     }
-    if let Some(name) = lacking(Note::L2Prefetch, Features::TMA) {
-        let message = format!(
-            "annotate {name} l2_prefetch: {} has no bulk prefetch to L2; sm_90 is the first chip with it",
-            target.name
-        );
+    if let Some(step) = lacking(Features::TMA, |o| o.l2_prefetch) {
+        let message = format!("{step}: {} has no bulk prefetch to L2; sm_90 is the first chip with it", target.name);
         return Err(Error::chip(Code::AdmitL2Prefetch, message)
-            .help("remove the step: the kernel then reads device memory without a prefetch"));
+            .of_step(step)
+            .help("remove `l2_prefetch`: the kernel then reads device memory without a prefetch"));
     }
     Ok(())
 }

@@ -236,6 +236,8 @@ fn manner(func: &Func, l: &For) -> String {
         out.push(dims.collect::<Vec<_>>().join(" "));
     }
     out.extend(l.notes.iter().map(|(note, value)| format!("{} {value}", note.name())));
+    let launches = func.launches.iter().filter(|launch| launch.of == l.var);
+    out.extend(launches.flat_map(|launch| launch.options.stated()).map(|(name, value)| format!("{name} {value}")));
     out.join(", ")
 }
 

@@ -8,7 +8,7 @@
 //! Preserves: the text and its meaning. A placement.
 //!
 //! ```text
-//! for i in 0..8 @blockIdx.x    annotate i min_blocks 2    for i in 0..8 @blockIdx.x min_blocks 2
+//! for k in 0..8    annotate k unroll_limit 4    for k in 0..8 unroll_limit=4
 //! ```
 
 use super::{Applied, ParamKind, Parameter, Primitive};
@@ -18,8 +18,7 @@ use crate::ir::{Block, Func, IterKind, Note, Var, visit};
 use crate::schedule::find::{loop_, refuse};
 use crate::schedule::{Args, limits};
 
-const KEYS: &[&str] =
-    &["unroll_limit", "min_blocks", "l2_hint", "l2_promotion", "grid_dependency", "l2_prefetch", "zigzag", "spread"];
+const KEYS: &[&str] = &["unroll_limit", "l2_hint", "l2_promotion", "zigzag", "spread"];
 
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
@@ -27,17 +26,18 @@ pub static PRIMITIVE: Primitive = Primitive {
     about: "Attaches a hint to a loop.",
     example: "vec_add 1024\n\
               target sm_80\n\
-              split i ? 128 -> i_0 i_1\n\
+              split i ? 128 4 -> i_0 i_1 i_2\n\
               bind i_0 blockIdx.x\n\
-              annotate i_0 min_blocks 2",
+              bind i_1 threadIdx.x\n\
+              annotate i_2 unroll_limit 2",
     signature: &[
         Parameter::place("loop", ParamKind::Loop),
         Parameter::place("key", ParamKind::Choice(KEYS)),
         Parameter::place("value", ParamKind::Int),
     ],
     requires: &[
-        "the value is in the key's range: unroll_limit 1..=65536, min_blocks 1..=32, l2_hint 0..=2, l2_promotion 0, 64, 128 \
-         or 256, grid_dependency 1 or 2, l2_prefetch 1, zigzag 1, spread 1",
+        "the value is in the key's range: unroll_limit 1..=65536, l2_hint 0..=2, l2_promotion 0, 64, 128 or 256, zigzag 1, \
+         spread 1",
         "the loop does not have the key yet",
         "for zigzag: no block inside sums over the loop, so that its iterations may run in any order",
     ],
@@ -52,20 +52,16 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let no = |n, message: String| refuse("annotate", n, message, func, &[(Node::Loop(l.var), "this loop")]);
     let fits = match key {
         Note::UnrollLimit => (1..=limits::UNROLL).contains(&value),
-        Note::MinBlocks => (1..=32).contains(&value),
         Note::L2Hint => (0..=2).contains(&value),
         Note::L2Promotion => matches!(value, 0 | 64 | 128 | 256),
-        Note::GridDependency => matches!(value, 1 | 2),
-        Note::L2Prefetch | Note::Zigzag | Note::Spread => value == 1,
+        Note::Zigzag | Note::Spread => value == 1,
     };
     if !fits {
         let range = match key {
             Note::UnrollLimit => "1 to 65536",
-            Note::MinBlocks => "1 to 32",
             Note::L2Hint => "0, 1 or 2",
             Note::L2Promotion => "0 (none), 64, 128 or 256",
-            Note::GridDependency => "1 or 2",
-            Note::L2Prefetch | Note::Zigzag | Note::Spread => "1",
+            Note::Zigzag | Note::Spread => "1",
         };
         return Err(no(1, format!("{value} is not in the range of {word}")).help(format!("{word} takes {range}")));
     }
@@ -103,9 +99,9 @@ mod tests {
 
     #[test]
     fn every_key_is_kept() {
-        let func = apply("vec_add 8", "annotate i min_blocks 2; annotate i unroll_limit 4").unwrap();
+        let func = apply("vec_add 8", "annotate i l2_hint 2; annotate i unroll_limit 4").unwrap();
         let notes: Vec<_> = func.find_loop("i").unwrap().notes.iter().map(|(k, v)| (k.name(), *v)).collect();
-        assert_eq!(notes, [("unroll_limit", 4), ("min_blocks", 2)]);
+        assert_eq!(notes, [("unroll_limit", 4), ("l2_hint", 2)]);
     }
 
     #[test]

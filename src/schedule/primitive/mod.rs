@@ -225,6 +225,7 @@ pub mod compute_inline;
 pub mod copy_with;
 pub mod decompose_reduction;
 pub mod fuse;
+pub mod launch;
 pub mod pad;
 pub mod pipeline;
 pub mod rasterize;
@@ -268,6 +269,7 @@ pub static ALL: &[&Primitive] = &[
     &transform_layout::PRIMITIVE,
     &transform_block_layout::PRIMITIVE,
     &annotate::PRIMITIVE,
+    &launch::PRIMITIVE,
     &tensorize::PRIMITIVE,
     &tensor_core::PRIMITIVE,
     &swizzle::PRIMITIVE,

@@ -311,16 +311,16 @@ impl<'f> View<'f> {
 
     fn annotate(&self, source: &mut Source) -> Steps {
         let l = self.loop_where(source, |l| l.notes.is_empty())?;
-        let (key, value) = source.of([
-            ("unroll_limit", 4),
-            ("min_blocks", 2),
-            ("l2_hint", 1),
-            ("l2_promotion", 128),
-            ("zigzag", 1),
-            ("zigzag", 1),
-            ("spread", 1),
+        let step = source.of([
+            "annotate LOOP unroll_limit 4",
+            "launch LOOP min_blocks=2",
+            "annotate LOOP l2_hint 1",
+            "annotate LOOP l2_promotion 128",
+            "annotate LOOP zigzag 1",
+            "annotate LOOP zigzag 1",
+            "annotate LOOP spread 1",
         ]);
-        Some(vec![format!("annotate {} {key} {value}", self.name(l))])
+        Some(vec![step.replace("LOOP", self.name(l))])
     }
 
     /// A primitive with anything that its signature takes: the way in which a new one is tried.

@@ -11,13 +11,13 @@ syntax match loomKeywordOperatorLogical '[[:alnum:]_.]\@1<!\%(and\|not\|or\)[[:a
 highlight default link loomKeywordOperatorLogical Operator
 syntax match loomSupportFunctionBuilder '[[:alnum:]_.]\@1<!\%(batched_gemm\|window_sum\|residual\|vec_add\|scale\|bias\|gelu\|gemm\|relu\|NN\|NT\|TN\|TT\)[[:alnum:]_.]\@!'
 highlight default link loomSupportFunctionBuilder Function
-syntax match loomSupportConstantChoice '[[:alnum:]_.]\@1<!\%(grid_dependency\|l2_promotion\|unroll_limit\|l2_prefetch\|min_blocks\|persistent\|cp_async\|fragment\|pingpong\|l2_hint\|global\|kernel\|shared\|spread\|zigzag\|local\|sync\|tma\)[[:alnum:]_.]\@!'
+syntax match loomSupportConstantChoice '[[:alnum:]_.]\@1<!\%(l2_promotion\|unroll_limit\|persistent\|cp_async\|fragment\|pingpong\|l2_hint\|global\|kernel\|shared\|spread\|zigzag\|local\|sync\|tma\)[[:alnum:]_.]\@!'
 highlight default link loomSupportConstantChoice Constant
 syntax match loomStorageType '[[:alnum:]_.]\@1<!\%(bf16\|bool\|e4m3\|e5m2\|tf32\|f16\|f32\|f64\|s32\|s64\|u32\|b1\|s4\|s8\|u4\|u8\)\>'
 highlight default link loomStorageType Type
 syntax match loomSupportFunction '[[:alnum:]_.]\@1<!\%(argmax\|argmin\|select\|log1p\|rsqrt\|exp2\|log2\|sqrt\|tanh\|abs\|cos\|erf\|exp\|log\|max\|min\|pow\|sin\|sum\)\>'
 highlight default link loomSupportFunction Function
-syntax match loomVariableParameterOption '[[:alnum:]_.]\@1<!\%(in_flight\|multicast\|multiple\|stages\|group\|warps\|regs\|as\|by\|k\|m\|n\)\ze='
+syntax match loomVariableParameterOption '[[:alnum:]_.]\@1<!\%(grid_dependency\|l2_prefetch\|min_blocks\|in_flight\|multicast\|multiple\|stages\|group\|warps\|regs\|as\|by\|k\|m\|n\)\ze='
 highlight default link loomVariableParameterOption PreProc
 syntax match loomSupportTypeInstruction '\<\%(wmma\|wgmma_rs\|wgmma\|stmatrix\|movmatrix\|mma\|ldmatrix\)\.[[:alnum:]_.]\+'
 highlight default link loomSupportTypeInstruction Special
@@ -27,7 +27,7 @@ syntax match loomConstantLanguageTarget '[[:alnum:]_.]\@1<!\%(sm_90a\|sm_70\|sm_
 highlight default link loomConstantLanguageTarget Constant
 syntax match loomKeywordOtherProgram '[[:alnum:]_.]\@1<!\%(program\|reducer\|strides\|output\|target\|align\|input\|from\|with\|in\)[[:alnum:]_.]\@!'
 highlight default link loomKeywordOtherProgram Keyword
-syntax match loomKeywordControlStep '\%(^\|;\)\s*\zs\%(reverse_compute_inline\|transform_block_layout\|decompose_reduction\|reverse_compute_at\|transform_layout\|compute_inline\|storage_align\|cache_write\|tensor_core\|cache_read\|compute_at\|specialize\|copy_with\|rasterize\|set_scope\|tensorize\|vectorize\|annotate\|pipeline\|reorder\|rfactor\|split_k\|swizzle\|unroll\|split\|bind\|fuse\|skew\|pad\)[[:alnum:]_.]\@!'
+syntax match loomKeywordControlStep '\%(^\|;\)\s*\zs\%(reverse_compute_inline\|transform_block_layout\|decompose_reduction\|reverse_compute_at\|transform_layout\|compute_inline\|storage_align\|cache_write\|tensor_core\|cache_read\|compute_at\|specialize\|copy_with\|rasterize\|set_scope\|tensorize\|vectorize\|annotate\|pipeline\|reorder\|rfactor\|split_k\|swizzle\|launch\|unroll\|split\|bind\|fuse\|skew\|pad\)[[:alnum:]_.]\@!'
 highlight default link loomKeywordControlStep Statement
 syntax match loomCommentLineNumberSign '#.*$'
 highlight default link loomCommentLineNumberSign Comment
