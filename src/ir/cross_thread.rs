@@ -108,7 +108,7 @@ impl CrossThread {
             return no(why, "split and fuse reduce loops apart from spatial ones");
         }
         let other = |l: &&&For| match l.kind {
-            LoopKind::Bound(axis) => !AXES.contains(&axis) && (reduce(l) || !axis.is_block_level()),
+            LoopKind::Bound { axis, .. } => !AXES.contains(&axis) && (reduce(l) || !axis.is_block_level()),
             LoopKind::Vectorized | LoopKind::Persistent { .. } => reduce(l),
             LoopKind::Serial | LoopKind::Unrolled => false,
         };
@@ -268,7 +268,7 @@ impl CrossThread {
     pub fn written_once(&self, func: &mut Func, mut loops: Vec<For>, mut result: Block) -> Vec<Stmt> {
         if let Some((var, extent)) = self.cluster.filter(|_| self.scope(func) == Scope::Global) {
             let rank = func.add_var(fresh(func, func.var_name(var)));
-            loops.insert(0, For::new(rank, extent, LoopKind::Bound(Axis::Cluster), Vec::new()));
+            loops.insert(0, For::new(rank, extent, LoopKind::bound(Axis::Cluster), Vec::new()));
             result.predicate = result.predicate.and(Cond::eq(Index::Var(rank), 0));
         }
         nested(loops, vec![Stmt::Block(result)])
@@ -314,7 +314,7 @@ impl CrossThread {
 
 fn placed(l: &For) -> String {
     match l.kind {
-        LoopKind::Bound(axis) => format!("bound to {}", axis.name()),
+        LoopKind::Bound { axis, .. } => format!("bound to {}", axis.name()),
         LoopKind::Vectorized => "vectorized".to_string(),
         _ => "persistent".to_string(),
     }

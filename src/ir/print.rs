@@ -317,7 +317,14 @@ impl<'a> Printer<'a> {
             LoopKind::Serial => {}
             LoopKind::Unrolled => self.put(" unrolled"),
             LoopKind::Vectorized => self.put(" vectorized"),
-            LoopKind::Bound(axis) => self.axis(axis),
+            LoopKind::Bound { axis, mode } => {
+                self.axis(axis);
+                self.put(match mode {
+                    BindMode::Plain => "",
+                    BindMode::Persistent => " persistent",
+                    BindMode::PingPong => " pingpong",
+                });
+            }
             LoopKind::Persistent { round } => {
                 self.put(" by the blocks of the grid, round ");
                 self.var(round);
@@ -334,11 +341,6 @@ impl<'a> Printer<'a> {
     }
 
     fn loop_placements(&mut self, l: &For) {
-        match l.mode {
-            BindMode::Plain => {}
-            BindMode::Persistent => self.put(" persistent"),
-            BindMode::PingPong => self.put(" pingpong"),
-        }
         if let Some(p) = l.pipeline {
             self.put(&format!(" pipeline {} in_flight {}", p.stages, p.in_flight));
         }

@@ -47,14 +47,26 @@ pub enum LoopKind {
     Unrolled,
     /// As one vector access where alignment proves it, in pieces where not.
     Vectorized,
-    /// Spread over the units of an axis.
-    Bound(Axis),
+    /// Spread over the units of an axis. A ping-pong loop stays bound until the pass `roles` gives each warpgroup its iterations.
+    Bound {
+        /// Which.
+        axis: Axis,
+        /// How its units share the iterations.
+        mode: BindMode,
+    },
     /// The blocks of the grid walk it together (Lowered): a block, or a cluster, runs the iteration of its own number, then every
     /// one that is a multiple of the grid further on.
     Persistent {
         /// How many iterations this block has run before.
         round: Var,
     },
+}
+
+impl LoopKind {
+    /// Bound to an axis: each unit runs the iteration of its own number.
+    pub fn bound(axis: Axis) -> LoopKind {
+        LoopKind::Bound { axis, mode: BindMode::Plain }
+    }
 }
 
 /// How the units of an axis share the iterations of a loop that is bound to it.
@@ -155,8 +167,6 @@ pub struct For {
     pub extent: Index,
     /// How it runs.
     pub kind: LoopKind,
-    /// Placement: how the units of its axis share its iterations.
-    pub mode: BindMode,
     /// This loop walks two loops in a grouped order; their variables, not its own, are in the body.
     pub raster: Option<Raster>,
     /// Placement: stages under this loop get slots.
@@ -193,7 +203,6 @@ impl For {
             var,
             extent: extent.into(),
             kind,
-            mode: BindMode::Plain,
             raster: None,
             pipeline: None,
             tensorize: None,
@@ -205,12 +214,17 @@ impl For {
 
     /// Whether the blocks that fit at once walk its iterations.
     pub fn is_persistent(&self) -> bool {
-        self.mode == BindMode::Persistent
+        matches!(self.kind, LoopKind::Bound { mode: BindMode::Persistent, .. })
     }
 
     /// Whether its warpgroups run ping-pong.
     pub fn is_pingpong(&self) -> bool {
-        self.mode == BindMode::PingPong
+        matches!(self.kind, LoopKind::Bound { mode: BindMode::PingPong, .. })
+    }
+
+    /// Whether its iterations run next to each other in the threads of a block. Those of a ping-pong loop follow each other.
+    pub fn is_of_threads(&self) -> bool {
+        self.axis().is_some_and(|axis| !axis.is_block_level()) && !self.is_pingpong()
     }
 
     /// How many iterations are written out in its body: where nothing is decided, all of an unrolled loop and one of any other.
@@ -228,7 +242,7 @@ impl For {
     /// The axis it is bound to, if any.
     pub fn axis(&self) -> Option<Axis> {
         match self.kind {
-            LoopKind::Bound(a) => Some(a),
+            LoopKind::Bound { axis, .. } => Some(axis),
             _ => None,
         }
     }

@@ -247,10 +247,11 @@ fn placements(func: &Func, l: &For) -> Result<()> {
         let message = format!("loop {}: {message}", func.var_name(l.var));
         Err(wrong(func, Code::VerifyPlacement, message, &[(Node::Loop(l.var), "this loop")]))
     };
-    if l.is_persistent() && !matches!(l.kind, LoopKind::Bound(Axis::BlockX | Axis::BlockY | Axis::BlockZ)) {
+    if l.is_persistent() && !matches!(l.kind, LoopKind::Bound { axis: Axis::BlockX | Axis::BlockY | Axis::BlockZ, .. })
+    {
         return here("only a blockIdx loop is persistent");
     }
-    if l.is_pingpong() && l.kind != LoopKind::Bound(Axis::Warpgroup) {
+    if l.is_pingpong() && l.axis() != Some(Axis::Warpgroup) {
         return here("only a warpgroup loop is `pingpong`");
     }
     if l.pipeline.is_some_and(|p| p.stages < 1 || p.in_flight >= p.stages) {

@@ -122,7 +122,7 @@ fn used(func: &Func) -> Vec<BufferId> {
 
 pub fn no_reduction_over_threads(kernel: &LoweredKernel) -> Kept {
     let func = &kernel.func;
-    let bound = |l: &&For| matches!(l.kind, LoopKind::Bound(_));
+    let bound = |l: &&For| matches!(l.kind, LoopKind::Bound { .. });
     let vars: Vec<Var> =
         visit::loops(&func.body).into_iter().filter(bound).flat_map(|l| l.defines()).map(|(v, _)| v).collect();
     let over = |block: &Block| {
@@ -143,7 +143,8 @@ pub fn labels(kernel: &LoweredKernel) -> Kept {
 /// A ping-pong loop stays bound until the pass `roles`.
 pub fn no_bound_loop(kernel: &LoweredKernel) -> Kept {
     let func = &kernel.func;
-    let found = visit::loops(&func.body).into_iter().find(|l| matches!(l.kind, LoopKind::Bound(_)) && !l.is_pingpong());
+    let found =
+        visit::loops(&func.body).into_iter().find(|l| matches!(l.kind, LoopKind::Bound { .. }) && !l.is_pingpong());
     found.map_or(Ok(()), |l| Err(format!("loop {} is bound", func.var_name(l.var))))
 }
 

@@ -64,7 +64,7 @@ pub fn placement(l: &For) -> Option<String> {
         LoopKind::Serial => {}
         LoopKind::Unrolled => return Some("is unrolled".into()),
         LoopKind::Vectorized => return Some("is vectorized".into()),
-        LoopKind::Bound(axis) => return Some(format!("is bound to {}", axis.name())),
+        LoopKind::Bound { axis, .. } => return Some(format!("is bound to {}", axis.name())),
         LoopKind::Persistent { .. } => return Some("is persistent".into()),
     }
     if l.raster.is_some() {

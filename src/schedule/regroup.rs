@@ -181,7 +181,7 @@ pub fn regroup(
             let body = visit::subst_body(inside(l, threads.loops.len()), &map);
             match sink.body(body) {
                 Ok(body) => {
-                    vec![Stmt::For(For::new(warp, threads.warps(), LoopKind::Bound(Axis::Warp), body))]
+                    vec![Stmt::For(For::new(warp, threads.warps(), LoopKind::bound(Axis::Warp), body))]
                 }
                 Err(e) => {
                     failed.get_or_insert(e);

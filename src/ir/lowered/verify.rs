@@ -327,7 +327,7 @@ impl Check<'_> {
                     return Err(self.broken(format!("persistent loop {name} does not match the grid")));
                 }
             }
-            LoopKind::Vectorized | LoopKind::Bound(_) => {
+            LoopKind::Vectorized | LoopKind::Bound { .. } => {
                 return Err(self.broken(format!("loop {name} is still {:?}", l.kind)));
             }
         }

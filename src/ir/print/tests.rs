@@ -49,8 +49,8 @@ fn placements_print() {
     inner.pipeline = Some(Pipeline { stages: 4, in_flight: 1 });
     inner.tensorize = Some(Tensorize { row: "mma".into(), dims: vec![("m".into(), i)] });
     inner.notes.insert(Note::UnrollLimit, 4);
-    let mut outer = For::new(t, 256, LoopKind::Bound(Axis::BlockX), vec![Stmt::For(inner)]);
-    outer.mode = BindMode::Persistent;
+    let mut outer =
+        For::new(t, 256, LoopKind::Bound { axis: Axis::BlockX, mode: BindMode::Persistent }, vec![Stmt::For(inner)]);
     outer.raster = Some(Raster { outer: i, outer_extent: 16.into(), inner: j, inner_extent: 16.into(), group: 8 });
     f.body = vec![Stmt::For(outer), Stmt::Sync(SyncKind::Block.because("S: write -> read"))];
     assert_eq!(

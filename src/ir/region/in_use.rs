@@ -71,7 +71,7 @@ impl<'a> Search<'a> {
                 let extent = l.extent.as_int()?;
                 let mut inner = self.env.clone();
                 inner.bind(l.var, 0, extent - 1);
-                if l.axis().is_some_and(|a| !a.is_block_level()) {
+                if l.is_of_threads() {
                     self.threads.extend(self.shared.then_some((l.var, extent)));
                 } else if self.carried(l, &inner) {
                     return Some(body);

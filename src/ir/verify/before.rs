@@ -24,11 +24,6 @@ pub fn in_time(func: &Func, body: &[Stmt], buffer: BufferId, env: &Env) -> bool 
     Proof { func, buffer, summed }.list(body, env, &[], &mut Vec::new())
 }
 
-/// Whether the iterations of a loop run next to each other in a unit. Those that take turns do not.
-fn side_by_side(l: &For) -> bool {
-    matches!(l.kind, LoopKind::Bound(axis) if !axis.is_block_level()) && !l.is_pingpong()
-}
-
 /// The statements in the loops, outermost first.
 fn within<'l>(around: impl DoubleEndedIterator<Item = &'l For>, body: Vec<Stmt>) -> Vec<Stmt> {
     around.rev().fold(body, |body, l| vec![Stmt::For(For { body, ..hollow(l) })])
@@ -75,7 +70,7 @@ impl<'a> Proof<'a> {
                 let mut env = env.clone();
                 l.defines().iter().for_each(|(var, extent)| env.bind_loop(*var, extent));
                 let depth = threads.len();
-                threads.extend(side_by_side(l).then_some(l));
+                threads.extend(l.is_of_threads().then_some(l));
                 let holds = self.list(&l.body, &env, written, threads);
                 threads.truncate(depth);
                 holds
@@ -169,8 +164,12 @@ impl<'a> Ask<'a, '_> {
                     Verdict::Proved => {}
                     Verdict::Undecided => *self.decided = false,
                     Verdict::Refuted(point) => {
-                        let timed: Vec<Var> =
-                            around.iter().filter(|l| !side_by_side(l)).flat_map(|l| l.defines()).map(|d| d.0).collect();
+                        let timed: Vec<Var> = around
+                            .iter()
+                            .filter(|l| !l.is_of_threads())
+                            .flat_map(|l| l.defines())
+                            .map(|d| d.0)
+                            .collect();
                         let part = |of: &dyn Fn(Var) -> bool| point.iter().filter(|(v, _)| of(*v)).copied().collect();
                         let unit = part(&|v| self.shared.iter().any(|(w, _)| *w == v));
                         let at = part(&|v| timed.contains(&v));
@@ -184,7 +183,7 @@ impl<'a> Ask<'a, '_> {
 
     /// What has been written before the reader; `None` where an extent is no constant.
     fn earlier(&self) -> Option<Vec<Earlier>> {
-        let threads: Vec<&For> = self.path.iter().filter_map(|f| f.around).filter(|l| side_by_side(l)).collect();
+        let threads: Vec<&For> = self.path.iter().filter_map(|f| f.around).filter(|l| l.is_of_threads()).collect();
         let mut out = Vec::new();
         let mut add = |piece: Vec<Stmt>, before: Option<Index>| {
             let inside: Vec<Var> = loops(&piece).iter().map(|l| l.var).collect();
@@ -196,7 +195,7 @@ impl<'a> Ask<'a, '_> {
         };
         for frame in self.path.iter().rev() {
             add(frame.body[..frame.at].to_vec(), None)?;
-            if let Some(l) = frame.around.filter(|l| !side_by_side(l)) {
+            if let Some(l) = frame.around.filter(|l| !l.is_of_threads()) {
                 add(within(std::iter::once(l), frame.body.to_vec()), Some(l.number()))?;
             }
         }
@@ -269,7 +268,7 @@ impl<'a> Count<'a, '_> {
 
     /// The loops around that are at one iteration at a time.
     fn timed(&self) -> Vec<&'a For> {
-        self.path.iter().filter_map(|f| f.around).filter(|l| !side_by_side(l)).collect()
+        self.path.iter().filter_map(|f| f.around).filter(|l| !l.is_of_threads()).collect()
     }
 
     fn reader(&mut self, stmt: &'a Stmt) -> Counted {
@@ -306,7 +305,7 @@ impl<'a> Count<'a, '_> {
     fn before(&self, at: &[Ranged]) -> Vec<Vec<Stmt>> {
         let same = self.path.iter().rev().map(|f| f.body[..f.at].to_vec());
         let earlier = self.path.iter().rev().filter_map(|f| {
-            let l = f.around.filter(|l| !side_by_side(l))?;
+            let l = f.around.filter(|l| !l.is_of_threads())?;
             let now = |v| at.iter().find(|(w, _)| *w == v).map_or(0, |(_, x)| *x);
             let first = l.defines().iter().all(|(v, _)| now(*v) == 0);
             // Of pairs that are walked in groups all may have been.
@@ -328,7 +327,8 @@ impl<'a> Count<'a, '_> {
     /// What a piece touches in an iteration of the loops around, for all threads.
     fn elements(&mut self, piece: Vec<Stmt>, at: &[Ranged]) -> Result<Touched, Option<Late>> {
         let inside: Vec<Var> = loops(&piece).iter().flat_map(|l| l.defines()).map(|(v, _)| v).collect();
-        let threads = self.path.iter().filter_map(|f| f.around).filter(|l| side_by_side(l) && !inside.contains(&l.var));
+        let threads =
+            self.path.iter().filter_map(|f| f.around).filter(|l| l.is_of_threads() && !inside.contains(&l.var));
         let threads: Vec<&For> = threads.collect();
         let map: Map = at.iter().filter(|(v, _)| !inside.contains(v)).map(|(v, x)| (*v, Index::Int(*x))).collect();
         elements(&subst_body(within(threads.into_iter(), piece), &map), self.buffer, self.budget).ok_or(None)

@@ -133,7 +133,7 @@ impl<'a> Kernel<'a> {
     fn reductions(&self, b: &Block, path: &[&For]) -> Result<()> {
         for it in b.iters.iter().filter(|it| it.kind == IterKind::Reduce) {
             let parallel = |l: &&&For| {
-                matches!(l.kind, LoopKind::Bound(_) | LoopKind::Vectorized)
+                matches!(l.kind, LoopKind::Bound { .. } | LoopKind::Vectorized)
                     && l.defines().iter().any(|(v, _)| it.binding.mentions(*v))
             };
             let Some(l) = path.iter().find(parallel) else { continue };

@@ -40,7 +40,7 @@ fn var(func: &Func, name: &str) -> Var {
 fn bind(func: &mut Func, name: &str, axis: &str) {
     let v = var(func, name);
     let axis = Axis::parse(axis).unwrap();
-    assert!(change_loop(&mut func.body, v, &mut |l| l.kind = LoopKind::Bound(axis)));
+    assert!(change_loop(&mut func.body, v, &mut |l| l.kind = LoopKind::bound(axis)));
 }
 
 fn on_block(func: &mut Func, name: &str, f: &mut dyn FnMut(&mut crate::ir::Block)) {
@@ -198,10 +198,10 @@ fn placements_exist() {
     assert_eq!(refused(&f, "verify.placement"), "swizzle 48 of A is not 16, 32, 64 or 128 bytes");
     f.buffers[0].swizzle = None;
     let i = var(&f, "i");
-    change_loop(&mut f.body, i, &mut |l| l.mode = BindMode::Persistent);
+    change_loop(&mut f.body, i, &mut |l| l.kind = LoopKind::Bound { axis: Axis::Warp, mode: BindMode::Persistent });
     assert_eq!(refused(&f, "verify.placement"), "loop i: only a blockIdx loop is persistent");
     change_loop(&mut f.body, i, &mut |l| {
-        l.mode = BindMode::Plain;
+        l.kind = LoopKind::Serial;
         l.pipeline = Some(Pipeline { stages: 2, in_flight: 2 });
     });
     assert!(refused(&f, "verify.placement").starts_with("loop i: a pipeline has at least one stage"));

@@ -173,7 +173,6 @@ impl Unbind<'_> {
     fn one(&mut self, mut l: For) -> Vec<Stmt> {
         if l.is_pingpong() {
             // The pass `roles` gives each warpgroup its iteration, and the producer all of them.
-            l.kind = LoopKind::Serial;
             return vec![Stmt::For(l)];
         }
         let owner = self.owners.get(&l.var).copied().filter(|_| l.axis().is_some_and(|a| !a.is_block_level()));

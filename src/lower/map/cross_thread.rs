@@ -223,7 +223,7 @@ impl Write<'_> {
         let ranks = self.buffers("ranks", blocks);
         let (mut nest, mut rows, number) = self.threads();
         let new = self.func.add_var(cross_thread::fresh(self.func, self.func.var_name(rank)));
-        nest.loops.insert(0, For::new(new, blocks, LoopKind::Bound(Axis::Cluster), Vec::new()));
+        nest.loops.insert(0, For::new(new, blocks, LoopKind::bound(Axis::Cluster), Vec::new()));
         let own = self.iterator(new, Index::Int(blocks), &mut nest.iters);
         rows.push(own);
         let loops: visit::Map = nest.iters.iter().map(|i| (i.var, i.binding.clone())).collect();
@@ -274,7 +274,7 @@ impl Write<'_> {
         let (mut number, mut before) = (Index::Int(0), 1);
         for (axis, var, extent) in &self.one.threads {
             let new = self.func.add_var(cross_thread::fresh(self.func, self.func.var_name(*var)));
-            nest.loops.insert(0, For::new(new, *extent, LoopKind::Bound(*axis), Vec::new()));
+            nest.loops.insert(0, For::new(new, *extent, LoopKind::bound(*axis), Vec::new()));
             let own = self.iterator(new, Index::Int(*extent), &mut nest.iters);
             number = number + own * before;
             before *= extent;

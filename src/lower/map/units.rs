@@ -141,7 +141,7 @@ impl Find<'_> {
             match stmt {
                 Stmt::For(l) => {
                     inside |= l.tensorize.is_some();
-                    if let LoopKind::Bound(axis) = l.kind {
+                    if let LoopKind::Bound { axis, .. } = l.kind {
                         // A loop of one iteration does not distinguish threads.
                         let several = l.defines().into_iter().filter(|(_, extent)| extent.as_int() != Some(1));
                         self.around.extend(several.map(|(var, _)| (axis, var)));

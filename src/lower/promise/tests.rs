@@ -57,7 +57,7 @@ fn shared(kernel: &mut LoweredKernel) -> &mut crate::ir::Buffer {
 }
 
 fn reduce_over_threads(kernel: &mut LoweredKernel) {
-    each_loop(kernel, &mut |l| l.kind = LoopKind::Bound(Axis::ThreadX));
+    each_loop(kernel, &mut |l| l.kind = LoopKind::bound(Axis::ThreadX));
 }
 
 fn guard_a_block(kernel: &mut LoweredKernel) {
@@ -69,7 +69,7 @@ fn guard_a_block(kernel: &mut LoweredKernel) {
 }
 
 fn bind_loops(kernel: &mut LoweredKernel) {
-    each_loop(kernel, &mut |l| l.kind = LoopKind::Bound(Axis::ThreadX));
+    each_loop(kernel, &mut |l| l.kind = LoopKind::bound(Axis::ThreadX));
 }
 
 fn empty_a_buffer(kernel: &mut LoweredKernel) {

@@ -69,11 +69,11 @@ impl Kind {
             LoopKind::Serial => Kind::Serial,
             LoopKind::Unrolled => Kind::Unrolled,
             LoopKind::Vectorized => Kind::Vectorized,
-            LoopKind::Bound(Axis::Cluster) => Kind::Cluster,
-            LoopKind::Bound(Axis::Warpgroup) => Kind::Warpgroup,
-            LoopKind::Bound(Axis::Warp) => Kind::Warp,
-            LoopKind::Bound(axis) if axis.is_block_level() => Kind::Grid,
-            LoopKind::Bound(_) => Kind::Thread,
+            LoopKind::Bound { axis: Axis::Cluster, .. } => Kind::Cluster,
+            LoopKind::Bound { axis: Axis::Warpgroup, .. } => Kind::Warpgroup,
+            LoopKind::Bound { axis: Axis::Warp, .. } => Kind::Warp,
+            LoopKind::Bound { axis, .. } if axis.is_block_level() => Kind::Grid,
+            LoopKind::Bound { .. } => Kind::Thread,
             LoopKind::Persistent { .. } => Kind::Grid,
         }
     }
@@ -213,7 +213,7 @@ fn manner(func: &Func, l: &For) -> String {
         LoopKind::Serial | LoopKind::Persistent { .. } => {}
         LoopKind::Unrolled => out.push("unrolled".to_string()),
         LoopKind::Vectorized => out.push("vectorized".to_string()),
-        LoopKind::Bound(axis) => out.push(axis.name().to_string()),
+        LoopKind::Bound { axis, .. } => out.push(axis.name().to_string()),
     }
     if l.is_persistent() {
         out.push("persistent".to_string());

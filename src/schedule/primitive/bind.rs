@@ -83,9 +83,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
             .help(format!("bind {name} {only} {how}, or bind {name} {word} without `{how}`")));
     }
     let (var, mut out) = (l.var, func.clone());
-    visit::change_loop(&mut out.body, var, &mut |l| {
-        (l.kind, l.mode) = (LoopKind::Bound(axis), mode);
-    });
+    visit::change_loop(&mut out.body, var, &mut |l| l.kind = LoopKind::Bound { axis, mode });
     cross_thread::find(&out).map_err(|r| across(func, &r))?;
     Ok(out.into())
 }

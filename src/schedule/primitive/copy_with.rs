@@ -237,7 +237,7 @@ fn multicast(func: &Func, name: &str, stage: &Block, kind: CopyKind, around: &[&
     let Some(found) = around.iter().find(|l| l.var == var) else {
         return Some(format!("loop `{l}` is not around `{name}`"));
     };
-    if !matches!(found.kind, LoopKind::Serial | LoopKind::Bound(Axis::Cluster)) {
+    if !matches!(found.kind, LoopKind::Serial | LoopKind::Bound { axis: Axis::Cluster, .. }) {
         return Some(format!("loop `{l}` is not a cluster's"));
     }
     let mentioned = stage.iters.iter().any(|i| i.binding.mentions(var)) || stage.predicate.mentions(var);

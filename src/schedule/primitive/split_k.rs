@@ -78,7 +78,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     };
     let found = Factoring::check(Refusal::new("split_k", &cut), &cut, block, part)?;
     let mut out = found.rewrite(&cut, &names, Scope::Global);
-    let kind = if cluster { LoopKind::Bound(Axis::Cluster) } else { LoopKind::Serial };
+    let kind = if cluster { LoopKind::bound(Axis::Cluster) } else { LoopKind::Serial };
     hoist(&mut out.body, found.root, part.var, kind);
     Ok(Applied { func: out, names: names.all() })
 }

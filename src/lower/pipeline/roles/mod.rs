@@ -11,7 +11,7 @@ mod pingpong;
 use crate::error::{Code, Error, Result};
 use crate::ir::lowered::threads;
 use crate::ir::lowered::{LaunchAxis, LoweredKernel, RoleThreads, registers_at_start};
-use crate::ir::{Axis, BindMode, Expr, For, Func, If, Index, Role, RoleBody, RoleId, Stmt, Var, visit};
+use crate::ir::{Axis, Expr, For, Func, If, Index, LoopKind, Role, RoleBody, RoleId, Stmt, Var, visit};
 use crate::lower::bug;
 use crate::lower::map::bind::{Owners, found};
 use crate::lower::pipeline::ring::iteration_number;
@@ -281,7 +281,10 @@ impl Slices<'_> {
                 let pingpong = if l.is_pingpong() { at.pingpong * self.pingpong_of(&l)? } else { at.pingpong };
                 let (mut parts, drains) =
                     self.list(body, &Place { around: Some(&l), number: &number, env: &inner, pingpong }, func)?;
-                let is_pingpong = std::mem::take(&mut l.mode) == BindMode::PingPong;
+                let is_pingpong = l.is_pingpong();
+                if is_pingpong {
+                    l.kind = LoopKind::Serial;
+                }
                 for (n, (part, drain)) in parts.iter_mut().zip(drains).enumerate() {
                     if part.is_empty() {
                         continue;
