@@ -2,7 +2,7 @@
 //!
 //! Every staged buffer directly under L becomes a ring of N stages. The first N - 1 tiles are copied before the loop. An iteration
 //! starts the copy of the tile that is needed N - 1 iterations later into the stage that has just been released, and computes
-//! from its own stage. Four forms:
+//! from its own stage. A [`ring::Ring`] describes the stages. Four forms:
 //!
 //! - *Shared memory, filled by threads or cp.async* (`unrolled`). A copy by threads is split: the tile is loaded into registers before
 //!   the compute and stored after it. A cp.async copy stays whole, before the compute; `order` adds the wait. The loop is unrolled by N,

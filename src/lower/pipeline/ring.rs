@@ -1,7 +1,8 @@
-//! The ring of a pipelined loop: staged buffers of N stages each in shared memory, with the mbarriers of each stage.
+//! The ring of a pipelined loop: staged buffers of N stages each, with the mbarriers of each stage where there are some.
 //!
 //! Iteration `it` of the loop, counted over all enclosing loops, uses stage `it % N` in phase `it / N`. Stage and phase derive
-//! from the iteration number, so no pass carries a counter.
+//! from the iteration number, so no pass carries a counter. Every form of a pipeline has one: `unrolled` (stages in registers, or in
+//! shared memory that threads or cp.async fill, without mbarriers), `tma`, and `roles`.
 
 use crate::error::{Code, Error, Result};
 use crate::ir::simplify::{self, Env};
@@ -13,7 +14,7 @@ use crate::lower::sync;
 /// How the stages of a ring are filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
-    /// Threads store.
+    /// Threads store, or load registers.
     Threads,
     /// Threads start cp.async copies.
     CpAsync,
@@ -30,7 +31,7 @@ pub struct Ring {
     pub names: String,
     /// How the stages are filled; `None` where TMA stores empty them.
     pub fill: Option<Fill>,
-    /// The mbarriers whose phases end when a stage is full.
+    /// The mbarriers whose phases end when a stage is full, if threads wait for more than a barrier.
     pub full: Option<u32>,
     /// The mbarriers whose phases end when the consumers have released a stage, if stages are refilled.
     pub empty: Option<u32>,

@@ -1,10 +1,12 @@
-//! A pipelined loop, unrolled: its stages are constants, in registers or in shared memory that threads or cp.async fill.
+//! A pipelined loop, unrolled: the stages of its [`Ring`] are constants, in registers or in shared memory that threads or cp.async fill.
+//! The ring has no mbarriers: `order` sees which accesses conflict.
 
 use super::copy::{Copy, Kind, filled};
 use super::refill::refilled;
+use super::ring::{Fill, Ring};
 use crate::error::{Code, Error, Result};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{Buffer, BufferId, Cond, Expr, For, Func, Index, LoopKind, Note, Scope, Stmt, SyncKind, Var, visit};
+use crate::ir::{Buffer, BufferId, Cond, For, Func, Index, LoopKind, Note, Scope, Stmt, SyncKind, Var, visit};
 use crate::lower::data::registers::MOST_STATEMENTS;
 use crate::lower::map::blocks::guarded;
 use crate::lower::map::guards::decided;
@@ -15,7 +17,7 @@ pub struct Unrolled {
     var: Var,
     kind: Kind,
     extent: i64,
-    stages: i64,
+    ring: Ring,
     /// Iterations that loads are ahead.
     ahead: i64,
     copies: Vec<Copy>,
@@ -80,16 +82,15 @@ impl Unrolled {
                 Kind::Registers => format!("the loop writes {b}, so {b} cannot be read ahead"),
             }));
         }
-        for copy in &copies {
-            func.buffer_mut(copy.buffer).shape = vec![Index::Int(copy.size * stages)];
-        }
+        let ring = ring_of(stages, &copies, func);
+        ring.allot(func);
         // One set of registers is reloaded for the next iteration after its last use.
         let (ahead, commit) = ((stages - 1).max(1), commit(&copies, func));
-        let mut ring = Unrolled {
+        let mut unrolled = Unrolled {
             var: l.var,
             kind,
             extent,
-            stages,
+            ring,
             ahead,
             copies,
             inner: None,
@@ -98,25 +99,25 @@ impl Unrolled {
             commit,
             predicated: false,
         };
-        ring.nest(func, written, env)?;
-        ring.predicated = ring.has_many_fragments(func);
-        let statements = ring.statements(env);
+        unrolled.nest(func, written, env)?;
+        unrolled.predicated = unrolled.has_many_fragments(func);
+        let statements = unrolled.statements(env);
         if statements > MOST_STATEMENTS {
             let message = format!(
                 "pipeline {name}: written out, the loop has {statements} statements; {MOST_STATEMENTS} are allowed"
             );
             return Err(Error::input(Code::LowerPipeline, message).help("split the loop and pipeline the inner part"));
         }
-        Ok(ring)
+        Ok(unrolled)
     }
 
     /// The number of statements of the unrolled loop: those of the first iteration, times all iterations if the stages are registers,
     /// times at most three rounds of the ring if they are shared memory.
     fn statements(&self, env: &Env) -> i64 {
         let mut statements = 0i64;
-        visit::walk(&self.iteration(&Index::Int(0), 0, env), &mut |_| statements += 1);
+        visit::walk(&self.iteration(&Index::Int(0), env), &mut |_| statements += 1);
         statements.saturating_mul(match self.kind {
-            Kind::Shared => self.extent.min(self.stages.saturating_mul(3)),
+            Kind::Shared => self.extent.min(self.ring.stages.saturating_mul(3)),
             Kind::Registers => self.extent,
         })
     }
@@ -149,7 +150,7 @@ impl Unrolled {
 
     /// Whether a register pipeline may continue where the loop around repeats it: its stages are the same iterations each time.
     pub fn repeats(&self) -> bool {
-        self.kind == Kind::Registers && self.extent % self.stages == 0 && self.ahead <= self.extent
+        self.kind == Kind::Registers && self.extent % self.ring.stages == 0 && self.ahead <= self.extent
     }
 
     /// Whether its compute touches registers and device memory alone, and nothing waits in it.
@@ -172,7 +173,7 @@ impl Unrolled {
 
     /// Whether there is one set of registers, each reloaded in place.
     pub fn in_place(&self) -> bool {
-        self.kind == Kind::Registers && self.stages == 1
+        self.kind == Kind::Registers && self.ring.stages == 1
     }
 
     /// The compute of an iteration with the loads that it makes ahead.
@@ -196,33 +197,32 @@ impl Unrolled {
 
     /// The copies of an iteration.
     pub fn loads(&self, step: i64, env: &Env) -> Vec<Stmt> {
-        self.filled_at(&Index::Int(step), step % self.stages, env)
+        self.filled_at(&Index::Int(step), env)
     }
 
     /// The compute of an iteration.
     pub fn computes(&self, step: i64, env: &Env) -> Vec<Stmt> {
-        self.all_at(self.compute.clone(), &Index::Int(step), step % self.stages, env)
+        self.all_at(self.compute.clone(), &Index::Int(step), env)
     }
 
     /// The statements that replace the loop.
     pub fn written_out(self, func: &mut Func, env: &Env) -> Vec<Stmt> {
-        let mut out: Vec<Stmt> = (0..self.ahead.min(self.extent))
-            .flat_map(|k| self.closed(self.filled_at(&Index::Int(k), k % self.stages, env)))
-            .collect();
+        let mut out: Vec<Stmt> =
+            (0..self.ahead.min(self.extent)).flat_map(|k| self.closed(self.filled_at(&Index::Int(k), env))).collect();
         if let Some(inner) = &self.inner {
-            let first = (0..inner.ahead).flat_map(|step| inner.filled_at(&Index::Int(step), step % inner.stages, env));
-            out.extend(self.all_at(first.collect(), &Index::Int(0), 0, env));
+            let first = (0..inner.ahead).flat_map(|step| inner.filled_at(&Index::Int(step), env));
+            out.extend(self.all_at(first.collect(), &Index::Int(0), env));
         }
         let (head, rounds) = self.rounds();
         for k in 0..head {
-            out.extend(self.iteration(&Index::Int(k), k % self.stages, env));
+            out.extend(self.iteration(&Index::Int(k), env));
         }
         if rounds > 0 {
             let round = func.add_var(format!("{}_round", func.var_name(self.var)));
             let mut inner = env.clone();
             inner.bind(round, 0, rounds - 1);
-            let iterations = (0..self.stages)
-                .flat_map(|u| self.iteration(&(round * self.stages + head + u), (head + u) % self.stages, &inner))
+            let iterations = (0..self.ring.stages)
+                .flat_map(|u| self.iteration(&(round * self.ring.stages + head + u), &inner))
                 .collect();
             if rounds == 1 {
                 out.extend(visit::subst_body(iterations, &[(round, Index::Int(0))].into()));
@@ -234,8 +234,8 @@ impl Unrolled {
                 out.push(Stmt::For(rolled));
             }
         }
-        for k in head + rounds * self.stages..self.extent {
-            out.extend(self.iteration(&Index::Int(k), k % self.stages, env));
+        for k in head + rounds * self.ring.stages..self.extent {
+            out.extend(self.iteration(&Index::Int(k), env));
         }
         out
     }
@@ -247,7 +247,7 @@ impl Unrolled {
         let locals = func.buffers.iter().filter(|b| b.scope == Scope::Local);
         let bits = |b: &Buffer| b.elements().unwrap_or(0).saturating_mul(b.dtype.bits().into());
         self.inner.as_deref().is_some_and(loads_fragments)
-            && self.extent >= 2 * self.stages
+            && self.extent >= 2 * self.ring.stages
             && self.copies.iter().all(Copy::asynchronous)
             && locals.map(bits).sum::<i64>() / 32 > i64::from(REGISTERS_PER_THREAD / 2)
     }
@@ -257,22 +257,22 @@ impl Unrolled {
     /// A predicated main loop runs all rounds. Otherwise the last round of a loop with a fragment prefetch follows the main loop, so
     /// that copies and fragment loads of the main loop need no condition.
     fn rounds(&self) -> (i64, i64) {
-        let rounds = self.extent / self.stages;
+        let rounds = self.extent / self.ring.stages;
         match self.kind {
             Kind::Registers => (0, 0),
-            Kind::Shared if self.predicated => (self.extent % self.stages, rounds),
+            Kind::Shared if self.predicated => (self.extent % self.ring.stages, rounds),
             Kind::Shared => (0, (rounds - i64::from(self.inner.is_some())).max(0)),
         }
     }
 
     /// The copies of tile k as a whole.
-    fn filled_at(&self, k: &Index, stage: i64, env: &Env) -> Vec<Stmt> {
-        self.copies.iter().map(|c| self.at(c.whole.clone(), k, stage, env)).collect()
+    fn filled_at(&self, k: &Index, env: &Env) -> Vec<Stmt> {
+        self.copies.iter().map(|c| self.at(c.whole.clone(), k, env)).collect()
     }
 
-    /// Iteration k, which computes from `stage`: the starts of copies, compute, the ends of copies.
-    fn iteration(&self, k: &Index, stage: i64, env: &Env) -> Vec<Stmt> {
-        let (mut starts, ends) = (Vec::new(), self.ends(k, stage, env));
+    /// Iteration k: the starts of copies, compute, the ends of copies.
+    fn iteration(&self, k: &Index, env: &Env) -> Vec<Stmt> {
+        let (mut starts, ends) = (Vec::new(), self.ends(k, env));
         for copy in &self.copies {
             if self.spread && self.inner.is_some() {
                 starts.extend(copy.parts());
@@ -281,8 +281,8 @@ impl Unrolled {
             }
         }
         let Some(inner) = &self.inner else {
-            let starts = self.closed(self.later(starts, k, stage, env));
-            let mut out = self.step(self.all_at(self.compute.clone(), k, stage, env), starts, env);
+            let starts = self.closed(self.later(starts, k, env));
+            let mut out = self.step(self.all_at(self.compute.clone(), k, env), starts, env);
             out.extend(ends);
             return out;
         };
@@ -291,8 +291,8 @@ impl Unrolled {
         let calm = inner.extent - inner.ahead;
         let steps = if self.spread { calm.max(1) } else { 1 };
         let pieces = |step: i64| {
-            let compute = inner.all_at(inner.compute.clone(), &Index::Int(step), step % inner.stages, env);
-            let compute = self.all_at(compute, k, stage, env);
+            let compute = inner.all_at(inner.compute.clone(), &Index::Int(step), env);
+            let compute = self.all_at(compute, k, env);
             if self.spread { in_pieces(compute) } else { vec![compute] }
         };
         // Copies go before the pieces of these steps, as many before each.
@@ -307,7 +307,7 @@ impl Unrolled {
             for piece in pieces(step) {
                 if place < places {
                     let mine = (place + 1) * count / places - place * count / places;
-                    let some = self.later(starts.by_ref().take(mine).collect(), k, stage, env);
+                    let some = self.later(starts.by_ref().take(mine).collect(), k, env);
                     copied |= !some.is_empty();
                     computed.extend(some);
                     place += 1;
@@ -318,9 +318,9 @@ impl Unrolled {
                 computed.extend(piece);
             }
             // The fragment loads of the next step are first: copies would delay them.
-            out.extend(inner.step(computed, self.loaded(inner, step + inner.ahead, k, stage, env), env));
+            out.extend(inner.step(computed, self.loaded(inner, step + inner.ahead, k, env), env));
         }
-        out.extend(self.all_at(self.compute.clone(), k, stage, env));
+        out.extend(self.all_at(self.compute.clone(), k, env));
         out
     }
 
@@ -333,24 +333,24 @@ impl Unrolled {
     }
 
     /// The loads of the inner pipeline for one of its iterations, counted from the first of tile k.
-    fn loaded(&self, inner: &Unrolled, step: i64, k: &Index, stage: i64, env: &Env) -> Vec<Stmt> {
-        let load = |step: i64| inner.filled_at(&Index::Int(step), step % inner.stages, env);
+    fn loaded(&self, inner: &Unrolled, step: i64, k: &Index, env: &Env) -> Vec<Stmt> {
+        let load = |step: i64| inner.filled_at(&Index::Int(step), env);
         if step < inner.extent {
-            return self.all_at(load(step), k, stage, env);
+            return self.all_at(load(step), k, env);
         }
         let next = simplify::simplify(&(k.clone() + 1), env);
         let more = simplify::simplify_cond(&Cond::lt(next.clone(), self.extent), env);
-        let loads = self.all_at(load(step - inner.extent), &next, (stage + 1) % self.stages, env);
+        let loads = self.all_at(load(step - inner.extent), &next, env);
         // The last iteration of a predicated loop prefetches fragments from a stale stage; no MMA reads them.
         let always = self.predicated && more != Cond::Const(false);
         under(if always { Cond::TRUE } else { more }, loads)
     }
 
     /// Statements for the tile that is needed `ahead` iterations after k, if there is one.
-    fn later(&self, stmts: Vec<Stmt>, k: &Index, stage: i64, env: &Env) -> Vec<Stmt> {
+    fn later(&self, stmts: Vec<Stmt>, k: &Index, env: &Env) -> Vec<Stmt> {
         let later = simplify::simplify(&(k.clone() + self.ahead), env);
         let more = simplify::simplify_cond(&Cond::lt(later.clone(), self.extent), env);
-        let later = self.all_at(stmts, &later, (stage + self.ahead) % self.stages, env);
+        let later = self.all_at(stmts, &later, env);
         if self.predicated {
             // One `if` for each copy: codegen predicates an `if` with a single cp.async.
             return later.into_iter().flat_map(|s| under(more.clone(), vec![s])).collect();
@@ -358,42 +358,34 @@ impl Unrolled {
         under(more, later)
     }
 
-    fn ends(&self, k: &Index, stage: i64, env: &Env) -> Vec<Stmt> {
-        self.later(self.copies.iter().filter_map(|c| c.end().cloned()).collect(), k, stage, env)
+    fn ends(&self, k: &Index, env: &Env) -> Vec<Stmt> {
+        self.later(self.copies.iter().filter_map(|c| c.end().cloned()).collect(), k, env)
     }
 
-    fn all_at(&self, stmts: Vec<Stmt>, k: &Index, stage: i64, env: &Env) -> Vec<Stmt> {
-        stmts.into_iter().map(|s| self.at(s, k, stage, env)).collect()
+    fn all_at(&self, stmts: Vec<Stmt>, k: &Index, env: &Env) -> Vec<Stmt> {
+        stmts.into_iter().map(|s| self.at(s, k, env)).collect()
     }
 
-    /// A statement of iteration k with its stages in a stage.
-    fn at(&self, stmt: Stmt, k: &Index, stage: i64, env: &Env) -> Stmt {
-        let offset = |b: BufferId| self.copies.iter().find(|c| c.buffer == b).map(|c| c.size * stage);
+    /// A statement of iteration k, with its accesses to the ring in the stage of the iteration.
+    fn at(&self, stmt: Stmt, k: &Index, env: &Env) -> Stmt {
         let map = [(self.var, k.clone())].into();
-        let mut moved =
-            visit::map_stmt(stmt, &mut |i| simplify::simplify(&visit::subst_index(i, &map), env), &mut |mut e| {
-                if let Expr::Load { buffer, indices, .. } = &mut e
-                    && let Some(o) = offset(*buffer)
-                {
-                    indices[0] = simplify::simplify(&(indices[0].clone() + o), env);
-                }
-                e
-            });
+        let mut index = |i: &Index| simplify::simplify(&visit::subst_index(i, &map), env);
+        let mut moved = self.ring.moved(visit::map_stmt(stmt, &mut index, &mut |e| e), k, env);
         visit::each_store(std::slice::from_mut(&mut moved), &mut |s| {
-            if let Some(o) = offset(s.buffer) {
-                s.indices[0] = s.indices[0].clone() + o;
-            }
             // Where a tile lies beyond its source's end, nothing is left to copy but a constant.
             s.value = decided(&s.value, env);
             s.asynchronous &= s.source().is_some();
         });
-        visit::each_operand(&mut moved, &mut |operand| {
-            if let Some(o) = offset(operand.buffer) {
-                operand.indices[0] = operand.indices[0].clone() + o;
-            }
-        });
         moved
     }
+}
+
+/// The ring of the buffers that the copies fill.
+fn ring_of(stages: i64, copies: &[Copy], func: &Func) -> Ring {
+    let names: Vec<&str> = copies.iter().map(|c| func.buffer(c.buffer).name.as_str()).collect();
+    let fill = if copies.iter().any(Copy::asynchronous) { Fill::CpAsync } else { Fill::Threads };
+    let buffers = copies.iter().map(|c| (c.buffer, c.size)).collect();
+    Ring { stages, buffers, names: names.join(", "), fill: Some(fill), full: None, empty: None }
 }
 
 /// Iterations of a loop that is written out so that copies can start between them.
