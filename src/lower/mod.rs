@@ -1,7 +1,7 @@
 //! From Scheduled to Lowered: the list of passes, which make threads, memory and synchronisation explicit.
 //!
 //! [`lower()`] makes a kernel of every nest of the root and runs [`PASSES`] on each, in order. No pass knows what a GEMM is.
-//! `promise` checks after each pass what the passes so far promise, in the unit tests. The passes are grouped by what they decide:
+//! `promise` checks after each pass what it promises, in debug builds; in the unit tests also what the passes before it promise. The passes are grouped by what they decide:
 //!
 //! - `target`: whether the chip and this version can run the program
 //! - `map`: which threads run a statement: blocks, bound loops, units, grids, guards
