@@ -47,7 +47,7 @@ fn arrival(stmt: &Stmt) -> Option<&str> {
     body.iter().find_map(arrival).filter(|_| alone)
 }
 
-/// One arrival more or less in a phase.
+/// One arrival more or less in a phase, and the arrivals of the next array of mbarriers: those of `empty` for those of `full`.
 pub fn counts(kernel: &LoweredKernel) -> Vec<(String, LoweredKernel)> {
     let one = |n: usize, by: i64| {
         let mut damaged = kernel.clone();
@@ -56,5 +56,14 @@ pub fn counts(kernel: &LoweredKernel) -> Vec<(String, LoweredKernel)> {
         array.arrivals = u32::try_from(i64::from(was) + by).ok().filter(|a| *a > 0)?;
         Some((format!("phases of {} end with {} arrivals, not {was}", array.name, array.arrivals), damaged))
     };
-    (0..kernel.func.mbarriers.len()).flat_map(|n| [one(n, -1), one(n, 1)]).flatten().collect()
+    let exchanged = |n: usize| {
+        let mut damaged = kernel.clone();
+        let [a, b] = damaged.func.mbarriers.get_mut(n..n + 2)? else { return None };
+        std::mem::swap(&mut a.arrivals, &mut b.arrivals);
+        let what = format!("phases of {} end with the arrivals of {}, and those with its own", a.name, b.name);
+        // A change by one is a mutant already.
+        (a.arrivals.abs_diff(b.arrivals) > 1).then_some((what, damaged))
+    };
+    let all = 0..kernel.func.mbarriers.len();
+    all.flat_map(|n| [one(n, -1), one(n, 1), exchanged(n)]).flatten().collect()
 }
