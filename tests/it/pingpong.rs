@@ -132,3 +132,61 @@ fn slots_are_written_out_where_they_are_asked_to_be() {
     let asked = text().replace("pipeline k0", "annotate k0 unroll_limit 4\npipeline k0");
     assert_eq!(products(&asked), 4 * products(&text()));
 }
+
+/// Ping-pong tiles of `width` rows and 2 x 128 columns of C with swapped operands (C^T = B^T A^T): any multiple of 8 rows where A's
+/// rows run along k, which B's need not. Each warpgroup stores `rows` rows of its tile at once.
+fn swapped(layout: Layout, width: i64, rows: i64, k: i64) -> Schedule {
+    let matrix = if rows % 16 == 0 { 16 } else { 8 };
+    let text = format!(
+        "gemm {m}x512x{k} f16>f32>f16 {layout}
+        target sm_90a
+        split i ? {width} -> i0 in; split j ? 2 2 64 -> j0 ja jo jm; split k ? 4 16 -> k0 kk ki
+        reorder i0 j0 ja k0 kk jo jm in ki
+        rasterize i0 j0 group=8 -> tile; bind tile blockIdx.x persistent; bind ja warpgroup pingpong
+        cache_read mma A shared -> A_s; compute_at A_s k0
+        cache_read mma B shared -> B_s; compute_at B_s k0
+        set_scope acc fragment
+        cache_write out C shared -> C_s; cache_write out C_s fragment -> C_f
+        reverse_compute_at out ja -> e0 en; split e0 ? {rows} -> ep e1
+        reverse_compute_at C_f ep -> f0 f1; reverse_compute_at C_s ep -> s0 s1
+        split f0 ? {matrix} -> fc fi; split f1 ? 4 16 -> fo fw fr; reorder fo fw fc fi fr; bind fw warp
+        tensorize jm wgmma.m64n{width}k16.f32.f16.f16 m=jm n=in k=ki
+        tensorize fi stmatrix.trans.m{matrix}n16.f16
+        swizzle A_s B_s C_s 128; copy_with A_s tma; copy_with B_s tma; copy_with C_s tma
+        pipeline k0 stages=4 in_flight=1
+        specialize A_s B_s -> load warps=4 regs=40",
+        m = 2 * width,
+        layout = layout.name(),
+    );
+    Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"))
+}
+
+/// NN has the widths of NT then, as A's rows run along k; TN has those of whole panels either way. The accumulators take as many
+/// registers as without the exchange: ptxas spills none of them.
+#[test]
+fn swapped_operands_are_right_in_ping_pong() {
+    let forms = [
+        (Layout::NN, 168, 56),
+        (Layout::NN, 176, 88),
+        (Layout::NN, 104, 8),
+        (Layout::TN, 128, 64),
+        (Layout::TN, 192, 96),
+        (Layout::NT, 104, 104),
+        (Layout::TT, 192, 48),
+    ];
+    for (n, (layout, width, rows)) in forms.into_iter().enumerate() {
+        let name = format!("{} {width} in parts of {rows}", layout.name());
+        if !drawn(&name, 2) {
+            continue;
+        }
+        // Fewer and more k iterations than stages.
+        let schedule = swapped(layout, width, rows, 64 * [3, 4, 7][n % 3]);
+        let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+        let naive = naive_integers(&schedule.program, 9).unwrap();
+        for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(7)] {
+            let options = Options::new(Mode::Integer).with_policy(policy);
+            let found = integers_with(&lowered, &options, 9).unwrap_or_else(|e| panic!("{name} {policy:?}: {e}"));
+            assert!(found == naive, "{name} {policy:?}");
+        }
+    }
+}
