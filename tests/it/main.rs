@@ -46,6 +46,7 @@ mod reach;
 mod recommended;
 mod reductions;
 mod register_prefetch;
+mod roles;
 mod sample;
 mod scan;
 mod schedules;

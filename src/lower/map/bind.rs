@@ -12,8 +12,9 @@ use crate::error::{Code, Error, Result};
 use crate::ir::lowered::threads;
 use crate::ir::lowered::{Derived, LaunchAxis, LoweredKernel};
 use crate::ir::simplify;
-use crate::ir::{Axis, Expr, For, Func, Index, LoopKind, Raster, RoleId, Stmt, Store, Var, visit};
+use crate::ir::{Axis, Cond, Expr, For, Func, Index, LoopKind, Raster, RoleId, Stmt, Store, Var, visit};
 use crate::lower::bug;
+use crate::lower::map::blocks::guarded;
 use crate::lower::map::grid;
 use crate::lower::map::units;
 use crate::lower::map::walks;
@@ -169,6 +170,11 @@ struct Unbind<'a> {
     failed: Option<Error>,
 }
 
+/// Whether a unit has an iteration, where there are more units than iterations: a role may have idle warps.
+fn has_iteration(number: &Index, units: i64, l: &For) -> Option<Cond> {
+    l.extent.as_int().filter(|n| *n < units).map(|n| Cond::lt(number.clone(), n))
+}
+
 impl Unbind<'_> {
     fn one(&mut self, mut l: For) -> Vec<Stmt> {
         if l.is_pingpong() {
@@ -184,10 +190,15 @@ impl Unbind<'_> {
             _ => None,
         };
         if let Some(number) = of_threads {
-            return visit::subst_body(l.body, &[(l.var, number)].into());
+            let units =
+                launch.iter().filter(|x| !x.axis.is_block_level()).map(|x| i64::from(x.extent)).product::<i64>();
+            let has = has_iteration(&number, units / threads::LANES, &l).filter(|_| owner.is_some());
+            let body = visit::subst_body(l.body, &[(l.var, number)].into());
+            return guarded(has.unwrap_or(Cond::TRUE), body);
         }
         let axis = l.axis().and_then(|a| launch.iter().find(|x| x.axis == a)).copied();
         let index = Index::Var(axis.map_or(l.var, |x| x.var));
+        let has = axis.filter(|_| owner.is_some()).and_then(|x| has_iteration(&index, i64::from(x.extent), &l));
         l.body = match (l.raster.take(), axis.filter(|x| x.axis.is_block_level())) {
             (None, _) => visit::subst_body(l.body, &[(l.var, index)].into()),
             (Some(raster), None) => match self.values(&raster, index) {
@@ -202,7 +213,7 @@ impl Unbind<'_> {
                 let round = self.kernel.func.add_var(round);
                 vec![Stmt::For(For::new(l.var, l.extent, LoopKind::Persistent { round }, l.body))]
             }
-            Some(_) => l.body,
+            Some(_) => guarded(has.unwrap_or(Cond::TRUE), l.body),
             None => vec![Stmt::For(l)],
         }
     }

@@ -8,7 +8,8 @@
 //!   the compute and stored after it. A cp.async copy stays whole, before the compute; `order` adds the wait. The loop is unrolled by N,
 //!   so each copy of the body names its stages by constants and `order` sees exactly which accesses conflict: one barrier and
 //!   one wait an iteration remain.
-//! - *Shared memory, filled by TMA* (`tma`), or by a producer role (the pass `roles`). The stages are a [`ring::Ring`] with mbarriers.
+//! - *Shared memory, filled by TMA* (`tma`), or by a producer role (the pass `roles`). The ring has mbarriers. Registers
+//!   that the consumers fill from a stage at the loop itself have no stages: each iteration loads them after its wait.
 //! - *Registers, filled from shared memory* (`unrolled`). The loop is unrolled whole, because registers have no index. Inside a loop of
 //!   the first form it continues from tile to tile: its last iterations load the first fragments of the next tile, so no iteration
 //!   begins with a wait for shared memory. Inside a ring with mbarriers, `prefetch` does the same.

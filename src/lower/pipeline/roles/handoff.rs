@@ -151,7 +151,10 @@ impl Slices<'_> {
         }
         let pipelined = at.around.is_some_and(|l| l.pipeline.is_some());
         let written = visit::writes(&self.whole);
-        let other = readers.iter().find_map(|s| pipeline::stage_of(s, func, &written)).filter(|_| pipelined);
+        // Registers that the consumers fill from a stage have no ring: each iteration loads them after its wait.
+        let staged =
+            |s: &Stmt| pipeline::stage_of(s, func, &written).filter(|b| func.buffer(*b).scope == Scope::Shared);
+        let other = readers.iter().find_map(staged).filter(|_| pipelined);
         if let (Some(other), Some(first)) = (other, ids.first()) {
             let (other, first) = (name(other), name(*first));
             let why = format!("{first} is filled by its warps, but {other} of the same pipeline is not");

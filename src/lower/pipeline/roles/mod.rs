@@ -22,7 +22,8 @@ use pingpong::Pingpong;
 /// The most registers that the consumer warps ask for.
 const MOST_REGISTERS: u32 = 240;
 
-/// The thread axes of every role that a stage has: the loops that its stages alone are bound to come to its threads.
+/// The thread axes of every role that a stage has: the loops that its stages alone are bound to come to its threads. A role may have
+/// more threads: those without an iteration copy nothing (the pass `bind` guards the copies), and wait and arrive like the others.
 pub fn threads(func: &mut Func, owners: &Owners) -> Result<Vec<RoleThreads>> {
     let mut ids: Vec<RoleId> = visit::blocks(&func.body).into_iter().filter_map(|b| b.role).collect();
     ids.sort_unstable();
@@ -37,34 +38,40 @@ fn threads_of(func: &mut Func, owners: &Owners, id: RoleId) -> Result<RoleThread
     let lanes = role.warps * threads::LANES as u32;
     if let Some(at) = axes.iter().position(|(a, ..)| matches!(a, Axis::Warp | Axis::Warpgroup)) {
         let (axis, n, name) = axes.remove(at);
-        if axis == Axis::Warpgroup || n != role.warps || !axes.is_empty() {
-            let message =
-                format!("loop {name} divides the staged buffers of role {} among {n} {}s", role.name, axis.name());
+        if axis == Axis::Warpgroup || n > role.warps || !axes.is_empty() {
+            let (units, warps) = (axis.name(), crate::error::counted(role.warps, "warp"));
+            let message = format!("loop {name} divides the staged buffers of role {} among {n} {units}s", role.name);
+            let message = format!("{message}, but the role has {warps} and no other bound loop beside them");
             return Err(Error::input(Code::LowerRole, message)
-                .help(format!("bind it to threadIdx, or its {} iterations to the role's warps", role.warps)));
+                .help(format!("bind it to threadIdx, or at most {} iterations to the role's warps", role.warps)));
         }
     }
     if axes.is_empty() {
         axes.push((Axis::ThreadX, lanes, role.name.clone()));
     }
-    let threads: u64 = axes.iter().map(|(_, n, _)| u64::from(*n)).product();
-    if threads != u64::from(lanes) {
-        let (name, warps) = (&role.name, role.warps);
-        let message = format!(
-            "role {name} has {}, {lanes} threads, but its loops are bound to {}",
-            crate::error::counted(warps, "warp"),
-            crate::error::counted(threads, "thread")
-        );
-        return Err(Error::input(Code::LowerRole, message)
-            .help(format!("split the loops of its staged buffers so that the bound parts have {lanes} threads in all"))
-            .help("or leave them unbound where a bulk copy (copy_with STAGE tma) or one thread fills the buffer"));
-    }
     axes.sort_by_key(|(axis, ..)| *axis);
+    let bound = axes.iter().fold(1, |all: u64, (_, n, _)| all.saturating_mul(u64::from(*n)));
+    // Idle threads are further iterations of the slowest axis.
+    let faster = axes.iter().rev().skip(1).try_fold(1u32, |all, (_, n, _)| all.checked_mul(*n));
+    let rows = faster.filter(|n| lanes % n == 0).map(|n| lanes / n);
+    match (rows, axes.last_mut()) {
+        (Some(rows), Some((_, n, _))) if *n <= rows => *n = rows,
+        _ => return Err(too_many_threads(&role, lanes, bound)),
+    }
     let axis = |(axis, extent, _): (Axis, u32, String)| {
         let var = func.add_var(format!("{}_{}", axis.name(), role.name));
         LaunchAxis { axis, var, extent }
     };
     Ok(RoleThreads { role: id, axes: axes.into_iter().map(axis).collect() })
+}
+
+fn too_many_threads(role: &Role, lanes: u32, bound: u64) -> Error {
+    let (name, warps) = (&role.name, crate::error::counted(role.warps, "warp"));
+    let threads = crate::error::counted(bound, "thread");
+    let message = format!("role {name} has {warps}, {lanes} threads, but its loops are bound to {threads}");
+    Error::input(Code::LowerRole, message)
+        .help(format!("split the loops of its staged buffers so that the bound parts divide {lanes} threads"))
+        .help("or leave them unbound where a bulk copy (copy_with STAGE tma) or one thread fills the buffer")
 }
 
 fn role(func: &Func, id: RoleId) -> Result<&Role> {
@@ -82,10 +89,12 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     }
     let (threads, warps) = (kernel.threads(), kernel.warps());
     if !threads.is_multiple_of(threads::LANES as u32) {
-        let message = format!("the consumer warps have {threads} threads, not a whole number of warps");
-        return Err(
-            Error::input(Code::LowerRole, message).help("bind loops to threadIdx whose extents make whole warps")
-        );
+        let threads = crate::error::counted(threads, "thread");
+        let message = format!("the consumers have {threads}, but roles divide a block into whole warps");
+        return Err(Error::input(Code::LowerRole, message).help(format!(
+            "bind loops of the consumers to threadIdx, so that they have a multiple of {} threads",
+            threads::LANES
+        )));
     }
     let body = std::mem::take(&mut kernel.func.body);
     let group = threads::warpgroup(&kernel.launch);
