@@ -15,6 +15,19 @@ pub struct IndexMap {
 }
 
 impl IndexMap {
+    /// The map whose outputs a function makes of its inputs, which have these names.
+    ///
+    /// ```
+    /// use warploom::schedule::IndexMap;
+    ///
+    /// let map = IndexMap::new(["i", "j"], |[i, j]| vec![i.clone().floordiv(4), j, i.floormod(4)]);
+    /// assert_eq!(map.to_string(), "[i, j] -> [i // 4, j, i % 4]");
+    /// ```
+    pub fn new<const N: usize>(inputs: [&str; N], outputs: impl FnOnce([Index; N]) -> Vec<Index>) -> IndexMap {
+        let vars = std::array::from_fn(|n| Index::Var(Var(n as u32)));
+        IndexMap { inputs: inputs.map(str::to_string).to_vec(), outputs: outputs(vars) }
+    }
+
     /// Reads the two bracketed lists, without their brackets' surroundings: `[i, j]` and `[i // 4, j]`.
     ///
     /// # Errors

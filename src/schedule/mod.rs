@@ -2,7 +2,8 @@
 //!
 //! A Scheduled program has one meaning: run its text from top to bottom. *Rewrites* change the text and keep that
 //! meaning; *placements* attach how a loop, stage or buffer is to run and change none. [`primitive::ALL`] is the
-//! vocabulary, [`parse()`] reads steps, [`apply`] and [`apply_all`] run them, and [`reference()`] tabulates them.
+//! vocabulary, [`parse()`] reads steps, [`Steps`] builds them, [`apply`] and [`apply_all`] run them, and [`reference()`] tabulates
+//! them.
 //!
 //! # The text
 //!
@@ -69,6 +70,7 @@ mod reference;
 mod refusal;
 mod regroup;
 mod step;
+mod steps;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -82,6 +84,7 @@ pub use parse::parse;
 pub use primitive::{Applied, Form, ParamKind, Parameter, Primitive};
 pub use reference::{reference, requirement};
 pub use step::{Args, Step, Value};
+pub use steps::Steps;
 
 /// Whether a word can name a loop, block, buffer or role.
 pub fn is_name(word: &str) -> bool {

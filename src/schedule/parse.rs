@@ -278,7 +278,8 @@ fn renamed(error: Error, word: &Word, primitive: &Primitive) -> Error {
     }
 }
 
-fn is_row(text: &str) -> bool {
+/// Whether a word can name an instruction.
+pub(super) fn is_row(text: &str) -> bool {
     text.len() <= limits::NAME && text.split('.').all(|part| !part.is_empty() && part.chars().all(is_name_char))
 }
 
