@@ -4,6 +4,7 @@ use super::recommend::lowers;
 use super::{Gemm, Mma, Wgmma, recommend, schedule};
 use crate::error::Result;
 use crate::loom::Schedule;
+use crate::schedule::Steps;
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -29,7 +30,7 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
         parts => format!("{kind} {m}x{n}, split-K by {parts}"),
     };
     let wgmma = Wgmma::candidates(spec, target);
-    let steps: Vec<(String, String)> = match wgmma.first().is_some_and(|w| w.pays(spec, target)) {
+    let steps: Vec<(String, Steps)> = match wgmma.first().is_some_and(|w| w.pays(spec, target)) {
         true => {
             let turns = |w: &Wgmma| if w.pingpong { " in ping-pong" } else { "" };
             wgmma.iter().map(|w| (name("wgmma", w.block, 1) + turns(w), w.steps(spec))).collect()
@@ -43,7 +44,7 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
     if steps.is_empty() {
         return Ok(vec![("recommended".into(), recommend(gemm, target)?)]);
     }
-    let made = |(name, steps): (String, String)| Ok((name, schedule(gemm, target, &steps)?));
+    let made = |(name, steps): (String, Steps)| Ok((name, schedule(gemm, target, steps)?));
     let mut all = steps.into_iter().map(made).collect::<Result<Vec<_>>>()?;
     all.retain(|(_, schedule)| lowers(schedule));
     match all.is_empty() {
@@ -54,7 +55,7 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
 
 /// The first tiles by TMA copies, in each way that fits: started by the block or by a producer, in stages of either length, for
 /// a block or a cluster.
-fn boxed(mma: Mma, spec: &GemmSpec, target: &Target) -> Vec<(String, String)> {
+fn boxed(mma: Mma, spec: &GemmSpec, target: &Target) -> Vec<(String, Steps)> {
     let mut out = Vec::new();
     for (loader, bk, cluster) in [false, true].into_iter().flat_map(|l| BOXES.map(|(bk, cluster)| (l, bk, cluster))) {
         let Some(m) = mma.by_tma(spec, target, bk, loader, cluster).filter(|m| *m != mma) else { continue };

@@ -1,5 +1,8 @@
-//! How loops over blocks are bound to the axes of a grid: 2^31 - 1 blocks fit along x, 65535 along y and along z.
+//! The walk of blocks over tiles of C: loops over blocks are bound to the axes of a grid, of which x has 2^31 - 1 blocks and y and z
+//! have 65535.
 
+use crate::ir::{Axis, BindMode};
+use crate::schedule::Steps;
 use crate::te::GemmSpec;
 
 /// The most blocks along y or z, on every chip ([`crate::target::Limits::grid_dims`]).
@@ -10,9 +13,9 @@ pub(super) type Blocks<'a> = (&'a str, i64);
 
 /// Binds rows of blocks to y and columns to x, or the other way round where there are more rows than fit along y. No product has
 /// more than fit along y of both: its arrays have 2^36 elements at most.
-pub(super) fn bind_blocks(rows: Blocks, columns: Blocks) -> String {
+pub(super) fn bind_blocks(s: &mut Steps, rows: Blocks, columns: Blocks) {
     let [x, y] = if rows.1 > MOST { [rows.0, columns.0] } else { [columns.0, rows.0] };
-    format!("bind {y} blockIdx.y; bind {x} blockIdx.x\n")
+    s.bind(y, Axis::BlockY).bind(x, Axis::BlockX);
 }
 
 /// Whether the products of a batch are more than fit along z: they are then rows of the walk over blocks.
@@ -20,17 +23,81 @@ pub(super) fn fuses_batch(spec: &GemmSpec) -> bool {
     spec.products() > MOST
 }
 
-/// Fuses the loop over a large batch with the loop over rows of blocks: the steps, and the loop over rows after them.
-pub(super) fn rows_of<'a>(spec: &GemmSpec, rows: Blocks<'a>) -> (String, Blocks<'a>) {
-    match fuses_batch(spec) {
-        true => (format!("fuse b {} -> bi\n", rows.0), ("bi", rows.1.saturating_mul(spec.products()))),
-        false => (String::new(), rows),
+/// Fuses the loop over a large batch with the loop over rows of blocks; the loop over rows after that.
+pub(super) fn rows_of<'a>(s: &mut Steps, spec: &GemmSpec, rows: Blocks<'a>) -> Blocks<'a> {
+    if !fuses_batch(spec) {
+        return rows;
     }
+    s.fuse(["b", rows.0], "bi");
+    ("bi", rows.1.saturating_mul(spec.products()))
+}
+
+/// Whether the loop over the products of a batch is bound to z.
+pub(super) fn binds_batch(spec: &GemmSpec) -> bool {
+    spec.batch.is_some() && !fuses_batch(spec)
 }
 
 /// Binds the loop over the products of a batch that fits along z.
-pub(super) fn bound_batch(spec: &GemmSpec) -> &'static str {
-    if spec.batch.is_some() && !fuses_batch(spec) { "bind b blockIdx.z\n" } else { "" }
+pub(super) fn bind_batch(s: &mut Steps, spec: &GemmSpec) {
+    if binds_batch(spec) {
+        s.bind("b", Axis::BlockZ);
+    }
+}
+
+/// Walks the loop over rows of blocks and `j0` over columns as one loop `tile`, in raster groups of so many rows; row by row without.
+pub(super) fn walk(s: &mut Steps, rows: &str, raster_group: Option<i64>, mode: BindMode) {
+    match raster_group {
+        Some(group) => s.rasterize([rows, "j0"], group, "tile"),
+        None => s.fuse([rows, "j0"], "tile"),
+    };
+    s.bind_as("tile", Axis::BlockX, mode);
+}
+
+/// The loops over the blocks of a cluster, along rows and along columns of C; a loop of one block is left out.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ClusterLoops {
+    blocks: [i64; 2],
+}
+
+impl ClusterLoops {
+    const NAMES: [&'static str; 2] = ["ic", "jc"];
+
+    pub fn new(blocks: [i64; 2]) -> ClusterLoops {
+        ClusterLoops { blocks }
+    }
+
+    /// The factor of a split and the name of the loop that it makes, along rows and along columns; no factor and an empty name of a loop
+    /// that is left out.
+    pub fn factors(self) -> [(Option<i64>, &'static str); 2] {
+        [0, 1].map(|along| match self.name(along) {
+            Some(name) => (Some(self.blocks[along]), name),
+            None => (None, ""),
+        })
+    }
+
+    /// The loops that are not left out.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        [0, 1].into_iter().filter_map(move |along| self.name(along))
+    }
+
+    fn name(self, along: usize) -> Option<&'static str> {
+        (self.blocks[along] > 1).then_some(Self::NAMES[along])
+    }
+
+    /// The innermost loop over blocks.
+    pub fn innermost(self) -> &'static str {
+        self.name(1).or(self.name(0)).unwrap_or("tile")
+    }
+
+    /// The loop over the blocks that share the tile of an operand: those along columns share tiles of A, those along rows tiles of B.
+    pub fn sharing(self, operand: super::operand::Operand) -> Option<&'static str> {
+        self.name(operand.other() as usize)
+    }
+
+    /// Binds the loops.
+    pub fn bind(self, s: &mut Steps) {
+        self.names().for_each(|name| _ = s.bind(name, Axis::Cluster));
+    }
 }
 
 #[cfg(test)]
@@ -39,7 +106,12 @@ mod tests {
 
     #[test]
     fn the_longer_loop_is_bound_to_x() {
-        assert_eq!(bind_blocks(("i", 65535), ("j", 70000)), "bind i blockIdx.y; bind j blockIdx.x\n");
-        assert_eq!(bind_blocks(("i", 65536), ("j", 3)), "bind j blockIdx.y; bind i blockIdx.x\n");
+        let bound = |rows, columns| {
+            let mut s = Steps::new();
+            bind_blocks(&mut s, rows, columns);
+            s.to_string()
+        };
+        assert_eq!(bound(("i", 65535), ("j", 70000)), "bind i blockIdx.y\nbind j blockIdx.x\n");
+        assert_eq!(bound(("i", 65536), ("j", 3)), "bind j blockIdx.y\nbind i blockIdx.x\n");
     }
 }

@@ -1,11 +1,14 @@
 //! Kinds of code for a matrix product: what a ladder climbs and a plot has lines for.
 
-use super::grid::{bind_blocks, bound_batch, fuses_batch};
+use super::epilogue::Accumulators;
+use super::grid::{bind_batch, bind_blocks, fuses_batch};
 use super::operand::up;
 use super::recommend::{first_that_lowers, simt};
-use super::{Gemm, Mma, Tiles, Wgmma, Wmma};
+use super::{Gemm, Mma, Wgmma, Wmma};
 use crate::error::{Code, Error, Result};
+use crate::ir::Axis;
 use crate::loom::Schedule;
+use crate::schedule::Steps;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
 
@@ -55,7 +58,7 @@ impl Kind {
     pub fn schedule(self, gemm: &Gemm, target: &Target) -> Result<Schedule> {
         gemm.program()?;
         let spec = gemm.spec();
-        let mut steps: Box<dyn Iterator<Item = String>> = match self {
+        let mut steps: Box<dyn Iterator<Item = Steps>> = match self {
             Kind::Naive => Box::new(std::iter::once(naive(spec))),
             Kind::Simt => Box::new(simt(spec, target)),
             Kind::Mma => Box::new(Mma::candidates(spec, target).into_iter().map(|m| m.steps(spec))),
@@ -84,25 +87,20 @@ impl Kind {
 const FUSED_BLOCK: i64 = 256;
 
 /// A thread an element.
-pub(super) fn naive(spec: &GemmSpec) -> String {
-    let (sums, store) = match Tiles::single(spec) {
-        true => ("cache_write C C local -> C_local\n", "C_local"),
-        false => ("set_scope acc local\n", "out"),
-    };
+pub(super) fn naive(spec: &GemmSpec) -> Steps {
+    let mut s = Steps::new();
+    let stored = Accumulators::of(spec).keep_in_registers(&mut s, "C_local");
     if fuses_batch(spec) {
-        return format!(
-            "{sums}fuse b i -> bi; fuse bi j -> f; split f ? {FUSED_BLOCK} -> f_0 f_1\n\
-             bind f_0 blockIdx.x; bind f_1 threadIdx.x\nreverse_compute_at {store} f_1\n"
-        );
+        s.fuse(["b", "i"], "bi").fuse(["bi", "j"], "f").split("f", [FUSED_BLOCK], ["f_0", "f_1"]);
+        s.bind("f_0", Axis::BlockX).bind("f_1", Axis::ThreadX).reverse_compute_at(stored, "f_1");
+        return s;
     }
     let [bm, bn] = [spec.m, spec.n].map(|extent| NAIVE_BLOCK.min(extent));
-    let bound = bind_blocks(("i_0", up(spec.m, bm)), ("j_0", up(spec.n, bn)));
-    format!(
-        "{sums}split i ? {bm} -> i_0 i_1\nsplit j ? {bn} -> j_0 j_1\nreorder i_0 j_0 i_1 j_1 k\n{bound}\
-         bind i_1 threadIdx.y\nbind j_1 threadIdx.x\n\
-         reverse_compute_at {store} j_1\n{}",
-        bound_batch(spec)
-    )
+    s.split("i", [bm], ["i_0", "i_1"]).split("j", [bn], ["j_0", "j_1"]).reorder(["i_0", "j_0", "i_1", "j_1", "k"]);
+    bind_blocks(&mut s, ("i_0", up(spec.m, bm)), ("j_0", up(spec.n, bn)));
+    s.bind("i_1", Axis::ThreadY).bind("j_1", Axis::ThreadX).reverse_compute_at(stored, "j_1");
+    bind_batch(&mut s, spec);
+    s
 }
 
 #[cfg(test)]

@@ -17,18 +17,23 @@
 mod cost;
 mod epilogue;
 mod narrow;
-pub(super) mod pack;
 mod tma;
 
-use super::grid::{bound_batch, rows_of};
-use super::operand::{Operand, along_k, contiguous, rows, up};
+pub use narrow::OperandForm;
+pub use tma::Tma;
+
+use super::epilogue::{Accumulators, Epilogue};
+use super::grid::{ClusterLoops, bind_batch, rows_of, walk};
+use super::operand::{Operand, along_k, contiguous, rows, runs_along_k, up};
+use super::packing::{Packing, Source};
+use super::padding::Padding;
+use super::split::split_k;
+use super::staging::{Fragment, Staging, present, source};
 use crate::dtype::DType;
+use crate::ir::{Axis, BindMode, CopyKind, Note};
+use crate::schedule::Steps;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
-pub use epilogue::Epilogue;
-pub use narrow::OperandForm;
-use std::fmt::Write as _;
-pub use tma::Tma;
 
 /// What the recipe decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,15 +78,6 @@ pub enum FragmentBuffers {
     Double,
     /// One set: each fragment is reloaded after the last MMA that reads it, which leaves room for more accumulators.
     Single,
-}
-
-/// What a tile of an operand is copied from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    /// The operand itself, 16 bytes at a time.
-    Direct,
-    /// Workspace that a kernel of its own fills: padded, turned or both.
-    Packed,
 }
 
 /// Tiles and warps to choose from. Larger tiles of fewer warps ask less of shared memory: at 1000^3 four of 64 x 32 take
@@ -192,7 +188,7 @@ impl Mma {
         let tiles = up(spec.k, bk * parts);
         let fewest = if bits < 8 && tiles >= 4 { 2 } else { 3 };
         let stages = if large && asynchronous { stages.min((tiles / 2).max(fewest)) } else { stages };
-        let epilogue = Epilogue::of(spec, target, block, parts);
+        let epilogue = epilogue::choose(spec, target, block, parts);
         let shape = form.shape(spec, target).unwrap_or([16, form.depth(spec)]);
         let mma = Mma {
             block,
@@ -242,101 +238,89 @@ impl Mma {
         }
     }
 
-    /// Whether k does not come out even.
-    fn pads_k(&self, spec: &GemmSpec) -> bool {
-        spec.k % (self.bk * self.parts) != 0
-    }
-
-    /// Whether an operand is read beyond its ends.
-    fn pads(&self, spec: &GemmSpec, operand: Operand) -> bool {
-        self.pads_k(spec) || rows(spec)[operand as usize] % self.whole(operand) != 0
-    }
-
-    /// Extents of an operand with its zeros: along k, and along its rows or columns of C.
-    fn padded(&self, spec: &GemmSpec, operand: Operand) -> [i64; 2] {
-        let (terms, whole) = (self.bk * self.parts, self.whole(operand));
-        [up(spec.k, terms) * terms, up(rows(spec)[operand as usize], whole) * whole]
+    /// What the tiles add to the GEMM.
+    fn padding(&self, spec: &GemmSpec) -> Padding {
+        Padding::new(spec, Operand::BOTH.map(|operand| self.whole(operand)), self.bk * self.parts)
     }
 }
 
 /// The steps.
 impl Mma {
-    /// The steps as text, for a program of [`crate::te::gemm`] of types that tensor cores multiply.
-    pub fn steps(&self, spec: &GemmSpec) -> String {
+    /// The steps, for a program of [`crate::te::gemm`] of types that tensor cores multiply.
+    pub fn steps(&self, spec: &GemmSpec) -> Steps {
         let names = Names::of(self, spec);
-        let mut out = self.widen(&names) + &self.pad(spec, &names);
+        let mut s = Steps::new();
+        self.widen(&mut s, &names);
+        self.padding(spec).pad(&mut s, names.whole.block());
         for operand in Operand::BOTH {
-            out += &self.pack(spec, operand, &names);
+            self.pack(&mut s, spec, operand, &names);
         }
-        out += &self.nest(spec, &names);
+        self.nest(&mut s, spec, &names);
         for operand in Operand::BOTH {
-            out += &match self.tma {
-                Some(tma) => self.tma_stage(spec, operand, &names, tma),
-                None => self.stage(spec, operand, &names),
-            };
+            self.stage(&mut s, spec, operand, &names);
         }
+        s.pipeline("k0", self.stages);
         // Copies by threads start between products.
-        let spread = if self.tma.is_none_or(|b| b.spread) { "; annotate k0 spread 1" } else { "" };
-        let _ = writeln!(out, "pipeline k0 stages={}{spread}", self.stages);
-        for operand in Operand::BOTH {
-            out += &self.fragment(spec, operand, &names);
+        if self.tma.is_none_or(|tma| tma.spread) {
+            s.annotate("k0", Note::Spread, 1);
         }
-        let _ = writeln!(out, "pipeline kk stages={}", if self.fragments == FragmentBuffers::Double { 2 } else { 1 });
-        let _ = writeln!(
-            out,
-            "decompose_reduction {} k0 -> zero\ntensorize ii {}",
-            names.accumulators,
-            self.instruction(spec)
-        );
-        out + &self.producer() + &self.finish(spec, &names) + bound_batch(spec)
+        for operand in Operand::BOTH {
+            self.fragment(&mut s, spec, operand, &names);
+        }
+        s.pipeline("kk", if self.fragments == FragmentBuffers::Double { 2 } else { 1 });
+        s.decompose_reduction(names.accumulators, "k0").made(["zero"]).tensorize("ii", &self.instruction(spec));
+        self.producer(&mut s);
+        self.finish(&mut s, spec, &names);
+        bind_batch(&mut s, spec);
+        s
     }
 
-    fn pad(&self, spec: &GemmSpec, names: &Names) -> String {
-        let sizes = [
-            ("i", spec.m, self.whole(Operand::A)),
-            ("j", spec.n, self.whole(Operand::B)),
-            ("k", spec.k, self.bk * self.parts),
-        ];
-        let pads = multiples(&sizes);
-        if pads.is_empty() { String::new() } else { format!("pad {} {pads}\n", names.whole) }
+    /// The kernel that packs an operand: eight rows a thread, or tiles of 64 x 64 bytes that are transposed in shared memory.
+    fn pack(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand, names: &Names) {
+        if self.routes[operand as usize] == Source::Direct {
+            return;
+        }
+        if narrow::is_narrow(spec) {
+            return self.pack_narrow(s, spec, operand, names);
+        }
+        let packing = Packing { operand, packed: &names.sources[operand as usize] };
+        packing.copy(s, names.whole.block(), self.padding(spec).pads_operand(operand));
+        packing.kernel(s, spec);
     }
 
     /// The loops of blocks, warps and instructions, and those of what stores the accumulators.
-    fn nest(&self, spec: &GemmSpec, names: &Names) -> String {
+    fn nest(&self, s: &mut Steps, spec: &GemmSpec, names: &Names) {
         let ([wi, wj], [ti, tj], [m, ki]) = (self.warps, self.tiles(), self.shape);
-        let mut out = String::new();
-        let part = if self.parts > 1 { "part " } else { "" };
-        if self.parts > 1 {
-            let _ = writeln!(out, "split_k k {} -> parts part ci cj cp; bind part blockIdx.z", self.parts);
-        }
-        let (stored, steps) = self.stored(spec, names);
-        out += &steps;
-        let [(ci, ic, _), (cj, jc, _)] = self.cluster_loops();
-        let mut bound = self.cluster_loops().map(|(.., bound)| bound).concat();
-        if let Some(blocks) = self.min_blocks {
-            let _ = write!(bound, "; launch tile min_blocks={blocks}");
-        }
-        // Instructions that are shorter than what a warp loads at once.
+        split_k(s, self.parts);
+        let stored = self.stored(s, spec, names);
+        let cluster = self.cluster();
+        // Loops that there may be: over parts, blocks of a cluster, sweeps, and instructions that are shorter than what a warp loads at
+        // once.
+        let part = if self.parts > 1 { "part" } else { "" };
+        let [(ci, ic), (cj, jc)] = cluster.factors();
+        let (sweeps, is) = if self.sweeps > 1 { (Some(self.sweeps), "is") } else { (None, "") };
         let depth = self.form.depth(spec);
-        let (split, kq) = match depth / ki {
-            1 => (format!("{ki} -> k0 kk ki"), ""),
-            short if self.form == OperandForm::Unpacked => (format!("{ki} {short} -> k0 kk ki kq"), "kq "),
-            short => (format!("{short} {ki} -> k0 kk kq ki"), "kq "),
+        let (factors, made) = match depth / ki {
+            1 => (vec![ki], ["ki", ""]),
+            short if self.form == OperandForm::Unpacked => (vec![ki, short], ["ki", "kq"]),
+            short => (vec![short, ki], ["kq", "ki"]),
         };
-        let (ti, is) = match self.sweeps {
-            1 => (ti.to_string(), ""),
-            sweeps => (format!("{sweeps} {}", ti / sweeps), "is "),
-        };
-        let (fused, (rows, _)) = rows_of(spec, ("i0", up(spec.m, self.whole(Operand::A))));
-        let _ = write!(
-            out,
-            "split i ?{ci} {wi} {ti} {m} -> i0{ic} iw {is}im ii; split j ?{cj} {wj} {tj} 8 -> j0{jc} jw jm ji\n\
-             split k ? {} {split}\nreorder {part}i0 j0{ic}{jc} iw jw k0 kk {kq}{is}jm im ii ji ki\n{fused}\
-             rasterize {rows} j0 group={} -> tile; bind tile blockIdx.x; fuse iw jw -> w; bind w warp{bound}\n",
-            self.bk / depth,
-            self.group
-        );
-        out + &self.epilogue_loops(spec, stored, names)
+        let kq = if factors.len() > 1 { "kq" } else { "" };
+        let rows = ci.into_iter().chain([wi]).chain(sweeps).chain([ti / self.sweeps, m]);
+        s.split("i", rows, present(["i0", ic, "iw", is, "im", "ii"]));
+        s.split("j", cj.into_iter().chain([wj, tj, 8]), present(["j0", jc, "jw", "jm", "ji"]));
+        let steps = std::iter::once(self.bk / depth).chain(factors);
+        s.split("k", steps, present(["k0", "kk"].into_iter().chain(made)));
+        let inner = ["iw", "jw", "k0", "kk", kq, is, "jm", "im", "ii", "ji", "ki"];
+        s.reorder(present([part, "i0", "j0", ic, jc].into_iter().chain(inner)));
+        let (rows, _) = rows_of(s, spec, ("i0", up(spec.m, self.whole(Operand::A))));
+        walk(s, rows, Some(self.group), BindMode::Plain);
+        s.fuse(["iw", "jw"], "w").bind("w", Axis::Warp);
+        cluster.bind(s);
+        if let Some(blocks) = self.min_blocks {
+            s.launch("tile").min_blocks(blocks);
+        }
+        self.epilogue_loops(s, spec, stored, names);
     }
 
     fn instruction(&self, spec: &GemmSpec) -> String {
@@ -350,54 +334,53 @@ impl Mma {
         [self.block[0] / self.warps[0] / self.shape[0], self.block[1] / self.warps[1] / 8]
     }
 
-    /// A operand's tile in shared memory.
-    fn stage(&self, spec: &GemmSpec, operand: Operand, names: &Names) -> String {
-        let (n, source, x) = (operand.name(), &names.sources[operand as usize], operand.lower());
-        let bits = self.form.bits(spec);
-        let mut out = format!("cache_read {} {source} shared -> {n}_s\n", names.accumulators);
-        if self.pads(spec, operand) && self.routes[operand as usize] == Source::Direct {
-            let _ = writeln!(out, "compute_inline {source}");
+    /// An operand's tile in shared memory.
+    fn stage(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand, names: &Names) {
+        let source = &*names.sources[operand as usize];
+        let fills_zeros = self.padding(spec).pads_operand(operand) && self.routes[operand as usize] == Source::Direct;
+        let staging = Staging { operand, accumulators: names.accumulators, source, fills_zeros };
+        staging.read(s);
+        staging.inline_padding(s);
+        let (bits, row) =
+            (self.form.bits(spec), if runs_along_k(spec, operand) { self.bk } else { self.block[operand as usize] });
+        let panel = (row * bits / 8).min(128);
+        if self.tma.is_some() {
+            s.compute_at(staging.buffer(), "k0");
+            return staging.copy_by_tma(s, panel, self.cluster());
         }
-        let row = if runs_along_k(spec, operand) { self.bk } else { self.block[operand as usize] };
-        let with = if self.asynchronous { format!("; copy_with {n}_s cp_async") } else { String::new() };
-        let _ = writeln!(
-            out,
-            "compute_at {n}_s k0 -> {x}0 {x}1; fuse {x}0 {x}1 -> {x}e; split {x}e ? {} {} -> {x}_0 {x}_1 {x}_2\n\
-             bind {x}_1 threadIdx.x; vectorize {x}_2; swizzle {n}_s {}{with}",
-            self.threads(),
-            128 / bits,
-            (row * bits / 8).min(128)
-        );
-        out
+        staging.copy_by_threads(s, self.threads(), 128 / bits);
+        s.swizzle(staging.buffer(), panel);
+        if self.asynchronous {
+            s.copy_with(staging.buffer(), CopyKind::CpAsync);
+        }
     }
 
     /// What a warp has of an operand in registers: four matrices at a time, in the order of the instruction's registers.
-    fn fragment(&self, spec: &GemmSpec, operand: Operand, names: &Names) -> String {
-        let (n, f) = (operand.name(), ["f", "g"][operand as usize]);
+    fn fragment(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand, names: &Names) {
         let (dtype, ki) = (self.form.loaded([spec.a, spec.b][operand as usize]), self.form.depth(spec));
-        let along = runs_along_k(spec, operand);
-        let order = if (operand == Operand::B) == along { ".row" } else { "" };
-        let load = if along {
-            format!("split {f}0 ? 16 -> {f}m {f}i; tensorize {f}i ldmatrix{order}.m16n{ki}.{dtype}")
-        } else {
-            format!(
-                "split {f}1 ? 16 -> {f}m {f}i; reorder {f}m {f}0 {f}i; tensorize {f}0 ldmatrix.trans{order}.m16n{ki}.{dtype}"
-            )
+        let along_k = runs_along_k(spec, operand);
+        let order = if (operand == Operand::B) == along_k { ".row" } else { "" };
+        let transposed = if along_k { "" } else { ".trans" };
+        let fragment = Fragment {
+            operand,
+            accumulators: names.accumulators,
+            rows: 16,
+            along_k,
+            load: format!("ldmatrix{transposed}{order}.m16n{ki}.{dtype}"),
         };
-        let [unpacked, turned] = self.unpack(operand, names);
-        format!(
-            "cache_read {} {n}_s fragment -> {n}_f\n{unpacked}compute_at {n}_f kk -> {f}0 {f}1; {load}\n{turned}",
-            names.accumulators
-        )
+        fragment.read(s);
+        let unpacked = self.unpack(s, operand, names);
+        fragment.load(s);
+        if let Some(unpacked) = unpacked {
+            s.transform_layout(&unpacked, narrow::unpacked_order());
+        }
     }
 }
 
 /// What blocks and buffers are called.
 struct Names {
-    /// Whether C is of another type than the accumulators.
-    converts: bool,
-    /// The block that has the accumulators.
-    whole: &'static str,
+    /// The accumulators of a whole sum.
+    whole: Accumulators,
     /// The block whose accumulators are in registers.
     accumulators: &'static str,
     /// What the tiles of A and B are copied from.
@@ -406,16 +389,16 @@ struct Names {
 
 impl Names {
     fn of(mma: &Mma, spec: &GemmSpec) -> Names {
-        let converts = spec.acc != spec.out;
-        let whole = if converts { "mma" } else { "C" };
-        let wide = if mma.form == OperandForm::Widened { "_wide" } else { "" };
-        let sources = Operand::BOTH.map(|operand| match (mma.pads(spec, operand), mma.routes[operand as usize]) {
-            (true, Source::Packed) if mma.transposes_narrow(spec, operand) => format!("{}_pack", operand.name()),
-            (true, _) => format!("{}{wide}_pad", operand.name()),
-            (false, Source::Packed) if wide.is_empty() => format!("{}_pack", operand.name()),
-            (false, _) => format!("{}{wide}", operand.name()),
+        let (whole, padding) = (Accumulators::of(spec), mma.padding(spec));
+        let widened = mma.form == OperandForm::Widened;
+        let sources = Operand::BOTH.map(|operand| {
+            let name = format!("{}{}", operand.name(), if widened { "_wide" } else { "" });
+            let is_packed = mma.routes[operand as usize] == Source::Packed;
+            // What is transposed as 4-bit integers is padded on the way.
+            let is_padded = padding.pads_operand(operand) && !(is_packed && mma.transposes_narrow(spec, operand));
+            source(&name, is_padded, is_packed && !widened)
         });
-        Names { converts, whole, accumulators: if mma.parts > 1 { "parts" } else { whole }, sources }
+        Names { whole, accumulators: if mma.parts > 1 { "parts" } else { whole.block() }, sources }
     }
 }
 
@@ -431,17 +414,6 @@ fn shape(spec: &GemmSpec, target: &Target) -> Option<[i64; 2]> {
     };
     let turing = turing.filter(|_| target.has(Features::MMA_F16 | Features::MMA_INT | Features::LDMATRIX));
     if target.has(Features::MMA_AMPERE | Features::CP_ASYNC) { ampere } else { turing }
-}
-
-/// Whether an operand's rows run along k in shared memory: bytes are turned before.
-pub(super) fn runs_along_k(spec: &GemmSpec, operand: Operand) -> bool {
-    along_k(spec)[operand as usize] || spec.a.bits() < 16
-}
-
-/// Loops whose extents a size does not divide, with the size.
-pub(super) fn multiples(sizes: &[(&str, i64, i64)]) -> String {
-    let uneven = sizes.iter().filter(|(_, size, by)| size % by != 0);
-    uneven.map(|(l, _, by)| format!("{l}={by}")).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

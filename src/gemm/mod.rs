@@ -4,14 +4,18 @@
 //! by hand and can be edited.
 
 mod candidates;
+mod epilogue;
 mod grid;
 mod kind;
 mod mma;
 mod operand;
+mod packing;
+mod padding;
 mod pipelined;
 mod recommend;
 mod simt;
 mod split;
+mod staging;
 mod thread_tiles;
 mod tuning;
 mod warp_tiles;
@@ -26,13 +30,15 @@ pub use recommend::recommend;
 // The parameters of each recipe, for tests and for the ladder: names and fields follow the recipes.
 #[doc(hidden)]
 pub use {
-    mma::{Epilogue, FragmentBuffers, Mma, OperandForm, Source, Tma},
+    epilogue::Epilogue,
+    mma::{FragmentBuffers, Mma, OperandForm, Tma},
+    packing::Source,
     pipelined::{Pipelined, Route},
     simt::Tiles,
     split::Split,
     thread_tiles::ThreadTiles,
     warp_tiles::WarpTiles,
-    wgmma::{RUNGS, Rung, Wgmma},
+    wgmma::{RUNGS, Rung, SwapAb, Wgmma},
     wmma::Wmma,
 };
 
@@ -40,6 +46,7 @@ use crate::dtype::{Class, DType};
 use crate::error::{Code, Error, Result};
 use crate::ir::Func;
 use crate::loom::Schedule;
+use crate::schedule::Steps;
 use crate::target::Target;
 use crate::te::{self, GemmSpec, Known, Layout};
 
@@ -143,8 +150,9 @@ pub fn describe(program: &Func) -> Option<Gemm> {
 }
 
 /// A product with the steps of a recipe.
-fn schedule(gemm: &Gemm, target: &Target, steps: &str) -> Result<Schedule> {
-    let steps = crate::schedule::parse(steps)
-        .map_err(|e| Error::bug(Code::GemmSteps, format!("the recommended steps do not parse: {e}")))?;
+fn schedule(gemm: &Gemm, target: &Target, steps: Steps) -> Result<Schedule> {
+    let steps = steps
+        .finish()
+        .map_err(|e| Error::bug(Code::GemmSteps, format!("the recommended steps are not well formed: {e}")))?;
     Ok(Schedule { program: gemm.program()?, target: *target, steps })
 }

@@ -48,3 +48,8 @@ pub(super) fn contiguous(spec: &GemmSpec, operand: Operand) -> i64 {
 pub(super) fn up(size: i64, by: i64) -> i64 {
     size / by + i64::from(size % by != 0)
 }
+
+/// Whether an operand's rows run along k in shared memory: bytes and smaller elements are transposed before.
+pub(super) fn runs_along_k(spec: &GemmSpec, operand: Operand) -> bool {
+    along_k(spec)[operand as usize] || spec.a.bits() < 16
+}

@@ -11,13 +11,18 @@
 //! the lanes of a warp are dealt out to rows and columns by turns, so that two lanes in four read the same vector.
 
 use super::grid::bind_blocks;
-use super::operand::{Operand, along_k, contiguous, rows, up};
+use super::operand::{Operand, along_k, contiguous, up};
+use super::packing::{Packing, copy_by_rows};
+use super::padding::Padding;
+use super::split::{Split, combine_slices};
+use super::staging::{Staging, divide_among_threads, fuse_all, present, source};
 use super::tuning;
 use super::work::{Passes, Work, cycles};
 use crate::dtype::DType;
+use crate::ir::{Axis, CopyKind, Index, Note, Scope};
+use crate::schedule::{IndexMap, Steps};
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
-use std::fmt::Write as _;
 
 /// What the recipe decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +124,7 @@ impl Pipelined {
         let turned = along_k(spec);
         for operand in Operand::BOTH {
             let unaligned = !turned[operand as usize] && contiguous(spec, operand) % 4 != 0;
-            let padded = p.pads(spec, operand);
+            let padded = p.padding(spec).pads_operand(operand);
             p.routes[operand as usize] = if pack[operand as usize] || unaligned || padded && volume(spec) >= LARGE {
                 Route::Packed
             } else if turned[operand as usize] {
@@ -146,20 +151,13 @@ impl Pipelined {
         up(spec.m, bm).saturating_mul(up(spec.n, bn))
     }
 
-    /// Whether k does not come out even.
-    fn pads_k(&self, spec: &GemmSpec) -> bool {
-        spec.k % (self.terms * self.slices) != 0
+    /// What the tiles add to the GEMM.
+    fn padding(&self, spec: &GemmSpec) -> Padding {
+        Padding::new(spec, self.block(), self.terms * self.slices)
     }
 
-    /// Whether an operand is read beyond its ends.
-    fn pads(&self, spec: &GemmSpec, operand: Operand) -> bool {
-        self.pads_k(spec) || rows(spec)[operand as usize] % self.block()[operand as usize] != 0
-    }
-
-    /// Extents of an operand with its zeros: along k, and along rows or columns of C.
-    fn padded(&self, spec: &GemmSpec, operand: Operand) -> [i64; 2] {
-        let (terms, block) = (self.terms * self.slices, self.block()[operand as usize]);
-        [up(spec.k, terms) * terms, up(rows(spec)[operand as usize], block) * block]
+    fn split(&self) -> Split {
+        Split { parts: 1, slices: self.slices }
     }
 
     /// What the GEMM asks of the device in these tiles.
@@ -197,126 +195,86 @@ impl Pipelined {
     /// Whether C is cut out of padded workspace by a kernel of its own: stores at the edge, each under its own condition, would
     /// take the registers of a thread that holds a whole tile (160 to 2,500 bytes of them spilled, in vectors too).
     fn crops(&self, spec: &GemmSpec) -> bool {
-        self.grows(spec) && self.slices == 1
+        self.padding(spec).pads_result() && self.slices == 1
     }
 
-    /// Whether the tiles reach beyond C.
-    fn grows(&self, spec: &GemmSpec) -> bool {
-        let [bm, bn] = self.block();
-        spec.m % bm != 0 || spec.n % bn != 0
-    }
-
-    /// The steps as text, for a program of [`crate::te::gemm`].
-    pub fn steps(&self, spec: &GemmSpec) -> String {
-        let mut out = self.pad(spec);
-        let sums = if self.slices > 1 { "slices" } else { "C" };
-        for operand in Operand::BOTH {
-            out += &self.pack(spec, operand);
+    /// The steps, for a program of [`crate::te::gemm`].
+    pub fn steps(&self, spec: &GemmSpec) -> Steps {
+        let (mut s, padding) = (Steps::new(), self.padding(spec));
+        padding.pad(&mut s, "C");
+        for operand in Operand::BOTH.into_iter().filter(|operand| self.routes[*operand as usize] == Route::Packed) {
+            let packing = Packing { operand, packed: &self.source(spec, operand) };
+            packing.copy(&mut s, "C", padding.pads_operand(operand));
+            packing.words(&mut s, spec, &padding);
         }
-        out += &self.nest(spec, sums);
+        self.nest(&mut s, spec);
         for operand in Operand::BOTH {
-            out += &self.stage(spec, operand, sums);
+            self.stage(&mut s, spec, operand);
         }
-        let _ = write!(
-            out,
-            "decompose_reduction {sums} k0\npipeline k1 stages=2\npipeline k0 stages={}\n\
-             annotate jg zigzag 1\nannotate je zigzag 1\n",
-            self.slots
-        );
-        out + &self.finish(spec)
-    }
-
-    fn pad(&self, spec: &GemmSpec) -> String {
-        let [bm, bn] = self.block();
-        let sizes = [("i", spec.m, bm), ("j", spec.n, bn), ("k", spec.k, self.terms * self.slices)];
-        let pads: Vec<String> =
-            sizes.iter().filter(|(_, size, by)| size % by != 0).map(|(l, _, by)| format!("{l}={by}")).collect();
-        if pads.is_empty() { String::new() } else { format!("pad C {}\n", pads.join(" ")) }
+        s.decompose_reduction(self.split().sums(), "k0").pipeline("k1", 2).pipeline("k0", self.slots);
+        s.annotate("jg", Note::Zigzag, 1).annotate("je", Note::Zigzag, 1);
+        // Adds slices up, and cuts C out of padded workspace.
+        if self.slices > 1 {
+            combine_slices(&mut s, ["C", padding.written(), "C_c"], "j0", "", [THREADS, 4]);
+        }
+        match self.crops(spec) {
+            true => copy_by_rows(&mut s, "C_pad", "c", padding.result()),
+            false => padding.crop(&mut s),
+        }
+        s
     }
 
     /// The operand that the tiles are copied from.
     fn source(&self, spec: &GemmSpec, operand: Operand) -> String {
-        let name = operand.name();
-        match (self.pads(spec, operand), self.routes[operand as usize]) {
-            (true, _) => format!("{name}_pad"),
-            (false, Route::Packed) => format!("{name}_pack"),
-            _ => name.to_string(),
-        }
-    }
-
-    /// The kernel that packs an operand: squares of 32 x 32 turned in shared memory, or rows as they are.
-    fn pack(&self, spec: &GemmSpec, operand: Operand) -> String {
-        if self.routes[operand as usize] != Route::Packed {
-            return String::new();
-        }
-        let (name, packed) = (operand.name(), self.source(spec, operand));
-        let p = name.to_lowercase();
-        let [terms, others] = self.padded(spec, operand);
-        let mut out = String::new();
-        if !self.pads(spec, operand) {
-            let _ = writeln!(out, "cache_read C {name} global -> {packed}");
-        }
-        let bound = bind_blocks((&format!("{p}a0"), up(others, 32)), (&format!("{p}b0"), up(terms, 32)));
-        let _ = if along_k(spec)[operand as usize] {
-            write!(
-                out,
-                "transform_layout {packed} [w, k] -> [k, w]\n\
-                 split {packed}_0 ? 32 -> {p}a0 {p}a1; split {packed}_1 ? 32 -> {p}b0 {p}b1\n\
-                 reorder {p}a0 {p}b0 {p}b1 {p}a1; {bound}\
-                 cache_read {packed} {name} shared -> {name}_x; compute_at {name}_x {p}b0 -> {p}x0 {p}x1\n\
-                 split {p}x0 ? 8 -> {p}x2 {p}x3; bind {p}x3 threadIdx.y; bind {p}x1 threadIdx.x\n\
-                 split {p}b1 ? 8 -> {p}b2 {p}b3; bind {p}b3 threadIdx.y; bind {p}a1 threadIdx.x\n\
-                 storage_align {name}_x 0 32 1\n"
-            )
-        } else {
-            writeln!(out, "{}", copied_by_rows(&packed, &p, [terms, others]))
-        };
-        out
+        let is_packed = self.routes[operand as usize] == Route::Packed;
+        source(operand.name(), self.padding(spec).pads_operand(operand), is_packed)
     }
 
     /// The loops of the tiles, of the accumulators in registers, and of what stores these.
-    fn nest(&self, spec: &GemmSpec, sums: &str) -> String {
-        let [wi, wj] = self.warps;
-        let ([bm, bn], [ti, tj]) = (self.block(), self.lanes());
-        let (slices, terms, sliced) = (self.slices, self.terms, self.slices > 1);
-        let mut out = String::new();
-        let _ = if sliced {
-            writeln!(
-                out,
-                "split k ? {slices} {terms} -> k0 ks k1; rfactor C ks -> slices ti tj ts; set_scope slices shared\n\
-                 cache_write slices slices local -> C_l"
-            )
-        } else {
-            let written = if self.grows(spec) { "C_pad" } else { "C" };
-            writeln!(out, "split k ? {terms} -> k0 k1\ncache_write {sums} {written} local -> C_l")
-        };
-        let (ks, us, s) = if sliced { ("ks ", "us ", "s, ") } else { ("", "", "") };
-        let bound = bind_blocks(("i0", up(spec.m, bm)), ("j0", up(spec.n, bn)));
-        let _ = write!(
-            out,
-            "split i ? 4 {wi} 2 2 4 -> i0 ig iw il im ie\nsplit j ? 2 {wj} 2 2 2 4 -> j0 jg jw jl jm jn je\n\
-             reorder i0 j0 {ks}iw jw jl il jm im jn k0 k1 ig ie jg je\n{bound}\
-             reverse_compute_at C_l j0 -> {us}u v\n\
-             split u 4 {wi} 2 2 4 -> ug uw ul um ue\nsplit v 2 {wj} 2 2 2 4 -> vg vw vl vm vn ve\n\
-             reorder {us}uw vw vl ul vm um vn ug ue vg ve\n"
-        );
-        for (slice, first, names) in
-            [("ks", "iw jw jl il jm im jn", ["t", "p"]), ("us", "uw vw vl ul vm um vn", ["z", "q"])]
-        {
-            let loops: Vec<&str> = sliced.then_some(slice).into_iter().chain(first.split(' ')).collect();
-            out += &fused(&loops, names);
-            let _ = writeln!(out, "bind {} threadIdx.x", names[0]);
+    fn nest(&self, s: &mut Steps, spec: &GemmSpec) {
+        let ([wi, wj], [bm, bn], split) = (self.warps, self.block(), self.split());
+        let [ks, us] = split.slice();
+        split.cut(s, self.terms);
+        let written = if self.slices > 1 { split.sums() } else { self.padding(spec).written() };
+        s.cache_write(split.sums(), written, Scope::Local, "C_l");
+        s.split("i", [4, wi, 2, 2, 4], ["i0", "ig", "iw", "il", "im", "ie"]);
+        s.split("j", [2, wj, 2, 2, 2, 4], ["j0", "jg", "jw", "jl", "jm", "jn", "je"]);
+        let threads = [ks, "iw", "jw", "jl", "il", "jm", "im", "jn"];
+        let registers = ["k0", "k1", "ig", "ie", "jg", "je"];
+        s.reorder(present(["i0", "j0"].into_iter().chain(threads).chain(registers)));
+        bind_blocks(s, ("i0", up(spec.m, bm)), ("j0", up(spec.n, bn)));
+        s.reverse_compute_at("C_l", "j0").made(present([us, "u", "v"]));
+        s.split_all("u", [4, wi, 2, 2, 4], ["ug", "uw", "ul", "um", "ue"]);
+        s.split_all("v", [2, wj, 2, 2, 2, 4], ["vg", "vw", "vl", "vm", "vn", "ve"]);
+        let copying = [us, "uw", "vw", "vl", "ul", "vm", "um", "vn"];
+        s.reorder(present(copying.into_iter().chain(["ug", "ue", "vg", "ve"])));
+        for (loops, fused, between) in [(threads, "t", "p"), (copying, "z", "q")] {
+            fuse_all(s, &present(loops), fused, between);
+            s.bind(fused, Axis::ThreadX);
         }
         // Accumulators that are cropped by a kernel of their own, or added up in shared memory, are stored as vectors.
-        out.push_str("vectorize ve\n");
-        let _ = writeln!(
-            out,
-            "transform_layout C_l [{s}i, j] -> [{s}i // {bm}, i // {} % 4, i // 4 % {ti}, i % 4, j // {bn}, \
-             j // {} % 2, j // 4 % {tj}, j % 4]",
-            4 * ti,
-            4 * tj
-        );
-        out
+        s.vectorize("ve").transform_layout("C_l", self.layout());
+    }
+
+    /// The layout of the accumulators: digits of their rows and columns, after the slice.
+    fn layout(&self) -> IndexMap {
+        let ([bm, bn], [ti, tj]) = (self.block(), self.lanes());
+        let digits = |i: Index, j: Index| {
+            vec![
+                i.clone().floordiv(bm),
+                i.clone().floordiv(4 * ti).floormod(4),
+                i.clone().floordiv(4).floormod(ti),
+                i.floormod(4),
+                j.clone().floordiv(bn),
+                j.clone().floordiv(4 * tj).floormod(2),
+                j.clone().floordiv(4).floormod(tj),
+                j.floormod(4),
+            ]
+        };
+        match self.slices > 1 {
+            true => IndexMap::new(["s", "i", "j"], |[s, i, j]| [vec![s], digits(i, j)].concat()),
+            false => IndexMap::new(["i", "j"], |[i, j]| digits(i, j)),
+        }
     }
 
     /// Vectors that the threads of a slice have next to each other, along rows and columns.
@@ -325,86 +283,50 @@ impl Pipelined {
     }
 
     /// An operand's tile in shared memory, and what a thread has of it in registers.
-    fn stage(&self, spec: &GemmSpec, operand: Operand, sums: &str) -> String {
-        let (n, source, t) = (operand.name(), self.source(spec, operand), self.lanes()[operand as usize]);
-        let mut out = format!("cache_read {sums} {source} shared -> {n}_s\n");
-        if self.pads(spec, operand) && self.routes[operand as usize] != Route::Packed {
-            let _ = writeln!(out, "compute_inline {source}");
-        }
-        let _ = writeln!(out, "compute_at {n}_s k0 -> {n}0 {n}1");
+    fn stage(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand) {
+        let (n, t, route) = (operand.name(), self.lanes()[operand as usize], self.routes[operand as usize]);
+        let accumulators = self.split().sums();
+        let fills_zeros = self.padding(spec).pads_operand(operand) && route != Route::Packed;
+        let staging = Staging { operand, accumulators, source: &self.source(spec, operand), fills_zeros };
+        let staged = staging.buffer();
+        staging.read(s);
+        staging.inline_padding(s);
+        let [first, second, high, low, group] = ["0", "1", "h", "l", "g"].map(|end| format!("{n}{end}"));
+        let [fused, outer, thread, element] = ["f", "o", "t", "v"].map(|end| format!("{n}{end}"));
+        s.compute_at(staged, "k0").made([&first, &second]);
         // Eight words of k of four rows at a time are whole sectors of memory, and no two words of them meet in a bank. Where
         // a stage has more, 16 words of two rows are faster, although two meet (51.5 for 54.3 us at 1024x512x2048).
-        let _ = match self.routes[operand as usize] {
-            Route::Turned if self.slices > 1 => write!(
-                out,
-                "split {n}1 ? {} -> {n}h {n}l; reorder {n}h {n}0 {n}l; fuse {n}h {n}0 -> {n}g; fuse {n}g {n}l -> {n}f\n\
-                 split {n}f ? {THREADS} -> {n}o {n}t\n",
-                (self.slices * self.terms).min(16)
-            ),
-            Route::Turned => write!(out, "fuse {n}0 {n}1 -> {n}f\nsplit {n}f ? {THREADS} -> {n}o {n}t\n"),
-            Route::Vectors | Route::Packed => {
-                write!(out, "fuse {n}0 {n}1 -> {n}f\nsplit {n}f ? {THREADS} 4 -> {n}o {n}t {n}v\nvectorize {n}v\n")
+        match route {
+            Route::Turned if self.slices > 1 => {
+                s.split(&second, [(self.slices * self.terms).min(16)], [&high, &low]).reorder([&high, &first, &low]);
+                s.fuse([&high, &first], &group).fuse([&group, &low], &fused);
+                s.split(&fused, [THREADS], [&outer, &thread]);
             }
-        };
-        let turned = self.routes[operand as usize] == Route::Turned;
-        let from = if turned { "[w, k]" } else { "[k, w]" };
-        let _ = writeln!(
-            out,
-            "bind {n}t threadIdx.x; copy_with {n}_s cp_async\n\
-             transform_layout {n}_s {from} -> [k, w // {}, w // 4 % {t}, w % 4]",
-            4 * t
-        );
-        if turned {
-            let _ = writeln!(out, "storage_align {n}_s 0 8 4");
+            Route::Turned => {
+                s.fuse([&first, &second], &fused).split(&fused, [THREADS], [&outer, &thread]);
+            }
+            Route::Vectors | Route::Packed => {
+                let made = [outer, thread.clone(), element.clone()];
+                divide_among_threads(s, [&first, &second], &fused, THREADS, 4, made);
+                s.vectorize(&element);
+            }
         }
-        let _ = writeln!(
-            out,
-            "cache_read {sums} {n}_s local -> {n}_r; compute_at {n}_r k1 -> {n}a {n}b {n}c {n}d; vectorize {n}d"
-        );
-        out
-    }
-
-    /// Adds slices up, and cuts C out of padded workspace.
-    fn finish(&self, spec: &GemmSpec) -> String {
-        let mut out = String::new();
-        let written = if self.grows(spec) { "C_pad" } else { "C" };
-        if self.slices > 1 {
-            let _ = write!(
-                out,
-                "cache_write C {written} local -> C_c\nreverse_compute_at C j0 -> xi xj\n\
-                 fuse xi xj -> xf; split xf ? {THREADS} 4 -> x0 x1 xv; reorder ts xv; bind x1 threadIdx.x\n\
-                 reverse_compute_at C_c x1 -> yi yj; vectorize yj; vectorize xv; unroll ts\n"
-            );
+        s.bind(&thread, Axis::ThreadX).copy_with(staged, CopyKind::CpAsync);
+        let digits =
+            |k: Index, w: Index| vec![k, w.clone().floordiv(4 * t), w.clone().floordiv(4).floormod(t), w.floormod(4)];
+        match route {
+            Route::Turned => {
+                s.transform_layout(staged, IndexMap::new(["w", "k"], |[w, k]| digits(k, w)));
+                s.storage_align(staged, 0, 8, 4);
+            }
+            Route::Vectors | Route::Packed => {
+                s.transform_layout(staged, IndexMap::new(["k", "w"], |[k, w]| digits(k, w)));
+            }
         }
-        if self.crops(spec) {
-            let _ = writeln!(
-                out,
-                "{}",
-                copied_by_rows("C_pad", "c", Operand::BOTH.map(|operand| self.padded(spec, operand)[1]))
-            );
-        } else if self.grows(spec) {
-            out.push_str("reverse_compute_inline C_pad\n");
-        }
-        out
+        let (registers, loops) = (format!("{n}_r"), ["a", "b", "c", "d"].map(|end| format!("{n}{end}")));
+        s.cache_read(accumulators, staged, Scope::Local, &registers).compute_at(&registers, "k1").made(&loops);
+        s.vectorize(&loops[3]);
     }
-}
-
-/// Steps that copy a stage of two dimensions row by row.
-fn copied_by_rows(stage: &str, p: &str, [rows, columns]: [i64; 2]) -> String {
-    let bound = bind_blocks((&format!("{stage}_0"), rows), (&format!("{p}b0"), up(columns, THREADS)));
-    format!("split {stage}_1 ? {THREADS} -> {p}b0 {p}b1; bind {p}b1 threadIdx.x; {}", bound.trim_end())
-}
-
-/// Steps that fuse loops into the first of `names`; those between get the second with a number.
-fn fused(loops: &[&str], names: [&str; 2]) -> String {
-    let mut out = String::new();
-    let mut whole = loops[0].to_string();
-    for (i, l) in loops.iter().enumerate().skip(1) {
-        let next = if i + 1 == loops.len() { names[0].to_string() } else { format!("{}{i}", names[1]) };
-        let _ = write!(out, "{}fuse {whole} {l} -> {next}", if i > 1 { "; " } else { "" });
-        whole = next;
-    }
-    out + "\n"
 }
 
 fn volume(spec: &GemmSpec) -> i64 {
@@ -459,7 +381,7 @@ mod tests {
     fn tiles_that_reach_beyond_c_are_cropped_by_a_kernel_of_their_own() {
         let steps = |m, n| {
             let spec = GemmSpec::of(m, n, 4096, DType::F32, Layout::NN);
-            Pipelined::new([2, 4], 1, [Route::Turned, Route::Vectors]).steps(&spec)
+            Pipelined::new([2, 4], 1, [Route::Turned, Route::Vectors]).steps(&spec).to_string()
         };
         assert!(steps(4000, 4096).contains("split C_pad_1") && steps(4096, 4100).contains("split C_pad_1"));
         assert!(!steps(4096, 4096).contains("C_pad"));

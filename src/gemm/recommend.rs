@@ -4,7 +4,7 @@ use super::{Gemm, Mma, Pipelined, Tiles, WarpTiles, Wgmma, Wmma, schedule, split
 use crate::error::{Code, Error, Result};
 use crate::loom::Schedule;
 use crate::lower;
-use crate::schedule::Step;
+use crate::schedule::{Step, Steps};
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -29,9 +29,9 @@ pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
     gemm.program()?; // Recipes count with extents that a program can have.
     let spec = gemm.spec();
     if let Some(chosen) = Wgmma::choose(spec, target).filter(|w| w.pays(spec, target)) {
-        let mut out = schedule(gemm, target, &chosen.steps(spec))?;
+        let mut out = schedule(gemm, target, chosen.steps(spec))?;
         // The instruction's step says why the tiles are as they are.
-        let multiplies = |step: &&mut Step| step.to_string().contains(" wgmma.");
+        let multiplies = |step: &&mut Step| step.args().find_word("row").is_some_and(|row| row.starts_with("wgmma."));
         if let Some(step) = out.steps.iter_mut().find(multiplies) {
             *step = step.clone().with_remark(chosen.reason(spec, target));
         }
@@ -43,7 +43,7 @@ pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
 }
 
 /// The steps of every recipe with tensor cores that suits a product, best first.
-fn tensor<'a>(spec: &'a GemmSpec, target: &'a Target) -> impl Iterator<Item = String> + 'a {
+fn tensor<'a>(spec: &'a GemmSpec, target: &'a Target) -> impl Iterator<Item = Steps> + 'a {
     let wgmma = move || Wgmma::candidates(spec, target).into_iter().filter(|w| w.pays(spec, target));
     let wgmma = std::iter::once_with(wgmma).flatten().map(|w| w.steps(spec));
     let mma = std::iter::once_with(|| Mma::candidates(spec, target)).flatten().map(|m| m.steps(spec));
@@ -52,7 +52,7 @@ fn tensor<'a>(spec: &'a GemmSpec, target: &'a Target) -> impl Iterator<Item = St
 }
 
 /// The steps of every recipe without tensor cores that suits a product, best first; the last ones suit every product.
-pub(super) fn simt<'a>(spec: &'a GemmSpec, target: &'a Target) -> impl Iterator<Item = String> + 'a {
+pub(super) fn simt<'a>(spec: &'a GemmSpec, target: &'a Target) -> impl Iterator<Item = Steps> + 'a {
     let tiles = std::iter::once_with(|| Tiles::choose(spec).steps(spec));
     let plain = std::iter::once_with(|| super::kind::naive(spec));
     let large = std::iter::once_with(|| if spec.batch.is_some() { Vec::new() } else { whole(spec, target) });
@@ -60,7 +60,7 @@ pub(super) fn simt<'a>(spec: &'a GemmSpec, target: &'a Target) -> impl Iterator<
 }
 
 /// The steps for a product alone, no batch, that can fill a chip.
-fn whole(spec: &GemmSpec, target: &Target) -> Vec<String> {
+fn whole(spec: &GemmSpec, target: &Target) -> Vec<Steps> {
     let pipelined = Pipelined::candidates(spec, target);
     let shared_out = split::choose(spec, target);
     // The models of both recipes are compared where a chip has no room for the slices of the first.
@@ -75,11 +75,11 @@ fn whole(spec: &GemmSpec, target: &Target) -> Vec<String> {
 pub(super) fn first_that_lowers(
     gemm: &Gemm,
     target: &Target,
-    recipes: impl Iterator<Item = String>,
+    recipes: impl Iterator<Item = Steps>,
 ) -> Result<Schedule> {
     let mut first = None;
     for steps in recipes {
-        let schedule = schedule(gemm, target, &steps)?;
+        let schedule = schedule(gemm, target, steps)?;
         if lowers(&schedule) {
             return Ok(schedule);
         }

@@ -3,11 +3,15 @@
 //! A block of threads computes `bm` x `bn` elements of C, each thread `tm` x `tn` of them in registers; A and B come in
 //! slices of `bk` through shared memory, fetched by all threads in pieces of up to 16 bytes.
 
-use super::grid::{bind_blocks, bound_batch, rows_of};
+use super::epilogue::Accumulators;
+use super::grid::{bind_batch, bind_blocks, rows_of};
 use super::operand::{Operand, contiguous, up};
+use super::padding::Padding;
+use super::staging::{divide_among_threads, present};
 use crate::dtype::DType;
+use crate::ir::{Axis, Note, Scope};
+use crate::schedule::Steps;
 use crate::te::GemmSpec;
-use std::fmt::Write;
 
 /// The sizes of the tiles. All are powers of two; `tm` divides `bm`, `tn` divides `bn`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,74 +70,63 @@ impl Tiles {
         Tiles { bm, bn, bk, tm, tn }
     }
 
-    /// Whether the accumulators are the result, and no block converts them.
-    pub(super) fn single(spec: &GemmSpec) -> bool {
-        spec.acc == spec.out
-    }
-
     /// Threads of a block.
     pub fn threads(&self) -> i64 {
         (self.bm / self.tm) * (self.bn / self.tn)
     }
 
-    /// Whether the tiles divide the product.
-    fn divides(&self, spec: &GemmSpec) -> bool {
-        spec.m % self.bm == 0 && spec.n % self.bn == 0 && spec.k % self.bk == 0
+    /// The steps, for a program of [`crate::te::gemm`].
+    pub fn steps(&self, spec: &GemmSpec) -> Steps {
+        let Tiles { bm, bn, bk, tm, tn } = *self;
+        let (mut s, accumulators) = (Steps::new(), Accumulators::of(spec));
+        let stored = accumulators.keep_in_registers(&mut s, "C_local");
+        s.split("i", [bm / tm, tm], ["i_0", "i_1", "i_2"]).split("j", [bn / tn, tn], ["j_0", "j_1", "j_2"]);
+        s.split("k", [bk], ["k_0", "k_1"]);
+        s.reorder(["i_0", "j_0", "i_1", "j_1", "k_0", "k_1", "i_2", "j_2"]).fuse(["i_1", "j_1"], "t");
+        let rows = rows_of(&mut s, spec, ("i_0", up(spec.m, bm)));
+        bind_blocks(&mut s, rows, ("j_0", up(spec.n, bn)));
+        s.bind("t", Axis::ThreadX).launch("j_0").min_blocks(MIN_BLOCKS);
+        let batch = if spec.batch.is_some() { "c_b" } else { "" };
+        s.reverse_compute_at(stored, "t").made(present([batch, "c_0", "c_1"]));
+        for operand in Operand::BOTH {
+            self.stage(&mut s, spec, operand);
+        }
+        s.decompose_reduction(accumulators.block(), "k_0");
+        let floats = [DType::F32, DType::F64].contains(&spec.a) && spec.a == spec.b && spec.a == spec.acc;
+        let padding = Padding::new(spec, [bm, bn], bk);
+        let divides = Operand::BOTH.into_iter().all(|operand| !padding.pads_operand(operand));
+        if bk > UNROLLED && !(floats && !accumulators.converts() && divides) {
+            s.annotate("k_1", Note::UnrollLimit, UNROLLED);
+        }
+        bind_batch(&mut s, spec);
+        s
     }
 
-    /// The steps as text, for a program of [`crate::te::gemm`].
-    pub fn steps(&self, spec: &GemmSpec) -> String {
-        let Tiles { bm, bn, bk, tm, tn } = *self;
-        // One type: a block C that gets a tile in registers. Mixed types: block mma accumulators into acc, block out converts.
-        let single = Tiles::single(spec);
-        let block = if single { "C" } else { "mma" };
-        let (fused, rows) = rows_of(spec, ("i_0", up(spec.m, bm)));
-        let columns = ("j_0", up(spec.n, bn));
-        let mut out = String::from(if single { "cache_write C C local -> C_local\n" } else { "set_scope acc local\n" });
-        let text = format!(
-            "split i ? {} {tm} -> i_0 i_1 i_2\nsplit j ? {} {tn} -> j_0 j_1 j_2\nsplit k ? {bk} -> k_0 k_1\n\
-             reorder i_0 j_0 i_1 j_1 k_0 k_1 i_2 j_2\nfuse i_1 j_1 -> t\n\
-             {fused}{}bind t threadIdx.x\nlaunch j_0 min_blocks={}\n\
-             reverse_compute_at {} t -> {}c_0 c_1\n",
-            bm / tm,
-            bn / tn,
-            bind_blocks(rows, columns),
-            MIN_BLOCKS,
-            if single { "C_local" } else { "out" },
-            if spec.batch.is_some() { "c_b " } else { "" },
-        );
-        out.push_str(&text);
-        let rows = [[bm, bk], [bk, bn]];
-        let transposed = [spec.layout.a_transposed(), spec.layout.b_transposed()];
-        for (side, (name, bits)) in [("A", spec.a.bits()), ("B", spec.b.bits())].into_iter().enumerate() {
-            let (elements, row) = (rows[side][0] * rows[side][1], rows[side][usize::from(!transposed[side])]);
-            let low = name.to_lowercase();
-            // With a name for each dimension those of one element have a loop, too.
-            let batch = if spec.batch.is_some() { format!("{low}_b ") } else { String::new() };
-            let per_byte = 8 / i64::from(bits);
-            // As wide as 16 bytes and a whole share for each thread allow. Of elements that share bytes no fewer than those
-            // of one byte, none of another row, and none behind the end of the operand's row.
-            let vector = match (128 / i64::from(bits)).min((elements / self.threads()).max(1)) {
-                vector if per_byte > 1 => vector
-                    .min(row)
-                    .min(1 << contiguous(spec, Operand::BOTH[side]).trailing_zeros().min(5))
-                    .max(per_byte),
-                vector => vector,
-            };
-            let _ = write!(
-                out,
-                "cache_read {block} {name} shared -> {name}_shared\ncompute_at {name}_shared k_0 -> {batch}{low}0 {low}1\n\
-                 fuse {low}0 {low}1 -> {low}e\nsplit {low}e ? {} {vector} -> {low}_0 {low}_1 {low}_2\n\
-                 vectorize {low}_2\nbind {low}_1 threadIdx.x\n",
-                self.threads()
-            );
-        }
-        let _ = writeln!(out, "decompose_reduction {block} k_0");
-        let plain = single && [DType::F32, DType::F64].contains(&spec.a) && spec.a == spec.b && spec.a == spec.acc;
-        if bk > UNROLLED && !(plain && self.divides(spec)) {
-            let _ = writeln!(out, "annotate k_1 unroll_limit {UNROLLED}");
-        }
-        out + bound_batch(spec)
+    /// An operand's tile in shared memory.
+    fn stage(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand) {
+        let (name, x) = (operand.name(), operand.lower());
+        let bits = i64::from([spec.a, spec.b][operand as usize].bits());
+        let tile = [[self.bm, self.bk], [self.bk, self.bn]][operand as usize];
+        let transposed = [spec.layout.a_transposed(), spec.layout.b_transposed()][operand as usize];
+        let (elements, row) = (tile[0] * tile[1], tile[usize::from(!transposed)]);
+        let per_byte = 8 / bits;
+        // As wide as 16 bytes and a whole share for each thread allow. Of elements that share bytes no fewer than those
+        // of one byte, none of another row, and none behind the end of the operand's row.
+        let vector = match (128 / bits).min((elements / self.threads()).max(1)) {
+            vector if per_byte > 1 => {
+                vector.min(row).min(1 << contiguous(spec, operand).trailing_zeros().min(5)).max(per_byte)
+            }
+            vector => vector,
+        };
+        let loop_ = |end: &str| format!("{x}{end}");
+        let staged = format!("{name}_shared");
+        // With a name for each dimension those of one element have a loop, too.
+        let batch = if spec.batch.is_some() { loop_("_b") } else { String::new() };
+        let [first, second] = [loop_("0"), loop_("1")];
+        s.cache_read(Accumulators::of(spec).block(), name, Scope::Shared, &staged);
+        s.compute_at(&staged, "k_0").made(present([&*batch, &first, &second]));
+        divide_among_threads(s, [&first, &second], &loop_("e"), self.threads(), vector, ["_0", "_1", "_2"].map(loop_));
+        s.vectorize(&loop_("_2")).bind(&loop_("_1"), Axis::ThreadX);
     }
 }
 

@@ -5,10 +5,13 @@
 //! Both add in one fixed order. Slices keep a multiprocessor busy whose block has a small tile,
 //! parts give work to multiprocessors that have none.
 
+use super::staging::{divide_among_threads, present};
 use super::tuning;
 use super::warp_tiles::{WIDE, WarpTiles};
 use super::work::{Passes, Work, cycles};
 use crate::dtype::DType;
+use crate::ir::{Axis, Scope};
+use crate::schedule::Steps;
 use crate::target::{Device, Target};
 use crate::te::GemmSpec;
 
@@ -38,64 +41,75 @@ impl Split {
         if self.parts > 1 { "parts" } else { "C" }
     }
 
-    /// The steps that make the loops k0 and k1 of the accumulators, and those of the split.
-    pub(super) fn cut(&self, bk: i64) -> String {
-        let mut out = String::new();
-        if self.parts > 1 {
-            out.push_str(&format!("split_k k {} -> parts part ci cj cp\nbind part blockIdx.z\n", self.parts));
-        }
+    /// Makes the loops k0 and k1 of the accumulators, and those of the split.
+    pub(super) fn cut(&self, s: &mut Steps, bk: i64) {
+        split_k(s, self.parts);
         if self.slices == 1 {
-            return out + &format!("split k ? {bk} -> k0 k1\n");
+            s.split("k", [bk], ["k0", "k1"]);
+            return;
         }
-        let own = if self.parts > 1 { "tp " } else { "" };
-        out + &format!(
-            "split k ? {} {bk} -> k0 ks k1\nrfactor {} ks -> slices {own}ti tj ts\nset_scope slices shared\n",
-            self.slices,
-            self.whole()
-        )
+        s.split("k", [self.slices, bk], ["k0", "ks", "k1"]);
+        let own = if self.parts > 1 { "tp" } else { "" };
+        s.rfactor(self.whole(), "ks")
+            .made(present(["slices", own, "ti", "tj", "ts"]))
+            .set_scope("slices", Scope::Shared);
     }
 
-    /// The loop over parts, before those of a tile.
+    /// The loop over parts, before those of a tile; empty without.
     pub(super) fn part(&self) -> &'static str {
-        if self.parts > 1 { "part " } else { "" }
+        if self.parts > 1 { "part" } else { "" }
     }
 
-    /// The loop over slices, and that of their copies.
+    /// The loop over slices, and that of their copies; empty without.
     pub(super) fn slice(&self) -> [&'static str; 2] {
-        if self.slices > 1 { ["ks ", "us "] } else { ["", ""] }
+        if self.slices > 1 { ["ks", "us"] } else { ["", ""] }
     }
 
     /// The dimensions of the accumulators before rows and columns.
-    pub(super) fn dims(&self) -> &'static str {
+    pub(super) fn dims(&self) -> &'static [&'static str] {
         match (self.slices > 1, self.parts > 1) {
-            (false, false) => "",
-            (true, true) => "s, p, ",
-            _ => "s, ",
+            (false, false) => &[],
+            (true, true) => &["s", "p"],
+            _ => &["s"],
         }
     }
 
-    /// The steps that add up slices, under the loop `inner` over blocks, and parts.
-    pub(super) fn combine(&self, tile: [i64; 2], threads: i64, wide: i64, inner: &str) -> String {
-        let mut out = String::new();
+    /// Adds up slices under the loop `inner` over blocks, and parts in a kernel of their own, in vectors of `wide` elements.
+    pub(super) fn combine(&self, s: &mut Steps, tile: [i64; 2], threads: i64, wide: i64, inner: &str) {
         if self.slices > 1 {
-            let whole = self.whole();
+            let (whole, own) = (self.whole(), if self.parts > 1 { "xp" } else { "" });
             let vector = wide.min((tile[0] * tile[1] / threads).max(1));
-            let own = if self.parts > 1 { "xp " } else { "" };
-            out.push_str(&format!(
-                "cache_write {whole} {whole} local -> {whole}_s\nreverse_compute_at {whole} {inner} -> xi xj\n\
-                 fuse xi xj -> xf; split xf ? {threads} {vector} -> x0 x1 xv; reorder ts xv; bind x1 threadIdx.x\n\
-                 reverse_compute_at {whole}_s x1 -> {own}yi yj; vectorize yj; vectorize xv; unroll ts\n"
-            ));
+            combine_slices(s, [whole, whole, &format!("{whole}_s")], inner, own, [threads, vector]);
         }
         if self.parts > 1 {
-            out.push_str(&format!(
-                "cache_write C C local -> C_l\nfuse ci cj -> cf; split cf ? {COMBINING} {wide} -> c0 c1 cv\n\
-                 reorder cp cv; bind c0 blockIdx.x; bind c1 threadIdx.x\n\
-                 reverse_compute_at C_l c1 -> di dj; vectorize dj; vectorize cv; unroll cp\n"
-            ));
+            s.cache_write("C", "C", Scope::Local, "C_l");
+            divide_among_threads(s, ["ci", "cj"], "cf", COMBINING, wide, ["c0", "c1", "cv"].map(str::to_string));
+            s.reorder(["cp", "cv"]).bind("c0", Axis::BlockX).bind("c1", Axis::ThreadX);
+            s.reverse_compute_at("C_l", "c1").made(["di", "dj"]).vectorize("dj").vectorize("cv").unroll("cp");
         }
-        out
     }
+}
+
+/// Divides k among so many blocks (split-K), whose accumulators are block `parts`.
+pub(super) fn split_k(s: &mut Steps, parts: i64) {
+    if parts > 1 {
+        s.split_k("k", parts).made(["parts", "part", "ci", "cj", "cp"]).bind("part", Axis::BlockZ);
+    }
+}
+
+/// Adds up the slices of a tile under the loop `inner` over blocks: block `whole` sums in registers (`copy`) and writes `written`. `own`
+/// is the loop over the dimension of parts, or empty.
+pub(super) fn combine_slices(
+    s: &mut Steps,
+    [whole, written, copy]: [&str; 3],
+    inner: &str,
+    own: &str,
+    [threads, vector]: [i64; 2],
+) {
+    s.cache_write(whole, written, Scope::Local, copy).reverse_compute_at(whole, inner).made(["xi", "xj"]);
+    divide_among_threads(s, ["xi", "xj"], "xf", threads, vector, ["x0", "x1", "xv"].map(str::to_string));
+    s.reorder(["ts", "xv"]).bind("x1", Axis::ThreadX);
+    s.reverse_compute_at(copy, "x1").made(present([own, "yi", "yj"])).vectorize("yj").vectorize("xv").unroll("ts");
 }
 
 /// The warps of a block that the model weighs.

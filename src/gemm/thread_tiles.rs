@@ -6,8 +6,10 @@
 //! threads a warp that owns a matrix of 16 x 16 or 8 x 32 elements (of 8 x 8 for 4-bit integers); elsewhere it says why not and
 //! leaves the steps to what they are.
 
+use super::epilogue::Accumulators;
+use crate::ir::{Axis, Scope};
+use crate::schedule::Steps;
 use crate::te::GemmSpec;
-use std::fmt::Write as _;
 
 /// The tutorial's knobs, by its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,54 +42,44 @@ impl ThreadTiles {
         knobs.flat_map(|(bx, by, step_k)| [4, 8, 16, 32].map(|v| ThreadTiles { bx, by, step_k, v }))
     }
 
-    /// The steps as text, for a program of [`crate::te::gemm`].
-    pub fn steps(&self, spec: &GemmSpec) -> String {
+    /// The steps, for a program of [`crate::te::gemm`].
+    pub fn steps(&self, spec: &GemmSpec) -> Steps {
         let ThreadTiles { bx, by, step_k, .. } = *self;
         let Shape { thread, warp, terms } = shape(spec);
         let columns = bx * thread;
         let warp = warp.min(columns);
-        // One type: block C accumulators, and its sum is copied. Otherwise block mma accumulators into acc, which block out converts.
-        let single = spec.acc == spec.out;
-        let (block, last) = if single { ("C", "CL") } else { ("mma", "out") };
-        let mut out = String::new();
-        for x in ["A", "B"] {
-            let _ = writeln!(out, "cache_read {block} {x} shared -> {x}{x}\ncache_read {block} {x}{x} local -> {x}L");
+        let (mut s, accumulators) = (Steps::new(), Accumulators::of(spec));
+        for (operand, staged, local) in [("A", "AA", "AL"), ("B", "BB", "BL")] {
+            s.cache_read(accumulators.block(), operand, Scope::Shared, staged);
+            s.cache_read(accumulators.block(), staged, Scope::Local, local);
         }
-        out.push_str(if single { "cache_write C C local -> CL\n" } else { "set_scope acc local\n" });
+        let last = accumulators.keep_in_registers(&mut s, "CL");
         // As in the tutorial, whose letters for layouts differ.
         let (factor, offset) = alignment(spec.a.bits());
-        if !spec.layout.a_transposed() {
-            let _ = writeln!(out, "storage_align AA 0 {factor} {offset}");
-        }
-        if spec.layout.a_transposed() {
-            let _ = writeln!(out, "storage_align BB 0 {factor} {offset}");
-        }
-        let _ = write!(
-            out,
-            "split i ? {by} 1 -> yo ty yi\nsplit j ? {} {} {thread} -> xo tz tx xi\n\
-             split k ? {step_k} {terms} -> ko kl ki\nreorder yo xo tz ty tx ko kl ki yi xi\n\
-             reverse_compute_at {last} tx -> c0 c1\n\
-             bind yo blockIdx.y; bind xo blockIdx.x\n\
-             bind ty threadIdx.y; bind tz threadIdx.z; bind tx threadIdx.x\n\
-             compute_at AL kl -> a0 a1; compute_at BL kl -> b0 b1\n",
-            columns / warp,
-            warp / thread,
-        );
-        out.push_str(&self.slice("AA", "a", warp / thread));
-        out.push_str(&self.slice("BB", "b", warp / thread));
-        out.push_str("tensor_core ko\n");
-        out
+        s.storage_align(if spec.layout.a_transposed() { "BB" } else { "AA" }, 0, factor, offset);
+        s.split("i", [by, 1], ["yo", "ty", "yi"]);
+        s.split("j", [columns / warp, warp / thread, thread], ["xo", "tz", "tx", "xi"]);
+        s.split("k", [step_k, terms], ["ko", "kl", "ki"]);
+        s.reorder(["yo", "xo", "tz", "ty", "tx", "ko", "kl", "ki", "yi", "xi"]);
+        s.reverse_compute_at(last, "tx").made(["c0", "c1"]);
+        s.bind("yo", Axis::BlockY).bind("xo", Axis::BlockX);
+        s.bind("ty", Axis::ThreadY).bind("tz", Axis::ThreadZ).bind("tx", Axis::ThreadX);
+        s.compute_at("AL", "kl").made(["a0", "a1"]).compute_at("BL", "kl").made(["b0", "b1"]);
+        self.slice(&mut s, "AA", "a", warp / thread);
+        self.slice(&mut s, "BB", "b", warp / thread);
+        s.tensor_core("ko");
+        s
     }
 
     /// A slice's way into shared memory: all threads share it out, `v` elements at a time.
-    fn slice(&self, stage: &str, x: &str, tx: i64) -> String {
+    fn slice(&self, s: &mut Steps, stage: &str, x: &str, tx: i64) {
         let ThreadTiles { bx, by, v, .. } = *self;
-        let tz = bx / tx;
-        format!(
-            "compute_at {stage} ko -> {x}r {x}c\nsplit {x}c ? {tz} {tx} {v} -> {x}o {x}z {x}x {x}v\n\
-             fuse {x}r {x}o -> {x}f; split {x}f ? {by} -> {x}g {x}y\n\
-             bind {x}y threadIdx.y; bind {x}z threadIdx.z; bind {x}x threadIdx.x; vectorize {x}v\n"
-        )
+        let [row, column, outer, fused, rounds, ty, tz, lane, element] =
+            ["r", "c", "o", "f", "g", "y", "z", "x", "v"].map(|end| format!("{x}{end}"));
+        s.compute_at(stage, "ko").made([&row, &column]);
+        s.split(&column, [bx / tx, tx, v], [&outer, &tz, &lane, &element]);
+        s.fuse([&row, &outer], &fused).split(&fused, [by], [&rounds, &ty]);
+        s.bind(&ty, Axis::ThreadY).bind(&tz, Axis::ThreadZ).bind(&lane, Axis::ThreadX).vectorize(&element);
     }
 }
 
@@ -116,7 +108,7 @@ mod tests {
         assert_eq!(ThreadTiles::space().count(), 3 * 4 * 6 * 4);
         let aligned = |dtype, layout| {
             let spec = GemmSpec { acc: DType::S32, out: DType::S32, ..GemmSpec::of(64, 64, 64, dtype, layout) };
-            let steps = ThreadTiles::BEST.steps(&spec);
+            let steps = ThreadTiles::BEST.steps(&spec).to_string();
             steps.lines().find(|l| l.starts_with("storage_align")).unwrap().to_string()
         };
         assert_eq!(aligned(DType::F16, Layout::NN), "storage_align AA 0 16 8");

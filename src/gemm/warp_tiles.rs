@@ -5,12 +5,14 @@
 //! lanes of a warp read neighbouring vectors of both operands: no two lanes meet in a bank unless they read the same
 //! word. An operand whose rows run along k is turned while it is stored; its rows are padded by one vector for that.
 
-use super::grid::bind_blocks;
-use super::operand::along_k;
+use super::grid::{bind_blocks, walk};
+use super::operand::{Operand, along_k};
 use super::split::Split;
+use super::staging::{Staging, divide_among_threads, present};
 use crate::dtype::DType;
+use crate::ir::{Axis, BindMode, Index, Note, Scope, Var};
+use crate::schedule::{IndexMap, Steps};
 use crate::te::GemmSpec;
-use std::fmt::Write as _;
 
 /// What the recipe decided: `[rows of C, columns of C]` each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,85 +105,112 @@ impl WarpTiles {
         self.split.slices * self.warps.iter().chain(&self.lanes).product::<i64>()
     }
 
-    /// The steps as text, for a program of [`crate::te::gemm`] of one type.
-    pub fn steps(&self, spec: &GemmSpec) -> String {
+    /// The steps, for a program of [`crate::te::gemm`] of one type.
+    pub fn steps(&self, spec: &GemmSpec) -> Steps {
         // Elements of 16 bytes.
         let wide = 128 / i64::from(spec.a.bits());
-        // The innermost loop over blocks, and the steps that make it.
-        let (inner, blocks) = match self.raster {
-            None => ("j0", bind_blocks(("i0", spec.m / self.block()[0]), ("j0", spec.n / self.block()[1]))),
-            Some(group) => ("tile", format!("rasterize i0 j0 group={group} -> tile\nbind tile blockIdx.x\n")),
-        };
-        let mut out = self.split.cut(self.bk);
-        out.push_str(&self.tile(inner, &blocks));
-        let [bm, bn] = self.block();
-        for (name, turned, width) in [("A", along_k(spec)[0], bm), ("B", along_k(spec)[1], bn)] {
-            out.push_str(&self.operand(name, turned, width, wide));
+        let mut s = Steps::new();
+        self.split.cut(&mut s, self.bk);
+        let inner = self.tile(&mut s, spec);
+        for operand in Operand::BOTH {
+            self.stage(&mut s, operand, along_k(spec)[operand as usize], wide);
         }
-        let _ = writeln!(out, "decompose_reduction {} k0\npipeline k0 stages=2", self.split.sums());
+        s.decompose_reduction(self.split.sums(), "k0").pipeline("k0", 2);
         if let Some(blocks) = self.min_blocks {
-            let _ = writeln!(out, "launch {inner} min_blocks={blocks}");
+            s.launch(inner).min_blocks(blocks);
         }
         if let Some(limit) = self.unroll_limit {
-            let _ = writeln!(out, "annotate k1 unroll_limit {limit}");
+            s.annotate("k1", Note::UnrollLimit, limit);
         }
-        out.push_str(&self.split.combine(self.block(), self.threads(), wide, inner));
-        out
+        self.split.combine(&mut s, self.block(), self.threads(), wide, inner);
+        s
     }
 
-    /// The tile of a block and the registers of a thread. Behind `cut`, the accumulators' loops are i, j, k0 and k1, and those of
-    /// the split.
-    fn tile(&self, inner: &str, blocks: &str) -> String {
+    /// The tile of a block and the registers of a thread; the innermost loop over blocks. After [`Split::cut`] the accumulators' loops are
+    /// i, j, k0 and k1, and those of the split.
+    fn tile(&self, s: &mut Steps, spec: &GemmSpec) -> &'static str {
         let WarpTiles { groups: [gi, gj], warps: [wi, wj], lanes: [li, lj], per: [pi, pj], .. } = *self;
-        let [bm, bn] = self.block();
-        let (ti, tj) = (wi * li, wj * lj);
         let sums = self.split.sums();
+        let stored = format!("{sums}_l");
         let (part, [slice, copied]) = (self.split.part(), self.split.slice());
+        s.cache_write(sums, sums, Scope::Local, &stored);
+        s.split("i", [gi, wi, li, pi], ["i0", "ig", "iw", "il", "ie"]);
+        s.split("j", [gj, wj, lj, pj], ["j0", "jg", "jw", "jl", "je"]);
+        s.reorder(present([part, "i0", "j0", slice, "iw", "jw", "il", "jl", "k0", "k1", "ig", "ie", "jg", "je"]));
+        // The innermost loop over blocks.
+        let inner = match self.raster {
+            None => {
+                let [bm, bn] = self.block();
+                bind_blocks(s, ("i0", spec.m / bm), ("j0", spec.n / bn));
+                "j0"
+            }
+            group => {
+                walk(s, "i0", group, BindMode::Plain);
+                "tile"
+            }
+        };
+        s.reverse_compute_at(&stored, inner).made(present([copied, "u", "v"]));
+        s.split_all("u", [gi, wi, li, pi], ["ug", "uw", "ul", "ue"]);
+        s.split_all("v", [gj, wj, lj, pj], ["vg", "vw", "vl", "ve"]);
+        s.reorder(present([copied, "uw", "vw", "ul", "vl", "ug", "ue", "vg", "ve"])).vectorize("ve");
+        s.fuse(present([slice, "iw", "jw"]), "w")
+            .fuse(["il", "jl"], "l")
+            .fuse(["w", "l"], "t")
+            .bind("t", Axis::ThreadX);
+        s.fuse(present([copied, "uw", "vw"]), "x")
+            .fuse(["ul", "vl"], "y")
+            .fuse(["x", "y"], "z")
+            .bind("z", Axis::ThreadX);
+        s.transform_layout(&stored, self.layout());
+        inner
+    }
+
+    /// The layout of the accumulators: digits of their rows and columns.
+    fn layout(&self) -> IndexMap {
         let dims = self.split.dims();
-        format!(
-            "cache_write {sums} {sums} local -> {sums}_l\n\
-             split i ? {gi} {wi} {li} {pi} -> i0 ig iw il ie\nsplit j ? {gj} {wj} {lj} {pj} -> j0 jg jw jl je\n\
-             reorder {part}i0 j0 {slice}iw jw il jl k0 k1 ig ie jg je\n\
-             {blocks}reverse_compute_at {sums}_l {inner} -> {copied}u v\n\
-             split u {gi} {wi} {li} {pi} -> ug uw ul ue\nsplit v {gj} {wj} {lj} {pj} -> vg vw vl ve\n\
-             reorder {copied}uw vw ul vl ug ue vg ve\nvectorize ve\n\
-             fuse {slice}iw jw -> w; fuse il jl -> l; fuse w l -> t; bind t threadIdx.x\n\
-             fuse {copied}uw vw -> x; fuse ul vl -> y; fuse x y -> z; bind z threadIdx.x\n\
-             transform_layout {sums}_l [{dims}i, j] -> [{dims}i // {bm}, i // {} % {gi}, i // {pi} % {ti}, i % {pi}, \
-             j // {bn}, j // {} % {gj}, j // {pj} % {tj}, j % {pj}]\n",
-            ti * pi,
-            tj * pj,
-        )
+        let inputs = dims.iter().chain(&["i", "j"]).map(|name| name.to_string()).collect();
+        let all = [0, 1, 2, 3].map(|n| Index::Var(Var(n)));
+        let (before, rows_and_columns) = all.split_at(dims.len());
+        let mut outputs = before.to_vec();
+        for (d, index) in rows_and_columns.iter().take(2).enumerate() {
+            let (per, across) = (self.per[d], self.warps[d] * self.lanes[d]);
+            outputs.push(index.clone().floordiv(self.block()[d]));
+            outputs.push(index.clone().floordiv(across * per).floormod(self.groups[d]));
+            outputs.push(index.clone().floordiv(per).floormod(across));
+            outputs.push(index.clone().floormod(per));
+        }
+        IndexMap { inputs, outputs }
     }
 
     /// An operand's way into shared memory.
-    fn operand(&self, name: &str, turned: bool, width: i64, wide: i64) -> String {
-        let threads = self.threads();
+    fn stage(&self, s: &mut Steps, operand: Operand, turned: bool, wide: i64) {
+        let (n, threads, width) = (operand.name(), self.threads(), self.block()[operand as usize]);
         let vector = wide.min(width * self.bk * self.split.slices / threads);
-        let mut out = format!(
-            "cache_read {} {name} shared -> {name}_s\ncompute_at {name}_s k0 -> {name}0 {name}1\n",
-            self.split.sums()
-        );
+        let staging = Staging { operand, accumulators: self.split.sums(), source: n, fills_zeros: false };
+        staging.read(s);
+        let [first, second, queue, half, fused, outer, thread, element] =
+            ["0", "1", "q", "h", "f", "o", "t", "v"].map(|end| format!("{n}{end}"));
+        s.compute_at(staging.buffer(), "k0").made([&first, &second]);
         // Neighbours take two vectors of a row that is turned, then the next row, so that what they store lies in
         // different banks.
-        let shares = match turned && self.split.slices > 1 {
-            true => format!(
-                "split {name}1 ? 2 {vector} -> {name}q {name}h {name}v; reorder {name}q {name}0 {name}h {name}v\n\
-                 fuse {name}q {name}0 {name}h -> {name}f; split {name}f ? {threads} -> {name}o {name}t\n"
-            ),
-            false => format!(
-                "fuse {name}0 {name}1 -> {name}f; split {name}f ? {threads} {vector} -> {name}o {name}t {name}v\n"
-            ),
-        };
-        let _ = writeln!(out, "{shares}vectorize {name}v; bind {name}t threadIdx.x");
-        if turned {
-            let _ = writeln!(
-                out,
-                "transform_layout {name}_s [i, j] -> [j, i]; storage_align {name}_s 0 {} {wide}",
-                2 * wide
+        if turned && self.split.slices > 1 {
+            s.split(&second, [2, vector], [&queue, &half, &element]).reorder([&queue, &first, &half, &element]);
+            s.fuse([&queue, &first, &half], &fused).split(&fused, [threads], [&outer, &thread]);
+        } else {
+            divide_among_threads(
+                s,
+                [&first, &second],
+                &fused,
+                threads,
+                vector,
+                [outer, thread.clone(), element.clone()],
             );
         }
-        out
+        s.vectorize(&element).bind(&thread, Axis::ThreadX);
+        if turned {
+            let swapped = IndexMap::new(["i", "j"], |[i, j]| vec![j, i]);
+            s.transform_layout(staging.buffer(), swapped).storage_align(staging.buffer(), 0, 2 * wide, wide);
+        }
     }
 }
 

@@ -17,12 +17,18 @@ mod wide_epilogue;
 
 pub use rungs::{RUNGS, Rung};
 
-use super::mma::{Mma, Source, multiples, pack::packing, runs_along_k};
-use super::operand::{Operand, along_k, contiguous, rows, up};
+use super::epilogue::{Accumulators, Epilogue};
+use super::grid::{ClusterLoops, walk};
+use super::mma::Mma;
+use super::operand::{Operand, along_k, contiguous, rows, runs_along_k, up};
+use super::packing::{Packing, Source};
+use super::padding::Padding;
+use super::staging::{Staging, present, source};
 use crate::dtype::DType;
+use crate::ir::{Axis, BindMode, CopyKind, Note, Scope};
+use crate::schedule::Steps;
 use crate::target::{Features, LINE, Target};
 use crate::te::GemmSpec;
-use std::fmt::Write as _;
 
 /// What the recipe decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,8 +39,8 @@ pub struct Wgmma {
     pub warpgroups: i64,
     /// Ping-pong: each warpgroup has tiles of its own, and one issues MMAs while the other runs its epilogue.
     pub pingpong: bool,
-    /// Swap A and B: compute C^T = B^T A^T.
-    pub swap_ab: bool,
+    /// Which operand gives the rows of the instruction.
+    pub swap_ab: SwapAb,
     /// k extent of a stage.
     pub bk: i64,
     /// Stages of the ring.
@@ -51,8 +57,8 @@ pub struct Wgmma {
     pub persistent: bool,
     /// Warps of their own load the tiles.
     pub producer: bool,
-    /// The epilogue stores C by TMA, else by the threads that hold the accumulators.
-    pub bulk_store: bool,
+    /// [`Epilogue::Tma`], or [`Epilogue::Direct`] where TMA cannot store C.
+    pub epilogue: Epilogue,
     /// Stages of the epilogue's ring.
     pub out_stages: i64,
     /// How A and B come into shared memory.
@@ -63,6 +69,27 @@ pub struct Wgmma {
     pub grid_dependency: i64,
     /// Its blocks ask the second-level cache for A and B before they wait for the kernel in front.
     pub l2_prefetch: bool,
+}
+
+/// Which operand gives the rows of an instruction, of which it has 64, and which its columns, of which it has up to 256.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SwapAb {
+    /// A the rows: C = A B.
+    Straight,
+    /// B the rows: C^T = B^T A^T.
+    Swapped,
+}
+
+impl SwapAb {
+    /// The dimension of C (rows 0, columns 1) that the rows of instructions are.
+    fn rows(self) -> usize {
+        self as usize
+    }
+
+    /// Whether the operands are swapped.
+    pub fn is_swapped(self) -> bool {
+        self == SwapAb::Swapped
+    }
 }
 
 /// Rows of C of an instruction.
@@ -93,7 +120,7 @@ impl Wgmma {
         block: [128, 256],
         warpgroups: 2,
         pingpong: false,
-        swap_ab: false,
+        swap_ab: SwapAb::Straight,
         bk: 64,
         stages: 4,
         in_flight: 1,
@@ -102,7 +129,7 @@ impl Wgmma {
         raster_group: 8,
         persistent: true,
         producer: true,
-        bulk_store: true,
+        epilogue: Epilogue::Tma,
         out_stages: 2,
         routes: [Source::Direct; 2],
         promotion: None,
@@ -143,12 +170,12 @@ impl Wgmma {
     /// These tiles, with stages and routes that suit them.
     pub fn of(spec: &GemmSpec, block: [i64; 2], warpgroups: i64, target: &Target) -> Wgmma {
         let routes = routes(spec);
-        let bulk_store = spec.n * bytes(spec.out) % 16 == 0;
+        let epilogue = if spec.n * bytes(spec.out) % 16 == 0 { Epilogue::Tma } else { Epilogue::Direct };
         let plain = Wgmma { cluster: [1, 1], persistent: false, producer: false, ..Wgmma::LARGE };
-        let mut w = Wgmma { block, warpgroups, bk: 128 / bytes(spec.a), bulk_store, routes, ..plain };
+        let mut w = Wgmma { block, warpgroups, bk: 128 / bytes(spec.a), epilogue, routes, ..plain };
         // Where there are more tiles than multiprocessors, blocks that stay load the next tile while the last one leaves.
         let many = w.blocks(spec) > i64::from(processors(target));
-        w.persistent = many && bulk_store;
+        w.persistent = many && w.stores_by_tma();
         // Kernels of one wave begin beside the one in front of them: on an H200 that takes 0.35 us of 7.2 at 1000^3. Those whose
         // blocks stay gain nothing (64 products of 512^3 take 4 % longer). Asking for A and B at once takes another 0.15 us, and
         // as much as 2 us more at 2048^3, where what is needed first comes in turn with everything else.
@@ -157,7 +184,7 @@ impl Wgmma {
         w.producer = w.persistent;
         // Rows that begin anywhere in the cache's lines cost two reads each: two blocks share them, where they find partners.
         let unaligned = Wgmma::has_unaligned_rows(spec, routes);
-        if unaligned && !many && bulk_store && up(spec.m, block[0]) % 2 == 0 {
+        if unaligned && !many && w.stores_by_tma() && up(spec.m, block[0]) % 2 == 0 {
             (w.cluster, w.producer) = ([2, 1], true);
         }
         // Such rows share lines with their neighbours, too: to fetch more than a line ahead of them takes 10 % longer at 1000^3
@@ -195,57 +222,52 @@ fn room(target: &Target) -> i64 {
 
 /// The steps.
 impl Wgmma {
-    /// The steps as text, for a program of [`crate::te::gemm`].
-    pub fn steps(&self, spec: &GemmSpec) -> String {
-        let sources = Operand::BOTH.map(|operand| self.source(spec, operand));
-        let mut out = self.pad(spec, &sources);
-        let accumulators = accumulators(spec);
-        out += &self.nest(spec);
+    /// The steps, for a program of [`crate::te::gemm`].
+    pub fn steps(&self, spec: &GemmSpec) -> Steps {
+        let mut s = Steps::new();
+        self.pad(&mut s, spec);
+        self.nest(&mut s, spec);
         for operand in Operand::BOTH {
-            let (name, source) = (operand.name(), &sources[operand as usize]);
-            let _ = writeln!(
-                out,
-                "cache_read {accumulators} {source} shared -> {name}_s; compute_at {name}_s k0{}",
-                self.fetched(operand)
-            );
-            if self.pads(spec, operand) && self.routes[operand as usize] == Source::Direct {
-                let _ = writeln!(out, "compute_inline {source}");
-            }
-            let _ = writeln!(out, "swizzle {name}_s {}", self.swizzle_of(spec, operand));
-            let shared_by = ["jc", "ic"][operand as usize];
-            match self.cluster[operand.other() as usize] > 1 {
-                true => out += &format!("copy_with {name}_s tma multicast={shared_by}\n"),
-                false => out += &format!("copy_with {name}_s tma\n"),
-            }
+            self.stage(&mut s, spec, operand);
         }
-        out += &self.epilogue(spec);
+        self.epilogue(&mut s, spec);
         let types = format!("k{}.{}.{}.{}", DEPTH / bytes(spec.a), spec.acc, spec.a, spec.b);
-        let (m, n, wide) = if self.swap_ab { ("jm", "in", self.block[0]) } else { ("im", "jn", self.block[1]) };
-        let _ = writeln!(out, "tensorize {m} wgmma.m64n{wide}{types} m={m} n={n} k=ki");
+        let ([m, n], wide) = match self.swap_ab {
+            SwapAb::Straight => (["im", "jn"], self.block[1]),
+            SwapAb::Swapped => (["jm", "in"], self.block[0]),
+        };
+        s.tensorize_by(m, &format!("wgmma.m64n{wide}{types}"), [m, n, "ki"]);
         if self.stages > 1 || self.in_flight > 0 {
-            let in_flight = if self.in_flight > 0 { format!(" in_flight={}", self.in_flight) } else { String::new() };
-            let _ = writeln!(out, "pipeline k0 stages={}{in_flight}", self.stages);
+            s.pipeline("k0", self.stages);
+        }
+        if self.in_flight > 0 {
+            s.in_flight(self.in_flight);
         }
         if self.producer {
             // Registers are moved between whole warpgroups; one that multiplies alone has enough of them.
             // A copy for each panel of 16 bytes has more addresses to keep.
-            let warps = match (self.warpgroups > 1, self.swizzle > 0) {
-                (true, true) => "4 regs=40",
-                (true, false) => "4 regs=88",
-                (false, _) => "1",
+            match (self.warpgroups > 1, self.swizzle > 0) {
+                (true, swizzled) => s.specialize(["A_s", "B_s"], "load", 4).registers(if swizzled { 40 } else { 88 }),
+                (false, _) => s.specialize(["A_s", "B_s"], "load", 1),
             };
-            let _ = writeln!(out, "specialize A_s B_s -> load warps={warps}");
         }
-        out
+        s
     }
 
-    /// Behind the placement of an operand's tile: how much the cache fetches for it at a time.
-    fn fetched(&self, operand: Operand) -> String {
-        let [row, column] = [["a0", "a1"], ["b0", "b1"]][operand as usize];
-        match self.promotion {
-            None => String::new(),
-            Some(bytes) => format!(" -> {row} {column}; annotate {row} l2_promotion {bytes}"),
+    /// An operand's tile in shared memory.
+    fn stage(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand) {
+        let is_packed = self.routes[operand as usize] == Source::Packed;
+        let fills_zeros = self.padding(spec).pads_operand(operand) && !is_packed;
+        let accumulators = Accumulators::of(spec).block();
+        let staging = Staging { operand, accumulators, source: &self.source(spec, operand), fills_zeros };
+        staging.read(s);
+        s.compute_at(staging.buffer(), "k0");
+        if let Some(bytes) = self.promotion {
+            let [row, column] = ["0", "1"].map(|end| format!("{}{end}", operand.lower()));
+            s.made([&row, &column]).annotate(&row, Note::L2Promotion, bytes);
         }
+        staging.inline_padding(s);
+        staging.copy_by_tma(s, self.swizzle_of(spec, operand), self.cluster_loops());
     }
 
     /// Bytes of the panels that the rows of an operand's tile are cut into: no more than they have.
@@ -257,146 +279,140 @@ impl Wgmma {
 
     /// Tiles of 64 rows that a warpgroup has.
     fn tall(&self) -> i64 {
-        self.block[usize::from(self.swap_ab)] / self.warpgroups / ROWS
+        self.block[self.swap_ab.rows()] / self.warpgroups / ROWS
+    }
+
+    /// The loops over the blocks of a cluster.
+    fn cluster_loops(&self) -> ClusterLoops {
+        ClusterLoops::new(self.cluster)
     }
 
     /// The loops of blocks, warpgroups and instructions.
-    fn nest(&self, spec: &GemmSpec) -> String {
-        let [bi, bj] = self.cluster;
-        let part = |n: i64, name: &str| if n > 1 { (format!(" {n}"), format!(" {name}")) } else { Default::default() };
-        let ((ci, ic), (cj, jc)) = (part(bi, "ic"), part(bj, "jc"));
-        let (tall, io) = part(self.tall(), "io");
-        let [m, n] = self.block;
-        let (warpgroups, warpgroup) = (self.warpgroups, if self.swap_ab { "jw" } else { "iw" });
-        let (sides, inside) = match self.swap_ab {
-            false => (
-                format!("split i ?{ci} {warpgroups}{tall} {ROWS} -> i0{ic} iw{io} im; split j ?{cj} {n} -> j0{jc} jn"),
-                format!("{io} im jn"),
-            ),
-            true => (
-                format!("split i ?{ci} {m} -> i0{ic} in; split j ?{cj} {warpgroups}{tall} {ROWS} -> j0{jc} jw{io} jm"),
-                format!("{io} jm in"),
-            ),
-        };
-        let mut out = format!(
-            "{sides}\nsplit k ? {} {} -> k0 kk ki; reorder i0 j0{ic}{jc} {warpgroup} k0 kk{inside} ki\n",
-            self.bk * bytes(spec.a) / DEPTH,
-            DEPTH / bytes(spec.a),
-        );
-        // The tiles of a batch are rows of one walk.
-        let (rows, fused) = if spec.batch.is_some() { ("bi", "fuse b i0 -> bi\n") } else { ("i0", "") };
-        out += fused;
-        let walk = match self.raster_group {
-            0 => format!("fuse {rows} j0 -> tile"),
-            raster_group => format!("rasterize {rows} j0 group={raster_group} -> tile"),
-        };
-        let persistent = if self.persistent { " persistent" } else { "" };
-        let pingpong = if self.pingpong { " pingpong" } else { "" };
-        let _ = write!(out, "{walk}; bind tile blockIdx.x{persistent}; bind {warpgroup} warpgroup{pingpong}");
-        let overlap = match self.grid_dependency {
-            0 => String::new(),
-            value => format!(" grid_dependency={value}"),
-        };
-        let prefetch = if self.l2_prefetch { " l2_prefetch=1" } else { "" };
-        if !overlap.is_empty() || !prefetch.is_empty() {
-            let _ = write!(out, "; launch tile{overlap}{prefetch}");
-        }
-        for (n, name) in [(bi, "ic"), (bj, "jc")] {
-            if n > 1 {
-                let _ = write!(out, "; bind {name} cluster");
+    fn nest(&self, s: &mut Steps, spec: &GemmSpec) {
+        let cluster = self.cluster_loops();
+        let [(ci, ic), (cj, jc)] = cluster.factors();
+        let ([m, n], warpgroups) = (self.block, self.warpgroups);
+        let (tall, io) = if self.tall() > 1 { (Some(self.tall()), "io") } else { (None, "") };
+        let rows = || std::iter::once(warpgroups).chain(tall).chain([ROWS]);
+        let (warpgroup, inside) = match self.swap_ab {
+            SwapAb::Straight => {
+                s.split("i", ci.into_iter().chain(rows()), present(["i0", ic, "iw", io, "im"]));
+                s.split("j", cj.into_iter().chain([n]), present(["j0", jc, "jn"]));
+                ("iw", [io, "im", "jn"])
             }
+            SwapAb::Swapped => {
+                s.split("i", ci.into_iter().chain([m]), present(["i0", ic, "in"]));
+                s.split("j", cj.into_iter().chain(rows()), present(["j0", jc, "jw", io, "jm"]));
+                ("jw", [io, "jm", "in"])
+            }
+        };
+        s.split("k", [self.bk * bytes(spec.a) / DEPTH, DEPTH / bytes(spec.a)], ["k0", "kk", "ki"]);
+        let outside = ["i0", "j0", ic, jc, warpgroup, "k0", "kk"];
+        s.reorder(present(outside.into_iter().chain(inside).chain(["ki"])));
+        // The tiles of a batch are rows of one walk.
+        let rows = if spec.batch.is_some() { "bi" } else { "i0" };
+        if spec.batch.is_some() {
+            s.fuse(["b", "i0"], "bi");
         }
-        out + "\n"
+        let mode = if self.persistent { BindMode::Persistent } else { BindMode::Plain };
+        walk(s, rows, (self.raster_group > 0).then_some(self.raster_group), mode);
+        s.bind_as(warpgroup, Axis::Warpgroup, if self.pingpong { BindMode::PingPong } else { BindMode::Plain });
+        if self.grid_dependency > 0 || self.l2_prefetch {
+            s.launch("tile");
+        }
+        if self.grid_dependency > 0 {
+            s.grid_dependency(self.grid_dependency);
+        }
+        if self.l2_prefetch {
+            s.l2_prefetch();
+        }
+        cluster.bind(s);
     }
 
-    /// Whether an operand is read beyond its ends.
-    fn pads(&self, spec: &GemmSpec, operand: Operand) -> bool {
-        spec.k % self.bk != 0 || rows(spec)[operand as usize] % self.whole(operand) != 0
-    }
-
-    /// Rows or columns of C that a cluster covers.
-    fn whole(&self, operand: Operand) -> i64 {
-        self.block[operand as usize] * self.cluster[operand as usize]
+    /// What the tiles of a cluster add to the GEMM.
+    fn padding(&self, spec: &GemmSpec) -> Padding {
+        Padding::new(spec, [0, 1].map(|d| self.block[d] * self.cluster[d]), self.bk)
     }
 
     /// Whether the tiles reach beyond C.
     fn grows(&self, spec: &GemmSpec) -> bool {
-        Operand::BOTH.into_iter().any(|operand| rows(spec)[operand as usize] % self.whole(operand) != 0)
+        self.padding(spec).pads_result()
     }
 
     /// What the tile of an operand is copied from.
     fn source(&self, spec: &GemmSpec, operand: Operand) -> String {
-        let end = match (self.pads(spec, operand), self.routes[operand as usize]) {
-            (true, _) => "_pad",
-            (false, Source::Packed) => "_pack",
-            (false, Source::Direct) => "",
-        };
-        format!("{}{end}", operand.name())
+        let is_packed = self.routes[operand as usize] == Source::Packed;
+        source(operand.name(), self.padding(spec).pads_operand(operand), is_packed)
     }
 
     /// Zeros around what tiles do not divide, and kernels that pack.
-    fn pad(&self, spec: &GemmSpec, sources: &[String; 2]) -> String {
-        let by = [self.whole(Operand::A), self.whole(Operand::B)];
-        let pads = multiples(&[("i", spec.m, by[0]), ("j", spec.n, by[1]), ("k", spec.k, self.bk)]);
-        let mut out = if pads.is_empty() { String::new() } else { format!("pad {} {pads}\n", accumulators(spec)) };
+    fn pad(&self, s: &mut Steps, spec: &GemmSpec) {
+        let (padding, accumulators) = (self.padding(spec), Accumulators::of(spec));
+        padding.pad(s, accumulators.block());
         for operand in Operand::BOTH.into_iter().filter(|operand| self.routes[*operand as usize] == Source::Packed) {
-            let source = &sources[operand as usize];
-            if !self.pads(spec, operand) {
-                let _ = writeln!(out, "cache_read {} {} global -> {source}", accumulators(spec), operand.name());
-            }
-            out += &packing(spec, operand, source);
+            let packing = Packing { operand, packed: &self.source(spec, operand) };
+            packing.copy(s, accumulators.block(), padding.pads_operand(operand));
+            packing.kernel(s, spec);
         }
-        if self.grows(spec) && converts(spec) {
-            let pads = multiples(&[("out_i", spec.m, by[0]), ("out_j", spec.n, by[1])]);
-            let _ = writeln!(out, "compute_inline acc_pad; pad out {pads} -> acc_out C_pad; compute_inline acc_out");
+        if padding.pads_result() && accumulators.converts() {
+            s.compute_inline("acc_pad");
+            padding.pad_conversion(s);
         }
-        out
+    }
+
+    /// Whether TMA stores C.
+    fn stores_by_tma(&self) -> bool {
+        self.epilogue == Epilogue::Tma
     }
 
     /// From the accumulators to C.
-    fn epilogue(&self, spec: &GemmSpec) -> String {
-        let grows = self.grows(spec);
-        if !converts(spec) && (bytes(spec.out) == 4 || !self.bulk_store && !grows) {
-            return self.wide_epilogue(spec);
+    fn epilogue(&self, s: &mut Steps, spec: &GemmSpec) {
+        let (padding, converts) = (self.padding(spec), Accumulators::of(spec).converts());
+        let from_registers = !self.stores_by_tma() && !padding.pads_result();
+        if !converts && (bytes(spec.out) == 4 || from_registers) {
+            return self.wide_epilogue(s, spec);
         }
-        let (accumulators, c) = if grows { ("acc_pad", "C_pad") } else { ("acc", "C") };
-        let mut out = if converts(spec) { format!("set_scope {accumulators} fragment\n") } else { String::new() };
-        let inlined = if grows { "reverse_compute_inline C_pad\n" } else { "" };
-        if !self.bulk_store && !grows {
-            return out + "reverse_compute_at out iw\n";
+        if converts {
+            s.set_scope(padding.converted(), Scope::Fragment);
         }
-        let (tall, fo) = if self.tall() > 1 { ("4 16", "fo fw fr") } else { ("16", "fw fr") };
-        if self.swap_ab {
-            return out + &self.swapped_epilogue(spec, c) + inlined;
+        if from_registers {
+            s.reverse_compute_at("out", "iw");
+            return;
         }
+        match self.swap_ab {
+            SwapAb::Straight => self.staged_epilogue(s, spec, converts),
+            SwapAb::Swapped => self.swapped_epilogue(s, spec),
+        }
+        padding.crop(s);
+    }
+
+    /// From accumulators to C through shared memory, some columns at a time.
+    fn staged_epilogue(&self, s: &mut Steps, spec: &GemmSpec, converts: bool) {
+        let c = self.padding(spec).written();
         let store_columns = self.store_columns(spec);
         // Whole panels are swizzled; what is wider lies as it is, 8 columns at a time.
         let panels = store_columns * bytes(spec.out) == STORE_BYTES;
         let matrix = if panels { 16 } else { 8 };
-        out += &match converts(spec) {
-            true => format!(
-                "cache_write out {c} shared -> C_s; cache_write out C_s fragment -> C_f\n\
-                 reverse_compute_at out iw -> e0 en; split en ? {store_columns} -> ep e1; reorder ep e0 e1\n\
-                 reverse_compute_at C_f ep -> f0 f1\n"
-            ),
+        if converts {
+            s.cache_write("out", c, Scope::Shared, "C_s").cache_write("out", "C_s", Scope::Fragment, "C_f");
+            s.reverse_compute_at("out", "iw").made(["e0", "en"]);
+            s.split("en", [store_columns], ["ep", "e1"]).reorder(["ep", "e0", "e1"]);
+            s.reverse_compute_at("C_f", "ep").made(["f0", "f1"]);
+        } else {
             // Accumulators that are C's own leave their registers as they are.
-            false => format!(
-                "cache_write C {c} shared -> C_s; cache_write C C_s fragment -> C_f\n\
-                 reverse_compute_at C_f iw -> f0 fj; split fj ? {store_columns} -> ep f1; reorder ep f0 f1\n"
-            ),
-        };
-        let _ = write!(
-            out,
-            "split f0 ? {tall} -> {fo}; split f1 ? {matrix} -> fc fi; reorder {fo_order} fc fr fi; bind fw warp\n\
-             tensorize fr stmatrix.m16n{matrix}.{}\n",
-            spec.out,
-            fo_order = fo.trim_end_matches(" fr"),
-        );
+            s.cache_write("C", c, Scope::Shared, "C_s").cache_write("C", "C_s", Scope::Fragment, "C_f");
+            s.reverse_compute_at("C_f", "iw").made(["f0", "fj"]);
+            s.split("fj", [store_columns], ["ep", "f1"]).reorder(["ep", "f0", "f1"]);
+        }
+        let (tall, fo) = if self.tall() > 1 { (Some(4), "fo") } else { (None, "") };
+        s.split("f0", tall.into_iter().chain([16]), present([fo, "fw", "fr"])).split("f1", [matrix], ["fc", "fi"]);
+        s.reorder(present([fo, "fw", "fc", "fr", "fi"])).bind("fw", Axis::Warp);
+        s.tensorize("fr", &format!("stmatrix.m16n{matrix}.{}", spec.out));
         if self.swizzle > 0 && panels {
-            let _ = writeln!(out, "swizzle C_s {}", self.swizzle.min(STORE_BYTES));
+            s.swizzle("C_s", self.swizzle.min(STORE_BYTES));
         }
         // A warp's own rows are stages of `ep` only with what was converted.
-        out + &self.stored(if self.stores_by_warp() && converts(spec) { "fw" } else { "ep" }) + inlined
+        self.store_tile(s, if self.stores_by_warp() && converts { "fw" } else { "ep" });
     }
 
     /// Columns of C that leave together: a panel, or of tiles that panels do not divide one half, or in turns as many as keep
@@ -404,7 +420,7 @@ impl Wgmma {
     fn store_columns(&self, spec: &GemmSpec) -> i64 {
         let panel = STORE_BYTES / bytes(spec.out);
         let columns = self.block[1];
-        if self.swap_ab || columns % panel == 0 {
+        if self.swap_ab.is_swapped() || columns % panel == 0 {
             return panel;
         }
         let odd = |parts: &i64| columns % parts == 0 && (columns / parts * bytes(spec.out)) % 32 == 16;
@@ -412,19 +428,17 @@ impl Wgmma {
     }
 
     /// From a tile of C in shared memory to C: what the loop `at` stages leaves at once.
-    fn stored(&self, at: &str) -> String {
-        if !self.bulk_store {
+    fn store_tile(&self, s: &mut Steps, at: &str) {
+        if !self.stores_by_tma() {
             // Rows of C begin anywhere: the threads store the block's tile element by element.
-            return format!(
-                "reverse_compute_at C_s tile -> s0 s1; fuse s0 s1 -> s; split s ? {} -> s_0 s_1; bind s_1 threadIdx.x\n",
-                128 * self.warpgroups
-            );
+            s.reverse_compute_at("C_s", "tile").made(["s0", "s1"]).fuse(["s0", "s1"], "s");
+            s.split("s", [128 * self.warpgroups], ["s_0", "s_1"]).bind("s_1", Axis::ThreadX);
+            return;
         }
-        let mut out = format!("reverse_compute_at C_s {at} -> s0 s1; copy_with C_s tma\n");
+        s.reverse_compute_at("C_s", at).made(["s0", "s1"]).copy_with("C_s", CopyKind::Tma);
         if self.out_stages > 1 {
-            let _ = writeln!(out, "pipeline ep stages={}", self.out_stages);
+            s.pipeline("ep", self.out_stages);
         }
-        out
     }
 }
 
@@ -448,16 +462,6 @@ pub(super) fn known(spec: &GemmSpec) -> bool {
         (S8 | U8, S8 | U8) => spec.acc == S32 && spec.out == S32,
         _ => false,
     }
-}
-
-/// Whether C is of another type than the accumulators.
-fn converts(spec: &GemmSpec) -> bool {
-    spec.acc != spec.out
-}
-
-/// The block that has the accumulators.
-fn accumulators(spec: &GemmSpec) -> &'static str {
-    if converts(spec) { "mma" } else { "C" }
 }
 
 /// Bytes of an element.

@@ -7,14 +7,18 @@
 //! it is stored to shared memory, in bytes that held the operands, and copied out from there: cast, and cut off where the tiles
 //! reach beyond C. Only accumulators that need neither go straight to device memory.
 
-use super::grid::{bound_batch, rows_of};
+use super::epilogue::Accumulators;
+use super::grid::{bind_batch, rows_of, walk};
 use super::operand::{Operand, along_k, contiguous, up};
+use super::padding::Padding;
+use super::staging::{Fragment, Staging, divide_among_threads, source};
 use super::tuning;
 use super::work::{Work, cycles};
 use crate::dtype::DType;
+use crate::ir::{Axis, BindMode, CopyKind, Note, Scope};
+use crate::schedule::Steps;
 use crate::target::{Features, REGISTERS_PER_SM, Target};
 use crate::te::GemmSpec;
-use std::fmt::Write as _;
 
 /// What the recipe decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,7 +128,9 @@ impl Wmma {
 
     /// Blocks that a multiprocessor has registers for.
     fn resident(&self, spec: &GemmSpec) -> i64 {
-        let edges = if Operand::BOTH.into_iter().any(|operand| self.pads(spec, operand)) { EDGE_ADDRESSES } else { 0 };
+        let padding = self.padding(spec);
+        let ragged = Operand::BOTH.into_iter().any(|operand| padding.pads_operand(operand));
+        let edges = if ragged { EDGE_ADDRESSES } else { 0 };
         (i64::from(REGISTERS_PER_SM) / (up(self.registers(spec) + edges, 8) * 8 * self.threads())).max(1)
     }
 
@@ -142,47 +148,42 @@ impl Wmma {
         }
     }
 
-    /// Whether an operand is read beyond its ends.
-    fn pads(&self, spec: &GemmSpec, operand: Operand) -> bool {
-        spec.k % self.bk != 0 || [spec.m, spec.n][operand as usize] % self.block[operand as usize] != 0
-    }
-
-    /// Whether the tiles reach beyond C.
-    fn grows(&self, spec: &GemmSpec) -> bool {
-        spec.m % self.block[0] != 0 || spec.n % self.block[1] != 0
+    /// What the tiles add to the GEMM.
+    fn padding(&self, spec: &GemmSpec) -> Padding {
+        Padding::new(spec, self.block, self.bk)
     }
 
     /// Whether accumulators are stored as they are: of C's type, to rows that are aligned.
     fn is_direct(&self, spec: &GemmSpec) -> bool {
-        spec.acc == spec.out && !self.grows(spec)
+        !Accumulators::of(spec).converts() && !self.padding(spec).pads_result()
     }
 }
 
 /// The steps.
 impl Wmma {
-    /// The steps as text, for a program of [`crate::te::gemm`] of types that the instruction has.
-    pub fn steps(&self, spec: &GemmSpec) -> String {
-        let sums = if spec.acc == spec.out { "C" } else { "mma" };
-        let mut out = self.pad(spec, sums);
-        out += &self.nest(spec, sums);
+    /// The steps, for a program of [`crate::te::gemm`] of types that the instruction has.
+    pub fn steps(&self, spec: &GemmSpec) -> Steps {
+        let (mut s, block) = (Steps::new(), Accumulators::of(spec).block());
+        self.padding(spec).pad(&mut s, block);
+        self.nest(&mut s, spec);
         for operand in Operand::BOTH {
-            out += &self.stage(spec, operand, sums);
+            self.stage(&mut s, spec, operand);
         }
-        let _ = writeln!(out, "pipeline k0 stages={}", self.stages);
+        s.pipeline("k0", self.stages);
         for operand in Operand::BOTH {
-            out += &self.fragment(spec, operand, sums);
+            let fragment = self.fragment(spec, operand);
+            fragment.read(&mut s);
+            fragment.load(&mut s);
         }
         if self.ahead {
-            out.push_str("pipeline kk stages=2\n");
+            s.pipeline("kk", 2);
         }
         let majors = [major(spec, Operand::A), major(spec, Operand::B)].join(".");
         let types = format!("{}.{}.{}", spec.acc, spec.a, spec.b);
-        let _ = writeln!(
-            out,
-            "decompose_reduction {sums} k0 -> zero\ntensorize ii wmma.mma.{majors}.{}.{types}",
-            self.geometry()
-        );
-        out + bound_batch(spec)
+        s.decompose_reduction(block, "k0").made(["zero"]);
+        s.tensorize("ii", &format!("wmma.mma.{majors}.{}.{types}", self.geometry()));
+        bind_batch(&mut s, spec);
+        s
     }
 
     fn geometry(&self) -> String {
@@ -190,96 +191,80 @@ impl Wmma {
         format!("m{m}n{n}k{k}")
     }
 
-    fn pad(&self, spec: &GemmSpec, sums: &str) -> String {
-        let sizes = [("i", spec.m, self.block[0]), ("j", spec.n, self.block[1]), ("k", spec.k, self.bk)];
-        let pads: Vec<String> =
-            sizes.iter().filter(|(_, size, by)| size % by != 0).map(|(l, _, by)| format!("{l}={by}")).collect();
-        if pads.is_empty() { String::new() } else { format!("pad {sums} {}\n", pads.join(" ")) }
-    }
-
     /// The loops of blocks, warps and instructions, and how the accumulators of a block leave it.
-    fn nest(&self, spec: &GemmSpec, sums: &str) -> String {
+    fn nest(&self, s: &mut Steps, spec: &GemmSpec) {
         let ([wi, wj], [ti, tj], [m, n, k]) = (self.warps, self.tiles(), self.shape);
-        // Tiles that pass through registers: left alone, ptxas spills a few values to fit one more block.
-        let bound = match self.resident(spec) {
-            _ if self.asynchronous => String::new(),
-            blocks => format!("; launch tile min_blocks={blocks}"),
-        };
-        let (converts, grows, geometry) = (spec.acc != spec.out, self.grows(spec), self.geometry());
-        let mut out = String::new();
-        let (fused, (rows, _)) = rows_of(spec, ("i0", up(spec.m, self.block[0])));
+        let (accumulators, padding) = (Accumulators::of(spec), self.padding(spec));
+        let grows = padding.pads_result();
         // The buffer that the fragment is stored to, and the block that copies it on.
-        let (stored, last) = match (converts, grows) {
-            (true, true) => ("acc_pad", "out"),
-            (true, false) => ("acc", "out"),
-            (false, true) => ("C_pad", "C_pad"),
-            (false, false) => ("C", ""),
+        let (stored, last) = match (accumulators.converts(), grows) {
+            (true, _) => (padding.converted(), "out"),
+            (false, _) => (padding.written(), padding.written()),
         };
-        if converts && grows {
-            out.push_str("compute_inline acc_pad\n");
+        if accumulators.converts() && grows {
+            s.compute_inline("acc_pad");
         }
         if !self.is_direct(spec) {
-            let _ = writeln!(out, "set_scope {stored} shared");
+            s.set_scope(stored, Scope::Shared);
         }
-        let _ = write!(
-            out,
-            "cache_write {sums} {stored} fragment -> C_f\n\
-             split i ? {wi} {ti} {m} -> i0 iw im ii; split j ? {wj} {tj} {n} -> j0 jw jm ji\n\
-             split k ? {} {k} -> k0 kk ki\nreorder i0 j0 iw jw k0 kk im jm ii ji ki\n{fused}\
-             rasterize {rows} j0 group={} -> tile; bind tile blockIdx.x{bound}; fuse iw jw -> w; bind w warp\n\
-             reverse_compute_at C_f w -> o0 o1; split o0 ? {m} -> om oi; split o1 ? {n} -> on oj; reorder om on oi oj\n\
-             tensorize oi wmma.store.d.row.{geometry}.{}\n",
-            self.bk / k,
-            self.group,
-            spec.acc
-        );
-        if !self.is_direct(spec) {
-            let vector = 128 / i64::from(spec.out.bits());
-            let _ = write!(
-                out,
-                "storage_align {stored} {} {} 8\nreverse_compute_at {last} tile -> s0 s1; fuse s0 s1 -> s\n\
-                 split s ? {} {vector} -> s_0 s_1 s_2; bind s_1 threadIdx.x; {} s_2\n",
-                row_dimension(spec),
-                self.block[1],
-                self.threads(),
-                if spec.n % vector == 0 { "vectorize" } else { "unroll" },
-            );
+        s.cache_write(accumulators.block(), stored, Scope::Fragment, "C_f");
+        s.split("i", [wi, ti, m], ["i0", "iw", "im", "ii"]).split("j", [wj, tj, n], ["j0", "jw", "jm", "ji"]);
+        s.split("k", [self.bk / k, k], ["k0", "kk", "ki"]);
+        s.reorder(["i0", "j0", "iw", "jw", "k0", "kk", "im", "jm", "ii", "ji", "ki"]);
+        let (rows, _) = rows_of(s, spec, ("i0", up(spec.m, self.block[0])));
+        walk(s, rows, Some(self.group), BindMode::Plain);
+        if !self.asynchronous {
+            // Tiles that pass through registers: left alone, ptxas spills a few values to fit one more block.
+            s.launch("tile").min_blocks(self.resident(spec));
         }
-        out
+        s.fuse(["iw", "jw"], "w").bind("w", Axis::Warp).reverse_compute_at("C_f", "w").made(["o0", "o1"]);
+        s.split("o0", [m], ["om", "oi"]).split("o1", [n], ["on", "oj"]).reorder(["om", "on", "oi", "oj"]);
+        s.tensorize("oi", &format!("wmma.store.d.row.{}.{}", self.geometry(), spec.acc));
+        if self.is_direct(spec) {
+            return;
+        }
+        let vector = 128 / i64::from(spec.out.bits());
+        s.storage_align(stored, row_dimension(spec), self.block[1], 8);
+        s.reverse_compute_at(last, "tile").made(["s0", "s1"]);
+        divide_among_threads(s, ["s0", "s1"], "s", self.threads(), vector, ["s_0", "s_1", "s_2"].map(str::to_string));
+        s.bind("s_1", Axis::ThreadX);
+        if spec.n % vector == 0 {
+            s.vectorize("s_2")
+        } else {
+            s.unroll("s_2")
+        };
     }
 
-    /// A operand's tile in shared memory.
-    fn stage(&self, spec: &GemmSpec, operand: Operand, sums: &str) -> String {
-        let (name, x) = (operand.name(), operand.lower());
+    /// An operand's tile in shared memory.
+    fn stage(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand) {
         let (vector, (_, row)) = (chunk(spec), self.tile(spec, operand));
-        let source = if self.pads(spec, operand) { format!("{name}_pad") } else { name.to_string() };
-        let mut out = format!("cache_read {sums} {source} shared -> {name}_s\n");
-        if self.pads(spec, operand) {
-            let _ = writeln!(out, "compute_inline {source}");
-        }
-        let _ = writeln!(
-            out,
-            "compute_at {name}_s k0 -> {x}0 {x}1; fuse {x}0 {x}1 -> {x}e; split {x}e ? {} {vector} -> {x}_0 {x}_1 {x}_2\n\
-             bind {x}_1 threadIdx.x; vectorize {x}_2; storage_align {name}_s {} {row} {vector}",
-            self.threads(),
-            row_dimension(spec),
-        );
+        let is_padded = self.padding(spec).pads_operand(operand);
+        let staging = Staging {
+            operand,
+            accumulators: Accumulators::of(spec).block(),
+            source: &source(operand.name(), is_padded, false),
+            fills_zeros: is_padded,
+        };
+        staging.read(s);
+        staging.inline_padding(s);
+        staging.copy_by_threads(s, self.threads(), vector);
+        s.storage_align(staging.buffer(), row_dimension(spec), row, vector);
         // Threads copy unaligned rows through registers, element by element.
         if self.asynchronous && is_aligned(spec, operand) {
-            let _ = writeln!(out, "copy_with {name}_s cp_async");
+            s.copy_with(staging.buffer(), CopyKind::CpAsync);
         }
-        out
     }
 
     /// What a warp has of an operand in registers, tile by tile of the instruction.
-    fn fragment(&self, spec: &GemmSpec, operand: Operand, sums: &str) -> String {
-        let (name, f, size) = (operand.name(), ["f", "g"][operand as usize], self.shape[operand as usize]);
-        let load = format!("wmma.load.{}.{}.{}.{}", operand.lower(), major(spec, operand), self.geometry(), spec.a);
-        let tiles = match along_k(spec)[operand as usize] {
-            true => format!("split {f}0 ? {size} -> {f}m {f}i; tensorize {f}i {load}"),
-            false => format!("split {f}1 ? {size} -> {f}m {f}i; reorder {f}m {f}0 {f}i; tensorize {f}0 {load}"),
-        };
-        format!("cache_read {sums} {name}_s fragment -> {name}_f; compute_at {name}_f kk -> {f}0 {f}1; {tiles}\n")
+    fn fragment(&self, spec: &GemmSpec, operand: Operand) -> Fragment<'static> {
+        let [name, major, geometry] = [operand.lower(), major(spec, operand), &self.geometry()];
+        Fragment {
+            operand,
+            accumulators: Accumulators::of(spec).block(),
+            rows: self.shape[operand as usize],
+            along_k: along_k(spec)[operand as usize],
+            load: format!("wmma.load.{name}.{major}.{geometry}.{}", spec.a),
+        }
     }
 }
 

@@ -288,6 +288,26 @@ impl Steps {
         self.option("in_flight", Value::Int(groups))
     }
 
+    /// Sets how the kernel of a loop is compiled and launched: what follows says to what.
+    pub fn launch(&mut self, loop_: &str) -> &mut Steps {
+        self.push(&row::launch::PRIMITIVE, Args::new().word("loop", loop_))
+    }
+
+    /// Resident blocks per multiprocessor for the launch of the last step.
+    pub fn min_blocks(&mut self, blocks: i64) -> &mut Steps {
+        self.option("min_blocks", Value::Int(blocks))
+    }
+
+    /// How far the kernel of the launch of the last step overlaps with its neighbours in the stream: 1 or 2.
+    pub fn grid_dependency(&mut self, kernels: i64) -> &mut Steps {
+        self.option("grid_dependency", Value::Int(kernels))
+    }
+
+    /// Lets the kernel of the launch of the last step prefetch its inputs to L2.
+    pub fn l2_prefetch(&mut self) -> &mut Steps {
+        self.option("l2_prefetch", Value::Int(1))
+    }
+
     /// Gives staged buffers to warps of their own.
     pub fn specialize(
         &mut self,

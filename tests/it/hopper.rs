@@ -3,7 +3,7 @@
 
 use super::ptxas::tools;
 use super::sample::{drawn, everything};
-use warploom::gemm::{Gemm, Wgmma};
+use warploom::gemm::{Epilogue, Gemm, SwapAb, Wgmma};
 use warploom::lower::{Lowered, lower, print, verify};
 use warploom::reference::{Sample, outputs};
 use warploom::sim::mutate::mutants;
@@ -37,7 +37,7 @@ pub fn subsets(small: bool) -> Vec<Subset> {
                 raster_group: if has(2) { 8 } else { 0 },
                 persistent: has(2),
                 producer: has(3),
-                bulk_store: has(4),
+                epilogue: if has(4) { Epilogue::Tma } else { Epilogue::Direct },
                 out_stages: stages.min(2),
                 ..Wgmma::LARGE
             };
@@ -54,7 +54,7 @@ pub fn subsets(small: bool) -> Vec<Subset> {
 /// The schedule of a subset at a size.
 pub fn schedule(subset: &Subset, size: [i64; 3]) -> Result<Schedule, Error> {
     let gemm = Gemm::new(size[0], size[1], size[2]).of(DType::F16).layout(subset.layout);
-    let steps = warploom::schedule::parse(&subset.parts.steps(gemm.spec()))?;
+    let steps = subset.parts.steps(gemm.spec()).finish()?;
     Ok(Schedule::new(gemm.program()?, Target::sm_90a(), steps))
 }
 
@@ -158,8 +158,7 @@ fn batches_are_right_at_every_size_and_layout() {
             let whole = Wgmma::of(spec, [64, 64], 1, &Target::sm_90a());
             let parts = Wgmma { persistent: true, producer: true, stages: 3, in_flight: 1, ..whole };
             for steps in [Wgmma::choose(spec, &Target::sm_90a()).unwrap(), parts].map(|w| w.steps(spec)) {
-                let steps = warploom::schedule::parse(&steps).unwrap();
-                let schedule = Schedule::new(gemm.program().unwrap(), Target::sm_90a(), steps);
+                let schedule = Schedule::new(gemm.program().unwrap(), Target::sm_90a(), steps.finish().unwrap());
                 let name = format!("3 x {m}x{n}x{k} {dtype} {}", layout.name());
                 if let Outcome::Refused(why) = tried(&name, &schedule) {
                     panic!("{name}: {why}\n{schedule}");
@@ -172,10 +171,11 @@ fn batches_are_right_at_every_size_and_layout() {
 /// Four blocks share the longer side of a tile: that of B, or that of A where columns take the part of rows.
 #[test]
 fn tiles_that_four_blocks_share_are_right() {
-    let forms = [(Layout::NN, true), (Layout::NT, true), (Layout::NT, false), (Layout::TT, false)];
+    use SwapAb::{Straight, Swapped};
+    let forms = [(Layout::NN, Swapped), (Layout::NT, Swapped), (Layout::NT, Straight), (Layout::TT, Straight)];
     for (layout, swap_ab) in forms {
         for ([m, n, k], wide) in [([144, 264, 136], 144), ([296, 152, 72], 144), ([72, 248, 200], 80)] {
-            if !drawn(&format!("{m} {} {swap_ab}", layout.name()), 2) {
+            if !drawn(&format!("{m} {} {}", layout.name(), swap_ab.is_swapped()), 2) {
                 continue;
             }
             let dtype = [DType::F16, DType::Bf16][usize::from(k == 72)];
@@ -183,14 +183,13 @@ fn tiles_that_four_blocks_share_are_right() {
             let plain = Wgmma::of(gemm.spec(), [64, 128], 1, &Target::sm_90a());
             let mut parts = Wgmma { block: [64, wide], cluster: [4, 1], swap_ab, producer: true, stages: 3, ..plain };
             parts.in_flight = 1;
-            if swap_ab {
+            if swap_ab.is_swapped() {
                 parts.block.reverse();
                 parts.cluster.reverse();
             }
             for out_stages in [1, 2] {
                 let steps = Wgmma { out_stages, ..parts }.steps(gemm.spec());
-                let steps = warploom::schedule::parse(&steps).unwrap();
-                let schedule = Schedule::new(gemm.program().unwrap(), Target::sm_90a(), steps);
+                let schedule = Schedule::new(gemm.program().unwrap(), Target::sm_90a(), steps.finish().unwrap());
                 let name = format!("{m}x{n}x{k} {dtype} {}", layout.name());
                 if let Outcome::Refused(why) = tried(&name, &schedule) {
                     panic!("{name}: {why}\n{schedule}");

@@ -313,7 +313,7 @@ fn what_stands_between_slots_is_needed() {
 
 /// The recipe's tiles by bulk copies: their schedule, and whether a kernel of its own packs a factor.
 fn boxed(spec: &GemmSpec, tiles: Mma) -> (Schedule, bool) {
-    let steps = warploom::schedule::parse(&tiles.steps(spec)).unwrap_or_else(|e| panic!("{e}\n{}", tiles.steps(spec)));
+    let steps = tiles.steps(spec).finish().unwrap_or_else(|e| panic!("{e}\n{}", tiles.steps(spec)));
     let program = Gemm::from(*spec).program().unwrap();
     (Schedule::new(program, Target::sm_90a(), steps), tiles.routes.contains(&Source::Packed))
 }

@@ -5,7 +5,7 @@ use super::ptxas::{assemble, tools};
 use super::sample::drawn;
 use super::tensor::{lowered, right};
 use warploom::error::Code;
-use warploom::gemm::{Gemm, Kind, Wgmma, recommend};
+use warploom::gemm::{Epilogue, Gemm, Kind, Wgmma, recommend};
 use warploom::lower::print;
 use warploom::te::Layout;
 use warploom::{DType, Schedule, Target};
@@ -24,7 +24,7 @@ const BRAINS: [DType; 3] = [DType::Bf16, DType::F32, DType::F32];
 
 /// The recipe's schedule with parts of its own.
 fn schedule(gemm: &Gemm, parts: &Wgmma) -> Schedule {
-    let steps = warploom::schedule::parse(&parts.steps(gemm.spec())).unwrap();
+    let steps = parts.steps(gemm.spec()).finish().unwrap();
     Schedule::new(gemm.program().unwrap(), Target::sm_90a(), steps)
 }
 
@@ -51,7 +51,7 @@ fn every_part_of_the_recipe_suits_sums_that_are_the_result() {
                 raster_group: if has(1) { 8 } else { 0 },
                 persistent: has(1),
                 producer: has(2),
-                bulk_store: has(3),
+                epilogue: if has(3) { Epilogue::Tma } else { Epilogue::Direct },
                 out_stages: stages.min(2),
                 ..Wgmma::LARGE
             };
@@ -83,7 +83,8 @@ fn sums_of_16_bits_are_right_in_every_layout_and_at_every_edge() {
             let target = Target::sm_90a();
             let tiles = [([64, 64], 1), ([128, 64], 2), ([128, 128], 1)][(at + turn) % 3];
             let plain = Wgmma::of(gemm.spec(), tiles.0, tiles.1, &target);
-            let parts = Wgmma { persistent: plain.bulk_store, producer: plain.bulk_store, ..plain };
+            let by_tma = plain.epilogue == Epilogue::Tma;
+            let parts = Wgmma { persistent: by_tma, producer: by_tma, ..plain };
             for schedule in [recommend(&gemm, &target).unwrap(), schedule(&gemm, &parts)] {
                 assert!(print(&right(&schedule)).contains("k16.f16.f16.f16"), "{size:?} {layout:?}");
                 // Rows of C that copies take leave as matrices.

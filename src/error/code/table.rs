@@ -88,7 +88,7 @@ codes! {
         GemmKind "kind" "No recipe of the kind fits the GEMM on the chip."
         GemmProgram "program" "The program is not a matrix product."
         GemmRecipes "recipes" "No recipe has steps for the GEMM."
-        GemmSteps "steps" "The steps that a recipe recommends do not parse."
+        GemmSteps "steps" "The steps that a recipe recommends are not well formed."
     }
     Host "host" "Driver, devices and libraries of the host." {
         HostCublas "cublas" "A call of cuBLAS fails."

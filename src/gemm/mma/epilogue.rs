@@ -1,41 +1,28 @@
 //! How the accumulators leave the registers of warps, and what becomes of parts of them.
 
-use super::{Mma, Names, Operand, multiples, up};
+use super::{Epilogue, Mma, Names, present, up};
 use crate::gemm::grid::bind_blocks;
+use crate::ir::{Axis, Scope};
+use crate::schedule::Steps;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
-use std::fmt::Write as _;
-
-/// The way of a tile of C from registers to memory. Lanes have pairs of neighbours: of 32-bit elements whole sectors, of
-/// 16-bit ones less, so that rows of these are put together in shared memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Epilogue {
-    /// Pairs, straight to memory.
-    Direct,
-    /// Pairs to shared memory, and whole rows from there.
-    Rows,
-    /// Four matrices of 8 x 8 at a time to shared memory (stmatrix), and whole rows from there.
-    Stmatrix,
-}
 
 /// Elements of C from which on rows of it are stored together at its edges too (4095x4097x4099: 335 us for 405).
 const LARGE: i64 = 1 << 21;
 /// Threads of a block that adds parts up.
 const ADDING: i64 = 128;
 
-impl Epilogue {
-    /// Tiles that reach beyond a small C are stored from registers where there is no stmatrix, each element under its own
-    /// condition: blocks behind the product then find what they read by the names of the program.
-    pub(super) fn of(spec: &GemmSpec, target: &Target, block: [i64; 2], parts: i64) -> Epilogue {
-        let grows = spec.m % block[0] != 0 || spec.n % block[1] != 0;
-        let large = spec.m.saturating_mul(spec.n) >= LARGE;
-        let matrices = target.has(Features::STMATRIX);
-        let rows = large || !grows || matrices && spec.n % 8 == 0;
-        match parts == 1 && spec.out.bits() == 16 && rows {
-            false => Epilogue::Direct,
-            true if matrices => Epilogue::Stmatrix,
-            true => Epilogue::Rows,
-        }
+/// Tiles that reach beyond a small C are stored from registers where there is no stmatrix, each element under its own
+/// condition: blocks behind the product then find what they read by the names of the program.
+pub(super) fn choose(spec: &GemmSpec, target: &Target, block: [i64; 2], parts: i64) -> Epilogue {
+    let grows = spec.m % block[0] != 0 || spec.n % block[1] != 0;
+    let large = spec.m.saturating_mul(spec.n) >= LARGE;
+    let matrices = target.has(Features::STMATRIX);
+    let rows = large || !grows || matrices && spec.n % 8 == 0;
+    match parts == 1 && spec.out.bits() == 16 && rows {
+        false => Epilogue::Direct,
+        true if matrices => Epilogue::Stmatrix,
+        true => Epilogue::Rows,
     }
 }
 
@@ -53,111 +40,96 @@ impl Mma {
 
     /// Whether the tiles reach beyond C.
     pub(super) fn grows(&self, spec: &GemmSpec) -> bool {
-        spec.m % self.whole(Operand::A) != 0 || spec.n % self.whole(Operand::B) != 0
+        self.padding(spec).pads_result()
     }
 
     /// The block that takes the accumulators out of registers, which are a fragment: the buffer between them and the conversion
     /// to C, or a copy of C's tile.
-    pub(super) fn stored(&self, spec: &GemmSpec, names: &Names) -> (&'static str, String) {
-        let (grows, mut out) = (self.grows(spec), String::new());
-        let written = match (self.parts > 1, grows) {
-            (true, _) => "parts",
-            (false, true) => "C_pad",
-            (false, false) => "C",
-        };
-        if !names.converts || self.parts > 1 {
-            let to = if self.staged() { "C_s" } else { written };
-            if self.staged() {
-                let _ = writeln!(out, "cache_write {} {written} shared -> C_s", names.accumulators);
+    pub(super) fn stored(&self, s: &mut Steps, spec: &GemmSpec, names: &Names) -> &'static str {
+        let (padding, staged) = (self.padding(spec), self.staged());
+        let written = if self.parts > 1 { "parts" } else { padding.written() };
+        if !names.whole.converts() || self.parts > 1 {
+            if staged {
+                s.cache_write(names.accumulators, written, Scope::Shared, "C_s");
             }
-            let _ = writeln!(out, "cache_write {} {to} fragment -> C_f", names.accumulators);
-            return ("C_f", out);
+            s.cache_write(names.accumulators, if staged { "C_s" } else { written }, Scope::Fragment, "C_f");
+            return "C_f";
         }
-        if grows {
-            out.push_str("compute_inline acc_pad\n");
+        if padding.pads_result() {
+            s.compute_inline("acc_pad");
         }
-        if grows && self.staged() {
-            let sizes = [("out_i", spec.m, self.whole(Operand::A)), ("out_j", spec.n, self.whole(Operand::B))];
-            let _ = writeln!(out, "pad out {} -> acc_out C_pad; compute_inline acc_out", multiples(&sizes));
+        if padding.pads_result() && staged {
+            padding.pad_conversion(s);
         }
-        let _ = writeln!(out, "set_scope {} fragment", if grows { "acc_pad" } else { "acc" });
-        if self.staged() {
-            let _ = writeln!(out, "cache_write out {written} shared -> C_s");
+        s.set_scope(padding.converted(), Scope::Fragment);
+        if staged {
+            s.cache_write("out", written, Scope::Shared, "C_s");
         }
         if self.epilogue == Epilogue::Stmatrix {
-            out.push_str("cache_write out C_s fragment -> C_f\n");
+            s.cache_write("out", "C_s", Scope::Fragment, "C_f");
         }
-        ("out", out)
+        "out"
     }
 
     /// What a warp does with its accumulators, and a block with the rows that they are put together to.
-    pub(super) fn epilogue_loops(&self, spec: &GemmSpec, stored: &str, names: &Names) -> String {
-        let copied = if self.parts > 1 { "op " } else { "" };
+    pub(super) fn epilogue_loops(&self, s: &mut Steps, spec: &GemmSpec, stored: &str, names: &Names) {
+        let copied = if self.parts > 1 { "op" } else { "" };
         // Where each element is stored under its own condition, those of a column one after the other need fewest registers.
-        let order = if self.grows(spec) && !self.staged() && spec.n % 2 != 0 { "on om" } else { "om on" };
+        let by_column = self.grows(spec) && !self.staged() && spec.n % 2 != 0;
+        let order = if by_column { ["on", "om"] } else { ["om", "on"] };
         let matrices = self.epilogue == Epilogue::Stmatrix;
-        let columns = if matrices { 16 } else { 8 };
-        let mut out = format!(
-            "reverse_compute_at {stored} w -> {copied}o0 o1\n\
-             split o0 ? {} -> om oi; split o1 ? {columns} -> on oj; reorder {copied}{order} oi oj\n",
-            self.shape[0]
-        );
-        if matrices && names.converts {
-            let _ = writeln!(
-                out,
-                "reverse_compute_at C_f w -> d0 d1; split d0 ? 16 -> dm di; split d1 ? 16 -> dn dj\n\
-                 reorder dm dn di dj; tensorize di stmatrix.m16n16.{}",
-                spec.out
-            );
+        s.reverse_compute_at(stored, "w").made(present([copied, "o0", "o1"]));
+        s.split("o0", [self.shape[0]], ["om", "oi"]).split("o1", [if matrices { 16 } else { 8 }], ["on", "oj"]);
+        s.reorder(present([copied].into_iter().chain(order).chain(["oi", "oj"])));
+        let stmatrix = format!("stmatrix.m16n16.{}", spec.out);
+        if matrices && names.whole.converts() {
+            s.reverse_compute_at("C_f", "w").made(["d0", "d1"]);
+            s.split("d0", [16], ["dm", "di"]).split("d1", [16], ["dn", "dj"]).reorder(["dm", "dn", "di", "dj"]);
+            s.tensorize("di", &stmatrix);
         } else if matrices {
-            let _ = writeln!(out, "tensorize oi stmatrix.m16n16.{}", spec.out);
+            s.tensorize("oi", &stmatrix);
         }
         if self.staged() {
-            let vector = if spec.n % 8 == 0 { " 8 -> s_0 s_1 s_2; vectorize s_2" } else { " -> s_0 s_1" };
-            let _ = writeln!(
-                out,
-                "reverse_compute_at C_s {} -> s0 s1; fuse s0 s1 -> s; split s ? {}{vector}; bind s_1 threadIdx.x\n\
-                 {}",
-                self.innermost(),
-                self.threads(),
-                match self.row_pad() {
-                    0 => "swizzle C_s 128".to_string(),
-                    pad => format!("storage_align C_s 0 {} {pad}", self.block[1]),
-                }
-            );
-            if self.grows(spec) {
-                out.push_str("reverse_compute_inline C_pad\n");
-            }
+            self.store_rows(s, spec);
         }
-        out
     }
 
-    /// Adds parts up, and leaves out what lies beyond C.
-    pub(super) fn finish(&self, spec: &GemmSpec, names: &Names) -> String {
-        let mut out = String::new();
+    /// The threads of a block store the rows of C's tile from shared memory.
+    fn store_rows(&self, s: &mut Steps, spec: &GemmSpec) {
+        s.reverse_compute_at("C_s", self.cluster().innermost()).made(["s0", "s1"]).fuse(["s0", "s1"], "s");
+        match spec.n % 8 {
+            0 => s.split("s", [self.threads(), 8], ["s_0", "s_1", "s_2"]).vectorize("s_2"),
+            _ => s.split("s", [self.threads()], ["s_0", "s_1"]),
+        };
+        s.bind("s_1", Axis::ThreadX);
+        match self.row_pad() {
+            0 => s.swizzle("C_s", 128),
+            pad => s.storage_align("C_s", 0, self.block[1], pad),
+        };
+        self.padding(spec).crop(s);
+    }
+
+    /// Adds parts up, and leaves out what is beyond C.
+    pub(super) fn finish(&self, s: &mut Steps, spec: &GemmSpec, names: &Names) {
+        let (padding, converts) = (self.padding(spec), names.whole.converts());
         if self.parts == 1 {
-            if self.grows(spec) && !names.converts && !self.staged() {
-                out.push_str("reverse_compute_inline C_pad\n");
+            if !converts && !self.staged() {
+                padding.crop(s);
             }
-            return out;
+            return;
         }
-        let (whole, buffer) = (names.whole, if names.converts { "acc" } else { "C" });
-        let summed = if self.grows(spec) { format!("{buffer}_pad") } else { buffer.to_string() };
-        if self.grows(spec) && names.converts {
-            let _ = writeln!(out, "compute_inline acc_pad");
+        if padding.pads_result() && converts {
+            s.compute_inline("acc_pad");
         }
-        let [rows, columns] = Operand::BOTH
-            .map(|operand| up([spec.m, spec.n][operand as usize], self.whole(operand)) * self.whole(operand));
-        let bound = bind_blocks(("ci", rows), ("c0", up(columns, ADDING)));
-        let _ = writeln!(out, "split cj ? {ADDING} -> c0 c1; bind c1 threadIdx.x; {}", bound.trim_end());
-        if names.converts {
-            let _ = writeln!(out, "set_scope {summed} local; reverse_compute_at out c1");
+        let [rows, columns] = padding.result();
+        s.split("cj", [ADDING], ["c0", "c1"]).bind("c1", Axis::ThreadX);
+        bind_blocks(s, ("ci", rows), ("c0", up(columns, ADDING)));
+        if converts {
+            s.set_scope(padding.converted(), Scope::Local).reverse_compute_at("out", "c1");
         } else {
-            let _ = writeln!(out, "cache_write {whole} {summed} local -> C_l; reverse_compute_at C_l c1");
-            if self.grows(spec) {
-                out.push_str("reverse_compute_inline C_pad\n");
-            }
+            s.cache_write(names.whole.block(), padding.written(), Scope::Local, "C_l").reverse_compute_at("C_l", "c1");
+            padding.crop(s);
         }
-        out + "unroll cp\n"
+        s.unroll("cp");
     }
 }

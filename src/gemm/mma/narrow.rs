@@ -6,12 +6,15 @@
 //! every copy on the way there is of half the bytes; but warps that share a tile unpack it each for itself. Where products
 //! decide and not copies, kernels of their own unpack both operands before (*widened*), and what follows multiplies bytes.
 
-use super::pack::{THREADS, ZEROS, lines};
 use super::{Mma, Names};
 use crate::dtype::DType;
 use crate::gemm::grid::bind_blocks;
 use crate::gemm::operand::{Operand, along_k, contiguous, up};
+use crate::gemm::packing::{Packing, THREADS, ZEROS, lines};
+use crate::gemm::staging::divide_among_threads;
 use crate::intrin;
+use crate::ir::{Axis, Scope};
+use crate::schedule::{IndexMap, Steps};
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -78,53 +81,53 @@ pub(super) fn is_narrow(spec: &GemmSpec) -> bool {
 }
 
 impl Mma {
-    /// What an unpacked copy of a fragment needs.
-    pub(super) fn unpack(&self, operand: Operand, names: &Names) -> [String; 2] {
+    /// Unpacks a fragment to bytes in registers; the buffer that they are in, where it is unpacked.
+    pub(super) fn unpack(&self, s: &mut Steps, operand: Operand, names: &Names) -> Option<String> {
         if self.form != OperandForm::Unpacked {
-            return [const { String::new() }; 2];
+            return None;
         }
         let (n, x) = (operand.name(), ["x", "y"][operand as usize]);
-        [
-            format!(
-                "cache_read {} {n}_f fragment as=s8 -> {n}_u; compute_at {n}_u kk -> {x}0 {x}1\n",
-                names.accumulators
-            ),
-            format!("transform_layout {n}_u [w, k] -> [w, k // 64 * 64 + k % 2 * 32 + k % 64 // 2]\n"),
-        ]
+        let unpacked = format!("{n}_u");
+        s.cache_read_as(names.accumulators, &format!("{n}_f"), Scope::Fragment, DType::S8, &unpacked);
+        s.compute_at(&unpacked, "kk").made([format!("{x}0"), format!("{x}1")]);
+        Some(unpacked)
     }
 
     /// Copies of the operands as bytes, before anything is padded.
-    pub(super) fn widen(&self, names: &Names) -> String {
-        match self.form {
-            OperandForm::Widened => Operand::BOTH
-                .map(Operand::name)
-                .map(|n| format!("cache_read {} {n} global as=s8 -> {n}_wide\n", names.whole))
-                .concat(),
-            _ => String::new(),
+    pub(super) fn widen(&self, s: &mut Steps, names: &Names) {
+        if self.form != OperandForm::Widened {
+            return;
+        }
+        for name in Operand::BOTH.map(Operand::name) {
+            s.cache_read_as(names.whole.block(), name, Scope::Global, DType::S8, &format!("{name}_wide"));
         }
     }
 
-    /// The kernel that packs a 4-bit operand: padded, turned, widened, or some of these.
-    pub(super) fn pack_narrow(&self, spec: &GemmSpec, operand: Operand, names: &Names) -> String {
-        let (name, packed) = (operand.name(), &names.sources[operand as usize]);
+    /// The kernel that packs a 4-bit operand: padded, transposed, widened, or some of these.
+    pub(super) fn pack_narrow(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand, names: &Names) {
+        let (name, padding) = (operand.name(), self.padding(spec));
+        let packing = Packing { operand, packed: &names.sources[operand as usize] };
         let wide = self.form == OperandForm::Widened;
-        let pads = self.pads(spec, operand);
+        let pads = padding.pads_operand(operand);
         let vector = vector(contiguous(spec, operand));
         if self.transposes_narrow(spec, operand) {
             // Zeros come into being where a thread reads: what writes them then asks for no bounds, and stores whole bytes.
             let source = if pads { format!("{name}_pad") } else { name.to_string() };
-            let inlined = if pads { format!("compute_inline {source}\n") } else { String::new() };
-            let out = format!("cache_read {} {source} global -> {packed}\n", names.whole);
-            return out + &turned(operand, [&source, packed], vector.min(8), self.padded(spec, operand)) + &inlined;
+            s.cache_read(names.whole.block(), &source, Scope::Global, packing.packed);
+            transpose(s, packing, &source, vector.min(8), padding.operand(operand));
+            if pads {
+                s.compute_inline(&source);
+            }
+            return;
         }
-        let out = match (pads, wide) {
-            (true, true) => format!("compute_inline {name}_wide\n"),
-            (true, false) | (false, true) => String::new(),
-            (false, false) => format!("cache_read {} {name} global -> {packed}\n", names.whole),
-        };
-        out + &match along_k(spec)[operand as usize] {
-            true => rows_alone(spec, operand, packed, vector.min(if wide { 16 } else { 32 })),
-            false => turned_bytes(spec, operand, packed, vector),
+        match (pads, wide) {
+            (true, true) => _ = s.compute_inline(&format!("{name}_wide")),
+            (true, false) | (false, true) => {}
+            (false, false) => packing.copy(s, names.whole.block(), false),
+        }
+        match along_k(spec)[operand as usize] {
+            true => rows_alone(s, packing, spec, vector.min(if wide { 16 } else { 32 })),
+            false => packing.widen_and_transpose(s, spec, vector),
         }
     }
 
@@ -139,54 +142,53 @@ fn vector(contiguous: i64) -> i64 {
     1 << contiguous.trailing_zeros().min(5)
 }
 
-/// A kernel whose threads copy a vector of each of eight rows.
-fn rows_alone(spec: &GemmSpec, operand: Operand, packed: &str, vector: i64) -> String {
-    let p = operand.lower();
-    let [count, length] = lines(spec, operand).map(|extent| extent.saturating_add(ZEROS));
-    format!(
-        "split {packed}_0 ? 8 -> {p}a0 {p}a1; split {packed}_1 ? {THREADS} {vector} -> {p}b0 {p}b1 {p}b2\n\
-         reorder {p}a0 {p}b0 {p}b1 {p}a1 {p}b2; unroll {p}a1; vectorize {p}b2\n\
-         {}bind {p}b1 threadIdx.x\n",
-        bind_blocks((&format!("{p}a0"), up(count, 8)), (&format!("{p}b0"), up(length, THREADS * vector)))
-    )
+/// Even k before odd ones in each 64 of them, the order that unpacking a word leaves.
+pub(super) fn unpacked_order() -> IndexMap {
+    IndexMap::new(["w", "k"], |[w, k]| {
+        let odd = k.clone().floormod(2) * 32;
+        vec![w, k.clone().floordiv(64) * 64 + odd + k.floormod(64).floordiv(2)]
+    })
 }
 
-/// A kernel that turns: a thread reads 8 x 8 elements as eight words, exchanges them in its registers and writes eight
-/// words to shared memory, which leave in rows.
-fn turned(operand: Operand, [source, packed]: [&str; 2], vector: i64, sizes: [i64; 2]) -> String {
-    let (name, p, [k, w]) = (operand.name(), operand.lower(), TURNED);
+/// A kernel whose threads copy a vector of each of eight rows.
+fn rows_alone(s: &mut Steps, packing: Packing, spec: &GemmSpec, vector: i64) {
+    let [count, length] = lines(spec, packing.operand).map(|extent| extent.saturating_add(ZEROS));
+    let [first, second] = packing.loops();
+    let [a0, a1, b0, b1, b2] = ["a0", "a1", "b0", "b1", "b2"].map(|end| packing.name(end));
+    s.split(&first, [8], [&a0, &a1]).split(&second, [THREADS, vector], [&b0, &b1, &b2]);
+    s.reorder([&a0, &b0, &b1, &a1, &b2]).unroll(&a1).vectorize(&b2);
+    bind_blocks(s, (&a0, up(count, 8)), (&b0, up(length, THREADS * vector)));
+    s.bind(&b1, Axis::ThreadX);
+}
+
+/// A kernel that transposes: a thread reads 8 x 8 elements as eight words, exchanges them in its registers and writes eight
+/// words to shared memory, from which rows are stored.
+fn transpose(s: &mut Steps, packing: Packing, source: &str, vector: i64, sizes: [i64; 2]) {
+    let (name, packed, [k, w]) = (packing.operand.name(), packing.packed, TURNED);
     // Of a smaller operand there is no more to read.
     let threads = up(sizes[0].min(k), 8) * up(sizes[1].min(w), 8);
-    let bound = bind_blocks((&format!("{p}a0"), up(sizes[0], k)), (&format!("{p}b0"), up(sizes[1], w)));
-    let read = match vector {
-        8 => format!("vectorize {p}y1"),
-        _ => format!("split {p}y1 ? {vector} -> {p}y2 {p}y3; unroll {p}y2; vectorize {p}y3"),
+    let swapped = || IndexMap::new(["k", "w"], |[k, w]| vec![w, k]);
+    let ([first, second], [tile, y, z]) = (packing.loops(), ["x", "y", "z"].map(|end| format!("{name}_{end}")));
+    let [a0, a1, b0, b1] = ["a0", "a1", "b0", "b1"].map(|end| packing.name(end));
+    s.transform_layout(packed, swapped()).split(&first, [k], [&a0, &a1]).split(&second, [w], [&b0, &b1]);
+    s.reorder([&b0, &a0, &b1, &a1]);
+    bind_blocks(s, (&a0, up(sizes[0], k)), (&b0, up(sizes[1], w)));
+    s.cache_read(packed, source, Scope::Shared, &tile).transform_layout(&tile, swapped());
+    s.cache_read(&tile, source, Scope::Local, &y).cache_read(&tile, &y, Scope::Local, &z);
+    s.transform_layout(&z, swapped());
+    let [t, t0, t1, t2] = ["t", "t0", "t1", "t2"].map(|end| packing.name(end));
+    divide_among_threads(s, [&b1, &a1], &t, threads, 32, [t0, t1.clone(), t2.clone()]);
+    s.bind(&t1, Axis::ThreadX).vectorize(&t2);
+    let [x, x0, x1, x2, x3, x4, x5] = ["x", "x0", "x1", "x2", "x3", "x4", "x5"].map(|end| packing.name(end));
+    s.compute_at(&tile, &a0).made([&x0, &x1]).split(&x0, [8], [&x2, &x3]).split(&x1, [8], [&x4, &x5]);
+    s.reorder([&x2, &x4, &x5, &x3]).fuse([&x2, &x4], &x).bind(&x, Axis::ThreadX).unroll(&x5).vectorize(&x3);
+    let [z0, z1, y0, y1, y2, y3] = ["z0", "z1", "y0", "y1", "y2", "y3"].map(|end| packing.name(end));
+    s.compute_at(&z, &x).made([&z0, &z1]).unroll(&z0).unroll(&z1);
+    s.compute_at(&y, &x).made([&y0, &y1]).unroll(&y0);
+    match vector {
+        8 => s.vectorize(&y1),
+        _ => s.split(&y1, [vector], [&y2, &y3]).unroll(&y2).vectorize(&y3),
     };
-    format!(
-        "transform_layout {packed} [k, w] -> [w, k]\n\
-         split {packed}_0 ? {k} -> {p}a0 {p}a1; split {packed}_1 ? {w} -> {p}b0 {p}b1\n\
-         reorder {p}b0 {p}a0 {p}b1 {p}a1; {bound}\
-         cache_read {packed} {source} shared -> {name}_x; transform_layout {name}_x [k, w] -> [w, k]\n\
-         cache_read {name}_x {source} local -> {name}_y; cache_read {name}_x {name}_y local -> {name}_z\n\
-         transform_layout {name}_z [k, w] -> [w, k]\n\
-         fuse {p}b1 {p}a1 -> {p}t; split {p}t ? {threads} 32 -> {p}t0 {p}t1 {p}t2; bind {p}t1 threadIdx.x\n\
-         vectorize {p}t2; compute_at {name}_x {p}a0 -> {p}x0 {p}x1\n\
-         split {p}x0 ? 8 -> {p}x2 {p}x3; split {p}x1 ? 8 -> {p}x4 {p}x5; reorder {p}x2 {p}x4 {p}x5 {p}x3\n\
-         fuse {p}x2 {p}x4 -> {p}x; bind {p}x threadIdx.x; unroll {p}x5; vectorize {p}x3\n\
-         compute_at {name}_z {p}x -> {p}z0 {p}z1; unroll {p}z0; unroll {p}z1\n\
-         compute_at {name}_y {p}x -> {p}y0 {p}y1; unroll {p}y0; {read}\n"
-    )
-}
-
-/// A kernel that unpacks tiles of 64 x 64 elements on the way into shared memory, and turns them as bytes.
-fn turned_bytes(spec: &GemmSpec, operand: Operand, packed: &str, vector: i64) -> String {
-    let (name, p) = (operand.name(), operand.lower());
-    super::pack::turned(spec, operand, packed)
-        + &format!(
-            "cache_read {packed} {name} shared as=s8 -> {name}_x; compute_at {name}_x {p}b0 -> {p}x0 {p}x1\n\
-             fuse {p}x0 {p}x1 -> {p}x; split {p}x ? {THREADS} {vector} -> {p}x2 {p}x3 {p}x4\n\
-             bind {p}x3 threadIdx.x; vectorize {p}x4\n"
-        )
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@
 //!
 //! Blocks of a cluster along rows share tiles of B, along columns tiles of A: each is fetched once and lands in all of them.
 
-use super::{Epilogue, FragmentBuffers, Mma, Names, Operand, OperandForm, Source, rows, runs_along_k, up};
+use super::{ClusterLoops, FragmentBuffers, Mma, Operand, OperandForm, epilogue, rows, runs_along_k, up};
 use crate::gemm::work::{Work, cycles};
+use crate::schedule::Steps;
 use crate::target::{Features, LANES, Target};
 use crate::te::GemmSpec;
 
@@ -125,7 +126,7 @@ impl Mma {
         if !known || !fits || !used {
             return None;
         }
-        let epilogue = Epilogue::of(spec, target, [0, 1].map(|d| self.block[d] * cluster[d]), self.parts);
+        let epilogue = epilogue::choose(spec, target, [0, 1].map(|d| self.block[d] * cluster[d]), self.parts);
         // Where the block starts the copies, a barrier of all warps separates two stages, which costs less in front
         // of a step than inside it.
         let tma = Some(Tma { warps, cluster, spread: warps > 0 });
@@ -188,47 +189,19 @@ impl Mma {
         self.block[operand as usize] * self.tma.map_or(1, |b| b.cluster[operand as usize])
     }
 
-    /// The factor, the loop and the binding of the blocks of a cluster, for rows and for columns.
-    pub(super) fn cluster_loops(&self) -> [(String, &'static str, &'static str); 2] {
-        let names = [(" ic", "; bind ic cluster"), (" jc", "; bind jc cluster")];
-        [0, 1].map(|d| match self.tma.map_or(1, |b| b.cluster[d]) {
-            1 => Default::default(),
-            n => (format!(" {n}"), names[d].0, names[d].1),
-        })
-    }
-
-    /// The innermost loop over blocks.
-    pub(super) fn innermost(&self) -> &'static str {
-        let [(_, ic, _), (_, jc, _)] = self.cluster_loops();
-        [jc, ic].into_iter().find(|l| !l.is_empty()).map_or("tile", str::trim_start)
-    }
-
-    /// A operand's tile in shared memory, as boxes.
-    pub(super) fn tma_stage(&self, spec: &GemmSpec, operand: Operand, names: &Names, tma: Tma) -> String {
-        let (n, source) = (operand.name(), &names.sources[operand as usize]);
-        let inlined = match self.pads(spec, operand) && self.routes[operand as usize] == Source::Direct {
-            true => format!("compute_inline {source}\n"),
-            false => String::new(),
-        };
-        let row = if runs_along_k(spec, operand) { self.bk } else { self.block[operand as usize] };
-        let swizzle = (row * self.form.bits(spec) / 8).min(128);
-        let multicast = match tma.cluster[operand.other() as usize] {
-            1 => String::new(),
-            _ => format!(" multicast={}", ["jc", "ic"][operand as usize]),
-        };
-        format!(
-            "cache_read {} {source} shared -> {n}_s\n{inlined}compute_at {n}_s k0; swizzle {n}_s {swizzle}; \
-             copy_with {n}_s tma{multicast}\n",
-            names.accumulators
-        )
+    /// The loops over the blocks of a cluster.
+    pub(super) fn cluster(&self) -> ClusterLoops {
+        ClusterLoops::new(self.tma.map_or([1, 1], |tma| tma.cluster))
     }
 
     /// Who loads.
-    pub(super) fn producer(&self) -> String {
-        match self.tma.map_or(0, |b| b.warps) {
-            0 => String::new(),
-            GROUP => format!("specialize A_s B_s -> load warps={GROUP} regs={KEPT}\n"),
-            warps => format!("specialize A_s B_s -> load warps={warps}\n"),
+    pub(super) fn producer(&self, s: &mut Steps) {
+        let warps = self.tma.map_or(0, |tma| tma.warps);
+        if warps > 0 {
+            s.specialize(["A_s", "B_s"], "load", warps);
+        }
+        if warps == GROUP {
+            s.registers(KEPT);
         }
     }
 }

@@ -11,12 +11,12 @@ impl Wgmma {
     pub fn shared(&self, spec: &GemmSpec) -> i64 {
         let ring = self.stage_tile().iter().sum::<i64>() * self.bk * bytes(spec.a) * self.stages;
         // Where a producer already loads the next tile, the ring has no room for C.
-        let out = if self.bulk_store && (self.persistent || self.producer) {
+        let out = if self.stores_by_tma() && (self.persistent || self.producer) {
             self.block[0] * self.store_columns(spec) * bytes(spec.out) * self.out_stages
         } else {
             0
         };
-        let tile = if self.bulk_store { 0 } else { self.block[0] * self.block[1] * bytes(spec.out) };
+        let tile = if self.stores_by_tma() { 0 } else { self.block[0] * self.block[1] * bytes(spec.out) };
         (ring + out).max(tile) + 16 * self.stages + 2048
     }
 
@@ -24,7 +24,7 @@ impl Wgmma {
     pub(super) fn stage_tile(&self) -> [i64; 2] {
         let mut stage_tile = self.block;
         if self.pingpong {
-            stage_tile[usize::from(self.swap_ab)] /= self.warpgroups;
+            stage_tile[self.swap_ab.rows()] /= self.warpgroups;
         }
         stage_tile
     }
@@ -52,7 +52,7 @@ impl Wgmma {
         let fetched = (m + n) * row;
         // A warpgroup reads its rows of A once, and all columns of B for each 64 rows.
         let warpgroups = if self.pingpong { 1 } else { self.warpgroups };
-        let (tall, wide) = if self.swap_ab { (n, m) } else { (m, n) };
+        let (tall, wide) = if self.swap_ab.is_swapped() { (n, m) } else { (m, n) };
         let operands = warpgroups * (tall / warpgroups + wide * (tall / warpgroups / ROWS)) * row;
         let common = Work {
             mma: (2 * m * n * self.bk) as f64 / rate,

@@ -8,8 +8,8 @@
 //! more, and each tile 2000. So two things decide: whether the multiprocessors have equally many tiles, and how short k is.
 //! 4096x14336x4096 NT takes 4 % less in ping-pong at 128 x 176, 8 x 1024^3 4 % at 128 x 128, 8192^3 2 % at 128 x 168.
 
-use super::{Operand, ROWS, Wgmma, bytes, room};
-use crate::gemm::mma::Source;
+use super::{Accumulators, Operand, ROWS, Wgmma, bytes, room};
+use crate::gemm::packing::Source;
 use crate::gemm::tuning;
 use crate::target::Target;
 use crate::te::GemmSpec;
@@ -41,7 +41,7 @@ impl Wgmma {
         let w = Wgmma { pingpong: true, ..Wgmma::of(spec, [2 * TALL, width], 2, target) };
         let suited = bytes(spec.a) == 2
             && bytes(spec.out) == 2
-            && super::converts(spec)
+            && Accumulators::of(spec).converts()
             && w.persistent
             && w.routes == [Source::Direct; 2];
         // Panels of columns divide B's tile where its rows are not k.

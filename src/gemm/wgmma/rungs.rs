@@ -1,7 +1,7 @@
 //! The ladder of products by wgmma: subsets of the recipe's parts, from the least that multiplies up to all of them, each with
 //! one part more than the one below.
 
-use super::{Wgmma, bytes, room};
+use super::{Epilogue, Wgmma, bytes, room};
 use crate::error::Result;
 use crate::gemm::{Gemm, schedule};
 use crate::loom::Schedule;
@@ -28,7 +28,7 @@ const LEAST: Wgmma = Wgmma {
     raster_group: 0,
     persistent: false,
     producer: false,
-    bulk_store: false,
+    epilogue: Epilogue::Direct,
     out_stages: 1,
     ..Wgmma::LARGE
 };
@@ -39,7 +39,7 @@ const WIDE: Wgmma = Wgmma { block: [128, 256], ..IN_FLIGHT };
 const ROLES: Wgmma = Wgmma { producer: true, ..WIDE };
 const PERSISTENT: Wgmma = Wgmma { persistent: true, ..ROLES };
 const RASTERIZED: Wgmma = Wgmma { raster_group: 8, ..PERSISTENT };
-const STORED: Wgmma = Wgmma { bulk_store: true, ..RASTERIZED };
+const STORED: Wgmma = Wgmma { epilogue: Epilogue::Tma, ..RASTERIZED };
 const OVERLAPPED: Wgmma = Wgmma { out_stages: 2, ..STORED };
 
 const fn rung(name: &'static str, adds: &'static str, parts: Wgmma) -> Rung {
@@ -72,10 +72,10 @@ impl Rung {
     /// The product cannot be built.
     pub fn schedule(&self, gemm: &Gemm, target: &Target) -> Result<Schedule> {
         let suited = Wgmma::of(gemm.spec(), self.parts.block, self.parts.warpgroups, target);
-        let bulk_store = self.parts.bulk_store && suited.bulk_store;
-        let mut parts = Wgmma { routes: suited.routes, bk: suited.bk, bulk_store, ..self.parts };
+        let epilogue = if self.parts.stores_by_tma() { suited.epilogue } else { self.parts.epilogue };
+        let mut parts = Wgmma { routes: suited.routes, bk: suited.bk, epilogue, ..self.parts };
         // Tiles that reach beyond C leave through shared memory, beside the stages of a role that runs on.
-        let tile = if parts.grows(gemm.spec()) && !bulk_store && parts.producer {
+        let tile = if parts.grows(gemm.spec()) && !parts.stores_by_tma() && parts.producer {
             bytes(gemm.spec().out) * parts.block[0] * parts.block[1]
         } else {
             0
@@ -87,7 +87,7 @@ impl Rung {
             // A stage that products in flight still read is none to copy to.
             parts.in_flight = 0;
         }
-        schedule(gemm, target, &parts.steps(gemm.spec()))
+        schedule(gemm, target, parts.steps(gemm.spec()))
     }
 }
 

@@ -8,8 +8,10 @@
 //!
 //! At 1000^3 on an H200 that takes 6.25 us, where two blocks that share 64 x 128 take 6.65, and one alone 9.6.
 
-use super::{LINE, Operand, ROWS, Wgmma, bytes, contiguous, processors, rows, runs_along_k, up};
-use crate::gemm::mma::Source;
+use super::{Accumulators, LINE, Operand, ROWS, SwapAb, Wgmma, bytes, contiguous, processors, rows, runs_along_k, up};
+use crate::gemm::packing::Source;
+use crate::ir::{Axis, CopyKind, Scope};
+use crate::schedule::Steps;
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -43,8 +45,8 @@ impl Wgmma {
         let suited = spec.batch.is_none()
             && bytes(spec.a) == 2
             && bytes(spec.out) == 2
-            && super::converts(spec)
-            && plain.bulk_store;
+            && Accumulators::of(spec).converts()
+            && plain.stores_by_tma();
         if !suited || plain.routes != [Source::Direct; 2] || !Wgmma::has_unaligned_rows(spec, plain.routes) {
             return None;
         }
@@ -53,15 +55,15 @@ impl Wgmma {
         let lengths = rows(spec);
         let sharers = up(up(lengths[operand.other() as usize], ROWS), SHARERS);
         let width = up(up(lengths[operand as usize], clusters.checked_div(sharers)?.max(1)), STEP) * STEP;
-        let swap_ab = operand == Operand::A;
+        let swap_ab = if operand == Operand::A { SwapAb::Swapped } else { SwapAb::Straight };
         let (mut block, mut cluster) = ([ROWS, width], [SHARERS, 1]);
-        if swap_ab {
+        if swap_ab.is_swapped() {
             block.reverse();
             cluster.reverse();
         }
         let mut w = Wgmma { block, cluster, swap_ab, producer: true, raster_group: GROUP, ..plain };
         // A turned tile leaves as a whole.
-        w.out_stages = if swap_ab { 1 } else { 2 };
+        w.out_stages = if swap_ab.is_swapped() { 1 } else { 2 };
         let busy = 4 * w.blocks(spec) >= 3 * i64::from(processors(target));
         if !WIDTHS.contains(&width) || sharers > clusters || !busy {
             return None;
@@ -75,18 +77,16 @@ impl Wgmma {
     /// while they go on, or were not measured.
     pub(super) fn stores_by_warp(&self) -> bool {
         let one_wave = self.producer && !self.persistent && self.warpgroups == 1;
-        self.bulk_store && (one_wave || self.pingpong) && !self.swap_ab
+        self.stores_by_tma() && (one_wave || self.pingpong) && !self.swap_ab.is_swapped()
     }
 
     /// From accumulators whose rows are columns of C to C.
-    pub(super) fn swapped_epilogue(&self, spec: &GemmSpec, c: &str) -> String {
-        format!(
-            "cache_write out {c} shared -> C_s; cache_write out C_s fragment -> C_f\n\
-             reverse_compute_at out jw -> e0 en; reverse_compute_at C_f jw -> f0 f1\n\
-             split f0 ? 16 -> fc fi; split f1 ? 16 -> fw fr; reorder fw fc fi fr; bind fw warp\n\
-             tensorize fi stmatrix.trans.m16n16.{}; swizzle C_s 128\n\
-             reverse_compute_at C_s jw -> s0 s1; copy_with C_s tma\n",
-            spec.out
-        )
+    pub(super) fn swapped_epilogue(&self, s: &mut Steps, spec: &GemmSpec) {
+        let c = self.padding(spec).written();
+        s.cache_write("out", c, Scope::Shared, "C_s").cache_write("out", "C_s", Scope::Fragment, "C_f");
+        s.reverse_compute_at("out", "jw").made(["e0", "en"]).reverse_compute_at("C_f", "jw").made(["f0", "f1"]);
+        s.split("f0", [16], ["fc", "fi"]).split("f1", [16], ["fw", "fr"]).reorder(["fw", "fc", "fi", "fr"]);
+        s.bind("fw", Axis::Warp).tensorize("fi", &format!("stmatrix.trans.m16n16.{}", spec.out)).swizzle("C_s", 128);
+        s.reverse_compute_at("C_s", "jw").made(["s0", "s1"]).copy_with("C_s", CopyKind::Tma);
     }
 }

@@ -7,9 +7,10 @@
 use super::{Mma, STORE_BYTES, Wgmma, bytes};
 use crate::dtype::Class;
 use crate::gemm::work::passes;
+use crate::ir::Scope;
+use crate::schedule::Steps;
 use crate::target::Target;
 use crate::te::GemmSpec;
-use std::fmt::Write as _;
 
 impl Wgmma {
     /// Whether it is taken to be faster than the recipe for mma.sync. Small products of bytes have tiles there that this one has
@@ -22,21 +23,19 @@ impl Wgmma {
     }
 
     /// From the accumulators to C.
-    pub(super) fn wide_epilogue(&self, spec: &GemmSpec) -> String {
-        let grows = self.grows(spec);
-        let c = if grows { "C_pad" } else { "C" };
-        let inlined = if grows { "reverse_compute_inline C_pad\n" } else { "" };
-        if !self.bulk_store && !grows {
-            return format!("cache_write C {c} fragment -> C_f; reverse_compute_at C_f iw\n");
+    pub(super) fn wide_epilogue(&self, s: &mut Steps, spec: &GemmSpec) {
+        let padding = self.padding(spec);
+        if !self.stores_by_tma() && !padding.pads_result() {
+            s.cache_write("C", padding.written(), Scope::Fragment, "C_f").reverse_compute_at("C_f", "iw");
+            return;
         }
-        let mut out = format!(
-            "cache_write C {c} shared -> C_s; cache_write C C_s fragment -> C_f\n\
-             reverse_compute_at C_f iw -> e0 en; split en ? {} -> ep e1; reorder ep e0 e1\n",
-            STORE_BYTES / bytes(spec.out)
-        );
+        s.cache_write("C", padding.written(), Scope::Shared, "C_s").cache_write("C", "C_s", Scope::Fragment, "C_f");
+        s.reverse_compute_at("C_f", "iw").made(["e0", "en"]);
+        s.split("en", [STORE_BYTES / bytes(spec.out)], ["ep", "e1"]).reorder(["ep", "e0", "e1"]);
         if self.swizzle > 0 {
-            let _ = writeln!(out, "swizzle C_s {}", self.swizzle.min(STORE_BYTES));
+            s.swizzle("C_s", self.swizzle.min(STORE_BYTES));
         }
-        out + &self.stored("ep") + inlined
+        self.store_tile(s, "ep");
+        padding.crop(s);
     }
 }

@@ -60,7 +60,7 @@ fn with_epilogues(case: &Case, target: Target) -> Result<Schedule> {
     let recommended = with(recommended.steps.iter().map(|s| format!("{s}\n")).collect())?;
     match recommended.scheduled().and_then(|func| lower::lower(&func, &target)) {
         Ok(_) => Ok(recommended),
-        Err(_) => with(Tiles::choose(&spec).steps(&spec.types(spec.a, spec.b, spec.acc, out))),
+        Err(_) => with(Tiles::choose(&spec).steps(&spec.types(spec.a, spec.b, spec.acc, out)).to_string()),
     }
 }
 

@@ -4,7 +4,7 @@ use super::hopper::edits::edited;
 use super::source::Source;
 use warploom::gemm::{self, Kind, ThreadTiles};
 use warploom::loom::Schedule;
-use warploom::{Func, Target, schedule};
+use warploom::{Func, Target};
 
 /// Steps of a recipe for a product on a chip, often changed or cut short; none for any other program.
 pub fn steps(func: &Func, target: &Target, source: &mut Source) -> Vec<String> {
@@ -13,7 +13,7 @@ pub fn steps(func: &Func, target: &Target, source: &mut Source) -> Vec<String> {
     let made = match source.below(8) {
         0..=3 => {
             let tiles = ThreadTiles { bx: source.of([2, 4]), by: source.of([8, 16]), step_k: 1, v: source.of([4, 8]) };
-            let steps = schedule::parse(&tiles.steps(spec));
+            let steps = tiles.steps(spec).finish();
             steps.map(|steps| Schedule::new(func.clone(), *target, steps))
         }
         4 => gemm::recommend(&gemm, target),

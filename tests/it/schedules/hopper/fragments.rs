@@ -38,8 +38,8 @@ pub fn schedule(source: &mut Source) -> (Program, Vec<String>) {
         (source.of([FragmentBuffers::Double, FragmentBuffers::Double, FragmentBuffers::Single]), source.chance(85));
     let sweeps = if rows / warps[0] % 32 == 0 { source.of([1, 1, 2]) } else { 1 };
     let tiles = Mma { bk, stages, fragments: ahead, sweeps, tma: Some(Tma { warps: loader, cluster, spread }), ..of };
-    let mut steps: Vec<String> = tiles.steps(&spec).split(['\n', ';']).map(|s| s.trim().to_string()).collect();
-    steps.retain(|s| !s.is_empty() && (fetched || !s.starts_with("pipeline kk")));
+    let mut steps: Vec<String> = tiles.steps(&spec).to_string().lines().map(str::to_string).collect();
+    steps.retain(|s| fetched || !s.starts_with("pipeline kk"));
     vary(&mut steps, source);
     let types = if out == dtype { format!("{dtype}>f32>{dtype}") } else { format!("{dtype}>f32") };
     let template = format!("gemm {{0}}x{{1}}x{{2}} {types} {}", layout.name());

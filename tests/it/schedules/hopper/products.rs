@@ -3,7 +3,7 @@
 use super::super::programs::Program;
 use super::super::source::Source;
 use warploom::DType;
-use warploom::gemm::{Source as Route, Wgmma};
+use warploom::gemm::{Epilogue, Source as Route, SwapAb, Wgmma};
 use warploom::te::{GemmSpec, Layout};
 
 /// The most multiplications.
@@ -26,7 +26,9 @@ pub fn schedule(source: &mut Source) -> (Program, Vec<String>) {
     let sizes = sizes(&mut spec, &parts, source);
     let aligned = |n: i64, t: DType| n * i64::from(t.bits()) % 128 == 0;
     if source.chance(90) {
-        parts.bulk_store &= aligned(spec.n, spec.out);
+        if !aligned(spec.n, spec.out) {
+            parts.epilogue = Epilogue::Direct;
+        }
         let suited = Wgmma::of(&spec, parts.block, parts.warpgroups, &warploom::Target::sm_90a());
         parts.routes = suited.routes;
     }
@@ -41,7 +43,7 @@ pub fn schedule(source: &mut Source) -> (Program, Vec<String>) {
         None => ("gemm", "{0}x{1}x{2}"),
     };
     let template = format!("{name} {places} {types} {}{epilogues}", spec.layout.name());
-    let text = inlined + &parts.steps(&spec);
+    let text = inlined + &parts.steps(&spec).to_string();
     let mut steps: Vec<String> = text.split(['\n', ';']).map(|s| s.trim().to_string()).collect();
     steps.retain(|s| !s.is_empty());
     let mut made = Made { steps, spec, parts };
@@ -74,7 +76,7 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
         block: [rows, columns],
         warpgroups,
         pingpong: false,
-        swap_ab: false,
+        swap_ab: SwapAb::Straight,
         bk: source.of([128, 128, 64, 32]) / bytes,
         stages,
         in_flight: if source.chance(50) { 0 } else { source.below(4) as i64 },
@@ -83,7 +85,7 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
         raster_group: source.of([0, 1, 2, 8]),
         persistent: source.chance(50),
         producer: source.chance(65),
-        bulk_store: source.chance(70),
+        epilogue: if source.chance(70) { Epilogue::Tma } else { Epilogue::Direct },
         out_stages: 1 + source.below(3) as i64,
         routes: [Route::Direct; 2],
         promotion: source.of([None, None, Some(64), Some(128), Some(256)]),
