@@ -8,8 +8,11 @@ mod online;
 
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
+use crate::ir::{Axis, Note, Scope};
 use crate::loom::Schedule;
+use crate::schedule::{IndexMap, Steps};
 use crate::target::{Features, LINE, Target};
+use crate::te;
 
 /// What is computed of each row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +107,24 @@ impl Division {
     /// Whether the blocks of a cluster exchange values once.
     fn at_once(&self) -> bool {
         self.blocks > 1
+    }
+
+    /// Divides a loop over the elements of a row among blocks, pieces of a thread, threads, and elements of a piece.
+    fn divide_loop(&self, s: &mut Steps, name: &str, prefix: &str, vectors: bool) {
+        let [block, round, thread, element] = ["c", "o", "t", "v"].map(|end| format!("{prefix}{end}"));
+        let within = [self.pieces, self.threads, self.piece];
+        if self.blocks > 1 {
+            let extents = [self.blocks].into_iter().chain(within);
+            s.split_all(name, extents, [&block, &round, &thread, &element]).bind(&block, Axis::Cluster);
+        } else {
+            s.split_all(name, within, [&round, &thread, &element]);
+        }
+        s.bind(&thread, Axis::ThreadX).unroll(&round);
+        if vectors {
+            s.vectorize(&element)
+        } else {
+            s.unroll(&element)
+        };
     }
 }
 
@@ -211,13 +232,14 @@ impl Rows {
     pub fn recommend(&self, target: &Target) -> Result<Schedule> {
         self.program()?;
         let d = self.divide(target)?;
-        let (text, steps) = match self.kind {
+        let (text, mut steps) = match self.kind {
             RowKind::Softmax if d.small => online::made(self, &d),
             _ => (self.program_of(d.at_once())?, self.steps(&d)),
         };
-        let steps = steps + &self.launch(&d, target);
-        Schedule::parse(&format!("{text}target {}\n{steps}", target.name))
-            .map_err(|e| Error::bug(Code::RowsSteps, format!("the recommended steps do not apply: {e}")))
+        self.launch(&mut steps, &d, target);
+        let bug = |e| Error::bug(Code::RowsSteps, format!("the recommended steps do not apply: {e}"));
+        let program = te::parse(&text).map_err(bug)?;
+        Ok(Schedule::new(program, *target, steps.finish().map_err(bug)?))
     }
 
     fn stages(&self, d: &Division) -> Vec<Stage> {
@@ -330,64 +352,59 @@ impl Rows {
         (blocks > 1 && pays).then_some((threads, blocks))
     }
 
-    fn steps(&self, d: &Division) -> String {
-        let (mut out, stages) = (String::new(), self.stages(d));
-        let mut line = |text: String| out += &(text + "\n");
+    fn steps(&self, d: &Division) -> Steps {
+        let (mut s, stages) = (Steps::new(), self.stages(d));
         for stage in &stages {
             let shared = d.shared && stage.over == Over::Elements;
-            line(format!("set_scope {} {}", stage.name, if shared { "shared" } else { "local" }));
+            s.set_scope(stage.name, if shared { Scope::Shared } else { Scope::Local });
         }
         if self.kind == RowKind::LayerNorm && d.at_once() {
-            line("set_scope Q local".to_string());
+            s.set_scope("Q", Scope::Local);
         }
         let (outer, at) = if d.rows > 1 { ("ib", "iy") } else { ("Y_i", "Y_i") };
         if d.rows > 1 {
-            line(format!("split Y_i ? {} -> ib iy", d.rows));
+            s.split("Y_i", [d.rows], ["ib", "iy"]);
         }
         for stage in stages.iter().rev() {
-            let made = if stage.over == Over::Elements { " -> r" } else { "" };
-            line(format!("compute_at {} {at}{made}", stage.name));
+            s.compute_at(stage.name, at);
+            if stage.over == Over::Elements {
+                s.made(["r"]);
+            }
         }
-        line(format!("bind {outer} blockIdx.x"));
+        s.bind(outer, Axis::BlockX);
         if d.rows > 1 {
-            line("bind iy threadIdx.y".to_string());
+            s.bind("iy", Axis::ThreadY);
         }
-        let pieces = d.pieces;
         let loops = stages.iter().filter(|s| s.over != Over::Row).map(|s| match s.over {
             Over::Elements => ("r".to_string(), "r", true),
             _ => (format!("{}_k", s.name), s.name, false),
         });
-        let loops: Vec<(String, &str, bool)> = loops.chain([("j".to_string(), "j", true)]).collect();
-        for (name, prefix, vectors) in loops {
-            let p = prefix.to_lowercase();
-            if d.blocks > 1 {
-                line(format!("split {name} {} {pieces} {} {} -> {p}c {p}o {p}t {p}v", d.blocks, d.threads, d.piece));
-                line(format!("bind {p}c cluster"));
-            } else {
-                line(format!("split {name} {pieces} {} {} -> {p}o {p}t {p}v", d.threads, d.piece));
-            }
-            line(format!("bind {p}t threadIdx.x"));
-            line(format!("unroll {p}o"));
-            line(format!("{} {p}v", if vectors { "vectorize" } else { "unroll" }));
+        for (name, prefix, vectors) in loops.chain([("j".to_string(), "j", true)]) {
+            d.divide_loop(&mut s, &name, &prefix.to_lowercase(), vectors);
         }
-        let part = d.piece * d.threads * pieces;
-        let place =
-            format!("k // {} % {pieces}, k // {} % {}, k % {}", d.piece * d.threads, d.piece, d.threads, d.piece);
         if !d.shared {
-            line(format!("transform_layout R [i, k] -> [i, k // {part}, {place}]"));
+            let Division { piece, pieces, threads, .. } = *d;
+            let map = IndexMap::new(["i", "k"], |[i, k]| {
+                let digit = |stride: i64| k.clone().floordiv(stride);
+                let [block, round] = [digit(piece * threads * pieces), digit(piece * threads).floormod(pieces)];
+                vec![i, block, round, digit(piece).floormod(threads), k.clone().floormod(piece)]
+            });
+            s.transform_layout("R", map);
         }
-        out
+        s
     }
 
-    /// The steps that let the kernel begin while the previous one ends.
-    fn launch(&self, d: &Division, target: &Target) -> String {
+    /// Lets the kernel begin while the previous one ends.
+    fn launch(&self, s: &mut Steps, d: &Division, target: &Target) {
         let outer = if d.rows > 1 { "ib" } else { "Y_i" };
         if !target.has(Features::GRID_DEPENDENCY) {
-            return String::new();
+            return;
         }
+        s.launch(outer).grid_dependency(2);
         // Few rows leave the memory idle while the previous kernel ends.
-        let is_idle = self.rows <= i64::from(target.device().multiprocessors) && target.has(Features::TMA);
-        format!("launch {outer} grid_dependency=2{}\n", if is_idle { " l2_prefetch=1" } else { "" })
+        if self.rows <= i64::from(target.device().multiprocessors) && target.has(Features::TMA) {
+            s.l2_prefetch();
+        }
     }
 }
 

@@ -5,6 +5,8 @@
 //! warp, the fewer pairs: combining them costs as many exponentials in every thread.
 
 use super::{Division, Rows};
+use crate::ir::{Axis, Scope};
+use crate::schedule::Steps;
 use crate::target::LANES;
 
 /// The least f32: what a part without an element, or of `-inf` alone, has for its maximum.
@@ -141,36 +143,35 @@ impl<'a> Divided<'a> {
     }
 
     /// The loops of these parts that there are, with a prefix.
-    fn names(&self, prefix: &str, of: &str) -> String {
+    fn names(&self, prefix: &str, of: &str) -> Vec<String> {
         let kept = of.split("").filter(|n| self.parts.iter().any(|p| p.name == *n));
-        kept.map(|n| format!("{prefix}{n}")).collect::<Vec<_>>().join(" ")
+        kept.map(|n| format!("{prefix}{n}")).collect()
     }
 
-    fn steps(&self) -> String {
-        let mut lines: Vec<String> =
-            ["R", "L", "K", "E", "U", "M", "S", "F"].map(|s| format!("set_scope {s} local")).into();
-        let factors = self.parts.iter().map(|p| p.extent.to_string()).collect::<Vec<_>>().join(" ");
-        lines.push(format!("split j {factors} -> {}", self.names("j", "cowlv")));
-        lines.push(format!("reorder {}", self.names("j", "cwolv")));
-        lines.push("compute_at F jw".to_string());
-        lines.push("compute_at M Y_i".to_string());
+    fn steps(&self) -> Steps {
+        let mut s = Steps::new();
+        ["R", "L", "K", "E", "U", "M", "S", "F"].into_iter().for_each(|stage| _ = s.set_scope(stage, Scope::Local));
+        s.split_all("j", self.parts.iter().map(|p| p.extent), self.names("j", "cowlv"));
+        s.reorder(self.names("j", "cwolv")).compute_at("F", "jw").compute_at("M", "Y_i");
         for (stage, loops) in [("U", "cw"), ("E", "cowlv"), ("K", "cw"), ("L", "cw"), ("R", "cowlv")] {
-            lines.push(format!("compute_at {stage} Y_i -> {}", self.names(&stage.to_lowercase(), loops)));
+            s.compute_at(stage, "Y_i").made(self.names(&stage.to_lowercase(), loops));
         }
-        lines.push("bind Y_i blockIdx.x".to_string());
+        s.bind("Y_i", Axis::BlockX);
         for prefix in ["r", "l", "k", "e", "u", "j", "M_"] {
-            lines.push(format!("bind {prefix}c cluster"));
-            lines.push(format!("bind {prefix}w threadIdx.y"));
+            s.bind(&format!("{prefix}c"), Axis::Cluster).bind(&format!("{prefix}w"), Axis::ThreadY);
         }
         for prefix in ["r", "e", "j", "L_", "U_"] {
-            lines.push(format!("bind {prefix}l threadIdx.x"));
-            lines.extend(self.names(prefix, "o").split_whitespace().map(|name| format!("unroll {name}")));
+            s.bind(&format!("{prefix}l"), Axis::ThreadX);
+            self.names(prefix, "o").iter().for_each(|name| _ = s.unroll(name));
         }
-        for (prefix, step) in [("r", "vectorize"), ("e", "unroll"), ("j", "vectorize")] {
-            lines.extend(self.names(prefix, "v").split_whitespace().map(|name| format!("{step} {name}")));
+        for (prefix, vectors) in [("r", true), ("e", false), ("j", true)] {
+            let elements = self.names(prefix, "v");
+            elements.iter().for_each(|name| _ = if vectors { s.vectorize(name) } else { s.unroll(name) });
         }
-        lines.extend(["vl", "vu"].into_iter().filter(|_| self.terms > 1).map(|last| format!("unroll {last}")));
-        lines.join("\n") + "\n"
+        if self.terms > 1 {
+            s.unroll("vl").unroll("vu");
+        }
+        s
     }
 }
 
@@ -185,7 +186,7 @@ fn tree(terms: &[String], combine: &dyn Fn(&str, &str) -> String) -> String {
 }
 
 /// The program and its steps.
-pub(super) fn made(rows: &Rows, d: &Division) -> (String, String) {
+pub(super) fn made(rows: &Rows, d: &Division) -> (String, Steps) {
     let divided = Divided::new(rows, d);
     (divided.program(), divided.steps())
 }

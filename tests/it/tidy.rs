@@ -30,7 +30,7 @@ const LAYERS: [(&str, &[&str]); 27] = [
     ("loom", &["ir", "te", "schedule", "auto", "target"]),
     ("lower", &["index", "ir", "lowered", "intrin", "target"]),
     ("gemm", &["ir", "te", "intrin", "schedule", "target", "loom", "lower"]),
-    ("rows", &["loom", "target"]),
+    ("rows", &["ir", "te", "schedule", "loom", "target"]),
     ("sim", &["ir", "lowered", "intrin", "kernel"]),
     ("kernel", &[]),
     ("artifact", &["kernel"]),
