@@ -18,6 +18,16 @@ pub enum Epilogue {
     Tma,
 }
 
+/// Moves a tile of C that block `stored` copies from shared memory under a loop over blocks, and divides it among threads: loops `s_0`,
+/// `s_1` over threads, and `s_2` over the elements of a vector where it has several.
+pub(super) fn divide_rows(s: &mut Steps, stored: &str, at: &str, threads: i64, vector: i64) {
+    s.reverse_compute_at(stored, at).made(["s0", "s1"]).fuse(["s0", "s1"], "s");
+    match vector {
+        1 => s.split("s", [threads], ["s_0", "s_1"]),
+        _ => s.split("s", [threads, vector], ["s_0", "s_1", "s_2"]),
+    };
+}
+
 /// The block that has the accumulators. Where C has their type, it is block `C`; else block `mma` sums into `acc`, and block `out`
 /// converts to C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The walk of blocks over tiles of C: loops over blocks are bound to the axes of a grid, of which x has 2^31 - 1 blocks and y and z
 //! have 65535.
 
+use super::operand::Operand;
 use crate::ir::{Axis, BindMode};
 use crate::schedule::Steps;
 use crate::te::GemmSpec;
@@ -90,7 +91,7 @@ impl ClusterLoops {
     }
 
     /// The loop over the blocks that share the tile of an operand: those along columns share tiles of A, those along rows tiles of B.
-    pub fn sharing(self, operand: super::operand::Operand) -> Option<&'static str> {
+    pub fn sharing(self, operand: Operand) -> Option<&'static str> {
         self.name(operand.other() as usize)
     }
 

@@ -24,7 +24,7 @@ pub use tma::Tma;
 
 use super::epilogue::{Accumulators, Epilogue};
 use super::grid::{ClusterLoops, bind_batch, rows_of, walk};
-use super::operand::{Operand, along_k, contiguous, rows, runs_along_k, up};
+use super::operand::{Operand, both_along_k, up};
 use super::packing::{Packing, Source};
 use super::padding::Padding;
 use super::split::split_k;
@@ -128,9 +128,9 @@ impl Mma {
         if OperandForm::of(spec, target).is_empty() {
             return Some("the chip has no mma.sync for these types with matching ldmatrix loads");
         }
-        let turned = spec.a.bits() < 16 && along_k(spec) != [true; 2];
+        let turned = spec.a.bits() < 16 && !both_along_k(spec);
         let unaligned =
-            Operand::BOTH.into_iter().any(|operand| contiguous(spec, operand) * i64::from(spec.a.bits()) % 128 != 0);
+            Operand::BOTH.into_iter().any(|operand| operand.contiguous(spec) * i64::from(spec.a.bits()) % 128 != 0);
         if spec.batch.is_some() && spec.a.bits() < 16 && (turned || unaligned || spec.a.bits() < 8) {
             return Some("no separate kernel transposes, widens or packs the integers of a batched GEMM");
         }
@@ -163,22 +163,22 @@ impl Mma {
         let (row, stages) = match (asynchronous, large, bits) {
             // What is on its way is in registers, and there is half as much shared memory.
             (false, ..) => (64, 2),
-            (_, true, 16) if along_k(spec) == [true; 2] => (128, 3),
+            (_, true, 16) if both_along_k(spec) => (128, 3),
             (_, true, 16) => (64, 6),
             (_, true, _) => (64, 4),
             _ => (128, 4),
         };
         // Large K-major tiles have one set of fragments: on an H200 f16 NT takes 0.984 of the time of two sets at 4096^3, 0.97 at
         // 1024^3 and 1.01 at 4096x4096x256 and x512; s8 takes 0.982 at 4096^3. f16 NN, TN and TT would take 1.014, 1.033 and 1.048.
-        let k_major = bits < 16 || along_k(spec) == [true; 2];
+        let k_major = bits < 16 || both_along_k(spec);
         let fragments =
             if asynchronous && large && k_major { FragmentBuffers::Single } else { FragmentBuffers::Double };
         let bk = 8 * row / bits;
         let rows = up(spec.m, block[0]);
         let group = if rows % 16 == 0 || rows > 32 { 16 } else { 8 };
         let routes = Operand::BOTH.map(|operand| {
-            let unaligned = contiguous(spec, operand) * i64::from(spec.a.bits()) % 128 != 0;
-            let turned = bits < 16 && !along_k(spec)[operand as usize];
+            let unaligned = operand.contiguous(spec) * i64::from(spec.a.bits()) % 128 != 0;
+            let turned = bits < 16 && !operand.along_k(spec);
             let widened = form == OperandForm::Widened;
             if unaligned || turned || widened { Source::Packed } else { Source::Direct }
         });
@@ -219,7 +219,7 @@ impl Mma {
 
     /// Whether every warp of a lone tile has some of C.
     fn is_used(&self, spec: &GemmSpec) -> bool {
-        (0..2).all(|d| rows(spec)[d] > self.block[d] - self.block[d] / self.warps[d])
+        (0..2).all(|d| [spec.m, spec.n][d] > self.block[d] - self.block[d] / self.warps[d])
     }
 
     /// Threads of a block.
@@ -342,7 +342,7 @@ impl Mma {
         staging.read(s);
         staging.inline_padding(s);
         let (bits, row) =
-            (self.form.bits(spec), if runs_along_k(spec, operand) { self.bk } else { self.block[operand as usize] });
+            (self.form.bits(spec), if operand.runs_along_k(spec) { self.bk } else { self.block[operand as usize] });
         let panel = (row * bits / 8).min(128);
         if self.tma.is_some() {
             s.compute_at(staging.buffer(), "k0");
@@ -357,8 +357,8 @@ impl Mma {
 
     /// What a warp has of an operand in registers: four matrices at a time, in the order of the instruction's registers.
     fn fragment(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand, names: &Names) {
-        let (dtype, ki) = (self.form.loaded([spec.a, spec.b][operand as usize]), self.form.depth(spec));
-        let along_k = runs_along_k(spec, operand);
+        let (dtype, ki) = (self.form.loaded(operand.dtype(spec)), self.form.depth(spec));
+        let along_k = operand.runs_along_k(spec);
         let order = if (operand == Operand::B) == along_k { ".row" } else { "" };
         let transposed = if along_k { "" } else { ".trans" };
         let fragment = Fragment {

@@ -1,5 +1,6 @@
 //! The operands of a GEMM as recipes see them: extents, rows in memory, and names in steps.
 
+use crate::dtype::DType;
 use crate::te::GemmSpec;
 
 /// An operand of the GEMM. Pairs `[A, B]` and `[rows of C, columns of C]` are indexed by `operand as usize`.
@@ -27,29 +28,42 @@ impl Operand {
     pub fn other(self) -> Operand {
         if self == Operand::A { Operand::B } else { Operand::A }
     }
+
+    /// The type of its elements.
+    pub fn dtype(self, spec: &GemmSpec) -> DType {
+        [spec.a, spec.b][self as usize]
+    }
+
+    /// Its extent that is not k: rows of C for A, columns of C for B.
+    pub fn rows(self, spec: &GemmSpec) -> i64 {
+        [spec.m, spec.n][self as usize]
+    }
+
+    /// Whether its rows run along k in memory.
+    pub fn along_k(self, spec: &GemmSpec) -> bool {
+        match self {
+            Operand::A => !spec.layout.a_transposed(),
+            Operand::B => spec.layout.b_transposed(),
+        }
+    }
+
+    /// Whether its rows run along k in shared memory: bytes and smaller elements are transposed before.
+    pub fn runs_along_k(self, spec: &GemmSpec) -> bool {
+        self.along_k(spec) || spec.a.bits() < 16
+    }
+
+    /// Elements of a row in memory.
+    pub fn contiguous(self, spec: &GemmSpec) -> i64 {
+        if self.along_k(spec) { spec.k } else { self.rows(spec) }
+    }
 }
 
-/// Whether the rows of A and of B run along k in memory.
-pub(super) fn along_k(spec: &GemmSpec) -> [bool; 2] {
-    [!spec.layout.a_transposed(), spec.layout.b_transposed()]
-}
-
-/// The extents of C: rows of A, and columns of B.
-pub(super) fn rows(spec: &GemmSpec) -> [i64; 2] {
-    [spec.m, spec.n]
-}
-
-/// Elements of a row of an operand in memory.
-pub(super) fn contiguous(spec: &GemmSpec, operand: Operand) -> i64 {
-    if along_k(spec)[operand as usize] { spec.k } else { rows(spec)[operand as usize] }
+/// Whether the rows of both operands run along k in memory.
+pub(super) fn both_along_k(spec: &GemmSpec) -> bool {
+    Operand::BOTH.into_iter().all(|operand| operand.along_k(spec))
 }
 
 /// How many of size `by` cover `size`.
 pub(super) fn up(size: i64, by: i64) -> i64 {
     size / by + i64::from(size % by != 0)
-}
-
-/// Whether an operand's rows run along k in shared memory: bytes and smaller elements are transposed before.
-pub(super) fn runs_along_k(spec: &GemmSpec, operand: Operand) -> bool {
-    along_k(spec)[operand as usize] || spec.a.bits() < 16
 }

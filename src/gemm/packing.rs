@@ -1,7 +1,7 @@
 //! Kernels of their own that pack an operand: padded, transposed or both, because no asynchronous copy can read it as it is.
 
 use super::grid::{bind_blocks, binds_batch, fuses_batch};
-use super::operand::{Operand, along_k, contiguous, rows, runs_along_k, up};
+use super::operand::{Operand, up};
 use super::padding::Padding;
 use super::staging::{divide_among_threads, fuse_all};
 use crate::ir::{Axis, Scope};
@@ -52,14 +52,14 @@ impl Packing<'_> {
 
     /// The kernel that packs: rows as they are, or bytes that are transposed because their rows do not run along k.
     pub fn kernel(&self, s: &mut Steps, spec: &GemmSpec) {
-        if runs_along_k(spec, self.operand) == along_k(spec)[self.operand as usize] {
+        if self.operand.runs_along_k(spec) == self.operand.along_k(spec) {
             return self.rows(s, spec);
         }
         self.transpose_bytes(s, spec);
         let [x, x0, x1, x2, x3, x4] = ["x", "x0", "x1", "x2", "x3", "x4"].map(|end| self.name(end));
         s.cache_read(self.packed, self.operand.name(), Scope::Shared, &self.tile());
         s.compute_at(&self.tile(), &self.name("b0")).made([&x0, &x1]).fuse([&x0, &x1], &x);
-        match contiguous(spec, self.operand) % 16 {
+        match self.operand.contiguous(spec) % 16 {
             0 => s.split(&x, [THREADS, 16], [&x2, &x3, &x4]).bind(&x3, Axis::ThreadX).vectorize(&x4),
             _ => s.split(&x, [THREADS], [&x2, &x3]).bind(&x3, Axis::ThreadX),
         };
@@ -107,7 +107,7 @@ impl Packing<'_> {
     /// The kernel that packs words to the extents of the padding: squares of 32 x 32 transposed in shared memory, or rows as they are.
     pub fn words(&self, s: &mut Steps, spec: &GemmSpec, padding: &Padding) {
         let [terms, others] = padding.operand(self.operand);
-        if !along_k(spec)[self.operand as usize] {
+        if !self.operand.along_k(spec) {
             return copy_by_rows(s, self.packed, self.operand.lower(), [terms, others]);
         }
         let [a0, a1, b0, b1, b2, b3] = ["a0", "a1", "b0", "b1", "b2", "b3"].map(|end| self.name(end));
@@ -143,11 +143,7 @@ pub(super) fn copy_by_rows(s: &mut Steps, stage: &str, prefix: &str, [rows, colu
 
 /// Rows of an operand in memory, and elements of one, at least: zeros behind its ends are fewer than a tile.
 pub(super) fn lines(spec: &GemmSpec, operand: Operand) -> [i64; 2] {
-    if along_k(spec)[operand as usize] {
-        [rows(spec)[operand as usize], spec.k]
-    } else {
-        [spec.k, rows(spec)[operand as usize]]
-    }
+    if operand.along_k(spec) { [operand.rows(spec), spec.k] } else { [spec.k, operand.rows(spec)] }
 }
 
 /// The most rows or columns that a tile adds as zeros.

@@ -11,7 +11,7 @@
 //! the lanes of a warp are dealt out to rows and columns by turns, so that two lanes in four read the same vector.
 
 use super::grid::bind_blocks;
-use super::operand::{Operand, along_k, contiguous, up};
+use super::operand::{Operand, up};
 use super::packing::{Packing, copy_by_rows};
 use super::padding::Padding;
 use super::split::{Split, combine_slices};
@@ -121,13 +121,12 @@ impl Pipelined {
 
     fn of(spec: &GemmSpec, warps: [i64; 2], slices: i64, pack: [bool; 2]) -> Pipelined {
         let mut p = Pipelined::new(warps, slices, [Route::Vectors; 2]);
-        let turned = along_k(spec);
         for operand in Operand::BOTH {
-            let unaligned = !turned[operand as usize] && contiguous(spec, operand) % 4 != 0;
+            let unaligned = !operand.along_k(spec) && operand.contiguous(spec) % 4 != 0;
             let padded = p.padding(spec).pads_operand(operand);
             p.routes[operand as usize] = if pack[operand as usize] || unaligned || padded && volume(spec) >= LARGE {
                 Route::Packed
-            } else if turned[operand as usize] {
+            } else if operand.along_k(spec) {
                 Route::Turned
             } else {
                 Route::Vectors

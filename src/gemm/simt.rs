@@ -5,7 +5,7 @@
 
 use super::epilogue::Accumulators;
 use super::grid::{bind_batch, bind_blocks, rows_of};
-use super::operand::{Operand, contiguous, up};
+use super::operand::{Operand, up};
 use super::padding::Padding;
 use super::staging::{divide_among_threads, present};
 use crate::dtype::DType;
@@ -105,7 +105,7 @@ impl Tiles {
     /// An operand's tile in shared memory.
     fn stage(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand) {
         let (name, x) = (operand.name(), operand.lower());
-        let bits = i64::from([spec.a, spec.b][operand as usize].bits());
+        let bits = i64::from(operand.dtype(spec).bits());
         let tile = [[self.bm, self.bk], [self.bk, self.bn]][operand as usize];
         let transposed = [spec.layout.a_transposed(), spec.layout.b_transposed()][operand as usize];
         let (elements, row) = (tile[0] * tile[1], tile[usize::from(!transposed)]);
@@ -114,7 +114,7 @@ impl Tiles {
         // of one byte, none of another row, and none behind the end of the operand's row.
         let vector = match (128 / bits).min((elements / self.threads()).max(1)) {
             vector if per_byte > 1 => {
-                vector.min(row).min(1 << contiguous(spec, operand).trailing_zeros().min(5)).max(per_byte)
+                vector.min(row).min(1 << operand.contiguous(spec).trailing_zeros().min(5)).max(per_byte)
             }
             vector => vector,
         };

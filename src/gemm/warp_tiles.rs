@@ -6,7 +6,7 @@
 //! word. An operand whose rows run along k is turned while it is stored; its rows are padded by one vector for that.
 
 use super::grid::{bind_blocks, walk};
-use super::operand::{Operand, along_k};
+use super::operand::Operand;
 use super::split::Split;
 use super::staging::{Staging, divide_among_threads, present};
 use crate::dtype::DType;
@@ -83,7 +83,7 @@ impl WarpTiles {
         // ptxas spills where both operands are transposed through registers and eight steps of k are unrolled. For doubles transposing
         // B alone spills (TT 6144x5952x64 on sm_80 and sm_89: 28 bytes), A alone does not. With 24 prefetched floats a thread two
         // steps spill too (NT 512x512x512 on sm_89: 8 bytes; 123 registers with one step).
-        let turned = along_k(spec);
+        let turned = Operand::BOTH.map(|operand| operand.along_k(spec));
         if turned[1] && (turned[0] || spec.b.bits() == 64) && self.min_blocks.is_some() {
             self.unroll_limit = Some(if self.prefetched() > 16 { 1 } else { 2 });
         }
@@ -113,7 +113,7 @@ impl WarpTiles {
         self.split.cut(&mut s, self.bk);
         let inner = self.tile(&mut s, spec);
         for operand in Operand::BOTH {
-            self.stage(&mut s, operand, along_k(spec)[operand as usize], wide);
+            self.stage(&mut s, operand, operand.along_k(spec), wide);
         }
         s.decompose_reduction(self.split.sums(), "k0").pipeline("k0", 2);
         if let Some(blocks) = self.min_blocks {

@@ -17,10 +17,10 @@ mod wide_epilogue;
 
 pub use rungs::{RUNGS, Rung};
 
-use super::epilogue::{Accumulators, Epilogue};
+use super::epilogue::{Accumulators, Epilogue, divide_rows};
 use super::grid::{ClusterLoops, walk};
 use super::mma::Mma;
-use super::operand::{Operand, along_k, contiguous, rows, runs_along_k, up};
+use super::operand::{Operand, up};
 use super::packing::{Packing, Source};
 use super::padding::Padding;
 use super::staging::{Staging, present, source};
@@ -273,7 +273,7 @@ impl Wgmma {
     /// Bytes of the panels that the rows of an operand's tile are cut into: no more than they have.
     fn swizzle_of(&self, spec: &GemmSpec, operand: Operand) -> i64 {
         let row =
-            bytes(spec.a) * if runs_along_k(spec, operand) { self.bk } else { self.stage_tile()[operand as usize] };
+            bytes(spec.a) * if operand.runs_along_k(spec) { self.bk } else { self.stage_tile()[operand as usize] };
         if self.swizzle > 0 { self.swizzle.min(row) } else { CHUNK }
     }
 
@@ -431,8 +431,8 @@ impl Wgmma {
     fn store_tile(&self, s: &mut Steps, at: &str) {
         if !self.stores_by_tma() {
             // Rows of C begin anywhere: the threads store the block's tile element by element.
-            s.reverse_compute_at("C_s", "tile").made(["s0", "s1"]).fuse(["s0", "s1"], "s");
-            s.split("s", [128 * self.warpgroups], ["s_0", "s_1"]).bind("s_1", Axis::ThreadX);
+            divide_rows(s, "C_s", "tile", 128 * self.warpgroups, 1);
+            s.bind("s_1", Axis::ThreadX);
             return;
         }
         s.reverse_compute_at("C_s", at).made(["s0", "s1"]).copy_with("C_s", CopyKind::Tma);
@@ -445,8 +445,8 @@ impl Wgmma {
 /// How A and B come into shared memory: what TMA copies cannot read, or tiles of bytes cannot have, is packed before.
 fn routes(spec: &GemmSpec) -> [Source; 2] {
     Operand::BOTH.map(|operand| {
-        let transposed = runs_along_k(spec, operand) != along_k(spec)[operand as usize];
-        match contiguous(spec, operand) * bytes(spec.a) % 16 {
+        let transposed = operand.runs_along_k(spec) != operand.along_k(spec);
+        match operand.contiguous(spec) * bytes(spec.a) % 16 {
             0 if !transposed => Source::Direct,
             _ => Source::Packed,
         }

@@ -7,11 +7,11 @@
 //! it is stored to shared memory, in bytes that held the operands, and copied out from there: cast, and cut off where the tiles
 //! reach beyond C. Only accumulators that need neither go straight to device memory.
 
-use super::epilogue::Accumulators;
+use super::epilogue::{Accumulators, divide_rows};
 use super::grid::{bind_batch, rows_of, walk};
-use super::operand::{Operand, along_k, contiguous, up};
+use super::operand::{Operand, up};
 use super::padding::Padding;
-use super::staging::{Fragment, Staging, divide_among_threads, source};
+use super::staging::{Fragment, Staging, source};
 use super::tuning;
 use super::work::{Work, cycles};
 use crate::dtype::DType;
@@ -141,7 +141,7 @@ impl Wmma {
 
     /// Rows of an operand's tile in shared memory, and elements of one.
     fn tile(&self, spec: &GemmSpec, operand: Operand) -> (i64, i64) {
-        if along_k(spec)[operand as usize] {
+        if operand.along_k(spec) {
             (self.block[operand as usize], self.bk)
         } else {
             (self.bk, self.block[operand as usize])
@@ -225,8 +225,7 @@ impl Wmma {
         }
         let vector = 128 / i64::from(spec.out.bits());
         s.storage_align(stored, row_dimension(spec), self.block[1], 8);
-        s.reverse_compute_at(last, "tile").made(["s0", "s1"]);
-        divide_among_threads(s, ["s0", "s1"], "s", self.threads(), vector, ["s_0", "s_1", "s_2"].map(str::to_string));
+        divide_rows(s, last, "tile", self.threads(), vector);
         s.bind("s_1", Axis::ThreadX);
         if spec.n % vector == 0 {
             s.vectorize("s_2")
@@ -262,7 +261,7 @@ impl Wmma {
             operand,
             accumulators: Accumulators::of(spec).block(),
             rows: self.shape[operand as usize],
-            along_k: along_k(spec)[operand as usize],
+            along_k: operand.along_k(spec),
             load: format!("wmma.load.{name}.{major}.{geometry}.{}", spec.a),
         }
     }
@@ -293,7 +292,7 @@ fn needs(spec: &GemmSpec) -> Option<Features> {
 
 /// In the instruction's words: of A rows run along k, of B columns.
 fn major(spec: &GemmSpec, operand: Operand) -> &'static str {
-    if along_k(spec)[operand as usize] == (operand == Operand::A) { "row" } else { "col" }
+    if operand.along_k(spec) == (operand == Operand::A) { "row" } else { "col" }
 }
 
 /// The dimension that counts rows of an operand or of C.
@@ -307,7 +306,7 @@ fn bits(spec: &GemmSpec) -> i64 {
 
 /// Whether each row of an operand begins at a multiple of 16 bytes.
 fn is_aligned(spec: &GemmSpec, operand: Operand) -> bool {
-    contiguous(spec, operand) % chunk(spec) == 0
+    operand.contiguous(spec) % chunk(spec) == 0
 }
 
 /// Elements of 16 bytes.

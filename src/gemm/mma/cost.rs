@@ -1,6 +1,6 @@
 //! What tiles of the recipe by mma.sync need: registers, resident blocks, and their [`Work`].
 
-use super::{FragmentBuffers, Mma, Operand, OperandForm, Source, rows, up};
+use super::{FragmentBuffers, Mma, Operand, OperandForm, Source, up};
 use crate::gemm::tuning;
 use crate::gemm::work::{Passes, Work, cycles};
 use crate::target::Target;
@@ -85,7 +85,7 @@ impl Mma {
                 let bits = i64::from(spec.a.bits()) + self.form.bits(spec);
                 out.kernels += 1.0;
                 out.memory_bytes +=
-                    bits as f64 / 8.0 * rows(spec)[operand as usize] as f64 * spec.k as f64 * spec.products() as f64;
+                    bits as f64 / 8.0 * operand.rows(spec) as f64 * spec.k as f64 * spec.products() as f64;
             }
         }
         if self.parts > 1 {

@@ -1,6 +1,7 @@
 //! How the accumulators leave the registers of warps, and what becomes of parts of them.
 
 use super::{Epilogue, Mma, Names, present, up};
+use crate::gemm::epilogue::divide_rows;
 use crate::gemm::grid::bind_blocks;
 use crate::ir::{Axis, Scope};
 use crate::schedule::Steps;
@@ -96,11 +97,11 @@ impl Mma {
 
     /// The threads of a block store the rows of C's tile from shared memory.
     fn store_rows(&self, s: &mut Steps, spec: &GemmSpec) {
-        s.reverse_compute_at("C_s", self.cluster().innermost()).made(["s0", "s1"]).fuse(["s0", "s1"], "s");
-        match spec.n % 8 {
-            0 => s.split("s", [self.threads(), 8], ["s_0", "s_1", "s_2"]).vectorize("s_2"),
-            _ => s.split("s", [self.threads()], ["s_0", "s_1"]),
-        };
+        let vector = if spec.n % 8 == 0 { 8 } else { 1 };
+        divide_rows(s, "C_s", self.cluster().innermost(), self.threads(), vector);
+        if vector > 1 {
+            s.vectorize("s_2");
+        }
         s.bind("s_1", Axis::ThreadX);
         match self.row_pad() {
             0 => s.swizzle("C_s", 128),

@@ -9,7 +9,7 @@
 use super::{Mma, Names};
 use crate::dtype::DType;
 use crate::gemm::grid::bind_blocks;
-use crate::gemm::operand::{Operand, along_k, contiguous, up};
+use crate::gemm::operand::{Operand, up};
 use crate::gemm::packing::{Packing, THREADS, ZEROS, lines};
 use crate::gemm::staging::divide_among_threads;
 use crate::intrin;
@@ -109,7 +109,7 @@ impl Mma {
         let packing = Packing { operand, packed: &names.sources[operand as usize] };
         let wide = self.form == OperandForm::Widened;
         let pads = padding.pads_operand(operand);
-        let vector = vector(contiguous(spec, operand));
+        let vector = vector(operand.contiguous(spec));
         if self.transposes_narrow(spec, operand) {
             // Zeros come into being where a thread reads: what writes them then asks for no bounds, and stores whole bytes.
             let source = if pads { format!("{name}_pad") } else { name.to_string() };
@@ -125,7 +125,7 @@ impl Mma {
             (true, false) | (false, true) => {}
             (false, false) => packing.copy(s, names.whole.block(), false),
         }
-        match along_k(spec)[operand as usize] {
+        match operand.along_k(spec) {
             true => rows_alone(s, packing, spec, vector.min(if wide { 16 } else { 32 })),
             false => packing.widen_and_transpose(s, spec, vector),
         }
@@ -133,7 +133,7 @@ impl Mma {
 
     /// Whether a kernel of its own turns an operand of 4-bit integers as such.
     pub(super) fn transposes_narrow(&self, spec: &GemmSpec, operand: Operand) -> bool {
-        is_narrow(spec) && !along_k(spec)[operand as usize] && self.form != OperandForm::Widened
+        is_narrow(spec) && !operand.along_k(spec) && self.form != OperandForm::Widened
     }
 }
 

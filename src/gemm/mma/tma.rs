@@ -9,7 +9,7 @@
 //!
 //! Blocks of a cluster along rows share tiles of B, along columns tiles of A: each is fetched once and lands in all of them.
 
-use super::{ClusterLoops, FragmentBuffers, Mma, Operand, OperandForm, epilogue, rows, runs_along_k, up};
+use super::{ClusterLoops, FragmentBuffers, Mma, Operand, OperandForm, epilogue, up};
 use crate::gemm::work::{Work, cycles};
 use crate::schedule::Steps;
 use crate::target::{Features, LANES, Target};
@@ -117,12 +117,12 @@ impl Mma {
             || target.has(Features::CLUSTER) && blocks <= i64::from(target.limits.cluster) && spec.batch.is_none();
         let known = halves && self.parts == 1 && self.asynchronous && target.has(Features::TMA) && shared;
         // Rows of boxes are whole panels of 128 bytes, or one that is narrower, in whole steps of k.
-        let row = |operand: Operand| 2 * if runs_along_k(spec, operand) { bk } else { self.block[operand as usize] };
+        let row = |operand: Operand| 2 * if operand.runs_along_k(spec) { bk } else { self.block[operand as usize] };
         let panels = |operand: Operand| row(operand) % 128 == 0 || [32, 64].contains(&row(operand));
         let fits =
             [32, 64].contains(&bk) && Operand::BOTH.into_iter().all(panels) && self.block.iter().all(|n| *n <= 256);
         // A cluster that reaches far beyond C multiplies zeros.
-        let used = (0..2).all(|d| cluster[d] == 1 || up(rows(spec)[d], self.block[d]) >= cluster[d]);
+        let used = (0..2).all(|d| cluster[d] == 1 || up([spec.m, spec.n][d], self.block[d]) >= cluster[d]);
         if !known || !fits || !used {
             return None;
         }
@@ -153,7 +153,7 @@ impl Mma {
         let plain = Mma::with(spec, target, shape.block, shape.warps, self.parts, self.form);
         let plain = Mma { fragments: shape.fragments, sweeps: shape.sweeps, ..plain };
         // With other layouts that many accumulators leave too few registers for addresses.
-        if shape.sweeps > 1 && Operand::BOTH.into_iter().any(|operand| runs_along_k(spec, operand)) {
+        if shape.sweeps > 1 && Operand::BOTH.into_iter().any(|operand| operand.runs_along_k(spec)) {
             return None;
         }
         let limits = &target.limits;

@@ -45,7 +45,7 @@ impl Wgmma {
             && w.persistent
             && w.routes == [Source::Direct; 2];
         // Panels of columns divide B's tile where its rows are not k.
-        let panels = super::runs_along_k(spec, Operand::B) || width * bytes(spec.a) % 128 == 0;
+        let panels = Operand::B.runs_along_k(spec) || width * bytes(spec.a) % 128 == 0;
         let w = Wgmma { out_stages: 1, ..w }.with_slots(spec, target, 6);
         (suited && panels && w.k_stages(spec) >= MIN_ITERATIONS && w.stages > 3 && w.shared(spec) <= room(target))
             .then_some(w)

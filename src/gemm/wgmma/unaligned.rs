@@ -8,7 +8,7 @@
 //!
 //! At 1000^3 on an H200 that takes 6.25 us, where two blocks that share 64 x 128 take 6.65, and one alone 9.6.
 
-use super::{Accumulators, LINE, Operand, ROWS, SwapAb, Wgmma, bytes, contiguous, processors, rows, runs_along_k, up};
+use super::{Accumulators, LINE, Operand, ROWS, SwapAb, Wgmma, bytes, processors, up};
 use crate::gemm::packing::Source;
 use crate::ir::{Axis, CopyKind, Scope};
 use crate::schedule::Steps;
@@ -29,7 +29,7 @@ impl Wgmma {
     /// Whether an operand has rows that cross lines.
     pub(super) fn has_unaligned_rows(spec: &GemmSpec, routes: [Source; 2]) -> bool {
         Operand::BOTH.into_iter().any(|operand| {
-            contiguous(spec, operand) * bytes(spec.a) % LINE != 0 && routes[operand as usize] == Source::Direct
+            operand.contiguous(spec) * bytes(spec.a) % LINE != 0 && routes[operand as usize] == Source::Direct
         })
     }
 
@@ -51,10 +51,9 @@ impl Wgmma {
             return None;
         }
         // The operand whose tile is shared: A where both could, as accumulators then leave in whole lines.
-        let operand = Operand::BOTH.into_iter().find(|operand| runs_along_k(spec, *operand))?;
-        let lengths = rows(spec);
-        let sharers = up(up(lengths[operand.other() as usize], ROWS), SHARERS);
-        let width = up(up(lengths[operand as usize], clusters.checked_div(sharers)?.max(1)), STEP) * STEP;
+        let operand = Operand::BOTH.into_iter().find(|operand| operand.runs_along_k(spec))?;
+        let sharers = up(up(operand.other().rows(spec), ROWS), SHARERS);
+        let width = up(up(operand.rows(spec), clusters.checked_div(sharers)?.max(1)), STEP) * STEP;
         let swap_ab = if operand == Operand::A { SwapAb::Swapped } else { SwapAb::Straight };
         let (mut block, mut cluster) = ([ROWS, width], [SHARERS, 1]);
         if swap_ab.is_swapped() {
