@@ -8,7 +8,7 @@ mod online;
 
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::ir::{Axis, Note, Scope};
+use crate::ir::{Axis, Scope};
 use crate::loom::Schedule;
 use crate::schedule::{IndexMap, Steps};
 use crate::target::{Features, LINE, Target};

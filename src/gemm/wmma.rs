@@ -15,7 +15,7 @@ use super::staging::{Fragment, Staging, source};
 use super::tuning;
 use super::work::{Work, cycles};
 use crate::dtype::DType;
-use crate::ir::{Axis, BindMode, CopyKind, Note, Scope};
+use crate::ir::{Axis, BindMode, CopyKind, Scope};
 use crate::schedule::Steps;
 use crate::target::{Features, REGISTERS_PER_SM, Target};
 use crate::te::GemmSpec;
