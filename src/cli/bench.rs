@@ -4,7 +4,7 @@ use super::data::{self, Place};
 #[cfg(feature = "runtime")]
 use super::gpu;
 use super::subject::{BenchArgs, Subject, check_lines};
-use super::{cpu, input, ladder, show, suite};
+use super::{cpu, input, ladder, random, show, suite};
 use crate::error::{Code, Error, Result};
 use crate::gemm::Gemm;
 use crate::target::Target;
@@ -27,6 +27,9 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     }
     if let Some(list) = &args.suite {
         return suite::run(args, list);
+    }
+    if let Some(count) = args.random {
+        return random::run(args, count as usize);
     }
     match data::place(args.device.as_deref())? {
         Place::Cpu => check_lines(args.lines).and_then(|()| cpu::bench(args, &subjects(args, None)?)),

@@ -26,6 +26,7 @@ mod mutate;
 mod pager;
 #[cfg(feature = "runtime")]
 mod plot;
+mod random;
 mod run;
 mod show;
 mod source;

@@ -117,6 +117,91 @@ fn ladder_svg(
     Ok(())
 }
 
+/// What a product reaches of the library's speed.
+pub struct Ratio {
+    /// Its types.
+    pub kind: String,
+    /// Rows and columns of C.
+    pub size: [i64; 2],
+    /// Its operations.
+    pub operations: f64,
+    /// The library's time over ours.
+    pub ratio: f64,
+}
+
+/// Draws ratios against operations, a colour for each type, and below them a map over rows and columns of C.
+pub fn ratios(path: &Path, title: &str, points: &[Ratio]) -> Result<()> {
+    ratios_svg(path, title, points)
+        .map_err(|e| Error::machine(Code::CliPlot, format!("cannot draw {}: {e}", path.display())))
+}
+
+fn ratios_svg(path: &Path, title: &str, points: &[Ratio]) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let root = SVGBackend::new(path, (900, 900)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let (above, below) = root.split_vertically(420);
+    against_operations(&above, title, points)?;
+    map(&below, points)?;
+    root.present()?;
+    Ok(())
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+fn against_operations(
+    area: &Area<'_>,
+    title: &str,
+    points: &[Ratio],
+) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let least = points.iter().map(|p| p.ratio).fold(0.5, f64::min) * 0.9;
+    let most = points.iter().map(|p| p.ratio).fold(2.0, f64::max) * 1.1;
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, ("sans-serif", 20))
+        .margin(12)
+        .x_label_area_size(40)
+        .y_label_area_size(60)
+        .build_cartesian_2d((1e6..4e12).log_scale(), (least..most).log_scale())?;
+    let mesh = &mut chart.configure_mesh();
+    mesh.x_desc("operations").y_desc("library's time / ours").x_label_formatter(&|x| format!("{x:.0e}")).draw()?;
+    chart.draw_series([PathElement::new([(1e6, 1.0), (4e12, 1.0)], BLACK.mix(0.6))])?;
+    let mut kinds: Vec<&str> = points.iter().map(|p| p.kind.as_str()).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    for (i, kind) in kinds.into_iter().enumerate() {
+        let colour = COLOURS[i % COLOURS.len()];
+        let own = points.iter().filter(|p| p.kind == kind);
+        chart
+            .draw_series(own.map(|p| Circle::new((p.operations, p.ratio), 3, colour.filled())))?
+            .label(kind)
+            .legend(move |(x, y)| Circle::new((x + 8, y), 4, colour.filled()));
+    }
+    chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK).draw()?;
+    Ok(())
+}
+
+/// Green from the library's speed on, red at half of it and below.
+fn map(area: &Area<'_>, points: &[Ratio]) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let largest = points.iter().flat_map(|p| p.size).max().unwrap_or(1) as f64 * 1.2;
+    let mut chart = ChartBuilder::on(area)
+        .margin(12)
+        .x_label_area_size(40)
+        .y_label_area_size(60)
+        .build_cartesian_2d((0.8..largest).log_scale(), (0.8..largest).log_scale())?;
+    let mesh = &mut chart.configure_mesh();
+    let whole = |x: &f64| format!("{x:.0}");
+    let mesh =
+        mesh.x_desc("columns of C (red: half of the library's speed; green: its speed and more)").y_desc("rows of C");
+    mesh.x_label_formatter(&whole).y_label_formatter(&whole).draw()?;
+    let colour = |ratio: f64| {
+        let good = ((ratio - 0.5) / 0.5).clamp(0.0, 1.0);
+        RGBColor((210.0 * (1.0 - good)) as u8 + 20, (150.0 * good) as u8 + 20, 40)
+    };
+    chart.draw_series(points.iter().map(|p| {
+        let [rows, columns] = p.size.map(|n| n as f64);
+        Circle::new((columns, rows), 4, colour(p.ratio).filled())
+    }))?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,6 +217,19 @@ mod tests {
         for part in ["naive", "recommended", "large", "small", "0.01", "0.93", "1.20"] {
             assert!(text.contains(part), "{part} is missing in {text}");
         }
+    }
+
+    #[test]
+    fn ratios_are_drawn_against_operations_and_on_a_map() {
+        let path = std::env::temp_dir().join(format!("warploom-ratios-{}.svg", std::process::id()));
+        let one = |kind: &str, ratio: f64| Ratio { kind: kind.into(), size: [64, 4096], operations: 1e9, ratio };
+        ratios(&path, "random products", &[one("f16", 1.2), one("s8", 0.4)]).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        for part in ["random products", "f16", "s8", "operations", "rows of C"] {
+            assert!(text.contains(part), "{part} is missing in {text}");
+        }
+        assert_eq!(text.matches("<circle").count(), 6, "two in each drawing, and two in the legend");
     }
 
     #[test]

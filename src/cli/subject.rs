@@ -11,9 +11,10 @@ use std::path::PathBuf;
 
 /// What to measure.
 #[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("record").args(["suite", "random"])))]
 pub struct BenchArgs {
     /// Schedules to measure.
-    #[arg(required_unless_present_any = ["ladder", "examples", "gemm", "suite", "launch"])]
+    #[arg(required_unless_present_any = ["ladder", "examples", "gemm", "suite", "random", "launch"])]
     pub files: Vec<PathBuf>,
     /// Measure one GEMM from one thread a block up to the recommended steps: f32 at 4096 and 1024x512x2048, or what
     /// --gemm, --dtype and --layout say.
@@ -27,21 +28,21 @@ pub struct BenchArgs {
     pub gemm: Vec<input::Sizes>,
     /// Types of --gemm and --ladder, separated by commas: of the inputs (f16 means f16>f32>f16), or inputs>accumulators>result,
     /// or A*B>accumulators>result.
-    #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f32", conflicts_with_all = ["files", "examples", "suite", "launch"])]
+    #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f32", conflicts_with_all = ["files", "examples", "suite", "random", "launch"])]
     pub dtype: Vec<String>,
     /// Layout of A and B of --gemm and --ladder: N as it is, T transposed.
-    #[arg(long, value_name = "NN|NT|TN|TT", default_value = "NN", conflicts_with_all = ["files", "examples", "suite", "launch"])]
+    #[arg(long, value_name = "NN|NT|TN|TT", default_value = "NN", conflicts_with_all = ["files", "examples", "suite", "random", "launch"])]
     pub layout: String,
     /// The recipes for --gemm: naive, simt, wmma, mma, wgmma; all but the first that the chip has where none is named.
     /// A kind without a recipe for a GEMM is reported and skipped.
-    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = input::kind, conflicts_with_all = ["files", "examples", "ladder", "suite", "launch"])]
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = input::kind, conflicts_with_all = ["files", "examples", "ladder", "suite", "random", "launch"])]
     kinds: Vec<Kind>,
     /// Compile for this chip instead of the files' or the GPU's own. Without a GPU, a GEMM is compiled for sm_90a where that has
     /// wgmma for its types, else for sm_90.
     #[arg(long, value_name = "sm_XX")]
     target: Option<String>,
     /// For each GEMM of --gemm, measure the tiles from which the recommended ones are chosen, the recommended first.
-    #[arg(long, requires = "gemm", conflicts_with_all = ["kinds", "files", "examples", "ladder", "suite", "launch"])]
+    #[arg(long, requires = "gemm", conflicts_with_all = ["kinds", "files", "examples", "ladder", "suite", "random", "launch"])]
     pub candidates: bool,
     /// For each GEMM of --gemm, measure these candidates and print the share of the fastest one's speed that the first 1, 2, 4, 8 and 16 of
     /// them reach, in the order of the cost model.
@@ -50,20 +51,29 @@ pub struct BenchArgs {
     /// Measure the GEMMs of a list (`benches/tensor.suite` describes the format) and print a table of record.
     #[arg(long, value_name = "LIST", conflicts_with_all = ["files", "examples", "ladder", "gemm", "plot", "json"])]
     pub suite: Option<PathBuf>,
+    /// Measure so many products of random sizes and layouts, drawn from --seed, and print what they reach of the library's speed: the
+    /// geometric mean, the 5th percentile and the share below 0.95, for each type and for aligned rows; then each row, the slowest first.
+    /// With --out, each row is kept as soon as it is measured, and the same command continues a run that was cut off.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with_all = ["files", "examples", "ladder", "gemm", "suite", "plot", "json", "sizes", "lines"])]
+    pub random: Option<u32>,
+    /// Types of --random, separated by commas; they take turns.
+    #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f16,bf16,f32,s8", requires = "random")]
+    pub types: Vec<String>,
     /// Measure what a launch costs the host: by warploom, by the driver's call alone, and in a CUDA graph.
     #[arg(long, conflicts_with_all = ["files", "examples", "ladder", "gemm", "suite", "plot"])]
     pub launch: bool,
-    /// Write the suite's record as NAME.json and NAME.md.
-    #[arg(long, value_name = "NAME", requires = "suite", conflicts_with_all = ["files", "examples", "ladder", "gemm", "launch"])]
+    /// Write the record of --suite or --random as NAME.json and NAME.md; of --random also the rows so far as NAME.jsonl, and plots as
+    /// NAME.svg.
+    #[arg(long, value_name = "NAME", requires = "record", conflicts_with_all = ["files", "examples", "ladder", "gemm", "launch"])]
     pub out: Option<PathBuf>,
     /// Measure only the lines of the suite that hold each of these words.
     #[arg(long, value_name = "WORDS", requires = "suite", conflicts_with_all = ["files", "examples", "ladder", "gemm", "launch"])]
     pub only: Option<String>,
-    /// Seconds of samples for a line of the suite.
-    #[arg(long, value_name = "S", requires = "suite", default_value_t = 1.5, value_parser = seconds, conflicts_with_all = ["files", "examples", "ladder", "gemm", "launch"])]
+    /// Seconds of samples for a row of --suite or --random.
+    #[arg(long, value_name = "S", requires = "record", default_value_t = 1.5, value_parser = seconds, conflicts_with_all = ["files", "examples", "ladder", "gemm", "launch"])]
     pub seconds: f64,
     /// Measure each at these sizes instead of its own: N, MxNxK or BxMxNxK, separated by commas.
-    #[arg(long, value_delimiter = ',', value_parser = input::sizes, conflicts_with_all = ["gemm", "ladder", "suite", "launch"])]
+    #[arg(long, value_delimiter = ',', value_parser = input::sizes, conflicts_with_all = ["gemm", "ladder", "suite", "random", "launch"])]
     pub sizes: Vec<input::Sizes>,
     /// Draw GFLOP/s against size; without sizes over d2l's, 256 to 16384. Of the ladder, each rung's share of cuBLAS'
     /// speed.
@@ -77,9 +87,9 @@ pub struct BenchArgs {
     pub device: Option<String>,
     /// On a GPU, add `.loc` lines to the kernels and write each lowered text as NAME.lowered into the current folder: Nsight Compute
     /// then shows the loops beside the instructions.
-    #[arg(long, conflicts_with_all = ["suite", "launch"])]
+    #[arg(long, conflicts_with_all = ["suite", "random", "launch"])]
     pub lines: bool,
-    /// Seed of the random input.
+    /// Seed of the random input, and of the products of --random.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }

@@ -34,10 +34,11 @@ use std::process::ExitCode;
 
 /// A line of a list.
 #[derive(Debug, Clone, PartialEq)]
-struct Entry {
+pub(super) struct Entry {
     /// As it stands there, without its comment.
-    line: String,
-    gemm: Gemm,
+    pub line: String,
+    /// The product.
+    pub gemm: Gemm,
     /// The recommended steps, if nothing.
     kind: Option<Kind>,
     beside: Option<GemmSpec>,
@@ -88,7 +89,8 @@ impl List {
 }
 
 impl Entry {
-    fn parse(line: &str) -> Result<Entry> {
+    /// Parses a line without its comment.
+    pub fn parse(line: &str) -> Result<Entry> {
         let wrong = |what: &str| {
             Error::input(Code::CliSuite, format!("`{line}` {what}"))
                 .help("TYPES LAYOUT SIZE [KIND] [beside TYPES LAYOUT] [>= RATIO], such as f16 NT 4096 >= 0.65")
@@ -125,7 +127,8 @@ impl Entry {
         }
     }
 
-    fn subject(&self, target: &Target) -> Result<Subject> {
+    /// What is measured for it.
+    pub fn subject(&self, target: &Target) -> Result<Subject> {
         let name = self.kind.map_or("recommended", Kind::name);
         let subject = Subject::new(name, self.schedule(target)?);
         Ok(Subject { beside: self.beside, ..subject })
@@ -143,7 +146,7 @@ pub fn run(args: &BenchArgs, list: &Path) -> Result<ExitCode> {
 }
 
 /// Without a GPU: every schedule at a size that the simulator can do.
-fn on_cpu(args: &BenchArgs, entries: &[Entry]) -> Result<ExitCode> {
+pub(super) fn on_cpu(args: &BenchArgs, entries: &[Entry]) -> Result<ExitCode> {
     show::note("no times without a GPU: each GEMM runs once, reduced, on the simulator");
     let target = args.target(None, &entries.iter().map(|e| e.gemm).collect::<Vec<_>>())?;
     let named = |e: &Entry| Ok(Subject { name: e.line.clone(), ..e.subject(&target)? });
@@ -207,7 +210,7 @@ fn means(wanted: &[f64], done: &[Done<'_>]) -> Vec<Mean> {
 }
 
 #[cfg(feature = "runtime")]
-fn write(path: &Path, text: &str) -> Result<()> {
+pub(super) fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, format!("{}\n", text.trim_end()))
         .map_err(|e| Error::machine(Code::CliWrite, format!("cannot write {}: {e}", path.display())))
         .inspect(|()| show::note(format_args!("wrote {}", path.display())))
@@ -215,7 +218,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 
 /// The instruction by which a schedule multiplies.
 #[cfg(feature = "runtime")]
-fn instruction(schedule: &Schedule) -> String {
+pub(super) fn instruction(schedule: &Schedule) -> String {
     let steps = schedule.steps.iter().map(ToString::to_string);
     let rows = steps.flat_map(|s| s.split_whitespace().filter_map(intrin::find).collect::<Vec<_>>());
     rows.into_iter().find(|r| r.action == Action::MultiplyAdd).map_or("SIMT".into(), |r| r.name.clone())
