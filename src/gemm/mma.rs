@@ -29,6 +29,7 @@ use super::packing::{Packing, Source};
 use super::padding::Padding;
 use super::split::split_k;
 use super::staging::{Fragment, Staging, present, source};
+use super::tiles;
 use crate::dtype::DType;
 use crate::ir::{Axis, BindMode, CopyKind, Note};
 use crate::schedule::Steps;
@@ -80,20 +81,6 @@ pub enum FragmentBuffers {
     Single,
 }
 
-/// Tiles and warps to choose from. Larger tiles of fewer warps ask less of shared memory: at 1000^3 four of 64 x 32 take
-/// 10.2 us on an H200, eight of 32 x 32 take 10.5.
-const CANDIDATES: [([i64; 2], [i64; 2]); 7] = [
-    ([128, 256], [2, 4]),
-    ([256, 128], [4, 2]),
-    ([128, 128], [2, 2]),
-    ([128, 64], [2, 2]),
-    ([64, 128], [2, 2]),
-    ([64, 64], [2, 2]),
-    ([32, 64], [1, 2]),
-];
-/// Those where tiles pass through registers, which leaves a warp room for fewer accumulators; not measured.
-const SYNCHRONOUS: [([i64; 2], [i64; 2]); 5] =
-    [([128, 128], [2, 4]), ([128, 64], [2, 2]), ([64, 128], [1, 4]), ([64, 64], [2, 2]), ([32, 64], [1, 2])];
 /// Numbers of parts to choose from.
 const PARTS: [i64; 6] = [1, 2, 3, 4, 6, 8];
 
@@ -108,10 +95,12 @@ impl Mma {
         if Mma::lacks(spec, target).is_some() {
             return Vec::new();
         }
-        let tiles: &[_] = if target.has(Features::CP_ASYNC) { &CANDIDATES } else { &SYNCHRONOUS };
-        let tiles = tiles.iter().flat_map(|tile| PARTS.map(|parts| (tile, parts)));
+        // Larger tiles of fewer warps ask less of shared memory: at 1000^3 four of 64 x 32 take 10.2 us on an H200, eight of 32 x 32 take
+        // 10.5. Where tiles pass through registers, a warp has room for fewer accumulators; not measured.
+        let most = if target.has(Features::CP_ASYNC) { [64, 64] } else { [64, 32] };
+        let tiles = tiles::mma(most).into_iter().flat_map(|tile| PARTS.map(|parts| (tile, parts)));
         let with = |form: OperandForm| {
-            tiles.clone().map(move |((block, warps), parts)| Mma::with(spec, target, *block, *warps, parts, form))
+            tiles.clone().map(move |((block, warps), parts)| Mma::with(spec, target, block, warps, parts, form))
         };
         let all = OperandForm::of(spec, target).into_iter().flat_map(with);
         // Every part has some tiles of k.

@@ -17,6 +17,7 @@ mod simt;
 mod split;
 mod staging;
 mod thread_tiles;
+mod tiles;
 mod tuning;
 mod warp_tiles;
 mod wgmma;

@@ -16,6 +16,7 @@ use super::packing::{Packing, copy_by_rows};
 use super::padding::Padding;
 use super::split::{Split, combine_slices};
 use super::staging::{Staging, divide_among_threads, fuse_all, present, source};
+use super::tiles;
 use super::tuning;
 use super::work::{Passes, Work, cycles};
 use crate::dtype::DType;
@@ -59,9 +60,6 @@ const WARPS: i64 = 8;
 /// Threads of a block.
 const THREADS: i64 = 32 * WARPS;
 
-/// The tiles and slices to choose from.
-const CANDIDATES: [([i64; 2], i64); 6] = [([2, 4], 1), ([4, 2], 1), ([2, 2], 2), ([1, 2], 4), ([2, 1], 4), ([1, 1], 8)];
-
 /// Multiply-adds from which on padding is left to a pass of its own: the copies of the tiles then ask for no bounds.
 const LARGE: i64 = 1 << 34;
 
@@ -78,10 +76,13 @@ impl Pipelined {
         if !f32_alone || !target.has(Features::CP_ASYNC) || spec.k < 32 {
             return Vec::new();
         }
-        let candidates = CANDIDATES.iter().flat_map(|(warps, slices)| {
+        let all = [1, 2, 4, 8]
+            .into_iter()
+            .flat_map(|slices| tiles::arrangements(WARPS / slices, [WARP; 2]).map(move |warps| (warps, slices)));
+        let candidates = all.flat_map(|(warps, slices)| {
             // A turned operand may be packed too.
             [[false, false], [false, true], [true, false], [true, true]]
-                .map(|pack| Pipelined::of(spec, *warps, *slices, pack))
+                .map(|pack| Pipelined::of(spec, warps, slices, pack))
         });
         let device = target.device();
         let multiprocessors = i64::from(device.multiprocessors);

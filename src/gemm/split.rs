@@ -6,6 +6,7 @@
 //! parts give work to multiprocessors that have none.
 
 use super::staging::{divide_among_threads, present};
+use super::tiles;
 use super::tuning;
 use super::warp_tiles::{WIDE, WarpTiles};
 use super::work::{Passes, Work, cycles};
@@ -112,8 +113,8 @@ pub(super) fn combine_slices(
     s.reverse_compute_at(copy, "x1").made(present([own, "yi", "yj"])).vectorize("yj").vectorize("xv").unroll("ts");
 }
 
-/// The warps of a block that the model weighs.
-const WARPS: [[i64; 2]; 5] = [[4, 2], [2, 2], [4, 1], [2, 1], [1, 1]];
+/// Numbers of warps of a block.
+const WARPS: [i64; 4] = [8, 4, 2, 1];
 /// The numbers of slices.
 const SLICES: [i64; 5] = [1, 2, 4, 8, 16];
 /// The numbers of parts.
@@ -131,14 +132,17 @@ pub fn choose(spec: &GemmSpec, target: &Target) -> Option<(f64, WarpTiles)> {
         return None;
     }
     let mut best: Option<(f64, WarpTiles)> = None;
-    for (parts, slices, warps) in
-        PARTS.iter().flat_map(|p| SLICES.iter().flat_map(move |s| WARPS.iter().map(move |w| (*p, *s, *w))))
-    {
-        let Some(tiles) = candidate(spec, warps, Split { parts, slices }) else { continue };
-        let Some(work) = work(spec, &tiles, target, &device) else { continue };
-        let cycles = cycles(&work, &device);
-        if best.is_none_or(|(least, _)| cycles < least) {
-            best = Some((cycles, tiles));
+    let tile = WarpTiles { warps: [1, 1], ..WIDE }.block();
+    let warps: Vec<_> = WARPS.into_iter().flat_map(|warps| tiles::arrangements(warps, tile)).collect();
+    let splits = PARTS.iter().flat_map(|parts| SLICES.map(|slices| Split { parts: *parts, slices }));
+    for split in splits {
+        for warps in &warps {
+            let Some(tiles) = candidate(spec, *warps, split) else { continue };
+            let Some(work) = work(spec, &tiles, target, &device) else { continue };
+            let cycles = cycles(&work, &device);
+            if best.is_none_or(|(least, _)| cycles < least) {
+                best = Some((cycles, tiles));
+            }
         }
     }
     best.map(|(cycles, tiles)| (cycles, tiles.fitted(spec)))

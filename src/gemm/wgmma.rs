@@ -24,6 +24,7 @@ use super::operand::{Operand, up};
 use super::packing::{Packing, Source};
 use super::padding::Padding;
 use super::staging::{Staging, present, source};
+use super::tiles;
 use crate::dtype::DType;
 use crate::ir::{Axis, BindMode, CopyKind, Note, Scope};
 use crate::schedule::Steps;
@@ -102,17 +103,6 @@ const STORE_BYTES: i64 = 128;
 const CHUNK: i64 = 16;
 /// Bytes along k of an instruction.
 const DEPTH: i64 = 32;
-/// Tiles to choose from: of a block, with the warpgroups that share it.
-const TILES: [([i64; 2], i64); 8] = [
-    ([128, 256], 2),
-    ([256, 128], 2),
-    ([128, 192], 2),
-    ([128, 128], 2),
-    ([64, 256], 1),
-    ([64, 128], 1),
-    ([128, 64], 2),
-    ([64, 64], 1),
-];
 
 impl Wgmma {
     /// The tiles of large products: all parts together.
@@ -153,7 +143,7 @@ impl Wgmma {
             return Vec::new();
         }
         let mut all: Vec<Wgmma> =
-            TILES.iter().map(|(block, warpgroups)| Wgmma::of(spec, *block, *warpgroups, target)).collect();
+            tiles::wgmma().into_iter().map(|(block, warpgroups)| Wgmma::of(spec, block, warpgroups, target)).collect();
         all.sort_by(|a, b| a.cycles(spec, target).total_cmp(&b.cycles(spec, target)));
         // The cost model does not count L2 lines that unaligned rows cross.
         let unaligned_tiles = Wgmma::unaligned_tiles(spec, target);
@@ -418,13 +408,11 @@ impl Wgmma {
     /// Columns of C that leave together: a panel, or of tiles that panels do not divide one half, or in turns as many as keep
     /// rows in shared memory an odd number of chunks of 16 bytes apart, which meets no bank twice.
     fn store_columns(&self, spec: &GemmSpec) -> i64 {
-        let panel = STORE_BYTES / bytes(spec.out);
-        let columns = self.block[1];
-        if self.swap_ab.is_swapped() || columns % panel == 0 {
-            return panel;
+        if self.swap_ab.is_swapped() {
+            return STORE_BYTES / bytes(spec.out);
         }
-        let odd = |parts: &i64| columns % parts == 0 && (columns / parts * bytes(spec.out)) % 32 == 16;
-        (2..=8).find(odd).filter(|_| self.pingpong).map_or(columns / 2, |parts| columns / parts)
+        let columns = self.block[1];
+        store_columns(columns, bytes(spec.out), self.pingpong).unwrap_or(columns / 2)
     }
 
     /// From a tile of C in shared memory to C: what the loop `at` stages leaves at once.
@@ -439,6 +427,17 @@ impl Wgmma {
         if self.out_stages > 1 {
             s.pipeline("ep", self.out_stages);
         }
+    }
+}
+
+/// Columns of a tile whose rows in shared memory meet no bank twice: a panel, or, in ping-pong, equal parts that are an odd number of
+/// chunks.
+fn store_columns(columns: i64, bytes: i64, pingpong: bool) -> Option<i64> {
+    let panel = STORE_BYTES / bytes;
+    let odd = |parts: &i64| columns % parts == 0 && (columns / parts * bytes) % (2 * CHUNK) == CHUNK;
+    match columns % panel {
+        0 => Some(panel),
+        _ => (2..=8).find(odd).filter(|_| pingpong).map(|parts| columns / parts),
     }
 }
 
