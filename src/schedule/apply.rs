@@ -1,5 +1,6 @@
 //! Applying steps: each to a program that is not changed, yielding a new one.
 
+use super::primitive::launch;
 use super::{Step, limits, placed};
 use crate::error::{Code, Error, Result};
 use crate::ir::{Func, Stmt, verify, visit};
@@ -19,6 +20,7 @@ pub fn apply(func: &Func, step: &Step) -> Result<Func> {
 pub fn complete(func: &Func, step: &Step) -> Result<(Func, Step)> {
     let within = |e: Error| stated(e, step).within(format!("in step `{step}`"));
     let applied = (step.primitive().apply)(func, step.args()).map_err(within)?;
+    launch::kept(func, &applied.func).map_err(within)?;
     placed::check(&applied.func).map_err(within)?;
     verify::gathers(&applied.func, Code::StepGather).map_err(within)?;
     if visit::loops(&applied.func.body).len() > limits::LOOPS {

@@ -2,6 +2,7 @@
 
 use warploom::error::{Code, Fault};
 use warploom::lower::{Lowered, lower, print};
+use warploom::sim::mutate::{Mutant, mutants};
 use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers};
 use warploom::{Error, Schedule};
 
@@ -61,6 +62,20 @@ fn a_role_may_have_more_threads_than_its_loops() {
             assert!(inside.peek().is_some(), "{text}");
             assert!(inside.all(|l| !l.contains("mbarrier.") && !l.contains("commit")), "{copies}\n{text}");
         }
+    }
+}
+
+/// A guard that lets an idle thread copy, or keeps a thread from its element, is found.
+#[test]
+fn wrong_guards_of_idle_threads_are_found() {
+    let schedule = window("specialize A_s -> load warps=2; split ax ? 32 -> a0 a1; bind a1 threadIdx.x");
+    let (lowered, naive) = (lowered(&schedule).unwrap(), naive_integers(&schedule.program, 3).unwrap());
+    let of_idle = |m: &Mutant| m.kind.starts_with("guard") && m.what.contains("threadIdx.x < 32");
+    let mutants: Vec<Mutant> = mutants(&lowered).into_iter().filter(of_idle).collect();
+    assert!(mutants.len() >= 3, "{}", print(&lowered));
+    for mutant in mutants {
+        let found = integers_with(&mutant.lowered, &Options::new(Mode::Integer), 3);
+        assert!(found.is_err() || found.unwrap() != naive, "{}", mutant.description());
     }
 }
 

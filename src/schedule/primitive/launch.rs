@@ -77,17 +77,19 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     Ok(out.into())
 }
 
+/// Refuses a step that replaces a loop which names a kernel. `before` has the loop, and is what the error shows.
+pub fn kept(before: &Func, after: &Func) -> Result<()> {
+    let is_of = |launch: &Launch| after.body.iter().any(|nest| after.launches_of(nest).contains(&launch));
+    let Some(launch) = after.launches.iter().find(|launch| !is_of(launch)) else { return Ok(()) };
+    let (name, step) = (after.var_name(launch.of), launch.text(after));
+    let message = format!("loop `{name}`, which names the kernel in `{step}`, would be replaced");
+    let nodes = [(Node::Loop(launch.of), "this loop names the kernel")];
+    Err(refuse("launch", 3, message, before, &nodes)
+        .help("put `launch` after the step, and name a loop that the step makes"))
+}
+
 /// What the launches of a program promise; asked after every step.
 pub fn check(func: &Func) -> Result<()> {
-    for launch in &func.launches {
-        let name = func.var_name(launch.of);
-        if func.body.iter().all(|nest| !func.launches_of(nest).contains(&launch)) {
-            let step = launch.text(func);
-            let message = format!("loop `{name}`, which names the kernel in `{step}`, would be replaced");
-            return Err(refuse("launch", 3, message, func, &[])
-                .help("put `launch` after the step, and name a loop that the step makes"));
-        }
-    }
     for nest in &func.body {
         let launches = func.launches_of(nest);
         for (n, later) in launches.iter().enumerate() {
