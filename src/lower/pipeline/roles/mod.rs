@@ -53,7 +53,7 @@ fn threads_of(func: &mut Func, owners: &Owners, id: RoleId) -> Result<RoleThread
     let bound = axes.iter().fold(1, |all: u64, (_, n, _)| all.saturating_mul(u64::from(*n)));
     // Idle threads are further iterations of the slowest axis.
     let faster = axes.iter().rev().skip(1).try_fold(1u32, |all, (_, n, _)| all.checked_mul(*n));
-    let rows = faster.filter(|n| lanes % n == 0).map(|n| lanes / n);
+    let rows = faster.filter(|n| lanes.is_multiple_of(*n)).map(|n| lanes / n);
     match (rows, axes.last_mut()) {
         (Some(rows), Some((_, n, _))) if *n <= rows => *n = rows,
         _ => return Err(too_many_threads(&role, lanes, bound)),
