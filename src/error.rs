@@ -5,9 +5,11 @@
 //! the places in a printed program or in the user's own text; `help` is a step to try.
 
 mod code;
+mod subject;
 
 pub use code::{Area, Code};
 use std::ops::Range;
+pub use subject::Subject;
 
 /// The crate's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -103,6 +105,8 @@ struct Details {
     code: Code,
     message: String,
     name: Option<String>,
+    subjects: Vec<Subject>,
+    line: Option<usize>,
     steps: Vec<String>,
     context: Vec<String>,
     text: Option<String>,
@@ -118,6 +122,8 @@ impl Error {
             code,
             message: message.into(),
             name: None,
+            subjects: Vec::new(),
+            line: None,
             steps: Vec::new(),
             context: Vec::new(),
             text: None,
@@ -153,6 +159,45 @@ impl Error {
         self
     }
 
+    /// Adds what the message is about in the Scheduled program.
+    #[must_use]
+    pub fn about(mut self, subject: Subject) -> Self {
+        if !self.0.subjects.contains(&subject) {
+            self.0.subjects.push(subject);
+        }
+        self
+    }
+
+    /// [`Self::about`] several.
+    #[must_use]
+    pub fn about_all(self, subjects: impl IntoIterator<Item = Subject>) -> Self {
+        subjects.into_iter().fold(self, Error::about)
+    }
+
+    /// [`Self::about`] a loop.
+    #[must_use]
+    pub fn about_loop(self, name: impl Into<String>) -> Self {
+        self.about(Subject::Loop(name.into()))
+    }
+
+    /// [`Self::about`] a block.
+    #[must_use]
+    pub fn about_block(self, name: impl Into<String>) -> Self {
+        self.about(Subject::Block(name.into()))
+    }
+
+    /// [`Self::about`] a buffer.
+    #[must_use]
+    pub fn about_buffer(self, name: impl Into<String>) -> Self {
+        self.about(Subject::Buffer(name.into()))
+    }
+
+    /// [`Self::about`] a role.
+    #[must_use]
+    pub fn about_role(self, name: impl Into<String>) -> Self {
+        self.about(Subject::Role(name.into()))
+    }
+
     /// Adds a step that the message is about, as its text without options.
     #[must_use]
     pub fn of_step(mut self, step: impl Into<String>) -> Self {
@@ -165,6 +210,14 @@ impl Error {
     pub fn within(mut self, context: impl Into<String>) -> Self {
         self.0.context.push(context.into());
         self
+    }
+
+    /// Says the line of the user's file that the error is about, counted from 1, and the statement there. The first line that an
+    /// error is given stays its line.
+    #[must_use]
+    pub fn at_line(mut self, line: usize, statement: &str) -> Self {
+        self.0.line.get_or_insert(line);
+        self.within(format!("line {line}: {statement}"))
     }
 
     /// Adds something to try.
@@ -213,6 +266,16 @@ impl Error {
     /// The word of the user's text that the message is about.
     pub fn name(&self) -> Option<&str> {
         self.0.name.as_deref()
+    }
+
+    /// What the message is about in the Scheduled program.
+    pub fn subjects(&self) -> &[Subject] {
+        &self.0.subjects
+    }
+
+    /// The line of the user's file that the error is about, counted from 1.
+    pub fn line(&self) -> Option<usize> {
+        self.0.line
     }
 
     /// The steps that the message is about, as their texts without options.

@@ -55,7 +55,10 @@ fn pass_by_pass(func: &Func, target: &Target, trace: &mut dyn FnMut(&Trace)) -> 
     let params = func.params.iter().map(|p| func.buffer(*p).name.clone()).collect();
     let shape = |buffer: &Buffer| {
         let found = || Some((buffer.const_shape()?, layout::strides(buffer)?));
-        found().ok_or_else(|| bug(Code::LowerFlatten, format!("parameter {} has no constant shape", buffer.name)))
+        found().ok_or_else(|| {
+            bug(Code::LowerFlatten, format!("parameter {} has no constant shape", buffer.name))
+                .about_buffer(&buffer.name)
+        })
     };
     let shapes = func.params.iter().map(|p| shape(func.buffer(*p))).collect::<Result<_>>()?;
     Ok(Lowered { name: func.name.clone(), params, shapes, kernels })
@@ -71,5 +74,7 @@ pub fn bug(pass: Code, message: impl std::fmt::Display) -> Error {
 /// # Errors
 /// A fault of `flatten`.
 pub fn elements(buffer: &Buffer, pass: Code) -> Result<i64> {
-    buffer.elements().ok_or_else(|| bug(pass, format!("{} has no constant size", buffer.name)))
+    buffer
+        .elements()
+        .ok_or_else(|| bug(pass, format!("{} has no constant size", buffer.name)).about_buffer(&buffer.name))
 }

@@ -66,19 +66,25 @@ impl Check<'_> {
         for id in used {
             let b = func.buffer(id);
             let Some(elements) = b.elements().filter(|_| b.shape.len() == 1) else {
-                return Err(self.broken(format!("{} is not flat", b.name)));
+                return Err(self.broken(format!("{} is not flat", b.name)).about_buffer(&b.name));
             };
             match b.scope {
                 Scope::Global if !func.params.contains(&id) => {
-                    return Err(self.broken(format!("{} is global but no parameter of {}", b.name, func.name)));
+                    return Err(self
+                        .broken(format!("{} is global but no parameter of {}", b.name, func.name))
+                        .about_buffer(&b.name));
                 }
                 Scope::Shared => {
                     let end = b.offset.map(|o| u64::from(o) + b.dtype.bytes_of(elements as u64));
                     if end.is_none_or(|e| e > u64::from(self.kernel.shared_bytes)) {
-                        return Err(self.broken(format!("{} has no place in shared memory", b.name)));
+                        return Err(self
+                            .broken(format!("{} has no place in shared memory", b.name))
+                            .about_buffer(&b.name));
                     }
                 }
-                Scope::Fragment => return Err(self.broken(format!("{} is still a fragment", b.name))),
+                Scope::Fragment => {
+                    return Err(self.broken(format!("{} is still a fragment", b.name)).about_buffer(&b.name));
+                }
                 _ => {}
             }
         }
@@ -133,9 +139,9 @@ impl Check<'_> {
             Stmt::For(l) => self.looped(l, env),
             Stmt::Block(b) => {
                 if !b.iters.is_empty() || b.init.is_some() || b.predicate != Cond::TRUE {
-                    return Err(
-                        self.broken(format!("block {} is more than a label", self.kernel.func.block_name(b.name)))
-                    );
+                    return Err(self
+                        .broken(format!("block {} is more than a label", self.kernel.func.block_name(b.name)))
+                        .about_block(self.kernel.func.block_name(b.name)));
                 }
                 self.body(&b.body, env)
             }
@@ -268,21 +274,25 @@ impl Check<'_> {
         let map = self.kernel.maps.get(copy.map as usize).filter(|m| m.buffer == copy.global);
         let Some(map) = map.filter(|m| m.tile.len() == copy.coordinates.len() && m.extents.len() == m.tile.len())
         else {
-            return Err(self.broken(format!("the copy of {name} has no tensor map")));
+            return Err(self.broken(format!("the copy of {name} has no tensor map")).about_buffer(name));
         };
         if !self.elected || stage.scope != Scope::Shared || func.buffer(copy.global).scope != Scope::Global {
-            return Err(self.broken(format!("{name} is copied in bulk by several threads, or from elsewhere")));
+            return Err(self
+                .broken(format!("{name} is copied in bulk by several threads, or from elsewhere"))
+                .about_buffer(name));
         }
         if let Way::Load { full, .. } = &copy.way {
             self.slot(full)?;
         }
         let [index] = copy.indices.as_slice() else {
-            return Err(self.broken(format!("{name} has {} indices", copy.indices.len())));
+            return Err(self.broken(format!("{name} has {} indices", copy.indices.len())).about_buffer(name));
         };
         let bits = i64::from(stage.dtype.bits());
         let aligned = stage.offset.is_some_and(|o| o % 128 == 0 && o % (8 * map.swizzle).max(1) == 0);
         if !aligned || simplify::divisor(index, env) * bits % 1024 != 0 {
-            return Err(self.broken(format!("a TMA box in {name} does not begin at a multiple of 128 bytes")));
+            return Err(self
+                .broken(format!("a TMA box in {name} does not begin at a multiple of 128 bytes"))
+                .about_buffer(name));
         }
         Ok(())
     }
@@ -292,7 +302,9 @@ impl Check<'_> {
         if let Some(to) = &s.broadcast {
             if !shared || to.blocks > self.kernel.cluster() {
                 let name = &self.kernel.func.buffer(s.buffer).name;
-                return Err(self.broken(format!("{name} is stored to {} blocks that it cannot reach", to.blocks)));
+                return Err(self
+                    .broken(format!("{name} is stored to {} blocks that it cannot reach", to.blocks))
+                    .about_buffer(name));
             }
             to.full.iter().try_for_each(|full| self.slot(full))?;
         }
@@ -304,7 +316,9 @@ impl Check<'_> {
         let from = s.source().filter(|b| func.buffer(*b).scope == Scope::Global && !self.written.contains(b));
         let same = from.is_some_and(|b| func.buffer(b).dtype == to.dtype);
         if !same || to.scope != Scope::Shared || !CP_ASYNC_BITS.contains(&(to.dtype.bits() * s.lanes)) {
-            return Err(self.broken(format!("{} is filled by no copy of 4, 8 or 16 bytes", to.name)));
+            return Err(self
+                .broken(format!("{} is filled by no copy of 4, 8 or 16 bytes", to.name))
+                .about_buffer(&to.name));
         }
         Ok(())
     }
@@ -312,11 +326,13 @@ impl Check<'_> {
     fn looped(&mut self, l: &For, env: &Env) -> Result<()> {
         let name = self.kernel.func.var_name(l.var);
         let Some(extent) = l.extent.as_int().filter(|n| *n > 0) else {
-            return Err(self.broken(format!("loop {name} has no constant positive extent")));
+            return Err(self.broken(format!("loop {name} has no constant positive extent")).about_loop(name));
         };
         let copies = l.copies();
         if copies < 1 || extent % copies != 0 {
-            return Err(self.broken(format!("{extent} iterations of loop {name} do not come in bodies of {copies}")));
+            return Err(self
+                .broken(format!("{extent} iterations of loop {name} do not come in bodies of {copies}"))
+                .about_loop(name));
         }
         match l.kind {
             LoopKind::Serial => {}
@@ -324,11 +340,13 @@ impl Check<'_> {
             LoopKind::Persistent { .. } => {
                 let x = self.kernel.launch.iter().find(|x| x.axis == Axis::BlockX);
                 if x.is_none_or(|x| x.var != l.var || i64::from(x.extent) != extent) {
-                    return Err(self.broken(format!("persistent loop {name} does not match the grid")));
+                    return Err(self
+                        .broken(format!("persistent loop {name} does not match the grid"))
+                        .about_loop(name));
                 }
             }
             LoopKind::Vectorized | LoopKind::Bound { .. } => {
-                return Err(self.broken(format!("loop {name} is still {:?}", l.kind)));
+                return Err(self.broken(format!("loop {name} is still {:?}", l.kind)).about_loop(name));
             }
         }
         let mut inner = env.clone();
@@ -344,7 +362,7 @@ impl Check<'_> {
             (Held::Rows { stride, .. }, Scope::Shared | Scope::Global) => {
                 let chunk = 128 / i64::from(self.kernel.func.buffer(o.buffer).dtype.bits());
                 if stride % chunk != 0 {
-                    return Err(self.broken(format!("rows of {name} are {stride} elements apart")));
+                    return Err(self.broken(format!("rows of {name} are {stride} elements apart")).about_buffer(name));
                 }
                 self.access(o.buffer, &o.indices, chunk as u32, env)
             }
@@ -361,17 +379,23 @@ impl Check<'_> {
 
     fn access(&self, buffer: BufferId, indices: &[Index], lanes: u32, env: &Env) -> Result<()> {
         let b = self.kernel.func.buffer(buffer);
-        let [index] = indices else { return Err(self.broken(format!("{} has {} indices", b.name, indices.len()))) };
+        let [index] = indices else {
+            return Err(self.broken(format!("{} has {} indices", b.name, indices.len())).about_buffer(&b.name));
+        };
         if b.scope == Scope::Local {
             let mut constant = true;
             index.for_each_var(&mut |v| constant &= self.unrolled.contains(&v));
             if !constant {
-                return Err(self.broken(format!("local {} is indexed by what is not unrolled", b.name)));
+                return Err(self
+                    .broken(format!("local {} is indexed by what is not unrolled", b.name))
+                    .about_buffer(&b.name));
             }
         }
         let aligned = b.scope == Scope::Local || simplify::divisor(index, env) % i64::from(lanes.max(1)) == 0;
         if lanes == 0 || !aligned {
-            return Err(self.broken(format!("{lanes} lanes of {} at an index that alignment does not prove", b.name)));
+            return Err(self
+                .broken(format!("{lanes} lanes of {} at an index that alignment does not prove", b.name))
+                .about_buffer(&b.name));
         }
         Ok(())
     }

@@ -65,7 +65,8 @@ fn of_warpgroup(kernel: &LoweredKernel, id: BufferId) -> Option<Region> {
 fn shrink(func: &mut Func, id: BufferId, region: &Region) -> Result<()> {
     let buffer = func.buffer(id);
     if region.len() != buffer.shape.len() {
-        return Err(bug(Code::LowerCompact, format!("the region of {} has {} dimensions", buffer.name, region.len())));
+        return Err(bug(Code::LowerCompact, format!("the region of {} has {} dimensions", buffer.name, region.len()))
+            .about_buffer(&buffer.name));
     }
     func.buffer_mut(id).shape = region.iter().map(|r| r.extent.clone()).collect();
     let off = |indices: &mut Vec<Index>| {

@@ -48,11 +48,15 @@ fn start(block: &mut Block, func: &Func, written: &[BufferId]) -> Result<()> {
 }
 
 fn check(s: &Store, stage: &str, func: &Func, written: &[BufferId]) -> Result<()> {
-    let Some(source) = s.source() else { return Err(bug(Code::LowerCopies, format!("block {stage} is not a copy"))) };
+    let Some(source) = s.source() else {
+        return Err(bug(Code::LowerCopies, format!("block {stage} is not a copy")).about_block(stage));
+    };
     let name = &func.buffer(source).name;
     let refuse = |code: Code, message: String| {
         let step = format!("copy_with {stage} cp_async");
         Error::input(code, format!("{step}: {message}"))
+            .about_block(stage)
+            .about_buffer(name)
             .of_step(step)
             .help(format!("copy_with {stage} sync copies through registers"))
     };

@@ -30,7 +30,8 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     kernel.dims = kernel.func.buffers.iter().zip(&strides).map(dims).collect();
     for b in &mut kernel.func.buffers {
         let span = layout::span(b);
-        let span = span.ok_or_else(|| bug(Code::LowerFlatten, format!("{} has no constant size", b.name)))?;
+        let span = span
+            .ok_or_else(|| bug(Code::LowerFlatten, format!("{} has no constant size", b.name)).about_buffer(&b.name))?;
         *b = Buffer { shape: vec![Index::Int(span)], strides: None, storage_align: None, swizzle: None, ..b.clone() };
     }
     Ok(())
@@ -42,6 +43,7 @@ fn strides_of(buffer: &Buffer) -> Result<Vec<i64>> {
             Code::LowerSize,
             format!("buffer {} has a symbolic shape, or more than 2^63 elements", buffer.name),
         )
+        .about_buffer(&buffer.name)
     })
 }
 
@@ -52,7 +54,9 @@ fn swizzle_of(buffer: &Buffer) -> Result<Option<Layout>> {
         let rows = buffer.shape.last().and_then(Index::as_int).unwrap_or(0);
         let bytes = buffer.dtype.bytes_of(rows as u64);
         let message = format!("rows of {} are {bytes} bytes, which panels of {width} bytes do not divide", buffer.name);
-        Error::input(Code::LowerSwizzle, message).help("swizzle with another width, or make its tiles another size")
+        Error::input(Code::LowerSwizzle, message)
+            .about_buffer(&buffer.name)
+            .help("swizzle with another width, or make its tiles another size")
     })?;
     Ok(Some(layout))
 }
@@ -101,10 +105,10 @@ impl Flatten<'_> {
                 let mut inner = env.clone();
                 match l.extent.as_int() {
                     Some(n) if n > 0 => inner.bind(l.var, 0, n - 1),
-                    _ => self.fail(bug(
-                        Code::LowerFlatten,
-                        format!("loop {} has no constant extent", self.func.var_name(l.var)),
-                    )),
+                    _ => self.fail(
+                        bug(Code::LowerFlatten, format!("loop {} has no constant extent", self.func.var_name(l.var)))
+                            .about_loop(self.func.var_name(l.var)),
+                    ),
                 }
                 l.body = self.body(l.body, &inner);
                 Stmt::For(l)
@@ -166,10 +170,13 @@ impl Flatten<'_> {
     fn index(&mut self, buffer: u32, indices: &[Index], env: &Env) -> Index {
         let strides = &self.strides[buffer as usize];
         if strides.len() != indices.len() {
-            self.fail(bug(
-                Code::LowerFlatten,
-                format!("{} is indexed by {} indices", self.func.buffers[buffer as usize].name, indices.len()),
-            ));
+            self.fail(
+                bug(
+                    Code::LowerFlatten,
+                    format!("{} is indexed by {} indices", self.func.buffers[buffer as usize].name, indices.len()),
+                )
+                .about_buffer(&self.func.buffers[buffer as usize].name),
+            );
             return Index::Int(0);
         }
         if let Some(layout) = &self.swizzles[buffer as usize] {

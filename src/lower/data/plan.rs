@@ -59,11 +59,12 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
         total = offset + u64::from(array.slots) * MBARRIER;
     }
     kernel.shared_bytes = u32::try_from(total).map_err(|_| {
-        Error::input(
-            Code::LowerShared,
-            format!("kernel {} needs {total} bytes of shared memory a block", kernel.func.name),
-        )
-        .help("compute_at the shared buffers under a deeper loop, so that they hold one tile only")
+        let message = format!("kernel {} needs {total} bytes of shared memory a block", kernel.func.name);
+        let error = Error::input(Code::LowerShared, message);
+        let names = placed.iter().map(|p| &kernel.func.buffer(p.id).name);
+        names
+            .fold(error, Error::about_buffer)
+            .help("compute_at the shared buffers under a deeper loop, so that they hold one tile only")
     })?;
     for p in placed {
         kernel.func.buffer_mut(p.id).offset = Some(p.offset as u32);

@@ -3,7 +3,7 @@
 //! Registers have no addresses, so an index of a local buffer that still depends on a thread, or on a loop too long to
 //! write out, is refused here instead of becoming a local-memory frame.
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, Subject};
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::{BufferId, Func, LoopKind, Note, Scope, Stmt, Var, visit};
 use crate::target::Target;
@@ -28,7 +28,8 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         let axis = kernel.launch.iter().find(|l| l.var == *var).map(|l| l.axis.name());
         let walked = || kernel.derived.iter().find(|d| d.var == *var).map(|d| kernel.func.var_name(d.var));
         if let Some(name) = axis.or_else(walked) {
-            return Err(by_thread(&kernel.func, *buffer, name));
+            let about = axis.map_or_else(|| Subject::Loop(name.to_string()), Subject::Axis);
+            return Err(by_thread(&kernel.func, *buffer, name).about(about));
         }
     }
     let vars: BTreeSet<Var> = indexing.iter().map(|(v, _)| *v).collect();
@@ -58,6 +59,8 @@ fn check_limits(func: &Func, indexing: &BTreeSet<(Var, BufferId)>) -> Result<()>
         let message =
             format!("{limit} iterations of {name} are to be written out, but it indexes local buffer {buffer}, {why}");
         return Err(Error::input(Code::LowerUnrollLimit, message)
+            .about_loop(name)
+            .about_buffer(buffer)
             .help(format!("annotate a loop that does not index {buffer}, or keep {buffer} in shared memory")));
     }
     Ok(())
@@ -69,6 +72,7 @@ fn by_thread(func: &Func, buffer: BufferId, axis: &str) -> Error {
         Code::LowerLocalByThread,
         format!("local buffer {name} is indexed by {axis}, but registers belong to one thread and have no addresses"),
     )
+    .about_buffer(name)
     .help(format!("set_scope {name} shared, so that threads can pass values"))
     .help(format!("or compute_at the blocks of {name} under the loop bound to {axis}"))
 }
@@ -90,9 +94,11 @@ fn check_size(func: &Func, indexing: &BTreeSet<(Var, BufferId)>) -> Result<()> {
         format!(
             "unrolled, the kernel has {total} statements, over the limit of {MOST_STATEMENTS}; the longest unrolled loop is {name} with {extent} iterations: {why}"
         ),
-    );
+    )
+    .about_loop(name);
     Err(match local {
         Some(b) => error
+            .about_buffer(b)
             .help(format!("split {name} and keep its outer part serial and out of the indices of {b}"))
             .help(format!("or keep {b} in shared memory")),
         None => error.help(format!("split {name} and unroll the inner part only, or unroll fewer loops")),

@@ -57,7 +57,8 @@ fn with_loop(env: &Env, l: &For) -> Env {
 
 fn vectorize(func: &Func, mut l: For, env: &Env) -> Result<Vec<Stmt>> {
     let Some(extent) = l.extent.as_int() else {
-        return Err(bug(Code::LowerVectors, format!("loop {} has no constant extent", func.var_name(l.var))));
+        return Err(bug(Code::LowerVectors, format!("loop {} has no constant extent", func.var_name(l.var)))
+            .about_loop(func.var_name(l.var)));
     };
     let inner = with_loop(env, &l);
     let width = widths(extent).find(|&w| l.body.iter().all(|s| fits(func, s, l.var, w, &inner)));

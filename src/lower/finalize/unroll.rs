@@ -52,8 +52,10 @@ fn decided(func: &Func, l: &mut For, around: Option<Var>) -> Result<Option<Var>>
         return Ok(None);
     }
     let extent = l.extent.as_int();
-    let extent = extent
-        .ok_or_else(|| bug(Code::LowerOperations, format!("loop {} has no constant extent", func.var_name(l.var))))?;
+    let extent = extent.ok_or_else(|| {
+        bug(Code::LowerOperations, format!("loop {} has no constant extent", func.var_name(l.var)))
+            .about_loop(func.var_name(l.var))
+    })?;
     let (copies, inside) = match copies(func, l, extent, around) {
         Copies::All => (extent, around),
         Copies::Some(copies) => (copies, Some(l.var)),

@@ -8,7 +8,7 @@
 //!
 //! A ping-pong loop stays a loop until the pass `roles`. A persistent loop stays a loop, and its variable is that of blockIdx.x.
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, Subject};
 use crate::ir::lowered::threads;
 use crate::ir::lowered::{Derived, LaunchAxis, LoweredKernel};
 use crate::ir::simplify;
@@ -68,6 +68,8 @@ pub fn found(func: &Func, takes: impl Fn(&For, Axis) -> bool) -> Result<units::F
                 Code::LowerExtent,
                 format!("loop {name} is bound to {}, but its extent is not a positive 32-bit constant", axis.name()),
             )
+            .about_loop(&name)
+            .about(Subject::Axis(axis.name()))
         })?;
         match found.iter().find(|(a, ..)| *a == axis) {
             None => found.push((axis, extent, name)),
@@ -79,6 +81,7 @@ pub fn found(func: &Func, takes: impl Fn(&For, Axis) -> bool) -> Result<units::F
                         axis.name()
                     ),
                 )
+                .about(Subject::Axis(axis.name()))
                 .help(format!(
                     "split {name} so that its bound part has extent {n}; a predicate covers what is left over"
                 )));
@@ -105,6 +108,7 @@ fn check_shadowing(body: &[Stmt], func: &Func, around: &mut Vec<(Axis, Var)>) ->
                         axis.name()
                     ),
                 )
+                .about(Subject::Axis(axis.name()))
                 .help(
                     "only a shared staged buffer that does not depend on the outer loop may be filled over the same \
                        axis",

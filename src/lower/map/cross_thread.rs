@@ -26,7 +26,10 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     let func = &mut kernel.func;
     let all = cross_thread::find(func).map_err(|r| {
         let (block, over) = (func.block_name(r.block), func.var_name(r.over));
-        Error::input(Code::LowerReduction, format!("block {block} reduces over {over}: {}", r.why)).help(r.help)
+        Error::input(Code::LowerReduction, format!("block {block} reduces over {over}: {}", r.why))
+            .about_loop(over)
+            .about_block(block)
+            .help(r.help)
     })?;
     if all.is_empty() {
         return Ok(());

@@ -33,6 +33,7 @@ fn check_handovers(func: &Func) -> Result<()> {
                     b.scope.name()
                 ),
             )
+            .about_buffer(&b.name)
             .help("move the nests under one loop with compute_at or reverse_compute_at")
             .help(format!("or keep {} global", b.name)));
         }

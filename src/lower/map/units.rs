@@ -8,7 +8,7 @@
 //! as not mentioned where thread 0 meets them if any thread does. A statement of the warp that writes memory and mentions no warp
 //! loop runs on warp 0. Cooperative staged buffers follow the same rule with their own bound loops.
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, Subject};
 use crate::intrin::{self, Level};
 use crate::ir::lowered::threads::{self, LANES, WARPGROUP};
 use crate::ir::lowered::{LaunchAxis, LoweredKernel};
@@ -29,9 +29,9 @@ pub fn warps_to_threads(func: &Func, found: &mut Found) -> Result<()> {
     let grouped = has_warpgroups(&func.body);
     if let Some((_, n, name)) = warps.as_ref().filter(|(_, n, _)| grouped && *n != 4) {
         let message = format!("loop {name} is bound to {n} warps in a kernel of warpgroups, which have 4 each");
-        return Err(
-            Error::input(Code::LowerWarps, message).help(format!("split {name} so that its bound part has extent 4"))
-        );
+        return Err(Error::input(Code::LowerWarps, message)
+            .about_loop(name)
+            .help(format!("split {name} so that its bound part has extent 4")));
     }
     if warps.is_none() && groups.is_none() && !grouped && !has_statements_of_warps(func) {
         return Ok(());
@@ -51,7 +51,7 @@ pub fn warps_to_threads(func: &Func, found: &mut Found) -> Result<()> {
     let threads = axes.into_iter().filter_map(extent).fold(1u64, u64::saturating_mul);
     if !threads.is_multiple_of(LANES as u64) {
         let message = format!("warps work together in a kernel of {threads} threads a block, no multiple of 32");
-        return Err(Error::input(Code::LowerWarps, message).help(
+        return Err(Error::input(Code::LowerWarps, message).about(Subject::Threads).help(
             "the lanes of a warp are 32 consecutive threads, threadIdx.x fastest: bind loops to threadIdx whose \
              extents make whole warps",
         ));
@@ -61,12 +61,14 @@ pub fn warps_to_threads(func: &Func, found: &mut Found) -> Result<()> {
             let message =
                 format!("warpgroups work together ({name}) in a block of {threads} threads, no multiple of 128");
             Err(Error::input(Code::LowerWarps, message)
+                .about(Subject::Threads)
                 .help("bind loops to threadIdx whose extents make whole warpgroups"))
         }
         Some((_, n, name)) if u64::from(n) * LANES as u64 != threads && !alone(func, grouped) => {
             let by_warps = u64::from(n) * LANES as u64;
             let message = format!("the {n} warps of loop {name} are {by_warps} threads, the threadIdx loops {threads}");
             Err(Error::input(Code::LowerWarps, message)
+                .about(Subject::Threads)
                 .help("all nests of a kernel run on the same threads: split the loops so"))
         }
         _ => Ok(()),
@@ -185,7 +187,10 @@ impl Find<'_> {
                 var(t)
             ),
         };
-        Err(Error::input(Code::LowerLevels, message)
+        let loops = thread.into_iter().chain(warp.filter(|_| !together));
+        let error = Error::input(Code::LowerLevels, message).about_block(name);
+        Err(loops
+            .fold(error, |e, v| e.about_loop(var(v)))
             .help(
                 "keep the loops of a nest on a fragment, or of one instruction, unbound: they are distributed over \
                    the lanes",

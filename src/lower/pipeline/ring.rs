@@ -115,13 +115,14 @@ pub fn in_flight(pipeline: Pipeline, stages: i64, name: &str, consumers: &[Stmt]
     let groups = i64::from(pipeline.in_flight);
     if groups > 0 && !sync::products::any(consumers) {
         let message = format!("pipeline {name}: in_flight counts groups of asynchronous MMAs, and the loop has none");
-        return Err(Error::input(Code::LowerPipeline, message).help("remove in_flight="));
+        return Err(Error::input(Code::LowerPipeline, message).about_loop(name).help("remove in_flight="));
     }
     if groups > 0 && groups + 1 >= stages {
         let message = format!(
             "pipeline {name}: with {stages} stages and {groups} groups in flight no stage is free to load ahead"
         );
         return Err(Error::input(Code::LowerPipeline, message)
+            .about_loop(name)
             .help(format!("stages={}, or fewer groups in flight", groups + 2)));
     }
     Ok(groups)

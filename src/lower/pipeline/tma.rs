@@ -68,7 +68,8 @@ struct Pipelined {
 impl Pipelined {
     fn new(mut l: For, func: &mut Func, written: &[BufferId], number: &Index) -> Result<Pipelined> {
         let name = func.var_name(l.var).to_string();
-        let refuse = |why: String| Error::input(Code::LowerPipeline, format!("pipeline {name}: {why}"));
+        let refuse =
+            |why: String| Error::input(Code::LowerPipeline, format!("pipeline {name}: {why}")).about_loop(&name);
         let (Some(p), Some(extent)) = (l.pipeline.take(), l.extent.as_int()) else {
             return Err(refuse("the loop has no constant extent".to_string()).help("remove the step"));
         };
@@ -77,6 +78,7 @@ impl Pipelined {
         if let Some(other) = other {
             let buffer = &func.buffer(other.buffer).name;
             return Err(refuse(format!("{buffer} is copied by threads, and another staged buffer by tma"))
+                .about_buffer(buffer)
                 .help("give all staged buffers under the loop one kind of copy"));
         }
         let stages = i64::from(p.stages.max(2));

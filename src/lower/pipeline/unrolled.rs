@@ -32,12 +32,17 @@ pub struct Unrolled {
     predicated: bool,
 }
 
+/// The kernel itself writes what a staged buffer is filled from.
+fn filled_by_kernel(refuse: impl Fn(String) -> Error, why: &str, stage: &str) -> Error {
+    refuse(format!("{why}; the kernel itself writes what {stage} is filled from")).about_buffer(stage)
+}
+
 impl Unrolled {
     /// Takes a loop apart. `env` knows its variable.
     pub fn new(l: For, func: &mut Func, written: &[BufferId], env: &Env) -> Result<Unrolled> {
         let name = func.var_name(l.var).to_string();
         let refuse = |why: String| {
-            Error::input(Code::LowerPipeline, format!("pipeline {name}: {why}")).help(
+            Error::input(Code::LowerPipeline, format!("pipeline {name}: {why}")).about_loop(&name).help(
                 "staged buffers that are copied from device or shared memory at the start of the loop can be pipelined",
             )
         };
@@ -65,22 +70,24 @@ impl Unrolled {
             }
         }
         if copies.is_empty() {
-            let stages = visit::writes(&compute).into_iter().map(|b| func.buffer(b)).find(|b| b.scope == Scope::Shared);
-            let which =
-                stages.map_or(String::new(), |b| format!("; the kernel itself writes what {} is filled from", b.name));
             let why = "no staged buffer directly under the loop is copied from device or shared memory";
-            return Err(refuse(format!("{why}{which}")).help(format!(
+            let error = match visit::writes(&compute).into_iter().find(|b| func.buffer(*b).scope == Scope::Shared) {
+                Some(b) => filled_by_kernel(refuse, why, &func.buffer(b).name),
+                None => refuse(why.into()),
+            };
+            return Err(error.help(format!(
                 "cache_read makes such a buffer, and compute_at STAGE {name} moves it there; or remove the step"
             )));
         }
         if let Some(b) = rewritten(&copies, &compute, kind, func, written) {
             let b = &func.buffer(b).name;
-            return Err(refuse(match kind {
+            let why = match kind {
                 Kind::Shared => {
                     format!("staged buffer {b} is not a copy from device memory, or not at the start of the loop")
                 }
                 Kind::Registers => format!("the loop writes {b}, so {b} cannot be read ahead"),
-            }));
+            };
+            return Err(refuse(why).about_buffer(b));
         }
         let ring = ring_of(stages, &copies, func);
         ring.allot(func);
@@ -101,14 +108,22 @@ impl Unrolled {
         };
         unrolled.nest(func, written, env)?;
         unrolled.predicated = unrolled.has_many_fragments(func);
-        let statements = unrolled.statements(env);
+        unrolled.fits(&name, env)?;
+        Ok(unrolled)
+    }
+
+    /// Refuses a loop that is too long once it is written out.
+    fn fits(&self, name: &str, env: &Env) -> Result<()> {
+        let statements = self.statements(env);
         if statements > MOST_STATEMENTS {
             let message = format!(
                 "pipeline {name}: written out, the loop has {statements} statements; {MOST_STATEMENTS} are allowed"
             );
-            return Err(Error::input(Code::LowerPipeline, message).help("split the loop and pipeline the inner part"));
+            return Err(Error::input(Code::LowerPipeline, message)
+                .about_loop(name)
+                .help("split the loop and pipeline the inner part"));
         }
-        Ok(unrolled)
+        Ok(())
     }
 
     /// The number of statements of the unrolled loop: those of the first iteration, times all iterations if the stages are registers,

@@ -21,12 +21,12 @@ pub mod products;
 mod rings;
 mod walk;
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, Subject};
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::lowered::exit;
 use crate::ir::lowered::threads;
 use crate::ir::verify::Tested;
-use crate::ir::{For, LoopKind, Stmt, Sync, SyncKind, Var, visit};
+use crate::ir::{Axis, For, LoopKind, Stmt, Sync, SyncKind, Var, visit};
 use crate::lower::bug;
 use crate::target::Target;
 use conflict::{By, Level, Meets, Site, Sites};
@@ -62,7 +62,8 @@ fn slices(kernel: &mut LoweredKernel) -> Result<()> {
             let threads = own.launch.iter_mut().filter(|l| !l.axis.is_block_level());
             threads.for_each(|l| l.extent = role.warps * threads::LANES as u32);
             slice(&mut own)?;
-            meets_alone(&own.func.body)?;
+            let name = role.role.and_then(|id| own.func.roles.get(id.0 as usize)).map(|r| r.name.as_str());
+            meets_alone(&own.func.body, name)?;
             role.body = own.func.body;
             exchanged.extend(own.exchanged);
         }
@@ -75,7 +76,7 @@ fn slices(kernel: &mut LoweredKernel) -> Result<()> {
 }
 
 /// Refuses a cluster barrier in a role: the other roles would never arrive at it.
-fn meets_alone(slice: &[Stmt]) -> Result<()> {
+fn meets_alone(slice: &[Stmt], role: Option<&str>) -> Result<()> {
     let mut meeting = None;
     visit::walk(slice, &mut |s| match s {
         Stmt::Sync(sync) if sync.kind == SyncKind::Cluster => {
@@ -85,7 +86,10 @@ fn meets_alone(slice: &[Stmt]) -> Result<()> {
     });
     let Some(reason) = meeting else { return Ok(()) };
     let message = format!("a barrier of all threads of the cluster is needed ({reason}), but the block has roles");
-    Err(Error::input(Code::LowerRole, message)
+    let error = Error::input(Code::LowerRole, message).about(Subject::Axis(Axis::Cluster.name()));
+    Err(role
+        .into_iter()
+        .fold(error, Error::about_role)
         .help(
             "specialize the buffers that are copied with multicast, too: the ring of a role releases each stage \
                through an mbarrier",
@@ -214,7 +218,9 @@ fn races(sites: &Sites, items: &[Item], depth: usize) -> Result<Vec<Tested>> {
                         match meets {
                             Meets::Never => {}
                             Meets::Somewhere if a == b => return Err(redone(sites, a)),
-                            Meets::Somewhere => return Err(race(sites.site(a), sites.reason(a, b))),
+                            Meets::Somewhere => {
+                                return Err(race(sites.site(a), sites.reason(a, b)).about_buffer(sites.buffer_name(a)));
+                            }
                             Meets::Undecided => tested.push(undecided(sites, a)?),
                         }
                     }
@@ -234,6 +240,9 @@ fn undecided(sites: &Sites, site: usize) -> Result<Tested> {
         return Ok(Tested { code: Code::LowerRace, claim, points: 0 });
     }
     Err(Error::input(Code::LowerRace, format!("it is not proved that {claim}"))
+        .about(Subject::Threads)
+        .about_block(block)
+        .about_buffer(buffer)
         .help("write indices as sums of loop variables with constant factors, and their quotients and remainders by constants")
         .help("or allow it with --allow-tested (`Schedule::allow_tested()` in the library): the schedule is then shown as tested"))
 }
@@ -242,6 +251,9 @@ fn undecided(sites: &Sites, site: usize) -> Result<Tested> {
 fn redone(sites: &Sites, site: usize) -> Error {
     let (buffer, block) = (sites.buffer_name(site), &sites.site(site).block);
     Error::input(Code::LowerRace, format!("several threads write one element of {buffer} in one run of block {block}"))
+        .about(Subject::Threads)
+        .about_block(block)
+        .about_buffer(buffer)
         .help(format!("set_scope {buffer} local, so that each thread has its own"))
         .help(format!(
             "or bind the loops around first, then compute_at {block} once more: the threads fill it together"
@@ -253,6 +265,8 @@ fn race(site: &Site, reason: String) -> Error {
         Code::LowerRace,
         format!("different threads depend on each other inside one run of block {}: {reason}", site.block),
     )
+    .about(Subject::Threads)
+    .about_block(&site.block)
     .help("cache what the other threads read in a separate buffer, or do not bind the loop between them")
 }
 

@@ -16,7 +16,7 @@
 //! kernel before it accesses global memory. At the end the threads that have issued TMA stores wait until these have read shared
 //! memory. Where other blocks of the cluster may still access it ([`exit`]), the kernel ends with a cluster barrier.
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, Subject};
 use crate::ir::cross_thread;
 use crate::ir::lowered::TensorMap;
 use crate::ir::lowered::exit;
@@ -276,7 +276,9 @@ impl Rings<'_> {
         }
         if !counts {
             let message = format!("a bulk copy of {names} is under a condition that changes between iterations");
-            return Err(Error::input(Code::LowerBulkRun, message)
+            let names = stages.iter().map(|b| &self.func.buffer(*b).name);
+            return Err(names
+                .fold(Error::input(Code::LowerBulkRun, message), Error::about_buffer)
                 .help("move the staged buffer out of the loop that decides the condition"));
         }
         let wait =
@@ -312,6 +314,7 @@ impl Rings<'_> {
                         Code::LowerClusterReduction,
                         "a reduction over the blocks of a cluster is under a condition, so some of them might not take part",
                     )
+                    .about(Subject::Axis(Axis::Cluster.name()))
                     .help("choose factors that divide the loops around the reduction"));
                 }
                 _ => {}

@@ -2,7 +2,7 @@
 //! the compiler does not lower yet, each named with the step that asked for it.
 
 use crate::dtype::DType;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, Subject};
 use crate::intrin;
 use crate::ir::lowered::{LoweredKernel, ROLES};
 use crate::ir::{
@@ -13,7 +13,7 @@ use crate::target::{FEATURES, Features, REGISTERS_PER_THREAD, Target};
 
 /// Refuses placements that are not lowered yet and types that the chip has no memory format for.
 pub fn admit(func: &Func, target: &Target) -> Result<()> {
-    let mut missing: Vec<(String, &str)> = Vec::new();
+    let mut missing: Vec<Missing> = Vec::new();
     for l in visit::loops(&func.body) {
         placements_of_loop(func, l, &mut missing);
     }
@@ -28,27 +28,43 @@ pub fn admit(func: &Func, target: &Target) -> Result<()> {
         return types(func, target);
     }
     missing.dedup();
-    let listed: Vec<String> = missing.iter().map(|(step, remark)| format!("{step}{remark}")).collect();
+    let listed: Vec<String> = missing.iter().map(|m| format!("{}{}", m.step, m.remark)).collect();
     let message = format!("this version does not lower these placements yet: {}", listed.join("; "));
     let error = Error::chip(Code::AdmitPlacement, message);
     Err(missing
         .into_iter()
-        .fold(error, |error, (step, _)| error.of_step(step))
+        .fold(error, |error, m| error.of_step(m.step).about_all(m.about))
         .help("remove these steps to get the same program in ordinary code")
         .help("`explain` prints the Scheduled program, and the simulator runs it"))
 }
 
-fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<(String, &str)>) {
+/// A placement that is not lowered yet.
+#[derive(PartialEq)]
+struct Missing {
+    /// The step that asks for it, without options.
+    step: String,
+    remark: &'static str,
+    about: Vec<Subject>,
+}
+
+fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<Missing>) {
     let name = func.var_name(l.var);
+    let mut not_yet = |step: String, remark: &'static str, axis: Option<Axis>| {
+        let on = axis.map(|a| Subject::Axis(a.name()));
+        missing.push(Missing {
+            step,
+            remark,
+            about: on.into_iter().chain([Subject::Loop(name.to_string())]).collect(),
+        });
+    };
     if parts_of_a_sum(func, l) {
-        missing.push((format!("split_k .. by=cluster, whose parts are loop {name}"), ""));
+        not_yet(format!("split_k .. by=cluster, whose parts are loop {name}"), "", Some(Axis::Cluster));
     }
-    if l.raster.is_some() && matches!(l.axis(), Some(Axis::Warp | Axis::Warpgroup)) {
-        let axis = l.axis().map_or("", Axis::name);
-        missing.push((format!("bind {name} {axis}"), ", a rasterized loop"));
+    if let Some(axis @ (Axis::Warp | Axis::Warpgroup)) = l.axis().filter(|_| l.raster.is_some()) {
+        not_yet(format!("bind {name} {}", axis.name()), ", a rasterized loop", Some(axis));
     }
     if let Some(t) = l.tensorize.as_ref().filter(|t| intrin::find(&t.row).is_none_or(|r| r.emit.is_none())) {
-        missing.push((format!("tensorize {name} {}", t.row), ""));
+        not_yet(format!("tensorize {name} {}", t.row), "", None);
     }
 }
 
@@ -59,6 +75,7 @@ fn pingpong(func: &Func) -> Result<()> {
         if visit::blocks(&l.body).iter().all(|b| b.role.is_none()) {
             let message = format!("loop {name} is pingpong, but no role fills a staged buffer inside it");
             return Err(Error::input(Code::LowerPingpong, message)
+                .about_loop(name)
                 .help(
                     "specialize the staged buffers that TMA fills, so that a producer loads for one warpgroup while \
                        the other computes",
@@ -73,18 +90,24 @@ fn pingpong(func: &Func) -> Result<()> {
             let stage = func.block_name(stage.name);
             let message = format!("loop {name} is pingpong, but no role fills staged buffer {stage} inside it");
             return Err(Error::input(Code::LowerPingpong, message)
+                .about_loop(name)
+                .about_block(stage)
                 .help(format!("specialize {stage}, so that a producer fills it for every warpgroup"))
                 .help(format!("or bind {name} warpgroup: the warpgroups are then cooperative")));
         }
         let of_threads =
             |t: &&&For| matches!(t.axis(), Some(Axis::ThreadX | Axis::ThreadY | Axis::ThreadZ)) && !is_of_role(t);
-        if let Some(t) = visit::loops(&l.body).iter().find(of_threads).filter(|_| l.extent.as_int() != Some(1)) {
+        let inner = visit::loops(&l.body);
+        let inner = inner.iter().find(of_threads).filter(|_| l.extent.as_int() != Some(1));
+        if let Some((t, axis)) = inner.and_then(|t| Some((t, t.axis()?.name()))) {
             let shared = func.var_name(t.var);
             let message = format!(
-                "loop {name} is pingpong, but loop {shared} inside it is bound to the {} of all warpgroups",
-                t.axis().map_or("", Axis::name)
+                "loop {name} is pingpong, but loop {shared} inside it is bound to the {axis} of all warpgroups"
             );
             return Err(Error::input(Code::LowerPingpong, message)
+                .about_loop(name)
+                .about_loop(shared)
+                .about(Subject::Axis(axis))
                 .help(format!("specialize the staged buffer that loop {shared} fills"))
                 .help(format!("or bind {name} warpgroup: the warpgroups are then cooperative")));
         }
@@ -131,7 +154,7 @@ fn roles(func: &Func, target: &Target) -> Result<()> {
                 "specialize -> {}{what}: {} has no {}, which {since} introduced",
                 role.name, target.name, lacking.name
             );
-            Some(Error::chip(Code::AdmitRole, message))
+            Some(Error::chip(Code::AdmitRole, message).about_role(&role.name))
         };
         if let Some(error) = refuse(Features::MBARRIER, "") {
             return Err(
@@ -158,12 +181,15 @@ fn copies(func: &Func, target: &Target) -> Result<()> {
         if stages.is_empty() || target.has(feature) {
             continue;
         }
-        let (stages, kind) = (stages.join(" "), kind.name());
-        let step = format!("copy_with {stages} {kind}");
+        let (names, kind) = (stages.join(" "), kind.name());
+        let step = format!("copy_with {names} {kind}");
         let message = format!("{step}: {} has no {what} is the first chip with them", target.name);
-        return Err(Error::chip(Code::AdmitCopy, message)
+        let error = Error::chip(Code::AdmitCopy, message);
+        return Err(stages
+            .into_iter()
+            .fold(error, Error::about_block)
             .of_step(step)
-            .help(format!("copy_with {stages} sync copies through registers, in a pipeline too")));
+            .help(format!("copy_with {names} sync copies through registers, in a pipeline too")));
     }
     Ok(())
 }
@@ -180,13 +206,15 @@ fn clusters(func: &Func, target: &Target) -> Result<()> {
             target.name
         );
         return Err(Error::chip(Code::AdmitCluster, message)
+            .about_loop(name)
+            .about(Subject::Axis(Axis::Cluster.name()))
             .of_step(format!("bind {name} cluster"))
             .help(format!("bind {name} blockIdx.y gives the same blocks without a cluster")));
     }
     match l.extent.as_int() {
         Some(n) if n > most => {
             let message = format!("loop {name} asks for clusters of {n} blocks; {} allows {most}", target.name);
-            let error = Error::chip(Code::AdmitCluster, message);
+            let error = Error::chip(Code::AdmitCluster, message).about_loop(name);
             Err(error
                 .help(format!("split {name} so that its bound part has at most {} iterations", target.limits.cluster)))
         }
@@ -204,6 +232,9 @@ fn multicasts(func: &Func) -> Result<()> {
         let step = format!("copy_with {stage} tma multicast={name}");
         let message = format!("{step}: no step binds loop {name} to cluster");
         return Err(Error::input(Code::LowerMulticast, message)
+            .about_loop(name)
+            .about(Subject::Axis(Axis::Cluster.name()))
+            .about_block(stage)
             .of_step(step)
             .help(format!("bind {name} cluster, and its blocks divide each copy among them"))
             .help(format!("or remove multicast={name}, and each block copies for itself")));
@@ -214,20 +245,25 @@ fn multicasts(func: &Func) -> Result<()> {
 /// Programmatic dependent launch and bulk prefetches need a chip that has them.
 fn neighbours(func: &Func, target: &Target) -> Result<()> {
     let lacking = |feature: Features, states: fn(&LaunchOptions) -> bool| {
-        func.launches.iter().find(|l| states(&l.options) && !target.has(feature)).map(|l| l.text(func))
+        func.launches
+            .iter()
+            .find(|l| states(&l.options) && !target.has(feature))
+            .map(|l| (l.text(func), func.var_name(l.of)))
     };
-    if let Some(step) = lacking(Features::GRID_DEPENDENCY, |o| o.grid_dependency.is_some()) {
+    if let Some((step, name)) = lacking(Features::GRID_DEPENDENCY, |o| o.grid_dependency.is_some()) {
         let message = format!(
             "{step}: {} has no programmatic dependent launch (PDL); sm_90 is the first chip with it",
             target.name
         );
         return Err(Error::chip(Code::AdmitGridDependency, message)
+            .about_loop(name)
             .of_step(step)
             .help("remove `grid_dependency`: the kernel then begins when the previous kernel has ended"));
     }
-    if let Some(step) = lacking(Features::TMA, |o| o.l2_prefetch) {
+    if let Some((step, name)) = lacking(Features::TMA, |o| o.l2_prefetch) {
         let message = format!("{step}: {} has no bulk prefetch to L2; sm_90 is the first chip with it", target.name);
         return Err(Error::chip(Code::AdmitL2Prefetch, message)
+            .about_loop(name)
             .of_step(step)
             .help("remove `l2_prefetch`: the kernel then reads device memory without a prefetch"));
     }
@@ -245,7 +281,7 @@ fn instructions(func: &Func, target: &Target) -> Result<()> {
         .collect();
     let step = format!("tensorize {} {}", func.var_name(l.var), row.name);
     let message = format!("{step}: {} does not have {}", target.name, lacks.join(" and "));
-    let error = Error::chip(Code::AdmitInstruction, message).of_step(step);
+    let error = Error::chip(Code::AdmitInstruction, message).about_loop(func.var_name(l.var)).of_step(step);
     let (family, types) = (
         |name: &str| name.split('.').next().map(str::to_string),
         |name: &str| name.splitn(3, '.').nth(2).map(str::to_string),
@@ -274,6 +310,7 @@ fn types(func: &Func, target: &Target) -> Result<()> {
                 b.name, b.dtype, target.name
             ),
         )
+        .about_buffer(&b.name)
         .help(
             "the simulator runs such programs; choose f16, bf16, f32, f64, s8, u8, s4, u4, s32, u32, s64 or bool for the GPU",
         )),
@@ -304,6 +341,7 @@ fn whole_bytes(buffer: &Buffer) -> Result<()> {
     let message =
         format!("rows of {} are {stride} elements of {}, not a whole number of bytes", buffer.name, buffer.dtype);
     Err(Error::input(Code::AdmitRow, message)
+        .about_buffer(&buffer.name)
         .help(format!("make its last extent a multiple of {}, padded with zeros", 8 / bits)))
 }
 
@@ -321,20 +359,26 @@ fn bytes_written(kernel: &LoweredKernel) -> Result<()> {
     let per = 8 / buffer.dtype.bits();
     let message =
         format!("a thread writes single elements of {}, of which {per} of {} share a byte", buffer.name, buffer.dtype);
-    Err(Error::input(Code::AdmitByte, message).within(format!("in kernel {}", kernel.func.name)).help(format!(
-        "vectorize a loop over {per} adjacent elements, or a multiple of that, which begins at a multiple of {per}"
-    )))
+    Err(Error::input(Code::AdmitByte, message)
+        .about_buffer(&buffer.name)
+        .within(format!("in kernel {}", kernel.func.name))
+        .help(format!(
+            "vectorize a loop over {per} adjacent elements, or a multiple of that, which begins at a multiple of {per}"
+        )))
 }
 
 /// Each role has a named barrier, of the 16 of a block.
 fn slices(kernel: &LoweredKernel) -> Result<()> {
-    let roles = kernel.func.body.iter().filter(|s| matches!(s, Stmt::Role(_))).count().saturating_sub(1);
+    let of_slice = |s: &Stmt| if let Stmt::Role(slice) = s { slice.role } else { None };
+    let roles: Vec<RoleId> = kernel.func.body.iter().filter_map(of_slice).collect();
     let most = ROLES as usize - 1;
-    if roles <= most {
+    if roles.len() <= most {
         return Ok(());
     }
-    let message = format!("{roles} roles run in one block; its named barriers suffice for {most}");
-    Err(Error::input(Code::AdmitRoles, message)
+    let message = format!("{} roles run in one block; its named barriers suffice for {most}", roles.len());
+    let names = roles.iter().filter_map(|id| kernel.func.roles.get(id.0 as usize)).map(|r| &r.name);
+    Err(names
+        .fold(Error::input(Code::AdmitRoles, message), Error::about_role)
         .within(format!("in kernel {}", kernel.func.name))
         .help("let one role fill several staged buffers: specialize S T -> load warps=.."))
 }
@@ -351,6 +395,7 @@ pub fn admit_threads(kernel: &LoweredKernel, target: &Target) -> Result<()> {
             Code::AdmitThreads,
             format!("a block of {block:?} has {threads} threads; {} allows {}", target.name, limits.threads),
         )
+        .about(Subject::Threads)
         .help("split the loops bound to threadIdx, warp or warpgroup with smaller factors"));
     }
     Ok(())
@@ -373,6 +418,7 @@ fn registers(kernel: &LoweredKernel) -> Result<()> {
         size(large)
     );
     Err(Error::input(Code::AdmitRegisters, message)
+        .about_buffer(&kernel.func.buffer(large).name)
         .within(format!("in kernel {}", kernel.func.name))
         .help("use smaller tiles"))
 }
@@ -385,33 +431,36 @@ pub fn admit_kernel(kernel: &LoweredKernel, target: &Target) -> Result<()> {
     slices(kernel)?;
     let limits = &target.limits;
     let (block, grid) = (kernel.block(), kernel.grid());
-    for d in 0..3 {
-        let axis = ["x", "y", "z"][d];
+    let threads = [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ];
+    let blocks = [Axis::BlockX, Axis::BlockY, Axis::BlockZ];
+    for (d, (thread, of_block)) in threads.into_iter().zip(blocks).enumerate() {
+        let (thread, of_block) = (thread.name(), of_block.name());
         if block[d] > limits.block_dims[d] {
             return Err(over(
                 kernel,
                 Code::AdmitBlockDim,
-                format!("threadIdx.{axis} has extent {}; {} allows {}", block[d], target.name, limits.block_dims[d]),
-            ));
+                format!("{thread} has extent {}; {} allows {}", block[d], target.name, limits.block_dims[d]),
+            )
+            .about(Subject::Axis(thread)));
         }
         if u64::from(grid[d]) > limits.grid_dims[d] {
             return Err(over(
                 kernel,
                 Code::AdmitGridDim,
-                format!("blockIdx.{axis} has extent {}; {} allows {}", grid[d], target.name, limits.grid_dims[d]),
+                format!("{of_block} has extent {}; {} allows {}", grid[d], target.name, limits.grid_dims[d]),
             )
+            .about(Subject::Axis(of_block))
             .help("bind the longer loop to blockIdx.x, which allows the most"));
         }
     }
     if kernel.shared_bytes > limits.shared_optin {
-        let list: Vec<String> = kernel
-            .func
-            .buffers
-            .iter()
-            .filter(|b| b.scope == Scope::Shared)
-            .map(|b| format!("{} {} bytes", b.name, b.elements().map_or(0, |n| b.dtype.bytes_of(n as u64))))
-            .collect();
-        return Err(over(
+        let shared: Vec<&Buffer> = kernel.func.buffers.iter().filter(|b| b.scope == Scope::Shared).collect();
+        let bytes = |b: &&Buffer| {
+            let n = crate::lower::elements(b, Code::AdmitShared)?;
+            Ok(format!("{} {} bytes", b.name, b.dtype.bytes_of(n as u64)))
+        };
+        let list: Vec<String> = shared.iter().map(bytes).collect::<Result<_>>()?;
+        let error = over(
             kernel,
             Code::AdmitShared,
             format!(
@@ -421,8 +470,11 @@ pub fn admit_kernel(kernel: &LoweredKernel, target: &Target) -> Result<()> {
                 target.name,
                 limits.shared_optin
             ),
-        )
-        .help("use smaller tiles, or compute_at a deeper loop"));
+        );
+        return Err(shared
+            .into_iter()
+            .fold(error, |e, b| e.about_buffer(&b.name))
+            .help("use smaller tiles, or compute_at a deeper loop"));
     }
     Ok(())
 }

@@ -4,12 +4,13 @@
 //! tensor map have both.
 
 use super::all;
-use crate::error::Code;
+use crate::error::{Code, Subject};
 use crate::index::Digit;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{
     Block, Buffer, BufferId, Cond, Expr, For, Func, Index, LoopKind, Scope, Stmt, Store, Var, layout, visit,
 };
+use crate::lower::point;
 
 /// Dimensions of a tensor map (CUDA Driver API, cuTensorMapEncodeTiled).
 const RANK: usize = 5;
@@ -83,8 +84,24 @@ pub struct Along {
     pub step: i64,
 }
 
-/// What cannot be, why, and what to try besides an ordinary copy.
-type Refusal = (Code, String, Option<String>);
+/// Why a nest is no TMA box.
+pub struct Refusal {
+    pub code: Code,
+    pub message: String,
+    /// What to try besides an ordinary copy.
+    pub help: Option<String>,
+    /// What the message speaks of, besides the block.
+    pub about: Vec<Subject>,
+}
+
+impl Refusal {
+    fn of(buffer: &Buffer, code: Code, message: String) -> Refusal {
+        Refusal { code, message, help: None, about: vec![Subject::Buffer(buffer.name.clone())] }
+    }
+}
+
+/// Why a box cannot be copied as it is, and what the reason speaks of.
+pub type Reason = (String, Vec<Subject>);
 
 impl CopyBox {
     /// The box of a nest, of its innermost loops as far as it can be of them. `env` knows all its loops.
@@ -108,7 +125,8 @@ impl CopyBox {
     fn of_loops(func: &Func, nest: &Nest, most: usize, env: &Env) -> Result<CopyBox, Refusal> {
         let value = nest.store.value.zero_filled().map_or(&nest.store.value, |(_, load)| load);
         let Expr::Load { buffer, indices, .. } = value else {
-            return Err((Code::LowerBulkCopy, "what it stores is not a copy".to_string(), None));
+            let message = "what it stores is not a copy".to_string();
+            return Err(Refusal { code: Code::LowerBulkCopy, message, help: None, about: Vec::new() });
         };
         let clean = |indices: &[Index]| indices.iter().map(|i| simplify::simplify(i, env)).collect::<Vec<Index>>();
         let (to, from) = ((nest.store.buffer, clean(&nest.store.indices)), (*buffer, clean(indices)));
@@ -179,12 +197,13 @@ impl CopyBox {
     /// The stage holds the box, row after row.
     fn check(&self, func: &Func, env: &Env) -> Result<(), Refusal> {
         let stage = func.buffer(self.shared);
+        let refused = |code: Code, message: String| Refusal::of(stage, code, message);
         let Some(shape) = stage.const_shape() else {
-            return Err((Code::LowerBulkSize, format!("{} has no constant size", stage.name), None));
+            return Err(refused(Code::LowerBulkSize, format!("{} has no constant size", stage.name)));
         };
         let last = self.tile.len() - 1;
         if stage.swizzle.is_some() && self.dims[last].map(|a| a.dim) != Some(shape.len() - 1) {
-            return Err((Code::LowerBulkRows, format!("the rows of {} are not those of the array", stage.name), None));
+            return Err(refused(Code::LowerBulkRows, format!("the rows of {} are not those of the array", stage.name)));
         }
         let bits = i64::from(stage.dtype.bits());
         let columns = stage.swizzle.map_or(self.tile[last], |width| i64::from(width) * 8 / bits);
@@ -194,10 +213,10 @@ impl CopyBox {
             let fitting = [64, 32].into_iter().find(|w| *w < width && bytes % w == 0);
             let help = fitting.map(|w| format!("swizzle {name} {w}, whose panels divide its rows"));
             let message = format!("rows of {name}, {bytes} bytes, are not whole panels of {width} bytes");
-            return Err((Code::LowerBulkSwizzle, message, help));
+            return Err(Refusal { help, ..refused(Code::LowerBulkSwizzle, message) });
         }
         let strides = strides(stage)
-            .ok_or_else(|| (Code::LowerBulkSize, format!("{} has no constant size", stage.name), None))?;
+            .ok_or_else(|| refused(Code::LowerBulkSize, format!("{} has no constant size", stage.name)))?;
         let mut dense = 1;
         for d in (0..=last).rev() {
             let rows = if d == last { columns } else { self.tile[d] };
@@ -211,20 +230,20 @@ impl CopyBox {
                      {wanted}",
                     stage.name
                 );
-                return Err((Code::LowerBulkRows, message, None));
+                return Err(refused(Code::LowerBulkRows, message));
             }
             dense *= rows;
             let rows = self.filled(s);
             if !simplify::prove(&Cond::ge(shape[s], self.indices[s].clone() + rows), env) {
                 let message = format!("a box of {rows} along dimension {s} does not fit into {}", stage.name);
-                return Err((Code::LowerBulkSize, message, None));
+                return Err(refused(Code::LowerBulkSize, message));
             }
         }
         Ok(())
     }
 
     /// What has to hold for the box to be copied at all; what only keeps it inside of the array is left out.
-    pub fn conditions(&mut self, func: &Func, nest: &Nest, env: &Env, threads: &[Var]) -> Result<Cond, String> {
+    pub fn conditions(&mut self, func: &Func, nest: &Nest, env: &Env, threads: &[Var]) -> Result<Cond, Reason> {
         let mut inside = env.clone();
         for (i, extent) in self.elements.iter().zip(func.buffer(self.global).const_shape().unwrap_or_default()) {
             inside.assume(&Cond::ge(i.clone(), 0));
@@ -235,7 +254,8 @@ impl CopyBox {
             && let Some(odd) = c.conjuncts().into_iter().find(|c| !implied(c))
         {
             let text = crate::ir::print::cond(func, odd);
-            return Err(format!("it writes zeros where not `{text}`, and a TMA box has zeros only outside the array"));
+            let message = format!("it writes zeros where not `{text}`, and a TMA box has zeros only outside the array");
+            return Err((message, point::of_cond(func, odd)));
         }
         let mut outer = Vec::new();
         for part in nest.conds.iter().flat_map(|c| c.conjuncts()) {
@@ -249,9 +269,9 @@ impl CopyBox {
             let own = nest.loops.iter().any(|l| part.mentions(l.var)) || threads.iter().any(|v| part.mentions(*v));
             if own {
                 let text = crate::ir::print::cond(func, part);
-                return Err(format!(
-                    "it copies where `{text}`, and a TMA box is clipped only at the ends of the array"
-                ));
+                let message =
+                    format!("it copies where `{text}`, and a TMA box is clipped only at the ends of the array");
+                return Err((message, point::of_cond(func, part)));
             }
             outer.push(part.clone());
         }
@@ -296,7 +316,7 @@ fn digits(
     env: &Env,
 ) -> Result<(Vec<Digit<usize>>, Vec<Index>), Refusal> {
     let Some(shape) = array.const_shape() else {
-        return Err((Code::LowerBulkSize, format!("{} has no constant size", array.name), None));
+        return Err(Refusal::of(array, Code::LowerBulkSize, format!("{} has no constant size", array.name)));
     };
     let (mut view, mut coordinates) = (Vec::new(), Vec::new());
     let (rows, mut room) = (shape.len().saturating_sub(1), RANK.saturating_sub(shape.len()));

@@ -10,19 +10,19 @@
 
 mod boxes;
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, Subject};
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::lowered::threads;
 use crate::ir::lowered::{Derived, LaunchAxis, TensorMap};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{
-    Axis, Block, BufferId, BulkCopy, Cond, CopyKind, Elect, For, Func, Index, LoopKind, Mbarrier, Note, Slot, Stmt,
-    Var, Way, visit,
+    Axis, Block, Buffer, BufferId, BulkCopy, Cond, CopyKind, Elect, For, Func, Index, LoopKind, Mbarrier, Note, Slot,
+    Stmt, Var, Way, visit,
 };
 use crate::lower::bug;
 use crate::lower::map::blocks::guarded;
 use crate::target::Target;
-use boxes::{CopyBox, Nest};
+use boxes::{CopyBox, Nest, Reason, Refusal};
 
 /// What a box begins at a multiple of in shared memory, in bytes (PTX ISA, cp.async.bulk.tensor).
 const ALIGN: i64 = 128;
@@ -93,6 +93,19 @@ pub fn each_copy(stmt: &mut Stmt, f: &mut dyn FnMut(&mut BulkCopy)) {
     }
 }
 
+/// The bytes that the first unaligned box begins at a multiple of in its stage; `None` where all begin at a multiple of [`ALIGN`].
+fn unaligned(stage: &Buffer, copies: &[BulkCopy], env: &Env) -> Result<Option<i64>> {
+    for copy in copies {
+        let offset = boxes::offset(stage, &copy.indices);
+        let lost = || bug(Code::LowerBulk, format!("{} has no layout", stage.name)).about_buffer(&stage.name);
+        let bytes = simplify::divisor(&offset.ok_or_else(lost)?, env) * i64::from(stage.dtype.bits()) / 8;
+        if bytes % ALIGN != 0 {
+            return Ok(Some(bytes));
+        }
+    }
+    Ok(None)
+}
+
 struct Pass<'a> {
     func: &'a mut Func,
     maps: Vec<TensorMap>,
@@ -144,7 +157,7 @@ impl Pass<'_> {
         let name = self.func.block_name(nest.block.name).to_string();
         let refused = |code: Code, message: String| {
             let step = format!("copy_with {name} tma");
-            Error::input(code, format!("{step}: {message}")).of_step(step)
+            Error::input(code, format!("{step}: {message}")).about_block(&name).of_step(step)
         };
         let refuse = |code: Code, message: String| {
             refused(code, message).help(format!("copy_with {name} sync copies element by element"))
@@ -152,32 +165,28 @@ impl Pass<'_> {
         let mut inner = env.clone();
         nest.loops.iter().for_each(|l| inner.bind_loop(l.var, &l.extent));
         let found = CopyBox::of(self.func, nest, &inner);
-        let mut found = found.map_err(|(code, message, help)| match help {
-            Some(help) => refused(code, message).help(help),
-            None => refuse(code, message),
+        let mut found = found.map_err(|Refusal { code, message, help, about }| match help {
+            Some(help) => refused(code, message).about_all(about).help(help),
+            None => refuse(code, message).about_all(about),
         })?;
         let conds = found.conditions(self.func, nest, &inner, &self.thread_vars);
-        let conds = conds.map_err(|message| refuse(Code::LowerBulkCondition, message))?;
-        self.alone(nest, &found, around).map_err(|message| refuse(Code::LowerBulkOrder, message))?;
+        let conds = conds.map_err(|(message, about)| refuse(Code::LowerBulkCondition, message).about_all(about))?;
+        let alone = self.alone(nest, &found, around);
+        alone.map_err(|(message, about)| refuse(Code::LowerBulkOrder, message).about_all(about))?;
         let shares = self.multicast(nest);
         if let Some(cluster) = shares {
             let shared = found.shared(self.func, nest, &inner, (cluster.var, cluster.extent));
             found = shared.map_err(|message| refuse(Code::LowerBulkMulticast, message))?;
         }
         let (copies, align) = self.panels(nest, &found, shares.map(|c| c.extent))?;
-        for copy in &copies {
-            let Some(offset) = boxes::offset(self.func.buffer(found.shared), &copy.indices) else {
-                return Err(bug(Code::LowerBulk, format!("{} has no layout", self.func.buffer(found.shared).name)));
-            };
-            let bytes = simplify::divisor(&offset, &inner) * i64::from(self.func.buffer(found.shared).dtype.bits()) / 8;
-            if bytes % ALIGN != 0 {
-                let stage = &self.func.buffer(found.shared).name;
-                let message = format!(
-                    "a TMA box begins at a multiple of {bytes} bytes in {stage}, and a bulk copy needs a multiple of \
-                     {ALIGN}"
-                );
-                return Err(refuse(Code::LowerBulkAlign, message).help("make each TMA box a multiple of 128 bytes"));
-            }
+        if let Some(bytes) = unaligned(self.func.buffer(found.shared), &copies, &inner)? {
+            let stage = &self.func.buffer(found.shared).name;
+            let message = format!(
+                "a TMA box begins at a multiple of {bytes} bytes in {stage}, and a bulk copy needs a multiple of {ALIGN}"
+            );
+            return Err(refuse(Code::LowerBulkAlign, message)
+                .about_buffer(stage)
+                .help("make each TMA box a multiple of 128 bytes"));
         }
         let stage = self.func.buffer_mut(found.shared);
         stage.align = stage.align.max(align);
@@ -189,7 +198,9 @@ impl Pass<'_> {
             vec![Stmt::For(For::new(l.var, l.extent.clone(), kind, body))]
         });
         let Some(warps) = self.starter(&found, &inner) else {
-            return Err(bug(Code::LowerBulk, format!("each thread would copy its own box of {name}")));
+            return Err(
+                bug(Code::LowerBulk, format!("each thread would copy its own box of {name}")).about_block(&name)
+            );
         };
         if warps < self.warps && !found.store {
             let message = "each warpgroup would load a box of its own, and the block waits for one box".to_string();
@@ -219,37 +230,44 @@ impl Pass<'_> {
 
     /// A stage is filled by its box alone, an array is not changed while it is loaded, and written by boxes alone, each
     /// once.
-    fn alone(&self, nest: &Nest, found: &CopyBox, around: &[(Var, i64)]) -> Result<(), String> {
+    fn alone(&self, nest: &Nest, found: &CopyBox, around: &[(Var, i64)]) -> Result<(), Reason> {
         let name = |b: BufferId| &self.func.buffer(b).name;
+        let buffer = |b: BufferId| Subject::Buffer(name(b).clone());
         let mine = nest.block.name;
         let others: Vec<&Block> = visit::blocks(&self.whole).into_iter().filter(|b| b.name != mine).collect();
         let writes = |b: &&&Block, id: BufferId| visit::writes(&b.body).contains(&id);
         let reads = |b: &&&Block, id: BufferId| visit::reads(&b.body).contains(&id);
         if !found.store {
             if others.iter().any(|b| writes(&b, found.global)) {
-                return Err(format!("the kernel writes {}, which a copy may read at any time", name(found.global)));
+                let message = format!("the kernel writes {}, which a copy may read at any time", name(found.global));
+                return Err((message, vec![buffer(found.global)]));
             }
             let also = others.iter().find(|b| writes(b, found.shared));
             return match also.filter(|_| found.zeros) {
-                Some(b) => Err(format!(
-                    "{} is written by {} too, where the copy puts zeros",
-                    name(found.shared),
-                    self.func.block_name(b.name)
-                )),
+                Some(b) => {
+                    let (stage, block) = (name(found.shared), self.func.block_name(b.name));
+                    let message = format!("{stage} is written by {block} too, where the copy puts zeros");
+                    Err((message, vec![buffer(found.shared), Subject::Block(block.to_string())]))
+                }
                 None => Ok(()),
             };
         }
         let touches = |b: &&Block| reads(&b, found.global) || writes(&b, found.global) && !is_bulk(b);
         if let Some(b) = others.iter().copied().find(|b| touches(b)) {
             let other = self.func.block_name(b.name);
-            return Err(format!("block {other} uses {} too, and nothing orders the two", name(found.global)));
+            let message = format!("block {other} uses {} too, and nothing orders the two", name(found.global));
+            return Err((message, vec![Subject::Block(other.to_string()), buffer(found.global)]));
         }
         // A rasterized walk tells boxes apart by what is derived from it.
         let derives =
             |i: &Index, v: Var| self.derived.iter().any(|d| i.mentions(d.var) && d.value.mentions(v)) || i.mentions(v);
         let again = around.iter().find(|(v, n)| *n > 1 && !found.coordinates.iter().any(|i| derives(i, *v)));
         match again {
-            Some((v, _)) => Err(format!("each iteration of loop {} stores the same box again", self.func.var_name(*v))),
+            Some((v, _)) => {
+                let name = self.func.var_name(*v);
+                let message = format!("each iteration of loop {name} stores the same box again");
+                Err((message, vec![Subject::Loop(name.to_string())]))
+            }
             None => Ok(()),
         }
     }
@@ -291,7 +309,7 @@ impl Pass<'_> {
         let promotion = promotion.and_then(|n| u32::try_from(*n).ok()).unwrap_or(PROMOTION);
         let array = self.func.buffer(found.global);
         let Some(own) = crate::ir::layout::strides(array) else {
-            return Err(bug(Code::LowerBulk, format!("{} has no constant shape", array.name)));
+            return Err(bug(Code::LowerBulk, format!("{} has no constant shape", array.name)).about_buffer(&array.name));
         };
         let (extents, strides) = found.view.iter().map(|d| (d.size().unwrap_or(1), own[d.of] * d.low)).unzip();
         let map = TensorMap { buffer: found.global, extents, strides, tile, swizzle, promotion };

@@ -18,6 +18,7 @@ impl Fragments<'_> {
             let Some((id, tile)) = found else {
                 let name = &self.func.buffer(*next).name;
                 return Err(Error::input(Code::LowerFragment, format!("no instruction uses fragment {name}"))
+                    .about_buffer(name)
                     .help("an instruction says which lanes hold the elements of a fragment: tensorize a nest that reads or writes it")
                     .help("or pass whole tiles between it and a fragment that an instruction uses")
                     .help(format!("or set_scope {name} local")));

@@ -15,6 +15,7 @@ use crate::error::{Code, Error, Result};
 use crate::intrin::{Played, Row};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Buffer, Descriptor, Held, Index, print};
+use crate::lower::point;
 
 /// Rows that are swizzled together.
 const ROWS: i64 = 8;
@@ -31,7 +32,9 @@ impl Fragments<'_> {
         env: &Env,
     ) -> Result<(Vec<Index>, Held)> {
         let buffer = self.func.buffer(played.buffer);
-        let refused = |message: String| Error::input(Code::LowerTile, format!("{}: {message}", row.name));
+        let refused = |message: String| {
+            Error::input(Code::LowerTile, format!("{}: {message}", row.name)).about_buffer(&buffer.name)
+        };
         let Some(swizzle) = buffer.swizzle else {
             return Err(refused(format!("{} is not swizzled, so no descriptor finds its rows", buffer.name)).help(
                 format!("swizzle {} 128 (or 64, 32, 16) cuts its rows into panels of that many bytes", buffer.name),
@@ -91,13 +94,15 @@ impl Fragments<'_> {
         if simplify::divisor(&base, env) % unit == 0 {
             return Ok(());
         }
+        let name = &self.func.buffer(played.buffer).name;
         let message = format!(
-            "{} takes a tile of {} from index {} on in dimension {dim}, which is not always a multiple of {unit}",
+            "{} takes a tile of {name} from index {} on in dimension {dim}, which is not always a multiple of {unit}",
             row.name,
-            self.func.buffer(played.buffer).name,
             print::index(self.func, &base)
         );
         Err(Error::input(Code::LowerTile, message)
+            .about_all(point::of_index(self.func, &base))
+            .about_buffer(name)
             .help("split the loops so that tiles begin where the swizzled units of shared memory do"))
     }
 }

@@ -86,10 +86,12 @@ impl Fragments<'_> {
             return Err(refused(format!(
                 "the iterations of loop {name} belong to lanes, but a loop of its nest has no constant extent"
             ))
+            .about_loop(name)
             .help("only loops of constant extents can be distributed over lanes"));
         };
         if !visit::loops(&body).is_empty() {
             return Err(refused(format!("the iterations of loop {name} belong to lanes, but it holds several nests"))
+                .about_loop(name)
                 .help(
                     "only a nest of loops around one statement can be distributed over lanes: give each statement its \
                      own loops",
@@ -99,6 +101,7 @@ impl Fragments<'_> {
             return Err(refused(format!(
                 "the iterations of loop {name} belong to lanes, but a statement inside uses no fragment, and one thread executes it"
             ))
+            .about_loop(name)
             .help("give that statement its own loops"));
         }
         let mut inner = env.clone();
@@ -152,6 +155,8 @@ impl Fragments<'_> {
                         "the nest of loop {name} does not run through whole tiles of {} in fragment {buffer}: it touches {buffer}[{text}]",
                         fragment.row
                     ))
+                    .about_loop(name)
+                    .about_buffer(buffer)
                     .help("split and reorder its loops so that the innermost ones run through a tile's rows and columns"));
                 }
             }
@@ -167,6 +172,7 @@ impl Fragments<'_> {
             let layout = self.agree_on_elements(found, opaque, name)?;
             if !layout.is_bijective() || layout.span(Element) != all {
                 return Err(refused(format!("the nest of loop {name} skips elements of a tile of {}", opaque.row))
+                    .about_loop(name)
                     .help("the lanes that hold them are unknown: run through whole tiles of the fragment"));
             }
             let slot = unused(self.func, "slot");
@@ -174,7 +180,9 @@ impl Fragments<'_> {
         }
         let lanes = |f: &Found| Layout::new(f.layout.digits().iter().filter(|d| d.to == Lane).copied());
         let row = |f: &Found| self.fragments.get(&f.buffer).map_or("", |x| x.row);
-        let Some(first) = found.first() else { return Err(refused(format!("loop {name} touches no fragment"))) };
+        let Some(first) = found.first() else {
+            return Err(refused(format!("loop {name} touches no fragment")).about_loop(name));
+        };
         let own = lanes(first);
         if let Some(other) = found.iter().find(|f| lanes(f) != own) {
             let (a, b) = (&self.func.buffer(first.buffer).name, &self.func.buffer(other.buffer).name);
@@ -184,12 +192,17 @@ impl Fragments<'_> {
                 row(first),
                 row(other)
             ))
+            .about_loop(name)
+            .about_buffer(a)
+            .about_buffer(b)
             .help("pass the values through shared memory"));
         }
         let threads = of(first).map_or(LANES, |f| f.threads);
         if !names_every_lane(&own, threads) {
             let buffer = &self.func.buffer(first.buffer).name;
             return Err(refused(format!("the nest of loop {name} skips lanes that hold elements of {buffer}"))
+                .about_loop(name)
+                .about_buffer(buffer)
                 .help("run through whole tiles of the fragment"));
         }
         Ok(Decided { layout: own, slots: None })
@@ -210,6 +223,9 @@ impl Fragments<'_> {
              and need not be the same",
             opaque.row
         ))
+        .about_loop(name)
+        .about_buffer(a)
+        .about_buffer(b)
         .help("both fragments must be of one matrix, shape and type, and indexed by the same loops")
         .help("or pass the values through shared memory, where a cast is possible too"))
     }
@@ -239,17 +255,23 @@ impl Fragments<'_> {
             }
         });
         let at = touched.iter().find(|(_, indices)| indices.iter().any(of_tile));
-        let asks =
-            asks.or(at.map(|(id, _)| format!("{} is indexed by an element's position", self.func.buffer(*id).name)));
+        let indexed = at.map(|(id, _)| &self.func.buffer(*id).name).filter(|_| asks.is_none());
+        let asks = asks.or(indexed.map(|name| format!("{name} is indexed by an element's position")));
         let (Some(asks), Some(first)) = (asks, found.first()) else { return Ok(()) };
         let name = &self.func.buffer(first.buffer).name;
-        Err(refused(format!(
+        let error = refused(format!(
             "{asks}, but which elements of fragment {name} a lane holds is not known ({} has opaque fragments)",
             self.fragments.get(&first.buffer).map_or("its instruction", |f| f.row)
-        ))
-        .help(format!("tensorize the nest with an instruction that loads or stores {name}, if it is a copy"))
-        .help(format!("else store {name} to shared memory first (cache_write, tensorize) and compute from there"))
-        .help("only an elementwise operation without indices runs on the fragment itself: a constant, a scale, relu"))
+        ));
+        Err(indexed
+            .into_iter()
+            .chain([name])
+            .fold(error, Error::about_buffer)
+            .help(format!("tensorize the nest with an instruction that loads or stores {name}, if it is a copy"))
+            .help(format!("else store {name} to shared memory first (cache_write, tensorize) and compute from there"))
+            .help(
+                "only an elementwise operation without indices runs on the fragment itself: a constant, a scale, relu",
+            ))
     }
 
     /// New variables for what the lane does not decide of each loop.

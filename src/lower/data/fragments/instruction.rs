@@ -9,6 +9,7 @@ use crate::ir::simplify::{self, Env};
 use crate::ir::{Block, Buffer, Call, For, Held, Index, Operand, Scope, Stmt};
 use crate::lower::bug;
 use crate::lower::map::blocks::guarded;
+use crate::lower::point;
 
 impl Fragments<'_> {
     /// The call that a tensorized nest is.
@@ -29,7 +30,8 @@ impl Fragments<'_> {
         let body = nest.conds.iter().fold(vec![call], |body, cond| guarded((*cond).clone(), body));
         match nest.label {
             Some(label) => Ok(Stmt::Block(Block { body, ..label.clone() })),
-            None => Err(bug(Code::LowerFragments, format!("the nest of {} has no block", self.func.var_name(l.var)))),
+            None => Err(bug(Code::LowerFragments, format!("the nest of {} has no block", self.func.var_name(l.var)))
+                .about_loop(self.func.var_name(l.var))),
         }
     }
 
@@ -60,7 +62,7 @@ impl Fragments<'_> {
             buffer.name,
             buffer.scope.name()
         );
-        let error = Error::input(Code::LowerOperand, message);
+        let error = Error::input(Code::LowerOperand, message).about_buffer(&buffer.name);
         match operand.scopes() {
             [Scope::Fragment] => error.help(format!("cache_read or cache_write makes a fragment of {}", buffer.name)),
             _ => error.help(format!("cache_read or cache_write makes a shared copy of {}", buffer.name)),
@@ -71,20 +73,23 @@ impl Fragments<'_> {
     fn check_place(&self, row: &Row, played: &Played, shape: &[i64], env: &Env) -> Result<()> {
         let wrong = played.base.iter().zip(shape).position(|(b, e)| simplify::divisor(b, env) % (*e).max(1) != 0);
         let Some(dim) = wrong else { return Ok(()) };
+        let (name, first) = (&self.func.buffer(played.buffer).name, simplify::simplify(&played.base[dim], env));
         let message = format!(
-            "{} works on {} from index {} on in dimension {dim}, which is no multiple of its tile's {}",
+            "{} works on {name} from index {} on in dimension {dim}, which is no multiple of its tile's {}",
             row.name,
-            self.func.buffer(played.buffer).name,
-            crate::ir::print::index(self.func, &simplify::simplify(&played.base[dim], env)),
+            crate::ir::print::index(self.func, &first),
             shape[dim]
         );
         Err(Error::input(Code::LowerTile, message)
+            .about_all(point::of_index(self.func, &first))
+            .about_buffer(name)
             .help("split the loops so that the tiles of the instruction divide them"))
     }
 
     fn registers(&self, row: &'static Row, played: &Played, env: &Env) -> Result<(Vec<Index>, Held)> {
         let broken = || {
             bug(Code::LowerFragments, format!("{} has no place for {}", self.func.buffer(played.buffer).name, row.name))
+                .about_buffer(&self.func.buffer(played.buffer).name)
         };
         let fragment = self.fragments.get(&played.buffer).ok_or_else(broken)?;
         let tile = Use::of(self.func, row, played, &self.launch).ok_or_else(broken)?;
@@ -98,7 +103,10 @@ impl Fragments<'_> {
     /// The address that each lane gives: of the first element of its run.
     fn addresses(&self, row: &Row, played: &Played, layout: &Layout, env: &Env) -> Result<(Vec<Index>, Held)> {
         let buffer = self.func.buffer(played.buffer);
-        let broken = || bug(Code::LowerFragments, format!("{} has no addresses in {}", row.name, buffer.name));
+        let broken = || {
+            bug(Code::LowerFragments, format!("{} has no addresses in {}", row.name, buffer.name))
+                .about_buffer(&buffer.name)
+        };
         let bits = i64::from(buffer.dtype.bits());
         let run = layout.digits().iter().find(|d| d.to == Offset).ok_or_else(broken)?;
         let At(inner) = run.from else { return Err(broken()) };
@@ -108,6 +116,7 @@ impl Fragments<'_> {
         self.check_place(row, played, &shape, env)?;
         let memory = Layout::of(buffer).ok_or_else(|| {
             Error::input(Code::LowerSize, format!("buffer {} has a symbolic shape, or no layout", buffer.name))
+                .about_buffer(&buffer.name)
         })?;
         if memory.vector_width(At(played.along[inner]), bits) % run.extent != 0 {
             let message = format!(
@@ -116,6 +125,7 @@ impl Fragments<'_> {
                 row.name, run.extent, buffer.name, played.along[inner]
             );
             return Err(Error::input(Code::LowerTile, message)
+                .about_buffer(&buffer.name)
                 .help(format!(
                     "storage_align with an offset of a multiple of {} elements keeps rows aligned",
                     run.extent
@@ -156,9 +166,9 @@ impl Fragments<'_> {
         let buffer = self.func.buffer(played.buffer);
         let (bits, dim) = (i64::from(buffer.dtype.bits()), played.along.first().copied().unwrap_or(0));
         let message = why.message(self.func, buffer, of);
-        let error = Error::input(Code::LowerTile, format!("{}: {message}", row.name));
+        let error = Error::input(Code::LowerTile, format!("{}: {message}", row.name)).about_buffer(&buffer.name);
         match why {
-            Uneven::Symbolic => Error::input(Code::LowerSize, message),
+            Uneven::Symbolic => Error::input(Code::LowerSize, message).about_buffer(&buffer.name),
             Uneven::Swizzled => error.help(format!(
                 "storage_align {} 0 with an offset of {} elements spreads rows over the banks instead",
                 buffer.name,
@@ -166,7 +176,8 @@ impl Fragments<'_> {
             )),
             Uneven::Across(_) => error.help("the instruction of the other major runs along the other dimension"),
             Uneven::Stride(_) => error.help(self.aligned(buffer, dim, of.step * 8 / bits)),
-            Uneven::Start(_) => error
+            Uneven::Start(at) => error
+                .about_all(point::of_index(self.func, at))
                 .help(self.aligned(buffer, dim, of.align * 8 / bits))
                 .help("or use an instruction whose tiles are longer along memory"),
         }

@@ -94,7 +94,7 @@ struct Nest<'a> {
 impl<'a> Nest<'a> {
     fn of(func: &Func, l: &'a For, loops: &Env) -> Result<Nest<'a>> {
         let name = func.var_name(l.var);
-        let broken = |what: &str| bug(Code::LowerFragments, format!("the nest of {name} {what}"));
+        let broken = |what: &str| bug(Code::LowerFragments, format!("the nest of {name} {what}")).about_loop(name);
         let placed = l.tensorize.as_ref().ok_or_else(|| broken("is no instruction"))?;
         let row = intrin::find(&placed.row).ok_or_else(|| broken("is an instruction that does not exist"))?;
         let mut leaf = Leaf::default();
@@ -218,12 +218,11 @@ impl Fragments<'_> {
         let body = [Stmt::Store(store)];
         let touched = visit::reads(&body).into_iter().chain(visit::writes(&body));
         if let Some((id, fragment)) = touched.into_iter().find_map(|b| self.fragments.get_key_value(&b)) {
-            let message = format!(
-                "a statement accesses single elements of fragment {}, whose layout is that of {}",
-                self.func.buffer(*id).name,
-                fragment.row
-            );
+            let (name, row) = (&self.func.buffer(*id).name, fragment.row);
+            let message =
+                format!("a statement accesses single elements of fragment {name}, whose layout is that of {row}");
             return Err(Error::input(Code::LowerFragment, message)
+                .about_buffer(name)
                 .help("only nests over whole tiles of a fragment can be distributed over its lanes"));
         }
         let [stmt] = body;

@@ -114,10 +114,11 @@ impl Fragment {
         let buffer = func.buffer(id);
         let name = &buffer.name;
         let Some(first) = uses.iter().min_by_key(|u| u.shape.iter().product::<i64>()) else {
-            return Err(bug(Code::LowerFragments, format!("no instruction uses fragment {name}")));
+            return Err(bug(Code::LowerFragments, format!("no instruction uses fragment {name}")).about_buffer(name));
         };
         let shape = buffer.const_shape();
-        let shape = shape.ok_or_else(|| bug(Code::LowerFragments, format!("{name} has no constant shape")))?;
+        let shape = shape
+            .ok_or_else(|| bug(Code::LowerFragments, format!("{name} has no constant shape")).about_buffer(name))?;
         for other in uses {
             if let Some(d) = (0..shape.len()).find(|d| shape[*d] % other.shape[*d] != 0) {
                 let message = format!(
@@ -125,6 +126,7 @@ impl Fragment {
                     other.shape, other.what
                 );
                 return Err(Error::input(Code::LowerFragment, message)
+                    .about_buffer(name)
                     .help(format!("split the loops so that index {d} runs through whole tiles inside a warp")));
             }
         }
@@ -142,6 +144,7 @@ impl Fragment {
                 first.what, other.threads, other.what
             );
             return Err(Error::input(Code::LowerFragment, message)
+                .about_buffer(name)
                 .help("bind the loop that gives each warp of a warpgroup its rows to warp"));
         }
         let fragment = Fragment { row: first.row, layout: Layout::new(digits), elements: stride, slots, kind, threads };
@@ -170,6 +173,7 @@ impl Fragment {
             what(other)
         );
         Err(Error::input(Code::LowerFragment, message)
+            .about_buffer(name)
             .help(
                 "use instructions whose names agree in the matrix, its major and the shape, with loops matched to \
                    the same dimensions",
@@ -191,6 +195,7 @@ impl Fragment {
                     first.what, other.what
                 );
                 return Err(Error::input(Code::LowerFragment, message)
+                    .about_buffer(name)
                     .help("a load with `trans` exchanges rows and columns of each 8 x 8 matrix")
                     .help("or pass the values through shared memory"));
             }

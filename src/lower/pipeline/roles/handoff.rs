@@ -93,9 +93,7 @@ impl Slices<'_> {
         let (name, warps) = func.roles.get(role.0 as usize).map_or(("", 1), |r| (r.name.as_str(), r.warps));
         let mut ids = visit::writes(fill);
         ids.retain(|b| func.buffer(*b).scope == Scope::Shared);
-        let how = self
-            .fill_of(fill, readers, &ids, at, func)
-            .map_err(|(why, help)| Error::input(Code::LowerRole, format!("role {name}: {why}")).help(help))?;
+        let how = self.fill_of(fill, readers, &ids, at, func).map_err(|refused| refused.error(name))?;
         let pipelined = at.around.and_then(|l| Some((l, l.pipeline?)));
         let stages = pipelined.map_or(1, |(_, p)| i64::from(p.stages).max(1));
         let in_flight = match pipelined {
@@ -142,12 +140,15 @@ impl Slices<'_> {
         ids: &[BufferId],
         at: &Place<'_>,
         func: &Func,
-    ) -> std::result::Result<Fill, (String, String)> {
+    ) -> std::result::Result<Fill, Refused> {
         let name = |id: BufferId| func.buffer(id).name.as_str();
+        let refused = |why: String, help: String, about: &[BufferId]| {
+            Err(Refused { why, help, buffers: about.iter().map(|b| name(*b).to_string()).collect() })
+        };
         let loads = fill.iter().filter(|s| bulk::is_load(s)).count();
         if loads > 0 && loads < fill.len() {
             let why = "some of its staged buffers are copied by tma and some by threads";
-            return Err((why.into(), "give all of them one kind of copy, or separate roles".into()));
+            return refused(why.into(), "give all of them one kind of copy, or separate roles".into(), &[]);
         }
         let pipelined = at.around.is_some_and(|l| l.pipeline.is_some());
         let written = visit::writes(&self.whole);
@@ -156,14 +157,14 @@ impl Slices<'_> {
             |s: &Stmt| pipeline::stage_of(s, func, &written).filter(|b| func.buffer(*b).scope == Scope::Shared);
         let other = readers.iter().find_map(staged).filter(|_| pipelined);
         if let (Some(other), Some(first)) = (other, ids.first()) {
-            let (other, first) = (name(other), name(*first));
-            let why = format!("{first} is filled by its warps, but {other} of the same pipeline is not");
-            return Err((why, format!("specialize {other} too")));
+            let why =
+                format!("{} is filled by its warps, but {} of the same pipeline is not", name(*first), name(other));
+            return refused(why, format!("specialize {} too", name(other)), &[*first, other]);
         }
         for id in ids {
             if func.buffer(*id).role.is_some() || uses(&self.whole, *id) != uses(readers, *id) + uses(fill, *id) {
                 let why = format!("{} is used outside of the loop in which the role fills it", name(*id));
-                return Err((why, format!("compute_at {} further out", name(*id))));
+                return refused(why, format!("compute_at {} further out", name(*id)), &[*id]);
             }
         }
         if let Some(id) = stored_from(readers, ids) {
@@ -171,7 +172,7 @@ impl Slices<'_> {
             let why = format!(
                 "a bulk store reads {buffer}, and the role does not wait for the store before it fills {buffer} again"
             );
-            return Err((why, format!("remove {buffer} from the role, or store its elements by threads")));
+            return refused(why, format!("remove {buffer} from the role, or store its elements by threads"), &[id]);
         }
         Ok(match loads {
             0 if sync::copies(fill) => Fill::CpAsync,
@@ -316,6 +317,22 @@ impl Handoff {
         let mut out: Vec<Stmt> = first.into_iter().chain([meet]).map(Stmt::Sync).collect();
         out.push(Stmt::Elect(Elect { warps: 1, body: vec![Stmt::Sync(arrive)] }));
         out
+    }
+}
+
+/// Why no ring can connect a role with its consumers.
+struct Refused {
+    why: String,
+    help: String,
+    /// The buffers that the reason speaks of.
+    buffers: Vec<String>,
+}
+
+impl Refused {
+    fn error(self, role: &str) -> Error {
+        let error =
+            Error::input(Code::LowerRole, format!("role {role}: {}", self.why)).about_role(role).help(self.help);
+        self.buffers.into_iter().fold(error, Error::about_buffer)
     }
 }
 

@@ -8,7 +8,7 @@
 mod handoff;
 mod pingpong;
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, Subject};
 use crate::ir::lowered::threads;
 use crate::ir::lowered::{LaunchAxis, LoweredKernel, RoleThreads, registers_at_start};
 use crate::ir::{Axis, Expr, For, Func, If, Index, LoopKind, Role, RoleBody, RoleId, Stmt, Var, visit};
@@ -43,6 +43,8 @@ fn threads_of(func: &mut Func, owners: &Owners, id: RoleId) -> Result<RoleThread
             let message = format!("loop {name} divides the staged buffers of role {} among {n} {units}s", role.name);
             let message = format!("{message}, but the role has {warps} and no other bound loop beside them");
             return Err(Error::input(Code::LowerRole, message)
+                .about_loop(name)
+                .about_role(&role.name)
                 .help(format!("bind it to threadIdx, or at most {} iterations to the role's warps", role.warps)));
         }
     }
@@ -70,6 +72,8 @@ fn too_many_threads(role: &Role, lanes: u32, bound: u64) -> Error {
     let threads = crate::error::counted(bound, "thread");
     let message = format!("role {name} has {warps}, {lanes} threads, but its loops are bound to {threads}");
     Error::input(Code::LowerRole, message)
+        .about_role(name)
+        .about(Subject::Threads)
         .help(format!("split the loops of its staged buffers so that the bound parts divide {lanes} threads"))
         .help("or leave them unbound where a bulk copy (copy_with STAGE tma) or one thread fills the buffer")
 }
@@ -91,7 +95,7 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     if !threads.is_multiple_of(threads::LANES as u32) {
         let threads = crate::error::counted(threads, "thread");
         let message = format!("the consumers have {threads}, but roles divide a block into whole warps");
-        return Err(Error::input(Code::LowerRole, message).help(format!(
+        return Err(Error::input(Code::LowerRole, message).about(Subject::Threads).help(format!(
             "bind loops of the consumers to threadIdx, so that they have a multiple of {} threads",
             threads::LANES
         )));
@@ -146,7 +150,7 @@ fn own_threads_alone(kernel: &LoweredKernel, id: RoleId, body: &[Stmt]) -> Resul
          own",
         axis.name()
     );
-    Err(Error::input(Code::LowerRole, message).help(
+    Err(Error::input(Code::LowerRole, message).about_role(name).about(Subject::Axis(axis.name())).help(
         "compute_at the staged buffer outside the loops that its readers bind, so that one copy serves all of them",
     ))
 }
@@ -159,6 +163,8 @@ fn nothing_of_compute(func: &Func, id: RoleId, body: &[Stmt], compute: &[Stmt]) 
     let (name, buffer) = (&role(func, id)?.name, &func.buffer(buffer).name);
     let message = format!("role {name} uses {buffer}, which the consumer warps write");
     Err(Error::input(Code::LowerRole, message)
+        .about_role(name)
+        .about_buffer(buffer)
         .help(format!("specialize the block that writes {buffer} as well, or move it to another kernel")))
 }
 
@@ -182,12 +188,15 @@ fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<
         Some(role) => format!("role {}", role.name),
         None => "the consumer warps".to_string(),
     };
+    let about = |error: Error, s: &RoleBody| {
+        s.role.and_then(|id| roles.get(id.0 as usize)).into_iter().fold(error, |e, r| e.about_role(&r.name))
+    };
     if slices.iter().all(|s| s.regs.is_none()) {
         return Ok(());
     }
     if let Some(part) = slices.iter().find(|s| s.warps % 4 != 0) {
         let message = format!("registers are set for whole warpgroups, not for {} warps ({})", part.warps, name(part));
-        return Err(Error::input(Code::LowerRegisters, message)
+        return Err(about(Error::input(Code::LowerRegisters, message), part)
             .help("give each role and the consumer warps a multiple of 4 warps, or remove regs="));
     }
     let all = registers_at_start(warps) * warps;
@@ -197,7 +206,8 @@ fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<
     if left < 24 {
         let stated: Vec<String> = slices.iter().filter(|s| s.regs.is_some()).map(name).collect();
         let message = format!("the registers of {} leave {left} a thread for the consumer warps", stated.join(" and "));
-        return Err(Error::input(Code::LowerRegisters, message).help("state fewer registers"));
+        let error = Error::input(Code::LowerRegisters, message).help("state fewer registers");
+        return Err(slices.iter().filter(|s| s.regs.is_some()).fold(error, about));
     }
     // A slice that only copies needs few registers: the consumer warps need more.
     let mut stated = slices.iter().filter_map(|s| Some((s, s.regs?)));
@@ -206,7 +216,7 @@ fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<
             "{} only copies and has {regs} registers a thread, which leaves {left} for the consumer warps",
             name(part)
         );
-        return Err(Error::input(Code::LowerRegisters, message)
+        return Err(about(Error::input(Code::LowerRegisters, message), part)
             .help("regs=24 to regs=40: a producer needs no more registers, and the rest go to the consumer warps"));
     }
     slices.iter_mut().filter(|s| s.regs.is_none()).for_each(|s| s.regs = Some(left.min(MOST_REGISTERS)));
