@@ -144,7 +144,7 @@ impl Schedule {
             return match step.origin() {
                 Some((text, span)) => {
                     let line = text[..span.start].matches('\n').count() + 1;
-                    error.within(format!("line {line}: {}", &text[span]))
+                    error.at_line(line, &text[span])
                 }
                 None => error,
             };
@@ -363,6 +363,7 @@ mod tests {
         let error = Schedule::parse("vec_add 64\ntarget sm_80\n\nbind i threadIdx.x; bind i threadIdx.y\n").unwrap();
         let error = error.scheduled().unwrap_err();
         assert!(error.context().iter().any(|c| c == "line 4: bind i threadIdx.y"), "{error}");
+        assert_eq!(error.line(), Some(4));
     }
 
     #[test]

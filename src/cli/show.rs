@@ -76,14 +76,14 @@ pub fn error(error: &Error, name: &str) {
     let file = if name == "-" { None } else { input::text(name.as_ref()).ok() };
     let is_file = match (error.source_text(), &file) {
         (Some(text), Some(file)) => text == file.trim_start_matches('\u{feff}'),
-        (Some(_), None) => name == "-" && !error.context().iter().any(|c| c.starts_with("line ")),
+        (Some(_), None) => name == "-" && error.line().is_none(),
         (None, _) => false,
     };
     // A refusal of the printed program has its cause in a line of the file.
-    let is_known = is_file || error.context().iter().any(|c| c.starts_with("line "));
+    let is_known = is_file || error.line().is_some();
     let cause = file.as_deref().filter(|_| !is_known && matches!(error.fault(), Fault::Input | Fault::Chip));
     let caused = cause.and_then(|file| locate::cause(error, file));
-    let caused = caused.map(|(line, statement)| error.clone().within(format!("line {line}: {statement}")));
+    let caused = caused.map(|(line, statement)| error.clone().at_line(line, &statement));
     let error = caused.as_ref().unwrap_or(error);
     let location = location(error, name, is_file);
     let shown = match error.source_text() {
@@ -178,10 +178,7 @@ fn underlined(error: &Error, name: &str, text: &str) -> Option<String> {
 /// `FILE:LINE:COLUMN: `, as editors read it: of the first place in the file, or of the step that an error in a printed program is
 /// about.
 fn location(error: &Error, name: &str, is_file: bool) -> String {
-    let step = || {
-        let line = error.context().iter().find_map(|c| c.strip_prefix("line ")?.split_once(':'))?.0;
-        line.parse::<usize>().ok().map(|line| (line, 1))
-    };
+    let step = || error.line().map(|line| (line, 1));
     let own = || {
         let (text, at) = (error.source_text()?, error.labels().first()?.span.start);
         let before = text.get(..at)?;
