@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::ir::print::{self, Node, Printed};
 use crate::ir::{Axis, Func, Scope, visit};
 use crate::loom::Schedule;
-use crate::lower::Lowered;
+use crate::lower::{Lowered, LoweredKernel};
 use similar::{ChangeTag, TextDiff};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -263,7 +263,8 @@ impl Names {
             let buffers = |n: &&Name| n.kind == Kind::Mbarrier || n.kind == Kind::Buffer && self.is_inside(lowered, n);
             let spoken: BTreeSet<Name> = all.iter().filter(buffers).cloned().collect();
             let head = text.lines().count() - exact.len();
-            out.extend(text.lines().take(head).map(|line| head_line(line, &all)));
+            let kinds = head_kinds(kernel).chain(std::iter::repeat(None));
+            out.extend(text.lines().take(head).zip(kinds).map(|(line, kind)| head_line(line, kind, &all)));
             for mut line in exact {
                 let comment = line.text.find("  # ").unwrap_or(line.text.len());
                 let words = mentioned(&line.text, &mbarriers).into_iter().filter(|t| t.0 < comment);
@@ -294,14 +295,17 @@ fn tensorized(func: &Func) -> BTreeSet<Name> {
     loops.flat_map(|l| visit::blocks(&l.body)).map(|b| Name::new(Kind::Block, func.block_name(b.name))).collect()
 }
 
-/// A line above a lowered kernel: `# VAR = ..`, `# map 0: BUFFER ..`, `# mbarrier NAME ..`; the words of others are no names.
-fn head_line(text: &str, names: &BTreeSet<Name>) -> Line {
-    let kind = match text {
-        _ if text.starts_with("# map ") => Some(Kind::Buffer),
-        _ if text.starts_with("# mbarrier ") => Some(Kind::Mbarrier),
-        _ if text.starts_with("# kernel ") => None,
-        _ => Some(Kind::Loop),
-    };
+/// What the names are in each line above a lowered kernel: the words of the first line are none; then variables are derived, arrays have
+/// tensor maps, and mbarriers are declared, a line each.
+fn head_kinds(kernel: &LoweredKernel) -> impl Iterator<Item = Option<Kind>> {
+    let several = |kind: Kind, n: usize| std::iter::repeat_n(Some(kind), n);
+    let (derived, maps, mbarriers) = (kernel.derived.len(), kernel.maps.len(), kernel.func.mbarriers.len());
+    let named = several(Kind::Loop, derived).chain(several(Kind::Buffer, maps));
+    std::iter::once(None).chain(named).chain(several(Kind::Mbarrier, mbarriers))
+}
+
+/// A line above a lowered kernel, in which names are of that kind.
+fn head_line(text: &str, kind: Option<Kind>, names: &BTreeSet<Name>) -> Line {
     let own: BTreeSet<Name> = names.iter().filter(|n| Some(n.kind) == kind).cloned().collect();
     let until = text.find(", in 0..").unwrap_or(text.len());
     Line { text: text.to_string(), tokens: mentioned(&text[..until], &own), introduces: Vec::new() }
