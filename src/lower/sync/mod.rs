@@ -26,7 +26,7 @@ use crate::ir::lowered::LoweredKernel;
 use crate::ir::lowered::exit;
 use crate::ir::lowered::threads;
 use crate::ir::verify::Tested;
-use crate::ir::{Axis, For, LoopKind, Stmt, Sync, SyncKind, Var, visit};
+use crate::ir::{Axis, BulkCopy, For, Func, LoopKind, Stmt, Sync, SyncKind, Var, Way, visit};
 use crate::lower::bug;
 use crate::target::Target;
 use conflict::{By, Level, Meets, Site, Sites};
@@ -62,8 +62,7 @@ fn slices(kernel: &mut LoweredKernel) -> Result<()> {
             let threads = own.launch.iter_mut().filter(|l| !l.axis.is_block_level());
             threads.for_each(|l| l.extent = role.warps * threads::LANES as u32);
             slice(&mut own)?;
-            let name = role.role.and_then(|id| own.func.roles.get(id.0 as usize)).map(|r| r.name.as_str());
-            meets_alone(&own.func.body, name)?;
+            meets_alone(&own.func)?;
             role.body = own.func.body;
             exchanged.extend(own.exchanged);
         }
@@ -76,20 +75,21 @@ fn slices(kernel: &mut LoweredKernel) -> Result<()> {
 }
 
 /// Refuses a cluster barrier in a role: the other roles would never arrive at it.
-fn meets_alone(slice: &[Stmt], role: Option<&str>) -> Result<()> {
-    let mut meeting = None;
-    visit::walk(slice, &mut |s| match s {
+fn meets_alone(slice: &Func) -> Result<()> {
+    let (mut meeting, mut copied) = (None, Vec::new());
+    visit::walk(&slice.body, &mut |s| match s {
         Stmt::Sync(sync) if sync.kind == SyncKind::Cluster => {
             meeting.get_or_insert(sync.reason.clone());
         }
+        Stmt::Bulk(BulkCopy { shared, way: Way::Load { multicast: Some(_), .. }, .. }) => copied.push(*shared),
         _ => {}
     });
     let Some(reason) = meeting else { return Ok(()) };
     let message = format!("a barrier of all threads of the cluster is needed ({reason}), but the block has roles");
-    let error = Error::input(Code::LowerRole, message).about(Subject::Axis(Axis::Cluster.name()));
-    Err(role
-        .into_iter()
-        .fold(error, Error::about_role)
+    let copied = copied.into_iter().map(|b| Subject::Buffer(slice.buffer(b).name.clone()));
+    Err(Error::input(Code::LowerRole, message)
+        .about(Subject::Axis(Axis::Cluster.name()))
+        .about_all(copied)
         .help(
             "specialize the buffers that are copied with multicast, too: the ring of a role releases each stage \
                through an mbarrier",

@@ -204,7 +204,8 @@ impl Pass<'_> {
         };
         if warps < self.warps && !found.store {
             let message = "each warpgroup would load a box of its own, and the block waits for one box".to_string();
-            return Err(refuse(Code::LowerBulkLevels, message).help(format!(
+            let group = Subject::Axis(Axis::Warpgroup.name());
+            return Err(refuse(Code::LowerBulkLevels, message).about(group).help(format!(
                 "compute_at {name} after the loop of the warpgroups is bound: one box then serves all of them"
             )));
         }

@@ -20,6 +20,7 @@ use crate::ir::layout::{Digit, Layout};
 use crate::ir::lowered::threads::LANES;
 use crate::ir::simplify::{self, Env, affine};
 use crate::ir::{BufferId, Expr, For, Func, If, Index, IndexOp, LoopKind, Stmt, Var, visit};
+use crate::lower::point;
 
 /// A loop of the nest.
 pub(super) struct Looped {
@@ -157,6 +158,7 @@ impl Fragments<'_> {
                     ))
                     .about_loop(name)
                     .about_buffer(buffer)
+                    .about_all(indices.iter().flat_map(|i| point::of_index(self.func, i)))
                     .help("split and reorder its loops so that the innermost ones run through a tile's rows and columns"));
                 }
             }
