@@ -29,22 +29,19 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     };
     kernel.dims = kernel.func.buffers.iter().zip(&strides).map(dims).collect();
     for b in &mut kernel.func.buffers {
-        let span = layout::span(b);
-        let span = span
-            .ok_or_else(|| bug(Code::LowerFlatten, format!("{} has no constant size", b.name)).about_buffer(&b.name))?;
+        let span = layout::span(b).ok_or_else(|| sizeless(b))?;
         *b = Buffer { shape: vec![Index::Int(span)], strides: None, storage_align: None, swizzle: None, ..b.clone() };
     }
     Ok(())
 }
 
 fn strides_of(buffer: &Buffer) -> Result<Vec<i64>> {
-    layout::strides(buffer).ok_or_else(|| {
-        Error::input(
-            Code::LowerSize,
-            format!("buffer {} has a symbolic shape, or more than 2^63 elements", buffer.name),
-        )
-        .about_buffer(&buffer.name)
-    })
+    layout::strides(buffer).ok_or_else(|| sizeless(buffer))
+}
+
+fn sizeless(buffer: &Buffer) -> Error {
+    let message = format!("buffer {} has a symbolic shape, or 2^63 elements or more", buffer.name);
+    Error::input(Code::LowerSize, message).about_buffer(&buffer.name)
 }
 
 /// The layout of a swizzled buffer.

@@ -42,7 +42,8 @@ fn candidates(body: &[Stmt], func: &Func) -> Vec<BufferId> {
     let narrow = |id: &BufferId| {
         let buffer = func.buffer(*id);
         let bits = i64::from(buffer.dtype.bits());
-        let whole = buffer.elements().is_some_and(|n| n > MOST_COPIES && n * bits % 32 == 0);
+        let whole = buffer.elements().filter(|n| *n > MOST_COPIES).and_then(|n| n.checked_mul(bits));
+        let whole = whole.is_some_and(|bits| bits % 32 == 0);
         buffer.scope == Scope::Local && matches!(bits, 8 | 16) && whole && !held.contains(id)
     };
     (0..func.buffers.len() as u32).map(BufferId).filter(narrow).collect()
