@@ -114,7 +114,10 @@ pub fn arguments(program: &Func, seed: u64) -> Result<Vec<Array>> {
             Some(_) => layout::span(buffer).map(|n| vec![n]),
             None => buffer.const_shape(),
         };
-        let shape: Vec<usize> = shape.unwrap_or_default().into_iter().filter_map(|e| usize::try_from(e).ok()).collect();
+        let shape = shape.and_then(|s| s.into_iter().map(|e| usize::try_from(e).ok()).collect::<Option<Vec<usize>>>());
+        let Some(shape) = shape else {
+            return Err(Error::bug(Code::CliParameter, format!("parameter {} has no constant shape", buffer.name)));
+        };
         if written.contains(id) {
             return Array::poisoned(buffer.dtype, &shape);
         }
@@ -138,7 +141,8 @@ pub fn memory(schedule: &Schedule) -> f64 {
         let written = visit::writes(&func.body);
         let global = func.buffers.iter().enumerate().filter(|(_, b)| b.scope == Scope::Global);
         let bytes = |(n, b): (usize, &Buffer)| {
-            let elements = layout::span(b).map_or(0.0, |n| n as f64);
+            // More elements than can be counted.
+            let elements = layout::span(b).map_or(f64::INFINITY, |n| n as f64);
             let beside = if written.contains(&BufferId(n as u32)) { BESIDE_ELEMENT } else { 0.0 };
             elements * (f64::from(b.dtype.bits()) / 8.0 + beside)
         };

@@ -81,7 +81,7 @@ impl Elements {
         })?;
         let buffer = func.buffer(id);
         let ranges = self.inside(buffer)?;
-        let strides = layout::strides(buffer).unwrap_or_default();
+        let strides = layout::strides(buffer).ok_or_else(|| shapeless(buffer))?;
         let mut out = vec![(0i64, Vec::new())];
         for (&(from, to), stride) in ranges.iter().zip(&strides) {
             let along = |(at, index): &(i64, Vec<String>)| {
@@ -100,7 +100,7 @@ impl Elements {
 
     /// The ranges that are meant, each inside its dimension.
     fn inside(&self, buffer: &Buffer) -> Result<Vec<(i64, i64)>> {
-        let shape = buffer.const_shape().unwrap_or_default();
+        let shape = buffer.const_shape().ok_or_else(|| shapeless(buffer))?;
         let wrong =
             |why: String| Err(Error::input(Code::CliPrint, why).help(format!("{}{shape:?} is its shape", buffer.name)));
         let ranges = match &self.ranges {
@@ -122,6 +122,10 @@ impl Elements {
             None => wrong(format!("`{}` has more than {MOST_ELEMENTS} elements", self.text)),
         }
     }
+}
+
+fn shapeless(buffer: &Buffer) -> Error {
+    Error::bug(Code::CliPrint, format!("{} has no constant shape", buffer.name))
 }
 
 /// `T[3, 4]`: the element of a buffer at a place that is counted in its strides.

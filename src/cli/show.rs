@@ -277,4 +277,11 @@ mod tests {
         assert!(kept.len() < 300 && span.end <= kept.len() && span.start == 6);
         assert_eq!(clipped("a b c", 2..3), ("a b c".to_string(), 2..3, 0));
     }
+
+    #[test]
+    fn a_line_of_another_text_is_no_place_in_the_users_file() {
+        let error = Error::input(Code::SimBounds, "outside").within("line 48: st.global.f32");
+        assert_eq!(location(&error, "a.loom", false), "");
+        assert_eq!(location(&error.at_line(4, "bind i threadIdx.x"), "a.loom", false), "a.loom:4:1: ");
+    }
 }

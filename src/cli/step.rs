@@ -116,8 +116,8 @@ impl Stepper {
     /// The loops around the statement, a rasterized pair as one, with their values.
     fn loops(&self, moment: &Moment<'_>) -> Vec<(Var, i64)> {
         let values = moment.loops();
-        let of = |var: Var| values.iter().rev().find(|v| v.0 == var).map_or(0, |v| v.1);
-        self.places.get(moment.statement).loops.iter().map(|l| (l.var, of(l.var))).collect()
+        let of = |var: Var| values.iter().rev().find(|v| v.0 == var).map(|v| v.1);
+        self.places.get(moment.statement).loops.iter().filter_map(|l| Some((l.var, of(l.var)?))).collect()
     }
 
     /// Shows the statement that is next.

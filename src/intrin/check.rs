@@ -48,7 +48,11 @@ fn operands(row: &Row, func: &Func, out: &mut Vec<String>) {
             out.push(format!("{} is no buffer of its meaning", operand.name));
             continue;
         };
-        let (shape, bits) = (buffer.const_shape().unwrap_or_default(), i64::from(buffer.dtype.bits()));
+        let Some(shape) = buffer.const_shape() else {
+            out.push(format!("{} has no constant shape", operand.name));
+            continue;
+        };
+        let bits = i64::from(buffer.dtype.bits());
         let fault = match &operand.place {
             Place::Registers(layout) => registers(layout, &shape, bits, row.level),
             Place::Addresses(layout) => addresses(layout, &shape, bits),

@@ -82,16 +82,17 @@ pub fn find(func: &Func) -> Result<Vec<CrossThread>, Refused> {
     let mut found = Vec::new();
     for block in visit::blocks(&func.body) {
         let path = visit::loops_around(&func.body, block.name).unwrap_or_default();
-        if let Some(l) = path.iter().find(|l| reduces_across(block, l)) {
+        if let Some((at, l)) = path.iter().enumerate().find(|(_, l)| reduces_across(block, l)) {
             let refused = |(why, help): (String, String)| Refused { block: block.name, over: l.var, why, help };
-            found.push(CrossThread::of(func, block, &path).map_err(refused)?);
+            found.push(CrossThread::of(func, block, &path, at).map_err(refused)?);
         }
     }
     Ok(found)
 }
 
 impl CrossThread {
-    fn of(func: &Func, block: &Block, path: &[&For]) -> Result<CrossThread, (String, String)> {
+    /// `across` is the outermost loop of the path that the block reduces over and that is bound.
+    fn of(func: &Func, block: &Block, path: &[&For], across: usize) -> Result<CrossThread, (String, String)> {
         let no = |why: String, help: &str| Err((why, help.to_string()));
         let name = |l: &For| func.var_name(l.var).to_string();
         let Some(reduction) = Reduction::of(func, block).filter(Reduction::combines_partials) else {
@@ -169,7 +170,7 @@ impl CrossThread {
             terms,
             spatial,
             path: path.iter().map(|l| For { body: Vec::new(), ..(*l).clone() }).collect(),
-            first: path.iter().position(|l| runs(block, l, IterKind::Reduce)).unwrap_or(0),
+            first: path.iter().position(|l| runs(block, l, IterKind::Reduce)).unwrap_or(across),
             threads,
             block: block.clone(),
         })

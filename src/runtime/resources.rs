@@ -40,7 +40,10 @@ impl Resources {
             // SAFETY: writes one int; the function lives as long as its module.
             let ask = || unsafe { api::cuFuncGetAttribute(&mut value, attribute, function) };
             device.inner.call("asking for a kernel's resources", ask)?;
-            Ok(u32::try_from(value).unwrap_or(0))
+            let odd = |_| {
+                Error::bug(Code::DriverMade, format!("asking for a kernel's resources: the driver answers {value}"))
+            };
+            u32::try_from(value).map_err(odd)
         };
         let threads: u32 = kernel.block.iter().product();
         let max_threads = get(api::function::MAX_THREADS_PER_BLOCK)?;
@@ -96,7 +99,7 @@ fn blocks_per_multiprocessor(device: &Device, function: CUfunction, kernel: &Ker
             Error::chip(Code::LaunchFit, message).help("use smaller tiles, fewer stages or fewer threads a block")
         );
     }
-    Ok(u32::try_from(blocks).unwrap_or(0))
+    Ok(blocks.unsigned_abs())
 }
 
 fn clusters(device: &Device, function: CUfunction, kernel: &Kernel) -> Result<Option<u32>> {

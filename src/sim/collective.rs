@@ -79,7 +79,7 @@ impl Compiler<'_> {
             let access = match (operand.run_of(&self.lane()), &operand.held) {
                 (Some((first, run)), _) => self.access(operand.buffer, &[first], run)?,
                 (None, Held::Registers(elements)) => {
-                    let last = elements.iter().max().map_or(1, |last| last + 1);
+                    let last = elements.iter().max().ok_or_else(|| broken(call))? + 1;
                     self.access(operand.buffer, &operand.indices, last as u32)?
                 }
                 _ => return Err(broken(call)),

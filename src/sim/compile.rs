@@ -133,8 +133,14 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// What runs before the loop that ends, or before the program.
+    pub fn prologue(&mut self) -> Result<Ops> {
+        let lost = || Error::bug(error::Code::SimCode, "a loop ends that has not begun");
+        self.prologues.pop().ok_or_else(lost)
+    }
+
     fn finish(mut self) -> Result<Code> {
-        let mut all = self.prologues.pop().unwrap_or_default();
+        let mut all = self.prologue()?;
         all.append(&mut self.body);
         if self.count > MOST_OPS {
             return Err(Error::input(error::Code::SimSize, "the program is too long for the simulator"));
@@ -312,7 +318,7 @@ impl<'a> Compiler<'a> {
         }
         let before = std::mem::take(&mut self.body);
         self.body(&l.body)?;
-        let prologue = self.prologues.pop().unwrap_or_default();
+        let prologue = self.prologue()?;
         let inside = std::mem::replace(&mut self.body, before);
         self.loops.truncate(depth);
         self.close_loop(as_lanes, slot, extent, prologue, inside);
@@ -485,8 +491,10 @@ impl<'a> Compiler<'a> {
         // A parameter's address is as aligned as it says; a shared buffer's is its offset.
         let aligned = |n: i64| i64::from(buffer.align) % n == 0 && i64::from(buffer.offset.unwrap_or(0)) % n == 0;
         let aligned = lanes == 1 || (bytes > 0 && aligned(bytes));
+        let place = self.plan.places.get(id.0 as usize).copied();
+        let place = place.ok_or_else(|| Error::bug(error::Code::SimBuffer, format!("{} has no place", buffer.name)))?;
         let access = Access {
-            place: self.plan.places.get(id.0 as usize).copied().unwrap_or(Location::Global(u32::MAX)),
+            place,
             dtype: buffer.dtype,
             at,
             lanes,

@@ -105,7 +105,7 @@ impl Compiler<'_> {
             });
         }
         let (Some(b), Some(a)) = (factors.pop(), factors.pop()) else { return Err(broken()) };
-        let extent = |name: &str| row.dims.iter().find(|x| x.0 == name).map_or(1, |x| x.1 as usize);
+        let extent = |name: &str| row.dims.iter().find(|x| x.0 == name).map(|x| x.1 as usize).ok_or_else(broken);
         if let Some(adds) = &call.adds {
             self.cond(adds)?;
         }
@@ -113,7 +113,7 @@ impl Compiler<'_> {
             sum,
             a,
             b,
-            shape: [extent("n"), extent("k")],
+            shape: [extent("n")?, extent("k")?],
             tested: call.adds.is_some(),
             integer: self.plan.integer,
         })
@@ -126,7 +126,7 @@ impl Compiler<'_> {
         };
         let dtype = self.buffer(operand.buffer).ok()?.dtype;
         let tile = Spread::of_warp(layout, dtype, elements)?;
-        let last = elements.iter().max().map_or(1, |last| last + 1);
+        let last = elements.iter().max()? + 1;
         let access = self.access(operand.buffer, &operand.indices, last as u32);
         Some(access.map(|access| Operand { access, dtype, tile }))
     }

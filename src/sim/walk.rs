@@ -51,7 +51,7 @@ impl Compiler<'_> {
         self.derive()?;
         let before = std::mem::take(&mut self.body);
         self.body(&l.body)?;
-        let mut prologue = self.prologues.pop().unwrap_or_default();
+        let mut prologue = self.prologue()?;
         let mut inside = std::mem::replace(&mut self.body, before);
         self.loops = outside;
         let length = (prologue.len() + inside.len()) as u32;

@@ -108,6 +108,8 @@ pub(super) struct Warp {
     pub stores: Stores,
     masks: Vec<u32>,
     conds: Vec<u32>,
+    /// More conditions were taken than made, or more branches ended than begun.
+    underflow: bool,
     /// It has not waited yet for the kernels in front of its own.
     early: bool,
     /// The statement that it runs, where statements are announced; and that it may begin the next one.
@@ -142,6 +144,7 @@ impl Warp {
             stores: Stores::default(),
             masks: Vec::new(),
             conds: Vec::new(),
+            underflow: false,
             early: code.early,
             statement: 0,
             begins: false,
@@ -326,7 +329,7 @@ impl Warp {
             self.pc += 1;
         }
         self.bulk_end()?;
-        Ok(Event::Done)
+        self.done()
     }
 
     /// Shows what an operation wrote to who watches.
@@ -424,7 +427,7 @@ impl Warp {
                     self.enter(inside);
                 }
             }
-            Op::Rejoin => self.mask = self.masks.pop().unwrap_or(self.full),
+            Op::Rejoin => self.rejoin(),
             Op::Truth { dst } => {
                 let mask = self.pop_cond();
                 self.registers[dst as usize] = std::array::from_fn(|l| u64::from(mask >> l & 1));
@@ -440,13 +443,29 @@ impl Warp {
         self.mask = mask;
     }
 
+    fn rejoin(&mut self) {
+        let mask = self.masks.pop();
+        self.underflow |= mask.is_none();
+        self.mask = mask.unwrap_or(self.full);
+    }
+
+    /// The end of the code: each branch has taken a condition and has ended.
+    fn done(&self) -> Result<Event, Trap> {
+        match self.underflow || !self.conds.is_empty() || !self.masks.is_empty() {
+            true => Err(Trap::Broken("conditions are made that no branch takes, or taken that none made")),
+            false => Ok(Event::Done),
+        }
+    }
+
     fn set_width(&mut self, rest: i64) {
         self.width = rest.clamp(1, LANES as i64) as usize;
         self.mask = lanes(self.width);
     }
 
     pub fn pop_cond(&mut self) -> u32 {
-        self.conds.pop().unwrap_or(0)
+        let cond = self.conds.pop();
+        self.underflow |= cond.is_none();
+        cond.unwrap_or(0)
     }
 
     fn two_conds(&mut self, f: fn(u32, u32) -> u32) {

@@ -8,6 +8,7 @@ use crate::copies;
 use crate::differential::{POLICIES, arguments, with_all};
 use crate::sample::drawn;
 use warploom::error::Code;
+use warploom::kernel::Param;
 use warploom::lower::{Lowered, lower};
 use warploom::reference::{Sample, outputs};
 use warploom::sim::{Mode, Options, Policy, run_lowered, run_ptx};
@@ -148,4 +149,19 @@ fn an_instruction_that_is_not_known_is_named_with_its_line() {
         kernels.text = kernels.text.replacen("ret;", broken, 1);
         assert!(run_ptx(&kernels, &options(Policy::InOrder), &mut args.clone()).is_err(), "{broken}");
     }
+}
+
+#[test]
+fn a_tensor_map_is_no_number_that_a_kernel_loads() {
+    let text = std::fs::read_to_string("examples/mma_f16_tma.loom").unwrap();
+    let schedule = Schedule::parse(&text).unwrap().resized(&[128, 128, 448]).unwrap();
+    let mut kernels = compile(&schedule).unwrap();
+    let args = arguments(&schedule.program, Array::random).unwrap();
+    let kernel = &kernels.kernels[0];
+    let map = kernel.params.iter().position(|p| matches!(p, Param::TensorMap(_))).unwrap();
+    let load = format!("ld.param.b64 %rd1, [{}_param_{map}];\n\tret;", kernel.entry);
+    kernels.text = kernels.text.replacen("ret;", &load, 1);
+    let error = run_ptx(&kernels, &options(Policy::InOrder), &mut args.clone()).unwrap_err();
+    assert_eq!(error.code(), Code::PtxLaunch, "{error}");
+    assert!(error.message().ends_with("of its parameters is loaded, and has no value"), "{error}");
 }

@@ -80,7 +80,7 @@ codes! {
         DeviceTarget "target" "The GPU is of a compute capability that has no target."
     }
     Driver "driver" "Answers of the CUDA driver." {
-        DriverMade "made" "The driver reports success and gives no value."
+        DriverMade "made" "The driver reports success and gives no value, or one that it cannot give."
     }
     Error "error" "Errors themselves." {
         ErrorCode "code" "The text is not the code of an error."

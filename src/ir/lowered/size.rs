@@ -57,7 +57,7 @@ impl Count {
             Stmt::If(i) => self.body(&i.body, copies)?.saturating_add(copies.saturating_mul(CONDITION)),
             Stmt::For(l) => {
                 l.extent.as_int()?;
-                let inside = self.body(&l.body, copies.saturating_mul(u64::try_from(l.copies()).unwrap_or(0)))?;
+                let inside = self.body(&l.body, copies.saturating_mul(u64::try_from(l.copies()).ok()?))?;
                 if l.is_written_out() {
                     return Some(inside);
                 }

@@ -252,7 +252,7 @@ struct Count<'a, 'b> {
     path: Vec<Frame<'a>>,
 }
 
-/// Why no more is counted: an element read too early, or `None` where the budget is spent.
+/// Why no more is counted: an element read too early, or `None` where the budget is spent or an extent is not known.
 type Counted = Result<(), Option<Late>>;
 
 /// How many iterations of the loops around a reader are tried.
@@ -272,8 +272,9 @@ impl<'a> Count<'a, '_> {
     }
 
     fn reader(&mut self, stmt: &'a Stmt) -> Counted {
-        let extent = |(var, extent): (_, Index)| (var, extent.as_int().unwrap_or(1));
-        let vars: Vec<Ranged> = self.timed().iter().flat_map(|l| l.defines()).map(extent).collect();
+        let extent = |(var, extent): (_, Index)| Some((var, extent.as_int()?));
+        let vars: Option<Vec<Ranged>> = self.timed().iter().flat_map(|l| l.defines()).map(extent).collect();
+        let Some(vars) = vars else { return Err(None) };
         let mut tried: Vec<Vec<Ranged>> = Vec::new();
         for at in sample(&vars, 2).into_iter().take(ITERATIONS) {
             if !tried.contains(&at) {

@@ -2,7 +2,7 @@
 
 use super::scope::for_each_id;
 use super::wrong;
-use crate::error::{Code, Result};
+use crate::error::{Code, Error, Result};
 use crate::ir::print::Node;
 use crate::ir::visit::{children, loops, reads, role_of, walk, writes};
 use crate::ir::{Axis, Block, Cond, For, Func, Index, Iter, IterKind, LoopKind, Note, RoleId, Scope, Stmt, Var};
@@ -57,7 +57,8 @@ impl<'a> Kernel<'a> {
         if axis.is_block_level() {
             self.levels(l, path)?;
         }
-        let extent = l.extent.as_int().unwrap_or(0);
+        let unknown = || format!("loop {} has no constant extent", func.var_name(l.var));
+        let extent = l.extent.as_int().ok_or_else(|| Error::bug(Code::VerifyExtent, unknown()))?;
         let role = role_of(&l.body).filter(|_| !axis.is_block_level());
         let (first, var) = *self.extents.entry((axis, role)).or_insert((extent, l.var));
         if first == extent {

@@ -375,7 +375,8 @@ impl Units {
                 }
                 for ((var, extent), first) in own.iter().zip(&first) {
                     if var == first && !self.vars.iter().any(|(v, _)| v == var) {
-                        self.vars.push((*var, extent.as_int().unwrap_or(1)));
+                        // An extent that is not known has the largest range, so that no claim relies on it.
+                        self.vars.push((*var, extent.as_int().unwrap_or(i64::MAX)));
                     }
                 }
                 let map: Map = own.iter().zip(&first).map(|((v, _), f)| (*v, Index::Var(*f))).collect();

@@ -239,7 +239,8 @@ impl Context<'_> {
         let claim = || format!("{} stays in its domain 0..{extent}", self.func.var_name(it.var));
         let found = self.judge.counterexample(Code::VerifyDomain, &inside, given, &self.vars, &claim);
         let Some(point) = found.map_err(|e| self.placed(e))? else { return Ok(()) };
-        let value = it.binding.eval(&|v| point.iter().find(|p| p.0 == v).map(|p| p.1)).unwrap_or(i64::MAX);
+        let value = it.binding.eval(&|v| point.iter().find(|p| p.0 == v).map(|p| p.1));
+        let value = value.map_or_else(|| "no 64-bit value".to_string(), |v| v.to_string());
         let name = self.func.var_name(it.var);
         let message = format!("{name} is {value} {}, outside its domain 0..{extent}", show(self.func, &point));
         Err(self.wrong(Code::VerifyDomain, message).help("a predicate on the block must exclude those iterations"))

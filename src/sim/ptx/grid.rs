@@ -96,6 +96,7 @@ fn begin(program: &Program<'_>, world: &World, warp: &mut Warp) {
         let value = |lane| match *fill {
             Fill::Constant(value) => value,
             Fill::Special(special) => special::value(special, warp, world, lane),
+            // The launch has checked that there is one.
             Fill::Param { offset, bytes } => world.param(offset, bytes).unwrap_or(0),
         };
         warp.registers[*register as usize] = std::array::from_fn(value);

@@ -1,5 +1,6 @@
 //! From arguments to device buffers and back, and one launch after the other as [`crate::kernel`] describes it.
 
+use super::code::Fill;
 use super::exec::Program;
 use super::inst::Entry;
 use super::world::{Bytes, ParamValue, Site, Trace, World};
@@ -159,6 +160,7 @@ fn launch(
     world: &mut World,
 ) -> Result<()> {
     world.params = params(kernels, kernel, program.entry, world)?;
+    check_loads(kernel, program, world)?;
     (world.block, world.cluster) = (kernel.block, kernel.cluster);
     world.grid = launched(kernel, options.policy);
     world.shared_bytes = kernel.shared_bytes;
@@ -226,6 +228,20 @@ fn params(kernels: &Kernels, kernel: &Kernel, entry: &Entry, world: &World) -> R
             Ok((declared.offset, declared.bytes, value))
         })
         .collect()
+}
+
+/// What the text loads of the parameter space is part of a parameter, and not of a tensor map.
+fn check_loads(kernel: &Kernel, program: &Program<'_>, world: &World) -> Result<()> {
+    for (_, fill) in &program.code.fills {
+        if let Fill::Param { offset, bytes } = *fill
+            && world.param(offset, bytes).is_none()
+        {
+            let message =
+                format!("kernel {}: byte {offset} of its parameters is loaded, and has no value", kernel.entry);
+            return Err(Error::bug(Code::PtxLaunch, message));
+        }
+    }
+    Ok(())
 }
 
 /// The blocks that run: all, or of a persistent kernel as [`Policy`] says.

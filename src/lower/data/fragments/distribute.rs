@@ -56,13 +56,14 @@ impl Decided {
 impl Fragments<'_> {
     /// Whether iterations of the loop belong to different lanes.
     pub(super) fn is_shared_out(&self, l: &For) -> bool {
-        let chain = [(l.var, l.extent.as_int().unwrap_or(1))];
+        // Where the extent is not known, every access of a fragment belongs to lanes, and `distribute` refuses the loop.
+        let chain = l.extent.as_int().map(|extent| [(l.var, extent)]);
         let mut found = false;
         self.accesses(std::slice::from_ref(&Stmt::For(l.clone())), &mut |fragment, _, indices| {
             for (d, index) in indices.iter().enumerate().filter(|(_, i)| i.mentions(l.var)) {
                 let lanes =
                     fragment.layout.digits().iter().filter(|n| n.from == At(d) && matches!(n.to, Lane | Element));
-                found |= match digits(index, d, &chain, &self.loops) {
+                found |= match chain.as_ref().and_then(|chain| digits(index, d, chain, &self.loops)) {
                     Some((own, _)) => lanes.into_iter().any(|n| own.iter().any(|o| meet(o, n))),
                     None => true,
                 };
