@@ -144,6 +144,9 @@ impl Wgmma {
         }
         let mut all: Vec<Wgmma> =
             tiles::wgmma().into_iter().map(|(block, warpgroups)| Wgmma::of(spec, block, warpgroups, target)).collect();
+        // Where threads store C, their indices divide by the columns of the tile, and the model counts no divisions: on an H100 a batch of 3 of
+        // 63x8191x128 f16 NN takes 12.9 us with 64 x 192, 9.6 with 64 x 256.
+        all.retain(|w| w.stores_by_tma() || w.block[1].count_ones() == 1);
         all.sort_by(|a, b| a.cycles(spec, target).total_cmp(&b.cycles(spec, target)));
         // The cost model does not count L2 lines that unaligned rows cross.
         let unaligned_tiles = Wgmma::unaligned_tiles(spec, target);
