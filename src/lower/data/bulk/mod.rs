@@ -309,10 +309,11 @@ impl Pass<'_> {
         let promotion = nest.loops.iter().find_map(|l| l.notes.get(&Note::L2Promotion));
         let promotion = promotion.and_then(|n| u32::try_from(*n).ok()).unwrap_or(PROMOTION);
         let array = self.func.buffer(found.global);
-        let Some(own) = crate::ir::layout::strides(array) else {
-            return Err(bug(Code::LowerBulk, format!("{} has no constant shape", array.name)).about_buffer(&array.name));
-        };
-        let (extents, strides) = found.view.iter().map(|d| (d.size().unwrap_or(1), own[d.of] * d.low)).unzip();
+        let shapeless =
+            || bug(Code::LowerBulk, format!("{} has no constant shape", array.name)).about_buffer(&array.name);
+        let own = crate::ir::layout::strides(array).ok_or_else(shapeless)?;
+        let extents = found.view.iter().map(|d| d.size()).collect::<Option<_>>().ok_or_else(shapeless)?;
+        let strides = found.view.iter().map(|d| own[d.of] * d.low).collect();
         let map = TensorMap { buffer: found.global, extents, strides, tile, swizzle, promotion };
         let at = self.maps.iter().position(|m| *m == map).unwrap_or_else(|| {
             self.maps.push(map);
