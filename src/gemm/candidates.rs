@@ -1,7 +1,7 @@
 //! What a recommendation chose from.
 
 use super::recommend::lowers;
-use super::{Gemm, Mma, Wgmma, recommend, schedule};
+use super::{Gemm, Mma, SwapAb, Wgmma, recommend, schedule};
 use crate::error::Result;
 use crate::loom::Schedule;
 use crate::schedule::Steps;
@@ -32,8 +32,12 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
     let wgmma = Wgmma::candidates(spec, target);
     let steps: Vec<(String, Steps)> = match wgmma.first().is_some_and(|w| w.pays(spec, target)) {
         true => {
-            let turns = |w: &Wgmma| if w.pingpong { " in ping-pong" } else { "" };
-            wgmma.iter().map(|w| (name("wgmma", w.block, 1) + turns(w), w.steps(spec))).collect()
+            let form = |w: &Wgmma| match (w.pingpong, w.swap_ab) {
+                (false, _) => "",
+                (true, SwapAb::Straight) => " in ping-pong",
+                (true, SwapAb::Swapped) => " in ping-pong, A and B swapped",
+            };
+            wgmma.iter().map(|w| (name("wgmma", w.block, 1) + form(w), w.steps(spec))).collect()
         }
         false => {
             let mma: Vec<Mma> = Mma::candidates(spec, target).into_iter().take(MOST).collect();

@@ -12,6 +12,7 @@ mod cost;
 mod pingpong;
 mod reason;
 mod rungs;
+mod swapped;
 mod unaligned;
 mod wide_epilogue;
 
@@ -87,6 +88,11 @@ impl SwapAb {
         self as usize
     }
 
+    /// The operand that gives the columns of instructions: B, or A where they are swapped.
+    fn columns(self) -> Operand {
+        Operand::BOTH[self.rows()].other()
+    }
+
     /// Whether the operands are swapped.
     pub fn is_swapped(self) -> bool {
         self == SwapAb::Swapped
@@ -103,6 +109,9 @@ const STORE_BYTES: i64 = 128;
 const CHUNK: i64 = 16;
 /// Bytes along k of an instruction.
 const DEPTH: i64 = 32;
+/// Equal parts in which a warpgroup in ping-pong stores its tile. Fewer parts take shared memory from the ring; each part waits for the
+/// TMA store of the part before.
+const STORE_PARTS: std::ops::RangeInclusive<i64> = 2..=8;
 
 impl Wgmma {
     /// The tiles of large products: all parts together.
@@ -151,13 +160,14 @@ impl Wgmma {
         // The cost model does not count L2 lines that unaligned rows cross.
         let unaligned_tiles = Wgmma::unaligned_tiles(spec, target);
         // Nor the bubbles of cooperative warpgroups: `mma_cycles` compares them with ping-pong.
-        let pingpong_tiles = Wgmma::pingpong_tiles(spec, target);
+        let pingpong_tiles = Wgmma::pingpong_tiles(spec, SwapAb::Straight, target);
         let first = all
             .first()
             .zip(pingpong_tiles.first())
             .is_some_and(|(cooperative, pingpong)| pingpong.gains_over(cooperative, spec, target));
         let (ahead, behind) = if first { (pingpong_tiles, Vec::new()) } else { (Vec::new(), pingpong_tiles) };
-        unaligned_tiles.into_iter().chain(ahead).chain(all).chain(behind).collect()
+        let all = unaligned_tiles.into_iter().chain(ahead).chain(all).chain(behind).collect();
+        Wgmma::with_swapped_tiles(all, spec, target)
     }
 
     /// These tiles, with stages and routes that suit them.
@@ -411,9 +421,6 @@ impl Wgmma {
     /// Columns of C that leave together: a panel, or of tiles that panels do not divide one half, or in turns as many as keep
     /// rows in shared memory an odd number of chunks of 16 bytes apart, which meets no bank twice.
     fn store_columns(&self, spec: &GemmSpec) -> i64 {
-        if self.swap_ab.is_swapped() {
-            return STORE_BYTES / bytes(spec.out);
-        }
         let columns = self.block[1];
         store_columns(columns, bytes(spec.out), self.pingpong).unwrap_or(columns / 2)
     }
@@ -440,7 +447,7 @@ fn store_columns(columns: i64, bytes: i64, pingpong: bool) -> Option<i64> {
     let odd = |parts: &i64| columns % parts == 0 && (columns / parts * bytes) % (2 * CHUNK) == CHUNK;
     match columns % panel {
         0 => Some(panel),
-        _ => (2..=8).find(odd).filter(|_| pingpong).map(|parts| columns / parts),
+        _ => STORE_PARTS.into_iter().find(odd).filter(|_| pingpong).map(|parts| columns / parts),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `bind L warpgroup pingpong` from end to end: two consumer warpgroups run ping-pong on tiles that one producer warp fills.
 
+use super::ptxas::{assemble, tools};
 use super::sample::drawn;
 use warploom::error::Code;
 use warploom::gemm::{Gemm, candidates};
@@ -98,19 +99,26 @@ fn turns_whose_stages_no_role_fills_are_refused() {
     }
 }
 
-/// The recommended ping-pong tiles, each width of them, at a size with more tiles than blocks at once.
-/// A third of the widths, as the commit draws them.
+/// The ping-pong tiles among the candidates, with swapped operands too (NN), at a size with more tiles than blocks at once.
+/// A third of the widths with straight operands, as the commit draws them. ptxas keeps the large products in registers.
 #[test]
 fn every_width_of_the_recipe_is_right_in_every_order() {
-    for layout in [Layout::NT, Layout::TN] {
+    let tools = tools();
+    for layout in [Layout::NT, Layout::TN, Layout::NN] {
         let gemm = Gemm::new(8192, 8192, 8192).of(DType::F16).layout(layout);
         let all = candidates(&gemm, &Target::sm_90a()).unwrap();
-        let pingpong: Vec<_> = all.into_iter().filter(|(name, _)| name.ends_with("in ping-pong")).collect();
+        let pingpong: Vec<_> = all.into_iter().filter(|(name, _)| name.contains("in ping-pong")).collect();
         assert!(pingpong.len() >= 2, "{layout:?}");
-        for (n, (name, large)) in pingpong.into_iter().enumerate().filter(|(_, (name, _))| drawn(name, 3)) {
+        let is_swapped = |name: &str| name.ends_with("A and B swapped");
+        assert_eq!(pingpong.iter().any(|(name, _)| is_swapped(name)), layout == Layout::NN, "{layout:?}");
+        let tried = |name: &str| is_swapped(name) || drawn(name, 3);
+        for (n, (name, large)) in pingpong.into_iter().enumerate().filter(|(_, (name, _))| tried(name)) {
+            let lowered = lower(&large.scheduled().unwrap(), &large.target).unwrap();
+            assemble(&tools, &lowered, &large.target, true).unwrap_or_else(|e| panic!("{name}: {e}"));
             // A tile and a part of one (128 divides the large product, and is not padded); more and fewer terms than the stages hold.
-            let columns = if name.contains("x128 ") { 256 } else { 208 };
-            let schedule = large.resized(&[512, columns, 64 * (2 + 3 * (n as i64 % 3))]).unwrap();
+            let width = if name.contains("x128 ") || name.contains(" 128x") { 256 } else { 208 };
+            let [rows, columns] = if is_swapped(&name) { [width, 512] } else { [512, width] };
+            let schedule = large.resized(&[rows, columns, 64 * (2 + 3 * (n as i64 % 3))]).unwrap();
             let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
             let naive = naive_integers(&schedule.program, 7).unwrap();
             for policy in [Policy::Reverse, Policy::Random(5)] {

@@ -1,6 +1,6 @@
 //! What tiles of the recipe by wgmma need: shared memory, blocks, and their [`Work`].
 
-use super::{ROWS, Wgmma, bytes, room, up};
+use super::{ROWS, SwapAb, Wgmma, bytes, room, up};
 use crate::gemm::tuning;
 use crate::gemm::work::{Work, cycles};
 use crate::target::Target;
@@ -12,7 +12,7 @@ impl Wgmma {
         let ring = self.stage_tile().iter().sum::<i64>() * self.bk * bytes(spec.a) * self.stages;
         // Where a producer already loads the next tile, the ring has no room for C.
         let out = if self.stores_by_tma() && (self.persistent || self.producer) {
-            self.block[0] * self.store_columns(spec) * bytes(spec.out) * self.out_stages
+            self.store_tile_shape(spec).iter().product::<i64>() * bytes(spec.out) * self.out_stages
         } else {
             0
         };
@@ -27,6 +27,14 @@ impl Wgmma {
             stage_tile[self.swap_ab.rows()] /= self.warpgroups;
         }
         stage_tile
+    }
+
+    /// Rows and columns of C that a block stores at once.
+    fn store_tile_shape(&self, spec: &GemmSpec) -> [i64; 2] {
+        match self.swap_ab {
+            SwapAb::Straight => [self.block[0], self.store_columns(spec)],
+            SwapAb::Swapped => [self.store_rows(), self.block[1]],
+        }
     }
 
     /// Blocks of the grid.

@@ -7,65 +7,100 @@
 //! On an H200 a stage takes some 27 cycles more than its MMAs in ping-pong, at every width; a cooperative stage of 128 x 256 takes 40
 //! more, and each tile 2000. So two things decide: whether the multiprocessors have equally many tiles, and how short k is.
 //! 4096x14336x4096 NT takes 4 % less in ping-pong at 128 x 176, 8 x 1024^3 4 % at 128 x 128, 8192^3 2 % at 128 x 168.
+//!
+//! Swapped operands (C^T = B^T A^T) give a warpgroup 128 columns and up to 192 rows. Where A's rows run along k and B's do not (NN), these
+//! rows may be any multiple of 8, and the columns of straight operands only whole panels of 64: 8192^3 NN has the 1568 tiles of NT then.
+//! No GPU has measured these tiles beside the others, so they are candidates and never recommended. What decides is the time of
+//! `warploom bench --gemm 8192 --dtype f16 --layout NN --choice`: swapped tiles that take less than [`tuning::PINGPONG_GAIN`] of the first
+//! candidate's time on lines of benches/hopper.suite join the tiles that [`Wgmma::pingpong_tiles`] sorts.
 
-use super::{Accumulators, Operand, ROWS, Wgmma, bytes, room};
+use super::swapped::store_rows;
+use super::{Accumulators, ROWS, SwapAb, Wgmma, bytes, room};
 use crate::gemm::packing::Source;
 use crate::gemm::tuning;
 use crate::target::Target;
 use crate::te::GemmSpec;
 
-/// Rows of C of a warpgroup.
+/// Rows of C of a warpgroup, or columns with swapped operands.
 const TALL: i64 = 2 * ROWS;
-/// Columns of C of a warpgroup. More leave no registers for addresses; of fewer the bubble between stages is more than an eighth of the
-/// MMAs.
+/// Columns of C of a warpgroup, or rows with swapped operands. More leave no registers for addresses; of fewer the bubble between stages
+/// is more than an eighth of the MMAs.
 const LEAST: i64 = 112;
 const MOST: i64 = 192;
 /// Minimum number of k iterations: fewer do not hide the other warpgroup's epilogue (64 x 512^3 of bf16, with 8, takes 2 % more).
 const MIN_ITERATIONS: i64 = 16;
 
-/// Columns that rows of a tile of 16-bit elements in shared memory may have, without bank conflicts in the epilogue.
-fn widths() -> impl Iterator<Item = i64> {
-    (LEAST..=MOST).step_by(8).filter(|width| super::store_columns(*width, 2, true).is_some())
+/// Columns of a warpgroup's tile of 16-bit elements, or rows with swapped operands, that the epilogue stores in parts without bank
+/// conflicts.
+fn widths(swap_ab: SwapAb) -> impl Iterator<Item = i64> {
+    let part = move |width| match swap_ab {
+        SwapAb::Straight => super::store_columns(width, 2, true),
+        SwapAb::Swapped => store_rows(width),
+    };
+    (LEAST..=MOST).step_by(8).filter(move |width| part(*width).is_some())
 }
 
 impl Wgmma {
     /// The ping-pong tiles of a GEMM of 16-bit floats with persistent blocks, the cheapest first.
-    pub(super) fn pingpong_tiles(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
-        let all = widths().filter_map(|width| Wgmma::pingpong(spec, width, target));
+    pub(super) fn pingpong_tiles(spec: &GemmSpec, swap_ab: SwapAb, target: &Target) -> Vec<Wgmma> {
+        let all = widths(swap_ab).filter_map(|width| Wgmma::pingpong(spec, swap_ab, width, target));
         let mut all: Vec<(f64, Wgmma)> = all.map(|w| (w.mma_cycles(spec, target), w)).collect();
         let least = all.iter().map(|(cycles, _)| *cycles).fold(f64::INFINITY, f64::min);
         // Of tiles with equal cycles the widest is first: it moves the fewest bytes.
         let key = |(cycles, w): &(f64, Wgmma)| {
-            if *cycles < tuning::SAME_CYCLES * least { (0.0, -w.block[1]) } else { (*cycles, 0) }
+            if *cycles < tuning::SAME_CYCLES * least {
+                (0.0, -w.block[swap_ab.columns() as usize])
+            } else {
+                (*cycles, 0)
+            }
         };
         all.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
         all.into_iter().map(|(_, w)| w).collect()
     }
 
-    /// Ping-pong tiles of this many columns, if the recipe has a form for the GEMM.
-    fn pingpong(spec: &GemmSpec, width: i64, target: &Target) -> Option<Wgmma> {
-        let w = Wgmma { pingpong: true, ..Wgmma::of(spec, [2 * TALL, width], 2, target) };
+    /// Adds the ping-pong tiles of swapped operands that take fewer cycles than all of straight operands: second where the model says that
+    /// they gain over the first candidate, else last.
+    pub(super) fn with_swapped_tiles(mut all: Vec<Wgmma>, spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
+        let straight = all.iter().filter(|w| w.pingpong).map(|w| w.mma_cycles(spec, target));
+        let straight = straight.fold(f64::INFINITY, f64::min);
+        let mut swapped = Wgmma::pingpong_tiles(spec, SwapAb::Swapped, target);
+        swapped.retain(|w| tuning::SAME_CYCLES * w.mma_cycles(spec, target) < straight);
+        let gains =
+            swapped.first().zip(all.first()).is_some_and(|(swapped, first)| swapped.gains_over(first, spec, target));
+        let at = if gains { 1 } else { all.len() };
+        all.splice(at..at, swapped);
+        all
+    }
+
+    /// Ping-pong tiles of this many columns, or rows with swapped operands, if the recipe has a form for the GEMM.
+    fn pingpong(spec: &GemmSpec, swap_ab: SwapAb, width: i64, target: &Target) -> Option<Wgmma> {
+        let mut block = [2 * TALL, width];
+        if swap_ab.is_swapped() {
+            block.reverse();
+        }
+        let w = Wgmma { pingpong: true, swap_ab, ..Wgmma::of(spec, block, 2, target) };
         let suited = bytes(spec.a) == 2
             && bytes(spec.out) == 2
             && Accumulators::of(spec).converts()
             && w.persistent
             && w.routes == [Source::Direct; 2];
-        // Panels of columns divide B's tile where its rows are not k.
-        let panels = Operand::B.runs_along_k(spec) || width * bytes(spec.a) % 128 == 0;
+        // Panels divide the tile of the operand with the instruction's columns where its rows are not k.
+        let panels = swap_ab.columns().runs_along_k(spec) || width * bytes(spec.a) % 128 == 0;
         let w = Wgmma { out_stages: 1, ..w }.with_slots(spec, target, 6);
         (suited && panels && w.k_stages(spec) >= MIN_ITERATIONS && w.stages > 3 && w.shared(spec) <= room(target))
             .then_some(w)
     }
 
-    /// Whether ping-pong gains enough over cooperative warpgroups.
-    pub(super) fn gains_over(&self, cooperative: &Wgmma, spec: &GemmSpec, target: &Target) -> bool {
-        cooperative.persistent
-            && self.mma_cycles(spec, target) < tuning::PINGPONG_GAIN * cooperative.mma_cycles(spec, target)
+    /// Whether ping-pong gains enough over other tiles.
+    pub(super) fn gains_over(&self, other: &Wgmma, spec: &GemmSpec, target: &Target) -> bool {
+        other.persistent && self.mma_cycles(spec, target) < tuning::PINGPONG_GAIN * other.mma_cycles(spec, target)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::SwapAb;
+    use super::widths;
     use crate::dtype::DType;
     use crate::gemm::{Gemm, candidates, recommend};
     use crate::target::Target;
@@ -95,12 +130,55 @@ mod tests {
         let gemm = Gemm::new(8192, 8192, 8192).of(DType::Bf16).layout(Layout::NT);
         let all = candidates(&gemm, &Target::sm_90a()).unwrap();
         let pingpong_tiles: Vec<_> = all.iter().filter(|(name, _)| name.ends_with("in ping-pong")).collect();
-        assert_eq!(pingpong_tiles.len(), super::widths().count());
+        assert_eq!(pingpong_tiles.len(), widths(SwapAb::Straight).count());
         for (name, schedule) in pingpong_tiles {
             let lowered = crate::lower::lower(&schedule.scheduled().unwrap(), &schedule.target);
             assert!(lowered.is_ok(), "{name}: {}", lowered.unwrap_err());
         }
         let reason = recommend(&gemm, &Target::sm_90a()).unwrap().to_string();
         assert!(reason.contains("of 2 warpgroups in ping-pong: 1568 blocks in 11.88 waves"), "{reason}");
+    }
+
+    /// The names of the candidates with swapped operands and their places.
+    fn swapped(gemm: &Gemm) -> Vec<(usize, String)> {
+        let names = candidates(gemm, &Target::sm_90a()).unwrap().into_iter().map(|(name, _)| name);
+        names.enumerate().filter(|(_, name)| name.ends_with("A and B swapped")).collect()
+    }
+
+    #[test]
+    fn swapped_operands_are_candidates_where_they_divide_the_gemm_better() {
+        let of = |m, n, k, layout| swapped(&Gemm::new(m, n, k).of(DType::F16).layout(layout));
+        let from_second = |rows: &[i64]| {
+            let name = |m: &i64| format!("wgmma {m}x256 in ping-pong, A and B swapped");
+            (1..).zip(rows.iter().map(name)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(8192, 8192, 8192, Layout::NN), from_second(&[168, 144, 112]));
+        // As many tiles as with straight operands, or whole panels for both operands.
+        for layout in [Layout::NT, Layout::TN, Layout::TT] {
+            assert_eq!(of(8192, 8192, 8192, layout), []);
+        }
+        // 256 rows and 256 columns of a block divide rectangles differently.
+        assert_eq!(of(14336, 4096, 4096, Layout::NN), from_second(&[176, 160]));
+        assert_eq!(of(14336, 4096, 4096, Layout::NT), from_second(&[176, 160]));
+        assert_eq!(of(4096, 14336, 4096, Layout::NT), []);
+        // One wave has no persistent blocks.
+        assert_eq!(of(1024, 1024, 1024, Layout::NN), []);
+    }
+
+    #[test]
+    fn every_swapped_width_lowers() {
+        // NN has the widths that NT has with straight operands.
+        assert!(widths(SwapAb::Straight).eq(widths(SwapAb::Swapped)));
+        let target = Target::sm_90a();
+        let of = |m, n, k| Gemm::new(m, n, k).of(DType::Bf16).layout(Layout::NN);
+        for gemm in [of(8192, 8192, 8192), of(8200, 8208, 1096), of(2048, 2048, 1024).batch(8)] {
+            let all = super::Wgmma::pingpong_tiles(gemm.spec(), SwapAb::Swapped, &target);
+            assert_eq!(all.len(), widths(SwapAb::Swapped).count());
+            for w in all {
+                let schedule = crate::gemm::schedule(&gemm, &target, w.steps(gemm.spec())).unwrap();
+                let lowered = crate::lower::lower(&schedule.scheduled().unwrap(), &target);
+                assert!(lowered.is_ok(), "{:?} of {:?}: {}", w.block, gemm.spec(), lowered.unwrap_err());
+            }
+        }
     }
 }

@@ -46,7 +46,8 @@ impl Wgmma {
     fn others(&self, spec: &GemmSpec, target: &Target, cycles: f64) -> String {
         let other = |w: Wgmma| ((w.cycles(spec, target) / cycles - 1.0) * 100.0, w.block);
         // Ping-pong has other cycles.
-        let alike = |w: &Wgmma| w.block != self.block && w.pingpong == self.pingpong;
+        let form = |w: &Wgmma| (w.pingpong, w.swap_ab);
+        let alike = |w: &Wgmma| w.block != self.block && form(w) == form(self);
         let others = Wgmma::candidates(spec, target).into_iter().filter(alike).map(other);
         // What rounds to nothing.
         let (same, mut more): (Vec<_>, Vec<_>) = others.partition(|(percent, _)| *percent < 0.5);

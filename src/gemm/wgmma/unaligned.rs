@@ -10,8 +10,6 @@
 
 use super::{Accumulators, LINE, Operand, ROWS, SwapAb, Wgmma, bytes, processors, up};
 use crate::gemm::packing::Source;
-use crate::ir::{Axis, CopyKind, Scope};
-use crate::schedule::Steps;
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -77,15 +75,5 @@ impl Wgmma {
     pub(super) fn stores_by_warp(&self) -> bool {
         let one_wave = self.producer && !self.persistent && self.warpgroups == 1;
         self.stores_by_tma() && (one_wave || self.pingpong) && !self.swap_ab.is_swapped()
-    }
-
-    /// From accumulators whose rows are columns of C to C.
-    pub(super) fn swapped_epilogue(&self, s: &mut Steps, spec: &GemmSpec) {
-        let c = self.padding(spec).written();
-        s.cache_write("out", c, Scope::Shared, "C_s").cache_write("out", "C_s", Scope::Fragment, "C_f");
-        s.reverse_compute_at("out", "jw").made(["e0", "en"]).reverse_compute_at("C_f", "jw").made(["f0", "f1"]);
-        s.split("f0", [16], ["fc", "fi"]).split("f1", [16], ["fw", "fr"]).reorder(["fw", "fc", "fi", "fr"]);
-        s.bind("fw", Axis::Warp).tensorize("fi", &format!("stmatrix.trans.m16n16.{}", spec.out)).swizzle("C_s", 128);
-        s.reverse_compute_at("C_s", "jw").made(["s0", "s1"]).copy_with("C_s", CopyKind::Tma);
     }
 }

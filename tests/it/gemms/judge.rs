@@ -1,12 +1,13 @@
 //! One case: its schedule, how it is run, and what must hold of the result.
 
-use super::table::{Case, Recipe};
+use super::table::{Case, LARGE_CANDIDATE, Recipe};
 use std::fmt::Write;
 use warploom::error::Code;
 use warploom::gemm::{self, Tiles};
 use warploom::intrin::{self, Action};
 use warploom::lower::{self, Lowered};
 use warploom::reference::{self, Output, Sample};
+use warploom::target::Features;
 use warploom::te::{self, Epilogue, GemmSpec};
 use warploom::{Array, DType, Error, Func, Gemm, Result, Schedule, Target};
 
@@ -38,6 +39,17 @@ pub fn schedule(case: &Case, target: Target) -> Result<Schedule> {
             // Its own chip, if the device is older: lowering then says what is missing.
             let own = schedule.target;
             Ok(schedule.for_target(if target.sm < own.sm { own } else { target }))
+        }
+        Recipe::Candidate(name) => {
+            if !target.has(Features::WGMMA) {
+                return Err(Error::chip(Code::GemmKind, format!("{target} has no wgmma")));
+            }
+            let mut large = case.spec;
+            [large.m, large.n, large.k] = LARGE_CANDIDATE;
+            let all = gemm::candidates(&Gemm::from(large), &target)?;
+            let (_, schedule) = all.into_iter().find(|(other, _)| other == name).expect("a candidate of this name");
+            let GemmSpec { m, n, k, .. } = case.spec;
+            schedule.resized(&[m, n, k])
         }
     }
 }

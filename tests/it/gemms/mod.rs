@@ -117,6 +117,28 @@ fn small_products_are_right_on_the_simulator() {
     summary.finish(if crate::sample::everything() { 50 } else { 20 });
 }
 
+/// Multiply-adds of a named candidate that the simulator does in seconds: a tile of it is larger than [`SMALL`].
+const A_TILE: i64 = 1 << 24;
+
+/// Every named candidate lowers at the sizes of its cases, and is right where these are small.
+#[test]
+fn named_candidates_are_right_on_the_simulator() {
+    let cases = table::all().into_iter().filter(|case| matches!(case.recipe, Recipe::Candidate(_)));
+    let mut exact = 0;
+    for case in cases {
+        let ready = ready(&case, Target::sm_90a()).unwrap_or_else(|e| panic!("{case}: {e}"));
+        if case.volume() > A_TILE {
+            continue;
+        }
+        let outcome = verdict(&ready, &trials(&case, &ready.schedule.program).unwrap(), &|arguments: &[Array]| {
+            let mut after = arguments.to_vec();
+            run_lowered(&ready.lowered, Mode::Real, &mut after).map(|_| after)
+        });
+        exact += outcome.unwrap_or_else(|e| panic!("{case}: {e}")).exact;
+    }
+    assert!(exact >= 2, "{exact}");
+}
+
 /// Cases for drivers that run on the simulator: some of each kind.
 pub fn few() -> Vec<(String, Schedule)> {
     let every = sample().into_iter().step_by(9).take(12);

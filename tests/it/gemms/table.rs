@@ -64,6 +64,8 @@ pub enum Recipe {
     Simt(Tiles),
     /// The steps of an example, at the case's size.
     Example(&'static str),
+    /// The steps of the candidate of this name for a large product ([`LARGE_CANDIDATE`]), at the case's size.
+    Candidate(&'static str),
 }
 
 /// A product to compute, and how.
@@ -103,9 +105,13 @@ impl fmt::Display for Case {
             Recipe::Kind(kind) => write!(f, ", {}", kind.name()),
             Recipe::Simt(Tiles { bm, bn, bk, tm, tn }) => write!(f, ", tiles {bm}x{bn}x{bk} of {tm}x{tn} a thread"),
             Recipe::Example(name) => write!(f, ", steps of {name}"),
+            Recipe::Candidate(name) => write!(f, ", candidate {name}"),
         }
     }
 }
+
+/// The size whose candidates [`Recipe::Candidate`] names.
+pub const LARGE_CANDIDATE: [i64; 3] = [8192; 3];
 
 /// A size that every tile divides.
 pub const ALIGNED: [i64; 3] = [128, 128, 64];
@@ -269,6 +275,12 @@ fn recipes() -> Vec<Case> {
             false => [[128, 128, 128], [128, 256, 256], [512, 256, 1024]],
         };
         out.extend(sizes.map(|size| Case { recipe: Recipe::Example(name), ..Case::new(types, layout, size) }));
+    }
+    // Fewer and more k iterations than stages; rows of tiles beyond C; more tiles than blocks.
+    for types in [TYPES[0], TYPES[3]] {
+        let sizes = [[168, 256, 192], [200, 512, 640], [8192, 1024, 64]];
+        let recipe = Recipe::Candidate("wgmma 168x256 in ping-pong, A and B swapped");
+        out.extend(sizes.map(|size| Case { recipe, ..Case::new(types, Layout::NN, size) }));
     }
     out
 }

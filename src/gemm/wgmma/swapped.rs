@@ -1,0 +1,47 @@
+//! The epilogue of swapped operands: the accumulators are C^T, and stmatrix.trans writes them to shared memory as rows of C.
+//!
+//! A row of C in shared memory has 64 columns of a warpgroup, or a multiple, as swizzled panels of 128 bytes: 8 rows at the same columns are
+//! in different banks, so a part of the tile may have any multiple of 8 rows.
+
+use super::{ROWS, STORE_PARTS, Wgmma};
+use crate::gemm::staging::present;
+use crate::ir::{Axis, CopyKind, Scope};
+use crate::schedule::Steps;
+use crate::te::GemmSpec;
+
+/// Rows of the smallest matrix of stmatrix.trans, and columns of C that a warp has of 64.
+const MATRIX: i64 = 8;
+const WARP_COLUMNS: i64 = 16;
+
+/// Rows of C that a warpgroup in ping-pong stores at once from a tile of so many: its largest equal parts of whole matrices.
+pub(super) fn store_rows(rows: i64) -> Option<i64> {
+    STORE_PARTS.into_iter().find(|parts| rows % (parts * MATRIX) == 0).map(|parts| rows / parts)
+}
+
+impl Wgmma {
+    /// Rows of C that a warpgroup stores at once: a part of its tile in ping-pong, or the whole tile.
+    pub(super) fn store_rows(&self) -> i64 {
+        let rows = self.block[0];
+        store_rows(rows).filter(|_| self.pingpong).unwrap_or(rows)
+    }
+
+    /// From accumulators whose rows are columns of C to C.
+    pub(super) fn swapped_epilogue(&self, s: &mut Steps, spec: &GemmSpec) {
+        let c = self.padding(spec).written();
+        let rows = self.store_rows();
+        s.cache_write("out", c, Scope::Shared, "C_s").cache_write("out", "C_s", Scope::Fragment, "C_f");
+        s.reverse_compute_at("out", "jw").made(["e0", "en"]);
+        let at = if rows < self.block[0] { "ep" } else { "jw" };
+        if at == "ep" {
+            s.split("e0", [rows], ["ep", "e1"]);
+        }
+        s.reverse_compute_at("C_f", at).made(["f0", "f1"]);
+        let matrix = if rows % (2 * MATRIX) == 0 { 2 * MATRIX } else { MATRIX };
+        let (tall, fo) = if self.tall() > 1 { (Some(ROWS / WARP_COLUMNS), "fo") } else { (None, "") };
+        s.split("f0", [matrix], ["fc", "fi"]);
+        s.split("f1", tall.into_iter().chain([WARP_COLUMNS]), present([fo, "fw", "fr"]));
+        s.reorder(present([fo, "fw", "fc", "fi", "fr"])).bind("fw", Axis::Warp);
+        s.tensorize("fi", &format!("stmatrix.trans.m{matrix}n{WARP_COLUMNS}.{}", spec.out)).swizzle("C_s", 128);
+        s.reverse_compute_at("C_s", at).made(["s0", "s1"]).copy_with("C_s", CopyKind::Tma);
+    }
+}
