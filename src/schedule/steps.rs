@@ -424,7 +424,7 @@ mod tests {
         s.tensor_core("ko").swizzle("A_s", 128).copy_with("A_s", CopyKind::Tma).multicast("ic");
         s.pipeline("k0", 4).in_flight(1).specialize(["A_s", "B_s"], "load", 4).registers(40);
         s.rasterize(["i0", "j0"], 8, "tile").pad("C", [("i", 128), ("k", 8)]).made(["A_pad"]);
-        s.skew("C", "i", map());
+        s.skew("C", "i", map()).launch("tile").min_blocks(2).grid_dependency(2).l2_prefetch();
         s
     }
 

@@ -386,7 +386,7 @@ fn options_that_would_do_nothing_are_refused() {
         let (status, error) = bad(if with_device { &words } else { &words[..words.len() - 2] });
         assert!(status == Some(2) && error.contains("--help"), "{arguments}: {status:?}\n{error}");
     }
-    for (passes, wanted) in [("bind", "`lowered` is not among the dumps"), ("unroll", "there is no pass `unroll`")] {
+    for (passes, wanted) in [("bind", "`lowered` is not among the dumps"), ("split", "there is no pass `split`")] {
         let (status, error) = bad(&["dump", "examples/vec_add.loom", "--emit", "ptx", "--passes", passes]);
         assert!(status == Some(2) && error.contains("[cli.pass]") && error.contains(wanted), "{error}");
     }

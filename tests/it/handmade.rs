@@ -62,8 +62,11 @@ impl Make {
     }
 }
 
-pub fn serial(var: Var, extent: i64, body: Vec<Stmt>) -> Stmt {
-    Stmt::For(For::new(var, extent, LoopKind::Serial, body))
+/// A loop whose body holds so many iterations.
+pub fn serial(var: Var, extent: i64, copies: u32, body: Vec<Stmt>) -> Stmt {
+    let mut l = For::new(var, extent, LoopKind::Serial, body);
+    l.code.copies = Some(copies);
+    Stmt::For(l)
 }
 
 pub fn unrolled(var: Var, extent: i64, body: Vec<Stmt>) -> Stmt {
@@ -133,7 +136,7 @@ pub fn naive_gemm() -> Lowered {
     let update = multiply_add(load(a, i * 2048 + Index::Var(kk)), load(b, kk * 1024 + j), load(c, at.clone()));
     let init = k.block("C_init", vec![store(c, at.clone(), Expr::constant(DType::F32, 0.0))]);
     let update = k.block("C_update", vec![store(c, at, update)]);
-    k.done(vec![init, serial(kk, 2048, vec![update])])
+    k.done(vec![init, serial(kk, 2048, 8, vec![update])])
 }
 
 /// C = A * B with `r` x `r` accumulators a thread, tiles of 16 `r` rows and columns and 16 steps of k in shared memory.
@@ -164,13 +167,13 @@ pub fn tiled_gemm(name: &str, dtype: DType, r: i64) -> Lowered {
     let fill_a = k.block("A_s", vec![fill(a_s, a, from_a)]);
     let fill_b = k.block("B_s", vec![fill(b_s, b, from_b)]);
     let update = k.block("acc_update", vec![store(acc, element.clone(), update)]);
-    let product = serial(k1, 16, vec![unrolled(i, r, vec![unrolled(j, r, vec![update])])]);
+    let product = serial(k1, 16, 16, vec![unrolled(i, r, vec![unrolled(j, r, vec![update])])]);
     let to = (by * tile + ty * r + Index::Var(i)) * n + bx * tile + tx * r + f * 4;
     let out = store_lanes(c, to, load_lanes(acc, i * r + f * 4, 4), 4);
     let out = k.block("C", vec![out]);
     k.done(vec![
         unrolled(i, r, vec![unrolled(j, r, vec![zero])]),
-        serial(k0, depth / 16, vec![barrier(), fill_a, fill_b, barrier(), product]),
+        serial(k0, depth / 16, 1, vec![barrier(), fill_a, fill_b, barrier(), product]),
         unrolled(i, r, vec![unrolled(f, r / 4, vec![out])]),
     ])
 }

@@ -144,6 +144,7 @@ fn handmade_kernels_raise_no_alarm() {
                 && l.extent.as_int().is_some_and(|n| n >= 128)
             {
                 l.extent = 4.into();
+                l.code.copies = None;
             }
             vec![s]
         });

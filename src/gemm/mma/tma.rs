@@ -152,8 +152,9 @@ impl Mma {
     fn shaped(&self, shape: &Shape, spec: &GemmSpec, target: &Target) -> Option<Mma> {
         let plain = Mma::with(spec, target, shape.block, shape.warps, self.parts, self.form);
         let plain = Mma { fragments: shape.fragments, sweeps: shape.sweeps, ..plain };
-        // With other layouts that many accumulators leave too few registers for addresses.
-        if shape.sweeps > 1 && Operand::BOTH.into_iter().any(|operand| operand.runs_along_k(spec)) {
+        // With other layouts, or with the coordinate of a batch, that many accumulators leave too few registers for addresses.
+        let along_k = Operand::BOTH.into_iter().any(|operand| operand.runs_along_k(spec));
+        if shape.sweeps > 1 && (along_k || spec.batch.is_some()) {
             return None;
         }
         let limits = &target.limits;
