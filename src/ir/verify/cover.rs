@@ -271,7 +271,7 @@ mod tests {
             };
             let right = Points::within(&shared, 1 << 20)
                 .unwrap()
-                .all(|unit| elements(&reader, &unit, &reads).is_subset(&elements(&writer, &unit, &own)));
+                .all(|unit| elements(&reader, unit, &reads).is_subset(&elements(&writer, unit, &own)));
             let earlier = Earlier { site: writer.clone(), own: own.clone(), before: None };
             let context = || format!("{n}: {reader:?}\nby {writer:?}");
             match covered(&reader, &shared, &[earlier]) {
