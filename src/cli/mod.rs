@@ -8,6 +8,8 @@ mod colour;
 mod cpu;
 mod data;
 mod doctor;
+#[cfg(feature = "runtime")]
+mod drawn;
 mod dump;
 mod explain;
 mod fmt;

@@ -1,0 +1,277 @@
+//! What random products reach of the library's speed, as a table of record.
+//!
+//! With `--out NAME` each row goes to NAME.jsonl as soon as it is measured, behind a line that says what is measured on what; a run that
+//! was cut off is continued by the same command.
+
+use super::data;
+use super::lines::Compiler;
+use super::subject::BenchArgs;
+use super::suite::{self, Entry};
+use super::{gpu, plot, show};
+use crate::error::{Code, Error, Result};
+use crate::measure::{Bench, Row, TimeBudget};
+use crate::runtime::Device;
+use crate::target::Target;
+use crate::te::GemmSpec;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Whether every row of A, B and C begins at a multiple of 16 bytes.
+fn is_aligned(spec: &GemmSpec) -> bool {
+    let a = if spec.layout.a_transposed() { spec.m } else { spec.k };
+    let b = if spec.layout.b_transposed() { spec.k } else { spec.n };
+    [(a, spec.a), (b, spec.b), (spec.n, spec.out)].iter().all(|(row, dtype)| row * i64::from(dtype.bits()) % 128 == 0)
+}
+
+/// What some rows reach of the library's speed.
+#[derive(Debug, PartialEq, serde::Serialize)]
+struct Reached {
+    /// Which rows.
+    rows: String,
+    /// How many.
+    count: usize,
+    /// The geometric mean of the ratios.
+    mean: f64,
+    /// The ratio that 5 % of the rows are below.
+    fifth: f64,
+    /// The share of rows below 0.95.
+    below: f64,
+    /// The smallest ratio.
+    least: f64,
+}
+
+impl Reached {
+    /// `None` without rows.
+    fn of(rows: &str, mut ratios: Vec<f64>) -> Option<Reached> {
+        ratios.sort_by(f64::total_cmp);
+        let (count, least) = (ratios.len(), *ratios.first()?);
+        Some(Reached {
+            rows: rows.to_string(),
+            count,
+            mean: show::geometric_mean(ratios.iter().copied())?,
+            fifth: ratios[(count - 1) / 20],
+            below: ratios.iter().filter(|r| **r < 0.95).count() as f64 / count as f64,
+            least,
+        })
+    }
+}
+
+/// A row of the record: what was drawn, and what was measured or why nothing was.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+struct Drawn {
+    asked: String,
+    aligned: bool,
+    #[serde(default)]
+    instruction: String,
+    #[serde(default)]
+    row: Option<Row>,
+    #[serde(default)]
+    schedule: String,
+    #[serde(default)]
+    error: Option<String>,
+}
+
+/// Measures products and keeps each row as soon as it is measured.
+pub fn on_gpu(args: &BenchArgs, entries: &[Entry], device: &Device) -> Result<ExitCode> {
+    let plan = TimeBudget { row_s: args.seconds, ..TimeBudget::default() };
+    let (target, bench) = (args.target(Some(data::chip(device.info())?), &[])?, Bench::new(device, plan, None)?);
+    let head = head(args, device, &target);
+    let mut journal =
+        args.out.as_deref().map(|name| Journal::open(&name.with_extension("jsonl"), &head)).transpose()?;
+    let mut rows = journal.as_ref().map(|j| j.rows.clone()).unwrap_or_default();
+    if !rows.is_empty() {
+        show::note(format_args!("{} of {} rows are measured already", rows.len(), entries.len()));
+    }
+    rows.truncate(entries.len());
+    let bar = show::bar(entries.len());
+    bar.inc(rows.len() as u64);
+    for entry in &entries[rows.len()..] {
+        bar.set_message(entry.line.clone());
+        let row = measured(&bench, entry, (&target, args.seed));
+        if let Some(error) = &row.error {
+            bar.suspend(|| show::note(format_args!("{}: {error}", entry.line)));
+        }
+        journal.as_mut().map(|j| j.add(&row)).transpose()?;
+        rows.push(row);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let (groups, table) = (groups(&rows), table(&rows, device));
+    show::put(&table);
+    if let Some(name) = &args.out {
+        let record = serde_json::json!({ "head": head, "reached": groups, "rows": rows });
+        let text = serde_json::to_string_pretty(&record).map_err(|e| Error::bug(Code::CliJson, e.to_string()))?;
+        suite::write(&name.with_extension("json"), &text)?;
+        suite::write(&name.with_extension("md"), &table)?;
+        draw(&name.with_extension("svg"), &rows, device)?;
+    }
+    let whole = rows.iter().all(|r| r.error.is_none());
+    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn measured(bench: &Bench, entry: &Entry, (target, seed): (&Target, u64)) -> Drawn {
+    let aligned = is_aligned(entry.gemm.spec());
+    let row = entry.subject(target).and_then(|s| Ok((gpu::row(bench, &s, seed, &Compiler::default())?, s.schedule)));
+    let (asked, empty) = (entry.line.clone(), String::new());
+    match row {
+        Ok((row, schedule)) => {
+            let instruction = suite::instruction(&schedule);
+            Drawn { asked, aligned, instruction, row: Some(row), schedule: schedule.to_string(), error: None }
+        }
+        Err(e) => {
+            Drawn { asked, aligned, instruction: empty.clone(), row: None, schedule: empty, error: Some(e.to_string()) }
+        }
+    }
+}
+
+/// What is measured on what: a run is continued only by one that says the same.
+fn head(args: &BenchArgs, device: &Device, target: &Target) -> serde_json::Value {
+    serde_json::json!({
+        "warploom": env!("CARGO_PKG_VERSION"), "seed": args.seed, "types": args.types, "seconds": args.seconds,
+        "target": target.to_string(), "device": device.info(), "data": gpu::data_words(args.seed),
+    })
+}
+
+/// The rows of a run that have been written, and the file that takes more.
+struct Journal {
+    rows: Vec<Drawn>,
+    file: std::fs::File,
+    path: PathBuf,
+}
+
+impl Journal {
+    /// Opens the journal of a run, or begins it. A last line that was cut off is measured again.
+    fn open(path: &Path, head: &serde_json::Value) -> Result<Journal> {
+        let failed = |e: std::io::Error| unwritten(path, &e);
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(e) => return Err(failed(e)),
+        };
+        let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+        let mut lines = whole.lines();
+        let same = lines
+            .next()
+            .is_none_or(|first| serde_json::from_str(first).is_ok_and(|old: serde_json::Value| old == *head));
+        if !same {
+            let message =
+                format!("{} holds the rows of another run: of another seed, types, device or version", path.display());
+            return Err(Error::input(Code::CliRandom, message).help("name another file with --out, or remove this one"));
+        }
+        let read = |line: &str| {
+            serde_json::from_str::<Drawn>(line).map_err(|e| {
+                Error::input(Code::CliRandom, format!("{} has a line that is no row: {e}", path.display()))
+                    .help("name another file with --out, or remove this one")
+            })
+        };
+        let rows = lines.map(read).collect::<Result<Vec<_>>>()?;
+        let kept = if whole.is_empty() { format!("{head}\n") } else { whole.to_string() };
+        std::fs::write(path, kept).map_err(failed)?;
+        let file = std::fs::OpenOptions::new().append(true).open(path).map_err(failed)?;
+        Ok(Journal { rows, file, path: path.to_path_buf() })
+    }
+
+    fn add(&mut self, row: &Drawn) -> Result<()> {
+        use std::io::Write as _;
+        let line = serde_json::to_string(row).map_err(|e| Error::bug(Code::CliJson, e.to_string()))?;
+        self.file.write_all(format!("{line}\n").as_bytes()).map_err(|e| unwritten(&self.path, &e))
+    }
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> Error {
+    Error::machine(Code::CliWrite, format!("cannot keep the rows in {}: {error}", path.display()))
+}
+
+/// All rows, those of each type, the aligned ones, and those in a single launch instead of a graph.
+fn groups(rows: &[Drawn]) -> Vec<Reached> {
+    let ratios = |is: &dyn Fn(&Drawn, &Row) -> bool| {
+        let measured = rows.iter().filter_map(|d| Some((d, d.row.as_ref()?)));
+        measured.filter(|(d, row)| is(d, row)).filter_map(|(_, row)| row.ratio).collect::<Vec<f64>>()
+    };
+    let mut types: Vec<&str> = rows.iter().filter_map(|d| Some(d.row.as_ref()?.dtype.as_str())).collect();
+    types.sort_unstable();
+    types.dedup();
+    let mut out = vec![Reached::of("all", ratios(&|_, _| true)), Reached::of("aligned", ratios(&|d, _| d.aligned))];
+    for t in types {
+        out.push(Reached::of(t, ratios(&|_, row| row.dtype == t)));
+        out.push(Reached::of(&format!("{t}, aligned"), ratios(&|d, row| row.dtype == t && d.aligned)));
+    }
+    let alone = rows.iter().filter_map(|d| d.row.as_ref()?.alone?.ratio).collect();
+    out.push(Reached::of("launched alone", alone));
+    out.into_iter().flatten().collect()
+}
+
+/// What the groups reach, then the rows by their ratio, the slowest first; those without a ratio come last.
+fn table(rows: &[Drawn], device: &Device) -> String {
+    let mut out = format!(
+        "{}\n\n| rows | number | geometric mean | 5th percentile | below 0.95 | least |\n|---|---|---|---|---|---|\n",
+        device.info().name
+    );
+    for Reached { rows, count, mean, fifth, below, least } in groups(rows) {
+        out.push_str(&format!("| {rows} | {count} | {mean:.3} | {fifth:.3} | {:.0} % | {least:.3} |\n", below * 100.0));
+    }
+    out.push_str("\n| GEMM | aligned | by | us | library us | ratio | alone | noise | floor | why there is no ratio |\n|---|---|---|---|---|---|---|---|---|---|\n");
+    let ratio = |d: &&Drawn| d.row.as_ref().and_then(|r| r.ratio).unwrap_or(f64::INFINITY);
+    let mut sorted: Vec<&Drawn> = rows.iter().collect();
+    sorted.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+    let or = |value: Option<f64>, digits: usize| value.map_or("-".to_string(), |v| format!("{v:.digits$}"));
+    for d in sorted {
+        let (asked, aligned, instruction) = (&d.asked, if d.aligned { "yes" } else { "no" }, &d.instruction);
+        out.push_str(&match (&d.row, &d.error) {
+            (Some(r), _) => format!(
+                "| {asked} | {aligned} | {instruction} | {:.2} | {} | {} | {} | {:.3} | {:.3} | {} |\n",
+                r.us,
+                or(r.library_us, 2),
+                or(r.ratio, 3),
+                or(r.alone.and_then(|a| a.ratio), 3),
+                r.noise,
+                r.floor_ratio,
+                r.library_missing.as_deref().unwrap_or("")
+            ),
+            (None, error) => {
+                format!("| {asked} | {aligned} | - | - | - | - | - | - | - | {} |\n", error.as_deref().unwrap_or(""))
+            }
+        });
+    }
+    out
+}
+
+/// The ratio of each row against its operations, a colour a type; and all rows on a map of m and n.
+fn draw(path: &Path, rows: &[Drawn], device: &Device) -> Result<()> {
+    let mut points = Vec::new();
+    for d in rows {
+        let (Some(row), Ok(entry)) = (&d.row, Entry::parse(&d.asked)) else { continue };
+        let spec = entry.gemm.spec();
+        let operations = 2.0 * (spec.m * spec.n) as f64 * spec.k as f64;
+        points.extend(row.ratio.map(|ratio| plot::Ratio {
+            kind: row.dtype.clone(),
+            size: [spec.m, spec.n],
+            operations,
+            ratio,
+        }));
+    }
+    plot::ratios(path, &format!("random products on {}", device.info().name), &points)?;
+    show::note(format_args!("wrote {}", path.display()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_aligned_by_their_bytes() {
+        let aligned = |line: &str| is_aligned(Entry::parse(line).unwrap().gemm.spec());
+        assert!(aligned("f16 NN 7x8x8") && aligned("s8 NT 5x4x16") && aligned("f32 TN 4x4x3"));
+        assert!(!aligned("f16 NN 7x8x4") && !aligned("f16 NN 8x4x8") && !aligned("s8 NT 5x4x8"));
+    }
+
+    #[test]
+    fn the_fifth_percentile_is_that_of_sorted_ratios() {
+        let ratios: Vec<f64> = (1..=100).rev().map(|n| f64::from(n) / 100.0).collect();
+        let reached = Reached::of("all", ratios).unwrap();
+        assert_eq!((reached.count, reached.fifth, reached.least), (100, 0.05, 0.01));
+        assert!((reached.below - 0.94).abs() < 1e-9);
+        assert_eq!(Reached::of("none", Vec::new()), None);
+    }
+}
