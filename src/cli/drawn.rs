@@ -12,16 +12,8 @@ use crate::error::{Code, Error, Result};
 use crate::measure::{Bench, Row, TimeBudget};
 use crate::runtime::Device;
 use crate::target::Target;
-use crate::te::GemmSpec;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-/// Whether every row of A, B and C begins at a multiple of 16 bytes.
-fn is_aligned(spec: &GemmSpec) -> bool {
-    let a = if spec.layout.a_transposed() { spec.m } else { spec.k };
-    let b = if spec.layout.b_transposed() { spec.k } else { spec.n };
-    [(a, spec.a), (b, spec.b), (spec.n, spec.out)].iter().all(|(row, dtype)| row * i64::from(dtype.bits()) % 128 == 0)
-}
 
 /// What some rows reach of the library's speed.
 #[derive(Debug, PartialEq, serde::Serialize)]
@@ -32,7 +24,7 @@ struct Reached {
     count: usize,
     /// The geometric mean of the ratios.
     mean: f64,
-    /// The ratio that 5 % of the rows are below.
+    /// The 5th percentile: of 20 rows and fewer the smallest ratio.
     fifth: f64,
     /// The share of rows below 0.95.
     below: f64,
@@ -57,7 +49,7 @@ impl Reached {
 }
 
 /// A row of the record: what was drawn, and what was measured or why nothing was.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 struct Drawn {
     asked: String,
     aligned: bool,
@@ -87,19 +79,24 @@ pub fn on_gpu(args: &BenchArgs, entries: &[Entry], device: &Device) -> Result<Ex
     bar.inc(rows.len() as u64);
     for entry in &entries[rows.len()..] {
         bar.set_message(entry.line.clone());
-        let row = measured(&bench, entry, (&target, args.seed));
-        if let Some(error) = &row.error {
-            bar.suspend(|| show::note(format_args!("{}: {error}", entry.line)));
-        }
-        journal.as_mut().map(|j| j.add(&row)).transpose()?;
+        let row = match measured(&bench, entry, (&target, args.seed)) {
+            Ok(row) => row,
+            // The device is lost to the rows after this one, too: the next run measures them.
+            Err(e) if bench.device().is_lost() => return Err(e),
+            Err(e) => {
+                bar.suspend(|| show::error(&e, &entry.line));
+                Drawn { error: Some(e.to_string()), ..Drawn::of(entry) }
+            }
+        };
+        journal.as_mut().map(|j| j.add(row.clone())).transpose()?;
         rows.push(row);
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let (groups, table) = (groups(&rows), table(&rows, device));
+    let (groups, table) = (groups(&rows), table(&rows, &device.info().name));
     show::put(&table);
     if let Some(name) = &args.out {
-        let record = serde_json::json!({ "head": head, "reached": groups, "rows": rows });
+        let record = serde_json::json!({ "head": head, "device": device.info(), "reached": groups, "rows": rows });
         let text = serde_json::to_string_pretty(&record).map_err(|e| Error::bug(Code::CliJson, e.to_string()))?;
         suite::write(&name.with_extension("json"), &text)?;
         suite::write(&name.with_extension("md"), &table)?;
@@ -109,26 +106,26 @@ pub fn on_gpu(args: &BenchArgs, entries: &[Entry], device: &Device) -> Result<Ex
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn measured(bench: &Bench, entry: &Entry, (target, seed): (&Target, u64)) -> Drawn {
-    let aligned = is_aligned(entry.gemm.spec());
-    let row = entry.subject(target).and_then(|s| Ok((gpu::row(bench, &s, seed, &Compiler::default())?, s.schedule)));
-    let (asked, empty) = (entry.line.clone(), String::new());
-    match row {
-        Ok((row, schedule)) => {
-            let instruction = suite::instruction(&schedule);
-            Drawn { asked, aligned, instruction, row: Some(row), schedule: schedule.to_string(), error: None }
-        }
-        Err(e) => {
-            Drawn { asked, aligned, instruction: empty.clone(), row: None, schedule: empty, error: Some(e.to_string()) }
-        }
+impl Drawn {
+    /// A product that is not measured yet.
+    fn of(entry: &Entry) -> Drawn {
+        Drawn { asked: entry.line.clone(), aligned: entry.gemm.has_aligned_rows(), ..Drawn::default() }
     }
 }
 
-/// What is measured on what: a run is continued only by one that says the same.
+fn measured(bench: &Bench, entry: &Entry, (target, seed): (&Target, u64)) -> Result<Drawn> {
+    let subject = entry.subject(target)?;
+    let row = gpu::row(bench, &subject, seed, &Compiler::default())?;
+    let (instruction, schedule) = (suite::instruction(&subject.schedule), subject.schedule.to_string());
+    Ok(Drawn { instruction, row: Some(row), schedule, ..Drawn::of(entry) })
+}
+
+/// What is measured on what: a run is continued only by one that says the same. Any device of the name and driver may continue it.
 fn head(args: &BenchArgs, device: &Device, target: &Target) -> serde_json::Value {
+    let info = device.info();
     serde_json::json!({
         "warploom": env!("CARGO_PKG_VERSION"), "seed": args.seed, "types": args.types, "seconds": args.seconds,
-        "target": target.to_string(), "device": device.info(), "data": gpu::data_words(args.seed),
+        "target": target.to_string(), "device": info.name, "driver": info.driver_version, "data": gpu::data_words(args.seed),
     })
 }
 
@@ -154,8 +151,10 @@ impl Journal {
             .next()
             .is_none_or(|first| serde_json::from_str(first).is_ok_and(|old: serde_json::Value| old == *head));
         if !same {
-            let message =
-                format!("{} holds the rows of another run: of another seed, types, device or version", path.display());
+            let message = format!(
+                "{} holds the rows of another run: seed, types, seconds, target, device, driver, data or version differ",
+                path.display()
+            );
             return Err(Error::input(Code::CliRandom, message).help("name another file with --out, or remove this one"));
         }
         let read = |line: &str| {
@@ -165,15 +164,24 @@ impl Journal {
             })
         };
         let rows = lines.map(read).collect::<Result<Vec<_>>>()?;
-        let kept = if whole.is_empty() { format!("{head}\n") } else { whole.to_string() };
-        std::fs::write(path, kept).map_err(failed)?;
-        let file = std::fs::OpenOptions::new().append(true).open(path).map_err(failed)?;
-        Ok(Journal { rows, file, path: path.to_path_buf() })
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
+        file.set_len(whole.len() as u64).map_err(failed)?;
+        let mut journal = Journal { rows, file, path: path.to_path_buf() };
+        if whole.is_empty() {
+            journal.write(head)?;
+        }
+        Ok(journal)
     }
 
-    fn add(&mut self, row: &Drawn) -> Result<()> {
+    fn add(&mut self, row: Drawn) -> Result<()> {
+        self.write(&row)?;
+        self.rows.push(row);
+        Ok(())
+    }
+
+    fn write(&mut self, line: &impl serde::Serialize) -> Result<()> {
         use std::io::Write as _;
-        let line = serde_json::to_string(row).map_err(|e| Error::bug(Code::CliJson, e.to_string()))?;
+        let line = serde_json::to_string(line).map_err(|e| Error::bug(Code::CliJson, e.to_string()))?;
         self.file.write_all(format!("{line}\n").as_bytes()).map_err(|e| unwritten(&self.path, &e))
     }
 }
@@ -202,10 +210,9 @@ fn groups(rows: &[Drawn]) -> Vec<Reached> {
 }
 
 /// What the groups reach, then the rows by their ratio, the slowest first; those without a ratio come last.
-fn table(rows: &[Drawn], device: &Device) -> String {
+fn table(rows: &[Drawn], device: &str) -> String {
     let mut out = format!(
-        "{}\n\n| rows | number | geometric mean | 5th percentile | below 0.95 | least |\n|---|---|---|---|---|---|\n",
-        device.info().name
+        "{device}\n\n| rows | number | geometric mean | 5th percentile | below 0.95 | least |\n|---|---|---|---|---|---|\n",
     );
     for Reached { rows, count, mean, fifth, below, least } in groups(rows) {
         out.push_str(&format!("| {rows} | {count} | {mean:.3} | {fifth:.3} | {:.0} % | {least:.3} |\n", below * 100.0));
@@ -261,9 +268,54 @@ mod tests {
 
     #[test]
     fn rows_are_aligned_by_their_bytes() {
-        let aligned = |line: &str| is_aligned(Entry::parse(line).unwrap().gemm.spec());
+        let aligned = |line: &str| Entry::parse(line).unwrap().gemm.has_aligned_rows();
         assert!(aligned("f16 NN 7x8x8") && aligned("s8 NT 5x4x16") && aligned("f32 TN 4x4x3"));
         assert!(!aligned("f16 NN 7x8x4") && !aligned("f16 NN 8x4x8") && !aligned("s8 NT 5x4x8"));
+    }
+
+    fn row(asked: &str, ratio: f64) -> Drawn {
+        let entry = Entry::parse(asked).unwrap();
+        let text = format!(
+            r#"{{"program": "", "shape": "", "dtype": "{}", "layout": "", "device": "", "us": 2.0, "gflops": 1.0, "library_us": 1.0,
+                "library": null, "library_missing": null, "ratio": {ratio}, "noise": 0.0, "floor_ratio": 0.5, "pairs": 30, "launches": 1,
+                "error": 0.0, "clock_mhz": null, "watts": null, "resources": []}}"#,
+            entry.gemm.spec().a
+        );
+        Drawn { row: Some(serde_json::from_str(&text).unwrap()), ..Drawn::of(&entry) }
+    }
+
+    #[test]
+    fn a_journal_keeps_whole_rows_and_is_of_one_run() {
+        let path = std::env::temp_dir().join(format!("warploom-drawn-{}.jsonl", std::process::id()));
+        let head = serde_json::json!({ "seed": 1 });
+        let rows = [row("f16 NN 8x8x8", 0.5), Drawn { error: Some("refused".into()), ..row("f32 NT 3x5x7", 1.5) }];
+        let mut journal = Journal::open(&path, &head).unwrap();
+        rows.iter().for_each(|row| journal.add(row.clone()).unwrap());
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{text}{{\"asked\": \"f16 NN 1")).unwrap();
+        let again = Journal::open(&path, &head).unwrap();
+        assert_eq!(again.rows, rows);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        let code = |head: &serde_json::Value| Journal::open(&path, head).err().map(|e| e.code());
+        assert_eq!(code(&serde_json::json!({ "seed": 2 })), Some(Code::CliRandom));
+        std::fs::write(&path, format!("{text}no row\n")).unwrap();
+        assert_eq!(code(&head), Some(Code::CliRandom));
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn the_table_has_each_group_and_the_slowest_rows_first() {
+        let missing = Drawn { error: Some("why".into()), row: None, ..row("s8 NN 3x5x7", 1.0) };
+        let rows = [row("f16 NN 8x8x8", 1.5), missing, row("f16 NN 9x9x9", 0.5), row("f32 NN 8x8x8", 1.0)];
+        let table = table(&rows, "a GPU");
+        for line in
+            ["| all | 3 | 0.909 |", "| aligned | 2 | 1.225 |", "| f16 | 2 | 0.866 |", "| f32, aligned | 1 | 1.000 |"]
+        {
+            assert!(table.contains(line), "{line} is missing in {table}");
+        }
+        let at = |asked: &str| table.find(asked).unwrap();
+        let order = ["f16 NN 9x9x9", "f32 NN 8x8x8", "f16 NN 8x8x8", "s8 NN 3x5x7"].map(at);
+        assert!(order.is_sorted() && table.contains("| why |"), "{table}");
     }
 
     #[test]

@@ -85,10 +85,11 @@ mod tests {
         assert!(halves.iter().eq(list.iter().skip(2).step_by(4)));
         let specs: Vec<&GemmSpec> = list.iter().map(|e| e.gemm.spec()).collect();
         let extents = || specs.iter().flat_map(|s| [s.m, s.n, s.k]);
-        assert!(extents().all(|e| (1..=16384 + 64).contains(&e)));
+        assert!(extents().all(|e| (1..=16384).contains(&e)));
         let even = extents().filter(|e| e % 8 == 0).count();
         assert!((600..1000).contains(&even), "{even} of 1200");
-        assert!(specs.iter().all(|s| OPERATIONS.contains(&(2.0 * (s.m * s.n) as f64 * s.k as f64))));
+        let operations = |s: &&GemmSpec| 2.0 * (s.m * s.n) as f64 * s.k as f64;
+        assert!(specs.iter().map(operations).all(|n| (1e6..=4e12).contains(&n)));
         assert!(Layout::ALL.iter().all(|l| specs.iter().filter(|s| s.layout == *l).count() > 60));
     }
 }

@@ -312,9 +312,9 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     fn written_out(&mut self, l: &For, extent: i64) -> Result<()> {
-        let known = |turn: &Index| simplify::simplify(&visit::subst_index(turn, &self.unrolled), &self.ranges).as_int();
-        let turn = l.code.backwards.as_ref().map(known);
-        let backwards = match turn {
+        let known =
+            |index: &Index| simplify::simplify(&visit::subst_index(index, &self.unrolled), &self.ranges).as_int();
+        let backwards = match l.code.backwards.as_ref().map(known) {
             None | Some(Some(0)) => false,
             Some(Some(1)) => true,
             Some(_) => return Err(bug(format!("loop {} runs both ways at once", self.name_of(l.var)))),
@@ -409,7 +409,7 @@ impl<'c> Body<'c, '_, '_> {
                 }
                 Scope::Shared => self.place_shared(buffer, shared)?,
                 Scope::Local if is_packed(buffer.dtype) => Storage::Packed(self.place_packed(buffer)?),
-                Scope::Local => Storage::Local(self.place_local(buffer, self.held.contains(&id))?),
+                Scope::Local => Storage::Local(self.place_local(id, buffer)?),
                 Scope::Fragment => return Err(bug(format!("{} is still a fragment", buffer.name))),
             };
             self.places.insert(id, place);

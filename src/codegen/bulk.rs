@@ -7,6 +7,7 @@ use super::access::Storage;
 use super::body::Body;
 use super::builder::{Type, Value};
 use super::session::bug;
+use super::words::elements_of;
 use crate::error::Result;
 use crate::ir::lowered::parity;
 use crate::ir::simplify;
@@ -164,7 +165,8 @@ impl<'c> Body<'c, '_, '_> {
             return Err(bug("a prefetch of no global buffer"));
         };
         let described = self.func.buffer(buffer);
-        let bytes = described.elements().map_or(0, |n| described.dtype.bytes_of(n as u64)) & !15;
+        // A bulk prefetch has a multiple of 16 bytes (PTX ISA, cp.async.bulk.prefetch).
+        let bytes = described.dtype.bytes_of(elements_of(described)?.unsigned_abs()) & !15;
         // Whole lines.
         let line = LINE.unsigned_abs();
         let wide = |n: u64| i64::try_from(n).map(|n| self.b.int(64, n)).map_err(|_| bug("a buffer beyond 2^63 bytes"));

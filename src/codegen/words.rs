@@ -9,7 +9,8 @@ use super::builder::{Type, Value};
 use super::session::bug;
 use super::value::vector_of;
 use crate::error::Result;
-use crate::ir::Buffer;
+use crate::ir::lowered::permute;
+use crate::ir::{Buffer, BufferId};
 use inkwell::values::PointerValue;
 
 /// The slots of a local buffer.
@@ -63,11 +64,12 @@ pub fn elements_of(buffer: &Buffer) -> Result<i64> {
 }
 
 impl<'c> Body<'c, '_, '_> {
-    /// Slots for a local buffer; `held` if an instruction has it in its registers.
-    pub fn place_local(&self, buffer: &Buffer, held: bool) -> Result<Words<'c>> {
+    /// Slots for a local buffer.
+    pub fn place_local(&self, id: BufferId, buffer: &Buffer) -> Result<Words<'c>> {
         let elements = elements_of(buffer)?;
         let (element, bits) = (self.b.element(buffer.dtype)?, buffer.dtype.bits());
-        let per = if held && bits < 32 && elements % i64::from(32 / bits) == 0 { 32 / bits as usize } else { 1 };
+        let per = permute::elements_per_register(self.func, &self.held, id);
+        let per = per.ok_or_else(|| bug(format!("{} has no constant size", buffer.name)))?;
         let shape = vector_of(element, per as u32)?;
         let slots = (0..elements as usize / per).map(|i| self.b.slot(shape, &format!("{}.{i}", buffer.name)));
         let bytes = (bits / 8).max(1);

@@ -13,7 +13,7 @@ const MOST: usize = 8;
 /// Terms of a stage, and clusters, of tiles that come by TMA copies.
 const BOXES: [(i64, [i64; 2]); 4] = [(64, [1, 1]), (32, [1, 1]), (64, [2, 1]), (64, [1, 2])];
 
-/// The schedules that [`recommend`] weighed against each other for a product and that lower for the chip, each under a name that says its tiles: the
+/// The schedules that [`recommend`] compared for a GEMM and that lower for the chip, each under a name that says its tiles: the
 /// recommended one first, and then by what the recipe takes them to cost. Where a recipe has nothing to choose, or no tensor
 /// cores come into question, the recommended one alone.
 ///

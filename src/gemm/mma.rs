@@ -118,8 +118,7 @@ impl Mma {
             return Some("the chip has no mma.sync for these types with matching ldmatrix loads");
         }
         let turned = spec.a.bits() < 16 && !both_along_k(spec);
-        let unaligned =
-            Operand::BOTH.into_iter().any(|operand| operand.contiguous(spec) * i64::from(spec.a.bits()) % 128 != 0);
+        let unaligned = !Operand::BOTH.into_iter().all(|operand| operand.is_aligned(spec));
         if spec.batch.is_some() && spec.a.bits() < 16 && (turned || unaligned || spec.a.bits() < 8) {
             return Some("no separate kernel transposes, widens or packs the integers of a batched GEMM");
         }
@@ -166,7 +165,7 @@ impl Mma {
         let rows = up(spec.m, block[0]);
         let group = if rows % 16 == 0 || rows > 32 { 16 } else { 8 };
         let routes = Operand::BOTH.map(|operand| {
-            let unaligned = operand.contiguous(spec) * i64::from(spec.a.bits()) % 128 != 0;
+            let unaligned = !operand.is_aligned(spec);
             let turned = bits < 16 && !operand.along_k(spec);
             let widened = form == OperandForm::Widened;
             if unaligned || turned || widened { Source::Packed } else { Source::Direct }

@@ -26,6 +26,7 @@ mod work;
 
 pub use candidates::candidates;
 pub use kind::Kind;
+use operand::Operand;
 pub use recommend::recommend;
 
 // The parameters of each recipe, for tests and for the ladder: names and fields follow the recipes.
@@ -113,6 +114,12 @@ impl Gemm {
     pub fn batch(mut self, products: i64) -> Gemm {
         self.spec.batch = Some(products);
         self
+    }
+
+    /// Whether each row of A, B and C begins at a multiple of 16 bytes, as cp.async and TMA need it.
+    pub fn has_aligned_rows(&self) -> bool {
+        let c = self.spec.n * i64::from(self.spec.out.bits());
+        Operand::BOTH.into_iter().all(|operand| operand.is_aligned(&self.spec)) && c % 128 == 0
     }
 
     /// As `te` has it.

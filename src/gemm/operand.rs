@@ -52,6 +52,11 @@ impl Operand {
         self.along_k(spec) || spec.a.bits() < 16
     }
 
+    /// Whether each of its rows in memory begins at a multiple of 16 bytes.
+    pub fn is_aligned(self, spec: &GemmSpec) -> bool {
+        self.contiguous(spec) * i64::from(self.dtype(spec).bits()) % 128 == 0
+    }
+
     /// Elements of a row in memory.
     pub fn contiguous(self, spec: &GemmSpec) -> i64 {
         if self.along_k(spec) { spec.k } else { self.rows(spec) }

@@ -153,8 +153,9 @@ impl Wgmma {
         }
         let mut all: Vec<Wgmma> =
             tiles::wgmma().into_iter().map(|(block, warpgroups)| Wgmma::of(spec, block, warpgroups, target)).collect();
-        // Where threads store C, their indices divide by the columns of the tile, and the model counts no divisions: on an H100 a batch of 3 of
-        // 63x8191x128 f16 NN takes 12.9 us with 64 x 192, 9.6 with 64 x 256.
+        // Where threads store C, their indices divide by the columns of the tile: 190 times in 64 x 192, never in 64 x 256, whose divisions are
+        // shifts. The model counts no divisions. On an H100 the tiles take 12.9 and 9.6 us for 3x63x8191x128
+        // (h100-2026-11-25/choice.md).
         all.retain(|w| w.stores_by_tma() || w.block[1].count_ones() == 1);
         all.sort_by(|a, b| a.cycles(spec, target).total_cmp(&b.cycles(spec, target)));
         // The cost model does not count L2 lines that unaligned rows cross.
@@ -455,10 +456,7 @@ fn store_columns(columns: i64, bytes: i64, pingpong: bool) -> Option<i64> {
 fn routes(spec: &GemmSpec) -> [Source; 2] {
     Operand::BOTH.map(|operand| {
         let transposed = operand.runs_along_k(spec) != operand.along_k(spec);
-        match operand.contiguous(spec) * bytes(spec.a) % 16 {
-            0 if !transposed => Source::Direct,
-            _ => Source::Packed,
-        }
+        if operand.is_aligned(spec) && !transposed { Source::Direct } else { Source::Packed }
     })
 }
 

@@ -81,7 +81,7 @@ impl Wmma {
         let asynchronous = target.has(Features::CP_ASYNC);
         // An unaligned row is loaded element by element, and each element of the prefetched k tile occupies a register. A k tile of 64
         // bytes spills (batch of 7 of 2880x2594x169051 u8 NT on sm_90: 192 bytes; 195 registers with 32).
-        let aligned = Operand::BOTH.into_iter().all(|operand| is_aligned(spec, operand));
+        let aligned = Operand::BOTH.into_iter().all(|operand| operand.is_aligned(spec));
         let bk = if aligned { 512 / i64::from(spec.a.bits()) } else { 32 };
         let stages = if asynchronous { 3 } else { 2 };
         let mut wmma = Wmma { block, warps, shape: [16, 16, 16], bk, stages, asynchronous, ahead: true, group: 8 };
@@ -249,7 +249,7 @@ impl Wmma {
         staging.copy_by_threads(s, self.threads(), vector);
         s.storage_align(staging.buffer(), row_dimension(spec), row, vector);
         // Threads copy unaligned rows through registers, element by element.
-        if self.asynchronous && is_aligned(spec, operand) {
+        if self.asynchronous && operand.is_aligned(spec) {
             s.copy_with(staging.buffer(), CopyKind::CpAsync);
         }
     }
@@ -302,11 +302,6 @@ fn row_dimension(spec: &GemmSpec) -> i64 {
 
 fn bits(spec: &GemmSpec) -> i64 {
     i64::from(spec.a.bits())
-}
-
-/// Whether each row of an operand begins at a multiple of 16 bytes.
-fn is_aligned(spec: &GemmSpec, operand: Operand) -> bool {
-    operand.contiguous(spec) % chunk(spec) == 0
 }
 
 /// Elements of 16 bytes.

@@ -1,6 +1,6 @@
-//! Assignments of values to variables, counted out: the one enumeration, within the one budget.
+//! Assignments of values to variables, counted out.
 
-/// The most assignments that are counted out to answer a question.
+/// The most assignments that are counted out to answer a question. What costs more than an evaluation each has a smaller budget of its own.
 pub const POINTS: i64 = 1 << 16;
 
 /// A variable with the number of its values, or with one of them.

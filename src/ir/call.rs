@@ -64,7 +64,7 @@ pub struct Descriptor {
     pub stride: u32,
     /// Rows and columns of the tile, in elements, columns next to each other.
     pub tile: [i64; 2],
-    /// The instruction adds the constant part of the address.
+    /// The inline PTX of the MMA adds the constant part of the address, so that LLVM cannot move the sum out of a loop.
     pub adds_constant: bool,
 }
 

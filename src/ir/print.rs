@@ -365,9 +365,9 @@ impl<'a> Printer<'a> {
             Some(copies) if copies > 1 && !l.is_written_out() => self.put(&format!(", {copies} at a time")),
             _ => {}
         }
-        if let Some(turn) = &code.backwards {
+        if let Some(backwards) = &code.backwards {
             self.put(", backwards where ");
-            self.index(turn);
+            self.index(backwards);
             self.put(" = 1");
         }
         if code.permutes {

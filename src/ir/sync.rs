@@ -143,7 +143,7 @@ pub enum SyncKind {
     GridWait,
     /// The next kernel in the stream may begin (griddepcontrol.launch_dependents) once all blocks have come here, or ended.
     GridRelease,
-    /// The thread asks the second-level cache for its block's share of a global buffer (a bulk prefetch). A hint: memory holds the same
+    /// The thread prefetches its block's share of a global buffer to L2 (a bulk prefetch). A hint: memory holds the same
     /// before and after, whoever writes it meanwhile.
     Prefetch {
         /// The buffer.

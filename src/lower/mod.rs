@@ -1,14 +1,15 @@
 //! From Scheduled to Lowered: the list of passes, which make threads, memory and synchronisation explicit.
 //!
 //! [`lower()`] makes a kernel of every nest of the root and runs [`PASSES`] on each, in order. No pass knows what a GEMM is.
-//! `promise` checks after each pass what it promises, in debug builds; in the unit tests also what the passes before it promise. The passes are grouped by what they decide:
+//! Debug builds check the promise of each pass after it (`promise`), the unit tests those of the passes before it, too. The passes are
+//! grouped by what they decide:
 //!
 //! - `target`: whether the chip and this version can run the program
 //! - `map`: which threads run a statement: blocks, bound loops, units, grids, guards
 //! - `data`: where data is: TMA boxes, fragments, flat buffers, vectors, cp.async copies, the shared-memory plan
 //! - `pipeline`: software pipelining and warp specialization
-//! - `finalize`: what is left to decide of the code: which loops are written out, which remainders are counted, how large the kernel is
 //! - `sync`: dependences, and the barriers, mbarriers, fences and waits that order them
+//! - `finalize`: how loops, addresses and hints become code: which loops are written out, which remainders are counted, how large the kernel is
 
 mod data;
 mod finalize;
@@ -141,7 +142,7 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "permute",
-        promise: "nests that copy bytes from registers to registers are byte permutations",
+        promise: "each nest that is marked as byte permutations is some",
         holds: promise::permuted,
         run: finalize::permute::run,
     },
@@ -153,25 +154,25 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "zigzag",
-        promise: "of a loop with `zigzag`, every second copy runs backwards",
-        holds: promise::turned,
+        promise: "the direction of a loop with `zigzag` is known where it is written out",
+        holds: promise::directed,
         run: finalize::zigzag::run,
     },
     Pass {
         name: "counters",
-        promise: "loops around rings count the stages, whose number is no power of two",
+        promise: "a counted remainder is that of a sum with the variable of its loop",
         holds: promise::counted,
         run: finalize::counters::run,
     },
     Pass {
         name: "descriptors",
-        promise: "wgmma adds the constant part of an address that a loop changes",
+        promise: "the inline PTX of wgmma adds the constant part of an address that a loop changes",
         holds: promise::split,
         run: finalize::descriptors::run,
     },
     Pass {
         name: "launch",
-        promise: "the launch is complete: uniform warp numbers, shares of prefetches, the bound on registers",
+        promise: "the launch is complete: uniform warp numbers, the bound on registers",
         holds: promise::launched,
         run: finalize::launch::run,
     },

@@ -58,19 +58,19 @@ fn iterations(l: &For, func: &Func) -> String {
     }
 }
 
-/// A variable as a subject: the loop of its name, or the loops of the axis that it counts.
-fn variable(func: &Func, var: Var) -> Subject {
+/// A variable as subjects: the loop of its name, or the loops of the axis that it counts. Only a variable of a hardware axis has a point
+/// in its name; `cluster` may also be a loop of the program.
+fn variable(func: &Func, var: Var) -> Vec<Subject> {
     let name = func.var_name(var);
-    match Axis::parse(name) {
-        Some(axis) => Subject::Axis(axis.name()),
-        None => Subject::Loop(name.to_string()),
-    }
+    let axis = Axis::parse(name).map(|axis| Subject::Axis(axis.name()));
+    let own = (!name.contains('.')).then(|| Subject::Loop(name.to_string()));
+    axis.into_iter().chain(own).collect()
 }
 
 /// The variables of an index, as subjects.
 pub fn of_index(func: &Func, index: &Index) -> Vec<Subject> {
     let mut out = Vec::new();
-    index.for_each_var(&mut |v| out.push(variable(func, v)));
+    index.for_each_var(&mut |v| out.extend(variable(func, v)));
     out
 }
 
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_says_more_of_a_loop_than_its_name_and_a_block_more_than_its_role() {
+    fn axis_labels_win_over_loop_names_and_block_labels_over_roles() {
         let all =
             [Subject::Loop("j".into()), Subject::Threads, Subject::Role("load".into()), Subject::Buffer("s".into())];
         let found = places(TEXT, "wrong", &all);

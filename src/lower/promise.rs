@@ -1,7 +1,7 @@
 //! What each pass promises of the kernel after it, as far as a program can check it.
 //!
-//! Debug builds check the promise of a pass after it, which takes 3 % of the time of lowering. The unit tests check those of all
-//! earlier passes, too, which later passes keep: 12 %. The verifier of Lowered ([`verify`]) is the promise of the pass `order`.
+//! Debug builds check the promise of a pass after it. The unit tests check those of all earlier passes, too, which later passes
+//! keep. The verifier of Lowered ([`verify`]) is the promise of the pass `order`.
 
 use super::pipeline::ring::is_ring;
 use super::{PASSES, Pass, data, finalize};
@@ -21,7 +21,7 @@ pub type Kept = std::result::Result<(), String>;
 /// The pass whose promise later passes need not keep: they add conditions of their own.
 const MOMENTARY: &str = "guards";
 
-/// Checks the promises after a pass of that number in a build for which it costs little.
+/// Checks, after the pass of that number, its promise in debug builds, and in unit tests those of all passes so far.
 pub fn check(kernel: &LoweredKernel, number: usize) -> Result<()> {
     if cfg!(test) {
         return all(kernel, number + 1);
@@ -52,7 +52,7 @@ pub fn narrow(kernel: &LoweredKernel) -> Kept {
     }
 }
 
-/// The first loop of some that a test finds, in words.
+/// That no loop of the kernel is such; `what` says it of one that is.
 fn no_loop(kernel: &LoweredKernel, is: impl Fn(&For) -> bool, what: &str) -> Kept {
     let found = visit::loops(&kernel.func.body).into_iter().find(|l| is(l));
     found.map_or(Ok(()), |l| Err(format!("loop {} {what}", kernel.func.var_name(l.var))))
@@ -70,8 +70,8 @@ pub fn unrolled(kernel: &LoweredKernel) -> Kept {
     no_loop(kernel, open, "is neither written out nor left")
 }
 
-/// What decides the way of a loop is known where the loop is written out.
-pub fn turned(kernel: &LoweredKernel) -> Kept {
+/// The direction of a loop is known where the loop is written out.
+pub fn directed(kernel: &LoweredKernel) -> Kept {
     let known =
         visit::loops(&kernel.func.body).into_iter().filter(|l| matches!(l.kind, LoopKind::Unrolled | LoopKind::Serial));
     let known: Vec<Var> = known.map(|l| l.var).collect();
@@ -80,7 +80,7 @@ pub fn turned(kernel: &LoweredKernel) -> Kept {
         l.code.backwards.iter().for_each(|turn| turn.for_each_var(&mut |v| found |= v == l.var || !known.contains(&v)));
         found || (l.code.backwards.is_some() && !l.is_written_out())
     };
-    no_loop(kernel, unknown, "runs backwards by what no loop around it says")
+    no_loop(kernel, unknown, "has a direction that no loop around it determines")
 }
 
 pub fn counted(kernel: &LoweredKernel) -> Kept {
@@ -92,7 +92,7 @@ pub fn counted(kernel: &LoweredKernel) -> Kept {
 }
 
 pub fn split(kernel: &LoweredKernel) -> Kept {
-    nothing_to_do(kernel, finalize::descriptors::run, "a constant is added in front of wgmma")
+    nothing_to_do(kernel, finalize::descriptors::run, "a constant is added outside the inline PTX of wgmma")
 }
 
 pub fn launched(kernel: &LoweredKernel) -> Kept {

@@ -55,11 +55,6 @@ impl Steps {
         }
     }
 
-    /// Whether no step was added.
-    pub fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.refused.is_none()
-    }
-
     /// Adds a step of any primitive.
     pub fn push(&mut self, primitive: &'static Primitive, args: Args) -> &mut Steps {
         match Step::new(primitive, args).and_then(readable) {
@@ -228,6 +223,11 @@ impl Steps {
         self.push(&row::split_k::PRIMITIVE, Args::new().word("loop", loop_).int("parts", parts))
     }
 
+    /// Lets the blocks of a cluster combine the parts of the split of the last step, without a second kernel.
+    pub fn by_cluster(&mut self) -> &mut Steps {
+        self.option("by", Value::Word("cluster".into()))
+    }
+
     /// Lays a buffer out by an index map.
     pub fn transform_layout(&mut self, buffer: &str, map: IndexMap) -> &mut Steps {
         self.push(&row::transform_layout::PRIMITIVE, Args::new().word("buffer", buffer).with("map", Value::Map(map)))
@@ -338,6 +338,11 @@ impl Steps {
     pub fn skew(&mut self, block: &str, loop_: &str, map: IndexMap) -> &mut Steps {
         self.push(&row::skew::PRIMITIVE, at(block, loop_).with("map", Value::Map(map)))
     }
+
+    /// Rounds the extents of the loops of the skew of the last step up to a multiple.
+    pub fn multiple(&mut self, of: i64) -> &mut Steps {
+        self.option("multiple", Value::Int(of))
+    }
 }
 
 impl Display for Steps {
@@ -401,6 +406,7 @@ fn check_number(n: i64) -> Result<()> {
 mod tests {
     use super::*;
     use crate::schedule::parse;
+    use crate::schedule::primitive::Form;
     use std::collections::BTreeSet;
 
     /// A step of every primitive, with every option.
@@ -413,7 +419,7 @@ mod tests {
         s.cache_write("C", "C", Scope::Local, "C_l").compute_at("A_s", "k0").made(["a0", "a1"]);
         s.reverse_compute_at("C_l", "j").compute_inline("A_pad").reverse_compute_inline("C_pad");
         s.decompose_reduction("C", "k0").made(["zero"]).set_scope("acc", Scope::Local).storage_align("A_s", 0, 32, 8);
-        s.rfactor("C", "ks").made(["slices", "ti"]).split_k("k", 4).made(["parts", "part"]);
+        s.rfactor("C", "ks").made(["slices", "ti"]).split_k("k", 4).by_cluster().made(["parts", "part"]);
         let map = || IndexMap::new(["i", "j"], |[i, j]| vec![i.clone().floordiv(4), j.clone(), i.floormod(4)]);
         s.transform_layout("A_s", map()).transform_block_layout("C", map()).annotate("k", Note::UnrollLimit, 2);
         s.tensorize("im", "mma.m16n8k16.f32.f16.f16").tensorize_by(
@@ -424,7 +430,7 @@ mod tests {
         s.tensor_core("ko").swizzle("A_s", 128).copy_with("A_s", CopyKind::Tma).multicast("ic");
         s.pipeline("k0", 4).in_flight(1).specialize(["A_s", "B_s"], "load", 4).registers(40);
         s.rasterize(["i0", "j0"], 8, "tile").pad("C", [("i", 128), ("k", 8)]).made(["A_pad"]);
-        s.skew("C", "i", map()).launch("tile").min_blocks(2).grid_dependency(2).l2_prefetch();
+        s.skew("C", "i", map()).multiple(8).launch("tile").min_blocks(2).grid_dependency(2).l2_prefetch();
         s
     }
 
@@ -436,12 +442,19 @@ mod tests {
         let names: BTreeSet<&str> = steps.iter().map(|s| s.primitive().name).collect();
         let missing: Vec<&str> = row::ALL.iter().map(|p| p.name).filter(|name| !names.contains(name)).collect();
         assert!(missing.is_empty(), "no method makes a step of {missing:?}");
+        for primitive in row::ALL {
+            for option in primitive.signature.iter().filter(|p| p.form == Form::Option) {
+                let set =
+                    steps.iter().any(|s| s.primitive().name == primitive.name && s.args().get(option.name).is_some());
+                assert!(set, "no method sets {} of {}", option.name, primitive.name);
+            }
+        }
         let line = "specialize A_s B_s -> load warps=4 regs=40\n";
         assert!(text.contains(line) && text.contains("split i ? 2 8 -> i0 i1 i2\nsplit j 4 4 -> j0 j1\n"), "{text}");
     }
 
     #[test]
-    fn what_no_text_says_is_refused_at_the_end() {
+    fn steps_that_the_parser_would_refuse_are_errors() {
         let refused = |make: &dyn Fn(&mut Steps)| {
             let mut steps = Steps::new();
             make(&mut steps);

@@ -313,8 +313,8 @@ impl<'a> Compiler<'a> {
         if let Some(r) = &l.raster {
             self.raster(l.var, r)?;
         }
-        if let Some(turn) = &l.code.backwards {
-            self.turned(l, turn)?;
+        if let Some(backwards) = &l.code.backwards {
+            self.directed(l, backwards)?;
         }
         let before = std::mem::take(&mut self.body);
         self.body(&l.body)?;
@@ -353,11 +353,10 @@ impl<'a> Compiler<'a> {
     }
 
     /// Where a loop runs backwards, its variable is the iterations that are left.
-    fn turned(&mut self, l: &For, turn: &Index) -> Result<()> {
+    fn directed(&mut self, l: &For, backwards: &Index) -> Result<()> {
         let forwards = Index::Var(l.var);
         let left = l.extent.clone() - 1 - forwards.clone();
-        let turned = forwards.clone() + turn.clone() * (left - forwards);
-        let operand = self.operand(&turned)?;
+        let operand = self.operand(&(forwards.clone() + backwards.clone() * (left - forwards)))?;
         self.vars.insert(l.var, Meaning::Slots(operand));
         if let Some((_, counter)) = self.loops.last_mut() {
             *counter = operand;

@@ -255,6 +255,25 @@ fn runaway_programs_stop() {
 }
 
 #[test]
+fn a_backwards_loop_ends_with_its_first_iteration() {
+    for (backwards, last) in [(None, 3.0), (Some(0), 3.0), (Some(1), 0.0)] {
+        let mut func = Func { name: "last".into(), ..Func::default() };
+        let out = func.add_buffer(Buffer::new("O", DType::S32, vec![2.into()], Scope::Global));
+        func.params.push(out);
+        let i = func.add_var("i");
+        let number = Expr::Index(DType::S32, Box::new(Index::Var(i)));
+        // Every iteration overwrites the first element, and two of them the second.
+        let body = [Index::Int(0), Index::Var(i).floordiv(2)].map(|at| store(out, at, number.clone()));
+        let mut l = For::new(i, 4, LoopKind::Unrolled, vec![body[1].clone(), body[0].clone()]);
+        l.code.backwards = backwards.map(Index::Int);
+        func.body = vec![Stmt::For(l)];
+        let mut args = [Array::zeros(DType::S32, &[2]).unwrap()];
+        run_func(&func, Mode::Real, &mut args).unwrap();
+        assert_eq!((args[0].get(0), args[0].get(1)), (last, if backwards == Some(1) { 2.0 } else { 3.0 }));
+    }
+}
+
+#[test]
 fn rasterized_walks_visit_each_pair_once_in_the_stated_order() {
     let mut func = Func { name: "walk".into(), ..Func::default() };
     let out = func.add_buffer(Buffer::new("O", DType::S32, vec![5.into(), 3.into()], Scope::Global));

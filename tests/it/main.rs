@@ -1,6 +1,6 @@
 //! The one test binary: text cases, differential runs, the simulator, ptxas, the GPU, and the tree itself.
 
-/// A tenth of the time of the tests went to allocations with the system's allocator.
+/// The tests allocate much, on several threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -169,8 +169,7 @@ fn swapped(layout: Layout, width: i64, rows: i64, k: i64) -> Schedule {
     Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"))
 }
 
-/// NN has the widths of NT then, as A's rows run along k; TN has those of whole panels either way. The accumulators take as many
-/// registers as without the exchange: ptxas spills none of them.
+/// In NN the rows of A run along k, and a tile may have any multiple of 8 rows; in TN it has whole panels of 64.
 #[test]
 fn swapped_operands_are_right_in_ping_pong() {
     let forms = [

@@ -95,7 +95,7 @@ fn warps_without_a_copy_still_arrive() {
 }
 
 #[test]
-fn roles_that_warps_cannot_be_divided_into_are_refused() {
+fn roles_without_whole_warps_are_refused() {
     let no = |schedule: &Schedule, message: &str| {
         let error = lowered(schedule).unwrap_err();
         assert_eq!((error.fault(), error.code()), (Fault::Input, Code::LowerRole), "{error}");
@@ -105,9 +105,12 @@ fn roles_that_warps_cannot_be_divided_into_are_refused() {
     no(&window(wide), "role load has 1 warp, 32 threads, but its loops are bound to 64 threads");
     let uneven =
         "specialize A_s -> load warps=2; split ax ? 2 24 -> a0 a1 a2; bind a1 threadIdx.y; bind a2 threadIdx.x";
-    no(&window(uneven), "role load has 2 warps, 64 threads, but its loops are bound to 48 threads");
+    no(&window(uneven), "24 threads of the faster loops of role load do not divide its 64 threads");
     let warps = "specialize A_s -> load warps=2; split ax ? 4 -> a0 a1; bind a1 warp";
-    no(&window(warps), "loop a1 divides the staged buffers of role load among 4 warps, but the role has 2 warps");
+    no(
+        &window(warps),
+        "loop a1, which divides the staged buffers of role load, is bound to 4 warps, but the role has 2 warps",
+    );
     let consumers = window("specialize A_s -> load warps=1").to_string().replace("split i ? 8 128", "split i ? 8 48");
     let consumers = Schedule::parse(&consumers).unwrap();
     no(&consumers, "the consumers have 48 threads, but roles divide a block into whole warps");
@@ -142,7 +145,7 @@ fn consumers_may_keep_a_whole_stage_in_registers() {
         // Registers of one tile: 64 x 64 elements of a warpgroup, 32 a thread.
         assert!(lowered.contains("A_f: local f16[32]"), "{lowered}");
         let at = |what: &str| lowered.rfind(what).unwrap_or_else(|| panic!("{what}\n{lowered}"));
-        assert!(at("mbarrier.wait A_s_full") < at("A_f["), "{lowered}");
+        assert!(at("mbarrier.wait A_s_full") < at("] = A_s["), "{lowered}");
     }
 }
 
@@ -151,6 +154,7 @@ fn consumers_may_keep_a_whole_stage_in_registers() {
 fn a_stage_that_registers_hold_is_released_after_its_last_reader() {
     let lowered = run(&Schedule::parse(&IN_REGISTERS.replace(" in_flight=1", "")).unwrap());
     let at = |what: &str| lowered.find(what).unwrap_or_else(|| panic!("{what}\n{lowered}"));
-    let (load, fence) = (at("A_f["), at("proxy_fence  # WAR A_s, B_s: generic reads are complete"));
-    assert!(load < at("wgmma_rs.") && at("wgmma_rs.") < fence, "{lowered}");
+    let fence = "proxy_fence  # WAR A_s, B_s: generic reads are complete";
+    let order = ["] = A_s[", "wgmma_rs.", "wgmma_wait 0", fence, "mbarrier.arrive A_s_empty"].map(at);
+    assert!(order.is_sorted(), "{lowered}");
 }

@@ -60,7 +60,7 @@ codes! {
         CliPass "pass" "`--passes` names no pass, or the dump does not show passes."
         CliPlot "plot" "The measurements make no plot, or the plot cannot be written."
         CliPrint "print" "`--print` names no elements of a buffer of the program."
-        CliRandom "random" "The rows of a random list are those of another run, or are no rows."
+        CliRandom "random" "The file of rows of `--random` is of another run, or cannot be read."
         CliRows "rows" "`--rows` comes without sizes that it can use."
         CliStep "step" "`--step` and the schedule would both be read from standard input."
         CliSuite "suite" "A line of a suite is not of its form, or no line is chosen."

@@ -11,7 +11,7 @@
 //! Swapped operands (C^T = B^T A^T) give a warpgroup 128 columns and up to 192 rows. Where A's rows run along k and B's do not (NN), these
 //! rows may be any multiple of 8, and the columns of straight operands only whole panels of 64: 8192^3 NN has the 1568 tiles of NT then.
 //! On an H100 they take 0.965 (14336x4096x4096), 0.998, 1.000 and 1.023 (8192^3) of the first candidate's time in NN, 1.04 to 1.08 in NT
-//! (h100-2026-11-25/choice.md): the model does not tell where they are faster, so they are candidates and never recommended.
+//! (h100-2026-11-25/choice.md): the model does not tell where they are faster, so they follow the first candidate.
 
 use super::swapped::store_rows;
 use super::{Accumulators, ROWS, SwapAb, Wgmma, bytes, room};
@@ -23,7 +23,7 @@ use crate::te::GemmSpec;
 /// Rows of C of a warpgroup, or columns with swapped operands.
 const TALL: i64 = 2 * ROWS;
 /// Columns of C of a warpgroup, or rows with swapped operands. More leave no registers for addresses; of fewer the bubble between stages
-/// is more than an eighth of the MMAs.
+/// is more than a sixteenth of the MMAs.
 const LEAST: i64 = 112;
 const MOST: i64 = 192;
 /// Minimum number of k iterations: fewer do not hide the other warpgroup's epilogue (64 x 512^3 of bf16, with 8, takes 2 % more).
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn products_come_to_turns_where_those_divide_them_better() {
+    fn ping_pong_is_first_where_it_divides_the_gemm_better() {
         let of = |m, n, k, layout| chosen(&Gemm::new(m, n, k).of(DType::F16).layout(layout));
         assert_eq!(of(8192, 8192, 8192, Layout::NT), "wgmma 256x168 in ping-pong");
         assert_eq!(of(4096, 14336, 4096, Layout::TT), "wgmma 256x176 in ping-pong");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn every_width_lowers_in_its_slots() {
+    fn every_width_lowers_in_its_stages() {
         let gemm = Gemm::new(8192, 8192, 8192).of(DType::Bf16).layout(Layout::NT);
         let all = candidates(&gemm, &Target::sm_90a()).unwrap();
         let pingpong_tiles: Vec<_> = all.iter().filter(|(name, _)| name.ends_with("in ping-pong")).collect();
@@ -167,7 +167,9 @@ mod tests {
     #[test]
     fn every_swapped_width_lowers() {
         // NN has the widths that NT has with straight operands.
-        assert!(widths(SwapAb::Straight).eq(widths(SwapAb::Swapped)));
+        for swap_ab in [SwapAb::Straight, SwapAb::Swapped] {
+            assert_eq!(widths(swap_ab).collect::<Vec<_>>(), [112, 120, 128, 144, 160, 168, 176, 192]);
+        }
         let target = Target::sm_90a();
         let of = |m, n, k| Gemm::new(m, n, k).of(DType::Bf16).layout(Layout::NN);
         for gemm in [of(8192, 8192, 8192), of(8200, 8208, 1096), of(2048, 2048, 1024).batch(8)] {

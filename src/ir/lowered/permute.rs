@@ -8,8 +8,8 @@ use crate::ir::simplify::affine;
 use crate::ir::{BufferId, Expr, For, Func, Held, Index, LoopKind, Scope, Stmt, Store, Var, visit};
 use std::collections::{BTreeMap, HashSet};
 
-/// Elements of the nests that are looked at.
-const MOST: i64 = 1 << 10;
+/// The most elements of a nest.
+pub const MOST_ELEMENTS: i64 = 1 << 10;
 
 /// The local buffers that instructions hold in registers.
 pub fn held(body: &[Stmt]) -> HashSet<BufferId> {
@@ -55,7 +55,7 @@ pub fn copied<'a>(func: &Func, held: &HashSet<BufferId>, l: &'a For, around: &vi
     }
     let ([to_index], [from_index]) = (store.indices.as_slice(), indices.as_slice()) else { return None };
     let mut sources: BTreeMap<usize, Vec<Option<(usize, usize)>>> = BTreeMap::new();
-    for point in Points::within(&loops, MOST)? {
+    for point in Points::within(&loops, MOST_ELEMENTS)? {
         let mut values = around.clone();
         values.extend(point.into_iter().map(|(var, value)| (var, Index::Int(value))));
         let at = |index| usize::try_from(affine(&visit::subst_index(index, &values)).as_constant()?).ok();
@@ -114,7 +114,7 @@ fn leaf<'a>(l: &'a For, loops: &mut Vec<(Var, i64)>) -> Option<&'a Store> {
     if l.kind != LoopKind::Unrolled || !l.notes.is_empty() {
         return None;
     }
-    loops.push((l.var, l.extent.as_int().filter(|n| (1..=MOST).contains(n))?));
+    loops.push((l.var, l.extent.as_int().filter(|n| (1..=MOST_ELEMENTS).contains(n))?));
     let mut body = l.body.as_slice();
     loop {
         match body {

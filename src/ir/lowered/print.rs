@@ -18,7 +18,7 @@ pub fn print_kernel(kernel: &LoweredKernel) -> String {
     );
     head.push_str(&print_walk(kernel));
     if let Some(n) = kernel.min_blocks {
-        head.push_str(&format!(", at least {n} blocks a multiprocessor"));
+        head.push_str(&format!(", at least {} a multiprocessor", crate::error::counted(n, "block")));
     }
     if kernel.uniform_warp {
         head.push_str(", warp numbers uniform");

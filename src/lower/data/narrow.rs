@@ -10,6 +10,7 @@
 
 use crate::error::Result;
 use crate::ir::lowered::LoweredKernel;
+use crate::ir::lowered::permute;
 use crate::ir::{BufferId, Expr, Func, Scope, Stmt, Sync, SyncKind, visit};
 use crate::target::{REGISTERS_PER_THREAD, Target};
 use std::collections::BTreeMap;
@@ -33,12 +34,7 @@ pub fn kept(body: Vec<Stmt>, func: &Func) -> Vec<Stmt> {
 
 /// Local buffers of many elements, and of whole registers of 8-bit or 16-bit elements that no instruction of a warp holds.
 fn candidates(body: &[Stmt], func: &Func) -> Vec<BufferId> {
-    let mut held = Vec::new();
-    visit::walk(body, &mut |s| {
-        if let Stmt::Call(call) = s {
-            held.extend(call.operands.iter().map(|o| o.buffer));
-        }
-    });
+    let held = permute::held(body);
     let narrow = |id: &BufferId| {
         let buffer = func.buffer(*id);
         let bits = i64::from(buffer.dtype.bits());

@@ -12,8 +12,8 @@ use crate::ir::{For, Index, IndexOp, LoopKind, Stmt, Sync, SyncKind, Var, visit}
 use crate::target::Target;
 use std::collections::BTreeMap;
 
-/// Values of unrolled loops that one remainder is counted for.
-const MOST: i64 = 1 << 8;
+/// The most values of unrolled loops that a remainder is counted for.
+const MOST_VALUES: i64 = 1 << 8;
 
 /// A loop around, with its iterations: those in its body, where it is one at run time.
 #[derive(Clone, Copy)]
@@ -82,7 +82,7 @@ impl Counters {
         let Around { var, iterations, .. } = self.around[at];
         let inside = self.around[at + 1..].iter().filter(|l| dividend.mentions(l.var));
         let inside: Vec<(Var, i64)> = inside.map(|l| (l.var, l.iterations)).collect();
-        for point in Points::within(&inside, MOST).into_iter().flatten() {
+        for point in Points::within(&inside, MOST_VALUES).into_iter().flatten() {
             let values = point.into_iter().map(|(var, value)| (var, Index::Int(value))).collect();
             let sum = affine(&visit::subst_index(dividend, &values));
             let step = sum.coefficient(var).saturating_mul(iterations);

@@ -1,4 +1,4 @@
-//! Splits the address of a wgmma tile: the instruction adds what is constant of it, where a loop at run time changes the rest.
+//! Splits the address of a wgmma tile: the inline PTX of the MMA adds what is constant of it, where a loop at run time changes the rest.
 //!
 //! Added in front of the instruction, LLVM would take the sums of all tiles out of loops, each into a register that has to become
 //! uniform again; ptxas adds a constant to a register that is uniform already.

@@ -47,5 +47,5 @@ fn permutes(func: &Func, held: &HashSet<BufferId>, l: &For, around: &[(Var, i64)
         let values = point.iter().map(|(var, value)| (*var, Index::Int(*value))).collect();
         permute::copied(func, held, l, &values).is_some()
     };
-    Points::within(&around, POINTS).is_some_and(|points| points.all(permuted))
+    Points::within(&around, POINTS / permute::MOST_ELEMENTS).is_some_and(|points| points.all(permuted))
 }

@@ -60,19 +60,10 @@ fn kernel_of(func: &Func, name: String, nest: Stmt) -> LoweredKernel {
     params.extend(&workspace);
     let func = Func { name, params, body, launches: Vec::new(), ..func.clone() };
     LoweredKernel {
-        func,
-        launch: Vec::new(),
-        derived: Vec::new(),
-        dims: Vec::new(),
-        shared_bytes: 0,
-        uniform_warp: false,
         min_blocks: options.min_blocks,
         grid_dependency: options.grid_dependency,
         l2_prefetch: options.l2_prefetch,
-        maps: Vec::new(),
         workspace,
-        exchanged: Vec::new(),
-        roles: Vec::new(),
-        tested: Vec::new(),
+        ..LoweredKernel::new(func)
     }
 }

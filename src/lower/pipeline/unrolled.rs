@@ -420,7 +420,7 @@ pub fn in_pieces(compute: Vec<Stmt>) -> Vec<Vec<Stmt>> {
 
 /// The iterations of a loop of a thread, if they are few.
 fn few(l: &For) -> Option<i64> {
-    // Code generation decides the direction of a zigzag loop.
+    // The pass `zigzag` decides the direction of such a loop.
     let zigzag = l.notes.contains_key(&Note::Zigzag);
     let own = matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled) && l.pipeline.is_none() && !zigzag;
     l.extent.as_int().filter(|n| own && *n <= PIECES)

@@ -143,7 +143,7 @@ fn forget_the_copies(kernel: &mut LoweredKernel) {
     each_loop(kernel, &mut |l| l.code.copies = None);
 }
 
-fn turn_with_itself(kernel: &mut LoweredKernel) {
+fn depend_on_itself(kernel: &mut LoweredKernel) {
     each_loop(kernel, &mut |l| l.code.backwards = Some(l.var.into()));
 }
 
@@ -197,9 +197,9 @@ const DAMAGES: [Damage; 23] = [
     ("narrow", ROWS, convert_once, "are converted once for readers on both sides of a barrier"),
     ("permute", MMA, permute_everything, "permutes no bytes"),
     ("unroll", SIMT, forget_the_copies, "is neither written out nor left"),
-    ("zigzag", SIMT, turn_with_itself, "runs backwards by what no loop around it says"),
+    ("zigzag", SIMT, depend_on_itself, "has a direction that no loop around it determines"),
     ("counters", ROLES, count_nothing, "counts what is no remainder"),
-    ("descriptors", ROLES, add_in_front, "a constant is added in front of wgmma"),
+    ("descriptors", ROLES, add_in_front, "a constant is added outside the inline PTX of wgmma"),
     ("launch", ROLES, number_each_lane, "the launch is not complete"),
     ("size", SIMT, write_out_a_million_copies, "the kernel is too large"),
 ];

@@ -70,7 +70,7 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
             format!("l2_prefetch: kernel {} reads no array of device memory that it does not write", kernel.func.name);
         return Err(Error::input(Code::LowerL2Prefetch, message).help("remove `l2_prefetch=1`"));
     }
-    let first = by_one_thread(kernel, by_tma);
+    let first = by_one_thread(kernel, by_tma)?;
     let mut at = usize::from(!first.is_empty());
     if at > 0 {
         kernel.func.body.insert(0, Stmt::Elect(Elect { warps, body: first }));
@@ -105,13 +105,13 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
 }
 
 /// What one thread does at the start: prefetches, and the initialisation of the mbarriers.
-fn by_one_thread(kernel: &LoweredKernel, fetched: Vec<BufferId>) -> Vec<Stmt> {
+fn by_one_thread(kernel: &LoweredKernel, fetched: Vec<BufferId>) -> Result<Vec<Stmt>> {
     let name = |buffer: BufferId| &kernel.func.buffer(buffer).name;
     let fetch = |buffer: BufferId| {
         let reason = format!("{} is prefetched to L2 before the PDL wait", name(buffer));
-        Stmt::Sync(SyncKind::Prefetch { buffer, share: None }.because(reason))
+        Ok(Stmt::Sync(SyncKind::Prefetch { buffer, share: share(kernel, buffer)? }.because(reason)))
     };
-    let mut first: Vec<Stmt> = fetched.into_iter().map(fetch).collect();
+    let mut first: Vec<Stmt> = fetched.into_iter().map(fetch).collect::<Result<_>>()?;
     if !kernel.func.mbarriers.is_empty() {
         first.extend(kernel.maps.iter().enumerate().map(|(map, of)| {
             let reason = format!("the first copy of {} does not wait for its tensor map", name(of.buffer));
@@ -119,7 +119,18 @@ fn by_one_thread(kernel: &LoweredKernel, fetched: Vec<BufferId>) -> Vec<Stmt> {
         }));
         first.push(Stmt::Sync(SyncKind::InitBarriers.because("before any arrival or wait")));
     }
-    first
+    Ok(first)
+}
+
+/// The bytes of a buffer that each block prefetches: whole lines, equally many. Only the launch knows the blocks of a persistent kernel.
+fn share(kernel: &LoweredKernel, buffer: BufferId) -> Result<Option<u64>> {
+    if kernel.persistent().is_some() {
+        return Ok(None);
+    }
+    let (described, line) = (kernel.func.buffer(buffer), LINE.unsigned_abs());
+    let bytes = described.dtype.bytes_of(elements(described, Code::LowerL2Prefetch)?.unsigned_abs());
+    let blocks = kernel.grid().iter().map(|n| u64::from(*n)).product::<u64>().max(1);
+    Ok(Some(bytes.div_ceil(line).div_ceil(blocks) * line))
 }
 
 /// Bulk stores have read shared memory, and other blocks of the cluster have accessed it, before the kernel ends.

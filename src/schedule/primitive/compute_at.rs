@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::ir::print::Node;
 use crate::ir::region::{self, Range, Region, Touch};
 use crate::ir::simplify::Env;
-use crate::ir::{Axis, Block, BufferId, For, Func, Iter, IterKind, Scope, Stmt, visit};
+use crate::ir::{Block, BufferId, For, Func, Iter, IterKind, Scope, Stmt, visit};
 use crate::schedule::Args;
 use crate::schedule::dataflow::{self, Nature};
 use crate::schedule::find;
@@ -181,8 +181,7 @@ fn needed(func: &Func, l: &For, around: &[&For], buffer: BufferId, env: &Env) ->
     if func.buffer(buffer).scope != Scope::Shared {
         return Some(region);
     }
-    let cooperates = |l: &&&For| l.axis().is_some_and(|a: Axis| !a.is_block_level()) && !l.is_pingpong();
-    let sharing: Vec<&For> = around.iter().filter(cooperates).copied().collect();
+    let sharing: Vec<&For> = around.iter().filter(|l| l.is_of_threads()).copied().collect();
     match dataflow::constant_vars(&sharing) {
         Some(vars) => {
             let still = |r: &Range| vars.iter().any(|(v, _)| r.min.mentions(*v) || r.extent.mentions(*v));

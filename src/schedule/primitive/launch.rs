@@ -128,9 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_is_of_the_kernel_and_not_of_the_loop() {
-        let loops = "launch i min_blocks=2; bind i blockIdx.x";
-        assert!(apply("vec_add 8", loops).unwrap().find_loop("i").unwrap().notes.is_empty());
+    fn a_launch_is_of_the_kernel_whatever_becomes_of_its_other_loops() {
+        for later in ["bind i blockIdx.x", "split j ? 4", "fuse j k -> f", "reorder k i"] {
+            let func = apply("gemm 8x8x8 f32 NN", &format!("launch i min_blocks=2; {later}")).unwrap();
+            let launches = func.launches_of(&func.body[0]);
+            assert_eq!(launches.len(), 1, "{later}");
+            assert_eq!(launches[0].options.min_blocks, Some(2));
+        }
     }
 
     #[test]

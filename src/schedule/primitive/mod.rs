@@ -1,7 +1,7 @@
 //! The primitives, one file each, and what a signature can say.
 //!
-//! A primitive costs its file, a `mod` line, a line in [`ALL`] and a method of [`super::Steps`]. Its file opens with what it does, what it *Preserves*, and a
-//! before -> after; then come the row, which alone lists what it requires ([`Primitive::requires`]), the check of everything, the
+//! A primitive costs its file, a `mod` line, a line in [`ALL`] and a method of [`super::Steps`]. Its file opens with what it does, what
+//! it *Preserves*, and a before -> after; then come the row, which alone lists what it requires ([`Primitive::requires`]), the check of everything, the
 //! rewrite, helpers and tests. Parser, printer, reference table and generators read only [`Primitive::signature`].
 
 use super::Args;

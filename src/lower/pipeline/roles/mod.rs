@@ -38,10 +38,15 @@ fn threads_of(func: &mut Func, owners: &Owners, id: RoleId) -> Result<RoleThread
     let lanes = role.warps * threads::LANES as u32;
     if let Some(at) = axes.iter().position(|(a, ..)| matches!(a, Axis::Warp | Axis::Warpgroup)) {
         let (axis, n, name) = axes.remove(at);
-        if axis == Axis::Warpgroup || n > role.warps || !axes.is_empty() {
-            let (units, warps) = (axis.name(), crate::error::counted(role.warps, "warp"));
-            let message = format!("loop {name} divides the staged buffers of role {} among {n} {units}s", role.name);
-            let message = format!("{message}, but the role has {warps} and no other bound loop beside them");
+        let warps = crate::error::counted(role.warps, "warp");
+        let why = match axis {
+            Axis::Warpgroup => Some("is bound to warpgroup, which counts those of the consumers".to_string()),
+            _ if n > role.warps => Some(format!("is bound to {n} warps, but the role has {warps}")),
+            _ if !axes.is_empty() => Some("is bound to warp, and another loop of the role to threadIdx".to_string()),
+            _ => None,
+        };
+        if let Some(why) = why {
+            let message = format!("loop {name}, which divides the staged buffers of role {}, {why}", role.name);
             return Err(Error::input(Code::LowerRole, message)
                 .about_loop(name)
                 .about_role(&role.name)
@@ -58,6 +63,7 @@ fn threads_of(func: &mut Func, owners: &Owners, id: RoleId) -> Result<RoleThread
     let rows = faster.filter(|n| lanes.is_multiple_of(*n)).map(|n| lanes / n);
     match (rows, axes.last_mut()) {
         (Some(rows), Some((_, n, _))) if *n <= rows => *n = rows,
+        (None, _) if bound <= u64::from(lanes) => return Err(uneven_threads(&role, lanes, faster)),
         _ => return Err(too_many_threads(&role, lanes, bound)),
     }
     let axis = |(axis, extent, _): (Axis, u32, String)| {
@@ -65,6 +71,16 @@ fn threads_of(func: &mut Func, owners: &Owners, id: RoleId) -> Result<RoleThread
         LaunchAxis { axis, var, extent }
     };
     Ok(RoleThreads { role: id, axes: axes.into_iter().map(axis).collect() })
+}
+
+/// The threads of a role are rows of those that all loops but the slowest are bound to.
+fn uneven_threads(role: &Role, lanes: u32, faster: Option<u32>) -> Error {
+    let (name, faster) = (&role.name, faster.unwrap_or(u32::MAX));
+    let message = format!("{faster} threads of the faster loops of role {name} do not divide its {lanes} threads");
+    Error::input(Code::LowerRole, message)
+        .about_role(name)
+        .about(Subject::Threads)
+        .help(format!("split the loops so that the parts bound to the faster axes have a divisor of {lanes} threads"))
 }
 
 fn too_many_threads(role: &Role, lanes: u32, bound: u64) -> Error {
