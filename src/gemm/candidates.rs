@@ -30,14 +30,14 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
         parts => format!("{kind} {m}x{n}, split-K by {parts}"),
     };
     let wgmma = Wgmma::candidates(spec, target);
-    let steps: Vec<(String, Steps)> = match wgmma.first().is_some_and(|w| w.pays(spec, target)) {
+    let steps: Vec<(String, Steps)> = match !Wgmma::paying(spec, target).is_empty() {
         true => {
             let form = |w: &Wgmma| match (w.pingpong, w.swap_ab) {
                 (false, _) => "",
                 (true, SwapAb::Straight) => " in ping-pong",
                 (true, SwapAb::Swapped) => " in ping-pong, A and B swapped",
             };
-            wgmma.iter().map(|w| (name("wgmma", w.block, 1) + form(w), w.steps(spec))).collect()
+            wgmma.iter().map(|w| (name("wgmma", w.block, w.parts) + form(w), w.steps(spec))).collect()
         }
         false => {
             let mma: Vec<Mma> = Mma::candidates(spec, target).into_iter().take(MOST).collect();

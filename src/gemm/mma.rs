@@ -27,7 +27,7 @@ use super::grid::{ClusterLoops, bind_batch, rows_of, walk};
 use super::operand::{Operand, both_along_k, up};
 use super::packing::{Packing, Source};
 use super::padding::Padding;
-use super::split::split_k;
+use super::split::{PARTS, split_k};
 use super::staging::{Fragment, Staging, present, source};
 use super::tiles;
 use crate::dtype::DType;
@@ -81,8 +81,8 @@ pub enum FragmentBuffers {
     Single,
 }
 
-/// Numbers of parts to choose from.
-const PARTS: [i64; 6] = [1, 2, 3, 4, 6, 8];
+/// Bytes of the narrowest copies by cp.async.
+const LEAST_PIECE: i64 = 4;
 
 impl Mma {
     /// The cheapest tiles; `None` where the chip or its tensor cores have no such product, or it is smaller than a tile.
@@ -98,18 +98,22 @@ impl Mma {
         // Larger tiles of fewer warps ask less of shared memory: at 1000^3 four of 64 x 32 take 10.2 us on an H200, eight of 32 x 32 take
         // 10.5. Where tiles pass through registers, a warp has room for fewer accumulators; not measured.
         let most = if target.has(Features::CP_ASYNC) { [64, 64] } else { [64, 32] };
-        let tiles = tiles::mma(most).into_iter().flat_map(|tile| PARTS.map(|parts| (tile, parts)));
+        let tiles = tiles::mma(most, [spec.m, spec.n]).into_iter().flat_map(|tile| PARTS.map(|parts| (tile, parts)));
         let with = |form: OperandForm| {
-            tiles.clone().map(move |((block, warps), parts)| Mma::with(spec, target, block, warps, parts, form))
+            let packed =
+                tiles.clone().map(move |((block, warps), parts)| Mma::with(spec, target, block, warps, parts, form));
+            packed.flat_map(|m| std::iter::once(m).chain(m.in_pieces(spec)))
         };
         let all = OperandForm::of(spec, target).into_iter().flat_map(with);
         // Every part has some tiles of k.
         // A batch has the dimension of the grid that parts would have.
         let parts = |m: &Mma| m.parts == 1 || (spec.batch.is_none() && spec.k / m.parts >= 4 * m.bk);
-        let cost = |m: &Mma| m.cycles(spec, target);
-        let mut fitting: Vec<Mma> = all.filter(|m| m.is_used(spec) && parts(m) && cost(m).is_finite()).collect();
-        fitting.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
-        fitting.into_iter().map(|m| m.with_best_tiles(spec, target)).collect()
+        let suited = all
+            .filter(|m| m.is_used(spec) && m.stores_all_lanes(spec) && parts(m))
+            .map(|m| (m.cycles(spec, target), m));
+        let mut fitting: Vec<_> = suited.filter(|(cycles, _)| cycles.is_finite()).collect();
+        fitting.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        fitting.into_iter().map(|(_, m)| m.with_best_tiles(spec, target)).collect()
     }
 
     /// What keeps a product from its tensor cores.
@@ -122,9 +126,9 @@ impl Mma {
         if spec.batch.is_some() && spec.a.bits() < 16 && (turned || unaligned || spec.a.bits() < 8) {
             return Some("no separate kernel transposes, widens or packs the integers of a batched GEMM");
         }
-        // The smallest tiles would be filled with zeros for the most part.
-        let small = spec.m.min(spec.n) < 16 || spec.k < 32;
-        small.then_some("tensor-core tiles need at least 16 rows, 16 columns and a k extent of 32")
+        // Two of them share a byte, and the smallest tiles would be filled with zeros for the most part.
+        let small = narrow::is_narrow(spec) && (spec.m.min(spec.n) < 16 || spec.k < 32);
+        small.then_some("tiles of 4-bit integers need at least 16 rows, 16 columns and a k extent of 32")
     }
 
     /// These tiles, with stages and routes that suit them.
@@ -154,6 +158,8 @@ impl Mma {
             (_, true, 16) if both_along_k(spec) => (128, 3),
             (_, true, 16) => (64, 6),
             (_, true, _) => (64, 4),
+            // Of fewer terms no more is read than there is.
+            _ if spec.k * bits <= 64 * 8 => (64, 4),
             _ => (128, 4),
         };
         // Large K-major tiles have one set of fragments: on an H200 f16 NT takes 0.984 of the time of two sets at 4096^3, 0.97 at
@@ -198,11 +204,38 @@ impl Mma {
         Mma { min_blocks: mma.blocks_by_shared(spec, target), ..mma }
     }
 
+    /// The same tiles from operands that would be packed because their rows are not aligned to 16 bytes, in copies of 8 or 4 bytes; `None`
+    /// where there are none.
+    fn in_pieces(self, spec: &GemmSpec) -> Option<Mma> {
+        let suits = |operand: Operand| {
+            let packed = self.routes[operand as usize] == Source::Packed;
+            packed && operand.runs_along_k(spec) == operand.along_k(spec) && operand.piece(spec) >= LEAST_PIECE
+        };
+        let known = self.asynchronous && self.form == OperandForm::Stored && spec.a.bits() >= 8;
+        let mut out = self;
+        for operand in Operand::BOTH.into_iter().filter(|operand| known && suits(*operand)) {
+            out.routes[operand as usize] = Source::Direct;
+        }
+        (out != self).then_some(out)
+    }
+
+    /// Whether copies of less than 16 bytes bring an operand.
+    fn copies_pieces(&self, spec: &GemmSpec, operand: Operand) -> bool {
+        self.routes[operand as usize] == Source::Direct && !operand.is_aligned(spec)
+    }
+
     /// The number of resident blocks, if it is the same for every register count of a thread. ptxas does not see dynamic shared
     /// memory, and limits the registers of a thread for blocks that shared memory has no room for.
     fn blocks_by_shared(&self, spec: &GemmSpec, target: &Target) -> Option<i64> {
         let blocks = self.resident_with(target.limits.registers_per_thread.into(), spec, target);
         (self.asynchronous && blocks > 0 && blocks == self.resident_with(1, spec, target)).then_some(blocks)
+    }
+
+    /// Whether the lanes of a fragment are loops of what stores it. One row or column of C is no loop, so that converted accumulators of one
+    /// leave as matrices or in parts of k.
+    fn stores_all_lanes(&self, spec: &GemmSpec) -> bool {
+        let direct = self.epilogue == Epilogue::Direct && self.parts == 1 && Accumulators::of(spec).converts();
+        !direct || spec.m > 1 && spec.n > 1
     }
 
     /// Whether every warp of a lone tile has some of C.
@@ -271,8 +304,9 @@ impl Mma {
         if narrow::is_narrow(spec) {
             return self.pack_narrow(s, spec, operand, names);
         }
-        let packing = Packing { operand, packed: &names.sources[operand as usize] };
-        packing.copy(s, names.whole.block(), self.padding(spec).pads_operand(operand));
+        let padding = self.padding(spec);
+        let packing = Packing { operand, packed: &names.sources[operand as usize], padding };
+        packing.copy(s, names.whole.block(), padding.pads_operand(operand));
         packing.kernel(s, spec);
     }
 
@@ -336,7 +370,8 @@ impl Mma {
             s.compute_at(staging.buffer(), "k0");
             return staging.copy_by_tma(s, panel, self.cluster());
         }
-        staging.copy_by_threads(s, self.threads(), 128 / bits);
+        let piece = if self.copies_pieces(spec, operand) { operand.piece(spec) } else { 16 };
+        staging.copy_by_threads(s, self.threads(), 8 * piece / bits);
         s.swizzle(staging.buffer(), panel);
         if self.asynchronous {
             s.copy_with(staging.buffer(), CopyKind::CpAsync);
@@ -455,7 +490,19 @@ mod tests {
             let chosen = choice(size, size, size, HALF, Layout::NN);
             assert!(blocks(chosen, size) >= 64, "{size}: {chosen:?}");
         }
-        assert!(choice(128, 128, 65536, HALF, Layout::NN).parts > 1);
+        assert!(choice(128, 128, 65536, HALF, Layout::NN).parts > 16);
+    }
+
+    #[test]
+    fn thin_products_have_tiles_as_long_as_few_rows_allow() {
+        for thin in [1, 8, 16] {
+            let rows = choice(thin, 8192, 4096, HALF, Layout::NT);
+            assert!(rows.block[0] == 16 && rows.block[1] >= 64, "{rows:?}");
+            let columns = choice(8192, thin, 4096, HALF, Layout::NT);
+            assert!(columns.block[1] == 16 && columns.block[0] >= 64, "{columns:?}");
+        }
+        // Each row of one term is a stage of 64 bytes.
+        assert_eq!(choice(512, 512, 1, HALF, Layout::NN).bk, 32);
     }
 
     #[test]
@@ -466,6 +513,7 @@ mod tests {
         assert!(none(HALF, Target::sm_70()));
         assert!(!none(HALF, Target::sm_75()) && none([DType::Bf16, DType::F32, DType::Bf16], Target::sm_75()));
         assert!(!none(HALF, Target::sm_86()));
-        assert!(Mma::choose(&spec(1, 4096, 4096, HALF, Layout::NN), &Target::sm_90a()).is_none());
+        let narrow = [DType::S4, DType::S32, DType::S32];
+        assert!(Mma::choose(&spec(1, 4096, 4096, narrow, Layout::NN), &Target::sm_90a()).is_none());
     }
 }

@@ -57,6 +57,12 @@ impl Operand {
         self.contiguous(spec) * i64::from(self.dtype(spec).bits()) % 128 == 0
     }
 
+    /// Bytes of the widest copies that each of its rows in memory consists of, up to 16.
+    pub fn piece(self, spec: &GemmSpec) -> i64 {
+        let row = self.contiguous(spec) * i64::from(self.dtype(spec).bits()) / 8;
+        1 << row.trailing_zeros().min(4)
+    }
+
     /// Elements of a row in memory.
     pub fn contiguous(self, spec: &GemmSpec) -> i64 {
         if self.along_k(spec) { spec.k } else { self.rows(spec) }

@@ -11,7 +11,7 @@ use crate::te::GemmSpec;
 /// What a tile of an operand is copied from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// The operand itself, 16 bytes at a time.
+    /// The operand itself: 16 bytes at a time, or as many as its rows are aligned to.
     Direct,
     /// Workspace that a kernel of its own fills: padded, transposed or both.
     Packed,
@@ -25,6 +25,8 @@ pub(super) const THREADS: i64 = 256;
 pub(super) struct Packing<'a> {
     pub operand: Operand,
     pub packed: &'a str,
+    /// What the tiles add to the operand.
+    pub padding: Padding,
 }
 
 impl Packing<'_> {
@@ -36,6 +38,12 @@ impl Packing<'_> {
     /// The loops over rows and over elements of the packed buffer.
     pub fn loops(&self) -> [String; 2] {
         [0, 1].map(|n| format!("{}_{n}", self.packed))
+    }
+
+    /// Rows of the operand in memory, and elements of one, with their zeros.
+    pub fn lines(&self, spec: &GemmSpec) -> [i64; 2] {
+        let [terms, others] = self.padding.operand(self.operand);
+        if self.operand.along_k(spec) { [others, terms] } else { [terms, others] }
     }
 
     /// The buffer of a tile in shared memory on its way.
@@ -67,7 +75,7 @@ impl Packing<'_> {
 
     /// The loops of a kernel that packs row by row, eight rows a thread.
     fn rows(&self, s: &mut Steps, spec: &GemmSpec) {
-        let [count, length] = lines(spec, self.operand).map(|extent| extent.saturating_add(ZEROS));
+        let [count, length] = self.lines(spec);
         let (n, row) = if spec.batch.is_some() { (1, 2) } else { (0, 1) };
         let [a0, a1, b0, b1] = ["a0", "a1", "b0", "b1"].map(|end| self.name(end));
         let batch = format!("{}_0", self.packed);
@@ -92,7 +100,7 @@ impl Packing<'_> {
     /// The loops of a kernel that transposes tiles of 64 x 64 bytes: two neighbours write 32 bytes of a row, and read 16 columns of
     /// each of 16 rows at a time.
     pub fn transpose_bytes(&self, s: &mut Steps, spec: &GemmSpec) {
-        let [terms, others] = lines(spec, self.operand).map(|extent| up(extent.saturating_add(ZEROS), 64));
+        let [terms, others] = self.lines(spec).map(|extent| up(extent, 64));
         let [a0, a1, a2, a3] = ["a0", "a1", "a2", "a3"].map(|end| self.name(end));
         let [b0, b1, b2, t] = ["b0", "b1", "b2", "t"].map(|end| self.name(end));
         let [first, second] = self.loops();
@@ -105,8 +113,8 @@ impl Packing<'_> {
     }
 
     /// The kernel that packs words to the extents of the padding: squares of 32 x 32 transposed in shared memory, or rows as they are.
-    pub fn words(&self, s: &mut Steps, spec: &GemmSpec, padding: &Padding) {
-        let [terms, others] = padding.operand(self.operand);
+    pub fn words(&self, s: &mut Steps, spec: &GemmSpec) {
+        let [terms, others] = self.padding.operand(self.operand);
         if !self.operand.along_k(spec) {
             return copy_by_rows(s, self.packed, self.operand.lower(), [terms, others]);
         }
@@ -140,11 +148,3 @@ pub(super) fn copy_by_rows(s: &mut Steps, stage: &str, prefix: &str, [rows, colu
     s.split(&format!("{stage}_1"), [THREADS], [&b0, &b1]).bind(&b1, Axis::ThreadX);
     bind_blocks(s, (&format!("{stage}_0"), rows), (&b0, up(columns, THREADS)));
 }
-
-/// Rows of an operand in memory, and elements of one, at least: zeros behind its ends are fewer than a tile.
-pub(super) fn lines(spec: &GemmSpec, operand: Operand) -> [i64; 2] {
-    if operand.along_k(spec) { [operand.rows(spec), spec.k] } else { [spec.k, operand.rows(spec)] }
-}
-
-/// The most rows or columns that a tile adds as zeros.
-pub(super) const ZEROS: i64 = 1024;

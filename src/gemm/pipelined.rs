@@ -203,9 +203,9 @@ impl Pipelined {
         let (mut s, padding) = (Steps::new(), self.padding(spec));
         padding.pad(&mut s, "C");
         for operand in Operand::BOTH.into_iter().filter(|operand| self.routes[*operand as usize] == Route::Packed) {
-            let packing = Packing { operand, packed: &self.source(spec, operand) };
+            let packing = Packing { operand, packed: &self.source(spec, operand), padding };
             packing.copy(&mut s, "C", padding.pads_operand(operand));
-            packing.words(&mut s, spec, &padding);
+            packing.words(&mut s, spec);
         }
         self.nest(&mut s, spec);
         for operand in Operand::BOTH {

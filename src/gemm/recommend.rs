@@ -1,6 +1,6 @@
 //! Which steps are recommended: the first that lower for the chip, of all recipes in the order of what they take to cost.
 
-use super::{Gemm, Mma, Pipelined, Tiles, WarpTiles, Wgmma, Wmma, schedule, split};
+use super::{Gemm, Mma, Pipelined, Tiles, WarpTiles, Wgmma, Wmma, schedule};
 use crate::error::{Code, Error, Result};
 use crate::loom::Schedule;
 use crate::lower;
@@ -12,12 +12,11 @@ use crate::te::GemmSpec;
 /// for the chip: of the recipes below, the first is taken that does.
 ///
 /// Products of 16-bit floats, of bytes and of 4-bit integers get tensor cores where the chip has them: [`Mma`] from sm_75 on,
-/// else [`Wmma`]; on sm_90a 16-bit floats get [`Wgmma`], and bytes where [`Wgmma::pays`]. Integers of 4 bits become bytes where a
-/// chip multiplies nothing smaller ([`super::OperandForm`]). Where m or n is below 16 or k below 32, tiles would be mostly zeros, and
-/// [`Mma::lacks`] says so.
+/// else [`Wmma`]; on sm_90a 16-bit floats and bytes get [`Wgmma`] where that takes fewer cycles by the model. Integers of 4 bits become bytes
+/// where a chip multiplies nothing smaller ([`super::OperandForm`]).
 ///
 /// Products of f32 that can fill a chip with asynchronous copies get [`Pipelined`] ones. Other products of f32 or f64 that warp
-/// tiles divide get [`WarpTiles`], and where they have few tiles of f32 a [`super::Split`] of their accumulators; [`Tiles`] apply at every
+/// tiles divide get [`WarpTiles`], and where they have few tiles a [`super::Split`] of their accumulators; [`Tiles`] apply at every
 /// size. The products of a batch get the tiles that suit all of them together, and blocks of their own: of f32 and f64 [`Tiles`].
 ///
 /// What was chosen is written into the steps; of wgmma a remark says why. A product that no recipe lowers for the chip, such as
@@ -28,7 +27,7 @@ use crate::te::GemmSpec;
 pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
     gemm.program()?; // Recipes count with extents that a program can have.
     let spec = gemm.spec();
-    if let Some(chosen) = Wgmma::choose(spec, target).filter(|w| w.pays(spec, target)) {
+    if let Some(chosen) = Wgmma::paying(spec, target).first() {
         let mut out = schedule(gemm, target, chosen.steps(spec))?;
         // The instruction's step says why the tiles are as they are.
         let multiplies = |step: &&mut Step| step.args().find_word("row").is_some_and(|row| row.starts_with("wgmma."));
@@ -44,8 +43,7 @@ pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
 
 /// The steps of every recipe with tensor cores that suits a product, best first.
 fn tensor<'a>(spec: &'a GemmSpec, target: &'a Target) -> impl Iterator<Item = Steps> + 'a {
-    let wgmma = move || Wgmma::candidates(spec, target).into_iter().filter(|w| w.pays(spec, target));
-    let wgmma = std::iter::once_with(wgmma).flatten().map(|w| w.steps(spec));
+    let wgmma = std::iter::once_with(|| Wgmma::paying(spec, target)).flatten().map(|w| w.steps(spec));
     let mma = std::iter::once_with(|| Mma::candidates(spec, target)).flatten().map(|m| m.steps(spec));
     let wmma = std::iter::once_with(|| Wmma::candidates(spec, target)).flatten().map(|w| w.steps(spec));
     wgmma.chain(mma).chain(wmma)
@@ -62,11 +60,11 @@ pub(super) fn simt<'a>(spec: &'a GemmSpec, target: &'a Target) -> impl Iterator<
 /// The steps for a product alone, no batch, that can fill a chip.
 fn whole(spec: &GemmSpec, target: &Target) -> Vec<Steps> {
     let pipelined = Pipelined::candidates(spec, target);
-    let shared_out = split::choose(spec, target);
+    let shared_out = WarpTiles::choose(spec, target);
     // The models of both recipes are compared where a chip has no room for the slices of the first.
     let cheaper = |(cycles, _): &(f64, WarpTiles)| pipelined.first().is_none_or(|(least, _)| cycles < least);
     let first = shared_out.filter(|s| !Pipelined::slices_fit(target) && cheaper(s));
-    let rest = shared_out.map(|(_, s)| s).or_else(|| WarpTiles::choose(spec));
+    let rest = shared_out.map(|(_, s)| s);
     let first = first.map(|(_, s)| s.steps(spec)).into_iter();
     first.chain(pipelined.iter().map(|(_, p)| p.steps(spec))).chain(rest.map(|w| w.steps(spec))).collect()
 }

@@ -5,15 +5,14 @@
 //! Both add in one fixed order. Slices keep a multiprocessor busy whose block has a small tile,
 //! parts give work to multiprocessors that have none.
 
+use super::epilogue::Accumulators;
+use super::grid::bind_blocks;
+use super::operand::up;
+use super::padding::Padding;
 use super::staging::{divide_among_threads, present};
-use super::tiles;
-use super::tuning;
-use super::warp_tiles::{WIDE, WarpTiles};
-use super::work::{Passes, Work, cycles};
-use crate::dtype::DType;
+use super::work::Passes;
 use crate::ir::{Axis, Scope};
 use crate::schedule::Steps;
-use crate::target::{Device, Target};
 use crate::te::GemmSpec;
 
 /// How the sum over k of a tile is divided.
@@ -98,6 +97,41 @@ pub(super) fn split_k(s: &mut Steps, parts: i64) {
     }
 }
 
+/// Numbers of parts to choose from.
+pub(super) const PARTS: [i64; 14] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];
+
+/// Threads of a block that adds up parts of tiles on tensor cores.
+const ADDING: i64 = 128;
+
+/// Adds up the parts of tiles on tensor cores in a kernel of its own, which converts to C and leaves out what lies beyond it.
+pub(super) fn combine_parts(s: &mut Steps, accumulators: Accumulators, padding: &Padding) {
+    let [rows, columns] = padding.result();
+    if padding.pads_result() && accumulators.converts() {
+        s.compute_inline("acc_pad");
+    }
+    s.split("cj", [ADDING], ["c0", "c1"]).bind("c1", Axis::ThreadX);
+    bind_blocks(s, ("ci", rows), ("c0", up(columns, ADDING)));
+    if accumulators.converts() {
+        s.set_scope(padding.converted(), Scope::Local).reverse_compute_at("out", "c1");
+    } else {
+        s.cache_write(accumulators.block(), padding.written(), Scope::Local, "C_l").reverse_compute_at("C_l", "c1");
+        padding.crop(s);
+    }
+    s.unroll("cp");
+}
+
+/// The kernel that adds up so many parts on tensor cores: it reads them, and writes C.
+pub(super) fn combining(spec: &GemmSpec, parts: i64) -> Passes {
+    match parts {
+        1 => Passes::default(),
+        _ => Passes {
+            kernels: 1.0,
+            l2_bytes: (4 * (parts + 1)) as f64 * spec.m as f64 * spec.n as f64,
+            ..Passes::default()
+        },
+    }
+}
+
 /// Adds up the slices of a tile under the loop `inner` over blocks: block `whole` sums in registers (`copy`) and writes `written`. `own`
 /// is the loop over the dimension of parts, or empty.
 pub(super) fn combine_slices(
@@ -111,142 +145,4 @@ pub(super) fn combine_slices(
     divide_among_threads(s, ["xi", "xj"], "xf", threads, vector, ["x0", "x1", "xv"].map(str::to_string));
     s.reorder(["ts", "xv"]).bind("x1", Axis::ThreadX);
     s.reverse_compute_at(copy, "x1").made(present([own, "yi", "yj"])).vectorize("yj").vectorize("xv").unroll("ts");
-}
-
-/// Numbers of warps of a block.
-const WARPS: [i64; 4] = [8, 4, 2, 1];
-/// The numbers of slices.
-const SLICES: [i64; 5] = [1, 2, 4, 8, 16];
-/// The numbers of parts.
-const PARTS: [i64; 10] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32];
-/// Tiles of 128 x 128 for each multiprocessor from which on waves are full enough anyway.
-const MANY: i64 = 4;
-
-/// The cheapest tiles for a product of f32 that has few, with what the model takes them to cost; `None` where it has many or none
-/// fit.
-pub fn choose(spec: &GemmSpec, target: &Target) -> Option<(f64, WarpTiles)> {
-    let f32_alone = [spec.a, spec.b, spec.acc, spec.out].iter().all(|d| *d == DType::F32);
-    let tiles = u64::try_from(spec.m).ok()?.div_ceil(128) * u64::try_from(spec.n).ok()?.div_ceil(128);
-    let device = target.device();
-    if !f32_alone || tiles >= (MANY as u64) * u64::from(device.multiprocessors) {
-        return None;
-    }
-    let mut best: Option<(f64, WarpTiles)> = None;
-    let tile = WarpTiles { warps: [1, 1], ..WIDE }.block();
-    let warps: Vec<_> = WARPS.into_iter().flat_map(|warps| tiles::arrangements(warps, tile)).collect();
-    let splits = PARTS.iter().flat_map(|parts| SLICES.map(|slices| Split { parts: *parts, slices }));
-    for split in splits {
-        for warps in &warps {
-            let Some(tiles) = candidate(spec, *warps, split) else { continue };
-            let Some(work) = work(spec, &tiles, target, &device) else { continue };
-            let cycles = cycles(&work, &device);
-            if best.is_none_or(|(least, _)| cycles < least) {
-                best = Some((cycles, tiles));
-            }
-        }
-    }
-    best.map(|(cycles, tiles)| (cycles, tiles.fitted(spec)))
-}
-
-/// Tiles of 8 x 8 elements a thread, where they divide the product.
-fn candidate(spec: &GemmSpec, warps: [i64; 2], split: Split) -> Option<WarpTiles> {
-    let mut tiles = WarpTiles { warps, min_blocks: None, split, ..WIDE };
-    tiles.bk = match (tiles.threads(), split.slices) {
-        (..=64, 1) => 16,
-        (_, ..=8) => 8,
-        _ => 4,
-    };
-    // Two such blocks fit if each thread makes do with 128 registers, of which it wants a few more.
-    tiles.min_blocks = (tiles.threads() == 256).then_some(2);
-    let ([bm, bn], bk) = (tiles.block(), tiles.bk * split.slices * split.parts);
-    let divide = spec.m % bm == 0 && spec.n % bn == 0 && spec.k % bk == 0;
-    (divide && (64..=512).contains(&tiles.threads())).then_some(tiles)
-}
-
-/// What the GEMM asks of the device in these tiles; `None` where a block does not fit or half of the device has nothing to do.
-fn work(spec: &GemmSpec, tiles: &WarpTiles, target: &Target, device: &Device) -> Option<Work> {
-    let Split { parts, slices } = tiles.split;
-    let ([bm, bn], threads) = (tiles.block(), tiles.threads());
-    let blocks = (spec.m / bm) * (spec.n / bn) * parts;
-    if blocks * 2 < i64::from(device.multiprocessors) {
-        return None;
-    }
-    let slots = 2 * (bm + bn) * tiles.bk * slices;
-    let gathered = if slices > 1 { slices * bm * bn } else { 0 };
-    let shared = u32::try_from(4 * slots.max(gathered)).ok()?;
-    // Besides 64 accumulators a thread has 16 operands, what it loads ahead, and addresses.
-    let registers = if threads >= 256 { 128 } else { 160 };
-    let resident = i64::from(target.occupancy(u32::try_from(threads).ok()?, registers, shared).blocks);
-    if resident == 0 {
-        return None;
-    }
-    let fetch = 1.0 + tuning::SIMT_FETCH * ((bm + bn) * slices) as f64 / (64 * threads) as f64;
-    let mma = (bm * bn) as f64 / f64::from(device.lanes);
-    let issue = mma * fetch / tuning::SIMT_ISSUE_SHARE;
-    // Latency of a warp that others hide: a scheduler issues from `threads / 128` warps.
-    let latency = issue * 128.0 / threads as f64;
-    Some(Work {
-        mma,
-        issue,
-        latency,
-        bubble: tuning::SIMT_LATENCY_WARPS * latency,
-        l2_bytes: (4 * (bm + bn)) as f64,
-        l2_share: tuning::SIMT_L2_SHARE,
-        iterations: (spec.k / parts) as f64,
-        prologue: tuning::SIMT_EDGES,
-        epilogue: (8 * gathered) as f64 / f64::from(device.shared_bytes_per_cycle),
-        tiles: blocks,
-        resident,
-        passes: match parts {
-            1 => Passes::default(),
-            _ => Passes { kernels: 1.0, l2_bytes: (4 * (2 * parts + 1) * spec.m * spec.n) as f64, ..Passes::default() },
-        },
-        ..Work::NONE
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::te::Layout;
-
-    #[test]
-    fn few_tiles_share_their_sums_out() {
-        let h200 = |m, n, k| {
-            let spec = GemmSpec::of(m, n, k, DType::F32, Layout::NN);
-            choose(&spec, &Target::sm_90a()).map(|(_, t)| (t.block(), t.split.slices, t.split.parts))
-        };
-        // 128 blocks of 512 threads for 132 multiprocessors.
-        assert_eq!(h200(1024, 512, 2048), Some(([64, 64], 8, 1)));
-        assert_eq!(h200(1024, 1024, 1024), Some(([64, 128], 4, 1)));
-        assert_eq!(h200(512, 512, 512), Some(([32, 64], 8, 1)));
-        // Without parts there would be 32 and 8 blocks.
-        assert_eq!(h200(256, 256, 256), Some(([32, 64], 4, 4)));
-        assert_eq!(h200(128, 128, 65536), Some(([64, 64], 8, 32)));
-        // Enough tiles, and too few terms.
-        assert_eq!(h200(2048, 2048, 2048), Some(([128, 128], 1, 1)));
-        assert_eq!(h200(4096, 4096, 64), None);
-        assert_eq!(h200(64, 64, 64), None);
-        assert_eq!(h200(1000, 1024, 1024), None);
-    }
-
-    #[test]
-    fn warps_hide_latency() {
-        let device = Target::sm_90a().device();
-        let spec = GemmSpec::of(1024, 1024, 1024, DType::F32, Layout::NN);
-        let tiles = candidate(&spec, [2, 2], Split::NONE).unwrap();
-        let work = work(&spec, &tiles, &Target::sm_90a(), &device).unwrap();
-        // Without the instructions that fetch operands: the share of FMAs among the cycles, by warps of a scheduler.
-        let alone = Work { issue: work.mma / tuning::SIMT_ISSUE_SHARE, ..work };
-        let share = |blocks: i64, threads: f64| {
-            let latency = alone.issue * 128.0 / threads;
-            let bubble = tuning::SIMT_LATENCY_WARPS * latency;
-            let (cycles, _) = Work { latency, bubble, l2_bytes: 0.0, ..alone }.iteration(blocks, &device);
-            blocks as f64 * alone.mma / cycles
-        };
-        assert_eq!(tiles.threads(), 128);
-        for (blocks, threads, expected) in [(1, 64.0, 0.31), (1, 128.0, 0.62), (4, 128.0, 0.78)] {
-            assert!((share(blocks, threads) - expected).abs() < 0.01, "{blocks} of {threads}");
-        }
-    }
 }

@@ -18,6 +18,10 @@ pub(super) const ADDRESS_REGISTERS: i64 = 40;
 /// Cycles of a scheduler for an MMA of 16 x 8 x 32 bytes by mma.sync: 4 by the rate of an H200, 6 with operands in registers
 /// (h200-2026-11-22/README.md, "fences"), 8.3 at 4096^3, where the power limit lowers the clock.
 pub(super) const MMA_CYCLES: f64 = 8.3;
+/// Cycles of a stage of 64 terms by TMA in which the tensor cores wait for the barrier of a lone block. At 8192^3 on an H200 they were busy
+/// for 0.911 of the cycles with 128 x 256 alone, and with two blocks of 128 x 128, 80 x 256, 192 x 128 for 0.934, 0.947, 0.948: the
+/// figure gives 0.911, 0.939, 0.945, 0.949 of 0.97, which is what they are busy where nothing is loaded (no record was kept).
+pub(super) const MMA_TMA_BUBBLE: f64 = 142.0;
 /// Cycles of a warp for a k iteration besides its MMAs: operand loads, copies and its share of a barrier.
 pub(super) const MMA_LATENCY: f64 = 60.0;
 /// Cycles before the first MMA of a block. An estimate.
@@ -26,6 +30,8 @@ pub(super) const MMA_PROLOGUE: f64 = 1500.0;
 pub(super) const MMA_STORE_BYTES: f64 = 32.0;
 /// The share of the bytes from L2 that cp.async reaches: 32 of 61 a cycle (h200-2026-11-22/suite.json).
 pub(super) const MMA_L2_SHARE: f64 = 32.0 / 61.0;
+/// Cycles of a scheduler for a cp.async of a warp with its address and its bounds. An estimate.
+pub(super) const COPY_CYCLES: f64 = 6.0;
 /// Cycles of a scheduler to unpack a word of eight 4-bit integers of each lane to bytes: six operations at 16 lanes a cycle.
 pub(super) const UNPACK_CYCLES: f64 = 12.0;
 
@@ -40,9 +46,6 @@ pub(super) const SIMT_FETCH: f64 = 1.25;
 pub(super) const SIMT_EDGES: f64 = 2000.0;
 /// The share of the bytes from L2 that loads through registers reach: 32 of 61 a cycle. An estimate.
 pub(super) const SIMT_L2_SHARE: f64 = 32.0 / 61.0;
-
-/// k iterations that a tile by wmma spends before its first MMA and after its last. A guess, as are the shares of its tiles (`wmma`).
-pub(super) const WMMA_EDGES: f64 = 256.0;
 
 /// Cycles of a k step of eight warps of 64 x 64: 256 of multiply-adds, and what was measured at 4096^3.
 pub(super) const PIPELINED_STEP: f64 = 286.0;

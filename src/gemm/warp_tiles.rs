@@ -5,6 +5,8 @@
 //! lanes of a warp read neighbouring vectors of both operands: no two lanes meet in a bank unless they read the same
 //! word. An operand whose rows run along k is turned while it is stored; its rows are padded by one vector for that.
 
+mod cost;
+
 use super::grid::{bind_blocks, walk};
 use super::operand::Operand;
 use super::split::Split;
@@ -37,8 +39,8 @@ pub struct WarpTiles {
     pub split: Split,
 }
 
-/// The widest tiles of floats: two blocks fit if each thread makes do with 128 registers.
-pub(super) const WIDE: WarpTiles = WarpTiles {
+/// A tile of 8 x 8 elements of f32 a thread.
+const F32: WarpTiles = WarpTiles {
     groups: [2, 2],
     warps: [4, 2],
     lanes: [4, 8],
@@ -50,34 +52,20 @@ pub(super) const WIDE: WarpTiles = WarpTiles {
     split: Split::NONE,
 };
 
-/// The tiles, widest first. On an H200 at 4096 they reach 0.955 and 0.86 of cuBLAS f32 in layout NN.
-const LADDER: [WarpTiles; 2] = [WIDE, WarpTiles { warps: [2, 1], bk: 16, min_blocks: None, ..WIDE }];
+/// The same for f64: of such elements a register file holds half as many, and 16 bytes are two.
+const F64: WarpTiles = WarpTiles { groups: [4, 2], per: [2, 2], ..F32 };
 
-/// The same for doubles, of which a register file holds half as many.
-const LADDER_F64: [WarpTiles; 2] = [WIDE_F64, WarpTiles { warps: [2, 2], min_blocks: None, ..WIDE_F64 }];
-const WIDE_F64: WarpTiles = WarpTiles { groups: [4, 2], per: [2, 2], ..WIDE };
-
-/// Blocks below which a smaller tile is taken: about one for each multiprocessor of a large chip.
-const ENOUGH_BLOCKS: i64 = 128;
+/// The tile of a thread; `None` where the GEMM is not one of f32 alone or of f64 alone.
+fn base(spec: &GemmSpec) -> Option<WarpTiles> {
+    let alone = [spec.b, spec.acc, spec.out].iter().all(|d| *d == spec.a);
+    match spec.a {
+        DType::F32 if alone => Some(F32),
+        DType::F64 if alone => Some(F64),
+        _ => None,
+    }
+}
 
 impl WarpTiles {
-    /// The widest tiles that divide the product and give enough blocks; `None` where none do, or the product is not one of f32
-    /// alone or of f64 alone.
-    pub fn choose(spec: &GemmSpec) -> Option<WarpTiles> {
-        let alone = |dtype| [spec.a, spec.b, spec.acc, spec.out].iter().all(|d| *d == dtype);
-        let ladder: &[WarpTiles] = match spec.a {
-            DType::F32 if alone(DType::F32) => &LADDER,
-            DType::F64 if alone(DType::F64) => &LADDER_F64,
-            _ => return None,
-        };
-        let suits = |t: &WarpTiles| {
-            let [bm, bn] = t.block();
-            let divide = spec.m % bm == 0 && spec.n % bn == 0 && spec.k % t.bk == 0;
-            divide && (spec.m / bm) * (spec.n / bn) >= ENOUGH_BLOCKS
-        };
-        ladder.iter().copied().find(suits).map(|t| t.fitted(spec))
-    }
-
     /// The tiles with what the layouts of the operands ask for.
     pub(super) fn fitted(mut self, spec: &GemmSpec) -> WarpTiles {
         // ptxas spills where both operands are transposed through registers and eight steps of k are unrolled. For doubles transposing
@@ -211,24 +199,5 @@ impl WarpTiles {
             let swapped = IndexMap::new(["i", "j"], |[i, j]| vec![j, i]);
             s.transform_layout(staging.buffer(), swapped).storage_align(staging.buffer(), 0, 2 * wide, wide);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::te::Layout;
-
-    #[test]
-    fn tiles_need_sizes_that_they_divide_and_enough_blocks() {
-        let block = |m, n, k, d| WarpTiles::choose(&GemmSpec::of(m, n, k, d, Layout::NN)).map(|t| t.block());
-        assert_eq!(block(4096, 4096, 4096, DType::F32), Some([128, 128]));
-        assert_eq!(block(1024, 1024, 1024, DType::F32), Some([64, 64]));
-        assert_eq!(block(4095, 4096, 4096, DType::F32), None);
-        assert_eq!(block(512, 512, 512, DType::F32), None);
-        assert_eq!(block(4096, 4096, 4096, DType::F64), Some([128, 64]));
-        assert_eq!(block(1024, 1024, 1024, DType::F64), Some([128, 64]));
-        assert_eq!(block(512, 1024, 1024, DType::F64), Some([64, 64]));
-        assert_eq!(block(4096, 4096, 4096, DType::F16), None);
     }
 }

@@ -20,10 +20,10 @@ pub use rungs::{RUNGS, Rung};
 
 use super::epilogue::{Accumulators, Epilogue, divide_rows};
 use super::grid::{ClusterLoops, walk};
-use super::mma::Mma;
 use super::operand::{Operand, up};
 use super::packing::{Packing, Source};
 use super::padding::Padding;
+use super::split::{PARTS, combine_parts, split_k};
 use super::staging::{Staging, present, source};
 use super::tiles;
 use crate::dtype::DType;
@@ -43,6 +43,8 @@ pub struct Wgmma {
     pub pingpong: bool,
     /// Which operand gives the rows of the instruction.
     pub swap_ab: SwapAb,
+    /// Parts of k that blocks of their own sum over; a second kernel adds them.
+    pub parts: i64,
     /// k extent of a stage.
     pub bk: i64,
     /// Stages of the ring.
@@ -103,6 +105,10 @@ impl SwapAb {
 const ROWS: i64 = 64;
 /// Bytes of A and B that are worth to be asked for at once.
 const AT_ONCE: i64 = 6 << 20;
+/// The most stages.
+const MOST_STAGES: i64 = 8;
+/// Stages of a part of k at least.
+const LEAST_STAGES: i64 = 4;
 /// Bytes of a row of C that leave together.
 const STORE_BYTES: i64 = 128;
 /// Bytes of a panel that is not swizzled.
@@ -120,6 +126,7 @@ impl Wgmma {
         warpgroups: 2,
         pingpong: false,
         swap_ab: SwapAb::Straight,
+        parts: 1,
         bk: 64,
         stages: 4,
         in_flight: 1,
@@ -156,8 +163,12 @@ impl Wgmma {
         // Where threads store C, their indices divide by the columns of the tile: 190 times in 64 x 192, never in 64 x 256, whose divisions are
         // shifts. The model counts no divisions. On an H100 the tiles take 12.9 and 9.6 us for 3x63x8191x128
         // (h100-2026-11-25/choice.md).
+        let split: Vec<_> = all.iter().flat_map(|w| w.split(spec, target)).collect();
         all.retain(|w| w.stores_by_tma() || w.block[1].count_ones() == 1);
-        all.sort_by(|a, b| a.cycles(spec, target).total_cmp(&b.cycles(spec, target)));
+        all.extend(split);
+        let mut costs: Vec<_> = all.into_iter().map(|w| (w.cycles(spec, target), w)).collect();
+        costs.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let all: Vec<Wgmma> = costs.into_iter().map(|(_, w)| w).collect();
         // The cost model does not count L2 lines that unaligned rows cross.
         let unaligned_tiles = Wgmma::unaligned_tiles(spec, target);
         // Nor the bubbles of cooperative warpgroups: `mma_cycles` compares them with ping-pong.
@@ -194,7 +205,7 @@ impl Wgmma {
         // Such rows share lines with their neighbours, too: to fetch more than a line ahead of them takes 10 % longer at 1000^3
         // on an H200, and more than six stages that ask at once 4 %.
         let unaligned_tiles = unaligned && !many;
-        let most = if unaligned_tiles { 6 } else { 8 };
+        let most = if unaligned_tiles { 6 } else { MOST_STAGES };
         w.promotion = unaligned_tiles.then_some(LINE);
         w = w.with_slots(spec, target, most);
         let rows = up(spec.m, block[0]);
@@ -206,10 +217,30 @@ impl Wgmma {
         w
     }
 
+    /// The same tiles with k divided among blocks where the tiles alone do not fill the device. No more parts than fill it twice, and each
+    /// has some stages.
+    fn split(&self, spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
+        let most = 2 * i64::from(processors(target));
+        let suits = |parts: &i64| {
+            let long = up(spec.k, self.bk) >= LEAST_STAGES * parts;
+            *parts > 1 && long && self.tiles(spec).saturating_mul(*parts) <= most
+        };
+        let parts = PARTS.into_iter().filter(|parts| spec.batch.is_none() && suits(parts));
+        parts.map(|parts| self.in_parts(parts, spec, target)).collect()
+    }
+
+    /// The same tiles with k divided among so many blocks, which store their accumulators in workspace from registers. Not of a batch.
+    #[must_use]
+    pub fn in_parts(self, parts: i64, spec: &GemmSpec, target: &Target) -> Wgmma {
+        let alone = Wgmma { cluster: [1, 1], persistent: false, producer: false, promotion: None, ..self };
+        let direct = Wgmma { parts, epilogue: Epilogue::Direct, grid_dependency: 0, l2_prefetch: false, ..alone };
+        direct.with_slots(spec, target, MOST_STAGES)
+    }
+
     /// As many stages as k has use for, as leave room for C's own, and no more than so many.
     fn with_slots(self, spec: &GemmSpec, target: &Target, most: i64) -> Wgmma {
         let fits = |n: &i64| Wgmma { stages: *n, ..self }.shared(spec) <= room(target);
-        let stages = (2..=most).rev().find(fits).unwrap_or(2).min(up(spec.k, self.bk).max(2));
+        let stages = (2..=most).rev().find(fits).unwrap_or(2).min(self.k_stages(spec).max(2));
         Wgmma { stages, in_flight: i64::from(stages > 2), ..self }
     }
 }
@@ -230,6 +261,7 @@ impl Wgmma {
     pub fn steps(&self, spec: &GemmSpec) -> Steps {
         let mut s = Steps::new();
         self.pad(&mut s, spec);
+        split_k(&mut s, self.parts);
         self.nest(&mut s, spec);
         for operand in Operand::BOTH {
             self.stage(&mut s, spec, operand);
@@ -258,11 +290,16 @@ impl Wgmma {
         s
     }
 
+    /// The block whose accumulators are in registers.
+    fn accumulators(&self, spec: &GemmSpec) -> &'static str {
+        if self.parts > 1 { "parts" } else { Accumulators::of(spec).block() }
+    }
+
     /// An operand's tile in shared memory.
     fn stage(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand) {
         let is_packed = self.routes[operand as usize] == Source::Packed;
         let fills_zeros = self.padding(spec).pads_operand(operand) && !is_packed;
-        let accumulators = Accumulators::of(spec).block();
+        let accumulators = self.accumulators(spec);
         let staging = Staging { operand, accumulators, source: &self.source(spec, operand), fills_zeros };
         staging.read(s);
         s.compute_at(staging.buffer(), "k0");
@@ -311,7 +348,8 @@ impl Wgmma {
             }
         };
         s.split("k", [self.bk * bytes(spec.a) / DEPTH, DEPTH / bytes(spec.a)], ["k0", "kk", "ki"]);
-        let outside = ["i0", "j0", ic, jc, warpgroup, "k0", "kk"];
+        let part = if self.parts > 1 { "part" } else { "" };
+        let outside = [part, "i0", "j0", ic, jc, warpgroup, "k0", "kk"];
         s.reorder(present(outside.into_iter().chain(inside).chain(["ki"])));
         // The tiles of a batch are rows of one walk.
         let rows = if spec.batch.is_some() { "bi" } else { "i0" };
@@ -335,7 +373,7 @@ impl Wgmma {
 
     /// What the tiles of a cluster add to the GEMM.
     fn padding(&self, spec: &GemmSpec) -> Padding {
-        Padding::new(spec, [0, 1].map(|d| self.block[d] * self.cluster[d]), self.bk)
+        Padding::new(spec, [0, 1].map(|d| self.block[d] * self.cluster[d]), self.bk * self.parts)
     }
 
     /// Whether the tiles reach beyond C.
@@ -354,11 +392,11 @@ impl Wgmma {
         let (padding, accumulators) = (self.padding(spec), Accumulators::of(spec));
         padding.pad(s, accumulators.block());
         for operand in Operand::BOTH.into_iter().filter(|operand| self.routes[*operand as usize] == Source::Packed) {
-            let packing = Packing { operand, packed: &self.source(spec, operand) };
+            let packing = Packing { operand, packed: &self.source(spec, operand), padding };
             packing.copy(s, accumulators.block(), padding.pads_operand(operand));
             packing.kernel(s, spec);
         }
-        if padding.pads_result() && accumulators.converts() {
+        if padding.pads_result() && accumulators.converts() && self.parts == 1 {
             s.compute_inline("acc_pad");
             padding.pad_conversion(s);
         }
@@ -372,6 +410,10 @@ impl Wgmma {
     /// From the accumulators to C.
     fn epilogue(&self, s: &mut Steps, spec: &GemmSpec) {
         let (padding, converts) = (self.padding(spec), Accumulators::of(spec).converts());
+        if self.parts > 1 {
+            s.cache_write("parts", "parts", Scope::Fragment, "C_f").reverse_compute_at("C_f", "iw");
+            return combine_parts(s, Accumulators::of(spec), &padding);
+        }
         let from_registers = !self.stores_by_tma() && !padding.pads_result();
         if !converts && (bytes(spec.out) == 4 || from_registers) {
             return self.wide_epilogue(s, spec);

@@ -12,12 +12,13 @@ use super::grid::{bind_batch, rows_of, walk};
 use super::operand::{Operand, up};
 use super::padding::Padding;
 use super::staging::{Fragment, Staging, source};
+use super::tiles;
 use super::tuning;
-use super::work::{Work, cycles};
+use super::work::{MMA_DEPTH, MMA_ELEMENTS, Work, cycles, mma_cycles};
 use crate::dtype::DType;
 use crate::ir::{Axis, BindMode, CopyKind, Scope};
 use crate::schedule::Steps;
-use crate::target::{Features, REGISTERS_PER_SM, Target};
+use crate::target::{Features, REGISTERS_PER_SM, SCHEDULERS, Target};
 use crate::te::GemmSpec;
 
 /// What the recipe decided.
@@ -41,15 +42,6 @@ pub struct Wmma {
     pub group: i64,
 }
 
-/// Tiles and warps to choose from, with the share of the rate of the largest that they reach: a guess by the bytes that a
-/// product moves, not measured.
-const CANDIDATES: [([i64; 2], [i64; 2], f64); 5] = [
-    ([128, 128], [2, 4], 1.0),
-    ([128, 64], [2, 2], 0.85),
-    ([64, 128], [2, 2], 0.85),
-    ([64, 64], [2, 2], 0.65),
-    ([32, 32], [2, 1], 0.35),
-];
 /// Registers of a thread besides accumulators and operands.
 const ADDRESSES: i64 = 48;
 /// More of them where the tiles reach beyond the product: conditions, and addresses that they keep apart.
@@ -67,13 +59,35 @@ impl Wmma {
         if !known || spec.m.min(spec.n) < 16 || spec.k < 16 {
             return Vec::new();
         }
-        let device = target.device();
-        let cost = |(block, _, share): &([i64; 2], [i64; 2], f64)| cycles(&work(spec, *block, *share), &device);
-        let all = CANDIDATES.iter().map(|c| (c, Wmma::of(spec, target, c.0, c.1)));
-        let mut fitting: Vec<_> =
-            all.filter(|(_, w)| w.shared(spec) <= i64::from(target.limits.shared_optin)).collect();
-        fitting.sort_by(|(a, _), (b, _)| cost(a).total_cmp(&cost(b)));
-        fitting.into_iter().map(|(_, w)| w).collect()
+        let all = tiles::wmma().into_iter().map(|(block, warps)| Wmma::of(spec, target, block, warps));
+        let mut fitting: Vec<_> = all.filter(|w| w.shared(spec) <= i64::from(target.limits.shared_optin)).collect();
+        let cost = |w: &Wmma| cycles(&w.work(spec, target), &target.device());
+        fitting.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
+        fitting
+    }
+
+    /// What the GEMM asks of the device in these tiles.
+    fn work(&self, spec: &GemmSpec, target: &Target) -> Work {
+        let [bm, bn] = self.block;
+        let [wm, wn] = [0, 1].map(|d| self.block[d] / self.warps[d]);
+        let (device, warps) = (target.device(), self.warps[0] * self.warps[1]);
+        let mma = mma_cycles(spec, &device) * (wm * wn / MMA_ELEMENTS) as f64;
+        let number = |n: i64| u32::try_from(n).unwrap_or(u32::MAX);
+        let by_shared = target.occupancy(number(self.threads()), 1, number(self.shared(spec))).blocks;
+        Work {
+            mma: mma * warps as f64 / SCHEDULERS as f64,
+            latency: mma + tuning::MMA_LATENCY,
+            // Fragments are read once for each warp, and tiles written once.
+            shared_bytes: (MMA_DEPTH * (warps * (wm + wn) + bm + bn)) as f64,
+            l2_bytes: (MMA_DEPTH * (bm + bn)) as f64,
+            l2_share: tuning::MMA_L2_SHARE,
+            iterations: up(spec.k * bits(spec), 8 * MMA_DEPTH) as f64,
+            prologue: tuning::MMA_PROLOGUE,
+            epilogue: (4 * bm * bn) as f64 / tuning::MMA_STORE_BYTES,
+            tiles: up(spec.m, bm).saturating_mul(up(spec.n, bn)).saturating_mul(spec.products()),
+            resident: self.resident(spec).min(by_shared.into()).max(1),
+            ..Work::NONE
+        }
     }
 
     /// These tiles, with stages that suit them and the chip.
@@ -264,18 +278,6 @@ impl Wmma {
             along_k: operand.along_k(spec),
             load: format!("wmma.load.{name}.{major}.{geometry}.{}", spec.a),
         }
-    }
-}
-
-/// What a GEMM asks of the device in blocks of this tile, which reach a share of the rate of the largest.
-fn work(spec: &GemmSpec, block: [i64; 2], share: f64) -> Work {
-    let mma = (block[0] * block[1]) as f64 / share;
-    Work {
-        mma,
-        iterations: spec.k as f64,
-        prologue: tuning::WMMA_EDGES * mma,
-        tiles: up(spec.m, block[0]).saturating_mul(up(spec.n, block[1])).saturating_mul(spec.products()),
-        ..Work::NONE
     }
 }
 

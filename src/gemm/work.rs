@@ -8,7 +8,8 @@
 
 use super::operand::up;
 use super::tuning;
-use crate::target::Device;
+use crate::target::{Device, SCHEDULERS};
+use crate::te::GemmSpec;
 
 /// What a GEMM asks of a device: per k iteration of a tile, per tile, and for the whole.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -123,6 +124,18 @@ impl Work {
     fn wave(&self, tiles: i64, device: &Device) -> f64 {
         self.iterations * self.iteration(tiles, device).0 + self.prologue + tiles as f64 * self.epilogue
     }
+}
+
+/// Elements of C of the MMA of 16 x 8 that [`mma_cycles`] counts, and its bytes of a row along k.
+pub(super) const MMA_ELEMENTS: i64 = 128;
+pub(super) const MMA_DEPTH: i64 = 32;
+
+/// Cycles of a scheduler for an MMA by mma.sync, or for as much of one by wmma: by the rate of the device's tensor cores, and at least
+/// what was measured.
+pub(super) fn mma_cycles(spec: &GemmSpec, device: &Device) -> f64 {
+    let terms = 8 * MMA_DEPTH / i64::from(spec.a.bits());
+    let rate = device.operations_per_clock(spec.a, spec.acc).unwrap_or(f64::INFINITY);
+    tuning::MMA_CYCLES.max((2 * MMA_ELEMENTS * terms * SCHEDULERS) as f64 / rate)
 }
 
 /// Cycles of a GEMM on a device: the waves of the multiprocessor with most tiles, and the passes.

@@ -307,8 +307,9 @@ fn solve_one(it: &Iter, found: &[(Digit<Var>, Range)], unclear: bool, env: &Env)
         return whole(!unclear);
     }
     let Some((range, exact)) = from_digits(&own, extent, env) else { return whole(false) };
+    // A range of as many values that begins elsewhere meets the domain in some iterations only: one row of sixteen that padding made of one.
     match range.extent.as_int() {
-        Some(e) if e >= extent => whole(exact && decide::equal(&range.min, &Index::Int(0), env)),
+        Some(e) if e >= extent && decide::equal(&range.min, &Index::Int(0), env) => whole(exact),
         _ => Solved { range, exact, whole: false },
     }
 }

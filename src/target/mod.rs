@@ -22,6 +22,8 @@ use crate::error::{Code, Error, Result};
 pub const LINE: i64 = 128;
 /// Threads of a warp, on every chip.
 pub const LANES: i64 = 32;
+/// Schedulers of a multiprocessor, each with tensor cores and a quarter of the registers of its own.
+pub const SCHEDULERS: i64 = 4;
 
 /// A chip to compile for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -58,6 +58,7 @@ mod sim;
 mod skew;
 mod tensor;
 mod terminal;
+mod thin;
 mod tidy;
 mod transposed_bytes;
 mod validate;

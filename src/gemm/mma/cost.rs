@@ -1,17 +1,11 @@
 //! What tiles of the recipe by mma.sync need: registers, resident blocks, and their [`Work`].
 
 use super::{FragmentBuffers, Mma, Operand, OperandForm, Source, up};
+use crate::gemm::split::combining;
 use crate::gemm::tuning;
-use crate::gemm::work::{Passes, Work, cycles};
-use crate::target::Target;
+use crate::gemm::work::{MMA_DEPTH, MMA_ELEMENTS, Passes, Work, cycles, mma_cycles};
+use crate::target::{LANES, SCHEDULERS, Target};
 use crate::te::GemmSpec;
-
-/// Schedulers of a multiprocessor, each with tensor cores of its own.
-const SCHEDULERS: f64 = 4.0;
-/// Elements of C of an MMA of 16 x 8.
-const MMA_ELEMENTS: i64 = 128;
-/// Bytes of a row of A or a column of B in a k iteration of a warp: the k extent of an MMA.
-const DEPTH_BYTES: i64 = 32;
 
 impl Mma {
     /// Cycles of the GEMM in these tiles; infinite where a block does not fit.
@@ -24,17 +18,24 @@ impl Mma {
     pub(in crate::gemm) fn work(&self, spec: &GemmSpec, target: &Target) -> Work {
         let ([bm, bn], [wm, wn]) = (self.block, self.warp());
         let tiles = up(spec.m, bm).saturating_mul(up(spec.n, bn));
-        let warps = (self.warps[0] * self.warps[1]) as f64;
+        let per_scheduler = (self.warps[0] * self.warps[1]) as f64 / SCHEDULERS as f64;
+        let cycles = mma_cycles(spec, &target.device());
         // Eight 4-bit integers of each lane become bytes, for two MMAs.
         let (mma, unpack) = match self.form {
-            OperandForm::Unpacked => (2.0 * tuning::MMA_CYCLES, (wm + wn) as f64 / 4.0 * tuning::UNPACK_CYCLES),
-            _ => (tuning::MMA_CYCLES, 0.0),
+            OperandForm::Unpacked => (2.0 * cycles, (wm + wn) as f64 / 4.0 * tuning::UNPACK_CYCLES),
+            _ => (cycles, 0.0),
         };
+        // Copies of less than 16 bytes for each lane of a warp.
+        let pieces = Operand::BOTH.into_iter().filter(|operand| self.copies_pieces(spec, *operand));
+        let copies: f64 =
+            pieces.map(|o| (self.block[o as usize] * MMA_DEPTH / LANES) as f64 / o.piece(spec) as f64).sum();
         Work {
-            mma: (bm * bn / MMA_ELEMENTS) as f64 * mma / SCHEDULERS,
-            issue: warps * unpack / SCHEDULERS,
+            mma: (bm * bn / MMA_ELEMENTS) as f64 * mma / SCHEDULERS as f64,
+            issue: per_scheduler * unpack + copies * tuning::COPY_CYCLES / SCHEDULERS as f64,
             latency: (wm * wn / MMA_ELEMENTS) as f64 * mma + tuning::MMA_LATENCY + unpack,
-            l2_bytes: (DEPTH_BYTES * (bm + bn)) as f64,
+            // What lies beyond C is filled in and moves no bytes.
+            l2_bytes: MMA_DEPTH as f64
+                * (spec.m as f64 / up(spec.m, bm) as f64 + spec.n as f64 / up(spec.n, bn) as f64),
             l2_share: tuning::MMA_L2_SHARE,
             iterations: (up(spec.k, self.bk * self.parts) * self.bk / self.form.depth(spec)) as f64,
             prologue: tuning::MMA_PROLOGUE,
@@ -79,7 +80,7 @@ impl Mma {
 
     /// The kernels before and after the GEMM's own.
     fn passes(&self, spec: &GemmSpec) -> Passes {
-        let mut out = Passes::default();
+        let mut out = combining(spec, self.parts);
         for operand in Operand::BOTH {
             if self.routes[operand as usize] == Source::Packed {
                 let bits = i64::from(spec.a.bits()) + self.form.bits(spec);
@@ -87,10 +88,6 @@ impl Mma {
                 out.memory_bytes +=
                     bits as f64 / 8.0 * operand.rows(spec) as f64 * spec.k as f64 * spec.products() as f64;
             }
-        }
-        if self.parts > 1 {
-            out.kernels += 1.0;
-            out.l2_bytes += (4 * (self.parts + 1)) as f64 * spec.m as f64 * spec.n as f64;
         }
         out
     }

@@ -1,8 +1,8 @@
 //! How the accumulators leave the registers of warps, and what becomes of parts of them.
 
-use super::{Epilogue, Mma, Names, present, up};
+use super::{Epilogue, Mma, Names, present};
 use crate::gemm::epilogue::divide_rows;
-use crate::gemm::grid::bind_blocks;
+use crate::gemm::split::combine_parts;
 use crate::ir::{Axis, Scope};
 use crate::schedule::Steps;
 use crate::target::{Features, Target};
@@ -10,8 +10,6 @@ use crate::te::GemmSpec;
 
 /// Elements of C from which on rows of it are stored together at its edges too (4095x4097x4099: 335 us for 405).
 const LARGE: i64 = 1 << 21;
-/// Threads of a block that adds parts up.
-const ADDING: i64 = 128;
 
 /// Tiles that reach beyond a small C are stored from registers where there is no stmatrix, each element under its own
 /// condition: blocks behind the product then find what they read by the names of the program.
@@ -119,18 +117,6 @@ impl Mma {
             }
             return;
         }
-        if padding.pads_result() && converts {
-            s.compute_inline("acc_pad");
-        }
-        let [rows, columns] = padding.result();
-        s.split("cj", [ADDING], ["c0", "c1"]).bind("c1", Axis::ThreadX);
-        bind_blocks(s, ("ci", rows), ("c0", up(columns, ADDING)));
-        if converts {
-            s.set_scope(padding.converted(), Scope::Local).reverse_compute_at("out", "c1");
-        } else {
-            s.cache_write(names.whole.block(), padding.written(), Scope::Local, "C_l").reverse_compute_at("C_l", "c1");
-            padding.crop(s);
-        }
-        s.unroll("cp");
+        combine_parts(s, names.whole, &padding);
     }
 }

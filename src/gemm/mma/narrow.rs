@@ -10,7 +10,7 @@ use super::{Mma, Names};
 use crate::dtype::DType;
 use crate::gemm::grid::bind_blocks;
 use crate::gemm::operand::{Operand, up};
-use crate::gemm::packing::{Packing, THREADS, ZEROS, lines};
+use crate::gemm::packing::{Packing, THREADS};
 use crate::gemm::staging::divide_among_threads;
 use crate::intrin;
 use crate::ir::{Axis, Scope};
@@ -106,7 +106,7 @@ impl Mma {
     /// The kernel that packs a 4-bit operand: padded, transposed, widened, or some of these.
     pub(super) fn pack_narrow(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand, names: &Names) {
         let (name, padding) = (operand.name(), self.padding(spec));
-        let packing = Packing { operand, packed: &names.sources[operand as usize] };
+        let packing = Packing { operand, packed: &names.sources[operand as usize], padding };
         let wide = self.form == OperandForm::Widened;
         let pads = padding.pads_operand(operand);
         let vector = vector(operand.contiguous(spec));
@@ -152,7 +152,7 @@ pub(super) fn unpacked_order() -> IndexMap {
 
 /// A kernel whose threads copy a vector of each of eight rows.
 fn rows_alone(s: &mut Steps, packing: Packing, spec: &GemmSpec, vector: i64) {
-    let [count, length] = lines(spec, packing.operand).map(|extent| extent.saturating_add(ZEROS));
+    let [count, length] = packing.lines(spec);
     let [first, second] = packing.loops();
     let [a0, a1, b0, b1, b2] = ["a0", "a1", "b0", "b1", "b2"].map(|end| packing.name(end));
     s.split(&first, [8], [&a0, &a1]).split(&second, [THREADS, vector], [&b0, &b1, &b2]);

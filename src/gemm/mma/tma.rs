@@ -9,10 +9,11 @@
 //!
 //! Blocks of a cluster along rows share tiles of B, along columns tiles of A: each is fetched once and lands in all of them.
 
-use super::{ClusterLoops, FragmentBuffers, Mma, Operand, OperandForm, epilogue, up};
-use crate::gemm::work::{Work, cycles};
+use super::{ClusterLoops, FragmentBuffers, Mma, Operand, OperandForm, epilogue, tiles, up};
+use crate::gemm::tuning;
+use crate::gemm::work::{MMA_DEPTH, MMA_ELEMENTS, Work, cycles, mma_cycles};
 use crate::schedule::Steps;
-use crate::target::{Features, LANES, Target};
+use crate::target::{Device, Features, LANES, SCHEDULERS, Target};
 use crate::te::GemmSpec;
 
 /// How TMA copies bring the tiles.
@@ -30,8 +31,6 @@ pub struct Tma {
 /// Warps of a producer that moves registers, and the registers that its threads keep.
 const GROUP: i64 = 4;
 const KEPT: i64 = 40;
-/// Schedulers of a multiprocessor, each with its part of the registers.
-const SCHEDULERS: i64 = 4;
 /// Bytes of shared memory besides tiles: two mbarriers a stage, and what alignment may ask for.
 const BARRIERS: i64 = 16;
 const ALIGNED: i64 = 1024;
@@ -41,42 +40,69 @@ const LARGE_SLOTS: i64 = 3;
 /// Elements of C of a large tile, by which a multiprocessor is full.
 const LARGE: i64 = 128 * 256;
 
-/// A shape of large tiles.
-struct Shape {
+/// Terms of a stage of large tiles.
+const LARGE_BK: i64 = 64;
+/// Warps of a block of large tiles, and the blocks that share a multiprocessor: one multiplies while the other waits.
+const WARPS: [(i64, i64); 2] = [(4, 2), (8, 1)];
+/// Sides of a warp's tile, in fragments of 16 rows or columns.
+const SIDES: std::ops::RangeInclusive<i64> = 3..=6;
+/// Registers that a thread has for accumulators and fragments: with addresses as in other tiles, and where both operands run along
+/// rows and columns of C, whose addresses take fewer (192 of accumulators and 28 of fragments do not spill).
+const REGISTERS: i64 = 215;
+const REGISTERS_TRANSPOSED: i64 = 220;
+
+/// Large tiles of a block, which starts its own copies in stages of [`LARGE_BK`] terms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct LargeTile {
     block: [i64; 2],
     warps: [i64; 2],
     fragments: FragmentBuffers,
     sweeps: i64,
-    /// Blocks that share a multiprocessor: one multiplies while the other waits, begins or ends.
+    /// Blocks that share a multiprocessor.
     blocks: i64,
-    /// The share of a multiprocessor's cycles in which its tensor cores are busy, as counted at 8192^3 on an H200; of 128 x 256
-    /// as its speed beside that of 128 x 128 has it, which are shared out as evenly.
-    busy: f64,
 }
 
-/// Large tiles to choose from, started by the block itself, in stages of `SHAPE_BK` terms. Two things decide at full load. How
-/// evenly the multiprocessors share the tiles: at 8192^3 four of 132 have 32 of 128 x 128 where the others have 31, and all wait a
-/// thirty-second of the time for them, but nearly all have 25 of 80 x 256. And what the tensor cores stand idle for: a lone block
-/// for its barriers and its ends (0.646 of cuBLAS with 128 x 256), two of them less (0.663 with 128 x 128), and with larger tiles
-/// of warps less still (0.680 to 0.682 with 64 x 80 or 80 x 64, 0.677 with 96 x 64). 0.97 is what they are busy where nothing
-/// is loaded at all: 0.704 of cuBLAS, as mma.sync takes six cycles for 16 x 8 x 16 where wgmma takes four.
-const SHAPES: [Shape; 5] = [
-    Shape { block: [128, 256], warps: [2, 4], fragments: FragmentBuffers::Double, sweeps: 1, blocks: 1, busy: 0.911 },
-    Shape { block: [128, 128], warps: [2, 2], fragments: FragmentBuffers::Double, sweeps: 1, blocks: 2, busy: 0.934 },
-    Shape { block: [80, 256], warps: [1, 4], fragments: FragmentBuffers::Single, sweeps: 1, blocks: 2, busy: 0.947 },
-    Shape { block: [256, 80], warps: [4, 1], fragments: FragmentBuffers::Single, sweeps: 1, blocks: 2, busy: 0.947 },
-    Shape { block: [192, 128], warps: [2, 2], fragments: FragmentBuffers::Single, sweeps: 2, blocks: 2, busy: 0.948 },
-];
-const SHAPE_BK: i64 = 64;
+impl LargeTile {
+    /// All of them, those first that move fewer bytes, and of two alike the one that stores longer rows of C.
+    fn all(spec: &GemmSpec) -> Vec<LargeTile> {
+        let sides = || SIDES.flat_map(|m| SIDES.map(move |n| [16 * m, 16 * n]));
+        let mut all: Vec<_> = WARPS
+            .into_iter()
+            .flat_map(|(warps, blocks)| sides().flat_map(move |tile| LargeTile::of(warps, tile, blocks, spec)))
+            .filter(|t| t.blocks * t.block[0] * t.block[1] >= LARGE)
+            .collect();
+        // What a tile moves for an element of C: its sides over its area.
+        let bytes = |t: &LargeTile| (t.block[0] + t.block[1]) as f64 / (t.block[0] * t.block[1]) as f64;
+        all.sort_by(|a, b| bytes(a).total_cmp(&bytes(b)).then(b.block[1].cmp(&a.block[1])));
+        all
+    }
 
-impl Shape {
-    /// What a GEMM asks of the device in these tiles: MMAs alone, which keep the tensor cores busy for a share of the cycles.
-    fn work(&self, spec: &GemmSpec) -> Work {
+    /// So many warps with tiles of this size, where a thread has the registers for them.
+    fn of(warps: i64, tile: [i64; 2], blocks: i64, spec: &GemmSpec) -> Vec<LargeTile> {
+        let along_k = Operand::BOTH.into_iter().any(|operand| operand.runs_along_k(spec));
+        let most = if along_k || spec.batch.is_some() { REGISTERS } else { REGISTERS_TRANSPOSED };
+        let accumulators = tile[0] * tile[1] * i64::from(spec.acc.bits()) / 32 / LANES;
+        let needed = |sets: i64, sweeps: i64| accumulators + sets * (tile[0] / sweeps + tile[1]) / 4;
+        let fits = [(FragmentBuffers::Double, 2, 1), (FragmentBuffers::Single, 1, 1), (FragmentBuffers::Single, 1, 2)]
+            .into_iter()
+            .find(|(_, sets, sweeps)| tile[0] % (16 * sweeps) == 0 && needed(*sets, *sweeps) <= most);
+        let Some((fragments, _, sweeps)) = fits else { return Vec::new() };
+        let with =
+            |warps: [i64; 2]| LargeTile { block: [0, 1].map(|d| warps[d] * tile[d]), warps, fragments, sweeps, blocks };
+        tiles::all_arrangements(warps).map(with).collect()
+    }
+
+    /// What a GEMM asks of the device in these tiles: MMAs, and the barrier of each stage, which blocks that share a multiprocessor
+    /// hide for each other.
+    fn work(&self, spec: &GemmSpec, device: &Device) -> Work {
         let [bm, bn] = self.block;
+        let steps = LARGE_BK * i64::from(spec.a.bits()) / (8 * MMA_DEPTH);
         Work {
-            mma: (bm * bn) as f64 / self.busy,
-            iterations: up(spec.k, SHAPE_BK) as f64,
+            mma: (steps * bm * bn / MMA_ELEMENTS) as f64 * mma_cycles(spec, device) / SCHEDULERS as f64,
+            bubble: tuning::MMA_TMA_BUBBLE / self.blocks as f64,
+            iterations: up(spec.k, LARGE_BK) as f64,
             tiles: up(spec.m, bm).saturating_mul(up(spec.n, bn)).saturating_mul(spec.products()),
+            resident: self.blocks,
             ..Work::NONE
         }
     }
@@ -136,34 +162,29 @@ impl Mma {
         (2..=most).rev().map(with).find(|m| m.shared(spec) <= room)
     }
 
-    /// By TMA copies where those are faster, which is for large tiles: of those of [`SHAPES`] that cost least.
+    /// By TMA copies where those are faster, which is for large tiles: in the cheapest [`LargeTile`]s.
     pub(super) fn with_best_tiles(self, spec: &GemmSpec, target: &Target) -> Mma {
-        if !self.is_large() {
+        if !self.is_large() || Operand::BOTH.into_iter().any(|operand| self.copies_pieces(spec, operand)) {
             return self;
         }
         let device = target.device();
-        let fitting = SHAPES
-            .iter()
-            .filter_map(|shape| Some((cycles(&shape.work(spec), &device), self.shaped(shape, spec, target)?)));
+        let fitting = LargeTile::all(spec).into_iter().filter_map(|tile| {
+            Some((cycles(&tile.work(spec, &device), &device), self.with_large_tile(tile, spec, target)?))
+        });
         fitting.min_by(|(a, _), (b, _)| a.total_cmp(b)).map_or(self, |(_, m)| m)
     }
 
-    /// Tiles of another shape, in as many stages as leave room for the blocks that share a multiprocessor.
-    fn shaped(&self, shape: &Shape, spec: &GemmSpec, target: &Target) -> Option<Mma> {
-        let plain = Mma::with(spec, target, shape.block, shape.warps, self.parts, self.form);
-        let plain = Mma { fragments: shape.fragments, sweeps: shape.sweeps, ..plain };
-        // With other layouts, or with the coordinate of a batch, that many accumulators leave too few registers for addresses.
-        let along_k = Operand::BOTH.into_iter().any(|operand| operand.runs_along_k(spec));
-        if shape.sweeps > 1 && (along_k || spec.batch.is_some()) {
-            return None;
-        }
+    /// In this tile, in as many stages as leave room for the blocks that share a multiprocessor.
+    fn with_large_tile(&self, tile: LargeTile, spec: &GemmSpec, target: &Target) -> Option<Mma> {
+        let LargeTile { block, warps, fragments, sweeps, blocks } = tile;
+        let plain = Mma { fragments, sweeps, ..Mma::with(spec, target, block, warps, self.parts, self.form) };
         let limits = &target.limits;
         let room = i64::from(limits.shared_optin)
-            .min(i64::from(limits.shared_per_sm) / shape.blocks - i64::from(limits.shared_reserved));
-        let tma_stage = plain.with_tma(spec, target, SHAPE_BK, 0, [1, 1], room)?;
-        // The shapes are known to need no more registers than a thread has, whatever the estimate says.
+            .min(i64::from(limits.shared_per_sm) / blocks - i64::from(limits.shared_reserved));
+        let tma_stage = plain.with_tma(spec, target, LARGE_BK, 0, [1, 1], room)?;
+        // `LargeTile::of` knows the registers better than the estimate for all tiles.
         let registers = tma_stage.registers(spec).min(limits.registers_per_thread.into());
-        let fits = tma_stage.resident_with(registers, spec, target) >= shape.blocks;
+        let fits = tma_stage.resident_with(registers, spec, target) >= blocks;
         (tma_stage.is_used(spec) && fits).then_some(tma_stage)
     }
 

@@ -1,8 +1,10 @@
 //! What tiles of the recipe by wgmma need: shared memory, blocks, and their [`Work`].
 
 use super::{ROWS, SwapAb, Wgmma, bytes, room, up};
+use crate::gemm::Mma;
+use crate::gemm::split::combining;
 use crate::gemm::tuning;
-use crate::gemm::work::{Work, cycles};
+use crate::gemm::work::{Work, cycles, passes};
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -16,7 +18,8 @@ impl Wgmma {
         } else {
             0
         };
-        let tile = if self.stores_by_tma() { 0 } else { self.block[0] * self.block[1] * bytes(spec.out) };
+        let tile =
+            if self.stores_by_tma() || self.parts > 1 { 0 } else { self.block[0] * self.block[1] * bytes(spec.out) };
         (ring + out).max(tile) + 16 * self.stages + 2048
     }
 
@@ -37,14 +40,19 @@ impl Wgmma {
         }
     }
 
-    /// Blocks of the grid.
-    pub fn blocks(&self, spec: &GemmSpec) -> i64 {
+    /// Tiles of C.
+    pub(super) fn tiles(&self, spec: &GemmSpec) -> i64 {
         up(spec.m, self.block[0]) * up(spec.n, self.block[1]) * spec.products()
     }
 
-    /// Ring stages that a tile of C takes along k.
+    /// Blocks of the grid.
+    pub fn blocks(&self, spec: &GemmSpec) -> i64 {
+        self.tiles(spec) * self.parts
+    }
+
+    /// Ring stages that a tile of C, or a part of its sum, takes along k.
     pub(super) fn k_stages(&self, spec: &GemmSpec) -> i64 {
-        up(spec.k, self.bk)
+        up(spec.k, self.bk * self.parts)
     }
 
     /// Blocks that share a multiprocessor.
@@ -76,13 +84,15 @@ impl Wgmma {
             return Work { bubble: tuning::PINGPONG_BUBBLE, iterations, prologue: 0.0, ..common };
         }
         let [m, n] = self.block;
+        let stored = if self.parts > 1 { bytes(spec.acc) } else { bytes(spec.out) };
         Work {
             shared_bytes: (operands + fetched) as f64,
             l2_bytes: fetched as f64,
             l2_share: tuning::WGMMA_L2_SHARE,
             iterations: stages,
-            epilogue: (m * n * bytes(spec.out)) as f64 / tuning::WGMMA_STORE_BYTES,
+            epilogue: (m * n * stored) as f64 / tuning::WGMMA_STORE_BYTES,
             resident: self.resident(spec, target),
+            passes: combining(spec, self.parts),
             ..common
         }
     }
@@ -97,8 +107,62 @@ impl Wgmma {
         cycles(&Work { mma, bubble, iterations, tiles, epilogue, ..Work::NONE }, &target.device())
     }
 
+    /// The candidates that take fewer cycles than the best tiles by mma.sync, the cheapest first.
+    pub(in crate::gemm) fn paying(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
+        let mut all = Wgmma::candidates(spec, target);
+        if let Some(other) = Mma::choose(spec, target).filter(|_| !all.is_empty()) {
+            // The kernels that pack operands are the same, and not counted here.
+            let before = passes(&Mma { parts: 1, ..other }.work(spec, target), &target.device());
+            let most = other.cycles(spec, target) - before;
+            all.retain(|w| w.cycles(spec, target) < most);
+        }
+        all
+    }
+
     /// Cycles that the GEMM takes in these tiles.
     pub(super) fn cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
         cycles(&self.work(spec, target), &target.device())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::lower::lower;
+    use crate::te::Layout;
+
+    fn choice([m, n, k]: [i64; 3], layout: Layout) -> Wgmma {
+        Wgmma::choose(&GemmSpec::of(m, n, k, DType::F16, layout), &Target::sm_90a()).unwrap()
+    }
+
+    #[test]
+    fn long_sums_of_few_tiles_are_divided() {
+        for size in [[256, 256, 65536], [128, 128, 16384], [64, 512, 12800]] {
+            let chosen = choice(size, Layout::NT);
+            let blocks = chosen.blocks(&GemmSpec::of(size[0], size[1], size[2], DType::F16, Layout::NT));
+            assert!(chosen.parts > 1 && (100..=264).contains(&blocks), "{size:?}: {chosen:?}");
+        }
+        for size in [[4096; 3], [1000; 3], [8192, 8192, 64]] {
+            assert_eq!(choice(size, Layout::NT).parts, 1, "{size:?}");
+        }
+    }
+
+    #[test]
+    fn every_number_of_parts_lowers() {
+        let target = Target::sm_90a();
+        for (layout, [m, n, k]) in
+            Layout::ALL.into_iter().zip([[256, 256, 8192], [60, 500, 7000], [128, 72, 9001], [17, 33, 5120]])
+        {
+            let gemm = crate::gemm::Gemm::new(m, n, k).of(DType::Bf16).layout(layout);
+            let divided = Wgmma::candidates(gemm.spec(), &target).into_iter().filter(|w| w.parts > 1);
+            let divided: Vec<_> = divided.collect();
+            assert!(divided.len() > 4);
+            for w in divided {
+                let schedule = crate::gemm::schedule(&gemm, &target, w.steps(gemm.spec())).unwrap();
+                let lowered = schedule.scheduled().and_then(|func| lower(&func, &target));
+                assert!(lowered.is_ok(), "{w:?} of {m}x{n}x{k}: {}", lowered.unwrap_err());
+            }
+        }
     }
 }

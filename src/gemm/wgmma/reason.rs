@@ -22,11 +22,12 @@ impl Wgmma {
         let cycles = self.cycles(spec, target);
         let bound = work.limiter(&target.device()).name();
         format!(
-            "{m} x {n} of {} warpgroup{}{}: {blocks} blocks in {waves:.2} waves, {:.0} MB from L2, {} KB shared of {} \
+            "{m} x {n} of {} warpgroup{}{}{}: {blocks} blocks in {waves:.2} waves, {:.0} MB from L2, {} KB shared of {} \
              stages of {}, {} registers a thread, {:.0}k cycles, bound by {bound}{}",
             self.warpgroups,
             if self.warpgroups > 1 { "s" } else { "" },
             if self.pingpong { " in ping-pong" } else { "" },
+            if self.parts > 1 { format!(", k in {} parts", self.parts) } else { String::new() },
             fetched / 1e6,
             self.shared(spec) / 1024,
             self.stages,
@@ -46,7 +47,7 @@ impl Wgmma {
     fn others(&self, spec: &GemmSpec, target: &Target, cycles: f64) -> String {
         let other = |w: Wgmma| ((w.cycles(spec, target) / cycles - 1.0) * 100.0, w.block);
         // Ping-pong has other cycles.
-        let form = |w: &Wgmma| (w.pingpong, w.swap_ab);
+        let form = |w: &Wgmma| (w.pingpong, w.swap_ab, w.parts);
         let alike = |w: &Wgmma| w.block != self.block && form(w) == form(self);
         let others = Wgmma::candidates(spec, target).into_iter().filter(alike).map(other);
         // What rounds to nothing.

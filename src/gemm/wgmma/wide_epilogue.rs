@@ -4,24 +4,12 @@
 //! Lanes have pairs of neighbours, which no instruction puts together. They go into shared memory as pairs, 32 columns at a time,
 //! and leave from there in whole rows of 128 bytes.
 
-use super::{Mma, STORE_BYTES, Wgmma, bytes};
-use crate::dtype::Class;
-use crate::gemm::work::passes;
+use super::{STORE_BYTES, Wgmma, bytes};
 use crate::ir::Scope;
 use crate::schedule::Steps;
-use crate::target::Target;
 use crate::te::GemmSpec;
 
 impl Wgmma {
-    /// Whether it is taken to be faster than the recipe for mma.sync. Small products of bytes have tiles there that this one has
-    /// not, and parts of their accumulators on blocks of their own.
-    pub fn pays(&self, spec: &GemmSpec, target: &Target) -> bool {
-        let Some(other) = Mma::choose(spec, target).filter(|_| spec.a.class() != Class::Float) else { return true };
-        // What packs the operands is the same.
-        let before = passes(&Mma { parts: 1, ..other }.work(spec, target), &target.device());
-        self.cycles(spec, target) + before < other.cycles(spec, target)
-    }
-
     /// From the accumulators to C.
     pub(super) fn wide_epilogue(&self, s: &mut Steps, spec: &GemmSpec) {
         let padding = self.padding(spec);

@@ -72,11 +72,13 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
     let (rows, warpgroups) = source.of([(64, 1), (64, 1), (128, 2), (128, 2), (128, 1), (192, 3)]);
     let columns = source.of([64, 64, 128, 32, 32, 16, 96, 192]);
     let stages = source.of([1, 2, 2, 3, 3, 4, 5, 6]);
-    Wgmma {
+    let parts = if spec.batch.is_none() && source.chance(15) { source.of([2, 3]) } else { 1 };
+    let drawn = Wgmma {
         block: [rows, columns],
         warpgroups,
         pingpong: false,
         swap_ab: SwapAb::Straight,
+        parts,
         bk: source.of([128, 128, 64, 32]) / bytes,
         stages,
         in_flight: if source.chance(50) { 0 } else { source.below(4) as i64 },
@@ -91,6 +93,11 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
         promotion: source.of([None, None, Some(64), Some(128), Some(256)]),
         grid_dependency: source.of([0, 1, 2]),
         l2_prefetch: source.chance(12),
+    };
+    match parts {
+        1 => drawn,
+        // Blocks that divide k are alone, and leave accumulators in workspace.
+        _ => Wgmma { cluster: [1, 1], persistent: false, producer: false, epilogue: Epilogue::Direct, ..drawn },
     }
 }
 
@@ -98,7 +105,7 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
 fn sizes(spec: &mut GemmSpec, parts: &Wgmma, source: &mut Source) -> Vec<usize> {
     let [bm, bn] = [0, 1].map(|side| parts.block[side] * parts.cluster[side]);
     let mut tiles = [1 + source.below(3), 1 + source.below(3), 1 + source.below(6)].map(|n| n as i64);
-    let unit = [bm, bn, parts.bk];
+    let unit = [bm, bn, parts.bk * parts.parts];
     let work = |tiles: &[i64; 3]| (0..3).map(|d| tiles[d] * unit[d]).product::<i64>() * spec.products();
     while work(&tiles) > WORK && tiles != [1; 3] {
         let largest = (0..3).max_by_key(|d| tiles[*d]).unwrap_or(0);

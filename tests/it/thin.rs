@@ -1,0 +1,71 @@
+//! Products with few rows, few columns, few terms or few tiles of long sums: tiles as long as one operand has, and k in parts.
+
+use super::sample::drawn;
+use super::tensor::right;
+use warploom::gemm::{Gemm, Kind, Wgmma, recommend};
+use warploom::lower::print;
+use warploom::te::Layout;
+use warploom::{DType, Schedule, Target};
+
+/// Few rows, few columns, both, with few terms and with many.
+const THIN: [[i64; 3]; 10] = [
+    [1, 300, 130],
+    [300, 1, 72],
+    [8, 200, 264],
+    [130, 16, 700],
+    [3, 5, 7],
+    [5, 129, 1],
+    [33, 2, 513],
+    [1, 1, 600],
+    [16, 64, 1024],
+    [20, 20, 16],
+];
+
+#[test]
+fn thin_products_by_mma_are_exact_in_every_layout() {
+    let types = [DType::F16, DType::Bf16, DType::S8, DType::U8];
+    for (at, [m, n, k]) in THIN.into_iter().enumerate() {
+        for (turn, layout) in Layout::ALL.into_iter().enumerate() {
+            let dtype = types[(at + turn) % types.len()];
+            let target = [Target::sm_80(), Target::sm_90()][(at + turn / 2) % 2];
+            let gemm = Gemm::new(m, n, k).of(dtype).layout(layout);
+            if drawn(&format!("{gemm:?} {target}"), 2) {
+                let schedule = Kind::Mma.schedule(&gemm, &target).unwrap();
+                assert!(print(&right(&schedule)).contains("mma.m16n8k"), "{schedule}");
+            }
+        }
+    }
+}
+
+#[test]
+fn recommended_thin_products_are_exact() {
+    let (chips, types) = ([Target::sm_75(), Target::sm_90a(), Target::sm_80()], [DType::F32, DType::F16, DType::S8]);
+    for (at, [m, n, k]) in THIN.into_iter().enumerate() {
+        for (turn, layout) in Layout::ALL.into_iter().enumerate() {
+            let gemm = Gemm::new(m, n, k).of(types[(at + turn) % 3]).layout(layout);
+            let target = chips[(at + turn / 3) % 3];
+            if drawn(&format!("recommended {gemm:?} {target}"), 2) {
+                right(&recommend(&gemm, &target).unwrap());
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_of_k_by_wgmma_are_exact_in_every_layout() {
+    let target = Target::sm_90a();
+    let sizes = [([100, 72, 640], 2), ([64, 128, 520], 3), ([17, 40, 300], 2), ([65, 63, 401], 3)];
+    for (at, ([m, n, k], parts)) in sizes.into_iter().enumerate() {
+        for (turn, layout) in Layout::ALL.into_iter().enumerate() {
+            let dtype = [DType::F16, DType::Bf16, DType::S8][(at + turn) % 3];
+            let gemm = Gemm::new(m, n, k).of(dtype).layout(layout);
+            if !drawn(&format!("parts {gemm:?}"), 2) {
+                continue;
+            }
+            let plain = Wgmma::of(gemm.spec(), [64, 64], 1, &target);
+            let steps = plain.in_parts(parts, gemm.spec(), &target).steps(gemm.spec()).finish().unwrap();
+            let schedule = Schedule::new(gemm.program().unwrap(), target, steps);
+            assert!(print(&right(&schedule)).contains("wgmma.m64n64k"), "{schedule}");
+        }
+    }
+}
