@@ -22,12 +22,24 @@ use crate::ir::{BufferId, Cond, Elect, For, Func, Held, Index, Mbarrier, Scope, 
 use crate::lower::data::bulk;
 use crate::lower::map::blocks::guarded;
 use crate::lower::pipeline;
-use crate::lower::pipeline::ring::{self, Fill, Ring};
+use crate::lower::pipeline::ring::{self, Ring};
 use crate::lower::sync;
+
+/// How a role fills the stages of a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fill {
+    /// Threads store, or load registers.
+    Threads,
+    /// Threads start cp.async copies.
+    CpAsync,
+    /// One thread issues TMA loads.
+    Tma,
+}
 
 /// A ring in one iteration of its list.
 struct Handoff {
     ring: Ring,
+    fill: Fill,
     /// The number of the iteration.
     it: Index,
     /// Iterations after which the producer awaits its cp.async copies.
@@ -116,12 +128,13 @@ impl Slices<'_> {
         let full = loaded_by(fill).unwrap_or_else(|| array(format!("{first}_full"), warps * lanes));
         let consumers = self.warps / at.pingpong * lanes * blocks.unwrap_or(1);
         let empty = refills.then(|| array(format!("{first}_empty"), consumers));
-        let ring = Ring { stages, buffers, names, fill: Some(how), full: Some(full), empty };
+        let ring = Ring { stages, buffers, names, full: Some(full), empty };
         ring.allot(func);
         ring.signal(fill);
         ids.iter().for_each(|id| func.buffer_mut(*id).role = Some(role));
         let by_threads = |s: &Stmt| ids.iter().any(|b| uses(std::slice::from_ref(s), *b) > 0 && !is_described(s, *b));
         Ok(Handoff {
+            fill: how,
             it: at.number.clone(),
             lag: if how == Fill::CpAsync && at.around.is_some() { (stages - 2).max(0) } else { 0 },
             in_flight,
@@ -190,7 +203,7 @@ impl Slices<'_> {
             out.push(Stmt::Sync(kind.because(format!("WAR {}: all consumers have released the stage", ring.names))));
         }
         let moved = fill.into_iter().map(|s| ring.moved(s, &handoff.it, at.env));
-        if ring.fill == Some(Fill::Tma) {
+        if handoff.fill == Fill::Tma {
             // Only the thread that issues the loads waits: a warp on which no thread waits could fall two phases behind.
             for stmt in moved {
                 if let Stmt::Elect(e) = stmt {
@@ -200,7 +213,7 @@ impl Slices<'_> {
             return vec![Stmt::Elect(Elect { warps: self.warps_of(n), body: out })];
         }
         out.extend(moved);
-        if ring.fill == Some(Fill::CpAsync) {
+        if handoff.fill == Fill::CpAsync {
             out.push(Stmt::Sync(SyncKind::Commit.because(ring.names.clone())));
         }
         match at.around.filter(|_| handoff.lag > 0) {
@@ -238,7 +251,7 @@ impl Handoff {
     fn arrive(&self, groups: u32, it: &Index, env: &Env) -> Vec<Stmt> {
         let (mut out, names) = (Vec::new(), &self.ring.names);
         let mut put = |kind: SyncKind, reason: String| out.push(Stmt::Sync(kind.because(reason)));
-        if self.ring.fill == Some(Fill::CpAsync) {
+        if self.fill == Fill::CpAsync {
             put(SyncKind::Wait { groups }, format!("RAW {names}: the copies of the stage are complete"));
         }
         if self.fence {
@@ -307,7 +320,7 @@ impl Handoff {
         let names = &self.ring.names;
         let arrive = SyncKind::Arrive { slot: self.ring.mbarrier(empty, it, env), blocks: self.blocks };
         let arrive = arrive.because(format!("WAR {names}: a consumer releases the stage"));
-        if self.ring.fill != Some(Fill::Tma) {
+        if self.fill != Fill::Tma {
             return vec![Stmt::Sync(arrive)];
         }
         let fence =
