@@ -35,7 +35,7 @@ fn launch(kernel: &LoweredKernel) -> String {
     if let Some(n) = kernel.min_blocks {
         head.push_str(&format!(", at least {} a multiprocessor", crate::error::counted(n, "block")));
     }
-    if kernel.uniform_warp {
+    if kernel.uniform_warp.is_some() {
         head.push_str(", warp numbers uniform");
     }
     if kernel.grid_dependency.is_some() {
