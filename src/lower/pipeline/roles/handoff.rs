@@ -105,7 +105,7 @@ impl Slices<'_> {
         let (name, warps) = func.roles.get(role.0 as usize).map_or(("", 1), |r| (r.name.as_str(), r.warps));
         let mut ids = visit::writes(fill);
         ids.retain(|b| func.buffer(*b).scope == Scope::Shared);
-        let how = self.fill_of(fill, readers, &ids, at, func).map_err(|refused| refused.error(name))?;
+        let how = self.fill_of(fill, readers, (name, &ids), at, func)?;
         let pipelined = at.around.and_then(|l| Some((l, l.pipeline?)));
         let stages = pipelined.map_or(1, |(_, p)| i64::from(p.stages).max(1));
         let in_flight = match pipelined {
@@ -145,18 +145,22 @@ impl Slices<'_> {
         })
     }
 
-    /// How the statements fill the buffers; or why no ring can connect them with the consumers, and what to try.
+    /// How the statements of a role fill its buffers.
+    ///
+    /// # Errors
+    /// Why no ring can connect the role with the consumers.
     fn fill_of(
         &self,
         fill: &[Stmt],
         readers: &[Stmt],
-        ids: &[BufferId],
+        (role, ids): (&str, &[BufferId]),
         at: &Place<'_>,
         func: &Func,
-    ) -> std::result::Result<Fill, Refused> {
+    ) -> Result<Fill> {
         let name = |id: BufferId| func.buffer(id).name.as_str();
         let refused = |why: String, help: String, about: &[BufferId]| {
-            Err(Refused { why, help, buffers: about.iter().map(|b| name(*b).to_string()).collect() })
+            let error = Error::input(Code::LowerRole, format!("role {role}: {why}")).about_role(role).help(help);
+            Err(about.iter().fold(error, |error, b| error.about_buffer(name(*b))))
         };
         let loads = fill.iter().filter(|s| bulk::is_load(s)).count();
         if loads > 0 && loads < fill.len() {
@@ -330,22 +334,6 @@ impl Handoff {
         let mut out: Vec<Stmt> = first.into_iter().chain([meet]).map(Stmt::Sync).collect();
         out.push(Stmt::Elect(Elect { warps: 1, body: vec![Stmt::Sync(arrive)] }));
         out
-    }
-}
-
-/// Why no ring can connect a role with its consumers.
-struct Refused {
-    why: String,
-    help: String,
-    /// The buffers that the reason speaks of.
-    buffers: Vec<String>,
-}
-
-impl Refused {
-    fn error(self, role: &str) -> Error {
-        let error =
-            Error::input(Code::LowerRole, format!("role {role}: {}", self.why)).about_role(role).help(self.help);
-        self.buffers.into_iter().fold(error, Error::about_buffer)
     }
 }
 
