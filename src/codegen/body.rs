@@ -225,7 +225,10 @@ impl<'c> Body<'c, '_, '_> {
                 }
             }
             Stmt::Call(call) => self.call(call),
-            Stmt::If(guard) if self.never(&guard.cond) => Ok(()),
+            Stmt::If(guard) if self.never(&guard.cond) => {
+                self.rolled.iter_mut().for_each(|l| l.leaves_out = true);
+                Ok(())
+            }
             Stmt::If(guard) => {
                 let condition = self.condition(&guard.cond)?;
                 if let Some(store) = copy::single(&guard.body) {

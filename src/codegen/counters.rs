@@ -4,9 +4,10 @@
 
 use super::body::Body;
 use super::index::Number;
+use super::session::bug;
 use crate::error::Result;
 use crate::ir::simplify::{Affine, affine};
-use crate::ir::{For, Index, IndexOp, Var, visit};
+use crate::ir::{For, Index, IndexOp, Var, print, visit};
 use inkwell::IntPredicate;
 use inkwell::basic_block::BasicBlock;
 use inkwell::values::{InstructionOpcode, IntValue};
@@ -21,6 +22,8 @@ pub struct Rolled<'c> {
     /// The sums whose remainders it counts, with the moduli.
     declared: Vec<(Affine, i64)>,
     counters: Vec<Counter<'c>>,
+    /// Statements of its body whose condition never holds have no code.
+    pub leaves_out: bool,
 }
 
 /// A remainder that a loop counts.
@@ -35,7 +38,7 @@ struct Counter<'c> {
 impl<'c> Rolled<'c> {
     /// A loop that has counted nothing yet: its first block, and the one in front of it.
     pub fn new(var: Var, (from, body): (BasicBlock<'c>, BasicBlock<'c>), declared: Vec<(Affine, i64)>) -> Rolled<'c> {
-        Rolled { var, from, body, declared, counters: Vec::new() }
+        Rolled { var, from, body, declared, counters: Vec::new(), leaves_out: false }
     }
 }
 
@@ -88,6 +91,9 @@ impl<'c> Body<'c, '_, '_> {
 
     /// Ends a loop: its counters go on.
     pub(super) fn count_on(&mut self, ended: &Rolled<'c>) -> Result<()> {
+        if cfg!(debug_assertions) && !ended.leaves_out {
+            self.counts_all(ended)?;
+        }
         for c in &ended.counters {
             let by = self.b.int(32, c.modulus).into();
             let next = self.b.exact(InstructionOpcode::Add, c.number.value, self.b.int(32, c.step), true)?.into();
@@ -97,5 +103,18 @@ impl<'c> Body<'c, '_, '_> {
             self.b.step(c.number.value.into(), next)?;
         }
         Ok(())
+    }
+
+    /// That an index of the body has each remainder that the loop declares. Otherwise the pass `counters` and code generation disagree on
+    /// the indices, and the one that was meant is divided.
+    fn counts_all(&self, ended: &Rolled<'c>) -> Result<()> {
+        let is_counted = |of: &Affine, by: i64| ended.counters.iter().any(|c| c.modulus == by && c.of == *of);
+        match ended.declared.iter().find(|(of, modulus)| !is_counted(of, *modulus)) {
+            None => Ok(()),
+            Some((of, modulus)) => {
+                let remainder = print::index(&self.kernel.func, &of.to_index().floormod(*modulus));
+                Err(bug(format!("a loop counts {remainder}, and no index in the loop has this remainder")))
+            }
+        }
     }
 }

@@ -9,7 +9,6 @@ use super::builder::Value;
 use super::index::{Number, Variable};
 use super::session::bug;
 use crate::error::Result;
-use crate::ir::lowered::LaunchAxis;
 use crate::ir::{Axis, For, Index, Var};
 use inkwell::values::{InstructionOpcode as Op, IntValue};
 
@@ -47,10 +46,11 @@ impl<'c> Body<'c, '_, '_> {
 
     /// Takes the number of the warp from its first lane where the kernel says so.
     fn number_warps(&mut self) -> Result<()> {
-        let kernel = self.kernel;
-        let alone = |l: &&LaunchAxis| !l.axis.is_block_level() && kernel.threads() == l.extent;
-        let Some(axis) = kernel.launch.iter().find(alone).filter(|_| kernel.uniform_warp) else { return Ok(()) };
-        let Some(thread) = self.variables.get(&axis.var).map(|v| v.number) else { return Ok(()) };
+        let Some(var) = self.kernel.uniform_warp else { return Ok(()) };
+        let axis = self.kernel.launch.iter().find(|l| l.var == var);
+        let (Some(axis), Some(thread)) = (axis, self.variables.get(&var).map(|v| v.number)) else {
+            return Err(bug("the axis that numbers the warps is no axis of the launch"));
+        };
         let warp = self.b.binary(Op::LShr, thread.value.into(), self.b.int(32, 5).into())?;
         let all = [self.b.int(32, -1).into(), warp, self.b.int(32, 0).into(), self.b.int(32, 31).into()];
         let value = self.b.intrinsic("llvm.nvvm.shfl.sync.idx.i32", &[], &all)?.into_int_value();

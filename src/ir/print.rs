@@ -3,10 +3,11 @@
 //! The text says everything that a program means and how it is to run, one statement a line, in the order in which
 //! it runs. Indices print with as few parentheses as their tree needs, floating-point literals so that they parse
 //! back exactly. [`Printed::spans`] holds where each loop, block and buffer is introduced (its first span) and used,
-//! so that an error can [`underline`] them.
+//! so that an error can [`underline`] them. [`Printed::lines`] says what each line is.
 
 mod expr;
 mod lowered;
+mod printed;
 
 use super::{
     Axis, BindMode, Block, BlockId, Buffer, BufferId, Cond, Expr, For, Func, Index, IterKind, LoopKind, Stmt, Store,
@@ -17,42 +18,13 @@ use crate::error::Error;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// What a name in the text represents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Node {
-    /// A loop's variable, or a block's iterator.
-    Loop(Var),
-    /// A block.
-    Block(BlockId),
-    /// A buffer.
-    Buffer(BufferId),
-}
-
-/// A printed program.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Printed {
-    /// The text; every line ends with a newline.
-    pub text: String,
-    /// Byte ranges of the names, in the order of the text: where each is introduced, then where it is used.
-    pub spans: Vec<(Node, Range<usize>)>,
-    /// Byte ranges of the statements that are not loops, blocks or conditions, in the order of the text.
-    pub statements: Vec<Range<usize>>,
-}
-
-impl Printed {
-    /// Where a name is introduced.
-    pub fn introduced(&self, node: Node) -> Option<Range<usize>> {
-        self.spans.iter().find(|(n, _)| *n == node).map(|(_, span)| span.clone())
-    }
-}
+pub use printed::{INDENT, LineKind, Node, Printed, PrintedLine};
 
 /// Prints a program with the places of its names.
 pub fn print(func: &Func) -> Printed {
     let mut p = Printer::new(func);
     p.program();
-    Printed { text: p.text, spans: p.spans, statements: p.statements }
+    p.printed()
 }
 
 /// Prints a program.
@@ -104,11 +76,12 @@ pub fn underline(error: Error, func: &Func, nodes: &[(Node, &str)]) -> Error {
 }
 
 /// The text so far; statements append lines, expressions append to the line.
-struct Printer<'a> {
+pub(in crate::ir) struct Printer<'a> {
     func: &'a Func,
     text: String,
     spans: Vec<(Node, Range<usize>)>,
     statements: Vec<Range<usize>>,
+    lines: Vec<PrintedLine>,
     depth: usize,
     /// Names that replace those of the program.
     names: Option<&'a HashMap<Var, String>>,
@@ -117,19 +90,25 @@ struct Printer<'a> {
 }
 
 impl<'a> Printer<'a> {
-    fn new(func: &'a Func) -> Printer<'a> {
+    pub(in crate::ir) fn new(func: &'a Func) -> Printer<'a> {
         Printer {
             func,
             text: String::new(),
             spans: Vec::new(),
             statements: Vec::new(),
+            lines: Vec::new(),
             depth: 0,
             names: None,
             gathered: Vec::new(),
         }
     }
 
-    fn put(&mut self, text: &str) {
+    /// What was printed.
+    pub(in crate::ir) fn printed(self) -> Printed {
+        Printed { text: self.text, spans: self.spans, statements: self.statements, lines: self.lines }
+    }
+
+    pub(in crate::ir) fn put(&mut self, text: &str) {
         self.text.push_str(text);
     }
 
@@ -140,7 +119,7 @@ impl<'a> Printer<'a> {
     }
 
     // A malformed program prints too: verify shows it to the user.
-    fn var(&mut self, var: Var) {
+    pub(in crate::ir) fn var(&mut self, var: Var) {
         let func = self.func;
         let renamed = self.names.and_then(|names| names.get(&var));
         match renamed.or_else(|| func.vars.get(var.0 as usize)) {
@@ -157,7 +136,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    fn buffer_name(&mut self, buffer: BufferId) {
+    pub(in crate::ir) fn buffer_name(&mut self, buffer: BufferId) {
         let func = self.func;
         match func.buffers.get(buffer.0 as usize) {
             Some(b) => self.name(Node::Buffer(buffer), &b.name),
@@ -165,15 +144,40 @@ impl<'a> Printer<'a> {
         }
     }
 
+    pub(in crate::ir) fn mbarrier_name(&mut self, array: u32) {
+        let func = self.func;
+        let name = func.mbarriers.get(array as usize).map_or("?", |b| b.name.as_str());
+        self.name(Node::Mbarrier(array), name);
+    }
+
     /// Starts a line.
-    fn line(&mut self) {
-        for _ in 0..self.depth {
-            self.put("  ");
-        }
+    fn line(&mut self, kind: LineKind) {
+        let at = self.text.len();
+        self.lines.push(PrintedLine { kind, span: at..at, depth: self.depth, bindings: None, comment: None });
+        self.text.extend(std::iter::repeat_n(' ', self.depth * INDENT));
     }
 
     fn end(&mut self) {
+        if let Some(line) = self.lines.last_mut() {
+            line.span.end = self.text.len();
+        }
         self.put("\n");
+    }
+
+    /// The rest of the line is a comment.
+    fn comment(&mut self, text: &str) {
+        if let Some(line) = self.lines.last_mut() {
+            line.comment = Some(self.text.len());
+        }
+        self.put(text);
+    }
+
+    /// A line above the program that is a comment.
+    pub(in crate::ir) fn comment_line(&mut self, print: impl FnOnce(&mut Self)) {
+        self.line(LineKind::Comment);
+        self.comment("# ");
+        print(self);
+        self.end();
     }
 
     fn separated<T>(&mut self, items: &[T], mut f: impl FnMut(&mut Self, &T)) {
@@ -185,24 +189,26 @@ impl<'a> Printer<'a> {
         }
     }
 
-    fn program(&mut self) {
+    pub(in crate::ir) fn program(&mut self) {
         let func = self.func;
+        self.line(LineKind::Head);
         self.put("func ");
         self.put(&func.name);
         self.put("(");
         self.separated(&func.params, |p, &b| p.buffer(b));
-        self.put(")\n");
+        self.put(")");
+        self.end();
         self.depth += 1;
         let used: HashSet<BufferId> = visit::reads(&func.body).into_iter().chain(visit::writes(&func.body)).collect();
         // The kernels of a program share its list of buffers; each prints those that it touches.
         for id in (0..func.buffers.len() as u32).map(BufferId).filter(|b| !func.params.contains(b) && used.contains(b))
         {
-            self.line();
+            self.line(LineKind::Declaration);
             self.buffer(id);
             self.end();
         }
         for role in &func.roles {
-            self.line();
+            self.line(LineKind::Declaration);
             self.put(&format!("role {} warps={}", role.name, role.warps));
             if let Some(regs) = role.regs {
                 self.put(&format!(" regs={regs}"));
@@ -211,7 +217,7 @@ impl<'a> Printer<'a> {
         }
         for launch in &func.launches {
             // Errors underline a name where it is introduced, which is at its loop.
-            self.line();
+            self.line(LineKind::Declaration);
             self.put(&launch.text(func));
             self.end();
         }
@@ -255,7 +261,12 @@ impl<'a> Printer<'a> {
 
     fn body(&mut self, body: &[Stmt]) {
         for stmt in body {
-            self.line();
+            self.line(match stmt {
+                Stmt::For(_) => LineKind::Loop,
+                Stmt::Block(_) => LineKind::Block,
+                Stmt::If(_) | Stmt::Elect(_) | Stmt::Role(_) => LineKind::Guard,
+                Stmt::Store(_) | Stmt::Sync(_) | Stmt::Call(_) | Stmt::Bulk(_) => LineKind::Statement,
+            });
             self.stmt(stmt);
         }
     }
@@ -383,22 +394,13 @@ impl<'a> Printer<'a> {
         self.put("block ");
         self.block_name(b.name);
         if !b.iters.is_empty() {
-            self.put("(");
-            self.separated(&b.iters, |p, it| {
-                if it.kind == IterKind::Reduce {
-                    p.put("reduce ");
-                }
-                p.var(it.var);
-                p.put(" = ");
-                p.index(&it.binding);
-            });
-            self.put(")");
+            self.bindings(b);
         }
         self.block_placements(b);
         self.end();
         self.depth += 1;
         if !b.predicate.is_true() {
-            self.line();
+            self.line(LineKind::Where);
             self.put("where ");
             self.cond(&b.predicate);
             self.end();
@@ -406,6 +408,23 @@ impl<'a> Printer<'a> {
         self.init(b);
         self.body(&b.body);
         self.depth -= 1;
+    }
+
+    fn bindings(&mut self, b: &Block) {
+        let start = self.text.len();
+        self.put("(");
+        self.separated(&b.iters, |p, it| {
+            if it.kind == IterKind::Reduce {
+                p.put("reduce ");
+            }
+            p.var(it.var);
+            p.put(" = ");
+            p.index(&it.binding);
+        });
+        self.put(")");
+        if let Some(line) = self.lines.last_mut() {
+            line.bindings = Some(start..self.text.len());
+        }
     }
 
     fn block_placements(&mut self, b: &Block) {
@@ -424,14 +443,15 @@ impl<'a> Printer<'a> {
 
     fn init(&mut self, b: &Block) {
         let Some(init) = &b.init else { return };
-        self.line();
+        self.line(LineKind::Init);
         match init.as_slice() {
             [Stmt::Store(s)] => {
                 self.put("init ");
                 self.statement(|p| p.store(s));
             }
             several => {
-                self.put("init\n");
+                self.put("init");
+                self.end();
                 self.indented(several);
             }
         }

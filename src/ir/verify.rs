@@ -158,7 +158,7 @@ fn ids(func: &Func) -> Result<()> {
             Node::Loop(v) => var(v),
             Node::Block(b) if b.0 as usize >= func.blocks.len() => Err(missing("block", b.0)),
             Node::Buffer(b) if b.0 as usize >= func.buffers.len() => Err(missing("buffer", b.0)),
-            Node::Block(_) | Node::Buffer(_) => Ok(()),
+            Node::Block(_) | Node::Buffer(_) | Node::Mbarrier(_) => Ok(()),
         });
     }
     let roles = blocks(&func.body).into_iter().filter_map(|b| b.role).chain(func.buffers.iter().filter_map(|b| b.role));

@@ -26,7 +26,7 @@ use crate::target::Target;
 
 pub use crate::ir::lowered::{
     Derived, Dim, GridDependency, LaunchAxis, Lowered, LoweredKernel, RoleThreads, Shape, TensorMap, print, print_bulk,
-    print_derived, print_kernel, print_walk, statement_lines, verify,
+    print_derived, print_kernel, print_walk, printed_kernel, statement_lines, verify,
 };
 pub use run::{Trace, lower, lower_traced};
 use run::{bug, elements};

@@ -77,7 +77,9 @@ pub fn directed(kernel: &LoweredKernel) -> Kept {
     let known: Vec<Var> = known.map(|l| l.var).collect();
     let unknown = |l: &For| {
         let mut found = false;
-        l.code.backwards.iter().for_each(|turn| turn.for_each_var(&mut |v| found |= v == l.var || !known.contains(&v)));
+        if let Some(index) = &l.code.backwards {
+            index.for_each_var(&mut |v| found |= v == l.var || !known.contains(&v));
+        }
         found || (l.code.backwards.is_some() && !l.is_written_out())
     };
     no_loop(kernel, unknown, "has a direction that no loop around it determines")

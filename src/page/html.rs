@@ -31,9 +31,9 @@ pub fn ids<'n>(names: impl IntoIterator<Item = &'n Name>) -> String {
     names.into_iter().map(Name::id).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
 }
 
-/// The text of a line of a program, each name a link. What is behind `  # ` is shaded, names excepted.
+/// The text of a line of a program, each name a link. Its comment is shaded, names excepted.
 pub fn linked(line: &Line) -> String {
-    let comment = if line.text.starts_with("# ") { 0 } else { line.text.find("  # ").unwrap_or(line.text.len()) };
+    let comment = line.comment.unwrap_or(line.text.len());
     let mut out = String::new();
     let mut at = 0;
     for (from, to, names) in &line.tokens {
@@ -85,7 +85,8 @@ mod tests {
         let line = Line {
             text: "A[i] < 2  # x".into(),
             tokens: vec![(0, 1, vec![Name::new(Kind::Buffer, "A")]), (2, 3, vec![Name::new(Kind::Loop, "i")])],
-            introduces: Vec::new(),
+            comment: Some(8),
+            ..Line::default()
         };
         assert_eq!(
             linked(&line),
@@ -94,7 +95,8 @@ mod tests {
         let line = Line {
             text: "i // 2  # why".into(),
             tokens: vec![(0, 1, vec![Name::new(Kind::Loop, "i")])],
-            introduces: Vec::new(),
+            comment: Some(6),
+            ..Line::default()
         };
         assert!(linked(&line).ends_with("</span> // 2<i>  # why</i>"), "a division is no comment: {}", linked(&line));
         assert_eq!(script("{\"a\": \"</script>\"}"), "{\"a\": \"<\\/script>\"}");

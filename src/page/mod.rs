@@ -22,6 +22,7 @@ use crate::analysis::{self, CostReport};
 use crate::assemble::Ptxas;
 use crate::codegen;
 use crate::error::{Code, Error, Result};
+use crate::ir::print::{INDENT, LineKind};
 use crate::kernel::Kernels;
 use crate::loom::Schedule;
 use crate::lower::{self, Lowered};
@@ -178,9 +179,8 @@ fn own(lines: &[Line], n: usize) -> Vec<Name> {
     if !line.introduces.is_empty() {
         return line.introduces.clone();
     }
-    let indent = |l: &Line| l.text.len() - l.text.trim_start().len();
-    let is_block = |l: &&Line| l.text.trim_start().starts_with("block ") && indent(l) < indent(line);
-    let block = lines[..n].iter().rev().find(is_block).filter(|_| indent(line) > 0);
+    let is_around = |l: &&Line| l.kind == Some(LineKind::Block) && l.depth < line.depth;
+    let block = lines[..n].iter().rev().find(is_around);
     let mut out: Vec<Name> =
         block.and_then(|l| l.introduces.first().cloned().or_else(|| first(l, Kind::Block))).into_iter().collect();
     out.extend(first(line, Kind::Mbarrier).or_else(|| first(line, Kind::Buffer)).or_else(|| first(line, Kind::Block)));
@@ -195,12 +195,12 @@ fn first(line: &Line, kind: Kind) -> Option<Name> {
 fn lowered_pane(names: &Names, lowered: &Lowered, report: &CostReport) -> String {
     let lines = names.lowered(lowered);
     let remarks = analysis::remarks(report);
-    let indent = |l: &Line| if l.text.is_empty() { 0 } else { l.text.len() - l.text.trim_start().len() };
     let mut out = String::new();
     for (n, line) in lines.iter().enumerate() {
         let links = html::ids(own(&lines, n).iter());
-        let is_head = line.text.is_empty() || line.text.starts_with(['#', 'f']);
-        let inside = lines[n + 1..].iter().take_while(|l| indent(l) > indent(line)).count();
+        // The head of a kernel is linked with its own line, not with the whole kernel.
+        let is_head = matches!(line.kind, None | Some(LineKind::Comment | LineKind::Head));
+        let inside = lines[n + 1..].iter().take_while(|l| l.depth > line.depth).count();
         let end = if is_head { n + 1 } else { n + 1 + inside };
         out.push_str(&html::line(
             &format!("lowered-{}", n + 1),
@@ -212,7 +212,7 @@ fn lowered_pane(names: &Names, lowered: &Lowered, report: &CostReport) -> String
         for remark in remarks.iter().filter(|r| r.line == n + 1) {
             let class = if remark.advice.is_empty() { "cost" } else { "cost bad" };
             let advice: String = remark.advice.iter().map(|a| format!("<br>{}", escape(a))).collect();
-            let margin = indent(line);
+            let margin = line.depth * INDENT;
             let _ = writeln!(
                 out,
                 "<div class=\"{class}\" data-link=\"lowered-{}\" style=\"--indent:{margin}\">{}{advice}</div>",

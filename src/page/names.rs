@@ -1,12 +1,13 @@
 //! The names of a schedule: loops, blocks, buffers and mbarriers, which step makes or changes each, and where each is in a text.
 
 use crate::error::Result;
-use crate::ir::print::{self, Node, Printed};
+use crate::ir::print::{self, LineKind, Node, Printed, PrintedLine};
 use crate::ir::{Axis, Func, Scope, visit};
 use crate::loom::Schedule;
-use crate::lower::{Lowered, LoweredKernel};
+use crate::lower::{self, Lowered, LoweredKernel};
 use similar::{ChangeTag, TextDiff};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// What a name is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -63,6 +64,14 @@ pub type Token = (usize, usize, Vec<Name>);
 pub struct Line {
     /// The text.
     pub text: String,
+    /// What a line of a printed program is.
+    pub kind: Option<LineKind>,
+    /// How many heads it is inside.
+    pub depth: usize,
+    /// The bytes of a block's bindings, parentheses included.
+    pub bindings: Option<Range<usize>>,
+    /// The byte at which its comment begins.
+    pub comment: Option<usize>,
     /// Ascending, apart from each other.
     pub tokens: Vec<Token>,
     /// Names that the line introduces.
@@ -97,23 +106,39 @@ pub struct Names {
     pub becomes: BTreeMap<Name, BTreeSet<Name>>,
 }
 
-/// The lines of a printed program.
-pub fn lines(printed: &Printed) -> Vec<Line> {
-    let mut out: Vec<Line> = Vec::new();
-    let mut starts = vec![0];
-    for line in printed.text.lines() {
-        out.push(Line { text: line.to_string(), ..Line::default() });
-        starts.push(starts.last().unwrap_or(&0) + line.len() + 1);
+impl Line {
+    /// A line of a printed text, without its names.
+    fn of(printed: &Printed, line: &PrintedLine) -> Line {
+        let start = line.span.start;
+        Line {
+            text: printed.text[line.span.clone()].to_string(),
+            kind: Some(line.kind),
+            depth: line.depth,
+            bindings: line.bindings.as_ref().map(|b| b.start - start..b.end - start),
+            comment: line.comment.map(|at| at - start),
+            ..Line::default()
+        }
     }
+}
+
+/// The lines of a printed program or kernel.
+pub fn lines(printed: &Printed) -> Vec<Line> {
+    let mut out: Vec<Line> = printed.lines.iter().map(|l| Line::of(printed, l)).collect();
     let mut known: BTreeSet<Node> = BTreeSet::new();
     for (node, span) in &printed.spans {
-        let at = starts.partition_point(|s| *s <= span.start) - 1;
-        let Some(line) = out.get_mut(at) else { continue };
+        let at = printed.lines.partition_point(|l| l.span.start <= span.start).saturating_sub(1);
+        let (Some(line), Some(place)) = (out.get_mut(at), printed.lines.get(at)) else { continue };
         let name = named(*node, &printed.text[span.clone()]);
-        // The iterators of a block are no loops of their own.
-        let is_new = known.insert(*node) && (name.kind != Kind::Loop || line.text.trim_start().starts_with("for "));
-        line.introduces.extend(is_new.then(|| name.clone()));
-        line.tokens.push((span.start - starts[at], span.end - starts[at], vec![name]));
+        // The comments above a kernel introduce nothing, mbarriers included; the iterators of a block are no loops of their own.
+        let introduces = match node {
+            Node::Loop(_) => line.kind == Some(LineKind::Loop),
+            Node::Block(_) | Node::Buffer(_) => true,
+            Node::Mbarrier(_) => false,
+        };
+        if line.kind != Some(LineKind::Comment) && known.insert(*node) && introduces {
+            line.introduces.push(name.clone());
+        }
+        line.tokens.push((span.start - place.span.start, span.end - place.span.start, vec![name]));
     }
     out
 }
@@ -123,6 +148,7 @@ fn named(node: Node, text: &str) -> Name {
         Node::Loop(_) => Kind::Loop,
         Node::Block(_) => Kind::Block,
         Node::Buffer(_) => Kind::Buffer,
+        Node::Mbarrier(_) => Kind::Mbarrier,
     };
     Name::new(kind, text)
 }
@@ -246,32 +272,28 @@ impl Names {
     /// The lines of a text in which names stand by themselves: every word that is one.
     pub fn loose(&self, text: &str) -> Vec<Line> {
         let all: BTreeSet<Name> = self.made.keys().cloned().collect();
-        text.lines().map(|l| Line { text: l.to_string(), tokens: mentioned(l, &all), introduces: Vec::new() }).collect()
+        let line = |l: &str| Line { text: l.to_string(), tokens: mentioned(l, &all), ..Line::default() };
+        text.lines().map(line).collect()
     }
 
-    /// The lines of a lowered program: exact where the printer says what a name is of, by words in comments and heads.
+    /// The lines of a lowered program: the printer says what a name is of; the reason of a synchronisation is read by words.
     pub fn lowered(&self, lowered: &Lowered) -> Vec<Line> {
         let mut out: Vec<Line> = Vec::new();
+        let is_spoken = |n: &&Name| n.kind == Kind::Mbarrier || n.kind == Kind::Buffer && self.is_inside(lowered, n);
+        let spoken: BTreeSet<Name> = self.made.keys().filter(is_spoken).cloned().collect();
         for kernel in &lowered.kernels {
             if !out.is_empty() {
                 out.push(Line::default());
             }
-            let exact = lines(&print::print(&kernel.func));
-            let text = crate::lower::print_kernel(kernel);
-            let all: BTreeSet<Name> = self.made.keys().cloned().collect();
-            let mbarriers: BTreeSet<Name> = all.iter().filter(|n| n.kind == Kind::Mbarrier).cloned().collect();
-            let buffers = |n: &&Name| n.kind == Kind::Mbarrier || n.kind == Kind::Buffer && self.is_inside(lowered, n);
-            let spoken: BTreeSet<Name> = all.iter().filter(buffers).cloned().collect();
-            let head = text.lines().count() - exact.len();
-            let kinds = head_kinds(kernel).chain(std::iter::repeat(None));
-            out.extend(text.lines().take(head).zip(kinds).map(|(line, kind)| head_line(line, kind, &all)));
-            for mut line in exact {
-                let comment = line.text.find("  # ").unwrap_or(line.text.len());
-                let words = mentioned(&line.text, &mbarriers).into_iter().filter(|t| t.0 < comment);
-                let spoken = mentioned(&line.text, &spoken).into_iter().filter(|t| t.0 >= comment);
-                line.tokens.extend(words.chain(spoken));
-                line.tokens.sort_by_key(|t| t.0);
-                line.tokens.dedup_by(|b, a| b.0 < a.1);
+            for mut line in lines(&lower::printed_kernel(kernel)) {
+                match (line.kind, line.comment) {
+                    // The axes of the launch are linked where the body uses them.
+                    (Some(LineKind::Comment), _) => line.tokens.retain(|t| !t.2.iter().any(|n| is_axis(kernel, n))),
+                    (_, Some(comment)) => {
+                        line.tokens.extend(mentioned(&line.text, &spoken).into_iter().filter(|t| t.0 >= comment));
+                    }
+                    _ => {}
+                }
                 out.push(line);
             }
         }
@@ -295,32 +317,20 @@ fn tensorized(func: &Func) -> BTreeSet<Name> {
     loops.flat_map(|l| visit::blocks(&l.body)).map(|b| Name::new(Kind::Block, func.block_name(b.name))).collect()
 }
 
-/// What the names are in each line above a lowered kernel: the words of the first line are none; then variables are derived, arrays have
-/// tensor maps, and mbarriers are declared, a line each.
-fn head_kinds(kernel: &LoweredKernel) -> impl Iterator<Item = Option<Kind>> {
-    let several = |kind: Kind, n: usize| std::iter::repeat_n(Some(kind), n);
-    let (derived, maps, mbarriers) = (kernel.derived.len(), kernel.maps.len(), kernel.func.mbarriers.len());
-    let named = several(Kind::Loop, derived).chain(several(Kind::Buffer, maps));
-    std::iter::once(None).chain(named).chain(several(Kind::Mbarrier, mbarriers))
-}
-
-/// A line above a lowered kernel, in which names are of that kind.
-fn head_line(text: &str, kind: Option<Kind>, names: &BTreeSet<Name>) -> Line {
-    let own: BTreeSet<Name> = names.iter().filter(|n| Some(n.kind) == kind).cloned().collect();
-    let until = text.find(", in 0..").unwrap_or(text.len());
-    Line { text: text.to_string(), tokens: mentioned(&text[..until], &own), introduces: Vec::new() }
+/// Whether a name is that of an axis of the hardware.
+fn is_axis(kernel: &LoweredKernel, name: &Name) -> bool {
+    name.kind == Kind::Loop && kernel.launch.iter().any(|l| l.axis.name() == name.text)
 }
 
 /// The line of a block without its bindings, and the lines of its body without indentation.
 fn head(lines: &[Line], block: &Name) -> Option<Vec<String>> {
     let at = lines.iter().position(|l| l.introduces.contains(block))?;
-    let text = &lines[at].text;
-    let indent = |t: &str| t.len() - t.trim_start().len();
-    let bare = match (text.find('('), text.rfind(')')) {
-        (Some(from), Some(to)) if from < to => format!("{}{}", &text[..from], &text[to + 1..]),
-        _ => text.clone(),
+    let line = &lines[at];
+    let bare = match &line.bindings {
+        Some(bindings) => format!("{}{}", &line.text[..bindings.start], &line.text[bindings.end..]),
+        None => line.text.clone(),
     };
-    let body = lines[at + 1..].iter().take_while(|l| indent(&l.text) > indent(text)).map(|l| l.text.trim().to_string());
+    let body = lines[at + 1..].iter().take_while(|l| l.depth > line.depth).map(|l| l.text.trim().to_string());
     Some(std::iter::once(bare.trim().to_string()).chain(body).collect())
 }
 

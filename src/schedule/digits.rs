@@ -189,13 +189,12 @@ pub fn inverse(indices: &[Index], vars: &[(Var, i64)], values: &[Index]) -> Opti
     }
     let mut found: Vec<(Var, Index)> = vars.iter().map(|(v, _)| (*v, Index::Int(0))).collect();
     for (sum, value) in sums.iter().zip(values) {
-        let mut parts: Vec<(i64, Digit<Var>)> =
-            sum.parts.iter().filter_map(|p| Some((p.coefficient, p.digit?))).filter(|(_, d)| size(d) > 1).collect();
-        parts.sort_by_key(|(c, _)| *c);
-        for (n, (c, digit)) in parts.iter().enumerate() {
+        let mut parts = terms(sum)?;
+        parts.sort_by_key(|(c, ..)| *c);
+        for (n, (c, digit, size)) in parts.iter().enumerate() {
             let from_here = value.clone().floordiv(*c);
             // The highest digit is what is left.
-            let own = if n + 1 < parts.len() { from_here.floormod(size(digit)) } else { from_here };
+            let own = if n + 1 < parts.len() { from_here.floormod(*size) } else { from_here };
             let (_, sum) = found.iter_mut().find(|(v, _)| *v == digit.of)?;
             *sum = own * digit.low + sum.clone();
         }
@@ -258,17 +257,16 @@ fn by_digits(sums: &[Sum], vars: &[(Var, i64)]) -> Option<(bool, bool)> {
     let mut of_var: BTreeMap<Var, Vec<Digit<Var>>> = BTreeMap::new();
     let (mut injective, mut dense) = (true, true);
     for sum in sums {
-        let mut parts: Vec<(i64, Digit<Var>)> =
-            sum.parts.iter().filter_map(|p| Some((p.coefficient, p.digit?))).filter(|(_, d)| size(d) > 1).collect();
-        parts.sort_by_key(|(c, d)| (*c, d.of, d.low));
+        let mut parts = terms(sum)?;
+        parts.sort_by_key(|(c, d, _)| (*c, d.of, d.low));
         let mut reach = 1i64;
-        for (c, d) in parts {
+        for (c, d, size) in parts {
             if c <= 0 {
                 return None;
             }
             injective &= c >= reach;
             dense &= c <= reach;
-            reach = reach.checked_add(c.checked_mul(size(&d) - 1)?)?;
+            reach = reach.checked_add(c.checked_mul(size - 1)?)?;
             of_var.entry(d.of).or_default().push(d);
         }
     }
@@ -308,9 +306,12 @@ fn by_points(indices: &[Index], sums: Option<&[Sum]>, vars: &[(Var, i64)]) -> Op
     Some((seen.len() as i64 == count, volume == Some(seen.len() as i64)))
 }
 
-/// The values of a digit of a loop, which has an end.
-fn size(digit: &Digit<Var>) -> i64 {
-    digit.size().unwrap_or(i64::MAX)
+/// The coefficients of the digits of more than one value, each with its digit and how many values that has; `None` where the number of
+/// values of a digit is unknown.
+fn terms(sum: &Sum) -> Option<Vec<(i64, Digit<Var>, i64)>> {
+    let digits = sum.parts.iter().filter_map(|p| Some((p.coefficient, p.digit?)));
+    let all = digits.map(|(c, d)| Some((c, d, d.size()?))).collect::<Option<Vec<_>>>()?;
+    Some(all.into_iter().filter(|(.., size)| *size > 1).collect())
 }
 
 fn value(sum: &Sum, values: &BTreeMap<Var, i64>) -> Option<i64> {

@@ -58,7 +58,7 @@ pub fn mutants(lowered: &Lowered) -> Vec<Mutant> {
             lowered.kernels[number] = damaged;
             out.push(Mutant { kind, what, lowered });
         };
-        for change in changes(&kernel.func, &kernel.func.body) {
+        for change in changes(kernel, &kernel.func.body) {
             let mut damaged = kernel.clone();
             damaged.func.body = change.body;
             add(change.kind, change.what, damaged);
@@ -103,12 +103,12 @@ fn change(kind: &'static str, what: impl Into<String>, body: Vec<Stmt>) -> Chang
 }
 
 /// Every change of a list: of its order, of a statement, and inside a statement.
-fn changes(func: &Func, body: &[Stmt]) -> Vec<Change> {
+fn changes(kernel: &LoweredKernel, body: &[Stmt]) -> Vec<Change> {
     let mut out = Vec::new();
     for (n, stmt) in body.iter().enumerate() {
         let put = |c: Change| Change { body: [&body[..n], &c.body, &body[n + 1..]].concat(), ..c };
-        out.extend(alone(func, stmt).into_iter().map(put));
-        out.extend(inside(func, stmt).into_iter().map(put));
+        out.extend(alone(kernel, stmt).into_iter().map(put));
+        out.extend(inside(kernel, stmt).into_iter().map(put));
         // A commit further down, but in front of the same wait, takes copies into a group that is waited for earlier.
         if let (Stmt::Sync(sync), Some(next)) = (stmt, body.get(n + 1))
             && (sync.kind != SyncKind::Commit || matches!(next, Stmt::Sync(Sync { kind: SyncKind::Wait { .. }, .. })))
@@ -119,7 +119,7 @@ fn changes(func: &Func, body: &[Stmt]) -> Vec<Change> {
             out.extend(swapped(body, n).map(|b| change(moved(sync), format!("{} moved down", name(sync)), b)));
         }
         out.extend(barriers::early(body, n));
-        out.extend(barriers::left_early(func, body, n));
+        out.extend(barriers::left_early(&kernel.func, body, n));
         // A wait further up waits for no less.
         if let Some(Stmt::Sync(sync)) = body.get(n + 1)
             && !sync.kind.is_hint()
@@ -180,10 +180,10 @@ fn name(sync: &Sync) -> String {
 }
 
 /// The changes of the statements below a statement.
-fn inside(func: &Func, stmt: &Stmt) -> Vec<Change> {
+fn inside(kernel: &LoweredKernel, stmt: &Stmt) -> Vec<Change> {
     let mut out = Vec::new();
     for (n, child) in visit::children(stmt).into_iter().enumerate() {
-        for c in changes(func, child) {
+        for c in changes(kernel, child) {
             let mut whole = stmt.clone();
             if let Some(place) = visit::children_mut(&mut whole).into_iter().nth(n) {
                 *place = c.body;
@@ -195,11 +195,12 @@ fn inside(func: &Func, stmt: &Stmt) -> Vec<Change> {
 }
 
 /// What can be wrong with a statement itself.
-fn alone(func: &Func, stmt: &Stmt) -> Vec<Change> {
+fn alone(kernel: &LoweredKernel, stmt: &Stmt) -> Vec<Change> {
+    let func = &kernel.func;
     match stmt {
         Stmt::Sync(sync) => {
             let divergent = divergence::divergent(func, sync);
-            syncs(sync).into_iter().chain(bulk::arrivals(func, sync)).chain(divergent).collect()
+            syncs(sync).into_iter().chain(bulk::arrivals(kernel, sync)).chain(divergent).collect()
         }
         Stmt::If(i) => {
             let text = format!("if {}", print::cond(func, &i.cond));
@@ -213,9 +214,9 @@ fn alone(func: &Func, stmt: &Stmt) -> Vec<Change> {
             out
         }
         Stmt::For(l) => looped(func, l),
-        Stmt::Store(s) => stores(func, s),
+        Stmt::Store(s) => stores(kernel, s),
         Stmt::Call(call) => calls::damaged(func, call),
-        Stmt::Bulk(copy) => bulk::copies(func, copy),
+        Stmt::Bulk(copy) => bulk::copies(kernel, copy),
         Stmt::Elect(e) => bulk::elected(e),
         Stmt::Block(_) | Stmt::Role(_) => Vec::new(),
     }
@@ -310,7 +311,8 @@ fn shifted_bounds(cond: &Cond) -> Vec<Cond> {
 }
 
 /// What can be wrong with a store: that it is missing, where it goes, what it reads, how wide it is.
-fn stores(func: &Func, s: &Store) -> Vec<Change> {
+fn stores(kernel: &LoweredKernel, s: &Store) -> Vec<Change> {
+    let func = &kernel.func;
     let line = |s: &Store| print::stmts(func, &[Stmt::Store(s.clone())]).trim().to_string();
     let text = line(s);
     let became = |kind, new: Store| change(kind, format!("`{text}` became `{}`", line(&new)), vec![Stmt::Store(new)]);
@@ -337,17 +339,15 @@ fn stores(func: &Func, s: &Store) -> Vec<Change> {
         out.push(became("broadcast", Store { broadcast: Some(fewer), ..s.clone() }));
     }
     out.extend(other_slots(func, s).into_iter().map(|s| became("stage", s)));
-    if let Some(index) = bulk::next_slot(func, &s.indices[0]) {
+    if let Some(index) = bulk::next_slot(kernel, &s.indices[0]) {
         out.push(became("stage", Store { indices: vec![index], ..s.clone() }));
     }
-    let elsewhere = each(&s.value, &|e| match e {
-        Expr::Load { buffer, indices, lanes } => bulk::next_slot(func, indices.first()?).map(|index| Expr::Load {
-            buffer: *buffer,
-            indices: vec![index],
-            lanes: *lanes,
-        }),
-        _ => None,
-    });
+    let elsewhere =
+        each(&s.value, &|e| match e {
+            Expr::Load { buffer, indices, lanes } => bulk::next_slot(kernel, indices.first()?)
+                .map(|index| Expr::Load { buffer: *buffer, indices: vec![index], lanes: *lanes }),
+            _ => None,
+        });
     out.extend(elsewhere.into_iter().map(|value| became("stage", Store { value, ..s.clone() })));
     if let Some(indices) = calls::unswizzled(&s.indices) {
         out.push(became("swizzle", Store { indices, ..s.clone() }));

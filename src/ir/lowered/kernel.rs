@@ -42,9 +42,9 @@ pub struct LoweredKernel {
     pub dims: Vec<Vec<Dim>>,
     /// Shared memory of a block in bytes.
     pub shared_bytes: u32,
-    /// The number of a thread's warp is taken from the warp's first lane wherever an index has it: ptxas then knows that it is the same
-    /// for all lanes. One axis numbers the threads.
-    pub uniform_warp: bool,
+    /// The axis that alone numbers the threads, where every index takes the number of a warp from the warp's first lane: ptxas then
+    /// knows that the number is the same for all lanes.
+    pub uniform_warp: Option<Var>,
     /// Resident blocks per multiprocessor to compile for, if stated or if roles move registers.
     pub min_blocks: Option<u32>,
     /// How it overlaps with the kernels before and after it in the stream, if stated.
@@ -108,7 +108,7 @@ impl LoweredKernel {
             derived: Vec::new(),
             dims: Vec::new(),
             shared_bytes: 0,
-            uniform_warp: false,
+            uniform_warp: None,
             min_blocks: None,
             grid_dependency: None,
             l2_prefetch: false,

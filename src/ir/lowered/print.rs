@@ -1,7 +1,8 @@
 //! Lowered programs as text: what `dump --emit lowered` shows.
 
-use super::{Derived, Lowered, LoweredKernel};
-use crate::ir::{print, visit};
+use super::{Lowered, LoweredKernel};
+use crate::ir::print::{Printed, Printer};
+use crate::ir::visit;
 
 /// A lowered program as text: per kernel its launch, its memory and its body.
 pub fn print(lowered: &Lowered) -> String {
@@ -10,23 +11,37 @@ pub fn print(lowered: &Lowered) -> String {
 
 /// One kernel as text.
 pub fn print_kernel(kernel: &LoweredKernel) -> String {
+    printed_kernel(kernel).text
+}
+
+/// One kernel as text, with the places of its names and what each line is.
+pub fn printed_kernel(kernel: &LoweredKernel) -> Printed {
+    let mut p = Printer::new(&kernel.func);
+    p.comment_line(|p| p.put(&launch(kernel)));
+    derived(&mut p, kernel);
+    bulk(&mut p, kernel);
+    p.program();
+    p.printed()
+}
+
+fn launch(kernel: &LoweredKernel) -> String {
     let [gx, gy, gz] = kernel.grid();
     let [bx, by, bz] = kernel.block();
     let mut head = format!(
-        "# kernel {}: grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz}, shared {} bytes",
+        "kernel {}: grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz}, shared {} bytes",
         kernel.func.name, kernel.shared_bytes
     );
     head.push_str(&print_walk(kernel));
     if let Some(n) = kernel.min_blocks {
         head.push_str(&format!(", at least {} a multiprocessor", crate::error::counted(n, "block")));
     }
-    if kernel.uniform_warp {
+    if kernel.uniform_warp.is_some() {
         head.push_str(", warp numbers uniform");
     }
     if kernel.grid_dependency.is_some() {
         head.push_str(", programmatic dependent launch");
     }
-    format!("{head}\n{}{}{}", print_derived(kernel), print_bulk(kernel), print::func(&kernel.func))
+    head
 }
 
 /// Of each statement of a kernel, in the order of [`visit::walk`], its line in [`print_kernel`], from 0: each has one, and they are
@@ -40,22 +55,30 @@ pub fn statement_lines(kernel: &LoweredKernel) -> std::ops::Range<usize> {
 
 /// The tensor maps and mbarriers of a kernel, a line each.
 pub fn print_bulk(kernel: &LoweredKernel) -> String {
-    let func = &kernel.func;
-    let mut out = String::new();
+    let mut p = Printer::new(&kernel.func);
+    bulk(&mut p, kernel);
+    p.printed().text
+}
+
+fn bulk(p: &mut Printer<'_>, kernel: &LoweredKernel) {
     for (n, map) in kernel.maps.iter().enumerate() {
-        let (array, swizzle) = (&func.buffer(map.buffer).name, map.swizzle);
-        out.push_str(&format!("# map {n}: {array}{:?} in boxes of {:?}", map.extents, map.tile));
-        if swizzle > 0 {
-            out.push_str(&format!(", swizzle {swizzle}"));
-        }
-        out.push('\n');
+        p.comment_line(|p| {
+            p.put(&format!("map {n}: "));
+            p.buffer_name(map.buffer);
+            p.put(&format!("{:?} in boxes of {:?}", map.extents, map.tile));
+            if map.swizzle > 0 {
+                p.put(&format!(", swizzle {}", map.swizzle));
+            }
+        });
     }
-    for array in &func.mbarriers {
-        let place = array.offset.map(|o| format!(" @{o}")).unwrap_or_default();
-        let (name, slots, arrivals) = (&array.name, array.slots, array.arrivals);
-        out.push_str(&format!("# mbarrier {name}[{slots}]{place}: a phase ends with {arrivals} arrivals\n"));
+    for (n, array) in (0..).zip(&kernel.func.mbarriers) {
+        p.comment_line(|p| {
+            let place = array.offset.map(|o| format!(" @{o}")).unwrap_or_default();
+            p.put("mbarrier ");
+            p.mbarrier_name(n);
+            p.put(&format!("[{}]{place}: a phase ends with {} arrivals", array.slots, array.arrivals));
+        });
     }
-    out
 }
 
 /// Whether the kernel has clusters, and whether it is persistent; empty if neither.
@@ -70,9 +93,18 @@ pub fn print_walk(kernel: &LoweredKernel) -> String {
 
 /// The variables that a kernel computes from its block indices, one line each.
 pub fn print_derived(kernel: &LoweredKernel) -> String {
-    let line = |d: &Derived| {
-        let (name, value) = (kernel.func.var_name(d.var), print::index(&kernel.func, &d.value));
-        format!("# {name} = {value}, in 0..{}\n", d.extent)
-    };
-    kernel.derived.iter().map(line).collect()
+    let mut p = Printer::new(&kernel.func);
+    derived(&mut p, kernel);
+    p.printed().text
+}
+
+fn derived(p: &mut Printer<'_>, kernel: &LoweredKernel) {
+    for d in &kernel.derived {
+        p.comment_line(|p| {
+            p.var(d.var);
+            p.put(" = ");
+            p.index(&d.value);
+            p.put(&format!(", in 0..{}", d.extent));
+        });
+    }
 }

@@ -61,7 +61,7 @@ impl Printer<'_> {
         }
     }
 
-    pub(super) fn index(&mut self, index: &Index) {
+    pub(in crate::ir) fn index(&mut self, index: &Index) {
         self.index_at(index, 0);
     }
 

@@ -73,8 +73,9 @@ impl Printer<'_> {
     }
 
     pub(super) fn slot(&mut self, slot: &Slot) {
-        let name = self.func.mbarriers.get(slot.barrier as usize).map_or("?", |b| b.name.as_str());
-        self.put(&format!(" {name}["));
+        self.put(" ");
+        self.mbarrier_name(slot.barrier);
+        self.put("[");
         self.index(&slot.index);
         self.put("]");
     }
@@ -134,6 +135,7 @@ impl Printer<'_> {
             }
             _ => {}
         }
-        self.put(&format!("  # {}\n", sync.reason));
+        self.comment(&format!("  # {}", sync.reason));
+        self.end();
     }
 }

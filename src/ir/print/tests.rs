@@ -69,6 +69,26 @@ fn placements_print() {
          \x20         S[0, 1] = A[v0, v0]\n\
          \x20 barrier  # S: write -> read\n"
     );
+    lines_are_as_they_print(&print(&f));
+}
+
+/// The lines of the program of `placements_print`.
+fn lines_are_as_they_print(printed: &Printed) {
+    use LineKind::*;
+    let kinds: Vec<LineKind> = printed.lines.iter().map(|l| l.kind).collect();
+    let of_block = [Block, Where, Init, Statement, Statement, Guard, Statement];
+    let all = [Head, Declaration, Declaration, Loop, Loop].into_iter().chain(of_block).chain([Statement]);
+    assert_eq!(kinds, all.collect::<Vec<_>>());
+    let text = |span: &Range<usize>| &printed.text[span.clone()];
+    assert!(printed.lines.iter().map(|l| text(&l.span)).eq(printed.text.lines()));
+    for line in &printed.lines {
+        let line_text = text(&line.span);
+        assert_eq!(line_text.len() - line_text.trim_start().len(), line.depth * INDENT, "{line_text}");
+    }
+    let bindings: Vec<&str> = printed.lines.iter().filter_map(|l| l.bindings.as_ref()).map(text).collect();
+    assert_eq!(bindings, ["(reduce v0 = i*4 + k)"]);
+    let comments = printed.lines.iter().filter_map(|l| Some(&printed.text[l.comment?..l.span.end]));
+    assert_eq!(comments.collect::<Vec<_>>(), ["  # S: write -> read"]);
 }
 
 #[test]
@@ -132,6 +152,7 @@ fn spans_name_what_they_cover() {
             Node::Loop(v) => f.var_name(*v),
             Node::Block(b) => f.block_name(*b),
             Node::Buffer(b) => &f.buffer(*b).name,
+            Node::Mbarrier(n) => &f.mbarriers[*n as usize].name,
         };
         assert_eq!(&printed.text[span.clone()], name);
     }

@@ -10,17 +10,17 @@ use crate::ir::lowered::{LoweredKernel, parity};
 use crate::ir::simplify::{Affine, Env, affine, bounds};
 use crate::ir::{For, Index, IndexOp, LoopKind, Stmt, Sync, SyncKind, Var, visit};
 use crate::target::Target;
-use std::collections::BTreeMap;
 
 /// The most values of unrolled loops that a remainder is counted for.
 const MOST_VALUES: i64 = 1 << 8;
 
 /// A loop around, with its iterations: those in its body, where it is one at run time.
-#[derive(Clone, Copy)]
 struct Around {
     var: Var,
     iterations: i64,
     serial: bool,
+    /// The remainders that it counts.
+    counters: Vec<Index>,
 }
 
 /// Runs the pass.
@@ -28,35 +28,31 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     if kernel.func.mbarriers.is_empty() {
         return Ok(());
     }
-    let mut found = Counters { env: kernel.env_of_loops(), around: Vec::new(), of: BTreeMap::new() };
-    found.list(&kernel.func.body);
-    kernel.func.body = visit::rewrite(std::mem::take(&mut kernel.func.body), &mut |mut stmt| {
-        if let Stmt::For(l) = &mut stmt
-            && !l.is_written_out()
-        {
-            l.code.counters = found.of.get(&l.var).cloned().unwrap_or_default();
-        }
-        vec![stmt]
-    });
+    let mut found = Counters { env: kernel.env_of_loops(), around: Vec::new() };
+    let mut body = std::mem::take(&mut kernel.func.body);
+    found.list(&mut body);
+    kernel.func.body = body;
     Ok(())
 }
 
 struct Counters {
     env: Env,
     around: Vec<Around>,
-    /// The remainders that each loop counts.
-    of: BTreeMap<Var, Vec<Index>>,
 }
 
 impl Counters {
-    fn list(&mut self, body: &[Stmt]) {
+    /// Roles have loops of the same variable: each loop counts what its own body has.
+    fn list(&mut self, body: &mut [Stmt]) {
         for stmt in body {
             let before = self.around.len();
-            match stmt {
+            match &*stmt {
                 Stmt::For(l) => self.around.extend(around(l)),
                 other => indices(other, &self.env).iter().for_each(|index| self.index(index)),
             }
-            visit::children(stmt).into_iter().for_each(|child| self.list(child));
+            visit::children_mut(stmt).into_iter().for_each(|child| self.list(child));
+            if let (Stmt::For(l), Some(own)) = (stmt, self.around.get_mut(before)) {
+                l.code.counters = std::mem::take(&mut own.counters);
+            }
             self.around.truncate(before);
         }
     }
@@ -90,7 +86,7 @@ impl Counters {
             rest.terms.retain(|(atom, _)| atom.as_var() != Some(var));
             if (1..modulus).contains(&step) && !rest.mentions(var) && self.is_natural(&rest) {
                 let counted = sum.to_index().floormod(modulus);
-                let counters = self.of.entry(var).or_default();
+                let counters = &mut self.around[at].counters;
                 if !counters.contains(&counted) {
                     counters.push(counted);
                 }
@@ -106,7 +102,8 @@ impl Counters {
 /// A loop as the indices inside it see it; the walk of a persistent kernel counts nothing.
 fn around(l: &For) -> Option<Around> {
     let walk = matches!(l.kind, LoopKind::Persistent { .. });
-    (!walk).then_some(Around { var: l.var, iterations: l.copies(), serial: !l.is_written_out() })
+    let serial = !l.is_written_out();
+    (!walk).then(|| Around { var: l.var, iterations: l.copies(), serial, counters: Vec::new() })
 }
 
 /// The indices of a statement itself, without those of what it contains, as code generation has them.
@@ -130,4 +127,21 @@ fn indices(stmt: &Stmt, env: &Env) -> Vec<Index> {
         Stmt::For(_) | Stmt::Block(_) | Stmt::Elect(_) | Stmt::Role(_) => {}
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::print;
+    use crate::loom::Schedule;
+
+    #[test]
+    fn the_loops_of_roles_count_what_their_own_bodies_have() {
+        let schedule: Schedule = include_str!("../../../examples/window_sum_roles.loom").parse().unwrap();
+        let lowered = crate::lower::lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+        let func = &lowered.kernels[0].func;
+        let loops = visit::loops(&func.body).into_iter().map(|l| &l.code.counters).filter(|c| !c.is_empty());
+        let counted = loops.map(|all| all.iter().map(|i| print::index(func, i)).collect::<Vec<_>>());
+        assert_eq!(counted.collect::<Vec<_>>(), [["i_t % 3", "i_t % 6"], ["i_t % 3", "(i_t + 3) % 6"]]);
+    }
 }

@@ -56,21 +56,9 @@ fn decided(func: &Func, l: &mut For, around: Option<Var>) -> Result<Option<Var>>
         bug(Code::LowerOperations, format!("loop {} has no constant extent", func.var_name(l.var)))
             .about_loop(func.var_name(l.var))
     })?;
-    let (copies, inside) = match copies(func, l, extent, around) {
-        Copies::All => (extent, around),
-        Copies::Some(copies) => (copies, Some(l.var)),
-    };
+    let copies = copies(func, l, extent, around);
     l.code.copies = u32::try_from(copies).ok();
-    Ok(inside)
-}
-
-/// How many iterations are in the body of the loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Copies {
-    /// All of them, so there is no loop.
-    All,
-    /// This many, which divides the extent; 1 leaves the loop as it is.
-    Some(i64),
+    Ok(if copies == extent { around } else { Some(l.var) })
 }
 
 /// Whether no loop is left of a body.
@@ -78,27 +66,28 @@ pub fn is_straight(func: &Func, body: &[Stmt]) -> bool {
     straight_size(func, body, None).is_some()
 }
 
-/// What becomes of a loop inside the serial loop `around`.
-fn copies(func: &Func, l: &For, extent: i64, around: Option<Var>) -> Copies {
+/// How many iterations are in the body of a loop inside the serial loop `around`: all, so that there is no loop, or a divisor of the
+/// extent; 1 leaves the loop as it is.
+fn copies(func: &Func, l: &For, extent: i64, around: Option<Var>) -> i64 {
     let limit = l.notes.get(&Note::UnrollLimit).copied().unwrap_or(i64::MAX).max(1);
     if extent <= 1 {
-        return Copies::All;
+        return extent;
     }
     if l.kind != LoopKind::Serial {
-        return if limit >= extent { Copies::All } else { Copies::Some(divisor(extent, limit)) };
+        return if limit >= extent { extent } else { divisor(extent, limit) };
     }
     // A loop around a loop or a barrier has enough in it; its copies would only be long, unless they are asked for: the slots of
     // a ring have constant addresses in as many copies.
     let Some(size) = straight_size(func, &l.body, Some(l.var)) else {
         let asked = if limit == i64::MAX { 1 } else { limit.min(MOST_COPIES) };
-        return Copies::Some(divisor(extent, asked));
+        return divisor(extent, asked);
     };
     let whole = size.saturating_mul(extent) <= WHOLE && around.is_none_or(|a| held(func, l, a) <= HELD);
     if whole && limit >= extent {
-        return Copies::All;
+        return extent;
     }
     let most = limit.min(MOST_COPIES).min(PART / size.max(1)).min(extent - 1);
-    Copies::Some(divisor(extent, most))
+    divisor(extent, most)
 }
 
 /// The largest divisor of the extent that is not above the limit.
@@ -116,10 +105,10 @@ fn straight_size(func: &Func, body: &[Stmt], around: Option<Var>) -> Option<i64>
             Stmt::If(i) => straight_size(func, &i.body, around)?,
             Stmt::For(l) => {
                 let extent = l.extent.as_int()?;
-                match copies(func, l, extent, around) {
-                    Copies::All => straight_size(func, &l.body, around)?.saturating_mul(extent),
-                    Copies::Some(_) => return None,
+                if copies(func, l, extent, around) < extent {
+                    return None;
                 }
+                straight_size(func, &l.body, around)?.saturating_mul(extent)
             }
         };
         Some(sum.saturating_add(size))
@@ -165,42 +154,42 @@ mod tests {
         For::new(Var(0), extent, kind, body)
     }
 
-    fn copies(l: &For, extent: i64) -> Copies {
+    fn copies(l: &For, extent: i64) -> i64 {
         super::copies(&Func::default(), l, extent, None)
     }
 
     #[test]
     fn small_loops_are_written_out_and_long_ones_in_part() {
-        assert_eq!(copies(&nest(8, LoopKind::Serial, statements(64)), 8), Copies::All);
-        assert_eq!(copies(&nest(2048, LoopKind::Serial, statements(1)), 2048), Copies::Some(8));
-        assert_eq!(copies(&nest(32, LoopKind::Serial, statements(64)), 32), Copies::Some(4));
-        assert_eq!(copies(&nest(1027, LoopKind::Serial, statements(1)), 1027), Copies::Some(1));
-        assert_eq!(copies(&nest(32, LoopKind::Serial, statements(200)), 32), Copies::Some(1));
+        assert_eq!(copies(&nest(8, LoopKind::Serial, statements(64)), 8), 8);
+        assert_eq!(copies(&nest(2048, LoopKind::Serial, statements(1)), 2048), 8);
+        assert_eq!(copies(&nest(32, LoopKind::Serial, statements(64)), 32), 4);
+        assert_eq!(copies(&nest(1027, LoopKind::Serial, statements(1)), 1027), 1);
+        assert_eq!(copies(&nest(32, LoopKind::Serial, statements(200)), 32), 1);
     }
 
     #[test]
     fn unrolled_loops_are_written_out_up_to_their_limit() {
         let mut l = nest(64, LoopKind::Unrolled, statements(64));
-        assert_eq!(copies(&l, 64), Copies::All);
+        assert_eq!(copies(&l, 64), 64);
         l.notes.insert(Note::UnrollLimit, 10);
-        assert_eq!(copies(&l, 64), Copies::Some(8));
+        assert_eq!(copies(&l, 64), 8);
     }
 
     #[test]
     fn a_limit_of_one_keeps_a_serial_loop() {
         let mut l = nest(4, LoopKind::Serial, statements(1));
         l.notes.insert(Note::UnrollLimit, 1);
-        assert_eq!(copies(&l, 4), Copies::Some(1));
+        assert_eq!(copies(&l, 4), 1);
     }
 
     #[test]
     fn loops_around_loops_and_barriers_stay() {
         let inner = Stmt::For(nest(1000, LoopKind::Serial, statements(4)));
-        assert_eq!(copies(&nest(4, LoopKind::Serial, vec![inner]), 4), Copies::Some(1));
+        assert_eq!(copies(&nest(4, LoopKind::Serial, vec![inner]), 4), 1);
         let barrier = Stmt::Sync(SyncKind::Block.because(String::new()));
-        assert_eq!(copies(&nest(4, LoopKind::Serial, vec![barrier]), 4), Copies::Some(1));
+        assert_eq!(copies(&nest(4, LoopKind::Serial, vec![barrier]), 4), 1);
         let small = Stmt::For(nest(4, LoopKind::Serial, statements(4)));
-        assert_eq!(copies(&nest(4, LoopKind::Serial, vec![small]), 4), Copies::All);
+        assert_eq!(copies(&nest(4, LoopKind::Serial, vec![small]), 4), 4);
     }
 
     #[test]
@@ -213,8 +202,8 @@ mod tests {
             let value = Expr::load(a, vec![index]);
             For::new(j, 256, LoopKind::Serial, vec![Stmt::Store(Store::new(c, vec![Index::Var(j)], value))])
         };
-        assert_eq!(super::copies(&func, &read(Index::Var(j)), 256, Some(i)), Copies::Some(8));
-        assert_eq!(super::copies(&func, &read(i * 256 + Index::Var(j)), 256, Some(i)), Copies::All);
-        assert_eq!(super::copies(&func, &read(Index::Var(j)), 256, None), Copies::All);
+        assert_eq!(super::copies(&func, &read(Index::Var(j)), 256, Some(i)), 8);
+        assert_eq!(super::copies(&func, &read(i * 256 + Index::Var(j)), 256, Some(i)), 256);
+        assert_eq!(super::copies(&func, &read(Index::Var(j)), 256, None), 256);
     }
 }

@@ -11,26 +11,13 @@ use crate::lower::data::bulk;
 use crate::lower::elements;
 use crate::lower::sync;
 
-/// How the stages of a ring are filled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fill {
-    /// Threads store, or load registers.
-    Threads,
-    /// Threads start cp.async copies.
-    CpAsync,
-    /// One thread issues TMA loads.
-    Tma,
-}
-
 /// A ring of stages.
 pub struct Ring {
     pub stages: i64,
     /// The staged buffers, with the elements of a stage.
     pub buffers: Vec<(BufferId, i64)>,
-    /// The names of the buffers that are filled, for the reasons of synchronisation.
+    /// The names of the buffers that are filled, for the reasons of waits and arrivals; empty without mbarriers.
     pub names: String,
-    /// How the stages are filled; `None` where TMA stores empty them.
-    pub fill: Option<Fill>,
     /// The mbarriers whose phases end when a stage is full, if threads wait for more than a barrier.
     pub full: Option<u32>,
     /// The mbarriers whose phases end when the consumers have released a stage, if stages are refilled.
@@ -38,6 +25,11 @@ pub struct Ring {
 }
 
 impl Ring {
+    /// A ring of so many stages, without mbarriers.
+    pub fn new(stages: i64, buffers: Vec<(BufferId, i64)>) -> Ring {
+        Ring { stages, buffers, names: String::new(), full: None, empty: None }
+    }
+
     /// Gives each buffer its stages, and each stage its mbarrier `full`.
     pub fn allot(&self, func: &mut Func) {
         for (buffer, elements) in self.buffers.iter().filter(|_| self.stages > 1) {

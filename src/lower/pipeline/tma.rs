@@ -6,7 +6,7 @@
 //! empty use the stages in the same order.
 
 use super::copy::{self, Kind};
-use super::ring::{self, Fill, Ring, iteration_number};
+use super::ring::{self, Ring, iteration_number};
 use crate::error::{Code, Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Cond, Elect, For, Func, Index, LoopKind, Stmt, Way, visit};
@@ -85,7 +85,7 @@ impl Pipelined {
         let in_flight = ring::in_flight(p, stages, &name, &body)?;
         // `order` waits for the groups accordingly.
         l.pipeline = (in_flight > 0).then_some(p);
-        let ring = Ring { stages, buffers: Vec::new(), names: String::new(), fill: None, full: None, empty: None };
+        let ring = Ring::new(stages, Vec::new());
         let (ahead, first) = ((stages - 1 - in_flight).max(0), number.clone() * extent);
         let mut pipelined = Pipelined { l, extent, ring, ahead, first, fill: None, compute: Vec::new() };
         for stmt in body {
@@ -123,7 +123,6 @@ impl Pipelined {
             let loaded = visit::writes(&fill.body);
             let names: Vec<&str> = loaded.into_iter().map(|b| func.buffer(b).name.as_str()).collect();
             self.ring.names = names.join(", ");
-            self.ring.fill = Some(Fill::Tma);
             visit::walk(&fill.body, &mut |s| {
                 if let Stmt::Bulk(copy) = s
                     && let Way::Load { full, .. } = &copy.way

@@ -3,7 +3,7 @@
 
 use super::copy::{Copy, Kind, filled};
 use super::refill::refilled;
-use super::ring::{Fill, Ring};
+use super::ring::Ring;
 use crate::error::{Code, Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Buffer, BufferId, Cond, For, Func, Index, LoopKind, Note, Scope, Stmt, SyncKind, Var, visit};
@@ -89,7 +89,7 @@ impl Unrolled {
             };
             return Err(refuse(why).about_buffer(b));
         }
-        let ring = ring_of(stages, &copies, func);
+        let ring = Ring::new(stages, copies.iter().map(|c| (c.buffer, c.size)).collect());
         ring.allot(func);
         // One set of registers is reloaded for the next iteration after its last use.
         let (ahead, commit) = ((stages - 1).max(1), commit(&copies, func));
@@ -393,14 +393,6 @@ impl Unrolled {
         });
         moved
     }
-}
-
-/// The ring of the buffers that the copies fill.
-fn ring_of(stages: i64, copies: &[Copy], func: &Func) -> Ring {
-    let names: Vec<&str> = copies.iter().map(|c| func.buffer(c.buffer).name.as_str()).collect();
-    let fill = if copies.iter().any(Copy::asynchronous) { Fill::CpAsync } else { Fill::Threads };
-    let buffers = copies.iter().map(|c| (c.buffer, c.size)).collect();
-    Ring { stages, buffers, names: names.join(", "), fill: Some(fill), full: None, empty: None }
 }
 
 /// Iterations of a loop that is written out so that copies can start between them.

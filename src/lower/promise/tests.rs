@@ -164,7 +164,7 @@ fn add_in_front(kernel: &mut LoweredKernel) {
 }
 
 fn number_each_lane(kernel: &mut LoweredKernel) {
-    kernel.uniform_warp = false;
+    kernel.uniform_warp = None;
 }
 
 fn write_out_a_million_copies(kernel: &mut LoweredKernel) {

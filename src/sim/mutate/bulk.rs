@@ -2,11 +2,11 @@
 
 use super::{Change, change, name};
 use crate::ir::lowered::LoweredKernel;
-use crate::ir::{BulkCopy, Elect, Func, Index, IndexOp, Slot, Stmt, Sync, SyncKind, Way, print};
+use crate::ir::{BulkCopy, Elect, Index, IndexOp, Slot, Stmt, Sync, SyncKind, Way, print};
 
 /// A copy that is missing, whose box lies elsewhere, or that goes to another slot or counts on another.
-pub fn copies(func: &Func, copy: &BulkCopy) -> Vec<Change> {
-    let line = |c: &BulkCopy| print::stmts(func, &[Stmt::Bulk(c.clone())]).trim().to_string();
+pub fn copies(kernel: &LoweredKernel, copy: &BulkCopy) -> Vec<Change> {
+    let line = |c: &BulkCopy| print::stmts(&kernel.func, &[Stmt::Bulk(c.clone())]).trim().to_string();
     let text = line(copy);
     let mut out = vec![change("copy removed", format!("`{text}` removed"), Vec::new())];
     let mut became = |kind, new: BulkCopy| {
@@ -19,14 +19,14 @@ pub fn copies(func: &Func, copy: &BulkCopy) -> Vec<Change> {
             became("box moved", new);
         }
     }
-    if let Some(index) = copy.indices.first().and_then(|i| next_slot(func, i)) {
+    if let Some(index) = copy.indices.first().and_then(|i| next_slot(kernel, i)) {
         became("stage", BulkCopy { indices: vec![index], ..copy.clone() });
     }
     if let Way::Load { full, multicast: Some(_) } = &copy.way {
         became("multicast", BulkCopy { way: Way::Load { full: full.clone(), multicast: None }, ..copy.clone() });
     }
     if let Way::Load { full, multicast } = &copy.way
-        && let Some(index) = next_slot(func, &full.index)
+        && let Some(index) = next_slot(kernel, &full.index)
     {
         let full = Slot { barrier: full.barrier, index };
         became("stage", BulkCopy { way: Way::Load { full, multicast: *multicast }, ..copy.clone() });
@@ -53,7 +53,7 @@ pub fn elected(e: &Elect) -> Vec<Change> {
 }
 
 /// An arrival or a wait with other bytes, another phase or another slot.
-pub fn arrivals(func: &Func, sync: &Sync) -> Vec<Change> {
+pub fn arrivals(kernel: &LoweredKernel, sync: &Sync) -> Vec<Change> {
     let mut out = Vec::new();
     let mut became = |kind, how: &str, new: SyncKind| {
         out.push(change(
@@ -83,7 +83,7 @@ pub fn arrivals(func: &Func, sync: &Sync) -> Vec<Change> {
     }
     let mut moved = sync.kind.clone();
     if let Some(slot) = moved.slot_mut()
-        && let Some(index) = next_slot(func, &slot.index)
+        && let Some(index) = next_slot(kernel, &slot.index)
     {
         slot.index = index;
         became("stage", "of the next stage", moved);
@@ -92,18 +92,15 @@ pub fn arrivals(func: &Func, sync: &Sync) -> Vec<Change> {
 }
 
 /// The index with the number of a slot of a ring one more; `None` where it has none.
-pub fn next_slot(func: &Func, index: &Index) -> Option<Index> {
-    let ring = |n: i64| n > 1 && func.mbarriers.iter().any(|b| i64::from(b.slots) == n);
-    let of_threads = |i: &Index| {
-        let mut found = false;
-        i.for_each_var(&mut |v| found |= func.var_name(v).starts_with("threadIdx"));
-        found
-    };
+pub fn next_slot(kernel: &LoweredKernel, index: &Index) -> Option<Index> {
+    let ring = |n: i64| n > 1 && kernel.func.mbarriers.iter().any(|b| i64::from(b.slots) == n);
+    let threads = kernel.thread_vars();
+    let of_threads = |i: &Index| threads.iter().any(|(v, _)| i.mentions(*v));
     match index {
         Index::Bin(IndexOp::FloorMod, a, b) if b.as_int().is_some_and(ring) && !of_threads(a) => {
             Some(((**a).clone() + 1).floormod((**b).clone()))
         }
-        Index::Bin(op, a, b) => match (next_slot(func, a), next_slot(func, b)) {
+        Index::Bin(op, a, b) => match (next_slot(kernel, a), next_slot(kernel, b)) {
             (Some(a), _) => Some(Index::bin(*op, a, (**b).clone())),
             (None, Some(b)) => Some(Index::bin(*op, (**a).clone(), b)),
             (None, None) => None,

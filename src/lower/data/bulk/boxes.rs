@@ -84,24 +84,26 @@ pub struct Along {
     pub step: i64,
 }
 
-/// Why a nest is no TMA box.
+/// Why a nest is no TMA box, or why a box cannot be copied as it is.
 pub struct Refusal {
     pub code: Code,
     pub message: String,
-    /// What to try besides an ordinary copy.
+    /// What to try instead of an ordinary copy.
     pub help: Option<String>,
     /// What the message speaks of, besides the block.
     pub about: Vec<Subject>,
 }
 
 impl Refusal {
+    /// A refusal for which only an ordinary copy is to be tried.
+    pub fn new(code: Code, message: String, about: Vec<Subject>) -> Refusal {
+        Refusal { code, message, help: None, about }
+    }
+
     fn of(buffer: &Buffer, code: Code, message: String) -> Refusal {
-        Refusal { code, message, help: None, about: vec![Subject::Buffer(buffer.name.clone())] }
+        Refusal::new(code, message, vec![Subject::Buffer(buffer.name.clone())])
     }
 }
-
-/// Why a box cannot be copied as it is, and what the reason speaks of.
-pub type Reason = (String, Vec<Subject>);
 
 impl CopyBox {
     /// The box of a nest, of its innermost loops as far as it can be of them. `env` knows all its loops.
@@ -111,12 +113,12 @@ impl CopyBox {
 
     /// The share of a box that a block of a cluster copies to all of its blocks. Rows that they cannot divide are left to the
     /// loops around a smaller box.
-    pub fn shared(self, func: &Func, nest: &Nest, env: &Env, blocks: (Var, u32)) -> Result<CopyBox, String> {
+    pub fn shared(self, func: &Func, nest: &Nest, env: &Env, blocks: (Var, u32)) -> Result<CopyBox, Refusal> {
         let smaller = |loops: &usize| CopyBox::of_loops(func, nest, *loops, env).ok();
         let fits = |found: &CopyBox| found.shares(blocks.1).is_ok();
         let refused = match self.shares(blocks.1) {
             Ok(()) => return Ok(self.share(blocks)),
-            Err(message) => message,
+            Err(refusal) => refusal,
         };
         let found = (1..self.loops).rev().filter_map(|n| smaller(&n)).find(fits).ok_or(refused)?;
         Ok(found.share(blocks))
@@ -126,7 +128,7 @@ impl CopyBox {
         let value = nest.store.value.zero_filled().map_or(&nest.store.value, |(_, load)| load);
         let Expr::Load { buffer, indices, .. } = value else {
             let message = "what it stores is not a copy".to_string();
-            return Err(Refusal { code: Code::LowerBulkCopy, message, help: None, about: Vec::new() });
+            return Err(Refusal::new(Code::LowerBulkCopy, message, Vec::new()));
         };
         let clean = |indices: &[Index]| indices.iter().map(|i| simplify::simplify(i, env)).collect::<Vec<Index>>();
         let (to, from) = ((nest.store.buffer, clean(&nest.store.indices)), (*buffer, clean(indices)));
@@ -243,7 +245,7 @@ impl CopyBox {
     }
 
     /// What has to hold for the box to be copied at all; what only keeps it inside of the array is left out.
-    pub fn conditions(&mut self, func: &Func, nest: &Nest, env: &Env, threads: &[Var]) -> Result<Cond, Reason> {
+    pub fn conditions(&mut self, func: &Func, nest: &Nest, env: &Env, threads: &[Var]) -> Result<Cond, Refusal> {
         let mut inside = env.clone();
         for (i, extent) in self.elements.iter().zip(func.buffer(self.global).const_shape().unwrap_or_default()) {
             inside.assume(&Cond::ge(i.clone(), 0));
@@ -255,7 +257,7 @@ impl CopyBox {
         {
             let text = crate::ir::print::cond(func, odd);
             let message = format!("it writes zeros where not `{text}`, and a TMA box has zeros only outside the array");
-            return Err((message, point::of_cond(func, odd)));
+            return Err(Refusal::new(Code::LowerBulkCondition, message, point::of_cond(func, odd)));
         }
         let mut outer = Vec::new();
         for part in nest.conds.iter().flat_map(|c| c.conjuncts()) {
@@ -271,7 +273,7 @@ impl CopyBox {
                 let text = crate::ir::print::cond(func, part);
                 let message =
                     format!("it copies where `{text}`, and a TMA box is clipped only at the ends of the array");
-                return Err((message, point::of_cond(func, part)));
+                return Err(Refusal::new(Code::LowerBulkCondition, message, point::of_cond(func, part)));
             }
             outer.push(part.clone());
         }
@@ -284,14 +286,14 @@ impl CopyBox {
     }
 
     /// Whether as many blocks can divide it.
-    fn shares(&self, blocks: u32) -> Result<(), String> {
-        let Some((d, _)) = self.divided() else {
-            return Err(format!("one row cannot be divided among {blocks} blocks"));
+    fn shares(&self, blocks: u32) -> Result<(), Refusal> {
+        let rows = match self.divided() {
+            None => "one row".to_string(),
+            Some((d, _)) if self.tile[d] % i64::from(blocks) == 0 => return Ok(()),
+            Some((d, _)) => format!("{} rows", self.tile[d]),
         };
-        match self.tile[d] % i64::from(blocks) {
-            0 => Ok(()),
-            _ => Err(format!("{} rows cannot be divided among {blocks} blocks", self.tile[d])),
-        }
+        let message = format!("{rows} cannot be divided among {blocks} blocks");
+        Err(Refusal::new(Code::LowerBulkMulticast, message, Vec::new()))
     }
 
     /// Leaves the block its share of the outer rows.

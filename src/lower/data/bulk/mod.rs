@@ -22,7 +22,7 @@ use crate::ir::{
 use crate::lower::bug;
 use crate::lower::map::blocks::guarded;
 use crate::target::Target;
-use boxes::{CopyBox, Nest, Reason, Refusal};
+use boxes::{CopyBox, Nest, Refusal};
 
 /// What a box begins at a multiple of in shared memory, in bytes (PTX ISA, cp.async.bulk.tensor).
 const ALIGN: i64 = 128;
@@ -164,19 +164,17 @@ impl Pass<'_> {
         };
         let mut inner = env.clone();
         nest.loops.iter().for_each(|l| inner.bind_loop(l.var, &l.extent));
-        let found = CopyBox::of(self.func, nest, &inner);
-        let mut found = found.map_err(|Refusal { code, message, help, about }| match help {
+        let no_box = |Refusal { code, message, help, about }: Refusal| match help {
             Some(help) => refused(code, message).about_all(about).help(help),
             None => refuse(code, message).about_all(about),
-        })?;
-        let conds = found.conditions(self.func, nest, &inner, &self.thread_vars);
-        let conds = conds.map_err(|(message, about)| refuse(Code::LowerBulkCondition, message).about_all(about))?;
-        let alone = self.alone(nest, &found, around);
-        alone.map_err(|(message, about)| refuse(Code::LowerBulkOrder, message).about_all(about))?;
+        };
+        let mut found = CopyBox::of(self.func, nest, &inner).map_err(no_box)?;
+        let conds = found.conditions(self.func, nest, &inner, &self.thread_vars).map_err(no_box)?;
+        self.alone(nest, &found, around).map_err(no_box)?;
         let shares = self.multicast(nest);
         if let Some(cluster) = shares {
             let shared = found.shared(self.func, nest, &inner, (cluster.var, cluster.extent));
-            found = shared.map_err(|message| refuse(Code::LowerBulkMulticast, message))?;
+            found = shared.map_err(no_box)?;
         }
         let (copies, align) = self.panels(nest, &found, shares.map(|c| c.extent))?;
         if let Some(bytes) = unaligned(self.func.buffer(found.shared), &copies, &inner)? {
@@ -231,9 +229,10 @@ impl Pass<'_> {
 
     /// A stage is filled by its box alone, an array is not changed while it is loaded, and written by boxes alone, each
     /// once.
-    fn alone(&self, nest: &Nest, found: &CopyBox, around: &[(Var, i64)]) -> Result<(), Reason> {
+    fn alone(&self, nest: &Nest, found: &CopyBox, around: &[(Var, i64)]) -> Result<(), Refusal> {
         let name = |b: BufferId| &self.func.buffer(b).name;
         let buffer = |b: BufferId| Subject::Buffer(name(b).clone());
+        let refused = |message: String, about: Vec<Subject>| Err(Refusal::new(Code::LowerBulkOrder, message, about));
         let mine = nest.block.name;
         let others: Vec<&Block> = visit::blocks(&self.whole).into_iter().filter(|b| b.name != mine).collect();
         let writes = |b: &&&Block, id: BufferId| visit::writes(&b.body).contains(&id);
@@ -241,14 +240,14 @@ impl Pass<'_> {
         if !found.store {
             if others.iter().any(|b| writes(&b, found.global)) {
                 let message = format!("the kernel writes {}, which a copy may read at any time", name(found.global));
-                return Err((message, vec![buffer(found.global)]));
+                return refused(message, vec![buffer(found.global)]);
             }
             let also = others.iter().find(|b| writes(b, found.shared));
             return match also.filter(|_| found.zeros) {
                 Some(b) => {
                     let (stage, block) = (name(found.shared), self.func.block_name(b.name));
                     let message = format!("{stage} is written by {block} too, where the copy puts zeros");
-                    Err((message, vec![buffer(found.shared), Subject::Block(block.to_string())]))
+                    refused(message, vec![buffer(found.shared), Subject::Block(block.to_string())])
                 }
                 None => Ok(()),
             };
@@ -257,7 +256,7 @@ impl Pass<'_> {
         if let Some(b) = others.iter().copied().find(|b| touches(b)) {
             let other = self.func.block_name(b.name);
             let message = format!("block {other} uses {} too, and nothing orders the two", name(found.global));
-            return Err((message, vec![Subject::Block(other.to_string()), buffer(found.global)]));
+            return refused(message, vec![Subject::Block(other.to_string()), buffer(found.global)]);
         }
         // A rasterized walk tells boxes apart by what is derived from it.
         let derives =
@@ -267,7 +266,7 @@ impl Pass<'_> {
             Some((v, _)) => {
                 let name = self.func.var_name(*v);
                 let message = format!("each iteration of loop {name} stores the same box again");
-                Err((message, vec![Subject::Loop(name.to_string())]))
+                refused(message, vec![Subject::Loop(name.to_string())])
             }
             None => Ok(()),
         }

@@ -22,12 +22,24 @@ use crate::ir::{BufferId, Cond, Elect, For, Func, Held, Index, Mbarrier, Scope, 
 use crate::lower::data::bulk;
 use crate::lower::map::blocks::guarded;
 use crate::lower::pipeline;
-use crate::lower::pipeline::ring::{self, Fill, Ring};
+use crate::lower::pipeline::ring::{self, Ring};
 use crate::lower::sync;
+
+/// How a role fills the stages of a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fill {
+    /// Threads store, or load registers.
+    Threads,
+    /// Threads start cp.async copies.
+    CpAsync,
+    /// One thread issues TMA loads.
+    Tma,
+}
 
 /// A ring in one iteration of its list.
 struct Handoff {
     ring: Ring,
+    fill: Fill,
     /// The number of the iteration.
     it: Index,
     /// Iterations after which the producer awaits its cp.async copies.
@@ -93,7 +105,7 @@ impl Slices<'_> {
         let (name, warps) = func.roles.get(role.0 as usize).map_or(("", 1), |r| (r.name.as_str(), r.warps));
         let mut ids = visit::writes(fill);
         ids.retain(|b| func.buffer(*b).scope == Scope::Shared);
-        let how = self.fill_of(fill, readers, &ids, at, func).map_err(|refused| refused.error(name))?;
+        let how = self.fill_of(fill, readers, (name, &ids), at, func)?;
         let pipelined = at.around.and_then(|l| Some((l, l.pipeline?)));
         let stages = pipelined.map_or(1, |(_, p)| i64::from(p.stages).max(1));
         let in_flight = match pipelined {
@@ -116,12 +128,13 @@ impl Slices<'_> {
         let full = loaded_by(fill).unwrap_or_else(|| array(format!("{first}_full"), warps * lanes));
         let consumers = self.warps / at.pingpong * lanes * blocks.unwrap_or(1);
         let empty = refills.then(|| array(format!("{first}_empty"), consumers));
-        let ring = Ring { stages, buffers, names, fill: Some(how), full: Some(full), empty };
+        let ring = Ring { stages, buffers, names, full: Some(full), empty };
         ring.allot(func);
         ring.signal(fill);
         ids.iter().for_each(|id| func.buffer_mut(*id).role = Some(role));
         let by_threads = |s: &Stmt| ids.iter().any(|b| uses(std::slice::from_ref(s), *b) > 0 && !is_described(s, *b));
         Ok(Handoff {
+            fill: how,
             it: at.number.clone(),
             lag: if how == Fill::CpAsync && at.around.is_some() { (stages - 2).max(0) } else { 0 },
             in_flight,
@@ -132,18 +145,22 @@ impl Slices<'_> {
         })
     }
 
-    /// How the statements fill the buffers; or why no ring can connect them with the consumers, and what to try.
+    /// How the statements of a role fill its buffers.
+    ///
+    /// # Errors
+    /// Why no ring can connect the role with the consumers.
     fn fill_of(
         &self,
         fill: &[Stmt],
         readers: &[Stmt],
-        ids: &[BufferId],
+        (role, ids): (&str, &[BufferId]),
         at: &Place<'_>,
         func: &Func,
-    ) -> std::result::Result<Fill, Refused> {
+    ) -> Result<Fill> {
         let name = |id: BufferId| func.buffer(id).name.as_str();
         let refused = |why: String, help: String, about: &[BufferId]| {
-            Err(Refused { why, help, buffers: about.iter().map(|b| name(*b).to_string()).collect() })
+            let error = Error::input(Code::LowerRole, format!("role {role}: {why}")).about_role(role).help(help);
+            Err(about.iter().fold(error, |error, b| error.about_buffer(name(*b))))
         };
         let loads = fill.iter().filter(|s| bulk::is_load(s)).count();
         if loads > 0 && loads < fill.len() {
@@ -190,7 +207,7 @@ impl Slices<'_> {
             out.push(Stmt::Sync(kind.because(format!("WAR {}: all consumers have released the stage", ring.names))));
         }
         let moved = fill.into_iter().map(|s| ring.moved(s, &handoff.it, at.env));
-        if ring.fill == Some(Fill::Tma) {
+        if handoff.fill == Fill::Tma {
             // Only the thread that issues the loads waits: a warp on which no thread waits could fall two phases behind.
             for stmt in moved {
                 if let Stmt::Elect(e) = stmt {
@@ -200,7 +217,7 @@ impl Slices<'_> {
             return vec![Stmt::Elect(Elect { warps: self.warps_of(n), body: out })];
         }
         out.extend(moved);
-        if ring.fill == Some(Fill::CpAsync) {
+        if handoff.fill == Fill::CpAsync {
             out.push(Stmt::Sync(SyncKind::Commit.because(ring.names.clone())));
         }
         match at.around.filter(|_| handoff.lag > 0) {
@@ -238,7 +255,7 @@ impl Handoff {
     fn arrive(&self, groups: u32, it: &Index, env: &Env) -> Vec<Stmt> {
         let (mut out, names) = (Vec::new(), &self.ring.names);
         let mut put = |kind: SyncKind, reason: String| out.push(Stmt::Sync(kind.because(reason)));
-        if self.ring.fill == Some(Fill::CpAsync) {
+        if self.fill == Fill::CpAsync {
             put(SyncKind::Wait { groups }, format!("RAW {names}: the copies of the stage are complete"));
         }
         if self.fence {
@@ -307,7 +324,7 @@ impl Handoff {
         let names = &self.ring.names;
         let arrive = SyncKind::Arrive { slot: self.ring.mbarrier(empty, it, env), blocks: self.blocks };
         let arrive = arrive.because(format!("WAR {names}: a consumer releases the stage"));
-        if self.ring.fill != Some(Fill::Tma) {
+        if self.fill != Fill::Tma {
             return vec![Stmt::Sync(arrive)];
         }
         let fence =
@@ -317,22 +334,6 @@ impl Handoff {
         let mut out: Vec<Stmt> = first.into_iter().chain([meet]).map(Stmt::Sync).collect();
         out.push(Stmt::Elect(Elect { warps: 1, body: vec![Stmt::Sync(arrive)] }));
         out
-    }
-}
-
-/// Why no ring can connect a role with its consumers.
-struct Refused {
-    why: String,
-    help: String,
-    /// The buffers that the reason speaks of.
-    buffers: Vec<String>,
-}
-
-impl Refused {
-    fn error(self, role: &str) -> Error {
-        let error =
-            Error::input(Code::LowerRole, format!("role {role}: {}", self.why)).about_role(role).help(self.help);
-        self.buffers.into_iter().fold(error, Error::about_buffer)
     }
 }
 
