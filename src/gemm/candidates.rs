@@ -1,7 +1,7 @@
 //! What a recommendation chose from.
 
-use super::recommend::lowers;
-use super::{Gemm, Mma, SwapAb, Wgmma, recommend, schedule};
+use super::recommend::{lowers, ordinary};
+use super::{Gemm, Mma, SwapAb, Wgmma, Wmma, recommend, schedule};
 use crate::error::Result;
 use crate::loom::Schedule;
 use crate::schedule::Steps;
@@ -14,8 +14,8 @@ const MOST: usize = 8;
 const BOXES: [(i64, [i64; 2]); 4] = [(64, [1, 1]), (32, [1, 1]), (64, [2, 1]), (64, [1, 2])];
 
 /// The schedules that [`recommend`] compared for a GEMM and that lower for the chip, each under a name that says its tiles: the
-/// recommended one first, and then by what the recipe takes them to cost. Where a recipe has nothing to choose, or no tensor
-/// cores come into question, the recommended one alone.
+/// recommended one first, and then by what the recipe takes them to cost. Where a recipe has nothing to choose, the recommended
+/// one alone.
 ///
 /// What the recipe takes them to cost is a model; on the chip another one may be faster, and measuring them tells:
 /// `warploom bench --gemm 4096 --dtype f16 --candidates`.
@@ -44,6 +44,10 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
             let boxed = mma.first().map(|m| boxed(*m, spec, target)).unwrap_or_default();
             mma.iter().map(|m| (name("mma", m.block, m.parts), m.steps(spec))).chain(boxed).collect()
         }
+    };
+    let steps = match steps.is_empty() && Wmma::candidates(spec, target).is_empty() {
+        true => ordinary(spec, target).into_iter().map(|ranked| (ranked.name, ranked.steps)).collect(),
+        false => steps,
     };
     if steps.is_empty() {
         return Ok(vec![("recommended".into(), recommend(gemm, target)?)]);

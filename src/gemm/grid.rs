@@ -8,6 +8,8 @@ use crate::te::GemmSpec;
 
 /// The most blocks along y or z, on every chip ([`crate::target::Limits::grid_dims`]).
 const MOST: i64 = 65535;
+/// The most blocks along x, and fewer than a grid can have.
+pub(super) const MOST_BLOCKS: i64 = (1 << 31) - 1;
 
 /// A loop over blocks: its name and its extent.
 pub(super) type Blocks<'a> = (&'a str, i64);

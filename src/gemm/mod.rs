@@ -5,12 +5,14 @@
 
 mod candidates;
 mod epilogue;
+mod gemv;
 mod grid;
 mod kind;
 mod mma;
 mod operand;
 mod packing;
 mod padding;
+mod parts;
 mod pipelined;
 mod recommend;
 mod simt;
@@ -33,6 +35,7 @@ pub use recommend::recommend;
 #[doc(hidden)]
 pub use {
     epilogue::Epilogue,
+    gemv::Gemv,
     mma::{FragmentBuffers, Mma, OperandForm, Tma},
     packing::Source,
     pipelined::{Pipelined, Route},

@@ -1,6 +1,6 @@
 //! Which steps are recommended: the first that lower for the chip, of all recipes in the order of what they take to cost.
 
-use super::{Gemm, Mma, Pipelined, Tiles, WarpTiles, Wgmma, Wmma, schedule};
+use super::{Gemm, Gemv, Mma, Pipelined, Split, Tiles, WarpTiles, Wgmma, Wmma, schedule, tuning};
 use crate::error::{Code, Error, Result};
 use crate::loom::Schedule;
 use crate::lower;
@@ -16,8 +16,9 @@ use crate::te::GemmSpec;
 /// where a chip multiplies nothing smaller ([`super::OperandForm`]).
 ///
 /// Products of f32 that can fill a chip with asynchronous copies get [`Pipelined`] ones. Other products of f32 or f64 that warp
-/// tiles divide get [`WarpTiles`], and where they have few tiles a [`super::Split`] of their accumulators; [`Tiles`] apply at every
-/// size. The products of a batch get the tiles that suit all of them together, and blocks of their own: of f32 and f64 [`Tiles`].
+/// tiles divide get [`WarpTiles`], and where they have few tiles a [`super::Split`] of their accumulators. [`Tiles`] apply at every size, with
+/// parts of k where C is small, and [`Gemv`] where C has few rows or columns: the cheapest by the model is taken. The products of a batch get
+/// the tiles that suit all of them together, and blocks of their own: of f32 and f64 [`Tiles`].
 ///
 /// What was chosen is written into the steps; of wgmma a remark says why. A product that no recipe lowers for the chip, such as
 /// one of 8-bit floats, keeps the steps of the first: `lower` says what the chip lacks.
@@ -51,22 +52,56 @@ fn tensor<'a>(spec: &'a GemmSpec, target: &'a Target) -> impl Iterator<Item = St
 
 /// The steps of every recipe without tensor cores that suits a product, best first; the last ones suit every product.
 pub(super) fn simt<'a>(spec: &'a GemmSpec, target: &'a Target) -> impl Iterator<Item = Steps> + 'a {
-    let tiles = std::iter::once_with(|| Tiles::choose(spec).steps(spec));
-    let plain = std::iter::once_with(|| super::kind::naive(spec));
-    let large = std::iter::once_with(|| if spec.batch.is_some() { Vec::new() } else { whole(spec, target) });
-    large.flatten().chain(tiles).chain(plain)
+    let ranked = std::iter::once_with(|| ordinary(spec, target)).flatten().map(|ranked| ranked.steps);
+    ranked.chain(std::iter::once_with(|| super::kind::naive(spec)))
+}
+
+/// Steps of a recipe with what they are called and the cycles that the recipe's model takes them to cost.
+pub(super) struct Ranked {
+    cycles: f64,
+    pub name: String,
+    pub steps: Steps,
+}
+
+/// Tiles of ordinary code that are tried at most.
+const MOST: usize = 8;
+
+/// The recipes without tensor cores, best first. Those for a product that can fill a chip have models of their own, which measurements
+/// confirm: other tiles must be cheaper by a margin.
+pub(super) fn ordinary(spec: &GemmSpec, target: &Target) -> Vec<Ranked> {
+    let whole = if spec.batch.is_some() { Vec::new() } else { whole(spec, target) };
+    let least = tuning::SIMT_GAIN * best(&whole);
+    let gemvs = Gemv::candidates(spec, target).into_iter().take(MOST);
+    let gemvs = gemvs.map(|(cycles, g)| Ranked { cycles, name: g.name(), steps: g.steps(spec) });
+    let tiles = Tiles::candidates(spec, target).into_iter().take(MOST);
+    let tiles = tiles.map(|(cycles, t)| Ranked { cycles, name: t.name(), steps: t.steps(spec) });
+    let mut recipes: [Vec<Ranked>; 2] = [gemvs.collect(), tiles.collect()];
+    recipes.sort_by(|a, b| best(a).total_cmp(&best(b)));
+    let (before, after): (Vec<_>, Vec<_>) = recipes.into_iter().flatten().partition(|ranked| ranked.cycles < least);
+    before.into_iter().chain(whole).chain(after).collect()
+}
+
+/// The cycles of the first of a recipe.
+fn best(ranked: &[Ranked]) -> f64 {
+    ranked.first().map_or(f64::INFINITY, |first| first.cycles)
 }
 
 /// The steps for a product alone, no batch, that can fill a chip.
-fn whole(spec: &GemmSpec, target: &Target) -> Vec<Steps> {
+fn whole(spec: &GemmSpec, target: &Target) -> Vec<Ranked> {
     let pipelined = Pipelined::candidates(spec, target);
     let shared_out = WarpTiles::choose(spec, target);
     // The models of both recipes are compared where a chip has no room for the slices of the first.
     let cheaper = |(cycles, _): &(f64, WarpTiles)| pipelined.first().is_none_or(|(least, _)| cycles < least);
     let first = shared_out.filter(|s| !Pipelined::slices_fit(target) && cheaper(s));
-    let rest = shared_out.map(|(_, s)| s);
-    let first = first.map(|(_, s)| s.steps(spec)).into_iter();
-    first.chain(pipelined.iter().map(|(_, p)| p.steps(spec))).chain(rest.map(|w| w.steps(spec))).collect()
+    let warp_tiles = |(cycles, w): (f64, WarpTiles)| {
+        let ([m, n], Split { parts, slices }) = (w.block(), w.split);
+        Ranked { cycles, name: format!("warp tiles {m}x{n}, {parts} parts of {slices} slices"), steps: w.steps(spec) }
+    };
+    let pipelined = pipelined.iter().map(|(cycles, p)| {
+        let [m, n] = p.block();
+        Ranked { cycles: *cycles, name: format!("pipelined {m}x{n}, {} slices", p.slices), steps: p.steps(spec) }
+    });
+    first.map(warp_tiles).into_iter().chain(pipelined).chain(shared_out.map(warp_tiles)).collect()
 }
 
 /// The schedule of the first steps that lower for the chip, else of the first.

@@ -47,6 +47,16 @@ pub(super) const SIMT_EDGES: f64 = 2000.0;
 /// The share of the bytes from L2 that loads through registers reach: 32 of 61 a cycle. An estimate.
 pub(super) const SIMT_L2_SHARE: f64 = 32.0 / 61.0;
 
+/// The share of the cycles of warp tiles and pipelined tiles that other tiles of ordinary code must stay below: at 4096^3 of f32 such tiles
+/// reached 0.677 of cuBLAS and warp tiles 0.955 (h200-2026-11-21/f32/ladder.txt).
+pub(super) const SIMT_GAIN: f64 = 0.677 / 0.955;
+/// Instructions of a k iteration of a matrix-vector product besides loads and multiply-adds. An estimate.
+pub(super) const GEMV_LOOP: f64 = 12.0;
+/// Cycles of a barrier between the stages of a block. An estimate.
+pub(super) const SIMT_BARRIER: f64 = 40.0;
+/// Candidates of ordinary code whose cycles differ by less are alike. An estimate.
+pub(super) const SIMT_ALIKE: f64 = 1.03;
+
 /// Cycles of a k step of eight warps of 64 x 64: 256 of multiply-adds, and what was measured at 4096^3.
 pub(super) const PIPELINED_STEP: f64 = 286.0;
 /// Cycles that a k step takes longer for the words that a thread copies in it, squared (0.5 and 1.5 words were measured), and for a

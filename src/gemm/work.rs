@@ -38,6 +38,10 @@ pub(super) struct Work {
     pub tiles: i64,
     /// Tiles that are resident on a multiprocessor at a time.
     pub resident: i64,
+    /// Bytes that the GEMM reads and writes in device memory at least; 0 where a recipe does not count them.
+    pub memory_bytes: f64,
+    /// Bytes that a resident tile has in flight from device memory.
+    pub flight_bytes: f64,
     /// Kernels before and after the GEMM's own: packing of operands, accumulators of k slices.
     pub passes: Passes,
 }
@@ -91,6 +95,8 @@ impl Work {
         epilogue: 0.0,
         tiles: 0,
         resident: 1,
+        memory_bytes: 0.0,
+        flight_bytes: 0.0,
         passes: Passes { kernels: 0.0, memory_bytes: 0.0, l2_bytes: 0.0 },
     };
 
@@ -120,6 +126,13 @@ impl Work {
         self.l2_share * device.l2_bytes_per_cycle.unwrap_or(tuning::L2_BYTES_PER_CYCLE)
     }
 
+    /// Cycles of all engines together, for all tiles, with the ends of each tile.
+    fn busy(&self, device: &Device) -> f64 {
+        let shared = self.shared_bytes / f64::from(device.shared_bytes_per_cycle);
+        let iteration = self.mma + self.issue + shared + self.l2_bytes / self.l2_rate(device);
+        self.tiles as f64 * (self.iterations * iteration + self.prologue + self.epilogue)
+    }
+
     /// Cycles of a multiprocessor for so many resident tiles.
     fn wave(&self, tiles: i64, device: &Device) -> f64 {
         self.iterations * self.iteration(tiles, device).0 + self.prologue + tiles as f64 * self.epilogue
@@ -145,7 +158,30 @@ pub(super) fn cycles(work: &Work, device: &Device) -> f64 {
     let rest = up(work.tiles % places, multiprocessors);
     let full = (work.tiles / places) as f64 * work.wave(work.resident, device);
     let last = if rest > 0 { work.wave(rest, device) } else { 0.0 };
-    full + last + passes(work, device)
+    (full + last).max(memory(work, device)) + passes(work, device)
+}
+
+/// Candidates with their cycles on a device, the cheapest first. Of those that are alike the first are those that keep a multiprocessor least
+/// busy: what the model does not know finds most slack there.
+pub(super) fn ranked<T>(all: Vec<(Work, T)>, device: &Device) -> Vec<(f64, T)> {
+    let mut all: Vec<_> = all.into_iter().map(|(work, t)| (cycles(&work, device), work.busy(device), t)).collect();
+    let least = all.iter().map(|(cycles, ..)| *cycles).fold(f64::INFINITY, f64::min);
+    let is_worse = |cycles: f64| cycles > tuning::SIMT_ALIKE * least;
+    all.sort_by(|(a, x, _), (b, y, _)| match (is_worse(*a), is_worse(*b)) {
+        (false, false) => x.total_cmp(y),
+        _ => a.total_cmp(b),
+    });
+    all.into_iter().map(|(cycles, _, t)| (cycles, t)).collect()
+}
+
+/// Cycles in which device memory moves what the GEMM must read and write, by Little's law: bytes in flight, over the time that they are.
+fn memory(work: &Work, device: &Device) -> f64 {
+    if work.memory_bytes == 0.0 {
+        return 0.0;
+    }
+    let resident = work.tiles.min(i64::from(device.multiprocessors) * work.resident.max(1));
+    let in_flight = resident as f64 * work.flight_bytes / f64::from(device.memory_latency_cycles);
+    work.prologue + work.memory_bytes / device.memory_bytes_per_cycle().min(in_flight)
 }
 
 /// Cycles of the kernels before and after the GEMM's own.

@@ -18,6 +18,10 @@ pub struct Device {
     /// Multiply-adds of f32 that a multiprocessor does in a cycle (CUDA C++ Programming Guide, "Arithmetic
     /// Instructions").
     pub lanes: u32,
+    /// The same of f64, without tensor cores.
+    pub double_lanes: u32,
+    /// The same of 32-bit integers.
+    pub integer_lanes: u32,
     /// Highest clock of the multiprocessors in MHz.
     pub clock_mhz: u32,
     /// Power limit in watts.
@@ -28,6 +32,8 @@ pub struct Device {
     pub l2_bytes_per_cycle: Option<f64>,
     /// Bytes that the shared memory of a multiprocessor reads or writes in a cycle: 32 banks of 4 bytes.
     pub shared_bytes_per_cycle: u32,
+    /// Cycles from a load of device memory to its bytes.
+    pub memory_latency_cycles: u32,
     /// Cycles from the last block of a kernel to the first of the next kernel in the stream, with the time in which the device is not
     /// full.
     pub launch_cycles: u32,
@@ -38,17 +44,21 @@ pub struct Device {
     pub measured: bool,
 }
 
-/// What the rows have in common. The cycles between kernels are an estimate for every device.
+/// What the rows have in common. The cycles between kernels are an estimate for every device, and so are those of a load: between
+/// the 600 of a lone load and the 1500 after which 25 KB in flight on each multiprocessor yield the 4.4 TB/s of an H200.
 const COMMON: Device = Device {
     name: "",
     sm: 0,
     multiprocessors: 0,
     lanes: 128,
+    double_lanes: 2,
+    integer_lanes: 64,
     clock_mhz: 0,
     watts: 0,
     memory_gb_per_s: 0,
     l2_bytes_per_cycle: None,
     shared_bytes_per_cycle: 128,
+    memory_latency_cycles: 1000,
     launch_cycles: 4000,
     clusters_of_four: None,
     measured: false,
@@ -61,6 +71,7 @@ const H200: Device = Device {
     name: "H200",
     sm: 90,
     multiprocessors: 132,
+    double_lanes: 64,
     clock_mhz: 1980,
     watts: 700,
     memory_gb_per_s: 4400,
@@ -82,6 +93,7 @@ const A100_SXM: Device = Device {
     sm: 80,
     multiprocessors: 108,
     lanes: 64,
+    double_lanes: 32,
     clock_mhz: 1410,
     watts: 400,
     memory_gb_per_s: 2039,
@@ -137,6 +149,7 @@ const V100: Device = Device {
     sm: 70,
     multiprocessors: 80,
     lanes: 64,
+    double_lanes: 32,
     clock_mhz: 1530,
     watts: 300,
     memory_gb_per_s: 900,

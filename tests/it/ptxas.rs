@@ -291,12 +291,45 @@ fn tiles_of_threads_leave_nothing_in_memory() {
             let odd = product(255, 131, 67, dtype, layout);
             check(&Kind::Simt.schedule(&odd, &target).unwrap());
             let (bm, bn, bk, tm, tn) = [(128, 64, 16, 8, 4), (64, 32, 8, 4, 4), (32, 64, 16, 2, 8)][n % 3];
-            let steps = Tiles { bm, bn, bk, tm, tn }.steps(odd.spec());
+            let steps = Tiles { bm, bn, bk, tm, tn, stages: 1 + n as i64 % 2, parts: 1 }.steps(odd.spec());
             let text = format!("gemm 255x131x67 {dtype} {}\ntarget {target}\n{steps}", layout.name());
             check(&Schedule::parse(&text).unwrap());
         }
-        let steps =
-            Tiles { bm: 128, bn: 64, bk: 16, tm: 8, tn: 4 }.steps(product(255, 131, 67, DType::F32, Layout::TN).spec());
+        let tiles = Tiles { bm: 128, bn: 64, bk: 16, tm: 8, tn: 4, stages: 1, parts: 1 };
+        let steps = tiles.steps(product(255, 131, 67, DType::F32, Layout::TN).spec());
         check(&Schedule::parse(&format!("gemm 255x131x67 f32 TN\ntarget {target}\n{steps}")).unwrap());
+    }
+}
+
+/// Products with few rows or columns, or with long sums of few elements, of every type and layout.
+#[test]
+fn thin_products_assemble_into_registers_alone() {
+    let tools = tools();
+    let types = [DType::F16, DType::Bf16, DType::F32, DType::F64, DType::S8, DType::U8];
+    let sizes = [
+        [1, 4096, 4096],
+        [4096, 1, 4096],
+        [1, 1, 65537],
+        [8, 15048, 3200],
+        [9, 3200, 5024],
+        [1600, 1, 1600],
+        [13, 1031, 4099],
+        [12553, 8, 3744],
+        [32, 39, 4496],
+        [16, 1275, 5504],
+        [1021, 15, 31],
+        [130, 70, 9000],
+    ];
+    let cases = types.into_iter().flat_map(|t| Layout::ALL.map(|l| (t, l))).flat_map(|c| sizes.map(|s| (c, s)));
+    for ((dtype, layout), [m, n, k]) in cases {
+        for target in [Target::sm_75(), Target::sm_80(), Target::sm_90a()] {
+            let product = warploom::Gemm::new(m, n, k).of(dtype).layout(layout);
+            if !drawn(&format!("thin {product:?} {target}"), 12) || dtype == DType::Bf16 && target.sm < 80 {
+                continue;
+            }
+            let schedule = warploom::gemm::recommend(&product, &target).unwrap();
+            let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();
+            assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{product:?} for {target}: {e}"));
+        }
     }
 }

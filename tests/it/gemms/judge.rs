@@ -25,11 +25,8 @@ pub fn schedule(case: &Case, target: Target) -> Result<Schedule> {
     match case.recipe {
         Recipe::Recommended => gemm::recommend(&Gemm::from(case.spec), &target),
         Recipe::Kind(kind) => kind.schedule(&Gemm::from(case.spec), &target),
-        Recipe::Simt(tiles) => Schedule::parse(&format!(
-            "{}\ntarget {target}\n{}",
-            te::print(&te::gemm(&case.spec)?),
-            tiles.steps(&case.spec)
-        )),
+        Recipe::Simt(tiles) => with_steps(case, target, &tiles.steps(&case.spec).to_string()),
+        Recipe::Gemv(gemv) => with_steps(case, target, &gemv.steps(&case.spec).to_string()),
         Recipe::Example(name) => {
             let (_, text) = crate::cases::examples().into_iter().find(|e| e.0 == name).expect("an example");
             let GemmSpec { m, n, k, .. } = case.spec;
@@ -54,6 +51,11 @@ pub fn schedule(case: &Case, target: Target) -> Result<Schedule> {
     }
 }
 
+/// The program of a case with these steps.
+fn with_steps(case: &Case, target: Target, steps: &str) -> Result<Schedule> {
+    Schedule::parse(&format!("{}\ntarget {target}\n{steps}", te::print(&te::gemm(&case.spec)?)))
+}
+
 /// Everything behind the product is computed where its result is written: by the steps that are recommended for the same
 /// product with a conversion behind it, under the name of the last block; by ordinary code, where those are not for that.
 fn with_epilogues(case: &Case, target: Target) -> Result<Schedule> {
@@ -72,7 +74,10 @@ fn with_epilogues(case: &Case, target: Target) -> Result<Schedule> {
     let recommended = with(recommended.steps.iter().map(|s| format!("{s}\n")).collect())?;
     match recommended.scheduled().and_then(|func| lower::lower(&func, &target)) {
         Ok(_) => Ok(recommended),
-        Err(_) => with(Tiles::choose(&spec).steps(&spec.types(spec.a, spec.b, spec.acc, out)).to_string()),
+        Err(_) => {
+            let tiles = Tiles { parts: 1, ..Tiles::choose(&spec, &target) };
+            with(tiles.steps(&spec.types(spec.a, spec.b, spec.acc, out)).to_string())
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use warploom::DType;
-use warploom::gemm::{Kind, Tiles};
+use warploom::gemm::{Gemv, Kind, Tiles};
 use warploom::te::{Epilogue, GemmSpec, Layout};
 
 /// Types of a product: A, B, sums, result.
@@ -62,6 +62,8 @@ pub enum Recipe {
     Kind(Kind),
     /// Ordinary code with these tiles.
     Simt(Tiles),
+    /// Ordinary code for few rows or columns, in this shape.
+    Gemv(Gemv),
     /// The steps of an example, at the case's size.
     Example(&'static str),
     /// The steps of the candidate of this name for a large product ([`LARGE_CANDIDATE`]), at the case's size.
@@ -103,7 +105,15 @@ impl fmt::Display for Case {
         match self.recipe {
             Recipe::Recommended => Ok(()),
             Recipe::Kind(kind) => write!(f, ", {}", kind.name()),
-            Recipe::Simt(Tiles { bm, bn, bk, tm, tn }) => write!(f, ", tiles {bm}x{bn}x{bk} of {tm}x{tn} a thread"),
+            Recipe::Simt(Tiles { bm, bn, bk, tm, tn, stages, parts }) => {
+                write!(f, ", tiles {bm}x{bn}x{bk} of {tm}x{tn} a thread, {stages} stages, {parts} parts")
+            }
+            Recipe::Gemv(Gemv { lanes, groups, vector, unroll, rows, parts }) => {
+                write!(
+                    f,
+                    ", gemv of {groups}x{lanes} threads, {rows} rows of {unroll} vectors of {vector}, {parts} parts"
+                )
+            }
             Recipe::Example(name) => write!(f, ", steps of {name}"),
             Recipe::Candidate(name) => write!(f, ", candidate {name}"),
         }
@@ -238,14 +248,15 @@ fn epilogues() -> Vec<Case> {
 
 /// Steps that nothing recommends for the size: tiles by hand, and the examples on tensor cores.
 fn recipes() -> Vec<Case> {
-    let tiles = [(64, 32, 8, 4, 4), (32, 64, 16, 2, 8), (16, 16, 4, 1, 1), (128, 64, 16, 8, 4)];
+    let tiles = [(64, 32, 8, 4, 4, 1, 1), (32, 64, 16, 2, 8, 2, 1), (16, 16, 4, 1, 1, 2, 3), (128, 64, 16, 8, 4, 1, 2)];
     let mut out = Vec::new();
-    for (n, (bm, bn, bk, tm, tn)) in tiles.into_iter().enumerate() {
+    for (n, (bm, bn, bk, tm, tn, stages, parts)) in tiles.into_iter().enumerate() {
         for (t, types) in [TYPES[0], TYPES[3], TYPES[5], TYPES[11], TYPES[12]].into_iter().enumerate() {
             let case = Case::new(types, Layout::ALL[(n + t) % 4], WHOLE[(n + t) % WHOLE.len()]);
-            out.push(Case { recipe: Recipe::Simt(Tiles { bm, bn, bk, tm, tn }), ..case });
+            out.push(Case { recipe: Recipe::Simt(Tiles { bm, bn, bk, tm, tn, stages, parts }), ..case });
         }
     }
+    out.extend(gemvs());
     for (n, (types, layout)) in pairs().filter(|(t, _)| ![F32, F64].contains(&t.0)).enumerate() {
         for (at, kind) in [Kind::Wmma, Kind::Mma].into_iter().enumerate() {
             let ragged = [[129, 131, 65], [100, 60, 40], [64, 72, 33]][(n + at) % 3];
@@ -282,6 +293,29 @@ fn recipes() -> Vec<Case> {
         let recipe = Recipe::Candidate("wgmma 168x256 in ping-pong, A and B swapped");
         out.extend(sizes.map(|size| Case { recipe, ..Case::new(types, Layout::NN, size) }));
     }
+    out
+}
+
+/// Products with few rows or columns: lanes along k and across, groups of more than a warp, parts, and rows that no vector divides.
+fn gemvs() -> Vec<Case> {
+    let shape =
+        |[lanes, groups, vector, unroll, rows, parts]: [i64; 6]| Gemv { lanes, groups, vector, unroll, rows, parts };
+    let along_k = [[32, 2, 1, 2, 2, 1], [8, 4, 4, 1, 4, 3], [64, 2, 2, 2, 1, 2], [16, 8, 1, 4, 1, 1]].map(shape);
+    let across = [[32, 1, 1, 2, 1, 1], [8, 4, 4, 4, 1, 3], [16, 8, 2, 2, 1, 1], [32, 2, 1, 8, 1, 2]].map(shape);
+    let sizes = [[1, 132, 516], [5, 68, 264], [132, 3, 260], [67, 1, 131], [8, 61, 257], [72, 16, 136]];
+    let mut out = Vec::new();
+    let bytes = |t: &Types| t.0.bits() >= 8 && t.1.bits() >= 8;
+    for (n, (types, layout)) in pairs().filter(|(t, _)| bytes(t)).enumerate() {
+        let [m, n_, k] = sizes[n % sizes.len()];
+        let case = Case::new(types, layout, [m, n_, k]);
+        // The rows of the large operand run along k.
+        let runs = if m > n_ { !layout.a_transposed() } else { layout.b_transposed() };
+        let (shapes, row) = if runs { (along_k, k) } else { (across, m.max(n_)) };
+        let aligned = |g: Gemv| Gemv { vector: if row % g.vector == 0 { g.vector } else { 1 }, ..g };
+        out.extend([0, 2].map(|at| Case { recipe: Recipe::Gemv(aligned(shapes[(n / 4 + at) % 4])), ..case.clone() }));
+    }
+    let batch = Case::new(TYPES[0], Layout::NT, [3, 68, 264]);
+    out.push(Case { spec: batch.spec.batch(Some(3)), recipe: Recipe::Gemv(Gemv { parts: 1, ..along_k[1] }), ..batch });
     out
 }
 

@@ -1,0 +1,229 @@
+//! The shapes that a product with few rows or columns may have, and what it asks of a device in each of them.
+
+use super::{FEW, Gemv, aligned, few, large, widest};
+use crate::gemm::grid::MOST_BLOCKS;
+use crate::gemm::operand::{Operand, up};
+use crate::gemm::parts::{Sums, numbers};
+use crate::gemm::simt::cost::{memory_bytes, multiply_adds};
+use crate::gemm::tuning;
+use crate::gemm::work::{Work, ranked};
+use crate::target::{Device, LANES, Target};
+use crate::te::GemmSpec;
+
+/// Lanes of a group, the groups of a block, the rows of a group, and the vectors of a row in flight.
+const LANE_NUMBERS: [i64; 6] = [32, 64, 128, 256, 16, 8];
+const GROUPS: [i64; 6] = [1, 2, 4, 8, 16, 32];
+const ROWS: [i64; 4] = [1, 2, 4, 8];
+const UNROLLS: [i64; 4] = [1, 2, 4, 8];
+/// Threads of a block.
+const THREADS: std::ops::RangeInclusive<i64> = 32..=256;
+/// Words of 32 bits of a thread for accumulators, and for the elements that it multiplies at a time.
+const MOST_RESULTS: i64 = 64;
+const MOST_OPERANDS: i64 = 96;
+/// Multiply-adds of an iteration that are written out at most: more do not stay in the cache of instructions.
+const MOST_WRITTEN: i64 = 1024;
+/// Static shared memory of a block on every chip, in bytes.
+const SHARED: i64 = 48 << 10;
+
+impl Gemv {
+    /// All that suit the GEMM and fit on the chip, with the cycles that the model takes them to cost, the cheapest first.
+    pub(in crate::gemm) fn candidates(spec: &GemmSpec, target: &Target) -> Vec<(f64, Gemv)> {
+        if few(spec) > FEW || spec.a.bits().min(spec.b.bits()) < 8 {
+            return Vec::new();
+        }
+        let device = target.device();
+        let mut all = Vec::new();
+        for shape in shapes(spec) {
+            for parts in numbers(spec, shape.tile(spec)[1]) {
+                let gemv = Gemv { parts, ..shape };
+                let Some(work) = gemv.work(spec, target, &device) else { continue };
+                all.push((work, gemv));
+                // More parts only add sums to add.
+                if work.tiles > work.resident * i64::from(device.multiprocessors) {
+                    break;
+                }
+            }
+        }
+        ranked(all, &device)
+    }
+
+    /// What the GEMM asks of the device; `None` where a block does not fit.
+    pub(super) fn work(&self, spec: &GemmSpec, target: &Target, device: &Device) -> Option<Work> {
+        let [rows, terms] = self.tile(spec);
+        let shared = self.shared(spec);
+        let threads = u32::try_from(self.threads()).ok()?;
+        let registers = u32::try_from(self.registers(spec)).ok()?;
+        let resident = i64::from(target.occupancy(threads, registers, u32::try_from(shared).ok()?).blocks);
+        let tiles = up(large(spec).rows(spec), rows).saturating_mul(spec.products()).saturating_mul(self.parts);
+        if resident == 0 || shared > SHARED || tiles > MOST_BLOCKS {
+            return None;
+        }
+        let warps = up(self.threads(), LANES) as f64;
+        let lanes = warps * LANES as f64;
+        let mma = lanes * (self.results(spec) * self.depth(spec)) as f64 / multiply_adds(spec, device);
+        let converted = lanes * self.conversions(spec) / f64::from(device.integer_lanes);
+        let issue = warps * self.instructions(spec) / SCHEDULERS / tuning::SIMT_ISSUE_SHARE;
+        let own = issue.max(mma + converted) * (SCHEDULERS / warps).min(1.0);
+        let [read, other] = self.bytes(spec);
+        Some(Work {
+            mma: mma + converted,
+            issue,
+            // A warp loads, waits, and multiplies.
+            latency: f64::from(device.memory_latency_cycles) + own,
+            shared_bytes: warps * self.small_bytes(spec) + self.threads() as f64 * read,
+            l2_bytes: self.threads() as f64 * read + other,
+            l2_share: tuning::SIMT_L2_SHARE,
+            iterations: up(spec.k, terms * self.parts) as f64,
+            prologue: tuning::SIMT_EDGES,
+            epilogue: warps * self.sums(spec) / SCHEDULERS,
+            tiles,
+            resident,
+            memory_bytes: memory_bytes(spec) * (ACCESS / self.run_bytes(spec)).max(1.0),
+            flight_bytes: self.threads() as f64 * read,
+            passes: Sums::new(spec, self.padding(spec), self.parts).passes(),
+            ..Work::NONE
+        })
+    }
+
+    /// Whether lanes are along k.
+    fn is_along_k(spec: &GemmSpec) -> bool {
+        large(spec).along_k(spec)
+    }
+
+    /// Accumulators of a thread.
+    fn results(&self, spec: &GemmSpec) -> i64 {
+        few(spec) * if Self::is_along_k(spec) { self.rows } else { self.vector }
+    }
+
+    /// Terms that a thread multiplies in an iteration.
+    fn depth(&self, spec: &GemmSpec) -> i64 {
+        self.unroll * if Self::is_along_k(spec) { self.vector } else { 1 }
+    }
+
+    /// Elements of the large and of the small operand that a thread has in an iteration.
+    fn elements(&self, spec: &GemmSpec) -> [i64; 2] {
+        [self.rows * self.unroll * self.vector, few(spec) * self.depth(spec)]
+    }
+
+    /// Words of 32 bits of these elements.
+    fn words(&self, spec: &GemmSpec) -> i64 {
+        let operands = [large(spec), large(spec).other()];
+        let all = self.elements(spec).into_iter().zip(operands);
+        all.map(|(elements, operand)| up(elements * i64::from(operand.dtype(spec).bits()), 32)).sum()
+    }
+
+    fn registers(&self, spec: &GemmSpec) -> i64 {
+        let results = self.results(spec) * up(i64::from(spec.acc.bits()), 32);
+        (results + self.words(spec) + tuning::ADDRESS_REGISTERS).min(255)
+    }
+
+    /// Conversions of a thread to the type of the accumulators in an iteration.
+    fn conversions(&self, spec: &GemmSpec) -> f64 {
+        let operands = [large(spec), large(spec).other()];
+        let all = self.elements(spec).into_iter().zip(operands);
+        all.filter(|(_, operand)| operand.dtype(spec) != spec.acc).map(|(elements, _)| elements as f64).sum()
+    }
+
+    /// Bytes of L1 that a warp occupies for the small operand in an iteration: along k each lane has its own elements, across all have the
+    /// same, and a load takes one wavefront.
+    fn small_bytes(&self, spec: &GemmSpec) -> f64 {
+        let [_, elements] = self.elements(spec);
+        let bytes = f64::from(large(spec).other().dtype(spec).bits()) / 8.0;
+        let wavefronts = WAVEFRONT * self.loads(spec);
+        if Self::is_along_k(spec) { wavefronts.max(LANES as f64 * elements as f64 * bytes) } else { wavefronts }
+    }
+
+    /// Loads of the small operand of a thread in an iteration.
+    fn loads(&self, spec: &GemmSpec) -> f64 {
+        let small = large(spec).other();
+        let [_, elements] = self.elements(spec);
+        let run = match (small.along_k(spec), Self::is_along_k(spec)) {
+            (true, true) => self.vector,
+            (true, false) => self.unroll.min(aligned(spec, small)),
+            (false, true) => self.vector * few(spec),
+            (false, false) => self.unroll * few(spec),
+        };
+        let vector = (1 << run.trailing_zeros()).min(widest(spec, small));
+        elements as f64 / vector as f64
+    }
+
+    /// Instructions of a thread in an iteration: multiply-adds, conversions, loads, and what the loop takes.
+    fn instructions(&self, spec: &GemmSpec) -> f64 {
+        let loads = (self.rows * self.unroll) as f64 + self.loads(spec);
+        (self.results(spec) * self.depth(spec)) as f64 + self.conversions(spec) + 2.0 * loads + tuning::GEMV_LOOP
+    }
+
+    /// Bytes of the large operand that a thread reads in an iteration, and those of the small one that a block does. Of the large one, lanes
+    /// read whole accesses of device memory.
+    fn bytes(&self, spec: &GemmSpec) -> [f64; 2] {
+        let bytes = |operand: Operand| f64::from(operand.dtype(spec).bits()) / 8.0;
+        let [own, _] = self.elements(spec);
+        let terms = self.tile(spec)[1];
+        [
+            own as f64 * bytes(large(spec)) * (ACCESS / self.run_bytes(spec)).max(1.0),
+            (few(spec) * terms) as f64 * bytes(large(spec).other()),
+        ]
+    }
+
+    /// Bytes that the lanes of a group read side by side.
+    fn run_bytes(&self, spec: &GemmSpec) -> f64 {
+        (self.lanes * self.vector) as f64 * f64::from(large(spec).dtype(spec).bits()) / 8.0
+    }
+
+    /// Bytes of shared memory of a block: slices, or what warps of a group exchange.
+    fn shared(&self, spec: &GemmSpec) -> i64 {
+        let bytes = i64::from(spec.acc.bits()) / 8;
+        match Self::is_along_k(spec) {
+            true => self.results(spec) * up(self.threads(), LANES) * bytes * i64::from(self.lanes > LANES),
+            false => self.results(spec) * self.threads() * bytes * i64::from(self.groups > 1),
+        }
+    }
+
+    /// Instructions of a thread that add the sums of lanes or of slices, and store them.
+    fn sums(&self, spec: &GemmSpec) -> f64 {
+        let results = self.results(spec) as f64;
+        match Self::is_along_k(spec) {
+            true => {
+                results * (2.0 * (self.lanes.min(LANES) as f64).log2() + 2.0 * (up(self.lanes, LANES) - 1) as f64 + 1.0)
+            }
+            false => results * if self.groups > 1 { 4.0 } else { 1.0 },
+        }
+    }
+}
+
+/// Bytes of L1 or shared memory that a multiprocessor reads at once.
+const WAVEFRONT: f64 = 128.0;
+/// Bytes of an access to device memory: two sectors.
+const ACCESS: f64 = 64.0;
+/// Schedulers of a multiprocessor.
+const SCHEDULERS: f64 = 4.0;
+
+/// The shapes of one part.
+fn shapes(spec: &GemmSpec) -> impl Iterator<Item = Gemv> {
+    let (operand, along_k) = (large(spec), Gemv::is_along_k(spec));
+    let widest = widest(spec, operand).min(aligned(spec, operand));
+    let vectors = (0..).map(move |n| widest >> n).take_while(move |v| *v > 0 && (!along_k || *v == widest));
+    let blocks = LANE_NUMBERS.into_iter().flat_map(|lanes| GROUPS.map(|groups| [lanes, groups]));
+    let blocks = blocks.filter(|[lanes, groups]| THREADS.contains(&(lanes * groups)));
+    let rows = if along_k { &ROWS[..] } else { &ROWS[..1] };
+    let loads = UNROLLS.into_iter().flat_map(move |unroll| rows.iter().map(move |rows| [unroll, *rows]));
+    let all = vectors.flat_map(move |vector| loads.clone().map(move |[unroll, rows]| [vector, unroll, rows]));
+    let parts = 1;
+    let all = blocks.flat_map(move |[lanes, groups]| {
+        all.clone().map(move |[vector, unroll, rows]| Gemv { lanes, groups, vector, unroll, rows, parts })
+    });
+    all.filter(|g| g.is_sound(spec))
+}
+
+impl Gemv {
+    /// Whether a thread has registers for its share, and neither lanes nor rows are mostly beyond the GEMM.
+    fn is_sound(&self, spec: &GemmSpec) -> bool {
+        let [rows, terms] = self.tile(spec);
+        let words = up(i64::from(spec.acc.bits()), 32);
+        self.results(spec) * words <= MOST_RESULTS
+            && self.words(spec) <= MOST_OPERANDS
+            && self.results(spec) * self.depth(spec) <= MOST_WRITTEN
+            && rows < 2 * large(spec).rows(spec).max(LANES)
+            && terms < 2 * spec.k.max(LANES)
+    }
+}

@@ -1,0 +1,129 @@
+//! The accumulators of ordinary code: in registers, in parts of k that blocks share (split-K), and on their way to C.
+//!
+//! A kernel of its own adds the parts of an element in their order, so that every launch yields the same bits. What the tiles add to the
+//! GEMM is zeros, which the operands' copies fill in; nothing beyond C is stored.
+
+use super::epilogue::Accumulators;
+use super::operand::{Operand, up};
+use super::padding::Padding;
+use super::split::split_k;
+use super::staging::source;
+use super::work::Passes;
+use crate::ir::{Axis, Scope};
+use crate::schedule::Steps;
+use crate::te::GemmSpec;
+
+/// The numbers of parts that candidates have: at most 1.5 apart from each other.
+pub(super) const PARTS: [i64; 14] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];
+/// Threads of a block that adds parts.
+const ADDING: i64 = 128;
+
+/// The accumulators of a recipe whose blocks may have parts of k.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sums {
+    whole: Accumulators,
+    parts: i64,
+    padding: Padding,
+    /// Bytes of an accumulator.
+    bytes: i64,
+    batch: bool,
+}
+
+impl Sums {
+    /// Those of a GEMM whose k extent is divided into so many parts, in tiles that add what the padding says.
+    pub fn new(spec: &GemmSpec, padding: Padding, parts: i64) -> Sums {
+        Sums {
+            whole: Accumulators::of(spec),
+            parts,
+            padding,
+            bytes: i64::from(spec.acc.bits()) / 8,
+            batch: spec.batch.is_some(),
+        }
+    }
+
+    /// Pads loops `i`, `j` and `k`, and divides `k`.
+    pub fn divide(&self, s: &mut Steps) {
+        self.padding.pad(s, self.whole.block());
+        split_k(s, self.parts);
+    }
+
+    /// The loop over parts, before those of a tile; empty without.
+    pub fn part(&self) -> &'static str {
+        if self.parts > 1 { "part" } else { "" }
+    }
+
+    /// The block that sums what a block of threads has of k.
+    pub fn block(&self) -> &'static str {
+        if self.parts > 1 { "parts" } else { self.whole.block() }
+    }
+
+    /// A name for the loop over the dimension before rows and columns of the accumulators, which parts and batches have; empty without.
+    pub fn leading<'a>(&self, name: &'a str) -> &'a str {
+        if self.parts > 1 || self.batch { name } else { "" }
+    }
+
+    /// Keeps the accumulators in registers of a thread; the block that stores them.
+    pub fn keep_in_registers(&self, s: &mut Steps) -> &'static str {
+        if self.parts > 1 {
+            s.cache_write("parts", "parts", Scope::Local, "C_local");
+            return "C_local";
+        }
+        self.keep_whole_in_registers(s, "C_local")
+    }
+
+    fn keep_whole_in_registers(&self, s: &mut Steps, copy: &'static str) -> &'static str {
+        if !self.whole.converts() {
+            s.cache_write(self.whole.block(), self.padding.written(), Scope::Local, copy);
+            return copy;
+        }
+        if self.padding.pads_result() {
+            s.compute_inline("acc_pad");
+        }
+        s.set_scope(self.padding.converted(), Scope::Local);
+        "out"
+    }
+
+    /// Copies what a block that accumulates reads of an operand into a staged buffer, with the zeros of the padding.
+    pub fn read(&self, s: &mut Steps, block: &str, operand: Operand, scope: Scope, staged: &str) {
+        let is_padded = self.padding.pads_operand(operand);
+        let source = source(operand.name(), is_padded, false);
+        s.cache_read(block, &source, scope, staged);
+        if is_padded {
+            s.compute_inline(&source);
+        }
+    }
+
+    /// Stores no zeros of the padding, and adds parts in a kernel of their own: a thread has one element of C.
+    pub fn finish(&self, s: &mut Steps) {
+        if self.parts > 1 {
+            let [rows, columns] = self.padding.result();
+            s.fuse(["ci", "cj"], "c").split("c", [ADDING.min(rows.saturating_mul(columns))], ["c0", "c1"]);
+            s.bind("c0", Axis::BlockX).bind("c1", Axis::ThreadX);
+            let stored = self.keep_whole_in_registers(s, "C_sum");
+            s.reverse_compute_at(stored, "c1").unroll("cp");
+        }
+        if !self.whole.converts() {
+            self.padding.crop(s);
+        }
+    }
+
+    /// The kernel that adds parts.
+    pub fn passes(&self) -> Passes {
+        let [rows, columns] = self.padding.result().map(|extent| extent as f64);
+        match self.parts {
+            1 => Passes::default(),
+            // Each part is written and read once.
+            parts => Passes {
+                kernels: 1.0,
+                l2_bytes: (self.bytes * (2 * parts + 1)) as f64 * rows * columns,
+                ..Passes::default()
+            },
+        }
+    }
+}
+
+/// The numbers of parts that leave each at least so many terms; of batches one.
+pub(super) fn numbers(spec: &GemmSpec, terms: i64) -> impl Iterator<Item = i64> {
+    let most = if spec.batch.is_some() { 1 } else { up(spec.k, terms) };
+    PARTS.into_iter().filter(move |parts| *parts == 1 || *parts <= most)
+}
