@@ -30,6 +30,7 @@ use super::padding::Padding;
 use super::split::{PARTS, split_k};
 use super::staging::{Fragment, Staging, present, source};
 use super::tiles;
+use super::work::compare;
 use crate::dtype::DType;
 use crate::ir::{Axis, BindMode, CopyKind, Note};
 use crate::schedule::Steps;
@@ -70,6 +71,8 @@ pub struct Mma {
     pub tma: Option<Tma>,
     /// `.minnctapersm`, the blocks for each multiprocessor that ptxas is asked for.
     pub min_blocks: Option<i64>,
+    /// Whether kernels begin beside the one in front of them in the stream, and let the next one begin beside them.
+    pub begins_early: bool,
 }
 
 /// Registers for the operands of a warp's next step of k.
@@ -92,6 +95,12 @@ impl Mma {
 
     /// All tiles that suit the product, the cheapest first.
     pub(super) fn candidates(spec: &GemmSpec, target: &Target) -> Vec<Mma> {
+        let all = Mma::with_cycles(spec, target).into_iter();
+        all.map(|(_, m)| m.with_best_tiles(spec, target)).collect()
+    }
+
+    /// All tiles without copies by TMA, with their cycles, the cheapest first.
+    fn with_cycles(spec: &GemmSpec, target: &Target) -> Vec<(f64, Mma)> {
         if Mma::lacks(spec, target).is_some() {
             return Vec::new();
         }
@@ -108,12 +117,13 @@ impl Mma {
         // Every part has some tiles of k.
         // A batch has the dimension of the grid that parts would have.
         let parts = |m: &Mma| m.parts == 1 || (spec.batch.is_none() && spec.k / m.parts >= 4 * m.bk);
-        let suited = all
-            .filter(|m| m.is_used(spec) && m.stores_all_lanes(spec) && parts(m))
-            .map(|m| (m.cycles(spec, target), m));
-        let mut fitting: Vec<_> = suited.filter(|(cycles, _)| cycles.is_finite()).collect();
-        fitting.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-        fitting.into_iter().map(|(_, m)| m.with_best_tiles(spec, target)).collect()
+        let device = target.device();
+        let suited = all.filter(|m| m.is_used(spec) && m.stores_all_lanes(spec) && parts(m));
+        let works = suited.map(|m| (m.work(spec, target), m)).filter(|(work, _)| work.resident > 0);
+        let mut fitting: Vec<_> = works.map(|(work, m)| (work.cycles_and_busy(&device), m)).collect();
+        // Where device memory decides, many take as long: those that keep a multiprocessor least busy are first.
+        fitting.sort_by(|(a, _), (b, _)| compare(a, b));
+        fitting.into_iter().map(|((cycles, _), m)| (cycles, m)).collect()
     }
 
     /// What keeps a product from its tensor cores.
@@ -200,8 +210,13 @@ impl Mma {
             form,
             tma: None,
             min_blocks: None,
+            begins_early: false,
         };
-        Mma { min_blocks: mma.blocks_by_shared(spec, target), ..mma }
+        // As by wgmma: kernels of one wave begin early.
+        let blocks = up(spec.m, block[0]).saturating_mul(up(spec.n, block[1])).saturating_mul(parts * spec.products());
+        let places = i64::from(target.device().multiprocessors) * mma.resident(spec, target);
+        let begins_early = target.has(Features::GRID_DEPENDENCY) && blocks <= places;
+        Mma { min_blocks: mma.blocks_by_shared(spec, target), begins_early, ..mma }
     }
 
     /// The same tiles from operands that would be packed because their rows are not aligned to 16 bytes, in copies of 8 or 4 bytes; `None`
@@ -339,8 +354,14 @@ impl Mma {
         walk(s, rows, Some(self.group), BindMode::Plain);
         s.fuse(["iw", "jw"], "w").bind("w", Axis::Warp);
         cluster.bind(s);
+        if self.min_blocks.is_some() || self.begins_early {
+            s.launch("tile");
+        }
         if let Some(blocks) = self.min_blocks {
-            s.launch("tile").min_blocks(blocks);
+            s.min_blocks(blocks);
+        }
+        if self.begins_early {
+            s.grid_dependency(2);
         }
         self.epilogue_loops(s, spec, stored, names);
     }

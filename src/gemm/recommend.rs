@@ -28,7 +28,10 @@ use crate::te::GemmSpec;
 pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
     gemm.program()?; // Recipes count with extents that a program can have.
     let spec = gemm.spec();
-    if let Some(chosen) = Wgmma::paying(spec, target).first() {
+    let wgmma = Wgmma::paying(spec, target);
+    let least = wgmma.first().map_or_else(|| Mma::least_cycles(spec, target), |w| w.cycles_with_packing(spec, target));
+    let ordinary = least.map(|least| cheaper(spec, target, least)).unwrap_or_default();
+    if let Some(chosen) = wgmma.first().filter(|_| ordinary.is_empty()) {
         let mut out = schedule(gemm, target, chosen.steps(spec))?;
         // The instruction's step says why the tiles are as they are.
         let multiplies = |step: &&mut Step| step.args().find_word("row").is_some_and(|row| row.starts_with("wgmma."));
@@ -39,7 +42,16 @@ pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
             return Ok(out);
         }
     }
-    first_that_lowers(gemm, target, tensor(spec, target).chain(simt(spec, target)))
+    let ordinary = ordinary.into_iter().map(|ranked| ranked.steps);
+    first_that_lowers(gemm, target, ordinary.chain(tensor(spec, target)).chain(simt(spec, target)))
+}
+
+/// The recipes without tensor cores that take clearly fewer cycles than the best with them: operands of small and thin GEMMs need no kernel
+/// that packs or transposes them.
+fn cheaper(spec: &GemmSpec, target: &Target, least: f64) -> Vec<Ranked> {
+    let mut all = ordinary(spec, target);
+    all.retain(|ranked| ranked.cycles < tuning::ORDINARY_GAIN * least);
+    all
 }
 
 /// The steps of every recipe with tensor cores that suits a product, best first.

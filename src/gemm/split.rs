@@ -103,8 +103,9 @@ pub(super) const PARTS: [i64; 14] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 9
 /// Threads of a block that adds up parts of tiles on tensor cores.
 const ADDING: i64 = 128;
 
-/// Adds up the parts of tiles on tensor cores in a kernel of its own, which converts to C and leaves out what lies beyond it.
-pub(super) fn combine_parts(s: &mut Steps, accumulators: Accumulators, padding: &Padding) {
+/// Adds up the parts of tiles on tensor cores in a kernel of its own, which converts to C and leaves out what lies beyond it; it
+/// may begin beside the GEMM's own.
+pub(super) fn combine_parts(s: &mut Steps, accumulators: Accumulators, padding: &Padding, begins_early: bool) {
     let [rows, columns] = padding.result();
     if padding.pads_result() && accumulators.converts() {
         s.compute_inline("acc_pad");
@@ -118,15 +119,20 @@ pub(super) fn combine_parts(s: &mut Steps, accumulators: Accumulators, padding: 
         padding.crop(s);
     }
     s.unroll("cp");
+    if begins_early {
+        s.launch("c0").grid_dependency(2);
+    }
 }
 
-/// The kernel that adds up so many parts on tensor cores: it reads them, and writes C.
+/// What parts on tensor cores take besides the GEMM's own kernel: they are written to workspace, read by a kernel that adds them up, and C
+/// is written. The workspace moves as slowly as device memory: 512x512x16384 takes 20.0, 21.2 and 26.2 us on an H100 with 4, 8 and 16 MB
+/// of it.
 pub(super) fn combining(spec: &GemmSpec, parts: i64) -> Passes {
     match parts {
         1 => Passes::default(),
         _ => Passes {
             kernels: 1.0,
-            l2_bytes: (4 * (parts + 1)) as f64 * spec.m as f64 * spec.n as f64,
+            memory_bytes: (4 * (2 * parts + 1)) as f64 * spec.m as f64 * spec.n as f64,
             ..Passes::default()
         },
     }

@@ -50,6 +50,8 @@ pub(super) const SIMT_L2_SHARE: f64 = 32.0 / 61.0;
 /// The share of the cycles of warp tiles and pipelined tiles that other tiles of ordinary code must stay below: at 4096^3 of f32 such tiles
 /// reached 0.677 of cuBLAS and warp tiles 0.955 (h200-2026-11-21/f32/ladder.txt).
 pub(super) const SIMT_GAIN: f64 = 0.677 / 0.955;
+/// The share of the cycles with tensor cores that code without them must stay below, as both are estimated in their own ways.
+pub(super) const ORDINARY_GAIN: f64 = 0.9;
 /// Instructions of a k iteration of a matrix-vector product besides loads and multiply-adds. An estimate.
 pub(super) const GEMV_LOOP: f64 = 12.0;
 /// Cycles of a barrier between the stages of a block. An estimate.

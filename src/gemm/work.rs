@@ -133,10 +133,21 @@ impl Work {
         self.tiles as f64 * (self.iterations * iteration + self.prologue + self.epilogue)
     }
 
+    /// Cycles of the GEMM, and of all its tiles' engines together.
+    pub fn cycles_and_busy(&self, device: &Device) -> (f64, f64) {
+        (cycles(self, device), self.busy(device))
+    }
+
     /// Cycles of a multiprocessor for so many resident tiles.
     fn wave(&self, tiles: i64, device: &Device) -> f64 {
         self.iterations * self.iteration(tiles, device).0 + self.prologue + tiles as f64 * self.epilogue
     }
+}
+
+/// Bytes of A and B, which a GEMM reads from device memory at least once.
+pub(super) fn operand_bytes(spec: &GemmSpec) -> f64 {
+    let elements = (spec.m as f64 + spec.n as f64) * spec.k as f64 * spec.products() as f64;
+    elements * f64::from(spec.a.bits()) / 8.0
 }
 
 /// Elements of C of the MMA of 16 x 8 that [`mma_cycles`] counts, and its bytes of a row along k.
@@ -149,6 +160,11 @@ pub(super) fn mma_cycles(spec: &GemmSpec, device: &Device) -> f64 {
     let terms = 8 * MMA_DEPTH / i64::from(spec.a.bits());
     let rate = device.operations_per_clock(spec.a, spec.acc).unwrap_or(f64::INFINITY);
     tuning::MMA_CYCLES.max((2 * MMA_ELEMENTS * terms * SCHEDULERS) as f64 / rate)
+}
+
+/// Orders candidates by cycles, and where these are equal by how busy they keep a multiprocessor.
+pub(super) fn compare(a: &(f64, f64), b: &(f64, f64)) -> std::cmp::Ordering {
+    a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
 }
 
 /// Cycles of a GEMM on a device: the waves of the multiprocessor with most tiles, and the passes.
@@ -175,7 +191,7 @@ pub(super) fn ranked<T>(all: Vec<(Work, T)>, device: &Device) -> Vec<(f64, T)> {
 }
 
 /// Cycles in which device memory moves what the GEMM must read and write, by Little's law: bytes in flight, over the time that they are.
-fn memory(work: &Work, device: &Device) -> f64 {
+pub(super) fn memory(work: &Work, device: &Device) -> f64 {
     if work.memory_bytes == 0.0 {
         return 0.0;
     }

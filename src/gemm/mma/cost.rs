@@ -3,15 +3,14 @@
 use super::{FragmentBuffers, Mma, Operand, OperandForm, Source, up};
 use crate::gemm::split::combining;
 use crate::gemm::tuning;
-use crate::gemm::work::{MMA_DEPTH, MMA_ELEMENTS, Passes, Work, cycles, mma_cycles};
+use crate::gemm::work::{MMA_DEPTH, MMA_ELEMENTS, Passes, Work, mma_cycles, operand_bytes};
 use crate::target::{LANES, SCHEDULERS, Target};
 use crate::te::GemmSpec;
 
 impl Mma {
-    /// Cycles of the GEMM in these tiles; infinite where a block does not fit.
-    pub(in crate::gemm) fn cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
-        let work = self.work(spec, target);
-        if work.resident == 0 { f64::INFINITY } else { cycles(&work, &target.device()) }
+    /// Cycles of the cheapest tiles; `None` where there are none.
+    pub(in crate::gemm) fn least_cycles(spec: &GemmSpec, target: &Target) -> Option<f64> {
+        Mma::with_cycles(spec, target).first().map(|(cycles, _)| *cycles)
     }
 
     /// What the GEMM asks of the device in these tiles.
@@ -25,6 +24,8 @@ impl Mma {
             OperandForm::Unpacked => (2.0 * cycles, (wm + wn) as f64 / 4.0 * tuning::UNPACK_CYCLES),
             _ => (cycles, 0.0),
         };
+        // Rows and columns of a tile that are in C: what lies beyond is filled in and moves no bytes.
+        let used = spec.m as f64 / up(spec.m, bm) as f64 + spec.n as f64 / up(spec.n, bn) as f64;
         // Copies of less than 16 bytes for each lane of a warp.
         let pieces = Operand::BOTH.into_iter().filter(|operand| self.copies_pieces(spec, *operand));
         let copies: f64 =
@@ -33,22 +34,22 @@ impl Mma {
             mma: (bm * bn / MMA_ELEMENTS) as f64 * mma / SCHEDULERS as f64,
             issue: per_scheduler * unpack + copies * tuning::COPY_CYCLES / SCHEDULERS as f64,
             latency: (wm * wn / MMA_ELEMENTS) as f64 * mma + tuning::MMA_LATENCY + unpack,
-            // What lies beyond C is filled in and moves no bytes.
-            l2_bytes: MMA_DEPTH as f64
-                * (spec.m as f64 / up(spec.m, bm) as f64 + spec.n as f64 / up(spec.n, bn) as f64),
+            l2_bytes: MMA_DEPTH as f64 * used,
             l2_share: tuning::MMA_L2_SHARE,
             iterations: (up(spec.k, self.bk * self.parts) * self.bk / self.form.depth(spec)) as f64,
             prologue: tuning::MMA_PROLOGUE,
             epilogue: (4 * bm * bn) as f64 / tuning::MMA_STORE_BYTES,
             tiles: tiles.saturating_mul(self.parts).saturating_mul(spec.products()),
             resident: self.resident(spec, target),
+            memory_bytes: operand_bytes(spec),
+            flight_bytes: used * ((self.stages - 1) * self.bk * self.form.bits(spec)) as f64 / 8.0,
             passes: self.passes(spec),
             ..Work::NONE
         }
     }
 
     /// Blocks that a multiprocessor has room for.
-    fn resident(&self, spec: &GemmSpec, target: &Target) -> i64 {
+    pub(super) fn resident(&self, spec: &GemmSpec, target: &Target) -> i64 {
         self.resident_with(self.registers(spec), spec, target)
     }
 

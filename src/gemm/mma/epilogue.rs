@@ -117,6 +117,6 @@ impl Mma {
             }
             return;
         }
-        combine_parts(s, names.whole, &padding);
+        combine_parts(s, names.whole, &padding, self.begins_early);
     }
 }

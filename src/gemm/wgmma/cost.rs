@@ -1,10 +1,10 @@
 //! What tiles of the recipe by wgmma need: shared memory, blocks, and their [`Work`].
 
-use super::{ROWS, SwapAb, Wgmma, bytes, room, up};
+use super::{Operand, ROWS, Source, SwapAb, Wgmma, bytes, room, routes, up};
 use crate::gemm::Mma;
 use crate::gemm::split::combining;
 use crate::gemm::tuning;
-use crate::gemm::work::{Work, cycles, passes};
+use crate::gemm::work::{Passes, Work, cycles, memory, operand_bytes, passes};
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -74,6 +74,8 @@ impl Wgmma {
             mma: (2 * m * n * self.bk) as f64 / rate,
             tiles: self.blocks(spec),
             prologue: tuning::WGMMA_PROLOGUE,
+            memory_bytes: operand_bytes(spec),
+            flight_bytes: ((self.stages - 1) * fetched) as f64,
             ..Work::NONE
         };
         let stages = self.k_stages(spec) as f64;
@@ -97,6 +99,13 @@ impl Wgmma {
         }
     }
 
+    /// Whether device memory decides, not what a multiprocessor does.
+    pub(super) fn waits_for_memory(&self, spec: &GemmSpec, target: &Target) -> bool {
+        let work = Work { passes: Default::default(), ..self.work(spec, target) };
+        let alone = cycles(&Work { memory_bytes: 0.0, ..work }, &target.device());
+        memory(&work, &target.device()) > alone
+    }
+
     /// Cycles of the tiles of the busiest multiprocessor, by which ping-pong and cooperative warpgroups are compared: MMAs and the
     /// bubbles around them.
     pub(super) fn mma_cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
@@ -110,19 +119,31 @@ impl Wgmma {
     /// The candidates that take fewer cycles than the best tiles by mma.sync, the cheapest first.
     pub(in crate::gemm) fn paying(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
         let mut all = Wgmma::candidates(spec, target);
-        if let Some(other) = Mma::choose(spec, target).filter(|_| !all.is_empty()) {
-            // The kernels that pack operands are the same, and not counted here.
-            let before = passes(&Mma { parts: 1, ..other }.work(spec, target), &target.device());
-            let most = other.cycles(spec, target) - before;
-            all.retain(|w| w.cycles(spec, target) < most);
+        if let Some(most) = Mma::least_cycles(spec, target).filter(|_| !all.is_empty()) {
+            let packing = packing(spec, target);
+            all.retain(|w| w.cycles(spec, target) + packing < most);
         }
         all
+    }
+
+    /// Cycles that the GEMM takes in these tiles, with the kernels that pack its operands.
+    pub(in crate::gemm) fn cycles_with_packing(&self, spec: &GemmSpec, target: &Target) -> Option<f64> {
+        Some(self.cycles(spec, target) + packing(spec, target))
     }
 
     /// Cycles that the GEMM takes in these tiles.
     pub(super) fn cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
         cycles(&self.work(spec, target), &target.device())
     }
+}
+
+/// Cycles of the kernels that pack the operands.
+fn packing(spec: &GemmSpec, target: &Target) -> f64 {
+    let packed = Operand::BOTH.into_iter().filter(|o| routes(spec)[*o as usize] == Source::Packed);
+    let bytes: f64 = packed.clone().map(|o| 2.0 * (o.rows(spec) * bytes(spec.a)) as f64 * spec.k as f64).sum();
+    let memory_bytes = bytes * spec.products() as f64;
+    let work = Work { passes: Passes { kernels: packed.count() as f64, memory_bytes, l2_bytes: 0.0 }, ..Work::NONE };
+    passes(&work, &target.device())
 }
 
 #[cfg(test)]
