@@ -192,18 +192,27 @@ impl Gemv {
         s.decompose_reduction(summed, "k0");
         ["ku", other, "lv"].into_iter().for_each(|l| _ = s.unroll(l));
         if slices {
-            self.combine(s, sums);
+            self.combine(s, spec, sums);
         }
     }
 
-    /// Adds the slices of a block: all threads share the elements out.
-    fn combine(&self, s: &mut Steps, sums: &Sums) {
+    /// Adds the slices of a block: all threads share the elements out where they divide them, else the lanes of one group.
+    fn combine(&self, s: &mut Steps, spec: &GemmSpec, sums: &Sums) {
         let copy = sums.keep_in_registers(s);
         s.reverse_compute_at(sums.block(), "l0")
             .made(present([sums.leading("xp"), "xi", "xj"]))
             .fuse(["xi", "xj"], "x");
-        s.split("x", [self.groups, self.lanes], ["x0", "xg", "xl"]).bind("xg", Axis::ThreadY).bind("xl", Axis::ThreadX);
+        match self.all_combine(spec) {
+            true => s.split("x", [self.groups, self.lanes], ["x0", "xg", "xl"]).bind("xg", Axis::ThreadY),
+            false => s.split("x", [self.lanes], ["x0", "xl"]),
+        };
+        s.bind("xl", Axis::ThreadX);
         s.reverse_compute_at(copy, "xl").made(present([sums.leading("yp"), "yi", "yj"])).unroll("ts");
+    }
+
+    /// Whether all threads of a block add slices.
+    fn all_combine(&self, spec: &GemmSpec) -> bool {
+        self.vector * few(spec) % self.groups == 0
     }
 }
 

@@ -47,6 +47,9 @@ pub(super) const MIN_BLOCKS: i64 = 1;
 const UNROLLED: i64 = 4;
 /// The same of floats alone (1088x39x96 of f32 on sm_75: 255 registers and spills for 32 steps, 82 for eight).
 const MOST_UNROLLED: i64 = 16;
+/// k iterations that ptxas writes out all together, with the loads of all of them in front (13x11216x48 of f32 on sm_70: 255 registers and
+/// spills for three iterations of 16 steps).
+const FEW_ITERATIONS: i64 = 4;
 
 impl Tiles {
     /// The cheapest tiles for the chip's device.
@@ -98,7 +101,7 @@ impl Tiles {
         }
         let floats = [DType::F32, DType::F64].contains(&spec.a) && [spec.a; 3] == [spec.b, spec.acc, spec.out];
         let unrolled = match floats {
-            true if bk <= MOST_UNROLLED => bk,
+            true if bk <= MOST_UNROLLED && up(spec.k, bk * self.parts) > FEW_ITERATIONS => bk,
             true => MOST_UNROLLED / 2,
             false => UNROLLED,
         };
@@ -186,7 +189,7 @@ mod tests {
 
     #[test]
     fn large_products_have_large_tiles() {
-        for (dtype, least) in [(DType::F32, 64 * 64), (DType::F64, 32 * 32), (DType::S32, 64 * 64)] {
+        for (dtype, least) in [(DType::F32, 64 * 64), (DType::F64, 32 * 32), (DType::S32, 32 * 32)] {
             let t = chosen(4095, 4095, 4095, dtype, Layout::NN);
             assert!(t.bm * t.bn >= least && t.parts == 1, "{dtype}: {t:?}");
         }

@@ -186,7 +186,11 @@ impl Gemv {
             true => {
                 results * (2.0 * (self.lanes.min(LANES) as f64).log2() + 2.0 * (up(self.lanes, LANES) - 1) as f64 + 1.0)
             }
-            false => results * if self.groups > 1 { 4.0 } else { 1.0 },
+            // Each is written once, and read and added once, by one group for all others or by all.
+            false if self.groups > 1 => {
+                results * if self.all_combine(spec) { 4.0 } else { 2.0 + 2.0 * self.groups as f64 }
+            }
+            false => results,
         }
     }
 }
