@@ -4,6 +4,7 @@
 //! GEMM is zeros, which the operands' copies fill in; nothing beyond C is stored.
 
 use super::epilogue::Accumulators;
+use super::grid::bind_blocks;
 use super::operand::{Operand, up};
 use super::padding::Padding;
 use super::split::split_k;
@@ -96,15 +97,30 @@ impl Sums {
     /// Stores no zeros of the padding, and adds parts in a kernel of their own: a thread has one element of C.
     pub fn finish(&self, s: &mut Steps) {
         if self.parts > 1 {
-            let [rows, columns] = self.padding.result();
-            s.fuse(["ci", "cj"], "c").split("c", [ADDING.min(rows.saturating_mul(columns))], ["c0", "c1"]);
-            s.bind("c0", Axis::BlockX).bind("c1", Axis::ThreadX);
+            self.share_out(s);
             let stored = self.keep_whole_in_registers(s, "C_sum");
             s.reverse_compute_at(stored, "c1").unroll("cp");
         }
         if !self.whole.converts() {
             self.padding.crop(s);
         }
+    }
+
+    /// Shares the elements of C out to threads: all of them in their order where whole blocks cover them, else those of its longer side.
+    fn share_out(&self, s: &mut Steps) {
+        let [rows, columns] = self.padding.result();
+        if rows.saturating_mul(columns) % ADDING == 0 {
+            s.fuse(["ci", "cj"], "c").split("c", [ADDING], ["c0", "c1"]).bind("c0", Axis::BlockX);
+        } else if columns >= rows {
+            let threads = ADDING.min(columns);
+            s.split("cj", [threads], ["c0", "c1"]);
+            bind_blocks(s, ("ci", rows), ("c0", up(columns, threads)));
+        } else {
+            let threads = ADDING.min(rows);
+            s.split("ci", [threads], ["c0", "c1"]).reorder(["cj", "c1"]);
+            bind_blocks(s, ("c0", up(rows, threads)), ("cj", columns));
+        }
+        s.bind("c1", Axis::ThreadX);
     }
 
     /// The kernel that adds parts.

@@ -224,10 +224,13 @@ impl Gemv {
     fn is_sound(&self, spec: &GemmSpec) -> bool {
         let [rows, terms] = self.tile(spec);
         let words = up(i64::from(spec.acc.bits()), 32);
+        let extent = large(spec).rows(spec);
+        // What adds slices stores whole rows of lanes.
+        let fits = if Self::is_along_k(spec) { rows < 2 * extent.max(LANES) } else { rows <= extent };
         self.results(spec) * words <= MOST_RESULTS
             && self.words(spec) <= MOST_OPERANDS
             && self.results(spec) * self.depth(spec) <= MOST_WRITTEN
-            && rows < 2 * large(spec).rows(spec).max(LANES)
+            && fits
             && terms < 2 * spec.k.max(LANES)
     }
 }
