@@ -1,6 +1,6 @@
 //! What a recommendation chose from.
 
-use super::recommend::{lowers, ordinary};
+use super::recommend::{cheaper, lowers, ordinary};
 use super::{Gemm, Mma, SwapAb, Wgmma, Wmma, recommend, schedule};
 use crate::error::Result;
 use crate::loom::Schedule;
@@ -30,14 +30,17 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
         parts => format!("{kind} {m}x{n}, split-K by {parts}"),
     };
     let wgmma = Wgmma::candidates(spec, target);
-    let steps: Vec<(String, Steps)> = match !Wgmma::paying(spec, target).is_empty() {
+    let paying = Wgmma::paying(spec, target);
+    let before = cheaper(spec, target, paying.first()).into_iter().map(|ranked| (ranked.name, ranked.steps));
+    let steps: Vec<(String, Steps)> = match !paying.is_empty() {
         true => {
             let form = |w: &Wgmma| match (w.pingpong, w.swap_ab) {
                 (false, _) => "",
                 (true, SwapAb::Straight) => " in ping-pong",
                 (true, SwapAb::Swapped) => " in ping-pong, A and B swapped",
             };
-            wgmma.iter().map(|w| (name("wgmma", w.block, w.parts) + form(w), w.steps(spec))).collect()
+            let rest = wgmma.iter().filter(|w| !paying.contains(w));
+            paying.iter().chain(rest).map(|w| (name("wgmma", w.block, w.parts) + form(w), w.steps(spec))).collect()
         }
         false => {
             let mma: Vec<Mma> = Mma::candidates(spec, target).into_iter().take(MOST).collect();
@@ -49,6 +52,7 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
         true => ordinary(spec, target).into_iter().map(|ranked| (ranked.name, ranked.steps)).collect(),
         false => steps,
     };
+    let steps: Vec<(String, Steps)> = before.chain(steps).collect();
     if steps.is_empty() {
         return Ok(vec![("recommended".into(), recommend(gemm, target)?)]);
     }

@@ -156,22 +156,9 @@ impl Mma {
         parts: i64,
         form: OperandForm,
     ) -> Mma {
-        // 128 bytes of a row: all banks, and as many as are read together. Of large tiles of warps of 16-bit elements more
-        // but shorter stages are a little faster (at 4096^3 NN on an H200 0.645 of cuBLAS with six of 64 bytes, 0.642 with
-        // five, 0.637 with four, 0.632 with three of 128), unless both operands lie along k, whose rows would be half
-        // lines (NT: 0.636 with three of 128, 0.627 with five of 64). Bytes of long stages spill on some chips.
         let large = block[0] / warps[0] * (block[1] / warps[1]) > 1 << 11;
         let (asynchronous, bits) = (target.has(Features::CP_ASYNC), form.bits(spec));
-        let (row, stages) = match (asynchronous, large, bits) {
-            // What is on its way is in registers, and there is half as much shared memory.
-            (false, ..) => (64, 2),
-            (_, true, 16) if both_along_k(spec) => (128, 3),
-            (_, true, 16) => (64, 6),
-            (_, true, _) => (64, 4),
-            // Of fewer terms no more is read than there is.
-            _ if spec.k * bits <= 64 * 8 => (64, 4),
-            _ => (128, 4),
-        };
+        let (row, stages) = ring(spec, asynchronous, large, bits);
         // Large K-major tiles have one set of fragments: on an H200 f16 NT takes 0.984 of the time of two sets at 4096^3, 0.97 at
         // 1024^3 and 1.01 at 4096x4096x256 and x512; s8 takes 0.982 at 4096^3. f16 NN, TN and TT would take 1.014, 1.033 and 1.048.
         let k_major = bits < 16 || both_along_k(spec);
@@ -213,10 +200,14 @@ impl Mma {
             begins_early: false,
         };
         // As by wgmma: kernels of one wave begin early.
-        let blocks = up(spec.m, block[0]).saturating_mul(up(spec.n, block[1])).saturating_mul(parts * spec.products());
-        let places = i64::from(target.device().multiprocessors) * mma.resident(spec, target);
-        let begins_early = target.has(Features::GRID_DEPENDENCY) && blocks <= places;
+        let begins_early = target.has(Features::GRID_DEPENDENCY) && mma.is_one_wave(spec, target);
         Mma { min_blocks: mma.blocks_by_shared(spec, target), begins_early, ..mma }
+    }
+
+    fn is_one_wave(&self, spec: &GemmSpec, target: &Target) -> bool {
+        let tiles = up(spec.m, self.block[0]).saturating_mul(up(spec.n, self.block[1]));
+        let blocks = tiles.saturating_mul(self.parts).saturating_mul(spec.products());
+        blocks <= i64::from(target.device().multiprocessors) * self.resident(spec, target)
     }
 
     /// The same tiles from operands that would be packed because their rows are not aligned to 16 bytes, in copies of 8 or 4 bytes; `None`
@@ -421,6 +412,25 @@ impl Mma {
     }
 }
 
+/// Bytes of a row of a stage, and stages, for `large` tiles of warps or smaller ones of elements of so many bits.
+///
+/// 128 bytes of a row: all banks, and as many as are read together. Of large tiles of warps of 16-bit elements more but shorter stages are a
+/// little faster (at 4096^3 NN on an H200 0.645 of cuBLAS with six of 64 bytes, 0.642 with five, 0.637 with four, 0.632 with three of 128),
+/// unless both operands lie along k, whose rows would be half lines (NT: 0.636 with three of 128, 0.627 with five of 64). Bytes of long stages
+/// spill on some chips.
+fn ring(spec: &GemmSpec, asynchronous: bool, large: bool, bits: i64) -> (i64, i64) {
+    match (asynchronous, large, bits) {
+        // What is on its way is in registers, and there is half as much shared memory.
+        (false, ..) => (64, 2),
+        (_, true, 16) if both_along_k(spec) => (128, 3),
+        (_, true, 16) => (64, 6),
+        (_, true, _) => (64, 4),
+        // Of fewer terms no more is read than there is.
+        _ if spec.k * bits <= 64 * 8 => (64, 4),
+        _ => (128, 4),
+    }
+}
+
 /// What blocks and buffers are called.
 struct Names {
     /// The accumulators of a whole sum.
@@ -517,11 +527,11 @@ mod tests {
     #[test]
     fn thin_products_have_tiles_as_long_as_few_rows_allow() {
         for thin in [1, 8, 16] {
-            let rows = choice(thin, 8192, 4096, HALF, Layout::NT);
-            assert!(rows.block[0] == 16 && rows.block[1] >= 64, "{rows:?}");
-            let columns = choice(8192, thin, 4096, HALF, Layout::NT);
-            assert!(columns.block[1] == 16 && columns.block[0] >= 64, "{columns:?}");
+            assert_eq!(choice(thin, 8192, 4096, HALF, Layout::NT).block[0], 16);
+            assert_eq!(choice(8192, thin, 4096, HALF, Layout::NT).block[1], 16);
         }
+        let all = Mma::candidates(&spec(8, 8192, 4096, HALF, Layout::NT), &Target::sm_90a());
+        assert!([64, 128, 256].into_iter().all(|n| all.iter().any(|m| m.block == [16, n])));
         // Each row of one term is a stage of 64 bytes.
         assert_eq!(choice(512, 512, 1, HALF, Layout::NN).bk, 32);
     }

@@ -29,8 +29,7 @@ pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
     gemm.program()?; // Recipes count with extents that a program can have.
     let spec = gemm.spec();
     let wgmma = Wgmma::paying(spec, target);
-    let least = wgmma.first().map_or_else(|| Mma::least_cycles(spec, target), |w| w.cycles_with_packing(spec, target));
-    let ordinary = least.map(|least| cheaper(spec, target, least)).unwrap_or_default();
+    let ordinary = cheaper(spec, target, wgmma.first());
     if let Some(chosen) = wgmma.first().filter(|_| ordinary.is_empty()) {
         let mut out = schedule(gemm, target, chosen.steps(spec))?;
         // The instruction's step says why the tiles are as they are.
@@ -46,11 +45,16 @@ pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
     first_that_lowers(gemm, target, ordinary.chain(tensor(spec, target)).chain(simt(spec, target)))
 }
 
-/// The recipes without tensor cores that take clearly fewer cycles than the best with them: operands of small and thin GEMMs need no kernel
-/// that packs or transposes them.
-fn cheaper(spec: &GemmSpec, target: &Target, least: f64) -> Vec<Ranked> {
+/// The recipes without tensor cores that take fewer cycles than the best with them, `wgmma` or one by mma.sync: operands of small and thin
+/// GEMMs need no kernel that packs or transposes them. None where there is no recipe with tensor cores.
+pub(super) fn cheaper(spec: &GemmSpec, target: &Target, wgmma: Option<&Wgmma>) -> Vec<Ranked> {
+    let least = match wgmma {
+        Some(wgmma) => Some(wgmma.cycles_with_packing(spec, target)),
+        None => Mma::least_cycles(spec, target),
+    };
+    let Some(least) = least else { return Vec::new() };
     let mut all = ordinary(spec, target);
-    all.retain(|ranked| ranked.cycles < tuning::ORDINARY_GAIN * least);
+    all.retain(|ranked| ranked.cycles < least);
     all
 }
 
@@ -78,15 +82,17 @@ pub(super) struct Ranked {
 /// Tiles of ordinary code that are tried at most.
 const MOST: usize = 8;
 
-/// The recipes without tensor cores, best first. Those for a product that can fill a chip have models of their own, which measurements
-/// confirm: other tiles must be cheaper by a margin.
+/// The recipes without tensor cores, best first. The cycles of those for a product that can fill a chip were measured; of others they are
+/// corrected by how much longer random products took.
 pub(super) fn ordinary(spec: &GemmSpec, target: &Target) -> Vec<Ranked> {
     let whole = if spec.batch.is_some() { Vec::new() } else { whole(spec, target) };
-    let least = tuning::SIMT_GAIN * best(&whole);
+    let least = best(&whole);
     let gemvs = Gemv::candidates(spec, target).into_iter().take(MOST);
-    let gemvs = gemvs.map(|(cycles, g)| Ranked { cycles, name: g.name(), steps: g.steps(spec) });
+    let gemvs =
+        gemvs.map(|(cycles, g)| Ranked { cycles: tuning::GEMV_SLOWER * cycles, name: g.name(), steps: g.steps(spec) });
     let tiles = Tiles::candidates(spec, target).into_iter().take(MOST);
-    let tiles = tiles.map(|(cycles, t)| Ranked { cycles, name: t.name(), steps: t.steps(spec) });
+    let tiles =
+        tiles.map(|(cycles, t)| Ranked { cycles: tuning::TILES_SLOWER * cycles, name: t.name(), steps: t.steps(spec) });
     let mut recipes: [Vec<Ranked>; 2] = [gemvs.collect(), tiles.collect()];
     recipes.sort_by(|a, b| best(a).total_cmp(&best(b)));
     let (before, after): (Vec<_>, Vec<_>) = recipes.into_iter().flatten().partition(|ranked| ranked.cycles < least);

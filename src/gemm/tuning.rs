@@ -24,6 +24,9 @@ pub(super) const MMA_CYCLES: f64 = 8.3;
 pub(super) const MMA_TMA_BUBBLE: f64 = 142.0;
 /// Cycles of a warp for a k iteration besides its MMAs: operand loads, copies and its share of a barrier.
 pub(super) const MMA_LATENCY: f64 = 60.0;
+/// Cycles of a stage for the wait for its copies, a barrier, and the copies that are started: a block of one warp, 16 x 16, takes 35 thousand
+/// for 16x4096x4096 of f16 on an H100, 550 a stage of four k iterations, of which 310 are counted otherwise.
+pub(super) const MMA_STAGE_LATENCY: f64 = 200.0;
 /// Cycles before the first MMA of a block. An estimate.
 pub(super) const MMA_PROLOGUE: f64 = 1500.0;
 /// Bytes of accumulators that a multiprocessor stores in a cycle: 4000 cycles for a tile of 128 x 256 were measured.
@@ -47,11 +50,10 @@ pub(super) const SIMT_EDGES: f64 = 2000.0;
 /// The share of the bytes from L2 that loads through registers reach: 32 of 61 a cycle. An estimate.
 pub(super) const SIMT_L2_SHARE: f64 = 32.0 / 61.0;
 
-/// The share of the cycles of warp tiles and pipelined tiles that other tiles of ordinary code must stay below: at 4096^3 of f32 such tiles
-/// reached 0.677 of cuBLAS and warp tiles 0.955 (h200-2026-11-21/f32/ladder.txt).
-pub(super) const SIMT_GAIN: f64 = 0.677 / 0.955;
-/// The share of the cycles with tensor cores that code without them must stay below, as both are estimated in their own ways.
-pub(super) const ORDINARY_GAIN: f64 = 0.9;
+/// How much longer random products took on an H100 than their cycles without this factor, at the median: 40 with tiles of ordinary code, and
+/// 15 with few rows or columns (seed 43791; no record of these rows was kept). With tensor cores they took 1.5 times as long.
+pub(super) const TILES_SLOWER: f64 = 1.8;
+pub(super) const GEMV_SLOWER: f64 = 1.3;
 /// Instructions of a k iteration of a matrix-vector product besides loads and multiply-adds. An estimate.
 pub(super) const GEMV_LOOP: f64 = 12.0;
 /// Cycles of a barrier between the stages of a block. An estimate.
@@ -75,6 +77,8 @@ pub(super) const WGMMA_PROLOGUE: f64 = 1400.0;
 pub(super) const WGMMA_STORE_BYTES: f64 = 2048.0 / 45.0;
 /// The share of the bytes from L2 that TMA loads reach beside MMAs: 40 of 61 a cycle (h200-2026-11-22/limits/candidates.jsonl).
 pub(super) const WGMMA_L2_SHARE: f64 = 40.0 / 61.0;
+/// Reads of a row of 128 bytes that begins anywhere in a line, in whole lines: an estimate between 1 and 2 (h100-2026-11-25/unaligned.md).
+pub(super) const UNALIGNED_READS: f64 = 1.5;
 /// Cycles between two stages in which no MMA runs, with warpgroups in ping-pong and cooperative ones of 128 x 256, and cycles
 /// behind a tile of the latter (h200-2026-11-22/hopper/turns.jsonl, h200-2026-11-23/turns_variants.jsonl).
 pub(super) const PINGPONG_BUBBLE: f64 = 27.0;

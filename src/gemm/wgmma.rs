@@ -106,6 +106,9 @@ impl SwapAb {
 const ROWS: i64 = 64;
 /// Bytes of A and B that are worth to be asked for at once.
 const AT_ONCE: i64 = 6 << 20;
+/// Bytes on their way to a multiprocessor from which on half of the ring is enough: with 55 KB 64 x 128 gains 8 %, with 48 KB 64 x 64 loses
+/// 6 % (16x11008x4096 and 64x4096x4096 on an H100).
+const ENOUGH_IN_FLIGHT: i64 = 50 << 10;
 /// The most stages.
 const MOST_STAGES: i64 = 8;
 /// Stages of a part of k at least.
@@ -177,8 +180,10 @@ impl Wgmma {
         let unaligned_tiles = Wgmma::unaligned_tiles(spec, target);
         // Nor the bubbles of cooperative warpgroups: `mma_cycles` compares them with ping-pong.
         let pingpong_tiles = Wgmma::pingpong_tiles(spec, SwapAb::Straight, target);
+        let shares = |w: &Wgmma| w.cluster != [1, 1];
         let first = all
             .first()
+            .filter(|w| !shares(w))
             .zip(pingpong_tiles.first())
             .is_some_and(|(cooperative, pingpong)| pingpong.gains_over(cooperative, spec, target));
         let (ahead, behind) = if first { (pingpong_tiles, Vec::new()) } else { (Vec::new(), pingpong_tiles) };
@@ -203,14 +208,18 @@ impl Wgmma {
         w.producer = w.persistent;
         // Rows that begin anywhere in the cache's lines cost two reads each: two blocks share them, where they find partners.
         let unaligned = Wgmma::has_unaligned_rows(spec, routes);
-        if unaligned && !many && w.stores_by_tma() && up(spec.m, block[0]) % 2 == 0 {
-            (w.cluster, w.producer) = ([2, 1], true);
+        // The longer side of a tile is shared.
+        let shared = usize::from(block[0] > block[1] && many);
+        let partners = up([spec.m, spec.n][shared], block[shared]);
+        if unaligned && w.stores_by_tma() && spec.batch.is_none() && (partners % 2 == 0 || many && partners > 1) {
+            w.producer = true;
+            w.cluster[shared] = 2;
         }
         // Such rows share lines with their neighbours, too: to fetch more than a line ahead of them takes 10 % longer at 1000^3
-        // on an H200, and more than six stages that ask at once 4 %.
-        let unaligned_tiles = unaligned && !many;
-        let most = if unaligned_tiles { 6 } else { MOST_STAGES };
-        w.promotion = unaligned_tiles.then_some(LINE);
+        // on an H200, and more than six stages that ask at once 4 %. Of many tiles, two that share and single lines take 89.5 us for
+        // 3712x2048x3928 TT of f16 on an H100, lone ones 129; 108 and 127 for 8576x1552x2304 TN of bf16; 438 and 661 for 5000^3 NT.
+        let most = if unaligned && !many { 6 } else { MOST_STAGES };
+        w.promotion = unaligned.then_some(LINE);
         w = w.with_slots(spec, target, most);
         let rows = up(spec.m, block[0]);
         w.raster_group = if rows % 16 == 0 || rows > 32 { 16 } else { 8 };
@@ -249,8 +258,12 @@ impl Wgmma {
         let unaligned = Wgmma::has_unaligned_rows(spec, self.routes);
         let suits = stages >= LEAST_STAGES && !unaligned && self.waits_for_memory(spec, target);
         let few = self.blocks(spec) <= 2 * i64::from(processors(target));
+        // What lies beyond C is not on its way.
+        let [m, n] = self.stage_tile();
+        let used = (m.min(spec.m) + n.min(spec.n)) * self.bk * bytes(spec.a) * (stages - 1);
+        let enough = up(self.blocks(spec), i64::from(processors(target))) * used >= ENOUGH_IN_FLIGHT;
         let alone = Wgmma { persistent: false, producer: false, stages, ..*self };
-        (suits && few).then_some(Wgmma { grid_dependency: 2, out_stages: 2, ..alone })
+        (suits && few && enough).then_some(Wgmma { grid_dependency: 2, out_stages: 2, ..alone })
     }
 
     /// As many stages as k has use for, as leave room for C's own, and no more than so many.
@@ -428,7 +441,8 @@ impl Wgmma {
         let (padding, converts) = (self.padding(spec), Accumulators::of(spec).converts());
         if self.parts > 1 {
             s.cache_write("parts", "parts", Scope::Fragment, "C_f").reverse_compute_at("C_f", "iw");
-            return combine_parts(s, Accumulators::of(spec), &padding, self.grid_dependency > 0);
+            // A second kernel that begins early takes longer in a graph: 23.1 us instead of 21.0 for 512x512x16384 on an H100.
+            return combine_parts(s, Accumulators::of(spec), &padding, false);
         }
         let from_registers = !self.stores_by_tma() && !padding.pads_result();
         if !converts && (bytes(spec.out) == 4 || from_registers) {

@@ -6,7 +6,7 @@
 //!
 //! Figures of hardware are in the device's row (`target::Device`). Corrections that no figure explains are in `tuning`.
 
-use super::operand::up;
+use super::operand::{Operand, up};
 use super::tuning;
 use crate::target::{Device, SCHEDULERS};
 use crate::te::GemmSpec;
@@ -144,10 +144,10 @@ impl Work {
     }
 }
 
-/// Bytes of A and B, which a GEMM reads from device memory at least once.
-pub(super) fn operand_bytes(spec: &GemmSpec) -> f64 {
-    let elements = (spec.m as f64 + spec.n as f64) * spec.k as f64 * spec.products() as f64;
-    elements * f64::from(spec.a.bits()) / 8.0
+/// Bytes of an operand, which a GEMM reads from device memory at least once.
+pub(super) fn operand_bytes(spec: &GemmSpec, operand: Operand) -> f64 {
+    let elements = operand.rows(spec) as f64 * spec.k as f64 * spec.products() as f64;
+    elements * f64::from(operand.dtype(spec).bits()) / 8.0
 }
 
 /// Elements of C of the MMA of 16 x 8 that [`mma_cycles`] counts, and its bytes of a row along k.

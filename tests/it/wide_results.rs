@@ -85,7 +85,7 @@ fn sums_of_16_bits_are_right_in_every_layout_and_at_every_edge() {
             let plain = Wgmma::of(gemm.spec(), tiles.0, tiles.1, &target);
             let by_tma = plain.epilogue == Epilogue::Tma;
             let parts = Wgmma { persistent: by_tma, producer: by_tma, ..plain };
-            for schedule in [recommend(&gemm, &target).unwrap(), schedule(&gemm, &parts)] {
+            for schedule in [Kind::Wgmma.schedule(&gemm, &target).unwrap(), schedule(&gemm, &parts)] {
                 assert!(print(&right(&schedule)).contains("k16.f16.f16.f16"), "{size:?} {layout:?}");
                 // Rows of C that copies take leave as matrices.
                 let whole = schedule.to_string().contains("copy_with C_s tma");

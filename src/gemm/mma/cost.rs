@@ -7,6 +7,9 @@ use crate::gemm::work::{MMA_DEPTH, MMA_ELEMENTS, Passes, Work, mma_cycles, opera
 use crate::target::{LANES, SCHEDULERS, Target};
 use crate::te::GemmSpec;
 
+/// Bits of device memory that are read at once: two sectors.
+const ACCESS_BITS: f64 = 512.0;
+
 impl Mma {
     /// Cycles of the cheapest tiles; `None` where there are none.
     pub(in crate::gemm) fn least_cycles(spec: &GemmSpec, target: &Target) -> Option<f64> {
@@ -24,8 +27,8 @@ impl Mma {
             OperandForm::Unpacked => (2.0 * cycles, (wm + wn) as f64 / 4.0 * tuning::UNPACK_CYCLES),
             _ => (cycles, 0.0),
         };
-        // Rows and columns of a tile that are in C: what lies beyond is filled in and moves no bytes.
-        let used = spec.m as f64 / up(spec.m, bm) as f64 + spec.n as f64 / up(spec.n, bn) as f64;
+        let used: f64 = Operand::BOTH.into_iter().map(|operand| self.moved(spec, operand)).sum();
+        let stage = tuning::MMA_STAGE_LATENCY * self.form.depth(spec) as f64 / self.bk as f64;
         // Copies of less than 16 bytes for each lane of a warp.
         let pieces = Operand::BOTH.into_iter().filter(|operand| self.copies_pieces(spec, *operand));
         let copies: f64 =
@@ -33,7 +36,7 @@ impl Mma {
         Work {
             mma: (bm * bn / MMA_ELEMENTS) as f64 * mma / SCHEDULERS as f64,
             issue: per_scheduler * unpack + copies * tuning::COPY_CYCLES / SCHEDULERS as f64,
-            latency: (wm * wn / MMA_ELEMENTS) as f64 * mma + tuning::MMA_LATENCY + unpack,
+            latency: (wm * wn / MMA_ELEMENTS) as f64 * mma + tuning::MMA_LATENCY + unpack + stage,
             l2_bytes: MMA_DEPTH as f64 * used,
             l2_share: tuning::MMA_L2_SHARE,
             iterations: (up(spec.k, self.bk * self.parts) * self.bk / self.form.depth(spec)) as f64,
@@ -41,11 +44,23 @@ impl Mma {
             epilogue: (4 * bm * bn) as f64 / tuning::MMA_STORE_BYTES,
             tiles: tiles.saturating_mul(self.parts).saturating_mul(spec.products()),
             resident: self.resident(spec, target),
-            memory_bytes: operand_bytes(spec),
+            memory_bytes: Operand::BOTH.into_iter().map(|o| operand_bytes(spec, o) * self.short_rows(spec, o)).sum(),
             flight_bytes: used * ((self.stages - 1) * self.bk * self.form.bits(spec)) as f64 / 8.0,
             passes: self.passes(spec),
             ..Work::NONE
         }
+    }
+
+    /// Rows or columns of a tile that are in C, which move their bytes; what lies beyond is filled in.
+    fn moved(&self, spec: &GemmSpec, operand: Operand) -> f64 {
+        let size = operand.rows(spec);
+        size as f64 / up(size, self.block[operand as usize]) as f64 * self.short_rows(spec, operand)
+    }
+
+    /// How many times the bytes are moved of an operand whose rows in a tile are shorter than what memory reads at once.
+    fn short_rows(&self, spec: &GemmSpec, operand: Operand) -> f64 {
+        let row = if operand.runs_along_k(spec) { self.bk } else { self.block[operand as usize] };
+        (ACCESS_BITS / (row * self.form.bits(spec)) as f64).max(1.0)
     }
 
     /// Blocks that a multiprocessor has room for.

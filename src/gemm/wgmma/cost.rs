@@ -1,6 +1,6 @@
 //! What tiles of the recipe by wgmma need: shared memory, blocks, and their [`Work`].
 
-use super::{Operand, ROWS, Source, SwapAb, Wgmma, bytes, room, routes, up};
+use super::{LINE, Operand, ROWS, Source, SwapAb, Wgmma, bytes, room, routes, up};
 use crate::gemm::Mma;
 use crate::gemm::split::combining;
 use crate::gemm::tuning;
@@ -74,7 +74,7 @@ impl Wgmma {
             mma: (2 * m * n * self.bk) as f64 / rate,
             tiles: self.blocks(spec),
             prologue: tuning::WGMMA_PROLOGUE,
-            memory_bytes: operand_bytes(spec),
+            memory_bytes: Operand::BOTH.into_iter().map(|operand| operand_bytes(spec, operand)).sum(),
             flight_bytes: ((self.stages - 1) * fetched) as f64,
             ..Work::NONE
         };
@@ -89,7 +89,7 @@ impl Wgmma {
         let stored = if self.parts > 1 { bytes(spec.acc) } else { bytes(spec.out) };
         Work {
             shared_bytes: (operands + fetched) as f64,
-            l2_bytes: fetched as f64,
+            l2_bytes: self.l2_bytes(spec),
             l2_share: tuning::WGMMA_L2_SHARE,
             iterations: stages,
             epilogue: (m * n * stored) as f64 / tuning::WGMMA_STORE_BYTES,
@@ -116,10 +116,26 @@ impl Wgmma {
         cycles(&Work { mma, bubble, iterations, tiles, epilogue, ..Work::NONE }, &target.device())
     }
 
-    /// The candidates that take fewer cycles than the best tiles by mma.sync, the cheapest first.
+    /// Bytes that a stage reads from L2. A row that begins anywhere in a line comes as two reads, unless two blocks share it.
+    fn l2_bytes(&self, spec: &GemmSpec) -> f64 {
+        let one = |operand: Operand| {
+            let crosses =
+                operand.contiguous(spec) * bytes(spec.a) % LINE != 0 && self.routes[operand as usize] == Source::Direct;
+            let alone = self.cluster[operand.other() as usize] == 1;
+            let reads = if crosses && alone { tuning::UNALIGNED_READS } else { 1.0 };
+            (self.stage_tile()[operand as usize] * self.bk * bytes(spec.a)) as f64 * reads
+        };
+        Operand::BOTH.into_iter().map(one).sum()
+    }
+
+    /// The candidates that take fewer cycles than the best tiles by mma.sync, the cheapest first. None where half of the least tile lies
+    /// beyond C: on an H100 16x4096x4096 NT of f16 takes 19.3 us so and 15.7 by mma.sync, 2352x16x1864 NN 9.6 and 7.8.
     pub(in crate::gemm) fn paying(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
         let mut all = Wgmma::candidates(spec, target);
         if let Some(most) = Mma::least_cycles(spec, target).filter(|_| !all.is_empty()) {
+            if 2 * spec.m.min(spec.n) <= ROWS {
+                return Vec::new();
+            }
             let packing = packing(spec, target);
             all.retain(|w| w.cycles(spec, target) + packing < most);
         }
@@ -127,8 +143,8 @@ impl Wgmma {
     }
 
     /// Cycles that the GEMM takes in these tiles, with the kernels that pack its operands.
-    pub(in crate::gemm) fn cycles_with_packing(&self, spec: &GemmSpec, target: &Target) -> Option<f64> {
-        Some(self.cycles(spec, target) + packing(spec, target))
+    pub(in crate::gemm) fn cycles_with_packing(&self, spec: &GemmSpec, target: &Target) -> f64 {
+        self.cycles(spec, target) + packing(spec, target)
     }
 
     /// Cycles that the GEMM takes in these tiles.
@@ -162,11 +178,21 @@ mod tests {
         for size in [[256, 256, 65536], [128, 128, 16384], [64, 512, 12800]] {
             let chosen = choice(size, Layout::NT);
             let blocks = chosen.blocks(&GemmSpec::of(size[0], size[1], size[2], DType::F16, Layout::NT));
-            assert!(chosen.parts > 1 && (100..=264).contains(&blocks), "{size:?}: {chosen:?}");
+            assert!(chosen.parts > 1 && (66..=264).contains(&blocks), "{size:?}: {chosen:?}");
         }
         for size in [[4096; 3], [1000; 3], [8192, 8192, 64]] {
             assert_eq!(choice(size, Layout::NT).parts, 1, "{size:?}");
         }
+    }
+
+    #[test]
+    fn two_blocks_share_rows_that_cross_lines() {
+        let shares = |size, layout| choice(size, layout).cluster;
+        // Rows of A or B of 7856, of 7424 and 4096, of 10000 bytes.
+        assert_eq!(shares([3712, 2048, 3928], Layout::TT), [2, 1]);
+        assert_eq!(shares([3712, 2048, 3928], Layout::TN), [1, 1]);
+        assert_eq!(shares([5000, 5000, 5000], Layout::NT), [2, 1]);
+        assert_eq!(shares([4096, 4096, 4096], Layout::NN), [1, 1]);
     }
 
     #[test]

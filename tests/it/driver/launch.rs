@@ -290,7 +290,7 @@ fn tensor_maps_say_what_the_driver_asks_for() {
 #[test]
 fn tensor_maps_are_encoded_once_for_an_address() {
     let gemm = Gemm::new(64, 64, 64).of(DType::F16);
-    let schedule = warploom::gemm::recommend(&gemm, &Target::sm_90a()).unwrap();
+    let schedule = warploom::gemm::Kind::Wgmma.schedule(&gemm, &Target::sm_90a()).unwrap();
     alone("", |mock| {
         let kernels = execute::compile(mock, &schedule);
         let of = |p: &Param| matches!(p, Param::TensorMap(_));

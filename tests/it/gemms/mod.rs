@@ -46,7 +46,9 @@ const BY_WGMMA: [&str; 9] =
 /// What the recommended steps for a case must come to.
 fn must_use(case: &Case, target: Target) -> Option<&'static str> {
     let size = [case.spec.m, case.spec.n, case.spec.k];
-    let asked = case.recipe == Recipe::Recommended && case.epilogues.is_empty() && size == ALIGNED;
+    // Small products of bytes that a kernel of its own would transpose may come to ordinary code.
+    let transposed = case.spec.a.bits() == 8 && case.spec.layout != warploom::te::Layout::NT;
+    let asked = case.recipe == Recipe::Recommended && case.epilogues.is_empty() && size == ALIGNED && !transposed;
     let fits = |row: &&(&str, u32, &str)| asked && row.0 == case.types().name() && row.1 <= target.sm;
     let by_wgmma = target.has(Features::WGMMA) && BY_WGMMA.contains(&case.types().name().as_str());
     MUST_USE.iter().rfind(fits).map(|row| if by_wgmma { "wgmma." } else { row.2 })
