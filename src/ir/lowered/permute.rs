@@ -31,7 +31,8 @@ pub fn elements_per_register(func: &Func, held: &HashSet<BufferId>, buffer: Buff
     Some(if shared { 32 / bits as usize } else { 1 })
 }
 
-/// What a nest copies.
+/// What a nest copies. Code generation alone reads more than whether it copies at all.
+#[cfg_attr(not(feature = "compile"), expect(dead_code))]
 pub struct Copied<'a> {
     /// The one statement of the nest.
     pub store: &'a Store,
@@ -81,6 +82,7 @@ pub struct Permutation {
 
 impl Permutation {
     /// The selector that leaves the first register as it is.
+    #[cfg_attr(not(feature = "compile"), expect(dead_code))]
     pub const SAME: i64 = 0x3210;
 
     /// Where each element comes from: a register and the position in it. `None` where an element is missing, or comes from a third
@@ -98,6 +100,7 @@ impl Permutation {
     }
 
     /// Four digits of four bits, the lowest byte's first: bytes 0 to 3 of the first register, 4 to 7 of the second.
+    #[cfg_attr(not(feature = "compile"), expect(dead_code))]
     pub fn selector(&self) -> i64 {
         let per = self.elements.len();
         let bytes = 4 / per;
