@@ -1,5 +1,6 @@
 //! Accumulators and their way to C, as recipes share them.
 
+use super::padding::Padding;
 use crate::ir::Scope;
 use crate::schedule::Steps;
 use crate::te::GemmSpec;
@@ -52,6 +53,23 @@ impl Accumulators {
     /// The block that sums.
     pub fn block(self) -> &'static str {
         if self.converts() { "mma" } else { "C" }
+    }
+
+    /// Keeps accumulators with what tiles add in registers of a thread, `copy` those of C; the block that stores them.
+    pub fn keep_padded_in_registers<'a>(self, s: &mut Steps, padding: &Padding, copy: &'a str) -> &'a str {
+        match self {
+            Accumulators::Result => {
+                s.cache_write("C", padding.written(), Scope::Local, copy);
+                copy
+            }
+            Accumulators::Converted => {
+                if padding.pads_result() {
+                    s.compute_inline("acc_pad");
+                }
+                s.set_scope(padding.converted(), Scope::Local);
+                "out"
+            }
+        }
     }
 
     /// Keeps the accumulators in registers of a thread, `copy` those of C; the block that stores them.

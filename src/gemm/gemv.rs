@@ -1,10 +1,10 @@
 //! The recipe for products whose C has few rows or few columns: each element of the large operand is read once, straight into registers,
 //! and multiplied with all of the few rows or columns of the small operand. The bytes in flight decide the speed.
 //!
-//! *Along k*: the rows of the large operand run along k in memory. The lanes of a group of threads are side by side along a row, each with
-//! vectors of it; the group has several rows, and its lanes add their accumulators by shuffles. *Across*: the rows of the large operand
-//! run along C. Lanes are side by side along C, groups of threads have slices of k, and the block adds the slices in shared memory.
-//! Blocks may have parts of k in both. All sums are added in a fixed order.
+//! *Along k*: the large operand is K-major. Neighbouring threads of a group load neighbouring vectors of a row, so that loads are coalesced; a
+//! group has several rows, and shuffles add the accumulators of its threads. *Across*: the large operand is MN-major. Neighbouring threads
+//! load neighbouring columns, each group sums over a slice of k, and the block adds the slices in shared memory (sliced-K). Both may divide k
+//! among blocks (split-K). All sums are added in a fixed order.
 
 mod cost;
 
@@ -22,7 +22,7 @@ use crate::te::GemmSpec;
 /// What the recipe decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gemv {
-    /// Threads of a group, side by side along the rows of the large operand in memory.
+    /// Threads of a group, which load neighbouring vectors of the large operand (coalesced).
     pub lanes: i64,
     /// Groups of a block: they have other rows along k, other slices of k across.
     pub groups: i64,

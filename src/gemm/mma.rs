@@ -30,7 +30,7 @@ use super::padding::Padding;
 use super::split::{PARTS, split_k};
 use super::staging::{Fragment, Staging, present, source};
 use super::tiles;
-use super::work::compare;
+use super::work::ranked;
 use crate::dtype::DType;
 use crate::ir::{Axis, BindMode, CopyKind, Note};
 use crate::schedule::Steps;
@@ -120,10 +120,7 @@ impl Mma {
         let device = target.device();
         let suited = all.filter(|m| m.is_used(spec) && m.stores_all_lanes(spec) && parts(m));
         let works = suited.map(|m| (m.work(spec, target), m)).filter(|(work, _)| work.resident > 0);
-        let mut fitting: Vec<_> = works.map(|(work, m)| (work.cycles_and_busy(&device), m)).collect();
-        // Where device memory decides, many take as long: those that keep a multiprocessor least busy are first.
-        fitting.sort_by(|(a, _), (b, _)| compare(a, b));
-        fitting.into_iter().map(|((cycles, _), m)| (cycles, m)).collect()
+        ranked(works.collect(), 1.0, &device)
     }
 
     /// What keeps a product from its tensor cores.

@@ -7,17 +7,12 @@ use super::epilogue::Accumulators;
 use super::grid::bind_blocks;
 use super::operand::{Operand, up};
 use super::padding::Padding;
-use super::split::split_k;
+use super::split::{ADDING, PARTS, split_k};
 use super::staging::source;
 use super::work::Passes;
 use crate::ir::{Axis, Scope};
 use crate::schedule::Steps;
 use crate::te::GemmSpec;
-
-/// The numbers of parts that candidates have: at most 1.5 apart from each other.
-pub(super) const PARTS: [i64; 14] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];
-/// Threads of a block that adds parts.
-const ADDING: i64 = 128;
 
 /// The accumulators of a recipe whose blocks may have parts of k.
 #[derive(Debug, Clone, Copy)]
@@ -73,15 +68,7 @@ impl Sums {
     }
 
     fn keep_whole_in_registers(&self, s: &mut Steps, copy: &'static str) -> &'static str {
-        if !self.whole.converts() {
-            s.cache_write(self.whole.block(), self.padding.written(), Scope::Local, copy);
-            return copy;
-        }
-        if self.padding.pads_result() {
-            s.compute_inline("acc_pad");
-        }
-        s.set_scope(self.padding.converted(), Scope::Local);
-        "out"
+        self.whole.keep_padded_in_registers(s, &self.padding, copy)
     }
 
     /// Copies what a block that accumulates reads of an operand into a staged buffer, with the zeros of the padding.

@@ -97,28 +97,23 @@ pub(super) fn split_k(s: &mut Steps, parts: i64) {
     }
 }
 
-/// Numbers of parts to choose from.
+/// Numbers of parts that candidates have: at most 1.5 apart from each other.
 pub(super) const PARTS: [i64; 14] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];
 
-/// Threads of a block that adds up parts of tiles on tensor cores.
-const ADDING: i64 = 128;
+/// Threads of a block that adds parts.
+pub(super) const ADDING: i64 = 128;
 
 /// Adds up the parts of tiles on tensor cores in a kernel of its own, which converts to C and leaves out what lies beyond it; it
 /// may begin beside the GEMM's own.
 pub(super) fn combine_parts(s: &mut Steps, accumulators: Accumulators, padding: &Padding, begins_early: bool) {
     let [rows, columns] = padding.result();
-    if padding.pads_result() && accumulators.converts() {
-        s.compute_inline("acc_pad");
-    }
     s.split("cj", [ADDING], ["c0", "c1"]).bind("c1", Axis::ThreadX);
     bind_blocks(s, ("ci", rows), ("c0", up(columns, ADDING)));
-    if accumulators.converts() {
-        s.set_scope(padding.converted(), Scope::Local).reverse_compute_at("out", "c1");
-    } else {
-        s.cache_write(accumulators.block(), padding.written(), Scope::Local, "C_l").reverse_compute_at("C_l", "c1");
+    let stored = accumulators.keep_padded_in_registers(s, padding, "C_l");
+    s.reverse_compute_at(stored, "c1").unroll("cp");
+    if !accumulators.converts() {
         padding.crop(s);
     }
-    s.unroll("cp");
     if begins_early {
         s.launch("c0").grid_dependency(2);
     }

@@ -77,6 +77,9 @@ pub(super) const WGMMA_PROLOGUE: f64 = 1400.0;
 pub(super) const WGMMA_STORE_BYTES: f64 = 2048.0 / 45.0;
 /// The share of the bytes from L2 that TMA loads reach beside MMAs: 40 of 61 a cycle (h200-2026-11-22/limits/candidates.jsonl).
 pub(super) const WGMMA_L2_SHARE: f64 = 40.0 / 61.0;
+/// Bytes in flight to a multiprocessor from which on half of the ring is enough: with 55 KB 64 x 128 gains 8 %, with 48 KB 64 x 64 loses 6 %
+/// (16x11008x4096 and 64x4096x4096 on an H100; no record was kept).
+pub(super) const ENOUGH_IN_FLIGHT: i64 = 50 << 10;
 /// Reads of a row of 128 bytes that begins anywhere in a line, in whole lines: an estimate between 1 and 2 (h100-2026-11-25/unaligned.md).
 pub(super) const UNALIGNED_READS: f64 = 1.5;
 /// Cycles between two stages in which no MMA runs, with warpgroups in ping-pong and cooperative ones of 128 x 256, and cycles

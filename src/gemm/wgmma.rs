@@ -26,7 +26,8 @@ use super::padding::Padding;
 use super::split::{PARTS, combine_parts, split_k};
 use super::staging::{Staging, present, source};
 use super::tiles;
-use super::work::compare;
+use super::tuning;
+use super::work::ranked;
 use crate::dtype::DType;
 use crate::ir::{Axis, BindMode, CopyKind, Note, Scope};
 use crate::schedule::Steps;
@@ -106,9 +107,6 @@ impl SwapAb {
 const ROWS: i64 = 64;
 /// Bytes of A and B that are worth to be asked for at once.
 const AT_ONCE: i64 = 6 << 20;
-/// Bytes on their way to a multiprocessor from which on half of the ring is enough: with 55 KB 64 x 128 gains 8 %, with 48 KB 64 x 64 loses
-/// 6 % (16x11008x4096 and 64x4096x4096 on an H100).
-const ENOUGH_IN_FLIGHT: i64 = 50 << 10;
 /// The most stages.
 const MOST_STAGES: i64 = 8;
 /// Stages of a part of k at least.
@@ -173,9 +171,8 @@ impl Wgmma {
         all.extend(split);
         let device = target.device();
         let all = halved.into_iter().chain(all);
-        let mut costs: Vec<_> = all.map(|w| (w.work(spec, target).cycles_and_busy(&device), w)).collect();
-        costs.sort_by(|(a, _), (b, _)| compare(a, b));
-        let all: Vec<Wgmma> = costs.into_iter().map(|(_, w)| w).collect();
+        let works = all.map(|w| (w.work(spec, target), w)).collect();
+        let all: Vec<Wgmma> = ranked(works, 1.0, &device).into_iter().map(|(_, w)| w).collect();
         // The cost model does not count L2 lines that unaligned rows cross.
         let unaligned_tiles = Wgmma::unaligned_tiles(spec, target);
         // Nor the bubbles of cooperative warpgroups: `mma_cycles` compares them with ping-pong.
@@ -261,7 +258,7 @@ impl Wgmma {
         // What lies beyond C is not on its way.
         let [m, n] = self.stage_tile();
         let used = (m.min(spec.m) + n.min(spec.n)) * self.bk * bytes(spec.a) * (stages - 1);
-        let enough = up(self.blocks(spec), i64::from(processors(target))) * used >= ENOUGH_IN_FLIGHT;
+        let enough = up(self.blocks(spec), i64::from(processors(target))) * used >= tuning::ENOUGH_IN_FLIGHT;
         let alone = Wgmma { persistent: false, producer: false, stages, ..*self };
         (suits && few && enough).then_some(Wgmma { grid_dependency: 2, out_stages: 2, ..alone })
     }

@@ -133,16 +133,14 @@ impl Work {
         self.tiles as f64 * (self.iterations * iteration + self.prologue + self.epilogue)
     }
 
-    /// Cycles of the GEMM, and of all its tiles' engines together.
-    pub fn cycles_and_busy(&self, device: &Device) -> (f64, f64) {
-        (cycles(self, device), self.busy(device))
-    }
-
     /// Cycles of a multiprocessor for so many resident tiles.
     fn wave(&self, tiles: i64, device: &Device) -> f64 {
         self.iterations * self.iteration(tiles, device).0 + self.prologue + tiles as f64 * self.epilogue
     }
 }
+
+/// Bytes of an access to device memory: two sectors.
+pub(super) const ACCESS: f64 = 64.0;
 
 /// Bytes of an operand, which a GEMM reads from device memory at least once.
 pub(super) fn operand_bytes(spec: &GemmSpec, operand: Operand) -> f64 {
@@ -162,11 +160,6 @@ pub(super) fn mma_cycles(spec: &GemmSpec, device: &Device) -> f64 {
     tuning::MMA_CYCLES.max((2 * MMA_ELEMENTS * terms * SCHEDULERS) as f64 / rate)
 }
 
-/// Orders candidates by cycles, and where these are equal by how busy they keep a multiprocessor.
-pub(super) fn compare(a: &(f64, f64), b: &(f64, f64)) -> std::cmp::Ordering {
-    a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
-}
-
 /// Cycles of a GEMM on a device: the waves of the multiprocessor with most tiles, and the passes.
 pub(super) fn cycles(work: &Work, device: &Device) -> f64 {
     let multiprocessors = i64::from(device.multiprocessors);
@@ -177,15 +170,15 @@ pub(super) fn cycles(work: &Work, device: &Device) -> f64 {
     (full + last).max(memory(work, device)) + passes(work, device)
 }
 
-/// Candidates with their cycles on a device, the cheapest first. Of those that are alike the first are those that keep a multiprocessor least
-/// busy: what the model does not know finds most slack there.
-pub(super) fn ranked<T>(all: Vec<(Work, T)>, device: &Device) -> Vec<(f64, T)> {
+/// Candidates with their cycles on a device, the cheapest first. Those within `tolerance` times the least cycles are ordered by the total work
+/// of their engines, the least first: it is where errors of the model cost least.
+pub(super) fn ranked<T>(all: Vec<(Work, T)>, tolerance: f64, device: &Device) -> Vec<(f64, T)> {
     let mut all: Vec<_> = all.into_iter().map(|(work, t)| (cycles(&work, device), work.busy(device), t)).collect();
     let least = all.iter().map(|(cycles, ..)| *cycles).fold(f64::INFINITY, f64::min);
-    let is_worse = |cycles: f64| cycles > tuning::SIMT_ALIKE * least;
+    let is_worse = |cycles: f64| cycles > tolerance * least;
     all.sort_by(|(a, x, _), (b, y, _)| match (is_worse(*a), is_worse(*b)) {
         (false, false) => x.total_cmp(y),
-        _ => a.total_cmp(b),
+        _ => a.total_cmp(b).then(x.total_cmp(y)),
     });
     all.into_iter().map(|(cycles, _, t)| (cycles, t)).collect()
 }

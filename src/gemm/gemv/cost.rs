@@ -4,10 +4,10 @@ use super::{FEW, Gemv, aligned, few, large, widest};
 use crate::gemm::grid::MOST_BLOCKS;
 use crate::gemm::operand::{Operand, up};
 use crate::gemm::parts::{Sums, numbers};
-use crate::gemm::simt::cost::{memory_bytes, multiply_adds};
+use crate::gemm::simt::cost::{SHARED, memory_bytes, multiply_adds};
 use crate::gemm::tuning;
-use crate::gemm::work::{Work, ranked};
-use crate::target::{Device, LANES, Target};
+use crate::gemm::work::{ACCESS, Work, ranked};
+use crate::target::{Device, LANES, SCHEDULERS, Target};
 use crate::te::GemmSpec;
 
 /// Lanes of a group, the groups of a block, the rows of a group, and the vectors of a row in flight.
@@ -22,8 +22,6 @@ const MOST_RESULTS: i64 = 64;
 const MOST_OPERANDS: i64 = 96;
 /// Multiply-adds of an iteration that are written out at most: more do not stay in the cache of instructions.
 const MOST_WRITTEN: i64 = 1024;
-/// Static shared memory of a block on every chip, in bytes.
-const SHARED: i64 = 48 << 10;
 
 impl Gemv {
     /// All that suit the GEMM and fit on the chip, with the cycles that the model takes them to cost, the cheapest first.
@@ -44,7 +42,7 @@ impl Gemv {
                 }
             }
         }
-        ranked(all, &device)
+        ranked(all, tuning::SIMT_ALIKE, &device)
     }
 
     /// What the GEMM asks of the device; `None` where a block does not fit.
@@ -62,8 +60,8 @@ impl Gemv {
         let lanes = warps * LANES as f64;
         let mma = lanes * (self.results(spec) * self.depth(spec)) as f64 / multiply_adds(spec, device);
         let converted = lanes * self.conversions(spec) / f64::from(device.integer_lanes);
-        let issue = warps * self.instructions(spec) / SCHEDULERS / tuning::SIMT_ISSUE_SHARE;
-        let own = issue.max(mma + converted) * (SCHEDULERS / warps).min(1.0);
+        let issue = warps * self.instructions(spec) / SCHEDULERS as f64 / tuning::SIMT_ISSUE_SHARE;
+        let own = issue.max(mma + converted) * (SCHEDULERS as f64 / warps).min(1.0);
         let [read, other] = self.bytes(spec);
         Some(Work {
             mma: mma + converted,
@@ -75,7 +73,7 @@ impl Gemv {
             l2_share: tuning::SIMT_L2_SHARE,
             iterations: up(spec.k, terms * self.parts) as f64,
             prologue: tuning::SIMT_EDGES,
-            epilogue: warps * self.sums(spec) / SCHEDULERS,
+            epilogue: warps * self.sums(spec) / SCHEDULERS as f64,
             tiles,
             resident,
             memory_bytes: memory_bytes(spec) * (ACCESS / self.run_bytes(spec)).max(1.0),
@@ -165,7 +163,7 @@ impl Gemv {
         ]
     }
 
-    /// Bytes that the lanes of a group read side by side.
+    /// Contiguous bytes that the threads of a group load together.
     fn run_bytes(&self, spec: &GemmSpec) -> f64 {
         (self.lanes * self.vector) as f64 * f64::from(large(spec).dtype(spec).bits()) / 8.0
     }
@@ -197,10 +195,6 @@ impl Gemv {
 
 /// Bytes of L1 or shared memory that a multiprocessor reads at once.
 const WAVEFRONT: f64 = 128.0;
-/// Bytes of an access to device memory: two sectors.
-const ACCESS: f64 = 64.0;
-/// Schedulers of a multiprocessor.
-const SCHEDULERS: f64 = 4.0;
 
 /// The shapes of one part.
 fn shapes(spec: &GemmSpec) -> impl Iterator<Item = Gemv> {

@@ -3,12 +3,9 @@
 use super::{FragmentBuffers, Mma, Operand, OperandForm, Source, up};
 use crate::gemm::split::combining;
 use crate::gemm::tuning;
-use crate::gemm::work::{MMA_DEPTH, MMA_ELEMENTS, Passes, Work, mma_cycles, operand_bytes};
+use crate::gemm::work::{ACCESS, MMA_DEPTH, MMA_ELEMENTS, Passes, Work, mma_cycles, operand_bytes};
 use crate::target::{LANES, SCHEDULERS, Target};
 use crate::te::GemmSpec;
-
-/// Bits of device memory that are read at once: two sectors.
-const ACCESS_BITS: f64 = 512.0;
 
 impl Mma {
     /// Cycles of the cheapest tiles; `None` where there are none.
@@ -60,7 +57,7 @@ impl Mma {
     /// How many times the bytes are moved of an operand whose rows in a tile are shorter than what memory reads at once.
     fn short_rows(&self, spec: &GemmSpec, operand: Operand) -> f64 {
         let row = if operand.runs_along_k(spec) { self.bk } else { self.block[operand as usize] };
-        (ACCESS_BITS / (row * self.form.bits(spec)) as f64).max(1.0)
+        (8.0 * ACCESS / (row * self.form.bits(spec)) as f64).max(1.0)
     }
 
     /// Blocks that a multiprocessor has room for.

@@ -6,8 +6,8 @@ use crate::gemm::grid::MOST_BLOCKS;
 use crate::gemm::operand::{Operand, up};
 use crate::gemm::parts::{Sums, numbers};
 use crate::gemm::tuning;
-use crate::gemm::work::{Work, ranked};
-use crate::target::{Device, Target};
+use crate::gemm::work::{Work, operand_bytes, ranked};
+use crate::target::{Device, SCHEDULERS, Target};
 use crate::te::GemmSpec;
 
 /// Sides of a block's tile and of a thread's.
@@ -29,7 +29,7 @@ const MOST_COPIES: f64 = 32.0;
 /// k iterations of a part at least: in fewer, a block mostly waits for its first loads.
 const ITERATIONS: i64 = 4;
 /// Static shared memory of a block on every chip, in bytes.
-const SHARED: i64 = 48 << 10;
+pub(in crate::gemm) const SHARED: i64 = 48 << 10;
 
 impl Tiles {
     /// All tiles that suit the GEMM and fit on the chip, with the cycles that the model takes them to cost, the cheapest first.
@@ -47,7 +47,7 @@ impl Tiles {
                 }
             }
         }
-        ranked(all, &device)
+        ranked(all, tuning::SIMT_ALIKE, &device)
     }
 
     /// What the GEMM asks of the device in these tiles; `None` where a block does not fit.
@@ -67,8 +67,9 @@ impl Tiles {
         }
         let warps = up(threads, 32) as f64;
         let mma = (up(threads, 32) * 32 * tm * tn) as f64 / multiply_adds(spec, device);
-        let issue = warps * self.instructions(spec) / 4.0 / tuning::SIMT_ISSUE_SHARE;
-        let per_scheduler = issue.max(mma) * 4.0 / warps.max(4.0);
+        let schedulers = SCHEDULERS as f64;
+        let issue = warps * self.instructions(spec) / schedulers / tuning::SIMT_ISSUE_SHARE;
+        let per_scheduler = issue.max(mma) * schedulers / warps.max(schedulers);
         // A lone block waits for its loads, or, with a second stage, for what takes longer: loads or multiply-adds.
         let compute = bk as f64 * (issue.max(mma) + tuning::SIMT_LATENCY_WARPS * per_scheduler);
         let loads = f64::from(device.memory_latency_cycles);
@@ -128,7 +129,7 @@ impl Tiles {
         Operand::BOTH.into_iter().map(one).sum()
     }
 
-    /// Bytes of shared memory of a block, with those that keep transposed rows apart.
+    /// Bytes of shared memory of a block, with the padding of the rows of transposed operands.
     fn shared(&self, spec: &GemmSpec) -> i64 {
         let one = |operand: Operand| {
             let bits = i64::from(operand.dtype(spec).bits());
@@ -181,9 +182,8 @@ const SECTOR: f64 = 32.0;
 
 /// Bytes that a GEMM reads and writes in device memory at least.
 pub(in crate::gemm) fn memory_bytes(spec: &GemmSpec) -> f64 {
-    let [m, n, k] = [spec.m, spec.n, spec.k].map(|extent| extent as f64);
-    let bits = |dtype: DType| f64::from(dtype.bits());
-    spec.products() as f64 * (m * k * bits(spec.a) + k * n * bits(spec.b) + m * n * bits(spec.out)) / 8.0
+    let operands: f64 = Operand::BOTH.into_iter().map(|operand| operand_bytes(spec, operand)).sum();
+    operands + spec.products() as f64 * spec.m as f64 * spec.n as f64 * f64::from(spec.out.bits()) / 8.0
 }
 
 /// Multiply-adds of these accumulators that a multiprocessor does in a cycle.
@@ -195,7 +195,7 @@ pub(in crate::gemm) fn multiply_adds(spec: &GemmSpec, device: &Device) -> f64 {
     })
 }
 
-/// The tiles of one part, without those that are larger than the GEMM needs.
+/// Tiles no larger than the GEMM, without split-K.
 fn tiles(spec: &GemmSpec) -> impl Iterator<Item = Tiles> {
     let power =
         |extent: i64| extent.min(SIDES[SIDES.len() - 1]).max(1).cast_unsigned().next_power_of_two().cast_signed();

@@ -17,6 +17,7 @@ use judge::{Trial, instruction, is_beyond, schedule, trials};
 use summary::{Outcome, Summary};
 use table::{ALIGNED, Case, Recipe};
 pub use table::{TYPES, Types};
+use warploom::gemm::{Gemm, Kind};
 use warploom::lower::{Lowered, lower};
 use warploom::sim::{Mode, run_lowered};
 use warploom::target::Features;
@@ -46,9 +47,7 @@ const BY_WGMMA: [&str; 9] =
 /// What the recommended steps for a case must come to.
 fn must_use(case: &Case, target: Target) -> Option<&'static str> {
     let size = [case.spec.m, case.spec.n, case.spec.k];
-    // Small products of bytes that a kernel of its own would transpose may come to ordinary code.
-    let transposed = case.spec.a.bits() == 8 && case.spec.layout != warploom::te::Layout::NT;
-    let asked = case.recipe == Recipe::Recommended && case.epilogues.is_empty() && size == ALIGNED && !transposed;
+    let asked = case.recipe == Recipe::Recommended && case.epilogues.is_empty() && size == ALIGNED;
     let fits = |row: &&(&str, u32, &str)| asked && row.0 == case.types().name() && row.1 <= target.sm;
     let by_wgmma = target.has(Features::WGMMA) && BY_WGMMA.contains(&case.types().name().as_str());
     MUST_USE.iter().rfind(fits).map(|row| if by_wgmma { "wgmma." } else { row.2 })
@@ -67,9 +66,20 @@ fn ready(case: &Case, target: Target) -> Result<Ready> {
     let lowered = lower(&schedule.scheduled()?, &schedule.target)?;
     let instruction = instruction(&lowered);
     if let Some(must) = must_use(case, target) {
-        assert!(instruction.is_some_and(|i| i.starts_with(must)), "{case} for {target}: {instruction:?}, not {must}");
+        // Small products of bytes that a kernel of its own would transpose may come to ordinary code: the instruction's recipe has them.
+        let transposed = case.spec.a.bits() == 8 && case.spec.layout != warploom::te::Layout::NT;
+        let by_recipe = if transposed { by_kind(case, target, must)? } else { None };
+        let found = instruction.filter(|i| i.starts_with(must)).or(by_recipe);
+        assert!(found.is_some_and(|i| i.starts_with(must)), "{case} for {target}: {instruction:?}, not {must}");
     }
     Ok(Ready { schedule, lowered, instruction })
+}
+
+/// The instruction of the recipe that has one named so.
+fn by_kind(case: &Case, target: Target, must: &str) -> Result<Option<&'static str>> {
+    let kind = Kind::parse(must.trim_end_matches('.')).expect("a kind of code");
+    let schedule = kind.schedule(&Gemm::from(case.spec), &target)?;
+    Ok(instruction(&lower(&schedule.scheduled()?, &target)?))
 }
 
 /// Runs the trials of a case; `execute` takes all arguments and returns them as they are afterwards.

@@ -73,7 +73,7 @@ fn threads_of(func: &mut Func, owners: &Owners, id: RoleId) -> Result<RoleThread
     Ok(RoleThreads { role: id, axes: axes.into_iter().map(axis).collect() })
 }
 
-/// The threads of a role are rows of those that all loops but the slowest are bound to.
+/// The refusal of a role whose number of threads is no multiple of the threads that its faster loops are bound to.
 fn uneven_threads(role: &Role, lanes: u32, faster: Option<u32>) -> Error {
     let (name, faster) = (&role.name, faster.unwrap_or(u32::MAX));
     let message = format!("{faster} threads of the faster loops of role {name} do not divide its {lanes} threads");
