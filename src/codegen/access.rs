@@ -9,7 +9,7 @@ use super::words::{Words, elements_of};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::simplify::{Affine, Env, divisor};
-use crate::ir::{Broadcast, Buffer, BufferId, Index, Store};
+use crate::ir::{Broadcast, Buffer, BufferId, Expr, Index, Store};
 use inkwell::values::{InstructionOpcode, PointerValue};
 
 const STORE_CLUSTER: &str = include_str!("../../ptx-templates/store_cluster.ptx");
@@ -110,7 +110,27 @@ impl<'c> Body<'c, '_, '_> {
         if let Some(to) = &store.broadcast {
             return self.broadcast(pointer, value, dtype.bits() * store.lanes, to);
         }
-        self.b.store(pointer, value, align.max(byte_size(dtype, store.lanes)))
+        let whole = if self.is_copied(&store.value) { value } else { self.by_words(value)? };
+        self.b.store(pointer, whole, align.max(byte_size(dtype, store.lanes)))
+    }
+
+    /// Whether a value comes from memory as it is.
+    fn is_copied(&self, value: &Expr) -> bool {
+        matches!(value, Expr::Load { buffer, .. } if !matches!(self.place(*buffer), Ok(Storage::Local(_))))
+    }
+
+    /// A vector of 8 or more bytes that was put together, as words that LLVM does not look into: it stores the bytes word by word else.
+    fn by_words(&self, value: Value<'c>) -> Result<Value<'c>> {
+        let Value::VectorValue(vector) = value else { return Ok(value) };
+        let (lanes, byte) = (vector.get_type().get_size(), self.b.context.i8_type().into());
+        if vector.get_type().get_element_type() != byte || lanes < 8 || !lanes.is_multiple_of(4) {
+            return Ok(value);
+        }
+        let word = |first: u32| {
+            let bytes = (first..first + 4).map(|lane| self.b.lane(value, lane)).collect::<Result<Vec<_>>>()?;
+            self.opaque_word(self.b.gather(&bytes)?)
+        };
+        self.b.gather(&(0..lanes).step_by(4).map(word).collect::<Result<Vec<_>>>()?)
     }
 
     /// Writes a value of so many bits to the same place in the shared memory of the first blocks of the cluster.

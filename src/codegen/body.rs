@@ -322,11 +322,28 @@ impl<'c> Body<'c, '_, '_> {
             Some(Some(1)) => true,
             Some(_) => return Err(bug(format!("loop {} runs both ways at once", self.name_of(l.var)))),
         };
+        self.keep_sums(l)?;
         for i in 0..extent {
             self.unrolled.insert(l.var, Index::Int(if backwards { extent - 1 - i } else { i }));
             self.stmts(&l.body)?;
         }
         self.unrolled.remove(&l.var);
+        Ok(())
+    }
+
+    /// Keeps LLVM from moving the last multiply-adds of a thread behind the barriers of a loop that stores their results part by part: it
+    /// would keep the operands of all of them in registers until then.
+    fn keep_sums(&self, l: &For) -> Result<()> {
+        let meets = |s: &Stmt| matches!(s, Stmt::Sync(Sync { kind: SyncKind::Block, .. }));
+        if !l.body.iter().any(meets) {
+            return Ok(());
+        }
+        let written = visit::writes(&l.body);
+        for id in visit::reads(&l.body).into_iter().filter(|id| !written.contains(id) && !self.held.contains(id)) {
+            if let (Storage::Local(words), 32) = (self.place(id)?, self.buffer(id)?.dtype.bits()) {
+                self.opaque(&words)?;
+            }
+        }
         Ok(())
     }
 

@@ -94,12 +94,17 @@ impl<'c> Body<'c, '_, '_> {
         for first in (0..words.elements).step_by(lanes) {
             let elements: Vec<usize> = (first..first + lanes).collect();
             let held = self.read(words, &elements)?;
-            let register = self.b.reinterpret(held, self.b.i32().into())?;
-            let kept = self.b.asm("mov.b32 $0, $1;".into(), "=r,r".into(), &[self.b.i32().into()], &[register])?;
-            let kept = kept.basic().ok_or_else(|| bug("a move without a result"))?;
+            let kept = self.opaque_word(held)?;
             self.write(words, &elements, self.b.reinterpret(kept, held.get_type())?)?;
         }
         Ok(())
+    }
+
+    /// 32 bits as a word, behind an instruction that LLVM does not look into; ptxas drops it.
+    pub fn opaque_word(&self, value: Value<'c>) -> Result<Value<'c>> {
+        let register = self.b.reinterpret(value, self.b.i32().into())?;
+        let kept = self.b.asm("mov.b32 $0, $1;".into(), "=r,r".into(), &[self.b.i32().into()], &[register])?;
+        kept.basic().ok_or_else(|| bug("a move without a result"))
     }
 
     /// Sets elements to the lanes of a vector, or all of them to a scalar.

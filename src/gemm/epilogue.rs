@@ -1,7 +1,8 @@
 //! Accumulators and their way to C, as recipes share them.
 
 use super::padding::Padding;
-use crate::ir::Scope;
+use super::staging::present;
+use crate::ir::{Axis, Scope};
 use crate::schedule::Steps;
 use crate::te::GemmSpec;
 
@@ -27,6 +28,27 @@ pub(super) fn divide_rows(s: &mut Steps, stored: &str, at: &str, threads: i64, v
         1 => s.split("s", [threads], ["s_0", "s_1"]),
         _ => s.split("s", [threads, vector], ["s_0", "s_1", "s_2"]),
     };
+}
+
+/// The loops of block `C_s` of ordinary code, which stores a tile of C from shared memory: neighbouring threads store neighbours of a row,
+/// in vectors that rows of C are aligned to.
+pub(super) fn store_rows(s: &mut Steps, spec: &GemmSpec, at: &str, batch: &str, threads: i64) {
+    s.reverse_compute_at("C_s", at).made(present([batch, "s0", "s1"])).fuse(["s0", "s1"], "s");
+    match row_vector(spec) {
+        1 => s.split("s", [threads], ["s_0", "s_1"]),
+        vector => s.split("s", [threads, vector], ["s_0", "s_1", "s_2"]).vectorize("s_2"),
+    };
+    s.bind("s_1", Axis::ThreadX);
+}
+
+/// Elements of the widest stores that each row of C consists of.
+pub(super) fn row_vector(spec: &GemmSpec) -> i64 {
+    1 << spec.n.trailing_zeros().min((128 / spec.out.bits()).trailing_zeros())
+}
+
+/// Whether rows of C begin where stores of 16 bytes cannot: lanes that store from registers each begin a store of their own.
+pub(super) fn has_unaligned_rows(spec: &GemmSpec) -> bool {
+    spec.n * i64::from(spec.out.bits()) % 128 != 0
 }
 
 /// The block that has the accumulators. Where C has their type, it is block `C`; else block `mma` sums into `acc`, and block `out`
@@ -67,6 +89,25 @@ impl Accumulators {
                     s.compute_inline("acc_pad");
                 }
                 s.set_scope(padding.converted(), Scope::Local);
+                "out"
+            }
+        }
+    }
+
+    /// The same, but the block stores to a tile `C_s` in shared memory, which block `C_s` copies to C.
+    pub fn keep_behind_rows<'a>(self, s: &mut Steps, padding: &Padding, copy: &'a str) -> &'a str {
+        match self {
+            Accumulators::Result => {
+                s.cache_write("C", padding.written(), Scope::Shared, "C_s").cache_write("C", "C_s", Scope::Local, copy);
+                copy
+            }
+            Accumulators::Converted => {
+                if padding.pads_result() {
+                    s.compute_inline("acc_pad");
+                    padding.pad_conversion(s);
+                }
+                s.set_scope(padding.converted(), Scope::Local);
+                s.cache_write("out", padding.written(), Scope::Shared, "C_s");
                 "out"
             }
         }

@@ -25,7 +25,7 @@ pub use tma::Tma;
 use super::epilogue::{Accumulators, Epilogue};
 use super::grid::{ClusterLoops, bind_batch, rows_of, walk};
 use super::operand::{Operand, both_along_k, up};
-use super::packing::{Packing, Source};
+use super::packing::{EARLY_BLOCKS, Packing, Source, transposes};
 use super::padding::Padding;
 use super::split::{PARTS, split_k};
 use super::staging::{Fragment, Staging, present, source};
@@ -128,10 +128,8 @@ impl Mma {
         if OperandForm::of(spec, target).is_empty() {
             return Some("the chip has no mma.sync for these types with matching ldmatrix loads");
         }
-        let turned = spec.a.bits() < 16 && !both_along_k(spec);
-        let unaligned = !Operand::BOTH.into_iter().all(|operand| operand.is_aligned(spec));
-        if spec.batch.is_some() && spec.a.bits() < 16 && (turned || unaligned || spec.a.bits() < 8) {
-            return Some("no separate kernel transposes, widens or packs the integers of a batched GEMM");
+        if spec.batch.is_some() && spec.a.bits() < 8 {
+            return Some("no separate kernel transposes, widens or packs the 4-bit integers of a batched GEMM");
         }
         // Two of them share a byte, and the smallest tiles would be filled with zeros for the most part.
         let small = narrow::is_narrow(spec) && (spec.m.min(spec.n) < 16 || spec.k < 32);
@@ -308,9 +306,11 @@ impl Mma {
             return self.pack_narrow(s, spec, operand, names);
         }
         let padding = self.padding(spec);
-        let packing = Packing { operand, packed: &names.sources[operand as usize], padding };
-        packing.copy(s, names.whole.block(), padding.pads_operand(operand));
-        packing.kernel(s, spec);
+        let is_transposed = transposes(operand, spec);
+        let early_blocks = if self.begins_early { EARLY_BLOCKS } else { 0 };
+        let packing =
+            Packing { operand, packed: &names.sources[operand as usize], padding, is_transposed, early_blocks };
+        packing.kernel(s, spec, names.whole.block());
     }
 
     /// The loops of blocks, warps and instructions, and those of what stores the accumulators.
@@ -445,8 +445,9 @@ impl Names {
         let sources = Operand::BOTH.map(|operand| {
             let name = format!("{}{}", operand.name(), if widened { "_wide" } else { "" });
             let is_packed = mma.routes[operand as usize] == Source::Packed;
-            // What is transposed as 4-bit integers is padded on the way.
-            let is_padded = padding.pads_operand(operand) && !(is_packed && mma.transposes_narrow(spec, operand));
+            // What is packed is padded on the way, but for rows of 4-bit integers.
+            let on_the_way = is_packed && !widened && (!narrow::is_narrow(spec) || transposes(operand, spec));
+            let is_padded = padding.pads_operand(operand) && !on_the_way;
             source(&name, is_padded, is_packed && !widened)
         });
         Names { whole, accumulators: if mma.parts > 1 { "parts" } else { whole.block() }, sources }

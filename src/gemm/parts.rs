@@ -4,13 +4,12 @@
 //! GEMM is zeros, which the operands' copies fill in; nothing beyond C is stored.
 
 use super::epilogue::Accumulators;
-use super::grid::bind_blocks;
 use super::operand::{Operand, up};
 use super::padding::Padding;
-use super::split::{ADDING, PARTS, split_k};
+use super::split::{PARTS, combine_parts, split_k};
 use super::staging::source;
 use super::work::Passes;
-use crate::ir::{Axis, Scope};
+use crate::ir::Scope;
 use crate::schedule::Steps;
 use crate::te::GemmSpec;
 
@@ -22,6 +21,8 @@ pub(super) struct Sums {
     padding: Padding,
     /// Bytes of an accumulator.
     bytes: i64,
+    /// Whether tiles of C pass through shared memory.
+    rows: bool,
     batch: bool,
 }
 
@@ -33,8 +34,14 @@ impl Sums {
             parts,
             padding,
             bytes: i64::from(spec.acc.bits()) / 8,
+            rows: false,
             batch: spec.batch.is_some(),
         }
+    }
+
+    /// The same whose tiles of C pass through shared memory, from which block `C_s` stores rows.
+    pub fn in_rows(self, rows: bool) -> Sums {
+        Sums { rows, ..self }
     }
 
     /// Pads loops `i`, `j` and `k`, and divides `k`.
@@ -64,7 +71,10 @@ impl Sums {
             s.cache_write("parts", "parts", Scope::Local, "C_local");
             return "C_local";
         }
-        self.keep_whole_in_registers(s, "C_local")
+        match self.rows {
+            true => self.whole.keep_behind_rows(s, &self.padding, "C_local"),
+            false => self.keep_whole_in_registers(s, "C_local"),
+        }
     }
 
     fn keep_whole_in_registers(&self, s: &mut Steps, copy: &'static str) -> &'static str {
@@ -81,33 +91,14 @@ impl Sums {
         }
     }
 
-    /// Stores no zeros of the padding, and adds parts in a kernel of their own: a thread has one element of C.
+    /// Stores no zeros of the padding, and adds parts in a kernel of their own.
     pub fn finish(&self, s: &mut Steps) {
         if self.parts > 1 {
-            self.share_out(s);
-            let stored = self.keep_whole_in_registers(s, "C_sum");
-            s.reverse_compute_at(stored, "c1").unroll("cp");
+            return combine_parts(s, self.whole, &self.padding, false);
         }
-        if !self.whole.converts() {
+        if !self.whole.converts() || self.rows {
             self.padding.crop(s);
         }
-    }
-
-    /// Shares the elements of C out to threads: all of them in their order where whole blocks cover them, else those of its longer side.
-    fn share_out(&self, s: &mut Steps) {
-        let [rows, columns] = self.padding.result();
-        if rows.saturating_mul(columns) % ADDING == 0 {
-            s.fuse(["ci", "cj"], "c").split("c", [ADDING], ["c0", "c1"]).bind("c0", Axis::BlockX);
-        } else if columns >= rows {
-            let threads = ADDING.min(columns);
-            s.split("cj", [threads], ["c0", "c1"]);
-            bind_blocks(s, ("ci", rows), ("c0", up(columns, threads)));
-        } else {
-            let threads = ADDING.min(rows);
-            s.split("ci", [threads], ["c0", "c1"]).reorder(["cj", "c1"]);
-            bind_blocks(s, ("c0", up(rows, threads)), ("cj", columns));
-        }
-        s.bind("c1", Axis::ThreadX);
     }
 
     /// The kernel that adds parts.

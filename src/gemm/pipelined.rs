@@ -4,21 +4,24 @@
 //! Eight warps of a block have a tile of 64 x 64 of C each, or share one: *slices* of warps then take turns along k, and
 //! the block adds their accumulators up in shared memory, in a fixed order. Operands lie in shared memory with k outermost. One
 //! whose rows run along k is turned word by word on its way there; on the long side of a tile that would cost more than a
-//! pass of its own through device memory (*packing*), and so would rows whose vectors are not aligned. A product that the
-//! tiles do not divide is padded: with zeros that the copies fill in, or while an operand is packed.
+//! pass of its own through device memory (*packing*). Rows that copies of 16 bytes do not fit come in pieces of 4 or 8. A product that the
+//! tiles do not divide is padded: with zeros that the copies fill in, or while an operand is packed; its tiles leave through shared memory.
+//! Blocks have parts of k where there are few tiles.
 //!
 //! What decides the speed is which registers the multiply-adds read: consecutive ones share an operand (`zigzag`), and
 //! the lanes of a warp are dealt out to rows and columns by turns, so that two lanes in four read the same vector.
 
+use super::epilogue::{Accumulators, row_vector, store_rows};
 use super::grid::bind_blocks;
 use super::operand::{Operand, up};
-use super::packing::{Packing, copy_by_rows};
+use super::packing::Packing;
 use super::padding::Padding;
-use super::split::{Split, combine_slices};
+use super::parts::numbers;
+use super::split::{Split, combine_parts, combine_slices, combining};
 use super::staging::{Staging, divide_among_threads, fuse_all, present, source};
 use super::tiles;
 use super::tuning;
-use super::work::{Passes, Work, cycles};
+use super::work::{Work, cycles};
 use crate::dtype::DType;
 use crate::ir::{Axis, CopyKind, Index, Note, Scope};
 use crate::schedule::{IndexMap, Steps};
@@ -32,6 +35,8 @@ pub struct Pipelined {
     pub warps: [i64; 2],
     /// Slices of warps that take turns along k.
     pub slices: i64,
+    /// Parts of k that blocks of their own sum over; a second kernel adds them.
+    pub parts: i64,
     /// Terms of the accumulators that a slice has in a stage of shared memory.
     pub terms: i64,
     /// Stages of shared memory.
@@ -45,6 +50,8 @@ pub struct Pipelined {
 pub enum Route {
     /// In vectors of 16 bytes.
     Vectors,
+    /// In the pieces of 4 or 8 bytes that its rows are aligned to.
+    Pieces,
     /// In words, turned.
     Turned,
     /// In vectors of 16 bytes, from workspace that a kernel of its own fills: turned, padded or both.
@@ -59,6 +66,9 @@ const PAD: i64 = 4;
 const WARPS: i64 = 8;
 /// Threads of a block.
 const THREADS: i64 = 32 * WARPS;
+
+/// k iterations of a part at least.
+const LEAST_ITERATIONS: i64 = 16;
 
 /// Multiply-adds from which on padding is left to a pass of its own: the copies of the tiles then ask for no bounds.
 const LARGE: i64 = 1 << 34;
@@ -79,13 +89,14 @@ impl Pipelined {
         let all = [1, 2, 4, 8]
             .into_iter()
             .flat_map(|slices| tiles::arrangements(WARPS / slices, [WARP; 2]).map(move |warps| (warps, slices)));
+        let device = target.device();
+        let multiprocessors = i64::from(device.multiprocessors);
         let candidates = all.flat_map(|(warps, slices)| {
-            // A turned operand may be packed too.
+            // A turned operand, or one in pieces, may be packed too.
             [[false, false], [false, true], [true, false], [true, true]]
                 .map(|pack| Pipelined::of(spec, warps, slices, pack))
         });
-        let device = target.device();
-        let multiprocessors = i64::from(device.multiprocessors);
+        let candidates = candidates.flat_map(|p| p.split(spec, multiprocessors));
         let fits =
             |p: &Pipelined| p.shared() <= i64::from(target.limits.shared_optin) && p.fills(spec, multiprocessors);
         let mut fitting: Vec<_> = candidates.filter(fits).map(|p| (cycles(&p.work(spec), &device), p)).collect();
@@ -93,9 +104,18 @@ impl Pipelined {
         fitting
     }
 
+    /// These tiles, and the same in parts of k where the tiles alone leave multiprocessors without one.
+    fn split(self, spec: &GemmSpec, multiprocessors: i64) -> impl Iterator<Item = Pipelined> {
+        let suits = move |parts: i64| {
+            let long = spec.k / parts >= LEAST_ITERATIONS * self.terms * self.slices;
+            parts == 1 || long && self.tiles(spec).saturating_mul(parts) <= 2 * multiprocessors
+        };
+        numbers(spec, 1).filter(move |parts| suits(*parts)).map(move |parts| Pipelined { parts, ..self })
+    }
+
     /// Whether half of the multiprocessors have a tile.
     fn fills(&self, spec: &GemmSpec, multiprocessors: i64) -> bool {
-        self.tiles(spec) >= multiprocessors - multiprocessors / 2
+        self.tiles(spec).saturating_mul(self.parts) >= multiprocessors - multiprocessors / 2
     }
 
     /// Bytes of shared memory of a block: the ring of stages, or the accumulators of all slices, which take its place. 16 bytes keep the
@@ -117,20 +137,21 @@ impl Pipelined {
     /// copies have two rounds to arrive (1024x512x2048: 45.5 us for 51.4; 1000^3: 44.8 for 52.0).
     pub fn new(warps: [i64; 2], slices: i64, routes: [Route; 2]) -> Pipelined {
         let (terms, slots) = if slices > 1 { (4, 3) } else { (8, 2) };
-        Pipelined { warps, slices, terms, slots, routes }
+        Pipelined { warps, slices, parts: 1, terms, slots, routes }
     }
 
     fn of(spec: &GemmSpec, warps: [i64; 2], slices: i64, pack: [bool; 2]) -> Pipelined {
         let mut p = Pipelined::new(warps, slices, [Route::Vectors; 2]);
         for operand in Operand::BOTH {
-            let unaligned = !operand.along_k(spec) && operand.contiguous(spec) % 4 != 0;
             let padded = p.padding(spec).pads_operand(operand);
-            p.routes[operand as usize] = if pack[operand as usize] || unaligned || padded && volume(spec) >= LARGE {
+            p.routes[operand as usize] = if pack[operand as usize] || padded && volume(spec) >= LARGE {
                 Route::Packed
             } else if operand.along_k(spec) {
                 Route::Turned
-            } else {
+            } else if operand.is_aligned(spec) {
                 Route::Vectors
+            } else {
+                Route::Pieces
             };
         }
         p
@@ -153,21 +174,23 @@ impl Pipelined {
 
     /// What the tiles add to the GEMM.
     fn padding(&self, spec: &GemmSpec) -> Padding {
-        Padding::new(spec, self.block(), self.terms * self.slices)
+        Padding::new(spec, self.block(), self.terms * self.slices * self.parts)
     }
 
-    fn split(&self) -> Split {
-        Split { parts: 1, slices: self.slices }
+    /// How k is divided.
+    fn division(&self) -> Split {
+        Split { parts: self.parts, slices: self.slices }
     }
 
     /// What the GEMM asks of the device in these tiles.
     fn work(&self, spec: &GemmSpec) -> Work {
         let [m, n, k] = [spec.m, spec.n, spec.k].map(|x| x as f64);
-        let (mut words, mut vectors, mut passes) = (0.0, 0.0, Passes::default());
+        let (mut words, mut vectors, mut passes) = (0.0, 0.0, combining(spec, self.parts));
         for operand in Operand::BOTH {
             let copied = (self.block()[operand as usize] * self.slices) as f64 / THREADS as f64;
             match self.routes[operand as usize] {
                 Route::Turned => words += copied,
+                Route::Pieces => words += copied / (operand.piece(spec) / 4) as f64,
                 Route::Vectors | Route::Packed => vectors += copied / 4.0,
             }
             if self.routes[operand as usize] == Route::Packed {
@@ -175,27 +198,23 @@ impl Pipelined {
                 passes.memory_bytes += 8.0 * [m, n][operand as usize] * k;
             }
         }
-        if self.crops(spec) {
-            passes.kernels += 1.0;
-            passes.memory_bytes += 8.0 * m * n;
-        }
         Work {
             issue: tuning::PIPELINED_STEP
                 + tuning::PIPELINED_WORDS * words * words
                 + tuning::PIPELINED_VECTOR * vectors,
-            iterations: k / self.slices as f64,
+            iterations: k / (self.slices * self.parts) as f64,
             prologue: tuning::PIPELINED_EDGES,
             epilogue: if self.slices > 1 { tuning::PIPELINED_SLICES } else { 0.0 },
-            tiles: self.tiles(spec),
+            tiles: self.tiles(spec) * self.parts,
             passes,
             ..Work::NONE
         }
     }
 
-    /// Whether C is cut out of padded workspace by a kernel of its own: stores at the edge, each under its own condition, would
-    /// take the registers of a thread that holds a whole tile (160 to 2,500 bytes of them spilled, in vectors too).
+    /// Whether C passes through shared memory on its way out of registers, so that what is beyond it is not stored: stores at the edge, each
+    /// under its own condition, would take the registers of a thread that holds a whole tile (160 to 2,500 bytes of them spilled).
     fn crops(&self, spec: &GemmSpec) -> bool {
-        self.padding(spec).pads_result() && self.slices == 1
+        self.padding(spec).pads_result() && self.slices == 1 && self.parts == 1
     }
 
     /// The steps, for a program of [`crate::te::gemm`].
@@ -203,23 +222,27 @@ impl Pipelined {
         let (mut s, padding) = (Steps::new(), self.padding(spec));
         padding.pad(&mut s, "C");
         for operand in Operand::BOTH.into_iter().filter(|operand| self.routes[*operand as usize] == Route::Packed) {
-            let packing = Packing { operand, packed: &self.source(spec, operand), padding };
-            packing.copy(&mut s, "C", padding.pads_operand(operand));
-            packing.words(&mut s, spec);
+            let (packed, is_transposed) = (&self.source(spec, operand), operand.along_k(spec));
+            Packing { operand, packed, padding, is_transposed, early_blocks: 0 }.kernel(&mut s, spec, "C");
         }
         self.nest(&mut s, spec);
         for operand in Operand::BOTH {
             self.stage(&mut s, spec, operand);
         }
-        s.decompose_reduction(self.split().sums(), "k0").pipeline("k1", 2).pipeline("k0", self.slots);
+        s.decompose_reduction(self.division().sums(), "k0").pipeline("k1", 2).pipeline("k0", self.slots);
         s.annotate("jg", Note::Zigzag, 1).annotate("je", Note::Zigzag, 1);
-        // Adds slices up, and cuts C out of padded workspace.
         if self.slices > 1 {
-            combine_slices(&mut s, ["C", padding.written(), "C_c"], "j0", "", [THREADS, 4]);
+            let (whole, written, own, vector) = match self.parts {
+                1 => ("C", padding.written(), "", row_vector(spec)),
+                _ => ("parts", "parts", "xp", 4),
+            };
+            combine_slices(&mut s, [whole, written, "C_c"], "j0", own, [THREADS, vector]);
+            if self.parts == 1 {
+                padding.crop(&mut s);
+            }
         }
-        match self.crops(spec) {
-            true => copy_by_rows(&mut s, "C_pad", "c", padding.result()),
-            false => padding.crop(&mut s),
+        if self.parts > 1 {
+            combine_parts(&mut s, Accumulators::Result, &padding, false);
         }
         s
     }
@@ -227,33 +250,48 @@ impl Pipelined {
     /// The operand that the tiles are copied from.
     fn source(&self, spec: &GemmSpec, operand: Operand) -> String {
         let is_packed = self.routes[operand as usize] == Route::Packed;
-        source(operand.name(), self.padding(spec).pads_operand(operand), is_packed)
+        source(operand.name(), !is_packed && self.padding(spec).pads_operand(operand), is_packed)
     }
 
     /// The loops of the tiles, of the accumulators in registers, and of what stores these.
     fn nest(&self, s: &mut Steps, spec: &GemmSpec) {
-        let ([wi, wj], [bm, bn], split) = (self.warps, self.block(), self.split());
+        let ([wi, wj], [bm, bn], split) = (self.warps, self.block(), self.division());
         let [ks, us] = split.slice();
         split.cut(s, self.terms);
-        let written = if self.slices > 1 { split.sums() } else { self.padding(spec).written() };
-        s.cache_write(split.sums(), written, Scope::Local, "C_l");
+        let crops = self.crops(spec);
+        match (self.slices * self.parts > 1, crops) {
+            (true, _) => s.cache_write(split.sums(), split.sums(), Scope::Local, "C_r"),
+            (false, true) => {
+                s.cache_write("C", "C_pad", Scope::Shared, "C_s").cache_write("C", "C_s", Scope::Local, "C_r")
+            }
+            (false, false) => s.cache_write("C", "C", Scope::Local, "C_r"),
+        };
         s.split("i", [4, wi, 2, 2, 4], ["i0", "ig", "iw", "il", "im", "ie"]);
         s.split("j", [2, wj, 2, 2, 2, 4], ["j0", "jg", "jw", "jl", "jm", "jn", "je"]);
         let threads = [ks, "iw", "jw", "jl", "il", "jm", "im", "jn"];
         let registers = ["k0", "k1", "ig", "ie", "jg", "je"];
-        s.reorder(present(["i0", "j0"].into_iter().chain(threads).chain(registers)));
+        s.reorder(present([split.part(), "i0", "j0"].into_iter().chain(threads).chain(registers)));
         bind_blocks(s, ("i0", up(spec.m, bm)), ("j0", up(spec.n, bn)));
-        s.reverse_compute_at("C_l", "j0").made(present([us, "u", "v"]));
+        let own = if self.parts > 1 { "up" } else { "" };
+        s.reverse_compute_at("C_r", "j0").made(present([us, own, "u", "v"]));
         s.split_all("u", [4, wi, 2, 2, 4], ["ug", "uw", "ul", "um", "ue"]);
         s.split_all("v", [2, wj, 2, 2, 2, 4], ["vg", "vw", "vl", "vm", "vn", "ve"]);
         let copying = [us, "uw", "vw", "vl", "ul", "vm", "um", "vn"];
-        s.reorder(present(copying.into_iter().chain(["ug", "ue", "vg", "ve"])));
+        let registers = if crops { ["ue", "vg", "ve", ""] } else { ["ug", "ue", "vg", "ve"] };
+        let turns = if crops { "ug" } else { "" };
+        s.reorder(present([own, turns].into_iter().chain(copying).chain(registers)));
         for (loops, fused, between) in [(threads, "t", "p"), (copying, "z", "q")] {
             fuse_all(s, &present(loops), fused, between);
             s.bind(fused, Axis::ThreadX);
         }
-        // Accumulators that are cropped by a kernel of their own, or added up in shared memory, are stored as vectors.
-        s.vectorize("ve").transform_layout("C_l", self.layout());
+        // Accumulators that pass through shared memory, a quarter of the rows at a time, or that are added up there, are stored as vectors.
+        s.vectorize("ve").transform_layout("C_r", self.layout());
+        if crops {
+            store_rows(s, spec, turns, "", THREADS);
+            // Rows of a warp that are four apart use different banks.
+            s.storage_align("C_s", 0, bn, 4);
+            self.padding(spec).crop(s);
+        }
     }
 
     /// The layout of the accumulators: digits of their rows and columns, after the slice.
@@ -271,9 +309,10 @@ impl Pipelined {
                 j.floormod(4),
             ]
         };
-        match self.slices > 1 {
-            true => IndexMap::new(["s", "i", "j"], |[s, i, j]| [vec![s], digits(i, j)].concat()),
-            false => IndexMap::new(["i", "j"], |[i, j]| digits(i, j)),
+        match self.division().dims() {
+            [] => IndexMap::new(["i", "j"], |[i, j]| digits(i, j)),
+            [_] => IndexMap::new(["s", "i", "j"], |[s, i, j]| [vec![s], digits(i, j)].concat()),
+            _ => IndexMap::new(["s", "p", "i", "j"], |[s, p, i, j]| [vec![s, p], digits(i, j)].concat()),
         }
     }
 
@@ -285,7 +324,7 @@ impl Pipelined {
     /// An operand's tile in shared memory, and what a thread has of it in registers.
     fn stage(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand) {
         let (n, t, route) = (operand.name(), self.lanes()[operand as usize], self.routes[operand as usize]);
-        let accumulators = self.split().sums();
+        let accumulators = self.division().sums();
         let fills_zeros = self.padding(spec).pads_operand(operand) && route != Route::Packed;
         let staging = Staging { operand, accumulators, source: &self.source(spec, operand), fills_zeros };
         let staged = staging.buffer();
@@ -305,9 +344,10 @@ impl Pipelined {
             Route::Turned => {
                 s.fuse([&first, &second], &fused).split(&fused, [THREADS], [&outer, &thread]);
             }
-            Route::Vectors | Route::Packed => {
+            Route::Vectors | Route::Packed | Route::Pieces => {
+                let vector = if route == Route::Pieces { operand.piece(spec) / 4 } else { 4 };
                 let made = [outer, thread.clone(), element.clone()];
-                divide_among_threads(s, [&first, &second], &fused, THREADS, 4, made);
+                divide_among_threads(s, [&first, &second], &fused, THREADS, vector, made);
                 s.vectorize(&element);
             }
         }
@@ -319,7 +359,7 @@ impl Pipelined {
                 s.transform_layout(staged, IndexMap::new(["w", "k"], |[w, k]| digits(k, w)));
                 s.storage_align(staged, 0, 8, 4);
             }
-            Route::Vectors | Route::Packed => {
+            Route::Vectors | Route::Packed | Route::Pieces => {
                 s.transform_layout(staged, IndexMap::new(["k", "w"], |[k, w]| digits(k, w)));
             }
         }
@@ -378,12 +418,12 @@ mod tests {
     }
 
     #[test]
-    fn tiles_that_reach_beyond_c_are_cropped_by_a_kernel_of_their_own() {
+    fn tiles_that_reach_beyond_c_leave_through_shared_memory() {
         let steps = |m, n| {
             let spec = GemmSpec::of(m, n, 4096, DType::F32, Layout::NN);
             Pipelined::new([2, 4], 1, [Route::Turned, Route::Vectors]).steps(&spec).to_string()
         };
-        assert!(steps(4000, 4096).contains("split C_pad_1") && steps(4096, 4100).contains("split C_pad_1"));
+        assert!(steps(4000, 4096).contains("C_pad shared -> C_s") && steps(4096, 4100).contains("C_pad shared -> C_s"));
         assert!(!steps(4096, 4096).contains("C_pad"));
     }
 

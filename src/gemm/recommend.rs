@@ -117,7 +117,8 @@ fn whole(spec: &GemmSpec, target: &Target) -> Vec<Ranked> {
     };
     let pipelined = pipelined.iter().map(|(cycles, p)| {
         let [m, n] = p.block();
-        Ranked { cycles: *cycles, name: format!("pipelined {m}x{n}, {} slices", p.slices), steps: p.steps(spec) }
+        let split = if p.parts > 1 { format!(", split-K by {}", p.parts) } else { String::new() };
+        Ranked { cycles: *cycles, name: format!("pipelined {m}x{n}, {} slices{split}", p.slices), steps: p.steps(spec) }
     });
     first.map(warp_tiles).into_iter().chain(pipelined).chain(shared_out.map(warp_tiles)).collect()
 }

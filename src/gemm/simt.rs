@@ -7,6 +7,7 @@
 
 pub(super) mod cost;
 
+use super::epilogue::{has_unaligned_rows, store_rows};
 use super::grid::{bind_batch, bind_blocks, rows_of};
 use super::operand::{Operand, up};
 use super::padding::Padding;
@@ -78,10 +79,16 @@ impl Tiles {
         }
     }
 
+    /// Whether the tile of C goes through shared memory, so that lanes store neighbours of its rows.
+    fn rows(&self, spec: &GemmSpec) -> bool {
+        let tile = self.bm * self.bn * i64::from(spec.out.bits()) / 8;
+        self.parts == 1 && self.tn > 1 && has_unaligned_rows(spec) && !shares_bytes(spec) && tile <= cost::SHARED
+    }
+
     /// The steps, for a program of [`crate::te::gemm`].
     pub fn steps(&self, spec: &GemmSpec) -> Steps {
         let Tiles { bm, bn, bk, tm, tn, .. } = *self;
-        let (mut s, sums) = (Steps::new(), Sums::new(spec, self.padding(spec), self.parts));
+        let (mut s, sums) = (Steps::new(), Sums::new(spec, self.padding(spec), self.parts).in_rows(self.rows(spec)));
         sums.divide(&mut s);
         let stored = sums.keep_in_registers(&mut s);
         s.split("i", [bm / tm, tm], ["i_0", "i_1", "i_2"]).split("j", [bn / tn, tn], ["j_0", "j_1", "j_2"]);
@@ -92,6 +99,9 @@ impl Tiles {
         bind_blocks(&mut s, rows, ("j_0", up(spec.n, bn)));
         s.bind("t", Axis::ThreadX).launch("j_0").min_blocks(MIN_BLOCKS);
         s.reverse_compute_at(stored, "t").made(present([sums.leading("c_p"), "c_0", "c_1"]));
+        if self.rows(spec) {
+            store_rows(&mut s, spec, "j_0", sums.leading("s_b"), self.threads());
+        }
         for operand in Operand::BOTH {
             self.stage(&mut s, spec, operand, &sums);
         }
@@ -147,7 +157,8 @@ impl Tiles {
             (vector, per_byte) if per_byte > 1 => {
                 vector.min(row).min(1 << operand.contiguous(spec).trailing_zeros().min(5)).max(per_byte)
             }
-            (vector, _) => vector,
+            // Of rows that vectors cannot be read from, lanes read neighbours.
+            (vector, _) => vector.min(1 << operand.contiguous(spec).trailing_zeros().min(6)),
         }
     }
 }

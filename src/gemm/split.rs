@@ -101,14 +101,12 @@ pub(super) fn split_k(s: &mut Steps, parts: i64) {
 pub(super) const PARTS: [i64; 14] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];
 
 /// Threads of a block that adds parts.
-pub(super) const ADDING: i64 = 128;
+const ADDING: i64 = 128;
 
-/// Adds up the parts of tiles on tensor cores in a kernel of its own, which converts to C and leaves out what lies beyond it; it
-/// may begin beside the GEMM's own.
+/// Adds up parts in a kernel of its own, in which a thread has one element of C. It converts to C and leaves out what lies beyond it; it may
+/// begin beside the GEMM's own.
 pub(super) fn combine_parts(s: &mut Steps, accumulators: Accumulators, padding: &Padding, begins_early: bool) {
-    let [rows, columns] = padding.result();
-    s.split("cj", [ADDING], ["c0", "c1"]).bind("c1", Axis::ThreadX);
-    bind_blocks(s, ("ci", rows), ("c0", up(columns, ADDING)));
+    share_out(s, padding.result());
     let stored = accumulators.keep_padded_in_registers(s, padding, "C_l");
     s.reverse_compute_at(stored, "c1").unroll("cp");
     if !accumulators.converts() {
@@ -117,6 +115,22 @@ pub(super) fn combine_parts(s: &mut Steps, accumulators: Accumulators, padding: 
     if begins_early {
         s.launch("c0").grid_dependency(2);
     }
+}
+
+/// Shares the elements of C out to threads: all of them in their order where whole blocks cover them, else those of its longer side.
+fn share_out(s: &mut Steps, [rows, columns]: [i64; 2]) {
+    if rows.saturating_mul(columns) % ADDING == 0 {
+        s.fuse(["ci", "cj"], "c").split("c", [ADDING], ["c0", "c1"]).bind("c0", Axis::BlockX);
+    } else if columns >= rows {
+        let threads = ADDING.min(columns);
+        s.split("cj", [threads], ["c0", "c1"]);
+        bind_blocks(s, ("ci", rows), ("c0", up(columns, threads)));
+    } else {
+        let threads = ADDING.min(rows);
+        s.split("ci", [threads], ["c0", "c1"]).reorder(["cj", "c1"]);
+        bind_blocks(s, ("c0", up(rows, threads)), ("cj", columns));
+    }
+    s.bind("c1", Axis::ThreadX);
 }
 
 /// What parts on tensor cores take besides the GEMM's own kernel: they are written to workspace, read by a kernel that adds them up, and C

@@ -77,6 +77,9 @@ pub(super) const WGMMA_PROLOGUE: f64 = 1400.0;
 pub(super) const WGMMA_STORE_BYTES: f64 = 2048.0 / 45.0;
 /// The share of the bytes from L2 that TMA loads reach beside MMAs: 40 of 61 a cycle (h200-2026-11-22/limits/candidates.jsonl).
 pub(super) const WGMMA_L2_SHARE: f64 = 40.0 / 61.0;
+/// The share that a multiprocessor reaches beside others that read less: 55 of 61 a cycle in 96x11008x4096 of f16 NT, whose 172 tiles of
+/// 64 x 128 are all resident on an H100 (no record was kept).
+pub(super) const WGMMA_L2_SHARE_ALONE: f64 = 55.0 / 61.0;
 /// Bytes in flight to a multiprocessor from which on half of the ring is enough: with 55 KB 64 x 128 gains 8 %, with 48 KB 64 x 64 loses 6 %
 /// (16x11008x4096 and 64x4096x4096 on an H100; no record was kept).
 pub(super) const ENOUGH_IN_FLIGHT: i64 = 50 << 10;

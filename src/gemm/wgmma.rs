@@ -18,10 +18,10 @@ mod wide_epilogue;
 
 pub use rungs::{RUNGS, Rung};
 
-use super::epilogue::{Accumulators, Epilogue, divide_rows};
+use super::epilogue::{Accumulators, Epilogue, store_rows};
 use super::grid::{ClusterLoops, walk};
 use super::operand::{Operand, up};
-use super::packing::{Packing, Source};
+use super::packing::{EARLY_BLOCKS, Packing, Source, transposes};
 use super::padding::Padding;
 use super::split::{PARTS, combine_parts, split_k};
 use super::staging::{Staging, present, source};
@@ -156,10 +156,6 @@ impl Wgmma {
         if !known(spec) || small || !target.has(Features::WGMMA | Features::TMA) {
             return Vec::new();
         }
-        // As for mma.sync, bytes of a batch are not turned or packed by a kernel of their own.
-        if spec.batch.is_some() && spec.a.bits() == 8 && routes(spec) != [Source::Direct; 2] {
-            return Vec::new();
-        }
         let mut all: Vec<Wgmma> =
             tiles::wgmma().into_iter().map(|(block, warpgroups)| Wgmma::of(spec, block, warpgroups, target)).collect();
         // Where threads store C, their indices divide by the columns of the tile: 190 times in 64 x 192, never in 64 x 256, whose divisions are
@@ -193,10 +189,19 @@ impl Wgmma {
         let routes = routes(spec);
         let epilogue = if spec.n * bytes(spec.out) % 16 == 0 { Epilogue::Tma } else { Epilogue::Direct };
         let plain = Wgmma { cluster: [1, 1], persistent: false, producer: false, ..Wgmma::LARGE };
-        let mut w = Wgmma { block, warpgroups, bk: 128 / bytes(spec.a), epilogue, routes, ..plain };
+        // Stages of a short k have few zeros. K-major rows have two instructions at least: TMA takes 10 us with panels of 32 bytes for
+        // 12832x64x32 NN of s8 on an H100, 5 with panels of 128.
+        let k_major = Operand::BOTH.into_iter().any(|operand| operand.runs_along_k(spec));
+        let rows = if k_major { 2..4 } else { 1..4 };
+        let row = rows.map(|n| n * DEPTH).find(|row| row.count_ones() == 1 && spec.k * bytes(spec.a) <= *row);
+        let row = row.unwrap_or(4 * DEPTH);
+        let mut w = Wgmma { block, warpgroups, bk: row / bytes(spec.a), epilogue, routes, ..plain };
         // Where there are more tiles than multiprocessors, blocks that stay load the next tile while the last one leaves.
         let many = w.blocks(spec) > i64::from(processors(target));
         w.persistent = many && w.stores_by_tma();
+        if w.persistent {
+            w.out_stages = w.parts_of_store(spec);
+        }
         // Kernels of one wave begin beside the one in front of them: on an H200 that takes 0.35 us of 7.2 at 1000^3. Those whose
         // blocks stay gain nothing (64 products of 512^3 take 4 % longer). Asking for A and B at once takes another 0.15 us, and
         // as much as 2 us more at 2048^3, where what is needed first comes in turn with everything else.
@@ -410,7 +415,8 @@ impl Wgmma {
     /// What the tile of an operand is copied from.
     fn source(&self, spec: &GemmSpec, operand: Operand) -> String {
         let is_packed = self.routes[operand as usize] == Source::Packed;
-        source(operand.name(), self.padding(spec).pads_operand(operand), is_packed)
+        // What is packed is padded on the way.
+        source(operand.name(), !is_packed && self.padding(spec).pads_operand(operand), is_packed)
     }
 
     /// Zeros around what tiles do not divide, and kernels that pack.
@@ -418,9 +424,10 @@ impl Wgmma {
         let (padding, accumulators) = (self.padding(spec), Accumulators::of(spec));
         padding.pad(s, accumulators.block());
         for operand in Operand::BOTH.into_iter().filter(|operand| self.routes[*operand as usize] == Source::Packed) {
-            let packing = Packing { operand, packed: &self.source(spec, operand), padding };
-            packing.copy(s, accumulators.block(), padding.pads_operand(operand));
-            packing.kernel(s, spec);
+            let (packed, is_transposed) = (&self.source(spec, operand), transposes(operand, spec));
+            let early_blocks = if self.grid_dependency > 0 { EARLY_BLOCKS } else { 0 };
+            let packing = Packing { operand, packed, padding, is_transposed, early_blocks };
+            packing.kernel(s, spec, accumulators.block());
         }
         if padding.pads_result() && accumulators.converts() && self.parts == 1 {
             s.compute_inline("acc_pad");
@@ -485,7 +492,7 @@ impl Wgmma {
             s.swizzle("C_s", self.swizzle.min(STORE_BYTES));
         }
         // A warp's own rows are stages of `ep` only with what was converted.
-        self.store_tile(s, if self.stores_by_warp() && converts { "fw" } else { "ep" });
+        self.store_tile(s, spec, if self.stores_by_warp() && converts { "fw" } else { "ep" });
     }
 
     /// Columns of C that leave together: a panel, or of tiles that panels do not divide one half, or in turns as many as keep
@@ -495,12 +502,19 @@ impl Wgmma {
         store_columns(columns, bytes(spec.out), self.pingpong).unwrap_or(columns / 2)
     }
 
+    /// Stages of the epilogue's ring that divide what a tile stores, two where that is possible: a part then has the same place for every
+    /// tile. On an H100 three instead of two take 66.5 us instead of 81.2 with 128 x 192 for 8192x8192x256 NT of f16, whose tiles are stored
+    /// in three parts, and three instead of two 83.5 instead of 63.9 with 128 x 256, in four.
+    fn parts_of_store(&self, spec: &GemmSpec) -> i64 {
+        let parts = self.block[1] / self.store_columns(spec);
+        (2..=parts).find(|stages| parts % stages == 0).unwrap_or(1)
+    }
+
     /// From a tile of C in shared memory to C: what the loop `at` stages leaves at once.
-    fn store_tile(&self, s: &mut Steps, at: &str) {
+    fn store_tile(&self, s: &mut Steps, spec: &GemmSpec, at: &str) {
         if !self.stores_by_tma() {
-            // Rows of C begin anywhere: the threads store the block's tile element by element.
-            divide_rows(s, "C_s", "tile", 128 * self.warpgroups, 1);
-            s.bind("s_1", Axis::ThreadX);
+            // Rows of C begin anywhere: the threads store the block's tile in what rows are aligned to.
+            store_rows(s, spec, "tile", "", 128 * self.warpgroups);
             return;
         }
         s.reverse_compute_at("C_s", at).made(["s0", "s1"]).copy_with("C_s", CopyKind::Tma);
@@ -524,8 +538,7 @@ fn store_columns(columns: i64, bytes: i64, pingpong: bool) -> Option<i64> {
 /// How A and B come into shared memory: what TMA copies cannot read, or tiles of bytes cannot have, is packed before.
 fn routes(spec: &GemmSpec) -> [Source; 2] {
     Operand::BOTH.map(|operand| {
-        let transposed = operand.runs_along_k(spec) != operand.along_k(spec);
-        if operand.is_aligned(spec) && !transposed { Source::Direct } else { Source::Packed }
+        if operand.is_aligned(spec) && !transposes(operand, spec) { Source::Direct } else { Source::Packed }
     })
 }
 

@@ -10,7 +10,7 @@ use super::{Mma, Names};
 use crate::dtype::DType;
 use crate::gemm::grid::bind_blocks;
 use crate::gemm::operand::{Operand, up};
-use crate::gemm::packing::{Packing, THREADS};
+use crate::gemm::packing::{Packing, THREADS, transposes};
 use crate::gemm::staging::divide_among_threads;
 use crate::intrin;
 use crate::ir::{Axis, Scope};
@@ -106,7 +106,9 @@ impl Mma {
     /// The kernel that packs a 4-bit operand: padded, transposed, widened, or some of these.
     pub(super) fn pack_narrow(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand, names: &Names) {
         let (name, padding) = (operand.name(), self.padding(spec));
-        let packing = Packing { operand, packed: &names.sources[operand as usize], padding };
+        let is_transposed = transposes(operand, spec);
+        let packed = &names.sources[operand as usize];
+        let packing = Packing { operand, packed, padding, is_transposed, early_blocks: 0 };
         let wide = self.form == OperandForm::Widened;
         let pads = padding.pads_operand(operand);
         let vector = vector(operand.contiguous(spec));
@@ -114,7 +116,7 @@ impl Mma {
             // Zeros come into being where a thread reads: what writes them then asks for no bounds, and stores whole bytes.
             let source = if pads { format!("{name}_pad") } else { name.to_string() };
             s.cache_read(names.whole.block(), &source, Scope::Global, packing.packed);
-            transpose(s, packing, &source, vector.min(8), padding.operand(operand));
+            transpose(s, packing, spec, &source, vector.min(8));
             if pads {
                 s.compute_inline(&source);
             }
@@ -153,7 +155,7 @@ pub(super) fn unpacked_order() -> IndexMap {
 /// A kernel whose threads copy a vector of each of eight rows.
 fn rows_alone(s: &mut Steps, packing: Packing, spec: &GemmSpec, vector: i64) {
     let [count, length] = packing.lines(spec);
-    let [first, second] = packing.loops();
+    let [first, second] = packing.loops(spec);
     let [a0, a1, b0, b1, b2] = ["a0", "a1", "b0", "b1", "b2"].map(|end| packing.name(end));
     s.split(&first, [8], [&a0, &a1]).split(&second, [THREADS, vector], [&b0, &b1, &b2]);
     s.reorder([&a0, &b0, &b1, &a1, &b2]).unroll(&a1).vectorize(&b2);
@@ -163,12 +165,13 @@ fn rows_alone(s: &mut Steps, packing: Packing, spec: &GemmSpec, vector: i64) {
 
 /// A kernel that transposes: a thread reads 8 x 8 elements as eight words, exchanges them in its registers and writes eight
 /// words to shared memory, from which rows are stored.
-fn transpose(s: &mut Steps, packing: Packing, source: &str, vector: i64, sizes: [i64; 2]) {
+fn transpose(s: &mut Steps, packing: Packing, spec: &GemmSpec, source: &str, vector: i64) {
+    let sizes = packing.padding.operand(packing.operand);
     let (name, packed, [k, w]) = (packing.operand.name(), packing.packed, TURNED);
     // Of a smaller operand there is no more to read.
     let threads = up(sizes[0].min(k), 8) * up(sizes[1].min(w), 8);
     let swapped = || IndexMap::new(["k", "w"], |[k, w]| vec![w, k]);
-    let ([first, second], [tile, y, z]) = (packing.loops(), ["x", "y", "z"].map(|end| format!("{name}_{end}")));
+    let ([first, second], [tile, y, z]) = (packing.loops(spec), ["x", "y", "z"].map(|end| format!("{name}_{end}")));
     let [a0, a1, b0, b1] = ["a0", "a1", "b0", "b1"].map(|end| packing.name(end));
     s.transform_layout(packed, swapped()).split(&first, [k], [&a0, &a1]).split(&second, [w], [&b0, &b1]);
     s.reorder([&b0, &a0, &b1, &a1]);

@@ -91,6 +91,7 @@ impl Wgmma {
             shared_bytes: (operands + fetched) as f64,
             l2_bytes: self.l2_bytes(spec),
             l2_share: tuning::WGMMA_L2_SHARE,
+            l2_share_alone: tuning::WGMMA_L2_SHARE_ALONE,
             iterations: stages,
             epilogue: (m * n * stored) as f64 / tuning::WGMMA_STORE_BYTES,
             resident: self.resident(spec, target),

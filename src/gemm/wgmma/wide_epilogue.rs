@@ -23,7 +23,7 @@ impl Wgmma {
         if self.swizzle > 0 {
             s.swizzle("C_s", self.swizzle.min(STORE_BYTES));
         }
-        self.store_tile(s, "ep");
+        self.store_tile(s, spec, "ep");
         padding.crop(s);
     }
 }
