@@ -14,6 +14,7 @@ mod packing;
 mod padding;
 mod parts;
 mod pipelined;
+mod random;
 mod recommend;
 mod simt;
 mod split;
@@ -29,6 +30,8 @@ mod work;
 pub use candidates::candidates;
 pub use kind::Kind;
 use operand::Operand;
+#[doc(hidden)]
+pub use random::random;
 pub use recommend::recommend;
 
 // The parameters of each recipe, for tests and for the ladder: names and fields follow the recipes.
