@@ -7,6 +7,7 @@ mod candidates;
 mod epilogue;
 mod gemv;
 mod grid;
+mod invariant;
 mod kind;
 mod mma;
 mod operand;
@@ -28,6 +29,7 @@ mod wmma;
 mod work;
 
 pub use candidates::candidates;
+pub use invariant::{Order, order, recommend_invariant};
 pub use kind::Kind;
 use operand::Operand;
 #[doc(hidden)]
