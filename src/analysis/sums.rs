@@ -89,9 +89,9 @@ mod tests {
     fn the_sentence_names_terms_and_their_order() {
         let gemm = "gemm 64x64x96 f32 NN\ntarget sm_80\n";
         assert_eq!(of(gemm).unwrap(), "each element of C adds 96 terms in ascending vk, one at a time");
-        let tiled = of(&format!("{gemm}split k 8 -> k0 k1")).unwrap();
+        let tiled = of(&format!("{gemm}split k ? 8 -> k0 k1")).unwrap();
         assert_eq!(tiled, of(gemm).unwrap());
-        let turned = of(&format!("{gemm}split k 8 -> k0 k1\nreorder k1 k0")).unwrap();
+        let turned = of(&format!("{gemm}split k ? 8 -> k0 k1\nreorder k1 k0")).unwrap();
         assert_eq!(turned, "each element of C adds 96 terms in the order of the loops k1, k0, one at a time");
         let parts = of(&format!("{gemm}split_k k parts=4 -> parts p ci cj cp")).unwrap();
         assert!(parts.contains("each element of parts adds 24 terms in ascending vk, one at a time; then "), "{parts}");
