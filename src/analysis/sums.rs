@@ -3,7 +3,7 @@
 //! A floating-point sum depends on it. Two schedules whose sentences differ in rows and columns of instructions alone give the same bits.
 
 use crate::ir::reduction::{Combiner, Reduction};
-use crate::ir::{BinOp, Block, For, Func, Index, Iter, IterKind, Note, Var, visit};
+use crate::ir::{Axis, BinOp, Block, For, Func, Index, Iter, IterKind, Note, Var, visit};
 
 /// One sentence about all sums of a scheduled program, in the order in which they run; `None` where nothing is summed.
 pub fn sums(func: &Func) -> Option<String> {
@@ -36,10 +36,11 @@ fn sum(func: &Func, block: &Block) -> Option<String> {
     let order = order(func, &reduced, &outside);
     let name = func.block_name(block.name);
     let each = if terms == 1 { "one term".to_string() } else { format!("{terms} terms {order}, {at_once}") };
+    let units = if threads.iter().all(|l| l.axis() == Some(Axis::Cluster)) { "blocks" } else { "threads" };
     Some(match lanes {
         1 => format!("each element of {name} adds {each}"),
         _ => format!(
-            "for each element of {name}, each of {lanes} threads adds {each}, and their sums are added across the threads"
+            "for each element of {name}, each of {lanes} {units} adds {each}, and their sums are added across the {units}"
         ),
     })
 }
@@ -93,7 +94,7 @@ mod tests {
         assert_eq!(tiled, of(gemm).unwrap());
         let turned = of(&format!("{gemm}split k ? 8 -> k0 k1\nreorder k1 k0")).unwrap();
         assert_eq!(turned, "each element of C adds 96 terms in the order of the loops k1, k0, one at a time");
-        let parts = of(&format!("{gemm}split_k k parts=4 -> parts p ci cj cp")).unwrap();
+        let parts = of(&format!("{gemm}split_k k 4 -> parts part ci cj cp")).unwrap();
         assert!(parts.contains("each element of parts adds 24 terms in ascending vk, one at a time; then "), "{parts}");
         assert!(parts.ends_with("adds 4 terms in ascending vpart, one at a time"), "{parts}");
         assert_eq!(of("vec_add 64\ntarget sm_80\n"), None);
