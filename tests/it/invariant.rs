@@ -2,6 +2,8 @@
 //!
 //! The simulator and the tensor cores of a device add in other orders and round otherwise; here each is compared with itself.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use warploom::gemm::{self, Gemm};
 use warploom::lower::lower;
 use warploom::measure::run_once;
@@ -100,9 +102,11 @@ const MOST_ROWS: i64 = 4096;
 
 /// The numbers of rows from 1 to [`MOST_ROWS`] before and after which the steps differ in more than their sizes, and some between.
 fn sampled(gemm: impl Fn(i64) -> Gemm, target: &Target) -> Vec<i64> {
-    let steps = |m: i64| {
-        gemm::recommend_invariant(&gemm(m), target)
-            .map(|s| s.steps.iter().map(|s| format!("{s}\n")).collect::<String>())
+    let known = RefCell::new(BTreeMap::<i64, String>::new());
+    let steps = |m: i64| -> String {
+        let recommended = || gemm::recommend_invariant(&gemm(m), target).unwrap();
+        let text = || recommended().steps.iter().map(|step| format!("{step}\n")).collect();
+        known.borrow_mut().entry(m).or_insert_with(text).clone()
     };
     // The edges between two numbers by bisection: in between, the steps may change and change back.
     let mut edges = Vec::new();
@@ -110,9 +114,9 @@ fn sampled(gemm: impl Fn(i64) -> Gemm, target: &Target) -> Vec<i64> {
         (0..=12).flat_map(|e| [(1 << e) - 1, 1 << e, (1 << e) + 1]).filter(|m| (1..=MOST_ROWS).contains(m)).collect();
     for pair in marks.windows(2) {
         let (mut low, mut high) = (pair[0], pair[1]);
-        while high - low > 1 && steps(low).ok() != steps(high).ok() {
+        while high - low > 1 && steps(low) != steps(high) {
             let middle = (low + high) / 2;
-            if steps(middle).ok() == steps(low).ok() { low = middle } else { high = middle }
+            if steps(middle) == steps(low) { low = middle } else { high = middle }
         }
         edges.extend([low, high]);
     }

@@ -1,7 +1,7 @@
 //! Tiles by mma.sync that all sum the elements of C in one order: k is divided into so many parts, and each part is summed in steps of an
 //! instruction in ascending k, with as many zeros behind it. Tiles, warps, stages and copies may differ.
 
-use super::{Epilogue, Mma, epilogue, ring, up};
+use super::{Epilogue, LEAST_PIECE, Mma, Operand, epilogue, ring, up};
 use crate::gemm::work::ranked;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
@@ -24,6 +24,10 @@ impl Mma {
         // Rows and columns of 2 stand for 1, for which tiles are left out whose epilogue has no form for it.
         let at_least_two = GemmSpec { m: spec.m.max(2), n: spec.n.max(2), ..*spec };
         let all = Mma::with_cycles(&at_least_two, target).into_iter().filter(|(_, m)| m.parts == parts);
+        // Rows of one element are shorter than the narrowest copy.
+        let is_copied =
+            |m: &Mma| Operand::BOTH.into_iter().all(|o| !m.copies_pieces(spec, o) || o.piece(spec) >= LEAST_PIECE);
+        let all = all.filter(|(_, m)| is_copied(m));
         let all = all.map(|(_, m)| m.staged_by(bk).stored_from_any_tile(spec, target));
         let works = all.map(|m| (m.work(spec, target), m)).filter(|(work, _)| work.resident > 0);
         let best = |(cycles, m): (f64, Mma)| {
