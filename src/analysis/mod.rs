@@ -27,6 +27,7 @@ mod report;
 mod request;
 mod roles;
 mod site;
+mod sums;
 mod traffic;
 
 pub use access::Runs;
@@ -42,6 +43,7 @@ pub use roles::{MbarrierCost, RoleCost, StatementCost};
 pub use traffic::{RequestKind, Traffic};
 
 use crate::assemble::Usage;
+use crate::ir::Func;
 use crate::ir::lowered::{self, Lowered};
 use crate::kernel::Kernels;
 use crate::target::Target;
@@ -75,11 +77,19 @@ pub fn cost_report(lowered: &Lowered, target: &Target) -> CostReport {
         target: target.name.to_string(),
         device,
         assumes: ASSUMES.to_vec(),
+        sums: None,
         kernels,
     }
 }
 
 impl CostReport {
+    /// Adds the order in which the scheduled program sums.
+    #[must_use]
+    pub fn summed(mut self, func: &Func) -> CostReport {
+        self.sums = sums::sums(func);
+        self
+    }
+
     /// Adds what is left of the accesses in the compiled kernels.
     #[must_use]
     pub fn compiled(mut self, kernels: &Kernels) -> CostReport {

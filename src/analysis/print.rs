@@ -13,6 +13,7 @@ pub fn print(report: &CostReport, lowered: &str) -> String {
         out.push('\n');
         figures(&mut out, report, kernel);
     }
+    order_of_sums(&mut out, report);
     out.push('\n');
     listing(&mut out, report, lowered);
     for line in &report.assumes {
@@ -240,10 +241,18 @@ pub fn summary(report: &CostReport) -> String {
     for kernel in &report.kernels {
         figures(&mut out, report, kernel);
     }
+    order_of_sums(&mut out, report);
     for line in &report.assumes {
         let _ = write!(out, "\nnote: {line}");
     }
     out
+}
+
+/// In which order the program sums.
+fn order_of_sums(out: &mut String, report: &CostReport) {
+    if let Some(sums) = &report.sums {
+        let _ = writeln!(out, "\nsums: {sums}");
+    }
 }
 
 /// The program with numbered lines, and below each the accesses that are in it.

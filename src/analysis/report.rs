@@ -18,6 +18,8 @@ pub struct CostReport {
     pub device: crate::target::Device,
     /// What the counts cover and rest on.
     pub assumes: Vec<&'static str>,
+    /// The order in which it sums, in one sentence, where it was asked for and sums anything ([`CostReport::summed`]).
+    pub sums: Option<String>,
     /// In launch order.
     pub kernels: Vec<KernelCost>,
 }

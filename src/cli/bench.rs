@@ -101,6 +101,10 @@ fn products(args: &BenchArgs, all: &[Gemm], target: &Target) -> Result<Vec<Subje
             out.extend(Subject::candidates(product, target)?);
             continue;
         }
+        if args.invariant {
+            out.extend(Subject::free_and_invariant(product, target)?);
+            continue;
+        }
         for kind in args.kinds(target) {
             let name = match args.dtype.len() {
                 1 => kind.name().to_string(),

@@ -35,6 +35,10 @@ pub struct What {
     /// The recipe for --gemm instead of the recommended steps: naive, simt, wmma, mma or wgmma.
     #[arg(long, value_name = "KIND", requires = "gemm", conflicts_with = "file", value_parser = kind)]
     kind: Option<Kind>,
+    /// Steps for --gemm by which the bits of a row of C do not depend on how many rows run with it (batch invariance): the kind of
+    /// instruction, the order of k and its split are the same for every M.
+    #[arg(long, requires = "gemm", conflicts_with_all = ["file", "kind"])]
+    invariant: bool,
     /// Compile for this chip instead of the file's. Without it, --gemm is for the GPU's own chip; without a GPU for sm_90a where
     /// that has wgmma for the types, else for sm_90.
     #[arg(long, value_name = "sm_XX")]
@@ -98,7 +102,11 @@ impl What {
             (None, Some(sizes)) => {
                 let product = product(&sizes.0, &self.dtype, &self.layout)?;
                 let target = target.or(own).unwrap_or_else(|| product.default_target());
-                self.kind.map_or_else(|| gemm::recommend(&product, &target), |kind| kind.schedule(&product, &target))?
+                match self.kind {
+                    Some(kind) => kind.schedule(&product, &target)?,
+                    None if self.invariant => gemm::recommend_invariant(&product, &target)?,
+                    None => gemm::recommend(&product, &target)?,
+                }
             }
             (None, None) => {
                 let error = Error::input(Code::CliInput, "neither a file nor --gemm is given");

@@ -1,29 +1,20 @@
 //! `warploom bench --random N --seed S`: products of random sizes, types and layouts.
 //!
-//! Extents are log-uniform in 1 to 16384; 60 % of them are rounded to a multiple of 8, 16, 32, 64 or 128. A product has 1 MFLOP to
-//! 4 TFLOP. Types take turns, layouts are random. The same seed gives the same list.
+//! Extents and layouts are those of [`gemm::random`], types take turns. The same seed gives the same list.
 
 use super::data::{self, Place};
 use super::subject::BenchArgs;
 use super::suite::{self, Entry};
 use crate::error::Result;
-use crate::te::Layout;
+use crate::gemm;
 use std::process::ExitCode;
-
-/// The largest extent.
-const LARGEST: f64 = 16384.0;
-/// The share of extents that are multiples of one of these.
-const MULTIPLES: (f64, [i64; 5]) = (0.6, [8, 16, 32, 64, 128]);
-/// Operations of a product.
-const OPERATIONS: std::ops::RangeInclusive<f64> = 1e6..=4e12;
 
 /// So many products of these types; a type has its own draws, so that another list of types keeps them.
 pub fn drawn(count: usize, seed: u64, types: &[String]) -> Result<Vec<Entry>> {
     let mut rngs: Vec<fastrand::Rng> = types.iter().map(|t| fastrand::Rng::with_seed(seed_of(seed, t))).collect();
     let each = |n: usize| {
         let at = n % types.len().max(1);
-        let layout = Layout::ALL[rngs[at].usize(0..Layout::ALL.len())];
-        let [m, n, k] = sizes(&mut rngs[at]);
+        let (layout, [m, n, k]) = gemm::random(&mut rngs[at]);
         Entry::parse(&format!("{} {} {m}x{n}x{k}", types[at], layout.name()))
     };
     (0..count).map(each).collect()
@@ -32,27 +23,6 @@ pub fn drawn(count: usize, seed: u64, types: &[String]) -> Result<Vec<Entry>> {
 /// The seed of a type's draws.
 fn seed_of(seed: u64, types: &str) -> u64 {
     types.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-/// Extents of a product that has neither too little nor too much to do.
-fn sizes(rng: &mut fastrand::Rng) -> [i64; 3] {
-    loop {
-        let drawn = [(); 3].map(|()| extent(rng));
-        let operations = drawn.iter().fold(2.0, |n, extent| n * *extent as f64);
-        if OPERATIONS.contains(&operations) {
-            return drawn;
-        }
-    }
-}
-
-fn extent(rng: &mut fastrand::Rng) -> i64 {
-    let extent = LARGEST.powf(rng.f64()).round() as i64;
-    let (share, multiples) = MULTIPLES;
-    if rng.f64() >= share {
-        return extent;
-    }
-    let of = multiples[rng.usize(0..multiples.len())];
-    ((extent + of / 2) / of * of).max(of)
 }
 
 /// Draws and measures.
@@ -68,7 +38,7 @@ pub fn run(args: &BenchArgs, count: usize) -> Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::te::GemmSpec;
+    use crate::te::{GemmSpec, Layout};
 
     fn types(list: &[&str]) -> Vec<String> {
         list.iter().map(|t| t.to_string()).collect()

@@ -44,6 +44,10 @@ pub struct BenchArgs {
     /// For each GEMM of --gemm, measure the tiles from which the recommended ones are chosen, the recommended first.
     #[arg(long, requires = "gemm", conflicts_with_all = ["kinds", "files", "examples", "ladder", "suite", "random", "launch"])]
     pub candidates: bool,
+    /// For each GEMM of --gemm, measure the recommended steps and the recommended ones whose bits of a row do not depend on M (batch
+    /// invariance).
+    #[arg(long, requires = "gemm", conflicts_with_all = ["candidates", "kinds", "choice", "files", "examples", "ladder", "suite", "random", "launch"])]
+    pub invariant: bool,
     /// For each GEMM of --gemm, measure these candidates and print the share of the fastest one's speed that the first 1, 2, 4, 8 and 16 of
     /// them reach, in the order of the cost model.
     #[arg(long, requires = "gemm", conflicts_with_all = ["candidates", "kinds", "files", "examples", "ladder", "suite", "launch", "plot", "lines", "sizes"])]
@@ -156,6 +160,15 @@ impl Subject {
     /// A schedule beside the library's same product.
     pub fn new(name: impl Into<String>, schedule: Schedule) -> Subject {
         Subject { name: name.into(), schedule, beside: None }
+    }
+
+    /// The recommended steps of a GEMM, and those whose bits of a row do not depend on its number of rows.
+    ///
+    /// # Errors
+    /// Those of [`gemm::recommend`] and [`gemm::recommend_invariant`].
+    pub fn free_and_invariant(gemm: &Gemm, target: &Target) -> Result<[Subject; 2]> {
+        let free = Subject::new("recommended", gemm::recommend(gemm, target)?);
+        Ok([free, Subject::new("invariant", gemm::recommend_invariant(gemm, target)?)])
     }
 
     /// The candidates of a GEMM, in the order of the model.

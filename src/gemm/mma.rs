@@ -16,6 +16,7 @@
 
 mod cost;
 mod epilogue;
+mod invariant;
 mod narrow;
 mod tma;
 

@@ -7,6 +7,7 @@ mod candidates;
 mod epilogue;
 mod gemv;
 mod grid;
+mod invariant;
 mod kind;
 mod mma;
 mod operand;
@@ -14,6 +15,7 @@ mod packing;
 mod padding;
 mod parts;
 mod pipelined;
+mod random;
 mod recommend;
 mod simt;
 mod split;
@@ -27,8 +29,11 @@ mod wmma;
 mod work;
 
 pub use candidates::candidates;
+pub use invariant::{Order, order, recommend_invariant};
 pub use kind::Kind;
 use operand::Operand;
+#[doc(hidden)]
+pub use random::random;
 pub use recommend::recommend;
 
 // The parameters of each recipe, for tests and for the ladder: names and fields follow the recipes.

@@ -9,6 +9,7 @@
 //! a separate kernel transposes the others.
 
 mod cost;
+mod invariant;
 mod pingpong;
 mod reason;
 mod rungs;
@@ -117,6 +118,8 @@ const STORE_BYTES: i64 = 128;
 const CHUNK: i64 = 16;
 /// Bytes along k of an instruction.
 const DEPTH: i64 = 32;
+/// Rows and columns of C that candidates have at least.
+const LEAST_SIDE: i64 = 16;
 /// Equal parts in which a warpgroup in ping-pong stores its tile. Fewer parts take shared memory from the ring; each part waits for the
 /// TMA store of the part before.
 const STORE_PARTS: std::ops::RangeInclusive<i64> = 2..=8;
@@ -152,10 +155,20 @@ impl Wgmma {
 
     /// All tiles that there are for a product, the cheapest first.
     pub(super) fn candidates(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
-        let small = spec.m.min(spec.n) < 16 || spec.k * bytes(spec.a) < DEPTH;
-        if !known(spec) || small || !target.has(Features::WGMMA | Features::TMA) {
+        if spec.m < LEAST_SIDE || !Wgmma::suits(spec, target) {
             return Vec::new();
         }
+        Wgmma::of_any_rows(spec, target)
+    }
+
+    /// Whether the recipe has a form for the types, N and K on the chip.
+    pub(super) fn suits(spec: &GemmSpec, target: &Target) -> bool {
+        let small = spec.n < LEAST_SIDE || spec.k * bytes(spec.a) < DEPTH;
+        known(spec) && !small && target.has(Features::WGMMA | Features::TMA)
+    }
+
+    /// All tiles for a product that suits the recipe, of however few rows, the cheapest first.
+    fn of_any_rows(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
         let mut all: Vec<Wgmma> =
             tiles::wgmma().into_iter().map(|(block, warpgroups)| Wgmma::of(spec, block, warpgroups, target)).collect();
         // Where threads store C, their indices divide by the columns of the tile: 190 times in 64 x 192, never in 64 x 256, whose divisions are

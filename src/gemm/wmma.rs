@@ -46,6 +46,8 @@ pub struct Wmma {
 const ADDRESSES: i64 = 48;
 /// More of them where the tiles reach beyond the product: conditions, and addresses that they keep apart.
 const EDGE_ADDRESSES: i64 = 40;
+/// Rows and columns of C that candidates have at least.
+const LEAST_SIDE: i64 = 16;
 
 impl Wmma {
     /// The cheapest tiles; `None` where the chip or its tensor cores have no such product, or it is smaller than a tile.
@@ -55,10 +57,31 @@ impl Wmma {
 
     /// All tiles that suit the product and fit on the chip, the cheapest first.
     pub(super) fn candidates(spec: &GemmSpec, target: &Target) -> Vec<Wmma> {
-        let known = needs(spec).is_some_and(|features| target.has(features));
-        if !known || spec.m.min(spec.n) < 16 || spec.k < 16 {
+        if spec.m < LEAST_SIDE || !Wmma::suits_every_m(spec, target) {
             return Vec::new();
         }
+        Wmma::of_any_rows(spec, target)
+    }
+
+    /// Whether the recipe has tiles for these types, N and K on the chip.
+    pub(super) fn suits_every_m(spec: &GemmSpec, target: &Target) -> bool {
+        needs(spec).is_some_and(|features| target.has(features)) && spec.n >= LEAST_SIDE && spec.k >= Wmma::DEPTH
+    }
+
+    /// k extent of an instruction.
+    pub(super) const DEPTH: i64 = 16;
+
+    /// k extent of a stage.
+    pub(super) fn stage_depth(spec: &GemmSpec) -> i64 {
+        // An unaligned row is loaded element by element, and each element of the prefetched k tile occupies a register. A k tile of 64
+        // bytes spills (batch of 7 of 2880x2594x169051 u8 NT on sm_90: 192 bytes; 195 registers with 32).
+        let aligned = Operand::BOTH.into_iter().all(|operand| operand.is_aligned(spec));
+        if aligned { 512 / i64::from(spec.a.bits()) } else { 32 }
+    }
+
+    /// All tiles for a product that suits the recipe, of however few rows, the cheapest first. Where A's rows are rows of C, the k extent
+    /// of a stage depends on whether M is a multiple of 8; of 16-bit elements it is 32 in both cases.
+    pub(super) fn of_any_rows(spec: &GemmSpec, target: &Target) -> Vec<Wmma> {
         let all = tiles::wmma().into_iter().map(|(block, warps)| Wmma::of(spec, target, block, warps));
         let mut fitting: Vec<_> = all.filter(|w| w.shared(spec) <= i64::from(target.limits.shared_optin)).collect();
         let cost = |w: &Wmma| cycles(&w.work(spec, target), &target.device());
@@ -93,12 +116,10 @@ impl Wmma {
     /// These tiles, with stages that suit them and the chip.
     pub fn of(spec: &GemmSpec, target: &Target, block: [i64; 2], warps: [i64; 2]) -> Wmma {
         let asynchronous = target.has(Features::CP_ASYNC);
-        // An unaligned row is loaded element by element, and each element of the prefetched k tile occupies a register. A k tile of 64
-        // bytes spills (batch of 7 of 2880x2594x169051 u8 NT on sm_90: 192 bytes; 195 registers with 32).
-        let aligned = Operand::BOTH.into_iter().all(|operand| operand.is_aligned(spec));
-        let bk = if aligned { 512 / i64::from(spec.a.bits()) } else { 32 };
+        let bk = Wmma::stage_depth(spec);
         let stages = if asynchronous { 3 } else { 2 };
-        let mut wmma = Wmma { block, warps, shape: [16, 16, 16], bk, stages, asynchronous, ahead: true, group: 8 };
+        let mut wmma =
+            Wmma { block, warps, shape: [16, 16, Wmma::DEPTH], bk, stages, asynchronous, ahead: true, group: 8 };
         wmma.ahead = wmma.registers(spec) <= 224;
         wmma
     }

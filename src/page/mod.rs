@@ -45,11 +45,12 @@ const SCRIPT: &str = include_str!("page.js");
 /// host is missing, the page says so instead.
 pub fn page(schedule: &Schedule, title: &str) -> Result<String> {
     let schedule = schedule.resolved()?;
-    let lowered = lower::lower(&schedule.scheduled()?, &schedule.target)?;
+    let func = schedule.scheduled()?;
+    let lowered = lower::lower(&func, &schedule.target)?;
     let kernels = codegen::compile_with_lines(&lowered, &schedule.target, &format!("{}.lowered", lowered.name))?;
     let names = Names::of(&schedule, &lowered)?;
     let ptx = code::ptx(&kernels.text);
-    let report = cost(&schedule, &lowered, &Kernels { text: code::plain(&ptx), ..kernels.clone() });
+    let report = cost(&schedule, &lowered, &Kernels { text: code::plain(&ptx), ..kernels.clone() }).summed(&func);
     let sass = match code::sass(&kernels.text, schedule.target.name) {
         Ok(lines) => html::code("sass", &lines),
         Err(e) => html::absent(&format!("There is no machine code here: {}.", e.message())),

@@ -249,12 +249,14 @@ fn cost_reports_are_text_or_json() {
         "limited by ",
         "^ A_shared load: 4 B, 4-way bank conflict",
         "where threadIdx.y < 8",
+        "\nsums: each element of C adds 2048 terms in ascending vk, one at a time\n",
     ] {
         assert!(text.contains(part), "no `{part}` in\n{text}");
     }
     let json = good(&["explain", "--cost", "--json", "examples/gpu_v3.loom"]);
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(value["kernels"][0]["totals"]["shared_load_requests"], 67_108_864);
+    assert_eq!(value["sums"], "each element of C adds 2048 terms in ascending vk, one at a time");
     assert_eq!(bad(&["explain", "--json", "examples/gpu_v3.loom"]).0, Some(2));
     let (status, error) = bad(&["explain", "--certificates", "examples/gpu_v3.loom"]);
     assert!(status == Some(2) && error.contains("`--certificates` is now `--cost`"), "{error}");
@@ -375,6 +377,10 @@ fn options_that_would_do_nothing_are_refused() {
         "run examples/vec_add.loom --dtype f16",
         "run examples/vec_add.loom --layout NT",
         "dump examples/vec_add.loom --kind simt",
+        "dump examples/vec_add.loom --invariant --emit ptx",
+        "dump --gemm 8x8x8 --kind simt --invariant --emit ptx",
+        "bench --gemm 8x8x8 --kinds simt --invariant",
+        "bench --ladder --invariant",
         "explain --certificates examples/vec_add.loom",
         "explain --primitives --cost examples/vec_add.loom",
         "explain --primitives examples/vec_add.loom",

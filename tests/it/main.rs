@@ -33,6 +33,7 @@ mod handmade;
 mod hopper;
 mod hostile;
 mod instructions;
+mod invariant;
 mod lines;
 mod looking;
 mod lower;

@@ -210,9 +210,10 @@ fn changed(before: &str, after: &str) -> String {
 
 /// Prints what the lowered program costs; ptxas counts registers where it is available.
 fn cost(schedule: &Schedule, json: bool) -> Result<ExitCode> {
-    let lowered = lower::lower(&schedule.scheduled()?, &schedule.target)?;
+    let func = schedule.scheduled()?;
+    let lowered = lower::lower(&func, &schedule.target)?;
     let kernels = crate::codegen::compile(&lowered, &schedule.target)?;
-    let report = analysis::cost_report(&lowered, &schedule.target).compiled(&kernels);
+    let report = analysis::cost_report(&lowered, &schedule.target).compiled(&kernels).summed(&func);
     let report = assembled(report, schedule, &kernels)?;
     if json {
         let text = serde_json::to_string_pretty(&report);

@@ -15,6 +15,9 @@ const SIDES: [i64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const THREAD_SIDES: [i64; 4] = [8, 4, 2, 1];
 /// Terms of a stage.
 const TERMS: [i64; 7] = [16, 32, 64, 8, 4, 2, 1];
+/// Terms of a stage at least, where k has as many, and those of tiles that sum in one order.
+const LEAST_TERMS: i64 = 16;
+pub(in crate::gemm) const ORDERED_TERMS: i64 = 8;
 /// The most threads of a block.
 const MOST_THREADS: i64 = 256;
 /// The accumulators of a thread take fewer bits: half of the registers that it can have.
@@ -36,7 +39,7 @@ impl Tiles {
     pub(in crate::gemm) fn candidates(spec: &GemmSpec, target: &Target) -> Vec<(f64, Tiles)> {
         let device = target.device();
         let mut all = Vec::new();
-        for tile in tiles(spec) {
+        for tile in tiles(spec, LEAST_TERMS) {
             for parts in numbers(spec, ITERATIONS * tile.bk) {
                 let tiles = Tiles { parts, ..tile };
                 let Some(work) = tiles.work(spec, target, &device) else { continue };
@@ -48,6 +51,15 @@ impl Tiles {
             }
         }
         ranked(all, tuning::SIMT_ALIKE, &device)
+    }
+
+    /// The tiles with so many parts of k, of `terms` each with the zeros behind the last, with their cycles, the cheapest first.
+    pub(in crate::gemm) fn in_order(spec: &GemmSpec, target: &Target, parts: i64, terms: i64) -> Vec<(f64, Tiles)> {
+        let device = target.device();
+        let all = tiles(spec, ORDERED_TERMS).map(|tile| Tiles { parts, ..tile });
+        let same = all.filter(|t| up(spec.k, t.bk * parts) * t.bk == terms);
+        let works = same.filter_map(|t| Some((t.work(spec, target, &device)?, t)));
+        ranked(works.collect(), tuning::SIMT_ALIKE, &device)
     }
 
     /// What the GEMM asks of the device in these tiles; `None` where a block does not fit.
@@ -196,8 +208,8 @@ pub(in crate::gemm) fn multiply_adds(spec: &GemmSpec, device: &Device) -> f64 {
     })
 }
 
-/// Tiles no larger than the GEMM, without split-K.
-fn tiles(spec: &GemmSpec) -> impl Iterator<Item = Tiles> {
+/// Tiles no larger than the GEMM, without split-K, with so many terms of a stage at least where k has as many.
+fn tiles(spec: &GemmSpec, least_terms: i64) -> impl Iterator<Item = Tiles> {
     let power =
         |extent: i64| extent.min(SIDES[SIDES.len() - 1]).max(1).cast_unsigned().next_power_of_two().cast_signed();
     let [m, n] = [spec.m, spec.n].map(power);
@@ -208,7 +220,7 @@ fn tiles(spec: &GemmSpec) -> impl Iterator<Item = Tiles> {
         .flat_map(|[bm, bn]| THREAD_SIDES.into_iter().flat_map(move |tm| THREAD_SIDES.map(|tn| [bm, bn, tm, tn])));
     let stages = if shares_bytes(spec) { &[1][..] } else { &[2, 1] };
     let most_terms = TERMS.into_iter().filter(|bk| *bk <= spec.k).max().unwrap_or(1);
-    let least_terms = most_terms.min(16);
+    let least_terms = most_terms.min(least_terms);
     let parts = 1;
     let all = threads.flat_map(move |[bm, bn, tm, tn]| {
         let terms = TERMS.into_iter().filter(move |bk| (least_terms..=most_terms).contains(bk));

@@ -17,6 +17,19 @@ impl WarpTiles {
     /// The cheapest tiles that divide the product, with their cycles; `None` where none do, half of the device would have
     /// nothing to do, or the product is not one of f32 alone or of f64 alone.
     pub fn choose(spec: &GemmSpec, target: &Target) -> Option<(f64, WarpTiles)> {
+        // Slices of f64 spill: 40 bytes of 128 registers at 1024^3 on sm_90a, which takes 127 us on an H100 and without slices 118.
+        let slices = if spec.a.bits() == 64 { &SLICES[..1] } else { &SLICES };
+        let splits =
+            PARTS.iter().flat_map(|parts| slices.iter().map(|slices| Split { parts: *parts, slices: *slices }));
+        WarpTiles::choose_of(spec, target, splits)
+    }
+
+    /// The cheapest tiles of these splits.
+    pub(in crate::gemm) fn choose_of(
+        spec: &GemmSpec,
+        target: &Target,
+        splits: impl Iterator<Item = Split>,
+    ) -> Option<(f64, WarpTiles)> {
         let base = base(spec)?;
         let device = target.device();
         let tile = WarpTiles { warps: [1, 1], ..base }.block();
@@ -24,10 +37,6 @@ impl WarpTiles {
         // Of tiles with equal cost those of more warps are first, then the squarest arrangements, then the tallest.
         warps.sort_by_key(|[rows, columns]| (-rows * columns, *rows.max(columns), -rows));
         let mut best: Option<(f64, WarpTiles)> = None;
-        // Slices of f64 spill: 40 bytes of 128 registers at 1024^3 on sm_90a, which takes 127 us on an H100 and without slices 118.
-        let slices = if spec.a.bits() == 64 { &SLICES[..1] } else { &SLICES };
-        let splits =
-            PARTS.iter().flat_map(|parts| slices.iter().map(|slices| Split { parts: *parts, slices: *slices }));
         for split in splits {
             for warps in &warps {
                 let Some(tiles) = divided(WarpTiles { warps: *warps, split, ..base }, spec) else { continue };

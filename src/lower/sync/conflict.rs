@@ -8,13 +8,16 @@ mod enumerate;
 mod reason;
 mod ring;
 pub use decide::Meets;
+use enumerate::Accesses;
 
 use crate::intrin;
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::lowered::threads;
 use crate::ir::simplify::{self, Affine, Env};
 use crate::ir::{BlockId, BufferId, Cond, Descriptor, Expr, For, Func, Held, Index, Scope, Stmt, Var, Way, visit};
-use std::cell::RefCell;
+use std::borrow::Cow;
+use std::cell::{OnceCell, RefCell};
+use std::rc::Rc;
 
 /// How far apart the threads are that depend on each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +77,21 @@ pub struct Site {
     pub to_peers: bool,
     /// The name of the block around it.
     pub block: String,
+    /// Its index taken apart, the first and the last element, and all elements: each pair of accesses asks for them.
+    parts: OnceCell<Parts>,
+    span: OnceCell<Option<(i64, i64)>>,
+    accesses: OnceCell<Option<Rc<Accesses>>>,
+}
+
+/// An index taken apart.
+#[derive(Debug)]
+struct Parts {
+    /// The terms with variables of the block, sorted.
+    of_block: Vec<(Index, i64)>,
+    /// These terms have no other variables.
+    only_blocks: bool,
+    /// The other terms.
+    rest: Affine,
 }
 
 impl Site {
@@ -246,6 +264,9 @@ impl<'a> Sites<'a> {
             loops,
             to_peers: false,
             block,
+            parts: OnceCell::new(),
+            span: OnceCell::new(),
+            accesses: OnceCell::new(),
         });
         self.sites.last_mut()
     }
@@ -373,22 +394,11 @@ impl<'a> Sites<'a> {
         if shared && [a, b].iter().any(|s| self.changing.iter().any(|v| s.index.mentions(*v))) {
             return None;
         }
-        let split = |s: &'s Site| {
-            let affine = simplify::affine(&s.index);
-            let (of_block, rest): (Vec<_>, Vec<_>) =
-                affine.terms.into_iter().partition(|(atom, _)| blocks.iter().any(|v| atom.mentions(*v)));
-            let flat = Flat { site: s, affine: Affine { terms: rest, constant: affine.constant } };
-            let only_blocks = of_block.iter().all(|(atom, _)| {
-                let mut only = true;
-                atom.for_each_var(&mut |v| only &= blocks.contains(&v));
-                only
-            });
-            (of_block, flat, only_blocks)
-        };
-        let ((mut x, fa, pure_a), (mut y, fb, pure_b)) = (split(a), split(b));
-        x.sort();
-        y.sort();
-        (x == y && pure_a && pure_b).then_some((fa, fb))
+        let split = |s: &'s Site| s.parts.get_or_init(|| Parts::of(&s.index, &blocks));
+        let (x, y) = (split(a), split(b));
+        let flat = |site: &'s Site, parts: &'s Parts| Flat { site, affine: Cow::Borrowed(&parts.rest) };
+        let same = x.only_blocks && y.only_blocks && x.of_block == y.of_block;
+        same.then(|| (flat(a, x), flat(b, y)))
     }
 
     /// Whether both indices are the same mixed-radix number, in which the threads are digits: equal elements then mean
@@ -405,7 +415,9 @@ impl<'a> Sites<'a> {
 
     /// Whether all elements of one lie before all of the other, as those of different stages do.
     fn far_apart(&self, a: &Flat, b: &Flat) -> bool {
-        match (self.span(a), self.span(b)) {
+        // Both are whole indices, without what depends on the block.
+        let span = |flat: &Flat| *flat.site.span.get_or_init(|| self.span(flat));
+        match (span(a), span(b)) {
             (Some(a), Some(b)) => a.1 < b.0 || b.1 < a.0,
             _ => false,
         }
@@ -414,12 +426,16 @@ impl<'a> Sites<'a> {
     /// Whether no warpgroup touches what another one does.
     fn groups_apart(&self, a: &Flat, b: &Flat) -> bool {
         let [(_, threads)] = self.threads[..] else { return false };
-        let groups = 0..threads / threads::WARPGROUP;
-        let apart = |g: i64, h: i64| match (self.span_in(a, g), self.span_in(b, h)) {
+        if !self.grouped {
+            return false;
+        }
+        let spans = |flat: &Flat| (0..threads / threads::WARPGROUP).map(|g| self.span_in(flat, g)).collect();
+        let (of_a, of_b): (Vec<_>, Vec<_>) = (spans(a), spans(b));
+        let apart = |g: usize, h: usize| match (of_a[g], of_b[h]) {
             (Some(a), Some(b)) => a.1 < b.0 || b.1 < a.0,
             _ => false,
         };
-        self.grouped && groups.clone().all(|g| groups.clone().all(|h| g == h || apart(g, h)))
+        (0..of_a.len()).all(|g| (0..of_b.len()).all(|h| g == h || apart(g, h)))
     }
 
     /// The first and the last element of a warpgroup.
@@ -467,6 +483,18 @@ impl<'a> Sites<'a> {
     }
 }
 
+impl Parts {
+    fn of(index: &Index, blocks: &[Var]) -> Parts {
+        let affine = simplify::affine(index);
+        let (mut of_block, rest): (Vec<_>, Vec<_>) =
+            affine.terms.into_iter().partition(|(atom, _)| blocks.iter().any(|v| atom.mentions(*v)));
+        of_block.sort();
+        let mut only_blocks = true;
+        of_block.iter().for_each(|(atom, _)| atom.for_each_var(&mut |v| only_blocks &= blocks.contains(&v)));
+        Parts { of_block, only_blocks, rest: Affine { terms: rest, constant: affine.constant } }
+    }
+}
+
 impl Site {
     /// Whether wgmma or the copy engine makes it.
     pub fn is_proxied(&self) -> bool {
@@ -486,5 +514,5 @@ impl Site {
 /// A site with its index taken apart.
 struct Flat<'a> {
     site: &'a Site,
-    affine: Affine,
+    affine: Cow<'a, Affine>,
 }

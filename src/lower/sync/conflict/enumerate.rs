@@ -7,9 +7,12 @@ use crate::ir::simplify::{self, Affine, gcd};
 use crate::ir::visit::{Map, subst_cond, subst_index};
 use crate::ir::{Cond, Index, Var};
 use std::collections::HashMap;
+use std::rc::Rc;
 
 /// As many elements have a place of their own while they are counted.
 const DENSE: usize = 1 << 17;
+/// What a site touches is kept for its next pair if it is so many numbers at most: 16 bytes each, for some hundred sites.
+const KEPT: usize = 1 << 13;
 
 impl Sites<'_> {
     /// [`Sites::meet`] by counting out what both touch; `None` where that takes too many evaluations, or where something cannot be
@@ -33,13 +36,21 @@ impl Sites<'_> {
             return None;
         }
         Points::within(&around, runs)?.try_fold(false, |met, point| {
+            if met {
+                return Some(true);
+            }
             let at: Map = point.into_iter().map(|(v, x)| (v, Index::Int(x))).collect();
-            Some(met || self.meet_once(self.accesses_at(a, &x, &of_a, &at)?, self.accesses_at(b, &y, &of_b, &at)?))
+            let of_first = self.accesses_at(a, &x, &of_a, &at)?;
+            // One access is counted out once.
+            match std::ptr::eq(a, b) {
+                true => Some(self.meet_once((a, &of_first), (b, &of_first))),
+                false => Some(self.meet_once((a, &of_first), (b, &self.accesses_at(b, &y, &of_b, &at)?))),
+            }
         })
     }
 
     /// What a site touches at some values of the variables around.
-    fn accesses_at<'s>(&self, site: &'s Site, sum: &Affine, loops: &[(Var, i64)], at: &Map) -> Option<Accesses<'s>> {
+    fn accesses_at(&self, site: &Site, sum: &Affine, loops: &[(Var, i64)], at: &Map) -> Option<Accesses> {
         let conds: Vec<Cond> = site.cond.conjuncts().into_iter().map(|c| subst_cond(c, at)).collect();
         let sum = if at.is_empty() { sum.clone() } else { simplify::affine(&subst_index(&sum.to_index(), at)) };
         Accesses::new(self, site, sum, &conds, loops, Unknown::Undecided)
@@ -59,21 +70,21 @@ impl Sites<'_> {
         (x, y)
     }
 
-    fn meet_once(&self, a: Accesses, b: Accesses) -> bool {
-        let mut owners = Owners::of(&a, &b);
+    fn meet_once(&self, (of_a, a): (&Site, &Accesses), (of_b, b): (&Site, &Accesses)) -> bool {
+        let mut owners = Owners::of(a, b);
         // What lanes do together is done by one of them as far as they themselves are concerned.
         let whole = |s: &Site, thread: i64| if s.together { thread / 32 * 32 } else { thread };
         a.all(&mut |thread, first, count| {
-            owners.add([whole(a.site, thread); 2], first, count);
+            owners.add([whole(of_a, thread); 2], first, count);
             true
         });
         !b.all(&mut |thread, first, count| {
-            matches!(owners.seen_from(whole(b.site, thread), first, count), Level::Apart | Level::Own)
+            matches!(owners.seen_from(whole(of_b, thread), first, count), Level::Apart | Level::Own)
         })
     }
 
     pub(super) fn enumerate(&self, a: &Flat, b: &Flat) -> Level {
-        let (Some(of_a), Some(of_b)) = (self.accesses(a), self.accesses(b)) else { return Level::Unknown };
+        let (Some(of_a), Some(of_b)) = (self.known_accesses(a), self.known_accesses(b)) else { return Level::Unknown };
         let mut owners = Owners::of(&of_a, &of_b);
         // Two lanes stand for all of them: no thread is both.
         let lanes =
@@ -96,8 +107,20 @@ impl Sites<'_> {
         level
     }
 
+    /// [`Sites::accesses`] of a site without what depends on the block, found once where it takes little memory.
+    fn known_accesses(&self, flat: &Flat) -> Option<Rc<Accesses>> {
+        if let Some(known) = flat.site.accesses.get() {
+            return known.clone();
+        }
+        let found = self.accesses(flat).map(Rc::new);
+        if found.as_ref().is_none_or(|accesses| accesses.numbers() <= KEPT) {
+            flat.site.accesses.get_or_init(|| found.clone());
+        }
+        found
+    }
+
     /// What a site touches in all iterations of the loops that its index mentions; `None` if over budget or undecidable.
-    fn accesses<'s>(&self, flat: &Flat<'s>) -> Option<Accesses<'s>> {
+    fn accesses(&self, flat: &Flat) -> Option<Accesses> {
         let mut loops: Vec<(Var, i64)> = Vec::new();
         let mut known = true;
         for (atom, _) in &flat.affine.terms {
@@ -116,7 +139,7 @@ impl Sites<'_> {
             return None;
         }
         // A condition on what is not enumerated is taken to hold.
-        Accesses::new(self, flat.site, flat.affine.clone(), &conds, &loops, Unknown::Holds)
+        Accesses::new(self, flat.site, flat.affine.clone().into_owned(), &conds, &loops, Unknown::Holds)
     }
 
     /// Whether no element is touched by two warps or in two iterations: what lanes do together they never do again.
@@ -129,7 +152,9 @@ impl Sites<'_> {
         if volume(&vars).is_none_or(|n| n > POINTS) {
             return false;
         }
-        let Some(accesses) = Accesses::new(self, flat.site, flat.affine.clone(), &[], &told, Unknown::Holds) else {
+        let Some(accesses) =
+            Accesses::new(self, flat.site, flat.affine.clone().into_owned(), &[], &told, Unknown::Holds)
+        else {
             return false;
         };
         let mut owners = Owners::of(&accesses, &accesses);
@@ -155,8 +180,10 @@ enum Unknown {
 
 /// The accesses of a site: its index as a sum of what the thread gives, what the loops give, and what both give together.
 /// So what is known of a thread or of an iteration is evaluated once.
-struct Accesses<'s> {
-    site: &'s Site,
+#[derive(Debug)]
+pub(super) struct Accesses {
+    /// Elements that an access touches.
+    lanes: i64,
     /// For each thread its part; `None` where it makes no access.
     by_thread: Vec<Option<i64>>,
     /// For each iteration its part.
@@ -169,16 +196,16 @@ struct Accesses<'s> {
     span: Option<(i64, i64)>,
 }
 
-impl<'s> Accesses<'s> {
+impl Accesses {
     /// `None` if something cannot be evaluated.
     fn new(
         sites: &Sites,
-        site: &'s Site,
+        site: &Site,
         sum: Affine,
         conds: &[Cond],
         loops: &[(Var, i64)],
         unknown: Unknown,
-    ) -> Option<Accesses<'s>> {
+    ) -> Option<Accesses> {
         let threads = &sites.threads;
         // Whether threads matter to it, and whether anything else does.
         let kind = |vars: Vec<Var>| {
@@ -208,7 +235,8 @@ impl<'s> Accesses<'s> {
         let both = part((true, true));
         let all: Vec<(Var, i64)> = axes.iter().chain(loops).copied().collect();
         let mixed = if both.is_empty() { Vec::new() } else { both.along(&all, unknown)? };
-        let mut out = Accesses { site, by_thread, by_loop, mixed, granule: i64::from(site.lanes), span: None };
+        let lanes = i64::from(site.lanes);
+        let mut out = Accesses { lanes, by_thread, by_loop, mixed, granule: lanes, span: None };
         let (mut granule, mut span) = (out.granule, None);
         out.all(&mut |_, first, _| {
             let (low, high) = span.unwrap_or((first, first));
@@ -220,21 +248,20 @@ impl<'s> Accesses<'s> {
         Some(out)
     }
 
-    /// How many elements an access touches.
-    fn lanes(&self) -> i64 {
-        i64::from(self.site.lanes)
+    /// How many numbers it has.
+    fn numbers(&self) -> usize {
+        self.by_thread.len() + self.by_loop.len() + self.mixed.len()
     }
 
     /// Calls `f(thread, first element, number of elements)` for every access, all iterations of a thread one after the
     /// other; stops where `f` says so, and says whether it never did.
     fn all(&self, f: &mut dyn FnMut(i64, i64, i64) -> bool) -> bool {
-        let lanes = self.lanes();
         self.by_thread.iter().enumerate().all(|(thread, of_thread)| {
             let Some(of_thread) = of_thread else { return true };
             self.by_loop.iter().enumerate().all(|(n, of_loop)| {
                 let mixed = self.mixed.get(thread * self.by_loop.len() + n).copied().unwrap_or(Some(0));
                 let (Some(of_loop), Some(mixed)) = (of_loop, mixed) else { return true };
-                f(thread as i64, of_thread.saturating_add(*of_loop).saturating_add(mixed), lanes)
+                f(thread as i64, of_thread.saturating_add(*of_loop).saturating_add(mixed), self.lanes)
             })
         })
     }
@@ -296,7 +323,7 @@ impl Owners {
         // A site that makes no access has no span.
         let spans = [a.span, b.span];
         let first = spans.iter().flatten().map(|s| s.0).min().unwrap_or(0);
-        let end = [a, b].iter().filter_map(|s| s.span?.1.checked_add(s.lanes())).max().unwrap_or(0);
+        let end = [a, b].iter().filter_map(|s| s.span?.1.checked_add(s.lanes)).max().unwrap_or(0);
         let granule = spans.iter().flatten().fold(gcd(a.granule, b.granule), |g, s| gcd(g, s.0 - first)).max(1);
         let count = usize::try_from((end - first) / granule).ok().filter(|n| *n <= DENSE).unwrap_or(0);
         Owners { granule, first, dense: std::iter::repeat_with(|| None).take(count).collect(), sparse: HashMap::new() }

@@ -3,6 +3,7 @@
 use super::{Flat, Sites};
 use crate::ir::simplify::{self, Affine};
 use crate::ir::{Index, IndexOp, Var};
+use std::borrow::Cow;
 
 impl Sites<'_> {
     /// The innermost loop around both accesses and the stages of its ring, which its iterations use in turn, also from one run of
@@ -26,7 +27,7 @@ impl Sites<'_> {
         let (atom, size, stages) = a.affine.terms.iter().find_map(stage)?;
         let inside = |flat: &Flat| {
             let terms = flat.affine.terms.iter().filter(|(x, _)| *x != atom).cloned().collect();
-            self.span(&Flat { site: flat.site, affine: Affine { terms, constant: flat.affine.constant } })
+            self.span(&Flat { site: flat.site, affine: Cow::Owned(Affine { terms, constant: flat.affine.constant }) })
         };
         let ((x, y), (z, w)) = (inside(&a)?, inside(&b)?);
         let apart = y.max(w).checked_sub(x.min(z))? < size;
