@@ -87,7 +87,8 @@ codes! {
     }
     Gemm "gemm" "Recommended schedules of GEMMs." {
         GemmKind "kind" "No recipe of the kind fits the GEMM on the chip."
-        GemmProgram "program" "The program is not a matrix product."
+        GemmLayout "layout" "No layout of GEMMs describes how a product reads its operands or writes its result."
+        GemmProgram "program" "The program has no matrix product, or more than a recipe schedules."
         GemmRecipes "recipes" "No recipe has steps for the GEMM."
         GemmSteps "steps" "The steps that a recipe recommends are not well formed."
     }

@@ -178,7 +178,12 @@ mod tests {
             let all = super::Wgmma::pingpong_tiles(gemm.spec(), SwapAb::Swapped, &target);
             assert_eq!(all.len(), widths(SwapAb::Swapped).count());
             for w in all {
-                let schedule = crate::gemm::schedule(&gemm, &target, w.steps(gemm.spec())).unwrap();
+                let schedule = crate::gemm::schedule(
+                    &crate::gemm::Product::of_gemm(&gemm).unwrap(),
+                    &target,
+                    w.steps(gemm.spec()),
+                )
+                .unwrap();
                 let lowered = crate::lower::lower(&schedule.scheduled().unwrap(), &target);
                 assert!(lowered.is_ok(), "{:?} of {:?}: {}", w.block, gemm.spec(), lowered.unwrap_err());
             }

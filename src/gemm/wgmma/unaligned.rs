@@ -27,7 +27,7 @@ impl Wgmma {
     /// Whether an operand has rows that cross lines.
     pub(super) fn has_unaligned_rows(spec: &GemmSpec, routes: [Source; 2]) -> bool {
         Operand::BOTH.into_iter().any(|operand| {
-            operand.contiguous(spec) * bytes(spec.a) % LINE != 0 && routes[operand as usize] == Source::Direct
+            operand.multiple(spec) * bytes(spec.a) % LINE != 0 && routes[operand as usize] == Source::Direct
         })
     }
 
