@@ -129,7 +129,7 @@ impl<'a> Adapter<'a> {
             for output in outputs {
                 match stated.primitive().name {
                     "pad" => self.pad(&stated, &canonical, output)?,
-                    _ => self.step(&stated, output)?,
+                    _ => self.step(&stated, step.args().names.len(), output)?,
                 }
             }
             self.canonical = canonical;
@@ -139,9 +139,8 @@ impl<'a> Adapter<'a> {
 
     /// Applies a step to the program that is to be scheduled.
     fn apply(&mut self, step: &Step) -> Result<()> {
-        let (func, stated) = schedule::complete(&self.func, step)?;
-        self.func = func;
-        self.done.push(stated);
+        self.func = schedule::apply(&self.func, step)?;
+        self.done.push(step.clone());
         Ok(())
     }
 
@@ -163,15 +162,26 @@ impl<'a> Adapter<'a> {
         }
     }
 
-    fn step(&mut self, stated: &Step, output: Option<usize>) -> Result<()> {
+    /// Applies a step in the program's names, of which the recipe states so many that the step makes.
+    fn step(&mut self, stated: &Step, names: usize, output: Option<usize>) -> Result<()> {
         let mut made = Vec::new();
         for (kinds, name) in made_by(stated) {
             let called = self.unused(kinds, &name, &made);
             kinds.iter().for_each(|kind| self.note(*kind, &name, called.clone(), output));
             made.push(called);
         }
-        let step = renamed(stated, &|kind, name| self.name(kind, name, output), made)?;
-        self.apply(&step)
+        let rename = |kind, name: &str| self.name(kind, name, output);
+        let (short, long) = (made.iter().take(names).cloned().collect(), made.clone());
+        let [short, long] = [renamed(stated, &rename, short)?, renamed(stated, &rename, long)?];
+        // Names that the step makes by itself are left out as the recipe leaves them out.
+        match schedule::complete(&self.func, &short) {
+            Ok((func, step)) if step.args().names == made => {
+                self.func = func;
+                self.done.push(short);
+                Ok(())
+            }
+            _ => self.apply(&long),
+        }
     }
 
     /// The name itself, or with the first number that makes it a new one.

@@ -11,6 +11,7 @@ mod gemv;
 mod grid;
 mod invariant;
 mod kind;
+mod line;
 mod mma;
 mod operand;
 mod packing;

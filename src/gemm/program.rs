@@ -213,7 +213,11 @@ impl<'a> Sum<'a> {
     /// A buffer whose dimensions are not those of a GEMM.
     fn unnamed(&self, func: &Func, buffer: BufferId) -> Error {
         let names = |indices: &[Index]| {
-            let all: Vec<String> = indices.iter().map(|i| crate::ir::print::index(func, i)).collect();
+            let name = |i: &Index| match i.as_var() {
+                Some(var) => func.var_name(var).strip_prefix('v').unwrap_or(func.var_name(var)).to_string(),
+                None => crate::ir::print::index(func, i),
+            };
+            let all: Vec<String> = indices.iter().map(name).collect();
             all.join(", ")
         };
         let indices = [self.result].into_iter().chain(self.factors).find(|f| f.0 == buffer).map_or(&[][..], |f| f.1);
@@ -348,7 +352,7 @@ impl Form {
             outputs.push(place);
         }
         let own = self.func.params.contains(&acc);
-        (!(own && !outputs.is_empty())).then_some(outputs)
+        (!own || outputs.is_empty()).then_some(outputs)
     }
 
     /// A block that writes an output at the element of the accumulators that it reads.

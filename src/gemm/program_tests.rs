@@ -4,6 +4,7 @@ use super::pipelined::Route;
 use super::program::Product;
 use super::*;
 use crate::array::Array;
+use crate::error::Code;
 use crate::ir::visit;
 use crate::loom::Schedule;
 use crate::lower::lower;
@@ -143,4 +144,126 @@ fn every_epilogue_is_right_with_the_recommended_steps() {
             right(&recommend(&of(&[step]), &target).unwrap(), false);
         }
     }
+}
+
+/// The recommended schedule of a program in text, right on the simulator.
+fn recommended(text: &str, target: Target) -> Schedule {
+    let program = te::parse(text).unwrap_or_else(|e| panic!("{e}"));
+    let schedule = recommend_for(&program, &target).unwrap_or_else(|e| panic!("{text}\n{e}"));
+    right(&schedule, true);
+    schedule
+}
+
+/// Programs that are a GEMM of 48 x 40 x 32 under names of their own.
+const PROGRAMS: [(&str, &str); 6] = [
+    (
+        "factors in the other order, and names that recipes use",
+        "program swapped
+         input A_s f16[40, 32]; input C_pad f16[48, 32]; input acc f16[40]
+         out: i0[i0 48, tile 40] f32 = sum(ki 32) f32(A_s[tile, ki])*f32(C_pad[i0, ki])
+         mma: A[i 48, j 40] f32 = i0[i, j] + f32(acc[j])
+         zero: output B[k0 48, k1 40] f16 = f16(max(A[k0, k1], 0.0))",
+    ),
+    (
+        "one result of the accumulators' type",
+        "program single
+         input X f16[32, 48]; input Y f16[32, 40]
+         output Z[r 48, c 40] f32 = sum(t 32) f32(X[t, r])*f32(Y[t, c])",
+    ),
+    (
+        "two results of the accumulators, and blocks between them",
+        "program two
+         input A f16[48, 32]; input B f16[40, 32]; input bias f32[40]
+         mma: acc[i 48, j 40] f32 = sum(k 32) f32(A[i, k])*f32(B[j, k])
+         H: H[i 48, j 40] f32 = acc[i, j] + bias[j]
+         pre: output P[i 48, j 40] f16 = f16(H[i, j])
+         out: output C[i 48, j 40] f16 = f16(max(H[i, j], 0.0))",
+    ),
+    (
+        "results that are not converted on their way",
+        "program behind
+         input A f16[48, 32]; input B f16[40, 32]
+         mma: output S[i 48, j 40] f32 = sum(k 32) f32(A[i, k])*f32(B[j, k])
+         out: output C[j 40, i 48] f16 = f16(max(S[i, j], 0.0))",
+    ),
+    (
+        "an operand that a block computes",
+        "program computed
+         input A f16[48, 32]; input Q s8[40, 32]; input s f16[40]
+         W: W[n 40, k 32] f16 = f16(Q[n, k])*s[n]
+         half: h[n 40] f32 = f32(s[n])*0.5
+         mma: acc[i 48, j 40] f32 = sum(k 32) f32(A[i, k])*f32(W[j, k])
+         out: output C[i 48, j 40] f16 = f16(acc[i, j] + h[j])",
+    ),
+    (
+        "a batch with rows apart",
+        "program strided
+         input A f16[2, 48, 32] strides [1920, 40, 1]; input B f16[2, 32, 40] strides [1312, 41, 1]
+         mma: acc[b 2, i 48, j 40] f32 = sum(k 32) f32(A[b, i, k])*f32(B[b, k, j])
+         out: output C[b 2, i 48, j 40] f16 strides [2112, 44, 1] = f16(acc[b, i, j]*0.5)",
+    ),
+];
+
+#[test]
+fn programs_of_other_forms_are_right_on_every_chip() {
+    for (what, text) in PROGRAMS {
+        for target in [Target::sm_70(), Target::sm_80(), Target::sm_90a()] {
+            let schedule = recommended(text, target);
+            let tensor = schedule.steps.iter().any(|step| step.primitive().name == "tensorize");
+            // Where rows are not aligned, a kernel that packs can cost more than ordinary code.
+            assert!(tensor || text.contains("strides"), "{what} for {target}:\n{schedule}");
+        }
+        // The same in f32 has ordinary code.
+        recommended(&text.replace("f16", "f32").replace("f32(f32", "(f32").replace("s8", "f32"), Target::sm_80());
+    }
+}
+
+#[test]
+fn results_that_accumulators_can_be_converted_to_leave_one_kernel() {
+    let kernels = |n: usize, target: Target| {
+        let schedule = recommended(PROGRAMS[n].1, target);
+        lower(&schedule.scheduled().unwrap(), &target).unwrap().kernels.len()
+    };
+    for target in [Target::sm_80(), Target::sm_90a()] {
+        assert_eq!([0, 2].map(|n| kernels(n, target)), [1, 1]);
+        assert_eq!([3, 4].map(|n| kernels(n, target)), [2, 2]);
+    }
+}
+
+fn refused(text: &str) -> String {
+    let error = recommend_for(&te::parse(text).unwrap_or_else(|e| panic!("{e}")), &Target::sm_90a()).unwrap_err();
+    assert!(!error.helps().is_empty() || error.code() == Code::GemmProgram, "{error}");
+    format!("{}: {}", error.code(), error.message())
+}
+
+#[test]
+fn programs_that_no_recipe_has_are_refused_with_a_reason() {
+    let operands = "program p\ninput A f32[8, 8]; input B f32[8, 8]; input T f32[2, 8, 8]; input c f32[8]\n";
+    for (blocks, reason) in [
+        ("output C[i 8] f32 = A[i, 0]", "gemm.program: program p: no block is a sum over k"),
+        ("output C[i 8] f32 = sum(k 8) A[i, k]", "gemm.program: program p: block C does not sum products"),
+        ("output C[i 8, j 8] f32 = max(k 8) A[i, k]*B[k, j]", "gemm.program: program p: block C is no sum of one term"),
+        (
+            "output C[i 8, j 8] f32 = sum(k 8) A[i, k]*A[k, j]",
+            "gemm.program: program p: block C multiplies A by itself",
+        ),
+        (
+            "output C[i 8, j 8] f32 = sum(k 8) (A[i, k] + 1.0)*B[k, j]",
+            "gemm.program: program p: block C does not sum products",
+        ),
+        (
+            "S[i 8] f32 = sum(k 8) A[i, k]\noutput C[i 8, j 8] f32 = sum(k 8) A[i, k]*B[k, j]",
+            "gemm.program: program p: blocks S, C are reductions",
+        ),
+        ("output C[i 8] f32 = sum(k 8) A[i, k]*c[k]", "gemm.layout: block C writes C with one index"),
+        ("output C[j 8, b 2, i 8] f32 = sum(k 8) T[b, i, k]*B[k, j]", "gemm.layout: block C has"),
+        ("output C[i 8, j 8] f32 = sum(b 2, k 8) T[b, i, k]*B[k, j]", "gemm.layout: block C sums over 2 iterators"),
+        ("output C[i 8, j 8] f32 = sum(k 8) A[k, (i + j) % 8]*B[k, j]", "gemm.layout: block C has"),
+        ("output C[b 2, i 8, j 8] f32 = sum(k 8) T[b, i, k]*B[k, j]", "gemm.layout: block C has B[k, j] in C[b, i, j]"),
+    ] {
+        let refused = refused(&format!("{operands}{blocks}"));
+        assert!(refused.starts_with(reason), "{blocks}\n{refused}");
+    }
+    let columns = "program p\ninput A f32[8, 8] strides [1, 8]; input B f32[8, 8]\noutput C[i 8, j 8] f32 = sum(k 8) A[i, k]*B[k, j]";
+    assert!(refused(columns).starts_with("gemm.layout: A has strides [1, 8]"), "{}", refused(columns));
 }

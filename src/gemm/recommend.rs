@@ -64,17 +64,16 @@ fn recommend_product(product: &Product, target: &Target) -> Result<Schedule> {
     let spec = &product.spec;
     let wgmma = Wgmma::paying(spec, target);
     let ordinary = cheaper(spec, target, wgmma.first());
-    if let Some(chosen) = wgmma.first().filter(|_| ordinary.is_empty()) {
-        if let Some(mut out) = scheduled(product, target, chosen.steps(spec))? {
-            // The instruction's step says why the tiles are as they are.
-            let multiplies =
-                |step: &&mut Step| step.args().find_word("row").is_some_and(|row| row.starts_with("wgmma."));
-            if let Some(step) = out.steps.iter_mut().find(multiplies) {
-                *step = step.clone().with_remark(chosen.reason(spec, target));
-            }
-            if lowers(&out) {
-                return Ok(out);
-            }
+    if let Some(chosen) = wgmma.first().filter(|_| ordinary.is_empty())
+        && let Some(mut out) = scheduled(product, target, chosen.steps(spec))?
+    {
+        // The instruction's step says why the tiles are as they are.
+        let multiplies = |step: &&mut Step| step.args().find_word("row").is_some_and(|row| row.starts_with("wgmma."));
+        if let Some(step) = out.steps.iter_mut().find(multiplies) {
+            *step = step.clone().with_remark(chosen.reason(spec, target));
+        }
+        if lowers(&out) {
+            return Ok(out);
         }
     }
     let ordinary = ordinary.into_iter().map(|ranked| ranked.steps);

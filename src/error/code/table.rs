@@ -127,6 +127,7 @@ codes! {
     }
     Loom "loom" "The text of a schedule." {
         LoomFormat "format" "Formatting would change what the text means."
+        LoomRecommend "recommend" "A line `recommend` has more words."
         LoomResize "resize" "The program has no sizes to change: its text fixes them."
         LoomSize "size" "The text is longer than a schedule may be."
         LoomTarget "target" "No line names the target, or the line is wrong."
