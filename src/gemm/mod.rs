@@ -1,6 +1,6 @@
 //! Matrix products as a client of the compiler: what is asked for, and steps that suit it.
 //!
-//! Nothing here is known to the compiler. [`recommend`] answers with a [`Schedule`], whose steps could have been written
+//! Nothing here is known to the compiler. [`recommend`] answers with a [`crate::Schedule`], whose steps could have been written
 //! by hand and can be edited.
 
 mod adapt;

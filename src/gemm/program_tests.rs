@@ -230,6 +230,37 @@ fn results_that_accumulators_can_be_converted_to_leave_one_kernel() {
     }
 }
 
+#[test]
+fn every_tensor_recipe_stores_two_results() {
+    let product = Product::of(&te::parse(PROGRAMS[2].1).unwrap()).unwrap();
+    let by = |target: Target, steps: &dyn Fn(&GemmSpec, &Target) -> Steps| {
+        let schedule = adapt::schedule(&product, &target, steps(&product.spec, &target));
+        let schedule = schedule.unwrap_or_else(|e| panic!("{target}: {e}"));
+        right(&schedule, true);
+        assert_eq!(lower(&schedule.scheduled().unwrap(), &target).unwrap().kernels.len(), 1, "{schedule}");
+    };
+    for target in [Target::sm_80(), Target::sm_90()] {
+        by(target, &|spec, target| Mma::of(spec, target, [32, 32], [2, 1], 1).steps(spec));
+    }
+    by(Target::sm_80(), &|spec, target| Wmma::of(spec, target, [32, 32], [2, 1]).steps(spec));
+    by(Target::sm_90a(), &|spec, target| Wgmma::of(spec, [64, 64], 1, target).steps(spec));
+}
+
+/// Persistent blocks, clusters, ping-pong and swapped operands: the first candidate of each kind for a large GEMM, at a size of few tiles.
+#[test]
+fn large_tiles_of_warpgroups_compute_epilogues() {
+    let large = layer(Gemm::new(8192, 8192, 8192).of(DType::F16));
+    let all = candidates(&large, &Target::sm_90a()).unwrap();
+    let kind = |name: &str| (name.contains("ping-pong"), name.contains("swapped"));
+    for (wanted, size) in
+        [((false, false), [256, 256, 128]), ((true, false), [256, 264, 128]), ((true, true), [168, 264, 128])]
+    {
+        let (name, schedule) = all.iter().find(|(name, _)| kind(name) == wanted).unwrap();
+        assert!(name.starts_with("wgmma "), "{name}");
+        right(&schedule.resized(&size).unwrap(), true);
+    }
+}
+
 fn refused(text: &str) -> String {
     let error = recommend_for(&te::parse(text).unwrap_or_else(|e| panic!("{e}")), &Target::sm_90a()).unwrap_err();
     assert!(!error.helps().is_empty() || error.code() == Code::GemmProgram, "{error}");

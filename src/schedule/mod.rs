@@ -82,7 +82,8 @@ pub use apply::{apply, apply_all, complete, complete_all};
 pub use index_map::IndexMap;
 pub use parse::parse;
 pub use primitive::{Applied, Form, ParamKind, Parameter, Primitive};
-pub(crate) use reference::RECOMMENDED;
+#[doc(hidden)]
+pub use reference::RECOMMENDED;
 pub use reference::{reference, requirement};
 pub use step::{Args, Step, Value};
 pub use steps::Steps;

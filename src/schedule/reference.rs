@@ -5,7 +5,7 @@ use crate::error::{Code, Error, Result, suggestion};
 use std::str::FromStr;
 
 /// What a line that is no step of its own stands for.
-pub(crate) const RECOMMENDED: &str = "A line `recommend` of a `.loom` text stands for the steps that are recommended for a program with a matrix product.";
+pub const RECOMMENDED: &str = "A line `recommend` of a `.loom` text stands for the steps that are recommended for a program with a matrix product.";
 
 /// Every primitive with its form, what it does and what it requires, as a Markdown table.
 pub fn reference() -> String {
