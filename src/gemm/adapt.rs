@@ -164,24 +164,19 @@ impl<'a> Adapter<'a> {
 
     /// Applies a step in the program's names, of which the recipe states so many that the step makes.
     fn step(&mut self, stated: &Step, names: usize, output: Option<usize>) -> Result<()> {
+        let all = made_by(stated);
         let mut made = Vec::new();
-        for (kinds, name) in made_by(stated) {
-            let called = self.unused(kinds, &name, &made);
-            kinds.iter().for_each(|kind| self.note(*kind, &name, called.clone(), output));
-            made.push(called);
+        for (kinds, name) in all.iter().take(names) {
+            made.push(self.unused(kinds, name, &made));
         }
-        let rename = |kind, name: &str| self.name(kind, name, output);
-        let (short, long) = (made.iter().take(names).cloned().collect(), made.clone());
-        let [short, long] = [renamed(stated, &rename, short)?, renamed(stated, &rename, long)?];
-        // Names that the step makes by itself are left out as the recipe leaves them out.
-        match schedule::complete(&self.func, &short) {
-            Ok((func, step)) if step.args().names == made => {
-                self.func = func;
-                self.done.push(short);
-                Ok(())
-            }
-            _ => self.apply(&long),
+        let step = renamed(stated, &|kind, name| self.name(kind, name, output), made)?;
+        let (func, complete) = schedule::complete(&self.func, &step)?;
+        for ((kinds, name), called) in all.iter().zip(&complete.args().names) {
+            kinds.iter().for_each(|kind| self.note(*kind, name, called.clone(), output));
         }
+        self.func = func;
+        self.done.push(step);
+        Ok(())
     }
 
     /// The name itself, or with the first number that makes it a new one.

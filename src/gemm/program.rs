@@ -223,16 +223,13 @@ impl<'a> Sum<'a> {
         let indices = [self.result].into_iter().chain(self.factors).find(|f| f.0 == buffer).map_or(&[][..], |f| f.1);
         let (name, [x, y]) = (&func.buffer(buffer).name, self.factors);
         let [x, y] = [x, y].map(|f| format!("{}[{}]", func.buffer(f.0).name, names(f.1)));
-        let error = self.layout(
-            func,
-            format!(
-                "has {name}[{}] in {}[{}] = sum of {x}*{y}, and recipes know A[i, k] or A[k, i], B[k, j] or B[j, k], and C[i, j], each with \
-                 one dimension for a batch before them at most",
-                names(indices),
-                func.buffer(self.result.0).name,
-                names(self.result.1)
-            ),
+        let (at, result) = (names(indices), names(self.result.1));
+        let written = &func.buffer(self.result.0).name;
+        let why = format!(
+            "has {written}[{result}] = sum of {x}*{y}: the dimensions of {name}[{at}] are not those of a GEMM, which reads A[i, k] or A[k, i] \
+             and B[k, j] or B[j, k], and writes C[i, j], each with at most one dimension for a batch in front"
         );
+        let error = self.layout(func, why);
         let error = error.help("declare the buffer with its dimensions in such an order, several dimensions as one");
         error.help("a block before the product that copies the operand into such an order")
     }

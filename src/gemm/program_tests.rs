@@ -287,10 +287,13 @@ fn programs_that_no_recipe_has_are_refused_with_a_reason() {
             "gemm.program: program p: blocks S, C are reductions",
         ),
         ("output C[i 8] f32 = sum(k 8) A[i, k]*c[k]", "gemm.layout: block C writes C with one index"),
-        ("output C[j 8, b 2, i 8] f32 = sum(k 8) T[b, i, k]*B[k, j]", "gemm.layout: block C has"),
+        ("output C[j 8, b 2, i 8] f32 = sum(k 8) T[b, i, k]*B[k, j]", "gemm.layout: block C has C[j, b, i] = sum of"),
         ("output C[i 8, j 8] f32 = sum(b 2, k 8) T[b, i, k]*B[k, j]", "gemm.layout: block C sums over 2 iterators"),
         ("output C[i 8, j 8] f32 = sum(k 8) A[k, (i + j) % 8]*B[k, j]", "gemm.layout: block C has"),
-        ("output C[b 2, i 8, j 8] f32 = sum(k 8) T[b, i, k]*B[k, j]", "gemm.layout: block C has B[k, j] in C[b, i, j]"),
+        (
+            "output C[b 2, i 8, j 8] f32 = sum(k 8) T[b, i, k]*B[k, j]",
+            "gemm.layout: block C has C[b, i, j] = sum of T[b, i, k]*B[k, j]: the dimensions of B[k, j] are not",
+        ),
     ] {
         let refused = refused(&format!("{operands}{blocks}"));
         assert!(refused.starts_with(reason), "{blocks}\n{refused}");
