@@ -270,10 +270,14 @@ fn plain_nest<'a>(func: &'a Func, block: &Block) -> Option<Vec<&'a For>> {
     (ordered && loops.iter().all(plain) && block.predicate.is_true()).then_some(loops)
 }
 
-/// Elements from one row of a buffer to the next, if they are stated.
+/// Elements from one row of a buffer to the next, if they are stated. Where its base address is aligned to less than 16 bytes, a number
+/// that is aligned no better: recipes ask for the alignment of rows by it.
 fn row_stride(buffer: &Buffer) -> Result<Option<i64>> {
+    let aligned = |row: i64| row | (8 * i64::from(buffer.align) / i64::from(buffer.dtype.bits())).max(1);
     match buffer.strides.as_deref() {
+        None if buffer.align < 16 => Ok(buffer.const_shape().and_then(|shape| shape.last().copied()).map(aligned)),
         None => Ok(None),
+        Some([.., row, 1]) if buffer.align < 16 => Ok(Some(aligned(*row))),
         Some([.., row, 1]) => Ok(Some(*row)),
         Some(strides) => {
             let message =
