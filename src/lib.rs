@@ -120,10 +120,10 @@ pub fn simulate(kernels: &Kernels, arrays: &mut [Array]) -> Result<()> {
     sim::run_ptx(kernels, &options, arrays).map(|_| ())
 }
 
-/// Like [`compile`], for a matrix product alone: the kernels take A, B and C.
+/// Like [`compile`], for a GEMM alone: the kernels take A, B, the inputs of its epilogue in the order of [`Gemm::epilogues`], and C.
 ///
 /// # Errors
-/// As [`compile`], and `gemm.program` where the program is not what [`te::gemm`] builds.
+/// As [`compile`], and `gemm.program` where the program is not what [`Gemm::program`] makes.
 #[cfg(feature = "compile")]
 pub fn compile_gemm(schedule: &Schedule) -> Result<Kernels> {
     match gemm::describe(&schedule.program) {

@@ -3,6 +3,9 @@
 //! The same text is example, test case, tuning record, command-line input and bug report. [`Schedule`] parses it and
 //! prints it back; nothing besides its three parts influences the PTX. An error underlines the user's own text: the
 //! parsers of the two halves see the whole file with the other half blanked out, so their places are places in it.
+//!
+//! A line `recommend` among the steps is replaced by recommended ones while the text is read. Which these are is `gemm`'s matter:
+//! `gemm/line.rs` passes it to the parser.
 
 mod format;
 
@@ -52,11 +55,13 @@ impl Schedule {
         Schedule { program, target, steps }
     }
 
-    /// Parses a `.loom` text.
-    ///
-    /// # Errors
-    /// `loom.size`, `loom.target`, `target.name`, and what [`te::parse`] and [`crate::schedule::parse()`] refuse, underlined in the text.
-    pub fn parse(text: &str) -> Result<Schedule> {
+    /// Parses a `.loom` text, for another chip where one is given; `recommend` yields the steps that a line `recommend`
+    /// after these stands for.
+    pub(crate) fn parse_with(
+        text: &str,
+        target: Option<Target>,
+        recommend: &mut dyn FnMut(&Schedule) -> Result<Vec<Step>>,
+    ) -> Result<Schedule> {
         // An editor's byte-order mark is no part of the text.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if text.len() > LONGEST_TEXT {
@@ -64,17 +69,33 @@ impl Schedule {
             return Err(Error::input(Code::LoomSize, message));
         }
         let (whole, name) = target_statement(text)?;
-        let target = Target::parse(&text[name.clone()]).map_err(|e| e.text(text).label(name, "this target"))?;
+        let own = Target::parse(&text[name.clone()]).map_err(|e| e.text(text).label(name, "this target"))?;
         let program = te::parse(&keep(text, 0..whole.start)).map_err(|e| in_users_text(e, text))?;
-        let steps = schedule::parse(&keep(text, whole.end..text.len())).map_err(|e| in_users_text(e, text))?;
+        let mut out = Schedule { program, target: target.unwrap_or(own), steps: Vec::new() };
+        let mut from = whole.end;
+        for line in recommended(text, whole.end)? {
+            out.read_steps(text, from..line.start)?;
+            let here = |e: Error| if e.labels().is_empty() { e.text(text).label(line.clone(), "this line") } else { e };
+            let steps = recommend(&out).map_err(here)?;
+            let whole: Arc<str> = text.into();
+            out.steps.extend(steps.into_iter().map(|step| step.read_from(&whole, line.clone())));
+            from = line.end;
+        }
+        out.read_steps(text, from..text.len())?;
+        Ok(out)
+    }
+
+    /// Adds the steps of a part of the text.
+    fn read_steps(&mut self, text: &str, part: Range<usize>) -> Result<()> {
+        let steps = schedule::parse(&keep(text, part)).map_err(|e| in_users_text(e, text))?;
         // Errors of steps point into the user's text, too.
         let own: Arc<str> = text.into();
         let placed = |step: Step| match step.origin().map(|(_, span)| span) {
             Some(span) => step.read_from(&own, span),
             None => step,
         };
-        let steps = steps.into_iter().map(placed).collect();
-        Ok(Schedule { program, target, steps })
+        self.steps.extend(steps.into_iter().map(placed));
+        Ok(())
     }
 
     /// The program after all steps.
@@ -234,6 +255,23 @@ fn target_statement(text: &str) -> Result<(Range<usize>, Range<usize>)> {
         _ => Err(Error::input(Code::LoomTarget, "`target` takes one name, such as sm_90a")
             .text(text)
             .label(statement, "this line")),
+    }
+}
+
+/// Where the statements `recommend` behind the target's are.
+fn recommended(text: &str, after: usize) -> Result<Vec<Range<usize>>> {
+    let is_own = |s: &Range<usize>| {
+        let first = words(text, s).first().map(|w| &text[w.clone()] == schedule::RECOMMEND);
+        s.start >= after && first == Some(true)
+    };
+    let found: Vec<Range<usize>> = statements(text).into_iter().filter(is_own).collect();
+    match found.iter().find(|s| words(text, s).len() > 1) {
+        None => Ok(found),
+        Some(wrong) => {
+            let error =
+                Error::input(Code::LoomRecommend, "`recommend` takes nothing: it is for the program and the target");
+            Err(error.text(text).label(wrong.clone(), "this line"))
+        }
     }
 }
 

@@ -76,11 +76,8 @@ fn subjects(args: &BenchArgs, own: Option<Target>) -> Result<Vec<Subject>> {
     let mut out = Vec::new();
     for file in files {
         let name = file.file_stem().map_or_else(|| "schedule".into(), |s| s.to_string_lossy().into_owned());
-        let schedule = input::read(&file).map_err(|e| e.within(format!("reading {}", file.display())))?;
-        let schedule = match args.named_target()? {
-            Some(target) => schedule.for_target(target),
-            None => schedule,
-        };
+        let schedule =
+            input::read(&file, args.named_target()?).map_err(|e| e.within(format!("reading {}", file.display())))?;
         match sizes.is_empty() {
             true => out.push(Subject::new(name, schedule)),
             false => {
@@ -128,7 +125,7 @@ fn examples() -> Result<Vec<PathBuf>> {
     };
     let mut files: Vec<PathBuf> = std::fs::read_dir("examples").map_err(none)?.flatten().map(|e| e.path()).collect();
     files.retain(|f| f.extension().is_some_and(|e| e == "loom"));
-    files.retain(|f| input::read(f).and_then(|s| crate::compile(&s)).is_ok());
+    files.retain(|f| input::read(f, None).and_then(|s| crate::compile(&s)).is_ok());
     files.sort();
     Ok(files)
 }

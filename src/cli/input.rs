@@ -3,10 +3,11 @@
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::gemm::{self, Gemm, Kind};
+use crate::ir::Func;
 use crate::loom::{LONGEST_TEXT, Schedule};
 use crate::rows::{RowKind, Rows};
 use crate::target::Target;
-use crate::te::{Epilogue, GemmSpec, Known, Layout};
+use crate::te::{self, Epilogue, GemmSpec, Known, Layout};
 use clap::Args;
 use std::fs::File;
 use std::io::Read;
@@ -26,6 +27,9 @@ pub struct What {
     /// f16, bf16 or f32.
     #[arg(long, value_name = "KIND", value_parser = row_kind, requires = "size", conflicts_with_all = ["file", "gemm", "kind", "layout"])]
     rows: Option<RowKind>,
+    /// What follows the product of --gemm, in the words of builder lines: "bias gelu residual", "row_scales column_scales".
+    #[arg(long, value_name = "STEPS", requires = "gemm", conflicts_with_all = ["kind", "invariant"])]
+    epilogue: Option<String>,
     /// Types of --gemm: of the inputs (f16 means f16>f32>f16), or inputs>accumulators>result, or A*B>accumulators>result.
     #[arg(long, value_name = "T", default_value = "f32", conflicts_with = "file")]
     dtype: String,
@@ -98,14 +102,15 @@ impl What {
             return Ok(if self.allow_tested { schedule.allow_tested() } else { schedule });
         }
         let schedule = match (&self.file, &self.gemm) {
-            (Some(file), _) => read(file)?,
+            (Some(file), _) => read(file, target)?,
             (None, Some(sizes)) => {
                 let product = product(&sizes.0, &self.dtype, &self.layout)?;
                 let target = target.or(own).unwrap_or_else(|| product.default_target());
-                match self.kind {
-                    Some(kind) => kind.schedule(&product, &target)?,
-                    None if self.invariant => gemm::recommend_invariant(&product, &target)?,
-                    None => gemm::recommend(&product, &target)?,
+                match (self.kind, &self.epilogue) {
+                    (Some(kind), _) => kind.schedule(&product, &target)?,
+                    (None, Some(steps)) => gemm::recommend_for(&with_epilogue(&product, steps)?, &target)?,
+                    (None, None) if self.invariant => gemm::recommend_invariant(&product, &target)?,
+                    (None, None) => gemm::recommend(&product, &target)?,
                 }
             }
             (None, None) => {
@@ -204,6 +209,18 @@ pub fn product(sizes: &[i64], types: &str, layout: &str) -> Result<Gemm> {
     Ok(Gemm::from(GemmSpec { a, b, acc, out, ..*gemm.spec() }))
 }
 
+/// The program of a GEMM with the steps of a builder line after it.
+fn with_epilogue(gemm: &Gemm, steps: &str) -> Result<Func> {
+    let s = gemm.spec();
+    let (name, sizes) = (if s.batch.is_some() { "batched_gemm" } else { "gemm" }, words(&s.sizes()));
+    te::parse(&format!("{name} {sizes} {} {} {steps}", types(s), s.layout.name()))
+}
+
+/// Sizes in a word: `1024x512x2048`.
+fn words(sizes: &[i64]) -> String {
+    sizes.iter().map(i64::to_string).collect::<Vec<_>>().join("x")
+}
+
 fn dtype(name: &str) -> Result<DType> {
     DType::parse(name.trim()).ok_or_else(|| {
         let names: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();
@@ -211,9 +228,10 @@ fn dtype(name: &str) -> Result<DType> {
     })
 }
 
-/// Reads a schedule from a file.
-pub fn read(file: &Path) -> Result<Schedule> {
-    Schedule::parse(&text(file)?)
+/// Reads a schedule from a file, for another chip where one is given.
+pub fn read(file: &Path, target: Option<Target>) -> Result<Schedule> {
+    let text = text(file)?;
+    target.map_or_else(|| Schedule::parse(&text), |target| Schedule::parse_for(&text, target))
 }
 
 /// The text of a file, which need not end: no more is read than the longest text that is taken, and a byte.
@@ -235,19 +253,18 @@ pub fn text(file: &Path) -> Result<String> {
 
 /// A title for a schedule: its program with the sizes.
 pub fn title(schedule: &Schedule) -> String {
-    let sizes = |s: Vec<i64>| s.iter().map(i64::to_string).collect::<Vec<_>>().join("x");
     let product =
-        |s: &GemmSpec| format!("{} {} {} {}", schedule.program.name, sizes(s.sizes()), types(s), s.layout.name());
+        |s: &GemmSpec| format!("{} {} {} {}", schedule.program.name, words(&s.sizes()), types(s), s.layout.name());
     match Known::of(&schedule.program) {
         Some(Known::Gemm(s)) => product(&s),
         Some(Known::GemmWith(s, steps)) => {
             let step = |e: &Epilogue| match e {
-                Epilogue::Scale(factor) => format!(" scale {factor}"),
+                Epilogue::Scale(factor) | Epilogue::Beta(factor) => format!(" {} {factor}", e.name()),
                 other => format!(" {}", other.name()),
             };
             product(&s) + &steps.iter().map(step).collect::<String>()
         }
-        Some(known) => format!("{} {}", schedule.program.name, sizes(known.sizes())),
+        Some(known) => format!("{} {}", schedule.program.name, words(&known.sizes())),
         None => schedule.program.name.clone(),
     }
 }

@@ -59,7 +59,10 @@ impl Class {
                 // The grammar's first block is the statements; its words in small letters are the keywords.
                 let statements = te::GRAMMAR.split("```").nth(1).unwrap_or("").trim_start_matches("text");
                 let words = statements.split(|c: char| !c.is_alphanumeric());
-                words.filter(|w| !w.is_empty() && w.bytes().all(|b| b.is_ascii_lowercase())).chain(["target"]).collect()
+                words
+                    .filter(|w| !w.is_empty() && w.bytes().all(|b| b.is_ascii_lowercase()))
+                    .chain(["target", "recommend"])
+                    .collect()
             }
             Class::Target => Target::ALL.iter().map(|t| t.name).collect(),
             Class::Axis => Axis::ALL.iter().map(|a| a.name()).collect(),

@@ -1,7 +1,7 @@
 //! What a recommendation chose from.
 
-use super::recommend::{cheaper, lowers, ordinary};
-use super::{Gemm, Mma, SwapAb, Wgmma, Wmma, recommend, schedule};
+use super::recommend::{cheaper, lowers, ordinary, scheduled};
+use super::{Gemm, Mma, Product, SwapAb, Wgmma, Wmma, recommend};
 use crate::error::Result;
 use crate::loom::Schedule;
 use crate::schedule::Steps;
@@ -23,8 +23,8 @@ const BOXES: [(i64, [i64; 2]); 4] = [(64, [1, 1]), (32, [1, 1]), (64, [2, 1]), (
 /// # Errors
 /// What [`Gemm::program`] refuses.
 pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)>> {
-    gemm.program()?;
-    let spec = gemm.spec();
+    let product = Product::of_gemm(gemm)?;
+    let spec = &product.spec;
     let name = |kind: &str, [m, n]: [i64; 2], parts: i64| match parts {
         1 => format!("{kind} {m}x{n}"),
         parts => format!("{kind} {m}x{n}, split-K by {parts}"),
@@ -56,8 +56,11 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
     if steps.is_empty() {
         return Ok(vec![("recommended".into(), recommend(gemm, target)?)]);
     }
-    let made = |(name, steps): (String, Steps)| Ok((name, schedule(gemm, target, steps)?));
-    let mut all = steps.into_iter().map(made).collect::<Result<Vec<_>>>()?;
+    let made = |(name, steps): (String, Steps)| {
+        let schedule = scheduled(&product, target, steps).transpose()?;
+        Some(schedule.map(|schedule| (name, schedule)))
+    };
+    let mut all = steps.into_iter().filter_map(made).collect::<Result<Vec<_>>>()?;
     all.retain(|(_, schedule)| lowers(schedule));
     match all.is_empty() {
         true => Ok(vec![("recommended".into(), recommend(gemm, target)?)]),

@@ -1,5 +1,6 @@
 //! Accumulators and their way to C, as recipes share them.
 
+use super::operand::multiple_of_result;
 use super::padding::Padding;
 use super::staging::present;
 use crate::ir::{Axis, Scope};
@@ -43,28 +44,28 @@ pub(super) fn store_rows(s: &mut Steps, spec: &GemmSpec, at: &str, batch: &str, 
 
 /// Elements of the widest stores that each row of C consists of.
 pub(super) fn row_vector(spec: &GemmSpec) -> i64 {
-    1 << spec.n.trailing_zeros().min((128 / spec.out.bits()).trailing_zeros())
+    1 << multiple_of_result(spec).trailing_zeros().min((128 / spec.out.bits()).trailing_zeros())
 }
 
 /// Whether rows of C begin where stores of 16 bytes cannot: lanes that store from registers each begin a store of their own.
 pub(super) fn has_unaligned_rows(spec: &GemmSpec) -> bool {
-    spec.n * i64::from(spec.out.bits()) % 128 != 0
+    multiple_of_result(spec) * i64::from(spec.out.bits()) % 128 != 0
 }
 
-/// The block that has the accumulators. Where C has their type, it is block `C`; else block `mma` sums into `acc`, and block `out`
-/// converts to C.
+/// The block that has the accumulators. Where C has their type and no epilogue follows, it is block `C`; else block `mma` sums into `acc`,
+/// and block `out` converts to C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Accumulators {
     /// C itself.
     Result,
-    /// A buffer of another type than C.
+    /// A buffer of another type than C, or one that an epilogue reads.
     Converted,
 }
 
 impl Accumulators {
     /// Those of a GEMM.
     pub fn of(spec: &GemmSpec) -> Accumulators {
-        if spec.acc == spec.out { Accumulators::Result } else { Accumulators::Converted }
+        if spec.acc == spec.out && !spec.epilogue { Accumulators::Result } else { Accumulators::Converted }
     }
 
     /// Whether C has another type.

@@ -244,7 +244,7 @@ fn widest(spec: &GemmSpec, operand: Operand) -> i64 {
 
 /// The largest power of two that divides the rows of an operand in memory.
 fn aligned(spec: &GemmSpec, operand: Operand) -> i64 {
-    1 << operand.contiguous(spec).trailing_zeros().min(6)
+    1 << operand.multiple(spec).trailing_zeros().min(6)
 }
 
 /// Loads loops over neighbouring elements, so many in all, in vectors of at most `widest`.
@@ -331,7 +331,12 @@ mod tests {
             let all = Gemv::candidates(gemm.spec(), &Target::sm_80());
             assert!(!all.is_empty());
             for (_, gemv) in all.iter().step_by(all.len().div_ceil(12)) {
-                let made = crate::gemm::schedule(&gemm, &Target::sm_80(), gemv.steps(gemm.spec())).unwrap();
+                let made = crate::gemm::schedule(
+                    &crate::gemm::Product::of_gemm(&gemm).unwrap(),
+                    &Target::sm_80(),
+                    gemv.steps(gemm.spec()),
+                )
+                .unwrap();
                 let lowered = made.scheduled().and_then(|f| crate::lower::lower(&f, &Target::sm_80()));
                 assert!(lowered.is_ok(), "{gemv:?} of {gemm:?}: {}", lowered.unwrap_err());
             }

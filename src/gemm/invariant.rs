@@ -7,7 +7,7 @@
 
 use super::recommend::first_that_lowers;
 use super::split::PARTS;
-use super::{Gemm, Kind, Mma, Pipelined, Split, Tiles, WarpTiles, Wgmma, Wmma, recommend, simt, tuning};
+use super::{Gemm, Kind, Mma, Pipelined, Product, Split, Tiles, WarpTiles, Wgmma, Wmma, recommend, simt, tuning};
 use crate::error::{Code, Error, Result};
 use crate::gemm::operand::up;
 use crate::loom::Schedule;
@@ -60,15 +60,15 @@ const FEW_PARTS: [i64; 5] = [1, 4, 16, 32, 64];
 /// # Errors
 /// Those of [`super::recommend`].
 pub fn recommend_invariant(gemm: &Gemm, target: &Target) -> Result<Schedule> {
-    gemm.program()?;
-    let spec = gemm.spec();
+    let product = Product::of_gemm(gemm)?;
+    let spec = &product.spec;
     let Some(order) = order(gemm, target) else { return recommend(gemm, target) };
     let all = order.tiles(spec, target);
     if all.is_empty() {
         let sizes = spec.sizes().iter().map(i64::to_string).collect::<Vec<_>>().join("x");
         return Err(Error::bug(Code::GemmRecipes, format!("no tiles of {sizes} on {target} have these {order}")));
     }
-    let mut out = first_that_lowers(gemm, target, all.into_iter().map(|(_, tile)| tile.steps(spec)))?;
+    let mut out = first_that_lowers(&product, target, all.into_iter().map(|(_, tile)| tile.steps(spec)))?;
     // The instruction's step says the order, of ordinary code the first step.
     let multiplies = |step: &Step| {
         let row = step.args().find_word("row");
@@ -85,7 +85,8 @@ pub fn recommend_invariant(gemm: &Gemm, target: &Target) -> Result<Schedule> {
 /// every order gives the same bits, as for integers.
 pub fn order(gemm: &Gemm, target: &Target) -> Option<Order> {
     // One number of rows and of products stands for all.
-    let spec = GemmSpec { m: ROWS[0], batch: gemm.spec().batch.map(|_| 1), ..*gemm.spec() };
+    let (batch, epilogue) = (gemm.spec().batch.map(|_| 1), gemm.has_epilogue());
+    let spec = GemmSpec { m: ROWS[0], batch, epilogue, ..*gemm.spec() };
     spec.acc.is_float().then(|| Order::of(&spec, target))
 }
 

@@ -4,7 +4,7 @@ use super::epilogue::Accumulators;
 use super::grid::{bind_batch, bind_blocks, fuses_batch};
 use super::operand::up;
 use super::recommend::{first_that_lowers, simt};
-use super::{Gemm, Mma, Wgmma, Wmma};
+use super::{Gemm, Mma, Product, Wgmma, Wmma};
 use crate::error::{Code, Error, Result};
 use crate::ir::Axis;
 use crate::loom::Schedule;
@@ -56,8 +56,8 @@ impl Kind {
     /// # Errors
     /// What [`Gemm::program`] refuses; `gemm.kind`, the chip's fault, where no recipe of the kind fits the product on the chip.
     pub fn schedule(self, gemm: &Gemm, target: &Target) -> Result<Schedule> {
-        gemm.program()?;
-        let spec = gemm.spec();
+        let product = Product::of_gemm(gemm)?;
+        let spec = &product.spec;
         let mut steps: Box<dyn Iterator<Item = Steps>> = match self {
             Kind::Naive => Box::new(std::iter::once(naive(spec))),
             Kind::Simt => Box::new(simt(spec, target)),
@@ -69,17 +69,17 @@ impl Kind {
             let GemmSpec { a, b, acc, out, layout, .. } = *spec;
             let factors = if a == b { a.to_string() } else { format!("{a}*{b}") };
             let sizes = spec.sizes().iter().map(i64::to_string).collect::<Vec<_>>().join("x");
-            let product = format!("{sizes} {factors}>{acc}>{out} {}", layout.name());
+            let described = format!("{sizes} {factors}>{acc}>{out} {}", layout.name());
             let why = match self {
                 Kind::Mma => Mma::lacks(spec, target),
                 Kind::Wgmma if !target.has(Features::WGMMA) => Some("the chip has no wgmma, which sm_90a has"),
                 _ => None,
             };
             let why = why.map(|w| format!(": {w}")).unwrap_or_default();
-            Error::chip(Code::GemmKind, format!("no recipe of kind {} fits {product} on {target}{why}", self.name()))
+            Error::chip(Code::GemmKind, format!("no recipe of kind {} fits {described} on {target}{why}", self.name()))
                 .help("use another kind, or write the steps yourself")
         })?;
-        first_that_lowers(gemm, target, std::iter::once(first).chain(steps))
+        first_that_lowers(&product, target, std::iter::once(first).chain(steps))
     }
 }
 

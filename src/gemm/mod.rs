@@ -1,20 +1,24 @@
 //! Matrix products as a client of the compiler: what is asked for, and steps that suit it.
 //!
-//! Nothing here is known to the compiler. [`recommend`] answers with a [`Schedule`], whose steps could have been written
+//! Nothing here is known to the compiler. [`recommend`] answers with a [`crate::Schedule`], whose steps could have been written
 //! by hand and can be edited.
 
+mod adapt;
 mod candidates;
 mod epilogue;
+mod fused;
 mod gemv;
 mod grid;
 mod invariant;
 mod kind;
+mod line;
 mod mma;
 mod operand;
 mod packing;
 mod padding;
 mod parts;
 mod pipelined;
+mod program;
 mod random;
 mod recommend;
 mod simt;
@@ -28,13 +32,17 @@ mod wgmma;
 mod wmma;
 mod work;
 
+use adapt::schedule;
 pub use candidates::candidates;
+use fused::Fused;
+pub use fused::{Activation, Along};
 pub use invariant::{Order, order, recommend_invariant};
 pub use kind::Kind;
 use operand::Operand;
+use program::Product;
 #[doc(hidden)]
 pub use random::random;
-pub use recommend::recommend;
+pub use recommend::{recommend, recommend_for};
 
 // The parameters of each recipe, for tests and for the ladder: names and fields follow the recipes.
 #[doc(hidden)]
@@ -53,23 +61,22 @@ pub use {
 };
 
 use crate::dtype::{Class, DType};
-use crate::error::{Code, Error, Result};
+use crate::error::Result;
 use crate::ir::Func;
-use crate::loom::Schedule;
-use crate::schedule::Steps;
 use crate::target::Target;
 use crate::te::{self, GemmSpec, Known, Layout};
 
-/// What is asked for: C[m, n] = A * B, row-major, or so many of them. f32 and layout NN unless said otherwise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What is asked for: C[m, n] = A * B, row-major, or so many of them, with what follows it. f32 and layout NN unless said otherwise.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gemm {
     spec: GemmSpec,
+    fused: Fused,
 }
 
 impl Gemm {
     /// C has m rows and n columns, the accumulators k terms.
     pub fn new(m: i64, n: i64, k: i64) -> Gemm {
-        Gemm { spec: GemmSpec::of(m, n, k, DType::F32, Layout::NN) }
+        GemmSpec::of(m, n, k, DType::F32, Layout::NN).into()
     }
 
     /// The usual combination for a type of inputs: accumulators in f32 (s32 for integers) unless the inputs are wider, and a
@@ -126,11 +133,11 @@ impl Gemm {
 
     /// Whether each row of A, B and C begins at a multiple of 16 bytes, as cp.async and TMA need it.
     pub fn has_aligned_rows(&self) -> bool {
-        let c = self.spec.n * i64::from(self.spec.out.bits());
+        let c = operand::multiple_of_result(&self.spec) * i64::from(self.spec.out.bits());
         Operand::BOTH.into_iter().all(|operand| operand.is_aligned(&self.spec)) && c % 128 == 0
     }
 
-    /// As `te` has it.
+    /// The product as `te` has it, without what follows it.
     pub fn spec(&self) -> &GemmSpec {
         &self.spec
     }
@@ -145,30 +152,26 @@ impl Gemm {
     ///
     /// # Errors
     /// `te.extent` and `te.limit`, the input's fault, where an extent is not positive or an array has more than 2^36 elements;
-    /// `te.type` where the types make no product.
+    /// `te.type` where the types make no product; `te.epilogue` where the types cannot express an epilogue.
     pub fn program(&self) -> Result<Func> {
-        te::gemm(&self.spec)
+        te::gemm_with(&self.spec, &self.epilogues())
     }
 }
 
 impl From<GemmSpec> for Gemm {
     fn from(spec: GemmSpec) -> Gemm {
-        Gemm { spec }
+        Gemm { spec, fused: Fused::default() }
     }
 }
 
-/// The matrix product that a program is, if it is one.
+/// The matrix product that a program is, with what follows it, if it is one that [`Gemm::program`] makes.
 pub fn describe(program: &Func) -> Option<Gemm> {
     match Known::of(program) {
         Some(Known::Gemm(spec)) => Some(spec.into()),
+        Some(Known::GemmWith(spec, steps)) => Some(Gemm { spec, fused: Fused::of(&steps)? }),
         _ => None,
     }
 }
 
-/// A product with the steps of a recipe.
-fn schedule(gemm: &Gemm, target: &Target, steps: Steps) -> Result<Schedule> {
-    let steps = steps
-        .finish()
-        .map_err(|e| Error::bug(Code::GemmSteps, format!("the recommended steps are not well formed: {e}")))?;
-    Ok(Schedule { program: gemm.program()?, target: *target, steps })
-}
+#[cfg(test)]
+mod program_tests;

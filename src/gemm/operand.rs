@@ -54,13 +54,18 @@ impl Operand {
 
     /// Whether each of its rows in memory begins at a multiple of 16 bytes.
     pub fn is_aligned(self, spec: &GemmSpec) -> bool {
-        self.contiguous(spec) * i64::from(self.dtype(spec).bits()) % 128 == 0
+        self.multiple(spec) * i64::from(self.dtype(spec).bits()) % 128 == 0
     }
 
     /// Bytes of the widest copies that each of its rows in memory consists of, up to 16.
     pub fn piece(self, spec: &GemmSpec) -> i64 {
-        let row = self.contiguous(spec) * i64::from(self.dtype(spec).bits()) / 8;
+        let row = self.multiple(spec) * i64::from(self.dtype(spec).bits()) / 8;
         1 << row.trailing_zeros().min(4)
+    }
+
+    /// A number that a power of two divides where it divides both the elements of a row in memory and those from a row to the next.
+    pub fn multiple(self, spec: &GemmSpec) -> i64 {
+        self.contiguous(spec) | spec.row_strides[self as usize].unwrap_or(0)
     }
 
     /// Elements of a row in memory.
@@ -72,6 +77,11 @@ impl Operand {
 /// Whether the rows of both operands run along k in memory.
 pub(super) fn both_along_k(spec: &GemmSpec) -> bool {
     Operand::BOTH.into_iter().all(|operand| operand.along_k(spec))
+}
+
+/// The same for rows of C.
+pub(super) fn multiple_of_result(spec: &GemmSpec) -> i64 {
+    spec.n | spec.row_strides[2].unwrap_or(0)
 }
 
 /// How many of size `by` cover `size`.

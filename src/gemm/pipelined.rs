@@ -11,6 +11,7 @@
 //! What decides the speed is which registers the multiply-adds read: consecutive ones share an operand (`zigzag`), and
 //! the lanes of a warp are dealt out to rows and columns by turns, so that two lanes in four read the same vector.
 
+use super::adapt::epilogue_in_copies;
 use super::epilogue::{Accumulators, row_vector, store_rows};
 use super::grid::bind_blocks;
 use super::operand::{Operand, up};
@@ -219,6 +220,12 @@ impl Pipelined {
 
     /// The steps, for a program of [`crate::te::gemm`].
     pub fn steps(&self, spec: &GemmSpec) -> Steps {
+        let plain = self.plain_steps(spec);
+        if spec.epilogue { epilogue_in_copies(plain) } else { plain }
+    }
+
+    /// The steps without an epilogue.
+    fn plain_steps(&self, spec: &GemmSpec) -> Steps {
         let (mut s, padding) = (Steps::new(), self.padding(spec));
         padding.pad(&mut s, "C");
         for operand in Operand::BOTH.into_iter().filter(|operand| self.routes[*operand as usize] == Route::Packed) {

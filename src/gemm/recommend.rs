@@ -1,7 +1,8 @@
 //! Which steps are recommended: the first that lower for the chip, of all recipes in the order of what they take to cost.
 
-use super::{Gemm, Gemv, Mma, Pipelined, Split, Tiles, WarpTiles, Wgmma, Wmma, schedule, tuning};
-use crate::error::{Code, Error, Result};
+use super::{Gemm, Gemv, Mma, Pipelined, Product, Split, Tiles, WarpTiles, Wgmma, Wmma, schedule, tuning};
+use crate::error::{Code, Error, Fault, Result};
+use crate::ir::Func;
 use crate::loom::Schedule;
 use crate::lower;
 use crate::schedule::{Step, Steps};
@@ -26,12 +27,46 @@ use crate::te::GemmSpec;
 /// # Errors
 /// What [`Gemm::program`] refuses, such as `te.limit` for arrays of more than 2^36 elements.
 pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
-    gemm.program()?; // Recipes count with extents that a program can have.
-    let spec = gemm.spec();
+    // The program is made first: recipes count with extents that a program can have.
+    recommend_product(&Product::of_gemm(gemm)?, target)
+}
+
+/// [`recommend`] for any program with one product: a sum over one dimension of products of elements of two operands, with at most one
+/// dimension for a batch, in one of the four layouts. The elementwise blocks between the accumulators and the outputs are inlined into the
+/// kernel's epilogue. Other elementwise blocks, such as those that compute an operand, get kernels of their own.
+///
+/// Names are those of the program. Rows may be strided.
+///
+/// ```
+/// use warploom::{Target, gemm, te};
+///
+/// let program = te::parse(
+///     "program layer
+///      input X f16[100, 64]
+///      input W f16[72, 64]
+///      input b f16[72]
+///      dot: acc[row 100, unit 72] f32 = sum(k 64) f32(X[row, k])*f32(W[unit, k])
+///      Y: output Y[row 100, unit 72] f16 = f16(max(acc[row, unit] + f32(b[unit]), 0.0))",
+/// )?;
+/// let schedule = gemm::recommend_for(&program, &Target::sm_80())?;
+/// assert!(schedule.to_string().contains("mma.m16n8k16.f32.f16.f16"));
+/// # Ok::<(), warploom::Error>(())
+/// ```
+///
+/// # Errors
+/// `gemm.program` where the program has no product, several, or other reductions; `gemm.layout` where the dimensions of the operands or of
+/// the result are not those of a GEMM, or rows are not contiguous.
+pub fn recommend_for(program: &Func, target: &Target) -> Result<Schedule> {
+    recommend_product(&Product::of(program)?, target)
+}
+
+fn recommend_product(product: &Product, target: &Target) -> Result<Schedule> {
+    let spec = &product.spec;
     let wgmma = Wgmma::paying(spec, target);
     let ordinary = cheaper(spec, target, wgmma.first());
-    if let Some(chosen) = wgmma.first().filter(|_| ordinary.is_empty()) {
-        let mut out = schedule(gemm, target, chosen.steps(spec))?;
+    if let Some(chosen) = wgmma.first().filter(|_| ordinary.is_empty())
+        && let Some(mut out) = scheduled(product, target, chosen.steps(spec))?
+    {
         // The instruction's step says why the tiles are as they are.
         let multiplies = |step: &&mut Step| step.args().find_word("row").is_some_and(|row| row.starts_with("wgmma."));
         if let Some(step) = out.steps.iter_mut().find(multiplies) {
@@ -42,7 +77,7 @@ pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
         }
     }
     let ordinary = ordinary.into_iter().map(|ranked| ranked.steps);
-    first_that_lowers(gemm, target, ordinary.chain(tensor(spec, target)).chain(simt(spec, target)))
+    first_that_lowers(product, target, ordinary.chain(tensor(spec, target)).chain(simt(spec, target)))
 }
 
 /// The recipes without tensor cores that take fewer cycles than the best with them, `wgmma` or one by mma.sync: operands of small and thin
@@ -125,19 +160,31 @@ fn whole(spec: &GemmSpec, target: &Target) -> Vec<Ranked> {
 
 /// The schedule of the first steps that lower for the chip, else of the first.
 pub(super) fn first_that_lowers(
-    gemm: &Gemm,
+    product: &Product,
     target: &Target,
     recipes: impl Iterator<Item = Steps>,
 ) -> Result<Schedule> {
     let mut first = None;
     for steps in recipes {
-        let schedule = schedule(gemm, target, steps)?;
+        let Some(schedule) = scheduled(product, target, steps)? else { continue };
         if lowers(&schedule) {
             return Ok(schedule);
         }
         first = first.or(Some(schedule));
     }
     first.ok_or_else(|| Error::bug(Code::GemmRecipes, "no recipe has steps for the GEMM"))
+}
+
+/// The schedule of a product by the steps of a recipe; `None` where the program around the product does not take them.
+///
+/// # Errors
+/// Bugs of the recipe.
+pub(super) fn scheduled(product: &Product, target: &Target, steps: Steps) -> Result<Option<Schedule>> {
+    match schedule(product, target, steps) {
+        Ok(schedule) => Ok(Some(schedule)),
+        Err(error) if error.fault() == Fault::Input => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether a schedule lowers for its chip.

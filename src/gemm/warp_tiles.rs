@@ -7,6 +7,7 @@
 
 mod cost;
 
+use super::adapt::epilogue_in_copies;
 use super::grid::{bind_blocks, walk};
 use super::operand::Operand;
 use super::split::Split;
@@ -95,6 +96,12 @@ impl WarpTiles {
 
     /// The steps, for a program of [`crate::te::gemm`] of one type.
     pub fn steps(&self, spec: &GemmSpec) -> Steps {
+        let plain = self.plain_steps(spec);
+        if spec.epilogue { epilogue_in_copies(plain) } else { plain }
+    }
+
+    /// The steps without an epilogue.
+    fn plain_steps(&self, spec: &GemmSpec) -> Steps {
         // Elements of 16 bytes.
         let wide = 128 / i64::from(spec.a.bits());
         let mut s = Steps::new();

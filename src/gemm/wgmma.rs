@@ -21,7 +21,7 @@ pub use rungs::{RUNGS, Rung};
 
 use super::epilogue::{Accumulators, Epilogue, store_rows};
 use super::grid::{ClusterLoops, walk};
-use super::operand::{Operand, up};
+use super::operand::{Operand, multiple_of_result, up};
 use super::packing::{EARLY_BLOCKS, Packing, Source, transposes};
 use super::padding::Padding;
 use super::split::{PARTS, combine_parts, split_k};
@@ -200,7 +200,8 @@ impl Wgmma {
     /// These tiles, with stages and routes that suit them.
     pub fn of(spec: &GemmSpec, block: [i64; 2], warpgroups: i64, target: &Target) -> Wgmma {
         let routes = routes(spec);
-        let epilogue = if spec.n * bytes(spec.out) % 16 == 0 { Epilogue::Tma } else { Epilogue::Direct };
+        let epilogue =
+            if multiple_of_result(spec) * bytes(spec.out) % 16 == 0 { Epilogue::Tma } else { Epilogue::Direct };
         let plain = Wgmma { cluster: [1, 1], persistent: false, producer: false, ..Wgmma::LARGE };
         // Stages of a short k have few zeros. K-major rows have two instructions at least: TMA takes 10 us with panels of 32 bytes for
         // 12832x64x32 NN of s8 on an H100, 5 with panels of 128.
@@ -462,7 +463,9 @@ impl Wgmma {
             return combine_parts(s, Accumulators::of(spec), &padding, false);
         }
         let from_registers = !self.stores_by_tma() && !padding.pads_result();
-        if !converts && (bytes(spec.out) == 4 || from_registers) {
+        // stmatrix has elements of 16 bits; swapped operands have such results alone.
+        let in_pairs = bytes(spec.out) != 2 && !from_registers;
+        if in_pairs || !converts && from_registers {
             return self.wide_epilogue(s, spec);
         }
         if converts {
@@ -558,12 +561,18 @@ fn routes(spec: &GemmSpec) -> [Source; 2] {
 /// Whether the recipe has a form for these types.
 pub(super) fn known(spec: &GemmSpec) -> bool {
     use DType::{Bf16, F16, F32, S8, S32, U8};
+    let any = spec.epilogue && converts_to(spec.out);
     match (spec.a, spec.b) {
-        (F16, F16) if spec.acc == F16 => spec.out == F16,
-        (F16, F16) | (Bf16, Bf16) => spec.acc == F32 && (spec.out == spec.a || spec.out == F32),
-        (S8 | U8, S8 | U8) => spec.acc == S32 && spec.out == S32,
+        (F16, F16) if spec.acc == F16 => any || spec.out == F16,
+        (F16, F16) | (Bf16, Bf16) => spec.acc == F32 && (any || spec.out == spec.a || spec.out == F32),
+        (S8 | U8, S8 | U8) => spec.acc == S32 && (any || spec.out == S32),
         _ => false,
     }
+}
+
+/// Whether the epilogue stores results of other types than those of [`known`]: what a block after the product computes.
+fn converts_to(dtype: DType) -> bool {
+    matches!(dtype.bits(), 8 | 16 | 32) && dtype != DType::Bool
 }
 
 /// Bytes of an element.

@@ -9,7 +9,7 @@
 
 use super::epilogue::{Accumulators, divide_rows};
 use super::grid::{bind_batch, rows_of, walk};
-use super::operand::{Operand, up};
+use super::operand::{Operand, multiple_of_result, up};
 use super::padding::Padding;
 use super::staging::{Fragment, Staging, source};
 use super::tiles;
@@ -262,7 +262,7 @@ impl Wmma {
         s.storage_align(stored, row_dimension(spec), self.block[1], 8);
         divide_rows(s, last, "tile", self.threads(), vector);
         s.bind("s_1", Axis::ThreadX);
-        if spec.n % vector == 0 {
+        if multiple_of_result(spec) % vector == 0 {
             s.vectorize("s_2")
         } else {
             s.unroll("s_2")

@@ -40,15 +40,20 @@ impl Line {
 /// A `.loom` text in the one layout.
 ///
 /// # Errors
-/// Those of [`Schedule::parse`]: a text is formatted where it parses.
+/// Those of [`Schedule::parse`]: a text is formatted where it parses. What lines `recommend` stand for is not asked.
 pub fn format(text: &str) -> Result<String> {
-    let schedule = Schedule::parse(text)?;
+    let schedule = parsed(text)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let out = laid_out(&lines(text)?);
-    match Schedule::parse(&out) {
+    match parsed(&out) {
         Ok(again) if again == schedule => Ok(out),
         _ => Err(Error::bug(Code::LoomFormat, "the text in the one layout does not mean what the text means")),
     }
+}
+
+/// The schedule with a step of its own in place of each line `recommend`, whose steps the layout has nothing to do with.
+fn parsed(text: &str) -> Result<Schedule> {
+    Schedule::parse_with(text, None, &mut |_| schedule::parse("unroll recommend"))
 }
 
 fn lines(text: &str) -> Result<Vec<Line>> {

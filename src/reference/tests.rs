@@ -17,7 +17,7 @@ fn small(dtype: DType, shape: &[usize], seed: u64) -> Result<Array> {
 }
 
 fn spec(a: DType, acc: DType, out: DType, layout: Layout) -> GemmSpec {
-    GemmSpec { batch: None, m: 19, n: 23, k: 37, a, b: a, acc, out, layout }
+    GemmSpec::of(19, 23, 37, a, layout).types(a, a, acc, out)
 }
 
 fn check(func: &Func) {

@@ -82,9 +82,14 @@ pub use apply::{apply, apply_all, complete, complete_all};
 pub use index_map::IndexMap;
 pub use parse::parse;
 pub use primitive::{Applied, Form, ParamKind, Parameter, Primitive};
+#[doc(hidden)]
+pub use reference::RECOMMENDED;
 pub use reference::{reference, requirement};
 pub use step::{Args, Step, Value};
 pub use steps::Steps;
+
+/// The statement of a `.loom` text that stands for recommended steps.
+pub(crate) const RECOMMEND: &str = "recommend";
 
 /// Whether a word can name a loop, block, buffer or role.
 pub fn is_name(word: &str) -> bool {

@@ -107,8 +107,11 @@ fn step(words: &[Word]) -> Result<Step> {
     }
     let Some(primitive) = primitive::find(head.text) else {
         let known = primitive::ALL.iter().map(|p| p.name);
-        let guess = find::suggestion(head.text, known.clone());
+        let guess = find::suggestion(head.text, known.clone().chain([super::RECOMMEND]));
         let error = head.refuse(Code::StepPrimitive, format!("there is no primitive `{}`{guess}", head.text));
+        if head.text == super::RECOMMEND {
+            return Err(error.help("a line `recommend` is a part of a .loom text, not of steps alone"));
+        }
         return Err(error.help(format!("the primitives are {}", known.collect::<Vec<_>>().join(", "))));
     };
     let args = Reader { primitive, words: rest, at: 0 }.read()?;

@@ -4,6 +4,9 @@ use super::primitive;
 use crate::error::{Code, Error, Result, suggestion};
 use std::str::FromStr;
 
+/// What a line that is no step of its own stands for.
+pub const RECOMMENDED: &str = "A line `recommend` of a `.loom` text stands for the steps that are recommended for a program with a matrix product.";
+
 /// Every primitive with its form, what it does and what it requires, as a Markdown table.
 pub fn reference() -> String {
     let mut out = String::from("| step | what it does | requires |\n|---|---|---|\n");
@@ -13,7 +16,7 @@ pub fn reference() -> String {
         let cells: Vec<String> = cells.iter().map(|c| c.replace('|', "\\|")).collect();
         out.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
-    out
+    out + "\n" + RECOMMENDED + "\n"
 }
 
 /// The requirement that an error's code names (`split.2`), in the words of the primitive's row.

@@ -1,9 +1,10 @@
 //! Ready-made programs: vector addition, window sum, and matrix products with elementwise epilogues.
 
+use super::epilogue::{self, Epilogue};
 use super::program::{Program, Reducer, Stage};
 use crate::dtype::DType;
-use crate::error::{Code, Error, Result};
-use crate::ir::{BinOp, BufferId, Expr, Func, Index, UnOp, Var};
+use crate::error::Result;
+use crate::ir::{BinOp, BufferId, Expr, Func, Index, Var};
 
 /// `C[i] = A[i] + B[i]` over f32; block `C`, loop `i`.
 ///
@@ -97,12 +98,28 @@ pub struct GemmSpec {
     pub out: DType,
     /// How A and B lie.
     pub layout: Layout,
+    /// Elements from one row of A, B and C in memory to the next, where the rows are not packed.
+    pub row_strides: [Option<i64>; 3],
+    /// Whether block `out` writes C from the accumulators although both have one type: the form of a product with an epilogue.
+    pub epilogue: bool,
 }
 
 impl GemmSpec {
     /// A product in one type.
     pub fn of(m: i64, n: i64, k: i64, dtype: DType, layout: Layout) -> GemmSpec {
-        GemmSpec { batch: None, m, n, k, a: dtype, b: dtype, acc: dtype, out: dtype, layout }
+        GemmSpec {
+            batch: None,
+            m,
+            n,
+            k,
+            a: dtype,
+            b: dtype,
+            acc: dtype,
+            out: dtype,
+            layout,
+            row_strides: [None; 3],
+            epilogue: false,
+        }
     }
 
     /// With these types of A, B, accumulators and C.
@@ -117,6 +134,12 @@ impl GemmSpec {
         GemmSpec { batch, ..self }
     }
 
+    /// With so many elements from one row of A, B and C in memory to the next; `None` where rows are packed.
+    #[must_use]
+    pub fn row_strides(self, row_strides: [Option<i64>; 3]) -> GemmSpec {
+        GemmSpec { row_strides, ..self }
+    }
+
     /// Its extents: the batch, if there is one, m, n and k.
     pub fn sizes(&self) -> Vec<i64> {
         self.batch.into_iter().chain([self.m, self.n, self.k]).collect()
@@ -128,49 +151,9 @@ impl GemmSpec {
     }
 }
 
-/// An elementwise step after a matrix product, in the accumulation type.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
-pub enum Epilogue {
-    /// Adds input `bias` of N elements, converted from C's type.
-    Bias,
-    /// max(x, 0).
-    Relu,
-    /// x/2 * (1 + erf(x / sqrt 2)); floating-point accumulation only.
-    Gelu,
-    /// Multiplies by a constant.
-    Scale(f64),
-    /// Adds input `residual` of M x N elements, converted from C's type.
-    Residual,
-}
-
-impl Epilogue {
-    /// One of every kind.
-    pub const ALL: [Epilogue; 5] =
-        [Epilogue::Bias, Epilogue::Relu, Epilogue::Gelu, Epilogue::Scale(1.0), Epilogue::Residual];
-
-    /// The name in builder lines.
-    pub fn name(self) -> &'static str {
-        match self {
-            Epilogue::Bias => "bias",
-            Epilogue::Relu => "relu",
-            Epilogue::Gelu => "gelu",
-            Epilogue::Scale(_) => "scale",
-            Epilogue::Residual => "residual",
-        }
-    }
-
-    fn label(self) -> &'static str {
-        match self {
-            Epilogue::Bias => "add_bias",
-            Epilogue::Residual => "add_residual",
-            other => other.name(),
-        }
-    }
-}
-
-/// A matrix product. Where sums already have C's type it is one block `C` over loops i, j, k; else block `mma` sums
-/// into the global buffer `acc`, and block `out` converts over loops out_i, out_j. Of a batch a loop `b` is around each.
+/// A matrix product. Where sums already have C's type, and no epilogue is to follow ([`GemmSpec::epilogue`]), it is one block `C` over loops
+/// i, j, k; else block `mma` sums into the global buffer `acc`, and block `out` converts over loops out_i, out_j. Of a batch a loop `b` is
+/// around each.
 ///
 /// # Errors
 /// `te.extent` and `te.limit` where an extent is not positive or an array has more than 2^36 elements; `te.type` where the types make no
@@ -188,7 +171,7 @@ pub fn batched_gemm(batch: i64, spec: &GemmSpec) -> Result<Func> {
 }
 
 /// A matrix product with elementwise steps behind it, each a further block: `mma` sums into `acc`, each step writes a
-/// buffer of its block's name, and the last block writes C (block `out`, if C's type differs from the sums').
+/// buffer of its block's name, and the last block writes C (block `out`, if C's type differs from that of the last step).
 /// Parameters: A, B, the steps' inputs in their order, C.
 ///
 /// # Errors
@@ -198,38 +181,19 @@ pub fn gemm_with(spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Func> {
     build_gemm(name, spec, epilogues)
 }
 
-/// Each epilogue at most once, and none that the sums' type cannot express.
-fn check_epilogues(spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<()> {
-    for (n, e) in epilogues.iter().enumerate() {
-        if epilogues[..n].iter().any(|earlier| earlier.name() == e.name()) {
-            return Err(Error::input(Code::TeEpilogue, format!("{} is given twice", e.name())));
-        }
-        let problem = match e {
-            _ if spec.acc.is_float() => None,
-            Epilogue::Scale(factor) if factor.fract() != 0.0 => Some(format!("{factor} is not an integer")),
-            Epilogue::Gelu => Some("gelu is for floating-point accumulators".to_string()),
-            _ => None,
-        };
-        if let Some(problem) = problem {
-            return Err(Error::input(
-                Code::TeEpilogue,
-                format!("{problem}, but the accumulators are of type {}", spec.acc),
-            ));
-        }
-    }
-    Ok(())
-}
-
 fn build_gemm(name: &str, spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Func> {
-    check_epilogues(spec, epilogues)?;
+    epilogue::check(spec, epilogues)?;
     let mut p = Program::new(name)?;
     let lead: Vec<(&str, i64)> = spec.batch.map(|b| ("b", b)).into_iter().collect();
     let spatial = [lead.as_slice(), &[("i", spec.m), ("j", spec.n)]].concat();
     let shape_of = |dims: [i64; 2]| lead.iter().map(|l| l.1).chain(dims).collect::<Vec<_>>();
     let (a_t, b_t) = (spec.layout.a_transposed(), spec.layout.b_transposed());
-    let a = p.input("A", spec.a, &shape_of(if a_t { [spec.k, spec.m] } else { [spec.m, spec.k] }))?;
-    let b = p.input("B", spec.b, &shape_of(if b_t { [spec.n, spec.k] } else { [spec.k, spec.n] }))?;
-    let inputs = epilogue_inputs(&mut p, spec, epilogues)?;
+    let a_shape = shape_of(if a_t { [spec.k, spec.m] } else { [spec.m, spec.k] });
+    let b_shape = shape_of(if b_t { [spec.n, spec.k] } else { [spec.k, spec.n] });
+    let [a_row, b_row, c_row] = spec.row_strides;
+    let a = p.input_with("A", spec.a, &a_shape, strides(&a_shape, a_row), 16)?;
+    let b = p.input_with("B", spec.b, &b_shape, strides(&b_shape, b_row), 16)?;
+    let inputs = epilogues.iter().map(|e| e.input(&mut p, spec)).collect::<Result<Vec<_>>>()?;
     let product = |v: &[Var]| {
         let (lead, i, j, k) = (&v[..lead.len()], v[v.len() - 3], v[v.len() - 2], v[v.len() - 1]);
         let element = |buffer, x, y| Expr::load(buffer, lead.iter().chain([&x, &y]).map(|v| Index::Var(*v)).collect());
@@ -238,63 +202,54 @@ fn build_gemm(name: &str, spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Fun
         Expr::bin(BinOp::Mul, convert(spec.a, spec.acc, left), convert(spec.b, spec.acc, right))
     };
     let over = [("k", spec.k)];
-    let single = spec.acc == spec.out && epilogues.is_empty();
-    if single {
-        p.compute(&Stage::new("C", spec.acc, &spatial).reduce(Reducer::Sum, &over).output(), product)?;
+    let c_strides = strides(&shape_of([spec.m, spec.n]), c_row);
+    let result = |stage| result(stage, c_strides.clone());
+    if spec.acc == spec.out && epilogues.is_empty() && !spec.epilogue {
+        p.compute(&result(Stage::new("C", spec.acc, &spatial).reduce(Reducer::Sum, &over)), product)?;
         return p.finish();
     }
     let mma = Stage::new("acc", spec.acc, &spatial).label("mma").reduce(Reducer::Sum, &over);
-    let mut value = p.compute(&mma, product)?;
+    let (mut value, mut dtype) = (p.compute(&mma, product)?, spec.acc);
+    let last = epilogues.iter().fold(spec.acc, |dtype, e| e.dtype(dtype));
     for (n, (epilogue, input)) in epilogues.iter().zip(inputs).enumerate() {
-        let last = n + 1 == epilogues.len() && spec.acc == spec.out;
-        let mut stage = Stage::new(if last { "C" } else { epilogue.label() }, spec.acc, &spatial);
-        stage.label = epilogue.label();
-        stage.output = last;
-        value = p.compute(&stage, |v| apply(*epilogue, spec, at(value, v), input, v))?;
+        let own = epilogue.dtype(dtype);
+        let stage = |buffer| Stage::new(buffer, own, &spatial).label(epilogue.label());
+        let stage = match n + 1 == epilogues.len() && last == spec.out {
+            true => result(stage("C")),
+            false => stage(epilogue.label()),
+        };
+        value = p.compute(&stage, |v| epilogue.apply(spec, dtype, at(value, v), input, v))?;
+        dtype = own;
     }
-    if spec.acc != spec.out {
-        let out = Stage::new("C", spec.out, &spatial).label("out").output();
-        p.compute(&out, |v| convert(spec.acc, spec.out, at(value, v)))?;
+    if epilogues.is_empty() || last != spec.out {
+        let out = result(Stage::new("C", spec.out, &spatial).label("out"));
+        p.compute(&out, |v| convert(dtype, spec.out, at(value, v)))?;
     }
     p.finish()
 }
 
-fn epilogue_inputs(p: &mut Program, spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Vec<Option<BufferId>>> {
-    let mut input = |e: &Epilogue| match e {
-        Epilogue::Bias => p.input("bias", spec.out, &[spec.n]).map(Some),
-        Epilogue::Residual => p
-            .input("residual", spec.out, &[&spec.sizes()[..spec.sizes().len() - 3], &[spec.m, spec.n]].concat())
-            .map(Some),
-        _ => Ok(None),
-    };
-    epilogues.iter().map(&mut input).collect()
+/// The stage as the one that writes C.
+fn result(stage: Stage<'_>, strides: Option<Vec<i64>>) -> Stage<'_> {
+    Stage { output: true, strides, ..stage }
 }
 
-fn apply(epilogue: Epilogue, spec: &GemmSpec, x: Expr, input: Option<BufferId>, v: &[Var]) -> Expr {
-    let number = |value: f64| Expr::constant(spec.acc, value);
-    let other = |indices: &[Var]| input.map(|b| convert(spec.out, spec.acc, at(b, indices)));
-    match epilogue {
-        Epilogue::Bias => other(&v[v.len() - 1..]).map_or_else(|| x.clone(), |bias| add(x.clone(), bias)),
-        Epilogue::Residual => other(v).map_or_else(|| x.clone(), |residual| add(x.clone(), residual)),
-        Epilogue::Relu => Expr::bin(BinOp::Max, x, number(0.0)),
-        Epilogue::Scale(factor) => Expr::bin(BinOp::Mul, x, number(factor)),
-        Epilogue::Gelu => {
-            let scaled = Expr::bin(BinOp::Mul, x.clone(), number(std::f64::consts::FRAC_1_SQRT_2));
-            let half = Expr::bin(BinOp::Mul, x, number(0.5));
-            Expr::bin(BinOp::Mul, half, add(number(1.0), Expr::un(UnOp::Erf, scaled)))
-        }
-    }
+/// The strides of an array whose rows are so many elements apart.
+fn strides(shape: &[i64], row: Option<i64>) -> Option<Vec<i64>> {
+    let row = row?;
+    let [.., rows, _] = *shape else { return None };
+    let whole = [rows.saturating_mul(row), row, 1];
+    Some(whole[3 - shape.len().min(3)..].to_vec())
 }
 
-fn at(buffer: BufferId, vars: &[Var]) -> Expr {
+pub(super) fn at(buffer: BufferId, vars: &[Var]) -> Expr {
     Expr::load(buffer, vars.iter().map(|v| Index::Var(*v)).collect())
 }
 
-fn add(a: Expr, b: Expr) -> Expr {
+pub(super) fn add(a: Expr, b: Expr) -> Expr {
     Expr::bin(BinOp::Add, a, b)
 }
 
-fn convert(from: DType, to: DType, value: Expr) -> Expr {
+pub(super) fn convert(from: DType, to: DType, value: Expr) -> Expr {
     if from == to { value } else { Expr::cast(to, value) }
 }
 

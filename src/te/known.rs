@@ -28,8 +28,12 @@ impl Known {
             0..3 => Vec::new(),
             _ => {
                 let steps = epilogues(func)?;
-                let product = |spec| match steps.is_empty() {
-                    true => Known::Gemm(spec),
+                let product = |spec: GemmSpec| match steps.is_empty() {
+                    // Accumulators of C's own type are a buffer of their own only in this form.
+                    true => {
+                        let epilogue = spec.acc == spec.out && func.find_buffer("acc").is_some();
+                        Known::Gemm(GemmSpec { epilogue, ..spec })
+                    }
                     false => Known::GemmWith(spec, steps.clone()),
                 };
                 Layout::ALL.into_iter().filter_map(|layout| gemm_of(func, layout)).map(product).collect()
@@ -99,30 +103,37 @@ fn gemm_of(func: &Func, layout: Layout) -> Option<GemmSpec> {
     let (a0, a1, m, n) = (*a0, *a1, *m, *n);
     let k = if layout.a_transposed() { a0 } else { a1 };
     let out = func.buffer(c).dtype;
-    let acc = func.buffers.iter().find(|b| b.name == "acc").map_or(out, |b| b.dtype);
-    Some(GemmSpec { batch, m, n, k, a: func.buffer(a).dtype, b: func.buffer(b).dtype, acc, out, layout })
+    let sums = func.buffers.iter().find(|b| b.name == "acc").map(|b| b.dtype);
+    Some(GemmSpec {
+        batch,
+        m,
+        n,
+        k,
+        a: func.buffer(a).dtype,
+        b: func.buffer(b).dtype,
+        acc: sums.unwrap_or(out),
+        out,
+        layout,
+        row_strides: [None; 3],
+        epilogue: false,
+    })
 }
 
 /// The steps that the blocks behind a product would be, by their names; `None` where a block has none of these names.
 fn epilogues(func: &Func) -> Option<Vec<Epilogue>> {
-    let step = |block: &Block| {
-        Some(match func.block_name(block.name) {
-            "add_bias" => Epilogue::Bias,
-            "relu" => Epilogue::Relu,
-            "gelu" => Epilogue::Gelu,
-            "scale" => Epilogue::Scale(factor(block)?),
-            "add_residual" => Epilogue::Residual,
-            _ => return None,
-        })
-    };
+    let step = |block: &Block| Epilogue::of_label(func.block_name(block.name), || factor(block));
     let product = |block: &&Block| !matches!(func.block_name(block.name), "C" | "mma" | "out");
     visit::blocks(&func.body).into_iter().filter(product).map(step).collect()
 }
 
-/// The constant that a block multiplies with.
+/// The constant that a block multiplies with, or that what it adds is multiplied with.
 fn factor(block: &Block) -> Option<f64> {
     let [Stmt::Store(store)] = &block.body[..] else { return None };
-    match &store.value {
+    let scaled = match &store.value {
+        Expr::Bin(BinOp::Add, _, scaled) => scaled,
+        other => other,
+    };
+    match scaled {
         Expr::Bin(BinOp::Mul, _, by) => match **by {
             Expr::Const(_, Literal::Float(value)) => Some(value),
             Expr::Const(_, Literal::Int(value)) => Some(value as f64),
@@ -152,6 +163,12 @@ mod tests {
             }
             let integers = GemmSpec { a: DType::S8, b: DType::S8, ..GemmSpec::of(8, 12, 20, DType::S32, layout) };
             all.push(Known::GemmWith(integers, vec![Epilogue::Scale(3.0), relu]));
+            all.push(Known::GemmWith(batched, Epilogue::ALL.to_vec()));
+            let own = GemmSpec { epilogue: true, ..GemmSpec::of(8, 12, 20, f32, layout) };
+            all.push(Known::Gemm(own));
+            // Sizes alone do not make a program with strides again.
+            let strided = gemm(&batched.row_strides([Some(24), None, Some(16)])).unwrap();
+            assert_eq!(Known::of(&strided), None);
         }
         for known in all {
             let mut func = known.build().unwrap();

@@ -18,13 +18,15 @@
 #![doc = include_str!("text/programs.md")]
 
 mod build;
+mod epilogue;
 mod known;
 mod operations;
 mod program;
 mod several;
 mod text;
 
-pub use build::{Epilogue, GemmSpec, Layout, batched_gemm, gemm, gemm_with, vec_add, window_sum};
+pub use build::{GemmSpec, Layout, batched_gemm, gemm, gemm_with, vec_add, window_sum};
+pub use epilogue::Epilogue;
 pub use known::Known;
 pub use operations::operations;
 pub use program::{MAX_BLOCKS, MAX_ELEMENTS, MAX_RANK, Program, Reducer, Stage, is_name};

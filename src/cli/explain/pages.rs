@@ -29,7 +29,8 @@ pub fn steps(form: Form) -> String {
     for p in primitive::ALL {
         let _ = writeln!(out, "{}\n{}", colour::paint(Text::Loom, &p.usage()), show::wrapped(p.about, "    "));
     }
-    out + "\n`warploom explain STEP` shows what a step requires and an example.\n"
+    let recommended = show::wrapped(crate::schedule::RECOMMENDED, "");
+    out + &format!("\n{recommended}\n`warploom explain STEP` shows what a step requires and an example.\n")
 }
 
 /// The page of a step: form, what it does, what it requires, and the program before and after it.

@@ -87,7 +87,8 @@ codes! {
     }
     Gemm "gemm" "Recommended schedules of GEMMs." {
         GemmKind "kind" "No recipe of the kind fits the GEMM on the chip."
-        GemmProgram "program" "The program is not a matrix product."
+        GemmLayout "layout" "No layout of GEMMs describes how a product reads its operands or writes its result."
+        GemmProgram "program" "The program has no matrix product, or more than a recipe schedules."
         GemmRecipes "recipes" "No recipe has steps for the GEMM."
         GemmSteps "steps" "The steps that a recipe recommends are not well formed."
     }
@@ -126,6 +127,7 @@ codes! {
     }
     Loom "loom" "The text of a schedule." {
         LoomFormat "format" "Formatting would change what the text means."
+        LoomRecommend "recommend" "A line `recommend` has more words."
         LoomResize "resize" "The program has no sizes to change: its text fixes them."
         LoomSize "size" "The text is longer than a schedule may be."
         LoomTarget "target" "No line names the target, or the line is wrong."

@@ -2,6 +2,7 @@
 
 use super::{Epilogue, Mma, Names, present};
 use crate::gemm::epilogue::divide_rows;
+use crate::gemm::operand::multiple_of_result;
 use crate::gemm::split::combine_parts;
 use crate::ir::{Axis, Scope};
 use crate::schedule::Steps;
@@ -17,7 +18,7 @@ pub(super) fn choose(spec: &GemmSpec, target: &Target, block: [i64; 2], parts: i
     let grows = spec.m % block[0] != 0 || spec.n % block[1] != 0;
     let large = spec.m.saturating_mul(spec.n) >= LARGE;
     let matrices = target.has(Features::STMATRIX);
-    let rows = large || !grows || matrices && spec.n % 8 == 0;
+    let rows = large || !grows || matrices && multiple_of_result(spec) % 8 == 0;
     match parts == 1 && spec.out.bits() == 16 && rows {
         false => Epilogue::Direct,
         true if matrices => Epilogue::Stmatrix,
@@ -95,7 +96,7 @@ impl Mma {
 
     /// The threads of a block store the rows of C's tile from shared memory.
     fn store_rows(&self, s: &mut Steps, spec: &GemmSpec) {
-        let vector = if spec.n % 8 == 0 { 8 } else { 1 };
+        let vector = if multiple_of_result(spec) % 8 == 0 { 8 } else { 1 };
         divide_rows(s, "C_s", self.cluster().innermost(), self.threads(), vector);
         if vector > 1 {
             s.vectorize("s_2");

@@ -111,7 +111,7 @@ impl Mma {
         let packing = Packing { operand, packed, padding, is_transposed, early_blocks: 0 };
         let wide = self.form == OperandForm::Widened;
         let pads = padding.pads_operand(operand);
-        let vector = vector(operand.contiguous(spec));
+        let vector = vector(operand.multiple(spec));
         if self.transposes_narrow(spec, operand) {
             // Zeros come into being where a thread reads: what writes them then asks for no bounds, and stores whole bytes.
             let source = if pads { format!("{name}_pad") } else { name.to_string() };

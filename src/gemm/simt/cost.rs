@@ -3,7 +3,7 @@
 use super::{MIN_BLOCKS, Tiles, shares_bytes};
 use crate::dtype::DType;
 use crate::gemm::grid::MOST_BLOCKS;
-use crate::gemm::operand::{Operand, up};
+use crate::gemm::operand::{Operand, multiple_of_result, up};
 use crate::gemm::parts::{Sums, numbers};
 use crate::gemm::tuning;
 use crate::gemm::work::{Work, operand_bytes, ranked};
@@ -123,7 +123,7 @@ impl Tiles {
     fn partly_written(&self, spec: &GemmSpec) -> f64 {
         let bytes = f64::from(spec.out.bits()) / 8.0;
         let rows = (spec.m * spec.products()) as f64 * up(spec.n, self.bn) as f64;
-        if (spec.n as f64 * bytes) % SECTOR == 0.0 && self.bn as f64 * bytes >= SECTOR {
+        if (multiple_of_result(spec) as f64 * bytes) % SECTOR == 0.0 && self.bn as f64 * bytes >= SECTOR {
             0.0
         } else {
             2.0 * SECTOR * rows
@@ -182,7 +182,7 @@ impl Tiles {
     fn copies(&self, spec: &GemmSpec) -> f64 {
         let one = |operand: Operand| {
             let elements = [self.bm, self.bn][operand as usize] * self.bk;
-            let aligned = 1 << operand.contiguous(spec).trailing_zeros().min(6);
+            let aligned = 1 << operand.multiple(spec).trailing_zeros().min(6);
             let wide = if operand.along_k(spec) { 1 } else { self.vector(spec, operand).min(aligned) };
             elements as f64 / (self.threads() * wide) as f64
         };

@@ -121,7 +121,7 @@ impl Wgmma {
     fn l2_bytes(&self, spec: &GemmSpec) -> f64 {
         let one = |operand: Operand| {
             let crosses =
-                operand.contiguous(spec) * bytes(spec.a) % LINE != 0 && self.routes[operand as usize] == Source::Direct;
+                operand.multiple(spec) * bytes(spec.a) % LINE != 0 && self.routes[operand as usize] == Source::Direct;
             let alone = self.cluster[operand.other() as usize] == 1;
             let reads = if crosses && alone { tuning::UNALIGNED_READS } else { 1.0 };
             (self.stage_tile()[operand as usize] * self.bk * bytes(spec.a)) as f64 * reads
@@ -207,7 +207,12 @@ mod tests {
             let divided: Vec<_> = divided.collect();
             assert!(divided.len() > 4);
             for w in divided {
-                let schedule = crate::gemm::schedule(&gemm, &target, w.steps(gemm.spec())).unwrap();
+                let schedule = crate::gemm::schedule(
+                    &crate::gemm::Product::of_gemm(&gemm).unwrap(),
+                    &target,
+                    w.steps(gemm.spec()),
+                )
+                .unwrap();
                 let lowered = schedule.scheduled().and_then(|func| lower(&func, &target));
                 assert!(lowered.is_ok(), "{w:?} of {m}x{n}x{k}: {}", lowered.unwrap_err());
             }

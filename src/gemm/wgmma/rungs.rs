@@ -3,7 +3,7 @@
 
 use super::{Epilogue, Wgmma, bytes, room};
 use crate::error::Result;
-use crate::gemm::{Gemm, schedule};
+use crate::gemm::{Gemm, Product, schedule};
 use crate::loom::Schedule;
 use crate::target::Target;
 
@@ -87,7 +87,7 @@ impl Rung {
             // A stage that products in flight still read is none to copy to.
             parts.in_flight = 0;
         }
-        schedule(gemm, target, parts.steps(gemm.spec()))
+        schedule(&Product::of_gemm(gemm)?, target, parts.steps(gemm.spec()))
     }
 }
 

@@ -1,10 +1,10 @@
-//! Products whose accumulators are C's own elements, of 32 bits: of bytes, and of 16-bit floats. (Accumulators of 16 bits leave as what is
+//! Results of 32 or 8 bits: the accumulators themselves, or what an epilogue makes of them. (Accumulators of 16 bits leave as what is
 //! converted to them does.)
 //!
-//! Lanes have pairs of neighbours, which no instruction puts together. They go into shared memory as pairs, 32 columns at a time,
-//! and leave from there in whole rows of 128 bytes.
+//! Lanes have pairs of neighbours, which no instruction puts together. They go into shared memory as pairs, 32 columns of 32 bits at a
+//! time, and leave from there in whole rows of 128 bytes.
 
-use super::{STORE_BYTES, Wgmma, bytes};
+use super::{Accumulators, STORE_BYTES, Wgmma, bytes};
 use crate::ir::Scope;
 use crate::schedule::Steps;
 use crate::te::GemmSpec;
@@ -17,10 +17,18 @@ impl Wgmma {
             s.cache_write("C", padding.written(), Scope::Fragment, "C_f").reverse_compute_at("C_f", "iw");
             return;
         }
-        s.cache_write("C", padding.written(), Scope::Shared, "C_s").cache_write("C", "C_s", Scope::Fragment, "C_f");
-        s.reverse_compute_at("C_f", "iw").made(["e0", "en"]);
-        s.split("en", [STORE_BYTES / bytes(spec.out)], ["ep", "e1"]).reorder(["ep", "e0", "e1"]);
-        if self.swizzle > 0 {
+        let stored = if Accumulators::of(spec).converts() {
+            s.set_scope(padding.converted(), Scope::Fragment);
+            s.cache_write("out", padding.written(), Scope::Shared, "C_s");
+            "out"
+        } else {
+            s.cache_write("C", padding.written(), Scope::Shared, "C_s").cache_write("C", "C_s", Scope::Fragment, "C_f");
+            "C_f"
+        };
+        let columns = self.store_columns(spec);
+        s.reverse_compute_at(stored, "iw").made(["e0", "en"]);
+        s.split("en", [columns], ["ep", "e1"]).reorder(["ep", "e0", "e1"]);
+        if self.swizzle > 0 && columns * bytes(spec.out) == STORE_BYTES {
             s.swizzle("C_s", self.swizzle.min(STORE_BYTES));
         }
         self.store_tile(s, spec, "ep");

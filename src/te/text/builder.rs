@@ -4,7 +4,8 @@ use super::at;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result, suggestion};
 use crate::ir::Func;
-use crate::te::build::{Epilogue, GemmSpec, Layout, gemm_with, vec_add, window_sum};
+use crate::te::build::{GemmSpec, Layout, gemm_with, vec_add, window_sum};
+use crate::te::epilogue::Epilogue;
 use std::ops::Range;
 
 /// The words that begin a builder line.
@@ -92,7 +93,7 @@ fn spec([m, n, k]: [i64; 3], types: &Word<'_>, (letters, span): &Word<'_>) -> Re
         .ok_or_else(|| at(Code::TeSyntax, span.clone(), "expected a layout: NN, NT, TN or TT"))?;
     let parts: Option<Vec<DType>> = types.0.split(['>', '*']).map(DType::parse).collect();
     let separators: String = types.0.chars().filter(|c| matches!(c, '>' | '*')).collect();
-    let spec = |a, b, acc, out| GemmSpec { batch: None, m, n, k, a, b, acc, out, layout };
+    let spec = |a, b, acc, out| GemmSpec::of(m, n, k, a, layout).types(a, b, acc, out);
     match (separators.as_str(), parts.as_deref()) {
         ("", Some([t])) => Ok(spec(*t, *t, *t, *t)),
         (">", Some([t, acc])) => Ok(spec(*t, *t, *acc, *acc)),
@@ -115,16 +116,15 @@ fn epilogues(words: &[Word<'_>]) -> Result<Vec<Epilogue>> {
     let mut out = Vec::new();
     let mut rest = words.iter();
     while let Some((word, span)) = rest.next() {
-        out.push(match *word {
-            "bias" => Epilogue::Bias,
-            "relu" => Epilogue::Relu,
-            "gelu" => Epilogue::Gelu,
-            "residual" => Epilogue::Residual,
-            "scale" => {
-                let factor = rest.next().and_then(|(w, _)| w.parse::<f64>().ok()).filter(|v| v.is_finite());
-                Epilogue::Scale(factor.ok_or_else(|| at(Code::TeSyntax, span.clone(), "scale takes a number"))?)
-            }
-            _ => return Err(unknown_epilogue(word, span)),
+        let known = Epilogue::ALL.into_iter().find(|e| e.name() == *word);
+        let mut constant = || {
+            let factor = rest.next().and_then(|(w, _)| w.parse::<f64>().ok()).filter(|v| v.is_finite());
+            factor.ok_or_else(|| at(Code::TeSyntax, span.clone(), format!("{word} takes a number")))
+        };
+        out.push(match known.ok_or_else(|| unknown_epilogue(word, span))? {
+            Epilogue::Scale(_) => Epilogue::Scale(constant()?),
+            Epilogue::Beta(_) => Epilogue::Beta(constant()?),
+            other => other,
         });
     }
     Ok(out)
@@ -132,7 +132,11 @@ fn epilogues(words: &[Word<'_>]) -> Result<Vec<Epilogue>> {
 
 fn unknown_epilogue(word: &str, span: &Range<usize>) -> Error {
     let shown: String = word.chars().take(40).collect();
-    let guess = suggestion(word, ["bias", "relu", "gelu", "scale", "residual"].into_iter());
+    let guess = suggestion(word, Epilogue::ALL.into_iter().map(Epilogue::name));
     let error = at(Code::TeName, span.clone(), format!("there is no epilogue {shown}{guess}"));
-    error.help("use bias, relu, gelu, scale NUMBER or residual")
+    let words = Epilogue::ALL.map(|e| match e {
+        Epilogue::Scale(_) | Epilogue::Beta(_) => format!("{} NUMBER", e.name()),
+        _ => e.name().to_string(),
+    });
+    error.help(format!("use {}", words.join(", ")))
 }

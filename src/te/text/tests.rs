@@ -53,6 +53,7 @@ fn builder_lines_round_trip() {
         "gemm 8x4x2 e4m3*e5m2>f32>f16 TT",
         "gemm 8x4x2 s8>s32 NT relu scale 2",
         "gemm 64x32x16 f16>f32>f16 NT scale 0.1 bias residual gelu relu # comment",
+        "gemm 64x32x16 s8>s32>s8 TN row_scales column_scales scale 0.5 beta -2 bias row_bias silu residual saturate",
         "batched_gemm 3x64x32x16 bf16>f32>bf16 NN",
     ] {
         round_trip(line);
@@ -163,6 +164,9 @@ fn refusals_underline_their_reason() {
     refused("gemm 8x8x8 f32 NN relu relu", "te.epilogue");
     refused("gemm 8x8x8 s8>s32 NN gelu", "te.epilogue");
     refused("gemm 8x8x8 s8>s32 NN scale 0.5", "te.epilogue");
+    refused("gemm 8x8x8 s8>s32 NN silu row_scales", "te.epilogue");
+    refused("gemm 8x8x8 f32 NN saturate", "te.epilogue");
+    refused("gemm 8x8x8 f32 NN beta bias", "te.syntax");
     assert_eq!(refused("vec_add 8\nsplit i 4", "te.syntax").0, ["split i 4"]);
 }
 

@@ -1,14 +1,13 @@
 //! One case: its schedule, how it is run, and what must hold of the result.
 
 use super::table::{Case, LARGE_CANDIDATE, Recipe};
-use std::fmt::Write;
 use warploom::error::Code;
-use warploom::gemm::{self, Tiles};
+use warploom::gemm;
 use warploom::intrin::{self, Action};
 use warploom::lower::{self, Lowered};
 use warploom::reference::{self, Output, Sample};
 use warploom::target::Features;
-use warploom::te::{self, Epilogue, GemmSpec};
+use warploom::te::{self, GemmSpec};
 use warploom::{Array, DType, Error, Func, Gemm, Result, Schedule, Target};
 
 /// Whether an error says that a case is not to be had, rather than that it went wrong: a chip has no such type, no recipe of
@@ -20,7 +19,7 @@ pub fn is_beyond(error: &Error) -> bool {
 /// The schedule of a case for a chip.
 pub fn schedule(case: &Case, target: Target) -> Result<Schedule> {
     if !case.epilogues.is_empty() {
-        return with_epilogues(case, target);
+        return gemm::recommend_for(&te::gemm_with(&case.spec, &case.epilogues)?, &target);
     }
     match case.recipe {
         Recipe::Recommended => gemm::recommend(&Gemm::from(case.spec), &target),
@@ -54,45 +53,6 @@ pub fn schedule(case: &Case, target: Target) -> Result<Schedule> {
 /// The program of a case with these steps.
 fn with_steps(case: &Case, target: Target, steps: &str) -> Result<Schedule> {
     Schedule::parse(&format!("{}\ntarget {target}\n{steps}", te::print(&te::gemm(&case.spec)?)))
-}
-
-/// Everything behind the product is computed where its result is written: by the steps that are recommended for the same
-/// product with a conversion behind it, under the name of the last block; by ordinary code, where those are not for that.
-fn with_epilogues(case: &Case, target: Target) -> Result<Schedule> {
-    let spec = case.spec;
-    let mut labels: Vec<String> = case.epilogues.iter().map(|e| label(*e)).collect();
-    let other = if spec.acc == DType::F32 { DType::F16 } else { DType::S8 };
-    let out = if spec.acc == spec.out { other } else { spec.out };
-    if spec.acc != spec.out {
-        labels.push("out".into());
-    }
-    let last = labels.pop().expect("an epilogue");
-    let mut head = format!("{}\ntarget {target}\n", te::print(&te::gemm_with(&spec, &case.epilogues)?));
-    labels.iter().for_each(|l| writeln!(head, "compute_inline {l}").expect("text"));
-    let with = |steps: String| Schedule::parse(&(head.clone() + &renamed(&steps, &last)));
-    let recommended = gemm::recommend(&Gemm::from(spec.types(spec.a, spec.b, spec.acc, out)), &target)?;
-    let recommended = with(recommended.steps.iter().map(|s| format!("{s}\n")).collect())?;
-    match recommended.scheduled().and_then(|func| lower::lower(&func, &target)) {
-        Ok(_) => Ok(recommended),
-        Err(_) => {
-            let tiles = Tiles { parts: 1, ..Tiles::choose(&spec, &target) };
-            with(tiles.steps(&spec.types(spec.a, spec.b, spec.acc, out)).to_string())
-        }
-    }
-}
-
-/// Steps in which block `out`, and what is named after it, has another name.
-fn renamed(steps: &str, last: &str) -> String {
-    let word = |w: &str| if w == "out" { last.to_string() } else { w.replace("out_", &format!("{last}_")) };
-    steps.lines().map(|l| l.split(' ').map(word).collect::<Vec<_>>().join(" ") + "\n").collect()
-}
-
-/// The block of an epilogue.
-fn label(epilogue: Epilogue) -> String {
-    match epilogue {
-        Epilogue::Bias | Epilogue::Residual => format!("add_{}", epilogue.name()),
-        other => other.name().to_string(),
-    }
 }
 
 /// The instruction that multiplies in lowered kernels, if it is none of a thread.

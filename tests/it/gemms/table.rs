@@ -231,8 +231,9 @@ fn epilogues() -> Vec<Case> {
     ];
     let scale = |types: Types| Epilogue::Scale(if types.2.is_float() { 0.5 } else { 3.0 });
     let behind = |types: Types| {
-        use Epilogue::{Bias, Relu, Residual};
-        [vec![], vec![Relu], vec![Bias], vec![Residual], vec![scale(types)], vec![Bias, Relu, scale(types), Residual]]
+        use Epilogue::{Beta, Bias, Relu, Residual, RowBias};
+        let all = vec![Bias, Relu, scale(types), Residual];
+        [vec![], vec![Relu], vec![Bias], vec![Residual], vec![scale(types)], vec![Beta(2.0), RowBias], all]
     };
     let mut out = Vec::new();
     for types in types {

@@ -9,7 +9,7 @@ syntax match loomConstantNumeric '\<\d\+\%(\.\d\+\)\=\%([eE][+-]\=\d\+\)\=\%(x\d
 highlight default link loomConstantNumeric Number
 syntax match loomKeywordOperatorLogical '[[:alnum:]_.]\@1<!\%(and\|not\|or\)[[:alnum:]_.]\@!'
 highlight default link loomKeywordOperatorLogical Operator
-syntax match loomSupportFunctionBuilder '[[:alnum:]_.]\@1<!\%(batched_gemm\|window_sum\|residual\|vec_add\|scale\|bias\|gelu\|gemm\|relu\|NN\|NT\|TN\|TT\)[[:alnum:]_.]\@!'
+syntax match loomSupportFunctionBuilder '[[:alnum:]_.]\@1<!\%(column_scales\|batched_gemm\|row_scales\|window_sum\|residual\|row_bias\|saturate\|vec_add\|scale\|beta\|bias\|gelu\|gemm\|relu\|silu\|NN\|NT\|TN\|TT\)[[:alnum:]_.]\@!'
 highlight default link loomSupportFunctionBuilder Function
 syntax match loomSupportConstantChoice '[[:alnum:]_.]\@1<!\%(l2_promotion\|unroll_limit\|persistent\|cp_async\|fragment\|pingpong\|l2_hint\|global\|kernel\|shared\|spread\|zigzag\|local\|sync\|tma\)[[:alnum:]_.]\@!'
 highlight default link loomSupportConstantChoice Constant
@@ -25,7 +25,7 @@ syntax match loomVariableLanguageAxis '[[:alnum:]_.]\@1<!\%(threadIdx\.x\|thread
 highlight default link loomVariableLanguageAxis Identifier
 syntax match loomConstantLanguageTarget '[[:alnum:]_.]\@1<!\%(sm_90a\|sm_70\|sm_75\|sm_80\|sm_86\|sm_89\|sm_90\)[[:alnum:]_.]\@!'
 highlight default link loomConstantLanguageTarget Constant
-syntax match loomKeywordOtherProgram '[[:alnum:]_.]\@1<!\%(program\|reducer\|strides\|output\|target\|align\|input\|from\|with\|in\)[[:alnum:]_.]\@!'
+syntax match loomKeywordOtherProgram '[[:alnum:]_.]\@1<!\%(recommend\|program\|reducer\|strides\|output\|target\|align\|input\|from\|with\|in\)[[:alnum:]_.]\@!'
 highlight default link loomKeywordOtherProgram Keyword
 syntax match loomKeywordControlStep '\%(^\|;\)\s*\zs\%(reverse_compute_inline\|transform_block_layout\|decompose_reduction\|reverse_compute_at\|transform_layout\|compute_inline\|storage_align\|cache_write\|tensor_core\|cache_read\|compute_at\|specialize\|copy_with\|rasterize\|set_scope\|tensorize\|vectorize\|annotate\|pipeline\|reorder\|rfactor\|split_k\|swizzle\|launch\|unroll\|split\|bind\|fuse\|skew\|pad\)[[:alnum:]_.]\@!'
 highlight default link loomKeywordControlStep Statement
